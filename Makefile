@@ -1,0 +1,55 @@
+# A thin front: cmake does the work. `make help` lists the targets.
+BUILD        ?= build
+PREFIX       ?= /usr/local
+JOBS         ?= $(shell nproc 2>/dev/null || echo 1)
+FUZZ_SECONDS ?= 60
+DEMO         ?= -P 2 -t 2 -b 8 -e 64M -f 2
+CMAKE_FLAGS  ?=
+
+export JOBS CMAKE_FLAGS FUZZ_SECONDS
+
+.PHONY: all demo test check bench lint format fuzz install clean help
+
+all: ## build the library and the perf programs into build/ (default)
+	@scripts/build $(BUILD)
+
+demo: ## build, then all-reduce among 4 ranks in 2 processes, 8 bytes to 64 MiB
+	@scripts/deps demo
+	@scripts/build $(BUILD)
+	$(BUILD)/bin/all_reduce_perf $(DEMO)
+
+test: ## build, then run all tests
+	@scripts/deps test
+	@scripts/build $(BUILD)
+	@scripts/run_tests test $(BUILD)
+
+check: ## all tests under AddressSanitizer + UndefinedBehaviorSanitizer, and under ThreadSanitizer
+	@scripts/deps check
+	@scripts/check_sanitizers
+
+bench: ## measure side by side with what else is installed (bench/README.md)
+	@scripts/deps demo
+	@scripts/build $(BUILD)
+	@bench/run.sh $(BUILD)
+
+lint: ## layers, sizes, headers, exports, notices, format, cppcheck
+	@scripts/deps lint
+	@scripts/build $(BUILD)
+	@scripts/lint $(BUILD)
+
+format: ## rewrite the sources with clang-format
+	@scripts/check_format --fix
+
+fuzz: ## run each fuzz program for FUZZ_SECONDS (60) seconds with sanitizers
+	@scripts/deps fuzz
+	@scripts/fuzz build/fuzz $(FUZZ_SECONDS)
+
+install: all ## install under PREFIX (/usr/local); DESTDIR is honoured
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove the build directories
+	rm -rf build build-asan build-tsan
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo "  variables: BUILD PREFIX DESTDIR JOBS FUZZ_SECONDS DEMO CMAKE_FLAGS (for example CMAKE_FLAGS=-DTUTTI_WERROR=ON)"

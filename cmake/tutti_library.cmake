@@ -1,0 +1,68 @@
+# src/ becomes one set of objects, and from it lib/libnccl.so.2 and lib/libnccl_static.a.
+
+file(GLOB_RECURSE TUTTI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c)
+list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$")
+set(TUTTI_KERNELS ${PROJECT_SOURCE_DIR}/src/device/host/reduce_kernels.c)
+list(REMOVE_ITEM TUTTI_SOURCES ${TUTTI_KERNELS})
+
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+
+add_library(tutti_include INTERFACE)
+target_include_directories(tutti_include INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+
+add_library(tutti_objects OBJECT ${TUTTI_SOURCES})
+target_link_libraries(tutti_objects PRIVATE tutti_include Threads::Threads)
+set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)
+
+# The vectoriser cannot do its work under a sanitizer, and takes minutes to find out.
+set(kernel_options -O3 -ffp-contract=off)
+if(TUTTI_SANITIZE)
+  set(kernel_options -O1 -ffp-contract=off)
+  if(CMAKE_C_COMPILER_ID MATCHES Clang)
+    list(APPEND kernel_options -Wno-pass-failed)
+  endif()
+endif()
+
+# tutti_kernels(isa flags...): the reduction kernels once more, for one instruction set. No contraction into fused multiply-add:
+# all sets give the same bits.
+function(tutti_kernels isa)
+  add_library(tutti_kernels_${isa} OBJECT ${TUTTI_KERNELS})
+  target_compile_definitions(tutti_kernels_${isa} PRIVATE TT_ISA=${isa})
+  target_compile_options(tutti_kernels_${isa} PRIVATE ${kernel_options} ${ARGN})
+  target_link_libraries(tutti_kernels_${isa} PRIVATE tutti_include)
+  set(TUTTI_OBJECTS ${TUTTI_OBJECTS} $<TARGET_OBJECTS:tutti_kernels_${isa}> PARENT_SCOPE)
+endfunction()
+
+if(EXISTS ${TUTTI_KERNELS})
+  tutti_kernels(plain)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    tutti_kernels(avx2 -mavx2 -mfma -mf16c)
+    tutti_kernels(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+    target_compile_definitions(tutti_objects PRIVATE TT_HAVE_AVX2 TT_HAVE_AVX512)
+  else()
+    message(STATUS "${CMAKE_SYSTEM_PROCESSOR}: plain reduction kernels only")
+  endif()
+endif()
+
+add_library(nccl SHARED ${TUTTI_OBJECTS})
+set_target_properties(nccl PROPERTIES
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C
+  LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+target_link_options(nccl PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
+if(NOT TUTTI_SANITIZE) # a sanitizer's own symbols come from the program
+  target_link_options(nccl PRIVATE -Wl,-z,defs)
+endif()
+
+add_library(nccl_static STATIC ${TUTTI_OBJECTS})
+set_target_properties(nccl_static PROPERTIES LINKER_LANGUAGE C)
+
+foreach(library nccl nccl_static)
+  target_include_directories(${library} INTERFACE
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
+target_link_libraries(nccl PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
+target_link_libraries(nccl_static PUBLIC Threads::Threads ${CMAKE_DL_LIBS} m)
+
+# The build tree looks like an installed NCCL (include/, lib/): NCCL_HOME may point to it.
+file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include SYMBOLIC)

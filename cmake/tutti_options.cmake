@@ -1,0 +1,55 @@
+# Compiler flags, options, and what this machine has. One line is printed for each optional thing that is missing.
+
+set(TUTTI_SANITIZE "" CACHE STRING "address | undefined | thread | address,undefined")
+option(TUTTI_WERROR "Warnings are errors" OFF)
+option(TUTTI_FUZZ "Build the libFuzzer programs (needs clang as the C compiler)" OFF)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug | RelWithDebInfo | Release" FORCE)
+endif()
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+
+add_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes)
+if(TUTTI_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+# libFuzzer's coverage must be in the library too; it comes with both sanitizers.
+if(TUTTI_FUZZ AND NOT CMAKE_C_COMPILER_ID MATCHES Clang)
+  message(FATAL_ERROR "TUTTI_FUZZ needs clang: configure with -DCMAKE_C_COMPILER=clang")
+elseif(TUTTI_FUZZ)
+  set(TUTTI_SANITIZE address,undefined)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+if(TUTTI_SANITIZE)
+  add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${TUTTI_SANITIZE})
+endif()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+# tutti_find(NAME header library what): imported target tutti_NAME, or one line that says what is left out.
+function(tutti_find name header library what)
+  find_path(${name}_INCLUDE ${header})
+  find_library(${name}_LIBRARY ${library})
+  mark_as_advanced(${name}_INCLUDE ${name}_LIBRARY)
+  if(${name}_INCLUDE AND ${name}_LIBRARY)
+    add_library(tutti_${name} INTERFACE)
+    target_include_directories(tutti_${name} SYSTEM INTERFACE ${${name}_INCLUDE})
+    target_link_libraries(tutti_${name} INTERFACE ${${name}_LIBRARY})
+  else()
+    message(STATUS "${name} not found: ${what} (scripts/deps names the package)")
+  endif()
+endfunction()
+
+tutti_find(jansson jansson.h jansson "the perf programs are not built")
+tutti_find(cmocka cmocka.h cmocka "the unit tests are not built")
+find_program(TUTTI_BASH bash)

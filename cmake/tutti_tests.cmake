@@ -1,0 +1,63 @@
+# Tests. Labels: unit (beside the code), system (tests/), fuzz (tests/fuzz/ over its corpus). tests/README.md says how to run one.
+enable_testing()
+
+# Instrumented programs are several times slower.
+set(TUTTI_UNIT_SECONDS 60)
+set(TUTTI_SYSTEM_SECONDS 300)
+if(TUTTI_SANITIZE)
+  set(TUTTI_UNIT_SECONDS 240)
+  set(TUTTI_SYSTEM_SECONDS 900)
+endif()
+
+# tutti_test_properties(name label seconds): what all tests share. They run in the source root, with no NCCL_ variable of ours.
+function(tutti_test_properties name label seconds)
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_RETURN_CODE 77
+    ENVIRONMENT "TUTTI_BUILD=${PROJECT_BINARY_DIR}")
+endfunction()
+
+# tutti_c_test(file label seconds): src/base/log_test.c becomes the program tests/base_log_test and the test of that name.
+# Linked with the static library, so that hidden functions are in reach.
+function(tutti_c_test file label seconds)
+  file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${file})
+  string(REGEX REPLACE "^src/" "" name ${name})
+  string(REGEX REPLACE "\\.c$" "" name ${name})
+  string(REPLACE "/" "_" name ${name})
+  get_filename_component(folder ${file} DIRECTORY)
+  add_executable(${name} ${file})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${folder})
+  target_link_libraries(${name} PRIVATE tutti_include tutti_cmocka)
+  if(TARGET perf_engine)
+    target_link_libraries(${name} PRIVATE perf_engine)
+  endif()
+  target_link_libraries(${name} PRIVATE nccl_static)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  tutti_test_properties(${name} ${label} ${seconds})
+endfunction()
+
+file(GLOB_RECURSE unit_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_test.c)
+file(GLOB perf_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/perf/*_test.c)
+file(GLOB_RECURSE system_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*_test.c)
+file(GLOB script_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.sh)
+
+if(TARGET perf_engine)
+  list(APPEND unit_tests ${perf_tests})
+endif()
+if(TARGET tutti_cmocka AND NOT TUTTI_FUZZ)
+  foreach(file ${unit_tests})
+    tutti_c_test(${file} unit ${TUTTI_UNIT_SECONDS})
+  endforeach()
+  foreach(file ${system_tests})
+    tutti_c_test(${file} system ${TUTTI_SYSTEM_SECONDS})
+  endforeach()
+endif()
+
+# A script gets the build directory as $1 and exits with 77 when this build cannot run it.
+if(TUTTI_BASH AND NOT TUTTI_FUZZ)
+  foreach(file ${script_tests})
+    get_filename_component(name ${file} NAME)
+    add_test(NAME ${name} COMMAND ${TUTTI_BASH} ${file} ${PROJECT_BINARY_DIR} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    tutti_test_properties(${name} system ${TUTTI_SYSTEM_SECONDS})
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON) # many processes each: they would time out beside each other
+  endforeach()
+endif()

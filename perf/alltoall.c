@@ -1,0 +1,35 @@
+// alltoall_perf: every rank gives one block to each rank.
+#include "perf.h"
+
+static void counts(perf_case *c, size_t count)
+{
+  c->count = perf_share(c, count);
+  c->send_count = c->recv_count = c->count * (size_t)c->nranks;
+  c->send_offset = c->recv_offset = 0;
+}
+
+static void input(const perf_case *c, perf_layout *l)
+{
+  perf_put_copy(l, 0, c->send_count, c->rank, 0);
+}
+
+static void output(const perf_case *c, perf_layout *l)
+{
+  for (int r = 0; r < c->nranks; r++) {
+    perf_put_copy(l, (size_t)r * c->count, c->count, r, (size_t)c->rank * c->count);
+  }
+}
+
+static ncclResult_t run(const perf_call *x)
+{
+  return ncclAlltoAll(x->send, x->recv, x->c->count, x->c->type, x->comm, x->stream);
+}
+
+static const perf_coll coll = {
+  .redop = "none", .no_in_place = true, .counts = counts, .input = input, .output = output, .bus_factor = perf_factor_others, .run = run,
+};
+
+int main(int argc, char **argv)
+{
+  return perf_main(&coll, argc, argv);
+}

@@ -1,0 +1,34 @@
+// fail.h: the end of a job that went wrong. Whoever detects an error says so and ends the process; the launcher ends the others.
+#pragma once
+#include "nccl.h"
+
+// Exit statuses, nccl-tests' numbers.
+enum {
+  PERF_EXIT_OK = 0, PERF_EXIT_USAGE = 1, PERF_EXIT_INTERNAL = 1, PERF_EXIT_NCCL = 3, PERF_EXIT_TIMEOUT = 4, PERF_EXIT_IMPOSSIBLE = 5,
+  PERF_EXIT_WRONG = 7
+};
+
+// Ends the process at once with this status, after the hook below. Any thread; only the first caller gets through, the others wait for the end.
+_Noreturn void perf_die(int status);
+
+// Function to call once in perf_die (finishing the JSON file). NULL removes it.
+void perf_on_death(void (*hook)(void *arg), void *arg);
+
+// Prints a line to standard error, "<program>: " in front, and dies.
+_Noreturn void perf_die_saying(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+// Prints "<host>: Test NCCL failure <file>:<line> '<result> / <last error>'" and dies.
+_Noreturn void perf_nccl_failed(ncclResult_t result, const char *file, int line);
+
+// Dies unless `call` gives ncclSuccess.
+#define PERF_NCCL(call)                                          \
+  do {                                                           \
+    ncclResult_t perf_result_ = (call);                          \
+    if (perf_result_ != ncclSuccess) {                           \
+      perf_nccl_failed(perf_result_, __FILE_NAME__, __LINE__);   \
+    }                                                            \
+  } while (0)
+
+#ifndef __FILE_NAME__
+#define __FILE_NAME__ __FILE__
+#endif

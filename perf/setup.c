@@ -1,0 +1,296 @@
+// Ranks, devices, communicators and buffers of this process.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fail.h"
+#include "job.h"
+#include "split.h"
+#include "system.h"
+
+static void must(bool ok)
+{
+  if (!ok) {
+    perf_die(PERF_EXIT_INTERNAL); // the launcher has said why
+  }
+}
+
+void perf_mark_memory(perf_job *j, int mark)
+{
+  j->rss[mark] = perf_memory_resident();
+}
+
+// What NCCL_TESTS_SPLIT counts: processes as nccl-tests does; in a job of one process its threads, with one thread its devices.
+static int unit_of(const perf_job *j, int world_rank)
+{
+  if (j->world.procs > 1) {
+    return world_rank / j->nlocal;
+  }
+  return j->o.threads > 1 ? world_rank / j->o.gpus : world_rank;
+}
+
+static void read_split(perf_split *split)
+{
+  const char *text = perf_env("NCCL_TESTS_SPLIT"), *mask = perf_env("NCCL_TESTS_SPLIT_MASK");
+  if (!perf_split_parse(text, mask, split)) {
+    perf_die_saying(PERF_EXIT_USAGE, "%s='%s': want AND, OR, MOD or DIV (or & | %% /) and a number, such as \"MOD 2\"",
+                    mask ? "NCCL_TESTS_SPLIT_MASK (hexadecimal)" : "NCCL_TESTS_SPLIT", mask ? mask : text);
+  }
+}
+
+// Colour of every rank of the job, in an array the caller frees.
+static int *colors(const perf_job *j)
+{
+  perf_split split;
+  read_split(&split);
+  int *color = calloc((size_t)j->nworld, sizeof(*color));
+  must(color != NULL);
+  for (int r = 0; r < j->nworld; r++) {
+    color[r] = perf_split_color(&split, unit_of(j, r));
+  }
+  return color;
+}
+
+// First rank of the group of `rank`: its process makes the group's unique id.
+static int leader_of(const int *color, int rank)
+{
+  int r = 0;
+  while (color[r] != color[rank]) {
+    r++;
+  }
+  return r;
+}
+
+static void number_in_group(perf_rank *r, const int *color, int nworld)
+{
+  r->group = color[r->world_rank];
+  r->rank = r->nranks = 0;
+  for (int other = 0; other < nworld; other++) {
+    if (color[other] == r->group) {
+      r->rank += other < r->world_rank;
+      r->nranks++;
+    }
+  }
+}
+
+// One id per group, from the process of its leader to all.
+static void share_ids(perf_job *j, const int *color)
+{
+  for (int leader = 0; leader < j->nworld; leader++) {
+    if (leader_of(color, leader) != leader) {
+      continue;
+    }
+    ncclUniqueId id = {0};
+    int owner = leader / j->nlocal;
+    if (owner == j->world.proc) {
+      PERF_NCCL(ncclGetUniqueId(&id));
+    }
+    must(j->world.launcher->bcast(&j->world, &id, sizeof(id), owner));
+    for (int i = 0; i < j->nlocal; i++) {
+      if (j->ranks[i].group == color[leader]) {
+        j->ranks[i].id = id;
+      }
+    }
+  }
+}
+
+static void assign_devices(perf_job *j)
+{
+  const char *text = perf_env("NCCL_TESTS_DEVICE");
+  int first = text ? atoi(text) : j->world.local_proc * j->nlocal;
+  int available;
+  PERF_NCCL(tuttiGetDeviceCount(&available));
+  if (first < 0 || first + j->nlocal > available) {
+    fprintf(stderr, "Invalid number of GPUs: %d requested but only %d were found.\n", first + j->nlocal, available);
+    fprintf(stderr, "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).\n");
+    perf_die(PERF_EXIT_IMPOSSIBLE);
+  }
+  for (int i = 0; i < j->nlocal; i++) {
+    j->ranks[i].device = first + i;
+  }
+}
+
+void perf_plan_ranks(perf_job *j)
+{
+  int *color = colors(j);
+  for (int i = 0; i < j->nlocal; i++) {
+    perf_rank *r = &j->ranks[i];
+    r->world_rank = j->world.proc * j->nlocal + i;
+    number_in_group(r, color, j->nworld);
+    if (j->coll->rooted && j->o.root >= r->nranks) {
+      perf_die_saying(PERF_EXIT_USAGE, "-r,--root %d: there are %d ranks", j->o.root, r->nranks);
+    }
+    const char *no = j->coll->prepare && i == 0 ? j->coll->prepare(j->o.min_bytes, j->o.max_bytes, r->nranks) : NULL;
+    if (no) {
+      perf_die_saying(PERF_EXIT_USAGE, "%s", no);
+    }
+  }
+  assign_devices(j);
+  share_ids(j, color);
+  free(color);
+}
+
+// Send and receive buffer of every rank on this machine, and as much again of each step for the library's own buffers: a share is kept back.
+static size_t most_bytes_here(const perf_job *j)
+{
+  size_t available = perf_memory_available();
+  size_t reserve = available / 8 < (size_t)1 << 30 ? available / 8 : (size_t)1 << 30;
+  size_t buffers = 2 * (size_t)j->nlocal * (size_t)j->world.local_procs;
+  size_t each = (available - reserve) / buffers;
+  size_t extra = 2 * PERF_GUARD + 8 * (size_t)j->o.unalign;
+  return each > extra ? each - extra : 0;
+}
+
+void perf_plan_memory(perf_job *j)
+{
+  size_t mine = most_bytes_here(j);
+  size_t *all = calloc((size_t)j->world.procs, sizeof(*all));
+  must(all && j->world.launcher->allgather(&j->world, &mine, all, sizeof(mine)));
+  for (int p = 0; p < j->world.procs; p++) {
+    mine = all[p] < mine ? all[p] : mine;
+  }
+  free(all);
+  mine &= ~(size_t)4095;
+  if (j->o.max_bytes <= mine) {
+    return;
+  }
+  if (mine == 0) {
+    perf_die_saying(PERF_EXIT_USAGE, "-e,--maxbytes %zu: no memory for the buffers of %d ranks", j->o.max_bytes, j->nworld);
+  }
+  j->o.max_bytes = mine;
+  j->o.min_bytes = j->o.min_bytes < mine ? j->o.min_bytes : mine;
+  if (j->world.proc == 0) {
+    printf("#\n# Reducing maxBytes to %zu due to memory limitation\n", mine);
+  }
+}
+
+static void describe(const perf_rank *r, const char *host, const char *cpu, perf_device *d)
+{
+  *d = (perf_device){.rank = r->world_rank, .group = r->group, .pid = (int)getpid(), .device = r->device};
+  snprintf(d->host, sizeof(d->host), "%s", host);
+  snprintf(d->bus, sizeof(d->bus), "%04x:%02x:00", (unsigned)r->device >> 8 & 0xffff, (unsigned)r->device & 0xff);
+  snprintf(d->info, sizeof(d->info), "host memory, %s", cpu);
+}
+
+void perf_print_devices(perf_job *j)
+{
+  char host[64], cpu[80], line[512];
+  perf_host_name(host, sizeof(host));
+  perf_cpu_name(cpu, sizeof(cpu));
+  perf_device *mine = calloc((size_t)j->nlocal, sizeof(*mine));
+  perf_device *all = calloc((size_t)j->nworld, sizeof(*all));
+  must(mine && all);
+  for (int i = 0; i < j->nlocal; i++) {
+    describe(&j->ranks[i], host, cpu, &mine[i]);
+  }
+  must(j->world.launcher->allgather(&j->world, mine, all, (size_t)j->nlocal * sizeof(*mine)));
+  for (int r = 0; j->world.proc == 0 && r < j->nworld; r++) {
+    perf_report_device(&all[r], line, sizeof(line));
+    fputs(line, stdout);
+  }
+  perf_json_config(j->json, &j->o, all, j->nworld);
+  free(mine);
+  free(all);
+}
+
+void perf_make_comms(perf_job *j, int first, int count)
+{
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (j->o.cta_policy >= 0) {
+    config.CTAPolicy = j->o.cta_policy;
+  }
+  if (j->coll->max_p2p_peers) {
+    config.maxP2pPeers = j->coll->max_p2p_peers;
+  }
+  int thread = first / j->o.gpus;
+  perf_monitor_begin(j->monitor, thread, "ncclCommInitRankConfig");
+  PERF_NCCL(ncclGroupStart());
+  for (int i = first; i < first + count; i++) {
+    perf_rank *r = &j->ranks[i];
+    PERF_NCCL(tuttiSetDevice(r->device));
+    PERF_NCCL(ncclCommInitRankConfig(&r->comm, r->nranks, r->id, r->rank, &config));
+  }
+  PERF_NCCL(ncclGroupEnd());
+  perf_monitor_end(j->monitor, thread);
+  for (int i = first; i < first + count && !j->o.stream_null; i++) {
+    PERF_NCCL(tuttiSetDevice(j->ranks[i].device));
+    PERF_NCCL(tuttiStreamCreate(&j->ranks[i].stream, TUTTI_STREAM_NON_BLOCKING));
+  }
+}
+
+static size_t allocation_size(const perf_job *j)
+{
+  size_t size = j->o.max_bytes + 8 * (size_t)j->o.unalign + 2 * PERF_GUARD;
+  return (size + 4095) & ~(size_t)4095; // windows want whole pages
+}
+
+static void allocate(perf_job *j, char **memory)
+{
+  void *p;
+  size_t size = allocation_size(j);
+  PERF_NCCL(j->o.local_register ? ncclMemAlloc(&p, size) : tuttiMalloc(&p, size));
+  memset(p, 0, size); // no page faults during measurements
+  *memory = p;
+}
+
+static void register_buffer(const perf_job *j, const perf_rank *r, char *memory, void **handle)
+{
+  if (j->o.local_register == 2) {
+    PERF_NCCL(ncclCommWindowRegister(r->comm, memory, allocation_size(j), (ncclWindow_t *)handle, NCCL_WIN_COLL_SYMMETRIC));
+  } else if (j->o.local_register == 1) {
+    PERF_NCCL(ncclCommRegister(r->comm, memory, allocation_size(j), handle));
+  }
+}
+
+void perf_make_buffers(perf_job *j, int first, int count)
+{
+  for (int i = first; i < first + count; i++) {
+    perf_rank *r = &j->ranks[i];
+    PERF_NCCL(tuttiSetDevice(r->device));
+    allocate(j, &r->send_memory);
+    allocate(j, &r->recv_memory);
+    r->buffers = (perf_buffers){r->send_memory + PERF_GUARD, r->recv_memory + PERF_GUARD, j->o.max_bytes};
+  }
+  if (j->o.local_register) {
+    PERF_NCCL(ncclGroupStart());
+    for (int i = first; i < first + count; i++) {
+      register_buffer(j, &j->ranks[i], j->ranks[i].send_memory, &j->ranks[i].send_handle);
+      register_buffer(j, &j->ranks[i], j->ranks[i].recv_memory, &j->ranks[i].recv_handle);
+    }
+    PERF_NCCL(ncclGroupEnd());
+  }
+}
+
+static void deregister(const perf_job *j, perf_rank *r)
+{
+  if (j->o.local_register == 2) {
+    PERF_NCCL(ncclCommWindowDeregister(r->comm, r->send_handle));
+    PERF_NCCL(ncclCommWindowDeregister(r->comm, r->recv_handle));
+  } else if (j->o.local_register == 1) {
+    PERF_NCCL(ncclCommDeregister(r->comm, r->send_handle));
+    PERF_NCCL(ncclCommDeregister(r->comm, r->recv_handle));
+  }
+}
+
+static void release(const perf_job *j, char *memory)
+{
+  PERF_NCCL(j->o.local_register ? ncclMemFree(memory) : tuttiFree(memory));
+}
+
+void perf_unmake(perf_job *j)
+{
+  for (int i = 0; i < j->nlocal; i++) {
+    PERF_NCCL(tuttiSetDevice(j->ranks[i].device));
+    deregister(j, &j->ranks[i]);
+    PERF_NCCL(ncclCommDestroy(j->ranks[i].comm));
+  }
+  for (int i = 0; i < j->nlocal; i++) {
+    perf_rank *r = &j->ranks[i];
+    release(j, r->send_memory);
+    release(j, r->recv_memory);
+    if (r->stream) {
+      PERF_NCCL(tuttiStreamDestroy(r->stream));
+    }
+  }
+}

@@ -1,0 +1,68 @@
+#include "split.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static bool parse_value(const char *s, int base, int *out)
+{
+  s += strspn(s, " \t");
+  if (base == 0 && strncasecmp(s, "0b", 2) == 0) {
+    s += 2;
+    base = 2;
+  }
+  char *end;
+  errno = 0;
+  long v = strtol(s, &end, base);
+  if (end == s || *end || errno || v < 0 || v > INT_MAX) {
+    return false;
+  }
+  *out = (int)v;
+  return true;
+}
+
+bool perf_split_parse(const char *split, const char *mask, perf_split *out)
+{
+  static const struct {
+    const char *name;
+    perf_split_kind kind;
+  } names[] = {
+    {"AND", PERF_SPLIT_AND}, {"&", PERF_SPLIT_AND}, {"OR", PERF_SPLIT_OR},   {"|", PERF_SPLIT_OR},
+    {"MOD", PERF_SPLIT_MOD}, {"%", PERF_SPLIT_MOD}, {"DIV", PERF_SPLIT_DIV}, {"/", PERF_SPLIT_DIV},
+  };
+  *out = (perf_split){PERF_SPLIT_NONE, 0};
+  if (mask) {
+    out->kind = PERF_SPLIT_AND;
+    return parse_value(mask, 16, &out->value);
+  }
+  if (!split) {
+    return true;
+  }
+  for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    size_t len = strlen(names[i].name);
+    if (strncasecmp(split, names[i].name, len) == 0) {
+      out->kind = names[i].kind;
+      bool divides = out->kind == PERF_SPLIT_MOD || out->kind == PERF_SPLIT_DIV;
+      return parse_value(split + len, 0, &out->value) && !(divides && out->value == 0);
+    }
+  }
+  return false;
+}
+
+int perf_split_color(const perf_split *s, int unit)
+{
+  switch (s->kind) {
+  case PERF_SPLIT_AND:
+    return unit & s->value;
+  case PERF_SPLIT_OR:
+    return unit | s->value;
+  case PERF_SPLIT_MOD:
+    return unit % s->value;
+  case PERF_SPLIT_DIV:
+    return unit / s->value;
+  default:
+    return 0;
+  }
+}

@@ -1,0 +1,121 @@
+// coll.c: the nine collectives, send and receive.
+#include "api/api_priv.h"
+#include "base/result.h"
+#include "comm/comm.h"
+
+static ncclResult_t bad_pointer(const tt_task *t, const char *what, const char *name)
+{
+  return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is NULL, but count is %zu", what, t->comm->rank, name, t->count);
+}
+
+// Does this rank read `in`, write `out`?
+static ncclResult_t check_buffers(const tt_task *t, const char *what)
+{
+  int me = t->comm->rank;
+  tt_func f = t->func;
+  bool reads = !(f == TT_FUNC_RECV || ((f == TT_FUNC_BROADCAST || f == TT_FUNC_SCATTER) && me != t->root));
+  bool writes = !(f == TT_FUNC_SEND || ((f == TT_FUNC_REDUCE || f == TT_FUNC_GATHER) && me != t->root));
+  if (t->count == 0) {
+    return ncclSuccess;
+  }
+  if (reads && t->in == NULL) {
+    return bad_pointer(t, what, "sendbuff");
+  }
+  return writes && t->out == NULL ? bad_pointer(t, what, "recvbuff") : ncclSuccess;
+}
+
+static ncclResult_t check_task(const tt_task *t, const char *what)
+{
+  TT_TRY(tt_comm_check(t->comm, what, true));
+  const struct ncclComm *c = t->comm;
+  size_t size = tt_type_size((int)t->type);
+  if (TT_UNLIKELY(size == 0)) {
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: datatype %d is not an ncclDataType_t", what, c->rank, (int)t->type);
+  }
+  if (TT_UNLIKELY(t->root < 0 || t->root >= c->nranks)) {
+    const char *name = t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV ? "peer" : "root";
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is %d; it must lie between 0 and %d", what, c->rank, name, t->root, c->nranks - 1);
+  }
+  if (TT_UNLIKELY(t->count > SIZE_MAX / 2 / size / (size_t)c->nranks)) {
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: count %zu of %s does not fit into memory", what, c->rank, t->count, tt_type_name((int)t->type));
+  }
+  if (tt_func_reduces(t->func)) {
+    TT_TRY(tt_op_check(c, t->op, t->type, what));
+  }
+  return check_buffers(t, what);
+}
+
+static ncclResult_t enqueue(const char *what, const tt_task *t)
+{
+  ncclResult_t res = check_task(t, what);
+  if (TT_UNLIKELY(res != ncclSuccess)) {
+    tt_group_note(res);
+    return res;
+  }
+  return tt_task_add(t);
+}
+
+#define ENQUEUE(what, f, ...) enqueue(what, &(tt_task){.func = (f), .comm = comm, .stream = stream, .type = datatype, __VA_ARGS__})
+
+TT_API(ncclResult_t, ncclReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
+       ncclComm_t comm, cudaStream_t stream)
+{
+  return ENQUEUE("ncclReduce", TT_FUNC_REDUCE, .in = sendbuff, .out = recvbuff, .count = count, .op = op, .root = root);
+}
+
+TT_API(ncclResult_t, ncclBroadcast, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+       cudaStream_t stream)
+{
+  return ENQUEUE("ncclBroadcast", TT_FUNC_BROADCAST, .in = sendbuff, .out = recvbuff, .count = count, .root = root);
+}
+
+TT_API(ncclResult_t, ncclBcast, void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
+{
+  return ENQUEUE("ncclBcast", TT_FUNC_BROADCAST, .in = buff, .out = buff, .count = count, .root = root);
+}
+
+TT_API(ncclResult_t, ncclAllReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+       cudaStream_t stream)
+{
+  return ENQUEUE("ncclAllReduce", TT_FUNC_ALLREDUCE, .in = sendbuff, .out = recvbuff, .count = count, .op = op);
+}
+
+TT_API(ncclResult_t, ncclReduceScatter, const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
+       ncclComm_t comm, cudaStream_t stream)
+{
+  return ENQUEUE("ncclReduceScatter", TT_FUNC_REDUCESCATTER, .in = sendbuff, .out = recvbuff, .count = recvcount, .op = op);
+}
+
+TT_API(ncclResult_t, ncclAllGather, const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
+       cudaStream_t stream)
+{
+  return ENQUEUE("ncclAllGather", TT_FUNC_ALLGATHER, .in = sendbuff, .out = recvbuff, .count = sendcount);
+}
+
+TT_API(ncclResult_t, ncclAlltoAll, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+       cudaStream_t stream)
+{
+  return ENQUEUE("ncclAlltoAll", TT_FUNC_ALLTOALL, .in = sendbuff, .out = recvbuff, .count = count);
+}
+
+TT_API(ncclResult_t, ncclGather, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+       cudaStream_t stream)
+{
+  return ENQUEUE("ncclGather", TT_FUNC_GATHER, .in = sendbuff, .out = recvbuff, .count = count, .root = root);
+}
+
+TT_API(ncclResult_t, ncclScatter, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+       cudaStream_t stream)
+{
+  return ENQUEUE("ncclScatter", TT_FUNC_SCATTER, .in = sendbuff, .out = recvbuff, .count = count, .root = root);
+}
+
+TT_API(ncclResult_t, ncclSend, const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+  return ENQUEUE("ncclSend", TT_FUNC_SEND, .in = sendbuff, .count = count, .root = peer);
+}
+
+TT_API(ncclResult_t, ncclRecv, void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+  return ENQUEUE("ncclRecv", TT_FUNC_RECV, .out = recvbuff, .count = count, .root = peer);
+}

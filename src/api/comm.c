@@ -1,0 +1,259 @@
+// comm.c: life of a communicator.
+#include <stdlib.h>
+
+#include "api/api_priv.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "comm/comm.h"
+#include "device/host/device.h"
+
+// What an init or split job needs; freed by release_init.
+typedef struct init_job {
+  tt_init_args args;
+  struct ncclComm *comm;
+  ncclComm_t *out; // where a blocking call leaves the handle
+  bool nonblocking, failed;
+} init_job;
+
+static ncclResult_t run_init(void *arg)
+{
+  init_job *j = arg;
+  ncclResult_t res = j->args.parent != NULL ? tt_comm_split(&j->comm, &j->args) : tt_comm_init(j->comm, &j->args);
+  if (res == ncclSuccess) {
+    *j->out = j->comm;
+  } else if (j->nonblocking) {
+    atomic_store(&j->comm->state, TT_COMM_BROKEN); // the user frees the handle
+  } else {
+    *j->out = NULL;
+    tt_comm_free(j->comm);
+  }
+  return res;
+}
+
+static void release_init(void *arg, bool ran)
+{
+  init_job *j = arg;
+  if (!ran) {
+    *j->out = NULL;
+    tt_comm_free(j->comm);
+  }
+  free(j);
+}
+
+// Makes the handle and submits the job that brings it to life.
+static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const tt_config *config)
+{
+  struct ncclComm *comm;
+  init_job *j = calloc(1, sizeof *j);
+  if (j == NULL) {
+    return tt_fail(ncclSystemError, "no memory to create a communicator");
+  }
+  ncclResult_t res = tt_comm_new(&comm);
+  if (res != ncclSuccess) {
+    free(j);
+    return res;
+  }
+  comm->config = *config;
+  bool nonblocking = !config->blocking;
+  *j = (init_job){.args = *args, .comm = comm, .out = out, .nonblocking = nonblocking};
+  *out = nonblocking ? comm : NULL;
+  tt_job_desc d = {.fn = run_init, .release = release_init, .arg = j, .serial = args->parent, .comm = comm, .nonblocking = nonblocking};
+  return tt_job_submit(&d);
+}
+
+static ncclResult_t init_rank(const char *what, ncclComm_t *comm, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
+{
+  tt_config cfg;
+  if (comm == NULL) {
+    return tt_fail(ncclInvalidArgument, "%s: comm is NULL", what);
+  }
+  if (nranks < 1 || rank < 0 || rank >= nranks) {
+    return tt_fail(ncclInvalidArgument, "%s: rank %d of %d ranks: rank must lie between 0 and nranks - 1, nranks must be at least 1", what, rank, nranks);
+  }
+  TT_TRY(tt_config_read(config, NULL, &cfg));
+  tt_init_args args = {.id = *id, .nranks = nranks, .rank = rank, .device = tt_host_device()};
+  return submit_init(comm, &args, &cfg);
+}
+
+static ncclResult_t noted(ncclResult_t res)
+{
+  if (res != ncclSuccess && res != ncclInProgress) {
+    tt_group_note(res);
+  }
+  return res;
+}
+
+TT_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId *uniqueId)
+{
+  if (uniqueId == NULL) {
+    return tt_fail(ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
+  }
+  return tt_bootstrap_id(uniqueId);
+}
+
+TT_API(ncclResult_t, ncclCommInitRank, ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
+{
+  return noted(init_rank("ncclCommInitRank", comm, nranks, &commId, rank, NULL));
+}
+
+TT_API(ncclResult_t, ncclCommInitRankConfig, ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
+{
+  return noted(init_rank("ncclCommInitRankConfig", comm, nranks, &commId, rank, config));
+}
+
+// Initialises all ranks of one process as one group; on failure frees those that came up.
+static ncclResult_t init_all(ncclComm_t *comms, int ndev, const int *devlist)
+{
+  ncclUniqueId id;
+  tt_config cfg;
+  TT_TRY(tt_config_read(NULL, NULL, &cfg));
+  cfg.blocking = 1;
+  TT_TRY(tt_bootstrap_id(&id));
+  TT_TRY(tt_group_start());
+  for (int i = 0; i < ndev; i++) {
+    tt_init_args args = {.id = id, .nranks = ndev, .rank = i, .device = devlist == NULL ? i : devlist[i]};
+    comms[i] = NULL;
+    ncclResult_t r = submit_init(&comms[i], &args, &cfg);
+    if (r != ncclSuccess) {
+      tt_group_note(r);
+    }
+  }
+  ncclResult_t res = tt_group_end();
+  for (int i = 0; i < ndev && res != ncclSuccess; i++) {
+    if (comms[i] != NULL) {
+      tt_comm_free(comms[i]);
+      comms[i] = NULL;
+    }
+  }
+  return res;
+}
+
+TT_API(ncclResult_t, ncclCommInitAll, ncclComm_t *comm, int ndev, const int *devlist)
+{
+  int count = tt_host_device_count();
+  if (comm == NULL || ndev < 1) {
+    return tt_fail(ncclInvalidArgument, "ncclCommInitAll: comm is %p, ndev is %d; comm must be an array, ndev at least 1", (void *)comm, ndev);
+  }
+  for (int i = 0; i < ndev; i++) {
+    int dev = devlist == NULL ? i : devlist[i];
+    if (dev < 0 || dev >= count) {
+      return tt_fail(ncclInvalidArgument, "ncclCommInitAll: device %d of rank %d does not exist; there are %d (NCCL_HOST_DEVICES)", dev, i, count);
+    }
+  }
+  if (tt_group_open()) {
+    return noted(tt_fail(ncclInvalidUsage, "ncclCommInitAll: cannot be called inside a group; it makes its own"));
+  }
+  return init_all(comm, ndev, devlist);
+}
+
+TT_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+  tt_config cfg;
+  ncclResult_t res = tt_comm_check(comm, "ncclCommSplit", true);
+  if (res == ncclSuccess && newcomm == NULL) {
+    res = tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: newcomm is NULL", comm->rank);
+  }
+  if (res == ncclSuccess && color < 0 && color != NCCL_SPLIT_NOCOLOR) {
+    res = tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: color is %d; it must be at least 0, or NCCL_SPLIT_NOCOLOR", comm->rank, color);
+  }
+  if (res == ncclSuccess) {
+    res = tt_config_read(config, comm, &cfg);
+  }
+  if (res != ncclSuccess) {
+    return noted(res);
+  }
+  tt_init_args args = {.parent = comm, .color = color, .key = key};
+  return noted(submit_init(newcomm, &args, &cfg));
+}
+
+static ncclResult_t run_finalize(void *arg)
+{
+  struct ncclComm *comm = arg;
+  ncclResult_t res = tt_comm_flush(comm);
+  if (res == ncclSuccess) {
+    atomic_store(&comm->state, TT_COMM_FINALIZED);
+  }
+  return res;
+}
+
+TT_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm)
+{
+  ncclResult_t res = tt_comm_check(comm, "ncclCommFinalize", true);
+  if (res != ncclSuccess) {
+    return noted(res);
+  }
+  tt_job_desc d = {.fn = run_finalize, .arg = comm, .comm = comm, .nonblocking = !comm->config.blocking};
+  return noted(tt_job_submit(&d));
+}
+
+TT_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm)
+{
+  if (comm == NULL) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_comm_check(comm, "ncclCommDestroy", false));
+  tt_job_join(comm);
+  if (atomic_load(&comm->state) == TT_COMM_READY) {
+    tt_comm_flush(comm); // after a failure this only waits for the plans to be dropped
+  }
+  tt_comm_free(comm);
+  return ncclSuccess;
+}
+
+TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
+{
+  if (comm == NULL) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_comm_check(comm, "ncclCommAbort", false));
+  comm->port.abort_flag = 1;
+  tt_job_join(comm);
+  if (comm->port.page != NULL) {
+    tt_last_error_set("the communicator was aborted by ncclCommAbort");
+    tt_port_stop(&comm->port, ncclInternalError);
+    tt_comm_flush(comm);
+  }
+  tt_comm_free(comm);
+  return ncclSuccess;
+}
+
+TT_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *asyncError)
+{
+  TT_TRY(tt_comm_check(comm, "ncclCommGetAsyncError", false));
+  if (asyncError == NULL) {
+    return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError on rank %d: asyncError is NULL", comm->rank);
+  }
+  ncclResult_t async = (ncclResult_t)atomic_load_explicit(&comm->async, memory_order_acquire), status = tt_port_status(&comm->port);
+  *asyncError = status != ncclSuccess ? status : async;
+  return ncclSuccess;
+}
+
+#define QUERY(what, out)                                                                                           \
+  TT_TRY(tt_comm_check(comm, what, false));                                                                        \
+  if ((out) == NULL) {                                                                                             \
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: the output pointer is NULL", what, comm->rank);            \
+  }                                                                                                                \
+  if (atomic_load_explicit(&comm->async, memory_order_acquire) == ncclInProgress) {                                \
+    return tt_fail(ncclInvalidArgument, "%s: the communicator is still being created", what);                      \
+  }
+
+TT_API(ncclResult_t, ncclCommCount, const ncclComm_t comm, int *count)
+{
+  QUERY("ncclCommCount", count);
+  *count = comm->nranks;
+  return ncclSuccess;
+}
+
+TT_API(ncclResult_t, ncclCommCuDevice, const ncclComm_t comm, int *device)
+{
+  QUERY("ncclCommCuDevice", device);
+  *device = comm->device;
+  return ncclSuccess;
+}
+
+TT_API(ncclResult_t, ncclCommUserRank, const ncclComm_t comm, int *rank)
+{
+  QUERY("ncclCommUserRank", rank);
+  *rank = comm->rank;
+  return ncclSuccess;
+}

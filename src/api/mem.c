@@ -1,0 +1,91 @@
+// mem.c: registered memory and user-defined operations.
+#include "api/api_priv.h"
+#include "base/result.h"
+#include "comm/comm.h"
+#include "device/host/mem.h"
+
+TT_API(ncclResult_t, ncclMemAlloc, void **ptr, size_t size)
+{
+  if (ptr == NULL || size == 0) {
+    return tt_fail(ncclInvalidArgument, "ncclMemAlloc: ptr is %p, size is %zu; both must be given", (void *)ptr, size);
+  }
+  return tt_mem_alloc(size, ptr);
+}
+
+TT_API(ncclResult_t, ncclMemFree, void *ptr)
+{
+  return ptr == NULL ? ncclSuccess : tt_mem_free(ptr);
+}
+
+TT_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t size, void **handle)
+{
+  TT_TRY(tt_comm_check(comm, "ncclCommRegister", true));
+  if (buff == NULL || size == 0 || handle == NULL) {
+    return tt_fail(ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size is %zu, handle is %p; all must be given", comm->rank, buff, size,
+                   (void *)handle);
+  }
+  return tt_comm_register((struct ncclComm *)comm, buff, size, handle);
+}
+
+TT_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle)
+{
+  TT_TRY(tt_comm_check(comm, "ncclCommDeregister", false));
+  return tt_comm_deregister((struct ncclComm *)comm, handle);
+}
+
+// A free slot in the communicator's list of operations, or -1.
+static int free_slot(struct ncclComm *comm)
+{
+  for (int i = 0; i < comm->nuserops; i++) {
+    if (!comm->userops[i].live) {
+      return i;
+    }
+  }
+  int n = comm->nuserops == 0 ? 8 : comm->nuserops * 2;
+  tt_userop *ops = tt_calloc((size_t)n, sizeof *ops);
+  if (ops == NULL) {
+    return -1;
+  }
+  if (comm->nuserops > 0) {
+    memcpy(ops, comm->userops, (size_t)comm->nuserops * sizeof *ops);
+  }
+  int first = comm->nuserops;
+  tt_free(comm->userops);
+  comm->userops = ops;
+  comm->nuserops = n;
+  return first;
+}
+
+TT_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm)
+{
+  TT_TRY(tt_comm_check(comm, "ncclRedOpCreatePreMulSum", true));
+  size_t size = tt_type_size((int)datatype);
+  if (op == NULL || scalar == NULL || size == 0 || (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
+    return tt_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d", comm->rank,
+                   (void *)op, scalar, (int)datatype, (int)residence);
+  }
+  int slot = free_slot(comm);
+  if (slot < 0) {
+    return tt_fail(ncclSystemError, "ncclRedOpCreatePreMulSum on rank %d: no memory for operation %d", comm->rank, comm->nuserops);
+  }
+  tt_userop *u = &comm->userops[slot];
+  *u = (tt_userop){.live = true, .type = datatype};
+  if (residence == ncclScalarHostImmediate) {
+    memcpy(&u->scalar, scalar, size);
+  } else {
+    u->device_scalar = scalar;
+  }
+  *op = (ncclRedOp_t)(ncclNumOps + slot);
+  return ncclSuccess;
+}
+
+TT_API(ncclResult_t, ncclRedOpDestroy, ncclRedOp_t op, ncclComm_t comm)
+{
+  TT_TRY(tt_comm_check(comm, "ncclRedOpDestroy", false));
+  int slot = (int)op - ncclNumOps;
+  if (slot < 0 || slot >= comm->nuserops || !comm->userops[slot].live) {
+    return tt_fail(ncclInvalidArgument, "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank, (int)op);
+  }
+  comm->userops[slot].live = false;
+  return ncclSuccess;
+}

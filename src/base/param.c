@@ -1,0 +1,361 @@
+#include "base/param.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/util.h"
+
+extern char **environ;
+
+// The rows, in the order of params.def.
+static const tt_param_row rows[] = {
+#define P(field_, TYPE_, name_, def_, flags_, doc_) \
+  {.name = name_, .doc = doc_, .def_text = #def_, .type = TT_PARAM_TYPE_##TYPE_, .flags = (flags_), .offset = offsetof(tt_params, field_)},
+#include "base/params.def"
+#undef P
+};
+enum { ROWS = TT_COUNT(rows) };
+
+static const tt_params defaults = {
+#define P(field_, TYPE_, name_, def_, flags_, doc_) .field_ = (def_),
+#include "base/params.def"
+#undef P
+};
+
+// Everything that the process knows of its parameters. Written once, under `once`; constant afterwards.
+static struct {
+  pthread_once_t once;
+  tt_params values;
+  unsigned char origin[ROWS]; // tt_param_origin
+  char reported;
+} state = {.once = PTHREAD_ONCE_INIT};
+
+// Lines to say when loading is over: the log needs parameters itself. The last one tells that there were more.
+enum { NOTES = 64, NOTE_BYTES = 400, FILE_NOTES = 8 };
+typedef struct note {
+  tt_log_level level;
+  char text[NOTE_BYTES];
+} note;
+typedef struct note_list {
+  size_t count;
+  note notes[NOTES];
+} note_list;
+static note_list *pending;
+
+static void __attribute__((format(printf, 2, 3))) note_add(tt_log_level level, const char *fmt, ...)
+{
+  if (pending == NULL || pending->count == NOTES) {
+    return; // without memory, or flooded: the values count, not the talk
+  }
+  note *n = &pending->notes[pending->count++];
+  va_list args;
+  n->level = level;
+  va_start(args, fmt);
+  vsnprintf(n->text, sizeof n->text, fmt, args);
+  va_end(args);
+}
+
+static void notes_say(void)
+{
+  note_list *list = pending;
+  pending = NULL;
+  for (size_t i = 0; list != NULL && i < list->count; i++) {
+    tt_log_line(list->notes[i].level, list->notes[i].level == TT_LOG_WARN ? (unsigned)TT_ALL : TT_ENV, __FILE__, __LINE__, "%s",
+                list->notes[i].text);
+  }
+  if (list != NULL && list->count == NOTES) {
+    tt_warn("more could be said about the NCCL_ variables; correct the first ones");
+  }
+  free(list);
+}
+
+// Puts one value in its place. `where`: "environment" or "file:line", for messages.
+static void apply(const tt_param_row *row, const char *text, tt_param_origin origin, const char *where)
+{
+  void *field = (char *)&state.values + row->offset;
+  int64_t number = 0;
+  if (text[0] == '\0') {
+    return; // empty counts as not set
+  }
+  if (!tt_param_parse_value(row->type, text, &number)) {
+    note_add(TT_LOG_WARN, "%s=%.64s (%s): expected %s; using the default %s", row->name, text, where, tt_param_expected(row->type),
+             row->def_text);
+    return;
+  }
+  if (row->type == TT_PARAM_TYPE_STR) {
+    char *copy = strdup(text); // lives as long as the process; not tt_strdup: tests inject failures there
+    if (copy == NULL) {
+      note_add(TT_LOG_WARN, "%s (%s): no memory for its value; using the default %s", row->name, where, row->def_text);
+      return;
+    }
+    *(const char **)field = copy;
+  } else {
+    *(int64_t *)field = number;
+  }
+  state.origin[row - rows] = (unsigned char)origin;
+  if (row->flags & TT_PARAM_IGNORED) {
+    note_add(TT_LOG_INFO, "%s=%.64s (%s) is accepted, but means nothing here", row->name, text, where);
+  } else {
+    note_add(TT_LOG_INFO, "%s set by %s to %.128s", row->name, where, text);
+  }
+}
+
+static void note_unknown(const char *name, const char *where)
+{
+  if (pending == NULL || pending->count == NOTES) {
+    return; // looking for the nearest name costs time, and a file can hold thousands of unknown ones
+  }
+  const char *nearest = tt_param_nearest(name);
+  if (nearest != NULL) {
+    note_add(TT_LOG_WARN, "%.64s (%s) is not known; did you mean %s?", name, where, nearest);
+  } else {
+    note_add(TT_LOG_INFO, "%.64s (%s) is not known and has no effect", name, where);
+  }
+}
+
+static bool starts_with(const char *text, const char *prefix)
+{
+  return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static void load_environment(void)
+{
+  for (size_t i = 0; i < ROWS; i++) {
+    const char *text = getenv(rows[i].name);
+    if (text != NULL) {
+      apply(&rows[i], text, TT_PARAM_FROM_ENV, "environment");
+    }
+  }
+}
+
+static void note_unknown_environment(void)
+{
+  for (char **e = environ; e != NULL && *e != NULL; e++) {
+    size_t len = strcspn(*e, "=");
+    char name[80];
+    // NCCL_TESTS_… belongs to the perf programs.
+    if (!starts_with(*e, "NCCL_") || starts_with(*e, "NCCL_TESTS_") || len >= sizeof name) {
+      continue;
+    }
+    memcpy(name, *e, len);
+    name[len] = '\0';
+    if (tt_param_find(name) == NULL) {
+      note_unknown(name, "environment");
+    }
+  }
+}
+
+typedef struct conf_load {
+  const char *path;
+  int problems;
+} conf_load;
+
+static void conf_apply(void *arg, const tt_conf_line *line)
+{
+  conf_load *load = arg;
+  char where[PATH_MAX + 16];
+  snprintf(where, sizeof where, "%s:%d", load->path, line->number);
+  if (line->problem != NULL) {
+    if (load->problems++ < FILE_NOTES) {
+      note_add(TT_LOG_WARN, "%.256s: %s; the line is skipped", where, line->problem);
+    }
+    return;
+  }
+  const tt_param_row *row = tt_param_find(line->key);
+  if (row == NULL) {
+    if (starts_with(line->key, "NCCL_") && !starts_with(line->key, "NCCL_TESTS_")) {
+      note_unknown(line->key, where);
+    }
+    return;
+  }
+  // The environment came first, and so did an earlier file; inside one file the first line of a name counts.
+  if (state.origin[row - rows] == TT_PARAM_FROM_DEFAULT) {
+    apply(row, line->value, TT_PARAM_FROM_FILE, where);
+  }
+}
+
+// Reads up to `size` bytes. Returns how many, or -1 with errno. A short read is the end of a file: only regular files get here.
+static ssize_t read_whole(int fd, char *buf, size_t size)
+{
+  size_t used = 0;
+  while (used < size) {
+    ssize_t n = read(fd, buf + used, size - used);
+    if (n < 0) {
+      return -1;
+    }
+    if (n == 0) {
+      break;
+    }
+    used += (size_t)n;
+  }
+  return (ssize_t)used;
+}
+
+static void load_open_file(const char *path, int fd)
+{
+  conf_load load = {.path = path};
+  struct stat st;
+  if (fstat(fd, &st) != 0 || S_ISDIR(st.st_mode)) {
+    note_add(TT_LOG_WARN, "configuration file %.256s is not a file that can be read", path);
+    return;
+  }
+  char *text = malloc(TT_CONF_MAX_BYTES + 1);
+  ssize_t len = text != NULL ? read_whole(fd, text, TT_CONF_MAX_BYTES + 1) : -1;
+  if (len < 0) {
+    note_add(TT_LOG_WARN, "configuration file %.256s: %s", path, strerror(errno));
+  } else {
+    tt_param_parse_conf(text, (size_t)len, conf_apply, &load);
+  }
+  if (load.problems > FILE_NOTES) {
+    note_add(TT_LOG_WARN, "%.256s: %d more malformed lines", path, load.problems - FILE_NOTES);
+  }
+  free(text);
+}
+
+// `required`: the user named this file, so that its absence is worth a warning.
+static void load_file(const char *path, bool required)
+{
+  // Without O_NONBLOCK a FIFO of that name would hold up the program.
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) {
+    if (required || errno != ENOENT) {
+      note_add(TT_LOG_WARN, "cannot read configuration file %.256s: %s", path, strerror(errno));
+    }
+    return;
+  }
+  load_open_file(path, fd);
+  close(fd);
+}
+
+static void load_files(void)
+{
+  const char *home = getenv("HOME");
+  char path[PATH_MAX];
+  if (state.values.conf_file != NULL) {
+    load_file(state.values.conf_file, true);
+  } else if (home != NULL && snprintf(path, sizeof path, "%s/.nccl.conf", home) < (int)sizeof path) {
+    load_file(path, false);
+  }
+  load_file("/etc/nccl.conf", false);
+}
+
+static void load(void)
+{
+  int saved = errno;
+  state.values = defaults;
+  pending = calloc(1, sizeof *pending);
+  load_environment();
+  load_files();
+  note_unknown_environment();
+  errno = saved;
+}
+
+const tt_params *tt_params_get(void)
+{
+  pthread_once(&state.once, load);
+  if (TT_UNLIKELY(!__atomic_load_n(&state.reported, __ATOMIC_RELAXED)) && !__atomic_exchange_n(&state.reported, 1, __ATOMIC_ACQ_REL)) {
+    notes_say();
+  }
+  return &state.values;
+}
+
+bool tt_param_is_set_at(size_t offset)
+{
+  tt_params_get();
+  for (size_t i = 0; i < ROWS; i++) {
+    if (rows[i].offset == offset) {
+      return state.origin[i] != TT_PARAM_FROM_DEFAULT;
+    }
+  }
+  return false;
+}
+
+size_t tt_param_count(void)
+{
+  return ROWS;
+}
+
+const tt_param_row *tt_param_row_at(size_t i)
+{
+  return i < ROWS ? &rows[i] : NULL;
+}
+
+const tt_param_row *tt_param_find(const char *key)
+{
+  for (size_t i = 0; i < ROWS; i++) {
+    if (strcmp(rows[i].name, key) == 0) {
+      return &rows[i];
+    }
+  }
+  return NULL;
+}
+
+tt_param_origin tt_param_origin_of(const tt_param_row *row)
+{
+  tt_params_get();
+  return (tt_param_origin)state.origin[row - rows];
+}
+
+bool tt_param_int(const tt_param_row *row, int64_t *out)
+{
+  if (row->type == TT_PARAM_TYPE_STR) {
+    return false;
+  }
+  *out = *(const int64_t *)((const char *)tt_params_get() + row->offset);
+  return true;
+}
+
+static const char *text_value(const tt_param_row *row)
+{
+  return *(const char *const *)((const char *)tt_params_get() + row->offset);
+}
+
+size_t tt_param_text(const tt_param_row *row, char *out, size_t size)
+{
+  int64_t number;
+  if (tt_param_int(row, &number)) {
+    return (size_t)snprintf(out, size, "%lld", (long long)number);
+  }
+  const char *text = text_value(row);
+  return (size_t)snprintf(out, size, "%s", text != NULL ? text : "");
+}
+
+void tt_param_dump(bool all)
+{
+  static const char *const origins[] = {"default", "environment", "file"};
+  for (size_t i = 0; i < ROWS; i++) {
+    char line[TT_CONF_MAX_LINE];
+    char value[512];
+    if (!all && (rows[i].flags & TT_PARAM_HIDDEN)) {
+      continue;
+    }
+    tt_param_text(&rows[i], value, sizeof value);
+    int len = snprintf(line, sizeof line, "%s=%s (%s%s)\n", rows[i].name, value, origins[tt_param_origin_of(&rows[i])],
+                       rows[i].flags & TT_PARAM_IGNORED ? ", means nothing here" : "");
+    tt_log_raw(line, (size_t)len);
+  }
+}
+
+const char *tt_param_now(const char *name)
+{
+  const tt_param_row *row = tt_param_find(name);
+  const char *text = getenv(name);
+  if (text != NULL && text[0] != '\0') {
+    return text;
+  }
+  if (row == NULL || row->type != TT_PARAM_TYPE_STR) {
+    return NULL;
+  }
+  tt_params_get();
+  // A value of the first reading that has left the environment counts no more.
+  return state.origin[row - rows] == TT_PARAM_FROM_ENV ? *(const char *const *)((const char *)&defaults + row->offset) : text_value(row);
+}

@@ -1,0 +1,264 @@
+// Values, configuration files and nearest names: pure functions.
+#include <ctype.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/param.h"
+#include "base/util.h"
+
+static bool is_blank(char c)
+{
+  return c == ' ' || c == '\t';
+}
+
+// Number of bits that a suffix shifts by; -1 when `text` is neither empty nor one suffix.
+static int suffix_bits(const char *text)
+{
+  if (*text == '\0') {
+    return 0;
+  }
+  if (text[1] != '\0') {
+    return -1;
+  }
+  switch (tolower((unsigned char)*text)) {
+  case 'k': return 10;
+  case 'm': return 20;
+  case 'g': return 30;
+  default: return -1;
+  }
+}
+
+static int digit_value(char c)
+{
+  if (c >= '0' && c <= '9') {
+    return c - '0';
+  }
+  char l = (char)(c | 0x20);
+  return l >= 'a' && l <= 'f' ? l - 'a' + 10 : INT_MAX;
+}
+
+// Reads the digits at *text and moves it behind them. False when there are none or they need more than 64 bits.
+static bool read_digits(const char **text, uint64_t base, uint64_t *out)
+{
+  const char *p = *text;
+  uint64_t value = 0;
+  for (; (uint64_t)digit_value(*p) < base; p++) {
+    if (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, (uint64_t)digit_value(*p), &value)) {
+      return false;
+    }
+  }
+  bool some = p != *text;
+  *text = p;
+  *out = value;
+  return some;
+}
+
+// `text` has no blanks around it.
+static bool parse_int(const char *text, int64_t *out)
+{
+  bool negative = *text == '-';
+  text += *text == '-' || *text == '+';
+  bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+  text += hex ? 2 : 0;
+  uint64_t value;
+  if (!read_digits(&text, hex ? 16 : 10, &value)) {
+    return false;
+  }
+  int bits = suffix_bits(text);
+  if (bits < 0 || (value << bits) >> bits != value) {
+    return false;
+  }
+  value <<= bits;
+  // A mask or an identity in hexadecimal may use the sign bit; a number may not.
+  uint64_t limit = negative ? (uint64_t)INT64_MAX + 1 : hex && bits == 0 ? UINT64_MAX : (uint64_t)INT64_MAX;
+  if (value > limit) {
+    return false;
+  }
+  *out = (int64_t)(negative ? 0 - value : value);
+  return true;
+}
+
+static bool parse_bool(const char *text, int64_t *out)
+{
+  static const char *const words[] = {"no", "yes", "false", "true", "off", "on"};
+  for (size_t i = 0; i < TT_COUNT(words); i++) {
+    if (strcasecmp(text, words[i]) == 0) {
+      *out = (int64_t)(i & 1);
+      return true;
+    }
+  }
+  int64_t number;
+  if (!parse_int(text, &number)) {
+    return false;
+  }
+  *out = number != 0;
+  return true;
+}
+
+static bool is_printable(const char *text)
+{
+  for (; *text != '\0'; text++) {
+    if ((unsigned char)*text < ' ' && *text != '\t') {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool tt_param_parse_value(tt_param_type type, const char *text, int64_t *out)
+{
+  if (type == TT_PARAM_TYPE_STR) {
+    return is_printable(text);
+  }
+  while (is_blank(*text)) {
+    text++;
+  }
+  size_t len = strlen(text);
+  while (len > 0 && is_blank(text[len - 1])) {
+    len--;
+  }
+  char word[64];
+  if (len == 0 || len >= sizeof word) {
+    return false;
+  }
+  memcpy(word, text, len);
+  word[len] = '\0';
+  return type == TT_PARAM_TYPE_BOOL ? parse_bool(word, out) : parse_int(word, out);
+}
+
+const char *tt_param_expected(tt_param_type type)
+{
+  switch (type) {
+  case TT_PARAM_TYPE_INT: return "a whole number, decimal or 0x..., with k, m or g behind it if wanted";
+  case TT_PARAM_TYPE_BOOL: return "0 or 1";
+  default: return "text without control characters";
+  }
+}
+
+// Cuts blanks at both ends of the `len` characters at `text`, in place, and ends it with 0.
+static char *trim(char *text, size_t len)
+{
+  while (len > 0 && is_blank(text[len - 1])) {
+    len--;
+  }
+  text[len] = '\0';
+  while (is_blank(*text)) {
+    text++;
+  }
+  return text;
+}
+
+static bool is_name(const char *text)
+{
+  if (!isalpha((unsigned char)*text) && *text != '_') {
+    return false;
+  }
+  while (isalnum((unsigned char)*text) || *text == '_') {
+    text++;
+  }
+  return *text == '\0';
+}
+
+// Fills `line` from one line of `len` bytes, copied to `buf`. False for a line that says nothing.
+static bool split_line(const char *text, size_t len, char *buf, tt_conf_line *line)
+{
+  line->key = line->value = "";
+  line->problem = NULL;
+  len -= len > 0 && text[len - 1] == '\r';
+  if (len > TT_CONF_MAX_LINE) {
+    line->problem = "line is longer than 4096 bytes";
+    return true;
+  }
+  if (memchr(text, '\0', len) != NULL) {
+    line->problem = "line contains a zero byte";
+    return true;
+  }
+  memcpy(buf, text, len);
+  char *start = trim(buf, len);
+  if (*start == '\0' || *start == '#') {
+    return false;
+  }
+  char *equals = strchr(start, '=');
+  if (equals == NULL) {
+    line->problem = "no '='; expected NAME=VALUE";
+    return true;
+  }
+  char *key = trim(start, (size_t)(equals - start));
+  if (!is_name(key)) {
+    line->problem = "what stands before '=' is not a variable's name";
+    return true;
+  }
+  line->key = key;
+  line->value = trim(equals + 1, strlen(equals + 1));
+  return true;
+}
+
+ncclResult_t tt_param_parse_conf(const char *text, size_t len, tt_conf_fn *fn, void *arg)
+{
+  ncclResult_t res = ncclSuccess;
+  char buf[TT_CONF_MAX_LINE + 1];
+  if (len > TT_CONF_MAX_BYTES) {
+    fn(arg, &(tt_conf_line){.key = "", .value = "", .problem = "file is longer than 1 MiB"});
+    return ncclInvalidArgument;
+  }
+  int number = 0;
+  for (size_t at = 0; at < len;) {
+    const char *end = memchr(text + at, '\n', len - at);
+    size_t size = end != NULL ? (size_t)(end - (text + at)) : len - at;
+    tt_conf_line line = {.number = ++number};
+    if (split_line(text + at, size, buf, &line)) {
+      res = line.problem != NULL ? ncclInvalidArgument : res;
+      fn(arg, &line);
+    }
+    at += size + 1;
+  }
+  return res;
+}
+
+enum { NAME_MAX_BYTES = 48, NAME_MAX_EDITS = 3 };
+
+// Levenshtein distance of two names of at most NAME_MAX_BYTES characters.
+static size_t edit_distance(const char *a, const char *b)
+{
+  size_t row[NAME_MAX_BYTES + 1];
+  size_t nb = strlen(b);
+  for (size_t j = 0; j <= nb; j++) {
+    row[j] = j;
+  }
+  for (size_t i = 1; a[i - 1] != '\0'; i++) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= nb; j++) {
+      size_t change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = TT_MIN(change, TT_MIN(row[j], row[j - 1]) + 1);
+    }
+  }
+  return row[nb];
+}
+
+const char *tt_param_nearest(const char *name)
+{
+  const size_t prefix = strlen("NCCL_");
+  size_t len = strlen(name);
+  if (len <= prefix || len > NAME_MAX_BYTES) {
+    return NULL;
+  }
+  const char *nearest = NULL;
+  size_t best = TT_MIN((size_t)NAME_MAX_EDITS, (len - prefix) / 3) + 1;
+  for (size_t i = 0; i < tt_param_count(); i++) {
+    const char *known = tt_param_row_at(i)->name;
+    size_t known_len = strlen(known);
+    if (known_len >= len + best || len >= known_len + best) {
+      continue; // that many insertions alone are too many
+    }
+    size_t distance = edit_distance(name, known);
+    if (distance < best) {
+      best = distance;
+      nearest = known;
+    }
+  }
+  return nearest;
+}

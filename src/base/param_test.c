@@ -1,0 +1,298 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <sys/stat.h>
+
+#include "base/param.h"
+#include "base/test_child.h"
+#include "base/util.h"
+
+static void integers(void **unused)
+{
+  (void)unused;
+  static const struct {
+    const char *text;
+    int64_t value;
+  } good[] = {
+      {"0", 0},
+      {"-2", -2},
+      {" 42\t", 42},
+      {"+7", 7},
+      {"010", 10},
+      {"0x10", 16},
+      {"4k", 4096},
+      {"4M", 4 << 20},
+      {"1g", 1 << 30},
+      {"0x10k", 16384},
+      {"-1k", -1024},
+      {"9223372036854775807", INT64_MAX},
+      {"-9223372036854775808", INT64_MIN},
+      {"0xffffffffffffffff", -1},
+  };
+  static const char *const bad[] = {"",
+                                    " ",
+                                    "x",
+                                    "1.5",
+                                    "4kb",
+                                    "4 k",
+                                    "0x",
+                                    "k",
+                                    "--1",
+                                    "1e3",
+                                    "9223372036854775808",
+                                    "-9223372036854775809",
+                                    "0x10000000000000000",
+                                    "9223372036854775807k",
+                                    "12abc",
+                                    "99999999999g",
+                                    "0xffffffffffffffffk"};
+  for (size_t i = 0; i < TT_COUNT(good); i++) {
+    int64_t value = 12345;
+    assert_true(tt_param_parse_value(TT_PARAM_TYPE_INT, good[i].text, &value));
+    assert_true(value == good[i].value);
+  }
+  for (size_t i = 0; i < TT_COUNT(bad); i++) {
+    int64_t value = 12345;
+    if (tt_param_parse_value(TT_PARAM_TYPE_INT, bad[i], &value) || value != 12345) {
+      fail_msg("\"%s\" was read as %lld", bad[i], (long long)value);
+    }
+  }
+}
+
+static void booleans_and_texts(void **unused)
+{
+  (void)unused;
+  int64_t value = 7;
+  assert_true(tt_param_parse_value(TT_PARAM_TYPE_BOOL, "TRUE", &value));
+  assert_true(value == 1);
+  assert_true(tt_param_parse_value(TT_PARAM_TYPE_BOOL, "off", &value));
+  assert_true(value == 0);
+  assert_true(tt_param_parse_value(TT_PARAM_TYPE_BOOL, "2", &value));
+  assert_true(value == 1);
+  assert_false(tt_param_parse_value(TT_PARAM_TYPE_BOOL, "maybe", &value));
+  assert_true(tt_param_parse_value(TT_PARAM_TYPE_STR, "^docker,=eth0", &value));
+  assert_false(tt_param_parse_value(TT_PARAM_TYPE_STR, "a\nb", &value));
+}
+
+static void nearest_names(void **unused)
+{
+  (void)unused;
+  assert_string_equal(tt_param_nearest("NCCL_DEBG"), "NCCL_DEBUG");
+  assert_string_equal(tt_param_nearest("NCCL_SOCKET_IFNAMES"), "NCCL_SOCKET_IFNAME");
+  assert_string_equal(tt_param_nearest("NCCL_BUFSIZE"), "NCCL_BUFFSIZE");
+  assert_null(tt_param_nearest("NCCL_"));
+  assert_null(tt_param_nearest("NCCL_FOO")); // not NCCL_NET
+  assert_null(tt_param_nearest("NCCL_SOMETHING_ELSE"));
+  assert_null(tt_param_nearest("NCCL_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_IN_THE_TABLE_COULD_EVER_BE"));
+}
+
+static void collect(void *arg, const tt_conf_line *line)
+{
+  char *out = arg;
+  size_t used = strlen(out);
+  snprintf(out + used, 1024 - used, "%d:%s=%s%s|", line->number, line->key, line->value, line->problem != NULL ? "!" : "");
+}
+
+static void parses_files(void **unused)
+{
+  (void)unused;
+  char out[1024] = "";
+  static const char good[] = "# c\n\n NCCL_NET = a b \r\nNCCL_X==y\r\n  # d\nE=";
+  assert_int_equal(tt_param_parse_conf(good, sizeof good - 1, collect, out), ncclSuccess);
+  assert_string_equal(out, "3:NCCL_NET=a b|4:NCCL_X==y|6:E=|");
+  out[0] = '\0';
+  static const char bad[] = "novalue\n=x\nA B=1\nC\0D=1\nOK=1\n";
+  assert_int_equal(tt_param_parse_conf(bad, sizeof bad - 1, collect, out), ncclInvalidArgument);
+  assert_string_equal(out, "1:=!|2:=!|3:=!|4:=!|5:OK=1|");
+  assert_int_equal(tt_param_parse_conf("", 0, collect, out), ncclSuccess);
+}
+
+static void bounds_files(void **unused)
+{
+  (void)unused;
+  char out[1024] = "";
+  char *text = calloc(1, TT_CONF_MAX_BYTES + 1);
+  assert_non_null(text);
+  memset(text, 'a', TT_CONF_MAX_BYTES + 1);
+  text[1] = '=';
+  assert_int_equal(tt_param_parse_conf(text, TT_CONF_MAX_LINE + 1, collect, out), ncclInvalidArgument);
+  assert_string_equal(out, "1:=!|");
+  out[0] = '\0';
+  assert_int_equal(tt_param_parse_conf(text, TT_CONF_MAX_BYTES + 1, collect, out), ncclInvalidArgument);
+  assert_string_equal(out, "0:=!|");
+  out[0] = '\0';
+  assert_int_equal(tt_param_parse_conf(text, TT_CONF_MAX_LINE, collect, out), ncclSuccess);
+  free(text);
+}
+
+static char dir[] = "/tmp/tt_param_test.XXXXXX";
+
+// Writes dir/name and returns "VARIABLE=dir/name" in a buffer of the test's.
+static const char *write_file(const char *name, const char *text, char *out, size_t size)
+{
+  char path[64];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  fputs(text, f);
+  fclose(f);
+  snprintf(out, size, "NCCL_CONF_FILE=%s", path);
+  return out;
+}
+
+static void print_some(void)
+{
+  const tt_params *p = tt_params_get();
+  printf("buffsize %lld set %d; spin %lld; hostid %s set %d; shm_disable %lld; same %d\n", (long long)p->buffsize,
+         tt_param_is_set(buffsize), (long long)p->host_spin_us, p->hostid ? p->hostid : "NULL", tt_param_is_set(hostid),
+         (long long)p->shm_disable, p == tt_params_get());
+}
+
+static void defaults_and_environment(void **unused)
+{
+  (void)unused;
+  char out[8192];
+  child_run(CHILD_ENV("NCCL_BUFFSIZE="), print_some, out, sizeof out);
+  assert_string_equal(out, "buffsize -1 set 0; spin -1; hostid NULL set 0; shm_disable 0; same 1\n");
+  child_run(CHILD_ENV("NCCL_BUFFSIZE=64k", "NCCL_HOSTID=n0", "NCCL_SHM_DISABLE=1"), print_some, out, sizeof out);
+  assert_string_equal(out, "buffsize 65536 set 1; spin -1; hostid n0 set 1; shm_disable 1; same 1\n");
+}
+
+static void complaints(void **unused)
+{
+  (void)unused;
+  char out[8192];
+  child_run(
+      CHILD_ENV("NCCL_DEBUG=INFO", "NCCL_BUFFSIZE=big", "NCCL_SHM_DISABL=1", "NCCL_TESTS_DEVICE=0", "NCCL_IB_TIMEOUT=22", "NCCL_XYZZY=1"),
+      print_some, out, sizeof out);
+  assert_contains(out, "NCCL WARN NCCL_BUFFSIZE=big (environment): expected a whole number");
+  assert_contains(out, "using the default -1");
+  assert_contains(out, "NCCL WARN NCCL_SHM_DISABL (environment) is not known; did you mean NCCL_SHM_DISABLE?");
+  assert_contains(out, "NCCL INFO NCCL_IB_TIMEOUT=22 (environment) is accepted, but means nothing here");
+  assert_contains(out, "NCCL INFO NCCL_XYZZY (environment) is not known");
+  assert_contains(out, "buffsize -1 set 0");
+  assert_int_equal(count_of(out, "NCCL_TESTS"), 0);
+  assert_int_equal(count_of(out, "NCCL_BUFFSIZE"), 1);
+}
+
+static void file_values(void **unused)
+{
+  (void)unused;
+  char out[8192];
+  char conf[128];
+  const char *env = write_file("conf", "NCCL_BUFFSIZE=1m\nNCCL_HOSTID=fromfile\nNCCL_HOSTID=again\nPATH=/x\n", conf, sizeof conf);
+  child_run(CHILD_ENV(env, "NCCL_BUFFSIZE=2m"), print_some, out, sizeof out);
+  assert_contains(out, "buffsize 2097152 set 1; spin -1; hostid fromfile set 1");
+  env = write_file("bad", "NCCL_DEBUG=WARN\nrubbish\nNCCL_BUFFSIZE=x\nNCCL_HOST_ID=1\n", conf, sizeof conf);
+  child_run(CHILD_ENV(env), print_some, out, sizeof out);
+  assert_contains(out, "/bad:2: no '='; expected NAME=VALUE; the line is skipped");
+  assert_contains(out, "/bad:3): expected a whole number");
+  assert_contains(out, "/bad:4) is not known; did you mean NCCL_HOSTID?");
+  child_run(CHILD_ENV("NCCL_DEBUG=WARN", "NCCL_CONF_FILE=/nonexistent/conf"), print_some, out, sizeof out);
+  assert_contains(out, "cannot read configuration file /nonexistent/conf: No such file or directory");
+  child_run(CHILD_ENV("NCCL_DEBUG=WARN", "NCCL_CONF_FILE=/"), print_some, out, sizeof out);
+  assert_contains(out, "configuration file / is not a file");
+}
+
+static void home_file(void **unused)
+{
+  (void)unused;
+  char out[8192];
+  char conf[128];
+  char home[64];
+  write_file(".nccl.conf", "NCCL_HOSTID=home\n", conf, sizeof conf);
+  snprintf(home, sizeof home, "HOME=%s", dir);
+  child_run(CHILD_ENV(home), print_some, out, sizeof out);
+  assert_contains(out, "hostid home set 1");
+  child_run(CHILD_ENV(home, "NCCL_CONF_FILE=/dev/null"), print_some, out, sizeof out);
+  assert_contains(out, "hostid NULL set 0");
+}
+
+static void flood(void **unused)
+{
+  (void)unused;
+  char out[1 << 16];
+  char conf[128];
+  char *text = calloc(1, 20001);
+  assert_non_null(text);
+  for (int i = 0; i < 10000; i++) {
+    memcpy(text + 2L * i, "x\n", 2);
+  }
+  const char *env = write_file("flood", text, conf, sizeof conf);
+  free(text);
+  child_run(CHILD_ENV(env, "NCCL_DEBUG=WARN"), print_some, out, sizeof out);
+  assert_int_equal(count_of(out, "the line is skipped"), 8);
+  assert_contains(out, "9992 more malformed lines");
+}
+
+static void print_registry(void)
+{
+  char text[64];
+  int64_t number = 5;
+  const tt_param_row *row = tt_param_find("NCCL_HOSTID");
+  size_t len = tt_param_text(row, text, sizeof text);
+  printf("%zu %s %d", len, text, tt_param_origin_of(row) == TT_PARAM_FROM_ENV);
+  printf(" %d", tt_param_int(row, &number));
+  row = tt_param_find("NCCL_IB_TIMEOUT");
+  bool is_number = tt_param_int(row, &number);
+  printf(" %d %lld %s\n", is_number, (long long)number, row->def_text);
+  printf("unknown %d end %d\n", tt_param_find("NCCL_X") == NULL, tt_param_row_at(tt_param_count()) == NULL);
+  printf("now %s\n", tt_param_now("NCCL_DEBUG_SUBSYS"));
+  fflush(stdout);
+  tt_param_dump(false);
+}
+
+static void registry(void **unused)
+{
+  (void)unused;
+  char out[1 << 15];
+  child_run(CHILD_ENV("NCCL_HOSTID=abc"), print_registry, out, sizeof out);
+  assert_contains(out, "3 abc 1 0 1 20 20\n");
+  assert_contains(out, "unknown 1 end 1\n");
+  assert_contains(out, "now INIT,BOOTSTRAP,ENV\n");
+  assert_contains(out, "\nNCCL_IB_TIMEOUT=20 (default, means nothing here)\n");
+  assert_int_equal(count_of(out, "NCCL_HOSTID"), 0); // hidden
+}
+
+static void rows_are_sound(void **unused)
+{
+  (void)unused;
+  for (size_t i = 0; i < tt_param_count(); i++) {
+    const tt_param_row *row = tt_param_row_at(i);
+    assert_ptr_equal(tt_param_find(row->name), row); // no name twice
+    assert_int_equal(strncmp(row->name, "NCCL_", 5), 0);
+    assert_true(strlen(row->name) <= 48 && strlen(row->doc) > 10);
+    assert_true(!(row->flags & TT_PARAM_PUBLIC) != !(row->flags & TT_PARAM_HIDDEN));
+  }
+}
+
+static int make_dir(void **unused)
+{
+  (void)unused;
+  return mkdtemp(dir) == NULL;
+}
+
+static int remove_dir(void **unused)
+{
+  static const char *const names[] = {"conf", "bad", ".nccl.conf", "flood"};
+  char path[64];
+  (void)unused;
+  for (size_t i = 0; i < TT_COUNT(names); i++) {
+    snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+    unlink(path);
+  }
+  return rmdir(dir);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(integers),     cmocka_unit_test(booleans_and_texts), cmocka_unit_test(nearest_names),
+      cmocka_unit_test(parses_files), cmocka_unit_test(bounds_files),       cmocka_unit_test(defaults_and_environment),
+      cmocka_unit_test(complaints),   cmocka_unit_test(file_values),        cmocka_unit_test(home_file),
+      cmocka_unit_test(flood),        cmocka_unit_test(registry),           cmocka_unit_test(rows_are_sound),
+  };
+  return cmocka_run_group_tests_name("param", tests, make_dir, remove_dir);
+}

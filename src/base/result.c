@@ -1,0 +1,94 @@
+#include "base/result.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/util.h"
+
+enum { TEXT_BYTES = 1024 };
+
+// The calling thread's last error, and where it reads another thread's.
+static __thread char thread_text[TEXT_BYTES];
+static __thread char other_text[TEXT_BYTES];
+
+// The process's last error. Rule: whoever sets `busy` from 0 to 1 may touch `text`, nobody waits for it without a bound. A writer that
+// finds it taken leaves: another thread is recording an error this very moment, and that one is the last. So no thread can be stuck here,
+// not even in the child of a fork that happened meanwhile.
+static struct {
+  char busy;
+  char text[TEXT_BYTES];
+} process;
+
+static bool process_lock(void)
+{
+  return __atomic_exchange_n(&process.busy, 1, __ATOMIC_ACQUIRE) == 0;
+}
+
+static void process_unlock(void)
+{
+  __atomic_store_n(&process.busy, 0, __ATOMIC_RELEASE);
+}
+
+ncclResult_t tt_fail_at(ncclResult_t code, const char *file, int line, const char *fmt, ...)
+{
+  int saved = errno;
+  // Formatted apart from the last text, which may be an argument.
+  char text[TEXT_BYTES];
+  va_list args;
+  va_start(args, fmt);
+  if (vsnprintf(text, sizeof text, fmt, args) < 0) {
+    snprintf(text, sizeof text, "%s", fmt);
+  }
+  va_end(args);
+  size_t size = strlen(text) + 1;
+  memcpy(thread_text, text, size);
+  if (process_lock()) {
+    memcpy(process.text, text, size);
+    process_unlock();
+  }
+  tt_log_line(TT_LOG_WARN, TT_ALL, file, line, "%s", text);
+  errno = saved;
+  return code;
+}
+
+const char *tt_last_error(void)
+{
+  if (thread_text[0] != '\0') {
+    return thread_text;
+  }
+  for (int i = 0; i < 1000; i++) {
+    if (process_lock()) {
+      memcpy(other_text, process.text, sizeof other_text);
+      process_unlock();
+      return other_text;
+    }
+    sched_yield();
+  }
+  return "";
+}
+
+const char *tt_result_string(ncclResult_t code)
+{
+  static const char *const names[] = {
+      [ncclSuccess] = "no error",
+      [ncclUnhandledCudaError] = "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+      [ncclSystemError] = "unhandled system error (run with NCCL_DEBUG=INFO for details)",
+      [ncclInternalError] = "internal error (run with NCCL_DEBUG=WARN for details)",
+      [ncclInvalidArgument] = "invalid argument (run with NCCL_DEBUG=WARN for details)",
+      [ncclInvalidUsage] = "invalid usage (run with NCCL_DEBUG=WARN for details)",
+      [ncclRemoteError] = "remote process exited or there was a network error",
+      [ncclInProgress] = "operation in progress",
+      [ncclTimeout] = "operation timed out",
+  };
+  _Static_assert(TT_COUNT(names) == ncclNumResults, "one text per code");
+  return (unsigned)code < TT_COUNT(names) ? names[code] : "unknown result code";
+}
+
+void tt_last_error_set(const char *text)
+{
+  snprintf(thread_text, sizeof thread_text, "%s", text);
+}

@@ -1,0 +1,39 @@
+// result.h: error codes with text. Level 0; the front door for failure handling.
+//
+// Whoever detects an error calls tt_fail() once (what, which object, which value, what to try).
+// Callers pass the code on with TT_TRY and add nothing.
+#pragma once
+#include "nccl.h"
+
+// Returns from the calling function with the code of `x` unless it is ncclSuccess (or ncclInProgress).
+#define TT_TRY(x)                                              \
+  do {                                                         \
+    ncclResult_t tt_try_ = (x);                                \
+    if (tt_try_ != ncclSuccess && tt_try_ != ncclInProgress) { \
+      return tt_try_;                                          \
+    }                                                          \
+  } while (0)
+
+// Like TT_TRY, for constructors: stores the code in `res` and jumps to the label `fail`.
+#define TT_TRY_GOTO(x, res)                                \
+  do {                                                     \
+    (res) = (x);                                           \
+    if ((res) != ncclSuccess && (res) != ncclInProgress) { \
+      goto fail;                                           \
+    }                                                      \
+  } while (0)
+
+// Records an error: logs it as a WARN line, makes it the calling thread's and the process's last error text, returns `code`.
+// Any thread. `fmt` as printf; no newline at the end.
+#define tt_fail(code, ...) tt_fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
+ncclResult_t tt_fail_at(ncclResult_t code, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
+
+// Text of the last error recorded by the calling thread, or else by any thread; "" when there was none.
+// Valid until the calling thread records another. Source: ncclGetLastError.
+const char *tt_last_error(void);
+
+// The name users know for a code ("no error", "unhandled system error (run with NCCL_DEBUG=INFO for details)", ...).
+const char *tt_result_string(ncclResult_t code);
+
+// Makes `text` the calling thread's last error (a job on another thread has failed on its behalf).
+void tt_last_error_set(const char *text);

@@ -1,0 +1,103 @@
+#include "base/util.h"
+
+#include <stdlib.h>
+
+#include "nccl.h"
+
+// Allocations left until one fails; 0 when no failure is wanted.
+static long alloc_fail_in;
+
+void tt_alloc_fail_at(long k)
+{
+  __atomic_store_n(&alloc_fail_in, k, __ATOMIC_RELAXED);
+}
+
+static int alloc_must_fail(void)
+{
+  if (TT_LIKELY(__atomic_load_n(&alloc_fail_in, __ATOMIC_RELAXED) <= 0)) {
+    return 0;
+  }
+  return __atomic_sub_fetch(&alloc_fail_in, 1, __ATOMIC_RELAXED) == 0;
+}
+
+void *tt_calloc(size_t n, size_t size)
+{
+  size_t total;
+  if (__builtin_mul_overflow(n, size, &total) || alloc_must_fail()) {
+    return NULL; // checked here, since sanitizers make calloc's own check fatal
+  }
+  return calloc(1, total);
+}
+
+void *tt_calloc_line(size_t size)
+{
+  if (alloc_must_fail() || size > SIZE_MAX - TT_CACHE_LINE) {
+    return NULL;
+  }
+  // aligned_alloc wants a multiple of the alignment; 0 bytes still give a pointer of their own.
+  size_t rounded = TT_ROUND_UP(TT_MAX(size, (size_t)1), (size_t)TT_CACHE_LINE);
+  void *p = aligned_alloc(TT_CACHE_LINE, rounded);
+  if (p != NULL) {
+    memset(p, 0, rounded);
+  }
+  return p;
+}
+
+char *tt_strdup(const char *s)
+{
+  if (s == NULL) {
+    return NULL;
+  }
+  size_t size = strlen(s) + 1;
+  char *copy = tt_calloc(1, size);
+  if (copy != NULL) {
+    memcpy(copy, s, size);
+  }
+  return copy;
+}
+
+void tt_free(void *p)
+{
+  free(p);
+}
+
+uint64_t tt_hash(const void *data, size_t size, uint64_t seed)
+{
+  const unsigned char *p = data;
+  uint64_t h = UINT64_C(0xcbf29ce484222325) ^ seed;
+  for (size_t i = 0; i < size; i++) {
+    h = (h ^ p[i]) * UINT64_C(0x100000001b3);
+  }
+  // FNV leaves the high bits of short inputs nearly constant; the finaliser of MurmurHash3 spreads them.
+  h = (h ^ (h >> 33)) * UINT64_C(0xff51afd7ed558ccd);
+  h = (h ^ (h >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
+  return h ^ (h >> 33);
+}
+
+static const struct {
+  const char *name;
+  size_t size;
+} types[] = {
+    [ncclInt8] = {"ncclInt8", 1},         [ncclUint8] = {"ncclUint8", 1},           [ncclInt32] = {"ncclInt32", 4},
+    [ncclUint32] = {"ncclUint32", 4},     [ncclInt64] = {"ncclInt64", 8},           [ncclUint64] = {"ncclUint64", 8},
+    [ncclFloat16] = {"ncclFloat16", 2},   [ncclFloat32] = {"ncclFloat32", 4},       [ncclFloat64] = {"ncclFloat64", 8},
+    [ncclBfloat16] = {"ncclBfloat16", 2}, [ncclFloat8e4m3] = {"ncclFloat8e4m3", 1}, [ncclFloat8e5m2] = {"ncclFloat8e5m2", 1},
+};
+_Static_assert(TT_COUNT(types) == ncclNumTypes, "one row per type");
+
+size_t tt_type_size(int type)
+{
+  return type >= 0 && type < (int)TT_COUNT(types) ? types[type].size : 0;
+}
+
+const char *tt_type_name(int type)
+{
+  return type >= 0 && type < (int)TT_COUNT(types) ? types[type].name : "?";
+}
+
+const char *tt_op_name(int op)
+{
+  static const char *const names[] = {"ncclSum", "ncclProd", "ncclMax", "ncclMin", "ncclAvg"};
+  _Static_assert(TT_COUNT(names) == ncclNumOps, "one name per operation");
+  return op >= 0 && op < (int)TT_COUNT(names) ? names[op] : "?";
+}

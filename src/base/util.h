@@ -1,0 +1,36 @@
+// util.h: arithmetic and memory helpers that know nothing of collectives.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TT_COUNT(a)         (sizeof(a) / sizeof((a)[0]))
+#define TT_MIN(a, b)        ((a) < (b) ? (a) : (b))
+#define TT_MAX(a, b)        ((a) > (b) ? (a) : (b))
+#define TT_CLAMP(x, lo, hi) TT_MIN(TT_MAX((x), (lo)), (hi))
+#define TT_DIV_UP(a, b)     (((a) + (b)-1) / (b))
+#define TT_ROUND_UP(a, b)   (TT_DIV_UP(a, b) * (b))
+#define TT_CACHE_LINE       64
+#define TT_LIKELY(x)        __builtin_expect(!!(x), 1)
+#define TT_UNLIKELY(x)      __builtin_expect(!!(x), 0)
+
+// Zeroed memory for `n` objects of `size` bytes, or NULL (logged by the caller with tt_fail). Free with tt_free.
+// Tests make the k-th call fail: tt_alloc_fail_at(k).
+void *tt_calloc(size_t n, size_t size);
+// As tt_calloc, aligned to a cache line.
+void *tt_calloc_line(size_t size);
+// Copy of a string (NULL gives NULL).
+char *tt_strdup(const char *s);
+// Frees what tt_calloc, tt_calloc_line and tt_strdup gave. NULL is allowed.
+void tt_free(void *p);
+// The k-th allocation from now (1 = the next) returns NULL, once; 0 switches that off. Tests only; any thread.
+void tt_alloc_fail_at(long k);
+
+// 64-bit hash of bytes (FNV-1a with a final mix); the same on every machine.
+uint64_t tt_hash(const void *data, size_t size, uint64_t seed);
+
+// Number of bytes of one element of an ncclDataType_t value; 0 when `type` is not one.
+size_t tt_type_size(int type);
+// "ncclFloat32", "ncclSum", ... for messages; "?" when unknown.
+const char *tt_type_name(int type);
+const char *tt_op_name(int op);

@@ -1,0 +1,213 @@
+// bootstrap.c: a ring of ranks from a unique id, or from a larger ring. See bootstrap.h.
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "base/util.h"
+#include "bootstrap/bootstrap_priv.h"
+
+// Connects to the neighbours and learns where everybody listens.
+static ncclResult_t join_ring(tt_bootstrap *b, const tt_addr *next)
+{
+  if (b->nranks == 1) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_ring_form(b, next));
+  b->addrs[b->rank] = b->door.addr;
+  return tt_bootstrap_allgather(b, b->addrs, sizeof(b->addrs[0]));
+}
+
+// With NCCL_COMM_ID there is no process that made the id: rank 0 starts the root.
+static ncclResult_t start_fixed_root(const tt_id *id, int rank)
+{
+  tt_addr bound;
+  return rank == 0 && (id->flags & TT_ID_FIXED) != 0 ? tt_root_start(id, &bound) : ncclSuccess;
+}
+
+ncclResult_t tt_bootstrap_init(const ncclUniqueId *id, int nranks, int rank, const volatile uint32_t *abort_flag, tt_bootstrap **out)
+{
+  tt_id parsed;
+  ncclResult_t res = ncclSuccess;
+  if (nranks < 1 || nranks > TT_BOOTSTRAP_MAX_RANKS) {
+    return tt_fail(ncclInvalidArgument, "a communicator of %d ranks is not possible (from 1 to %d)", nranks, TT_BOOTSTRAP_MAX_RANKS);
+  }
+  TT_TRY(tt_bootstrap_id_parse(id, &parsed));
+  TT_TRY(start_fixed_root(&parsed, rank));
+  uint64_t began = tt_now_ns();
+  tt_key key = tt_key_derive(&parsed.key, "ring", NULL, 0);
+  tt_bootstrap *b = tt_bs_new(rank, nranks, &key, abort_flag);
+  if (b == NULL) {
+    return ncclSystemError;
+  }
+  tt_join j = {.rank = rank, .nranks = nranks, .abort_flag = abort_flag, .door = &b->door, .key = key};
+  TT_TRY_GOTO(tt_join_root(&parsed, &j), res);
+  TT_TRY_GOTO(join_ring(b, &j.next), res);
+  tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d of %d joined in %.1f ms", rank, nranks, (double)(tt_now_ns() - began) / TT_NS_PER_MS);
+  *out = b;
+  return ncclSuccess;
+fail:
+  tt_bootstrap_destroy(b);
+  return res;
+}
+
+// What a rank of the parent says about itself in a split.
+typedef struct {
+  tt_addr addr;   // where it listens for the child; none when it is in no child, or alone in one
+  uint64_t group; // hash of tag and members: equal within a child
+  int32_t code;   // not ncclSuccess: this rank cannot take part
+  uint32_t zero;
+} split_card;
+static_assert(sizeof(split_card) == 40, "cards are sent as they are");
+
+static ncclResult_t check_members(const tt_bootstrap *parent, const int *members, int count, int *own)
+{
+  *own = -1;
+  for (int i = 0; i < count; i++) {
+    if (members[i] < 0 || members[i] >= parent->nranks) {
+      return tt_fail(ncclInvalidArgument, "%s: member %d is rank %d", parent->doing, i, members[i]);
+    }
+    for (int k = 0; k < i; k++) {
+      if (members[k] == members[i]) {
+        return tt_fail(ncclInvalidArgument, "%s: rank %d is a member twice", parent->doing, members[i]);
+      }
+    }
+    *own = members[i] == parent->rank ? i : *own;
+  }
+  return count == 0 || *own >= 0 ? ncclSuccess : tt_fail(ncclInvalidArgument, "%s: this rank is not among its members", parent->doing);
+}
+
+// The child's key: nobody outside the parent can know it, and no other child has it.
+static tt_key child_key(const tt_bootstrap *parent, const int *members, int count, uint64_t tag)
+{
+  tt_key a = tt_key_derive(&parent->key, "split", &tag, sizeof(tag));
+  return tt_key_derive(&a, "members", members, (size_t)count * sizeof(members[0]));
+}
+
+// Makes the child with its socket; *child stays NULL when this rank is in none.
+static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int count, uint64_t tag, tt_bootstrap **child)
+{
+  int own = -1;
+  TT_TRY(check_members(parent, members, count, &own));
+  if (count == 0) {
+    return ncclSuccess;
+  }
+  tt_key key = child_key(parent, members, count, tag);
+  tt_bootstrap *b = tt_bs_new(own, count, &key, NULL);
+  if (b == NULL) {
+    return ncclSystemError;
+  }
+  tt_addr at = parent->door.addr;
+  at.port = 0;
+  int e = count > 1 ? tt_greeter_open(&b->door, &at, &b->key, TT_HELLO_RING | TT_HELLO_PEER, own) : 0;
+  if (e != 0) {
+    tt_bootstrap_destroy(b);
+    return tt_fail(ncclSystemError, "%s: cannot listen: %s", parent->doing, strerror(-e));
+  }
+  *child = b;
+  return ncclSuccess;
+}
+
+// Looks at what the other members say, and learns their addresses.
+static ncclResult_t check_cards(const tt_bootstrap *parent, tt_bootstrap *child, const int *members, const split_card *cards)
+{
+  const split_card *own = &cards[parent->rank];
+  for (int i = 0; i < child->nranks; i++) {
+    const split_card *c = &cards[members[i]];
+    if (c->code != ncclSuccess) {
+      return tt_fail(ncclRemoteError, "%s: rank %d could not take part", parent->doing, members[i]);
+    }
+    if (c->group != own->group) {
+      return tt_fail(ncclInvalidUsage, "%s: rank %d and rank %d list different members", parent->doing, parent->rank, members[i]);
+    }
+    child->addrs[i] = c->addr;
+  }
+  return ncclSuccess;
+}
+
+// All ranks of the parent tell each other their cards, even those that cannot go on: nobody is left waiting.
+static ncclResult_t exchange_cards(tt_bootstrap *parent, tt_bootstrap *child, ncclResult_t prepared, split_card *cards)
+{
+  split_card *own = &cards[parent->rank];
+  own->code = prepared;
+  if (child != NULL) {
+    own->addr = child->door.addr;
+    memcpy(&own->group, child->name, sizeof(own->group));
+  }
+  ncclResult_t res = tt_bootstrap_allgather(parent, cards, sizeof(*cards));
+  return prepared != ncclSuccess ? prepared : res;
+}
+
+static ncclResult_t connect_child(const tt_bootstrap *parent, tt_bootstrap *child, const int *members, const split_card *cards)
+{
+  TT_TRY(check_cards(parent, child, members, cards));
+  return child->nranks > 1 ? tt_ring_form(child, &child->addrs[(child->rank + 1) % child->nranks]) : ncclSuccess;
+}
+
+ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag, const volatile uint32_t *abort_flag,
+                                tt_bootstrap **out)
+{
+  TT_TRY(tt_bs_begin(parent, "split into %d ranks, tag %llu", count, (unsigned long long)tag));
+  tt_bootstrap *child = NULL;
+  split_card *cards = tt_calloc((size_t)parent->nranks, sizeof(*cards));
+  if (cards == NULL) {
+    return tt_fail(ncclSystemError, "%s: no memory", parent->doing);
+  }
+  ncclResult_t res = prepare_child(parent, members, count, tag, &child);
+  parent->abort_also = abort_flag;
+  res = exchange_cards(parent, child, res, cards);
+  parent->abort_also = NULL;
+  if (res == ncclSuccess && child != NULL) {
+    child->abort_flag = abort_flag;
+    res = connect_child(parent, child, members, cards);
+  }
+  tt_free(cards);
+  if (res != ncclSuccess) {
+    tt_bootstrap_destroy(child);
+    return res;
+  }
+  *out = child;
+  return ncclSuccess;
+}
+
+const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b)
+{
+  return b->name;
+}
+
+// What was sent must still arrive, so connections end by "nothing more comes", which a forked copy of the descriptor cannot hold back.
+static void close_connection(const tt_bootstrap *b, int *fd)
+{
+  if (b->owner == getpid()) {
+    tt_sock_finish(*fd);
+  }
+  tt_sock_close(fd);
+}
+
+void tt_bootstrap_destroy(tt_bootstrap *b)
+{
+  if (b == NULL) {
+    return;
+  }
+  tt_greeter_close(&b->door, b->owner == getpid());
+  close_connection(b, &b->next);
+  close_connection(b, &b->prev);
+  for (int i = 0; b->out != NULL && i < b->nranks; i++) {
+    close_connection(b, &b->out[i]);
+  }
+  for (int i = 0; i < b->ninlets; i++) {
+    tt_sock_close(&b->inlets[i].fd);
+    tt_free(b->inlets[i].letter);
+  }
+  while (b->letters != NULL) {
+    tt_letter *l = b->letters;
+    b->letters = l->next;
+    tt_free(l);
+  }
+  tt_free(b->inlets);
+  tt_free(b->fds);
+  tt_free(b->addrs);
+  tt_free(b->out);
+  tt_free(b);
+}

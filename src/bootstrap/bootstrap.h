@@ -1,0 +1,54 @@
+// bootstrap.h: how ranks find each other before they can communicate (seed 002 §1-2).
+//
+// ncclGetUniqueId starts a root thread that listens on a TCP port; the id holds its address and a random secret. Every rank opens two
+// listening sockets (one for the root's answer, one for its peers), reports to the root, learns its successor, and the ranks form a ring.
+// After that: all-gather, barrier, and send/recv by (peer, tag). Every connection starts with a hello that proves knowledge of the secret.
+//
+// All calls on one tt_bootstrap are made by one thread at a time; different objects are independent.
+// `abort_flag`: polled at least every 100 ms in every wait; when it becomes non-zero the call returns ncclInternalError, without
+// a line in the log. NULL: none. It must live as long as the object.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nccl.h"
+
+typedef struct tt_bootstrap tt_bootstrap;
+
+// Makes an id and starts its root thread. That ends by itself: when all ranks have joined, when they have been told what is wrong, or after
+// NCCL_BOOTSTRAP_TIMEOUT seconds (default 300) since the last rank joined (an id that nobody uses keeps its root: ranks may be late).
+// With NCCL_COMM_ID the id names that address, and rank 0 starts the root in tt_bootstrap_init. Honours NCCL_SOCKET_IFNAME and
+// NCCL_SOCKET_FAMILY. Any thread. Errors: ncclSystemError (no usable interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID).
+ncclResult_t tt_bootstrap_id(ncclUniqueId *id);
+
+// Joins as `rank` of `nranks`. Waits for all others. The result is written to *out only on success; free with tt_bootstrap_destroy.
+// Errors, each naming ranks and values: ncclInvalidArgument (not an id made by tt_bootstrap_id, nranks below 1), ncclInvalidUsage (two ranks
+// with one number, a rank outside 0..nranks-1, ranks that disagree about nranks, id already used), ncclSystemError (root unreachable),
+// ncclRemoteError (a peer or the root went away; ranks that did not come within NCCL_BOOTSTRAP_TIMEOUT). What is wrong with one rank is told
+// to all: a rank number out of range is reported to the root like any other.
+ncclResult_t tt_bootstrap_init(const ncclUniqueId *id, int nranks, int rank, const volatile uint32_t *abort_flag, tt_bootstrap **out);
+
+// A smaller ring from an existing one: `members` are ranks of the parent in the order of the child's ranks; the caller is one of them.
+// Collective over the *parent* (ranks not in any child pass count = 0 and get *out = NULL). `tag` distinguishes splits in time: members
+// that pass different tags or lists are told so (ncclInvalidUsage). `abort_flag` is the child's; the parent's is watched as well. A rank that
+// cannot take part (wrong members: ncclInvalidArgument) still answers, and its fellow members get ncclRemoteError.
+ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag, const volatile uint32_t *abort_flag,
+                                tt_bootstrap **out);
+
+// Fills `data` (nranks blocks of `size` bytes, own block already in place) with every rank's block. No deadline. Errors: ncclRemoteError
+// naming the rank that has gone, on every survivor; ncclInvalidUsage when ranks pass different sizes or are not at the same call. Both end
+// the ring: later calls fail the same way. size 0 does nothing.
+ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size);
+// Returns when every rank has called it.
+ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b);
+// A message to or from one peer (or itself), matched by (peer, tag) in order. send returns when the message is on its way and waits only
+// for room, not for the recv. recv: `size` must equal what was sent (ncclInvalidUsage; the message is gone). ncclRemoteError: the peer has
+// gone, without having sent it; the ring and other peers stay usable.
+ncclResult_t tt_bootstrap_send(tt_bootstrap *b, int peer, uint32_t tag, const void *data, size_t size);
+ncclResult_t tt_bootstrap_recv(tt_bootstrap *b, int peer, uint32_t tag, void *data, size_t size);
+
+// 16 bytes known to this ring's ranks only (derived per split), for use as a communicator's secret and name.
+const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b);
+
+// Closes everything. NULL is allowed. Never waits for peers; what they have been sent still arrives.
+void tt_bootstrap_destroy(tt_bootstrap *b);

@@ -1,0 +1,125 @@
+// bootstrap_priv.h: what the files of this folder share.
+//
+// id.c      the 128 bytes: made, parsed, checked
+// hello.c   first message of a connection and its keyed hash
+// greet.c   accept without ever waiting for a stranger
+// root.c    the thread that introduces the ranks to each other
+// join.c    the rank's side of that conversation
+// wait.c    the one place where a rank waits, and the object's life
+// ring.c    forming the ring, all-gather, barrier
+// mail.c    send/recv by (peer, tag)
+// bootstrap.c  init, split, destroy out of these parts
+#pragma once
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/greet.h"
+#include "bootstrap/hello.h"
+#include "os/socket.h"
+
+// ---- id.c
+
+enum { TT_ID_FIXED = 1 }; // the address comes from NCCL_COMM_ID: rank 0 starts the root in init, and it may come later than the others
+
+// What an id says.
+typedef struct tt_id {
+  tt_addr root;
+  tt_key key;
+  unsigned flags; // TT_ID_…
+} tt_id;
+
+// Reads an id. Pure. Any 128 bytes are allowed; everything but an unharmed id of this library is ncclInvalidArgument with a text.
+ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out);
+// Writes an id. Pure.
+void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id);
+// The id that NCCL_COMM_ID=`text` stands for, the same in every process. Errors: ncclInvalidArgument.
+ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out);
+
+// ---- root.c
+
+enum { TT_BOOTSTRAP_MAX_RANKS = 1 << 20 };
+
+// Starts a root thread on in->root (port 0: any) and writes where it listens. It ends by itself. Errors: ncclSystemError.
+ncclResult_t tt_root_start(const tt_id *in, tt_addr *bound);
+// Root threads of this process that have not ended. For tests.
+int tt_root_count(void);
+
+// ---- join.c
+
+// What a rank learns from the root: its socket for peers (open, in the greeter), and its successor.
+typedef struct tt_join {
+  int rank, nranks;
+  const volatile uint32_t *abort_flag;
+  tt_key key;       // of the door
+  tt_greeter *door; // out: listens for peers; closed when nranks is 1
+  tt_addr next;     // out
+} tt_join;
+
+// Reports to the root of `id` and waits for the answer. Errors as tt_bootstrap_init.
+ncclResult_t tt_join_root(const tt_id *id, tt_join *j);
+
+// ---- wait.c
+
+typedef struct tt_letter { // a message that has arrived and that nobody has asked for yet
+  struct tt_letter *next;
+  int from;
+  uint32_t tag;
+  size_t size;
+  uint8_t data[];
+} tt_letter;
+
+typedef struct tt_frame_mail { // before each message of a peer connection
+  uint32_t tag;
+  uint32_t zero;
+  uint64_t size;
+} tt_frame_mail;
+static_assert(sizeof(tt_frame_mail) == 16, "sent as it is");
+
+typedef struct tt_inlet { // an incoming peer connection
+  int fd;                 // -1: ended
+  int from;
+  size_t got; // bytes of frame, then of letter
+  tt_frame_mail frame;
+  tt_letter *letter; // being received, once its frame is complete
+} tt_inlet;
+
+struct tt_bootstrap {
+  int rank, nranks;
+  pid_t owner;      // process that made it: a forked child closes its copies and nothing more
+  tt_key key;
+  uint8_t name[16]; // tt_bootstrap_secret
+  const volatile uint32_t *abort_flag, *abort_also; // abort_also: of the child, while a split runs
+  tt_greeter door;
+  int next, prev;      // ring connections, -1: none
+  tt_addr *addrs;      // nranks: where peers listen
+  int *out;            // nranks: outgoing peer connections, -1: none
+  ncclResult_t broken; // ncclSuccess, or what every later call returns
+  uint32_t sequence;   // collective operations so far
+  char doing[96];      // "rank 1 of 4: ...", for lines and errors
+  uint64_t line_ns;    // when to say so next
+  tt_inlet *inlets;
+  int ninlets, inlets_room;
+  tt_letter *letters, **letters_end;
+  struct pollfd *fds; // room for fds_room
+  size_t fds_room;
+};
+
+// An object without sockets yet, or NULL without memory (logged). Free it with tt_bootstrap_destroy.
+tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile uint32_t *abort_flag);
+// ncclSuccess when the object may be used: not in a forked child, not after its ring has ended. Says, for the line after 30 s of silence
+// and for messages, what is being done.
+ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// Waits until one of `want` (at most 2, revents are set) is ready, peers have sent something (which is taken in), or `wake_ns` (0: none) has
+// come. May return without any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
+ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns);
+// Takes in whatever peers have sent, without waiting. Errors: ncclSystemError (no memory).
+ncclResult_t tt_bs_take(tt_bootstrap *b);
+// Adds an arrived message at the end of the list, which owns it from now on.
+void tt_bs_keep(tt_bootstrap *b, tt_letter *l);
+
+// ---- ring.c
+
+// Connects to the successor, which listens at `next`, and waits for the predecessor. nranks > 1.
+// Errors: ncclRemoteError naming the neighbour, ncclInternalError when aborted.
+ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addr *next);

@@ -1,0 +1,244 @@
+// bootstrap_test.c: ranks as threads and as processes: forming, all-gather, messages, splits, NCCL_COMM_ID, and that nothing is left behind.
+// Uses the machine's network interfaces, only to itself. faults_test.c has what goes wrong.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <netinet/in.h>
+
+#include "bootstrap/players.h"
+
+static void test_threads(void **state)
+{
+  (void)state;
+  static const int ns[] = {1, 2, 3, 7, 64};
+  for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++) {
+    player *p = cast(ns[i], whole_life);
+    wrong = 0;
+    perform(p, ns[i]);
+    expect_success(p, ns[i]);
+    assert_int_equal(wrong, 0);
+    await_no_roots();
+    free(p);
+  }
+}
+
+static void test_init_is_quick(void **state)
+{
+  (void)state;
+  uint64_t best = UINT64_MAX;
+  for (int round = 0; round < 3; round++) {
+    player *p = cast(64, NULL);
+    uint64_t began = tt_now_ns(), took;
+    perform(p, 64);
+    took = tt_now_ns() - began;
+    best = took < best ? took : best;
+    expect_success(p, 64);
+    free(p);
+  }
+  print_message("init of 64 ranks: %.1f ms\n", (double)best / 1e6);
+  assert_true(best < 2 * TT_NS_PER_S); // far above what it takes, so that a busy machine or a sanitizer does not fail it
+}
+
+static void big_letters(tt_bootstrap *b, int rank, int n)
+{
+  size_t size = 8 << 20;
+  uint8_t *out = malloc(size), *in = malloc(size);
+  memset(out, rank + 1, size);
+  int peer = (rank + 1) % n, from = (rank + n - 1) % n;
+  // Everybody sends before anybody receives: more than sockets hold.
+  check(tt_bootstrap_send(b, peer, 1, out, size) == ncclSuccess, "big send", rank);
+  check(tt_bootstrap_recv(b, from, 1, in, size) == ncclSuccess, "big receive", rank);
+  check(in[0] == from + 1 && in[size - 1] == from + 1, "big content", rank);
+  // To itself, an empty message, and a wrong size.
+  check(tt_bootstrap_send(b, rank, 2, out, 3) == ncclSuccess && tt_bootstrap_recv(b, rank, 2, in, 3) == ncclSuccess, "self", rank);
+  check(tt_bootstrap_send(b, peer, 3, NULL, 0) == ncclSuccess && tt_bootstrap_recv(b, from, 3, NULL, 0) == ncclSuccess, "empty", rank);
+  check(tt_bootstrap_send(b, peer, 4, out, 5) == ncclSuccess && tt_bootstrap_recv(b, from, 4, in, 6) == ncclInvalidUsage, "size", rank);
+  check(tt_bootstrap_recv(b, n, 4, in, 6) == ncclInvalidArgument, "no such rank", rank);
+  // Whoever is done may leave while others still read what it sent.
+  check(tt_bootstrap_send(b, peer, 5, out, 100000) == ncclSuccess, "last send", rank);
+  tt_sleep_ns((uint64_t)rank * 20 * TT_NS_PER_MS);
+  check(tt_bootstrap_recv(b, from, 5, in, 100000) == ncclSuccess, "message of one who has left", rank);
+  free(out);
+  free(in);
+}
+
+static void test_messages(void **state)
+{
+  (void)state;
+  player *p = cast(4, big_letters);
+  wrong = 0;
+  perform(p, 4);
+  expect_success(p, 4);
+  assert_int_equal(wrong, 0);
+  free(p);
+}
+
+static void test_processes(void **state)
+{
+  (void)state;
+  assert_int_equal(processes(4, process_life), 4);
+  await_no_roots();
+  assert_int_equal(processes(64, process_life), 64);
+  await_no_roots();
+}
+
+static void split_and_use(tt_bootstrap *b, int rank, int n)
+{
+  // Even ranks in order, odd ones backwards; rank 6 stays out.
+  int members[MAX], count = 0;
+  tt_bootstrap *child = NULL;
+  for (int i = 0; i < n; i++) {
+    int r = rank % 2 == 0 ? i : n - 1 - i;
+    if (r % 2 == rank % 2 && r != 6) {
+      members[count++] = r;
+    }
+  }
+  count = rank == 6 ? 0 : count;
+  check(tt_bootstrap_split(b, members, count, 5, NULL, &child) == ncclSuccess, "split", rank);
+  check((child == NULL) == (rank == 6), "who is in a child", rank);
+  if (child != NULL) {
+    int own = 0, *all = calloc((size_t)count, sizeof(*all));
+    uint8_t secrets[MAX][16];
+    while (members[own] != rank) {
+      own++;
+    }
+    all[own] = rank;
+    check(tt_bootstrap_allgather(child, all, sizeof(*all)) == ncclSuccess, "child's all-gather", rank);
+    check(memcmp(all, members, (size_t)count * sizeof(*all)) == 0, "child's order", rank);
+    memcpy(secrets[own], tt_bootstrap_secret(child), 16);
+    check(tt_bootstrap_allgather(child, secrets, 16) == ncclSuccess, "child's secrets", rank);
+    check(memcmp(secrets[0], secrets[count - 1], 16) == 0, "one secret", rank);
+    check(memcmp(tt_bootstrap_secret(child), tt_bootstrap_secret(b), 16) != 0, "not the parent's", rank);
+    letters(child, own, count);
+    free(all);
+    tt_bootstrap_destroy(child);
+  }
+  gather_once(b, rank, n, 10);
+  // Alone, and wrongly.
+  child = NULL;
+  check(tt_bootstrap_split(b, &rank, 1, 6, NULL, &child) == ncclSuccess && tt_bootstrap_barrier(child) == ncclSuccess, "alone", rank);
+  tt_bootstrap_destroy(child);
+  child = NULL;
+  int bad[2] = {0, rank == 1 ? 9999 : 1};
+  ncclResult_t res = tt_bootstrap_split(b, bad, rank < 2 ? 2 : 0, 7, NULL, &child);
+  check(res == (rank == 0 ? ncclRemoteError : rank == 1 ? ncclInvalidArgument : ncclSuccess) && child == NULL, "wrong members", rank);
+  gather_once(b, rank, n, 10);
+}
+
+static void test_split(void **state)
+{
+  (void)state;
+  player *p = cast(9, split_and_use);
+  wrong = 0;
+  perform(p, 9);
+  expect_success(p, 9);
+  assert_int_equal(wrong, 0);
+  free(p);
+}
+
+static int count_entries(const char *dir)
+{
+  DIR *d = opendir(dir);
+  int n = 0;
+  while (readdir(d) != NULL) {
+    n++;
+  }
+  closedir(d);
+  return n;
+}
+
+static void brief_life(tt_bootstrap *b, int rank, int n)
+{
+  (void)rank;
+  (void)n;
+  check(tt_bootstrap_barrier(b) == ncclSuccess, "barrier", rank);
+}
+
+static void test_nothing_left(void **state)
+{
+  (void)state;
+  await_no_roots();
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  int fds = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
+  for (int round = 0; round < 50; round++) {
+    int n = 1 + round % 5;
+    player *p = cast(n, brief_life);
+    perform(p, n);
+    expect_success(p, n);
+    free(p);
+  }
+  await_no_roots();
+  uint64_t end = tt_now_ns() + TT_NS_PER_S; // a thread is listed for a moment after its last line
+  while (count_entries("/proc/self/task") > threads && tt_now_ns() < end) {
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
+  assert_int_equal(count_entries("/proc/self/fd"), fds);
+  assert_int_equal(count_entries("/proc/self/task"), threads);
+}
+
+// A second start of this program with NCCL_COMM_ID: two communicators one after the other, and rank 0 comes last.
+static int comm_id_main(void)
+{
+  for (int round = 0; round < 2; round++) {
+    pid_t pids[3];
+    for (int rank = 2; rank >= 0; rank--) {
+      pids[rank] = fork();
+      if (pids[rank] == 0) {
+        ncclUniqueId id;
+        tt_sleep_ns(rank == 0 ? 150 * TT_NS_PER_MS : 0);
+        bool made = tt_bootstrap_id(&id) == ncclSuccess;
+        int bad = !made || process_life(&id, rank, 3) != 0;
+        _exit(bad || process_life(&id, rank, 3) != 0);
+      }
+    }
+    for (int rank = 0; rank < 3; rank++) {
+      int status = 1;
+      waitpid(pids[rank], &status, 0);
+      if (status != 0) {
+        return 1;
+      }
+    }
+  }
+  return 0;
+}
+
+static void test_comm_id(void **state)
+{
+  (void)state;
+  tt_addr any = {.family = AF_INET, .ip = {127, 0, 0, 1}}, bound;
+  int fd = -1;
+  char text[TT_ADDR_TEXT];
+  assert_int_equal(tt_tcp_listen(&any, &fd, &bound), 0); // a port that is free now
+  tt_sock_close(&fd);
+  pid_t child = fork();
+  if (child == 0) {
+    setenv("NCCL_COMM_ID", tt_addr_text(&bound, text), 1);
+    execl("/proc/self/exe", "bootstrap_test", "comm_id", (char *)NULL);
+    _exit(1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  assert_int_equal(status, 0);
+}
+
+int main(int argc, char **argv)
+{
+  restart_with_time_limit(argv);
+  if (argc > 1 && strcmp(argv[1], "comm_id") == 0) {
+    return comm_id_main();
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_init_is_quick),
+      cmocka_unit_test(test_messages),
+      cmocka_unit_test(test_processes),
+      cmocka_unit_test(test_split),
+      cmocka_unit_test(test_nothing_left),
+      cmocka_unit_test(test_comm_id),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,392 @@
+// faults_test.c: wrong usage, strangers, deaths, aborts and forks: every survivor is told what happened, and nobody waits for ever.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <netinet/in.h>
+#include <signal.h>
+
+#include "bootstrap/players.h"
+#include "os/random.h"
+
+static void test_two_ranks_with_one_number(void **state)
+{
+  (void)state;
+  player *p = cast(4, NULL);
+  p[3].rank = 1;
+  perform(p, 4);
+  expect_all(p, 4, ncclInvalidUsage, "two ranks call themselves rank 1 of 4", "process ");
+  await_no_roots();
+  free(p);
+}
+
+static void test_ranks_disagree(void **state)
+{
+  (void)state;
+  player *p = cast(4, NULL);
+  p[2].nranks = 3;
+  perform(p, 4);
+  expect_all(p, 4, ncclInvalidUsage, "rank 2 says 3 ranks", "says 4 ranks");
+  await_no_roots();
+  free(p);
+}
+
+static void test_rank_out_of_range(void **state)
+{
+  (void)state;
+  player *p = cast(3, NULL);
+  p[2].rank = 3;
+  perform(p, 3);
+  expect_all(p, 3, ncclInvalidUsage, "calls itself rank 3 of 3", "from 0 to 2");
+  await_no_roots();
+  free(p);
+  p = cast(2, NULL);
+  p[0].rank = -1;
+  perform(p, 2);
+  expect_all(p, 2, ncclInvalidUsage, "calls itself rank -1 of 2", "");
+  await_no_roots();
+  free(p);
+}
+
+static void test_bad_ids(void **state)
+{
+  (void)state;
+  tt_bootstrap *b = NULL;
+  tt_id parsed = {.root = {.family = AF_INET, .port = 1}}, back;
+  ncclUniqueId id;
+  memset(&id, 0, sizeof(id));
+  assert_int_equal(tt_bootstrap_init(&id, 2, 0, NULL, &b), ncclInvalidArgument);
+  assert_non_null(strstr(tt_last_error(), "not an id made by ncclGetUniqueId"));
+  assert_null(b);
+  tt_random(parsed.key.b, sizeof(parsed.key.b));
+  tt_bootstrap_id_write(&parsed, &id);
+  assert_int_equal(tt_bootstrap_id_parse(&id, &back), ncclSuccess);
+  assert_memory_equal(&back.key, &parsed.key, sizeof(back.key));
+  assert_memory_equal(&back.root, &parsed.root, sizeof(back.root));
+  for (size_t bit = 0; bit < 8 * sizeof(id); bit++) {
+    ncclUniqueId bad = id;
+    bad.internal[bit / 8] = (char)(bad.internal[bit / 8] ^ (1 << bit % 8));
+    assert_int_equal(tt_bootstrap_id_parse(&bad, &back), ncclInvalidArgument);
+  }
+  assert_int_equal(tt_bootstrap_init(&id, 0, 0, NULL, &b), ncclInvalidArgument);
+}
+
+static void test_used_id(void **state)
+{
+  (void)state;
+  player *p[2] = {cast(1, NULL), cast(2, NULL)};
+  for (int i = 0; i < 2; i++) {
+    perform(p[i], i + 1);
+    expect_success(p[i], i + 1);
+  }
+  uint64_t began = tt_now_ns();
+  for (int i = 0; i < 2; i++) {
+    start(p[i], i + 1);
+  }
+  for (int i = 0; i < 2; i++) {
+    finish(p[i], i + 1);
+    expect_all(p[i], i + 1, ncclInvalidUsage, "already used", "ncclGetUniqueId");
+    free(p[i]);
+  }
+  assert_true(tt_now_ns() - began < 3 * TT_NS_PER_S);
+  await_no_roots();
+}
+
+static void test_missing_ranks_are_named(void **state)
+{
+  (void)state;
+  player *p = cast(7, NULL);
+  p[1] = p[6];
+  uint64_t began = tt_now_ns();
+  perform(p, 2); // ranks 0 and 6
+  expect_all(p, 2, ncclRemoteError, "ranks 1-5 of 7", "NCCL_BOOTSTRAP_TIMEOUT");
+  assert_true(tt_now_ns() - began >= TIMEOUT_S * TT_NS_PER_S);
+  free(p);
+  await_no_roots();
+}
+
+static void test_abort_before_all_have_joined(void **state)
+{
+  (void)state;
+  player *p = cast(3, NULL);
+  start(p, 2);
+  tt_sleep_ns(100 * TT_NS_PER_MS);
+  uint64_t began = tt_now_ns();
+  __atomic_store_n(&p[1].abort_flag, 1, __ATOMIC_RELAXED);
+  pthread_join(p[1].thread, NULL);
+  assert_true(tt_now_ns() - began < 200 * TT_NS_PER_MS);
+  assert_int_equal(p[1].res, ncclInternalError);
+  start(p + 2, 1); // too late, and told the same
+  pthread_join(p[0].thread, NULL);
+  pthread_join(p[2].thread, NULL);
+  p[1] = p[2];
+  expect_all(p, 2, ncclRemoteError, "rank 1", "went away before all 3 ranks had joined");
+  await_no_roots();
+  free(p);
+}
+
+typedef struct {
+  tt_bootstrap *b;
+  int n, peer;
+  ncclResult_t res;
+  char text[512];
+} waiter;
+
+static void *wait_in_gather(void *arg)
+{
+  waiter *w = arg;
+  char data[MAX] = {0};
+  w->res = tt_bootstrap_allgather(w->b, data, 1);
+  snprintf(w->text, sizeof(w->text), "%s", tt_last_error());
+  return NULL;
+}
+
+static void *wait_for_letter(void *arg)
+{
+  waiter *w = arg;
+  char data;
+  w->res = tt_bootstrap_recv(w->b, w->peer, 1, &data, 1);
+  snprintf(w->text, sizeof(w->text), "%s", tt_last_error());
+  return NULL;
+}
+
+static void *wait_in_split(void *arg)
+{
+  waiter *w = arg;
+  tt_bootstrap *child = NULL;
+  int members[MAX];
+  for (int i = 0; i < w->n; i++) {
+    members[i] = i;
+  }
+  w->res = tt_bootstrap_split(w->b, members, w->n, 1, NULL, &child);
+  tt_bootstrap_destroy(child);
+  return NULL;
+}
+
+// Rank 0 waits in `fn` for ranks that do nothing; its abort flag must end that.
+static void abort_in(void *(*fn)(void *))
+{
+  player *p = cast(3, NULL);
+  for (int i = 0; i < 3; i++) {
+    p[i].keep = true;
+  }
+  perform(p, 3);
+  expect_success(p, 3);
+  waiter w = {.b = p[0].b, .n = 3, .peer = 2};
+  pthread_t t;
+  pthread_create(&t, NULL, fn, &w);
+  tt_sleep_ns(50 * TT_NS_PER_MS);
+  uint64_t began = tt_now_ns();
+  __atomic_store_n(&p[0].abort_flag, 1, __ATOMIC_RELAXED);
+  pthread_join(t, NULL);
+  assert_true(tt_now_ns() - began < 200 * TT_NS_PER_MS);
+  assert_int_equal(w.res, ncclInternalError);
+  for (int i = 0; i < 3; i++) {
+    tt_bootstrap_destroy(p[i].b);
+  }
+  free(p);
+}
+
+static void test_abort_in_calls(void **state)
+{
+  (void)state;
+  abort_in(wait_in_gather);
+  abort_in(wait_for_letter);
+  abort_in(wait_in_split);
+}
+
+// Rank 2 of 5 is killed; everybody else waits in all-gather and must name it.
+static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
+{
+  tt_bootstrap *b = NULL;
+  if (tt_bootstrap_init(id, n, rank, NULL, &b) != ncclSuccess) {
+    return 1;
+  }
+  if (rank == 2) {
+    tt_sleep_ns(100 * TT_NS_PER_MS); // the others are waiting by now
+    kill(getpid(), SIGKILL);
+  }
+  char data[1000] = {0};
+  ncclResult_t res = tt_bootstrap_allgather(b, data, 100);
+  bool named = res == ncclRemoteError && strstr(tt_last_error(), "rank 2 has gone") != NULL;
+  bool stays = tt_bootstrap_barrier(b) == ncclRemoteError;
+  if (!named) {
+    fprintf(stderr, "rank %d: %d %s\n", rank, res, tt_last_error());
+  }
+  tt_sleep_ns(50 * TT_NS_PER_MS); // a process that ends at once may take its STOP frame with it
+  tt_bootstrap_destroy(b);
+  return !(named && stays);
+}
+
+static int letter_with_a_death(const ncclUniqueId *id, int rank, int n)
+{
+  tt_bootstrap *b = NULL;
+  if (tt_bootstrap_init(id, n, rank, NULL, &b) != ncclSuccess) {
+    return 1;
+  }
+  if (rank == 2) {
+    tt_sleep_ns(100 * TT_NS_PER_MS);
+    kill(getpid(), SIGKILL);
+  }
+  char data[10];
+  bool good = tt_bootstrap_recv(b, 2, 1, data, 10) == ncclRemoteError && strstr(tt_last_error(), "rank 2 has gone") != NULL;
+  good = good && tt_bootstrap_send(b, 2, 1, data, 10) == ncclRemoteError;
+  tt_bootstrap_destroy(b);
+  return !good;
+}
+
+static void test_death(void **state)
+{
+  (void)state;
+  uint64_t began = tt_now_ns();
+  assert_int_equal(processes(5, gather_with_a_death), 4);
+  assert_int_equal(processes(5, letter_with_a_death), 4);
+  assert_true(tt_now_ns() - began < 5 * TT_NS_PER_S);
+}
+
+// A rank that dies between joining and the end of init.
+static int init_with_a_death(const ncclUniqueId *id, int rank, int n)
+{
+  tt_bootstrap *b = NULL;
+  if (rank == 1) {
+    alarm(1);
+  }
+  if (rank == 0) {
+    tt_sleep_ns(1500 * TT_NS_PER_MS);
+  }
+  ncclResult_t res = tt_bootstrap_init(id, n, rank, NULL, &b);
+  tt_bootstrap_destroy(b);
+  // Rank 0 comes after the others have been told: it hears the same, as the root waits for it.
+  return !(res == ncclRemoteError && strstr(tt_last_error(), "rank 1") != NULL);
+}
+
+static void test_death_in_init(void **state)
+{
+  (void)state;
+  assert_int_equal(processes(3, init_with_a_death), 2);
+  await_no_roots();
+}
+
+static void gather_of_another_size(tt_bootstrap *b, int rank, int n)
+{
+  char data[4 * 16] = {0};
+  ncclResult_t res = tt_bootstrap_allgather(b, data, rank == 1 ? 16 : 8);
+  (void)n;
+  check(res == ncclInvalidUsage, "sizes that differ", rank);
+}
+
+static void test_sizes_differ(void **state)
+{
+  (void)state;
+  player *p = cast(4, gather_of_another_size);
+  wrong = 0;
+  perform(p, 4);
+  expect_success(p, 4);
+  assert_int_equal(wrong, 0);
+  free(p);
+}
+
+// Strangers: 50 each that send garbage, nothing, half a hello, and a hello under another secret.
+typedef struct {
+  tt_addr to;
+  int fds[200];
+} crowd;
+
+static void *harass(void *arg)
+{
+  crowd *c = arg;
+  tt_until until = {.deadline_ns = tt_now_ns() + 5 * TT_NS_PER_S};
+  for (int i = 0; i < 200; i++) {
+    tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i % 8, .to = -1, .nranks = 8};
+    tt_key other = {{1, 2, 3}};
+    c->fds[i] = -1;
+    tt_hello_seal(&h, &other);
+    if (i % 4 == 0) {
+      tt_random(&h, sizeof(h));
+    }
+    if (tt_tcp_connect(&c->to, &until, &c->fds[i]) == 0 && i % 4 != 1) {
+      (void)tt_sock_send(c->fds[i], &h, i % 4 == 2 ? sizeof(h) / 2 : sizeof(h));
+    }
+  }
+  return NULL;
+}
+
+static void test_strangers(void **state)
+{
+  (void)state;
+  player *p = cast(8, whole_life);
+  tt_id id;
+  crowd c;
+  pthread_t t;
+  wrong = 0;
+  assert_int_equal(tt_bootstrap_id_parse(&p[0].id, &id), ncclSuccess);
+  c.to = id.root;
+  start(p, 4);
+  pthread_create(&t, NULL, harass, &c);
+  tt_sleep_ns(20 * TT_NS_PER_MS); // most of the crowd is there before the other half
+  start(p + 4, 4);
+  finish(p, 8);
+  pthread_join(t, NULL);
+  for (int i = 0; i < 200; i++) {
+    tt_sock_close(&c.fds[i]);
+  }
+  expect_success(p, 8);
+  assert_int_equal(wrong, 0);
+  await_no_roots();
+  free(p);
+}
+
+static void test_forked_child_may_not_use_it(void **state)
+{
+  (void)state;
+  player *p = cast(2, NULL);
+  p[0].keep = p[1].keep = true;
+  perform(p, 2);
+  expect_success(p, 2);
+  pid_t child = fork();
+  if (child == 0) {
+    char data[2] = {0};
+    bool refused = tt_bootstrap_allgather(p[0].b, data, 1) == ncclInvalidUsage;
+    tt_bootstrap_destroy(p[0].b);
+    tt_bootstrap_destroy(p[1].b);
+    _exit(!refused);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  assert_int_equal(status, 0);
+  waiter w[2] = {{.b = p[0].b}, {.b = p[1].b}};
+  pthread_t t[2];
+  for (int i = 0; i < 2; i++) {
+    pthread_create(&t[i], NULL, wait_in_gather, &w[i]);
+  }
+  for (int i = 0; i < 2; i++) {
+    pthread_join(t[i], NULL);
+    assert_int_equal(w[i].res, ncclSuccess); // the parent is unharmed
+    tt_bootstrap_destroy(p[i].b);
+  }
+  free(p);
+}
+
+int main(int argc, char **argv)
+{
+  (void)argc;
+  restart_with_time_limit(argv);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_two_ranks_with_one_number),
+      cmocka_unit_test(test_ranks_disagree),
+      cmocka_unit_test(test_rank_out_of_range),
+      cmocka_unit_test(test_bad_ids),
+      cmocka_unit_test(test_used_id),
+      cmocka_unit_test(test_missing_ranks_are_named),
+      cmocka_unit_test(test_abort_before_all_have_joined),
+      cmocka_unit_test(test_abort_in_calls),
+      cmocka_unit_test(test_death),
+      cmocka_unit_test(test_death_in_init),
+      cmocka_unit_test(test_sizes_differ),
+      cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_forked_child_may_not_use_it),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

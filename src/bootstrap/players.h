@@ -1,0 +1,220 @@
+// players.h: ranks of the bootstrap tests, as threads ("players") and as processes. Included by the tests of this folder only.
+#pragma once
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/result.h"
+#include "bootstrap/bootstrap_priv.h"
+
+#define UNUSED_OK __attribute__((unused))
+
+enum { MAX = 64, TIMEOUT_S = 3 };
+
+typedef struct {
+  ncclUniqueId id;
+  int nranks, rank;
+  uint32_t abort_flag;
+  bool keep; // leave the bootstrap in `b`
+  ncclResult_t res;
+  char text[1200];
+  tt_bootstrap *b;
+  void (*body)(tt_bootstrap *b, int rank, int nranks);
+  pthread_t thread;
+} player;
+
+// One rank as a thread: init, body, destroy.
+static UNUSED_OK void *play(void *arg)
+{
+  player *p = arg;
+  p->res = tt_bootstrap_init(&p->id, p->nranks, p->rank, &p->abort_flag, &p->b);
+  snprintf(p->text, sizeof(p->text), "%s", p->res == ncclSuccess ? "" : tt_last_error());
+  if (p->res == ncclSuccess && p->body != NULL) {
+    p->body(p->b, p->rank, p->nranks);
+  }
+  if (!p->keep) {
+    tt_bootstrap_destroy(p->b);
+    p->b = NULL;
+  }
+  return NULL;
+}
+
+// n players with one new id. Free with free().
+static UNUSED_OK player *cast(int n, void (*body)(tt_bootstrap *, int, int))
+{
+  player *p = calloc((size_t)n, sizeof(*p));
+  ncclUniqueId id;
+  assert_int_equal(tt_bootstrap_id(&id), ncclSuccess);
+  for (int i = 0; i < n; i++) {
+    p[i].id = id;
+    p[i].nranks = n;
+    p[i].rank = i;
+    p[i].body = body;
+  }
+  return p;
+}
+
+// Starts the threads of n players.
+static UNUSED_OK void start(player *p, int n)
+{
+  for (int i = 0; i < n; i++) {
+    assert_int_equal(pthread_create(&p[i].thread, NULL, play, &p[i]), 0);
+  }
+}
+
+// Waits for them.
+static UNUSED_OK void finish(player *p, int n)
+{
+  for (int i = 0; i < n; i++) {
+    pthread_join(p[i].thread, NULL);
+  }
+}
+
+// Both.
+static UNUSED_OK void perform(player *p, int n)
+{
+  start(p, n);
+  finish(p, n);
+}
+
+// Every player succeeded.
+static UNUSED_OK void expect_success(player *p, int n)
+{
+  for (int i = 0; i < n; i++) {
+    if (p[i].res != ncclSuccess) {
+      print_error("rank %d: %s\n", i, p[i].text);
+    }
+    assert_int_equal(p[i].res, ncclSuccess);
+  }
+}
+
+// No root thread is left, or soon none is.
+static UNUSED_OK void await_no_roots(void)
+{
+  uint64_t end = tt_now_ns() + 20 * TT_NS_PER_S;
+  while (tt_root_count() > 0 && tt_now_ns() < end) {
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
+  assert_int_equal(tt_root_count(), 0);
+}
+
+// What ranks do with a bootstrap. Failures of threads are collected as a count: cmocka's asserts belong to the main thread.
+static int wrong UNUSED_OK;
+
+// Counts and prints what is not good.
+static UNUSED_OK void check(bool good, const char *what, int rank)
+{
+  if (!good) {
+    print_error("rank %d: %s\n", rank, what);
+    __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+  }
+}
+
+// Byte i of a rank.
+static UNUSED_OK uint8_t mark(int rank, size_t i)
+{
+  return (uint8_t)(rank * 37 + (int)(i % 251));
+}
+
+// All-gather of `size` bytes per rank, content checked.
+static UNUSED_OK void gather_once(tt_bootstrap *b, int rank, int n, size_t size)
+{
+  uint8_t *data = calloc((size_t)n, size);
+  for (size_t i = 0; i < size; i++) {
+    data[(size_t)rank * size + i] = mark(rank, i);
+  }
+  bool good = tt_bootstrap_allgather(b, data, size) == ncclSuccess;
+  for (size_t k = 0; good && k < (size_t)n * size; k++) {
+    good = data[k] == mark((int)(k / size), k % size);
+  }
+  check(good, "all-gather", rank);
+  free(data);
+}
+
+// Messages half-way round the ring, received in the other order.
+static UNUSED_OK void letters(tt_bootstrap *b, int rank, int n)
+{
+  int to = (rank + n / 2) % n, from = (rank + n - n / 2) % n, a = rank, c = rank + 1000, got = -1;
+  check(tt_bootstrap_send(b, to, 7, &a, sizeof(a)) == ncclSuccess, "send", rank);
+  check(tt_bootstrap_send(b, to, 8, &c, sizeof(c)) == ncclSuccess, "send", rank);
+  check(tt_bootstrap_recv(b, from, 8, &got, sizeof(got)) == ncclSuccess && got == from + 1000, "later tag first", rank);
+  check(tt_bootstrap_recv(b, from, 7, &got, sizeof(got)) == ncclSuccess && got == from, "earlier tag", rank);
+}
+
+// All-gathers, a barrier, messages.
+static UNUSED_OK void whole_life(tt_bootstrap *b, int rank, int n)
+{
+  static const size_t sizes[] = {1, 8, 100, 5000};
+  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    gather_once(b, rank, n, sizes[i]);
+  }
+  check(tt_bootstrap_barrier(b) == ncclSuccess, "barrier", rank);
+  letters(b, rank, n);
+}
+
+// Runs `body` as the ranks of `n` processes; returns how many ended with status 0.
+static UNUSED_OK int processes(int n, int (*body)(const ncclUniqueId *id, int rank, int n))
+{
+  ncclUniqueId id;
+  pid_t pids[MAX];
+  int good = 0;
+  assert_int_equal(tt_bootstrap_id(&id), ncclSuccess);
+  for (int i = 0; i < n; i++) {
+    pids[i] = fork();
+    if (pids[i] == 0) {
+      _exit(body(&id, i, n));
+    }
+  }
+  for (int i = 0; i < n; i++) {
+    int status = 1;
+    waitpid(pids[i], &status, 0);
+    good += status == 0;
+  }
+  return good;
+}
+
+// The same as a process; its exit status.
+static UNUSED_OK int process_life(const ncclUniqueId *id, int rank, int n)
+{
+  tt_bootstrap *b = NULL;
+  if (tt_bootstrap_init(id, n, rank, NULL, &b) != ncclSuccess) {
+    return 1;
+  }
+  wrong = 0;
+  whole_life(b, rank, n);
+  tt_bootstrap_destroy(b);
+  return wrong != 0;
+}
+
+// Every player got this code, and both texts are in its message.
+static UNUSED_OK void expect_all(player *p, int n, ncclResult_t code, const char *a, const char *b)
+{
+  for (int i = 0; i < n; i++) {
+    if (p[i].res != code || strstr(p[i].text, a) == NULL || strstr(p[i].text, b) == NULL) {
+      print_error("rank %d: %d '%s'\n", i, p[i].res, p[i].text);
+    }
+    assert_int_equal(p[i].res, code);
+    assert_non_null(strstr(p[i].text, a));
+    assert_non_null(strstr(p[i].text, b));
+  }
+}
+
+// Parameters may have been read before main, so a short time limit needs a second start of the program.
+static UNUSED_OK void restart_with_time_limit(char **argv)
+{
+  char seconds[16];
+  snprintf(seconds, sizeof(seconds), "%d", TIMEOUT_S);
+  if (getenv("NCCL_BOOTSTRAP_TIMEOUT") == NULL) {
+    setenv("NCCL_BOOTSTRAP_TIMEOUT", seconds, 1);
+    execv("/proc/self/exe", argv);
+  }
+}

@@ -1,0 +1,71 @@
+// coll.h: the collective algorithms as pure functions that write schedules, and the table of them. Front door of src/coll.
+//
+// An algorithm is a function (shape) -> schedule: no I/O, no threads, no state. What a schedule says is in device/program.h; that the
+// schedules are right is proved by verify.h for every number of ranks the tests ask for.
+#pragma once
+#include <stdint.h>
+
+#include "device/program.h"
+#include "nccl.h"
+
+typedef enum {
+  TT_FUNC_BROADCAST,
+  TT_FUNC_REDUCE,
+  TT_FUNC_ALLGATHER,
+  TT_FUNC_REDUCESCATTER,
+  TT_FUNC_ALLREDUCE,
+  TT_FUNC_ALLTOALL,
+  TT_FUNC_GATHER,
+  TT_FUNC_SCATTER,
+  TT_FUNC_SEND,
+  TT_FUNC_RECV,
+  TT_NFUNCS
+} tt_func;
+
+// What one rank's schedule is written for.
+typedef struct tt_shape {
+  tt_func func;
+  int rank, nranks;
+  int root;         // root of rooted functions; for SEND and RECV the peer (which may be the rank itself); otherwise unused
+  const int *order; // ring order: order[i] = rank at place i, a permutation of 0..nranks-1, the same on every rank; NULL = identity
+} tt_shape;
+
+// What an algorithm asks of the connections between the ranks.
+enum {
+  TT_NEEDS_READ = 1,  // ranks can read each other's memory (TT_PEER_IN, TT_PEER_OUT as sources)
+  TT_NEEDS_WRITE = 2, // ranks can write each other's memory (TT_PEER_OUT as destination)
+};
+
+// One row of the table.
+typedef struct tt_algorithm {
+  const char *name; // as in NCCL_ALGO
+  const char *doc;  // one sentence
+  uint32_t funcs;   // functions it knows: bit 1 << tt_func
+  uint32_t needs;   // TT_NEEDS_…
+  // Writes the schedule of shape->rank into *out (free it with tt_schedule_free). Any thread. ncclInvalidArgument for a shape that makes no
+  // sense or a function that is not in `funcs`; ncclSystemError when out of memory.
+  ncclResult_t (*write)(const tt_shape *shape, tt_schedule **out);
+} tt_algorithm;
+
+// The table; *count (may be NULL) receives the number of rows (at most 32). Lives as long as the process. Any thread.
+const tt_algorithm *tt_algorithms(int *count);
+
+// Row of the algorithm with this name (case does not matter), or -1.
+int tt_algorithm_find(const char *name);
+
+// Frees a schedule and everything in it. NULL is allowed.
+void tt_schedule_free(tt_schedule *s);
+
+// "AllReduce", "Broadcast", ... for messages; "?" when `f` is none of them.
+const char *tt_func_name(tt_func f);
+
+// Does the function combine inputs with an operation (reduce, reduce-scatter, all-reduce)?
+static inline int tt_func_reduces(tt_func f)
+{
+  return f == TT_FUNC_REDUCE || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLREDUCE;
+}
+
+// Blocks of the rank's input and output buffer, as program.h counts them. 0: the rank has no such buffer (the input of a rank that is not
+// the root of a broadcast, the output of a sender).
+int tt_func_in_blocks(const tt_shape *shape);
+int tt_func_out_blocks(const tt_shape *shape);

@@ -1,0 +1,42 @@
+// coll_priv.h: what the algorithm files share among themselves: their entry points and the arithmetic of places and flows.
+#pragma once
+#include <stdbool.h>
+
+#include "coll/coll.h"
+
+struct tt_build;
+
+// The functions behind the rows of the table; contract in tt_algorithm.write.
+ncclResult_t tt_ring_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_tree_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_rd_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_pat_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_oneshot_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_directw_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_exchange_write(const tt_shape *shape, tt_schedule **out);
+
+// ncclInvalidArgument (with tt_fail) unless rank, root and nranks fit together and `funcs` holds shape->func. `name`: the algorithm's.
+ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t funcs);
+
+// Rank at a place of the ring order. Any integer: places are taken modulo nranks.
+int tt_shape_rank_at(const tt_shape *shape, int place);
+
+// Place of a rank in the ring order; the first place when the order is not a permutation.
+int tt_shape_place_of(const tt_shape *shape, int rank);
+
+// The schedule of a communicator of one rank: IN -> OUT, with the reduction's scaling and division where the function reduces.
+ncclResult_t tt_write_alone(const tt_shape *shape, tt_schedule **out);
+
+// Which chunk of `owner`'s input becomes which block of `reader`'s output in this function. False: `reader` needs nothing of `owner`'s.
+// Not for all-reduce. For SEND and RECV the only flow is from the sender to the receiver.
+bool tt_flow(const tt_shape *shape, int reader, int owner, uint32_t *in_block, uint32_t *out_block);
+
+static inline int tt_mod(int a, int n)
+{
+  int m = a % n;
+  return m < 0 ? m + n : m;
+}
+
+// Direct's reducing step, without its destinations: waits for a token from every other rank, then sums `chunk` of all inputs in rank order.
+void tt_direct_sum_all(struct tt_build *b, const tt_shape *shape, uint32_t sub, uint32_t chunk);

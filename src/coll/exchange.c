@@ -1,0 +1,52 @@
+// exchange.c: "Pairwise" (all-to-all) and "Linear" (gather, scatter, send, recv): every chunk goes straight to the rank that needs it,
+// through a FIFO. Sending and receiving are strands of their own, so that two ranks can send to each other with a single slot.
+#include "coll/build.h"
+#include "coll/coll_priv.h"
+
+#include "base/result.h"
+
+// Is the flow from a rank to itself a copy? For send and recv it is a message: the two ends are two calls with two buffers.
+static bool is_own_copy(const tt_shape *shape, int peer)
+{
+  return peer == shape->rank && shape->func != TT_FUNC_SEND && shape->func != TT_FUNC_RECV;
+}
+
+// In distance order: in its i-th turn a rank sends to the rank that, in its i-th turn, receives from it.
+static void send_strand(tt_build *b, const tt_shape *shape)
+{
+  tt_build_strand(b);
+  for (int i = 0; i < shape->nranks; i++) {
+    int to = (shape->rank + i) % shape->nranks;
+    uint32_t in, out;
+    if (tt_flow(shape, to, shape->rank, &in, &out)) {
+      tt_build_copy(b, 0, tt_ref_in(in), is_own_copy(shape, to) ? tt_ref_out(out) : tt_ref_fifo(to, out));
+    }
+  }
+}
+
+static void recv_strand(tt_build *b, const tt_shape *shape)
+{
+  tt_build_strand(b);
+  for (int i = 0; i < shape->nranks; i++) {
+    int from = tt_mod(shape->rank - i, shape->nranks);
+    uint32_t in, out;
+    if (tt_flow(shape, shape->rank, from, &in, &out) && !is_own_copy(shape, from)) {
+      tt_build_copy(b, 0, tt_ref_fifo(from, out), tt_ref_out(out));
+    }
+  }
+}
+
+ncclResult_t tt_exchange_write(const tt_shape *shape, tt_schedule **out)
+{
+  TT_TRY(tt_shape_check(shape, "Pairwise or Linear", 1u << TT_FUNC_ALLTOALL | 1u << TT_FUNC_GATHER | 1u << TT_FUNC_SCATTER |
+                                                         1u << TT_FUNC_SEND | 1u << TT_FUNC_RECV));
+  tt_build b;
+  tt_build_begin(&b, shape, 1);
+  if (shape->func != TT_FUNC_RECV) {
+    send_strand(&b, shape);
+  }
+  if (shape->func != TT_FUNC_SEND) {
+    recv_strand(&b, shape);
+  }
+  return tt_build_end(&b, out);
+}

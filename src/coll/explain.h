@@ -1,0 +1,8 @@
+// explain.h: schedules as text, for people and for golden files.
+#pragma once
+#include <stdio.h>
+
+#include "device/program.h"
+
+// Writes the schedule: one line for it, one per strand, one per step ("  3: sub 0  reduce  from<2[5] + in[5] -> out[5], to>4[5]").
+void tt_schedule_print(FILE *f, const tt_schedule *s);

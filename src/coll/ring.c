@@ -1,0 +1,123 @@
+// ring.c: "Ring". Every rank talks to the next and the previous one only; the bandwidth-optimal way for large messages.
+//
+// Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
+//
+// Time is counted in hops: in hop t every rank takes message t-1 from its predecessor and hands message t to its successor. If all ranks
+// insisted on taking and giving at once, a ring whose connections have a single slot would be full and stuck. So in every hop one rank (the one at
+// place t mod n) first takes, then gives: it holds the message in memory meanwhile. Each rank pays for that in one hop out of n.
+#include "coll/build.h"
+#include "coll/coll_priv.h"
+
+#include "base/result.h"
+
+typedef struct ring {
+  const tt_shape *shape;
+  int n, place, prev, next;
+} ring;
+
+// One hop of one rank.
+typedef struct hop {
+  int t;
+  unsigned flags;         // TT_STEP_…; with REDUCE the own input takes part
+  uint32_t sub, in, out;  // sub-chunk; chunk of the input; chunk of the output
+  uint32_t id;            // chunk number the message goes by
+  bool take, keep, give;  // from the predecessor; into the output; to the successor
+} hop;
+
+static ring ring_of(const tt_shape *shape)
+{
+  int place = tt_shape_place_of(shape, shape->rank);
+  return (ring){ .shape = shape, .n = shape->nranks, .place = place, .prev = tt_shape_rank_at(shape, place - 1),
+                 .next = tt_shape_rank_at(shape, place + 1) };
+}
+
+static void write_hop(tt_build *b, const ring *r, const hop *h)
+{
+  bool hold = h->take && h->give && r->place == h->t % r->n;
+  tt_ref kept = h->keep ? tt_ref_out(h->out) : tt_ref_tmp(0);
+  tt_build_step(b, h->flags, h->sub);
+  if (h->take) {
+    tt_build_from(b, tt_ref_fifo(r->prev, h->id));
+  }
+  if (!h->take || (h->flags & TT_STEP_REDUCE)) {
+    tt_build_from(b, tt_ref_in(h->in));
+  }
+  if (h->keep || hold) {
+    tt_build_to(b, kept);
+  }
+  if (hold) {
+    tt_build_copy(b, h->sub, kept, tt_ref_fifo(r->next, h->id));
+  } else if (h->give) {
+    tt_build_to(b, tt_ref_fifo(r->next, h->id));
+  }
+}
+
+// Hops 0..n-1 sum chunk p on its way round to place p; hops n..2n-2 carry the sums round once more.
+static void ring_allreduce(tt_build *b, const ring *r)
+{
+  int n = r->n;
+  for (int t = 0; t <= 2 * n - 2; t++) {
+    uint32_t c = (uint32_t)tt_mod(r->place - 1 - t, n);
+    unsigned flags = t < n - 1 ? TT_STEP_REDUCE : t == n - 1 ? TT_STEP_REDUCE | TT_STEP_FINAL : 0;
+    hop h = { .t = t, .flags = flags, .sub = c, .in = c, .out = c, .id = c, .take = t > 0, .keep = t >= n - 1, .give = t < 2 * n - 2 };
+    write_hop(b, r, &h);
+  }
+}
+
+static void ring_reducescatter(tt_build *b, const ring *r)
+{
+  for (int t = 0; t < r->n; t++) {
+    uint32_t c = (uint32_t)tt_shape_rank_at(r->shape, r->place - 1 - t);
+    bool last = t == r->n - 1;
+    hop h = { .t = t, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .in = c, .id = c, .take = t > 0, .keep = last, .give = !last };
+    write_hop(b, r, &h);
+  }
+}
+
+static void ring_allgather(tt_build *b, const ring *r)
+{
+  for (int t = 0; t < r->n; t++) {
+    uint32_t c = (uint32_t)tt_shape_rank_at(r->shape, r->place - t);
+    hop h = { .t = t, .out = c, .id = c, .take = t > 0, .keep = true, .give = t < r->n - 1 };
+    write_hop(b, r, &h);
+  }
+}
+
+// The ring cut open in front of the root: one hop per rank, nothing waits in a circle. t is chosen so that no rank holds.
+static void chain_broadcast(tt_build *b, const ring *r)
+{
+  int far = tt_mod(r->place - tt_shape_place_of(r->shape, r->shape->root), r->n);
+  hop h = { .t = r->place + 1, .take = far > 0, .keep = true, .give = far < r->n - 1 };
+  write_hop(b, r, &h);
+}
+
+// The ring cut open behind the root, which comes last.
+static void chain_reduce(tt_build *b, const ring *r)
+{
+  int left = tt_mod(tt_shape_place_of(r->shape, r->shape->root) - r->place, r->n);
+  bool last = left == 0;
+  hop h = { .t = r->place + 1, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .take = left < r->n - 1, .keep = last, .give = !last };
+  write_hop(b, r, &h);
+}
+
+ncclResult_t tt_ring_write(const tt_shape *shape, tt_schedule **out)
+{
+  TT_TRY(tt_shape_check(shape, "Ring", 1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER |
+                                           1u << TT_FUNC_BROADCAST | 1u << TT_FUNC_REDUCE));
+  if (shape->nranks == 1) {
+    return tt_write_alone(shape, out);
+  }
+  ring r = ring_of(shape);
+  tt_build b;
+  tt_build_begin(&b, shape, shape->func == TT_FUNC_ALLREDUCE ? shape->nranks : 1);
+  tt_build_tmp(&b, shape->func == TT_FUNC_ALLREDUCE || shape->func == TT_FUNC_REDUCESCATTER);
+  tt_build_strand(&b);
+  switch (shape->func) {
+  case TT_FUNC_ALLREDUCE: ring_allreduce(&b, &r); break;
+  case TT_FUNC_REDUCESCATTER: ring_reducescatter(&b, &r); break;
+  case TT_FUNC_ALLGATHER: ring_allgather(&b, &r); break;
+  case TT_FUNC_BROADCAST: chain_broadcast(&b, &r); break;
+  default: chain_reduce(&b, &r); break;
+  }
+  return tt_build_end(&b, out);
+}

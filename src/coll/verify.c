@@ -1,0 +1,511 @@
+// verify.c: checks the form of the schedules, then runs them all over bounded connections. What it proves and why: verify.h.
+#include "coll/verify_priv.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/result.h"
+#include "base/util.h"
+
+struct tt_block {
+  struct tt_block *next;
+  max_align_t bytes[];
+};
+
+const char *tt_verify_class_name(tt_verify_class c)
+{
+  static const char *const names[TT_VERIFY_NCLASSES] = { "form", "deadlock", "contents", "race", "leftover" };
+  return (unsigned)c < TT_VERIFY_NCLASSES ? names[c] : "?";
+}
+
+// ---- memory and faults ----
+
+static bool add_block(tt_verifier *v, size_t least)
+{
+  v->block_size = TT_MAX(least, TT_MIN(TT_MAX(v->block_size * 2, (size_t)16 << 10), (size_t)1 << 20));
+  struct tt_block *block = tt_calloc(1, sizeof *block + v->block_size);
+  if (!block) {
+    v->res = tt_fail(ncclSystemError, "out of memory: %zu bytes for verifying schedules", v->block_size);
+    return false;
+  }
+  block->next = v->blocks;
+  v->blocks = block;
+  v->block_used = 0;
+  return true;
+}
+
+void *tt_verify_alloc(tt_verifier *v, size_t n, size_t size)
+{
+  size_t bytes = TT_ROUND_UP(TT_MAX(n * size, (size_t)1), sizeof(void *));
+  if (v->res != ncclSuccess) {
+    return NULL;
+  }
+  if ((!v->blocks || v->block_used + bytes > v->block_size) && !add_block(v, bytes)) {
+    return NULL;
+  }
+  void *p = (char *)v->blocks->bytes + v->block_used;
+  v->block_used += bytes;
+  return p;
+}
+
+static void free_blocks(tt_verifier *v)
+{
+  while (v->blocks) {
+    struct tt_block *next = v->blocks->next;
+    tt_free(v->blocks);
+    v->blocks = next;
+  }
+}
+
+bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const char *fmt, ...)
+{
+  if (v->res != ncclSuccess) {
+    return false;
+  }
+  v->res = ncclInternalError;
+  if (v->o->count_classes) {
+    v->o->count_classes[c]++;
+  }
+  char where[96] = "", what[512];
+  if (a) {
+    snprintf(where, sizeof where, "rank %d strand %d step %d pass %d: ", tt_actor_schedule(v, a)->rank, a->strand, a->pos, a->pass);
+  }
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(what, sizeof what, fmt, args);
+  va_end(args);
+  if (v->why && v->whylen > 0) {
+    snprintf(v->why, v->whylen, "%s: %s%s", tt_verify_class_name(c), where, what);
+  }
+  return false;
+}
+
+// ---- form ----
+
+static tt_queue **queue_place(const tt_verifier *v, int from, int to, bool token)
+{
+  return &v->queues[((size_t)from * (size_t)v->n + (size_t)to) * 2 + token];
+}
+
+// The connection that a FIFO or token reference of the actor means.
+static tt_queue *queue_of(const tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source)
+{
+  int me = tt_actor_schedule(v, a)->rank;
+  return *queue_place(v, source ? ref->peer : me, source ? me : ref->peer, ref->kind == TT_TOKEN);
+}
+
+static bool is_queue(const tt_ref *ref)
+{
+  return ref->kind == TT_FIFO || ref->kind == TT_TOKEN;
+}
+
+// Creates the connection at first sight and makes the actor the owner of one end.
+static bool claim_queue(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source, int step)
+{
+  int me = tt_actor_schedule(v, a)->rank, from = source ? ref->peer : me, to = source ? me : ref->peer;
+  tt_queue **place = queue_place(v, from, to, ref->kind == TT_TOKEN);
+  if (!*place) {
+    *place = tt_verify_alloc(v, 1, sizeof **place + (size_t)v->o->slots * sizeof(tt_message));
+    if (!*place) {
+      return false;
+    }
+    **place = (tt_queue){ .from = from, .to = to, .token = ref->kind == TT_TOKEN, .writer = -1, .reader = -1 };
+  }
+  tt_queue *q = *place;
+  int *end = source ? &q->reader : &q->writer;
+  if (*end >= 0 && *end != a->id) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%s of rank %d to %d are %s by two strands", q->token ? "tokens" : "messages", from, to,
+                           source ? "received" : "sent");
+  }
+  if (q->marked == step) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "names a connection with rank %d twice", ref->peer);
+  }
+  *end = a->id;
+  q->marked = step;
+  return true;
+}
+
+// Chunks that a memory reference may name; for scratch, slots.
+static int room_of(const tt_verifier *v, const tt_schedule *s, const tt_ref *ref)
+{
+  switch (ref->kind) {
+  case TT_IN: return s->in_blocks * s->nsub;
+  case TT_OUT: return s->out_blocks * s->nsub;
+  case TT_TMP: return s->ntmp;
+  case TT_PEER_IN: return v->in_at[ref->peer] < 0 ? 0 : v->all[v->in_at[ref->peer]]->in_blocks * s->nsub;
+  case TT_PEER_OUT: return v->out_at[ref->peer] < 0 ? 0 : v->all[v->out_at[ref->peer]]->out_blocks * s->nsub;
+  default: return 0;
+  }
+}
+
+static bool check_ref(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source, int step)
+{
+  const tt_schedule *s = tt_actor_schedule(v, a);
+  if (ref->peer < 0 || ref->peer >= v->n || ref->kind > TT_PEER_OUT || (ref->kind <= TT_TMP && ref->peer != s->rank)) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "reference of kind %d to rank %d", ref->kind, ref->peer);
+  }
+  bool named = ref->kind != TT_TMP && ref->kind != TT_TOKEN;
+  if (named && ref->chunk % (uint32_t)s->nsub != tt_actor_step(v, a)->sub) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u is not of sub-chunk %u", ref->chunk, tt_actor_step(v, a)->sub);
+  }
+  if (is_queue(ref)) {
+    return claim_queue(v, a, ref, source, step);
+  }
+  if (ref->chunk >= (uint32_t)room_of(v, s, ref)) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u of kind %d at rank %d does not exist", ref->chunk, ref->kind, ref->peer);
+  }
+  if (!source && (ref->kind == TT_IN || ref->kind == TT_PEER_IN)) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "writes an input");
+  }
+  return true;
+}
+
+// A step has data destinations only if it has data sources: one to copy, or any number to reduce.
+static bool check_step(tt_verifier *v, const tt_actor *a, int number)
+{
+  const tt_schedule *s = tt_actor_schedule(v, a);
+  const tt_step *step = tt_actor_step(v, a);
+  int data_in = 0, data_out = 0;
+  for (int i = 0; i < step->nsrc; i++) {
+    data_in += s->refs[step->src + (uint32_t)i].kind != TT_TOKEN;
+    if (!check_ref(v, a, &s->refs[step->src + (uint32_t)i], true, 2 * number)) {
+      return false;
+    }
+  }
+  for (int i = 0; i < step->ndst; i++) {
+    data_out += s->refs[step->dst + (uint32_t)i].kind != TT_TOKEN;
+    if (!check_ref(v, a, &s->refs[step->dst + (uint32_t)i], false, 2 * number + 1)) {
+      return false;
+    }
+  }
+  v->max_sources = TT_MAX(v->max_sources, data_in);
+  bool reduce = step->flags & TT_STEP_REDUCE;
+  if ((data_in > 0) != (data_out > 0) || (!reduce && data_in > 1) || (reduce && data_in == 0) || (!reduce && step->flags & TT_STEP_FINAL)) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%d data sources, %d data destinations, flags %u", data_in, data_out, step->flags);
+  }
+  return true;
+}
+
+static bool check_form(tt_verifier *v)
+{
+  int number = 1;
+  for (int i = 0; i < v->nactors; i++) {
+    tt_actor at = v->actors[i];
+    int count = (int)tt_actor_schedule(v, &at)->strands[at.strand].count;
+    for (at.pos = 0; at.pos < count; at.pos++) {
+      if (!check_step(v, &at, number++)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// ---- the run ----
+
+static bool is_done(const tt_verifier *v, const tt_actor *a)
+{
+  return a->pass == v->o->loops;
+}
+
+static bool is_blocked(const tt_verifier *v, const tt_queue *q, bool room)
+{
+  return q->count == (room ? v->o->slots : 0);
+}
+
+// The connection that the actor's next step waits for, or NULL when it can run. *room: it waits for room, not for a message.
+static tt_queue *blocked_on(const tt_verifier *v, const tt_actor *a, bool *room)
+{
+  const tt_step *step = tt_actor_step(v, a);
+  const tt_ref *refs = tt_actor_schedule(v, a)->refs;
+  for (int i = 0; i < step->nsrc + step->ndst; i++) {
+    bool source = i < step->nsrc;
+    const tt_ref *ref = source ? &refs[step->src + (uint32_t)i] : &refs[step->dst + (uint32_t)(i - step->nsrc)];
+    tt_queue *q = is_queue(ref) ? queue_of(v, a, ref, source) : NULL;
+    if (q && is_blocked(v, q, !source)) {
+      *room = !source;
+      return q;
+    }
+  }
+  return NULL;
+}
+
+static bool take_message(tt_verifier *v, tt_actor *a, const tt_ref *ref, const tt_value **value)
+{
+  tt_queue *q = queue_of(v, a, ref, true);
+  const tt_message *m = &q->slot[q->head];
+  q->head = (q->head + 1) % v->o->slots;
+  q->count--;
+  for (int i = 0; i < v->nactors; i++) {
+    a->clock[i] = TT_MAX(a->clock[i], m->clock[i]);
+  }
+  if (q->token) {
+    a->heard[ref->peer] = a->pass + 1;
+  } else if (m->chunk != ref->chunk) {
+    return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "expects chunk %u of rank %d, gets chunk %u", ref->chunk, ref->peer, m->chunk);
+  }
+  *value = m->value;
+  return true;
+}
+
+static void put_message(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const tt_message *m)
+{
+  tt_queue *q = queue_of(v, a, ref, false);
+  q->slot[(q->head + q->count) % v->o->slots] = *m;
+  q->slot[(q->head + q->count) % v->o->slots].chunk = ref->chunk;
+  q->count++;
+}
+
+// First all connections, so that the clock knows everything the step has waited for; then memory.
+static bool gather_sources(tt_verifier *v, tt_actor *a, const tt_step *step, const tt_ref *src, int *count)
+{
+  *count = 0;
+  for (int i = 0; i < step->nsrc; i++) {
+    const tt_value *value = NULL;
+    if (is_queue(&src[i]) && !take_message(v, a, &src[i], &value)) {
+      return false;
+    }
+    if (src[i].kind != TT_TOKEN) {
+      v->operands[(*count)++] = (tt_operand){ .value = value, .raw = src[i].kind == TT_IN || src[i].kind == TT_PEER_IN };
+    }
+  }
+  a->clock[a->id]++;
+  for (int i = 0, at = 0; i < step->nsrc; i++) {
+    if (!is_queue(&src[i]) && !tt_memory_read(v, a, &src[i], &v->operands[at].value)) {
+      return false;
+    }
+    at += src[i].kind != TT_TOKEN;
+  }
+  return true;
+}
+
+// The data source of a copy; NULL for a reduction.
+static const tt_ref *copied(const tt_step *step, const tt_ref *src)
+{
+  for (int i = 0; i < step->nsrc && !(step->flags & TT_STEP_REDUCE); i++) {
+    if (src[i].kind != TT_TOKEN) {
+      return &src[i];
+    }
+  }
+  return NULL;
+}
+
+static bool deliver(tt_verifier *v, const tt_actor *a, const tt_step *step, const tt_value *value)
+{
+  const tt_ref *src = &tt_actor_schedule(v, a)->refs[step->src], *dst = &tt_actor_schedule(v, a)->refs[step->dst];
+  const tt_ref *from = copied(step, src);
+  tt_message message = { .value = value };
+  for (int i = 0; i < step->ndst; i++) {
+    if (is_queue(&dst[i]) && !message.clock) {
+      uint32_t *clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof *clock);
+      if (!clock) {
+        return false;
+      }
+      message.clock = memcpy(clock, a->clock, (size_t)v->nactors * sizeof *clock);
+    }
+    if (is_queue(&dst[i])) {
+      put_message(v, a, &dst[i], &message);
+    } else if (!(from && tt_memory_same(v, a, from, &dst[i])) && !tt_memory_write(v, a, &dst[i], value)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool run_step(tt_verifier *v, tt_actor *a)
+{
+  const tt_schedule *s = tt_actor_schedule(v, a);
+  const tt_step *step = tt_actor_step(v, a);
+  const tt_value *value = NULL;
+  int count;
+  if (!gather_sources(v, a, step, &s->refs[step->src], &count)) {
+    return false;
+  }
+  if (count > 0 && !(value = tt_value_combine(v, a, step->flags, count))) {
+    return false;
+  }
+  if (!deliver(v, a, step, value)) {
+    return false;
+  }
+  if (++a->pos == (int)s->strands[a->strand].count) {
+    a->pos = 0;
+    a->pass++;
+  }
+  return true;
+}
+
+// Follows who waits for whom from the first stuck strand on, until a strand comes up again or there is nobody to wait for.
+static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
+{
+  char text[512];
+  size_t at = 0;
+  const tt_actor *first = a;
+  for (int hops = 0; hops < v->nactors && at < sizeof text; hops++) {
+    bool room;
+    const tt_queue *q = blocked_on(v, a, &room);
+    const tt_schedule *s = tt_actor_schedule(v, a);
+    int other = room ? q->reader : q->writer;
+    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s rank %d", hops ? "; " : "", s->rank,
+                           a->strand, a->pos, a->pass, room ? "room for a " : "a ", q->token ? (room ? "token to" : "token from")
+                           : (room ? "message to" : "message from"), room ? q->to : q->from);
+    if (other < 0 || is_done(v, &v->actors[other])) {
+      at += at < sizeof text ? (size_t)snprintf(text + at, sizeof text - at, ", which %s", other < 0 ? "never uses this connection" : "has ended") : 0;
+      break;
+    }
+    a = &v->actors[other];
+    if (a == first) {
+      break;
+    }
+  }
+  return tt_verify_blame(v, TT_VERIFY_DEADLOCK, NULL, "%s", text);
+}
+
+// Runs the actor until it has to wait. The connection it waits for is remembered: asking again is cheap.
+static bool run_actor(tt_verifier *v, tt_actor *a, bool *moved)
+{
+  while (!is_done(v, a)) {
+    if (a->waits_for && is_blocked(v, a->waits_for, a->waits_for_room)) {
+      return true;
+    }
+    a->waits_for = blocked_on(v, a, &a->waits_for_room);
+    if (!a->waits_for) {
+      *moved = true;
+      if (!run_step(v, a)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+static bool run(tt_verifier *v)
+{
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < v->nactors; i++) {
+      if (!run_actor(v, &v->actors[i], &moved)) {
+        return false;
+      }
+    }
+  }
+  for (int i = 0; i < v->nactors; i++) {
+    if (!is_done(v, &v->actors[i])) {
+      return explain_deadlock(v, &v->actors[i]);
+    }
+  }
+  return true;
+}
+
+static bool check_leftovers(tt_verifier *v)
+{
+  for (int i = 0; i < v->n * v->n * 2; i++) {
+    const tt_queue *q = v->queues[i];
+    if (q && q->count > 0) {
+      return tt_verify_blame(v, TT_VERIFY_LEFTOVER, NULL, "%d %s from rank %d to rank %d never received", q->count,
+                             q->token ? "tokens" : "messages", q->from, q->to);
+    }
+  }
+  return true;
+}
+
+// ---- setting up ----
+
+static bool create_actors(tt_verifier *v)
+{
+  for (int s = 0; s < v->nscheds; s++) {
+    v->nactors += v->all[s]->nstrands;
+  }
+  v->actors = tt_verify_alloc(v, (size_t)v->nactors, sizeof *v->actors);
+  v->last_touch = tt_verify_alloc(v, (size_t)v->nscheds * (size_t)v->nactors, sizeof *v->last_touch);
+  for (int s = 0, id = 0; s < v->nscheds; s++) {
+    for (int k = 0; v->res == ncclSuccess && k < v->all[s]->nstrands; k++, id++) {
+      v->actors[id] = (tt_actor){ .id = id, .sched = s, .strand = k, .pass = v->all[s]->strands[k].count > 0 ? 0 : v->o->loops };
+      v->actors[id].clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof(uint32_t));
+      v->actors[id].heard = tt_verify_alloc(v, (size_t)v->n, sizeof(int));
+    }
+  }
+  return v->res == ncclSuccess;
+}
+
+// Do strands, steps and references lie within their arrays?
+static bool check_bounds(tt_verifier *v, int i)
+{
+  const tt_schedule *s = v->all[i];
+  bool good = s->in_blocks >= 0 && s->out_blocks >= 0 && s->ntmp >= 0;
+  for (int k = 0; k < s->nstrands; k++) {
+    good = good && (uint64_t)s->strands[k].first + s->strands[k].count <= (uint64_t)s->nsteps;
+  }
+  for (int k = 0; k < s->nsteps; k++) {
+    good = good && (uint64_t)s->steps[k].src + s->steps[k].nsrc <= (uint64_t)s->nrefs &&
+           (uint64_t)s->steps[k].dst + s->steps[k].ndst <= (uint64_t)s->nrefs;
+  }
+  return good || tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: a size is negative, or a strand or step leaves its array", i);
+}
+
+// Ranks, their buffers, and that all schedules cut the message alike.
+static bool place_schedules(tt_verifier *v)
+{
+  v->in_at = tt_verify_alloc(v, (size_t)v->n, sizeof *v->in_at);
+  v->out_at = tt_verify_alloc(v, (size_t)v->n, sizeof *v->out_at);
+  for (int r = 0; v->res == ncclSuccess && r < v->n; r++) {
+    v->in_at[r] = v->out_at[r] = -1;
+  }
+  for (int i = 0; v->res == ncclSuccess && i < v->nscheds; i++) {
+    const tt_schedule *s = v->all[i];
+    bool rank_fits = v->o->count > 0 ? s->rank >= 0 && s->rank < v->n : s->rank == i;
+    if (s->nranks != v->n || !rank_fits || s->nsub < 1 || s->nsub != v->all[0]->nsub ) {
+      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: rank %d of %d, nsub %d", i, s->rank, s->nranks, s->nsub);
+    }
+    if (!check_bounds(v, i)) {
+      return false;
+    }
+    v->in_at[s->rank] = s->in_blocks > 0 ? i : v->in_at[s->rank];
+    v->out_at[s->rank] = s->out_blocks > 0 ? i : v->out_at[s->rank];
+  }
+  return v->res == ncclSuccess;
+}
+
+// Do the buffers' blocks fit the function?
+static bool check_blocks(tt_verifier *v)
+{
+  for (int i = 0; i < v->nscheds; i++) {
+    const tt_schedule *s = v->all[i];
+    bool p2p = v->o->func == TT_FUNC_SEND || v->o->func == TT_FUNC_RECV;
+    tt_shape shape = { .func = v->o->func, .rank = s->rank, .nranks = v->n, .root = v->o->root };
+    if (p2p ? s->in_blocks + s->out_blocks != 1 || s->in_blocks == v->all[1 - i]->in_blocks
+            : s->in_blocks != tt_func_in_blocks(&shape) || s->out_blocks != tt_func_out_blocks(&shape)) {
+      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "rank %d: %d input and %d output blocks do not fit %s", s->rank, s->in_blocks,
+                             s->out_blocks, tt_func_name(v->o->func));
+    }
+  }
+  return true;
+}
+
+static bool set_up(tt_verifier *v)
+{
+  if (!place_schedules(v) || !check_blocks(v) || !create_actors(v)) {
+    return false;
+  }
+  v->queues = tt_verify_alloc(v, (size_t)v->n * (size_t)v->n * 2, sizeof(tt_queue *));
+  v->memory = tt_verify_alloc(v, (size_t)v->nscheds, sizeof *v->memory);
+  if (v->res != ncclSuccess || !check_form(v)) {
+    return false;
+  }
+  v->operands = tt_verify_alloc(v, (size_t)v->max_sources, sizeof *v->operands);
+  return v->operands && tt_memory_create(v);
+}
+
+ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o, char *why, size_t whylen)
+{
+  bool p2p = o->func == TT_FUNC_SEND || o->func == TT_FUNC_RECV;
+  if (o->slots < 1 || o->loops < 1 || o->count < 0 || (unsigned)o->func >= TT_NFUNCS || p2p != (o->count == 2)) {
+    return tt_fail(ncclInvalidArgument, "verifier: function %d, %d slots, %d loops, %d schedules", o->func, o->slots, o->loops, o->count);
+  }
+  tt_verifier v = { .all = all, .o = o, .n = all[0]->nranks, .why = why, .whylen = whylen, .res = ncclSuccess };
+  v.nscheds = o->count > 0 ? o->count : v.n;
+  if (set_up(&v) && run(&v) && check_leftovers(&v) && tt_value_check_outputs(&v)) {
+    tt_memory_check_owners(&v);
+  }
+  free_blocks(&v);
+  return v.res;
+}

@@ -1,0 +1,541 @@
+// verify_test.c: every algorithm, every function, every number of ranks up to 64 and every root, by the verifier; and the verifier
+// itself by breaking schedules that are right.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "base/util.h"
+#include "coll/coll.h"
+#include "coll/explain.h"
+#include "coll/verify.h"
+
+enum { MOST = 64 };
+
+typedef struct ranks {
+  tt_schedule *s[MOST];
+  int count;
+} ranks;
+
+static int is_p2p(tt_func f)
+{
+  return f == TT_FUNC_SEND || f == TT_FUNC_RECV;
+}
+
+static int is_rooted(tt_func f)
+{
+  return f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_GATHER || f == TT_FUNC_SCATTER;
+}
+
+static void free_ranks(ranks *r)
+{
+  for (int i = 0; i < r->count; i++) {
+    tt_schedule_free(r->s[i]);
+  }
+  r->count = 0;
+}
+
+static ranks write_all(const tt_algorithm *a, tt_func f, int n, int root, const int *order)
+{
+  ranks r = { .count = n };
+  for (int i = 0; i < n; i++) {
+    tt_shape shape = { .func = f, .rank = i, .nranks = n, .root = root, .order = order };
+    assert_int_equal(a->write(&shape, &r.s[i]), ncclSuccess);
+  }
+  return r;
+}
+
+// The two ends of a message from rank `from` to rank `to`.
+static ranks write_p2p(const tt_algorithm *a, int n, int from, int to)
+{
+  ranks r = { .count = 2 };
+  tt_shape sender = { .func = TT_FUNC_SEND, .rank = from, .nranks = n, .root = to };
+  tt_shape receiver = { .func = TT_FUNC_RECV, .rank = to, .nranks = n, .root = from };
+  assert_int_equal(a->write(&sender, &r.s[0]), ncclSuccess);
+  assert_int_equal(a->write(&receiver, &r.s[1]), ncclSuccess);
+  return r;
+}
+
+static void expect_right(const ranks *r, const tt_verify_options *o, const char *name)
+{
+  char why[600] = "";
+  if (tt_verify((const tt_schedule *const *)r->s, o, why, sizeof why) != ncclSuccess) {
+    fail_msg("%s %s, %d ranks, root %d, %d slots, %d loops, %s: %s", name, tt_func_name(o->func), r->s[0]->nranks, o->root, o->slots, o->loops,
+             o->in_place ? "in place" : "out of place", why);
+  }
+}
+
+// How much to try with the schedules of one call.
+typedef enum {
+  BRIEF, // one slot, one pass, in place or not by turns: what the many roots of many ranks get
+  FAIR,  // one slot, two passes out of place, one in place
+  FULL   // 1, 2, 8 slots and 1, 2, 3 passes, in place and not
+} effort;
+
+static void check_ranks(const ranks *r, tt_func f, int root, const char *name, effort e)
+{
+  static const int slots[] = { 1, 2, 8 };
+  for (int in_place = 0; in_place < 2; in_place++) {
+    if (e == BRIEF && in_place != ((root + r->count) & 1)) {
+      continue;
+    }
+    for (int k = 0; k < (e == FULL ? 3 : 1); k++) {
+      int most = e == FULL ? 3 : e == FAIR && !in_place ? 2 : 1;
+      for (int loops = e == FULL ? 1 : most; loops <= most; loops++) {
+        tt_verify_options o = { .func = f, .root = root, .slots = slots[k], .loops = loops, .in_place = in_place,
+                                .count = is_p2p(f) ? 2 : 0 };
+        expect_right(r, &o, name);
+      }
+    }
+  }
+}
+
+static void each_row(void (*check)(const tt_algorithm *a, tt_func f))
+{
+  int count;
+  const tt_algorithm *table = tt_algorithms(&count);
+  for (int i = 0; i < count; i++) {
+    for (int f = 0; f < TT_NFUNCS; f++) {
+      if (table[i].funcs >> f & 1) {
+        check(&table[i], (tt_func)f);
+      }
+    }
+  }
+}
+
+static void every_n(const tt_algorithm *a, tt_func f)
+{
+  for (int n = 1; n <= MOST && !is_p2p(f); n++) {
+    for (int root = 0; root < (is_rooted(f) ? n : 1); root++) {
+      ranks r = write_all(a, f, n, root, NULL);
+      check_ranks(&r, f, root, a->name, n <= 9 || (n == 17 && !is_rooted(f)) ? FULL : n <= 24 || !is_rooted(f) ? FAIR : BRIEF);
+      free_ranks(&r);
+    }
+  }
+}
+
+static void test_every_n_every_root(void **state)
+{
+  (void)state;
+  each_row(every_n);
+}
+
+static void every_pair(const tt_algorithm *a, tt_func f)
+{
+  for (int n = 1; n <= 6 && f == TT_FUNC_SEND; n++) {
+    for (int k = 0; k < n * n; k++) {
+      ranks r = write_p2p(a, n, k / n, k % n);
+      check_ranks(&r, f, 0, a->name, FULL);
+      free_ranks(&r);
+    }
+  }
+}
+
+static void test_every_pair(void **state)
+{
+  (void)state;
+  each_row(every_pair);
+}
+
+static void every_order(const tt_algorithm *a, tt_func f)
+{
+  for (int n = 2; n <= 17 && !is_p2p(f); n++) {
+    int order[MOST];
+    for (int i = 0; i < n; i++) {
+      order[i] = n - 1 - i;
+    }
+    for (int i = n - 1; i > 0; i--) {
+      int j = (i * 7 + n * 3) % (i + 1), x = order[i];
+      order[i] = order[j];
+      order[j] = x;
+    }
+    for (int root = 0; root < (is_rooted(f) ? n : 1); root++) {
+      ranks r = write_all(a, f, n, root, order);
+      check_ranks(&r, f, root, a->name, FAIR);
+      free_ranks(&r);
+    }
+  }
+}
+
+static void test_any_ring_order(void **state)
+{
+  (void)state;
+  each_row(every_order);
+}
+
+// ---- breaking schedules ----
+
+enum { DROP_STEP, SWAP_STEPS, DROP_TOKEN, WRONG_CHUNK, DOUBLE_SOURCE, DROP_SOURCE, OTHER_PEER, NO_FLAGS, NMUTATIONS };
+
+static const char *const mutation_names[NMUTATIONS] = { "drop step", "swap steps", "drop token", "wrong chunk",
+                                                        "double source", "drop source", "other peer", "other flags" };
+
+static struct {
+  int tried[NMUTATIONS], found[NMUTATIONS], classes[TT_VERIFY_NCLASSES];
+} tally;
+
+static int strand_of(const tt_schedule *s, int step)
+{
+  int k = 0;
+  while ((uint32_t)step >= s->strands[k].first + s->strands[k].count) {
+    k++;
+  }
+  return k;
+}
+
+// A copy with room for one more reference.
+static tt_schedule *copy_schedule(const tt_schedule *s)
+{
+  tt_schedule *c = tt_calloc(1, sizeof *c);
+  assert_non_null(c);
+  *c = *s;
+  c->strands = tt_calloc((size_t)s->nstrands + 1, sizeof *c->strands);
+  c->steps = tt_calloc((size_t)s->nsteps + 1, sizeof *c->steps);
+  c->refs = tt_calloc((size_t)s->nrefs + 1, sizeof *c->refs);
+  assert_true(c->strands && c->steps && c->refs);
+  memcpy(c->strands, s->strands, (size_t)s->nstrands * sizeof *c->strands);
+  memcpy(c->steps, s->steps, (size_t)s->nsteps * sizeof *c->steps);
+  memcpy(c->refs, s->refs, (size_t)s->nrefs * sizeof *c->refs);
+  return c;
+}
+
+static int drop_step(tt_schedule *s, int at)
+{
+  int k = strand_of(s, at);
+  s->strands[k].count--;
+  for (int i = k + 1; i < s->nstrands; i++) {
+    s->strands[i].first--;
+  }
+  memmove(&s->steps[at], &s->steps[at + 1], (size_t)(s->nsteps - at - 1) * sizeof *s->steps);
+  s->nsteps--;
+  return 1;
+}
+
+static int swap_steps(tt_schedule *s, int at)
+{
+  if (at + 1 >= s->nsteps || strand_of(s, at) != strand_of(s, at + 1)) {
+    return 0;
+  }
+  tt_step x = s->steps[at];
+  s->steps[at] = s->steps[at + 1];
+  s->steps[at + 1] = x;
+  return 1;
+}
+
+// Removes reference i of a step (sources first, then destinations).
+static void remove_ref(tt_schedule *s, tt_step *step, int i)
+{
+  uint32_t at = i < step->nsrc ? step->src + (uint32_t)i : step->dst + (uint32_t)(i - step->nsrc);
+  uint32_t end = i < step->nsrc ? step->src + step->nsrc : step->dst + step->ndst;
+  memmove(&s->refs[at], &s->refs[at + 1], (end - at - 1) * sizeof *s->refs);
+  *(i < step->nsrc ? &step->nsrc : &step->ndst) -= 1;
+}
+
+// The first reference of the step that the mutation applies to; -1: none.
+static int find_ref(const tt_schedule *s, const tt_step *step, int token, int last)
+{
+  for (int i = 0; i < last; i++) {
+    uint32_t at = i < step->nsrc ? step->src + (uint32_t)i : step->dst + (uint32_t)(i - step->nsrc);
+    if ((s->refs[at].kind == TT_TOKEN) == token) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+static int double_source(tt_schedule *s, tt_step *step)
+{
+  int i = find_ref(s, step, 0, step->nsrc);
+  if (i < 0 || !(step->flags & TT_STEP_REDUCE)) {
+    return 0;
+  }
+  if (step->nsrc > 1) { // one source takes the place of another
+    s->refs[step->src + (uint32_t)(i > 0 ? i - 1 : i + 1)] = s->refs[step->src + (uint32_t)i];
+  } else {
+    s->refs[s->nrefs] = s->refs[s->nrefs - 1];
+    memmove(&s->refs[step->src + 1], &s->refs[step->src], ((uint32_t)s->nrefs - step->src) * sizeof *s->refs);
+    for (int k = 0; k < s->nsteps; k++) {
+      s->steps[k].src += s->steps[k].src > step->src;
+      s->steps[k].dst += s->steps[k].dst > step->src;
+    }
+    step->nsrc++;
+    s->nrefs++;
+  }
+  return 1;
+}
+
+static int other_chunk(tt_schedule *s, tt_step *step)
+{
+  int i = find_ref(s, step, 0, step->nsrc + step->ndst);
+  if (i < 0) {
+    return 0;
+  }
+  s->refs[i < step->nsrc ? step->src + (uint32_t)i : step->dst + (uint32_t)(i - step->nsrc)].chunk += (uint32_t)s->nsub;
+  return 1;
+}
+
+static int other_peer(tt_schedule *s, tt_step *step)
+{
+  for (int i = 0; i < step->nsrc + step->ndst; i++) {
+    tt_ref *ref = &s->refs[i < step->nsrc ? step->src + (uint32_t)i : step->dst + (uint32_t)(i - step->nsrc)];
+    if (ref->kind >= TT_FIFO) {
+      ref->peer = (ref->peer + 1) % s->nranks;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+// Breaks step `at`; 0 when the mutation has nothing to break there.
+static int mutate(tt_schedule *s, int kind, int at)
+{
+  tt_step *step = &s->steps[at];
+  int token = find_ref(s, step, 1, step->nsrc + step->ndst), data = find_ref(s, step, 0, step->nsrc);
+  switch (kind) {
+  case DROP_STEP: return drop_step(s, at);
+  case SWAP_STEPS: return swap_steps(s, at);
+  case DROP_TOKEN:
+    if (token >= 0) {
+      remove_ref(s, step, token);
+    }
+    return token >= 0;
+  case DROP_SOURCE:
+    if (data >= 0) {
+      remove_ref(s, step, data);
+    }
+    return data >= 0;
+  case WRONG_CHUNK: return other_chunk(s, step);
+  case DOUBLE_SOURCE: return double_source(s, step);
+  case OTHER_PEER: return other_peer(s, step);
+  default:
+    step->flags ^= TT_STEP_FINAL;
+    return data >= 0;
+  }
+}
+
+static void try_mutation(const ranks *r, tt_func f, int kind, int rank, int at)
+{
+  tt_schedule *broken = copy_schedule(r->s[rank]);
+  if (mutate(broken, kind, at)) {
+    ranks all = *r;
+    char why[600] = "";
+    all.s[rank] = broken;
+    tt_verify_options o = { .func = f, .root = 1, .slots = 2, .loops = 2, .in_place = kind != DROP_STEP,
+                            .count_classes = tally.classes };
+    tally.tried[kind]++;
+    if (tt_verify((const tt_schedule *const *)all.s, &o, why, sizeof why) != ncclSuccess) {
+      assert_true(why[0] != 0);
+      tally.found[kind]++;
+    }
+  }
+  tt_schedule_free(broken);
+}
+
+static void break_row(const tt_algorithm *a, tt_func f)
+{
+  for (int n = 5; n <= 8 && !is_p2p(f); n += 3) {
+    ranks r = write_all(a, f, n, 1, NULL);
+    for (int k = 0; k < n; k++) {
+      for (int at = 0; at < r.s[k]->nsteps * NMUTATIONS; at++) {
+        try_mutation(&r, f, at % NMUTATIONS, k, at / NMUTATIONS);
+      }
+    }
+    free_ranks(&r);
+  }
+}
+
+// Two independent steps may change places; everything else must be noticed. (Steps are dropped out of place: in place an own copy is none.)
+static void test_broken_schedules_are_noticed(void **state)
+{
+  (void)state;
+  each_row(break_row);
+  for (int m = 0; m < NMUTATIONS; m++) {
+    print_message("  %-14s %5d tried, %5d noticed, %4d harmless\n", mutation_names[m], tally.tried[m], tally.found[m],
+                  tally.tried[m] - tally.found[m]);
+  }
+  for (int c = 0; c < TT_VERIFY_NCLASSES; c++) {
+    print_message("  noticed as %-9s %5d\n", tt_verify_class_name((tt_verify_class)c), tally.classes[c]);
+    assert_true(tally.classes[c] > 0);
+  }
+  for (int m = 0; m < NMUTATIONS; m++) {
+    assert_true(tally.tried[m] > 100);
+    assert_true(m == SWAP_STEPS ? tally.found[m] > 0 : tally.found[m] == tally.tried[m]);
+  }
+}
+
+// Breaks all ranks alike: removes from every schedule of `name` the steps [first, first + count).
+static void expect_fault_without(const char *name, tt_func f, int first, int count, int in_place, tt_verify_class expected)
+{
+  int rows, classes[TT_VERIFY_NCLASSES] = { 0 };
+  ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find(name)], f, 4, 0, NULL);
+  for (int i = 0; i < r.count; i++) {
+    for (int k = 0; k < count; k++) {
+      drop_step(r.s[i], first);
+    }
+  }
+  tt_verify_options o = { .func = f, .slots = 2, .loops = 1, .in_place = in_place, .count_classes = classes };
+  char why[600] = "";
+  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
+  if (classes[expected] != 1) {
+    fail_msg("%s %s: %s", name, tt_func_name(f), why);
+  }
+  free_ranks(&r);
+}
+
+static void test_owner_must_not_leave_early(void **state)
+{
+  (void)state;
+  // Direct all-reduce: tell, sum, tell, 3 fetches, tell, hear. Without the last two, peers read while the owner is gone.
+  expect_fault_without("Direct", TT_FUNC_ALLREDUCE, 6, 2, 0, TT_VERIFY_RACE);
+  // Direct all-gather: tell, own copy, 3 fetches, tell, hear.
+  expect_fault_without("Direct", TT_FUNC_ALLGATHER, 5, 2, 0, TT_VERIFY_RACE);
+  // DirectWrite all-reduce: tell, sum, tell, hear. Outputs may be written after the owner is gone.
+  expect_fault_without("DirectWrite", TT_FUNC_ALLREDUCE, 2, 2, 0, TT_VERIFY_RACE);
+}
+
+// Without the second round of tokens (and the waiting for them), sums are fetched before they are there.
+static void test_unordered_access_is_a_race(void **state)
+{
+  (void)state;
+  int rows;
+  ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find("Direct")], TT_FUNC_ALLREDUCE, 4, 0, NULL);
+  for (int i = 0; i < r.count; i++) {
+    for (int k = 3; k <= 5; k++) {
+      r.s[i]->steps[k].src++; // the token is the first source
+      r.s[i]->steps[k].nsrc--;
+    }
+    drop_step(r.s[i], 2);
+  }
+  tt_verify_options o = { .func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1, .in_place = 1 };
+  char why[600] = "";
+  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
+  assert_non_null(strstr(why, "race: "));
+  free_ranks(&r);
+}
+
+// Three ranks that all take before they give.
+static void test_deadlock_is_explained(void **state)
+{
+  (void)state;
+  int rows;
+  ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find("Ring")], TT_FUNC_ALLGATHER, 3, 0, NULL);
+  for (int i = 0; i < r.count; i++) {
+    swap_steps(r.s[i], 0);
+  }
+  tt_verify_options o = { .func = TT_FUNC_ALLGATHER, .slots = 8, .loops = 1 };
+  char why[600] = "";
+  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
+  assert_string_equal(why, "deadlock: rank 0 strand 0 step 0 pass 0 waits for a message from rank 2; "
+                           "rank 2 strand 0 step 0 pass 0 waits for a message from rank 1; "
+                           "rank 1 strand 0 step 0 pass 0 waits for a message from rank 0");
+  free_ranks(&r);
+}
+
+// Sums in another order on one rank: each rank's result is right, but not the same bits.
+static void test_same_expression_everywhere(void **state)
+{
+  (void)state;
+  int rows;
+  ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find("Oneshot")], TT_FUNC_ALLREDUCE, 3, 0, NULL);
+  tt_step *sum = &r.s[1]->steps[1];
+  tt_ref x = r.s[1]->refs[sum->src];
+  r.s[1]->refs[sum->src] = r.s[1]->refs[sum->src + 2];
+  r.s[1]->refs[sum->src + 2] = x;
+  tt_verify_options o = { .func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1 };
+  char why[600] = "";
+  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
+  assert_non_null(strstr(why, "different expressions"));
+  free_ranks(&r);
+}
+
+// ---- the rest ----
+
+static void test_out_of_memory(void **state)
+{
+  (void)state;
+  int count;
+  const tt_algorithm *table = tt_algorithms(&count);
+  tt_shape shape = { .func = TT_FUNC_ALLREDUCE, .rank = 1, .nranks = 20 };
+  for (int i = 0; i < count; i++) {
+    ncclResult_t res = table[i].funcs >> TT_FUNC_ALLREDUCE & 1 ? ncclSystemError : ncclSuccess;
+    for (int k = 1; res != ncclSuccess; k++) {
+      tt_schedule *s = NULL;
+      tt_alloc_fail_at(k);
+      res = table[i].write(&shape, &s);
+      assert_true(res == ncclSuccess ? s != NULL : res == ncclSystemError && s == NULL);
+      assert_true(k < 50);
+      tt_schedule_free(s);
+    }
+    tt_alloc_fail_at(0);
+  }
+  ranks r = write_all(&table[0], TT_FUNC_ALLREDUCE, 20, 0, NULL);
+  tt_verify_options o = { .func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1 };
+  for (int k = 1; k <= 3; k++) {
+    tt_alloc_fail_at(k);
+    assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, NULL, 0), ncclSystemError);
+  }
+  tt_alloc_fail_at(0);
+  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, NULL, 0), ncclSuccess);
+  free_ranks(&r);
+}
+
+static void test_senseless_shapes(void **state)
+{
+  (void)state;
+  int count;
+  const tt_algorithm *table = tt_algorithms(&count);
+  for (int i = 0; i < count; i++) {
+    tt_schedule *s = NULL;
+    tt_shape unknown = { .func = TT_NFUNCS, .rank = 0, .nranks = 4 }, none = { .func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 0 };
+    tt_shape root = { .func = TT_FUNC_BROADCAST, .rank = 0, .nranks = 4, .root = 4 };
+    assert_int_equal(table[i].write(&unknown, &s), ncclInvalidArgument);
+    assert_int_equal(table[i].write(&none, &s), ncclInvalidArgument);
+    assert_int_equal(table[i].write(&root, &s), ncclInvalidArgument);
+    assert_null(s);
+  }
+}
+
+static void test_print(void **state)
+{
+  (void)state;
+  int count;
+  char *text = NULL;
+  size_t size = 0;
+  tt_schedule *s;
+  tt_shape shape = { .func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 2 };
+  assert_int_equal(tt_algorithms(&count)[tt_algorithm_find("rd")].write(&shape, &s), ncclSuccess);
+  FILE *f = open_memstream(&text, &size);
+  assert_non_null(f);
+  tt_schedule_print(f, s);
+  fclose(f);
+  assert_string_equal(text, "rank 0 of 2: input 1 blocks, output 1 blocks, 1 chunks per block and pass, 0 scratch slots\n"
+                            " strand 0\n"
+                            "    0: sub 0  reduce  in[0] -> out[0], to>1[0]\n"
+                            "    1: sub 0  finish  out[0] + from<1[0] -> out[0]\n");
+  free(text);
+  tt_schedule_free(s);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_every_n_every_root),
+    cmocka_unit_test(test_every_pair),
+    cmocka_unit_test(test_any_ring_order),
+    cmocka_unit_test(test_broken_schedules_are_noticed),
+    cmocka_unit_test(test_owner_must_not_leave_early),
+    cmocka_unit_test(test_unordered_access_is_a_race),
+    cmocka_unit_test(test_deadlock_is_explained),
+    cmocka_unit_test(test_same_expression_everywhere),
+    cmocka_unit_test(test_out_of_memory),
+    cmocka_unit_test(test_senseless_shapes),
+    cmocka_unit_test(test_print),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,148 @@
+// comm.c: checking handles, configuration, flushing, registered buffers.
+#include "comm/comm.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/result.h"
+#include "device/host/stream.h"
+
+ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool usable)
+{
+  if (comm == NULL) {
+    return tt_fail(ncclInvalidArgument, "%s: the communicator is NULL", what);
+  }
+  if (((uintptr_t)comm & (TT_CACHE_LINE - 1)) != 0 || atomic_load_explicit(&comm->magic, memory_order_acquire) != TT_COMM_MAGIC) {
+    return tt_fail(ncclInvalidArgument, "%s: %p is not a communicator, or has been destroyed", what, (const void *)comm);
+  }
+  if (TT_UNLIKELY(comm->generation != tt_proc_generation)) {
+    return tt_fail(ncclInvalidUsage, "%s: communicator %p belongs to the parent process; a forked child must create its own", what,
+                   (const void *)comm);
+  }
+  if (!usable) {
+    return ncclSuccess;
+  }
+  int async = atomic_load_explicit(&comm->async, memory_order_acquire), state = atomic_load_explicit(&comm->state, memory_order_acquire);
+  if (TT_UNLIKELY(async == ncclInProgress)) {
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: the communicator's previous call is still in progress: wait until ncclCommGetAsyncError "
+                   "says ncclSuccess", what, comm->rank);
+  }
+  ncclResult_t status = tt_port_status(&comm->port);
+  if (TT_UNLIKELY(status != ncclSuccess)) {
+    return tt_fail(status, "%s on rank %d: the communicator has failed before: %s", what, comm->rank, comm->port.error);
+  }
+  if (TT_UNLIKELY(state != TT_COMM_READY)) {
+    return tt_fail(ncclInvalidUsage, "%s on rank %d: the communicator %s", what, comm->rank,
+                   state == TT_COMM_FINALIZED ? "has been finalized" : "was never initialised");
+  }
+  return ncclSuccess;
+}
+
+// Bytes of ncclConfig_t as far as a member: older callers pass less.
+#define HAS(cfg, member) ((cfg)->size >= offsetof(ncclConfig_t, member) + sizeof((cfg)->member))
+
+static int pick(int user, int env_set, int64_t env, int fallback)
+{
+  return env_set ? (int)env : user != NCCL_CONFIG_UNDEF_INT ? user : fallback;
+}
+
+static ncclResult_t check_range(const char *name, int value, int lo, int hi)
+{
+  if (value < lo || value > hi) {
+    return tt_fail(ncclInvalidArgument, "ncclConfig_t.%s is %d; it must lie between %d and %d", name, value, lo, hi);
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t check_config(const ncclConfig_t *c)
+{
+  if (c->magic != NCCL_API_MAGIC || c->size < offsetof(ncclConfig_t, cgaClusterSize)) {
+    return tt_fail(ncclInvalidArgument, "ncclConfig_t at %p was not initialised with NCCL_CONFIG_INITIALIZER (magic 0x%x, size %zu)", (const void *)c,
+                   c->magic, c->size);
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *parent, tt_config *out)
+{
+  const tt_params *p = tt_params_get();
+  ncclConfig_t all = NCCL_CONFIG_INITIALIZER, *c = &all;
+  if (user != NULL) {
+    TT_TRY(check_config(user));
+    memcpy((char *)c + offsetof(ncclConfig_t, blocking), (const char *)user + offsetof(ncclConfig_t, blocking),
+           TT_MIN(user->size, sizeof *c) - offsetof(ncclConfig_t, blocking));
+  }
+  tt_config from = parent != NULL ? parent->config : (tt_config){.blocking = 1, .min_ctas = 1, .max_ctas = 64};
+  tt_config r = from;
+  r.blocking = pick(c->blocking, tt_param_is_set(comm_blocking), p->comm_blocking, from.blocking);
+  r.min_ctas = pick(c->minCTAs, tt_param_is_set(min_ctas), p->min_ctas, from.min_ctas);
+  r.max_ctas = pick(c->maxCTAs, tt_param_is_set(max_ctas), p->max_ctas, from.max_ctas);
+  r.split_share = pick(c->splitShare, 0, 0, 0);
+  TT_TRY(check_range("blocking", r.blocking, 0, 1));
+  TT_TRY(check_range("minCTAs", r.min_ctas, 1, 64));
+  TT_TRY(check_range("maxCTAs", r.max_ctas, r.min_ctas, 64));
+  TT_TRY(check_range("splitShare", r.split_share, 0, 1));
+  if (c->commName != NULL) {
+    snprintf(r.name, sizeof r.name, "%s", c->commName);
+  }
+  if (c->netName != NULL) {
+    snprintf(r.net_name, sizeof r.net_name, "%s", c->netName);
+  }
+  *out = r;
+  return ncclSuccess;
+}
+
+static bool quiet(void *arg)
+{
+  const struct ncclComm *c = arg;
+  return (atomic_load_explicit(&c->outstanding, memory_order_acquire) & ~TT_FLUSHING) == 0;
+}
+
+ncclResult_t tt_comm_flush(struct ncclComm *comm)
+{
+  atomic_fetch_or(&comm->outstanding, TT_FLUSHING);
+  tt_host_wait(NULL, quiet, comm);
+  atomic_fetch_and(&comm->outstanding, ~TT_FLUSHING);
+  return tt_port_status(&comm->port);
+}
+
+typedef struct tt_registration {
+  struct tt_registration *next;
+  void *buff;
+  size_t size;
+} registration;
+
+ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, void **handle)
+{
+  registration *r = tt_calloc(1, sizeof *r);
+  if (r == NULL) {
+    return tt_fail(ncclSystemError, "ncclCommRegister on rank %d: no memory", comm->rank);
+  }
+  *r = (registration){.next = comm->registrations, .buff = buff, .size = size};
+  comm->registrations = r;
+  *handle = r;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle)
+{
+  for (registration **p = &comm->registrations; *p != NULL; p = &(*p)->next) {
+    if (*p == handle) {
+      registration *r = *p;
+      *p = r->next;
+      tt_free(r);
+      return ncclSuccess;
+    }
+  }
+  return tt_fail(ncclInvalidArgument, "ncclCommDeregister on rank %d: %p is not a handle of this communicator", comm->rank, handle);
+}
+
+void tt_comm_free_registrations(struct ncclComm *comm)
+{
+  while (comm->registrations != NULL) {
+    registration *r = comm->registrations;
+    comm->registrations = r->next;
+    tt_free(r);
+  }
+}

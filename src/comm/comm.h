@@ -1,0 +1,178 @@
+// comm.h: the communicator, and what the API asks of it. Front door of src/comm.
+//
+// A communicator is a small struct of what each layer owns. Creation is a table of steps {name, do, undo} (init.c). Operations go
+// group.c (collect) -> launch.c (choose algorithm, make lanes) -> the stream's queue.
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "bootstrap/bootstrap.h"
+#include "coll/coll.h"
+#include "device/lane.h"
+#include "nccl.h"
+#include "transport/transport.h"
+
+typedef struct tt_tuning tt_tuning;
+
+// An operation as the API received it, arguments checked.
+typedef struct tt_task {
+  tt_func func;
+  const void *in;
+  void *out;
+  size_t count; // elements of one block, of `type`
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int root; // root, or peer of SEND and RECV
+  struct ncclComm *comm;
+  cudaStream_t stream;
+} tt_task;
+
+// A user-defined operation.
+typedef struct tt_userop {
+  bool live;
+  ncclDataType_t type;
+  const void *device_scalar; // read when the plan starts; NULL: `scalar` is it
+  uint64_t scalar;
+} tt_userop;
+
+// ncclConfig_t after defaults and environment.
+typedef struct tt_config {
+  int blocking, split_share;
+  int min_ctas, max_ctas;
+  char name[64];
+  char net_name[64];
+} tt_config;
+
+// A schedule and what goes with it, made once per (function, algorithm, root or peer).
+typedef struct tt_cached {
+  struct tt_cached *next;
+  tt_func func;
+  int algo, root;
+  tt_schedule *sched;
+} tt_cached;
+
+enum { TT_COMM_FREE, TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };
+
+// A job that needs other ranks: init, split, finalize (group.c runs them).
+typedef struct tt_job tt_job;
+
+#define TT_CACHE_BUCKETS 64
+
+struct ncclComm {
+  _Atomic uint64_t magic;   // TT_COMM_MAGIC while the handle is good. Communicators come from a pool and are never given back to the system
+  struct ncclComm *pool;    // next free one
+  uint32_t generation;      // tt_proc_generation at creation: a forked child's differs
+  _Atomic int state;        // TT_COMM_…
+  _Atomic int async;        // ncclResult_t: ncclInProgress while a non-blocking job runs, then its result
+  int rank, nranks, device;
+  uint64_t hash;            // names the communicator in logs; the same on all ranks
+  tt_config config;
+  tt_bootstrap *boot;
+  tt_peer *peers;           // by rank
+  tt_segment *segment;
+  tt_wiring wiring;
+  tt_port port;
+  tt_tuning *tuning;
+  int local_ranks;          // ranks on this machine
+  bool all_local;           // every pair shares an address space
+  bool can_read;            // every pair can read each other's memory
+  bool crowded;             // more ranks on some machine than cores
+  // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
+  tt_cached *cache[TT_CACHE_BUCKETS];
+  uint64_t issued;          // plans launched
+  uint32_t sequence;        // collectives launched
+  uint64_t splits;
+  tt_plan *plans;           // free plans
+  _Atomic(tt_plan *) returned; // plans that are complete, put here by whoever completed them
+  _Atomic uint64_t outstanding; // plans not returned yet; TT_FLUSHING is set while somebody waits for them
+  tt_userop *userops;
+  int nuserops;
+  struct tt_registration *registrations;
+  tt_job *job;              // a non-blocking job that is still running; joined by the next one
+};
+
+#define TT_FLUSHING (1ull << 63)
+#define TT_COMM_MAGIC 0x7475747469636f6dull
+
+// --- life (init.c, comm.c)
+
+// Takes a zeroed communicator from the pool, state TT_COMM_STARTING. Errors: ncclSystemError.
+ncclResult_t tt_comm_new(struct ncclComm **out);
+// Runs the init steps; on failure undoes them in reverse order. `parent` NULL: by unique id.
+typedef struct tt_init_args {
+  ncclUniqueId id;
+  int nranks, rank, device;
+  struct ncclComm *parent;
+  int color, key;
+} tt_init_args;
+ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args);
+// As a member of a split: decides with the parent's other ranks; *comm is freed and set to NULL when the caller is in no group.
+ncclResult_t tt_comm_split(struct ncclComm **comm, const tt_init_args *args);
+// Waits until every operation of the communicator is complete (or it has failed). Helps.
+ncclResult_t tt_comm_flush(struct ncclComm *comm);
+// Frees everything; the handle is dead afterwards. Operations have been flushed or aborted.
+void tt_comm_free(struct ncclComm *comm);
+
+// Checks a handle for function `what`: alive, made by this process, not waiting for a job. `usable`: must be ready for operations too.
+ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool usable);
+
+// Reads a user's configuration of any older size. `parent` NULL or where unset fields come from. Errors: ncclInvalidArgument.
+ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *parent, tt_config *out);
+
+// Buffers the user has registered. A handle is good until it is deregistered or the communicator is freed.
+ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, void **handle);
+ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle);
+void tt_comm_free_registrations(struct ncclComm *comm);
+
+// --- operations (group.c, launch.c)
+
+// Adds an operation to the open group, or launches it at once when there is none.
+ncclResult_t tt_task_add(const tt_task *task);
+// Launches the operations of one communicator, in order.
+ncclResult_t tt_comm_launch(struct ncclComm *comm, const tt_task *tasks, size_t n);
+// Frees cached schedules and plans.
+void tt_comm_free_plans(struct ncclComm *comm);
+
+ncclResult_t tt_group_start(void);
+ncclResult_t tt_group_end(void);
+// Drops what the open group has collected and ends it with `code` (ncclGroupSimulateEnd).
+void tt_group_cancel(void);
+// Remembers a failure inside the open group, so that its end reports it and launches nothing.
+void tt_group_note(ncclResult_t code);
+// Is the calling thread inside a group?
+bool tt_group_open(void);
+
+// Runs fn(arg) as a job: at once, or at the end of the open group, beside the group's other jobs. Jobs with one `serial` run one after the other.
+// nonblocking: the caller goes on; `comm->async` holds ncclInProgress until the job is done.
+typedef struct tt_job_desc {
+  ncclResult_t (*fn)(void *arg);
+  void (*release)(void *arg, bool ran); // called once, after fn or when the job is dropped; frees `arg`. May be NULL
+  void *arg;
+  const void *serial;
+  struct ncclComm *comm; // whose async state shows the job's progress; NULL: none
+  bool nonblocking;
+} tt_job_desc;
+ncclResult_t tt_job_submit(const tt_job_desc *d);
+// Waits for the communicator's non-blocking job, if any.
+void tt_job_join(struct ncclComm *comm);
+
+// --- choice (tuning.c)
+
+typedef struct tt_choice {
+  int algo;        // row of the algorithm table
+  tt_proto proto;  // FIFO geometry
+  size_t chunk;    // bytes per chunk
+} tt_choice;
+
+// Reads NCCL_ALGO, NCCL_PROTO and thresholds for a communicator. Free with tt_tuning_destroy.
+ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out);
+void tt_tuning_destroy(tt_tuning *t);
+// Chooses for one operation; `bytes`: the size the perf programs show (the larger buffer). The same on every rank. Errors: ncclInvalidUsage
+// when NCCL_ALGO or NCCL_PROTO leave nothing.
+ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *out);
+
+// --- user-defined operations (redop.c)
+
+// Turns a handle into what the kernels need. Errors: ncclInvalidArgument.
+ncclResult_t tt_op_resolve(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type, tt_redop *out, const void **device_scalar);
+ncclResult_t tt_op_check(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type, const char *what);

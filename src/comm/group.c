@@ -1,0 +1,306 @@
+// group.c: ncclGroupStart/End: collects operations and jobs of the calling thread, and starts them together.
+//
+// Operations are launched one communicator after the other; launching never waits for a peer, so one thread may issue for any number of
+// ranks. Jobs (init, split, finalize) do wait for peers, so several of them run on threads of their own.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "comm/comm.h"
+#include "os/thread.h"
+
+struct tt_job {
+  tt_job_desc d;
+  ncclResult_t result;
+  tt_thread thread;
+  struct tt_job *next;   // of the group
+  struct tt_job *serial; // next one with the same serial, run by the same thread
+  bool chained;
+  char error[512];
+};
+
+typedef struct group {
+  int depth;
+  ncclResult_t error; // first failure inside the group
+  tt_task *tasks;
+  size_t ntasks, room;
+  tt_job *jobs, **jobs_end;
+} group;
+
+static _Thread_local group open_group;
+static pthread_key_t cleanup_key; // frees a thread's task array when the thread ends
+static pthread_once_t cleanup_once = PTHREAD_ONCE_INIT;
+
+static void cleanup_make(void)
+{
+  pthread_key_create(&cleanup_key, free);
+}
+
+bool tt_group_open(void)
+{
+  return open_group.depth > 0;
+}
+
+void tt_group_note(ncclResult_t code)
+{
+  if (open_group.depth > 0 && open_group.error == ncclSuccess) {
+    open_group.error = code;
+  }
+}
+
+ncclResult_t tt_group_start(void)
+{
+  open_group.depth++;
+  return ncclSuccess;
+}
+
+static ncclResult_t make_room(group *g)
+{
+  if (g->ntasks < g->room) {
+    return ncclSuccess;
+  }
+  size_t room = g->room == 0 ? 32 : g->room * 2;
+  tt_task *tasks = realloc(g->tasks, room * sizeof *tasks);
+  if (tasks == NULL) {
+    return tt_fail(ncclSystemError, "no memory for a group of %zu operations", room);
+  }
+  pthread_once(&cleanup_once, cleanup_make);
+  pthread_setspecific(cleanup_key, tasks);
+  g->tasks = tasks;
+  g->room = room;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_task_add(const tt_task *task)
+{
+  group *g = &open_group;
+  if (TT_LIKELY(g->depth == 0)) {
+    return tt_comm_launch(task->comm, task, 1);
+  }
+  ncclResult_t res = make_room(g);
+  if (res == ncclSuccess) {
+    g->tasks[g->ntasks++] = *task;
+  } else {
+    tt_group_note(res);
+  }
+  return res;
+}
+
+// Ends a job: its argument goes, then the job itself.
+static void drop_job(tt_job *j, bool ran)
+{
+  if (j->d.release != NULL) {
+    j->d.release(j->d.arg, ran);
+  }
+  tt_free(j);
+}
+
+static void run_job(tt_job *j)
+{
+  j->result = j->d.fn(j->d.arg);
+  if (j->result != ncclSuccess) {
+    snprintf(j->error, sizeof j->error, "%s", tt_last_error());
+  }
+}
+
+// Runs a job and those chained to it.
+static void *run_chain(void *arg)
+{
+  for (tt_job *j = arg; j != NULL; j = j->serial) {
+    run_job(j);
+  }
+  return NULL;
+}
+
+static void *run_nonblocking(void *arg)
+{
+  tt_job *j = arg;
+  struct ncclComm *comm = j->d.comm;
+  run_job(j);
+  atomic_store_explicit(&comm->async, j->result, memory_order_release);
+  return NULL;
+}
+
+void tt_job_join(struct ncclComm *comm)
+{
+  tt_job *j = comm->job;
+  if (j != NULL) {
+    comm->job = NULL;
+    tt_thread_join(&j->thread);
+    drop_job(j, true);
+  }
+}
+
+// Starts a job that the caller does not wait for.
+static ncclResult_t start_nonblocking(tt_job *j)
+{
+  struct ncclComm *comm = j->d.comm;
+  tt_job_join(comm); // the previous one is done: handles are checked for that
+  atomic_store_explicit(&comm->async, ncclInProgress, memory_order_release);
+  comm->job = j;
+  ncclResult_t res = tt_thread_start(&j->thread, "tutti job", run_nonblocking, j);
+  if (res != ncclSuccess) {
+    comm->job = NULL;
+    atomic_store_explicit(&comm->async, res, memory_order_release);
+    drop_job(j, false);
+    return res;
+  }
+  return ncclInProgress;
+}
+
+ncclResult_t tt_job_submit(const tt_job_desc *d)
+{
+  group *g = &open_group;
+  if (g->depth == 0 && !d->nonblocking) {
+    ncclResult_t res = d->fn(d->arg);
+    if (d->release != NULL) {
+      d->release(d->arg, true);
+    }
+    return res;
+  }
+  tt_job *j = tt_calloc(1, sizeof *j);
+  if (j == NULL) {
+    if (d->release != NULL) {
+      d->release(d->arg, false);
+    }
+    return tt_fail(ncclSystemError, "no memory for a job");
+  }
+  j->d = *d;
+  if (g->depth == 0) {
+    return start_nonblocking(j);
+  }
+  if (g->jobs == NULL) {
+    g->jobs_end = &g->jobs;
+  }
+  *g->jobs_end = j;
+  g->jobs_end = &j->next;
+  return ncclSuccess;
+}
+
+// Puts jobs with the same serial behind one another.
+static void chain_jobs(tt_job *jobs)
+{
+  for (tt_job *j = jobs; j != NULL; j = j->next) {
+    for (tt_job *k = j->next; k != NULL && j->d.serial != NULL; k = k->next) {
+      if (k->d.serial == j->d.serial && !k->d.nonblocking) {
+        j->serial = k;
+        k->chained = true;
+        break;
+      }
+    }
+  }
+}
+
+// Runs blocking jobs on threads of their own and waits for all. Several jobs wait for one another, so none may be left out: one that
+// cannot get a thread fails.
+static ncclResult_t run_blocking(tt_job *jobs)
+{
+  ncclResult_t res = ncclSuccess;
+  chain_jobs(jobs);
+  for (tt_job *j = jobs; j != NULL; j = j->next) {
+    if (!j->chained && tt_thread_start(&j->thread, "tutti job", run_chain, j) != ncclSuccess) {
+      run_chain(j);
+    }
+  }
+  for (tt_job *j = jobs; j != NULL; j = j->next) {
+    tt_thread_join(&j->thread);
+  }
+  for (tt_job *j = jobs, *next; j != NULL; j = next) {
+    next = j->next;
+    if (j->result != ncclSuccess && res == ncclSuccess) {
+      res = j->result;
+      tt_last_error_set(j->error);
+    }
+    drop_job(j, true);
+  }
+  return res;
+}
+
+static ncclResult_t run_jobs(tt_job *jobs)
+{
+  tt_job *blocking = NULL, **end = &blocking;
+  ncclResult_t res = ncclSuccess;
+  for (tt_job *j = jobs, *next; j != NULL; j = next) {
+    next = j->next;
+    j->next = NULL;
+    if (j->d.nonblocking) {
+      ncclResult_t r = start_nonblocking(j);
+      res = res == ncclSuccess || r != ncclInProgress ? r : res;
+    } else {
+      *end = j;
+      end = &j->next;
+    }
+  }
+  if (blocking != NULL && blocking->next == NULL) {
+    ncclResult_t r = blocking->d.fn(blocking->d.arg);
+    drop_job(blocking, true);
+    return r != ncclSuccess ? r : res;
+  }
+  ncclResult_t r = blocking == NULL ? ncclSuccess : run_blocking(blocking);
+  return r != ncclSuccess ? r : res;
+}
+
+// Launches the group's operations: all of one communicator together, communicators in the order of their first operation.
+static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
+{
+  ncclResult_t res = ncclSuccess;
+  for (size_t done = 0; done < n;) {
+    struct ncclComm *comm = tasks[done].comm;
+    size_t mine = done + 1;
+    while (mine < n && tasks[mine].comm == comm) {
+      mine++;
+    }
+    for (size_t i = mine; i < n; i++) { // bring later ones of the same communicator forward, keeping the order of both
+      if (tasks[i].comm == comm) {
+        tt_task t = tasks[i];
+        memmove(&tasks[mine + 1], &tasks[mine], (i - mine) * sizeof t);
+        tasks[mine++] = t;
+      }
+    }
+    ncclResult_t r = tt_comm_launch(comm, tasks + done, mine - done);
+    res = res == ncclSuccess ? r : res;
+    done = mine;
+  }
+  return res;
+}
+
+void tt_group_cancel(void)
+{
+  group *g = &open_group;
+  for (tt_job *j = g->jobs, *next; j != NULL; j = next) {
+    next = j->next;
+    drop_job(j, false);
+  }
+  g->jobs = NULL;
+  g->ntasks = 0;
+  g->error = ncclSuccess;
+  g->depth = 0;
+}
+
+ncclResult_t tt_group_end(void)
+{
+  group *g = &open_group;
+  if (g->depth == 0) {
+    return tt_fail(ncclInvalidUsage, "ncclGroupEnd: no group is open on this thread (ncclGroupStart was not called)");
+  }
+  if (--g->depth > 0) {
+    return ncclSuccess;
+  }
+  ncclResult_t res = g->error;
+  tt_job *jobs = g->jobs;
+  size_t n = g->ntasks;
+  g->jobs = NULL;
+  g->ntasks = 0;
+  g->error = ncclSuccess;
+  if (res != ncclSuccess) {
+    g->jobs = jobs;
+    tt_group_cancel();
+    return res;
+  }
+  if (jobs != NULL) {
+    res = run_jobs(jobs);
+  }
+  ncclResult_t r = n > 0 && (res == ncclSuccess || res == ncclInProgress) ? launch_tasks(g->tasks, n) : ncclSuccess;
+  return r != ncclSuccess ? r : res;
+}

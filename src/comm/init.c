@@ -1,0 +1,400 @@
+// init.c: creating a communicator: a table of steps, each with its undo.
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/result.h"
+#include "comm/comm.h"
+#include "device/host/stream.h"
+#include "os/clock.h"
+#include "os/random.h"
+
+// What a rank reports to all others once it has done everything that can fail.
+typedef struct report {
+  uint32_t ok, can_copy;
+} report;
+
+typedef struct init {
+  struct ncclComm *comm;
+  const tt_init_args *args;
+} init;
+
+typedef struct init_step {
+  const char *name;
+  ncclResult_t (*run)(init *in);
+  void (*undo)(struct ncclComm *comm); // frees what the step made; accepts a step that did not finish
+} init_step;
+
+// The value peers read to see whether they can read this process at all.
+static uint64_t probe_value;
+
+static ncclResult_t bootstrap_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  if (c->boot != NULL) {
+    return ncclSuccess; // a split has made its own
+  }
+  return tt_bootstrap_init(&in->args->id, c->nranks, c->rank, &c->port.abort_flag, &c->boot);
+}
+
+static void bootstrap_undo(struct ncclComm *c)
+{
+  tt_bootstrap_destroy(c->boot);
+  c->boot = NULL;
+}
+
+static ncclResult_t peers_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  c->peers = tt_calloc((size_t)c->nranks, sizeof *c->peers);
+  if (c->peers == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the list of %d ranks", c->rank, c->nranks);
+  }
+  tt_peer *me = &c->peers[c->rank];
+  *me = (tt_peer){.rank = c->rank, .device = c->device, .host = tt_proc_host_hash(), .proc = tt_proc_self(),
+                  .cpus = tt_proc_cpus(), .version = NCCL_VERSION_CODE};
+  __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
+  me->probe = (uint64_t)(uintptr_t)&probe_value;
+  if (c->nranks == 1) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_fdbox_open(me->mailbox));
+  TT_TRY(tt_bootstrap_allgather(c->boot, c->peers, sizeof *c->peers));
+  for (int i = 0; i < c->nranks; i++) {
+    if (c->peers[i].version != NCCL_VERSION_CODE) {
+      return tt_fail(ncclInvalidUsage, "rank %d runs library version %d, rank %d runs %d: all ranks must use the same", c->rank, NCCL_VERSION_CODE, i,
+                     c->peers[i].version);
+    }
+  }
+  return ncclSuccess;
+}
+
+static void peers_undo(struct ncclComm *c)
+{
+  tt_free(c->peers);
+  c->peers = NULL;
+}
+
+static bool same_process(const tt_peer *a, const tt_peer *b)
+{
+  return a->host == b->host && a->proc.pid == b->proc.pid && a->proc.cookie == b->proc.cookie;
+}
+
+// Ranks and cores of this rank's machine, and whether any machine has more ranks than cores.
+static void survey(struct ncclComm *c)
+{
+  c->all_local = true;
+  for (int i = 0; i < c->nranks; i++) {
+    int ranks = 0;
+    for (int j = 0; j < c->nranks; j++) {
+      ranks += c->peers[i].host == c->peers[j].host;
+    }
+    if (i == c->rank) {
+      c->local_ranks = ranks;
+      tt_host_load(ranks, c->peers[i].cpus);
+    }
+    c->crowded |= ranks > c->peers[i].cpus;
+    c->all_local &= same_process(&c->peers[i], &c->peers[0]);
+  }
+  c->all_local &= !tt_params_get()->p2p_disable;
+}
+
+// Fills the arrays of `who`, which have room for every rank.
+static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_proc_id *procs, const char **boxes)
+{
+  const tt_peer *me = &c->peers[c->rank];
+  *who = (tt_local){.one_process = true, .ranks = ranks, .procs = procs, .mailboxes = boxes, .secret = tt_bootstrap_secret(c->boot), .leader = -1};
+  for (int i = 0; i < c->nranks; i++) {
+    const tt_peer *p = &c->peers[i];
+    if (p->host != me->host) {
+      continue;
+    }
+    ranks[who->n] = i;
+    procs[who->n] = p->proc;
+    boxes[who->n] = p->mailbox;
+    who->me = i == c->rank ? who->n : who->me;
+    who->leader = who->leader < 0 && same_process(p, me) ? who->n : who->leader;
+    who->one_process &= same_process(p, me);
+    who->n++;
+  }
+}
+
+static ncclResult_t segment_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  survey(c);
+  if (c->local_ranks == 1) {
+    return ncclSuccess;
+  }
+  size_t n = (size_t)c->nranks;
+  int *ranks = tt_calloc(n, sizeof *ranks);
+  tt_proc_id *procs = tt_calloc(n, sizeof *procs);
+  const char **boxes = tt_calloc(n, sizeof *boxes);
+  ncclResult_t res;
+  if (ranks == NULL || procs == NULL || boxes == NULL) {
+    res = tt_fail(ncclSystemError, "rank %d: no memory for the list of %d local ranks", c->rank, c->local_ranks);
+  } else {
+    tt_local who;
+    list_local(c, &who, ranks, procs, boxes);
+    res = tt_segment_join(&who, &c->port.abort_flag, &c->segment);
+  }
+  tt_free(ranks);
+  tt_free(procs);
+  tt_free(boxes);
+  return res;
+}
+
+static void segment_undo(struct ncclComm *c)
+{
+  tt_segment_leave(c->segment);
+  c->segment = NULL;
+}
+
+static ncclResult_t port_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  tt_port *p = &c->port;
+  c->wiring = (tt_wiring){.rank = c->rank, .nranks = c->nranks, .peers = c->peers, .segment = c->segment, .port = p};
+  p->rank = c->rank;
+  p->nranks = c->nranks;
+  p->device = c->device;
+  p->crowded = c->crowded;
+  p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
+  p->links = tt_calloc((size_t)c->nranks, sizeof *p->links);
+  p->operands = tt_calloc(TT_OPERAND_ROWS * ((size_t)c->nranks + 2), sizeof *p->operands);
+  p->bounce = c->local_ranks > 1 && !c->all_local ? tt_calloc_line(TT_BOUNCE_BYTES) : NULL;
+  if (p->links == NULL || p->operands == NULL || (p->bounce == NULL && c->local_ranks > 1 && !c->all_local)) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the connections to %d ranks", c->rank, c->nranks);
+  }
+  atomic_store_explicit(&p->page->state, TT_RANK_RUNNING, memory_order_release);
+  return ncclSuccess;
+}
+
+static void port_undo(struct ncclComm *c)
+{
+  tt_port *p = &c->port;
+  if (p->page != NULL) {
+    tt_transport_disconnect(&c->wiring);
+    tt_bell_retire(&p->page->bell);
+  }
+  tt_free(p->links);
+  tt_free(p->operands);
+  tt_free(p->bounce);
+  p->links = NULL;
+  p->operands = NULL;
+  p->bounce = NULL;
+  p->page = NULL;
+}
+
+// Can this process read another one's memory? Tried on the next local rank of another process.
+static bool probe_copy(const struct ncclComm *c)
+{
+  const tt_peer *me = &c->peers[c->rank];
+  if (!tt_params_get()->cma_enable) {
+    return false;
+  }
+  for (int k = 1; k < c->nranks; k++) {
+    const tt_peer *p = &c->peers[(c->rank + k) % c->nranks];
+    if (p->host == me->host && !same_process(p, me)) {
+      uint64_t seen = 0;
+      return tt_proc_copy(p->proc.pid, &seen, p->probe, sizeof seen, false) == 0 && seen == p->proc.cookie;
+    }
+  }
+  return true;
+}
+
+// Every rank learns whether every other got this far, and what all of them can do.
+static ncclResult_t agree_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  if (c->nranks == 1) {
+    c->can_read = true;
+    return ncclSuccess;
+  }
+  report *all = tt_calloc((size_t)c->nranks, sizeof *all);
+  if (all == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks", c->rank, c->nranks);
+  }
+  all[c->rank] = (report){.ok = 1, .can_copy = probe_copy(c)};
+  ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
+  bool can_copy = true;
+  for (int i = 0; i < c->nranks && res == ncclSuccess; i++) {
+    can_copy &= all[i].can_copy != 0;
+  }
+  tt_free(all);
+  c->wiring.can_copy = can_copy;
+  c->can_read = c->local_ranks == c->nranks && (can_copy || c->all_local);
+  return res;
+}
+
+static ncclResult_t tuning_step(init *in)
+{
+  return tt_tuning_create(in->comm, &in->comm->tuning);
+}
+
+static void tuning_undo(struct ncclComm *c)
+{
+  tt_tuning_destroy(c->tuning);
+  c->tuning = NULL;
+}
+
+// In order; undone in reverse.
+static const init_step steps[] = {
+    {"bootstrap", bootstrap_step, bootstrap_undo}, {"peers", peers_step, peers_undo}, {"segment", segment_step, segment_undo},
+    {"port", port_step, port_undo},                {"agree", agree_step, NULL},       {"tuning", tuning_step, tuning_undo},
+};
+
+static void undo(struct ncclComm *comm, int from)
+{
+  for (int i = from; i >= 0; i--) {
+    if (steps[i].undo != NULL) {
+      steps[i].undo(comm);
+    }
+  }
+}
+
+ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
+{
+  init in = {.comm = comm, .args = args};
+  uint64_t start = tt_now_ns();
+  comm->nranks = args->nranks;
+  comm->rank = args->rank;
+  comm->device = args->device;
+  comm->port.rank = args->rank;
+  for (int i = 0; i < (int)TT_COUNT(steps); i++) {
+    ncclResult_t res = steps[i].run(&in);
+    if (res != ncclSuccess) {
+      tt_info(TT_INIT, "rank %d: init failed in step '%s'", args->rank, steps[i].name);
+      undo(comm, i);
+      return res;
+    }
+  }
+  memcpy(&comm->hash, tt_bootstrap_secret(comm->boot), sizeof comm->hash);
+  comm->hash = tt_hash(&comm->hash, sizeof comm->hash, 3); // not the secret itself
+  tt_info(TT_INIT, "comm 0x%llx rank %d nranks %d device %d, %d ranks on this machine (%d cores%s), init %.1f ms - Init COMPLETE",
+          (unsigned long long)comm->hash, comm->rank, comm->nranks, comm->device, comm->local_ranks, comm->peers[comm->rank].cpus,
+          comm->crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);
+  atomic_store(&comm->state, TT_COMM_READY);
+  return ncclSuccess;
+}
+
+// What split ranks tell each other.
+typedef struct choice {
+  int32_t color, key, rank;
+} choice;
+
+// Orders members by key, then by parent rank. Returns how many there are and the caller's place.
+static int members_of(const choice *all, int n, int me, int *members, int *place)
+{
+  int count = 0;
+  for (int i = 0; i < n; i++) {
+    if (all[i].color != all[me].color) {
+      continue;
+    }
+    int at = count++;
+    while (at > 0 && all[members[at - 1]].key > all[i].key) {
+      members[at] = members[at - 1];
+      at--;
+    }
+    members[at] = i;
+  }
+  for (int i = 0; i < count; i++) {
+    *place = members[i] == me ? i : *place;
+  }
+  return count;
+}
+
+ncclResult_t tt_comm_split(struct ncclComm **comm, const tt_init_args *args)
+{
+  struct ncclComm *parent = args->parent, *c = *comm;
+  int n = parent->nranks, me = parent->rank, place = 0, count = 0;
+  choice *all = tt_calloc((size_t)n, sizeof *all);
+  int *members = tt_calloc((size_t)n, sizeof *members);
+  ncclResult_t res = ncclSuccess;
+  if (all == NULL || members == NULL) {
+    res = tt_fail(ncclSystemError, "ncclCommSplit on rank %d: no memory for %d ranks", me, n);
+    goto out;
+  }
+  all[me] = (choice){.color = args->color, .key = args->key, .rank = me};
+  TT_TRY_GOTO(tt_bootstrap_allgather(parent->boot, all, sizeof *all), res);
+  if (args->color != NCCL_SPLIT_NOCOLOR) {
+    count = members_of(all, n, me, members, &place);
+  }
+  // The ring of the child is made over the parent's, so ranks of no group take part too.
+  TT_TRY_GOTO(tt_bootstrap_split(parent->boot, members, count, ++parent->splits, &c->port.abort_flag, &c->boot), res);
+  if (count == 0) {
+    tt_comm_free(c);
+    *comm = NULL;
+  } else {
+    tt_init_args child = {.nranks = count, .rank = place, .device = parent->device};
+    res = tt_comm_init(c, &child);
+  }
+fail:
+out:
+  tt_free(all);
+  tt_free(members);
+  return res;
+}
+
+// Frees what tt_comm_init made, after operations have ended.
+static void take_down(struct ncclComm *comm)
+{
+  undo(comm, (int)TT_COUNT(steps) - 1);
+}
+
+// The pool of communicators: never given back to the system, so that a stale handle can be recognised. Under `pool_lock`.
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ncclComm *pool;
+
+ncclResult_t tt_comm_new(struct ncclComm **out)
+{
+  pthread_mutex_lock(&pool_lock);
+  struct ncclComm *c = pool;
+  if (c != NULL) {
+    pool = c->pool;
+  }
+  pthread_mutex_unlock(&pool_lock);
+  if (c == NULL) {
+    c = tt_calloc_line(sizeof *c);
+  } else {
+    memset(c, 0, sizeof *c);
+  }
+  if (c == NULL) {
+    return tt_fail(ncclSystemError, "no memory for a communicator");
+  }
+  c->generation = tt_proc_generation;
+  atomic_store(&c->state, TT_COMM_STARTING);
+  atomic_store(&c->magic, TT_COMM_MAGIC);
+  *out = c;
+  return ncclSuccess;
+}
+
+// Says goodbye: peers that still wait for this rank learn that it is gone. After a failure they have been told that already.
+static void announce_gone(struct ncclComm *c)
+{
+  uint32_t running = TT_RANK_RUNNING;
+  if (c->port.page != NULL && atomic_compare_exchange_strong(&c->port.page->state, &running, TT_RANK_GONE)) {
+    tt_port_ring_all(&c->port);
+  }
+}
+
+void tt_comm_free(struct ncclComm *comm)
+{
+  atomic_store(&comm->magic, 0);
+  announce_gone(comm);
+  while ((atomic_load_explicit(&comm->outstanding, memory_order_acquire) & ~TT_FLUSHING) != 0) {
+    tt_stream_help(NULL, 1 << 20);
+    sched_yield(); // plans that a helper is completing right now
+  }
+  tt_comm_free_plans(comm);
+  take_down(comm);
+  tt_comm_free_registrations(comm);
+  tt_free(comm->userops);
+  comm->userops = NULL;
+  atomic_store(&comm->state, TT_COMM_FREE);
+  pthread_mutex_lock(&pool_lock);
+  comm->pool = pool;
+  pool = comm;
+  pthread_mutex_unlock(&pool_lock);
+}

@@ -1,0 +1,336 @@
+// launch.c: from operations to plans: chooses the algorithm, finds its schedule, makes lanes, and queues the plan on the stream.
+#include "base/log.h"
+#include "base/result.h"
+#include "comm/comm.h"
+#include "device/host/mem.h"
+#include "device/host/stream.h"
+
+#define STREAM_BYTES (4u << 20) // results from this size on are not kept in the caches
+
+static bool is_p2p(const tt_task *t)
+{
+  return t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV;
+}
+
+// --- plans
+
+// Called by whoever completed the plan. After the last line the communicator may be gone.
+static void recycle(tt_plan *p)
+{
+  struct ncclComm *comm = p->owner;
+  p->next = atomic_load_explicit(&comm->returned, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&comm->returned, &p->next, p, memory_order_release, memory_order_relaxed)) {
+  }
+  if (atomic_fetch_sub(&comm->outstanding, 1) & TT_FLUSHING) {
+    tt_bell_ring(&tt_process_bell);
+  }
+}
+
+static void plan_free(tt_plan *p)
+{
+  tt_free(p->calls);
+  tt_free(p->lanes);
+  tt_free(p->scratch);
+  tt_free(p);
+}
+
+static bool plan_reserve(tt_plan *p, int calls, int lanes, size_t scratch)
+{
+  if (calls > p->max_calls) {
+    tt_free(p->calls);
+    p->calls = tt_calloc((size_t)calls, sizeof *p->calls);
+    p->max_calls = p->calls == NULL ? 0 : calls;
+  }
+  if (lanes > p->max_lanes) {
+    tt_free(p->lanes);
+    p->lanes = tt_calloc((size_t)lanes, sizeof *p->lanes);
+    p->max_lanes = p->lanes == NULL ? 0 : lanes;
+  }
+  if (scratch > p->scratch_size) {
+    tt_free(p->scratch);
+    p->scratch = tt_calloc_line(scratch);
+    p->scratch_size = p->scratch == NULL ? 0 : scratch;
+  }
+  return p->max_calls >= calls && p->max_lanes >= lanes && p->scratch_size >= scratch;
+}
+
+// An empty plan with room for so many calls, lanes and bytes of scratch.
+static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t scratch, tt_plan **out)
+{
+  if (comm->plans == NULL) {
+    comm->plans = atomic_exchange_explicit(&comm->returned, NULL, memory_order_acquire);
+  }
+  tt_plan *p = comm->plans;
+  if (p != NULL) {
+    comm->plans = p->next;
+  } else {
+    p = tt_calloc(1, sizeof *p);
+  }
+  if (p == NULL || !plan_reserve(p, calls, lanes, scratch)) {
+    if (p != NULL) {
+      plan_free(p);
+    }
+    return tt_fail(ncclSystemError, "rank %d: no memory for an operation (%d calls, %d lanes, %zu bytes of scratch)", comm->rank, calls, lanes, scratch);
+  }
+  p->work = (tt_work){.ops = &tt_plan_ops};
+  p->port = &comm->port;
+  p->owner = comm;
+  p->recycle = recycle;
+  p->started = false;
+  p->stage_bytes = 0;
+  p->ncalls = p->nlanes = p->live = 0;
+  *out = p;
+  return ncclSuccess;
+}
+
+void tt_comm_free_plans(struct ncclComm *comm)
+{
+  tt_plan *lists[2] = {comm->plans, atomic_exchange_explicit(&comm->returned, NULL, memory_order_acquire)};
+  for (int i = 0; i < 2; i++) {
+    for (tt_plan *p = lists[i], *next; p != NULL; p = next) {
+      next = p->next;
+      plan_free(p);
+    }
+  }
+  comm->plans = NULL;
+  for (int i = 0; i < TT_CACHE_BUCKETS; i++) {
+    for (tt_cached *c = comm->cache[i], *next; c != NULL; c = next) {
+      next = c->next;
+      tt_schedule_free(c->sched);
+      tt_free(c);
+    }
+    comm->cache[i] = NULL;
+  }
+}
+
+static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
+{
+  p->ticket = comm->issued++;
+  atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
+  tt_stream_push(stream, &p->work);
+}
+
+// --- schedules
+
+// Connects this rank with everybody the schedule mentions.
+static ncclResult_t connect_peers(struct ncclComm *comm, const tt_schedule *s)
+{
+  for (int i = 0; i < s->nrefs; i++) {
+    const tt_ref *r = &s->refs[i];
+    if (r->kind >= TT_FIFO) {
+      TT_TRY(tt_transport_connect(&comm->wiring, r->peer));
+    }
+  }
+  return ncclSuccess;
+}
+
+// The schedule for (function, algorithm, root), written and connected when first needed.
+static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, int root, const tt_schedule **out)
+{
+  tt_cached **bucket = &comm->cache[((unsigned)func * 7 + (unsigned)algo * 31 + (unsigned)root) % TT_CACHE_BUCKETS];
+  for (tt_cached *c = *bucket; c != NULL; c = c->next) {
+    if (c->func == func && c->algo == algo && c->root == root) {
+      *out = c->sched;
+      return ncclSuccess;
+    }
+  }
+  tt_shape shape = {.func = func, .rank = comm->rank, .nranks = comm->nranks, .root = root};
+  tt_cached *c = tt_calloc(1, sizeof *c);
+  if (c == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(func));
+  }
+  *c = (tt_cached){.func = func, .algo = algo, .root = root, .next = *bucket};
+  ncclResult_t res = tt_algorithms(NULL)[algo].write(&shape, &c->sched);
+  if (res == ncclSuccess) {
+    res = connect_peers(comm, c->sched);
+  }
+  if (res != ncclSuccess) {
+    tt_schedule_free(c->sched);
+    tt_free(c);
+    return res;
+  }
+  *bucket = c;
+  *out = c->sched;
+  return ncclSuccess;
+}
+
+// --- calls and lanes
+
+// Fills the call. Functions that only copy count in bytes, so that both sides cut messages alike whatever their types.
+static ncclResult_t fill_call(const struct ncclComm *comm, const tt_task *t, uint32_t seq, tt_call *c)
+{
+  size_t esize = tt_type_size(t->type);
+  *c = (tt_call){.in = t->in, .out = t->out, .count = t->count, .esize = esize};
+  int op = 6; // "none" in messages
+  if (tt_func_reduces(t->func)) {
+    op = TT_MIN((int)t->op, ncclNumOps);
+    TT_TRY(tt_op_resolve(comm, t->op, t->type, &c->op, &c->scalar));
+  } else {
+    c->count = t->count * esize;
+    c->esize = 1;
+  }
+  if (is_p2p(t)) {
+    c->sig = tt_sig_make(0, TT_FUNC_SEND, ncclInt8, op, 0);
+    c->sig_count = c->count;
+  } else {
+    c->sig = tt_sig_make(seq, t->func, t->type, op, t->root);
+    c->sig_count = t->count;
+  }
+  return ncclSuccess;
+}
+
+// Where the buffers lie, for peers that map them.
+static void find_memory(const tt_schedule *s, tt_call *c)
+{
+  c->in_mem = tt_mem_find(c->in, (size_t)TT_MAX(s->in_blocks, 1) * c->count * c->esize, &c->in_off);
+  c->out_mem = tt_mem_find(c->out, (size_t)TT_MAX(s->out_blocks, 1) * c->count * c->esize, &c->out_off);
+}
+
+// Adds one lane per strand of the schedule. `after`: lane that must finish first, or -1.
+static void add_lanes(tt_plan *p, tt_call *c, const tt_schedule *s, const tt_choice *choice, int after)
+{
+  size_t chunk = TT_MAX(choice->chunk / c->esize, 1);
+  for (int i = 0; i < s->nstrands; i++) {
+    tt_lane *l = &p->lanes[p->nlanes++];
+    tt_lane_init(l, s, &s->strands[i], c, 0, c->count, chunk, choice->proto);
+    l->after = after;
+    p->live += !l->done;
+  }
+}
+
+static size_t block_count(const struct ncclComm *comm, tt_func f)
+{
+  bool one = f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_ALLREDUCE || f == TT_FUNC_SEND || f == TT_FUNC_RECV;
+  return one ? 1 : (size_t)comm->nranks;
+}
+
+static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
+{
+  const tt_schedule *s;
+  tt_choice choice;
+  tt_plan *p;
+  tt_stream *stream;
+  size_t bytes = t->count * tt_type_size(t->type) * block_count(comm, t->func);
+  TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
+  TT_TRY(tt_tuning_choose(comm, t->func, bytes, t->root, &choice));
+  TT_TRY(schedule_get(comm, t->func, choice.algo, t->root, &s));
+  uint32_t seq = ++comm->sequence == 0 ? ++comm->sequence : comm->sequence;
+  bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
+  size_t scratch = staged ? bytes : (size_t)s->ntmp * choice.chunk;
+  TT_TRY(plan_get(comm, 1, s->nstrands, scratch, &p));
+  tt_call *c = &p->calls[p->ncalls++];
+  ncclResult_t res = fill_call(comm, t, seq, c);
+  if (res != ncclSuccess) {
+    plan_free(p);
+    return res;
+  }
+  c->tmp = p->scratch;
+  c->stream = bytes >= STREAM_BYTES;
+  if (staged) {
+    p->stage_src = t->in;
+    p->stage_bytes = bytes;
+    c->in = p->scratch;
+  } else if (tt_algorithms(NULL)[choice.algo].needs != 0 && !comm->all_local) {
+    find_memory(s, c);
+  }
+  add_lanes(p, c, s, &choice, -1);
+  plan_push(comm, p, stream);
+  return ncclSuccess;
+}
+
+// The last lane so far on the same connection and direction, or -1.
+static int lane_before(const tt_plan *p, const tt_task *tasks, const int *lane_task, const tt_task *t)
+{
+  for (int i = p->nlanes - 1; i >= 0; i--) {
+    const tt_task *other = &tasks[lane_task[i]];
+    if (other->func == t->func && other->root == t->root) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+// One stream for the group's messages: the first one's; work on the others is ordered with it.
+static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tasks, size_t n, tt_stream *main, bool before)
+{
+  for (size_t i = 0; i < n; i++) {
+    tt_stream *s;
+    if (!is_p2p(&tasks[i])) {
+      continue;
+    }
+    TT_TRY(tt_stream_get(tasks[i].stream, comm->device, &s));
+    if (s != main) {
+      TT_TRY(before ? tt_stream_order(s, main) : tt_stream_order(main, s));
+    }
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, const tt_task *tasks, int *lane_task, int i)
+{
+  const tt_task *t = &tasks[i];
+  const tt_schedule *s;
+  tt_choice choice;
+  tt_call *c = &p->calls[p->ncalls];
+  TT_TRY(fill_call(comm, t, 0, c));
+  TT_TRY(tt_tuning_choose(comm, t->func, c->count, t->root, &choice));
+  TT_TRY(schedule_get(comm, t->func, choice.algo, t->root, &s));
+  bool direct = tt_algorithms(NULL)[choice.algo].needs != 0;
+  if (direct && !comm->all_local) {
+    find_memory(s, c);
+  }
+  choice.proto = direct ? TT_TOK : choice.proto;
+  c->stream = c->count >= STREAM_BYTES;
+  p->ncalls++;
+  int after = lane_before(p, tasks, lane_task, t);
+  lane_task[p->nlanes] = i;
+  add_lanes(p, c, s, &choice, after);
+  return ncclSuccess;
+}
+
+// Sends and receives of one group run side by side; those to the same peer in the same direction one after the other.
+static ncclResult_t launch_p2p(struct ncclComm *comm, const tt_task *tasks, size_t n, int messages)
+{
+  tt_plan *p = NULL;
+  tt_stream *stream = NULL;
+  ncclResult_t res = ncclSuccess;
+  int *lane_task = tt_calloc((size_t)messages, sizeof *lane_task);
+  if (lane_task == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for %d messages", comm->rank, messages);
+  }
+  TT_TRY_GOTO(plan_get(comm, messages, messages, 0, &p), res);
+  for (size_t i = 0; i < n; i++) {
+    if (is_p2p(&tasks[i]) && tasks[i].count > 0) {
+      if (stream == NULL) {
+        TT_TRY_GOTO(tt_stream_get(tasks[i].stream, comm->device, &stream), res);
+      }
+      TT_TRY_GOTO(add_message(comm, p, tasks, lane_task, (int)i), res);
+    }
+  }
+  TT_TRY_GOTO(join_streams(comm, tasks, n, stream, true), res);
+  plan_push(comm, p, stream);
+  p = NULL;
+  res = join_streams(comm, tasks, n, stream, false);
+fail:
+  if (p != NULL) {
+    plan_free(p);
+  }
+  tt_free(lane_task);
+  return res;
+}
+
+ncclResult_t tt_comm_launch(struct ncclComm *comm, const tt_task *tasks, size_t n)
+{
+  int messages = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (tasks[i].count == 0) {
+      continue;
+    }
+    if (is_p2p(&tasks[i])) {
+      messages++;
+    } else {
+      TT_TRY(launch_collective(comm, &tasks[i]));
+    }
+  }
+  return messages > 0 ? launch_p2p(comm, tasks, n, messages) : ncclSuccess;
+}

@@ -1,0 +1,155 @@
+// tuning.c: which algorithm, protocol and chunk size for an operation. The same answer on every rank: it depends on the size, on what all
+// ranks know of each other, and on parameters that init compares.
+#include "base/log.h"
+#include "base/param.h"
+#include "base/result.h"
+#include "coll/select.h"
+#include "comm/comm.h"
+
+// Sizes in bytes of the operation, from measurements on host memory (docs/performance.md).
+#define LL_MAX (16u << 10)          // up to here small slots win
+#define ONESHOT_RANKS 8             // up to so many ranks everybody sends to everybody
+#define ONESHOT_MAX (8u << 10)      // bytes times ranks, for that
+#define DIRECT_MIN_COPY (32u << 10) // from here a system call per copy pays
+#define DIRECT_MIN_LOCAL (8u << 10) // from here meeting pays when the peer's memory is ours
+#define DIRECT_CHUNK (256u << 10)
+#define PIPELINE 4                  // passes a message should take so that sender and receiver overlap
+#define CHUNK_MIN (4u << 10)
+
+typedef struct rows {
+  int ring, tree, rd, pat, oneshot, direct, directw, pairwise, linear;
+} rows;
+
+struct tt_tuning {
+  tt_algo_filter filter;
+  rows row;
+  size_t direct_min;
+  uint32_t ll_capacity, simple_capacity;
+};
+
+ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
+{
+  const tt_params *p = tt_params_get();
+  tt_tuning *t = tt_calloc(1, sizeof *t);
+  if (t == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for tuning", comm->rank);
+  }
+  ncclResult_t res = tt_algo_filter_parse(p->algo, p->proto, &t->filter);
+  if (res != ncclSuccess) {
+    tt_free(t);
+    return res;
+  }
+  t->row = (rows){.ring = tt_algorithm_find("Ring"), .tree = tt_algorithm_find("Tree"), .rd = tt_algorithm_find("RD"),
+                  .pat = tt_algorithm_find("PAT"), .oneshot = tt_algorithm_find("Oneshot"), .direct = tt_algorithm_find("Direct"),
+                  .directw = tt_algorithm_find("DirectWrite"), .pairwise = tt_algorithm_find("Pairwise"), .linear = tt_algorithm_find("Linear")};
+  t->direct_min = p->host_direct_threshold >= 0 ? (size_t)p->host_direct_threshold : comm->all_local ? DIRECT_MIN_LOCAL : DIRECT_MIN_COPY;
+  tt_geometry g = comm->segment != NULL ? *tt_segment_geometry(comm->segment) : tt_geometry_default();
+  t->ll_capacity = (uint32_t)(g.ll_slot_bytes - offsetof(tt_slot, data)) / 8 * 8;
+  t->simple_capacity = g.simple_slot_bytes;
+  *out = t;
+  return ncclSuccess;
+}
+
+void tt_tuning_destroy(tt_tuning *t)
+{
+  tt_free(t);
+}
+
+static bool usable(const struct ncclComm *comm, tt_func func, int row)
+{
+  if (row < 0) {
+    return false;
+  }
+  const tt_algorithm *a = &tt_algorithms(NULL)[row];
+  uint32_t can = (comm->can_read ? TT_NEEDS_READ | TT_NEEDS_WRITE : 0);
+  return (a->funcs & 1u << func) != 0 && (a->needs & ~can) == 0 && (comm->tuning->filter.algos[func] & 1u << row) != 0;
+}
+
+// The order in which algorithms are considered for a function and size; -1 ends the list.
+static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes, int list[8])
+{
+  const tt_tuning *t = comm->tuning;
+  const rows *r = &t->row;
+  int n = 0;
+  bool small = comm->nranks <= ONESHOT_RANKS && bytes * (size_t)comm->nranks <= ONESHOT_MAX;
+  if (bytes >= t->direct_min && comm->nranks > 1) {
+    list[n++] = comm->all_local ? r->directw : r->direct;
+    list[n++] = r->direct;
+  }
+  switch (func) {
+  case TT_FUNC_ALLREDUCE:
+    list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->rd : r->ring;
+    list[n++] = r->tree;
+    break;
+  case TT_FUNC_ALLGATHER:
+    list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->pat : r->ring;
+    break;
+  case TT_FUNC_REDUCESCATTER:
+    list[n++] = comm->nranks > 2 && bytes <= LL_MAX ? r->pat : r->ring;
+    break;
+  case TT_FUNC_BROADCAST:
+  case TT_FUNC_REDUCE:
+    list[n++] = comm->nranks > 2 && bytes <= LL_MAX ? r->tree : r->ring;
+    break;
+  default:
+    list[n++] = func == TT_FUNC_ALLTOALL ? r->pairwise : r->linear;
+    break;
+  }
+  list[n] = -1;
+}
+
+static int pick_algorithm(const struct ncclComm *comm, tt_func func, size_t bytes)
+{
+  int list[8], count;
+  preferences(comm, func, bytes, list);
+  for (int i = 0; list[i] >= 0; i++) {
+    if (usable(comm, func, list[i])) {
+      return list[i];
+    }
+  }
+  tt_algorithms(&count);
+  for (int i = 0; i < count; i++) { // whatever the user left
+    if (usable(comm, func, i)) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+// Chunk size: as large as a slot, but small enough that a message takes several passes.
+static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
+{
+  const tt_tuning *t = comm->tuning;
+  if (tt_algorithms(NULL)[c->algo].needs != 0) {
+    return DIRECT_CHUNK;
+  }
+  size_t n = (size_t)comm->nranks, subs = c->algo == t->row.ring && func == TT_FUNC_ALLREDUCE ? n : c->algo == t->row.tree ? 2 : 1;
+  size_t capacity = c->proto == TT_LL ? t->ll_capacity : t->simple_capacity;
+  bool blocks = func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER || func == TT_FUNC_SCATTER;
+  size_t part = (blocks ? bytes / n : bytes) / subs;
+  size_t chunk = TT_ROUND_UP(TT_DIV_UP(part, PIPELINE), 64);
+  return TT_CLAMP(chunk, TT_MIN(CHUNK_MIN, capacity), capacity);
+}
+
+ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *out)
+{
+  const tt_tuning *t = comm->tuning;
+  tt_choice c = {.algo = pick_algorithm(comm, func, bytes)};
+  bool self = (func == TT_FUNC_SEND || func == TT_FUNC_RECV) && peer == comm->rank;
+  if (self) {
+    c.algo = t->row.linear; // tokens to oneself would not tell who said them
+  }
+  if (c.algo < 0) {
+    return tt_fail(ncclInvalidUsage, "no algorithm is left for %s on rank %d: NCCL_ALGO=%s", tt_func_name(func), comm->rank,
+                   tt_params_get()->algo == NULL ? "(unset)" : tt_params_get()->algo);
+  }
+  uint32_t protos = t->filter.protos[func];
+  if (protos == 0) {
+    return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func), comm->rank, tt_params_get()->proto);
+  }
+  bool ll = (protos & TT_PROTO_LL) != 0 && (bytes <= LL_MAX || (protos & TT_PROTO_SIMPLE) == 0);
+  c.proto = ll ? TT_LL : TT_SIMPLE;
+  c.chunk = pick_chunk(comm, &c, func, bytes);
+  *out = c;
+  return ncclSuccess;
+}

@@ -1,0 +1,147 @@
+// lane.c: the host executor: runs a strand's steps on CPU memory as a resumable state machine (program.h has the semantics).
+#include "device/lane.h"
+
+#include "base/result.h"
+#include "device/host/step.h"
+
+#define CHUNK_ALIGN 64 // bytes: keeps the chunks of a short last pass on cache lines
+
+// Chooses the chunk size of the next pass: full passes as planned, the last one shares out what remains.
+static void begin_pass(tt_lane *l)
+{
+  size_t left = l->end - l->pos, nsub = (size_t)l->sched->nsub;
+  l->chunk = l->max_chunk;
+  if (left < nsub * l->max_chunk) {
+    size_t unit = CHUNK_ALIGN / l->call->esize;
+    l->chunk = TT_MIN(l->max_chunk, TT_ROUND_UP(TT_DIV_UP(left, nsub), unit));
+  }
+}
+
+void tt_lane_init(tt_lane *l, const tt_schedule *sched, const tt_strand *strand, tt_call *call, size_t begin, size_t end, size_t chunk,
+                  tt_proto fifo)
+{
+  *l = (tt_lane){.sched = sched, .strand = strand, .call = call, .pos = begin, .end = end, .max_chunk = chunk, .fifo = (uint8_t)fifo,
+                 .waits_for = -1, .after = -1};
+  l->tmp = call->tmp;
+  l->done = strand->count == 0 || begin >= end;
+  if (!l->done) {
+    begin_pass(l);
+  }
+}
+
+static inline tt_proto fifo_of(const tt_lane *l, const tt_ref *r)
+{
+  return r->kind == TT_TOKEN ? TT_TOK : (tt_proto)l->fifo;
+}
+
+static inline bool source_ready(tt_link *link, const tt_lane *l, const tt_ref *r)
+{
+  if (r->kind == TT_FIFO || r->kind == TT_TOKEN) {
+    return tt_fifo_arrived(&link->recv[fifo_of(l, r)]);
+  }
+  return r->kind != TT_DRAIN || tt_fifo_drained(&link->send[TT_TOK]);
+}
+
+// Is everything the step needs there? Remembers the peer it waits for.
+static bool step_ready(tt_port *port, tt_lane *l, const tt_step *step)
+{
+  const tt_ref *r = l->sched->refs + step->src;
+  for (int i = 0; i < step->nsrc; i++, r++) {
+    if (r->kind < TT_FIFO) {
+      continue;
+    }
+    if (!source_ready(port->links[r->peer], l, r)) {
+      l->waits_for = r->peer;
+      return false;
+    }
+  }
+  r = l->sched->refs + step->dst;
+  for (int i = 0; i < step->ndst; i++, r++) {
+    if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && !tt_fifo_room(&port->links[r->peer]->send[fifo_of(l, r)])) {
+      l->waits_for = r->peer;
+      return false;
+    }
+  }
+  l->waits_for = -1;
+  return true;
+}
+
+// Gives back what was received, publishes what is sent, and wakes the peers concerned.
+static void step_publish(tt_port *port, tt_lane *l, const tt_step *step, uint32_t bytes)
+{
+  const tt_call *c = l->call;
+  bool posted = false;
+  const tt_ref *dst = l->sched->refs + step->dst, *src = l->sched->refs + step->src;
+  for (int i = 0; i < step->ndst; i++) {
+    if (dst[i].kind == TT_FIFO || dst[i].kind == TT_TOKEN) {
+      tt_fifo_publish(&port->links[dst[i].peer]->send[fifo_of(l, &dst[i])], dst[i].kind == TT_FIFO ? bytes : 0, c->sig, c->sig_count);
+      posted = true;
+    }
+  }
+  for (int i = 0; i < step->nsrc; i++) {
+    if (src[i].kind == TT_FIFO || src[i].kind == TT_TOKEN) {
+      tt_fifo_release(&port->links[src[i].peer]->recv[fifo_of(l, &src[i])]);
+      posted = true;
+    }
+  }
+  if (!posted) {
+    return;
+  }
+  tt_bell_fence();
+  for (int i = 0; i < step->ndst; i++) {
+    if (dst[i].kind == TT_FIFO || dst[i].kind == TT_TOKEN) {
+      tt_bell_ring(&port->links[dst[i].peer]->page->bell);
+    }
+  }
+  for (int i = 0; i < step->nsrc; i++) {
+    if (src[i].kind == TT_FIFO || src[i].kind == TT_TOKEN) {
+      tt_bell_ring(&port->links[src[i].peer]->page->bell);
+    }
+  }
+}
+
+// Elements the step moves: the sub-chunk's share, cut off at the end of the lane's part.
+static size_t step_count(const tt_lane *l, const tt_step *step)
+{
+  size_t start = l->pos + (size_t)step->sub * l->chunk;
+  return start >= l->end ? 0 : TT_MIN(l->chunk, l->end - start);
+}
+
+static void advance(tt_lane *l)
+{
+  if (++l->pc < l->strand->count) {
+    return;
+  }
+  l->pc = 0;
+  l->pos += (size_t)l->sched->nsub * l->chunk;
+  if (l->pos >= l->end) {
+    l->done = true;
+  } else {
+    begin_pass(l);
+  }
+}
+
+tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
+{
+  while (!l->done) {
+    const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
+    if (!step_ready(port, l, step)) {
+      return TT_RUN_BLOCKED;
+    }
+    size_t count = step_count(l, step), bytes = count * l->call->esize;
+    ncclResult_t res = tt_step_run(port, l, step, count);
+    if (TT_UNLIKELY(res != ncclSuccess)) {
+      tt_port_stop(port, res);
+      return TT_RUN_FAILED;
+    }
+    step_publish(port, l, step, (uint32_t)bytes);
+    advance(l);
+    size_t cost = bytes + 64;
+    if (*budget <= cost) {
+      *budget = 0;
+      return l->done ? TT_RUN_DONE : TT_RUN_MORE;
+    }
+    *budget -= cost;
+  }
+  return TT_RUN_DONE;
+}

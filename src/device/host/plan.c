@@ -1,0 +1,183 @@
+// plan.c: a plan in a stream's queue: runs its lanes in turn, keeps the order of the communicator's plans, and looks after its peers.
+#include "base/log.h"
+#include "base/result.h"
+#include "device/lane.h"
+
+#define CHECK_BYTES (64u << 10) // what a look at the peers may move
+
+// First run: reads device scalars and shows the peers what this rank is doing.
+static void begin(tt_plan *p)
+{
+  p->started = true;
+  for (int i = 0; i < p->ncalls; i++) {
+    tt_call *c = &p->calls[i];
+    if (c->scalar != NULL) {
+      memcpy(&c->op.scalar, c->scalar, c->esize);
+    }
+  }
+  if (p->stage_bytes > 0) {
+    memcpy(p->scratch, p->stage_src, p->stage_bytes);
+  }
+  if (p->ncalls > 0) {
+    atomic_store_explicit(&p->port->page->count, p->calls[0].sig_count, memory_order_relaxed);
+    atomic_store_explicit(&p->port->page->sig, p->calls[0].sig, memory_order_release);
+  }
+}
+
+// One turn of every lane that is not done.
+static tt_run turn(tt_plan *p, size_t *budget)
+{
+  for (int i = 0; i < p->nlanes; i++) {
+    tt_lane *l = &p->lanes[i];
+    if (l->done || (l->after >= 0 && !p->lanes[l->after].done)) {
+      continue;
+    }
+    tt_run r = tt_lane_run(p->port, l, budget);
+    if (r == TT_RUN_FAILED || r == TT_RUN_MORE) {
+      return r;
+    }
+    p->live -= r == TT_RUN_DONE;
+  }
+  return p->live == 0 ? TT_RUN_DONE : TT_RUN_BLOCKED;
+}
+
+static tt_run complete(tt_plan *p)
+{
+  atomic_fetch_add_explicit(&p->port->done, 1, memory_order_release);
+  return TT_RUN_DONE;
+}
+
+static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  tt_plan *p = (tt_plan *)w;
+  *result = tt_port_status(p->port);
+  if (TT_UNLIKELY(*result != ncclSuccess)) {
+    return TT_RUN_FAILED;
+  }
+  if (atomic_load_explicit(&p->port->done, memory_order_acquire) != p->ticket) {
+    return TT_RUN_BLOCKED; // an earlier plan of this communicator, on another stream
+  }
+  if (!p->started) {
+    begin(p);
+  }
+  for (;;) {
+    size_t before = *budget;
+    tt_run r = turn(p, budget);
+    if (r == TT_RUN_DONE) {
+      return complete(p);
+    }
+    if (r == TT_RUN_FAILED) {
+      *result = tt_port_status(p->port);
+      return r;
+    }
+    if (r == TT_RUN_MORE || *budget == before) {
+      return r;
+    }
+  }
+}
+
+static void plan_done(tt_work *w)
+{
+  tt_plan *p = (tt_plan *)w;
+  p->recycle(p);
+}
+
+static tt_bell *plan_bell(tt_work *w)
+{
+  return &((tt_plan *)w)->port->page->bell;
+}
+
+static const char *state_text(uint32_t state)
+{
+  return state == TT_RANK_ABORTED ? "has aborted the communicator" : state == TT_RANK_GONE ? "has destroyed the communicator" : "has failed";
+}
+
+// Is the peer in the same operation with other arguments? Then neither will ever get what it waits for.
+static bool differs(const tt_lane *l, const tt_link *link, uint64_t *sig, uint64_t *count)
+{
+  *sig = atomic_load_explicit(&link->page->sig, memory_order_acquire);
+  *count = atomic_load_explicit(&link->page->count, memory_order_relaxed);
+  const tt_call *c = l->call;
+  bool same_number = c->sig >> 32 != 0 && *sig >> 32 == c->sig >> 32;
+  return same_number && (*sig != c->sig || *count != c->sig_count);
+}
+
+// Does the lane's current step receive from the peer it waits for?
+static bool receives(const tt_lane *l)
+{
+  const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
+  for (int i = 0; i < step->nsrc; i++) {
+    const tt_ref *r = &l->sched->refs[step->src + i];
+    if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && r->peer == l->waits_for) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Send/recv only: a receive waits while the peer's next message has come in another size class, so the two disagree about the size. (Messages
+// of a pair are sent in order, so when a later one is there and ours still is not, ours will not come.)
+static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
+{
+  if (l->call->sig >> 32 != 0 || !receives(l)) {
+    return NULL;
+  }
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_slot *s = tt_fifo_slot(&link->recv[k]);
+    if (k != l->fifo && tt_fifo_arrived(&link->recv[k]) && s->sig >> 32 == 0 && !tt_fifo_arrived(&link->recv[l->fifo])) {
+      return s;
+    }
+  }
+  return NULL;
+}
+
+// What is wrong with the peer this lane waits for? ncclSuccess: nothing.
+static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t state)
+{
+  const tt_link *link = port->links[l->waits_for];
+  const tt_call *c = l->call;
+  uint64_t sig, count;
+  if (state >= TT_RANK_FAILED) {
+    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, link->peer, state_text(state));
+  }
+  if (link->watched && !tt_proc_alive(&link->proc)) {
+    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, but its process %d has ended", port->rank, link->peer, link->proc.pid);
+  }
+  const tt_slot *stray = stray_message(l, link);
+  if (stray != NULL) {
+    return tt_call_mismatch(port, c, link->peer, stray->sig, stray->count);
+  }
+  if (differs(l, link, &sig, &count)) {
+    return tt_call_mismatch(port, l->call, link->peer, sig, count);
+  }
+  return ncclSuccess;
+}
+
+static void plan_check(tt_work *w)
+{
+  tt_plan *p = (tt_plan *)w;
+  if (!p->started || tt_port_status(p->port) != ncclSuccess) {
+    return;
+  }
+  for (int i = 0; i < p->nlanes; i++) {
+    tt_lane *l = &p->lanes[i];
+    int peer = l->waits_for;
+    if (l->done || peer < 0 || peer == p->port->rank) {
+      continue;
+    }
+    // The state is read before the lane looks once more: what the peer sent before it stopped still counts.
+    uint32_t state = atomic_load_explicit(&p->port->links[peer]->page->state, memory_order_acquire);
+    size_t budget = CHECK_BYTES;
+    tt_run r = tt_lane_run(p->port, l, &budget);
+    p->live -= r == TT_RUN_DONE;
+    if (r == TT_RUN_BLOCKED && budget == CHECK_BYTES && l->waits_for == peer) {
+      ncclResult_t res = diagnose(p->port, l, state);
+      if (res != ncclSuccess) {
+        tt_port_stop(p->port, res);
+        return;
+      }
+    }
+  }
+}
+
+const tt_work_ops tt_plan_ops = {.name = "plan", .run = plan_run, .done = plan_done, .bell = plan_bell, .check = plan_check};

@@ -1,0 +1,36 @@
+// port.c: stopping a rank, and telling its peers.
+#include <stdio.h>
+
+#include "base/result.h"
+#include "device/link.h"
+
+void tt_port_ring_all(tt_port *port)
+{
+  tt_bell_fence();
+  for (int i = 0; port->links != NULL && i < port->nranks; i++) {
+    tt_link *link = __atomic_load_n(&port->links[i], __ATOMIC_ACQUIRE);
+    if (link != NULL && link->page != NULL) {
+      tt_bell_ring(&link->page->bell);
+    }
+  }
+  tt_bell_ring(&port->page->bell);
+}
+
+void tt_port_stop(tt_port *port, ncclResult_t code)
+{
+  static const char *none = "";
+  const char *why = tt_last_error();
+  uint32_t expected = ncclSuccess;
+  // The text is written before the code is published; a second writer loses the race for `busy` and changes nothing.
+  static _Atomic uint32_t busy;
+  while (atomic_exchange_explicit(&busy, 1, memory_order_acquire) != 0) {
+  }
+  if (atomic_load_explicit(&port->stop, memory_order_relaxed) == expected) {
+    snprintf(port->error, sizeof port->error, "%s", why == NULL ? none : why);
+    atomic_store_explicit(&port->stop, (uint32_t)code, memory_order_release);
+    uint32_t state = port->abort_flag ? TT_RANK_ABORTED : TT_RANK_FAILED;
+    atomic_store_explicit(&port->page->state, state, memory_order_release);
+  }
+  atomic_store_explicit(&busy, 0, memory_order_release);
+  tt_port_ring_all(port);
+}

@@ -1,0 +1,342 @@
+// reduce.c: what surrounds the kernels: which set of them, blocks, several destinations, streaming.
+#include "device/reduce.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/util.h"
+#include "device/host/reduce_convert.h"
+#include "device/host/reduce_priv.h"
+
+enum {
+  BLOCK_BYTES = 8192,        // of accumulator or output: two of them and the current sources fit the first-level cache
+  STREAM_MIN = 128 * 1024,   // below this much output, caches absorb the write; see bench/reduce_bench.c
+  COPY_BLOCK = 16 * 1024,    // of a copy to several destinations
+};
+
+// ---- Choice of the instruction set ----
+
+static const tt_kernels *chosen; // written once, or by tests
+
+static const tt_kernels *isa_find(const char *name)
+{
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("avx512vl");
+  if (avx512 && (!name || strcmp(name, "avx512") == 0)) {
+    return &tt_kernels_avx512;
+  }
+  if (avx2 && (!name || strcmp(name, "avx2") == 0)) {
+    return &tt_kernels_avx2;
+  }
+#endif
+  return !name || strcmp(name, "plain") == 0 ? &tt_kernels_plain : NULL;
+}
+
+bool tt_reduce_select(const char *name)
+{
+  const tt_kernels *k = isa_find(name);
+  if (k) {
+    __atomic_store_n(&chosen, k, __ATOMIC_RELEASE);
+  }
+  return k != NULL;
+}
+
+// Two threads may both come here; they store the same.
+static __attribute__((cold, noinline)) const tt_kernels *kernels_choose(void)
+{
+  const char *want = tt_params_get()->host_isa;
+  const tt_kernels *k = isa_find(want && *want ? want : NULL);
+  if (!k) {
+    k = isa_find(NULL);
+    tt_warn("NCCL_HOST_ISA=%s is not one of plain, avx2, avx512, or this machine lacks it: using %s", want, k->name);
+  }
+  __atomic_store_n(&chosen, k, __ATOMIC_RELEASE);
+  return k;
+}
+
+static inline const tt_kernels *kernels(void)
+{
+  const tt_kernels *k = __atomic_load_n(&chosen, __ATOMIC_ACQUIRE);
+  return TT_LIKELY(k != NULL) ? k : kernels_choose();
+}
+
+const char *tt_reduce_isa(void)
+{
+  return kernels()->name;
+}
+
+// ---- Built-in operations ----
+
+// Bits of x in a floating type; 0 for the others.
+static uint64_t float_bits(ncclDataType_t type, double x)
+{
+  uint64_t bits = 0;
+  float f = (float)x;
+  switch (type) {
+  case ncclFloat64: memcpy(&bits, &x, sizeof x); return bits;
+  case ncclFloat32: return tt_f32_bits(f);
+  case ncclFloat16: return tt_f16_from_f32(f);
+  case ncclBfloat16: return tt_bf16_from_f32(f);
+  case ncclFloat8e4m3: return tt_e4m3_from_f32(f);
+  case ncclFloat8e5m2: return tt_e5m2_from_f32(f);
+  default: return 0;
+  }
+}
+
+void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nranks)
+{
+  static const uint8_t kinds[] = {
+      [ncclSum] = TT_RED_SUM, [ncclProd] = TT_RED_PROD, [ncclMax] = TT_RED_MAX, [ncclMin] = TT_RED_MIN, [ncclAvg] = TT_RED_SUM};
+  *op = (tt_redop){.type = (uint8_t)type, .kind = kinds[red]};
+  if (red != ncclAvg || nranks <= 1) {
+    return;
+  }
+  bool is_float = float_bits(type, 1) != 0;
+  op->prescale = is_float;
+  op->scalar = float_bits(type, 1.0 / nranks);
+  op->divisor = is_float ? 0 : (uint32_t)nranks;
+}
+
+// ---- One call ----
+
+typedef struct tt_job {
+  const tt_kernels *isa;
+  const tt_kernel_row *row;
+  int kind, nsrc, ndst;
+  bool scaled;                  // scale may be looked at
+  const void *const *src;
+  const uint64_t *const *scale;
+  void *const *dst;
+  uint32_t divisor;             // 0: none
+  bool stream;
+} tt_job;
+
+static inline const void *at(const tt_job *j, int k, size_t byte)
+{
+  return (const char *)j->src[k] + byte;
+}
+
+static inline const uint64_t *scalar_of(const tt_job *j, int k)
+{
+  return j->scaled ? j->scale[k] : NULL;
+}
+
+// Any number of sources, in an accumulator.
+static void fold_accumulate(const tt_job *j, void *out, size_t first, size_t n)
+{
+  _Alignas(64) char acc[BLOCK_BYTES + TT_RED_ACC_PAD * sizeof(float)];
+  const size_t size = j->row->size, block = BLOCK_BYTES / j->row->acc_size;
+  for (size_t done = 0; done < n; done += block) {
+    size_t m = TT_MIN(block, n - done), byte = (first + done) * size;
+    j->row->open(acc, at(j, 0, byte), scalar_of(j, 0), m);
+    for (int k = 1; k < j->nsrc; k++) {
+      j->row->step[j->kind](acc, at(j, k, byte), scalar_of(j, k), m);
+    }
+    j->row->close((char *)out + done * size, acc, m);
+  }
+}
+
+// Five and more unscaled sources of a wide type: four at first, then the result so far and three more.
+static void fold_chain(const tt_job *j, void *out, size_t first, size_t n)
+{
+  _Alignas(64) char acc[BLOCK_BYTES];
+  const size_t size = j->row->size, block = BLOCK_BYTES / size;
+  const tt_kernel_row *row = j->row;
+  for (size_t done = 0; done < n; done += block) {
+    size_t m = TT_MIN(block, n - done), b = (first + done) * size;
+    row->fold4[j->kind](acc, at(j, 0, b), at(j, 1, b), at(j, 2, b), at(j, 3, b), m);
+    int k = 4;
+    for (; j->nsrc - k > 3; k += 3) {
+      row->fold4[j->kind](acc, acc, at(j, k, b), at(j, k + 1, b), at(j, k + 2, b), m);
+    }
+    void *to = (char *)out + done * size;
+    switch (j->nsrc - k) {
+    case 1: row->fold2[j->kind](to, acc, at(j, k, b), m); break;
+    case 2: row->fold3[j->kind](to, acc, at(j, k, b), at(j, k + 1, b), m); break;
+    default: row->fold4[j->kind](to, acc, at(j, k, b), at(j, k + 1, b), at(j, k + 2, b), m); break;
+    }
+  }
+}
+
+// out = the n elements of the result that begin with `first`, before the division.
+static void fold(const tt_job *j, void *out, size_t first, size_t n)
+{
+  const tt_kernel_row *row = j->row;
+  const size_t b = first * row->size;
+  if (j->nsrc == 2 && !j->scaled) {
+    row->fold2[j->kind](out, at(j, 0, b), at(j, 1, b), n);
+  } else if (j->nsrc == 2) {
+    row->fold2s[j->kind](out, at(j, 0, b), at(j, 1, b), j->scale[0], j->scale[1], n);
+  } else if (j->nsrc == 1 && !j->scaled) {
+    if (out != at(j, 0, b)) {
+      memcpy(out, at(j, 0, b), n * row->size);
+    }
+  } else if (j->scaled || !row->fold3[j->kind]) {
+    fold_accumulate(j, out, first, n);
+  } else if (j->nsrc == 3) {
+    row->fold3[j->kind](out, at(j, 0, b), at(j, 1, b), at(j, 2, b), n);
+  } else if (j->nsrc == 4) {
+    row->fold4[j->kind](out, at(j, 0, b), at(j, 1, b), at(j, 2, b), at(j, 3, b), n);
+  } else {
+    fold_chain(j, out, first, n);
+  }
+}
+
+static bool is_source(const tt_job *j, const void *p)
+{
+  for (int k = 0; k < j->nsrc; k++) {
+    if (j->src[k] == p) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A destination that the kernels write directly, or -1: with streaming only one that is a source too, whose lines the cache has anyway.
+static int direct_dst(const tt_job *j)
+{
+  if (!j->stream) {
+    return 0;
+  }
+  for (int d = 0; d < j->ndst; d++) {
+    if (is_source(j, j->dst[d])) {
+      return d;
+    }
+  }
+  return -1;
+}
+
+// The result so far lies in the first-level cache: hand it to the destinations.
+static void spread(const tt_job *j, int direct, const void *out, size_t byte, size_t bytes)
+{
+  for (int d = 0; d < j->ndst; d++) {
+    char *to = (char *)j->dst[d] + byte;
+    if (d == direct || to == out) {
+      continue;
+    }
+    if (j->stream && !is_source(j, j->dst[d])) {
+      j->isa->stream(to, out, bytes);
+    } else {
+      memcpy(to, out, bytes);
+    }
+  }
+}
+
+// First block short, so that the others begin at a line of the first destination.
+static size_t first_block(const tt_job *j, size_t block)
+{
+  const size_t gap = -(uintptr_t)j->dst[0] % TT_CACHE_LINE;
+  return gap % j->row->size == 0 && gap ? gap / j->row->size : block;
+}
+
+// Two sources, one streamed destination whose lines hold whole elements: no detour over a buffer.
+static void fold2_stream(const tt_job *j, size_t count)
+{
+  const tt_kernel_row *row = j->row;
+  char *dst = j->dst[0];
+  const char *a = j->src[0], *b = j->src[1];
+  const size_t bytes = count * row->size, head = -(uintptr_t)dst % TT_CACHE_LINE, body = (bytes - head) / TT_CACHE_LINE * TT_CACHE_LINE;
+  const size_t tail = head + body;
+  row->fold2[j->kind](dst, a, b, head / row->size);
+  row->fold2nt[j->kind](dst + head, a + head, b + head, body / row->size);
+  row->fold2[j->kind](dst + tail, a + tail, b + tail, (bytes - tail) / row->size);
+  j->isa->fence();
+}
+
+// May fold2_stream do this call?
+static bool is_plain_stream(const tt_job *j)
+{
+  return j->stream && j->nsrc == 2 && j->ndst == 1 && !j->scaled && !j->divisor && (uintptr_t)j->dst[0] % j->row->size == 0 &&
+         !is_source(j, j->dst[0]);
+}
+
+static void run_blocks(const tt_job *j, size_t count)
+{
+  _Alignas(64) char buf[BLOCK_BYTES];
+  const int direct = direct_dst(j);
+  const size_t size = j->row->size, block = BLOCK_BYTES / size;
+  for (size_t i = 0, m; i < count; i += m) {
+    m = TT_MIN(i ? block : first_block(j, block), count - i);
+    void *out = direct < 0 ? buf : (char *)j->dst[direct] + i * size;
+    fold(j, out, i, m);
+    if (j->divisor) {
+      j->row->divide(out, m, j->divisor);
+    }
+    spread(j, direct, out, i * size, m * size);
+  }
+  if (j->stream) {
+    j->isa->fence();
+  }
+}
+
+static inline bool has_scalar(const tt_redop *op, int nsrc, const uint64_t *const *scale)
+{
+  if (!op->prescale || !scale) {
+    return false;
+  }
+  for (int k = 0; k < nsrc; k++) {
+    if (scale[k]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const void *const *src, const uint64_t *const *scale, size_t count,
+               unsigned flags)
+{
+  const tt_kernels *isa = kernels();
+  const tt_kernel_row *row = &isa->rows[op->type];
+  const bool scaled = has_scalar(op, nsrc, scale);
+  const bool divide = (flags & TT_REDUCE_FINAL) && op->divisor > 1 && row->divide;
+  const bool stream = (flags & TT_REDUCE_STREAM) && count * row->size >= STREAM_MIN;
+  if (TT_LIKELY(nsrc == 2 && ndst == 1 && !scaled && !divide && !stream)) {
+    row->fold2[op->kind](dst[0], src[0], src[1], count);
+    return;
+  }
+  if (nsrc == 1 && !scaled && !divide) {
+    tt_copy(ndst, dst, src[0], count * row->size, flags);
+    return;
+  }
+  tt_job j = {.isa = isa, .row = row, .kind = op->kind, .nsrc = nsrc, .ndst = ndst, .scaled = scaled, .src = src, .scale = scale, .dst = dst,
+              .divisor = divide ? op->divisor : 0, .stream = stream};
+  if (ndst == 1 && !divide && !stream) {
+    fold(&j, dst[0], 0, count);
+  } else if (is_plain_stream(&j)) {
+    fold2_stream(&j, count);
+  } else {
+    run_blocks(&j, count);
+  }
+}
+
+static void copy_one(const tt_kernels *isa, void *dst, const void *src, size_t bytes, bool stream)
+{
+  if (dst == src) {
+    return;
+  }
+  if (stream) {
+    isa->stream(dst, src, bytes);
+  } else {
+    memcpy(dst, src, bytes);
+  }
+}
+
+void tt_copy(int ndst, void *const *dst, const void *src, size_t bytes, unsigned flags)
+{
+  const tt_kernels *isa = kernels();
+  const bool stream = (flags & TT_REDUCE_STREAM) && bytes >= STREAM_MIN;
+  const size_t block = ndst == 1 ? bytes : COPY_BLOCK;
+  for (size_t i = 0; i < bytes; i += block) {
+    size_t m = TT_MIN(block, bytes - i);
+    for (int d = 0; d < ndst; d++) {
+      copy_one(isa, (char *)dst[d] + i, (const char *)src + i, m, stream);
+    }
+  }
+  if (stream) {
+    isa->fence();
+  }
+}

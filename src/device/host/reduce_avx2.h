@@ -1,0 +1,147 @@
+// reduce_avx2.h: the vector vocabulary of the narrow kernels with AVX2 and F16C. reduce_avx512.h says what the words mean.
+#pragma once
+#include <immintrin.h>
+
+#include "device/host/reduce_convert.h"
+
+#define TT_INLINE static inline __attribute__((always_inline))
+
+enum { TT_W = 16 };
+
+typedef struct tt_vf {
+  __m256 a, b;
+} tt_vf;
+
+TT_INLINE tt_vf tt_vf_load(const float *p)
+{
+  return (tt_vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+
+TT_INLINE void tt_vf_store(float *p, tt_vf v)
+{
+  _mm256_storeu_ps(p, v.a);
+  _mm256_storeu_ps(p + 8, v.b);
+}
+
+TT_INLINE tt_vf tt_vf_set(float f)
+{
+  return (tt_vf){_mm256_set1_ps(f), _mm256_set1_ps(f)};
+}
+
+TT_INLINE tt_vf tt_vf_sum(tt_vf x, tt_vf y)
+{
+  return (tt_vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+
+TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
+{
+  return (tt_vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+
+TT_INLINE __m256 tt_vf_ordered(__m256 x, __m256 y, __m256 r)
+{
+  return _mm256_blendv_ps(r, _mm256_set1_ps(TT_NAN_F32), _mm256_cmp_ps(x, y, _CMP_UNORD_Q));
+}
+
+TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
+{
+  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm256_max_ps(x.a, y.a)), tt_vf_ordered(x.b, y.b, _mm256_max_ps(x.b, y.b))};
+}
+
+TT_INLINE tt_vf tt_vf_min(tt_vf x, tt_vf y)
+{
+  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm256_min_ps(x.a, y.a)), tt_vf_ordered(x.b, y.b, _mm256_min_ps(x.b, y.b))};
+}
+
+TT_INLINE void tt_tail_in(void *buf, const void *src, size_t n)
+{
+  memset(buf, 0, 32);
+  memcpy(buf, src, n);
+}
+
+TT_INLINE void tt_tail_out(void *dst, const void *buf, size_t n)
+{
+  memcpy(dst, buf, n);
+}
+
+TT_INLINE tt_vf tt_ld_f16(const void *p)
+{
+  const __m128i *q = p;
+  return (tt_vf){_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
+}
+
+TT_INLINE void tt_st_f16(void *p, tt_vf v)
+{
+  __m128i *q = p;
+  _mm_storeu_si128(q, _mm256_cvtps_ph(tt_vf_ordered(v.a, v.a, v.a), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm_storeu_si128(q + 1, _mm256_cvtps_ph(tt_vf_ordered(v.b, v.b, v.b), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+TT_INLINE tt_vf tt_ld_bf16(const void *p)
+{
+  __m256i x = _mm256_loadu_si256(p);
+  __m256i odd = _mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000));
+  return (tt_vf){_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)), _mm256_castsi256_ps(odd)};
+}
+
+TT_INLINE __m256i tt_bf16_half(__m256 x)
+{
+  __m256i u = _mm256_castps_si256(x);
+  __m256i lsb = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), lsb);
+  return _mm256_castps_si256(tt_vf_ordered(x, x, _mm256_castsi256_ps(r)));
+}
+
+TT_INLINE void tt_st_bf16(void *p, tt_vf v)
+{
+  __m256i even = _mm256_srli_epi32(tt_bf16_half(v.a), 16), odd = tt_bf16_half(v.b);
+  _mm256_storeu_si256(p, _mm256_blend_epi16(even, odd, 0xaa));
+}
+
+TT_INLINE tt_vf tt_ld_e5m2(const void *p)
+{
+  __m256i h = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(p)), 8);
+  return (tt_vf){_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
+}
+
+TT_INLINE tt_vf tt_ld_e4m3(const void *p)
+{
+  __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(p)), 7);
+  h = _mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80));
+  __m256i nan = _mm256_set1_epi16(0x3f80), is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(h, nan), nan);
+  h = _mm256_or_si256(h, _mm256_and_si256(is_nan, _mm256_set1_epi16(0x7fff)));
+  tt_vf v = {_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
+  return tt_vf_prod(v, tt_vf_set(256));
+}
+
+TT_INLINE __m256i tt_fp8_half(__m256 x, tt_narrow_spec s)
+{
+  __m256i u = _mm256_castps_si256(x), least = _mm256_set1_epi32((int)((128 - s.bias) << 23));
+  __m256i m = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
+  __m256i clamped = _mm256_min_epi32(m, _mm256_set1_epi32((int)s.limit));
+  __m256i e = _mm256_max_epi32(_mm256_and_si256(clamped, _mm256_set1_epi32(0x7f800000)), least);
+  __m256i magic = _mm256_add_epi32(e, _mm256_set1_epi32((23 - s.mbits) << 23));
+  __m256i sum = _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(clamped), _mm256_castsi256_ps(magic)));
+  __m256i exp = _mm256_srli_epi32(_mm256_sub_epi32(e, least), 23 - s.mbits);
+  __m256i code = _mm256_add_epi32(_mm256_sub_epi32(sum, magic), exp);
+  code = _mm256_or_si256(code, _mm256_and_si256(_mm256_srli_epi32(u, 24), _mm256_set1_epi32(0x80)));
+  __m256i is_nan = _mm256_cmpgt_epi32(m, _mm256_set1_epi32(0x7f800000));
+  return _mm256_blendv_epi8(code, _mm256_set1_epi32(0x7f), is_nan);
+}
+
+TT_INLINE void tt_st_fp8(__m128i *p, tt_vf v, tt_narrow_spec s)
+{
+  __m256i words = _mm256_packus_epi32(tt_fp8_half(v.a, s), tt_fp8_half(v.b, s));
+  words = _mm256_permute4x64_epi64(words, 0xd8);
+  _mm_storeu_si128(p, _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+
+TT_INLINE void tt_st_e4m3(void *p, tt_vf v)
+{
+  tt_st_fp8(p, v, TT_SPEC_E4M3);
+}
+
+TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
+{
+  tt_st_fp8(p, v, TT_SPEC_E5M2);
+}

@@ -1,0 +1,130 @@
+// reduce_convert.h: half, bfloat16 and fp8 to float and back, one element at a time, without branches so that loops over them vectorise.
+//
+// To float is exact. From float rounds to nearest even; a NaN becomes the type's NaN with all bits but the sign set.
+// e4m3 (no infinity, NaN 0x7f and 0xff) and e5m2 saturate: whatever is too large, infinity too, becomes the largest finite value
+// (448, 57344), as CUDA's __NV_SATFINITE. Half and bfloat16 overflow to infinity.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#define TT_NAN_F32 __builtin_nanf("0x3fffff")        // 0x7fffffff
+#define TT_NAN_F64 __builtin_nan("0x7ffffffffffff")  // 0x7fffffffffffffff
+
+static inline __attribute__((always_inline)) float tt_f32_of_bits(uint32_t u)
+{
+  float f;
+  memcpy(&f, &u, sizeof f);
+  return f;
+}
+
+static inline __attribute__((always_inline)) uint32_t tt_f32_bits(float f)
+{
+  uint32_t u;
+  memcpy(&u, &f, sizeof u);
+  return u;
+}
+
+// `a` where `mask` (0 or ~0) is set, else `b`. Selecting with bits keeps the compiler from making a branch around floating arithmetic,
+// which it would not vectorise.
+static inline __attribute__((always_inline)) uint32_t tt_pick(uint32_t mask, uint32_t a, uint32_t b)
+{
+  return (a & mask) | (b & ~mask);
+}
+
+// ~0 where a > b, for values below 2^31.
+static inline __attribute__((always_inline)) uint32_t tt_above(uint32_t a, uint32_t b)
+{
+  return (uint32_t)((int32_t)(b - a) >> 31);
+}
+
+// Exponent and mantissa (`mbits` of it) to the magnitude of a float. Subnormals: give them an implicit one, then subtract it.
+static inline __attribute__((always_inline)) float tt_widen(uint32_t magnitude, int mbits, uint32_t bias)
+{
+  uint32_t u = (magnitude << (23 - mbits)) + ((127 - bias) << 23);
+  uint32_t subnormal = tt_above(1u << mbits, magnitude);
+  float one = tt_f32_of_bits(subnormal & (128 - bias) << 23);
+  return tt_f32_of_bits(u + (subnormal & 1u << 23)) - one;
+}
+
+static inline __attribute__((always_inline)) float tt_f32_signed(uint32_t magnitude, uint32_t sign)
+{
+  return tt_f32_of_bits(magnitude | sign << 31);
+}
+
+static inline __attribute__((always_inline)) float tt_f32_from_f16(uint16_t h)
+{
+  uint32_t m = h & 0x7fff;
+  uint32_t wide = tt_f32_bits(tt_widen(m, 10, 15));
+  uint32_t special = 0x7f800000 | m << 13;
+  return tt_f32_signed(tt_pick(tt_above(m, 0x7bff), special, wide), h >> 15);
+}
+
+static inline __attribute__((always_inline)) float tt_f32_from_bf16(uint16_t h)
+{
+  return tt_f32_of_bits((uint32_t)h << 16);
+}
+
+static inline __attribute__((always_inline)) float tt_f32_from_e4m3(uint8_t c)
+{
+  uint32_t m = c & 0x7f;
+  uint32_t wide = tt_f32_bits(tt_widen(m, 3, 7));
+  return tt_f32_signed(tt_pick(tt_above(m, 0x7e), 0x7fffffff, wide), c >> 7);
+}
+
+static inline __attribute__((always_inline)) float tt_f32_from_e5m2(uint8_t c)
+{
+  uint32_t m = c & 0x7f;
+  uint32_t wide = tt_f32_bits(tt_widen(m, 2, 15));
+  uint32_t special = 0x7f800000 | m << 21;
+  return tt_f32_signed(tt_pick(tt_above(m, 0x7b), special, wide), c >> 7);
+}
+
+// What tt_narrow needs to know of a type.
+typedef struct tt_narrow_spec {
+  int mbits;      // bits of mantissa
+  uint32_t bias;  // of the exponent
+  uint32_t limit; // bits of the float that larger magnitudes are replaced with
+} tt_narrow_spec;
+
+// Rounds by adding a power of two whose last place is the type's last place at this magnitude: the sum's mantissa then is the rounded
+// value as an integer. Below the smallest normal exponent the last place stays, which is what a subnormal is.
+static inline __attribute__((always_inline)) uint32_t tt_narrow(float f, tt_narrow_spec s, uint32_t nan)
+{
+  uint32_t u = tt_f32_bits(f), m = u & 0x7fffffff;
+  uint32_t least = (128 - s.bias) << 23;
+  uint32_t clamped = tt_pick(tt_above(m, s.limit), s.limit, m);
+  uint32_t e = clamped & 0x7f800000;
+  e = tt_pick(tt_above(e, least), e, least);
+  uint32_t magic = e + ((uint32_t)(23 - s.mbits) << 23);
+  uint32_t sum = tt_f32_bits(tt_f32_of_bits(clamped) + tt_f32_of_bits(magic));
+  uint32_t code = sum - magic + ((e - least) >> (23 - s.mbits));
+  int bits = s.mbits == 10 ? 16 : 8;
+  code |= u >> 31 << (bits - 1);
+  return tt_pick(tt_above(m, 0x7f800000), nan, code);
+}
+
+#define TT_SPEC_F16  ((tt_narrow_spec){10, 15, 0x47800000}) // 65536: rounds to the code of infinity
+#define TT_SPEC_E4M3 ((tt_narrow_spec){3, 7, 0x43e00000})   // 448
+#define TT_SPEC_E5M2 ((tt_narrow_spec){2, 15, 0x47600000})  // 57344
+
+static inline __attribute__((always_inline)) uint16_t tt_f16_from_f32(float f)
+{
+  return (uint16_t)tt_narrow(f, TT_SPEC_F16, 0x7fff);
+}
+
+static inline __attribute__((always_inline)) uint16_t tt_bf16_from_f32(float f)
+{
+  uint32_t u = tt_f32_bits(f);
+  uint32_t r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+  return (uint16_t)tt_pick(tt_above(u & 0x7fffffff, 0x7f800000), 0x7fff, r);
+}
+
+static inline __attribute__((always_inline)) uint8_t tt_e4m3_from_f32(float f)
+{
+  return (uint8_t)tt_narrow(f, TT_SPEC_E4M3, 0x7f);
+}
+
+static inline __attribute__((always_inline)) uint8_t tt_e5m2_from_f32(float f)
+{
+  return (uint8_t)tt_narrow(f, TT_SPEC_E5M2, 0x7f);
+}

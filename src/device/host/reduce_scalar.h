@@ -1,0 +1,100 @@
+// reduce_scalar.h: the vector vocabulary of the narrow kernels for any machine: one element at a time, in loops that the compiler
+// vectorises. reduce_avx512.h says what the words mean.
+#pragma once
+#include "device/host/reduce_convert.h"
+
+#define TT_INLINE static inline __attribute__((always_inline))
+
+enum { TT_W = 1 };
+
+typedef float tt_vf;
+
+typedef uint16_t tt_code16 __attribute__((aligned(1), may_alias));
+
+TT_INLINE tt_vf tt_vf_load(const float *p)
+{
+  return *p;
+}
+
+TT_INLINE void tt_vf_store(float *p, tt_vf v)
+{
+  *p = v;
+}
+
+TT_INLINE tt_vf tt_vf_set(float f)
+{
+  return f;
+}
+
+TT_INLINE tt_vf tt_vf_sum(tt_vf x, tt_vf y)
+{
+  return x + y;
+}
+
+TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
+{
+  return x * y;
+}
+
+TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
+{
+  uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));
+  return tt_f32_of_bits(tt_pick(0u - (uint32_t)(x > y), a, b) | (nan & 0x7fffffff));
+}
+
+TT_INLINE tt_vf tt_vf_min(tt_vf x, tt_vf y)
+{
+  uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));
+  return tt_f32_of_bits(tt_pick(0u - (uint32_t)(x < y), a, b) | (nan & 0x7fffffff));
+}
+
+// Never called: there are no tails when a vector is one element.
+TT_INLINE void tt_tail_in(void *buf, const void *src, size_t n)
+{
+  memcpy(buf, src, n);
+}
+
+TT_INLINE void tt_tail_out(void *dst, const void *buf, size_t n)
+{
+  memcpy(dst, buf, n);
+}
+
+TT_INLINE tt_vf tt_ld_f16(const void *p)
+{
+  return tt_f32_from_f16(*(const tt_code16 *)p);
+}
+
+TT_INLINE void tt_st_f16(void *p, tt_vf v)
+{
+  *(tt_code16 *)p = tt_f16_from_f32(v);
+}
+
+TT_INLINE tt_vf tt_ld_bf16(const void *p)
+{
+  return tt_f32_from_bf16(*(const tt_code16 *)p);
+}
+
+TT_INLINE void tt_st_bf16(void *p, tt_vf v)
+{
+  *(tt_code16 *)p = tt_bf16_from_f32(v);
+}
+
+TT_INLINE tt_vf tt_ld_e4m3(const void *p)
+{
+  return tt_f32_from_e4m3(*(const uint8_t *)p);
+}
+
+TT_INLINE void tt_st_e4m3(void *p, tt_vf v)
+{
+  *(uint8_t *)p = tt_e4m3_from_f32(v);
+}
+
+TT_INLINE tt_vf tt_ld_e5m2(const void *p)
+{
+  return tt_f32_from_e5m2(*(const uint8_t *)p);
+}
+
+TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
+{
+  *(uint8_t *)p = tt_e5m2_from_f32(v);
+}

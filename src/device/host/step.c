@@ -1,0 +1,282 @@
+// step.c: see step.h. Finds the operands, takes and gives tokens, and moves the data.
+#include "device/host/step.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "device/host/mem.h"
+
+// Operands of a step: one entry per data source and destination. A remote one has `link` set and an address in the peer's process.
+typedef struct operands {
+  int nsrc, ndst;
+  bool remote;
+  void **src, **dst;
+  const uint64_t **scale;
+  tt_link **src_link, **dst_link;
+} operands;
+
+static const char *const func_names[16] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AlltoAll", "Gather", "Scatter",
+                                           "Send/Recv", "Send/Recv"};
+
+// "operation 3 AllReduce type ncclFloat32 op sum root 0 count 12"
+static void describe(char *text, size_t size, uint64_t sig, uint64_t count)
+{
+  static const char *const ops[16] = {"sum", "prod", "max", "min", "avg", "user-defined", "none"};
+  const char *func = func_names[sig & 15], *op = ops[sig >> 8 & 15];
+  snprintf(text, size, "operation %u %s type %s op %s root/peer %d count %llu", (unsigned)(sig >> 32), func == NULL ? "?" : func,
+           tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op, (int)(sig >> 16 & 0xffff), (unsigned long long)count);
+}
+
+ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
+{
+  char mine[160], theirs[160];
+  describe(mine, sizeof mine, call->sig, call->sig_count);
+  describe(theirs, sizeof theirs, sig, count);
+  return tt_fail(ncclInvalidUsage,
+                 "ranks are in different calls: rank %d is in %s, but rank %d is in %s; all ranks must make the same calls in the same order "
+                 "with equal arguments", port->rank, mine, peer, theirs);
+}
+
+static ncclResult_t mismatch(const tt_port *port, const tt_call *c, int peer, const tt_slot *s)
+{
+  return tt_call_mismatch(port, c, peer, s->sig, s->count);
+}
+
+static inline bool same_call(const tt_call *c, const tt_slot *s)
+{
+  return s->sig == c->sig && s->count == c->sig_count;
+}
+
+// Elements from the start of a buffer to a chunk.
+static inline size_t chunk_at(const tt_lane *l, const tt_step *step, uint32_t chunk)
+{
+  uint32_t nsub = (uint32_t)l->sched->nsub;
+  size_t block = nsub == 1 ? chunk : chunk < nsub ? 0 : chunk / nsub;
+  return block * l->call->count + l->pos + (size_t)step->sub * l->chunk;
+}
+
+static inline char *tmp_at(const tt_lane *l, uint32_t slot)
+{
+  return l->tmp + (size_t)slot * l->max_chunk * l->call->esize;
+}
+
+// Where a peer's buffer begins: a pointer when it is reachable, else an address in its process.
+static inline void *peer_base(const tt_link *link, bool out, bool *remote)
+{
+  char *local = out ? link->out : link->in;
+  *remote = local == NULL;
+  return local != NULL ? local : (void *)(uintptr_t)(out ? link->out_remote : link->in_remote);
+}
+
+static ncclResult_t take_token(tt_port *port, const tt_lane *l, tt_link *link)
+{
+  const tt_slot *s = tt_fifo_slot(&link->recv[TT_TOK]);
+  if (TT_UNLIKELY(!same_call(l->call, s))) {
+    return mismatch(port, l->call, link->peer, s);
+  }
+  link->scalar = s->desc.scalar;
+  link->in_remote = s->desc.in;
+  link->out_remote = s->desc.out;
+  if (link->access == TT_ACCESS_LOCAL) {
+    link->in = (char *)(uintptr_t)s->desc.in;
+    link->out = (char *)(uintptr_t)s->desc.out;
+    return ncclSuccess;
+  }
+  return tt_mem_import(link, &s->desc, &port->abort_flag);
+}
+
+static ncclResult_t give_token(const tt_lane *l, tt_link *link)
+{
+  const tt_call *c = l->call;
+  tt_desc *d = &tt_fifo_slot(&link->send[TT_TOK])->desc;
+  *d = (tt_desc){.in = (uint64_t)(uintptr_t)c->in, .out = (uint64_t)(uintptr_t)c->out, .scalar = c->op.scalar};
+  if (link->access != TT_ACCESS_LOCAL && (c->in_mem | c->out_mem) != 0) {
+    return tt_mem_export(link, c, d);
+  }
+  d->freed = link->shared.freed;
+  return ncclSuccess;
+}
+
+// Adds the data sources of the step to `o`, taking tokens on the way.
+static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step, operands *o)
+{
+  const tt_call *c = l->call;
+  const tt_ref *r = l->sched->refs + step->src;
+  for (int i = 0; i < step->nsrc; i++, r++) {
+    tt_link *link = NULL;
+    void *p;
+    const uint64_t *scale = NULL;
+    bool remote = false;
+    switch (r->kind) {
+    case TT_IN:
+      p = (char *)c->in + chunk_at(l, step, r->chunk) * c->esize;
+      scale = &c->op.scalar;
+      break;
+    case TT_OUT:
+      p = c->out + chunk_at(l, step, r->chunk) * c->esize;
+      break;
+    case TT_TMP:
+      p = tmp_at(l, r->chunk);
+      break;
+    case TT_FIFO:
+      link = port->links[r->peer];
+      p = tt_fifo_data(&link->recv[l->fifo]);
+      if (TT_UNLIKELY(!same_call(c, tt_fifo_slot(&link->recv[l->fifo])))) {
+        return mismatch(port, c, r->peer, tt_fifo_slot(&link->recv[l->fifo]));
+      }
+      break;
+    case TT_TOKEN:
+      TT_TRY(take_token(port, l, port->links[r->peer]));
+      continue;
+    case TT_DRAIN:
+      continue;
+    default: // TT_PEER_IN, TT_PEER_OUT
+      link = port->links[r->peer];
+      p = (char *)peer_base(link, r->kind == TT_PEER_OUT, &remote) + chunk_at(l, step, r->chunk) * c->esize;
+      scale = r->kind == TT_PEER_IN ? &link->scalar : NULL;
+      break;
+    }
+    o->src[o->nsrc] = p;
+    o->scale[o->nsrc] = scale;
+    o->src_link[o->nsrc++] = remote ? link : NULL;
+    o->remote |= remote;
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *step, operands *o)
+{
+  const tt_call *c = l->call;
+  const tt_ref *r = l->sched->refs + step->dst;
+  for (int i = 0; i < step->ndst; i++, r++) {
+    tt_link *link = NULL;
+    void *p;
+    bool remote = false;
+    switch (r->kind) {
+    case TT_OUT:
+      p = c->out + chunk_at(l, step, r->chunk) * c->esize;
+      break;
+    case TT_TMP:
+      p = tmp_at(l, r->chunk);
+      break;
+    case TT_FIFO:
+      p = tt_fifo_data(&port->links[r->peer]->send[l->fifo]);
+      break;
+    case TT_TOKEN:
+      TT_TRY(give_token(l, port->links[r->peer]));
+      continue;
+    default: // TT_PEER_OUT (a schedule never writes to an input)
+      link = port->links[r->peer];
+      p = (char *)peer_base(link, true, &remote) + chunk_at(l, step, r->chunk) * c->esize;
+      break;
+    }
+    o->dst[o->ndst] = p;
+    o->dst_link[o->ndst++] = remote ? link : NULL;
+    o->remote |= remote;
+  }
+  return ncclSuccess;
+}
+
+// Combines where every operand is a pointer.
+static void combine(const tt_lane *l, const tt_step *step, operands *o, size_t count)
+{
+  const tt_call *c = l->call;
+  unsigned flags = c->stream ? TT_REDUCE_STREAM : 0;
+  if (step->flags & TT_STEP_REDUCE) {
+    flags |= step->flags & TT_STEP_FINAL ? TT_REDUCE_FINAL : 0;
+    tt_reduce(&c->op, o->ndst, o->dst, o->nsrc, (const void *const *)o->src, c->op.prescale ? o->scale : NULL, count, flags);
+    return;
+  }
+  int n = 0;
+  for (int i = 0; i < o->ndst; i++) { // in place: nothing to copy
+    if (o->dst[i] != o->src[0]) {
+      o->dst[n++] = o->dst[i];
+    }
+  }
+  if (n > 0) {
+    tt_copy(n, o->dst, o->src[0], count * c->esize, flags);
+  }
+}
+
+static ncclResult_t kernel_copy(const tt_port *port, const tt_link *link, void *local, const void *remote, size_t bytes, bool write)
+{
+  int e = tt_proc_copy(link->proc.pid, local, (uint64_t)(uintptr_t)remote, bytes, write);
+  if (e == 0) {
+    return ncclSuccess;
+  }
+  if (e == ESRCH) {
+    return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has ended in the middle of an operation", port->rank, link->peer, link->proc.pid);
+  }
+  return tt_fail(ncclSystemError, "rank %d cannot %s %zu bytes at %p of rank %d (process %d): %s; is that buffer valid and long enough on rank %d? "
+                 "NCCL_CMA_ENABLE=0 avoids direct copies", port->rank, write ? "write" : "read", bytes, remote, link->peer, link->proc.pid,
+                 strerror(e), link->peer);
+}
+
+// One piece of a step with remote operands: brings remote sources here, combines, writes remote destinations out.
+static ncclResult_t combine_piece(tt_port *port, tt_lane *l, const tt_step *step, operands *o, size_t done, size_t count)
+{
+  size_t esize = l->call->esize, bytes = count * esize;
+  char *stage = port->bounce;
+  void **src = port->operands + 3 * (port->nranks + 2), **dst = src + port->nranks + 2; // operands of this piece
+  for (int i = 0; i < o->nsrc; i++) {
+    src[i] = (char *)o->src[i] + done * esize;
+    if (o->src_link[i] != NULL) {
+      TT_TRY(kernel_copy(port, o->src_link[i], stage, src[i], bytes, false));
+      src[i] = stage;
+      stage += TT_ROUND_UP(bytes, TT_CACHE_LINE);
+    }
+  }
+  char *out = stage;
+  for (int i = 0; i < o->ndst; i++) {
+    dst[i] = o->dst_link[i] != NULL ? (void *)out : (char *)o->dst[i] + done * esize;
+    out += o->dst_link[i] != NULL ? TT_ROUND_UP(bytes, TT_CACHE_LINE) : 0;
+  }
+  operands piece = {.nsrc = o->nsrc, .ndst = o->ndst, .src = src, .dst = dst, .scale = o->scale};
+  combine(l, step, &piece, count);
+  for (int i = 0; i < o->ndst; i++) {
+    if (o->dst_link[i] != NULL) {
+      TT_TRY(kernel_copy(port, o->dst_link[i], stage, (char *)o->dst[i] + done * esize, bytes, true));
+      stage += TT_ROUND_UP(bytes, TT_CACHE_LINE);
+    }
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t combine_remote(tt_port *port, tt_lane *l, const tt_step *step, operands *o, size_t count)
+{
+  size_t esize = l->call->esize;
+  if (!(step->flags & TT_STEP_REDUCE) && o->ndst == 1 && o->src_link[0] != NULL && o->dst_link[0] == NULL) {
+    return kernel_copy(port, o->src_link[0], o->dst[0], o->src[0], count * esize, false); // straight into place
+  }
+  size_t staged = 0;
+  for (int i = 0; i < o->nsrc; i++) {
+    staged += o->src_link[i] != NULL;
+  }
+  for (int i = 0; i < o->ndst; i++) {
+    staged += o->dst_link[i] != NULL;
+  }
+  size_t piece = TT_MAX(TT_BOUNCE_BYTES / staged / TT_CACHE_LINE * TT_CACHE_LINE / esize, 1);
+  for (size_t done = 0; done < count; done += piece) {
+    TT_TRY(combine_piece(port, l, step, o, done, TT_MIN(piece, count - done)));
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t count)
+{
+  size_t row = (size_t)port->nranks + 2;
+  operands o = {.src = port->operands, .dst = port->operands + row, .scale = (const uint64_t **)port->operands + 2 * row,
+                .src_link = (tt_link **)port->operands + 5 * row, .dst_link = (tt_link **)port->operands + 6 * row};
+  TT_TRY(find_sources(port, l, step, &o));
+  TT_TRY(find_destinations(port, l, step, &o));
+  if (count == 0 || o.nsrc == 0 || o.ndst == 0) {
+    return ncclSuccess;
+  }
+  if (TT_LIKELY(!o.remote)) {
+    combine(l, step, &o, count);
+    return ncclSuccess;
+  }
+  return combine_remote(port, l, step, &o, count);
+}

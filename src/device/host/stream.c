@@ -1,0 +1,408 @@
+// stream.c: see stream.h. Queue, run flag, pool of streams, special streams.
+#include "device/host/stream.h"
+
+#include <pthread.h>
+
+#include "base/result.h"
+#include "device/host/event.h"
+#include "os/proc.h"
+
+#define FIRST_RUN_BYTES (32u << 10) // what a launch may do on the caller's time
+#define TABLE_CHUNK 64
+#define TABLE_CHUNKS 4096
+
+// All streams ever made, in chunks that never move. `count` grows under `lock` (release) and is read without (acquire).
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tt_stream *table[TABLE_CHUNKS];
+static _Atomic int count;
+
+tt_bell tt_process_bell;
+
+// Default streams: one legacy stream per device, one per-thread stream per thread and device.
+typedef struct defaults {
+  int device;
+  tt_stream *stream;
+  struct defaults *next;
+} defaults;
+static defaults *legacy;           // under `lock`; only grows
+static pthread_key_t thread_key;   // list of the thread's own default streams
+static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
+
+static inline tt_stream *at(int i)
+{
+  return &table[i / TABLE_CHUNK][i % TABLE_CHUNK];
+}
+
+static void recycle_if_idle(tt_stream *s)
+{
+  pthread_mutex_lock(&lock);
+  if (s->state == TT_STREAM_DESTROYED && tt_stream_idle(s)) {
+    s->state = TT_STREAM_FREE;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+// Caller holds `lock`.
+static tt_stream *find_free(void)
+{
+  int n = atomic_load_explicit(&count, memory_order_relaxed);
+  for (int i = 0; i < n; i++) {
+    if (at(i)->state == TT_STREAM_FREE) {
+      return at(i);
+    }
+  }
+  if (n == TABLE_CHUNK * TABLE_CHUNKS) {
+    return NULL;
+  }
+  if (n % TABLE_CHUNK == 0) {
+    table[n / TABLE_CHUNK] = tt_calloc_line(TABLE_CHUNK * sizeof(tt_stream));
+    if (table[n / TABLE_CHUNK] == NULL) {
+      return NULL;
+    }
+  }
+  atomic_store_explicit(&count, n + 1, memory_order_release);
+  return at(n);
+}
+
+static tt_stream *legacy_of(int device)
+{
+  for (defaults *d = legacy; d != NULL; d = d->next) {
+    if (d->device == device) {
+      return d->stream;
+    }
+  }
+  return NULL;
+}
+
+// Caller holds `lock`.
+static tt_stream *take(int device, tt_stream *with)
+{
+  tt_stream *s = find_free();
+  if (s != NULL) {
+    s->state = TT_STREAM_LIVE;
+    s->device = device;
+    s->legacy = with;
+    s->is_legacy = false;
+    s->queue_end = &s->queue;
+    atomic_store_explicit(&s->error, 0, memory_order_relaxed);
+  }
+  return s;
+}
+
+// The device's legacy default stream, made when first asked for. Caller holds `lock`.
+static tt_stream *legacy_get(int device)
+{
+  tt_stream *s = legacy_of(device);
+  if (s != NULL) {
+    return s;
+  }
+  defaults *d = tt_calloc(1, sizeof *d);
+  s = d == NULL ? NULL : take(device, NULL);
+  if (s == NULL) {
+    tt_free(d);
+    return NULL;
+  }
+  s->is_legacy = true;
+  *d = (defaults){.device = device, .stream = s, .next = legacy};
+  legacy = d;
+  return s;
+}
+
+ncclResult_t tt_stream_create(int device, bool blocking, tt_stream **out)
+{
+  pthread_mutex_lock(&lock);
+  tt_stream *with = blocking ? legacy_get(device) : NULL;
+  tt_stream *s = blocking && with == NULL ? NULL : take(device, with);
+  pthread_mutex_unlock(&lock);
+  if (s == NULL) {
+    return tt_fail(ncclSystemError, "no memory for a stream on device %d (%d streams are in use)", device, atomic_load(&count));
+  }
+  *out = s;
+  return ncclSuccess;
+}
+
+void tt_stream_destroy(tt_stream *s)
+{
+  pthread_mutex_lock(&lock);
+  s->state = TT_STREAM_DESTROYED;
+  pthread_mutex_unlock(&lock);
+  recycle_if_idle(s);
+}
+
+static void thread_exit(void *list)
+{
+  for (defaults *d = list, *next; d != NULL; d = next) {
+    next = d->next;
+    tt_stream_destroy(d->stream);
+    tt_free(d);
+  }
+}
+
+static void thread_start(void)
+{
+  pthread_key_create(&thread_key, thread_exit);
+}
+
+// The calling thread's default stream of a device.
+static ncclResult_t per_thread(int device, tt_stream **out)
+{
+  pthread_once(&thread_once, thread_start);
+  defaults *head = pthread_getspecific(thread_key);
+  for (defaults *d = head; d != NULL; d = d->next) {
+    if (d->device == device) {
+      *out = d->stream;
+      return ncclSuccess;
+    }
+  }
+  defaults *d = tt_calloc(1, sizeof *d);
+  if (d == NULL) {
+    return tt_fail(ncclSystemError, "no memory for the thread's default stream of device %d", device);
+  }
+  ncclResult_t res = tt_stream_create(device, true, &d->stream);
+  if (res != ncclSuccess) {
+    tt_free(d);
+    return res;
+  }
+  d->device = device;
+  d->next = head;
+  pthread_setspecific(thread_key, d);
+  *out = d->stream;
+  return ncclSuccess;
+}
+
+// Is this pointer one of our streams, and alive?
+static bool is_stream(const tt_stream *s)
+{
+  int n = atomic_load_explicit(&count, memory_order_acquire);
+  for (int c = 0; c * TABLE_CHUNK < n; c++) {
+    if (s >= table[c] && s < table[c] + TABLE_CHUNK) {
+      return ((uintptr_t)s - (uintptr_t)table[c]) % sizeof *s == 0 && s->state == TT_STREAM_LIVE;
+    }
+  }
+  return false;
+}
+
+ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out)
+{
+  uintptr_t h = (uintptr_t)handle;
+  if (h == 2) {
+    return per_thread(device, out);
+  }
+  if (h > 2) {
+    tt_stream *s = (tt_stream *)handle;
+    if (!is_stream(s)) {
+      return tt_fail(ncclInvalidArgument, "stream %p is not a stream of the host device: create it with tuttiStreamCreate", (void *)handle);
+    }
+    *out = s;
+    return ncclSuccess;
+  }
+  pthread_mutex_lock(&lock);
+  tt_stream *s = legacy_get(device);
+  pthread_mutex_unlock(&lock);
+  if (s == NULL) {
+    return tt_fail(ncclSystemError, "no memory for the default stream of device %d", device);
+  }
+  *out = s;
+  return ncclSuccess;
+}
+
+// Moves what has been pushed into the ordered queue. Run flag held.
+static void take_incoming(tt_stream *s)
+{
+  tt_work *w = atomic_exchange_explicit(&s->incoming, NULL, memory_order_acquire), *ordered = NULL;
+  tt_work *last = w;
+  while (w != NULL) { // newest first: reverse
+    tt_work *next = w->next;
+    w->next = ordered;
+    ordered = w;
+    w = next;
+  }
+  if (ordered != NULL) {
+    *s->queue_end = ordered;
+    s->queue_end = &last->next;
+  }
+}
+
+// The entry to run next, or NULL. Run flag held.
+static tt_work *next_work(tt_stream *s)
+{
+  if (s->current != NULL) {
+    return s->current;
+  }
+  if (s->queue == NULL) {
+    take_incoming(s);
+  }
+  tt_work *w = s->queue;
+  if (w != NULL) {
+    s->queue = w->next;
+    if (s->queue == NULL) {
+      s->queue_end = &s->queue;
+    }
+    s->current = w;
+  }
+  return w;
+}
+
+// Completes the current entry. Run flag held.
+static void finish(tt_stream *s, tt_work *w, ncclResult_t result)
+{
+  tt_bell *bell = w->ops->bell != NULL ? w->ops->bell(w) : &tt_process_bell;
+  if (result != ncclSuccess) {
+    uint32_t none = 0;
+    atomic_compare_exchange_strong(&s->error, &none, (uint32_t)result);
+  }
+  s->current = NULL;
+  atomic_store_explicit(&s->bell, NULL, memory_order_release); // before the entry counts as complete: see tt_bell_retire
+  atomic_fetch_sub_explicit(&s->pending, 1, memory_order_seq_cst); // also the fence before the ring
+  tt_bell_ring(bell);
+  w->ops->done(w); // last: until then the owner of the bell keeps it
+}
+
+// Runs entries until one blocks, none is left, or the budget is used up. Run flag held.
+static bool run_queue(tt_stream *s, size_t budget)
+{
+  bool moved = false;
+  for (tt_work *w = next_work(s); w != NULL; w = next_work(s)) {
+    size_t before = budget;
+    ncclResult_t result = ncclSuccess;
+    tt_run r = w->ops->run(w, &budget, &result);
+    moved |= budget != before;
+    if (r == TT_RUN_BLOCKED || r == TT_RUN_MORE) {
+      tt_bell *bell = w->ops->bell != NULL ? w->ops->bell(w) : NULL;
+      atomic_store_explicit(&s->bell, bell, memory_order_release);
+      break;
+    }
+    moved = true;
+    finish(s, w, r == TT_RUN_FAILED ? result : ncclSuccess);
+  }
+  return moved;
+}
+
+bool tt_stream_progress(tt_stream *s, size_t budget, bool insist)
+{
+  int state = 0;
+  if (!atomic_compare_exchange_strong_explicit(&s->run, &state, 1, memory_order_seq_cst, memory_order_relaxed)) {
+    if (!insist) {
+      return false;
+    }
+    // Leave a 2 behind, unless the holder has gone meanwhile: then the flag is ours.
+    if (atomic_exchange(&s->run, 2) != 0) {
+      return false;
+    }
+  }
+  bool moved = run_queue(s, budget);
+  int taken = 1;
+  while (!atomic_compare_exchange_strong(&s->run, &taken, 0)) {
+    atomic_store(&s->run, 1);
+    moved |= run_queue(s, budget);
+    taken = 1;
+  }
+  if (TT_UNLIKELY(atomic_load_explicit(&s->state, memory_order_relaxed) == TT_STREAM_DESTROYED)) {
+    recycle_if_idle(s);
+  }
+  return moved;
+}
+
+void tt_stream_check(tt_stream *s)
+{
+  int state = 0;
+  if (!atomic_compare_exchange_strong(&s->run, &state, 1)) {
+    return;
+  }
+  if (s->current != NULL && s->current->ops->check != NULL) {
+    s->current->ops->check(s->current);
+  }
+  atomic_store(&s->run, 0);
+  tt_stream_progress(s, FIRST_RUN_BYTES, true);
+}
+
+// The legacy default stream waits for every blocking stream of its device, and they for it.
+static void order_with_legacy(tt_stream *s)
+{
+  if (s->legacy != NULL) {
+    if (!tt_stream_idle(s->legacy)) {
+      tt_stream_order(s->legacy, s);
+    }
+    return;
+  }
+  int n = atomic_load_explicit(&count, memory_order_acquire);
+  for (int i = 0; i < n; i++) {
+    if (at(i)->legacy == s && !tt_stream_idle(at(i))) {
+      tt_stream_order(at(i), s);
+    }
+  }
+}
+
+static void push_only(tt_stream *s, tt_work *w)
+{
+  atomic_fetch_add_explicit(&s->pending, 1, memory_order_seq_cst);
+  w->next = atomic_load_explicit(&s->incoming, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&s->incoming, &w->next, w, memory_order_release, memory_order_relaxed)) {
+  }
+}
+
+void tt_stream_push(tt_stream *s, tt_work *w)
+{
+  if (s->legacy != NULL || s->is_legacy) {
+    order_with_legacy(s);
+  }
+  push_only(s, w);
+  tt_stream_progress(s, FIRST_RUN_BYTES, true);
+  if (!tt_stream_idle(s)) {
+    tt_worker_kick();
+  }
+}
+
+ncclResult_t tt_stream_order(tt_stream *earlier, tt_stream *later)
+{
+  tt_event *e;
+  TT_TRY(tt_event_create(&e));
+  tt_work *record = tt_event_record_work(e), *wait = record == NULL ? NULL : tt_event_wait_work(e);
+  if (wait == NULL) {
+    if (record != NULL) {
+      record->ops->done(record);
+    }
+    tt_event_destroy(e);
+    return tt_fail(ncclSystemError, "no memory to order two streams");
+  }
+  push_only(earlier, record);
+  push_only(later, wait);
+  tt_event_destroy(e); // the two entries keep it
+  return ncclSuccess;
+}
+
+bool tt_stream_help(const tt_stream *except, size_t budget)
+{
+  bool moved = false;
+  int n = atomic_load_explicit(&count, memory_order_acquire);
+  for (int i = 0; i < n; i++) {
+    tt_stream *s = at(i);
+    if (s != except && !tt_stream_idle(s)) {
+      moved |= tt_stream_progress(s, budget, false);
+    }
+  }
+  return moved;
+}
+
+// A forked child starts with no streams: the parent's work is the parent's.
+void tt_stream_forget(void)
+{
+  pthread_mutex_init(&lock, NULL);
+  for (int c = 0; c < TABLE_CHUNKS; c++) {
+    table[c] = NULL;
+  }
+  atomic_store(&count, 0);
+  legacy = NULL;
+  pthread_once(&thread_once, thread_start);
+  pthread_setspecific(thread_key, NULL);
+}
+
+void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg)
+{
+  int n = atomic_load_explicit(&count, memory_order_acquire);
+  for (int i = 0; i < n; i++) {
+    if (!tt_stream_idle(at(i))) {
+      visit(at(i), arg);
+    }
+  }
+}

@@ -1,0 +1,87 @@
+// stream.h: queues of work on the host device, and who runs them.
+//
+// A stream runs its entries one after the other. Nobody owns a stream: whoever waits for it runs it, whoever waits for something else
+// helps, and a lazy worker takes over what nobody waits for. One thread at a time holds a stream's run flag.
+//
+// Streams are never given back to the system, only used again: a helper may look at one that has just been destroyed and finds it empty.
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "device/work.h"
+
+typedef struct tt_stream tt_stream;
+
+// The run flag: 0 free, 1 taken, 2 taken and somebody asked meanwhile (the holder looks again before it leaves).
+struct tt_stream {
+  _Alignas(TT_CACHE_LINE) _Atomic int run;
+  _Atomic uint32_t pending;      // entries not complete; > 0 from push until after `done`
+  _Atomic uint32_t waiters;      // threads inside tt_stream_wait for this stream
+  _Atomic(tt_work *) incoming;   // pushed entries, newest first. Any thread adds, the run flag's holder takes all
+  tt_work *current, *queue, **queue_end; // entries in order; the run flag's holder only
+  _Atomic uint32_t error;        // first failure since the last synchronise
+  _Atomic(tt_bell *) bell;       // what the blocked current entry waits for; NULL: the process's bell
+  _Atomic(tt_stream *) legacy;   // the device's legacy default stream, which this one is ordered with; NULL: none
+  _Atomic int state;             // TT_STREAM_…; changed under the pool's lock
+  int device;
+  bool is_legacy;
+};
+
+enum { TT_STREAM_FREE, TT_STREAM_LIVE, TT_STREAM_DESTROYED }; // destroyed: goes back to the pool when it is idle
+
+// Turns a handle of the API into a stream: NULL and 1 are the device's legacy default stream, 2 the calling thread's own.
+// Errors: ncclInvalidArgument for a handle that is not a live stream.
+ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out);
+
+// A stream of `device` from the pool. blocking: ordered with the legacy default stream. Errors: ncclSystemError.
+ncclResult_t tt_stream_create(int device, bool blocking, tt_stream **out);
+// Returns at once; queued work still runs.
+void tt_stream_destroy(tt_stream *s);
+
+// Queues `w` and tries a bounded first run on the calling thread. Never waits. Any thread.
+void tt_stream_push(tt_stream *s, tt_work *w);
+
+// Orders streams: what is pushed to `later` from now on runs after what has been pushed to `earlier`. Errors: ncclSystemError.
+ncclResult_t tt_stream_order(tt_stream *earlier, tt_stream *later);
+
+static inline bool tt_stream_idle(tt_stream *s)
+{
+  return atomic_load_explicit(&s->pending, memory_order_acquire) == 0;
+}
+
+// Runs what can be run, for at most `budget` bytes. True when anything moved. `insist`: if another thread holds the run flag, make it look
+// again. Any thread.
+bool tt_stream_progress(tt_stream *s, size_t budget, bool insist);
+
+// Lets the blocked current entry look whether what it waits for can still come (tt_work_ops.check). Does nothing when another thread runs `s`.
+void tt_stream_check(tt_stream *s);
+
+// Waits until no thread of this process sleeps on `bell` or is about to: then its memory may go. No stream's entry may use it any more.
+void tt_bell_retire(tt_bell *bell);
+
+// Runs what can be run on all streams of the process but `except`. True when anything moved.
+bool tt_stream_help(const tt_stream *except, size_t budget);
+
+// Forgets all streams; for a forked child.
+void tt_stream_forget(void);
+
+// Calls visit(s, arg) for every stream with pending work.
+void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg);
+
+// Waits until `s` is idle. Helps, spins as the machine's load allows, sleeps. Returns and clears the stream's error.
+ncclResult_t tt_stream_wait(tt_stream *s);
+
+// Waits until ready(arg), running `s` (may be NULL) first and helping elsewhere; the waiting half of tt_stream_wait and of events.
+void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg);
+
+// The process's bell: rung when an event completes or an entry without a bell of its own does.
+extern tt_bell tt_process_bell;
+
+// Tells how crowded the machine is: `ranks` ranks of one communicator share it with `cores` cores. Waits spin less when crowded.
+void tt_host_load(int ranks, int cores);
+
+// A forked child has no worker.
+void tt_worker_forget(void);
+
+// Makes sure that somebody will run what is queued although nobody waits for it.
+void tt_worker_kick(void);

@@ -1,0 +1,312 @@
+// wait.c: waiting on the host device: run own work, help others, spin a little, sleep. And the lazy worker.
+//
+// Sleeping is safe because every thread that goes to sleep first announces itself on the bells of all streams that nobody else waits for
+// (and of its own), and looks at all of them once more. Whatever makes one of them runnable afterwards rings its bell.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/result.h"
+#include "device/host/stream.h"
+#include "os/clock.h"
+#include "os/proc.h"
+#include "os/thread.h"
+
+#define RUN_BYTES (8u << 20)          // what a waiter moves before it looks around
+#define SPIN_US_DEFAULT 50            // longest busy wait when every rank has a core of its own
+#define YIELD_US_CROWDED 20           // longest time of yielding to others before sleeping, when cores are short
+#define PAUSES_CROWDED 32             // looks before the first yield, when cores are short
+#define CLOCK_EVERY 64                // looks between two readings of the clock
+#define WORKER_TICK_NS 1000000ull     // how often the worker looks for orphaned work while there has been some lately
+#define WORKER_TICK_CROWDED_NS 10000000ull
+#define WORKER_IDLE_TICKS 50          // ticks without any before it sleeps for good
+
+static _Atomic bool crowded; // some communicator has more ranks on this machine than there are cores
+
+void tt_host_load(int ranks, int cores)
+{
+  if (ranks > cores) {
+    atomic_store_explicit(&crowded, true, memory_order_relaxed);
+  }
+}
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ __volatile__("yield");
+#endif
+}
+
+// One waiting thread's patience: how it passes the time between two looks.
+typedef struct patience {
+  uint64_t deadline; // when it goes to sleep; 0: clock not read yet
+  unsigned looks;
+  bool tight;
+} patience;
+
+// Passes a moment. False: patience is over, sleep.
+static bool pass_time(patience *p)
+{
+  p->looks++;
+  if (p->tight && p->looks > PAUSES_CROWDED) {
+    sched_yield();
+  } else {
+    cpu_relax();
+  }
+  if (p->deadline == 0 || p->looks % (p->tight ? 4 : CLOCK_EVERY) == 0) {
+    uint64_t now = tt_now_ns();
+    if (p->deadline == 0) {
+      int64_t us = tt_params_get()->host_spin_us;
+      p->deadline = now + 1000ull * (uint64_t)(us >= 0 ? us : p->tight ? YIELD_US_CROWDED : SPIN_US_DEFAULT);
+    }
+    return now < p->deadline;
+  }
+  return true;
+}
+
+// Held while a thread picks bells from streams and announces itself: whoever frees a bell takes it once in between (tt_bell_retire).
+static pthread_mutex_t nap_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void tt_bell_retire(tt_bell *bell)
+{
+  pthread_mutex_lock(&nap_lock);
+  pthread_mutex_unlock(&nap_lock);
+  while (atomic_load_explicit(&bell->sleepers, memory_order_acquire) != 0) {
+    tt_bell_wake(bell);
+    sched_yield();
+  }
+}
+
+// The bells a thread is about to sleep on.
+typedef struct nap {
+  const tt_stream *own;
+  int n;
+  tt_bell *bells[TT_BELL_MAX];
+  uint32_t tickets[TT_BELL_MAX];
+} nap;
+
+static void nap_add(nap *n, tt_bell *bell)
+{
+  for (int i = 0; i < n->n; i++) {
+    if (n->bells[i] == bell) {
+      return;
+    }
+  }
+  if (n->n < TT_BELL_MAX) {
+    n->bells[n->n] = bell;
+    n->tickets[n->n++] = tt_bell_announce(bell);
+  }
+}
+
+static void nap_add_stream(tt_stream *s, void *arg)
+{
+  nap *n = arg;
+  if (s == n->own || atomic_load_explicit(&s->waiters, memory_order_relaxed) == 0) {
+    tt_bell *bell = atomic_load_explicit(&s->bell, memory_order_acquire);
+    nap_add(n, bell != NULL ? bell : &tt_process_bell);
+  }
+}
+
+// Announces the thread on its own stream's bell and on those of all streams that nobody waits for.
+static void nap_add_streams(nap *n)
+{
+  pthread_mutex_lock(&nap_lock);
+  tt_stream_each(nap_add_stream, n);
+  pthread_mutex_unlock(&nap_lock);
+}
+
+static void nap_leave(nap *n)
+{
+  for (int i = 0; i < n->n; i++) {
+    tt_bell_leave(n->bells[i]);
+  }
+}
+
+// Asks a blocked stream's current entry to look whether its peers live.
+static void check_stream(tt_stream *s, void *arg)
+{
+  (void)arg;
+  tt_stream_check(s);
+}
+
+static uint64_t check_ns(void)
+{
+  int64_t ms = tt_params_get()->peer_check_ms;
+  return (uint64_t)TT_CLAMP(ms, 1, 60000) * 1000000ull;
+}
+
+static bool look_again(tt_stream *s, bool (*ready)(void *arg), void *arg)
+{
+  bool moved = s != NULL && tt_stream_progress(s, RUN_BYTES, true);
+  moved |= tt_stream_help(s, RUN_BYTES);
+  return moved || ready(arg);
+}
+
+// Announces, looks again, sleeps.
+static void sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg)
+{
+  nap n = {.own = s};
+  if (s == NULL || tt_stream_idle(s)) {
+    nap_add(&n, &tt_process_bell);
+  }
+  nap_add_streams(&n);
+  if (n.n == 0) {
+    nap_add(&n, &tt_process_bell);
+  }
+  if (!look_again(s, ready, arg) && !tt_bell_sleep(n.bells, n.tickets, n.n, check_ns())) {
+    tt_stream_each(check_stream, NULL);
+  }
+  nap_leave(&n);
+}
+
+void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
+{
+  if (s != NULL) {
+    tt_stream_progress(s, RUN_BYTES, false);
+  }
+  if (ready(arg)) {
+    return;
+  }
+  if (s != NULL) {
+    atomic_fetch_add_explicit(&s->waiters, 1, memory_order_relaxed);
+  }
+  patience p = {.tight = atomic_load_explicit(&crowded, memory_order_relaxed)};
+  while (!ready(arg)) {
+    bool moved = s != NULL && tt_stream_progress(s, RUN_BYTES, false);
+    if (ready(arg)) {
+      break;
+    }
+    moved |= tt_stream_help(s, RUN_BYTES);
+    if (moved) {
+      p.deadline = 0;
+      p.looks = 0;
+    } else if (!pass_time(&p)) {
+      sleep_once(s, ready, arg);
+      p.deadline = 0;
+      p.looks = 0;
+    }
+  }
+  if (s != NULL) {
+    atomic_fetch_sub_explicit(&s->waiters, 1, memory_order_relaxed);
+  }
+}
+
+static bool stream_idle(void *s)
+{
+  return tt_stream_idle(s);
+}
+
+ncclResult_t tt_stream_wait(tt_stream *s)
+{
+  tt_host_wait(s, stream_idle, s);
+  return (ncclResult_t)(atomic_load_explicit(&s->error, memory_order_relaxed) == 0
+                            ? 0
+                            : atomic_exchange_explicit(&s->error, 0, memory_order_acquire));
+}
+
+// The worker: one thread per process, started when work is first left behind.
+enum { WORKER_NONE, WORKER_TICKING, WORKER_ASLEEP };
+static _Atomic int worker_state;      // NONE -> TICKING by the first kick; TICKING <-> ASLEEP
+static tt_bell worker_bell;           // rung by a kick that finds it asleep
+static pthread_mutex_t worker_lock = PTHREAD_MUTEX_INITIALIZER; // one thread starts it
+
+typedef struct orphans {
+  nap nap;
+  bool any;
+} orphans;
+
+static void find_orphan(tt_stream *s, void *arg)
+{
+  orphans *o = arg;
+  if (atomic_load_explicit(&s->waiters, memory_order_relaxed) == 0) {
+    o->any = true;
+  }
+}
+
+// Runs orphaned streams until none moves; then sleeps on their bells. Returns whether there were any.
+static bool worker_round(uint64_t tick)
+{
+  orphans o = {.nap.own = NULL};
+  tt_stream_each(find_orphan, &o);
+  if (o.any && tt_stream_help(NULL, RUN_BYTES)) {
+    return true;
+  }
+  nap *n = &o.nap;
+  nap_add(n, &worker_bell);
+  if (o.any) {
+    nap_add_streams(n);
+  }
+  if (!o.any || !tt_stream_help(NULL, RUN_BYTES)) {
+    if (!tt_bell_sleep(n->bells, n->tickets, n->n, o.any ? TT_MIN(tick, check_ns()) : tick) && o.any) {
+      tt_stream_each(check_stream, NULL);
+    }
+  }
+  nap_leave(n);
+  return o.any;
+}
+
+// Sleeps until a kick. The state says so first, and work pushed meanwhile is looked for once more.
+static void worker_sleep(void)
+{
+  uint32_t ticket = tt_bell_announce(&worker_bell);
+  atomic_store(&worker_state, WORKER_ASLEEP);
+  orphans o = {.any = false};
+  tt_stream_each(find_orphan, &o);
+  if (!o.any) {
+    tt_bell *bell = &worker_bell;
+    tt_bell_sleep(&bell, &ticket, 1, 3600ull * 1000000000ull);
+  }
+  tt_bell_leave(&worker_bell);
+  atomic_store(&worker_state, WORKER_TICKING);
+}
+
+static void *worker_main(void *arg)
+{
+  (void)arg;
+  for (int idle = 0;;) {
+    bool tight = atomic_load_explicit(&crowded, memory_order_relaxed);
+    idle = worker_round(tight ? WORKER_TICK_CROWDED_NS : WORKER_TICK_NS) ? 0 : idle + 1;
+    if (idle > WORKER_IDLE_TICKS) {
+      worker_sleep();
+      idle = 0;
+    }
+  }
+  return NULL;
+}
+
+static void worker_start(void)
+{
+  pthread_mutex_lock(&worker_lock);
+  if (atomic_load(&worker_state) == WORKER_NONE) {
+    if (tt_thread_start_detached("tutti worker", worker_main, NULL) == ncclSuccess) {
+      atomic_store(&worker_state, WORKER_TICKING);
+    }
+  }
+  pthread_mutex_unlock(&worker_lock);
+}
+
+void tt_worker_kick(void)
+{
+  int state = atomic_load_explicit(&worker_state, memory_order_relaxed);
+  if (TT_UNLIKELY(state == WORKER_NONE)) {
+    worker_start();
+  } else if (state == WORKER_ASLEEP) {
+    tt_bell_fence();
+    tt_bell_wake(&worker_bell);
+  }
+}
+
+// A forked child has no worker, and no streams for it to run.
+void tt_worker_forget(void)
+{
+  atomic_store(&worker_state, WORKER_NONE);
+  pthread_mutex_init(&worker_lock, NULL);
+  pthread_mutex_init(&nap_lock, NULL);
+  worker_bell = (tt_bell){0};
+  tt_process_bell = (tt_bell){0};
+}

@@ -1,0 +1,77 @@
+// lane.h: a call that is being executed.
+//
+// A plan is what one launch gives to a device: the calls of one communicator rank that run together. Each call has lanes, one per strand
+// and channel; a lane runs until a FIFO makes it wait, then gives the CPU back. It never blocks a thread.
+#pragma once
+#include "device/link.h"
+#include "device/program.h"
+#include "device/reduce.h"
+#include "device/work.h"
+
+// One operation as the executor needs it. Counts are elements of one block (program.h).
+typedef struct tt_call {
+  const char *in;
+  char *out;
+  size_t count;              // elements per block
+  size_t esize;              // bytes per element
+  tt_redop op;
+  const void *scalar;        // device scalar of the operation, read when the plan starts; NULL: op.scalar is it
+  uint64_t sig, sig_count;   // fingerprint (tt_sig…)
+  char *tmp;                 // scratch, ntmp slots of `chunk` elements for each channel
+  uint32_t in_mem, out_mem;  // shareable allocations the buffers lie in; 0: none
+  uint64_t in_off, out_off;  // offsets therein
+  bool stream;               // large: keep the result out of the caches
+} tt_call;
+
+typedef struct tt_lane {
+  const tt_schedule *sched;
+  const tt_strand *strand;
+  tt_call *call;
+  size_t pos, end;   // elements of each block still to do
+  size_t chunk;      // elements per chunk in this pass
+  size_t max_chunk;  // and in a full pass
+  char *tmp;         // this channel's scratch
+  uint32_t pc;       // step within the strand
+  uint8_t fifo;      // tt_proto of its FIFO references
+  bool done;
+  int waits_for;     // peer that made it wait, -1: none
+  int after;         // lane of the same plan that must be done first (same connection), -1: none
+} tt_lane;
+
+// Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
+static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int root)
+{
+  return (uint64_t)seq << 32 | (uint64_t)(root & 0xffff) << 16 | (uint64_t)(op & 0xf) << 8 | (uint64_t)(type & 0xf) << 4 | (uint64_t)(func & 0xf);
+}
+
+// Prepares a lane for [begin, end) of each block, in chunks of `chunk` elements. `fifo`: TT_SIMPLE or TT_LL.
+void tt_lane_init(tt_lane *l, const tt_schedule *sched, const tt_strand *strand, tt_call *call, size_t begin, size_t end, size_t chunk,
+                  tt_proto fifo) __attribute__((nonnull));
+
+// Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED: tt_port_stop has been called.
+tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
+
+// A launch: calls and lanes of one port. Made by src/comm, given to tt_stream_push.
+typedef struct tt_plan {
+  tt_work work; // first member
+  tt_port *port;
+  uint64_t ticket; // runs when port->done == ticket
+  bool started;
+  int ncalls, nlanes, live;
+  int max_calls, max_lanes;
+  tt_call *calls;
+  tt_lane *lanes;
+  const void *stage_src; // copied to `scratch` when the plan starts (an input that the output overwrites)
+  size_t stage_bytes;
+  char *scratch; // backs tmp of the calls; kept between uses of the plan
+  size_t scratch_size;
+  struct tt_plan *next;               // free list of the owner
+  void (*recycle)(struct tt_plan *p); // takes the plan back when it is complete
+  void *owner;
+} tt_plan;
+
+// Reports that a peer is in another call than this rank's: names both calls. Returns ncclInvalidUsage.
+ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count);
+
+// Functions of a plan in a stream's queue.
+extern const tt_work_ops tt_plan_ops;

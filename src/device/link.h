@@ -1,0 +1,98 @@
+// link.h: what a rank needs to run programs: its port, and one link per peer.
+//
+// Transports fill links; executors use them. A port is one rank of one communicator seen from below: it knows nothing of groups or
+// schedules' meaning.
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "device/fifo.h"
+#include "nccl.h"
+#include "os/bell.h"
+#include "os/fdbox.h"
+#include "os/proc.h"
+
+typedef enum {
+  TT_ACCESS_NONE,  // FIFOs only
+  TT_ACCESS_COPY,  // the kernel copies between the two processes (process_vm_readv); allocations that were shared are mapped
+  TT_ACCESS_LOCAL, // same address space: a pointer is a pointer
+} tt_access;
+
+// State of a rank as its peers see it, in memory they all map.
+enum { TT_RANK_INIT, TT_RANK_RUNNING, TT_RANK_FAILED, TT_RANK_ABORTED, TT_RANK_GONE };
+
+// What a rank shows to its peers. `bell` by the rules of bell.h; the rest is written by the rank alone and read by its peers.
+typedef struct tt_rank_page {
+  tt_bell bell;
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t state; // TT_RANK_…
+  _Atomic uint64_t sig;                           // fingerprint and count of the operation it is in, for messages
+  _Atomic uint64_t count;
+  _Atomic uint64_t probe;                         // a value peers may read by process_vm_readv to see whether they can
+} tt_rank_page;
+_Static_assert(sizeof(tt_rank_page) == 128, "shared memory layout");
+
+#define TT_LINK_MAPS 8
+
+// An allocation of a peer that this rank has mapped, or one of its own that it has shared with the peer.
+typedef struct tt_map {
+  uint32_t serial; // 0: empty
+  size_t size;
+  char *base; // peer's allocation, mapped here; NULL in the list of shared ones
+} tt_map;
+
+// Sender and receiver keep these lists by the same rule (first in, first out; emptied when `freed` changes), so each knows what the other has.
+typedef struct tt_maplist {
+  tt_map map[TT_LINK_MAPS];
+  uint32_t next;
+  uint32_t freed;
+} tt_maplist;
+
+// Everything between this rank and one peer. Used by the thread that runs the rank's plan.
+typedef struct tt_link {
+  int peer;
+  int rank; // own rank
+  tt_access access;
+  tt_fifo send[TT_NFIFOS], recv[TT_NFIFOS];
+  tt_rank_page *page; // the peer's
+  tt_proc_id proc;
+  bool watched;          // the peer is another process whose end can be noticed
+  const void *transport; // who made the link
+  void *own;             // and what it keeps there
+  const char *mailbox;   // the peer process's, for descriptors
+  tt_maplist shared, mapped;
+  char *in, *out;        // from the peer's last token: local pointers, NULL when only `…_remote` is known
+  uint64_t in_remote, out_remote;
+  uint64_t scalar;
+} tt_link;
+
+// One rank of one communicator, as the executors see it.
+typedef struct tt_port {
+  int rank, nranks;
+  int device;
+  tt_rank_page *page;           // own; ring page->bell to wake whoever waits for this rank
+  tt_rank_page lone_page;       // used when there is nobody to share a page with
+  tt_link **links;              // by peer; NULL until connected
+  bool crowded;                 // more ranks on this machine than cores: do not spin
+  _Atomic uint64_t done;        // plans completed, in order. Written by the thread that runs the plan (release)
+  _Atomic uint32_t stop;        // ncclResult_t when the rank must not go on (abort, failed peer); first writer wins
+  volatile uint32_t abort_flag; // set by abort; waits outside of plans poll it
+  char *bounce;                 // staging for process_vm_readv, made when first needed
+  void **operands;              // scratch of the executor: TT_OPERAND_ROWS * (nranks + 2) pointers
+  char error[512];              // why `stop` was set; written before it
+} tt_port;
+
+#define TT_BOUNCE_BYTES (256u << 10)
+#define TT_OPERAND_ROWS 7
+
+// Stops a port for good: its plans, queued and coming, end with `code`; peers see TT_RANK_FAILED (or ABORTED) and everybody who waits for this
+// rank wakes. The text is the caller's tt_last_error(). Only the first call counts. Any thread.
+void tt_port_stop(tt_port *port, ncclResult_t code);
+
+// Rings every connected peer's bell.
+void tt_port_ring_all(tt_port *port);
+
+// ncclSuccess, or why the port was stopped.
+static inline ncclResult_t tt_port_status(const tt_port *port)
+{
+  return (ncclResult_t)atomic_load_explicit(&port->stop, memory_order_acquire);
+}

@@ -1,0 +1,58 @@
+// program.h: what a schedule says, as data. Written by src/coll, run by the executors, proved by the verifier.
+//
+// A schedule is one rank's part of one collective algorithm. It covers one pass over the message; the executor loops it until the
+// message is done. It holds strands: lists of steps that run in order. Strands of one schedule run side by side.
+//
+// Addressing. A buffer is `blocks` equal blocks (all-reduce: 1 and 1; reduce-scatter: in n, out 1; all-gather: in 1, out n; all-to-all: n, n).
+// In one pass every block gives `nsub` consecutive chunks of equal size. Chunk number = block * nsub + sub. All references of a step
+// have the same sub, hence the same size.
+//
+// A step waits until every FIFO and token among its sources has arrived and every FIFO and token among its destinations has room; then it
+// combines its data sources in the order listed, writes the result to every data destination, frees what it received and publishes what it sent.
+// Nothing else blocks. FIFOs and tokens between two ranks are first-in first-out, so the result depends on the schedule alone.
+#pragma once
+#include <stdint.h>
+
+typedef enum {
+  TT_IN,        // the call's input, chunk
+  TT_OUT,       // the call's output, chunk
+  TT_TMP,       // scratch private to the rank, chunk = slot number (size of one chunk each)
+  TT_FIFO,      // source: next message from `peer`; destination: next message to `peer`
+  TT_TOKEN,     // the same without data. Says "I am here": carries the addresses of the sender's buffers and its scalar
+  TT_PEER_IN,   // peer's input, read directly (allowed between a token from that peer and the token that lets it go on)
+  TT_PEER_OUT,  // peer's output, read or written directly
+  TT_DRAIN,     // source, no data: waits until `peer` has given back every token this rank has sent it
+} tt_ref_kind;
+
+typedef struct tt_ref {
+  uint8_t kind;   // tt_ref_kind
+  int32_t peer;   // rank; own rank for IN, OUT, TMP
+  uint32_t chunk; // see above; for FIFO: the chunk whose data passes; unused for TOKEN
+} tt_ref;
+
+enum {
+  TT_STEP_REDUCE = 1, // combine with the call's operation (pre-scaling every TT_IN and TT_PEER_IN source); otherwise copy the one source
+  TT_STEP_FINAL = 2,  // the sum is complete here: apply the final division of avg
+};
+
+typedef struct tt_step {
+  uint16_t flags; // TT_STEP_…
+  uint16_t nsrc, ndst;
+  uint32_t sub;      // sub-chunk number all references share
+  uint32_t src, dst; // index of the first source and destination in the schedule's refs
+} tt_step;
+
+typedef struct tt_strand {
+  uint32_t first, count; // steps
+} tt_strand;
+
+typedef struct tt_schedule {
+  int nranks, rank;
+  int in_blocks, out_blocks; // blocks of the input and output buffer
+  int nsub;                  // chunks per block in one pass
+  int ntmp;                  // scratch slots
+  int nstrands, nsteps, nrefs;
+  tt_strand *strands;
+  tt_step *steps;
+  tt_ref *refs;
+} tt_schedule;

@@ -1,0 +1,42 @@
+// reduce.h: elementwise reduction kernels for host memory: 12 types, all operations, several sources and destinations at once.
+//
+// One set of kernels per instruction set (AVX-512, AVX2, plain), chosen once per process (NCCL_HOST_ISA overrides: plain, avx2, avx512).
+// All sets give the same bits. Half, bfloat16 and fp8 are accumulated in float over all sources of one call and rounded once (to nearest
+// even); integers wrap. min and max of floats: a NaN in any source gives a NaN (payload unspecified but the same in all sets).
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nccl.h"
+
+typedef enum { TT_RED_SUM, TT_RED_PROD, TT_RED_MAX, TT_RED_MIN } tt_red_kind;
+
+// The operation of one call, as the kernels need it.
+typedef struct tt_redop {
+  uint8_t type;     // ncclDataType_t
+  uint8_t kind;     // tt_red_kind
+  uint8_t prescale; // sources marked by `scale` are multiplied by their scalar first
+  uint32_t divisor; // final integer division (avg of integers); 0 or 1: none
+  uint64_t scalar;  // own pre-scaling factor, in the bits of `type` (low bytes)
+} tt_redop;
+
+// Fills `op` for an ncclRedOp_t that is one of the five built-in ones. Avg of floating types pre-scales by 1/nranks, avg of integers
+// divides at the end, as NCCL does.
+void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nranks);
+
+enum {
+  TT_REDUCE_FINAL = 1,  // apply op->divisor
+  TT_REDUCE_STREAM = 2, // the destinations will not be read soon: non-temporal stores where they pay
+};
+
+// dst[j][i] = post(op over k of pre_k(src[k][i])) for i < count, k < nsrc (nsrc >= 1), j < ndst (ndst >= 1), folded in the order of k.
+// scale: NULL, or nsrc pointers to a scalar of op->type (NULL entry: not scaled). A destination may be identical to a source (same
+// address), never partly overlap one. No alignment is required, elements need not be aligned to their size. Never fails. Any thread.
+void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const void *const *src, const uint64_t *const *scale, size_t count,
+               unsigned flags);
+
+// Copies `bytes` to every destination. flags: TT_REDUCE_STREAM. Source and destination do not overlap, or are the same.
+void tt_copy(int ndst, void *const *dst, const void *src, size_t bytes, unsigned flags);
+
+// Name of the instruction set in use: "avx512", "avx2", "plain".
+const char *tt_reduce_isa(void);

@@ -1,0 +1,29 @@
+// netif.h: the machine's network interfaces, and which of them NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY mean.
+//
+// NCCL_SOCKET_IFNAME: "eth,ib" names starting so, in this order of preference; "=eth0,eth1" exactly these; "^docker" all but these; "^=lo"
+// all but exactly these. Without it: InfiniBand interfaces; when there are none all ordinary ones, then docker's, loopback, virbr.
+// NCCL_SOCKET_FAMILY: AF_INET or AF_INET6; without it IPv4 where an interface has both.
+#pragma once
+#include <stdbool.h>
+
+#include "nccl.h"
+#include "os/socket.h"
+
+#define TT_NETIF_MAX 64 // addresses looked at on one machine
+
+typedef struct tt_netif {
+  char name[16];
+  bool loopback;
+  tt_addr addr; // port 0
+} tt_netif;
+
+// Every address of every interface that is up, in the kernel's order; at most `max`. Errors: ncclSystemError.
+ncclResult_t tt_netif_list(tt_netif *out, int max, int *count);
+// Position (from 0) of the first entry of `spec` that `name` matches, or -1. For a '^' list: 0 when no entry matches, else -1.
+// An empty list or NULL matches everything. Pure.
+int tt_netif_match(const char *name, const char *spec);
+// Keeps in `list` what `spec` and `family` (texts of the two variables, NULL: unset) select, one address for each interface, best first;
+// returns how many. Pure.
+int tt_netif_select(tt_netif *list, int count, const char *spec, const char *family);
+// tt_netif_list and tt_netif_select with the process's parameters. At least one is found, or ncclSystemError with the names there are.
+ncclResult_t tt_netif_find(tt_netif *out, int max, int *count);

@@ -1,0 +1,188 @@
+// proc.c: see proc.h.
+#define _GNU_SOURCE
+#include "os/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/util.h"
+#include "os/random.h"
+
+#define MAX_HOOKS 8
+
+uint32_t tt_proc_generation;
+
+static tt_proc_id self;                        // written under `once` and in a forked child, which has one thread
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void (*hooks[MAX_HOOKS])(void);         // each slot is written once, by whoever drew its number
+static int nhooks;
+
+// Reads a small file whole; returns its length, or -1.
+static ssize_t read_small(const char *path, char *buf, size_t size)
+{
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return -1;
+  }
+  ssize_t n;
+  do {
+    n = read(fd, buf, size - 1);
+  } while (n < 0 && errno == EINTR);
+  close(fd);
+  if (n >= 0) {
+    buf[n] = 0;
+  }
+  return n;
+}
+
+// What /proc/<pid>/stat says that matters here.
+typedef struct stat_line {
+  char state;
+  uint64_t threads;
+  uint64_t start;
+} stat_line;
+
+// False when the process is gone or /proc cannot be read.
+static bool read_stat(int32_t pid, stat_line *out)
+{
+  char path[64], text[1024];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  if (read_small(path, text, sizeof text) <= 0) {
+    return false;
+  }
+  char *p = strrchr(text, ')'); // the name may hold anything, so count fields from its end
+  if (p == NULL || p[1] == 0) {
+    return false;
+  }
+  p += 2;
+  out->state = *p;
+  for (int field = 3; field < 22 && p != NULL; field++) {
+    if (field == 20) {
+      out->threads = strtoull(p, NULL, 10);
+    }
+    p = strchr(p, ' ');
+    p = p == NULL ? NULL : p + 1;
+  }
+  out->start = p == NULL ? 0 : strtoull(p, NULL, 10);
+  return p != NULL;
+}
+
+static void identify(void)
+{
+  stat_line st;
+  self = (tt_proc_id){.pid = getpid(), .uid = geteuid()};
+  if (read_stat(self.pid, &st)) {
+    self.start = st.start;
+  }
+  tt_random(&self.cookie, sizeof self.cookie);
+}
+
+static void in_child(void)
+{
+  __atomic_fetch_add(&tt_proc_generation, 1, __ATOMIC_RELAXED);
+  identify();
+  for (int i = 0; i < TT_MIN(nhooks, MAX_HOOKS); i++) {
+    if (hooks[i] != NULL) { // NULL: another thread was just registering when we forked
+      hooks[i]();
+    }
+  }
+}
+
+static void start_once(void)
+{
+  identify();
+  pthread_atfork(NULL, NULL, in_child);
+}
+
+tt_proc_id tt_proc_self(void)
+{
+  pthread_once(&once, start_once);
+  return self;
+}
+
+void tt_proc_on_fork(void (*fn)(void))
+{
+  pthread_once(&once, start_once);
+  int i = __atomic_fetch_add(&nhooks, 1, __ATOMIC_RELAXED);
+  if (i >= MAX_HOOKS) {
+    tt_warn("no room to register a fork hook: %d are taken (MAX_HOOKS in proc.c)", MAX_HOOKS);
+    return;
+  }
+  hooks[i] = fn;
+}
+
+bool tt_proc_alive(const tt_proc_id *id)
+{
+  stat_line st;
+  if (!read_stat(id->pid, &st)) { // gone, or this process may open no more files: then the kernel's word on the number has to do
+    return kill(id->pid, 0) == 0 || errno == EPERM;
+  }
+  bool ended = st.state == 'X' || (st.state == 'Z' && st.threads <= 1); // a main thread that left others behind is a zombie, too
+  return !ended && (id->start == 0 || st.start == id->start);
+}
+
+int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write)
+{
+  char *p = local;
+  while (size > 0) {
+    struct iovec mine = {.iov_base = p, .iov_len = size}, theirs = {.iov_base = (void *)(uintptr_t)remote, .iov_len = size};
+    ssize_t n = write ? process_vm_writev(pid, &mine, 1, &theirs, 1, 0) : process_vm_readv(pid, &mine, 1, &theirs, 1, 0);
+    if (n < 0 && errno == EINTR) {
+      continue;
+    }
+    if (n <= 0) {
+      return n < 0 ? errno : EFAULT;
+    }
+    p += n;
+    remote += (uint64_t)n;
+    size -= (size_t)n;
+  }
+  return 0;
+}
+
+const char *tt_proc_host_name(void)
+{
+  static char name[256]; // same value whoever writes it
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&lock);
+  if (name[0] == 0) {
+    char text[256] = "localhost";
+    gethostname(text, sizeof text - 1);
+    text[strcspn(text, ".")] = 0;
+    memcpy(name, text, sizeof name);
+  }
+  pthread_mutex_unlock(&lock);
+  return name;
+}
+
+uint64_t tt_proc_host_hash(void)
+{
+  const char *id = tt_params_get()->hostid;
+  if (id != NULL && id[0] != 0) {
+    return tt_hash(id, strlen(id), 1);
+  }
+  char boot[128];
+  ssize_t n = read_small("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+  const char *name = tt_proc_host_name();
+  return tt_hash(name, strlen(name), n > 0 ? tt_hash(boot, (size_t)n, 2) : 2);
+}
+
+int tt_proc_cpus(void)
+{
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    return TT_MAX(CPU_COUNT(&set), 1);
+  }
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? (int)n : 1;
+}

@@ -1,0 +1,37 @@
+// proc.h: this process and its peers: identity, life, and reading a peer's memory.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nccl.h"
+
+// Who a process is. A process id alone can be reused, so it stands with the start time and a random number.
+typedef struct tt_proc_id {
+  int32_t pid;
+  uint32_t uid;
+  uint64_t start;  // start time in clock ticks since boot (/proc/<pid>/stat field 22); 0 when unreadable
+  uint64_t cookie; // random; made once per process, anew in a forked child
+} tt_proc_id;
+
+// This process. Any thread.
+tt_proc_id tt_proc_self(void);
+
+// Counts forks: the value differs between a parent and its child. Objects remember it to recognise use in a child. Any thread.
+extern uint32_t tt_proc_generation;
+
+// Calls `fn` in the child after each later fork. At most 8 functions, registered once each. Any thread.
+void tt_proc_on_fork(void (*fn)(void));
+
+// Is the process that was `id` still there? Reads /proc; costs microseconds. Any thread.
+bool tt_proc_alive(const tt_proc_id *id);
+
+// Reads (write = false) or writes `size` bytes of another process's memory. Returns 0 or an errno value. Any thread.
+int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write);
+
+// Hash that says "same machine": boot id and host name, or NCCL_HOSTID when set.
+uint64_t tt_proc_host_hash(void);
+// Host name, without domain. Valid for the life of the process.
+const char *tt_proc_host_name(void);
+// Cores this process may use.
+int tt_proc_cpus(void);

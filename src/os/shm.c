@@ -1,0 +1,60 @@
+// shm.c: see shm.h.
+#define _GNU_SOURCE
+#include "os/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/result.h"
+
+ncclResult_t tt_shm_create(const char *name, size_t size, int *fd)
+{
+  int f = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (f < 0) {
+    return tt_fail(ncclSystemError, "cannot create shared memory '%s': memfd_create: %s (descriptor limit: see ulimit -n)", name, strerror(errno));
+  }
+  if (ftruncate(f, (off_t)size) < 0) {
+    int e = errno;
+    close(f);
+    return tt_fail(ncclSystemError, "cannot size shared memory '%s' to %zu bytes: %s (see ulimit -f)", name, size, strerror(e));
+  }
+  fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK); // a peer cannot make our mapping fault
+  *fd = f;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_shm_map(int fd, size_t size, void **addr)
+{
+  int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
+  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (p == MAP_FAILED) {
+    return tt_fail(ncclSystemError, "cannot map %zu bytes of shared memory: %s (see ulimit -v; NCCL_BUFFSIZE makes it smaller)", size,
+                   strerror(errno));
+  }
+  *addr = p;
+  return ncclSuccess;
+}
+
+void tt_shm_unmap(void *addr, size_t size)
+{
+  if (addr != NULL) {
+    munmap(addr, size);
+  }
+}
+
+size_t tt_shm_size(int fd)
+{
+  struct stat st;
+  return fstat(fd, &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
+}
+
+void tt_fd_close(int fd)
+{
+  if (fd >= 0) {
+    close(fd);
+  }
+}

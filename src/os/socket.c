@@ -1,0 +1,380 @@
+// socket.c: see socket.h.
+#define _GNU_SOURCE // accept4
+#include "os/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "os/clock.h"
+
+enum { BACKLOG = 4096, ABORT_POLL_MS = 100 };
+
+typedef union {
+  struct sockaddr any;
+  struct sockaddr_in v4;
+  struct sockaddr_in6 v6;
+} sock_name;
+
+// Returns the length for the kernel, 0 for a family that we do not speak.
+static socklen_t to_kernel(const tt_addr *a, sock_name *s)
+{
+  memset(s, 0, sizeof(*s));
+  s->any.sa_family = a->family;
+  if (a->family == AF_INET) {
+    s->v4.sin_port = htons(a->port);
+    memcpy(&s->v4.sin_addr, a->ip, 4);
+    return sizeof(s->v4);
+  }
+  if (a->family == AF_INET6) {
+    s->v6.sin6_port = htons(a->port);
+    s->v6.sin6_scope_id = a->scope;
+    memcpy(&s->v6.sin6_addr, a->ip, 16);
+    return sizeof(s->v6);
+  }
+  return 0;
+}
+
+static void from_kernel(const sock_name *s, tt_addr *a)
+{
+  memset(a, 0, sizeof(*a));
+  a->family = s->any.sa_family;
+  if (a->family == AF_INET) {
+    a->port = ntohs(s->v4.sin_port);
+    memcpy(a->ip, &s->v4.sin_addr, 4);
+  } else if (a->family == AF_INET6) {
+    a->port = ntohs(s->v6.sin6_port);
+    a->scope = s->v6.sin6_scope_id;
+    memcpy(a->ip, &s->v6.sin6_addr, 16);
+  }
+}
+
+const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT])
+{
+  char ip[INET6_ADDRSTRLEN];
+  if ((a->family != AF_INET && a->family != AF_INET6) || inet_ntop(a->family, a->ip, ip, sizeof(ip)) == NULL) {
+    snprintf(buf, TT_ADDR_TEXT, "(no address)");
+  } else if (a->family == AF_INET) {
+    snprintf(buf, TT_ADDR_TEXT, "%s:%u", ip, a->port);
+  } else if (a->scope != 0) {
+    snprintf(buf, TT_ADDR_TEXT, "[%s%%%u]:%u", ip, a->scope, a->port);
+  } else {
+    snprintf(buf, TT_ADDR_TEXT, "[%s]:%u", ip, a->port);
+  }
+  return buf;
+}
+
+bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b)
+{
+  return a->family == b->family && a->scope == b->scope && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
+}
+
+// Splits "host:port" or "[host]:port" into host (copied) and port.
+static int split_port(const char *text, char *host, size_t room, uint16_t *port)
+{
+  bool bracket = text[0] == '[';
+  const char *from = text + bracket;
+  const char *end = bracket ? strchr(from, ']') : strrchr(from, ':');
+  if (end == NULL || (bracket && end[1] != ':') || end == from || (size_t)(end - from) >= room) {
+    return -EINVAL;
+  }
+  const char *digits = end + 1 + bracket;
+  char *rest;
+  errno = 0;
+  unsigned long p = strtoul(digits, &rest, 10);
+  if (errno != 0 || *digits < '0' || *digits > '9' || *rest != '\0' || p == 0 || p > 65535) {
+    return -EINVAL;
+  }
+  memcpy(host, from, (size_t)(end - from));
+  host[end - from] = '\0';
+  *port = (uint16_t)p;
+  return 0;
+}
+
+int tt_addr_parse(const char *text, int family, tt_addr *out)
+{
+  char host[256];
+  uint16_t port;
+  int e = split_port(text, host, sizeof(host), &port);
+  if (e != 0) {
+    return e;
+  }
+  struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM}, *list = NULL;
+  if (getaddrinfo(host, NULL, &hints, &list) != 0) {
+    return -ENOENT;
+  }
+  const struct addrinfo *best = NULL;
+  for (const struct addrinfo *i = list; i != NULL; i = i->ai_next) {
+    bool usable = i->ai_family == AF_INET || i->ai_family == AF_INET6;
+    if (usable && (best == NULL || (i->ai_family == AF_INET && best->ai_family == AF_INET6))) {
+      best = i;
+    }
+  }
+  if (best != NULL) {
+    sock_name s;
+    memcpy(&s, best->ai_addr, best->ai_addrlen < sizeof(s) ? best->ai_addrlen : sizeof(s));
+    from_kernel(&s, out);
+    out->port = port;
+  }
+  freeaddrinfo(list);
+  return best != NULL ? 0 : -ENOENT;
+}
+
+// A peer's machine that vanishes without a word is noticed after about a minute.
+static void tune(int fd)
+{
+  int on = 1, idle = 30, interval = 10, count = 3;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
+static int open_tcp(int family)
+{
+  int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  return fd < 0 ? -errno : fd;
+}
+
+int tt_sock_local(int fd, tt_addr *out)
+{
+  sock_name s;
+  socklen_t len = sizeof(s);
+  memset(&s, 0, sizeof(s));
+  if (getsockname(fd, &s.any, &len) != 0) {
+    return -errno;
+  }
+  from_kernel(&s, out);
+  return 0;
+}
+
+int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound)
+{
+  sock_name s;
+  socklen_t len = to_kernel(at, &s);
+  if (len == 0) {
+    return -EAFNOSUPPORT;
+  }
+  int sock = open_tcp(at->family), on = 1, e = 0;
+  if (sock < 0) {
+    return sock;
+  }
+  if (at->port != 0) {
+    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  }
+  if (bind(sock, &s.any, len) != 0 || listen(sock, BACKLOG) != 0) {
+    e = -errno;
+  }
+  if (e == 0) {
+    e = tt_sock_local(sock, bound);
+  }
+  if (e != 0) {
+    tt_sock_close(&sock);
+    return e;
+  }
+  *fd = sock;
+  return 0;
+}
+
+int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from)
+{
+  sock_name s;
+  socklen_t len = sizeof(s);
+  memset(&s, 0, sizeof(s));
+  int sock;
+  do {
+    // A connection that its maker has already dropped (ECONNABORTED) says nothing about the next one in the queue.
+    sock = accept4(listen_fd, &s.any, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  } while (sock < 0 && (errno == EINTR || errno == ECONNABORTED));
+  if (sock < 0) {
+    return -errno;
+  }
+  tune(sock);
+  if (from != NULL) {
+    from_kernel(&s, from);
+  }
+  *fd = sock;
+  return 0;
+}
+
+int tt_tcp_connect_start(const tt_addr *to, int *fd)
+{
+  sock_name s;
+  socklen_t len = to_kernel(to, &s);
+  if (len == 0) {
+    return -EAFNOSUPPORT;
+  }
+  int sock = open_tcp(to->family);
+  if (sock < 0) {
+    return sock;
+  }
+  tune(sock);
+  // An interrupted connect goes on by itself, as one in progress does.
+  int e = connect(sock, &s.any, len) == 0 ? 0 : errno == EINTR ? -EINPROGRESS : -errno;
+  if (e != 0 && e != -EINPROGRESS) {
+    tt_sock_close(&sock);
+    return e;
+  }
+  *fd = sock;
+  return e;
+}
+
+int tt_tcp_connect_end(int fd)
+{
+  int e = 0;
+  socklen_t len = sizeof(e);
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) != 0) {
+    return -errno;
+  }
+  return -e;
+}
+
+int tt_tcp_connect(const tt_addr *to, const tt_until *until, int *fd)
+{
+  int sock = -1;
+  int e = tt_tcp_connect_start(to, &sock);
+  if (e == -EINPROGRESS) {
+    struct pollfd p = {.fd = sock, .events = POLLOUT};
+    e = tt_sock_poll(&p, 1, until);
+    e = e > 0 ? tt_tcp_connect_end(sock) : e;
+  }
+  if (e != 0) {
+    tt_sock_close(&sock);
+    return e;
+  }
+  *fd = sock;
+  return 0;
+}
+
+ssize_t tt_sock_send(int fd, const void *data, size_t size)
+{
+  ssize_t n;
+  do {
+    n = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (n < 0 && errno == EINTR);
+  return n < 0 ? -errno : n;
+}
+
+ssize_t tt_sock_recv(int fd, void *data, size_t size)
+{
+  ssize_t n;
+  do {
+    n = recv(fd, data, size, MSG_DONTWAIT);
+  } while (n < 0 && errno == EINTR);
+  return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
+}
+
+int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until)
+{
+  size_t done = 0;
+  while (done < size) {
+    ssize_t n = tt_sock_send(fd, (const char *)data + done, size - done);
+    if (n == -EAGAIN) {
+      struct pollfd p = {.fd = fd, .events = POLLOUT};
+      n = tt_sock_poll(&p, 1, until);
+      n = n < 0 ? n : 0;
+    }
+    if (n < 0) {
+      return (int)n;
+    }
+    done += (size_t)n;
+  }
+  return 0;
+}
+
+int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until)
+{
+  size_t done = 0;
+  while (done < size) {
+    ssize_t n = tt_sock_recv(fd, (char *)data + done, size - done);
+    if (n == -EAGAIN) {
+      struct pollfd p = {.fd = fd, .events = POLLIN};
+      n = tt_sock_poll(&p, 1, until);
+      n = n < 0 ? n : 0;
+    }
+    if (n < 0) {
+      return (int)n;
+    }
+    done += (size_t)n;
+  }
+  return 0;
+}
+
+bool tt_aborted(const volatile uint32_t *flag)
+{
+  return flag != NULL && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
+}
+
+// Milliseconds for the next poll: up to the deadline (rounded up), at most one look at the abort flag; -1: for ever.
+static int slice_ms(const tt_until *until, uint64_t now)
+{
+  uint64_t ms = UINT64_MAX;
+  if (until->deadline_ns != 0) {
+    ms = until->deadline_ns <= now ? 0 : (until->deadline_ns - now + TT_NS_PER_MS - 1) / TT_NS_PER_MS;
+  }
+  if (until->abort_flag != NULL && ms > ABORT_POLL_MS) {
+    ms = ABORT_POLL_MS;
+  }
+  return ms == UINT64_MAX ? -1 : ms > 1000000 ? 1000000 : (int)ms;
+}
+
+int tt_sock_poll(struct pollfd *fds, size_t n, const tt_until *until)
+{
+  for (;;) {
+    if (tt_aborted(until->abort_flag)) {
+      return -ECANCELED;
+    }
+    uint64_t now = tt_now_ns();
+    int ready = poll(fds, (nfds_t)n, slice_ms(until, now));
+    if (ready > 0) {
+      return ready;
+    }
+    if (ready < 0 && errno != EINTR) {
+      return -errno;
+    }
+    if (until->deadline_ns != 0 && now >= until->deadline_ns) {
+      return -ETIMEDOUT;
+    }
+  }
+}
+
+void tt_sock_finish(int fd)
+{
+  if (fd >= 0) {
+    shutdown(fd, SHUT_WR);
+  }
+}
+
+void tt_sock_kill(int fd)
+{
+  if (fd >= 0) {
+    shutdown(fd, SHUT_RDWR);
+  }
+}
+
+void tt_sock_close(int *fd)
+{
+  if (*fd >= 0) {
+    close(*fd);
+    *fd = -1;
+  }
+}
+
+void tt_sock_raise_file_limit(void)
+{
+  struct rlimit r;
+  if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+    r.rlim_cur = r.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &r);
+  }
+}

@@ -1,0 +1,73 @@
+// socket.h: TCP sockets with deadlines and an abort flag. The only place that retries EINTR and sees EAGAIN.
+//
+// These calls are quiet: they return 0 (or a count) on success and a negative errno otherwise, because only the caller knows which rank
+// and which purpose belong into the text. All sockets are non-blocking, closed on exec, without delay (TCP_NODELAY), and never raise
+// SIGPIPE. Different sockets may be used by different threads; one socket by one thread at a time.
+#pragma once
+#include <assert.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+// An address as it travels between machines. All zero: none.
+typedef struct tt_addr {
+  uint16_t family; // AF_INET or AF_INET6
+  uint16_t port;   // host byte order
+  uint32_t scope;  // interface index of a link-local IPv6 address on the machine that owns it
+  uint8_t ip[16];  // network byte order; IPv4 uses the first four
+} tt_addr;
+static_assert(sizeof(tt_addr) == 24, "tt_addr is sent as it is");
+
+// How long a call may wait.
+typedef struct tt_until {
+  const volatile uint32_t *abort_flag; // NULL: none; polled at least every 100 ms
+  uint64_t deadline_ns;                // on tt_now_ns(); 0: none
+} tt_until;
+
+#define TT_ADDR_TEXT 72 // room for "[IPv6%scope]:port"
+
+// Writes "192.0.2.1:4711" or "[fd00::1]:4711" into buf and returns it; "(no address)" for an empty or unknown address. Pure.
+const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
+// Reads "host:port", "1.2.3.4:port" or "[v6%interface]:port". A name is looked up (may wait for the resolver); `family` AF_UNSPEC
+// prefers IPv4. Errors: -EINVAL (not of that form, port 0 or above 65535), -ENOENT (unknown name or interface).
+int tt_addr_parse(const char *text, int family, tt_addr *out);
+// True when both have the same family, IP and scope (ports are not compared). Pure.
+bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b);
+
+// Opens a listening socket on `at` (port 0: any) and writes where it listens. `at` with a port is taken even while old connections of
+// that port linger, but not from another listener (-EADDRINUSE).
+int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound);
+// Takes one waiting connection. -EAGAIN: none waits. `from` may be NULL. -EMFILE and the like: the connection stays in the queue.
+int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from);
+// Starts to connect. 0: connected; -EINPROGRESS: wait for POLLOUT, then ask tt_tcp_connect_end. *fd is valid in both cases.
+int tt_tcp_connect_start(const tt_addr *to, int *fd);
+// The outcome of tt_tcp_connect_start; the caller closes the socket on an error.
+int tt_tcp_connect_end(int fd);
+// Connects, waiting for the outcome. One attempt. -ETIMEDOUT, -ECANCELED (abort flag), -ECONNREFUSED, ...
+int tt_tcp_connect(const tt_addr *to, const tt_until *until, int *fd);
+
+// Sends or receives what is possible now: bytes (> 0), or -EAGAIN. tt_sock_recv: -ECONNRESET also when the peer has closed. size > 0.
+ssize_t tt_sock_send(int fd, const void *data, size_t size);
+ssize_t tt_sock_recv(int fd, void *data, size_t size);
+// Sends or receives exactly `size` bytes. -ETIMEDOUT, -ECANCELED, or what the connection said.
+int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until);
+int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until);
+
+// As poll(2), until something is ready (> 0), or -ETIMEDOUT, or -ECANCELED when the abort flag is set. Negative fds are skipped.
+int tt_sock_poll(struct pollfd *fds, size_t n, const tt_until *until);
+// True when `flag` is not NULL and set.
+bool tt_aborted(const volatile uint32_t *flag);
+
+// The socket's own address.
+int tt_sock_local(int fd, tt_addr *out);
+// Says "nothing more comes" to the peer; what was sent still arrives. Works through copies of the descriptor that a fork has made.
+void tt_sock_finish(int fd);
+// Makes a socket dead in every process that has a copy of it: a listener stops to listen, a connection ends both ways. Does not close it.
+void tt_sock_kill(int fd);
+// Closes *fd and sets it to -1; a negative one is left alone.
+void tt_sock_close(int *fd);
+
+// Raises the process's soft limit of open files to its hard limit: a root needs one descriptor per rank.
+void tt_sock_raise_file_limit(void);

@@ -1,0 +1,275 @@
+// socket_test.c: addresses as text, deadlines, the abort flag, and which interfaces the variables select.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/clock.h"
+#include "os/netif.h"
+#include "os/random.h"
+#include "os/socket.h"
+#include "os/thread.h"
+
+static const tt_addr loopback = {.family = AF_INET, .ip = {127, 0, 0, 1}};
+
+static void test_address_text(void **state)
+{
+  (void)state;
+  static const char *const same[] = {"127.0.0.1:80", "255.1.2.3:65535", "[::1]:1", "[fd00::2]:4711"};
+  char text[TT_ADDR_TEXT];
+  tt_addr a;
+  for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+    assert_int_equal(tt_addr_parse(same[i], AF_UNSPEC, &a), 0);
+    assert_string_equal(tt_addr_text(&a, text), same[i]);
+  }
+  assert_int_equal(tt_addr_parse("localhost:5", AF_INET, &a), 0);
+  assert_string_equal(tt_addr_text(&a, text), "127.0.0.1:5");
+  memset(&a, 0, sizeof(a));
+  assert_string_equal(tt_addr_text(&a, text), "(no address)");
+}
+
+static void test_bad_addresses(void **state)
+{
+  (void)state;
+  static const char *const bad[] = {"", "a", ":1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:-1", "1.2.3.4:+1",
+                                    "1.2.3.4:1x", "[::1]", "[::1]1", "[::1", "[]:1", "[::1]:", "1.2.3.4: 1"};
+  tt_addr a = {.port = 77};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    assert_int_equal(tt_addr_parse(bad[i], AF_UNSPEC, &a), -EINVAL);
+  }
+  char longer[400];
+  memset(longer, 'a', sizeof(longer));
+  memcpy(longer + sizeof(longer) - 3, ":1", 3);
+  assert_int_equal(tt_addr_parse(longer, AF_UNSPEC, &a), -EINVAL);
+  assert_int_equal(a.port, 77); // written on success only
+}
+
+// A connected pair over the loopback.
+static void make_pair(int fds[2])
+{
+  tt_addr at, from, local;
+  int listener = -1;
+  tt_until until = {.deadline_ns = tt_now_ns() + TT_NS_PER_S};
+  assert_int_equal(tt_tcp_listen(&loopback, &listener, &at), 0);
+  assert_int_equal(tt_tcp_accept(listener, &fds[1], &from), -EAGAIN);
+  assert_int_equal(tt_tcp_connect(&at, &until, &fds[0]), 0);
+  assert_int_equal(tt_tcp_accept(listener, &fds[1], &from), 0);
+  assert_int_equal(tt_sock_local(fds[0], &local), 0);
+  assert_memory_equal(&local, &from, sizeof(local));
+  assert_true(tt_addr_same_ip(&local, &at));
+  tt_sock_close(&listener);
+}
+
+static void test_transfer(void **state)
+{
+  (void)state;
+  int fds[2];
+  char out[1000], in[1000];
+  tt_until until = {.deadline_ns = tt_now_ns() + TT_NS_PER_S};
+  make_pair(fds);
+  tt_random(out, sizeof(out));
+  assert_int_equal(tt_sock_recv(fds[1], in, 1), -EAGAIN);
+  assert_int_equal(tt_sock_send_all(fds[0], out, sizeof(out), &until), 0);
+  assert_int_equal(tt_sock_recv_all(fds[1], in, sizeof(in), &until), 0);
+  assert_memory_equal(in, out, sizeof(in));
+  assert_int_equal(tt_sock_send_all(fds[0], out, 10, &until), 0);
+  tt_sock_finish(fds[0]);
+  assert_int_equal(tt_sock_recv_all(fds[1], in, 11, &until), -ECONNRESET); // ten bytes, then the end
+  assert_true(fcntl(fds[0], F_GETFD) & FD_CLOEXEC);
+  assert_true(fcntl(fds[1], F_GETFD) & FD_CLOEXEC);
+  tt_sock_close(&fds[1]);
+  assert_int_equal(fds[1], -1);
+  // The peer has gone: an error and no SIGPIPE, whatever the state of the signal.
+  int sent = 0;
+  for (int i = 0; i < 100 && sent >= 0; i++) {
+    sent = (int)tt_sock_send(fds[0], out, 1);
+  }
+  assert_true(sent == -EPIPE || sent == -ECONNRESET);
+  tt_sock_close(&fds[0]);
+  tt_sock_close(&fds[0]); // nothing
+}
+
+static void test_refused(void **state)
+{
+  (void)state;
+  tt_addr at;
+  int fd = -1;
+  tt_until until = {.deadline_ns = tt_now_ns() + TT_NS_PER_S};
+  assert_int_equal(tt_tcp_listen(&loopback, &fd, &at), 0);
+  int again = -1;
+  tt_addr other;
+  assert_int_equal(tt_tcp_listen(&at, &again, &other), -EADDRINUSE);
+  tt_sock_kill(fd); // no longer listening, though the descriptor (or a forked copy) is open
+  assert_int_equal(tt_tcp_connect(&at, &until, &again), -ECONNREFUSED);
+  assert_int_equal(again, -1);
+  tt_sock_close(&fd);
+  at.family = 99;
+  assert_int_equal(tt_tcp_connect(&at, &until, &again), -EAFNOSUPPORT);
+}
+
+static void test_deadline(void **state)
+{
+  (void)state;
+  int fds[2];
+  char c;
+  make_pair(fds);
+  uint64_t began = tt_now_ns();
+  tt_until until = {.deadline_ns = began + 50 * TT_NS_PER_MS};
+  assert_int_equal(tt_sock_recv_all(fds[0], &c, 1, &until), -ETIMEDOUT);
+  uint64_t took = tt_now_ns() - began;
+  assert_true(took >= 50 * TT_NS_PER_MS && took < TT_NS_PER_S);
+  until.deadline_ns = 1; // long ago: what is there is still taken
+  assert_int_equal(tt_sock_recv_all(fds[0], &c, 1, &until), -ETIMEDOUT);
+  assert_int_equal(tt_sock_send(fds[1], "x", 1), 1);
+  assert_int_equal(tt_sock_recv_all(fds[0], &c, 1, &until), 0);
+  tt_sock_close(&fds[0]);
+  tt_sock_close(&fds[1]);
+}
+
+typedef struct {
+  int fd, res;
+  uint32_t abort_flag;
+} reader;
+
+static void *read_one(void *arg)
+{
+  reader *r = arg;
+  char c;
+  tt_until until = {.abort_flag = &r->abort_flag};
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, NULL, &mask);
+  r->res = sigismember(&mask, SIGUSR1) && sigismember(&mask, SIGTERM) ? tt_sock_recv_all(r->fd, &c, 1, &until) : 1;
+  return NULL;
+}
+
+static void test_abort(void **state)
+{
+  (void)state;
+  int fds[2];
+  make_pair(fds);
+  reader r = {.fd = fds[0]};
+  tt_thread t = {.running = false};
+  tt_thread_join(&t); // none
+  assert_int_equal(tt_thread_start(&t, "a name that is too long", read_one, &r), ncclSuccess);
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  uint64_t began = tt_now_ns();
+  __atomic_store_n(&r.abort_flag, 1, __ATOMIC_RELAXED);
+  tt_thread_join(&t);
+  assert_int_equal(r.res, -ECANCELED);
+  assert_true(tt_now_ns() - began < 200 * TT_NS_PER_MS);
+  tt_sock_close(&fds[0]);
+  tt_sock_close(&fds[1]);
+}
+
+static void test_match(void **state)
+{
+  (void)state;
+  assert_int_equal(tt_netif_match("eth0", NULL), 0);
+  assert_int_equal(tt_netif_match("eth0", ""), 0);
+  assert_int_equal(tt_netif_match("eth0", "eth"), 0);
+  assert_int_equal(tt_netif_match("eth0", "ib,eth"), 1);
+  assert_int_equal(tt_netif_match("eth0", "ib,en"), -1);
+  assert_int_equal(tt_netif_match("eth0", "=eth"), -1);
+  assert_int_equal(tt_netif_match("eth0", "=ib0,eth0"), 1);
+  assert_int_equal(tt_netif_match("eth01", "=eth0"), -1);
+  assert_int_equal(tt_netif_match("eth0", "^eth"), -1);
+  assert_int_equal(tt_netif_match("eth0", "^lo,docker"), 0);
+  assert_int_equal(tt_netif_match("docker0", "^lo,docker"), -1);
+  assert_int_equal(tt_netif_match("eth01", "^=eth0"), 0);
+  assert_int_equal(tt_netif_match("eth0", "^=eth0"), -1);
+  assert_int_equal(tt_netif_match("eth0", "eth0:8080"), 0);
+  assert_int_equal(tt_netif_match("eth0", ",,ib"), -1); // empty entries match nothing
+  assert_int_equal(tt_netif_match("eth0", "^"), 0);
+}
+
+static tt_netif netif(const char *name, uint16_t family, uint8_t first)
+{
+  tt_netif n = {.loopback = strcmp(name, "lo") == 0, .addr = {.family = family, .ip = {first}}};
+  snprintf(n.name, sizeof(n.name), "%s", name);
+  if (family == AF_INET6 && first == 0xfe) {
+    n.addr.ip[1] = 0x80;
+  }
+  return n;
+}
+
+// Names that are selected, as "eth0/4 eth1/6 ...".
+static const char *selected(const char *spec, const char *family)
+{
+  static char text[512];
+  tt_netif list[] = {netif("lo", AF_INET, 127),     netif("docker0", AF_INET, 172), netif("eth1", AF_INET6, 0xfe),
+                     netif("eth1", AF_INET6, 0xfd), netif("eth0", AF_INET, 10),     netif("eth0", AF_INET6, 0xfd),
+                     netif("lo", AF_INET6, 0),      netif("virbr0", AF_INET, 192)};
+  int n = tt_netif_select(list, sizeof(list) / sizeof(list[0]), spec, family);
+  text[0] = '\0';
+  for (int i = 0; i < n; i++) {
+    size_t used = strlen(text);
+    const char *kind = list[i].addr.family == AF_INET ? "4" : list[i].addr.ip[0] == 0xfe ? "link" : "6";
+    snprintf(text + used, sizeof(text) - used, "%s%s/%s", i > 0 ? " " : "", list[i].name, kind);
+  }
+  return text;
+}
+
+static void test_select(void **state)
+{
+  (void)state;
+  assert_string_equal(selected(NULL, NULL), "eth0/4 eth1/6");
+  assert_string_equal(selected("", "AF_INET"), "eth0/4");
+  assert_string_equal(selected(NULL, "AF_INET6"), "eth1/6 eth0/6");
+  assert_string_equal(selected("lo", NULL), "lo/4");
+  assert_string_equal(selected("lo", "AF_INET6"), "lo/6");
+  assert_string_equal(selected("eth1,eth0", NULL), "eth1/6 eth0/4");
+  assert_string_equal(selected("=docker0,lo", NULL), "docker0/4 lo/4");
+  assert_string_equal(selected("^eth", NULL), "docker0/4");
+  assert_string_equal(selected("^eth,docker", NULL), "lo/4");
+  assert_string_equal(selected("^eth,docker,lo", NULL), "virbr0/4");
+  assert_string_equal(selected("wlan", NULL), "");
+  assert_string_equal(selected("docker", "AF_INET6"), "");
+}
+
+static void test_real_interfaces(void **state)
+{
+  (void)state;
+  tt_netif list[TT_NETIF_MAX];
+  int n = -1;
+  assert_int_equal(tt_netif_list(list, TT_NETIF_MAX, &n), ncclSuccess);
+  assert_true(n >= 0 && n <= TT_NETIF_MAX);
+  for (int i = 0; i < n; i++) {
+    assert_true(list[i].name[0] != '\0' && list[i].addr.port == 0);
+    assert_true(list[i].addr.family == AF_INET || list[i].addr.family == AF_INET6);
+  }
+  assert_true(n == 0 || tt_netif_list(list, 1, &n) == ncclSuccess);
+  assert_true(n <= 1);
+}
+
+static void test_random(void **state)
+{
+  (void)state;
+  uint8_t a[40] = {0}, b[40] = {0};
+  tt_random(a, 32);
+  tt_random(b, 32);
+  assert_memory_not_equal(a, b, 32);
+  for (int i = 32; i < 40; i++) {
+    assert_int_equal(a[i], 0);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_address_text), cmocka_unit_test(test_bad_addresses),   cmocka_unit_test(test_transfer),
+      cmocka_unit_test(test_refused),      cmocka_unit_test(test_deadline),        cmocka_unit_test(test_abort),
+      cmocka_unit_test(test_match),        cmocka_unit_test(test_select),          cmocka_unit_test(test_real_interfaces),
+      cmocka_unit_test(test_random),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

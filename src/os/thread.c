@@ -1,0 +1,90 @@
+// thread.c: see thread.h.
+#define _GNU_SOURCE // pthread_setname_np
+#include "os/thread.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "base/util.h"
+
+typedef struct {
+  void *(*fn)(void *);
+  void *arg;
+  char name[16];
+} start_info;
+
+static void *start_thread(void *p)
+{
+  start_info s = *(start_info *)p;
+  tt_free(p);
+  tt_thread_name(s.name);
+  return s.fn(s.arg);
+}
+
+// A new thread inherits its creator's mask; blocking here and not in the thread leaves no instant with signals open.
+static int create_blocked(pthread_t *id, bool detached, start_info *s)
+{
+  sigset_t all, old;
+  pthread_attr_t attr;
+  int e = pthread_attr_init(&attr);
+  if (e != 0) {
+    return e;
+  }
+  sigfillset(&all);
+  pthread_attr_setdetachstate(&attr, detached ? PTHREAD_CREATE_DETACHED : PTHREAD_CREATE_JOINABLE);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  e = pthread_create(id, &attr, start_thread, s);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  pthread_attr_destroy(&attr);
+  return e;
+}
+
+static ncclResult_t create(pthread_t *id, bool detached, const char *name, void *(*fn)(void *), void *arg)
+{
+  start_info *s = tt_calloc(1, sizeof(*s));
+  if (s == NULL) {
+    return tt_fail(ncclSystemError, "no memory to start thread %s", name);
+  }
+  s->fn = fn;
+  s->arg = arg;
+  snprintf(s->name, sizeof(s->name), "%s", name);
+  int e = create_blocked(id, detached, s);
+  if (e != 0) {
+    tt_free(s);
+    return tt_fail(ncclSystemError, "cannot start thread %s: %s (see ulimit -u and the container's limit of processes)", name, strerror(e));
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_thread_start(tt_thread *t, const char *name, void *(*fn)(void *), void *arg)
+{
+  pthread_t id;
+  TT_TRY(create(&id, false, name, fn, arg));
+  t->id = id;
+  t->running = true;
+  return ncclSuccess;
+}
+
+void tt_thread_join(tt_thread *t)
+{
+  if (t->running) {
+    pthread_join(t->id, NULL);
+    t->running = false;
+  }
+}
+
+ncclResult_t tt_thread_start_detached(const char *name, void *(*fn)(void *), void *arg)
+{
+  pthread_t id;
+  return create(&id, true, name, fn, arg);
+}
+
+void tt_thread_name(const char *name)
+{
+  char cut[16];
+  snprintf(cut, sizeof(cut), "%s", name);
+  pthread_setname_np(pthread_self(), cut);
+}

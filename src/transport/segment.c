@@ -1,0 +1,242 @@
+// segment.c: see segment.h.
+#include "transport/segment.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "os/fdbox.h"
+#include "os/shm.h"
+
+#define JOIN_TIMEOUT_MS 60000
+#define MAGIC 0x7475747469736567ull
+
+// Start of the segment: what its creator decided.
+typedef struct seg_header {
+  uint64_t magic;
+  uint64_t size;
+  tt_geometry geometry;
+} seg_header;
+_Static_assert(sizeof(seg_header) <= 4096, "first page");
+
+struct tt_segment {
+  uint8_t secret[16];
+  int n, *ranks;
+  char *base;
+  size_t size, pages_at, windows_at, window_bytes;
+  tt_geometry geometry;
+  int refs;            // ranks of this process; under `lock`
+  int ready;           // 0 not yet, 1 mapped, -1 failed; under `lock`
+  tt_segment *next;
+};
+
+// Segments of this process, for ranks that share one. Everything under `lock`.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static tt_segment *list;
+
+static void lay_out(tt_segment *s)
+{
+  s->pages_at = 4096;
+  s->windows_at = TT_ROUND_UP(s->pages_at + (size_t)s->n * sizeof(tt_rank_page), 4096);
+  s->window_bytes = tt_window_bytes(&s->geometry);
+  s->size = s->windows_at + (size_t)s->n * (size_t)s->n * s->window_bytes;
+}
+
+// Finds the process's entry for this communicator, or adds one; counts the caller in. NULL: no memory.
+static tt_segment *enter(const tt_local *who)
+{
+  pthread_mutex_lock(&lock);
+  tt_segment *s = list;
+  while (s != NULL && memcmp(s->secret, who->secret, sizeof s->secret) != 0) {
+    s = s->next;
+  }
+  if (s == NULL && (s = tt_calloc(1, sizeof *s)) != NULL) {
+    s->ranks = tt_calloc((size_t)who->n, sizeof *s->ranks);
+    if (s->ranks == NULL) {
+      tt_free(s);
+      s = NULL;
+    } else {
+      memcpy(s->ranks, who->ranks, (size_t)who->n * sizeof *s->ranks);
+      memcpy(s->secret, who->secret, sizeof s->secret);
+      s->n = who->n;
+      s->next = list;
+      list = s;
+    }
+  }
+  if (s != NULL) {
+    s->refs++;
+  }
+  pthread_mutex_unlock(&lock);
+  return s;
+}
+
+void tt_segment_leave(tt_segment *s)
+{
+  if (s == NULL) {
+    return;
+  }
+  pthread_mutex_lock(&lock);
+  bool last = --s->refs == 0;
+  for (tt_segment **p = &list; last && *p != NULL; p = &(*p)->next) {
+    if (*p == s) {
+      *p = s->next;
+      break;
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  if (last) {
+    tt_shm_unmap(s->base, s->size);
+    tt_free(s->ranks);
+    tt_free(s);
+  }
+}
+
+static tt_fdkey key_for(const tt_local *who, int place)
+{
+  tt_fdkey key = {0};
+  memcpy(key.bytes, who->secret, 16);
+  memcpy(key.bytes + 16, &place, sizeof place);
+  return key;
+}
+
+// Is this place the first of its process?
+static bool leads(const tt_local *who, int place)
+{
+  for (int i = 0; i < place; i++) {
+    if (who->procs[i].cookie == who->procs[place].cookie && who->procs[i].pid == who->procs[place].pid) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The first local rank makes the segment and hands it to every other process.
+static ncclResult_t create(tt_segment *s, const tt_local *who)
+{
+  int fd = -1;
+  ncclResult_t res = ncclSuccess;
+  s->geometry = tt_geometry_default();
+  lay_out(s);
+  if (!who->one_process) {
+    TT_TRY_GOTO(tt_shm_create("tutti-comm", s->size, &fd), res);
+  }
+  TT_TRY_GOTO(tt_shm_map(fd, s->size, (void **)&s->base), res);
+  *(seg_header *)s->base = (seg_header){.magic = MAGIC, .size = s->size, .geometry = s->geometry};
+  for (int i = 1; i < who->n; i++) {
+    if (leads(who, i)) {
+      tt_fdkey key = key_for(who, i);
+      TT_TRY_GOTO(tt_fdbox_push(who->mailboxes[i], &key, fd), res);
+    }
+  }
+  tt_info(TT_SHM, "shared segment of %zu bytes (sparse) for %d local ranks, slots %u x %u B + %u x %u B per pair", s->size, s->n,
+          s->geometry.simple_slots, s->geometry.simple_slot_bytes, s->geometry.ll_slots, s->geometry.ll_slot_bytes);
+fail:
+  tt_fd_close(fd);
+  return res;
+}
+
+static ncclResult_t receive(tt_segment *s, const tt_local *who, const volatile uint32_t *abort_flag)
+{
+  int fd;
+  tt_fdkey key = key_for(who, who->me);
+  TT_TRY(tt_fdbox_take(&key, JOIN_TIMEOUT_MS, abort_flag, &fd));
+  size_t size = tt_shm_size(fd);
+  void *p = NULL;
+  ncclResult_t res = size < 4096 ? ncclSystemError : tt_shm_map(fd, size, &p);
+  tt_fd_close(fd);
+  if (res != ncclSuccess) {
+    return size < 4096 ? tt_fail(res, "shared segment of local rank %d is too small (%zu bytes)", who->ranks[0], size) : res;
+  }
+  const seg_header *h = p;
+  s->geometry = h->geometry;
+  lay_out(s);
+  if (h->magic != MAGIC || h->size != s->size || s->size > size) {
+    tt_shm_unmap(p, size);
+    return tt_fail(ncclSystemError, "shared segment of local rank %d does not look like ours (%zu bytes, expected %zu): different library versions?",
+                   who->ranks[0], size, s->size);
+  }
+  s->base = p;
+  return ncclSuccess;
+}
+
+// Waits until the process's first rank has mapped the segment.
+static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
+{
+  int waited = 0;
+  pthread_mutex_lock(&lock);
+  while (s->ready == 0 && waited < JOIN_TIMEOUT_MS && !*abort_flag) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += 100 * 1000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&changed, &lock, &t);
+    waited += 100;
+  }
+  int ready = s->ready;
+  pthread_mutex_unlock(&lock);
+  if (ready == 1) {
+    return ncclSuccess;
+  }
+  return *abort_flag ? ncclInternalError : tt_fail(ncclSystemError, "another rank of this process could not join the shared segment");
+}
+
+ncclResult_t tt_segment_join(const tt_local *who, const volatile uint32_t *abort_flag, tt_segment **out)
+{
+  tt_segment *s = enter(who);
+  if (s == NULL) {
+    return tt_fail(ncclSystemError, "no memory for the shared segment of %d local ranks", who->n);
+  }
+  ncclResult_t res;
+  if (who->me == who->leader) {
+    res = who->me == 0 ? create(s, who) : receive(s, who, abort_flag);
+    pthread_mutex_lock(&lock);
+    s->ready = res == ncclSuccess ? 1 : -1;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+  } else {
+    res = await(s, abort_flag);
+  }
+  if (res != ncclSuccess) {
+    tt_segment_leave(s);
+    return res;
+  }
+  *out = s;
+  return ncclSuccess;
+}
+
+tt_rank_page *tt_segment_page(tt_segment *s, int place)
+{
+  return (tt_rank_page *)(s->base + s->pages_at) + place;
+}
+
+char *tt_segment_window(tt_segment *s, int from, int to)
+{
+  return s->base + s->windows_at + ((size_t)from * (size_t)s->n + (size_t)to) * s->window_bytes;
+}
+
+const tt_geometry *tt_segment_geometry(const tt_segment *s)
+{
+  return &s->geometry;
+}
+
+int tt_segment_place(const tt_segment *s, int rank)
+{
+  for (int i = 0; i < s->n; i++) {
+    if (s->ranks[i] == rank) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+void tt_segment_connect(tt_segment *s, tt_link *link)
+{
+  int me = tt_segment_place(s, link->rank), peer = tt_segment_place(s, link->peer);
+  tt_window_view(&s->geometry, tt_segment_window(s, me, peer), link->send);
+  tt_window_view(&s->geometry, tt_segment_window(s, peer, me), link->recv);
+  link->page = tt_segment_page(s, peer);
+}

@@ -1,0 +1,49 @@
+// segment.h: memory shared by all ranks of a communicator on one machine: a page per rank, a window per ordered pair of ranks.
+//
+// One memfd per communicator and machine, sparse: pages exist once they are touched, so a pair that never talks costs nothing. The first
+// local rank creates it and passes the descriptor to one rank of every other process; ranks of one process share one mapping.
+#pragma once
+#include "device/link.h"
+
+// Sizes of a window's three FIFOs (fifo.h). Equal on all ranks of a communicator: the first local rank decides and the rest read its header.
+typedef struct tt_geometry {
+  uint32_t ll_slots, ll_slot_bytes;         // header included
+  uint32_t simple_slots, simple_slot_bytes; // payload
+} tt_geometry;
+
+// Geometry from NCCL_BUFFSIZE and NCCL_LL_BUFFSIZE.
+tt_geometry tt_geometry_default(void);
+// Bytes of one window, a multiple of the page size.
+size_t tt_window_bytes(const tt_geometry *g);
+// Makes the sender's (or the receiver's) view of a window at `base`.
+void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS]);
+
+typedef struct tt_segment tt_segment;
+
+// Who takes part: local ranks in ascending order, by place in `ranks`.
+typedef struct tt_local {
+  int n, me;               // number of local ranks; own place
+  int leader;              // place of the first rank of the own process
+  bool one_process;        // all of them are in this process
+  const int *ranks;
+  const tt_proc_id *procs; // by place
+  const char *const *mailboxes;
+  const uint8_t *secret;   // 16 bytes known to this communicator's ranks only
+} tt_local;
+
+// Joins the segment: creates it, receives it, or shares what another rank of this process has. All local ranks call it at init; waits for
+// the creator at most 60 s. Errors: ncclSystemError. Free with tt_segment_leave.
+ncclResult_t tt_segment_join(const tt_local *who, const volatile uint32_t *abort_flag, tt_segment **out);
+// Drops this rank's share; the last one in the process unmaps. NULL is allowed.
+void tt_segment_leave(tt_segment *s);
+
+// Fills link->send, recv and page for the pair (link->rank, link->peer), both on this machine.
+void tt_segment_connect(tt_segment *s, tt_link *link);
+
+// Page of the local rank at `place`.
+tt_rank_page *tt_segment_page(tt_segment *s, int place);
+// Window for messages from one local rank to another, by place.
+char *tt_segment_window(tt_segment *s, int from, int to);
+const tt_geometry *tt_segment_geometry(const tt_segment *s);
+// Place of a rank, or -1 when it is not on this machine.
+int tt_segment_place(const tt_segment *s, int rank);

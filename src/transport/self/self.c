@@ -1,0 +1,36 @@
+// self.c: a rank talking to itself. The whole of a transport in one file: copy it to start a new one.
+//
+// can_connect  says whether the pair is ours (transport.h: the same answer on both sides)
+// connect      fills the link: where the FIFOs lie, whose page is the peer's, and how its memory can be reached
+// disconnect   frees what connect acquired
+#include "base/result.h"
+#include "transport/transport.h"
+
+static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *peer)
+{
+  (void)w;
+  return me->rank == peer->rank;
+}
+
+// Sender and receiver are the same rank, so both views lie over one window, which only this rank sees.
+static ncclResult_t connect(const tt_wiring *w, tt_link *link)
+{
+  tt_geometry g = tt_geometry_default();
+  char *window = tt_calloc_line(tt_window_bytes(&g));
+  if (window == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for %zu bytes of buffer to send to itself", w->rank, tt_window_bytes(&g));
+  }
+  tt_window_view(&g, window, link->send);
+  tt_window_view(&g, window, link->recv);
+  link->page = w->port->page;
+  link->access = TT_ACCESS_LOCAL;
+  link->own = window;
+  return ncclSuccess;
+}
+
+static void disconnect(tt_link *link)
+{
+  tt_free(link->own);
+}
+
+const tt_transport tt_transport_self = {.name = "self", .can_connect = can_connect, .connect = connect, .disconnect = disconnect};

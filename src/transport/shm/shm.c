@@ -1,0 +1,24 @@
+// shm.c: two ranks on one machine. FIFOs in the shared segment; buffers are read by process_vm_readv where that is permitted, and mapped
+// where they come from ncclMemAlloc (device/host/mem.h).
+#include "base/param.h"
+#include "device/host/mem.h"
+#include "transport/transport.h"
+
+static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *peer)
+{
+  return w->segment != NULL && !tt_params_get()->shm_disable && me->host == peer->host;
+}
+
+static ncclResult_t connect(const tt_wiring *w, tt_link *link)
+{
+  tt_segment_connect(w->segment, link);
+  link->access = w->can_copy ? TT_ACCESS_COPY : TT_ACCESS_NONE;
+  return ncclSuccess;
+}
+
+static void disconnect(tt_link *link)
+{
+  tt_mem_forget(link);
+}
+
+const tt_transport tt_transport_shm = {.name = "shm", .can_connect = can_connect, .connect = connect, .disconnect = disconnect};

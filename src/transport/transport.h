@@ -1,0 +1,51 @@
+// transport.h: how two ranks are connected. One row per way; the first row that can connect a pair does.
+//
+// A transport fills in a tt_link: FIFOs in both directions, the peer's page, and what access to the peer's memory there is. Connecting is
+// local: it never waits for the peer, because the memory that both sides use starts zeroed and zero is a valid empty FIFO. A transport whose
+// connection needs the peer (a network) returns ncclInProgress from connect and is asked again.
+#pragma once
+#include "device/link.h"
+#include "transport/segment.h"
+
+// What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
+typedef struct tt_peer {
+  int32_t rank, device;
+  uint64_t host;    // same value: same machine
+  tt_proc_id proc;
+  uint64_t probe;   // address of 8 bytes that hold proc.cookie
+  int32_t cpus;     // cores the process may use
+  int32_t version;  // NCCL_VERSION_CODE
+  uint64_t nonce;   // per call of init: tells two ranks with the same process apart from one rank asked twice
+  char mailbox[TT_FDBOX_NAME];
+} tt_peer;
+
+// What transports need to connect one rank's links.
+typedef struct tt_wiring {
+  int rank, nranks;
+  const tt_peer *peers;   // by rank
+  tt_segment *segment;    // memory shared by the ranks on this machine; NULL when this rank is alone on it
+  bool can_copy;          // process_vm_readv works between the processes of this communicator
+  tt_port *port;
+} tt_wiring;
+
+typedef struct tt_transport {
+  const char *name;
+  // Can it connect these two? The same answer on both sides. Calling thread: init. May not be NULL.
+  bool (*can_connect)(const tt_wiring *w, const tt_peer *me, const tt_peer *peer);
+  // Fills link->send, recv, page, access (link->peer, rank and proc are set). Errors: ncclSystemError. Launching thread. May not be NULL.
+  ncclResult_t (*connect)(const tt_wiring *w, tt_link *link);
+  // Frees what connect acquired. May be NULL.
+  void (*disconnect)(tt_link *link);
+} tt_transport;
+
+extern const tt_transport tt_transport_self, tt_transport_p2p, tt_transport_shm;
+
+// The transport for a pair, or NULL: there is none.
+const tt_transport *tt_transport_find(const tt_wiring *w, int peer);
+
+// Makes the link to `peer` if it is not there yet: port->links[peer]. Errors: ncclSystemError, and ncclInvalidUsage when no transport can
+// connect the two (says which switches are set).
+ncclResult_t tt_transport_connect(const tt_wiring *w, int peer);
+
+// Undoes all links of the port.
+void tt_transport_disconnect(const tt_wiring *w);

@@ -1,0 +1,66 @@
+// window.c: the FIFOs of one direction between two ranks, laid out in a piece of memory.
+#include "base/param.h"
+#include "transport/segment.h"
+
+#define PAGE 4096
+#define TOKEN_SLOTS 8
+#define SIMPLE_SLOTS 8
+#define LL_SLOTS 16
+#define LL_BYTES_DEFAULT (16 << 10)
+#define SIMPLE_BYTES_DEFAULT (512 << 10)
+
+// What stands at the start of a window. Heads are written by the receiver, everything else by the sender.
+typedef struct header {
+  struct {
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t head;
+  } heads[TT_NFIFOS];
+  tt_slot tokens[TOKEN_SLOTS];
+  tt_slot simple[SIMPLE_SLOTS];
+} header;
+_Static_assert(sizeof(header) == 3 * 64 + 16 * 64, "shared memory layout");
+
+// Bytes per slot out of a buffer of `bytes` with `slots` slots, kept within [lo, hi] and a multiple of `unit`.
+static uint32_t per_slot(int64_t bytes, int slots, uint32_t unit, uint32_t hi)
+{
+  int64_t each = bytes / slots / unit * unit;
+  return (uint32_t)TT_CLAMP(each, (int64_t)unit, (int64_t)hi);
+}
+
+tt_geometry tt_geometry_default(void)
+{
+  const tt_params *p = tt_params_get();
+  int64_t ll = p->ll_buffsize > 0 ? p->ll_buffsize : LL_BYTES_DEFAULT;
+  int64_t simple = p->buffsize > 0 ? p->buffsize : SIMPLE_BYTES_DEFAULT;
+  return (tt_geometry){.ll_slots = LL_SLOTS, .ll_slot_bytes = per_slot(ll, LL_SLOTS, 128, 64 << 10),
+                       .simple_slots = SIMPLE_SLOTS, .simple_slot_bytes = per_slot(simple, SIMPLE_SLOTS, PAGE, 64 << 20)};
+}
+
+static size_t ll_at(void)
+{
+  return TT_ROUND_UP(sizeof(header), TT_CACHE_LINE);
+}
+
+static size_t simple_at(const tt_geometry *g)
+{
+  return TT_ROUND_UP(ll_at() + (size_t)g->ll_slots * g->ll_slot_bytes, PAGE);
+}
+
+size_t tt_window_bytes(const tt_geometry *g)
+{
+  return simple_at(g) + (size_t)g->simple_slots * g->simple_slot_bytes;
+}
+
+void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
+{
+  header *h = (header *)base;
+  size_t inline_at = offsetof(tt_slot, data);
+  fifos[TT_SIMPLE] = (tt_fifo){.slots = (char *)h->simple, .stride = sizeof(tt_slot), .data = base + simple_at(g),
+                               .data_stride = g->simple_slot_bytes, .mask = g->simple_slots - 1, .capacity = g->simple_slot_bytes};
+  fifos[TT_LL] = (tt_fifo){.slots = base + ll_at(), .stride = g->ll_slot_bytes, .data = base + ll_at() + inline_at,
+                           .data_stride = g->ll_slot_bytes, .mask = g->ll_slots - 1, .capacity = g->ll_slot_bytes - (uint32_t)inline_at};
+  fifos[TT_TOK] = (tt_fifo){.slots = (char *)h->tokens, .stride = sizeof(tt_slot), .data = (char *)h->tokens[0].data,
+                            .data_stride = sizeof(tt_slot), .mask = TOKEN_SLOTS - 1};
+  for (int i = 0; i < TT_NFIFOS; i++) {
+    fifos[i].head = &h->heads[i].head;
+  }
+}

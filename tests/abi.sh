@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# abi.sh BUILD: what a program that was compiled against NCCL relies on. Exported names, soname, struct sizes and constants; then programs
+# in C99 and C++ built against an installed copy with pkg-config and with find_package, in a temporary folder, and run.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+
+if ! grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
+  echo "skipped: a sanitized library needs a sanitized program"
+  exit 77
+fi
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cc=${CC:-cc}
+command -v "$cc" >/dev/null || cc=gcc
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+passed() { echo "ok: $*"; }
+
+check_layout() {
+  {
+    echo '#include "nccl.h"'
+    echo '#include <stddef.h>'
+    sed -E '/^#/d; s/^(.*) (-?[0-9]+)$/_Static_assert((long long)(\1) == \2LL, "\1 is not \2");/' tests/abi/sizes.txt
+  } >"$tmp/layout.c"
+  if "$cc" -std=gnu11 -Iinclude -fsyntax-only "$tmp/layout.c"; then passed "layout"; else fail "layout differs from tests/abi/sizes.txt"; fi
+}
+
+check_soname() {
+  local lib=$build/lib/libnccl.so.2 version
+  version=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) *\([0-9]*\).*/\2/p' include/nccl.h | paste -sd.)
+  if readelf -d "$lib" | grep -qF 'Library soname: [libnccl.so.2]'; then passed "soname"; else fail "soname is not libnccl.so.2"; fi
+  if [ "$(basename "$(readlink -f "$lib")")" = "libnccl.so.$version" ]; then passed "file name"; else fail "$lib is not libnccl.so.$version"; fi
+  if [ "$(readlink -f "$build/lib/libnccl.so")" = "$(readlink -f "$lib")" ]; then passed "libnccl.so"; else fail "libnccl.so is another file"; fi
+  # An executable stack or text relocations make the loader of a hardened system refuse a library.
+  if readelf -lW "$lib" | grep -q 'GNU_STACK.*RWE'; then fail "executable stack"; fi
+  if readelf -d "$lib" | grep -q TEXTREL; then fail "text relocations"; fi
+}
+
+# run NAME PROGRAM: with the library of the installed copy.
+run() {
+  if LD_LIBRARY_PATH=$libdir timeout 60 "$2"; then passed "$1"; else fail "$1 does not run"; fi
+}
+
+check_pkg_config() {
+  command -v pkg-config >/dev/null || { echo "no pkg-config: not checked"; return; }
+  local flags libs
+  export PKG_CONFIG_PATH=$libdir/pkgconfig
+  flags=$(pkg-config --cflags nccl)
+  libs=$(pkg-config --libs nccl)
+  # shellcheck disable=SC2086
+  "$cc" -std=c99 -pedantic -Wall -Werror $flags -o "$tmp/c99" tests/abi/program.c $libs && run "C99 with pkg-config" "$tmp/c99"
+  local cxx
+  for cxx in "${CXX:-}" c++ g++ clang++; do
+    [ -n "$cxx" ] && command -v "$cxx" >/dev/null || continue
+    # shellcheck disable=SC2086
+    "$cxx" -std=c++11 -Wall -Werror $flags -x c++ tests/abi/program.c -x none -o "$tmp/cxx" $libs && run "C++ with pkg-config" "$tmp/cxx"
+    return
+  done
+  echo "no C++ compiler: not checked as C++"
+}
+
+check_find_package() {
+  local target
+  for target in shared static tutti; do
+    cmake -S tests/abi -B "$tmp/cmake" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$tmp/moved" >"$tmp/log" 2>&1 &&
+      cmake --build "$tmp/cmake" --target "program_$target" >>"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "find_package: $target"; continue; }
+    run "find_package, $target" "$tmp/cmake/program_$target"
+  done
+}
+
+if scripts/check_exports "$build"; then passed "exports"; else fail "exports"; fi
+check_layout
+check_soname
+
+# DESTDIR and a move afterwards: neither nccl.pc nor the CMake packages may remember where they were installed.
+DESTDIR=$tmp/dest cmake --install "$build" --prefix /opt/tutti >"$tmp/log" || { cat "$tmp/log"; exit 1; }
+mv "$tmp/dest/opt/tutti" "$tmp/moved"
+libdir=$(dirname "$(dirname "$(find "$tmp/moved" -name nccl.pc)")")
+check_pkg_config
+check_find_package
+[ $failed = 0 ] && echo "abi: all good"
+exit $failed
