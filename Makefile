@@ -30,6 +30,7 @@ check: ## all tests under AddressSanitizer + UndefinedBehaviorSanitizer, and und
 bench: ## measure side by side with what else is installed (bench/README.md)
 	@scripts/deps demo
 	@scripts/build $(BUILD)
+	@cmake --build $(BUILD) --target bench_programs
 	@bench/run.sh $(BUILD)
 
 lint: ## layers, sizes, headers, exports, notices, format, cppcheck

@@ -2,10 +2,10 @@
 enable_testing()
 
 # Instrumented programs are several times slower.
-set(TUTTI_UNIT_SECONDS 60)
+set(TUTTI_UNIT_SECONDS 120)
 set(TUTTI_SYSTEM_SECONDS 300)
 if(TUTTI_SANITIZE)
-  set(TUTTI_UNIT_SECONDS 240)
+  set(TUTTI_UNIT_SECONDS 600)
   set(TUTTI_SYSTEM_SECONDS 900)
 endif()
 

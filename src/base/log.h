@@ -8,8 +8,7 @@
 
 typedef enum { TT_LOG_NONE, TT_LOG_VERSION, TT_LOG_WARN, TT_LOG_INFO, TT_LOG_ABORT, TT_LOG_TRACE } tt_log_level;
 
-// Subsystem bits, the values of NCCL_DEBUG_SUBSYS (INIT, COLL, P2P, SHM, NET, GRAPH, TUNING, ENV, ALLOC, CALL, PROXY, NVLS, BOOTSTRAP, REG, PROFILE, RAS,
-// DESTROY, ALLOC_HOST, ALL).
+// Subsystem bits, the values of NCCL_DEBUG_SUBSYS: the names below without TT_.
 enum {
   TT_INIT = 0x1,
   TT_COLL = 0x2,

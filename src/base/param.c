@@ -291,6 +291,9 @@ const tt_param_row *tt_param_row_at(size_t i)
 
 const tt_param_row *tt_param_find(const char *key)
 {
+  if (!starts_with(key, "NCCL_")) {
+    return NULL;
+  }
   for (size_t i = 0; i < ROWS; i++) {
     if (strcmp(rows[i].name, key) == 0) {
       return &rows[i];

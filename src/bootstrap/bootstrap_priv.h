@@ -86,9 +86,9 @@ typedef struct tt_inlet { // an incoming peer connection
 
 struct tt_bootstrap {
   int rank, nranks;
-  pid_t owner;      // process that made it: a forked child closes its copies and nothing more
+  pid_t owner; // process that made it: a forked child closes its copies and nothing more
   tt_key key;
-  uint8_t name[16]; // tt_bootstrap_secret
+  uint8_t name[16];                                 // tt_bootstrap_secret
   const volatile uint32_t *abort_flag, *abort_also; // abort_also: of the child, while a split runs
   tt_greeter door;
   int next, prev;      // ring connections, -1: none

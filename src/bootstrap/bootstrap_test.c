@@ -126,6 +126,9 @@ static void split_and_use(tt_bootstrap *b, int rank, int n)
   int bad[2] = {0, rank == 1 ? 9999 : 1};
   ncclResult_t res = tt_bootstrap_split(b, bad, rank < 2 ? 2 : 0, 7, NULL, &child);
   check(res == (rank == 0 ? ncclRemoteError : rank == 1 ? ncclInvalidArgument : ncclSuccess) && child == NULL, "wrong members", rank);
+  int both[2] = {0, 1};
+  res = tt_bootstrap_split(b, both, rank < 2 ? 2 : 0, (uint64_t)rank, NULL, &child);
+  check(res == (rank < 2 ? ncclInvalidUsage : ncclSuccess) && child == NULL, "tags that differ", rank);
   gather_once(b, rank, n, 10);
 }
 
@@ -232,12 +235,8 @@ int main(int argc, char **argv)
     return comm_id_main();
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_threads),
-      cmocka_unit_test(test_init_is_quick),
-      cmocka_unit_test(test_messages),
-      cmocka_unit_test(test_processes),
-      cmocka_unit_test(test_split),
-      cmocka_unit_test(test_nothing_left),
+      cmocka_unit_test(test_threads),   cmocka_unit_test(test_init_is_quick), cmocka_unit_test(test_messages),
+      cmocka_unit_test(test_processes), cmocka_unit_test(test_split),         cmocka_unit_test(test_nothing_left),
       cmocka_unit_test(test_comm_id),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,8 +22,8 @@ typedef struct tt_greeter {
   int fd; // listening, or -1
   tt_addr addr;
   tt_key key;
-  unsigned kinds;    // tt_hello_kind bits let in
-  int to;            // the listener's own rank; -1: root
+  unsigned kinds;     // tt_hello_kind bits let in
+  int to;             // the listener's own rank; -1: root
   unsigned strangers; // dropped so far
   bool full_logged;   // out of descriptors, said once
   int nguests;

@@ -61,8 +61,9 @@ ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
                    (unsigned long long)l.magic);
   }
   if (l.version != ID_VERSION) {
-    return tt_fail(ncclInvalidArgument, "the unique id is of version %u, this library makes and reads version %d: use one library for all ranks",
-                   l.version, ID_VERSION);
+    return tt_fail(ncclInvalidArgument,
+                   "the unique id is of version %u, this library makes and reads version %d: use one library for all ranks", l.version,
+                   ID_VERSION);
   }
   if (l.check != id_check(&l)) {
     return tt_fail(ncclInvalidArgument, "not an id made by ncclGetUniqueId: it was changed on its way. Send all %d bytes as they are",
@@ -87,7 +88,8 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out)
 {
   tt_id id = {.flags = TT_ID_FIXED};
   static const tt_key none;
-  if (tt_addr_parse(text, wanted_family(), &id.root) != 0) {
+  // A numeric address of the other family is meant as it stands.
+  if (tt_addr_parse(text, wanted_family(), &id.root) != 0 && tt_addr_parse(text, AF_UNSPEC, &id.root) != 0) {
     return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s is not <ipv4>:<port>, [<ipv6>]:<port> or <known host name>:<port>", text);
   }
   // Whoever knows the variable may join: there is no other channel for a secret.

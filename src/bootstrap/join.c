@@ -37,8 +37,8 @@ static ncclResult_t unreachable(const talk *t, int e)
                    "ncclGetUniqueId), or the process that made it has ended",
                    t->j->rank, at);
   }
-  return tt_fail(ncclSystemError, "rank %d cannot reach the bootstrap root at %s: %s. Check that this machine can connect there%s", t->j->rank,
-                 at, strerror(-e),
+  return tt_fail(ncclSystemError, "rank %d cannot reach the bootstrap root at %s: %s. Check that this machine can connect there%s",
+                 t->j->rank, at, strerror(-e),
                  (t->id->flags & TT_ID_FIXED) != 0 ? ", and that rank 0 runs where NCCL_COMM_ID says" : " (NCCL_SOCKET_IFNAME on rank 0)");
 }
 
@@ -154,7 +154,8 @@ static ncclResult_t gave_up(const talk *t)
   char at[TT_ADDR_TEXT];
   tt_addr_text(&t->id->root, at);
   if (t->joined && t->line < 0) {
-    return tt_fail(ncclRemoteError, "rank %d: the bootstrap root at %s went away before all %d ranks had joined: see the process that made the id",
+    return tt_fail(ncclRemoteError,
+                   "rank %d: the bootstrap root at %s went away before all %d ranks had joined: see the process that made the id",
                    t->j->rank, at, t->j->nranks);
   }
   return tt_fail(ncclRemoteError, "rank %d: the bootstrap root at %s %s for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", t->j->rank, at,

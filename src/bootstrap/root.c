@@ -155,8 +155,8 @@ static bool check_rank(root *r, const tt_hello *h)
     fail(r, ncclSystemError, "no memory for %d ranks in the root", h->nranks);
   } else if (h->nranks != r->nranks) {
     r->to_tell = h->nranks;
-    fail(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", r->first, r->nranks, h->rank,
-         h->nranks);
+    fail(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", r->first, r->nranks,
+         h->rank, h->nranks);
   } else if (is_joined(r, h->rank)) {
     const seat *s = &r->seats[h->rank];
     fail(r, ncclInvalidUsage, "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
@@ -236,8 +236,8 @@ static void time_out(root *r)
 {
   char missing[256];
   missing_text(r, missing, sizeof(missing));
-  fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)", missing, r->nranks,
-       (unsigned long long)(r->timeout_ns / TT_NS_PER_S));
+  fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)", missing,
+       r->nranks, (unsigned long long)(r->timeout_ns / TT_NS_PER_S));
 }
 
 // Everybody has joined, or everybody who came has been told why not.

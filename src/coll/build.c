@@ -1,6 +1,8 @@
 // build.c: growing arrays of strands, steps and references.
 #include "coll/build.h"
 
+#include <stdbool.h>
+
 #include "base/result.h"
 #include "base/util.h"
 

@@ -1,7 +1,8 @@
 // direct.c: "Direct". The reader fetches straight from the owner's memory: no staging, one copy per byte.
 //
-// An owner says "I am here" with a token, which opens its buffers to the reader; the reader's token back closes them. Tokens are sent in steps of
-// their own, after everything that was to be read: a step that waited for a token and for room for the answer could wait in a circle.
+// An owner says "I am here" with a token, which opens its buffers to the reader; the reader's token back closes them. Tokens are sent in
+// steps of their own, after everything that was to be read: a step that waited for a token and for room for the answer could wait in a
+// circle.
 // In place is safe for all-reduce: the owner of chunk r writes only its own chunk r, which it alone reads as input, and a rank
 // overwrites its input chunk q with q's sum only after q's token has said that the sum is complete.
 #include "coll/build.h"

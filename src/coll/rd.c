@@ -2,8 +2,8 @@
 //
 // Rabenseifner and Traeff, "More efficient reduction algorithms for non-power-of-two number of processors" (2004), section on recursive
 // doubling. Of the n places, 2e form pairs so that a power of two of players is left; the second of each pair hands its input to
-// the first and gets the result back. In every round two players combine their sums, the lower player's first: both evaluate the same expression,
-// hence every rank gets the same bits.
+// the first and gets the result back. In every round two players combine their sums, the lower player's first: both evaluate the same
+// expression, hence every rank gets the same bits.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 

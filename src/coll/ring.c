@@ -3,8 +3,8 @@
 // Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
 //
 // Time is counted in hops: in hop t every rank takes message t-1 from its predecessor and hands message t to its successor. If all ranks
-// insisted on taking and giving at once, a ring whose connections have a single slot would be full and stuck. So in every hop one rank (the one at
-// place t mod n) first takes, then gives: it holds the message in memory meanwhile. Each rank pays for that in one hop out of n.
+// insisted on taking and giving at once, a ring whose connections have a single slot would be full and stuck. So in every hop one rank
+// (the one at place t mod n) first takes, then gives: it holds the message in memory meanwhile. Each rank pays for that in one hop of n.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 

@@ -198,7 +198,11 @@ static void keep_capable(uint32_t *masks)
 
 ncclResult_t tt_algo_filter_parse(const char *algo, const char *proto, tt_algo_filter *out)
 {
-  static const word protos[] = { { "LL", TT_PROTO_LL, TT_PROTO_LL }, { "LL128", TT_PROTO_LL, 0 }, { "Simple", TT_PROTO_SIMPLE, TT_PROTO_SIMPLE } };
+  static const word protos[] = {
+    { "LL", TT_PROTO_LL, TT_PROTO_LL },
+    { "LL128", TT_PROTO_LL, 0 },
+    { "Simple", TT_PROTO_SIMPLE, TT_PROTO_SIMPLE },
+  };
   word algos[32 + 4];
   tt_algo_filter filter;
   variable a = { .name = "NCCL_ALGO", .value = algo, .words = algos };

@@ -109,7 +109,8 @@ static bool claim_queue(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bo
     if (!*place) {
       return false;
     }
-    **place = (tt_queue){ .from = from, .to = to, .token = ref->kind == TT_TOKEN, .writer = -1, .reader = -1 };
+    **place = (tt_queue){ .next = v->all_queues, .from = from, .to = to, .token = ref->kind == TT_TOKEN, .writer = -1, .reader = -1 };
+    v->all_queues = *place;
   }
   tt_queue *q = *place;
   int *end = source ? &q->reader : &q->writer;
@@ -345,11 +346,12 @@ static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
     const tt_queue *q = blocked_on(v, a, &room);
     const tt_schedule *s = tt_actor_schedule(v, a);
     int other = room ? q->reader : q->writer;
-    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s rank %d", hops ? "; " : "", s->rank,
-                           a->strand, a->pos, a->pass, room ? "room for a " : "a ", q->token ? (room ? "token to" : "token from")
-                           : (room ? "message to" : "message from"), room ? q->to : q->from);
-    if (other < 0 || is_done(v, &v->actors[other])) {
-      at += at < sizeof text ? (size_t)snprintf(text + at, sizeof text - at, ", which %s", other < 0 ? "never uses this connection" : "has ended") : 0;
+    const char *what = q->token ? "token" : "message";
+    bool nobody = other < 0 || is_done(v, &v->actors[other]);
+    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %sa %s %s rank %d%s",
+                           hops ? "; " : "", s->rank, a->strand, a->pos, a->pass, room ? "room for " : "", what, room ? "to" : "from",
+                           room ? q->to : q->from, nobody ? other < 0 ? ", which never uses this connection" : ", which has ended" : "");
+    if (nobody) {
       break;
     }
     a = &v->actors[other];
@@ -398,9 +400,8 @@ static bool run(tt_verifier *v)
 
 static bool check_leftovers(tt_verifier *v)
 {
-  for (int i = 0; i < v->n * v->n * 2; i++) {
-    const tt_queue *q = v->queues[i];
-    if (q && q->count > 0) {
+  for (const tt_queue *q = v->all_queues; q; q = q->next) {
+    if (q->count > 0) {
       return tt_verify_blame(v, TT_VERIFY_LEFTOVER, NULL, "%d %s from rank %d to rank %d never received", q->count,
                              q->token ? "tokens" : "messages", q->from, q->to);
     }
@@ -417,7 +418,9 @@ static bool create_actors(tt_verifier *v)
   }
   v->actors = tt_verify_alloc(v, (size_t)v->nactors, sizeof *v->actors);
   v->last_touch = tt_verify_alloc(v, (size_t)v->nscheds * (size_t)v->nactors, sizeof *v->last_touch);
-  for (int s = 0, id = 0; s < v->nscheds; s++) {
+  v->memory = tt_verify_alloc(v, (size_t)v->nscheds, sizeof *v->memory);
+  for (int s = 0, id = 0; v->res == ncclSuccess && s < v->nscheds; s++) {
+    v->memory[s].first_actor = id;
     for (int k = 0; v->res == ncclSuccess && k < v->all[s]->nstrands; k++, id++) {
       v->actors[id] = (tt_actor){ .id = id, .sched = s, .strand = k, .pass = v->all[s]->strands[k].count > 0 ? 0 : v->o->loops };
       v->actors[id].clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof(uint32_t));
@@ -487,7 +490,6 @@ static bool set_up(tt_verifier *v)
     return false;
   }
   v->queues = tt_verify_alloc(v, (size_t)v->n * (size_t)v->n * 2, sizeof(tt_queue *));
-  v->memory = tt_verify_alloc(v, (size_t)v->nscheds, sizeof *v->memory);
   if (v->res != ncclSuccess || !check_form(v)) {
     return false;
   }

@@ -13,11 +13,11 @@
 //
 // Why one interleaving is enough. Strands share no memory that matters (that is what "race" proves); they meet in connections, each with
 // one writing and one reading strand, both blocking and both sequential. That is a Kahn process network (G. Kahn, "The semantics of a
-// simple language for parallel programming", 1974): the messages on each connection are the same in every interleaving, and so are the contents,
-// the number of steps each strand can take and therefore whether it gets stuck; bounded connections keep this, since room behaves
-// like a connection the other way. Races do depend on the interleaving; so they are not looked for by luck but with vector clocks, which hold what is
-// ordered in every interleaving: the order within a strand, and from sending to receiving. That a full connection makes its sender
-// wait also orders things, but only for one number of slots; no order is drawn from it.
+// simple language for parallel programming", 1974): the messages on each connection are the same in every interleaving, and so are the
+// contents, the number of steps each strand can take and therefore whether it gets stuck; bounded connections keep this, since room
+// behaves like a connection the other way. Races do depend on the interleaving; so they are not looked for by luck but with vector
+// clocks, which hold what is ordered in every interleaving: the order within a strand, and from sending to receiving. That a full
+// connection makes its sender wait also orders things, but only for one number of slots; no order is drawn from it.
 #pragma once
 #include <stddef.h>
 

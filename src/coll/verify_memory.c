@@ -98,8 +98,9 @@ static bool ordered(tt_verifier *v, const tt_actor *a, const tt_access *before, 
   const tt_actor *b = &v->actors[before->actor];
   const tt_schedule *s = tt_actor_schedule(v, b);
   int count = (int)s->strands[b->strand].count, t = (int)before->time - 1;
-  return tt_verify_blame(v, TT_VERIFY_RACE, a, "%s chunk %u of rank %d's %s, not ordered after its use by rank %d strand %d step %d pass %d",
-                         what, ref->chunk, ref->peer, kinds[ref->kind], s->rank, b->strand, t % count, t / count);
+  return tt_verify_blame(v, TT_VERIFY_RACE, a,
+                         "%s chunk %u of rank %d's %s, not ordered after its use by rank %d strand %d step %d pass %d", what, ref->chunk,
+                         ref->peer, kinds[ref->kind], s->rank, b->strand, t % count, t / count);
 }
 
 // A peer's memory is open to a strand that has heard from the peer in this pass.
@@ -164,10 +165,8 @@ bool tt_memory_write(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const
 static uint32_t known_at_end(const tt_verifier *v, int s, int id)
 {
   uint32_t latest = 0;
-  for (int i = 0; i < v->nactors; i++) {
-    if (v->actors[i].sched == s) {
-      latest = TT_MAX(latest, v->actors[i].clock[id]);
-    }
+  for (int k = 0; k < v->all[s]->nstrands; k++) {
+    latest = TT_MAX(latest, v->actors[v->memory[s].first_actor + k].clock[id]);
   }
   return latest;
 }
@@ -178,8 +177,8 @@ bool tt_memory_check_owners(tt_verifier *v)
     for (int id = 0; id < v->nactors; id++) {
       uint32_t touched = v->last_touch[s * v->nactors + id];
       if (touched > 0 && v->actors[id].sched != s && known_at_end(v, s, id) < touched) {
-        return tt_verify_blame(v, TT_VERIFY_RACE, NULL, "rank %d may complete its call while rank %d still uses its buffers", v->all[s]->rank,
-                               tt_actor_schedule(v, &v->actors[id])->rank);
+        return tt_verify_blame(v, TT_VERIFY_RACE, NULL, "rank %d may complete its call while rank %d still uses its buffers",
+                               v->all[s]->rank, tt_actor_schedule(v, &v->actors[id])->rank);
       }
     }
   }

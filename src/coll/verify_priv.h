@@ -35,6 +35,7 @@ typedef struct tt_message {
 
 // One direction of a connection, for messages or for tokens.
 typedef struct tt_queue {
+  struct tt_queue *next; // of all
   int from, to; // ranks
   bool token;
   int writer, reader; // actors, -1: none
@@ -56,6 +57,7 @@ typedef struct tt_actor {
 // Memory of one call.
 typedef struct tt_memory {
   tt_cell *in, **out, *tmp; // in and out: pass * chunks + chunk. In place, out points into in
+  int first_actor;          // of the schedule; its strands follow one another
 } tt_memory;
 
 typedef struct tt_verifier {
@@ -64,6 +66,7 @@ typedef struct tt_verifier {
   int n, nscheds, nactors, max_sources;
   tt_actor *actors;
   tt_queue **queues;    // (from * n + to) * 2 + token; NULL: not used
+  tt_queue *all_queues;
   tt_memory *memory;    // per schedule
   int *in_at, *out_at;  // per rank: the schedule that has its input, its output; -1: none
   uint32_t *last_touch; // schedule * nactors + actor: last access of the actor to the buffers of the schedule's call
@@ -85,7 +88,8 @@ typedef struct tt_operand {
 void *tt_verify_alloc(tt_verifier *v, size_t n, size_t size);
 
 // Records the fault: "rank 1 strand 0 step 3 pass 0: " (unless `a` is NULL) and the text. Always false.
-bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
+bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5), cold));
 
 // verify_value.c. All return false (fault recorded) or NULL on a fault.
 // The value of input chunk `chunk` of `rank` in `pass`.

@@ -66,8 +66,8 @@ static void expect_right(const ranks *r, const tt_verify_options *o, const char 
 {
   char why[600] = "";
   if (tt_verify((const tt_schedule *const *)r->s, o, why, sizeof why) != ncclSuccess) {
-    fail_msg("%s %s, %d ranks, root %d, %d slots, %d loops, %s: %s", name, tt_func_name(o->func), r->s[0]->nranks, o->root, o->slots, o->loops,
-             o->in_place ? "in place" : "out of place", why);
+    fail_msg("%s %s, %d ranks, root %d, %d slots, %d loops, %s: %s", name, tt_func_name(o->func), r->s[0]->nranks, o->root, o->slots,
+             o->loops, o->in_place ? "in place" : "out of place", why);
   }
 }
 

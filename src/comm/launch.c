@@ -22,6 +22,7 @@ static void recycle(tt_plan *p)
   while (!atomic_compare_exchange_weak_explicit(&comm->returned, &p->next, p, memory_order_release, memory_order_relaxed)) {
   }
   if (atomic_fetch_sub(&comm->outstanding, 1) & TT_FLUSHING) {
+    tt_bell_fence();
     tt_bell_ring(&tt_process_bell);
   }
 }

@@ -28,6 +28,14 @@ static inline void tt_bell_fence(void)
 #endif
 }
 
+// The same where an atomic read-modify-write has just been done: on x86-64 that is a full barrier already.
+static inline void tt_bell_fence_after_rmw(void)
+{
+#if !defined(__x86_64__)
+  tt_bell_fence();
+#endif
+}
+
 // Wakes everybody who sleeps on `b`. The cold half of tt_bell_ring.
 void tt_bell_wake(tt_bell *b);
 

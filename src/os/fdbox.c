@@ -164,7 +164,7 @@ static bool receive(int sock)
   if (n == sizeof(message) && data.m.magic == MAGIC && count == 0 && (h.msg_flags & MSG_CTRUNC)) {
     warn_once("a descriptor was lost because this process may open no more (see ulimit -n)");
   } else {
-    warn_once("dropped a stranger's connection");
+    warn_once(n == 0 ? "dropped a connection that said nothing" : "dropped a stranger's connection");
   }
   if (fd >= 0) {
     close(fd);
@@ -177,9 +177,7 @@ static void hang_up(int i)
 {
   conn c = remove_conn(i);
   shutdown(c.fd, SHUT_RDWR);
-  if (!receive(c.fd)) {
-    warn_once("dropped a silent connection");
-  }
+  receive(c.fd);
   close(c.fd);
 }
 
@@ -459,7 +457,8 @@ ncclResult_t tt_fdbox_push(const char *name, const tt_fdkey *key, int fd)
                    "cannot pass descriptor %d to mailbox '%s': %s (its process ended, is another user's, or is in another network namespace)",
                    fd, name, strerror(e));
   }
-  return tt_fail(ncclSystemError, "cannot pass descriptor %d to mailbox '%s': %s (descriptor limit: see ulimit -n)", fd, name, strerror(e));
+  const char *hint = e == EAGAIN ? "its queue stayed full for a second: is the process stopped?" : "descriptor limit: see ulimit -n";
+  return tt_fail(ncclSystemError, "cannot pass descriptor %d to mailbox '%s': %s (%s)", fd, name, strerror(e), hint);
 }
 
 static ncclResult_t fail_late(const tt_fdkey *key, int timeout_ms)

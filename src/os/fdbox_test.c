@@ -558,9 +558,10 @@ static void test_full_queue_of_ours(void **state)
   assert_int_equal(take_value(90, 5000), 90);
 }
 
+// Changing the user forgets that we want to end with our parent, so it is said again.
 static int become_nobody(void)
 {
-  return setgid(65534) == 0 && setuid(65534) == 0 ? 0 : 1;
+  return setgid(65534) == 0 && setuid(65534) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 ? 0 : 1;
 }
 
 static void test_other_user(void **state)

@@ -30,8 +30,7 @@ static void fill(tt_netif *n, const struct ifaddrs *i)
 static bool usable(const struct ifaddrs *i)
 {
   unsigned need = IFF_UP | IFF_RUNNING;
-  return i->ifa_addr != NULL && (i->ifa_flags & need) == need &&
-         (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
+  return i->ifa_addr != NULL && (i->ifa_flags & need) == need && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
 }
 
 ncclResult_t tt_netif_list(tt_netif *out, int max, int *count)
@@ -116,8 +115,8 @@ static bool family_wanted(const tt_netif *n, const char *family)
 static void insert(tt_netif *list, int *class_of, int n, tt_netif item, int item_class)
 {
   int at = n;
-  while (at > 0 && (class_of[at - 1] > item_class ||
-                    (class_of[at - 1] == item_class && address_class(&list[at - 1]) > address_class(&item)))) {
+  while (at > 0 &&
+         (class_of[at - 1] > item_class || (class_of[at - 1] == item_class && address_class(&list[at - 1]) > address_class(&item)))) {
     list[at] = list[at - 1];
     class_of[at] = class_of[at - 1];
     at--;

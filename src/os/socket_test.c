@@ -41,8 +41,8 @@ static void test_address_text(void **state)
 static void test_bad_addresses(void **state)
 {
   (void)state;
-  static const char *const bad[] = {"", "a", ":1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:-1", "1.2.3.4:+1",
-                                    "1.2.3.4:1x", "[::1]", "[::1]1", "[::1", "[]:1", "[::1]:", "1.2.3.4: 1"};
+  static const char *const bad[] = {"",           "a",          ":1",    "1.2.3.4", "1.2.3.4:", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:-1",
+                                    "1.2.3.4:+1", "1.2.3.4:1x", "[::1]", "[::1]1",  "[::1",     "[]:1",      "[::1]:",        "1.2.3.4: 1"};
   tt_addr a = {.port = 77};
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
     assert_int_equal(tt_addr_parse(bad[i], AF_UNSPEC, &a), -EINVAL);
@@ -266,9 +266,9 @@ static void test_random(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_address_text), cmocka_unit_test(test_bad_addresses),   cmocka_unit_test(test_transfer),
-      cmocka_unit_test(test_refused),      cmocka_unit_test(test_deadline),        cmocka_unit_test(test_abort),
-      cmocka_unit_test(test_match),        cmocka_unit_test(test_select),          cmocka_unit_test(test_real_interfaces),
+      cmocka_unit_test(test_address_text), cmocka_unit_test(test_bad_addresses), cmocka_unit_test(test_transfer),
+      cmocka_unit_test(test_refused),      cmocka_unit_test(test_deadline),      cmocka_unit_test(test_abort),
+      cmocka_unit_test(test_match),        cmocka_unit_test(test_select),        cmocka_unit_test(test_real_interfaces),
       cmocka_unit_test(test_random),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,7 +239,7 @@ static void fold2_stream(const tt_job *j, size_t count)
   const tt_kernel_row *row = j->row;
   char *dst = j->dst[0];
   const char *a = j->src[0], *b = j->src[1];
-  const size_t bytes = count * row->size, head = -(uintptr_t)dst % TT_CACHE_LINE, body = (bytes - head) / TT_CACHE_LINE * TT_CACHE_LINE;
+  const size_t bytes = count * row->size, head = -(uintptr_t)dst % TT_CACHE_LINE, body = (bytes - head) / TT_RED_CHUNK * TT_RED_CHUNK;
   const size_t tail = head + body;
   row->fold2[j->kind](dst, a, b, head / row->size);
   row->fold2nt[j->kind](dst + head, a + head, b + head, body / row->size);

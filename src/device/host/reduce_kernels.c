@@ -39,6 +39,7 @@ typedef double tt_f64 TT_ELEMENT;
 
 enum {
   TT_LINE = 64,
+  TT_CHUNK = TT_RED_CHUNK, // of the loops with prefetch: long enough that the compiler keeps and vectorises the loop inside
   TT_AHEAD = 1024,     // bytes by which a long loop prefetches its sources: the hardware's prefetchers stop at the end of a page
   TT_LONG_LOOP = 4096, // bytes per buffer from which on it does
 };
@@ -69,9 +70,19 @@ TT_INLINE void stream_line(uint8_t *d, const uint8_t *s)
 }
 #endif
 
-TT_INLINE void line_ahead(const void *p)
+TT_INLINE void stream_chunk(void *d, const void *s)
 {
-  __builtin_prefetch((const char *)p + TT_AHEAD);
+  for (int i = 0; i < TT_CHUNK; i += TT_LINE) {
+    stream_line((uint8_t *)d + i, (const uint8_t *)s + i);
+  }
+}
+
+TT_INLINE void chunk_ahead(const void *x, const void *y)
+{
+  for (int i = 0; i < TT_CHUNK; i += TT_LINE) {
+    __builtin_prefetch((const char *)x + TT_AHEAD + i);
+    __builtin_prefetch((const char *)y + TT_AHEAD + i);
+  }
 }
 
 // ---- Operations of the wide types: <op>_<type>(a, b), fin_<type>(result), one_<type>(scalar) ----
@@ -117,20 +128,19 @@ TT_INLINE double scalar_double(const uint64_t *s)
 // ---- Kernels of the wide types ----
 
 #define WIDE_OP(T, ELEM, OP)                                                                                   \
-  TT_INLINE void lines_##OP##_##T(ELEM *r, const ELEM *x, const ELEM *y, size_t n, bool nt)                    \
+  TT_INLINE void chunks_##OP##_##T(ELEM *r, const ELEM *x, const ELEM *y, size_t n, bool nt)                   \
   {                                                                                                            \
-    enum { L = TT_LINE / sizeof(T) };                                                                          \
+    enum { L = TT_CHUNK / sizeof(T) };                                                                         \
     for (size_t i = 0; i < n; i += L) {                                                                        \
-      _Alignas(TT_LINE) T line[L];                                                                             \
-      ELEM *to = nt ? line : r + i;                                                                            \
-      line_ahead(x + i);                                                                                       \
-      line_ahead(y + i);                                                                                       \
+      _Alignas(TT_LINE) T chunk[L];                                                                            \
+      ELEM *to = nt ? chunk : r + i;                                                                           \
+      chunk_ahead(x + i, y + i);                                                                               \
       TT_VECTOR_LOOP                                                                                           \
       for (size_t k = 0; k < L; k++) {                                                                         \
         to[k] = fin_##T(OP##_##T(x[i + k], y[i + k]));                                                         \
       }                                                                                                        \
       if (nt) {                                                                                                \
-        stream_line((uint8_t *)(r + i), (const uint8_t *)line);                                                \
+        stream_chunk(r + i, chunk);                                                                            \
       }                                                                                                        \
     }                                                                                                          \
   }                                                                                                            \
@@ -138,8 +148,8 @@ TT_INLINE double scalar_double(const uint64_t *s)
   {                                                                                                            \
     ELEM *r = dst;                                                                                             \
     const ELEM *x = a, *y = b;                                                                                 \
-    size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_LINE / sizeof(T) - 1);                              \
-    lines_##OP##_##T(r, x, y, i, false);                                                                       \
+    size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_CHUNK / sizeof(T) - 1);                             \
+    chunks_##OP##_##T(r, x, y, i, false);                                                                       \
     TT_VECTOR_LOOP                                                                                             \
     for (; i < n; i++) {                                                                                       \
       r[i] = fin_##T(OP##_##T(x[i], y[i]));                                                                    \
@@ -147,7 +157,7 @@ TT_INLINE double scalar_double(const uint64_t *s)
   }                                                                                                            \
   static void fold2nt_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                            \
   {                                                                                                            \
-    lines_##OP##_##T(dst, a, b, n, true);                                                                      \
+    chunks_##OP##_##T(dst, a, b, n, true);                                                                      \
   }                                                                                                            \
   static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
   {                                                                                                            \
@@ -291,19 +301,18 @@ typedef struct tt_narrow_type {
   size_t size;
 } tt_narrow_type;
 
-TT_INLINE void narrow_lines(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const uint8_t *x, const uint8_t *y, size_t bytes, bool nt)
+TT_INLINE void narrow_chunks(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const uint8_t *x, const uint8_t *y, size_t bytes, bool nt)
 {
-  for (size_t i = 0; i < bytes; i += TT_LINE) {
-    _Alignas(TT_LINE) uint8_t line[TT_LINE];
-    uint8_t *to = nt ? line : r + i;
-    line_ahead(x + i);
-    line_ahead(y + i);
+  for (size_t i = 0; i < bytes; i += TT_CHUNK) {
+    _Alignas(TT_LINE) uint8_t chunk[TT_CHUNK];
+    uint8_t *to = nt ? chunk : r + i;
+    chunk_ahead(x + i, y + i);
     TT_VECTOR_LOOP
-    for (size_t k = 0; k < TT_LINE; k += TT_W * t.size) {
+    for (size_t k = 0; k < TT_CHUNK; k += TT_W * t.size) {
       t.st(to + k, op(t.ld(x + i + k), t.ld(y + i + k)));
     }
     if (nt) {
-      stream_line(r + i, line);
+      stream_chunk(r + i, chunk);
     }
   }
 }
@@ -312,8 +321,8 @@ TT_INLINE void narrow_fold2(tt_narrow_type t, tt_op_fn *op, void *dst, const voi
 {
   uint8_t *r = dst;
   const uint8_t *x = a, *y = b;
-  size_t i = n * t.size < TT_LONG_LOOP ? 0 : n & ~(TT_LINE / t.size - 1);
-  narrow_lines(t, op, r, x, y, i * t.size, false);
+  size_t i = n * t.size < TT_LONG_LOOP ? 0 : n & ~(TT_CHUNK / t.size - 1);
+  narrow_chunks(t, op, r, x, y, i * t.size, false);
   TT_VECTOR_LOOP
   for (; i + (TT_W - 1) < n; i += TT_W) {
     t.st(r + i * t.size, op(t.ld(x + i * t.size), t.ld(y + i * t.size)));
@@ -389,7 +398,7 @@ TT_INLINE void narrow_close(tt_narrow_type t, uint8_t *r, const float *acc, size
   }                                                                                                            \
   static void fold2nt_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                            \
   {                                                                                                            \
-    narrow_lines(TYPE_##T, tt_vf_##OP, dst, a, b, n * TYPE_##T.size, true);                                    \
+    narrow_chunks(TYPE_##T, tt_vf_##OP, dst, a, b, n * TYPE_##T.size, true);                                    \
   }                                                                                                            \
   static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
   {                                                                                                            \
@@ -438,7 +447,7 @@ static void stream(void *dst, const void *src, size_t bytes)
   memcpy(d, s, head);
   size_t i = head;
   for (; i + TT_LINE <= bytes; i += TT_LINE) {
-    line_ahead(s + i);
+    __builtin_prefetch(s + i + TT_AHEAD);
     stream_line(d + i, s + i);
   }
   memcpy(d + i, s + i, bytes - i);

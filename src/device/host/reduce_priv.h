@@ -27,12 +27,12 @@ typedef void tt_acc_close_fn(void *dst, const void *acc, size_t n);
 // dst = dst / divisor, towards zero; divisor >= 2.
 typedef void tt_divide_fn(void *dst, size_t n, uint32_t divisor);
 
-enum { TT_RED_ACC_PAD = 32 };
+enum { TT_RED_ACC_PAD = 32, TT_RED_CHUNK = 256 }; // elements, bytes
 
 typedef struct tt_kernel_row {
   size_t size, acc_size; // bytes of an element, of an accumulator element
   tt_fold2_fn *fold2[TT_RED_KINDS];
-  tt_fold2_fn *fold2nt[TT_RED_KINDS]; // non-temporal stores: dst aligned to a cache line, n elements are whole lines
+  tt_fold2_fn *fold2nt[TT_RED_KINDS]; // non-temporal stores: dst aligned to a cache line, n elements are whole TT_RED_CHUNKs
   tt_fold2s_fn *fold2s[TT_RED_KINDS];
   tt_fold3_fn *fold3[TT_RED_KINDS]; // NULL for narrow types, fold4 too
   tt_fold4_fn *fold4[TT_RED_KINDS];

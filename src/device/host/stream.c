@@ -253,7 +253,8 @@ static void finish(tt_stream *s, tt_work *w, ncclResult_t result)
   }
   s->current = NULL;
   atomic_store_explicit(&s->bell, NULL, memory_order_release); // before the entry counts as complete: see tt_bell_retire
-  atomic_fetch_sub_explicit(&s->pending, 1, memory_order_seq_cst); // also the fence before the ring
+  atomic_fetch_sub(&s->pending, 1);
+  tt_bell_fence_after_rmw();
   tt_bell_ring(bell);
   w->ops->done(w); // last: until then the owner of the bell keeps it
 }
@@ -293,7 +294,7 @@ bool tt_stream_progress(tt_stream *s, size_t budget, bool insist)
   bool moved = run_queue(s, budget);
   int taken = 1;
   while (!atomic_compare_exchange_strong(&s->run, &taken, 0)) {
-    atomic_store(&s->run, 1);
+    atomic_exchange(&s->run, 1); // an exchange: the look that follows must not be earlier
     moved |= run_queue(s, budget);
     taken = 1;
   }
