@@ -67,9 +67,9 @@ static ncclResult_t init_rank(const char *what, ncclComm_t *comm, int nranks, co
   if (comm == NULL) {
     return tt_fail(ncclInvalidArgument, "%s: comm is NULL", what);
   }
-  if (nranks < 1 || rank < 0 || rank >= nranks) {
-    return tt_fail(ncclInvalidArgument, "%s: rank %d of %d ranks: rank must lie between 0 and nranks - 1, nranks must be at least 1", what, rank, nranks);
-  }
+  if (nranks < 1) {
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: nranks is %d; it must be at least 1", what, rank, nranks);
+  } // a rank out of range is refused by the bootstrap root, so that the other ranks learn of it too
   TT_TRY(tt_config_read(config, NULL, &cfg));
   tt_init_args args = {.id = *id, .nranks = nranks, .rank = rank, .device = tt_host_device()};
   return submit_init(comm, &args, &cfg);

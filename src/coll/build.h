@@ -73,6 +73,7 @@ static inline tt_ref tt_ref_token(int peer)
   return (tt_ref){ TT_TOKEN, peer, 0 };
 }
 
+static inline tt_ref tt_ref_drain(int peer) { return (tt_ref){ TT_DRAIN, peer, 0 }; }
 static inline tt_ref tt_ref_peer_in(int peer, uint32_t chunk)
 {
   return (tt_ref){ TT_PEER_IN, peer, chunk };

@@ -114,6 +114,19 @@ static void direct_exchange(tt_build *b, const tt_shape *shape)
   hear_readers(b, shape);
 }
 
+// Send and receive: several of them may share a connection, so the reader answers by giving the token back instead of sending one.
+static void direct_message(tt_build *b, const tt_shape *shape)
+{
+  if (shape->func == TT_FUNC_SEND) {
+    tt_build_step(b, 0, 0);
+    tt_build_to(b, tt_ref_token(shape->root));
+    tt_build_step(b, 0, 0);
+    tt_build_from(b, tt_ref_drain(shape->root));
+    return;
+  }
+  fetch_all(b, shape);
+}
+
 ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out)
 {
   TT_TRY(tt_shape_check(shape, "Direct", (1u << TT_NFUNCS) - 1));
@@ -128,7 +141,9 @@ ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out)
   tt_build b;
   tt_build_begin(&b, shape, allreduce ? shape->nranks : 1);
   tt_build_strand(&b);
-  if (allreduce) {
+  if (p2p) {
+    direct_message(&b, shape);
+  } else if (allreduce) {
     direct_allreduce(&b, shape);
   } else {
     direct_exchange(&b, shape);

@@ -11,6 +11,7 @@ static void print_ref(FILE *f, const tt_ref *ref, int source)
   case TT_TOKEN: fprintf(f, "%s%d", source ? "hear<" : "tell>", ref->peer); break;
   case TT_PEER_IN: fprintf(f, "in@%d[%u]", ref->peer, ref->chunk); break;
   case TT_PEER_OUT: fprintf(f, "out@%d[%u]", ref->peer, ref->chunk); break;
+  case TT_DRAIN: fprintf(f, "taken<%d", ref->peer); break;
   default: fprintf(f, "?%d", ref->kind); break;
   }
 }

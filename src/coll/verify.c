@@ -94,6 +94,17 @@ static tt_queue *queue_of(const tt_verifier *v, const tt_actor *a, const tt_ref 
   return *queue_place(v, source ? ref->peer : me, source ? me : ref->peer, ref->kind == TT_TOKEN);
 }
 
+// The connection a TT_DRAIN reference looks at: the actor's own tokens to the peer.
+static tt_queue *drain_of(const tt_verifier *v, const tt_actor *a, const tt_ref *ref)
+{
+  return *queue_place(v, tt_actor_schedule(v, a)->rank, ref->peer, true);
+}
+
+static bool is_data(const tt_ref *ref)
+{
+  return ref->kind != TT_TOKEN && ref->kind != TT_DRAIN;
+}
+
 static bool is_queue(const tt_ref *ref)
 {
   return ref->kind == TT_FIFO || ref->kind == TT_TOKEN;
@@ -142,8 +153,12 @@ static int room_of(const tt_verifier *v, const tt_schedule *s, const tt_ref *ref
 static bool check_ref(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source, int step)
 {
   const tt_schedule *s = tt_actor_schedule(v, a);
-  if (ref->peer < 0 || ref->peer >= v->n || ref->kind > TT_PEER_OUT || (ref->kind <= TT_TMP && ref->peer != s->rank)) {
+  if (ref->peer < 0 || ref->peer >= v->n || ref->kind > TT_DRAIN || (ref->kind <= TT_TMP && ref->peer != s->rank)) {
     return tt_verify_blame(v, TT_VERIFY_FORM, a, "reference of kind %d to rank %d", ref->kind, ref->peer);
+  }
+  if (ref->kind == TT_DRAIN) {
+    const tt_queue *q = drain_of(v, a, ref);
+    return (source && q && q->writer == a->id) || tt_verify_blame(v, TT_VERIFY_FORM, a, "waits for tokens to rank %d that it has not sent", ref->peer);
   }
   bool named = ref->kind != TT_TMP && ref->kind != TT_TOKEN;
   if (named && ref->chunk % (uint32_t)s->nsub != tt_actor_step(v, a)->sub) {
@@ -168,13 +183,13 @@ static bool check_step(tt_verifier *v, const tt_actor *a, int number)
   const tt_step *step = tt_actor_step(v, a);
   int data_in = 0, data_out = 0;
   for (int i = 0; i < step->nsrc; i++) {
-    data_in += s->refs[step->src + (uint32_t)i].kind != TT_TOKEN;
+    data_in += is_data(&s->refs[step->src + (uint32_t)i]);
     if (!check_ref(v, a, &s->refs[step->src + (uint32_t)i], true, 2 * number)) {
       return false;
     }
   }
   for (int i = 0; i < step->ndst; i++) {
-    data_out += s->refs[step->dst + (uint32_t)i].kind != TT_TOKEN;
+    data_out += is_data(&s->refs[step->dst + (uint32_t)i]);
     if (!check_ref(v, a, &s->refs[step->dst + (uint32_t)i], false, 2 * number + 1)) {
       return false;
     }
@@ -209,26 +224,38 @@ static bool is_done(const tt_verifier *v, const tt_actor *a)
   return a->pass == v->o->loops;
 }
 
-static bool is_blocked(const tt_verifier *v, const tt_queue *q, bool room)
+static bool is_blocked(const tt_verifier *v, const tt_queue *q, tt_need need)
 {
-  return q->count == (room ? v->o->slots : 0);
+  switch (need) {
+  case TT_NEED_MESSAGE: return q->count == 0;
+  case TT_NEED_ROOM: return q->count == v->o->slots;
+  default: return q->count > 0;
+  }
 }
 
-// The connection that the actor's next step waits for, or NULL when it can run. *room: it waits for room, not for a message.
-static tt_queue *blocked_on(const tt_verifier *v, const tt_actor *a, bool *room)
+// The connection that the actor's next step waits for, or NULL when it can run. *need: what it lacks there.
+static tt_queue *blocked_on(const tt_verifier *v, const tt_actor *a, tt_need *need)
 {
   const tt_step *step = tt_actor_step(v, a);
   const tt_ref *refs = tt_actor_schedule(v, a)->refs;
   for (int i = 0; i < step->nsrc + step->ndst; i++) {
     bool source = i < step->nsrc;
     const tt_ref *ref = source ? &refs[step->src + (uint32_t)i] : &refs[step->dst + (uint32_t)(i - step->nsrc)];
-    tt_queue *q = is_queue(ref) ? queue_of(v, a, ref, source) : NULL;
-    if (q && is_blocked(v, q, !source)) {
-      *room = !source;
+    bool drain = ref->kind == TT_DRAIN;
+    tt_queue *q = drain ? drain_of(v, a, ref) : is_queue(ref) ? queue_of(v, a, ref, source) : NULL;
+    *need = drain ? TT_NEED_DRAINED : source ? TT_NEED_MESSAGE : TT_NEED_ROOM;
+    if (q && is_blocked(v, q, *need)) {
       return q;
     }
   }
   return NULL;
+}
+
+static void merge_clock(const tt_verifier *v, tt_actor *a, const uint32_t *clock)
+{
+  for (int i = 0; i < v->nactors; i++) {
+    a->clock[i] = TT_MAX(a->clock[i], clock[i]);
+  }
 }
 
 static bool take_message(tt_verifier *v, tt_actor *a, const tt_ref *ref, const tt_value **value)
@@ -237,9 +264,7 @@ static bool take_message(tt_verifier *v, tt_actor *a, const tt_ref *ref, const t
   const tt_message *m = &q->slot[q->head];
   q->head = (q->head + 1) % v->o->slots;
   q->count--;
-  for (int i = 0; i < v->nactors; i++) {
-    a->clock[i] = TT_MAX(a->clock[i], m->clock[i]);
-  }
+  merge_clock(v, a, m->clock);
   if (q->token) {
     a->heard[ref->peer] = a->pass + 1;
   } else if (m->chunk != ref->chunk) {
@@ -266,16 +291,19 @@ static bool gather_sources(tt_verifier *v, tt_actor *a, const tt_step *step, con
     if (is_queue(&src[i]) && !take_message(v, a, &src[i], &value)) {
       return false;
     }
-    if (src[i].kind != TT_TOKEN) {
+    if (src[i].kind == TT_DRAIN) {
+      merge_clock(v, a, drain_of(v, a, &src[i])->taken);
+    }
+    if (is_data(&src[i])) {
       v->operands[(*count)++] = (tt_operand){ .value = value, .raw = src[i].kind == TT_IN || src[i].kind == TT_PEER_IN };
     }
   }
   a->clock[a->id]++;
   for (int i = 0, at = 0; i < step->nsrc; i++) {
-    if (!is_queue(&src[i]) && !tt_memory_read(v, a, &src[i], &v->operands[at].value)) {
+    if (is_data(&src[i]) && !is_queue(&src[i]) && !tt_memory_read(v, a, &src[i], &v->operands[at].value)) {
       return false;
     }
-    at += src[i].kind != TT_TOKEN;
+    at += is_data(&src[i]);
   }
   return true;
 }
@@ -284,11 +312,31 @@ static bool gather_sources(tt_verifier *v, tt_actor *a, const tt_step *step, con
 static const tt_ref *copied(const tt_step *step, const tt_ref *src)
 {
   for (int i = 0; i < step->nsrc && !(step->flags & TT_STEP_REDUCE); i++) {
-    if (src[i].kind != TT_TOKEN) {
+    if (is_data(&src[i])) {
       return &src[i];
     }
   }
   return NULL;
+}
+
+// A copy of the actor's clock that lives as long as the verifier.
+static const uint32_t *clock_now(tt_verifier *v, const tt_actor *a)
+{
+  uint32_t *clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof *clock);
+  return clock ? memcpy(clock, a->clock, (size_t)v->nactors * sizeof *clock) : NULL;
+}
+
+// Gives the tokens back: from now on their sender may know that this step is over.
+static bool give_back(tt_verifier *v, const tt_actor *a, const tt_step *step, const tt_ref *src)
+{
+  const uint32_t *clock = NULL;
+  for (int i = 0; i < step->nsrc; i++) {
+    if (src[i].kind == TT_TOKEN) {
+      clock = clock ? clock : clock_now(v, a);
+      queue_of(v, a, &src[i], true)->taken = clock;
+    }
+  }
+  return v->res == ncclSuccess;
 }
 
 static bool deliver(tt_verifier *v, const tt_actor *a, const tt_step *step, const tt_value *value)
@@ -298,11 +346,10 @@ static bool deliver(tt_verifier *v, const tt_actor *a, const tt_step *step, cons
   tt_message message = { .value = value };
   for (int i = 0; i < step->ndst; i++) {
     if (is_queue(&dst[i]) && !message.clock) {
-      uint32_t *clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof *clock);
-      if (!clock) {
+      message.clock = clock_now(v, a);
+      if (!message.clock) {
         return false;
       }
-      message.clock = memcpy(clock, a->clock, (size_t)v->nactors * sizeof *clock);
     }
     if (is_queue(&dst[i])) {
       put_message(v, a, &dst[i], &message);
@@ -325,7 +372,7 @@ static bool run_step(tt_verifier *v, tt_actor *a)
   if (count > 0 && !(value = tt_value_combine(v, a, step->flags, count))) {
     return false;
   }
-  if (!deliver(v, a, step, value)) {
+  if (!deliver(v, a, step, value) || !give_back(v, a, step, &s->refs[step->src])) {
     return false;
   }
   if (++a->pos == (int)s->strands[a->strand].count) {
@@ -342,14 +389,15 @@ static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
   size_t at = 0;
   const tt_actor *first = a;
   for (int hops = 0; hops < v->nactors && at < sizeof text; hops++) {
-    bool room;
-    const tt_queue *q = blocked_on(v, a, &room);
+    tt_need need;
+    const tt_queue *q = blocked_on(v, a, &need);
+    bool room = need != TT_NEED_MESSAGE;
     const tt_schedule *s = tt_actor_schedule(v, a);
     int other = room ? q->reader : q->writer;
-    const char *what = q->token ? "token" : "message";
+    const char *what = need == TT_NEED_DRAINED ? "the end of a token" : q->token ? "a token" : "a message";
     bool nobody = other < 0 || is_done(v, &v->actors[other]);
-    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %sa %s %s rank %d%s",
-                           hops ? "; " : "", s->rank, a->strand, a->pos, a->pass, room ? "room for " : "", what, room ? "to" : "from",
+    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s %s rank %d%s",
+                           hops ? "; " : "", s->rank, a->strand, a->pos, a->pass, need == TT_NEED_ROOM ? "room for " : "", what, room ? "to" : "from",
                            room ? q->to : q->from, nobody ? other < 0 ? ", which never uses this connection" : ", which has ended" : "");
     if (nobody) {
       break;
@@ -366,10 +414,10 @@ static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
 static bool run_actor(tt_verifier *v, tt_actor *a, bool *moved)
 {
   while (!is_done(v, a)) {
-    if (a->waits_for && is_blocked(v, a->waits_for, a->waits_for_room)) {
+    if (a->waits_for && is_blocked(v, a->waits_for, a->need)) {
       return true;
     }
-    a->waits_for = blocked_on(v, a, &a->waits_for_room);
+    a->waits_for = blocked_on(v, a, &a->need);
     if (!a->waits_for) {
       *moved = true;
       if (!run_step(v, a)) {

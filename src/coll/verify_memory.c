@@ -75,7 +75,7 @@ static tt_cell *cell_of(const tt_verifier *v, const tt_actor *a, const tt_ref *r
 
 static bool is_memory(const tt_ref *ref)
 {
-  return ref->kind != TT_FIFO && ref->kind != TT_TOKEN;
+  return ref->kind != TT_FIFO && ref->kind != TT_TOKEN && ref->kind != TT_DRAIN;
 }
 
 bool tt_memory_same(const tt_verifier *v, const tt_actor *a, const tt_ref *x, const tt_ref *y)

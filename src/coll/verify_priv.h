@@ -41,8 +41,16 @@ typedef struct tt_queue {
   int writer, reader; // actors, -1: none
   int head, count;
   int marked;        // last step seen using it, to find a step that uses it twice
+  const uint32_t *taken; // tokens: the reader's clock after the step that took the last one
   tt_message slot[]; // slots of them
 } tt_queue;
+
+// What a step may want of a connection.
+typedef enum {
+  TT_NEED_MESSAGE, // one to receive
+  TT_NEED_ROOM,    // a free slot
+  TT_NEED_DRAINED, // nothing left that the reader has not taken
+} tt_need;
 
 // A strand being run.
 typedef struct tt_actor {
@@ -50,8 +58,8 @@ typedef struct tt_actor {
   int pos, pass;   // next step
   uint32_t *clock; // per actor: how many of its steps happened before this one's next. Own entry: steps taken
   int *heard;      // per rank: 1 + pass of the last token from it
-  tt_queue *waits_for; // found empty (or full: waits_for_room) when last looked at
-  bool waits_for_room;
+  tt_queue *waits_for; // what its next step was found to lack when last looked at, and what of it
+  tt_need need;
 } tt_actor;
 
 // Memory of one call.
