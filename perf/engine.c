@@ -73,9 +73,6 @@ static void start_job(perf_job *j, int argc, char **argv)
   open_json(j, argc, argv, version);
   perf_report_start(&j->o, j->program, version, text, sizeof(text));
   print(j, text);
-  if (j->o.device_impl) {
-    perf_die_saying(PERF_EXIT_IMPOSSIBLE, "Device implementation %d is not supported on host memory (-D)", j->o.device_impl);
-  }
   perf_plan_ranks(j);
   perf_print_devices(j);
   perf_plan_memory(j);
@@ -243,6 +240,10 @@ int perf_main(const perf_coll *coll, int argc, char **argv)
     break;
   }
   fputs(text.buf, stderr);
+  if (job.o.device_impl) {
+    fprintf(stderr, "%s: -D %d: device implementations are not supported on host memory\n", job.program, job.o.device_impl);
+    return PERF_EXIT_IMPOSSIBLE;
+  }
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (!perf_launch(&job.o, &job.world)) {
     return PERF_EXIT_INTERNAL;

@@ -72,6 +72,7 @@ static void issue(perf_thread *t, int iter)
 {
   const perf_options *o = options(t);
   bool group = o->gpus > 1 && !t->job->coll->no_group;
+  perf_monitor_begin(t->job->monitor, t->index, "the library to accept the operation");
   if (group) {
     PERF_NCCL(ncclGroupStart());
   }
@@ -81,6 +82,7 @@ static void issue(perf_thread *t, int iter)
   if (group) {
     PERF_NCCL(ncclGroupEnd());
   }
+  perf_monitor_end(t->job->monitor, t->index);
   if (o->blocking == 1 || o->blocking == 2) {
     complete(t);
   }

@@ -16,6 +16,16 @@ static void must(bool ok)
   }
 }
 
+// Ends a job that cannot run as asked. Every process comes here with the same complaint: process 0 tells it, and all end in good order.
+#define refuse(j, status, ...)                                 \
+  do {                                                         \
+    (j)->world.launcher->finalize(&(j)->world, (status));      \
+    if ((j)->world.proc == 0) {                                \
+      perf_die_saying((status), __VA_ARGS__);                  \
+    }                                                          \
+    perf_die(status);                                          \
+  } while (0)
+
 void perf_mark_memory(perf_job *j, int mark)
 {
   j->rss[mark] = perf_memory_resident();
@@ -30,20 +40,20 @@ static int unit_of(const perf_job *j, int world_rank)
   return j->o.threads > 1 ? world_rank / j->o.gpus : world_rank;
 }
 
-static void read_split(perf_split *split)
+static void read_split(perf_job *j, perf_split *split)
 {
   const char *text = perf_env("NCCL_TESTS_SPLIT"), *mask = perf_env("NCCL_TESTS_SPLIT_MASK");
   if (!perf_split_parse(text, mask, split)) {
-    perf_die_saying(PERF_EXIT_USAGE, "%s='%s': want AND, OR, MOD or DIV (or & | %% /) and a number, such as \"MOD 2\"",
-                    mask ? "NCCL_TESTS_SPLIT_MASK (hexadecimal)" : "NCCL_TESTS_SPLIT", mask ? mask : text);
+    refuse(j, PERF_EXIT_USAGE, "%s='%s': want AND, OR, MOD or DIV (or & | %% /) and a number, such as \"MOD 2\"",
+           mask ? "NCCL_TESTS_SPLIT_MASK (hexadecimal)" : "NCCL_TESTS_SPLIT", mask ? mask : text);
   }
 }
 
 // Colour of every rank of the job, in an array the caller frees.
-static int *colors(const perf_job *j)
+static int *colors(perf_job *j)
 {
   perf_split split;
-  read_split(&split);
+  read_split(j, &split);
   int *color = calloc((size_t)j->nworld, sizeof(*color));
   must(color != NULL);
   for (int r = 0; r < j->nworld; r++) {
@@ -98,46 +108,57 @@ static void share_ids(perf_job *j, const int *color)
 static void assign_devices(perf_job *j)
 {
   const char *text = perf_env("NCCL_TESTS_DEVICE");
-  int first = text ? atoi(text) : j->world.local_proc * j->nlocal;
+  int base = text ? atoi(text) : 0;
+  int needed = base + j->nlocal * (text ? 1 : j->world.local_procs);
   int available;
   PERF_NCCL(tuttiGetDeviceCount(&available));
-  if (first < 0 || first + j->nlocal > available) {
-    fprintf(stderr, "Invalid number of GPUs: %d requested but only %d were found.\n", first + j->nlocal, available);
-    fprintf(stderr, "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).\n");
-    perf_die(PERF_EXIT_IMPOSSIBLE);
+  if (base < 0 || needed > available) {
+    refuse(j, PERF_EXIT_IMPOSSIBLE, "Invalid number of GPUs: %d requested but only %d were found.\n"
+           "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).", needed, available);
   }
   for (int i = 0; i < j->nlocal; i++) {
-    j->ranks[i].device = first + i;
+    j->ranks[i].device = base + (text ? 0 : j->world.local_proc * j->nlocal) + i;
   }
+}
+
+static int smallest_group(const perf_job *j, const int *color)
+{
+  int smallest = j->nworld;
+  for (int r = 0; r < j->nworld; r++) {
+    int members = 0;
+    for (int other = 0; other < j->nworld; other++) {
+      members += color[other] == color[r];
+    }
+    smallest = members < smallest ? members : smallest;
+  }
+  return smallest;
 }
 
 void perf_plan_ranks(perf_job *j)
 {
   int *color = colors(j);
   for (int i = 0; i < j->nlocal; i++) {
-    perf_rank *r = &j->ranks[i];
-    r->world_rank = j->world.proc * j->nlocal + i;
-    number_in_group(r, color, j->nworld);
-    if (j->coll->rooted && j->o.root >= r->nranks) {
-      perf_die_saying(PERF_EXIT_USAGE, "-r,--root %d: there are %d ranks", j->o.root, r->nranks);
-    }
-    const char *no = j->coll->prepare && i == 0 ? j->coll->prepare(j->o.min_bytes, j->o.max_bytes, r->nranks) : NULL;
-    if (no) {
-      perf_die_saying(PERF_EXIT_USAGE, "%s", no);
-    }
+    j->ranks[i].world_rank = j->world.proc * j->nlocal + i;
+    number_in_group(&j->ranks[i], color, j->nworld);
+  }
+  if (j->coll->rooted && j->o.root >= smallest_group(j, color)) {
+    refuse(j, PERF_EXIT_USAGE, "-r,--root %d: there are %d ranks", j->o.root, smallest_group(j, color));
+  }
+  const char *no = j->coll->prepare ? j->coll->prepare(j->o.min_bytes, j->o.max_bytes, j->ranks[0].nranks) : NULL;
+  if (no) {
+    refuse(j, PERF_EXIT_USAGE, "%s", no);
   }
   assign_devices(j);
   share_ids(j, color);
   free(color);
 }
 
-// Send and receive buffer of every rank on this machine, and as much again of each step for the library's own buffers: a share is kept back.
+// There is a send and a receive buffer for every rank on this machine; an eighth is kept back for everything else.
 static size_t most_bytes_here(const perf_job *j)
 {
   size_t available = perf_memory_available();
-  size_t reserve = available / 8 < (size_t)1 << 30 ? available / 8 : (size_t)1 << 30;
   size_t buffers = 2 * (size_t)j->nlocal * (size_t)j->world.local_procs;
-  size_t each = (available - reserve) / buffers;
+  size_t each = (available - available / 8) / buffers;
   size_t extra = 2 * PERF_GUARD + 8 * (size_t)j->o.unalign;
   return each > extra ? each - extra : 0;
 }
@@ -156,7 +177,7 @@ void perf_plan_memory(perf_job *j)
     return;
   }
   if (mine == 0) {
-    perf_die_saying(PERF_EXIT_USAGE, "-e,--maxbytes %zu: no memory for the buffers of %d ranks", j->o.max_bytes, j->nworld);
+    refuse(j, PERF_EXIT_USAGE, "-e,--maxbytes %zu: no memory for the buffers of %d ranks", j->o.max_bytes, j->nworld);
   }
   j->o.max_bytes = mine;
   j->o.min_bytes = j->o.min_bytes < mine ? j->o.min_bytes : mine;

@@ -211,9 +211,8 @@ TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
   if (comm->port.page != NULL) {
     tt_last_error_set("the communicator was aborted by ncclCommAbort");
     tt_port_stop(&comm->port, ncclInternalError);
-    tt_comm_flush(comm);
   }
-  tt_comm_free(comm);
+  tt_comm_free_aborted(comm);
   return ncclSuccess;
 }
 

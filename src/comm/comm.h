@@ -8,6 +8,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "coll/coll.h"
+#include "device/host/stream.h"
 #include "device/lane.h"
 #include "nccl.h"
 #include "transport/transport.h"
@@ -53,6 +54,24 @@ typedef struct tt_cached {
 
 enum { TT_COMM_FREE, TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };
 
+// Algorithm, protocol and chunk size for an operation (tuning.c).
+typedef struct tt_choice {
+  int algo;        // row of the algorithm table
+  tt_proto proto;  // FIFO geometry
+  size_t chunk;    // bytes per chunk
+  bool direct;     // ranks reach each other's memory
+  bool fetches;    // ranks read results from each other's output
+} tt_choice;
+
+// What was chosen for an operation. A program that repeats a call pays for the choice once.
+typedef struct tt_decision {
+  bool made;
+  int root;
+  size_t bytes;
+  tt_choice choice;
+  const tt_schedule *sched;
+} tt_decision;
+
 // A job that needs other ranks: init, split, finalize (group.c runs them).
 typedef struct tt_job tt_job;
 
@@ -79,6 +98,7 @@ struct ncclComm {
   bool crowded;             // more ranks on some machine than cores
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
   tt_cached *cache[TT_CACHE_BUCKETS];
+  tt_decision last[TT_NFUNCS]; // newest decision per function
   uint64_t issued;          // plans launched
   uint32_t sequence;        // collectives launched
   uint64_t splits;
@@ -88,6 +108,7 @@ struct ncclComm {
   tt_userop *userops;
   int nuserops;
   struct tt_registration *registrations;
+  tt_deferred grave;        // while an aborted communicator waits to be freed
   tt_job *job;              // a non-blocking job that is still running; joined by the next one
 };
 
@@ -112,6 +133,8 @@ ncclResult_t tt_comm_split(struct ncclComm **comm, const tt_init_args *args);
 ncclResult_t tt_comm_flush(struct ncclComm *comm);
 // Frees everything; the handle is dead afterwards. Operations have been flushed or aborted.
 void tt_comm_free(struct ncclComm *comm);
+// The same after an abort: never waits for work that others have queued before ours; what cannot be freed yet is freed later.
+void tt_comm_free_aborted(struct ncclComm *comm);
 
 // Checks a handle for function `what`: alive, made by this process, not waiting for a job. `usable`: must be ready for operations too.
 ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool usable);
@@ -157,12 +180,6 @@ ncclResult_t tt_job_submit(const tt_job_desc *d);
 void tt_job_join(struct ncclComm *comm);
 
 // --- choice (tuning.c)
-
-typedef struct tt_choice {
-  int algo;        // row of the algorithm table
-  tt_proto proto;  // FIFO geometry
-  size_t chunk;    // bytes per chunk
-} tt_choice;
 
 // Reads NCCL_ALGO, NCCL_PROTO and thresholds for a communicator. Free with tt_tuning_destroy.
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out);

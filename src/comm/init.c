@@ -10,6 +10,8 @@
 #include "os/clock.h"
 #include "os/random.h"
 
+#define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
+
 // What a rank reports to all others once it has done everything that can fail.
 typedef struct report {
   uint32_t ok, can_copy;
@@ -379,11 +381,41 @@ static void announce_gone(struct ncclComm *c)
   }
 }
 
+static bool has_work(struct ncclComm *comm)
+{
+  return (atomic_load_explicit(&comm->outstanding, memory_order_acquire) & ~TT_FLUSHING) != 0;
+}
+
+static bool bury(tt_deferred *d)
+{
+  struct ncclComm *comm = (struct ncclComm *)((char *)d - offsetof(struct ncclComm, grave));
+  if (has_work(comm)) {
+    return false;
+  }
+  tt_comm_free(comm);
+  return true;
+}
+
+void tt_comm_free_aborted(struct ncclComm *comm)
+{
+  atomic_store(&comm->magic, 0);
+  for (int i = 0; i < ABORT_TRIES && has_work(comm); i++) {
+    tt_stream_help(NULL, 1 << 20);
+    sched_yield();
+  }
+  if (has_work(comm)) { // its plans stand in streams behind work of others
+    comm->grave.run = bury;
+    tt_worker_defer(&comm->grave);
+  } else {
+    tt_comm_free(comm);
+  }
+}
+
 void tt_comm_free(struct ncclComm *comm)
 {
   atomic_store(&comm->magic, 0);
   announce_gone(comm);
-  while ((atomic_load_explicit(&comm->outstanding, memory_order_acquire) & ~TT_FLUSHING) != 0) {
+  while (has_work(comm)) {
     tt_stream_help(NULL, 1 << 20);
     sched_yield(); // plans that a helper is completing right now
   }

@@ -205,19 +205,34 @@ static size_t block_count(const struct ncclComm *comm, tt_func f)
   return one ? 1 : (size_t)comm->nranks;
 }
 
+// Algorithm and schedule for an operation: the last decision for this function when it fits, else a new one.
+static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, int root, const tt_decision **out)
+{
+  tt_decision *d = &comm->last[func];
+  if (TT_UNLIKELY(!d->made || d->bytes != bytes || d->root != root)) {
+    d->made = false;
+    TT_TRY(tt_tuning_choose(comm, func, bytes, root, &d->choice));
+    TT_TRY(schedule_get(comm, func, d->choice.algo, root, &d->sched));
+    d->bytes = bytes;
+    d->root = root;
+    d->made = true;
+  }
+  *out = d;
+  return ncclSuccess;
+}
+
 static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
 {
-  const tt_schedule *s;
-  tt_choice choice;
+  const tt_decision *d;
   tt_plan *p;
   tt_stream *stream;
   size_t bytes = t->count * tt_type_size(t->type) * block_count(comm, t->func);
   TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
-  TT_TRY(tt_tuning_choose(comm, t->func, bytes, t->root, &choice));
-  TT_TRY(schedule_get(comm, t->func, choice.algo, t->root, &s));
+  TT_TRY(decide(comm, t->func, bytes, t->root, &d));
+  const tt_schedule *s = d->sched;
   uint32_t seq = ++comm->sequence == 0 ? ++comm->sequence : comm->sequence;
   bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
-  size_t scratch = staged ? bytes : (size_t)s->ntmp * choice.chunk;
+  size_t scratch = staged ? bytes : (size_t)s->ntmp * d->choice.chunk;
   TT_TRY(plan_get(comm, 1, s->nstrands, scratch, &p));
   tt_call *c = &p->calls[p->ncalls++];
   ncclResult_t res = fill_call(comm, t, seq, c);
@@ -226,15 +241,16 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
     return res;
   }
   c->tmp = p->scratch;
-  c->stream = bytes >= STREAM_BYTES;
+  bool fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches; // peers read the output while the call runs
+  c->stream = bytes >= STREAM_BYTES && !fetched;
   if (staged) {
     p->stage_src = t->in;
     p->stage_bytes = bytes;
     c->in = p->scratch;
-  } else if (tt_algorithms(NULL)[choice.algo].needs != 0 && !comm->all_local) {
+  } else if (d->choice.direct && !comm->all_local) {
     find_memory(s, c);
   }
-  add_lanes(p, c, s, &choice, -1);
+  add_lanes(p, c, s, &d->choice, -1);
   plan_push(comm, p, stream);
   return ncclSuccess;
 }
@@ -270,22 +286,18 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
 static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, const tt_task *tasks, int *lane_task, int i)
 {
   const tt_task *t = &tasks[i];
-  const tt_schedule *s;
-  tt_choice choice;
+  const tt_decision *d;
   tt_call *c = &p->calls[p->ncalls];
   TT_TRY(fill_call(comm, t, 0, c));
-  TT_TRY(tt_tuning_choose(comm, t->func, c->count, t->root, &choice));
-  TT_TRY(schedule_get(comm, t->func, choice.algo, t->root, &s));
-  bool direct = tt_algorithms(NULL)[choice.algo].needs != 0;
-  if (direct && !comm->all_local) {
-    find_memory(s, c);
+  TT_TRY(decide(comm, t->func, c->count, t->root, &d));
+  if (d->choice.direct && !comm->all_local) {
+    find_memory(d->sched, c);
   }
-  choice.proto = direct ? TT_TOK : choice.proto;
   c->stream = c->count >= STREAM_BYTES;
   p->ncalls++;
   int after = lane_before(p, tasks, lane_task, t);
   lane_task[p->nlanes] = i;
-  add_lanes(p, c, s, &choice, after);
+  add_lanes(p, c, d->sched, &d->choice, after);
   return ncclSuccess;
 }
 

@@ -12,7 +12,8 @@
 #define ONESHOT_MAX (8u << 10)      // bytes times ranks, for that
 #define DIRECT_MIN_COPY (32u << 10) // from here a system call per copy pays
 #define DIRECT_MIN_LOCAL (8u << 10) // from here meeting pays when the peer's memory is ours
-#define DIRECT_CHUNK (256u << 10)
+#define DIRECT_CHUNK (256u << 10)   // of an all-reduce: what is summed is fetched while it is in the caches
+#define DIRECT_COPY_CHUNK (4u << 20) // of everything else: only bounds how long one step takes
 #define PIPELINE 4                  // passes a message should take so that sender and receiver overlap
 #define CHUNK_MIN (4u << 10)
 
@@ -120,14 +121,14 @@ static int pick_algorithm(const struct ncclComm *comm, tt_func func, size_t byte
 static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
   const tt_tuning *t = comm->tuning;
-  if (tt_algorithms(NULL)[c->algo].needs != 0) {
-    return DIRECT_CHUNK;
+  if (c->direct) {
+    return func == TT_FUNC_ALLREDUCE ? DIRECT_CHUNK : DIRECT_COPY_CHUNK;
   }
   size_t n = (size_t)comm->nranks, subs = c->algo == t->row.ring && func == TT_FUNC_ALLREDUCE ? n : c->algo == t->row.tree ? 2 : 1;
   size_t capacity = c->proto == TT_LL ? t->ll_capacity : t->simple_capacity;
   bool blocks = func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER || func == TT_FUNC_SCATTER;
   size_t part = (blocks ? bytes / n : bytes) / subs;
-  size_t chunk = TT_ROUND_UP(TT_DIV_UP(part, PIPELINE), 64);
+  size_t chunk = TT_ROUND_UP(TT_DIV_UP(part, comm->crowded ? 1 : PIPELINE), 64);
   return TT_CLAMP(chunk, TT_MIN(CHUNK_MIN, capacity), capacity);
 }
 
@@ -147,8 +148,12 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
   if (protos == 0) {
     return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func), comm->rank, tt_params_get()->proto);
   }
-  bool ll = (protos & TT_PROTO_LL) != 0 && (bytes <= LL_MAX || (protos & TT_PROTO_SIMPLE) == 0);
+  size_t ll_max = comm->crowded ? t->ll_capacity : LL_MAX; // every pass costs a change of thread when cores are short
+  bool ll = (protos & TT_PROTO_LL) != 0 && (bytes <= ll_max || (protos & TT_PROTO_SIMPLE) == 0);
   c.proto = ll ? TT_LL : TT_SIMPLE;
+  c.direct = tt_algorithms(NULL)[c.algo].needs != 0;
+  c.fetches = c.algo == t->row.direct;
+  c.proto = c.direct ? TT_TOK : c.proto;
   c.chunk = pick_chunk(comm, &c, func, bytes);
   *out = c;
   return ncclSuccess;

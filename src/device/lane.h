@@ -20,7 +20,7 @@ typedef struct tt_call {
   char *tmp;                 // scratch, ntmp slots of `chunk` elements for each channel
   uint32_t in_mem, out_mem;  // shareable allocations the buffers lie in; 0: none
   uint64_t in_off, out_off;  // offsets therein
-  bool stream;               // large: keep the result out of the caches
+  bool stream;               // large, and nobody reads the result soon: keep it out of the caches
 } tt_call;
 
 typedef struct tt_lane {

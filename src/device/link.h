@@ -25,11 +25,26 @@ enum { TT_RANK_INIT, TT_RANK_RUNNING, TT_RANK_FAILED, TT_RANK_ABORTED, TT_RANK_G
 typedef struct tt_rank_page {
   tt_bell bell;
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t state; // TT_RANK_…
+  _Atomic uint32_t want;                          // 1 + the only peer whose post can move this rank; 0: any (tt_page_ring)
   _Atomic uint64_t sig;                           // fingerprint and count of the operation it is in, for messages
   _Atomic uint64_t count;
   _Atomic uint64_t probe;                         // a value peers may read by process_vm_readv to see whether they can
 } tt_rank_page;
 _Static_assert(sizeof(tt_rank_page) == 128, "shared memory layout");
+
+// Wakes the sleepers of a peer's page unless they wait for somebody else. After publishing and tt_bell_fence(). With many ranks and few
+// cores this saves most wake-ups: a rank that waits for all others in turn sleeps through the posts of those it does not look at yet.
+// Rule: `want` is written by the holder of the run flag of the stream that runs the rank's plan, before it looks for the last time
+// (device/host/plan.c), so a poster that sees a sleeper sees what it waits for.
+static inline void tt_page_ring(tt_rank_page *page, int poster)
+{
+  if (TT_UNLIKELY(atomic_load_explicit(&page->bell.sleepers, memory_order_acquire) != 0)) {
+    uint32_t want = atomic_load_explicit(&page->want, memory_order_relaxed);
+    if (want == 0 || want == (uint32_t)poster + 1) {
+      tt_bell_wake(&page->bell);
+    }
+  }
+}
 
 #define TT_LINK_MAPS 8
 

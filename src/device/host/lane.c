@@ -90,12 +90,12 @@ static void step_publish(tt_port *port, tt_lane *l, const tt_step *step, uint32_
   tt_bell_fence();
   for (int i = 0; i < step->ndst; i++) {
     if (dst[i].kind == TT_FIFO || dst[i].kind == TT_TOKEN) {
-      tt_bell_ring(&port->links[dst[i].peer]->page->bell);
+      tt_page_ring(port->links[dst[i].peer]->page, port->rank);
     }
   }
   for (int i = 0; i < step->nsrc; i++) {
     if (src[i].kind == TT_FIFO || src[i].kind == TT_TOKEN) {
-      tt_bell_ring(&port->links[src[i].peer]->page->bell);
+      tt_page_ring(port->links[src[i].peer]->page, port->rank);
     }
   }
 }

@@ -41,6 +41,28 @@ static tt_run turn(tt_plan *p, size_t *budget)
   return p->live == 0 ? TT_RUN_DONE : TT_RUN_BLOCKED;
 }
 
+// Says whose post the blocked plan waits for. True when that has changed: then the lanes must be looked at once more, because a peer that
+// posted a moment ago may have seen the old value and woken nobody.
+static bool say_want(tt_plan *p)
+{
+  uint32_t want = 0;
+  int blocked = 0;
+  for (int i = 0; i < p->nlanes; i++) {
+    const tt_lane *l = &p->lanes[i];
+    if (!l->done && l->waits_for >= 0) {
+      want = (uint32_t)l->waits_for + 1;
+      blocked++;
+    }
+  }
+  want = blocked == 1 ? want : 0;
+  if (atomic_load_explicit(&p->port->page->want, memory_order_relaxed) == want) {
+    return false;
+  }
+  atomic_store_explicit(&p->port->page->want, want, memory_order_relaxed);
+  tt_bell_fence();
+  return true;
+}
+
 static tt_run complete(tt_plan *p)
 {
   atomic_fetch_add_explicit(&p->port->done, 1, memory_order_release);
@@ -70,7 +92,7 @@ static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
       *result = tt_port_status(p->port);
       return r;
     }
-    if (r == TT_RUN_MORE || *budget == before) {
+    if (r == TT_RUN_MORE || (*budget == before && !say_want(p))) {
       return r;
     }
   }

@@ -254,6 +254,16 @@ static bool is_plain_stream(const tt_job *j)
          !is_source(j, j->dst[0]);
 }
 
+// Asks for the sources of the next block while the stores of this one drain.
+static void prefetch_block(const tt_job *j, size_t byte, size_t bytes)
+{
+  for (int k = 0; k < TT_MIN(j->nsrc, 4); k++) {
+    for (size_t i = 0; i < bytes; i += TT_CACHE_LINE) {
+      __builtin_prefetch((const char *)at(j, k, byte) + i);
+    }
+  }
+}
+
 static void run_blocks(const tt_job *j, size_t count)
 {
   _Alignas(64) char buf[BLOCK_BYTES];
@@ -263,6 +273,9 @@ static void run_blocks(const tt_job *j, size_t count)
     m = TT_MIN(i ? block : first_block(j, block), count - i);
     void *out = direct < 0 ? buf : (char *)j->dst[direct] + i * size;
     fold(j, out, i, m);
+    if (j->stream) {
+      prefetch_block(j, (i + m) * size, TT_MIN(block, count - i - m) * size);
+    }
     if (j->divisor) {
       j->row->divide(out, m, j->divisor);
     }

@@ -120,10 +120,10 @@ TT_INLINE __m256i tt_fp8_half(__m256 x, tt_narrow_spec s)
   __m256i m = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
   __m256i clamped = _mm256_min_epi32(m, _mm256_set1_epi32((int)s.limit));
   __m256i e = _mm256_max_epi32(_mm256_and_si256(clamped, _mm256_set1_epi32(0x7f800000)), least);
-  __m256i magic = _mm256_add_epi32(e, _mm256_set1_epi32((23 - s.mbits) << 23));
-  __m256i sum = _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(clamped), _mm256_castsi256_ps(magic)));
-  __m256i exp = _mm256_srli_epi32(_mm256_sub_epi32(e, least), 23 - s.mbits);
-  __m256i code = _mm256_add_epi32(_mm256_sub_epi32(sum, magic), exp);
+  __m256i offset = _mm256_set1_epi32(((23 - s.mbits) << 23) - (int)((128 - s.bias) << s.mbits)); // the exponent's bias, see tt_narrow
+  __m256i magic = _mm256_add_epi32(_mm256_add_epi32(e, offset), _mm256_srli_epi32(e, 23 - s.mbits));
+  __m256i code = _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(clamped), _mm256_castsi256_ps(magic)));
+  code = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
   code = _mm256_or_si256(code, _mm256_and_si256(_mm256_srli_epi32(u, 24), _mm256_set1_epi32(0x80)));
   __m256i is_nan = _mm256_cmpgt_epi32(m, _mm256_set1_epi32(0x7f800000));
   return _mm256_blendv_epi8(code, _mm256_set1_epi32(0x7f), is_nan);

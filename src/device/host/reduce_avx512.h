@@ -109,32 +109,25 @@ TT_INLINE void tt_st_bf16(void *p, tt_vf v)
   _mm512_storeu_si512(p, _mm512_mask_mov_epi16(even, 0xaaaaaaaa, odd));
 }
 
-// e5m2 is the upper byte of a half.
-TT_INLINE __m512 tt_e5m2_half(const __m128i *p)
+TT_INLINE tt_vf tt_from_halves(__m512i h)
 {
-  return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(p)), 8));
+  return (tt_vf){_mm512_cvtph_ps(_mm512_castsi512_si256(h)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1))};
 }
 
+// e5m2 is the upper byte of a half.
 TT_INLINE tt_vf tt_ld_e5m2(const void *p)
 {
-  const __m128i *q = p;
-  return (tt_vf){tt_e5m2_half(q), tt_e5m2_half(q + 1)};
+  return tt_from_halves(_mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_loadu_si256(p)), 8));
 }
 
 // e4m3 shifted into a half has an exponent that is too small by 8.
-TT_INLINE __m512 tt_e4m3_half(const __m128i *p)
-{
-  __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(p)), 7);
-  h = _mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80));
-  __m256i nan = _mm256_set1_epi16(0x3f80);
-  h = _mm256_mask_mov_epi16(h, _mm256_cmpeq_epi16_mask(_mm256_and_si256(h, nan), nan), _mm256_set1_epi16(0x7fff));
-  return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256));
-}
-
 TT_INLINE tt_vf tt_ld_e4m3(const void *p)
 {
-  const __m128i *q = p;
-  return (tt_vf){tt_e4m3_half(q), tt_e4m3_half(q + 1)};
+  __m512i h = _mm512_slli_epi16(_mm512_cvtepi8_epi16(_mm256_loadu_si256(p)), 7);
+  h = _mm512_and_si512(h, _mm512_set1_epi16((short)0xbf80));
+  __m512i nan = _mm512_set1_epi16(0x3f80);
+  h = _mm512_mask_mov_epi16(h, _mm512_cmpeq_epi16_mask(_mm512_and_si512(h, nan), nan), _mm512_set1_epi16(0x7fff));
+  return tt_vf_prod(tt_from_halves(h), tt_vf_set(256));
 }
 
 // tt_narrow for 16 lanes.
@@ -144,12 +137,11 @@ TT_INLINE __m128i tt_fp8_half(__m512 x, tt_narrow_spec s)
   __m512i m = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff));
   __m512i clamped = _mm512_min_epi32(m, _mm512_set1_epi32((int)s.limit));
   __m512i e = _mm512_max_epi32(_mm512_and_si512(clamped, _mm512_set1_epi32(0x7f800000)), least);
-  __m512i magic = _mm512_add_epi32(e, _mm512_set1_epi32((23 - s.mbits) << 23));
-  __m512i sum = _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(clamped), _mm512_castsi512_ps(magic)));
-  __m512i exp = _mm512_srli_epi32(_mm512_sub_epi32(e, least), (unsigned)(23 - s.mbits));
-  __m512i code = _mm512_add_epi32(_mm512_sub_epi32(sum, magic), exp);
+  __m512i offset = _mm512_set1_epi32(((23 - s.mbits) << 23) - (int)((128 - s.bias) << s.mbits)); // the exponent's bias, see tt_narrow
+  __m512i magic = _mm512_add_epi32(_mm512_add_epi32(e, offset), _mm512_srli_epi32(e, (unsigned)(23 - s.mbits)));
+  __m512i code = _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(clamped), _mm512_castsi512_ps(magic)));
   __m512i sign = _mm512_srli_epi32(u, 24);
-  code = _mm512_ternarylogic_epi32(code, sign, _mm512_set1_epi32(0x80), 0xf8); // code | (sign & 0x80)
+  code = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x80), sign, code, 0xca); // sign's bit 7, code's others; all above bit 7 is dropped
   code = _mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32(0x7f));
   return _mm512_cvtepi32_epi8(code);
 }

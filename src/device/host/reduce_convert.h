@@ -87,20 +87,20 @@ typedef struct tt_narrow_spec {
 } tt_narrow_spec;
 
 // Rounds by adding a power of two whose last place is the type's last place at this magnitude: the sum's mantissa then is the rounded
-// value as an integer. Below the smallest normal exponent the last place stays, which is what a subnormal is.
+// value as an integer. Below the smallest normal exponent the last place stays, which is what a subnormal is. What the exponent
+// contributes to the code stands in the mantissa of that power of two already (an even number, so that ties round the same way):
+// the code is the low bits of the sum.
 static inline __attribute__((always_inline)) uint32_t tt_narrow(float f, tt_narrow_spec s, uint32_t nan)
 {
+  const uint32_t least = (128 - s.bias) << 23, shift = 23 - (uint32_t)s.mbits, code_mask = s.mbits == 10 ? 0x7fff : 0x7f;
   uint32_t u = tt_f32_bits(f), m = u & 0x7fffffff;
-  uint32_t least = (128 - s.bias) << 23;
   uint32_t clamped = tt_pick(tt_above(m, s.limit), s.limit, m);
   uint32_t e = clamped & 0x7f800000;
   e = tt_pick(tt_above(e, least), e, least);
-  uint32_t magic = e + ((uint32_t)(23 - s.mbits) << 23);
-  uint32_t sum = tt_f32_bits(tt_f32_of_bits(clamped) + tt_f32_of_bits(magic));
-  uint32_t code = sum - magic + ((e - least) >> (23 - s.mbits));
-  int bits = s.mbits == 10 ? 16 : 8;
-  code |= u >> 31 << (bits - 1);
-  return tt_pick(tt_above(m, 0x7f800000), nan, code);
+  uint32_t magic = e + (shift << 23) + ((e - least) >> shift);
+  uint32_t code = tt_f32_bits(tt_f32_of_bits(clamped) + tt_f32_of_bits(magic)) & code_mask;
+  uint32_t sign = u >> 31 << (s.mbits == 10 ? 15 : 7);
+  return tt_pick(tt_above(m, 0x7f800000), nan, code | sign);
 }
 
 #define TT_SPEC_F16  ((tt_narrow_spec){10, 15, 0x47800000}) // 65536: rounds to the code of infinity

@@ -179,11 +179,23 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
   return ncclSuccess;
 }
 
+// May the step's results bypass the caches? Not those that are read again at once: messages and scratch.
+static unsigned stream_flag(const tt_lane *l, const tt_step *step)
+{
+  const tt_ref *dst = l->sched->refs + step->dst;
+  for (int i = 0; i < step->ndst; i++) {
+    if (dst[i].kind != TT_OUT && dst[i].kind != TT_PEER_OUT) {
+      return 0;
+    }
+  }
+  return TT_REDUCE_STREAM;
+}
+
 // Combines where every operand is a pointer.
 static void combine(const tt_lane *l, const tt_step *step, operands *o, size_t count)
 {
   const tt_call *c = l->call;
-  unsigned flags = c->stream ? TT_REDUCE_STREAM : 0;
+  unsigned flags = c->stream ? stream_flag(l, step) : 0;
   if (step->flags & TT_STEP_REDUCE) {
     flags |= step->flags & TT_STEP_FINAL ? TT_REDUCE_FINAL : 0;
     tt_reduce(&c->op, o->ndst, o->dst, o->nsrc, (const void *const *)o->src, c->op.prescale ? o->scale : NULL, count, flags);

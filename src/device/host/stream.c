@@ -170,13 +170,20 @@ static ncclResult_t per_thread(int device, tt_stream **out)
   return ncclSuccess;
 }
 
-// Is this pointer one of our streams, and alive?
+// Is this pointer one of our streams, and alive? A thread that asks for the same stream again pays for a look at its state alone.
 static bool is_stream(const tt_stream *s)
 {
+  static _Thread_local const tt_stream *known;
+  static _Thread_local uint32_t known_in; // a forked child's streams are others
+  if (TT_LIKELY(s == known && known_in == tt_proc_generation)) {
+    return s->state == TT_STREAM_LIVE;
+  }
   int n = atomic_load_explicit(&count, memory_order_acquire);
   for (int c = 0; c * TABLE_CHUNK < n; c++) {
     if (s >= table[c] && s < table[c] + TABLE_CHUNK) {
-      return ((uintptr_t)s - (uintptr_t)table[c]) % sizeof *s == 0 && s->state == TT_STREAM_LIVE;
+      known = ((uintptr_t)s - (uintptr_t)table[c]) % sizeof *s == 0 ? s : NULL;
+      known_in = tt_proc_generation;
+      return known != NULL && s->state == TT_STREAM_LIVE;
     }
   }
   return false;

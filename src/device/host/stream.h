@@ -80,6 +80,13 @@ extern tt_bell tt_process_bell;
 // Tells how crowded the machine is: `ranks` ranks of one communicator share it with `cores` cores. Waits spin less when crowded.
 void tt_host_load(int ranks, int cores);
 
+// Work for the worker's next quiet moments: run(d) is called until it returns true; it may free `d`.
+typedef struct tt_deferred {
+  struct tt_deferred *next;
+  bool (*run)(struct tt_deferred *d);
+} tt_deferred;
+void tt_worker_defer(tt_deferred *d);
+
 // A forked child has no worker.
 void tt_worker_forget(void);
 

@@ -228,9 +228,50 @@ static void find_orphan(tt_stream *s, void *arg)
   }
 }
 
-// Runs orphaned streams until none moves; then sleeps on their bells. Returns whether there were any.
-static bool worker_round(uint64_t tick)
+// Work that must wait for a quiet moment, when no thread is asleep on bells that it frees. Under `worker_lock`.
+static tt_deferred *deferred;
+
+void tt_worker_defer(tt_deferred *d)
 {
+  pthread_mutex_lock(&worker_lock);
+  d->next = deferred;
+  deferred = d;
+  pthread_mutex_unlock(&worker_lock);
+  tt_worker_kick();
+}
+
+// Tries every deferred piece of work once. Returns whether any is left.
+static bool run_deferred(void)
+{
+  pthread_mutex_lock(&worker_lock);
+  tt_deferred *list = deferred, *next;
+  deferred = NULL;
+  pthread_mutex_unlock(&worker_lock);
+  bool left = false;
+  for (tt_deferred *d = list; d != NULL; d = next) {
+    next = d->next;
+    if (!d->run(d)) {
+      tt_worker_defer(d);
+      left = true;
+    }
+  }
+  return left;
+}
+
+// Lets blocked streams look after their peers, if it is time.
+static void check_sometimes(uint64_t *last)
+{
+  uint64_t now = tt_now_ns();
+  if (now - *last >= check_ns()) {
+    *last = now;
+    tt_stream_each(check_stream, NULL);
+  }
+}
+
+// Runs orphaned streams until none moves; then sleeps on their bells. Returns whether there were any.
+static bool worker_round(uint64_t tick, uint64_t *last_check)
+{
+  bool left = run_deferred();
   orphans o = {.nap.own = NULL};
   tt_stream_each(find_orphan, &o);
   if (o.any && tt_stream_help(NULL, RUN_BYTES)) {
@@ -242,12 +283,12 @@ static bool worker_round(uint64_t tick)
     nap_add_streams(n);
   }
   if (!o.any || !tt_stream_help(NULL, RUN_BYTES)) {
-    if (!tt_bell_sleep(n->bells, n->tickets, n->n, o.any ? TT_MIN(tick, check_ns()) : tick) && o.any) {
-      tt_stream_each(check_stream, NULL);
+    if (!tt_bell_sleep(n->bells, n->tickets, n->n, tick) && o.any) {
+      check_sometimes(last_check);
     }
   }
   nap_leave(n);
-  return o.any;
+  return o.any || left;
 }
 
 // Sleeps until a kick. The state says so first, and work pushed meanwhile is looked for once more.
@@ -255,6 +296,7 @@ static void worker_sleep(void)
 {
   uint32_t ticket = tt_bell_announce(&worker_bell);
   atomic_store(&worker_state, WORKER_ASLEEP);
+  tt_bell_fence();
   orphans o = {.any = false};
   tt_stream_each(find_orphan, &o);
   if (!o.any) {
@@ -268,9 +310,10 @@ static void worker_sleep(void)
 static void *worker_main(void *arg)
 {
   (void)arg;
+  uint64_t last_check = 0;
   for (int idle = 0;;) {
     bool tight = atomic_load_explicit(&crowded, memory_order_relaxed);
-    idle = worker_round(tight ? WORKER_TICK_CROWDED_NS : WORKER_TICK_NS) ? 0 : idle + 1;
+    idle = worker_round(tight ? WORKER_TICK_CROWDED_NS : WORKER_TICK_NS, &last_check) ? 0 : idle + 1;
     if (idle > WORKER_IDLE_TICKS) {
       worker_sleep();
       idle = 0;
@@ -292,12 +335,12 @@ static void worker_start(void)
 
 void tt_worker_kick(void)
 {
+  tt_bell_fence_after_rmw(); // the push counted its entry before
   int state = atomic_load_explicit(&worker_state, memory_order_relaxed);
   if (TT_UNLIKELY(state == WORKER_NONE)) {
     worker_start();
-  } else if (state == WORKER_ASLEEP) {
-    tt_bell_fence();
-    tt_bell_wake(&worker_bell);
+  } else if (state == WORKER_ASLEEP && atomic_compare_exchange_strong(&worker_state, &state, WORKER_TICKING)) {
+    tt_bell_wake(&worker_bell); // one kick is enough
   }
 }
 

@@ -1,0 +1,364 @@
+// harness.h: what the system tests share: ranks as threads and as processes, time limits, checks.
+//
+// Every test body runs in children of the test program, which itself never calls the library: so each has a fresh library, may set its
+// environment, has a time limit, and takes everything with it when it dies. A failed CHECK ends the child with status 1.
+#pragma once
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "nccl.h"
+#include "tutti.h"
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define SLOWER 10 // how much less to do, and how much longer to wait, in an instrumented program
+#elif defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define SLOWER 5
+#else
+#define SLOWER 1
+#endif
+#define HARNESS __attribute__((unused)) static
+
+enum { MAX_RANKS = 64, BOARD_WORDS = 4096 };
+
+// Memory that all processes of a test share. Zero at the start of each run.
+typedef struct board {
+  _Atomic int ids_made[MAX_RANKS];
+  ncclUniqueId ids[MAX_RANKS];
+  _Atomic int arrived, round;
+  _Atomic uint64_t word[BOARD_WORDS];
+} board;
+
+HARNESS double seconds_now(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+HARNESS void sleep_ms(double ms)
+{
+  struct timespec t = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)((ms - 1000 * (double)(long)(ms / 1000)) * 1e6)};
+  while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+  }
+}
+
+__attribute__((noreturn, format(printf, 3, 4))) HARNESS void check_failed(const char *file, int line, const char *fmt, ...)
+{
+  char text[1024];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  fprintf(stderr, "%s:%d: %s (last error: %s)\n", file, line, text, ncclGetLastError(NULL));
+  fflush(NULL);
+  _exit(1);
+}
+
+#define CHECK(cond, ...)                           \
+  do {                                             \
+    if (!(cond)) {                                 \
+      check_failed(__FILE__, __LINE__, __VA_ARGS__); \
+    }                                              \
+  } while (0)
+
+// The call gives this code.
+#define GIVES(call, code)                                                                                                    \
+  do {                                                                                                                       \
+    ncclResult_t gives_ = (call);                                                                                            \
+    CHECK(gives_ == (code), "%s gave %d (%s), not %d", #call, (int)gives_, ncclGetErrorString(gives_), (int)(code));         \
+  } while (0)
+#define OK(call) GIVES(call, ncclSuccess)
+
+// `text` contains each of the words, which end with NULL.
+HARNESS bool has_words(const char *text, const char *const *words)
+{
+  for (; *words != NULL; words++) {
+    if (strstr(text, *words) == NULL) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The call gives this code and a text with all these words.
+#define REFUSED(call, code, ...)                                                                                                     \
+  do {                                                                                                                               \
+    GIVES(call, code);                                                                                                               \
+    CHECK(has_words(ncclGetLastError(NULL), (const char *const[]){__VA_ARGS__, NULL}), "%s: the text lacks one of: %s", #call,       \
+          #__VA_ARGS__);                                                                                                             \
+  } while (0)
+
+// --- Processes
+
+typedef struct run {
+  int n, seconds;
+  void (*fn)(int rank, void *arg);
+  void *arg;
+  const char *const *env; // "NAME=VALUE" …, NULL at the end; may be NULL
+} run;
+
+HARNESS board *the_board; // of the run in progress; also in its children
+
+HARNESS void board_open(void)
+{
+  the_board = mmap(NULL, sizeof *the_board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(the_board != MAP_FAILED);
+}
+
+HARNESS void board_close(void)
+{
+  munmap(the_board, sizeof *the_board);
+  the_board = NULL;
+}
+
+// Ends a child so that leak checkers still run.
+__attribute__((noreturn)) HARNESS void child_main(const run *r, int rank)
+{
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGALRM, SIG_DFL);
+  alarm((unsigned)r->seconds);
+  for (const char *const *e = r->env; e != NULL && *e != NULL; e++) {
+    putenv((char *)(uintptr_t)*e);
+  }
+  r->fn(rank, r->arg);
+  fflush(NULL);
+  exit(0);
+}
+
+// Starts the children; their ids go to `pids`.
+HARNESS void start_processes(const run *r, pid_t *pids)
+{
+  fflush(NULL);
+  for (int i = 0; i < r->n; i++) {
+    pids[i] = fork();
+    assert_true(pids[i] >= 0);
+    if (pids[i] == 0) {
+      child_main(r, i);
+    }
+  }
+}
+
+HARNESS void tell_status(int rank, int status, int seconds)
+{
+  if (WIFSIGNALED(status)) {
+    print_error("process %d: signal %d%s (limit %d s)\n", rank, WTERMSIG(status), WTERMSIG(status) == SIGALRM ? ": time is up" : "", seconds);
+  } else {
+    print_error("process %d: exit status %d\n", rank, WEXITSTATUS(status));
+  }
+}
+
+// Waits for children. Returns how many did not end with status 0. Once one has failed the others have two seconds, then they are killed.
+HARNESS int await_processes(pid_t *pids, int n, int seconds)
+{
+  int bad = 0, left = n;
+  double kill_at = seconds_now() + seconds + 5;
+  while (left > 0) {
+    for (int i = 0; i < n; i++) {
+      int status;
+      if (pids[i] <= 0 || waitpid(pids[i], &status, WNOHANG) == 0) {
+        continue;
+      }
+      pids[i] = 0;
+      left--;
+      if (status != 0) {
+        bad++;
+        tell_status(i, status, seconds);
+        kill_at = seconds_now() + 2 < kill_at ? seconds_now() + 2 : kill_at;
+      }
+    }
+    for (int i = 0; i < n && seconds_now() > kill_at; i++) {
+      if (pids[i] > 0) {
+        kill(pids[i], SIGKILL);
+      }
+    }
+    sleep_ms(1);
+  }
+  return bad;
+}
+
+// Runs fn(rank, arg) in n children with a board; the number of those that failed.
+HARNESS int run_processes(const run *r)
+{
+  pid_t pids[MAX_RANKS] = {0};
+  run timed = *r;
+  timed.seconds = r->seconds * SLOWER;
+  board_open();
+  start_processes(&timed, pids);
+  int bad = await_processes(pids, r->n, timed.seconds);
+  board_close();
+  return bad;
+}
+
+#define PROCESSES(count, limit, function, argument) \
+  assert_int_equal(run_processes(&(run){.n = (count), .seconds = (limit), .fn = (function), .arg = (argument)}), 0)
+#define ENV(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+// All processes of the run meet. Nothing of the library is used.
+HARNESS void meet(int n)
+{
+  int round = atomic_load(&the_board->round);
+  if (atomic_fetch_add(&the_board->arrived, 1) == n - 1) {
+    atomic_store(&the_board->arrived, 0);
+    atomic_fetch_add(&the_board->round, 1);
+    return;
+  }
+  while (atomic_load(&the_board->round) == round) {
+    sleep_ms(0.2);
+  }
+}
+
+// The unique id number `slot` of the run; process 0 makes it.
+HARNESS ncclUniqueId shared_id(int slot, int rank)
+{
+  if (rank == 0) {
+    OK(ncclGetUniqueId(&the_board->ids[slot]));
+    atomic_store(&the_board->ids_made[slot], 1);
+  }
+  while (atomic_load(&the_board->ids_made[slot]) == 0) {
+    sleep_ms(0.2);
+  }
+  return the_board->ids[slot];
+}
+
+// Rank `rank` of `n` processes.
+HARNESS ncclComm_t join_processes(int slot, int n, int rank)
+{
+  ncclComm_t comm = NULL;
+  OK(ncclCommInitRank(&comm, n, shared_id(slot, rank), rank));
+  return comm;
+}
+
+// --- Ranks in one process
+
+typedef struct world {
+  int n;
+  ncclComm_t comm[MAX_RANKS];
+  cudaStream_t stream[MAX_RANKS];
+} world;
+
+HARNESS void world_open(world *w, int n)
+{
+  w->n = n;
+  OK(ncclCommInitAll(w->comm, n, NULL));
+  for (int i = 0; i < n; i++) {
+    OK(tuttiSetDevice(i));
+    OK(tuttiStreamCreate(&w->stream[i], TUTTI_STREAM_DEFAULT));
+  }
+  OK(tuttiSetDevice(0));
+}
+
+HARNESS void world_wait(const world *w)
+{
+  for (int i = 0; i < w->n; i++) {
+    OK(tuttiStreamSynchronize(w->stream[i]));
+  }
+}
+
+HARNESS void world_close(world *w)
+{
+  for (int i = 0; i < w->n; i++) {
+    OK(ncclCommDestroy(w->comm[i]));
+    OK(tuttiStreamDestroy(w->stream[i]));
+  }
+}
+
+// --- Threads
+
+typedef struct thread_call {
+  void (*fn)(int rank, void *arg);
+  void *arg;
+  int rank;
+  pthread_t id;
+} thread_call;
+
+HARNESS void *thread_main(void *p)
+{
+  thread_call *c = p;
+  c->fn(c->rank, c->arg);
+  return NULL;
+}
+
+// fn(0…n-1, arg) on n threads; waits for all.
+HARNESS void run_threads(int n, void (*fn)(int rank, void *arg), void *arg)
+{
+  thread_call calls[MAX_RANKS];
+  for (int i = 0; i < n; i++) {
+    calls[i] = (thread_call){.fn = fn, .arg = arg, .rank = i};
+    CHECK(pthread_create(&calls[i].id, NULL, thread_main, &calls[i]) == 0, "no thread %d", i);
+  }
+  for (int i = 0; i < n; i++) {
+    pthread_join(calls[i].id, NULL);
+  }
+}
+
+// --- What this process holds
+
+// Descriptors, threads, mappings, resident KiB.
+typedef struct holdings {
+  int descriptors, threads, mappings;
+  long rss_kib;
+} holdings;
+
+HARNESS long status_value(const char *file, const char *key)
+{
+  char line[256];
+  long value = -1;
+  FILE *f = fopen(file, "r");
+  while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+    if (strncmp(line, key, strlen(key)) == 0) {
+      value = strtol(line + strlen(key), NULL, 10);
+    }
+  }
+  if (f != NULL) {
+    fclose(f);
+  }
+  return value;
+}
+
+HARNESS holdings holdings_now(void)
+{
+  holdings h = {.threads = (int)status_value("/proc/self/status", "Threads:"), .rss_kib = status_value("/proc/self/status", "VmRSS:")};
+  for (int fd = 0; fd < 1024; fd++) {
+    h.descriptors += fcntl(fd, F_GETFD) != -1;
+  }
+  FILE *f = fopen("/proc/self/maps", "r");
+  for (int c; f != NULL && (c = fgetc(f)) != EOF;) {
+    h.mappings += c == '\n';
+  }
+  if (f != NULL) {
+    fclose(f);
+  }
+  return h;
+}
+
+// Waits up to five seconds until this process has no more threads and descriptors than `before` (both end a little after their last use).
+HARNESS holdings holdings_settled(const holdings *before)
+{
+  holdings h = holdings_now();
+  for (double end = seconds_now() + 5; seconds_now() < end && (h.threads > before->threads || h.descriptors > before->descriptors);) {
+    sleep_ms(5);
+    h = holdings_now();
+  }
+  return h;
+}
