@@ -46,6 +46,43 @@ static void bootstrap_undo(struct ncclComm *c)
   c->boot = NULL;
 }
 
+static uint64_t hash_text(const char *s)
+{
+  return s == NULL ? 0 : tt_hash(s, strlen(s), 4);
+}
+
+static void describe_self(const struct ncclComm *c, tt_peer *me)
+{
+  const tt_params *p = tt_params_get();
+  *me = (tt_peer){.rank = c->rank, .device = c->device, .host = tt_proc_host_hash(), .proc = tt_proc_self(), .cpus = tt_proc_cpus(),
+                  .version = NCCL_VERSION_CODE, .algo = hash_text(p->algo), .proto = hash_text(p->proto),
+                  .direct_threshold = p->host_direct_threshold, .p2p_disable = p->p2p_disable != 0, .shm_disable = p->shm_disable != 0};
+  __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
+  me->probe = (uint64_t)(uintptr_t)&probe_value;
+}
+
+// Do all ranks run the same library with the same parameters? Compared with rank 0, so that every rank finds the same culprit.
+static ncclResult_t compare_peers(const struct ncclComm *c)
+{
+  const tt_peer *a = &c->peers[0];
+  for (int i = 1; i < c->nranks; i++) {
+    const tt_peer *b = &c->peers[i];
+    if (a->version != b->version) {
+      return tt_fail(ncclInvalidUsage, "rank 0 runs library version %d, rank %d runs %d: all ranks must use the same", a->version, i, b->version);
+    }
+    const char *differs = a->algo != b->algo                           ? "NCCL_ALGO"
+                          : a->proto != b->proto                       ? "NCCL_PROTO"
+                          : a->direct_threshold != b->direct_threshold ? "NCCL_HOST_DIRECT_THRESHOLD"
+                          : a->p2p_disable != b->p2p_disable           ? "NCCL_P2P_DISABLE"
+                          : a->shm_disable != b->shm_disable           ? "NCCL_SHM_DISABLE"
+                                                                       : NULL;
+    if (differs != NULL) {
+      return tt_fail(ncclInvalidUsage, "%s has different values on rank 0 and rank %d: all ranks must use the same", differs, i);
+    }
+  }
+  return ncclSuccess;
+}
+
 static ncclResult_t peers_step(init *in)
 {
   struct ncclComm *c = in->comm;
@@ -54,22 +91,13 @@ static ncclResult_t peers_step(init *in)
     return tt_fail(ncclSystemError, "rank %d: no memory for the list of %d ranks", c->rank, c->nranks);
   }
   tt_peer *me = &c->peers[c->rank];
-  *me = (tt_peer){.rank = c->rank, .device = c->device, .host = tt_proc_host_hash(), .proc = tt_proc_self(),
-                  .cpus = tt_proc_cpus(), .version = NCCL_VERSION_CODE};
-  __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
-  me->probe = (uint64_t)(uintptr_t)&probe_value;
+  describe_self(c, me);
   if (c->nranks == 1) {
     return ncclSuccess;
   }
   TT_TRY(tt_fdbox_open(me->mailbox));
   TT_TRY(tt_bootstrap_allgather(c->boot, c->peers, sizeof *c->peers));
-  for (int i = 0; i < c->nranks; i++) {
-    if (c->peers[i].version != NCCL_VERSION_CODE) {
-      return tt_fail(ncclInvalidUsage, "rank %d runs library version %d, rank %d runs %d: all ranks must use the same", c->rank, NCCL_VERSION_CODE, i,
-                     c->peers[i].version);
-    }
-  }
-  return ncclSuccess;
+  return compare_peers(c);
 }
 
 static void peers_undo(struct ncclComm *c)
@@ -260,6 +288,7 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
 {
   init in = {.comm = comm, .args = args};
   uint64_t start = tt_now_ns();
+  tt_log_version();
   comm->nranks = args->nranks;
   comm->rank = args->rank;
   comm->device = args->device;

@@ -8,6 +8,7 @@
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
+#define TT_PEER_BYTES 128
 typedef struct tt_peer {
   int32_t rank, device;
   uint64_t host;    // same value: same machine
@@ -15,9 +16,13 @@ typedef struct tt_peer {
   uint64_t probe;   // address of 8 bytes that hold proc.cookie
   int32_t cpus;     // cores the process may use
   int32_t version;  // NCCL_VERSION_CODE
-  uint64_t nonce;   // per call of init: tells two ranks with the same process apart from one rank asked twice
+  // Parameters on which all ranks must agree, because algorithms and connections are chosen from them.
+  uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO
+  int64_t direct_threshold; // NCCL_HOST_DIRECT_THRESHOLD
+  int32_t p2p_disable, shm_disable;
   char mailbox[TT_FDBOX_NAME];
 } tt_peer;
+_Static_assert(sizeof(tt_peer) == TT_PEER_BYTES, "bootstrap message layout");
 
 // What transports need to connect one rank's links.
 typedef struct tt_wiring {
