@@ -193,7 +193,7 @@ static void add_lanes(tt_plan *p, tt_call *c, const tt_schedule *s, const tt_cho
   size_t chunk = TT_MAX(choice->chunk / c->esize, 1);
   for (int i = 0; i < s->nstrands; i++) {
     tt_lane *l = &p->lanes[p->nlanes++];
-    tt_lane_init(l, s, &s->strands[i], c, 0, c->count, chunk, choice->proto);
+    tt_lane_init(l, s, i, c, chunk, choice->proto);
     l->after = after;
     p->live += !l->done;
   }

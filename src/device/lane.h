@@ -44,9 +44,9 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
   return (uint64_t)seq << 32 | (uint64_t)(root & 0xffff) << 16 | (uint64_t)(op & 0xf) << 8 | (uint64_t)(type & 0xf) << 4 | (uint64_t)(func & 0xf);
 }
 
-// Prepares a lane for [begin, end) of each block, in chunks of `chunk` elements. `fifo`: TT_SIMPLE or TT_LL.
-void tt_lane_init(tt_lane *l, const tt_schedule *sched, const tt_strand *strand, tt_call *call, size_t begin, size_t end, size_t chunk,
-                  tt_proto fifo) __attribute__((nonnull));
+// Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`: geometry of its FIFO
+// references (TT_TOK when it has none). The lane starts done when there is nothing to do.
+void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo) __attribute__((nonnull));
 
 // Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED: tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);

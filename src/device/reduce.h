@@ -2,7 +2,10 @@
 //
 // One set of kernels per instruction set (AVX-512, AVX2, plain), chosen once per process (NCCL_HOST_ISA overrides: plain, avx2, avx512).
 // All sets give the same bits. Half, bfloat16 and fp8 are accumulated in float over all sources of one call and rounded once (to nearest
-// even); integers wrap. min and max of floats: a NaN in any source gives a NaN (payload unspecified but the same in all sets).
+// even); integers wrap. fp8 results saturate: what is too large, infinity too, becomes the largest finite value (e4m3 448, e5m2 57344),
+// as with CUDA's __NV_SATFINITE. A NaN in any source gives a NaN, for min and max too; every NaN that was computed has all bits but the
+// sign set (0x7fffffff, 0x7fff, 0x7f). max is a > b ? a : b in the order of the sources, min likewise: of two zeros the later one is taken.
+// One source that is neither scaled nor divided is copied bit by bit.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -20,17 +23,18 @@ typedef struct tt_redop {
   uint64_t scalar;  // own pre-scaling factor, in the bits of `type` (low bytes)
 } tt_redop;
 
-// Fills `op` for an ncclRedOp_t that is one of the five built-in ones. Avg of floating types pre-scales by 1/nranks, avg of integers
-// divides at the end, as NCCL does.
+// Fills `op` for an ncclRedOp_t that is one of the five built-in ones. Avg of floating types pre-scales by 1/nranks (rounded to the type),
+// avg of integers divides at the end, as NCCL does. Avg over one rank does neither.
 void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nranks);
 
 enum {
-  TT_REDUCE_FINAL = 1,  // apply op->divisor
-  TT_REDUCE_STREAM = 2, // the destinations will not be read soon: non-temporal stores where they pay
+  TT_REDUCE_FINAL = 1,  // apply op->divisor, towards zero
+  TT_REDUCE_STREAM = 2, // the destinations will not be read soon: non-temporal stores where they pay (large; copy, or two sources to one
+                        // destination that is neither of them), complete when the call returns
 };
 
 // dst[j][i] = post(op over k of pre_k(src[k][i])) for i < count, k < nsrc (nsrc >= 1), j < ndst (ndst >= 1), folded in the order of k.
-// scale: NULL, or nsrc pointers to a scalar of op->type (NULL entry: not scaled). A destination may be identical to a source (same
+// scale: NULL, or nsrc pointers to a scalar of op->type (NULL entry: not scaled); looked at only if op->prescale. A destination may be identical to a source (same
 // address), never partly overlap one. No alignment is required, elements need not be aligned to their size. Never fails. Any thread.
 void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const void *const *src, const uint64_t *const *scale, size_t count,
                unsigned flags);

@@ -17,13 +17,11 @@ static void begin_pass(tt_lane *l)
   }
 }
 
-void tt_lane_init(tt_lane *l, const tt_schedule *sched, const tt_strand *strand, tt_call *call, size_t begin, size_t end, size_t chunk,
-                  tt_proto fifo)
+void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
 {
-  *l = (tt_lane){.sched = sched, .strand = strand, .call = call, .pos = begin, .end = end, .max_chunk = chunk, .fifo = (uint8_t)fifo,
-                 .waits_for = -1, .after = -1};
-  l->tmp = call->tmp;
-  l->done = strand->count == 0 || begin >= end;
+  *l = (tt_lane){.sched = sched, .strand = &sched->strands[strand], .call = call, .end = call->count, .max_chunk = chunk,
+                 .tmp = call->tmp, .fifo = (uint8_t)fifo, .waits_for = -1, .after = -1};
+  l->done = l->strand->count == 0 || call->count == 0;
   if (!l->done) {
     begin_pass(l);
   }

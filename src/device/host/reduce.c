@@ -2,6 +2,9 @@
 #include "device/reduce.h"
 
 #include <string.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 #include "base/log.h"
 #include "base/param.h"
@@ -10,20 +13,29 @@
 #include "device/host/reduce_priv.h"
 
 enum {
-  BLOCK_BYTES = 8192,        // of accumulator or output: two of them and the current sources fit the first-level cache
-  STREAM_MIN = 128 * 1024,   // below this much output, caches absorb the write; see bench/reduce_bench.c
-  COPY_BLOCK = 16 * 1024,    // of a copy to several destinations
+  BLOCK_BYTES = 8192,      // of accumulator or output: with the current sources it fits the first-level cache
+  STREAM_MIN = 128 * 1024, // below this much output, caches absorb the write; see bench/reduce_bench.c
+  COPY_BLOCK = 16 * 1024,  // of a copy to several destinations
 };
 
 // ---- Choice of the instruction set ----
 
 static const tt_kernels *chosen; // written once, or by tests
 
+#ifdef __x86_64__
+// Not every compiler's __builtin_cpu_supports knows this one.
+static bool has_f16c(void)
+{
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 static const tt_kernels *isa_find(const char *name)
 {
 #ifdef __x86_64__
   __builtin_cpu_init();
-  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                 __builtin_cpu_supports("avx512vl");
   if (avx512 && (!name || strcmp(name, "avx512") == 0)) {
@@ -107,11 +119,11 @@ typedef struct tt_job {
   const tt_kernels *isa;
   const tt_kernel_row *row;
   int kind, nsrc, ndst;
-  bool scaled;                  // scale may be looked at
+  bool scaled; // scale may be looked at
   const void *const *src;
   const uint64_t *const *scale;
   void *const *dst;
-  uint32_t divisor;             // 0: none
+  uint32_t divisor; // 0: none
   bool stream;
 } tt_job;
 
@@ -186,53 +198,6 @@ static void fold(const tt_job *j, void *out, size_t first, size_t n)
   }
 }
 
-static bool is_source(const tt_job *j, const void *p)
-{
-  for (int k = 0; k < j->nsrc; k++) {
-    if (j->src[k] == p) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// A destination that the kernels write directly, or -1: with streaming only one that is a source too, whose lines the cache has anyway.
-static int direct_dst(const tt_job *j)
-{
-  if (!j->stream) {
-    return 0;
-  }
-  for (int d = 0; d < j->ndst; d++) {
-    if (is_source(j, j->dst[d])) {
-      return d;
-    }
-  }
-  return -1;
-}
-
-// The result so far lies in the first-level cache: hand it to the destinations.
-static void spread(const tt_job *j, int direct, const void *out, size_t byte, size_t bytes)
-{
-  for (int d = 0; d < j->ndst; d++) {
-    char *to = (char *)j->dst[d] + byte;
-    if (d == direct || to == out) {
-      continue;
-    }
-    if (j->stream && !is_source(j, j->dst[d])) {
-      j->isa->stream(to, out, bytes);
-    } else {
-      memcpy(to, out, bytes);
-    }
-  }
-}
-
-// First block short, so that the others begin at a line of the first destination.
-static size_t first_block(const tt_job *j, size_t block)
-{
-  const size_t gap = -(uintptr_t)j->dst[0] % TT_CACHE_LINE;
-  return gap % j->row->size == 0 && gap ? gap / j->row->size : block;
-}
-
 // Two sources, one streamed destination whose lines hold whole elements: no detour over a buffer.
 static void fold2_stream(const tt_job *j, size_t count)
 {
@@ -247,42 +212,31 @@ static void fold2_stream(const tt_job *j, size_t count)
   j->isa->fence();
 }
 
-// May fold2_stream do this call?
+// May fold2_stream do this call? Where the result would have to pass through a buffer first (several destinations, scalars, more
+// sources), non-temporal stores were a quarter slower than ordinary ones when measured; the lines of a source are in the cache anyway.
 static bool is_plain_stream(const tt_job *j)
 {
   return j->stream && j->nsrc == 2 && j->ndst == 1 && !j->scaled && !j->divisor && (uintptr_t)j->dst[0] % j->row->size == 0 &&
-         !is_source(j, j->dst[0]);
+         j->dst[0] != j->src[0] && j->dst[0] != j->src[1];
 }
 
-// Asks for the sources of the next block while the stores of this one drain.
-static void prefetch_block(const tt_job *j, size_t byte, size_t bytes)
-{
-  for (int k = 0; k < TT_MIN(j->nsrc, 4); k++) {
-    for (size_t i = 0; i < bytes; i += TT_CACHE_LINE) {
-      __builtin_prefetch((const char *)at(j, k, byte) + i);
-    }
-  }
-}
-
+// Each block of the result is made in the first destination, finished while it is in the first-level cache, and copied to the others.
 static void run_blocks(const tt_job *j, size_t count)
 {
-  _Alignas(64) char buf[BLOCK_BYTES];
-  const int direct = direct_dst(j);
   const size_t size = j->row->size, block = BLOCK_BYTES / size;
-  for (size_t i = 0, m; i < count; i += m) {
-    m = TT_MIN(i ? block : first_block(j, block), count - i);
-    void *out = direct < 0 ? buf : (char *)j->dst[direct] + i * size;
+  for (size_t i = 0; i < count; i += block) {
+    size_t m = TT_MIN(block, count - i);
+    char *out = (char *)j->dst[0] + i * size;
     fold(j, out, i, m);
-    if (j->stream) {
-      prefetch_block(j, (i + m) * size, TT_MIN(block, count - i - m) * size);
-    }
     if (j->divisor) {
       j->row->divide(out, m, j->divisor);
     }
-    spread(j, direct, out, i * size, m * size);
-  }
-  if (j->stream) {
-    j->isa->fence();
+    for (int d = 1; d < j->ndst; d++) {
+      char *to = (char *)j->dst[d] + i * size;
+      if (to != out) {
+        memcpy(to, out, m * size);
+      }
+    }
   }
 }
 
@@ -317,10 +271,10 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
   }
   tt_job j = {.isa = isa, .row = row, .kind = op->kind, .nsrc = nsrc, .ndst = ndst, .scaled = scaled, .src = src, .scale = scale, .dst = dst,
               .divisor = divide ? op->divisor : 0, .stream = stream};
-  if (ndst == 1 && !divide && !stream) {
-    fold(&j, dst[0], 0, count);
-  } else if (is_plain_stream(&j)) {
+  if (is_plain_stream(&j)) {
     fold2_stream(&j, count);
+  } else if (ndst == 1 && !divide) {
+    fold(&j, dst[0], 0, count);
   } else {
     run_blocks(&j, count);
   }

@@ -1,0 +1,348 @@
+// Wrong use gives the right code and a text that names the argument, its value and the rank; it never hangs and never harms what was right.
+#include "harness.h"
+
+#include "base/util.h"
+
+enum { COUNT = 100 };
+
+static float data[2][4 * COUNT];
+
+// --- Arguments
+
+static void handles_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  ncclUniqueId id;
+  ncclComm_t comm = NULL, gone;
+  ncclResult_t state;
+  int n;
+  float *x = data[0];
+  OK(ncclGetUniqueId(&id));
+  OK(ncclCommInitRank(&comm, 1, id, 0));
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, NULL, NULL), ncclInvalidArgument, "ncclAllReduce", "communicator is NULL");
+  REFUSED(ncclCommCount(NULL, &n), ncclInvalidArgument, "ncclCommCount", "NULL");
+  REFUSED(ncclCommFinalize(NULL), ncclInvalidArgument, "ncclCommFinalize", "NULL");
+  REFUSED(ncclCommGetAsyncError(NULL, &state), ncclInvalidArgument, "ncclCommGetAsyncError", "NULL");
+  REFUSED(ncclCommGetAsyncError(comm, NULL), ncclInvalidArgument, "ncclCommGetAsyncError", "asyncError is NULL", "rank 0");
+  REFUSED(ncclCommUserRank(comm, NULL), ncclInvalidArgument, "ncclCommUserRank", "NULL", "rank 0");
+  REFUSED(ncclCommSplit(NULL, 0, 0, &gone, NULL), ncclInvalidArgument, "ncclCommSplit", "NULL");
+  REFUSED(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument, "ncclCommSplit", "newcomm is NULL", "rank 0");
+  REFUSED(ncclCommSplit(comm, -2, 0, &gone, NULL), ncclInvalidArgument, "color is -2", "rank 0");
+  REFUSED(ncclGetUniqueId(NULL), ncclInvalidArgument, "uniqueId is NULL");
+  REFUSED(ncclCommInitRank(NULL, 1, id, 0), ncclInvalidArgument, "ncclCommInitRank", "comm is NULL");
+  REFUSED(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument, "ncclCommInitAll", "comm");
+  REFUSED(ncclCommInitAll(&gone, 0, NULL), ncclInvalidArgument, "ncclCommInitAll", "ndev is 0");
+  REFUSED(ncclCommInitAll(&gone, 1, &(int){-1}), ncclInvalidArgument, "ncclCommInitAll", "device -1");
+  REFUSED(ncclGetVersion(NULL), ncclInvalidArgument, "version is NULL");
+  OK(ncclCommDestroy(NULL));
+  OK(ncclCommAbort(NULL));
+  OK(ncclCommDestroy(comm));
+  gone = comm;
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, gone, NULL), ncclInvalidArgument, "ncclAllReduce", "has been destroyed");
+  REFUSED(ncclCommDestroy(gone), ncclInvalidArgument, "ncclCommDestroy", "has been destroyed");
+  REFUSED(ncclCommAbort(gone), ncclInvalidArgument, "ncclCommAbort", "has been destroyed");
+  REFUSED(ncclCommGetAsyncError(gone, &state), ncclInvalidArgument, "ncclCommGetAsyncError", "has been destroyed");
+  REFUSED(ncclCommCount(gone, &n), ncclInvalidArgument, "ncclCommCount", "has been destroyed");
+  CHECK(ncclGetLastError(gone) != NULL, "text of a communicator that has been destroyed");
+}
+
+static void refuses_bad_handles(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, handles_body, NULL);
+}
+
+static void arguments_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  float *x = data[0];
+  world_open(&w, 2);
+  ncclComm_t c = w.comm[1];
+  REFUSED(ncclBroadcast(x, x, 1, ncclFloat, -1, c, NULL), ncclInvalidArgument, "ncclBroadcast", "root is -1", "rank 1");
+  REFUSED(ncclBcast(x, 1, ncclFloat, 2, c, NULL), ncclInvalidArgument, "ncclBcast", "root is 2", "rank 1");
+  REFUSED(ncclReduce(x, x, 1, ncclFloat, ncclSum, 2, c, NULL), ncclInvalidArgument, "ncclReduce", "root is 2", "rank 1");
+  REFUSED(ncclGather(x, x, 1, ncclFloat, -7, c, NULL), ncclInvalidArgument, "ncclGather", "root is -7", "rank 1");
+  REFUSED(ncclScatter(x, x, 1, ncclFloat, 99, c, NULL), ncclInvalidArgument, "ncclScatter", "root is 99", "rank 1");
+  REFUSED(ncclSend(x, 1, ncclFloat, 2, c, NULL), ncclInvalidArgument, "ncclSend", "peer is 2", "rank 1");
+  REFUSED(ncclRecv(x, 1, ncclFloat, -1, c, NULL), ncclInvalidArgument, "ncclRecv", "peer is -1", "rank 1");
+  REFUSED(ncclAllReduce(x, x, 1, (ncclDataType_t)12, ncclSum, c, NULL), ncclInvalidArgument, "datatype", "12", "rank 1");
+  REFUSED(ncclAllGather(x, x, 1, (ncclDataType_t)-1, c, NULL), ncclInvalidArgument, "datatype", "-1", "rank 1");
+  REFUSED(ncclAllReduce(NULL, x, 5, ncclFloat, ncclSum, c, NULL), ncclInvalidArgument, "sendbuff is NULL", "5", "rank 1");
+  REFUSED(ncclAllReduce(x, NULL, 5, ncclFloat, ncclSum, c, NULL), ncclInvalidArgument, "recvbuff is NULL", "5", "rank 1");
+  REFUSED(ncclReduce(x, NULL, 5, ncclFloat, ncclSum, 1, c, NULL), ncclInvalidArgument, "recvbuff is NULL", "rank 1");
+  REFUSED(ncclScatter(NULL, x, 5, ncclFloat, 1, c, NULL), ncclInvalidArgument, "sendbuff is NULL", "rank 1");
+  REFUSED(ncclSend(NULL, 5, ncclFloat, 0, c, NULL), ncclInvalidArgument, "ncclSend", "sendbuff is NULL");
+  REFUSED(ncclRecv(NULL, 5, ncclFloat, 0, c, NULL), ncclInvalidArgument, "ncclRecv", "recvbuff is NULL");
+  REFUSED(ncclAllReduce(x, x, SIZE_MAX / 4, ncclDouble, ncclSum, c, NULL), ncclInvalidArgument, "count", "does not fit", "rank 1");
+  REFUSED(ncclAllGather(x, x, SIZE_MAX / 2 + 1, ncclUint8, c, NULL), ncclInvalidArgument, "count", "does not fit", "rank 1");
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, c, (cudaStream_t)data), ncclInvalidArgument, "stream", "not a stream");
+  for (int i = 0; i < 2; i++) { // nothing of that was harmful; NULL is fine for nothing
+    data[i][0] = 1;
+    OK(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, w.comm[i], w.stream[i]));
+    OK(ncclAllReduce(data[i], data[i], 1, ncclFloat, ncclSum, w.comm[i], w.stream[i]));
+  }
+  world_wait(&w);
+  CHECK(data[0][0] == 2 && data[1][0] == 2, "sum after wrong use");
+  world_close(&w);
+}
+
+static void refuses_bad_arguments(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, arguments_body, NULL);
+}
+
+static void operations_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  ncclRedOp_t op, other;
+  float *x = data[0], two = 2;
+  world_open(&w, 2);
+  ncclComm_t c = w.comm[0];
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, (ncclRedOp_t)5, c, NULL), ncclInvalidArgument, "operation 5", "rank 0");
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, (ncclRedOp_t)-1, c, NULL), ncclInvalidArgument, "operation -1", "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(NULL, &two, ncclFloat, ncclScalarHostImmediate, c), ncclInvalidArgument, "op", "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(&op, NULL, ncclFloat, ncclScalarHostImmediate, c), ncclInvalidArgument, "scalar", "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)77, ncclScalarHostImmediate, c), ncclInvalidArgument, "datatype is 77", "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, (ncclScalarResidence_t)9, c), ncclInvalidArgument, "residence is 9", "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, NULL), ncclInvalidArgument, "NULL");
+  OK(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, c));
+  REFUSED(ncclAllReduce(x, x, 1, ncclDouble, op, c, NULL), ncclInvalidArgument, "operation", "ncclFloat32", "ncclFloat64", "rank 0");
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, op, w.comm[1], NULL), ncclInvalidArgument, "operation", "rank 1");
+  REFUSED(ncclRedOpDestroy(op, w.comm[1]), ncclInvalidArgument, "ncclRedOpDestroy", "rank 1");
+  OK(ncclRedOpCreatePreMulSum(&other, &two, ncclFloat, ncclScalarDevice, w.comm[1]));
+  OK(ncclRedOpDestroy(other, w.comm[1]));
+  OK(ncclRedOpDestroy(op, c));
+  REFUSED(ncclRedOpDestroy(op, c), ncclInvalidArgument, "ncclRedOpDestroy", "rank 0");
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, op, c, NULL), ncclInvalidArgument, "operation", "rank 0");
+  REFUSED(ncclRedOpDestroy(ncclSum, c), ncclInvalidArgument, "operation 0", "rank 0");
+  world_close(&w);
+}
+
+static void refuses_bad_operations(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, operations_body, NULL);
+}
+
+static void memory_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  void *p, *handle;
+  world_open(&w, 1);
+  REFUSED(ncclMemAlloc(NULL, 8), ncclInvalidArgument, "ncclMemAlloc", "ptr");
+  REFUSED(ncclMemFree(data), ncclInvalidArgument, "ncclMemFree");
+  OK(ncclMemFree(NULL));
+  OK(ncclMemAlloc(&p, 8));
+  OK(ncclMemFree(p));
+  REFUSED(ncclMemFree(p), ncclInvalidArgument, "ncclMemFree");
+  GIVES(ncclMemAlloc(&p, (size_t)1 << 60), ncclSystemError);
+  REFUSED(ncclCommRegister(w.comm[0], NULL, 8, &handle), ncclInvalidArgument, "buff", "rank 0");
+  REFUSED(ncclCommRegister(w.comm[0], data, 0, &handle), ncclInvalidArgument, "size is 0", "rank 0");
+  REFUSED(ncclCommRegister(w.comm[0], data, 8, NULL), ncclInvalidArgument, "handle", "rank 0");
+  REFUSED(ncclCommDeregister(w.comm[0], data), ncclInvalidArgument, "not a handle", "rank 0");
+  OK(ncclCommRegister(w.comm[0], data, 8, &handle));
+  OK(ncclCommDeregister(w.comm[0], handle));
+  REFUSED(ncclCommDeregister(w.comm[0], handle), ncclInvalidArgument, "not a handle", "rank 0");
+  world_close(&w);
+}
+
+static void refuses_bad_memory(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, memory_body, NULL);
+}
+
+// --- Groups
+
+static void groups_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  world_open(&w, 2);
+  REFUSED(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupEnd", "ncclGroupStart");
+  data[0][0] = data[1][0] = 1;
+  for (int inner = 0; inner < 2; inner++) { // an error inside, at either depth, undoes the whole group
+    OK(ncclGroupStart());
+    for (int i = 0; i < 2; i++) {
+      OK(ncclAllReduce(data[i], data[i], 1, ncclFloat, ncclSum, w.comm[i], w.stream[i]));
+    }
+    if (inner) {
+      OK(ncclGroupStart());
+    }
+    GIVES(ncclAllReduce(data[0], data[0], 1, (ncclDataType_t)40, ncclSum, w.comm[0], w.stream[0]), ncclInvalidArgument);
+    if (inner) {
+      ncclGroupEnd();
+    }
+    GIVES(ncclGroupEnd(), ncclInvalidArgument);
+    CHECK(tuttiStreamQuery(w.stream[0]) == ncclSuccess, "something was launched");
+    CHECK(data[0][0] == 1 && data[1][0] == 1, "a group with an error in it has run");
+  }
+  OK(ncclGroupStart());
+  REFUSED(ncclCommInitAll((ncclComm_t[2]){NULL}, 2, NULL), ncclInvalidUsage, "ncclCommInitAll", "group");
+  GIVES(ncclGroupEnd(), ncclInvalidUsage);
+  REFUSED(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupEnd");
+  for (int i = 0; i < 2; i++) {
+    OK(ncclAllReduce(data[i], data[i], 1, ncclFloat, ncclSum, w.comm[i], w.stream[i]));
+  }
+  world_wait(&w);
+  CHECK(data[0][0] == 2, "the next operation");
+  world_close(&w);
+}
+
+static void errors_inside_groups(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, groups_body, NULL);
+}
+
+// --- Ranks that disagree
+
+// One operation as two ranks call it differently. p2p: rank 0 sends, rank 1 receives.
+typedef struct quarrel {
+  const char *what;
+  int func[2]; // 0 all-reduce, 1 broadcast, 2 reduce-scatter, 3 send, 4 receive
+  size_t count[2];
+  ncclDataType_t type[2];
+  ncclRedOp_t op[2];
+  int root[2];
+  size_t times; // of the counts, for a second and larger size
+} quarrel;
+
+static const quarrel quarrels[] = {
+    {"counts", {0, 0}, {COUNT, COUNT + 1}, {ncclFloat, ncclFloat}, {0, 0}, {0, 0}, 1000},
+    {"very unequal counts", {0, 0}, {1, COUNT * 1000}, {ncclFloat, ncclFloat}, {0, 0}, {0, 0}, 1},
+    {"functions", {0, 1}, {COUNT, COUNT}, {ncclFloat, ncclFloat}, {0, 0}, {0, 0}, 1000},
+    {"functions", {2, 0}, {COUNT, COUNT}, {ncclFloat, ncclFloat}, {0, 0}, {0, 0}, 1000},
+    {"roots", {1, 1}, {COUNT, COUNT}, {ncclFloat, ncclFloat}, {0, 0}, {0, 1}, 1000},
+    {"types", {0, 0}, {COUNT, COUNT}, {ncclFloat, ncclInt}, {0, 0}, {0, 0}, 1000},
+    {"operations", {0, 0}, {COUNT, COUNT}, {ncclFloat, ncclFloat}, {ncclSum, ncclMax}, {0, 0}, 1000},
+    {"sizes of a message", {3, 4}, {COUNT, COUNT - 1}, {ncclFloat, ncclFloat}, {0, 0}, {1, 0}, 1000},
+    {"sizes of a message", {3, 4}, {COUNT - 1, COUNT}, {ncclFloat, ncclFloat}, {0, 0}, {1, 0}, 1000},
+    {"size classes of a message", {3, 4}, {1, COUNT * 1000}, {ncclFloat, ncclFloat}, {0, 0}, {1, 0}, 1},
+    {"size classes of a message", {3, 4}, {COUNT * 1000, 1}, {ncclFloat, ncclFloat}, {0, 0}, {1, 0}, 1},
+    {"size classes of a message", {3, 4}, {COUNT * 50, 1}, {ncclFloat, ncclFloat}, {0, 0}, {1, 0}, 1},
+};
+
+static ncclResult_t act(const quarrel *q, int i, size_t times, float *x, ncclComm_t c, cudaStream_t s)
+{
+  size_t count = q->count[i] * times;
+  switch (q->func[i]) {
+  case 0: return ncclAllReduce(x, x, count, q->type[i], q->op[i], c, s);
+  case 1: return ncclBroadcast(x, x, count, q->type[i], q->root[i], c, s);
+  case 2: return ncclReduceScatter(x, x, count / 2, q->type[i], q->op[i], c, s);
+  case 3: return ncclSend(x, count, q->type[i], q->root[i], c, s);
+  default: return ncclRecv(x, count, q->type[i], q->root[i], c, s);
+  }
+}
+
+// Runs the rank's stream until the communicator reports an error, or the limit.
+static ncclResult_t await_error(ncclComm_t c, cudaStream_t s, double limit)
+{
+  ncclResult_t state = ncclSuccess;
+  for (double end = seconds_now() + limit; state == ncclSuccess && seconds_now() < end; sleep_ms(1)) {
+    tuttiStreamQuery(s);
+    OK(ncclCommGetAsyncError(c, &state));
+  }
+  return state;
+}
+
+// At least one side names the mismatch; the other too, or that its peer has failed.
+static void judge(const quarrel *q, size_t times, const ncclResult_t *state, const char *const *text)
+{
+  int named = 0;
+  for (int i = 0; i < 2; i++) {
+    bool message = q->func[0] == 3;
+    CHECK(state[i] == ncclInvalidUsage || state[i] == ncclRemoteError || (message && state[i] == ncclSuccess), "unequal %s (x%zu), rank %d: state %d",
+          q->what, times, i, (int)state[i]);
+    named += state[i] == ncclInvalidUsage && has_words(text[i], (const char *const[]){"rank 0", "rank 1", "count", NULL});
+  }
+  CHECK(named >= 1, "unequal %s (x%zu): no rank names both (states %d %d): '%s' '%s'", q->what, times, (int)state[0], (int)state[1], text[0], text[1]);
+}
+
+static void quarrel_body(int rank, void *arg)
+{
+  (void)rank;
+  const quarrel *q = arg;
+  for (size_t times = 1; times <= q->times; times *= 1000) {
+    for (int grouped = 0; grouped < 2; grouped++) {
+      world w;
+      ncclResult_t state[2];
+      const char *text[2];
+      size_t count = TT_MAX(q->count[0], q->count[1]) * times;
+      float *x[2] = {calloc(count, 8), calloc(count, 8)};
+      world_open(&w, 2);
+      ncclResult_t ended = grouped ? ncclGroupStart() : ncclSuccess;
+      for (int i = 0; i < 2; i++) {
+        ended = ended == ncclSuccess ? act(q, i, times, x[i], w.comm[i], w.stream[i]) : ended;
+      }
+      ended = grouped ? ncclGroupEnd() : ended;
+      CHECK(ended == ncclSuccess || ended == ncclInvalidUsage, "unequal %s: launched with %d", q->what, (int)ended);
+      for (int i = 0; i < 2; i++) {
+        state[i] = await_error(w.comm[i], w.stream[i], 1.5 * SLOWER);
+        text[i] = ncclGetLastError(w.comm[i]);
+      }
+      judge(q, times, state, text);
+      for (int i = 0; i < 2; i++) {
+        OK(ncclCommAbort(w.comm[i]));
+        OK(tuttiStreamDestroy(w.stream[i]));
+        free(x[i]);
+      }
+    }
+  }
+}
+
+static void ranks_disagree_in_one_process(void **state)
+{
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(quarrels); i++) {
+    PROCESSES(1, 30, quarrel_body, (void *)(uintptr_t)&quarrels[i]);
+  }
+}
+
+static void quarrel_process(int rank, void *arg)
+{
+  const quarrel *q = arg;
+  int slot = 0;
+  for (size_t times = 1; times <= q->times; times *= 1000, slot++) {
+    size_t count = TT_MAX(q->count[0], q->count[1]) * times;
+    float *x = calloc(count, 8);
+    cudaStream_t s;
+    ncclComm_t c = join_processes(slot, 2, rank);
+    OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
+    OK(act(q, rank, times, x, c, s));
+    ncclResult_t got = await_error(c, s, 1.5 * SLOWER);
+    const char *text = ncclGetLastError(c);
+    bool named = got == ncclInvalidUsage && has_words(text, (const char *const[]){"rank 0", "rank 1", "count", NULL});
+    CHECK(got == ncclInvalidUsage || got == ncclRemoteError || (q->func[0] == 3 && got == ncclSuccess), "unequal %s (x%zu), rank %d: state %d (%s)",
+          q->what, times, rank, (int)got, text);
+    atomic_fetch_add(&the_board->word[slot], named);
+    meet(2);
+    CHECK(atomic_load(&the_board->word[slot]) > 0, "unequal %s (x%zu): no rank names both; rank %d: state %d '%s'", q->what, times, rank, (int)got, text);
+    OK(ncclCommAbort(c));
+    OK(tuttiStreamDestroy(s));
+    free(x);
+    meet(2);
+  }
+}
+
+static void ranks_disagree_between_processes(void **state)
+{
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(quarrels); i++) {
+    PROCESSES(2, 30, quarrel_process, (void *)(uintptr_t)&quarrels[i]);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(refuses_bad_handles),           cmocka_unit_test(refuses_bad_arguments), cmocka_unit_test(refuses_bad_operations),
+      cmocka_unit_test(refuses_bad_memory),            cmocka_unit_test(errors_inside_groups),  cmocka_unit_test(ranks_disagree_in_one_process),
+      cmocka_unit_test(ranks_disagree_between_processes),
+  };
+  return cmocka_run_group_tests_name("wrong use", tests, NULL, NULL);
+}
