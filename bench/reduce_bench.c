@@ -115,8 +115,8 @@ int main(int argc, char **argv)
     }
     memset(bufs[i], 0x11 * (i + 2), buf_bytes); // numbers of ordinary size in every type
   }
-  printf("GB/s touched: 64 KiB and 4 MiB per buffer again and again; 1 MiB calls over %zu MiB, cached and non-temporal. ns per call: 2, 16, 256 "
-         "elements\n", buf_bytes >> 20);
+  printf("GB/s touched: 64 KiB and 4 MiB per buffer, warm; 1 MiB calls over %zu MiB, cached and non-temporal stores.\n", buf_bytes >> 20);
+  printf("ns per call: 2, 16, 256 elements.\n");
   printf("%-7s %-7s %-12s %8s %8s %8s %8s %8s %8s %8s\n", "isa", "type", "what", "64K", "4M", "cold", "cold NT", "ns 2", "ns 16", "ns 256");
   for (int i = 0; i < 3; i++) {
     if ((strcmp(want, "all") != 0 && strcmp(want, isas[i]) != 0) || !tt_reduce_select(isas[i])) {

@@ -27,7 +27,12 @@ static ncclResult_t run(const perf_call *x)
 }
 
 static const perf_coll coll = {
-  .redop = "none", .counts = counts, .input = input, .output = output, .bus_factor = perf_factor_others, .run = run,
+    .redop = "none",
+    .counts = counts,
+    .input = input,
+    .output = output,
+    .bus_factor = perf_factor_others,
+    .run = run,
 };
 
 int main(int argc, char **argv)

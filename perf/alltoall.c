@@ -26,7 +26,13 @@ static ncclResult_t run(const perf_call *x)
 }
 
 static const perf_coll coll = {
-  .redop = "none", .no_in_place = true, .counts = counts, .input = input, .output = output, .bus_factor = perf_factor_others, .run = run,
+    .redop = "none",
+    .no_in_place = true,
+    .counts = counts,
+    .input = input,
+    .output = output,
+    .bus_factor = perf_factor_others,
+    .run = run,
 };
 
 int main(int argc, char **argv)

@@ -20,24 +20,21 @@ static void counts(perf_case *c, size_t count)
   c->send_offset = c->recv_offset = 0;
 }
 
+static size_t elements_before(const perf_case *c, int from, int to)
+{
+  return perf_matrix_before(from, to, c->nranks, total(c)) / c->elt;
+}
+
 static void input(const perf_case *c, perf_layout *l)
 {
-  size_t mine = 0;
-  for (int r = 0; r < c->nranks; r++) {
-    mine += elements(c, c->rank, r);
-  }
-  perf_put_copy(l, 0, mine, c->rank, 0);
+  perf_put_copy(l, 0, elements_before(c, c->rank, c->nranks), c->rank, 0);
 }
 
 static void output(const perf_case *c, perf_layout *l)
 {
   size_t at = 0;
   for (int from = 0; from < c->nranks; from++) {
-    size_t index = 0;
-    for (int r = 0; r < c->rank; r++) {
-      index += elements(c, from, r);
-    }
-    perf_put_copy(l, at, elements(c, from, c->rank), from, index);
+    perf_put_copy(l, at, elements(c, from, c->rank), from, elements_before(c, from, c->rank));
     at += elements(c, from, c->rank);
   }
 }
@@ -50,10 +47,8 @@ static ncclResult_t run(const perf_call *x)
   ncclResult_t r = ncclGroupStart();
   for (int peer = 0; peer < c->nranks && r == ncclSuccess; peer++) {
     size_t out = elements(c, c->rank, peer), in = elements(c, peer, c->rank);
-    if (out > 0) {
-      r = ncclSend(send, out, c->type, peer, x->comm, x->stream);
-    }
-    if (in > 0 && r == ncclSuccess) {
+    r = out ? ncclSend(send, out, c->type, peer, x->comm, x->stream) : ncclSuccess;
+    if (in && r == ncclSuccess) {
       r = ncclRecv(recv, in, c->type, peer, x->comm, x->stream);
     }
     send += out * c->elt;
@@ -68,8 +63,15 @@ static void summary(const perf_case *c, double seconds)
   perf_matrix_summary(c->nranks, total(c), seconds);
 }
 
-static const perf_coll coll = {.redop = "none", .no_in_place = true, .counts = counts, .input = input, .output = output,
-                               .bus_factor = perf_factor_others, .run = run, .prepare = perf_matrix_prepare, .summary = summary};
+static const perf_coll coll = {.redop = "none",
+                               .no_in_place = true,
+                               .counts = counts,
+                               .input = input,
+                               .output = output,
+                               .bus_factor = perf_factor_others,
+                               .run = run,
+                               .prepare = perf_matrix_prepare,
+                               .summary = summary};
 
 int main(int argc, char **argv)
 {

@@ -233,11 +233,8 @@ int perf_main(const perf_coll *coll, int argc, char **argv)
     perf_options_usage(job.program, usage, sizeof(usage));
     fputs(usage, stdout);
     return PERF_EXIT_OK;
-  case PERF_BAD:
-    fprintf(stderr, "%s: %s\n", job.program, text.buf);
-    return PERF_EXIT_USAGE;
-  case PERF_RUN:
-    break;
+  case PERF_BAD: fprintf(stderr, "%s: %s\n", job.program, text.buf); return PERF_EXIT_USAGE;
+  case PERF_RUN: break;
   }
   fputs(text.buf, stderr);
   if (job.o.device_impl) {

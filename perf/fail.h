@@ -4,11 +4,16 @@
 
 // Exit statuses, nccl-tests' numbers.
 enum {
-  PERF_EXIT_OK = 0, PERF_EXIT_USAGE = 1, PERF_EXIT_INTERNAL = 1, PERF_EXIT_NCCL = 3, PERF_EXIT_TIMEOUT = 4, PERF_EXIT_IMPOSSIBLE = 5,
+  PERF_EXIT_OK = 0,
+  PERF_EXIT_USAGE = 1,
+  PERF_EXIT_INTERNAL = 1,
+  PERF_EXIT_NCCL = 3,
+  PERF_EXIT_TIMEOUT = 4,
+  PERF_EXIT_IMPOSSIBLE = 5,
   PERF_EXIT_WRONG = 7
 };
 
-// Ends the process at once with this status, after the hook below. Any thread; only the first caller gets through, the others wait for the end.
+// Ends the process at once with this status, after the hook below. Any thread; the first caller gets through, the others wait for the end.
 _Noreturn void perf_die(int status);
 
 // Function to call once in perf_die (finishing the JSON file). NULL removes it.
@@ -21,12 +26,12 @@ _Noreturn void perf_die_saying(int status, const char *fmt, ...) __attribute__((
 _Noreturn void perf_nccl_failed(ncclResult_t result, const char *file, int line);
 
 // Dies unless `call` gives ncclSuccess.
-#define PERF_NCCL(call)                                          \
-  do {                                                           \
-    ncclResult_t perf_result_ = (call);                          \
-    if (perf_result_ != ncclSuccess) {                           \
-      perf_nccl_failed(perf_result_, __FILE_NAME__, __LINE__);   \
-    }                                                            \
+#define PERF_NCCL(call)                                        \
+  do {                                                         \
+    ncclResult_t perf_result_ = (call);                        \
+    if (perf_result_ != ncclSuccess) {                         \
+      perf_nccl_failed(perf_result_, __FILE_NAME__, __LINE__); \
+    }                                                          \
   } while (0)
 
 #ifndef __FILE_NAME__

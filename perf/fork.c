@@ -259,5 +259,11 @@ static bool init(const perf_options *o, perf_world *w)
 }
 
 const perf_launcher perf_launch_fork = {
-  .name = "fork", .wanted = wanted, .init = init, .barrier = barrier, .allgather = allgather, .bcast = bcast, .finalize = finalize,
+    .name = "fork",
+    .wanted = wanted,
+    .init = init,
+    .barrier = barrier,
+    .allgather = allgather,
+    .bcast = bcast,
+    .finalize = finalize,
 };

@@ -27,7 +27,13 @@ static ncclResult_t run(const perf_call *x)
 }
 
 static const perf_coll coll = {
-  .redop = "none", .rooted = true, .counts = counts, .input = input, .output = output, .bus_factor = perf_factor_others, .run = run,
+    .redop = "none",
+    .rooted = true,
+    .counts = counts,
+    .input = input,
+    .output = output,
+    .bus_factor = perf_factor_others,
+    .run = run,
 };
 
 int main(int argc, char **argv)

@@ -31,7 +31,8 @@ static ncclResult_t exchange(const perf_call *x, int mask)
   ncclResult_t r = ncclGroupStart();
   if (r == ncclSuccess) {
     r = ncclSend(x->recv + (size_t)mine * block, c->count * (size_t)mask, c->type, c->rank ^ mask, x->comm, x->stream);
-    ncclResult_t s = ncclRecv(x->recv + (size_t)(mine ^ mask) * block, c->count * (size_t)mask, c->type, c->rank ^ mask, x->comm, x->stream);
+    ncclResult_t s =
+        ncclRecv(x->recv + (size_t)(mine ^ mask) * block, c->count * (size_t)mask, c->type, c->rank ^ mask, x->comm, x->stream);
     ncclResult_t e = ncclGroupEnd();
     r = r != ncclSuccess ? r : s != ncclSuccess ? s : e;
   }
@@ -55,7 +56,14 @@ static bool skip(int nranks)
 }
 
 static const perf_coll coll = {
-  .redop = "", .no_group = true, .counts = counts, .input = input, .output = output, .alg_factor = perf_factor_others, .run = run, .skip = skip,
+    .redop = "",
+    .no_group = true,
+    .counts = counts,
+    .input = input,
+    .output = output,
+    .alg_factor = perf_factor_others,
+    .run = run,
+    .skip = skip,
 };
 
 int main(int argc, char **argv)

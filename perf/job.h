@@ -14,9 +14,9 @@
 
 // A rank that lives in this process.
 typedef struct perf_rank {
-  int world_rank;     // among all ranks of the job
-  int group;          // colour of NCCL_TESTS_SPLIT
-  int rank, nranks;   // in its group: the numbers of its communicator
+  int world_rank;   // among all ranks of the job
+  int group;        // colour of NCCL_TESTS_SPLIT
+  int rank, nranks; // in its group: the numbers of its communicator
   int device;
   ncclUniqueId id;
   ncclComm_t comm;
@@ -26,7 +26,7 @@ typedef struct perf_rank {
   perf_buffers buffers;            // as moved by -u
   perf_pattern *pattern;
   perf_case c;
-  tuttiEvent_t *events;            // during a measurement with -I
+  tuttiEvent_t *events; // during a measurement with -I
 } perf_rank;
 
 enum { PERF_RSS_START, PERF_RSS_COMMS, PERF_RSS_BUFFERS, PERF_RSS_END, PERF_RSS_MARKS };
@@ -39,14 +39,14 @@ typedef struct perf_job {
   perf_team *team;
   perf_monitor *monitor;
   perf_patterns *patterns;
-  perf_json *json;        // process 0 with -J, else NULL
-  int nworld, nlocal;     // ranks of the job, and of this process
-  perf_rank *ranks;       // [nlocal]
+  perf_json *json;    // process 0 with -J, else NULL
+  int nworld, nlocal; // ranks of the job, and of this process
+  perf_rank *ranks;   // [nlocal]
   int64_t rss[PERF_RSS_MARKS];
   size_t steps_done, steps_total;
-  double bw_sum;          // of thread 0's rows
+  double bw_sum; // of thread 0's rows
   long bw_count;
-  long errors;            // failed checks of the job; valid at the end
+  long errors; // failed checks of the job; valid at the end
 } perf_job;
 
 // A thread of this process. Thread 0 of process 0 prints.
@@ -55,7 +55,7 @@ typedef struct perf_thread {
   int index;
   perf_rank *ranks; // [o.gpus]
   long errors;
-  uint64_t rep;     // repetition, the same on all threads
+  uint64_t rep; // repetition, the same on all threads
   bool prints;
   pthread_t id;
 } perf_thread;

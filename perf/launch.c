@@ -40,7 +40,13 @@ static void finalize(perf_world *w, int status)
 }
 
 const perf_launcher perf_launch_single = {
-  .name = "single", .wanted = always, .init = init, .barrier = barrier, .allgather = allgather, .bcast = bcast, .finalize = finalize,
+    .name = "single",
+    .wanted = always,
+    .init = init,
+    .barrier = barrier,
+    .allgather = allgather,
+    .bcast = bcast,
+    .finalize = finalize,
 };
 
 bool perf_launch(const perf_options *o, perf_world *w)

@@ -30,12 +30,12 @@ typedef struct perf_launcher {
 
 struct perf_world {
   const perf_launcher *launcher;
-  int proc, procs;   // number of this process, and how many
-  int local_proc;    // its number among the processes of this machine
+  int proc, procs; // number of this process, and how many
+  int local_proc;  // its number among the processes of this machine
   int local_procs;
-  bool supervisor;   // not a process of the job
-  int status;        // of the supervisor
-  void *state;       // of the launcher
+  bool supervisor; // not a process of the job
+  int status;      // of the supervisor
+  void *state;     // of the launcher
 };
 
 extern const perf_launcher perf_launch_fork, perf_launch_single;

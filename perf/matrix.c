@@ -137,8 +137,8 @@ const char *perf_matrix_prepare(size_t min_bytes, size_t max_bytes, int nranks)
   size_t sent = perf_matrix_most(false, nranks, 0), received = perf_matrix_most(true, nranks, 0);
   size_t need = sent > received ? sent : received;
   if (max_bytes < need) {
-    snprintf(matrix.error, sizeof(matrix.error), "maxBytes (-e) must be at least %zu bytes as required by traffic matrix file %.300s (got %zu)",
-             need, file, max_bytes);
+    snprintf(matrix.error, sizeof(matrix.error),
+             "maxBytes (-e) must be at least %zu bytes as required by traffic matrix file %.300s (got %zu)", need, file, max_bytes);
     return matrix.error;
   }
   return NULL;
@@ -161,6 +161,15 @@ size_t perf_matrix_bytes(int from, int to, int nranks, size_t total)
   double equal = (double)total / nranks;
   double far = (double)distance * (double)total / ((double)nranks * (nranks - 1) / 2);
   return (size_t)((1 - matrix.spread) * equal + matrix.spread * far) & ~(size_t)15;
+}
+
+size_t perf_matrix_before(int from, int to, int nranks, size_t total)
+{
+  size_t sum = 0;
+  for (int r = 0; r < to; r++) {
+    sum += perf_matrix_bytes(from, r, nranks, total);
+  }
+  return sum;
 }
 
 static size_t sum_of(int rank, bool receives, int nranks, size_t total)

@@ -16,6 +16,9 @@ bool perf_matrix_given(void);
 // Bytes from rank `from` to rank `to` when every rank sends `total` in all (unused with a file).
 size_t perf_matrix_bytes(int from, int to, int nranks, size_t total);
 
+// Bytes from rank `from` to all ranks before `to`: where the part for `to` starts in its send buffer.
+size_t perf_matrix_before(int from, int to, int nranks, size_t total);
+
 // The greatest number of bytes that one rank sends or receives.
 size_t perf_matrix_most(bool receives, int nranks, size_t total);
 

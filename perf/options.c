@@ -22,43 +22,45 @@ typedef struct option_row {
 #define AT(member) offsetof(perf_options, member)
 
 static const option_row rows[] = {
-  {'P', "procs", ARG_INT, AT(procs), 1, PERF_MAX_RANKS, "processes", "fork this many processes on this machine (default 1)"},
-  {'t', "nthreads", ARG_INT, AT(threads), 1, PERF_MAX_RANKS, "threads", "threads per process (default 1)"},
-  {'g', "ngpus", ARG_INT, AT(gpus), 1, PERF_MAX_RANKS, "devices", "ranks per thread, each on its own host device (default 1)"},
-  {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, "size", "first size (default 32M)"},
-  {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, "size", "last size (default 32M)"},
-  {'i', "stepbytes", ARG_SIZE, AT(step_bytes), 0, 0, "size", "add this from size to size (default 1M)"},
-  {'f', "stepfactor", ARG_INT, AT(step_factor), 1, INT_MAX, "factor", "multiply by this instead (default 1: off)"},
-  {'n', "iters", ARG_INT, AT(iters), 1, INT_MAX / 4, "count", "timed iterations (default 20)"},
-  {'m', "agg_iters", ARG_INT, AT(agg_iters), 1, INT_MAX / 4, "count", "operations in one group per iteration (default 1)"},
-  {'w', "warmup_iters", ARG_INT, AT(warmup_iters), 0, INT_MAX / 4, "count", "untimed iterations per size before (default 1)"},
-  {'N', "run_cycles", ARG_INT, AT(cycles), 0, INT_MAX, "count", "scan the sizes so often (default 1; 0 = endless)"},
-  {'p', "parallel_init", ARG_INT, AT(parallel_init), 0, 1, "0/1", "threads make their own communicators at once"},
-  {'c', "check", ARG_INT, AT(check), 0, INT_MAX / 4, "count", "checked iterations (default 1; 0 = none)"},
-  {'o', "op", ARG_OP, AT(op), 0, 0, "sum/prod/min/max/avg/mulsum/all", "reduction operation (default sum)"},
-  {'d', "datatype", ARG_TYPE, AT(type), 0, 0, "type/all", "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2"},
-  {'r', "root", ARG_ROOT, AT(root), -1, PERF_MAX_RANKS - 1, "rank/all", "root rank (default 0)"},
-  {'z', "blocking", ARG_INT, AT(blocking), 0, 3, "0/1/2/3", "1 wait and barrier after each operation, 2 wait only, 3 both after each -n iteration"},
-  {'y', "stream_null", ARG_INT, AT(stream_null), 0, 1, "0/1", "use the NULL stream"},
-  {'T', "timeout", ARG_INT, AT(timeout), 0, INT_MAX, "seconds", "give up when one wait lasts longer (default 0: never)"},
-  {'G', "cudagraph", ARG_INT, AT(graph), 0, INT_MAX, "launches", "no meaning on host memory"},
-  {'C', "report_cputime", ARG_INT, AT(cputime), 0, 1, "0/1", "report the time to issue, not to complete"},
-  {'S', "report_timestamps", ARG_INT, AT(timestamps), 0, 1, "0/1", "end each line with date and time"},
-  {'J', "output_file", ARG_STRING, AT(output_file), 0, 0, "file.json", "also write the results as JSON"},
-  {'a', "average", ARG_INT, AT(average), 0, 3, "0/1/2/3", "time reported: 0 of rank 0, 1 average, 2 least, 3 greatest (default 1)"},
-  {'R', "local_register", ARG_INT, AT(local_register), 0, 2, "0/1/2", "register buffers: 1 ncclCommRegister, 2 symmetric windows"},
-  {'x', "cta_policy", ARG_INT, AT(cta_policy), 0, 2, "0/1/2", "no meaning on host memory"},
-  {'D', "device_implementation", ARG_INT, AT(device_impl), 0, INT_MAX, "number", "not on host memory (default 0)"},
-  {'V', "device_cta_count", ARG_INT, AT(device_ctas), 1, 128, "count", "no meaning on host memory"},
-  {'M', "memory", ARG_INT, AT(memory), 0, 1, "0/1", "report memory use per phase"},
-  {'u', "unalign", ARG_INT, AT(unalign), 0, 1 << 20, "elements", "move buffers by so many elements"},
-  {'I', "per_iter_timing", ARG_INT, AT(per_iter), 0, 1, "0/1", "time each iteration, four more columns"},
-  {'K', "per_iter_skip", ARG_INT, AT(per_iter_skip), 0, INT_MAX, "count", "leave the first iterations out of -I's columns"},
-  {'h', "help", ARG_NONE, 0, 0, 0, NULL, "this text"},
+    {'P', "procs", ARG_INT, AT(procs), 1, PERF_MAX_RANKS, "processes", "fork this many processes on this machine (default 1)"},
+    {'t', "nthreads", ARG_INT, AT(threads), 1, PERF_MAX_RANKS, "threads", "threads per process (default 1)"},
+    {'g', "ngpus", ARG_INT, AT(gpus), 1, PERF_MAX_RANKS, "devices", "ranks per thread, each on its own host device (default 1)"},
+    {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, "size", "first size (default 32M)"},
+    {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, "size", "last size (default 32M)"},
+    {'i', "stepbytes", ARG_SIZE, AT(step_bytes), 0, 0, "size", "add this from size to size (default 1M)"},
+    {'f', "stepfactor", ARG_INT, AT(step_factor), 1, INT_MAX, "factor", "multiply by this instead (default 1: off)"},
+    {'n', "iters", ARG_INT, AT(iters), 1, INT_MAX / 4, "count", "timed iterations (default 20)"},
+    {'m', "agg_iters", ARG_INT, AT(agg_iters), 1, INT_MAX / 4, "count", "operations in one group per iteration (default 1)"},
+    {'w', "warmup_iters", ARG_INT, AT(warmup_iters), 0, INT_MAX / 4, "count", "untimed iterations per size before (default 1)"},
+    {'N', "run_cycles", ARG_INT, AT(cycles), 0, INT_MAX, "count", "scan the sizes so often (default 1; 0 = endless)"},
+    {'p', "parallel_init", ARG_INT, AT(parallel_init), 0, 1, "0/1", "threads make their own communicators at once"},
+    {'c', "check", ARG_INT, AT(check), 0, INT_MAX / 4, "count", "checked iterations (default 1; 0 = none)"},
+    {'o', "op", ARG_OP, AT(op), 0, 0, "sum/prod/min/max/avg/mulsum/all", "reduction operation (default sum)"},
+    {'d', "datatype", ARG_TYPE, AT(type), 0, 0, "type/all",
+     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2"},
+    {'r', "root", ARG_ROOT, AT(root), -1, PERF_MAX_RANKS - 1, "rank/all", "root rank (default 0)"},
+    {'z', "blocking", ARG_INT, AT(blocking), 0, 3, "0/1/2/3",
+     "1 wait and barrier after each operation, 2 wait only, 3 both after each -n iteration"},
+    {'y', "stream_null", ARG_INT, AT(stream_null), 0, 1, "0/1", "use the NULL stream"},
+    {'T', "timeout", ARG_INT, AT(timeout), 0, INT_MAX, "seconds", "give up when one wait lasts longer (default 0: never)"},
+    {'G', "cudagraph", ARG_INT, AT(graph), 0, INT_MAX, "launches", "no meaning on host memory"},
+    {'C', "report_cputime", ARG_INT, AT(cputime), 0, 1, "0/1", "report the time to issue, not to complete"},
+    {'S', "report_timestamps", ARG_INT, AT(timestamps), 0, 1, "0/1", "end each line with date and time"},
+    {'J', "output_file", ARG_STRING, AT(output_file), 0, 0, "file.json", "also write the results as JSON"},
+    {'a', "average", ARG_INT, AT(average), 0, 3, "0/1/2/3", "time reported: 0 of rank 0, 1 average, 2 least, 3 greatest (default 1)"},
+    {'R', "local_register", ARG_INT, AT(local_register), 0, 2, "0/1/2", "register buffers: 1 ncclCommRegister, 2 symmetric windows"},
+    {'x', "cta_policy", ARG_INT, AT(cta_policy), 0, 2, "0/1/2", "no meaning on host memory"},
+    {'D', "device_implementation", ARG_INT, AT(device_impl), 0, INT_MAX, "number", "not on host memory (default 0)"},
+    {'V', "device_cta_count", ARG_INT, AT(device_ctas), 1, 128, "count", "no meaning on host memory"},
+    {'M', "memory", ARG_INT, AT(memory), 0, 1, "0/1", "report memory use per phase"},
+    {'u', "unalign", ARG_INT, AT(unalign), 0, 1 << 20, "elements", "move buffers by so many elements"},
+    {'I', "per_iter_timing", ARG_INT, AT(per_iter), 0, 1, "0/1", "time each iteration, four more columns"},
+    {'K', "per_iter_skip", ARG_INT, AT(per_iter_skip), 0, INT_MAX, "count", "leave the first iterations out of -I's columns"},
+    {'h', "help", ARG_NONE, 0, 0, 0, NULL, "this text"},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-static const char *const type_names[PERF_TYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64",
+static const char *const type_names[PERF_TYPES] = {"int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
                                                    "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
 static const char *const op_names[PERF_OPS] = {"sum", "prod", "max", "min", "avg", "mulsum"};
 
@@ -173,11 +175,8 @@ static bool set_value(perf_options *o, const option_row *row, const char *value,
   case ARG_TYPE:
     return parse_name(value, type_names, PERF_TYPES, at) ||
            bad(text, row, value, "not a type: want int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 all");
-  case ARG_STRING:
-    *(const char **)at = value;
-    return *value != '\0' || bad(text, row, value, "empty");
-  default:
-    return set_int(o, row, value, text);
+  case ARG_STRING: *(const char **)at = value; return *value != '\0' || bad(text, row, value, "empty");
+  default: return set_int(o, row, value, text);
   }
 }
 
@@ -235,8 +234,22 @@ static const option_row *split_argument(const char *arg, const char **value)
 static void set_defaults(perf_options *o)
 {
   *o = (perf_options){
-    .procs = 1, .threads = 1, .gpus = 1, .min_bytes = 32 << 20, .max_bytes = 32 << 20, .step_bytes = 1 << 20, .step_factor = 1,
-    .iters = 20, .agg_iters = 1, .warmup_iters = 1, .cycles = 1, .check = 1, .type = 7, .average = 1, .cta_policy = -1, .device_ctas = 16,
+      .procs = 1,
+      .threads = 1,
+      .gpus = 1,
+      .min_bytes = 32 << 20,
+      .max_bytes = 32 << 20,
+      .step_bytes = 1 << 20,
+      .step_factor = 1,
+      .iters = 20,
+      .agg_iters = 1,
+      .warmup_iters = 1,
+      .cycles = 1,
+      .check = 1,
+      .type = 7,
+      .average = 1,
+      .cta_policy = -1,
+      .device_ctas = 16,
   };
 }
 
@@ -260,6 +273,11 @@ static bool check_together(perf_options *o, perf_text *text)
   }
   if (o->device_impl > 0 && o->local_register != 2) {
     return error_text(text, "device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)");
+  }
+  if ((long)o->iters * o->agg_iters > INT_MAX / 2) {
+    text->len = 0;
+    perf_text_add(text, "-n %d x -m %d: more than %d operations", o->iters, o->agg_iters, INT_MAX / 2);
+    return false;
   }
   if ((long)o->procs * o->threads > PERF_MAX_RANKS || (long)o->procs * o->threads * o->gpus > PERF_MAX_RANKS) {
     text->len = 0;

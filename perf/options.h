@@ -6,10 +6,10 @@
 #include <stddef.h>
 
 enum {
-  PERF_ALL = -1,     // -o all, -d all, -r all
-  PERF_MULSUM = 5,   // -o mulsum: an operation made with ncclRedOpCreatePreMulSum; the others are ncclRedOp_t values
-  PERF_OPS = 6,      // number of operations
-  PERF_TYPES = 12,   // number of types; a type is its ncclDataType_t value
+  PERF_ALL = -1,   // -o all, -d all, -r all
+  PERF_MULSUM = 5, // -o mulsum: an operation made with ncclRedOpCreatePreMulSum; the others are ncclRedOp_t values
+  PERF_OPS = 6,    // number of operations
+  PERF_TYPES = 12, // number of types; a type is its ncclDataType_t value
   PERF_MAX_RANKS = 4096,
 };
 
@@ -18,17 +18,17 @@ typedef enum { PERF_RUN, PERF_HELP, PERF_BAD } perf_parse_result;
 typedef struct perf_options {
   int procs, threads, gpus; // -P, -t, -g: processes, threads per process, ranks per thread
   size_t min_bytes, max_bytes, step_bytes;
-  int step_factor;          // 1: steps are step_bytes
+  int step_factor; // 1: steps are step_bytes
   int iters, agg_iters, warmup_iters;
-  int cycles;               // 0: for ever
+  int cycles; // 0: for ever
   int parallel_init, check, op, type, root;
-  int blocking;             // -z 0..3
+  int blocking; // -z 0..3
   int stream_null, timeout, graph, cputime, timestamps;
-  int average;              // 0 rank 0, 1 average, 2 least, 3 greatest
-  int local_register;       // 0 none, 1 ncclCommRegister, 2 symmetric windows
-  int cta_policy;           // -1: not given
+  int average;        // 0 rank 0, 1 average, 2 least, 3 greatest
+  int local_register; // 0 none, 1 ncclCommRegister, 2 symmetric windows
+  int cta_policy;     // -1: not given
   int device_impl, device_ctas, memory, unalign, per_iter, per_iter_skip;
-  const char *output_file;  // points into argv, or NULL
+  const char *output_file; // points into argv, or NULL
 } perf_options;
 
 // Text gathered while parsing: notes, or the one error. Always terminated; what does not fit is dropped.

@@ -77,9 +77,10 @@ static void test_forms(void **state)
 static void test_every_letter(void **state)
 {
   (void)state;
-  assert_int_equal(parse("-P 2 -t 1 -g 1 -b 1K -e 2K -i 1K -f 1 -n 5 -m 2 -w 3 -N 0 -p 1 -c 0 -o max -d half -r 1 -z 3 -y 1 -T 9 -G 4 -C 1 -S 1 "
-                         "-J x.json -a 3 -R 2 -x 1 -D 1 -V 8 -M 1 -u 3 -I 1 -K 2"),
-                   PERF_RUN);
+  assert_int_equal(
+      parse("-P 2 -t 1 -g 1 -b 1K -e 2K -i 1K -f 1 -n 5 -m 2 -w 3 -N 0 -p 1 -c 0 -o max -d half -r 1 -z 3 -y 1 -T 9 -G 4 -C 1 -S 1 "
+            "-J x.json -a 3 -R 2 -x 1 -D 1 -V 8 -M 1 -u 3 -I 1 -K 2"),
+      PERF_RUN);
   assert_int_equal(o.graph, 0); // said so instead
   assert_non_null(strstr(text.buf, "-G 4"));
   assert_non_null(strstr(text.buf, "-V 8"));
@@ -114,6 +115,7 @@ static void test_bad(void **state)
   assert_bad("-b 2M -e 1M", "2097152 > 1048576");
   assert_bad("-b 1 -e 2 -i 0", "stepbytes 0");
   assert_bad("-D 1", "-R 2");
+  assert_bad("-n 100000 -m 100000", "more than");
   assert_bad("-P 100 -t 100", "more than 4096 ranks");
   assert_bad("-P 4096 -t 4096 -g 4096", "more than 4096 ranks");
 }
@@ -213,9 +215,9 @@ static void test_generated_matrix(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_defaults), cmocka_unit_test(test_forms), cmocka_unit_test(test_every_letter), cmocka_unit_test(test_bad),
-    cmocka_unit_test(test_sizes), cmocka_unit_test(test_scan), cmocka_unit_test(test_split), cmocka_unit_test(test_matrix),
-    cmocka_unit_test(test_generated_matrix),
+      cmocka_unit_test(test_defaults), cmocka_unit_test(test_forms),  cmocka_unit_test(test_every_letter),
+      cmocka_unit_test(test_bad),      cmocka_unit_test(test_sizes),  cmocka_unit_test(test_scan),
+      cmocka_unit_test(test_split),    cmocka_unit_test(test_matrix), cmocka_unit_test(test_generated_matrix),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

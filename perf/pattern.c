@@ -111,17 +111,12 @@ static double float_value(const perf_pattern *p, int rank, size_t k)
 {
   double exact = perf_exact_integers(p->type);
   switch (p->op) {
-  case PROD:
-    return bounded_power(p->type, p->nranks, rank, k);
+  case PROD: return bounded_power(p->type, p->nranks, rank, k);
   case MAX:
-  case MIN:
-    return perf_decode(p->type, any_finite(p->type, perf_mix(k, (uint64_t)rank + 4000)));
-  case AVG:
-    return avg_value(p->type, p->nranks, rank, k);
-  case PERF_MULSUM:
-    return bounded_integer(p->nranks, rank, k, exact / 2);
-  default:
-    return bounded_integer(p->nranks, rank, k, exact);
+  case MIN: return perf_decode(p->type, any_finite(p->type, perf_mix(k, (uint64_t)rank + 4000)));
+  case AVG: return avg_value(p->type, p->nranks, rank, k);
+  case PERF_MULSUM: return bounded_integer(p->nranks, rank, k, exact / 2);
+  default: return bounded_integer(p->nranks, rank, k, exact);
   }
 }
 
@@ -150,32 +145,22 @@ static uint64_t fold_integer(const perf_pattern *p, uint64_t acc, uint64_t v, in
   int64_t a = perf_extend(p->type, acc), b = perf_extend(p->type, v);
   bool less = perf_type_info(p->type)->cls == PERF_SIGNED ? b < a : (uint64_t)b < (uint64_t)a;
   switch (p->op) {
-  case PROD:
-    return acc * v;
-  case MAX:
-    return less ? acc : v;
-  case MIN:
-    return less ? v : acc;
-  case PERF_MULSUM:
-    return acc + v * perf_mulsum_scalar(p->type, rank);
-  default:
-    return acc + v;
+  case PROD: return acc * v;
+  case MAX: return less ? acc : v;
+  case MIN: return less ? v : acc;
+  case PERF_MULSUM: return acc + v * perf_mulsum_scalar(p->type, rank);
+  default: return acc + v;
   }
 }
 
 static double fold_float(const perf_pattern *p, double acc, double v, int rank)
 {
   switch (p->op) {
-  case PROD:
-    return acc * v;
-  case MAX:
-    return v > acc ? v : acc;
-  case MIN:
-    return v < acc ? v : acc;
-  case PERF_MULSUM:
-    return acc + v * (rank % 2 ? 2 : 1);
-  default:
-    return acc + v;
+  case PROD: return acc * v;
+  case MAX: return v > acc ? v : acc;
+  case MIN: return v < acc ? v : acc;
+  case PERF_MULSUM: return acc + v * (rank % 2 ? 2 : 1);
+  default: return acc + v;
   }
 }
 

@@ -15,10 +15,10 @@ enum { PERF_PERIOD = 4093 };
 
 typedef struct perf_pattern {
   int type, op, nranks;
-  size_t elt;          // bytes per element
-  uint8_t *copy;       // each table: 2 * PERF_PERIOD elements, the second half equal to the first
+  size_t elt;    // bytes per element
+  uint8_t *copy; // each table: 2 * PERF_PERIOD elements, the second half equal to the first
   uint8_t *reduced;
-  uint8_t **input;     // [nranks], NULL until asked for
+  uint8_t **input; // [nranks], NULL until asked for
   // 0: results must have these very bits. Otherwise results are positive floats that may differ by so many units in the last place;
   // only avg over a number of ranks that is not a power of two needs that, because 1/n is not exact.
   unsigned tolerance;

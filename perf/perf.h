@@ -8,12 +8,12 @@
 // One test at one size, as one rank sees it. Counts are in elements.
 typedef struct perf_case {
   int rank, nranks;
-  int root;              // -1: the collective has none
+  int root; // -1: the collective has none
   ncclDataType_t type;
-  size_t elt;            // bytes per element
-  int op;                // perf_options op number
+  size_t elt; // bytes per element
+  int op;     // perf_options op number
   bool in_place;
-  size_t count;          // the count argument of the call
+  size_t count;                    // the count argument of the call
   size_t send_count, recv_count;   // elements in the input and in the output of a rank
   size_t send_offset, recv_offset; // in place: input and output start at rank times this in the receive buffer
 } perf_case;
@@ -27,7 +27,7 @@ typedef struct perf_call {
   cudaStream_t stream;
 } perf_call;
 
-// Describes the contents of one buffer, piece by piece, in ascending order of `offset` (elements from the start of the rank's input or output).
+// Describes the contents of one buffer, piece by piece, in ascending order of `offset` (elements from the start of the input or output).
 typedef struct perf_layout perf_layout;
 
 // `count` elements that rank `source` owns, from number `index` of its data on; copied around unchanged.
@@ -38,11 +38,11 @@ void perf_put_input(perf_layout *l, size_t offset, size_t count, int rank, size_
 void perf_put_reduced(perf_layout *l, size_t offset, size_t count, size_t index);
 
 typedef struct perf_coll {
-  const char *redop;      // text in the redop column; NULL: a reduction, -o chooses the operations
-  bool rooted;            // -r chooses the roots
-  bool no_in_place;       // in place is timed but has no defined result
-  bool no_group;          // an operation is several groups in a row: they must not be put into an outer group
-  int max_p2p_peers;      // for ncclConfig_t; 0: not set
+  const char *redop; // text in the redop column; NULL: a reduction, -o chooses the operations
+  bool rooted;       // -r chooses the roots
+  bool no_in_place;  // in place is timed but has no defined result
+  bool no_group;     // an operation is several groups in a row: they must not be put into an outer group
+  int max_p2p_peers; // for ncclConfig_t; 0: not set
   // Fills the count members of *c for `count` elements of total size. c's rank, nranks, elt are set. Pure.
   void (*counts)(perf_case *c, size_t count);
   // Pieces of rank c->rank's input, and of its output when all went well. What they leave out is not filled, and must not be written.

@@ -73,8 +73,13 @@ bool perf_iter_statistics(const double *times, int n, perf_iter_stats *out)
   for (int i = 0; i < n; i++) {
     squares += (sorted[i] - sum / n) * (sorted[i] - sum / n);
   }
-  *out = (perf_iter_stats){.min = sorted[0], .max = sorted[n - 1], .avg = sum / n, .p50 = sorted[n / 2],
-                           .p95 = nearest_rank(sorted, n, 95), .p99 = nearest_rank(sorted, n, 99), .stdev = sqrt(squares / n)};
+  *out = (perf_iter_stats){.min = sorted[0],
+                           .max = sorted[n - 1],
+                           .avg = sum / n,
+                           .p50 = sorted[n / 2],
+                           .p95 = nearest_rank(sorted, n, 95),
+                           .p99 = nearest_rank(sorted, n, 99),
+                           .stdev = sqrt(squares / n)};
   free(sorted);
   return true;
 }
@@ -82,10 +87,10 @@ bool perf_iter_statistics(const double *times, int n, perf_iter_stats *out)
 static void add_modes(text *t, const perf_options *o)
 {
   static const char *const blocking[] = {
-    NULL,
-    "# Blocking Enabled: wait and barrier after each inner iteration (-m) \n",
-    "# Blocking Enabled: wait after each inner iteration (-m), no barrier \n",
-    "# Blocking Enabled: wait and barrier after each outer iteration (-n); time excludes barrier \n",
+      NULL,
+      "# Blocking Enabled: wait and barrier after each inner iteration (-m) \n",
+      "# Blocking Enabled: wait after each inner iteration (-m), no barrier \n",
+      "# Blocking Enabled: wait and barrier after each outer iteration (-n); time excludes barrier \n",
   };
   if (o->blocking) {
     add(t, "%s", blocking[o->blocking]);
@@ -108,9 +113,11 @@ void perf_report_start(const perf_options *o, const char *program, int library_v
   bool factor = o->step_factor > 1;
   add(&t, "# nccl-tests version %s nccl-headers=%d nccl-library=%d\n", NCCL_TESTS_LEVEL, NCCL_VERSION_CODE, library_version);
   add(&t, "# Collective test starting: %s\n", program);
-  add(&t, "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d validation: %d graph: %d "
-      "unalign: %d\n", o->threads, o->gpus, o->min_bytes, o->max_bytes, factor ? (size_t)o->step_factor : o->step_bytes,
-      factor ? "factor" : "bytes", o->warmup_iters, o->iters, o->agg_iters, o->check, o->graph, o->unalign);
+  add(&t,
+      "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d validation: %d graph: %d "
+      "unalign: %d\n",
+      o->threads, o->gpus, o->min_bytes, o->max_bytes, factor ? (size_t)o->step_factor : o->step_bytes, factor ? "factor" : "bytes",
+      o->warmup_iters, o->iters, o->agg_iters, o->check, o->graph, o->unalign);
   add_modes(&t, o);
   add(&t, "#\n# Using devices\n");
 }

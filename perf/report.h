@@ -15,10 +15,10 @@ typedef struct perf_iter_stats {
 typedef struct perf_result {
   double usec, alg_bw, bus_bw; // microseconds, GB/s
   int64_t wrong;
-  bool checked;                // else #wrong is N/A
-  perf_iter_stats stats;       // with -I
-  double *times;               // with -I: seconds per iteration, greatest over all ranks
-  double *rows;                // with -I and several processes: procs * iters, greatest over each process's ranks
+  bool checked;          // else #wrong is N/A
+  perf_iter_stats stats; // with -I
+  double *times;         // with -I: seconds per iteration, greatest over all ranks
+  double *rows;          // with -I and several processes: procs * iters, greatest over each process's ranks
 } perf_result;
 
 // One line.
@@ -33,7 +33,7 @@ typedef struct perf_row {
 typedef struct perf_device {
   int rank, group, pid, device;
   char host[64];
-  char bus[16];   // "0000:03:00", made from the device number
+  char bus[16]; // "0000:03:00", made from the device number
   char info[96];
 } perf_device;
 

@@ -56,8 +56,12 @@ static void issue_one(const perf_thread *t, const perf_rank *r, int iter)
 {
   const perf_case *c = &r->c;
   size_t shift = shift_of(t, c, iter);
-  perf_call call = {.c = c, .send = perf_send_at(c, &r->buffers) + shift, .recv = perf_recv_at(c, &r->buffers) + shift,
-                    .op = (ncclRedOp_t)c->op, .comm = r->comm, .stream = r->stream};
+  perf_call call = {.c = c,
+                    .send = perf_send_at(c, &r->buffers) + shift,
+                    .recv = perf_recv_at(c, &r->buffers) + shift,
+                    .op = (ncclRedOp_t)c->op,
+                    .comm = r->comm,
+                    .stream = r->stream};
   if (c->op == PERF_MULSUM) {
     uint64_t scalar = perf_mulsum_scalar(c->type, c->rank);
     PERF_NCCL(ncclRedOpCreatePreMulSum(&call.op, &scalar, c->type, ncclScalarHostImmediate, r->comm));
@@ -220,9 +224,9 @@ static void say_mismatch(const perf_thread *t, const perf_rank *r, const perf_mi
     return;
   }
   const perf_case *c = &r->c;
-  fprintf(stderr, "# rank %d of %d: %zu wrong (%s %s, count %zu, root %d, %s place): first at %s element %zd: got 0x%llx want 0x%llx\n", c->rank,
-          c->nranks, m->wrong, perf_type_name(c->type), perf_op_name(c->op), c->count, c->root, c->in_place ? "in" : "out of", m->where,
-          (ssize_t)m->element, (unsigned long long)m->got, (unsigned long long)m->want);
+  fprintf(stderr, "# rank %d of %d: %zu wrong (%s %s, count %zu, root %d, %s place): first at %s element %zd: got 0x%llx want 0x%llx\n",
+          c->rank, c->nranks, m->wrong, perf_type_name(c->type), perf_op_name(c->op), c->count, c->root, c->in_place ? "in" : "out of",
+          m->where, (ssize_t)m->element, (unsigned long long)m->got, (unsigned long long)m->want);
 }
 
 static void fill(perf_thread *t, uint64_t rep)
@@ -338,8 +342,11 @@ static void measure_size(perf_thread *t, size_t size, const perf_case *like)
   }
   const perf_case *c = &t->ranks[0].c;
   size_t most = c->send_count > c->recv_count ? c->send_count : c->recv_count;
-  perf_row row = {.bytes = most * c->elt, .count = c->count, .type = perf_type_name(c->type),
-                  .op = j->coll->redop ? j->coll->redop : perf_op_name(c->op), .root = c->root};
+  perf_row row = {.bytes = most * c->elt,
+                  .count = c->count,
+                  .type = perf_type_name(c->type),
+                  .op = j->coll->redop ? j->coll->redop : perf_op_name(c->op),
+                  .root = c->root};
   measure(t, false, &row.result[0]);
   measure(t, true, &row.result[1]);
   if (t->prints) {

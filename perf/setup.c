@@ -17,13 +17,13 @@ static void must(bool ok)
 }
 
 // Ends a job that cannot run as asked. Every process comes here with the same complaint: process 0 tells it, and all end in good order.
-#define refuse(j, status, ...)                                 \
-  do {                                                         \
-    (j)->world.launcher->finalize(&(j)->world, (status));      \
-    if ((j)->world.proc == 0) {                                \
-      perf_die_saying((status), __VA_ARGS__);                  \
-    }                                                          \
-    perf_die(status);                                          \
+#define refuse(j, status, ...)                            \
+  do {                                                    \
+    (j)->world.launcher->finalize(&(j)->world, (status)); \
+    if ((j)->world.proc == 0) {                           \
+      perf_die_saying((status), __VA_ARGS__);             \
+    }                                                     \
+    perf_die(status);                                     \
   } while (0)
 
 void perf_mark_memory(perf_job *j, int mark)
@@ -113,8 +113,10 @@ static void assign_devices(perf_job *j)
   int available;
   PERF_NCCL(tuttiGetDeviceCount(&available));
   if (base < 0 || needed > available) {
-    refuse(j, PERF_EXIT_IMPOSSIBLE, "Invalid number of GPUs: %d requested but only %d were found.\n"
-           "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).", needed, available);
+    refuse(j, PERF_EXIT_IMPOSSIBLE,
+           "Invalid number of GPUs: %d requested but only %d were found.\n"
+           "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).",
+           needed, available);
   }
   for (int i = 0; i < j->nlocal; i++) {
     j->ranks[i].device = base + (text ? 0 : j->world.local_proc * j->nlocal) + i;

@@ -29,8 +29,8 @@ bool perf_split_parse(const char *split, const char *mask, perf_split *out)
     const char *name;
     perf_split_kind kind;
   } names[] = {
-    {"AND", PERF_SPLIT_AND}, {"&", PERF_SPLIT_AND}, {"OR", PERF_SPLIT_OR},   {"|", PERF_SPLIT_OR},
-    {"MOD", PERF_SPLIT_MOD}, {"%", PERF_SPLIT_MOD}, {"DIV", PERF_SPLIT_DIV}, {"/", PERF_SPLIT_DIV},
+      {"AND", PERF_SPLIT_AND}, {"&", PERF_SPLIT_AND}, {"OR", PERF_SPLIT_OR},   {"|", PERF_SPLIT_OR},
+      {"MOD", PERF_SPLIT_MOD}, {"%", PERF_SPLIT_MOD}, {"DIV", PERF_SPLIT_DIV}, {"/", PERF_SPLIT_DIV},
   };
   *out = (perf_split){PERF_SPLIT_NONE, 0};
   if (mask) {
@@ -54,15 +54,10 @@ bool perf_split_parse(const char *split, const char *mask, perf_split *out)
 int perf_split_color(const perf_split *s, int unit)
 {
   switch (s->kind) {
-  case PERF_SPLIT_AND:
-    return unit & s->value;
-  case PERF_SPLIT_OR:
-    return unit | s->value;
-  case PERF_SPLIT_MOD:
-    return unit % s->value;
-  case PERF_SPLIT_DIV:
-    return unit / s->value;
-  default:
-    return 0;
+  case PERF_SPLIT_AND: return unit & s->value;
+  case PERF_SPLIT_OR: return unit | s->value;
+  case PERF_SPLIT_MOD: return unit % s->value;
+  case PERF_SPLIT_DIV: return unit / s->value;
+  default: return 0;
   }
 }

@@ -14,11 +14,11 @@ struct perf_team {
   int threads;
   perf_world *world;
   pthread_barrier_t local;
-  double *given;          // [threads]
-  double **arrays;        // [threads]
+  double *given;   // [threads]
+  double **arrays; // [threads]
   double result;
-  double *shared;         // of perf_team_greatest, made by thread 0
-  partial *all;           // [procs]
+  double *shared; // of perf_team_greatest, made by thread 0
+  partial *all;   // [procs]
 };
 
 perf_team *perf_team_create(int threads, perf_world *w)
@@ -73,23 +73,20 @@ void perf_team_barrier(perf_team *t, int thread)
 
 static partial combine(partial a, partial b)
 {
-  return (partial){.first = a.first, .sum = a.sum + b.sum, .least = b.least < a.least ? b.least : a.least,
+  return (partial){.first = a.first,
+                   .sum = a.sum + b.sum,
+                   .least = b.least < a.least ? b.least : a.least,
                    .greatest = b.greatest > a.greatest ? b.greatest : a.greatest};
 }
 
 static double finish(partial p, perf_how how, int count)
 {
   switch (how) {
-  case PERF_FIRST:
-    return p.first;
-  case PERF_AVERAGE:
-    return p.sum / count;
-  case PERF_LEAST:
-    return p.least;
-  case PERF_GREATEST:
-    return p.greatest;
-  default:
-    return p.sum;
+  case PERF_FIRST: return p.first;
+  case PERF_AVERAGE: return p.sum / count;
+  case PERF_LEAST: return p.least;
+  case PERF_GREATEST: return p.greatest;
+  default: return p.sum;
   }
 }
 

@@ -16,6 +16,6 @@ void perf_team_barrier(perf_team *t, int thread);
 // Every thread gives a value, all get the same result.
 double perf_team_reduce(perf_team *t, int thread, double value, perf_how how);
 
-// Every thread gives `count` values (overwritten by the greatest over all threads of the job). `rows` (thread 0 only, may be NULL): gets the
-// greatest over each process's threads, procs * count values.
+// Every thread gives `count` values, overwritten by the greatest over all threads of the job. `rows` (thread 0 only, may be NULL): gets
+// the greatest over each process's threads, procs * count values.
 void perf_team_greatest(perf_team *t, int thread, double *values, int count, double *rows);

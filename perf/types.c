@@ -4,9 +4,9 @@
 #include <string.h>
 
 static const perf_type infos[12] = {
-  {1, PERF_SIGNED, 0, 0, false},     {1, PERF_UNSIGNED, 0, 0, false},  {4, PERF_SIGNED, 0, 0, false},    {4, PERF_UNSIGNED, 0, 0, false},
-  {8, PERF_SIGNED, 0, 0, false},     {8, PERF_UNSIGNED, 0, 0, false},  {2, PERF_FLOATING, 5, 10, false}, {4, PERF_FLOATING, 8, 23, false},
-  {8, PERF_FLOATING, 11, 52, false}, {2, PERF_FLOATING, 8, 7, false},  {1, PERF_FLOATING, 4, 3, true},   {1, PERF_FLOATING, 5, 2, false},
+    {1, PERF_SIGNED, 0, 0, false},     {1, PERF_UNSIGNED, 0, 0, false}, {4, PERF_SIGNED, 0, 0, false},    {4, PERF_UNSIGNED, 0, 0, false},
+    {8, PERF_SIGNED, 0, 0, false},     {8, PERF_UNSIGNED, 0, 0, false}, {2, PERF_FLOATING, 5, 10, false}, {4, PERF_FLOATING, 8, 23, false},
+    {8, PERF_FLOATING, 11, 52, false}, {2, PERF_FLOATING, 8, 7, false}, {1, PERF_FLOATING, 4, 3, true},   {1, PERF_FLOATING, 5, 2, false},
 };
 
 const perf_type *perf_type_info(int type)

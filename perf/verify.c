@@ -13,7 +13,7 @@ struct perf_layout {
   char *base;
   uint64_t rep;
   bool checking;
-  size_t end;           // elements covered so far
+  size_t end; // elements covered so far
   bool gaps_are_poison;
   const char *where;
   perf_mismatch *first;
@@ -36,17 +36,17 @@ static void note(perf_layout *l, size_t element, uint64_t got, uint64_t want)
 
 // Counts elements of one width that differ by more than `tolerance`. Bit patterns of positive floats are ordered like the numbers, so this
 // is a distance in units of the last place. One function per width, for the compiler to vectorise.
-#define DEFINE_COUNT(bits)                                                                       \
+#define DEFINE_COUNT(bits)                                                                                 \
   static size_t count_wrong_##bits(const char *got, const uint8_t *want, size_t count, unsigned tolerance) \
-  {                                                                                              \
-    size_t wrong = 0;                                                                            \
-    for (size_t i = 0; i < count; i++) {                                                         \
-      uint##bits##_t g, w;                                                                       \
-      memcpy(&g, got + i * sizeof(g), sizeof(g));                                                \
-      memcpy(&w, want + i * sizeof(w), sizeof(w));                                               \
-      wrong += (uint##bits##_t)(g - w + tolerance) > (uint##bits##_t)(2 * tolerance);            \
-    }                                                                                            \
-    return wrong;                                                                                \
+  {                                                                                                        \
+    size_t wrong = 0;                                                                                      \
+    for (size_t i = 0; i < count; i++) {                                                                   \
+      uint##bits##_t g, w;                                                                                 \
+      memcpy(&g, got + i * sizeof(g), sizeof(g));                                                          \
+      memcpy(&w, want + i * sizeof(w), sizeof(w));                                                         \
+      wrong += (uint##bits##_t)(g - w + tolerance) > (uint##bits##_t)(2 * tolerance);                      \
+    }                                                                                                      \
+    return wrong;                                                                                          \
   }
 DEFINE_COUNT(8)
 DEFINE_COUNT(16)
@@ -56,14 +56,10 @@ DEFINE_COUNT(64)
 static size_t count_wrong(size_t elt, const char *got, const uint8_t *want, size_t count, unsigned tolerance)
 {
   switch (elt) {
-  case 1:
-    return count_wrong_8(got, want, count, tolerance);
-  case 2:
-    return count_wrong_16(got, want, count, tolerance);
-  case 4:
-    return count_wrong_32(got, want, count, tolerance);
-  default:
-    return count_wrong_64(got, want, count, tolerance);
+  case 1: return count_wrong_8(got, want, count, tolerance);
+  case 2: return count_wrong_16(got, want, count, tolerance);
+  case 4: return count_wrong_32(got, want, count, tolerance);
+  default: return count_wrong_64(got, want, count, tolerance);
   }
 }
 
@@ -199,7 +195,8 @@ void perf_fill(const perf_coll *coll, const perf_case *c, const perf_pattern *p,
   coll->input(c, &l);
 }
 
-size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep, perf_mismatch *first)
+size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep,
+                  perf_mismatch *first)
 {
   perf_mismatch found = {0};
   perf_layout l = {.c = c, .p = p, .base = perf_recv_at(c, b), .rep = rep, .checking = true, .first = &found, .where = "output"};

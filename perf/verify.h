@@ -15,10 +15,10 @@ typedef struct perf_buffers {
 } perf_buffers;
 
 typedef struct perf_mismatch {
-  size_t element;       // in the output; (size_t)-1: a byte outside it
-  size_t wrong;         // how many in all
-  uint64_t got, want;   // bits of the first
-  const char *where;    // "output", "untouched output", "input", "guard"
+  size_t element;     // in the output; (size_t)-1: a byte outside it
+  size_t wrong;       // how many in all
+  uint64_t got, want; // bits of the first
+  const char *where;  // "output", "untouched output", "input", "guard"
 } perf_mismatch;
 
 // Writes the input (into the send buffer, or in place), poison into the output and the guards. `rep` varies the data.
@@ -26,7 +26,8 @@ void perf_fill(const perf_coll *coll, const perf_case *c, const perf_pattern *p,
 
 // Number of elements that are wrong after the operation ran on what perf_fill wrote with the same arguments: wrong results, outputs that
 // should be untouched, changed inputs (out of place), bytes written outside. *first tells about the first; untouched when there is none.
-size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep, perf_mismatch *first);
+size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep,
+                  perf_mismatch *first);
 
 // Where the input and output of this case start.
 char *perf_send_at(const perf_case *c, const perf_buffers *b);

@@ -36,12 +36,12 @@ static void test_small_floats_round_trip(void **state)
 static void test_rounding(void **state)
 {
   (void)state;
-  assert_int_equal(perf_encode(6, 2049), 0x6800);             // tie to even
+  assert_int_equal(perf_encode(6, 2049), 0x6800); // tie to even
   assert_int_equal(perf_encode(6, 2051), 0x6802);
-  assert_int_equal(perf_encode(6, 1e9), 0x7c00);              // infinity
-  assert_int_equal(perf_encode(10, 1e9), 0x7e);               // the greatest value: there is no infinity
+  assert_int_equal(perf_encode(6, 1e9), 0x7c00); // infinity
+  assert_int_equal(perf_encode(10, 1e9), 0x7e);  // the greatest value: there is no infinity
   assert_int_equal(perf_encode(11, -1e9), 0xfc);
-  assert_int_equal(perf_encode(6, ldexp(1, -25)), 0);         // tie to even, to zero
+  assert_int_equal(perf_encode(6, ldexp(1, -25)), 0); // tie to even, to zero
   assert_int_equal(perf_encode(6, ldexp(1.5, -25)), 1);
   for (int i = 0; i < 20000; i++) {
     double v = (double)(int64_t)perf_mix((uint64_t)i, 1) * ldexp(1, -(i % 200));
@@ -62,16 +62,14 @@ static uint64_t combine(int type, int op, uint64_t a, uint64_t b)
   bool floating = perf_type_info(type)->cls == PERF_FLOATING;
   double x = perf_decode(type, a), y = perf_decode(type, b);
   switch (op) {
-  case 1:
-    return floating ? perf_encode(type, x * y) : a * b;
+  case 1: return floating ? perf_encode(type, x * y) : a * b;
   case 2:
   case 3: {
     int64_t i = perf_extend(type, a), j = perf_extend(type, b);
     bool less = floating ? x < y : perf_type_info(type)->cls == PERF_SIGNED ? i < j : (uint64_t)i < (uint64_t)j;
     return (op == 2) == less ? b : a;
   }
-  default:
-    return floating ? perf_encode(type, x + y) : a + b;
+  default: return floating ? perf_encode(type, x + y) : a + b;
   }
 }
 
@@ -125,7 +123,7 @@ static void try_pattern(perf_patterns *set, int type, int op, int n)
     assert_non_null(p[rank]);
   }
   int noticed = 0;
-  for (size_t k = 0; k < PERF_PERIOD; k += n > 20 ? 31 : 11) {
+  for (size_t k = 0; k<PERF_PERIOD; k += n> 20 ? 31 : 11) {
     if (!same(p[0], reduce_somehow(p[0], k, k, -1), k)) {
       fail_msg("%s %s n %d k %zu: %llx, want %llx", perf_type_name(type), perf_op_name(op), n, k,
                (unsigned long long)reduce_somehow(p[0], k, k, -1), (unsigned long long)perf_load(p[0]->reduced, k, p[0]->elt));
@@ -191,7 +189,13 @@ static int set_up(void **state)
   }
   f->b.send = f->memory[0] + PERF_GUARD;
   f->b.recv = f->memory[1] + PERF_GUARD;
-  f->c = (perf_case){.rank = 1, .nranks = 3, .type = ncclFloat, .elt = 4, .count = COUNT, .send_count = COUNT, .recv_count = 3 * COUNT,
+  f->c = (perf_case){.rank = 1,
+                     .nranks = 3,
+                     .type = ncclFloat,
+                     .elt = 4,
+                     .count = COUNT,
+                     .send_count = COUNT,
+                     .recv_count = 3 * COUNT,
                      .send_offset = COUNT};
   *state = f;
   return 0;
@@ -343,15 +347,15 @@ static void test_tolerance(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_small_floats_round_trip),
-    cmocka_unit_test(test_rounding),
-    cmocka_unit_test(test_exact_in_any_order),
-    cmocka_unit_test_setup_teardown(test_accepts_what_is_right, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(test_finds_what_is_wrong, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(test_finds_moved_blocks, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(test_finds_stray_writes, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(test_untouched_output, set_up, tear_down),
-    cmocka_unit_test(test_tolerance),
+      cmocka_unit_test(test_small_floats_round_trip),
+      cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_exact_in_any_order),
+      cmocka_unit_test_setup_teardown(test_accepts_what_is_right, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_finds_what_is_wrong, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_finds_moved_blocks, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_finds_stray_writes, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_untouched_output, set_up, tear_down),
+      cmocka_unit_test(test_tolerance),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -749,7 +749,7 @@ static void ends_in_any_order(void **state)
   PROCESSES(1, 20, ends_body, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_thread_issues_for_all), cmocka_unit_test(opposite_orders),           cmocka_unit_test(nested_groups),
@@ -758,5 +758,5 @@ int main(void)
       cmocka_unit_test(special_streams),           cmocka_unit_test(nonblocking_communicators), cmocka_unit_test(abort_during_init),
       cmocka_unit_test(splits_in_groups),          cmocka_unit_test(splits_between_processes),  cmocka_unit_test(ends_in_any_order),
   };
-  return cmocka_run_group_tests_name("group", tests, NULL, NULL);
+  return RUN_TESTS("group", tests, argc, argv);
 }

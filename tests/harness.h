@@ -249,6 +249,10 @@ HARNESS ncclComm_t join_processes(int slot, int n, int rank)
   return comm;
 }
 
+// What main returns. An argument chooses tests by name, as in "group_test 'split*'".
+#define RUN_TESTS(name, tests, argc, argv) \
+  ((argc) > 1 ? cmocka_set_test_filter((argv)[1]) : (void)0, cmocka_run_group_tests_name(name, tests, NULL, NULL))
+
 // --- Ranks in one process
 
 typedef struct world {

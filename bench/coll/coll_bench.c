@@ -17,7 +17,7 @@
 typedef struct runner {
   const coll_library *lib;
   int rank, nranks;
-  char *in, *out;
+  float *in, *out;
   size_t buffer; // bytes of each
   size_t walked; // bytes of the walk through them so far: goes on from point to point
 } runner;
@@ -37,7 +37,7 @@ static int has_parts(coll_kind kind)
 static coll_call call_at(const runner *r, const coll_order *o, size_t offset)
 {
   size_t floats = (size_t)o->bytes / sizeof(float);
-  coll_call c = {.kind = (coll_kind)o->kind, .in = (float *)(r->in + offset), .out = (float *)(r->out + offset)};
+  coll_call c = {.kind = (coll_kind)o->kind, .in = r->in + offset / sizeof(float), .out = r->out + offset / sizeof(float)};
   c.count = has_parts(c.kind) ? floats / (size_t)r->nranks : floats;
   if (c.kind == COLL_BROADCAST && r->lib->same_buffer) {
     c.in = c.out;
@@ -96,11 +96,10 @@ static size_t result_count(const runner *r, const coll_call *c)
 static int check(runner *r, const coll_order *o, coll_answer *a)
 {
   coll_call c = call_at(r, o, 0);
-  float *in = (float *)r->in;
   size_t floats = (size_t)o->bytes / sizeof(float);
   memset(r->out, 0xff, (size_t)o->bytes);
   for (size_t i = 0; i < floats; i++) {
-    in[i] = pattern(r->rank, i);
+    r->in[i] = pattern(r->rank, i);
   }
   if (c.in == c.out && r->rank == COLL_ROOT) {
     memcpy(r->out, r->in, (size_t)o->bytes);
@@ -190,7 +189,7 @@ static int prepare(runner *r)
   }
   memset(r->out, 0, r->buffer);
   for (size_t i = 0; i < r->buffer / sizeof(float); i++) {
-    ((float *)r->in)[i] = pattern(r->rank, i);
+    r->in[i] = pattern(r->rank, i);
   }
   return 0;
 }

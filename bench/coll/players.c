@@ -24,10 +24,10 @@ static double now(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// A listening socket in the abstract space: it leaves nothing behind.
-static int listen_socket(char *name, size_t size)
+// A listening socket in the abstract space: it leaves nothing behind. One for each player: who comes too late for his is refused.
+static int listen_socket(char *name, size_t size, int number)
 {
-  snprintf(name, size, "coll-bench-%d", (int)getpid());
+  snprintf(name, size, "coll-bench-%d-%d", (int)getpid(), number);
   struct sockaddr_un a = {.sun_family = AF_UNIX};
   memcpy(a.sun_path + 1, name, strlen(name));
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -116,19 +116,19 @@ static int gather_ranks(player *p, int listener, int want)
 int players_start(run_options *o)
 {
   char name[64], bytes[32];
-  int listener = listen_socket(name, sizeof name);
-  if (listener < 0) {
-    return 1;
-  }
   snprintf(bytes, sizeof bytes, "%zu", o->buffer);
-  setenv(COLL_SOCKET_ENV, name, 1);
   setenv(COLL_BUFFER_ENV, bytes, 1);
   for (int i = 0; i < o->nplayers; i++) {
     player *p = &o->players[i];
+    int listener = listen_socket(name, sizeof name, i);
+    if (listener < 0) {
+      return 1;
+    }
+    setenv(COLL_SOCKET_ENV, name, 1);
     p->pid = launch(p->command);
     gather_ranks(p, listener, o->nranks);
+    close(listener);
   }
-  close(listener);
   return o->players[0].lost;
 }
 

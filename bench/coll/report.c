@@ -136,8 +136,8 @@ static void print_summary(const run_options *o, const results *r, int kind)
     if (r->wrong[i][kind] != 0) {
       printf("  %s: %d WRONG elements\n", o->players[i].name, r->wrong[i][kind]);
     }
-    summary s = i == 0 ? (summary){0} : summarise(o, r, i, kind);
-    if (s.worst > 0) {
+    summary s = summarise(o, r, i, kind);
+    if (i > 0 && s.worst > 0) {
       printf("  %s over %s: worst %.2f (%s %s), geometric mean %.2f\n", o->players[i].name, o->players[0].name, s.worst,
              size_text(o->sizes[s.worst_size], text), heat[s.worst_cold], s.mean);
     }

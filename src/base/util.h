@@ -4,6 +4,22 @@
 #include <stdint.h>
 #include <string.h>
 
+// Which sanitizer the code is compiled for: TT_TSAN, TT_ASAN.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TT_TSAN 1
+#endif
+#if __has_feature(address_sanitizer)
+#define TT_ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(TT_TSAN)
+#define TT_TSAN 1
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(TT_ASAN)
+#define TT_ASAN 1
+#endif
+
 #define TT_COUNT(a)         (sizeof(a) / sizeof((a)[0]))
 #define TT_MIN(a, b)        ((a) < (b) ? (a) : (b))
 #define TT_MAX(a, b)        ((a) > (b) ? (a) : (b))

@@ -34,8 +34,9 @@ enum {
 };
 
 // dst[j][i] = post(op over k of pre_k(src[k][i])) for i < count, k < nsrc (nsrc >= 1), j < ndst (ndst >= 1), folded in the order of k.
-// scale: NULL, or nsrc pointers to a scalar of op->type (NULL entry: not scaled); looked at only if op->prescale. A destination may be identical to a source (same
-// address), never partly overlap one. No alignment is required, elements need not be aligned to their size. Never fails. Any thread.
+// scale: NULL, or nsrc pointers to a scalar of op->type (NULL entry: not scaled); looked at only if op->prescale. A destination may be
+// identical to a source (same address), never partly overlap one. No alignment is required, elements need not be aligned to their size.
+// Never fails. Any thread.
 void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const void *const *src, const uint64_t *const *scale, size_t count,
                unsigned flags);
 

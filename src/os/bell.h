@@ -20,7 +20,7 @@ typedef struct tt_bell {
 // Orders the poster's publication before its look at `sleepers` (store-load). One fence serves any number of rings that follow.
 static inline void tt_bell_fence(void)
 {
-#if defined(__SANITIZE_THREAD__)
+#if defined(TT_TSAN)
   static _Thread_local _Atomic uint32_t dummy;
   atomic_exchange(&dummy, 1); // ThreadSanitizer does not know fences; a sequentially consistent exchange has the same effect here
 #else

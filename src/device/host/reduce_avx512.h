@@ -1,4 +1,5 @@
-// reduce_avx512.h: the vector vocabulary of the narrow kernels with AVX-512 F, BW, DQ, VL. reduce_avx2.h and reduce_scalar.h say the same words.
+// reduce_avx512.h: the vector vocabulary of the narrow kernels with AVX-512 F, BW, DQ, VL. reduce_avx2.h and reduce_scalar.h say the
+// same words.
 //
 // tt_vf is TT_W floats. ld_… and st_… convert TT_W consecutive elements, in any fixed order of lanes, which only has to be the same
 // in both. Infinity, NaN and rounding are as in reduce_convert.h.

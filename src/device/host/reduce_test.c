@@ -289,9 +289,12 @@ static void check_bytes(const call *c, const char *isa, int d, const char *p)
   while (i < c->count && get(p, c->op.type, i) == get(expected, c->op.type, i)) {
     i++;
   }
-  fail_msg("%s: type %d kind %d nsrc %d dst %d/%d in-place %d count %zu skew %u scaled %d divisor %u flags %u: element %zu is %llx not %llx",
-           isa, c->op.type, c->op.kind, c->nsrc, d, c->ndst, c->inplace, c->count, c->skew, c->scale != NULL, c->op.divisor, c->flags, i,
-           i < c->count ? (unsigned long long)get(p, c->op.type, i) : 0, i < c->count ? (unsigned long long)get(expected, c->op.type, i) : 0);
+  print_error("%s: type %d kind %d nsrc %d dst %d/%d in-place %d count %zu skew %u scaled %d divisor %u flags %u\n", isa, c->op.type,
+              c->op.kind, c->nsrc, d, c->ndst, c->inplace, c->count, c->skew, c->scale != NULL, c->op.divisor, c->flags);
+  if (i == c->count) {
+    fail_msg("bytes beside the destination changed");
+  }
+  fail_msg("element %zu is %llx not %llx", i, (unsigned long long)get(p, c->op.type, i), (unsigned long long)get(expected, c->op.type, i));
 }
 
 static void run_call(const call *c, const char *isa)
@@ -376,7 +379,7 @@ static void test_kind(int type, int kind, int nsrc)
 
 static void test_type(int type)
 {
-  static const int nsrcs[] = {1, 2, 3, 4, 5, 8, 17, 64};
+  static const int nsrcs[] = {1, 2, 3, 4, 5, 6, 8, 17, 64};
   for (int k = 0; k < MAX_SRC; k++) {
     fill(slot(k), type, k < 8 ? MAX_COUNT : 300);
   }

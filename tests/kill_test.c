@@ -1,0 +1,338 @@
+// Ranks that die: the survivors learn it soon, can abort at once, and nothing is left of anybody. Ranks that pause do no harm.
+#include "harness.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+enum { N = 4, SOCKETS = 512 };
+
+// What a rank does until a peer dies.
+typedef enum { DO_SUMS, DO_LARGE_SUMS, DO_MESSAGES, DO_INITS } activity;
+
+typedef struct trial {
+  activity what;
+  int victim;
+  bool stop; // SIGSTOP and SIGCONT instead of SIGKILL
+} trial;
+
+// Words of the board: when the victim died (ns), how many have begun, whether it is enough.
+enum { DIED_AT, BEGUN, ENOUGH };
+
+static uint64_t now_ns(void)
+{
+  return (uint64_t)(seconds_now() * 1e9);
+}
+
+static void check_in_time(int rank, const char *what, double limit)
+{
+  uint64_t died = atomic_load(&the_board->word[DIED_AT]);
+  double took = died == 0 ? 0 : (double)(now_ns() - died) / 1e9;
+  CHECK(died != 0, "rank %d: %s although nobody has died", rank, what);
+  CHECK(took < limit * SLOWER, "rank %d: %s %g s after the death", rank, what, took);
+}
+
+// One operation; false when the communicator has failed.
+static bool act(const trial *t, int rank, ncclComm_t comm, cudaStream_t s, float *x, float *y)
+{
+  ncclResult_t state, res;
+  size_t count = t->what == DO_SUMS ? 100 : 300000;
+  if (t->what == DO_MESSAGES) {
+    OK(ncclGroupStart());
+    res = ncclSend(x, count, ncclFloat, (rank + 1) % N, comm, s);
+    ncclResult_t r = ncclRecv(y, count, ncclFloat, (rank + N - 1) % N, comm, s);
+    ncclResult_t e = ncclGroupEnd();
+    res = res != ncclSuccess ? res : r != ncclSuccess ? r : e;
+  } else {
+    res = ncclAllReduce(x, y, count, ncclFloat, ncclSum, comm, s);
+  }
+  if (res == ncclSuccess) {
+    res = tuttiStreamSynchronize(s);
+  }
+  CHECK(res == ncclSuccess || res == ncclRemoteError, "rank %d: operation ends with %d", rank, (int)res);
+  OK(ncclCommGetAsyncError(comm, &state));
+  CHECK(state == ncclSuccess || state == ncclRemoteError, "rank %d: state %d", rank, (int)state);
+  return res == ncclSuccess && state == ncclSuccess;
+}
+
+static void abort_promptly(int rank, ncclComm_t comm)
+{
+  ncclResult_t state;
+  double start = seconds_now();
+  OK(ncclCommGetAsyncError(comm, &state));
+  CHECK(state == ncclRemoteError, "rank %d: state %d", rank, (int)state);
+  OK(ncclCommAbort(comm));
+  CHECK(seconds_now() - start < 0.5 * SLOWER, "rank %d: ncclCommAbort took %g s", rank, seconds_now() - start);
+}
+
+// Ranks see the flag at different times: they leave together when one of them has seen it.
+static bool all_have_enough(ncclComm_t comm, cudaStream_t s)
+{
+  int enough = atomic_load(&the_board->word[ENOUGH]) != 0;
+  OK(ncclAllReduce(&enough, &enough, 1, ncclInt, ncclMax, comm, s));
+  OK(tuttiStreamSynchronize(s));
+  return enough != 0;
+}
+
+// Operations until one fails, or all have enough.
+static void operate(const trial *t, int rank, ncclComm_t comm)
+{
+  float *x = calloc(300000, sizeof *x), *y = calloc(300000, sizeof *y);
+  cudaStream_t s;
+  OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
+  atomic_fetch_add(&the_board->word[BEGUN], 1);
+  bool over = false;
+  while (!over && act(t, rank, comm, s, x, y)) {
+    over = t->stop && all_have_enough(comm, s);
+  }
+  if (over) {
+    OK(ncclCommDestroy(comm));
+  } else {
+    check_in_time(rank, "an operation failed", 2);
+    abort_promptly(rank, comm);
+  }
+  OK(tuttiStreamDestroy(s));
+  free(x);
+  free(y);
+}
+
+// The id of process 0, unless it dies before it has one.
+static bool id_of_first(int rank, ncclUniqueId *id)
+{
+  if (rank == 0) {
+    OK(ncclGetUniqueId(&the_board->ids[0]));
+    atomic_store(&the_board->ids_made[0], 1);
+  }
+  while (atomic_load(&the_board->ids_made[0]) == 0) {
+    if (atomic_load(&the_board->word[DIED_AT]) != 0) {
+      return false;
+    }
+    sleep_ms(0.2);
+  }
+  *id = the_board->ids[0];
+  return true;
+}
+
+// The victim may die before, while and after it joins; a rank that never came is missed after NCCL_BOOTSTRAP_TIMEOUT.
+static void rank_body(int rank, void *arg)
+{
+  const trial *t = arg;
+  ncclComm_t comm = NULL;
+  ncclUniqueId id;
+  setenv("NCCL_BOOTSTRAP_TIMEOUT", t->what == DO_INITS ? "1" : "60", 1);
+  if (!id_of_first(rank, &id)) {
+    return;
+  }
+  ncclResult_t res = ncclCommInitRank(&comm, N, id, rank);
+  if (res == ncclSuccess) {
+    operate(t, rank, comm);
+    return;
+  }
+  CHECK(comm == NULL, "a handle beside an error");
+  CHECK(t->what == DO_INITS && (res == ncclRemoteError || res == ncclInvalidUsage), "rank %d: init ends with %d", rank, (int)res);
+  check_in_time(rank, "init failed", 4);
+}
+
+// --- What they leave
+
+// Sockets (by inode) of some processes.
+typedef struct sockets {
+  int n;
+  unsigned long inode[SOCKETS];
+} sockets;
+
+static void add_sockets(pid_t pid, sockets *out)
+{
+  char path[64], at[400], name[64];
+  snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+  DIR *d = opendir(path);
+  for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+    snprintf(at, sizeof at, "%s/%s", path, e->d_name);
+    ssize_t len = readlink(at, name, sizeof name - 1);
+    if (len > 8 && strncmp(name, "socket:[", 8) == 0 && out->n < SOCKETS) {
+      out->inode[out->n++] = strtoul(name + 8, NULL, 10);
+    }
+  }
+  if (d != NULL) {
+    closedir(d);
+  }
+}
+
+// Is one of the sockets in this table of the kernel? `column` holds the inode; only lines with `word` count.
+static bool listed(const char *table, int column, const char *word, const sockets *s)
+{
+  char line[512];
+  bool found = false;
+  FILE *f = fopen(table, "r");
+  while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+    char *field = line + strspn(line, " ");
+    bool counts = word == NULL || strstr(line, word) != NULL;
+    for (int i = 0; i < column && *field != '\0'; i++) {
+      field += strcspn(field, " ");
+      field += strspn(field, " ");
+    }
+    unsigned long inode = strtoul(field, NULL, 10);
+    for (int i = 0; i < s->n && counts && inode != 0; i++) {
+      found |= s->inode[i] == inode;
+    }
+  }
+  if (f != NULL) {
+    fclose(f);
+  }
+  return found;
+}
+
+// Files in /dev/shm that belong to this library or are newer than `since`.
+static int shared_files(time_t since)
+{
+  int n = 0;
+  DIR *d = opendir("/dev/shm");
+  for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+    struct stat st;
+    n += strstr(e->d_name, "tutti") != NULL;
+    n += e->d_name[0] != '.' && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ctime >= since && strstr(e->d_name, "nccl") != NULL;
+  }
+  if (d != NULL) {
+    closedir(d);
+  }
+  return n;
+}
+
+static void expect_nothing_left(const sockets *s, time_t since)
+{
+  int status;
+  assert_int_equal(waitpid(-1, &status, WNOHANG), -1); // orphans would be ours: this process is their subreaper
+  assert_int_equal(errno, ECHILD);
+  assert_int_equal(shared_files(since), 0);
+  assert_false(listed("/proc/net/unix", 6, NULL, s));
+  assert_false(listed("/proc/net/tcp", 9, " 0A ", s)); // listening
+  assert_false(listed("/proc/net/tcp6", 9, " 0A ", s));
+}
+
+// --- Trials
+
+static unsigned seed;
+
+static double random_ms(double most)
+{
+  seed = seed * 1103515245u + 12345u;
+  return most * (double)(seed >> 8 & 0xffff) / 65536;
+}
+
+static bool killed_as_told(const pid_t *pids, int n, int victim, int seconds)
+{
+  int bad = 0;
+  double end = seconds_now() + seconds;
+  for (int left = n; left > 0 && seconds_now() < end; sleep_ms(1)) {
+    for (int i = 0; i < n; i++) {
+      int status;
+      if (waitpid(pids[i], &status, WNOHANG) == pids[i]) {
+        left--;
+        bool good = i == victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
+        bad += !good;
+        if (!good) {
+          tell_status(i, status, seconds);
+        }
+      }
+    }
+  }
+  return bad == 0;
+}
+
+static void kill_one(trial *t, int number)
+{
+  pid_t pids[N];
+  sockets s = {0};
+  time_t since = time(NULL);
+  run r = {.n = N, .seconds = 15 * SLOWER, .fn = rank_body, .arg = t};
+  unsigned from = seed;
+  t->victim = (int)random_ms(N) % N;
+  board_open();
+  start_processes(&r, pids);
+  while (t->what != DO_INITS && atomic_load(&the_board->word[BEGUN]) < N) {
+    sleep_ms(0.5);
+  }
+  sleep_ms(random_ms(t->what == DO_INITS ? 25 * SLOWER : 15));
+  for (int i = 0; i < N; i++) {
+    add_sockets(pids[i], &s);
+  }
+  atomic_store(&the_board->word[DIED_AT], now_ns());
+  kill(pids[t->victim], SIGKILL);
+  bool good = killed_as_told(pids, N, t->victim, r.seconds + 2);
+  if (!good) {
+    print_error("trial %d: activity %d, seed %u, victim %d\n", number, (int)t->what, from, t->victim);
+  }
+  for (int i = 0; i < N && !good; i++) {
+    kill(pids[i], SIGKILL);
+  }
+  board_close();
+  assert_true(good);
+  expect_nothing_left(&s, since);
+}
+
+static void kill_often(activity what, int times)
+{
+  for (int i = 0; i < times; i++) {
+    kill_one(&(trial){.what = what}, i);
+  }
+}
+
+static void killed_in_small_sums(void **state)
+{
+  (void)state;
+  kill_often(DO_SUMS, 30 / SLOWER);
+}
+
+static void killed_in_large_sums(void **state)
+{
+  (void)state;
+  kill_often(DO_LARGE_SUMS, 20 / SLOWER);
+}
+
+static void killed_in_messages(void **state)
+{
+  (void)state;
+  kill_often(DO_MESSAGES, 20 / SLOWER);
+}
+
+static void killed_in_init(void **state)
+{
+  (void)state;
+  kill_often(DO_INITS, 40 / SLOWER);
+}
+
+// A rank sleeps for longer than peers check each other's life, then goes on.
+static void a_pause_does_no_harm(void **state)
+{
+  (void)state;
+  for (int round = 0; round < 3; round++) {
+    trial t = {.what = round % 2 == 0 ? DO_SUMS : DO_LARGE_SUMS, .stop = true};
+    pid_t pids[N];
+    run r = {.n = N, .seconds = 15 * SLOWER, .fn = rank_body, .arg = &t};
+    board_open();
+    start_processes(&r, pids);
+    while (atomic_load(&the_board->word[BEGUN]) < N) {
+      sleep_ms(0.5);
+    }
+    for (int i = 0; i < 2; i++) {
+      sleep_ms(random_ms(20));
+      kill(pids[(round + i) % N], SIGSTOP);
+      sleep_ms(300);
+      kill(pids[(round + i) % N], SIGCONT);
+    }
+    atomic_store(&the_board->word[ENOUGH], 1);
+    assert_int_equal(await_processes(pids, N, r.seconds), 0);
+    board_close();
+  }
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(killed_in_small_sums), cmocka_unit_test(killed_in_large_sums), cmocka_unit_test(killed_in_messages),
+      cmocka_unit_test(killed_in_init),       cmocka_unit_test(a_pause_does_no_harm),
+  };
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  seed = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)time(NULL);
+  print_message("seed %u (second argument to repeat)\n", seed);
+  return RUN_TESTS("kill", tests, argc, argv);
+}

@@ -1,0 +1,455 @@
+// Creating communicators with wrong arguments, without memory, in a forked child; and functions of later versions.
+#include "harness.h"
+
+#include "base/util.h"
+
+// --- Ranks that cannot meet
+
+typedef struct attempt {
+  ncclUniqueId id;
+  int nranks[MAX_RANKS], rank[MAX_RANKS];
+  ncclResult_t res[MAX_RANKS];
+  char text[MAX_RANKS][1024];
+  ncclComm_t comm[MAX_RANKS];
+} attempt;
+
+static void attempt_one(int i, void *arg)
+{
+  attempt *a = arg;
+  a->res[i] = ncclCommInitRank(&a->comm[i], a->nranks[i], a->id, a->rank[i]);
+  snprintf(a->text[i], sizeof a->text[i], "%s", a->res[i] == ncclSuccess ? "" : ncclGetLastError(NULL));
+}
+
+// All ranks of `a` fail with `code` and a text that has these words.
+static void expect_refusal(attempt *a, int n, ncclResult_t code, const char *const *words)
+{
+  double start = seconds_now();
+  OK(ncclGetUniqueId(&a->id));
+  run_threads(n, attempt_one, a);
+  for (int i = 0; i < n; i++) {
+    CHECK(a->res[i] == code && a->comm[i] == NULL, "rank %d of %d: %d, '%s', handle %p", a->rank[i], a->nranks[i], (int)a->res[i], a->text[i], (void *)a->comm[i]);
+    CHECK(has_words(a->text[i], words), "rank %d of %d: the text is '%s'", a->rank[i], a->nranks[i], a->text[i]);
+  }
+  CHECK(seconds_now() - start < 2 * SLOWER, "it took %g s", seconds_now() - start);
+}
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void meeting_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  expect_refusal(&(attempt){.nranks = {2, 3}, .rank = {0, 1}}, 2, ncclInvalidUsage, WORDS("disagree", "2 ranks", "3 ranks"));
+  expect_refusal(&(attempt){.nranks = {3, 3, 3}, .rank = {0, 2, 2}}, 3, ncclInvalidUsage, WORDS("rank 2"));
+  expect_refusal(&(attempt){.nranks = {2, 2}, .rank = {0, 2}}, 2, ncclInvalidUsage, WORDS("rank 2 of 2"));
+  expect_refusal(&(attempt){.nranks = {2, 2}, .rank = {-1, 1}}, 2, ncclInvalidUsage, WORDS("rank -1 of 2"));
+  expect_refusal(&(attempt){.nranks = {0}, .rank = {0}}, 1, ncclInvalidArgument, WORDS("ncclCommInitRank", "nranks"));
+  expect_refusal(&(attempt){.nranks = {-5}, .rank = {0}}, 1, ncclInvalidArgument, WORDS("ncclCommInitRank", "nranks"));
+}
+
+static void ranks_that_cannot_meet(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, meeting_body, NULL);
+}
+
+static void meeting_process(int rank, void *arg)
+{
+  const int *same = arg;
+  ncclComm_t comm = NULL;
+  ncclUniqueId id = shared_id(0, rank);
+  if (*same) {
+    REFUSED(ncclCommInitRank(&comm, 3, id, rank == 0 ? 0 : 1), ncclInvalidUsage, "rank 1");
+  } else {
+    REFUSED(ncclCommInitRank(&comm, rank == 2 ? 4 : 3, id, rank), ncclInvalidUsage, "disagree", "3 ranks", "4 ranks");
+  }
+  CHECK(comm == NULL, "rank %d got a handle", rank);
+  meet(3); // the root lives in process 0
+}
+
+static void processes_that_cannot_meet(void **state)
+{
+  (void)state;
+  for (int same = 0; same < 2; same++) {
+    PROCESSES(3, 10, meeting_process, &same);
+  }
+}
+
+static void id_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  attempt a = {.nranks = {2, 2}, .rank = {0, 1}};
+  ncclUniqueId bad = {{0}};
+  ncclComm_t comm = NULL;
+  REFUSED(ncclCommInitRank(&comm, 2, bad, 1), ncclInvalidArgument, "ncclGetUniqueId");
+  memset(&bad, 0xff, sizeof bad);
+  REFUSED(ncclCommInitRank(&comm, 2, bad, 1), ncclInvalidArgument, "ncclGetUniqueId");
+  OK(ncclGetUniqueId(&a.id));
+  for (size_t i = 0; i < sizeof bad; i += 3) {
+    bad = a.id;
+    bad.internal[i] ^= 0x55;
+    GIVES(ncclCommInitRank(&comm, 2, bad, 1), ncclInvalidArgument);
+    CHECK(comm == NULL, "a handle from an id with a wrong byte %zu", i);
+  }
+  run_threads(2, attempt_one, &a);
+  for (int i = 0; i < 2; i++) {
+    CHECK(a.res[i] == ncclSuccess, "the good id: %d %s", (int)a.res[i], a.text[i]);
+  }
+  attempt again = a;
+  run_threads(2, attempt_one, &again);
+  for (int i = 0; i < 2; i++) {
+    CHECK(again.res[i] == ncclInvalidUsage && strstr(again.text[i], "used") != NULL, "id used again: %d %s", (int)again.res[i], again.text[i]);
+    OK(ncclCommDestroy(a.comm[i]));
+  }
+}
+
+static void bad_unique_ids(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, id_body, NULL);
+}
+
+// --- Configuration
+
+static ncclResult_t init_with(const ncclConfig_t *config, ncclComm_t *comm)
+{
+  ncclUniqueId id;
+  ncclConfig_t copy = *config;
+  OK(ncclGetUniqueId(&id));
+  return ncclCommInitRankConfig(comm, 1, id, 0, &copy);
+}
+
+#define BAD_CONFIG(assignment, ...)                                       \
+  do {                                                                    \
+    ncclConfig_t c = NCCL_CONFIG_INITIALIZER;                             \
+    ncclComm_t comm = NULL;                                               \
+    c.assignment;                                                         \
+    REFUSED(init_with(&c, &comm), ncclInvalidArgument, __VA_ARGS__);      \
+    CHECK(comm == NULL, "a handle from %s", #assignment);                 \
+  } while (0)
+
+static void bad_config_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  BAD_CONFIG(magic = 0, "ncclConfig_t", "NCCL_CONFIG_INITIALIZER");
+  BAD_CONFIG(size = 3, "ncclConfig_t", "NCCL_CONFIG_INITIALIZER");
+  BAD_CONFIG(blocking = 2, "blocking", "2");
+  BAD_CONFIG(blocking = -1, "blocking", "-1");
+  BAD_CONFIG(cgaClusterSize = 9, "cgaClusterSize", "9");
+  BAD_CONFIG(minCTAs = 0, "minCTAs", "0");
+  BAD_CONFIG(maxCTAs = 0, "maxCTAs", "0");
+  BAD_CONFIG(splitShare = 7, "splitShare", "7");
+  BAD_CONFIG(collnetEnable = 2, "collnetEnable", "2");
+  BAD_CONFIG(CTAPolicy = 64, "CTAPolicy", "64");
+  BAD_CONFIG(shrinkShare = 7, "shrinkShare", "7");
+  BAD_CONFIG(nChannelsPerNetPeer = 3, "nChannelsPerNetPeer", "3");
+  BAD_CONFIG(nvlinkCentricSched = 5, "nvlinkCentricSched", "5");
+  BAD_CONFIG(graphUsageMode = 3, "graphUsageMode", "3");
+  BAD_CONFIG(numRmaCtx = 0, "numRmaCtx", "0");
+  BAD_CONFIG(trafficClass = -5, "trafficClass", "-5");
+}
+
+static void refuses_bad_configurations(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, bad_config_body, NULL);
+}
+
+// Sizes that earlier versions of the struct had: it ended before one of these members.
+static void sizes_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  static const size_t sizes[] = {
+      offsetof(ncclConfig_t, cgaClusterSize), offsetof(ncclConfig_t, splitShare) + 8 - sizeof(int), offsetof(ncclConfig_t, splitShare),
+      offsetof(ncclConfig_t, trafficClass),   offsetof(ncclConfig_t, commName),                     offsetof(ncclConfig_t, collnetEnable),
+      offsetof(ncclConfig_t, shrinkShare),    offsetof(ncclConfig_t, nChannelsPerNetPeer),          offsetof(ncclConfig_t, graphUsageMode),
+      offsetof(ncclConfig_t, numRmaCtx),      offsetof(ncclConfig_t, maxP2pPeers),                  offsetof(ncclConfig_t, graphStreamOrdering),
+      sizeof(ncclConfig_t),
+  };
+  for (size_t i = 0; i < TT_COUNT(sizes); i++) {
+    ncclConfig_t whole = NCCL_CONFIG_INITIALIZER, *old = malloc(sizes[i]); // so that a sanitizer sees a read beyond the end
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    whole.size = sizes[i];
+    whole.version = NCCL_VERSION(2, 14, 0);
+    whole.blocking = 1;
+    memcpy(old, &whole, sizes[i]);
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRankConfig(&comm, 1, id, 0, old));
+    OK(ncclCommDestroy(comm));
+    free(old);
+  }
+  char newer[sizeof(ncclConfig_t) + 64] = {0}; // of a version to come: what we don't know is passed over
+  ncclConfig_t whole = NCCL_CONFIG_INITIALIZER;
+  ncclComm_t comm = NULL;
+  ncclUniqueId id;
+  whole.size = sizeof newer;
+  memcpy(newer, &whole, sizeof whole);
+  OK(ncclGetUniqueId(&id));
+  OK(ncclCommInitRankConfig(&comm, 1, id, 0, (ncclConfig_t *)(void *)newer));
+  OK(ncclCommDestroy(comm));
+}
+
+static void accepts_older_configurations(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, sizes_body, NULL);
+}
+
+// --- No memory
+
+typedef struct scarce {
+  ncclUniqueId id;
+  ncclResult_t res[2];
+  ncclComm_t comm[2];
+} scarce;
+
+// Init, one operation, end. The first error ends it; ncclCommAbort takes what there is.
+static ncclResult_t short_life(int nranks, ncclUniqueId id, int rank)
+{
+  static __thread float x[50000];
+  ncclComm_t comm = NULL;
+  ncclResult_t state = ncclSuccess, res = ncclCommInitRank(&comm, nranks, id, rank);
+  if (res != ncclSuccess) {
+    CHECK(comm == NULL, "a handle beside error %d", (int)res);
+    return res;
+  }
+  res = ncclAllReduce(x, x, 50000, ncclFloat, ncclSum, comm, (cudaStream_t)2);
+  for (double end = seconds_now() + 5 * SLOWER; res == ncclSuccess && tuttiStreamQuery((cudaStream_t)2) == ncclInProgress;) {
+    OK(ncclCommGetAsyncError(comm, &state));
+    res = state;
+    CHECK(seconds_now() < end, "rank %d: the operation does not end", rank);
+  }
+  OK(ncclCommGetAsyncError(comm, &state));
+  res = res == ncclSuccess ? state : res;
+  if (res == ncclSuccess) {
+    OK(ncclCommDestroy(comm));
+  } else {
+    OK(ncclCommAbort(comm));
+  }
+  return res;
+}
+
+static void scarce_rank(int i, void *arg)
+{
+  scarce *s = arg;
+  s->res[i] = short_life(2, s->id, i);
+}
+
+// How a rank may end when another has no memory. Who comes when the others have given up already finds nobody: ncclInvalidUsage.
+static bool expected_of_others(ncclResult_t res)
+{
+  return res == ncclSuccess || res == ncclRemoteError || res == ncclInvalidUsage;
+}
+
+// The k-th allocation of a life with two ranks in one process fails.
+static void scarce_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  bool failed = true;
+  for (long k = 1, calm = 0; calm < 8; k++, calm = failed ? 0 : calm + 1) {
+    scarce s;
+    double start = seconds_now();
+    OK(ncclGetUniqueId(&s.id));
+    tt_alloc_fail_at(k);
+    run_threads(2, scarce_rank, &s);
+    tt_alloc_fail_at(0);
+    failed = s.res[0] != ncclSuccess || s.res[1] != ncclSuccess;
+    CHECK(seconds_now() - start < 4 * SLOWER, "allocation %ld: it took %g s (results %d %d)", k, seconds_now() - start, (int)s.res[0], (int)s.res[1]);
+    for (int i = 0; i < 2; i++) {
+      CHECK(s.res[i] == ncclSystemError || expected_of_others(s.res[i]), "allocation %ld, rank %d: %d", k, i, (int)s.res[i]);
+    }
+    CHECK(k < 2000, "it never ends");
+  }
+}
+
+static void no_memory_in_one_process(void **state)
+{
+  (void)state;
+  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 60, .fn = scarce_body, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=2")}), 0);
+}
+
+// The k-th allocation of process `*arg` of two fails.
+static void scarce_process(int rank, void *arg)
+{
+  int victim = *(int *)arg;
+  bool going = true;
+  for (int k = 1; going && k < MAX_RANKS; k++) {
+    ncclUniqueId id = shared_id(k, rank);
+    double start = seconds_now();
+    tt_alloc_fail_at(rank == victim ? k : 0);
+    ncclResult_t res = short_life(2, id, rank);
+    tt_alloc_fail_at(0);
+    CHECK(seconds_now() - start < 4 * SLOWER, "allocation %d of rank %d: rank %d took %g s to end with %d", k, victim, rank, seconds_now() - start, (int)res);
+    CHECK(rank == victim ? res == ncclSuccess || res == ncclSystemError : expected_of_others(res), "allocation %d of rank %d: rank %d ends with %d", k, victim, rank,
+          (int)res);
+    atomic_fetch_add(&the_board->word[k], res != ncclSuccess);
+    meet(2);
+    going = k < 10 || atomic_load(&the_board->word[k]) + atomic_load(&the_board->word[k - 1]) + atomic_load(&the_board->word[k - 2]) > 0;
+  }
+}
+
+static void no_memory_between_processes(void **state)
+{
+  (void)state;
+  for (int victim = 0; victim < 2; victim++) {
+    assert_int_equal(run_processes(&(run){.n = 2, .seconds = 60, .fn = scarce_process, .arg = &victim, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=2")}), 0);
+  }
+}
+
+// One rank of a group cannot begin: the others must not wait for it.
+static void scarce_group_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  ncclResult_t res = ncclSystemError;
+  for (long k = 1, calm = 0; calm < 8; k++, calm = res == ncclSuccess ? calm + 1 : 0) {
+    ncclComm_t comm[2] = {NULL};
+    double start = seconds_now();
+    tt_alloc_fail_at(k);
+    res = ncclCommInitAll(comm, 2, NULL);
+    tt_alloc_fail_at(0);
+    CHECK(seconds_now() - start < 2 * SLOWER, "allocation %ld: ncclCommInitAll took %g s to give %d", k, seconds_now() - start, (int)res);
+    CHECK(res == ncclSuccess || res == ncclSystemError || res == ncclRemoteError, "allocation %ld: ncclCommInitAll gave %d", k, (int)res);
+    for (int i = 0; i < 2; i++) {
+      CHECK((res == ncclSuccess) == (comm[i] != NULL), "allocation %ld: result %d, handle %p", k, (int)res, (void *)comm[i]);
+      OK(ncclCommDestroy(comm[i]));
+    }
+  }
+}
+
+static void no_memory_in_a_group(void **state)
+{
+  (void)state;
+  PROCESSES(1, 30, scarce_group_body, NULL);
+}
+
+// --- Fork
+
+static void check_sum(world *w, float want)
+{
+  float x[2] = {1, 2};
+  for (int i = 0; i < 2; i++) {
+    OK(ncclAllReduce(&x[i], &x[i], 1, ncclFloat, ncclSum, w->comm[i], w->stream[i]));
+  }
+  world_wait(w);
+  CHECK(x[0] == want && x[1] == want, "%g %g", (double)x[0], (double)x[1]);
+}
+
+// What a forked child does with the parent's communicators, and with its own.
+static void fork_child(world *parents)
+{
+  float x = 1;
+  ncclResult_t state;
+  world own;
+  alarm(10 * SLOWER);
+  REFUSED(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, parents->comm[0], NULL), ncclInvalidUsage, "ncclAllReduce", "parent", "fork");
+  REFUSED(ncclCommGetAsyncError(parents->comm[1], &state), ncclInvalidUsage, "parent");
+  REFUSED(ncclCommAbort(parents->comm[0]), ncclInvalidUsage, "ncclCommAbort", "parent");
+  REFUSED(ncclCommDestroy(parents->comm[1]), ncclInvalidUsage, "ncclCommDestroy", "parent");
+#if SLOWER != 10 // ThreadSanitizer has no threads after a fork
+  world_open(&own, 2);
+  check_sum(&own, 3);
+  world_close(&own);
+#endif
+  (void)own;
+  _exit(0);
+}
+
+static void fork_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  world_open(&w, 2);
+  check_sum(&w, 3);
+  for (int i = 0; i < 3; i++) {
+    pid_t pid = fork();
+    if (pid == 0) {
+      fork_child(&w);
+    }
+    check_sum(&w, 3);
+    int status = 0;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "child: status 0x%x", (unsigned)status);
+    check_sum(&w, 3);
+  }
+  world_close(&w);
+}
+
+static void forked_children(void **state)
+{
+  (void)state;
+  PROCESSES(1, 40, fork_body, NULL);
+}
+
+// A rank of several processes forks: the child's end is not the rank's.
+static void fork_process(int rank, void *arg)
+{
+  (void)arg;
+  ncclComm_t comm = join_processes(0, 2, rank);
+  for (int i = 0; i < 5; i++) {
+    float x = 1;
+    pid_t pid = fork();
+    if (pid == 0) {
+      REFUSED(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, comm, NULL), ncclInvalidUsage, "parent");
+      _exit(0);
+    }
+    OK(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, comm, NULL));
+    OK(tuttiStreamSynchronize(NULL));
+    CHECK(x == 2, "%g", (double)x);
+    int status = 0;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "child: status 0x%x", (unsigned)status);
+  }
+  OK(ncclCommDestroy(comm));
+}
+
+static void forked_children_of_processes(void **state)
+{
+  (void)state;
+  PROCESSES(2, 20, fork_process, NULL);
+}
+
+// --- Later versions
+
+static void later_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  ncclUniqueId id = {{0}};
+  ncclComm_t comm = NULL;
+  ncclWindow_t win;
+  void *p;
+  uint64_t n;
+  ncclSimInfo_t sim = NCCL_SIM_INFO_INITIALIZER;
+  REFUSED(ncclCommInitRankScalable(&comm, 1, 0, 1, &id, NULL), ncclInvalidUsage, "ncclCommInitRankScalable", "version");
+  REFUSED(ncclCommShrink(comm, NULL, 0, &comm, NULL, 0), ncclInvalidUsage, "ncclCommShrink", "version");
+  REFUSED(ncclCommGetUniqueId(comm, &id), ncclInvalidUsage, "ncclCommGetUniqueId", "version");
+  REFUSED(ncclCommGrow(comm, 2, &id, 0, &comm, NULL), ncclInvalidUsage, "ncclCommGrow", "version");
+  REFUSED(ncclCommRevoke(comm, 0), ncclInvalidUsage, "ncclCommRevoke", "version");
+  REFUSED(ncclCommSuspend(comm, 0), ncclInvalidUsage, "ncclCommSuspend", "version");
+  REFUSED(ncclCommResume(comm), ncclInvalidUsage, "ncclCommResume", "version");
+  REFUSED(ncclCommMemStats(comm, ncclStatGpuMemTotal, &n), ncclInvalidUsage, "ncclCommMemStats", "version");
+  REFUSED(ncclCommWindowRegister(comm, &n, 8, &win, 0), ncclInvalidUsage, "ncclCommWindowRegister", "version");
+  REFUSED(ncclCommWindowDeregister(comm, NULL), ncclInvalidUsage, "ncclCommWindowDeregister", "version");
+  REFUSED(ncclWinGetUserPtr(comm, NULL, &p), ncclInvalidUsage, "ncclWinGetUserPtr", "version");
+  REFUSED(ncclPutSignal(&n, 1, ncclInt, 0, NULL, 0, 0, 0, 0, comm, NULL), ncclInvalidUsage, "ncclPutSignal", "version");
+  REFUSED(ncclSignal(0, 0, 0, 0, comm, NULL), ncclInvalidUsage, "ncclSignal", "version");
+  REFUSED(ncclWaitSignal(0, NULL, comm, NULL), ncclInvalidUsage, "ncclWaitSignal", "version");
+  OK(ncclGroupStart());
+  REFUSED(ncclGroupSimulateEnd(&sim), ncclInvalidUsage, "ncclGroupSimulateEnd", "version");
+  REFUSED(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupEnd");
+}
+
+static void functions_of_later_versions(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, later_body, NULL);
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ranks_that_cannot_meet),       cmocka_unit_test(processes_that_cannot_meet), cmocka_unit_test(bad_unique_ids),
+      cmocka_unit_test(refuses_bad_configurations),   cmocka_unit_test(accepts_older_configurations),
+      cmocka_unit_test(no_memory_in_one_process),     cmocka_unit_test(no_memory_between_processes), cmocka_unit_test(no_memory_in_a_group),
+      cmocka_unit_test(forked_children),              cmocka_unit_test(forked_children_of_processes),
+      cmocka_unit_test(functions_of_later_versions),
+  };
+  return RUN_TESTS("wrong init", tests, argc, argv);
+}
