@@ -18,7 +18,7 @@
 #include "device/lane.h"
 #include "transport/segment.h"
 
-enum { MOST = 64, GUARD = 16, MAX_WORDS = 1 << 19, MAX_LANES = 4 * MOST };
+enum { MOST = 64, GUARD = 16, MAX_WORDS = 1 << 21, MAX_LANES = 4 * MOST, BIG = 70001 }; // BIG elements: more than the bounce buffer holds
 
 // ---- The world: n ranks in this process ----
 
@@ -289,7 +289,7 @@ static uint32_t *prepare(const trial *t, side *s, int r, uint32_t *at)
   for (int i = 0; i < s->s->nstrands; i++) {
     assert_true(nlanes < MAX_LANES);
     lane_rank[nlanes] = r;
-    tt_lane_init(&lanes[nlanes++], s->s, &s->s->strands[i], &s->call, 0, t->count, t->chunk, t->proto);
+    tt_lane_init(&lanes[nlanes++], s->s, i, &s->call, t->chunk, t->proto);
   }
   return end;
 }
@@ -468,18 +468,27 @@ static void free_schedules(void)
   }
 }
 
+// The largest count for which all buffers fit the arena.
+static size_t most_elements(void)
+{
+  int blocks = 0;
+  for (int i = 0; i < w.n && sides[i].s != NULL; i++) {
+    blocks += sides[i].s->in_blocks + sides[i].s->out_blocks;
+  }
+  return MAX_WORDS / (size_t)blocks;
+}
+
 // The i-th mixture of chunk size, count and the rest for the schedules in `sides`. Small primes make neighbours differ in everything.
 static trial mixture(const tt_algorithm *a, tt_func f, int root, unsigned i)
 {
   static const size_t simple[] = {1, 64, 7, 33}, ll[] = {1, 10, 3, 9}, direct[] = {1, 500, 37, 16};
-  size_t nsub = (size_t)sides[0].s->nsub, blocks = (size_t)TT_MAX(sides[0].s->in_blocks, sides[0].s->out_blocks);
+  size_t nsub = (size_t)sides[0].s->nsub;
   trial t = {.a = a, .f = f, .root = root, .in_place = i % 2 == 1, .proto = i / 2 % 2 == 0 ? TT_SIMPLE : TT_LL,
              .seed = i % 3 == 0 ? 0 : i, .floats = f == TT_FUNC_ALLREDUCE && i % 5 == 1};
-  t.chunk = a->needs != 0 ? direct[i / 4 % 4] : t.proto == TT_LL ? ll[i / 4 % 4] : simple[i / 4 % 4];
+  bool direct_row = a->needs != 0 && sides[0].s->refs[sides[0].s->nrefs - 1].kind != TT_FIFO && sides[0].s->refs[0].kind != TT_FIFO;
+  t.chunk = direct_row ? direct[i / 4 % 4] : t.proto == TT_LL ? ll[i / 4 % 4] : simple[i / 4 % 4];
   size_t pass = nsub * t.chunk, counts[] = {2 * pass + 1, pass - 1, 3 * pass + pass / 2 + 3, pass + 17, 1, pass, 0};
-  t.count = counts[i % TT_COUNT(counts)];
-  size_t most = MAX_WORDS / 2 / (size_t)w.n / (blocks + 1);
-  t.count = TT_MIN(t.count, most);
+  t.count = TT_MIN(counts[i % TT_COUNT(counts)], most_elements());
   return t;
 }
 
@@ -517,8 +526,8 @@ static void every_root(const tt_algorithm *a, tt_func f)
   static unsigned next;
   for (int root = 0; root < w.n && !is_p2p(f); root++) {
     if (root_wanted(f, root)) {
-      unsigned how_many = w.n <= 5 ? 84 : w.n <= 9 ? 14 : w.n <= 17 && !is_rooted(f) ? 7 : is_rooted(f) && w.n > 9 ? 1 : 2;
-      many_mixtures(a, f, root, w.n <= 5 ? 0 : next, how_many);
+      unsigned how_many = w.n <= 5 ? 42 : w.n <= 9 ? 14 : w.n <= 17 && !is_rooted(f) ? 7 : is_rooted(f) && w.n > 9 ? 1 : 2;
+      many_mixtures(a, f, root, next, how_many);
       next += how_many;
     }
   }
@@ -658,10 +667,9 @@ static void through_the_kernel(const tt_algorithm *a, tt_func f)
   for (int root = 0; root < (is_rooted(f) ? w.n : 1); root++) {
     many_mixtures(a, f, root, 0, 14);
     write_schedules(a, f, root, 0);
-    size_t blocks = (size_t)TT_MAX(sides[0].s->in_blocks, sides[0].s->out_blocks), most = MAX_WORDS / (size_t)w.n / (blocks + 1);
     for (int k = 0; k < (root == 0 ? 4 : 1); k++) {
-      trial t = {.a = a, .f = f, .root = root, .count = TT_MIN(most, 70001), .chunk = k < 2 ? 70001 : 9999, .in_place = k % 2 != 0, .op = k == 3 ? PREMUL : SUM};
-      t.op = tt_func_reduces(f) ? t.op : SUM;
+      trial t = {.a = a, .f = f, .root = root, .count = TT_MIN(most_elements(), 3 * BIG + 5), .chunk = k < 2 ? BIG : 9999, .in_place = k % 2 != 0,
+                 .op = k == 3 && tt_func_reduces(f) ? PREMUL : SUM};
       run_trial(&t);
     }
     free_schedules();

@@ -49,10 +49,10 @@ static double ask_time(player *p, const coll_order *o)
   return 1e6 * slowest[o->blocks / 4];
 }
 
-// How many calls make a block, found by trying; warms up and connects on the way.
+// How many calls make a block, found by trying (the best of three: a first try may connect, or be disturbed); warms up on the way.
 static int64_t find_calls(const run_options *opt, player *p, coll_order o)
 {
-  o.blocks = 1;
+  o.blocks = 3;
   double us = 0;
   for (o.calls = 1;; o.calls *= 8) {
     us = ask_time(p, &o);

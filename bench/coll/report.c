@@ -19,7 +19,7 @@ static int by_value(const void *a, const void *b)
 // Median over the rounds, in microseconds; 0 when nothing was measured.
 static double figure(const run_options *o, const double us[MAX_ROUNDS])
 {
-  double v[MAX_ROUNDS];
+  double v[MAX_ROUNDS] = {0};
   int n = 0;
   for (int i = 0; i < o->rounds; i++) {
     if (us[i] > 0) {

@@ -96,14 +96,14 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
 static bool quiet(void *arg)
 {
   const struct ncclComm *c = arg;
-  return (atomic_load_explicit(&c->outstanding, memory_order_acquire) & ~TT_FLUSHING) == 0;
+  return tt_comm_outstanding(c) == 0;
 }
 
 ncclResult_t tt_comm_flush(struct ncclComm *comm)
 {
-  atomic_fetch_or(&comm->outstanding, TT_FLUSHING);
+  atomic_fetch_or(&comm->recycled, TT_FLUSHING);
   tt_host_wait(NULL, quiet, comm);
-  atomic_fetch_and(&comm->outstanding, ~TT_FLUSHING);
+  atomic_fetch_and(&comm->recycled, ~TT_FLUSHING);
   return tt_port_status(&comm->port);
 }
 

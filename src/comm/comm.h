@@ -100,11 +100,13 @@ struct ncclComm {
   tt_cached *cache[TT_CACHE_BUCKETS];
   tt_decision last[TT_NFUNCS]; // newest decision per function
   uint64_t issued;          // plans launched
+  uint64_t finished;        // of these: complete before their launch returned
+  _Atomic uintptr_t launcher; // the thread that is launching a plan just now, 0: none
   uint32_t sequence;        // collectives launched
   uint64_t splits;
   tt_plan *plans;           // free plans
   _Atomic(tt_plan *) returned; // plans that are complete, put here by whoever completed them
-  _Atomic uint64_t outstanding; // plans not returned yet; TT_FLUSHING is set while somebody waits for them
+  _Atomic uint64_t recycled; // plans completed later; TT_FLUSHING is set while somebody waits for them
   tt_userop *userops;
   int nuserops;
   struct tt_registration *registrations;
@@ -113,6 +115,12 @@ struct ncclComm {
 };
 
 #define TT_FLUSHING (1ull << 63)
+
+// Plans that are not complete. The launching thread's, or when nothing is launched any more.
+static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
+{
+  return c->issued - c->finished - (atomic_load_explicit(&c->recycled, memory_order_acquire) & ~TT_FLUSHING);
+}
 #define TT_COMM_MAGIC 0x7475747469636f6dull
 
 // --- life (init.c, comm.c)

@@ -54,7 +54,7 @@ static uint64_t hash_text(const char *s)
 static void describe_self(const struct ncclComm *c, tt_peer *me)
 {
   const tt_params *p = tt_params_get();
-  *me = (tt_peer){.rank = c->rank, .device = c->device, .host = tt_proc_host_hash(), .proc = tt_proc_self(), .cpus = tt_proc_cpus(),
+  *me = (tt_peer){.rank = c->rank, .device = c->device, .host = tt_proc_host_hash(), .proc = tt_proc_self(), .pid_space = tt_proc_pid_space(), .cpus = tt_proc_cpus(),
                   .version = NCCL_VERSION_CODE, .algo = hash_text(p->algo), .proto = hash_text(p->proto),
                   .direct_threshold = p->host_direct_threshold, .p2p_disable = p->p2p_disable != 0, .shm_disable = p->shm_disable != 0};
   __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
@@ -410,15 +410,10 @@ static void announce_gone(struct ncclComm *c)
   }
 }
 
-static bool has_work(struct ncclComm *comm)
-{
-  return (atomic_load_explicit(&comm->outstanding, memory_order_acquire) & ~TT_FLUSHING) != 0;
-}
-
 static bool bury(tt_deferred *d)
 {
   struct ncclComm *comm = (struct ncclComm *)((char *)d - offsetof(struct ncclComm, grave));
-  if (has_work(comm)) {
+  if (tt_comm_outstanding(comm) != 0) {
     return false;
   }
   tt_comm_free(comm);
@@ -428,11 +423,11 @@ static bool bury(tt_deferred *d)
 void tt_comm_free_aborted(struct ncclComm *comm)
 {
   atomic_store(&comm->magic, 0);
-  for (int i = 0; i < ABORT_TRIES && has_work(comm); i++) {
+  for (int i = 0; i < ABORT_TRIES && tt_comm_outstanding(comm) != 0; i++) {
     tt_stream_help(NULL, 1 << 20);
     sched_yield();
   }
-  if (has_work(comm)) { // its plans stand in streams behind work of others
+  if (tt_comm_outstanding(comm) != 0) { // its plans stand in streams behind work of others
     comm->grave.run = bury;
     tt_worker_defer(&comm->grave);
   } else {
@@ -444,7 +439,7 @@ void tt_comm_free(struct ncclComm *comm)
 {
   atomic_store(&comm->magic, 0);
   announce_gone(comm);
-  while (has_work(comm)) {
+  while (tt_comm_outstanding(comm) != 0) {
     tt_stream_help(NULL, 1 << 20);
     sched_yield(); // plans that a helper is completing right now
   }

@@ -14,14 +14,21 @@ static bool is_p2p(const tt_task *t)
 
 // --- plans
 
-// Called by whoever completed the plan. After the last line the communicator may be gone.
+// Called by whoever completed the plan. After the last line the communicator may be gone. A plan that is complete before its launch
+// returns goes back without atomics: the launching thread owns the free list, and knows that nobody waits for the plan.
 static void recycle(tt_plan *p)
 {
   struct ncclComm *comm = p->owner;
+  if (atomic_load_explicit(&comm->launcher, memory_order_relaxed) == (uintptr_t)__builtin_thread_pointer()) {
+    p->next = comm->plans;
+    comm->plans = p;
+    comm->finished++;
+    return;
+  }
   p->next = atomic_load_explicit(&comm->returned, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&comm->returned, &p->next, p, memory_order_release, memory_order_relaxed)) {
   }
-  if (atomic_fetch_sub(&comm->outstanding, 1) & TT_FLUSHING) {
+  if (atomic_fetch_add(&comm->recycled, 1) & TT_FLUSHING) {
     tt_bell_fence();
     tt_bell_ring(&tt_process_bell);
   }
@@ -107,8 +114,9 @@ void tt_comm_free_plans(struct ncclComm *comm)
 static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 {
   p->ticket = comm->issued++;
-  atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
+  atomic_store_explicit(&comm->launcher, (uintptr_t)__builtin_thread_pointer(), memory_order_relaxed);
   tt_stream_push(stream, &p->work);
+  atomic_store_explicit(&comm->launcher, 0, memory_order_relaxed);
 }
 
 // --- schedules
@@ -161,14 +169,22 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
 static ncclResult_t fill_call(const struct ncclComm *comm, const tt_task *t, uint32_t seq, tt_call *c)
 {
   size_t esize = tt_type_size(t->type);
-  *c = (tt_call){.in = t->in, .out = t->out, .count = t->count, .esize = esize};
   int op = 6; // "none" in messages
+  c->in = t->in;
+  c->out = t->out;
+  c->in_mem = c->out_mem = 0;
+  c->scalar = NULL;
+  c->tmp = NULL;
   if (tt_func_reduces(t->func)) {
     op = TT_MIN((int)t->op, ncclNumOps);
+    c->count = t->count;
+    c->esize = esize;
     TT_TRY(tt_op_resolve(comm, t->op, t->type, &c->op, &c->scalar));
   } else {
     c->count = t->count * esize;
     c->esize = 1;
+    c->op.prescale = 0;
+    c->op.scalar = 0;
   }
   if (is_p2p(t)) {
     c->sig = tt_sig_make(0, TT_FUNC_SEND, ncclInt8, op, 0);
@@ -187,14 +203,28 @@ static void find_memory(const tt_schedule *s, tt_call *c)
   c->out_mem = tt_mem_find(c->out, (size_t)TT_MAX(s->out_blocks, 1) * c->count * c->esize, &c->out_off);
 }
 
-// Adds one lane per strand of the schedule. `after`: lane that must finish first, or -1.
-static void add_lanes(tt_plan *p, tt_call *c, const tt_schedule *s, const tt_choice *choice, int after)
+// The last lane so far on the same connection and direction, or -1.
+static int lane_before(const tt_plan *p, int flow)
 {
+  for (int i = p->nlanes - 1; i >= 0; i--) {
+    if (p->lanes[i].flow == flow) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+// Adds one lane per strand of the schedule. Lanes of one `flow` (0: none) run one after the other.
+static void add_lanes(tt_plan *p, tt_call *c, const tt_schedule *s, const tt_choice *choice, int flow)
+{
+  int after = flow == 0 ? -1 : lane_before(p, flow);
+
   size_t chunk = TT_MAX(choice->chunk / c->esize, 1);
   for (int i = 0; i < s->nstrands; i++) {
     tt_lane *l = &p->lanes[p->nlanes++];
     tt_lane_init(l, s, i, c, chunk, choice->proto);
     l->after = after;
+    l->flow = flow;
     p->live += !l->done;
   }
 }
@@ -250,42 +280,30 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
   } else if (d->choice.direct && !comm->all_local) {
     find_memory(s, c);
   }
-  add_lanes(p, c, s, &d->choice, -1);
+  add_lanes(p, c, s, &d->choice, 0);
   plan_push(comm, p, stream);
   return ncclSuccess;
 }
 
-// The last lane so far on the same connection and direction, or -1.
-static int lane_before(const tt_plan *p, const tt_task *tasks, const int *lane_task, const tt_task *t)
-{
-  for (int i = p->nlanes - 1; i >= 0; i--) {
-    const tt_task *other = &tasks[lane_task[i]];
-    if (other->func == t->func && other->root == t->root) {
-      return i;
-    }
-  }
-  return -1;
-}
-
 // One stream for the group's messages: the first one's; work on the others is ordered with it.
-static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tasks, size_t n, tt_stream *main, bool before)
+static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tasks, size_t n, cudaStream_t main, bool before)
 {
   for (size_t i = 0; i < n; i++) {
-    tt_stream *s;
-    if (!is_p2p(&tasks[i])) {
+    tt_stream *s, *m;
+    if (!is_p2p(&tasks[i]) || TT_LIKELY(tasks[i].stream == main)) {
       continue;
     }
     TT_TRY(tt_stream_get(tasks[i].stream, comm->device, &s));
-    if (s != main) {
-      TT_TRY(before ? tt_stream_order(s, main) : tt_stream_order(main, s));
+    TT_TRY(tt_stream_get(main, comm->device, &m));
+    if (s != m) {
+      TT_TRY(before ? tt_stream_order(s, m) : tt_stream_order(m, s));
     }
   }
   return ncclSuccess;
 }
 
-static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, const tt_task *tasks, int *lane_task, int i)
+static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, const tt_task *t)
 {
-  const tt_task *t = &tasks[i];
   const tt_decision *d;
   tt_call *c = &p->calls[p->ncalls];
   TT_TRY(fill_call(comm, t, 0, c));
@@ -295,40 +313,30 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, const tt_task
   }
   c->stream = c->count >= STREAM_BYTES;
   p->ncalls++;
-  int after = lane_before(p, tasks, lane_task, t);
-  lane_task[p->nlanes] = i;
-  add_lanes(p, c, d->sched, &d->choice, after);
+  add_lanes(p, c, d->sched, &d->choice, 2 * (t->root + 1) + (t->func == TT_FUNC_SEND));
   return ncclSuccess;
 }
 
 // Sends and receives of one group run side by side; those to the same peer in the same direction one after the other.
 static ncclResult_t launch_p2p(struct ncclComm *comm, const tt_task *tasks, size_t n, int messages)
 {
-  tt_plan *p = NULL;
-  tt_stream *stream = NULL;
+  tt_plan *p;
+  const tt_task *first = NULL;
+  tt_stream *stream;
   ncclResult_t res = ncclSuccess;
-  int *lane_task = tt_calloc((size_t)messages, sizeof *lane_task);
-  if (lane_task == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for %d messages", comm->rank, messages);
-  }
-  TT_TRY_GOTO(plan_get(comm, messages, messages, 0, &p), res);
+  TT_TRY(plan_get(comm, messages, messages, 0, &p));
   for (size_t i = 0; i < n; i++) {
     if (is_p2p(&tasks[i]) && tasks[i].count > 0) {
-      if (stream == NULL) {
-        TT_TRY_GOTO(tt_stream_get(tasks[i].stream, comm->device, &stream), res);
-      }
-      TT_TRY_GOTO(add_message(comm, p, tasks, lane_task, (int)i), res);
+      first = first == NULL ? &tasks[i] : first;
+      TT_TRY_GOTO(add_message(comm, p, &tasks[i]), res);
     }
   }
-  TT_TRY_GOTO(join_streams(comm, tasks, n, stream, true), res);
+  TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, &stream), res);
+  TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res);
   plan_push(comm, p, stream);
-  p = NULL;
-  res = join_streams(comm, tasks, n, stream, false);
+  return join_streams(comm, tasks, n, first->stream, false);
 fail:
-  if (p != NULL) {
-    plan_free(p);
-  }
-  tt_free(lane_task);
+  plan_free(p);
   return res;
 }
 

@@ -35,7 +35,8 @@ typedef struct tt_lane {
   uint8_t fifo;      // tt_proto of its FIFO references
   bool done;
   int waits_for;     // peer that made it wait, -1: none
-  int after;         // lane of the same plan that must be done first (same connection), -1: none
+  int after;         // lane of the same plan that must be done first (same flow), -1: none
+  int flow;          // names connection and direction of a send or receive; 0: none
 } tt_lane;
 
 // Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).

@@ -28,7 +28,6 @@ typedef struct tt_rank_page {
   _Atomic uint32_t want;                          // 1 + the only peer whose post can move this rank; 0: any (tt_page_ring)
   _Atomic uint64_t sig;                           // fingerprint and count of the operation it is in, for messages
   _Atomic uint64_t count;
-  _Atomic uint64_t probe;                         // a value peers may read by process_vm_readv to see whether they can
 } tt_rank_page;
 _Static_assert(sizeof(tt_rank_page) == 128, "shared memory layout");
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -129,6 +130,13 @@ bool tt_proc_alive(const tt_proc_id *id)
   }
   bool ended = st.state == 'X' || (st.state == 'Z' && st.threads <= 1); // a main thread that left others behind is a zombie, too
   return !ended && (id->start == 0 || st.start == id->start);
+}
+
+uint64_t tt_proc_pid_space(void)
+{
+  struct stat st;
+  tt_proc_id me = tt_proc_self();
+  return tt_proc_alive(&me) && stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
 int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write)

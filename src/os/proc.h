@@ -26,6 +26,10 @@ void tt_proc_on_fork(void (*fn)(void));
 // Is the process that was `id` still there? Reads /proc; costs microseconds. Any thread.
 bool tt_proc_alive(const tt_proc_id *id);
 
+// Names the name space that process ids are numbers of: equal for two processes that can look for each other in /proc. 0 when /proc does
+// not show this process itself.
+uint64_t tt_proc_pid_space(void);
+
 // Reads (write = false) or writes `size` bytes of another process's memory. Returns 0 or an errno value. Any thread.
 int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write);
 

@@ -51,7 +51,7 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
     tt_free(link);
     return res;
   }
-  link->watched = link->access != TT_ACCESS_LOCAL && tt_proc_alive(&link->proc);
+  link->watched = link->access != TT_ACCESS_LOCAL && w->peers[peer].pid_space != 0 && w->peers[peer].pid_space == w->peers[w->rank].pid_space;
   tt_info(TT_P2P, "rank %d[%d] -> rank %d[%d] via %s%s", w->rank, w->peers[w->rank].device, peer, w->peers[peer].device, t->name,
           link->access == TT_ACCESS_COPY ? "/CMA" : link->access == TT_ACCESS_LOCAL ? "/direct" : "");
   __atomic_store_n(&port->links[peer], link, __ATOMIC_RELEASE);

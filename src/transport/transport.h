@@ -8,11 +8,12 @@
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 128
+#define TT_PEER_BYTES 136
 typedef struct tt_peer {
   int32_t rank, device;
   uint64_t host;    // same value: same machine
   tt_proc_id proc;
+  uint64_t pid_space; // names the name space that proc.pid is a number of; 0 when that cannot be told
   uint64_t probe;   // address of 8 bytes that hold proc.cookie
   int32_t cpus;     // cores the process may use
   int32_t version;  // NCCL_VERSION_CODE

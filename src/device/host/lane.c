@@ -19,8 +19,17 @@ static void begin_pass(tt_lane *l)
 
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
 {
-  *l = (tt_lane){.sched = sched, .strand = &sched->strands[strand], .call = call, .end = call->count, .max_chunk = chunk,
-                 .tmp = call->tmp, .fifo = (uint8_t)fifo, .waits_for = -1, .after = -1};
+  l->sched = sched;
+  l->strand = &sched->strands[strand];
+  l->call = call;
+  l->pos = 0;
+  l->end = call->count;
+  l->max_chunk = chunk;
+  l->tmp = call->tmp;
+  l->pc = 0;
+  l->fifo = (uint8_t)fifo;
+  l->waits_for = l->after = -1;
+  l->flow = 0;
   l->done = l->strand->count == 0 || call->count == 0;
   if (!l->done) {
     begin_pass(l);

@@ -286,6 +286,22 @@ static bool run_queue(tt_stream *s, size_t budget)
   return moved;
 }
 
+// Gives the run flag back, running again what others asked for meanwhile.
+static bool release_run(tt_stream *s, size_t budget)
+{
+  bool moved = false;
+  int taken = 1;
+  while (!atomic_compare_exchange_strong(&s->run, &taken, 0)) {
+    atomic_exchange(&s->run, 1); // an exchange: the look that follows must not be earlier
+    moved |= run_queue(s, budget);
+    taken = 1;
+  }
+  if (TT_UNLIKELY(atomic_load_explicit(&s->state, memory_order_relaxed) == TT_STREAM_DESTROYED)) {
+    recycle_if_idle(s);
+  }
+  return moved;
+}
+
 bool tt_stream_progress(tt_stream *s, size_t budget, bool insist)
 {
   int state = 0;
@@ -299,16 +315,7 @@ bool tt_stream_progress(tt_stream *s, size_t budget, bool insist)
     }
   }
   bool moved = run_queue(s, budget);
-  int taken = 1;
-  while (!atomic_compare_exchange_strong(&s->run, &taken, 0)) {
-    atomic_exchange(&s->run, 1); // an exchange: the look that follows must not be earlier
-    moved |= run_queue(s, budget);
-    taken = 1;
-  }
-  if (TT_UNLIKELY(atomic_load_explicit(&s->state, memory_order_relaxed) == TT_STREAM_DESTROYED)) {
-    recycle_if_idle(s);
-  }
-  return moved;
+  return release_run(s, budget) || moved;
 }
 
 void tt_stream_check(tt_stream *s)
@@ -349,13 +356,32 @@ static void push_only(tt_stream *s, tt_work *w)
   }
 }
 
+// An idle stream runs the entry at once, without queueing it: most small calls end here. False: not idle, or somebody holds the run flag.
+static bool run_at_once(tt_stream *s, tt_work *w)
+{
+  int state = 0;
+  if (!tt_stream_idle(s) || !atomic_compare_exchange_strong(&s->run, &state, 1)) {
+    return false;
+  }
+  bool empty = s->current == NULL && s->queue == NULL && atomic_load_explicit(&s->incoming, memory_order_relaxed) == NULL;
+  if (empty) {
+    atomic_fetch_add_explicit(&s->pending, 1, memory_order_relaxed);
+    s->current = w;
+    run_queue(s, FIRST_RUN_BYTES);
+  }
+  release_run(s, FIRST_RUN_BYTES);
+  return empty;
+}
+
 void tt_stream_push(tt_stream *s, tt_work *w)
 {
   if (s->legacy != NULL || s->is_legacy) {
     order_with_legacy(s);
   }
-  push_only(s, w);
-  tt_stream_progress(s, FIRST_RUN_BYTES, true);
+  if (!run_at_once(s, w)) {
+    push_only(s, w);
+    tt_stream_progress(s, FIRST_RUN_BYTES, true);
+  }
   if (!tt_stream_idle(s)) {
     tt_worker_kick();
   }
