@@ -36,7 +36,8 @@ static ncclResult_t check_task(const tt_task *t, const char *what)
     const char *name = t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV ? "peer" : "root";
     return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is %d; it must lie between 0 and %d", what, c->rank, name, t->root, c->nranks - 1);
   }
-  if (TT_UNLIKELY(t->count > SIZE_MAX / 2 / size / (size_t)c->nranks)) {
+  size_t bytes;
+  if (TT_UNLIKELY(__builtin_mul_overflow(t->count, size * (size_t)c->nranks, &bytes) || bytes > SIZE_MAX / 2)) {
     return tt_fail(ncclInvalidArgument, "%s on rank %d: count %zu of %s does not fit into memory", what, c->rank, t->count, tt_type_name((int)t->type));
   }
   if (tt_func_reduces(t->func)) {

@@ -219,7 +219,7 @@ static void add_lanes(tt_plan *p, tt_call *c, const tt_schedule *s, const tt_cho
 {
   int after = flow == 0 ? -1 : lane_before(p, flow);
 
-  size_t chunk = TT_MAX(choice->chunk / c->esize, 1);
+  size_t chunk = TT_MAX(choice->chunk >> __builtin_ctzl(c->esize), 1);
   for (int i = 0; i < s->nstrands; i++) {
     tt_lane *l = &p->lanes[p->nlanes++];
     tt_lane_init(l, s, i, c, chunk, choice->proto);

@@ -13,7 +13,7 @@ typedef struct tt_call {
   const char *in;
   char *out;
   size_t count;              // elements per block
-  size_t esize;              // bytes per element
+  size_t esize;              // bytes per element, a power of two
   tt_redop op;
   const void *scalar;        // device scalar of the operation, read when the plan starts; NULL: op.scalar is it
   uint64_t sig, sig_count;   // fingerprint (tt_sig…)

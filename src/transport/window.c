@@ -5,8 +5,8 @@
 #define PAGE 4096
 #define TOKEN_SLOTS 8
 #define SIMPLE_SLOTS 8
-#define LL_SLOTS 16
-#define LL_BYTES_DEFAULT (16 << 10)
+#define LL_SLOTS 32
+#define LL_BYTES_DEFAULT (64 << 10)
 #define SIMPLE_BYTES_DEFAULT (512 << 10)
 
 // What stands at the start of a window. Heads are written by the receiver, everything else by the sender.

@@ -12,8 +12,8 @@ static void begin_pass(tt_lane *l)
   size_t left = l->end - l->pos, nsub = (size_t)l->sched->nsub;
   l->chunk = l->max_chunk;
   if (left < nsub * l->max_chunk) {
-    size_t unit = CHUNK_ALIGN / l->call->esize;
-    l->chunk = TT_MIN(l->max_chunk, TT_ROUND_UP(TT_DIV_UP(left, nsub), unit));
+    size_t unit = (size_t)CHUNK_ALIGN >> __builtin_ctzl(l->call->esize), share = nsub == 1 ? left : TT_DIV_UP(left, nsub);
+    l->chunk = TT_MIN(l->max_chunk, (share + unit - 1) & ~(unit - 1)); // a division costs more than all the rest
   }
 }
 

@@ -8,6 +8,8 @@
 #include "base/result.h"
 #include "device/host/mem.h"
 
+#define SMALL_COPY 4096 // bytes up to which a plain memcpy is as good as any
+
 // Operands of a step: one entry per data source and destination. A remote one has `link` set and an address in the peer's process.
 typedef struct operands {
   int nsrc, ndst;
@@ -57,9 +59,27 @@ static inline size_t chunk_at(const tt_lane *l, const tt_step *step, uint32_t ch
   return block * l->call->count + l->pos + (size_t)step->sub * l->chunk;
 }
 
-static inline char *tmp_at(const tt_lane *l, uint32_t slot)
+// Where a reference to this rank's own memory or to a message points.
+static inline char *operand_at(tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *r, bool source)
 {
-  return l->tmp + (size_t)slot * l->max_chunk * l->call->esize;
+  const tt_call *c = l->call;
+  switch (r->kind) {
+  case TT_IN:
+    return (char *)c->in + chunk_at(l, step, r->chunk) * c->esize;
+  case TT_OUT:
+    return c->out + chunk_at(l, step, r->chunk) * c->esize;
+  case TT_TMP:
+    return l->tmp + (size_t)r->chunk * l->max_chunk * c->esize;
+  default: // TT_FIFO
+    return tt_fifo_data(source ? &port->links[r->peer]->recv[l->fifo] : &port->links[r->peer]->send[l->fifo]);
+  }
+}
+
+// A message must belong to the call this rank is in.
+static inline ncclResult_t check_message(const tt_port *port, const tt_lane *l, const tt_ref *r)
+{
+  const tt_slot *s = tt_fifo_slot(&port->links[r->peer]->recv[l->fifo]);
+  return TT_LIKELY(same_call(l->call, s)) ? ncclSuccess : mismatch(port, l->call, r->peer, s);
 }
 
 // Where a peer's buffer begins: a pointer when it is reachable, else an address in its process.
@@ -110,28 +130,21 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
     const uint64_t *scale = NULL;
     bool remote = false;
     switch (r->kind) {
-    case TT_IN:
-      p = (char *)c->in + chunk_at(l, step, r->chunk) * c->esize;
-      scale = &c->op.scalar;
-      break;
-    case TT_OUT:
-      p = c->out + chunk_at(l, step, r->chunk) * c->esize;
-      break;
-    case TT_TMP:
-      p = tmp_at(l, r->chunk);
-      break;
-    case TT_FIFO:
-      link = port->links[r->peer];
-      p = tt_fifo_data(&link->recv[l->fifo]);
-      if (TT_UNLIKELY(!same_call(c, tt_fifo_slot(&link->recv[l->fifo])))) {
-        return mismatch(port, c, r->peer, tt_fifo_slot(&link->recv[l->fifo]));
-      }
-      break;
     case TT_TOKEN:
       TT_TRY(take_token(port, l, port->links[r->peer]));
       continue;
     case TT_DRAIN:
       continue;
+    case TT_FIFO:
+      TT_TRY(check_message(port, l, r));
+      p = operand_at(port, l, step, r, true);
+      break;
+    case TT_IN:
+    case TT_OUT:
+    case TT_TMP:
+      p = operand_at(port, l, step, r, true);
+      scale = r->kind == TT_IN ? &c->op.scalar : NULL;
+      break;
     default: // TT_PEER_IN, TT_PEER_OUT
       link = port->links[r->peer];
       p = (char *)peer_base(link, r->kind == TT_PEER_OUT, &remote) + chunk_at(l, step, r->chunk) * c->esize;
@@ -155,18 +168,14 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     void *p;
     bool remote = false;
     switch (r->kind) {
-    case TT_OUT:
-      p = c->out + chunk_at(l, step, r->chunk) * c->esize;
-      break;
-    case TT_TMP:
-      p = tmp_at(l, r->chunk);
-      break;
-    case TT_FIFO:
-      p = tt_fifo_data(&port->links[r->peer]->send[l->fifo]);
-      break;
     case TT_TOKEN:
       TT_TRY(give_token(l, port->links[r->peer]));
       continue;
+    case TT_OUT:
+    case TT_TMP:
+    case TT_FIFO:
+      p = operand_at(port, l, step, r, false);
+      break;
     default: // TT_PEER_OUT (a schedule never writes to an input)
       link = port->links[r->peer];
       p = (char *)peer_base(link, true, &remote) + chunk_at(l, step, r->chunk) * c->esize;
@@ -276,8 +285,35 @@ static ncclResult_t combine_remote(tt_port *port, tt_lane *l, const tt_step *ste
   return ncclSuccess;
 }
 
+// A step that copies one piece of memory or message to another: most steps of small calls.
+static inline bool is_plain_copy(const tt_step *step, const tt_ref *src, const tt_ref *dst)
+{
+  return step->nsrc == 1 && step->ndst == 1 && !(step->flags & TT_STEP_REDUCE) && src->kind <= TT_FIFO && dst->kind <= TT_FIFO;
+}
+
+static ncclResult_t plain_copy(tt_port *port, tt_lane *l, const tt_step *step, size_t count)
+{
+  const tt_ref *src = &l->sched->refs[step->src], *dst = &l->sched->refs[step->dst];
+  if (src->kind == TT_FIFO) {
+    TT_TRY(check_message(port, l, src));
+  }
+  void *from = operand_at(port, l, step, src, true), *to = operand_at(port, l, step, dst, false);
+  size_t bytes = count * l->call->esize;
+  if (from != to && bytes > 0) {
+    if (bytes <= SMALL_COPY) {
+      memcpy(to, from, bytes);
+    } else {
+      tt_copy(1, &to, from, bytes, l->call->stream ? stream_flag(l, step) : 0);
+    }
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t count)
 {
+  if (is_plain_copy(step, &l->sched->refs[step->src], &l->sched->refs[step->dst])) {
+    return plain_copy(port, l, step, count);
+  }
   size_t row = (size_t)port->nranks + 2;
   operands o = {.src = port->operands, .dst = port->operands + row, .scale = (const uint64_t **)port->operands + 2 * row,
                 .src_link = (tt_link **)port->operands + 5 * row, .dst_link = (tt_link **)port->operands + 6 * row};

@@ -216,6 +216,9 @@ ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out)
 // Moves what has been pushed into the ordered queue. Run flag held.
 static void take_incoming(tt_stream *s)
 {
+  if (atomic_load_explicit(&s->incoming, memory_order_relaxed) == NULL) {
+    return;
+  }
   tt_work *w = atomic_exchange_explicit(&s->incoming, NULL, memory_order_acquire), *ordered = NULL;
   tt_work *last = w;
   while (w != NULL) { // newest first: reverse

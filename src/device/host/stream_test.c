@@ -1,0 +1,459 @@
+// stream_test.c: order, the run flag, the pool, special streams, fork.
+#define _GNU_SOURCE
+#include "device/host/toys.h"
+
+#include <sys/wait.h>
+
+#include "base/result.h"
+#include "device/host/device.h"
+#include "device/host/ops.h"
+
+#define FIRST_RUN (32u << 10) // what a push may run on the caller's time
+
+// ---- Order ----
+
+typedef struct journal {
+  int n, ids[20000];
+  _Atomic int inside; // somebody is running an entry
+  int overlaps;
+} journal;
+
+static void note(toy *t)
+{
+  journal *j = t->arg;
+  j->overlaps += atomic_exchange(&j->inside, 1);
+  j->ids[j->n++] = t->id; // not atomic: the run flag orders it
+  atomic_store(&j->inside, 0);
+}
+
+static toy *journal_toy(toy *t, journal *j, int id, _Atomic int *gate)
+{
+  toy_init(t, gate, NULL);
+  t->fn = note;
+  t->arg = j;
+  t->id = id;
+  return t;
+}
+
+static void test_entries_run_in_order(void **state)
+{
+  enum { N = 500 };
+  static toy toys[N];
+  static journal j;
+  _Atomic int gates[3] = {0};
+  (void)state;
+  tt_stream *s = toy_stream();
+  for (int i = 0; i < N; i++) { // three of them are blocked for a while
+    tt_stream_push(s, &journal_toy(&toys[i], &j, i, i % 200 == 7 ? &gates[i / 200] : NULL)->work);
+  }
+  for (int k = 0; k < 3; k++) {
+    tt_stream_progress(s, 1 << 20, true);
+    assert_false(tt_stream_idle(s));
+    toy_open(&gates[k], NULL);
+  }
+  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  assert_int_equal(j.n, N);
+  for (int i = 0; i < N; i++) {
+    assert_int_equal(j.ids[i], i);
+  }
+  tt_stream_destroy(s);
+}
+
+// ---- Many threads ----
+
+enum { PUSHERS = 8, EACH = 2000 };
+
+typedef struct crowd {
+  tt_stream *s;
+  journal j;
+  toy toys[PUSHERS][EACH];
+  _Atomic int next, left;
+} crowd;
+
+static crowd c;
+
+static void *pusher(void *arg)
+{
+  (void)arg;
+  int me = atomic_fetch_add(&c.next, 1);
+  for (int i = 0; i < EACH / SLOWER; i++) {
+    tt_stream_push(c.s, &journal_toy(&c.toys[me][i], &c.j, me * EACH + i, NULL)->work);
+    if (i % 5 == me % 5) {
+      tt_stream_progress(c.s, 1 + (size_t)i, i % 2 == 0);
+    }
+  }
+  atomic_fetch_sub(&c.left, 1);
+  return NULL;
+}
+
+static void *poker(void *arg)
+{
+  (void)arg;
+  while (atomic_load(&c.left) > 0 || !tt_stream_idle(c.s)) {
+    tt_stream_progress(c.s, 100, true);
+    tt_stream_help(NULL, 100);
+    tt_stream_check(c.s);
+  }
+  return NULL;
+}
+
+static void test_many_threads_push_and_run(void **state)
+{
+  pthread_t threads[PUSHERS + 2];
+  int last[PUSHERS];
+  (void)state;
+  memset(&c, 0, sizeof c);
+  c.s = toy_stream();
+  atomic_store(&c.left, PUSHERS);
+  for (int i = 0; i < PUSHERS + 2; i++) {
+    assert_int_equal(pthread_create(&threads[i], NULL, i < PUSHERS ? pusher : poker, NULL), 0);
+  }
+  for (int i = 0; i < PUSHERS + 2; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  assert_int_equal(tt_stream_wait(c.s), ncclSuccess);
+  assert_int_equal(c.j.n, PUSHERS * (EACH / SLOWER));
+  assert_int_equal(c.j.overlaps, 0);
+  memset(last, -1, sizeof last);
+  for (int i = 0; i < c.j.n; i++) { // each thread's entries in its order
+    int who = c.j.ids[i] / EACH, id = c.j.ids[i] % EACH;
+    assert_int_equal(id, last[who] + 1);
+    last[who] = id;
+  }
+  for (int i = 0; i < PUSHERS * (EACH / SLOWER); i++) {
+    toy *t = &c.toys[i / (EACH / SLOWER)][i % (EACH / SLOWER)];
+    assert_int_equal(atomic_load(&t->done), 1);
+    assert_int_equal(t->runs, 1);
+  }
+  tt_stream_destroy(c.s);
+}
+
+// ---- The first run ----
+
+static void test_push_runs_a_bounded_part(void **state)
+{
+  toy t;
+  (void)state;
+  tt_stream *s = toy_stream();
+  toy_init(&t, NULL, NULL);
+  t.bytes = 64 << 20;
+  tt_stream_push(s, &t.work);
+  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  assert_true(toy_becomes(&t.done, 1, 10));
+  toy_init(&t, NULL, NULL);
+  t.bytes = 1 << 20;
+  tt_stream_push(s, &t.work);
+  assert_true(toy_becomes(&t.done, 1, 10)); // by the worker
+  assert_in_range(t.moved_by_maker, 1, FIRST_RUN);
+  tt_stream_destroy(s);
+}
+
+static void test_the_first_failure_is_told_once(void **state)
+{
+  toy t[3];
+  (void)state;
+  tt_stream *s = toy_stream();
+  for (int i = 0; i < 3; i++) {
+    toy_init(&t[i], NULL, NULL);
+    t[i].result = i == 0 ? ncclRemoteError : i == 1 ? ncclInternalError : ncclSuccess;
+    tt_stream_push(s, &t[i].work);
+  }
+  assert_int_equal(tt_stream_wait(s), ncclRemoteError);
+  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  assert_int_equal(atomic_load(&t[2].done), 1);
+  tt_stream_destroy(s);
+}
+
+// ---- The pool ----
+
+static void test_streams_are_used_again(void **state)
+{
+  (void)state;
+  tt_stream *a = toy_stream(), *got;
+  tt_stream_destroy(a);
+  assert_int_equal(tt_stream_get((cudaStream_t)a, 0, &got), ncclInvalidArgument);
+  tt_stream *b = toy_stream();
+  assert_ptr_equal(a, b);
+  assert_int_equal(tt_stream_get((cudaStream_t)b, 0, &got), ncclSuccess);
+  assert_ptr_equal(got, b);
+  assert_int_equal(tt_stream_get((cudaStream_t)((char *)b + 8), 0, &got), ncclInvalidArgument);
+  assert_int_equal(tt_stream_get((cudaStream_t)&got, 0, &got), ncclInvalidArgument);
+  tt_stream_destroy(b);
+}
+
+// A failure that nobody asked for does not come up in the next stream.
+static void test_a_new_stream_has_no_error(void **state)
+{
+  toy t;
+  (void)state;
+  tt_stream *s = toy_stream();
+  toy_init(&t, NULL, NULL)->result = ncclInternalError;
+  tt_stream_push(s, &t.work);
+  tt_stream_destroy(s);
+  tt_stream *again = toy_stream();
+  assert_ptr_equal(s, again);
+  assert_int_equal(tt_stream_wait(again), ncclSuccess);
+  tt_stream_destroy(again);
+}
+
+static void test_a_destroyed_stream_finishes_its_work(void **state)
+{
+  _Atomic int gate = 0;
+  toy t[2];
+  (void)state;
+  tt_stream *s = toy_stream();
+  tt_stream_push(s, &toy_init(&t[0], &gate, NULL)->work);
+  tt_stream_push(s, &toy_init(&t[1], NULL, NULL)->work);
+  tt_stream_destroy(s);
+  tt_stream *other = toy_stream();
+  assert_ptr_not_equal(s, other); // still busy
+  toy_open(&gate, NULL);
+  assert_true(toy_becomes(&t[1].done, 1, 10)); // by the worker
+  uint64_t end = tt_now_ns() + 5 * TT_NS_PER_S;
+  while (atomic_load(&s->state) != TT_STREAM_FREE && tt_now_ns() < end) {
+    tt_sleep_ns(100000);
+  }
+  tt_stream *again = toy_stream();
+  assert_ptr_equal(s, again);
+  tt_stream_destroy(again);
+  tt_stream_destroy(other);
+}
+
+enum { MANY = 2000 };
+
+static int by_address(const void *a, const void *b)
+{
+  uintptr_t x = (uintptr_t)*(tt_stream *const *)a, y = (uintptr_t)*(tt_stream *const *)b;
+  return (x > y) - (x < y);
+}
+
+static void test_two_thousand_streams(void **state)
+{
+  static tt_stream *streams[MANY], *again[MANY];
+  static toy toys[MANY];
+  _Atomic int gate = 0;
+  (void)state;
+  for (int i = 0; i < MANY; i++) {
+    streams[i] = toy_stream();
+    tt_stream_push(streams[i], &toy_init(&toys[i], &gate, NULL)->work);
+  }
+  for (int i = 0; i < MANY; i++) {
+    assert_false(tt_stream_idle(streams[i]));
+  }
+  toy_open(&gate, NULL);
+  for (int i = 0; i < MANY; i++) {
+    assert_int_equal(tt_stream_wait(streams[i]), ncclSuccess);
+    assert_true(toy_becomes(&toys[i].done, 1, 10));
+    tt_stream_destroy(streams[i]);
+  }
+  for (int i = 0; i < MANY; i++) {
+    again[i] = toy_stream();
+  }
+  qsort(streams, MANY, sizeof *streams, by_address);
+  qsort(again, MANY, sizeof *again, by_address);
+  assert_memory_equal(streams, again, sizeof again);
+  for (int i = 0; i < MANY; i++) {
+    assert_true(i == 0 || streams[i] != streams[i - 1]);
+    tt_stream_destroy(streams[i]);
+  }
+}
+
+// ---- Special streams ----
+
+static tt_stream *get(uintptr_t handle, int device)
+{
+  tt_stream *s = NULL;
+  assert_int_equal(tt_stream_get((cudaStream_t)handle, device, &s), ncclSuccess);
+  return s;
+}
+
+static void *own_default(void *out)
+{
+  *(tt_stream **)out = get(2, 0);
+  assert_ptr_equal(get(2, 0), *(tt_stream **)out);
+  return NULL;
+}
+
+static void test_handles_of_default_streams(void **state)
+{
+  tt_stream *theirs = NULL;
+  pthread_t thread;
+  (void)state;
+  assert_ptr_equal(get(0, 0), get(1, 0));
+  assert_ptr_not_equal(get(0, 0), get(0, 1));
+  assert_ptr_equal(get(2, 0), get(2, 0));
+  assert_ptr_not_equal(get(2, 0), get(2, 1));
+  assert_ptr_not_equal(get(2, 0), get(0, 0));
+  assert_int_equal(pthread_create(&thread, NULL, own_default, &theirs), 0);
+  pthread_join(thread, NULL);
+  assert_ptr_not_equal(theirs, get(2, 0));
+  assert_int_equal(atomic_load(&theirs->state), TT_STREAM_FREE); // it went with its thread
+}
+
+// What is pushed to a blocking stream waits for what stands in the legacy stream, and the other way round.
+static void test_the_legacy_stream_is_ordered_with_blocking_ones(void **state)
+{
+  _Atomic int first = 0, second = 0;
+  toy t[5];
+  tt_stream *legacy = get(0, 0), *own = get(2, 0), *blocking, *free_one = toy_stream(), *elsewhere = get(0, 1);
+  (void)state;
+  assert_int_equal(tt_stream_create(0, true, &blocking), ncclSuccess);
+  tt_stream_push(legacy, &toy_init(&t[0], &first, NULL)->work);
+  tt_stream_push(blocking, &toy_init(&t[1], &second, NULL)->work);
+  tt_stream_push(own, &toy_init(&t[2], NULL, NULL)->work);
+  tt_stream_push(free_one, &toy_init(&t[3], NULL, NULL)->work);
+  tt_stream_push(elsewhere, &toy_init(&t[4], NULL, NULL)->work);
+  assert_int_equal(tt_stream_wait(free_one), ncclSuccess);
+  assert_int_equal(tt_stream_wait(elsewhere), ncclSuccess);
+  tt_stream_help(NULL, 1 << 20);
+  assert_int_equal(t[1].runs, 0);
+  assert_int_equal(t[2].runs, 0);
+  toy_open(&first, NULL);
+  assert_int_equal(tt_stream_wait(own), ncclSuccess);
+  assert_int_equal(tt_stream_wait(legacy), ncclSuccess);
+  assert_false(tt_stream_idle(blocking));
+  toy late;
+  tt_stream_push(legacy, &toy_init(&late, NULL, NULL)->work);
+  tt_stream_help(NULL, 1 << 20);
+  assert_false(tt_stream_idle(legacy));
+  toy_open(&second, NULL);
+  assert_int_equal(tt_stream_wait(legacy), ncclSuccess);
+  assert_int_equal(late.runs, 1);
+  assert_int_equal(atomic_load(&t[1].done), 1);
+  tt_stream_destroy(blocking);
+  tt_stream_destroy(free_one);
+}
+
+static void test_order_between_two_streams(void **state)
+{
+  _Atomic int gate = 0;
+  toy t[3];
+  (void)state;
+  tt_stream *a = toy_stream(), *b = toy_stream();
+  tt_stream_push(a, &toy_init(&t[0], &gate, NULL)->work);
+  assert_int_equal(tt_stream_order(a, b), ncclSuccess);
+  tt_stream_push(a, &toy_init(&t[1], NULL, NULL)->work);
+  tt_stream_push(b, &toy_init(&t[2], NULL, NULL)->work);
+  tt_stream_help(NULL, 1 << 20);
+  assert_int_equal(t[2].runs, 0);
+  toy_open(&gate, NULL);
+  assert_int_equal(tt_stream_wait(b), ncclSuccess);
+  assert_int_equal(tt_stream_wait(a), ncclSuccess);
+  assert_int_equal(tt_stream_order(a, b), ncclSuccess); // both idle
+  assert_int_equal(tt_stream_wait(b), ncclSuccess);
+  tt_alloc_fail_at(2);
+  assert_int_equal(tt_stream_order(a, b), ncclSystemError);
+  tt_alloc_fail_at(0);
+  assert_int_equal(tt_stream_wait(a), ncclSuccess);
+  tt_stream_destroy(a);
+  tt_stream_destroy(b);
+}
+
+// ---- Small work ----
+
+static void add_one(void *arg)
+{
+  ++*(int *)arg;
+}
+
+static void test_copies_fills_and_functions(void **state)
+{
+  char from[100], to[100];
+  int called = 0;
+  (void)state;
+  tt_stream *s = toy_stream();
+  memset(from, 'x', sizeof from);
+  tt_stream_push(s, tt_host_fill(to, 'y', sizeof to));
+  tt_stream_push(s, tt_host_copy(to, from, 50));
+  tt_stream_push(s, tt_host_copy(to + 40, to + 45, 20)); // overlapping
+  tt_stream_push(s, tt_host_function(add_one, &called));
+  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  assert_int_equal(called, 1);
+  for (int i = 0; i < 100; i++) {
+    assert_int_equal(to[i], i < 45 ? 'x' : 'y');
+  }
+  tt_alloc_fail_at(1);
+  assert_null(tt_host_function(add_one, &called));
+  tt_alloc_fail_at(0);
+  tt_stream_destroy(s);
+}
+
+// ---- Fork ----
+
+static void count_stream(tt_stream *s, void *n)
+{
+  (void)s;
+  ++*(int *)n;
+}
+
+// In the child: no work, no streams of the parent, and new ones work.
+static int child(tt_stream *parents)
+{
+  int busy = 0;
+  _Atomic int gate = 0;
+  tt_stream *s, *got;
+  static toy t[2];
+  tt_stream_each(count_stream, &busy);
+  if (busy != 0 || tt_stream_get((cudaStream_t)parents, 0, &got) == ncclSuccess) {
+    return 1;
+  }
+  if (tt_stream_create(0, true, &s) != ncclSuccess || tt_stream_get((cudaStream_t)s, 0, &got) != ncclSuccess || got != s) {
+    return 2;
+  }
+  tt_stream_push(s, &toy_init(&t[0], NULL, NULL)->work);
+  if (!tt_stream_idle(s) || tt_stream_wait(s) != ncclSuccess || tt_stream_get((cudaStream_t)2, 0, &got) != ncclSuccess) {
+    return 3;
+  }
+#ifndef TT_TSAN // no threads there after a fork
+  tt_stream_push(s, &toy_init(&t[1], &gate, NULL)->work);
+  atomic_store(&gate, 1);
+  if (!toy_becomes(&t[1].done, 1, 10)) { // by a worker of its own
+    return 4;
+  }
+#else
+  (void)gate;
+#endif
+  return 0;
+}
+
+static void test_a_forked_child_starts_empty(void **state)
+{
+  _Atomic int gate = 0;
+  toy t;
+  int status = -1;
+  (void)state;
+  tt_stream *s = toy_stream(), *own = get(2, 0);
+  assert_non_null(own);
+  assert_int_equal(tt_host_device(), 0); // links device.c, which sees to forks
+  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  pid_t pid = fork();
+  if (pid == 0) {
+    _exit(child(s));
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  toy_open(&gate, NULL); // the parent's work is not lost
+  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  assert_ptr_equal(get(2, 0), own);
+  tt_stream_destroy(s);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_entries_run_in_order),
+      cmocka_unit_test(test_many_threads_push_and_run),
+      cmocka_unit_test(test_push_runs_a_bounded_part),
+      cmocka_unit_test(test_the_first_failure_is_told_once),
+      cmocka_unit_test(test_streams_are_used_again),
+      cmocka_unit_test(test_a_new_stream_has_no_error),
+      cmocka_unit_test(test_a_destroyed_stream_finishes_its_work),
+      cmocka_unit_test(test_two_thousand_streams),
+      cmocka_unit_test(test_handles_of_default_streams),
+      cmocka_unit_test(test_the_legacy_stream_is_ordered_with_blocking_ones),
+      cmocka_unit_test(test_order_between_two_streams),
+      cmocka_unit_test(test_copies_fills_and_functions),
+      cmocka_unit_test(test_a_forked_child_starts_empty),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+// toys.h: entries of a stream's queue for the tests of this folder: they block, move bytes, note when they ran, and ring bells.
+#pragma once
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "device/host/stream.h"
+#include "os/clock.h"
+
+#ifdef TT_TSAN
+enum { SLOWER = 10 }; // how much less to do in an instrumented program
+#elif defined(TT_ASAN)
+enum { SLOWER = 4 };
+#else
+enum { SLOWER = 1 };
+#endif
+#define TOY __attribute__((unused)) static
+
+// Blocked until *gate is not 0 (NULL: never blocked), then moves `bytes` in portions of the budget, calls fn and ends with `result`.
+typedef struct toy {
+  tt_work work; // first member
+  _Atomic int *gate;
+  tt_bell *bell; // NULL: the process's
+  size_t bytes;
+  void (*fn)(struct toy *t);
+  void *arg;
+  ncclResult_t result;
+  pthread_t maker;
+  size_t moved_by_maker; // bytes that the thread of toy_init moved
+  int id;
+  int runs, checks;  // under the run flag
+  _Atomic int done;
+} toy;
+
+TOY tt_run toy_run(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  toy *t = (toy *)w;
+  t->runs++;
+  if (t->gate != NULL && atomic_load_explicit(t->gate, memory_order_acquire) == 0) {
+    return TT_RUN_BLOCKED;
+  }
+  size_t n = TT_MIN(t->bytes, *budget);
+  t->bytes -= n;
+  *budget -= n;
+  if (pthread_equal(pthread_self(), t->maker)) {
+    t->moved_by_maker += n;
+  }
+  if (t->bytes > 0) {
+    return TT_RUN_MORE;
+  }
+  if (t->fn != NULL) {
+    t->fn(t);
+  }
+  *result = t->result;
+  return t->result == ncclSuccess ? TT_RUN_DONE : TT_RUN_FAILED;
+}
+
+TOY void toy_done(tt_work *w)
+{
+  atomic_fetch_add(&((toy *)w)->done, 1);
+}
+
+TOY tt_bell *toy_bell(tt_work *w)
+{
+  const toy *t = (const toy *)w;
+  return t->bell != NULL ? t->bell : &tt_process_bell;
+}
+
+TOY void toy_check(tt_work *w)
+{
+  ((toy *)w)->checks++;
+}
+
+static const tt_work_ops toy_ops = {.name = "toy", .run = toy_run, .done = toy_done, .bell = toy_bell, .check = toy_check};
+
+// The toy lives until `done` is 1. `gate` and `bell` may be NULL.
+TOY toy *toy_init(toy *t, _Atomic int *gate, tt_bell *bell)
+{
+  *t = (toy){.work.ops = &toy_ops, .gate = gate, .bell = bell, .maker = pthread_self()};
+  return t;
+}
+
+// Opens a gate and wakes who sleeps because of it.
+TOY void toy_open(_Atomic int *gate, tt_bell *bell)
+{
+  atomic_store_explicit(gate, 1, memory_order_release);
+  tt_bell_fence();
+  tt_bell_ring(bell != NULL ? bell : &tt_process_bell);
+}
+
+TOY tt_stream *toy_stream(void)
+{
+  tt_stream *s = NULL;
+  assert_int_equal(tt_stream_create(0, false, &s), ncclSuccess);
+  return s;
+}
+
+// Waits until *word is `value`, at most `seconds`.
+TOY bool toy_becomes(_Atomic int *word, int value, double seconds)
+{
+  uint64_t end = tt_now_ns() + (uint64_t)(seconds * 1e9);
+  while (atomic_load_explicit(word, memory_order_acquire) != value) {
+    if (tt_now_ns() > end) {
+      return false;
+    }
+    tt_sleep_ns(20000);
+  }
+  return true;
+}
+
+// Waits until somebody has announced himself on the bell.
+TOY bool toy_sleeper(tt_bell *b, double seconds)
+{
+  uint64_t end = tt_now_ns() + (uint64_t)(seconds * 1e9);
+  while (atomic_load(&b->sleepers) == 0) {
+    if (tt_now_ns() > end) {
+      return false;
+    }
+    tt_sleep_ns(20000);
+  }
+  return true;
+}
+
+// Milliseconds of processor time used so far: RUSAGE_THREAD or RUSAGE_SELF.
+TOY double toy_cpu_ms(int who)
+{
+  struct rusage r;
+  getrusage(who, &r);
+  return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1e3 + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e3;
+}

@@ -1,0 +1,50 @@
+#!/bin/sh
+# perf_matrix.sh BUILD [full]: every perf program with every type and operation among 1 to 64 ranks: threads, processes, both mixed.
+# Without `full`: large numbers of ranks with some types and operations only, so that it takes about two minutes on 2 cores.
+set -u
+build=${1:?usage: perf_matrix.sh BUILD [full]}
+level=${2:-quick}
+bin=$build/bin
+programs="all_reduce reduce_scatter all_gather broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0 failed=0
+
+# run N PROGRAM OPTION…: one program; every rank must end well and nothing may be wrong.
+run() {
+  program=$1
+  shift
+  if timeout 300 "$bin/${program}_perf" "$@" >"$log" 2>&1 && grep -q 'Out of bounds values : 0 OK' "$log"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "FAILED: ${program}_perf $*"
+    tail -n 5 "$log"
+  fi
+}
+
+# shapes N: how N ranks can be spread, one per line.
+shapes() {
+  echo "-t $1"
+  [ "$1" -gt 1 ] || return 0
+  echo "-P $1"
+  [ $(($1 % 2)) -ne 0 ] || echo "-P 2 -t $(($1 / 2))"
+}
+
+all="-d all -o all -b 4 -e 1028 -f 257 -n 1 -w 0 -c 1"
+few="-d half -o avg -b 4 -e 16448 -f 257 -n 1 -w 0 -c 1"
+for n in 1 2 3 4 7 8 16 64; do
+  options=$all
+  [ "$level" = full ] || [ "$n" -le 4 ] || options=$few
+  for program in $programs; do
+    [ "$level" = full ] || [ "$n" -lt 64 ] || [ "$program" = all_reduce ] || [ "$program" = alltoall ] || continue
+    shapes "$n" | while read -r shape; do echo "$shape"; done >"$log.shapes"
+    while read -r shape; do
+      # shellcheck disable=SC2086
+      run "$program" $shape $options
+    done <"$log.shapes"
+  done
+done
+rm -f "$log.shapes"
+echo "perf_matrix: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]
