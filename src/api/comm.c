@@ -6,27 +6,52 @@
 #include "base/result.h"
 #include "comm/comm.h"
 #include "device/host/device.h"
+#include "os/clock.h"
 
 // What an init or split job needs; freed by release_init.
 typedef struct init_job {
   tt_init_args args;
   struct ncclComm *comm;
   ncclComm_t *out; // where a blocking call leaves the handle
-  bool nonblocking, failed;
+  uint32_t turn;   // of the parent's splits
+  bool nonblocking;
+  bool dropped;    // the user has no handle of it
 } init_job;
+
+// Splits of one communicator use its bootstrap ring, one after the other in the order of the calls.
+static void await_turn(const init_job *j)
+{
+  while (j->args.parent != NULL && atomic_load(&j->args.parent->split_ends) != j->turn) {
+    tt_sleep_ns(100000);
+  }
+}
+
+static void end_turn(const init_job *j)
+{
+  if (j->args.parent != NULL) {
+    atomic_fetch_add(&j->args.parent->split_ends, 1);
+  }
+}
+
+static bool splitting(const struct ncclComm *comm)
+{
+  return atomic_load(&comm->split_ends) != atomic_load(&comm->split_calls);
+}
 
 static ncclResult_t run_init(void *arg)
 {
   init_job *j = arg;
-  ncclResult_t res = j->args.parent != NULL ? tt_comm_split(&j->comm, &j->args) : tt_comm_init(j->comm, &j->args);
-  if (res == ncclSuccess) {
+  bool split = j->args.parent != NULL, member = !split || j->args.color != NCCL_SPLIT_NOCOLOR;
+  await_turn(j);
+  ncclResult_t res = split ? tt_comm_split(j->comm, &j->args) : tt_comm_init(j->comm, &j->args);
+  if (res == ncclSuccess && member && !j->nonblocking) {
     *j->out = j->comm;
-  } else if (j->nonblocking) {
+  } else if (res != ncclSuccess && member && j->nonblocking) {
     atomic_store(&j->comm->state, TT_COMM_BROKEN); // the user frees the handle
-  } else {
-    *j->out = NULL;
-    tt_comm_free(j->comm);
+  } else if (res != ncclSuccess || !member) {
+    j->dropped = true;
   }
+  end_turn(j);
   return res;
 }
 
@@ -34,7 +59,11 @@ static void release_init(void *arg, bool ran)
 {
   init_job *j = arg;
   if (!ran) {
+    await_turn(j);
+    end_turn(j);
     *j->out = NULL;
+  }
+  if (!ran || j->dropped) {
     tt_comm_free(j->comm);
   }
   free(j);
@@ -54,10 +83,13 @@ static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const
     return res;
   }
   comm->config = *config;
-  bool nonblocking = !config->blocking;
+  bool nonblocking = !config->blocking, alone = args->parent != NULL && args->color == NCCL_SPLIT_NOCOLOR;
   *j = (init_job){.args = *args, .comm = comm, .out = out, .nonblocking = nonblocking};
-  *out = nonblocking ? comm : NULL;
-  tt_job_desc d = {.fn = run_init, .release = release_init, .arg = j, .serial = args->parent, .comm = comm, .nonblocking = nonblocking};
+  if (args->parent != NULL) {
+    j->turn = atomic_fetch_add(&args->parent->split_calls, 1);
+  }
+  *out = nonblocking && !alone ? comm : NULL;
+  tt_job_desc d = {.fn = run_init, .release = release_init, .arg = j, .serial = args->parent, .comm = comm, .nonblocking = nonblocking, .detached = alone};
   return tt_job_submit(&d);
 }
 
@@ -186,12 +218,31 @@ TT_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm)
   return noted(tt_job_submit(&d));
 }
 
+// The communicator cannot go while a split of it waits for the calling thread.
+static ncclResult_t check_splits(const struct ncclComm *comm, const char *what)
+{
+  if (splitting(comm) && tt_group_open()) {
+    return tt_fail(ncclInvalidUsage, "%s on rank %d: a split of the communicator waits for the end of the open group", what, comm->rank);
+  }
+  return ncclSuccess;
+}
+
+// Waits until the splits that were begun are over: they use the parent.
+static void await_splits(const struct ncclComm *comm)
+{
+  while (splitting(comm)) {
+    tt_sleep_ns(100000);
+  }
+}
+
 TT_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm)
 {
   if (comm == NULL) {
     return ncclSuccess;
   }
   TT_TRY(tt_comm_check(comm, "ncclCommDestroy", false));
+  TT_TRY(check_splits(comm, "ncclCommDestroy"));
+  await_splits(comm);
   tt_job_join(comm);
   if (atomic_load(&comm->state) == TT_COMM_READY) {
     tt_comm_flush(comm); // after a failure this only waits for the plans to be dropped
@@ -206,7 +257,9 @@ TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
     return ncclSuccess;
   }
   TT_TRY(tt_comm_check(comm, "ncclCommAbort", false));
-  comm->port.abort_flag = 1;
+  TT_TRY(check_splits(comm, "ncclCommAbort"));
+  __atomic_store_n(&comm->port.abort_flag, 1, __ATOMIC_RELEASE);
+  await_splits(comm);
   tt_job_join(comm);
   if (comm->port.page != NULL) {
     tt_last_error_set("the communicator was aborted by ncclCommAbort");
@@ -223,7 +276,7 @@ TT_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *async
     return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError on rank %d: asyncError is NULL", comm->rank);
   }
   ncclResult_t async = (ncclResult_t)atomic_load_explicit(&comm->async, memory_order_acquire), status = tt_port_status(&comm->port);
-  *asyncError = status != ncclSuccess ? status : async;
+  *asyncError = status != ncclSuccess ? status : splitting(comm) ? ncclInProgress : async;
   return ncclSuccess;
 }
 

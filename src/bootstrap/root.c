@@ -89,8 +89,11 @@ static void answer_joined(root *r)
 {
   tt_answer *all = tt_calloc((size_t)r->nranks, sizeof(*all));
   int n = 0;
+  for (int i = 0; i < r->nranks && all == NULL; i++) {
+    tt_sock_close(&r->seats[i].line); // every rank says that the root has gone
+  }
   if (all == NULL) {
-    return; // the lines close, and every rank says that the root has gone
+    return;
   }
   for (int i = 0; i < r->nranks; i++) {
     if (is_joined(r, i)) {

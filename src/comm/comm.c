@@ -64,6 +64,38 @@ static ncclResult_t check_config(const ncclConfig_t *c)
   return ncclSuccess;
 }
 
+// Members that mean nothing here, or nothing yet, are checked all the same.
+static ncclResult_t check_unused(const ncclConfig_t *c)
+{
+  const struct {
+    const char *name;
+    int value, lo, hi;
+  } rows[] = {
+      {"cgaClusterSize", c->cgaClusterSize, 0, 8},
+      {"trafficClass", c->trafficClass, 0, INT_MAX},
+      {"collnetEnable", c->collnetEnable, 0, 1},
+      {"CTAPolicy", c->CTAPolicy, 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO},
+      {"shrinkShare", c->shrinkShare, 0, 1},
+      {"nvlsCTAs", c->nvlsCTAs, 1, INT_MAX},
+      {"nChannelsPerNetPeer", c->nChannelsPerNetPeer, 1, INT_MAX},
+      {"nvlinkCentricSched", c->nvlinkCentricSched, 0, 1},
+      {"graphUsageMode", c->graphUsageMode, 0, 2},
+      {"numRmaCtx", c->numRmaCtx, 1, INT_MAX},
+      {"maxP2pPeers", c->maxP2pPeers, 1, INT_MAX},
+      {"graphStreamOrdering", c->graphStreamOrdering, 0, 1},
+  };
+  for (size_t i = 0; i < TT_COUNT(rows); i++) {
+    if (rows[i].value != NCCL_CONFIG_UNDEF_INT) {
+      TT_TRY(check_range(rows[i].name, rows[i].value, rows[i].lo, rows[i].hi));
+    }
+  }
+  int n = c->nChannelsPerNetPeer;
+  if (n != NCCL_CONFIG_UNDEF_INT && (n & (n - 1)) != 0) {
+    return tt_fail(ncclInvalidArgument, "ncclConfig_t.nChannelsPerNetPeer is %d; it must be a power of two", n);
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *parent, tt_config *out)
 {
   const tt_params *p = tt_params_get();
@@ -83,6 +115,7 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
   TT_TRY(check_range("minCTAs", r.min_ctas, 1, 64));
   TT_TRY(check_range("maxCTAs", r.max_ctas, r.min_ctas, 64));
   TT_TRY(check_range("splitShare", r.split_share, 0, 1));
+  TT_TRY(check_unused(c));
   if (c->commName != NULL) {
     snprintf(r.name, sizeof r.name, "%s", c->commName);
   }

@@ -104,6 +104,7 @@ struct ncclComm {
   _Atomic uintptr_t launcher; // the thread that is launching a plan just now, 0: none
   uint32_t sequence;        // collectives launched
   uint64_t splits;
+  _Atomic uint32_t split_calls, split_ends; // calls of ncclCommSplit and how many are over; they take their turns in the order of the calls
   tt_plan *plans;           // free plans
   _Atomic(tt_plan *) returned; // plans that are complete, put here by whoever completed them
   _Atomic uint64_t recycled; // plans completed later; TT_FLUSHING is set while somebody waits for them
@@ -135,8 +136,8 @@ typedef struct tt_init_args {
   int color, key;
 } tt_init_args;
 ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args);
-// As a member of a split: decides with the parent's other ranks; *comm is freed and set to NULL when the caller is in no group.
-ncclResult_t tt_comm_split(struct ncclComm **comm, const tt_init_args *args);
+// As a member of a split: decides with the parent's other ranks. With NCCL_SPLIT_NOCOLOR `comm` stays as it was.
+ncclResult_t tt_comm_split(struct ncclComm *comm, const tt_init_args *args);
 // Waits until every operation of the communicator is complete (or it has failed). Helps.
 ncclResult_t tt_comm_flush(struct ncclComm *comm);
 // Frees everything; the handle is dead afterwards. Operations have been flushed or aborted.
@@ -182,6 +183,7 @@ typedef struct tt_job_desc {
   const void *serial;
   struct ncclComm *comm; // whose async state shows the job's progress; NULL: none
   bool nonblocking;
+  bool detached;         // with nonblocking: nobody joins it, nothing shows its progress
 } tt_job_desc;
 ncclResult_t tt_job_submit(const tt_job_desc *d);
 // Waits for the communicator's non-blocking job, if any.

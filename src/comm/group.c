@@ -16,9 +16,18 @@ struct tt_job {
   tt_thread thread;
   struct tt_job *next;   // of the group
   struct tt_job *serial; // next one with the same serial, run by the same thread
-  bool chained;
+  bool chained, unstarted;
+  bool over;             // under the set's lock
+  struct job_set *set;   // NULL: does not run beside others
   char error[512];
 };
+
+// The blocking jobs of a group. They wait for one another, so when one fails the others are stopped.
+typedef struct job_set {
+  pthread_mutex_t lock;
+  tt_job *jobs;
+  tt_job *failed; // the first one to fail
+} job_set;
 
 typedef struct group {
   int depth;
@@ -96,11 +105,37 @@ static void drop_job(tt_job *j, bool ran)
   tt_free(j);
 }
 
+// Stops the jobs of the set that still create a communicator. Caller holds the lock.
+static void stop_others(job_set *set)
+{
+  for (tt_job *k = set->jobs; k != NULL; k = k->next) {
+    if (!k->over && k->d.comm != NULL && atomic_load(&k->d.comm->state) == TT_COMM_STARTING) {
+      __atomic_store_n(&k->d.comm->port.abort_flag, 1, __ATOMIC_RELEASE);
+    }
+  }
+}
+
+static void end_in_set(tt_job *j, job_set *set)
+{
+  pthread_mutex_lock(&set->lock);
+  j->over = true;
+  if (j->result != ncclSuccess && set->failed == NULL) {
+    set->failed = j;
+    stop_others(set);
+  } else if (j->result == ncclSuccess && set->failed != NULL && j->d.comm != NULL) {
+    __atomic_store_n(&j->d.comm->port.abort_flag, 0, __ATOMIC_RELEASE); // was told to stop when it had just come up
+  }
+  pthread_mutex_unlock(&set->lock);
+}
+
 static void run_job(tt_job *j)
 {
   j->result = j->d.fn(j->d.arg);
   if (j->result != ncclSuccess) {
     snprintf(j->error, sizeof j->error, "%s", tt_last_error());
+  }
+  if (j->set != NULL) {
+    end_in_set(j, j->set);
   }
 }
 
@@ -122,6 +157,14 @@ static void *run_nonblocking(void *arg)
   return NULL;
 }
 
+static void *run_detached(void *arg)
+{
+  tt_job *j = arg;
+  run_job(j);
+  drop_job(j, true);
+  return NULL;
+}
+
 void tt_job_join(struct ncclComm *comm)
 {
   tt_job *j = comm->job;
@@ -136,6 +179,13 @@ void tt_job_join(struct ncclComm *comm)
 static ncclResult_t start_nonblocking(tt_job *j)
 {
   struct ncclComm *comm = j->d.comm;
+  if (j->d.detached) {
+    ncclResult_t r = tt_thread_start_detached("tutti job", run_detached, j);
+    if (r != ncclSuccess) {
+      drop_job(j, false);
+    }
+    return r == ncclSuccess ? ncclInProgress : r;
+  }
   tt_job_join(comm); // the previous one is done: handles are checked for that
   atomic_store_explicit(&comm->async, ncclInProgress, memory_order_release);
   comm->job = j;
@@ -192,28 +242,43 @@ static void chain_jobs(tt_job *jobs)
   }
 }
 
-// Runs blocking jobs on threads of their own and waits for all. Several jobs wait for one another, so none may be left out: one that
-// cannot get a thread fails.
+// A job that gets no thread has failed; so have those that wait for it.
+static void start_in_set(tt_job *j, job_set *set)
+{
+  ncclResult_t res = tt_thread_start(&j->thread, "tutti job", run_chain, j);
+  for (tt_job *k = j; k != NULL && res != ncclSuccess; k = k->serial) {
+    k->result = res;
+    snprintf(k->error, sizeof k->error, "%s", tt_last_error());
+    k->unstarted = true;
+    end_in_set(k, set);
+  }
+}
+
+// Runs blocking jobs on threads of their own and waits for all. Returns the first failure in time: the others follow from it.
 static ncclResult_t run_blocking(tt_job *jobs)
 {
-  ncclResult_t res = ncclSuccess;
+  job_set set = {.lock = PTHREAD_MUTEX_INITIALIZER, .jobs = jobs};
   chain_jobs(jobs);
   for (tt_job *j = jobs; j != NULL; j = j->next) {
-    if (!j->chained && tt_thread_start(&j->thread, "tutti job", run_chain, j) != ncclSuccess) {
-      run_chain(j);
+    j->set = &set;
+  }
+  for (tt_job *j = jobs; j != NULL; j = j->next) {
+    if (!j->chained) {
+      start_in_set(j, &set);
     }
   }
   for (tt_job *j = jobs; j != NULL; j = j->next) {
     tt_thread_join(&j->thread);
   }
+  ncclResult_t res = set.failed == NULL ? ncclSuccess : set.failed->result;
+  if (res != ncclSuccess) {
+    tt_last_error_set(set.failed->error);
+  }
   for (tt_job *j = jobs, *next; j != NULL; j = next) {
     next = j->next;
-    if (j->result != ncclSuccess && res == ncclSuccess) {
-      res = j->result;
-      tt_last_error_set(j->error);
-    }
-    drop_job(j, true);
+    drop_job(j, !j->unstarted);
   }
+  pthread_mutex_destroy(&set.lock);
   return res;
 }
 

@@ -150,6 +150,14 @@ static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_p
   }
 }
 
+// Whoever cannot open its share leaves the ring, so that nobody waits for it.
+static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who)
+{
+  TT_TRY(tt_segment_open(who, &c->segment));
+  TT_TRY(tt_bootstrap_barrier(c->boot));
+  return tt_segment_join(c->segment, who, &c->port.abort_flag);
+}
+
 static ncclResult_t segment_step(init *in)
 {
   struct ncclComm *c = in->comm;
@@ -167,7 +175,7 @@ static ncclResult_t segment_step(init *in)
   } else {
     tt_local who;
     list_local(c, &who, ranks, procs, boxes);
-    res = tt_segment_join(&who, &c->port.abort_flag, &c->segment);
+    res = open_segment(c, &who);
   }
   tt_free(ranks);
   tt_free(procs);
@@ -201,9 +209,19 @@ static ncclResult_t port_step(init *in)
   return ncclSuccess;
 }
 
+// Says goodbye: peers that still wait for this rank learn that it is gone. After a failure they have been told that already.
+static void announce_gone(struct ncclComm *c)
+{
+  uint32_t running = TT_RANK_RUNNING;
+  if (c->port.page != NULL && atomic_compare_exchange_strong(&c->port.page->state, &running, TT_RANK_GONE)) {
+    tt_port_ring_all(&c->port);
+  }
+}
+
 static void port_undo(struct ncclComm *c)
 {
   tt_port *p = &c->port;
+  announce_gone(c); // when a later step has failed here only
   if (p->page != NULL) {
     tt_transport_disconnect(&c->wiring);
     tt_bell_retire(&p->page->bell);
@@ -269,10 +287,10 @@ static void tuning_undo(struct ncclComm *c)
   c->tuning = NULL;
 }
 
-// In order; undone in reverse.
+// In order; undone in reverse. Nothing can fail on one rank alone after the last one.
 static const init_step steps[] = {
-    {"bootstrap", bootstrap_step, bootstrap_undo}, {"peers", peers_step, peers_undo}, {"segment", segment_step, segment_undo},
-    {"port", port_step, port_undo},                {"agree", agree_step, NULL},       {"tuning", tuning_step, tuning_undo},
+    {"bootstrap", bootstrap_step, bootstrap_undo}, {"peers", peers_step, peers_undo},    {"segment", segment_step, segment_undo},
+    {"port", port_step, port_undo},                {"tuning", tuning_step, tuning_undo}, {"agree", agree_step, NULL},
 };
 
 static void undo(struct ncclComm *comm, int from)
@@ -336,9 +354,9 @@ static int members_of(const choice *all, int n, int me, int *members, int *place
   return count;
 }
 
-ncclResult_t tt_comm_split(struct ncclComm **comm, const tt_init_args *args)
+ncclResult_t tt_comm_split(struct ncclComm *c, const tt_init_args *args)
 {
-  struct ncclComm *parent = args->parent, *c = *comm;
+  struct ncclComm *parent = args->parent;
   int n = parent->nranks, me = parent->rank, place = 0, count = 0;
   choice *all = tt_calloc((size_t)n, sizeof *all);
   int *members = tt_calloc((size_t)n, sizeof *members);
@@ -354,10 +372,7 @@ ncclResult_t tt_comm_split(struct ncclComm **comm, const tt_init_args *args)
   }
   // The ring of the child is made over the parent's, so ranks of no group take part too.
   TT_TRY_GOTO(tt_bootstrap_split(parent->boot, members, count, ++parent->splits, &c->port.abort_flag, &c->boot), res);
-  if (count == 0) {
-    tt_comm_free(c);
-    *comm = NULL;
-  } else {
+  if (count > 0) {
     tt_init_args child = {.nranks = count, .rank = place, .device = parent->device};
     res = tt_comm_init(c, &child);
   }
@@ -399,15 +414,6 @@ ncclResult_t tt_comm_new(struct ncclComm **out)
   atomic_store(&c->magic, TT_COMM_MAGIC);
   *out = c;
   return ncclSuccess;
-}
-
-// Says goodbye: peers that still wait for this rank learn that it is gone. After a failure they have been told that already.
-static void announce_gone(struct ncclComm *c)
-{
-  uint32_t running = TT_RANK_RUNNING;
-  if (c->port.page != NULL && atomic_compare_exchange_strong(&c->port.page->state, &running, TT_RANK_GONE)) {
-    tt_port_ring_all(&c->port);
-  }
 }
 
 static bool bury(tt_deferred *d)

@@ -103,4 +103,5 @@ static inline void tt_fifo_release(tt_fifo *f)
 {
   f->next++;
   atomic_store_explicit(f->head, f->next, memory_order_release);
+  __builtin_prefetch(tt_fifo_slot(f)); // the next message may be there already: its line travels while this call is completed
 }

@@ -184,21 +184,25 @@ static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
   return *abort_flag ? ncclInternalError : tt_fail(ncclSystemError, "another rank of this process could not join the shared segment");
 }
 
-ncclResult_t tt_segment_join(const tt_local *who, const volatile uint32_t *abort_flag, tt_segment **out)
+// Tells the other ranks of this process how it went.
+static void announce(tt_segment *s, ncclResult_t res)
+{
+  pthread_mutex_lock(&lock);
+  s->ready = res == ncclSuccess ? 1 : -1;
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+}
+
+ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out)
 {
   tt_segment *s = enter(who);
+  ncclResult_t res = ncclSuccess;
   if (s == NULL) {
     return tt_fail(ncclSystemError, "no memory for the shared segment of %d local ranks", who->n);
   }
-  ncclResult_t res;
-  if (who->me == who->leader) {
-    res = who->me == 0 ? create(s, who) : receive(s, who, abort_flag);
-    pthread_mutex_lock(&lock);
-    s->ready = res == ncclSuccess ? 1 : -1;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-  } else {
-    res = await(s, abort_flag);
+  if (who->me == 0) {
+    res = create(s, who);
+    announce(s, res);
   }
   if (res != ncclSuccess) {
     tt_segment_leave(s);
@@ -206,6 +210,16 @@ ncclResult_t tt_segment_join(const tt_local *who, const volatile uint32_t *abort
   }
   *out = s;
   return ncclSuccess;
+}
+
+ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const volatile uint32_t *abort_flag)
+{
+  if (who->me != who->leader || who->me == 0) {
+    return await(s, abort_flag);
+  }
+  ncclResult_t res = receive(s, who, abort_flag);
+  announce(s, res);
+  return res;
 }
 
 tt_rank_page *tt_segment_page(tt_segment *s, int place)

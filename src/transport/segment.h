@@ -31,9 +31,12 @@ typedef struct tt_local {
   const uint8_t *secret;   // 16 bytes known to this communicator's ranks only
 } tt_local;
 
-// Joins the segment: creates it, receives it, or shares what another rank of this process has. All local ranks call it at init; waits for
-// the creator at most 60 s. Errors: ncclSystemError. Free with tt_segment_leave.
-ncclResult_t tt_segment_join(const tt_local *who, const volatile uint32_t *abort_flag, tt_segment **out);
+// Opens this rank's share. The first local rank makes the segment and hands it to the other processes; nobody waits. Errors: ncclSystemError,
+// ncclRemoteError (a process has ended). Free with tt_segment_leave.
+ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out);
+// Maps an open segment. Called once every local rank has opened its share, so that there is something to wait for; waits at most 60 s.
+// Errors: ncclSystemError, ncclInternalError (aborted).
+ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const volatile uint32_t *abort_flag);
 // Drops this rank's share; the last one in the process unmaps. NULL is allowed.
 void tt_segment_leave(tt_segment *s);
 

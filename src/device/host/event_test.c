@@ -144,13 +144,16 @@ enum { THREADS = 4, ROUNDS = 3000 };
 
 static tt_stream *ring[THREADS];
 static tt_event *shared[3];
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; // makes "record" and "wait" one step each: else a wait could be queued before its record
 
 static void *recorder(void *arg)
 {
   int me = (int)(intptr_t)arg;
   for (int i = 0; i < ROUNDS / SLOWER; i++) {
+    pthread_mutex_lock(&turn);
     tt_stream_push(ring[(me + i) % THREADS], tt_event_record_work(shared[i % 3]));
     tt_stream_push(ring[me], tt_event_wait_work(shared[(i + me) % 3]));
+    pthread_mutex_unlock(&turn);
     if (i % 64 == 0) {
       tt_stream_wait(ring[i / 64 % THREADS]);
     }

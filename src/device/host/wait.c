@@ -84,7 +84,7 @@ void tt_bell_retire(tt_bell *bell)
 
 // The bells a thread is about to sleep on.
 typedef struct nap {
-  const tt_stream *own;
+  tt_stream *own;
   int n;
   tt_bell *bells[TT_BELL_MAX];
   uint32_t tickets[TT_BELL_MAX];
@@ -112,10 +112,13 @@ static void nap_add_stream(tt_stream *s, void *arg)
   }
 }
 
-// Announces the thread on its own stream's bell and on those of all streams that nobody waits for.
+// Announces the thread on its own stream's bell, which must not fall victim to TT_BELL_MAX, and on those of all streams that nobody waits for.
 static void nap_add_streams(nap *n)
 {
   pthread_mutex_lock(&nap_lock);
+  if (n->own != NULL && !tt_stream_idle(n->own)) {
+    nap_add_stream(n->own, n);
+  }
   tt_stream_each(nap_add_stream, n);
   pthread_mutex_unlock(&nap_lock);
 }
@@ -192,7 +195,10 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
     }
   }
   if (s != NULL) {
-    atomic_fetch_sub_explicit(&s->waiters, 1, memory_order_relaxed);
+    atomic_fetch_sub(&s->waiters, 1);
+    if (TT_UNLIKELY(!tt_stream_idle(s))) {
+      tt_worker_kick(); // what others have queued meanwhile has nobody who waits for it any more
+    }
   }
 }
 
@@ -348,6 +354,7 @@ void tt_worker_kick(void)
 void tt_worker_forget(void)
 {
   atomic_store(&worker_state, WORKER_NONE);
+  deferred = NULL; // the parent's
   pthread_mutex_init(&worker_lock, NULL);
   pthread_mutex_init(&nap_lock, NULL);
   worker_bell = (tt_bell){0};

@@ -1,0 +1,503 @@
+// wait_test.c: waiting threads sleep, wake in time and never miss a wake-up; the worker runs what nobody waits for, and sleeps.
+//
+// The look at the peers, which would cover up a lost wake-up, comes only after CHECK_MS here: no wait may take that long.
+#define _GNU_SOURCE
+#include "device/host/toys.h"
+
+#include <stdio.h>
+
+#include "base/param.h"
+#include "base/result.h"
+#include "device/host/event.h"
+
+#define CHECK_MS 6000
+#define IN_TIME_NS (3 * TT_NS_PER_S) // a wake-up that takes longer was lost
+
+// A thread that waits for a stream.
+typedef struct waiter {
+  tt_stream *s;
+  pthread_t thread;
+  uint64_t took; // ns from the start of the wait
+  double cpu_ms; // of this thread, during the wait
+  ncclResult_t res;
+  _Atomic int done;
+} waiter;
+
+static void *wait_for_stream(void *arg)
+{
+  waiter *w = arg;
+  double cpu = toy_cpu_ms(RUSAGE_THREAD);
+  uint64_t start = tt_now_ns();
+  w->res = tt_stream_wait(w->s);
+  w->took = tt_now_ns() - start;
+  w->cpu_ms = toy_cpu_ms(RUSAGE_THREAD) - cpu;
+  atomic_store(&w->done, 1);
+  return NULL;
+}
+
+static void start_waiter(waiter *w, tt_stream *s)
+{
+  *w = (waiter){.s = s};
+  assert_int_equal(pthread_create(&w->thread, NULL, wait_for_stream, w), 0);
+}
+
+static void test_a_waiter_sleeps_until_the_post(void **state)
+{
+  _Atomic int gate = 0;
+  tt_bell bell = {0};
+  toy t;
+  waiter w;
+  (void)state;
+  tt_stream *s = toy_stream();
+  tt_stream_push(s, &toy_init(&t, &gate, &bell)->work);
+  start_waiter(&w, s);
+  tt_sleep_ns(300 * TT_NS_PER_MS);
+  assert_int_equal(atomic_load(&w.done), 0);
+  assert_int_equal(atomic_load(&bell.sleepers), 1);
+  uint64_t posted = tt_now_ns();
+  toy_open(&gate, &bell);
+  assert_true(toy_becomes(&w.done, 1, 10));
+  uint64_t late = tt_now_ns() - posted;
+  pthread_join(w.thread, NULL);
+  assert_true(w.took >= 290 * TT_NS_PER_MS);
+  assert_true(late < IN_TIME_NS);
+  if (!(w.cpu_ms < 30 * SLOWER)) {
+    fail_msg("a wait of 300 ms took %.1f ms of processor time", w.cpu_ms);
+  }
+  assert_int_equal(atomic_load(&bell.sleepers), 0);
+  tt_stream_destroy(s);
+}
+
+// ---- Nothing is lost ----
+
+// Streams with a waiting thread each. A round pushes entries that block, on the process's bell or one of their own; posters open them.
+enum { LANES = 6, ENTRIES = 2, ROUNDS = 20000 / LANES };
+
+typedef struct lane {
+  tt_stream *s;
+  tt_bell bells[ENTRIES];
+  _Atomic int gates[ENTRIES];
+  toy toys[ENTRIES];
+  _Atomic int round; // pushed so far
+  uint64_t slowest;
+} lane;
+
+static lane lanes[LANES];
+static _Atomic int running;
+
+static void *lane_main(void *arg)
+{
+  lane *l = arg;
+  for (int i = 1; i <= ROUNDS / SLOWER; i++) {
+    for (int k = 0; k < ENTRIES; k++) {
+      atomic_store(&l->gates[k], 0);
+      toy_init(&l->toys[k], &l->gates[k], (i + k) % 3 == 0 ? NULL : &l->bells[k]);
+      tt_stream_push(l->s, &l->toys[k].work);
+    }
+    atomic_store(&l->round, i);
+    uint64_t start = tt_now_ns();
+    assert_int_equal(tt_stream_wait(l->s), ncclSuccess);
+    l->slowest = TT_MAX(l->slowest, tt_now_ns() - start);
+    for (int k = 0; k < ENTRIES; k++) {
+      while (atomic_load(&l->toys[k].done) == 0) { // the helper that ran it is about to
+      }
+    }
+  }
+  atomic_fetch_sub(&running, 1);
+  return NULL;
+}
+
+static void *post_main(void *arg)
+{
+  int first = (int)(intptr_t)arg, seen[LANES] = {0};
+  unsigned delay = 1;
+  while (atomic_load(&running) > 0) {
+    for (int i = first; i < LANES; i += 2) {
+      lane *l = &lanes[i];
+      int round = atomic_load(&l->round);
+      if (round == seen[i]) {
+        continue;
+      }
+      seen[i] = round;
+      for (int k = 0; k < ENTRIES; k++) {
+        delay = delay * 1103515245 + 12345;
+        for (volatile unsigned n = delay >> 16 & 0x7ff; n > 0; n--) {
+        }
+        toy_open(&l->gates[k], l->toys[k].bell);
+      }
+    }
+    sched_yield();
+  }
+  return NULL;
+}
+
+static void test_no_wake_up_is_lost(void **state)
+{
+  pthread_t threads[LANES], posters[2];
+  (void)state;
+  atomic_store(&running, LANES);
+  for (int i = 0; i < LANES; i++) {
+    lanes[i].s = toy_stream();
+    assert_int_equal(pthread_create(&threads[i], NULL, lane_main, &lanes[i]), 0);
+  }
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(pthread_create(&posters[i], NULL, post_main, (void *)(intptr_t)i), 0);
+  }
+  for (int i = 0; i < LANES; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  for (int i = 0; i < 2; i++) {
+    pthread_join(posters[i], NULL);
+  }
+  for (int i = 0; i < LANES; i++) {
+    if (lanes[i].slowest > IN_TIME_NS) {
+      fail_msg("a wait of thread %d took %.1f ms: a wake-up was lost", i, (double)lanes[i].slowest / 1e6);
+    }
+    tt_stream_destroy(lanes[i].s);
+  }
+}
+
+// More streams than a thread can sleep on at once: its own comes first.
+static void test_the_own_bell_counts_among_many(void **state)
+{
+  enum { N = 2 * TT_BELL_MAX };
+  static tt_stream *streams[N];
+  static tt_bell bells[N];
+  static _Atomic int gates[N];
+  static toy toys[N];
+  waiter w;
+  (void)state;
+  for (int i = 0; i < N; i++) {
+    streams[i] = toy_stream();
+    tt_stream_push(streams[i], &toy_init(&toys[i], &gates[i], &bells[i])->work);
+  }
+  start_waiter(&w, streams[N - 1]);
+  bool in_time = toy_sleeper(&bells[N - 1], 2);
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  toy_open(&gates[N - 1], &bells[N - 1]);
+  in_time &= toy_becomes(&w.done, 1, 3);
+  for (int i = 0; i < N - 1; i++) {
+    toy_open(&gates[i], &bells[i]);
+  }
+  pthread_join(w.thread, NULL);
+  for (int i = 0; i < N; i++) {
+    assert_int_equal(tt_stream_wait(streams[i]), ncclSuccess);
+    assert_true(toy_becomes(&toys[i].done, 1, 10));
+    tt_stream_destroy(streams[i]);
+  }
+  assert_true(in_time);
+}
+
+// ---- The bell changes while somebody falls asleep ----
+
+// A helper runs the stream: the first entry has ended, the second is in the middle of its run and will block on a bell that the waiter cannot
+// know yet.
+typedef struct change {
+  tt_stream *s;
+  toy first, second;
+  tt_bell bell;
+  _Atomic int gate, hold, in_run;
+} change;
+
+static tt_run slow_run(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  change *c = (change *)((char *)w - offsetof(change, second));
+  (void)budget, (void)result;
+  if (atomic_load(&c->gate)) {
+    return TT_RUN_DONE;
+  }
+  atomic_store(&c->in_run, 1);
+  toy_becomes(&c->hold, 0, 10);
+  return TT_RUN_BLOCKED;
+}
+
+static void *help_main(void *arg)
+{
+  change *c = arg;
+  tt_stream_progress(c->s, 1 << 20, true);
+  return NULL;
+}
+
+static void test_the_bell_changes_while_a_waiter_falls_asleep(void **state)
+{
+  static const tt_work_ops slow_ops = {.name = "slow", .run = slow_run, .done = toy_done, .bell = toy_bell};
+  _Atomic int closed = 0;
+  static change c;
+  pthread_t helper;
+  waiter w;
+  (void)state;
+  memset(&c, 0, sizeof c);
+  c.s = toy_stream();
+  tt_stream_push(c.s, &toy_init(&c.first, &closed, NULL)->work);
+  toy_init(&c.second, NULL, &c.bell)->work.ops = &slow_ops;
+  atomic_store(&c.hold, 1);
+  atomic_fetch_add(&c.s->waiters, 1); // as if somebody waited: the worker keeps off
+  tt_stream_push(c.s, &c.second.work);
+  atomic_store(&closed, 1);
+  assert_int_equal(pthread_create(&helper, NULL, help_main, &c), 0);
+  assert_true(toy_becomes(&c.in_run, 1, 5));
+  start_waiter(&w, c.s);
+  assert_true(toy_sleeper(&tt_process_bell, 5)); // the only bell it can know of
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  atomic_store(&c.hold, 0);
+  pthread_join(helper, NULL);
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  toy_open(&c.gate, &c.bell);
+  bool in_time = toy_becomes(&w.done, 1, 3);
+  pthread_join(w.thread, NULL);
+  atomic_fetch_sub(&c.s->waiters, 1);
+  tt_stream_destroy(c.s);
+  assert_true(in_time);
+}
+
+// ---- The worker ----
+
+static void test_the_worker_runs_what_nobody_waits_for(void **state)
+{
+  _Atomic int gate = 0;
+  tt_bell bell = {0};
+  toy t[3];
+  (void)state;
+  tt_stream *s = toy_stream();
+  tt_stream_push(s, &toy_init(&t[0], &gate, &bell)->work);
+  tt_stream_push(s, &toy_init(&t[1], NULL, NULL)->work);
+  toy_init(&t[2], NULL, NULL)->bytes = 100 << 20;
+  tt_stream_push(s, &t[2].work);
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  assert_int_equal(atomic_load(&t[0].done), 0);
+  toy_open(&gate, &bell);
+  assert_true(toy_becomes(&t[2].done, 1, 1));
+  tt_stream_destroy(s);
+}
+
+static void test_the_worker_sleeps_again(void **state)
+{
+  _Atomic int gate = 0;
+  toy t;
+  (void)state;
+  tt_stream *s = toy_stream();
+  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  toy_open(&gate, NULL);
+  assert_true(toy_becomes(&t.done, 1, 1));
+  tt_sleep_ns(300 * TT_NS_PER_MS); // its patience is 50 ticks
+  double before = toy_cpu_ms(RUSAGE_SELF);
+  tt_sleep_ns(300 * TT_NS_PER_MS);
+  double used = toy_cpu_ms(RUSAGE_SELF) - before;
+  if (!(used < 3)) {
+    fail_msg("%.2f ms of processor time in 300 ms of idling", used);
+  }
+  atomic_store(&gate, 0); // and wakes
+  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  toy_open(&gate, NULL);
+  assert_true(toy_becomes(&t.done, 1, 1));
+  tt_stream_destroy(s);
+}
+
+// A blocked orphan costs the worker a look per tick, not a core.
+static void test_a_blocked_orphan_is_cheap(void **state)
+{
+  _Atomic int gate = 0;
+  tt_bell bell = {0};
+  toy t;
+  (void)state;
+  tt_stream *s = toy_stream();
+  tt_stream_push(s, &toy_init(&t, &gate, &bell)->work);
+  double before = toy_cpu_ms(RUSAGE_SELF);
+  tt_sleep_ns(300 * TT_NS_PER_MS);
+  double used = toy_cpu_ms(RUSAGE_SELF) - before;
+  toy_open(&gate, &bell);
+  assert_true(toy_becomes(&t.done, 1, 1));
+  tt_stream_destroy(s);
+  if (!(used < 60 * SLOWER)) {
+    fail_msg("%.2f ms of processor time in 300 ms beside a blocked stream", used);
+  }
+}
+
+// The last waiter leaves while others' work is still queued: the worker takes over, even if it was asleep.
+typedef struct leaver {
+  tt_stream *s;
+  _Atomic int ready;
+  pthread_t thread;
+} leaver;
+
+static bool leaver_ready(void *arg)
+{
+  return atomic_load(&((leaver *)arg)->ready) != 0;
+}
+
+static void *leave_main(void *arg)
+{
+  leaver *l = arg;
+  tt_host_wait(l->s, leaver_ready, l);
+  return NULL;
+}
+
+static void test_work_left_by_a_waiter_is_run(void **state)
+{
+  _Atomic int gate = 0;
+  tt_bell bell = {0};
+  leaver l = {.s = toy_stream()};
+  toy t;
+  (void)state;
+  tt_sleep_ns(200 * TT_NS_PER_MS); // the worker falls asleep
+  assert_int_equal(pthread_create(&l.thread, NULL, leave_main, &l), 0);
+  uint64_t end = tt_now_ns() + 5 * TT_NS_PER_S;
+  while (atomic_load(&l.s->waiters) == 0 && tt_now_ns() < end) {
+    tt_sleep_ns(100000);
+  }
+  tt_stream_push(l.s, &toy_init(&t, &gate, &bell)->work);
+  tt_sleep_ns(200 * TT_NS_PER_MS); // the worker sees that somebody waits, and falls asleep again
+  atomic_store(&l.ready, 1);
+  tt_bell_fence();
+  tt_bell_wake(&bell);
+  tt_bell_wake(&tt_process_bell);
+  pthread_join(l.thread, NULL);
+  toy_open(&gate, &bell);
+  bool run = toy_becomes(&t.done, 1, 1);
+  assert_int_equal(tt_stream_wait(l.s), ncclSuccess);
+  assert_true(toy_becomes(&t.done, 1, 5));
+  tt_stream_destroy(l.s);
+  assert_true(run);
+}
+
+typedef struct later {
+  tt_deferred d; // first member
+  _Atomic int runs, finished;
+} later;
+
+static bool run_later(tt_deferred *d)
+{
+  later *l = (later *)d;
+  if (atomic_fetch_add(&l->runs, 1) < 2) {
+    return false;
+  }
+  atomic_store(&l->finished, 1);
+  return true;
+}
+
+static void test_deferred_work_is_tried_until_it_is_done(void **state)
+{
+  static later l[3];
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    l[i] = (later){.d.run = run_later};
+    tt_worker_defer(&l[i].d);
+  }
+  for (int i = 0; i < 3; i++) {
+    assert_true(toy_becomes(&l[i].finished, 1, 5));
+  }
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(atomic_load(&l[i].runs), 3);
+  }
+}
+
+// ---- Retiring a bell ----
+
+// Bells come and go with their owners while threads of all kinds sleep on them: none is touched after tt_bell_retire.
+static void test_a_retired_bell_is_free(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 600 / SLOWER; i++) {
+    _Atomic int gate = 0;
+    toy t;
+    waiter w;
+    tt_bell *bell = tt_calloc_line(sizeof *bell);
+    assert_non_null(bell);
+    tt_stream *s = toy_stream(), *idle = toy_stream();
+    tt_stream_push(s, &toy_init(&t, &gate, bell)->work);
+    if (i % 3 != 0) { // otherwise only the worker knows the bell
+      start_waiter(&w, s);
+    }
+    if (i % 2 == 0) {
+      toy_sleeper(bell, 5);
+    }
+    toy_open(&gate, bell);
+    assert_true(toy_becomes(&t.done, 1, 5));
+    tt_bell_retire(bell);
+    assert_int_equal(atomic_load(&bell->sleepers), 0);
+    memset(bell, 0xff, sizeof *bell);
+    tt_free(bell);
+    if (i % 3 != 0) {
+      pthread_join(w.thread, NULL);
+      assert_true(w.took < IN_TIME_NS);
+    }
+    tt_stream_destroy(s);
+    tt_stream_destroy(idle);
+  }
+}
+
+// ---- Helping ----
+
+typedef struct pair {
+  _Atomic int *gate;
+} pair;
+
+static void open_other(toy *t)
+{
+  toy_open(((pair *)t->arg)->gate, NULL);
+}
+
+// What the thread waits for depends on a stream that nobody else runs.
+static void test_a_waiter_helps_elsewhere(void **state)
+{
+  _Atomic int gate = 0, start = 0;
+  pair p = {.gate = &gate};
+  toy t[2];
+  (void)state;
+  tt_stream *a = toy_stream(), *b = toy_stream();
+  tt_stream_push(a, &toy_init(&t[0], &gate, NULL)->work);
+  toy_init(&t[1], &start, NULL)->fn = open_other;
+  t[1].arg = &p;
+  tt_stream_push(b, &t[1].work);
+  atomic_store(&start, 1);
+  uint64_t begin = tt_now_ns();
+  assert_int_equal(tt_stream_wait(a), ncclSuccess);
+  assert_true(tt_now_ns() - begin < IN_TIME_NS);
+  assert_int_equal(tt_stream_wait(b), ncclSuccess);
+  assert_true(toy_becomes(&t[1].done, 1, 5));
+  tt_stream_destroy(a);
+  tt_stream_destroy(b);
+}
+
+// While a thread sleeps, it has its stream's current entry look whether its peers live, every NCCL_PEER_CHECK_MS.
+static void test_a_sleeper_looks_after_its_peers(void **state)
+{
+  _Atomic int gate = 0;
+  tt_bell bell = {0};
+  toy t;
+  waiter w;
+  (void)state;
+  tt_stream *s = toy_stream();
+  tt_stream_push(s, &toy_init(&t, &gate, &bell)->work);
+  start_waiter(&w, s);
+  tt_sleep_ns((CHECK_MS + 500) * TT_NS_PER_MS);
+  toy_open(&gate, &bell);
+  pthread_join(w.thread, NULL);
+  assert_true(toy_becomes(&t.done, 1, 5));
+  assert_in_range(t.checks, 1, 2);
+  tt_stream_destroy(s);
+}
+
+int main(void)
+{
+  char text[20];
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_waiter_sleeps_until_the_post),
+      cmocka_unit_test(test_no_wake_up_is_lost),
+      cmocka_unit_test(test_the_own_bell_counts_among_many),
+      cmocka_unit_test(test_the_bell_changes_while_a_waiter_falls_asleep),
+      cmocka_unit_test(test_the_worker_runs_what_nobody_waits_for),
+      cmocka_unit_test(test_the_worker_sleeps_again),
+      cmocka_unit_test(test_a_blocked_orphan_is_cheap),
+      cmocka_unit_test(test_work_left_by_a_waiter_is_run),
+      cmocka_unit_test(test_deferred_work_is_tried_until_it_is_done),
+      cmocka_unit_test(test_a_retired_bell_is_free),
+      cmocka_unit_test(test_a_waiter_helps_elsewhere),
+      cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
+  };
+  snprintf(text, sizeof text, "%d", CHECK_MS);
+  setenv("NCCL_PEER_CHECK_MS", text, 1); // read when first needed
+  setenv("NCCL_HOST_SPIN_US", "0", 1);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
