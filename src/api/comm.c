@@ -85,7 +85,9 @@ static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const
   comm->config = *config;
   bool nonblocking = !config->blocking, alone = args->parent != NULL && args->color == NCCL_SPLIT_NOCOLOR;
   *j = (init_job){.args = *args, .comm = comm, .out = out, .nonblocking = nonblocking};
-  if (args->parent != NULL) {
+  if (args->parent == NULL) {
+    tt_comm_name(comm, args);
+  } else {
     j->turn = atomic_fetch_add(&args->parent->split_calls, 1);
   }
   *out = nonblocking && !alone ? comm : NULL;

@@ -26,7 +26,7 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
   int async = atomic_load_explicit(&comm->async, memory_order_acquire), state = atomic_load_explicit(&comm->state, memory_order_acquire);
   if (TT_UNLIKELY(async == ncclInProgress)) {
     return tt_fail(ncclInvalidArgument, "%s on rank %d: the communicator's previous call is still in progress: wait until ncclCommGetAsyncError "
-                   "says ncclSuccess", what, comm->rank);
+                   "says ncclSuccess", what, __atomic_load_n(&comm->rank, __ATOMIC_RELAXED));
   }
   ncclResult_t status = tt_port_status(&comm->port);
   if (TT_UNLIKELY(status != ncclSuccess)) {

@@ -136,6 +136,8 @@ typedef struct tt_init_args {
   int color, key;
 } tt_init_args;
 ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args);
+// Writes rank, number of ranks and device into a new communicator. tt_comm_init does it where it was not done before.
+void tt_comm_name(struct ncclComm *comm, const tt_init_args *args);
 // As a member of a split: decides with the parent's other ranks. With NCCL_SPLIT_NOCOLOR `comm` stays as it was.
 ncclResult_t tt_comm_split(struct ncclComm *comm, const tt_init_args *args);
 // Waits until every operation of the communicator is complete (or it has failed). Helps.

@@ -302,15 +302,22 @@ static void undo(struct ncclComm *comm, int from)
   }
 }
 
+void tt_comm_name(struct ncclComm *comm, const tt_init_args *args)
+{
+  comm->nranks = args->nranks;
+  comm->device = args->device;
+  comm->port.rank = args->rank;
+  __atomic_store_n(&comm->rank, args->rank, __ATOMIC_RELAXED); // a call that comes too early may name it
+}
+
 ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
 {
   init in = {.comm = comm, .args = args};
   uint64_t start = tt_now_ns();
   tt_log_version();
-  comm->nranks = args->nranks;
-  comm->rank = args->rank;
-  comm->device = args->device;
-  comm->port.rank = args->rank;
+  if (comm->nranks == 0) { // a split has just learnt its rank; others know it from the start
+    tt_comm_name(comm, args);
+  }
   for (int i = 0; i < (int)TT_COUNT(steps); i++) {
     ncclResult_t res = steps[i].run(&in);
     if (res != ncclSuccess) {

@@ -167,7 +167,7 @@ static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
 {
   int waited = 0;
   pthread_mutex_lock(&lock);
-  while (s->ready == 0 && waited < JOIN_TIMEOUT_MS && !*abort_flag) {
+  while (s->ready == 0 && waited < JOIN_TIMEOUT_MS && !__atomic_load_n(abort_flag, __ATOMIC_RELAXED)) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     t.tv_nsec += 100 * 1000000;
@@ -181,7 +181,7 @@ static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
   if (ready == 1) {
     return ncclSuccess;
   }
-  return *abort_flag ? ncclInternalError : tt_fail(ncclSystemError, "another rank of this process could not join the shared segment");
+  return __atomic_load_n(abort_flag, __ATOMIC_RELAXED) ? ncclInternalError : tt_fail(ncclSystemError, "another rank of this process could not join the shared segment");
 }
 
 // Tells the other ranks of this process how it went.

@@ -28,7 +28,7 @@ void tt_port_stop(tt_port *port, ncclResult_t code)
   if (atomic_load_explicit(&port->stop, memory_order_relaxed) == expected) {
     snprintf(port->error, sizeof port->error, "%s", why == NULL ? none : why);
     atomic_store_explicit(&port->stop, (uint32_t)code, memory_order_release);
-    uint32_t state = port->abort_flag ? TT_RANK_ABORTED : TT_RANK_FAILED;
+    uint32_t state = __atomic_load_n(&port->abort_flag, __ATOMIC_ACQUIRE) ? TT_RANK_ABORTED : TT_RANK_FAILED;
     atomic_store_explicit(&port->page->state, state, memory_order_release);
   }
   atomic_store_explicit(&busy, 0, memory_order_release);

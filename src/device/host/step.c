@@ -227,8 +227,11 @@ static ncclResult_t kernel_copy(const tt_port *port, const tt_link *link, void *
   if (e == 0) {
     return ncclSuccess;
   }
-  if (e == ESRCH) {
-    return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has ended in the middle of an operation", port->rank, link->peer, link->proc.pid);
+  // A rank that has failed or aborted may free its buffers while others still read them.
+  bool stopped = atomic_load_explicit(&link->page->state, memory_order_acquire) >= TT_RANK_FAILED;
+  if (e == ESRCH || stopped || (link->watched && !tt_proc_alive(&link->proc))) {
+    return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has %s in the middle of an operation", port->rank, link->peer, link->proc.pid,
+                   stopped ? "given up" : "ended");
   }
   return tt_fail(ncclSystemError, "rank %d cannot %s %zu bytes at %p of rank %d (process %d): %s; is that buffer valid and long enough on rank %d? "
                  "NCCL_CMA_ENABLE=0 avoids direct copies", port->rank, write ? "write" : "read", bytes, remote, link->peer, link->proc.pid,

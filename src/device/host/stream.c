@@ -269,6 +269,17 @@ static void finish(tt_stream *s, tt_work *w, ncclResult_t result)
   w->ops->done(w); // last: until then the owner of the bell keeps it
 }
 
+// Says what the blocked current entry waits for. Whoever fell asleep on the process's bell because there was nothing to be seen yet is
+// woken, so that it listens to the right one.
+static void show_bell(tt_stream *s, tt_bell *bell)
+{
+  if (atomic_load_explicit(&s->bell, memory_order_relaxed) != bell) {
+    atomic_store_explicit(&s->bell, bell, memory_order_release);
+    tt_bell_fence();
+    tt_bell_ring(&tt_process_bell);
+  }
+}
+
 // Runs entries until one blocks, none is left, or the budget is used up. Run flag held.
 static bool run_queue(tt_stream *s, size_t budget)
 {
@@ -279,8 +290,7 @@ static bool run_queue(tt_stream *s, size_t budget)
     tt_run r = w->ops->run(w, &budget, &result);
     moved |= budget != before;
     if (r == TT_RUN_BLOCKED || r == TT_RUN_MORE) {
-      tt_bell *bell = w->ops->bell != NULL ? w->ops->bell(w) : NULL;
-      atomic_store_explicit(&s->bell, bell, memory_order_release);
+      show_bell(s, w->ops->bell != NULL ? w->ops->bell(w) : NULL);
       break;
     }
     moved = true;

@@ -85,6 +85,7 @@ void tt_bell_retire(tt_bell *bell)
 // The bells a thread is about to sleep on.
 typedef struct nap {
   tt_stream *own;
+  bool stale; // a stream waits for a bell that is not among them
   int n;
   tt_bell *bells[TT_BELL_MAX];
   uint32_t tickets[TT_BELL_MAX];
@@ -121,6 +122,28 @@ static void nap_add_streams(nap *n)
   }
   tt_stream_each(nap_add_stream, n);
   pthread_mutex_unlock(&nap_lock);
+}
+
+static void nap_compare(tt_stream *s, void *arg)
+{
+  nap *n = arg;
+  if (s != n->own && atomic_load_explicit(&s->waiters, memory_order_relaxed) != 0) {
+    return;
+  }
+  tt_bell *bell = atomic_load_explicit(&s->bell, memory_order_acquire);
+  bool found = n->n == TT_BELL_MAX;
+  for (int i = 0; i < n->n; i++) {
+    found |= n->bells[i] == (bell != NULL ? bell : &tt_process_bell);
+  }
+  n->stale |= !found;
+}
+
+// Between the announcement and the last look another thread may have completed an entry (its bell rang before we listened), and the next
+// one waits for another bell. Asked after the last look; from then on the bell of every entry that is completed is one we listen to.
+static bool nap_is_stale(nap *n)
+{
+  tt_stream_each(nap_compare, n);
+  return n->stale;
 }
 
 static void nap_leave(nap *n)
@@ -161,7 +184,7 @@ static void sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg)
   if (n.n == 0) {
     nap_add(&n, &tt_process_bell);
   }
-  if (!look_again(s, ready, arg) && !tt_bell_sleep(n.bells, n.tickets, n.n, check_ns())) {
+  if (!look_again(s, ready, arg) && !nap_is_stale(&n) && !tt_bell_sleep(n.bells, n.tickets, n.n, check_ns())) {
     tt_stream_each(check_stream, NULL);
   }
   nap_leave(&n);
@@ -288,7 +311,7 @@ static bool worker_round(uint64_t tick, uint64_t *last_check)
   if (o.any) {
     nap_add_streams(n);
   }
-  if (!o.any || !tt_stream_help(NULL, RUN_BYTES)) {
+  if (!o.any || (!tt_stream_help(NULL, RUN_BYTES) && !nap_is_stale(n))) {
     if (!tt_bell_sleep(n->bells, n->tickets, n->n, tick) && o.any) {
       check_sometimes(last_check);
     }

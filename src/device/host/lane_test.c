@@ -1,0 +1,221 @@
+// lane_test.c: how a lane cuts a message into chunks, when it stops, and what its tokens carry. tests/executor_test.c runs whole algorithms.
+#include "device/host/rig.h"
+
+static rig *r;
+static rig_schedule sch;
+static char in[4096], out[4096];
+
+static int setup(void **state)
+{
+  (void)state;
+  r = rig_open();
+  for (size_t i = 0; i < sizeof in; i++) {
+    in[i] = (char)(i * 7);
+  }
+  memset(out, 0, sizeof out);
+  return 0;
+}
+
+static int teardown(void **state)
+{
+  (void)state;
+  rig_close(r);
+  return 0;
+}
+
+// Takes the next message from rank 0 to rank 1 and returns its bytes; -1: there is none.
+static int take(tt_proto k, const char *expected)
+{
+  tt_fifo *f = &r->links[1][0].recv[k];
+  if (!tt_fifo_arrived(f)) {
+    return -1;
+  }
+  int bytes = (int)tt_fifo_slot(f)->bytes;
+  assert_memory_equal(tt_fifo_data(f), expected, (size_t)bytes);
+  tt_fifo_release(f);
+  return bytes;
+}
+
+typedef struct cut {
+  int nsub;
+  size_t esize, count, chunk;
+  int bytes[12]; // of the messages, -1 at the end
+} cut;
+
+// One message per sub-chunk and pass. The last pass shares out what remains, in whole cache lines.
+static void test_how_messages_are_cut(void **state)
+{
+  static const cut cuts[] = {
+      {1, 4, 40, 16, {64, 64, 32, -1}},
+      {1, 4, 1, 16, {4, -1}},
+      {1, 4, 16, 16, {64, -1}},
+      {3, 4, 48, 16, {64, 64, 64, -1}},
+      {3, 4, 50, 16, {64, 64, 64, 8, 0, 0, -1}},
+      {3, 4, 130, 60, {192, 192, 136, -1}},     // 44 each, rounded to 48
+      {3, 1, 300, 250, {128, 128, 44, -1}},     // 100 each, rounded to 128
+      {3, 8, 5, 30, {40, 0, 0, -1}},
+      {2, 2, 7, 3, {6, 6, 2, 0, -1}},           // never more than the chunk
+      {1, 8, 3, 1, {8, 8, 8, -1}},
+  };
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(cuts); i++) {
+    const cut *c = &cuts[i];
+    rig_step steps[3];
+    for (int k = 0; k < 3; k++) {
+      steps[k] = (rig_step){TT_IN, -1, TT_FIFO, 1, (uint32_t)k};
+    }
+    tt_call call = {.in = in, .count = c->count, .esize = c->esize};
+    tt_lane l;
+    size_t budget = 1 << 20, at = 0;
+    int n = 0, got;
+    tt_lane_init(&l, rig_write(&sch, c->nsub, steps, c->nsub), 0, &call, c->chunk, TT_SIMPLE);
+    while (!l.done || tt_fifo_arrived(&r->links[1][0].recv[TT_SIMPLE])) {
+      tt_lane_run(&r->ports[0], &l, &budget);
+      got = take(TT_SIMPLE, in + at);
+      if (got != c->bytes[n]) {
+        fail_msg("case %zu: message %d has %d bytes, not %d", i, n, got, c->bytes[n]);
+      }
+      at += (size_t)got;
+      n++;
+    }
+    assert_int_equal(c->bytes[n], -1);
+    assert_int_equal(at, c->count * c->esize);
+  }
+}
+
+static void test_nothing_to_do(void **state)
+{
+  tt_call call = {.in = in, .esize = 4};
+  tt_lane l;
+  size_t budget = 100;
+  (void)state;
+  tt_lane_init(&l, rig_send(&sch, 1), 0, &call, 16, TT_SIMPLE);
+  assert_true(l.done);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(budget, 100);
+  call.count = 5;
+  sch.strand.count = 0;
+  tt_lane_init(&l, &sch.s, 0, &call, 16, TT_SIMPLE);
+  assert_true(l.done);
+}
+
+static void test_a_full_fifo_blocks(void **state)
+{
+  tt_call call = {.in = in, .count = 6 * 16, .esize = 4};
+  tt_lane l;
+  size_t budget = 1 << 20;
+  (void)state;
+  tt_lane_init(&l, rig_send(&sch, 1), 0, &call, 16, TT_LL);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(l.waits_for, 1);
+  assert_int_equal(l.pos, 4 * 16);
+  size_t before = budget;
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(budget, before); // nothing moved
+  assert_int_equal(take(TT_LL, in), 64);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(l.pos, 5 * 16);
+  assert_int_equal(take(TT_LL, in + 64), 64);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_true(l.done);
+  assert_false(tt_fifo_arrived(&r->links[1][0].recv[TT_SIMPLE])); // the other FIFOs were left alone
+}
+
+static void test_the_budget_ends_a_turn(void **state)
+{
+  tt_call call = {.in = in, .count = 3, .esize = 1};
+  tt_lane l;
+  (void)state;
+  tt_lane_init(&l, rig_send(&sch, 1), 0, &call, 1, TT_SIMPLE);
+  for (int i = 0; i < 3; i++) {
+    size_t budget = 1;
+    assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), i < 2 ? TT_RUN_MORE : TT_RUN_DONE);
+    assert_int_equal(budget, 0);
+    assert_int_equal(l.pos, i + 1);
+  }
+  size_t budget = 1000;
+  tt_lane_init(&l, &sch.s, 0, &call, 3, TT_SIMPLE);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_in_range(budget, 800, 997); // a step costs its bytes and something for itself
+}
+
+static void test_received_messages_go_back_at_once(void **state)
+{
+  tt_call a = {.in = in, .count = 100, .esize = 1, .sig = 77, .sig_count = 100}, b = {.out = out, .count = 100, .esize = 1, .sig = 77, .sig_count = 100};
+  rig_schedule other;
+  tt_lane l, m;
+  size_t budget = 1 << 20;
+  (void)state;
+  tt_lane_init(&l, rig_send(&sch, 1), 0, &a, 10, TT_SIMPLE);
+  tt_lane_init(&m, rig_recv(&other, 0), 0, &b, 10, TT_SIMPLE);
+  assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(m.waits_for, 0);
+  while (!m.done) {
+    tt_lane_run(&r->ports[0], &l, &budget);
+    assert_int_not_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_FAILED);
+    assert_int_equal(atomic_load(&r->windows[0][1].heads[TT_SIMPLE].head), m.done ? 10 : m.pos / 10);
+  }
+  assert_true(tt_fifo_drained(&r->links[0][1].send[TT_SIMPLE]));
+  assert_memory_equal(in, out, 100);
+}
+
+// Token, read, answer: what a Direct send and receive do.
+static void test_tokens_carry_addresses_and_scalars(void **state)
+{
+  static const rig_step give[] = {{-1, -1, TT_TOKEN, 1, 0}, {TT_DRAIN, 1, -1, -1, 0}};
+  rig_schedule reader = {0};
+  tt_call a = {.in = in, .out = out + 1000, .count = 64, .esize = 1, .op.scalar = 4711}, b = {.out = out, .count = 64, .esize = 1};
+  tt_lane l, m;
+  size_t budget = 1 << 20;
+  (void)state;
+  rig_write(&reader, 1, &(rig_step){TT_TOKEN, 0, -1, -1, 0}, 1);
+  reader.refs[1] = (tt_ref){.kind = TT_PEER_IN, .peer = 0};
+  reader.refs[2] = (tt_ref){.kind = TT_OUT};
+  reader.steps[0] = (tt_step){.nsrc = 2, .ndst = 1, .dst = 2};
+  reader.s.nrefs = 3;
+  tt_lane_init(&l, rig_write(&sch, 1, give, 2), 0, &a, 64, TT_TOK);
+  tt_lane_init(&m, &reader.s, 0, &b, 64, TT_TOK);
+  assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(l.pc, 1); // waits until the token comes back
+  assert_int_equal(l.waits_for, 1);
+  assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_DONE);
+  assert_memory_equal(out, in, 64);
+  assert_ptr_equal(r->links[1][0].in, in);
+  assert_ptr_equal(r->links[1][0].out, out + 1000);
+  assert_int_equal(r->links[1][0].scalar, 4711);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+}
+
+static void test_a_message_of_another_call_stops_the_port(void **state)
+{
+  tt_call a = {.in = in, .count = 3, .esize = 1, .sig = tt_sig_make(7, 4, ncclFloat32, 0, 0), .sig_count = 3};
+  tt_call b = {.out = out, .count = 3, .esize = 1, .sig = tt_sig_make(7, 4, ncclFloat32, 1, 0), .sig_count = 3};
+  rig_schedule other;
+  tt_lane l, m;
+  size_t budget = 1 << 20;
+  (void)state;
+  tt_lane_init(&l, rig_send(&sch, 1), 0, &a, 10, TT_SIMPLE);
+  tt_lane_init(&m, rig_recv(&other, 0), 0, &b, 10, TT_SIMPLE);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_FAILED);
+  assert_int_equal(tt_port_status(&r->ports[1]), ncclInvalidUsage);
+  assert_int_equal(atomic_load(&r->pages[1].state), TT_RANK_FAILED);
+  assert_non_null(strstr(r->ports[1].error, "op prod"));
+  assert_non_null(strstr(r->ports[1].error, "op sum"));
+  assert_int_equal(out[0], 0);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_how_messages_are_cut, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_nothing_to_do, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_full_fifo_blocks, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_the_budget_ends_a_turn, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_received_messages_go_back_at_once, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_tokens_carry_addresses_and_scalars, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_message_of_another_call_stops_the_port, setup, teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,107 @@
+// rig.h: ports and links made by hand for the tests of this folder: up to four ranks in shared memory, FIFOs of four slots, tiny schedules.
+#pragma once
+#include "device/host/toys.h"
+
+#include <sys/mman.h>
+
+#include "base/result.h"
+#include "device/lane.h"
+
+enum { RIG_RANKS = 4, RIG_SLOTS = 4, RIG_SLOT_BYTES = 256 };
+
+// One direction between two ranks.
+typedef struct rig_window {
+  struct {
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t head;
+  } heads[TT_NFIFOS];
+  tt_slot slots[TT_NFIFOS][RIG_SLOTS];
+  char data[TT_NFIFOS][RIG_SLOTS][RIG_SLOT_BYTES];
+} rig_window;
+
+typedef struct rig {
+  tt_rank_page pages[RIG_RANKS];
+  rig_window windows[RIG_RANKS][RIG_RANKS]; // from, to
+  tt_port ports[RIG_RANKS];
+  tt_link links[RIG_RANKS][RIG_RANKS], *tables[RIG_RANKS][RIG_RANKS];
+  void *operands[RIG_RANKS][TT_OPERAND_ROWS * (RIG_RANKS + 2)];
+  _Atomic int word; // for a test with two processes
+  tt_proc_id child;
+} rig;
+
+TOY void rig_fifos(rig_window *w, tt_fifo *fifos)
+{
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    fifos[k] = (tt_fifo){.slots = (char *)w->slots[k], .stride = sizeof(tt_slot), .data = w->data[k][0], .data_stride = RIG_SLOT_BYTES,
+                         .mask = RIG_SLOTS - 1, .capacity = RIG_SLOT_BYTES, .head = &w->heads[k].head};
+  }
+}
+
+TOY rig *rig_open(void)
+{
+  rig *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(r != MAP_FAILED);
+  for (int i = 0; i < RIG_RANKS; i++) {
+    r->ports[i] = (tt_port){.rank = i, .nranks = RIG_RANKS, .page = &r->pages[i], .links = r->tables[i], .operands = r->operands[i]};
+    atomic_store(&r->pages[i].state, TT_RANK_RUNNING);
+    for (int k = 0; k < RIG_RANKS; k++) {
+      tt_link *link = r->tables[i][k] = &r->links[i][k];
+      *link = (tt_link){.rank = i, .peer = k, .access = TT_ACCESS_LOCAL, .page = &r->pages[k], .proc = tt_proc_self()};
+      rig_fifos(&r->windows[i][k], link->send);
+      rig_fifos(&r->windows[k][i], link->recv);
+    }
+  }
+  return r;
+}
+
+TOY void rig_close(rig *r)
+{
+  munmap(r, sizeof *r);
+}
+
+// A schedule of one strand, written as source -> destination steps; kind -1: none.
+typedef struct rig_step {
+  int src, src_peer, dst, dst_peer; // tt_ref_kind, rank
+  uint32_t sub;
+} rig_step;
+
+typedef struct rig_schedule {
+  tt_schedule s;
+  tt_strand strand;
+  tt_step steps[8];
+  tt_ref refs[16];
+} rig_schedule;
+
+TOY const tt_schedule *rig_write(rig_schedule *out, int nsub, const rig_step *steps, int n)
+{
+  memset(out, 0, sizeof *out);
+  int refs = 0;
+  for (int i = 0; i < n; i++) {
+    const rig_step *st = &steps[i];
+    tt_step *o = &out->steps[i];
+    *o = (tt_step){.sub = st->sub, .src = (uint32_t)refs};
+    if (st->src >= 0) {
+      out->refs[refs++] = (tt_ref){.kind = (uint8_t)st->src, .peer = st->src_peer, .chunk = st->sub};
+      o->nsrc = 1;
+    }
+    o->dst = (uint32_t)refs;
+    if (st->dst >= 0) {
+      out->refs[refs++] = (tt_ref){.kind = (uint8_t)st->dst, .peer = st->dst_peer, .chunk = st->sub};
+      o->ndst = 1;
+    }
+  }
+  out->strand = (tt_strand){.first = 0, .count = (uint32_t)n};
+  out->s = (tt_schedule){.nranks = RIG_RANKS, .in_blocks = 1, .out_blocks = 1, .nsub = nsub, .nstrands = 1, .nsteps = n, .nrefs = refs,
+                         .strands = &out->strand, .steps = out->steps, .refs = out->refs};
+  return &out->s;
+}
+
+// The own input to `peer`; what comes from `peer` to the own output.
+TOY const tt_schedule *rig_send(rig_schedule *out, int peer)
+{
+  return rig_write(out, 1, &(rig_step){TT_IN, -1, TT_FIFO, peer, 0}, 1);
+}
+
+TOY const tt_schedule *rig_recv(rig_schedule *out, int peer)
+{
+  return rig_write(out, 1, &(rig_step){TT_FIFO, peer, TT_OUT, -1, 0}, 1);
+}
