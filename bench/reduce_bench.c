@@ -11,8 +11,8 @@
 
 #include "device/host/reduce_priv.h"
 
-static const char *const type_names[TT_RED_TYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64",
-                                                     "half", "float", "double", "bf16", "e4m3", "e5m2"};
+static const char *const type_names[TT_RED_TYPES] = {"int8", "uint8", "int32",  "uint32", "int64", "uint64",
+                                                     "half", "float", "double", "bf16",   "e4m3",  "e5m2"};
 static const size_t type_sizes[TT_RED_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
 enum { MAX_BUFS = 6 };
@@ -92,9 +92,9 @@ static void row(const char *isa, int type, const shape *s)
 static void table(const char *isa, int type)
 {
   static const shape shapes[] = {
-      {"sum", TT_RED_SUM, 2, 1, 0, 0, 0},       {"sum in place", TT_RED_SUM, 2, 1, 1, 0, 0}, {"sum 2->2", TT_RED_SUM, 2, 2, 0, 0, 0},
-      {"max", TT_RED_MAX, 2, 1, 0, 0, 0},       {"prod", TT_RED_PROD, 2, 1, 0, 0, 0},        {"sum scaled", TT_RED_SUM, 2, 1, 0, 1, 0},
-      {"sum 3->1", TT_RED_SUM, 3, 1, 0, 0, 0},  {"sum 4->1", TT_RED_SUM, 4, 1, 0, 0, 0},     {"sum divided", TT_RED_SUM, 2, 1, 0, 0, 3},
+      {"sum", TT_RED_SUM, 2, 1, 0, 0, 0},      {"sum in place", TT_RED_SUM, 2, 1, 1, 0, 0}, {"sum 2->2", TT_RED_SUM, 2, 2, 0, 0, 0},
+      {"max", TT_RED_MAX, 2, 1, 0, 0, 0},      {"prod", TT_RED_PROD, 2, 1, 0, 0, 0},        {"sum scaled", TT_RED_SUM, 2, 1, 0, 1, 0},
+      {"sum 3->1", TT_RED_SUM, 3, 1, 0, 0, 0}, {"sum 4->1", TT_RED_SUM, 4, 1, 0, 0, 0},     {"sum divided", TT_RED_SUM, 2, 1, 0, 0, 3},
       {"copy", TT_RED_SUM, 1, 1, 0, 0, 0},
   };
   for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {

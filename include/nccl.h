@@ -100,7 +100,7 @@ typedef enum {
 // "Not set" for members of ncclConfig_t, and for the result of a simulation.
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL
-#define NCCL_UNDEF_FLOAT      -1.0f
+#define NCCL_UNDEF_FLOAT -1.0f
 
 // Colour for ncclCommSplit: this rank joins no new communicator.
 #define NCCL_SPLIT_NOCOLOR -1
@@ -109,21 +109,21 @@ typedef enum {
 #define NCCL_API_MAGIC 0xcafebeef
 
 // Flags of ncclCommWindowRegister.
-#define NCCL_WIN_DEFAULT         0x00
-#define NCCL_WIN_COLL_SYMMETRIC  0x01 // every rank gives the same offset of a buffer of the same size
+#define NCCL_WIN_DEFAULT 0x00
+#define NCCL_WIN_COLL_SYMMETRIC 0x01  // every rank gives the same offset of a buffer of the same size
 #define NCCL_WIN_STRICT_ORDERING 0x02 // writes of one rank to the window become visible in the order of the calls
 
 // Windows start at a multiple of this many bytes.
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 
 // Values of ncclConfig_t.CTAPolicy: speed first, few execution units, or none where the transport can do without.
-#define NCCL_CTA_POLICY_DEFAULT    0x00
+#define NCCL_CTA_POLICY_DEFAULT 0x00
 #define NCCL_CTA_POLICY_EFFICIENCY 0x01
-#define NCCL_CTA_POLICY_ZERO       0x02
+#define NCCL_CTA_POLICY_ZERO 0x02
 
 // Flags of ncclCommShrink: let work of the parent end by itself, or stop it first (the choice after a rank died).
 #define NCCL_SHRINK_DEFAULT 0x00
-#define NCCL_SHRINK_ABORT   0x01
+#define NCCL_SHRINK_ABORT 0x01
 
 // Flags of ncclCommRevoke: none are defined.
 #define NCCL_REVOKE_DEFAULT 0x00

@@ -58,7 +58,7 @@ int main(void)
       "false/true, off/on). What cannot be read gives a warning and the default. A name that is not in these tables gives a warning with the\n"
       "nearest one that is. *No effect*: accepted because NCCL has it, but nothing here depends on it (said at `NCCL_DEBUG=INFO`).\n"
       "*Hidden*: listed by `ncclParamGetAllParameterKeys` and `ncclParamDumpAll` only with `NCCL_PARAM_DUMP_ALL=1`.");
-#define G(title)                              put_group(title);
+#define G(title) put_group(title);
 #define P(field, TYPE, name, def, flags, doc) put_row(name, #TYPE, #def, (flags), doc);
 #include "base/params.def"
 #undef P

@@ -30,10 +30,31 @@ enum { ALL = 255 };
 typedef enum label { NOWHERE, TOP, NEXT, LEAVE, GOT, OUT, TRY, RUN, FREE, AGAIN, BUSY, TRIED } label;
 
 typedef enum op {
-  END, LABEL, GOTO, REPEAT, UNTIL_ALL, // local: no step of their own
-  PUT, PUT_REG, SET, WEAK_ADD,         // plain stores, through the store buffer
-  IF_ZERO, IF_NEW, IF_DONE, IF_REG_IS, IF_SAW, TAKE, TICKET, LOAD, LOAD_MORE, // loads: own buffer first, then memory
-  FENCE, ADD, CAS, XCHG, SLEEP, SLEEP_BLIND, WAKE, // need an empty buffer
+  END,
+  LABEL,
+  GOTO,
+  REPEAT,
+  UNTIL_ALL, // local: no step of their own
+  PUT,
+  PUT_REG,
+  SET,
+  WEAK_ADD, // plain stores, through the store buffer
+  IF_ZERO,
+  IF_NEW,
+  IF_DONE,
+  IF_REG_IS,
+  IF_SAW,
+  TAKE,
+  TICKET,
+  LOAD,
+  LOAD_MORE, // loads: own buffer first, then memory
+  FENCE,
+  ADD,
+  CAS,
+  XCHG,
+  SLEEP,
+  SLEEP_BLIND,
+  WAKE, // need an empty buffer
 } op;
 
 typedef struct insn {
@@ -43,35 +64,111 @@ typedef struct insn {
   label to;     // where a jump goes
 } insn;
 
-#define I_LABEL(l)          {.op = LABEL, .to = (l)}
-#define I_GOTO(l)           {.op = GOTO, .to = (l)}
-#define I_REPEAT(l)         {.op = REPEAT, .to = (l)}           // next round, if there is one
-#define I_UNTIL_ALL(l)      {.op = UNTIL_ALL, .to = (l)}        // back, unless all rounds of all publishers were taken
-#define I_PUT(w)            {.op = PUT, .word = (w)}            // publishes one more
-#define I_PUT_REG(w)        {.op = PUT_REG, .word = (w)}
-#define I_SET(w, v)         {.op = SET, .word = (w), .x = (v)}
-#define I_WEAK_ADD(w, v)    {.op = WEAK_ADD, .word = (w), .x = (uint8_t)(v)}
-#define I_IF_ZERO(w, l)     {.op = IF_ZERO, .word = (w), .to = (l)}
-#define I_IF_NEW(w, l)      {.op = IF_NEW, .word = (w), .to = (l)}  // more published than taken
-#define I_IF_DONE(l)        {.op = IF_DONE, .word = DONE, .to = (l)} // all that will ever be published is done
-#define I_IF_REG_IS(w, l)   {.op = IF_REG_IS, .word = (w), .to = (l)}
-#define I_IF_SAW(v, l)      {.op = IF_SAW, .x = (v), .to = (l)} // what the last CAS or XCHG found
-#define I_TAKE(w)           {.op = TAKE, .word = (w)}
-#define I_TICKET            {.op = TICKET, .word = SEQ}
-#define I_LOAD(w)           {.op = LOAD, .word = (w)}
-#define I_LOAD_MORE(w)      {.op = LOAD_MORE, .word = (w)}
-#define I_FENCE             {.op = FENCE}
-#define I_ADD(w, v)         {.op = ADD, .word = (w), .x = (uint8_t)(v)}
-#define I_CAS(w, a, b, l)   {.op = CAS, .word = (w), .x = (a), .y = (b), .to = (l)} // jumps when it fails
-#define I_XCHG(w, v)        {.op = XCHG, .word = (w), .x = (v)}
-#define I_SLEEP             {.op = SLEEP, .word = SEQ}          // futex wait: only if SEQ is still the ticket
-#define I_SLEEP_BLIND       {.op = SLEEP_BLIND}
-#define I_WAKE(n)           {.op = WAKE, .x = (n)}
-#define I_END               {.op = END}
+#define I_LABEL(l)         \
+  {                        \
+    .op = LABEL, .to = (l) \
+  }
+#define I_GOTO(l)         \
+  {                       \
+    .op = GOTO, .to = (l) \
+  }
+#define I_REPEAT(l)         \
+  {                         \
+    .op = REPEAT, .to = (l) \
+  } // next round, if there is one
+#define I_UNTIL_ALL(l)         \
+  {                            \
+    .op = UNTIL_ALL, .to = (l) \
+  } // back, unless all rounds of all publishers were taken
+#define I_PUT(w)           \
+  {                        \
+    .op = PUT, .word = (w) \
+  } // publishes one more
+#define I_PUT_REG(w)           \
+  {                            \
+    .op = PUT_REG, .word = (w) \
+  }
+#define I_SET(w, v)                  \
+  {                                  \
+    .op = SET, .word = (w), .x = (v) \
+  }
+#define I_WEAK_ADD(w, v)                           \
+  {                                                \
+    .op = WEAK_ADD, .word = (w), .x = (uint8_t)(v) \
+  }
+#define I_IF_ZERO(w, l)                   \
+  {                                       \
+    .op = IF_ZERO, .word = (w), .to = (l) \
+  }
+#define I_IF_NEW(w, l)                   \
+  {                                      \
+    .op = IF_NEW, .word = (w), .to = (l) \
+  } // more published than taken
+#define I_IF_DONE(l)                       \
+  {                                        \
+    .op = IF_DONE, .word = DONE, .to = (l) \
+  } // all that will ever be published is done
+#define I_IF_REG_IS(w, l)                   \
+  {                                         \
+    .op = IF_REG_IS, .word = (w), .to = (l) \
+  }
+#define I_IF_SAW(v, l)                \
+  {                                   \
+    .op = IF_SAW, .x = (v), .to = (l) \
+  } // what the last CAS or XCHG found
+#define I_TAKE(w)           \
+  {                         \
+    .op = TAKE, .word = (w) \
+  }
+#define I_TICKET              \
+  {                           \
+    .op = TICKET, .word = SEQ \
+  }
+#define I_LOAD(w)           \
+  {                         \
+    .op = LOAD, .word = (w) \
+  }
+#define I_LOAD_MORE(w)           \
+  {                              \
+    .op = LOAD_MORE, .word = (w) \
+  }
+#define I_FENCE \
+  {             \
+    .op = FENCE \
+  }
+#define I_ADD(w, v)                           \
+  {                                           \
+    .op = ADD, .word = (w), .x = (uint8_t)(v) \
+  }
+#define I_CAS(w, a, b, l)                                 \
+  {                                                       \
+    .op = CAS, .word = (w), .x = (a), .y = (b), .to = (l) \
+  } // jumps when it fails
+#define I_XCHG(w, v)                  \
+  {                                   \
+    .op = XCHG, .word = (w), .x = (v) \
+  }
+#define I_SLEEP              \
+  {                          \
+    .op = SLEEP, .word = SEQ \
+  } // futex wait: only if SEQ is still the ticket
+#define I_SLEEP_BLIND \
+  {                   \
+    .op = SLEEP_BLIND \
+  }
+#define I_WAKE(n)        \
+  {                      \
+    .op = WAKE, .x = (n) \
+  }
+#define I_END \
+  {           \
+    .op = END \
+  }
 
 static const char *const op_names[] = {
-    "end", "label", "goto", "repeat", "until all", "put", "put reg", "set", "weak add", "if zero", "if new", "if done", "if reg is",
-    "if saw", "take", "ticket", "load", "load more", "fence", "add", "cas", "xchg", "sleep", "sleep blind", "wake",
+    "end",     "label",  "goto",    "repeat",    "until all", "put",         "put reg", "set",  "weak add",
+    "if zero", "if new", "if done", "if reg is", "if saw",    "take",        "ticket",  "load", "load more",
+    "fence",   "add",    "cas",     "xchg",      "sleep",     "sleep blind", "wake",
 };
 static const char *const word_names[WORDS] = {"data0", "data1", "seq", "sleepers", "lock", "done"};
 
@@ -204,12 +301,9 @@ static void wake(state *s, int n)
 static bool do_store(state *s, int t, const insn *in)
 {
   switch (in->op) {
-  case PUT:
-    return put(s, t, in->word, load(s, t, in->word) + 1);
-  case PUT_REG:
-    return put(s, t, in->word, s->t[t].reg);
-  case SET:
-    return put(s, t, in->word, in->x);
+  case PUT: return put(s, t, in->word, load(s, t, in->word) + 1);
+  case PUT_REG: return put(s, t, in->word, s->t[t].reg);
+  case SET: return put(s, t, in->word, in->x);
   default: // WEAK_ADD
     return put(s, t, in->word, load(s, t, in->word) + in->x);
   }
@@ -221,25 +315,14 @@ static bool do_load(const model *m, state *s, int t, const insn *in)
   thread *th = &s->t[t];
   uint8_t value = load(s, t, in->word);
   switch (in->op) {
-  case IF_ZERO:
-    return value == 0;
-  case IF_NEW:
-    return value > th->seen[in->word];
-  case IF_DONE:
-    return value == m->rounds * m->publishers;
-  case IF_REG_IS:
-    return value == th->reg;
-  case IF_SAW:
-    return th->saw == in->x;
-  case TAKE:
-    th->seen[in->word] = value;
-    return false;
-  case TICKET:
-    th->ticket = value;
-    return false;
-  case LOAD:
-    th->reg = value;
-    return false;
+  case IF_ZERO: return value == 0;
+  case IF_NEW: return value > th->seen[in->word];
+  case IF_DONE: return value == m->rounds * m->publishers;
+  case IF_REG_IS: return value == th->reg;
+  case IF_SAW: return th->saw == in->x;
+  case TAKE: th->seen[in->word] = value; return false;
+  case TICKET: th->ticket = value; return false;
+  case LOAD: th->reg = value; return false;
   default: // LOAD_MORE
     th->reg += value;
     return false;
@@ -252,9 +335,7 @@ static bool do_locked(state *s, int t, const insn *in)
   thread *th = &s->t[t];
   uint8_t *word = &s->word[in->word];
   switch (in->op) {
-  case ADD:
-    *word += in->x;
-    return false;
+  case ADD: *word += in->x; return false;
   case CAS:
     th->saw = *word;
     *word = *word == in->x ? in->y : *word;
@@ -263,15 +344,9 @@ static bool do_locked(state *s, int t, const insn *in)
     th->saw = *word;
     *word = in->x;
     return false;
-  case SLEEP:
-    th->asleep = *word == th->ticket;
-    return false;
-  case SLEEP_BLIND:
-    th->asleep = 1;
-    return false;
-  case WAKE:
-    wake(s, in->x);
-    return false;
+  case SLEEP: th->asleep = *word == th->ticket; return false;
+  case SLEEP_BLIND: th->asleep = 1; return false;
+  case WAKE: wake(s, in->x); return false;
   default: // FENCE
     return false;
   }
@@ -483,27 +558,33 @@ static void check_all(const model *m, size_t n)
 
 // ---- the bell: src/os/bell.h ----
 
-#define RING(next)  I_IF_ZERO(SLEEPERS, next), I_ADD(SEQ, 1), I_WAKE(ALL)
-#define POSTER(data) {I_LABEL(TOP), I_PUT(data), I_FENCE, RING(NEXT), I_LABEL(NEXT), I_REPEAT(TOP), I_END}
+#define RING(next) I_IF_ZERO(SLEEPERS, next), I_ADD(SEQ, 1), I_WAKE(ALL)
+#define POSTER(data)                                                                    \
+  {                                                                                     \
+    I_LABEL(TOP), I_PUT(data), I_FENCE, RING(NEXT), I_LABEL(NEXT), I_REPEAT(TOP), I_END \
+  }
 static const insn poster0[] = POSTER(DATA0);
 static const insn poster1[] = POSTER(DATA1);
 
 #define LOOK(found) I_IF_NEW(DATA0, found), I_IF_NEW(DATA1, found)
-#define TAKE_ALL    I_LABEL(GOT), I_TAKE(DATA0), I_TAKE(DATA1), I_UNTIL_ALL(TOP), I_END
-#define ANNOUNCE    I_ADD(SLEEPERS, 1)
-#define RETIRE      I_LABEL(LEAVE), I_ADD(SLEEPERS, -1), I_GOTO(TOP)
+#define TAKE_ALL I_LABEL(GOT), I_TAKE(DATA0), I_TAKE(DATA1), I_UNTIL_ALL(TOP), I_END
+#define ANNOUNCE I_ADD(SLEEPERS, 1)
+#define RETIRE I_LABEL(LEAVE), I_ADD(SLEEPERS, -1), I_GOTO(TOP)
 // A waiter whose part between the first look and the leave is given.
-#define WAITER(...) {I_LABEL(TOP), LOOK(GOT), __VA_ARGS__, RETIRE, TAKE_ALL}
+#define WAITER(...)                                        \
+  {                                                        \
+    I_LABEL(TOP), LOOK(GOT), __VA_ARGS__, RETIRE, TAKE_ALL \
+  }
 static const insn waiter[] = WAITER(I_TICKET, ANNOUNCE, LOOK(LEAVE), I_SLEEP);
 
 static const insn post_no_fence[] = {I_LABEL(TOP), I_PUT(DATA0), RING(NEXT), I_LABEL(NEXT), I_REPEAT(TOP), I_END};
 static const insn post_fence_first[] = {I_LABEL(TOP), I_FENCE, I_PUT(DATA0), RING(NEXT), I_LABEL(NEXT), I_REPEAT(TOP), I_END};
 static const insn post_ring_first[] = {I_LABEL(TOP), RING(NEXT), I_LABEL(NEXT), I_PUT(DATA0), I_FENCE, I_REPEAT(TOP), I_END};
-static const insn post_no_seq[] = {I_LABEL(TOP), I_PUT(DATA0), I_FENCE, I_IF_ZERO(SLEEPERS, NEXT), I_WAKE(ALL),
-                                   I_LABEL(NEXT), I_REPEAT(TOP), I_END};
-static const insn post_seq_late[] = {I_LABEL(TOP), I_PUT(DATA0), I_FENCE, I_IF_ZERO(SLEEPERS, NEXT), I_WAKE(ALL), I_ADD(SEQ, 1),
+static const insn post_no_seq[] = {I_LABEL(TOP), I_PUT(DATA0),  I_FENCE,       I_IF_ZERO(SLEEPERS, NEXT),
+                                   I_WAKE(ALL),  I_LABEL(NEXT), I_REPEAT(TOP), I_END};
+static const insn post_seq_late[] = {I_LABEL(TOP),  I_PUT(DATA0),  I_FENCE, I_IF_ZERO(SLEEPERS, NEXT), I_WAKE(ALL), I_ADD(SEQ, 1),
                                      I_LABEL(NEXT), I_REPEAT(TOP), I_END};
-static const insn post_wake_one[] = {I_LABEL(TOP), I_PUT(DATA0), I_FENCE, I_IF_ZERO(SLEEPERS, NEXT), I_ADD(SEQ, 1), I_WAKE(1),
+static const insn post_wake_one[] = {I_LABEL(TOP),  I_PUT(DATA0),  I_FENCE, I_IF_ZERO(SLEEPERS, NEXT), I_ADD(SEQ, 1), I_WAKE(1),
                                      I_LABEL(NEXT), I_REPEAT(TOP), I_END};
 static const insn post_always[] = {I_LABEL(TOP), I_PUT(DATA0), I_ADD(SEQ, 1), I_WAKE(ALL), I_REPEAT(TOP), I_END};
 
@@ -551,17 +632,23 @@ static void test_bell(void **unused)
 // is not announced while it runs, so that a poster who finds no sleeper leaves it alone. That makes it the hard case: between two waiters
 // the announcement of the holder alone already has the poster ring.
 
-#define ACQUIRE      I_LABEL(TRY), I_CAS(LOCK, 0, 1, BUSY)
-#define WORK         I_LABEL(RUN), I_LOAD(DATA0), I_LOAD_MORE(DATA1), I_IF_REG_IS(DONE, FREE), I_PUT_REG(DONE)
-#define RUN_RING     I_FENCE, RING(FREE)
-#define RELEASE      I_LABEL(FREE), I_CAS(LOCK, 1, 0, AGAIN), I_GOTO(TRIED), I_LABEL(AGAIN), I_XCHG(LOCK, 1), I_GOTO(RUN)
-#define ASK          I_LABEL(BUSY), I_CAS(LOCK, 1, 2, NEXT), I_GOTO(TRIED), I_LABEL(NEXT), I_IF_SAW(0, TRY)
-#define TRYRUN       ACQUIRE, WORK, RUN_RING, RELEASE, ASK, I_LABEL(TRIED)
+#define ACQUIRE I_LABEL(TRY), I_CAS(LOCK, 0, 1, BUSY)
+#define WORK I_LABEL(RUN), I_LOAD(DATA0), I_LOAD_MORE(DATA1), I_IF_REG_IS(DONE, FREE), I_PUT_REG(DONE)
+#define RUN_RING I_FENCE, RING(FREE)
+#define RELEASE I_LABEL(FREE), I_CAS(LOCK, 1, 0, AGAIN), I_GOTO(TRIED), I_LABEL(AGAIN), I_XCHG(LOCK, 1), I_GOTO(RUN)
+#define ASK I_LABEL(BUSY), I_CAS(LOCK, 1, 2, NEXT), I_GOTO(TRIED), I_LABEL(NEXT), I_IF_SAW(0, TRY)
+#define TRYRUN ACQUIRE, WORK, RUN_RING, RELEASE, ASK, I_LABEL(TRIED)
 
-#define RUNNER(...)  {I_LABEL(TOP), I_IF_DONE(OUT), I_TICKET, ANNOUNCE, __VA_ARGS__, I_IF_DONE(LEAVE), I_SLEEP, RETIRE, I_LABEL(OUT), I_END}
-#define HELPER(...)  {I_LABEL(TOP), __VA_ARGS__, I_REPEAT(TOP), I_END}
+#define RUNNER(...)                                                                                                       \
+  {                                                                                                                       \
+    I_LABEL(TOP), I_IF_DONE(OUT), I_TICKET, ANNOUNCE, __VA_ARGS__, I_IF_DONE(LEAVE), I_SLEEP, RETIRE, I_LABEL(OUT), I_END \
+  }
+#define HELPER(...)                                 \
+  {                                                 \
+    I_LABEL(TOP), __VA_ARGS__, I_REPEAT(TOP), I_END \
+  }
 // A waiter and a helper with the same tryrun.
-#define PAIR(name, ...)                                \
+#define PAIR(name, ...)                                    \
   static const insn name##_waiter[] = RUNNER(__VA_ARGS__); \
   static const insn name##_helper[] = HELPER(__VA_ARGS__)
 
@@ -569,17 +656,17 @@ PAIR(run, TRYRUN);
 static const insn visitor[] = {I_LABEL(TOP), I_PUT(DATA1), TRYRUN, I_REPEAT(TOP), I_END}; // publishes, rings nobody
 
 // Right, too.
-#define ASK_XCHG     I_LABEL(BUSY), I_XCHG(LOCK, 2), I_IF_SAW(0, RUN) // who finds the flag free when asking is its holder
-#define REL_FENCED   I_LABEL(FREE), I_CAS(LOCK, 1, 0, AGAIN), I_GOTO(TRIED), I_LABEL(AGAIN), I_SET(LOCK, 1), I_FENCE, I_GOTO(RUN)
+#define ASK_XCHG I_LABEL(BUSY), I_XCHG(LOCK, 2), I_IF_SAW(0, RUN) // who finds the flag free when asking is its holder
+#define REL_FENCED I_LABEL(FREE), I_CAS(LOCK, 1, 0, AGAIN), I_GOTO(TRIED), I_LABEL(AGAIN), I_SET(LOCK, 1), I_FENCE, I_GOTO(RUN)
 PAIR(xchg, ACQUIRE, WORK, RUN_RING, RELEASE, ASK_XCHG, I_LABEL(TRIED));
 PAIR(fenced, ACQUIRE, WORK, RUN_RING, REL_FENCED, ASK, I_LABEL(TRIED));
 
 // Wrong.
-#define ASK_NOT      I_LABEL(BUSY)
-#define ASK_BLIND    I_LABEL(BUSY), I_XCHG(LOCK, 2)
-#define REL_DROP     I_LABEL(FREE), I_CAS(LOCK, 1, 0, AGAIN), I_GOTO(TRIED), I_LABEL(AGAIN), I_XCHG(LOCK, 0), I_GOTO(TRIED)
-#define REL_PLAIN    I_LABEL(FREE), I_SET(LOCK, 0), I_GOTO(TRIED)
-#define REL_WEAK     I_LABEL(FREE), I_CAS(LOCK, 1, 0, AGAIN), I_GOTO(TRIED), I_LABEL(AGAIN), I_SET(LOCK, 1), I_GOTO(RUN)
+#define ASK_NOT I_LABEL(BUSY)
+#define ASK_BLIND I_LABEL(BUSY), I_XCHG(LOCK, 2)
+#define REL_DROP I_LABEL(FREE), I_CAS(LOCK, 1, 0, AGAIN), I_GOTO(TRIED), I_LABEL(AGAIN), I_XCHG(LOCK, 0), I_GOTO(TRIED)
+#define REL_PLAIN I_LABEL(FREE), I_SET(LOCK, 0), I_GOTO(TRIED)
+#define REL_WEAK I_LABEL(FREE), I_CAS(LOCK, 1, 0, AGAIN), I_GOTO(TRIED), I_LABEL(AGAIN), I_SET(LOCK, 1), I_GOTO(RUN)
 PAIR(not, ACQUIRE, WORK, RUN_RING, RELEASE, ASK_NOT, I_LABEL(TRIED));
 PAIR(blind, ACQUIRE, WORK, RUN_RING, RELEASE, ASK_BLIND, I_LABEL(TRIED));
 PAIR(drop, ACQUIRE, WORK, RUN_RING, REL_DROP, ASK, I_LABEL(TRIED));
@@ -588,8 +675,8 @@ PAIR(weak, ACQUIRE, WORK, RUN_RING, REL_WEAK, ASK, I_LABEL(TRIED));
 PAIR(mute, ACQUIRE, WORK, RELEASE, ASK, I_LABEL(TRIED));
 PAIR(unfenced, ACQUIRE, WORK, RING(FREE), RELEASE, ASK, I_LABEL(TRIED));
 static const insn run_no_look[] = {I_LABEL(TOP), I_IF_DONE(OUT), I_TICKET, ANNOUNCE, TRYRUN, I_SLEEP, RETIRE, I_LABEL(OUT), I_END};
-static const insn run_announce_late[] = {I_LABEL(TOP), I_IF_DONE(OUT), I_TICKET, TRYRUN, I_IF_DONE(OUT), ANNOUNCE,
-                                         I_SLEEP, RETIRE, I_LABEL(OUT), I_END};
+static const insn run_announce_late[] = {I_LABEL(TOP), I_IF_DONE(OUT), I_TICKET, TRYRUN,       I_IF_DONE(OUT),
+                                         ANNOUNCE,     I_SLEEP,        RETIRE,   I_LABEL(OUT), I_END};
 static const insn run_not_tried[] = RUNNER(I_LABEL(TRIED));
 
 static void test_run_flag(void **unused)

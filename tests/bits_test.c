@@ -35,7 +35,8 @@ static bool next_sample(const choice *c, uint32_t *at, sample *s)
     s->in_offset = h % 3 == 0 ? 0 : (int)(h >> 4 & 15);
     s->out_offset = h % 3 == 0 ? 0 : (int)(h >> 8 & 15);
     unsigned thin = (s->count <= 1000 ? c->small : c->large) * SLOWER;
-    bool never = (!reduces(s->func) && s->op != 0) || (s->in_place && (s->func == ALLTOALL || s->func == RING)) || (c->funcs & 1u << s->func) == 0;
+    bool never =
+        (!reduces(s->func) && s->op != 0) || (s->in_place && (s->func == ALLTOALL || s->func == RING)) || (c->funcs & 1u << s->func) == 0;
     if (!never && (h >> 12) % thin == 0) {
       *at = i + 1;
       return true;
@@ -156,7 +157,8 @@ static unsigned algorithm_setting(const tt_algorithm *a, char *text, size_t size
   for (int f = 0; f < FUNCS; f++) {
     if (a->funcs & 1u << lib_func[f]) {
       size_t used = strlen(text);
-      snprintf(text + used, size - used, "%s%s:%s%s%s", funcs != 0 ? ";" : "", func_name[f], a->name, f == RING ? ";Recv:" : "", f == RING ? a->name : "");
+      snprintf(text + used, size - used, "%s%s:%s%s%s", funcs != 0 ? ";" : "", func_name[f], a->name, f == RING ? ";Recv:" : "",
+               f == RING ? a->name : "");
       funcs |= 1u << f;
     }
   }
@@ -342,7 +344,8 @@ static void huge_fill(unsigned char *x)
 static void huge_check(const unsigned char *x, int plus, const char *what, int rank)
 {
   for (size_t i = 0; i < HUGE; i += i % 4096 == 0 ? 509 : i + 4096 > HUGE ? 1 : 1021) {
-    CHECK(x[i] == (unsigned char)(page_byte(i) + plus), "%s, rank %d, byte %zu: %d, not %d", what, rank, i, x[i], (unsigned char)(page_byte(i) + plus));
+    CHECK(x[i] == (unsigned char)(page_byte(i) + plus), "%s, rank %d, byte %zu: %d, not %d", what, rank, i, x[i],
+          (unsigned char)(page_byte(i) + plus));
   }
 }
 

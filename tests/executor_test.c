@@ -152,8 +152,8 @@ static const char *text_of(const trial *t)
 {
   static char text[300];
   static const char *const ops[] = {"sum", "avg", "premul"};
-  snprintf(text, sizeof text, "%s %s %s of %s, %d ranks, root %d, to %d, count %zu, chunk %zu, %d slots, %s, %s, seed %u, access %d", t->a->name,
-           tt_func_name(t->f), ops[t->op], t->floats ? "float32" : "uint32", w.n, t->root, t->to, t->count, t->chunk, w.slots,
+  snprintf(text, sizeof text, "%s %s %s of %s, %d ranks, root %d, to %d, count %zu, chunk %zu, %d slots, %s, %s, seed %u, access %d",
+           t->a->name, tt_func_name(t->f), ops[t->op], t->floats ? "float32" : "uint32", w.n, t->root, t->to, t->count, t->chunk, w.slots,
            t->proto == TT_LL ? "LL" : "SIMPLE", t->in_place ? "in place" : "out of place", t->seed, (int)w.access);
   return text;
 }
@@ -284,8 +284,14 @@ static uint32_t *prepare(const trial *t, side *s, int r, uint32_t *at)
     s->in[j] = word_at(t, r, j);
   }
   s->tmp = s->s->ntmp > 0 ? malloc((size_t)s->s->ntmp * t->chunk * 4) : NULL;
-  s->call = (tt_call){.in = (const char *)s->in, .out = (char *)s->out, .count = t->count, .esize = 4, .op = op_of(t, r), .tmp = s->tmp,
-                      .sig = tt_sig_make(is_p2p(t->f) ? 0 : (uint32_t)runs + 1, t->f, ncclUint32, t->op, 0), .sig_count = t->count};
+  s->call = (tt_call){.in = (const char *)s->in,
+                      .out = (char *)s->out,
+                      .count = t->count,
+                      .esize = 4,
+                      .op = op_of(t, r),
+                      .tmp = s->tmp,
+                      .sig = tt_sig_make(is_p2p(t->f) ? 0 : (uint32_t)runs + 1, t->f, ncclUint32, t->op, 0),
+                      .sig_count = t->count};
   if (is_p2p(t->f)) {
     s->call.sig = tt_sig_make(0, TT_FUNC_SEND, ncclInt8, 6, 0);
   }
@@ -409,7 +415,7 @@ static void check_sums(const trial *t, const side *s, int r)
 static void check_rest(const trial *t, const side *s, int r, const uint32_t *from)
 {
   for (const uint32_t *p = from; p < s->end; p++) {
-    bool in = s->nin > 0 && p >= s->in && p < s->in + s->nin, out = s->nout > 0 && p >= s->out && p < s->out + s->nout;
+    bool in = s->nin > 0 && p >= s->in && p<s->in + s->nin, out = s->nout> 0 && p >= s->out && p < s->out + s->nout;
     if (!out && *p != (in ? word_at(t, r, (size_t)(p - s->in)) : 0xa5a5a5a5u)) {
       fail_msg("%s: rank %d: 0x%x was written to its %s, %ld elements from its output", text_of(t), r, *p, in ? "input" : "surroundings",
                s->out != NULL ? (long)(p - s->out) : -1);
@@ -423,8 +429,8 @@ static void check_fifos(const trial *t)
     tt_link *a = &w.links[i], *b = &w.links[a->peer * w.n + a->rank];
     for (int k = 0; k < TT_NFIFOS; k++) {
       if (a->send[k].next != b->recv[k].next || !tt_fifo_drained(&a->send[k])) {
-        fail_msg("%s: rank %d sent %u messages of kind %d to rank %d, which took %u and gave back %u", text_of(t), a->rank, a->send[k].next, k,
-                 a->peer, b->recv[k].next, atomic_load(a->send[k].head));
+        fail_msg("%s: rank %d sent %u messages of kind %d to rank %d, which took %u and gave back %u", text_of(t), a->rank, a->send[k].next,
+                 k, a->peer, b->recv[k].next, atomic_load(a->send[k].head));
       }
     }
   }
@@ -467,8 +473,12 @@ static void run_trial(const trial *t)
 static void write_schedules(const tt_algorithm *a, tt_func f, int root, int to)
 {
   for (int i = 0; i < (is_p2p(f) ? 2 : w.n); i++) {
-    tt_shape shape = {.func = is_p2p(f) ? i == 0 ? TT_FUNC_SEND : TT_FUNC_RECV : f, .nranks = w.n, .root = is_p2p(f) && i == 0 ? to : root,
-                      .rank = !is_p2p(f) ? i : i == 0 ? root : to};
+    tt_shape shape = {.func = is_p2p(f) ? i == 0 ? TT_FUNC_SEND : TT_FUNC_RECV : f,
+                      .nranks = w.n,
+                      .root = is_p2p(f) && i == 0 ? to : root,
+                      .rank = !is_p2p(f) ? i
+                              : i == 0   ? root
+                                         : to};
     assert_int_equal(a->write(&shape, &sides[i].s), ncclSuccess);
   }
 }
@@ -496,8 +506,13 @@ static trial mixture(const tt_algorithm *a, tt_func f, int root, unsigned i)
 {
   static const size_t simple[] = {1, 64, 7, 33}, ll[] = {1, 10, 3, 9}, direct[] = {1, 500, 37, 16};
   size_t nsub = (size_t)sides[0].s->nsub;
-  trial t = {.a = a, .f = f, .root = root, .in_place = i % 2 == 1, .proto = i / 2 % 2 == 0 ? TT_SIMPLE : TT_LL,
-             .seed = i % 3 == 0 ? 0 : i, .floats = f == TT_FUNC_ALLREDUCE && i % 5 == 1};
+  trial t = {.a = a,
+             .f = f,
+             .root = root,
+             .in_place = i % 2 == 1,
+             .proto = i / 2 % 2 == 0 ? TT_SIMPLE : TT_LL,
+             .seed = i % 3 == 0 ? 0 : i,
+             .floats = f == TT_FUNC_ALLREDUCE && i % 5 == 1};
   bool direct_row = a->needs != 0 && sides[0].s->refs[sides[0].s->nrefs - 1].kind != TT_FIFO && sides[0].s->refs[0].kind != TT_FIFO;
   t.chunk = direct_row ? direct[i / 4 % 4] : t.proto == TT_LL ? ll[i / 4 % 4] : simple[i / 4 % 4];
   size_t pass = nsub * t.chunk, counts[] = {2 * pass + 1, pass - 1, 3 * pass + pass / 2 + 3, pass + 17, 1, pass, 0};
@@ -531,7 +546,8 @@ static void each_row(void (*check)(const tt_algorithm *a, tt_func f))
 // Roots that are tried: all of them up to 24 ranks.
 static bool root_wanted(tt_func f, int root)
 {
-  return !is_rooted(f) ? root == 0 : w.n <= 24 || root < 2 || root == w.n / 2 || root == w.n - 1 || root == 2 + (w.n * 7 + (int)f) % (w.n - 3);
+  return !is_rooted(f) ? root == 0
+                       : w.n <= 24 || root < 2 || root == w.n / 2 || root == w.n - 1 || root == 2 + (w.n * 7 + (int)f) % (w.n - 3);
 }
 
 static void every_root(const tt_algorithm *a, tt_func f)
@@ -681,7 +697,12 @@ static void through_the_kernel(const tt_algorithm *a, tt_func f)
     many_mixtures(a, f, root, 0, 14);
     write_schedules(a, f, root, 0);
     for (int k = 0; k < (root == 0 ? 4 : 1); k++) {
-      trial t = {.a = a, .f = f, .root = root, .count = TT_MIN(most_elements(), 3 * BIG + 5), .chunk = k < 2 ? BIG : 9999, .in_place = k % 2 != 0,
+      trial t = {.a = a,
+                 .f = f,
+                 .root = root,
+                 .count = TT_MIN(most_elements(), 3 * BIG + 5),
+                 .chunk = k < 2 ? BIG : 9999,
+                 .in_place = k % 2 != 0,
                  .op = k == 3 && tt_func_reduces(f) ? PREMUL : SUM};
       run_trial(&t);
     }
@@ -738,9 +759,12 @@ static void test_another_call_is_noticed(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_n_every_root), cmocka_unit_test(test_messages_between_every_pair),
-      cmocka_unit_test(test_numbers_wrap), cmocka_unit_test(test_averages_and_scaled_sums),
-      cmocka_unit_test(test_any_order_gives_the_same_bits), cmocka_unit_test(test_copies_by_the_kernel),
+      cmocka_unit_test(test_every_n_every_root),
+      cmocka_unit_test(test_messages_between_every_pair),
+      cmocka_unit_test(test_numbers_wrap),
+      cmocka_unit_test(test_averages_and_scaled_sums),
+      cmocka_unit_test(test_any_order_gives_the_same_bits),
+      cmocka_unit_test(test_copies_by_the_kernel),
       cmocka_unit_test(test_another_call_is_noticed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

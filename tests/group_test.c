@@ -32,7 +32,8 @@ static void buffers_close(buffers *b, int n)
 static void expect(const float *out, size_t count, float factor, const char *what, int rank)
 {
   for (size_t k = 0; k < count; k++) {
-    CHECK(out[k] == factor * (float)(k % 3 + 1), "%s, rank %d, element %zu: %g, not %g", what, rank, k, (double)out[k], (double)(factor * (float)(k % 3 + 1)));
+    CHECK(out[k] == factor * (float)(k % 3 + 1), "%s, rank %d, element %zu: %g, not %g", what, rank, k, (double)out[k],
+          (double)(factor * (float)(k % 3 + 1)));
   }
 }
 
@@ -325,8 +326,10 @@ static void self_body(int rank, void *arg)
       for (int twice = 0; twice < 2; twice++) {
         OK(ncclGroupStart());
         for (int i = 0; i < n; i++) {
-          OK(twice ? ncclRecv(b.out[i], counts[k], ncclFloat, i, w.comm[i], w.stream[i]) : ncclSend(b.in[i], counts[k], ncclFloat, i, w.comm[i], w.stream[i]));
-          OK(twice ? ncclSend(b.in[i], counts[k], ncclFloat, i, w.comm[i], w.stream[i]) : ncclRecv(b.out[i], counts[k], ncclFloat, i, w.comm[i], w.stream[i]));
+          OK(twice ? ncclRecv(b.out[i], counts[k], ncclFloat, i, w.comm[i], w.stream[i])
+                   : ncclSend(b.in[i], counts[k], ncclFloat, i, w.comm[i], w.stream[i]));
+          OK(twice ? ncclSend(b.in[i], counts[k], ncclFloat, i, w.comm[i], w.stream[i])
+                   : ncclRecv(b.out[i], counts[k], ncclFloat, i, w.comm[i], w.stream[i]));
         }
         OK(ncclGroupEnd());
         world_wait(&w);
@@ -606,7 +609,8 @@ static void split_all(world *w, world *children, int ncolors, bool nonblocking, 
   for (int i = 0; i < w->n; i++) {
     children->comm[i] = NULL;
     children->stream[i] = w->stream[i];
-    CHECK(going(ncclCommSplit(w->comm[i], i == without ? NCCL_SPLIT_NOCOLOR : i % ncolors, -i, &children->comm[i], &config)), "split of rank %d", i);
+    CHECK(going(ncclCommSplit(w->comm[i], i == without ? NCCL_SPLIT_NOCOLOR : i % ncolors, -i, &children->comm[i], &config)),
+          "split of rank %d", i);
   }
   CHECK(going(ncclGroupEnd()), "end of the group of splits");
   for (int i = 0; i < w->n; i++) {
@@ -687,6 +691,78 @@ static void splits_in_groups(void **state)
   PROCESSES(1, 40, split_body, NULL);
 }
 
+// Several splits of one communicator in one group, without waiting in between; the parent must stay until they are over.
+static void split_row_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  enum { SPLITS = 4 };
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  for (config.blocking = 0; config.blocking < 2; config.blocking++) {
+    world w, child[SPLITS];
+    world_open(&w, 3);
+    OK(ncclGroupStart());
+    for (int k = 0; k < SPLITS; k++) {
+      child[k] = (world){.n = 3};
+      for (int i = 0; i < 3; i++) {
+        child[k].stream[i] = w.stream[i];
+        CHECK(going(ncclCommSplit(w.comm[i], k == i ? NCCL_SPLIT_NOCOLOR : 0, -i, &child[k].comm[i], &config)), "split %d of rank %d", k,
+              i);
+      }
+    }
+    REFUSED(ncclCommDestroy(w.comm[1]), ncclInvalidUsage, "ncclCommDestroy", "rank 1", "split");
+    REFUSED(ncclCommAbort(w.comm[2]), ncclInvalidUsage, "ncclCommAbort", "rank 2", "split");
+    CHECK(going(ncclGroupEnd()), "end of the group of splits");
+    for (int k = 0; k < SPLITS; k++) {
+      for (int i = 0; i < 3; i++) {
+        CHECK((child[k].comm[i] == NULL) == (k == i), "split %d of rank %d: handle %p", k, i, (void *)child[k].comm[i]);
+        if (k != i) {
+          await_ready(child[k].comm[i], "one of several splits");
+        }
+      }
+      check_children(&child[k], 1, k);
+    }
+    world_close(&w);
+    for (int k = 0; k < SPLITS; k++) {
+      drop_children(&child[k]);
+    }
+  }
+}
+
+static void several_splits_in_a_group(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, split_row_body, NULL);
+}
+
+// Rank 0 splits, the other does not: whoever aborts the parent is rid of both.
+static void split_abort_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  for (int color = -1; color < 1; color++) {
+    world w;
+    ncclComm_t child = NULL;
+    ncclResult_t state;
+    world_open(&w, 2);
+    CHECK(going(ncclCommSplit(w.comm[0], color, 0, &child, &config)), "split");
+    CHECK((child != NULL) == (color >= 0), "handle %p with colour %d", (void *)child, color);
+    OK(ncclCommGetAsyncError(w.comm[0], &state));
+    CHECK(state == ncclInProgress, "the parent's state is %d", (int)state);
+    double start = seconds_now();
+    OK(ncclCommAbort(w.comm[0]));
+    OK(ncclCommAbort(child));
+    OK(ncclCommAbort(w.comm[1]));
+    CHECK(seconds_now() - start < 2 * SLOWER, "three aborts took %g s", seconds_now() - start);
+  }
+}
+
+static void abort_during_split(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, split_abort_body, NULL);
+}
+
 static void split_process(int rank, void *arg)
 {
   int n = *(int *)arg;
@@ -752,11 +828,22 @@ static void ends_in_any_order(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_thread_issues_for_all), cmocka_unit_test(opposite_orders),           cmocka_unit_test(nested_groups),
-      cmocka_unit_test(mixes_functions),           cmocka_unit_test(mixes_functions_between_processes),
-      cmocka_unit_test(many_messages_to_one_peer), cmocka_unit_test(messages_to_oneself),       cmocka_unit_test(several_streams),
-      cmocka_unit_test(special_streams),           cmocka_unit_test(nonblocking_communicators), cmocka_unit_test(abort_during_init),
-      cmocka_unit_test(splits_in_groups),          cmocka_unit_test(splits_between_processes),  cmocka_unit_test(ends_in_any_order),
+      cmocka_unit_test(one_thread_issues_for_all),
+      cmocka_unit_test(opposite_orders),
+      cmocka_unit_test(nested_groups),
+      cmocka_unit_test(mixes_functions),
+      cmocka_unit_test(mixes_functions_between_processes),
+      cmocka_unit_test(many_messages_to_one_peer),
+      cmocka_unit_test(messages_to_oneself),
+      cmocka_unit_test(several_streams),
+      cmocka_unit_test(special_streams),
+      cmocka_unit_test(nonblocking_communicators),
+      cmocka_unit_test(abort_during_init),
+      cmocka_unit_test(splits_in_groups),
+      cmocka_unit_test(several_splits_in_a_group),
+      cmocka_unit_test(abort_during_split),
+      cmocka_unit_test(splits_between_processes),
+      cmocka_unit_test(ends_in_any_order),
   };
   return RUN_TESTS("group", tests, argc, argv);
 }

@@ -75,18 +75,18 @@ __attribute__((noreturn, format(printf, 3, 4))) HARNESS void check_failed(const 
   _exit(1);
 }
 
-#define CHECK(cond, ...)                           \
-  do {                                             \
-    if (!(cond)) {                                 \
+#define CHECK(cond, ...)                             \
+  do {                                               \
+    if (!(cond)) {                                   \
       check_failed(__FILE__, __LINE__, __VA_ARGS__); \
-    }                                              \
+    }                                                \
   } while (0)
 
 // The call gives this code.
-#define GIVES(call, code)                                                                                                    \
-  do {                                                                                                                       \
-    ncclResult_t gives_ = (call);                                                                                            \
-    CHECK(gives_ == (code), "%s gave %d (%s), not %d", #call, (int)gives_, ncclGetErrorString(gives_), (int)(code));         \
+#define GIVES(call, code)                                                                                            \
+  do {                                                                                                               \
+    ncclResult_t gives_ = (call);                                                                                    \
+    CHECK(gives_ == (code), "%s gave %d (%s), not %d", #call, (int)gives_, ncclGetErrorString(gives_), (int)(code)); \
   } while (0)
 #define OK(call) GIVES(call, ncclSuccess)
 
@@ -102,11 +102,11 @@ HARNESS bool has_words(const char *text, const char *const *words)
 }
 
 // The call gives this code and a text with all these words.
-#define REFUSED(call, code, ...)                                                                                                     \
-  do {                                                                                                                               \
-    GIVES(call, code);                                                                                                               \
-    CHECK(has_words(ncclGetLastError(NULL), (const char *const[]){__VA_ARGS__, NULL}), "%s: the text lacks one of: %s", #call,       \
-          #__VA_ARGS__);                                                                                                             \
+#define REFUSED(call, code, ...)                                                                                               \
+  do {                                                                                                                         \
+    GIVES(call, code);                                                                                                         \
+    CHECK(has_words(ncclGetLastError(NULL), (const char *const[]){__VA_ARGS__, NULL}), "%s: the text lacks one of: %s", #call, \
+          #__VA_ARGS__);                                                                                                       \
   } while (0)
 
 // --- Processes
@@ -162,7 +162,8 @@ HARNESS void start_processes(const run *r, pid_t *pids)
 HARNESS void tell_status(int rank, int status, int seconds)
 {
   if (WIFSIGNALED(status)) {
-    print_error("process %d: signal %d%s (limit %d s)\n", rank, WTERMSIG(status), WTERMSIG(status) == SIGALRM ? ": time is up" : "", seconds);
+    print_error("process %d: signal %d%s (limit %d s)\n", rank, WTERMSIG(status), WTERMSIG(status) == SIGALRM ? ": time is up" : "",
+                seconds);
   } else {
     print_error("process %d: exit status %d\n", rank, WEXITSTATUS(status));
   }

@@ -189,7 +189,8 @@ static int shared_files(time_t since)
   for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
     struct stat st;
     n += strstr(e->d_name, "tutti") != NULL;
-    n += e->d_name[0] != '.' && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ctime >= since && strstr(e->d_name, "nccl") != NULL;
+    n += e->d_name[0] != '.' && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ctime >= since &&
+         strstr(e->d_name, "nccl") != NULL;
   }
   if (d != NULL) {
     closedir(d);

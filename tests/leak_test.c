@@ -280,8 +280,12 @@ static void memory_mapped_by_the_peer(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lives_in_one_process), cmocka_unit_test(aborts_with_operations_queued), cmocka_unit_test(splits),
-      cmocka_unit_test(streams_and_events),   cmocka_unit_test(threads),                       cmocka_unit_test(lives_in_two_processes),
+      cmocka_unit_test(lives_in_one_process),
+      cmocka_unit_test(aborts_with_operations_queued),
+      cmocka_unit_test(splits),
+      cmocka_unit_test(streams_and_events),
+      cmocka_unit_test(threads),
+      cmocka_unit_test(lives_in_two_processes),
       cmocka_unit_test(memory_mapped_by_the_peer),
   };
   return RUN_TESTS("leak", tests, argc, argv);

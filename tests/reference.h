@@ -6,7 +6,8 @@ enum { ALLREDUCE, REDUCESCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, GATHER,
 enum { PREMUL_HOST = ncclNumOps, PREMUL_DEVICE, OPS };
 enum { GUARD = 64, GUARD_BYTE = 0xa5, PERIOD = 10007 };
 
-HARNESS const char *const func_name[FUNCS] = {"AllReduce", "ReduceScatter", "Reduce", "Broadcast", "AllGather", "AlltoAll", "Gather", "Scatter", "Send"};
+HARNESS const char *const func_name[FUNCS] = {"AllReduce", "ReduceScatter", "Reduce",  "Broadcast", "AllGather",
+                                              "AlltoAll",  "Gather",        "Scatter", "Send"};
 
 // A number format: exponent and mantissa bits, 0 for integers.
 typedef struct format {
@@ -16,9 +17,9 @@ typedef struct format {
 } format;
 
 HARNESS const format formats[ncclNumTypes] = {
-    {"int8", 1, 0, 0, true},     {"uint8", 1, 0, 0, false},   {"int32", 4, 0, 0, true},   {"uint32", 4, 0, 0, false},
-    {"int64", 8, 0, 0, true},    {"uint64", 8, 0, 0, false},  {"half", 2, 5, 10, true},   {"float", 4, 8, 23, true},
-    {"double", 8, 11, 52, true}, {"bfloat16", 2, 8, 7, true}, {"f8e4m3", 1, 4, 3, true},  {"f8e5m2", 1, 5, 2, true},
+    {"int8", 1, 0, 0, true},     {"uint8", 1, 0, 0, false},   {"int32", 4, 0, 0, true},  {"uint32", 4, 0, 0, false},
+    {"int64", 8, 0, 0, true},    {"uint64", 8, 0, 0, false},  {"half", 2, 5, 10, true},  {"float", 4, 8, 23, true},
+    {"double", 8, 11, 52, true}, {"bfloat16", 2, 8, 7, true}, {"f8e4m3", 1, 4, 3, true}, {"f8e5m2", 1, 5, 2, true},
 };
 
 typedef struct sample {
@@ -210,8 +211,8 @@ HARNESS void prepare(const sample *s, part *p)
   fill(s, p);
   if (s->op >= ncclNumOps) {
     p->scalar = encode(s->type, scalar_of(p->rank));
-    OK(ncclRedOpCreatePreMulSum(&p->user_op, &p->scalar, (ncclDataType_t)s->type, s->op == PREMUL_HOST ? ncclScalarHostImmediate : ncclScalarDevice,
-                                p->comm));
+    OK(ncclRedOpCreatePreMulSum(&p->user_op, &p->scalar, (ncclDataType_t)s->type,
+                                s->op == PREMUL_HOST ? ncclScalarHostImmediate : ncclScalarDevice, p->comm));
   } else {
     p->user_op = (ncclRedOp_t)s->op;
   }
@@ -253,8 +254,8 @@ HARNESS uint64_t moved(const sample *s, int rank, size_t k)
 
 HARNESS void describe(const sample *s, char *text, size_t size)
 {
-  snprintf(text, size, "%s %s op %d count %zu ranks %d root %d%s offsets %d %d", func_name[s->func], formats[s->type].name, s->op, s->count, s->n, s->root,
-           s->in_place ? " in place" : "", s->in_offset, s->out_offset);
+  snprintf(text, size, "%s %s op %d count %zu ranks %d root %d%s offsets %d %d", func_name[s->func], formats[s->type].name, s->op, s->count,
+           s->n, s->root, s->in_place ? " in place" : "", s->in_offset, s->out_offset);
 }
 
 // Is the average of floats right? Its rounding depends on the order; the bits are compared elsewhere.

@@ -105,7 +105,8 @@ static void operations_body(int rank, void *arg)
   REFUSED(ncclAllReduce(x, x, 1, ncclFloat, (ncclRedOp_t)-1, c, NULL), ncclInvalidArgument, "operation -1", "rank 0");
   REFUSED(ncclRedOpCreatePreMulSum(NULL, &two, ncclFloat, ncclScalarHostImmediate, c), ncclInvalidArgument, "op", "rank 0");
   REFUSED(ncclRedOpCreatePreMulSum(&op, NULL, ncclFloat, ncclScalarHostImmediate, c), ncclInvalidArgument, "scalar", "rank 0");
-  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)77, ncclScalarHostImmediate, c), ncclInvalidArgument, "datatype is 77", "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)77, ncclScalarHostImmediate, c), ncclInvalidArgument, "datatype is 77",
+          "rank 0");
   REFUSED(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, (ncclScalarResidence_t)9, c), ncclInvalidArgument, "residence is 9", "rank 0");
   REFUSED(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, NULL), ncclInvalidArgument, "NULL");
   OK(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, c));
@@ -265,10 +266,11 @@ static bool names_both(ncclResult_t state, const char *text)
 static void judge(const quarrel *q, size_t times, const ncclResult_t *state, const char *const *text)
 {
   for (int i = 0; i < 2; i++) {
-    CHECK(state[i] == ncclInvalidUsage || state[i] == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d", q->what, times, i, (int)state[i]);
+    CHECK(state[i] == ncclInvalidUsage || state[i] == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d", q->what, times, i,
+          (int)state[i]);
   }
-  CHECK(names_both(state[0], text[0]) || names_both(state[1], text[1]), "unequal %s (x%zu): no rank names both (states %d %d): '%s' '%s'", q->what,
-        times, (int)state[0], (int)state[1], text[0], text[1]);
+  CHECK(names_both(state[0], text[0]) || names_both(state[1], text[1]), "unequal %s (x%zu): no rank names both (states %d %d): '%s' '%s'",
+        q->what, times, (int)state[0], (int)state[1], text[0], text[1]);
 }
 
 static void quarrel_body(int rank, void *arg)
@@ -330,10 +332,12 @@ static void quarrel_process(int rank, void *arg)
     ncclResult_t got = await_error(c, s, 1.5 * SLOWER);
     const char *text = ncclGetLastError(c);
     bool named = names_both(got, text);
-    CHECK(got == ncclInvalidUsage || got == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d (%s)", q->what, times, rank, (int)got, text);
+    CHECK(got == ncclInvalidUsage || got == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d (%s)", q->what, times, rank, (int)got,
+          text);
     atomic_fetch_add(&the_board->word[slot], named);
     meet(2);
-    CHECK(atomic_load(&the_board->word[slot]) > 0, "unequal %s (x%zu): no rank names both; rank %d: state %d '%s'", q->what, times, rank, (int)got, text);
+    CHECK(atomic_load(&the_board->word[slot]) > 0, "unequal %s (x%zu): no rank names both; rank %d: state %d '%s'", q->what, times, rank,
+          (int)got, text);
     OK(ncclCommAbort(c));
     OK(tuttiStreamDestroy(s));
     free(x);
@@ -352,8 +356,12 @@ static void ranks_disagree_between_processes(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(refuses_bad_handles),           cmocka_unit_test(refuses_bad_arguments), cmocka_unit_test(refuses_bad_operations),
-      cmocka_unit_test(refuses_bad_memory),            cmocka_unit_test(errors_inside_groups),  cmocka_unit_test(ranks_disagree_in_one_process),
+      cmocka_unit_test(refuses_bad_handles),
+      cmocka_unit_test(refuses_bad_arguments),
+      cmocka_unit_test(refuses_bad_operations),
+      cmocka_unit_test(refuses_bad_memory),
+      cmocka_unit_test(errors_inside_groups),
+      cmocka_unit_test(ranks_disagree_in_one_process),
       cmocka_unit_test(ranks_disagree_between_processes),
   };
   return RUN_TESTS("wrong use", tests, argc, argv);

@@ -34,11 +34,13 @@ static ncclResult_t check_task(const tt_task *t, const char *what)
   }
   if (TT_UNLIKELY(t->root < 0 || t->root >= c->nranks)) {
     const char *name = t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV ? "peer" : "root";
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is %d; it must lie between 0 and %d", what, c->rank, name, t->root, c->nranks - 1);
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is %d; it must lie between 0 and %d", what, c->rank, name, t->root,
+                   c->nranks - 1);
   }
   size_t bytes;
   if (TT_UNLIKELY(__builtin_mul_overflow(t->count, size * (size_t)c->nranks, &bytes) || bytes > SIZE_MAX / 2)) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: count %zu of %s does not fit into memory", what, c->rank, t->count, tt_type_name((int)t->type));
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: count %zu of %s does not fit into memory", what, c->rank, t->count,
+                   tt_type_name((int)t->type));
   }
   if (tt_func_reduces(t->func)) {
     TT_TRY(tt_op_check(c, t->op, t->type, what));
@@ -75,8 +77,8 @@ TT_API(ncclResult_t, ncclBcast, void *buff, size_t count, ncclDataType_t datatyp
   return ENQUEUE("ncclBcast", TT_FUNC_BROADCAST, .in = buff, .out = buff, .count = count, .root = root);
 }
 
-TT_API(ncclResult_t, ncclAllReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-       cudaStream_t stream)
+TT_API(ncclResult_t, ncclAllReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+       ncclComm_t comm, cudaStream_t stream)
 {
   return ENQUEUE("ncclAllReduce", TT_FUNC_ALLREDUCE, .in = sendbuff, .out = recvbuff, .count = count, .op = op);
 }

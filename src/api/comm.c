@@ -15,7 +15,7 @@ typedef struct init_job {
   ncclComm_t *out; // where a blocking call leaves the handle
   uint32_t turn;   // of the parent's splits
   bool nonblocking;
-  bool dropped;    // the user has no handle of it
+  bool dropped; // the user has no handle of it
 } init_job;
 
 // Splits of one communicator use its bootstrap ring, one after the other in the order of the calls.
@@ -91,7 +91,13 @@ static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const
     j->turn = atomic_fetch_add(&args->parent->split_calls, 1);
   }
   *out = nonblocking && !alone ? comm : NULL;
-  tt_job_desc d = {.fn = run_init, .release = release_init, .arg = j, .serial = args->parent, .comm = comm, .nonblocking = nonblocking, .detached = alone};
+  tt_job_desc d = {.fn = run_init,
+                   .release = release_init,
+                   .arg = j,
+                   .serial = args->parent,
+                   .comm = comm,
+                   .nonblocking = nonblocking,
+                   .detached = alone};
   return tt_job_submit(&d);
 }
 
@@ -166,12 +172,14 @@ TT_API(ncclResult_t, ncclCommInitAll, ncclComm_t *comm, int ndev, const int *dev
 {
   int count = tt_host_device_count();
   if (comm == NULL || ndev < 1) {
-    return tt_fail(ncclInvalidArgument, "ncclCommInitAll: comm is %p, ndev is %d; comm must be an array, ndev at least 1", (void *)comm, ndev);
+    return tt_fail(ncclInvalidArgument, "ncclCommInitAll: comm is %p, ndev is %d; comm must be an array, ndev at least 1", (void *)comm,
+                   ndev);
   }
   for (int i = 0; i < ndev; i++) {
     int dev = devlist == NULL ? i : devlist[i];
     if (dev < 0 || dev >= count) {
-      return tt_fail(ncclInvalidArgument, "ncclCommInitAll: device %d of rank %d does not exist; there are %d (NCCL_HOST_DEVICES)", dev, i, count);
+      return tt_fail(ncclInvalidArgument, "ncclCommInitAll: device %d of rank %d does not exist; there are %d (NCCL_HOST_DEVICES)", dev, i,
+                     count);
     }
   }
   if (tt_group_open()) {
@@ -188,7 +196,8 @@ TT_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclCom
     res = tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: newcomm is NULL", comm->rank);
   }
   if (res == ncclSuccess && color < 0 && color != NCCL_SPLIT_NOCOLOR) {
-    res = tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: color is %d; it must be at least 0, or NCCL_SPLIT_NOCOLOR", comm->rank, color);
+    res = tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: color is %d; it must be at least 0, or NCCL_SPLIT_NOCOLOR", comm->rank,
+                  color);
   }
   if (res == ncclSuccess) {
     res = tt_config_read(config, comm, &cfg);
@@ -282,13 +291,13 @@ TT_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *async
   return ncclSuccess;
 }
 
-#define QUERY(what, out)                                                                                           \
-  TT_TRY(tt_comm_check(comm, what, false));                                                                        \
-  if ((out) == NULL) {                                                                                             \
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: the output pointer is NULL", what, comm->rank);            \
-  }                                                                                                                \
-  if (atomic_load_explicit(&comm->async, memory_order_acquire) == ncclInProgress) {                                \
-    return tt_fail(ncclInvalidArgument, "%s: the communicator is still being created", what);                      \
+#define QUERY(what, out)                                                                                \
+  TT_TRY(tt_comm_check(comm, what, false));                                                             \
+  if ((out) == NULL) {                                                                                  \
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: the output pointer is NULL", what, comm->rank); \
+  }                                                                                                     \
+  if (atomic_load_explicit(&comm->async, memory_order_acquire) == ncclInProgress) {                     \
+    return tt_fail(ncclInvalidArgument, "%s: the communicator is still being created", what);           \
   }
 
 TT_API(ncclResult_t, ncclCommCount, const ncclComm_t comm, int *count)

@@ -18,7 +18,8 @@ TT_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *simInfo)
 {
   (void)simInfo;
   tt_group_cancel();
-  return tt_fail(ncclInvalidUsage, "ncclGroupSimulateEnd is not part of this version (the cost model comes later); the group has been dropped");
+  return tt_fail(ncclInvalidUsage,
+                 "ncclGroupSimulateEnd is not part of this version (the cost model comes later); the group has been dropped");
 }
 
 TT_API(ncclResult_t, ncclGetVersion, int *version)

@@ -98,7 +98,8 @@ TUTTI_API tuttiStreamQuery(cudaStream_t stream)
 
 TUTTI_API tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event)
 {
-  return event == NULL ? null_argument("tuttiStreamWaitEvent") : push("tuttiStreamWaitEvent", stream, tt_event_wait_work((tt_event *)event));
+  return event == NULL ? null_argument("tuttiStreamWaitEvent")
+                       : push("tuttiStreamWaitEvent", stream, tt_event_wait_work((tt_event *)event));
 }
 
 TUTTI_API tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *arg)

@@ -7,15 +7,16 @@ static ncclResult_t later(const char *name)
   return tt_fail(ncclInvalidUsage, "%s is not part of this version of Tutti (see docs/compatibility.md)", name);
 }
 
-#define LATER(name, ...)               \
+#define LATER(name, ...)                  \
   TT_API(ncclResult_t, name, __VA_ARGS__) \
-  {                                    \
-    return later(#name);               \
+  {                                       \
+    return later(#name);                  \
   }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 LATER(ncclCommRevoke, ncclComm_t comm, int revokeFlags)
-LATER(ncclCommShrink, ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm, ncclConfig_t *config, int shrinkFlags)
+LATER(ncclCommShrink, ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm, ncclConfig_t *config,
+      int shrinkFlags)
 LATER(ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId *uniqueId)
 LATER(ncclCommGrow, ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 LATER(ncclCommInitRankScalable, ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds, ncclConfig_t *config)
@@ -25,7 +26,7 @@ LATER(ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value
 LATER(ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
 LATER(ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win)
 LATER(ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
-LATER(ncclPutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx,
-      int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
+LATER(ncclPutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset,
+      int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 LATER(ncclSignal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 LATER(ncclWaitSignal, int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream)

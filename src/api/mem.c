@@ -21,8 +21,8 @@ TT_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t
 {
   TT_TRY(tt_comm_check(comm, "ncclCommRegister", true));
   if (buff == NULL || size == 0 || handle == NULL) {
-    return tt_fail(ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size is %zu, handle is %p; all must be given", comm->rank, buff, size,
-                   (void *)handle);
+    return tt_fail(ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size is %zu, handle is %p; all must be given", comm->rank,
+                   buff, size, (void *)handle);
   }
   return tt_comm_register((struct ncclComm *)comm, buff, size, handle);
 }
@@ -56,13 +56,14 @@ static int free_slot(struct ncclComm *comm)
   return first;
 }
 
-TT_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm)
+TT_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
+       ncclComm_t comm)
 {
   TT_TRY(tt_comm_check(comm, "ncclRedOpCreatePreMulSum", true));
   size_t size = tt_type_size((int)datatype);
   if (op == NULL || scalar == NULL || size == 0 || (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
-    return tt_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d", comm->rank,
-                   (void *)op, scalar, (int)datatype, (int)residence);
+    return tt_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d",
+                   comm->rank, (void *)op, scalar, (int)datatype, (int)residence);
   }
   int slot = free_slot(comm);
   if (slot < 0) {
@@ -84,7 +85,8 @@ TT_API(ncclResult_t, ncclRedOpDestroy, ncclRedOp_t op, ncclComm_t comm)
   TT_TRY(tt_comm_check(comm, "ncclRedOpDestroy", false));
   int slot = (int)op - ncclNumOps;
   if (slot < 0 || slot >= comm->nuserops || !comm->userops[slot].live) {
-    return tt_fail(ncclInvalidArgument, "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank, (int)op);
+    return tt_fail(ncclInvalidArgument, "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank,
+                   (int)op);
   }
   comm->userops[slot].live = false;
   return ncclSuccess;

@@ -20,15 +20,15 @@
 #define TT_ASAN 1
 #endif
 
-#define TT_COUNT(a)         (sizeof(a) / sizeof((a)[0]))
-#define TT_MIN(a, b)        ((a) < (b) ? (a) : (b))
-#define TT_MAX(a, b)        ((a) > (b) ? (a) : (b))
+#define TT_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define TT_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define TT_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define TT_CLAMP(x, lo, hi) TT_MIN(TT_MAX((x), (lo)), (hi))
-#define TT_DIV_UP(a, b)     (((a) + (b)-1) / (b))
-#define TT_ROUND_UP(a, b)   (TT_DIV_UP(a, b) * (b))
-#define TT_CACHE_LINE       64
-#define TT_LIKELY(x)        __builtin_expect(!!(x), 1)
-#define TT_UNLIKELY(x)      __builtin_expect(!!(x), 0)
+#define TT_DIV_UP(a, b) (((a) + (b)-1) / (b))
+#define TT_ROUND_UP(a, b) (TT_DIV_UP(a, b) * (b))
+#define TT_CACHE_LINE 64
+#define TT_LIKELY(x) __builtin_expect(!!(x), 1)
+#define TT_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 // Zeroed memory for `n` objects of `size` bytes, or NULL (logged by the caller with tt_fail). Free with tt_free.
 // Tests make the k-th call fail: tt_alloc_fail_at(k).

@@ -9,9 +9,9 @@
 
 #include "os/socket.h"
 
-#define TT_HELLO_MAGIC   0x6f6c6c6568747574ull // "tuthello" in a little-endian dump
+#define TT_HELLO_MAGIC 0x6f6c6c6568747574ull // "tuthello" in a little-endian dump
 #define TT_HELLO_VERSION 1
-#define TT_HELLO_TEXT    1024 // most bytes of text after an answer
+#define TT_HELLO_TEXT 1024 // most bytes of text after an answer
 
 // 16 bytes shared by the ranks of one ring.
 typedef struct tt_key {

@@ -9,7 +9,7 @@
 #include "os/netif.h"
 #include "os/random.h"
 
-#define ID_MAGIC   0x0064697474757400ull // first byte 0, so that nobody takes an id for text
+#define ID_MAGIC 0x0064697474757400ull // first byte 0, so that nobody takes an id for text
 #define ID_VERSION 1
 
 typedef struct {

@@ -10,7 +10,7 @@
 #include "os/netif.h"
 
 #define REFUSED_NS (2 * TT_NS_PER_S) // an id's root listens before the id exists, so a refusal is nearly always final
-#define GRACE_NS   (1 * TT_NS_PER_S) // for an answer that travels slower than the end of the line
+#define GRACE_NS (1 * TT_NS_PER_S)   // for an answer that travels slower than the end of the line
 enum { REJOINS = 20 };
 
 typedef struct {

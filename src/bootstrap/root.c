@@ -13,9 +13,9 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/thread.h"
 
-#define TICK_NS   (30 * TT_NS_PER_S) // how often to say who is missing
-#define ANSWER_NS (5 * TT_NS_PER_S)  // for the answers
-#define LINGER_NS (2 * TT_NS_PER_S)  // for telling late ranks what went wrong
+#define TICK_NS (30 * TT_NS_PER_S)  // how often to say who is missing
+#define ANSWER_NS (5 * TT_NS_PER_S) // for the answers
+#define LINGER_NS (2 * TT_NS_PER_S) // for telling late ranks what went wrong
 
 typedef struct {
   int line; // the rank's connection, open while the root lives: each side sees by it that the other has died. -1: not joined
@@ -155,7 +155,8 @@ static bool check_rank(root *r, const tt_hello *h)
     fail(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(&h->answer, a), h->pid,
          h->rank, h->nranks, h->nranks - 1);
   } else if (r->nranks == 0 && !first_rank(r, h)) {
-    fail(r, ncclSystemError, "no memory for %d ranks in the root", h->nranks);
+    fail(r, ncclRemoteError, "the process that made the unique id has no memory for a root of %d ranks",
+         h->nranks); // for whom it is told, remote
   } else if (h->nranks != r->nranks) {
     r->to_tell = h->nranks;
     fail(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", r->first, r->nranks,

@@ -10,7 +10,7 @@
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 
-#define LINE_NS  (30 * TT_NS_PER_S)
+#define LINE_NS (30 * TT_NS_PER_S)
 #define SLICE_NS (100 * TT_NS_PER_MS) // the longest sleep between two looks at the abort flags
 
 tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile uint32_t *abort_flag)

@@ -37,7 +37,7 @@ static bool grow(tt_build *b, void **array, int used, int *room, size_t size)
 
 void tt_build_begin(tt_build *b, const tt_shape *shape, int nsub)
 {
-  *b = (tt_build){ .res = ncclSuccess };
+  *b = (tt_build){.res = ncclSuccess};
   b->s = tt_calloc(1, sizeof *b->s);
   if (!b->s) {
     fail_memory(b, sizeof *b->s);
@@ -82,7 +82,7 @@ void tt_build_strand(tt_build *b)
   }
   drop_empty_strand(b);
   if (grow(b, (void **)&b->s->strands, b->s->nstrands, &b->strand_room, sizeof *b->s->strands)) {
-    b->s->strands[b->s->nstrands++] = (tt_strand){ .first = (uint32_t)b->s->nsteps };
+    b->s->strands[b->s->nstrands++] = (tt_strand){.first = (uint32_t)b->s->nsteps};
   }
 }
 
@@ -99,7 +99,7 @@ void tt_build_step(tt_build *b, unsigned flags, uint32_t sub)
     return;
   }
   uint32_t at = (uint32_t)b->s->nrefs;
-  b->s->steps[b->s->nsteps++] = (tt_step){ .flags = (uint16_t)flags, .sub = sub, .src = at, .dst = at };
+  b->s->steps[b->s->nsteps++] = (tt_step){.flags = (uint16_t)flags, .sub = sub, .src = at, .dst = at};
   b->s->strands[b->s->nstrands - 1].count++;
 }
 

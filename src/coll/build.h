@@ -50,36 +50,39 @@ ncclResult_t tt_build_end(tt_build *b, tt_schedule **out);
 // References. The builder fills in the own rank where `peer` is -1.
 static inline tt_ref tt_ref_in(uint32_t chunk)
 {
-  return (tt_ref){ TT_IN, -1, chunk };
+  return (tt_ref){TT_IN, -1, chunk};
 }
 
 static inline tt_ref tt_ref_out(uint32_t chunk)
 {
-  return (tt_ref){ TT_OUT, -1, chunk };
+  return (tt_ref){TT_OUT, -1, chunk};
 }
 
 static inline tt_ref tt_ref_tmp(uint32_t slot)
 {
-  return (tt_ref){ TT_TMP, -1, slot };
+  return (tt_ref){TT_TMP, -1, slot};
 }
 
 static inline tt_ref tt_ref_fifo(int peer, uint32_t chunk)
 {
-  return (tt_ref){ TT_FIFO, peer, chunk };
+  return (tt_ref){TT_FIFO, peer, chunk};
 }
 
 static inline tt_ref tt_ref_token(int peer)
 {
-  return (tt_ref){ TT_TOKEN, peer, 0 };
+  return (tt_ref){TT_TOKEN, peer, 0};
 }
 
-static inline tt_ref tt_ref_drain(int peer) { return (tt_ref){ TT_DRAIN, peer, 0 }; }
+static inline tt_ref tt_ref_drain(int peer)
+{
+  return (tt_ref){TT_DRAIN, peer, 0};
+}
 static inline tt_ref tt_ref_peer_in(int peer, uint32_t chunk)
 {
-  return (tt_ref){ TT_PEER_IN, peer, chunk };
+  return (tt_ref){TT_PEER_IN, peer, chunk};
 }
 
 static inline tt_ref tt_ref_peer_out(int peer, uint32_t chunk)
 {
-  return (tt_ref){ TT_PEER_OUT, peer, chunk };
+  return (tt_ref){TT_PEER_OUT, peer, chunk};
 }

@@ -38,8 +38,8 @@ static void recv_strand(tt_build *b, const tt_shape *shape)
 
 ncclResult_t tt_exchange_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "Pairwise or Linear", 1u << TT_FUNC_ALLTOALL | 1u << TT_FUNC_GATHER | 1u << TT_FUNC_SCATTER |
-                                                         1u << TT_FUNC_SEND | 1u << TT_FUNC_RECV));
+  TT_TRY(tt_shape_check(shape, "Pairwise or Linear",
+                        1u << TT_FUNC_ALLTOALL | 1u << TT_FUNC_GATHER | 1u << TT_FUNC_SCATTER | 1u << TT_FUNC_SEND | 1u << TT_FUNC_RECV));
   tt_build b;
   tt_build_begin(&b, shape, 1);
   if (shape->func != TT_FUNC_RECV) {

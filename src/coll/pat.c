@@ -85,7 +85,7 @@ ncclResult_t tt_pat_write(const tt_shape *shape, tt_schedule **out)
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }
-  pat p = { .shape = shape, .n = shape->nranks, .place = tt_shape_place_of(shape, shape->rank) };
+  pat p = {.shape = shape, .n = shape->nranks, .place = tt_shape_place_of(shape, shape->rank)};
   tt_build b;
   tt_build_begin(&b, shape, 1);
   tt_build_strand(&b);

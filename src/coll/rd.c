@@ -10,10 +10,10 @@
 #include "base/result.h"
 
 typedef struct doubling {
-  int players;        // largest power of two <= n
-  int extra;          // pairs: places 2i (player) and 2i + 1, i < extra
-  int player;         // this rank's number as a player; -1: second of a pair
-  int partner;        // rank of the other of the pair, -1: not in a pair
+  int players; // largest power of two <= n
+  int extra;   // pairs: places 2i (player) and 2i + 1, i < extra
+  int player;  // this rank's number as a player; -1: second of a pair
+  int partner; // rank of the other of the pair, -1: not in a pair
   const tt_shape *shape;
 } doubling;
 
@@ -24,7 +24,7 @@ static int rank_of_player(const doubling *d, int player)
 
 static doubling doubling_of(const tt_shape *shape)
 {
-  doubling d = { .players = 1, .partner = -1, .shape = shape };
+  doubling d = {.players = 1, .partner = -1, .shape = shape};
   while (d.players * 2 <= shape->nranks) {
     d.players *= 2;
   }

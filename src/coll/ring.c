@@ -18,17 +18,20 @@ typedef struct ring {
 // One hop of one rank.
 typedef struct hop {
   int t;
-  unsigned flags;         // TT_STEP_…; with REDUCE the own input takes part
-  uint32_t sub, in, out;  // sub-chunk; chunk of the input; chunk of the output
-  uint32_t id;            // chunk number the message goes by
-  bool take, keep, give;  // from the predecessor; into the output; to the successor
+  unsigned flags;        // TT_STEP_…; with REDUCE the own input takes part
+  uint32_t sub, in, out; // sub-chunk; chunk of the input; chunk of the output
+  uint32_t id;           // chunk number the message goes by
+  bool take, keep, give; // from the predecessor; into the output; to the successor
 } hop;
 
 static ring ring_of(const tt_shape *shape)
 {
   int place = tt_shape_place_of(shape, shape->rank);
-  return (ring){ .shape = shape, .n = shape->nranks, .place = place, .prev = tt_shape_rank_at(shape, place - 1),
-                 .next = tt_shape_rank_at(shape, place + 1) };
+  return (ring){.shape = shape,
+                .n = shape->nranks,
+                .place = place,
+                .prev = tt_shape_rank_at(shape, place - 1),
+                .next = tt_shape_rank_at(shape, place + 1)};
 }
 
 static void write_hop(tt_build *b, const ring *r, const hop *h)
@@ -59,7 +62,7 @@ static void ring_allreduce(tt_build *b, const ring *r)
   for (int t = 0; t <= 2 * n - 2; t++) {
     uint32_t c = (uint32_t)tt_mod(r->place - 1 - t, n);
     unsigned flags = t < n - 1 ? TT_STEP_REDUCE : t == n - 1 ? TT_STEP_REDUCE | TT_STEP_FINAL : 0;
-    hop h = { .t = t, .flags = flags, .sub = c, .in = c, .out = c, .id = c, .take = t > 0, .keep = t >= n - 1, .give = t < 2 * n - 2 };
+    hop h = {.t = t, .flags = flags, .sub = c, .in = c, .out = c, .id = c, .take = t > 0, .keep = t >= n - 1, .give = t < 2 * n - 2};
     write_hop(b, r, &h);
   }
 }
@@ -69,7 +72,7 @@ static void ring_reducescatter(tt_build *b, const ring *r)
   for (int t = 0; t < r->n; t++) {
     uint32_t c = (uint32_t)tt_shape_rank_at(r->shape, r->place - 1 - t);
     bool last = t == r->n - 1;
-    hop h = { .t = t, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .in = c, .id = c, .take = t > 0, .keep = last, .give = !last };
+    hop h = {.t = t, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .in = c, .id = c, .take = t > 0, .keep = last, .give = !last};
     write_hop(b, r, &h);
   }
 }
@@ -78,7 +81,7 @@ static void ring_allgather(tt_build *b, const ring *r)
 {
   for (int t = 0; t < r->n; t++) {
     uint32_t c = (uint32_t)tt_shape_rank_at(r->shape, r->place - t);
-    hop h = { .t = t, .out = c, .id = c, .take = t > 0, .keep = true, .give = t < r->n - 1 };
+    hop h = {.t = t, .out = c, .id = c, .take = t > 0, .keep = true, .give = t < r->n - 1};
     write_hop(b, r, &h);
   }
 }
@@ -87,7 +90,7 @@ static void ring_allgather(tt_build *b, const ring *r)
 static void chain_broadcast(tt_build *b, const ring *r)
 {
   int far = tt_mod(r->place - tt_shape_place_of(r->shape, r->shape->root), r->n);
-  hop h = { .t = r->place + 1, .take = far > 0, .keep = true, .give = far < r->n - 1 };
+  hop h = {.t = r->place + 1, .take = far > 0, .keep = true, .give = far < r->n - 1};
   write_hop(b, r, &h);
 }
 
@@ -96,14 +99,15 @@ static void chain_reduce(tt_build *b, const ring *r)
 {
   int left = tt_mod(tt_shape_place_of(r->shape, r->shape->root) - r->place, r->n);
   bool last = left == 0;
-  hop h = { .t = r->place + 1, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .take = left < r->n - 1, .keep = last, .give = !last };
+  hop h = {.t = r->place + 1, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .take = left < r->n - 1, .keep = last, .give = !last};
   write_hop(b, r, &h);
 }
 
 ncclResult_t tt_ring_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "Ring", 1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER |
-                                           1u << TT_FUNC_BROADCAST | 1u << TT_FUNC_REDUCE));
+  TT_TRY(tt_shape_check(shape, "Ring",
+                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_BROADCAST |
+                            1u << TT_FUNC_REDUCE));
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }

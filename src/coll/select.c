@@ -36,15 +36,15 @@ static bool cut(piece *rest, char separator, piece *first)
     return false;
   }
   const char *end = memchr(rest->at, separator, rest->length);
-  *first = (piece){ rest->at, end ? (size_t)(end - rest->at) : rest->length };
-  *rest = end ? (piece){ end + 1, rest->length - first->length - 1 } : (piece){ NULL, 0 };
+  *first = (piece){rest->at, end ? (size_t)(end - rest->at) : rest->length};
+  *rest = end ? (piece){end + 1, rest->length - first->length - 1} : (piece){NULL, 0};
   return true;
 }
 
 static piece trimmed(piece p)
 {
   while (p.length > 0 && (*p.at == ' ' || *p.at == '\t')) {
-    p = (piece){ p.at + 1, p.length - 1 };
+    p = (piece){p.at + 1, p.length - 1};
   }
   while (p.length > 0 && (p.at[p.length - 1] == ' ' || p.at[p.length - 1] == '\t')) {
     p.length--;
@@ -100,7 +100,7 @@ static ncclResult_t parse_list(const variable *v, piece list, uint32_t *mask)
   list = trimmed(list);
   bool except = list.length > 0 && *list.at == '^';
   if (except) {
-    list = (piece){ list.at + 1, list.length - 1 };
+    list = (piece){list.at + 1, list.length - 1};
   }
   while (cut(&list, ',', &p)) {
     p = trimmed(p);
@@ -156,7 +156,7 @@ static ncclResult_t parse_variable(const variable *v, uint32_t *masks)
   for (int f = 0; f < TT_NFUNCS; f++) {
     masks[f] = v->all;
   }
-  piece rest = { v->value, v->value ? strlen(v->value) : 0 }, entry;
+  piece rest = {v->value, v->value ? strlen(v->value) : 0}, entry;
   bool first = true;
   while (cut(&rest, ';', &entry)) {
     entry = trimmed(entry);
@@ -171,15 +171,15 @@ static ncclResult_t parse_variable(const variable *v, uint32_t *masks)
 // The table's names, then NCCL's that have no row here. Returns how many.
 static int algorithm_words(word *words, uint32_t *all)
 {
-  static const char *const absent[] = { "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree" };
+  static const char *const absent[] = {"CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"};
   int count;
   const tt_algorithm *table = tt_algorithms(&count);
   for (int i = 0; i < count; i++) {
-    words[i] = (word){ table[i].name, 1u << i, 1u << i };
+    words[i] = (word){table[i].name, 1u << i, 1u << i};
     *all |= 1u << i;
   }
   for (int i = 0; i < (int)TT_COUNT(absent); i++) {
-    words[count++] = (word){ absent[i], 0, 0 };
+    words[count++] = (word){absent[i], 0, 0};
   }
   return count;
 }
@@ -199,14 +199,14 @@ static void keep_capable(uint32_t *masks)
 ncclResult_t tt_algo_filter_parse(const char *algo, const char *proto, tt_algo_filter *out)
 {
   static const word protos[] = {
-    { "LL", TT_PROTO_LL, TT_PROTO_LL },
-    { "LL128", TT_PROTO_LL, 0 },
-    { "Simple", TT_PROTO_SIMPLE, TT_PROTO_SIMPLE },
+      {"LL", TT_PROTO_LL, TT_PROTO_LL},
+      {"LL128", TT_PROTO_LL, 0},
+      {"Simple", TT_PROTO_SIMPLE, TT_PROTO_SIMPLE},
   };
   word algos[32 + 4];
   tt_algo_filter filter;
-  variable a = { .name = "NCCL_ALGO", .value = algo, .words = algos };
-  variable p = { .name = "NCCL_PROTO", .value = proto, .words = protos, .nwords = (int)TT_COUNT(protos), .all = TT_PROTO_ALL };
+  variable a = {.name = "NCCL_ALGO", .value = algo, .words = algos};
+  variable p = {.name = "NCCL_PROTO", .value = proto, .words = protos, .nwords = (int)TT_COUNT(protos), .all = TT_PROTO_ALL};
   a.nwords = algorithm_words(algos, &a.all);
   TT_TRY(parse_variable(&a, filter.algos));
   TT_TRY(parse_variable(&p, filter.protos));

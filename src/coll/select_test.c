@@ -89,7 +89,7 @@ static void test_absent_names(void **state)
 
 static void expect_error(const char *algo, const char *proto, const char *word)
 {
-  tt_algo_filter x = { .algos = { 12345 } };
+  tt_algo_filter x = {.algos = {12345}};
   assert_int_equal(tt_algo_filter_parse(algo, proto, &x), ncclInvalidUsage);
   assert_int_equal(x.algos[0], 12345);
   assert_non_null(strstr(tt_last_error(), word));
@@ -111,8 +111,8 @@ static void test_errors(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_nothing_given), cmocka_unit_test(test_lists),  cmocka_unit_test(test_functions),
-    cmocka_unit_test(test_absent_names),  cmocka_unit_test(test_errors),
+      cmocka_unit_test(test_nothing_given), cmocka_unit_test(test_lists),  cmocka_unit_test(test_functions),
+      cmocka_unit_test(test_absent_names),  cmocka_unit_test(test_errors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,19 +7,19 @@
 #define F(name) (1u << TT_FUNC_##name)
 
 static const tt_algorithm table[] = {
-  { "Ring", "neighbours only; n-1 hops (all-reduce 2n-2); best for large messages through FIFOs",
-    F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER) | F(BROADCAST) | F(REDUCE), 0, tt_ring_write },
-  { "Tree", "double binary tree; about 2 log2 n hops; middle sizes and many ranks", F(ALLREDUCE) | F(BROADCAST) | F(REDUCE), 0,
-    tt_tree_write },
-  { "RD", "recursive doubling; log2 n hops with the whole message; small messages", F(ALLREDUCE), 0, tt_rd_write },
-  { "PAT", "distances doubled every round; log2 n rounds; small blocks and many ranks", F(ALLGATHER) | F(REDUCESCATTER), 0, tt_pat_write },
-  { "Oneshot", "everybody sends everything to everybody; one hop; smallest messages", F(ALLREDUCE) | F(ALLGATHER), 0, tt_oneshot_write },
-  { "Direct", "reads straight from the peers' buffers; no staging copy", (1u << TT_NFUNCS) - 1, TT_NEEDS_READ, tt_direct_write },
-  { "DirectWrite", "reads and writes the peers' buffers; each byte is read once and written once",
-    F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER) | F(BROADCAST) | F(REDUCE), TT_NEEDS_READ | TT_NEEDS_WRITE, tt_directw_write },
-  { "Pairwise", "all-to-all through FIFOs, in distance order", F(ALLTOALL), 0, tt_exchange_write },
-  { "Linear", "the root talks to each rank in turn; send and receive through a FIFO", F(GATHER) | F(SCATTER) | F(SEND) | F(RECV), 0,
-    tt_exchange_write },
+    {"Ring", "neighbours only; n-1 hops (all-reduce 2n-2); best for large messages through FIFOs",
+     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER) | F(BROADCAST) | F(REDUCE), 0, tt_ring_write},
+    {"Tree", "double binary tree; about 2 log2 n hops; middle sizes and many ranks", F(ALLREDUCE) | F(BROADCAST) | F(REDUCE), 0,
+     tt_tree_write},
+    {"RD", "recursive doubling; log2 n hops with the whole message; small messages", F(ALLREDUCE), 0, tt_rd_write},
+    {"PAT", "distances doubled every round; log2 n rounds; small blocks and many ranks", F(ALLGATHER) | F(REDUCESCATTER), 0, tt_pat_write},
+    {"Oneshot", "everybody sends everything to everybody; one hop; smallest messages", F(ALLREDUCE) | F(ALLGATHER), 0, tt_oneshot_write},
+    {"Direct", "reads straight from the peers' buffers; no staging copy", (1u << TT_NFUNCS) - 1, TT_NEEDS_READ, tt_direct_write},
+    {"DirectWrite", "reads and writes the peers' buffers; each byte is read once and written once",
+     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER) | F(BROADCAST) | F(REDUCE), TT_NEEDS_READ | TT_NEEDS_WRITE, tt_directw_write},
+    {"Pairwise", "all-to-all through FIFOs, in distance order", F(ALLTOALL), 0, tt_exchange_write},
+    {"Linear", "the root talks to each rank in turn; send and receive through a FIFO", F(GATHER) | F(SCATTER) | F(SEND) | F(RECV), 0,
+     tt_exchange_write},
 };
 
 const tt_algorithm *tt_algorithms(int *count)
@@ -52,7 +52,7 @@ void tt_schedule_free(tt_schedule *s)
 
 const char *tt_func_name(tt_func f)
 {
-  static const char *const names[TT_NFUNCS] = { "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce",
-                                                "AlltoAll", "Gather", "Scatter", "Send", "Recv" };
+  static const char *const names[TT_NFUNCS] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce",
+                                               "AlltoAll",  "Gather", "Scatter",   "Send",          "Recv"};
   return (unsigned)f < TT_NFUNCS ? names[f] : "?";
 }

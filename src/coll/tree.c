@@ -96,7 +96,7 @@ static void tree_reduce(tt_build *b, const branch *t)
 static branch branch_free(const tt_shape *shape, const tt_tree_shape *trees, int which)
 {
   tt_tree_node node = tt_tree_node_at(trees, which, tt_shape_place_of(shape, shape->rank));
-  branch t = { .sub = (uint32_t)which, .nchild = node.nchild };
+  branch t = {.sub = (uint32_t)which, .nchild = node.nchild};
   t.parent = node.parent < 0 ? -1 : tt_shape_rank_at(shape, node.parent);
   for (int i = 0; i < node.nchild; i++) {
     t.child[i] = tt_shape_rank_at(shape, node.child[i]);
@@ -108,7 +108,7 @@ static branch branch_free(const tt_shape *shape, const tt_tree_shape *trees, int
 static branch branch_rooted(const tt_shape *shape, const tt_tree_shape *trees, int which)
 {
   int first = tt_shape_place_of(shape, shape->root) + 1;
-  branch t = { .sub = (uint32_t)which, .parent = -1 };
+  branch t = {.sub = (uint32_t)which, .parent = -1};
   if (shape->rank == shape->root) {
     t.nchild = 1;
     t.child[0] = tt_shape_rank_at(shape, first + tt_tree_root_of(trees, which));

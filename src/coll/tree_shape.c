@@ -20,7 +20,7 @@ static int parent0(int n, int p)
 // Children of p: at p - bit/2, and at p + bit/2 or the nearest below that exists.
 static tt_tree_node node0(int n, int p)
 {
-  tt_tree_node node = { .parent = parent0(n, p) };
+  tt_tree_node node = {.parent = parent0(n, p)};
   if (p == 0) {
     int top = 1;
     while (top * 2 < n) {
@@ -69,13 +69,13 @@ static bool trees_share_an_edge(const tt_tree_shape *t)
 
 tt_tree_shape tt_tree_shape_of(int n)
 {
-  tt_tree_shape t = { .n = n, .ntrees = 2 };
+  tt_tree_shape t = {.n = n, .ntrees = 2};
   for (t.shift = 1; t.shift < n / 2; t.shift++) {
     if (!trees_share_an_edge(&t)) {
       return t;
     }
   }
-  return (tt_tree_shape){ .n = n, .ntrees = 1 };
+  return (tt_tree_shape){.n = n, .ntrees = 1};
 }
 
 tt_tree_node tt_tree_node_at(const tt_tree_shape *t, int which, int p)

@@ -88,9 +88,9 @@ static void test_load_is_shared(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_trees_span),
-    cmocka_unit_test(test_no_common_edge),
-    cmocka_unit_test(test_load_is_shared),
+      cmocka_unit_test(test_trees_span),
+      cmocka_unit_test(test_no_common_edge),
+      cmocka_unit_test(test_load_is_shared),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

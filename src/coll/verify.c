@@ -14,7 +14,7 @@ struct tt_block {
 
 const char *tt_verify_class_name(tt_verify_class c)
 {
-  static const char *const names[TT_VERIFY_NCLASSES] = { "form", "deadlock", "contents", "race", "leftover" };
+  static const char *const names[TT_VERIFY_NCLASSES] = {"form", "deadlock", "contents", "race", "leftover"};
   return (unsigned)c < TT_VERIFY_NCLASSES ? names[c] : "?";
 }
 
@@ -120,7 +120,7 @@ static bool claim_queue(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bo
     if (!*place) {
       return false;
     }
-    **place = (tt_queue){ .next = v->all_queues, .from = from, .to = to, .token = ref->kind == TT_TOKEN, .writer = -1, .reader = -1 };
+    **place = (tt_queue){.next = v->all_queues, .from = from, .to = to, .token = ref->kind == TT_TOKEN, .writer = -1, .reader = -1};
     v->all_queues = *place;
   }
   tt_queue *q = *place;
@@ -158,7 +158,8 @@ static bool check_ref(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool
   }
   if (ref->kind == TT_DRAIN) {
     const tt_queue *q = drain_of(v, a, ref);
-    return (source && q && q->writer == a->id) || tt_verify_blame(v, TT_VERIFY_FORM, a, "waits for tokens to rank %d that it has not sent", ref->peer);
+    return (source && q && q->writer == a->id) ||
+           tt_verify_blame(v, TT_VERIFY_FORM, a, "waits for tokens to rank %d that it has not sent", ref->peer);
   }
   bool named = ref->kind != TT_TMP && ref->kind != TT_TOKEN;
   if (named && ref->chunk % (uint32_t)s->nsub != tt_actor_step(v, a)->sub) {
@@ -295,7 +296,7 @@ static bool gather_sources(tt_verifier *v, tt_actor *a, const tt_step *step, con
       merge_clock(v, a, drain_of(v, a, &src[i])->taken);
     }
     if (is_data(&src[i])) {
-      v->operands[(*count)++] = (tt_operand){ .value = value, .raw = src[i].kind == TT_IN || src[i].kind == TT_PEER_IN };
+      v->operands[(*count)++] = (tt_operand){.value = value, .raw = src[i].kind == TT_IN || src[i].kind == TT_PEER_IN};
     }
   }
   a->clock[a->id]++;
@@ -343,7 +344,7 @@ static bool deliver(tt_verifier *v, const tt_actor *a, const tt_step *step, cons
 {
   const tt_ref *src = &tt_actor_schedule(v, a)->refs[step->src], *dst = &tt_actor_schedule(v, a)->refs[step->dst];
   const tt_ref *from = copied(step, src);
-  tt_message message = { .value = value };
+  tt_message message = {.value = value};
   for (int i = 0; i < step->ndst; i++) {
     if (is_queue(&dst[i]) && !message.clock) {
       message.clock = clock_now(v, a);
@@ -396,8 +397,8 @@ static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
     int other = room ? q->reader : q->writer;
     const char *what = need == TT_NEED_DRAINED ? "the end of a token" : q->token ? "a token" : "a message";
     bool nobody = other < 0 || is_done(v, &v->actors[other]);
-    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s %s rank %d%s",
-                           hops ? "; " : "", s->rank, a->strand, a->pos, a->pass, need == TT_NEED_ROOM ? "room for " : "", what, room ? "to" : "from",
+    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s %s rank %d%s", hops ? "; " : "",
+                           s->rank, a->strand, a->pos, a->pass, need == TT_NEED_ROOM ? "room for " : "", what, room ? "to" : "from",
                            room ? q->to : q->from, nobody ? other < 0 ? ", which never uses this connection" : ", which has ended" : "");
     if (nobody) {
       break;
@@ -470,7 +471,7 @@ static bool create_actors(tt_verifier *v)
   for (int s = 0, id = 0; v->res == ncclSuccess && s < v->nscheds; s++) {
     v->memory[s].first_actor = id;
     for (int k = 0; v->res == ncclSuccess && k < v->all[s]->nstrands; k++, id++) {
-      v->actors[id] = (tt_actor){ .id = id, .sched = s, .strand = k, .pass = v->all[s]->strands[k].count > 0 ? 0 : v->o->loops };
+      v->actors[id] = (tt_actor){.id = id, .sched = s, .strand = k, .pass = v->all[s]->strands[k].count > 0 ? 0 : v->o->loops};
       v->actors[id].clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof(uint32_t));
       v->actors[id].heard = tt_verify_alloc(v, (size_t)v->n, sizeof(int));
     }
@@ -504,7 +505,7 @@ static bool place_schedules(tt_verifier *v)
   for (int i = 0; v->res == ncclSuccess && i < v->nscheds; i++) {
     const tt_schedule *s = v->all[i];
     bool rank_fits = v->o->count > 0 ? s->rank >= 0 && s->rank < v->n : s->rank == i;
-    if (s->nranks != v->n || !rank_fits || s->nsub < 1 || s->nsub != v->all[0]->nsub ) {
+    if (s->nranks != v->n || !rank_fits || s->nsub < 1 || s->nsub != v->all[0]->nsub) {
       return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: rank %d of %d, nsub %d", i, s->rank, s->nranks, s->nsub);
     }
     if (!check_bounds(v, i)) {
@@ -522,7 +523,7 @@ static bool check_blocks(tt_verifier *v)
   for (int i = 0; i < v->nscheds; i++) {
     const tt_schedule *s = v->all[i];
     bool p2p = v->o->func == TT_FUNC_SEND || v->o->func == TT_FUNC_RECV;
-    tt_shape shape = { .func = v->o->func, .rank = s->rank, .nranks = v->n, .root = v->o->root };
+    tt_shape shape = {.func = v->o->func, .rank = s->rank, .nranks = v->n, .root = v->o->root};
     if (p2p ? s->in_blocks + s->out_blocks != 1 || s->in_blocks == v->all[1 - i]->in_blocks
             : s->in_blocks != tt_func_in_blocks(&shape) || s->out_blocks != tt_func_out_blocks(&shape)) {
       return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "rank %d: %d input and %d output blocks do not fit %s", s->rank, s->in_blocks,
@@ -551,7 +552,7 @@ ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o
   if (o->slots < 1 || o->loops < 1 || o->count < 0 || (unsigned)o->func >= TT_NFUNCS || p2p != (o->count == 2)) {
     return tt_fail(ncclInvalidArgument, "verifier: function %d, %d slots, %d loops, %d schedules", o->func, o->slots, o->loops, o->count);
   }
-  tt_verifier v = { .all = all, .o = o, .n = all[0]->nranks, .why = why, .whylen = whylen, .res = ncclSuccess };
+  tt_verifier v = {.all = all, .o = o, .n = all[0]->nranks, .why = why, .whylen = whylen, .res = ncclSuccess};
   v.nscheds = o->count > 0 ? o->count : v.n;
   if (set_up(&v) && run(&v) && check_leftovers(&v) && tt_value_check_outputs(&v)) {
     tt_memory_check_owners(&v);

@@ -91,7 +91,7 @@ static uint32_t now(const tt_actor *a)
 // Did `before` happen before the actor's current step?
 static bool ordered(tt_verifier *v, const tt_actor *a, const tt_access *before, const tt_ref *ref, const char *what)
 {
-  static const char *const kinds[] = { "input", "output", "scratch", "", "", "input", "output" };
+  static const char *const kinds[] = {"input", "output", "scratch", "", "", "input", "output"};
   if (a->clock[before->actor] >= before->time) {
     return true;
   }
@@ -126,7 +126,7 @@ static bool note_read(tt_verifier *v, const tt_actor *a, tt_cell *cell)
   if (!r) {
     return false;
   }
-  *r = (tt_access){ .next = cell->reads, .actor = a->id, .time = now(a) };
+  *r = (tt_access){.next = cell->reads, .actor = a->id, .time = now(a)};
   cell->reads = r;
   return true;
 }
@@ -156,7 +156,7 @@ bool tt_memory_write(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const
     }
   }
   cell->value = value;
-  cell->write = (tt_access){ .actor = a->id, .time = now(a) };
+  cell->write = (tt_access){.actor = a->id, .time = now(a)};
   cell->reads = NULL;
   return true;
 }

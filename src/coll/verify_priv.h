@@ -7,11 +7,11 @@
 // What a piece of memory or a message holds. Immutable once made; shared by all its copies.
 typedef struct tt_value {
   int pass;
-  uint32_t chunk;          // of the contributors' inputs
-  bool scaled, final;      // every contribution pre-scaled once; final division applied
-  int only;                // the one rank that contributes, or -1: see counts
-  const uint16_t *counts;  // how often each rank contributes
-  uint64_t expr;           // hash of the expression: operands, their order, where results are rounded
+  uint32_t chunk;         // of the contributors' inputs
+  bool scaled, final;     // every contribution pre-scaled once; final division applied
+  int only;               // the one rank that contributes, or -1: see counts
+  const uint16_t *counts; // how often each rank contributes
+  uint64_t expr;          // hash of the expression: operands, their order, where results are rounded
 } tt_value;
 
 typedef struct tt_access {
@@ -36,13 +36,13 @@ typedef struct tt_message {
 // One direction of a connection, for messages or for tokens.
 typedef struct tt_queue {
   struct tt_queue *next; // of all
-  int from, to; // ranks
+  int from, to;          // ranks
   bool token;
   int writer, reader; // actors, -1: none
   int head, count;
-  int marked;        // last step seen using it, to find a step that uses it twice
+  int marked;            // last step seen using it, to find a step that uses it twice
   const uint32_t *taken; // tokens: the reader's clock after the step that took the last one
-  tt_message slot[]; // slots of them
+  tt_message slot[];     // slots of them
 } tt_queue;
 
 // What a step may want of a connection.
@@ -55,9 +55,9 @@ typedef enum {
 // A strand being run.
 typedef struct tt_actor {
   int id, sched, strand;
-  int pos, pass;   // next step
-  uint32_t *clock; // per actor: how many of its steps happened before this one's next. Own entry: steps taken
-  int *heard;      // per rank: 1 + pass of the last token from it
+  int pos, pass;       // next step
+  uint32_t *clock;     // per actor: how many of its steps happened before this one's next. Own entry: steps taken
+  int *heard;          // per rank: 1 + pass of the last token from it
   tt_queue *waits_for; // what its next step was found to lack when last looked at, and what of it
   tt_need need;
 } tt_actor;
@@ -73,11 +73,11 @@ typedef struct tt_verifier {
   const tt_verify_options *o;
   int n, nscheds, nactors, max_sources;
   tt_actor *actors;
-  tt_queue **queues;    // (from * n + to) * 2 + token; NULL: not used
+  tt_queue **queues; // (from * n + to) * 2 + token; NULL: not used
   tt_queue *all_queues;
-  tt_memory *memory;    // per schedule
-  int *in_at, *out_at;  // per rank: the schedule that has its input, its output; -1: none
-  uint32_t *last_touch; // schedule * nactors + actor: last access of the actor to the buffers of the schedule's call
+  tt_memory *memory;           // per schedule
+  int *in_at, *out_at;         // per rank: the schedule that has its input, its output; -1: none
+  uint32_t *last_touch;        // schedule * nactors + actor: last access of the actor to the buffers of the schedule's call
   struct tt_operand *operands; // max_sources: scratch of the step being run
   struct tt_block *blocks;     // arena
   size_t block_used, block_size;

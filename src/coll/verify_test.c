@@ -48,9 +48,9 @@ static void free_ranks(ranks *r)
 
 static ranks write_all(const tt_algorithm *a, tt_func f, int n, int root, const int *order)
 {
-  ranks r = { .count = n };
+  ranks r = {.count = n};
   for (int i = 0; i < n; i++) {
-    tt_shape shape = { .func = f, .rank = i, .nranks = n, .root = root, .order = order };
+    tt_shape shape = {.func = f, .rank = i, .nranks = n, .root = root, .order = order};
     assert_int_equal(a->write(&shape, &r.s[i]), ncclSuccess);
   }
   return r;
@@ -59,9 +59,9 @@ static ranks write_all(const tt_algorithm *a, tt_func f, int n, int root, const 
 // The two ends of a message from rank `from` to rank `to`.
 static ranks write_p2p(const tt_algorithm *a, int n, int from, int to)
 {
-  ranks r = { .count = 2 };
-  tt_shape sender = { .func = TT_FUNC_SEND, .rank = from, .nranks = n, .root = to };
-  tt_shape receiver = { .func = TT_FUNC_RECV, .rank = to, .nranks = n, .root = from };
+  ranks r = {.count = 2};
+  tt_shape sender = {.func = TT_FUNC_SEND, .rank = from, .nranks = n, .root = to};
+  tt_shape receiver = {.func = TT_FUNC_RECV, .rank = to, .nranks = n, .root = from};
   assert_int_equal(a->write(&sender, &r.s[0]), ncclSuccess);
   assert_int_equal(a->write(&receiver, &r.s[1]), ncclSuccess);
   return r;
@@ -85,7 +85,7 @@ typedef enum {
 
 static void check_ranks(const ranks *r, tt_func f, int root, const char *name, effort e)
 {
-  static const int slots[] = { 1, 2, 8 };
+  static const int slots[] = {1, 2, 8};
   for (int in_place = 0; in_place < 2; in_place++) {
     if (e == BRIEF && in_place != ((root + r->count) & 1)) {
       continue;
@@ -93,8 +93,8 @@ static void check_ranks(const ranks *r, tt_func f, int root, const char *name, e
     for (int k = 0; k < (e == FULL ? 3 : 1); k++) {
       int most = e == FULL ? 3 : e == FAIR && !in_place ? 2 : 1;
       for (int loops = e == FULL ? 1 : most; loops <= most; loops++) {
-        tt_verify_options o = { .func = f, .root = root, .slots = slots[k], .loops = loops, .in_place = in_place,
-                                .count = is_p2p(f) ? 2 : 0 };
+        tt_verify_options o = {
+            .func = f, .root = root, .slots = slots[k], .loops = loops, .in_place = in_place, .count = is_p2p(f) ? 2 : 0};
         expect_right(r, &o, name);
       }
     }
@@ -178,8 +178,8 @@ static void test_any_ring_order(void **state)
 
 enum { DROP_STEP, SWAP_STEPS, DROP_TOKEN, WRONG_CHUNK, DOUBLE_SOURCE, DROP_SOURCE, OTHER_PEER, NO_FLAGS, NMUTATIONS };
 
-static const char *const mutation_names[NMUTATIONS] = { "drop step", "swap steps", "drop token", "wrong chunk",
-                                                        "double source", "drop source", "other peer", "other flags" };
+static const char *const mutation_names[NMUTATIONS] = {"drop step",     "swap steps",  "drop token", "wrong chunk",
+                                                       "double source", "drop source", "other peer", "other flags"};
 
 static struct {
   int tried[NMUTATIONS], found[NMUTATIONS], classes[TT_VERIFY_NCLASSES];
@@ -318,9 +318,7 @@ static int mutate(tt_schedule *s, int kind, int at)
   case WRONG_CHUNK: return other_chunk(s, step);
   case DOUBLE_SOURCE: return double_source(s, step);
   case OTHER_PEER: return other_peer(s, step);
-  default:
-    step->flags ^= TT_STEP_FINAL;
-    return data >= 0;
+  default: step->flags ^= TT_STEP_FINAL; return data >= 0;
   }
 }
 
@@ -331,8 +329,7 @@ static void try_mutation(const ranks *r, tt_func f, int kind, int rank, int at)
     ranks all = *r;
     char why[600] = "";
     all.s[rank] = broken;
-    tt_verify_options o = { .func = f, .root = 1, .slots = 2, .loops = 2, .in_place = kind != DROP_STEP,
-                            .count_classes = tally.classes };
+    tt_verify_options o = {.func = f, .root = 1, .slots = 2, .loops = 2, .in_place = kind != DROP_STEP, .count_classes = tally.classes};
     tally.tried[kind]++;
     if (tt_verify((const tt_schedule *const *)all.s, &o, why, sizeof why) != ncclSuccess) {
       assert_true(why[0] != 0);
@@ -377,14 +374,14 @@ static void test_broken_schedules_are_noticed(void **state)
 // Breaks all ranks alike: removes from every schedule of `name` the steps [first, first + count).
 static void expect_fault_without(const char *name, tt_func f, int first, int count, int in_place, tt_verify_class expected)
 {
-  int rows, classes[TT_VERIFY_NCLASSES] = { 0 };
+  int rows, classes[TT_VERIFY_NCLASSES] = {0};
   ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find(name)], f, 4, 0, NULL);
   for (int i = 0; i < r.count; i++) {
     for (int k = 0; k < count; k++) {
       drop_step(r.s[i], first);
     }
   }
-  tt_verify_options o = { .func = f, .slots = 2, .loops = 1, .in_place = in_place, .count_classes = classes };
+  tt_verify_options o = {.func = f, .slots = 2, .loops = 1, .in_place = in_place, .count_classes = classes};
   char why[600] = "";
   assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
   if (classes[expected] != 1) {
@@ -417,7 +414,7 @@ static void test_unordered_access_is_a_race(void **state)
     }
     drop_step(r.s[i], 2);
   }
-  tt_verify_options o = { .func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1, .in_place = 1 };
+  tt_verify_options o = {.func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1, .in_place = 1};
   char why[600] = "";
   assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
   assert_non_null(strstr(why, "race: "));
@@ -433,7 +430,7 @@ static void test_deadlock_is_explained(void **state)
   for (int i = 0; i < r.count; i++) {
     swap_steps(r.s[i], 0);
   }
-  tt_verify_options o = { .func = TT_FUNC_ALLGATHER, .slots = 8, .loops = 1 };
+  tt_verify_options o = {.func = TT_FUNC_ALLGATHER, .slots = 8, .loops = 1};
   char why[600] = "";
   assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
   assert_string_equal(why, "deadlock: rank 0 strand 0 step 0 pass 0 waits for a message from rank 2; "
@@ -452,7 +449,7 @@ static void test_same_expression_everywhere(void **state)
   tt_ref x = r.s[1]->refs[sum->src];
   r.s[1]->refs[sum->src] = r.s[1]->refs[sum->src + 2];
   r.s[1]->refs[sum->src + 2] = x;
-  tt_verify_options o = { .func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1 };
+  tt_verify_options o = {.func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1};
   char why[600] = "";
   assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
   assert_non_null(strstr(why, "different expressions"));
@@ -466,7 +463,7 @@ static void test_out_of_memory(void **state)
   (void)state;
   int count;
   const tt_algorithm *table = tt_algorithms(&count);
-  tt_shape shape = { .func = TT_FUNC_ALLREDUCE, .rank = 1, .nranks = 20 };
+  tt_shape shape = {.func = TT_FUNC_ALLREDUCE, .rank = 1, .nranks = 20};
   for (int i = 0; i < count; i++) {
     ncclResult_t res = table[i].funcs >> TT_FUNC_ALLREDUCE & 1 ? ncclSystemError : ncclSuccess;
     for (int k = 1; res != ncclSuccess; k++) {
@@ -480,7 +477,7 @@ static void test_out_of_memory(void **state)
     tt_alloc_fail_at(0);
   }
   ranks r = write_all(&table[0], TT_FUNC_ALLREDUCE, 20, 0, NULL);
-  tt_verify_options o = { .func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1 };
+  tt_verify_options o = {.func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1};
   for (int k = 1; k <= 3; k++) {
     tt_alloc_fail_at(k);
     assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, NULL, 0), ncclSystemError);
@@ -497,8 +494,8 @@ static void test_senseless_shapes(void **state)
   const tt_algorithm *table = tt_algorithms(&count);
   for (int i = 0; i < count; i++) {
     tt_schedule *s = NULL;
-    tt_shape unknown = { .func = TT_NFUNCS, .rank = 0, .nranks = 4 }, none = { .func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 0 };
-    tt_shape root = { .func = TT_FUNC_BROADCAST, .rank = 0, .nranks = 4, .root = 4 };
+    tt_shape unknown = {.func = TT_NFUNCS, .rank = 0, .nranks = 4}, none = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 0};
+    tt_shape root = {.func = TT_FUNC_BROADCAST, .rank = 0, .nranks = 4, .root = 4};
     assert_int_equal(table[i].write(&unknown, &s), ncclInvalidArgument);
     assert_int_equal(table[i].write(&none, &s), ncclInvalidArgument);
     assert_int_equal(table[i].write(&root, &s), ncclInvalidArgument);
@@ -513,7 +510,7 @@ static void test_print(void **state)
   char *text = NULL;
   size_t size = 0;
   tt_schedule *s;
-  tt_shape shape = { .func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 2 };
+  tt_shape shape = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 2};
   assert_int_equal(tt_algorithms(&count)[tt_algorithm_find("rd")].write(&shape, &s), ncclSuccess);
   FILE *f = open_memstream(&text, &size);
   assert_non_null(f);
@@ -530,17 +527,17 @@ static void test_print(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_n_every_root),
-    cmocka_unit_test(test_every_pair),
-    cmocka_unit_test(test_any_ring_order),
-    cmocka_unit_test(test_broken_schedules_are_noticed),
-    cmocka_unit_test(test_owner_must_not_leave_early),
-    cmocka_unit_test(test_unordered_access_is_a_race),
-    cmocka_unit_test(test_deadlock_is_explained),
-    cmocka_unit_test(test_same_expression_everywhere),
-    cmocka_unit_test(test_out_of_memory),
-    cmocka_unit_test(test_senseless_shapes),
-    cmocka_unit_test(test_print),
+      cmocka_unit_test(test_every_n_every_root),
+      cmocka_unit_test(test_every_pair),
+      cmocka_unit_test(test_any_ring_order),
+      cmocka_unit_test(test_broken_schedules_are_noticed),
+      cmocka_unit_test(test_owner_must_not_leave_early),
+      cmocka_unit_test(test_unordered_access_is_a_race),
+      cmocka_unit_test(test_deadlock_is_explained),
+      cmocka_unit_test(test_same_expression_everywhere),
+      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_senseless_shapes),
+      cmocka_unit_test(test_print),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ const tt_value *tt_value_leaf(tt_verifier *v, int rank, int pass, uint32_t chunk
 {
   tt_value *x = tt_verify_alloc(v, 1, sizeof *x);
   if (x) {
-    *x = (tt_value){ .pass = pass, .chunk = chunk, .only = rank };
+    *x = (tt_value){.pass = pass, .chunk = chunk, .only = rank};
     x->expr = mix(mix(mix(TAG_LEAF, (uint64_t)rank), (uint64_t)pass), chunk);
   }
   return x;

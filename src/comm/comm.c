@@ -25,8 +25,10 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
   }
   int async = atomic_load_explicit(&comm->async, memory_order_acquire), state = atomic_load_explicit(&comm->state, memory_order_acquire);
   if (TT_UNLIKELY(async == ncclInProgress)) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: the communicator's previous call is still in progress: wait until ncclCommGetAsyncError "
-                   "says ncclSuccess", what, __atomic_load_n(&comm->rank, __ATOMIC_RELAXED));
+    return tt_fail(ncclInvalidArgument,
+                   "%s on rank %d: the communicator's previous call is still in progress: wait until ncclCommGetAsyncError "
+                   "says ncclSuccess",
+                   what, __atomic_load_n(&comm->rank, __ATOMIC_RELAXED));
   }
   ncclResult_t status = tt_port_status(&comm->port);
   if (TT_UNLIKELY(status != ncclSuccess)) {
@@ -58,8 +60,8 @@ static ncclResult_t check_range(const char *name, int value, int lo, int hi)
 static ncclResult_t check_config(const ncclConfig_t *c)
 {
   if (c->magic != NCCL_API_MAGIC || c->size < offsetof(ncclConfig_t, cgaClusterSize)) {
-    return tt_fail(ncclInvalidArgument, "ncclConfig_t at %p was not initialised with NCCL_CONFIG_INITIALIZER (magic 0x%x, size %zu)", (const void *)c,
-                   c->magic, c->size);
+    return tt_fail(ncclInvalidArgument, "ncclConfig_t at %p was not initialised with NCCL_CONFIG_INITIALIZER (magic 0x%x, size %zu)",
+                   (const void *)c, c->magic, c->size);
   }
   return ncclSuccess;
 }

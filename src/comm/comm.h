@@ -56,11 +56,11 @@ enum { TT_COMM_FREE, TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM
 
 // Algorithm, protocol and chunk size for an operation (tuning.c).
 typedef struct tt_choice {
-  int algo;        // row of the algorithm table
-  tt_proto proto;  // FIFO geometry
-  size_t chunk;    // bytes per chunk
-  bool direct;     // ranks reach each other's memory
-  bool fetches;    // ranks read results from each other's output
+  int algo;       // row of the algorithm table
+  tt_proto proto; // FIFO geometry
+  size_t chunk;   // bytes per chunk
+  bool direct;    // ranks reach each other's memory
+  bool fetches;   // ranks read results from each other's output
 } tt_choice;
 
 // What was chosen for an operation. A program that repeats a call pays for the choice once.
@@ -78,41 +78,41 @@ typedef struct tt_job tt_job;
 #define TT_CACHE_BUCKETS 64
 
 struct ncclComm {
-  _Atomic uint64_t magic;   // TT_COMM_MAGIC while the handle is good. Communicators come from a pool and are never given back to the system
-  struct ncclComm *pool;    // next free one
-  uint32_t generation;      // tt_proc_generation at creation: a forked child's differs
-  _Atomic int state;        // TT_COMM_…
-  _Atomic int async;        // ncclResult_t: ncclInProgress while a non-blocking job runs, then its result
+  _Atomic uint64_t magic; // TT_COMM_MAGIC while the handle is good. Communicators come from a pool and are never given back to the system
+  struct ncclComm *pool;  // next free one
+  uint32_t generation;    // tt_proc_generation at creation: a forked child's differs
+  _Atomic int state;      // TT_COMM_…
+  _Atomic int async;      // ncclResult_t: ncclInProgress while a non-blocking job runs, then its result
   int rank, nranks, device;
-  uint64_t hash;            // names the communicator in logs; the same on all ranks
+  uint64_t hash; // names the communicator in logs; the same on all ranks
   tt_config config;
   tt_bootstrap *boot;
-  tt_peer *peers;           // by rank
+  tt_peer *peers; // by rank
   tt_segment *segment;
   tt_wiring wiring;
   tt_port port;
   tt_tuning *tuning;
-  int local_ranks;          // ranks on this machine
-  bool all_local;           // every pair shares an address space
-  bool can_read;            // every pair can read each other's memory
-  bool crowded;             // more ranks on some machine than cores
+  int local_ranks; // ranks on this machine
+  bool all_local;  // every pair shares an address space
+  bool can_read;   // every pair can read each other's memory
+  bool crowded;    // more ranks on some machine than cores
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
   tt_cached *cache[TT_CACHE_BUCKETS];
   tt_decision last[TT_NFUNCS]; // newest decision per function
-  uint64_t issued;          // plans launched
-  uint64_t finished;        // of these: complete before their launch returned
-  _Atomic uintptr_t launcher; // the thread that is launching a plan just now, 0: none
-  uint32_t sequence;        // collectives launched
+  uint64_t issued;             // plans launched
+  uint64_t finished;           // of these: complete before their launch returned
+  _Atomic uintptr_t launcher;  // the thread that is launching a plan just now, 0: none
+  uint32_t sequence;           // collectives launched
   uint64_t splits;
   _Atomic uint32_t split_calls, split_ends; // calls of ncclCommSplit and how many are over; they take their turns in the order of the calls
-  tt_plan *plans;           // free plans
-  _Atomic(tt_plan *) returned; // plans that are complete, put here by whoever completed them
-  _Atomic uint64_t recycled; // plans completed later; TT_FLUSHING is set while somebody waits for them
+  tt_plan *plans;                           // free plans
+  _Atomic(tt_plan *) returned;              // plans that are complete, put here by whoever completed them
+  _Atomic uint64_t recycled;                // plans completed later; TT_FLUSHING is set while somebody waits for them
   tt_userop *userops;
   int nuserops;
   struct tt_registration *registrations;
-  tt_deferred grave;        // while an aborted communicator waits to be freed
-  tt_job *job;              // a non-blocking job that is still running; joined by the next one
+  tt_deferred grave; // while an aborted communicator waits to be freed
+  tt_job *job;       // a non-blocking job that is still running; joined by the next one
 };
 
 #define TT_FLUSHING (1ull << 63)
@@ -185,7 +185,7 @@ typedef struct tt_job_desc {
   const void *serial;
   struct ncclComm *comm; // whose async state shows the job's progress; NULL: none
   bool nonblocking;
-  bool detached;         // with nonblocking: nobody joins it, nothing shows its progress
+  bool detached; // with nonblocking: nobody joins it, nothing shows its progress
 } tt_job_desc;
 ncclResult_t tt_job_submit(const tt_job_desc *d);
 // Waits for the communicator's non-blocking job, if any.

@@ -17,8 +17,8 @@ struct tt_job {
   struct tt_job *next;   // of the group
   struct tt_job *serial; // next one with the same serial, run by the same thread
   bool chained, unstarted;
-  bool over;             // under the set's lock
-  struct job_set *set;   // NULL: does not run beside others
+  bool over;           // under the set's lock
+  struct job_set *set; // NULL: does not run beside others
   char error[512];
 };
 

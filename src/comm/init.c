@@ -54,9 +54,18 @@ static uint64_t hash_text(const char *s)
 static void describe_self(const struct ncclComm *c, tt_peer *me)
 {
   const tt_params *p = tt_params_get();
-  *me = (tt_peer){.rank = c->rank, .device = c->device, .host = tt_proc_host_hash(), .proc = tt_proc_self(), .pid_space = tt_proc_pid_space(), .cpus = tt_proc_cpus(),
-                  .version = NCCL_VERSION_CODE, .algo = hash_text(p->algo), .proto = hash_text(p->proto),
-                  .direct_threshold = p->host_direct_threshold, .p2p_disable = p->p2p_disable != 0, .shm_disable = p->shm_disable != 0};
+  *me = (tt_peer){.rank = c->rank,
+                  .device = c->device,
+                  .host = tt_proc_host_hash(),
+                  .proc = tt_proc_self(),
+                  .pid_space = tt_proc_pid_space(),
+                  .cpus = tt_proc_cpus(),
+                  .version = NCCL_VERSION_CODE,
+                  .algo = hash_text(p->algo),
+                  .proto = hash_text(p->proto),
+                  .direct_threshold = p->host_direct_threshold,
+                  .p2p_disable = p->p2p_disable != 0,
+                  .shm_disable = p->shm_disable != 0};
   __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
   me->probe = (uint64_t)(uintptr_t)&probe_value;
 }
@@ -68,7 +77,8 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
   for (int i = 1; i < c->nranks; i++) {
     const tt_peer *b = &c->peers[i];
     if (a->version != b->version) {
-      return tt_fail(ncclInvalidUsage, "rank 0 runs library version %d, rank %d runs %d: all ranks must use the same", a->version, i, b->version);
+      return tt_fail(ncclInvalidUsage, "rank 0 runs library version %d, rank %d runs %d: all ranks must use the same", a->version, i,
+                     b->version);
     }
     const char *differs = a->algo != b->algo                           ? "NCCL_ALGO"
                           : a->proto != b->proto                       ? "NCCL_PROTO"
@@ -134,7 +144,8 @@ static void survey(struct ncclComm *c)
 static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_proc_id *procs, const char **boxes)
 {
   const tt_peer *me = &c->peers[c->rank];
-  *who = (tt_local){.one_process = true, .ranks = ranks, .procs = procs, .mailboxes = boxes, .secret = tt_bootstrap_secret(c->boot), .leader = -1};
+  *who = (tt_local){
+      .one_process = true, .ranks = ranks, .procs = procs, .mailboxes = boxes, .secret = tt_bootstrap_secret(c->boot), .leader = -1};
   for (int i = 0; i < c->nranks; i++) {
     const tt_peer *p = &c->peers[i];
     if (p->host != me->host) {
@@ -289,8 +300,9 @@ static void tuning_undo(struct ncclComm *c)
 
 // In order; undone in reverse. Nothing can fail on one rank alone after the last one.
 static const init_step steps[] = {
-    {"bootstrap", bootstrap_step, bootstrap_undo}, {"peers", peers_step, peers_undo},    {"segment", segment_step, segment_undo},
-    {"port", port_step, port_undo},                {"tuning", tuning_step, tuning_undo}, {"agree", agree_step, NULL},
+    {"bootstrap", bootstrap_step, bootstrap_undo}, {"peers", peers_step, peers_undo},
+    {"segment", segment_step, segment_undo},       {"port", port_step, port_undo},
+    {"tuning", tuning_step, tuning_undo},          {"agree", agree_step, NULL},
 };
 
 static void undo(struct ncclComm *comm, int from)

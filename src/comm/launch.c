@@ -78,7 +78,8 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
     if (p != NULL) {
       plan_free(p);
     }
-    return tt_fail(ncclSystemError, "rank %d: no memory for an operation (%d calls, %d lanes, %zu bytes of scratch)", comm->rank, calls, lanes, scratch);
+    return tt_fail(ncclSystemError, "rank %d: no memory for an operation (%d calls, %d lanes, %zu bytes of scratch)", comm->rank, calls,
+                   lanes, scratch);
   }
   p->work = (tt_work){.ops = &tt_plan_ops};
   p->port = &comm->port;

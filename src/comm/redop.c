@@ -9,7 +9,8 @@ ncclResult_t tt_op_check(const struct ncclComm *comm, ncclRedOp_t op, ncclDataTy
     return ncclSuccess;
   }
   if (i < 0 || i >= comm->nuserops || !comm->userops[i].live) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: operation %d is neither one of ncclSum..ncclAvg nor a live handle of this communicator", what,
+    return tt_fail(ncclInvalidArgument,
+                   "%s on rank %d: operation %d is neither one of ncclSum..ncclAvg nor a live handle of this communicator", what,
                    comm->rank, (int)op);
   }
   if (comm->userops[i].type != type) {

@@ -7,14 +7,14 @@
 #include "comm/comm.h"
 
 // Sizes in bytes of the operation, from measurements on host memory (docs/performance.md).
-#define LL_MAX (16u << 10)          // up to here small slots win
-#define ONESHOT_RANKS 8             // up to so many ranks everybody sends to everybody
-#define ONESHOT_MAX (8u << 10)      // bytes times ranks, for that
-#define DIRECT_MIN_COPY (32u << 10) // from here a system call per copy pays
-#define DIRECT_MIN_LOCAL (8u << 10) // from here meeting pays when the peer's memory is ours
-#define DIRECT_CHUNK (256u << 10)   // of an all-reduce: what is summed is fetched while it is in the caches
+#define LL_MAX (16u << 10)           // up to here small slots win
+#define ONESHOT_RANKS 8              // up to so many ranks everybody sends to everybody
+#define ONESHOT_MAX (8u << 10)       // bytes times ranks, for that
+#define DIRECT_MIN_COPY (32u << 10)  // from here a system call per copy pays
+#define DIRECT_MIN_LOCAL (8u << 10)  // from here meeting pays when the peer's memory is ours
+#define DIRECT_CHUNK (256u << 10)    // of an all-reduce: what is summed is fetched while it is in the caches
 #define DIRECT_COPY_CHUNK (4u << 20) // of everything else: only bounds how long one step takes
-#define PIPELINE 4                  // passes a message should take so that sender and receiver overlap
+#define PIPELINE 4                   // passes a message should take so that sender and receiver overlap
 #define CHUNK_MIN (4u << 10)
 
 typedef struct rows {
@@ -40,9 +40,15 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
     tt_free(t);
     return res;
   }
-  t->row = (rows){.ring = tt_algorithm_find("Ring"), .tree = tt_algorithm_find("Tree"), .rd = tt_algorithm_find("RD"),
-                  .pat = tt_algorithm_find("PAT"), .oneshot = tt_algorithm_find("Oneshot"), .direct = tt_algorithm_find("Direct"),
-                  .directw = tt_algorithm_find("DirectWrite"), .pairwise = tt_algorithm_find("Pairwise"), .linear = tt_algorithm_find("Linear")};
+  t->row = (rows){.ring = tt_algorithm_find("Ring"),
+                  .tree = tt_algorithm_find("Tree"),
+                  .rd = tt_algorithm_find("RD"),
+                  .pat = tt_algorithm_find("PAT"),
+                  .oneshot = tt_algorithm_find("Oneshot"),
+                  .direct = tt_algorithm_find("Direct"),
+                  .directw = tt_algorithm_find("DirectWrite"),
+                  .pairwise = tt_algorithm_find("Pairwise"),
+                  .linear = tt_algorithm_find("Linear")};
   t->direct_min = p->host_direct_threshold >= 0 ? (size_t)p->host_direct_threshold : comm->all_local ? DIRECT_MIN_LOCAL : DIRECT_MIN_COPY;
   tt_geometry g = comm->segment != NULL ? *tt_segment_geometry(comm->segment) : tt_geometry_default();
   t->ll_capacity = (uint32_t)(g.ll_slot_bytes - offsetof(tt_slot, data)) / 8 * 8;
@@ -82,19 +88,11 @@ static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes,
     list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->rd : r->ring;
     list[n++] = r->tree;
     break;
-  case TT_FUNC_ALLGATHER:
-    list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->pat : r->ring;
-    break;
-  case TT_FUNC_REDUCESCATTER:
-    list[n++] = comm->nranks > 2 && bytes <= LL_MAX ? r->pat : r->ring;
-    break;
+  case TT_FUNC_ALLGATHER: list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->pat : r->ring; break;
+  case TT_FUNC_REDUCESCATTER: list[n++] = comm->nranks > 2 && bytes <= LL_MAX ? r->pat : r->ring; break;
   case TT_FUNC_BROADCAST:
-  case TT_FUNC_REDUCE:
-    list[n++] = comm->nranks > 2 && bytes <= LL_MAX ? r->tree : r->ring;
-    break;
-  default:
-    list[n++] = func == TT_FUNC_ALLTOALL ? r->pairwise : r->linear;
-    break;
+  case TT_FUNC_REDUCE: list[n++] = comm->nranks > 2 && bytes <= LL_MAX ? r->tree : r->ring; break;
+  default: list[n++] = func == TT_FUNC_ALLTOALL ? r->pairwise : r->linear; break;
   }
   list[n] = -1;
 }
@@ -126,7 +124,8 @@ static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fun
   }
   size_t n = (size_t)comm->nranks, subs = c->algo == t->row.ring && func == TT_FUNC_ALLREDUCE ? n : c->algo == t->row.tree ? 2 : 1;
   size_t capacity = c->proto == TT_LL ? t->ll_capacity : t->simple_capacity;
-  bool blocks = func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER || func == TT_FUNC_SCATTER;
+  bool blocks = func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER ||
+                func == TT_FUNC_SCATTER;
   size_t part = (blocks ? bytes / n : bytes) / subs;
   size_t chunk = TT_ROUND_UP(TT_DIV_UP(part, comm->crowded ? 1 : PIPELINE), 64);
   return TT_CLAMP(chunk, TT_MIN(CHUNK_MIN, capacity), capacity);
@@ -146,7 +145,8 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
   }
   uint32_t protos = t->filter.protos[func];
   if (protos == 0) {
-    return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func), comm->rank, tt_params_get()->proto);
+    return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func), comm->rank,
+                   tt_params_get()->proto);
   }
   size_t ll_max = comm->crowded ? t->ll_capacity : LL_MAX; // every pass costs a change of thread when cores are short
   bool ll = (protos & TT_PROTO_LL) != 0 && (bytes <= ll_max || (protos & TT_PROTO_SIMPLE) == 0);

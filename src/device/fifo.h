@@ -23,8 +23,8 @@ typedef enum { TT_SIMPLE, TT_LL, TT_TOK, TT_NFIFOS } tt_proto;
 typedef struct tt_desc {
   uint64_t in, out;
   uint32_t in_mem, out_mem;
-  uint64_t scalar;  // the sender's pre-scaling factor
-  uint32_t freed;   // how many shareable allocations the sender has freed: a change invalidates what the receiver has mapped
+  uint64_t scalar; // the sender's pre-scaling factor
+  uint32_t freed;  // how many shareable allocations the sender has freed: a change invalidates what the receiver has mapped
   uint32_t unused;
 } tt_desc;
 

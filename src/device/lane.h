@@ -12,37 +12,38 @@
 typedef struct tt_call {
   const char *in;
   char *out;
-  size_t count;              // elements per block
-  size_t esize;              // bytes per element, a power of two
+  size_t count; // elements per block
+  size_t esize; // bytes per element, a power of two
   tt_redop op;
-  const void *scalar;        // device scalar of the operation, read when the plan starts; NULL: op.scalar is it
-  uint64_t sig, sig_count;   // fingerprint (tt_sig…)
-  char *tmp;                 // scratch, ntmp slots of `chunk` elements for each channel
-  uint32_t in_mem, out_mem;  // shareable allocations the buffers lie in; 0: none
-  uint64_t in_off, out_off;  // offsets therein
-  bool stream;               // large, and nobody reads the result soon: keep it out of the caches
+  const void *scalar;       // device scalar of the operation, read when the plan starts; NULL: op.scalar is it
+  uint64_t sig, sig_count;  // fingerprint (tt_sig…)
+  char *tmp;                // scratch, ntmp slots of `chunk` elements for each channel
+  uint32_t in_mem, out_mem; // shareable allocations the buffers lie in; 0: none
+  uint64_t in_off, out_off; // offsets therein
+  bool stream;              // large, and nobody reads the result soon: keep it out of the caches
 } tt_call;
 
 typedef struct tt_lane {
   const tt_schedule *sched;
   const tt_strand *strand;
   tt_call *call;
-  size_t pos, end;   // elements of each block still to do
-  size_t chunk;      // elements per chunk in this pass
-  size_t max_chunk;  // and in a full pass
-  char *tmp;         // this channel's scratch
-  uint32_t pc;       // step within the strand
-  uint8_t fifo;      // tt_proto of its FIFO references
+  size_t pos, end;  // elements of each block still to do
+  size_t chunk;     // elements per chunk in this pass
+  size_t max_chunk; // and in a full pass
+  char *tmp;        // this channel's scratch
+  uint32_t pc;      // step within the strand
+  uint8_t fifo;     // tt_proto of its FIFO references
   bool done;
-  int waits_for;     // peer that made it wait, -1: none
-  int after;         // lane of the same plan that must be done first (same flow), -1: none
-  int flow;          // names connection and direction of a send or receive; 0: none
+  int waits_for; // peer that made it wait, -1: none
+  int after;     // lane of the same plan that must be done first (same flow), -1: none
+  int flow;      // names connection and direction of a send or receive; 0: none
 } tt_lane;
 
 // Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
 static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int root)
 {
-  return (uint64_t)seq << 32 | (uint64_t)(root & 0xffff) << 16 | (uint64_t)(op & 0xf) << 8 | (uint64_t)(type & 0xf) << 4 | (uint64_t)(func & 0xf);
+  return (uint64_t)seq << 32 | (uint64_t)(root & 0xffff) << 16 | (uint64_t)(op & 0xf) << 8 | (uint64_t)(type & 0xf) << 4 |
+         (uint64_t)(func & 0xf);
 }
 
 // Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`: geometry of its FIFO

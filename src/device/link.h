@@ -74,7 +74,7 @@ typedef struct tt_link {
   void *own;             // and what it keeps there
   const char *mailbox;   // the peer process's, for descriptors
   tt_maplist shared, mapped;
-  char *in, *out;        // from the peer's last token: local pointers, NULL when only `…_remote` is known
+  char *in, *out; // from the peer's last token: local pointers, NULL when only `…_remote` is known
   uint64_t in_remote, out_remote;
   uint64_t scalar;
 } tt_link;

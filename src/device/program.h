@@ -14,14 +14,14 @@
 #include <stdint.h>
 
 typedef enum {
-  TT_IN,        // the call's input, chunk
-  TT_OUT,       // the call's output, chunk
-  TT_TMP,       // scratch private to the rank, chunk = slot number (size of one chunk each)
-  TT_FIFO,      // source: next message from `peer`; destination: next message to `peer`
-  TT_TOKEN,     // the same without data. Says "I am here": carries the addresses of the sender's buffers and its scalar
-  TT_PEER_IN,   // peer's input, read directly (allowed between a token from that peer and the token that lets it go on)
-  TT_PEER_OUT,  // peer's output, read or written directly
-  TT_DRAIN,     // source, no data: waits until `peer` has given back every token this rank has sent it
+  TT_IN,       // the call's input, chunk
+  TT_OUT,      // the call's output, chunk
+  TT_TMP,      // scratch private to the rank, chunk = slot number (size of one chunk each)
+  TT_FIFO,     // source: next message from `peer`; destination: next message to `peer`
+  TT_TOKEN,    // the same without data. Says "I am here": carries the addresses of the sender's buffers and its scalar
+  TT_PEER_IN,  // peer's input, read directly (allowed between a token from that peer and the token that lets it go on)
+  TT_PEER_OUT, // peer's output, read or written directly
+  TT_DRAIN,    // source, no data: waits until `peer` has given back every token this rank has sent it
 } tt_ref_kind;
 
 typedef struct tt_ref {

@@ -375,10 +375,10 @@ static void test_wakes_all(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_ring_alone),      cmocka_unit_test(test_old_ticket),      cmocka_unit_test(test_timeout),
-      cmocka_unit_test(test_wakes_all),       cmocka_unit_test(test_two_threads),     cmocka_unit_test(test_two_threads_nap),
-      cmocka_unit_test(test_two_processes),   cmocka_unit_test(test_three_bells),     cmocka_unit_test(test_three_bells_nap),
-      cmocka_unit_test(test_waitv_unknown),   cmocka_unit_test(test_waitv_forbidden),
+      cmocka_unit_test(test_ring_alone),    cmocka_unit_test(test_old_ticket),      cmocka_unit_test(test_timeout),
+      cmocka_unit_test(test_wakes_all),     cmocka_unit_test(test_two_threads),     cmocka_unit_test(test_two_threads_nap),
+      cmocka_unit_test(test_two_processes), cmocka_unit_test(test_three_bells),     cmocka_unit_test(test_three_bells_nap),
+      cmocka_unit_test(test_waitv_unknown), cmocka_unit_test(test_waitv_forbidden),
   };
   return cmocka_run_group_tests_name("bell", tests, NULL, NULL);
 }

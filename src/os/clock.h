@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 #define TT_NS_PER_MS 1000000ull
-#define TT_NS_PER_S  1000000000ull
+#define TT_NS_PER_S 1000000000ull
 
 // Nanoseconds of CLOCK_MONOTONIC: comparable between the processes of one machine, never goes back. Any thread; never fails.
 uint64_t tt_now_ns(void);

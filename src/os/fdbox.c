@@ -453,9 +453,10 @@ ncclResult_t tt_fdbox_push(const char *name, const tt_fdkey *key, int fd)
     return ncclSuccess;
   }
   if (e == ECONNREFUSED || e == EPIPE || e == ECONNRESET || e == EACCES) {
-    return tt_fail(ncclRemoteError,
-                   "cannot pass descriptor %d to mailbox '%s': %s (its process ended, is another user's, or is in another network namespace)",
-                   fd, name, strerror(e));
+    return tt_fail(
+        ncclRemoteError,
+        "cannot pass descriptor %d to mailbox '%s': %s (its process ended, is another user's, or is in another network namespace)", fd,
+        name, strerror(e));
   }
   const char *hint = e == EAGAIN ? "its queue stayed full for a second: is the process stopped?" : "descriptor limit: see ulimit -n";
   return tt_fail(ncclSystemError, "cannot pass descriptor %d to mailbox '%s': %s (%s)", fd, name, strerror(e), hint);

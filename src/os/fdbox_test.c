@@ -347,12 +347,12 @@ static void test_strangers(void **state)
     assert_true(s[i] >= 0);
   }
   assert_true(send_raw(s[0], "GET / HTTP/1.0\r\n\r\n", 18, 0));
-  assert_true(send_raw(s[1], text, 16, 1));      // half a message
-  assert_true(send_raw(s[2], text, 32, 0));      // no descriptor
-  assert_true(send_raw(s[3], text, 32, 2));      // two
-  assert_true(send_raw(s[4], text, 32, 8));      // more than the receiver has room for
-  assert_true(send_raw(s[5], text, 33, 1));      // too long
-  assert_true(send_raw(s[6], text + 1, 32, 1));  // wrong magic number
+  assert_true(send_raw(s[1], text, 16, 1));     // half a message
+  assert_true(send_raw(s[2], text, 32, 0));     // no descriptor
+  assert_true(send_raw(s[3], text, 32, 2));     // two
+  assert_true(send_raw(s[4], text, 32, 8));     // more than the receiver has room for
+  assert_true(send_raw(s[5], text, 33, 1));     // too long
+  assert_true(send_raw(s[6], text + 1, 32, 1)); // wrong magic number
   shutdown(s[7], SHUT_RDWR);
   uint64_t t0 = tt_now_ns();
   assert_int_equal(push_value(box_name, 41, 41), ncclSuccess);
@@ -632,9 +632,24 @@ int main(void)
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
   const struct CMUnitTest tests[] = {
-      T(test_same_process), T(test_close_on_exec), T(test_processes), T(test_fork), T(test_fork_holds_nothing), T(test_threads),
-      T(test_threads_wait_first), T(test_strangers), T(test_flood), T(test_few_descriptors), T(test_timeout), T(test_abort),
-      T(test_receiver_gone), T(test_full_queue), T(test_full_queue_of_ours), T(test_other_user), T(test_no_leak), T(test_unclaimed_bound),
+      T(test_same_process),
+      T(test_close_on_exec),
+      T(test_processes),
+      T(test_fork),
+      T(test_fork_holds_nothing),
+      T(test_threads),
+      T(test_threads_wait_first),
+      T(test_strangers),
+      T(test_flood),
+      T(test_few_descriptors),
+      T(test_timeout),
+      T(test_abort),
+      T(test_receiver_gone),
+      T(test_full_queue),
+      T(test_full_queue_of_ours),
+      T(test_other_user),
+      T(test_no_leak),
+      T(test_unclaimed_bound),
   };
   return cmocka_run_group_tests_name("fdbox", tests, NULL, NULL);
 }

@@ -23,9 +23,9 @@
 
 uint32_t tt_proc_generation;
 
-static tt_proc_id self;                        // written under `once` and in a forked child, which has one thread
+static tt_proc_id self; // written under `once` and in a forked child, which has one thread
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void (*hooks[MAX_HOOKS])(void);         // each slot is written once, by whoever drew its number
+static void (*hooks[MAX_HOOKS])(void); // each slot is written once, by whoever drew its number
 static int nhooks;
 
 // Reads a small file whole; returns its length, or -1.

@@ -291,10 +291,10 @@ int main(int argc, char **argv)
   }
   tt_proc_on_fork(hook);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_self),          cmocka_unit_test(test_alive),
-      cmocka_unit_test(test_odd_name),      cmocka_unit_test(test_main_thread_left),
-      cmocka_unit_test(test_fork),          cmocka_unit_test(test_alive_without_descriptors),
-      cmocka_unit_test(test_copy),          cmocka_unit_test(test_copy_bad_address),
+      cmocka_unit_test(test_self),     cmocka_unit_test(test_alive),
+      cmocka_unit_test(test_odd_name), cmocka_unit_test(test_main_thread_left),
+      cmocka_unit_test(test_fork),     cmocka_unit_test(test_alive_without_descriptors),
+      cmocka_unit_test(test_copy),     cmocka_unit_test(test_copy_bad_address),
       cmocka_unit_test(test_host),
   };
   return cmocka_run_group_tests_name("proc", tests, NULL, NULL);

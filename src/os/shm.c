@@ -15,7 +15,8 @@ ncclResult_t tt_shm_create(const char *name, size_t size, int *fd)
 {
   int f = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (f < 0) {
-    return tt_fail(ncclSystemError, "cannot create shared memory '%s': memfd_create: %s (descriptor limit: see ulimit -n)", name, strerror(errno));
+    return tt_fail(ncclSystemError, "cannot create shared memory '%s': memfd_create: %s (descriptor limit: see ulimit -n)", name,
+                   strerror(errno));
   }
   if (ftruncate(f, (off_t)size) < 0) {
     int e = errno;

@@ -138,8 +138,12 @@ static void test_no_descriptor(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_zeroed_and_shared), cmocka_unit_test(test_between_processes), cmocka_unit_test(test_sealed),
-      cmocka_unit_test(test_sparse),            cmocka_unit_test(test_private),           cmocka_unit_test(test_errors),
+      cmocka_unit_test(test_zeroed_and_shared),
+      cmocka_unit_test(test_between_processes),
+      cmocka_unit_test(test_sealed),
+      cmocka_unit_test(test_sparse),
+      cmocka_unit_test(test_private),
+      cmocka_unit_test(test_errors),
       cmocka_unit_test(test_no_descriptor),
   };
   return cmocka_run_group_tests_name("shm", tests, NULL, NULL);

@@ -27,8 +27,8 @@ struct tt_segment {
   char *base;
   size_t size, pages_at, windows_at, window_bytes;
   tt_geometry geometry;
-  int refs;            // ranks of this process; under `lock`
-  int ready;           // 0 not yet, 1 mapped, -1 failed; under `lock`
+  int refs;  // ranks of this process; under `lock`
+  int ready; // 0 not yet, 1 mapped, -1 failed; under `lock`
   tt_segment *next;
 };
 
@@ -155,7 +155,8 @@ static ncclResult_t receive(tt_segment *s, const tt_local *who, const volatile u
   lay_out(s);
   if (h->magic != MAGIC || h->size != s->size || s->size > size) {
     tt_shm_unmap(p, size);
-    return tt_fail(ncclSystemError, "shared segment of local rank %d does not look like ours (%zu bytes, expected %zu): different library versions?",
+    return tt_fail(ncclSystemError,
+                   "shared segment of local rank %d does not look like ours (%zu bytes, expected %zu): different library versions?",
                    who->ranks[0], size, s->size);
   }
   s->base = p;
@@ -181,7 +182,9 @@ static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
   if (ready == 1) {
     return ncclSuccess;
   }
-  return __atomic_load_n(abort_flag, __ATOMIC_RELAXED) ? ncclInternalError : tt_fail(ncclSystemError, "another rank of this process could not join the shared segment");
+  return __atomic_load_n(abort_flag, __ATOMIC_RELAXED)
+             ? ncclInternalError
+             : tt_fail(ncclSystemError, "another rank of this process could not join the shared segment");
 }
 
 // Tells the other ranks of this process how it went.

@@ -22,13 +22,13 @@ typedef struct tt_segment tt_segment;
 
 // Who takes part: local ranks in ascending order, by place in `ranks`.
 typedef struct tt_local {
-  int n, me;               // number of local ranks; own place
-  int leader;              // place of the first rank of the own process
-  bool one_process;        // all of them are in this process
+  int n, me;        // number of local ranks; own place
+  int leader;       // place of the first rank of the own process
+  bool one_process; // all of them are in this process
   const int *ranks;
   const tt_proc_id *procs; // by place
   const char *const *mailboxes;
-  const uint8_t *secret;   // 16 bytes known to this communicator's ranks only
+  const uint8_t *secret; // 16 bytes known to this communicator's ranks only
 } tt_local;
 
 // Opens this rank's share. The first local rank makes the segment and hands it to the other processes; nobody waits. Errors: ncclSystemError,

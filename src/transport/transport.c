@@ -22,9 +22,11 @@ static ncclResult_t no_transport(const tt_wiring *w, int peer)
 {
   const tt_params *p = tt_params_get();
   const char *where = w->peers[w->rank].host == w->peers[peer].host ? "on one machine" : "on different machines";
-  return tt_fail(ncclInvalidUsage,
-                 "rank %d and rank %d (%s) cannot be connected: NCCL_P2P_DISABLE=%d, NCCL_SHM_DISABLE=%d, and the network transport is not part "
-                 "of this version", w->rank, peer, where, (int)p->p2p_disable, (int)p->shm_disable);
+  return tt_fail(
+      ncclInvalidUsage,
+      "rank %d and rank %d (%s) cannot be connected: NCCL_P2P_DISABLE=%d, NCCL_SHM_DISABLE=%d, and the network transport is not part "
+      "of this version",
+      w->rank, peer, where, (int)p->p2p_disable, (int)p->shm_disable);
 }
 
 ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
@@ -51,9 +53,12 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
     tt_free(link);
     return res;
   }
-  link->watched = link->access != TT_ACCESS_LOCAL && w->peers[peer].pid_space != 0 && w->peers[peer].pid_space == w->peers[w->rank].pid_space;
+  link->watched =
+      link->access != TT_ACCESS_LOCAL && w->peers[peer].pid_space != 0 && w->peers[peer].pid_space == w->peers[w->rank].pid_space;
   tt_info(TT_P2P, "rank %d[%d] -> rank %d[%d] via %s%s", w->rank, w->peers[w->rank].device, peer, w->peers[peer].device, t->name,
-          link->access == TT_ACCESS_COPY ? "/CMA" : link->access == TT_ACCESS_LOCAL ? "/direct" : "");
+          link->access == TT_ACCESS_COPY    ? "/CMA"
+          : link->access == TT_ACCESS_LOCAL ? "/direct"
+                                            : "");
   __atomic_store_n(&port->links[peer], link, __ATOMIC_RELEASE);
   return ncclSuccess;
 }

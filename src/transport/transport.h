@@ -11,12 +11,12 @@
 #define TT_PEER_BYTES 136
 typedef struct tt_peer {
   int32_t rank, device;
-  uint64_t host;    // same value: same machine
+  uint64_t host; // same value: same machine
   tt_proc_id proc;
   uint64_t pid_space; // names the name space that proc.pid is a number of; 0 when that cannot be told
-  uint64_t probe;   // address of 8 bytes that hold proc.cookie
-  int32_t cpus;     // cores the process may use
-  int32_t version;  // NCCL_VERSION_CODE
+  uint64_t probe;     // address of 8 bytes that hold proc.cookie
+  int32_t cpus;       // cores the process may use
+  int32_t version;    // NCCL_VERSION_CODE
   // Parameters on which all ranks must agree, because algorithms and connections are chosen from them.
   uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO
   int64_t direct_threshold; // NCCL_HOST_DIRECT_THRESHOLD
@@ -28,9 +28,9 @@ _Static_assert(sizeof(tt_peer) == TT_PEER_BYTES, "bootstrap message layout");
 // What transports need to connect one rank's links.
 typedef struct tt_wiring {
   int rank, nranks;
-  const tt_peer *peers;   // by rank
-  tt_segment *segment;    // memory shared by the ranks on this machine; NULL when this rank is alone on it
-  bool can_copy;          // process_vm_readv works between the processes of this communicator
+  const tt_peer *peers; // by rank
+  tt_segment *segment;  // memory shared by the ranks on this machine; NULL when this rank is alone on it
+  bool can_copy;        // process_vm_readv works between the processes of this communicator
   tt_port *port;
 } tt_wiring;
 

@@ -31,8 +31,10 @@ tt_geometry tt_geometry_default(void)
   const tt_params *p = tt_params_get();
   int64_t ll = p->ll_buffsize > 0 ? p->ll_buffsize : LL_BYTES_DEFAULT;
   int64_t simple = p->buffsize > 0 ? p->buffsize : SIMPLE_BYTES_DEFAULT;
-  return (tt_geometry){.ll_slots = LL_SLOTS, .ll_slot_bytes = per_slot(ll, LL_SLOTS, 128, 64 << 10),
-                       .simple_slots = SIMPLE_SLOTS, .simple_slot_bytes = per_slot(simple, SIMPLE_SLOTS, PAGE, 64 << 20)};
+  return (tt_geometry){.ll_slots = LL_SLOTS,
+                       .ll_slot_bytes = per_slot(ll, LL_SLOTS, 128, 64 << 10),
+                       .simple_slots = SIMPLE_SLOTS,
+                       .simple_slot_bytes = per_slot(simple, SIMPLE_SLOTS, PAGE, 64 << 20)};
 }
 
 static size_t ll_at(void)
@@ -54,12 +56,23 @@ void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
 {
   header *h = (header *)base;
   size_t inline_at = offsetof(tt_slot, data);
-  fifos[TT_SIMPLE] = (tt_fifo){.slots = (char *)h->simple, .stride = sizeof(tt_slot), .data = base + simple_at(g),
-                               .data_stride = g->simple_slot_bytes, .mask = g->simple_slots - 1, .capacity = g->simple_slot_bytes};
-  fifos[TT_LL] = (tt_fifo){.slots = base + ll_at(), .stride = g->ll_slot_bytes, .data = base + ll_at() + inline_at,
-                           .data_stride = g->ll_slot_bytes, .mask = g->ll_slots - 1, .capacity = g->ll_slot_bytes - (uint32_t)inline_at};
-  fifos[TT_TOK] = (tt_fifo){.slots = (char *)h->tokens, .stride = sizeof(tt_slot), .data = (char *)h->tokens[0].data,
-                            .data_stride = sizeof(tt_slot), .mask = TOKEN_SLOTS - 1};
+  fifos[TT_SIMPLE] = (tt_fifo){.slots = (char *)h->simple,
+                               .stride = sizeof(tt_slot),
+                               .data = base + simple_at(g),
+                               .data_stride = g->simple_slot_bytes,
+                               .mask = g->simple_slots - 1,
+                               .capacity = g->simple_slot_bytes};
+  fifos[TT_LL] = (tt_fifo){.slots = base + ll_at(),
+                           .stride = g->ll_slot_bytes,
+                           .data = base + ll_at() + inline_at,
+                           .data_stride = g->ll_slot_bytes,
+                           .mask = g->ll_slots - 1,
+                           .capacity = g->ll_slot_bytes - (uint32_t)inline_at};
+  fifos[TT_TOK] = (tt_fifo){.slots = (char *)h->tokens,
+                            .stride = sizeof(tt_slot),
+                            .data = (char *)h->tokens[0].data,
+                            .data_stride = sizeof(tt_slot),
+                            .mask = TOKEN_SLOTS - 1};
   for (int i = 0; i < TT_NFIFOS; i++) {
     fifos[i].head = &h->heads[i].head;
   }

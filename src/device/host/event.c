@@ -10,8 +10,8 @@ typedef struct tt_event_entry {
   _Atomic uint32_t refs;
   _Atomic bool reached; // of a record (release)
   tt_event *event;
-  uint64_t number;            // of a record
-  struct tt_event_entry *on;  // of a wait: the record, NULL when there was none
+  uint64_t number;           // of a record
+  struct tt_event_entry *on; // of a wait: the record, NULL when there was none
 } entry;
 
 static void entry_drop(entry *n)
@@ -64,7 +64,8 @@ static tt_run run_record(tt_work *w, size_t *budget, ncclResult_t *result)
     atomic_store_explicit(&e->time, tt_now_ns(), memory_order_relaxed);
   }
   uint64_t seen = atomic_load_explicit(&e->reached, memory_order_relaxed);
-  while (seen < n->number && !atomic_compare_exchange_weak_explicit(&e->reached, &seen, n->number, memory_order_release, memory_order_relaxed)) {
+  while (seen < n->number &&
+         !atomic_compare_exchange_weak_explicit(&e->reached, &seen, n->number, memory_order_release, memory_order_relaxed)) {
   }
   atomic_store_explicit(&n->reached, true, memory_order_release);
   return TT_RUN_DONE;

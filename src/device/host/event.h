@@ -10,10 +10,10 @@
 // An event counts how often it has been recorded and how often a record has been reached. Kept alive by its user and by queued entries.
 typedef struct tt_event {
   _Atomic uint32_t refs;
-  _Atomic uint64_t recorded; // number of the newest record queued
-  _Atomic uint64_t reached;  // number of the newest record reached (release)
-  _Atomic uint64_t time;     // when, tt_now_ns
-  pthread_mutex_t lock;      // of `newest`
+  _Atomic uint64_t recorded;     // number of the newest record queued
+  _Atomic uint64_t reached;      // number of the newest record reached (release)
+  _Atomic uint64_t time;         // when, tt_now_ns
+  pthread_mutex_t lock;          // of `newest`
   struct tt_event_entry *newest; // newest record; waits hold on to the one they are for
 } tt_event;
 

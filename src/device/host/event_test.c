@@ -144,7 +144,8 @@ enum { THREADS = 4, ROUNDS = 3000 };
 
 static tt_stream *ring[THREADS];
 static tt_event *shared[3];
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; // makes "record" and "wait" one step each: else a wait could be queued before its record
+static pthread_mutex_t turn =
+    PTHREAD_MUTEX_INITIALIZER; // makes "record" and "wait" one step each: else a wait could be queued before its record
 
 static void *recorder(void *arg)
 {

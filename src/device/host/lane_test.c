@@ -51,10 +51,10 @@ static void test_how_messages_are_cut(void **state)
       {1, 4, 16, 16, {64, -1}},
       {3, 4, 48, 16, {64, 64, 64, -1}},
       {3, 4, 50, 16, {64, 64, 64, 8, 0, 0, -1}},
-      {3, 4, 130, 60, {192, 192, 136, -1}},     // 44 each, rounded to 48
-      {3, 1, 300, 250, {128, 128, 44, -1}},     // 100 each, rounded to 128
+      {3, 4, 130, 60, {192, 192, 136, -1}}, // 44 each, rounded to 48
+      {3, 1, 300, 250, {128, 128, 44, -1}}, // 100 each, rounded to 128
       {3, 8, 5, 30, {40, 0, 0, -1}},
-      {2, 2, 7, 3, {6, 6, 2, 0, -1}},           // never more than the chunk
+      {2, 2, 7, 3, {6, 6, 2, 0, -1}}, // never more than the chunk
       {1, 8, 3, 1, {8, 8, 8, -1}},
   };
   (void)state;
@@ -141,7 +141,8 @@ static void test_the_budget_ends_a_turn(void **state)
 
 static void test_received_messages_go_back_at_once(void **state)
 {
-  tt_call a = {.in = in, .count = 100, .esize = 1, .sig = 77, .sig_count = 100}, b = {.out = out, .count = 100, .esize = 1, .sig = 77, .sig_count = 100};
+  tt_call a = {.in = in, .count = 100, .esize = 1, .sig = 77, .sig_count = 100},
+          b = {.out = out, .count = 100, .esize = 1, .sig = 77, .sig_count = 100};
   rig_schedule other;
   tt_lane l, m;
   size_t budget = 1 << 20;

@@ -111,7 +111,9 @@ static tt_bell *plan_bell(tt_work *w)
 
 static const char *state_text(uint32_t state)
 {
-  return state == TT_RANK_ABORTED ? "has aborted the communicator" : state == TT_RANK_GONE ? "has destroyed the communicator" : "has failed";
+  return state == TT_RANK_ABORTED ? "has aborted the communicator"
+         : state == TT_RANK_GONE  ? "has destroyed the communicator"
+                                  : "has failed";
 }
 
 // Is the peer in the same operation with other arguments? Then neither will ever get what it waits for.

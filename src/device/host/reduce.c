@@ -269,8 +269,17 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
     tt_copy(ndst, dst, src[0], count * row->size, flags);
     return;
   }
-  tt_job j = {.isa = isa, .row = row, .kind = op->kind, .nsrc = nsrc, .ndst = ndst, .scaled = scaled, .stream = stream,
-              .src = src, .dst = dst, .scale = scale, .divisor = divide ? op->divisor : 0};
+  tt_job j = {.isa = isa,
+              .row = row,
+              .kind = op->kind,
+              .nsrc = nsrc,
+              .ndst = ndst,
+              .scaled = scaled,
+              .stream = stream,
+              .src = src,
+              .dst = dst,
+              .scale = scale,
+              .divisor = divide ? op->divisor : 0};
   if (is_plain_stream(&j)) {
     fold2_stream(&j, count);
   } else if (ndst == 1 && !divide) {

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define TT_NAN_F32 __builtin_nanf("0x3fffff")        // 0x7fffffff
-#define TT_NAN_F64 __builtin_nan("0x7ffffffffffff")  // 0x7fffffffffffffff
+#define TT_NAN_F32 __builtin_nanf("0x3fffff")       // 0x7fffffff
+#define TT_NAN_F64 __builtin_nan("0x7ffffffffffff") // 0x7fffffffffffffff
 
 static inline __attribute__((always_inline)) float tt_f32_of_bits(uint32_t u)
 {
@@ -103,9 +103,9 @@ static inline __attribute__((always_inline)) uint32_t tt_narrow(float f, tt_narr
   return tt_pick(tt_above(m, 0x7f800000), nan, code | sign);
 }
 
-#define TT_SPEC_F16  ((tt_narrow_spec){10, 15, 0x47800000}) // 65536: rounds to the code of infinity
-#define TT_SPEC_E4M3 ((tt_narrow_spec){3, 7, 0x43e00000})   // 448
-#define TT_SPEC_E5M2 ((tt_narrow_spec){2, 15, 0x47600000})  // 57344
+#define TT_SPEC_F16 ((tt_narrow_spec){10, 15, 0x47800000}) // 65536: rounds to the code of infinity
+#define TT_SPEC_E4M3 ((tt_narrow_spec){3, 7, 0x43e00000})  // 448
+#define TT_SPEC_E5M2 ((tt_narrow_spec){2, 15, 0x47600000}) // 57344
 
 static inline __attribute__((always_inline)) uint16_t tt_f16_from_f32(float f)
 {

@@ -42,8 +42,8 @@ typedef double tt_f64 TT_ELEMENT;
 enum {
   TT_LINE = 64,
   TT_CHUNK = TT_RED_CHUNK, // of the loops with prefetch: long enough that the compiler keeps and vectorises the loop inside
-  TT_AHEAD = 1024,     // bytes by which a long loop prefetches its sources: the hardware's prefetchers stop at the end of a page
-  TT_LONG_LOOP = 4096, // bytes per buffer from which on it does
+  TT_AHEAD = 1024,         // bytes by which a long loop prefetches its sources: the hardware's prefetchers stop at the end of a page
+  TT_LONG_LOOP = 4096,     // bytes per buffer from which on it does
 };
 
 // A whole aligned line, around the caches.
@@ -89,20 +89,55 @@ TT_INLINE void chunk_ahead(const void *x, const void *y)
 
 // ---- Operations of the wide types: <op>_<type>(a, b), fin_<type>(result), one_<type>(scalar) ----
 
-#define INT_OPS(T, ELEM, UNSIGNED)                                                                             \
-  TT_INLINE T sum_##T(T a, T b) { return (T)((UNSIGNED)a + (UNSIGNED)b); }                                     \
-  TT_INLINE T prod_##T(T a, T b) { return (T)((UNSIGNED)a * (UNSIGNED)b); }                                    \
-  TT_INLINE T max_##T(T a, T b) { return a > b ? a : b; }                                                      \
-  TT_INLINE T min_##T(T a, T b) { return a < b ? a : b; }                                                      \
-  TT_INLINE T fin_##T(T a) { return a; }                                                                       \
-  TT_INLINE T scalar_##T(const uint64_t *s) { return s ? (T)*s : (T)1; }
+#define INT_OPS(T, ELEM, UNSIGNED)          \
+  TT_INLINE T sum_##T(T a, T b)             \
+  {                                         \
+    return (T)((UNSIGNED)a + (UNSIGNED)b);  \
+  }                                         \
+  TT_INLINE T prod_##T(T a, T b)            \
+  {                                         \
+    return (T)((UNSIGNED)a * (UNSIGNED)b);  \
+  }                                         \
+  TT_INLINE T max_##T(T a, T b)             \
+  {                                         \
+    return a > b ? a : b;                   \
+  }                                         \
+  TT_INLINE T min_##T(T a, T b)             \
+  {                                         \
+    return a < b ? a : b;                   \
+  }                                         \
+  TT_INLINE T fin_##T(T a)                  \
+  {                                         \
+    return a;                               \
+  }                                         \
+  TT_INLINE T scalar_##T(const uint64_t *s) \
+  {                                         \
+    return s ? (T)*s : (T)1;                \
+  }
 
-#define FLOAT_OPS(T, NAN_T)                                                                                    \
-  TT_INLINE T sum_##T(T a, T b) { return a + b; }                                                              \
-  TT_INLINE T prod_##T(T a, T b) { return a * b; }                                                             \
-  TT_INLINE T max_##T(T a, T b) { T r = a > b ? a : b; return __builtin_isunordered(a, b) ? NAN_T : r; }       \
-  TT_INLINE T min_##T(T a, T b) { T r = a < b ? a : b; return __builtin_isunordered(a, b) ? NAN_T : r; }       \
-  TT_INLINE T fin_##T(T a) { return a != a ? NAN_T : a; }
+#define FLOAT_OPS(T, NAN_T)                         \
+  TT_INLINE T sum_##T(T a, T b)                     \
+  {                                                 \
+    return a + b;                                   \
+  }                                                 \
+  TT_INLINE T prod_##T(T a, T b)                    \
+  {                                                 \
+    return a * b;                                   \
+  }                                                 \
+  TT_INLINE T max_##T(T a, T b)                     \
+  {                                                 \
+    T r = a > b ? a : b;                            \
+    return __builtin_isunordered(a, b) ? NAN_T : r; \
+  }                                                 \
+  TT_INLINE T min_##T(T a, T b)                     \
+  {                                                 \
+    T r = a < b ? a : b;                            \
+    return __builtin_isunordered(a, b) ? NAN_T : r; \
+  }                                                 \
+  TT_INLINE T fin_##T(T a)                          \
+  {                                                 \
+    return a != a ? NAN_T : a;                      \
+  }
 
 INT_OPS(int8_t, tt_i8, uint32_t)
 INT_OPS(uint8_t, tt_u8, uint32_t)
@@ -129,100 +164,100 @@ TT_INLINE double scalar_double(const uint64_t *s)
 
 // ---- Kernels of the wide types ----
 
-#define WIDE_OP(T, ELEM, OP)                                                                                   \
-  TT_INLINE void chunks_##OP##_##T(ELEM *r, const ELEM *x, const ELEM *y, size_t n, bool nt)                   \
-  {                                                                                                            \
-    enum { L = TT_CHUNK / sizeof(T) };                                                                         \
-    for (size_t i = 0; i < n; i += L) {                                                                        \
-      _Alignas(TT_LINE) T chunk[L];                                                                            \
-      ELEM *to = nt ? chunk : r + i;                                                                           \
-      chunk_ahead(x + i, y + i);                                                                               \
-      TT_VECTOR_LOOP                                                                                           \
-      for (size_t k = 0; k < L; k++) {                                                                         \
-        to[k] = fin_##T(OP##_##T(x[i + k], y[i + k]));                                                         \
-      }                                                                                                        \
-      if (nt) {                                                                                                \
-        stream_chunk(r + i, chunk);                                                                            \
-      }                                                                                                        \
-    }                                                                                                          \
-  }                                                                                                            \
-  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                              \
-  {                                                                                                            \
-    ELEM *r = dst;                                                                                             \
-    const ELEM *x = a, *y = b;                                                                                 \
-    size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_CHUNK / sizeof(T) - 1);                             \
-    chunks_##OP##_##T(r, x, y, i, false);                                                                       \
-    TT_VECTOR_LOOP                                                                                             \
-    for (; i < n; i++) {                                                                                       \
-      r[i] = fin_##T(OP##_##T(x[i], y[i]));                                                                    \
-    }                                                                                                          \
-  }                                                                                                            \
-  static void fold2nt_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                            \
-  {                                                                                                            \
-    chunks_##OP##_##T(dst, a, b, n, true);                                                                      \
-  }                                                                                                            \
+#define WIDE_OP(T, ELEM, OP)                                                                                               \
+  TT_INLINE void chunks_##OP##_##T(ELEM *r, const ELEM *x, const ELEM *y, size_t n, bool nt)                               \
+  {                                                                                                                        \
+    enum { L = TT_CHUNK / sizeof(T) };                                                                                     \
+    for (size_t i = 0; i < n; i += L) {                                                                                    \
+      _Alignas(TT_LINE) T chunk[L];                                                                                        \
+      ELEM *to = nt ? chunk : r + i;                                                                                       \
+      chunk_ahead(x + i, y + i);                                                                                           \
+      TT_VECTOR_LOOP                                                                                                       \
+      for (size_t k = 0; k < L; k++) {                                                                                     \
+        to[k] = fin_##T(OP##_##T(x[i + k], y[i + k]));                                                                     \
+      }                                                                                                                    \
+      if (nt) {                                                                                                            \
+        stream_chunk(r + i, chunk);                                                                                        \
+      }                                                                                                                    \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                          \
+  {                                                                                                                        \
+    ELEM *r = dst;                                                                                                         \
+    const ELEM *x = a, *y = b;                                                                                             \
+    size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_CHUNK / sizeof(T) - 1);                                         \
+    chunks_##OP##_##T(r, x, y, i, false);                                                                                  \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (; i < n; i++) {                                                                                                   \
+      r[i] = fin_##T(OP##_##T(x[i], y[i]));                                                                                \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void fold2nt_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                        \
+  {                                                                                                                        \
+    chunks_##OP##_##T(dst, a, b, n, true);                                                                                 \
+  }                                                                                                                        \
   static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
-  {                                                                                                            \
-    ELEM *r = dst;                                                                                             \
-    const ELEM *x = a, *y = b;                                                                                 \
-    const T p = scalar_##T(sa), q = scalar_##T(sb);                                                            \
-    TT_VECTOR_LOOP                                                                                             \
-    for (size_t i = 0; i < n; i++) {                                                                           \
-      r[i] = fin_##T(OP##_##T(prod_##T(x[i], p), prod_##T(y[i], q)));                                          \
-    }                                                                                                          \
-  }                                                                                                            \
-  static void fold3_##OP##_##T(void *dst, const void *a, const void *b, const void *c, size_t n)               \
-  {                                                                                                            \
-    ELEM *r = dst;                                                                                             \
-    const ELEM *x = a, *y = b, *z = c;                                                                         \
-    TT_VECTOR_LOOP                                                                                             \
-    for (size_t i = 0; i < n; i++) {                                                                           \
-      r[i] = fin_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]));                                                    \
-    }                                                                                                          \
-  }                                                                                                            \
-  static void fold4_##OP##_##T(void *dst, const void *a, const void *b, const void *c, const void *d, size_t n) \
-  {                                                                                                            \
-    ELEM *r = dst;                                                                                             \
-    const ELEM *x = a, *y = b, *z = c, *w = d;                                                                 \
-    TT_VECTOR_LOOP                                                                                             \
-    for (size_t i = 0; i < n; i++) {                                                                           \
-      r[i] = fin_##T(OP##_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]), w[i]));                                    \
-    }                                                                                                          \
-  }                                                                                                            \
-  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                         \
-  {                                                                                                            \
-    ELEM *r = acc;                                                                                             \
-    const ELEM *x = src;                                                                                       \
-    const T p = scalar_##T(s);                                                                                 \
-    TT_VECTOR_LOOP                                                                                             \
-    for (size_t i = 0; i < n; i++) {                                                                           \
-      r[i] = OP##_##T(r[i], prod_##T(x[i], p));                                                                \
-    }                                                                                                          \
+  {                                                                                                                        \
+    ELEM *r = dst;                                                                                                         \
+    const ELEM *x = a, *y = b;                                                                                             \
+    const T p = scalar_##T(sa), q = scalar_##T(sb);                                                                        \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (size_t i = 0; i < n; i++) {                                                                                       \
+      r[i] = fin_##T(OP##_##T(prod_##T(x[i], p), prod_##T(y[i], q)));                                                      \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void fold3_##OP##_##T(void *dst, const void *a, const void *b, const void *c, size_t n)                           \
+  {                                                                                                                        \
+    ELEM *r = dst;                                                                                                         \
+    const ELEM *x = a, *y = b, *z = c;                                                                                     \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (size_t i = 0; i < n; i++) {                                                                                       \
+      r[i] = fin_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]));                                                                \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void fold4_##OP##_##T(void *dst, const void *a, const void *b, const void *c, const void *d, size_t n)            \
+  {                                                                                                                        \
+    ELEM *r = dst;                                                                                                         \
+    const ELEM *x = a, *y = b, *z = c, *w = d;                                                                             \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (size_t i = 0; i < n; i++) {                                                                                       \
+      r[i] = fin_##T(OP##_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]), w[i]));                                                \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                     \
+  {                                                                                                                        \
+    ELEM *r = acc;                                                                                                         \
+    const ELEM *x = src;                                                                                                   \
+    const T p = scalar_##T(s);                                                                                             \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (size_t i = 0; i < n; i++) {                                                                                       \
+      r[i] = OP##_##T(r[i], prod_##T(x[i], p));                                                                            \
+    }                                                                                                                      \
   }
 
-#define WIDE_TYPE(T, ELEM)                                                                                     \
-  WIDE_OP(T, ELEM, sum)                                                                                        \
-  WIDE_OP(T, ELEM, prod)                                                                                       \
-  WIDE_OP(T, ELEM, max)                                                                                        \
-  WIDE_OP(T, ELEM, min)                                                                                        \
-  static void open_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                \
-  {                                                                                                            \
-    ELEM *r = acc;                                                                                             \
-    const ELEM *x = src;                                                                                       \
-    const T p = scalar_##T(s);                                                                                 \
-    TT_VECTOR_LOOP                                                                                             \
-    for (size_t i = 0; i < n; i++) {                                                                           \
-      r[i] = prod_##T(x[i], p);                                                                                \
-    }                                                                                                          \
-  }                                                                                                            \
-  static void close_##T(void *dst, const void *acc, size_t n)                                                  \
-  {                                                                                                            \
-    ELEM *r = dst;                                                                                             \
-    const ELEM *x = acc;                                                                                       \
-    TT_VECTOR_LOOP                                                                                             \
-    for (size_t i = 0; i < n; i++) {                                                                           \
-      r[i] = fin_##T(x[i]);                                                                                    \
-    }                                                                                                          \
+#define WIDE_TYPE(T, ELEM)                                                      \
+  WIDE_OP(T, ELEM, sum)                                                         \
+  WIDE_OP(T, ELEM, prod)                                                        \
+  WIDE_OP(T, ELEM, max)                                                         \
+  WIDE_OP(T, ELEM, min)                                                         \
+  static void open_##T(void *acc, const void *src, const uint64_t *s, size_t n) \
+  {                                                                             \
+    ELEM *r = acc;                                                              \
+    const ELEM *x = src;                                                        \
+    const T p = scalar_##T(s);                                                  \
+    TT_VECTOR_LOOP                                                              \
+    for (size_t i = 0; i < n; i++) {                                            \
+      r[i] = prod_##T(x[i], p);                                                 \
+    }                                                                           \
+  }                                                                             \
+  static void close_##T(void *dst, const void *acc, size_t n)                   \
+  {                                                                             \
+    ELEM *r = dst;                                                              \
+    const ELEM *x = acc;                                                        \
+    TT_VECTOR_LOOP                                                              \
+    for (size_t i = 0; i < n; i++) {                                            \
+      r[i] = fin_##T(x[i]);                                                     \
+    }                                                                           \
   }
 
 WIDE_TYPE(int8_t, tt_i8)
@@ -273,14 +308,14 @@ TT_INLINE int64_t div_i64(int64_t x, tt_div d)
   return (int64_t)((q ^ sign) - sign);
 }
 
-#define DIVIDE(T, ELEM, FN, BITS)                                                                              \
-  static void divide_##T(void *dst, size_t n, uint32_t divisor)                                                \
-  {                                                                                                            \
-    ELEM *r = dst;                                                                                             \
-    const tt_div d = div_make(divisor, BITS);                                                                  \
-    for (size_t i = 0; i < n; i++) {                                                                           \
-      r[i] = (T)FN(r[i], d);                                                                                   \
-    }                                                                                                          \
+#define DIVIDE(T, ELEM, FN, BITS)                               \
+  static void divide_##T(void *dst, size_t n, uint32_t divisor) \
+  {                                                             \
+    ELEM *r = dst;                                              \
+    const tt_div d = div_make(divisor, BITS);                   \
+    for (size_t i = 0; i < n; i++) {                            \
+      r[i] = (T)FN(r[i], d);                                    \
+    }                                                           \
   }
 
 DIVIDE(int8_t, tt_i8, div_i32, 32)
@@ -393,38 +428,41 @@ TT_INLINE void narrow_close(tt_narrow_type t, uint8_t *r, const float *acc, size
   }
 }
 
-#define NARROW_OP(T, OP)                                                                                       \
-  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                              \
-  {                                                                                                            \
-    narrow_fold2(TYPE_##T, tt_vf_##OP, dst, a, b, n);                                                          \
-  }                                                                                                            \
-  static void fold2nt_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                            \
-  {                                                                                                            \
-    narrow_chunks(TYPE_##T, tt_vf_##OP, dst, a, b, n * TYPE_##T.size, true);                                    \
-  }                                                                                                            \
+#define NARROW_OP(T, OP)                                                                                                   \
+  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                          \
+  {                                                                                                                        \
+    narrow_fold2(TYPE_##T, tt_vf_##OP, dst, a, b, n);                                                                      \
+  }                                                                                                                        \
+  static void fold2nt_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                        \
+  {                                                                                                                        \
+    narrow_chunks(TYPE_##T, tt_vf_##OP, dst, a, b, n *TYPE_##T.size, true);                                                \
+  }                                                                                                                        \
   static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
-  {                                                                                                            \
-    const tt_scaled_pair s = {a, b, tt_vf_set(scalar_##T(sa)), tt_vf_set(scalar_##T(sb))};                     \
-    narrow_fold2s(TYPE_##T, tt_vf_##OP, dst, s, n);                                                            \
-  }                                                                                                            \
-  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                         \
-  {                                                                                                            \
-    narrow_step(TYPE_##T, tt_vf_##OP, acc, src, tt_vf_set(scalar_##T(s)), n);                                  \
+  {                                                                                                                        \
+    const tt_scaled_pair s = {a, b, tt_vf_set(scalar_##T(sa)), tt_vf_set(scalar_##T(sb))};                                 \
+    narrow_fold2s(TYPE_##T, tt_vf_##OP, dst, s, n);                                                                        \
+  }                                                                                                                        \
+  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                     \
+  {                                                                                                                        \
+    narrow_step(TYPE_##T, tt_vf_##OP, acc, src, tt_vf_set(scalar_##T(s)), n);                                              \
   }
 
-#define NARROW_TYPE(T, CODE)                                                                                   \
-  TT_INLINE float scalar_##T(const uint64_t *s) { return s ? tt_f32_from_##T((CODE)*s) : 1.0F; }               \
-  NARROW_OP(T, sum)                                                                                            \
-  NARROW_OP(T, prod)                                                                                           \
-  NARROW_OP(T, max)                                                                                            \
-  NARROW_OP(T, min)                                                                                            \
-  static void open_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                \
-  {                                                                                                            \
-    narrow_step(TYPE_##T, NULL, acc, src, tt_vf_set(scalar_##T(s)), n);                                        \
-  }                                                                                                            \
-  static void close_##T(void *dst, const void *acc, size_t n)                                                  \
-  {                                                                                                            \
-    narrow_close(TYPE_##T, dst, acc, n);                                                                       \
+#define NARROW_TYPE(T, CODE)                                                    \
+  TT_INLINE float scalar_##T(const uint64_t *s)                                 \
+  {                                                                             \
+    return s ? tt_f32_from_##T((CODE)*s) : 1.0F;                                \
+  }                                                                             \
+  NARROW_OP(T, sum)                                                             \
+  NARROW_OP(T, prod)                                                            \
+  NARROW_OP(T, max)                                                             \
+  NARROW_OP(T, min)                                                             \
+  static void open_##T(void *acc, const void *src, const uint64_t *s, size_t n) \
+  {                                                                             \
+    narrow_step(TYPE_##T, NULL, acc, src, tt_vf_set(scalar_##T(s)), n);         \
+  }                                                                             \
+  static void close_##T(void *dst, const void *acc, size_t n)                   \
+  {                                                                             \
+    narrow_close(TYPE_##T, dst, acc, n);                                        \
   }
 
 #define TYPE_f16 ((tt_narrow_type){tt_ld_f16, tt_st_f16, NULL, 2})
@@ -464,11 +502,20 @@ static void fence(void)
 
 // ---- The table ----
 
-#define ROW4(F, T) {F##_sum_##T, F##_prod_##T, F##_max_##T, F##_min_##T}
+#define ROW4(F, T)                                      \
+  {                                                     \
+    F##_sum_##T, F##_prod_##T, F##_max_##T, F##_min_##T \
+  }
 #define FOLD2_ROWS(T) ROW4(fold2, T), ROW4(fold2nt, T), ROW4(fold2s, T)
 #define ACC_ROWS(T) open_##T, ROW4(step, T), close_##T
-#define WIDE_ROW(T, DIV) {sizeof(T), sizeof(T), FOLD2_ROWS(T), ROW4(fold3, T), ROW4(fold4, T), ACC_ROWS(T), DIV}
-#define NARROW_ROW(T, SIZE) {SIZE, sizeof(float), FOLD2_ROWS(T), {NULL}, {NULL}, ACC_ROWS(T), NULL}
+#define WIDE_ROW(T, DIV)                                                                  \
+  {                                                                                       \
+    sizeof(T), sizeof(T), FOLD2_ROWS(T), ROW4(fold3, T), ROW4(fold4, T), ACC_ROWS(T), DIV \
+  }
+#define NARROW_ROW(T, SIZE)                                               \
+  {                                                                       \
+    SIZE, sizeof(float), FOLD2_ROWS(T), {NULL}, {NULL}, ACC_ROWS(T), NULL \
+  }
 
 #define TT_PASTE2(a, b) a##b
 #define TT_PASTE(a, b) TT_PASTE2(a, b)

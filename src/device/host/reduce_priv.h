@@ -43,9 +43,9 @@ typedef struct tt_kernel_row {
 
 typedef struct tt_kernels {
   const char *name;
-  tt_kernel_row rows[TT_RED_TYPES];                          // index: ncclDataType_t
-  void (*stream)(void *dst, const void *src, size_t bytes);  // copy with non-temporal stores, not fenced
-  void (*fence)(void);                                       // orders those stores before later ones
+  tt_kernel_row rows[TT_RED_TYPES];                         // index: ncclDataType_t
+  void (*stream)(void *dst, const void *src, size_t bytes); // copy with non-temporal stores, not fenced
+  void (*fence)(void);                                      // orders those stores before later ones
 } tt_kernels;
 
 extern const tt_kernels tt_kernels_plain;

@@ -40,7 +40,7 @@ static unsigned rnd_below(unsigned n)
 
 typedef struct format {
   int ebits, mbits;
-  int saturates; // fp8
+  int saturates;  // fp8
   double *values; // of the non-negative finite codes, ascending
   unsigned nvalues;
 } format;
@@ -246,8 +246,8 @@ static uint64_t random_element(int type)
   return from_double(type, rnd_below(50) ? x : 0 * x);
 }
 
-static char *arena;          // sources, then their in-place copies
-static void *expected;       // results
+static char *arena;    // sources, then their in-place copies
+static void *expected; // results
 static uint64_t scalars[MAX_SRC];
 
 static void *slot(int k)
@@ -268,7 +268,7 @@ static void fill(void *p, int type, size_t n)
 typedef struct call {
   tt_redop op;
   int nsrc, ndst;
-  int inplace;   // index of the source that is destination 0 too, or -1
+  int inplace; // index of the source that is destination 0 too, or -1
   size_t count;
   unsigned flags;
   unsigned skew; // bytes off alignment
@@ -590,8 +590,8 @@ int main(void)
   arena = calloc(MAX_SRC, SLOT);
   expected = calloc(MAX_COUNT, ELEMENT);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_select),         cmocka_unit_test(test_builtin), cmocka_unit_test(test_convert_codes),
-      cmocka_unit_test(test_convert_random), cmocka_unit_test(test_codes),   cmocka_unit_test(test_copy),
+      cmocka_unit_test(test_select),         cmocka_unit_test(test_builtin),   cmocka_unit_test(test_convert_codes),
+      cmocka_unit_test(test_convert_random), cmocka_unit_test(test_codes),     cmocka_unit_test(test_copy),
       cmocka_unit_test(test_stream),         cmocka_unit_test(test_all_types),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,8 +31,13 @@ typedef struct rig {
 TOY void rig_fifos(rig_window *w, tt_fifo *fifos)
 {
   for (int k = 0; k < TT_NFIFOS; k++) {
-    fifos[k] = (tt_fifo){.slots = (char *)w->slots[k], .stride = sizeof(tt_slot), .data = w->data[k][0], .data_stride = RIG_SLOT_BYTES,
-                         .mask = RIG_SLOTS - 1, .capacity = RIG_SLOT_BYTES, .head = &w->heads[k].head};
+    fifos[k] = (tt_fifo){.slots = (char *)w->slots[k],
+                         .stride = sizeof(tt_slot),
+                         .data = w->data[k][0],
+                         .data_stride = RIG_SLOT_BYTES,
+                         .mask = RIG_SLOTS - 1,
+                         .capacity = RIG_SLOT_BYTES,
+                         .head = &w->heads[k].head};
   }
 }
 
@@ -90,8 +95,16 @@ TOY const tt_schedule *rig_write(rig_schedule *out, int nsub, const rig_step *st
     }
   }
   out->strand = (tt_strand){.first = 0, .count = (uint32_t)n};
-  out->s = (tt_schedule){.nranks = RIG_RANKS, .in_blocks = 1, .out_blocks = 1, .nsub = nsub, .nstrands = 1, .nsteps = n, .nrefs = refs,
-                         .strands = &out->strand, .steps = out->steps, .refs = out->refs};
+  out->s = (tt_schedule){.nranks = RIG_RANKS,
+                         .in_blocks = 1,
+                         .out_blocks = 1,
+                         .nsub = nsub,
+                         .nstrands = 1,
+                         .nsteps = n,
+                         .nrefs = refs,
+                         .strands = &out->strand,
+                         .steps = out->steps,
+                         .refs = out->refs};
   return &out->s;
 }
 

@@ -19,8 +19,8 @@ typedef struct operands {
   tt_link **src_link, **dst_link;
 } operands;
 
-static const char *const func_names[16] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AlltoAll", "Gather", "Scatter",
-                                           "Send/Recv", "Send/Recv"};
+static const char *const func_names[16] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce",
+                                           "AlltoAll",  "Gather", "Scatter",   "Send/Recv",     "Send/Recv"};
 
 // "operation 3 AllReduce type ncclFloat32 op sum root 0 count 12"
 static void describe(char *text, size_t size, uint64_t sig, uint64_t count)
@@ -36,9 +36,11 @@ ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer
   char mine[160], theirs[160];
   describe(mine, sizeof mine, call->sig, call->sig_count);
   describe(theirs, sizeof theirs, sig, count);
-  return tt_fail(ncclInvalidUsage,
-                 "ranks are in different calls: rank %d is in %s, but rank %d is in %s; all ranks must make the same calls in the same order "
-                 "with equal arguments", port->rank, mine, peer, theirs);
+  return tt_fail(
+      ncclInvalidUsage,
+      "ranks are in different calls: rank %d is in %s, but rank %d is in %s; all ranks must make the same calls in the same order "
+      "with equal arguments",
+      port->rank, mine, peer, theirs);
 }
 
 static ncclResult_t mismatch(const tt_port *port, const tt_call *c, int peer, const tt_slot *s)
@@ -64,12 +66,9 @@ static inline char *operand_at(tt_port *port, const tt_lane *l, const tt_step *s
 {
   const tt_call *c = l->call;
   switch (r->kind) {
-  case TT_IN:
-    return (char *)c->in + chunk_at(l, step, r->chunk) * c->esize;
-  case TT_OUT:
-    return c->out + chunk_at(l, step, r->chunk) * c->esize;
-  case TT_TMP:
-    return l->tmp + (size_t)r->chunk * l->max_chunk * c->esize;
+  case TT_IN: return (char *)c->in + chunk_at(l, step, r->chunk) * c->esize;
+  case TT_OUT: return c->out + chunk_at(l, step, r->chunk) * c->esize;
+  case TT_TMP: return l->tmp + (size_t)r->chunk * l->max_chunk * c->esize;
   default: // TT_FIFO
     return tt_fifo_data(source ? &port->links[r->peer]->recv[l->fifo] : &port->links[r->peer]->send[l->fifo]);
   }
@@ -130,11 +129,8 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
     const uint64_t *scale = NULL;
     bool remote = false;
     switch (r->kind) {
-    case TT_TOKEN:
-      TT_TRY(take_token(port, l, port->links[r->peer]));
-      continue;
-    case TT_DRAIN:
-      continue;
+    case TT_TOKEN: TT_TRY(take_token(port, l, port->links[r->peer])); continue;
+    case TT_DRAIN: continue;
     case TT_FIFO:
       TT_TRY(check_message(port, l, r));
       p = operand_at(port, l, step, r, true);
@@ -168,14 +164,10 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     void *p;
     bool remote = false;
     switch (r->kind) {
-    case TT_TOKEN:
-      TT_TRY(give_token(l, port->links[r->peer]));
-      continue;
+    case TT_TOKEN: TT_TRY(give_token(l, port->links[r->peer])); continue;
     case TT_OUT:
     case TT_TMP:
-    case TT_FIFO:
-      p = operand_at(port, l, step, r, false);
-      break;
+    case TT_FIFO: p = operand_at(port, l, step, r, false); break;
     default: // TT_PEER_OUT (a schedule never writes to an input)
       link = port->links[r->peer];
       p = (char *)peer_base(link, true, &remote) + chunk_at(l, step, r->chunk) * c->esize;
@@ -230,12 +222,13 @@ static ncclResult_t kernel_copy(const tt_port *port, const tt_link *link, void *
   // A rank that has failed or aborted may free its buffers while others still read them.
   bool stopped = atomic_load_explicit(&link->page->state, memory_order_acquire) >= TT_RANK_FAILED;
   if (e == ESRCH || stopped || (link->watched && !tt_proc_alive(&link->proc))) {
-    return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has %s in the middle of an operation", port->rank, link->peer, link->proc.pid,
-                   stopped ? "given up" : "ended");
+    return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has %s in the middle of an operation", port->rank, link->peer,
+                   link->proc.pid, stopped ? "given up" : "ended");
   }
-  return tt_fail(ncclSystemError, "rank %d cannot %s %zu bytes at %p of rank %d (process %d): %s; is that buffer valid and long enough on rank %d? "
-                 "NCCL_CMA_ENABLE=0 avoids direct copies", port->rank, write ? "write" : "read", bytes, remote, link->peer, link->proc.pid,
-                 strerror(e), link->peer);
+  return tt_fail(ncclSystemError,
+                 "rank %d cannot %s %zu bytes at %p of rank %d (process %d): %s; is that buffer valid and long enough on rank %d? "
+                 "NCCL_CMA_ENABLE=0 avoids direct copies",
+                 port->rank, write ? "write" : "read", bytes, remote, link->peer, link->proc.pid, strerror(e), link->peer);
 }
 
 // One piece of a step with remote operands: brings remote sources here, combines, writes remote destinations out.
@@ -318,8 +311,11 @@ ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t 
     return plain_copy(port, l, step, count);
   }
   size_t row = (size_t)port->nranks + 2;
-  operands o = {.src = port->operands, .dst = port->operands + row, .scale = (const uint64_t **)port->operands + 2 * row,
-                .src_link = (tt_link **)port->operands + 5 * row, .dst_link = (tt_link **)port->operands + 6 * row};
+  operands o = {.src = port->operands,
+                .dst = port->operands + row,
+                .scale = (const uint64_t **)port->operands + 2 * row,
+                .src_link = (tt_link **)port->operands + 5 * row,
+                .dst_link = (tt_link **)port->operands + 6 * row};
   TT_TRY(find_sources(port, l, step, &o));
   TT_TRY(find_destinations(port, l, step, &o));
   if (count == 0 || o.nsrc == 0 || o.ndst == 0) {

@@ -24,8 +24,8 @@ typedef struct defaults {
   tt_stream *stream;
   struct defaults *next;
 } defaults;
-static defaults *legacy;           // under `lock`; only grows
-static pthread_key_t thread_key;   // list of the thread's own default streams
+static defaults *legacy;         // under `lock`; only grows
+static pthread_key_t thread_key; // list of the thread's own default streams
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 
 static inline tt_stream *at(int i)

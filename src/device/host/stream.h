@@ -15,14 +15,14 @@ typedef struct tt_stream tt_stream;
 // The run flag: 0 free, 1 taken, 2 taken and somebody asked meanwhile (the holder looks again before it leaves).
 struct tt_stream {
   _Alignas(TT_CACHE_LINE) _Atomic int run;
-  _Atomic uint32_t pending;      // entries not complete; > 0 from push until after `done`
-  _Atomic uint32_t waiters;      // threads inside tt_stream_wait for this stream
-  _Atomic(tt_work *) incoming;   // pushed entries, newest first. Any thread adds, the run flag's holder takes all
+  _Atomic uint32_t pending;              // entries not complete; > 0 from push until after `done`
+  _Atomic uint32_t waiters;              // threads inside tt_stream_wait for this stream
+  _Atomic(tt_work *) incoming;           // pushed entries, newest first. Any thread adds, the run flag's holder takes all
   tt_work *current, *queue, **queue_end; // entries in order; the run flag's holder only
-  _Atomic uint32_t error;        // first failure since the last synchronise
-  _Atomic(tt_bell *) bell;       // what the blocked current entry waits for; NULL: the process's bell
-  _Atomic(tt_stream *) legacy;   // the device's legacy default stream, which this one is ordered with; NULL: none
-  _Atomic int state;             // TT_STREAM_…; changed under the pool's lock
+  _Atomic uint32_t error;                // first failure since the last synchronise
+  _Atomic(tt_bell *) bell;               // what the blocked current entry waits for; NULL: the process's bell
+  _Atomic(tt_stream *) legacy;           // the device's legacy default stream, which this one is ordered with; NULL: none
+  _Atomic int state;                     // TT_STREAM_…; changed under the pool's lock
   int device;
   bool is_legacy;
 };

@@ -223,7 +223,7 @@ enum { MANY = 2000 };
 
 static int by_address(const void *a, const void *b)
 {
-  uintptr_t x = (uintptr_t)*(tt_stream *const *)a, y = (uintptr_t)*(tt_stream *const *)b;
+  uintptr_t x = (uintptr_t) * (tt_stream *const *)a, y = (uintptr_t) * (tt_stream *const *)b;
   return (x > y) - (x < y);
 }
 

@@ -35,7 +35,7 @@ typedef struct toy {
   pthread_t maker;
   size_t moved_by_maker; // bytes that the thread of toy_init moved
   int id;
-  int runs, checks;  // under the run flag
+  int runs, checks; // under the run flag
   _Atomic int done;
 } toy;
 

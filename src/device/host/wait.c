@@ -15,14 +15,14 @@
 #include "os/proc.h"
 #include "os/thread.h"
 
-#define RUN_BYTES (8u << 20)          // what a waiter moves before it looks around
-#define SPIN_US_DEFAULT 50            // longest busy wait when every rank has a core of its own
-#define YIELD_US_CROWDED 20           // longest time of yielding to others before sleeping, when cores are short
-#define PAUSES_CROWDED 32             // looks before the first yield, when cores are short
-#define CLOCK_EVERY 64                // looks between two readings of the clock
-#define WORKER_TICK_NS 1000000ull     // how often the worker looks for orphaned work while there has been some lately
+#define RUN_BYTES (8u << 20)      // what a waiter moves before it looks around
+#define SPIN_US_DEFAULT 50        // longest busy wait when every rank has a core of its own
+#define YIELD_US_CROWDED 20       // longest time of yielding to others before sleeping, when cores are short
+#define PAUSES_CROWDED 32         // looks before the first yield, when cores are short
+#define CLOCK_EVERY 64            // looks between two readings of the clock
+#define WORKER_TICK_NS 1000000ull // how often the worker looks for orphaned work while there has been some lately
 #define WORKER_TICK_CROWDED_NS 10000000ull
-#define WORKER_IDLE_TICKS 50          // ticks without any before it sleeps for good
+#define WORKER_IDLE_TICKS 50 // ticks without any before it sleeps for good
 
 static _Atomic bool crowded; // some communicator has more ranks on this machine than there are cores
 
@@ -240,8 +240,8 @@ ncclResult_t tt_stream_wait(tt_stream *s)
 
 // The worker: one thread per process, started when work is first left behind.
 enum { WORKER_NONE, WORKER_TICKING, WORKER_ASLEEP };
-static _Atomic int worker_state;      // NONE -> TICKING by the first kick; TICKING <-> ASLEEP
-static tt_bell worker_bell;           // rung by a kick that finds it asleep
+static _Atomic int worker_state;                                // NONE -> TICKING by the first kick; TICKING <-> ASLEEP
+static tt_bell worker_bell;                                     // rung by a kick that finds it asleep
 static pthread_mutex_t worker_lock = PTHREAD_MUTEX_INITIALIZER; // one thread starts it
 
 typedef struct orphans {
