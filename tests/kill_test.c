@@ -301,6 +301,42 @@ static void killed_in_init(void **state)
   kill_often(DO_INITS, 40 / SLOWER);
 }
 
+// Rank `*arg` dies when everybody is ready, before anybody has sent anything: the others find it gone in their first operation.
+static void last_of_init(int rank, void *arg)
+{
+  ncclComm_t comm;
+  cudaStream_t stream;
+  float x = 1;
+  OK(ncclCommInitRank(&comm, N, shared_id(0, rank), rank));
+  if (rank == *(int *)arg) {
+    kill(getpid(), SIGKILL);
+  }
+  sleep_ms(200);
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  OK(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, comm, stream));
+  ncclResult_t res = tuttiStreamSynchronize(stream);
+  CHECK(res == ncclRemoteError, "rank %d: %d, not ncclRemoteError", rank, (int)res);
+  OK(ncclCommAbort(comm));
+  OK(tuttiStreamDestroy(stream));
+}
+
+static void killed_before_the_first_operation(void **state)
+{
+  (void)state;
+  for (int victim = 0; victim < N; victim++) {
+    pid_t pids[N];
+    run r = {.n = N, .seconds = 15 * SLOWER, .fn = last_of_init, .arg = &victim};
+    board_open();
+    start_processes(&r, pids);
+    bool good = killed_as_told(pids, N, victim, r.seconds + 2);
+    for (int i = 0; i < N && !good; i++) {
+      kill(pids[i], SIGKILL);
+    }
+    board_close();
+    assert_true(good);
+  }
+}
+
 // A rank sleeps for longer than peers check each other's life, then goes on.
 static void a_pause_does_no_harm(void **state)
 {
@@ -329,8 +365,12 @@ static void a_pause_does_no_harm(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(killed_in_small_sums), cmocka_unit_test(killed_in_large_sums), cmocka_unit_test(killed_in_messages),
-      cmocka_unit_test(killed_in_init),       cmocka_unit_test(a_pause_does_no_harm),
+      cmocka_unit_test(killed_in_small_sums),
+      cmocka_unit_test(killed_in_large_sums),
+      cmocka_unit_test(killed_in_messages),
+      cmocka_unit_test(killed_in_init),
+      cmocka_unit_test(killed_before_the_first_operation),
+      cmocka_unit_test(a_pause_does_no_harm),
   };
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   seed = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)time(NULL);
