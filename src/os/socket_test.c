@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <netdb.h>
+
 #include "os/clock.h"
 #include "os/netif.h"
 #include "os/random.h"
@@ -32,8 +34,12 @@ static void test_address_text(void **state)
     assert_int_equal(tt_addr_parse(same[i], AF_UNSPEC, &a), 0);
     assert_string_equal(tt_addr_text(&a, text), same[i]);
   }
-  assert_int_equal(tt_addr_parse("localhost:5", AF_INET, &a), 0);
-  assert_string_equal(tt_addr_text(&a, text), "127.0.0.1:5");
+  struct addrinfo want = {.ai_family = AF_INET}, *found = NULL;
+  if (getaddrinfo("localhost", NULL, &want, &found) == 0) { // a bare machine without /etc/hosts does not know the name
+    freeaddrinfo(found);
+    assert_int_equal(tt_addr_parse("localhost:5", AF_INET, &a), 0);
+    assert_string_equal(tt_addr_text(&a, text), "127.0.0.1:5");
+  }
   memset(&a, 0, sizeof(a));
   assert_string_equal(tt_addr_text(&a, text), "(no address)");
 }
