@@ -19,8 +19,11 @@ static void begin(tt_plan *p)
     memcpy(p->scratch, p->stage_src, p->stage_bytes);
   }
   if (p->ncalls > 0) {
-    atomic_store_explicit(&p->port->page->count, p->calls[0].sig_count, memory_order_relaxed);
-    atomic_store_explicit(&p->port->page->sig, p->calls[0].sig, memory_order_release);
+    tt_rank_page *page = p->port->page;
+    atomic_store_explicit(&page->sig, 0, memory_order_relaxed); // so that nobody takes the new count for that of the operation before
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&page->count, p->calls[0].sig_count, memory_order_relaxed);
+    atomic_store_explicit(&page->sig, p->calls[0].sig, memory_order_release);
   }
 }
 
@@ -120,9 +123,10 @@ static const char *state_text(uint32_t state)
 static bool differs(const tt_lane *l, const tt_link *link, uint64_t *sig, uint64_t *count)
 {
   *sig = atomic_load_explicit(&link->page->sig, memory_order_acquire);
-  *count = atomic_load_explicit(&link->page->count, memory_order_relaxed);
+  *count = atomic_load_explicit(&link->page->count, memory_order_acquire);
   const tt_call *c = l->call;
-  bool same_number = c->sig >> 32 != 0 && *sig >> 32 == c->sig >> 32;
+  bool same_number =
+      c->sig >> 32 != 0 && *sig >> 32 == c->sig >> 32 && atomic_load_explicit(&link->page->sig, memory_order_relaxed) == *sig;
   return same_number && (*sig != c->sig || *count != c->sig_count);
 }
 
@@ -155,8 +159,8 @@ static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
   return NULL;
 }
 
-// What is wrong with the peer this lane waits for? ncclSuccess: nothing.
-static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t state)
+// What is wrong with the peer this lane waits for? ncclSuccess: nothing. state, ended: as they were before the lane's last look.
+static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t state, bool ended)
 {
   const tt_link *link = port->links[l->waits_for];
   const tt_call *c = l->call;
@@ -164,7 +168,7 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t sta
   if (state >= TT_RANK_FAILED) {
     return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, link->peer, state_text(state));
   }
-  if (link->watched && !tt_proc_alive(&link->proc)) {
+  if (ended) {
     return tt_fail(ncclRemoteError, "rank %d waits for rank %d, but its process %d has ended", port->rank, link->peer, link->proc.pid);
   }
   const tt_slot *stray = stray_message(l, link);
@@ -189,13 +193,18 @@ static void plan_check(tt_work *w)
     if (l->done || peer < 0 || peer == p->port->rank) {
       continue;
     }
-    // The state is read before the lane looks once more: what the peer sent before it stopped still counts.
-    uint32_t state = atomic_load_explicit(&p->port->links[peer]->page->state, memory_order_acquire);
+    // State and life are looked at before the lane looks once more: what the peer sent before it stopped or ended still counts.
+    const tt_link *link = p->port->links[peer];
+    uint32_t state = atomic_load_explicit(&link->page->state, memory_order_acquire);
+    bool ended = state < TT_RANK_FAILED && link->watched && !tt_proc_alive(&link->proc);
     size_t budget = CHECK_BYTES;
     tt_run r = tt_lane_run(p->port, l, &budget);
     p->live -= r == TT_RUN_DONE;
+    if (r == TT_RUN_FAILED) {
+      return;
+    }
     if (r == TT_RUN_BLOCKED && budget == CHECK_BYTES && l->waits_for == peer) {
-      ncclResult_t res = diagnose(p->port, l, state);
+      ncclResult_t res = diagnose(p->port, l, state, ended);
       if (res != ncclSuccess) {
         tt_port_stop(p->port, res);
         return;

@@ -299,6 +299,14 @@ static bool run_queue(tt_stream *s, size_t budget)
   return moved;
 }
 
+// Whoever asked while the flag was taken may be asleep by now, although the current entry could go on: the budget was used up, and this thread
+// may have other things to do. Run flag held, so the entry keeps its bell. No fence: the asker announced himself before he asked.
+static void ring_askers(tt_stream *s)
+{
+  tt_bell *bell = atomic_load_explicit(&s->bell, memory_order_relaxed);
+  tt_bell_ring(bell != NULL ? bell : &tt_process_bell);
+}
+
 // Gives the run flag back, running again what others asked for meanwhile.
 static bool release_run(tt_stream *s, size_t budget)
 {
@@ -307,6 +315,7 @@ static bool release_run(tt_stream *s, size_t budget)
   while (!atomic_compare_exchange_strong(&s->run, &taken, 0)) {
     atomic_exchange(&s->run, 1); // an exchange: the look that follows must not be earlier
     moved |= run_queue(s, budget);
+    ring_askers(s);
     taken = 1;
   }
   if (TT_UNLIKELY(atomic_load_explicit(&s->state, memory_order_relaxed) == TT_STREAM_DESTROYED)) {

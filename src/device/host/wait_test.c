@@ -250,6 +250,50 @@ static void test_the_bell_changes_while_a_waiter_falls_asleep(void **state)
   assert_true(in_time);
 }
 
+// A helper leaves an entry behind that could go on, and goes away. The stream's waiter asked for another look meanwhile, and fell asleep.
+static tt_run piece_run(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  change *c = (change *)((char *)w - offsetof(change, second));
+  (void)result;
+  if (c->second.runs++ == 0) {
+    return TT_RUN_BLOCKED; // its bell is known from now on
+  }
+  if (c->second.runs < 4) {
+    atomic_store(&c->in_run, 1);
+    toy_becomes(&c->hold, 0, 10);
+    *budget = 0;
+    return TT_RUN_MORE;
+  }
+  return TT_RUN_DONE;
+}
+
+static void test_a_helper_leaves_in_the_middle(void **state)
+{
+  static const tt_work_ops piece_ops = {.name = "piece", .run = piece_run, .done = toy_done, .bell = toy_bell};
+  static change c;
+  pthread_t helper;
+  waiter w;
+  (void)state;
+  memset(&c, 0, sizeof c);
+  c.s = toy_stream();
+  toy_init(&c.second, NULL, &c.bell)->work.ops = &piece_ops;
+  atomic_store(&c.hold, 1);
+  atomic_fetch_add(&c.s->waiters, 1); // as if somebody waited: the worker keeps off
+  tt_stream_push(c.s, &c.second.work);
+  assert_int_equal(pthread_create(&helper, NULL, help_main, &c), 0);
+  assert_true(toy_becomes(&c.in_run, 1, 5));
+  start_waiter(&w, c.s);
+  assert_true(toy_sleeper(&c.bell, 5));
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  atomic_store(&c.hold, 0);
+  pthread_join(helper, NULL);
+  bool in_time = toy_becomes(&w.done, 1, 3);
+  pthread_join(w.thread, NULL);
+  atomic_fetch_sub(&c.s->waiters, 1);
+  tt_stream_destroy(c.s);
+  assert_true(in_time);
+}
+
 // ---- The worker ----
 
 static void test_the_worker_runs_what_nobody_waits_for(void **state)
@@ -427,6 +471,44 @@ static void test_a_retired_bell_is_free(void **state)
   }
 }
 
+typedef struct dawdler {
+  tt_bell bell;
+  _Atomic int left;
+} dawdler;
+
+static void *dawdle(void *arg)
+{
+  dawdler *d = arg;
+  tt_bell *b = &d->bell;
+  uint32_t ticket = tt_bell_announce(b);
+  tt_bell_sleep(&b, &ticket, 1, 20 * TT_NS_PER_S);
+  tt_sleep_ns(30 * TT_NS_PER_MS);
+  atomic_store(&d->left, 1);
+  tt_bell_leave(b);
+  return NULL;
+}
+
+static void test_retiring_wakes_and_waits_for_sleepers(void **state)
+{
+  static dawdler d;
+  pthread_t threads[3];
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(pthread_create(&threads[i], NULL, dawdle, &d), 0);
+  }
+  while (atomic_load(&d.bell.sleepers) != 3) {
+    tt_sleep_ns(100000);
+  }
+  uint64_t start = tt_now_ns();
+  tt_bell_retire(&d.bell);
+  assert_int_equal(atomic_load(&d.left), 1);
+  assert_int_equal(atomic_load(&d.bell.sleepers), 0);
+  assert_true(tt_now_ns() - start < IN_TIME_NS);
+  for (int i = 0; i < 3; i++) {
+    pthread_join(threads[i], NULL);
+  }
+}
+
 // ---- Helping ----
 
 typedef struct pair {
@@ -483,18 +565,13 @@ int main(void)
 {
   char text[20];
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_a_waiter_sleeps_until_the_post),
-      cmocka_unit_test(test_no_wake_up_is_lost),
-      cmocka_unit_test(test_the_own_bell_counts_among_many),
-      cmocka_unit_test(test_the_bell_changes_while_a_waiter_falls_asleep),
-      cmocka_unit_test(test_the_worker_runs_what_nobody_waits_for),
-      cmocka_unit_test(test_the_worker_sleeps_again),
-      cmocka_unit_test(test_a_blocked_orphan_is_cheap),
-      cmocka_unit_test(test_work_left_by_a_waiter_is_run),
-      cmocka_unit_test(test_deferred_work_is_tried_until_it_is_done),
-      cmocka_unit_test(test_a_retired_bell_is_free),
-      cmocka_unit_test(test_a_waiter_helps_elsewhere),
-      cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
+      cmocka_unit_test(test_a_waiter_sleeps_until_the_post), cmocka_unit_test(test_no_wake_up_is_lost),
+      cmocka_unit_test(test_the_own_bell_counts_among_many), cmocka_unit_test(test_the_bell_changes_while_a_waiter_falls_asleep),
+      cmocka_unit_test(test_a_helper_leaves_in_the_middle),  cmocka_unit_test(test_the_worker_runs_what_nobody_waits_for),
+      cmocka_unit_test(test_the_worker_sleeps_again),        cmocka_unit_test(test_a_blocked_orphan_is_cheap),
+      cmocka_unit_test(test_work_left_by_a_waiter_is_run),   cmocka_unit_test(test_deferred_work_is_tried_until_it_is_done),
+      cmocka_unit_test(test_a_retired_bell_is_free),         cmocka_unit_test(test_retiring_wakes_and_waits_for_sleepers),
+      cmocka_unit_test(test_a_waiter_helps_elsewhere),       cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
   };
   snprintf(text, sizeof text, "%d", CHECK_MS);
   setenv("NCCL_PEER_CHECK_MS", text, 1); // read when first needed

@@ -1,0 +1,252 @@
+// transport_test.c: which transport connects a pair, and what a link consists of.
+//
+// The ranks: 0, 1 and 2 in this process, 3 in another process of this machine, 4 on another machine.
+#define _GNU_SOURCE
+#include "transport/offspring.h"
+
+#include "base/util.h"
+#include "os/proc.h"
+#include "transport/transport.h"
+
+enum { N = 5, LOCAL_RANKS = 4 };
+
+static struct {
+  tt_peer peers[N];
+  tt_wiring w[N];
+  tt_port ports[N];
+  tt_rank_page lone[N];
+  tt_segment *segment;
+} net;
+
+static const volatile uint32_t no_abort;
+
+static void make_peers(void)
+{
+  tt_proc_id me = tt_proc_self(), other = me;
+  other.cookie++;
+  for (int i = 0; i < N; i++) {
+    net.peers[i] = (tt_peer){.rank = i, .device = i, .host = i < LOCAL_RANKS ? 100 : 200, .proc = i < 3 ? me : other, .pid_space = 55};
+    CHECK(tt_fdbox_open(net.peers[i].mailbox) == ncclSuccess);
+  }
+  net.peers[4].pid_space = 66;
+}
+
+// One mapping serves all of them; for rank 3 we only pretend.
+static void make_segment(void)
+{
+  static int ranks[LOCAL_RANKS] = {0, 1, 2, 3};
+  static tt_proc_id procs[LOCAL_RANKS];
+  static const char *boxes[LOCAL_RANKS];
+  static const uint8_t secret[16] = "sixteen bytes...";
+  for (int i = 0; i < LOCAL_RANKS; i++) {
+    procs[i] = net.peers[0].proc;
+    boxes[i] = net.peers[0].mailbox;
+  }
+  tt_local who = {.n = LOCAL_RANKS, .one_process = true, .ranks = ranks, .procs = procs, .mailboxes = boxes, .secret = secret};
+  CHECK(tt_segment_open(&who, &net.segment) == ncclSuccess);
+  CHECK(tt_segment_join(net.segment, &who, &no_abort) == ncclSuccess);
+}
+
+static void open_net(bool can_copy)
+{
+  make_peers();
+  make_segment();
+  for (int i = 0; i < N; i++) {
+    tt_port *p = &net.ports[i];
+    *p = (tt_port){.rank = i, .nranks = N, .page = i < LOCAL_RANKS ? tt_segment_page(net.segment, i) : &net.lone[i]};
+    p->links = tt_calloc(N, sizeof *p->links);
+    net.w[i] = (tt_wiring){
+        .rank = i, .nranks = N, .peers = net.peers, .port = p, .can_copy = can_copy, .segment = i < LOCAL_RANKS ? net.segment : NULL};
+  }
+}
+
+static void close_net(void)
+{
+  for (int i = 0; i < N; i++) {
+    tt_transport_disconnect(&net.w[i]);
+    for (int k = 0; k < N; k++) {
+      CHECK(net.ports[i].links[k] == NULL);
+    }
+    tt_free(net.ports[i].links);
+  }
+  tt_segment_leave(net.segment);
+  tt_fdbox_close();
+}
+
+static const char *name_of(int a, int b)
+{
+  const tt_transport *t = tt_transport_find(&net.w[a], b);
+  return t == NULL ? "none" : t->name;
+}
+
+// The choice for every pair, row by row: s(elf), p(2p), m(emory), -.
+static void expect_choices(const char *rows)
+{
+  for (int i = 0; i < N; i++) {
+    for (int k = 0; k < N; k++) {
+      const char *name = name_of(i, k);
+      char c = strcmp(name, "self") == 0 ? 's' : strcmp(name, "p2p") == 0 ? 'p' : strcmp(name, "shm") == 0 ? 'm' : '-';
+      if (c != rows[i * (N + 1) + k]) {
+        fprintf(stderr, "rank %d to %d: %s\n", i, k, name);
+        _exit(1);
+      }
+      CHECK(strcmp(name, name_of(k, i)) == 0); // the same on both sides
+    }
+  }
+}
+
+static void usual_choices(int unused)
+{
+  (void)unused;
+  open_net(true);
+  expect_choices("sppm- pspm- ppsm- mmms- ----s");
+  close_net();
+}
+
+static void choices_without_p2p(int unused)
+{
+  (void)unused;
+  setenv("NCCL_P2P_DISABLE", "1", 1);
+  open_net(true);
+  expect_choices("smmm- msmm- mmsm- mmms- ----s");
+  CHECK(tt_transport_connect(&net.w[0], 1) == ncclSuccess);
+  CHECK(net.ports[0].links[1]->access == TT_ACCESS_COPY);
+  close_net();
+}
+
+static void choices_without_shm(int unused)
+{
+  (void)unused;
+  setenv("NCCL_SHM_DISABLE", "1", 1);
+  open_net(true);
+  expect_choices("spp-- psp-- pps-- ---s- ----s");
+  close_net();
+}
+
+static void choices_without_both(int unused)
+{
+  (void)unused;
+  setenv("NCCL_P2P_DISABLE", "1", 1);
+  setenv("NCCL_SHM_DISABLE", "1", 1);
+  open_net(true);
+  expect_choices("s---- -s--- --s-- ---s- ----s");
+  CHECK(tt_transport_connect(&net.w[0], 1) == ncclInvalidUsage);
+  CHECK(strstr(tt_last_error(), "NCCL_P2P_DISABLE=1") != NULL && strstr(tt_last_error(), "NCCL_SHM_DISABLE=1") != NULL);
+  CHECK(net.ports[0].links[1] == NULL);
+  CHECK(tt_transport_connect(&net.w[0], 0) == ncclSuccess);
+  close_net();
+}
+
+static void test_which_transport(void **state)
+{
+  (void)state;
+  in_child(usual_choices);
+  in_child(choices_without_p2p);
+  in_child(choices_without_shm);
+  in_child(choices_without_both);
+}
+
+// ---- Links ----
+
+static tt_link *connect_to(int a, int b)
+{
+  CHECK(tt_transport_connect(&net.w[a], b) == ncclSuccess);
+  tt_link *link = net.ports[a].links[b];
+  CHECK(link != NULL && link->peer == b && link->rank == a);
+  CHECK(link->mailbox == net.peers[b].mailbox && link->proc.cookie == net.peers[b].proc.cookie);
+  CHECK((uintptr_t)link % TT_CACHE_LINE == 0);
+  return link;
+}
+
+// What one sends the other receives, by all three FIFOs and no other.
+static void talk(tt_link *from, tt_link *to, unsigned char mark)
+{
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    CHECK(tt_fifo_room(&from->send[k]));
+    for (int other = 0; other < TT_NFIFOS; other++) {
+      CHECK(!tt_fifo_arrived(&to->recv[other]));
+    }
+    memset(tt_fifo_data(&from->send[k]), mark, 40);
+    tt_fifo_publish(&from->send[k], 40, mark, 1);
+    CHECK(tt_fifo_arrived(&to->recv[k]));
+    CHECK(tt_fifo_slot(&to->recv[k])->sig == mark && (unsigned char)tt_fifo_data(&to->recv[k])[39] == mark);
+    tt_fifo_release(&to->recv[k]);
+    CHECK(tt_fifo_drained(&from->send[k]));
+  }
+}
+
+static void every_pair_talks(int can_copy)
+{
+  open_net(can_copy != 0);
+  for (int i = 0; i < LOCAL_RANKS; i++) {
+    for (int k = 0; k < LOCAL_RANKS; k++) {
+      tt_link *link = connect_to(i, k);
+      CHECK(link->page == net.ports[k].page);
+      CHECK(connect_to(i, k) == link); // once
+      bool away = (i == 3) != (k == 3);
+      CHECK(link->access == (!away ? TT_ACCESS_LOCAL : can_copy ? TT_ACCESS_COPY : TT_ACCESS_NONE));
+      CHECK(link->watched == away);
+    }
+  }
+  for (int i = 0; i < LOCAL_RANKS; i++) {
+    for (int k = 0; k < LOCAL_RANKS; k++) {
+      talk(net.ports[i].links[k], net.ports[k].links[i], (unsigned char)(i * 16 + k + 1));
+    }
+  }
+  tt_link *own = connect_to(4, 4); // alone on its machine: no segment
+  talk(own, own, 99);
+  close_net();
+}
+
+static void test_what_is_sent_arrives(void **state)
+{
+  (void)state;
+  in_children(2, every_pair_talks); // i = 0, 1: process_vm_readv is not allowed, is allowed
+}
+
+// A peer that cannot be looked for is not watched: it would seem dead.
+static void peers_of_other_pid_spaces(int unused)
+{
+  (void)unused;
+  open_net(true);
+  net.peers[3].pid_space = 77;
+  CHECK(!connect_to(0, 3)->watched);
+  net.peers[3].pid_space = net.peers[1].pid_space = 0;
+  CHECK(!connect_to(1, 3)->watched);
+  close_net();
+}
+
+static void far_peers_and_no_memory(int unused)
+{
+  (void)unused;
+  open_net(true);
+  CHECK(tt_transport_connect(&net.w[0], 4) == ncclInvalidUsage);
+  CHECK(strstr(tt_last_error(), "on different machines") != NULL);
+  for (int peer = 0; peer < LOCAL_RANKS; peer++) {
+    for (int k = 1; k <= (peer == 0 ? 2 : 1); k++) { // the link; of `self`, its window too
+      tt_alloc_fail_at(k);
+      CHECK(tt_transport_connect(&net.w[0], peer) == ncclSystemError);
+      tt_alloc_fail_at(0);
+      CHECK(net.ports[0].links[peer] == NULL);
+    }
+    connect_to(0, peer);
+  }
+  close_net();
+}
+
+static void test_failures(void **state)
+{
+  (void)state;
+  in_child(peers_of_other_pid_spaces);
+  in_child(far_peers_and_no_memory);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_which_transport),
+      cmocka_unit_test(test_what_is_sent_arrives),
+      cmocka_unit_test(test_failures),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
