@@ -19,7 +19,8 @@ typedef enum {
 } tt_access;
 
 // State of a rank as its peers see it, in memory they all map.
-enum { TT_RANK_INIT, TT_RANK_RUNNING, TT_RANK_FAILED, TT_RANK_ABORTED, TT_RANK_GONE };
+// LOST is never a rank's own word: the copy of a page that comes over the network says so when the connection has ended without a word.
+enum { TT_RANK_INIT, TT_RANK_RUNNING, TT_RANK_FAILED, TT_RANK_ABORTED, TT_RANK_GONE, TT_RANK_LOST };
 
 // What a rank shows to its peers. `bell` by the rules of bell.h; the rest is written by the rank alone and read by its peers.
 typedef struct tt_rank_page {
@@ -79,13 +80,25 @@ typedef struct tt_link {
   uint64_t scalar;
 } tt_link;
 
+// What moves a port's messages over the network (src/proxy). Whoever runs the rank's plan drives it.
+typedef struct tt_mover {
+  // Moves what can be moved, never waits; true when anything did. Any thread; `insist`: if another thread is at it, make it look again.
+  bool (*progress)(void *self, bool insist);
+  bool (*idle)(void *self);          // nothing left to move
+  void (*kick)(void *self);          // somebody else shall go on: the caller leaves
+  void (*state_changed)(void *self); // the port's page has a new state: tell the peers
+  void (*ask)(void *self, int peer); // bring the copy of the peer's page up to date, soon
+} tt_mover;
+
 // One rank of one communicator, as the executors see it.
 typedef struct tt_port {
   int rank, nranks;
   int device;
-  tt_rank_page *page;           // own; ring page->bell to wake whoever waits for this rank
-  tt_rank_page lone_page;       // used when there is nobody to share a page with
-  tt_link **links;              // by peer; NULL until connected
+  tt_rank_page *page;     // own; ring page->bell to wake whoever waits for this rank
+  tt_rank_page lone_page; // used when there is nobody to share a page with
+  tt_link **links;        // by peer; NULL until connected
+  const tt_mover *mover;  // NULL: no link goes over the network
+  void *mover_self;
   bool crowded;                 // more ranks on this machine than cores: do not spin
   _Atomic uint64_t done;        // plans completed, in order. Written by the thread that runs the plan (release)
   _Atomic uint32_t stop;        // ncclResult_t when the rank must not go on (abort, failed peer); first writer wins

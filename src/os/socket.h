@@ -20,6 +20,16 @@ typedef struct tt_addr {
 } tt_addr;
 static_assert(sizeof(tt_addr) == 24, "tt_addr is sent as it is");
 
+enum { TT_ADDRS_MAX = 8 };
+
+// Where one listener can be reached, best first. Sent as it is.
+typedef struct tt_addrs {
+  uint32_t n;
+  uint32_t zero;
+  tt_addr a[TT_ADDRS_MAX];
+} tt_addrs;
+static_assert(sizeof(tt_addrs) == 200, "tt_addrs is sent as it is");
+
 // How long a call may wait.
 typedef struct tt_until {
   const volatile uint32_t *abort_flag; // NULL: none; polled at least every 100 ms

@@ -1,0 +1,84 @@
+// net.h: a network, as the proxy sees it. The shape is that of NCCL's network plugins (versions 6 to 12), so that an adapter for any of them is
+// thin; `socket/` is the network that is always there.
+//
+// Nothing here waits. connect and accept are called again until they give a connection; isend and irecv may answer "not now" with a NULL
+// request; test asks whether a request is done. Messages of one connection arrive in the order in which they were sent, each in the buffer
+// that was posted for it by the irecv of the same position. One thread at a time uses a connection; different ones are independent. listen,
+// connect and accept are called by the proxy's service thread, everything from reg_mr on by whoever holds the proxy's run flag.
+// Errors: ncclRemoteError (the peer has gone: closed, reset, silent for too long), ncclSystemError (this machine), ncclInvalidUsage (a message
+// that does not fit); the text (tt_fail) names the network, both ranks and the address. A connection that has failed stays so.
+// Source: NCCL's ext-net documentation; seed 001.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bootstrap/hello.h"
+#include "nccl.h"
+
+enum {
+  TT_NET_HANDLE = 128, // bytes that tell a connecting rank where a listener is
+  TT_NET_REQUESTS = 32 // requests under way on one connection, at least
+};
+
+// What a network is told about its user.
+typedef struct tt_net_env {
+  int rank, nranks;
+  uint64_t comm_hash; // names the communicator
+  tt_key key;         // known to its ranks only: proves that a connection comes from one of them
+} tt_net_env;
+
+enum { TT_NET_PTR_HOST = 1, TT_NET_PTR_CUDA = 2, TT_NET_PTR_DMABUF = 4 };
+
+// One device (an interface, an adapter). Texts live as long as the context.
+typedef struct tt_net_props {
+  const char *name;
+  const char *pci_path; // in sysfs; NULL: none
+  uint64_t guid;
+  int ptr_support;     // TT_NET_PTR_…
+  bool reg_is_global;  // a registration is good for all connections
+  bool force_flush;    // flush after every receive
+  int speed;           // Mbit/s
+  float latency;       // us, 0: not known
+  int port, max_comms; // max_comms: connections one device can have
+  int max_recvs;       // buffers one irecv can post
+} tt_net_props;
+
+typedef struct tt_net_ops {
+  const char *name; // what NCCL_NET compares with, without regard to case
+  // A context for one communicator's rank. Errors: ncclSystemError (no interface).
+  ncclResult_t (*init)(const tt_net_env *env, void **ctx);
+  ncclResult_t (*devices)(void *ctx, int *count);
+  ncclResult_t (*get_properties)(void *ctx, int dev, tt_net_props *props);
+  // Listens on `dev`; `handle` (TT_NET_HANDLE bytes) goes to the rank that will connect. One listener, one connection.
+  ncclResult_t (*listen)(void *ctx, int dev, void *handle, void **listen_comm);
+  // Goes on connecting to `handle`, whose bytes it may use as its own notes between calls. *send_comm stays NULL until the connection stands.
+  ncclResult_t (*connect)(void *ctx, int dev, void *handle, void **send_comm);
+  ncclResult_t (*accept)(void *listen_comm, void **recv_comm);
+  // Registers memory that will be sent from or received into. NULL where a network needs none; `mhandle` is then NULL everywhere.
+  ncclResult_t (*reg_mr)(void *comm, void *data, size_t size, int type, void **mhandle);
+  ncclResult_t (*dereg_mr)(void *comm, void *mhandle);
+  // Starts to send; `data` must stay as it is until test says done. *request NULL: not possible now, call again.
+  ncclResult_t (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
+  // Posts `n` buffers for the next message. The message may be smaller than the buffer.
+  ncclResult_t (*irecv)(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
+  // Makes what was received visible to the device. May be NULL, or answer a NULL request: nothing to do.
+  ncclResult_t (*iflush)(void *recv_comm, int n, void **data, const int *sizes, void **mhandles, void **request);
+  // Is the request done? Then it is gone, and sizes[i] are the bytes received (sizes may be NULL for a send). Size larger than the posted buffer:
+  // only its first part was kept (networks of ours; plugins report an error). Test all requests of a connection now and then: it drives them.
+  ncclResult_t (*test)(void *request, int *done, size_t *sizes);
+  ncclResult_t (*close_send)(void *send_comm); // all three also while requests are under way, and with NULL
+  ncclResult_t (*close_recv)(void *recv_comm);
+  ncclResult_t (*close_listen)(void *listen_comm);
+  ncclResult_t (*finalize)(void *ctx);
+  // A descriptor that polls readable when a request that was not done may be by now (edge-triggered: test everything, then poll). Of the context;
+  // -1 or NULL: there is none, the progress thread must look.
+  int (*events_fd)(void *ctx);
+  // In a forked child: closes the context's descriptors and frees nothing. May be NULL.
+  void (*forget)(void *ctx);
+} tt_net_ops;
+
+extern const tt_net_ops tt_net_socket;
+
+// The network that NCCL_NET asks for, else the best one there is. Errors: ncclInvalidUsage (no network of that name; the text lists them).
+ncclResult_t tt_net_find(const tt_net_ops **out);
