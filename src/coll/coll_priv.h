@@ -25,6 +25,15 @@ int tt_shape_rank_at(const tt_shape *shape, int place);
 // Place of a rank in the ring order; the first place when the order is not a permutation.
 int tt_shape_place_of(const tt_shape *shape, int rank);
 
+// Nodes of the shape; without a layout all ranks sit on node 0.
+int tt_shape_nnodes(const tt_shape *shape);
+
+// Node of a rank, its number among the node's ranks, how many these are, and the rank with number `index` on a node.
+int tt_shape_node_of(const tt_shape *shape, int rank);
+int tt_shape_index_of(const tt_shape *shape, int rank);
+int tt_shape_node_size(const tt_shape *shape, int node);
+int tt_shape_member(const tt_shape *shape, int node, int index);
+
 // The schedule of a communicator of one rank: IN -> OUT, with the reduction's scaling and division where the function reduces.
 ncclResult_t tt_write_alone(const tt_shape *shape, tt_schedule **out);
 

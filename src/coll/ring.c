@@ -9,6 +9,7 @@
 #include "coll/coll_priv.h"
 
 #include "base/result.h"
+#include "base/util.h"
 
 typedef struct ring {
   const tt_shape *shape;
@@ -86,21 +87,45 @@ static void ring_allgather(tt_build *b, const ring *r)
   }
 }
 
-// The ring cut open in front of the root: one hop per rank, nothing waits in a circle. t is chosen so that no rank holds.
-static void chain_broadcast(tt_build *b, const ring *r)
+// Rank at a place of the chain of a rooted function: the ring cut open before the root, which comes first, or behind it, so that it comes
+// last. The ranks of the root's node change places among themselves for this, lest the chain enters that node twice.
+static int chain_rank(const tt_shape *shape, int at, bool root_last)
 {
-  int far = tt_mod(r->place - tt_shape_place_of(r->shape, r->shape->root), r->n);
-  hop h = {.t = r->place + 1, .take = far > 0, .keep = true, .give = far < r->n - 1};
-  write_hop(b, r, &h);
+  int node = tt_shape_node_of(shape, shape->root), size = tt_shape_node_size(shape, node);
+  int begin = root_last ? shape->nranks - size : 0;
+  if (at >= begin && at < begin + size) {
+    return tt_shape_member(shape, node, tt_mod(tt_shape_index_of(shape, shape->root) + root_last + at - begin, size));
+  }
+  int behind = tt_shape_place_of(shape, tt_shape_member(shape, node, 0)) + size;
+  return tt_shape_rank_at(shape, behind + (root_last ? at : at - size));
 }
 
-// The ring cut open behind the root, which comes last.
-static void chain_reduce(tt_build *b, const ring *r)
+// The ends of a chain have no neighbour beyond; what is said of it is not used.
+static ring chain_of(const tt_shape *shape, bool root_last)
 {
-  int left = tt_mod(tt_shape_place_of(r->shape, r->shape->root) - r->place, r->n);
-  bool last = left == 0;
-  hop h = {.t = r->place + 1, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .take = left < r->n - 1, .keep = last, .give = !last};
-  write_hop(b, r, &h);
+  ring r = {.shape = shape, .n = shape->nranks};
+  while (chain_rank(shape, r.place, root_last) != shape->rank && r.place < r.n - 1) {
+    r.place++;
+  }
+  r.prev = chain_rank(shape, TT_MAX(r.place - 1, 0), root_last);
+  r.next = chain_rank(shape, TT_MIN(r.place + 1, r.n - 1), root_last);
+  return r;
+}
+
+// One hop per rank, nothing waits in a circle. t is chosen so that no rank holds.
+static void chain_broadcast(tt_build *b, const tt_shape *shape)
+{
+  ring r = chain_of(shape, false);
+  hop h = {.t = r.place + 1, .take = r.place > 0, .keep = true, .give = r.place < r.n - 1};
+  write_hop(b, &r, &h);
+}
+
+static void chain_reduce(tt_build *b, const tt_shape *shape)
+{
+  ring r = chain_of(shape, true);
+  bool last = r.place == r.n - 1;
+  hop h = {.t = r.place + 1, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .take = r.place > 0, .keep = last, .give = !last};
+  write_hop(b, &r, &h);
 }
 
 ncclResult_t tt_ring_write(const tt_shape *shape, tt_schedule **out)
@@ -120,8 +145,8 @@ ncclResult_t tt_ring_write(const tt_shape *shape, tt_schedule **out)
   case TT_FUNC_ALLREDUCE: ring_allreduce(&b, &r); break;
   case TT_FUNC_REDUCESCATTER: ring_reducescatter(&b, &r); break;
   case TT_FUNC_ALLGATHER: ring_allgather(&b, &r); break;
-  case TT_FUNC_BROADCAST: chain_broadcast(&b, &r); break;
-  default: chain_reduce(&b, &r); break;
+  case TT_FUNC_BROADCAST: chain_broadcast(&b, shape); break;
+  default: chain_reduce(&b, shape); break;
   }
   return tt_build_end(&b, out);
 }

@@ -50,17 +50,55 @@ ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t fu
     return tt_fail(ncclInvalidArgument, "algorithm %s, %s: root or peer %d is not one of %d ranks", name, tt_func_name(shape->func),
                    shape->root, shape->nranks);
   }
+  if (shape->layout && (shape->order || shape->layout->nranks != shape->nranks)) {
+    return tt_fail(ncclInvalidArgument, "algorithm %s: %d ranks, but a layout of %d%s", name, shape->nranks, shape->layout->nranks,
+                   shape->order ? " and a ring order beside it" : "");
+  }
   return ncclSuccess;
+}
+
+static const int *order_of(const tt_shape *shape)
+{
+  return shape->layout ? shape->layout->order : shape->order;
 }
 
 int tt_shape_rank_at(const tt_shape *shape, int place)
 {
+  const int *order = order_of(shape);
   int at = tt_mod(place, shape->nranks);
-  return shape->order ? shape->order[at] : at;
+  return order ? order[at] : at;
+}
+
+int tt_shape_nnodes(const tt_shape *shape)
+{
+  return shape->layout ? shape->layout->nnodes : 1;
+}
+
+int tt_shape_node_of(const tt_shape *shape, int rank)
+{
+  return shape->layout ? shape->layout->node_of[rank] : 0;
+}
+
+int tt_shape_index_of(const tt_shape *shape, int rank)
+{
+  return shape->layout ? shape->layout->index_of[rank] : tt_shape_place_of(shape, rank);
+}
+
+int tt_shape_node_size(const tt_shape *shape, int node)
+{
+  return shape->layout ? tt_layout_size(shape->layout, node) : shape->nranks;
+}
+
+int tt_shape_member(const tt_shape *shape, int node, int index)
+{
+  return tt_shape_rank_at(shape, (shape->layout ? shape->layout->first[node] : 0) + index);
 }
 
 int tt_shape_place_of(const tt_shape *shape, int rank)
 {
+  if (shape->layout) {
+    return shape->layout->first[shape->layout->node_of[rank]] + shape->layout->index_of[rank];
+  }
   if (!shape->order) {
     return rank;
   }

@@ -12,48 +12,12 @@
 
 #include "base/result.h"
 #include "base/util.h"
-#include "coll/coll.h"
 #include "coll/explain.h"
-#include "coll/verify.h"
-
-// Sanitizers make this pure arithmetic ten times slower and see nothing new beyond a few dozen ranks.
-#if defined(TT_TSAN) || defined(TT_ASAN)
-enum { MOST = 24 };
-#else
-enum { MOST = 64 };
-#endif
-
-typedef struct ranks {
-  tt_schedule *s[MOST];
-  int count;
-} ranks;
-
-static int is_p2p(tt_func f)
-{
-  return f == TT_FUNC_SEND || f == TT_FUNC_RECV;
-}
-
-static int is_rooted(tt_func f)
-{
-  return f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_GATHER || f == TT_FUNC_SCATTER;
-}
-
-static void free_ranks(ranks *r)
-{
-  for (int i = 0; i < r->count; i++) {
-    tt_schedule_free(r->s[i]);
-  }
-  r->count = 0;
-}
+#include "coll/verify_ranks.h"
 
 static ranks write_all(const tt_algorithm *a, tt_func f, int n, int root, const int *order)
 {
-  ranks r = {.count = n};
-  for (int i = 0; i < n; i++) {
-    tt_shape shape = {.func = f, .rank = i, .nranks = n, .root = root, .order = order};
-    assert_int_equal(a->write(&shape, &r.s[i]), ncclSuccess);
-  }
-  return r;
+  return write_shape(a, (tt_shape){.func = f, .nranks = n, .root = root, .order = order});
 }
 
 // The two ends of a message from rank `from` to rank `to`.
@@ -65,53 +29,6 @@ static ranks write_p2p(const tt_algorithm *a, int n, int from, int to)
   assert_int_equal(a->write(&sender, &r.s[0]), ncclSuccess);
   assert_int_equal(a->write(&receiver, &r.s[1]), ncclSuccess);
   return r;
-}
-
-static void expect_right(const ranks *r, const tt_verify_options *o, const char *name)
-{
-  char why[600] = "";
-  if (tt_verify((const tt_schedule *const *)r->s, o, why, sizeof why) != ncclSuccess) {
-    fail_msg("%s %s, %d ranks, root %d, %d slots, %d loops, %s: %s", name, tt_func_name(o->func), r->s[0]->nranks, o->root, o->slots,
-             o->loops, o->in_place ? "in place" : "out of place", why);
-  }
-}
-
-// How much to try with the schedules of one call.
-typedef enum {
-  BRIEF, // one slot, one pass, in place or not by turns: what the many roots of many ranks get
-  FAIR,  // one slot, two passes out of place, one in place
-  FULL   // 1, 2, 8 slots and 1, 2, 3 passes, in place and not
-} effort;
-
-static void check_ranks(const ranks *r, tt_func f, int root, const char *name, effort e)
-{
-  static const int slots[] = {1, 2, 8};
-  for (int in_place = 0; in_place < 2; in_place++) {
-    if (e == BRIEF && in_place != ((root + r->count) & 1)) {
-      continue;
-    }
-    for (int k = 0; k < (e == FULL ? 3 : 1); k++) {
-      int most = e == FULL ? 3 : e == FAIR && !in_place ? 2 : 1;
-      for (int loops = e == FULL ? 1 : most; loops <= most; loops++) {
-        tt_verify_options o = {
-            .func = f, .root = root, .slots = slots[k], .loops = loops, .in_place = in_place, .count = is_p2p(f) ? 2 : 0};
-        expect_right(r, &o, name);
-      }
-    }
-  }
-}
-
-static void each_row(void (*check)(const tt_algorithm *a, tt_func f))
-{
-  int count;
-  const tt_algorithm *table = tt_algorithms(&count);
-  for (int i = 0; i < count; i++) {
-    for (int f = 0; f < TT_NFUNCS; f++) {
-      if (table[i].funcs >> f & 1) {
-        check(&table[i], (tt_func)f);
-      }
-    }
-  }
 }
 
 static void every_n(const tt_algorithm *a, tt_func f)
@@ -490,10 +407,17 @@ static void test_out_of_memory(void **state)
 static void test_senseless_shapes(void **state)
 {
   (void)state;
-  int count;
+  int count, names[] = {0, 0, 1}, order[] = {0, 1, 2, 3};
   const tt_algorithm *table = tt_algorithms(&count);
+  tt_layout *three;
+  assert_int_equal(tt_layout_create(3, names, &three), ncclSuccess);
   for (int i = 0; i < count; i++) {
     tt_schedule *s = NULL;
+    tt_func any = (tt_func)__builtin_ctz(table[i].funcs);
+    tt_shape other = {.func = any, .rank = 0, .nranks = 4, .layout = three};
+    tt_shape both = {.func = any, .rank = 0, .nranks = 3, .layout = three, .order = order};
+    assert_int_equal(table[i].write(&other, &s), ncclInvalidArgument);
+    assert_int_equal(table[i].write(&both, &s), ncclInvalidArgument);
     tt_shape unknown = {.func = TT_NFUNCS, .rank = 0, .nranks = 4}, none = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 0};
     tt_shape root = {.func = TT_FUNC_BROADCAST, .rank = 0, .nranks = 4, .root = 4};
     assert_int_equal(table[i].write(&unknown, &s), ncclInvalidArgument);
@@ -501,6 +425,7 @@ static void test_senseless_shapes(void **state)
     assert_int_equal(table[i].write(&root, &s), ncclInvalidArgument);
     assert_null(s);
   }
+  tt_layout_destroy(three);
 }
 
 static void test_print(void **state)

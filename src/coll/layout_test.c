@@ -1,0 +1,114 @@
+// layout_test.c: any assignment of ranks to machines becomes numbered nodes, their members and a ring order.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "coll/layout.h"
+
+enum { MOST = 40 };
+
+static tt_layout *layout_of(int n, const int *name_of)
+{
+  tt_layout *l = NULL;
+  assert_int_equal(tt_layout_create(n, name_of, &l), ncclSuccess);
+  return l;
+}
+
+static void expect_ints(const int *got, int n, ...)
+{
+  va_list want;
+  va_start(want, n);
+  for (int i = 0; i < n; i++) {
+    assert_int_equal(got[i], va_arg(want, int));
+  }
+  va_end(want);
+}
+
+static void test_names_are_any_numbers(void **state)
+{
+  (void)state;
+  int name_of[] = {-7, 2000000000, -7, 5, 5, 5};
+  tt_layout *l = layout_of(6, name_of);
+  assert_int_equal(l->nranks, 6);
+  assert_int_equal(l->nnodes, 3);
+  assert_int_equal(l->smallest, 1);
+  assert_int_equal(l->largest, 3);
+  expect_ints(l->node_of, 6, 0, 1, 0, 2, 2, 2);
+  expect_ints(l->index_of, 6, 0, 0, 1, 0, 1, 2);
+  expect_ints(l->order, 6, 0, 2, 1, 3, 4, 5);
+  expect_ints(l->first, 4, 0, 2, 3, 6);
+  assert_int_equal(tt_layout_size(l, 2), 3);
+  tt_layout_destroy(l);
+}
+
+static void test_ranks_dealt_out_in_turn(void **state)
+{
+  (void)state;
+  int name_of[] = {1, 0, 1, 0, 1};
+  tt_layout *l = layout_of(5, name_of);
+  expect_ints(l->node_of, 5, 0, 1, 0, 1, 0);
+  expect_ints(l->order, 5, 0, 2, 4, 1, 3);
+  tt_layout_destroy(l);
+}
+
+static void check_layout(const tt_layout *l, const int *name_of)
+{
+  int seen = 0;
+  for (int k = 0; k < l->nnodes; k++) {
+    assert_in_range(tt_layout_size(l, k), l->smallest, l->largest);
+    for (int i = 0; i < tt_layout_size(l, k); i++, seen++) {
+      int r = l->order[l->first[k] + i];
+      assert_int_equal(l->node_of[r], k);
+      assert_int_equal(l->index_of[r], i);
+      assert_true(i == 0 || r > l->order[l->first[k] + i - 1]);
+      assert_int_equal(name_of[r], name_of[l->order[l->first[k]]]);
+    }
+    assert_true(k == 0 || l->order[l->first[k]] > l->order[l->first[k - 1]]);
+  }
+  assert_int_equal(seen, l->nranks);
+}
+
+static void test_every_number_of_nodes(void **state)
+{
+  (void)state;
+  for (int n = 1; n <= MOST; n++) {
+    for (int nodes = 1; nodes <= n; nodes++) {
+      int name_of[MOST];
+      for (int r = 0; r < n; r++) {
+        name_of[r] = r < nodes ? r : r * r % nodes;
+      }
+      tt_layout *l = layout_of(n, name_of);
+      assert_int_equal(l->nnodes, nodes);
+      check_layout(l, name_of);
+      tt_layout_destroy(l);
+    }
+  }
+}
+
+static void test_failures(void **state)
+{
+  (void)state;
+  tt_layout *l = NULL;
+  int none[] = {0};
+  assert_int_equal(tt_layout_create(0, none, &l), ncclInvalidArgument);
+  assert_int_equal(tt_layout_create(-1, none, &l), ncclInvalidArgument);
+  tt_alloc_fail_at(1);
+  assert_int_equal(tt_layout_create(1, none, &l), ncclSystemError);
+  tt_alloc_fail_at(0);
+  assert_null(l);
+  tt_layout_destroy(NULL);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_names_are_any_numbers),
+      cmocka_unit_test(test_ranks_dealt_out_in_turn),
+      cmocka_unit_test(test_every_number_of_nodes),
+      cmocka_unit_test(test_failures),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
