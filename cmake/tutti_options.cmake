@@ -50,6 +50,16 @@ function(tutti_find name header library what)
   endif()
 endfunction()
 
+# The handshake of every connection needs libsodium: without it there is no library.
+find_path(sodium_INCLUDE sodium.h)
+find_library(sodium_LIBRARY sodium)
+mark_as_advanced(sodium_INCLUDE sodium_LIBRARY)
+if(NOT sodium_INCLUDE OR NOT sodium_LIBRARY)
+  message(FATAL_ERROR "libsodium not found: the library needs it (`scripts/deps build` installs it; on Debian or Ubuntu: libsodium-dev)")
+endif()
+add_library(tutti_sodium INTERFACE)
+target_include_directories(tutti_sodium SYSTEM INTERFACE ${sodium_INCLUDE})
+
 tutti_find(jansson jansson.h jansson "the perf programs are not built")
 tutti_find(cmocka cmocka.h cmocka "the unit tests are not built")
 find_program(TUTTI_BASH bash)

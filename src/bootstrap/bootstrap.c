@@ -9,20 +9,20 @@
 #include "bootstrap/bootstrap_priv.h"
 
 // Connects to the neighbours and learns where everybody listens.
-static ncclResult_t join_ring(tt_bootstrap *b, const tt_addr *next)
+static ncclResult_t join_ring(tt_bootstrap *b, const tt_addrs *next)
 {
   if (b->nranks == 1) {
     return ncclSuccess;
   }
   TT_TRY(tt_ring_form(b, next));
-  b->addrs[b->rank] = b->door.addr;
+  b->addrs[b->rank] = b->door.addrs;
   return tt_bootstrap_allgather(b, b->addrs, sizeof(b->addrs[0]));
 }
 
 // With NCCL_COMM_ID there is no process that made the id: rank 0 starts the root.
 static ncclResult_t start_fixed_root(const tt_id *id, int rank)
 {
-  tt_addr bound;
+  tt_addrs bound;
   return rank == 0 && (id->flags & TT_ID_FIXED) != 0 ? tt_root_start(id, &bound) : ncclSuccess;
 }
 
@@ -54,12 +54,12 @@ fail:
 
 // What a rank of the parent says about itself in a split.
 typedef struct {
-  tt_addr addr;   // where it listens for the child; none when it is in no child, or alone in one
+  tt_addrs addrs; // where it listens for the child; none when it is in no child, or alone in one
   uint64_t group; // hash of tag and members: equal within a child
   int32_t code;   // not ncclSuccess: this rank cannot take part
   uint32_t zero;
 } split_card;
-static_assert(sizeof(split_card) == 40, "cards are sent as they are");
+static_assert(sizeof(split_card) == 216, "cards are sent as they are");
 
 static ncclResult_t check_members(const tt_bootstrap *parent, const int *members, int count, int *own)
 {
@@ -98,8 +98,10 @@ static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int 
   if (b == NULL) {
     return ncclSystemError;
   }
-  tt_addr at = parent->door.addr;
-  at.port = 0;
+  tt_addrs at = parent->door.addrs;
+  for (uint32_t i = 0; i < at.n; i++) {
+    at.a[i].port = 0;
+  }
   int e = count > 1 ? tt_greeter_open(&b->door, &at, &b->key, TT_HELLO_RING | TT_HELLO_PEER, own) : 0;
   if (e != 0) {
     tt_bootstrap_destroy(b);
@@ -121,7 +123,7 @@ static ncclResult_t check_cards(const tt_bootstrap *parent, tt_bootstrap *child,
     if (c->group != own->group) {
       return tt_fail(ncclInvalidUsage, "%s: rank %d and rank %d list different members", parent->doing, parent->rank, members[i]);
     }
-    child->addrs[i] = c->addr;
+    child->addrs[i] = c->addrs;
   }
   return ncclSuccess;
 }
@@ -132,7 +134,7 @@ static ncclResult_t exchange_cards(tt_bootstrap *parent, tt_bootstrap *child, nc
   split_card *own = &cards[parent->rank];
   own->code = prepared;
   if (child != NULL) {
-    own->addr = child->door.addr;
+    own->addrs = child->door.addrs;
     memcpy(&own->group, child->name, sizeof(own->group));
   }
   ncclResult_t res = tt_bootstrap_allgather(parent, cards, sizeof(*cards));
@@ -169,6 +171,11 @@ ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int co
   }
   *out = child;
   return ncclSuccess;
+}
+
+tt_key tt_bootstrap_key(const tt_bootstrap *b, const char *purpose)
+{
+  return tt_key_derive(&b->key, purpose, b->name, sizeof(b->name));
 }
 
 const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b)

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bootstrap/hello.h"
 #include "nccl.h"
 
 typedef struct tt_bootstrap tt_bootstrap;
@@ -49,6 +50,9 @@ ncclResult_t tt_bootstrap_recv(tt_bootstrap *b, int peer, uint32_t tag, void *da
 
 // 16 bytes known to this ring's ranks only (derived per split), for use as a communicator's secret and name.
 const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b);
+
+// A key known to this ring's ranks only, for the handshake (hello.h) of other connections; `purpose` names their kind. Pure.
+tt_key tt_bootstrap_key(const tt_bootstrap *b, const char *purpose);
 
 // Closes everything. NULL is allowed. Never waits for peers; what they have been sent still arrives.
 void tt_bootstrap_destroy(tt_bootstrap *b);

@@ -1,8 +1,10 @@
 // bootstrap_priv.h: what the files of this folder share.
 //
 // id.c      the 128 bytes: made, parsed, checked
-// hello.c   first message of a connection and its keyed hash
+// hello.c   keys and the messages of the handshake; shake.c both sides of it on a socket
 // greet.c   accept without ever waiting for a stranger
+// dial.c    connect to whichever address answers first
+// note.c    sealed messages after the handshake
 // root.c    the thread that introduces the ranks to each other
 // join.c    the rank's side of that conversation
 // wait.c    the one place where a rank waits, and the object's life
@@ -14,8 +16,9 @@
 #include <sys/types.h>
 
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/dial.h"
 #include "bootstrap/greet.h"
-#include "bootstrap/hello.h"
+#include "bootstrap/note.h"
 #include "os/socket.h"
 
 // ---- id.c
@@ -24,8 +27,9 @@ enum { TT_ID_FIXED = 1 }; // the address comes from NCCL_COMM_ID: rank 0 starts 
 
 // What an id says.
 typedef struct tt_id {
-  tt_addr root;
-  tt_key key;
+  tt_addrs root; // where it listens, best first; an id holds at least the first four
+  uint8_t secret[TT_SECRET_BYTES];
+  tt_key key;     // of the secret
   unsigned flags; // TT_ID_…
 } tt_id;
 
@@ -40,8 +44,27 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out);
 
 enum { TT_BOOTSTRAP_MAX_RANKS = 1 << 20 };
 
+// What a rank tells the root after its hello, and what it hears: notes of these kinds.
+enum {
+  TT_NOTE_JOIN = 1, // tt_join_card
+  TT_NOTE_JOINED,   // the rank counts as joined: if the connection ends now, the root is dying
+  TT_NOTE_WAIT,     // a sign of life
+  TT_NOTE_NEXT,     // tt_addrs of the successor: everybody has joined
+  TT_NOTE_FAIL      // int32_t ncclResult_t, then the text
+};
+
+typedef struct tt_join_card {
+  tt_addrs peer; // where the sender's peers find it; none when it is alone
+  uint32_t pid;  // its process, for messages
+  uint32_t zero;
+} tt_join_card;
+static_assert(sizeof(tt_join_card) == 208, "cards are sent as they are");
+
+#define TT_FAIL_TEXT 1024 // most bytes of the text of a TT_NOTE_FAIL
+static_assert(sizeof(int32_t) + TT_FAIL_TEXT <= TT_NOTE_MAX, "it fits into a note");
+
 // Starts a root thread on in->root (port 0: any) and writes where it listens. It ends by itself. Errors: ncclSystemError.
-ncclResult_t tt_root_start(const tt_id *in, tt_addr *bound);
+ncclResult_t tt_root_start(const tt_id *in, tt_addrs *bound);
 // Root threads of this process that have not ended. For tests.
 int tt_root_count(void);
 
@@ -53,7 +76,8 @@ typedef struct tt_join {
   const volatile uint32_t *abort_flag;
   tt_key key;       // of the door
   tt_greeter *door; // out: listens for peers; closed when nranks is 1
-  tt_addr next;     // out
+  tt_addrs next;    // out
+  tt_addr root;     // out: which of the root's addresses has answered
 } tt_join;
 
 // Reports to the root of `id` and waits for the answer. Errors as tt_bootstrap_init.
@@ -92,7 +116,7 @@ struct tt_bootstrap {
   const volatile uint32_t *abort_flag, *abort_also; // abort_also: of the child, while a split runs
   tt_greeter door;
   int next, prev;      // ring connections, -1: none
-  tt_addr *addrs;      // nranks: where peers listen
+  tt_addrs *addrs;     // nranks: where peers listen
   int *out;            // nranks: outgoing peer connections, -1: none
   ncclResult_t broken; // ncclSuccess, or what every later call returns
   uint32_t sequence;   // collective operations so far
@@ -110,9 +134,12 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 // ncclSuccess when the object may be used: not in a forked child, not after its ring has ended. Says, for the line after 30 s of silence
 // and for messages, what is being done.
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// Waits until one of `want` (at most 2, revents are set) is ready, peers have sent something (which is taken in), or `wake_ns` (0: none) has
+// Waits until one of `want` (revents are set) is ready, peers have sent something (which is taken in), or `wake_ns` (0: none) has
 // come. May return without any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns);
+// Connects to `to` with `hello`, taking in meanwhile what peers send. *e: 0 and *fd, or the -errno of tt_dial_step, quietly. `deadline_ns` 0: none.
+// Errors as tt_bs_wait.
+ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hello, uint64_t deadline_ns, int *fd, int *e);
 // Takes in whatever peers have sent, without waiting. Errors: ncclSystemError (no memory).
 ncclResult_t tt_bs_take(tt_bootstrap *b);
 // Adds an arrived message at the end of the list, which owns it from now on.
@@ -122,4 +149,4 @@ void tt_bs_keep(tt_bootstrap *b, tt_letter *l);
 
 // Connects to the successor, which listens at `next`, and waits for the predecessor. nranks > 1.
 // Errors: ncclRemoteError naming the neighbour, ncclInternalError when aborted.
-ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addr *next);
+ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next);

@@ -54,16 +54,17 @@ static void test_bad_ids(void **state)
 {
   (void)state;
   tt_bootstrap *b = NULL;
-  tt_id parsed = {.root = {.family = AF_INET, .port = 1}}, back;
+  tt_addr at = {.family = AF_INET, .port = 1, .ip = {192, 0, 2, 1}};
+  tt_id parsed = {.root = tt_addrs_one(&at)}, back;
   ncclUniqueId id;
   memset(&id, 0, sizeof(id));
   assert_int_equal(tt_bootstrap_init(&id, 2, 0, NULL, &b), ncclInvalidArgument);
   assert_non_null(strstr(tt_last_error(), "not an id made by ncclGetUniqueId"));
   assert_null(b);
-  tt_random(parsed.key.b, sizeof(parsed.key.b));
+  tt_random(parsed.secret, sizeof(parsed.secret));
   tt_bootstrap_id_write(&parsed, &id);
   assert_int_equal(tt_bootstrap_id_parse(&id, &back), ncclSuccess);
-  assert_memory_equal(&back.key, &parsed.key, sizeof(back.key));
+  assert_memory_equal(back.secret, parsed.secret, sizeof(back.secret));
   assert_memory_equal(&back.root, &parsed.root, sizeof(back.root));
   for (size_t bit = 0; bit < 8 * sizeof(id); bit++) {
     ncclUniqueId bad = id;
@@ -301,8 +302,9 @@ static void *harass(void *arg)
   for (int i = 0; i < 200; i++) {
     tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i % 8, .to = -1, .nranks = 8};
     tt_key other = {{1, 2, 3}};
+    tt_greeting none = {.magic = 0};
     c->fds[i] = -1;
-    tt_hello_seal(&h, &other);
+    tt_hello_seal(&h, &other, &none);
     if (i % 4 == 0) {
       tt_random(&h, sizeof(h));
     }
@@ -322,7 +324,7 @@ static void test_strangers(void **state)
   pthread_t t;
   wrong = 0;
   assert_int_equal(tt_bootstrap_id_parse(&p[0].id, &id), ncclSuccess);
-  c.to = id.root;
+  c.to = id.root.a[0];
   start(p, 4);
   pthread_create(&t, NULL, harass, &c);
   tt_sleep_ns(20 * TT_NS_PER_MS); // most of the crowd is there before the other half

@@ -7,32 +7,55 @@
 #include "base/log.h"
 #include "base/util.h"
 
+enum { ADMIT_AT_ONCE = 64, FIRST_ROOM = 8 };
+
 void tt_greeter_none(tt_greeter *g)
 {
   memset(g, 0, sizeof(*g));
-  g->fd = -1;
 }
 
-int tt_greeter_open(tt_greeter *g, const tt_addr *at, const tt_key *key, unsigned kinds, int to)
+int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsigned kinds, int to)
 {
+  int first = -EADDRNOTAVAIL;
   tt_greeter_none(g);
   g->key = *key;
   g->kinds = kinds;
   g->to = to;
-  return tt_tcp_listen(at, &g->fd, &g->addr);
+  for (uint32_t i = 0; i < TT_MIN(at->n, TT_ADDRS_MAX); i++) {
+    uint32_t n = g->addrs.n;
+    int e = tt_tcp_listen(&at->a[i], &g->fds[n], &g->addrs.a[n]);
+    first = i == 0 ? e : first;
+    g->addrs.n += e == 0;
+  }
+  return g->addrs.n > 0 ? 0 : first;
+}
+
+// When the house is full, newcomers wait in the kernel's queue until the oldest guest has had its time. 0: now.
+static uint64_t admits_from(const tt_greeter *g)
+{
+  return g->nguests < TT_GREET_MAX ? 0 : g->guests[0].came_ns + TT_GREET_STAY_NS;
+}
+
+static void lower(uint64_t *wake_ns, uint64_t to)
+{
+  *wake_ns = *wake_ns == 0 ? to : TT_MIN(*wake_ns, to);
 }
 
 size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_ns)
 {
   size_t n = 0;
-  if (g->fd >= 0) {
-    fds[n++] = (struct pollfd){.fd = g->fd, .events = POLLIN};
+  uint64_t from = admits_from(g);
+  bool admits = from == 0 || tt_now_ns() >= from;
+  for (uint32_t i = 0; admits && i < g->addrs.n; i++) {
+    fds[n++] = (struct pollfd){.fd = g->fds[i], .events = POLLIN};
   }
   for (int i = 0; i < g->nguests; i++) {
-    fds[n++] = (struct pollfd){.fd = g->guests[i].fd, .events = POLLIN};
-    if (*wake_ns == 0 || g->guests[i].deadline_ns < *wake_ns) {
-      *wake_ns = g->guests[i].deadline_ns;
-    }
+    fds[n++] = (struct pollfd){.fd = g->guests[i].shake.fd, .events = POLLIN};
+  }
+  if (!admits) {
+    lower(wake_ns, from);
+  } else if (g->nguests > 0) {
+    lower(wake_ns, g->guests[0].came_ns + TT_GREET_NS);
   }
   return n;
 }
@@ -43,94 +66,139 @@ static void forget(tt_greeter *g, int i)
   memmove(&g->guests[i], &g->guests[i + 1], (size_t)(g->nguests - i) * sizeof(g->guests[0]));
 }
 
-static void drop(tt_greeter *g, int i, const char *why)
+// A connection that closed without a word may be a port scan, or one of ours that has got through by another address: no warning.
+static void drop(tt_greeter *g, int i, const char *why, bool quiet)
 {
   char at[TT_ADDR_TEXT], from[TT_ADDR_TEXT];
-  if (g->strangers++ == 0) {
-    tt_warn("bootstrap: dropped a connection from %s to %s: %s. Further ones are dropped without a line; none of them does harm",
-            tt_addr_text(&g->guests[i].from, from), tt_addr_text(&g->addr, at), why);
+  tt_guest *p = &g->guests[i];
+  bool *logged = quiet ? &g->quiet_logged : &g->logged;
+  tt_addr to = g->addrs.a[0];
+  (void)tt_sock_local(p->shake.fd, &to);
+  g->strangers++;
+  if (!*logged) {
+    *logged = true;
+    tt_log_line(quiet ? TT_LOG_INFO : TT_LOG_WARN, quiet ? TT_BOOTSTRAP : TT_ALL, __FILE__, __LINE__,
+                "bootstrap: dropped a connection from %s to %s: %s. Further ones are dropped without a line; none of them does harm",
+                tt_addr_text(&p->from, from), tt_addr_text(&to, at), why);
   }
-  tt_sock_close(&g->guests[i].fd);
+  tt_sock_close(&p->shake.fd);
   forget(g, i);
 }
 
-// Always false. Without descriptors the connection stays in the queue, and poll(2) would come back at once: hence the short sleep.
-static bool accept_failed(tt_greeter *g, int e)
+// Without descriptors the connection stays in the queue, and poll(2) would come back at once: a guest makes room, or hence the short sleep.
+static void accept_failed(tt_greeter *g, int e)
 {
-  if (e != -EAGAIN) {
-    if (!g->full_logged) {
-      g->full_logged = true;
-      tt_warn("bootstrap: cannot accept a connection: %s (see ulimit -n)", strerror(-e));
-    }
+  if (!g->full_logged) {
+    g->full_logged = true;
+    tt_warn("bootstrap: cannot accept a connection: %s (see ulimit -n)", strerror(-e));
+  }
+  if (g->nguests > 0) {
+    drop(g, 0, "no descriptors are left, and it was silent", false);
+  } else {
     tt_sleep_ns(10 * TT_NS_PER_MS);
   }
-  return false;
 }
 
-// Takes one connection from the queue; false when none waits (or no descriptor is left: then it stays there until one is).
-static bool admit(tt_greeter *g, uint64_t now)
+// Makes room for one more guest. False: not now.
+static bool make_room(tt_greeter *g, uint64_t now)
 {
-  int fd = -1;
-  tt_addr from;
-  if (g->fd < 0) {
-    return false;
-  }
-  if (g->guests == NULL) {
-    g->guests = tt_calloc(TT_GREET_MAX, sizeof(g->guests[0]));
-  }
-  if (g->guests == NULL) {
-    return false;
-  }
-  int e = tt_tcp_accept(g->fd, &fd, &from);
-  if (e != 0) {
-    return accept_failed(g, e);
-  }
   if (g->nguests == TT_GREET_MAX) {
-    drop(g, 0, "too many connections without a hello");
+    if (now < admits_from(g)) {
+      return false;
+    }
+    drop(g, 0, "too many connections without a hello", false);
   }
-  g->guests[g->nguests++] = (tt_guest){.fd = fd, .from = from, .deadline_ns = now + TT_GREET_NS};
+  if (g->nguests == g->room) {
+    int room = TT_CLAMP(2 * g->room, FIRST_ROOM, TT_GREET_MAX);
+    tt_guest *more = tt_calloc((size_t)room, sizeof(more[0]));
+    if (more == NULL) {
+      return false;
+    }
+    if (g->nguests > 0) {
+      memcpy(more, g->guests, (size_t)g->nguests * sizeof(more[0]));
+    }
+    tt_free(g->guests);
+    g->guests = more;
+    g->room = room;
+  }
   return true;
 }
 
-typedef enum { GUEST_WAITS, GUEST_GONE, GUEST_READY } guest_state;
-
-// Reads what guest i has sent.
-static guest_state read_guest(tt_greeter *g, int i, uint64_t now)
+// Takes one connection from the queue of socket i and greets it; false when none waits, or there is no room.
+static bool admit(tt_greeter *g, uint32_t i, uint64_t now)
 {
-  tt_guest *p = &g->guests[i];
-  ssize_t n = tt_sock_recv(p->fd, (char *)&p->hello + p->got, sizeof(p->hello) - p->got);
-  if (n == -EAGAIN && now < p->deadline_ns) {
-    return GUEST_WAITS;
+  int fd = -1;
+  tt_addr from;
+  if (!make_room(g, now)) {
+    return false;
   }
-  if (n < 0) {
-    drop(g, i, n == -EAGAIN ? "it stayed silent" : "it closed before its hello was complete");
-    return GUEST_GONE;
+  int e = tt_tcp_accept(g->fds[i], &fd, &from);
+  if (e != 0) {
+    if (e != -EAGAIN) {
+      accept_failed(g, e);
+    }
+    return false;
   }
-  p->got += (size_t)n;
-  const char *why = tt_hello_check(&p->hello, p->got, &g->key, g->kinds, g->to);
-  if (why != NULL) {
-    drop(g, i, why);
-    return GUEST_GONE;
+  tt_guest *p = &g->guests[g->nguests];
+  p->from = from;
+  p->came_ns = now;
+  if (tt_shake_in_start(&p->shake, fd) != 0) {
+    g->strangers++;
+    tt_sock_close(&fd);
+    return true;
   }
-  return p->got == sizeof(p->hello) ? GUEST_READY : GUEST_WAITS;
+  g->nguests++;
+  return true;
+}
+
+// Whoever has just come cannot have answered yet, so nothing is read here; and a flood must not keep the caller from its other work.
+static void admit_some(tt_greeter *g, uint64_t now)
+{
+  int left = ADMIT_AT_ONCE;
+  for (bool more = true; more && left > 0;) {
+    more = false;
+    for (uint32_t i = 0; i < g->addrs.n && left > 0; i++) {
+      bool one = admit(g, i, now);
+      more |= one;
+      left -= one;
+    }
+  }
+}
+
+// Reads what guests have sent, the newest first, and drops those whose time is over. True: guest *at is ready.
+static bool hear_guests(tt_greeter *g, uint64_t now, int *at)
+{
+  struct pollfd fds[TT_GREET_MAX];
+  tt_until at_once = {.deadline_ns = 1};
+  for (int i = 0; i < g->nguests; i++) {
+    fds[i] = (struct pollfd){.fd = g->guests[i].shake.fd, .events = POLLIN};
+  }
+  (void)tt_sock_poll(fds, (size_t)g->nguests, &at_once);
+  for (int i = g->nguests - 1; i >= 0; i--) {
+    const char *why = "it stayed silent";
+    int e = fds[i].revents != 0 ? tt_shake_in_step(&g->guests[i].shake, &g->key, g->kinds, g->to, &why) : 0;
+    if (e == 1) {
+      *at = i;
+      return true;
+    }
+    if (e < 0 || now >= g->guests[i].came_ns + TT_GREET_NS) {
+      drop(g, i, why, e < 0 && g->guests[i].shake.got == 0);
+    }
+  }
+  return false;
 }
 
 bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd)
 {
   uint64_t now = tt_now_ns();
-  // Reading before the next accept: whoever sends its hello at once, as ranks do, is never the one that is pushed out.
-  do {
-    for (int i = 0; i < g->nguests;) {
-      guest_state s = read_guest(g, i, now);
-      if (s == GUEST_READY) {
-        *hello = g->guests[i].hello;
-        *fd = g->guests[i].fd;
-        forget(g, i);
-        return true;
-      }
-      i += s == GUEST_WAITS;
-    }
-  } while (admit(g, now));
+  int at = -1;
+  if (g->nguests > 0 && hear_guests(g, now, &at)) {
+    *hello = g->guests[at].shake.hello;
+    *fd = g->guests[at].shake.fd;
+    forget(g, at);
+    return true;
+  }
+  admit_some(g, now);
   return false;
 }
 
@@ -140,12 +208,14 @@ void tt_greeter_close(tt_greeter *g, bool kill)
     tt_info(TT_BOOTSTRAP, "bootstrap: dropped %u connections of strangers", g->strangers);
   }
   for (int i = 0; i < g->nguests; i++) {
-    tt_sock_close(&g->guests[i].fd);
+    tt_sock_close(&g->guests[i].shake.fd);
   }
-  if (kill) {
-    tt_sock_kill(g->fd);
+  for (uint32_t i = 0; i < g->addrs.n; i++) {
+    if (kill) {
+      tt_sock_kill(g->fds[i]);
+    }
+    tt_sock_close(&g->fds[i]);
   }
-  tt_sock_close(&g->fd);
   tt_free(g->guests);
   tt_greeter_none(g);
 }

@@ -1,85 +1,120 @@
 // hello.c: see hello.h.
 #include "bootstrap/hello.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <sodium.h>
 #include <string.h>
 
 #include "base/util.h"
+#include "os/random.h"
 
-static uint64_t rotl(uint64_t x, int by)
-{
-  return (x << by) | (x >> (64 - by));
-}
+static_assert(sizeof(tt_key) <= crypto_generichash_KEYBYTES_MAX && TT_SECRET_BYTES >= crypto_generichash_KEYBYTES_MIN, "keys fit");
+static_assert(sizeof(tt_seal) <= crypto_generichash_BYTES_MAX && sizeof(tt_seal) >= crypto_generichash_BYTES_MIN, "seals fit");
 
-static void sip_rounds(uint64_t v[4], int rounds)
+// Really one per process: whether libsodium is set up. Without that it works too, with its portable code.
+static pthread_once_t sodium_once = PTHREAD_ONCE_INIT;
+
+static void start_sodium(void)
 {
-  while (rounds-- > 0) {
-    v[0] += v[1];
-    v[2] += v[3];
-    v[1] = rotl(v[1], 13) ^ v[0];
-    v[3] = rotl(v[3], 16) ^ v[2];
-    v[0] = rotl(v[0], 32);
-    v[2] += v[1];
-    v[0] += v[3];
-    v[1] = rotl(v[1], 17) ^ v[2];
-    v[3] = rotl(v[3], 21) ^ v[0];
-    v[2] = rotl(v[2], 32);
+  if (sodium_init() < 0) {
+    return; // no generator of random bytes: hashes do not need one, and tt_random has its own
   }
 }
 
-static void sip_word(uint64_t v[4], uint64_t m)
+static void add_part(crypto_generichash_state *s, const void *data, size_t size)
 {
-  v[3] ^= m;
-  sip_rounds(v, 2);
-  v[0] ^= m;
+  uint64_t length = size;
+  crypto_generichash_update(s, (const unsigned char *)&length, sizeof(length));
+  if (size > 0) {
+    crypto_generichash_update(s, data, size);
+  }
 }
 
-static uint64_t sip(uint64_t k0, uint64_t k1, const uint8_t *data, size_t size)
+static tt_seal seal_parts(const void *key, size_t key_size, const char *label, const tt_part *parts, int n)
 {
-  uint64_t v[4] = {k0 ^ 0x736f6d6570736575ull, k1 ^ 0x646f72616e646f6dull, k0 ^ 0x6c7967656e657261ull, k1 ^ 0x7465646279746573ull};
-  uint64_t m = 0;
-  size_t i = 0;
-  for (; i + 8 <= size; i += 8) {
-    memcpy(&m, data + i, 8);
-    sip_word(v, m);
+  crypto_generichash_state s;
+  tt_seal out;
+  crypto_generichash_init(&s, key, key_size, sizeof(out));
+  add_part(&s, label, strlen(label));
+  for (int i = 0; i < n; i++) {
+    add_part(&s, parts[i].data, parts[i].size);
   }
-  m = 0;
-  if (i < size) {
-    memcpy(&m, data + i, size - i);
-  }
-  sip_word(v, m | (uint64_t)size << 56);
-  v[2] ^= 0xff;
-  sip_rounds(v, 4);
-  return v[0] ^ v[1] ^ v[2] ^ v[3];
+  crypto_generichash_final(&s, out.b, sizeof(out.b));
+  sodium_memzero(&s, sizeof(s));
+  return out;
 }
 
-void tt_key_hash(const tt_key *key, const void *data, size_t size, uint8_t out[16])
+static tt_key key_from(const tt_seal *s)
 {
-  uint64_t k[2], h[2];
-  memcpy(k, key->b, sizeof(k));
-  h[0] = sip(k[0], k[1], data, size);
-  h[1] = sip(~k[0], k[1], data, size);
-  memcpy(out, h, sizeof(h));
+  tt_key k;
+  static_assert(sizeof(k) == sizeof(*s), "a key is a hash");
+  memcpy(k.b, s->b, sizeof(k.b));
+  return k;
+}
+
+tt_key tt_key_of(const uint8_t secret[TT_SECRET_BYTES])
+{
+  pthread_once(&sodium_once, start_sodium);
+  tt_seal s = seal_parts(secret, TT_SECRET_BYTES, "tutti id", NULL, 0);
+  return key_from(&s);
 }
 
 tt_key tt_key_derive(const tt_key *key, const char *purpose, const void *data, size_t size)
 {
-  tt_key a, b;
-  tt_key_hash(key, purpose, strlen(purpose), a.b);
-  tt_key_hash(&a, data, size, b.b);
-  return b;
+  tt_part parts[] = {{purpose, strlen(purpose)}, {data, size}};
+  tt_seal s = tt_key_seal(key, "tutti key", parts, 2);
+  return key_from(&s);
 }
 
-void tt_hello_seal(tt_hello *h, const tt_key *key)
+tt_seal tt_key_seal(const tt_key *key, const char *label, const tt_part *parts, int n)
+{
+  return seal_parts(key->b, sizeof(key->b), label, parts, n);
+}
+
+bool tt_seal_same(const tt_seal *a, const tt_seal *b)
+{
+  return sodium_memcmp(a->b, b->b, sizeof(a->b)) == 0;
+}
+
+void tt_greeting_make(tt_greeting *g)
+{
+  memset(g, 0, sizeof(*g));
+  g->magic = TT_GREETING_MAGIC;
+  g->version = TT_HELLO_VERSION;
+  tt_random(g->nonce, sizeof(g->nonce));
+}
+
+static bool starts_with(const void *message, size_t got, uint64_t magic)
+{
+  return memcmp(message, &magic, TT_MIN(got, sizeof(magic))) == 0;
+}
+
+int tt_greeting_check(const tt_greeting *g, size_t got)
+{
+  if (!starts_with(g, got, TT_GREETING_MAGIC)) {
+    return -EPROTO;
+  }
+  return got >= offsetof(tt_greeting, zero) && g->version != TT_HELLO_VERSION ? -EPROTONOSUPPORT : 0;
+}
+
+static tt_seal hello_seal(const tt_hello *h, const tt_key *key, const tt_greeting *g)
+{
+  tt_part parts[] = {{g, sizeof(*g)}, {h, offsetof(tt_hello, seal)}};
+  return tt_key_seal(key, "tutti hello", parts, 2);
+}
+
+void tt_hello_seal(tt_hello *h, const tt_key *key, const tt_greeting *g)
 {
   h->magic = TT_HELLO_MAGIC;
   h->version = TT_HELLO_VERSION;
-  tt_key_hash(key, h, offsetof(tt_hello, proof), h->proof);
+  tt_random(h->nonce, sizeof(h->nonce));
+  h->seal = hello_seal(h, key, g);
 }
 
-const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, unsigned kinds, int to)
+const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, const tt_greeting *g)
 {
-  uint64_t magic = TT_HELLO_MAGIC;
-  if (memcmp(&h->magic, &magic, TT_MIN(got, sizeof(magic))) != 0) {
+  if (!starts_with(h, got, TT_HELLO_MAGIC)) {
     return "not a message of this library";
   }
   if (got >= offsetof(tt_hello, kind) && h->version != TT_HELLO_VERSION) {
@@ -88,13 +123,12 @@ const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, uns
   if (got < sizeof(*h)) {
     return NULL;
   }
-  uint8_t proof[16], differ = 0;
-  tt_key_hash(key, h, offsetof(tt_hello, proof), proof);
-  for (size_t i = 0; i < sizeof(proof); i++) {
-    differ |= proof[i] ^ h->proof[i];
-  }
-  if (differ != 0) {
-    return "a rank of another job (its secret is not ours)";
-  }
-  return (h->kind & kinds) == 0 || h->to != to ? "a rank that wanted another socket" : NULL;
+  tt_seal want = hello_seal(h, key, g);
+  return tt_seal_same(&want, &h->seal) ? NULL : "a rank of another job (its secret is not ours)";
+}
+
+tt_seal tt_proof_make(const tt_hello *h, const tt_key *key, const tt_greeting *g)
+{
+  tt_part parts[] = {{g, sizeof(*g)}, {h, sizeof(*h)}};
+  return tt_key_seal(key, "tutti proof", parts, 2);
 }

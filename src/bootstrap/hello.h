@@ -1,6 +1,11 @@
-// hello.h: the first message on every connection of the bootstrap, and the keyed hash that proves it.
+// hello.h: keys, and the three messages by which two ends of a connection prove to each other that they know one.
 //
-// The secret itself never travels: a hello ends with a keyed hash over its fields, so a stranger can neither make one nor change one.
+//   greeting   accepting side, at once: a nonce that has never been used before
+//   hello      connecting side: who it is, a nonce of its own, and a seal (keyed hash) over greeting and hello
+//   proof      accepting side: a seal over greeting and hello under another label
+//
+// All three have a fixed size. The secret itself never travels; whoever does not know it can neither make nor change a hello or a proof,
+// and what was recorded is worthless, because nonces differ. Hashes are BLAKE2b (libsodium's crypto_generichash). shake.h has both sides.
 #pragma once
 #include <assert.h>
 #include <stdbool.h>
@@ -9,45 +14,76 @@
 
 #include "os/socket.h"
 
-#define TT_HELLO_MAGIC 0x6f6c6c6568747574ull // "tuthello" in a little-endian dump
-#define TT_HELLO_VERSION 1
-#define TT_HELLO_TEXT 1024 // most bytes of text after an answer
+#define TT_GREETING_MAGIC 0x7465657267747574ull // "tutgreet" in a little-endian dump
+#define TT_HELLO_MAGIC 0x6f6c6c6568747574ull    // "tuthello"
+#define TT_HELLO_VERSION 2
 
-// 16 bytes shared by the ranks of one ring.
+enum { TT_SECRET_BYTES = 16, TT_NONCE_BYTES = 16 };
+
+// What the ranks of one ring, or those who know one unique id, share.
 typedef struct tt_key {
-  uint8_t b[16];
+  uint8_t b[32];
 } tt_key;
 
+// A keyed hash.
+typedef struct tt_seal {
+  uint8_t b[32];
+} tt_seal;
+
+// One of several parts of what is sealed.
+typedef struct tt_part {
+  const void *data;
+  size_t size;
+} tt_part;
+
 typedef enum {
-  TT_HELLO_JOIN = 1,   // rank to root: here I am
-  TT_HELLO_ANSWER = 2, // root to rank: your successor, or why there is none
+  TT_HELLO_JOIN = 1,   // rank to root: here I am. Sealed notes follow (note.h)
   TT_HELLO_RING = 4,   // rank to its successor
   TT_HELLO_PEER = 8,   // rank to any rank: messages follow
+  TT_HELLO_PROXY = 16, // rank to a rank's proxy service
+  TT_HELLO_NET = 32,   // connection of the socket network
 } tt_hello_kind;
 
+typedef struct tt_greeting {
+  uint64_t magic;
+  uint16_t version;
+  uint16_t zero[3];
+  uint8_t nonce[TT_NONCE_BYTES];
+} tt_greeting;
+static_assert(sizeof(tt_greeting) == 32, "tt_greeting is sent as it is");
+
+// Who uses the handshake fills kind, rank, to, nranks, tag and cookie.
 typedef struct tt_hello {
   uint64_t magic;
   uint16_t version;
-  uint16_t kind;  // tt_hello_kind
-  int32_t rank;   // the sender's; -1: root
-  int32_t to;     // the receiver's, as the sender believes; -1: root
-  int32_t nranks; // as the sender believes
-  uint32_t pid;   // JOIN: the sender's process, for messages
-  int32_t code;   // ANSWER: ncclResult_t
-  uint32_t size;  // ANSWER: bytes of text that follow
-  uint32_t zero;
-  tt_addr peer;   // JOIN: where the sender's peers find it. ANSWER: where the successor is
-  tt_addr answer; // JOIN: where the root's answer shall go
-  uint8_t proof[16];
+  uint16_t kind;   // tt_hello_kind
+  int32_t rank;    // the sender's
+  int32_t to;      // the receiver's, as the sender believes; -1: root
+  int32_t nranks;  // as the sender believes
+  uint64_t tag;    // PROXY, NET: theirs
+  uint64_t cookie; // PROXY, NET: theirs
+  uint8_t nonce[TT_NONCE_BYTES];
+  tt_seal seal;
 } tt_hello;
-static_assert(sizeof(tt_hello) == 104, "tt_hello is sent as it is");
+static_assert(sizeof(tt_hello) == 88, "tt_hello is sent as it is");
 
-// Keyed hash (SipHash-2-4, Aumasson and Bernstein 2012, twice with different keys) of `size` bytes. Pure.
-void tt_key_hash(const tt_key *key, const void *data, size_t size, uint8_t out[16]);
+// The key of a unique id's secret. Any thread. Pure but for setting up libsodium, once in a process.
+tt_key tt_key_of(const uint8_t secret[TT_SECRET_BYTES]);
 // A key for another purpose: hash of `purpose` (a text) and `size` bytes under `key`. Pure.
 tt_key tt_key_derive(const tt_key *key, const char *purpose, const void *data, size_t size);
+// Keyed hash of `label` (a text) and `n` parts, each with its length, so that no two lists of parts are alike. Pure.
+tt_seal tt_key_seal(const tt_key *key, const char *label, const tt_part *parts, int n);
+// True when they are equal. Takes the same time wherever they differ. Pure.
+bool tt_seal_same(const tt_seal *a, const tt_seal *b);
 
-// Fills magic, version and, last, the proof; everything else stays as it is.
-void tt_hello_seal(tt_hello *h, const tt_key *key);
-// NULL when the first `got` bytes of `h` may be (or, complete, are) a hello under `key` of one of `kinds` to `to`; otherwise why not.
-const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, unsigned kinds, int to);
+// A new greeting.
+void tt_greeting_make(tt_greeting *g);
+// 0 when the first `got` bytes may be (or, complete, are) a greeting; -EPROTO: of something else, -EPROTONOSUPPORT: of another version.
+// Pure.
+int tt_greeting_check(const tt_greeting *g, size_t got);
+// Fills magic, version, nonce and, last, the seal; everything else stays as it is.
+void tt_hello_seal(tt_hello *h, const tt_key *key, const tt_greeting *g);
+// NULL when the first `got` bytes of `h` may be (or, complete, are) an answer to `g` under `key`; otherwise why not. Pure.
+const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, const tt_greeting *g);
+// The proof that answers a hello. Pure.
+tt_seal tt_proof_make(const tt_hello *h, const tt_key *key, const tt_greeting *g);

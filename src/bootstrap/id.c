@@ -10,24 +10,81 @@
 #include "os/random.h"
 
 #define ID_MAGIC 0x0064697474757400ull // first byte 0, so that nobody takes an id for text
-#define ID_VERSION 1
+#define ID_VERSION 2
 
 typedef struct {
   uint64_t magic;
   uint16_t version;
   uint16_t flags;
-  uint32_t zero;
-  tt_addr root;
-  uint8_t secret[16];
-  uint8_t reserved[64]; // zero; room for further addresses of the root
-  uint64_t check;       // over everything above
+  uint8_t secret[TT_SECRET_BYTES];
+  uint8_t addrs[92]; // packed, best first; zero after the last
+  uint64_t check;    // over everything above
 } id_layout;
 static_assert(sizeof(id_layout) == NCCL_UNIQUE_ID_BYTES, "an id is 128 bytes");
-static_assert(offsetof(id_layout, root) == 16 && offsetof(id_layout, secret) == 40 && offsetof(id_layout, check) == 120, "ids are sent");
+static_assert(offsetof(id_layout, addrs) == 28 && offsetof(id_layout, check) == 120, "ids are sent");
+
+// A packed address: family, port (low byte first), scope where there is one, address.
+enum { PACK_NONE, PACK_V4 = 4, PACK_V6 = 6, PACK_V6_SCOPE = 7 };
 
 static uint64_t id_check(const id_layout *l)
 {
   return tt_hash(l, offsetof(id_layout, check), ID_MAGIC);
+}
+
+// Bytes of a packed address of this kind; 0: there is no such kind.
+static size_t packed_size(uint8_t kind)
+{
+  return kind == PACK_V4 ? 3 + 4 : kind == PACK_V6 ? 3 + 16 : kind == PACK_V6_SCOPE ? 3 + 4 + 16 : 0;
+}
+
+static size_t pack(const tt_addr *a, uint8_t *to, size_t room)
+{
+  uint8_t kind = a->family == AF_INET ? PACK_V4 : a->scope == 0 ? PACK_V6 : PACK_V6_SCOPE;
+  size_t size = packed_size(kind), scope = kind == PACK_V6_SCOPE ? sizeof(a->scope) : 0;
+  if (size > room) {
+    return 0;
+  }
+  to[0] = kind;
+  to[1] = (uint8_t)a->port;
+  to[2] = (uint8_t)(a->port >> 8);
+  memcpy(to + 3, &a->scope, scope);
+  memcpy(to + 3 + scope, a->ip, size - 3 - scope);
+  return size;
+}
+
+// As many as there is room for: at least four.
+static void pack_all(const tt_addrs *list, uint8_t *to, size_t room)
+{
+  size_t used = 0;
+  for (uint32_t i = 0; i < TT_MIN(list->n, TT_ADDRS_MAX); i++) {
+    used += pack(&list->a[i], to + used, room - used);
+  }
+}
+
+static tt_addr unpack(const uint8_t *from, size_t size)
+{
+  tt_addr a = {.family = from[0] == PACK_V4 ? AF_INET : AF_INET6, .port = (uint16_t)(from[1] | from[2] << 8)};
+  size_t scope = from[0] == PACK_V6_SCOPE ? sizeof(a.scope) : 0;
+  memcpy(&a.scope, from + 3, scope);
+  memcpy(a.ip, from + 3 + scope, size - 3 - scope);
+  return a;
+}
+
+// False: not what pack_all writes.
+static bool unpack_all(const uint8_t *from, size_t room, tt_addrs *out)
+{
+  size_t used = 0;
+  while (used < room && from[used] != PACK_NONE && out->n < TT_ADDRS_MAX) {
+    size_t size = packed_size(from[used]);
+    if (size == 0 || size > room - used) {
+      return false;
+    }
+    out->a[out->n++] = unpack(from + used, size);
+    used += size;
+  }
+  uint8_t again[sizeof(((id_layout *)0)->addrs)] = {0};
+  pack_all(out, again, sizeof(again));
+  return tt_addrs_good(out) && memcmp(again, from, room) == 0;
 }
 
 void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id)
@@ -37,8 +94,8 @@ void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id)
   l.magic = ID_MAGIC;
   l.version = ID_VERSION;
   l.flags = (uint16_t)in->flags;
-  l.root = in->root;
-  memcpy(l.secret, in->key.b, sizeof(l.secret));
+  memcpy(l.secret, in->secret, sizeof(l.secret));
+  pack_all(&in->root, l.addrs, sizeof(l.addrs));
   l.check = id_check(&l);
   memcpy(id, &l, sizeof(l));
 }
@@ -69,12 +126,13 @@ ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
     return tt_fail(ncclInvalidArgument, "not an id made by ncclGetUniqueId: it was changed on its way. Send all %d bytes as they are",
                    NCCL_UNIQUE_ID_BYTES);
   }
-  if ((l.root.family != AF_INET && l.root.family != AF_INET6) || l.root.port == 0) {
-    return tt_fail(ncclInvalidArgument, "the unique id holds no address (family %u, port %u)", l.root.family, l.root.port);
+  tt_id says = {.flags = l.flags};
+  if (!unpack_all(l.addrs, sizeof(l.addrs), &says.root)) {
+    return tt_fail(ncclInvalidArgument, "the unique id holds no usable address");
   }
-  out->root = l.root;
-  out->flags = l.flags;
-  memcpy(out->key.b, l.secret, sizeof(l.secret));
+  memcpy(says.secret, l.secret, sizeof(says.secret));
+  says.key = tt_key_of(says.secret);
+  *out = says;
   return ncclSuccess;
 }
 
@@ -87,13 +145,15 @@ static int wanted_family(void)
 ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out)
 {
   tt_id id = {.flags = TT_ID_FIXED};
-  static const tt_key none;
+  static const uint8_t none[TT_SECRET_BYTES];
   // A numeric address of the other family is meant as it stands.
-  if (tt_addr_parse(text, wanted_family(), &id.root) != 0 && tt_addr_parse(text, AF_UNSPEC, &id.root) != 0) {
+  if (tt_addrs_parse(text, wanted_family(), &id.root) != 0 && tt_addrs_parse(text, AF_UNSPEC, &id.root) != 0) {
     return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s is not <ipv4>:<port>, [<ipv6>]:<port> or <known host name>:<port>", text);
   }
   // Whoever knows the variable may join: there is no other channel for a secret.
-  id.key = tt_key_derive(&none, "NCCL_COMM_ID", text, strlen(text));
+  tt_key public = tt_key_of(none), derived = tt_key_derive(&public, "NCCL_COMM_ID", text, strlen(text));
+  memcpy(id.secret, derived.b, sizeof(id.secret));
+  id.key = tt_key_of(id.secret);
   *out = id;
   return ncclSuccess;
 }
@@ -107,11 +167,9 @@ ncclResult_t tt_bootstrap_id(ncclUniqueId *id)
     tt_bootstrap_id_write(&new, id);
     return ncclSuccess;
   }
-  tt_netif at;
-  int n = 0;
-  TT_TRY(tt_netif_find(&at, 1, &n));
-  new.root = at.addr;
-  tt_random(new.key.b, sizeof(new.key.b));
+  TT_TRY(tt_netif_addrs(&new.root));
+  tt_random(new.secret, sizeof(new.secret));
+  new.key = tt_key_of(new.secret);
   TT_TRY(tt_root_start(&new, &new.root));
   tt_bootstrap_id_write(&new, id);
   return ncclSuccess;

@@ -37,35 +37,20 @@ static ncclResult_t push(tt_bootstrap *b, int peer, const void *data, size_t siz
   return ncclSuccess;
 }
 
-static ncclResult_t connect_peer(tt_bootstrap *b, int peer, int *e)
+static tt_hello peer_hello(const tt_bootstrap *b, int peer)
 {
-  *e = tt_tcp_connect_start(&b->addrs[peer], &b->out[peer]);
-  while (*e == -EINPROGRESS) {
-    struct pollfd want = {.fd = b->out[peer], .events = POLLOUT};
-    TT_TRY(tt_bs_wait(b, &want, 1, 0));
-    *e = want.revents != 0 ? tt_tcp_connect_end(want.fd) : *e;
-  }
-  if (*e != 0) {
-    return ncclSuccess;
-  }
-  tt_hello h = {.kind = TT_HELLO_PEER, .rank = b->rank, .to = peer, .nranks = b->nranks};
-  tt_hello_seal(&h, &b->key);
-  return push(b, peer, &h, sizeof(h), e);
+  return (tt_hello){.kind = TT_HELLO_PEER, .rank = b->rank, .to = peer, .nranks = b->nranks};
 }
 
-// Makes a connection to `peer` unless there is one. *e: 0, or why the peer cannot be reached, quietly. What failed half-way is closed, so
-// that the next call starts afresh.
+// Makes a connection to `peer` unless there is one. *e: 0, or why the peer cannot be reached, quietly.
 static ncclResult_t reach(tt_bootstrap *b, int peer, int *e)
 {
   *e = 0;
   if (b->out[peer] >= 0) {
     return ncclSuccess;
   }
-  ncclResult_t res = connect_peer(b, peer, e);
-  if (res != ncclSuccess || *e != 0) {
-    tt_sock_close(&b->out[peer]);
-  }
-  return res;
+  tt_hello h = peer_hello(b, peer);
+  return tt_bs_dial(b, &b->addrs[peer], &h, 0, &b->out[peer], e);
 }
 
 static ncclResult_t check_peer(const tt_bootstrap *b, int peer)
@@ -141,28 +126,65 @@ static bool sends_to_us(const tt_bootstrap *b, int peer)
   return false;
 }
 
-// Waits for the message. Our own connection to the peer tells when it dies; what it had sent before may still be on its way.
-static ncclResult_t await_letter(tt_bootstrap *b, int peer, uint32_t tag, tt_letter **out)
+// A rank that waits for a peer's message. Its own connection to the peer tells when that dies.
+typedef struct {
+  int peer;
+  tt_dial *dial;    // while there is none
+  uint64_t gone_ns; // when the peer's end was noticed: what it had sent before may still be on its way. 0: it lives
+} watch;
+
+static void peer_ended(tt_bootstrap *b, watch *w)
 {
-  uint64_t gone_ns = 0; // when the peer's end was noticed
-  while ((*out = find(b, peer, tag)) == NULL) {
-    int e = 0;
-    if (gone_ns == 0) {
-      TT_TRY(reach(b, peer, &e));
-    } else if (!sends_to_us(b, peer) && tt_now_ns() >= gone_ns + GRACE_NS) {
-      return peer_gone(b, peer, -ECONNRESET);
-    }
-    // Peers never write to our connection: when it is readable, it has ended.
-    struct pollfd want = {.fd = b->out[peer], .events = POLLIN};
-    if (e == 0) {
-      TT_TRY(tt_bs_wait(b, &want, 1, gone_ns == 0 ? 0 : tt_now_ns() + GRACE_NS));
-    }
-    if (e != 0 || want.revents != 0) {
-      tt_sock_close(&b->out[peer]);
-      gone_ns = tt_now_ns();
-    }
+  tt_sock_close(&b->out[w->peer]);
+  w->gone_ns = tt_now_ns();
+}
+
+// Goes on connecting to the peer, which may be busy with other things and answer late. Never waits.
+static void step_dial(tt_bootstrap *b, watch *w)
+{
+  tt_addr at;
+  tt_hello h = peer_hello(b, w->peer);
+  if (b->out[w->peer] >= 0 || w->gone_ns != 0) {
+    return;
+  }
+  int e = w->dial == NULL ? tt_dial_start(&b->addrs[w->peer], &b->key, &h, 0, &w->dial) : 0;
+  e = e == 0 ? tt_dial_step(w->dial, &b->out[w->peer], &at) : e;
+  if (e < 0) {
+    peer_ended(b, w);
+  }
+  if (e != 0) {
+    tt_dial_cancel(w->dial);
+    w->dial = NULL;
+  }
+}
+
+// One wait for whatever happens next.
+static ncclResult_t watch_peer(tt_bootstrap *b, watch *w)
+{
+  struct pollfd want[TT_DIAL_POLL];
+  step_dial(b, w);
+  uint64_t wake_ns = w->gone_ns != 0 ? w->gone_ns + GRACE_NS : 0;
+  // Peers never write to our connection: when it is readable, it has ended.
+  int fd = b->out[w->peer];
+  want[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+  size_t n = w->dial != NULL ? tt_dial_poll(w->dial, want, &wake_ns) : 1;
+  TT_TRY(tt_bs_wait(b, want, n, wake_ns));
+  if (fd >= 0 && want[0].revents != 0) {
+    peer_ended(b, w);
   }
   return ncclSuccess;
+}
+
+static ncclResult_t await_letter(tt_bootstrap *b, int peer, uint32_t tag, tt_letter **out)
+{
+  watch w = {.peer = peer};
+  ncclResult_t res = ncclSuccess;
+  while (res == ncclSuccess && (*out = find(b, peer, tag)) == NULL) {
+    bool over = w.gone_ns != 0 && !sends_to_us(b, peer) && tt_now_ns() >= w.gone_ns + GRACE_NS;
+    res = over ? peer_gone(b, peer, -ECONNRESET) : watch_peer(b, &w);
+  }
+  tt_dial_cancel(w.dial);
+  return res;
 }
 
 ncclResult_t tt_bootstrap_recv(tt_bootstrap *b, int peer, uint32_t tag, void *data, size_t size)

@@ -265,26 +265,17 @@ ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b)
   return res;
 }
 
-static ncclResult_t connect_next(tt_bootstrap *b, const tt_addr *next, uint64_t deadline_ns)
+static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t deadline_ns)
 {
-  int e = tt_tcp_connect_start(next, &b->next);
-  while (e == -EINPROGRESS) {
-    struct pollfd want = {.fd = b->next, .events = POLLOUT};
-    TT_TRY(tt_bs_wait(b, &want, 1, deadline_ns));
-    e = want.revents != 0 ? tt_tcp_connect_end(want.fd) : tt_now_ns() >= deadline_ns ? -ETIMEDOUT : e;
-  }
+  int e = 0;
+  tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = next_of(b), .nranks = b->nranks};
+  TT_TRY(tt_bs_dial(b, next, &h, deadline_ns, &b->next, &e));
   if (e == 0) {
-    tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = next_of(b), .nranks = b->nranks};
-    tt_until until = {.abort_flag = b->abort_flag, .deadline_ns = deadline_ns};
-    tt_hello_seal(&h, &b->key);
-    e = tt_sock_send_all(b->next, &h, sizeof(h), &until);
+    return ncclSuccess;
   }
-  if (e == 0 || e == -ECANCELED) {
-    return e == 0 ? ncclSuccess : ncclInternalError;
-  }
-  char at[TT_ADDR_TEXT];
+  char at[TT_ADDRS_TEXT];
   return tt_fail(ncclRemoteError, "%s: cannot connect to rank %d at %s: %s (if it lives: NCCL_SOCKET_IFNAME on its machine)", b->doing,
-                 next_of(b), tt_addr_text(next, at), strerror(-e));
+                 next_of(b), tt_addrs_text(next, at), strerror(-e));
 }
 
 static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
@@ -302,7 +293,7 @@ static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
   return ncclSuccess;
 }
 
-ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addr *next)
+ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next)
 {
   uint64_t deadline = tt_now_ns() + (uint64_t)TT_MAX(tt_params_get()->bootstrap_timeout, 1) * TT_NS_PER_S;
   TT_TRY(tt_bs_begin(b, "forming the ring"));

@@ -9,19 +9,27 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
-#include "bootstrap/answer.h"
 #include "bootstrap/bootstrap_priv.h"
 #include "os/thread.h"
 
 #define TICK_NS (30 * TT_NS_PER_S)  // how often to say who is missing
-#define ANSWER_NS (5 * TT_NS_PER_S) // for the answers
+#define ANSWER_NS (5 * TT_NS_PER_S) // for ranks to take their answers
 #define LINGER_NS (2 * TT_NS_PER_S) // for telling late ranks what went wrong
+#define CARD_NS (5 * TT_NS_PER_S)   // between a rank's hello and its card
 
+// A rank that has joined.
 typedef struct {
-  int line; // the rank's connection, open while the root lives: each side sees by it that the other has died. -1: not joined
-  tt_addr peer, answer;
-  uint32_t pid;
+  tt_notes line; // open while the root lives: each side sees by it that the other has died. No socket: not joined
+  tt_addr from;  // the other end of it
+  tt_join_card card;
 } seat;
+
+// A rank that has proved itself and says who it is.
+typedef struct {
+  tt_notes line;
+  tt_hello hello;
+  uint64_t deadline_ns;
+} arrival;
 
 typedef struct {
   tt_greeter door;
@@ -29,12 +37,15 @@ typedef struct {
   int nranks; // 0 until the first rank has come
   int first;  // that rank
   int joined;
-  seat *seats;              // nranks
+  seat *seats; // nranks
+  int narrivals, arrivals_room;
+  arrival *arrivals;
   uint64_t timeout_ns;      // since the last rank has joined
   uint64_t end_ns, tick_ns; // 0: none
   ncclResult_t code;        // ncclSuccess, or what every rank gets
-  char text[TT_HELLO_TEXT];
+  char text[TT_FAIL_TEXT];
   int told, to_tell; // after a failure
+  size_t fds_room;
   struct pollfd *fds;
 } root;
 
@@ -48,7 +59,7 @@ int tt_root_count(void)
 
 static bool is_joined(const root *r, int rank)
 {
-  return r->seats[rank].line >= 0;
+  return r->seats[rank].line.fd >= 0;
 }
 
 // "3, 5-7" of the ranks that have not joined; what does not fit ends in "...".
@@ -73,37 +84,28 @@ static void missing_text(const root *r, char *buf, size_t room)
   }
 }
 
-static tt_answer answer_for(const root *r, int rank, const tt_addr *to)
+static void send_failure(const root *r, tt_notes *line)
 {
-  tt_answer a = {.to = *to};
-  a.hello.kind = TT_HELLO_ANSWER;
-  a.hello.rank = -1;
-  a.hello.to = rank;
-  a.hello.nranks = r->nranks;
-  a.hello.code = r->code;
-  return a;
+  uint8_t note[sizeof(int32_t) + TT_FAIL_TEXT];
+  int32_t code = (int32_t)r->code;
+  size_t size = strlen(r->text);
+  memcpy(note, &code, sizeof(code));
+  memcpy(note + sizeof(code), r->text, size);
+  (void)tt_note_send(line, TT_NOTE_FAIL, note, sizeof(code) + size);
 }
 
-// Tells everybody who has joined, at once: where the successor is, or the failure.
+// Tells everybody who has joined where the successor is, or the failure. Who cannot be told has gone, and its successor will notice.
 static void answer_joined(root *r)
 {
-  tt_answer *all = tt_calloc((size_t)r->nranks, sizeof(*all));
-  int n = 0;
-  for (int i = 0; i < r->nranks && all == NULL; i++) {
-    tt_sock_close(&r->seats[i].line); // every rank says that the root has gone
-  }
-  if (all == NULL) {
-    return;
-  }
   for (int i = 0; i < r->nranks; i++) {
-    if (is_joined(r, i)) {
-      all[n] = answer_for(r, i, &r->seats[i].answer);
-      all[n++].hello.peer = r->seats[(i + 1) % r->nranks].peer;
+    const tt_addrs *next = &r->seats[(i + 1) % r->nranks].card.peer;
+    if (is_joined(r, i) && r->code == ncclSuccess) {
+      (void)tt_note_send(&r->seats[i].line, TT_NOTE_NEXT, next, sizeof(*next));
+    } else if (is_joined(r, i)) {
+      send_failure(r, &r->seats[i].line);
+      r->told++;
     }
   }
-  tt_answer_all(all, n, &r->key, r->text, tt_now_ns() + ANSWER_NS);
-  r->told += n;
-  tt_free(all);
 }
 
 static void fail(root *r, ncclResult_t code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -122,22 +124,14 @@ static void fail(root *r, ncclResult_t code, const char *fmt, ...)
   answer_joined(r);
 }
 
-static void tell_failure(root *r, const tt_hello *h)
-{
-  tt_answer a = answer_for(r, h->rank, &h->answer);
-  tt_answer_all(&a, 1, &r->key, r->text, tt_now_ns() + ANSWER_NS);
-  r->told++;
-}
-
 static bool first_rank(root *r, const tt_hello *h)
 {
   r->seats = tt_calloc((size_t)h->nranks, sizeof(r->seats[0]));
-  r->fds = tt_calloc((size_t)h->nranks + 1 + TT_GREET_MAX, sizeof(r->fds[0]));
-  if (r->seats == NULL || r->fds == NULL) {
+  if (r->seats == NULL) {
     return false;
   }
   for (int i = 0; i < h->nranks; i++) {
-    r->seats[i].line = -1;
+    tt_notes_none(&r->seats[i].line);
   }
   r->nranks = h->nranks;
   r->first = h->rank;
@@ -145,14 +139,14 @@ static bool first_rank(root *r, const tt_hello *h)
 }
 
 // Finds out why this rank cannot sit down; true when it can.
-static bool check_rank(root *r, const tt_hello *h)
+static bool check_rank(root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
 {
   char a[TT_ADDR_TEXT], b[TT_ADDR_TEXT];
   if (h->nranks < 1 || h->nranks > TT_BOOTSTRAP_MAX_RANKS) {
     fail(r, ncclInvalidUsage, "a rank reports %d ranks; from 1 to %d are possible", h->nranks, TT_BOOTSTRAP_MAX_RANKS);
   } else if (h->rank < 0 || h->rank >= h->nranks) {
     r->to_tell = h->nranks;
-    fail(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(&h->answer, a), h->pid,
+    fail(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(from, a), card->pid,
          h->rank, h->nranks, h->nranks - 1);
   } else if (r->nranks == 0 && !first_rank(r, h)) {
     fail(r, ncclRemoteError, "the process that made the unique id has no memory for a root of %d ranks",
@@ -164,29 +158,80 @@ static bool check_rank(root *r, const tt_hello *h)
   } else if (is_joined(r, h->rank)) {
     const seat *s = &r->seats[h->rank];
     fail(r, ncclInvalidUsage, "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
-         h->rank, r->nranks, tt_addr_text(&s->answer, a), s->pid, tt_addr_text(&h->answer, b), h->pid);
+         h->rank, r->nranks, tt_addr_text(&s->from, a), s->card.pid, tt_addr_text(from, b), card->pid);
+  } else if (h->nranks > 1 && !tt_addrs_good(&card->peer)) {
+    fail(r, ncclInternalError, "rank %d (%s, process %u) has sent no usable address", h->rank, tt_addr_text(from, a), card->pid);
   }
   return r->code == ncclSuccess;
 }
 
-static void take_rank(root *r, const tt_hello *h, int fd)
+// Seats a rank that has sent its card, or tells it why not. Takes over its line.
+static void take_rank(root *r, arrival *a, const tt_join_card *card)
 {
-  // One byte says that the rank counts as joined: without it a rank whose connection ends knows that it may try again.
-  if (tt_sock_send(fd, "J", 1) != 1) {
-    tt_sock_close(&fd);
+  tt_addr from = {.family = 0};
+  (void)tt_sock_peer(a->line.fd, &from);
+  // Without this note a rank whose connection ends knows that it may try again.
+  if (tt_note_send(&a->line, TT_NOTE_JOINED, NULL, 0) != 0) {
+    tt_notes_close(&a->line);
     return;
   }
-  if (r->code != ncclSuccess || !check_rank(r, h)) {
-    tell_failure(r, h);
-    tt_sock_close(&fd);
+  if (r->code != ncclSuccess || !check_rank(r, &a->hello, card, &from)) {
+    send_failure(r, &a->line);
+    r->told++;
+    tt_notes_close(&a->line);
     return;
   }
-  r->seats[h->rank] = (seat){.line = fd, .peer = h->peer, .answer = h->answer, .pid = h->pid};
+  r->seats[a->hello.rank] = (seat){.line = a->line, .from = from, .card = *card};
   r->joined++;
   uint64_t now = tt_now_ns();
   r->end_ns = now + r->timeout_ns;
   if (r->tick_ns == 0) {
     r->tick_ns = now + TT_MIN(TICK_NS, r->timeout_ns / 2);
+  }
+}
+
+// Somebody has proved himself at the door.
+static void add_arrival(root *r, const tt_hello *h, int fd)
+{
+  if (r->narrivals == r->arrivals_room) {
+    int room = TT_MAX(8, 2 * r->arrivals_room);
+    arrival *more = tt_calloc((size_t)room, sizeof(more[0]));
+    if (more == NULL) {
+      tt_sock_close(&fd); // it will try again
+      return;
+    }
+    if (r->narrivals > 0) {
+      memcpy(more, r->arrivals, (size_t)r->narrivals * sizeof(more[0]));
+    }
+    tt_free(r->arrivals);
+    r->arrivals = more;
+    r->arrivals_room = room;
+  }
+  arrival *a = &r->arrivals[r->narrivals++];
+  *a = (arrival){.hello = *h, .deadline_ns = tt_now_ns() + CARD_NS};
+  tt_notes_open(&a->line, fd, &r->key, h, true);
+}
+
+// Reads the cards that have come; arrivals that send something else, or nothing, are dropped.
+static void hear_arrivals(root *r)
+{
+  uint64_t now = tt_now_ns();
+  for (int i = 0; i < r->narrivals;) {
+    tt_note note;
+    tt_join_card card;
+    arrival *a = &r->arrivals[i];
+    int e = tt_note_recv(&a->line, &note);
+    if (e == 0 && now < a->deadline_ns) {
+      i++;
+      continue;
+    }
+    if (e == 1 && note.kind == TT_NOTE_JOIN && note.size == sizeof(card)) {
+      memcpy(&card, note.body, sizeof(card));
+      take_rank(r, a, &card);
+    } else {
+      tt_notes_close(&a->line);
+    }
+    r->arrivals[i] = r->arrivals[--r->narrivals];
   }
 }
 
@@ -196,11 +241,11 @@ static void look_at_lines(root *r, const struct pollfd *lines)
   char at[TT_ADDR_TEXT];
   for (int i = 0; i < r->nranks && r->code == ncclSuccess; i++) {
     seat *s = &r->seats[i];
-    if (s->line >= 0 && s->line == lines[i].fd && lines[i].revents != 0) {
-      tt_sock_close(&s->line);
+    if (s->line.fd >= 0 && s->line.fd == lines[i].fd && lines[i].revents != 0) {
+      tt_notes_close(&s->line);
       r->told++;
-      fail(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", i, tt_addr_text(&s->answer, at), s->pid,
-           r->nranks);
+      fail(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", i, tt_addr_text(&s->from, at),
+           s->card.pid, r->nranks);
     }
   }
 }
@@ -213,27 +258,44 @@ static void tick(root *r)
   tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for ranks %s of %d", missing, r->nranks);
   for (int i = 0; i < r->nranks; i++) {
     if (is_joined(r, i)) {
-      (void)tt_sock_send(r->seats[i].line, "W", 1);
+      (void)tt_note_send(&r->seats[i].line, TT_NOTE_WAIT, NULL, 0);
     }
   }
   r->tick_ns = tt_now_ns() + TT_MIN(TICK_NS, r->timeout_ns / 2);
 }
 
-// Waits for the next thing to do. Returns false when the time of the current state is over.
-static bool wait_event(root *r, struct pollfd *one, size_t *door_fds)
+static bool reserve_fds(root *r, size_t n)
 {
-  struct pollfd *fds = r->fds != NULL ? r->fds : one;
-  tt_until until = {.deadline_ns = r->end_ns};
-  if (r->tick_ns != 0) {
-    until.deadline_ns = TT_MIN(until.deadline_ns, r->tick_ns);
+  if (n > r->fds_room) {
+    tt_free(r->fds);
+    r->fds = tt_calloc(2 * n, sizeof(r->fds[0]));
+    r->fds_room = r->fds == NULL ? 0 : 2 * n;
   }
-  size_t n = tt_greeter_poll(&r->door, fds, &until.deadline_ns);
-  *door_fds = n;
-  for (int i = 0; i < r->nranks; i++) {
-    fds[n++] = (struct pollfd){.fd = r->code == ncclSuccess ? r->seats[i].line : -1, .events = POLLIN};
+  return r->fds != NULL;
+}
+
+// Waits for the next thing to do. *lines: where the seats' lines are in r->fds; NULL: there was no memory to wait. Returns false when the time
+// of the current state is over.
+static bool wait_event(root *r, const struct pollfd **lines)
+{
+  tt_until until = {.deadline_ns = r->tick_ns != 0 ? TT_MIN(r->end_ns, r->tick_ns) : r->end_ns};
+  *lines = NULL;
+  if (!reserve_fds(r, TT_GREET_POLL + (size_t)r->narrivals + (size_t)r->nranks)) {
+    tt_sleep_ns(10 * TT_NS_PER_MS);
+  } else {
+    size_t n = tt_greeter_poll(&r->door, r->fds, &until.deadline_ns);
+    for (int i = 0; i < r->narrivals; i++) {
+      uint64_t deadline = r->arrivals[i].deadline_ns;
+      r->fds[n++] = (struct pollfd){.fd = r->arrivals[i].line.fd, .events = POLLIN};
+      until.deadline_ns = until.deadline_ns == 0 ? deadline : TT_MIN(until.deadline_ns, deadline);
+    }
+    *lines = r->fds + n;
+    for (int i = 0; i < r->nranks; i++) {
+      r->fds[n++] = (struct pollfd){.fd = r->code == ncclSuccess ? r->seats[i].line.fd : -1, .events = POLLIN};
+    }
+    (void)tt_sock_poll(r->fds, n, &until);
   }
-  int ready = tt_sock_poll(fds, n, &until);
-  return ready > 0 || r->end_ns == 0 || tt_now_ns() < r->end_ns;
+  return r->end_ns == 0 || tt_now_ns() < r->end_ns;
 }
 
 static void time_out(root *r)
@@ -252,22 +314,22 @@ static bool finished(const root *r)
 
 static void collect(root *r)
 {
-  struct pollfd one[1 + TT_GREET_MAX];
   while (!finished(r)) {
     tt_hello h;
     int fd = -1;
-    size_t door_fds = 0;
-    if (!wait_event(r, one, &door_fds)) {
+    const struct pollfd *lines;
+    if (!wait_event(r, &lines)) {
       if (r->code != ncclSuccess) {
         return;
       }
       time_out(r);
     }
-    if (r->fds != NULL) {
-      look_at_lines(r, r->fds + door_fds);
+    if (lines != NULL) {
+      look_at_lines(r, lines);
     }
-    while (!finished(r) && tt_greeter_next(&r->door, &h, &fd)) {
-      take_rank(r, &h, fd);
+    hear_arrivals(r);
+    while (tt_greeter_next(&r->door, &h, &fd)) {
+      add_arrival(r, &h, fd);
     }
     if (r->tick_ns != 0 && tt_now_ns() >= r->tick_ns) {
       tick(r);
@@ -280,7 +342,7 @@ static void await_lines(root *r)
 {
   tt_until until = {.deadline_ns = tt_now_ns() + ANSWER_NS};
   for (int i = 0; i < r->nranks; i++) {
-    struct pollfd p = {.fd = r->seats[i].line, .events = POLLIN};
+    struct pollfd p = {.fd = r->seats[i].line.fd, .events = POLLIN};
     if (p.fd >= 0) {
       (void)tt_sock_poll(&p, 1, &until);
     }
@@ -291,10 +353,14 @@ static void destroy(root *r)
 {
   tt_greeter_close(&r->door, true);
   for (int i = 0; i < r->nranks; i++) {
-    tt_sock_kill(r->seats[i].line);
-    tt_sock_close(&r->seats[i].line);
+    tt_sock_kill(r->seats[i].line.fd);
+    tt_notes_close(&r->seats[i].line);
+  }
+  for (int i = 0; i < r->narrivals; i++) {
+    tt_notes_close(&r->arrivals[i].line);
   }
   tt_free(r->seats);
+  tt_free(r->arrivals);
   tt_free(r->fds);
   tt_free(r);
 }
@@ -329,13 +395,14 @@ static int listen_patiently(root *r, const tt_id *in)
 
 static ncclResult_t listen_failed(const tt_id *in, int e)
 {
-  char at[TT_ADDR_TEXT];
-  return tt_fail(ncclSystemError, "the bootstrap root cannot listen on %s: %s%s", tt_addr_text(&in->root, at), strerror(-e),
+  char at[TT_ADDRS_TEXT];
+  return tt_fail(ncclSystemError, "the bootstrap root cannot listen on %s: %s%s", tt_addrs_text(&in->root, at), strerror(-e),
                  (in->flags & TT_ID_FIXED) != 0 ? " (NCCL_COMM_ID must name a free port of the machine of rank 0)" : "");
 }
 
-ncclResult_t tt_root_start(const tt_id *in, tt_addr *bound)
+ncclResult_t tt_root_start(const tt_id *in, tt_addrs *bound)
 {
+  char text[TT_ADDRS_TEXT];
   root *r = tt_calloc(1, sizeof(*r));
   ncclResult_t res = ncclSuccess;
   if (r == NULL) {
@@ -348,14 +415,14 @@ ncclResult_t tt_root_start(const tt_id *in, tt_addr *bound)
   if (e != 0) {
     TT_TRY_GOTO(listen_failed(in, e), res);
   }
-  tt_addr at = r->door.addr;
+  tt_addrs at = r->door.addrs;
   __atomic_add_fetch(&live_roots, 1, __ATOMIC_RELAXED);
   res = tt_thread_start_detached("tutti root", run, r);
   if (res != ncclSuccess) {
     __atomic_sub_fetch(&live_roots, 1, __ATOMIC_RELAXED);
     goto fail;
   }
-  tt_info(TT_BOOTSTRAP, "bootstrap root listens on port %u", at.port);
+  tt_info(TT_BOOTSTRAP, "bootstrap root listens on %s", tt_addrs_text(&at, text));
   *bound = at; // not read from r: the thread may have ended already
   return ncclSuccess;
 fail:

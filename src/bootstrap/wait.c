@@ -189,7 +189,7 @@ static uint64_t sleep_end(const tt_bootstrap *b, uint64_t wake_ns)
 
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns)
 {
-  TT_TRY(reserve_fds(b, nwant + 1 + TT_GREET_MAX + (size_t)b->ninlets));
+  TT_TRY(reserve_fds(b, nwant + TT_GREET_POLL + (size_t)b->ninlets));
   if (aborted(b)) {
     return ncclInternalError;
   }
@@ -209,4 +209,24 @@ ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint
     b->line_ns += LINE_NS;
   }
   return tt_bs_take(b);
+}
+
+ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hello, uint64_t deadline_ns, int *fd, int *e)
+{
+  tt_dial *d = NULL;
+  tt_addr at;
+  ncclResult_t res = ncclSuccess;
+  *e = tt_dial_start(to, &b->key, hello, deadline_ns, &d);
+  if (*e != 0) {
+    return ncclSuccess;
+  }
+  while (res == ncclSuccess && (*e = tt_dial_step(d, fd, &at)) == 0) {
+    struct pollfd want[TT_DIAL_POLL];
+    uint64_t wake_ns = 0;
+    size_t n = tt_dial_poll(d, want, &wake_ns);
+    res = tt_bs_wait(b, want, n, wake_ns);
+  }
+  *e = TT_MIN(*e, 0);
+  tt_dial_cancel(d);
+  return res;
 }

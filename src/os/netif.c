@@ -135,20 +135,54 @@ static bool seen(const tt_netif *list, int n, const char *name)
   return false;
 }
 
-int tt_netif_select(tt_netif *list, int count, const char *spec, const char *family)
+static bool named(const char *spec)
 {
-  bool by_name = spec != NULL && *spec != '\0' && *spec != '^';
-  int class_of[TT_NETIF_MAX], n = 0, kept = 0;
+  return spec != NULL && *spec != '\0' && *spec != '^';
+}
+
+// What spec and family select, sorted, with the class of each. Returns how many.
+static int sort_selected(tt_netif *list, int *class_of, int count, const char *spec, const char *family)
+{
+  int n = 0;
   for (int i = 0; i < TT_MIN(count, TT_NETIF_MAX); i++) {
     int position = tt_netif_match(list[i].name, spec);
     if (position >= 0 && family_wanted(&list[i], family)) {
-      insert(list, class_of, n, list[i], by_name ? position : default_class(&list[i]));
+      insert(list, class_of, n, list[i], named(spec) ? position : default_class(&list[i]));
       n++;
     }
   }
-  for (int i = 0; i < n && (by_name || class_of[i] == class_of[0]); i++) {
+  return n;
+}
+
+int tt_netif_select(tt_netif *list, int count, const char *spec, const char *family)
+{
+  int class_of[TT_NETIF_MAX], n = sort_selected(list, class_of, count, spec, family), kept = 0;
+  for (int i = 0; i < n && (named(spec) || class_of[i] == class_of[0]); i++) {
     if (!seen(list, kept, list[i].name)) {
       list[kept++] = list[i];
+    }
+  }
+  return kept;
+}
+
+// 0: first address of an interface; 1: a further one; 2: link-local, which means nothing to another machine.
+static int turn_of(const tt_netif *list, int i)
+{
+  return address_class(&list[i]) == 2 ? 2 : seen(list, i, list[i].name) ? 1 : 0;
+}
+
+int tt_netif_order(tt_netif *list, int count, const char *spec, const char *family)
+{
+  tt_netif sorted[TT_NETIF_MAX];
+  int class_of[TT_NETIF_MAX], n = TT_MIN(count, TT_NETIF_MAX), kept = 0;
+  memcpy(sorted, list, (size_t)n * sizeof(sorted[0]));
+  n = sort_selected(sorted, class_of, n, spec, family);
+  for (int turn = 0; turn < 3; turn++) {
+    for (int i = 0; i < n; i++) {
+      bool best = named(spec) || class_of[i] <= TT_MAX(class_of[0], 1);
+      if (best && turn_of(sorted, i) == turn) {
+        list[kept++] = sorted[i];
+      }
     }
   }
   return kept;
@@ -166,22 +200,61 @@ static void names_text(const tt_netif *list, int n, char *buf, size_t room)
   }
 }
 
-ncclResult_t tt_netif_find(tt_netif *out, int max, int *count)
+// The machine's addresses and what `choose` leaves of them; at least one.
+static ncclResult_t find(tt_netif all[TT_NETIF_MAX], int *count, int (*choose)(tt_netif *, int, const char *, const char *))
 {
   const tt_params *p = tt_params_get();
-  tt_netif all[TT_NETIF_MAX];
   char names[256];
   int n = 0;
   TT_TRY(tt_netif_list(all, TT_NETIF_MAX, &n));
   names_text(all, n, names, sizeof(names));
-  n = tt_netif_select(all, n, p->socket_ifname, p->socket_family);
+  n = choose(all, n, p->socket_ifname, p->socket_family);
   if (n == 0) {
     return tt_fail(ncclSystemError, "no network interface for NCCL_SOCKET_IFNAME=%s NCCL_SOCKET_FAMILY=%s; interfaces that are up: %s",
                    p->socket_ifname != NULL ? p->socket_ifname : "(unset)", p->socket_family != NULL ? p->socket_family : "(unset)",
                    names[0] == '\0' ? "(none)" : names);
   }
+  *count = n;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_netif_find(tt_netif *out, int max, int *count)
+{
+  tt_netif all[TT_NETIF_MAX];
+  int n = 0;
+  TT_TRY(find(all, &n, tt_netif_select));
   n = TT_MIN(n, max);
   memcpy(out, all, (size_t)n * sizeof(out[0]));
   *count = n;
   return ncclSuccess;
+}
+
+ncclResult_t tt_netif_addrs(tt_addrs *out)
+{
+  tt_netif all[TT_NETIF_MAX];
+  tt_addrs list = {.n = 0};
+  int n = 0;
+  TT_TRY(find(all, &n, tt_netif_order));
+  for (int i = 0; i < n; i++) {
+    tt_addrs_add(&list, &all[i].addr);
+  }
+  *out = list;
+  return ncclSuccess;
+}
+
+const char *tt_netif_name(const tt_addr *addr, char name[16])
+{
+  tt_netif all[TT_NETIF_MAX];
+  int n = 0;
+  snprintf(name, 16, "?");
+  if (tt_netif_list(all, TT_NETIF_MAX, &n) != ncclSuccess) {
+    return name;
+  }
+  for (int i = 0; i < n; i++) {
+    if (tt_addr_same_ip(&all[i].addr, addr)) {
+      memcpy(name, all[i].name, sizeof(all[i].name));
+      break;
+    }
+  }
+  return name;
 }

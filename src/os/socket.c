@@ -78,6 +78,49 @@ bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b)
   return a->family == b->family && a->scope == b->scope && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
+tt_addrs tt_addrs_one(const tt_addr *a)
+{
+  tt_addrs list = {.n = 1};
+  list.a[0] = *a;
+  return list;
+}
+
+void tt_addrs_add(tt_addrs *list, const tt_addr *a)
+{
+  for (uint32_t i = 0; i < list->n; i++) {
+    if (tt_addr_same_ip(&list->a[i], a) && list->a[i].port == a->port) {
+      return;
+    }
+  }
+  if (list->n < TT_ADDRS_MAX) {
+    list->a[list->n++] = *a;
+  }
+}
+
+bool tt_addrs_good(const tt_addrs *list)
+{
+  if (list->n < 1 || list->n > TT_ADDRS_MAX) {
+    return false;
+  }
+  for (uint32_t i = 0; i < list->n; i++) {
+    if ((list->a[i].family != AF_INET && list->a[i].family != AF_INET6) || list->a[i].port == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT])
+{
+  char one[TT_ADDR_TEXT];
+  size_t used = 0;
+  snprintf(buf, TT_ADDRS_TEXT, "(no address)");
+  for (uint32_t i = 0; i < list->n && i < TT_ADDRS_MAX; i++) {
+    used += (size_t)snprintf(buf + used, TT_ADDRS_TEXT - used, "%s%s", i > 0 ? ", " : "", tt_addr_text(&list->a[i], one));
+  }
+  return buf;
+}
+
 // Splits "host:port" or "[host]:port" into host (copied) and port.
 static int split_port(const char *text, char *host, size_t room, uint16_t *port)
 {
@@ -100,7 +143,23 @@ static int split_port(const char *text, char *host, size_t room, uint16_t *port)
   return 0;
 }
 
-int tt_addr_parse(const char *text, int family, tt_addr *out)
+// Adds what the resolver found of one family.
+static void add_found(tt_addrs *list, const struct addrinfo *found, int family, uint16_t port)
+{
+  for (const struct addrinfo *i = found; i != NULL; i = i->ai_next) {
+    if (i->ai_family == family) {
+      sock_name s;
+      tt_addr a;
+      memset(&s, 0, sizeof(s));
+      memcpy(&s, i->ai_addr, i->ai_addrlen < sizeof(s) ? i->ai_addrlen : sizeof(s));
+      from_kernel(&s, &a);
+      a.port = port;
+      tt_addrs_add(list, &a);
+    }
+  }
+}
+
+int tt_addrs_parse(const char *text, int family, tt_addrs *out)
 {
   char host[256];
   uint16_t port;
@@ -108,25 +167,29 @@ int tt_addr_parse(const char *text, int family, tt_addr *out)
   if (e != 0) {
     return e;
   }
-  struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM}, *list = NULL;
-  if (getaddrinfo(host, NULL, &hints, &list) != 0) {
+  struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM}, *found = NULL;
+  if (getaddrinfo(host, NULL, &hints, &found) != 0) {
     return -ENOENT;
   }
-  const struct addrinfo *best = NULL;
-  for (const struct addrinfo *i = list; i != NULL; i = i->ai_next) {
-    bool usable = i->ai_family == AF_INET || i->ai_family == AF_INET6;
-    if (usable && (best == NULL || (i->ai_family == AF_INET && best->ai_family == AF_INET6))) {
-      best = i;
-    }
+  tt_addrs list = {.n = 0};
+  add_found(&list, found, AF_INET, port);
+  add_found(&list, found, AF_INET6, port);
+  freeaddrinfo(found);
+  if (list.n == 0) {
+    return -ENOENT;
   }
-  if (best != NULL) {
-    sock_name s;
-    memcpy(&s, best->ai_addr, best->ai_addrlen < sizeof(s) ? best->ai_addrlen : sizeof(s));
-    from_kernel(&s, out);
-    out->port = port;
+  *out = list;
+  return 0;
+}
+
+int tt_addr_parse(const char *text, int family, tt_addr *out)
+{
+  tt_addrs list;
+  int e = tt_addrs_parse(text, family, &list);
+  if (e == 0) {
+    *out = list.a[0];
   }
-  freeaddrinfo(list);
-  return best != NULL ? 0 : -ENOENT;
+  return e;
 }
 
 // A peer's machine that vanishes without a word is noticed after about a minute.
@@ -152,6 +215,18 @@ int tt_sock_local(int fd, tt_addr *out)
   socklen_t len = sizeof(s);
   memset(&s, 0, sizeof(s));
   if (getsockname(fd, &s.any, &len) != 0) {
+    return -errno;
+  }
+  from_kernel(&s, out);
+  return 0;
+}
+
+int tt_sock_peer(int fd, tt_addr *out)
+{
+  sock_name s;
+  socklen_t len = sizeof(s);
+  memset(&s, 0, sizeof(s));
+  if (getpeername(fd, &s.any, &len) != 0) {
     return -errno;
   }
   from_kernel(&s, out);

@@ -43,8 +43,20 @@ const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
 // Reads "host:port", "1.2.3.4:port" or "[v6%interface]:port". A name is looked up (may wait for the resolver); `family` AF_UNSPEC
 // prefers IPv4. Errors: -EINVAL (not of that form, port 0 or above 65535), -ENOENT (unknown name or interface).
 int tt_addr_parse(const char *text, int family, tt_addr *out);
+// The same, with every address of a host that has several: IPv4 first, at most TT_ADDRS_MAX.
+int tt_addrs_parse(const char *text, int family, tt_addrs *out);
 // True when both have the same family, IP and scope (ports are not compared). Pure.
 bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b);
+// A list of one address. Pure.
+tt_addrs tt_addrs_one(const tt_addr *a);
+// Adds `a` at the end unless it is there (with its port) or the list is full. Pure.
+void tt_addrs_add(tt_addrs *list, const tt_addr *a);
+// True when what came from another machine can be used: at most TT_ADDRS_MAX, each of a family we speak, with a port. Pure.
+bool tt_addrs_good(const tt_addrs *list);
+
+#define TT_ADDRS_TEXT (TT_ADDRS_MAX * TT_ADDR_TEXT)
+// Writes all of them, separated by ", ", into buf and returns it. Pure.
+const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT]);
 
 // Opens a listening socket on `at` (port 0: any) and writes where it listens. `at` with a port is taken even while old connections of
 // that port linger, but not from another listener (-EADDRINUSE).
@@ -72,6 +84,8 @@ bool tt_aborted(const volatile uint32_t *flag);
 
 // The socket's own address.
 int tt_sock_local(int fd, tt_addr *out);
+// The address of the other end.
+int tt_sock_peer(int fd, tt_addr *out);
 // Says "nothing more comes" to the peer; what was sent still arrives. Works through copies of the descriptor that a fork has made.
 void tt_sock_finish(int fd);
 // Makes a socket dead in every process that has a copy of it: a listener stops to listen, a connection ends both ways. Does not close it.

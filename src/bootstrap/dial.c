@@ -1,0 +1,255 @@
+// dial.c: see dial.h.
+#include "bootstrap/dial.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "bootstrap/shake.h"
+#include "os/clock.h"
+
+#define STAGGER_NS (100 * TT_NS_PER_MS)
+#define PAUSE_NS (20 * TT_NS_PER_MS) // after the first drop; longer each time
+enum { TRIES = 50, LONGEST_PAUSE = 10 };
+
+typedef enum { IDLE, CONNECTING, SHAKING, RESTING, FAILED } try_state;
+
+// One address.
+typedef struct {
+  try_state state;
+  int tries;        // connections that were dropped
+  int error;        // the last one
+  uint64_t wake_ns; // RESTING: when to try again
+  tt_shake_out shake;
+} try;
+
+struct tt_dial {
+  tt_addrs to;
+  tt_key key;
+  tt_hello hello;
+  uint64_t deadline_ns; // 0: none
+  uint64_t next_ns;     // when the next address may begin
+  uint32_t begun;       // addresses that have
+  int speaker;          // whose hello is said; -1: nobody's
+  bool again;           // a try has failed: look at the others once more
+  int failure;          // after the end, or 0
+  try tries[TT_ADDRS_MAX];
+};
+
+int tt_dial_start(const tt_addrs *to, const tt_key *key, const tt_hello *hello, uint64_t deadline_ns, tt_dial **out)
+{
+  if (to->n < 1 || to->n > TT_ADDRS_MAX) {
+    return -EINVAL;
+  }
+  tt_dial *d = tt_calloc(1, sizeof(*d));
+  if (d == NULL) {
+    return -ENOMEM;
+  }
+  d->to = *to;
+  d->key = *key;
+  d->hello = *hello;
+  d->deadline_ns = deadline_ns;
+  d->speaker = -1;
+  for (int i = 0; i < TT_ADDRS_MAX; i++) {
+    d->tries[i].shake.fd = -1;
+  }
+  *out = d;
+  return 0;
+}
+
+// How much a failure says about the whole: somebody was there and refused, was not ours, nobody was there, nothing answered.
+static int weight(int e)
+{
+  switch (e) {
+  case -EACCES: return 6;
+  case -EPROTONOSUPPORT: return 5;
+  case -EPROTO: return 4;
+  case -ECONNREFUSED: return 3;
+  case -ECONNRESET: return 2;
+  case -ETIMEDOUT: return 1;
+  default: return 0;
+  }
+}
+
+// What may pass: a drop before the answer, and being out of descriptors, ports or memory.
+static bool passing(int e)
+{
+  return e == -ECONNRESET || e == -EMFILE || e == -ENFILE || e == -ENOBUFS || e == -ENOMEM || e == -EADDRNOTAVAIL;
+}
+
+static void fail_try(tt_dial *d, uint32_t i, int e, uint64_t now)
+{
+  try *t = &d->tries[i];
+  tt_sock_close(&t->shake.fd);
+  d->speaker = d->speaker == (int)i ? -1 : d->speaker;
+  d->next_ns = now;
+  d->again = true;
+  t->tries++;
+  t->error = e;
+  if (passing(e) && t->tries < TRIES) {
+    t->state = RESTING;
+    t->wake_ns = now + (uint64_t)TT_MIN(t->tries, LONGEST_PAUSE) * PAUSE_NS;
+  } else {
+    t->state = FAILED;
+  }
+}
+
+// A port of this machine on which nobody listens can be given to the very socket that connects to it, which then talks to itself.
+static bool is_itself(int fd)
+{
+  tt_addr own, other;
+  return tt_sock_local(fd, &own) == 0 && tt_sock_peer(fd, &other) == 0 && own.port == other.port && tt_addr_same_ip(&own, &other);
+}
+
+static void connected(tt_dial *d, uint32_t i, int e, uint64_t now)
+{
+  try *t = &d->tries[i];
+  e = e == 0 && is_itself(t->shake.fd) ? -ECONNREFUSED : e;
+  if (e != 0) {
+    fail_try(d, i, e, now);
+    return;
+  }
+  t->state = SHAKING;
+  tt_shake_out_start(&t->shake, t->shake.fd);
+}
+
+static void begin(tt_dial *d, uint32_t i, uint64_t now)
+{
+  try *t = &d->tries[i];
+  int e = tt_tcp_connect_start(&d->to.a[i], &t->shake.fd);
+  if (e == -EINPROGRESS) {
+    t->state = CONNECTING;
+  } else {
+    connected(d, i, e == -EACCES ? -EPERM : e, now); // the kernel forbids it: no word of the listener
+  }
+}
+
+// Goes on with one address. True: the handshake is done.
+static bool go_on(tt_dial *d, uint32_t i, uint64_t now)
+{
+  try *t = &d->tries[i];
+  struct pollfd p = {.fd = t->shake.fd, .events = POLLOUT};
+  tt_until at_once = {.deadline_ns = 1};
+  if (t->state == RESTING && now >= t->wake_ns) {
+    begin(d, i, now);
+  } else if (t->state == CONNECTING && tt_sock_poll(&p, 1, &at_once) > 0) {
+    connected(d, i, tt_tcp_connect_end(t->shake.fd), now);
+  }
+  if (t->state != SHAKING) {
+    return false;
+  }
+  bool speak = d->speaker < 0 || d->speaker == (int)i;
+  int e = tt_shake_out_step(&t->shake, &d->key, &d->hello, speak);
+  if (t->shake.spoke) {
+    d->speaker = (int)i;
+  }
+  if (e < 0) {
+    fail_try(d, i, e, now);
+  }
+  return e == 1;
+}
+
+// When nothing is left to wait for, or no time is left: the failure that says most.
+static int outcome(const tt_dial *d, uint64_t now)
+{
+  bool late = d->deadline_ns != 0 && now >= d->deadline_ns;
+  int best = late ? -ETIMEDOUT : 0;
+  for (uint32_t i = 0; i < d->to.n; i++) {
+    const try *t = &d->tries[i];
+    if (t->state != FAILED && !late) {
+      return 0;
+    }
+    if (t->error != 0 && (best == 0 || weight(t->error) > weight(best))) {
+      best = t->error;
+    }
+  }
+  return best;
+}
+
+static void close_tries(tt_dial *d)
+{
+  for (uint32_t i = 0; i < d->to.n; i++) {
+    tt_sock_close(&d->tries[i].shake.fd);
+  }
+}
+
+int tt_dial_step(tt_dial *d, int *fd, tt_addr *at)
+{
+  d->again = d->failure == 0;
+  while (d->again) {
+    uint64_t now = tt_now_ns();
+    d->again = false;
+    if (d->begun < d->to.n && now >= d->next_ns) {
+      d->next_ns = now + STAGGER_NS;
+      begin(d, d->begun++, now);
+    }
+    for (uint32_t i = 0; i < d->begun; i++) {
+      if (go_on(d, i, now)) {
+        *fd = d->tries[i].shake.fd;
+        *at = d->to.a[i];
+        d->tries[i].shake.fd = -1;
+        close_tries(d);
+        return 1;
+      }
+    }
+    d->failure = outcome(d, now);
+  }
+  if (d->failure != 0) {
+    close_tries(d);
+  }
+  return d->failure;
+}
+
+size_t tt_dial_poll(const tt_dial *d, struct pollfd *fds, uint64_t *wake_ns)
+{
+  size_t n = 0;
+  uint64_t wake = d->begun < d->to.n ? d->next_ns : UINT64_MAX;
+  for (uint32_t i = 0; i < d->begun; i++) {
+    const try *t = &d->tries[i];
+    bool held = t->state == SHAKING && t->shake.greeted && d->speaker != (int)i;
+    if (t->state == RESTING) {
+      wake = TT_MIN(wake, t->wake_ns);
+    } else if (t->shake.fd >= 0 && !held) {
+      short events = t->state == CONNECTING || tt_shake_out_writes(&t->shake) ? POLLOUT : POLLIN;
+      fds[n++] = (struct pollfd){.fd = t->shake.fd, .events = events};
+    }
+  }
+  wake = d->deadline_ns != 0 ? TT_MIN(wake, d->deadline_ns) : wake;
+  if (wake != UINT64_MAX) {
+    *wake_ns = *wake_ns == 0 ? wake : TT_MIN(*wake_ns, wake);
+  }
+  return n;
+}
+
+const tt_hello *tt_dial_hello(const tt_dial *d)
+{
+  return d->speaker < 0 ? NULL : &d->tries[d->speaker].shake.hello;
+}
+
+void tt_dial_cancel(tt_dial *d)
+{
+  if (d != NULL) {
+    close_tries(d);
+  }
+  tt_free(d);
+}
+
+int tt_dial_wait(const tt_addrs *to, const tt_key *key, const tt_hello *hello, const tt_until *until, int *fd, tt_addr *at)
+{
+  tt_dial *d = NULL;
+  int e = tt_dial_start(to, key, hello, until->deadline_ns, &d);
+  if (e != 0) {
+    return e;
+  }
+  while ((e = tt_dial_step(d, fd, at)) == 0) {
+    struct pollfd fds[TT_DIAL_POLL];
+    tt_until wait = {.abort_flag = until->abort_flag};
+    size_t n = tt_dial_poll(d, fds, &wait.deadline_ns);
+    if (tt_sock_poll(fds, n, &wait) == -ECANCELED) {
+      e = -ECANCELED;
+      break;
+    }
+  }
+  tt_dial_cancel(d);
+  return e == 1 ? 0 : e;
+}

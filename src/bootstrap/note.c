@@ -1,0 +1,114 @@
+// note.c: see note.h.
+#include "bootstrap/note.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/util.h"
+
+enum { HEAD = offsetof(tt_note, body) };
+
+typedef struct inbox {
+  uint8_t bytes[sizeof(tt_note) + sizeof(tt_seal)];
+} inbox;
+
+void tt_notes_none(tt_notes *n)
+{
+  memset(n, 0, sizeof(*n));
+  n->fd = -1;
+}
+
+void tt_notes_open(tt_notes *n, int fd, const tt_key *key, const tt_hello *hello, bool accepted)
+{
+  tt_notes_none(n);
+  n->fd = fd;
+  n->accepted = accepted;
+  n->key = tt_key_derive(key, "notes", hello, sizeof(*hello));
+}
+
+static tt_seal note_seal(const tt_notes *n, bool from_accepting, uint32_t number, const uint8_t *bytes, size_t size)
+{
+  uint32_t which[2] = {from_accepting, number};
+  tt_part parts[] = {{which, sizeof(which)}, {bytes, size}};
+  return tt_key_seal(&n->key, "tutti note", parts, 2);
+}
+
+int tt_note_send(tt_notes *n, uint32_t kind, const void *body, size_t size)
+{
+  inbox out;
+  uint32_t head[2] = {kind, (uint32_t)size};
+  if (size > TT_NOTE_MAX || n->fd < 0) {
+    return size > TT_NOTE_MAX ? -EMSGSIZE : -ECONNRESET;
+  }
+  memcpy(out.bytes, head, HEAD);
+  if (size > 0) {
+    memcpy(out.bytes + HEAD, body, size);
+  }
+  tt_seal seal = note_seal(n, n->accepted, n->sent++, out.bytes, HEAD + size);
+  memcpy(out.bytes + HEAD + size, &seal, sizeof(seal));
+  size_t all = HEAD + size + sizeof(seal);
+  ssize_t sent = tt_sock_send(n->fd, out.bytes, all);
+  return sent == (ssize_t)all ? 0 : sent < 0 && sent != -EAGAIN ? (int)sent : -ENOBUFS;
+}
+
+// Bytes of the arriving note as far as they are known: its head first. 0: it is too long.
+static size_t bytes_wanted(const tt_notes *n)
+{
+  uint32_t head[2];
+  if (n->got < HEAD) {
+    return HEAD;
+  }
+  memcpy(head, n->box->bytes, HEAD);
+  return head[1] > TT_NOTE_MAX ? 0 : HEAD + head[1] + sizeof(tt_seal);
+}
+
+static int take(tt_notes *n, tt_note *note)
+{
+  size_t size = n->got - sizeof(tt_seal);
+  tt_seal want = note_seal(n, !n->accepted, n->heard++, n->box->bytes, size), is;
+  memcpy(&is, n->box->bytes + size, sizeof(is));
+  bool good = tt_seal_same(&want, &is);
+  if (good) {
+    memcpy(note, n->box->bytes, size);
+  }
+  tt_free(n->box);
+  n->box = NULL;
+  n->got = 0;
+  return good ? 1 : -EBADMSG;
+}
+
+int tt_note_recv(tt_notes *n, tt_note *note)
+{
+  if (n->box == NULL) {
+    n->box = tt_calloc(1, sizeof(*n->box));
+  }
+  if (n->box == NULL) {
+    return -ENOMEM;
+  }
+  for (;;) {
+    size_t wanted = bytes_wanted(n);
+    if (wanted == 0) {
+      return -EBADMSG;
+    }
+    if (n->got == wanted) {
+      return take(n, note);
+    }
+    ssize_t got = n->fd < 0 ? -ECONNRESET : tt_sock_recv(n->fd, n->box->bytes + n->got, wanted - n->got);
+    if (got < 0) {
+      if (n->got == 0) {
+        tt_free(n->box);
+        n->box = NULL;
+      }
+      return got == -EAGAIN ? 0 : (int)got;
+    }
+    n->got += (size_t)got;
+  }
+}
+
+void tt_notes_close(tt_notes *n)
+{
+  tt_sock_finish(n->fd);
+  tt_sock_close(&n->fd);
+  tt_free(n->box);
+  tt_notes_none(n);
+}
