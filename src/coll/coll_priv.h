@@ -15,6 +15,8 @@ ncclResult_t tt_oneshot_write(const tt_shape *shape, tt_schedule **out);
 ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out);
 ncclResult_t tt_directw_write(const tt_shape *shape, tt_schedule **out);
 ncclResult_t tt_exchange_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_hierring_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_hierrd_write(const tt_shape *shape, tt_schedule **out);
 
 // ncclInvalidArgument (with tt_fail) unless rank, root and nranks fit together and `funcs` holds shape->func. `name`: the algorithm's.
 ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t funcs);
@@ -49,3 +51,17 @@ static inline int tt_mod(int a, int n)
 
 // Direct's reducing step, without its destinations: waits for a token from every other rank, then sums `chunk` of all inputs in rank order.
 void tt_direct_sum_all(struct tt_build *b, const tt_shape *shape, uint32_t sub, uint32_t chunk);
+
+// Who takes part in a recursive doubling: all ranks, or the first rank of each node for its whole node.
+typedef struct tt_team {
+  const tt_shape *shape; // of a rank that takes part
+  int count, me;         // participants; the number of this one: place or node
+  bool leaders;          // they stand for nodes
+} tt_team;
+
+// The steps of one participant in the current strand: what it gathers, summed over all of them, spread.
+void tt_team_allreduce(struct tt_build *b, const tt_team *team);
+
+// Sources of the current step: the own input, and a leader's followers' messages. Destinations: the own output, and a leader's followers.
+void tt_team_gather(struct tt_build *b, const tt_team *team);
+void tt_team_spread(struct tt_build *b, const tt_team *team);

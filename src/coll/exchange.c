@@ -11,12 +11,29 @@ static bool is_own_copy(const tt_shape *shape, int peer)
   return peer == shape->rank && shape->func != TT_FUNC_SEND && shape->func != TT_FUNC_RECV;
 }
 
-// In distance order: in its i-th turn a rank sends to the rank that, in its i-th turn, receives from it.
+// Whom this rank sends to in its i-th turn, or who sends to it in theirs: in each turn every rank sends one message and receives one.
+// With nodes of equal size the ranks of a node turn to as many different nodes as there are, their own among them, so that neither the
+// network nor memory stands idle while the other is crowded. Otherwise in distance order.
+static int partner(const tt_shape *shape, int i, bool send)
+{
+  const tt_layout *l = shape->func == TT_FUNC_ALLTOALL ? shape->layout : NULL;
+  int sign = send ? 1 : -1;
+  if (!l) {
+    return tt_mod(shape->rank + sign * i, shape->nranks);
+  }
+  if (l->smallest < l->largest) {
+    return tt_shape_rank_at(shape, tt_shape_place_of(shape, shape->rank) + sign * i);
+  }
+  int nodes_on = i % l->nnodes, index = l->index_of[shape->rank];
+  int other = tt_mod(index + sign * (i / l->nnodes), l->largest), sender = send ? index : other;
+  return tt_shape_member(shape, tt_mod(l->node_of[shape->rank] + sign * (nodes_on + sender), l->nnodes), other);
+}
+
 static void send_strand(tt_build *b, const tt_shape *shape)
 {
   tt_build_strand(b);
   for (int i = 0; i < shape->nranks; i++) {
-    int to = (shape->rank + i) % shape->nranks;
+    int to = partner(shape, i, true);
     uint32_t in, out;
     if (tt_flow(shape, to, shape->rank, &in, &out)) {
       tt_build_copy(b, 0, tt_ref_in(in), is_own_copy(shape, to) ? tt_ref_out(out) : tt_ref_fifo(to, out));
@@ -28,7 +45,7 @@ static void recv_strand(tt_build *b, const tt_shape *shape)
 {
   tt_build_strand(b);
   for (int i = 0; i < shape->nranks; i++) {
-    int from = tt_mod(shape->rank - i, shape->nranks);
+    int from = partner(shape, i, false);
     uint32_t in, out;
     if (tt_flow(shape, shape->rank, from, &in, &out) && !is_own_copy(shape, from)) {
       tt_build_copy(b, 0, tt_ref_fifo(from, out), tt_ref_out(out));

@@ -116,7 +116,8 @@ static traffic traffic_of(const ranks *r, const tt_layout *l)
           t.connections += !seen[i][ref->peer];
           seen[i][ref->peer] = 1;
           t.messages++;
-          t.most_out = TT_MAX(t.most_out, ++out[l->node_of[i]]);
+          out[l->node_of[i]]++;
+          t.most_out = TT_MAX(t.most_out, out[l->node_of[i]]);
         }
       }
     }
@@ -183,6 +184,71 @@ static void test_trees_have_two_heads(void **state)
   }
 }
 
+// Two for each node beyond a power of two, then one for each node and round.
+static int messages_of_doubling(int nodes)
+{
+  int players = 1, rounds = 0;
+  for (; players * 2 <= nodes; players *= 2) {
+    rounds++;
+  }
+  return 2 * (nodes - players) + players * rounds;
+}
+
+// Crossings of the hierarchical schedules: what has to cross does so once.
+static void test_hierarchical_crossings(void **state)
+{
+  (void)state;
+  for (int n = 2; n <= 24; n++) {
+    for (int nodes = 2; nodes <= n; nodes++) {
+      for (int how = 0; how < NSEATINGS; how++) {
+        tt_layout *l = seat((seating)how, n, nodes);
+        int k = l->nnodes, shares = l->smallest;
+        traffic t = crossings("HierRing", TT_FUNC_ALLREDUCE, l, 0); // chunks of 1 / (shares * k) of the message
+        assert_int_equal(t.connections, k > 1 ? shares * k : 0);
+        assert_int_equal(t.most_out, shares * (2 * k - 2));
+        assert_int_equal(crossings("HierRing", TT_FUNC_ALLGATHER, l, 0).messages, n * (k - 1));
+        assert_int_equal(crossings("HierRing", TT_FUNC_REDUCESCATTER, l, 0).messages, n * (k - 1));
+        assert_int_equal(crossings("HierRD", TT_FUNC_ALLREDUCE, l, 0).messages, messages_of_doubling(k));
+        tt_layout_destroy(l);
+      }
+    }
+  }
+}
+
+// In every turn of an all-to-all on equal nodes, no rank is sent to twice, and a node's ranks turn to as many nodes as they can.
+static void check_turn(const ranks *r, const tt_layout *l, uint32_t turn)
+{
+  char hit[MOST] = {0}, node_hit[MOST][MOST] = {{0}};
+  for (int i = 0; i < r->count; i++) {
+    const tt_schedule *s = r->s[i];
+    const tt_ref *to = &s->refs[s->steps[s->strands[0].first + turn].dst];
+    int most = (l->largest + l->nnodes - 1) / l->nnodes;
+    assert_int_equal(hit[to->peer]++, 0);
+    assert_true(++node_hit[l->node_of[i]][l->node_of[to->peer]] <= most);
+  }
+}
+
+static void test_pairwise_spreads_over_nodes(void **state)
+{
+  (void)state;
+  for (int size = 1; size <= 6; size++) {
+    for (int nodes = 2; nodes <= 8; nodes++) {
+      for (int how = BLOCKS; how <= DEALT; how++) {
+        tt_layout *l = seat((seating)how, size * nodes, nodes);
+        if (l->smallest == l->largest) {
+          ranks r = write_shape(&tt_algorithms(NULL)[tt_algorithm_find("Pairwise")],
+                                (tt_shape){.func = TT_FUNC_ALLTOALL, .nranks = size * nodes, .layout = l});
+          for (uint32_t turn = 0; turn < (uint32_t)(size * nodes); turn++) {
+            check_turn(&r, l, turn);
+          }
+          free_ranks(&r);
+        }
+        tt_layout_destroy(l);
+      }
+    }
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -191,6 +257,8 @@ int main(void)
       cmocka_unit_test(test_ring_enters_each_node_once),
       cmocka_unit_test(test_tree_enters_each_node_once),
       cmocka_unit_test(test_trees_have_two_heads),
+      cmocka_unit_test(test_hierarchical_crossings),
+      cmocka_unit_test(test_pairwise_spreads_over_nodes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,9 @@ static const tt_algorithm table[] = {
     {"Pairwise", "all-to-all through FIFOs, in distance order", F(ALLTOALL), 0, tt_exchange_write},
     {"Linear", "the root talks to each rank in turn; send and receive through a FIFO", F(GATHER) | F(SCATTER) | F(SEND) | F(RECV), 0,
      tt_exchange_write},
+    {"HierRing", "rings between nodes side by side, everybody with everybody inside; large messages on several nodes",
+     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER), 0, tt_hierring_write},
+    {"HierRD", "a leader per node, recursive doubling between leaders; small messages on several nodes", F(ALLREDUCE), 0, tt_hierrd_write},
 };
 
 const tt_algorithm *tt_algorithms(int *count)
