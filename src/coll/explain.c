@@ -1,26 +1,46 @@
 // explain.c: prints schedules.
 #include "coll/explain.h"
 
-static void print_ref(FILE *f, const tt_ref *ref, int source)
+#include <stdbool.h>
+
+// A schedule on its way to a file.
+typedef struct print {
+  FILE *f;
+  const tt_schedule *s;
+  const tt_layout *layout; // NULL: one node
+} print;
+
+// Between nodes the arrow is doubled.
+static void print_peer(const print *p, const char *word, char arrow, int peer)
 {
+  bool crosses = p->layout && p->layout->node_of[p->s->rank] != p->layout->node_of[peer];
+  fprintf(p->f, "%s%c%s%d", word, arrow, crosses ? (char[]){arrow, 0} : "", peer);
+}
+
+static void print_ref(const print *p, const tt_ref *ref, bool source)
+{
+  FILE *f = p->f;
   switch (ref->kind) {
   case TT_IN: fprintf(f, "in[%u]", ref->chunk); break;
   case TT_OUT: fprintf(f, "out[%u]", ref->chunk); break;
   case TT_TMP: fprintf(f, "tmp[%u]", ref->chunk); break;
-  case TT_FIFO: fprintf(f, "%s%d[%u]", source ? "from<" : "to>", ref->peer, ref->chunk); break;
-  case TT_TOKEN: fprintf(f, "%s%d", source ? "hear<" : "tell>", ref->peer); break;
+  case TT_FIFO:
+    print_peer(p, source ? "from" : "to", source ? '<' : '>', ref->peer);
+    fprintf(f, "[%u]", ref->chunk);
+    break;
+  case TT_TOKEN: print_peer(p, source ? "hear" : "tell", source ? '<' : '>', ref->peer); break;
   case TT_PEER_IN: fprintf(f, "in@%d[%u]", ref->peer, ref->chunk); break;
   case TT_PEER_OUT: fprintf(f, "out@%d[%u]", ref->peer, ref->chunk); break;
-  case TT_DRAIN: fprintf(f, "taken<%d", ref->peer); break;
+  case TT_DRAIN: print_peer(p, "taken", '<', ref->peer); break;
   default: fprintf(f, "?%d", ref->kind); break;
   }
 }
 
-static void print_refs(FILE *f, const tt_ref *refs, int count, const char *between, int source)
+static void print_refs(const print *p, const tt_ref *refs, int count, const char *between, bool source)
 {
   for (int i = 0; i < count; i++) {
-    fputs(i > 0 ? between : "", f);
-    print_ref(f, &refs[i], source);
+    fputs(i > 0 ? between : "", p->f);
+    print_ref(p, &refs[i], source);
   }
 }
 
@@ -32,23 +52,33 @@ static const char *verb(const tt_step *step)
   return "copy  ";
 }
 
-static void print_step(FILE *f, const tt_schedule *s, int number, const tt_step *step)
+static void print_step(const print *p, int number, const tt_step *step)
 {
-  fprintf(f, "  %3d: sub %u  %s  ", number, step->sub, verb(step));
-  print_refs(f, s->refs + step->src, step->nsrc, step->flags & TT_STEP_REDUCE ? " + " : ", ", 1);
-  fputs(step->nsrc > 0 ? " -> " : "-> ", f);
-  print_refs(f, s->refs + step->dst, step->ndst, ", ", 0);
-  fputc('\n', f);
+  fprintf(p->f, "  %3d: sub %u  %s  ", number, step->sub, verb(step));
+  print_refs(p, p->s->refs + step->src, step->nsrc, step->flags & TT_STEP_REDUCE ? " + " : ", ", true);
+  fputs(step->nsrc > 0 ? " -> " : "-> ", p->f);
+  print_refs(p, p->s->refs + step->dst, step->ndst, ", ", false);
+  fputc('\n', p->f);
+}
+
+void tt_schedule_print_nodes(FILE *f, const tt_schedule *s, const tt_layout *layout)
+{
+  print p = {.f = f, .s = s, .layout = layout};
+  fprintf(f, "rank %d of %d", s->rank, s->nranks);
+  if (layout) {
+    fprintf(f, " on node %d of %d", layout->node_of[s->rank], layout->nnodes);
+  }
+  fprintf(f, ": input %d blocks, output %d blocks, %d chunks per block and pass, %d scratch slots\n", s->in_blocks, s->out_blocks, s->nsub,
+          s->ntmp);
+  for (int k = 0; k < s->nstrands; k++) {
+    fprintf(f, " strand %d\n", k);
+    for (uint32_t i = 0; i < s->strands[k].count; i++) {
+      print_step(&p, (int)i, &s->steps[s->strands[k].first + i]);
+    }
+  }
 }
 
 void tt_schedule_print(FILE *f, const tt_schedule *s)
 {
-  fprintf(f, "rank %d of %d: input %d blocks, output %d blocks, %d chunks per block and pass, %d scratch slots\n", s->rank, s->nranks,
-          s->in_blocks, s->out_blocks, s->nsub, s->ntmp);
-  for (int k = 0; k < s->nstrands; k++) {
-    fprintf(f, " strand %d\n", k);
-    for (uint32_t i = 0; i < s->strands[k].count; i++) {
-      print_step(f, s, (int)i, &s->steps[s->strands[k].first + i]);
-    }
-  }
+  tt_schedule_print_nodes(f, s, NULL);
 }

@@ -256,16 +256,27 @@ static void try_mutation(const ranks *r, tt_func f, int kind, int rank, int at)
   tt_schedule_free(broken);
 }
 
+static void break_ranks(const ranks *r, tt_func f)
+{
+  for (int k = 0; k < r->count; k++) {
+    for (int at = 0; at < r->s[k]->nsteps * NMUTATIONS; at++) {
+      try_mutation(r, f, at % NMUTATIONS, k, at / NMUTATIONS);
+    }
+  }
+}
+
+// On one node; on three of 1, 2 and 2 ranks; on two of 3 and 5.
 static void break_row(const tt_algorithm *a, tt_func f)
 {
-  for (int n = 5; n <= 8 && !is_p2p(f); n += 3) {
-    ranks r = write_all(a, f, n, 1, NULL);
-    for (int k = 0; k < n; k++) {
-      for (int at = 0; at < r.s[k]->nsteps * NMUTATIONS; at++) {
-        try_mutation(&r, f, at % NMUTATIONS, k, at / NMUTATIONS);
-      }
-    }
+  static const int names[2][8] = {{0, 1, 2, 1, 2}, {0, 1, 1, 0, 0, 1, 1, 1}};
+  for (int i = 0; i < 4 && !is_p2p(f); i++) {
+    tt_layout *l = NULL;
+    int n = i % 2 ? 8 : 5;
+    assert_true(i < 2 || tt_layout_create(n, names[i % 2], &l) == ncclSuccess);
+    ranks r = write_shape(a, (tt_shape){.func = f, .nranks = n, .root = 1, .layout = l});
+    break_ranks(&r, f);
     free_ranks(&r);
+    tt_layout_destroy(l);
   }
 }
 
@@ -428,25 +439,45 @@ static void test_senseless_shapes(void **state)
   tt_layout_destroy(three);
 }
 
-static void test_print(void **state)
+static void expect_print(const tt_shape *shape, const char *name, const char *expected)
 {
-  (void)state;
-  int count;
   char *text = NULL;
   size_t size = 0;
   tt_schedule *s;
-  tt_shape shape = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 2};
-  assert_int_equal(tt_algorithms(&count)[tt_algorithm_find("rd")].write(&shape, &s), ncclSuccess);
+  assert_int_equal(tt_algorithms(NULL)[tt_algorithm_find(name)].write(shape, &s), ncclSuccess);
   FILE *f = open_memstream(&text, &size);
   assert_non_null(f);
-  tt_schedule_print(f, s);
+  tt_schedule_print_nodes(f, s, shape->layout);
   fclose(f);
-  assert_string_equal(text, "rank 0 of 2: input 1 blocks, output 1 blocks, 1 chunks per block and pass, 0 scratch slots\n"
-                            " strand 0\n"
-                            "    0: sub 0  reduce  in[0] -> out[0], to>1[0]\n"
-                            "    1: sub 0  finish  out[0] + from<1[0] -> out[0]\n");
+  assert_string_equal(text, expected);
   free(text);
   tt_schedule_free(s);
+}
+
+static void test_print(void **state)
+{
+  (void)state;
+  tt_shape shape = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 2};
+  expect_print(&shape, "rd",
+               "rank 0 of 2: input 1 blocks, output 1 blocks, 1 chunks per block and pass, 0 scratch slots\n"
+               " strand 0\n"
+               "    0: sub 0  reduce  in[0] -> out[0], to>1[0]\n"
+               "    1: sub 0  finish  out[0] + from<1[0] -> out[0]\n");
+}
+
+static void test_print_nodes(void **state)
+{
+  (void)state;
+  static const int names[] = {0, 1, 0, 1};
+  tt_layout *l;
+  assert_int_equal(tt_layout_create(4, names, &l), ncclSuccess);
+  tt_shape shape = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 4, .layout = l};
+  expect_print(&shape, "hierrd",
+               "rank 0 of 4 on node 0 of 2: input 1 blocks, output 1 blocks, 1 chunks per block and pass, 0 scratch slots\n"
+               " strand 0\n"
+               "    0: sub 0  reduce  in[0] + from<2[0] -> out[0], to>>1[0]\n"
+               "    1: sub 0  finish  out[0] + from<<1[0] -> out[0], to>2[0]\n");
+  tt_layout_destroy(l);
 }
 
 int main(void)
@@ -463,6 +494,7 @@ int main(void)
       cmocka_unit_test(test_out_of_memory),
       cmocka_unit_test(test_senseless_shapes),
       cmocka_unit_test(test_print),
+      cmocka_unit_test(test_print_nodes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
