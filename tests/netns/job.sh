@@ -1,0 +1,137 @@
+# job.sh: a job: several processes that belong together, usually one per rank. Sourced by bash scripts, beside lib.sh.
+# shellcheck shell=bash
+#
+#   job_open                             a folder for their outputs
+#   job_add rank0 host_exec 0 prog …     starts one in the background; its output goes to $job_dir/rank0.out
+#   job_wait 60 10 || job_tell           waits; at most 60 s, and 10 s more once one has failed; then kills
+#   job_close
+#
+# Every process dies with the shell that started it, and by job_close at the latest.
+
+job_dir="" # folder with what they print, and what they share
+job_labels=() job_pids=() job_status=() # status: empty while running, a number, or "hung" when it had to be killed
+exec {job_never}<> <(:) # nothing ever comes out of it: read waits on it without starting a process
+
+# job_nap SECONDS
+job_nap() { read -rt "$1" -u "$job_never"; return 0; }
+
+# job_slower BUILD: how much longer things take with this build: 1, or more when it is instrumented.
+job_slower() {
+  case $(sed -n 's/^TUTTI_SANITIZE:STRING=//p' "$1/CMakeCache.txt") in
+    '') echo 1 ;;
+    *thread*) echo 10 ;;
+    *) echo 5 ;;
+  esac
+}
+
+job_open() {
+  job_close
+  job_dir=$(mktemp -d) || return 1
+  job_labels=() job_pids=() job_status=()
+}
+
+job_close() {
+  [ -n "$job_dir" ] || return 0
+  job_kill KILL
+  wait "${job_pids[@]}" 2>/dev/null
+  rm -rf "$job_dir"
+  job_dir="" job_labels=() job_pids=() job_status=()
+}
+
+# here_exec COMMAND…: as host_exec, on this machine.
+here_exec() { exec setpriv --pdeathsig KILL "$@"; }
+
+# job_add LABEL COMMAND…: the command is a program, or a function that ends in exec.
+job_add() {
+  local label=$1
+  shift
+  "$@" </dev/null >"$job_dir/$label.out" 2>&1 &
+  job_labels+=("$label") job_pids+=($!) job_status+=("")
+}
+
+# job_pid LABEL
+job_pid() {
+  local i
+  for i in "${!job_labels[@]}"; do [ "${job_labels[i]}" != "$1" ] || echo "${job_pids[i]}"; done
+}
+
+# job_kill SIGNAL: all that still run.
+job_kill() {
+  local i
+  for i in "${!job_pids[@]}"; do [ -n "${job_status[i]}" ] || kill -"$1" "${job_pids[i]}" 2>/dev/null; done
+}
+
+# Notes who has ended. True while somebody runs; job_bad counts those that ended badly.
+job_look() {
+  local i running=1
+  job_bad=0
+  for i in "${!job_pids[@]}"; do
+    if [ -z "${job_status[i]}" ] && ! kill -0 "${job_pids[i]}" 2>/dev/null; then
+      wait "${job_pids[i]}" 2>/dev/null
+      job_status[i]=$?
+    fi
+    if [ -z "${job_status[i]}" ]; then running=0; elif [ "${job_status[i]}" != 0 ]; then job_bad=$((job_bad + 1)); fi
+  done
+  return $running
+}
+
+# job_wait SECONDS GRACE: until all have ended; true when all did so with status 0. GRACE empty: failures do not shorten the time.
+job_wait() {
+  local end=$((${EPOCHREALTIME/[.,]/} + $1 * 1000000)) early now i
+  while job_look; do
+    now=${EPOCHREALTIME/[.,]/}
+    if [ "$job_bad" -gt 0 ] && [ -n "${2:-}" ]; then
+      early=$((now + $2 * 1000000))
+      [ "$end" -le "$early" ] || end=$early
+      set -- "$1"
+    fi
+    if [ "$now" -ge "$end" ]; then
+      for i in "${!job_pids[@]}"; do
+        [ -z "${job_status[i]}" ] || continue
+        kill -KILL "${job_pids[i]}" 2>/dev/null
+        wait "${job_pids[i]}" 2>/dev/null
+        job_status[i]=hung
+      done
+    fi
+    job_nap 0.02
+  done
+  for i in "${job_status[@]}"; do [ "$i" = 0 ] || return 1; done
+}
+
+# job_await SECONDS FILE…: until the files are there (in job_dir); false when time is up or somebody has ended.
+job_await() {
+  local end=$((${EPOCHREALTIME/[.,]/} + $1 * 1000000)) file
+  shift
+  for file; do
+    while [ ! -e "$job_dir/$file" ]; do
+      [ "${EPOCHREALTIME/[.,]/}" -lt "$end" ] || return 1
+      job_look
+      case " ${job_status[*]} " in *[0-9h]*) [ -e "$job_dir/$file" ] || return 1 ;; esac
+      job_nap 0.01
+    done
+  done
+}
+
+# job_tell [LINES]: who ended how, and the last lines that each printed.
+job_tell() {
+  local i how
+  for i in "${!job_pids[@]}"; do
+    how=${job_status[i]}
+    case $how in
+      '') how="still runs" ;;
+      hung) how="did not end and was killed" ;;
+      *) if [ "$how" -gt 128 ]; then how="died by signal $((how - 128))"; else how="exit status $how"; fi ;;
+    esac
+    echo "  --- ${job_labels[i]}: $how"
+    tail -n "${1:-12}" "$job_dir/${job_labels[i]}.out" | sed 's/^/      /'
+  done
+}
+
+# job_build_member BUILD PROGRAM: compiles member.c with the compiler and the sanitizers of the build.
+job_build_member() {
+  local compiler sanitize
+  compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$1/CMakeCache.txt")
+  sanitize=$(sed -n 's/^TUTTI_SANITIZE:STRING=//p' "$1/CMakeCache.txt")
+  "${compiler:-cc}" -std=gnu11 -O1 -g -Wall -Wextra ${sanitize:+-fsanitize="$sanitize"} -I"$1/include" "$(dirname "${BASH_SOURCE[0]}")/member.c" \
+    -L"$1/lib" -Wl,-rpath,"$1/lib" -lnccl -pthread -o "$2"
+}
