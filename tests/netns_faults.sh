@@ -205,7 +205,11 @@ stop_for_ever() {
   begin 4 1 $((silent + 60 * slower)) || return 1
   kill -STOP "$(job_pid rank3)"
   (job_nap "$silent" && kill -CONT "$(job_pid rank3)") &
+  local alarm_clock=$! res
   finish error $((silent + 10 * slower))
+  res=$?
+  kill "$alarm_clock" 2>/dev/null
+  return $res
 }
 
 # --- A connection ends, both ranks live.
@@ -348,7 +352,7 @@ scenarios="down_only down_only_v6 unplug_only mute_only power_off down_first dow
 run_one() {
   local res start=$SECONDS
   trap 'job_close; hosts_remove' EXIT
-  say=""
+  say="its hosts, processes or mischief could not be set up"
   "$1"
   res=$?
   case $res in
