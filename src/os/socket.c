@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "os/clock.h"
 
 enum { BACKLOG = 4096, ABORT_POLL_MS = 100 };
@@ -349,6 +350,26 @@ ssize_t tt_sock_recv(int fd, void *data, size_t size)
   return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
 }
 
+ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int count)
+{
+  struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
+  ssize_t n;
+  do {
+    n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (n < 0 && errno == EINTR);
+  return n < 0 ? -errno : n;
+}
+
+ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int count)
+{
+  struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
+  ssize_t n;
+  do {
+    n = recvmsg(fd, &m, MSG_DONTWAIT);
+  } while (n < 0 && errno == EINTR);
+  return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
+}
+
 int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until)
 {
   size_t done = 0;
@@ -443,6 +464,33 @@ void tt_sock_close(int *fd)
     close(*fd);
     *fd = -1;
   }
+}
+
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44 // since Linux 6.15; a kernel that does not know it says so, and nothing is lost
+#endif
+
+// The kernel gives up after 15 resends (or unanswered looks at a full receiver); only the pause between them can be chosen. With at most a
+// twelfth of the time between two, it comes out at about the whole.
+void tt_sock_patience(int fd, unsigned seconds)
+{
+  int idle = (int)TT_CLAMP(seconds / 2, 1u, 32767u), interval = (int)TT_CLAMP(seconds / 6, 1u, 32767u), count = 3;
+  int longest_ms = (int)TT_CLAMP(seconds * 1000ull / 12, 1000ull, 120000ull);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+  setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &longest_ms, sizeof(longest_ms));
+}
+
+unsigned tt_sock_silent_ms(int fd)
+{
+  struct tcp_info t;
+  socklen_t len = sizeof(t);
+  memset(&t, 0, sizeof(t));
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &len) != 0) {
+    return 0;
+  }
+  return t.tcpi_unacked > 0 || t.tcpi_probes > 1 ? t.tcpi_last_ack_recv : 0;
 }
 
 void tt_sock_raise_file_limit(void)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 // An address as it travels between machines. All zero: none.
 typedef struct tt_addr {
@@ -73,6 +74,9 @@ int tt_tcp_connect(const tt_addr *to, const tt_until *until, int *fd);
 // Sends or receives what is possible now: bytes (> 0), or -EAGAIN. tt_sock_recv: -ECONNRESET also when the peer has closed. size > 0.
 ssize_t tt_sock_send(int fd, const void *data, size_t size);
 ssize_t tt_sock_recv(int fd, void *data, size_t size);
+// The same from and into several pieces of memory at once (at most 8, together > 0).
+ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int n);
+ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int n);
 // Sends or receives exactly `size` bytes. -ETIMEDOUT, -ECANCELED, or what the connection said.
 int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until);
 int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until);
@@ -92,6 +96,14 @@ void tt_sock_finish(int fd);
 void tt_sock_kill(int fd);
 // Closes *fd and sets it to -1; a negative one is left alone.
 void tt_sock_close(int *fd);
+
+// A machine at the other end that does not answer for about `seconds` (3 or more) ends the connection with -ETIMEDOUT. Where the kernel does so only for
+// idle connections (before Linux 6.15), tt_sock_silent_ms tells.
+void tt_sock_patience(int fd, unsigned seconds);
+// Milliseconds for which the other machine has not answered anything although it should have: something was sent that it has not acknowledged, or it
+// had no room and does not say so any more. 0 while all is well, however long the other process lets its data lie. (TCP_USER_TIMEOUT cannot tell
+// these apart.)
+unsigned tt_sock_silent_ms(int fd);
 
 // Raises the process's soft limit of open files to its hard limit: a root needs one descriptor per rank.
 void tt_sock_raise_file_limit(void);

@@ -1,0 +1,180 @@
+// conn.c: one connection of the socket network: its life, its requests, its failure. See socket_priv.h.
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "net/socket/socket_priv.h"
+#include "os/events.h"
+
+static void link_conn(tt_snet_conn *c)
+{
+  pthread_mutex_lock(&c->net->lock);
+  c->next = c->net->conns;
+  __atomic_store_n(&c->net->conns, c, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&c->net->lock);
+}
+
+static void unlink_conn(tt_snet_conn *c)
+{
+  pthread_mutex_lock(&c->net->lock);
+  tt_snet_conn **at = &c->net->conns;
+  while (*at != NULL && *at != c) {
+    at = &(*at)->next;
+  }
+  if (*at == c) {
+    __atomic_store_n(at, c->next, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&c->net->lock);
+}
+
+static tt_snet_conn *allocate(tt_snet *net, const tt_snet_ends *ends)
+{
+  tt_snet_conn *c = tt_calloc_line(sizeof(*c));
+  if (c == NULL) {
+    return NULL;
+  }
+  *c = (tt_snet_conn){
+      .net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .fd = -1, .at = ends->at, .nsocks = ends->nsocks};
+  c->nthreads = TT_MIN(net->devs[ends->dev].nthreads, ends->nsocks);
+  c->socks = tt_calloc((size_t)TT_MAX(c->nsocks, 1), sizeof(c->socks[0]));
+  c->helpers = tt_calloc((size_t)TT_MAX(c->nthreads, 1), sizeof(c->helpers[0]));
+  c->ahead = ends->send ? NULL : tt_calloc_line(TT_SNET_AHEAD);
+  if (c->socks == NULL || c->helpers == NULL || (c->ahead == NULL && !ends->send)) {
+    tt_free(c->ahead);
+    tt_free(c->helpers);
+    tt_free(c->socks);
+    tt_free(c);
+    return NULL;
+  }
+  for (int i = 0; i < c->nsocks; i++) {
+    c->socks[i].fd = -1;
+  }
+  for (int i = 0; i < c->nthreads; i++) {
+    c->helpers[i].ring = -1;
+  }
+  return c;
+}
+
+static void deallocate(tt_snet_conn *c)
+{
+  tt_free(c->ahead);
+  tt_free(c->helpers);
+  tt_free(c->socks);
+  tt_free(c);
+}
+
+// Puts into the set of events what no helper thread looks after.
+static int add_events(const tt_snet_conn *c, const tt_snet_ends *ends)
+{
+  int e = tt_events_add(c->net->events, ends->fds[0], !c->send);
+  for (int i = 0; i < c->nsocks && e == 0 && c->nthreads == 0; i++) {
+    e = tt_events_add(c->net->events, ends->fds[1 + i], !c->send);
+  }
+  return e;
+}
+
+ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet_conn **out)
+{
+  char at[TT_ADDR_TEXT];
+  tt_snet_conn *c = allocate(net, ends);
+  int e = c == NULL ? -ENOMEM : add_events(c, ends);
+  if (e != 0) {
+    if (c != NULL) {
+      deallocate(c);
+    }
+    return tt_fail(ncclSystemError, "rank %d: connection to rank %d at %s over %s: %s", net->env.rank, ends->peer,
+                   tt_addr_text(&ends->at, at), net->devs[ends->dev].name, strerror(-e));
+  }
+  c->fd = ends->fds[0];
+  tt_sock_patience(c->fd, net->timeout_s);
+  for (int i = 0; i < c->nsocks; i++) {
+    c->socks[i].fd = ends->fds[1 + i];
+    tt_sock_patience(c->socks[i].fd, net->timeout_s);
+  }
+  link_conn(c);
+  tt_info(TT_NET, "socket: rank %d %s rank %d at %s over %s: %d data sockets, %d threads", net->env.rank,
+          c->send ? "sends to" : "receives from", c->peer, tt_addr_text(&c->at, at), net->devs[c->dev].name, c->nsocks, c->nthreads);
+  *out = c;
+  return ncclSuccess;
+}
+
+// What was sent still arrives; a peer that sends sees its connection end. Also when a forked child has copies of the descriptors.
+static void end_socket(const tt_snet_conn *c, int *fd)
+{
+  if (c->send) {
+    tt_sock_finish(*fd);
+  } else {
+    tt_sock_kill(*fd);
+  }
+  tt_sock_close(fd);
+}
+
+void tt_snet_conn_destroy(tt_snet_conn *c)
+{
+  if (c == NULL) {
+    return;
+  }
+  unlink_conn(c);
+  tt_snet_helpers_stop(c);
+  end_socket(c, &c->fd);
+  for (int i = 0; i < c->nsocks; i++) {
+    end_socket(c, &c->socks[i].fd);
+  }
+  deallocate(c);
+}
+
+void tt_snet_conn_forget(tt_snet_conn *c)
+{
+  tt_sock_close(&c->fd);
+  for (int i = 0; i < c->nsocks; i++) {
+    tt_sock_close(&c->socks[i].fd);
+  }
+  for (int i = 0; i < c->nthreads; i++) {
+    tt_sock_close(&c->helpers[i].ring);
+  }
+}
+
+static const char *describe(const tt_snet_conn *c, int e, char *buf, size_t room)
+{
+  switch (e) {
+  case -ECONNRESET:
+  case -EPIPE: return "the peer has closed it, or died";
+  case -ETIMEDOUT: snprintf(buf, room, "the peer's machine has not answered for %u s (NCCL_NET_TIMEOUT)", c->net->timeout_s); return buf;
+  default: return strerror(-e);
+  }
+}
+
+static bool is_ours(int e)
+{
+  return e == -ENOMEM || e == -ENOBUFS || e == -EBADF || e == -EINVAL || e == -EFAULT || e == -EMFILE;
+}
+
+ncclResult_t tt_snet_conn_fail(tt_snet_conn *c, int e, const char *why)
+{
+  char at[TT_ADDR_TEXT], buf[96];
+  if (c->failed == ncclSuccess) {
+    c->failed = why == NULL && is_ours(e) ? ncclSystemError : ncclRemoteError;
+    snprintf(c->why, sizeof(c->why), "rank %d: connection to rank %d at %s over %s: %s", c->net->env.rank, c->peer,
+             tt_addr_text(&c->at, at), c->net->devs[c->dev].name, why != NULL ? why : describe(c, e, buf, sizeof(buf)));
+    return tt_fail(c->failed, "%s", c->why);
+  }
+  return tt_snet_conn_failed(c);
+}
+
+ncclResult_t tt_snet_conn_failed(const tt_snet_conn *c)
+{
+  tt_last_error_set(c->why);
+  return c->failed;
+}
+
+tt_snet_req *tt_snet_req_take(tt_snet_conn *c)
+{
+  tt_snet_req *r = tt_snet_req_of(c, c->posted);
+  if (r->conn != NULL) {
+    return NULL;
+  }
+  *r = (tt_snet_req){.conn = c, .number = c->posted};
+  return r;
+}

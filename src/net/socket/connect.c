@@ -1,0 +1,210 @@
+// connect.c: the connecting side: first the control socket, to whichever address answers, then the data sockets to the same. See socket_priv.h.
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "net/socket/socket_priv.h"
+#include "os/clock.h"
+#include "os/random.h"
+
+// A connection that is being made.
+struct tt_snet_call {
+  tt_snet *net;
+  tt_snet_call *next;
+  uint64_t cookie; // which listener; finds the call again
+  uint32_t attempt;
+  tt_addrs to;
+  uint64_t deadline_ns;
+  int open; // dials that are not done
+  tt_dial *dials[1 + TT_SNET_SOCKS];
+  tt_snet_ends ends;
+};
+
+static tt_snet_call *find_call(const tt_snet *net, const tt_snet_handle *h, int dev)
+{
+  for (tt_snet_call *call = net->calls; call != NULL; call = call->next) {
+    if (call->cookie == h->cookie && call->ends.peer == h->rank && call->ends.dev == dev) {
+      return call;
+    }
+  }
+  return NULL;
+}
+
+static void unlink_call(tt_snet_call *call)
+{
+  pthread_mutex_lock(&call->net->lock);
+  for (tt_snet_call **at = &call->net->calls; *at != NULL; at = &(*at)->next) {
+    if (*at == call) {
+      __atomic_store_n(at, call->next, __ATOMIC_RELEASE);
+      break;
+    }
+  }
+  pthread_mutex_unlock(&call->net->lock);
+}
+
+void tt_snet_call_destroy(tt_snet_call *call)
+{
+  unlink_call(call);
+  for (int i = 0; i < 1 + TT_SNET_SOCKS; i++) {
+    tt_dial_cancel(call->dials[i]);
+    tt_sock_close(&call->ends.fds[i]);
+  }
+  tt_free(call);
+}
+
+// Starts to dial for socket `i`.
+static int start(tt_snet_call *call, int i, const tt_addrs *to)
+{
+  const tt_net_env *env = &call->net->env;
+  tt_snet_tag tag = {.index = (uint8_t)i, .nsocks = (uint8_t)call->ends.nsocks, .attempt = call->attempt};
+  tt_hello hello = {.kind = TT_HELLO_NET, .rank = env->rank, .to = call->ends.peer, .nranks = env->nranks, .cookie = call->cookie};
+  memcpy(&hello.tag, &tag, sizeof(tag));
+  int e = tt_dial_start(to, &env->key, &hello, call->deadline_ns, &call->dials[i]);
+  call->open += e == 0;
+  return e;
+}
+
+// The listener would like a number of data sockets, and so does this rank: the smaller one is good for both.
+static tt_snet_call *begin(tt_snet *net, const tt_snet_handle *h, int dev)
+{
+  tt_snet_call *call = tt_calloc(1, sizeof(*call));
+  if (call == NULL) {
+    return NULL;
+  }
+  call->net = net;
+  call->cookie = h->cookie;
+  call->deadline_ns = tt_now_ns() + net->timeout_s * TT_NS_PER_S;
+  call->ends = (tt_snet_ends){.send = true, .peer = h->rank, .dev = dev, .nsocks = TT_MIN(h->nsocks, net->devs[dev].nsocks)};
+  memset(call->ends.fds, -1, sizeof(call->ends.fds));
+  tt_random(&call->attempt, sizeof(call->attempt));
+  tt_snet_handle_addrs(h, &net->devs[dev], &call->to);
+  if (start(call, 0, &call->to) != 0) {
+    tt_free(call);
+    return NULL;
+  }
+  pthread_mutex_lock(&net->lock);
+  call->next = net->calls;
+  __atomic_store_n(&net->calls, call, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&net->lock);
+  return call;
+}
+
+// Goes on with socket `i`. 0, or -errno.
+static int step(tt_snet_call *call, int i)
+{
+  tt_addr at;
+  int e = call->dials[i] != NULL ? tt_dial_step(call->dials[i], &call->ends.fds[i], &at) : 0;
+  if (e <= 0) {
+    return e;
+  }
+  tt_dial_cancel(call->dials[i]);
+  call->dials[i] = NULL;
+  call->open--;
+  if (i > 0) {
+    return 0;
+  }
+  tt_addrs same = {.n = 1, .a = {at}};
+  call->ends.at = at;
+  for (int s = 1; s <= call->ends.nsocks; s++) {
+    int failed = start(call, s, &same);
+    if (failed != 0) {
+      return failed;
+    }
+  }
+  return 0;
+}
+
+static int go_on(tt_snet_call *call)
+{
+  for (int i = 0; i <= call->ends.nsocks; i++) {
+    int e = step(call, i);
+    if (e != 0) {
+      return e;
+    }
+  }
+  return 0;
+}
+
+static const char *describe(int e)
+{
+  switch (e) {
+  case -EACCES: return "who listens there does not know this communicator's secret";
+  case -EPROTO: return "who listens there is no rank";
+  case -EPROTONOSUPPORT: return "another version of this library listens there";
+  case -ETIMEDOUT: return "no answer (NCCL_NET_TIMEOUT; is a firewall between the machines?)";
+  case -ECONNREFUSED: return "nobody listens there (has the rank died?)";
+  default: return strerror(-e);
+  }
+}
+
+static bool is_ours(int e)
+{
+  return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -ENOBUFS || e == -EADDRNOTAVAIL;
+}
+
+static ncclResult_t fail_call(tt_snet_call *call, int e)
+{
+  char text[TT_SNET_ADDRS * (TT_ADDR_TEXT + 2)] = "", at[TT_ADDR_TEXT];
+  size_t used = 0;
+  for (uint32_t i = 0; i < call->to.n; i++) {
+    used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? ", " : "", tt_addr_text(&call->to.a[i], at));
+  }
+  ncclResult_t res = tt_fail(is_ours(e) ? ncclSystemError : ncclRemoteError, "rank %d: cannot connect to rank %d at %s over %s: %s",
+                             call->net->env.rank, call->ends.peer, text, call->net->devs[call->ends.dev].name, describe(e));
+  tt_snet_call_destroy(call);
+  return res;
+}
+
+// A handle that is wrong, or a device.
+static ncclResult_t check(const tt_snet *net, int dev, const tt_snet_handle *h)
+{
+  const char *why = tt_snet_handle_check(h, net->env.nranks);
+  if (why != NULL) {
+    return tt_fail(ncclRemoteError, "rank %d: a handle to connect to is no good: %s", net->env.rank, why);
+  }
+  if (dev < 0 || dev >= net->ndevs) {
+    return tt_fail(ncclInvalidUsage, "rank %d: the socket network has no device %d, only 0 … %d", net->env.rank, dev, net->ndevs - 1);
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_snet_connect(void *ctx, int dev, void *handle, void **send_comm)
+{
+  tt_snet *net = ctx;
+  tt_snet_handle h;
+  *send_comm = NULL;
+  memcpy(&h, handle, sizeof(h));
+  TT_TRY(check(net, dev, &h));
+  tt_snet_call *call = find_call(net, &h, dev);
+  call = call != NULL ? call : begin(net, &h, dev);
+  if (call == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory to connect to rank %d", net->env.rank, h.rank);
+  }
+  int e = go_on(call);
+  if (e != 0) {
+    return fail_call(call, e);
+  }
+  if (call->open > 0) {
+    return ncclSuccess;
+  }
+  tt_snet_conn *c = NULL;
+  ncclResult_t res = tt_snet_conn_create(net, &call->ends, &c);
+  if (res == ncclSuccess) {
+    memset(call->ends.fds, -1, sizeof(call->ends.fds));
+    *send_comm = c;
+  }
+  tt_snet_call_destroy(call);
+  return res;
+}
+
+// Dials may be in the hands of a thread that the child does not have; what they have is not a connection yet.
+void tt_snet_calls_forget(tt_snet *net)
+{
+  for (tt_snet_call *call = net->calls; call != NULL; call = call->next) {
+    for (int i = 0; i < 1 + TT_SNET_SOCKS; i++) {
+      tt_sock_close(&call->ends.fds[i]);
+    }
+  }
+}

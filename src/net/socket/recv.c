@@ -1,0 +1,174 @@
+// recv.c: from the control socket into the posted buffers. See socket_priv.h.
+//
+// Small messages are read ahead, many in one call, and copied; of a large one everything but its beginning goes straight into its buffer. After a
+// large message a large one is expected: then only the next frame is read ahead.
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "net/socket/socket_priv.h"
+
+// Bytes of the front's payload that its buffer takes.
+static size_t kept(const tt_snet_req *r)
+{
+  return TT_MIN(r->size, r->room);
+}
+
+static void finish_front(tt_snet_conn *c)
+{
+  c->have_frame = false;
+  c->moved = 0;
+  c->front++;
+}
+
+// A frame has been read: is it one, and where is its payload?
+static ncclResult_t begin_message(tt_snet_conn *c, tt_snet_req *r)
+{
+  const tt_snet_frame *f = &c->frame;
+  if (f->check != (TT_SNET_FRAME_MAGIC ^ r->number) || f->size > SIZE_MAX / 2 ||
+      (f->piece != 0 && !tt_snet_piece_fits(f->piece, f->size, c->nsocks))) {
+    char why[128];
+    snprintf(why, sizeof(why), "it carries something else than messages (0x%08x in front of message %u)", f->check, r->number);
+    return tt_snet_conn_fail(c, -EPROTO, why);
+  }
+  r->size = f->size;
+  r->piece = f->piece;
+  c->bulk = f->size >= TT_SNET_BULK;
+  c->have_frame = true;
+  c->moved = 0;
+  if (r->piece == 0) {
+    return ncclSuccess;
+  }
+  ncclResult_t res = tt_snet_stripe(c, r);
+  finish_front(c);
+  return res;
+}
+
+// Uses what was read ahead for the front. False: there was too little to get on.
+static ncclResult_t take_ahead(tt_snet_conn *c, bool *moved)
+{
+  tt_snet_req *r = tt_snet_req_of(c, c->front);
+  size_t there = c->ahead_end - c->ahead_at;
+  *moved = false;
+  if (!c->have_frame) {
+    if (there < sizeof(c->frame)) {
+      return ncclSuccess;
+    }
+    memcpy(&c->frame, c->ahead + c->ahead_at, sizeof(c->frame));
+    c->ahead_at += sizeof(c->frame);
+    there -= sizeof(c->frame);
+    *moved = true;
+    TT_TRY(begin_message(c, r));
+    if (!c->have_frame) {
+      return ncclSuccess;
+    }
+  }
+  size_t n = TT_MIN(there, r->size - c->moved), keep = kept(r);
+  if (c->moved < keep && n > 0) {
+    memcpy(r->data + c->moved, c->ahead + c->ahead_at, TT_MIN(n, keep - c->moved));
+  }
+  c->ahead_at += n;
+  c->moved += n;
+  if (c->moved == r->size) {
+    *moved = true;
+    finish_front(c);
+  }
+  return ncclSuccess;
+}
+
+// Moves what is left (less than a frame, or nothing) to the beginning.
+static void compact(tt_snet_conn *c)
+{
+  size_t left = c->ahead_end - c->ahead_at;
+  if (left > 0 && c->ahead_at > 0) {
+    memmove(c->ahead, c->ahead + c->ahead_at, left);
+  }
+  c->ahead_at = 0;
+  c->ahead_end = left;
+}
+
+// One call to the socket. Returns the bytes it gave, or -errno; *full when it gave all that was asked for, so that there may be more.
+static ssize_t look(tt_snet_conn *c, bool *full)
+{
+  const tt_snet_req *r = tt_snet_req_of(c, c->front);
+  struct iovec parts[2];
+  size_t direct = 0, ahead;
+  int count = 0;
+  compact(c);
+  ahead = c->bulk ? sizeof(c->frame) - TT_MIN(c->ahead_end, sizeof(c->frame) - 1) : TT_SNET_AHEAD - c->ahead_end;
+  if (c->have_frame && c->moved < kept(r)) {
+    direct = kept(r) - c->moved;
+    parts[count++] = (struct iovec){.iov_base = r->data + c->moved, .iov_len = direct};
+  } else if (c->have_frame) {
+    ahead = TT_SNET_AHEAD; // the part that did not fit: read and dropped
+  }
+  if (!c->have_frame || kept(r) == r->size || direct == 0) {
+    parts[count++] = (struct iovec){.iov_base = c->ahead + c->ahead_end, .iov_len = ahead};
+  } else {
+    ahead = 0;
+  }
+  ssize_t n = tt_sock_recvv(c->fd, parts, count);
+  if (n > 0) {
+    size_t got = (size_t)n;
+    c->moved += TT_MIN(got, direct);
+    c->ahead_end += got - TT_MIN(got, direct);
+    *full = got == direct + ahead;
+  }
+  return n;
+}
+
+// Everything that the read-ahead can do for the posted requests.
+static ncclResult_t use_ahead(tt_snet_conn *c)
+{
+  bool moved = true;
+  while (moved && c->front != c->posted) {
+    TT_TRY(take_ahead(c, &moved));
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_snet_recv_drive(tt_snet_conn *c)
+{
+  bool full = true;
+  TT_TRY(use_ahead(c));
+  while (c->front != c->posted && full) {
+    full = false;
+    ssize_t n = look(c, &full);
+    if (n < 0 && n != -EAGAIN) {
+      bool middle = n == -ECONNRESET && (c->have_frame || c->ahead_end > c->ahead_at);
+      return tt_snet_conn_fail(c, (int)n, middle ? "the peer has closed it in the middle of a message, or died" : NULL);
+    }
+    if (n > 0) {
+      TT_TRY(use_ahead(c));
+    }
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+{
+  tt_snet_conn *c = comm;
+  (void)tags;
+  (void)mhandles;
+  if (n != 1) {
+    return tt_fail(ncclInvalidUsage, "socket network: a receive takes 1 buffer, not %d", n);
+  }
+  if (TT_UNLIKELY(c->failed != ncclSuccess)) {
+    return tt_snet_conn_failed(c);
+  }
+  tt_snet_req *r = tt_snet_req_take(c);
+  if (r == NULL) {
+    *request = NULL;
+    return ncclSuccess;
+  }
+  r->data = data[0];
+  r->room = sizes[0];
+  c->posted++;
+  // What was read ahead may be all of it; the socket is asked by test.
+  ncclResult_t res = c->ahead_at < c->ahead_end && c->front + 1 == c->posted ? use_ahead(c) : ncclSuccess;
+  if (res == ncclSuccess) {
+    *request = r;
+  }
+  return res;
+}

@@ -1,0 +1,250 @@
+// socket_priv.h: the socket network's objects. For src/net/socket alone; README.md of src/net has the picture.
+//
+// A connection goes one way. Its control socket carries frames, each followed by its payload. With data sockets, a message longer than
+// inline_max leaves only its frame there: frame.piece says into which pieces it was cut, piece i goes over data socket (next_sock + i) % nsocks,
+// where next_sock goes on by the number of pieces on both sides. So each data socket carries a sequence of pieces without any header.
+//
+// Who touches what: a connection belongs to its caller (net.h: one thread at a time). Helper threads touch their data sockets, the requests' `left`
+// and the connection's data_error, nothing else. The context's lists are changed under its lock, by single stores, so that a forked child can walk them
+// without it.
+#pragma once
+#include <assert.h>
+#include <pthread.h>
+
+#include "base/util.h"
+#include "bootstrap/dial.h"
+#include "bootstrap/greet.h"
+#include "net/net.h"
+#include "os/netif.h"
+#include "os/socket.h"
+#include "os/thread.h"
+
+enum {
+  TT_SNET_DEVS = 16,                 // interfaces used
+  TT_SNET_SOCKS = 64,                // data sockets of a connection
+  TT_SNET_THREADS = 16,              // helper threads of a connection
+  TT_SNET_ADDRS = 4,                 // addresses in a handle
+  TT_SNET_AHEAD = 32 << 10,          // bytes a receiver reads ahead
+  TT_SNET_BULK = 8 << 10,            // from messages of this size on it reads no more ahead than the next frame
+  TT_SNET_RING = TT_NET_REQUESTS,    // a power of two
+  TT_SNET_FRAME_MAGIC = 0x746e6574,  // "tent"
+  TT_SNET_HANDLE_MAGIC = 0x68746e74, // "tnth"
+};
+
+// Before each message. Host byte order: ranks of one job run on machines of one kind.
+typedef struct tt_snet_frame {
+  uint32_t check; // TT_SNET_FRAME_MAGIC ^ the message's number
+  uint32_t piece; // 0: the payload follows; else bytes of each piece but the last
+  uint64_t size;
+} tt_snet_frame;
+static_assert(sizeof(tt_snet_frame) == 16, "tt_snet_frame is sent as it is");
+
+// Where a listener is: the bytes of net.h's handle.
+typedef struct tt_snet_handle {
+  uint32_t magic;
+  int32_t rank;
+  uint64_t cookie; // names the listener
+  uint8_t naddrs;
+  uint8_t nsocks, nthreads; // what the listener would like
+  uint8_t zero[5];
+  tt_addr addrs[TT_SNET_ADDRS]; // the device's own first
+  uint64_t spare;
+} tt_snet_handle;
+static_assert(sizeof(tt_snet_handle) == TT_NET_HANDLE, "a handle is sent as it is");
+
+// One interface.
+typedef struct tt_snet_dev {
+  char name[16];
+  char *pci_path; // or NULL
+  unsigned index; // the kernel's number
+  tt_addr addr;   // port 0
+  int speed;      // Mbit/s
+  int nthreads, nsocks;
+} tt_snet_dev;
+
+typedef struct tt_snet_conn tt_snet_conn;
+typedef struct tt_snet_listener tt_snet_listener;
+typedef struct tt_snet_call tt_snet_call;
+
+typedef struct tt_snet {
+  tt_net_env env;
+  unsigned timeout_s;
+  size_t inline_max, min_piece;
+  int events;           // set of all sockets that no helper thread looks after
+  int ring;             // rung by helper threads; in `events`
+  pthread_mutex_t lock; // over the changes of the three lists
+  tt_snet_conn *conns;
+  tt_snet_listener *listeners;
+  tt_snet_call *calls;
+  int ndevs;
+  tt_snet_dev devs[TT_SNET_DEVS];
+} tt_snet;
+
+// One isend or irecv. Free: conn is NULL.
+typedef struct tt_snet_req {
+  tt_snet_conn *conn;
+  uint32_t number; // of the message
+  uint32_t left;   // pieces under way; release on the last one's end, acquire by test
+  char *data;      //
+  size_t room;     // send: bytes of the message; receive: of the buffer
+  size_t size;     // bytes of the message
+  uint32_t piece;  // as in the frame
+  uint32_t unused; //
+} tt_snet_req;
+
+// What one data socket moves for one message.
+typedef struct tt_snet_piece {
+  char *data;
+  size_t size;
+  size_t keep; // bytes of it that fit the buffer; the rest is read and dropped
+  tt_snet_req *req;
+} tt_snet_piece;
+
+// The caller owns `tail`, whoever drives the socket `head` and `moved`. A request has one piece per socket at most, so the ring never overflows.
+typedef struct tt_snet_sock {
+  int fd;
+  uint32_t tail; // release on push, acquire by the driver
+  uint32_t head; // relaxed
+  size_t moved;  // of the first piece
+  tt_snet_piece ring[TT_SNET_RING];
+} tt_snet_sock;
+
+// A helper thread, and how it sleeps: the caller pushes pieces, raises `work`, then looks at `asleep`; the thread sets `asleep`, then looks at `work`, then
+// polls. Both are sequentially consistent, so one of the two sees the other.
+typedef struct tt_snet_helper {
+  tt_thread thread;
+  tt_snet_conn *conn;
+  int index; // looks after sockets index, index + nthreads, …
+  int ring;  // rung to wake it
+  uint32_t work;
+  uint32_t asleep;
+  uint32_t stop;
+} tt_snet_helper;
+
+struct tt_snet_conn {
+  tt_snet *net;
+  tt_snet_conn *next;
+  bool send;
+  int peer, dev;
+  int fd; // control socket
+  int nsocks, nthreads;
+  bool helped; // helper threads run
+  tt_snet_sock *socks;
+  tt_snet_helper *helpers;
+  tt_addr at; // the peer's
+
+  uint32_t posted; // messages ever posted
+  uint32_t front;  // the first of them that is not through with the control socket
+  uint32_t next_sock;
+  uint32_t data_error; // errno of a helper thread; set once, release; acquire by the caller
+  tt_snet_frame frame; // of the front
+  size_t moved;        // send: bytes of frame and payload sent; receive: bytes of the payload received, when have_frame
+  bool have_frame;     // receive: frame is complete
+  bool bulk;           // receive: the last message was a large one
+  uint64_t watch_ns;   // send: nothing gets on since; 0: it does
+  uint64_t look_ns;    // send: when to look at the silence again
+  char *ahead;         // receive: TT_SNET_AHEAD bytes
+  size_t ahead_at, ahead_end;
+  ncclResult_t failed;
+  char why[320];
+  tt_snet_req reqs[TT_SNET_RING];
+};
+
+// ---- device.c ----
+// Reads what sysfs (below `root`, normally /sys/class/net) says about the interface `name`, and chooses threads and sockets. Logs nothing that is not
+// there.
+void tt_snet_dev_open(tt_snet_dev *dev, const char *root, const tt_netif *netif);
+void tt_snet_dev_close(tt_snet_dev *dev);
+// Threads and sockets from what the user wants (-2: nothing) and the adapter's vendor ("0x1d0f"; "" or NULL: unknown). Pure but for warnings.
+void tt_snet_dev_sockets(int64_t want_threads, int64_t want_per_thread, const char *vendor, int *nthreads, int *nsocks);
+
+// ---- conn.c ----
+// What a connection is made of: control socket, then nsocks data sockets. They belong to the connection on success only.
+typedef struct tt_snet_ends {
+  bool send;
+  int peer, dev;
+  int nsocks;
+  tt_addr at;
+  int fds[1 + TT_SNET_SOCKS];
+} tt_snet_ends;
+
+ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet_conn **out);
+// Ends the helper threads and closes everything, also with requests under way. NULL is allowed.
+void tt_snet_conn_destroy(tt_snet_conn *c);
+// In a forked child: closes the descriptors.
+void tt_snet_conn_forget(tt_snet_conn *c);
+// The connection has failed with -errno (or a text of our own). Says so once; returns the code.
+ncclResult_t tt_snet_conn_fail(tt_snet_conn *c, int e, const char *why);
+// A failed connection's code again, with its text as the last error.
+ncclResult_t tt_snet_conn_failed(const tt_snet_conn *c);
+// The next request, or NULL when all are in use. It is not under way before `posted` is raised.
+tt_snet_req *tt_snet_req_take(tt_snet_conn *c);
+// The number'th message's request.
+static inline tt_snet_req *tt_snet_req_of(tt_snet_conn *c, uint32_t number)
+{
+  return &c->reqs[number % TT_SNET_RING];
+}
+// True when the control socket is through with it and no piece is under way.
+static inline bool tt_snet_req_done(const tt_snet_req *r)
+{
+  return (int32_t)(r->conn->front - r->number) > 0 && __atomic_load_n(&r->left, __ATOMIC_ACQUIRE) == 0;
+}
+
+// ---- send.c, recv.c ----
+ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
+ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
+ncclResult_t tt_snet_test(void *request, int *done, size_t *sizes);
+// Sends what the control socket takes. Receives what it has, for the requests that are posted.
+ncclResult_t tt_snet_send_drive(tt_snet_conn *c);
+ncclResult_t tt_snet_recv_drive(tt_snet_conn *c);
+
+// ---- stripe.c ----
+// Bytes of each piece of a message; 0: it is not cut. Pure.
+uint32_t tt_snet_piece_size(const tt_snet *net, int nsocks, size_t size);
+// True when a message of that size can be cut so over that many sockets. Pure.
+bool tt_snet_piece_fits(uint32_t piece, uint64_t size, int nsocks);
+// Gives the data sockets their pieces of a request; wakes the helper threads, or moves what can be moved at once.
+ncclResult_t tt_snet_stripe(tt_snet_conn *c, tt_snet_req *r);
+// Moves what can be moved on all data sockets, unless helper threads do. Reports what went wrong there.
+ncclResult_t tt_snet_stripe_drive(tt_snet_conn *c);
+// Moves what can be moved on one data socket. True in *moved when anything was; 0 or -errno.
+int tt_snet_sock_drive(tt_snet_conn *c, tt_snet_sock *s, bool *moved);
+// True when the socket has pieces to move.
+static inline bool tt_snet_sock_busy(const tt_snet_sock *s)
+{
+  return __atomic_load_n(&s->tail, __ATOMIC_ACQUIRE) != __atomic_load_n(&s->head, __ATOMIC_RELAXED);
+}
+
+// ---- helper.c ----
+// Starts the connection's helper threads; without them (the machine refuses threads) the caller drives the data sockets. Once.
+void tt_snet_helpers_start(tt_snet_conn *c);
+void tt_snet_helpers_stop(tt_snet_conn *c);
+void tt_snet_helpers_wake(tt_snet_conn *c);
+
+// ---- handle.c ----
+// NULL, or what is wrong with a handle. Pure.
+const char *tt_snet_handle_check(const tt_snet_handle *h, int nranks);
+// The handle of a listener at `at`. Pure.
+void tt_snet_handle_write(tt_snet_handle *h, const tt_addrs *at, int rank, uint64_t cookie, const tt_snet_dev *dev);
+// Where to connect to, seen from the interface `from`, for a handle that has passed the check. Pure.
+void tt_snet_handle_addrs(const tt_snet_handle *h, const tt_snet_dev *from, tt_addrs *out);
+
+// ---- listen.c, connect.c ----
+// The hello's tag: which socket of which attempt to make a connection.
+typedef struct tt_snet_tag {
+  uint8_t index;    // 0: control socket; data socket index - 1
+  uint8_t nsocks;   // data sockets
+  uint16_t zero;    //
+  uint32_t attempt; // random; differs between attempts
+} tt_snet_tag;
+static_assert(sizeof(tt_snet_tag) == sizeof(uint64_t), "it travels in hello.tag");
+
+ncclResult_t tt_snet_listen(void *ctx, int dev, void *handle, void **listen_comm);
+ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm);
+ncclResult_t tt_snet_close_listen(void *listen_comm);
+ncclResult_t tt_snet_connect(void *ctx, int dev, void *handle, void **send_comm);
+// Gives up a connection that is being made.
+void tt_snet_call_destroy(tt_snet_call *call);
+// In a forked child: close the sockets of the context's listeners, and those of connections being made.
+void tt_snet_listeners_forget(tt_snet *net);
+void tt_snet_calls_forget(tt_snet *net);

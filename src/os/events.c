@@ -1,0 +1,68 @@
+// events.c: see events.h.
+#include "os/events.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+int tt_events_open(int *set)
+{
+  int fd = epoll_create1(EPOLL_CLOEXEC);
+  if (fd < 0) {
+    return -errno;
+  }
+  *set = fd;
+  return 0;
+}
+
+int tt_events_add(int set, int fd, bool in)
+{
+  struct epoll_event e = {.events = (in ? EPOLLIN | EPOLLRDHUP : EPOLLOUT) | EPOLLET, .data.fd = fd};
+  return epoll_ctl(set, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
+}
+
+void tt_events_remove(int set, int fd)
+{
+  epoll_ctl(set, EPOLL_CTL_DEL, fd, &(struct epoll_event){.events = 0});
+}
+
+bool tt_events_drain(int set)
+{
+  struct epoll_event e[64];
+  bool any = false;
+  int n;
+  while ((n = epoll_wait(set, e, 64, 0)) > 0 || (n < 0 && errno == EINTR)) {
+    any = true;
+    if (n < 64 && n > 0) {
+      break;
+    }
+  }
+  return any;
+}
+
+int tt_ring_open(int *fd)
+{
+  int e = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (e < 0) {
+    return -errno;
+  }
+  *fd = e;
+  return 0;
+}
+
+// The counter cannot overflow in the life of a machine; a full one polls readable as well.
+void tt_ring(int fd)
+{
+  uint64_t one = 1;
+  while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+void tt_ring_clear(int fd)
+{
+  uint64_t n;
+  while (read(fd, &n, sizeof(n)) < 0 && errno == EINTR) {
+  }
+}
