@@ -65,16 +65,18 @@ typedef struct tt_net_ops {
   // Makes what was received visible to the device. May be NULL, or answer a NULL request: nothing to do.
   ncclResult_t (*iflush)(void *recv_comm, int n, void **data, const int *sizes, void **mhandles, void **request);
   // Is the request done? Then it is gone, and sizes[i] are the bytes received (sizes may be NULL for a send). Size larger than the posted buffer:
-  // only its first part was kept (networks of ours; plugins report an error). Test all requests of a connection now and then: it drives them.
+  // only its first part was kept (networks of ours; plugins report an error). Testing drives a connection: the oldest request that is not done drives
+  // what all of them need, a younger one may drive nothing. Also while asleep on events_fd test once a second: a machine that has fallen silent is
+  // noticed here.
   ncclResult_t (*test)(void *request, int *done, size_t *sizes);
   ncclResult_t (*close_send)(void *send_comm); // all three also while requests are under way, and with NULL
   ncclResult_t (*close_recv)(void *recv_comm);
   ncclResult_t (*close_listen)(void *listen_comm);
   ncclResult_t (*finalize)(void *ctx);
-  // A descriptor that polls readable when a request that was not done may be by now (edge-triggered: test everything, then poll). Of the context;
-  // -1 or NULL: there is none, the progress thread must look.
+  // A descriptor of the context that becomes readable when a request that was not done may be by now. It is never read, so it must be watched
+  // edge-triggered: add it to an epoll with EPOLLIN | EPOLLET, test everything, then wait. -1 or NULL: there is none, the progress thread must look.
   int (*events_fd)(void *ctx);
-  // In a forked child: closes the context's descriptors and frees nothing. May be NULL.
+  // In a forked child, whichever threads the parent has: closes the context's descriptors and frees nothing. May be NULL.
   void (*forget)(void *ctx);
 } tt_net_ops;
 

@@ -74,7 +74,7 @@ static bool start_one(tt_snet_conn *c, int i)
   char name[16];
   h->conn = c;
   h->index = i;
-  snprintf(name, sizeof(name), "tt-%s-%d.%d", c->send ? "send" : "recv", c->peer % 10000, i);
+  snprintf(name, sizeof(name), "tt-%s-%u.%u", c->send ? "send" : "recv", (unsigned)c->peer % 1000, (unsigned)i % 100);
   return tt_ring_open(&h->ring) == 0 && tt_thread_start(&h->thread, name, helper_main, h) == ncclSuccess;
 }
 

@@ -1,6 +1,7 @@
 // send.c: frames and payloads onto the control socket, and the test of requests. See socket_priv.h.
 #include <errno.h>
 
+#include "base/result.h"
 #include "net/socket/socket_priv.h"
 #include "os/clock.h"
 
