@@ -44,6 +44,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "usage: coll_raw [chunk KiB]\n");
     return 1;
   }
+  pair.wait = RAW_SPIN_THEN_POLL;
   int res = coll_obey(&lib, pair.rank, 2);
   return raw_end(&pair) || res;
 }

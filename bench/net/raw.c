@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LOOKS 100 // before RAW_SPIN_THEN_POLL sleeps: some tens of microseconds
+
 // One direction of one socket: bytes done of bytes to do.
 typedef struct flow {
   char *at;
@@ -112,17 +114,18 @@ static int push(int fd, flow *f, size_t most, int sending)
   return 1;
 }
 
-static void await(const raw_pair *p, const flow *out, const flow *in)
+// Called after a look that moved nothing, the `idle`th in a row: looks again, or sleeps until one of the flows can move.
+static void await(const raw_pair *p, const flow *out, const flow *in, int n, int idle)
 {
   struct pollfd fds[RAW_SOCKETS];
-  if (p->wait == RAW_SPIN) {
+  if (p->wait == RAW_SPIN || (p->wait == RAW_SPIN_THEN_POLL && idle < LOOKS)) {
     return;
   }
-  for (int i = 0; i < p->n; i++) {
+  for (int i = 0; i < n; i++) {
     short events = (short)((out[i].done < out[i].size ? POLLOUT : 0) | (in[i].done < in[i].size ? POLLIN : 0));
     fds[i] = (struct pollfd){.fd = events != 0 ? p->fd[i] : -1, .events = events};
   }
-  poll(fds, (nfds_t)p->n, -1);
+  poll(fds, (nfds_t)n, -1);
 }
 
 int raw_exchange(const raw_pair *p, const void *out, void *in, size_t bytes)
@@ -133,6 +136,7 @@ int raw_exchange(const raw_pair *p, const void *out, void *in, size_t bytes)
     o[k] = (flow){.at = (char *)(uintptr_t)out + from, .size = to - from};
     i[k] = (flow){.at = (char *)in + from, .size = to - from};
   }
+  int idle = 0;
   for (int busy = 1; busy;) {
     int moved = 0;
     busy = 0;
@@ -144,8 +148,9 @@ int raw_exchange(const raw_pair *p, const void *out, void *in, size_t bytes)
       moved += sent + got;
       busy += o[k].done < o[k].size || i[k].done < i[k].size;
     }
-    if (busy && moved == 0) {
-      await(p, o, i);
+    idle = moved > 0 ? 0 : idle + 1;
+    if (busy && idle > 0) {
+      await(p, o, i, p->n, idle);
     }
   }
   return 0;
@@ -179,7 +184,7 @@ static int reduce_halves(const raw_pair *p, const float *in, float *out, size_t 
   flow raw_out = {.at = (char *)(uintptr_t)(in + first[other]), .size = length[other] * sizeof *out};
   flow raw_in = {.at = p->scratch, .size = (length[me] < piece ? length[me] : piece) * sizeof *out};
   flow sum_out = {.at = (char *)my_out, .size = mine}, sum_in = {.at = (char *)(out + first[other]), .size = raw_out.size};
-  while (sum_out.done < mine || sum_in.done < sum_in.size) {
+  for (int idle = 0; sum_out.done < mine || sum_in.done < sum_in.size;) {
     flow *o = raw_out.done < raw_out.size ? &raw_out : &sum_out, *i = summed < length[me] ? &raw_in : &sum_in;
     size_t ready = o == &raw_out ? p->chunk : summed * sizeof *out - sum_out.done;
     int sent = push(p->fd[0], o, ready < p->chunk ? ready : p->chunk, 1), got = push(p->fd[0], i, p->chunk, 0);
@@ -189,7 +194,10 @@ static int reduce_halves(const raw_pair *p, const float *in, float *out, size_t 
     if (i == &raw_in && got > 0) {
       sum_arrived(my_in, my_out, &raw_in, &summed, length[me]);
     }
-    // The pair waits by looking again: with poll() one would have to know which of the four flows can move.
+    idle = sent + got > 0 ? 0 : idle + 1;
+    if (idle > 0) { // of the results, what is summed can go out
+      await(p, &(flow){.size = ready}, i, 1, idle);
+    }
   }
   return 0;
 }

@@ -7,7 +7,7 @@
 #define RAW_SMALL ((size_t)32 << 10) // up to here an all-reduce sends everything to everybody
 
 // How a process waits when it can neither send nor receive.
-typedef enum { RAW_SPIN, RAW_POLL } raw_wait;
+typedef enum { RAW_SPIN, RAW_POLL, RAW_SPIN_THEN_POLL } raw_wait;
 
 // One end of a pair.
 typedef struct raw_pair {

@@ -132,13 +132,13 @@ static int bandwidths(bench *b)
 {
   static const size_t chunks[] = {16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
   static const int sockets[] = {1, 2, 4};
-  static const char *const waits[] = {"spin", "poll"};
+  static const char *const waits[] = {"spin", "poll", "both"};
   double best[2] = {0};
-  for (size_t i = 0; i < 5 * 3 * 2; i++) {
-    b->pair.chunk = chunks[i / 6];
-    b->pair.n = sockets[i / 2 % 3];
-    b->pair.wait = i % 2 ? RAW_POLL : RAW_SPIN;
-    if (try_exchange(b, waits[i % 2], best) != 0) {
+  for (size_t i = 0; i < 5 * 3 * 3; i++) {
+    b->pair.chunk = chunks[i / 9];
+    b->pair.n = sockets[i / 3 % 3];
+    b->pair.wait = (raw_wait)(i % 3);
+    if (try_exchange(b, waits[i % 3], best) != 0) {
       return 1;
     }
   }
@@ -149,7 +149,7 @@ static int bandwidths(bench *b)
 // The same with the additions of an all-reduce.
 static int reductions(bench *b)
 {
-  b->pair.wait = RAW_SPIN;
+  b->pair.wait = RAW_SPIN_THEN_POLL;
   b->pair.n = 1;
   double best[2] = {0};
   for (b->pair.chunk = 64 << 10; b->pair.chunk <= 1 << 20; b->pair.chunk *= 4) {
