@@ -28,17 +28,20 @@ typedef struct tt_proxy_env {
 typedef struct tt_proxy_where {
   tt_addrs addrs;
 } tt_proxy_where;
+static_assert(sizeof(tt_proxy_where) == 200, "tt_proxy_where is sent as it is");
 
 // Starts to listen and starts the service thread (and the process's progress thread, once). Errors: ncclSystemError. Calling thread: init.
 ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_where *where);
 // Says where the others are: `all` by rank, copied. Before the first tt_proxy_connect.
 ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all);
-// Tells connected peers the port's last state, ends the threads, closes everything. Operations that are not done are dropped. NULL is allowed.
+// Tells connected peers the port's last state, ends the service thread, closes everything. Operations that are not done are dropped (wait for
+// tt_proxy_idle first where they matter: a plan can be complete before its last messages are sent). Waits for no peer, but for at most 100 ms
+// until the last words are sent. Before the links' FIFOs are freed; the links' pages go with the proxy. NULL is allowed.
 void tt_proxy_destroy(tt_proxy *p);
 
-// Takes on a link: link->send and link->recv[SIMPLE, LL] are laid out (tt_net_window_view: each payload follows its header line); sets
+// Takes on a link: link->send and link->recv[SIMPLE, LL] are laid out (each payload directly behind its header: data_stride is stride); sets
 // link->page to a copy of the peer's page that the service thread keeps. Returns at once; the connection comes up behind the scenes, or stops the
-// port. Launching thread. Errors: ncclSystemError (no memory).
+// port. Launching thread. Errors: ncclSystemError (no memory), ncclInternalError (another layout).
 ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 
 // What a plan will send to, or receive from, one peer.
@@ -51,20 +54,26 @@ typedef struct tt_proxy_op {
   uint64_t nbytes;  // all of them together, about
   uint64_t opcount; // number of the plan
   uint64_t sig;     // fingerprint of the call
+  uint64_t count;   // and its count, as messages carry them
 } tt_proxy_op;
 
-// Adds an operation. Those of one peer and direction are executed in the order of the calls. Launching thread. Errors: ncclSystemError (no memory).
+// Adds an operation on a link that was taken on. Those of one peer and direction are executed in the order of the calls. Nobody is woken:
+// tt_proxy_progress or tt_proxy_kick must follow. Launching thread (one at a time). Errors: ncclSystemError (no memory).
 ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op);
 
-// Moves what can be moved; never waits. True when anything did. `insist`: if another thread is at it, make it look again. Any thread.
+// Moves what can be moved; never waits. True when a FIFO has changed: messages arrived or slots were given back. `insist`: if another thread is
+// at it, make it look again. Any thread; also for a proxy that was just destroyed.
 bool tt_proxy_progress(tt_proxy *p, bool insist);
-// Are all operations done? Any thread.
+// Are all operations done (everything sent, everything received in the FIFOs; or dropped, when the port is stopped)? Any thread.
 bool tt_proxy_idle(const tt_proxy *p);
-// Makes sure that the progress thread looks after operations that nobody drives. Any thread. Costs a load when it is awake.
-void tt_proxy_kick(void);
-// Threads that wait for streams, and so drive proxies, come (+1) and go or fall asleep (-1). While there are any, the progress thread stands back; when
-// the last one leaves and operations are left, it is woken.
+// The caller leaves, and nobody drives this proxy's operations from here: the progress thread shall. Costs two loads when there are none. To be
+// called after tt_proxy_progress, when a plan is left blocked or is complete before its operations are. Any thread.
+void tt_proxy_kick(tt_proxy *p);
+// Threads that wait for streams, and so drive proxies, come (+1) and go or fall asleep (-1; before their last look). While there are any, the
+// progress thread stands back; when the last one leaves and operations are left, it is woken. Any thread.
 void tt_proxy_attend(int delta);
+// The five functions of a port that has a proxy; `self` is the tt_proxy.
+extern const tt_mover tt_proxy_mover;
 
 // The port's page has a new state: tell the peers. Any thread; returns at once.
 void tt_proxy_state_changed(tt_proxy *p);
@@ -72,8 +81,9 @@ void tt_proxy_state_changed(tt_proxy *p);
 // at most one question per peer and 50 ms.
 void tt_proxy_ask(tt_proxy *p, int peer);
 
-// One operation as it stands. Counts are messages; those of the seed: send posted >= transmitted >= done, receive posted >= received >= transmitted >=
-// done.
+// One operation as it stands. Counts are messages; those of the seed:
+//   send: posted (slots that the executor may have filled) >= transmitted (given to the network) >= done (sent; slot given back)
+//   receive: posted (given to the network) >= received >= transmitted (flushed and published) >= done (the executor gave the slot back)
 typedef struct tt_proxy_op_state {
   tt_proxy_op op;
   uint32_t posted, received, transmitted, done;

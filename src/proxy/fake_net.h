@@ -1,0 +1,544 @@
+// fake_net.h: a network in memory for tests, with the vices of real ones: delays, "not now", errors at the k-th call, messages that are too long,
+// devices that cannot be reached, flushes, with or without a descriptor for events.
+//
+// Set the vices in `fake` (after fake_start), and use &fake_net. It checks its user: memory must be registered, requests tested in order,
+// everything closed (fake_stop).
+#pragma once
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "base/util.h"
+#include "net/net.h"
+#include "os/clock.h"
+#include "os/shm.h"
+#include "os/thread.h"
+#include "os/watch.h"
+
+#define FAKE __attribute__((unused)) static
+
+enum { FAKE_LISTENERS = 256, FAKE_PIPES = 512 };
+
+// Ends the program: a test's thread cannot fail for the test.
+#define FAKE_DEMAND(cond)                                                                 \
+  do {                                                                                    \
+    if (!(cond)) {                                                                        \
+      fprintf(stderr, "%s:%d: the user of the network: %s\n", __FILE__, __LINE__, #cond); \
+      abort();                                                                            \
+    }                                                                                     \
+  } while (0)
+
+typedef struct fake_message {
+  struct fake_message *next;
+  uint64_t due_ns;
+  bool announced;
+  size_t size;
+  char data[];
+} fake_message;
+
+typedef struct fake_ctx {
+  int rank;
+  int events; // -1: none
+} fake_ctx;
+
+struct fake_comm;
+
+// One connection: messages under way from `from` to `to`; either end may be gone.
+typedef struct fake_pipe {
+  bool used;
+  struct fake_comm *from, *to;
+  fake_message *first, **last;
+  uint64_t last_due;
+} fake_pipe;
+
+typedef struct fake_request {
+  struct fake_comm *comm;
+  char *data;
+  size_t size;
+  uint64_t due_ns; // of a send
+  bool flush;
+  int tests; // how often it was asked
+} fake_request;
+
+typedef struct fake_comm {
+  fake_ctx *ctx;
+  fake_pipe *pipe;
+  bool send, broken;
+  uint32_t posted, done; // requests, and their flushes
+  fake_request requests[2 * TT_NET_REQUESTS], flushes[2 * TT_NET_REQUESTS];
+  uint32_t flushed;
+  int regs;
+} fake_comm;
+
+typedef struct fake_listener {
+  bool used;
+  int dev;
+  fake_ctx *ctx;
+  fake_pipe *pipe; // somebody has connected
+} fake_listener;
+
+typedef struct fake_handle {
+  int32_t listener, dev, calls;
+} fake_handle;
+
+static struct fake_state {
+  // The vices.
+  int ndevs;
+  unsigned bad_devs;       // listening devices that refuse (bits)
+  unsigned dead_devs;      // listening devices that never answer
+  int connect_calls;       // how often connect must be called
+  uint64_t delay_ns;       // longest delay of a message
+  uint64_t send_ns;        // longest time until a send is done
+  int not_now;             // refusals of isend and irecv in 1000
+  bool events;             // have a descriptor
+  bool flush;              // wants flushes
+  _Atomic long fail_in;    // the k-th isend, irecv or test from now fails; 0: none
+  _Atomic long stretch_in; // the k-th isend from now sends more than it was given
+  size_t stretch_by;
+  long shrink_in; // … or less
+  size_t shrink_to;
+  // What was done.
+  _Atomic long sends, recvs, flushes, refusals, objects;
+  // Its own.
+  pthread_mutex_t lock;
+  uint64_t random;
+  fake_listener listeners[FAKE_LISTENERS];
+  fake_pipe pipes[FAKE_PIPES];
+  _Atomic bool stop;
+  tt_thread courier;
+} fake;
+
+// xorshift64. Lock held.
+FAKE uint64_t fake_random(uint64_t below)
+{
+  fake.random ^= fake.random << 13;
+  fake.random ^= fake.random >> 7;
+  fake.random ^= fake.random << 17;
+  return below == 0 ? 0 : fake.random % below;
+}
+
+FAKE bool fake_strikes(_Atomic long *in)
+{
+  return atomic_load(in) > 0 && atomic_fetch_sub(in, 1) == 1;
+}
+
+// Tells receivers of messages that have become visible, and senders of what is done.
+FAKE void *fake_courier(void *unused)
+{
+  while (!atomic_load(&fake.stop)) {
+    pthread_mutex_lock(&fake.lock);
+    uint64_t now = tt_now_ns();
+    for (int i = 0; i < FAKE_PIPES; i++) {
+      fake_pipe *p = &fake.pipes[i];
+      for (fake_message *m = p->used ? p->first : NULL; m != NULL && m->due_ns <= now; m = m->next) {
+        if (!m->announced && p->to != NULL && p->to->ctx->events >= 0) {
+          tt_wake_set(p->to->ctx->events);
+          m->announced = true;
+        }
+      }
+      fake_comm *c = p->used ? p->from : NULL;
+      if (c != NULL && c->ctx->events >= 0 && c->done != c->posted) {
+        fake_request *r = &c->requests[c->done % TT_COUNT(c->requests)];
+        if (r->tests > 0 && r->due_ns <= now) {
+          r->tests = 0;
+          tt_wake_set(c->ctx->events);
+        }
+      }
+    }
+    pthread_mutex_unlock(&fake.lock);
+    tt_sleep_ns(20000);
+  }
+  return unused;
+}
+
+FAKE ncclResult_t fake_init(const tt_net_env *env, void **ctx)
+{
+  fake_ctx *c = tt_calloc(1, sizeof *c);
+  if (c == NULL) {
+    return tt_fail(ncclSystemError, "fake network: no memory");
+  }
+  c->rank = env->rank;
+  c->events = -1;
+  if (fake.events && tt_wake_open(&c->events) != 0) {
+    tt_free(c);
+    return tt_fail(ncclSystemError, "fake network: no descriptor");
+  }
+  atomic_fetch_add(&fake.objects, 1);
+  *ctx = c;
+  return ncclSuccess;
+}
+
+FAKE ncclResult_t fake_devices(void *ctx, int *count)
+{
+  (void)ctx;
+  *count = fake.ndevs;
+  return ncclSuccess;
+}
+
+FAKE ncclResult_t fake_properties(void *ctx, int dev, tt_net_props *props)
+{
+  (void)ctx;
+  FAKE_DEMAND(dev >= 0 && dev < fake.ndevs);
+  *props = (tt_net_props){.name = "fake", .ptr_support = TT_NET_PTR_HOST, .force_flush = fake.flush, .max_comms = 1 << 16, .max_recvs = 1};
+  return ncclSuccess;
+}
+
+FAKE ncclResult_t fake_listen(void *ctx, int dev, void *handle, void **listen_comm)
+{
+  FAKE_DEMAND(dev >= 0 && dev < fake.ndevs);
+  pthread_mutex_lock(&fake.lock);
+  int i = 0;
+  while (i < FAKE_LISTENERS && fake.listeners[i].used) {
+    i++;
+  }
+  FAKE_DEMAND(i < FAKE_LISTENERS);
+  fake.listeners[i] = (fake_listener){.used = true, .dev = dev, .ctx = ctx};
+  pthread_mutex_unlock(&fake.lock);
+  fake_handle h = {.listener = i, .dev = dev};
+  memset(handle, 0, TT_NET_HANDLE);
+  memcpy(handle, &h, sizeof h);
+  *listen_comm = &fake.listeners[i];
+  atomic_fetch_add(&fake.objects, 1);
+  return ncclSuccess;
+}
+
+// Lock held.
+FAKE fake_comm *fake_comm_new(fake_ctx *ctx, fake_pipe *pipe, bool send)
+{
+  fake_comm *c = tt_calloc(1, sizeof *c);
+  FAKE_DEMAND(c != NULL);
+  c->ctx = ctx;
+  c->pipe = pipe;
+  c->send = send;
+  *(send ? &pipe->from : &pipe->to) = c;
+  atomic_fetch_add(&fake.objects, 1);
+  return c;
+}
+
+FAKE ncclResult_t fake_connect(void *ctx, int dev, void *handle, void **send_comm)
+{
+  fake_handle h;
+  (void)dev;
+  memcpy(&h, handle, sizeof h);
+  FAKE_DEMAND(h.listener >= 0 && h.listener < FAKE_LISTENERS);
+  *send_comm = NULL;
+  if (fake.bad_devs >> h.dev & 1) {
+    return tt_fail(ncclSystemError, "fake network: device %d refuses", h.dev);
+  }
+  h.calls++;
+  memcpy(handle, &h, sizeof h);
+  if (h.calls <= fake.connect_calls || fake.dead_devs >> h.dev & 1) {
+    return ncclSuccess;
+  }
+  pthread_mutex_lock(&fake.lock);
+  fake_listener *l = &fake.listeners[h.listener];
+  int i = 0;
+  while (i < FAKE_PIPES && fake.pipes[i].used) {
+    i++;
+  }
+  FAKE_DEMAND(i < FAKE_PIPES);
+  bool there = l->used && l->pipe == NULL;
+  if (there) {
+    fake.pipes[i] = (fake_pipe){.used = true};
+    fake.pipes[i].last = &fake.pipes[i].first;
+    l->pipe = &fake.pipes[i];
+    *send_comm = fake_comm_new(ctx, l->pipe, true);
+  }
+  pthread_mutex_unlock(&fake.lock);
+  return there ? ncclSuccess : tt_fail(ncclRemoteError, "fake network: nobody listens");
+}
+
+FAKE ncclResult_t fake_accept(void *listen_comm, void **recv_comm)
+{
+  fake_listener *l = listen_comm;
+  *recv_comm = NULL;
+  pthread_mutex_lock(&fake.lock);
+  if (l->pipe != NULL && l->pipe->to == NULL) {
+    l->pipe->used = true; // also when the other end has gone already
+    *recv_comm = fake_comm_new(l->ctx, l->pipe, false);
+  }
+  pthread_mutex_unlock(&fake.lock);
+  return ncclSuccess;
+}
+
+// A registration is the memory's end and start, to be checked.
+typedef struct fake_reg {
+  char *from, *to;
+} fake_reg;
+
+FAKE ncclResult_t fake_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle)
+{
+  fake_comm *c = comm;
+  FAKE_DEMAND(type == TT_NET_PTR_HOST && size > 0);
+  fake_reg *r = tt_calloc(1, sizeof *r);
+  FAKE_DEMAND(r != NULL);
+  *r = (fake_reg){data, (char *)data + size};
+  c->regs++;
+  *mhandle = r;
+  return ncclSuccess;
+}
+
+FAKE ncclResult_t fake_dereg_mr(void *comm, void *mhandle)
+{
+  fake_comm *c = comm;
+  c->regs--;
+  tt_free(mhandle);
+  return ncclSuccess;
+}
+
+FAKE void fake_check_memory(const void *data, size_t size, const void *mhandle)
+{
+  const fake_reg *r = mhandle;
+  FAKE_DEMAND(r != NULL && (const char *)data >= r->from && (const char *)data + size <= r->to);
+}
+
+// A new request, NULL: not now. Lock held.
+FAKE fake_request *fake_request_new(fake_comm *c, void *data, size_t size)
+{
+  if (c->posted - c->done >= TT_NET_REQUESTS || fake_random(1000) < (uint64_t)fake.not_now) {
+    atomic_fetch_add(&fake.refusals, 1);
+    return NULL;
+  }
+  fake_request *r = &c->requests[c->posted++ % TT_COUNT(c->requests)];
+  *r = (fake_request){.comm = c, .data = data, .size = size};
+  return r;
+}
+
+FAKE ncclResult_t fake_broken(fake_comm *c, const char *why)
+{
+  c->broken = true;
+  return tt_fail(ncclRemoteError, "rank %d: fake network: %s", c->ctx->rank, why);
+}
+
+// The message of a send. Lock held.
+FAKE void fake_put(fake_comm *c, const void *data, size_t size)
+{
+  size_t sent = size;
+  if (fake_strikes(&fake.stretch_in)) {
+    sent += fake.stretch_by;
+  } else if (fake.shrink_in > 0 && --fake.shrink_in == 0) {
+    sent = fake.shrink_to;
+  }
+  fake_message *m = tt_calloc(1, sizeof *m + TT_MAX(size, sent));
+  FAKE_DEMAND(m != NULL);
+  memcpy(m->data, data, size);
+  m->size = sent;
+  m->due_ns = tt_now_ns() + fake_random(fake.delay_ns);
+  m->due_ns = TT_MAX(m->due_ns, c->pipe->last_due);
+  c->pipe->last_due = m->due_ns;
+  *c->pipe->last = m;
+  c->pipe->last = &m->next;
+  if (fake.delay_ns == 0 && c->pipe->to != NULL && c->pipe->to->ctx->events >= 0) {
+    m->announced = true;
+    tt_wake_set(c->pipe->to->ctx->events);
+  }
+}
+
+FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request)
+{
+  fake_comm *c = send_comm;
+  FAKE_DEMAND(c->send && tag == 0);
+  fake_check_memory(data, size, mhandle);
+  if (c->broken || fake_strikes(&fake.fail_in)) {
+    return fake_broken(c, "isend failed");
+  }
+  pthread_mutex_lock(&fake.lock);
+  fake_request *r = fake_request_new(c, data, size);
+  if (r != NULL) {
+    r->due_ns = fake.send_ns == 0 ? 0 : tt_now_ns() + fake_random(fake.send_ns);
+    fake_put(c, data, size);
+    atomic_fetch_add(&fake.sends, 1);
+  }
+  pthread_mutex_unlock(&fake.lock);
+  *request = r;
+  return ncclSuccess;
+}
+
+FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+{
+  fake_comm *c = recv_comm;
+  FAKE_DEMAND(!c->send && n == 1 && tags[0] == 0);
+  fake_check_memory(data[0], sizes[0], mhandles[0]);
+  if (c->broken || fake_strikes(&fake.fail_in)) {
+    return fake_broken(c, "irecv failed");
+  }
+  pthread_mutex_lock(&fake.lock);
+  *request = fake_request_new(c, data[0], sizes[0]);
+  pthread_mutex_unlock(&fake.lock);
+  return ncclSuccess;
+}
+
+// A flush is a request beside the row of receives.
+FAKE ncclResult_t fake_iflush(void *recv_comm, int n, void **data, const int *sizes, void **mhandles, void **request)
+{
+  fake_comm *c = recv_comm;
+  FAKE_DEMAND(n == 1);
+  fake_check_memory(data[0], (size_t)sizes[0], mhandles[0]);
+  *request = NULL;
+  pthread_mutex_lock(&fake.lock);
+  if (fake_random(4) != 0) {
+    fake_request *r = &c->flushes[c->flushed++ % TT_COUNT(c->flushes)];
+    *r = (fake_request){.comm = c, .flush = true};
+    *request = r;
+  }
+  atomic_fetch_add(&fake.flushes, 1);
+  pthread_mutex_unlock(&fake.lock);
+  return ncclSuccess;
+}
+
+// Lock held. -1: the connection has ended.
+FAKE int fake_take(fake_comm *c, fake_request *r, size_t *got)
+{
+  fake_message *m = c->pipe->first;
+  if (m == NULL) {
+    return c->pipe->from == NULL ? -1 : 0;
+  }
+  if (m->due_ns > tt_now_ns()) {
+    return 0;
+  }
+  memcpy(r->data, m->data, TT_MIN(m->size, r->size));
+  if (got != NULL) {
+    *got = m->size;
+  }
+  c->pipe->first = m->next;
+  if (c->pipe->first == NULL) {
+    c->pipe->last = &c->pipe->first;
+  }
+  tt_free(m);
+  atomic_fetch_add(&fake.recvs, 1);
+  return 1;
+}
+
+FAKE ncclResult_t fake_test(void *request, int *done, size_t *sizes)
+{
+  fake_request *r = request;
+  fake_comm *c = r->comm;
+  *done = 0;
+  if (c->broken || fake_strikes(&fake.fail_in)) {
+    return fake_broken(c, "test failed");
+  }
+  if (r->flush) {
+    *done = r->tests++ > 0;
+    if (!*done && c->ctx->events >= 0) {
+      tt_wake_set(c->ctx->events);
+    }
+    return ncclSuccess;
+  }
+  FAKE_DEMAND(r == &c->requests[c->done % TT_COUNT(c->requests)]);
+  pthread_mutex_lock(&fake.lock);
+  r->tests++;
+  int res = c->send ? r->due_ns <= tt_now_ns() : fake_take(c, r, sizes);
+  c->done += res > 0;
+  pthread_mutex_unlock(&fake.lock);
+  *done = res > 0;
+  return res >= 0 ? ncclSuccess : fake_broken(c, "the peer has closed");
+}
+
+FAKE ncclResult_t fake_close(void *comm)
+{
+  fake_comm *c = comm;
+  if (c == NULL) {
+    return ncclSuccess;
+  }
+  FAKE_DEMAND(c->regs == 0);
+  pthread_mutex_lock(&fake.lock);
+  fake_pipe *p = c->pipe;
+  fake_comm *other = c->send ? p->to : p->from;
+  *(c->send ? &p->from : &p->to) = NULL;
+  if (other != NULL && other->ctx->events >= 0) {
+    tt_wake_set(other->ctx->events);
+  }
+  for (fake_message *m = p->first, *next; m != NULL && p->to == NULL && (p->from == NULL || !c->send); m = next) {
+    next = m->next;
+    tt_free(m);
+    p->first = next;
+    p->last = next == NULL ? &p->first : p->last;
+  }
+  p->used = p->from != NULL || p->to != NULL || p->first != NULL;
+  pthread_mutex_unlock(&fake.lock);
+  tt_free(c);
+  atomic_fetch_sub(&fake.objects, 1);
+  return ncclSuccess;
+}
+
+FAKE ncclResult_t fake_close_listen(void *listen_comm)
+{
+  fake_listener *l = listen_comm;
+  if (l != NULL) {
+    pthread_mutex_lock(&fake.lock);
+    l->used = false;
+    pthread_mutex_unlock(&fake.lock);
+    atomic_fetch_sub(&fake.objects, 1);
+  }
+  return ncclSuccess;
+}
+
+FAKE ncclResult_t fake_finalize(void *ctx)
+{
+  tt_fd_close(((fake_ctx *)ctx)->events);
+  tt_free(ctx);
+  atomic_fetch_sub(&fake.objects, 1);
+  return ncclSuccess;
+}
+
+FAKE int fake_events_fd(void *ctx)
+{
+  return ((fake_ctx *)ctx)->events;
+}
+
+FAKE void fake_forget(void *ctx)
+{
+  tt_fd_close(((fake_ctx *)ctx)->events);
+}
+
+static const tt_net_ops fake_net = {
+    .name = "Fake",
+    .init = fake_init,
+    .devices = fake_devices,
+    .get_properties = fake_properties,
+    .listen = fake_listen,
+    .connect = fake_connect,
+    .accept = fake_accept,
+    .reg_mr = fake_reg_mr,
+    .dereg_mr = fake_dereg_mr,
+    .isend = fake_isend,
+    .irecv = fake_irecv,
+    .iflush = fake_iflush,
+    .test = fake_test,
+    .close_send = fake_close,
+    .close_recv = fake_close,
+    .close_listen = fake_close_listen,
+    .finalize = fake_finalize,
+    .events_fd = fake_events_fd,
+    .forget = fake_forget,
+};
+
+// A network without vices, with one device.
+FAKE void fake_start(uint64_t seed)
+{
+  memset(&fake, 0, sizeof fake);
+  pthread_mutex_init(&fake.lock, NULL);
+  fake.random = seed * 0x9e3779b97f4a7c15ull + 1;
+  fake.ndevs = 1;
+  if (tt_thread_start(&fake.courier, "courier", fake_courier, NULL) != ncclSuccess) {
+    abort();
+  }
+}
+
+// Everything was closed.
+FAKE void fake_stop(void)
+{
+  atomic_store(&fake.stop, true);
+  tt_thread_join(&fake.courier);
+  FAKE_DEMAND(atomic_load(&fake.objects) == 0);
+}

@@ -1,0 +1,256 @@
+// progress.c: who moves a proxy's messages, and one round over its operations (seed 001, part 5).
+//
+// Nobody owns a proxy. Whoever holds its run flag moves what can be moved and leaves; the rules are those of a stream (device/host/stream.c).
+#include <stdio.h>
+
+#include "base/result.h"
+#include "os/clock.h"
+#include "proxy/proxy_priv.h"
+
+// ---- operations
+
+void tt_proxy_retire(tt_proxy_conn *c)
+{
+  tt_proxy *p = c->proxy;
+  tt_proxy_item *i = c->first;
+  c->first = i->next;
+  if (c->first == NULL) {
+    c->last = &c->first;
+  }
+  atomic_store_explicit(&i->serial, tt_proxy_count(&i->serial) + 1, memory_order_release);
+  i->next = atomic_load_explicit(&p->returned, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&p->returned, &i->next, i, memory_order_release, memory_order_relaxed)) {
+  }
+  atomic_store_explicit(&p->finished, tt_proxy_count(&p->finished) + 1, memory_order_release);
+}
+
+// Drops the connection's operations; its requests under way are the network's until it is closed.
+static void drop_items(tt_proxy_conn *c)
+{
+  c->poster = NULL;
+  c->finished = c->received = c->posted;
+  while (c->first != NULL) {
+    tt_proxy_retire(c);
+  }
+}
+
+// Puts an operation at the end of its connection's queue.
+static void enqueue(tt_proxy *p, tt_proxy_item *i)
+{
+  tt_proxy_conn *c = i->conn;
+  i->next = NULL;
+  *c->last = i;
+  c->last = &i->next;
+  if (c->poster == NULL) {
+    c->poster = i;
+  }
+  if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
+    drop_items(c);
+  } else if (!c->active) {
+    tt_proxy_conn **list = c->send ? &p->sends : &p->recvs;
+    c->active = true;
+    c->next_active = *list;
+    *list = c;
+  }
+}
+
+// Takes on what has been posted. True when there was anything.
+static bool append(tt_proxy *p)
+{
+  tt_proxy_item *i = atomic_exchange_explicit(&p->incoming, NULL, memory_order_acquire), *ordered = NULL;
+  p->rounds = 0;
+  if (i == NULL) {
+    return false;
+  }
+  uint64_t now = tt_now_ns();
+  while (i != NULL) { // newest first: reverse
+    tt_proxy_item *next = i->next;
+    i->next = ordered;
+    ordered = i;
+    i = next;
+  }
+  while (ordered != NULL) {
+    tt_proxy_item *next = ordered->next;
+    atomic_store_explicit(&ordered->started_ns, now, memory_order_relaxed);
+    enqueue(p, ordered);
+    ordered = next;
+  }
+  return true;
+}
+
+static inline bool has_incoming(const tt_proxy *p)
+{
+  return atomic_load_explicit(&p->incoming, memory_order_relaxed) != NULL;
+}
+
+// ---- connections
+
+// Registers the FIFOs' memory. True when the connection can be used from now on.
+static bool make_usable(tt_proxy_conn *c)
+{
+  const tt_net_ops *net = c->proxy->net;
+  if (atomic_load_explicit(&c->stage, memory_order_acquire) != TT_CONN_READY || !atomic_load_explicit(&c->attached, memory_order_acquire)) {
+    return false;
+  }
+  for (int k = 0; k < TT_PROXY_FIFOS && net->reg_mr != NULL; k++) {
+    tt_proxy_fifo *f = &c->fifo[k];
+    ncclResult_t res = net->reg_mr(c->comm, f->slots, ((size_t)f->mask + 1) * f->stride, TT_NET_PTR_HOST, &f->mhandle);
+    if (res != ncclSuccess) {
+      tt_proxy_conn_fail(c, res);
+      return false;
+    }
+  }
+  c->usable = true;
+  return true;
+}
+
+void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush)
+{
+  c->comm = comm;
+  c->flush = flush;
+  atomic_store_explicit(&c->stage, TT_CONN_READY, memory_order_release);
+  tt_proxy_look(c->proxy, true);
+  tt_proxy_kick(c->proxy);
+}
+
+void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
+{
+  c->code = code;
+  snprintf(c->text, sizeof c->text, "%s", tt_last_error());
+  c->usable = false;
+  drop_items(c);
+  atomic_store_explicit(&c->stage, TT_CONN_BROKEN, memory_order_release);
+  tt_proxy_alert(c->proxy);
+}
+
+// ---- rounds
+
+static bool round_over(tt_proxy_conn **list, bool (*round)(tt_proxy_conn *c))
+{
+  bool moved = false;
+  for (tt_proxy_conn **at = list, *c; (c = *at) != NULL;) {
+    if (TT_LIKELY(c->usable) || make_usable(c)) {
+      moved |= round(c);
+    }
+    if (c->first == NULL) {
+      *at = c->next_active;
+      c->active = false;
+    } else {
+      at = &c->next_active;
+    }
+  }
+  return moved;
+}
+
+// Sends first: a receive that finds nothing costs as much as a message that is sent.
+static bool one_round(tt_proxy *p)
+{
+  if (atomic_load_explicit(&p->refused, memory_order_relaxed)) {
+    atomic_store_explicit(&p->refused, false, memory_order_relaxed);
+  }
+  p->rounds++;
+  bool moved = round_over(&p->sends, tt_proxy_send_round);
+  return round_over(&p->recvs, tt_proxy_recv_round) || moved;
+}
+
+// The port is stopped: what its executor had sent before still goes out as far as the network takes it at once; all the rest is dropped.
+static void drop_all(tt_proxy *p)
+{
+  append(p);
+  for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->sends, tt_proxy_send_round); i++) {
+  }
+  p->dropped = true;
+  tt_proxy_conn **lists[] = {&p->sends, &p->recvs};
+  for (size_t k = 0; k < TT_COUNT(lists); k++) {
+    for (tt_proxy_conn *c = *lists[k]; c != NULL; c = c->next_active) {
+      drop_items(c);
+      c->active = false;
+    }
+    *lists[k] = NULL;
+  }
+}
+
+// One look at everything. Run flag held. False only when nothing can move until something happens outside: an event of the network, a message
+// of the executor, a new operation.
+static bool look(tt_proxy *p)
+{
+  if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE) {
+    return false;
+  }
+  if (TT_UNLIKELY(tt_port_status(p->port) != ncclSuccess)) {
+    drop_all(p);
+    return false;
+  }
+  if (has_incoming(p) && ((p->sends == NULL && p->recvs == NULL) || p->rounds >= p->append_every)) {
+    append(p);
+  }
+  bool moved = one_round(p);
+  if (!moved && has_incoming(p) && append(p)) {
+    moved = one_round(p);
+  }
+  return moved;
+}
+
+// ---- the run flag
+
+// Gives the flag back, looking again when others have asked meanwhile.
+static bool release_run(tt_proxy *p)
+{
+  bool moved = false;
+  int taken = 1;
+  while (!atomic_compare_exchange_strong(&p->run, &taken, 0)) {
+    atomic_exchange(&p->run, 1); // an exchange: the look that follows must not be earlier
+    moved |= look(p);
+    taken = 1;
+  }
+  return moved;
+}
+
+static bool take_run(tt_proxy *p, bool insist)
+{
+  int state = 0;
+  if (atomic_compare_exchange_strong_explicit(&p->run, &state, 1, memory_order_seq_cst, memory_order_relaxed)) {
+    return true;
+  }
+  if (!insist || atomic_exchange(&p->run, 2) != 0) {
+    return false; // the holder will find the 2
+  }
+  return true; // he has gone meanwhile: the flag is ours, and a 2 asks us to look twice
+}
+
+bool tt_proxy_look(tt_proxy *p, bool insist)
+{
+  if (tt_proxy_idle(p) || !take_run(p, insist)) {
+    return false;
+  }
+  bool moved = look(p);
+  return release_run(p) || moved;
+}
+
+bool tt_proxy_progress(tt_proxy *p, bool insist)
+{
+  if (tt_proxy_idle(p) || !take_run(p, insist)) {
+    return false;
+  }
+  atomic_store_explicit(&p->driven, tt_proxy_count(&p->driven) + 1, memory_order_relaxed);
+  if (atomic_load_explicit(&p->left, memory_order_relaxed)) {
+    atomic_store_explicit(&p->left, false, memory_order_relaxed);
+  }
+  bool moved = look(p);
+  return release_run(p) || moved;
+}
+
+void tt_proxy_seize(tt_proxy *p)
+{
+  while (!take_run(p, false)) { // holders never wait for anything
+    tt_sleep_ns(1000);
+  }
+  if (p->peers != NULL) {
+    drop_all(p);
+  }
+}
+
+void tt_proxy_unseize(tt_proxy *p)
+{
+  atomic_store(&p->run, 0); // whoever has asked meanwhile would find nothing
+}

@@ -1,0 +1,431 @@
+// proxy.c: the object: its place in the table, life, links, posting operations, their states; and what a forked child forgets.
+#include <stdio.h>
+
+#include "base/param.h"
+#include "base/result.h"
+#include "os/proc.h"
+#include "proxy/proxy_priv.h"
+
+#define TABLE_CHUNK 16
+#define TABLE_CHUNKS 4096
+
+// All proxies ever made, in chunks that never move. `count` grows under `lock` (release) and is read without (acquire).
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tt_proxy *table[TABLE_CHUNKS];
+static _Atomic int count;
+static pthread_once_t hook_once = PTHREAD_ONCE_INIT;
+
+static inline tt_proxy *at(int i)
+{
+  return &table[i / TABLE_CHUNK][i % TABLE_CHUNK];
+}
+
+void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg)
+{
+  int n = atomic_load_explicit(&count, memory_order_acquire);
+  for (int i = 0; i < n; i++) {
+    visit(at(i), arg);
+  }
+}
+
+// A place for a new proxy, or NULL. Caller holds `lock`.
+static tt_proxy *find_free(void)
+{
+  int n = atomic_load_explicit(&count, memory_order_relaxed);
+  for (int i = 0; i < n; i++) {
+    if (atomic_load_explicit(&at(i)->life, memory_order_relaxed) == TT_PROXY_FREE) {
+      return at(i);
+    }
+  }
+  if (n == TABLE_CHUNK * TABLE_CHUNKS) {
+    return NULL;
+  }
+  if (n % TABLE_CHUNK == 0) {
+    table[n / TABLE_CHUNK] = tt_calloc_line(TABLE_CHUNK * sizeof(tt_proxy));
+    if (table[n / TABLE_CHUNK] == NULL) {
+      return NULL;
+    }
+  }
+  atomic_store_explicit(&count, n + 1, memory_order_release);
+  return at(n);
+}
+
+// ---- fork
+
+static void forget_one(tt_proxy *p, void *unused)
+{
+  (void)unused;
+  if (atomic_load_explicit(&p->life, memory_order_relaxed) == TT_PROXY_FREE) {
+    return;
+  }
+  tt_proxy_service_forget(p);
+  if (p->ctx != NULL && p->net->forget != NULL) {
+    p->net->forget(p->ctx);
+  }
+}
+
+// A child has no proxies: the parent's are the parent's, and their peers shall see it die. Descriptors are closed, memory is left alone.
+static void in_child(void)
+{
+  tt_proxy_each(forget_one, NULL);
+  tt_proxy_thread_forget();
+  pthread_mutex_init(&lock, NULL);
+  for (int c = 0; c < TABLE_CHUNKS; c++) {
+    table[c] = NULL;
+  }
+  atomic_store(&count, 0);
+}
+
+static void hook(void)
+{
+  tt_proc_on_fork(in_child);
+}
+
+// ---- life
+
+static void free_peers(tt_proxy *p)
+{
+  const tt_net_ops *net = p->net;
+  for (int i = 0; p->peers != NULL && i < p->nranks; i++) {
+    tt_proxy_peer *peer = tt_proxy_peer_find(p, i);
+    if (peer == NULL) {
+      continue;
+    }
+    tt_proxy_conn *conns[] = {&peer->send, &peer->recv};
+    for (size_t k = 0; k < TT_COUNT(conns); k++) {
+      for (int f = 0; conns[k]->comm != NULL && f < TT_PROXY_FIFOS && net->dereg_mr != NULL; f++) {
+        if (conns[k]->fifo[f].mhandle != NULL) {
+          net->dereg_mr(conns[k]->comm, conns[k]->fifo[f].mhandle);
+        }
+      }
+    }
+    net->close_send(peer->send.comm);
+    net->close_recv(peer->recv.comm);
+    tt_free(peer);
+  }
+  tt_free(p->peers);
+  p->peers = NULL;
+}
+
+void tt_proxy_destroy(tt_proxy *p)
+{
+  if (p == NULL) {
+    return;
+  }
+  tt_proxy_service_stop(p);
+  tt_proxy_seize(p);
+  tt_proxy_thread_unwatch(p->events_fd);
+  free_peers(p);
+  if (p->ctx != NULL) {
+    p->net->finalize(p->ctx);
+    p->ctx = NULL;
+  }
+  p->events_fd = -1;
+  pthread_mutex_destroy(&p->lock);
+  atomic_store_explicit(&p->life, TT_PROXY_ENDED, memory_order_release);
+  tt_proxy_unseize(p); // before the place is given away: from then on the flag means the next one
+  pthread_mutex_lock(&lock);
+  atomic_store_explicit(&p->life, TT_PROXY_FREE, memory_order_release);
+  pthread_mutex_unlock(&lock);
+}
+
+// What a proxy starts with. Items of an earlier life are used again.
+static void prepare(tt_proxy *p, const tt_proxy_env *env)
+{
+  int64_t every = tt_params_get()->progress_appendop_freq;
+  p->rank = env->rank;
+  p->nranks = env->nranks;
+  p->hash = env->hash;
+  p->port = env->port;
+  p->net = env->net;
+  p->ctx = NULL;
+  p->events_fd = -1;
+  p->append_every = (uint32_t)TT_CLAMP(every, 1, 1 << 20);
+  p->dropped = false;
+  p->rounds = 0;
+  p->sends = p->recvs = NULL;
+  atomic_store_explicit(&p->left, false, memory_order_relaxed);
+  atomic_store_explicit(&p->refused, false, memory_order_relaxed);
+  pthread_mutex_init(&p->lock, NULL);
+}
+
+// The network's context, and its descriptor under the eyes of the progress thread.
+static ncclResult_t open_net(tt_proxy *p, const tt_proxy_env *env)
+{
+  tt_net_env e = {.rank = env->rank,
+                  .nranks = env->nranks,
+                  .comm_hash = env->hash,
+                  .key = tt_key_derive(&env->key, "proxy: network", &env->hash, sizeof env->hash)};
+  TT_TRY(p->net->init(&e, &p->ctx));
+  int fd = p->net->events_fd == NULL ? -1 : p->net->events_fd(p->ctx);
+  p->events_fd = tt_proxy_thread_watch(fd) ? fd : -1;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_where *where)
+{
+  ncclResult_t res = ncclSuccess;
+  pthread_once(&hook_once, hook);
+  pthread_mutex_lock(&lock);
+  tt_proxy *p = find_free();
+  if (p != NULL) {
+    prepare(p, env);
+    p->peers = tt_calloc((size_t)env->nranks, sizeof *p->peers);
+    atomic_store_explicit(&p->life, TT_PROXY_LIVE, memory_order_release);
+  }
+  pthread_mutex_unlock(&lock);
+  if (p == NULL || p->peers == NULL) {
+    res = tt_fail(ncclSystemError, "rank %d: no memory for the proxy of %d ranks", env->rank, env->nranks);
+    goto fail;
+  }
+  TT_TRY_GOTO(tt_proxy_thread_start(env->port->crowded), res);
+  TT_TRY_GOTO(open_net(p, env), res);
+  TT_TRY_GOTO(tt_proxy_service_start(p, &env->key, where), res);
+  *out = p;
+  return ncclSuccess;
+
+fail:
+  tt_proxy_destroy(p);
+  return res;
+}
+
+// ---- peers and links
+
+static void conn_init(tt_proxy *p, tt_proxy_peer *peer, tt_proxy_conn *c, bool send)
+{
+  c->proxy = p;
+  c->peer = peer;
+  c->send = send;
+  c->last = &c->first;
+}
+
+tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank)
+{
+  if (rank < 0 || rank >= p->nranks) {
+    return NULL;
+  }
+  tt_proxy_peer *peer = tt_proxy_peer_find(p, rank);
+  if (peer != NULL) {
+    return peer;
+  }
+  pthread_mutex_lock(&p->lock);
+  peer = tt_proxy_peer_find(p, rank);
+  if (peer == NULL) {
+    peer = tt_calloc_line(sizeof *peer);
+    if (peer != NULL) {
+      peer->rank = rank;
+      conn_init(p, peer, &peer->send, true);
+      conn_init(p, peer, &peer->recv, false);
+      atomic_store_explicit(&p->peers[rank], peer, memory_order_release);
+    }
+  }
+  pthread_mutex_unlock(&p->lock);
+  return peer;
+}
+
+static bool layout_fits(const tt_fifo *fifos)
+{
+  for (int k = 0; k < TT_PROXY_FIFOS; k++) {
+    const tt_fifo *f = &fifos[k];
+    if (f->data_stride != f->stride || f->data < f->slots + offsetof(tt_slot, data) ||
+        (size_t)(f->data - f->slots) + f->capacity > f->stride) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void attach(tt_proxy_conn *c, const tt_fifo *fifos)
+{
+  for (int k = 0; k < TT_PROXY_FIFOS; k++) {
+    const tt_fifo *f = &fifos[k];
+    c->fifo[k] = (tt_proxy_fifo){.slots = f->slots,
+                                 .head = f->head,
+                                 .stride = f->stride,
+                                 .mask = f->mask,
+                                 .at = (uint32_t)(f->data - f->slots),
+                                 .capacity = f->capacity};
+  }
+  atomic_store_explicit(&c->attached, true, memory_order_release);
+}
+
+ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link)
+{
+  if (!layout_fits(link->send) || !layout_fits(link->recv)) {
+    return tt_fail(ncclInternalError, "rank %d: the FIFOs of the link to rank %d are not laid out for the network", p->rank, link->peer);
+  }
+  tt_proxy_peer *peer = tt_proxy_peer_get(p, link->peer);
+  if (peer == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, link->peer);
+  }
+  attach(&peer->send, link->send);
+  attach(&peer->recv, link->recv);
+  link->page = &peer->page;
+  tt_proxy_service_link(p, peer);
+  return ncclSuccess;
+}
+
+// ---- operations
+
+// More spare items: those that are done, else new ones.
+static bool more_items(tt_proxy *p)
+{
+  p->spare = atomic_exchange_explicit(&p->returned, NULL, memory_order_acquire);
+  if (p->spare != NULL) {
+    return true;
+  }
+  tt_proxy_chunk *chunk = tt_calloc(1, sizeof *chunk);
+  if (chunk == NULL) {
+    return false;
+  }
+  for (size_t i = 0; i < TT_COUNT(chunk->items); i++) {
+    chunk->items[i].next = p->spare;
+    p->spare = &chunk->items[i];
+  }
+  chunk->next = atomic_load_explicit(&p->chunks, memory_order_relaxed);
+  atomic_store_explicit(&p->chunks, chunk, memory_order_release);
+  return true;
+}
+
+static void fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op)
+{
+  uint64_t words[TT_PROXY_OP_WORDS];
+  memcpy(words, op, sizeof words);
+  i->conn = c;
+  i->nsteps = op->nsteps;
+  i->proto = op->proto;
+  i->sig = op->sig;
+  i->count = op->count;
+  atomic_thread_fence(memory_order_release); // after `serial` became even
+  for (int k = 0; k < TT_PROXY_OP_WORDS; k++) {
+    atomic_store_explicit(&i->op[k], words[k], memory_order_relaxed);
+  }
+  tt_proxy_item_posted(i, 0);
+  tt_proxy_item_received(i, 0);
+  tt_proxy_item_transmitted(i, 0);
+  tt_proxy_item_done(i, 0);
+  atomic_store_explicit(&i->base, 0, memory_order_relaxed);
+  atomic_store_explicit(&i->started_ns, 0, memory_order_relaxed);
+  atomic_store_explicit(&i->serial, tt_proxy_count(&i->serial) + 1, memory_order_release);
+}
+
+ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
+{
+  tt_proxy_peer *peer = op->peer >= 0 && op->peer < p->nranks ? tt_proxy_peer_find(p, op->peer) : NULL;
+  tt_proxy_conn *c = peer == NULL ? NULL : op->send ? &peer->send : &peer->recv;
+  if (TT_UNLIKELY(c == NULL || op->proto >= TT_PROXY_FIFOS || !atomic_load_explicit(&c->attached, memory_order_relaxed))) {
+    return tt_fail(ncclInternalError, "rank %d: an operation with rank %d (protocol %d), to whom there is no link", p->rank, op->peer,
+                   op->proto);
+  }
+  if (op->nsteps == 0) {
+    return ncclSuccess;
+  }
+  if (p->spare == NULL && !more_items(p)) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for an operation of the proxy", p->rank);
+  }
+  tt_proxy_item *i = p->spare;
+  p->spare = i->next;
+  fill(i, c, op);
+  atomic_store_explicit(&p->posted, tt_proxy_count(&p->posted) + 1, memory_order_release);
+  i->next = atomic_load_explicit(&p->incoming, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&p->incoming, &i->next, i, memory_order_release, memory_order_relaxed)) {
+  }
+  return ncclSuccess;
+}
+
+bool tt_proxy_idle(const tt_proxy *p)
+{
+  // `finished` first: it never overtakes `posted`, so when the two agree, all were done at the second look.
+  uint32_t finished = atomic_load_explicit(&p->finished, memory_order_acquire);
+  return finished == atomic_load_explicit(&p->posted, memory_order_acquire);
+}
+
+// Adds what the FIFO's head says: how much the executor may fill, or has used.
+static void look_at_head(const tt_proxy_conn *c, uint32_t base, tt_proxy_op_state *s)
+{
+  const tt_proxy_fifo *f = &c->fifo[s->op.proto];
+  if (s->op.send) {
+    s->posted = TT_MIN(s->op.nsteps, s->done + f->mask + 1);
+    s->received = 0;
+    return;
+  }
+  int32_t used = (int32_t)(atomic_load_explicit(f->head, memory_order_acquire) - base);
+  s->done = s->posted == 0 || used < 0 ? 0 : TT_MIN((uint32_t)used, s->transmitted);
+}
+
+// False when the item is not posted, or changed hands meanwhile.
+static bool read_item(const tt_proxy *p, tt_proxy_item *i, tt_proxy_op_state *s)
+{
+  uint64_t words[TT_PROXY_OP_WORDS];
+  uint32_t serial = atomic_load_explicit(&i->serial, memory_order_acquire);
+  if (serial % 2 == 0) {
+    return false;
+  }
+  for (int k = 0; k < TT_PROXY_OP_WORDS; k++) {
+    words[k] = atomic_load_explicit(&i->op[k], memory_order_relaxed);
+  }
+  memcpy(&s->op, words, sizeof words);
+  // From the last count to the first: none may seem to be ahead of the one it follows.
+  s->done = atomic_load_explicit(&i->done, memory_order_relaxed);
+  s->transmitted = atomic_load_explicit(&i->transmitted, memory_order_relaxed);
+  s->received = atomic_load_explicit(&i->received, memory_order_relaxed);
+  s->posted = atomic_load_explicit(&i->posted, memory_order_relaxed);
+  s->started_ns = atomic_load_explicit(&i->started_ns, memory_order_relaxed);
+  uint32_t base = atomic_load_explicit(&i->base, memory_order_relaxed);
+  atomic_thread_fence(memory_order_acquire);
+  if (tt_proxy_count(&i->serial) != serial) {
+    return false;
+  }
+  const tt_proxy_peer *peer = tt_proxy_peer_find(p, s->op.peer);
+  const tt_proxy_conn *c = s->op.send ? &peer->send : &peer->recv;
+  s->connected = atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_READY;
+  look_at_head(c, base, s);
+  return true;
+}
+
+int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
+{
+  int n = 0;
+  for (tt_proxy_chunk *c = atomic_load_explicit(&p->chunks, memory_order_acquire); c != NULL; c = c->next) {
+    for (size_t k = 0; k < TT_COUNT(c->items); k++) {
+      tt_proxy_op_state s;
+      if (read_item(p, &c->items[k], &s)) {
+        if (n < max) {
+          out[n] = s;
+        }
+        n++;
+      }
+    }
+  }
+  return n;
+}
+
+// ---- as a port's mover
+
+static bool mover_progress(void *self, bool insist)
+{
+  return tt_proxy_progress(self, insist);
+}
+
+static bool mover_idle(void *self)
+{
+  return tt_proxy_idle(self);
+}
+
+static void mover_kick(void *self)
+{
+  tt_proxy_kick(self);
+}
+
+static void mover_state_changed(void *self)
+{
+  tt_proxy_state_changed(self);
+}
+
+static void mover_ask(void *self, int peer)
+{
+  tt_proxy_ask(self, peer);
+}
+
+const tt_mover tt_proxy_mover = {
+    .progress = mover_progress, .idle = mover_idle, .kick = mover_kick, .state_changed = mover_state_changed, .ask = mover_ask};

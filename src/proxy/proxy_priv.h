@@ -1,0 +1,231 @@
+// proxy_priv.h: what the files of this folder share.
+//
+// proxy.c     the object: table, life, links, posting operations, their states, fork
+// progress.c  the run flag, and one round over the operations
+// send.c, recv.c  the two state machines
+// thread.c    the process's progress thread
+// service.c   a proxy's service thread
+#pragma once
+#include <pthread.h>
+
+#include "proxy/proxy.h"
+
+typedef struct tt_proxy_conn tt_proxy_conn;
+typedef struct tt_proxy_peer tt_proxy_peer;
+
+enum {
+  TT_PROXY_FIFOS = 2,   // TT_SIMPLE and TT_LL
+  TT_PROXY_HEAD = 20,   // bytes of a message before its payload or padding: size, fingerprint, count
+  TT_PROXY_OP_WORDS = 6 // tt_proxy_op in words of 8 bytes
+};
+_Static_assert(sizeof(tt_proxy_op) == 8 * TT_PROXY_OP_WORDS, "copied word by word");
+
+// A posted operation. Fields without an atomic: the launching thread until it is posted, then the run flag's holder.
+typedef struct tt_proxy_item {
+  struct tt_proxy_item *next; // free list, list of incoming ones, or queue of its connection
+  tt_proxy_conn *conn;
+  uint32_t nsteps;
+  uint8_t proto;
+  uint64_t sig, count;
+  // For tt_proxy_states; written by whoever owns the item, read by anybody. `serial` is odd while the item is posted.
+  _Atomic uint32_t serial;
+  _Atomic uint32_t posted, received, transmitted, done; // done: sends only
+  _Atomic uint32_t base;                                // receives: number, in its FIFO, of the first message
+  _Atomic uint64_t started_ns;
+  _Atomic uint64_t op[TT_PROXY_OP_WORDS];
+} tt_proxy_item;
+
+// Items are never given back to the system: they stay with the proxy's place in the table.
+typedef struct tt_proxy_chunk {
+  struct tt_proxy_chunk *next;
+  tt_proxy_item items[64];
+} tt_proxy_chunk;
+
+// The proxy's view of a FIFO of a link.
+typedef struct tt_proxy_fifo {
+  char *slots;
+  _Atomic uint32_t *head; // send: written by the proxy; receive: read
+  uint32_t stride, mask;
+  uint32_t at;       // bytes from a slot's start to its payload
+  uint32_t capacity; // payload bytes per slot
+  uint32_t next;     // number of the next message: to be given to the network, or to be received into
+  uint32_t seen;     // receive: last value of head it has read
+  void *mhandle;
+} tt_proxy_fifo;
+
+// A message under way.
+typedef struct tt_proxy_step {
+  void *request; // the network's; receive: first that of irecv, then that of iflush (NULL: nothing to wait for)
+  tt_proxy_item *item;
+  tt_slot *slot;
+  uint32_t number; // in its FIFO
+} tt_proxy_step;
+
+enum { TT_CONN_NONE, TT_CONN_READY, TT_CONN_BROKEN };
+
+// One direction of traffic with one peer.
+struct tt_proxy_conn {
+  tt_proxy *proxy;
+  tt_proxy_peer *peer;
+  bool send;
+  // The service thread writes comm and flush, then stage READY (release). The run flag's holder turns it into BROKEN (release), after code and text.
+  _Atomic uint32_t stage;
+  bool flush; // the network wants a flush after every receive
+  void *comm;
+  ncclResult_t code;
+  char text[256];
+  _Atomic bool attached; // fifo[] is filled in. Written by the launching thread (release)
+  _Atomic uint32_t
+      counted; // messages given to the network, or published, so far. Written by the run flag's holder, read by the service thread
+  // The run flag's holder alone:
+  bool usable; // ready, attached, memory registered
+  bool active; // in the proxy's list: first != NULL
+  tt_proxy_conn *next_active;
+  tt_proxy_fifo fifo[TT_PROXY_FIFOS];
+  tt_proxy_item *first, *poster, **last; // operations in order; `poster` is the one that gives messages to the network now (NULL: all have)
+  // Messages given to the network, received, finished with; place in steps[] is the number modulo TT_NET_REQUESTS.
+  uint32_t posted, received, finished;
+  tt_proxy_step steps[TT_NET_REQUESTS];
+};
+
+struct tt_proxy_peer {
+  tt_rank_page page; // the copy that link->page points to: state, sig, count. Written by the service thread
+  int rank;
+  tt_proxy_conn send, recv;
+};
+
+// A proxy. Lives in a table that is never given back to the system, so that the progress thread and helpers may look at one that was just
+// destroyed: they find no operations.
+struct tt_proxy {
+  // 0 free, 1 taken, 2 taken and somebody asked meanwhile: the holder looks again before it leaves.
+  _Alignas(TT_CACHE_LINE) _Atomic int run;
+  _Atomic uint32_t finished;    // operations done or dropped. Written by the run flag's holder (release)
+  _Atomic uint32_t driven;      // calls of tt_proxy_progress that held the flag; by the holder
+  _Atomic bool left;            // kicked, and not driven since: the progress thread need not stand back
+  _Atomic bool refused;         // the network said "not now" to a connection with nothing under way: no event will tell when to try again
+  bool dropped;                 // the port is stopped, and the operations have been dropped. The holder's
+  uint32_t rounds;              // since new operations were last taken on. The holder's
+  tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
+
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
+  _Atomic(tt_proxy_item *) incoming;               // newest first. The launching thread adds, the holder takes all
+  _Atomic(tt_proxy_item *) returned;               // the holder adds, the launching thread takes all
+  tt_proxy_item *spare;                            // the launching thread's
+  _Atomic(tt_proxy_chunk *) chunks;                // only grows, also over lives
+
+  _Alignas(TT_CACHE_LINE) _Atomic int life; // TT_PROXY_…: under the table's lock, and read without
+  int rank, nranks;
+  uint64_t hash;
+  tt_port *port;
+  const tt_net_ops *net;
+  void *ctx;             // the network's
+  _Atomic int events_fd; // the network's, watched by the progress thread; -1: none
+  uint32_t append_every;
+  pthread_mutex_t lock;            // of making peers
+  _Atomic(tt_proxy_peer *) *peers; // by rank; NULL until needed; published with release
+  // The progress thread's notes.
+  uint32_t seen_driven;
+  uint64_t seen_ns;
+};
+
+enum { TT_PROXY_FREE, TT_PROXY_LIVE, TT_PROXY_ENDED };
+
+// ---- proxy.c
+
+// Calls visit(p, arg) for every place of the table, whatever its life.
+void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg);
+// The peer's entry, made when it is not there yet. NULL: no memory, or no such rank. Any thread that may use a live proxy.
+tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank);
+// The peer's entry, or NULL.
+static inline tt_proxy_peer *tt_proxy_peer_find(const tt_proxy *p, int rank)
+{
+  return atomic_load_explicit(&p->peers[rank], memory_order_acquire);
+}
+
+// ---- progress.c
+
+// As tt_proxy_progress, for threads that do not count as drivers: progress and service thread.
+bool tt_proxy_look(tt_proxy *p, bool insist);
+// Makes a connection usable: `comm` is the network's. Service thread.
+void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush);
+// A connection has failed with the thread's last error: drops its operations and tells the service thread. Run flag held.
+void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code);
+// The network has said "not now". Without a request under way, no event will tell when to try again. Run flag held.
+static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
+{
+  if (c->posted == c->finished) {
+    atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed);
+  }
+}
+// The connection's first operation is finished. Run flag held.
+void tt_proxy_retire(tt_proxy_conn *c);
+// Takes the run flag for good, then drops all operations: for destroy.
+void tt_proxy_seize(tt_proxy *p);
+void tt_proxy_unseize(tt_proxy *p);
+
+// ---- send.c, recv.c: one round over one connection. True when its FIFO has changed. Run flag held.
+
+bool tt_proxy_send_round(tt_proxy_conn *c);
+bool tt_proxy_recv_round(tt_proxy_conn *c);
+
+static inline tt_slot *tt_proxy_slot(const tt_proxy_fifo *f, uint32_t number)
+{
+  return (tt_slot *)(f->slots + (size_t)(number & f->mask) * f->stride);
+}
+
+// Where a message begins: everything but `seq` travels.
+static inline void *tt_proxy_message(tt_slot *s)
+{
+  return &s->bytes;
+}
+
+// The places where an item's counts change; profiler events belong here.
+static inline void tt_proxy_item_posted(tt_proxy_item *i, uint32_t n)
+{
+  atomic_store_explicit(&i->posted, n, memory_order_relaxed);
+}
+
+static inline void tt_proxy_item_received(tt_proxy_item *i, uint32_t n)
+{
+  atomic_store_explicit(&i->received, n, memory_order_relaxed);
+}
+
+static inline void tt_proxy_item_transmitted(tt_proxy_item *i, uint32_t n)
+{
+  atomic_store_explicit(&i->transmitted, n, memory_order_relaxed);
+}
+
+static inline void tt_proxy_item_done(tt_proxy_item *i, uint32_t n)
+{
+  atomic_store_explicit(&i->done, n, memory_order_relaxed);
+}
+
+static inline uint32_t tt_proxy_count(const _Atomic uint32_t *n)
+{
+  return atomic_load_explicit(n, memory_order_relaxed);
+}
+
+// ---- thread.c
+
+// Starts the process's progress thread unless it runs. `is_crowded`: the machine has more ranks than cores. Errors: ncclSystemError.
+ncclResult_t tt_proxy_thread_start(bool is_crowded);
+// Adds or removes a network's events_fd (negative: nothing to do). False: it cannot be watched.
+bool tt_proxy_thread_watch(int fd);
+void tt_proxy_thread_unwatch(int fd);
+// Tests only: the thread drives nothing until it is let go (and some proxy kicked).
+void tt_proxy_thread_hold(bool on);
+// In a forked child: there is no thread any more.
+void tt_proxy_thread_forget(void);
+
+// ---- service.c
+
+// Listens, says where, and starts the service thread. Errors: ncclSystemError.
+ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_key *key, tt_proxy_where *where);
+// Says the last words and ends the thread. Also for a service that was never started.
+void tt_proxy_service_stop(tt_proxy *p);
+// A link to the peer was taken on: it has to be connected. Launching thread.
+void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer);
+// Something for the service thread to look at. Any thread.
+void tt_proxy_alert(tt_proxy *p);
+// In a forked child: closes the copies of the descriptors.
+void tt_proxy_service_forget(tt_proxy *p);

@@ -1,0 +1,180 @@
+// proxy_rig.h: ranks made by hand for the tests of this folder: a port, a proxy and FIFOs to the two neighbours in a ring; and a stand-in for the
+// executor, which fills and checks messages.
+#pragma once
+#include "proxy/fake_net.h"
+
+#include "proxy/proxy_priv.h"
+
+enum { RIG_MAX = 8, RIG_LL_BYTES = 256, RIG_LL_SLOTS = 32, RIG_BIG_BYTES = 2048, RIG_BIG_SLOTS = 8 };
+
+// One direction: slots with their payload behind the header.
+typedef struct rig_window {
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t ll_head;
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t big_head;
+  _Alignas(TT_CACHE_LINE) char ll[RIG_LL_SLOTS][RIG_LL_BYTES];
+  _Alignas(TT_CACHE_LINE) char big[RIG_BIG_SLOTS][sizeof(tt_slot) + RIG_BIG_BYTES];
+} rig_window;
+
+typedef struct rig_rank {
+  tt_port port;
+  tt_proxy *proxy;
+  tt_proxy_where where;
+  tt_link links[RIG_MAX], *table[RIG_MAX]; // by peer
+  rig_window out[RIG_MAX], in[RIG_MAX];
+} rig_rank;
+
+typedef struct rig {
+  int n;
+  tt_key key;
+  const tt_net_ops *net;
+  rig_rank ranks[RIG_MAX];
+} rig;
+
+FAKE void rig_fifos(rig_window *w, tt_fifo *fifos)
+{
+  size_t at = offsetof(tt_slot, data);
+  fifos[TT_LL] = (tt_fifo){.slots = w->ll[0],
+                           .data = w->ll[0] + at,
+                           .head = &w->ll_head,
+                           .stride = RIG_LL_BYTES,
+                           .data_stride = RIG_LL_BYTES,
+                           .mask = RIG_LL_SLOTS - 1,
+                           .capacity = RIG_LL_BYTES - (uint32_t)at};
+  fifos[TT_SIMPLE] = (tt_fifo){.slots = w->big[0],
+                               .data = w->big[0] + sizeof(tt_slot),
+                               .head = &w->big_head,
+                               .stride = sizeof w->big[0],
+                               .data_stride = sizeof w->big[0],
+                               .mask = RIG_BIG_SLOTS - 1,
+                               .capacity = RIG_BIG_BYTES};
+}
+
+FAKE tt_proxy_env rig_env(rig *r, int rank)
+{
+  return (tt_proxy_env){.rank = rank, .nranks = r->n, .hash = 4711, .key = r->key, .port = &r->ranks[rank].port, .net = r->net};
+}
+
+FAKE void rig_port(rig *r, int rank)
+{
+  rig_rank *k = &r->ranks[rank];
+  memset(k, 0, sizeof *k);
+  k->port = (tt_port){.rank = rank, .nranks = r->n, .page = &k->port.lone_page, .links = k->table};
+  atomic_store(&k->port.page->state, TT_RANK_RUNNING);
+}
+
+FAKE rig *rig_open(int n, const tt_net_ops *net)
+{
+  rig *r = tt_calloc_line(sizeof *r);
+  FAKE_DEMAND(r != NULL && n <= RIG_MAX);
+  r->n = n;
+  r->net = net;
+  memset(&r->key, 7, sizeof r->key);
+  for (int i = 0; i < n; i++) {
+    rig_port(r, i);
+    tt_proxy_env e = rig_env(r, i);
+    FAKE_DEMAND(tt_proxy_create(&e, &r->ranks[i].proxy, &r->ranks[i].where) == ncclSuccess);
+    r->ranks[i].port.mover = &tt_proxy_mover;
+    r->ranks[i].port.mover_self = r->ranks[i].proxy;
+  }
+  return r;
+}
+
+FAKE void rig_close(rig *r)
+{
+  for (int i = 0; i < r->n; i++) {
+    tt_proxy_destroy(r->ranks[i].proxy);
+  }
+  tt_free(r);
+}
+
+// Rank's link to `peer`, taken on by its proxy.
+FAKE tt_link *rig_link(rig *r, int rank, int peer)
+{
+  rig_rank *k = &r->ranks[rank];
+  if (k->table[peer] == NULL) {
+    tt_link *l = &k->links[peer];
+    *l = (tt_link){.rank = rank, .peer = peer};
+    rig_fifos(&k->out[peer], l->send);
+    rig_fifos(&k->in[peer], l->recv);
+    FAKE_DEMAND(tt_proxy_connect(k->proxy, l) == ncclSuccess);
+    k->table[peer] = l;
+  }
+  return k->table[peer];
+}
+
+// Connects from -> to without the service threads.
+FAKE void rig_wire(rig *r, int from, int to)
+{
+  tt_proxy *a = r->ranks[from].proxy, *b = r->ranks[to].proxy;
+  char handle[TT_NET_HANDLE];
+  void *listener = NULL, *send = NULL, *recv = NULL;
+  FAKE_DEMAND(r->net->listen(b->ctx, 0, handle, &listener) == ncclSuccess);
+  while (send == NULL || recv == NULL) {
+    FAKE_DEMAND(send != NULL || r->net->connect(a->ctx, 0, handle, &send) == ncclSuccess);
+    FAKE_DEMAND(recv != NULL || r->net->accept(listener, &recv) == ncclSuccess);
+  }
+  r->net->close_listen(listener);
+  tt_proxy_conn_ready(&tt_proxy_peer_get(a, to)->send, send, fake.flush);
+  tt_proxy_conn_ready(&tt_proxy_peer_get(b, from)->recv, recv, fake.flush);
+}
+
+// ---- the executor's part
+
+FAKE tt_proxy_op rig_op(int peer, bool send, tt_proto proto, uint32_t nsteps)
+{
+  return (tt_proxy_op){.peer = peer, .send = send, .proto = (uint8_t)proto, .nsteps = nsteps, .sig = 0x100000000ull, .count = 77};
+}
+
+// Size and contents of a message are functions of sender, FIFO and number.
+FAKE uint32_t rig_size(int from, tt_proto proto, uint32_t number, uint32_t capacity)
+{
+  uint32_t h = (uint32_t)tt_hash(&(uint32_t[3]){(uint32_t)from, proto, number}, 12, 1);
+  return h % 5 == 0 ? 0 : h % 5 == 1 ? capacity : h / 5 % (capacity + 1);
+}
+
+FAKE char rig_byte(int from, uint32_t number, uint32_t k)
+{
+  return (char)(from * 31 + (int)(number * 7 + k));
+}
+
+// Puts the next message into the FIFO; false: no room.
+FAKE bool rig_put(int from, tt_fifo *f, tt_proto proto, uint64_t sig, uint64_t count)
+{
+  if (!tt_fifo_room(f)) {
+    return false;
+  }
+  uint32_t n = f->next, size = rig_size(from, proto, n, f->capacity);
+  char *data = tt_fifo_data(f);
+  for (uint32_t k = 0; k < size; k++) {
+    data[k] = rig_byte(from, n, k);
+  }
+  tt_fifo_publish(f, size, sig, count);
+  return true;
+}
+
+// Takes the next message out of the FIFO and checks it; false: none there.
+FAKE bool rig_get(int from, tt_fifo *f, tt_proto proto, uint64_t sig, uint64_t count)
+{
+  if (!tt_fifo_arrived(f)) {
+    return false;
+  }
+  const tt_slot *s = tt_fifo_slot(f);
+  uint32_t n = f->next;
+  const char *data = tt_fifo_data(f);
+  FAKE_DEMAND(s->sig == sig && s->count == count);
+  FAKE_DEMAND(s->bytes == rig_size(from, proto, n, f->capacity));
+  for (uint32_t k = 0; k < s->bytes; k++) {
+    FAKE_DEMAND(data[k] == rig_byte(from, n, k));
+  }
+  tt_fifo_release(f);
+  return true;
+}
+
+// The counts of a rank's only operation.
+FAKE tt_proxy_op_state rig_state(rig *r, int rank)
+{
+  tt_proxy_op_state s;
+  memset(&s, 0, sizeof s);
+  FAKE_DEMAND(tt_proxy_states(r->ranks[rank].proxy, &s, 1) == 1);
+  return s;
+}

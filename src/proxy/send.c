@@ -1,0 +1,81 @@
+// send.c: the sending machine: posted -> transmitted -> done (seed 001, part 8).
+//
+// The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so), transmitted when the network has been
+// given its message, done when the network needs the slot no more: then it goes back to the executor.
+#include "base/result.h"
+#include "proxy/proxy_priv.h"
+
+// Gives full slots to the network.
+static ncclResult_t transmit(tt_proxy_conn *c)
+{
+  const tt_net_ops *net = c->proxy->net;
+  for (tt_proxy_item *i = c->poster; i != NULL && c->posted - c->finished < TT_NET_REQUESTS;) {
+    tt_proxy_fifo *f = &c->fifo[i->proto];
+    tt_slot *s = tt_proxy_slot(f, f->next);
+    if (atomic_load_explicit(&s->seq, memory_order_acquire) != f->next + 1) {
+      break;
+    }
+    if (TT_UNLIKELY(s->bytes > f->capacity)) { // the executor's own bug, or memory that somebody else has written to
+      return tt_fail(ncclInternalError, "rank %d: a message of %u bytes to rank %d in a slot of %u", c->proxy->rank, s->bytes,
+                     c->peer->rank, f->capacity);
+    }
+    void *request = NULL;
+    TT_TRY(net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq + s->bytes, 0, f->mhandle, &request));
+    if (request == NULL) {
+      tt_proxy_conn_refused(c);
+      break;
+    }
+    c->steps[c->posted++ % TT_NET_REQUESTS] = (tt_proxy_step){.request = request, .item = i, .slot = s, .number = f->next++};
+    uint32_t n = tt_proxy_count(&i->transmitted) + 1;
+    tt_proxy_item_transmitted(i, n);
+    if (n == i->nsteps) {
+      c->poster = i = i->next;
+    }
+  }
+  return ncclSuccess;
+}
+
+// Gives back the slots whose messages are sent. In order: networks want to be asked about their oldest request first.
+static ncclResult_t complete(tt_proxy_conn *c)
+{
+  const tt_net_ops *net = c->proxy->net;
+  while (c->finished != c->posted) {
+    tt_proxy_step *st = &c->steps[c->finished % TT_NET_REQUESTS];
+    int done = 0;
+    TT_TRY(net->test(st->request, &done, NULL));
+    if (!done) {
+      break;
+    }
+    tt_proxy_item *i = st->item;
+    c->finished++;
+    atomic_store_explicit(c->fifo[i->proto].head, st->number + 1, memory_order_release);
+    uint32_t n = tt_proxy_count(&i->done) + 1;
+    tt_proxy_item_done(i, n);
+    if (n == i->nsteps) {
+      tt_proxy_retire(c);
+    }
+  }
+  return ncclSuccess;
+}
+
+bool tt_proxy_send_round(tt_proxy_conn *c)
+{
+  uint32_t before = c->finished;
+  ncclResult_t res = transmit(c);
+  if (TT_LIKELY(res == ncclSuccess)) {
+    res = complete(c);
+  }
+  bool moved = c->finished != before;
+  if (moved) {
+    tt_bell_fence();
+    tt_page_ring(c->proxy->port->page, c->peer->rank);
+  }
+  if (res == ncclSuccess && moved && c->poster != NULL) {
+    res = transmit(c); // there is room again
+  }
+  atomic_store_explicit(&c->counted, c->posted, memory_order_release);
+  if (TT_UNLIKELY(res != ncclSuccess)) {
+    tt_proxy_conn_fail(c, res);
+  }
+  return moved;
+}

@@ -1,0 +1,259 @@
+// thread.c: the process's progress thread: drives the proxies that nobody else drives (seed 001, part 5).
+//
+// It is started with the first proxy and then kept: asleep, a thread costs nothing, and ending it would race with the next proxy. How it passes
+// the time between two looks is its state:
+//   AWAKE    it looks, or will look before it rests
+//   NAPPING  proxies are driven by attending threads (it comes back after a tick), or cannot be watched (after a short sleep)
+//   POLLING  operations of its own wait for the network: it sleeps on the networks' descriptors
+//   MIXED    the same, and attending threads drive other proxies: at most a tick
+//   ASLEEP   there are no operations
+//
+// No wake-up is lost; the protocol is that of bell.h with `state` as the sleepers' word and an eventfd in place of the futex:
+//   whoever leaves operations behind: posts them, drives the proxy, fence, looks at the state, and wakes (tt_proxy_kick, tt_proxy_attend)
+//   the thread: says that it will rest, fence, looks at everything once more, rests if that changed nothing
+// So either the leaver sees the state, or the second look sees the operation. In POLLING the wake is saved when the network of the proxy is
+// watched: the descriptors are edge-triggered, and the leaver has tested everything after the operation was posted, so whatever happens later
+// makes an edge. In MIXED an edge may go by while the thread leaves that proxy to others: hence the tick.
+// tests/proxy_model_test.c walks all interleavings.
+#define _GNU_SOURCE
+#include <sched.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "os/clock.h"
+#include "os/shm.h"
+#include "os/thread.h"
+#include "os/watch.h"
+#include "proxy/proxy_priv.h"
+
+#define LOOKS 4                    // fruitless looks, the core given away in between, before it rests
+#define TICK_NS (1 * TT_NS_PER_MS) // between two looks at what others drive
+#define TICK_CROWDED_NS (10 * TT_NS_PER_MS)
+#define BLIND_NS 50000ull    // sleep where a network has no descriptor
+#define EVENT_NS TT_NS_PER_S // longest sleep on descriptors: what a network that forgets an event costs
+#define IDLE_TICKS 50        // ticks without operations before it falls asleep
+
+enum { NONE, AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
+static _Atomic int state;                                // the thread; whoever wakes it sets AWAKE
+static _Atomic int attending;                            // threads that drive proxies
+static _Atomic bool crowded;                             // the machine has more ranks than cores
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // one creator starts the thread
+static _Atomic bool held;                                // tests only: it drives nothing
+static int wake_fd = -1, set_fd = -1;                    // written under `lock` before the thread starts
+
+// ---- what others call
+
+static void wake(int seen)
+{
+  if (atomic_compare_exchange_strong(&state, &seen, AWAKE)) {
+    tt_wake_set(wake_fd); // one wake is enough
+  }
+}
+
+static void find_pending(tt_proxy *p, void *found)
+{
+  *(bool *)found |= !tt_proxy_idle(p);
+}
+
+static bool any_pending(void)
+{
+  bool found = false;
+  tt_proxy_each(find_pending, &found);
+  return found;
+}
+
+// Will an event of its network make the thread look at this proxy?
+static bool is_watched(const tt_proxy *p)
+{
+  return atomic_load_explicit(&p->events_fd, memory_order_relaxed) >= 0 && !atomic_load_explicit(&p->refused, memory_order_relaxed) &&
+         atomic_load_explicit(&p->incoming, memory_order_relaxed) == NULL;
+}
+
+void tt_proxy_kick(tt_proxy *p)
+{
+  if (tt_proxy_idle(p)) {
+    return;
+  }
+  atomic_store_explicit(&p->left, true, memory_order_relaxed);
+  tt_bell_fence();
+  int s = atomic_load_explicit(&state, memory_order_relaxed);
+  if (s == NAPPING || s == ASLEEP || ((s == POLLING || s == MIXED) && !is_watched(p))) {
+    wake(s);
+  }
+}
+
+void tt_proxy_attend(int delta)
+{
+  int left = atomic_fetch_add(&attending, delta) + delta;
+  if (delta > 0) {
+    return;
+  }
+  tt_bell_fence_after_rmw();
+  int s = atomic_load_explicit(&state, memory_order_relaxed);
+  if ((s == ASLEEP || (left == 0 && (s == NAPPING || s == MIXED))) && any_pending()) {
+    wake(s);
+  }
+}
+
+// ---- the thread
+
+typedef struct survey {
+  uint64_t now, tick;
+  bool alone;   // nobody attends
+  bool pending; // there are operations
+  bool mine;    // some that the thread has to drive
+  bool others;  // some that others drive
+  bool blind;   // some of the thread's own that no event will tell of
+  bool moved;
+} survey;
+
+// Does an attending thread look after this proxy? One that has not been driven for a tick has been left.
+static bool is_driven(tt_proxy *p, const survey *s)
+{
+  uint32_t driven = tt_proxy_count(&p->driven);
+  if (s->alone || atomic_load_explicit(&p->left, memory_order_relaxed)) {
+    return false;
+  }
+  if (driven != p->seen_driven) {
+    p->seen_driven = driven;
+    p->seen_ns = s->now;
+  }
+  return s->now - p->seen_ns < s->tick;
+}
+
+static void visit(tt_proxy *p, void *arg)
+{
+  survey *s = arg;
+  if (tt_proxy_idle(p)) {
+    p->seen_ns = s->now; // new operations get a tick, too, until somebody is missed
+    return;
+  }
+  s->pending = true;
+  if (is_driven(p, s)) {
+    s->others = true;
+    return;
+  }
+  s->mine = true;
+  s->moved |= tt_proxy_look(p, true);
+  s->blind |= !tt_proxy_idle(p) && !is_watched(p);
+}
+
+static survey look_around(void)
+{
+  survey s = {.now = tt_now_ns(),
+              .tick = atomic_load_explicit(&crowded, memory_order_relaxed) ? TICK_CROWDED_NS : TICK_NS,
+              .alone = atomic_load_explicit(&attending, memory_order_acquire) <= 0};
+  if (TT_LIKELY(!atomic_load_explicit(&held, memory_order_acquire))) {
+    tt_proxy_each(visit, &s);
+  }
+  return s;
+}
+
+// How to rest after such a look.
+static int rest_kind(const survey *s, int idle)
+{
+  if (!s->pending) {
+    return idle > IDLE_TICKS ? ASLEEP : NAPPING;
+  }
+  return !s->mine || s->blind ? NAPPING : s->others ? MIXED : POLLING;
+}
+
+static void sleep_as(int kind, const survey *s)
+{
+  switch (kind) {
+  case ASLEEP: tt_wake_wait(wake_fd, TT_WATCH_FOREVER); break;
+  case POLLING: tt_watch_wait(set_fd, EVENT_NS); break;
+  case MIXED: tt_watch_wait(set_fd, s->tick); break;
+  default: tt_wake_wait(wake_fd, s->blind ? BLIND_NS : s->tick); break;
+  }
+}
+
+static void rest(int kind, int idle)
+{
+  atomic_store(&state, kind);
+  tt_bell_fence();
+  survey s = look_around();
+  if (!s.moved && rest_kind(&s, idle) == kind) {
+    sleep_as(kind, &s);
+    tt_wake_clear(wake_fd);
+  }
+  atomic_exchange(&state, AWAKE); // an exchange: the look that follows must not be earlier
+}
+
+static void *thread_main(void *unused)
+{
+  int fruitless = 0, idle = 0;
+  for (;;) {
+    survey s = look_around();
+    idle = s.pending ? 0 : idle + 1;
+    if (s.moved) {
+      fruitless = 0;
+    } else if (s.mine && ++fruitless <= LOOKS) {
+      sched_yield();
+    } else {
+      rest(rest_kind(&s, idle), idle);
+      fruitless = 0;
+    }
+  }
+  return unused;
+}
+
+// ---- start
+
+static ncclResult_t open_fds(void)
+{
+  int e = wake_fd >= 0 ? 0 : tt_wake_open(&wake_fd);
+  if (e == 0 && set_fd < 0) {
+    e = tt_watch_open(&set_fd);
+    e = e != 0 ? e : tt_watch_add(set_fd, wake_fd, false);
+  }
+  return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "cannot start the progress thread: %s (see ulimit -n)", strerror(-e));
+}
+
+ncclResult_t tt_proxy_thread_start(bool is_crowded)
+{
+  if (is_crowded) {
+    atomic_store_explicit(&crowded, true, memory_order_relaxed);
+  }
+  ncclResult_t res = ncclSuccess;
+  pthread_mutex_lock(&lock);
+  if (atomic_load_explicit(&state, memory_order_relaxed) == NONE) {
+    res = open_fds();
+    atomic_store(&state, AWAKE); // before it starts: it says itself when it rests
+    if (res == ncclSuccess) {
+      res = tt_thread_start_detached("tutti proxy", thread_main, NULL);
+    }
+    if (res != ncclSuccess) {
+      atomic_store(&state, NONE);
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return res;
+}
+
+void tt_proxy_thread_hold(bool on)
+{
+  atomic_store(&held, on);
+}
+
+bool tt_proxy_thread_watch(int fd)
+{
+  return fd >= 0 && tt_watch_add(set_fd, fd, true) == 0;
+}
+
+void tt_proxy_thread_unwatch(int fd)
+{
+  if (fd >= 0) {
+    tt_watch_remove(set_fd, fd);
+  }
+}
+
+void tt_proxy_thread_forget(void)
+{
+  tt_fd_close(wake_fd);
+  tt_fd_close(set_fd);
+  wake_fd = set_fd = -1;
+  atomic_store(&state, NONE);
+  atomic_store(&attending, 0);
+  pthread_mutex_init(&lock, NULL);
+}
