@@ -52,6 +52,17 @@ if(TARGET tutti_cmocka AND NOT TUTTI_FUZZ)
   endforeach()
 endif()
 
+# What holds in shared memory holds over the network: the same programs once more with every pair on sockets.
+set(TUTTI_NETWORK_TESTS tests_bits_test tests_group_test tests_kill_test tests_leak_test tests_life_test)
+foreach(name ${TUTTI_NETWORK_TESTS})
+  if(TARGET ${name})
+    add_test(NAME ${name}_network COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    tutti_test_properties(${name}_network system ${TUTTI_SYSTEM_SECONDS})
+    set_tests_properties(${name}_network PROPERTIES
+      ENVIRONMENT "TUTTI_BUILD=${PROJECT_BINARY_DIR};NCCL_P2P_DISABLE=1;NCCL_SHM_DISABLE=1")
+  endif()
+endforeach()
+
 # A script gets the build directory as $1 and exits with 77 when this build cannot run it.
 if(TUTTI_BASH AND NOT TUTTI_FUZZ)
   foreach(file ${script_tests})

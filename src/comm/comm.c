@@ -131,7 +131,8 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
 static bool quiet(void *arg)
 {
   const struct ncclComm *c = arg;
-  return tt_comm_outstanding(c) == 0;
+  bool sent = c->port.mover == NULL || tt_port_status(&c->port) != ncclSuccess || c->port.mover->idle(c->port.mover_self);
+  return tt_comm_outstanding(c) == 0 && sent; // what others still need must have left this process
 }
 
 ncclResult_t tt_comm_flush(struct ncclComm *comm)

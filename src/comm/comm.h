@@ -50,7 +50,16 @@ typedef struct tt_cached {
   tt_func func;
   int algo, root;
   tt_schedule *sched;
+  struct tt_traffic *traffic; // what one pass moves over the network
+  int ntraffic;
 } tt_cached;
+
+// Messages between this rank and one peer over the network in one pass of a strand.
+typedef struct tt_traffic {
+  int strand, peer;
+  bool send;
+  uint32_t messages;
+} tt_traffic;
 
 enum { TT_COMM_FREE, TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };
 
@@ -61,6 +70,7 @@ typedef struct tt_choice {
   size_t chunk;   // bytes per chunk
   bool direct;    // ranks reach each other's memory
   bool fetches;   // ranks read results from each other's output
+  bool networked; // some of its messages go over the network
 } tt_choice;
 
 // What was chosen for an operation. A program that repeats a call pays for the choice once.
@@ -69,7 +79,7 @@ typedef struct tt_decision {
   int root;
   size_t bytes;
   tt_choice choice;
-  const tt_schedule *sched;
+  const tt_cached *cached;
 } tt_decision;
 
 // A job that needs other ranks: init, split, finalize (group.c runs them).
@@ -87,12 +97,16 @@ struct ncclComm {
   uint64_t hash; // names the communicator in logs; the same on all ranks
   tt_config config;
   tt_bootstrap *boot;
-  tt_peer *peers; // by rank
+  tt_peer *peers;    // by rank
+  tt_layout *layout; // nodes: ranks that have memory in common
   tt_segment *segment;
+  tt_proxy *proxy; // NULL: no pair needs the network
   tt_wiring wiring;
   tt_port port;
   tt_tuning *tuning;
   int local_ranks; // ranks on this machine
+  bool needs_net;  // some pair has no memory in common
+  bool shares;     // some machine has several ranks
   bool all_local;  // every pair shares an address space
   bool can_read;   // every pair can read each other's memory
   bool crowded;    // more ranks on some machine than cores

@@ -46,6 +46,12 @@ static void bootstrap_undo(struct ncclComm *c)
   c->boot = NULL;
 }
 
+// Names the communicator; not the secret itself.
+static uint64_t comm_hash(const struct ncclComm *c)
+{
+  return tt_hash(tt_bootstrap_secret(c->boot), 8, 3);
+}
+
 static uint64_t hash_text(const char *s)
 {
   return s == NULL ? 0 : tt_hash(s, strlen(s), 4);
@@ -64,8 +70,10 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .algo = hash_text(p->algo),
                   .proto = hash_text(p->proto),
                   .direct_threshold = p->host_direct_threshold,
-                  .p2p_disable = p->p2p_disable != 0,
-                  .shm_disable = p->shm_disable != 0};
+                  .net_chunk = p->p2p_net_chunksize,
+                  .p2p_disable = tt_transport_p2p_off(),
+                  .shm_disable = p->shm_disable != 0,
+                  .geometry = tt_geometry_default()};
   __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
   me->probe = (uint64_t)(uintptr_t)&probe_value;
 }
@@ -83,12 +91,16 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
     const char *differs = a->algo != b->algo                           ? "NCCL_ALGO"
                           : a->proto != b->proto                       ? "NCCL_PROTO"
                           : a->direct_threshold != b->direct_threshold ? "NCCL_HOST_DIRECT_THRESHOLD"
-                          : a->p2p_disable != b->p2p_disable           ? "NCCL_P2P_DISABLE"
+                          : a->net_chunk != b->net_chunk               ? "NCCL_P2P_NET_CHUNKSIZE"
+                          : a->p2p_disable != b->p2p_disable           ? "NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL)"
                           : a->shm_disable != b->shm_disable           ? "NCCL_SHM_DISABLE"
                                                                        : NULL;
     if (differs != NULL) {
       return tt_fail(ncclInvalidUsage, "%s has different values on rank 0 and rank %d: all ranks must use the same", differs, i);
     }
+  }
+  if (!tt_geometry_valid(&a->geometry)) {
+    return tt_fail(ncclInvalidUsage, "rank 0 asks for buffers that this library cannot make: different builds?");
   }
   return ncclSuccess;
 }
@@ -121,9 +133,33 @@ static bool same_process(const tt_peer *a, const tt_peer *b)
   return a->host == b->host && a->proc.pid == b->proc.pid && a->proc.cookie == b->proc.cookie;
 }
 
+static ncclResult_t layout_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  int *name = tt_calloc((size_t)c->nranks, sizeof *name);
+  if (name == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the layout of %d ranks", c->rank, c->nranks);
+  }
+  for (int i = 0; i < c->nranks; i++) {
+    while (name[i] < i && tt_transport_needs_net(&c->peers[name[i]], &c->peers[i])) {
+      name[i]++;
+    }
+  }
+  ncclResult_t res = tt_layout_create(c->nranks, name, &c->layout);
+  tt_free(name);
+  return res;
+}
+
+static void layout_undo(struct ncclComm *c)
+{
+  tt_layout_destroy(c->layout);
+  c->layout = NULL;
+}
+
 // Ranks and cores of this rank's machine, and whether any machine has more ranks than cores.
 static void survey(struct ncclComm *c)
 {
+  c->needs_net = c->layout->nnodes > 1;
   c->all_local = true;
   for (int i = 0; i < c->nranks; i++) {
     int ranks = 0;
@@ -134,18 +170,24 @@ static void survey(struct ncclComm *c)
       c->local_ranks = ranks;
       tt_host_load(ranks, c->peers[i].cpus);
     }
+    c->shares |= ranks > 1;
     c->crowded |= ranks > c->peers[i].cpus;
     c->all_local &= same_process(&c->peers[i], &c->peers[0]);
   }
-  c->all_local &= !tt_params_get()->p2p_disable;
+  c->all_local &= !tt_transport_p2p_off();
 }
 
 // Fills the arrays of `who`, which have room for every rank.
 static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_proc_id *procs, const char **boxes)
 {
   const tt_peer *me = &c->peers[c->rank];
-  *who = (tt_local){
-      .one_process = true, .ranks = ranks, .procs = procs, .mailboxes = boxes, .secret = tt_bootstrap_secret(c->boot), .leader = -1};
+  *who = (tt_local){.one_process = true,
+                    .ranks = ranks,
+                    .procs = procs,
+                    .mailboxes = boxes,
+                    .secret = tt_bootstrap_secret(c->boot),
+                    .leader = -1,
+                    .geometry = c->peers[0].geometry};
   for (int i = 0; i < c->nranks; i++) {
     const tt_peer *p = &c->peers[i];
     if (p->host != me->host) {
@@ -173,8 +215,8 @@ static ncclResult_t segment_step(init *in)
 {
   struct ncclComm *c = in->comm;
   survey(c);
-  if (c->local_ranks == 1) {
-    return ncclSuccess;
+  if (c->local_ranks == 1) { // on its machine; others wait for each other
+    return c->shares ? tt_bootstrap_barrier(c->boot) : ncclSuccess;
   }
   size_t n = (size_t)c->nranks;
   int *ranks = tt_calloc(n, sizeof *ranks);
@@ -204,7 +246,8 @@ static ncclResult_t port_step(init *in)
 {
   struct ncclComm *c = in->comm;
   tt_port *p = &c->port;
-  c->wiring = (tt_wiring){.rank = c->rank, .nranks = c->nranks, .peers = c->peers, .segment = c->segment, .port = p};
+  c->wiring = (tt_wiring){
+      .rank = c->rank, .nranks = c->nranks, .peers = c->peers, .segment = c->segment, .port = p, .geometry = c->peers[0].geometry};
   p->rank = c->rank;
   p->nranks = c->nranks;
   p->device = c->device;
@@ -225,8 +268,61 @@ static void announce_gone(struct ncclComm *c)
 {
   uint32_t running = TT_RANK_RUNNING;
   if (c->port.page != NULL && atomic_compare_exchange_strong(&c->port.page->state, &running, TT_RANK_GONE)) {
+    if (c->port.mover != NULL) {
+      c->port.mover->state_changed(c->port.mover_self);
+    }
     tt_port_ring_all(&c->port);
   }
+}
+
+static tt_key net_key(const struct ncclComm *c)
+{
+  tt_key key = tt_key_of(tt_bootstrap_secret(c->boot));
+  return tt_key_derive(&key, "network", &c->nranks, sizeof c->nranks);
+}
+
+// Makes the proxy, and tells every other where it listens.
+static ncclResult_t network_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  if (!c->needs_net) {
+    return ncclSuccess;
+  }
+  tt_proxy_env env = {.rank = c->rank, .nranks = c->nranks, .hash = comm_hash(c), .key = net_key(c), .port = &c->port};
+  tt_proxy_where *all = tt_calloc((size_t)c->nranks, sizeof *all);
+  ncclResult_t res = ncclSuccess;
+  if (all == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
+  }
+  TT_TRY_GOTO(tt_net_find(&env.net), res);
+  TT_TRY_GOTO(tt_proxy_create(&env, &c->proxy, &all[c->rank]), res);
+  TT_TRY_GOTO(tt_bootstrap_allgather(c->boot, all, sizeof *all), res);
+  TT_TRY_GOTO(tt_proxy_meet(c->proxy, all), res);
+  c->wiring.proxy = c->proxy;
+  c->port.mover_self = c->proxy;
+  c->port.mover = &tt_proxy_mover;
+  atomic_store(&tt_host_attend, tt_proxy_attend);
+fail:
+  tt_free(all);
+  return res;
+}
+
+static void network_undo(struct ncclComm *c)
+{
+  announce_gone(c); // while there is still somebody who can tell the others
+  tt_proxy_destroy(c->proxy);
+  c->port.mover = NULL;
+  c->wiring.proxy = c->proxy = NULL;
+}
+
+// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them.
+static ncclResult_t connect_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
+    TT_TRY(tt_transport_connect(&c->wiring, (c->rank + k) % c->nranks));
+  }
+  return ncclSuccess;
 }
 
 static void port_undo(struct ncclComm *c)
@@ -283,7 +379,7 @@ static ncclResult_t agree_step(init *in)
   }
   tt_free(all);
   c->wiring.can_copy = can_copy;
-  c->can_read = c->local_ranks == c->nranks && (can_copy || c->all_local);
+  c->can_read = !c->needs_net && (can_copy || c->all_local);
   return res;
 }
 
@@ -300,9 +396,9 @@ static void tuning_undo(struct ncclComm *c)
 
 // In order; undone in reverse. Nothing can fail on one rank alone after the last one.
 static const init_step steps[] = {
-    {"bootstrap", bootstrap_step, bootstrap_undo}, {"peers", peers_step, peers_undo},
-    {"segment", segment_step, segment_undo},       {"port", port_step, port_undo},
-    {"tuning", tuning_step, tuning_undo},          {"agree", agree_step, NULL},
+    {"bootstrap", bootstrap_step, bootstrap_undo}, {"peers", peers_step, peers_undo}, {"layout", layout_step, layout_undo},
+    {"segment", segment_step, segment_undo},       {"port", port_step, port_undo},    {"network", network_step, network_undo},
+    {"tuning", tuning_step, tuning_undo},          {"agree", agree_step, NULL},       {"connect", connect_step, NULL},
 };
 
 static void undo(struct ncclComm *comm, int from)
@@ -338,11 +434,10 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
       return res;
     }
   }
-  memcpy(&comm->hash, tt_bootstrap_secret(comm->boot), sizeof comm->hash);
-  comm->hash = tt_hash(&comm->hash, sizeof comm->hash, 3); // not the secret itself
-  tt_info(TT_INIT, "comm 0x%llx rank %d nranks %d device %d, %d ranks on this machine (%d cores%s), init %.1f ms - Init COMPLETE",
-          (unsigned long long)comm->hash, comm->rank, comm->nranks, comm->device, comm->local_ranks, comm->peers[comm->rank].cpus,
-          comm->crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);
+  comm->hash = comm_hash(comm);
+  tt_info(TT_INIT, "comm 0x%llx rank %d nranks %d device %d, %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms - Init COMPLETE",
+          (unsigned long long)comm->hash, comm->rank, comm->nranks, comm->device, comm->layout->nnodes, comm->local_ranks,
+          comm->peers[comm->rank].cpus, comm->crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);
   atomic_store(&comm->state, TT_COMM_READY);
   return ncclSuccess;
 }

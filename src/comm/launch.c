@@ -106,6 +106,7 @@ void tt_comm_free_plans(struct ncclComm *comm)
     for (tt_cached *c = comm->cache[i], *next; c != NULL; c = next) {
       next = c->next;
       tt_schedule_free(c->sched);
+      tt_free(c->traffic);
       tt_free(c);
     }
     comm->cache[i] = NULL;
@@ -118,6 +119,9 @@ static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
   atomic_store_explicit(&comm->launcher, (uintptr_t)__builtin_thread_pointer(), memory_order_relaxed);
   tt_stream_push(stream, &p->work);
   atomic_store_explicit(&comm->launcher, 0, memory_order_relaxed);
+  if (comm->port.mover != NULL) {
+    comm->port.mover->kick(comm->port.mover_self, true); // should nobody wait for the stream
+  }
 }
 
 // --- schedules
@@ -134,17 +138,61 @@ static ncclResult_t connect_peers(struct ncclComm *comm, const tt_schedule *s)
   return ncclSuccess;
 }
 
+// Counts one message of a strand between this rank and a peer on another machine.
+static void count_message(tt_cached *c, int strand, int peer, bool send)
+{
+  tt_traffic *t = c->traffic;
+  while (t < c->traffic + c->ntraffic && (t->strand != strand || t->peer != peer || t->send != send)) {
+    t++;
+  }
+  if (t == c->traffic + c->ntraffic) {
+    *t = (tt_traffic){.strand = strand, .peer = peer, .send = send};
+    c->ntraffic++;
+  }
+  t->messages++;
+}
+
+// What one pass of the schedule moves over the network: the proxy is told with each operation.
+static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
+{
+  const tt_schedule *s = c->sched;
+  if (comm->proxy == NULL || s->nrefs == 0) {
+    return ncclSuccess;
+  }
+  c->traffic = tt_calloc((size_t)s->nrefs, sizeof *c->traffic);
+  if (c->traffic == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(c->func));
+  }
+  for (int k = 0; k < s->nstrands; k++) {
+    for (uint32_t i = s->strands[k].first; i < s->strands[k].first + s->strands[k].count; i++) {
+      const tt_step *step = &s->steps[i];
+      for (uint32_t r = step->src; r < step->src + step->nsrc; r++) {
+        if (s->refs[r].kind == TT_FIFO && comm->port.links[s->refs[r].peer]->networked) {
+          count_message(c, k, s->refs[r].peer, false);
+        }
+      }
+      for (uint32_t r = step->dst; r < step->dst + step->ndst; r++) {
+        if (s->refs[r].kind == TT_FIFO && comm->port.links[s->refs[r].peer]->networked) {
+          count_message(c, k, s->refs[r].peer, true);
+        }
+      }
+    }
+  }
+  return ncclSuccess;
+}
+
 // The schedule for (function, algorithm, root), written and connected when first needed.
-static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, int root, const tt_schedule **out)
+static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, int root, const tt_cached **out)
 {
   tt_cached **bucket = &comm->cache[((unsigned)func * 7 + (unsigned)algo * 31 + (unsigned)root) % TT_CACHE_BUCKETS];
   for (tt_cached *c = *bucket; c != NULL; c = c->next) {
     if (c->func == func && c->algo == algo && c->root == root) {
-      *out = c->sched;
+      *out = c;
       return ncclSuccess;
     }
   }
-  tt_shape shape = {.func = func, .rank = comm->rank, .nranks = comm->nranks, .root = root};
+  tt_shape shape = {
+      .func = func, .rank = comm->rank, .nranks = comm->nranks, .root = root, .layout = comm->layout->nnodes > 1 ? comm->layout : NULL};
   tt_cached *c = tt_calloc(1, sizeof *c);
   if (c == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(func));
@@ -154,13 +202,17 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
   if (res == ncclSuccess) {
     res = connect_peers(comm, c->sched);
   }
+  if (res == ncclSuccess) {
+    res = find_traffic(comm, c);
+  }
   if (res != ncclSuccess) {
     tt_schedule_free(c->sched);
+    tt_free(c->traffic);
     tt_free(c);
     return res;
   }
   *bucket = c;
-  *out = c->sched;
+  *out = c;
   return ncclSuccess;
 }
 
@@ -215,9 +267,35 @@ static int lane_before(const tt_plan *p, int flow)
   return -1;
 }
 
-// Adds one lane per strand of the schedule. Lanes of one `flow` (0: none) run one after the other.
-static void add_lanes(tt_plan *p, tt_call *c, const tt_schedule *s, const tt_choice *choice, int flow)
+// Tells the proxy what a lane will send and receive over the network. Called in the order of the lanes, which is the order on both sides.
+static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached, const tt_lane *l, int lane, uint64_t opcount)
 {
+  const tt_call *c = l->call;
+  uint64_t passes = TT_DIV_UP(l->end - l->pos, (size_t)l->sched->nsub * l->max_chunk);
+  for (int i = 0; i < cached->ntraffic; i++) {
+    const tt_traffic *t = &cached->traffic[i];
+    if (l->strand != &l->sched->strands[t->strand]) {
+      continue;
+    }
+    tt_proxy_op op = {.peer = t->peer,
+                      .send = t->send,
+                      .proto = l->fifo,
+                      .channel = (uint8_t)lane,
+                      .nsteps = (uint32_t)(passes * t->messages),
+                      .nbytes = (uint64_t)(l->end - l->pos) * c->esize * t->messages / (uint64_t)l->sched->nsub,
+                      .opcount = opcount,
+                      .sig = c->sig,
+                      .count = c->sig_count};
+    TT_TRY(tt_proxy_post(comm->proxy, &op));
+  }
+  return ncclSuccess;
+}
+
+// Adds one lane per strand of the schedule. Lanes of one `flow` (0: none) run one after the other.
+static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, int flow)
+{
+  const tt_schedule *s = d->cached->sched;
+  const tt_choice *choice = &d->choice;
   int after = flow == 0 ? -1 : lane_before(p, flow);
 
   size_t chunk = TT_MAX(choice->chunk >> __builtin_ctzl(c->esize), 1);
@@ -227,7 +305,15 @@ static void add_lanes(tt_plan *p, tt_call *c, const tt_schedule *s, const tt_cho
     l->after = after;
     l->flow = flow;
     p->live += !l->done;
+    if (TT_UNLIKELY(d->cached->ntraffic > 0) && !l->done) {
+      ncclResult_t res = post_traffic(comm, d->cached, l, p->nlanes - 1, comm->issued);
+      if (res != ncclSuccess) {
+        tt_port_stop(&comm->port, res); // the peers have been promised messages that will not come
+        return res;
+      }
+    }
   }
+  return ncclSuccess;
 }
 
 static size_t block_count(const struct ncclComm *comm, tt_func f)
@@ -243,7 +329,7 @@ static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, in
   if (TT_UNLIKELY(!d->made || d->bytes != bytes || d->root != root)) {
     d->made = false;
     TT_TRY(tt_tuning_choose(comm, func, bytes, root, &d->choice));
-    TT_TRY(schedule_get(comm, func, d->choice.algo, root, &d->sched));
+    TT_TRY(schedule_get(comm, func, d->choice.algo, root, &d->cached));
     d->bytes = bytes;
     d->root = root;
     d->made = true;
@@ -260,7 +346,7 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
   size_t bytes = t->count * tt_type_size(t->type) * block_count(comm, t->func);
   TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
   TT_TRY(decide(comm, t->func, bytes, t->root, &d));
-  const tt_schedule *s = d->sched;
+  const tt_schedule *s = d->cached->sched;
   uint32_t seq = ++comm->sequence == 0 ? ++comm->sequence : comm->sequence;
   bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
   size_t scratch = staged ? bytes : (size_t)s->ntmp * d->choice.chunk;
@@ -268,8 +354,7 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
   tt_call *c = &p->calls[p->ncalls++];
   ncclResult_t res = fill_call(comm, t, seq, c);
   if (res != ncclSuccess) {
-    plan_free(p);
-    return res;
+    goto fail;
   }
   c->tmp = p->scratch;
   bool fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches; // peers read the output while the call runs
@@ -281,9 +366,12 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
   } else if (d->choice.direct && !comm->all_local) {
     find_memory(s, c);
   }
-  add_lanes(p, c, s, &d->choice, 0);
+  TT_TRY_GOTO(add_lanes(comm, p, c, d, 0), res);
   plan_push(comm, p, stream);
   return ncclSuccess;
+fail:
+  plan_free(p);
+  return res;
 }
 
 // One stream for the group's messages: the first one's; work on the others is ordered with it.
@@ -310,12 +398,11 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, const tt_task
   TT_TRY(fill_call(comm, t, 0, c));
   TT_TRY(decide(comm, t->func, c->count, t->root, &d));
   if (d->choice.direct && !comm->all_local) {
-    find_memory(d->sched, c);
+    find_memory(d->cached->sched, c);
   }
   c->stream = c->count >= STREAM_BYTES;
   p->ncalls++;
-  add_lanes(p, c, d->sched, &d->choice, 2 * (t->root + 1) + (t->func == TT_FUNC_SEND));
-  return ncclSuccess;
+  return add_lanes(comm, p, c, d, 2 * (t->root + 1) + (t->func == TT_FUNC_SEND));
 }
 
 // Sends and receives of one group run side by side; those to the same peer in the same direction one after the other.

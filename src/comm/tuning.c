@@ -50,7 +50,7 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
                   .pairwise = tt_algorithm_find("Pairwise"),
                   .linear = tt_algorithm_find("Linear")};
   t->direct_min = p->host_direct_threshold >= 0 ? (size_t)p->host_direct_threshold : comm->all_local ? DIRECT_MIN_LOCAL : DIRECT_MIN_COPY;
-  tt_geometry g = comm->segment != NULL ? *tt_segment_geometry(comm->segment) : tt_geometry_default();
+  tt_geometry g = comm->peers[0].geometry;
   t->ll_capacity = (uint32_t)(g.ll_slot_bytes - offsetof(tt_slot, data)) / 8 * 8;
   t->simple_capacity = g.simple_slot_bytes;
   *out = t;
@@ -115,6 +115,13 @@ static int pick_algorithm(const struct ncclComm *comm, tt_func func, size_t byte
   return -1;
 }
 
+// Send and receive over the network: as large as the messages may be.
+static size_t pick_net_chunk(const struct ncclComm *comm, size_t capacity, size_t bytes)
+{
+  size_t limit = (size_t)TT_CLAMP(comm->peers[0].net_chunk, 64, 1 << 30) / 64 * 64;
+  return TT_CLAMP(TT_ROUND_UP(bytes, 64), 64, TT_MIN(capacity, limit));
+}
+
 // Chunk size: as large as a slot, but small enough that a message takes several passes.
 static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
@@ -124,6 +131,9 @@ static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fun
   }
   size_t n = (size_t)comm->nranks, subs = c->algo == t->row.ring && func == TT_FUNC_ALLREDUCE ? n : c->algo == t->row.tree ? 2 : 1;
   size_t capacity = c->proto == TT_LL ? t->ll_capacity : t->simple_capacity;
+  if (c->networked && (func == TT_FUNC_SEND || func == TT_FUNC_RECV)) {
+    return pick_net_chunk(comm, capacity, bytes);
+  }
   bool blocks = func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER ||
                 func == TT_FUNC_SCATTER;
   size_t part = (blocks ? bytes / n : bytes) / subs;
@@ -148,7 +158,10 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
     return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func), comm->rank,
                    tt_params_get()->proto);
   }
-  size_t ll_max = comm->crowded ? t->ll_capacity : LL_MAX; // every pass costs a change of thread when cores are short
+  c.networked =
+      func == TT_FUNC_SEND || func == TT_FUNC_RECV ? tt_transport_needs_net(&comm->peers[comm->rank], &comm->peers[peer]) : comm->needs_net;
+  // Every pass costs a change of thread when cores are short, and system calls over the network.
+  size_t ll_max = comm->crowded || c.networked ? t->ll_capacity : LL_MAX;
   bool ll = (protos & TT_PROTO_LL) != 0 && (bytes <= ll_max || (protos & TT_PROTO_SIMPLE) == 0);
   c.proto = ll ? TT_LL : TT_SIMPLE;
   c.direct = tt_algorithms(NULL)[c.algo].needs != 0;

@@ -71,6 +71,7 @@ typedef struct tt_link {
   tt_rank_page *page; // the peer's
   tt_proc_id proc;
   bool watched;          // the peer is another process whose end can be noticed
+  bool networked;        // messages go over the network: port->mover moves them, `page` is a copy
   const void *transport; // who made the link
   void *own;             // and what it keeps there
   const char *mailbox;   // the peer process's, for descriptors
@@ -84,8 +85,10 @@ typedef struct tt_link {
 typedef struct tt_mover {
   // Moves what can be moved, never waits; true when anything did. Any thread; `insist`: if another thread is at it, make it look again.
   bool (*progress)(void *self, bool insist);
-  bool (*idle)(void *self);          // nothing left to move
-  void (*kick)(void *self);          // somebody else shall go on: the caller leaves
+  bool (*idle)(void *self); // nothing left to move
+  // The caller leaves, and operations may be left: somebody else shall go on. `lazily`: within about a millisecond is soon enough, because the caller
+  // will probably come back to wait.
+  void (*kick)(void *self, bool lazily);
   void (*state_changed)(void *self); // the port's page has a new state: tell the peers
   void (*ask)(void *self, int peer); // bring the copy of the peer's page up to date, soon
 } tt_mover;

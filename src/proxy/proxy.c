@@ -412,9 +412,9 @@ static bool mover_idle(void *self)
   return tt_proxy_idle(self);
 }
 
-static void mover_kick(void *self)
+static void mover_kick(void *self, bool lazily)
 {
-  tt_proxy_kick(self);
+  (lazily ? tt_proxy_kick_lazily : tt_proxy_kick)(self);
 }
 
 static void mover_state_changed(void *self)

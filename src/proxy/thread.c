@@ -82,6 +82,18 @@ void tt_proxy_kick(tt_proxy *p)
   }
 }
 
+void tt_proxy_kick_lazily(tt_proxy *p)
+{
+  if (tt_proxy_idle(p)) {
+    return;
+  }
+  tt_bell_fence();
+  int s = atomic_load_explicit(&state, memory_order_relaxed);
+  if (s == ASLEEP || ((s == POLLING || s == MIXED) && !is_watched(p))) {
+    wake(s);
+  }
+}
+
 void tt_proxy_attend(int delta)
 {
   int left = atomic_fetch_add(&attending, delta) + delta;

@@ -118,7 +118,7 @@ static ncclResult_t create(tt_segment *s, const tt_local *who)
 {
   int fd = -1;
   ncclResult_t res = ncclSuccess;
-  s->geometry = tt_geometry_default();
+  s->geometry = who->geometry;
   lay_out(s);
   if (!who->one_process) {
     TT_TRY_GOTO(tt_shm_create("tutti-comm", s->size, &fd), res);

@@ -5,7 +5,7 @@
 #pragma once
 #include "device/link.h"
 
-// Sizes of a window's three FIFOs (fifo.h). Equal on all ranks of a communicator: the first local rank decides and the rest read its header.
+// Sizes of a window's three FIFOs (fifo.h). Equal on all ranks of a communicator: rank 0 decides.
 typedef struct tt_geometry {
   uint32_t ll_slots, ll_slot_bytes;         // header included
   uint32_t simple_slots, simple_slot_bytes; // payload
@@ -17,6 +17,12 @@ tt_geometry tt_geometry_default(void);
 size_t tt_window_bytes(const tt_geometry *g);
 // Makes the sender's (or the receiver's) view of a window at `base`.
 void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS]);
+// The same for a window whose messages go over a network: each SIMPLE payload lies directly behind its header, so that one piece of memory is one
+// network message. There are no tokens.
+size_t tt_net_window_bytes(const tt_geometry *g);
+void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS]);
+// Could a rank of this library have chosen it? What comes from others is asked first.
+bool tt_geometry_valid(const tt_geometry *g);
 
 typedef struct tt_segment tt_segment;
 
@@ -29,6 +35,7 @@ typedef struct tt_local {
   const tt_proc_id *procs; // by place
   const char *const *mailboxes;
   const uint8_t *secret; // 16 bytes known to this communicator's ranks only
+  tt_geometry geometry;
 } tt_local;
 
 // Opens this rank's share. The first local rank makes the segment and hands it to the other processes; nobody waits. Errors: ncclSystemError,

@@ -49,14 +49,14 @@ static void check_pieces(size_t size)
 }
 
 // Heads, headers and payloads of all three FIFOs: nothing overlaps, everything lies where the hardware likes it.
-static void check_layout(const tt_geometry *g)
+static void check_window(const tt_geometry *g, bool network)
 {
   static const char *const names[] = {"SIMPLE", "LL", "TOKEN"};
   char *base = (char *)(uintptr_t)(1 << 20); // an address to calculate with
   tt_fifo f[TT_NFIFOS];
-  size_t size = tt_window_bytes(g);
-  assert_int_equal(size % PAGE, 0);
-  tt_window_view(g, base, f);
+  size_t size = network ? tt_net_window_bytes(g) : tt_window_bytes(g);
+  assert_true(network || size % PAGE == 0);
+  (network ? tt_net_window_view : tt_window_view)(g, base, f);
   npieces = 0;
   for (int k = 0; k < TT_NFIFOS; k++) {
     assert_int_equal((uintptr_t)f[k].head % TT_CACHE_LINE, 0);
@@ -67,7 +67,8 @@ static void check_layout(const tt_geometry *g)
       assert_int_equal((uintptr_t)slot % TT_CACHE_LINE, 0);
       assert_int_equal((uintptr_t)data % 8, 0);
       if (k == TT_SIMPLE) {
-        assert_int_equal((uintptr_t)data % PAGE, 0);
+        assert_int_equal((uintptr_t)data % (network ? TT_CACHE_LINE : PAGE), 0);
+        assert_true(!network || data == slot + sizeof(tt_slot)); // one piece, one message
         add_piece(base, slot, sizeof(tt_slot), names[k], (int)f[k].next);
         add_piece(base, data, f[k].capacity, names[k], 1000 + (int)f[k].next);
       } else { // the data begins inside the header and may go on behind it
@@ -83,6 +84,12 @@ static void check_layout(const tt_geometry *g)
   check_pieces(size);
 }
 
+static void check_layout(const tt_geometry *g)
+{
+  check_window(g, false);
+  check_window(g, true);
+}
+
 static void test_windows_of_all_kinds(void **state)
 {
   static const uint32_t ll[] = {128, 256, 1024, 2048, 65536}, simple[] = {4096, 65536, 524288, 64 << 20};
@@ -95,6 +102,22 @@ static void test_windows_of_all_kinds(void **state)
         }
       }
     }
+  }
+}
+
+// What a rank may be told by another.
+static void test_geometries_of_others(void **state)
+{
+  (void)state;
+  const tt_geometry good = {.ll_slots = 32, .ll_slot_bytes = 2048, .simple_slots = 8, .simple_slot_bytes = 65536};
+  assert_true(tt_geometry_valid(&good));
+  for (int i = 0; i < 6; i++) {
+    tt_geometry g = good;
+    uint32_t *field[] = {&g.ll_slots, &g.ll_slot_bytes, &g.simple_slots, &g.simple_slot_bytes, &g.ll_slot_bytes, &g.simple_slot_bytes};
+    *field[i] = i < 4 ? *field[i] + 1 : UINT32_MAX / 4096 * 4096;
+    assert_false(tt_geometry_valid(&g));
+    *field[i] = 0;
+    assert_false(tt_geometry_valid(&g));
   }
 }
 
@@ -198,7 +221,8 @@ static void make_party(party *p, int n, int me, int leader, int key)
 {
   memset(p, 0, sizeof *p);
   memset(p->secret, key, sizeof p->secret);
-  p->local = (tt_local){.n = n,
+  p->local = (tt_local){.geometry = tt_geometry_default(),
+                        .n = n,
                         .me = me,
                         .leader = leader,
                         .one_process = true,
@@ -515,13 +539,10 @@ static void test_wrong_segments_are_refused(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_windows_of_all_kinds),
-      cmocka_unit_test(test_a_message_passes),
-      cmocka_unit_test(test_buffer_sizes),
-      cmocka_unit_test(test_ranks_of_one_process),
-      cmocka_unit_test(test_ranks_of_three_processes),
-      cmocka_unit_test(test_abort_while_waiting),
-      cmocka_unit_test(test_the_creator_fails),
+      cmocka_unit_test(test_windows_of_all_kinds),       cmocka_unit_test(test_geometries_of_others),
+      cmocka_unit_test(test_a_message_passes),           cmocka_unit_test(test_buffer_sizes),
+      cmocka_unit_test(test_ranks_of_one_process),       cmocka_unit_test(test_ranks_of_three_processes),
+      cmocka_unit_test(test_abort_while_waiting),        cmocka_unit_test(test_the_creator_fails),
       cmocka_unit_test(test_wrong_segments_are_refused),
   };
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

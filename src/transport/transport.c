@@ -1,12 +1,15 @@
 // transport.c: the table of transports, and making links.
 #include "transport/transport.h"
 
+#include <string.h>
+#include <strings.h>
+
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
 
 // In order of preference.
-static const tt_transport *const transports[] = {&tt_transport_self, &tt_transport_p2p, &tt_transport_shm};
+static const tt_transport *const transports[] = {&tt_transport_self, &tt_transport_p2p, &tt_transport_shm, &tt_transport_net};
 
 const tt_transport *tt_transport_find(const tt_wiring *w, int peer)
 {
@@ -22,11 +25,8 @@ static ncclResult_t no_transport(const tt_wiring *w, int peer)
 {
   const tt_params *p = tt_params_get();
   const char *where = w->peers[w->rank].host == w->peers[peer].host ? "on one machine" : "on different machines";
-  return tt_fail(
-      ncclInvalidUsage,
-      "rank %d and rank %d (%s) cannot be connected: NCCL_P2P_DISABLE=%d, NCCL_SHM_DISABLE=%d, and the network transport is not part "
-      "of this version",
-      w->rank, peer, where, (int)p->p2p_disable, (int)p->shm_disable);
+  return tt_fail(ncclInternalError, "rank %d and rank %d (%s) cannot be connected: NCCL_P2P_DISABLE=%d, NCCL_SHM_DISABLE=%d, no network",
+                 w->rank, peer, where, (int)p->p2p_disable, (int)p->shm_disable);
 }
 
 ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
@@ -53,14 +53,31 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
     tt_free(link);
     return res;
   }
-  link->watched =
-      link->access != TT_ACCESS_LOCAL && w->peers[peer].pid_space != 0 && w->peers[peer].pid_space == w->peers[w->rank].pid_space;
+  const tt_peer *me = &w->peers[w->rank], *them = &w->peers[peer];
+  link->watched = link->access != TT_ACCESS_LOCAL && them->host == me->host && them->pid_space != 0 && them->pid_space == me->pid_space;
   tt_info(TT_P2P, "rank %d[%d] -> rank %d[%d] via %s%s", w->rank, w->peers[w->rank].device, peer, w->peers[peer].device, t->name,
           link->access == TT_ACCESS_COPY    ? "/CMA"
           : link->access == TT_ACCESS_LOCAL ? "/direct"
                                             : "");
   __atomic_store_n(&port->links[peer], link, __ATOMIC_RELEASE);
   return ncclSuccess;
+}
+
+bool tt_transport_p2p_off(void)
+{
+  const char *level = tt_params_get()->p2p_level;
+  return tt_params_get()->p2p_disable || (level != NULL && (strcasecmp(level, "LOC") == 0 || strcmp(level, "0") == 0));
+}
+
+static bool same_process(const tt_peer *a, const tt_peer *b)
+{
+  return a->proc.pid == b->proc.pid && a->proc.cookie == b->proc.cookie;
+}
+
+bool tt_transport_needs_net(const tt_peer *a, const tt_peer *b)
+{
+  bool memory = a->host == b->host && (!a->shm_disable || (!a->p2p_disable && same_process(a, b)));
+  return a->rank != b->rank && !memory;
 }
 
 void tt_transport_disconnect(const tt_wiring *w)

@@ -5,10 +5,11 @@
 // transport too gives the link FIFOs in local memory at once, and starts to move messages through them when its connection stands.
 #pragma once
 #include "device/link.h"
+#include "proxy/proxy.h"
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 136
+#define TT_PEER_BYTES 160
 typedef struct tt_peer {
   int32_t rank, device;
   uint64_t host; // same value: same machine
@@ -20,7 +21,9 @@ typedef struct tt_peer {
   // Parameters on which all ranks must agree, because algorithms and connections are chosen from them.
   uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO
   int64_t direct_threshold; // NCCL_HOST_DIRECT_THRESHOLD
+  int64_t net_chunk;        // NCCL_P2P_NET_CHUNKSIZE
   int32_t p2p_disable, shm_disable;
+  tt_geometry geometry; // rank 0's holds for all
   char mailbox[TT_FDBOX_NAME];
 } tt_peer;
 _Static_assert(sizeof(tt_peer) == TT_PEER_BYTES, "bootstrap message layout");
@@ -31,6 +34,8 @@ typedef struct tt_wiring {
   const tt_peer *peers; // by rank
   tt_segment *segment;  // memory shared by the ranks on this machine; NULL when this rank is alone on it
   bool can_copy;        // process_vm_readv works between the processes of this communicator
+  tt_geometry geometry; // of the windows
+  tt_proxy *proxy;      // NULL: every pair has memory in common
   tt_port *port;
 } tt_wiring;
 
@@ -44,7 +49,13 @@ typedef struct tt_transport {
   void (*disconnect)(tt_link *link);
 } tt_transport;
 
-extern const tt_transport tt_transport_self, tt_transport_p2p, tt_transport_shm;
+extern const tt_transport tt_transport_self, tt_transport_p2p, tt_transport_shm, tt_transport_net;
+
+// Has the user forbidden direct access between ranks of one process (NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL=LOC or 0: all host devices are
+// at distance SYS from each other)? Compared at init.
+bool tt_transport_p2p_off(void);
+// Must these two use the network? Asked before there are segments and proxies, and the same on all ranks.
+bool tt_transport_needs_net(const tt_peer *a, const tt_peer *b);
 
 // The transport for a pair, or NULL: there is none.
 const tt_transport *tt_transport_find(const tt_wiring *w, int peer);

@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include "transport/offspring.h"
 
+#include "base/param.h"
+
 #include "base/util.h"
 #include "os/proc.h"
 #include "transport/transport.h"
@@ -25,7 +27,14 @@ static void make_peers(void)
   tt_proc_id me = tt_proc_self(), other = me;
   other.cookie++;
   for (int i = 0; i < N; i++) {
-    net.peers[i] = (tt_peer){.rank = i, .device = i, .host = i < LOCAL_RANKS ? 100 : 200, .proc = i < 3 ? me : other, .pid_space = 55};
+    net.peers[i] = (tt_peer){.rank = i,
+                             .device = i,
+                             .host = i < LOCAL_RANKS ? 100 : 200,
+                             .proc = i < 3 ? me : other,
+                             .pid_space = 55,
+                             .p2p_disable = tt_transport_p2p_off(),
+                             .shm_disable = tt_params_get()->shm_disable,
+                             .geometry = tt_geometry_default()};
     CHECK(tt_fdbox_open(net.peers[i].mailbox) == ncclSuccess);
   }
   net.peers[4].pid_space = 66;
@@ -42,7 +51,13 @@ static void make_segment(void)
     procs[i] = net.peers[0].proc;
     boxes[i] = net.peers[0].mailbox;
   }
-  tt_local who = {.n = LOCAL_RANKS, .one_process = true, .ranks = ranks, .procs = procs, .mailboxes = boxes, .secret = secret};
+  tt_local who = {.n = LOCAL_RANKS,
+                  .one_process = true,
+                  .ranks = ranks,
+                  .procs = procs,
+                  .mailboxes = boxes,
+                  .secret = secret,
+                  .geometry = tt_geometry_default()};
   CHECK(tt_segment_open(&who, &net.segment) == ncclSuccess);
   CHECK(tt_segment_join(net.segment, &who, &no_abort) == ncclSuccess);
 }
@@ -55,8 +70,13 @@ static void open_net(bool can_copy)
     tt_port *p = &net.ports[i];
     *p = (tt_port){.rank = i, .nranks = N, .page = i < LOCAL_RANKS ? tt_segment_page(net.segment, i) : &net.lone[i]};
     p->links = tt_calloc(N, sizeof *p->links);
-    net.w[i] = (tt_wiring){
-        .rank = i, .nranks = N, .peers = net.peers, .port = p, .can_copy = can_copy, .segment = i < LOCAL_RANKS ? net.segment : NULL};
+    net.w[i] = (tt_wiring){.rank = i,
+                           .nranks = N,
+                           .peers = net.peers,
+                           .port = p,
+                           .can_copy = can_copy,
+                           .geometry = net.peers[0].geometry,
+                           .segment = i < LOCAL_RANKS ? net.segment : NULL};
   }
 }
 
@@ -73,19 +93,31 @@ static void close_net(void)
   tt_fdbox_close();
 }
 
+// A proxy that only says that there is one.
+static void pretend_network(void)
+{
+  for (int i = 0; i < N; i++) {
+    net.w[i].proxy = (tt_proxy *)(uintptr_t)64;
+  }
+}
+
 static const char *name_of(int a, int b)
 {
   const tt_transport *t = tt_transport_find(&net.w[a], b);
   return t == NULL ? "none" : t->name;
 }
 
-// The choice for every pair, row by row: s(elf), p(2p), m(emory), -.
+// The choice for every pair, row by row: s(elf), p(2p), m(emory), n(etwork), -.
 static void expect_choices(const char *rows)
 {
   for (int i = 0; i < N; i++) {
     for (int k = 0; k < N; k++) {
       const char *name = name_of(i, k);
-      char c = strcmp(name, "self") == 0 ? 's' : strcmp(name, "p2p") == 0 ? 'p' : strcmp(name, "shm") == 0 ? 'm' : '-';
+      char c = strcmp(name, "self") == 0  ? 's'
+               : strcmp(name, "p2p") == 0 ? 'p'
+               : strcmp(name, "shm") == 0 ? 'm'
+               : strcmp(name, "NET") == 0 ? 'n'
+                                          : '-';
       if (c != rows[i * (N + 1) + k]) {
         fprintf(stderr, "rank %d to %d: %s\n", i, k, name);
         _exit(1);
@@ -100,6 +132,8 @@ static void usual_choices(int unused)
   (void)unused;
   open_net(true);
   expect_choices("sppm- pspm- ppsm- mmms- ----s");
+  pretend_network();
+  expect_choices("sppmn pspmn ppsmn mmmsn nnnns");
   close_net();
 }
 
@@ -114,12 +148,23 @@ static void choices_without_p2p(int unused)
   close_net();
 }
 
+static void choices_at_level_loc(int unused)
+{
+  (void)unused;
+  setenv("NCCL_P2P_LEVEL", "loc", 1);
+  open_net(true);
+  expect_choices("smmm- msmm- mmsm- mmms- ----s");
+  close_net();
+}
+
 static void choices_without_shm(int unused)
 {
   (void)unused;
   setenv("NCCL_SHM_DISABLE", "1", 1);
   open_net(true);
   expect_choices("spp-- psp-- pps-- ---s- ----s");
+  pretend_network();
+  expect_choices("sppnn pspnn ppsnn nnnsn nnnns");
   close_net();
 }
 
@@ -130,7 +175,7 @@ static void choices_without_both(int unused)
   setenv("NCCL_SHM_DISABLE", "1", 1);
   open_net(true);
   expect_choices("s---- -s--- --s-- ---s- ----s");
-  CHECK(tt_transport_connect(&net.w[0], 1) == ncclInvalidUsage);
+  CHECK(tt_transport_connect(&net.w[0], 1) == ncclInternalError);
   CHECK(strstr(tt_last_error(), "NCCL_P2P_DISABLE=1") != NULL && strstr(tt_last_error(), "NCCL_SHM_DISABLE=1") != NULL);
   CHECK(net.ports[0].links[1] == NULL);
   CHECK(tt_transport_connect(&net.w[0], 0) == ncclSuccess);
@@ -142,6 +187,7 @@ static void test_which_transport(void **state)
   (void)state;
   in_child(usual_choices);
   in_child(choices_without_p2p);
+  in_child(choices_at_level_loc);
   in_child(choices_without_shm);
   in_child(choices_without_both);
 }
@@ -220,7 +266,7 @@ static void far_peers_and_no_memory(int unused)
 {
   (void)unused;
   open_net(true);
-  CHECK(tt_transport_connect(&net.w[0], 4) == ncclInvalidUsage);
+  CHECK(tt_transport_connect(&net.w[0], 4) == ncclInternalError);
   CHECK(strstr(tt_last_error(), "on different machines") != NULL);
   for (int peer = 0; peer < LOCAL_RANKS; peer++) {
     for (int k = 1; k <= (peer == 0 ? 2 : 1); k++) { // the link; of `self`, its window too

@@ -8,6 +8,8 @@
 #define LL_SLOTS 32
 #define LL_BYTES_DEFAULT (64 << 10)
 #define SIMPLE_BYTES_DEFAULT (512 << 10)
+#define LL_SLOT_MAX (64u << 10)
+#define SIMPLE_SLOT_MAX (64u << 20)
 
 // What stands at the start of a window. Heads are written by the receiver, everything else by the sender.
 typedef struct header {
@@ -32,9 +34,9 @@ tt_geometry tt_geometry_default(void)
   int64_t ll = p->ll_buffsize > 0 ? p->ll_buffsize : LL_BYTES_DEFAULT;
   int64_t simple = p->buffsize > 0 ? p->buffsize : SIMPLE_BYTES_DEFAULT;
   return (tt_geometry){.ll_slots = LL_SLOTS,
-                       .ll_slot_bytes = per_slot(ll, LL_SLOTS, 128, 64 << 10),
+                       .ll_slot_bytes = per_slot(ll, LL_SLOTS, 128, LL_SLOT_MAX),
                        .simple_slots = SIMPLE_SLOTS,
-                       .simple_slot_bytes = per_slot(simple, SIMPLE_SLOTS, PAGE, 64 << 20)};
+                       .simple_slot_bytes = per_slot(simple, SIMPLE_SLOTS, PAGE, SIMPLE_SLOT_MAX)};
 }
 
 static size_t ll_at(void)
@@ -50,6 +52,32 @@ static size_t simple_at(const tt_geometry *g)
 size_t tt_window_bytes(const tt_geometry *g)
 {
   return simple_at(g) + (size_t)g->simple_slots * g->simple_slot_bytes;
+}
+
+bool tt_geometry_valid(const tt_geometry *g)
+{
+  return g->ll_slots == LL_SLOTS && g->simple_slots == SIMPLE_SLOTS && g->ll_slot_bytes % 128 == 0 && g->ll_slot_bytes >= 128 &&
+         g->ll_slot_bytes <= LL_SLOT_MAX && g->simple_slot_bytes % PAGE == 0 && g->simple_slot_bytes >= PAGE &&
+         g->simple_slot_bytes <= SIMPLE_SLOT_MAX;
+}
+
+static size_t net_simple_at(const tt_geometry *g)
+{
+  return ll_at() + (size_t)g->ll_slots * g->ll_slot_bytes;
+}
+
+size_t tt_net_window_bytes(const tt_geometry *g)
+{
+  return net_simple_at(g) + (size_t)g->simple_slots * (sizeof(tt_slot) + g->simple_slot_bytes);
+}
+
+void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
+{
+  tt_window_view(g, base, fifos);
+  tt_fifo *f = &fifos[TT_SIMPLE];
+  f->slots = base + net_simple_at(g);
+  f->data = f->slots + sizeof(tt_slot);
+  f->stride = f->data_stride = (uint32_t)sizeof(tt_slot) + g->simple_slot_bytes;
 }
 
 void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])

@@ -72,6 +72,13 @@ static tt_run complete(tt_plan *p)
   return TT_RUN_DONE;
 }
 
+// Moves what is to be sent and what has come over the network.
+static bool move(const tt_plan *p)
+{
+  const tt_port *port = p->port;
+  return port->mover != NULL && port->mover->progress(port->mover_self, true);
+}
+
 static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
 {
   tt_plan *p = (tt_plan *)w;
@@ -88,14 +95,21 @@ static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
   for (;;) {
     size_t before = *budget;
     tt_run r = turn(p, budget);
+    bool moved = move(p);
+    if (p->port->mover != NULL && r != TT_RUN_FAILED && tt_port_status(p->port) != ncclSuccess) {
+      r = TT_RUN_FAILED; // a connection has failed
+    }
     if (r == TT_RUN_DONE) {
+      if (p->port->mover != NULL) { // what it has sent may not be on its way yet, and nobody comes back for it
+        p->port->mover->kick(p->port->mover_self, false);
+      }
       return complete(p);
     }
     if (r == TT_RUN_FAILED) {
       *result = tt_port_status(p->port);
       return r;
     }
-    if (r == TT_RUN_MORE || (*budget == before && !say_want(p))) {
+    if (r == TT_RUN_MORE || (*budget == before && !moved && !say_want(p))) {
       return r;
     }
   }
@@ -116,6 +130,7 @@ static const char *state_text(uint32_t state)
 {
   return state == TT_RANK_ABORTED ? "has aborted the communicator"
          : state == TT_RANK_GONE  ? "has destroyed the communicator"
+         : state == TT_RANK_LOST  ? "cannot be reached any more: its process has ended, or the network between has failed"
                                   : "has failed";
 }
 
@@ -204,6 +219,9 @@ static void plan_check(tt_work *w)
       return;
     }
     if (r == TT_RUN_BLOCKED && budget == CHECK_BYTES && l->waits_for == peer) {
+      if (link->networked) {
+        p->port->mover->ask(p->port->mover_self, peer); // for the next check
+      }
       ncclResult_t res = diagnose(p->port, l, state, ended);
       if (res != ncclSuccess) {
         tt_port_stop(p->port, res);

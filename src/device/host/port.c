@@ -32,5 +32,8 @@ void tt_port_stop(tt_port *port, ncclResult_t code)
     atomic_store_explicit(&port->page->state, state, memory_order_release);
   }
   atomic_store_explicit(&busy, 0, memory_order_release);
+  if (port->mover != NULL) {
+    port->mover->state_changed(port->mover_self);
+  }
   tt_port_ring_all(port);
 }

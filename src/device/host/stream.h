@@ -77,6 +77,13 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg);
 // The process's bell: rung when an event completes or an entry without a bell of its own does.
 extern tt_bell tt_process_bell;
 
+// Called with +1 when a thread begins to look after streams in tt_host_wait, with -1 when it stops or falls asleep: while somebody looks, nobody else
+// need look after the network. NULL: nobody wants to know. Set once per process, before the first stream can need it.
+extern void (*_Atomic tt_host_attend)(int delta);
+
+// Is some communicator crowded (tt_host_load)?
+bool tt_host_crowded(void);
+
 // Tells how crowded the machine is: `ranks` ranks of one communicator share it with `cores` cores. Waits spin less when crowded.
 void tt_host_load(int ranks, int cores);
 

@@ -33,6 +33,23 @@ void tt_host_load(int ranks, int cores)
   }
 }
 
+bool tt_host_crowded(void)
+{
+  return atomic_load_explicit(&crowded, memory_order_relaxed);
+}
+
+void (*_Atomic tt_host_attend)(int delta);
+
+// Whoever begins to attend keeps the function, so that it takes back what it has counted in.
+typedef void (*attend_fn)(int delta);
+
+static inline void attend(attend_fn fn, int delta)
+{
+  if (fn != NULL) {
+    fn(delta);
+  }
+}
+
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__)
@@ -174,7 +191,7 @@ static bool look_again(tt_stream *s, bool (*ready)(void *arg), void *arg)
 }
 
 // Announces, looks again, sleeps.
-static void sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg)
+static void sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, attend_fn attending)
 {
   nap n = {.own = s};
   if (s == NULL || tt_stream_idle(s)) {
@@ -184,8 +201,13 @@ static void sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg)
   if (n.n == 0) {
     nap_add(&n, &tt_process_bell);
   }
-  if (!look_again(s, ready, arg) && !nap_is_stale(&n) && !tt_bell_sleep(n.bells, n.tickets, n.n, check_ns())) {
-    tt_stream_each(check_stream, NULL);
+  if (!look_again(s, ready, arg) && !nap_is_stale(&n)) {
+    attend(attending, -1);
+    bool rung = tt_bell_sleep(n.bells, n.tickets, n.n, check_ns());
+    attend(attending, 1);
+    if (!rung) {
+      tt_stream_each(check_stream, NULL);
+    }
   }
   nap_leave(&n);
 }
@@ -201,7 +223,9 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
   if (s != NULL) {
     atomic_fetch_add_explicit(&s->waiters, 1, memory_order_relaxed);
   }
-  patience p = {.tight = atomic_load_explicit(&crowded, memory_order_relaxed)};
+  attend_fn attending = atomic_load_explicit(&tt_host_attend, memory_order_acquire);
+  attend(attending, 1);
+  patience p = {.tight = tt_host_crowded()};
   while (!ready(arg)) {
     bool moved = s != NULL && tt_stream_progress(s, RUN_BYTES, false);
     if (ready(arg)) {
@@ -212,11 +236,12 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
       p.deadline = 0;
       p.looks = 0;
     } else if (!pass_time(&p)) {
-      sleep_once(s, ready, arg);
+      sleep_once(s, ready, arg, attending);
       p.deadline = 0;
       p.looks = 0;
     }
   }
+  attend(attending, -1);
   if (s != NULL) {
     atomic_fetch_sub(&s->waiters, 1);
     if (TT_UNLIKELY(!tt_stream_idle(s))) {

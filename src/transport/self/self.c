@@ -15,13 +15,13 @@ static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *pe
 // Sender and receiver are the same rank, so both views lie over one window, which only this rank sees.
 static ncclResult_t connect(const tt_wiring *w, tt_link *link)
 {
-  tt_geometry g = tt_geometry_default();
-  char *window = tt_calloc_line(tt_window_bytes(&g));
+  const tt_geometry *g = &w->geometry;
+  char *window = tt_calloc_line(tt_window_bytes(g));
   if (window == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for %zu bytes of buffer to send to itself", w->rank, tt_window_bytes(&g));
+    return tt_fail(ncclSystemError, "rank %d: no memory for %zu bytes of buffer to send to itself", w->rank, tt_window_bytes(g));
   }
-  tt_window_view(&g, window, link->send);
-  tt_window_view(&g, window, link->recv);
+  tt_window_view(g, window, link->send);
+  tt_window_view(g, window, link->recv);
   link->page = w->port->page;
   link->access = TT_ACCESS_LOCAL;
   link->own = window;
