@@ -2,6 +2,7 @@
 //
 // Every socket proves the communicator's key (greet.h) and says which one of which attempt it is. The control socket of a new attempt starts the gathering
 // anew: whoever connected before has given up. Nothing is waited for; a listener can be closed at any time.
+#include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -19,6 +20,8 @@ struct tt_snet_listener {
   uint32_t attempt;
   int missing; // sockets
   tt_snet_ends ends;
+  tt_snet_go go; // its first `heard` bytes
+  size_t heard;
 };
 
 static void link_listener(tt_snet_listener *l)
@@ -104,6 +107,7 @@ static void gather(tt_snet_listener *l, const tt_hello *hello, int fd)
   if (tag.index == 0) {
     drop_ends(l);
     l->begun = true;
+    l->heard = 0;
     l->attempt = tag.attempt;
     l->missing = 1 + tag.nsocks;
     l->ends.peer = hello->rank;
@@ -116,16 +120,31 @@ static void gather(tt_snet_listener *l, const tt_hello *hello, int fd)
   l->ends.fds[tag.index] = fd;
 }
 
+// All sockets are here: has the connecting side said so too? When it has given up instead, the gathering begins anew.
+static bool heard_go(tt_snet_listener *l)
+{
+  ssize_t n = tt_sock_recv(l->ends.fds[0], (char *)&l->go + l->heard, sizeof(l->go) - l->heard);
+  if (n == -EAGAIN) {
+    return false;
+  }
+  l->heard += n > 0 ? (size_t)n : 0;
+  if (n < 0 || (l->heard == sizeof(l->go) && (l->go.magic != TT_SNET_GO || l->go.attempt != l->attempt))) {
+    drop_ends(l);
+    return false;
+  }
+  return l->heard == sizeof(l->go);
+}
+
 ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm)
 {
   tt_snet_listener *l = listen_comm;
   tt_hello hello;
   int fd = -1;
   *recv_comm = NULL;
-  while ((!l->begun || l->missing > 0) && tt_greeter_next(&l->greeter, &hello, &fd)) {
+  while (tt_greeter_next(&l->greeter, &hello, &fd)) {
     gather(l, &hello, fd);
   }
-  if (!l->begun || l->missing > 0) {
+  if (!l->begun || l->missing > 0 || !heard_go(l)) {
     return ncclSuccess;
   }
   tt_snet_conn *c = NULL;

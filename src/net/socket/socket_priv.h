@@ -29,6 +29,7 @@ enum {
   TT_SNET_RING = TT_NET_REQUESTS,    // a power of two
   TT_SNET_FRAME_MAGIC = 0x746e6574,  // "tent"
   TT_SNET_HANDLE_MAGIC = 0x68746e74, // "tnth"
+  TT_SNET_GO = 0x6f676e74,           // "tngo"
 };
 
 // Before each message. Host byte order: ranks of one job run on machines of one kind.
@@ -38,6 +39,12 @@ typedef struct tt_snet_frame {
   uint64_t size;
 } tt_snet_frame;
 static_assert(sizeof(tt_snet_frame) == 16, "tt_snet_frame is sent as it is");
+
+// The connecting side's first word on the control socket: all sockets stand. Until then whoever connects may still give up and begin anew.
+typedef struct tt_snet_go {
+  uint32_t magic;
+  uint32_t attempt;
+} tt_snet_go;
 
 // Where a listener is: the bytes of net.h's handle.
 typedef struct tt_snet_handle {
