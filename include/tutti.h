@@ -1,4 +1,5 @@
 // tutti.h: the host device's public face. Plain host memory as a real device: streams, events, memory, host functions.
+// The same under the CUDA runtime's names: hostcuda/cuda_runtime.h.
 //
 // Tutti's nccl.h takes a cudaStream_t. Where there is no GPU, a cudaStream_t is one of the streams created here, or one of the special
 // values NULL, (cudaStream_t)1 (legacy default stream) and (cudaStream_t)2 (per-thread default stream), which mean what CUDA says they mean.
@@ -18,12 +19,47 @@ extern "C" {
 
 typedef struct tuttiEvent *tuttiEvent_t;
 
+// Kinds of memory, for what a program was written to tell apart: on the host device every pointer is good for everything.
+typedef enum {
+  tuttiMemoryUnknown = 0, // not allocated or registered here: an ordinary pointer of the program
+  tuttiMemoryHost = 1,
+  tuttiMemoryDevice = 2,
+  tuttiMemoryManaged = 3
+} tuttiMemory_t;
+
+// What is known of a pointer.
+typedef struct {
+  tuttiMemory_t kind;
+  int device;     // the calling thread's when it was allocated; -1 when unknown
+  void *base;     // of the allocation; NULL when unknown
+  size_t size;    // of the allocation, as asked for
+  unsigned flags; // of tuttiMallocKind or tuttiHostRegister
+} tuttiPointerAttributes_t;
+
+// `height` rows of `width` bytes; each begins `pitch` bytes (at least `width`) behind the one before.
+typedef struct {
+  void *dst;
+  const void *src; // not used where rows are set
+  size_t dstPitch, srcPitch;
+  size_t width, height;
+} tuttiRows_t;
+
+// Names of memory and of events for other processes of the same machine and user: plain bytes, to be carried there by the program.
+typedef struct {
+  char reserved[64];
+} tuttiIpcMemHandle_t;
+typedef struct {
+  char reserved[64];
+} tuttiIpcEventHandle_t;
+
 // Flags of tuttiStreamCreate: a blocking stream orders itself with the legacy default stream, a non-blocking one does not.
 #define TUTTI_STREAM_DEFAULT 0
 #define TUTTI_STREAM_NON_BLOCKING 1
 
 // Number of host devices: NCCL_HOST_DEVICES when set, else 1024 (host devices cost nothing until used).
 ncclResult_t tuttiGetDeviceCount(int *count);
+// How many of them a program should use that uses all there are: NCCL_HOST_DEVICES when set, else 8.
+ncclResult_t tuttiGetUsualDeviceCount(int *count);
 
 // Device of the calling thread (0 at first): ncclCommInitRank binds the communicator to it. Several ranks may share one.
 ncclResult_t tuttiSetDevice(int device);
@@ -33,6 +69,9 @@ ncclResult_t tuttiGetDevice(int *device);
 // queued work still runs.
 ncclResult_t tuttiStreamCreate(cudaStream_t *stream, unsigned flags);
 ncclResult_t tuttiStreamDestroy(cudaStream_t stream);
+
+// What a stream is: its device, its TUTTI_STREAM_… flags, and a number that no other living stream has. Output pointers may be NULL.
+ncclResult_t tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flags, unsigned long long *id);
 
 // Waits until all work queued so far is complete, and helps to run it. Returns the first error of that work since the last
 // synchronise (ncclSuccess otherwise); a communicator's own error stays readable with ncclCommGetAsyncError.
@@ -44,27 +83,74 @@ ncclResult_t tuttiStreamQuery(cudaStream_t stream);
 // Work queued on `stream` after this call starts when `event` is complete (at once when it was never recorded).
 ncclResult_t tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event);
 
-// Queues fn(arg). It runs on whichever thread drives the stream, and must not call functions that wait for streams.
+// Queues fn(arg). It runs on a thread of its own kind, never on one that queues or waits; what follows in the stream waits until it has
+// returned, other streams go on. It may queue work and wait for other streams, but not for its own. More than 64 at a time take turns.
 ncclResult_t tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *arg);
 
-// Waits for all streams of the calling thread's device.
+// Waits for all streams of the calling thread's device. Returns (and clears) the first error among them.
 ncclResult_t tuttiDeviceSynchronize(void);
+// Waits for all streams of `device` and leaves their errors for those who synchronise: what must happen before memory is freed.
+ncclResult_t tuttiDeviceWait(int device);
+
+// Flags of tuttiEventCreateWithFlags: no time stamp is wanted; other processes can open it (needs the former too).
+#define TUTTI_EVENT_DEFAULT 0
+#define TUTTI_EVENT_DISABLE_TIMING 2
+#define TUTTI_EVENT_INTERPROCESS 4
 
 // Events: marks in a stream's queue, with a time stamp from the monotonic clock.
 ncclResult_t tuttiEventCreate(tuttiEvent_t *event);
+ncclResult_t tuttiEventCreateWithFlags(tuttiEvent_t *event, unsigned flags);
+// Queued records and waits still do their work.
 ncclResult_t tuttiEventDestroy(tuttiEvent_t event);
 ncclResult_t tuttiEventRecord(tuttiEvent_t event, cudaStream_t stream);
+// ncclSuccess when the newest record has been reached (or there was none), else ncclInProgress. Of an event shared between processes also
+// ncclRemoteError: the process that recorded it has ended before.
 ncclResult_t tuttiEventQuery(tuttiEvent_t event);
 ncclResult_t tuttiEventSynchronize(tuttiEvent_t event);
-// Milliseconds between two completed events (ncclInvalidUsage when one was not recorded, ncclInProgress when one is not complete).
+// Milliseconds between two completed events (ncclInvalidUsage when one was not recorded or has no time, ncclInProgress when one is not
+// complete).
 ncclResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end);
 
-// Host memory aligned to 4096 bytes, not shared with other processes (ncclMemAlloc gives memory that peers can map).
+// A handle of an event made with TUTTI_EVENT_INTERPROCESS, and the event in another process, which destroys what it opened. There it can be
+// recorded, waited for and asked as any other. The owner must live when the handle is opened.
+ncclResult_t tuttiIpcGetEventHandle(tuttiIpcEventHandle_t *handle, tuttiEvent_t event);
+ncclResult_t tuttiIpcOpenEventHandle(tuttiEvent_t *event, const tuttiIpcEventHandle_t *handle);
+
+// Host memory on pages of its own, zeroed. tuttiMalloc gives device memory; tuttiMallocKind any kind but unknown, with flags that are only
+// kept. Not shared with other processes (ncclMemAlloc gives memory that peers can map) until a handle of it is made.
 ncclResult_t tuttiMalloc(void **ptr, size_t size);
+ncclResult_t tuttiMallocKind(void **ptr, size_t size, tuttiMemory_t kind, unsigned flags);
+// Frees it at once: the program sees to it that nothing queued uses it any more (tuttiDeviceWait). NULL does nothing.
 ncclResult_t tuttiFree(void *ptr);
-// In stream order. Sizes in bytes.
+// Frees it in stream order.
+ncclResult_t tuttiFreeAsync(void *ptr, cudaStream_t stream);
+
+// Makes memory of the program known as tuttiMemoryHost, and unknown again. ncclInvalidArgument: overlaps what is known; was not registered.
+ncclResult_t tuttiHostRegister(void *ptr, size_t size, unsigned flags);
+ncclResult_t tuttiHostUnregister(void *ptr);
+
+// What is known of the allocation that holds `ptr`. Any pointer is allowed.
+ncclResult_t tuttiPointerGetAttributes(tuttiPointerAttributes_t *attributes, const void *ptr);
+
+// A handle of the whole allocation that holds `ptr` (device memory of this process), and the beginning of that allocation in another
+// process. The first handle turns the memory into shared memory in place: the call waits for the allocation's device, and no other thread
+// may write to the memory meanwhile. Opened twice, the same address is given and must be closed twice. The owner must live when the handle
+// is opened; what is open stays valid whatever becomes of the owner.
+ncclResult_t tuttiIpcGetMemHandle(tuttiIpcMemHandle_t *handle, const void *ptr);
+ncclResult_t tuttiIpcOpenMemHandle(void **ptr, const tuttiIpcMemHandle_t *handle);
+ncclResult_t tuttiIpcCloseMemHandle(void *ptr);
+
+// Bytes of memory that could still be allocated, and all there are, as the system (or the container's limit) has them.
+ncclResult_t tuttiMemGetInfo(size_t *available, size_t *total);
+
+// In stream order. Sizes in bytes. They return at once: only a small part of the work is ever done by the call itself.
 ncclResult_t tuttiMemcpyAsync(void *dst, const void *src, size_t size, cudaStream_t stream);
 ncclResult_t tuttiMemsetAsync(void *dst, int value, size_t size, cudaStream_t stream);
+// Reads `src` before it returns, so that it may be changed at once; needs a buffer of that size. For small sizes.
+ncclResult_t tuttiMemcpyStagedAsync(void *dst, const void *src, size_t size, cudaStream_t stream);
+// The same for rows. Those of source and destination do not overlap.
+ncclResult_t tuttiMemcpyRowsAsync(const tuttiRows_t *rows, cudaStream_t stream);
+ncclResult_t tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

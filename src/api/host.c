@@ -1,21 +1,17 @@
-// host.c: the tutti… functions: streams, events and memory of the host device.
-#include <stdlib.h>
-
+// host.c: the tutti… functions for devices, streams and events of the host device. Memory is in host_mem.c.
+#include "api/host_priv.h"
 #include "base/result.h"
 #include "device/host/device.h"
 #include "device/host/event.h"
 #include "device/host/ops.h"
 #include "device/host/stream.h"
-#include "tutti.h"
 
-#define TUTTI_API __attribute__((visibility("default"))) ncclResult_t
-
-static ncclResult_t null_argument(const char *what)
+ncclResult_t tt_api_null(const char *what)
 {
   return tt_fail(ncclInvalidArgument, "%s: a pointer argument is NULL", what);
 }
 
-static ncclResult_t push(const char *what, cudaStream_t stream, tt_work *w)
+ncclResult_t tt_api_push(const char *what, cudaStream_t stream, tt_work *w)
 {
   tt_stream *s;
   if (w == NULL) {
@@ -33,9 +29,18 @@ static ncclResult_t push(const char *what, cudaStream_t stream, tt_work *w)
 TUTTI_API tuttiGetDeviceCount(int *count)
 {
   if (count == NULL) {
-    return null_argument("tuttiGetDeviceCount");
+    return tt_api_null("tuttiGetDeviceCount");
   }
   *count = tt_host_device_count();
+  return ncclSuccess;
+}
+
+TUTTI_API tuttiGetUsualDeviceCount(int *count)
+{
+  if (count == NULL) {
+    return tt_api_null("tuttiGetUsualDeviceCount");
+  }
+  *count = tt_host_device_usual_count();
   return ncclSuccess;
 }
 
@@ -47,7 +52,7 @@ TUTTI_API tuttiSetDevice(int device)
 TUTTI_API tuttiGetDevice(int *device)
 {
   if (device == NULL) {
-    return null_argument("tuttiGetDevice");
+    return tt_api_null("tuttiGetDevice");
   }
   *device = tt_host_device();
   return ncclSuccess;
@@ -57,7 +62,7 @@ TUTTI_API tuttiStreamCreate(cudaStream_t *stream, unsigned flags)
 {
   tt_stream *s;
   if (stream == NULL) {
-    return null_argument("tuttiStreamCreate");
+    return tt_api_null("tuttiStreamCreate");
   }
   if (flags > TUTTI_STREAM_NON_BLOCKING) {
     return tt_fail(ncclInvalidArgument, "tuttiStreamCreate: flags are %u; known are 0 and %d", flags, TUTTI_STREAM_NON_BLOCKING);
@@ -75,6 +80,22 @@ TUTTI_API tuttiStreamDestroy(cudaStream_t stream)
   }
   TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
   tt_stream_destroy(s);
+  return ncclSuccess;
+}
+
+TUTTI_API tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flags, unsigned long long *id)
+{
+  tt_stream *s;
+  TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
+  if (device != NULL) {
+    *device = s->device;
+  }
+  if (flags != NULL) {
+    *flags = atomic_load(&s->legacy) != NULL || s->is_legacy ? TUTTI_STREAM_DEFAULT : TUTTI_STREAM_NON_BLOCKING;
+  }
+  if (id != NULL) {
+    *id = (unsigned long long)(uintptr_t)s / sizeof *s;
+  }
   return ncclSuccess;
 }
 
@@ -98,37 +119,71 @@ TUTTI_API tuttiStreamQuery(cudaStream_t stream)
 
 TUTTI_API tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event)
 {
-  return event == NULL ? null_argument("tuttiStreamWaitEvent")
-                       : push("tuttiStreamWaitEvent", stream, tt_event_wait_work((tt_event *)event));
+  return event == NULL ? tt_api_null("tuttiStreamWaitEvent")
+                       : tt_api_push("tuttiStreamWaitEvent", stream, tt_event_wait_work((tt_event *)event));
 }
 
 TUTTI_API tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *arg)
 {
-  return fn == NULL ? null_argument("tuttiLaunchHostFunc") : push("tuttiLaunchHostFunc", stream, tt_host_function(fn, arg));
-}
-
-static void wait_device(tt_stream *s, void *res)
-{
-  if (s->device == tt_host_device()) {
-    ncclResult_t r = tt_stream_wait(s);
-    *(ncclResult_t *)res = r != ncclSuccess ? r : *(ncclResult_t *)res;
-  }
+  return fn == NULL ? tt_api_null("tuttiLaunchHostFunc") : tt_api_push("tuttiLaunchHostFunc", stream, tt_host_function(fn, arg));
 }
 
 TUTTI_API tuttiDeviceSynchronize(void)
 {
-  ncclResult_t res = ncclSuccess;
-  tt_stream_each(wait_device, &res);
-  return res;
+  return tt_stream_wait_device(tt_host_device(), true);
+}
+
+TUTTI_API tuttiDeviceWait(int device)
+{
+  return tt_stream_wait_device(device, false);
+}
+
+static ncclResult_t create_event(const char *what, tuttiEvent_t *event, unsigned flags)
+{
+  tt_event *e;
+  if (event == NULL) {
+    return tt_api_null(what);
+  }
+  if ((flags & ~(unsigned)(TUTTI_EVENT_DISABLE_TIMING | TUTTI_EVENT_INTERPROCESS)) != 0 || flags == TUTTI_EVENT_INTERPROCESS) {
+    return tt_fail(ncclInvalidArgument, "%s: flags are %u; known are 0, %d, and %d together with it", what, flags,
+                   TUTTI_EVENT_DISABLE_TIMING, TUTTI_EVENT_INTERPROCESS);
+  }
+  TT_TRY((flags & TUTTI_EVENT_INTERPROCESS) != 0 ? tt_event_create_shared(NULL, &e) : tt_event_create(&e));
+  e->flags = flags;
+  *event = (tuttiEvent_t)e;
+  return ncclSuccess;
 }
 
 TUTTI_API tuttiEventCreate(tuttiEvent_t *event)
 {
-  tt_event *e;
-  if (event == NULL) {
-    return null_argument("tuttiEventCreate");
+  return create_event("tuttiEventCreate", event, TUTTI_EVENT_DEFAULT);
+}
+
+TUTTI_API tuttiEventCreateWithFlags(tuttiEvent_t *event, unsigned flags)
+{
+  return create_event("tuttiEventCreateWithFlags", event, flags);
+}
+
+TUTTI_API tuttiIpcGetEventHandle(tuttiIpcEventHandle_t *handle, tuttiEvent_t event)
+{
+  const tt_event *e = (const tt_event *)event;
+  if (handle == NULL || e == NULL) {
+    return tt_api_null("tuttiIpcGetEventHandle");
   }
-  TT_TRY(tt_event_create(&e));
+  if (e->slot == NULL) {
+    return tt_fail(ncclInvalidArgument, "tuttiIpcGetEventHandle: the event was made without TUTTI_EVENT_INTERPROCESS");
+  }
+  return tt_ipc_slot_export(e->slot, handle);
+}
+
+TUTTI_API tuttiIpcOpenEventHandle(tuttiEvent_t *event, const tuttiIpcEventHandle_t *handle)
+{
+  tt_event *e;
+  if (event == NULL || handle == NULL) {
+    return tt_api_null("tuttiIpcOpenEventHandle");
+  }
+  TT_TRY(tt_event_create_shared(handle, &e));
+  e->flags = TUTTI_EVENT_DISABLE_TIMING | TUTTI_EVENT_INTERPROCESS;
   *event = (tuttiEvent_t)e;
   return ncclSuccess;
 }
@@ -141,15 +196,20 @@ TUTTI_API tuttiEventDestroy(tuttiEvent_t event)
 
 TUTTI_API tuttiEventRecord(tuttiEvent_t event, cudaStream_t stream)
 {
-  return event == NULL ? null_argument("tuttiEventRecord") : push("tuttiEventRecord", stream, tt_event_record_work((tt_event *)event));
+  return event == NULL ? tt_api_null("tuttiEventRecord") : tt_api_push("tuttiEventRecord", stream, tt_event_record_work((tt_event *)event));
 }
 
 TUTTI_API tuttiEventQuery(tuttiEvent_t event)
 {
   if (event == NULL) {
-    return null_argument("tuttiEventQuery");
+    return tt_api_null("tuttiEventQuery");
   }
-  return tt_event_complete((tt_event *)event) ? ncclSuccess : ncclInProgress;
+  const tt_event *e = (const tt_event *)event;
+  if (tt_event_complete(e)) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_event_check(e));
+  return ncclInProgress;
 }
 
 static bool event_ready(void *e)
@@ -157,10 +217,31 @@ static bool event_ready(void *e)
   return tt_event_complete(e);
 }
 
+// Waits for an event of several processes: its bell and the life of whoever recorded it are watched by a wait in a stream.
+static ncclResult_t wait_for_shared(tt_event *e)
+{
+  tt_stream *s;
+  TT_TRY(tt_stream_create(tt_host_device(), false, &s));
+  tt_work *w = tt_event_wait_work(e);
+  ncclResult_t res = ncclSuccess;
+  if (w == NULL) {
+    res = tt_fail(ncclSystemError, "tuttiEventSynchronize: no memory");
+  } else {
+    tt_stream_push(s, w);
+    res = tt_stream_wait(s);
+  }
+  tt_stream_destroy(s);
+  return res;
+}
+
 TUTTI_API tuttiEventSynchronize(tuttiEvent_t event)
 {
-  if (event == NULL) {
-    return null_argument("tuttiEventSynchronize");
+  tt_event *e = (tt_event *)event;
+  if (e == NULL) {
+    return tt_api_null("tuttiEventSynchronize");
+  }
+  if (e->slot != NULL) {
+    return wait_for_shared(e);
   }
   tt_host_wait(NULL, event_ready, event);
   return ncclSuccess;
@@ -168,51 +249,19 @@ TUTTI_API tuttiEventSynchronize(tuttiEvent_t event)
 
 TUTTI_API tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)
 {
-  tt_event *a = (tt_event *)start, *b = (tt_event *)end;
+  const tt_event *a = (const tt_event *)start, *b = (const tt_event *)end;
   if (ms == NULL || a == NULL || b == NULL) {
-    return null_argument("tuttiEventElapsedTime");
+    return tt_api_null("tuttiEventElapsedTime");
   }
-  if (atomic_load(&a->recorded) == 0 || atomic_load(&b->recorded) == 0) {
+  if (((a->flags | b->flags) & TUTTI_EVENT_DISABLE_TIMING) != 0) {
+    return tt_fail(ncclInvalidUsage, "tuttiEventElapsedTime: an event was made without a time stamp");
+  }
+  if (!tt_event_recorded(a) || !tt_event_recorded(b)) {
     return tt_fail(ncclInvalidUsage, "tuttiEventElapsedTime: an event was never recorded");
   }
   if (!tt_event_complete(a) || !tt_event_complete(b)) {
     return ncclInProgress;
   }
-  *ms = (float)((double)(int64_t)(atomic_load(&b->time) - atomic_load(&a->time)) / 1e6);
+  *ms = (float)((double)(int64_t)(tt_event_time(b) - tt_event_time(a)) / 1e6);
   return ncclSuccess;
-}
-
-TUTTI_API tuttiMalloc(void **ptr, size_t size)
-{
-  if (ptr == NULL) {
-    return null_argument("tuttiMalloc");
-  }
-  void *p = aligned_alloc(4096, TT_ROUND_UP(TT_MAX(size, 1), 4096));
-  if (p == NULL) {
-    return tt_fail(ncclSystemError, "tuttiMalloc: no memory for %zu bytes", size);
-  }
-  *ptr = p;
-  return ncclSuccess;
-}
-
-TUTTI_API tuttiFree(void *ptr)
-{
-  free(ptr);
-  return ncclSuccess;
-}
-
-TUTTI_API tuttiMemcpyAsync(void *dst, const void *src, size_t size, cudaStream_t stream)
-{
-  if (size > 0 && (dst == NULL || src == NULL)) {
-    return null_argument("tuttiMemcpyAsync");
-  }
-  return push("tuttiMemcpyAsync", stream, tt_host_copy(dst, src, size));
-}
-
-TUTTI_API tuttiMemsetAsync(void *dst, int value, size_t size, cudaStream_t stream)
-{
-  if (size > 0 && dst == NULL) {
-    return null_argument("tuttiMemsetAsync");
-  }
-  return push("tuttiMemsetAsync", stream, tt_host_fill(dst, value, size));
 }

@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/param.h"
+#include "base/result.h"
 #include "base/util.h"
 #include "os/random.h"
 
@@ -137,6 +138,25 @@ uint64_t tt_proc_pid_space(void)
   struct stat st;
   tt_proc_id me = tt_proc_self();
   return tt_proc_alive(&me) && stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+ncclResult_t tt_proc_open_fd(const tt_proc_id *id, int fd, uint64_t inode, int *out)
+{
+  char path[64];
+  struct stat st;
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", id->pid, fd);
+  int f = tt_proc_alive(id) ? open(path, O_RDWR | O_CLOEXEC) : -1, e = errno;
+  if (f >= 0 && fstat(f, &st) == 0 && (uint64_t)st.st_ino == inode && (fcntl(f, F_GET_SEALS) & F_SEAL_SHRINK) != 0) {
+    *out = f;
+    return ncclSuccess;
+  }
+  if (f >= 0) {
+    close(f);
+  } else if (tt_proc_alive(id) && e != ENOENT) {
+    return tt_fail(ncclSystemError, "cannot open shared memory of process %d: %s: %s (same user? same pid name space?)", id->pid, path,
+                   strerror(e));
+  }
+  return tt_fail(ncclInvalidArgument, "the shared memory of process %d is gone: it was freed, or the process has ended", id->pid);
 }
 
 int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write)

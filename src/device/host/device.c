@@ -5,14 +5,24 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
+#include "device/host/heap.h"
+#include "device/host/hostcall.h"
+#include "device/host/ipc.h"
 #include "device/host/stream.h"
 #include "os/proc.h"
+
+#define USUAL_DEVICES 8 // as in the machines that programs with a loop over all devices are written for
 
 static _Thread_local int current;
 
 int tt_host_device_count(void)
 {
   return (int)TT_CLAMP(tt_params_get()->host_devices, 1, 1 << 20);
+}
+
+int tt_host_device_usual_count(void)
+{
+  return tt_param_is_set(host_devices) ? tt_host_device_count() : USUAL_DEVICES;
 }
 
 int tt_host_device(void)
@@ -35,6 +45,9 @@ static void in_child(void)
 {
   tt_stream_forget();
   tt_worker_forget();
+  tt_hostcall_forget();
+  tt_heap_forked();
+  tt_ipc_forked();
 }
 
 __attribute__((constructor)) void tt_host_start(void)

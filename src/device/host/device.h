@@ -4,6 +4,8 @@
 
 // Number of host devices (NCCL_HOST_DEVICES, at least 1).
 int tt_host_device_count(void);
+// How many a program should be told that uses all there are: NCCL_HOST_DEVICES when set, else 8.
+int tt_host_device_usual_count(void);
 // The calling thread's device, 0 at first.
 int tt_host_device(void);
 // Errors: ncclInvalidArgument.

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/result.h"
+#include "device/host/device.h"
+#include "device/host/heap.h"
 #include "os/shm.h"
 
 #define IMPORT_WAIT_MS 5000 // the descriptor was pushed before the token was sent, so it is there at once
@@ -37,6 +39,8 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr)
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(tt_shm_create("tutti-mem", a->size, &a->fd), res);
   TT_TRY_GOTO(tt_shm_map(a->fd, a->size, (void **)&a->base), res);
+  tt_block b = {.base = a->base, .size = a->size, .kind = tuttiMemoryDevice, .owner = TT_BLOCK_NCCL, .device = tt_host_device(), .fd = -1};
+  TT_TRY_GOTO(tt_heap_note(&b), res);
   pthread_mutex_lock(&lock);
   a->serial = ++serials;
   a->next = list;
@@ -46,6 +50,7 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr)
   *ptr = a->base;
   return ncclSuccess;
 fail:
+  tt_shm_unmap(a->base, a->size);
   tt_fd_close(a->fd);
   tt_free(a);
   return res;
@@ -68,10 +73,24 @@ ncclResult_t tt_mem_free(void *ptr)
   if (a == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclMemFree: %p was not allocated by ncclMemAlloc, or has been freed", ptr);
   }
+  tt_heap_forget(a->base, TT_BLOCK_NCCL);
   tt_shm_unmap(a->base, a->size);
   tt_fd_close(a->fd);
   tt_free(a);
   return ncclSuccess;
+}
+
+int tt_mem_descriptor(const void *base)
+{
+  int fd = -1;
+  pthread_mutex_lock(&lock);
+  for (const alloc *a = list; a != NULL; a = a->next) {
+    if (a->base == base) {
+      fd = a->fd;
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return fd;
 }
 
 uint32_t tt_mem_find(const void *ptr, size_t size, uint64_t *offset)

@@ -9,6 +9,9 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr);
 // Frees it. Errors: ncclInvalidArgument when `ptr` did not come from tt_mem_alloc. Peers let go of it when they next hear from this process.
 ncclResult_t tt_mem_free(void *ptr);
 
+// The descriptor of the allocation that begins at `base`, which keeps it; -1 when there is none.
+int tt_mem_descriptor(const void *base);
+
 // Finds the shareable allocation that holds [ptr, ptr + size). Returns its serial and writes the offset; 0 when there is none. Any thread;
 // costs one load when there are no shareable allocations.
 uint32_t tt_mem_find(const void *ptr, size_t size, uint64_t *offset);

@@ -2,71 +2,180 @@
 #include "device/host/ops.h"
 
 #include "base/util.h"
-
-typedef struct job {
-  tt_work work;
-  void (*fn)(void *arg);
-  void *arg;
-  void *dst;
-  const void *src;
-  size_t size;
-  int value;
-} job;
+#include "device/host/heap.h"
+#include "device/host/hostcall.h"
 
 static void done(tt_work *w)
 {
   tt_free(w);
 }
 
+typedef struct function {
+  tt_work work;
+  bool started;
+  tt_hostcall call;
+} function;
+
 static tt_run run_function(tt_work *w, size_t *budget, ncclResult_t *result)
 {
-  const job *j = (const job *)w;
-  (void)budget, (void)result;
-  j->fn(j->arg);
-  return TT_RUN_DONE;
+  function *f = (function *)w;
+  (void)budget;
+  if (!f->started) {
+    f->started = true;
+    *result = tt_hostcall_start(&f->call);
+    return *result == ncclSuccess ? TT_RUN_BLOCKED : TT_RUN_FAILED;
+  }
+  return tt_hostcall_over(&f->call) ? TT_RUN_DONE : TT_RUN_BLOCKED;
+}
+
+static const tt_work_ops function_ops = {.name = "host function", .run = run_function, .done = done};
+
+tt_work *tt_host_function(void (*fn)(void *arg), void *arg)
+{
+  function *f = tt_calloc(1, sizeof *f);
+  if (f == NULL) {
+    return NULL;
+  }
+  f->work.ops = &function_ops;
+  f->call.fn = fn;
+  f->call.arg = arg;
+  return &f->work;
+}
+
+// Rows to copy or to fill. How far it has come: `row` rows, and `at` bytes of the next.
+typedef struct job {
+  tt_work work;
+  tuttiRows_t r;
+  size_t row, at;
+  int value;
+  bool backward; // one row whose destination overlaps the end of its source
+  char staged[];
+} job;
+
+// The next piece of the job's rows: bytes [*offset, *offset + result) of row j->row. Moves the job on.
+static size_t next_piece(job *j, size_t budget, size_t *offset)
+{
+  size_t n = TT_MIN(j->r.width - j->at, budget);
+  *offset = j->backward ? j->r.width - j->at - n : j->at;
+  j->at += n;
+  return n;
+}
+
+static void end_piece(job *j)
+{
+  if (j->at == j->r.width) {
+    j->at = 0;
+    j->row++;
+  }
 }
 
 static tt_run run_copy(tt_work *w, size_t *budget, ncclResult_t *result)
 {
-  const job *j = (const job *)w;
-  (void)budget, (void)result;
-  memmove(j->dst, j->src, j->size);
-  return TT_RUN_DONE;
+  job *j = (job *)w;
+  (void)result;
+  while (j->row<j->r.height && * budget> 0) {
+    size_t offset, n = next_piece(j, *budget, &offset);
+    memmove((char *)j->r.dst + j->row * j->r.dstPitch + offset, (const char *)j->r.src + j->row * j->r.srcPitch + offset, n);
+    *budget -= n;
+    end_piece(j);
+  }
+  return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
 }
 
 static tt_run run_fill(tt_work *w, size_t *budget, ncclResult_t *result)
 {
-  const job *j = (const job *)w;
-  (void)budget, (void)result;
-  memset(j->dst, j->value, j->size);
-  return TT_RUN_DONE;
+  job *j = (job *)w;
+  (void)result;
+  while (j->row<j->r.height && * budget> 0) {
+    size_t offset, n = next_piece(j, *budget, &offset);
+    memset((char *)j->r.dst + j->row * j->r.dstPitch + offset, j->value, n);
+    *budget -= n;
+    end_piece(j);
+  }
+  return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
 }
 
-static const tt_work_ops function_ops = {.name = "host function", .run = run_function, .done = done};
 static const tt_work_ops copy_ops = {.name = "copy", .run = run_copy, .done = done};
 static const tt_work_ops fill_ops = {.name = "fill", .run = run_fill, .done = done};
 
-static tt_work *make(const job *j)
+static job *make(const tt_work_ops *ops, const tuttiRows_t *r, size_t staged)
 {
-  job *n = tt_calloc(1, sizeof *n);
-  if (n == NULL) {
+  job *j = tt_calloc(1, sizeof *j + staged);
+  if (j == NULL) {
     return NULL;
   }
-  *n = *j;
-  return &n->work;
-}
-
-tt_work *tt_host_function(void (*fn)(void *arg), void *arg)
-{
-  return make(&(job){.work.ops = &function_ops, .fn = fn, .arg = arg});
+  j->work.ops = ops;
+  j->r = *r;
+  if (r->width == 0) {
+    j->r.height = 0;
+  }
+  return j;
 }
 
 tt_work *tt_host_copy(void *dst, const void *src, size_t size)
 {
-  return make(&(job){.work.ops = &copy_ops, .dst = dst, .src = src, .size = size});
+  job *j = make(&copy_ops, &(tuttiRows_t){.dst = dst, .src = src, .width = size, .height = 1}, 0);
+  if (j == NULL) {
+    return NULL;
+  }
+  j->backward = (uintptr_t)dst > (uintptr_t)src && (uintptr_t)dst - (uintptr_t)src < size;
+  return &j->work;
+}
+
+tt_work *tt_host_copy_staged(void *dst, const void *src, size_t size)
+{
+  job *j = make(&copy_ops, &(tuttiRows_t){.dst = dst, .width = size, .height = 1}, size);
+  if (j == NULL) {
+    return NULL;
+  }
+  if (size > 0) {
+    memcpy(j->staged, src, size);
+  }
+  j->r.src = j->staged;
+  return &j->work;
+}
+
+tt_work *tt_host_copy_rows(const tuttiRows_t *r)
+{
+  job *j = make(&copy_ops, r, 0);
+  return j == NULL ? NULL : &j->work;
 }
 
 tt_work *tt_host_fill(void *dst, int value, size_t size)
 {
-  return make(&(job){.work.ops = &fill_ops, .dst = dst, .value = value, .size = size});
+  return tt_host_fill_rows(&(tuttiRows_t){.dst = dst, .width = size, .height = 1}, value);
+}
+
+tt_work *tt_host_fill_rows(const tuttiRows_t *r, int value)
+{
+  job *j = make(&fill_ops, r, 0);
+  if (j == NULL) {
+    return NULL;
+  }
+  j->value = value;
+  return &j->work;
+}
+
+typedef struct release {
+  tt_work work;
+  void *ptr;
+} release;
+
+static tt_run run_release(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  (void)budget;
+  *result = tt_heap_free(((release *)w)->ptr);
+  return *result == ncclSuccess ? TT_RUN_DONE : TT_RUN_FAILED;
+}
+
+static const tt_work_ops release_ops = {.name = "release", .run = run_release, .done = done};
+
+tt_work *tt_host_release(void *ptr)
+{
+  release *r = tt_calloc(1, sizeof *r);
+  if (r == NULL) {
+    return NULL;
+  }
+  *r = (release){.work = {.ops = &release_ops}, .ptr = ptr};
+  return &r->work;
 }

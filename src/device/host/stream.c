@@ -424,6 +424,7 @@ ncclResult_t tt_stream_order(tt_stream *earlier, tt_stream *later)
   push_only(earlier, record);
   push_only(later, wait);
   tt_event_destroy(e); // the two entries keep it
+  tt_worker_kick();    // nobody may be waiting for either stream
   return ncclSuccess;
 }
 
@@ -438,6 +439,31 @@ bool tt_stream_help(const tt_stream *except, size_t budget)
     }
   }
   return moved;
+}
+
+static bool stream_idle(void *s)
+{
+  return tt_stream_idle(s);
+}
+
+ncclResult_t tt_stream_wait_device(int device, bool take_errors)
+{
+  uint32_t res = 0;
+  int n = atomic_load_explicit(&count, memory_order_acquire);
+  for (int i = 0; i < n; i++) {
+    tt_stream *s = at(i);
+    if (s->device != device) {
+      continue;
+    }
+    if (!tt_stream_idle(s)) {
+      tt_host_wait(s, stream_idle, s);
+    }
+    if (take_errors && atomic_load_explicit(&s->error, memory_order_relaxed) != 0) {
+      uint32_t e = atomic_exchange_explicit(&s->error, 0, memory_order_acquire);
+      res = res != 0 ? res : e;
+    }
+  }
+  return (ncclResult_t)res;
 }
 
 // A forked child starts with no streams: the parent's work is the parent's.

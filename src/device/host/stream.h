@@ -23,7 +23,7 @@ struct tt_stream {
   _Atomic(tt_bell *) bell;               // what the blocked current entry waits for; NULL: the process's bell
   _Atomic(tt_stream *) legacy;           // the device's legacy default stream, which this one is ordered with; NULL: none
   _Atomic int state;                     // TT_STREAM_…; changed under the pool's lock
-  int device;
+  _Atomic int device;
   bool is_legacy;
 };
 
@@ -70,6 +70,10 @@ void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg);
 
 // Waits until `s` is idle. Helps, spins as the machine's load allows, sleeps. Returns and clears the stream's error.
 ncclResult_t tt_stream_wait(tt_stream *s);
+
+// Waits until all streams of `device` are idle. take_errors: returns and clears the first of their errors; else they stay for whoever
+// synchronises.
+ncclResult_t tt_stream_wait_device(int device, bool take_errors);
 
 // Waits until ready(arg), running `s` (may be NULL) first and helping elsewhere; the waiting half of tt_stream_wait and of events.
 void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg);

@@ -1,0 +1,207 @@
+// heap.c: see heap.h.
+#include "device/host/heap.h"
+
+#include <pthread.h>
+
+#include "base/result.h"
+#include "base/util.h"
+#include "os/map.h"
+#include "os/shm.h"
+
+#define PAGE 4096
+
+// All blocks by address. Under `lock`.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tt_block *blocks;
+static size_t count, room;
+
+// Index of the first block that ends behind `p`: the one that holds it, or before which it would have to stand. Caller holds `lock`.
+static size_t place(const char *p)
+{
+  size_t low = 0, high = count;
+  while (low < high) {
+    size_t mid = low + (high - low) / 2;
+    if (blocks[mid].base + blocks[mid].size <= p) {
+      low = mid + 1;
+    } else {
+      high = mid;
+    }
+  }
+  return low;
+}
+
+// The block that holds `p`, or NULL. Caller holds `lock`.
+static tt_block *holder(const char *p)
+{
+  size_t i = place(p);
+  return i < count && blocks[i].base <= p ? &blocks[i] : NULL;
+}
+
+static void remove_at(size_t i)
+{
+  memmove(&blocks[i], &blocks[i + 1], (count - i - 1) * sizeof *blocks);
+  count--;
+}
+
+// Caller holds `lock`.
+static ncclResult_t insert(const tt_block *b)
+{
+  size_t i = place(b->base);
+  while (b->owner != TT_BLOCK_REGISTERED && i < count && blocks[i].base < b->base + b->size && blocks[i].owner == TT_BLOCK_REGISTERED) {
+    remove_at(i); // the kernel has just given us these addresses: the user has unmapped what was registered there
+  }
+  if (i < count && blocks[i].base < b->base + b->size) {
+    return tt_fail(ncclInvalidArgument, "memory at %p, %zu bytes, overlaps %zu bytes at %p that the device knows already", (void *)b->base,
+                   b->size, blocks[i].size, (void *)blocks[i].base);
+  }
+  if (count == room) {
+    size_t more = TT_MAX(room * 2, 64);
+    tt_block *n = tt_calloc(more, sizeof *n);
+    if (n == NULL) {
+      return tt_fail(ncclSystemError, "no memory for the record of %zu bytes", b->size);
+    }
+    if (count > 0) {
+      memcpy(n, blocks, count * sizeof *n);
+    }
+    tt_free(blocks);
+    blocks = n;
+    room = more;
+  }
+  memmove(&blocks[i + 1], &blocks[i], (count - i) * sizeof *blocks);
+  blocks[i] = *b;
+  count++;
+  return ncclSuccess;
+}
+
+// Takes out the block that begins at `base`. False when there is none of that owner. Caller holds `lock`.
+static bool take_out(const void *base, tt_block_owner owner, tt_block *out)
+{
+  tt_block *b = base == NULL ? NULL : holder(base);
+  if (b == NULL || b->base != base || b->owner != owner) {
+    return false;
+  }
+  *out = *b;
+  remove_at((size_t)(b - blocks));
+  return true;
+}
+
+static void unmap(const tt_block *b)
+{
+  tt_map_allow(b->base, b->room);
+  tt_map_free(b->base, b->room);
+  tt_fd_close(b->fd);
+}
+
+ncclResult_t tt_heap_alloc(size_t size, tuttiMemory_t kind, int device, unsigned flags, void **out)
+{
+  tt_block b = {.size = TT_MAX(size, 1), .kind = kind, .owner = TT_BLOCK_HEAP, .device = device, .flags = flags, .fd = -1};
+  if (size > SIZE_MAX - PAGE) {
+    return tt_fail(ncclSystemError, "no memory for %zu bytes", size);
+  }
+  b.room = TT_ROUND_UP(b.size, PAGE);
+  TT_TRY(tt_map_private(b.room, (void **)&b.base));
+  tt_map_forbid(b.base + b.size, b.room - b.size);
+  pthread_mutex_lock(&lock);
+  ncclResult_t res = insert(&b);
+  pthread_mutex_unlock(&lock);
+  if (res != ncclSuccess) {
+    unmap(&b);
+    return res;
+  }
+  *out = b.base;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_heap_free(void *ptr)
+{
+  tt_block b;
+  pthread_mutex_lock(&lock);
+  bool found = take_out(ptr, TT_BLOCK_HEAP, &b);
+  pthread_mutex_unlock(&lock);
+  if (!found) {
+    return tt_fail(ncclInvalidArgument, "%p is not the beginning of memory that was allocated here, or it has been freed", ptr);
+  }
+  unmap(&b);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_heap_note(const tt_block *b)
+{
+  pthread_mutex_lock(&lock);
+  ncclResult_t res = insert(b);
+  pthread_mutex_unlock(&lock);
+  return res;
+}
+
+bool tt_heap_forget(const void *base, tt_block_owner owner)
+{
+  tt_block b;
+  pthread_mutex_lock(&lock);
+  bool found = take_out(base, owner, &b);
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+bool tt_heap_find(const void *ptr, tt_block *out)
+{
+  pthread_mutex_lock(&lock);
+  const tt_block *b = holder(ptr);
+  if (b != NULL) {
+    *out = *b;
+  }
+  pthread_mutex_unlock(&lock);
+  return b != NULL;
+}
+
+// Copies the contents, but leaves pages alone that hold only zeros: those of the new memory do so already, and take up no memory.
+static void copy_pages(char *to, const char *from, size_t size)
+{
+  static const char zeros[PAGE];
+  for (size_t at = 0; at < size; at += PAGE) {
+    size_t n = TT_MIN(size - at, PAGE);
+    if (memcmp(from + at, zeros, n) != 0) {
+      memcpy(to + at, from + at, n);
+    }
+  }
+}
+
+// Caller holds `lock`.
+static ncclResult_t share(tt_block *b)
+{
+  void *p = NULL;
+  int fd = -1;
+  ncclResult_t res = ncclSuccess;
+  TT_TRY_GOTO(tt_shm_create("tutti-shared", b->room, &fd), res);
+  TT_TRY_GOTO(tt_shm_map(fd, b->room, &p), res);
+  copy_pages(p, b->base, b->size);
+  TT_TRY_GOTO(tt_map_replace(fd, b->room, b->base), res);
+  tt_shm_unmap(p, b->room);
+  b->fd = fd;
+  return ncclSuccess;
+fail:
+  tt_shm_unmap(p, b->room);
+  tt_fd_close(fd);
+  return res;
+}
+
+ncclResult_t tt_heap_share(const void *ptr, tt_block *out)
+{
+  ncclResult_t res = ncclSuccess;
+  pthread_mutex_lock(&lock);
+  tt_block *b = holder(ptr);
+  if (b == NULL || b->owner != TT_BLOCK_HEAP) {
+    res = tt_fail(ncclInvalidArgument, "%p does not point into memory that was allocated here: it cannot be shared", (const void *)ptr);
+  } else if (b->fd < 0) {
+    res = share(b);
+  }
+  if (res == ncclSuccess) {
+    *out = *b;
+  }
+  pthread_mutex_unlock(&lock);
+  return res;
+}
+
+void tt_heap_forked(void)
+{
+  pthread_mutex_init(&lock, NULL);
+}
