@@ -77,7 +77,8 @@ ncclResult_t tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flag
 // synchronise (ncclSuccess otherwise); a communicator's own error stays readable with ncclCommGetAsyncError.
 ncclResult_t tuttiStreamSynchronize(cudaStream_t stream);
 
-// ncclSuccess when the stream is idle, ncclInProgress when it is not; never waits, runs a bounded amount of queued work.
+// ncclInProgress while the stream has work; then ncclSuccess, or the first error of that work, which stays for tuttiStreamSynchronize to take.
+// Never waits; runs a bounded amount of queued work.
 ncclResult_t tuttiStreamQuery(cudaStream_t stream);
 
 // Work queued on `stream` after this call starts when `event` is complete (at once when it was never recorded).

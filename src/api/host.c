@@ -114,7 +114,7 @@ TUTTI_API tuttiStreamQuery(cudaStream_t stream)
     tt_stream_progress(s, 1 << 20, false);
     tt_stream_help(s, 1 << 20);
   }
-  return tt_stream_idle(s) ? ncclSuccess : ncclInProgress;
+  return tt_stream_idle(s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire) : ncclInProgress;
 }
 
 TUTTI_API tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event)
