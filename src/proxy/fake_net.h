@@ -526,6 +526,7 @@ static const tt_net_ops fake_net = {
 // A network without vices, with one device.
 FAKE void fake_start(uint64_t seed)
 {
+  setenv("NCCL_SOCKET_IFNAME", "lo", 0); // for the service threads
   memset(&fake, 0, sizeof fake);
   pthread_mutex_init(&fake.lock, NULL);
   fake.random = seed * 0x9e3779b97f4a7c15ull + 1;

@@ -5,8 +5,8 @@
 static rig *open_pair(const tt_net_ops *net)
 {
   rig *r = rig_open(2, net);
-  rig_link(r, 0, 1);
-  rig_link(r, 1, 0);
+  rig_link(r, 0, 1, false);
+  rig_link(r, 1, 0, false);
   return r;
 }
 

@@ -83,25 +83,26 @@ static void hook(void)
 
 // ---- life
 
+static void conn_close(const tt_net_ops *net, tt_proxy_conn *c)
+{
+  for (int k = 0; k < TT_PROXY_FIFOS; k++) {
+    if (c->fifo[k].mhandle != NULL) {
+      net->dereg_mr(c->comm, c->fifo[k].mhandle);
+    }
+  }
+  (c->send ? net->close_send : net->close_recv)(c->comm);
+}
+
 static void free_peers(tt_proxy *p)
 {
-  const tt_net_ops *net = p->net;
   for (int i = 0; p->peers != NULL && i < p->nranks; i++) {
     tt_proxy_peer *peer = tt_proxy_peer_find(p, i);
-    if (peer == NULL) {
-      continue;
+    if (peer != NULL) {
+      conn_close(p->net, &peer->send);
+      conn_close(p->net, &peer->recv);
+      tt_free(peer->ties);
+      tt_free(peer);
     }
-    tt_proxy_conn *conns[] = {&peer->send, &peer->recv};
-    for (size_t k = 0; k < TT_COUNT(conns); k++) {
-      for (int f = 0; conns[k]->comm != NULL && f < TT_PROXY_FIFOS && net->dereg_mr != NULL; f++) {
-        if (conns[k]->fifo[f].mhandle != NULL) {
-          net->dereg_mr(conns[k]->comm, conns[k]->fifo[f].mhandle);
-        }
-      }
-    }
-    net->close_send(peer->send.comm);
-    net->close_recv(peer->recv.comm);
-    tt_free(peer);
   }
   tt_free(p->peers);
   p->peers = NULL;
@@ -115,6 +116,7 @@ void tt_proxy_destroy(tt_proxy *p)
   tt_proxy_service_stop(p);
   tt_proxy_seize(p);
   tt_proxy_thread_unwatch(p->events_fd);
+  tt_proxy_service_free(p);
   free_peers(p);
   if (p->ctx != NULL) {
     p->net->finalize(p->ctx);
@@ -180,7 +182,7 @@ ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_w
   }
   TT_TRY_GOTO(tt_proxy_thread_start(env->port->crowded), res);
   TT_TRY_GOTO(open_net(p, env), res);
-  TT_TRY_GOTO(tt_proxy_service_start(p, &env->key, where), res);
+  TT_TRY_GOTO(tt_proxy_service_start(p, env, where), res);
   *out = p;
   return ncclSuccess;
 
@@ -199,6 +201,23 @@ static void conn_init(tt_proxy *p, tt_proxy_peer *peer, tt_proxy_conn *c, bool s
   c->last = &c->first;
 }
 
+static tt_proxy_peer *peer_new(tt_proxy *p, int rank)
+{
+  tt_proxy_peer *peer = tt_calloc_line(sizeof *peer);
+  if (peer == NULL) {
+    return NULL;
+  }
+  peer->rank = rank;
+  conn_init(p, peer, &peer->send, true);
+  conn_init(p, peer, &peer->recv, false);
+  peer->ties = tt_proxy_ties_new(peer);
+  if (peer->ties == NULL) {
+    tt_free(peer);
+    return NULL;
+  }
+  return peer;
+}
+
 tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank)
 {
   if (rank < 0 || rank >= p->nranks) {
@@ -211,13 +230,8 @@ tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank)
   pthread_mutex_lock(&p->lock);
   peer = tt_proxy_peer_find(p, rank);
   if (peer == NULL) {
-    peer = tt_calloc_line(sizeof *peer);
-    if (peer != NULL) {
-      peer->rank = rank;
-      conn_init(p, peer, &peer->send, true);
-      conn_init(p, peer, &peer->recv, false);
-      atomic_store_explicit(&p->peers[rank], peer, memory_order_release);
-    }
+    peer = peer_new(p, rank);
+    atomic_store_explicit(&p->peers[rank], peer, memory_order_release);
   }
   pthread_mutex_unlock(&p->lock);
   return peer;
@@ -249,7 +263,7 @@ static void attach(tt_proxy_conn *c, const tt_fifo *fifos)
   atomic_store_explicit(&c->attached, true, memory_order_release);
 }
 
-ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link)
+ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link)
 {
   if (!layout_fits(link->send) || !layout_fits(link->recv)) {
     return tt_fail(ncclInternalError, "rank %d: the FIFOs of the link to rank %d are not laid out for the network", p->rank, link->peer);
@@ -261,7 +275,13 @@ ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link)
   attach(&peer->send, link->send);
   attach(&peer->recv, link->recv);
   link->page = &peer->page;
-  tt_proxy_service_link(p, peer);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link)
+{
+  TT_TRY(tt_proxy_attach(p, link));
+  tt_proxy_service_link(p, tt_proxy_peer_find(p, link->peer));
   return ncclSuccess;
 }
 
@@ -386,15 +406,16 @@ static bool read_item(const tt_proxy *p, tt_proxy_item *i, tt_proxy_op_state *s)
 int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
 {
   int n = 0;
+  tt_proxy_op_state s;
   for (tt_proxy_chunk *c = atomic_load_explicit(&p->chunks, memory_order_acquire); c != NULL; c = c->next) {
     for (size_t k = 0; k < TT_COUNT(c->items); k++) {
-      tt_proxy_op_state s;
-      if (read_item(p, &c->items[k], &s)) {
-        if (n < max) {
-          out[n] = s;
-        }
-        n++;
+      if (!read_item(p, &c->items[k], &s)) {
+        continue;
       }
+      if (n < max) {
+        out[n] = s;
+      }
+      n++;
     }
   }
   return n;

@@ -22,6 +22,7 @@ typedef struct tt_proxy_env {
   tt_key key;    // known to its ranks only
   tt_port *port; // stopped (tt_port_stop) when a connection fails; its page and bell are the rank's
   const tt_net_ops *net;
+  int device; // of the network, to begin with (modulo the number there is); others are tried when it leads nowhere
 } tt_proxy_env;
 
 // Where a proxy's service listens. Travels over the bootstrap network.

@@ -92,6 +92,7 @@ struct tt_proxy_peer {
   tt_rank_page page; // the copy that link->page points to: state, sig, count. Written by the service thread
   int rank;
   tt_proxy_conn send, recv;
+  struct tt_proxy_ties *ties; // the service's part
 };
 
 // A proxy. Lives in a table that is never given back to the system, so that the progress thread and helpers may look at one that was just
@@ -121,8 +122,9 @@ struct tt_proxy {
   void *ctx;             // the network's
   _Atomic int events_fd; // the network's, watched by the progress thread; -1: none
   uint32_t append_every;
-  pthread_mutex_t lock;            // of making peers
-  _Atomic(tt_proxy_peer *) *peers; // by rank; NULL until needed; published with release
+  pthread_mutex_t lock;             // of making peers
+  _Atomic(tt_proxy_peer *) *peers;  // by rank; NULL until needed; published with release
+  struct tt_proxy_service *service; // written by create and destroy
   // The progress thread's notes.
   uint32_t seen_driven;
   uint64_t seen_ns;
@@ -136,6 +138,8 @@ enum { TT_PROXY_FREE, TT_PROXY_LIVE, TT_PROXY_ENDED };
 void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg);
 // The peer's entry, made when it is not there yet. NULL: no memory, or no such rank. Any thread that may use a live proxy.
 tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank);
+// The part of tt_proxy_connect that connects nothing. Errors as there.
+ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link);
 // The peer's entry, or NULL.
 static inline tt_proxy_peer *tt_proxy_peer_find(const tt_proxy *p, int rank)
 {
@@ -220,9 +224,12 @@ void tt_proxy_thread_forget(void);
 // ---- service.c
 
 // Listens, says where, and starts the service thread. Errors: ncclSystemError.
-ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_key *key, tt_proxy_where *where);
-// Says the last words and ends the thread. Also for a service that was never started.
+ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_proxy_where *where);
+// Says the last words and ends the thread. Also for a service that was never started. Afterwards tt_proxy_service_free.
 void tt_proxy_service_stop(tt_proxy *p);
+void tt_proxy_service_free(tt_proxy *p);
+// The service's part of a peer, of which the rest is made; NULL: no memory. Freed with tt_free.
+struct tt_proxy_ties *tt_proxy_ties_new(tt_proxy_peer *peer);
 // A link to the peer was taken on: it has to be connected. Launching thread.
 void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer);
 // Something for the service thread to look at. Any thread.

@@ -87,19 +87,29 @@ FAKE void rig_close(rig *r)
   tt_free(r);
 }
 
-// Rank's link to `peer`, taken on by its proxy.
-FAKE tt_link *rig_link(rig *r, int rank, int peer)
+// Rank's link to `peer`; `connect`: by the service threads, else by rig_wire.
+FAKE tt_link *rig_link(rig *r, int rank, int peer, bool connect)
 {
   rig_rank *k = &r->ranks[rank];
-  if (k->table[peer] == NULL) {
-    tt_link *l = &k->links[peer];
-    *l = (tt_link){.rank = rank, .peer = peer};
-    rig_fifos(&k->out[peer], l->send);
-    rig_fifos(&k->in[peer], l->recv);
-    FAKE_DEMAND(tt_proxy_connect(k->proxy, l) == ncclSuccess);
-    k->table[peer] = l;
+  tt_link *l = &k->links[peer];
+  *l = (tt_link){.rank = rank, .peer = peer};
+  rig_fifos(&k->out[peer], l->send);
+  rig_fifos(&k->in[peer], l->recv);
+  FAKE_DEMAND((connect ? tt_proxy_connect : tt_proxy_attach)(k->proxy, l) == ncclSuccess);
+  k->table[peer] = l;
+  return l;
+}
+
+// All ranks learn where the others are.
+FAKE void rig_meet(rig *r)
+{
+  tt_proxy_where all[RIG_MAX];
+  for (int i = 0; i < r->n; i++) {
+    all[i] = r->ranks[i].where;
   }
-  return k->table[peer];
+  for (int i = 0; i < r->n; i++) {
+    FAKE_DEMAND(tt_proxy_meet(r->ranks[i].proxy, all) == ncclSuccess);
+  }
 }
 
 // Connects from -> to without the service threads.

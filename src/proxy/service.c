@@ -1,49 +1,324 @@
-// service.c: a proxy's service thread. So far: nothing is connected.
-#include "proxy/proxy_priv.h"
+// service.c: a proxy's service thread: what it waits for, requests of its own rank, start, stop, fork.
+#include <string.h>
 
-ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_key *key, tt_proxy_where *where)
+#include "base/result.h"
+#include "os/clock.h"
+#include "os/netif.h"
+#include "os/shm.h"
+#include "os/watch.h"
+#include "proxy/service_priv.h"
+
+#define LAST_WORDS_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
+#define ASK_EVERY_NS (50 * TT_NS_PER_MS)
+#define MANY_RANKS 256 // from here on the soft limit of open files may not suffice
+
+static const tt_proxy_limits default_limits = {
+    .connect_ns = 60 * TT_NS_PER_S, .attempt_ns = 5 * TT_NS_PER_S, .refused_ns = 2 * TT_NS_PER_S, .grace_ns = 200 * TT_NS_PER_MS};
+
+// ---- requests of the own rank: what seed 001 sends over a socket; here bits that are set, and the thread is woken
+
+static void want(tt_proxy_service *s, tt_msg_type type)
 {
-  (void)p;
-  (void)key;
-  *where = (tt_proxy_where){0};
-  return ncclSuccess;
+  if ((atomic_fetch_or(&s->wants, TT_WANT(type)) & TT_WANT(type)) == 0) {
+    tt_wake_set(s->wake);
+  }
+}
+
+static void want_of(tt_proxy_service *s, tt_proxy_ties *t, tt_msg_type type)
+{
+  if (atomic_fetch_or(&t->wants, TT_WANT(type)) != 0) {
+    return; // it is in the list, or just being taken out: the service looks at the bits after that
+  }
+  t->news = atomic_load_explicit(&s->news, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&s->news, &t->news, t, memory_order_release, memory_order_relaxed)) {
+  }
+  tt_wake_set(s->wake);
+}
+
+void tt_proxy_alert(tt_proxy *p)
+{
+  if (p->service != NULL) {
+    want(p->service, TT_MSG_START);
+  }
+}
+
+void tt_proxy_state_changed(tt_proxy *p)
+{
+  if (p->service != NULL) {
+    want(p->service, TT_MSG_STATE);
+  }
+}
+
+void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer)
+{
+  want_of(p->service, peer->ties, TT_MSG_INIT);
+}
+
+void tt_proxy_ask(tt_proxy *p, int rank)
+{
+  tt_proxy_peer *peer = rank >= 0 && rank < p->nranks ? tt_proxy_peer_find(p, rank) : NULL;
+  if (peer == NULL) {
+    return;
+  }
+  uint64_t now = tt_now_ns(), last = atomic_load_explicit(&peer->ties->asked_ns, memory_order_relaxed);
+  if (now - last >= ASK_EVERY_NS && atomic_compare_exchange_strong(&peer->ties->asked_ns, &last, now)) {
+    want_of(p->service, peer->ties, TT_MSG_ASK);
+  }
+}
+
+// ---- peers
+
+tt_proxy_ties *tt_proxy_ties_new(tt_proxy_peer *peer)
+{
+  tt_proxy_ties *t = tt_calloc(1, sizeof *t);
+  if (t != NULL) {
+    t->peer = peer;
+  }
+  return t;
+}
+
+static void list(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  if (!t->listed) {
+    t->listed = true;
+    t->next = s->ties;
+    s->ties = t;
+  }
+}
+
+tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank)
+{
+  tt_proxy_peer *peer = tt_proxy_peer_get(s->proxy, rank);
+  if (peer == NULL) {
+    return NULL;
+  }
+  list(s, peer->ties);
+  return peer->ties;
+}
+
+void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code)
+{
+  tt_port_stop(s->proxy->port, code);
+  tt_proxy_look(s->proxy, true); // drops the operations
+  tt_proxy_tell_all(s);
+}
+
+// ---- the thread
+
+static void take_news(tt_proxy_service *s)
+{
+  tt_proxy_ties *t = atomic_exchange_explicit(&s->news, NULL, memory_order_acquire), *next;
+  for (; t != NULL; t = next) {
+    next = t->news; // from the exchange on it may be in the list again
+    uint32_t wants = atomic_exchange(&t->wants, 0);
+    list(s, t);
+    if (wants & TT_WANT(TT_MSG_INIT)) {
+      tt_proxy_dial(s, t);
+    }
+    tt_proxy_talk *k = t->out != NULL ? t->out : t->in;
+    if ((wants & TT_WANT(TT_MSG_ASK)) && k != NULL) {
+      tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
+    }
+  }
+}
+
+// False: the end.
+static bool take_wants(tt_proxy_service *s)
+{
+  uint32_t wants = atomic_exchange(&s->wants, 0);
+  take_news(s);
+  if (wants & (TT_WANT(TT_MSG_STATE) | TT_WANT(TT_MSG_STOP))) {
+    tt_proxy_look(s->proxy, true); // what was sent before the port stopped goes out, and is counted
+  }
+  if (wants & TT_WANT(TT_MSG_STATE)) {
+    tt_proxy_tell_all(s);
+  }
+  return (wants & TT_WANT(TT_MSG_STOP)) == 0;
+}
+
+// Goes on with everything that is under way; returns when to come again at the latest (0: whenever).
+static uint64_t step(tt_proxy_service *s)
+{
+  uint64_t now = tt_now_ns(), wake_ns = 0;
+  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
+    tt_proxy_dial_step(s, t, now);
+    tt_proxy_setup_step(s, t, now, &wake_ns);
+    tt_proxy_word_step(s, t, now, &wake_ns);
+    if (t->dialling == TT_DIAL_RESTING) {
+      tt_proxy_wake_at(&wake_ns, t->rest_ns);
+    }
+  }
+  return wake_ns;
+}
+
+// Makes room for everything that may have to be polled. False: no memory; then less is polled, and more often.
+static bool make_room(tt_proxy_service *s)
+{
+  size_t need = 1 + TT_GREET_POLL;
+  for (const tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+    need++;
+  }
+  for (const tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
+    need += t->dial != NULL ? TT_DIAL_POLL : 0;
+  }
+  if (need <= s->room) {
+    return true;
+  }
+  struct pollfd *fds = tt_calloc(2 * need, sizeof *fds);
+  if (fds == NULL) {
+    return false;
+  }
+  tt_free(s->fds);
+  s->fds = fds;
+  s->room = 2 * need;
+  return true;
+}
+
+// Writes what to poll for; lowers *wake_ns.
+static size_t gather(tt_proxy_service *s, uint64_t *wake_ns)
+{
+  size_t n = 0;
+  s->fds[n++] = (struct pollfd){.fd = s->wake, .events = POLLIN};
+  n += tt_greeter_poll(&s->door, s->fds + n, wake_ns);
+  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+    k->slot = (int)n;
+    s->fds[n++] = (struct pollfd){.fd = k->fd, .events = (short)(k->out_end > 0 ? POLLIN | POLLOUT : POLLIN)};
+  }
+  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
+    n += t->dial != NULL ? tt_dial_poll(t->dial, s->fds + n, wake_ns) : 0;
+  }
+  return n;
+}
+
+static void wait_for(tt_proxy_service *s, uint64_t wake_ns)
+{
+  if (!make_room(s)) {
+    tt_sleep_ns(10 * TT_NS_PER_MS);
+    for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+      k->slot = -1; // all are read
+    }
+    return;
+  }
+  size_t n = gather(s, &wake_ns);
+  tt_until until = {.deadline_ns = wake_ns};
+  tt_sock_poll(s->fds, n, &until);
+  if (s->fds[0].revents != 0) {
+    tt_wake_clear(s->wake);
+  }
+}
+
+static void *service_main(void *arg)
+{
+  tt_proxy_service *s = arg;
+  while (take_wants(s)) {
+    tt_proxy_admit(s);
+    tt_proxy_talk_step(s);
+    wait_for(s, step(s));
+  }
+  tt_proxy_talks_close(s, tt_now_ns() + LAST_WORDS_NS);
+  return NULL;
+}
+
+// ---- life
+
+static ncclResult_t start_listening(tt_proxy_service *s)
+{
+  char text[TT_ADDRS_TEXT];
+  tt_addrs own;
+  TT_TRY(tt_netif_addrs(&own));
+  int e = tt_greeter_open(&s->door, &own, &s->key, TT_HELLO_PROXY, s->proxy->rank);
+  if (e != 0) {
+    return tt_fail(ncclSystemError, "rank %d: the proxy cannot listen on %s: %s", s->proxy->rank, tt_addrs_text(&own, text), strerror(-e));
+  }
+  e = tt_wake_open(&s->wake);
+  return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: the proxy has no descriptor left: %s", s->proxy->rank, strerror(-e));
+}
+
+ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_proxy_where *where)
+{
+  tt_proxy_service *s = tt_calloc(1, sizeof *s);
+  if (s == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the proxy's service", p->rank);
+  }
+  s->proxy = p;
+  s->wake = -1;
+  s->limits = default_limits;
+  s->device = TT_MAX(env->device, 0);
+  s->key = tt_key_derive(&env->key, "proxy: service", &env->hash, sizeof env->hash);
+  tt_greeter_none(&s->door);
+  p->service = s; // from here on tt_proxy_service_free has it
+  s->where = tt_calloc((size_t)p->nranks, sizeof *s->where);
+  if (s->where == NULL || !make_room(s)) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d proxies", p->rank, p->nranks);
+  }
+  if (p->nranks >= MANY_RANKS) {
+    tt_sock_raise_file_limit();
+  }
+  TT_TRY(p->net->devices(p->ctx, &s->ndevices));
+  s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
+  TT_TRY(start_listening(s));
+  where->addrs = s->door.addrs;
+  return tt_thread_start(&s->thread, "tutti service", service_main, s);
 }
 
 ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
 {
-  (void)p;
-  (void)all;
+  for (int i = 0; i < p->nranks; i++) {
+    if (i != p->rank && (all[i].addrs.n == 0 || !tt_addrs_good(&all[i].addrs))) {
+      return tt_fail(ncclInternalError, "rank %d: rank %d does not say where its proxy listens", p->rank, i);
+    }
+    p->service->where[i] = all[i].addrs;
+  }
   return ncclSuccess;
 }
 
 void tt_proxy_service_stop(tt_proxy *p)
 {
-  (void)p;
+  if (p->service != NULL && p->service->thread.running) {
+    want(p->service, TT_MSG_STOP);
+    tt_thread_join(&p->service->thread);
+  }
 }
 
-void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer)
+void tt_proxy_service_free(tt_proxy *p)
 {
-  (void)p;
-  (void)peer;
+  tt_proxy_service *s = p->service;
+  if (s == NULL) {
+    return;
+  }
+  p->service = NULL;
+  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
+    tt_proxy_setup_end(s, t, false);
+    tt_dial_cancel(t->dial);
+  }
+  tt_greeter_close(&s->door, true);
+  tt_fd_close(s->wake);
+  tt_free(s->fds);
+  tt_free(s->where);
+  tt_free(s);
 }
 
-void tt_proxy_alert(tt_proxy *p)
-{
-  (void)p;
-}
-
+// The lists may be in the middle of a change: then a descriptor stays open, no more.
 void tt_proxy_service_forget(tt_proxy *p)
 {
-  (void)p;
-}
-
-void tt_proxy_state_changed(tt_proxy *p)
-{
-  (void)p;
-}
-
-void tt_proxy_ask(tt_proxy *p, int peer)
-{
-  (void)p;
-  (void)peer;
+  tt_proxy_service *s = p->service;
+  struct pollfd fds[TT_GREET_POLL];
+  uint64_t unused = 0;
+  if (s == NULL) {
+    return;
+  }
+  size_t n = tt_greeter_poll(&s->door, fds, &unused);
+  for (size_t i = 0; i < n; i++) {
+    tt_fd_close(fds[i].fd);
+  }
+  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+    tt_fd_close(k->fd);
+  }
+  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
+    n = t->dial != NULL ? tt_dial_poll(t->dial, fds, &unused) : 0;
+    for (size_t i = 0; i < n; i++) {
+      tt_fd_close(fds[i].fd);
+    }
+  }
+  tt_fd_close(s->wake);
 }

@@ -1,0 +1,353 @@
+// control.c: control connections between service threads: dial, let in, read and write messages.
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/result.h"
+#include "proxy/service_priv.h"
+
+// ---- one connection
+
+static tt_proxy_talk *talk_new(tt_proxy_service *s, int fd, int rank, bool outgoing)
+{
+  tt_proxy_talk *k = tt_calloc(1, sizeof *k);
+  if (k == NULL) {
+    tt_warn("rank %d: no memory for a control connection with rank %d", s->proxy->rank, rank);
+    tt_sock_close(&fd);
+    return NULL;
+  }
+  *k = (tt_proxy_talk){.fd = fd, .slot = -1, .rank = rank, .outgoing = outgoing, .known = outgoing, .next = s->talks};
+  s->talks = k;
+  return k;
+}
+
+// Closes the socket; the entry goes with the next sweep. `lost`: the peer may have died.
+static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
+{
+  int fd = k->fd;
+  if (fd < 0) {
+    return;
+  }
+  k->fd = -1; // before the number can be somebody else's: a forked child closes what it finds here
+  tt_sock_close(&fd);
+  tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, k->rank);
+  tt_proxy_ties *t = peer == NULL ? NULL : peer->ties;
+  if (t == NULL || !k->known || (t->out != k && t->in != k)) {
+    return;
+  }
+  *(k->outgoing ? &t->out : &t->in) = NULL;
+  tt_proxy_setup_end(s, t, k->outgoing);
+  if (lost && !k->closing) {
+    tt_proxy_word_lost(s, t);
+  }
+}
+
+static void damaged(tt_proxy_service *s, tt_proxy_talk *k, const char *why)
+{
+  tt_warn("rank %d: %s on the control connection with rank %d, which is closed", s->proxy->rank, why, k->rank);
+  talk_end(s, k, true);
+}
+
+// ---- writing
+
+static void flush(tt_proxy_service *s, tt_proxy_talk *k)
+{
+  while (k->fd >= 0 && k->out_at < k->out_end) {
+    ssize_t n = tt_sock_send(k->fd, k->out + k->out_at, k->out_end - k->out_at);
+    if (n == -EAGAIN) {
+      return;
+    }
+    if (n < 0) {
+      talk_end(s, k, true);
+      return;
+    }
+    k->out_at += (size_t)n;
+  }
+  k->out_at = k->out_end = 0;
+}
+
+void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body)
+{
+  tt_msg_head h = {.type = (uint16_t)type, .size = (uint16_t)tt_msg_size(type), .id = id, .from = s->proxy->rank};
+  if (k->fd < 0) {
+    return;
+  }
+  if (sizeof k->out - k->out_end < sizeof h + h.size) {
+    if (type == TT_MSG_STATE) {
+      k->owes_state = true; // the newest one will do
+    } else {
+      damaged(s, k, "no room, since the peer does not read,");
+    }
+    return;
+  }
+  memcpy(k->out + k->out_end, &h, sizeof h);
+  if (h.size > 0) {
+    memcpy(k->out + k->out_end + sizeof h, body, h.size);
+  }
+  k->out_end += sizeof h + h.size;
+  flush(s, k);
+}
+
+// ---- reading
+
+// The first message of an incoming connection. A connection that ends before it has said nothing of importance: the dialling side may have
+// made another.
+static void take_init(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
+{
+  const tt_proxy *p = s->proxy;
+  if (m->head.type != TT_MSG_INIT || k->known) {
+    damaged(s, k, "a message out of order");
+    return;
+  }
+  if (m->init.hash != p->hash || m->init.nranks != p->nranks || m->init.version != TT_MSG_VERSION) {
+    damaged(s, k, "another communicator or version");
+    return;
+  }
+  if (t->in != NULL) {
+    talk_end(s, t->in, false);
+  }
+  k->known = true;
+  t->in = k;
+  tt_proxy_tell(s, k);
+}
+
+static void dispatch(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
+{
+  tt_proxy_ties *t = tt_proxy_ties_get(s, k->rank);
+  if (t == NULL) {
+    damaged(s, k, "no memory for the peer");
+    return;
+  }
+  if (!k->known || m->head.type == TT_MSG_INIT) {
+    take_init(s, k, t, m);
+    return;
+  }
+  bool wrong_way = false;
+  switch (m->head.type) {
+  case TT_MSG_STATE: tt_proxy_word(s, t, &m->state); break;
+  case TT_MSG_ASK: tt_proxy_tell(s, k); break;
+  case TT_MSG_CLOSE:
+    k->closing = true;
+    tt_proxy_word_close(t);
+    break;
+  case TT_MSG_ANSWER: wrong_way = !k->outgoing; break;
+  default: wrong_way = k->outgoing; break;
+  }
+  if (wrong_way) {
+    damaged(s, k, "a message that goes the other way");
+  } else if (m->head.type != TT_MSG_STATE && m->head.type != TT_MSG_ASK && m->head.type != TT_MSG_CLOSE) {
+    tt_proxy_setup_message(s, k, t, m);
+  }
+}
+
+// Takes the complete messages out of the buffer.
+void tt_proxy_talk_feed(tt_proxy_service *s, tt_proxy_talk *k)
+{
+  size_t at = 0;
+  while (k->fd >= 0) {
+    tt_msg m;
+    const char *why = NULL;
+    int n = tt_msg_read(k->in + at, k->got - at, k->rank, &m, &why);
+    if (n < 0) {
+      damaged(s, k, why);
+    }
+    if (n <= 0) {
+      break;
+    }
+    at += (size_t)n;
+    dispatch(s, k, &m);
+  }
+  k->got -= at;
+  memmove(k->in, k->in + at, k->got);
+}
+
+static void read_some(tt_proxy_service *s, tt_proxy_talk *k)
+{
+  ssize_t n = tt_sock_recv(k->fd, k->in + k->got, sizeof k->in - k->got);
+  if (n == -EAGAIN) {
+    return;
+  }
+  if (n < 0) {
+    talk_end(s, k, true);
+    return;
+  }
+  k->got += (size_t)n;
+  tt_proxy_talk_feed(s, k);
+}
+
+void tt_proxy_talk_step(tt_proxy_service *s)
+{
+  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+    if (k->fd >= 0 && (k->slot < 0 || s->fds[k->slot].revents != 0)) {
+      read_some(s, k);
+      flush(s, k);
+    }
+    if (k->fd >= 0 && k->owes_state && k->out_end == 0) {
+      k->owes_state = false;
+      tt_proxy_tell(s, k);
+    }
+  }
+  for (tt_proxy_talk **at = &s->talks, *k; (k = *at) != NULL;) {
+    if (k->fd < 0) {
+      *at = k->next;
+      tt_free(k);
+    } else {
+      at = &k->next;
+    }
+  }
+}
+
+// ---- letting in
+
+void tt_proxy_admit(tt_proxy_service *s)
+{
+  const tt_proxy *p = s->proxy;
+  tt_hello h;
+  int fd;
+  while (tt_greeter_next(&s->door, &h, &fd)) {
+    if (h.rank < 0 || h.rank >= p->nranks || h.rank == p->rank || h.nranks != p->nranks || h.tag != p->hash) {
+      tt_warn("rank %d: a control connection of rank %d of %d is not of this communicator", p->rank, h.rank, h.nranks);
+      tt_sock_close(&fd);
+      continue;
+    }
+    talk_new(s, fd, h.rank, false);
+  }
+}
+
+// ---- dialling
+
+static void dial_start(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  const tt_proxy *p = s->proxy;
+  tt_hello h = {.kind = TT_HELLO_PROXY, .rank = p->rank, .to = t->peer->rank, .nranks = p->nranks, .tag = p->hash};
+  int e = tt_dial_start(&s->where[t->peer->rank], &s->key, &h, t->linked_ns + s->limits.connect_ns, &t->dial);
+  t->dialling = TT_DIAL_ON;
+  if (e != 0) {
+    tt_proxy_dial_failed(s, t, e);
+  }
+}
+
+void tt_proxy_dial(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  if (!t->linked) {
+    t->linked = true;
+    t->linked_ns = tt_now_ns();
+    dial_start(s, t);
+  }
+}
+
+// May another dial lead somewhere? As NCCL does, it rests longer each time. A refusal is nearly always final: services listen before anybody
+// knows where.
+static bool dial_again(const tt_proxy_service *s, tt_proxy_ties *t, int e, uint64_t now)
+{
+  const tt_params *q = tt_params_get();
+  bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EACCES || e == -EPROTONOSUPPORT || e == -EINVAL;
+  uint64_t pause = (uint64_t)TT_MAX(q->socket_retry_sleep_msec, 1) * (uint64_t)++t->dials * TT_NS_PER_MS;
+  uint64_t end = t->linked_ns + (e == -ECONNREFUSED ? s->limits.refused_ns : s->limits.connect_ns);
+  t->rest_ns = now + pause;
+  return !final && t->dials <= q->socket_retry_cnt && t->rest_ns <= end;
+}
+
+void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
+{
+  char at[TT_ADDRS_TEXT];
+  int rank = s->proxy->rank, peer = t->peer->rank;
+  tt_dial_cancel(t->dial);
+  t->dial = NULL;
+  if (dial_again(s, t, e, tt_now_ns())) {
+    t->dialling = TT_DIAL_RESTING;
+    return;
+  }
+  t->dialling = TT_DIAL_FAILED;
+  if (atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
+    return; // that is known already, and why
+  }
+  tt_addrs_text(&s->where[peer], at);
+  bool refused = e == -ECONNREFUSED;
+  tt_proxy_stop_port(s, tt_fail(e == -EMFILE || e == -ENFILE ? ncclSystemError : ncclRemoteError,
+                                "rank %d cannot reach the proxy of rank %d at %s: %s. %s", rank, peer, at, strerror(-e),
+                                refused ? "Its process has ended, or a firewall refuses the connection"
+                                        : "Check that the machines reach each other there (ping, firewalls, NCCL_SOCKET_IFNAME)"));
+}
+
+// The connection stands: says who calls, and how he is.
+static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_addr *at)
+{
+  const tt_proxy *p = s->proxy;
+  char text[TT_ADDR_TEXT];
+  tt_dial_cancel(t->dial);
+  t->dial = NULL;
+  t->dialling = TT_DIAL_DONE;
+  t->out = talk_new(s, fd, t->peer->rank, true);
+  if (t->out == NULL) {
+    tt_proxy_stop_port(s, tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, t->peer->rank));
+    return;
+  }
+  tt_info(TT_PROXY, "rank %d: reached the proxy of rank %d at %s", p->rank, t->peer->rank, tt_addr_text(at, text));
+  tt_msg_init init = {.hash = p->hash, .nranks = p->nranks, .version = TT_MSG_VERSION};
+  tt_proxy_say(s, t->out, TT_MSG_INIT, 0, &init);
+  tt_proxy_talk *k = t->out;
+  if (k != NULL) {
+    tt_proxy_tell(s, k);
+  }
+  if (t->out != NULL) {
+    tt_proxy_setup_begin(s, t);
+  }
+}
+
+void tt_proxy_dial_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
+{
+  int fd = -1;
+  tt_addr at;
+  if (t->dialling == TT_DIAL_RESTING && now >= t->rest_ns) {
+    dial_start(s, t);
+  }
+  if (t->dialling != TT_DIAL_ON) {
+    return;
+  }
+  int e = tt_dial_step(t->dial, &fd, &at);
+  if (e > 0) {
+    dial_done(s, t, fd, &at);
+  } else if (e < 0) {
+    tt_proxy_dial_failed(s, t, e);
+  }
+}
+
+// ---- the end
+
+// What was said still arrives: the peer's unread messages are taken first, since closing over them would reset the connection.
+static void talk_bye(tt_proxy_talk *k)
+{
+  char rest[1024];
+  tt_sock_finish(k->fd);
+  for (int i = 0; i < 64 && tt_sock_recv(k->fd, rest, sizeof rest) > 0; i++) {
+  }
+  int fd = k->fd;
+  k->fd = -1;
+  tt_sock_close(&fd);
+}
+
+void tt_proxy_talks_close(tt_proxy_service *s, uint64_t until_ns)
+{
+  tt_proxy_tell_all(s);
+  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+    tt_proxy_say(s, k, TT_MSG_CLOSE, 0, NULL);
+  }
+  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+    while (k->fd >= 0 && k->out_end > 0 && tt_now_ns() < until_ns) {
+      struct pollfd f = {.fd = k->fd, .events = POLLOUT};
+      tt_until until = {.deadline_ns = until_ns};
+      tt_sock_poll(&f, 1, &until);
+      flush(s, k);
+    }
+    if (k->fd >= 0) {
+      talk_bye(k);
+    }
+  }
+  while (s->talks != NULL) {
+    tt_proxy_talk *k = s->talks;
+    s->talks = k->next;
+    tt_free(k);
+  }
+}

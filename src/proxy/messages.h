@@ -1,0 +1,92 @@
+// messages.h: what the service threads of two ranks say to each other on a control connection, after its handshake (bootstrap/dial.h, greet.h).
+//
+// A message is a head and a body whose size its type fixes. Names are those of seed 001; a rank's requests to its own service are the same
+// types, but lie in its memory (service_priv.h). Both ends are of one version (peers are compared at init), so structs travel as they are.
+//
+//   dialling side: INIT first. Then either side, any time: STATE, ASK (answered by STATE). Last: STATE, CLOSE.
+//   A data connection A -> B, on the control connection that A has dialled: SETUP, answered by ANSWER with the network's handle; when A's end
+//   stands CONNECT. What goes wrong at B's end is an ANSWER with a code: A tries the next device with another SETUP.
+#pragma once
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net/net.h"
+
+typedef enum {
+  TT_MSG_INIT = 1,    // to a peer: who this is. To the own service: a link was taken on
+  TT_MSG_SHARED_INIT, // kept for buffers that channels share
+  TT_MSG_SETUP,       // listen for me
+  TT_MSG_CONNECT,     // my end stands
+  TT_MSG_START,       // to the own service: look at the operations
+  TT_MSG_CLOSE,       // my last word
+  TT_MSG_ABORT,       // kept
+  TT_MSG_STOP,        // to the own service: end
+  TT_MSG_GET_FD,      // kept for ranks that send through a neighbour's proxy
+  TT_MSG_QUERY_FD,    // kept
+  TT_MSG_REGISTER,    // kept for registered buffers
+  TT_MSG_DEREGISTER,  // kept
+  TT_MSG_ANSWER,      // to SETUP
+  TT_MSG_STATE,       // how I am and what I am in. To the own service: the state has changed
+  TT_MSG_ASK,         // how are you? To the own service: ask that peer
+  TT_MSG_TYPES
+} tt_msg_type;
+
+enum { TT_MSG_VERSION = 1, TT_MSG_BODY = 160, TT_MSG_DEVICES = 64 };
+
+typedef struct tt_msg_head {
+  uint16_t type; // tt_msg_type
+  uint16_t size; // of the body
+  uint32_t id;   // SETUP, CONNECT: number of the attempt; ANSWER: the same. Else 0
+  int32_t from;  // the sender's rank
+  uint32_t zero;
+} tt_msg_head;
+static_assert(sizeof(tt_msg_head) == 16, "sent as it is");
+
+typedef struct tt_msg_init {
+  uint64_t hash; // of the communicator
+  int32_t nranks;
+  uint32_t version;
+} tt_msg_init;
+static_assert(sizeof(tt_msg_init) == 16, "sent as it is");
+
+typedef struct tt_msg_setup {
+  int32_t channel; // 0
+  int32_t device;  // the wish; taken modulo the number there is
+} tt_msg_setup;
+static_assert(sizeof(tt_msg_setup) == 8, "sent as it is");
+
+typedef struct tt_msg_answer {
+  int32_t code;     // ncclResult_t
+  int32_t ndevices; // of the receiving rank, 1 … TT_MSG_DEVICES
+  union {
+    char handle[TT_NET_HANDLE]; // code ncclSuccess
+    char text[TT_NET_HANDLE];   // else: why not; ends with 0
+  };
+} tt_msg_answer;
+static_assert(sizeof(tt_msg_answer) == 8 + TT_NET_HANDLE, "sent as it is");
+
+typedef struct tt_msg_state {
+  uint32_t state; // TT_RANK_…, not LOST
+  uint32_t sent;  // messages given to the network for the receiver so far, modulo 2^32
+  uint64_t sig, count;
+} tt_msg_state;
+static_assert(sizeof(tt_msg_state) == 24, "sent as it is");
+
+typedef struct tt_msg {
+  tt_msg_head head;
+  union {
+    tt_msg_init init;
+    tt_msg_setup setup;
+    tt_msg_answer answer;
+    tt_msg_state state;
+    char bytes[TT_MSG_BODY];
+  };
+} tt_msg;
+
+// Bytes of the body of a message of this type between two ranks; -1: there is no such message. Pure.
+int tt_msg_size(unsigned type);
+// Reads the message that `data` begins with. Its size in bytes (head and body), 0: `got` bytes are not all of it yet, -1: it is none of ours, and
+// `*why` says what is wrong. Pure; any bytes are allowed.
+int tt_msg_read(const void *data, size_t got, int from, tt_msg *out, const char **why);

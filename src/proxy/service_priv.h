@@ -1,0 +1,156 @@
+// service_priv.h: what the files of the service share.
+//
+// service.c   the thread: what it waits for, requests of the own rank, start, stop, fork
+// control.c   control connections: dial, let in, read and write messages
+// setup.c     data connections: listen, connect, accept
+// words.c     states: the own one to the peers, theirs into the copies of their pages; peers that are lost
+//
+// Everything here belongs to the service thread unless said otherwise.
+#pragma once
+#include "bootstrap/dial.h"
+#include "bootstrap/greet.h"
+#include "os/thread.h"
+#include "proxy/messages.h"
+#include "proxy/proxy_priv.h"
+
+// A control connection.
+typedef struct tt_proxy_talk {
+  struct tt_proxy_talk *next; // of the service
+  int fd;                     // -1: ended
+  int slot;                   // among the descriptors polled last; -1: none
+  int rank;                   // the peer's
+  bool outgoing;
+  bool known;      // outgoing, or INIT has come
+  bool closing;    // CLOSE has come: the end is no surprise
+  bool owes_state; // STATE has to be sent when there is room
+  size_t got, out_at, out_end;
+  char in[1024], out[2048];
+} tt_proxy_talk;
+
+typedef enum { TT_DIAL_NONE, TT_DIAL_ON, TT_DIAL_RESTING, TT_DIAL_DONE, TT_DIAL_FAILED } tt_dial_stage;
+typedef enum { TT_SETUP_NONE, TT_SETUP_ASKED, TT_SETUP_CONNECTING, TT_SETUP_UP, TT_SETUP_FAILED } tt_setup_stage;
+
+// What the service knows of a peer. The first group is touched by other threads too.
+struct tt_proxy_ties {
+  struct tt_proxy_ties *news; // list of those with requests
+  _Atomic uint32_t wants;     // bits of tt_msg_type: INIT, ASK
+  _Atomic uint64_t asked_ns;  // last tt_proxy_ask
+  tt_proxy_peer *peer;
+  struct tt_proxy_ties *next; // list of those that the service has dealt with
+  bool listed;
+
+  tt_proxy_talk *out, *in;
+  bool linked; // a link was taken on: connect
+  tt_dial_stage dialling;
+  tt_dial *dial;
+  int dials;
+  uint64_t linked_ns, rest_ns;
+
+  tt_setup_stage sending; // this rank -> peer
+  uint32_t attempt;
+  int ndevices; // the peer's
+  char handle[TT_NET_HANDLE];
+  uint64_t attempt_ns, try_ns, pause_ns; // began; when to call the network again; and after how long the next time
+  char text[256];                        // why the last attempt failed
+
+  bool accepting; // peer -> this rank
+  bool told;      // the peer's end stands
+  uint32_t accept_attempt;
+  void *listener, *accepted;
+  bool flush;
+  uint64_t accept_ns, accept_pause_ns;
+
+  uint32_t word;             // state the peer has announced, FAILED or later, and not shown yet; 0: none
+  uint32_t word_sent;        // how many messages it had sent when it last said so
+  uint64_t word_ns, lost_ns; // when it came; when a connection ended without one; 0: not
+  uint64_t moved_ns;         // when messages were last seen to come
+  uint32_t moved;
+  uint64_t broken_ns[2]; // when a data connection was seen to have failed (send, receive)
+  bool judged[2];
+};
+typedef struct tt_proxy_ties tt_proxy_ties;
+
+// Limits; tests shorten them.
+typedef struct tt_proxy_limits {
+  uint64_t connect_ns; // until a link is connected
+  uint64_t attempt_ns; // for one device, while there are others
+  uint64_t refused_ns; // how long a refusal is not believed: services listen before anybody knows where
+  uint64_t grace_ns;   // for a word that is on its way
+} tt_proxy_limits;
+
+struct tt_proxy_service {
+  tt_proxy *proxy;
+  tt_thread thread;
+  int wake; // eventfd
+  tt_greeter door;
+  tt_key key;
+  int device; // of the network, to begin with
+  int ndevices;
+  tt_addrs *where;               // by rank; written by tt_proxy_meet, read after a link was taken on
+  _Atomic uint32_t wants;        // bits of tt_msg_type: START, STATE, STOP. Any thread sets
+  _Atomic(tt_proxy_ties *) news; // any thread adds, the service takes all
+  tt_proxy_limits limits;
+  tt_proxy_ties *ties;
+  tt_proxy_talk *talks;
+  struct pollfd *fds;
+  size_t nfds, room;
+};
+typedef struct tt_proxy_service tt_proxy_service;
+
+#define TT_WANT(type) (1u << (type))
+
+// Lowers *wake_ns (0: never) to `at`.
+static inline void tt_proxy_wake_at(uint64_t *wake_ns, uint64_t at)
+{
+  if (*wake_ns == 0 || at < *wake_ns) {
+    *wake_ns = at;
+  }
+}
+
+// ---- service.c
+
+// The peer's entry, in the service's list from now on; NULL: no memory, or no such rank.
+tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank);
+// Stops the port with the thread's last error: its operations are dropped and its peers are told.
+void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code);
+
+// ---- control.c
+
+// Dials the peer of a link that was taken on.
+void tt_proxy_dial(tt_proxy_service *s, tt_proxy_ties *t);
+void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e);
+// Goes on with what is not done: dials and their pauses.
+void tt_proxy_dial_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now);
+// Takes in connections that have proved themselves.
+void tt_proxy_admit(tt_proxy_service *s);
+// Reads and writes what is possible on all control connections, and frees those that have ended.
+void tt_proxy_talk_step(tt_proxy_service *s);
+// Sends a message; a connection that does not take it is ended. `body` may be NULL.
+void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body);
+// Takes the complete messages out of a connection's buffer.
+void tt_proxy_talk_feed(tt_proxy_service *s, tt_proxy_talk *k);
+// Says the last words on all, waiting until `until_ns` at most, and frees them.
+void tt_proxy_talks_close(tt_proxy_service *s, uint64_t until_ns);
+
+// ---- setup.c
+
+// The control connection to the peer stands: sets up the data connection.
+void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t);
+// Goes on with what is under way, and lowers *wake_ns.
+void tt_proxy_setup_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);
+void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m);
+// The control connection has ended: what is under way on it ends too.
+void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing);
+
+// ---- words.c
+
+// Tells one peer, or all, the port's state.
+void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k);
+void tt_proxy_tell_all(tt_proxy_service *s);
+void tt_proxy_word(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m);
+// The peer's last word was CLOSE.
+void tt_proxy_word_close(tt_proxy_ties *t);
+// A control connection with the peer has ended without a last word.
+void tt_proxy_word_lost(tt_proxy_service *s, tt_proxy_ties *t);
+// Shows what it is time to show: words, losses, failed connections. Lowers *wake_ns.
+void tt_proxy_word_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);

@@ -1,0 +1,254 @@
+// setup.c: data connections. The sender's service asks the receiver's to listen (SETUP), connects to the handle that comes back, and says so
+// (CONNECT); the receiver takes its end into use only then, so that a failed attempt can be followed by one over other devices.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "proxy/service_priv.h"
+
+#define PAUSE_NS 100000ull              // before the network is called again,
+#define PAUSE_MAX_NS (5 * TT_NS_PER_MS) // doubled each time up to this
+
+// ---- the sending end
+
+// The devices of attempt k: first each device of the peer with one of ours in step, then shifted.
+static int own_device(const tt_proxy_service *s, const tt_proxy_ties *t)
+{
+  uint32_t n = (uint32_t)TT_MAX(t->ndevices, 1);
+  return (int)(((uint32_t)s->device + t->attempt % n + t->attempt / n) % (uint32_t)s->ndevices);
+}
+
+static void ask(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  int n = TT_MAX(t->ndevices, 1);
+  tt_msg_setup m = {.device = s->device + (int)(t->attempt % (uint32_t)n)};
+  t->sending = TT_SETUP_ASKED;
+  t->attempt_ns = tt_now_ns();
+  tt_proxy_say(s, t->out, TT_MSG_SETUP, t->attempt, &m);
+}
+
+static void give_up(tt_proxy_service *s, tt_proxy_ties *t, const char *why)
+{
+  t->sending = TT_SETUP_FAILED;
+  if (atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
+    return;
+  }
+  tt_proxy_stop_port(s,
+                     tt_fail(ncclRemoteError,
+                             "rank %d cannot connect to rank %d over network %s (%u attempts, %d devices here, %d there): %s. Check that "
+                             "the machines reach each other over these interfaces (firewalls, NCCL_SOCKET_IFNAME, NCCL_NET)",
+                             s->proxy->rank, t->peer->rank, s->proxy->net->name, t->attempt + 1, s->ndevices, t->ndevices, why));
+}
+
+static bool has_more(const tt_proxy_service *s, const tt_proxy_ties *t)
+{
+  return t->attempt + 1 < (uint32_t)s->ndevices * (uint32_t)TT_MAX(t->ndevices, 1);
+}
+
+// The attempt has failed, t->text says why.
+static void next_attempt(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  tt_info(TT_PROXY | TT_NET, "rank %d: attempt %u to connect to rank %d failed: %s", s->proxy->rank, t->attempt + 1, t->peer->rank,
+          t->text);
+  if (!has_more(s, t)) {
+    give_up(s, t, t->text);
+    return;
+  }
+  t->attempt++;
+  ask(s, t);
+}
+
+void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  if (t->sending != TT_SETUP_NONE) {
+    return;
+  }
+  if (s->ndevices <= 0) {
+    give_up(s, t, "this rank has no network device");
+    return;
+  }
+  ask(s, t);
+}
+
+static void take_answer(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg *m)
+{
+  if (m->head.id != t->attempt || (t->sending != TT_SETUP_ASKED && t->sending != TT_SETUP_CONNECTING)) {
+    return; // to an earlier attempt
+  }
+  t->ndevices = m->answer.ndevices;
+  if (m->answer.code != ncclSuccess) {
+    snprintf(t->text, sizeof t->text, "%s", m->answer.text);
+    next_attempt(s, t);
+  } else if (t->sending == TT_SETUP_ASKED) {
+    memcpy(t->handle, m->answer.handle, sizeof t->handle);
+    t->sending = TT_SETUP_CONNECTING;
+    t->pause_ns = PAUSE_NS;
+    t->try_ns = 0;
+  }
+}
+
+static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
+{
+  t->sending = TT_SETUP_UP;
+  tt_info(TT_PROXY | TT_NET, "rank %d -> rank %d via NET/%s/%d", s->proxy->rank, t->peer->rank, s->proxy->net->name, own_device(s, t));
+  tt_proxy_say(s, t->out, TT_MSG_CONNECT, t->attempt, NULL);
+  tt_proxy_conn_ready(&t->peer->send, comm, false);
+}
+
+static void connect_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
+{
+  void *comm = NULL;
+  ncclResult_t res = s->proxy->net->connect(s->proxy->ctx, own_device(s, t), t->handle, &comm);
+  if (res != ncclSuccess && res != ncclInProgress) {
+    snprintf(t->text, sizeof t->text, "%s", tt_last_error());
+    next_attempt(s, t);
+  } else if (comm != NULL) {
+    stands(s, t, comm);
+  } else if (has_more(s, t) && now >= t->attempt_ns + s->limits.attempt_ns) {
+    snprintf(t->text, sizeof t->text, "no connection within %llu ms", (unsigned long long)(s->limits.attempt_ns / TT_NS_PER_MS));
+    next_attempt(s, t);
+  } else {
+    t->try_ns = now + t->pause_ns;
+    t->pause_ns = TT_MIN(2 * t->pause_ns, PAUSE_MAX_NS);
+  }
+}
+
+static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
+{
+  if (t->sending != TT_SETUP_ASKED && t->sending != TT_SETUP_CONNECTING) {
+    return;
+  }
+  uint64_t end = t->linked_ns + s->limits.connect_ns;
+  if (now >= end) {
+    give_up(s, t,
+            t->sending == TT_SETUP_ASKED ? "its proxy does not answer"
+            : t->text[0] != 0            ? t->text
+                                         : "the connection did not come up");
+    return;
+  }
+  if (t->sending == TT_SETUP_CONNECTING && now >= t->try_ns) {
+    connect_step(s, t, now);
+  }
+  tt_proxy_wake_at(wake_ns, t->sending == TT_SETUP_CONNECTING ? TT_MAX(t->try_ns, 1) : end);
+}
+
+// ---- the receiving end
+
+static void close_accept(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  const tt_net_ops *net = s->proxy->net;
+  net->close_listen(t->listener);
+  net->close_recv(t->accepted);
+  t->listener = t->accepted = NULL;
+  t->accepting = t->told = false;
+}
+
+// Answers an attempt: with the handle, or with the thread's last error.
+static void answer(tt_proxy_service *s, tt_proxy_talk *k, uint32_t id, ncclResult_t code, const char *handle)
+{
+  tt_msg_answer a = {.code = code, .ndevices = TT_CLAMP(s->ndevices, 1, TT_MSG_DEVICES)};
+  if (code == ncclSuccess) {
+    memcpy(a.handle, handle, sizeof a.handle);
+  } else {
+    snprintf(a.text, sizeof a.text, "%s", tt_last_error());
+  }
+  tt_proxy_say(s, k, TT_MSG_ANSWER, id, &a);
+}
+
+static ncclResult_t start_listening(tt_proxy_service *s, tt_proxy_ties *t, int wish, char *handle)
+{
+  const tt_proxy *p = s->proxy;
+  tt_net_props props;
+  if (s->ndevices <= 0) {
+    return tt_fail(ncclSystemError, "rank %d has no device of network %s", p->rank, p->net->name);
+  }
+  if (atomic_load_explicit(&t->peer->recv.stage, memory_order_relaxed) != TT_CONN_NONE) {
+    return tt_fail(ncclInvalidUsage, "rank %d is connected with rank %d already", p->rank, t->peer->rank);
+  }
+  memset(&props, 0, sizeof props);
+  TT_TRY(p->net->get_properties(p->ctx, wish % s->ndevices, &props));
+  t->flush = props.force_flush && p->net->iflush != NULL;
+  return p->net->listen(p->ctx, wish % s->ndevices, handle, &t->listener);
+}
+
+static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
+{
+  char handle[TT_NET_HANDLE] = {0};
+  close_accept(s, t);
+  ncclResult_t res = start_listening(s, t, m->setup.device, handle);
+  t->accepting = res == ncclSuccess;
+  t->accept_attempt = m->head.id;
+  t->accept_ns = 0;
+  t->accept_pause_ns = PAUSE_NS;
+  answer(s, k, m->head.id, res, handle);
+}
+
+static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  if (t->accepted != NULL && t->told) {
+    void *comm = t->accepted;
+    t->accepted = NULL;
+    t->accepting = false;
+    tt_info(TT_PROXY | TT_NET, "rank %d <- rank %d via NET/%s", s->proxy->rank, t->peer->rank, s->proxy->net->name);
+    tt_proxy_conn_ready(&t->peer->recv, comm, t->flush);
+  }
+}
+
+static void accept_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
+{
+  if (!t->accepting || t->accepted != NULL) {
+    return;
+  }
+  if (now >= t->accept_ns) {
+    ncclResult_t res = s->proxy->net->accept(t->listener, &t->accepted);
+    if (res != ncclSuccess && res != ncclInProgress) {
+      if (t->in != NULL) {
+        answer(s, t->in, t->accept_attempt, res, NULL);
+      }
+      close_accept(s, t);
+      return;
+    }
+    if (t->accepted != NULL) {
+      s->proxy->net->close_listen(t->listener);
+      t->listener = NULL;
+      use_if_both_stand(s, t);
+      return;
+    }
+    t->accept_ns = now + t->accept_pause_ns;
+    t->accept_pause_ns = TT_MIN(2 * t->accept_pause_ns, PAUSE_MAX_NS);
+  }
+  tt_proxy_wake_at(wake_ns, t->accept_ns);
+}
+
+// ---- both
+
+void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
+{
+  switch (m->head.type) {
+  case TT_MSG_ANSWER: take_answer(s, t, m); break;
+  case TT_MSG_SETUP: take_setup(s, k, t, m); break;
+  case TT_MSG_CONNECT:
+    if (t->accepting && m->head.id == t->accept_attempt) {
+      t->told = true;
+      use_if_both_stand(s, t);
+    }
+    break;
+  default: break;
+  }
+}
+
+void tt_proxy_setup_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
+{
+  send_step(s, t, now, wake_ns);
+  accept_step(s, t, now, wake_ns);
+}
+
+void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
+{
+  if (!outgoing) {
+    close_accept(s, t);
+  } else if (t->sending == TT_SETUP_ASKED || t->sending == TT_SETUP_CONNECTING) {
+    t->sending = TT_SETUP_FAILED; // the peer's end will be shown on its page
+  }
+}

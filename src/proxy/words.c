@@ -1,0 +1,143 @@
+// words.c: states. The own one is told to the peers; theirs go into the copies of their pages, which the executor reads as if the peers were on
+// this machine (device/host/plan.c).
+//
+// A last word (FAILED, ABORTED, GONE) may overtake data on another connection. It says how many messages were sent before it, and is shown when
+// they have come, or when nothing has come for the time of grace. A control connection that ends without a last word says LOST, after the same
+// time: a word may be on its way. So does a data connection that fails: the peer's own word explains more than the network's.
+#include <string.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "proxy/service_priv.h"
+
+#define SAMPLE_NS (20 * TT_NS_PER_MS) // between two looks whether messages still come
+
+// ---- the own state
+
+void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k)
+{
+  const tt_proxy *p = s->proxy;
+  const tt_rank_page *page = p->port->page;
+  const tt_proxy_peer *peer = tt_proxy_peer_find(p, k->rank);
+  tt_msg_state m = {.state = atomic_load_explicit(&page->state, memory_order_acquire)};
+  m.sent = peer == NULL ? 0 : atomic_load_explicit(&peer->send.counted, memory_order_acquire);
+  uint64_t sig = atomic_load_explicit(&page->sig, memory_order_acquire);
+  m.count = atomic_load_explicit(&page->count, memory_order_acquire);
+  m.sig = atomic_load_explicit(&page->sig, memory_order_relaxed) == sig ? sig : 0; // between two operations
+  tt_proxy_say(s, k, TT_MSG_STATE, 0, &m);
+}
+
+void tt_proxy_tell_all(tt_proxy_service *s)
+{
+  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+    if (k->fd >= 0 && k->known) {
+      tt_proxy_tell(s, k);
+    }
+  }
+}
+
+// ---- the peers' states
+
+static void ring(tt_proxy_service *s)
+{
+  tt_bell_fence();
+  tt_bell_ring(&s->proxy->port->page->bell);
+}
+
+static void show(tt_proxy_service *s, tt_proxy_ties *t, uint32_t state)
+{
+  atomic_store_explicit(&t->peer->page.state, state, memory_order_release);
+  ring(s);
+}
+
+static bool is_final(const tt_proxy_ties *t)
+{
+  return atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED;
+}
+
+void tt_proxy_word(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
+{
+  tt_rank_page *page = &t->peer->page;
+  // As the owner of a page does: nobody shall take the new count for that of the operation before.
+  atomic_store_explicit(&page->sig, 0, memory_order_relaxed);
+  atomic_thread_fence(memory_order_release);
+  atomic_store_explicit(&page->count, m->count, memory_order_relaxed);
+  atomic_store_explicit(&page->sig, m->sig, memory_order_release);
+  if (is_final(t) || t->word != 0) {
+    return;
+  }
+  t->word_sent = m->sent;
+  if (m->state < TT_RANK_FAILED) {
+    show(s, t, m->state);
+    return;
+  }
+  t->word = m->state;
+  t->word_ns = tt_now_ns();
+}
+
+void tt_proxy_word_close(tt_proxy_ties *t)
+{
+  if (!is_final(t) && t->word == 0) { // its last state did not say that it was the last
+    t->word = TT_RANK_GONE;
+    t->word_ns = tt_now_ns();
+  }
+}
+
+void tt_proxy_word_lost(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  if (!is_final(t) && t->word == 0 && t->lost_ns == 0) {
+    t->lost_ns = tt_now_ns();
+    tt_info(TT_PROXY, "rank %d: the control connection with rank %d has ended without a last word", s->proxy->rank, t->peer->rank);
+  }
+}
+
+// A word or a loss that waits to be shown.
+static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
+{
+  if (is_final(t) || (t->word == 0 && t->lost_ns == 0)) {
+    return;
+  }
+  const tt_proxy_conn *c = &t->peer->recv;
+  uint32_t came = atomic_load_explicit(&c->counted, memory_order_acquire);
+  if (came != t->moved) {
+    t->moved = came;
+    t->moved_ns = now;
+  }
+  bool complete =
+      t->word != 0 && ((int32_t)(came - t->word_sent) >= 0 || atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN);
+  uint64_t since = TT_MAX(t->word != 0 ? t->word_ns : t->lost_ns, t->moved_ns);
+  if (complete || now >= since + s->limits.grace_ns) {
+    show(s, t, t->word != 0 ? t->word : TT_RANK_LOST);
+    return;
+  }
+  tt_proxy_wake_at(wake_ns, TT_MIN(since + s->limits.grace_ns, now + SAMPLE_NS));
+}
+
+// A data connection that has failed stops the port, unless the peer's page explains it.
+static void judge_conn(tt_proxy_service *s, tt_proxy_ties *t, int which, uint64_t now, uint64_t *wake_ns)
+{
+  const tt_proxy_conn *c = which == 0 ? &t->peer->send : &t->peer->recv;
+  if (t->judged[which] || atomic_load_explicit(&c->stage, memory_order_acquire) != TT_CONN_BROKEN) {
+    return;
+  }
+  if (t->broken_ns[which] == 0) {
+    t->broken_ns[which] = now;
+  }
+  bool remote = c->code == ncclRemoteError;
+  if (remote && !is_final(t) && (t->word != 0 || now < t->broken_ns[which] + s->limits.grace_ns)) {
+    tt_proxy_wake_at(wake_ns, t->broken_ns[which] + s->limits.grace_ns);
+    return;
+  }
+  t->judged[which] = true;
+  if (!remote || !is_final(t)) {
+    tt_last_error_set(c->text);
+    tt_proxy_stop_port(s, c->code);
+  }
+}
+
+void tt_proxy_word_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
+{
+  judge_peer(s, t, now, wake_ns);
+  judge_conn(s, t, 0, now, wake_ns);
+  judge_conn(s, t, 1, now, wake_ns);
+}
