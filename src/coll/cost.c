@@ -1,0 +1,221 @@
+// cost.c: the table of costs, the curves that walking the schedules gives, and the cheapest choice.
+#include "coll/cost.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "base/result.h"
+#include "base/util.h"
+#include "coll/cost_priv.h"
+#include "coll/select.h"
+
+enum { SAMPLES = 3 };
+
+// Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many chunks as it needs.
+#define CHUNK_MIN 4096.0
+#define MOST_CUTS 8
+
+// Times of the first passes for three sizes of chunk, of one function, algorithm and protocol.
+typedef struct curve {
+  struct curve *next;
+  tt_func func;
+  int algo;
+  tt_proto proto;
+  int nsub;
+  double chunk[SAMPLES];
+  tt_walk_times times[SAMPLES];
+} curve;
+
+struct tt_cost {
+  tt_cost_env env;
+  int nranks;
+  const tt_layout *layout;
+  curve *curves;
+};
+
+// Measured on ...: to be filled in. Until then what one expects of memory shared by two cores and of TCP.
+tt_cost_env tt_cost_env_default(int cores)
+{
+  static const tt_cost_env table = {
+      .hop = {[TT_HOP_SELF] = {[TT_SIMPLE] = {0.0, 0.10, 0.00010}, [TT_LL] = {0.0, 0.05, 0.00010}, [TT_TOK] = {0.0, 0.05, 0}},
+              [TT_HOP_MEMORY] = {[TT_SIMPLE] = {0.6, 0.20, 0.00012}, [TT_LL] = {0.4, 0.08, 0.00015}, [TT_TOK] = {0.4, 0.08, 0}},
+              [TT_HOP_NETWORK] = {[TT_SIMPLE] = {22, 4.0, 0.00020}, [TT_LL] = {18, 3.0, 0.00025}, [TT_TOK] = {18, 3.0, 0}}},
+      .direct = {0, 0.5, 0.00012},
+      .step = 0.05,
+      .byte = 0.00005,
+      .net_byte = 0.0005,
+      .change = 3,
+      .slots = {[TT_SIMPLE] = 8, [TT_LL] = 32, [TT_TOK] = 8},
+      .payload = {[TT_SIMPLE] = 64 << 10, [TT_LL] = 1984, [TT_TOK] = 256 << 10},
+  };
+  tt_cost_env env = table;
+  env.cores = cores;
+  return env;
+}
+
+ncclResult_t tt_cost_create(const tt_cost_env *env, int nranks, const tt_layout *layout, tt_cost **out)
+{
+  bool good = nranks >= 1 && (!layout || layout->nranks == nranks) && env->cores >= 1;
+  for (int p = 0; p < TT_NFIFOS; p++) {
+    good = good && env->slots[p] >= 1 && env->payload[p] >= 1;
+  }
+  if (!good) {
+    return tt_fail(ncclInvalidArgument, "cost model: %d ranks, a layout of %d, %d cores, or no slots or payload", nranks,
+                   layout ? layout->nranks : nranks, env->cores);
+  }
+  tt_cost *c = tt_calloc(1, sizeof *c);
+  if (!c) {
+    return tt_fail(ncclSystemError, "out of memory: cost model");
+  }
+  *c = (tt_cost){.env = *env, .nranks = nranks, .layout = layout};
+  *out = c;
+  return ncclSuccess;
+}
+
+void tt_cost_destroy(tt_cost *c)
+{
+  while (c && c->curves) {
+    curve *next = c->curves->next;
+    tt_free(c->curves);
+    c->curves = next;
+  }
+  tt_free(c);
+}
+
+// ---- curves ----
+
+static ncclResult_t walk_samples(const tt_cost *c, curve *v, const tt_schedule *const *all)
+{
+  double most = (double)c->env.payload[v->proto];
+  const double chunks[SAMPLES] = {fmin(64, most), fmax(most / 8, fmin(64, most)), most};
+  v->nsub = all[0]->nsub;
+  for (int i = 0; i < SAMPLES; i++) {
+    v->chunk[i] = chunks[i];
+    TT_TRY(tt_cost_walk(&c->env, c->layout, all, v->proto, chunks[i], &v->times[i]));
+  }
+  return ncclSuccess;
+}
+
+// The schedules of all ranks. Rooted functions: rank 0 is the root.
+static ncclResult_t write_all(const tt_cost *c, const curve *v, tt_schedule **all)
+{
+  tt_shape shape = {.func = v->func, .nranks = c->nranks, .layout = c->layout};
+  for (; shape.rank < c->nranks; shape.rank++) {
+    TT_TRY(tt_algorithms(NULL)[v->algo].write(&shape, &all[shape.rank]));
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t fill_curve(const tt_cost *c, curve *v)
+{
+  tt_schedule **all = tt_calloc((size_t)c->nranks, sizeof(tt_schedule *));
+  if (!all) {
+    return tt_fail(ncclSystemError, "out of memory: %d schedules", c->nranks);
+  }
+  ncclResult_t res = write_all(c, v, all);
+  if (res == ncclSuccess) {
+    res = walk_samples(c, v, (const tt_schedule *const *)all);
+  }
+  for (int r = 0; r < c->nranks; r++) {
+    tt_schedule_free(all[r]);
+  }
+  tt_free(all);
+  return res;
+}
+
+static ncclResult_t find_curve(tt_cost *c, tt_func func, int algo, tt_proto proto, const curve **out)
+{
+  for (curve *v = c->curves; v; v = v->next) {
+    if (v->func == func && v->algo == algo && v->proto == proto) {
+      *out = v;
+      return ncclSuccess;
+    }
+  }
+  curve *v = tt_calloc(1, sizeof *v);
+  if (!v) {
+    return tt_fail(ncclSystemError, "out of memory: cost of %s", tt_func_name(func));
+  }
+  *v = (curve){.func = func, .algo = algo, .proto = proto};
+  ncclResult_t res = fill_curve(c, v);
+  if (res != ncclSuccess) {
+    tt_free(v);
+    return res;
+  }
+  v->next = c->curves;
+  c->curves = v;
+  *out = v;
+  return ncclSuccess;
+}
+
+// ---- from curves to times ----
+
+static double time_of_passes(const tt_walk_times *t, double passes)
+{
+  return passes <= TT_WALK_PASSES ? t->end[(int)passes - 1] : t->end[TT_WALK_PASSES - 1] + (passes - TT_WALK_PASSES) * t->period;
+}
+
+static double time_at(const curve *v, double chunk, double passes)
+{
+  int i = chunk < v->chunk[1] ? 0 : 1;
+  double a = time_of_passes(&v->times[i], passes), b = time_of_passes(&v->times[i + 1], passes), width = v->chunk[i + 1] - v->chunk[i];
+  double part = width > 0 ? fmin(fmax((chunk - v->chunk[i]) / width, 0), 1) : 0;
+  return isinf(a) ? a : a + (b - a) * part;
+}
+
+static bool has_blocks(tt_func f)
+{
+  return f == TT_FUNC_ALLGATHER || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLTOALL || f == TT_FUNC_GATHER || f == TT_FUNC_SCATTER;
+}
+
+// The best number of passes: as few as possible, or more of smaller chunks, which overlap.
+static void cut_message(const tt_cost *c, const curve *v, size_t bytes, tt_cost_choice *out)
+{
+  double part = ceil((double)bytes / (has_blocks(v->func) ? c->nranks : 1) / v->nsub);
+  double least = fmax(ceil(part / (double)c->env.payload[v->proto]), 1);
+  for (int cuts = 1; cuts <= MOST_CUTS && (cuts == 1 || part / (least * cuts) >= CHUNK_MIN); cuts *= 2) {
+    double chunk = ceil(part / (least * cuts)), us = time_at(v, chunk, least * cuts);
+    if (us < out->us) {
+      out->us = us;
+      out->chunk = TT_MIN(TT_ROUND_UP((size_t)fmax(chunk, 1), (size_t)64), c->env.payload[v->proto]);
+    }
+  }
+}
+
+ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto, size_t bytes, tt_cost_choice *out)
+{
+  int count;
+  const tt_algorithm *table = tt_algorithms(&count);
+  if ((unsigned)func >= TT_NFUNCS || func == TT_FUNC_SEND || func == TT_FUNC_RECV || algo < 0 || algo >= count ||
+      (unsigned)proto >= TT_TOK) {
+    return tt_fail(ncclInvalidArgument, "no cost of function %s, algorithm %d, protocol %d", tt_func_name(func), algo, (int)proto);
+  }
+  tt_cost_choice best = {.algo = algo, .proto = table[algo].needs ? TT_TOK : proto, .us = HUGE_VAL};
+  if (table[algo].funcs >> func & 1) {
+    const curve *v = NULL;
+    TT_TRY(find_curve(c, func, algo, best.proto, &v));
+    cut_message(c, v, bytes, &best);
+  }
+  *out = best;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_cost_best(tt_cost *c, tt_func func, size_t bytes, uint32_t algos, uint32_t protos, tt_cost_choice *out)
+{
+  int count;
+  const tt_algorithm *table = tt_algorithms(&count);
+  tt_cost_choice best = {.algo = -1, .us = HUGE_VAL};
+  if ((unsigned)func >= TT_NFUNCS) {
+    return tt_fail(ncclInvalidArgument, "no cost of function %d", (int)func);
+  }
+  for (int i = 0; i < count * 2; i++) {
+    tt_proto proto = i % 2 ? TT_LL : TT_SIMPLE;
+    bool asked = algos >> (i / 2) & 1 && protos & (proto == TT_LL ? TT_PROTO_LL : TT_PROTO_SIMPLE);
+    tt_cost_choice one = {.us = HUGE_VAL};
+    if (asked && table[i / 2].funcs >> func & 1) {
+      TT_TRY(tt_cost_estimate(c, func, i / 2, proto, bytes, &one));
+    }
+    best = one.us < best.us ? one : best;
+  }
+  *out = best;
+  return ncclSuccess;
+}

@@ -1,0 +1,313 @@
+// cost_test.c: times that can be reckoned by hand, bounds that nothing may beat, and choices that must come out.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "coll/cost.h"
+#include "coll/select.h"
+
+enum { MOST = 64 };
+
+static const size_t MIB = 1 << 20;
+
+// A model of n ranks, and the layout it uses.
+typedef struct model {
+  tt_layout *layout;
+  tt_cost *cost;
+} model;
+
+static model model_of(const tt_cost_env *env, int n, int nodes)
+{
+  int names[MOST];
+  model m;
+  for (int r = 0; r < n; r++) {
+    names[r] = r * nodes / n;
+  }
+  assert_int_equal(tt_layout_create(n, names, &m.layout), ncclSuccess);
+  assert_int_equal(tt_cost_create(env, n, m.layout, &m.cost), ncclSuccess);
+  return m;
+}
+
+static void free_model(model *m)
+{
+  tt_cost_destroy(m->cost);
+  tt_layout_destroy(m->layout);
+}
+
+static double cost_of(const model *m, tt_func f, const char *algo, tt_proto proto, size_t bytes)
+{
+  tt_cost_choice c;
+  assert_int_equal(tt_cost_estimate(m->cost, f, tt_algorithm_find(algo), proto, bytes, &c), ncclSuccess);
+  assert_int_equal(c.algo, tt_algorithm_find(algo));
+  return c.us;
+}
+
+static uint32_t rows(const char *a, const char *b, const char *c)
+{
+  uint32_t mask = 1u << tt_algorithm_find(a) | 1u << tt_algorithm_find(b);
+  return c ? mask | 1u << tt_algorithm_find(c) : mask;
+}
+
+static const char *best_of(const model *m, tt_func f, size_t bytes, uint32_t algos)
+{
+  tt_cost_choice c;
+  assert_int_equal(tt_cost_best(m->cost, f, bytes, algos, TT_PROTO_ALL, &c), ncclSuccess);
+  assert_true(c.algo >= 0 && isfinite(c.us) && c.us > 0);
+  return tt_algorithms(NULL)[c.algo].name;
+}
+
+static tt_proto proto_of(const model *m, tt_func f, size_t bytes, uint32_t algos)
+{
+  tt_cost_choice c;
+  assert_int_equal(tt_cost_best(m->cost, f, bytes, algos, TT_PROTO_ALL, &c), ncclSuccess);
+  return c.proto;
+}
+
+// Numbers that are easy to add up.
+static tt_cost_env round_env(void)
+{
+  tt_cost_env e = {.step = 1, .byte = 0.5, .net_byte = 2, .change = 1000, .cores = 4, .direct = {0, 3, 0.25}};
+  for (int p = 0; p < TT_NFIFOS; p++) {
+    e.hop[TT_HOP_SELF][p] = (tt_cost_hop){0, 1, 0};
+    e.hop[TT_HOP_MEMORY][p] = (tt_cost_hop){100, 10, 1};
+    e.hop[TT_HOP_NETWORK][p] = (tt_cost_hop){10000, 20, 0};
+    e.slots[p] = 1;
+    e.payload[p] = 64;
+  }
+  return e;
+}
+
+// RD between two ranks. Step 1: in -> out, FIFO. Step 2: out + FIFO -> out.
+static void test_two_ranks_by_hand(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  model one = model_of(&e, 2, 1), two = model_of(&e, 2, 2);
+  double send = 1 + 32 + 32 + (10 + 64), receive = 1 + 32 + 32 + (10 + 64);
+  assert_float_equal(cost_of(&one, TT_FUNC_ALLREDUCE, "RD", TT_LL, 64), send + 100 + receive, 1e-6);
+  send = receive = 1 + 32 + 32 + 20;
+  assert_float_equal(cost_of(&two, TT_FUNC_ALLREDUCE, "RD", TT_LL, 64), send + 128 + 10000 + receive, 1e-6);
+  free_model(&one);
+  free_model(&two);
+}
+
+// With one core both ranks' steps follow one another: rank 0's, a change, rank 1's, which has its message by then, a change, rank 0's.
+static void test_one_core_by_hand(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  e.cores = 1;
+  model m = model_of(&e, 2, 1);
+  double step = 1 + 32 + 32 + (10 + 64);
+  assert_float_equal(cost_of(&m, TT_FUNC_ALLREDUCE, "RD", TT_LL, 64), step + 1000 + step + step + 1000 + step, 1e-6);
+  free_model(&m);
+}
+
+// A chain of two ranks with one slot: in every pass the sender waits until the receiver has taken the message before.
+static void test_room_by_hand(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  model m = model_of(&e, 2, 1);
+  double send = 1 + 32 + 32 + (10 + 64), receive = 1 + (10 + 64) + 32, round = send + 100 + receive + 100;
+  for (int passes = 1; passes <= 6; passes++) {
+    double us = cost_of(&m, TT_FUNC_BROADCAST, "Ring", TT_LL, (size_t)passes * 64);
+    assert_float_equal(us, passes * round - 100, 1e-6);
+  }
+  free_model(&m);
+}
+
+static void test_small_and_large_on_one_node(void **state)
+{
+  (void)state;
+  tt_cost_env e = tt_cost_env_default(8);
+  model m = model_of(&e, 8, 1);
+  uint32_t flat = rows("Ring", "Tree", "RD");
+  assert_string_equal(best_of(&m, TT_FUNC_ALLREDUCE, 8, flat), "RD");
+  assert_string_not_equal(best_of(&m, TT_FUNC_ALLREDUCE, 64 * MIB, flat), "RD");
+  assert_string_equal(best_of(&m, TT_FUNC_ALLREDUCE, 64 * MIB, rows("Ring", "RD", NULL)), "Ring");
+  assert_string_equal(best_of(&m, TT_FUNC_ALLREDUCE, 64 * MIB, rows("Ring", "Direct", NULL)), "Direct");
+  assert_string_equal(best_of(&m, TT_FUNC_BROADCAST, 8, rows("Ring", "Tree", NULL)), "Tree");
+  assert_int_equal(proto_of(&m, TT_FUNC_ALLREDUCE, 8, flat), TT_LL);
+  assert_int_equal(proto_of(&m, TT_FUNC_ALLREDUCE, 64 * MIB, flat), TT_SIMPLE);
+  assert_int_equal(proto_of(&m, TT_FUNC_ALLREDUCE, 64 * MIB, 1u << tt_algorithm_find("Direct")), TT_TOK);
+  free_model(&m);
+  m = model_of(&e, 32, 1);
+  assert_string_equal(best_of(&m, TT_FUNC_ALLREDUCE, 8, rows("Ring", "Tree", NULL)), "Tree");
+  assert_string_equal(best_of(&m, TT_FUNC_ALLREDUCE, 64 * MIB, rows("HierRing", "RD", NULL)), "HierRing");
+  free_model(&m);
+}
+
+static void test_hierarchy_pays_on_slow_networks(void **state)
+{
+  (void)state;
+  for (int nodes = 2; nodes <= 8; nodes *= 2) {
+    tt_cost_env e = tt_cost_env_default(4);
+    model m = model_of(&e, 4 * nodes, nodes);
+    assert_string_equal(best_of(&m, TT_FUNC_ALLREDUCE, 8 * MIB, rows("HierRing", "Ring", "RD")), "HierRing");
+    assert_string_equal(best_of(&m, TT_FUNC_ALLREDUCE, 16 << 10, rows("HierRD", "RD", "Ring")), "HierRD");
+    assert_string_equal(best_of(&m, TT_FUNC_ALLGATHER, 8 * MIB, rows("HierRing", "Ring", "PAT")), "HierRing");
+    assert_string_equal(best_of(&m, TT_FUNC_REDUCESCATTER, 8 * MIB, rows("HierRing", "Ring", "PAT")), "HierRing");
+    free_model(&m);
+  }
+}
+
+// With fewer cores the work of all ranks of a node adds up, whatever the algorithm.
+static void test_few_cores_cost(void **state)
+{
+  (void)state;
+  static const char *const names[] = {"Ring", "Tree", "RD", "Oneshot", "HierRing", "HierRD"};
+  for (int i = 0; i < (int)TT_COUNT(names); i++) {
+    for (size_t bytes = 8; bytes <= 8 * MIB; bytes *= 64) {
+      tt_cost_env many = tt_cost_env_default(8), one = tt_cost_env_default(1);
+      model a = model_of(&many, 16, 2), b = model_of(&one, 16, 2);
+      assert_true(cost_of(&a, TT_FUNC_ALLREDUCE, names[i], TT_SIMPLE, bytes) < cost_of(&b, TT_FUNC_ALLREDUCE, names[i], TT_SIMPLE, bytes));
+      free_model(&a);
+      free_model(&b);
+    }
+  }
+}
+
+// What every all-reduce has to move, however it is done: nearly the message out of and into every node, twice from three nodes on.
+static void test_never_faster_than_the_network(void **state)
+{
+  (void)state;
+  int count;
+  const tt_algorithm *table = tt_algorithms(&count);
+  for (int nodes = 2; nodes <= 8; nodes *= 2) {
+    tt_cost_env e = tt_cost_env_default(4);
+    model m = model_of(&e, 2 * nodes, nodes);
+    for (int i = 0; i < count; i++) {
+      if (table[i].funcs >> TT_FUNC_ALLREDUCE & 1 && table[i].needs == 0) {
+        double least = 64.0 * (double)MIB * 2 * (nodes - 1) / nodes * e.net_byte;
+        assert_true(cost_of(&m, TT_FUNC_ALLREDUCE, table[i].name, TT_SIMPLE, 64 * MIB) >= least * 0.99);
+      }
+    }
+    assert_true(cost_of(&m, TT_FUNC_ALLREDUCE, "HierRing", TT_SIMPLE, 64 * MIB) < 4 * 64.0 * (double)MIB * e.net_byte);
+    free_model(&m);
+  }
+}
+
+static void check_growth(const model *m, tt_func f, const char *algo, tt_proto proto)
+{
+  double before = 0;
+  for (size_t bytes = 1; bytes <= 256 * MIB; bytes *= 4) {
+    double us = cost_of(m, f, algo, proto, bytes);
+    assert_true(us >= before * 0.999);
+    assert_true(cost_of(m, f, algo, proto, bytes) == us); // remembered
+    before = us;
+  }
+}
+
+static void test_more_bytes_cost_more(void **state)
+{
+  (void)state;
+  int count;
+  const tt_algorithm *table = tt_algorithms(&count);
+  tt_cost_env e = tt_cost_env_default(2);
+  for (int nodes = 1; nodes <= 3; nodes++) {
+    model m = model_of(&e, 7, nodes);
+    for (int i = 0; i < count; i++) {
+      for (int f = 0; f < TT_FUNC_SEND; f++) {
+        if (table[i].funcs >> f & 1 && (table[i].needs == 0 || nodes == 1)) {
+          check_growth(&m, (tt_func)f, table[i].name, TT_LL);
+          check_growth(&m, (tt_func)f, table[i].name, TT_SIMPLE);
+        }
+      }
+    }
+    free_model(&m);
+  }
+}
+
+static void test_what_cannot_be_done(void **state)
+{
+  (void)state;
+  tt_cost_env e = tt_cost_env_default(4);
+  tt_cost_choice c;
+  model m = model_of(&e, 4, 2), one = model_of(&e, 4, 1);
+  assert_true(isinf(cost_of(&m, TT_FUNC_ALLREDUCE, "Direct", TT_SIMPLE, 1 << 20)));
+  assert_true(isinf(cost_of(&m, TT_FUNC_ALLREDUCE, "DirectWrite", TT_SIMPLE, 1 << 20)));
+  assert_true(isfinite(cost_of(&one, TT_FUNC_ALLREDUCE, "DirectWrite", TT_SIMPLE, 1 << 20)));
+  assert_true(isinf(cost_of(&m, TT_FUNC_BROADCAST, "RD", TT_SIMPLE, 8)));
+  assert_int_equal(tt_cost_best(m.cost, TT_FUNC_ALLREDUCE, 8, 0, TT_PROTO_ALL, &c), ncclSuccess);
+  assert_int_equal(c.algo, -1);
+  assert_int_equal(tt_cost_best(m.cost, TT_FUNC_ALLREDUCE, 8, ~0u, 0, &c), ncclSuccess);
+  assert_int_equal(c.algo, -1);
+  assert_int_equal(tt_cost_best(m.cost, TT_FUNC_ALLREDUCE, 8, rows("Direct", "DirectWrite", NULL), TT_PROTO_ALL, &c), ncclSuccess);
+  assert_int_equal(c.algo, -1);
+  assert_int_equal(tt_cost_best(m.cost, TT_FUNC_ALLREDUCE, 64 * MIB, ~0u, TT_PROTO_LL, &c), ncclSuccess);
+  assert_int_equal(c.proto, TT_LL);
+  free_model(&m);
+  free_model(&one);
+}
+
+static void test_senseless(void **state)
+{
+  (void)state;
+  tt_cost_env e = tt_cost_env_default(4), bad = e;
+  tt_cost_choice c;
+  tt_cost *none = NULL;
+  model m = model_of(&e, 4, 2);
+  assert_int_equal(tt_cost_estimate(m.cost, TT_FUNC_SEND, 0, TT_LL, 8, &c), ncclInvalidArgument);
+  assert_int_equal(tt_cost_estimate(m.cost, TT_NFUNCS, 0, TT_LL, 8, &c), ncclInvalidArgument);
+  assert_int_equal(tt_cost_estimate(m.cost, TT_FUNC_ALLREDUCE, -1, TT_LL, 8, &c), ncclInvalidArgument);
+  assert_int_equal(tt_cost_estimate(m.cost, TT_FUNC_ALLREDUCE, 99, TT_LL, 8, &c), ncclInvalidArgument);
+  assert_int_equal(tt_cost_estimate(m.cost, TT_FUNC_ALLREDUCE, 0, TT_TOK, 8, &c), ncclInvalidArgument);
+  assert_int_equal(tt_cost_best(m.cost, TT_NFUNCS, 8, ~0u, TT_PROTO_ALL, &c), ncclInvalidArgument);
+  assert_int_equal(tt_cost_create(&e, 5, m.layout, &none), ncclInvalidArgument);
+  assert_int_equal(tt_cost_create(&e, 0, NULL, &none), ncclInvalidArgument);
+  bad.cores = 0;
+  assert_int_equal(tt_cost_create(&bad, 4, NULL, &none), ncclInvalidArgument);
+  bad = e;
+  bad.slots[TT_LL] = 0;
+  assert_int_equal(tt_cost_create(&bad, 4, NULL, &none), ncclInvalidArgument);
+  assert_null(none);
+  tt_cost_destroy(NULL);
+  free_model(&m);
+}
+
+static void test_out_of_memory(void **state)
+{
+  (void)state;
+  tt_cost_env e = tt_cost_env_default(2);
+  tt_cost_choice c;
+  tt_cost *none = NULL;
+  tt_alloc_fail_at(1);
+  assert_int_equal(tt_cost_create(&e, 4, NULL, &none), ncclSystemError);
+  ncclResult_t res = ncclSystemError;
+  int k = 0;
+  while (res != ncclSuccess) {
+    tt_alloc_fail_at(0);
+    model m = model_of(&e, 4, 2);
+    tt_alloc_fail_at(++k);
+    res = tt_cost_estimate(m.cost, TT_FUNC_ALLREDUCE, tt_algorithm_find("HierRD"), TT_LL, 8, &c);
+    assert_true(res == ncclSuccess || res == ncclSystemError);
+    free_model(&m);
+  }
+  tt_alloc_fail_at(0);
+  assert_in_range(k, 20, 200);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_two_ranks_by_hand),
+      cmocka_unit_test(test_one_core_by_hand),
+      cmocka_unit_test(test_room_by_hand),
+      cmocka_unit_test(test_small_and_large_on_one_node),
+      cmocka_unit_test(test_hierarchy_pays_on_slow_networks),
+      cmocka_unit_test(test_few_cores_cost),
+      cmocka_unit_test(test_never_faster_than_the_network),
+      cmocka_unit_test(test_more_bytes_cost_more),
+      cmocka_unit_test(test_what_cannot_be_done),
+      cmocka_unit_test(test_senseless),
+      cmocka_unit_test(test_out_of_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,384 @@
+// cost_walk.c: runs schedules on a clock. Steps are taken in the order of the times at which they could start; a step that waits for a
+// message or for room is looked at again when that comes. The same happens every time: equal times go by the number of the strand.
+#include "coll/cost_priv.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "base/result.h"
+#include "base/util.h"
+
+// One direction of a connection, for messages or for tokens.
+typedef struct line {
+  uint32_t sent, taken;
+  int writer, reader; // the strand that waits for room, for a message; -1: none
+  double *arrived;    // by message modulo slots
+  double *freed;      // by slot: when the sender sees that the last message in it was taken
+} line;
+
+// A strand.
+typedef struct actor {
+  int rank, strand;
+  uint32_t pos;
+  int pass;
+  double ready; // its next step could start, as far as known
+} actor;
+
+typedef struct core {
+  double free;
+  int last; // rank that used it
+} core;
+
+// What all passes together ask of a rank or a node.
+typedef struct load {
+  double work, out, in; // of cores; of the network in each direction
+} load;
+
+typedef struct walk {
+  const tt_cost_env *env;
+  const tt_layout *layout;
+  const tt_schedule *const *all;
+  int n, nnodes, nactors, ncores; // cores per node
+  tt_proto proto;
+  double chunk;
+  line **lines; // (from * n + to) * 2 + token
+  actor *actors;
+  int *heap, nheap;         // strands that may be able to go on, the earliest first
+  double *rank_free;        // a rank is one thread
+  core *cores;              // node * ncores + i
+  double *net_out, *net_in; // by node: free again
+  load *rank_load, *node_load;
+  bool impossible, no_memory;
+  tt_walk_times times;
+} walk;
+
+static int node_of(const walk *w, int rank)
+{
+  return w->layout ? w->layout->node_of[rank] : 0;
+}
+
+static tt_hop_kind kind_of(const walk *w, int a, int b)
+{
+  return a == b ? TT_HOP_SELF : node_of(w, a) == node_of(w, b) ? TT_HOP_MEMORY : TT_HOP_NETWORK;
+}
+
+static const tt_cost_hop *hop_of(const walk *w, const tt_ref *ref, int rank)
+{
+  return &w->env->hop[kind_of(w, rank, ref->peer)][ref->kind == TT_FIFO ? w->proto : TT_TOK];
+}
+
+static bool is_line(const tt_ref *ref)
+{
+  return ref->kind == TT_FIFO || ref->kind == TT_TOKEN;
+}
+
+// ---- the heap ----
+
+static bool earlier(const walk *w, int a, int b)
+{
+  return w->actors[a].ready < w->actors[b].ready || (w->actors[a].ready == w->actors[b].ready && a < b);
+}
+
+static void push(walk *w, int id)
+{
+  int at = w->nheap++;
+  for (; at > 0 && earlier(w, id, w->heap[(at - 1) / 2]); at = (at - 1) / 2) {
+    w->heap[at] = w->heap[(at - 1) / 2];
+  }
+  w->heap[at] = id;
+}
+
+static int pop(walk *w)
+{
+  int first = w->heap[0], last = w->heap[--w->nheap], at = 0;
+  for (int child = 1; child < w->nheap; child = 2 * at + 1) {
+    child += child + 1 < w->nheap && earlier(w, w->heap[child + 1], w->heap[child]);
+    if (!earlier(w, w->heap[child], last)) {
+      break;
+    }
+    w->heap[at] = w->heap[child];
+    at = child;
+  }
+  w->heap[at] = last;
+  return first;
+}
+
+static void wake(walk *w, int *waiter, double when)
+{
+  if (*waiter >= 0) {
+    w->actors[*waiter].ready = fmax(w->actors[*waiter].ready, when);
+    push(w, *waiter);
+    *waiter = -1;
+  }
+}
+
+// ---- one step ----
+
+static uint32_t slots_of(const walk *w, const tt_ref *ref)
+{
+  return w->env->slots[ref->kind == TT_FIFO ? w->proto : TT_TOK];
+}
+
+// The line of a reference; of TT_DRAIN, that of the tokens to the peer. Made at first sight; NULL when out of memory.
+static line *line_of(walk *w, const tt_ref *ref, int rank, bool source)
+{
+  bool drain = ref->kind == TT_DRAIN, in = source && !drain;
+  size_t from = (size_t)(in ? ref->peer : rank), to = (size_t)(in ? rank : ref->peer);
+  line **l = &w->lines[(from * (size_t)w->n + to) * 2 + (ref->kind != TT_FIFO)];
+  if (!*l) {
+    *l = tt_calloc(1, sizeof **l + 2 * slots_of(w, ref) * sizeof(double));
+    if (!*l) {
+      w->no_memory = true;
+      return NULL;
+    }
+    **l = (line){.writer = -1, .reader = -1, .arrived = (double *)(*l + 1)};
+    (*l)->freed = (*l)->arrived + slots_of(w, ref);
+  }
+  return *l;
+}
+
+// When the actor's next step finds the reference satisfied; -1: not before somebody else has moved, who will wake it.
+static double satisfied(walk *w, int id, const tt_ref *ref, bool source)
+{
+  bool drain = ref->kind == TT_DRAIN;
+  line *l = is_line(ref) || drain ? line_of(w, ref, w->actors[id].rank, source) : NULL;
+  if (!l) {
+    return 0;
+  }
+  if (source && !drain) {
+    l->reader = l->sent == l->taken ? id : -1;
+    return l->sent == l->taken ? -1 : l->arrived[l->taken % slots_of(w, ref)];
+  }
+  uint32_t slots = slots_of(w, ref), most = drain ? 0 : slots - 1;
+  l->writer = l->sent - l->taken > most ? id : -1;
+  return l->sent - l->taken > most ? -1 : l->freed[(drain ? l->sent - 1 : l->sent) % slots];
+}
+
+static const tt_step *step_of(const walk *w, const actor *a)
+{
+  const tt_schedule *s = w->all[a->rank];
+  return &s->steps[s->strands[a->strand].first + a->pos];
+}
+
+// Puts into a->ready when the next step can start, as far as other strands are concerned. False: it will be woken.
+static bool look(walk *w, int id)
+{
+  actor *a = &w->actors[id];
+  const tt_step *step = step_of(w, a);
+  const tt_ref *refs = w->all[a->rank]->refs;
+  for (int i = 0; i < step->nsrc + step->ndst; i++) {
+    bool source = i < step->nsrc;
+    double when = satisfied(w, id, source ? &refs[step->src + (uint32_t)i] : &refs[step->dst + (uint32_t)(i - step->nsrc)], source);
+    if (when < 0) {
+      return false;
+    }
+    a->ready = fmax(a->ready, when);
+  }
+  return true;
+}
+
+static double work_of(walk *w, const tt_ref *ref, int rank)
+{
+  const tt_cost_hop *hop = ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT ? &w->env->direct : hop_of(w, ref, rank);
+  switch (ref->kind) {
+  case TT_IN:
+  case TT_OUT:
+  case TT_TMP: return w->chunk * w->env->byte;
+  case TT_FIFO: return hop->work + w->chunk * hop->byte;
+  default:
+    w->impossible |= kind_of(w, rank, ref->peer) == TT_HOP_NETWORK;
+    return hop->work + (ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT ? w->chunk * hop->byte : 0);
+  }
+}
+
+// Takes the core of the rank's node on which the step can start first, for so long. Returns when it ends.
+static double use_core(walk *w, const actor *a, double work)
+{
+  core *best = NULL, *cores = &w->cores[node_of(w, a->rank) * w->ncores];
+  double earliest = 0, from = fmax(a->ready, w->rank_free[a->rank]);
+  for (int i = 0; i < w->ncores; i++) {
+    bool change = cores[i].last >= 0 && cores[i].last != a->rank;
+    double start = fmax(from, cores[i].free) + (change ? w->env->change : 0);
+    if (!best || start < earliest || (start == earliest && cores[i].last == a->rank)) {
+      best = &cores[i];
+      earliest = start;
+    }
+  }
+  bool changed = best->last >= 0 && best->last != a->rank;
+  w->rank_load[a->rank].work += work;
+  w->node_load[node_of(w, a->rank)].work += work + (changed ? w->env->change : 0);
+  *best = (core){.free = earliest + work, .last = a->rank};
+  w->rank_free[a->rank] = best->free;
+  return best->free;
+}
+
+// When a message that leaves at `when` is seen.
+static double arrival(walk *w, const tt_ref *ref, int rank, double when)
+{
+  const tt_cost_hop *hop = hop_of(w, ref, rank);
+  if (kind_of(w, rank, ref->peer) != TT_HOP_NETWORK) {
+    return when + hop->latency;
+  }
+  int from = node_of(w, rank), to = node_of(w, ref->peer);
+  double bytes = ref->kind == TT_FIFO ? w->chunk * w->env->net_byte : 0, begin = fmax(when, w->net_out[from]);
+  w->node_load[from].out += bytes;
+  w->node_load[to].in += bytes;
+  w->net_out[from] = begin + bytes;
+  w->net_in[to] = fmax(begin, w->net_in[to]) + bytes;
+  return w->net_in[to] + hop->latency;
+}
+
+static void take_all(walk *w, int rank, const tt_ref *src, int count, double end)
+{
+  for (int i = 0; i < count && !w->no_memory; i++) {
+    line *l = is_line(&src[i]) ? line_of(w, &src[i], rank, true) : NULL;
+    if (l) {
+      double freed = end + hop_of(w, &src[i], rank)->latency;
+      l->freed[l->taken++ % slots_of(w, &src[i])] = freed;
+      wake(w, &l->writer, freed);
+    }
+  }
+}
+
+static void send_all(walk *w, int rank, const tt_ref *dst, int count, double end)
+{
+  for (int i = 0; i < count && !w->no_memory; i++) {
+    line *l = is_line(&dst[i]) ? line_of(w, &dst[i], rank, false) : NULL;
+    if (l) {
+      double seen = arrival(w, &dst[i], rank, end);
+      l->arrived[l->sent++ % slots_of(w, &dst[i])] = seen;
+      wake(w, &l->reader, seen);
+    }
+  }
+}
+
+static void take_step(walk *w, int id)
+{
+  actor *a = &w->actors[id];
+  const tt_schedule *s = w->all[a->rank];
+  const tt_step *step = step_of(w, a);
+  double work = w->env->step;
+  for (int i = 0; i < step->nsrc; i++) {
+    work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank);
+  }
+  for (int i = 0; i < step->ndst; i++) {
+    work += work_of(w, &s->refs[step->dst + (uint32_t)i], a->rank);
+  }
+  a->ready = use_core(w, a, work);
+  take_all(w, a->rank, &s->refs[step->src], step->nsrc, a->ready);
+  send_all(w, a->rank, &s->refs[step->dst], step->ndst, a->ready);
+  if (++a->pos == s->strands[a->strand].count) {
+    w->times.end[a->pass] = fmax(w->times.end[a->pass], a->ready);
+    a->pos = 0;
+    a->pass++;
+  }
+}
+
+// ---- all steps ----
+
+static bool run(walk *w)
+{
+  int left = w->nactors;
+  for (int id = 0; id < w->nactors; id++) {
+    push(w, id);
+  }
+  while (w->nheap > 0 && !w->impossible && !w->no_memory) {
+    int id = pop(w);
+    actor *a = &w->actors[id];
+    double before = a->ready;
+    if (!look(w, id)) {
+      continue;
+    }
+    if (a->ready <= before) {
+      take_step(w, id);
+      left -= a->pass == TT_WALK_PASSES;
+    }
+    if (a->pass < TT_WALK_PASSES) {
+      push(w, id);
+    }
+  }
+  return left == 0;
+}
+
+static bool set_up(walk *w)
+{
+  size_t n = (size_t)w->n, nodes = (size_t)w->nnodes;
+  for (int r = 0; r < w->n; r++) {
+    w->nactors += w->all[r]->nstrands;
+  }
+  w->lines = tt_calloc(n * n * 2, sizeof(line *));
+  w->actors = tt_calloc((size_t)w->nactors + 1, sizeof *w->actors);
+  w->heap = tt_calloc((size_t)w->nactors + 1, sizeof *w->heap);
+  w->rank_free = tt_calloc(n, sizeof *w->rank_free);
+  w->cores = tt_calloc(nodes * (size_t)w->ncores, sizeof *w->cores);
+  w->net_out = tt_calloc(nodes * 2, sizeof *w->net_out);
+  w->rank_load = tt_calloc(n + nodes, sizeof *w->rank_load);
+  if (!w->lines || !w->actors || !w->heap || !w->rank_free || !w->cores || !w->net_out || !w->rank_load) {
+    return false;
+  }
+  w->net_in = w->net_out + nodes;
+  w->node_load = w->rank_load + n;
+  for (int r = 0, id = 0; r < w->n; r++) {
+    for (int k = 0; k < w->all[r]->nstrands; k++) {
+      w->actors[id++] = (actor){.rank = r, .strand = k};
+    }
+  }
+  for (int i = 0; i < w->nnodes * w->ncores; i++) {
+    w->cores[i].last = -1;
+  }
+  return true;
+}
+
+static void clean_up(walk *w)
+{
+  for (int i = 0; w->lines && i < w->n * w->n * 2; i++) {
+    tt_free(w->lines[i]);
+  }
+  tt_free(w->lines);
+  tt_free(w->actors);
+  tt_free(w->heap);
+  tt_free(w->rank_free);
+  tt_free(w->cores);
+  tt_free(w->net_out);
+  tt_free(w->rank_load);
+}
+
+// A further pass takes as long as the last one did, but at least as long as the busiest rank, core or network needs for it: connections that
+// were still filling hide that from the first passes.
+static void find_period(walk *w)
+{
+  double busiest = 0;
+  for (int r = 0; r < w->n; r++) {
+    busiest = fmax(busiest, w->rank_load[r].work);
+  }
+  for (int k = 0; k < w->nnodes; k++) {
+    const load *l = &w->node_load[k];
+    busiest = fmax(busiest, fmax(l->work / w->ncores, fmax(l->out, l->in)));
+  }
+  w->times.period = fmax(w->times.end[TT_WALK_PASSES - 1] - w->times.end[TT_WALK_PASSES - 2], busiest / TT_WALK_PASSES);
+}
+
+ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all, tt_proto proto, double chunk,
+                          tt_walk_times *out)
+{
+  int n = all[0]->nranks;
+  walk w = {.env = env, .layout = layout, .all = all, .n = n, .nnodes = layout ? layout->nnodes : 1, .proto = proto, .chunk = chunk};
+  w.ncores = TT_MIN(env->cores, layout ? layout->largest : n);
+  w.no_memory = !set_up(&w);
+  bool done = !w.no_memory && run(&w);
+  if (done) {
+    find_period(&w);
+  }
+  for (int i = 0; w.impossible && i < TT_WALK_PASSES; i++) {
+    w.times.end[i] = w.times.period = HUGE_VAL;
+  }
+  clean_up(&w);
+  if (w.no_memory) {
+    return tt_fail(ncclSystemError, "out of memory: walking the schedules of %d ranks", n);
+  }
+  if (!done && !w.impossible) {
+    return tt_fail(ncclInternalError, "the schedules of %d ranks get stuck", n);
+  }
+  *out = w.times;
+  return ncclSuccess;
+}
