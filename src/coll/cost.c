@@ -39,11 +39,11 @@ tt_cost_env tt_cost_env_default(int cores)
   static const tt_cost_env table = {
       .hop = {[TT_HOP_SELF] = {[TT_SIMPLE] = {0.0, 0.10, 0.00010}, [TT_LL] = {0.0, 0.05, 0.00010}, [TT_TOK] = {0.0, 0.05, 0}},
               [TT_HOP_MEMORY] = {[TT_SIMPLE] = {0.6, 0.20, 0.00012}, [TT_LL] = {0.4, 0.08, 0.00015}, [TT_TOK] = {0.4, 0.08, 0}},
-              [TT_HOP_NETWORK] = {[TT_SIMPLE] = {22, 4.0, 0.00020}, [TT_LL] = {18, 3.0, 0.00025}, [TT_TOK] = {18, 3.0, 0}}},
+              [TT_HOP_NETWORK] = {[TT_SIMPLE] = {6, 2.5, 0.00015}, [TT_LL] = {6, 2.2, 0.00020}, [TT_TOK] = {6, 2.2, 0}}},
       .direct = {0, 0.5, 0.00012},
       .step = 0.05,
       .byte = 0.00005,
-      .net_byte = 0.0005,
+      .net_byte = 0.0002,
       .change = 3,
       .slots = {[TT_SIMPLE] = 8, [TT_LL] = 32, [TT_TOK] = 8},
       .payload = {[TT_SIMPLE] = 64 << 10, [TT_LL] = 1984, [TT_TOK] = 256 << 10},

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "coll/cost.h"
 #include "coll/select.h"
 #include "comm/comm.h"
 
@@ -16,9 +17,11 @@
 #define DIRECT_COPY_CHUNK (4u << 20) // of everything else: only bounds how long one step takes
 #define PIPELINE 4                   // passes a message should take so that sender and receiver overlap
 #define CHUNK_MIN (4u << 10)
+#define NET_CHUNK_MIN (32u << 10) // a message over the network costs two system calls
+#define MODEL_RANKS 16            // up to so many ranks the cost model is asked where there is a network: walking the schedules takes time
 
 typedef struct rows {
-  int ring, tree, rd, pat, oneshot, direct, directw, pairwise, linear;
+  int ring, tree, rd, pat, oneshot, direct, directw, pairwise, linear, hier_ring, hier_rd;
 } rows;
 
 struct tt_tuning {
@@ -26,6 +29,7 @@ struct tt_tuning {
   rows row;
   size_t direct_min;
   uint32_t ll_capacity, simple_capacity;
+  tt_cost *cost; // NULL: not asked
 };
 
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
@@ -48,17 +52,32 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
                   .direct = tt_algorithm_find("Direct"),
                   .directw = tt_algorithm_find("DirectWrite"),
                   .pairwise = tt_algorithm_find("Pairwise"),
-                  .linear = tt_algorithm_find("Linear")};
+                  .linear = tt_algorithm_find("Linear"),
+                  .hier_ring = tt_algorithm_find("HierRing"),
+                  .hier_rd = tt_algorithm_find("HierRD")};
   t->direct_min = p->host_direct_threshold >= 0 ? (size_t)p->host_direct_threshold : comm->all_local ? DIRECT_MIN_LOCAL : DIRECT_MIN_COPY;
   tt_geometry g = comm->peers[0].geometry;
   t->ll_capacity = (uint32_t)(g.ll_slot_bytes - offsetof(tt_slot, data)) / 8 * 8;
   t->simple_capacity = g.simple_slot_bytes;
+  if (comm->needs_net && comm->nranks <= MODEL_RANKS) {
+    tt_cost_env env = tt_cost_env_default(comm->peers[0].cpus);
+    env.payload[TT_LL] = t->ll_capacity;
+    env.payload[TT_SIMPLE] = t->simple_capacity;
+    res = tt_cost_create(&env, comm->nranks, comm->layout, &t->cost);
+  }
+  if (res != ncclSuccess) {
+    tt_free(t);
+    return res;
+  }
   *out = t;
   return ncclSuccess;
 }
 
 void tt_tuning_destroy(tt_tuning *t)
 {
+  if (t != NULL) {
+    tt_cost_destroy(t->cost);
+  }
   tt_free(t);
 }
 
@@ -85,6 +104,9 @@ static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes,
   }
   switch (func) {
   case TT_FUNC_ALLREDUCE:
+    if (comm->needs_net && comm->shares) {
+      list[n++] = bytes <= LL_MAX ? r->hier_rd : r->hier_ring;
+    }
     list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->rd : r->ring;
     list[n++] = r->tree;
     break;
@@ -138,12 +160,40 @@ static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fun
                 func == TT_FUNC_SCATTER;
   size_t part = (blocks ? bytes / n : bytes) / subs;
   size_t chunk = TT_ROUND_UP(TT_DIV_UP(part, comm->crowded ? 1 : PIPELINE), 64);
-  return TT_CLAMP(chunk, TT_MIN(CHUNK_MIN, capacity), capacity);
+  return TT_CLAMP(chunk, TT_MIN(c->networked ? NET_CHUNK_MIN : CHUNK_MIN, capacity), capacity);
+}
+
+// What the cost model finds best; algo -1 when it has nothing to say.
+static ncclResult_t ask_model(const struct ncclComm *comm, tt_func func, size_t bytes, tt_choice *c)
+{
+  const tt_tuning *t = comm->tuning;
+  tt_cost_choice best = {.algo = -1};
+  uint32_t algos = 0;
+  int count;
+  tt_algorithms(&count);
+  for (int i = 0; i < count; i++) {
+    algos |= usable(comm, func, i) ? 1u << i : 0;
+  }
+  TT_TRY(tt_cost_best(t->cost, func, bytes, algos, t->filter.protos[func], &best));
+  *c = (tt_choice){.algo = best.algo, .proto = best.proto, .networked = true};
+  if (best.algo >= 0) {
+    c->chunk = TT_ROUND_UP(TT_MAX(best.chunk, 1), 64);
+    c->chunk = TT_MIN(c->chunk, best.proto == TT_LL ? t->ll_capacity : t->simple_capacity);
+  }
+  return ncclSuccess;
 }
 
 ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *out)
 {
   const tt_tuning *t = comm->tuning;
+  if (t->cost != NULL && func != TT_FUNC_SEND && func != TT_FUNC_RECV && t->filter.protos[func] != 0) {
+    tt_choice best;
+    TT_TRY(ask_model(comm, func, bytes, &best));
+    if (best.algo >= 0) {
+      *out = best;
+      return ncclSuccess;
+    }
+  }
   tt_choice c = {.algo = pick_algorithm(comm, func, bytes)};
   bool self = (func == TT_FUNC_SEND || func == TT_FUNC_RECV) && peer == comm->rank;
   if (self) {
