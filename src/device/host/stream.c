@@ -400,6 +400,8 @@ void tt_stream_push(tt_stream *s, tt_work *w)
   if (s->legacy != NULL || s->is_legacy) {
     order_with_legacy(s);
   }
+  atomic_store_explicit(&s->pushes, atomic_load_explicit(&s->pushes, memory_order_relaxed) + 1,
+                        memory_order_relaxed); // a lost count is harmless
   if (!run_at_once(s, w)) {
     push_only(s, w);
     tt_stream_progress(s, FIRST_RUN_BYTES, true);

@@ -23,6 +23,9 @@ struct tt_stream {
   _Atomic(tt_bell *) bell;               // what the blocked current entry waits for; NULL: the process's bell
   _Atomic(tt_stream *) legacy;           // the device's legacy default stream, which this one is ordered with; NULL: none
   _Atomic int state;                     // TT_STREAM_…; changed under the pool's lock
+  _Atomic uint32_t pushes;               // counted by who pushes; the worker sees by it that somebody looks after the stream
+  uint32_t seen_pushes;                  // at the worker's last tick; the worker's
+  bool orphan;                           // nobody has pushed since: the worker runs it. The worker's
   _Atomic int device;
   bool is_legacy;
 };

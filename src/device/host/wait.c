@@ -163,6 +163,27 @@ static bool nap_is_stale(nap *n)
   return n->stale;
 }
 
+// Has the worker taken the stream on? The worker only.
+static bool is_orphan(const tt_stream *s)
+{
+  return s->orphan && atomic_load_explicit(&s->pushes, memory_order_relaxed) == s->seen_pushes &&
+         atomic_load_explicit(&s->waiters, memory_order_relaxed) == 0;
+}
+
+static void nap_compare_orphan(tt_stream *s, void *arg)
+{
+  if (is_orphan(s)) {
+    nap_compare(s, arg);
+  }
+}
+
+// The same for the worker and the streams it has taken on.
+static bool nap_misses_orphan(nap *n)
+{
+  tt_stream_each(nap_compare_orphan, n);
+  return n->stale;
+}
+
 static void nap_leave(nap *n)
 {
   for (int i = 0; i < n->n; i++) {
@@ -269,9 +290,13 @@ static _Atomic int worker_state;                                // NONE -> TICKI
 static tt_bell worker_bell;                                     // rung by a kick that finds it asleep
 static pthread_mutex_t worker_lock = PTHREAD_MUTEX_INITIALIZER; // one thread starts it
 
+// A thread that keeps pushing runs its stream itself, a bit with every push: the worker would only be in its way, and be woken for every message.
+// So it takes on a stream when nobody has pushed to it for a tick.
 typedef struct orphans {
   nap nap;
-  bool any;
+  bool any;   // streams that nobody waits for
+  bool tick;  // time to look who has pushed
+  bool moved; // by run_orphan
 } orphans;
 
 static void find_orphan(tt_stream *s, void *arg)
@@ -279,7 +304,41 @@ static void find_orphan(tt_stream *s, void *arg)
   orphans *o = arg;
   if (atomic_load_explicit(&s->waiters, memory_order_relaxed) == 0) {
     o->any = true;
+    if (o->tick) {
+      uint32_t pushes = atomic_load_explicit(&s->pushes, memory_order_relaxed);
+      s->orphan = pushes == s->seen_pushes;
+      s->seen_pushes = pushes;
+    }
   }
+}
+
+static void run_orphan(tt_stream *s, void *arg)
+{
+  orphans *o = arg;
+  if (is_orphan(s)) {
+    o->moved |= tt_stream_progress(s, RUN_BYTES, false);
+  }
+}
+
+static bool run_orphans(orphans *o)
+{
+  o->moved = false;
+  tt_stream_each(run_orphan, o);
+  return o->moved;
+}
+
+static void nap_add_orphan(tt_stream *s, void *arg)
+{
+  if (is_orphan(s)) {
+    nap_add_stream(s, arg);
+  }
+}
+
+static void nap_add_orphans(nap *n)
+{
+  pthread_mutex_lock(&nap_lock);
+  tt_stream_each(nap_add_orphan, n);
+  pthread_mutex_unlock(&nap_lock);
 }
 
 // Work that must wait for a quiet moment, when no thread is asleep on bells that it frees. Under `worker_lock`.
@@ -322,23 +381,30 @@ static void check_sometimes(uint64_t *last)
   }
 }
 
+// When the worker last looked who has pushed, and at the peers.
+typedef struct worker_times {
+  uint64_t tick, check;
+} worker_times;
+
 // Runs orphaned streams until none moves; then sleeps on their bells. Returns whether there were any.
-static bool worker_round(uint64_t tick, uint64_t *last_check)
+static bool worker_round(uint64_t tick, worker_times *last)
 {
   bool left = run_deferred();
-  orphans o = {.nap.own = NULL};
+  uint64_t now = tt_now_ns();
+  orphans o = {.tick = now - last->tick >= tick};
+  last->tick = o.tick ? now : last->tick;
   tt_stream_each(find_orphan, &o);
-  if (o.any && tt_stream_help(NULL, RUN_BYTES)) {
+  if (o.any && run_orphans(&o)) {
     return true;
   }
   nap *n = &o.nap;
   nap_add(n, &worker_bell);
   if (o.any) {
-    nap_add_streams(n);
+    nap_add_orphans(n);
   }
-  if (!o.any || (!tt_stream_help(NULL, RUN_BYTES) && !nap_is_stale(n))) {
+  if (!o.any || (!run_orphans(&o) && !nap_misses_orphan(n))) {
     if (!tt_bell_sleep(n->bells, n->tickets, n->n, tick) && o.any) {
-      check_sometimes(last_check);
+      check_sometimes(&last->check);
     }
   }
   nap_leave(n);
@@ -364,10 +430,10 @@ static void worker_sleep(void)
 static void *worker_main(void *arg)
 {
   (void)arg;
-  uint64_t last_check = 0;
+  worker_times last = {0};
   for (int idle = 0;;) {
     bool tight = atomic_load_explicit(&crowded, memory_order_relaxed);
-    idle = worker_round(tight ? WORKER_TICK_CROWDED_NS : WORKER_TICK_NS, &last_check) ? 0 : idle + 1;
+    idle = worker_round(tight ? WORKER_TICK_CROWDED_NS : WORKER_TICK_NS, &last) ? 0 : idle + 1;
     if (idle > WORKER_IDLE_TICKS) {
       worker_sleep();
       idle = 0;
