@@ -430,7 +430,6 @@ static void later_body(int rank, void *arg)
   void *p;
   uint64_t n;
   ncclSimInfo_t sim = NCCL_SIM_INFO_INITIALIZER;
-  REFUSED(ncclCommInitRankScalable(&comm, 1, 0, 1, &id, NULL), ncclInvalidUsage, "ncclCommInitRankScalable", "version");
   REFUSED(ncclCommShrink(comm, NULL, 0, &comm, NULL, 0), ncclInvalidUsage, "ncclCommShrink", "version");
   REFUSED(ncclCommGetUniqueId(comm, &id), ncclInvalidUsage, "ncclCommGetUniqueId", "version");
   REFUSED(ncclCommGrow(comm, 2, &id, 0, &comm, NULL), ncclInvalidUsage, "ncclCommGrow", "version");

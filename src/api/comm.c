@@ -1,5 +1,6 @@
 // comm.c: life of a communicator.
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/api_priv.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 // What an init or split job needs; freed by release_init.
 typedef struct init_job {
   tt_init_args args;
+  ncclUniqueId *ids; // args.ids, when there are several
   struct ncclComm *comm;
   ncclComm_t *out; // where a blocking call leaves the handle
   uint32_t turn;   // of the parent's splits
@@ -66,25 +68,44 @@ static void release_init(void *arg, bool ran)
   if (!ran || j->dropped) {
     tt_comm_free(j->comm);
   }
+  free(j->ids);
   free(j);
+}
+
+// A job with its own copy of the ids, which the user may overwrite before it runs. NULL: no memory.
+static init_job *new_job(const tt_init_args *args)
+{
+  init_job *j = calloc(1, sizeof *j);
+  if (j == NULL || args->nids <= 1) {
+    return j;
+  }
+  j->ids = calloc((size_t)args->nids, sizeof *j->ids);
+  if (j->ids == NULL) {
+    free(j);
+    return NULL;
+  }
+  memcpy(j->ids, args->ids, (size_t)args->nids * sizeof *j->ids);
+  return j;
 }
 
 // Makes the handle and submits the job that brings it to life.
 static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const tt_config *config)
 {
   struct ncclComm *comm;
-  init_job *j = calloc(1, sizeof *j);
+  init_job *j = new_job(args);
   if (j == NULL) {
     return tt_fail(ncclSystemError, "no memory to create a communicator");
   }
   ncclResult_t res = tt_comm_new(&comm);
   if (res != ncclSuccess) {
+    free(j->ids);
     free(j);
     return res;
   }
   comm->config = *config;
   bool nonblocking = !config->blocking, alone = args->parent != NULL && args->color == NCCL_SPLIT_NOCOLOR;
-  *j = (init_job){.args = *args, .comm = comm, .out = out, .nonblocking = nonblocking};
+  *j = (init_job){.args = *args, .ids = j->ids, .comm = comm, .out = out, .nonblocking = nonblocking};
+  j->args.ids = j->ids;
   if (args->parent == NULL) {
     tt_comm_name(comm, args);
   } else {
@@ -101,18 +122,18 @@ static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const
   return tt_job_submit(&d);
 }
 
-static ncclResult_t init_rank(const char *what, ncclComm_t *comm, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
+static ncclResult_t init_rank(const char *what, ncclComm_t *comm, tt_init_args *args, const ncclConfig_t *config)
 {
   tt_config cfg;
   if (comm == NULL) {
     return tt_fail(ncclInvalidArgument, "%s: comm is NULL", what);
   }
-  if (nranks < 1) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: nranks is %d; it must be at least 1", what, rank, nranks);
+  if (args->nranks < 1) {
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: nranks is %d; it must be at least 1", what, args->rank, args->nranks);
   } // a rank out of range is refused by the bootstrap root, so that the other ranks learn of it too
   TT_TRY(tt_config_read(config, NULL, &cfg));
-  tt_init_args args = {.id = *id, .nranks = nranks, .rank = rank, .device = tt_host_device()};
-  return submit_init(comm, &args, &cfg);
+  args->device = tt_host_device();
+  return submit_init(comm, args, &cfg);
 }
 
 static ncclResult_t noted(ncclResult_t res)
@@ -133,12 +154,28 @@ TT_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId *uniqueId)
 
 TT_API(ncclResult_t, ncclCommInitRank, ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
 {
-  return noted(init_rank("ncclCommInitRank", comm, nranks, &commId, rank, NULL));
+  tt_init_args args = {.id = commId, .nranks = nranks, .rank = rank};
+  return noted(init_rank("ncclCommInitRank", comm, &args, NULL));
 }
 
 TT_API(ncclResult_t, ncclCommInitRankConfig, ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
 {
-  return noted(init_rank("ncclCommInitRankConfig", comm, nranks, &commId, rank, config));
+  tt_init_args args = {.id = commId, .nranks = nranks, .rank = rank};
+  return noted(init_rank("ncclCommInitRankConfig", comm, &args, config));
+}
+
+TT_API(ncclResult_t, ncclCommInitRankScalable, ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+       ncclConfig_t *config)
+{
+  if (commIds == NULL || nId < 1 || nId > nranks) {
+    return noted(
+        tt_fail(ncclInvalidArgument,
+                "ncclCommInitRankScalable on rank %d: %d unique ids at %p for %d ranks; there must be at least one, and not more than "
+                "ranks",
+                myrank, nId, (void *)commIds, nranks));
+  }
+  tt_init_args args = {.id = commIds[0], .ids = commIds, .nids = nId, .nranks = nranks, .rank = myrank};
+  return noted(init_rank("ncclCommInitRankScalable", newcomm, &args, config));
 }
 
 // Initialises all ranks of one process as one group; on failure frees those that came up.

@@ -19,7 +19,6 @@ LATER(ncclCommShrink, ncclComm_t comm, int *excludeRanksList, int excludeRanksCo
       int shrinkFlags)
 LATER(ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId *uniqueId)
 LATER(ncclCommGrow, ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
-LATER(ncclCommInitRankScalable, ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds, ncclConfig_t *config)
 LATER(ncclCommSuspend, ncclComm_t comm, int flags)
 LATER(ncclCommResume, ncclComm_t comm)
 LATER(ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)

@@ -1,5 +1,6 @@
 // bootstrap.c: a ring of ranks from a unique id, or from a larger ring. See bootstrap.h.
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
+#include "os/netif.h"
 
 // Connects to the neighbours and learns where everybody listens.
 static ncclResult_t join_ring(tt_bootstrap *b, const tt_addrs *next)
@@ -26,30 +28,121 @@ static ncclResult_t start_fixed_root(const tt_id *id, int rank)
   return rank == 0 && (id->flags & TT_ID_FIXED) != 0 ? tt_root_start(id, &bound) : ncclSuccess;
 }
 
-ncclResult_t tt_bootstrap_init(const ncclUniqueId *id, int nranks, int rank, const volatile uint32_t *abort_flag, tt_bootstrap **out)
+// Position of `a` in `list`, from 1; 0: it is not there.
+static unsigned position(const tt_addrs *list, const tt_addr *a)
 {
-  tt_id parsed;
+  for (uint32_t i = 0; i < list->n; i++) {
+    if (tt_addr_same_ip(&list->a[i], a) && list->a[i].port == a->port) {
+      return i + 1;
+    }
+  }
+  return 0;
+}
+
+// One row of the table; every row stands for itself, because ranks of one process write theirs at the same time.
+static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *at, const tt_addrs *advertised, const tt_addr *own)
+{
+  char a[TT_ADDR_TEXT], c[TT_ADDR_TEXT], name[16];
+  tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s at %-27s its address %u of %u, over %-8s from %s", b->rank, b->nranks, who,
+          tt_addr_text(at, a), position(advertised, at), advertised->n, tt_netif_name(own, name), tt_addr_text(own, c));
+}
+
+// Who was reached how, and by whom: once for each communicator and rank.
+static void log_table(const tt_bootstrap *b, const tt_join *j)
+{
+  tt_addr at, own;
+  char who[32], to[TT_ADDR_TEXT], from[TT_ADDR_TEXT], name[16];
+  if (!tt_log_on(TT_LOG_INFO, TT_INIT | TT_BOOTSTRAP)) {
+    return;
+  }
+  snprintf(who, sizeof(who), "root %d", j->way.share);
+  log_way(b, who, &j->way.at, &j->ids[j->way.share].root, &j->way.own);
+  if (b->nranks == 1) {
+    return;
+  }
+  int next = (b->rank + 1) % b->nranks, prev = (b->rank + b->nranks - 1) % b->nranks;
+  if (tt_sock_peer(b->next, &at) == 0 && tt_sock_local(b->next, &own) == 0) {
+    snprintf(who, sizeof(who), "successor %d", next);
+    log_way(b, who, &at, &b->addrs[next], &own);
+  }
+  if (tt_sock_peer(b->prev, &at) == 0 && tt_sock_local(b->prev, &own) == 0) {
+    snprintf(who, sizeof(who), "predecessor %d", prev);
+    tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s to %-27s my address  %u of %u, over %-8s from %s", b->rank, b->nranks, who,
+            tt_addr_text(&own, to), position(&b->door.addrs, &own), b->door.addrs.n, tt_netif_name(&own, name), tt_addr_text(&at, from));
+  }
+}
+
+// Reads the ids; *n may become smaller. Free *out with tt_free.
+static ncclResult_t parse_ids(const ncclUniqueId *ids, int *n, int nranks, tt_id **out)
+{
+  if (*n < 1 || *n > nranks) {
+    return tt_fail(ncclInvalidArgument, "%d unique ids for %d ranks: at least one, at most as many as ranks", *n, nranks);
+  }
+  tt_id *parsed = tt_calloc((size_t)*n, sizeof(parsed[0]));
   ncclResult_t res = ncclSuccess;
+  if (parsed == NULL) {
+    return tt_fail(ncclSystemError, "no memory for %d unique ids", *n);
+  }
+  for (int i = 0; i < *n; i++) {
+    TT_TRY_GOTO(tt_bootstrap_id_parse(&ids[i], &parsed[i]), res);
+    if (i > 0 && (parsed[i].flags & TT_ID_FIXED) != 0 && (parsed[0].flags & TT_ID_FIXED) == 0) {
+      TT_TRY_GOTO(tt_fail(ncclInvalidArgument, "unique id %d was made with NCCL_COMM_ID, id 0 without it", i), res);
+    }
+    for (int k = 0; k < i && (parsed[0].flags & TT_ID_FIXED) == 0; k++) {
+      if (memcmp(&ids[k], &ids[i], sizeof(ids[i])) == 0) {
+        TT_TRY_GOTO(tt_fail(ncclInvalidArgument, "unique ids %d and %d are the same: make each with ncclGetUniqueId", k, i), res);
+      }
+    }
+  }
+  if ((parsed[0].flags & TT_ID_FIXED) != 0 && *n > 1) {
+    tt_info(TT_INIT | TT_BOOTSTRAP, "NCCL_COMM_ID names one root: the other %d unique ids are not used", *n - 1);
+    *n = 1;
+  }
+  *out = parsed;
+  return ncclSuccess;
+fail:
+  tt_free(parsed);
+  return res;
+}
+
+// Everything after the ids are read.
+static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
+{
+  uint64_t began = tt_now_ns();
+  TT_TRY(start_fixed_root(&j->ids[0], b->rank));
+  TT_TRY(tt_join_roots(j));
+  TT_TRY(join_ring(b, &j->next));
+  tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d of %d joined in %.1f ms", b->rank, b->nranks,
+          (double)(tt_now_ns() - began) / TT_NS_PER_MS);
+  log_table(b, j);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank, const volatile uint32_t *abort_flag,
+                               tt_bootstrap **out)
+{
+  tt_id *parsed = NULL;
   if (nranks < 1 || nranks > TT_BOOTSTRAP_MAX_RANKS) {
     return tt_fail(ncclInvalidArgument, "a communicator of %d ranks is not possible (from 1 to %d)", nranks, TT_BOOTSTRAP_MAX_RANKS);
   }
-  TT_TRY(tt_bootstrap_id_parse(id, &parsed));
-  TT_TRY(start_fixed_root(&parsed, rank));
-  uint64_t began = tt_now_ns();
-  tt_key key = tt_key_derive(&parsed.key, "ring", NULL, 0);
+  TT_TRY(parse_ids(ids, &nids, nranks, &parsed));
+  // All ids name the ring: with one of them changed it is another one.
+  size_t size = (size_t)nids * sizeof(ids[0]);
+  tt_key key = tt_key_derive(&parsed[0].key, "ring", ids, size), name = tt_key_derive(&parsed[0].key, "ids", ids, size);
   tt_bootstrap *b = tt_bs_new(rank, nranks, &key, abort_flag);
-  if (b == NULL) {
-    return ncclSystemError;
+  ncclResult_t res = ncclSystemError;
+  if (b != NULL) {
+    tt_join j = {.rank = rank, .nranks = nranks, .abort_flag = abort_flag, .door = &b->door, .key = key, .ids = parsed, .nids = nids};
+    memcpy(&j.ids_name, name.b, sizeof(j.ids_name));
+    res = init_ring(b, &j);
   }
-  tt_join j = {.rank = rank, .nranks = nranks, .abort_flag = abort_flag, .door = &b->door, .key = key};
-  TT_TRY_GOTO(tt_join_root(&parsed, &j), res);
-  TT_TRY_GOTO(join_ring(b, &j.next), res);
-  tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d of %d joined in %.1f ms", rank, nranks, (double)(tt_now_ns() - began) / TT_NS_PER_MS);
+  tt_free(parsed);
+  if (res != ncclSuccess) {
+    tt_bootstrap_destroy(b);
+    return res;
+  }
   *out = b;
   return ncclSuccess;
-fail:
-  tt_bootstrap_destroy(b);
-  return res;
 }
 
 // What a rank of the parent says about itself in a split.

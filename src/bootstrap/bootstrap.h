@@ -1,8 +1,9 @@
 // bootstrap.h: how ranks find each other before they can communicate (seed 002 §1-2).
 //
-// ncclGetUniqueId starts a root thread that listens on a TCP port; the id holds its address and a random secret. Every rank opens two
-// listening sockets (one for the root's answer, one for its peers), reports to the root, learns its successor, and the ranks form a ring.
-// After that: all-gather, barrier, and send/recv by (peer, tag). Every connection starts with a hello that proves knowledge of the secret.
+// ncclGetUniqueId starts a root thread that listens on TCP ports; the id holds its addresses and a random secret. Every rank listens too,
+// reports to the root where, learns its successor, and the ranks form a ring. After that: all-gather, barrier, and send/recv by (peer, tag).
+// Whoever can be reached by several addresses is reached by the first that answers. Every connection starts with a handshake that proves
+// knowledge of the secret (hello.h).
 //
 // All calls on one tt_bootstrap are made by one thread at a time; different objects are independent.
 // `abort_flag`: polled at least every 100 ms in every wait; when it becomes non-zero the call returns ncclInternalError, without
@@ -23,11 +24,14 @@ typedef struct tt_bootstrap tt_bootstrap;
 ncclResult_t tt_bootstrap_id(ncclUniqueId *id);
 
 // Joins as `rank` of `nranks`. Waits for all others. The result is written to *out only on success; free with tt_bootstrap_destroy.
-// Errors, each naming ranks and values: ncclInvalidArgument (not an id made by tt_bootstrap_id, nranks below 1), ncclInvalidUsage (two ranks
-// with one number, a rank outside 0..nranks-1, ranks that disagree about nranks, id already used), ncclSystemError (root unreachable),
-// ncclRemoteError (a peer or the root went away; ranks that did not come within NCCL_BOOTSTRAP_TIMEOUT). What is wrong with one rank is told
-// to all: a rank number out of range is reported to the root like any other.
-ncclResult_t tt_bootstrap_init(const ncclUniqueId *id, int nranks, int rank, const volatile uint32_t *abort_flag, tt_bootstrap **out);
+// `nids` ids, the same on all ranks, at most nranks: the ranks are divided among their roots as evenly as possible, in order, so that many
+// ranks do not wait for one root. With NCCL_COMM_ID there is one root, whatever nids is.
+// Errors, each naming ranks and values: ncclInvalidArgument (not an id made by tt_bootstrap_id, nids or nranks out of range, an id twice),
+// ncclInvalidUsage (two ranks with one number, a rank outside 0..nranks-1, ranks that disagree about nranks or the ids, id already used),
+// ncclSystemError (root unreachable), ncclRemoteError (a peer or a root went away; ranks that did not come within NCCL_BOOTSTRAP_TIMEOUT).
+// What is wrong with one rank is told to all, of all roots: a rank number out of range is reported to the root like any other.
+ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank, const volatile uint32_t *abort_flag,
+                               tt_bootstrap **out);
 
 // A smaller ring from an existing one: `members` are ranks of the parent in the order of the child's ranks; the caller is one of them.
 // Collective over the *parent* (ranks not in any child pass count = 0 and get *out = NULL). `tag` distinguishes splits in time: members
@@ -43,7 +47,7 @@ ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size);
 // Returns when every rank has called it.
 ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b);
 // A message to or from one peer (or itself), matched by (peer, tag) in order. send returns when the message is on its way and waits only
-// for room, not for the recv. recv: `size` must equal what was sent (ncclInvalidUsage; the message is gone). ncclRemoteError: the peer has
+// for room, not for the recv; the first message to a peer also waits until that is in some call of this bootstrap. recv: `size` must equal what was sent (ncclInvalidUsage; the message is gone). ncclRemoteError: the peer has
 // gone, without having sent it; the ring and other peers stay usable.
 ncclResult_t tt_bootstrap_send(tt_bootstrap *b, int peer, uint32_t tag, const void *data, size_t size);
 ncclResult_t tt_bootstrap_recv(tt_bootstrap *b, int peer, uint32_t tag, void *data, size_t size);

@@ -44,21 +44,36 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out);
 
 enum { TT_BOOTSTRAP_MAX_RANKS = 1 << 20 };
 
+// With several ids there are several roots; each has its share of the ranks, as even as possible, in order. First rank of root `share`'s; the
+// share after the last begins at nranks. Pure. 1 <= nroots <= nranks.
+int tt_share_begin(int nranks, int nroots, int share);
+// Whose share `rank` is in; numbers out of range count as the nearest rank. Pure.
+int tt_share_of(int nranks, int nroots, int rank);
+
 // What a rank tells the root after its hello, and what it hears: notes of these kinds.
+//
+// With several roots the first rank of each share also joins the root before its own, as that one's neighbour: that root learns from it where
+// the next share begins, and the two roots speak through it. What it hears from the root before (READY, GO, WAIT with a share) it passes on to
+// its own root, and a FAIL to whichever of the two has not said it.
 enum {
-  TT_NOTE_JOIN = 1, // tt_join_card
-  TT_NOTE_JOINED,   // the rank counts as joined: if the connection ends now, the root is dying
-  TT_NOTE_WAIT,     // a sign of life
-  TT_NOTE_NEXT,     // tt_addrs of the successor: everybody has joined
-  TT_NOTE_FAIL      // int32_t ncclResult_t, then the text
+  TT_NOTE_JOIN = 1, // rank to root: tt_join_card
+  TT_NOTE_JOINED,   // root to rank: it counts as joined; if the connection ends now, the root is dying
+  TT_NOTE_WAIT,     // root to rank: a sign of life. With an int32_t: ranks of that share are missing
+  TT_NOTE_NEXT,     // root to its own ranks: tt_addrs of the successor; everybody has joined
+  TT_NOTE_FAIL,     // both ways: int32_t ncclResult_t, then the text
+  TT_NOTE_READY,    // passed on: all ranks of the shares from the first to this one have joined
+  TT_NOTE_GO        // passed on: all ranks have joined. The last word of a root to its neighbour
 };
 
 typedef struct tt_join_card {
-  tt_addrs peer; // where the sender's peers find it; none when it is alone
-  uint32_t pid;  // its process, for messages
+  tt_addrs peer;  // where the sender's peers find it; none when it is alone
+  uint64_t ids;   // names the list of unique ids: equal on all ranks
+  int32_t nroots; // how many they are
+  int32_t share;  // which of them it takes this root for
+  uint32_t pid;   // its process, for messages
   uint32_t zero;
 } tt_join_card;
-static_assert(sizeof(tt_join_card) == 208, "cards are sent as they are");
+static_assert(sizeof(tt_join_card) == 224, "cards are sent as they are");
 
 #define TT_FAIL_TEXT 1024 // most bytes of the text of a TT_NOTE_FAIL
 static_assert(sizeof(int32_t) + TT_FAIL_TEXT <= TT_NOTE_MAX, "it fits into a note");
@@ -70,18 +85,28 @@ int tt_root_count(void);
 
 // ---- join.c
 
-// What a rank learns from the root: its socket for peers (open, in the greeter), and its successor.
+// The root that has answered, for the log.
+typedef struct tt_join_way {
+  int share;
+  tt_addr at, own; // its address, and ours
+} tt_join_way;
+
+// What a rank learns from the roots: its socket for peers (open, in the greeter), and its successor.
 typedef struct tt_join {
   int rank, nranks;
   const volatile uint32_t *abort_flag;
-  tt_key key;       // of the door
-  tt_greeter *door; // out: listens for peers; closed when nranks is 1
-  tt_addrs next;    // out
-  tt_addr root;     // out: which of the root's addresses has answered
+  const tt_id *ids; // nids, parsed; not more than nranks
+  int nids;
+  uint64_t ids_name; // tt_join_card.ids
+  tt_key key;        // of the door
+  tt_greeter *door;  // out: listens for peers; closed when nranks is 1
+  tt_addrs next;     // out
+  tt_join_way way;   // out
 } tt_join;
 
-// Reports to the root of `id` and waits for the answer. Errors as tt_bootstrap_init.
-ncclResult_t tt_join_root(const tt_id *id, tt_join *j);
+// Reports to the root of this rank's share (and, as the first rank of a share, to the one before) and waits for the answer. Errors as
+// tt_bootstrap_init.
+ncclResult_t tt_join_roots(tt_join *j);
 
 // ---- wait.c
 

@@ -58,7 +58,7 @@ static void test_bad_ids(void **state)
   tt_id parsed = {.root = tt_addrs_one(&at)}, back;
   ncclUniqueId id;
   memset(&id, 0, sizeof(id));
-  assert_int_equal(tt_bootstrap_init(&id, 2, 0, NULL, &b), ncclInvalidArgument);
+  assert_int_equal(tt_bootstrap_init(&id, 1, 2, 0, NULL, &b), ncclInvalidArgument);
   assert_non_null(strstr(tt_last_error(), "not an id made by ncclGetUniqueId"));
   assert_null(b);
   tt_random(parsed.secret, sizeof(parsed.secret));
@@ -71,7 +71,7 @@ static void test_bad_ids(void **state)
     bad.internal[bit / 8] = (char)(bad.internal[bit / 8] ^ (1 << bit % 8));
     assert_int_equal(tt_bootstrap_id_parse(&bad, &back), ncclInvalidArgument);
   }
-  assert_int_equal(tt_bootstrap_init(&id, 0, 0, NULL, &b), ncclInvalidArgument);
+  assert_int_equal(tt_bootstrap_init(&id, 1, 0, 0, NULL, &b), ncclInvalidArgument);
 }
 
 static void test_used_id(void **state)
@@ -202,7 +202,7 @@ static void test_abort_in_calls(void **state)
 static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
 {
   tt_bootstrap *b = NULL;
-  if (tt_bootstrap_init(id, n, rank, NULL, &b) != ncclSuccess) {
+  if (tt_bootstrap_init(id, 1, n, rank, NULL, &b) != ncclSuccess) {
     return 1;
   }
   if (rank == 2) {
@@ -224,7 +224,7 @@ static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
 static int letter_with_a_death(const ncclUniqueId *id, int rank, int n)
 {
   tt_bootstrap *b = NULL;
-  if (tt_bootstrap_init(id, n, rank, NULL, &b) != ncclSuccess) {
+  if (tt_bootstrap_init(id, 1, n, rank, NULL, &b) != ncclSuccess) {
     return 1;
   }
   if (rank == 2) {
@@ -257,7 +257,7 @@ static int init_with_a_death(const ncclUniqueId *id, int rank, int n)
   if (rank == 0) {
     tt_sleep_ns(1500 * TT_NS_PER_MS);
   }
-  ncclResult_t res = tt_bootstrap_init(id, n, rank, NULL, &b);
+  ncclResult_t res = tt_bootstrap_init(id, 1, n, rank, NULL, &b);
   tt_bootstrap_destroy(b);
   // Rank 0 comes after the others have been told: it hears the same, as the root waits for it.
   return !(res == ncclRemoteError && strstr(tt_last_error(), "rank 1") != NULL);
@@ -323,7 +323,7 @@ static void test_strangers(void **state)
   crowd c;
   pthread_t t;
   wrong = 0;
-  assert_int_equal(tt_bootstrap_id_parse(&p[0].id, &id), ncclSuccess);
+  assert_int_equal(tt_bootstrap_id_parse(&p[0].ids[0], &id), ncclSuccess);
   c.to = id.root.a[0];
   start(p, 4);
   pthread_create(&t, NULL, harass, &c);

@@ -112,6 +112,7 @@ static bool make_room(tt_greeter *g, uint64_t now)
     int room = TT_CLAMP(2 * g->room, FIRST_ROOM, TT_GREET_MAX);
     tt_guest *more = tt_calloc((size_t)room, sizeof(more[0]));
     if (more == NULL) {
+      tt_sleep_ns(10 * TT_NS_PER_MS); // the newcomer stays in the queue, and poll(2) would come back at once
       return false;
     }
     if (g->nguests > 0) {

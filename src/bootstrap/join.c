@@ -1,4 +1,5 @@
-// join.c: the rank's side of the conversation with the root: connect, send the card, wait for the answer on the same connection.
+// join.c: the rank's side of the conversation with the roots: connect, send the card, wait for the answer on the same connection.
+// A rank has one line, to the root of its share; the first rank of a share has two, and carries what these roots say to each other.
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,20 +11,32 @@
 #include "os/netif.h"
 
 #define REFUSED_NS (2 * TT_NS_PER_S) // an id's root listens before the id exists, so a refusal is nearly always final
-#define LATE_NS (5 * TT_NS_PER_S)    // the root is the one that gives up first, and says why
+#define LATE_NS (10 * TT_NS_PER_S)   // the root is the one that gives up first, and says why
+#define LAST_NS (2 * TT_NS_PER_S)    // for telling another root what went wrong
 #define PAUSE_NS (20 * TT_NS_PER_MS) // before a connection that was dropped is made again
 enum { REJOINS = 20 };
 
+// The connection to one root.
 typedef struct {
   const tt_id *id;
+  int share;        // whose root it is
+  tt_dial *dial;    // while connecting
+  tt_notes notes;   // then; open until the root's last word is here
+  bool joined;      // the root has said so
+  bool told;        // its last word is here
+  int dials;        // that have failed
+  int drops;        // of connections, before the root had said anything
+  uint64_t rest_ns; // when to dial again
+  tt_join_way way;
+} line;
+
+typedef struct {
   tt_join *j;
-  tt_dial *dial;                           // while connecting
-  tt_notes line;                           // then; open until the root's answer is here
-  bool joined;                             // the root has said so
-  bool told;                               // the answer is here
-  int dials;                               // that have failed
-  int drops;                               // of connections, before the root had said anything
-  uint64_t began_ns, rest_ns, deadline_ns; // rest_ns: when to dial again
+  line lines[2]; // to the own root, and to the one before where this rank is the neighbour
+  int nlines;
+  uint64_t began_ns, deadline_ns;
+  uint32_t heard, carried; // bits of note kinds that the root before has said, and that the own root has been told
+  tt_note failure;         // as a root has said it; kind 0: none
 } talk;
 
 static uint64_t patience_ns(void)
@@ -31,59 +44,56 @@ static uint64_t patience_ns(void)
   return (uint64_t)TT_MAX(tt_params_get()->bootstrap_timeout, 1) * TT_NS_PER_S;
 }
 
-static bool is_fixed(const talk *t)
+static bool is_fixed(const line *l)
 {
-  return (t->id->flags & TT_ID_FIXED) != 0;
+  return (l->id->flags & TT_ID_FIXED) != 0;
 }
 
-static ncclResult_t unreachable(const talk *t, int e)
+static ncclResult_t unreachable(const talk *t, const line *l, int e)
 {
   char at[TT_ADDRS_TEXT];
-  tt_addrs_text(&t->id->root, at);
-  if (e == -ECONNREFUSED && !is_fixed(t)) {
+  tt_addrs_text(&l->id->root, at);
+  if (e == -ECONNREFUSED && !is_fixed(l)) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: nobody listens at %s: this unique id was already used by a communicator (each needs a new one from "
                    "ncclGetUniqueId), or the process that made it has ended",
                    t->j->rank, at);
   }
-  if (e == -EACCES && is_fixed(t)) {
+  if (e == -EACCES && is_fixed(l)) {
     return tt_fail(ncclInvalidUsage, "rank %d: the root at %s belongs to another job, or NCCL_COMM_ID is not the same text on all ranks",
                    t->j->rank, at);
   }
   return tt_fail(ncclSystemError, "rank %d cannot reach the bootstrap root at %s: %s. Check that this machine can connect there%s",
                  t->j->rank, at, strerror(-e),
-                 is_fixed(t) ? ", and that rank 0 runs where NCCL_COMM_ID says" : " (NCCL_SOCKET_IFNAME on rank 0)");
+                 is_fixed(l) ? ", and that rank 0 runs where NCCL_COMM_ID says" : " (NCCL_SOCKET_IFNAME on rank 0)");
 }
 
 // Rests before the next dial, as NCCL does longer each time. False: no more of them.
-static bool rest(talk *t, int e)
+static bool rest(const talk *t, line *l, int e)
 {
   const tt_params *p = tt_params_get();
-  uint64_t now = tt_now_ns(), pause = (uint64_t)TT_MAX(p->socket_retry_sleep_msec, 1) * (uint64_t)++t->dials * TT_NS_PER_MS;
-  uint64_t end = e == -ECONNREFUSED && !is_fixed(t) ? t->began_ns + REFUSED_NS : t->deadline_ns;
+  uint64_t now = tt_now_ns(), pause = (uint64_t)TT_MAX(p->socket_retry_sleep_msec, 1) * (uint64_t)++l->dials * TT_NS_PER_MS;
+  uint64_t end = e == -ECONNREFUSED && !is_fixed(l) ? t->began_ns + REFUSED_NS : t->deadline_ns;
   bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EACCES || e == -EPROTONOSUPPORT;
-  if (final || t->dials > p->socket_retry_cnt || now + pause > end) {
+  if (final || l->dials > p->socket_retry_cnt || now + pause > end) {
     return false;
   }
-  t->rest_ns = now + pause;
+  l->rest_ns = now + pause;
   return true;
 }
 
 // Where this rank's peers shall find it: every usable address, that from which it has reached the root first (which cannot lead nowhere),
-// unless the user has named interfaces.
-static ncclResult_t own_addresses(const talk *t, tt_addrs *out)
+// unless the user has named interfaces. A link-local address means nothing to other machines, so it stays behind.
+static ncclResult_t own_addresses(const line *l, tt_addrs *out)
 {
   const tt_params *p = tt_params_get();
   tt_addrs all;
-  tt_addr here;
+  tt_addr here = l->way.own;
+  here.port = 0;
   out->n = 0;
   TT_TRY(tt_netif_addrs(&all));
-  if ((p->socket_ifname == NULL || *p->socket_ifname == '\0') && tt_sock_local(t->line.fd, &here) == 0) {
-    here.port = 0;
-    bool link_local = here.scope != 0;
-    if (!link_local) {
-      tt_addrs_add(out, &here);
-    }
+  if ((p->socket_ifname == NULL || *p->socket_ifname == '\0') && here.family != 0 && here.scope == 0) {
+    tt_addrs_add(out, &here);
   }
   for (uint32_t i = 0; i < all.n; i++) {
     tt_addrs_add(out, &all.a[i]);
@@ -91,157 +101,290 @@ static ncclResult_t own_addresses(const talk *t, tt_addrs *out)
   return ncclSuccess;
 }
 
-static ncclResult_t open_door(talk *t)
+static ncclResult_t open_door(const talk *t, const line *l)
 {
   tt_addrs own;
   char text[TT_ADDRS_TEXT];
   if (t->j->nranks == 1 || t->j->door->addrs.n > 0) {
     return ncclSuccess;
   }
-  TT_TRY(own_addresses(t, &own));
+  TT_TRY(own_addresses(l, &own));
   int e = tt_greeter_open(t->j->door, &own, &t->j->key, TT_HELLO_RING | TT_HELLO_PEER, t->j->rank);
   return e == 0 ? ncclSuccess
                 : tt_fail(ncclSystemError, "rank %d cannot listen on %s: %s", t->j->rank, tt_addrs_text(&own, text), strerror(-e));
 }
 
 // The connection was lost before the root had taken notice of this rank: it may come again.
-static ncclResult_t dropped(talk *t)
+static ncclResult_t dropped(const talk *t, line *l)
 {
-  tt_notes_close(&t->line);
-  if (++t->drops > REJOINS) {
+  tt_notes_close(&l->notes);
+  if (++l->drops > REJOINS) {
     return tt_fail(ncclSystemError, "rank %d: the bootstrap root dropped %d connections in a row", t->j->rank, REJOINS);
   }
-  t->rest_ns = tt_now_ns() + PAUSE_NS;
+  l->rest_ns = tt_now_ns() + PAUSE_NS;
   return ncclSuccess;
 }
 
-// Connected: tells the root where this rank's peers find it.
-static ncclResult_t send_card(talk *t)
+static tt_join_card card_of(const talk *t, const line *l)
 {
-  tt_join_card card = {.pid = (uint32_t)getpid()};
-  TT_TRY(open_door(t));
-  card.peer = t->j->door->addrs;
-  return tt_note_send(&t->line, TT_NOTE_JOIN, &card, sizeof(card)) == 0 ? ncclSuccess : dropped(t);
+  return (tt_join_card){
+      .peer = t->j->door->addrs, .ids = t->j->ids_name, .nroots = t->j->nids, .share = l->share, .pid = (uint32_t)getpid()};
 }
 
-static ncclResult_t go_on_dialing(talk *t)
+// Connected: tells the root where this rank's peers find it.
+static ncclResult_t send_card(const talk *t, line *l)
 {
-  tt_hello h = {.kind = TT_HELLO_JOIN, .rank = t->j->rank, .to = -1, .nranks = t->j->nranks};
+  TT_TRY(open_door(t, l));
+  tt_join_card card = card_of(t, l);
+  return tt_note_send(&l->notes, TT_NOTE_JOIN, &card, sizeof(card)) == 0 ? ncclSuccess : dropped(t, l);
+}
+
+static tt_hello hello_of(const talk *t)
+{
+  return (tt_hello){.kind = TT_HELLO_JOIN, .rank = t->j->rank, .to = -1, .nranks = t->j->nranks};
+}
+
+static ncclResult_t go_on_dialing(const talk *t, line *l)
+{
+  tt_hello h = hello_of(t);
   int fd = -1, e = 0;
-  if (tt_now_ns() < t->rest_ns) {
+  if (tt_now_ns() < l->rest_ns) {
     return ncclSuccess;
   }
-  if (t->dial == NULL) {
-    e = tt_dial_start(&t->id->root, &t->id->key, &h, t->deadline_ns, &t->dial);
+  if (l->dial == NULL) {
+    e = tt_dial_start(&l->id->root, &l->id->key, &h, t->deadline_ns, &l->dial);
   }
-  e = e == 0 ? tt_dial_step(t->dial, &fd, &t->j->root) : e;
+  e = e == 0 ? tt_dial_step(l->dial, &fd, &l->way.at) : e;
   if (e == 0) {
     return ncclSuccess;
   }
   if (e == 1) {
-    tt_notes_open(&t->line, fd, &t->id->key, tt_dial_hello(t->dial), false);
+    tt_notes_open(&l->notes, fd, &l->id->key, tt_dial_hello(l->dial), false);
+    (void)tt_sock_local(fd, &l->way.own);
   }
-  tt_dial_cancel(t->dial);
-  t->dial = NULL;
-  return e == 1 ? send_card(t) : rest(t, e) ? ncclSuccess : unreachable(t, e);
+  tt_dial_cancel(l->dial);
+  l->dial = NULL;
+  return e == 1 ? send_card(t, l) : rest(t, l, e) ? ncclSuccess : unreachable(t, l, e);
 }
 
-static ncclResult_t take_failure(const talk *t, const tt_note *note)
+static ncclResult_t take_failure(talk *t, const tt_note *note)
 {
   int32_t code;
   int size = (int)note->size - (int)sizeof(code);
   if (size < 0) {
     return tt_fail(ncclRemoteError, "rank %d could not join: the root's explanation was cut off", t->j->rank);
   }
+  t->failure = *note;
   memcpy(&code, note->body, sizeof(code));
   bool known = code > ncclSuccess && code < ncclInProgress;
   return tt_fail(known ? (ncclResult_t)code : ncclRemoteError, "rank %d could not join: %.*s", t->j->rank, size,
                  (const char *)note->body + sizeof(code));
 }
 
-static ncclResult_t take_note(talk *t, const tt_note *note)
+// What the root before says is for the own root, as soon as this rank has joined it. That one's end is seen elsewhere.
+static void carry(talk *t)
 {
-  t->joined = true;
+  line *own = &t->lines[0];
+  for (uint32_t kind = TT_NOTE_READY; kind <= TT_NOTE_GO && own->joined && !own->told; kind++) {
+    if ((t->heard & ~t->carried & 1u << kind) != 0) {
+      t->carried |= 1u << kind;
+      (void)tt_note_send(&own->notes, kind, NULL, 0);
+    }
+  }
+}
+
+static void take_from_before(talk *t, line *l, const tt_note *note)
+{
+  line *own = &t->lines[0];
+  if (note->kind == TT_NOTE_READY || note->kind == TT_NOTE_GO) {
+    l->told = note->kind == TT_NOTE_GO;
+    t->heard |= 1u << note->kind;
+  } else if (note->kind == TT_NOTE_WAIT && note->size > 0 && own->joined && !own->told) {
+    (void)tt_note_send(&own->notes, TT_NOTE_WAIT, note->body, note->size);
+  }
+}
+
+static ncclResult_t take_note(talk *t, line *l, const tt_note *note)
+{
+  l->joined = true;
   t->deadline_ns = tt_now_ns() + patience_ns() + LATE_NS;
   if (note->kind == TT_NOTE_FAIL) {
     return take_failure(t, note);
   }
-  if (note->kind == TT_NOTE_NEXT && note->size == sizeof(t->j->next)) {
+  if (l != &t->lines[0]) {
+    take_from_before(t, l, note);
+  } else if (note->kind == TT_NOTE_NEXT && note->size == sizeof(t->j->next)) {
     memcpy(&t->j->next, note->body, sizeof(t->j->next));
-    t->told = true;
+    l->told = true;
   }
+  carry(t);
   return ncclSuccess;
 }
 
-static ncclResult_t gave_up(const talk *t)
+// `l` has been silent, or has ended.
+static ncclResult_t gave_up(const talk *t, const line *l)
 {
   char at[TT_ADDR_TEXT], all[TT_ADDRS_TEXT];
-  if (t->joined && t->line.fd < 0) {
+  if (l->joined && l->notes.fd < 0) {
     return tt_fail(ncclRemoteError,
                    "rank %d: the bootstrap root at %s went away before all %d ranks had joined: see the process that made the id",
-                   t->j->rank, tt_addr_text(&t->j->root, at), t->j->nranks);
+                   t->j->rank, tt_addr_text(&l->way.at, at), t->j->nranks);
   }
   return tt_fail(ncclRemoteError, "rank %d: the bootstrap root at %s %s for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", t->j->rank,
-                 tt_addrs_text(&t->id->root, all), t->joined ? "is silent" : "accepts connections but does not answer",
+                 tt_addrs_text(&l->id->root, all), l->joined ? "is silent" : "accepts connections but does not answer",
                  (unsigned long long)(patience_ns() / TT_NS_PER_S));
 }
 
-static ncclResult_t go_on_listening(talk *t)
+static ncclResult_t go_on_listening(talk *t, line *l)
 {
   tt_note note;
   int e = 1;
-  while (!t->told && (e = tt_note_recv(&t->line, &note)) == 1) {
-    TT_TRY(take_note(t, &note));
+  while (!l->told && (e = tt_note_recv(&l->notes, &note)) == 1) {
+    TT_TRY(take_note(t, l, &note));
   }
-  if (t->told || e >= 0) {
+  if (l->told || e >= 0) {
     return ncclSuccess;
   }
-  if (!t->joined) {
-    return dropped(t);
+  if (!l->joined) {
+    return dropped(t, l);
   }
-  tt_notes_close(&t->line);
-  return gave_up(t);
+  tt_notes_close(&l->notes);
+  return gave_up(t, l);
 }
 
-static ncclResult_t wait_talk(talk *t)
+static ncclResult_t go_on(talk *t, line *l)
 {
-  struct pollfd fds[TT_DIAL_POLL] = {{.fd = t->line.fd, .events = POLLIN}};
+  if (l->notes.fd < 0) {
+    TT_TRY(go_on_dialing(t, l));
+  }
+  return l->notes.fd >= 0 ? go_on_listening(t, l) : ncclSuccess;
+}
+
+// What line `l` waits for. Returns how many.
+static size_t poll_line(const line *l, struct pollfd *fds, uint64_t *wake_ns)
+{
+  if (l->told) {
+    return 0;
+  }
+  if (l->dial != NULL) {
+    return tt_dial_poll(l->dial, fds, wake_ns);
+  }
+  if (l->notes.fd < 0) {
+    *wake_ns = TT_MIN(*wake_ns, l->rest_ns);
+    return 0;
+  }
+  fds[0] = (struct pollfd){.fd = l->notes.fd, .events = POLLIN};
+  return 1;
+}
+
+static ncclResult_t wait_talk(const talk *t)
+{
+  struct pollfd fds[2 * TT_DIAL_POLL];
   tt_until until = {.abort_flag = t->j->abort_flag, .deadline_ns = t->deadline_ns};
-  size_t n = 1;
-  if (t->dial != NULL) {
-    n = tt_dial_poll(t->dial, fds, &until.deadline_ns);
-  } else if (t->line.fd < 0) {
-    until.deadline_ns = TT_MIN(t->rest_ns, t->deadline_ns);
+  const line *late = NULL; // a dial has its own deadline, and knows better what was wrong
+  size_t n = 0;
+  for (int i = 0; i < t->nlines; i++) {
+    const line *l = &t->lines[i];
+    n += poll_line(l, fds + n, &until.deadline_ns);
+    late = late == NULL && !l->told && l->dial == NULL ? l : late;
   }
   if (tt_sock_poll(fds, n, &until) == -ECANCELED) {
     return ncclInternalError;
   }
-  return t->dial == NULL && tt_now_ns() >= t->deadline_ns ? gave_up(t) : ncclSuccess;
+  return late != NULL && tt_now_ns() >= t->deadline_ns ? gave_up(t, late) : ncclSuccess;
 }
 
 static ncclResult_t talk_until_told(talk *t)
 {
   for (;;) {
-    if (t->line.fd < 0) {
-      TT_TRY(go_on_dialing(t));
+    bool told = true;
+    for (int i = 0; i < t->nlines; i++) {
+      if (!t->lines[i].told) {
+        TT_TRY(go_on(t, &t->lines[i]));
+      }
+      told &= t->lines[i].told;
     }
-    if (t->line.fd >= 0) {
-      TT_TRY(go_on_listening(t));
-    }
-    if (t->told) {
+    if (told) {
       return ncclSuccess;
     }
     TT_TRY(wait_talk(t));
   }
 }
 
-ncclResult_t tt_join_root(const tt_id *id, tt_join *j)
+// The init has failed before this line stood: its root shall hear of it all the same. Quietly; whatever goes wrong now is no news.
+static void connect_late(const talk *t, line *l)
+{
+  tt_hello h = hello_of(t);
+  tt_until until = {.abort_flag = t->j->abort_flag};
+  int fd = -1, e = 0;
+  tt_dial_cancel(l->dial);
+  l->dial = NULL;
+  if (tt_dial_start(&l->id->root, &l->id->key, &h, tt_now_ns() + LAST_NS, &l->dial) != 0) {
+    return;
+  }
+  while ((e = tt_dial_step(l->dial, &fd, &l->way.at)) == 0) {
+    struct pollfd fds[TT_DIAL_POLL];
+    until.deadline_ns = 0;
+    size_t n = tt_dial_poll(l->dial, fds, &until.deadline_ns);
+    if (tt_sock_poll(fds, n, &until) == -ECANCELED) {
+      return;
+    }
+  }
+  if (e == 1) {
+    tt_join_card card = card_of(t, l);
+    tt_notes_open(&l->notes, fd, &l->id->key, tt_dial_hello(l->dial), false);
+    (void)tt_note_send(&l->notes, TT_NOTE_JOIN, &card, sizeof(card));
+  }
+}
+
+// What ends this rank's init ends that of all shares: the roots hear of it, unless they have said it themselves. After an abort they see the
+// connection end.
+static void pass_failure(talk *t)
+{
+  if (t->failure.kind == 0) {
+    int32_t code = ncclRemoteError;
+    const char *text = tt_last_error();
+    size_t size = TT_MIN(strlen(text), TT_FAIL_TEXT - 1);
+    memcpy(t->failure.body, &code, sizeof(code));
+    memcpy(t->failure.body + sizeof(code), text, size);
+    t->failure.kind = TT_NOTE_FAIL;
+    t->failure.size = (uint32_t)(sizeof(code) + size);
+  }
+  for (int i = 0; i < t->nlines; i++) {
+    line *l = &t->lines[i];
+    if (l->notes.fd < 0 && !l->joined) {
+      connect_late(t, l);
+    }
+    (void)tt_note_send(&l->notes, TT_NOTE_FAIL, t->failure.body, t->failure.size);
+  }
+}
+
+static void add_line(talk *t, int share)
+{
+  line *l = &t->lines[t->nlines++];
+  l->id = &t->j->ids[share];
+  l->share = share;
+  l->way.share = share;
+  tt_notes_none(&l->notes);
+}
+
+ncclResult_t tt_join_roots(tt_join *j)
 {
   uint64_t now = tt_now_ns();
-  talk t = {.id = id, .j = j, .began_ns = now, .deadline_ns = now + patience_ns() + LATE_NS};
-  tt_notes_none(&t.line);
+  talk t = {.j = j, .began_ns = now, .deadline_ns = now + patience_ns() + LATE_NS};
+  int share = tt_share_of(j->nranks, j->nids, j->rank);
+  add_line(&t, share);
+  if (j->nids > 1 && j->rank == tt_share_begin(j->nranks, j->nids, share)) {
+    add_line(&t, (share + j->nids - 1) % j->nids);
+  }
   ncclResult_t res = talk_until_told(&t);
-  tt_dial_cancel(t.dial);
-  tt_notes_close(&t.line);
+  if (res != ncclSuccess && t.nlines > 1 && !tt_aborted(j->abort_flag)) {
+    pass_failure(&t);
+  }
+  j->way = t.lines[0].way;
+  for (int i = 0; i < t.nlines; i++) {
+    tt_dial_cancel(t.lines[i].dial);
+    tt_notes_close(&t.lines[i].notes);
+  }
   return res;
 }

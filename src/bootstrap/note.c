@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "os/clock.h"
 
 enum { HEAD = offsetof(tt_note, body) };
 
@@ -83,7 +84,8 @@ int tt_note_recv(tt_notes *n, tt_note *note)
     n->box = tt_calloc(1, sizeof(*n->box));
   }
   if (n->box == NULL) {
-    return -ENOMEM;
+    tt_sleep_ns(10 * TT_NS_PER_MS); // what has come stays in the socket, and poll(2) would come back at once
+    return 0;
   }
   for (;;) {
     size_t wanted = bytes_wanted(n);

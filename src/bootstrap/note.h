@@ -29,7 +29,8 @@ void tt_notes_none(tt_notes *n);
 void tt_notes_open(tt_notes *n, int fd, const tt_key *key, const tt_hello *hello, bool accepted);
 // Sends one, at most TT_NOTE_MAX bytes, without waiting. 0, or -errno (-ENOBUFS: the other side does not read); then nothing more can be sent.
 int tt_note_send(tt_notes *n, uint32_t kind, const void *body, size_t size);
-// Takes the next one, without waiting. 1: it is in *note; 0: not yet; < 0: -ECONNRESET (the end), -EBADMSG (not a note with a right seal), -ENOMEM.
+// Takes the next one, without waiting. 1: it is in *note; 0: not yet (also without memory, after 10 ms); < 0: -ECONNRESET (the end), -EBADMSG (not a
+// note with a right seal).
 int tt_note_recv(tt_notes *n, tt_note *note);
 // Closes the connection. What was sent still arrives.
 void tt_notes_close(tt_notes *n);

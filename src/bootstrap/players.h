@@ -18,11 +18,11 @@
 
 #define UNUSED_OK __attribute__((unused))
 
-enum { MAX = 64, TIMEOUT_S = 3 };
+enum { MAX = 64, TIMEOUT_S = 3, MAX_IDS = 8 };
 
 typedef struct {
-  ncclUniqueId id;
-  int nranks, rank;
+  ncclUniqueId ids[MAX_IDS];
+  int nids, nranks, rank;
   uint32_t abort_flag;
   bool keep; // leave the bootstrap in `b`
   ncclResult_t res;
@@ -36,7 +36,7 @@ typedef struct {
 static UNUSED_OK void *play(void *arg)
 {
   player *p = arg;
-  p->res = tt_bootstrap_init(&p->id, p->nranks, p->rank, &p->abort_flag, &p->b);
+  p->res = tt_bootstrap_init(p->ids, p->nids, p->nranks, p->rank, &p->abort_flag, &p->b);
   snprintf(p->text, sizeof(p->text), "%s", p->res == ncclSuccess ? "" : tt_last_error());
   if (p->res == ncclSuccess && p->body != NULL) {
     p->body(p->b, p->rank, p->nranks);
@@ -48,19 +48,28 @@ static UNUSED_OK void *play(void *arg)
   return NULL;
 }
 
-// n players with one new id. Free with free().
-static UNUSED_OK player *cast(int n, void (*body)(tt_bootstrap *, int, int))
+// n players with `nids` new ids. Free with free().
+static UNUSED_OK player *cast_many(int n, int nids, void (*body)(tt_bootstrap *, int, int))
 {
   player *p = calloc((size_t)n, sizeof(*p));
-  ncclUniqueId id;
-  assert_int_equal(tt_bootstrap_id(&id), ncclSuccess);
+  ncclUniqueId ids[MAX_IDS];
+  for (int i = 0; i < nids; i++) {
+    assert_int_equal(tt_bootstrap_id(&ids[i]), ncclSuccess);
+  }
   for (int i = 0; i < n; i++) {
-    p[i].id = id;
+    memcpy(p[i].ids, ids, (size_t)nids * sizeof(ids[0]));
+    p[i].nids = nids;
     p[i].nranks = n;
     p[i].rank = i;
     p[i].body = body;
   }
   return p;
+}
+
+// n players with one new id.
+static UNUSED_OK player *cast(int n, void (*body)(tt_bootstrap *, int, int))
+{
+  return cast_many(n, 1, body);
 }
 
 // Starts the threads of n players.
@@ -186,7 +195,7 @@ static UNUSED_OK int processes(int n, int (*body)(const ncclUniqueId *id, int ra
 static UNUSED_OK int process_life(const ncclUniqueId *id, int rank, int n)
 {
   tt_bootstrap *b = NULL;
-  if (tt_bootstrap_init(id, n, rank, NULL, &b) != ncclSuccess) {
+  if (tt_bootstrap_init(id, 1, n, rank, NULL, &b) != ncclSuccess) {
     return 1;
   }
   wrong = 0;

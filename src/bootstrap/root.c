@@ -16,6 +16,7 @@
 #define ANSWER_NS (5 * TT_NS_PER_S) // for ranks to take their answers
 #define LINGER_NS (2 * TT_NS_PER_S) // for telling late ranks what went wrong
 #define CARD_NS (5 * TT_NS_PER_S)   // between a rank's hello and its card
+#define LATE_NS (5 * TT_NS_PER_S)   // a root that has all its ranks leaves it to the others to give up first
 
 // A rank that has joined.
 typedef struct {
@@ -34,10 +35,14 @@ typedef struct {
 typedef struct {
   tt_greeter door;
   tt_key key;
-  int nranks; // 0 until the first rank has come
-  int first;  // that rank
-  int joined;
-  seat *seats; // nranks
+  int nranks;              // 0 until the first rank has come
+  int first;               // that rank
+  int nroots, share;       // as it says
+  uint64_t ids;            // the same
+  int begin, count;        // own ranks
+  int joined, nseats;      // nseats: one more than count when there are more roots
+  seat *seats;             // own ranks in order, then the neighbour: the first rank of the next share
+  bool ready, passed, all; // READY has come, was passed on; every rank of every share has joined
   int narrivals, arrivals_room;
   arrival *arrivals;
   uint64_t timeout_ns;      // since the last rank has joined
@@ -57,9 +62,45 @@ int tt_root_count(void)
   return __atomic_load_n(&live_roots, __ATOMIC_ACQUIRE);
 }
 
-static bool is_joined(const root *r, int rank)
+int tt_share_begin(int nranks, int nroots, int share)
 {
-  return r->seats[rank].line.fd >= 0;
+  return share * (nranks / nroots) + TT_MIN(share, nranks % nroots);
+}
+
+int tt_share_of(int nranks, int nroots, int rank)
+{
+  int low = 0, high = nroots - 1;
+  while (low < high) {
+    int middle = (low + high + 1) / 2;
+    if (rank < tt_share_begin(nranks, nroots, middle)) {
+      high = middle - 1;
+    } else {
+      low = middle;
+    }
+  }
+  return low;
+}
+
+static bool is_joined(const root *r, int place)
+{
+  return r->seats[place].line.fd >= 0;
+}
+
+static bool complete(const root *r)
+{
+  return r->nranks > 0 && r->joined == r->nseats;
+}
+
+static int rank_at(const root *r, int place)
+{
+  return (r->begin + place) % r->nranks;
+}
+
+// The seat of a rank; -1: it does not sit here. A single root has no neighbour.
+static int place_of(const root *r, int rank)
+{
+  int place = rank - r->begin;
+  return place >= 0 && place < r->count ? place : r->nseats > r->count && rank == rank_at(r, r->count) ? r->count : -1;
 }
 
 // "3, 5-7" of the ranks that have not joined; what does not fit ends in "...".
@@ -67,19 +108,19 @@ static void missing_text(const root *r, char *buf, size_t room)
 {
   size_t used = 0;
   buf[0] = '\0';
-  for (int i = 0; i < r->nranks; i++) {
+  for (int i = 0; i < r->nseats; i++) {
     int last = i;
     if (is_joined(r, i)) {
       continue;
     }
-    while (last + 1 < r->nranks && !is_joined(r, last + 1)) {
+    while (last + 1 < r->count && !is_joined(r, last + 1)) {
       last++;
     }
     if (used + 32 > room) {
       snprintf(buf + used, room - used, ", ...");
       return;
     }
-    used += (size_t)snprintf(buf + used, room - used, last > i ? "%s%d-%d" : "%s%d", used > 0 ? ", " : "", i, last);
+    used += (size_t)snprintf(buf + used, room - used, last > i ? "%s%d-%d" : "%s%d", used > 0 ? ", " : "", rank_at(r, i), rank_at(r, last));
     i = last;
   }
 }
@@ -97,13 +138,16 @@ static void send_failure(const root *r, tt_notes *line)
 // Tells everybody who has joined where the successor is, or the failure. Who cannot be told has gone, and its successor will notice.
 static void answer_joined(root *r)
 {
-  for (int i = 0; i < r->nranks; i++) {
-    const tt_addrs *next = &r->seats[(i + 1) % r->nranks].card.peer;
-    if (is_joined(r, i) && r->code == ncclSuccess) {
-      (void)tt_note_send(&r->seats[i].line, TT_NOTE_NEXT, next, sizeof(*next));
-    } else if (is_joined(r, i)) {
-      send_failure(r, &r->seats[i].line);
+  for (int i = 0; i < r->nseats; i++) {
+    tt_notes *line = &r->seats[i].line;
+    if (is_joined(r, i) && r->code != ncclSuccess) {
+      send_failure(r, line);
       r->told++;
+    } else if (i < r->count) {
+      const tt_addrs *next = &r->seats[(i + 1) % r->nseats].card.peer;
+      (void)tt_note_send(line, TT_NOTE_NEXT, next, sizeof(*next));
+    } else {
+      (void)tt_note_send(line, TT_NOTE_GO, NULL, 0);
     }
   }
 }
@@ -120,49 +164,103 @@ static void fail(root *r, ncclResult_t code, const char *fmt, ...)
   r->code = code;
   r->end_ns = tt_now_ns() + LINGER_NS;
   r->tick_ns = 0;
-  r->to_tell = TT_MAX(r->to_tell, r->nranks);
+  r->to_tell = TT_MAX(r->to_tell, r->nseats);
   answer_joined(r);
 }
 
-static bool first_rank(root *r, const tt_hello *h)
+static bool first_rank(root *r, const tt_hello *h, const tt_join_card *card)
 {
-  r->seats = tt_calloc((size_t)h->nranks, sizeof(r->seats[0]));
+  int begin = tt_share_begin(h->nranks, card->nroots, card->share);
+  int count = tt_share_begin(h->nranks, card->nroots, card->share + 1) - begin;
+  int nseats = count + (card->nroots > 1);
+  r->seats = tt_calloc((size_t)nseats, sizeof(r->seats[0]));
   if (r->seats == NULL) {
     return false;
   }
-  for (int i = 0; i < h->nranks; i++) {
+  for (int i = 0; i < nseats; i++) {
     tt_notes_none(&r->seats[i].line);
   }
   r->nranks = h->nranks;
   r->first = h->rank;
+  r->nroots = card->nroots;
+  r->share = card->share;
+  r->ids = card->ids;
+  r->ready = card->share == 0;
+  r->begin = begin;
+  r->count = count;
+  r->nseats = nseats;
   return true;
+}
+
+// Is what the rank says possible at all? No: everybody who should come is told.
+static bool check_numbers(root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
+{
+  char a[TT_ADDR_TEXT];
+  if (h->nranks < 1 || h->nranks > TT_BOOTSTRAP_MAX_RANKS) {
+    fail(r, ncclInvalidUsage, "a rank reports %d ranks; from 1 to %d are possible", h->nranks, TT_BOOTSTRAP_MAX_RANKS);
+  } else if (card->nroots < 1 || card->nroots > h->nranks || card->share < 0 || card->share >= card->nroots) {
+    fail(r, ncclInternalError, "rank %d of %d speaks of root %d of %d", h->rank, h->nranks, card->share, card->nroots);
+  } else if (h->rank < 0 || h->rank >= h->nranks) {
+    r->to_tell = TT_DIV_UP(h->nranks, card->nroots) + (card->nroots > 1);
+    fail(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(from, a), card->pid,
+         h->rank, h->nranks, h->nranks - 1);
+  }
+  return r->code == ncclSuccess;
+}
+
+// Does it say the same as the first one? With several roots it may be one too many here, and missing elsewhere.
+static bool check_agreement(root *r, const tt_hello *h, const tt_join_card *card)
+{
+  bool several = r->nroots > 1 || card->nroots > 1;
+  r->to_tell = several ? r->nseats + 1 : TT_MAX(r->nranks, h->nranks);
+  if (h->nranks != r->nranks) {
+    fail(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", r->first, r->nranks,
+         h->rank, h->nranks);
+  } else if (card->nroots != r->nroots) {
+    fail(r, ncclInvalidUsage, "ranks disagree about the number of unique ids: rank %d has %d, rank %d has %d", r->first, r->nroots, h->rank,
+         card->nroots);
+  } else if (card->ids != r->ids || card->share != r->share || place_of(r, h->rank) < 0) {
+    fail(r, ncclInvalidUsage, "rank %d and rank %d have different unique ids, or the same in another order", r->first, h->rank);
+  } else {
+    r->to_tell = 0;
+  }
+  return r->code == ncclSuccess;
 }
 
 // Finds out why this rank cannot sit down; true when it can.
 static bool check_rank(root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
 {
   char a[TT_ADDR_TEXT], b[TT_ADDR_TEXT];
-  if (h->nranks < 1 || h->nranks > TT_BOOTSTRAP_MAX_RANKS) {
-    fail(r, ncclInvalidUsage, "a rank reports %d ranks; from 1 to %d are possible", h->nranks, TT_BOOTSTRAP_MAX_RANKS);
-  } else if (h->rank < 0 || h->rank >= h->nranks) {
-    r->to_tell = h->nranks;
-    fail(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(from, a), card->pid,
-         h->rank, h->nranks, h->nranks - 1);
-  } else if (r->nranks == 0 && !first_rank(r, h)) {
+  if (!check_numbers(r, h, card, from)) {
+    return false;
+  }
+  if (r->nranks == 0 && !first_rank(r, h, card)) {
+    r->to_tell = TT_DIV_UP(h->nranks, card->nroots) + (card->nroots > 1);
     fail(r, ncclRemoteError, "the process that made the unique id has no memory for a root of %d ranks",
          h->nranks); // for whom it is told, remote
-  } else if (h->nranks != r->nranks) {
-    r->to_tell = h->nranks;
-    fail(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", r->first, r->nranks,
-         h->rank, h->nranks);
-  } else if (is_joined(r, h->rank)) {
-    const seat *s = &r->seats[h->rank];
+    return false;
+  }
+  if (!check_agreement(r, h, card)) {
+    return false;
+  }
+  int place = place_of(r, h->rank);
+  if (is_joined(r, place)) {
+    const seat *s = &r->seats[place];
     fail(r, ncclInvalidUsage, "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
          h->rank, r->nranks, tt_addr_text(&s->from, a), s->card.pid, tt_addr_text(from, b), card->pid);
   } else if (h->nranks > 1 && !tt_addrs_good(&card->peer)) {
     fail(r, ncclInternalError, "rank %d (%s, process %u) has sent no usable address", h->rank, tt_addr_text(from, a), card->pid);
   }
   return r->code == ncclSuccess;
+}
+
+// Once READY has come from the roots before and everybody is here, the next root may know.
+static void pass_ready(root *r)
+{
+  if (r->nroots > 1 && complete(r) && r->ready && !r->passed) {
+    r->passed = true;
+    (void)tt_note_send(&r->seats[r->count].line, TT_NOTE_READY, NULL, 0);
+  }
 }
 
 // Seats a rank that has sent its card, or tells it why not. Takes over its line.
@@ -181,13 +279,15 @@ static void take_rank(root *r, arrival *a, const tt_join_card *card)
     tt_notes_close(&a->line);
     return;
   }
-  r->seats[a->hello.rank] = (seat){.line = a->line, .from = from, .card = *card};
+  r->seats[place_of(r, a->hello.rank)] = (seat){.line = a->line, .from = from, .card = *card};
   r->joined++;
+  r->all = r->nroots == 1 && complete(r);
   uint64_t now = tt_now_ns();
-  r->end_ns = now + r->timeout_ns;
+  r->end_ns = now + r->timeout_ns + (complete(r) ? LATE_NS : 0);
   if (r->tick_ns == 0) {
     r->tick_ns = now + TT_MIN(TICK_NS, r->timeout_ns / 2);
   }
+  pass_ready(r);
 }
 
 // Somebody has proved himself at the door.
@@ -235,30 +335,93 @@ static void hear_arrivals(root *r)
   }
 }
 
-// A joined rank sends nothing more: whatever makes its line readable, it has gone.
-static void look_at_lines(root *r, const struct pollfd *lines)
+static void take_fail(root *r, const tt_note *note)
+{
+  int32_t code = ncclRemoteError;
+  int size = (int)note->size - (int)sizeof(code);
+  memcpy(&code, note->body, size < 0 ? 0 : sizeof(code));
+  bool known = code > ncclSuccess && code < ncclInProgress;
+  fail(r, known ? (ncclResult_t)code : ncclRemoteError, "%.*s", TT_MAX(size, 0), (const char *)note->body + sizeof(code));
+}
+
+// Ranks of another share are missing, as their root says: it is that root which gives up first. Passed on until it has gone round.
+static void take_wait(root *r, const tt_note *note)
+{
+  int32_t share;
+  if (note->size != sizeof(share) || !complete(r)) {
+    return;
+  }
+  memcpy(&share, note->body, sizeof(share));
+  r->end_ns = tt_now_ns() + r->timeout_ns + LATE_NS;
+  if ((r->share + 1) % r->nroots != share) {
+    (void)tt_note_send(&r->seats[r->count].line, TT_NOTE_WAIT, &share, sizeof(share));
+  }
+}
+
+// What another root says, through the rank that sits at both. False: no rank of ours says this.
+static bool take_note(root *r, int place, const tt_note *note)
+{
+  bool from_before = r->nroots > 1 && place == 0;
+  if (note->kind == TT_NOTE_FAIL && r->nroots > 1) {
+    take_fail(r, note);
+  } else if (note->kind == TT_NOTE_READY && from_before) {
+    r->all |= r->share == 0;
+    r->ready = true;
+    pass_ready(r);
+  } else if (note->kind == TT_NOTE_GO && from_before) {
+    r->all = true;
+  } else if (note->kind == TT_NOTE_WAIT && from_before) {
+    take_wait(r, note);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// A joined rank sends nothing of its own: when its line says something else than notes of another root, it has gone.
+static void hear_seat(root *r, int place)
 {
   char at[TT_ADDR_TEXT];
-  for (int i = 0; i < r->nranks && r->code == ncclSuccess; i++) {
-    seat *s = &r->seats[i];
-    if (s->line.fd >= 0 && s->line.fd == lines[i].fd && lines[i].revents != 0) {
-      tt_notes_close(&s->line);
-      r->told++;
-      fail(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", i, tt_addr_text(&s->from, at),
-           s->card.pid, r->nranks);
+  tt_note note;
+  seat *s = &r->seats[place];
+  int e = 1;
+  while (r->code == ncclSuccess && (e = tt_note_recv(&s->line, &note)) == 1) {
+    e = take_note(r, place, &note) ? 1 : -EPROTO;
+    if (e < 0) {
+      break;
+    }
+  }
+  if (e < 0 && r->code == ncclSuccess) {
+    tt_notes_close(&s->line);
+    r->told++;
+    fail(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", rank_at(r, place),
+         tt_addr_text(&s->from, at), s->card.pid, r->nranks);
+  }
+}
+
+static void look_at_lines(root *r, const struct pollfd *lines)
+{
+  for (int i = 0; i < r->nseats && r->code == ncclSuccess; i++) {
+    if (is_joined(r, i) && r->seats[i].line.fd == lines[i].fd && lines[i].revents != 0) {
+      hear_seat(r, i);
     }
   }
 }
 
-// Says who is missing, here and (one byte each) to the waiting ranks, which learn that the root lives.
+// Says who is missing, here and to the waiting ranks, which learn that the root lives; the neighbour tells the next root.
 static void tick(root *r)
 {
   char missing[256];
+  int32_t share = r->share;
   missing_text(r, missing, sizeof(missing));
-  tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for ranks %s of %d", missing, r->nranks);
-  for (int i = 0; i < r->nranks; i++) {
+  if (complete(r)) {
+    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for ranks of the other %d roots", r->nroots - 1);
+  } else {
+    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for ranks %s of %d", missing, r->nranks);
+  }
+  for (int i = 0; i < r->nseats; i++) {
     if (is_joined(r, i)) {
-      (void)tt_note_send(&r->seats[i].line, TT_NOTE_WAIT, NULL, 0);
+      (void)tt_note_send(&r->seats[i].line, TT_NOTE_WAIT, &share, i == r->count && !complete(r) ? sizeof(share) : 0);
     }
   }
   r->tick_ns = tt_now_ns() + TT_MIN(TICK_NS, r->timeout_ns / 2);
@@ -280,7 +443,7 @@ static bool wait_event(root *r, const struct pollfd **lines)
 {
   tt_until until = {.deadline_ns = r->tick_ns != 0 ? TT_MIN(r->end_ns, r->tick_ns) : r->end_ns};
   *lines = NULL;
-  if (!reserve_fds(r, TT_GREET_POLL + (size_t)r->narrivals + (size_t)r->nranks)) {
+  if (!reserve_fds(r, TT_GREET_POLL + (size_t)r->narrivals + (size_t)r->nseats)) {
     tt_sleep_ns(10 * TT_NS_PER_MS);
   } else {
     size_t n = tt_greeter_poll(&r->door, r->fds, &until.deadline_ns);
@@ -290,7 +453,7 @@ static bool wait_event(root *r, const struct pollfd **lines)
       until.deadline_ns = until.deadline_ns == 0 ? deadline : TT_MIN(until.deadline_ns, deadline);
     }
     *lines = r->fds + n;
-    for (int i = 0; i < r->nranks; i++) {
+    for (int i = 0; i < r->nseats; i++) {
       r->fds[n++] = (struct pollfd){.fd = r->code == ncclSuccess ? r->seats[i].line.fd : -1, .events = POLLIN};
     }
     (void)tt_sock_poll(r->fds, n, &until);
@@ -301,15 +464,22 @@ static bool wait_event(root *r, const struct pollfd **lines)
 static void time_out(root *r)
 {
   char missing[256];
+  unsigned long long seconds = r->timeout_ns / TT_NS_PER_S;
   missing_text(r, missing, sizeof(missing));
-  fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)", missing,
-       r->nranks, (unsigned long long)(r->timeout_ns / TT_NS_PER_S));
+  if (complete(r)) {
+    fail(r, ncclRemoteError,
+         "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined (NCCL_BOOTSTRAP_TIMEOUT)", seconds,
+         r->begin, r->begin + r->count - 1);
+  } else {
+    fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)", missing,
+         r->nranks, seconds);
+  }
 }
 
 // Everybody has joined, or everybody who came has been told why not.
 static bool finished(const root *r)
 {
-  return r->code == ncclSuccess ? r->nranks > 0 && r->joined == r->nranks : r->told >= r->to_tell;
+  return r->code == ncclSuccess ? r->all : r->told >= r->to_tell;
 }
 
 static void collect(root *r)
@@ -341,7 +511,7 @@ static void collect(root *r)
 static void await_lines(root *r)
 {
   tt_until until = {.deadline_ns = tt_now_ns() + ANSWER_NS};
-  for (int i = 0; i < r->nranks; i++) {
+  for (int i = 0; i < r->nseats; i++) {
     struct pollfd p = {.fd = r->seats[i].line.fd, .events = POLLIN};
     if (p.fd >= 0) {
       (void)tt_sock_poll(&p, 1, &until);
@@ -352,7 +522,7 @@ static void await_lines(root *r)
 static void destroy(root *r)
 {
   tt_greeter_close(&r->door, true);
-  for (int i = 0; i < r->nranks; i++) {
+  for (int i = 0; i < r->nseats; i++) {
     tt_sock_kill(r->seats[i].line.fd);
     tt_notes_close(&r->seats[i].line);
   }

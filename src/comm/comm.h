@@ -145,6 +145,8 @@ ncclResult_t tt_comm_new(struct ncclComm **out);
 // Runs the init steps; on failure undoes them in reverse order. `parent` NULL: by unique id.
 typedef struct tt_init_args {
   ncclUniqueId id;
+  const ncclUniqueId *ids; // nids > 1: all of them, in place of id; they live as long as the job
+  int nids;
   int nranks, rank, device;
   struct ncclComm *parent;
   int color, key;

@@ -37,7 +37,9 @@ static ncclResult_t bootstrap_step(init *in)
   if (c->boot != NULL) {
     return ncclSuccess; // a split has made its own
   }
-  return tt_bootstrap_init(&in->args->id, c->nranks, c->rank, &c->port.abort_flag, &c->boot);
+  bool many = in->args->nids > 1;
+  return tt_bootstrap_init(many ? in->args->ids : &in->args->id, many ? in->args->nids : 1, c->nranks, c->rank, &c->port.abort_flag,
+                           &c->boot);
 }
 
 static void bootstrap_undo(struct ncclComm *c)

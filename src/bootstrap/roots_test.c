@@ -1,0 +1,363 @@
+// roots_test.c: several unique ids, hence several roots; and addresses that lead nowhere. Uses the machine's network interfaces, only to itself.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "bootstrap/players.h"
+
+static void test_shares(void **state)
+{
+  (void)state;
+  for (int n = 1; n <= 40; n++) {
+    for (int roots = 1; roots <= n; roots++) {
+      assert_int_equal(tt_share_begin(n, roots, 0), 0);
+      assert_int_equal(tt_share_begin(n, roots, roots), n);
+      for (int share = 0; share < roots; share++) {
+        int begin = tt_share_begin(n, roots, share), size = tt_share_begin(n, roots, share + 1) - begin;
+        assert_true(size == n / roots || size == n / roots + 1);
+        for (int rank = begin; rank < begin + size; rank++) {
+          assert_int_equal(tt_share_of(n, roots, rank), share);
+        }
+      }
+      assert_int_equal(tt_share_of(n, roots, -1), 0);
+      assert_int_equal(tt_share_of(n, roots, n), roots - 1);
+    }
+  }
+}
+
+static void same_secret(tt_bootstrap *b, int rank, int n)
+{
+  uint8_t all[MAX][16];
+  whole_life(b, rank, n);
+  memcpy(all[rank], tt_bootstrap_secret(b), 16);
+  check(tt_bootstrap_allgather(b, all, 16) == ncclSuccess, "all-gather of secrets", rank);
+  for (int i = 0; i < n; i++) {
+    check(memcmp(all[0], all[i], 16) == 0, "one secret", rank);
+  }
+}
+
+static void test_many_roots(void **state)
+{
+  (void)state;
+  static const int ns[] = {1, 2, 3, 5, 8, 33};
+  for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++) {
+    for (int nids = 1; nids <= MAX_IDS && nids <= ns[i]; nids++) {
+      player *p = cast_many(ns[i], nids, same_secret);
+      wrong = 0;
+      perform(p, ns[i]);
+      expect_success(p, ns[i]);
+      assert_int_equal(wrong, 0);
+      await_no_roots();
+      free(p);
+    }
+  }
+}
+
+// The first ranks of shares come last, and one by one.
+static void test_slow_first_ranks(void **state)
+{
+  (void)state;
+  player *p = cast_many(9, 3, same_secret);
+  wrong = 0;
+  for (int i = 0; i < 9; i++) {
+    if (i % 3 != 0) {
+      start(&p[i], 1);
+    }
+  }
+  for (int i = 6; i >= 0; i -= 3) {
+    tt_sleep_ns(30 * TT_NS_PER_MS);
+    start(&p[i], 1);
+  }
+  finish(p, 9);
+  expect_success(p, 9);
+  assert_int_equal(wrong, 0);
+  await_no_roots();
+  free(p);
+}
+
+static void test_ids_alike(void **state)
+{
+  (void)state;
+  tt_bootstrap *b = NULL;
+  ncclUniqueId ids[3];
+  tt_addr at = {.family = AF_INET, .port = 1, .ip = {127, 0, 0, 1}};
+  for (int i = 0; i < 3; i++) {
+    tt_id id = {.root = tt_addrs_one(&at), .secret = {(uint8_t)(i % 2)}};
+    tt_bootstrap_id_write(&id, &ids[i]);
+  }
+  assert_int_equal(tt_bootstrap_init(ids, 3, 4, 0, NULL, &b), ncclInvalidArgument);
+  assert_non_null(strstr(tt_last_error(), "unique ids 0 and 2 are the same"));
+  assert_int_equal(tt_bootstrap_init(ids, 2, 1, 0, NULL, &b), ncclInvalidArgument);
+  assert_int_equal(tt_bootstrap_init(ids, 0, 1, 0, NULL, &b), ncclInvalidArgument);
+  memset(&ids[1], 0, sizeof(ids[1]));
+  assert_int_equal(tt_bootstrap_init(ids, 2, 2, 0, NULL, &b), ncclInvalidArgument);
+  assert_null(b);
+}
+
+// What goes wrong with one rank is told to the ranks of every root.
+static void test_faults_are_told_to_all(void **state)
+{
+  (void)state;
+  player *p = cast_many(8, 3, NULL); // 0-2, 3-5, 6-7
+  p[5].rank = 4;
+  perform(p, 8);
+  expect_all(p, 8, ncclInvalidUsage, "two ranks call themselves rank 4 of 8", "process ");
+  await_no_roots();
+  free(p);
+  p = cast_many(8, 3, NULL);
+  p[7].rank = 8;
+  perform(p, 8);
+  expect_all(p, 8, ncclInvalidUsage, "calls itself rank 8 of 8", "from 0 to 7");
+  await_no_roots();
+  free(p);
+  p = cast_many(8, 2, NULL); // 0-3, 4-7
+  p[1].nranks = 7;
+  perform(p, 8);
+  expect_all(p, 8, ncclInvalidUsage, "disagree about their number", "rank 1 says 7 ranks");
+  await_no_roots();
+  free(p);
+  p = cast_many(8, 2, NULL);
+  p[2].nids = 1;
+  perform(p, 8);
+  expect_all(p, 8, ncclInvalidUsage, "disagree about the number of unique ids", "rank 2 has 1");
+  await_no_roots();
+  free(p);
+}
+
+static void test_ids_in_another_order(void **state)
+{
+  (void)state;
+  player *p = cast_many(4, 2, NULL);
+  ncclUniqueId id = p[1].ids[0];
+  p[1].ids[0] = p[1].ids[1];
+  p[1].ids[1] = id;
+  perform(p, 4);
+  expect_all(p, 4, ncclInvalidUsage, "different unique ids, or the same in another order", "rank 1");
+  await_no_roots();
+  free(p);
+}
+
+static void test_missing(void **state)
+{
+  (void)state;
+  player *p = cast_many(9, 3, NULL);
+  uint64_t began = tt_now_ns();
+  p[4] = p[8];
+  perform(p, 8); // all but rank 4
+  expect_all(p, 8, ncclRemoteError, "ranks 4 of 9 have not joined", "NCCL_BOOTSTRAP_TIMEOUT");
+  assert_true(tt_now_ns() - began >= TIMEOUT_S * TT_NS_PER_S);
+  free(p);
+  p = cast_many(9, 3, NULL);
+  p[3] = p[6], p[4] = p[7], p[5] = p[8];
+  perform(p, 6); // a whole share is missing: its root knows, or the one before it
+  expect_all(p, 6, ncclRemoteError, "ranks 3", "of 9 have not joined");
+  free(p);
+}
+
+static void test_abort(void **state)
+{
+  (void)state;
+  for (int who = 0; who < 2; who++) { // an ordinary rank of a share, and the one between two roots
+    player *p = cast_many(6, 2, NULL);
+    start(p, 5);
+    tt_sleep_ns(100 * TT_NS_PER_MS);
+    __atomic_store_n(&p[3 + who].abort_flag, 1, __ATOMIC_RELAXED);
+    finish(p, 5);
+    assert_int_equal(p[3 + who].res, ncclInternalError);
+    p[3 + who] = p[0];
+    expect_all(p, 5, ncclRemoteError, who == 0 ? "rank 3" : "rank 4", "went away before all 6 ranks had joined");
+    free(p);
+  }
+}
+
+// A process that makes an id and keeps its root until it is killed.
+static pid_t keep_root(ncclUniqueId *id)
+{
+  int fds[2];
+  assert_int_equal(pipe(fds), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    bool good = tt_bootstrap_id(id) == ncclSuccess && write(fds[1], id, sizeof(*id)) == (ssize_t)sizeof(*id);
+    tt_sleep_ns(good ? 60 * TT_NS_PER_S : 0);
+    _exit(1);
+  }
+  close(fds[1]);
+  assert_int_equal(read(fds[0], id, sizeof(*id)), sizeof(*id));
+  close(fds[0]);
+  return child;
+}
+
+static void test_root_dies(void **state)
+{
+  (void)state;
+  player *p = calloc(6, sizeof(*p));
+  ncclUniqueId ids[3];
+  pid_t pids[3];
+  int status;
+  for (int i = 0; i < 3; i++) {
+    pids[i] = keep_root(&ids[i]);
+  }
+  for (int i = 0; i < 6; i++) {
+    p[i] = (player){.nids = 3, .nranks = 6, .rank = i};
+    memcpy(p[i].ids, ids, sizeof(ids));
+  }
+  p[5] = p[4], p[4] = p[3]; // rank 3, which joins two roots, is the one that is late
+  p[4].rank = 4, p[5].rank = 5;
+  p[3].rank = 3;
+  start(p, 3);
+  start(p + 4, 2);
+  tt_sleep_ns(200 * TT_NS_PER_MS);
+  kill(pids[1], SIGKILL);
+  waitpid(pids[1], &status, 0);
+  start(p + 3, 1);
+  finish(p, 6);
+  for (int i = 0; i < 6; i++) {
+    if (p[i].res == ncclSuccess || p[i].text[0] == '\0') {
+      print_error("rank %d: %d '%s'\n", i, p[i].res, p[i].text);
+    }
+    assert_int_not_equal(p[i].res, ncclSuccess);
+    assert_int_not_equal(p[i].res, ncclInternalError);
+  }
+  for (int i = 0; i < 3; i += 2) {
+    kill(pids[i], SIGKILL);
+    waitpid(pids[i], &status, 0);
+  }
+  free(p);
+}
+
+// Addresses that lead nowhere: nobody listens; nobody answers; somebody of another job; a family of the future.
+static struct {
+  tt_addrs list;
+  int deaf[8];
+  tt_greeter foreign;
+} nowhere;
+
+static void open_nowhere(void)
+{
+  static const tt_key other = {{9}};
+  tt_addr at = {.family = AF_INET, .ip = {127, 0, 0, 1}}, closed, deaf;
+  int fd = -1;
+  assert_int_equal(tt_tcp_listen(&at, &fd, &closed), 0);
+  tt_sock_close(&fd);
+  assert_int_equal(tt_tcp_listen(&at, &nowhere.deaf[0], &deaf), 0);
+  assert_int_equal(listen(nowhere.deaf[0], 0), 0);
+  for (int i = 1; i < 8; i++) {
+    (void)tt_tcp_connect_start(&deaf, &nowhere.deaf[i]);
+  }
+  tt_addrs here = tt_addrs_one(&at);
+  assert_int_equal(tt_greeter_open(&nowhere.foreign, &here, &other, TT_HELLO_JOIN, -1), 0);
+  nowhere.list = (tt_addrs){.n = 3, .a = {closed, deaf, nowhere.foreign.addrs.a[0]}};
+}
+
+static void close_nowhere(void)
+{
+  for (int i = 7; i >= 0; i--) {
+    tt_sock_close(&nowhere.deaf[i]);
+  }
+  tt_greeter_close(&nowhere.foreign, true);
+}
+
+// Puts them in front.
+static void mislead(tt_addrs *list)
+{
+  tt_addrs with = nowhere.list;
+  for (uint32_t i = 0; i < list->n; i++) {
+    tt_addrs_add(&with, &list->a[i]);
+  }
+  *list = with;
+}
+
+// A rank that is given wrong addresses before each right one: of its root, its successor, its peers.
+static void *play_misled(void *arg)
+{
+  player *p = arg;
+  tt_id id;
+  ncclUniqueId misleading;
+  if (tt_bootstrap_id_parse(&p->ids[0], &id) != ncclSuccess) {
+    return NULL;
+  }
+  mislead(&id.root);
+  id.root.n = id.root.n < 4 ? id.root.n : 4; // what an id has room for in any case
+  tt_bootstrap_id_write(&id, &misleading);
+  p->res = tt_bootstrap_id_parse(&misleading, &id);
+  tt_key key = tt_key_derive(&id.key, "test", NULL, 0);
+  tt_bootstrap *b = tt_bs_new(p->rank, p->nranks, &key, NULL);
+  tt_join j = {.rank = p->rank, .nranks = p->nranks, .door = &b->door, .key = key, .ids = &id, .nids = 1};
+  p->res = p->res == ncclSuccess ? tt_join_roots(&j) : p->res;
+  mislead(&j.next);
+  p->res = p->res == ncclSuccess ? tt_ring_form(b, &j.next) : p->res;
+  b->addrs[b->rank] = b->door.addrs;
+  p->res = p->res == ncclSuccess ? tt_bootstrap_allgather(b, b->addrs, sizeof(b->addrs[0])) : p->res;
+  for (int i = 0; i < p->nranks; i++) {
+    mislead(&b->addrs[i]);
+  }
+  if (p->res == ncclSuccess) {
+    whole_life(b, p->rank, p->nranks);
+  }
+  tt_bootstrap_destroy(b);
+  return NULL;
+}
+
+static void test_misleading_addresses(void **state)
+{
+  (void)state;
+  player *p = cast(4, NULL);
+  wrong = 0;
+  open_nowhere();
+  for (int i = 0; i < 4; i++) {
+    p[i].res = ncclInternalError;
+    assert_int_equal(pthread_create(&p[i].thread, NULL, play_misled, &p[i]), 0);
+  }
+  finish(p, 4);
+  expect_success(p, 4);
+  assert_int_equal(wrong, 0);
+  close_nowhere();
+  await_no_roots();
+  free(p);
+}
+
+// All of them lead nowhere.
+static void test_no_address(void **state)
+{
+  (void)state;
+  tt_bootstrap *b = NULL;
+  ncclUniqueId id;
+  open_nowhere();
+  tt_id bad = {.root = nowhere.list, .secret = {1}};
+  tt_bootstrap_id_write(&bad, &id);
+  uint64_t began = tt_now_ns();
+  bad.root.n = 1;
+  tt_bootstrap_id_write(&bad, &id);
+  assert_int_equal(tt_bootstrap_init(&id, 1, 2, 0, NULL, &b), ncclInvalidUsage);
+  assert_non_null(strstr(tt_last_error(), "nobody listens at 127.0.0.1"));
+  assert_true(tt_now_ns() - began < 10 * TT_NS_PER_S);
+  assert_null(b);
+  close_nowhere();
+}
+
+int main(int argc, char **argv)
+{
+  (void)argc;
+  restart_with_time_limit(argv);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_shares),
+      cmocka_unit_test(test_many_roots),
+      cmocka_unit_test(test_slow_first_ranks),
+      cmocka_unit_test(test_ids_alike),
+      cmocka_unit_test(test_faults_are_told_to_all),
+      cmocka_unit_test(test_ids_in_another_order),
+      cmocka_unit_test(test_missing),
+      cmocka_unit_test(test_abort),
+      cmocka_unit_test(test_root_dies),
+      cmocka_unit_test(test_misleading_addresses),
+      cmocka_unit_test(test_no_address),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
