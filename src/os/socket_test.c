@@ -60,6 +60,41 @@ static void test_bad_addresses(void **state)
   assert_int_equal(a.port, 77); // written on success only
 }
 
+static void test_address_lists(void **state)
+{
+  (void)state;
+  char text[TT_ADDRS_TEXT];
+  tt_addrs list = {.n = 0};
+  tt_addr a;
+  assert_false(tt_addrs_good(&list));
+  assert_string_equal(tt_addrs_text(&list, text), "(no address)");
+  for (uint16_t port = 1; port <= 2 * TT_ADDRS_MAX; port++) {
+    a = loopback;
+    a.port = port;
+    tt_addrs_add(&list, &a);
+    tt_addrs_add(&list, &a);
+    assert_int_equal(list.n, port < TT_ADDRS_MAX ? port : TT_ADDRS_MAX);
+  }
+  assert_true(tt_addrs_good(&list));
+  list.a[3].port = 0;
+  assert_false(tt_addrs_good(&list));
+  list.a[3] = list.a[2];
+  list.n = TT_ADDRS_MAX + 1;
+  assert_false(tt_addrs_good(&list));
+  (void)tt_addrs_text(&list, text); // never past the end
+  assert_int_equal(tt_addrs_parse("[fd00::2]:4711", AF_UNSPEC, &list), 0);
+  assert_string_equal(tt_addrs_text(&list, text), "[fd00::2]:4711");
+  assert_int_equal(tt_addrs_parse("10.1.2.3", AF_UNSPEC, &list), -EINVAL);
+  assert_string_equal(tt_addrs_text(&list, text), "[fd00::2]:4711");
+  assert_int_equal(tt_addrs_parse("no host of this name:1", AF_UNSPEC, &list), -ENOENT);
+  if (tt_addrs_parse("localhost:5", AF_UNSPEC, &list) == 0) { // every address it has, IPv4 first
+    assert_true(tt_addrs_good(&list));
+    for (uint32_t i = 1; i < list.n; i++) {
+      assert_true(list.a[i].family == AF_INET6 || list.a[i - 1].family == AF_INET);
+    }
+  }
+}
+
 // A connected pair over the loopback.
 static void make_pair(int fds[2])
 {
@@ -71,6 +106,8 @@ static void make_pair(int fds[2])
   assert_int_equal(tt_tcp_connect(&at, &until, &fds[0]), 0);
   assert_int_equal(tt_tcp_accept(listener, &fds[1], &from), 0);
   assert_int_equal(tt_sock_local(fds[0], &local), 0);
+  assert_memory_equal(&local, &from, sizeof(local));
+  assert_int_equal(tt_sock_peer(fds[1], &from), 0);
   assert_memory_equal(&local, &from, sizeof(local));
   assert_true(tt_addr_same_ip(&local, &at));
   tt_sock_close(&listener);
@@ -208,14 +245,14 @@ static tt_netif netif(const char *name, uint16_t family, uint8_t first)
   return n;
 }
 
-// Names that are selected, as "eth0/4 eth1/6 ...".
-static const char *selected(const char *spec, const char *family)
+// Names that are chosen, as "eth0/4 eth1/6 ...".
+static const char *chosen(int (*choose)(tt_netif *, int, const char *, const char *), const char *spec, const char *family)
 {
   static char text[512];
   tt_netif list[] = {netif("lo", AF_INET, 127),     netif("docker0", AF_INET, 172), netif("eth1", AF_INET6, 0xfe),
                      netif("eth1", AF_INET6, 0xfd), netif("eth0", AF_INET, 10),     netif("eth0", AF_INET6, 0xfd),
                      netif("lo", AF_INET6, 0),      netif("virbr0", AF_INET, 192)};
-  int n = tt_netif_select(list, sizeof(list) / sizeof(list[0]), spec, family);
+  int n = choose(list, sizeof(list) / sizeof(list[0]), spec, family);
   text[0] = '\0';
   for (int i = 0; i < n; i++) {
     size_t used = strlen(text);
@@ -223,6 +260,16 @@ static const char *selected(const char *spec, const char *family)
     snprintf(text + used, sizeof(text) - used, "%s%s/%s", i > 0 ? " " : "", list[i].name, kind);
   }
   return text;
+}
+
+static const char *selected(const char *spec, const char *family)
+{
+  return chosen(tt_netif_select, spec, family);
+}
+
+static const char *ordered(const char *spec, const char *family)
+{
+  return chosen(tt_netif_order, spec, family);
 }
 
 static void test_select(void **state)
@@ -242,6 +289,26 @@ static void test_select(void **state)
   assert_string_equal(selected("docker", "AF_INET6"), "");
 }
 
+static void test_order(void **state)
+{
+  (void)state;
+  assert_string_equal(ordered(NULL, NULL), "eth0/4 eth1/6 eth0/6 eth1/link");
+  assert_string_equal(ordered("", "AF_INET"), "eth0/4");
+  assert_string_equal(ordered(NULL, "AF_INET6"), "eth1/6 eth0/6 eth1/link");
+  assert_string_equal(ordered("lo", NULL), "lo/4 lo/6");
+  assert_string_equal(ordered("eth1,eth0", NULL), "eth1/6 eth0/4 eth0/6 eth1/link");
+  assert_string_equal(ordered("=docker0,lo", "AF_INET"), "docker0/4 lo/4");
+  assert_string_equal(ordered("^eth", NULL), "docker0/4");
+  assert_string_equal(ordered("^eth,docker", NULL), "lo/4 lo/6");
+  assert_string_equal(ordered("^eth,docker,lo", NULL), "virbr0/4");
+  assert_string_equal(ordered("wlan", NULL), "");
+  tt_netif mixed[] = {netif("eth0", AF_INET, 10), netif("ib0", AF_INET, 11), netif("lo", AF_INET, 127)};
+  assert_int_equal(tt_netif_order(mixed, 3, NULL, NULL), 2); // InfiniBand first, and the ordinary one as another way
+  assert_string_equal(mixed[0].name, "ib0");
+  assert_string_equal(mixed[1].name, "eth0");
+  assert_int_equal(tt_netif_order(mixed, 0, NULL, NULL), 0);
+}
+
 static void test_real_interfaces(void **state)
 {
   (void)state;
@@ -253,6 +320,15 @@ static void test_real_interfaces(void **state)
     assert_true(list[i].name[0] != '\0' && list[i].addr.port == 0);
     assert_true(list[i].addr.family == AF_INET || list[i].addr.family == AF_INET6);
   }
+  for (int i = 0; i < n; i++) {
+    char name[16];
+    assert_string_not_equal(tt_netif_name(&list[i].addr, name), "?");
+  }
+  tt_addrs all;
+  char name[16];
+  assert_true(n == 0 || tt_netif_addrs(&all) == ncclSuccess);
+  assert_true(n == 0 || (all.n >= 1 && all.n <= TT_ADDRS_MAX && all.a[0].port == 0));
+  assert_string_equal(tt_netif_name(&(tt_addr){.family = AF_INET, .ip = {255, 255, 255, 255}}, name), "?");
   assert_true(n == 0 || tt_netif_list(list, 1, &n) == ncclSuccess);
   assert_true(n <= 1);
 }
@@ -272,10 +348,10 @@ static void test_random(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_address_text), cmocka_unit_test(test_bad_addresses), cmocka_unit_test(test_transfer),
-      cmocka_unit_test(test_refused),      cmocka_unit_test(test_deadline),      cmocka_unit_test(test_abort),
-      cmocka_unit_test(test_match),        cmocka_unit_test(test_select),        cmocka_unit_test(test_real_interfaces),
-      cmocka_unit_test(test_random),
+      cmocka_unit_test(test_address_text), cmocka_unit_test(test_bad_addresses),   cmocka_unit_test(test_address_lists),
+      cmocka_unit_test(test_order),        cmocka_unit_test(test_transfer),        cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_deadline),     cmocka_unit_test(test_abort),           cmocka_unit_test(test_match),
+      cmocka_unit_test(test_select),       cmocka_unit_test(test_real_interfaces), cmocka_unit_test(test_random),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
