@@ -1,6 +1,10 @@
-# find_package(tutti): tutti::tutti, which is NCCL::nccl of the same installation.
+# find_package(tutti): tutti::tutti, which is NCCL::nccl of the same installation, and tutti::hostcuda, the CUDA runtime's names over it.
 include(${CMAKE_CURRENT_LIST_DIR}/../NCCL/NCCLConfig.cmake)
 if(NOT TARGET tutti::tutti)
   add_library(tutti::tutti INTERFACE IMPORTED)
   target_link_libraries(tutti::tutti INTERFACE NCCL::nccl)
+endif()
+if(NOT TARGET tutti::hostcuda)
+  add_library(tutti::hostcuda INTERFACE IMPORTED)
+  target_link_libraries(tutti::hostcuda INTERFACE NCCL::hostcuda)
 endif()
