@@ -426,8 +426,6 @@ static void later_body(int rank, void *arg)
   (void)rank, (void)arg;
   ncclUniqueId id = {{0}};
   ncclComm_t comm = NULL;
-  ncclWindow_t win;
-  void *p;
   uint64_t n;
   ncclSimInfo_t sim = NCCL_SIM_INFO_INITIALIZER;
   REFUSED(ncclCommShrink(comm, NULL, 0, &comm, NULL, 0), ncclInvalidUsage, "ncclCommShrink", "version");
@@ -437,9 +435,6 @@ static void later_body(int rank, void *arg)
   REFUSED(ncclCommSuspend(comm, 0), ncclInvalidUsage, "ncclCommSuspend", "version");
   REFUSED(ncclCommResume(comm), ncclInvalidUsage, "ncclCommResume", "version");
   REFUSED(ncclCommMemStats(comm, ncclStatGpuMemTotal, &n), ncclInvalidUsage, "ncclCommMemStats", "version");
-  REFUSED(ncclCommWindowRegister(comm, &n, 8, &win, 0), ncclInvalidUsage, "ncclCommWindowRegister", "version");
-  REFUSED(ncclCommWindowDeregister(comm, NULL), ncclInvalidUsage, "ncclCommWindowDeregister", "version");
-  REFUSED(ncclWinGetUserPtr(comm, NULL, &p), ncclInvalidUsage, "ncclWinGetUserPtr", "version");
   REFUSED(ncclPutSignal(&n, 1, ncclInt, 0, NULL, 0, 0, 0, 0, comm, NULL), ncclInvalidUsage, "ncclPutSignal", "version");
   REFUSED(ncclSignal(0, 0, 0, 0, comm, NULL), ncclInvalidUsage, "ncclSignal", "version");
   REFUSED(ncclWaitSignal(0, NULL, comm, NULL), ncclInvalidUsage, "ncclWaitSignal", "version");

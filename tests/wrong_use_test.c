@@ -133,6 +133,7 @@ static void memory_body(int rank, void *arg)
   (void)rank, (void)arg;
   world w;
   void *p, *handle;
+  ncclWindow_t win;
   world_open(&w, 1);
   REFUSED(ncclMemAlloc(NULL, 8), ncclInvalidArgument, "ncclMemAlloc", "ptr");
   REFUSED(ncclMemFree(data), ncclInvalidArgument, "ncclMemFree");
@@ -148,6 +149,18 @@ static void memory_body(int rank, void *arg)
   OK(ncclCommRegister(w.comm[0], data, 8, &handle));
   OK(ncclCommDeregister(w.comm[0], handle));
   REFUSED(ncclCommDeregister(w.comm[0], handle), ncclInvalidArgument, "not a handle", "rank 0");
+  REFUSED(ncclCommWindowRegister(w.comm[0], NULL, 8, &win, 0), ncclInvalidArgument, "buff", "rank 0");
+  REFUSED(ncclCommWindowRegister(w.comm[0], data, 0, &win, 0), ncclInvalidArgument, "size is 0", "rank 0");
+  REFUSED(ncclCommWindowRegister(w.comm[0], data, 8, NULL, 0), ncclInvalidArgument, "win", "rank 0");
+  REFUSED(ncclCommWindowRegister(w.comm[0], data, 8, &win, 4), ncclInvalidArgument, "winFlags", "0x4");
+  OK(ncclCommWindowRegister(w.comm[0], data, 8, &win, NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
+  OK(ncclWinGetUserPtr(w.comm[0], win, &p));
+  CHECK(p == data, "the window begins at %p, not at %p", p, (void *)data);
+  REFUSED(ncclWinGetUserPtr(w.comm[0], win, NULL), ncclInvalidArgument, "outUserPtr", "rank 0");
+  OK(ncclCommWindowDeregister(w.comm[0], win));
+  OK(ncclCommWindowDeregister(w.comm[0], NULL));
+  REFUSED(ncclCommWindowDeregister(w.comm[0], win), ncclInvalidArgument, "not a handle", "rank 0");
+  REFUSED(ncclWinGetUserPtr(w.comm[0], win, &p), ncclInvalidArgument, "not a window", "rank 0");
   world_close(&w);
 }
 

@@ -22,9 +22,6 @@ LATER(ncclCommGrow, ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, i
 LATER(ncclCommSuspend, ncclComm_t comm, int flags)
 LATER(ncclCommResume, ncclComm_t comm)
 LATER(ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
-LATER(ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
-LATER(ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win)
-LATER(ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
 LATER(ncclPutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset,
       int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 LATER(ncclSignal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)

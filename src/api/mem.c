@@ -33,6 +33,39 @@ TT_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle)
   return tt_comm_deregister((struct ncclComm *)comm, handle);
 }
 
+// A window is a registration: ranks reach each other's buffers without knowing of windows, so there is nothing to exchange.
+TT_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
+{
+  void *handle;
+  TT_TRY(tt_comm_check(comm, "ncclCommWindowRegister", true));
+  if (buff == NULL || size == 0 || win == NULL) {
+    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: buff is %p, size is %zu, win is %p; all must be given", comm->rank,
+                   buff, size, (void *)win);
+  }
+  if ((winFlags & ~(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING)) != 0) {
+    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x", comm->rank, (unsigned)winFlags,
+                   (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
+  }
+  TT_TRY(tt_comm_register(comm, buff, size, &handle));
+  *win = handle;
+  return ncclSuccess;
+}
+
+TT_API(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win)
+{
+  TT_TRY(tt_comm_check(comm, "ncclCommWindowDeregister", false));
+  return win == NULL ? ncclSuccess : tt_comm_deregister(comm, win);
+}
+
+TT_API(ncclResult_t, ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
+{
+  TT_TRY(tt_comm_check(comm, "ncclWinGetUserPtr", false));
+  if (outUserPtr == NULL) {
+    return tt_fail(ncclInvalidArgument, "ncclWinGetUserPtr on rank %d: outUserPtr is NULL", comm->rank);
+  }
+  return tt_comm_registered(comm, win, outUserPtr);
+}
+
 // A free slot in the communicator's list of operations, or -1.
 static int free_slot(struct ncclComm *comm)
 {

@@ -171,7 +171,18 @@ ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle)
       return ncclSuccess;
     }
   }
-  return tt_fail(ncclInvalidArgument, "ncclCommDeregister on rank %d: %p is not a handle of this communicator", comm->rank, handle);
+  return tt_fail(ncclInvalidArgument, "deregistering on rank %d: %p is not a handle of this communicator", comm->rank, handle);
+}
+
+ncclResult_t tt_comm_registered(const struct ncclComm *comm, const void *handle, void **buff)
+{
+  for (const registration *r = comm->registrations; r != NULL; r = r->next) {
+    if (r == handle) {
+      *buff = r->buff;
+      return ncclSuccess;
+    }
+  }
+  return tt_fail(ncclInvalidArgument, "rank %d: %p is not a window of this communicator", comm->rank, handle);
 }
 
 void tt_comm_free_registrations(struct ncclComm *comm)

@@ -172,6 +172,8 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
 // Buffers the user has registered. A handle is good until it is deregistered or the communicator is freed.
 ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, void **handle);
 ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle);
+// The buffer behind a handle. Errors: ncclInvalidArgument.
+ncclResult_t tt_comm_registered(const struct ncclComm *comm, const void *handle, void **buff);
 void tt_comm_free_registrations(struct ncclComm *comm);
 
 // --- operations (group.c, launch.c)
