@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -442,6 +443,16 @@ int tt_sock_poll(struct pollfd *fds, size_t n, const tt_until *until)
       return -ETIMEDOUT;
     }
   }
+}
+
+int tt_sock_copy(int fd, int *copy)
+{
+  int e = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (e < 0) {
+    return -errno;
+  }
+  *copy = e;
+  return 0;
 }
 
 void tt_sock_finish(int fd)

@@ -90,6 +90,8 @@ bool tt_aborted(const volatile uint32_t *flag);
 int tt_sock_local(int fd, tt_addr *out);
 // The address of the other end.
 int tt_sock_peer(int fd, tt_addr *out);
+// A second descriptor of the same socket, closed on exec.
+int tt_sock_copy(int fd, int *copy);
 // Says "nothing more comes" to the peer; what was sent still arrives. Works through copies of the descriptor that a fork has made.
 void tt_sock_finish(int fd);
 // Makes a socket dead in every process that has a copy of it: a listener stops to listen, a connection ends both ways. Does not close it.

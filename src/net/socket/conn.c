@@ -8,15 +8,24 @@
 #include "net/socket/socket_priv.h"
 #include "os/events.h"
 
+// Joins the list, and the connection that shares the control socket, if it is still there.
 static void link_conn(tt_snet_conn *c)
 {
-  pthread_mutex_lock(&c->net->lock);
-  c->next = c->net->conns;
-  __atomic_store_n(&c->net->conns, c, __ATOMIC_RELEASE);
-  pthread_mutex_unlock(&c->net->lock);
+  tt_snet *net = c->net;
+  pthread_mutex_lock(&net->lock);
+  for (tt_snet_conn *o = net->conns; c->paired && o != NULL; o = o->next) {
+    if (o->wire == c->wire && o->peer == c->peer && o->send != c->send) {
+      c->twin = o;
+      o->twin = c;
+    }
+  }
+  c->next = net->conns;
+  __atomic_store_n(&net->conns, c, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&net->lock);
 }
 
-static void unlink_conn(tt_snet_conn *c)
+// True when no other connection uses the control socket any more.
+static bool unlink_conn(tt_snet_conn *c)
 {
   pthread_mutex_lock(&c->net->lock);
   tt_snet_conn **at = &c->net->conns;
@@ -26,7 +35,27 @@ static void unlink_conn(tt_snet_conn *c)
   if (*at == c) {
     __atomic_store_n(at, c->next, __ATOMIC_RELEASE);
   }
+  bool alone = c->twin == NULL;
+  if (!alone) {
+    c->twin->twin = NULL;
+  }
   pthread_mutex_unlock(&c->net->lock);
+  return alone;
+}
+
+uint32_t tt_snet_conn_share(tt_snet *net, int peer, bool send, uint32_t wire, int *fd)
+{
+  uint32_t found = 0;
+  pthread_mutex_lock(&net->lock);
+  for (tt_snet_conn *c = net->conns; c != NULL && found == 0; c = c->next) {
+    bool fits = c->send == send && c->peer == peer && !c->paired && (wire == 0 || c->wire == wire);
+    if (fits && tt_sock_copy(c->fd, fd) == 0) {
+      c->paired = true;
+      found = c->wire;
+    }
+  }
+  pthread_mutex_unlock(&net->lock);
+  return found;
 }
 
 static tt_snet_conn *allocate(tt_snet *net, const tt_snet_ends *ends)
@@ -37,6 +66,8 @@ static tt_snet_conn *allocate(tt_snet *net, const tt_snet_ends *ends)
   }
   *c = (tt_snet_conn){
       .net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .fd = -1, .at = ends->at, .nsocks = ends->nsocks};
+  c->wire = ends->wire;
+  c->paired = ends->paired;
   c->nthreads = TT_MIN(net->devs[ends->dev].nthreads, ends->nsocks);
   c->socks = tt_calloc((size_t)TT_MAX(c->nsocks, 1), sizeof(c->socks[0]));
   c->helpers = tt_calloc((size_t)TT_MAX(c->nthreads, 1), sizeof(c->helpers[0]));
@@ -94,18 +125,20 @@ ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet
     tt_sock_patience(c->socks[i].fd, net->timeout_s);
   }
   link_conn(c);
-  tt_info(TT_NET, "socket: rank %d %s rank %d at %s over %s: %d data sockets, %d threads", net->env.rank,
-          c->send ? "sends to" : "receives from", c->peer, tt_addr_text(&c->at, at), net->devs[c->dev].name, c->nsocks, c->nthreads);
+  tt_info(TT_NET, "socket: rank %d %s rank %d at %s over %s%s; %d data sockets, %d threads", net->env.rank,
+          c->send ? "sends to" : "receives from", c->peer, tt_addr_text(&c->at, at), net->devs[c->dev].name,
+          c->paired ? ", by the socket of the other direction" : "", c->nsocks, c->nthreads);
   *out = c;
   return ncclSuccess;
 }
 
-// What was sent still arrives; a peer that sends sees its connection end. Also when a forked child has copies of the descriptors.
-static void end_socket(const tt_snet_conn *c, int *fd)
+// What was sent still arrives; a peer that sends sees its connection end, unless the socket is needed the other way. Also when a forked child has
+// copies of the descriptors.
+static void end_socket(const tt_snet_conn *c, int *fd, bool alone)
 {
   if (c->send) {
     tt_sock_finish(*fd);
-  } else {
+  } else if (alone) {
     tt_sock_kill(*fd);
   }
   tt_sock_close(fd);
@@ -116,11 +149,11 @@ void tt_snet_conn_destroy(tt_snet_conn *c)
   if (c == NULL) {
     return;
   }
-  unlink_conn(c);
+  bool alone = unlink_conn(c);
   tt_snet_helpers_stop(c);
-  end_socket(c, &c->fd);
+  end_socket(c, &c->fd, alone);
   for (int i = 0; i < c->nsocks; i++) {
-    end_socket(c, &c->socks[i].fd);
+    end_socket(c, &c->socks[i].fd, true);
   }
   deallocate(c);
 }

@@ -9,6 +9,9 @@
 #include "os/clock.h"
 #include "os/random.h"
 
+#define HIGHER_WAITS_NS TT_NS_PER_S
+#define LOWER_WAITS_NS (5 * TT_NS_PER_MS)
+
 // A connection that is being made.
 struct tt_snet_call {
   tt_snet *net;
@@ -17,7 +20,8 @@ struct tt_snet_call {
   uint32_t attempt;
   tt_addrs to;
   uint64_t deadline_ns;
-  int open; // dials that are not done
+  uint64_t ready_ns; // when all dials were done
+  int open;          // dials that are not done
   tt_dial *dials[1 + TT_SNET_SOCKS];
   tt_snet_ends ends;
 };
@@ -79,6 +83,7 @@ static tt_snet_call *begin(tt_snet *net, const tt_snet_handle *h, int dev)
   call->ends = (tt_snet_ends){.send = true, .peer = h->rank, .dev = dev, .nsocks = TT_MIN(h->nsocks, net->devs[dev].nsocks)};
   memset(call->ends.fds, -1, sizeof(call->ends.fds));
   tt_random(&call->attempt, sizeof(call->attempt));
+  call->attempt |= 1; // not 0
   tt_snet_handle_addrs(h, &net->devs[dev], &call->to);
   if (start(call, 0, &call->to) != 0) {
     tt_free(call);
@@ -127,11 +132,33 @@ static int go_on(tt_snet_call *call)
   return 0;
 }
 
-// Says that everything stands. The socket is new: it takes a few bytes.
-static int say_go(const tt_snet_call *call)
+// The peer is connecting to this rank too: one of the two waits, so that one socket can do for both. The higher rank waits until the other connection
+// stands; the lower one for what is on its way already. Not for ever: what is lost otherwise is a microsecond per message.
+static bool better_wait(tt_snet_call *call)
 {
+  const tt_net_env *env = &call->net->env;
+  uint64_t now = tt_now_ns();
+  if (call->ready_ns == 0) {
+    call->ready_ns = now;
+  }
+  return now - call->ready_ns < (env->rank > call->ends.peer ? HIGHER_WAITS_NS : LOWER_WAITS_NS) &&
+         tt_snet_peer_comes(call->net, call->ends.peer);
+}
+
+// Says that everything stands, and over which socket the frames will come. The socket is new: it takes a few bytes.
+static int say_go(tt_snet_call *call)
+{
+  int shared = -1;
   tt_snet_go go = {.magic = TT_SNET_GO, .attempt = call->attempt};
+  go.twin = tt_snet_conn_share(call->net, call->ends.peer, false, 0, &shared);
   ssize_t n = tt_sock_send(call->ends.fds[0], &go, sizeof(go));
+  call->ends.wire = go.twin != 0 ? go.twin : call->attempt;
+  call->ends.paired = go.twin != 0;
+  if (go.twin != 0) {
+    tt_sock_finish(call->ends.fds[0]);
+    tt_sock_close(&call->ends.fds[0]);
+    call->ends.fds[0] = shared;
+  }
   return n == sizeof(go) ? 0 : n < 0 ? (int)n : -ENOBUFS;
 }
 
@@ -191,7 +218,7 @@ ncclResult_t tt_snet_connect(void *ctx, int dev, void *handle, void **send_comm)
     return tt_fail(ncclSystemError, "rank %d: no memory to connect to rank %d", net->env.rank, h.rank);
   }
   int e = go_on(call);
-  if (e == 0 && call->open > 0) {
+  if (e == 0 && (call->open > 0 || better_wait(call))) {
     return ncclSuccess;
   }
   e = e == 0 ? say_go(call) : e;

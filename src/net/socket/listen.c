@@ -135,6 +135,19 @@ static bool heard_go(tt_snet_listener *l)
   return l->heard == sizeof(l->go);
 }
 
+// The connecting side's frames will come over the socket of a connection from here to there.
+static bool take_twin(tt_snet_listener *l)
+{
+  int shared = -1;
+  if (tt_snet_conn_share(l->net, l->ends.peer, true, l->go.twin, &shared) == 0) {
+    tt_info(TT_NET, "socket: rank %d dropped a connection of rank %d that meant to use one which is gone", l->net->env.rank, l->ends.peer);
+    return false;
+  }
+  tt_sock_close(&l->ends.fds[0]);
+  l->ends.fds[0] = shared;
+  return true;
+}
+
 ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm)
 {
   tt_snet_listener *l = listen_comm;
@@ -148,6 +161,12 @@ ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm)
     return ncclSuccess;
   }
   tt_snet_conn *c = NULL;
+  l->ends.paired = l->go.twin != 0;
+  l->ends.wire = l->ends.paired ? l->go.twin : l->attempt;
+  if (l->ends.paired && !take_twin(l)) {
+    drop_ends(l);
+    return ncclSuccess;
+  }
   ncclResult_t res = tt_snet_conn_create(l->net, &l->ends, &c);
   if (res != ncclSuccess) {
     drop_ends(l);
@@ -157,6 +176,16 @@ ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm)
   l->begun = false;
   *recv_comm = c;
   return ncclSuccess;
+}
+
+bool tt_snet_peer_comes(const tt_snet *net, int peer)
+{
+  for (const tt_snet_listener *l = net->listeners; l != NULL; l = l->next) {
+    if (l->begun && l->ends.peer == peer) {
+      return true;
+    }
+  }
+  return false;
 }
 
 ncclResult_t tt_snet_close_listen(void *listen_comm)

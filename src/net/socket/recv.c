@@ -108,7 +108,7 @@ static ssize_t look(tt_snet_conn *c, bool *full)
   } else {
     ahead = 0;
   }
-  ssize_t n = tt_sock_recvv(c->fd, parts, count);
+  ssize_t n = count == 1 ? tt_sock_recv(c->fd, parts[0].iov_base, parts[0].iov_len) : tt_sock_recvv(c->fd, parts, count);
   if (n > 0) {
     size_t got = (size_t)n;
     c->moved += TT_MIN(got, direct);

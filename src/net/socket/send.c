@@ -1,9 +1,15 @@
 // send.c: frames and payloads onto the control socket, and the test of requests. See socket_priv.h.
 #include <errno.h>
+#include <string.h>
 
 #include "base/result.h"
 #include "net/socket/socket_priv.h"
 #include "os/clock.h"
+
+enum {
+  SMALL = 1024, // bytes of payload that are copied behind the frame: cheaper than two parts
+  LOOKS = 8     // a receiver asks the clock after so many looks in vain
+};
 
 // What is left of frame and payload of the front: one system call for both.
 static int gather(const tt_snet_conn *c, const tt_snet_req *r, struct iovec parts[2])
@@ -20,21 +26,36 @@ static int gather(const tt_snet_conn *c, const tt_snet_req *r, struct iovec part
   return n;
 }
 
-static void next_frame(tt_snet_conn *c)
+static void next_frame(tt_snet_conn *c, const tt_snet_req *r)
 {
-  const tt_snet_req *r = tt_snet_req_of(c, c->front);
   c->frame = (tt_snet_frame){.check = TT_SNET_FRAME_MAGIC ^ r->number, .piece = r->piece, .size = r->size};
+}
+
+// One call for what is left of the front. Bytes, or -errno.
+static ssize_t push(tt_snet_conn *c, const tt_snet_req *r)
+{
+  struct iovec parts[2];
+  char small[sizeof(c->frame) + SMALL];
+  if (c->moved > 0) {
+    return tt_sock_sendv(c->fd, parts, gather(c, r, parts));
+  }
+  next_frame(c, r);
+  if (r->piece == 0 && r->size > SMALL) {
+    return tt_sock_sendv(c->fd, parts, gather(c, r, parts));
+  }
+  size_t payload = r->piece == 0 ? r->size : 0;
+  memcpy(small, &c->frame, sizeof(c->frame));
+  if (payload > 0) {
+    memcpy(small + sizeof(c->frame), r->data, payload);
+  }
+  return tt_sock_send(c->fd, small, sizeof(c->frame) + payload);
 }
 
 ncclResult_t tt_snet_send_drive(tt_snet_conn *c)
 {
   while (c->front != c->posted) {
     const tt_snet_req *r = tt_snet_req_of(c, c->front);
-    struct iovec parts[2];
-    if (c->moved == 0) {
-      next_frame(c);
-    }
-    ssize_t n = tt_sock_sendv(c->fd, parts, gather(c, r, parts));
+    ssize_t n = push(c, r);
     if (n == -EAGAIN) {
       return ncclSuccess;
     }
@@ -91,7 +112,7 @@ static unsigned silence_ms(const tt_snet_conn *c)
   return worst;
 }
 
-// Nothing got on: for how long? The kernel looks after the receiving side (keep-alive), and from Linux 6.15 after this one too.
+// Nothing got on: for how long? The kernel looks after idle sockets (keep-alive), and from Linux 6.15 after these too.
 static ncclResult_t watch(tt_snet_conn *c)
 {
   uint64_t now = tt_now_ns();
@@ -119,7 +140,7 @@ static ncclResult_t drive(tt_snet_conn *c, const tt_snet_req *r)
   if (c->nsocks > 0 && __atomic_load_n(&r->left, __ATOMIC_ACQUIRE) != 0) {
     TT_TRY(tt_snet_stripe_drive(c));
   }
-  return c->send && !tt_snet_req_done(r) ? watch(c) : ncclSuccess;
+  return !tt_snet_req_done(r) && (c->send || ++c->looks % LOOKS == 0) ? watch(c) : ncclSuccess;
 }
 
 ncclResult_t tt_snet_test(void *request, int *done, size_t *sizes)

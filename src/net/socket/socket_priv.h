@@ -41,10 +41,15 @@ typedef struct tt_snet_frame {
 static_assert(sizeof(tt_snet_frame) == 16, "tt_snet_frame is sent as it is");
 
 // The connecting side's first word on the control socket: all sockets stand. Until then whoever connects may still give up and begin anew.
+// With `twin` the new connection has no use for its own control socket: its frames go over that of the connection called so, which comes from the other
+// end, against the direction of its frames. Acknowledgements then travel with the data: a small message costs a packet less.
 typedef struct tt_snet_go {
   uint32_t magic;
   uint32_t attempt;
+  uint32_t twin; // an attempt, or 0
+  uint32_t zero;
 } tt_snet_go;
+static_assert(sizeof(tt_snet_go) == 16, "tt_snet_go is sent as it is");
 
 // Where a listener is: the bytes of net.h's handle.
 typedef struct tt_snet_handle {
@@ -136,6 +141,10 @@ struct tt_snet_conn {
   int fd; // control socket
   int nsocks, nthreads;
   bool helped; // helper threads run
+  // Under the context's lock: which attempt's control socket is used; may no further connection share it; the one that does.
+  uint32_t wire;
+  bool paired;
+  tt_snet_conn *twin;
   tt_snet_sock *socks;
   tt_snet_helper *helpers;
   tt_addr at; // the peer's
@@ -148,8 +157,9 @@ struct tt_snet_conn {
   size_t moved;        // send: bytes of frame and payload sent; receive: bytes of the payload received, when have_frame
   bool have_frame;     // receive: frame is complete
   bool bulk;           // receive: the last message was a large one
-  uint64_t watch_ns;   // send: nothing gets on since; 0: it does
-  uint64_t look_ns;    // send: when to look at the silence again
+  uint64_t watch_ns;   // nothing gets on since; 0: it does
+  uint64_t look_ns;    // when to look at the silence again
+  unsigned looks;      // in vain
   char *ahead;         // receive: TT_SNET_AHEAD bytes
   size_t ahead_at, ahead_end;
   ncclResult_t failed;
@@ -171,6 +181,8 @@ typedef struct tt_snet_ends {
   bool send;
   int peer, dev;
   int nsocks;
+  uint32_t wire; // the attempt that made the control socket
+  bool paired;   // it is another connection's too
   tt_addr at;
   int fds[1 + TT_SNET_SOCKS];
 } tt_snet_ends;
@@ -178,6 +190,9 @@ typedef struct tt_snet_ends {
 ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet_conn **out);
 // Ends the helper threads and closes everything, also with requests under way. NULL is allowed.
 void tt_snet_conn_destroy(tt_snet_conn *c);
+// Finds a connection with `peer`, sending or not, that can share its control socket (with one called `wire`; 0: any), and copies the descriptor. Returns
+// what it is called; 0: there is none. No other will share it.
+uint32_t tt_snet_conn_share(tt_snet *net, int peer, bool send, uint32_t wire, int *fd);
 // In a forked child: closes the descriptors.
 void tt_snet_conn_forget(tt_snet_conn *c);
 // The connection has failed with -errno (or a text of our own). Says so once; returns the code.
@@ -250,6 +265,8 @@ ncclResult_t tt_snet_listen(void *ctx, int dev, void *handle, void **listen_comm
 ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm);
 ncclResult_t tt_snet_close_listen(void *listen_comm);
 ncclResult_t tt_snet_connect(void *ctx, int dev, void *handle, void **send_comm);
+// True when `peer` is in the middle of connecting to one of this context's listeners.
+bool tt_snet_peer_comes(const tt_snet *net, int peer);
 // Gives up a connection that is being made.
 void tt_snet_call_destroy(tt_snet_call *call);
 // In a forked child: close the sockets of the context's listeners, and those of connections being made.
