@@ -39,12 +39,12 @@ TT_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t
   void *handle;
   TT_TRY(tt_comm_check(comm, "ncclCommWindowRegister", true));
   if (buff == NULL || size == 0 || win == NULL) {
-    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: buff is %p, size is %zu, win is %p; all must be given", comm->rank,
-                   buff, size, (void *)win);
+    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: buff is %p, size is %zu, win is %p; all must be given",
+                   comm->rank, buff, size, (void *)win);
   }
   if ((winFlags & ~(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING)) != 0) {
-    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x", comm->rank, (unsigned)winFlags,
-                   (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
+    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x", comm->rank,
+                   (unsigned)winFlags, (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
   }
   TT_TRY(tt_comm_register(comm, buff, size, &handle));
   *win = handle;

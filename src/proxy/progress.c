@@ -28,6 +28,9 @@ void tt_proxy_retire(tt_proxy_conn *c)
 static void drop_items(tt_proxy_conn *c)
 {
   c->poster = NULL;
+  if (c->send) {
+    atomic_store_explicit(&c->proxy->unsent, tt_proxy_count(&c->proxy->unsent) - (c->posted - c->finished), memory_order_relaxed);
+  }
   c->finished = c->received = c->posted;
   while (c->first != NULL) {
     tt_proxy_retire(c);

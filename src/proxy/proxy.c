@@ -144,6 +144,7 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   p->events_fd = -1;
   p->append_every = (uint32_t)TT_CLAMP(every, 1, 1 << 20);
   p->dropped = false;
+  atomic_store_explicit(&p->unsent, 0, memory_order_relaxed);
   p->rounds = 0;
   p->sends = p->recvs = NULL;
   atomic_store_explicit(&p->left, false, memory_order_relaxed);
@@ -433,9 +434,12 @@ static bool mover_idle(void *self)
   return tt_proxy_idle(self);
 }
 
+// A plan that is complete leaves receives of later plans behind, which somebody will come for; only what is still to be sent is urgent.
 static void mover_kick(void *self, bool lazily)
 {
-  (lazily ? tt_proxy_kick_lazily : tt_proxy_kick)(self);
+  tt_proxy *p = self;
+  bool urgent = !lazily && (tt_proxy_count(&p->unsent) != 0 || atomic_load_explicit(&p->refused, memory_order_relaxed));
+  (urgent ? tt_proxy_kick : tt_proxy_kick_lazily)(p);
 }
 
 static void mover_state_changed(void *self)

@@ -104,6 +104,7 @@ struct tt_proxy {
   _Atomic uint32_t driven;      // calls of tt_proxy_progress that held the flag; by the holder
   _Atomic bool left;            // kicked, and not driven since: the progress thread need not stand back
   _Atomic bool refused;         // the network said "not now" to a connection with nothing under way: no event will tell when to try again
+  _Atomic uint32_t unsent;      // messages that the network has taken and not sent yet. Written by the run flag's holder
   bool dropped;                 // the port is stopped, and the operations have been dropped. The holder's
   uint32_t rounds;              // since new operations were last taken on. The holder's
   tt_proxy_conn *sends, *recvs; // connections with operations. The holder's

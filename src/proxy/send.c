@@ -60,7 +60,7 @@ static ncclResult_t complete(tt_proxy_conn *c)
 
 bool tt_proxy_send_round(tt_proxy_conn *c)
 {
-  uint32_t before = c->finished;
+  uint32_t before = c->finished, under_way = c->posted - c->finished;
   ncclResult_t res = transmit(c);
   if (TT_LIKELY(res == ncclSuccess)) {
     res = complete(c);
@@ -74,6 +74,10 @@ bool tt_proxy_send_round(tt_proxy_conn *c)
     res = transmit(c); // there is room again
   }
   atomic_store_explicit(&c->counted, c->posted, memory_order_release);
+  if (TT_UNLIKELY(c->posted - c->finished != under_way)) { // small messages are sent at once
+    atomic_store_explicit(&c->proxy->unsent, tt_proxy_count(&c->proxy->unsent) + (c->posted - c->finished) - under_way,
+                          memory_order_relaxed);
+  }
   if (TT_UNLIKELY(res != ncclSuccess)) {
     tt_proxy_conn_fail(c, res);
   }
