@@ -292,6 +292,24 @@ static perf_pattern *find_or_make(perf_patterns *set, int type, int op, int nran
   return p;
 }
 
+// The table of one rank, made outside the lock: it takes a while. In another group there may be a rank of the same number that makes the
+// same table; the first one is kept. False: no memory.
+static bool add_input(perf_patterns *set, perf_pattern *p, int rank)
+{
+  uint8_t *table = make_input(p, rank);
+  if (!table) {
+    return false;
+  }
+  pthread_mutex_lock(&set->lock);
+  if (p->input[rank]) {
+    free(table);
+  } else {
+    p->input[rank] = table;
+  }
+  pthread_mutex_unlock(&set->lock);
+  return true;
+}
+
 perf_pattern *perf_pattern_acquire(perf_patterns *set, int type, int op, int nranks, int rank)
 {
   pthread_mutex_lock(&set->lock);
@@ -301,13 +319,9 @@ perf_pattern *perf_pattern_acquire(perf_patterns *set, int type, int op, int nra
   }
   bool make = p && !p->input[rank];
   pthread_mutex_unlock(&set->lock);
-  if (make) {
-    // Only this rank's own thread asks for its table, so it may be made outside the lock.
-    p->input[rank] = make_input(p, rank);
-    if (!p->input[rank]) {
-      perf_pattern_release(set, p);
-      return NULL;
-    }
+  if (make && !add_input(set, p, rank)) {
+    perf_pattern_release(set, p);
+    return NULL;
   }
   return p;
 }
