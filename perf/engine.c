@@ -69,6 +69,8 @@ static void start_job(perf_job *j, int argc, char **argv)
   if (!all_made(j)) {
     perf_die_saying(PERF_EXIT_INTERNAL, "no memory for %d ranks", j->nlocal);
   }
+  perf_monitor_begin(j->monitor, 0, "the other processes");
+  perf_check_job(j);
   PERF_NCCL(ncclGetVersion(&version));
   open_json(j, argc, argv, version);
   perf_report_start(&j->o, j->program, version, text, sizeof(text));
@@ -76,7 +78,15 @@ static void start_job(perf_job *j, int argc, char **argv)
   perf_plan_ranks(j);
   perf_print_devices(j);
   perf_plan_memory(j);
+  perf_monitor_end(j->monitor, 0);
   perf_mark_memory(j, PERF_RSS_START);
+}
+
+static void wait_for_team(perf_thread *t)
+{
+  perf_monitor_begin(t->job->monitor, t->index, "the other ranks");
+  perf_team_barrier(t->job->team, t->index);
+  perf_monitor_end(t->job->monitor, t->index);
 }
 
 // With -p every thread sets its own ranks up.
@@ -85,13 +95,13 @@ static void set_up_own(perf_thread *t)
   perf_job *j = t->job;
   int first = t->index * j->o.gpus;
   perf_make_comms(j, first, j->o.gpus);
-  perf_team_barrier(j->team, t->index);
+  wait_for_team(t);
   if (t->index == 0) {
     perf_mark_memory(j, PERF_RSS_COMMS);
   }
-  perf_team_barrier(j->team, t->index);
+  wait_for_team(t);
   perf_make_buffers(j, first, j->o.gpus);
-  perf_team_barrier(j->team, t->index);
+  wait_for_team(t);
   if (t->index == 0) {
     perf_mark_memory(j, PERF_RSS_BUFFERS);
   }
@@ -108,7 +118,9 @@ static void *thread_main(void *arg)
   } else if (t->prints) {
     printf("nRanks %d is not a power of 2, skipping\n", t->ranks[0].nranks);
   }
+  perf_monitor_begin(t->job->monitor, t->index, "the other ranks");
   double errors = perf_team_reduce(t->job->team, t->index, (double)t->errors, PERF_TOTAL);
+  perf_monitor_end(t->job->monitor, t->index);
   if (t->index == 0) {
     t->job->errors = (long)errors;
   }
@@ -190,12 +202,16 @@ static int end_job(perf_job *j)
   return j->errors || end.bus_bw < least * 0.9 ? PERF_EXIT_WRONG : PERF_EXIT_OK;
 }
 
-static void free_job(perf_job *j)
+static void close_json(perf_job *j)
 {
   perf_on_death(NULL, NULL);
   if (!perf_json_close(j->json)) {
-    fprintf(stderr, "%s: -J %s: could not be written completely\n", j->program, j->o.output_file);
+    perf_say("-J %s: could not be written completely", j->o.output_file);
   }
+}
+
+static void free_job(perf_job *j)
+{
   perf_monitor_destroy(j->monitor);
   perf_team_destroy(j->team);
   perf_patterns_destroy(j->patterns);
@@ -217,33 +233,70 @@ static int run_job(perf_job *j, int argc, char **argv)
   run_threads(j);
   perf_mark_memory(j, PERF_RSS_END);
   perf_unmake(j);
+  perf_monitor_begin(j->monitor, 0, "the other processes");
   int status = end_job(j);
+  close_json(j); // first: when the others have ended with a bad status, an mpirun may kill this process
+  perf_in_job(NULL);
   j->world.launcher->finalize(&j->world, status);
+  perf_monitor_end(j->monitor, 0);
   free_job(j);
   return status;
+}
+
+// Wrong options: every process sees them, and each says so, because the first that ends may take the others with it.
+static int usage_error(const char *text)
+{
+  perf_place place;
+  perf_text note;
+  if (perf_place_find(perf_launch_lookup, &place, &note)) {
+    perf_name_process(place.proc, place.procs, 1);
+  }
+  perf_say("%s", text);
+  return PERF_EXIT_USAGE;
+}
+
+static int help(const char *program)
+{
+  perf_place place;
+  perf_text note;
+  char usage[8192];
+  if (!perf_place_find(perf_launch_lookup, &place, &note) || place.proc == 0) {
+    perf_options_usage(program, usage, sizeof(usage));
+    fputs(usage, stdout);
+  }
+  return PERF_EXIT_OK;
+}
+
+static int launch_job(perf_job *j, int argc, char **argv, const char *notes)
+{
+  perf_place place;
+  perf_text hint = {0};
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  if (!perf_find_place(&j->o, &place, &hint)) {
+    return PERF_EXIT_USAGE;
+  }
+  if (!perf_launch(&j->o, &place, &j->world)) {
+    return PERF_EXIT_INTERNAL;
+  }
+  if (j->world.supervisor) {
+    return j->world.status;
+  }
+  perf_name_process(j->world.proc, j->world.procs, j->o.threads * j->o.gpus);
+  perf_in_job(&j->world);
+  if (j->world.proc == 0) {
+    fputs(hint.buf, stderr);
+    fputs(notes, stderr);
+  }
+  return run_job(j, argc, argv);
 }
 
 int perf_main(const perf_coll *coll, int argc, char **argv)
 {
   perf_job job = {.coll = coll, .program = program_invocation_short_name};
   perf_text text;
-  char usage[8192];
   switch (perf_options_parse(&job.o, argc, argv, &text)) {
-  case PERF_HELP:
-    perf_options_usage(job.program, usage, sizeof(usage));
-    fputs(usage, stdout);
-    return PERF_EXIT_OK;
-  case PERF_BAD: fprintf(stderr, "%s: %s\n", job.program, text.buf); return PERF_EXIT_USAGE;
-  case PERF_RUN: break;
+  case PERF_HELP: return help(job.program);
+  case PERF_BAD: return usage_error(text.buf);
+  default: return launch_job(&job, argc, argv, text.buf);
   }
-  fputs(text.buf, stderr);
-  if (job.o.device_impl) {
-    fprintf(stderr, "%s: -D %d: device implementations are not supported on host memory\n", job.program, job.o.device_impl);
-    return PERF_EXIT_IMPOSSIBLE;
-  }
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  if (!perf_launch(&job.o, &job.world)) {
-    return PERF_EXIT_INTERNAL;
-  }
-  return job.world.supervisor ? job.world.status : run_job(&job, argc, argv);
 }

@@ -39,8 +39,9 @@ typedef struct supervision {
   const char *who;
 } supervision;
 
-static bool wanted(const perf_options *o)
+static bool wanted(const perf_options *o, const perf_place *p)
 {
+  (void)p;
   return o->procs > 1;
 }
 
@@ -211,7 +212,7 @@ static void become_process(perf_world *w, meeting *m, int proc, int procs, pid_t
   if (getppid() != parent) {
     _exit(PERF_EXIT_INTERNAL);
   }
-  *w = (perf_world){.launcher = &perf_launch_fork, .proc = proc, .procs = procs, .local_proc = proc, .local_procs = procs, .state = m};
+  *w = (perf_world){.launcher = &perf_launch_fork, .proc = proc, .procs = procs, .state = m};
 }
 
 // Forks them all. True in a child, false in the parent. A fork that fails ends those that were made.
@@ -237,15 +238,16 @@ static bool fork_all(supervision *s, perf_world *w)
   return false;
 }
 
-static bool init(const perf_options *o, perf_world *w)
+static perf_launch_result init(const perf_options *o, const perf_place *p, perf_world *w)
 {
+  (void)p;
   size_t size = sizeof(meeting) + (size_t)o->procs * SLOT;
   meeting *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pid_t *pids = calloc((size_t)o->procs, sizeof(*pids));
   if (m == MAP_FAILED || !pids) {
     fprintf(stderr, "%s: -P %d: cannot map %zu bytes: %s\n", program_invocation_short_name, o->procs, size, strerror(errno));
     free(pids);
-    return false;
+    return PERF_LAUNCH_FAILED;
   }
   supervision s = {.m = m, .pids = pids, .procs = o->procs, .ranks_each = o->threads * o->gpus, .who = program_invocation_short_name};
   bool child = fork_all(&s, w);
@@ -255,7 +257,7 @@ static bool init(const perf_options *o, perf_world *w)
     *w = (perf_world){.launcher = &perf_launch_fork, .supervisor = true, .status = s.status};
   }
   free(pids);
-  return true;
+  return PERF_LAUNCHED;
 }
 
 const perf_launcher perf_launch_fork = {

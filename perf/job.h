@@ -60,6 +60,9 @@ typedef struct perf_thread {
   pthread_t id;
 } perf_thread;
 
+// Dies unless all processes were started alike and the job is one that this program can do.
+void perf_check_job(perf_job *j);
+
 // Numbers the ranks, groups them, gives each its device and its group's unique id. Dies when that is impossible.
 void perf_plan_ranks(perf_job *j);
 

@@ -60,6 +60,13 @@ static const option_row rows[] = {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
+static const char launching[] =
+    "Several processes, each with -t times -g ranks: -P on this machine, or one of these on one machine or several\n"
+    "\tmpirun -np 8 %s ...   Open MPI or MPICH\n"
+    "\tsrun -n 8 %s ...      Slurm\n"
+    "\ttorchrun --no-python --nnodes 2 --nproc-per-node 4 --rdzv-endpoint HOST:PORT --rdzv-backend c10d %s ...\n"
+    "\tRANK=0 WORLD_SIZE=8 MASTER_ADDR=HOST MASTER_PORT=PORT %s ...   by hand, RANK=0 to 7, process 0 on HOST\n";
+
 static const char *const type_names[PERF_TYPES] = {"int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
                                                    "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
 static const char *const op_names[PERF_OPS] = {"sum", "prod", "max", "min", "avg", "mulsum"};
@@ -352,6 +359,20 @@ perf_parse_result perf_options_parse(perf_options *o, int argc, char *const *arg
   return PERF_RUN;
 }
 
+uint64_t perf_options_hash(const perf_options *o)
+{
+  uint64_t h = 1;
+  for (int i = 0; i < ROWS; i++) {
+    const char *at = (const char *)o + rows[i].offset;
+    if (rows[i].kind != ARG_STRING && rows[i].kind != ARG_NONE) {
+      uint64_t v = rows[i].kind == ARG_SIZE ? *(const size_t *)(const void *)at : (uint64_t) * (const int *)(const void *)at;
+      h = (h ^ v) * 0x9e3779b97f4a7c15u;
+      h ^= h >> 31;
+    }
+  }
+  return h;
+}
+
 void perf_options_usage(const char *program, char *buf, size_t size)
 {
   size_t len = 0;
@@ -365,6 +386,10 @@ void perf_options_usage(const char *program, char *buf, size_t size)
       snprintf(head, sizeof(head), "[-%c,--%s]", rows[i].letter, rows[i].name);
     }
     n = snprintf(buf + len, size - len, "\t%-44s %s\n", head, rows[i].help);
+  }
+  if (n > 0 && (size_t)n < size - len) {
+    len += (size_t)n;
+    snprintf(buf + len, size - len, launching, program, program, program, program);
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum {
   PERF_ALL = -1,   // -o all, -d all, -r all
@@ -44,6 +45,9 @@ void perf_text_add(perf_text *t, const char *fmt, ...) __attribute__((format(pri
 // nothing here ("" when there are none). PERF_HELP: -h was given. PERF_BAD: `text` is one line that names the option and its value.
 // Pure: touches nothing but *o and *text.
 perf_parse_result perf_options_parse(perf_options *o, int argc, char *const *argv, perf_text *text);
+
+// A number that differs when an option other than a file name does. Pure.
+uint64_t perf_options_hash(const perf_options *o);
 
 // Writes the usage text for `program` into buf (size bytes, always terminated).
 void perf_options_usage(const char *program, char *buf, size_t size);

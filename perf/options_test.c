@@ -175,6 +175,33 @@ static void test_split(void **state)
   assert_false(perf_split_parse("MOD 0", NULL, &s));
   assert_false(perf_split_parse("XOR 1", NULL, &s));
   assert_false(perf_split_parse("MOD", NULL, &s));
+  // Bits beyond the numbers of units mean nothing in a mask, and everything elsewhere.
+  assert_true(perf_split_parse(NULL, "0xffffffff00000003", &s));
+  assert_int_equal(perf_split_color(&s, 6), 2);
+  assert_true(perf_split_parse("&0xffffffff", NULL, &s));
+  assert_int_equal(perf_split_color(&s, 6), 6);
+  assert_false(perf_split_parse("OR 0xffffffff", NULL, &s));
+  assert_false(perf_split_parse("AND -1", NULL, &s));
+  assert_false(perf_split_parse("AND +1", NULL, &s));
+  assert_false(perf_split_parse(NULL, "1ffffffffffffffff", &s));
+}
+
+static uint64_t hash_of(const char *line)
+{
+  parse(line);
+  return perf_options_hash(&o);
+}
+
+// Processes that were started differently are told apart, but each may write a file of its own.
+static void test_hash(void **state)
+{
+  (void)state;
+  assert_true(hash_of("-n 20") == hash_of("-c 1"));
+  assert_false(hash_of("-n 21") == hash_of("-c 1"));
+  assert_false(hash_of("-b 8") == hash_of("-b 16"));
+  assert_false(hash_of("-d half") == hash_of("-d float"));
+  assert_false(hash_of("-r all") == hash_of("-r 0"));
+  assert_true(hash_of("-J a") == hash_of("-J b"));
 }
 
 static void test_matrix(void **state)
@@ -215,9 +242,11 @@ static void test_generated_matrix(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_defaults), cmocka_unit_test(test_forms),  cmocka_unit_test(test_every_letter),
-      cmocka_unit_test(test_bad),      cmocka_unit_test(test_sizes),  cmocka_unit_test(test_scan),
-      cmocka_unit_test(test_split),    cmocka_unit_test(test_matrix), cmocka_unit_test(test_generated_matrix),
+      cmocka_unit_test(test_defaults),     cmocka_unit_test(test_forms),
+      cmocka_unit_test(test_every_letter), cmocka_unit_test(test_bad),
+      cmocka_unit_test(test_sizes),        cmocka_unit_test(test_scan),
+      cmocka_unit_test(test_split),        cmocka_unit_test(test_hash),
+      cmocka_unit_test(test_matrix),       cmocka_unit_test(test_generated_matrix),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,14 @@ static void barrier(perf_thread *t)
   perf_monitor_end(t->job->monitor, t->index);
 }
 
+static double reduce(perf_thread *t, double value, perf_how how)
+{
+  perf_monitor_begin(t->job->monitor, t->index, "the other ranks");
+  double all = perf_team_reduce(t->job->team, t->index, value, how);
+  perf_monitor_end(t->job->monitor, t->index);
+  return all;
+}
+
 static double seconds_since(uint64_t start)
 {
   return (double)(perf_now() - start) * 1e-9;
@@ -210,7 +218,9 @@ static void iteration_times(perf_thread *t, perf_result *out)
   }
   destroy_events(t);
   if (ok) {
+    perf_monitor_begin(t->job->monitor, t->index, "the other ranks");
     perf_team_greatest(t->job->team, t->index, out->times, o->iters, out->rows);
+    perf_monitor_end(t->job->monitor, t->index);
     ok = perf_iter_statistics(out->times + o->per_iter_skip, o->iters - o->per_iter_skip, &out->stats);
   }
   if (!ok) {
@@ -263,7 +273,7 @@ static int64_t check_repeatedly(perf_thread *t)
     complete(t);
     size_t wrong = check(t, t->rep);
     t->errors += wrong != 0;
-    all = (int64_t)perf_team_reduce(t->job->team, t->index, (double)wrong, PERF_TOTAL);
+    all = (int64_t)reduce(t, (double)wrong, PERF_TOTAL);
   }
   return all;
 }
@@ -304,7 +314,7 @@ static void measure(perf_thread *t, bool in_place, perf_result *out)
     iteration_times(t, out);
   }
   double operations = (double)o->iters * o->agg_iters;
-  double seconds = perf_team_reduce(t->job->team, t->index, time.total / operations, (perf_how)o->average);
+  double seconds = reduce(t, time.total / operations, (perf_how)o->average);
   bandwidths(t, seconds, out);
   out->usec = (o->cputime ? time.issue / operations : seconds) * 1e6;
   barrier(t);

@@ -16,49 +16,80 @@ static void must(bool ok)
   }
 }
 
-// Ends a job that cannot run as asked. Every process comes here with the same complaint: process 0 tells it, and all end in good order.
-#define refuse(j, status, ...)                            \
-  do {                                                    \
-    (j)->world.launcher->finalize(&(j)->world, (status)); \
-    if ((j)->world.proc == 0) {                           \
-      perf_die_saying((status), __VA_ARGS__);             \
-    }                                                     \
-    perf_die(status);                                     \
-  } while (0)
+enum { COMPLAINT = 512 };
+
+// Every process says what is wrong in its eyes, or NULL. If anything is, process 0 prints the first complaint, and all end in good order.
+static void agree(perf_job *j, int status, const char *why)
+{
+  char mine[COMPLAINT] = "";
+  snprintf(mine, sizeof(mine), "%s", why ? why : "");
+  char(*all)[COMPLAINT] = calloc((size_t)j->world.procs, sizeof(*all));
+  must(all && j->world.launcher->allgather(&j->world, mine, all, sizeof(mine)));
+  int p = 0;
+  while (p < j->world.procs && !all[p][0]) {
+    p++;
+  }
+  if (p < j->world.procs && j->world.proc == 0) {
+    char name[32] = "";
+    if (p > 0) {
+      snprintf(name, sizeof(name), "process %d: ", p);
+    }
+    perf_say("%s%s", name, all[p]);
+  }
+  bool content = p == j->world.procs;
+  free(all);
+  if (!content) {
+    perf_quit(status);
+  }
+}
+
+void perf_check_job(perf_job *j)
+{
+  char why[COMPLAINT];
+  uint64_t mine = perf_hash(j->program, perf_options_hash(&j->o)), first = mine;
+  must(j->world.launcher->bcast(&j->world, &first, sizeof(first), 0));
+  agree(j, PERF_EXIT_USAGE, mine != first ? "was started with other options, or is another program, than process 0" : NULL);
+  snprintf(why, sizeof(why), "%d processes x -t %d x -g %d: more than %d ranks", j->world.procs, j->o.threads, j->o.gpus, PERF_MAX_RANKS);
+  agree(j, PERF_EXIT_USAGE, j->nworld > PERF_MAX_RANKS ? why : NULL);
+  snprintf(why, sizeof(why), "-D %d: device implementations are not supported on host memory", j->o.device_impl);
+  agree(j, PERF_EXIT_IMPOSSIBLE, j->o.device_impl ? why : NULL);
+}
 
 void perf_mark_memory(perf_job *j, int mark)
 {
   j->rss[mark] = perf_memory_resident();
 }
 
-// What NCCL_TESTS_SPLIT counts: processes as nccl-tests does; in a job of one process its threads, with one thread its devices.
+// What NCCL_TESTS_SPLIT counts in a job of one process, where nccl-tests has nothing to count: its threads, with one thread its devices.
 static int unit_of(const perf_job *j, int world_rank)
 {
-  if (j->world.procs > 1) {
-    return world_rank / j->nlocal;
-  }
   return j->o.threads > 1 ? world_rank / j->o.gpus : world_rank;
 }
 
 static void read_split(perf_job *j, perf_split *split)
 {
   const char *text = perf_env("NCCL_TESTS_SPLIT"), *mask = perf_env("NCCL_TESTS_SPLIT_MASK");
-  if (!perf_split_parse(text, mask, split)) {
-    refuse(j, PERF_EXIT_USAGE, "%s='%s': want AND, OR, MOD or DIV (or & | %% /) and a number, such as \"MOD 2\"",
-           mask ? "NCCL_TESTS_SPLIT_MASK (hexadecimal)" : "NCCL_TESTS_SPLIT", mask ? mask : text);
-  }
+  char why[COMPLAINT];
+  snprintf(why, sizeof(why), "%s='%.100s': want AND, OR, MOD or DIV (or & | %% /) and a number, such as \"MOD 2\"",
+           mask ? "NCCL_TESTS_SPLIT_MASK (hexadecimal)" : "NCCL_TESTS_SPLIT",
+           mask   ? mask
+           : text ? text
+                  : "");
+  agree(j, PERF_EXIT_USAGE, perf_split_parse(text, mask, split) ? NULL : why);
 }
 
-// Colour of every rank of the job, in an array the caller frees.
+// Colour of every rank of the job, in an array the caller frees. Each process has its own variables.
 static int *colors(perf_job *j)
 {
   perf_split split;
   read_split(j, &split);
-  int *color = calloc((size_t)j->nworld, sizeof(*color));
-  must(color != NULL);
+  int *color = calloc((size_t)j->nworld, sizeof(*color)), *given = calloc((size_t)j->world.procs, sizeof(*given));
+  int mine = perf_split_color(&split, j->world.proc);
+  must(color && given && j->world.launcher->allgather(&j->world, &mine, given, sizeof(mine)));
   for (int r = 0; r < j->nworld; r++) {
-    color[r] = perf_split_color(&split, unit_of(j, r));
+    color[r] = j->world.procs > 1 ? given[r / j->nlocal] : perf_split_color(&split, unit_of(j, r));
   }
+  free(given);
   return color;
 }
 
@@ -111,13 +142,13 @@ static void assign_devices(perf_job *j)
   int base = text ? atoi(text) : 0;
   int needed = base + j->nlocal * (text ? 1 : j->world.local_procs);
   int available;
+  char why[COMPLAINT];
   PERF_NCCL(tuttiGetDeviceCount(&available));
-  if (base < 0 || needed > available) {
-    refuse(j, PERF_EXIT_IMPOSSIBLE,
+  snprintf(why, sizeof(why),
            "Invalid number of GPUs: %d requested but only %d were found.\n"
            "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).",
            needed, available);
-  }
+  agree(j, PERF_EXIT_IMPOSSIBLE, base < 0 || needed > available ? why : NULL);
   for (int i = 0; i < j->nlocal; i++) {
     j->ranks[i].device = base + (text ? 0 : j->world.local_proc * j->nlocal) + i;
   }
@@ -138,28 +169,25 @@ static int smallest_group(const perf_job *j, const int *color)
 
 void perf_plan_ranks(perf_job *j)
 {
+  char why[COMPLAINT];
   int *color = colors(j);
   for (int i = 0; i < j->nlocal; i++) {
     j->ranks[i].world_rank = j->world.proc * j->nlocal + i;
     number_in_group(&j->ranks[i], color, j->nworld);
   }
-  if (j->coll->rooted && j->o.root >= smallest_group(j, color)) {
-    refuse(j, PERF_EXIT_USAGE, "-r,--root %d: there are %d ranks", j->o.root, smallest_group(j, color));
-  }
-  const char *no = j->coll->prepare ? j->coll->prepare(j->o.min_bytes, j->o.max_bytes, j->ranks[0].nranks) : NULL;
-  if (no) {
-    refuse(j, PERF_EXIT_USAGE, "%s", no);
-  }
+  snprintf(why, sizeof(why), "-r,--root %d: there are %d ranks", j->o.root, smallest_group(j, color));
+  agree(j, PERF_EXIT_USAGE, j->coll->rooted && j->o.root >= smallest_group(j, color) ? why : NULL);
+  agree(j, PERF_EXIT_USAGE, j->coll->prepare ? j->coll->prepare(j->o.min_bytes, j->o.max_bytes, j->ranks[0].nranks) : NULL);
   assign_devices(j);
   share_ids(j, color);
   free(color);
 }
 
-// There is a send and a receive buffer for every rank on this machine; an eighth is kept back for everything else.
+// There is a send and a receive buffer for every rank on this machine, whatever node it says it is on; an eighth is kept back for everything else.
 static size_t most_bytes_here(const perf_job *j)
 {
   size_t available = perf_memory_available();
-  size_t buffers = 2 * (size_t)j->nlocal * (size_t)j->world.local_procs;
+  size_t buffers = 2 * (size_t)j->nlocal * (size_t)j->world.machine_procs;
   size_t each = (available - available / 8) / buffers;
   size_t extra = 2 * PERF_GUARD + 8 * (size_t)j->o.unalign;
   return each > extra ? each - extra : 0;
@@ -178,8 +206,10 @@ void perf_plan_memory(perf_job *j)
   if (j->o.max_bytes <= mine) {
     return;
   }
-  if (mine == 0) {
-    refuse(j, PERF_EXIT_USAGE, "-e,--maxbytes %zu: no memory for the buffers of %d ranks", j->o.max_bytes, j->nworld);
+  if (mine == 0) { // all processes have the same minimum
+    char why[COMPLAINT];
+    snprintf(why, sizeof(why), "-e,--maxbytes %zu: no memory for the buffers of %d ranks", j->o.max_bytes, j->nworld);
+    agree(j, PERF_EXIT_USAGE, why);
   }
   j->o.max_bytes = mine;
   j->o.min_bytes = j->o.min_bytes < mine ? j->o.min_bytes : mine;

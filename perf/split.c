@@ -6,7 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-static bool parse_value(const char *s, int base, int *out)
+// Numbers of units are not negative: of a mask only so many bits count.
+static bool parse_value(const char *s, int base, bool mask, int *out)
 {
   s += strspn(s, " \t");
   if (base == 0 && strncasecmp(s, "0b", 2) == 0) {
@@ -15,11 +16,11 @@ static bool parse_value(const char *s, int base, int *out)
   }
   char *end;
   errno = 0;
-  long v = strtol(s, &end, base);
-  if (end == s || *end || errno || v < 0 || v > INT_MAX) {
+  unsigned long long v = strtoull(s, &end, base);
+  if (end == s || *end || errno || strchr("+-", *s) || (v > INT_MAX && !mask)) {
     return false;
   }
-  *out = (int)v;
+  *out = (int)(v & INT_MAX);
   return true;
 }
 
@@ -35,7 +36,7 @@ bool perf_split_parse(const char *split, const char *mask, perf_split *out)
   *out = (perf_split){PERF_SPLIT_NONE, 0};
   if (mask) {
     out->kind = PERF_SPLIT_AND;
-    return parse_value(mask, 16, &out->value);
+    return parse_value(mask, 16, true, &out->value);
   }
   if (!split) {
     return true;
@@ -45,7 +46,7 @@ bool perf_split_parse(const char *split, const char *mask, perf_split *out)
     if (strncasecmp(split, names[i].name, len) == 0) {
       out->kind = names[i].kind;
       bool divides = out->kind == PERF_SPLIT_MOD || out->kind == PERF_SPLIT_DIV;
-      return parse_value(split + len, 0, &out->value) && !(divides && out->value == 0);
+      return parse_value(split + len, 0, out->kind == PERF_SPLIT_AND, &out->value) && !(divides && out->value == 0);
     }
   }
   return false;
