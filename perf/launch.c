@@ -54,7 +54,7 @@ const perf_launcher perf_launch_single = {
     .finalize = finalize,
 };
 
-static const perf_launcher *const launchers[] = {&perf_launch_fork, &perf_launch_env, &perf_launch_single};
+static const perf_launcher *const launchers[] = {&perf_launch_fork, &perf_launch_mpi, &perf_launch_env, &perf_launch_single};
 enum { LAUNCHERS = sizeof(launchers) / sizeof(launchers[0]) };
 
 // Where a process runs, as its name in two hashes.
@@ -107,7 +107,7 @@ bool perf_find_place(const perf_options *o, perf_place *p, perf_text *text)
 {
   const char *name = asked_for();
   if (name && !is_name(name)) {
-    perf_say("TUTTI_PERF_LAUNCHER='%.100s': there are fork, env and single", name);
+    perf_say("TUTTI_PERF_LAUNCHER='%.100s': there are fork, mpi, env and single", name);
     return false;
   }
   if (name && (strcmp(name, "single") == 0 || strcmp(name, "fork") == 0)) {

@@ -47,7 +47,7 @@ struct perf_world {
   void *state;       // of the launcher
 };
 
-extern const perf_launcher perf_launch_fork, perf_launch_env, perf_launch_single;
+extern const perf_launcher perf_launch_fork, perf_launch_mpi, perf_launch_env, perf_launch_single;
 
 // The environment as perf_place_find wants it.
 const char *perf_launch_lookup(const char *name);
