@@ -115,6 +115,7 @@ typedef struct tt_letter { // a message that has arrived and that nobody has ask
   int from;
   uint32_t tag;
   size_t size;
+  size_t room; // bytes of data that there is memory for: while it arrives, less than size
   uint8_t data[];
 } tt_letter;
 

@@ -11,7 +11,7 @@
 #include "os/netif.h"
 
 #define REFUSED_NS (2 * TT_NS_PER_S) // an id's root listens before the id exists, so a refusal is nearly always final
-#define LATE_NS (10 * TT_NS_PER_S)   // the root is the one that gives up first, and says why
+#define SPARE_NS (10 * TT_NS_PER_S)  // the root is the one that gives up first, and says why
 #define LAST_NS (2 * TT_NS_PER_S)    // for telling another root what went wrong
 #define PAUSE_NS (20 * TT_NS_PER_MS) // before a connection that was dropped is made again
 enum { REJOINS = 20 };
@@ -28,11 +28,11 @@ typedef struct {
   int drops;        // of connections, before the root had said anything
   uint64_t rest_ns; // when to dial again
   tt_join_way way;
-} line;
+} root_line;
 
 typedef struct {
   tt_join *j;
-  line lines[2]; // to the own root, and to the one before where this rank is the neighbour
+  root_line lines[2]; // to the own root, and to the one before where this rank is the neighbour
   int nlines;
   uint64_t began_ns, deadline_ns;
   uint32_t heard, carried; // bits of note kinds that the root before has said, and that the own root has been told
@@ -44,12 +44,12 @@ static uint64_t patience_ns(void)
   return (uint64_t)TT_MAX(tt_params_get()->bootstrap_timeout, 1) * TT_NS_PER_S;
 }
 
-static bool is_fixed(const line *l)
+static bool is_fixed(const root_line *l)
 {
   return (l->id->flags & TT_ID_FIXED) != 0;
 }
 
-static ncclResult_t unreachable(const talk *t, const line *l, int e)
+static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
 {
   char at[TT_ADDRS_TEXT];
   tt_addrs_text(&l->id->root, at);
@@ -69,7 +69,7 @@ static ncclResult_t unreachable(const talk *t, const line *l, int e)
 }
 
 // Rests before the next dial, as NCCL does longer each time. False: no more of them.
-static bool rest(const talk *t, line *l, int e)
+static bool rest(const talk *t, root_line *l, int e)
 {
   const tt_params *p = tt_params_get();
   uint64_t now = tt_now_ns(), pause = (uint64_t)TT_MAX(p->socket_retry_sleep_msec, 1) * (uint64_t)++l->dials * TT_NS_PER_MS;
@@ -84,7 +84,7 @@ static bool rest(const talk *t, line *l, int e)
 
 // Where this rank's peers shall find it: every usable address, that from which it has reached the root first (which cannot lead nowhere),
 // unless the user has named interfaces. A link-local address means nothing to other machines, so it stays behind.
-static ncclResult_t own_addresses(const line *l, tt_addrs *out)
+static ncclResult_t own_addresses(const root_line *l, tt_addrs *out)
 {
   const tt_params *p = tt_params_get();
   tt_addrs all;
@@ -101,7 +101,7 @@ static ncclResult_t own_addresses(const line *l, tt_addrs *out)
   return ncclSuccess;
 }
 
-static ncclResult_t open_door(const talk *t, const line *l)
+static ncclResult_t open_door(const talk *t, const root_line *l)
 {
   tt_addrs own;
   char text[TT_ADDRS_TEXT];
@@ -115,7 +115,7 @@ static ncclResult_t open_door(const talk *t, const line *l)
 }
 
 // The connection was lost before the root had taken notice of this rank: it may come again.
-static ncclResult_t dropped(const talk *t, line *l)
+static ncclResult_t dropped(const talk *t, root_line *l)
 {
   tt_notes_close(&l->notes);
   if (++l->drops > REJOINS) {
@@ -125,14 +125,14 @@ static ncclResult_t dropped(const talk *t, line *l)
   return ncclSuccess;
 }
 
-static tt_join_card card_of(const talk *t, const line *l)
+static tt_join_card card_of(const talk *t, const root_line *l)
 {
   return (tt_join_card){
       .peer = t->j->door->addrs, .ids = t->j->ids_name, .nroots = t->j->nids, .share = l->share, .pid = (uint32_t)getpid()};
 }
 
 // Connected: tells the root where this rank's peers find it.
-static ncclResult_t send_card(const talk *t, line *l)
+static ncclResult_t send_card(const talk *t, root_line *l)
 {
   TT_TRY(open_door(t, l));
   tt_join_card card = card_of(t, l);
@@ -144,7 +144,7 @@ static tt_hello hello_of(const talk *t)
   return (tt_hello){.kind = TT_HELLO_JOIN, .rank = t->j->rank, .to = -1, .nranks = t->j->nranks};
 }
 
-static ncclResult_t go_on_dialing(const talk *t, line *l)
+static ncclResult_t go_on_dialing(const talk *t, root_line *l)
 {
   tt_hello h = hello_of(t);
   int fd = -1, e = 0;
@@ -184,7 +184,7 @@ static ncclResult_t take_failure(talk *t, const tt_note *note)
 // What the root before says is for the own root, as soon as this rank has joined it. That one's end is seen elsewhere.
 static void carry(talk *t)
 {
-  line *own = &t->lines[0];
+  root_line *own = &t->lines[0];
   for (uint32_t kind = TT_NOTE_READY; kind <= TT_NOTE_GO && own->joined && !own->told; kind++) {
     if ((t->heard & ~t->carried & 1u << kind) != 0) {
       t->carried |= 1u << kind;
@@ -193,9 +193,9 @@ static void carry(talk *t)
   }
 }
 
-static void take_from_before(talk *t, line *l, const tt_note *note)
+static void take_from_before(talk *t, root_line *l, const tt_note *note)
 {
-  line *own = &t->lines[0];
+  root_line *own = &t->lines[0];
   if (note->kind == TT_NOTE_READY || note->kind == TT_NOTE_GO) {
     l->told = note->kind == TT_NOTE_GO;
     t->heard |= 1u << note->kind;
@@ -204,10 +204,10 @@ static void take_from_before(talk *t, line *l, const tt_note *note)
   }
 }
 
-static ncclResult_t take_note(talk *t, line *l, const tt_note *note)
+static ncclResult_t hear_note(talk *t, root_line *l, const tt_note *note)
 {
   l->joined = true;
-  t->deadline_ns = tt_now_ns() + patience_ns() + LATE_NS;
+  t->deadline_ns = tt_now_ns() + patience_ns() + SPARE_NS;
   if (note->kind == TT_NOTE_FAIL) {
     return take_failure(t, note);
   }
@@ -222,7 +222,7 @@ static ncclResult_t take_note(talk *t, line *l, const tt_note *note)
 }
 
 // `l` has been silent, or has ended.
-static ncclResult_t gave_up(const talk *t, const line *l)
+static ncclResult_t gave_up(const talk *t, const root_line *l)
 {
   char at[TT_ADDR_TEXT], all[TT_ADDRS_TEXT];
   if (l->joined && l->notes.fd < 0) {
@@ -235,12 +235,12 @@ static ncclResult_t gave_up(const talk *t, const line *l)
                  (unsigned long long)(patience_ns() / TT_NS_PER_S));
 }
 
-static ncclResult_t go_on_listening(talk *t, line *l)
+static ncclResult_t go_on_listening(talk *t, root_line *l)
 {
   tt_note note;
   int e = 1;
   while (!l->told && (e = tt_note_recv(&l->notes, &note)) == 1) {
-    TT_TRY(take_note(t, l, &note));
+    TT_TRY(hear_note(t, l, &note));
   }
   if (l->told || e >= 0) {
     return ncclSuccess;
@@ -252,7 +252,7 @@ static ncclResult_t go_on_listening(talk *t, line *l)
   return gave_up(t, l);
 }
 
-static ncclResult_t go_on(talk *t, line *l)
+static ncclResult_t go_on(talk *t, root_line *l)
 {
   if (l->notes.fd < 0) {
     TT_TRY(go_on_dialing(t, l));
@@ -261,7 +261,7 @@ static ncclResult_t go_on(talk *t, line *l)
 }
 
 // What line `l` waits for. Returns how many.
-static size_t poll_line(const line *l, struct pollfd *fds, uint64_t *wake_ns)
+static size_t poll_line(const root_line *l, struct pollfd *fds, uint64_t *wake_ns)
 {
   if (l->told) {
     return 0;
@@ -281,10 +281,10 @@ static ncclResult_t wait_talk(const talk *t)
 {
   struct pollfd fds[2 * TT_DIAL_POLL];
   tt_until until = {.abort_flag = t->j->abort_flag, .deadline_ns = t->deadline_ns};
-  const line *late = NULL; // a dial has its own deadline, and knows better what was wrong
+  const root_line *late = NULL; // a dial has its own deadline, and knows better what was wrong
   size_t n = 0;
   for (int i = 0; i < t->nlines; i++) {
-    const line *l = &t->lines[i];
+    const root_line *l = &t->lines[i];
     n += poll_line(l, fds + n, &until.deadline_ns);
     late = late == NULL && !l->told && l->dial == NULL ? l : late;
   }
@@ -312,7 +312,7 @@ static ncclResult_t talk_until_told(talk *t)
 }
 
 // The init has failed before this line stood: its root shall hear of it all the same. Quietly; whatever goes wrong now is no news.
-static void connect_late(const talk *t, line *l)
+static void connect_late(const talk *t, root_line *l)
 {
   tt_hello h = hello_of(t);
   tt_until until = {.abort_flag = t->j->abort_flag};
@@ -351,7 +351,7 @@ static void pass_failure(talk *t)
     t->failure.size = (uint32_t)(sizeof(code) + size);
   }
   for (int i = 0; i < t->nlines; i++) {
-    line *l = &t->lines[i];
+    root_line *l = &t->lines[i];
     if (l->notes.fd < 0 && !l->joined) {
       connect_late(t, l);
     }
@@ -361,7 +361,7 @@ static void pass_failure(talk *t)
 
 static void add_line(talk *t, int share)
 {
-  line *l = &t->lines[t->nlines++];
+  root_line *l = &t->lines[t->nlines++];
   l->id = &t->j->ids[share];
   l->share = share;
   l->way.share = share;
@@ -371,7 +371,7 @@ static void add_line(talk *t, int share)
 ncclResult_t tt_join_roots(tt_join *j)
 {
   uint64_t now = tt_now_ns();
-  talk t = {.j = j, .began_ns = now, .deadline_ns = now + patience_ns() + LATE_NS};
+  talk t = {.j = j, .began_ns = now, .deadline_ns = now + patience_ns() + SPARE_NS};
   int share = tt_share_of(j->nranks, j->nids, j->rank);
   add_line(&t, share);
   if (j->nids > 1 && j->rank == tt_share_begin(j->nranks, j->nids, share)) {

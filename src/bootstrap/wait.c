@@ -11,6 +11,7 @@
 #include "bootstrap/bootstrap_priv.h"
 
 #define LINE_NS (30 * TT_NS_PER_S)
+#define FIRST_ROOM (64ul << 10)       // for a message; more as it arrives
 #define SLICE_NS (100 * TT_NS_PER_MS) // the longest sleep between two looks at the abort flags
 
 tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile uint32_t *abort_flag)
@@ -98,17 +99,23 @@ static ncclResult_t add_connection(tt_bootstrap *b, const tt_hello *h, int fd)
   return ncclSuccess;
 }
 
-// The frame is complete: makes room for what follows it.
-static ncclResult_t open_letter(const tt_bootstrap *b, tt_inlet *in)
+// Makes room for more of the arriving message: as much again as has come, never as much as its sender claims.
+static ncclResult_t grow_letter(const tt_bootstrap *b, tt_inlet *in)
 {
-  tt_letter *l = in->frame.size > SIZE_MAX - sizeof(*l) ? NULL : tt_calloc(1, sizeof(*l) + in->frame.size);
+  size_t have = in->letter == NULL ? 0 : in->letter->room, size = in->frame.size;
+  size_t room = TT_MIN(size, TT_MAX(FIRST_ROOM, 2 * have));
+  tt_letter *l = tt_calloc(1, sizeof(*l) + room);
   if (l == NULL) {
-    return tt_fail(ncclSystemError, "%s: no memory for a message of %llu bytes from rank %d", b->doing, (unsigned long long)in->frame.size,
-                   in->from);
+    return tt_fail(ncclSystemError, "%s: no memory for a message of %llu bytes from rank %d", b->doing, (unsigned long long)size, in->from);
+  }
+  if (have > 0) {
+    memcpy(l->data, in->letter->data, have);
   }
   l->from = in->from;
   l->tag = in->frame.tag;
-  l->size = in->frame.size;
+  l->size = size;
+  l->room = room;
+  tt_free(in->letter);
   in->letter = l;
   return ncclSuccess;
 }
@@ -119,7 +126,7 @@ static ncclResult_t read_piece(tt_bootstrap *b, tt_inlet *in, bool *more)
   const size_t head = sizeof(in->frame);
   bool in_head = in->got < head;
   char *at = in_head ? (char *)&in->frame + in->got : (char *)in->letter->data + (in->got - head);
-  ssize_t n = tt_sock_recv(in->fd, at, in_head ? head - in->got : in->letter->size - (in->got - head));
+  ssize_t n = tt_sock_recv(in->fd, at, in_head ? head - in->got : in->letter->room - (in->got - head));
   *more = n > 0;
   if (n < 0) {
     if (n != -EAGAIN) {
@@ -128,7 +135,8 @@ static ncclResult_t read_piece(tt_bootstrap *b, tt_inlet *in, bool *more)
     return ncclSuccess;
   }
   in->got += (size_t)n;
-  if (in->got == head && open_letter(b, in) != ncclSuccess) {
+  bool full = in->got == head || (in->got > head && in->got == head + in->letter->room && in->letter->room < in->letter->size);
+  if (full && grow_letter(b, in) != ncclSuccess) {
     tt_sock_close(&in->fd);
     return ncclSystemError;
   }

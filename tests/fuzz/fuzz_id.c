@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -23,6 +24,21 @@ static void try_id(const ncclUniqueId *id)
     tt_bootstrap_id_write(&parsed, &again);
     demand(memcmp(&again, id, sizeof(again)) == 0);
   }
+}
+
+// The same with the right magic, version and check.
+static void try_checked(ncclUniqueId *id)
+{
+  ncclUniqueId head;
+  tt_addr at = {.family = 2, .port = 1};
+  tt_id some = {.root = tt_addrs_one(&at)};
+  tt_bootstrap_id_write(&some, &head);
+  uint64_t magic, check;
+  memcpy(id->internal, head.internal, 10);
+  memcpy(&magic, head.internal, sizeof(magic));
+  check = tt_hash(id->internal, sizeof(*id) - sizeof(check), magic);
+  memcpy(id->internal + sizeof(*id) - sizeof(check), &check, sizeof(check));
+  try_id(id);
 }
 
 // The input as the addresses of an id, so that the check over all bytes does not end every run.
@@ -47,5 +63,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   memcpy(&id, data, size < sizeof(id) ? size : sizeof(id));
   try_id(&id);
   try_contents(data, size);
+  try_checked(&id);
   return 0;
 }

@@ -1,0 +1,165 @@
+// fuzz_roots.c: what ranks and roots say to each other in sealed notes, both readers. A note's bytes come from the input: with a right seal, because
+// only members of the job get that far, or as they are. Input: a byte that says which reader, then pieces: who, kind, size, bytes.
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+// The readers are static functions of these files; the program takes them from here and not from the library.
+#include "../../src/bootstrap/join.c"
+#include "../../src/bootstrap/root.c"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const tt_key key = {{1}};
+
+static void demand(bool good)
+{
+  if (!good) {
+    abort();
+  }
+}
+
+typedef struct {
+  const uint8_t *data;
+  size_t size;
+} input;
+
+static uint8_t next_byte(input *in)
+{
+  uint8_t b = in->size > 0 ? in->data[0] : 0;
+  in->data += in->size > 0;
+  in->size -= in->size > 0;
+  return b;
+}
+
+// A connection; `near` is the reader's end.
+typedef struct {
+  tt_notes near, far;
+} wire;
+
+static wire make_wire(const tt_hello *h)
+{
+  int fds[2];
+  wire w;
+  demand(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
+  tt_notes_open(&w.near, fds[0], &key, h, true);
+  tt_notes_open(&w.far, fds[1], &key, h, false);
+  return w;
+}
+
+// Sends what the input says: a sealed note, or bytes as they are.
+static void say_next(tt_notes *far, input *in)
+{
+  uint8_t kind = next_byte(in), n = next_byte(in);
+  size_t size = n < in->size ? n : in->size;
+  if ((kind & 0x80) != 0) {
+    (void)(size > 0 && tt_sock_send(far->fd, in->data, size) > 0);
+  } else {
+    (void)tt_note_send(far, kind % 9, in->data, size);
+  }
+  in->data += size;
+  in->size -= size;
+}
+
+// Cards that fit, or that the input changes.
+static void say_card(tt_notes *far, input *in)
+{
+  tt_join_card card = {.peer = {.n = 1, .a = {{.family = AF_INET, .port = 1}}}, .nroots = next_byte(in) % 4, .share = next_byte(in) % 4};
+  uint8_t at = next_byte(in), n = next_byte(in);
+  size_t size = n < in->size ? n : in->size;
+  size = TT_MIN(size, sizeof(card) - at % sizeof(card));
+  memcpy((uint8_t *)&card + at % sizeof(card), in->data, size);
+  in->data += size;
+  in->size -= size;
+  (void)tt_note_send(far, TT_NOTE_JOIN, &card, sizeof(card));
+}
+
+static void feed_root(input *in)
+{
+  enum { WIRES = 12 };
+  tt_notes far[WIRES];
+  int n = 0;
+  root *r = calloc(1, sizeof(*r)); // no door
+  r->key = key;
+  r->timeout_ns = TT_NS_PER_S;
+  while (in->size > 0) {
+    uint8_t what = next_byte(in);
+    if (n < WIRES && what % 4 == 0) {
+      tt_hello h = {.kind = TT_HELLO_JOIN, .rank = (int8_t)next_byte(in) % 8, .to = -1, .nranks = 1 + next_byte(in) % 8};
+      wire w = make_wire(&h);
+      far[n++] = w.far;
+      add_arrival(r, &h, w.near.fd);
+      say_card(&far[n - 1], in);
+    } else if (n > 0 && what % 4 == 1) {
+      tt_notes_close(&far[what / 4 % n]);
+    } else if (n > 0) {
+      say_next(&far[what / 4 % n], in);
+    }
+    hear_arrivals(r);
+    for (int i = 0; i < r->nseats && r->code == ncclSuccess; i++) {
+      if (is_joined(r, i)) {
+        hear_seat(r, i);
+      }
+    }
+    demand(r->joined <= r->nseats);
+  }
+  if (r->nranks > 0 && r->code == ncclSuccess) {
+    char text[64];
+    missing_text(r, text, sizeof(text));
+    tick(r);
+    time_out(r);
+  }
+  for (int i = 0; i < n; i++) {
+    tt_notes_close(&far[i]);
+  }
+  destroy(r);
+}
+
+static void feed_rank(input *in)
+{
+  tt_id ids[2];
+  tt_greeter door;
+  tt_join j = {.rank = 2, .nranks = 4, .ids = ids, .nids = 2, .door = &door};
+  talk t = {.j = &j, .deadline_ns = UINT64_MAX};
+  tt_notes far[2];
+  memset(ids, 0, sizeof(ids));
+  tt_greeter_none(&door);
+  for (int i = 0; i < 2; i++) {
+    tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i};
+    wire w = make_wire(&h);
+    add_line(&t, i);
+    t.lines[i].notes = w.near;
+    far[i] = w.far;
+  }
+  ncclResult_t res = ncclSuccess;
+  while (in->size > 0 && res == ncclSuccess) {
+    int which = next_byte(in) % 2;
+    say_next(&far[which], in);
+    for (int i = 0; i < 2 && res == ncclSuccess; i++) {
+      if (t.lines[i].notes.fd >= 0) {
+        res = go_on_listening(&t, &t.lines[i]);
+      }
+    }
+  }
+  if (t.failure.kind != 0) {
+    pass_failure(&t);
+  }
+  for (int i = 0; i < 2; i++) {
+    tt_notes_close(&far[i]);
+    tt_notes_close(&t.lines[i].notes);
+  }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+  input in = {data, size};
+  setenv("NCCL_DEBUG", "NONE", 1);
+  if (next_byte(&in) % 2 == 0) {
+    feed_root(&in);
+  } else {
+    feed_rank(&in);
+  }
+  return 0;
+}
