@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# hostcuda.sh BUILD: the CUDA runtime's names as a program meets them: sonames, symbols and their versions; a program that includes nccl.h
+# alone, built against an installed copy in C99 and C++, with pkg-config, with find_package, with CUDA_HOME; and where there is nvcc, a program
+# with a kernel built against NVIDIA's runtime.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+
+if ! grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
+  echo "skipped: a sanitized library needs a sanitized program"
+  exit 77
+fi
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cc=${CC:-cc}
+cxx=${CXX:-c++}
+command -v "$cc" >/dev/null || cc=gcc
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+passed() { echo "ok: $*"; }
+
+# names FILE: what it exports, without the name of its version.
+names() { nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort; }
+
+check_symbols() {
+  local lib=$build/lib/libhostcuda.so.1 abi file
+  readelf -d "$lib" | grep -qF 'Library soname: [libhostcuda.so.1]' || fail "soname of $lib"
+  for abi in 12 13; do
+    file=$build/lib/cuda/libcudart.so.$abi
+    readelf -d "$file" | grep -qF "Library soname: [libcudart.so.$abi]" || fail "soname of $file"
+    nm -D --with-symbol-versions --defined-only "$file" | grep -qE " T cudaMalloc@@?libcudart.so.$abi\$" || fail "version of the symbols of $file"
+    [ -z "$(nm -D --with-symbol-versions --defined-only "$file" | awk '$2 == "T"' | grep -v "@libcudart.so.$abi\$")" ] || fail "symbols without version in $file"
+    cmp -s <(names "$lib" | grep -v '^cudaGetDeviceProperties') <(names "$file" | grep -v '^cudaGetDeviceProperties') || fail "$file has other names"
+  done
+  [ "$(readlink "$build/lib/cuda/libcudart.so")" = libcudart.so.12 ] || fail "libcudart.so is not 12's"
+  for file in "$lib" "$build"/lib/cuda/libcudart.so.1?; do
+    [ -z "$(names "$file" | grep -vE '^(__)?cuda[A-Z]')" ] || fail "$file exports other names"
+  done
+  # Every function that our header declares is there.
+  "$cc" -E -P -Iinclude/hostcuda include/hostcuda/cuda_profiler_api.h | tr '\n' ' ' | tr ';{}' '\n\n\n' |
+    awk '!/typedef/ && match($0, /cuda[A-Z][A-Za-z0-9_]* *\(/) { n = substr($0, RSTART, RLENGTH); sub(/ *\(/, "", n); print n }' |
+    sort -u >"$tmp/declared"
+  [ "$(wc -l <"$tmp/declared")" -gt 100 ] || fail "no declarations found"
+  comm -23 "$tmp/declared" <(names "$lib") >"$tmp/missing"
+  [ ! -s "$tmp/missing" ] || fail "not exported: $(paste -sd' ' "$tmp/missing")"
+  passed "symbols"
+}
+
+# run NAME PROGRAM [LIBRARIES]: with the libraries of the installed copy.
+run() {
+  if LD_LIBRARY_PATH=$libdir${3:+:$3} timeout 60 "$2"; then passed "$1"; else fail "$1 does not run"; fi
+}
+
+check_pkg_config() {
+  command -v pkg-config >/dev/null || { echo "no pkg-config: not checked"; return; }
+  local flags libs
+  export PKG_CONFIG_PATH=$libdir/pkgconfig
+  flags=$(pkg-config --cflags hostcuda)
+  libs=$(pkg-config --libs hostcuda)
+  # shellcheck disable=SC2086
+  "$cc" -std=c99 -pedantic -Wall -Werror $flags -o "$tmp/c99" tests/hostcuda/program.c $libs && run "C99 with pkg-config" "$tmp/c99"
+  command -v "$cxx" >/dev/null || { echo "no C++ compiler: not checked as C++"; return; }
+  # shellcheck disable=SC2086
+  "$cxx" -std=c++11 -Wall -Werror $flags -x c++ tests/hostcuda/program.c -x none -o "$tmp/cxx" $libs && run "C++ with pkg-config" "$tmp/cxx"
+}
+
+check_find_package() {
+  cmake -S tests/hostcuda -B "$tmp/cmake" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$tmp/moved" >"$tmp/log" 2>&1 &&
+    cmake --build "$tmp/cmake" >>"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "find_package"; return; }
+  run "find_package" "$tmp/cmake/program"
+}
+
+# As Makefiles for NVIDIA's toolkit do it: the program then asks for libcudart.so.12 and versioned symbols.
+check_cuda_home() {
+  local home=$libdir/cuda p=$tmp/home
+  "$cc" -I"$home/include" -I"$tmp/moved/include" -o "$p" tests/hostcuda/program.c -L"$home/lib64" -L"$libdir" -lcudart -lnccl
+  readelf -d "$p" | grep -qF 'Shared library: [libcudart.so.12]' || fail "CUDA_HOME: the program does not ask for libcudart.so.12"
+  nm -D --with-symbol-versions "$p" | grep -qF 'cudaGetDeviceProperties_v2@libcudart.so.12' || fail "CUDA_HOME: versions of symbols"
+  run "CUDA_HOME" "$p" "$home"
+}
+
+check_nvcc() {
+  local flags p=$tmp/kernel
+  command -v nvcc >/dev/null || { echo "no nvcc: programs built with NVIDIA's toolkit are not checked"; return; }
+  for flags in "" "--default-stream per-thread"; do
+    # shellcheck disable=SC2086
+    nvcc -cudart shared $flags -o "$p" tests/hostcuda/kernel.cu >"$tmp/log" 2>&1 || { echo "nvcc does not work here: not checked"; return; }
+    readelf -d "$p" | grep -qE 'libcudart.so.1[23]' || { echo "nvcc is of another version: not checked"; return; }
+    run "built with nvcc $flags" "$p" "$libdir/cuda"
+  done
+}
+
+check_symbols
+DESTDIR=$tmp/dest cmake --install "$build" --prefix /opt/tutti >"$tmp/log" || { cat "$tmp/log"; exit 1; }
+mv "$tmp/dest/opt/tutti" "$tmp/moved"
+libdir=$(dirname "$(dirname "$(find "$tmp/moved" -name hostcuda.pc)")")
+check_pkg_config
+check_find_package
+check_cuda_home
+check_nvcc
+[ $failed = 0 ] && echo "hostcuda: all good"
+exit $failed
