@@ -96,7 +96,7 @@ FAKE tt_link *rig_link(rig *r, int rank, int peer, bool connect)
   rig_fifos(&k->out[peer], l->send);
   rig_fifos(&k->in[peer], l->recv);
   FAKE_DEMAND((connect ? tt_proxy_connect : tt_proxy_attach)(k->proxy, l) == ncclSuccess);
-  k->table[peer] = l;
+  __atomic_store_n(&k->table[peer], l, __ATOMIC_RELEASE);
   return l;
 }
 

@@ -65,8 +65,8 @@ struct tt_proxy_ties {
   uint64_t word_ns, lost_ns; // when it came; when a connection ended without one; 0: not
   uint64_t moved_ns;         // when messages were last seen to come
   uint32_t moved;
-  uint64_t broken_ns[2]; // when a data connection was seen to have failed (send, receive)
-  bool judged[2];
+  uint64_t broken_ns[3]; // when a data connection was seen to have failed: sending, receiving; to have failed to come up
+  bool judged[3];
 };
 typedef struct tt_proxy_ties tt_proxy_ties;
 
@@ -141,6 +141,8 @@ void tt_proxy_setup_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, ui
 void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m);
 // The control connection has ended: what is under way on it ends too.
 void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing);
+// Says why a setup has failed (TT_SETUP_FAILED). Returns ncclRemoteError.
+ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties *t);
 
 // ---- words.c
 

@@ -28,17 +28,21 @@ static void ask(tt_proxy_service *s, tt_proxy_ties *t)
   tt_proxy_say(s, t->out, TT_MSG_SETUP, t->attempt, &m);
 }
 
-static void give_up(tt_proxy_service *s, tt_proxy_ties *t, const char *why)
+// No way leads to the peer. It may just have gone: that is for words.c to find out.
+static void give_up(tt_proxy_ties *t, const char *why)
 {
-  t->sending = TT_SETUP_FAILED;
-  if (atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
-    return;
+  if (why != t->text) {
+    snprintf(t->text, sizeof t->text, "%s", why);
   }
-  tt_proxy_stop_port(s,
-                     tt_fail(ncclRemoteError,
-                             "rank %d cannot connect to rank %d over network %s (%u attempts, %d devices here, %d there): %s. Check that "
-                             "the machines reach each other over these interfaces (firewalls, NCCL_SOCKET_IFNAME, NCCL_NET)",
-                             s->proxy->rank, t->peer->rank, s->proxy->net->name, t->attempt + 1, s->ndevices, t->ndevices, why));
+  t->sending = TT_SETUP_FAILED;
+}
+
+ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties *t)
+{
+  return tt_fail(ncclRemoteError,
+                 "rank %d cannot connect to rank %d over network %s (%u attempts, %d devices here, %d there): %s. Check that the machines "
+                 "reach each other over these interfaces (firewalls, NCCL_SOCKET_IFNAME, NCCL_NET)",
+                 s->proxy->rank, t->peer->rank, s->proxy->net->name, t->attempt + 1, s->ndevices, t->ndevices, t->text);
 }
 
 static bool has_more(const tt_proxy_service *s, const tt_proxy_ties *t)
@@ -52,7 +56,7 @@ static void next_attempt(tt_proxy_service *s, tt_proxy_ties *t)
   tt_info(TT_PROXY | TT_NET, "rank %d: attempt %u to connect to rank %d failed: %s", s->proxy->rank, t->attempt + 1, t->peer->rank,
           t->text);
   if (!has_more(s, t)) {
-    give_up(s, t, t->text);
+    give_up(t, t->text);
     return;
   }
   t->attempt++;
@@ -65,7 +69,7 @@ void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
     return;
   }
   if (s->ndevices <= 0) {
-    give_up(s, t, "this rank has no network device");
+    give_up(t, "this rank has no network device");
     return;
   }
   ask(s, t);
@@ -121,7 +125,7 @@ static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint6
   }
   uint64_t end = t->linked_ns + s->limits.connect_ns;
   if (now >= end) {
-    give_up(s, t,
+    give_up(t,
             t->sending == TT_SETUP_ASKED ? "its proxy does not answer"
             : t->text[0] != 0            ? t->text
                                          : "the connection did not come up");
@@ -249,6 +253,6 @@ void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
   if (!outgoing) {
     close_accept(s, t);
   } else if (t->sending == TT_SETUP_ASKED || t->sending == TT_SETUP_CONNECTING) {
-    t->sending = TT_SETUP_FAILED; // the peer's end will be shown on its page
+    give_up(t, "the control connection has ended");
   }
 }

@@ -113,31 +113,52 @@ static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint
   tt_proxy_wake_at(wake_ns, TT_MIN(since + s->limits.grace_ns, now + SAMPLE_NS));
 }
 
-// A data connection that has failed stops the port, unless the peer's page explains it.
+enum { SENDING, RECEIVING, SETUP };
+
+static bool has_failed(const tt_proxy_ties *t, int which)
+{
+  if (which == SETUP) {
+    return t->sending == TT_SETUP_FAILED;
+  }
+  const tt_proxy_conn *c = which == SENDING ? &t->peer->send : &t->peer->recv;
+  return atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN;
+}
+
+static ncclResult_t why_failed(const tt_proxy_service *s, const tt_proxy_ties *t, int which)
+{
+  if (which == SETUP) {
+    return tt_proxy_setup_error(s, t);
+  }
+  const tt_proxy_conn *c = which == SENDING ? &t->peer->send : &t->peer->recv;
+  tt_last_error_set(c->text); // it was logged where it was found
+  return c->code;
+}
+
+// A failed data connection stops the port, unless the peer's page explains it. What is this rank's own fault needs no explanation.
 static void judge_conn(tt_proxy_service *s, tt_proxy_ties *t, int which, uint64_t now, uint64_t *wake_ns)
 {
-  const tt_proxy_conn *c = which == 0 ? &t->peer->send : &t->peer->recv;
-  if (t->judged[which] || atomic_load_explicit(&c->stage, memory_order_acquire) != TT_CONN_BROKEN) {
+  if (t->judged[which] || !has_failed(t, which)) {
     return;
   }
   if (t->broken_ns[which] == 0) {
     t->broken_ns[which] = now;
   }
-  bool remote = c->code == ncclRemoteError;
-  if (remote && !is_final(t) && (t->word != 0 || now < t->broken_ns[which] + s->limits.grace_ns)) {
-    tt_proxy_wake_at(wake_ns, t->broken_ns[which] + s->limits.grace_ns);
+  bool remote = which == SETUP || (which == SENDING ? &t->peer->send : &t->peer->recv)->code == ncclRemoteError;
+  uint64_t end = t->broken_ns[which] + s->limits.grace_ns;
+  if (remote && !is_final(t) && (t->word != 0 || now < end)) {
+    tt_proxy_wake_at(wake_ns, TT_MAX(end, now + SAMPLE_NS));
     return;
   }
   t->judged[which] = true;
   if (!remote || !is_final(t)) {
-    tt_last_error_set(c->text);
-    tt_proxy_stop_port(s, c->code);
+    tt_proxy_stop_port(s, why_failed(s, t, which));
   }
 }
 
 void tt_proxy_word_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
   judge_peer(s, t, now, wake_ns);
-  judge_conn(s, t, 0, now, wake_ns);
-  judge_conn(s, t, 1, now, wake_ns);
+  for (int which = SENDING; which <= SETUP; which++) {
+    judge_conn(s, t, which, now, wake_ns);
+  }
 }
