@@ -1,11 +1,17 @@
 // events.c: see events.h.
+#define _GNU_SOURCE // ppoll
 #include "os/events.h"
 
 #include <errno.h>
-#include <stdint.h>
+#include <limits.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "base/util.h"
+#include "os/clock.h"
 
 int tt_events_open(int *set)
 {
@@ -42,6 +48,13 @@ bool tt_events_drain(int set)
   return any;
 }
 
+void tt_events_wait(int set, uint64_t timeout_ns)
+{
+  struct epoll_event e[64];
+  uint64_t ms = TT_MIN(timeout_ns / TT_NS_PER_MS + (timeout_ns % TT_NS_PER_MS != 0), (uint64_t)INT_MAX);
+  epoll_wait(set, e, TT_COUNT(e), timeout_ns == TT_EVENTS_FOREVER ? -1 : (int)ms);
+}
+
 int tt_ring_open(int *fd)
 {
   int e = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -65,4 +78,11 @@ void tt_ring_clear(int fd)
   uint64_t n;
   while (read(fd, &n, sizeof(n)) < 0 && errno == EINTR) {
   }
+}
+
+void tt_ring_wait(int fd, uint64_t timeout_ns)
+{
+  struct pollfd p = {.fd = fd, .events = POLLIN};
+  struct timespec t = {.tv_sec = (time_t)(timeout_ns / TT_NS_PER_S), .tv_nsec = (long)(timeout_ns % TT_NS_PER_S)};
+  ppoll(&p, 1, timeout_ns == TT_EVENTS_FOREVER ? NULL : &t, NULL);
 }

@@ -3,6 +3,9 @@
 // Everything is edge-triggered: an event is told once, when it comes. Quiet as socket.h: 0 or a negative errno. Any thread.
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
+
+#define TT_EVENTS_FOREVER UINT64_MAX
 
 // Opens a set of descriptors.
 int tt_events_open(int *set);
@@ -14,7 +17,12 @@ void tt_events_remove(int set, int fd);
 // Forgets what the set has told so far. True when there was something.
 bool tt_events_drain(int set);
 
+// Sleeps until something happens in the set, and forgets it, or until `timeout_ns` (to the millisecond above) has passed. May return early.
+void tt_events_wait(int set, uint64_t timeout_ns);
+
 // Opens a descriptor that is rung by tt_ring and polls readable until tt_ring_clear (in a set: every ring is an event, clearing is not needed).
 int tt_ring_open(int *fd);
 void tt_ring(int fd);
 void tt_ring_clear(int fd);
+// Sleeps until the descriptor is rung (it stays so), or until `timeout_ns` has passed. May return early.
+void tt_ring_wait(int fd, uint64_t timeout_ns);

@@ -23,7 +23,7 @@
 #include "os/clock.h"
 #include "os/shm.h"
 #include "os/thread.h"
-#include "os/watch.h"
+#include "os/events.h"
 
 #define FAKE __attribute__((unused)) static
 
@@ -142,7 +142,7 @@ FAKE void *fake_courier(void *unused)
       fake_pipe *p = &fake.pipes[i];
       for (fake_message *m = p->used ? p->first : NULL; m != NULL && m->due_ns <= now; m = m->next) {
         if (!m->announced && p->to != NULL && p->to->ctx->events >= 0) {
-          tt_wake_set(p->to->ctx->events);
+          tt_ring(p->to->ctx->events);
           m->announced = true;
         }
       }
@@ -151,7 +151,7 @@ FAKE void *fake_courier(void *unused)
         fake_request *r = &c->requests[c->done % TT_COUNT(c->requests)];
         if (r->tests > 0 && r->due_ns <= now) {
           r->tests = 0;
-          tt_wake_set(c->ctx->events);
+          tt_ring(c->ctx->events);
         }
       }
     }
@@ -169,7 +169,7 @@ FAKE ncclResult_t fake_init(const tt_net_env *env, void **ctx)
   }
   c->rank = env->rank;
   c->events = -1;
-  if (fake.events && tt_wake_open(&c->events) != 0) {
+  if (fake.events && tt_ring_open(&c->events) != 0) {
     tt_free(c);
     return tt_fail(ncclSystemError, "fake network: no descriptor");
   }
@@ -340,7 +340,7 @@ FAKE void fake_put(fake_comm *c, const void *data, size_t size)
   c->pipe->last = &m->next;
   if (fake.delay_ns == 0 && c->pipe->to != NULL && c->pipe->to->ctx->events >= 0) {
     m->announced = true;
-    tt_wake_set(c->pipe->to->ctx->events);
+    tt_ring(c->pipe->to->ctx->events);
   }
 }
 
@@ -430,7 +430,7 @@ FAKE ncclResult_t fake_test(void *request, int *done, size_t *sizes)
   if (r->flush) {
     *done = r->tests++ > 0;
     if (!*done && c->ctx->events >= 0) {
-      tt_wake_set(c->ctx->events);
+      tt_ring(c->ctx->events);
     }
     return ncclSuccess;
   }
@@ -456,7 +456,7 @@ FAKE ncclResult_t fake_close(void *comm)
   fake_comm *other = c->send ? p->to : p->from;
   *(c->send ? &p->from : &p->to) = NULL;
   if (other != NULL && other->ctx->events >= 0) {
-    tt_wake_set(other->ctx->events);
+    tt_ring(other->ctx->events);
   }
   for (fake_message *m = p->first, *next; m != NULL && p->to == NULL && (p->from == NULL || !c->send); m = next) {
     next = m->next;

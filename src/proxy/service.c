@@ -5,7 +5,7 @@
 #include "os/clock.h"
 #include "os/netif.h"
 #include "os/shm.h"
-#include "os/watch.h"
+#include "os/events.h"
 #include "proxy/service_priv.h"
 
 #define LAST_WORDS_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
@@ -20,7 +20,7 @@ static const tt_proxy_limits default_limits = {
 static void want(tt_proxy_service *s, tt_msg_type type)
 {
   if ((atomic_fetch_or(&s->wants, TT_WANT(type)) & TT_WANT(type)) == 0) {
-    tt_wake_set(s->wake);
+    tt_ring(s->wake);
   }
 }
 
@@ -32,7 +32,7 @@ static void want_of(tt_proxy_service *s, tt_proxy_ties *t, tt_msg_type type)
   t->news = atomic_load_explicit(&s->news, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&s->news, &t->news, t, memory_order_release, memory_order_relaxed)) {
   }
-  tt_wake_set(s->wake);
+  tt_ring(s->wake);
 }
 
 void tt_proxy_alert(tt_proxy *p)
@@ -203,7 +203,7 @@ static void wait_for(tt_proxy_service *s, uint64_t wake_ns)
   tt_until until = {.deadline_ns = wake_ns};
   tt_sock_poll(s->fds, n, &until);
   if (s->fds[0].revents != 0) {
-    tt_wake_clear(s->wake);
+    tt_ring_clear(s->wake);
   }
 }
 
@@ -230,7 +230,7 @@ static ncclResult_t start_listening(tt_proxy_service *s)
   if (e != 0) {
     return tt_fail(ncclSystemError, "rank %d: the proxy cannot listen on %s: %s", s->proxy->rank, tt_addrs_text(&own, text), strerror(-e));
   }
-  e = tt_wake_open(&s->wake);
+  e = tt_ring_open(&s->wake);
   return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: the proxy has no descriptor left: %s", s->proxy->rank, strerror(-e));
 }
 

@@ -23,7 +23,7 @@
 #include "os/clock.h"
 #include "os/shm.h"
 #include "os/thread.h"
-#include "os/watch.h"
+#include "os/events.h"
 #include "proxy/proxy_priv.h"
 
 #define LOOKS 4                    // fruitless looks, the core given away in between, before it rests
@@ -46,7 +46,7 @@ static int wake_fd = -1, set_fd = -1;                    // written under `lock`
 static void wake(int seen)
 {
   if (atomic_compare_exchange_strong(&state, &seen, AWAKE)) {
-    tt_wake_set(wake_fd); // one wake is enough
+    tt_ring(wake_fd); // one wake is enough
   }
 }
 
@@ -173,10 +173,10 @@ static int rest_kind(const survey *s, int idle)
 static void sleep_as(int kind, const survey *s)
 {
   switch (kind) {
-  case ASLEEP: tt_wake_wait(wake_fd, TT_WATCH_FOREVER); break;
-  case POLLING: tt_watch_wait(set_fd, EVENT_NS); break;
-  case MIXED: tt_watch_wait(set_fd, s->tick); break;
-  default: tt_wake_wait(wake_fd, s->blind ? BLIND_NS : s->tick); break;
+  case ASLEEP: tt_ring_wait(wake_fd, TT_EVENTS_FOREVER); break;
+  case POLLING: tt_events_wait(set_fd, EVENT_NS); break;
+  case MIXED: tt_events_wait(set_fd, s->tick); break;
+  default: tt_ring_wait(wake_fd, s->blind ? BLIND_NS : s->tick); break;
   }
 }
 
@@ -187,7 +187,7 @@ static void rest(int kind, int idle)
   survey s = look_around();
   if (!s.moved && rest_kind(&s, idle) == kind) {
     sleep_as(kind, &s);
-    tt_wake_clear(wake_fd);
+    tt_ring_clear(wake_fd);
   }
   atomic_exchange(&state, AWAKE); // an exchange: the look that follows must not be earlier
 }
@@ -214,10 +214,10 @@ static void *thread_main(void *unused)
 
 static ncclResult_t open_fds(void)
 {
-  int e = wake_fd >= 0 ? 0 : tt_wake_open(&wake_fd);
+  int e = wake_fd >= 0 ? 0 : tt_ring_open(&wake_fd);
   if (e == 0 && set_fd < 0) {
-    e = tt_watch_open(&set_fd);
-    e = e != 0 ? e : tt_watch_add(set_fd, wake_fd, false);
+    e = tt_events_open(&set_fd);
+    e = e != 0 ? e : tt_events_add(set_fd, wake_fd, true);
   }
   return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "cannot start the progress thread: %s (see ulimit -n)", strerror(-e));
 }
@@ -250,13 +250,13 @@ void tt_proxy_thread_hold(bool on)
 
 bool tt_proxy_thread_watch(int fd)
 {
-  return fd >= 0 && tt_watch_add(set_fd, fd, true) == 0;
+  return fd >= 0 && tt_events_add(set_fd, fd, true) == 0;
 }
 
 void tt_proxy_thread_unwatch(int fd)
 {
   if (fd >= 0) {
-    tt_watch_remove(set_fd, fd);
+    tt_events_remove(set_fd, fd);
   }
 }
 
