@@ -114,10 +114,10 @@ static void *play(void *arg)
   return NULL;
 }
 
-static void ring(int n, way how, int ops)
+static void ring(const tt_net_ops *net, int n, way how, int ops)
 {
   static player players[RIG_MAX];
-  rig *r = rig_open(n, &fake_net);
+  rig *r = rig_open(n, net);
   rig_meet(r);
   for (int i = 0; i < n; i++) {
     rig_link(r, i, (i + 1) % n, true);
@@ -153,7 +153,7 @@ static void all_ways(bool events, uint64_t delay_ns, uint64_t send_ns, int not_n
       fake.not_now = not_now;
       fake.flush = how == SLEEP;
       fake.connect_calls = n;
-      ring(n, how, delay_ns > 0 ? OPS / 3 : OPS);
+      ring(&fake_net, n, how, delay_ns > 0 ? OPS / 3 : OPS);
       fake_stop();
     }
   }
@@ -189,9 +189,22 @@ static void everything(void **state)
   all_ways(true, 100000, 100000, 200);
 }
 
+static void sockets(void **state)
+{
+  (void)state;
+  for (int n = 2; n <= RIG_MAX; n += n == 2 ? 1 : 5) {
+    for (way how = DRIVE; how < WAYS; how++) {
+      fake_start(1);
+      ring(&tt_net_socket, n, how, OPS);
+      fake_stop();
+    }
+  }
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(with_events), cmocka_unit_test(late),
-                                     cmocka_unit_test(late_without_events), cmocka_unit_test(everything)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plain),      cmocka_unit_test(with_events),
+                                     cmocka_unit_test(late),       cmocka_unit_test(late_without_events),
+                                     cmocka_unit_test(everything), cmocka_unit_test(sockets)};
   return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
 }
