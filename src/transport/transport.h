@@ -1,8 +1,8 @@
 // transport.h: how two ranks are connected. One row per way; the first row that can connect a pair does.
 //
 // A transport fills in a tt_link: FIFOs in both directions, the peer's page, and what access to the peer's memory there is. Connecting is
-// local: it never waits for the peer, because the memory that both sides use starts zeroed and zero is a valid empty FIFO. A network
-// transport too gives the link FIFOs in local memory at once, and starts to move messages through them when its connection stands.
+// local: it never waits for the peer, because the memory that both sides use starts zeroed and zero is a valid empty FIFO. The network
+// transport too gives the link FIFOs in local memory at once, and the proxy moves messages through them when its connection stands.
 #pragma once
 #include "device/link.h"
 #include "proxy/proxy.h"
