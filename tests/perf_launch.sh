@@ -34,7 +34,7 @@ trap clean_up EXIT
 report() { # report NAME PROBLEM: an empty problem is a success
   local left i
   [ -z "${VERBOSE:-}" ] || echo "$SECONDS s: $1"
-  for i in 1 2 3 4 5 6 7 8 9 10; do # what an mpirun killed may take a moment to go
+  for ((i = 0; i < 25; i++)); do # what an mpirun killed may take a moment to go
     left=$(ours)
     [ -n "$left" ] || break
     sleep 0.2
@@ -129,8 +129,8 @@ slurm() { echo "SLURM_PROCID=$1 SLURM_NTASKS=$2 SLURM_LOCALID=$1 SLURM_STEP_NODE
 pmix() { echo "PMIX_RANK=$1 WORLD_SIZE=$2 PMIX_NAMESPACE=prterun-here-$port@1 PRTE_LAUNCHED=1"; }
 two_nodes() { echo "$(torchrun "$@") NCCL_HOSTID=node$(($1 / 2))"; }
 same_rank() { echo "RANK=$(($1 > 0)) WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"; }
-two_sizes() { echo "RANK=$1 WORLD_SIZE=$((2 + $1)) MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TUTTI_PERF_TIMEOUT=2"; }
-two_secrets() { echo "$(torchrun "$@") TUTTI_PERF_SECRET=s$1 TUTTI_PERF_TIMEOUT=2"; }
+two_sizes() { echo "RANK=$1 WORLD_SIZE=$((2 + $1)) MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TUTTI_PERF_TIMEOUT=5"; }
+two_secrets() { echo "$(torchrun "$@") TUTTI_PERF_SECRET=s$1 TUTTI_PERF_TIMEOUT=5"; }
 one_secret() { echo "$(torchrun "$@") TUTTI_PERF_SECRET=s"; }
 two_splits() { echo "$(torchrun "$@") NCCL_TESTS_SPLIT=MOD$((2 + 2 * ($1 / 2)))"; } # colours 0 1 2 3
 one_wrong_split() { echo "$(torchrun "$@") NCCL_TESTS_SPLIT=MOD$((2 - $1))"; }
