@@ -7,6 +7,9 @@
 #include "os/clock.h"
 #include "proxy/proxy_priv.h"
 
+#define MAX_CHANGED 8  // peers of one round whose sleepers are told apart
+#define STAMP_AFTER 16 // rounds after which operations get their time: a reading of the clock costs as much as moving a small message
+
 // ---- operations
 
 void tt_proxy_retire(tt_proxy_conn *c)
@@ -18,8 +21,11 @@ void tt_proxy_retire(tt_proxy_conn *c)
     c->last = &c->first;
   }
   atomic_store_explicit(&i->serial, tt_proxy_count(&i->serial) + 1, memory_order_release);
-  i->next = atomic_load_explicit(&p->returned, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&p->returned, &i->next, i, memory_order_release, memory_order_relaxed)) {
+  i->next = p->spent;
+  p->spent = i;
+  if (atomic_load_explicit(&p->returned, memory_order_relaxed) == NULL) { // the launching thread only takes, so nobody else fills it
+    atomic_store_explicit(&p->returned, p->spent, memory_order_release);
+    p->spent = NULL;
   }
   atomic_store_explicit(&p->finished, tt_proxy_count(&p->finished) + 1, memory_order_release);
 }
@@ -65,7 +71,7 @@ static bool append(tt_proxy *p)
   if (i == NULL) {
     return false;
   }
-  uint64_t now = tt_now_ns();
+  p->unstamped = STAMP_AFTER;
   while (i != NULL) { // newest first: reverse
     tt_proxy_item *next = i->next;
     i->next = ordered;
@@ -74,7 +80,6 @@ static bool append(tt_proxy *p)
   }
   while (ordered != NULL) {
     tt_proxy_item *next = ordered->next;
-    atomic_store_explicit(&ordered->started_ns, now, memory_order_relaxed);
     enqueue(p, ordered);
     ordered = next;
   }
@@ -128,12 +133,24 @@ void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
 
 // ---- rounds
 
-static bool round_over(tt_proxy_conn **list, bool (*round)(tt_proxy_conn *c))
+static void stamp(const tt_proxy_conn *c, uint64_t now)
 {
-  bool moved = false;
+  for (; c != NULL; c = c->next_active) {
+    for (tt_proxy_item *i = c->first; i != NULL; i = i->next) {
+      if (atomic_load_explicit(&i->started_ns, memory_order_relaxed) == 0) {
+        atomic_store_explicit(&i->started_ns, now, memory_order_relaxed);
+      }
+    }
+  }
+}
+
+// Goes over the connections of a list, takes out those without operations, and notes whose FIFOs have changed. Returns how many.
+static int round_over(tt_proxy_conn **list, bool (*round)(tt_proxy_conn *c), int *changed)
+{
+  int n = 0;
   for (tt_proxy_conn **at = list, *c; (c = *at) != NULL;) {
-    if (TT_LIKELY(c->usable) || make_usable(c)) {
-      moved |= round(c);
+    if ((TT_LIKELY(c->usable) || make_usable(c)) && round(c)) {
+      changed[n++ % MAX_CHANGED] = c->peer->rank;
     }
     if (c->first == NULL) {
       *at = c->next_active;
@@ -142,7 +159,19 @@ static bool round_over(tt_proxy_conn **list, bool (*round)(tt_proxy_conn *c))
       at = &c->next_active;
     }
   }
-  return moved;
+  return n;
+}
+
+// Wakes whoever waits for these peers' messages or slots.
+static void ring(const tt_proxy *p, const int *changed, int n)
+{
+  tt_rank_page *page = p->port->page;
+  for (int i = 0; i < TT_MIN(n, MAX_CHANGED); i++) {
+    tt_page_ring(page, changed[i]);
+  }
+  if (n > MAX_CHANGED) {
+    tt_bell_ring(&page->bell);
+  }
 }
 
 // Sends first: a receive that finds nothing costs as much as a message that is sent.
@@ -152,15 +181,27 @@ static bool one_round(tt_proxy *p)
     atomic_store_explicit(&p->refused, false, memory_order_relaxed);
   }
   p->rounds++;
-  bool moved = round_over(&p->sends, tt_proxy_send_round);
-  return round_over(&p->recvs, tt_proxy_recv_round) || moved;
+  int sends[MAX_CHANGED], recvs[MAX_CHANGED];
+  int nsends = round_over(&p->sends, tt_proxy_send_round, sends), nrecvs = round_over(&p->recvs, tt_proxy_recv_round, recvs);
+  if (nsends + nrecvs > 0) {
+    tt_bell_fence();
+    ring(p, sends, nsends);
+    ring(p, recvs, nrecvs);
+  }
+  if (p->unstamped > 0 && --p->unstamped == 0) {
+    uint64_t now = tt_now_ns();
+    stamp(p->sends, now);
+    stamp(p->recvs, now);
+  }
+  return nsends + nrecvs > 0;
 }
 
 // The port is stopped: what its executor had sent before still goes out as far as the network takes it at once; all the rest is dropped.
 static void drop_all(tt_proxy *p)
 {
+  int unused[MAX_CHANGED];
   append(p);
-  for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->sends, tt_proxy_send_round); i++) {
+  for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->sends, tt_proxy_send_round, unused) > 0; i++) {
   }
   p->dropped = true;
   tt_proxy_conn **lists[] = {&p->sends, &p->recvs};

@@ -3,6 +3,7 @@
 
 #include "base/param.h"
 #include "base/result.h"
+#include "os/clock.h"
 #include "os/proc.h"
 #include "proxy/proxy_priv.h"
 
@@ -349,6 +350,10 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   fill(i, c, op);
   atomic_store_explicit(&p->posted, tt_proxy_count(&p->posted) + 1, memory_order_release);
   i->next = atomic_load_explicit(&p->incoming, memory_order_relaxed);
+  if (i->next == NULL) {
+    atomic_store_explicit(&p->incoming, i, memory_order_release);
+    return ncclSuccess;
+  }
   while (!atomic_compare_exchange_weak_explicit(&p->incoming, &i->next, i, memory_order_release, memory_order_relaxed)) {
   }
   return ncclSuccess;
@@ -391,7 +396,7 @@ static bool read_item(const tt_proxy *p, tt_proxy_item *i, tt_proxy_op_state *s)
   s->transmitted = atomic_load_explicit(&i->transmitted, memory_order_relaxed);
   s->received = atomic_load_explicit(&i->received, memory_order_relaxed);
   s->posted = atomic_load_explicit(&i->posted, memory_order_relaxed);
-  s->started_ns = atomic_load_explicit(&i->started_ns, memory_order_relaxed);
+  s->started_ns = atomic_load_explicit(&i->started_ns, memory_order_relaxed); // 0: just now
   uint32_t base = atomic_load_explicit(&i->base, memory_order_relaxed);
   atomic_thread_fence(memory_order_acquire);
   if (tt_proxy_count(&i->serial) != serial) {
@@ -401,6 +406,7 @@ static bool read_item(const tt_proxy *p, tt_proxy_item *i, tt_proxy_op_state *s)
   const tt_proxy_conn *c = s->op.send ? &peer->send : &peer->recv;
   s->connected = atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_READY;
   look_at_head(c, base, s);
+  s->started_ns = s->started_ns != 0 ? s->started_ns : tt_now_ns();
   return true;
 }
 

@@ -107,13 +107,16 @@ struct tt_proxy {
   _Atomic uint32_t unsent;      // messages that the network has taken and not sent yet. Written by the run flag's holder
   bool dropped;                 // the port is stopped, and the operations have been dropped. The holder's
   uint32_t rounds;              // since new operations were last taken on. The holder's
+  int unstamped;                // rounds until new operations get their time. The holder's
+  tt_proxy_item *spent;         // finished, and not in `returned` yet. The holder's
   tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
-  _Atomic(tt_proxy_item *) incoming;               // newest first. The launching thread adds, the holder takes all
-  _Atomic(tt_proxy_item *) returned;               // the holder adds, the launching thread takes all
-  tt_proxy_item *spare;                            // the launching thread's
-  _Atomic(tt_proxy_chunk *) chunks;                // only grows, also over lives
+  // Each of the two has one who fills it and one who takes all. So whoever fills it may find it empty and set it without a compare and exchange.
+  _Atomic(tt_proxy_item *) incoming; // newest first. The launching thread adds, the holder takes all
+  _Atomic(tt_proxy_item *) returned; // the holder fills it when it is empty, the launching thread takes all
+  tt_proxy_item *spare;              // the launching thread's
+  _Atomic(tt_proxy_chunk *) chunks;  // only grows, also over lives
 
   _Alignas(TT_CACHE_LINE) _Atomic int life; // TT_PROXY_…: under the table's lock, and read without
   int rank, nranks;
@@ -168,7 +171,7 @@ void tt_proxy_retire(tt_proxy_conn *c);
 void tt_proxy_seize(tt_proxy *p);
 void tt_proxy_unseize(tt_proxy *p);
 
-// ---- send.c, recv.c: one round over one connection. True when its FIFO has changed. Run flag held.
+// ---- send.c, recv.c: one round over one connection. True when its FIFO has changed (then the caller rings the rank's bell). Run flag held.
 
 bool tt_proxy_send_round(tt_proxy_conn *c);
 bool tt_proxy_recv_round(tt_proxy_conn *c);

@@ -140,8 +140,6 @@ bool tt_proxy_recv_round(tt_proxy_conn *c)
   bool moved = c->finished != before;
   if (moved) {
     atomic_store_explicit(&c->counted, c->finished, memory_order_release);
-    tt_bell_fence();
-    tt_page_ring(c->proxy->port->page, c->peer->rank);
   }
   res = res != ncclSuccess ? res : published;
   if (res == ncclSuccess && moved && c->poster != NULL) {

@@ -66,10 +66,6 @@ bool tt_proxy_send_round(tt_proxy_conn *c)
     res = complete(c);
   }
   bool moved = c->finished != before;
-  if (moved) {
-    tt_bell_fence();
-    tt_page_ring(c->proxy->port->page, c->peer->rank);
-  }
   if (res == ncclSuccess && moved && c->poster != NULL) {
     res = transmit(c); // there is room again
   }
