@@ -260,7 +260,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
     return;
   }
   t->dialling = TT_DIAL_FAILED;
-  if (atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
+  if (t->word != 0 || atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
     return; // that is known already, and why
   }
   tt_addrs_text(&s->where[peer], at);

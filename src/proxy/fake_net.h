@@ -55,7 +55,7 @@ struct fake_comm;
 
 // One connection: messages under way from `from` to `to`; either end may be gone.
 typedef struct fake_pipe {
-  bool used;
+  bool used, accepted;
   struct fake_comm *from, *to;
   fake_message *first, **last;
   uint64_t last_due;
@@ -94,16 +94,17 @@ typedef struct fake_handle {
 static struct fake_state {
   // The vices.
   int ndevs;
-  unsigned bad_devs;       // listening devices that refuse (bits)
-  unsigned dead_devs;      // listening devices that never answer
-  int connect_calls;       // how often connect must be called
-  uint64_t delay_ns;       // longest delay of a message
-  uint64_t send_ns;        // longest time until a send is done
-  int not_now;             // refusals of isend and irecv in 1000
-  bool events;             // have a descriptor
-  bool flush;              // wants flushes
-  _Atomic long fail_in;    // the k-th isend, irecv or test from now fails; 0: none
-  _Atomic long stretch_in; // the k-th isend from now sends more than it was given
+  unsigned bad_devs;        // listening devices that refuse (bits)
+  unsigned dead_devs;       // listening devices that never answer
+  int connect_calls;        // how often connect must be called
+  _Atomic bool hold_accept; // accept gives nothing
+  uint64_t delay_ns;        // longest delay of a message
+  uint64_t send_ns;         // longest time until a send is done
+  int not_now;              // refusals of isend and irecv in 1000
+  bool events;              // have a descriptor
+  bool flush;               // wants flushes
+  _Atomic long fail_in;     // the k-th isend, irecv or test from now fails; 0: none
+  _Atomic long stretch_in;  // the k-th isend from now sends more than it was given
   size_t stretch_by;
   long shrink_in; // … or less
   size_t shrink_to;
@@ -263,7 +264,8 @@ FAKE ncclResult_t fake_accept(void *listen_comm, void **recv_comm)
   fake_listener *l = listen_comm;
   *recv_comm = NULL;
   pthread_mutex_lock(&fake.lock);
-  if (l->pipe != NULL && l->pipe->to == NULL) {
+  if (l->pipe != NULL && l->pipe->to == NULL && !atomic_load(&fake.hold_accept)) {
+    l->pipe->accepted = true;
     l->pipe->used = true; // also when the other end has gone already
     *recv_comm = fake_comm_new(l->ctx, l->pipe, false);
   }
@@ -444,6 +446,17 @@ FAKE ncclResult_t fake_test(void *request, int *done, size_t *sizes)
   return res >= 0 ? ncclSuccess : fake_broken(c, "the peer has closed");
 }
 
+// Lock held.
+FAKE void fake_drop(fake_pipe *p)
+{
+  for (fake_message *m = p->first, *next; m != NULL; m = next) {
+    next = m->next;
+    tt_free(m);
+  }
+  p->first = NULL;
+  p->last = &p->first;
+}
+
 FAKE ncclResult_t fake_close(void *comm)
 {
   fake_comm *c = comm;
@@ -458,11 +471,8 @@ FAKE ncclResult_t fake_close(void *comm)
   if (other != NULL && other->ctx->events >= 0) {
     tt_ring(other->ctx->events);
   }
-  for (fake_message *m = p->first, *next; m != NULL && p->to == NULL && (p->from == NULL || !c->send); m = next) {
-    next = m->next;
-    tt_free(m);
-    p->first = next;
-    p->last = next == NULL ? &p->first : p->last;
+  if (p->to == NULL && (!c->send || p->accepted)) {
+    fake_drop(p);
   }
   p->used = p->from != NULL || p->to != NULL || p->first != NULL;
   pthread_mutex_unlock(&fake.lock);
@@ -476,6 +486,10 @@ FAKE ncclResult_t fake_close_listen(void *listen_comm)
   fake_listener *l = listen_comm;
   if (l != NULL) {
     pthread_mutex_lock(&fake.lock);
+    if (l->pipe != NULL && !l->pipe->accepted && l->pipe->from == NULL) {
+      fake_drop(l->pipe); // nobody will ever take it
+      l->pipe->used = false;
+    }
     l->used = false;
     pthread_mutex_unlock(&fake.lock);
     atomic_fetch_sub(&fake.objects, 1);

@@ -139,7 +139,9 @@ void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t);
 // Goes on with what is under way, and lowers *wake_ns.
 void tt_proxy_setup_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);
 void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m);
-// The control connection has ended: what is under way on it ends too.
+// No connection from the peer is wanted any more.
+void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t);
+// The control connection has ended: what is under way on it ends too, but not a connection whose other end stands.
 void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing);
 // Says why a setup has failed (TT_SETUP_FAILED). Returns ncclRemoteError.
 ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties *t);

@@ -181,6 +181,31 @@ static void word_after_data(void **state)
   }
 }
 
+// Nor when this rank has not taken its end of the connection into use before the sender has gone.
+static void word_before_connection(void **state)
+{
+  (void)state;
+  fake_start(20);
+  atomic_store(&fake.hold_accept, true);
+  rig *r = open_ring(2);
+  rig_link(r, 0, 1, true);
+  rig_link(r, 1, 0, true);
+  UNTIL(stage(r, 0, 1, true) == TT_CONN_READY);
+  send_some(r, 20);
+  UNTIL(tt_proxy_idle(r->ranks[0].proxy));
+  atomic_store(&r->ranks[0].port.page->state, TT_RANK_GONE);
+  tt_proxy_destroy(r->ranks[0].proxy);
+  r->ranks[0].proxy = NULL;
+  tt_sleep_ns(2 * limits(r, 1)->grace_ns);
+  assert_int_equal(shown(r, 1, 0), TT_RANK_RUNNING);
+  atomic_store(&fake.hold_accept, false);
+  UNTIL(shown(r, 1, 0) == TT_RANK_GONE);
+  assert_int_equal(get_all(r), 20);
+  assert_int_equal(status(r, 1), ncclSuccess);
+  rig_close(r);
+  fake_stop();
+}
+
 // Data that the executor does not take, or that nobody receives, do not hold up a word for ever.
 static void word_without_data(void **state)
 {
@@ -628,14 +653,23 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(killed), // first: its children start with one thread
-      cmocka_unit_test(states),          cmocka_unit_test(gone),
-      cmocka_unit_test(word_after_data), cmocka_unit_test(word_without_data),
-      cmocka_unit_test(data_error),      cmocka_unit_test(data_error_explained),
-      cmocka_unit_test(damage),          cmocka_unit_test(one_sided),
-      cmocka_unit_test(devices),         cmocka_unit_test(no_device),
-      cmocka_unit_test(destroy_early),   cmocka_unit_test(not_there),
-      cmocka_unit_test(other_secret),    cmocka_unit_test(bad_where),
-      cmocka_unit_test(visitors),        cmocka_unit_test(bad_manners),
+      cmocka_unit_test(states),
+      cmocka_unit_test(gone),
+      cmocka_unit_test(word_after_data),
+      cmocka_unit_test(word_before_connection),
+      cmocka_unit_test(word_without_data),
+      cmocka_unit_test(data_error),
+      cmocka_unit_test(data_error_explained),
+      cmocka_unit_test(damage),
+      cmocka_unit_test(one_sided),
+      cmocka_unit_test(devices),
+      cmocka_unit_test(no_device),
+      cmocka_unit_test(destroy_early),
+      cmocka_unit_test(not_there),
+      cmocka_unit_test(other_secret),
+      cmocka_unit_test(bad_where),
+      cmocka_unit_test(visitors),
+      cmocka_unit_test(bad_manners),
   };
   return cmocka_run_group_tests_name("service", tests, NULL, NULL);
 }

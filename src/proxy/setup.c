@@ -245,10 +245,17 @@ void tt_proxy_setup_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, ui
   accept_step(s, t, now, wake_ns);
 }
 
+void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  close_accept(s, t);
+}
+
 void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
 {
   if (!outgoing) {
-    close_accept(s, t);
+    if (!t->told) { // else the peer's end stands, and there may be messages in it already, the last ones of a peer that has gone
+      close_accept(s, t);
+    }
   } else if (t->sending == TT_SETUP_ASKED || t->sending == TT_SETUP_CONNECTING) {
     give_up(t, "the control connection has ended");
   }

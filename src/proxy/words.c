@@ -2,8 +2,9 @@
 // this machine (device/host/plan.c).
 //
 // A last word (FAILED, ABORTED, GONE) may overtake data on another connection. It says how many messages were sent before it, and is shown when
-// they have come, or when nothing has come for the time of grace. A control connection that ends without a last word says LOST, after the same
-// time: a word may be on its way. So does a data connection that fails: the peer's own word explains more than the network's.
+// they have come, or when nothing has come for the time of grace (much longer where they must come). A control connection that ends without a
+// last word says LOST, after the time of grace: a word may be on its way. So does a data connection that fails: the peer's own word explains more
+// than the network's.
 #include <string.h>
 
 #include "base/log.h"
@@ -91,6 +92,15 @@ void tt_proxy_word_lost(tt_proxy_service *s, tt_proxy_ties *t)
   }
 }
 
+// How long nothing may come before the word is shown although messages are missing. A peer that has gone has waited until all of them were on their
+// way: they come, however slow the network is or busy this rank, until a connection fails. One that has stopped leaves them where they are.
+static uint64_t patience(const tt_proxy_service *s, const tt_proxy_ties *t)
+{
+  bool comes = atomic_load_explicit(&t->peer->recv.stage, memory_order_acquire) == TT_CONN_READY || t->accepting;
+  bool fails = atomic_load_explicit(&t->peer->send.stage, memory_order_acquire) == TT_CONN_BROKEN;
+  return t->word == TT_RANK_GONE && comes && !fails ? s->limits.connect_ns : s->limits.grace_ns;
+}
+
 // A word or a loss that waits to be shown.
 static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
@@ -106,11 +116,13 @@ static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint
   bool complete =
       t->word != 0 && ((int32_t)(came - t->word_sent) >= 0 || atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN);
   uint64_t since = TT_MAX(t->word != 0 ? t->word_ns : t->lost_ns, t->moved_ns);
-  if (complete || now >= since + s->limits.grace_ns) {
+  uint64_t end = since + patience(s, t);
+  if (complete || now >= end) {
     show(s, t, t->word != 0 ? t->word : TT_RANK_LOST);
+    tt_proxy_setup_close(s, t);
     return;
   }
-  tt_proxy_wake_at(wake_ns, TT_MIN(since + s->limits.grace_ns, now + SAMPLE_NS));
+  tt_proxy_wake_at(wake_ns, TT_MIN(end, now + SAMPLE_NS));
 }
 
 enum { SENDING, RECEIVING, SETUP };
