@@ -109,6 +109,13 @@ HARNESS bool has_words(const char *text, const char *const *words)
           #__VA_ARGS__);                                                                                                       \
   } while (0)
 
+// Is every pair of ranks of this run on the network (cmake/tutti_tests.cmake)?
+HARNESS bool over_network(void)
+{
+  const char *p2p = getenv("NCCL_P2P_DISABLE"), *shm = getenv("NCCL_SHM_DISABLE");
+  return p2p != NULL && shm != NULL && p2p[0] == '1' && shm[0] == '1';
+}
+
 // --- Processes
 
 typedef struct run {
