@@ -30,12 +30,12 @@ check_layout() {
 check_soname() {
   local lib=$build/lib/libnccl.so.2 version
   version=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) *\([0-9]*\).*/\2/p' include/nccl.h | paste -sd.)
-  if readelf -d "$lib" | grep -qF 'Library soname: [libnccl.so.2]'; then passed "soname"; else fail "soname is not libnccl.so.2"; fi
+  if readelf -d "$lib" | grep -F 'Library soname: [libnccl.so.2]' >/dev/null; then passed "soname"; else fail "soname is not libnccl.so.2"; fi
   if [ "$(basename "$(readlink -f "$lib")")" = "libnccl.so.$version" ]; then passed "file name"; else fail "$lib is not libnccl.so.$version"; fi
   if [ "$(readlink -f "$build/lib/libnccl.so")" = "$(readlink -f "$lib")" ]; then passed "libnccl.so"; else fail "libnccl.so is another file"; fi
   # An executable stack or text relocations make the loader of a hardened system refuse a library.
-  if readelf -lW "$lib" | grep -q 'GNU_STACK.*RWE'; then fail "executable stack"; fi
-  if readelf -d "$lib" | grep -q TEXTREL; then fail "text relocations"; fi
+  if readelf -lW "$lib" | grep 'GNU_STACK.*RWE' >/dev/null; then fail "executable stack"; fi
+  if readelf -d "$lib" | grep TEXTREL >/dev/null; then fail "text relocations"; fi
 }
 
 # run NAME PROGRAM: with the library of the installed copy.

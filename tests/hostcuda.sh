@@ -25,11 +25,11 @@ names() { nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print
 
 check_symbols() {
   local lib=$build/lib/libhostcuda.so.1 abi file
-  readelf -d "$lib" | grep -qF 'Library soname: [libhostcuda.so.1]' || fail "soname of $lib"
+  readelf -d "$lib" | grep -F 'Library soname: [libhostcuda.so.1]' >/dev/null || fail "soname of $lib"
   for abi in 12 13; do
     file=$build/lib/cuda/libcudart.so.$abi
-    readelf -d "$file" | grep -qF "Library soname: [libcudart.so.$abi]" || fail "soname of $file"
-    nm -D --with-symbol-versions --defined-only "$file" | grep -qE " T cudaMalloc@@?libcudart.so.$abi\$" || fail "version of the symbols of $file"
+    readelf -d "$file" | grep -F "Library soname: [libcudart.so.$abi]" >/dev/null || fail "soname of $file"
+    nm -D --with-symbol-versions --defined-only "$file" | grep -E " T cudaMalloc@@?libcudart.so.$abi\$" >/dev/null || fail "version of the symbols of $file"
     [ -z "$(nm -D --with-symbol-versions --defined-only "$file" | awk '$2 == "T"' | grep -v "@libcudart.so.$abi\$")" ] || fail "symbols without version in $file"
     cmp -s <(names "$lib" | grep -v '^cudaGetDeviceProperties') <(names "$file" | grep -v '^cudaGetDeviceProperties') || fail "$file has other names"
   done
@@ -75,8 +75,8 @@ check_find_package() {
 check_cuda_home() {
   local home=$libdir/cuda p=$tmp/home
   "$cc" -I"$home/include" -I"$tmp/moved/include" -o "$p" tests/hostcuda/program.c -L"$home/lib64" -L"$libdir" -lcudart -lnccl
-  readelf -d "$p" | grep -qF 'Shared library: [libcudart.so.12]' || fail "CUDA_HOME: the program does not ask for libcudart.so.12"
-  nm -D --with-symbol-versions "$p" | grep -qF 'cudaGetDeviceProperties_v2@libcudart.so.12' || fail "CUDA_HOME: versions of symbols"
+  readelf -d "$p" | grep -F 'Shared library: [libcudart.so.12]' >/dev/null || fail "CUDA_HOME: the program does not ask for libcudart.so.12"
+  nm -D --with-symbol-versions "$p" | grep -F 'cudaGetDeviceProperties_v2@libcudart.so.12' >/dev/null || fail "CUDA_HOME: versions of symbols"
   run "CUDA_HOME" "$p" "$home"
 }
 
@@ -86,7 +86,7 @@ check_nvcc() {
   for flags in "" "--default-stream per-thread"; do
     # shellcheck disable=SC2086
     nvcc -cudart shared $flags -o "$p" tests/hostcuda/kernel.cu >"$tmp/log" 2>&1 || { echo "nvcc does not work here: not checked"; return; }
-    readelf -d "$p" | grep -qE 'libcudart.so.1[23]' || { echo "nvcc is of another version: not checked"; return; }
+    readelf -d "$p" | grep -E 'libcudart.so.1[23]' >/dev/null || { echo "nvcc is of another version: not checked"; return; }
     run "built with nvcc $flags" "$p" "$libdir/cuda"
   done
 }
