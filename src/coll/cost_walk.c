@@ -194,12 +194,12 @@ static double work_of(walk *w, const tt_ref *ref, int rank)
 // Takes the core of the rank's node on which the step can start first, for so long. Returns when it ends.
 static double use_core(walk *w, const actor *a, double work)
 {
-  core *best = NULL, *cores = &w->cores[node_of(w, a->rank) * w->ncores];
+  core *cores = &w->cores[node_of(w, a->rank) * w->ncores], *best = cores;
   double earliest = 0, from = fmax(a->ready, w->rank_free[a->rank]);
   for (int i = 0; i < w->ncores; i++) {
     bool change = cores[i].last >= 0 && cores[i].last != a->rank;
     double start = fmax(from, cores[i].free) + (change ? w->env->change : 0);
-    if (!best || start < earliest || (start == earliest && cores[i].last == a->rank)) {
+    if (i == 0 || start < earliest || (start == earliest && cores[i].last == a->rank)) {
       best = &cores[i];
       earliest = start;
     }

@@ -279,17 +279,17 @@ static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_ad
   tt_dial_cancel(t->dial);
   t->dial = NULL;
   t->dialling = TT_DIAL_DONE;
-  t->out = talk_new(s, fd, t->peer->rank, true);
-  if (t->out == NULL) {
+  tt_proxy_talk *k = talk_new(s, fd, t->peer->rank, true);
+  t->out = k;
+  if (k == NULL) {
     tt_proxy_stop_port(s, tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, t->peer->rank));
     return;
   }
   tt_info(TT_PROXY, "rank %d: reached the proxy of rank %d at %s", p->rank, t->peer->rank, tt_addr_text(at, text));
   tt_msg_init init = {.hash = p->hash, .nranks = p->nranks, .version = TT_MSG_VERSION};
-  tt_proxy_say(s, t->out, TT_MSG_INIT, 0, &init);
-  tt_proxy_talk *k = t->out;
-  if (k != NULL) {
-    tt_proxy_tell(s, k);
+  tt_proxy_say(s, k, TT_MSG_INIT, 0, &init);
+  if (t->out != NULL) { // not when that has failed
+    tt_proxy_tell(s, t->out);
   }
   if (t->out != NULL) {
     tt_proxy_setup_begin(s, t);
