@@ -110,7 +110,9 @@ static struct fake_state {
   size_t shrink_to;
   // What was done.
   _Atomic long sends, recvs, flushes, refusals, objects;
+  _Atomic long tests_here, tests_elsewhere; // calls of test by the thread that called fake_start, and by others
   // Its own.
+  pthread_t home;
   pthread_mutex_t lock;
   uint64_t random;
   fake_listener listeners[FAKE_LISTENERS];
@@ -426,6 +428,7 @@ FAKE ncclResult_t fake_test(void *request, int *done, size_t *sizes)
   fake_request *r = request;
   fake_comm *c = r->comm;
   *done = 0;
+  atomic_fetch_add(pthread_equal(pthread_self(), fake.home) ? &fake.tests_here : &fake.tests_elsewhere, 1);
   if (c->broken || fake_strikes(&fake.fail_in)) {
     return fake_broken(c, "test failed");
   }
@@ -545,6 +548,7 @@ FAKE void fake_start(uint64_t seed)
   pthread_mutex_init(&fake.lock, NULL);
   fake.random = seed * 0x9e3779b97f4a7c15ull + 1;
   fake.ndevs = 1;
+  fake.home = pthread_self();
   if (tt_thread_start(&fake.courier, "courier", fake_courier, NULL) != ncclSuccess) {
     abort();
   }

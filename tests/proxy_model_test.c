@@ -1,0 +1,661 @@
+// proxy_model_test.c: walks every interleaving of the progress thread's sleep and wake (src/proxy/thread.c).
+//
+// As in bell_model_test.c: a step executes one access of one thread to a shared word, or moves one store out of a thread's store buffer into
+// memory (total store order). All states that can be reached are collected; the protocol is right when each of them can still finish. Rests that
+// end by themselves soon (NAPPING, MIXED) may end at any time; ASLEEP and POLLING end by a ring or an edge only, although POLLING in truth has a limit.
+//
+// Threads: the progress thread; one that posts operations of proxy 0, drives it once and leaves it with a kick; one that attends, posts operations of
+// proxy 1, drives it and leaves by attend(-1) without a kick, as waiters that fall asleep do; the network, which brings what the operations wait for.
+// Each rule is left out once, to show that it is needed and that this test would see it missing.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREAD, KICKER, WAITER, NETWORK, THREADS };
+enum { PROXIES = 2, BUFFER = 2, MAX_STATES = 6000000 };
+
+// Shared words; those with _0 have a second one for proxy 1.
+enum {
+  STATE,
+  ATTENDING,
+  RUNG,
+  EDGE,
+  POSTED_0,
+  POSTED_1,
+  FIN_0,
+  FIN_1,
+  LEFT_0,
+  LEFT_1,
+  RUN_0,
+  RUN_1,
+  INCOMING_0,
+  INCOMING_1,
+  NET_0,
+  NET_1,
+  WORDS
+};
+
+enum { AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
+
+// What a variant leaves out or bends.
+typedef struct model {
+  const char *name;
+  bool broken;          // a state that cannot finish must be found
+  uint8_t kicks, waits; // operations of the kicker and of the waiter
+  bool no_kick_fence, no_kick, no_attend_wake, no_drive, trust_incoming, no_ring, no_second_look, weak_state;
+  bool coarse; // the network's two steps, and the two loads of a look at an operation, are one each: fewer states
+} model;
+
+typedef struct store {
+  uint8_t word, value;
+} store;
+
+typedef struct thread {
+  uint8_t pc, ret, x, y; // ret: where a drive returns to; registers
+  uint8_t proxy, round;
+  uint8_t pending, mine, others, moved, kind, second;
+  uint8_t nbuf;
+  store buf[BUFFER];
+} thread;
+
+typedef struct state {
+  uint8_t word[WORDS];
+  uint8_t appended[PROXIES]; // operations taken on; the run flag's holder's
+  thread t[THREADS];
+} state;
+
+static uint8_t load(const state *s, int t, int word)
+{
+  const thread *th = &s->t[t];
+  for (int i = th->nbuf; i-- > 0;) {
+    if (th->buf[i].word == word) {
+      return th->buf[i].value;
+    }
+  }
+  return s->word[word];
+}
+
+// A plain store. False: the buffer is full, the step cannot be made now.
+static bool put(state *s, int t, int word, uint8_t value)
+{
+  thread *th = &s->t[t];
+  if (th->nbuf == BUFFER) {
+    return false;
+  }
+  th->buf[th->nbuf++] = (store){(uint8_t)word, value};
+  return true;
+}
+
+static bool flush(state *s, int t)
+{
+  thread *th = &s->t[t];
+  if (th->nbuf == 0) {
+    return false;
+  }
+  s->word[th->buf[0].word] = th->buf[0].value;
+  memmove(&th->buf[0], &th->buf[1], sizeof th->buf[0] * (BUFFER - 1));
+  th->buf[--th->nbuf] = (store){0, 0};
+  return true;
+}
+
+static bool fenced(const state *s, int t)
+{
+  return s->t[t].nbuf == 0;
+}
+
+// ---- tt_proxy_look(p, true): program counters 100 and up. Returns to th->ret with th->moved raised.
+
+enum { DRIVE = 100, DRIVE_ASK, DRIVE_LOOK, DRIVE_RELEASE, DRIVE_AGAIN };
+
+static bool drive(state *s, int t)
+{
+  thread *th = &s->t[t];
+  int p = th->proxy;
+  switch (th->pc) {
+  case DRIVE: // CAS 0 -> 1
+    if (!fenced(s, t)) {
+      return false;
+    }
+    th->pc = s->word[RUN_0 + p] == 0 ? DRIVE_LOOK : DRIVE_ASK;
+    s->word[RUN_0 + p] = s->word[RUN_0 + p] == 0 ? 1 : s->word[RUN_0 + p];
+    return true;
+  case DRIVE_ASK: // exchange 2
+    th->pc = s->word[RUN_0 + p] == 0 ? DRIVE_LOOK : th->ret;
+    s->word[RUN_0 + p] = 2;
+    return true;
+  case DRIVE_LOOK: { // takes on what is posted (an exchange), and tests it; whoever holds the flag is alone with both
+    if (!fenced(s, t)) {
+      return false;
+    }
+    s->appended[p] = (uint8_t)(s->appended[p] + s->word[INCOMING_0 + p]);
+    s->word[INCOMING_0 + p] = 0;
+    uint8_t come = s->word[NET_0 + p], fin = come < s->appended[p] ? come : s->appended[p];
+    if (fin != s->word[FIN_0 + p]) {
+      put(s, t, FIN_0 + p, fin);
+      th->moved = t == THREAD;
+    }
+    th->pc = DRIVE_RELEASE;
+    return true;
+  }
+  case DRIVE_RELEASE: // CAS 1 -> 0
+    if (!fenced(s, t)) {
+      return false;
+    }
+    th->pc = s->word[RUN_0 + p] == 1 ? th->ret : DRIVE_AGAIN;
+    s->word[RUN_0 + p] = s->word[RUN_0 + p] == 1 ? 0 : s->word[RUN_0 + p];
+    return true;
+  default: // exchange 1
+    s->word[RUN_0 + p] = 1;
+    th->pc = DRIVE_LOOK;
+    return true;
+  }
+}
+
+// ---- posting and waking, shared by kicker and waiter
+
+enum {
+  POST,
+  POST_LIST,
+  POSTED,
+  DRIVEN,
+  IDLE_FIN,
+  IDLE_POSTED,
+  SAY_LEFT,
+  FENCE,
+  LOOK_STATE,
+  WAKE,
+  RING,
+  NEXT_ROUND,
+  END,
+  COME,
+  LEAVE,
+  ANY_FIN,
+  ANY_POSTED
+};
+
+static void next_round(const model *m, thread *th)
+{
+  th->pc = ++th->round < m->kicks ? POST : END;
+}
+
+static bool is_watched(const model *m, const state *s, int t, int p)
+{
+  return m->trust_incoming || load(s, t, INCOMING_0 + p) == 0;
+}
+
+static bool post_step(const model *m, state *s, int t)
+{
+  thread *th = &s->t[t];
+  int p = th->proxy;
+  switch (th->pc) {
+  case POST:
+    if (!put(s, t, POSTED_0 + p, (uint8_t)(th->round + 1))) {
+      return false;
+    }
+    th->pc = POST_LIST;
+    return true;
+  case POST_LIST: // a plain store or a CAS: the stronger of the two would hide errors, the weaker one is modelled
+    if (load(s, t, INCOMING_0 + p) == 0) {
+      if (!put(s, t, INCOMING_0 + p, 1)) {
+        return false;
+      }
+    } else if (fenced(s, t)) {
+      s->word[INCOMING_0 + p]++;
+    } else {
+      return false;
+    }
+    th->pc = POSTED;
+    return true;
+  case POSTED:
+    th->ret = DRIVEN;
+    th->pc = m->no_drive && t == KICKER ? DRIVEN : DRIVE;
+    return true;
+  case WAKE: // CAS seen -> AWAKE
+    if (!fenced(s, t)) {
+      return false;
+    }
+    th->pc = s->word[STATE] == th->x && !m->no_ring ? RING : NEXT_ROUND;
+    s->word[STATE] = s->word[STATE] == th->x ? AWAKE : s->word[STATE];
+    return true;
+  case RING: // a system call
+    s->word[RUNG] = 1;
+    s->word[EDGE] = 1;
+    th->pc = NEXT_ROUND;
+    return true;
+  default: next_round(m, th); return true;
+  }
+}
+
+// tt_proxy_kick
+static bool kick_step(const model *m, state *s, int t)
+{
+  thread *th = &s->t[t];
+  int p = th->proxy;
+  switch (th->pc) {
+  case DRIVEN: th->pc = m->no_kick ? NEXT_ROUND : IDLE_FIN; return true;
+  case IDLE_FIN:
+    th->y = load(s, t, FIN_0 + p);
+    th->pc = IDLE_POSTED;
+    if (!m->coarse) {
+      return true;
+    }
+  // fall through
+  case IDLE_POSTED: th->pc = th->y == load(s, t, POSTED_0 + p) ? NEXT_ROUND : SAY_LEFT; return true;
+  case SAY_LEFT:
+    if (!put(s, t, LEFT_0 + p, 1)) {
+      return false;
+    }
+    th->pc = FENCE;
+    return true;
+  case FENCE:
+    if (!m->no_kick_fence && !fenced(s, t)) {
+      return false;
+    }
+    th->pc = LOOK_STATE;
+    return true;
+  case LOOK_STATE: {
+    th->x = load(s, t, STATE);
+    bool on_events = th->x == POLLING || th->x == MIXED;
+    th->pc = th->x == NAPPING || th->x == ASLEEP || (on_events && !is_watched(m, s, t, p)) ? WAKE : NEXT_ROUND;
+    return true;
+  }
+  default: return post_step(m, s, t);
+  }
+}
+
+// tt_proxy_attend(1), an operation, tt_proxy_attend(-1)
+static bool wait_step(const model *m, state *s, int t)
+{
+  thread *th = &s->t[t];
+  switch (th->pc) {
+  case COME:
+    if (!fenced(s, t)) {
+      return false;
+    }
+    s->word[ATTENDING]++;
+    th->pc = POST;
+    return true;
+  case DRIVEN: th->pc = LEAVE; return true;
+  case LEAVE:
+    if (!fenced(s, t)) {
+      return false;
+    }
+    th->y = --s->word[ATTENDING];
+    th->pc = m->no_attend_wake ? NEXT_ROUND : LOOK_STATE;
+    return true;
+  case LOOK_STATE:
+    th->x = load(s, t, STATE);
+    th->kind = th->x == ASLEEP || (th->y == 0 && (th->x == NAPPING || th->x == MIXED));
+    th->second = 0; // the proxy looked at
+    th->pc = th->kind ? ANY_FIN : NEXT_ROUND;
+    return true;
+  case ANY_FIN:
+    th->y = load(s, t, FIN_0 + th->second);
+    th->pc = ANY_POSTED;
+    if (!m->coarse) {
+      return true;
+    }
+  // fall through
+  case ANY_POSTED: th->pc = th->y != load(s, t, POSTED_0 + th->second) ? WAKE : ++th->second < PROXIES ? ANY_FIN : NEXT_ROUND; return true;
+  case NEXT_ROUND: th->pc = ++th->round < m->waits ? COME : END; return true;
+  default: return post_step(m, s, t);
+  }
+}
+
+// ---- the progress thread. `y`: nobody attends. A proxy that is not alone and not left may count as driven by others, or not: both are tried
+// (`choice`).
+
+enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, LOOKED, NEXT, DECIDE, SAY, SAID, SLEEP, WOKEN, SAY_AWAKE };
+
+static uint8_t rest_kind(const thread *th, int choice)
+{
+  return !th->pending ? (choice ? ASLEEP : NAPPING) : !th->mine ? NAPPING : th->others ? MIXED : POLLING;
+}
+
+static bool look_step(const model *m, state *s, int t, int choice)
+{
+  thread *th = &s->t[t];
+  int p = th->proxy;
+  switch (th->pc) {
+  case LOOK:
+    th->y = load(s, t, ATTENDING) == 0;
+    th->pending = th->mine = th->others = th->moved = 0;
+    th->proxy = 0;
+    th->pc = LOOK_FIN;
+    return true;
+  case LOOK_FIN:
+    th->x = load(s, t, FIN_0 + p);
+    th->pc = LOOK_POSTED;
+    if (!m->coarse) {
+      return true;
+    }
+  // fall through
+  case LOOK_POSTED:
+    th->pc = th->x == load(s, t, POSTED_0 + p) ? NEXT : LOOK_LEFT;
+    th->pending |= th->pc == LOOK_LEFT;
+    return true;
+  case LOOK_LEFT:
+    if (!th->y && load(s, t, LEFT_0 + p) == 0 && choice) {
+      th->others = 1;
+      th->pc = NEXT;
+    } else {
+      th->mine = 1;
+      th->ret = NEXT;
+      th->pc = DRIVE;
+    }
+    return true;
+  default: // NEXT
+    th->pc = ++th->proxy < PROXIES ? LOOK_FIN : DECIDE;
+    return true;
+  }
+}
+
+static bool thread_step(const model *m, state *s, int t, int choice)
+{
+  thread *th = &s->t[t];
+  switch (th->pc) {
+  case DECIDE:
+    if (th->second) {
+      th->second = 0;
+      // With an idle time of its own, ASLEEP stays ASLEEP when nothing is pending.
+      bool same = !th->moved && (th->kind == ASLEEP ? !th->pending : rest_kind(th, 0) == th->kind);
+      th->pc = same ? SLEEP : SAY_AWAKE;
+    } else {
+      th->kind = rest_kind(th, choice);
+      th->pc = th->moved ? LOOK : SAY;
+    }
+    return true;
+  case SAY:
+    if (m->weak_state ? !put(s, t, STATE, th->kind) : !fenced(s, t)) {
+      return false;
+    }
+    if (!m->weak_state) {
+      s->word[STATE] = th->kind;
+    }
+    th->second = 1;
+    th->pc = m->no_second_look ? SLEEP : LOOK;
+    return true;
+  case SLEEP:
+    if (!fenced(s, t)) {
+      return false;
+    }
+    if ((th->kind == ASLEEP && !s->word[RUNG]) || (th->kind == POLLING && !s->word[EDGE])) {
+      return false;
+    }
+    if (th->kind == POLLING || th->kind == MIXED) {
+      s->word[EDGE] = 0; // waiting on edges forgets them
+    }
+    th->pc = WOKEN;
+    return true;
+  case WOKEN:
+    s->word[RUNG] = 0;
+    th->second = 0;
+    th->pc = SAY_AWAKE;
+    return true;
+  case SAY_AWAKE:
+    if (!fenced(s, t)) {
+      return false;
+    }
+    s->word[STATE] = AWAKE;
+    th->pc = LOOK;
+    return true;
+  default: return look_step(m, s, t, choice);
+  }
+}
+
+// The network brings what was asked for, in turn: first it is there, then it makes an edge.
+static bool network_step(const model *m, state *s)
+{
+  thread *th = &s->t[NETWORK];
+  if (th->pc == 1) {
+    s->word[EDGE] = 1;
+    th->pc = 0;
+    return true;
+  }
+  if (th->pc == 0 && s->word[NET_0] + s->word[NET_1] < m->kicks + m->waits) {
+    int p = s->word[NET_0] <= s->word[NET_1] ? s->word[NET_0] == m->kicks : s->word[NET_1] < m->waits;
+    s->word[NET_0 + p]++;
+    s->word[EDGE] |= m->coarse;
+    th->pc = !m->coarse;
+    return true;
+  }
+  return false;
+}
+
+static bool step(const model *m, state *s, int t, int choice)
+{
+  thread *th = &s->t[t];
+  if (t == NETWORK) {
+    return network_step(m, s);
+  }
+  if (th->pc >= DRIVE) {
+    return drive(s, t);
+  }
+  if (t == THREAD) {
+    return thread_step(m, s, t, choice);
+  }
+  return th->pc == END ? false : t == KICKER ? kick_step(m, s, t) : wait_step(m, s, t);
+}
+
+// Registers that are not read any more: states that differ in them alone are one.
+static void forget(int t, thread *th)
+{
+  if (th->pc < DRIVE) {
+    th->ret = 0;
+  }
+  if (t == THREAD) {
+    th->x = th->pc == LOOK_POSTED ? th->x : 0;
+    th->y = th->pc == DECIDE || (th->pc > DECIDE && th->pc < DRIVE) || th->pc == LOOK ? 0 : th->y;
+    th->proxy = th->pc >= DECIDE && th->pc < DRIVE ? 0 : th->proxy;
+    th->kind = th->pc == LOOK && !th->second ? 0 : th->kind;
+    if (th->pc == LOOK || (th->pc > DECIDE && th->pc < DRIVE)) {
+      th->pending = th->mine = th->others = th->moved = 0;
+    }
+  } else if (th->pc == POST || th->pc == COME || th->pc == END || th->pc == NEXT_ROUND || th->pc == RING) {
+    th->x = th->y = th->kind = th->second = 0;
+  }
+}
+
+// tt_proxy_progress of a thread that is no progress thread takes back what a kick said. (When it holds the flag; the model does so on the way in,
+// which is earlier, and only makes the thread stand back more often.)
+static bool step_and_unleave(const model *m, state *s, int t, int choice)
+{
+  bool drives = (t == KICKER || t == WAITER) && s->t[t].pc == DRIVE;
+  int p = s->t[t].proxy;
+  if (!step(m, s, t, choice)) {
+    return false;
+  }
+  if (drives) {
+    s->word[LEFT_0 + p] = 0;
+  }
+  forget(t, &s->t[t]);
+  return true;
+}
+
+static bool is_finished(const model *m, const state *s)
+{
+  return s->t[KICKER].pc == END && s->t[WAITER].pc == END && s->word[FIN_0] == m->kicks && s->word[FIN_1] == m->waits;
+}
+
+// ---- exploring: states in the order they are found, a hash table of them, and who follows whom
+
+typedef struct explorer {
+  const model *m;
+  state *states;
+  uint32_t *slots, nslots, n, cap;
+  uint32_t (*edges)[2];
+  size_t nedges, cap_edges;
+  bool *can_finish;
+} explorer;
+
+static void *grow(void *p, size_t n, size_t size)
+{
+  p = realloc(p, n * size);
+  assert_non_null(p);
+  return p;
+}
+
+static uint32_t *find_slot(const explorer *e, const state *s)
+{
+  uint64_t h = 14695981039346656037ull;
+  for (size_t i = 0; i < sizeof *s; i++) {
+    h = (h ^ ((const uint8_t *)s)[i]) * 1099511628211ull;
+  }
+  uint32_t i = (uint32_t)(h >> 20) & (e->nslots - 1);
+  while (e->slots[i] != 0 && memcmp(&e->states[e->slots[i] - 1], s, sizeof *s) != 0) {
+    i = (i + 1) & (e->nslots - 1);
+  }
+  return &e->slots[i];
+}
+
+static void rehash(explorer *e)
+{
+  e->nslots *= 2;
+  free(e->slots);
+  e->slots = calloc(e->nslots, sizeof *e->slots);
+  assert_non_null(e->slots);
+  for (uint32_t i = 0; i < e->n; i++) {
+    *find_slot(e, &e->states[i]) = i + 1;
+  }
+}
+
+static void reach(explorer *e, const state *s, uint32_t from)
+{
+  if (e->n * 2 >= e->nslots) {
+    rehash(e);
+  }
+  uint32_t *slot = find_slot(e, s);
+  if (*slot == 0) {
+    assert_true(e->n < MAX_STATES);
+    if (e->n == e->cap) {
+      e->cap *= 2;
+      e->states = grow(e->states, e->cap, sizeof *e->states);
+    }
+    e->states[e->n] = *s;
+    *slot = ++e->n;
+  }
+  if (e->nedges == e->cap_edges) {
+    e->cap_edges *= 2;
+    e->edges = grow(e->edges, e->cap_edges, sizeof *e->edges);
+  }
+  e->edges[e->nedges][0] = from;
+  e->edges[e->nedges++][1] = *slot - 1;
+}
+
+static void explore(explorer *e, const model *m)
+{
+  *e = (explorer){.m = m, .cap = 4096, .cap_edges = 4096, .nslots = 1 << 16};
+  e->states = grow(NULL, e->cap, sizeof *e->states);
+  e->edges = grow(NULL, e->cap_edges, sizeof *e->edges);
+  e->slots = calloc(e->nslots, sizeof *e->slots);
+  assert_non_null(e->slots);
+  state first;
+  memset(&first, 0, sizeof first);
+  first.t[KICKER].pc = m->kicks > 0 ? POST : END;
+  first.t[WAITER].pc = m->waits > 0 ? COME : END;
+  first.t[WAITER].proxy = 1;
+  reach(e, &first, 0);
+  for (uint32_t i = 0; i < e->n; i++) {
+    for (int t = 0; t < THREADS; t++) {
+      for (int choice = 0; choice < (t == THREAD ? 2 : 1); choice++) {
+        state s = e->states[i];
+        if (step_and_unleave(m, &s, t, choice)) {
+          reach(e, &s, i);
+        }
+      }
+      state s = e->states[i];
+      if (flush(&s, t)) {
+        reach(e, &s, i);
+      }
+    }
+  }
+}
+
+// Carries "can finish" back along the edges; returns a state that cannot, 0 when all can.
+static uint32_t find_lost(explorer *e)
+{
+  e->can_finish = calloc(e->n, sizeof *e->can_finish);
+  assert_non_null(e->can_finish);
+  for (uint32_t i = 0; i < e->n; i++) {
+    e->can_finish[i] = is_finished(e->m, &e->states[i]);
+  }
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t i = e->nedges; i-- > 0;) {
+      if (!e->can_finish[e->edges[i][0]] && e->can_finish[e->edges[i][1]]) {
+        e->can_finish[e->edges[i][0]] = more = true;
+      }
+    }
+  }
+  for (uint32_t i = 0; i < e->n; i++) {
+    if (!e->can_finish[i]) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+static void print_state(const state *s)
+{
+  printf("    state %d attending %d rung %d edge %d", s->word[STATE], s->word[ATTENDING], s->word[RUNG], s->word[EDGE]);
+  for (int p = 0; p < PROXIES; p++) {
+    printf(" | posted %d finished %d incoming %d arrived %d run %d left %d", s->word[POSTED_0 + p], s->word[FIN_0 + p],
+           s->word[INCOMING_0 + p], s->word[NET_0 + p], s->word[RUN_0 + p], s->word[LEFT_0 + p]);
+  }
+  printf(" | at");
+  for (int t = 0; t < THREADS; t++) {
+    printf(" %d", s->t[t].pc);
+  }
+  printf("\n");
+}
+
+static void check(const model *m)
+{
+  explorer e;
+  explore(&e, m);
+  uint32_t lost = find_lost(&e);
+  printf("  %-56s %8u states: %s\n", m->name, e.n, lost == 0 ? "sound" : "LOST");
+  if ((lost != 0) != m->broken) {
+    print_state(&e.states[lost]);
+  }
+  bool as_expected = (lost != 0) == m->broken;
+  free(e.states);
+  free(e.slots);
+  free(e.edges);
+  free(e.can_finish);
+  assert_true(as_expected);
+}
+
+static void test_protocol(void **unused)
+{
+  (void)unused;
+  static const model models[] = {
+      {.name = "one leaves with a kick, twice", .kicks = 2},
+      {.name = "one attends and falls asleep, twice", .waits = 2},
+      {.name = "both, once", .kicks = 1, .waits = 1, .coarse = true},
+      {.name = "operations kicked, but not driven", .kicks = 2, .no_drive = true},
+      {.name = "the same, and the kick trusts the watch", .kicks = 2, .no_drive = true, .trust_incoming = true, .broken = true},
+      {.name = "no kick", .kicks = 1, .no_kick = true, .broken = true},
+      {.name = "kick without a fence", .kicks = 2, .no_kick_fence = true, .no_drive = true, .broken = true},
+      {.name = "kick changes the state, but does not ring", .kicks = 1, .no_ring = true, .broken = true},
+      {.name = "attend(-1) wakes nobody", .waits = 1, .no_attend_wake = true, .broken = true},
+      {.name = "the thread does not look again", .kicks = 1, .no_second_look = true, .broken = true},
+      {.name = "the thread says so by a plain store, without a fence", .kicks = 1, .weak_state = true, .broken = true},
+  };
+  for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+    check(&models[i]);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_protocol)};
+  return cmocka_run_group_tests_name("proxy_model", tests, NULL, NULL);
+}
