@@ -209,23 +209,71 @@ static int comm_id_main(void)
   return 0;
 }
 
-static void test_comm_id(void **state)
+// Runs comm_id_main with NCCL_COMM_ID=<host>:<a port that is free now>. Its exit status.
+static int start_comm_id(const char *what, const char *host, const tt_addr *any)
 {
-  (void)state;
-  tt_addr any = {.family = AF_INET, .ip = {127, 0, 0, 1}}, bound;
-  int fd = -1;
-  char text[TT_ADDR_TEXT];
-  assert_int_equal(tt_tcp_listen(&any, &fd, &bound), 0); // a port that is free now
+  tt_addr bound;
+  int fd = -1, status = 1;
+  char text[128];
+  assert_int_equal(tt_tcp_listen(any, &fd, &bound), 0);
   tt_sock_close(&fd);
   pid_t child = fork();
   if (child == 0) {
-    setenv("NCCL_COMM_ID", tt_addr_text(&bound, text), 1);
-    execl("/proc/self/exe", "bootstrap_test", "comm_id", (char *)NULL);
+    snprintf(text, sizeof(text), "%s:%u", host, bound.port);
+    setenv("NCCL_COMM_ID", text, 1);
+    snprintf(text, sizeof(text), "%u", bound.port);
+    execl("/proc/self/exe", "bootstrap_test", what, text, (char *)NULL);
     _exit(1);
   }
+  waitpid(child, &status, 0);
+  return status;
+}
+
+static void test_comm_id(void **state)
+{
+  (void)state;
+  tt_addr any4 = {.family = AF_INET, .ip = {127, 0, 0, 1}}, any6 = {.family = AF_INET6, .ip = {[15] = 1}}, bound;
+  tt_addrs names;
+  int fd = -1;
+  assert_int_equal(start_comm_id("comm_id", "127.0.0.1", &any4), 0);
+  if (tt_addrs_parse("localhost:1", AF_UNSPEC, &names) == 0) { // whatever it resolves to: one address or several
+    assert_int_equal(start_comm_id("comm_id", "localhost", &any4), 0);
+  }
+  if (tt_tcp_listen(&any6, &fd, &bound) == 0) {
+    tt_sock_close(&fd);
+    assert_int_equal(start_comm_id("comm_id", "[::1]", &any6), 0);
+  }
+}
+
+// Two texts for one address are two secrets: rank 1 is told so at once, and rank 0 that it is missing.
+static int comm_id_differs(const char *port)
+{
+  char text[64];
+  ncclUniqueId id;
+  tt_id other;
+  tt_bootstrap *b = NULL;
+  pid_t child = fork();
+  if (child == 0) {
+    bool told = tt_bootstrap_id(&id) == ncclSuccess && tt_bootstrap_init(&id, 1, 2, 0, NULL, &b) == ncclRemoteError &&
+                strstr(tt_last_error(), "ranks 1 of 2") != NULL;
+    tt_sleep_ns(100 * TT_NS_PER_MS);
+    _exit(!told);
+  }
+  snprintf(text, sizeof(text), "[127.0.0.1]:%s", port);
+  bool told = tt_bootstrap_id_fixed(text, &other) == ncclSuccess;
+  tt_bootstrap_id_write(&other, &id);
+  told = told && tt_bootstrap_init(&id, 1, 2, 1, NULL, &b) == ncclInvalidUsage &&
+         strstr(tt_last_error(), "NCCL_COMM_ID is not the same text") != NULL;
   int status = 1;
   waitpid(child, &status, 0);
-  assert_int_equal(status, 0);
+  return !told || status != 0;
+}
+
+static void test_comm_ids_differ(void **state)
+{
+  (void)state;
+  tt_addr any = {.family = AF_INET, .ip = {127, 0, 0, 1}};
+  assert_int_equal(start_comm_id("comm_id_differs", "127.0.0.1", &any), 0);
 }
 
 int main(int argc, char **argv)
@@ -234,10 +282,13 @@ int main(int argc, char **argv)
   if (argc > 1 && strcmp(argv[1], "comm_id") == 0) {
     return comm_id_main();
   }
+  if (argc > 2 && strcmp(argv[1], "comm_id_differs") == 0) {
+    return comm_id_differs(argv[2]);
+  }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_threads),   cmocka_unit_test(test_init_is_quick), cmocka_unit_test(test_messages),
-      cmocka_unit_test(test_processes), cmocka_unit_test(test_split),         cmocka_unit_test(test_nothing_left),
-      cmocka_unit_test(test_comm_id),
+      cmocka_unit_test(test_threads),   cmocka_unit_test(test_init_is_quick),   cmocka_unit_test(test_messages),
+      cmocka_unit_test(test_processes), cmocka_unit_test(test_split),           cmocka_unit_test(test_nothing_left),
+      cmocka_unit_test(test_comm_id),   cmocka_unit_test(test_comm_ids_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsign
   for (uint32_t i = 0; i < TT_MIN(at->n, TT_ADDRS_MAX); i++) {
     uint32_t n = g->addrs.n;
     int e = tt_tcp_listen(&at->a[i], &g->fds[n], &g->addrs.a[n]);
-    first = i == 0 ? e : first;
+    first = i == 0 || e == -EADDRINUSE ? e : first;
     g->addrs.n += e == 0;
   }
   return g->addrs.n > 0 ? 0 : first;

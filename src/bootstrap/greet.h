@@ -33,8 +33,8 @@ typedef struct tt_greeter {
 
 // Zeroes `g` to a state that tt_greeter_close accepts.
 void tt_greeter_none(tt_greeter *g);
-// Listens on as many of `at` as can be (port 0: any); g->addrs says where. 0, or, when it is none, the first one's -errno (the caller knows the
-// purpose).
+// Listens on as many of `at` as can be (port 0: any); g->addrs says where. 0, or, when it is none, the first one's -errno, but
+// -EADDRINUSE if it is that of any (the caller knows the purpose).
 int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsigned kinds, int to);
 // Writes what to poll for into `fds` (room for TT_GREET_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to the time of the next
 // tt_greeter_next that is due in any case.

@@ -195,6 +195,24 @@ static uint64_t sleep_end(const tt_bootstrap *b, uint64_t wake_ns)
   return wake_ns != 0 ? TT_MIN(end, wake_ns) : end;
 }
 
+static void end_lost(int fd)
+{
+  if (fd >= 0 && tt_sock_lost(fd)) {
+    tt_sock_kill(fd); // whoever waits for it finds that it has ended
+  }
+}
+
+// After half a minute of waiting: says so, and ends connections whose other end cannot be reached any more.
+static void still_waiting(tt_bootstrap *b)
+{
+  tt_info(TT_BOOTSTRAP, "%s: still waiting", b->doing);
+  b->line_ns += LINE_NS;
+  end_lost(b->next);
+  for (int i = 0; i < b->nranks; i++) {
+    end_lost(b->out[i]);
+  }
+}
+
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns)
 {
   TT_TRY(reserve_fds(b, nwant + TT_GREET_POLL + (size_t)b->ninlets));
@@ -213,8 +231,7 @@ ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint
     return ncclInternalError;
   }
   if (tt_now_ns() >= b->line_ns) {
-    tt_info(TT_BOOTSTRAP, "%s: still waiting", b->doing);
-    b->line_ns += LINE_NS;
+    still_waiting(b);
   }
   return tt_bs_take(b);
 }

@@ -455,6 +455,15 @@ int tt_sock_copy(int fd, int *copy)
   return 0;
 }
 
+// The kernel doubles the pause after each try from 0.2 s on: the eighth in a row comes after 51 s. Any answer starts from nought.
+bool tt_sock_lost(int fd)
+{
+  struct tcp_info info;
+  socklen_t len = sizeof(info);
+  memset(&info, 0, sizeof(info));
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && (info.tcpi_retransmits >= 8 || info.tcpi_probes >= 8);
+}
+
 void tt_sock_finish(int fd)
 {
   if (fd >= 0) {

@@ -92,6 +92,9 @@ int tt_sock_local(int fd, tt_addr *out);
 int tt_sock_peer(int fd, tt_addr *out);
 // A second descriptor of the same socket, closed on exec.
 int tt_sock_copy(int fd, int *copy);
+// True when what was sent has gone unanswered for about a minute: the peer's machine or the way there is lost (keep-alive, which notices that on
+// an idle connection, does not run while something is on its way). A peer that is alive and does not read is not lost.
+bool tt_sock_lost(int fd);
 // Says "nothing more comes" to the peer; what was sent still arrives. Works through copies of the descriptor that a fork has made.
 void tt_sock_finish(int fd);
 // Makes a socket dead in every process that has a copy of it: a listener stops to listen, a connection ends both ways. Does not close it.

@@ -125,6 +125,8 @@ static void test_transfer(void **state)
   assert_int_equal(tt_sock_send_all(fds[0], out, sizeof(out), &until), 0);
   assert_int_equal(tt_sock_recv_all(fds[1], in, sizeof(in), &until), 0);
   assert_memory_equal(in, out, sizeof(in));
+  assert_false(tt_sock_lost(fds[0]));
+  assert_false(tt_sock_lost(-1));
   assert_int_equal(tt_sock_send_all(fds[0], out, 10, &until), 0);
   tt_sock_finish(fds[0]);
   assert_int_equal(tt_sock_recv_all(fds[1], in, 11, &until), -ECONNRESET); // ten bytes, then the end
