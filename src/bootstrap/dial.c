@@ -57,16 +57,16 @@ int tt_dial_start(const tt_addrs *to, const tt_key *key, const tt_hello *hello, 
   return 0;
 }
 
-// How much a failure says about the whole: somebody was there and refused, was not ours, nobody was there, nothing answered.
+// How much a failure says about the whole: the right one may be where nothing answers; somebody was there and refused, or was not ours; nobody was.
 static int weight(int e)
 {
   switch (e) {
-  case -EACCES: return 6;
-  case -EPROTONOSUPPORT: return 5;
-  case -EPROTO: return 4;
-  case -ECONNREFUSED: return 3;
-  case -ECONNRESET: return 2;
-  case -ETIMEDOUT: return 1;
+  case -ETIMEDOUT: return 6;
+  case -EACCES: return 5;
+  case -EPROTONOSUPPORT: return 4;
+  case -EPROTO: return 3;
+  case -ECONNREFUSED: return 2;
+  case -ECONNRESET: return 1;
   default: return 0;
   }
 }
@@ -149,19 +149,18 @@ static bool go_on(tt_dial *d, uint32_t i, uint64_t now)
   return e == 1;
 }
 
-// When nothing is left to wait for, or no time is left: the failure that says most.
+// When nothing is left to wait for, or no time is left: the failure that says most. An address that only rests has had its answer.
 static int outcome(const tt_dial *d, uint64_t now)
 {
   bool late = d->deadline_ns != 0 && now >= d->deadline_ns;
-  int best = late ? -ETIMEDOUT : 0;
+  int best = 0;
   for (uint32_t i = 0; i < d->to.n; i++) {
     const try *t = &d->tries[i];
     if (t->state != FAILED && !late) {
       return 0;
     }
-    if (t->error != 0 && (best == 0 || weight(t->error) > weight(best))) {
-      best = t->error;
-    }
+    int e = t->state == FAILED || t->state == RESTING ? t->error : -ETIMEDOUT;
+    best = best == 0 || weight(e) > weight(best) ? e : best;
   }
   return best;
 }

@@ -14,9 +14,9 @@ typedef struct tt_dial tt_dial;
 // Starts to connect to one of `to`, proving `key` with `hello` (kind, rank, to, nranks, tag and cookie are the caller's). `deadline_ns` 0: none.
 // 0, or -EINVAL (no address), -ENOMEM. Free it with tt_dial_cancel.
 int tt_dial_start(const tt_addrs *to, const tt_key *key, const tt_hello *hello, uint64_t deadline_ns, tt_dial **out);
-// Goes on without waiting. 0: not yet; 1: done, *fd is the caller's (non-blocking) and *at the address that answered; < 0: -errno of the best
-// failure: -EACCES (who listens there has another secret, or is another rank), -EPROTO (somebody else), -EPROTONOSUPPORT (another version),
-// -ECONNREFUSED, -ECONNRESET, -ETIMEDOUT, … Answers the same again after a failure; not to be called again after 1.
+// Goes on without waiting. 0: not yet; 1: done, *fd is the caller's (non-blocking) and *at the address that answered; < 0: -errno of the
+// failure that says most: -ETIMEDOUT (an address has stayed silent until the deadline), -EACCES (who listens there has another secret, or is another
+// rank), -EPROTONOSUPPORT (another version), -EPROTO (somebody else), -ECONNREFUSED, -ECONNRESET, … Answers the same again after a failure; not to be called again after 1.
 int tt_dial_step(tt_dial *d, int *fd, tt_addr *at);
 // Writes what to poll for before the next step (room for TT_DIAL_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to the time of the
 // next step that is due in any case.

@@ -10,7 +10,8 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/netif.h"
 
-#define REFUSED_NS (2 * TT_NS_PER_S) // an id's root listens before the id exists, so a refusal is nearly always final
+#define REFUSED_NS (2 * TT_NS_PER_S) // how long to believe that a root which is gone comes back
+#define DIAL_NS (20 * TT_NS_PER_S)   // for one attempt: when an address is silent, what another one has said counts
 #define SPARE_NS (10 * TT_NS_PER_S)  // the root is the one that gives up first, and says why
 #define LAST_NS (2 * TT_NS_PER_S)    // for telling another root what went wrong
 #define PAUSE_NS (20 * TT_NS_PER_MS) // before a connection that was dropped is made again
@@ -49,11 +50,17 @@ static bool is_fixed(const root_line *l)
   return (l->id->flags & TT_ID_FIXED) != 0;
 }
 
+// Nobody is there, or somebody else is by now. An id's root listens before the id exists.
+static bool is_gone(const root_line *l, int e)
+{
+  return !is_fixed(l) && (e == -ECONNREFUSED || e == -EACCES || e == -EPROTO);
+}
+
 static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
 {
   char at[TT_ADDRS_TEXT];
   tt_addrs_text(&l->id->root, at);
-  if (e == -ECONNREFUSED && !is_fixed(l)) {
+  if (is_gone(l, e)) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: nobody listens at %s: this unique id was already used by a communicator (each needs a new one from "
                    "ncclGetUniqueId), or the process that made it has ended",
@@ -73,8 +80,8 @@ static bool rest(const talk *t, root_line *l, int e)
 {
   const tt_params *p = tt_params_get();
   uint64_t now = tt_now_ns(), pause = (uint64_t)TT_MAX(p->socket_retry_sleep_msec, 1) * (uint64_t)++l->dials * TT_NS_PER_MS;
-  uint64_t end = e == -ECONNREFUSED && !is_fixed(l) ? t->began_ns + REFUSED_NS : t->deadline_ns;
-  bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EACCES || e == -EPROTONOSUPPORT;
+  uint64_t end = is_gone(l, e) ? t->began_ns + REFUSED_NS : t->deadline_ns;
+  bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EPROTONOSUPPORT || (e == -EACCES && is_fixed(l));
   if (final || l->dials > p->socket_retry_cnt || now + pause > end) {
     return false;
   }
@@ -152,7 +159,7 @@ static ncclResult_t go_on_dialing(const talk *t, root_line *l)
     return ncclSuccess;
   }
   if (l->dial == NULL) {
-    e = tt_dial_start(&l->id->root, &l->id->key, &h, t->deadline_ns, &l->dial);
+    e = tt_dial_start(&l->id->root, &l->id->key, &h, TT_MIN(t->deadline_ns, tt_now_ns() + DIAL_NS), &l->dial);
   }
   e = e == 0 ? tt_dial_step(l->dial, &fd, &l->way.at) : e;
   if (e == 0) {

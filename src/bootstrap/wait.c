@@ -227,13 +227,17 @@ ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint
   }
   (void)tt_sock_poll(b->fds, n, &until);
   memcpy(want, b->fds, nwant * sizeof(*want));
+  bool others = b->door.nguests > 0;
+  for (size_t i = nwant; i < n; i++) {
+    others |= b->fds[i].revents != 0;
+  }
   if (aborted(b)) {
     return ncclInternalError;
   }
   if (tt_now_ns() >= b->line_ns) {
     still_waiting(b);
   }
-  return tt_bs_take(b);
+  return others ? tt_bs_take(b) : ncclSuccess;
 }
 
 ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hello, uint64_t deadline_ns, int *fd, int *e)
