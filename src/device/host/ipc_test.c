@@ -13,20 +13,6 @@
 // What the two processes tell each other.
 static int down[2], up[2];
 
-static void open_pipes(void)
-{
-  assert_int_equal(pipe(down), 0);
-  assert_int_equal(pipe(up), 0);
-}
-
-static void close_pipes(void)
-{
-  for (int i = 0; i < 2; i++) {
-    close(down[i]);
-    close(up[i]);
-  }
-}
-
 static void tell(int fd, const void *p, size_t size)
 {
   if (write(fd, p, size) != (ssize_t)size) {
@@ -52,22 +38,35 @@ static void hear(int fd, void *p, size_t size)
     }                           \
   } while (0)
 
-// Runs fn in a child; the parent's part is `with`. The child must end with 0.
-static void two_processes(void (*fn)(void), void (*with)(pid_t child))
+static pid_t start(void (*fn)(void), int mine[2], int other[2])
 {
-  open_pipes();
   fflush(NULL);
-  pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
+  pid_t pid = fork();
+  if (pid == 0) {
+    close(mine[0]);
+    close(other[1]);
+    alarm(60 * SLOWER);
     fn();
     _exit(0);
   }
-  with(child);
-  int status;
-  assert_int_equal(waitpid(child, &status, 0), child);
-  assert_int_equal(status, 0);
-  close_pipes();
+  return pid;
+}
+
+// Runs both functions, each in a process of its own: this one has no threads, and never starts any.
+static void two_processes(void (*child)(void), void (*parent)(void))
+{
+  int status[2];
+  assert_int_equal(pipe(down), 0);
+  assert_int_equal(pipe(up), 0);
+  pid_t first = start(child, up, down), second = start(parent, down, up);
+  for (int i = 0; i < 2; i++) {
+    close(down[i]);
+    close(up[i]);
+  }
+  assert_int_equal(waitpid(first, &status[0], 0), first);
+  assert_int_equal(waitpid(second, &status[1], 0), second);
+  assert_int_equal(status[0], 0);
+  assert_int_equal(status[1], 0);
 }
 
 static void child_memory(void)
@@ -96,24 +95,23 @@ static void child_memory(void)
   }
 }
 
-static void parent_memory(pid_t child)
+static void parent_memory(void)
 {
   tuttiIpcMemHandle_t h, twice;
   char *p, x;
-  (void)child;
   for (int round = 0; round < 2; round++) {
     assert_int_equal(round == 0 ? tt_heap_alloc(10000, tuttiMemoryDevice, 3, 0, (void **)&p) : tt_mem_alloc(10000, (void **)&p),
                      ncclSuccess);
     strcpy(p + 5000, "from the parent");
-    assert_int_equal(tt_ipc_export(p + 7000, &h), ncclSuccess);
-    assert_int_equal(tt_ipc_export(p, &twice), ncclSuccess);
-    assert_memory_equal(&h, &twice, sizeof h);
+    WANT((tt_ipc_export(p + 7000, &h)) == (ncclSuccess));
+    WANT((tt_ipc_export(p, &twice)) == (ncclSuccess));
+    WANT(memcmp(&h, &twice, sizeof h) == 0);
     void *mine;
-    assert_int_equal(tt_ipc_open(&h, &mine), ncclInvalidUsage);
+    WANT((tt_ipc_open(&h, &mine)) == (ncclInvalidUsage));
     tell(down[1], &h, sizeof h);
     hear(up[0], &x, 1);
-    assert_string_equal(p + 6000, "from the child");
-    assert_int_equal(round == 0 ? tt_heap_free(p) : tt_mem_free(p), ncclSuccess);
+    WANT(strcmp(p + 6000, "from the child") == 0);
+    WANT((round == 0 ? tt_heap_free(p) : tt_mem_free(p)) == (ncclSuccess));
     tell(down[1], "x", 1);
     hear(up[0], &x, 1);
   }
@@ -177,29 +175,28 @@ static void child_records(void)
   hear(down[0], &x, 1);
 }
 
-static void parent_waits(pid_t child)
+static void parent_waits(void)
 {
   tuttiIpcEventHandle_t h;
   tt_event *e, *opened;
   toy t;
   char x;
-  (void)child;
-  assert_int_equal(tt_event_create_shared(NULL, &e), ncclSuccess);
-  assert_int_equal(tt_ipc_slot_export(e->slot, &h), ncclSuccess);
-  assert_int_equal(tt_event_create_shared(&h, &opened), ncclInvalidUsage);
+  WANT((tt_event_create_shared(NULL, &e)) == (ncclSuccess));
+  WANT((tt_ipc_slot_export(e->slot, &h)) == (ncclSuccess));
+  WANT((tt_event_create_shared(&h, &opened)) == (ncclInvalidUsage));
   tell(down[1], &h, sizeof h);
   hear(up[0], &x, 1);
-  assert_false(tt_event_complete(e));
-  assert_int_equal(tt_event_check(e), ncclSuccess);
+  WANT(!(tt_event_complete(e)));
+  WANT((tt_event_check(e)) == (ncclSuccess));
   tt_stream *s = toy_stream();
   tt_stream_push(s, tt_event_wait_work(e));
   tt_stream_push(s, &toy_init(&t, NULL, NULL)->work);
   tt_stream_help(NULL, 1 << 20);
-  assert_int_equal(atomic_load(&t.done), 0);
+  WANT((atomic_load(&t.done)) == (0));
   tell(down[1], "x", 1);
-  assert_int_equal(tt_stream_wait(s), ncclSuccess);
-  assert_int_equal(atomic_load(&t.done), 1);
-  assert_true(tt_event_complete(e));
+  WANT((tt_stream_wait(s)) == (ncclSuccess));
+  WANT((atomic_load(&t.done)) == (1));
+  WANT(tt_event_complete(e));
   hear(up[0], &x, 1);
   tell(down[1], "x", 1);
   tt_event_destroy(e);
@@ -238,23 +235,22 @@ static void child_waits(void)
   WANT(tt_event_create_shared(&h, &e) == ncclInvalidArgument);
 }
 
-static void parent_records(pid_t child)
+static void parent_records(void)
 {
   tuttiIpcEventHandle_t h;
   tt_event *e;
   _Atomic int gate = 0;
   toy t;
   char x;
-  (void)child;
-  assert_int_equal(tt_event_create_shared(NULL, &e), ncclSuccess);
-  assert_int_equal(tt_ipc_slot_export(e->slot, &h), ncclSuccess);
+  WANT((tt_event_create_shared(NULL, &e)) == (ncclSuccess));
+  WANT((tt_ipc_slot_export(e->slot, &h)) == (ncclSuccess));
   tt_stream *s = toy_stream();
   tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
   tt_stream_push(s, tt_event_record_work(e));
   tell(down[1], &h, sizeof h);
   hear(up[0], &x, 1);
   toy_open(&gate, NULL);
-  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  WANT((tt_stream_wait(s)) == (ncclSuccess));
   hear(up[0], &x, 1);
   tt_work *never = tt_event_record_work(e);
   tell(down[1], "x", 1);
@@ -282,21 +278,20 @@ static void child_dies(void)
   hear(down[0], &x, 1);
 }
 
-static void parent_is_told(pid_t child)
+static void parent_is_told(void)
 {
   tuttiIpcEventHandle_t h;
   tt_event *e;
   char x;
-  (void)child;
-  assert_int_equal(tt_event_create_shared(NULL, &e), ncclSuccess);
-  assert_int_equal(tt_ipc_slot_export(e->slot, &h), ncclSuccess);
+  WANT((tt_event_create_shared(NULL, &e)) == (ncclSuccess));
+  WANT((tt_ipc_slot_export(e->slot, &h)) == (ncclSuccess));
   tell(down[1], &h, sizeof h);
   hear(up[0], &x, 1);
   tt_stream *s = toy_stream();
   tt_stream_push(s, tt_event_wait_work(e));
   tell(down[1], "x", 1); // ends
-  assert_int_equal(tt_stream_wait(s), ncclRemoteError);
-  assert_int_equal(tt_event_check(e), ncclRemoteError);
+  WANT((tt_stream_wait(s)) == (ncclRemoteError));
+  WANT((tt_event_check(e)) == (ncclRemoteError));
   tt_event_destroy(e);
   tt_stream_destroy(s);
 }
