@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# examples.sh BUILD: runs every program of examples/ and looks for the line that it ends with when all is right; compiles and runs those that
+# use MPI with each MPI there is; and compiles them all against NVIDIA's headers, where those are installed.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cc=${CC:-cc}
+command -v "$cc" >/dev/null || cc=gcc
+failed=0
+ran=0
+
+# expect LINE COMMAND...: it exits with 0 and its output ends with LINE.
+expect() {
+  local line=$1
+  shift
+  ran=$((ran + 1))
+  if timeout 120 "$@" >"$tmp/log" 2>&1 && [ "$(tail -1 "$tmp/log")" = "$line" ]; then
+    echo "ok: $*: $line"
+  else
+    echo "FAILED: $*"
+    tail -20 "$tmp/log"
+    failed=1
+  fi
+}
+
+expect "all ranks have the sum" "$build/examples/one_process"
+expect "all ranks have the maximum" "$build/examples/threads"
+expect "all processes have everybody's part" "$build/examples/fork"
+expect "every block is home again" "$build/examples/ring"
+expect "all rounds are right" "$build/examples/registered"
+expect "nobody waited for ever" "$build/examples/nonblocking"
+expect "all blocks are right" "$build/examples/overlap"
+[ "$ran" = "$(find "$build/examples" -maxdepth 1 -type f -perm -u+x | wc -l)" ] || { echo "FAILED: a program of $build/examples is not in this list"; failed=1; }
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
+  for flavour in openmpi mpich; do
+    mpicc=$(command -v "mpicc.$flavour" || true)
+    mpirun=$(command -v "mpirun.$flavour" || true)
+    [ -n "$mpicc" ] && [ -n "$mpirun" ] || { echo "not run with $flavour: it is not installed"; continue; }
+    "$mpicc" -Wall -Wextra -Iinclude/hostcuda -Iinclude -o "$tmp/mpi" examples/03_processes/mpi.c -L"$build/lib" -lhostcuda -lnccl \
+      -Wl,-rpath,"$build/lib"
+    expect "3 processes: all have the last one's data" "$mpirun" -np 3 "$tmp/mpi"
+  done
+fi
+
+cuda=${CUDA_HOME:-/usr/local/cuda}
+for file in examples/*/*.c; do
+  mpi=
+  if [ "$(basename "$file")" = mpi.c ]; then
+    mpi=$(pkg-config --cflags ompi-c 2>/dev/null || pkg-config --cflags mpich 2>/dev/null) || continue
+  fi
+  # shellcheck disable=SC2086
+  "$cc" -std=gnu99 -pedantic -Wall -Wextra -Werror -Iinclude/hostcuda -Iinclude $mpi -fsyntax-only "$file" || { echo "FAILED: $file as C99"; failed=1; }
+  [ -f "$cuda/include/cuda_runtime.h" ] || continue
+  # shellcheck disable=SC2086
+  "$cc" -std=gnu11 -Wall -Wextra -Werror -isystem "$cuda/include" -Iinclude $mpi -fsyntax-only "$file" ||
+    { echo "FAILED: $file with NVIDIA's headers"; failed=1; }
+done
+[ $failed = 0 ] && echo "examples: all good"
+exit $failed
