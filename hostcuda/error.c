@@ -65,9 +65,9 @@ __attribute__((visibility("default"))) const char *cudaGetErrorString(cudaError_
 {
   const char *found = "unrecognized error code";
   switch ((int)error) {
-#define E(name, value, text)             \
-  case value:                            \
-    found = text == NULL ? #name : text; \
+#define E(name, value, text)                 \
+  case value:                                \
+    found = sizeof(text) > 1 ? text : #name; \
     break;
 #include "errors.def"
 #undef E

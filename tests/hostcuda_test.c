@@ -11,7 +11,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define OK(call) assert_int_equal((call), cudaSuccess)
 // Gives this error, which is also the last one.
@@ -646,6 +649,55 @@ static void test_streams_are_those_of_nccl(void **state)
   OK(cudaSetDevice(0));
 }
 
+// A child of a process that has used everything starts anew: streams of its own, memory it inherited stays known.
+static void child(const char *inherited)
+{
+  static gate g;
+  cudaStream_t s;
+  cudaEvent_t e;
+  char *p;
+  struct cudaPointerAttributes a;
+  g.open = 1;
+  alarm(60);
+  bool good = cudaPointerGetAttributes(&a, inherited) == cudaSuccess && a.type == cudaMemoryTypeDevice &&
+              cudaMalloc((void **)&p, 1 << 20) == cudaSuccess && cudaStreamCreate(&s) == cudaSuccess &&
+              cudaLaunchHostFunc(s, stay, &g) == cudaSuccess && cudaMemsetAsync(p, 5, 1 << 20, s) == cudaSuccess &&
+              cudaEventCreate(&e) == cudaSuccess && cudaEventRecord(e, s) == cudaSuccess && cudaEventSynchronize(e) == cudaSuccess &&
+              p[(1 << 20) - 1] == 5 && atomic_load(&g.passed) == 1 && cudaFree(p) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
+  _exit(good ? 0 : 1);
+}
+
+static void test_fork(void **state)
+{
+  static gate g;
+  cudaStream_t s;
+  char *p;
+  int status = -1;
+  (void)state;
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+  skip(); // it ends a child that starts threads
+#endif
+#endif
+  OK(cudaStreamCreate(&s));
+  OK(cudaMalloc((void **)&p, 1000));
+  OK(cudaLaunchHostFunc(s, stay, &g)); // in the middle of it
+  while (!atomic_load(&g.inside)) {
+    sleep_ms(1);
+  }
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) {
+    child(p);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  atomic_store(&g.open, 1); // the parent is unharmed
+  OK(cudaStreamSynchronize(s));
+  OK(cudaFree(p));
+  OK(cudaStreamDestroy(s));
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -665,6 +717,7 @@ int main(void)
       cmocka_unit_test(test_host_functions),
       cmocka_unit_test(test_what_needs_a_gpu),
       cmocka_unit_test(test_streams_are_those_of_nccl),
+      cmocka_unit_test(test_fork),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

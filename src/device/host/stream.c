@@ -448,6 +448,30 @@ static bool stream_idle(void *s)
   return tt_stream_idle(s);
 }
 
+static bool event_reached(void *e)
+{
+  return tt_event_complete(e);
+}
+
+// Waits for what is queued to `s` now, not for what others queue meanwhile. Without memory for a mark: until it is idle.
+static void wait_so_far(tt_stream *s)
+{
+  tt_event *e;
+  tt_work *mark = NULL;
+  if (tt_event_create(&e) != ncclSuccess) {
+    tt_host_wait(s, stream_idle, s);
+    return;
+  }
+  mark = tt_event_record_work(e);
+  if (mark != NULL) {
+    push_only(s, mark);
+    tt_host_wait(s, event_reached, e);
+  } else {
+    tt_host_wait(s, stream_idle, s);
+  }
+  tt_event_destroy(e);
+}
+
 ncclResult_t tt_stream_wait_device(int device, bool take_errors)
 {
   uint32_t res = 0;
@@ -458,7 +482,7 @@ ncclResult_t tt_stream_wait_device(int device, bool take_errors)
       continue;
     }
     if (!tt_stream_idle(s)) {
-      tt_host_wait(s, stream_idle, s);
+      wait_so_far(s);
     }
     if (take_errors && atomic_load_explicit(&s->error, memory_order_relaxed) != 0) {
       uint32_t e = atomic_exchange_explicit(&s->error, 0, memory_order_acquire);

@@ -74,7 +74,7 @@ void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg);
 // Waits until `s` is idle. Helps, spins as the machine's load allows, sleeps. Returns and clears the stream's error.
 ncclResult_t tt_stream_wait(tt_stream *s);
 
-// Waits until all streams of `device` are idle. take_errors: returns and clears the first of their errors; else they stay for whoever
+// Waits for what is queued to the streams of `device` now. take_errors: returns and clears the first of their errors; else they stay for whoever
 // synchronises.
 ncclResult_t tt_stream_wait_device(int device, bool take_errors);
 

@@ -349,6 +349,55 @@ static void test_order_between_two_streams(void **state)
   tt_stream_destroy(b);
 }
 
+// Waiting for a device ends with what was queued before, although somebody goes on queueing, and collects errors of idle streams too.
+static toy endless[3];
+static _Atomic int feeding;
+
+static void *feed(void *arg)
+{
+  for (int i = 0; atomic_load(&feeding) == 1; i++) { // never idle: the next entry is queued before the last one ends
+    toy *t = &endless[i % 3];
+    if (i >= 3) {
+      toy_becomes(&t->done, 1, 60);
+    }
+    toy_init(t, NULL, NULL)->bytes = 1 << 20;
+    tt_stream_push(arg, &t->work);
+  }
+  return NULL;
+}
+
+static void test_waiting_for_a_device(void **state)
+{
+  _Atomic int gate = 0;
+  toy t, failing;
+  pthread_t feeder;
+  tt_stream *busy = NULL, *other = NULL, *failed = NULL;
+  (void)state;
+  assert_int_equal(tt_stream_create(5, false, &busy), ncclSuccess);
+  assert_int_equal(tt_stream_create(6, false, &other), ncclSuccess);
+  assert_int_equal(tt_stream_create(5, false, &failed), ncclSuccess);
+  tt_stream_push(other, &toy_init(&t, &gate, NULL)->work); // another device: nobody waits for it
+  toy_init(&failing, NULL, NULL)->result = ncclRemoteError;
+  tt_stream_push(failed, &failing.work);
+  assert_true(tt_stream_idle(failed));
+  atomic_store(&feeding, 1);
+  pthread_create(&feeder, NULL, feed, busy);
+  for (int i = 0; i < 20; i++) {
+    assert_int_equal(tt_stream_wait_device(5, false), ncclSuccess);
+  }
+  assert_int_equal(tt_stream_wait_device(5, true), ncclRemoteError);
+  assert_int_equal(tt_stream_wait_device(5, true), ncclSuccess);
+  atomic_store(&feeding, 0);
+  pthread_join(feeder, NULL);
+  assert_int_equal(tt_stream_wait_device(5, true), ncclSuccess);
+  assert_int_equal(atomic_load(&t.done), 0);
+  toy_open(&gate, NULL);
+  assert_int_equal(tt_stream_wait(other), ncclSuccess);
+  tt_stream_destroy(busy);
+  tt_stream_destroy(other);
+  tt_stream_destroy(failed);
+}
+
 // ---- Small work ----
 
 static void add_one(void *arg)
@@ -452,6 +501,7 @@ int main(void)
       cmocka_unit_test(test_handles_of_default_streams),
       cmocka_unit_test(test_the_legacy_stream_is_ordered_with_blocking_ones),
       cmocka_unit_test(test_order_between_two_streams),
+      cmocka_unit_test(test_waiting_for_a_device),
       cmocka_unit_test(test_copies_fills_and_functions),
       cmocka_unit_test(test_a_forked_child_starts_empty),
   };
