@@ -117,6 +117,26 @@ static void stands_back(void **state)
   fake_stop();
 }
 
+// The thread has fallen asleep, and whoever leaves says so by attend(-1) alone.
+static void asleep(void **state)
+{
+  (void)state;
+  fake_start(14);
+  fake.events = true;
+  rig *r = open_wired();
+  for (int i = 0; i < 3; i++) {
+    tt_sleep_ns(150 * TT_NS_PER_MS); // many times what it takes
+    tt_proxy_attend(1);
+    post_both(r, 1);
+    put(r);
+    tt_proxy_attend(-1);
+    UNTIL(idle(r));
+    assert_true(get(r));
+  }
+  rig_close(r);
+  fake_stop();
+}
+
 // Attending threads beside operations that nobody drives.
 static void mixed(void **state)
 {
@@ -259,7 +279,7 @@ static void forked(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(left), cmocka_unit_test(stands_back), cmocka_unit_test(mixed),
-                                     cmocka_unit_test(comes_and_goes), cmocka_unit_test(forked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(left),  cmocka_unit_test(stands_back),    cmocka_unit_test(asleep),
+                                     cmocka_unit_test(mixed), cmocka_unit_test(comes_and_goes), cmocka_unit_test(forked)};
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
