@@ -152,6 +152,16 @@ static void count_message(tt_cached *c, int strand, int peer, bool send)
   t->messages++;
 }
 
+// Counts the messages among `n` references of a strand.
+static void count_refs(const struct ncclComm *comm, tt_cached *c, int strand, const tt_ref *refs, int n, bool send)
+{
+  for (int i = 0; i < n; i++) {
+    if (refs[i].kind == TT_FIFO && comm->port.links[refs[i].peer]->networked) {
+      count_message(c, strand, refs[i].peer, send);
+    }
+  }
+}
+
 // What one pass of the schedule moves over the network: the proxy is told with each operation.
 static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
 {
@@ -166,16 +176,8 @@ static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
   for (int k = 0; k < s->nstrands; k++) {
     for (uint32_t i = s->strands[k].first; i < s->strands[k].first + s->strands[k].count; i++) {
       const tt_step *step = &s->steps[i];
-      for (uint32_t r = step->src; r < step->src + step->nsrc; r++) {
-        if (s->refs[r].kind == TT_FIFO && comm->port.links[s->refs[r].peer]->networked) {
-          count_message(c, k, s->refs[r].peer, false);
-        }
-      }
-      for (uint32_t r = step->dst; r < step->dst + step->ndst; r++) {
-        if (s->refs[r].kind == TT_FIFO && comm->port.links[s->refs[r].peer]->networked) {
-          count_message(c, k, s->refs[r].peer, true);
-        }
-      }
+      count_refs(comm, c, k, s->refs + step->src, step->nsrc, false);
+      count_refs(comm, c, k, s->refs + step->dst, step->ndst, true);
     }
   }
   return ncclSuccess;

@@ -135,27 +135,31 @@ FAKE bool fake_strikes(_Atomic long *in)
   return atomic_load(in) > 0 && atomic_fetch_sub(in, 1) == 1;
 }
 
-// Tells receivers of messages that have become visible, and senders of what is done.
+// Tells the receiver of messages that have become visible, and the sender of what is done. Lock held.
+FAKE void fake_deliver(fake_pipe *p, uint64_t now)
+{
+  for (fake_message *m = p->first; m != NULL && m->due_ns <= now; m = m->next) {
+    if (!m->announced && p->to != NULL && p->to->ctx->events >= 0) {
+      tt_ring(p->to->ctx->events);
+      m->announced = true;
+    }
+  }
+  fake_comm *c = p->from;
+  fake_request *r = c == NULL || c->done == c->posted ? NULL : &c->requests[c->done % TT_COUNT(c->requests)];
+  if (r != NULL && c->ctx->events >= 0 && r->tests > 0 && r->due_ns <= now) {
+    r->tests = 0;
+    tt_ring(c->ctx->events);
+  }
+}
+
 FAKE void *fake_courier(void *unused)
 {
   while (!atomic_load(&fake.stop)) {
     pthread_mutex_lock(&fake.lock);
     uint64_t now = tt_now_ns();
     for (int i = 0; i < FAKE_PIPES; i++) {
-      fake_pipe *p = &fake.pipes[i];
-      for (fake_message *m = p->used ? p->first : NULL; m != NULL && m->due_ns <= now; m = m->next) {
-        if (!m->announced && p->to != NULL && p->to->ctx->events >= 0) {
-          tt_ring(p->to->ctx->events);
-          m->announced = true;
-        }
-      }
-      fake_comm *c = p->used ? p->from : NULL;
-      if (c != NULL && c->ctx->events >= 0 && c->done != c->posted) {
-        fake_request *r = &c->requests[c->done % TT_COUNT(c->requests)];
-        if (r->tests > 0 && r->due_ns <= now) {
-          r->tests = 0;
-          tt_ring(c->ctx->events);
-        }
+      if (fake.pipes[i].used) {
+        fake_deliver(&fake.pipes[i], now);
       }
     }
     pthread_mutex_unlock(&fake.lock);

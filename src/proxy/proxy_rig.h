@@ -5,6 +5,21 @@
 
 #include "proxy/proxy_priv.h"
 
+#define RIG_WAIT_NS (20 * TT_NS_PER_S)
+
+// Waits until `cond` holds; ends the program after a long time.
+#define UNTIL(cond)                                                                  \
+  do {                                                                               \
+    uint64_t until_end_ = tt_now_ns() + RIG_WAIT_NS;                                 \
+    while (!(cond)) {                                                                \
+      if (tt_now_ns() > until_end_) {                                                \
+        fprintf(stderr, "%s:%d: it never came to: %s\n", __FILE__, __LINE__, #cond); \
+        abort();                                                                     \
+      }                                                                              \
+      tt_sleep_ns(200000);                                                           \
+    }                                                                                \
+  } while (0)
+
 enum { RIG_MAX = 8, RIG_LL_BYTES = 256, RIG_LL_SLOTS = 32, RIG_BIG_BYTES = 2048, RIG_BIG_SLOTS = 8 };
 
 // One direction: slots with their payload behind the header.

@@ -8,17 +8,6 @@
 
 #include "proxy/service_priv.h"
 
-#define WAIT_NS (20 * TT_NS_PER_S)
-
-#define UNTIL(cond)                                                        \
-  do {                                                                     \
-    uint64_t until_end_ = tt_now_ns() + WAIT_NS;                           \
-    while (!(cond)) {                                                      \
-      FAKE_DEMAND(tt_now_ns() < until_end_ && "it never came to: " #cond); \
-      tt_sleep_ns(200000);                                                 \
-    }                                                                      \
-  } while (0)
-
 static rig *open_wired(void)
 {
   rig *r = rig_open(2, &fake_net);
@@ -150,7 +139,7 @@ static void mixed(void **state)
     post_both(r, 1);
     tt_proxy_kick(r->ranks[1].proxy); // the receive is left, the send is driven here
     put(r);
-    for (uint64_t end = tt_now_ns() + WAIT_NS; !idle(r);) {
+    for (uint64_t end = tt_now_ns() + RIG_WAIT_NS; !idle(r);) {
       FAKE_DEMAND(tt_now_ns() < end);
       tt_proxy_progress(r->ranks[0].proxy, true);
       sched_yield();
