@@ -10,7 +10,6 @@
 
 #define LAST_WORDS_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
 #define ASK_EVERY_NS (50 * TT_NS_PER_MS)
-#define MANY_RANKS 256 // from here on the soft limit of open files may not suffice
 
 static const tt_proxy_limits default_limits = {
     .connect_ns = 60 * TT_NS_PER_S, .attempt_ns = 5 * TT_NS_PER_S, .refused_ns = 2 * TT_NS_PER_S, .grace_ns = 200 * TT_NS_PER_MS};
@@ -251,9 +250,7 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   if (s->where == NULL || !make_room(s)) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d proxies", p->rank, p->nranks);
   }
-  if (p->nranks >= MANY_RANKS) {
-    tt_sock_raise_file_limit();
-  }
+  tt_sock_raise_file_limit(); // a rank of this process needs up to four for each peer
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
   TT_TRY(start_listening(s));
