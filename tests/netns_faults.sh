@@ -5,7 +5,7 @@
 # Without names all scenarios run, several at a time; `list` prints their names. Variables:
 #   NETNS_CLOSED_S (5)    seconds until every rank knows that a connection was closed or reset
 #   NETNS_SILENT_S (100)  seconds until every rank knows that nothing comes through any more
-#   NETNS_SHORTEN ("")    NAME=VALUE words for all ranks: settings that make the network notice silence sooner (NCCL_NET_TIMEOUT=15)
+#   NETNS_SHORTEN (NCCL_NET_TIMEOUT=10)  NAME=VALUE words for all ranks: settings that make the network notice silence sooner; empty: as users have it
 #   NETNS_STALL ("")      NAME=VALUE words that limit how long a peer may be silent: adds the scenario of a peer that never goes on
 #   NETNS_JOBS (6)        scenarios at a time
 #
@@ -22,7 +22,7 @@ slower=$(job_slower "$build")
 closed=$((${NETNS_CLOSED_S:-5} * slower))
 silent=$((${NETNS_SILENT_S:-100} * slower))
 start_s=$((60 * slower))
-read -ra words <<<"${NETNS_SHORTEN:-}"
+read -ra words <<<"${NETNS_SHORTEN-NCCL_NET_TIMEOUT=10}"
 hosts=2 each=2 # of the scenario that runs
 struck=0       # microseconds: when it happened
 
