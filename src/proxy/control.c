@@ -249,6 +249,18 @@ static bool dial_again(const tt_proxy_service *s, tt_proxy_ties *t, int e, uint6
   return !final && t->dials <= q->socket_retry_cnt && t->rest_ns <= end;
 }
 
+// What is wrong, and what to do about it.
+static const char *describe(int e, const char **advice)
+{
+  switch (e) {
+  case -ECONNREFUSED: *advice = "Its process has ended, or a firewall refuses the connection"; return strerror(-e);
+  case -EACCES: *advice = "Two jobs may be using one port"; return "who listens there is another rank, or of another communicator";
+  case -EMFILE:
+  case -ENFILE: *advice = "See ulimit -n"; return strerror(-e);
+  default: *advice = "Check that the machines reach each other there (ping, firewalls, NCCL_SOCKET_IFNAME)"; return strerror(-e);
+  }
+}
+
 void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
 {
   char at[TT_ADDRS_TEXT];
@@ -263,12 +275,10 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
   if (t->word != 0 || atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
     return; // that is known already, and why
   }
-  tt_addrs_text(&s->where[peer], at);
-  bool refused = e == -ECONNREFUSED;
+  const char *advice, *why = describe(e, &advice);
   tt_proxy_stop_port(s, tt_fail(e == -EMFILE || e == -ENFILE ? ncclSystemError : ncclRemoteError,
-                                "rank %d cannot reach the proxy of rank %d at %s: %s. %s", rank, peer, at, strerror(-e),
-                                refused ? "Its process has ended, or a firewall refuses the connection"
-                                        : "Check that the machines reach each other there (ping, firewalls, NCCL_SOCKET_IFNAME)"));
+                                "rank %d cannot reach the proxy of rank %d at %s: %s. %s", rank, peer, tt_addrs_text(&s->where[peer], at),
+                                why, advice));
 }
 
 // The connection stands: says who calls, and how he is.
