@@ -222,7 +222,7 @@ FAKE ncclResult_t fake_listen(void *ctx, int dev, void *handle, void **listen_co
 // Lock held.
 FAKE fake_comm *fake_comm_new(fake_ctx *ctx, fake_pipe *pipe, bool send)
 {
-  fake_comm *c = tt_calloc(1, sizeof *c);
+  fake_comm *c = calloc(1, sizeof *c);
   FAKE_DEMAND(c != NULL);
   c->ctx = ctx;
   c->pipe = pipe;
@@ -288,7 +288,7 @@ FAKE ncclResult_t fake_reg_mr(void *comm, void *data, size_t size, int type, voi
 {
   fake_comm *c = comm;
   FAKE_DEMAND(type == TT_NET_PTR_HOST && size > 0);
-  fake_reg *r = tt_calloc(1, sizeof *r);
+  fake_reg *r = calloc(1, sizeof *r);
   FAKE_DEMAND(r != NULL);
   *r = (fake_reg){data, (char *)data + size};
   c->regs++;
@@ -300,7 +300,7 @@ FAKE ncclResult_t fake_dereg_mr(void *comm, void *mhandle)
 {
   fake_comm *c = comm;
   c->regs--;
-  tt_free(mhandle);
+  free(mhandle);
   return ncclSuccess;
 }
 
@@ -337,7 +337,7 @@ FAKE void fake_put(fake_comm *c, const void *data, size_t size)
   } else if (fake.shrink_in > 0 && --fake.shrink_in == 0) {
     sent = fake.shrink_to;
   }
-  fake_message *m = tt_calloc(1, sizeof *m + TT_MAX(size, sent));
+  fake_message *m = calloc(1, sizeof *m + TT_MAX(size, sent));
   FAKE_DEMAND(m != NULL);
   memcpy(m->data, data, size);
   m->size = sent;
@@ -422,7 +422,7 @@ FAKE int fake_take(fake_comm *c, fake_request *r, size_t *got)
   if (c->pipe->first == NULL) {
     c->pipe->last = &c->pipe->first;
   }
-  tt_free(m);
+  free(m);
   atomic_fetch_add(&fake.recvs, 1);
   return 1;
 }
@@ -483,7 +483,7 @@ FAKE ncclResult_t fake_close(void *comm)
   }
   p->used = p->from != NULL || p->to != NULL || p->first != NULL;
   pthread_mutex_unlock(&fake.lock);
-  tt_free(c);
+  free(c);
   atomic_fetch_sub(&fake.objects, 1);
   return ncclSuccess;
 }

@@ -354,6 +354,26 @@ static void destroy_early(void **state)
   }
 }
 
+// An allocation fails somewhere while two ranks connect: they succeed nevertheless, or it is said; nothing hangs or leaks.
+static void little_memory(void **state)
+{
+  (void)state;
+  int bad = 0;
+  for (long k = 1; k < 40; k++) {
+    fake_start(20);
+    rig *r = open_ring(2);
+    limits(r, 0)->connect_ns = limits(r, 1)->connect_ns = TT_NS_PER_S;
+    rig_link(r, 0, 1, true);
+    tt_alloc_fail_at(k);
+    UNTIL(connected(r, 0, 1) || status(r, 0) != ncclSuccess || status(r, 1) != ncclSuccess || shown(r, 0, 1) == TT_RANK_LOST);
+    tt_alloc_fail_at(0);
+    bad += stage(r, 0, 1, true) != TT_CONN_READY;
+    rig_close(r);
+    fake_stop();
+  }
+  print_message("%d of 39 did not connect\n", bad);
+}
+
 // ---- peers that are not there
 
 // What rank 0 says of a rank 1 that listens at `where`.
@@ -698,6 +718,7 @@ int main(void)
       cmocka_unit_test(devices),
       cmocka_unit_test(no_device),
       cmocka_unit_test(destroy_early),
+      cmocka_unit_test(little_memory),
       cmocka_unit_test(not_there),
       cmocka_unit_test(other_secret),
       cmocka_unit_test(bad_where),
