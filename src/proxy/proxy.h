@@ -82,7 +82,7 @@ extern const tt_mover tt_proxy_mover;
 // The port's page has a new state: tell the peers. Any thread; returns at once.
 void tt_proxy_state_changed(tt_proxy *p);
 // Asks the peer's proxy for its state and the operation it is in; the link's page shows them when the answer is here. Any thread; returns at once;
-// at most one question per peer and 50 ms.
+// at most one question per peer, and four to all peers, in 50 ms: the others have to be tried again.
 void tt_proxy_ask(tt_proxy *p, int peer);
 
 // One operation as it stands. Counts are messages; those of the seed:

@@ -10,6 +10,7 @@
 
 #define LAST_WORDS_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
 #define ASK_EVERY_NS (50 * TT_NS_PER_MS)
+#define ASK_BURST 4 // questions in that time, to all peers together
 
 static const tt_proxy_limits default_limits = {
     .connect_ns = 60 * TT_NS_PER_S, .attempt_ns = 5 * TT_NS_PER_S, .refused_ns = 2 * TT_NS_PER_S, .grace_ns = 200 * TT_NS_PER_MS};
@@ -53,6 +54,14 @@ void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer)
   want_of(p->service, peer->ties, TT_MSG_INIT);
 }
 
+// A rank that waits for many peers shall not ask all of them at once: where there are many such ranks, their questions keep each other waiting.
+static bool may_ask(tt_proxy_service *s, uint64_t now)
+{
+  const uint64_t each = ASK_EVERY_NS / ASK_BURST;
+  uint64_t at = atomic_load_explicit(&s->ask_ns, memory_order_relaxed);
+  return at <= now && atomic_compare_exchange_strong(&s->ask_ns, &at, TT_MAX(at, now - ASK_EVERY_NS) + each);
+}
+
 void tt_proxy_ask(tt_proxy *p, int rank)
 {
   tt_proxy_peer *peer = rank >= 0 && rank < p->nranks ? tt_proxy_peer_find(p, rank) : NULL;
@@ -60,7 +69,9 @@ void tt_proxy_ask(tt_proxy *p, int rank)
     return;
   }
   uint64_t now = tt_now_ns(), last = atomic_load_explicit(&peer->ties->asked_ns, memory_order_relaxed);
-  if (now - last >= ASK_EVERY_NS && atomic_compare_exchange_strong(&peer->ties->asked_ns, &last, now)) {
+  uint64_t turn = (uint64_t)p->nranks * (ASK_EVERY_NS / ASK_BURST); // so that every peer comes to be asked
+  if (now - last >= TT_MAX(turn, ASK_EVERY_NS) && may_ask(p->service, now) &&
+      atomic_compare_exchange_strong(&peer->ties->asked_ns, &last, now)) {
     want_of(p->service, peer->ties, TT_MSG_ASK);
   }
 }
