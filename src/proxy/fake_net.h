@@ -458,7 +458,7 @@ FAKE void fake_drop(fake_pipe *p)
 {
   for (fake_message *m = p->first, *next; m != NULL; m = next) {
     next = m->next;
-    tt_free(m);
+    free(m);
   }
   p->first = NULL;
   p->last = &p->first;
