@@ -229,7 +229,7 @@ static void data_error(void **state)
   assert_non_null(strstr(r->ranks[bad].port.error, "fake network"));
   assert_int_equal(atomic_load(&r->ranks[bad].port.page->state), TT_RANK_FAILED);
   UNTIL(shown(r, 1 - bad, bad) == TT_RANK_FAILED);
-  assert_true(tt_proxy_idle(r->ranks[bad].proxy));
+  UNTIL(tt_proxy_idle(r->ranks[bad].proxy));
   rig_close(r);
   fake_stop();
 }
@@ -329,7 +329,7 @@ static void no_device(void **state)
     assert_int_equal(status(r, 0), ncclRemoteError);
     assert_non_null(strstr(r->ranks[0].port.error, "rank 0 cannot connect to rank 1"));
     assert_non_null(strstr(r->ranks[0].port.error, k == 0 ? "no connection within" : k == 1 ? "refuses" : "no network device"));
-    assert_true(tt_proxy_idle(r->ranks[0].proxy));
+    UNTIL(tt_proxy_idle(r->ranks[0].proxy));
     rig_close(r);
     fake_stop();
   }
