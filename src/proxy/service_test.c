@@ -227,7 +227,7 @@ static void data_error(void **state)
   int bad = status(r, 0) != ncclSuccess ? 0 : 1;
   assert_int_equal(status(r, bad), ncclRemoteError);
   assert_non_null(strstr(r->ranks[bad].port.error, "fake network"));
-  assert_int_equal(atomic_load(&r->ranks[bad].port.page->state), TT_RANK_FAILED);
+  UNTIL(atomic_load(&r->ranks[bad].port.page->state) == TT_RANK_FAILED);
   UNTIL(shown(r, 1 - bad, bad) == TT_RANK_FAILED);
   UNTIL(tt_proxy_idle(r->ranks[bad].proxy));
   rig_close(r);
