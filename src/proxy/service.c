@@ -13,7 +13,7 @@
 #define ASK_BURST 4 // questions in that time, to all peers together
 
 static const tt_proxy_limits default_limits = {
-    .connect_ns = 60 * TT_NS_PER_S, .attempt_ns = 5 * TT_NS_PER_S, .refused_ns = 2 * TT_NS_PER_S, .grace_ns = 200 * TT_NS_PER_MS};
+    .connect_ns = 60 * TT_NS_PER_S, .attempt_ns = 5 * TT_NS_PER_S, .refused_ns = 500 * TT_NS_PER_MS, .grace_ns = 200 * TT_NS_PER_MS};
 
 // ---- requests of the own rank: what seed 001 sends over a socket; here bits that are set, and the thread is woken
 
