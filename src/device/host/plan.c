@@ -180,7 +180,8 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t sta
   const tt_link *link = port->links[l->waits_for];
   const tt_call *c = l->call;
   uint64_t sig, count;
-  if (state >= TT_RANK_FAILED) {
+  bool mismatch = differs(l, link, &sig, &count); // also of a peer that has failed: because of it, probably
+  if (state >= TT_RANK_FAILED && !mismatch) {
     return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, link->peer, state_text(state));
   }
   if (ended) {
@@ -190,7 +191,7 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t sta
   if (stray != NULL) {
     return tt_call_mismatch(port, c, link->peer, stray->sig, stray->count);
   }
-  if (differs(l, link, &sig, &count)) {
+  if (mismatch) {
     return tt_call_mismatch(port, l->call, link->peer, sig, count);
   }
   return ncclSuccess;
@@ -213,6 +214,7 @@ static void plan_check(tt_work *w)
     uint32_t state = atomic_load_explicit(&link->page->state, memory_order_acquire);
     bool ended = state < TT_RANK_FAILED && link->watched && !tt_proc_alive(&link->proc);
     size_t budget = CHECK_BYTES;
+    move(p);
     tt_run r = tt_lane_run(p->port, l, &budget);
     p->live -= r == TT_RUN_DONE;
     if (r == TT_RUN_FAILED) {
