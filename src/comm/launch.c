@@ -1,6 +1,7 @@
 // launch.c: from operations to plans: chooses the algorithm, finds its schedule, makes lanes, and queues the plan on the stream.
 #include "base/log.h"
 #include "base/result.h"
+#include "coll/zerocopy.h"
 #include "comm/comm.h"
 #include "device/host/mem.h"
 #include "device/host/stream.h"
@@ -113,6 +114,16 @@ void tt_comm_free_plans(struct ncclComm *comm)
   }
 }
 
+// Frees a plan that will not run. The peers have been promised messages of its lanes, and the proxy knows where they were to come from and go to.
+static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
+{
+  if (comm->port.mover != NULL && p->nlanes > 0) {
+    tt_port_stop(&comm->port, why);
+    comm->port.mover->quiesce(comm->port.mover_self);
+  }
+  plan_free(p);
+}
+
 static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 {
   p->ticket = comm->issued++;
@@ -169,6 +180,7 @@ static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
   if (comm->proxy == NULL || s->nrefs == 0) {
     return ncclSuccess;
   }
+  TT_TRY(tt_zerocopy_mark(c->sched));
   c->traffic = tt_calloc((size_t)s->nrefs, sizeof *c->traffic);
   if (c->traffic == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(c->func));
@@ -293,6 +305,19 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
   return ncclSuccess;
 }
 
+// What the network may do with the call's buffers: the flags of the steps that may lend them.
+static unsigned zerocopy_flags(const tt_decision *d, const tt_call *c)
+{
+  if (TT_LIKELY(d->cached->ntraffic == 0) || d->choice.proto != TT_SIMPLE) {
+    return 0;
+  }
+  switch (tt_zerocopy_buffers(d->cached->sched, c->in, c->out, c->count * c->esize)) {
+  case TT_BUFFERS_APART: return TT_STEP_LEND;
+  case TT_BUFFERS_IN_PLACE: return TT_STEP_LEND_IN_PLACE;
+  default: return 0;
+  }
+}
+
 // Adds one lane per strand of the schedule. Lanes of one `flow` (0: none) run one after the other.
 static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, int flow)
 {
@@ -300,17 +325,18 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
   const tt_choice *choice = &d->choice;
   int after = flow == 0 ? -1 : lane_before(p, flow);
 
+  unsigned zerocopy = zerocopy_flags(d, c);
   size_t chunk = TT_MAX(choice->chunk >> __builtin_ctzl(c->esize), 1);
   for (int i = 0; i < s->nstrands; i++) {
     tt_lane *l = &p->lanes[p->nlanes++];
     tt_lane_init(l, s, i, c, chunk, choice->proto);
     l->after = after;
     l->flow = flow;
+    l->lends = (uint8_t)zerocopy;
     p->live += !l->done;
     if (TT_UNLIKELY(d->cached->ntraffic > 0) && !l->done) {
       ncclResult_t res = post_traffic(comm, d->cached, l, p->nlanes - 1, comm->issued);
       if (res != ncclSuccess) {
-        tt_port_stop(&comm->port, res); // the peers have been promised messages that will not come
         return res;
       }
     }
@@ -372,7 +398,7 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
   plan_push(comm, p, stream);
   return ncclSuccess;
 fail:
-  plan_free(p);
+  plan_drop(comm, p, res);
   return res;
 }
 
@@ -415,18 +441,20 @@ static ncclResult_t launch_p2p(struct ncclComm *comm, const tt_task *tasks, size
   tt_stream *stream;
   ncclResult_t res = ncclSuccess;
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
+  for (size_t i = n; i-- > 0;) {
+    first = is_p2p(&tasks[i]) && tasks[i].count > 0 ? &tasks[i] : first;
+  }
+  TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, &stream), res);
+  TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res); // a wrong stream is found before the proxy is told of anything
   for (size_t i = 0; i < n; i++) {
     if (is_p2p(&tasks[i]) && tasks[i].count > 0) {
-      first = first == NULL ? &tasks[i] : first;
       TT_TRY_GOTO(add_message(comm, p, &tasks[i]), res);
     }
   }
-  TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, &stream), res);
-  TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res);
   plan_push(comm, p, stream);
   return join_streams(comm, tasks, n, first->stream, false);
 fail:
-  plan_free(p);
+  plan_drop(comm, p, res);
   return res;
 }
 

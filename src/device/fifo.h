@@ -36,6 +36,8 @@ typedef struct tt_slot {
   union {
     unsigned char data[40];
     tt_desc desc;
+    uint64_t
+        elsewhere; // SIMPLE over the network: address of a payload that does not lie in the slot, in the process of this FIFO; 0: it does
   };
 } tt_slot;
 _Static_assert(sizeof(tt_desc) == 40, "shared memory layout");

@@ -33,6 +33,9 @@ typedef struct tt_lane {
   char *tmp;        // this channel's scratch
   uint32_t pc;      // step within the strand
   uint8_t fifo;     // tt_proto of its FIFO references
+  uint8_t lends;    // TT_STEP_…: steps with one of these flags leave what they send over the network where it is; 0: none do
+  bool lent;        // something was; then the lane is done when all of it has gone
+  bool drains;      // everything else is
   bool done;
   int waits_for; // peer that made it wait, -1: none
   int after;     // lane of the same plan that must be done first (same flow), -1: none
@@ -49,6 +52,9 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
 // Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`: geometry of its FIFO
 // references (TT_TOK when it has none). The lane starts done when there is nothing to do.
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo) __attribute__((nonnull));
+
+// Bytes from which on a message over the network is left where it is: below, two parts cost more than a copy.
+#define TT_LEND_MIN (8u << 10)
 
 // Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED: tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);

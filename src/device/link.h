@@ -91,6 +91,8 @@ typedef struct tt_mover {
   void (*kick)(void *self, bool lazily);
   void (*state_changed)(void *self); // the port's page has a new state: tell the peers
   void (*ask)(void *self, int peer); // bring the copy of the peer's page up to date, soon
+  // The port is stopped: returns when nobody reads or writes the buffers of its operations any more, and nobody will. Waits for no peer. Any thread.
+  void (*quiesce)(void *self);
 } tt_mover;
 
 // One rank of one communicator, as the executors see it.

@@ -33,6 +33,11 @@ typedef struct tt_ref {
 enum {
   TT_STEP_REDUCE = 1, // combine with the call's operation (pre-scaling every TT_IN and TT_PEER_IN source); otherwise copy the one source
   TT_STEP_FINAL = 2,  // the sum is complete here: apply the final division of avg
+  // Where a network can send from and receive into the user's buffers (coll/zerocopy.h). Permissions; whoever ignores them is right, too.
+  TT_STEP_LEND = 4,           // what the step sends stays unchanged in IN or OUT until the call ends
+  TT_STEP_PLACE = 8,          // the message the step copies to OUT may be written there as soon as the call has begun
+  TT_STEP_LEND_IN_PLACE = 16, // the same for a call in place
+  TT_STEP_PLACE_IN_PLACE = 32,
 };
 
 typedef struct tt_step {

@@ -44,6 +44,13 @@ typedef struct tt_net_props {
   int max_recvs;       // buffers one irecv can post
 } tt_net_props;
 
+// A piece of memory.
+typedef struct tt_net_part {
+  void *data;
+  size_t size;
+  void *mhandle; // as for isend
+} tt_net_part;
+
 typedef struct tt_net_ops {
   const char *name; // what NCCL_NET compares with, without regard to case
   // A context for one communicator's rank. Errors: ncclSystemError (no interface).
@@ -62,6 +69,12 @@ typedef struct tt_net_ops {
   ncclResult_t (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
   // Posts `n` buffers for the next message. The message may be smaller than the buffer.
   ncclResult_t (*irecv)(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
+  // The same for messages that lie in two pieces: the first part is filled before the second. has_parts: can this connection do that, and does it touch
+  // the memory of its requests within calls alone (no thread, no adapter does between them)? Then memory may go while a request is under way, if
+  // that request's connection is never used again. All three or none (NULL).
+  bool (*has_parts)(void *comm);
+  ncclResult_t (*isend_parts)(void *send_comm, const tt_net_part parts[2], int tag, void **request);
+  ncclResult_t (*irecv_parts)(void *recv_comm, const tt_net_part parts[2], int tag, void **request);
   // Makes what was received visible to the device. May be NULL, or answer a NULL request: nothing to do.
   ncclResult_t (*iflush)(void *recv_comm, int n, void **data, const int *sizes, void **mhandles, void **request);
   // Is the request done? Then it is gone, and sizes[i] are the bytes received (sizes may be NULL for a send). Size larger than the posted buffer:

@@ -108,6 +108,8 @@ static bool make_usable(tt_proxy_conn *c)
       return false;
     }
   }
+  // Memory that the network wants to know beforehand is that of the FIFOs.
+  c->parts = net->reg_mr == NULL && !c->flush && net->has_parts != NULL && net->has_parts(c->comm);
   c->usable = true;
   return true;
 }
@@ -284,11 +286,26 @@ bool tt_proxy_progress(tt_proxy *p, bool insist)
   return release_run(p) || moved;
 }
 
-void tt_proxy_seize(tt_proxy *p)
+static void await_run(tt_proxy *p)
 {
   while (!take_run(p, false)) { // holders never wait for anything
     tt_sleep_ns(1000);
   }
+}
+
+void tt_proxy_quiesce(tt_proxy *p)
+{
+  if (tt_proxy_idle(p)) {
+    return;
+  }
+  await_run(p);
+  look(p);
+  release_run(p);
+}
+
+void tt_proxy_seize(tt_proxy *p)
+{
+  await_run(p);
   if (p->peers != NULL) {
     drop_all(p);
   }

@@ -131,6 +131,70 @@ static void recv_machine(void **state)
   fake_stop();
 }
 
+// A payload that does not lie in its slot: this network takes messages in one piece only, so it goes by way of the slot.
+static void lent_payloads(void **state)
+{
+  (void)state;
+  fake_start(33);
+  fake.not_now = 500;
+  rig *r = open_pair(&fake_net);
+  rig_wire(r, 0, 1);
+  tt_fifo *out = &r->ranks[0].links[1].send[TT_SIMPLE], *in = &r->ranks[1].links[0].recv[TT_SIMPLE];
+  tt_proxy_op so = rig_op(1, true, TT_SIMPLE, 40), ro = rig_op(0, false, TT_SIMPLE, 40);
+  char *lent = malloc(RIG_BIG_BYTES);
+  post(r, 0, &so);
+  post(r, 1, &ro);
+  for (uint32_t n = 0; n < 40; n++) {
+    for (uint32_t k = 0; k < RIG_BIG_BYTES; k++) {
+      lent[k] = rig_byte(0, n, k);
+    }
+    tt_fifo_slot(out)->elsewhere = (uint64_t)(uintptr_t)lent;
+    tt_fifo_publish(out, rig_size(0, TT_SIMPLE, n, RIG_BIG_BYTES), so.sig, so.count);
+    while (!tt_fifo_drained(out)) {
+      look(r, 0);
+    }
+    memset(lent, 0x77, RIG_BIG_BYTES); // the slot is back: nobody reads here any more
+    while (!tt_fifo_arrived(in)) {
+      look(r, 1);
+    }
+    assert_int_equal(tt_fifo_slot(in)->elsewhere, 0);
+    assert_true(rig_get(0, in, TT_SIMPLE, so.sig, so.count));
+  }
+  free(lent);
+  rig_close(r);
+  fake_stop();
+}
+
+// Once the port is stopped and the proxy was told to leave the buffers alone, nothing is under way, whoever drives it.
+static void quiescing(void **state)
+{
+  (void)state;
+  fake_start(34);
+  fake.send_ns = 3600 * TT_NS_PER_S;
+  rig *r = open_pair(&fake_net);
+  rig_wire(r, 0, 1);
+  tt_fifo *out = &r->ranks[0].links[1].send[TT_SIMPLE];
+  tt_proxy_op so = rig_op(1, true, TT_SIMPLE, 5);
+  tt_proxy_mover.quiesce(r->ranks[0].proxy); // nothing to do
+  post(r, 0, &so);
+  rig_put(0, out, TT_SIMPLE, so.sig, so.count);
+  look(r, 0);
+  assert_int_equal(atomic_load(&fake.sends), 1);
+  rig_put(0, out, TT_SIMPLE, so.sig, so.count);
+  tt_fail(ncclRemoteError, "the test has ended this");
+  tt_port_stop(&r->ranks[0].port, ncclRemoteError);
+  tt_proxy_mover.quiesce(r->ranks[0].proxy);
+  assert_true(tt_proxy_idle(r->ranks[0].proxy));
+  assert_int_equal(atomic_load(&fake.sends), 2); // what was sent before still goes out
+  post(r, 0, &so);
+  rig_put(0, out, TT_SIMPLE, so.sig, so.count);
+  tt_proxy_mover.quiesce(r->ranks[0].proxy);
+  assert_true(tt_proxy_idle(r->ranks[0].proxy));
+  assert_int_equal(atomic_load(&fake.sends), 2);
+  rig_close(r);
+  fake_stop();
+}
+
 // Receives are flushed before they are published.
 static void flushes(void **state)
 {
@@ -423,9 +487,10 @@ static int hold(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(send_machine), cmocka_unit_test(send_in_pieces), cmocka_unit_test(recv_machine), cmocka_unit_test(flushes),
-      cmocka_unit_test(order),        cmocka_unit_test(append),         cmocka_unit_test(misfits),      cmocka_unit_test(damage),
-      cmocka_unit_test(errors),       cmocka_unit_test(stopped),        cmocka_unit_test(wrong_use),    cmocka_unit_test(no_memory),
+      cmocka_unit_test(lent_payloads), cmocka_unit_test(quiescing), cmocka_unit_test(send_machine), cmocka_unit_test(send_in_pieces),
+      cmocka_unit_test(recv_machine),  cmocka_unit_test(flushes),   cmocka_unit_test(order),        cmocka_unit_test(append),
+      cmocka_unit_test(misfits),       cmocka_unit_test(damage),    cmocka_unit_test(errors),       cmocka_unit_test(stopped),
+      cmocka_unit_test(wrong_use),     cmocka_unit_test(no_memory),
   };
   return cmocka_run_group_tests_name("progress", tests, hold, NULL);
 }

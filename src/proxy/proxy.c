@@ -458,5 +458,14 @@ static void mover_ask(void *self, int peer)
   tt_proxy_ask(self, peer);
 }
 
-const tt_mover tt_proxy_mover = {
-    .progress = mover_progress, .idle = mover_idle, .kick = mover_kick, .state_changed = mover_state_changed, .ask = mover_ask};
+static void mover_quiesce(void *self)
+{
+  tt_proxy_quiesce(self);
+}
+
+const tt_mover tt_proxy_mover = {.progress = mover_progress,
+                                 .idle = mover_idle,
+                                 .kick = mover_kick,
+                                 .state_changed = mover_state_changed,
+                                 .ask = mover_ask,
+                                 .quiesce = mover_quiesce};

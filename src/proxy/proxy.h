@@ -76,7 +76,7 @@ void tt_proxy_kick_lazily(tt_proxy *p);
 // Threads that wait for streams, and so drive proxies, come (+1) and go or fall asleep (-1; before their last look). While there are any, the
 // progress thread stands back; when the last one leaves and operations are left, it is woken. Any thread.
 void tt_proxy_attend(int delta);
-// The five functions of a port that has a proxy; `self` is the tt_proxy.
+// The functions of a port that has a proxy; `self` is the tt_proxy.
 extern const tt_mover tt_proxy_mover;
 
 // The port's page has a new state: tell the peers. Any thread; returns at once.

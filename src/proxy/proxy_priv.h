@@ -79,6 +79,7 @@ struct tt_proxy_conn {
       counted; // messages given to the network, or published, so far. Written by the run flag's holder, read by the service thread
   // The run flag's holder alone:
   bool usable; // ready, attached, memory registered
+  bool parts;  // the network takes messages in two parts
   bool active; // in the proxy's list: first != NULL
   tt_proxy_conn *next_active;
   tt_proxy_fifo fifo[TT_PROXY_FIFOS];
@@ -167,6 +168,8 @@ static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
 }
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);
+// The port is stopped: waits for the holder of the run flag, then drops all operations. Whoever holds it never waits.
+void tt_proxy_quiesce(tt_proxy *p);
 // Takes the run flag for good, then drops all operations: for destroy.
 void tt_proxy_seize(tt_proxy *p);
 void tt_proxy_unseize(tt_proxy *p);

@@ -2,13 +2,38 @@
 //
 // The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so), transmitted when the network has been
 // given its message, done when the network needs the slot no more: then it goes back to the executor.
+#include <string.h>
+
 #include "base/result.h"
 #include "proxy/proxy_priv.h"
+
+// Gives one message to the network. A payload that does not lie in its slot goes from where it is, or, if the network cannot do that, by way of the
+// slot. Where it was is nobody else's business.
+static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_slot *s, void **request)
+{
+  const tt_net_ops *net = c->proxy->net;
+  size_t head = f->at - sizeof s->seq;
+  bool apart = f->at == sizeof *s && s->elsewhere != 0;
+  if (TT_LIKELY(!apart)) {
+    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, request);
+  }
+  uint64_t where = s->elsewhere;
+  s->elsewhere = 0;
+  if (!c->parts) {
+    memcpy((char *)s + f->at, (const void *)(uintptr_t)where, s->bytes);
+    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, request);
+  }
+  const tt_net_part parts[2] = {{.data = tt_proxy_message(s), .size = head}, {.data = (void *)(uintptr_t)where, .size = s->bytes}};
+  ncclResult_t res = net->isend_parts(c->comm, parts, 0, request);
+  if (*request == NULL) {
+    s->elsewhere = where; // not now
+  }
+  return res;
+}
 
 // Gives full slots to the network.
 static ncclResult_t transmit(tt_proxy_conn *c)
 {
-  const tt_net_ops *net = c->proxy->net;
   for (tt_proxy_item *i = c->poster; i != NULL && c->posted - c->finished < TT_NET_REQUESTS;) {
     tt_proxy_fifo *f = &c->fifo[i->proto];
     tt_slot *s = tt_proxy_slot(f, f->next);
@@ -20,7 +45,7 @@ static ncclResult_t transmit(tt_proxy_conn *c)
                      c->peer->rank, f->capacity);
     }
     void *request = NULL;
-    TT_TRY(net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq + s->bytes, 0, f->mhandle, &request));
+    TT_TRY(give(c, f, s, &request));
     if (request == NULL) {
       tt_proxy_conn_refused(c);
       break;

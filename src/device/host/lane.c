@@ -30,6 +30,8 @@ void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *cal
   l->fifo = (uint8_t)fifo;
   l->waits_for = l->after = -1;
   l->flow = 0;
+  l->lends = 0;
+  l->lent = l->drains = false;
   l->done = l->strand->count == 0 || call->count == 0;
   if (!l->done) {
     begin_pass(l);
@@ -121,16 +123,42 @@ static void advance(tt_lane *l)
   }
   l->pc = 0;
   l->pos += (size_t)l->sched->nsub * l->chunk;
-  if (l->pos >= l->end) {
-    l->done = true;
-  } else {
+  if (l->pos < l->end) {
     begin_pass(l);
+  } else if (l->lent) {
+    l->drains = true;
+  } else {
+    l->done = true;
   }
+}
+
+// After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that other steps use too is asked for
+// no more than this lane has put in.
+static bool drained(const tt_port *port, tt_lane *l)
+{
+  for (; l->pc < l->strand->count; l->pc++) {
+    const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
+    const tt_ref *dst = l->sched->refs + step->dst;
+    for (int i = 0; i < step->ndst && (step->flags & l->lends); i++) {
+      tt_link *link = port->links[dst[i].peer];
+      if (dst[i].kind == TT_FIFO && link->networked && !tt_fifo_drained(&link->send[l->fifo])) {
+        l->waits_for = dst[i].peer;
+        return false;
+      }
+    }
+  }
+  l->pc = 0;
+  l->waits_for = -1;
+  return true;
 }
 
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
 {
   while (!l->done) {
+    if (TT_UNLIKELY(l->drains)) {
+      l->done = drained(port, l);
+      return l->done ? TT_RUN_DONE : TT_RUN_BLOCKED;
+    }
     const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
     if (!step_ready(port, l, step)) {
       return TT_RUN_BLOCKED;

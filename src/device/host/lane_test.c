@@ -207,6 +207,85 @@ static void test_a_message_of_another_call_stops_the_port(void **state)
   assert_int_equal(out[0], 0);
 }
 
+// The proxy's part: looks at the next message to rank 1, and gives its slot back.
+static const char *elsewhere(bool give_back)
+{
+  tt_fifo *f = &r->links[1][0].recv[TT_SIMPLE];
+  assert_true(tt_fifo_arrived(f));
+  const char *at = (const char *)(uintptr_t)tt_fifo_slot(f)->elsewhere;
+  if (give_back) {
+    tt_fifo_release(f);
+  }
+  return at;
+}
+
+static char large[4 * TT_LEND_MIN], copy[4 * TT_LEND_MIN];
+
+// What is sent over the network stays where it is, and the lane with it, until the slots are back.
+static void test_lending_over_the_network(void **state)
+{
+  tt_call call = {.in = large, .count = 4 * TT_LEND_MIN - 300, .esize = 1};
+  tt_lane l;
+  size_t budget = 1 << 20;
+  (void)state;
+  rig_send(&sch, 1);
+  sch.steps[0].flags = TT_STEP_LEND;
+  r->links[0][1].networked = true;
+  tt_lane_init(&l, &sch.s, 0, &call, 2 * TT_LEND_MIN, TT_SIMPLE);
+  l.lends = TT_STEP_LEND;
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_true(l.drains && !l.done);
+  assert_int_equal(l.waits_for, 1);
+  assert_ptr_equal(elsewhere(true), large);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_ptr_equal(elsewhere(true), large + 2 * TT_LEND_MIN);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(l.waits_for, -1);
+
+  call.count = 100; // too small to be lent: and the slot says so again
+  tt_fifo_slot(&r->links[0][1].send[TT_SIMPLE])->elsewhere = 1;
+  tt_lane_init(&l, &sch.s, 0, &call, 2 * TT_LEND_MIN, TT_SIMPLE);
+  l.lends = TT_STEP_LEND;
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_null(elsewhere(false));
+  assert_int_equal(take(TT_SIMPLE, large), 100);
+}
+
+static void check_lender(const rig_step *steps, unsigned flags, const tt_redop *op, const char *expected)
+{
+  tt_call call = {.in = large, .out = copy, .count = TT_LEND_MIN, .esize = 1, .op = *op};
+  tt_lane l;
+  size_t budget = 1 << 20;
+  rig_write(&sch, 1, steps, 1);
+  if (steps->dst == TT_OUT) { // and a message besides
+    sch.refs[2] = (tt_ref){.kind = TT_FIFO, .peer = 1};
+    sch.steps[0].ndst = 2;
+  }
+  sch.steps[0].flags = (uint16_t)(flags | TT_STEP_LEND_IN_PLACE);
+  tt_lane_init(&l, &sch.s, 0, &call, TT_LEND_MIN, TT_SIMPLE);
+  l.lends = TT_STEP_LEND_IN_PLACE;
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_ptr_equal(elsewhere(true), expected);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+}
+
+// The output if there is one, else the source, unless the step changes it.
+static void test_who_lends(void **state)
+{
+  static const rig_step send = {TT_IN, -1, TT_FIFO, 1, 0}, both = {TT_IN, -1, TT_OUT, -1, 0}, again = {TT_OUT, -1, TT_FIFO, 1, 0};
+  const tt_redop plain = {.type = ncclUint8, .kind = TT_RED_SUM};
+  (void)state;
+  memset(large, 3, sizeof large);
+  r->links[0][1].networked = true;
+  check_lender(&send, TT_STEP_REDUCE, &plain, large);
+  check_lender(&again, 0, &plain, copy);
+  check_lender(&both, TT_STEP_REDUCE | TT_STEP_FINAL, &(tt_redop){.type = ncclUint8, .divisor = 3}, copy);
+  assert_int_equal(copy[0], 1);
+  assert_int_equal(copy[TT_LEND_MIN - 1], 1);
+  check_lender(&both, 0, &plain, copy);
+  assert_memory_equal(copy, large, TT_LEND_MIN);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -217,6 +296,8 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_received_messages_go_back_at_once, setup, teardown),
       cmocka_unit_test_setup_teardown(test_tokens_carry_addresses_and_scalars, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_message_of_another_call_stops_the_port, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_lending_over_the_network, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_who_lends, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,12 +79,21 @@ static bool move(const tt_plan *p)
   return port->mover != NULL && port->mover->progress(port->mover_self, true);
 }
 
+// The plan ends with the port's code. From here on its buffers are the user's again.
+static tt_run give_up(const tt_plan *p, ncclResult_t *result)
+{
+  if (p->port->mover != NULL) {
+    p->port->mover->quiesce(p->port->mover_self);
+  }
+  *result = tt_port_status(p->port);
+  return TT_RUN_FAILED;
+}
+
 static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
 {
   tt_plan *p = (tt_plan *)w;
-  *result = tt_port_status(p->port);
-  if (TT_UNLIKELY(*result != ncclSuccess)) {
-    return TT_RUN_FAILED;
+  if (TT_UNLIKELY(tt_port_status(p->port) != ncclSuccess)) {
+    return give_up(p, result);
   }
   if (atomic_load_explicit(&p->port->done, memory_order_acquire) != p->ticket) {
     return TT_RUN_BLOCKED; // an earlier plan of this communicator, on another stream
@@ -106,8 +115,7 @@ static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
       return complete(p);
     }
     if (r == TT_RUN_FAILED) {
-      *result = tt_port_status(p->port);
-      return r;
+      return give_up(p, result);
     }
     if (r == TT_RUN_MORE || (*budget == before && !moved && !say_want(p))) {
       return r;
@@ -180,6 +188,9 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t sta
   const tt_link *link = port->links[l->waits_for];
   const tt_call *c = l->call;
   uint64_t sig, count;
+  if (l->drains && state == TT_RANK_GONE) {
+    return ncclSuccess; // it has received everything, which the proxy is about to notice; or its connection fails
+  }
   bool mismatch = differs(l, link, &sig, &count); // also of a peer that has failed: because of it, probably
   if (state >= TT_RANK_FAILED && !mismatch) {
     return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, link->peer, state_text(state));

@@ -74,6 +74,34 @@ static inline char *operand_at(tt_port *port, const tt_lane *l, const tt_step *s
   }
 }
 
+// Where the data lie that the step may lend to the network; NULL: nowhere, or it is not worth it.
+static char *lender_of(tt_port *port, const tt_lane *l, const tt_step *step, size_t count)
+{
+  const tt_call *c = l->call;
+  if (!(step->flags & l->lends) || count * c->esize < TT_LEND_MIN) {
+    return NULL;
+  }
+  const tt_ref *r = l->sched->refs + step->dst;
+  for (int i = 0; i < step->ndst; i++, r++) {
+    if (r->kind == TT_OUT) {
+      return operand_at(port, l, step, r, false);
+    }
+  }
+  bool same = !(step->flags & TT_STEP_FINAL) && (!(step->flags & TT_STEP_REDUCE) || !c->op.prescale); // what is sent is the source
+  return same ? operand_at(port, l, step, l->sched->refs + step->src, true) : NULL;
+}
+
+// The destination is a message over the network: says where its payload lies. True when nothing need be written.
+static inline bool lend(tt_lane *l, tt_link *link, char *lender)
+{
+  if (!link->networked || l->fifo != TT_SIMPLE) {
+    return false;
+  }
+  tt_fifo_slot(&link->send[TT_SIMPLE])->elsewhere = (uint64_t)(uintptr_t)lender;
+  l->lent |= lender != NULL;
+  return lender != NULL;
+}
+
 // A message must belong to the call this rank is in.
 static inline ncclResult_t check_message(const tt_port *port, const tt_lane *l, const tt_ref *r)
 {
@@ -155,9 +183,10 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
   return ncclSuccess;
 }
 
-static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *step, operands *o)
+static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *step, size_t count, operands *o)
 {
   const tt_call *c = l->call;
+  char *lender = lender_of(port, l, step, count);
   const tt_ref *r = l->sched->refs + step->dst;
   for (int i = 0; i < step->ndst; i++, r++) {
     tt_link *link = NULL;
@@ -165,9 +194,14 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     bool remote = false;
     switch (r->kind) {
     case TT_TOKEN: TT_TRY(give_token(l, port->links[r->peer])); continue;
+    case TT_FIFO:
+      if (lend(l, port->links[r->peer], lender)) {
+        continue;
+      }
+      p = operand_at(port, l, step, r, false);
+      break;
     case TT_OUT:
-    case TT_TMP:
-    case TT_FIFO: p = operand_at(port, l, step, r, false); break;
+    case TT_TMP: p = operand_at(port, l, step, r, false); break;
     default: // TT_PEER_OUT (a schedule never writes to an input)
       link = port->links[r->peer];
       p = (char *)peer_base(link, true, &remote) + chunk_at(l, step, r->chunk) * c->esize;
@@ -293,6 +327,9 @@ static ncclResult_t plain_copy(tt_port *port, tt_lane *l, const tt_step *step, s
   if (src->kind == TT_FIFO) {
     TT_TRY(check_message(port, l, src));
   }
+  if (dst->kind == TT_FIFO && lend(l, port->links[dst->peer], lender_of(port, l, step, count))) {
+    return ncclSuccess;
+  }
   void *from = operand_at(port, l, step, src, true), *to = operand_at(port, l, step, dst, false);
   size_t bytes = count * l->call->esize;
   if (from != to && bytes > 0) {
@@ -317,7 +354,7 @@ ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t 
                 .src_link = (tt_link **)port->operands + 5 * row,
                 .dst_link = (tt_link **)port->operands + 6 * row};
   TT_TRY(find_sources(port, l, step, &o));
-  TT_TRY(find_destinations(port, l, step, &o));
+  TT_TRY(find_destinations(port, l, step, count, &o));
   if (count == 0 || o.nsrc == 0 || o.ndst == 0) {
     return ncclSuccess;
   }

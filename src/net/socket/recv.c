@@ -45,6 +45,18 @@ static ncclResult_t begin_message(tt_snet_conn *c, tt_snet_req *r)
   return res;
 }
 
+// Copies what was read ahead to byte c->moved of the front's buffer.
+static void scatter(const tt_snet_conn *c, const tt_snet_req *r, size_t bytes)
+{
+  struct iovec pieces[2];
+  int n = tt_snet_req_pieces(r, c->moved, c->moved + bytes, pieces);
+  const char *from = c->ahead + c->ahead_at;
+  for (int i = 0; i < n; i++) {
+    memcpy(pieces[i].iov_base, from, pieces[i].iov_len);
+    from += pieces[i].iov_len;
+  }
+}
+
 // Uses what was read ahead for the front. False: there was too little to get on.
 static ncclResult_t take_ahead(tt_snet_conn *c, bool *moved)
 {
@@ -66,7 +78,7 @@ static ncclResult_t take_ahead(tt_snet_conn *c, bool *moved)
   }
   size_t n = TT_MIN(there, r->size - c->moved), keep = kept(r);
   if (c->moved < keep && n > 0) {
-    memcpy(r->data + c->moved, c->ahead + c->ahead_at, TT_MIN(n, keep - c->moved));
+    scatter(c, r, TT_MIN(n, keep - c->moved));
   }
   c->ahead_at += n;
   c->moved += n;
@@ -92,14 +104,14 @@ static void compact(tt_snet_conn *c)
 static ssize_t look(tt_snet_conn *c, bool *full)
 {
   const tt_snet_req *r = tt_snet_req_of(c, c->front);
-  struct iovec parts[2];
+  struct iovec parts[3];
   size_t direct = 0, ahead;
   int count = 0;
   compact(c);
   ahead = c->bulk ? sizeof(c->frame) - TT_MIN(c->ahead_end, sizeof(c->frame) - 1) : TT_SNET_AHEAD - c->ahead_end;
   if (c->have_frame && c->moved < kept(r)) {
     direct = kept(r) - c->moved;
-    parts[count++] = (struct iovec){.iov_base = r->data + c->moved, .iov_len = direct};
+    count = tt_snet_req_pieces(r, c->moved, kept(r), parts);
   } else if (c->have_frame) {
     ahead = TT_SNET_AHEAD; // the part that did not fit: read and dropped
   }
@@ -148,12 +160,18 @@ ncclResult_t tt_snet_recv_drive(tt_snet_conn *c)
 
 ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
 {
-  tt_snet_conn *c = comm;
-  (void)tags;
-  (void)mhandles;
   if (n != 1) {
     return tt_fail(ncclInvalidUsage, "socket network: a receive takes 1 buffer, not %d", n);
   }
+  tt_net_part parts[2] = {{.data = data[0], .size = sizes[0]}};
+  (void)mhandles;
+  return tt_snet_irecv_parts(comm, parts, tags == NULL ? 0 : tags[0], request);
+}
+
+ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag, void **request)
+{
+  tt_snet_conn *c = comm;
+  (void)tag;
   if (TT_UNLIKELY(c->failed != ncclSuccess)) {
     return tt_snet_conn_failed(c);
   }
@@ -162,8 +180,10 @@ ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, 
     *request = NULL;
     return ncclSuccess;
   }
-  r->data = data[0];
-  r->room = sizes[0];
+  r->data = parts[0].data;
+  r->rest = parts[1].data;
+  r->split = parts[0].size;
+  r->room = parts[0].size + parts[1].size;
   c->posted++;
   // What was read ahead may be all of it; the socket is asked by test.
   ncclResult_t res = c->ahead_at < c->ahead_end && c->front + 1 == c->posted ? use_ahead(c) : ncclSuccess;

@@ -12,7 +12,7 @@ enum {
 };
 
 // What is left of frame and payload of the front: one system call for both.
-static int gather(const tt_snet_conn *c, const tt_snet_req *r, struct iovec parts[2])
+static int gather(const tt_snet_conn *c, const tt_snet_req *r, struct iovec parts[3])
 {
   size_t payload = r->piece == 0 ? r->size : 0, head = sizeof(c->frame);
   int n = 0;
@@ -20,10 +20,7 @@ static int gather(const tt_snet_conn *c, const tt_snet_req *r, struct iovec part
     parts[n++] = (struct iovec){.iov_base = (char *)(uintptr_t)&c->frame + c->moved, .iov_len = head - c->moved};
   }
   size_t at = c->moved < head ? 0 : c->moved - head;
-  if (at < payload) {
-    parts[n++] = (struct iovec){.iov_base = r->data + at, .iov_len = payload - at};
-  }
-  return n;
+  return n + tt_snet_req_pieces(r, at, payload, parts + n);
 }
 
 static void next_frame(tt_snet_conn *c, const tt_snet_req *r)
@@ -34,13 +31,13 @@ static void next_frame(tt_snet_conn *c, const tt_snet_req *r)
 // One call for what is left of the front. Bytes, or -errno.
 static ssize_t push(tt_snet_conn *c, const tt_snet_req *r)
 {
-  struct iovec parts[2];
+  struct iovec parts[3];
   char small[sizeof(c->frame) + SMALL];
   if (c->moved > 0) {
     return tt_sock_sendv(c->fd, parts, gather(c, r, parts));
   }
   next_frame(c, r);
-  if (r->piece == 0 && r->size > SMALL) {
+  if (r->piece == 0 && (r->size > SMALL || r->split < r->size)) {
     return tt_sock_sendv(c->fd, parts, gather(c, r, parts));
   }
   size_t payload = r->piece == 0 ? r->size : 0;
@@ -72,11 +69,21 @@ ncclResult_t tt_snet_send_drive(tt_snet_conn *c)
   return ncclSuccess;
 }
 
+bool tt_snet_has_parts(void *comm)
+{
+  return ((const tt_snet_conn *)comm)->nsocks == 0; // data sockets, and the threads that look after them, want it in one piece
+}
+
 ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+{
+  tt_net_part parts[2] = {{.data = data, .size = size, .mhandle = mhandle}};
+  return tt_snet_isend_parts(comm, parts, tag, request);
+}
+
+ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag, void **request)
 {
   tt_snet_conn *c = comm;
   (void)tag;
-  (void)mhandle;
   if (TT_UNLIKELY(c->failed != ncclSuccess)) {
     return tt_snet_conn_failed(c);
   }
@@ -85,9 +92,11 @@ ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *m
     *request = NULL;
     return ncclSuccess;
   }
-  r->data = data;
-  r->room = r->size = size;
-  r->piece = tt_snet_piece_size(c->net, c->nsocks, size);
+  r->data = parts[0].data;
+  r->rest = parts[1].data;
+  r->split = parts[0].size;
+  r->room = r->size = parts[0].size + parts[1].size;
+  r->piece = tt_snet_piece_size(c->net, c->nsocks, r->size);
   c->posted++;
   ncclResult_t res = c->front + 1 == c->posted ? tt_snet_send_drive(c) : ncclSuccess;
   if (res == ncclSuccess && r->piece != 0) {

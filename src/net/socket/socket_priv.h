@@ -97,7 +97,9 @@ typedef struct tt_snet_req {
   tt_snet_conn *conn;
   uint32_t number; // of the message
   uint32_t left;   // pieces under way; release on the last one's end, acquire by test
-  char *data;      //
+  char *data;      // first part
+  char *rest;      // second part
+  size_t split;    // bytes of the first part
   size_t room;     // send: bytes of the message; receive: of the buffer
   size_t size;     // bytes of the message
   uint32_t piece;  // as in the frame
@@ -215,7 +217,23 @@ static inline bool tt_snet_req_done(const tt_snet_req *r)
 // ---- send.c, recv.c ----
 ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
 ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
+ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag, void **request);
+ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag, void **request);
+bool tt_snet_has_parts(void *comm);
 ncclResult_t tt_snet_test(void *request, int *done, size_t *sizes);
+// The pieces of memory between two bytes of the request's buffer. Returns how many.
+static inline int tt_snet_req_pieces(const tt_snet_req *r, size_t from, size_t to, struct iovec pieces[2])
+{
+  int n = 0;
+  if (from < TT_MIN(to, r->split)) {
+    pieces[n++] = (struct iovec){.iov_base = r->data + from, .iov_len = TT_MIN(to, r->split) - from};
+  }
+  if (TT_MAX(from, r->split) < to) {
+    from = TT_MAX(from, r->split);
+    pieces[n++] = (struct iovec){.iov_base = r->rest + (from - r->split), .iov_len = to - from};
+  }
+  return n;
+}
 // Sends what the control socket takes. Receives what it has, for the requests that are posted.
 ncclResult_t tt_snet_send_drive(tt_snet_conn *c);
 ncclResult_t tt_snet_recv_drive(tt_snet_conn *c);
