@@ -59,6 +59,7 @@ typedef struct tt_traffic {
   int strand, peer;
   bool send;
   uint32_t messages;
+  const uint32_t *steps; // receives: which step takes each message
 } tt_traffic;
 
 enum { TT_COMM_FREE, TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };

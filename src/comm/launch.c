@@ -173,6 +173,31 @@ static void count_refs(const struct ncclComm *comm, tt_cached *c, int strand, co
   }
 }
 
+// Adds step `i` once for every message of `peer` that it takes. Returns where the next one goes.
+static uint32_t *list_step(const tt_schedule *s, uint32_t i, int peer, uint32_t *room)
+{
+  const tt_step *step = &s->steps[i];
+  for (uint32_t r = step->src; r < step->src + step->nsrc; r++) {
+    if (s->refs[r].kind == TT_FIFO && s->refs[r].peer == peer) {
+      *room++ = i;
+    }
+  }
+  return room;
+}
+
+// Which steps receive the messages of each row, in order: where they belong can be told before they come.
+static void list_steps(tt_cached *c, uint32_t *room)
+{
+  const tt_schedule *s = c->sched;
+  for (tt_traffic *t = c->traffic; t < c->traffic + c->ntraffic; t++) {
+    const tt_strand *strand = &s->strands[t->strand];
+    t->steps = room;
+    for (uint32_t i = strand->first; i < strand->first + strand->count && !t->send; i++) {
+      room = list_step(s, i, t->peer, room);
+    }
+  }
+}
+
 // What one pass of the schedule moves over the network: the proxy is told with each operation.
 static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
 {
@@ -181,7 +206,7 @@ static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
     return ncclSuccess;
   }
   TT_TRY(tt_zerocopy_mark(c->sched));
-  c->traffic = tt_calloc((size_t)s->nrefs, sizeof *c->traffic);
+  c->traffic = tt_calloc((size_t)s->nrefs, sizeof *c->traffic + sizeof(uint32_t)); // rows, then steps: no more of either than references
   if (c->traffic == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(c->func));
   }
@@ -192,6 +217,7 @@ static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
       count_refs(comm, c, k, s->refs + step->dst, step->ndst, true);
     }
   }
+  list_steps(c, (uint32_t *)(c->traffic + s->nrefs));
   return ncclSuccess;
 }
 
@@ -242,6 +268,7 @@ static ncclResult_t fill_call(const struct ncclComm *comm, const tt_task *t, uin
   c->in_mem = c->out_mem = 0;
   c->scalar = NULL;
   c->tmp = NULL;
+  atomic_store_explicit(&c->open, false, memory_order_relaxed);
   if (tt_func_reduces(t->func)) {
     op = TT_MIN((int)t->op, ncclNumOps);
     c->count = t->count;
@@ -299,21 +326,22 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
                       .nbytes = (uint64_t)(l->end - l->pos) * c->esize * t->messages / (uint64_t)l->sched->nsub,
                       .opcount = opcount,
                       .sig = c->sig,
-                      .count = c->sig_count};
+                      .count = c->sig_count,
+                      .place = {.lane = t->send ? NULL : l, .steps = t->steps, .messages = t->messages}};
     TT_TRY(tt_proxy_post(comm->proxy, &op));
   }
   return ncclSuccess;
 }
 
-// What the network may do with the call's buffers: the flags of the steps that may lend them.
+// What the network may do with the call's buffers: the flags of the steps that may lend from them and place in them.
 static unsigned zerocopy_flags(const tt_decision *d, const tt_call *c)
 {
   if (TT_LIKELY(d->cached->ntraffic == 0) || d->choice.proto != TT_SIMPLE) {
     return 0;
   }
   switch (tt_zerocopy_buffers(d->cached->sched, c->in, c->out, c->count * c->esize)) {
-  case TT_BUFFERS_APART: return TT_STEP_LEND;
-  case TT_BUFFERS_IN_PLACE: return TT_STEP_LEND_IN_PLACE;
+  case TT_BUFFERS_APART: return TT_STEP_LEND | TT_STEP_PLACE;
+  case TT_BUFFERS_IN_PLACE: return TT_STEP_LEND_IN_PLACE | TT_STEP_PLACE_IN_PLACE;
   default: return 0;
   }
 }
@@ -332,7 +360,8 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
     tt_lane_init(l, s, i, c, chunk, choice->proto);
     l->after = after;
     l->flow = flow;
-    l->lends = (uint8_t)zerocopy;
+    l->lends = zerocopy & (TT_STEP_LEND | TT_STEP_LEND_IN_PLACE);
+    l->places = zerocopy & (TT_STEP_PLACE | TT_STEP_PLACE_IN_PLACE);
     p->live += !l->done;
     if (TT_UNLIKELY(d->cached->ntraffic > 0) && !l->done) {
       ncclResult_t res = post_traffic(comm, d->cached, l, p->nlanes - 1, comm->issued);

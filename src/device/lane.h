@@ -3,6 +3,8 @@
 // A plan is what one launch gives to a device: the calls of one communicator rank that run together. Each call has lanes, one per strand
 // and channel; a lane runs until a FIFO makes it wait, then gives the CPU back. It never blocks a thread.
 #pragma once
+#include <stdatomic.h>
+
 #include "device/link.h"
 #include "device/program.h"
 #include "device/reduce.h"
@@ -21,6 +23,7 @@ typedef struct tt_call {
   uint32_t in_mem, out_mem; // shareable allocations the buffers lie in; 0: none
   uint64_t in_off, out_off; // offsets therein
   bool stream;              // large, and nobody reads the result soon: keep it out of the caches
+  _Atomic bool open;        // its plan has begun: the output is its own, so the network may write there. Written by the plan (release)
 } tt_call;
 
 typedef struct tt_lane {
@@ -28,12 +31,14 @@ typedef struct tt_lane {
   const tt_strand *strand;
   tt_call *call;
   size_t pos, end;  // elements of each block still to do
+  size_t begin;     // where it began
   size_t chunk;     // elements per chunk in this pass
   size_t max_chunk; // and in a full pass
   char *tmp;        // this channel's scratch
   uint32_t pc;      // step within the strand
   uint8_t fifo;     // tt_proto of its FIFO references
   uint8_t lends;    // TT_STEP_…: steps with one of these flags leave what they send over the network where it is; 0: none do
+  uint8_t places;   // the same for what they receive straight into the output
   bool lent;        // something was; then the lane is done when all of it has gone
   bool drains;      // everything else is
   bool done;
@@ -53,8 +58,12 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
 // references (TT_TOK when it has none). The lane starts done when there is nothing to do.
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo) __attribute__((nonnull));
 
-// Bytes from which on a message over the network is left where it is: below, two parts cost more than a copy.
+// Bytes from which on a message over the network is left where it is, or received where it belongs: below, two parts cost more than a copy.
 #define TT_LEND_MIN (8u << 10)
+
+// Where in the call's output the message belongs that `step` (a number in the schedule) copies there in a pass (from 0 on), and how long it is.
+// NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init has written.
+char *tt_lane_place(const tt_lane *l, uint32_t step, uint64_t pass, size_t *bytes);
 
 // Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED: tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);

@@ -318,6 +318,7 @@ static void fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op)
   i->proto = op->proto;
   i->sig = op->sig;
   i->count = op->count;
+  i->place = op->place;
   atomic_thread_fence(memory_order_release); // after `serial` became even
   for (int k = 0; k < TT_PROXY_OP_WORDS; k++) {
     atomic_store_explicit(&i->op[k], words[k], memory_order_relaxed);

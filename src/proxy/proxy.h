@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "device/link.h"
+#include "device/lane.h"
 #include "net/net.h"
 #include "os/socket.h"
 
@@ -45,6 +45,14 @@ void tt_proxy_destroy(tt_proxy *p);
 // port. Launching thread. Errors: ncclSystemError (no memory), ncclInternalError (another layout).
 ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 
+// How to find out where the messages of a receive belong: message k is taken by step steps[k % messages] of the lane's schedule in pass
+// k / messages (tt_lane_place). The lane stays as long as the operation is not done, and so do its call's buffers. lane NULL: all go into the FIFO.
+typedef struct tt_proxy_place {
+  const tt_lane *lane;
+  const uint32_t *steps;
+  uint32_t messages;
+} tt_proxy_place;
+
 // What a plan will send to, or receive from, one peer.
 typedef struct tt_proxy_op {
   int peer;
@@ -56,6 +64,7 @@ typedef struct tt_proxy_op {
   uint64_t opcount; // number of the plan
   uint64_t sig;     // fingerprint of the call
   uint64_t count;   // and its count, as messages carry them
+  tt_proxy_place place;
 } tt_proxy_op;
 
 // Adds an operation on a link that was taken on. Those of one peer and direction are executed in the order of the calls. Nobody is woken:

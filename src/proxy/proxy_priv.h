@@ -16,7 +16,7 @@ typedef struct tt_proxy_peer tt_proxy_peer;
 enum {
   TT_PROXY_FIFOS = 2,   // TT_SIMPLE and TT_LL
   TT_PROXY_HEAD = 20,   // bytes of a message before its payload or padding: size, fingerprint, count
-  TT_PROXY_OP_WORDS = 6 // tt_proxy_op in words of 8 bytes
+  TT_PROXY_OP_WORDS = 9 // tt_proxy_op in words of 8 bytes
 };
 _Static_assert(sizeof(tt_proxy_op) == 8 * TT_PROXY_OP_WORDS, "copied word by word");
 
@@ -27,6 +27,7 @@ typedef struct tt_proxy_item {
   uint32_t nsteps;
   uint8_t proto;
   uint64_t sig, count;
+  tt_proxy_place place;
   // For tt_proxy_states; written by whoever owns the item, read by anybody. `serial` is odd while the item is posted.
   _Atomic uint32_t serial;
   _Atomic uint32_t posted, received, transmitted, done; // done: sends only
@@ -59,6 +60,8 @@ typedef struct tt_proxy_step {
   tt_proxy_item *item;
   tt_slot *slot;
   uint32_t number; // in its FIFO
+  char *place;     // receive: where the payload goes; NULL: into the slot
+  size_t room;     // and how much of it
 } tt_proxy_step;
 
 enum { TT_CONN_NONE, TT_CONN_READY, TT_CONN_BROKEN };

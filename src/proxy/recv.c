@@ -14,21 +14,48 @@ static bool has_room(tt_proxy_fifo *f)
   return f->next - f->seen <= f->mask;
 }
 
+// Finds out where the item's next message belongs. False: not known yet, because the call has not begun, and its buffers are still somebody else's.
+// What comes until then can wait in the network as well as in a slot, and need not be copied afterwards.
+static bool find_place(const tt_proxy_conn *c, const tt_proxy_item *i, char **place, size_t *room)
+{
+  const tt_lane *l = i->place.lane;
+  *place = NULL;
+  if (l == NULL || l->places == 0 || !c->parts || i->proto != TT_SIMPLE) {
+    return true;
+  }
+  uint32_t number = tt_proxy_count(&i->posted);
+  *place = tt_lane_place(l, i->place.steps[number % i->place.messages], number / i->place.messages, room);
+  return *place == NULL || atomic_load_explicit(&l->call->open, memory_order_acquire);
+}
+
+// Gives one slot to the network, or one and the place of its payload. *request NULL: not now.
+static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_step *st, const tt_proxy_fifo *f, void **request)
+{
+  const tt_net_ops *net = c->proxy->net;
+  void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
+  size_t head = f->at - sizeof st->slot->seq, size = head + f->capacity;
+  int tag = 0;
+  if (st->place == NULL) {
+    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, request);
+  }
+  const tt_net_part parts[2] = {{.data = data, .size = head}, {.data = st->place, .size = st->room}};
+  return net->irecv_parts(c->comm, parts, tag, request);
+}
+
 // Gives free slots to the network.
 static ncclResult_t post(tt_proxy_conn *c)
 {
-  const tt_net_ops *net = c->proxy->net;
   for (tt_proxy_item *i = c->poster; i != NULL && c->posted - c->finished < TT_NET_REQUESTS;) {
     tt_proxy_fifo *f = &c->fifo[i->proto];
     if (!has_room(f)) {
       break;
     }
-    tt_slot *s = tt_proxy_slot(f, f->next);
-    void *request = NULL, *data = tt_proxy_message(s);
-    size_t size = f->at - sizeof s->seq + f->capacity;
-    int tag = 0;
-    TT_TRY(net->irecv(c->comm, 1, &data, &size, &tag, &f->mhandle, &request));
-    if (request == NULL) {
+    tt_proxy_step st = {.item = i, .slot = tt_proxy_slot(f, f->next), .number = f->next};
+    if (!find_place(c, i, &st.place, &st.room)) {
+      break; // whoever begins the plan drives the proxy next
+    }
+    TT_TRY(give(c, &st, f, &st.request));
+    if (st.request == NULL) {
       tt_proxy_conn_refused(c);
       break;
     }
@@ -36,7 +63,8 @@ static ncclResult_t post(tt_proxy_conn *c)
     if (n == 0) {
       atomic_store_explicit(&i->base, f->next, memory_order_relaxed);
     }
-    c->steps[c->posted++ % TT_NET_REQUESTS] = (tt_proxy_step){.request = request, .item = i, .slot = s, .number = f->next++};
+    f->next++;
+    c->steps[c->posted++ % TT_NET_REQUESTS] = st;
     tt_proxy_item_posted(i, n + 1);
     if (n + 1 == i->nsteps) {
       c->poster = i = i->next;
@@ -58,9 +86,9 @@ static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st
   }
   if (s->sig == i->sig && s->count == i->count) {
     return tt_fail(ncclInvalidUsage,
-                   "rank %d: a message of %zu bytes from rank %d does not fit its head (%u bytes) or a slot of %u: are NCCL_BUFFSIZE, "
+                   "rank %d: a message of %zu bytes from rank %d does not fit its head (%u bytes) or a buffer of %zu: are NCCL_BUFFSIZE, "
                    "NCCL_LL_BUFFSIZE and NCCL_PROTO equal on all ranks?",
-                   rank, got, peer, s->bytes, f->capacity);
+                   rank, got, peer, s->bytes, st->place != NULL ? st->room : (size_t)f->capacity);
   }
   s->bytes = TT_MIN(s->bytes, f->capacity);
   return ncclSuccess;
@@ -72,11 +100,15 @@ static ncclResult_t take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
   tt_proxy_fifo *f = &c->fifo[st->item->proto];
   const tt_slot *s = st->slot;
   size_t before = f->at - sizeof s->seq;
-  bool fits = got >= TT_PROXY_HEAD && s->bytes <= f->capacity && got == before + s->bytes;
+  size_t room = st->place != NULL ? st->room : f->capacity;
+  bool fits = got >= TT_PROXY_HEAD && s->bytes <= room && got == before + s->bytes;
   if (TT_UNLIKELY(!fits)) {
     TT_TRY(check_misfit(c, st, got));
   }
   st->request = NULL;
+  if (f->at == sizeof *st->slot) { // the peer's word on this is of no use here
+    st->slot->elsewhere = (uint64_t)(uintptr_t)st->place;
+  }
   if (!c->flush) {
     return ncclSuccess;
   }

@@ -6,15 +6,27 @@
 
 #define CHUNK_ALIGN 64 // bytes: keeps the chunks of a short last pass on cache lines
 
-// Chooses the chunk size of the next pass: full passes as planned, the last one shares out what remains.
-static void begin_pass(tt_lane *l)
+// The chunk size of the pass that begins at `pos`: full passes as planned, the last one shares out what remains.
+static inline size_t chunk_of_pass(const tt_lane *l, size_t pos)
 {
-  size_t left = l->end - l->pos, nsub = (size_t)l->sched->nsub;
-  l->chunk = l->max_chunk;
-  if (left < nsub * l->max_chunk) {
-    size_t unit = (size_t)CHUNK_ALIGN >> __builtin_ctzl(l->call->esize), share = nsub == 1 ? left : TT_DIV_UP(left, nsub);
-    l->chunk = TT_MIN(l->max_chunk, (share + unit - 1) & ~(unit - 1)); // a division costs more than all the rest
+  size_t left = l->end - pos, nsub = (size_t)l->sched->nsub;
+  if (left >= nsub * l->max_chunk) {
+    return l->max_chunk;
   }
+  size_t unit = (size_t)CHUNK_ALIGN >> __builtin_ctzl(l->call->esize), share = nsub == 1 ? left : TT_DIV_UP(left, nsub);
+  return TT_MIN(l->max_chunk, (share + unit - 1) & ~(unit - 1)); // a division costs more than all the rest
+}
+
+static inline void begin_pass(tt_lane *l)
+{
+  l->chunk = chunk_of_pass(l, l->pos);
+}
+
+// Elements a step moves in the pass at `pos`: the sub-chunk's share, cut off at the end of the lane's part.
+static inline size_t count_in_pass(const tt_lane *l, const tt_step *step, size_t pos, size_t chunk)
+{
+  size_t start = pos + (size_t)step->sub * chunk;
+  return start >= l->end ? 0 : TT_MIN(chunk, l->end - start);
 }
 
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
@@ -22,7 +34,7 @@ void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *cal
   l->sched = sched;
   l->strand = &sched->strands[strand];
   l->call = call;
-  l->pos = 0;
+  l->begin = l->pos = 0;
   l->end = call->count;
   l->max_chunk = chunk;
   l->tmp = call->tmp;
@@ -30,7 +42,7 @@ void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *cal
   l->fifo = (uint8_t)fifo;
   l->waits_for = l->after = -1;
   l->flow = 0;
-  l->lends = 0;
+  l->lends = l->places = 0;
   l->lent = l->drains = false;
   l->done = l->strand->count == 0 || call->count == 0;
   if (!l->done) {
@@ -109,11 +121,22 @@ static void step_publish(tt_port *port, tt_lane *l, const tt_step *step, uint32_
   }
 }
 
-// Elements the step moves: the sub-chunk's share, cut off at the end of the lane's part.
-static size_t step_count(const tt_lane *l, const tt_step *step)
+char *tt_lane_place(const tt_lane *l, uint32_t number, uint64_t pass, size_t *bytes)
 {
-  size_t start = l->pos + (size_t)step->sub * l->chunk;
-  return start >= l->end ? 0 : TT_MIN(l->chunk, l->end - start);
+  const tt_step *step = &l->sched->steps[number];
+  if (!(step->flags & l->places)) {
+    return NULL;
+  }
+  size_t pos = l->begin + (size_t)pass * (size_t)l->sched->nsub * l->max_chunk, chunk = chunk_of_pass(l, pos);
+  *bytes = count_in_pass(l, step, pos, chunk) * l->call->esize;
+  if (*bytes < TT_LEND_MIN) {
+    return NULL;
+  }
+  const tt_ref *r = l->sched->refs + step->dst;
+  while (r->kind != TT_OUT) { // there is one (coll/zerocopy.h)
+    r++;
+  }
+  return l->call->out + tt_lane_element(l, step, r->chunk, pos, chunk) * l->call->esize;
 }
 
 static void advance(tt_lane *l)
@@ -163,7 +186,7 @@ tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
     if (!step_ready(port, l, step)) {
       return TT_RUN_BLOCKED;
     }
-    size_t count = step_count(l, step), bytes = count * l->call->esize;
+    size_t count = count_in_pass(l, step, l->pos, l->chunk), bytes = count * l->call->esize;
     ncclResult_t res = tt_step_run(port, l, step, count);
     if (TT_UNLIKELY(res != ncclSuccess)) {
       tt_port_stop(port, res);

@@ -286,6 +286,93 @@ static void test_who_lends(void **state)
   assert_memory_equal(copy, large, TT_LEND_MIN);
 }
 
+// Puts message `number` for rank 1 into its FIFO, made of this byte; it lies somewhere else.
+static void put_elsewhere(char *payload, size_t size, int number)
+{
+  tt_fifo *f = &r->links[0][1].send[TT_SIMPLE];
+  memset(payload, number, size);
+  assert_true(tt_fifo_room(f));
+  tt_fifo_slot(f)->elsewhere = (uint64_t)(uintptr_t)payload;
+  tt_fifo_publish(f, (uint32_t)size, 0, 0);
+}
+
+// Where a message belongs before it has come is where the executor puts it.
+static void check_places(uint32_t nsub, size_t esize, size_t count, size_t chunk)
+{
+  size_t block = count * esize, budget = 1 << 30, bytes;
+  char *result = calloc(2, block), *payload = malloc(chunk * esize);
+  rig_step steps[8];
+  tt_call call = {.out = result, .count = count, .esize = esize};
+  tt_lane l;
+  for (uint32_t k = 0; k < 2 * nsub; k++) {
+    steps[k] = (rig_step){TT_FIFO, 0, TT_OUT, -1, k % nsub};
+  }
+  rig_write(&sch, (int)nsub, steps, 2 * (int)nsub);
+  sch.s.out_blocks = 2;
+  for (uint32_t k = 0; k < 2 * nsub; k++) {
+    sch.refs[2 * k].chunk = sch.refs[2 * k + 1].chunk = k;
+    sch.steps[k].flags = k == 1 ? 0 : TT_STEP_PLACE;
+  }
+  tt_lane_init(&l, &sch.s, 0, &call, chunk, TT_SIMPLE);
+  assert_null(tt_lane_place(&l, 0, 0, &bytes)); // not allowed
+  l.places = TT_STEP_PLACE;
+  int number = 0, placed = 0;
+  for (uint64_t pass = 0; !l.done; pass++) {
+    for (uint32_t k = 0; k < 2 * nsub; k++) {
+      char *place = tt_lane_place(&l, k, pass, &bytes);
+      put_elsewhere(payload, chunk * esize, ++number % 127);
+      assert_int_not_equal(tt_lane_run(&r->ports[1], &l, &budget), TT_RUN_FAILED);
+      if (place != NULL) {
+        assert_int_not_equal(k, 1);
+        assert_true(place >= result && place + bytes <= result + 2 * block && bytes >= TT_LEND_MIN);
+        assert_true(place[0] == number % 127 && place[bytes - 1] == number % 127);
+        assert_true(place == result || place[-1] != number % 127);
+        assert_true(place + bytes == result + 2 * block || place[bytes] != number % 127);
+        placed++;
+      }
+    }
+  }
+  assert_true(placed > 0);
+  free(result);
+  free(payload);
+}
+
+static void test_where_messages_belong(void **state)
+{
+  (void)state;
+  r->links[1][0].networked = true;
+  check_places(1, 1, 3 * TT_LEND_MIN + 5, TT_LEND_MIN);
+  check_places(1, 8, TT_LEND_MIN, TT_LEND_MIN);
+  check_places(2, 4, 5 * TT_LEND_MIN + 3, 2 * TT_LEND_MIN);
+  check_places(3, 2, 20 * TT_LEND_MIN + 17, TT_LEND_MIN);
+  check_places(4, 1, 8 * TT_LEND_MIN + 100, 3 * TT_LEND_MIN);
+  check_places(4, 8, 16 * TT_LEND_MIN + 1, 3 * TT_LEND_MIN);
+}
+
+// A payload that lies where it belongs is left alone, and goes on from there.
+static void test_a_placed_message(void **state)
+{
+  tt_call call = {.out = copy, .count = TT_LEND_MIN, .esize = 1};
+  tt_lane l;
+  size_t budget = 1 << 20;
+  (void)state;
+  r->links[1][0].networked = r->links[1][2].networked = true;
+  rig_recv(&sch, 0);
+  sch.refs[2] = (tt_ref){.kind = TT_FIFO, .peer = 2};
+  sch.steps[0].ndst = 2;
+  sch.steps[0].flags = TT_STEP_PLACE | TT_STEP_LEND;
+  tt_lane_init(&l, &sch.s, 0, &call, TT_LEND_MIN, TT_SIMPLE);
+  l.lends = TT_STEP_LEND;
+  l.places = TT_STEP_PLACE;
+  put_elsewhere(copy, TT_LEND_MIN, 9);
+  assert_int_equal(tt_lane_run(&r->ports[1], &l, &budget), TT_RUN_BLOCKED);
+  assert_ptr_equal((char *)(uintptr_t)tt_fifo_slot(&r->links[2][1].recv[TT_SIMPLE])->elsewhere, copy);
+  tt_fifo_release(&r->links[2][1].recv[TT_SIMPLE]);
+  assert_int_equal(tt_lane_run(&r->ports[1], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(copy[0], 9);
+  assert_int_equal(copy[TT_LEND_MIN - 1], 9);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -298,6 +385,8 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_a_message_of_another_call_stops_the_port, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lending_over_the_network, setup, teardown),
       cmocka_unit_test_setup_teardown(test_who_lends, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_where_messages_belong, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_placed_message, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,9 @@ static void begin(tt_plan *p)
   if (p->stage_bytes > 0) {
     memcpy(p->scratch, p->stage_src, p->stage_bytes);
   }
+  for (int i = 0; i < p->ncalls; i++) { // last: what was there before has been read
+    atomic_store_explicit(&p->calls[i].open, true, memory_order_release);
+  }
   if (p->ncalls > 0) {
     tt_rank_page *page = p->port->page;
     atomic_store_explicit(&page->sig, 0, memory_order_relaxed); // so that nobody takes the new count for that of the operation before

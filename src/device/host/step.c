@@ -53,12 +53,19 @@ static inline bool same_call(const tt_call *c, const tt_slot *s)
   return s->sig == c->sig && s->count == c->sig_count;
 }
 
-// Elements from the start of a buffer to a chunk.
 static inline size_t chunk_at(const tt_lane *l, const tt_step *step, uint32_t chunk)
 {
-  uint32_t nsub = (uint32_t)l->sched->nsub;
-  size_t block = nsub == 1 ? chunk : chunk < nsub ? 0 : chunk / nsub;
-  return block * l->call->count + l->pos + (size_t)step->sub * l->chunk;
+  return tt_lane_element(l, step, chunk, l->pos, l->chunk);
+}
+
+// Where the next message's payload lies.
+static inline char *message_at(const tt_lane *l, const tt_link *link)
+{
+  const tt_fifo *f = &link->recv[l->fifo];
+  if (link->networked && l->fifo == TT_SIMPLE && tt_fifo_slot(f)->elsewhere != 0) {
+    return (char *)(uintptr_t)tt_fifo_slot(f)->elsewhere;
+  }
+  return tt_fifo_data(f);
 }
 
 // Where a reference to this rank's own memory or to a message points.
@@ -70,7 +77,7 @@ static inline char *operand_at(tt_port *port, const tt_lane *l, const tt_step *s
   case TT_OUT: return c->out + chunk_at(l, step, r->chunk) * c->esize;
   case TT_TMP: return l->tmp + (size_t)r->chunk * l->max_chunk * c->esize;
   default: // TT_FIFO
-    return tt_fifo_data(source ? &port->links[r->peer]->recv[l->fifo] : &port->links[r->peer]->send[l->fifo]);
+    return source ? message_at(l, port->links[r->peer]) : tt_fifo_data(&port->links[r->peer]->send[l->fifo]);
   }
 }
 

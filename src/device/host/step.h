@@ -2,6 +2,14 @@
 #pragma once
 #include "device/lane.h"
 
+// Elements from the start of a buffer to a chunk, in the pass that begins at `pos` with chunks of `chunk_size`.
+static inline size_t tt_lane_element(const tt_lane *l, const tt_step *step, uint32_t chunk, size_t pos, size_t chunk_size)
+{
+  uint32_t nsub = (uint32_t)l->sched->nsub;
+  size_t block = nsub == 1 ? chunk : chunk < nsub ? 0 : chunk / nsub;
+  return block * l->call->count + pos + (size_t)step->sub * chunk_size;
+}
+
 // Takes the tokens and messages among the step's sources, combines `count` elements and writes them to its destinations, tokens included.
 // Everything the step waits for is there. Nothing is published yet. Errors: ncclInvalidUsage (the peer is in another call),
 // ncclRemoteError, ncclSystemError; recorded with tt_fail.
