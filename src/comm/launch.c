@@ -119,7 +119,7 @@ static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
 {
   if (comm->port.mover != NULL && p->nlanes > 0) {
     tt_port_stop(&comm->port, why);
-    comm->port.mover->quiesce(comm->port.mover_self);
+    comm->port.mover->settle(comm->port.mover_self);
   }
   plan_free(p);
 }

@@ -91,8 +91,9 @@ typedef struct tt_mover {
   void (*kick)(void *self, bool lazily);
   void (*state_changed)(void *self); // the port's page has a new state: tell the peers
   void (*ask)(void *self, int peer); // bring the copy of the peer's page up to date, soon
-  // The port is stopped: returns when nobody reads or writes the buffers of its operations any more, and nobody will. Waits for no peer. Any thread.
-  void (*quiesce)(void *self);
+  // Moves what can be moved, as `progress`, but for sure: waits for whoever is at it (he never waits), then looks itself. When the port is stopped, nobody
+  // reads or writes the buffers of its operations any more afterwards. Any thread.
+  void (*settle)(void *self);
 } tt_mover;
 
 // One rank of one communicator, as the executors see it.

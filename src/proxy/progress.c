@@ -293,7 +293,7 @@ static void await_run(tt_proxy *p)
   }
 }
 
-void tt_proxy_quiesce(tt_proxy *p)
+void tt_proxy_settle(tt_proxy *p)
 {
   if (tt_proxy_idle(p)) {
     return;

@@ -166,7 +166,7 @@ static void lent_payloads(void **state)
 }
 
 // Once the port is stopped and the proxy was told to leave the buffers alone, nothing is under way, whoever drives it.
-static void quiescing(void **state)
+static void settling(void **state)
 {
   (void)state;
   fake_start(34);
@@ -175,7 +175,7 @@ static void quiescing(void **state)
   rig_wire(r, 0, 1);
   tt_fifo *out = &r->ranks[0].links[1].send[TT_SIMPLE];
   tt_proxy_op so = rig_op(1, true, TT_SIMPLE, 5);
-  tt_proxy_mover.quiesce(r->ranks[0].proxy); // nothing to do
+  tt_proxy_mover.settle(r->ranks[0].proxy); // nothing to do
   post(r, 0, &so);
   rig_put(0, out, TT_SIMPLE, so.sig, so.count);
   look(r, 0);
@@ -183,12 +183,12 @@ static void quiescing(void **state)
   rig_put(0, out, TT_SIMPLE, so.sig, so.count);
   tt_fail(ncclRemoteError, "the test has ended this");
   tt_port_stop(&r->ranks[0].port, ncclRemoteError);
-  tt_proxy_mover.quiesce(r->ranks[0].proxy);
+  tt_proxy_mover.settle(r->ranks[0].proxy);
   assert_true(tt_proxy_idle(r->ranks[0].proxy));
   assert_int_equal(atomic_load(&fake.sends), 2); // what was sent before still goes out
   post(r, 0, &so);
   rig_put(0, out, TT_SIMPLE, so.sig, so.count);
-  tt_proxy_mover.quiesce(r->ranks[0].proxy);
+  tt_proxy_mover.settle(r->ranks[0].proxy);
   assert_true(tt_proxy_idle(r->ranks[0].proxy));
   assert_int_equal(atomic_load(&fake.sends), 2);
   rig_close(r);
@@ -487,7 +487,7 @@ static int hold(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lent_payloads), cmocka_unit_test(quiescing), cmocka_unit_test(send_machine), cmocka_unit_test(send_in_pieces),
+      cmocka_unit_test(lent_payloads), cmocka_unit_test(settling),  cmocka_unit_test(send_machine), cmocka_unit_test(send_in_pieces),
       cmocka_unit_test(recv_machine),  cmocka_unit_test(flushes),   cmocka_unit_test(order),        cmocka_unit_test(append),
       cmocka_unit_test(misfits),       cmocka_unit_test(damage),    cmocka_unit_test(errors),       cmocka_unit_test(stopped),
       cmocka_unit_test(wrong_use),     cmocka_unit_test(no_memory),

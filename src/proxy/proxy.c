@@ -459,9 +459,9 @@ static void mover_ask(void *self, int peer)
   tt_proxy_ask(self, peer);
 }
 
-static void mover_quiesce(void *self)
+static void mover_settle(void *self)
 {
-  tt_proxy_quiesce(self);
+  tt_proxy_settle(self);
 }
 
 const tt_mover tt_proxy_mover = {.progress = mover_progress,
@@ -469,4 +469,4 @@ const tt_mover tt_proxy_mover = {.progress = mover_progress,
                                  .kick = mover_kick,
                                  .state_changed = mover_state_changed,
                                  .ask = mover_ask,
-                                 .quiesce = mover_quiesce};
+                                 .settle = mover_settle};

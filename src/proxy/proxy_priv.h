@@ -171,8 +171,8 @@ static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
 }
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);
-// The port is stopped: waits for the holder of the run flag, then drops all operations. Whoever holds it never waits.
-void tt_proxy_quiesce(tt_proxy *p);
+// One whole look that begins after the call: waits for the holder of the run flag, who never waits. A port that is stopped loses its operations.
+void tt_proxy_settle(tt_proxy *p);
 // Takes the run flag for good, then drops all operations: for destroy.
 void tt_proxy_seize(tt_proxy *p);
 void tt_proxy_unseize(tt_proxy *p);

@@ -86,7 +86,7 @@ static bool move(const tt_plan *p)
 static tt_run give_up(const tt_plan *p, ncclResult_t *result)
 {
   if (p->port->mover != NULL) {
-    p->port->mover->quiesce(p->port->mover_self);
+    p->port->mover->settle(p->port->mover_self);
   }
   *result = tt_port_status(p->port);
   return TT_RUN_FAILED;
@@ -191,9 +191,6 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t sta
   const tt_link *link = port->links[l->waits_for];
   const tt_call *c = l->call;
   uint64_t sig, count;
-  if (l->drains && state == TT_RANK_GONE) {
-    return ncclSuccess; // it has received everything, which the proxy is about to notice; or its connection fails
-  }
   bool mismatch = differs(l, link, &sig, &count); // also of a peer that has failed: because of it, probably
   if (state >= TT_RANK_FAILED && !mismatch) {
     return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, link->peer, state_text(state));
@@ -227,6 +224,9 @@ static void plan_check(tt_work *w)
     const tt_link *link = p->port->links[peer];
     uint32_t state = atomic_load_explicit(&link->page->state, memory_order_acquire);
     bool ended = state < TT_RANK_FAILED && link->watched && !tt_proc_alive(&link->proc);
+    if (link->networked && state >= TT_RANK_FAILED) {
+      p->port->mover->settle(p->port->mover_self);
+    }
     size_t budget = CHECK_BYTES;
     move(p);
     tt_run r = tt_lane_run(p->port, l, &budget);
