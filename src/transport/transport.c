@@ -54,7 +54,9 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
     return res;
   }
   const tt_peer *me = &w->peers[w->rank], *them = &w->peers[peer];
-  link->watched = link->access != TT_ACCESS_LOCAL && them->host == me->host && them->pid_space != 0 && them->pid_space == me->pid_space;
+  // Over the network the peer's proxy tells how it ended, and that only after its last messages.
+  link->watched = link->access != TT_ACCESS_LOCAL && !link->networked && them->host == me->host && them->pid_space != 0 &&
+                  them->pid_space == me->pid_space;
   tt_info(TT_P2P, "rank %d[%d] -> rank %d[%d] via %s%s", w->rank, w->peers[w->rank].device, peer, w->peers[peer].device, t->name,
           link->access == TT_ACCESS_COPY    ? "/CMA"
           : link->access == TT_ACCESS_LOCAL ? "/direct"
