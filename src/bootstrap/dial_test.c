@@ -285,6 +285,7 @@ typedef struct {
   int fd;
   size_t first, second; // bytes
   uint8_t words[64];
+  int over; // atomic: who dialled has had enough
 } liar;
 
 static void *lie(void *arg)
@@ -301,9 +302,11 @@ static void *lie(void *arg)
   if (l->second > 0 && tt_sock_recv_all(fd, hello, sizeof(hello), &until) == 0) {
     (void)tt_sock_send_all(fd, l->words + l->first, l->second, &until);
   }
-  tt_sleep_ns(l->first > 0 ? 100 * TT_NS_PER_MS : 0);
   if (l->first == 0) {
     tt_sock_close(&l->fd);
+  }
+  while (l->first > 0 && !__atomic_load_n(&l->over, __ATOMIC_ACQUIRE)) {
+    tt_sleep_ns(TT_NS_PER_MS);
   }
   tt_sock_close(&fd);
   return NULL;
@@ -320,6 +323,7 @@ static int dial_liar(liar *l, uint64_t ms)
   tt_addrs to = tt_addrs_one(&l->at);
   tt_until until = {.deadline_ns = soon(ms)};
   int e = tt_dial_wait(&to, &key, &usual, &until, &fd, &at);
+  __atomic_store_n(&l->over, 1, __ATOMIC_RELEASE);
   pthread_join(t, NULL);
   tt_sock_close(&l->fd);
   assert_int_equal(fd, -1);

