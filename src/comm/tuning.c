@@ -18,6 +18,7 @@
 #define PIPELINE 4                   // passes a message should take so that sender and receiver overlap
 #define CHUNK_MIN (4u << 10)
 #define NET_CHUNK_MIN (32u << 10) // a message over the network costs two system calls
+#define NET_LARGE (4u << 20)      // from here on the longest messages that the network's slots hold
 #define MODEL_RANKS 16            // up to so many ranks the cost model is asked where there is a network: walking the schedules takes time
 
 typedef struct rows {
@@ -28,8 +29,9 @@ struct tt_tuning {
   tt_algo_filter filter;
   rows row;
   size_t direct_min;
-  uint32_t ll_capacity, simple_capacity;
-  tt_cost *cost; // NULL: not asked
+  uint32_t ll_capacity, simple_capacity, net_capacity; // of one slot; net: SIMPLE where every message goes over the network
+  bool mixed;                                          // some ranks have memory in common
+  tt_cost *cost;                                       // NULL: not asked
 };
 
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
@@ -59,10 +61,12 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
   tt_geometry g = comm->peers[0].geometry;
   t->ll_capacity = (uint32_t)(g.ll_slot_bytes - offsetof(tt_slot, data)) / 8 * 8;
   t->simple_capacity = g.simple_slot_bytes;
+  t->net_capacity = g.net_slot_bytes;
+  t->mixed = comm->layout->nnodes < comm->nranks;
   if (comm->needs_net && comm->nranks <= MODEL_RANKS) {
     tt_cost_env env = tt_cost_env_default(comm->peers[0].cpus);
     env.payload[TT_LL] = t->ll_capacity;
-    env.payload[TT_SIMPLE] = t->simple_capacity;
+    env.payload[TT_SIMPLE] = TT_MIN(t->simple_capacity, t->net_capacity);
     res = tt_cost_create(&env, comm->nranks, comm->layout, &t->cost);
   }
   if (res != ncclSuccess) {
@@ -144,6 +148,17 @@ static size_t pick_net_chunk(const struct ncclComm *comm, size_t capacity, size_
   return TT_CLAMP(TT_ROUND_UP(bytes, 64), 64, TT_MIN(capacity, limit));
 }
 
+// The longest message. Collectives use connections of both kinds where some ranks share memory.
+static size_t capacity_of(const struct ncclComm *comm, const tt_choice *c, tt_func func)
+{
+  const tt_tuning *t = comm->tuning;
+  if (c->proto == TT_LL || !c->networked) {
+    return c->proto == TT_LL ? t->ll_capacity : t->simple_capacity;
+  }
+  bool both = t->mixed && func != TT_FUNC_SEND && func != TT_FUNC_RECV;
+  return both ? TT_MIN(t->simple_capacity, t->net_capacity) : t->net_capacity;
+}
+
 // Chunk size: as large as a slot, but small enough that a message takes several passes.
 static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
@@ -152,7 +167,7 @@ static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fun
     return func == TT_FUNC_ALLREDUCE ? DIRECT_CHUNK : DIRECT_COPY_CHUNK;
   }
   size_t n = (size_t)comm->nranks, subs = c->algo == t->row.ring && func == TT_FUNC_ALLREDUCE ? n : c->algo == t->row.tree ? 2 : 1;
-  size_t capacity = c->proto == TT_LL ? t->ll_capacity : t->simple_capacity;
+  size_t capacity = capacity_of(comm, c, func);
   if (c->networked && (func == TT_FUNC_SEND || func == TT_FUNC_RECV)) {
     return pick_net_chunk(comm, capacity, bytes);
   }
@@ -178,7 +193,10 @@ static ncclResult_t ask_model(const struct ncclComm *comm, tt_func func, size_t 
   *c = (tt_choice){.algo = best.algo, .proto = best.proto, .networked = true};
   if (best.algo >= 0) {
     c->chunk = TT_ROUND_UP(TT_MAX(best.chunk, 1), 64);
-    c->chunk = TT_MIN(c->chunk, best.proto == TT_LL ? t->ll_capacity : t->simple_capacity);
+    c->chunk = TT_MIN(c->chunk, capacity_of(comm, c, func));
+    if (bytes >= NET_LARGE && c->proto == TT_SIMPLE && c->chunk == t->simple_capacity) {
+      c->chunk = capacity_of(comm, c, func); // there are chunks enough to overlap; longer ones cost fewer calls
+    }
   }
   return ncclSuccess;
 }

@@ -9,6 +9,7 @@
 typedef struct tt_geometry {
   uint32_t ll_slots, ll_slot_bytes;         // header included
   uint32_t simple_slots, simple_slot_bytes; // payload
+  uint32_t net_slot_bytes;                  // the same in windows whose messages go over a network: a message costs system calls there
 } tt_geometry;
 
 // Geometry from NCCL_BUFFSIZE and NCCL_LL_BUFFSIZE.

@@ -77,7 +77,7 @@ static void check_window(const tt_geometry *g, bool network)
       }
     }
   }
-  assert_int_equal(f[TT_SIMPLE].capacity, g->simple_slot_bytes);
+  assert_int_equal(f[TT_SIMPLE].capacity, network ? g->net_slot_bytes : g->simple_slot_bytes);
   assert_int_equal(f[TT_LL].capacity, g->ll_slot_bytes - offsetof(tt_slot, data));
   assert_int_equal(f[TT_SIMPLE].mask + 1, g->simple_slots);
   assert_int_equal(f[TT_LL].mask + 1, g->ll_slots);
@@ -98,7 +98,9 @@ static void test_windows_of_all_kinds(void **state)
     for (uint32_t t = 1; t <= 64; t *= 4) {
       for (size_t i = 0; i < TT_COUNT(ll); i++) {
         for (size_t k = 0; k < TT_COUNT(simple); k++) {
-          check_layout(&(tt_geometry){.ll_slots = t, .ll_slot_bytes = ll[i], .simple_slots = s, .simple_slot_bytes = simple[k]});
+          tt_geometry g = {.ll_slots = t, .ll_slot_bytes = ll[i], .simple_slots = s, .simple_slot_bytes = simple[k]};
+          g.net_slot_bytes = simple[(k + i) % TT_COUNT(simple)];
+          check_layout(&g);
         }
       }
     }
@@ -109,12 +111,13 @@ static void test_windows_of_all_kinds(void **state)
 static void test_geometries_of_others(void **state)
 {
   (void)state;
-  const tt_geometry good = {.ll_slots = 32, .ll_slot_bytes = 2048, .simple_slots = 8, .simple_slot_bytes = 65536};
+  const tt_geometry good = {.ll_slots = 32, .ll_slot_bytes = 2048, .simple_slots = 8, .simple_slot_bytes = 65536, .net_slot_bytes = 4096};
   assert_true(tt_geometry_valid(&good));
-  for (int i = 0; i < 6; i++) {
+  for (int i = 0; i < 8; i++) {
     tt_geometry g = good;
-    uint32_t *field[] = {&g.ll_slots, &g.ll_slot_bytes, &g.simple_slots, &g.simple_slot_bytes, &g.ll_slot_bytes, &g.simple_slot_bytes};
-    *field[i] = i < 4 ? *field[i] + 1 : UINT32_MAX / 4096 * 4096;
+    uint32_t *field[] = {&g.ll_slots,       &g.ll_slot_bytes, &g.simple_slots,      &g.simple_slot_bytes,
+                         &g.net_slot_bytes, &g.ll_slot_bytes, &g.simple_slot_bytes, &g.net_slot_bytes};
+    *field[i] = i < 5 ? *field[i] + 1 : UINT32_MAX / 4096 * 4096;
     assert_false(tt_geometry_valid(&g));
     *field[i] = 0;
     assert_false(tt_geometry_valid(&g));
@@ -500,10 +503,10 @@ static void push_wrong(const party *p, size_t size, const header *h)
 static void wrong_segments(int unused)
 {
   static joiner j;
-  tt_geometry g = tt_geometry_default(), mad = {~0u, ~0u, ~0u, ~0u};
+  tt_geometry g = tt_geometry_default(), mad = {~0u, ~0u, ~0u, ~0u, ~0u};
   size_t right = 4096 + 4096 + 4 * tt_window_bytes(&g);
   const header headers[] = {
-      {0, 0, {0, 0, 0, 0}},
+      {0, 0, {0, 0, 0, 0, 0}},
       {0x7475747469736567ull + 1, right, g},
       {0x7475747469736567ull, right - 4096, g},
       {0x7475747469736567ull, right, mad},

@@ -9,7 +9,7 @@
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 160
+#define TT_PEER_BYTES 168
 typedef struct tt_peer {
   int32_t rank, device;
   uint64_t host; // same value: same machine

@@ -8,6 +8,7 @@
 #define LL_SLOTS 32
 #define LL_BYTES_DEFAULT (64 << 10)
 #define SIMPLE_BYTES_DEFAULT (512 << 10)
+#define NET_BYTES_DEFAULT (1 << 20)
 #define LL_SLOT_MAX (64u << 10)
 #define SIMPLE_SLOT_MAX (64u << 20)
 
@@ -32,11 +33,12 @@ tt_geometry tt_geometry_default(void)
 {
   const tt_params *p = tt_params_get();
   int64_t ll = p->ll_buffsize > 0 ? p->ll_buffsize : LL_BYTES_DEFAULT;
-  int64_t simple = p->buffsize > 0 ? p->buffsize : SIMPLE_BYTES_DEFAULT;
+  int64_t simple = p->buffsize > 0 ? p->buffsize : SIMPLE_BYTES_DEFAULT, net = p->buffsize > 0 ? p->buffsize : NET_BYTES_DEFAULT;
   return (tt_geometry){.ll_slots = LL_SLOTS,
                        .ll_slot_bytes = per_slot(ll, LL_SLOTS, 128, LL_SLOT_MAX),
                        .simple_slots = SIMPLE_SLOTS,
-                       .simple_slot_bytes = per_slot(simple, SIMPLE_SLOTS, PAGE, SIMPLE_SLOT_MAX)};
+                       .simple_slot_bytes = per_slot(simple, SIMPLE_SLOTS, PAGE, SIMPLE_SLOT_MAX),
+                       .net_slot_bytes = per_slot(net, SIMPLE_SLOTS, PAGE, SIMPLE_SLOT_MAX)};
 }
 
 static size_t ll_at(void)
@@ -54,11 +56,15 @@ size_t tt_window_bytes(const tt_geometry *g)
   return simple_at(g) + (size_t)g->simple_slots * g->simple_slot_bytes;
 }
 
+static bool is_slot(uint32_t bytes, uint32_t unit, uint32_t most)
+{
+  return bytes % unit == 0 && bytes >= unit && bytes <= most;
+}
+
 bool tt_geometry_valid(const tt_geometry *g)
 {
-  return g->ll_slots == LL_SLOTS && g->simple_slots == SIMPLE_SLOTS && g->ll_slot_bytes % 128 == 0 && g->ll_slot_bytes >= 128 &&
-         g->ll_slot_bytes <= LL_SLOT_MAX && g->simple_slot_bytes % PAGE == 0 && g->simple_slot_bytes >= PAGE &&
-         g->simple_slot_bytes <= SIMPLE_SLOT_MAX;
+  return g->ll_slots == LL_SLOTS && g->simple_slots == SIMPLE_SLOTS && is_slot(g->ll_slot_bytes, 128, LL_SLOT_MAX) &&
+         is_slot(g->simple_slot_bytes, PAGE, SIMPLE_SLOT_MAX) && is_slot(g->net_slot_bytes, PAGE, SIMPLE_SLOT_MAX);
 }
 
 static size_t net_simple_at(const tt_geometry *g)
@@ -68,7 +74,7 @@ static size_t net_simple_at(const tt_geometry *g)
 
 size_t tt_net_window_bytes(const tt_geometry *g)
 {
-  return net_simple_at(g) + (size_t)g->simple_slots * (sizeof(tt_slot) + g->simple_slot_bytes);
+  return net_simple_at(g) + (size_t)g->simple_slots * (sizeof(tt_slot) + g->net_slot_bytes);
 }
 
 void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
@@ -77,7 +83,8 @@ void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFO
   tt_fifo *f = &fifos[TT_SIMPLE];
   f->slots = base + net_simple_at(g);
   f->data = f->slots + sizeof(tt_slot);
-  f->stride = f->data_stride = (uint32_t)sizeof(tt_slot) + g->simple_slot_bytes;
+  f->stride = f->data_stride = (uint32_t)sizeof(tt_slot) + g->net_slot_bytes;
+  f->capacity = g->net_slot_bytes;
 }
 
 void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
