@@ -52,7 +52,6 @@ target_link_libraries(hostcuda_static PUBLIC hostcuda_include)
 set_target_properties(hostcuda_static PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/hostcuda)
 
 # Installation: as in the build tree, with relative paths.
-include(GNUInstallDirs)
 install(TARGETS hostcuda EXPORT NCCLTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS cudart12 cudart13 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/cuda)
 file(RELATIVE_PATH to_headers /prefix/${CMAKE_INSTALL_LIBDIR}/cuda /prefix/${CMAKE_INSTALL_INCLUDEDIR}/hostcuda)

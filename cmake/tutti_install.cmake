@@ -1,5 +1,4 @@
 # Installation, pkg-config and CMake packages. All paths in them are relative: the tree may be moved after installation.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS nccl nccl_static EXPORT NCCLTargets

@@ -74,7 +74,6 @@ function(tutti_mpi_object wrapper)
 endfunction()
 
 if(TUTTI_PERF_PROGRAMS AND TUTTI_MPI)
-  include(GNUInstallDirs)
   foreach(name ${TUTTI_MPI_COMPILERS})
     find_program(TUTTI_WRAPPER_${name} ${name} HINTS /usr/lib64/openmpi/bin /usr/lib64/mpich/bin)
     mark_as_advanced(TUTTI_WRAPPER_${name})
