@@ -241,15 +241,15 @@ static void mapped_round(int round, void *arg)
   size_t size = (size_t)(1 + round % 5) << 20;
   void *from, *to, *handle[2];
   OK(ncclMemAlloc(&from, size));
-  OK(ncclMemAlloc(&to, size));
+  OK(ncclMemAlloc(&to, 2 * size));
   OK(ncclCommRegister(comm, from, size, &handle[0]));
-  OK(ncclCommRegister(comm, to, size, &handle[1]));
+  OK(ncclCommRegister(comm, to, 2 * size, &handle[1]));
   memset(from, own_rank + 1, size);
   for (int k = 0; k < 2; k++) {
     OK(ncclAllReduce(from, to, size, ncclUint8, ncclSum, comm, NULL));
     OK(ncclGroupStart());
     OK(ncclSend(from, size, ncclUint8, 1 - own_rank, comm, NULL));
-    OK(ncclRecv(to, size / 2, ncclUint8, own_rank, comm, NULL));
+    OK(ncclRecv((char *)to + size, size / 2, ncclUint8, own_rank, comm, NULL));
     OK(ncclSend(from, size / 2, ncclUint8, own_rank, comm, NULL));
     OK(ncclRecv(to, size, ncclUint8, 1 - own_rank, comm, NULL));
     OK(ncclGroupEnd());

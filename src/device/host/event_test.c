@@ -27,7 +27,7 @@ static void test_an_event_without_record_is_complete(void **state)
 static void test_a_record_is_reached_in_its_turn(void **state)
 {
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   (void)state;
   tt_event *e = new_event();
   tt_stream *s = toy_stream();
@@ -51,7 +51,7 @@ static void test_a_record_is_reached_in_its_turn(void **state)
 static void test_another_stream_waits(void **state)
 {
   _Atomic int gate = 0;
-  toy t[2];
+  static toy t[2];
   (void)state;
   tt_event *e = new_event();
   tt_stream *a = toy_stream(), *b = toy_stream();
@@ -74,7 +74,7 @@ static void test_another_stream_waits(void **state)
 static void test_a_later_record_does_not_release_an_earlier_wait(void **state)
 {
   _Atomic int gate = 0;
-  toy t[2];
+  static toy t[2];
   (void)state;
   tt_event *e = new_event();
   tt_stream *slow = toy_stream(), *fast = toy_stream(), *b = toy_stream();
@@ -99,7 +99,7 @@ static void test_a_later_record_does_not_release_an_earlier_wait(void **state)
 static void test_an_older_record_does_not_complete_a_newer_one(void **state)
 {
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   (void)state;
   tt_event *e = new_event();
   tt_stream *a = toy_stream(), *b = toy_stream();

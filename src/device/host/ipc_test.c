@@ -155,7 +155,7 @@ static void child_records(void)
   tuttiIpcEventHandle_t h;
   tt_event *e, *own;
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   char x;
   hear(down[0], &h, sizeof h);
   WANT(tt_event_create_shared(&h, &e) == ncclSuccess);
@@ -179,7 +179,7 @@ static void parent_waits(void)
 {
   tuttiIpcEventHandle_t h;
   tt_event *e, *opened;
-  toy t;
+  static toy t;
   char x;
   WANT((tt_event_create_shared(NULL, &e)) == (ncclSuccess));
   WANT((tt_ipc_slot_export(e->slot, &h)) == (ncclSuccess));
@@ -195,7 +195,7 @@ static void parent_waits(void)
   WANT((atomic_load(&t.done)) == (0));
   tell(down[1], "x", 1);
   WANT((tt_stream_wait(s)) == (ncclSuccess));
-  WANT((atomic_load(&t.done)) == (1));
+  WANT(toy_becomes(&t.done, 1, 5));
   WANT(tt_event_complete(e));
   hear(up[0], &x, 1);
   tell(down[1], "x", 1);
@@ -214,7 +214,7 @@ static void child_waits(void)
 {
   tuttiIpcEventHandle_t h;
   tt_event *e;
-  toy t;
+  static toy t;
   char x;
   hear(down[0], &h, sizeof h);
   WANT(tt_event_create_shared(&h, &e) == ncclSuccess);
@@ -224,7 +224,7 @@ static void child_waits(void)
   tt_stream_push(s, &toy_init(&t, NULL, NULL)->work);
   WANT(!tt_event_complete(e));
   tell(up[1], "x", 1);
-  WANT(tt_stream_wait(s) == ncclSuccess && atomic_load(&t.done) == 1);
+  WANT(tt_stream_wait(s) == ncclSuccess && toy_becomes(&t.done, 1, 5));
   tell(up[1], "x", 1);
   hear(down[0], &x, 1); // the parent has recorded again, which will never be reached, and ...
   tt_stream_push(s, tt_event_wait_work(e));
@@ -240,7 +240,7 @@ static void parent_records(void)
   tuttiIpcEventHandle_t h;
   tt_event *e;
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   char x;
   WANT((tt_event_create_shared(NULL, &e)) == (ncclSuccess));
   WANT((tt_ipc_slot_export(e->slot, &h)) == (ncclSuccess));

@@ -18,7 +18,7 @@ static unsigned char *pattern(unsigned char *p, size_t size, unsigned seed)
 static void test_a_large_copy_returns_before_it_is_done(void **state)
 {
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   (void)state;
   unsigned char *from = pattern(malloc(SIZE), SIZE, 1), *to = calloc(1, SIZE);
   tt_stream *s = toy_stream();
@@ -104,7 +104,7 @@ static void test_rows(void **state)
 static void test_a_staged_source_may_change(void **state)
 {
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   char from[100], to[100] = "", want[100];
   (void)state;
   tt_stream *s = toy_stream();
@@ -122,7 +122,7 @@ static void test_a_staged_source_may_change(void **state)
 static void test_release_in_stream_order(void **state)
 {
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   void *p;
   tt_block b;
   (void)state;
@@ -163,7 +163,7 @@ static void test_a_function_may_wait_for_its_caller(void **state)
 {
   _Atomic int gate = 0;
   call first = {.gate = &gate}, second = {.gate = NULL};
-  toy t;
+  static toy t;
   (void)state;
   tt_stream *a = toy_stream(), *b = toy_stream();
   tt_stream_push(a, tt_host_function(stay, &first));
@@ -233,7 +233,7 @@ static void test_nobody_waits(void **state)
 {
   _Atomic int gate = 0;
   call c = {.gate = &gate};
-  toy t;
+  static toy t;
   (void)state;
   tt_stream *s = toy_stream();
   tt_stream_push(s, tt_host_function(stay, &c));

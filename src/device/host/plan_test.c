@@ -137,7 +137,7 @@ static void test_plans_of_two_streams_keep_the_order(void **state)
 {
   job first, second, third, peer[3];
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   (void)state;
   tt_stream *a = own_stream(), *b = own_stream(), *c = own_stream();
   tt_stream_push(a, &toy_init(&t, &gate, NULL)->work);
@@ -211,7 +211,7 @@ static void test_values_are_read_in_the_plans_turn(void **state)
   uint32_t scalar = 1;
   _Atomic int gate = 0;
   job j;
-  toy t;
+  static toy t;
   (void)state;
   tt_stream *s = own_stream();
   tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);

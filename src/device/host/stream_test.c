@@ -122,7 +122,7 @@ static void test_many_threads_push_and_run(void **state)
   }
   for (int i = 0; i < PUSHERS * (EACH / SLOWER); i++) {
     toy *t = &c.toys[i / (EACH / SLOWER)][i % (EACH / SLOWER)];
-    assert_int_equal(atomic_load(&t->done), 1);
+    assert_true(toy_becomes(&t->done, 1, 5));
     assert_int_equal(t->runs, 1);
   }
   tt_stream_destroy(c.s);
@@ -132,7 +132,7 @@ static void test_many_threads_push_and_run(void **state)
 
 static void test_push_runs_a_bounded_part(void **state)
 {
-  toy t;
+  static toy t;
   (void)state;
   tt_stream *s = toy_stream();
   toy_init(&t, NULL, NULL);
@@ -150,7 +150,7 @@ static void test_push_runs_a_bounded_part(void **state)
 
 static void test_the_first_failure_is_told_once(void **state)
 {
-  toy t[3];
+  static toy t[3];
   (void)state;
   tt_stream *s = toy_stream();
   for (int i = 0; i < 3; i++) {
@@ -160,7 +160,7 @@ static void test_the_first_failure_is_told_once(void **state)
   }
   assert_int_equal(tt_stream_wait(s), ncclRemoteError);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
-  assert_int_equal(atomic_load(&t[2].done), 1);
+  assert_true(toy_becomes(&t[2].done, 1, 5));
   tt_stream_destroy(s);
 }
 
@@ -184,7 +184,7 @@ static void test_streams_are_used_again(void **state)
 // A failure that nobody asked for does not come up in the next stream.
 static void test_a_new_stream_has_no_error(void **state)
 {
-  toy t;
+  static toy t;
   (void)state;
   tt_stream *s = toy_stream();
   toy_init(&t, NULL, NULL)->result = ncclInternalError;
@@ -199,7 +199,7 @@ static void test_a_new_stream_has_no_error(void **state)
 static void test_a_destroyed_stream_finishes_its_work(void **state)
 {
   _Atomic int gate = 0;
-  toy t[2];
+  static toy t[2];
   (void)state;
   tt_stream *s = toy_stream();
   tt_stream_push(s, &toy_init(&t[0], &gate, NULL)->work);
@@ -294,7 +294,7 @@ static void test_handles_of_default_streams(void **state)
 static void test_the_legacy_stream_is_ordered_with_blocking_ones(void **state)
 {
   _Atomic int first = 0, second = 0;
-  toy t[5];
+  static toy t[5];
   tt_stream *legacy = get(0, 0), *own = get(2, 0), *blocking, *free_one = toy_stream(), *elsewhere = get(0, 1);
   (void)state;
   assert_int_equal(tt_stream_create(0, true, &blocking), ncclSuccess);
@@ -312,14 +312,14 @@ static void test_the_legacy_stream_is_ordered_with_blocking_ones(void **state)
   assert_int_equal(tt_stream_wait(own), ncclSuccess);
   assert_int_equal(tt_stream_wait(legacy), ncclSuccess);
   assert_false(tt_stream_idle(blocking));
-  toy late;
+  static toy late;
   tt_stream_push(legacy, &toy_init(&late, NULL, NULL)->work);
   tt_stream_help(NULL, 1 << 20);
   assert_false(tt_stream_idle(legacy));
   toy_open(&second, NULL);
   assert_int_equal(tt_stream_wait(legacy), ncclSuccess);
   assert_int_equal(late.runs, 1);
-  assert_int_equal(atomic_load(&t[1].done), 1);
+  assert_true(toy_becomes(&t[1].done, 1, 5));
   tt_stream_destroy(blocking);
   tt_stream_destroy(free_one);
 }
@@ -327,7 +327,7 @@ static void test_the_legacy_stream_is_ordered_with_blocking_ones(void **state)
 static void test_order_between_two_streams(void **state)
 {
   _Atomic int gate = 0;
-  toy t[3];
+  static toy t[3];
   (void)state;
   tt_stream *a = toy_stream(), *b = toy_stream();
   tt_stream_push(a, &toy_init(&t[0], &gate, NULL)->work);
@@ -369,7 +369,7 @@ static void *feed(void *arg)
 static void test_waiting_for_a_device(void **state)
 {
   _Atomic int gate = 0;
-  toy t, failing;
+  static toy t, failing;
   pthread_t feeder;
   tt_stream *busy = NULL, *other = NULL, *failed = NULL;
   (void)state;
@@ -468,7 +468,7 @@ static int child(tt_stream *parents)
 static void test_a_forked_child_starts_empty(void **state)
 {
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   int status = -1;
   (void)state;
   tt_stream *s = toy_stream(), *own = get(2, 0);

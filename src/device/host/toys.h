@@ -80,7 +80,7 @@ TOY void toy_check(tt_work *w)
 
 static const tt_work_ops toy_ops = {.name = "toy", .run = toy_run, .done = toy_done, .bell = toy_bell, .check = toy_check};
 
-// The toy lives until `done` is 1. `gate` and `bell` may be NULL.
+// The toy lives until `done` is 1, which may be after its stream counts as idle: a static one is best. `gate` and `bell` may be NULL.
 TOY toy *toy_init(toy *t, _Atomic int *gate, tt_bell *bell)
 {
   *t = (toy){.work.ops = &toy_ops, .gate = gate, .bell = bell, .maker = pthread_self()};

@@ -44,8 +44,8 @@ static void start_waiter(waiter *w, tt_stream *s)
 static void test_a_waiter_sleeps_until_the_post(void **state)
 {
   _Atomic int gate = 0;
-  tt_bell bell = {0};
-  toy t;
+  static tt_bell bell;
+  static toy t;
   waiter w;
   (void)state;
   tt_stream *s = toy_stream();
@@ -299,8 +299,8 @@ static void test_a_helper_leaves_in_the_middle(void **state)
 static void test_the_worker_runs_what_nobody_waits_for(void **state)
 {
   _Atomic int gate = 0;
-  tt_bell bell = {0};
-  toy t[3];
+  static tt_bell bell;
+  static toy t[3];
   (void)state;
   tt_stream *s = toy_stream();
   tt_stream_push(s, &toy_init(&t[0], &gate, &bell)->work);
@@ -317,7 +317,7 @@ static void test_the_worker_runs_what_nobody_waits_for(void **state)
 static void test_the_worker_sleeps_again(void **state)
 {
   _Atomic int gate = 0;
-  toy t;
+  static toy t;
   (void)state;
   tt_stream *s = toy_stream();
   tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
@@ -341,8 +341,8 @@ static void test_the_worker_sleeps_again(void **state)
 static void test_a_blocked_orphan_is_cheap(void **state)
 {
   _Atomic int gate = 0;
-  tt_bell bell = {0};
-  toy t;
+  static tt_bell bell;
+  static toy t;
   (void)state;
   tt_stream *s = toy_stream();
   tt_stream_push(s, &toy_init(&t, &gate, &bell)->work);
@@ -379,9 +379,9 @@ static void *leave_main(void *arg)
 static void test_work_left_by_a_waiter_is_run(void **state)
 {
   _Atomic int gate = 0;
-  tt_bell bell = {0};
+  static tt_bell bell;
   leaver l = {.s = toy_stream()};
-  toy t;
+  static toy t;
   (void)state;
   tt_sleep_ns(200 * TT_NS_PER_MS); // the worker falls asleep
   assert_int_equal(pthread_create(&l.thread, NULL, leave_main, &l), 0);
@@ -525,7 +525,7 @@ static void test_a_waiter_helps_elsewhere(void **state)
 {
   _Atomic int gate = 0, start = 0;
   pair p = {.gate = &gate};
-  toy t[2];
+  static toy t[2];
   (void)state;
   tt_stream *a = toy_stream(), *b = toy_stream();
   tt_stream_push(a, &toy_init(&t[0], &gate, NULL)->work);
@@ -546,8 +546,8 @@ static void test_a_waiter_helps_elsewhere(void **state)
 static void test_a_sleeper_looks_after_its_peers(void **state)
 {
   _Atomic int gate = 0;
-  tt_bell bell = {0};
-  toy t;
+  static tt_bell bell;
+  static toy t;
   waiter w;
   (void)state;
   tt_stream *s = toy_stream();
