@@ -78,7 +78,7 @@ verdict_of() {
     3) ;;
     hung) echo "rank $1 had to be killed"; return ;;
     7) echo "rank $1: $(tail -n 1 "$out")"; return ;;
-    *) echo "rank $1 ended with status ${job_status[i]}"; return ;;
+    *) echo "rank $1 ended with status ${job_status[$1]}: $(grep -m1 -E "WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error" "$out")"; return ;;
   esac
   at=$(sed -n 's/.*FAILED at \([0-9]*\)\.\([0-9]*\): .*/\1\2000/p' "$out")
   if [ -z "$at" ]; then
@@ -360,7 +360,7 @@ run_one() {
     77) echo "skipped: $1: $say" ;;
     *)
       echo "FAILED: $1: $say"
-      [ -z "$job_dir" ] || job_tell 20
+      [ -z "$job_dir" ] || job_tell 60
       ;;
   esac
 }
