@@ -110,6 +110,7 @@ static void connected(tt_dial *d, uint32_t i, int e, uint64_t now)
     return;
   }
   t->state = SHAKING;
+  tt_sock_watch(t->shake.fd, true); // the listener may have ended just now
   tt_shake_out_start(&t->shake, t->shake.fd);
 }
 
@@ -184,6 +185,7 @@ int tt_dial_step(tt_dial *d, int *fd, tt_addr *at)
     }
     for (uint32_t i = 0; i < d->begun; i++) {
       if (go_on(d, i, now)) {
+        tt_sock_watch(d->tries[i].shake.fd, false);
         *fd = d->tries[i].shake.fd;
         *at = d->to.a[i];
         d->tries[i].shake.fd = -1;

@@ -279,6 +279,84 @@ static void test_no_way(void **state)
   close_deaf(&d);
 }
 
+// A listener that ends while somebody connects: the kernel may leave that end connected with nobody, and tell it nothing.
+enum { ENDINGS = 400 };
+
+typedef struct {
+  int fd;    // listens; atomic: -1 when it is closed
+  int round; // atomic: the next one to be closed; -1: the end
+} ender;
+
+static void spin(uint32_t turns)
+{
+  for (volatile uint32_t i = 0; i < turns; i++) {
+  }
+}
+
+static uint32_t below(uint32_t limit)
+{
+  uint32_t x;
+  tt_random(&x, sizeof(x));
+  return x % limit;
+}
+
+static void *run_ender(void *arg)
+{
+  ender *e = arg;
+  for (int done = 0, round; (round = __atomic_load_n(&e->round, __ATOMIC_ACQUIRE)) >= 0;) {
+    if (round > done) {
+      int fd = e->fd;
+      done = round;
+      spin(below(30000));
+      tt_sock_close(&fd);
+      __atomic_store_n(&e->fd, -1, __ATOMIC_RELEASE);
+    }
+  }
+  return NULL;
+}
+
+static void begin_ending(ender *e, int round, tt_dial **d)
+{
+  tt_addr at = loopback(1), bound;
+  int fd;
+  assert_int_equal(tt_tcp_listen(&at, &e->fd, &bound), 0);
+  tt_addrs to = tt_addrs_one(&bound);
+  assert_int_equal(tt_dial_start(&to, &key, &usual, soon(60000), d), 0);
+  __atomic_store_n(&e->round, round, __ATOMIC_RELEASE);
+  spin(below(30000));
+  assert_true(tt_dial_step(*d, &fd, &at) <= 0);
+  while (__atomic_load_n(&e->fd, __ATOMIC_ACQUIRE) >= 0) {
+  }
+}
+
+static void test_ends_while_connecting(void **state)
+{
+  (void)state;
+  tt_dial *d[ENDINGS] = {NULL};
+  ender e = {.fd = -1};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, run_ender, &e), 0);
+  for (int i = 0; i < ENDINGS; i++) {
+    begin_ending(&e, i + 1, &d[i]);
+  }
+  __atomic_store_n(&e.round, -1, __ATOMIC_RELEASE);
+  pthread_join(thread, NULL);
+  int left = ENDINGS;
+  for (uint64_t end = soon(20000); left > 0 && tt_now_ns() < end;) { // not as long as keep-alive, 30 s
+    tt_sleep_ns(20 * TT_NS_PER_MS);
+    left = 0;
+    for (int i = 0; i < ENDINGS; i++) {
+      int fd;
+      tt_addr at;
+      left += tt_dial_step(d[i], &fd, &at) == 0;
+    }
+  }
+  for (int i = 0; i < ENDINGS; i++) {
+    tt_dial_cancel(d[i]);
+  }
+  assert_int_equal(left, 0);
+}
+
 // A listener that lies: what it says when connected, and after the hello.
 typedef struct {
   tt_addr at;
@@ -506,9 +584,17 @@ static void test_flood(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_seals),     cmocka_unit_test(test_keys),   cmocka_unit_test(test_meet),  cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_other_way), cmocka_unit_test(test_no_way), cmocka_unit_test(test_liars), cmocka_unit_test(test_replay),
-      cmocka_unit_test(test_strangers), cmocka_unit_test(test_flood),
+      cmocka_unit_test(test_seals),
+      cmocka_unit_test(test_keys),
+      cmocka_unit_test(test_meet),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_other_way),
+      cmocka_unit_test(test_no_way),
+      cmocka_unit_test(test_liars),
+      cmocka_unit_test(test_replay),
+      cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_flood),
+      cmocka_unit_test(test_ends_while_connecting),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,15 +194,30 @@ int tt_addr_parse(const char *text, int family, tt_addr *out)
   return e;
 }
 
-// A peer's machine that vanishes without a word is noticed after about a minute.
-static void tune(int fd)
+// How many seconds nothing may come before the other end's kernel is asked, after which pause it is asked again, and how often in vain.
+static void keep_alive(int fd, int idle, int interval, int count)
 {
-  int on = 1, idle = 30, interval = 10, count = 3;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
+// A machine that vanishes without a word is noticed after about a minute in both cases.
+void tt_sock_watch(int fd, bool closely)
+{
+  if (closely) {
+    keep_alive(fd, 1, 1, 60);
+  } else {
+    keep_alive(fd, 30, 10, 3);
+  }
+}
+
+static void tune(int fd)
+{
+  int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  tt_sock_watch(fd, false);
 }
 
 static int open_tcp(int family)
@@ -494,11 +509,8 @@ void tt_sock_close(int *fd)
 // twelfth of the time between two, it comes out at about the whole.
 void tt_sock_patience(int fd, unsigned seconds)
 {
-  int idle = (int)TT_CLAMP(seconds / 2, 1u, 32767u), interval = (int)TT_CLAMP(seconds / 6, 1u, 32767u), count = 3;
   int longest_ms = (int)TT_CLAMP(seconds * 1000ull / 12, 1000ull, 120000ull);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+  keep_alive(fd, (int)TT_CLAMP(seconds / 2, 1u, 32767u), (int)TT_CLAMP(seconds / 6, 1u, 32767u), 3);
   setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &longest_ms, sizeof(longest_ms));
 }
 
