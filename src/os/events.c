@@ -34,20 +34,6 @@ void tt_events_remove(int set, int fd)
   epoll_ctl(set, EPOLL_CTL_DEL, fd, &(struct epoll_event){.events = 0});
 }
 
-bool tt_events_drain(int set)
-{
-  struct epoll_event e[64];
-  bool any = false;
-  int n;
-  while ((n = epoll_wait(set, e, 64, 0)) > 0 || (n < 0 && errno == EINTR)) {
-    any = true;
-    if (n < 64 && n > 0) {
-      break;
-    }
-  }
-  return any;
-}
-
 void tt_events_wait(int set, uint64_t timeout_ns)
 {
   struct epoll_event e[64];

@@ -14,9 +14,6 @@ int tt_events_open(int *set);
 int tt_events_add(int set, int fd, bool in);
 // Takes `fd` out of the set. Not in a forked child, whose set is the parent's.
 void tt_events_remove(int set, int fd);
-// Forgets what the set has told so far. True when there was something.
-bool tt_events_drain(int set);
-
 // Sleeps until something happens in the set, and forgets it, or until `timeout_ns` (to the millisecond above) has passed. May return early.
 void tt_events_wait(int set, uint64_t timeout_ns);
 
