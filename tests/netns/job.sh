@@ -10,10 +10,9 @@
 
 job_dir="" # folder with what they print, and what they share
 job_labels=() job_pids=() job_status=() # status: empty while running, a number, or "hung" when it had to be killed
-exec {job_never}<> <(:) # nothing ever comes out of it: read waits on it without starting a process
 
-# job_nap SECONDS
-job_nap() { read -rt "$1" -u "$job_never"; return 0; }
+# job_nap SECONDS: not with read -t, whose alarm ends bash 5.2 once in many thousand naps ("longjmp causes uninitialized stack frame").
+job_nap() { sleep "$1"; }
 
 # job_slower BUILD: how much longer things take with this build: 1, or more when it is instrumented.
 job_slower() {
@@ -93,7 +92,7 @@ job_wait() {
         job_status[i]=hung
       done
     fi
-    job_nap 0.02
+    job_nap 0.05
   done
   for i in "${job_status[@]}"; do [ "$i" = 0 ] || return 1; done
 }
@@ -107,7 +106,7 @@ job_await() {
       [ "${EPOCHREALTIME/[.,]/}" -lt "$end" ] || return 1
       job_look
       case " ${job_status[*]} " in *[0-9h]*) [ -e "$job_dir/$file" ] || return 1 ;; esac
-      job_nap 0.01
+      job_nap 0.02
     done
   done
 }
