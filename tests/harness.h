@@ -364,11 +364,12 @@ HARNESS holdings holdings_now(void)
   return h;
 }
 
-// Waits up to five seconds until this process has no more threads and descriptors than `before` (both end a little after their last use).
+// Waits for a while until this process has no more threads and descriptors than `before` (both end a little after their last use).
 HARNESS holdings holdings_settled(const holdings *before)
 {
   holdings h = holdings_now();
-  for (double end = seconds_now() + 5; seconds_now() < end && (h.threads > before->threads || h.descriptors > before->descriptors);) {
+  for (double end = seconds_now() + 5 * SLOWER;
+       seconds_now() < end && (h.threads > before->threads || h.descriptors > before->descriptors);) {
     sleep_ms(5);
     h = holdings_now();
   }

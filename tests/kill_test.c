@@ -61,7 +61,7 @@ static void abort_promptly(int rank, ncclComm_t comm)
   OK(ncclCommGetAsyncError(comm, &state));
   CHECK(state == ncclRemoteError, "rank %d: state %d", rank, (int)state);
   OK(ncclCommAbort(comm));
-  CHECK(seconds_now() - start < 0.5 * SLOWER, "rank %d: ncclCommAbort took %g s", rank, seconds_now() - start);
+  CHECK(seconds_now() - start < 2 * SLOWER, "rank %d: ncclCommAbort took %g s", rank, seconds_now() - start);
 }
 
 // Ranks see the flag at different times: they leave together when one of them has seen it.
@@ -87,7 +87,7 @@ static void operate(const trial *t, int rank, ncclComm_t comm)
   if (over) {
     OK(ncclCommDestroy(comm));
   } else {
-    check_in_time(rank, "an operation failed", 2);
+    check_in_time(rank, "an operation failed", 4);
     abort_promptly(rank, comm);
   }
   OK(tuttiStreamDestroy(s));
@@ -181,16 +181,15 @@ static bool listed(const char *table, int column, const char *word, const socket
   return found;
 }
 
-// Files in /dev/shm that belong to this library or are newer than `since`.
+// Files of this user in /dev/shm, newer than `since`, that a library of this kind could have left there.
 static int shared_files(time_t since)
 {
   int n = 0;
   DIR *d = opendir("/dev/shm");
   for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
     struct stat st;
-    n += strstr(e->d_name, "tutti") != NULL;
-    n += e->d_name[0] != '.' && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ctime >= since &&
-         strstr(e->d_name, "nccl") != NULL;
+    bool ours = strstr(e->d_name, "tutti") != NULL || strstr(e->d_name, "nccl") != NULL;
+    n += ours && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid == geteuid() && st.st_ctime >= since;
   }
   if (d != NULL) {
     closedir(d);

@@ -209,23 +209,41 @@ static int comm_id_main(void)
   return 0;
 }
 
-// Runs comm_id_main with NCCL_COMM_ID=<host>:<a port that is free now>. Its exit status.
+// Takes a port that nobody else is given as long as the descriptor is open: bound, and not listening, so that a listener may still have it.
+static int reserve_port(const tt_addr *any, uint16_t *port)
+{
+  struct sockaddr_in v4 = {.sin_family = AF_INET};
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+  bool is_v4 = any->family == AF_INET;
+  struct sockaddr *name = is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
+  socklen_t size = is_v4 ? sizeof(v4) : sizeof(v6);
+  memcpy(&v4.sin_addr, any->ip, sizeof(v4.sin_addr));
+  memcpy(&v6.sin6_addr, any->ip, sizeof(v6.sin6_addr));
+  int fd = socket(any->family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+  assert_true(fd >= 0);
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
+  assert_int_equal(bind(fd, name, size), 0);
+  assert_int_equal(getsockname(fd, name, &size), 0);
+  *port = ntohs(is_v4 ? v4.sin_port : v6.sin6_port);
+  return fd;
+}
+
+// Runs comm_id_main with NCCL_COMM_ID=<host>:<a port of our own>. Its exit status.
 static int start_comm_id(const char *what, const char *host, const tt_addr *any)
 {
-  tt_addr bound;
-  int fd = -1, status = 1;
+  uint16_t port;
+  int fd = reserve_port(any, &port), status = 1;
   char text[128];
-  assert_int_equal(tt_tcp_listen(any, &fd, &bound), 0);
-  tt_sock_close(&fd);
   pid_t child = fork();
   if (child == 0) {
-    snprintf(text, sizeof(text), "%s:%u", host, bound.port);
+    snprintf(text, sizeof(text), "%s:%u", host, port);
     setenv("NCCL_COMM_ID", text, 1);
-    snprintf(text, sizeof(text), "%u", bound.port);
+    snprintf(text, sizeof(text), "%u", port);
     execl("/proc/self/exe", "bootstrap_test", what, text, (char *)NULL);
     _exit(1);
   }
   waitpid(child, &status, 0);
+  tt_sock_close(&fd);
   return status;
 }
 

@@ -22,6 +22,8 @@
 #include "os/socket.h"
 #include "os/thread.h"
 
+#define LATE_NS (5 * TT_NS_PER_S) // even on a busy machine
+
 static const tt_addr loopback = {.family = AF_INET, .ip = {127, 0, 0, 1}};
 
 static void test_address_text(void **state)
@@ -172,7 +174,7 @@ static void test_deadline(void **state)
   tt_until until = {.deadline_ns = began + 50 * TT_NS_PER_MS};
   assert_int_equal(tt_sock_recv_all(fds[0], &c, 1, &until), -ETIMEDOUT);
   uint64_t took = tt_now_ns() - began;
-  assert_true(took >= 50 * TT_NS_PER_MS && took < TT_NS_PER_S);
+  assert_true(took >= 50 * TT_NS_PER_MS && took < LATE_NS);
   until.deadline_ns = 1; // long ago: what is there is still taken
   assert_int_equal(tt_sock_recv_all(fds[0], &c, 1, &until), -ETIMEDOUT);
   assert_int_equal(tt_sock_send(fds[1], "x", 1), 1);
@@ -211,7 +213,7 @@ static void test_abort(void **state)
   __atomic_store_n(&r.abort_flag, 1, __ATOMIC_RELAXED);
   tt_thread_join(&t);
   assert_int_equal(r.res, -ECANCELED);
-  assert_true(tt_now_ns() - began < 200 * TT_NS_PER_MS);
+  assert_true(tt_now_ns() - began < LATE_NS);
   tt_sock_close(&fds[0]);
   tt_sock_close(&fds[1]);
 }

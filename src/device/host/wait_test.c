@@ -12,6 +12,7 @@
 
 #define CHECK_MS 6000
 #define IN_TIME_NS (3 * TT_NS_PER_S) // a wake-up that takes longer was lost
+#define WORKER_S 5                   // for the worker to take its turn
 
 // A thread that waits for a stream.
 typedef struct waiter {
@@ -310,7 +311,7 @@ static void test_the_worker_runs_what_nobody_waits_for(void **state)
   tt_sleep_ns(20 * TT_NS_PER_MS);
   assert_int_equal(atomic_load(&t[0].done), 0);
   toy_open(&gate, &bell);
-  assert_true(toy_becomes(&t[2].done, 1, 1));
+  assert_true(toy_becomes(&t[2].done, 1, WORKER_S));
   tt_stream_destroy(s);
 }
 
@@ -322,7 +323,7 @@ static void test_the_worker_sleeps_again(void **state)
   tt_stream *s = toy_stream();
   tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
   toy_open(&gate, NULL);
-  assert_true(toy_becomes(&t.done, 1, 1));
+  assert_true(toy_becomes(&t.done, 1, WORKER_S));
   tt_sleep_ns(300 * TT_NS_PER_MS); // its patience is 50 ticks
   double before = toy_cpu_ms(RUSAGE_SELF);
   tt_sleep_ns(300 * TT_NS_PER_MS);
@@ -333,7 +334,7 @@ static void test_the_worker_sleeps_again(void **state)
   atomic_store(&gate, 0); // and wakes
   tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
   toy_open(&gate, NULL);
-  assert_true(toy_becomes(&t.done, 1, 1));
+  assert_true(toy_becomes(&t.done, 1, WORKER_S));
   tt_stream_destroy(s);
 }
 
@@ -350,7 +351,7 @@ static void test_a_blocked_orphan_is_cheap(void **state)
   tt_sleep_ns(300 * TT_NS_PER_MS);
   double used = toy_cpu_ms(RUSAGE_SELF) - before;
   toy_open(&gate, &bell);
-  assert_true(toy_becomes(&t.done, 1, 1));
+  assert_true(toy_becomes(&t.done, 1, WORKER_S));
   tt_stream_destroy(s);
   if (!(used < 60 * SLOWER)) {
     fail_msg("%.2f ms of processor time in 300 ms beside a blocked stream", used);
@@ -397,7 +398,7 @@ static void test_work_left_by_a_waiter_is_run(void **state)
   tt_bell_wake(&tt_process_bell);
   pthread_join(l.thread, NULL);
   toy_open(&gate, &bell);
-  bool run = toy_becomes(&t.done, 1, 1);
+  bool run = toy_becomes(&t.done, 1, WORKER_S);
   assert_int_equal(tt_stream_wait(l.s), ncclSuccess);
   assert_true(toy_becomes(&t.done, 1, 5));
   tt_stream_destroy(l.s);
