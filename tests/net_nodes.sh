@@ -9,7 +9,6 @@ here=$(cd "$(dirname "$0")" && pwd)/netns
 . "$here/job.sh"
 . "$here/ranks.sh"
 
-ranks_network "$build" || exit 77
 trap job_close EXIT
 trap 'exit 130' INT TERM
 

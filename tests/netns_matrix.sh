@@ -11,7 +11,6 @@ here=$(cd "$(dirname "$0")" && pwd)/netns
 . "$here/ranks.sh"
 
 hosts_possible || exit 77
-ranks_network "$build" || exit 77
 trap 'job_close; hosts_remove' EXIT
 trap 'exit 130' INT TERM
 

@@ -54,11 +54,3 @@ ranks_run() {
   job_close
   return $res
 }
-
-# ranks_network BUILD: true when the library can go over the network at all; otherwise says what it said.
-ranks_network() {
-  local said
-  said=$(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo timeout 60 "$1/bin/all_reduce_perf" -P 2 -b 8 -e 8 -n 1 -w 0 2>&1) && return 0
-  # Only a library that says that it has none is excused.
-  case $said in *"network transport is not part of this version"*) echo "this library has no network yet"; return 1 ;; esac
-}
