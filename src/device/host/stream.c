@@ -307,13 +307,24 @@ static void ring_askers(tt_stream *s)
   tt_bell_ring(bell != NULL ? bell : &tt_process_bell);
 }
 
-// Gives the run flag back, running again what others asked for meanwhile.
+// Lets the current entry look for its peers. Run flag held.
+static void check_current(tt_stream *s)
+{
+  if (s->current != NULL && s->current->ops->check != NULL) {
+    s->current->ops->check(s->current);
+  }
+}
+
+// Gives the run flag back, doing again what others asked for meanwhile.
 static bool release_run(tt_stream *s, size_t budget)
 {
   bool moved = false;
   int taken = 1;
   while (!atomic_compare_exchange_strong(&s->run, &taken, 0)) {
     atomic_exchange(&s->run, 1); // an exchange: the look that follows must not be earlier
+    if (atomic_exchange(&s->check, false)) {
+      check_current(s);
+    }
     moved |= run_queue(s, budget);
     ring_askers(s);
     taken = 1;
@@ -344,13 +355,14 @@ void tt_stream_check(tt_stream *s)
 {
   int state = 0;
   if (!atomic_compare_exchange_strong(&s->run, &state, 1)) {
-    return;
+    atomic_store(&s->check, true);
+    if (atomic_exchange(&s->run, 2) != 0) { // as in tt_stream_progress
+      return;
+    }
   }
-  if (s->current != NULL && s->current->ops->check != NULL) {
-    s->current->ops->check(s->current);
-  }
-  atomic_store(&s->run, 0);
-  tt_stream_progress(s, FIRST_RUN_BYTES, true);
+  check_current(s);
+  run_queue(s, FIRST_RUN_BYTES);
+  release_run(s, FIRST_RUN_BYTES);
 }
 
 // The legacy default stream waits for every blocking stream of its device, and they for it.

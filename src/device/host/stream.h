@@ -15,6 +15,7 @@ typedef struct tt_stream tt_stream;
 // The run flag: 0 free, 1 taken, 2 taken and somebody asked meanwhile (the holder looks again before it leaves).
 struct tt_stream {
   _Alignas(TT_CACHE_LINE) _Atomic int run;
+  _Atomic bool check;                    // somebody wants a check: the run flag's holder makes it. Set before `run` becomes 2
   _Atomic uint32_t pending;              // entries not complete; > 0 from push until after `done`
   _Atomic uint32_t waiters;              // threads inside tt_stream_wait for this stream
   _Atomic(tt_work *) incoming;           // pushed entries, newest first. Any thread adds, the run flag's holder takes all
@@ -56,7 +57,8 @@ static inline bool tt_stream_idle(tt_stream *s)
 // again. Any thread.
 bool tt_stream_progress(tt_stream *s, size_t budget, bool insist);
 
-// Lets the blocked current entry look whether what it waits for can still come (tt_work_ops.check). Does nothing when another thread runs `s`.
+// Lets the blocked current entry look whether what it waits for can still come (tt_work_ops.check). When another thread runs `s`,
+// that one does it: a thread that polls all the time would leave no gap for anybody else.
 void tt_stream_check(tt_stream *s);
 
 // Waits until no thread of this process sleeps on `bell` or is about to: then its memory may go. No stream's entry may use it any more.

@@ -562,6 +562,56 @@ static void test_a_sleeper_looks_after_its_peers(void **state)
   tt_stream_destroy(s);
 }
 
+// A thread that polls holds the run flag nearly all the time: it then makes the check that somebody else asks for.
+typedef struct held {
+  toy t;
+  _Atomic int in_run, let_go;
+} held;
+
+static tt_run held_run(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  held *h = (held *)w;
+  (void)budget, (void)result;
+  if (h->t.checks > 0) {
+    return TT_RUN_DONE;
+  }
+  atomic_store(&h->in_run, 1);
+  toy_becomes(&h->let_go, 1, 10);
+  return TT_RUN_BLOCKED;
+}
+
+static void *held_main(void *s)
+{
+  tt_stream_progress(s, 1, false);
+  return NULL;
+}
+
+static void test_the_runner_makes_the_check(void **state)
+{
+  static const tt_work_ops held_ops = {.name = "held", .run = held_run, .done = toy_done, .bell = toy_bell, .check = toy_check};
+  static held h;
+  tt_bell bell = {0};
+  pthread_t runner;
+  (void)state;
+  memset(&h, 0, sizeof h);
+  tt_stream *s = toy_stream();
+  toy_init(&h.t, NULL, &bell)->work.ops = &held_ops;
+  atomic_store(&s->run, 1);         // the push leaves it alone
+  atomic_fetch_add(&s->waiters, 1); // and so does the worker
+  tt_stream_push(s, &h.t.work);
+  atomic_store(&s->run, 0);
+  assert_int_equal(pthread_create(&runner, NULL, held_main, s), 0);
+  assert_true(toy_becomes(&h.in_run, 1, 10));
+  tt_stream_check(s); // returns although the flag is taken
+  assert_int_equal(h.t.checks, 0);
+  atomic_store(&h.let_go, 1);
+  pthread_join(runner, NULL);
+  assert_int_equal(h.t.checks, 1);
+  assert_true(toy_becomes(&h.t.done, 1, 10));
+  atomic_fetch_sub(&s->waiters, 1);
+  tt_stream_destroy(s);
+}
+
 int main(void)
 {
   char text[20];
@@ -573,6 +623,7 @@ int main(void)
       cmocka_unit_test(test_work_left_by_a_waiter_is_run),   cmocka_unit_test(test_deferred_work_is_tried_until_it_is_done),
       cmocka_unit_test(test_a_retired_bell_is_free),         cmocka_unit_test(test_retiring_wakes_and_waits_for_sleepers),
       cmocka_unit_test(test_a_waiter_helps_elsewhere),       cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
+      cmocka_unit_test(test_the_runner_makes_the_check),
   };
   snprintf(text, sizeof text, "%d", CHECK_MS);
   setenv("NCCL_PEER_CHECK_MS", text, 1); // read when first needed
