@@ -51,12 +51,17 @@ static void damaged(tt_proxy_service *s, tt_proxy_talk *k, const char *why)
 
 // ---- writing
 
+// A connection that the peer has closed is ended by who reads it: the peer's last word may be there, unread.
 static void flush(tt_proxy_service *s, tt_proxy_talk *k)
 {
   while (k->fd >= 0 && k->out_at < k->out_end) {
     ssize_t n = tt_sock_send(k->fd, k->out + k->out_at, k->out_end - k->out_at);
     if (n == -EAGAIN) {
       return;
+    }
+    if (n == -EPIPE || n == -ECONNRESET) {
+      k->deaf = true;
+      break;
     }
     if (n < 0) {
       talk_end(s, k, true);
@@ -70,7 +75,7 @@ static void flush(tt_proxy_service *s, tt_proxy_talk *k)
 void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body)
 {
   tt_msg_head h = {.type = (uint16_t)type, .size = (uint16_t)tt_msg_size(type), .id = id, .from = s->proxy->rank};
-  if (k->fd < 0) {
+  if (k->fd < 0 || k->deaf) {
     return;
   }
   if (sizeof k->out - k->out_end < sizeof h + h.size) {
@@ -340,8 +345,8 @@ static void talk_bye(tt_proxy_talk *k)
 
 void tt_proxy_talks_close(tt_proxy_service *s, uint64_t until_ns)
 {
-  tt_proxy_tell_all(s);
   for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
+    tt_proxy_tell(s, k); // also who has not said INIT yet: its hello has told who it is
     tt_proxy_say(s, k, TT_MSG_CLOSE, 0, NULL);
   }
   for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {

@@ -22,6 +22,7 @@ typedef struct tt_proxy_talk {
   bool outgoing;
   bool known;      // outgoing, or INIT has come
   bool closing;    // CLOSE has come: the end is no surprise
+  bool deaf;       // takes nothing any more; what it has said is still read
   bool owes_state; // STATE has to be sent when there is room
   size_t got, out_at, out_end;
   char in[1024], out[2048];
@@ -126,7 +127,7 @@ void tt_proxy_dial_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now);
 void tt_proxy_admit(tt_proxy_service *s);
 // Reads and writes what is possible on all control connections, and frees those that have ended.
 void tt_proxy_talk_step(tt_proxy_service *s);
-// Sends a message; a connection that does not take it is ended. `body` may be NULL.
+// Sends a message; a connection on which too many wait is ended. `body` may be NULL.
 void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body);
 // Takes the complete messages out of a connection's buffer.
 void tt_proxy_talk_feed(tt_proxy_service *s, tt_proxy_talk *k);

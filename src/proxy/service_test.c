@@ -538,6 +538,31 @@ static void visitors(void **state)
   fake_stop();
 }
 
+// Who has only just come is told the last state, too.
+static void last_word_for_a_newcomer(void **state)
+{
+  (void)state;
+  fake_start(13);
+  rig *r = open_ring(2);
+  int fd = visit(r, 2, 4711, 1);
+  atomic_store(&r->ranks[0].port.page->state, TT_RANK_ABORTED);
+  tt_proxy_destroy(r->ranks[0].proxy);
+  r->ranks[0].proxy = NULL;
+  struct {
+    tt_msg_head head;
+    tt_msg_state state;
+    tt_msg_head last;
+  } m;
+  tt_until until = {.deadline_ns = tt_now_ns() + RIG_WAIT_NS};
+  assert_int_equal(tt_sock_recv_all(fd, &m, sizeof m, &until), 0);
+  assert_int_equal(m.head.type, TT_MSG_STATE);
+  assert_int_equal(m.state.state, TT_RANK_ABORTED);
+  assert_int_equal(m.last.type, TT_MSG_CLOSE);
+  tt_sock_close(&fd);
+  rig_close(r);
+  fake_stop();
+}
+
 // Somebody who asks and asks, and never reads the answers, is ended; messages in pieces are understood.
 static void bad_manners(void **state)
 {
@@ -723,6 +748,7 @@ int main(void)
       cmocka_unit_test(other_secret),
       cmocka_unit_test(bad_where),
       cmocka_unit_test(visitors),
+      cmocka_unit_test(last_word_for_a_newcomer),
       cmocka_unit_test(bad_manners),
   };
   return cmocka_run_group_tests_name("service", tests, NULL, NULL);
