@@ -156,6 +156,11 @@ ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, vo
     return tt_fail(ncclSystemError, "ncclCommRegister on rank %d: no memory", comm->rank);
   }
   *r = (registration){.next = comm->registrations, .buff = buff, .size = size};
+  ncclResult_t res = comm->proxy == NULL ? ncclSuccess : tt_proxy_register(comm->proxy, buff, size);
+  if (res != ncclSuccess) {
+    tt_free(r);
+    return res;
+  }
   comm->registrations = r;
   *handle = r;
   return ncclSuccess;
@@ -167,6 +172,9 @@ ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle)
     if (*p == handle) {
       registration *r = *p;
       *p = r->next;
+      if (comm->proxy != NULL) {
+        tt_proxy_deregister(comm->proxy, r->buff, r->size);
+      }
       tt_free(r);
       return ncclSuccess;
     }

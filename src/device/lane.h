@@ -65,6 +65,9 @@ void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *cal
 // NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init has written.
 char *tt_lane_place(const tt_lane *l, uint32_t step, uint64_t pass, size_t *bytes);
 
+// Bytes of the message that `step` (a number in the schedule) takes or makes in a pass. Rules as for tt_lane_place.
+size_t tt_lane_message(const tt_lane *l, uint32_t step, uint64_t pass);
+
 // Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED: tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
 

@@ -71,7 +71,7 @@ typedef struct tt_net_ops {
   ncclResult_t (*irecv)(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
   // The same for messages that lie in two pieces: the first part is filled before the second. has_parts: can this connection do that, and does it touch
   // the memory of its requests within calls alone (no thread, no adapter does between them)? Then memory may go while a request is under way, if
-  // that request's connection is never used again. All three or none (NULL).
+  // that request's connection is never used again. Both ends of a connection say the same. All three or none (NULL).
   bool (*has_parts)(void *comm);
   ncclResult_t (*isend_parts)(void *send_comm, const tt_net_part parts[2], int tag, void **request);
   ncclResult_t (*irecv_parts)(void *recv_comm, const tt_net_part parts[2], int tag, void **request);
@@ -82,7 +82,8 @@ typedef struct tt_net_ops {
   // what all of them need, a younger one may drive nothing. Also while asleep on events_fd test once a second: a machine that has fallen silent is
   // noticed here.
   ncclResult_t (*test)(void *request, int *done, size_t *sizes);
-  ncclResult_t (*close_send)(void *send_comm); // all three also while requests are under way, and with NULL
+  // All three also while requests are under way, and with NULL. When a close returns, the memory of the requests is the caller's again.
+  ncclResult_t (*close_send)(void *send_comm);
   ncclResult_t (*close_recv)(void *recv_comm);
   ncclResult_t (*close_listen)(void *listen_comm);
   ncclResult_t (*finalize)(void *ctx);

@@ -108,6 +108,12 @@ static struct fake_state {
   size_t stretch_by;
   long shrink_in; // … or less
   size_t shrink_to;
+  _Atomic long refuse_regs; // so many registrations fail from now on
+  // Memory that the test watches: what is registered of it, and messages in it.
+  char *watched;
+  size_t watched_size;
+  bool strict; // no memory that a request is under way in may be deregistered
+  _Atomic long regs, sends_there, recvs_there, closed;
   // What was done.
   _Atomic long sends, recvs, flushes, refusals, objects;
   _Atomic long tests_here, tests_elsewhere; // calls of test by the thread that called fake_start, and by others
@@ -284,14 +290,24 @@ typedef struct fake_reg {
   char *from, *to;
 } fake_reg;
 
+FAKE bool fake_is_watched(const char *data)
+{
+  return fake.watched != NULL && data >= fake.watched && data < fake.watched + fake.watched_size;
+}
+
 FAKE ncclResult_t fake_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle)
 {
   fake_comm *c = comm;
   FAKE_DEMAND(type == TT_NET_PTR_HOST && size > 0);
+  if (atomic_load(&fake.refuse_regs) > 0) {
+    atomic_fetch_sub(&fake.refuse_regs, 1);
+    return tt_fail(ncclSystemError, "fake network: no more memory is registered");
+  }
   fake_reg *r = calloc(1, sizeof *r);
   FAKE_DEMAND(r != NULL);
   *r = (fake_reg){data, (char *)data + size};
   c->regs++;
+  atomic_fetch_add(&fake.regs, fake_is_watched(data));
   *mhandle = r;
   return ncclSuccess;
 }
@@ -299,6 +315,12 @@ FAKE ncclResult_t fake_reg_mr(void *comm, void *data, size_t size, int type, voi
 FAKE ncclResult_t fake_dereg_mr(void *comm, void *mhandle)
 {
   fake_comm *c = comm;
+  const fake_reg *r = mhandle;
+  for (uint32_t i = c->done; fake.strict && i != c->posted; i++) {
+    const char *data = c->requests[i % TT_COUNT(c->requests)].data;
+    FAKE_DEMAND(data < r->from || data >= r->to);
+  }
+  atomic_fetch_sub(&fake.regs, fake_is_watched(r->from));
   c->regs--;
   free(mhandle);
   return ncclSuccess;
@@ -366,6 +388,7 @@ FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, 
     r->due_ns = fake.send_ns == 0 ? 0 : tt_now_ns() + fake_random(fake.send_ns);
     fake_put(c, data, size);
     atomic_fetch_add(&fake.sends, 1);
+    atomic_fetch_add(&fake.sends_there, fake_is_watched(data));
   }
   pthread_mutex_unlock(&fake.lock);
   *request = r;
@@ -382,6 +405,7 @@ FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *
   }
   pthread_mutex_lock(&fake.lock);
   *request = fake_request_new(c, data[0], sizes[0]);
+  atomic_fetch_add(&fake.recvs_there, *request != NULL && fake_is_watched(data[0]));
   pthread_mutex_unlock(&fake.lock);
   return ncclSuccess;
 }
@@ -485,6 +509,7 @@ FAKE ncclResult_t fake_close(void *comm)
   pthread_mutex_unlock(&fake.lock);
   free(c);
   atomic_fetch_sub(&fake.objects, 1);
+  atomic_fetch_add(&fake.closed, 1);
   return ncclSuccess;
 }
 

@@ -37,6 +37,12 @@ static void drop_items(tt_proxy_conn *c)
   if (c->send) {
     atomic_store_explicit(&c->proxy->unsent, tt_proxy_count(&c->proxy->unsent) - (c->posted - c->finished), memory_order_relaxed);
   }
+  if (c->abroad > 0) { // the memory is the user's again when this returns: no thread or adapter of the network's may be at it
+    c->abroad = 0;
+    c->usable = false;
+    tt_proxy_conn_close(c);
+  }
+  c->owes = false;
   c->finished = c->received = c->posted;
   while (c->first != NULL) {
     tt_proxy_retire(c);
@@ -108,8 +114,10 @@ static bool make_usable(tt_proxy_conn *c)
       return false;
     }
   }
-  // Memory that the network wants to know beforehand is that of the FIFOs.
-  c->parts = net->reg_mr == NULL && !c->flush && net->has_parts != NULL && net->has_parts(c->comm);
+  bool parts = net->reg_mr == NULL && net->has_parts != NULL && net->has_parts(c->comm); // the same at both ends
+  c->parts = parts && !c->flush;
+  c->split = !parts;
+  c->depth = c->split ? TT_NET_REQUESTS / 2 : TT_NET_REQUESTS;
   c->usable = true;
   return true;
 }
@@ -286,11 +294,16 @@ bool tt_proxy_progress(tt_proxy *p, bool insist)
   return release_run(p) || moved;
 }
 
-static void await_run(tt_proxy *p)
+void tt_proxy_await_run(tt_proxy *p)
 {
   while (!take_run(p, false)) { // holders never wait for anything
     tt_sleep_ns(1000);
   }
+}
+
+void tt_proxy_release_run(tt_proxy *p)
+{
+  release_run(p);
 }
 
 void tt_proxy_settle(tt_proxy *p)
@@ -298,14 +311,14 @@ void tt_proxy_settle(tt_proxy *p)
   if (tt_proxy_idle(p)) {
     return;
   }
-  await_run(p);
+  tt_proxy_await_run(p);
   look(p);
   release_run(p);
 }
 
 void tt_proxy_seize(tt_proxy *p)
 {
-  await_run(p);
+  tt_proxy_await_run(p);
   if (p->peers != NULL) {
     drop_all(p);
   }

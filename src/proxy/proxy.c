@@ -3,6 +3,7 @@
 
 #include "base/param.h"
 #include "base/result.h"
+#include "device/host/mem.h"
 #include "os/clock.h"
 #include "os/proc.h"
 #include "proxy/proxy_priv.h"
@@ -80,18 +81,23 @@ static void in_child(void)
 static void hook(void)
 {
   tt_proc_on_fork(in_child);
+  tt_mem_on_free(tt_proxy_memory_goes);
 }
 
 // ---- life
 
-static void conn_close(const tt_net_ops *net, tt_proxy_conn *c)
+void tt_proxy_conn_close(tt_proxy_conn *c)
 {
+  const tt_net_ops *net = c->proxy->net;
+  tt_proxy_mrs_close(c);
   for (int k = 0; k < TT_PROXY_FIFOS; k++) {
     if (c->fifo[k].mhandle != NULL) {
       net->dereg_mr(c->comm, c->fifo[k].mhandle);
+      c->fifo[k].mhandle = NULL;
     }
   }
   (c->send ? net->close_send : net->close_recv)(c->comm);
+  c->comm = NULL;
 }
 
 static void free_peers(tt_proxy *p)
@@ -99,12 +105,13 @@ static void free_peers(tt_proxy *p)
   for (int i = 0; p->peers != NULL && i < p->nranks; i++) {
     tt_proxy_peer *peer = tt_proxy_peer_find(p, i);
     if (peer != NULL) {
-      conn_close(p->net, &peer->send);
-      conn_close(p->net, &peer->recv);
+      tt_proxy_conn_close(&peer->send);
+      tt_proxy_conn_close(&peer->recv);
       tt_free(peer->ties);
       tt_free(peer);
     }
   }
+  tt_proxy_regions_free(p);
   tt_free(p->peers);
   p->peers = NULL;
 }
@@ -144,10 +151,12 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   p->ctx = NULL;
   p->events_fd = -1;
   p->append_every = (uint32_t)TT_CLAMP(every, 1, 1 << 20);
-  p->dropped = false;
+  p->dropped = p->said = false;
   atomic_store_explicit(&p->unsent, 0, memory_order_relaxed);
   p->rounds = 0;
   p->sends = p->recvs = NULL;
+  p->regions = NULL;
+  atomic_store_explicit(&p->registers, env->net->reg_mr != NULL && tt_params_get()->local_register, memory_order_relaxed);
   atomic_store_explicit(&p->left, false, memory_order_relaxed);
   atomic_store_explicit(&p->refused, false, memory_order_relaxed);
   pthread_mutex_init(&p->lock, NULL);

@@ -45,6 +45,12 @@ void tt_proxy_destroy(tt_proxy *p);
 // port. Launching thread. Errors: ncclSystemError (no memory), ncclInternalError (another layout).
 ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 
+// Memory of the user's that will be sent from and received into again: a network that wants memory registered is told of it when a connection first uses
+// it (regs.c); other memory, but for that of tt_mem_alloc, goes by way of the slots. Each call undoes one of the other. A message that is using the memory
+// goes on using it. Any thread; for the time of a look they wait for whoever drives the proxy. Errors: ncclSystemError (no memory).
+ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size);
+void tt_proxy_deregister(tt_proxy *p, void *base, size_t size);
+
 // How to find out where the messages of a receive belong: message k is taken by step steps[k % messages] of the lane's schedule in pass
 // k / messages (tt_lane_place). The lane stays as long as the operation is not done, and so do its call's buffers. lane NULL: all go into the FIFO.
 typedef struct tt_proxy_place {

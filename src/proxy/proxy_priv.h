@@ -3,6 +3,7 @@
 // proxy.c     the object: table, life, links, posting operations, their states, fork
 // progress.c  the run flag, and one round over the operations
 // send.c, recv.c  the two state machines
+// regs.c      the user's memory and the network
 // thread.c    the process's progress thread
 // service.c   a proxy's service thread
 #pragma once
@@ -54,14 +55,36 @@ typedef struct tt_proxy_fifo {
   void *mhandle;
 } tt_proxy_fifo;
 
+// Memory of the user's that a connection's network knows.
+typedef struct tt_proxy_mr {
+  struct tt_proxy_mr *next;
+  char *base;
+  size_t size;
+  void *mhandle;
+  uint32_t users; // messages under way in it
+  bool failed;    // the network does not want it
+  bool gone;      // to be deregistered as soon as nobody uses it; found by nobody
+} tt_proxy_mr;
+
+// Memory that the user has registered.
+typedef struct tt_proxy_region {
+  struct tt_proxy_region *next;
+  char *base;
+  size_t size;
+} tt_proxy_region;
+
 // A message under way.
 typedef struct tt_proxy_step {
   void *request; // the network's; receive: first that of irecv, then that of iflush (NULL: nothing to wait for)
   tt_proxy_item *item;
   tt_slot *slot;
   uint32_t number; // in its FIFO
-  char *place;     // receive: where the payload goes; NULL: into the slot
-  size_t room;     // and how much of it
+  bool two;        // header and payload are messages of the network's own
+  bool headed;     // receive: the header, or the whole of it, has come
+  void *payload;   // two: the request of the payload; NULL: none yet, or done
+  char *place;     // where the payload goes, or (two) comes from; NULL: the slot
+  size_t room;     // receive: and how much of it
+  tt_proxy_mr *mr; // two: whose memory that is; NULL: it need not be known
 } tt_proxy_step;
 
 enum { TT_CONN_NONE, TT_CONN_READY, TT_CONN_BROKEN };
@@ -83,8 +106,14 @@ struct tt_proxy_conn {
   // The run flag's holder alone:
   bool usable; // ready, attached, memory registered
   bool parts;  // the network takes messages in two parts
+  bool split;  // it does not: payloads from TT_LEND_MIN on are messages of their own, at both ends
+  bool owes;   // split: the last message's header is given to the network, its payload is not yet
+  bool jammed; // receive, split: the peer is in another call; what else it sends cannot be told apart
   bool active; // in the proxy's list: first != NULL
   tt_proxy_conn *next_active;
+  uint32_t depth;   // messages that may be under way
+  uint32_t abroad;  // split: of these with a payload in the user's memory
+  tt_proxy_mr *mrs; // what it has registered of that, or tried to
   tt_proxy_fifo fifo[TT_PROXY_FIFOS];
   tt_proxy_item *first, *poster, **last; // operations in order; `poster` is the one that gives messages to the network now (NULL: all have)
   // Messages given to the network, received, finished with; place in steps[] is the number modulo TT_NET_REQUESTS.
@@ -114,6 +143,8 @@ struct tt_proxy {
   int unstamped;                // rounds until new operations get their time. The holder's
   tt_proxy_item *spent;         // finished, and not in `returned` yet. The holder's
   tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
+  tt_proxy_region *regions;     // The holder's
+  bool said;                    // that the network does not want some memory. The holder's
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
   // Each of the two has one who fills it and one who takes all. So whoever fills it may find it empty and set it without a compare and exchange.
@@ -127,8 +158,9 @@ struct tt_proxy {
   uint64_t hash;
   tt_port *port;
   const tt_net_ops *net;
-  void *ctx;             // the network's
-  _Atomic int events_fd; // the network's, watched by the progress thread; -1: none
+  void *ctx;              // the network's
+  _Atomic int events_fd;  // the network's, watched by the progress thread; -1: none
+  _Atomic bool registers; // the network wants memory registered, and the user does not mind. Written by create
   uint32_t append_every;
   pthread_mutex_t lock;             // of making peers
   _Atomic(tt_proxy_peer *) *peers;  // by rank; NULL until needed; published with release
@@ -154,6 +186,23 @@ static inline tt_proxy_peer *tt_proxy_peer_find(const tt_proxy *p, int rank)
   return atomic_load_explicit(&p->peers[rank], memory_order_acquire);
 }
 
+// Closes a connection, also with requests under way; what it has registered goes first. Run flag held.
+void tt_proxy_conn_close(tt_proxy_conn *c);
+
+// ---- regs.c. Run flag held.
+
+// May the network send from, or receive into, this memory? *mr (NULL: it need not be known) must then be given back, if it is used (tt_proxy_mr_use).
+bool tt_proxy_reach(tt_proxy_conn *c, const void *data, size_t size, tt_proxy_mr **mr);
+// A message under way uses the user's memory, or no more.
+void tt_proxy_mr_use(tt_proxy_conn *c, tt_proxy_mr *mr);
+void tt_proxy_mr_leave(tt_proxy_conn *c, tt_proxy_mr *mr);
+// Deregisters all that the connection has registered.
+void tt_proxy_mrs_close(tt_proxy_conn *c);
+// Forgets what the user has registered.
+void tt_proxy_regions_free(tt_proxy *p);
+// This memory goes: no proxy of the process uses it from now on, but for messages that are under way.
+void tt_proxy_memory_goes(void *base, size_t size);
+
 // ---- progress.c
 
 // As tt_proxy_progress, for threads that do not count as drivers: progress and service thread.
@@ -173,6 +222,9 @@ static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
 void tt_proxy_retire(tt_proxy_conn *c);
 // One whole look that begins after the call: waits for the holder of the run flag, who never waits. A port that is stopped loses its operations.
 void tt_proxy_settle(tt_proxy *p);
+// Waits for the run flag, whose holders never wait; gives it back after looking for those who asked meanwhile. Any thread, not the holder.
+void tt_proxy_await_run(tt_proxy *p);
+void tt_proxy_release_run(tt_proxy *p);
 // Takes the run flag for good, then drops all operations: for destroy.
 void tt_proxy_seize(tt_proxy *p);
 void tt_proxy_unseize(tt_proxy *p);
@@ -181,6 +233,19 @@ void tt_proxy_unseize(tt_proxy *p);
 
 bool tt_proxy_send_round(tt_proxy_conn *c);
 bool tt_proxy_recv_round(tt_proxy_conn *c);
+
+// Is this message given to the network in two?
+static inline bool tt_proxy_is_two(const tt_proxy_conn *c, const tt_proxy_fifo *f, size_t bytes)
+{
+  return c->split && bytes >= TT_LEND_MIN && f->at == sizeof(tt_slot);
+}
+
+// The payload of a message in two: where it is, and the network's name for that memory.
+static inline void tt_proxy_payload(const tt_proxy_step *st, const tt_proxy_fifo *f, void **data, void **mhandle)
+{
+  *data = st->place != NULL ? st->place : (char *)st->slot + f->at;
+  *mhandle = st->place == NULL ? f->mhandle : st->mr == NULL ? NULL : st->mr->mhandle;
+}
 
 static inline tt_slot *tt_proxy_slot(const tt_proxy_fifo *f, uint32_t number)
 {

@@ -20,7 +20,11 @@
     }                                                                                \
   } while (0)
 
-enum { RIG_MAX = 8, RIG_LL_BYTES = 256, RIG_LL_SLOTS = 32, RIG_BIG_BYTES = 2048, RIG_BIG_SLOTS = 8 };
+#ifndef RIG_BIG
+#define RIG_BIG 2048 // bytes of a SIMPLE slot: too few for payloads that travel alone
+#endif
+
+enum { RIG_MAX = 8, RIG_LL_BYTES = 256, RIG_LL_SLOTS = 32, RIG_BIG_BYTES = RIG_BIG, RIG_BIG_SLOTS = 8 };
 
 // One direction: slots with their payload behind the header.
 typedef struct rig_window {

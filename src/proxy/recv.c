@@ -16,16 +16,32 @@ static bool has_room(tt_proxy_fifo *f)
 
 // Finds out where the item's next message belongs. False: not known yet, because the call has not begun, and its buffers are still somebody else's.
 // What comes until then can wait in the network as well as in a slot, and need not be copied afterwards.
-static bool find_place(const tt_proxy_conn *c, const tt_proxy_item *i, char **place, size_t *room)
+// A connection whose network takes one piece at a time: does the message come in two? Sender and receiver know its size, each from its own call.
+static bool find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
 {
   const tt_lane *l = i->place.lane;
-  *place = NULL;
-  if (l == NULL || l->places == 0 || !c->parts || i->proto != TT_SIMPLE) {
+  if (l == NULL || i->proto != TT_SIMPLE || (l->places == 0 && !c->split) || (!c->parts && !c->split)) {
     return true;
   }
-  uint32_t number = tt_proxy_count(&i->posted);
-  *place = tt_lane_place(l, i->place.steps[number % i->place.messages], number / i->place.messages, room);
-  return *place == NULL || atomic_load_explicit(&l->call->open, memory_order_acquire);
+  const tt_proxy_fifo *f = &c->fifo[TT_SIMPLE];
+  uint32_t number = tt_proxy_count(&i->posted), step = i->place.steps[number % i->place.messages], pass = number / i->place.messages;
+  if (c->split) {
+    st->two = tt_proxy_is_two(c, f, tt_lane_message(l, step, pass));
+    if (!st->two) {
+      return true;
+    }
+  }
+  st->place = tt_lane_place(l, step, pass, &st->room);
+  if (st->place != NULL && c->split && !tt_proxy_reach(c, st->place, st->room, &st->mr)) {
+    st->place = NULL;
+  }
+  return st->place == NULL || atomic_load_explicit(&l->call->open, memory_order_acquire);
+}
+
+// Bytes that the payload may have.
+static size_t room_of(const tt_proxy_step *st, const tt_proxy_fifo *f)
+{
+  return st->place != NULL ? st->room : f->capacity;
 }
 
 // Gives one slot to the network, or one and the place of its payload. *request NULL: not now.
@@ -35,23 +51,46 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_step *st, const 
   void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
   size_t head = f->at - sizeof st->slot->seq, size = head + f->capacity;
   int tag = 0;
-  if (st->place == NULL) {
+  if (st->place == NULL ||
+      st->two) { // a header has room for a whole message: should the peer be in another call, that is seen best by what it sends
     return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, request);
   }
   const tt_net_part parts[2] = {{.data = data, .size = head}, {.data = st->place, .size = st->room}};
   return net->irecv_parts(c->comm, parts, tag, request);
 }
 
+// Gives the network the place of the last message's payload, if it has only that of the header.
+static ncclResult_t pay(tt_proxy_conn *c)
+{
+  if (TT_LIKELY(!c->owes)) {
+    return ncclSuccess;
+  }
+  tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
+  const tt_proxy_fifo *f = &c->fifo[st->item->proto];
+  size_t size = room_of(st, f);
+  int tag = 0;
+  void *data, *mhandle;
+  tt_proxy_payload(st, f, &data, &mhandle);
+  TT_TRY(c->proxy->net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->payload));
+  if (st->payload == NULL) {
+    atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed); // the header may have come already
+    return ncclSuccess;
+  }
+  c->owes = false;
+  return ncclSuccess;
+}
+
 // Gives free slots to the network.
 static ncclResult_t post(tt_proxy_conn *c)
 {
-  for (tt_proxy_item *i = c->poster; i != NULL && c->posted - c->finished < TT_NET_REQUESTS;) {
+  TT_TRY(pay(c));
+  for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && c->posted - c->finished < c->depth;) {
     tt_proxy_fifo *f = &c->fifo[i->proto];
     if (!has_room(f)) {
       break;
     }
     tt_proxy_step st = {.item = i, .slot = tt_proxy_slot(f, f->next), .number = f->next};
-    if (!find_place(c, i, &st.place, &st.room)) {
+    if (!find_place(c, i, &st)) {
       break; // whoever begins the plan drives the proxy next
     }
     TT_TRY(give(c, &st, f, &st.request));
@@ -64,7 +103,12 @@ static ncclResult_t post(tt_proxy_conn *c)
       atomic_store_explicit(&i->base, f->next, memory_order_relaxed);
     }
     f->next++;
+    if (st.two && st.place != NULL) {
+      tt_proxy_mr_use(c, st.mr);
+    }
     c->steps[c->posted++ % TT_NET_REQUESTS] = st;
+    c->owes = st.two;
+    TT_TRY(pay(c));
     tt_proxy_item_posted(i, n + 1);
     if (n + 1 == i->nsteps) {
       c->poster = i = i->next;
@@ -88,50 +132,123 @@ static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st
     return tt_fail(ncclInvalidUsage,
                    "rank %d: a message of %zu bytes from rank %d does not fit its head (%u bytes) or a buffer of %zu: are NCCL_BUFFSIZE, "
                    "NCCL_LL_BUFFSIZE and NCCL_PROTO equal on all ranks?",
-                   rank, got, peer, s->bytes, st->place != NULL ? st->room : (size_t)f->capacity);
+                   rank, got, peer, s->bytes, room_of(st, f));
   }
   s->bytes = TT_MIN(s->bytes, f->capacity);
   return ncclSuccess;
 }
 
-// A message of `got` bytes has arrived in the step's slot: is it one, and does it need a flush?
+// The peer is in another call, and sends messages in one or two where this rank expects two or one. The executor is shown this message and will name the
+// calls; what follows cannot be told apart, and the network keeps what it was given until the connection is closed.
+static void jam(tt_proxy_conn *c, const tt_proxy_step *st)
+{
+  if (c->fifo[st->item->proto].at == sizeof *st->slot) {
+    st->slot->elsewhere = 0;
+  }
+  c->jammed = true;
+  atomic_store_explicit(&st->slot->seq, st->number + 1, memory_order_release);
+}
+
+// A message of `got` bytes has arrived in the step's slot, or the header of one in two: is it one?
 static ncclResult_t take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
 {
   tt_proxy_fifo *f = &c->fifo[st->item->proto];
   const tt_slot *s = st->slot;
   size_t before = f->at - sizeof s->seq;
-  size_t room = st->place != NULL ? st->room : f->capacity;
-  bool fits = got >= TT_PROXY_HEAD && s->bytes <= room && got == before + s->bytes;
+  bool fits = got >= TT_PROXY_HEAD && s->bytes <= room_of(st, f) && got == before + (st->two ? 0 : s->bytes);
+  fits &= !st->two || s->bytes >= TT_LEND_MIN;
   if (TT_UNLIKELY(!fits)) {
+    bool other = st->two || (c->split && s->bytes >= TT_LEND_MIN && got < s->bytes); // this, or the peer's message, is in two
     TT_TRY(check_misfit(c, st, got));
+    if (other) {
+      jam(c, st);
+    }
+    return ncclSuccess;
   }
-  st->request = NULL;
   if (f->at == sizeof *st->slot) { // the peer's word on this is of no use here
     st->slot->elsewhere = (uint64_t)(uintptr_t)st->place;
   }
-  if (!c->flush) {
+  return ncclSuccess;
+}
+
+// The payload of a message in two has arrived.
+static ncclResult_t take_payload(const tt_proxy_conn *c, const tt_proxy_step *st, size_t got)
+{
+  if (got != st->slot->bytes) {
+    return tt_fail(ncclRemoteError, "rank %d: a payload of %zu bytes from rank %d after a header that says %u: the data are damaged",
+                   c->proxy->rank, got, c->peer->rank, st->slot->bytes);
+  }
+  return ncclSuccess;
+}
+
+// Everything of the message is here: from now on the step's requests are those of its flushes, if the network wants any.
+static ncclResult_t flush(tt_proxy_conn *c, tt_proxy_step *st)
+{
+  tt_proxy_fifo *f = &c->fifo[st->item->proto];
+  st->request = st->payload = NULL;
+  if (TT_LIKELY(!c->flush)) {
     return ncclSuccess;
   }
-  void *data = tt_proxy_message(st->slot);
-  int size = (int)TT_MIN(got, before + f->capacity);
-  return c->proxy->net->iflush(c->comm, 1, &data, &size, &f->mhandle, &st->request);
+  void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
+  int size = (int)(f->at - sizeof st->slot->seq + (st->two ? 0 : TT_MIN(st->slot->bytes, f->capacity)));
+  TT_TRY(c->proxy->net->iflush(c->comm, 1, &data, &size, &mhandle, &st->request));
+  if (st->two) {
+    tt_proxy_payload(st, f, &data, &mhandle);
+    size = (int)st->slot->bytes;
+    TT_TRY(c->proxy->net->iflush(c->comm, 1, &data, &size, &mhandle, &st->payload));
+  }
+  return ncclSuccess;
+}
+
+// Looks whether the step's message has come. *done: all of it.
+static ncclResult_t look_for(tt_proxy_conn *c, tt_proxy_step *st, int *done)
+{
+  const tt_net_ops *net = c->proxy->net;
+  size_t got = 0;
+  *done = 1;
+  if (!st->headed) {
+    TT_TRY(net->test(st->request, done, &got));
+    if (!*done) {
+      return ncclSuccess;
+    }
+    TT_TRY(take(c, st, got));
+    st->headed = true;
+  }
+  if (TT_LIKELY(!st->two) || c->jammed) {
+    *done = !c->jammed;
+    return ncclSuccess;
+  }
+  *done = 0;
+  if (st->payload != NULL) { // else its place is not given to the network yet
+    TT_TRY(net->test(st->payload, done, &got));
+  }
+  return *done ? take_payload(c, st, got) : ncclSuccess;
 }
 
 // Looks what has come, in order.
 static ncclResult_t receive(tt_proxy_conn *c)
 {
-  const tt_net_ops *net = c->proxy->net;
-  while (c->received != c->posted) {
+  while (c->received != c->posted && !c->jammed) {
     tt_proxy_step *st = &c->steps[c->received % TT_NET_REQUESTS];
-    size_t got = 0;
     int done = 0;
-    TT_TRY(net->test(st->request, &done, &got));
+    TT_TRY(look_for(c, st, &done));
     if (!done) {
       break;
     }
-    TT_TRY(take(c, st, got));
+    TT_TRY(flush(c, st));
     c->received++;
     tt_proxy_item_received(st->item, tt_proxy_count(&st->item->received) + 1);
+  }
+  return ncclSuccess;
+}
+
+// Is one of the step's flushes done, or was there none?
+static ncclResult_t flushed(const tt_proxy_conn *c, void **request, int *done)
+{
+  *done = 1;
+  if (TT_UNLIKELY(*request != NULL)) {
+    TT_TRY(c->proxy->net->test(*request, done, NULL));
+    *request = *done ? NULL : *request;
   }
   return ncclSuccess;
 }
@@ -139,15 +256,18 @@ static ncclResult_t receive(tt_proxy_conn *c)
 // Publishes what is received and flushed.
 static ncclResult_t publish(tt_proxy_conn *c)
 {
-  const tt_net_ops *net = c->proxy->net;
   while (c->finished != c->received) {
     tt_proxy_step *st = &c->steps[c->finished % TT_NET_REQUESTS];
-    if (st->request != NULL) {
-      int done = 0;
-      TT_TRY(net->test(st->request, &done, NULL));
-      if (!done) {
-        break;
-      }
+    int done = 0;
+    TT_TRY(flushed(c, &st->request, &done));
+    if (done) {
+      TT_TRY(flushed(c, &st->payload, &done));
+    }
+    if (!done) {
+      break;
+    }
+    if (st->two && st->place != NULL) {
+      tt_proxy_mr_leave(c, st->mr);
     }
     tt_proxy_item *i = st->item;
     c->finished++;
@@ -164,17 +284,20 @@ static ncclResult_t publish(tt_proxy_conn *c)
 bool tt_proxy_recv_round(tt_proxy_conn *c)
 {
   uint32_t before = c->finished;
+  if (TT_UNLIKELY(c->jammed)) {
+    return false;
+  }
   ncclResult_t res = post(c);
   if (TT_LIKELY(res == ncclSuccess)) {
     res = receive(c);
   }
   ncclResult_t published = publish(c); // what came before an error still counts
-  bool moved = c->finished != before;
+  bool moved = c->finished != before || c->jammed;
   if (moved) {
     atomic_store_explicit(&c->counted, c->finished, memory_order_release);
   }
   res = res != ncclSuccess ? res : published;
-  if (res == ncclSuccess && moved && c->poster != NULL) {
+  if (res == ncclSuccess && moved && !c->jammed && (c->poster != NULL || c->owes)) {
     res = post(c);
   }
   if (TT_UNLIKELY(res != ncclSuccess)) {

@@ -1,7 +1,7 @@
 // send.c: the sending machine: posted -> transmitted -> done (seed 001, part 8).
 //
 // The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so), transmitted when the network has been
-// given its message, done when the network needs the slot no more: then it goes back to the executor.
+// given its message (its header at least), done when the network needs the slot no more: then it goes back to the executor.
 #include <string.h>
 
 #include "base/result.h"
@@ -31,10 +31,67 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_slot
   return res;
 }
 
+// ---- messages in two: for networks that take one piece at a time, the header is a message of its own, and the payload the next one
+
+// Finds out where the payload is sent from: where it lies if the network may look there, else the slot, to which it is copied.
+static void find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
+{
+  tt_slot *s = st->slot;
+  char *where = (char *)(uintptr_t)s->elsewhere;
+  if (where == NULL) {
+    return; // the executor has put it into the slot
+  }
+  if (tt_proxy_reach(c, where, s->bytes, &st->mr)) {
+    st->place = where;
+    return;
+  }
+  memcpy((char *)s + f->at, where, s->bytes);
+  s->elsewhere = 0;
+}
+
+// Gives the network what it has not got yet of the last message.
+static ncclResult_t pay(tt_proxy_conn *c)
+{
+  if (TT_LIKELY(!c->owes)) {
+    return ncclSuccess;
+  }
+  tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
+  void *data, *mhandle;
+  tt_proxy_payload(st, &c->fifo[st->item->proto], &data, &mhandle);
+  TT_TRY(c->proxy->net->isend(c->comm, data, st->slot->bytes, 0, mhandle, &st->payload));
+  if (st->payload == NULL) {
+    atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed); // the header may be on its way already
+    return ncclSuccess;
+  }
+  c->owes = false;
+  return ncclSuccess;
+}
+
+static ncclResult_t give_header(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
+{
+  tt_slot *s = st->slot;
+  find_source(c, f, st);
+  uint64_t where = s->elsewhere;
+  s->elsewhere = 0;
+  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, 0, f->mhandle, &st->request));
+  if (st->request == NULL) {
+    s->elsewhere = where; // not now
+    return ncclSuccess;
+  }
+  if (st->place != NULL) {
+    tt_proxy_mr_use(c, st->mr);
+  }
+  st->two = true;
+  return ncclSuccess;
+}
+
+// ----
+
 // Gives full slots to the network.
 static ncclResult_t transmit(tt_proxy_conn *c)
 {
-  for (tt_proxy_item *i = c->poster; i != NULL && c->posted - c->finished < TT_NET_REQUESTS;) {
+  TT_TRY(pay(c));
+  for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && c->posted - c->finished < c->depth;) {
     tt_proxy_fifo *f = &c->fifo[i->proto];
     tt_slot *s = tt_proxy_slot(f, f->next);
     if (atomic_load_explicit(&s->seq, memory_order_acquire) != f->next + 1) {
@@ -44,13 +101,16 @@ static ncclResult_t transmit(tt_proxy_conn *c)
       return tt_fail(ncclInternalError, "rank %d: a message of %u bytes to rank %d in a slot of %u", c->proxy->rank, s->bytes,
                      c->peer->rank, f->capacity);
     }
-    void *request = NULL;
-    TT_TRY(give(c, f, s, &request));
-    if (request == NULL) {
+    tt_proxy_step st = {.item = i, .slot = s, .number = f->next};
+    TT_TRY(tt_proxy_is_two(c, f, s->bytes) ? give_header(c, f, &st) : give(c, f, s, &st.request));
+    if (st.request == NULL) {
       tt_proxy_conn_refused(c);
       break;
     }
-    c->steps[c->posted++ % TT_NET_REQUESTS] = (tt_proxy_step){.request = request, .item = i, .slot = s, .number = f->next++};
+    f->next++;
+    c->steps[c->posted++ % TT_NET_REQUESTS] = st;
+    c->owes = st.two;
+    TT_TRY(pay(c));
     uint32_t n = tt_proxy_count(&i->transmitted) + 1;
     tt_proxy_item_transmitted(i, n);
     if (n == i->nsteps) {
@@ -60,14 +120,35 @@ static ncclResult_t transmit(tt_proxy_conn *c)
   return ncclSuccess;
 }
 
+// Is a message sent, both parts of it? *done then.
+static ncclResult_t test(tt_proxy_conn *c, tt_proxy_step *st, int *done)
+{
+  const tt_net_ops *net = c->proxy->net;
+  *done = 1;
+  if (st->request != NULL) {
+    TT_TRY(net->test(st->request, done, NULL));
+  }
+  if (TT_LIKELY(!st->two) || !*done) {
+    return ncclSuccess;
+  }
+  st->request = NULL;
+  *done = 0;
+  if (st->payload != NULL) { // else the network has not taken it yet
+    TT_TRY(net->test(st->payload, done, NULL));
+  }
+  if (*done && st->place != NULL) {
+    tt_proxy_mr_leave(c, st->mr);
+  }
+  return ncclSuccess;
+}
+
 // Gives back the slots whose messages are sent. In order: networks want to be asked about their oldest request first.
 static ncclResult_t complete(tt_proxy_conn *c)
 {
-  const tt_net_ops *net = c->proxy->net;
   while (c->finished != c->posted) {
     tt_proxy_step *st = &c->steps[c->finished % TT_NET_REQUESTS];
     int done = 0;
-    TT_TRY(net->test(st->request, &done, NULL));
+    TT_TRY(test(c, st, &done));
     if (!done) {
       break;
     }
@@ -91,10 +172,10 @@ bool tt_proxy_send_round(tt_proxy_conn *c)
     res = complete(c);
   }
   bool moved = c->finished != before;
-  if (res == ncclSuccess && moved && c->poster != NULL) {
+  if (res == ncclSuccess && moved && (c->poster != NULL || c->owes)) {
     res = transmit(c); // there is room again
   }
-  atomic_store_explicit(&c->counted, c->posted, memory_order_release);
+  atomic_store_explicit(&c->counted, c->posted - c->owes, memory_order_release);
   if (TT_UNLIKELY(c->posted - c->finished != under_way)) { // small messages are sent at once
     atomic_store_explicit(&c->proxy->unsent, tt_proxy_count(&c->proxy->unsent) + (c->posted - c->finished) - under_way,
                           memory_order_relaxed);

@@ -121,13 +121,25 @@ static void step_publish(tt_port *port, tt_lane *l, const tt_step *step, uint32_
   }
 }
 
+// The position at which a pass begins, counted from the lane's beginning.
+static inline size_t pass_begin(const tt_lane *l, uint64_t pass)
+{
+  return l->begin + (size_t)pass * (size_t)l->sched->nsub * l->max_chunk;
+}
+
+size_t tt_lane_message(const tt_lane *l, uint32_t number, uint64_t pass)
+{
+  size_t pos = pass_begin(l, pass);
+  return count_in_pass(l, &l->sched->steps[number], pos, chunk_of_pass(l, pos)) * l->call->esize;
+}
+
 char *tt_lane_place(const tt_lane *l, uint32_t number, uint64_t pass, size_t *bytes)
 {
   const tt_step *step = &l->sched->steps[number];
   if (!(step->flags & l->places)) {
     return NULL;
   }
-  size_t pos = l->begin + (size_t)pass * (size_t)l->sched->nsub * l->max_chunk, chunk = chunk_of_pass(l, pos);
+  size_t pos = pass_begin(l, pass), chunk = chunk_of_pass(l, pos);
   *bytes = count_in_pass(l, step, pos, chunk) * l->call->esize;
   if (*bytes < TT_LEND_MIN) {
     return NULL;

@@ -27,6 +27,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static alloc *list;
 static uint32_t serials;
 static _Atomic uint32_t live, freed;
+static void (*_Atomic on_free)(void *base, size_t size); // NULL: nobody is told. Set once
 
 ncclResult_t tt_mem_alloc(size_t size, void **ptr)
 {
@@ -73,11 +74,20 @@ ncclResult_t tt_mem_free(void *ptr)
   if (a == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclMemFree: %p was not allocated by ncclMemAlloc, or has been freed", ptr);
   }
+  void (*tell)(void *base, size_t size) = atomic_load_explicit(&on_free, memory_order_acquire);
+  if (tell != NULL) {
+    tell(a->base, a->size);
+  }
   tt_heap_forget(a->base, TT_BLOCK_NCCL);
   tt_shm_unmap(a->base, a->size);
   tt_fd_close(a->fd);
   tt_free(a);
   return ncclSuccess;
+}
+
+void tt_mem_on_free(void (*fn)(void *base, size_t size))
+{
+  atomic_store_explicit(&on_free, fn, memory_order_release);
 }
 
 int tt_mem_descriptor(const void *base)
@@ -93,6 +103,16 @@ int tt_mem_descriptor(const void *base)
   return fd;
 }
 
+// The allocation that holds [p, p + size), or NULL. Caller holds `lock`.
+static const alloc *holder_of(const char *p, size_t size)
+{
+  const alloc *a = list;
+  while (a != NULL && !(p >= a->base && p < a->base + a->size && size <= (size_t)(a->base + a->size - p))) {
+    a = a->next;
+  }
+  return a;
+}
+
 uint32_t tt_mem_find(const void *ptr, size_t size, uint64_t *offset)
 {
   uint32_t serial = 0;
@@ -100,16 +120,28 @@ uint32_t tt_mem_find(const void *ptr, size_t size, uint64_t *offset)
     return 0;
   }
   pthread_mutex_lock(&lock);
-  for (const alloc *a = list; a != NULL; a = a->next) {
-    const char *p = ptr;
-    if (p >= a->base && p < a->base + a->size && size <= (size_t)(a->base + a->size - p)) {
-      serial = a->serial;
-      *offset = (uint64_t)(p - a->base);
-      break;
-    }
+  const alloc *a = holder_of(ptr, size);
+  if (a != NULL) {
+    serial = a->serial;
+    *offset = (uint64_t)((const char *)ptr - a->base);
   }
   pthread_mutex_unlock(&lock);
   return serial;
+}
+
+bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes)
+{
+  if (atomic_load_explicit(&live, memory_order_acquire) == 0) {
+    return false;
+  }
+  pthread_mutex_lock(&lock);
+  const alloc *a = holder_of(ptr, size);
+  if (a != NULL) {
+    *base = a->base;
+    *bytes = a->size;
+  }
+  pthread_mutex_unlock(&lock);
+  return a != NULL;
 }
 
 // The descriptor of a live allocation, duplicated so that it stays valid; -1 when it is gone.

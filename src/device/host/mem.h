@@ -16,6 +16,13 @@ int tt_mem_descriptor(const void *base);
 // costs one load when there are no shareable allocations.
 uint32_t tt_mem_find(const void *ptr, size_t size, uint64_t *offset);
 
+// The whole shareable allocation that holds [ptr, ptr + size). False: there is none. Any thread; costs as tt_mem_find.
+bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes);
+
+// From now on `fn` is called with every allocation that is freed, when nobody can find it any more and before its memory goes, by the thread that frees
+// it. One such function per process.
+void tt_mem_on_free(void (*fn)(void *base, size_t size));
+
 // Puts the call's buffers into a token for `link`, sharing their allocations with the peer's process when it does not have them yet.
 ncclResult_t tt_mem_export(tt_link *link, const tt_call *call, tt_desc *d);
 // Reads a token from `link`: fills in/out (mapped) or in_remote/out_remote.
