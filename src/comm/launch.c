@@ -322,6 +322,7 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
                       .send = t->send,
                       .proto = l->fifo,
                       .channel = (uint8_t)lane,
+                      .shared = cached->func >= TT_FUNC_ALLTOALL, // as NCCL: what is made of sends and receives
                       .nsteps = (uint32_t)(passes * t->messages),
                       .nbytes = (uint64_t)(l->end - l->pos) * c->esize * t->messages / (uint64_t)l->sched->nsub,
                       .opcount = opcount,

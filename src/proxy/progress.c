@@ -191,6 +191,7 @@ static bool one_round(tt_proxy *p)
     atomic_store_explicit(&p->refused, false, memory_order_relaxed);
   }
   p->rounds++;
+  p->round++;
   int sends[MAX_CHANGED], recvs[MAX_CHANGED];
   int nsends = round_over(&p->sends, tt_proxy_send_round, sends), nrecvs = round_over(&p->recvs, tt_proxy_recv_round, recvs);
   if (nsends + nrecvs > 0) {

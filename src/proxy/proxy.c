@@ -112,6 +112,7 @@ static void free_peers(tt_proxy *p)
     }
   }
   tt_proxy_regions_free(p);
+  tt_proxy_pools_free(p);
   tt_free(p->peers);
   p->peers = NULL;
 }
@@ -156,6 +157,9 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   p->rounds = 0;
   p->sends = p->recvs = NULL;
   p->regions = NULL;
+  p->round = 1;
+  p->max_extras = TT_PROXY_EXTRAS;
+  p->shares = tt_params_get()->net_shared_buffers != 0;
   atomic_store_explicit(&p->registers, env->net->reg_mr != NULL && tt_params_get()->local_register, memory_order_relaxed);
   atomic_store_explicit(&p->left, false, memory_order_relaxed);
   atomic_store_explicit(&p->refused, false, memory_order_relaxed);
@@ -318,13 +322,14 @@ static bool more_items(tt_proxy *p)
   return true;
 }
 
-static void fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op)
+static void fill(const tt_proxy *p, tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op)
 {
   uint64_t words[TT_PROXY_OP_WORDS];
   memcpy(words, op, sizeof words);
   i->conn = c;
   i->nsteps = op->nsteps;
   i->proto = op->proto;
+  i->shared = op->shared && p->shares;
   i->sig = op->sig;
   i->count = op->count;
   i->place = op->place;
@@ -357,7 +362,7 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   }
   tt_proxy_item *i = p->spare;
   p->spare = i->next;
-  fill(i, c, op);
+  fill(p, i, c, op);
   atomic_store_explicit(&p->posted, tt_proxy_count(&p->posted) + 1, memory_order_release);
   i->next = atomic_load_explicit(&p->incoming, memory_order_relaxed);
   if (i->next == NULL) {

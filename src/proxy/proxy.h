@@ -65,6 +65,7 @@ typedef struct tt_proxy_op {
   bool send;
   uint8_t proto;    // TT_SIMPLE or TT_LL
   uint8_t channel;  // lane of the plan, for profilers
+  bool shared;      // what is staged may lie in memory that all connections of the rank share: for operations with many peers
   uint32_t nsteps;  // messages
   uint64_t nbytes;  // all of them together, about
   uint64_t opcount; // number of the plan

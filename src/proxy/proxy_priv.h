@@ -4,6 +4,7 @@
 // progress.c  the run flag, and one round over the operations
 // send.c, recv.c  the two state machines
 // regs.c      the user's memory and the network
+// pool.c      memory for staged payloads that connections share
 // thread.c    the process's progress thread
 // service.c   a proxy's service thread
 #pragma once
@@ -17,6 +18,8 @@ typedef struct tt_proxy_peer tt_proxy_peer;
 enum {
   TT_PROXY_FIFOS = 2,   // TT_SIMPLE and TT_LL
   TT_PROXY_HEAD = 20,   // bytes of a message before its payload or padding: size, fingerprint, count
+  TT_PROXY_BERTHS = 8,  // berths of one connection, at most
+  TT_PROXY_EXTRAS = 16, // berths of all connections of a direction beyond the first of each, at most
   TT_PROXY_OP_WORDS = 9 // tt_proxy_op in words of 8 bytes
 };
 _Static_assert(sizeof(tt_proxy_op) == 8 * TT_PROXY_OP_WORDS, "copied word by word");
@@ -27,6 +30,7 @@ typedef struct tt_proxy_item {
   tt_proxy_conn *conn;
   uint32_t nsteps;
   uint8_t proto;
+  bool shared;
   uint64_t sig, count;
   tt_proxy_place place;
   // For tt_proxy_states; written by whoever owns the item, read by anybody. `serial` is odd while the item is posted.
@@ -73,6 +77,32 @@ typedef struct tt_proxy_region {
   size_t size;
 } tt_proxy_region;
 
+// Room for one payload in memory that connections share (pool.c).
+typedef struct tt_proxy_berth {
+  struct tt_proxy_berth *next; // free list
+  struct tt_proxy_slab *slab;
+  char *data;
+  uint32_t number; // of the message in it
+  tt_proxy_mr *mr; // its memory, on the connection that has it
+} tt_proxy_berth;
+
+typedef struct tt_proxy_slab {
+  struct tt_proxy_slab *next;
+  char *base;
+  size_t size;
+  tt_proxy_berth berths[16];
+} tt_proxy_slab;
+
+// What the connections of one direction share. The run flag's holder's.
+typedef struct tt_proxy_pool {
+  tt_proxy_slab *slabs;
+  tt_proxy_berth *free;
+  size_t bytes;           // of a berth; 0: there are none
+  uint32_t extras;        // berths that are given out, but for the first of each connection
+  uint32_t collected;     // round in which all connections were last looked at
+  tt_proxy_conn *holders; // connections that have berths, or had some
+} tt_proxy_pool;
+
 // A message under way.
 typedef struct tt_proxy_step {
   void *request; // the network's; receive: first that of irecv, then that of iflush (NULL: nothing to wait for)
@@ -84,6 +114,7 @@ typedef struct tt_proxy_step {
   void *payload;   // two: the request of the payload; NULL: none yet, or done
   char *place;     // where the payload goes, or (two) comes from; NULL: the slot
   size_t room;     // receive: and how much of it
+  bool staged;     // two: the place is a berth, not the user's
   tt_proxy_mr *mr; // two: whose memory that is; NULL: it need not be known
 } tt_proxy_step;
 
@@ -114,6 +145,10 @@ struct tt_proxy_conn {
   uint32_t depth;   // messages that may be under way
   uint32_t abroad;  // split: of these with a payload in the user's memory
   tt_proxy_mr *mrs; // what it has registered of that, or tried to
+  tt_proxy_berth *berths[TT_PROXY_BERTHS]; // those it has, each at its message's number modulo TT_PROXY_BERTHS
+  uint32_t nberths;
+  bool holds; // in its pool's list
+  tt_proxy_conn *next_holder;
   tt_proxy_fifo fifo[TT_PROXY_FIFOS];
   tt_proxy_item *first, *poster, **last; // operations in order; `poster` is the one that gives messages to the network now (NULL: all have)
   // Messages given to the network, received, finished with; place in steps[] is the number modulo TT_NET_REQUESTS.
@@ -144,6 +179,9 @@ struct tt_proxy {
   tt_proxy_item *spent;         // finished, and not in `returned` yet. The holder's
   tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
   tt_proxy_region *regions;     // The holder's
+  tt_proxy_pool pools[2];       // of receives and of sends. The holder's
+  uint32_t round;               // counts rounds. The holder's
+  uint32_t max_extras;          // berths that a pool may give out as further ones; 0 to … Written by create
   bool said;                    // that the network does not want some memory. The holder's
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
@@ -161,6 +199,7 @@ struct tt_proxy {
   void *ctx;              // the network's
   _Atomic int events_fd;  // the network's, watched by the progress thread; -1: none
   _Atomic bool registers; // the network wants memory registered, and the user does not mind. Written by create
+  bool shares; // NCCL_NET_SHARED_BUFFERS
   uint32_t append_every;
   pthread_mutex_t lock;             // of making peers
   _Atomic(tt_proxy_peer *) *peers;  // by rank; NULL until needed; published with release
@@ -193,6 +232,8 @@ void tt_proxy_conn_close(tt_proxy_conn *c);
 
 // May the network send from, or receive into, this memory? *mr (NULL: it need not be known) must then be given back, if it is used (tt_proxy_mr_use).
 bool tt_proxy_reach(tt_proxy_conn *c, const void *data, size_t size, tt_proxy_mr **mr);
+// Memory of the library's own: has it registered once, whatever the user thinks of registering. False: the network does not take it.
+bool tt_proxy_know(tt_proxy_conn *c, void *base, size_t size, tt_proxy_mr **mr);
 // A message under way uses the user's memory, or no more.
 void tt_proxy_mr_use(tt_proxy_conn *c, tt_proxy_mr *mr);
 void tt_proxy_mr_leave(tt_proxy_conn *c, tt_proxy_mr *mr);
@@ -202,6 +243,21 @@ void tt_proxy_mrs_close(tt_proxy_conn *c);
 void tt_proxy_regions_free(tt_proxy *p);
 // This memory goes: no proxy of the process uses it from now on, but for messages that are under way.
 void tt_proxy_memory_goes(void *base, size_t size);
+
+// ---- pool.c. Run flag held.
+
+typedef enum {
+  TT_BERTH_OK,    // *data and *mr are for the payload of message `number`
+  TT_BERTH_LATER, // the connection has others, and has to go on with them
+  TT_BERTH_NONE,  // there is none for this FIFO: the payload goes into its slot
+} tt_proxy_berthing;
+// Takes a berth for a step whose number is known.
+tt_proxy_berthing tt_proxy_berth_take(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st);
+// The step's berth, if it was taken before. False: there is none.
+bool tt_proxy_berth_again(tt_proxy_conn *c, tt_proxy_step *st);
+// The message is sent: gives its berth back, if it has one. (Receives: when the executor has used the slot, by itself.)
+void tt_proxy_berth_leave(tt_proxy_conn *c, uint32_t number);
+void tt_proxy_pools_free(tt_proxy *p);
 
 // ---- progress.c
 
@@ -238,6 +294,21 @@ bool tt_proxy_recv_round(tt_proxy_conn *c);
 static inline bool tt_proxy_is_two(const tt_proxy_conn *c, const tt_proxy_fifo *f, size_t bytes)
 {
   return c->split && bytes >= TT_LEND_MIN && f->at == sizeof(tt_slot);
+}
+
+// A message's payload is in the user's memory from here on, if it is there at all, and no more.
+static inline void tt_proxy_step_begin(tt_proxy_conn *c, const tt_proxy_step *st)
+{
+  if (TT_UNLIKELY(st->two) && st->place != NULL && !st->staged) {
+    tt_proxy_mr_use(c, st->mr);
+  }
+}
+
+static inline void tt_proxy_step_end(tt_proxy_conn *c, const tt_proxy_step *st)
+{
+  if (TT_UNLIKELY(st->two) && st->place != NULL && !st->staged) {
+    tt_proxy_mr_leave(c, st->mr);
+  }
 }
 
 // The payload of a message in two: where it is, and the network's name for that memory.

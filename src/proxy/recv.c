@@ -32,8 +32,10 @@ static bool find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *
     }
   }
   st->place = tt_lane_place(l, step, pass, &st->room);
-  if (st->place != NULL && c->split && !tt_proxy_reach(c, st->place, st->room, &st->mr)) {
+  if (c->split && (st->place == NULL || !tt_proxy_reach(c, st->place, st->room, &st->mr))) {
     st->place = NULL;
+    st->room = f->capacity;
+    return !i->shared || tt_proxy_berth_take(c, f, st) != TT_BERTH_LATER;
   }
   return st->place == NULL || atomic_load_explicit(&l->call->open, memory_order_acquire);
 }
@@ -103,9 +105,7 @@ static ncclResult_t post(tt_proxy_conn *c)
       atomic_store_explicit(&i->base, f->next, memory_order_relaxed);
     }
     f->next++;
-    if (st.two && st.place != NULL) {
-      tt_proxy_mr_use(c, st.mr);
-    }
+    tt_proxy_step_begin(c, &st);
     c->steps[c->posted++ % TT_NET_REQUESTS] = st;
     c->owes = st.two;
     TT_TRY(pay(c));
@@ -266,9 +266,7 @@ static ncclResult_t publish(tt_proxy_conn *c)
     if (!done) {
       break;
     }
-    if (st->two && st->place != NULL) {
-      tt_proxy_mr_leave(c, st->mr);
-    }
+    tt_proxy_step_end(c, st);
     tt_proxy_item *i = st->item;
     c->finished++;
     atomic_store_explicit(&st->slot->seq, st->number + 1, memory_order_release);

@@ -75,6 +75,28 @@ static tt_proxy_mr *mr_new(tt_proxy_conn *c, void *base, size_t size)
   return m;
 }
 
+// What the connection has registered around a payload, or tried to; NULL: nothing.
+static tt_proxy_mr *mr_find(const tt_proxy_conn *c, const char *data, size_t bytes)
+{
+  tt_proxy_mr *m = c->mrs;
+  while (m != NULL && (m->gone || !covers(m->base, m->size, data, bytes))) {
+    m = m->next;
+  }
+  return m;
+}
+
+static bool is_usable(tt_proxy_mr *m, tt_proxy_mr **mr)
+{
+  *mr = m == NULL || m->failed ? NULL : m;
+  return *mr != NULL;
+}
+
+bool tt_proxy_know(tt_proxy_conn *c, void *base, size_t size, tt_proxy_mr **mr)
+{
+  tt_proxy_mr *m = mr_find(c, base, size);
+  return is_usable(m != NULL ? m : mr_new(c, base, size), mr);
+}
+
 bool tt_proxy_reach(tt_proxy_conn *c, const void *data, size_t bytes, tt_proxy_mr **mr)
 {
   *mr = NULL;
@@ -84,20 +106,13 @@ bool tt_proxy_reach(tt_proxy_conn *c, const void *data, size_t bytes, tt_proxy_m
   if (!atomic_load_explicit(&c->proxy->registers, memory_order_relaxed)) {
     return false;
   }
-  tt_proxy_mr *m = c->mrs;
-  while (m != NULL && (m->gone || !covers(m->base, m->size, data, bytes))) {
-    m = m->next;
-  }
+  tt_proxy_mr *m = mr_find(c, data, bytes);
   void *base;
   size_t size;
   if (m == NULL && find_extent(c->proxy, data, bytes, &base, &size)) {
     m = mr_new(c, base, size);
   }
-  if (m == NULL || m->failed) {
-    return false;
-  }
-  *mr = m;
-  return true;
+  return is_usable(m, mr);
 }
 
 void tt_proxy_mr_use(tt_proxy_conn *c, tt_proxy_mr *mr)

@@ -33,20 +33,26 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_slot
 
 // ---- messages in two: for networks that take one piece at a time, the header is a message of its own, and the payload the next one
 
-// Finds out where the payload is sent from: where it lies if the network may look there, else the slot, to which it is copied.
-static void find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
+// Finds out where the payload is sent from: where it lies if the network may look there, else it is copied to a berth or the slot. False: no berth yet.
+static bool find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   tt_slot *s = st->slot;
   char *where = (char *)(uintptr_t)s->elsewhere;
-  if (where == NULL) {
-    return; // the executor has put it into the slot
+  if (where == NULL) { // the executor has put it into the slot, or it was copied before
+    tt_proxy_berth_again(c, st);
+    return true;
   }
   if (tt_proxy_reach(c, where, s->bytes, &st->mr)) {
     st->place = where;
-    return;
+    return true;
   }
-  memcpy((char *)s + f->at, where, s->bytes);
+  tt_proxy_berthing b = st->item->shared ? tt_proxy_berth_take(c, f, st) : TT_BERTH_NONE;
+  if (b == TT_BERTH_LATER) {
+    return false;
+  }
+  memcpy(b == TT_BERTH_OK ? st->place : (char *)s + f->at, where, s->bytes);
   s->elsewhere = 0;
+  return true;
 }
 
 // Gives the network what it has not got yet of the last message.
@@ -70,7 +76,9 @@ static ncclResult_t pay(tt_proxy_conn *c)
 static ncclResult_t give_header(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   tt_slot *s = st->slot;
-  find_source(c, f, st);
+  if (!find_source(c, f, st)) {
+    return ncclSuccess;
+  }
   uint64_t where = s->elsewhere;
   s->elsewhere = 0;
   TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, 0, f->mhandle, &st->request));
@@ -78,10 +86,8 @@ static ncclResult_t give_header(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_pro
     s->elsewhere = where; // not now
     return ncclSuccess;
   }
-  if (st->place != NULL) {
-    tt_proxy_mr_use(c, st->mr);
-  }
   st->two = true;
+  tt_proxy_step_begin(c, st);
   return ncclSuccess;
 }
 
@@ -136,8 +142,9 @@ static ncclResult_t test(tt_proxy_conn *c, tt_proxy_step *st, int *done)
   if (st->payload != NULL) { // else the network has not taken it yet
     TT_TRY(net->test(st->payload, done, NULL));
   }
-  if (*done && st->place != NULL) {
-    tt_proxy_mr_leave(c, st->mr);
+  if (*done) {
+    tt_proxy_step_end(c, st);
+    tt_proxy_berth_leave(c, st->number);
   }
   return ncclSuccess;
 }
