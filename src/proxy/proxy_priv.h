@@ -142,9 +142,9 @@ struct tt_proxy_conn {
   bool jammed; // receive, split: the peer is in another call; what else it sends cannot be told apart
   bool active; // in the proxy's list: first != NULL
   tt_proxy_conn *next_active;
-  uint32_t depth;   // messages that may be under way
-  uint32_t abroad;  // split: of these with a payload in the user's memory
-  tt_proxy_mr *mrs; // what it has registered of that, or tried to
+  uint32_t depth;                          // messages that may be under way
+  uint32_t abroad;                         // split: of these with a payload in the user's memory
+  tt_proxy_mr *mrs;                        // what it has registered of that, or tried to
   tt_proxy_berth *berths[TT_PROXY_BERTHS]; // those it has, each at its message's number modulo TT_PROXY_BERTHS
   uint32_t nberths;
   bool holds; // in its pool's list
@@ -199,7 +199,7 @@ struct tt_proxy {
   void *ctx;              // the network's
   _Atomic int events_fd;  // the network's, watched by the progress thread; -1: none
   _Atomic bool registers; // the network wants memory registered, and the user does not mind. Written by create
-  bool shares; // NCCL_NET_SHARED_BUFFERS
+  bool shares;            // NCCL_NET_SHARED_BUFFERS
   uint32_t append_every;
   pthread_mutex_t lock;             // of making peers
   _Atomic(tt_proxy_peer *) *peers;  // by rank; NULL until needed; published with release

@@ -2,26 +2,9 @@
 // goes straight, what by way of the slots, and when memory is registered and deregistered.
 #define RIG_BIG 16384
 
-#include "proxy/proxy_rig.h"
+#include "proxy/user_rig.h"
 
 #include "device/host/mem.h"
-#include "device/program.h"
-
-// The user's side of one operation between ranks 0 and 1: a buffer that is sent and one that is received, in messages of RIG_BIG_BYTES and a last one.
-typedef struct user {
-  rig *r;
-  char *in, *out; // of `room` bytes; the buffers are at `shift`
-  size_t room, shift, bytes;
-  uint32_t messages, written, read;
-  tt_proxy_op send, recv;
-  tt_schedule sched;
-  tt_strand strand;
-  tt_step step;
-  tt_ref refs[2];
-  uint32_t steps[1];
-  tt_call call;
-  tt_lane lane;
-} user;
 
 static rig *open_pair(void)
 {
@@ -30,120 +13,6 @@ static rig *open_pair(void)
   rig_link(r, 1, 0, false);
   rig_wire(r, 0, 1);
   return r;
-}
-
-// Posts both operations: `bytes` from the buffer `in` of rank 0 to `out` of rank 1. `places`: the receiver may be written to before its step runs.
-static void begin(user *u, size_t bytes, bool places)
-{
-  static uint32_t number;
-  u->bytes = bytes;
-  u->written = u->read = 0;
-  for (size_t i = 0; i < bytes; i++) {
-    u->in[u->shift + i] = (char)tt_hash(&(uint64_t[2]){i, number}, 16, 3);
-  }
-  memset(u->out, 0x55, u->room);
-  number++;
-  u->strand = (tt_strand){.first = 0, .count = 1};
-  u->step = (tt_step){.flags = TT_STEP_PLACE, .nsrc = 1, .ndst = 1, .src = 0, .dst = 1};
-  u->refs[0] = (tt_ref){.kind = TT_FIFO, .peer = 0};
-  u->refs[1] = (tt_ref){.kind = TT_OUT, .peer = 1};
-  u->sched = (tt_schedule){.nranks = 2,
-                           .rank = 1,
-                           .out_blocks = 1,
-                           .nsub = 1,
-                           .nstrands = 1,
-                           .nsteps = 1,
-                           .nrefs = 2,
-                           .strands = &u->strand,
-                           .steps = &u->step,
-                           .refs = u->refs};
-  u->call = (tt_call){.out = u->out + u->shift, .count = bytes, .esize = 1};
-  tt_lane_init(&u->lane, &u->sched, 0, &u->call, RIG_BIG_BYTES, TT_SIMPLE);
-  u->lane.places = places ? TT_STEP_PLACE : 0;
-  u->messages = (uint32_t)TT_DIV_UP(bytes, (size_t)RIG_BIG_BYTES);
-  u->send = rig_op(1, true, TT_SIMPLE, u->messages);
-  u->recv = rig_op(0, false, TT_SIMPLE, u->messages);
-  u->send.sig = u->recv.sig = (uint64_t)number << 32;
-  u->recv.place = (tt_proxy_place){.lane = &u->lane, .steps = u->steps, .messages = 1};
-  assert_int_equal(tt_proxy_post(u->r->ranks[0].proxy, &u->send), ncclSuccess);
-  assert_int_equal(tt_proxy_post(u->r->ranks[1].proxy, &u->recv), ncclSuccess);
-  atomic_store(&u->call.open, true);
-}
-
-static void user_open(user *u, rig *r, size_t room)
-{
-  memset(u, 0, sizeof *u);
-  u->r = r;
-  u->room = room;
-  u->in = malloc(room);
-  u->out = malloc(room);
-  assert_true(u->in != NULL && u->out != NULL);
-}
-
-static void user_close(user *u)
-{
-  free(u->in);
-  free(u->out);
-}
-
-// Lends the next message, if there is room. `copies`: the executor has put it into the slot instead.
-static bool put(user *u, bool copies)
-{
-  tt_fifo *f = &u->r->ranks[0].links[1].send[TT_SIMPLE];
-  if (u->written == u->messages || !tt_fifo_room(f)) {
-    return false;
-  }
-  size_t at = (size_t)u->written * RIG_BIG_BYTES, n = TT_MIN(u->bytes - at, (size_t)RIG_BIG_BYTES);
-  char *from = u->in + u->shift + at;
-  tt_fifo_slot(f)->elsewhere = copies ? 0 : (uint64_t)(uintptr_t)from;
-  if (copies) {
-    memcpy(tt_fifo_data(f), from, n);
-  }
-  tt_fifo_publish(f, (uint32_t)n, u->send.sig, u->send.count);
-  u->written++;
-  return true;
-}
-
-// Takes the next message, if it is there.
-static bool get(user *u)
-{
-  tt_fifo *f = &u->r->ranks[1].links[0].recv[TT_SIMPLE];
-  if (u->read == u->messages || !tt_fifo_arrived(f)) {
-    return false;
-  }
-  const tt_slot *s = tt_fifo_slot(f);
-  size_t at = (size_t)u->read * RIG_BIG_BYTES;
-  char *to = u->out + u->shift + at;
-  assert_true(s->sig == u->recv.sig && s->count == u->recv.count && s->bytes == TT_MIN(u->bytes - at, (size_t)RIG_BIG_BYTES));
-  char *from = s->elsewhere == 0 ? tt_fifo_data(f) : (char *)(uintptr_t)s->elsewhere;
-  if (from != to) {
-    memcpy(to, from, s->bytes);
-  }
-  tt_fifo_release(f);
-  u->read++;
-  return true;
-}
-
-static void look(const user *u, int rank)
-{
-  tt_proxy_progress(u->r->ranks[rank].proxy, true);
-}
-
-static void finish(user *u, bool copies)
-{
-  while (u->read < u->messages) {
-    put(u, copies);
-    look(u, 0);
-    look(u, 1);
-    get(u);
-  }
-  while (!tt_proxy_idle(u->r->ranks[0].proxy)) {
-    look(u, 0);
-  }
-  assert_memory_equal(u->in + u->shift, u->out + u->shift, u->bytes);
-  for (size_t i = 0; i < u->room; i++) {
-    assert_true((i >= u->shift && i < u->shift + u->bytes) || u->out[i] == 0x55);
-  }
 }
 
 static void watch(char *memory, size_t size)
@@ -172,13 +41,13 @@ static void registered(void **state)
   fake_start(1);
   fake.strict = true;
   user u;
-  user_open(&u, open_pair(), 200000);
+  user_open(&u, open_pair(), 0, 1, 200000);
   u.shift = 40;
   watch(u.in, u.room);
   add(&u, 0, u.in);
   for (int i = 0; i < 5; i++) {
-    begin(&u, 10 * RIG_BIG_BYTES + 9000, true);
-    finish(&u, false);
+    user_begin(&u, 10 * RIG_BIG_BYTES + 9000, true);
+    user_finish(&u, false);
     assert_int_equal(atomic_load(&fake.regs), 1);
   }
   assert_int_equal(atomic_load(&fake.sends_there), 55);
@@ -187,8 +56,8 @@ static void registered(void **state)
   add(&u, 1, u.out);
   add(&u, 1, u.out);
   for (int i = 0; i < 5; i++) {
-    begin(&u, 10 * RIG_BIG_BYTES + 5000, true);
-    finish(&u, false);
+    user_begin(&u, 10 * RIG_BIG_BYTES + 5000, true);
+    user_finish(&u, false);
     assert_int_equal(atomic_load(&fake.regs), 1);
   }
   assert_int_equal(atomic_load(&fake.recvs_there), 50); // the last one was too short
@@ -198,8 +67,8 @@ static void registered(void **state)
   assert_int_equal(atomic_load(&fake.regs), 0);
   take_away(&u, 1, u.out); // nothing to do
   add(&u, 1, u.out);       // until the end
-  begin(&u, 10 * RIG_BIG_BYTES, true);
-  finish(&u, false);
+  user_begin(&u, 10 * RIG_BIG_BYTES, true);
+  user_finish(&u, false);
   assert_int_equal(atomic_load(&fake.regs), 1);
   rig_close(u.r);
   assert_int_equal(atomic_load(&fake.regs), 0);
@@ -213,25 +82,25 @@ static void not_registered(void **state)
   (void)state;
   fake_start(2);
   user u;
-  user_open(&u, open_pair(), 200000);
+  user_open(&u, open_pair(), 0, 1, 200000);
   u.shift = 1;
   for (int rank = 0; rank < 2; rank++) {
     char *memory = rank == 0 ? u.in : u.out;
     watch(memory, u.room);
-    begin(&u, 9 * RIG_BIG_BYTES, true);
-    finish(&u, false);
+    user_begin(&u, 9 * RIG_BIG_BYTES, true);
+    user_finish(&u, false);
     assert_int_equal(tt_proxy_register(u.r->ranks[rank].proxy, memory, RIG_BIG_BYTES), ncclSuccess);
-    begin(&u, 9 * RIG_BIG_BYTES, true); // the first message ends a byte behind what is registered
-    finish(&u, false);
+    user_begin(&u, 9 * RIG_BIG_BYTES, true); // the first message ends a byte behind what is registered
+    user_finish(&u, false);
     tt_proxy_deregister(u.r->ranks[rank].proxy, memory, RIG_BIG_BYTES);
-    begin(&u, 9 * RIG_BIG_BYTES, true);
+    user_begin(&u, 9 * RIG_BIG_BYTES, true);
     add(&u, rank, memory);
     atomic_store(&u.r->ranks[rank].proxy->registers, false); // NCCL_LOCAL_REGISTER=0
-    finish(&u, false);
+    user_finish(&u, false);
     assert_int_equal(atomic_load(&fake.sends_there) + atomic_load(&fake.recvs_there) + atomic_load(&fake.regs), 0);
     atomic_store(&u.r->ranks[rank].proxy->registers, true);
-    begin(&u, 9 * RIG_BIG_BYTES, false); // the receiver's step does not let itself be placed, and the sender's copies
-    finish(&u, true);
+    user_begin(&u, 9 * RIG_BIG_BYTES, false); // the receiver's step does not let itself be placed, and the sender's copies
+    user_finish(&u, true);
     take_away(&u, rank, memory);
     assert_int_equal(atomic_load(&fake.sends_there) + atomic_load(&fake.recvs_there) + atomic_load(&fake.regs), 0);
   }
@@ -247,17 +116,17 @@ static void allocated(void **state)
   fake_start(3);
   fake.strict = true;
   user u;
-  user_open(&u, open_pair(), 100000);
+  user_open(&u, open_pair(), 0, 1, 100000);
   free(u.in);
   free(u.out);
   for (int round = 0; round < 3; round++) {
     assert_int_equal(tt_mem_alloc(u.room, (void **)&u.in), ncclSuccess);
     assert_int_equal(tt_mem_alloc(u.room, (void **)&u.out), ncclSuccess);
     watch(round < 2 ? u.in : u.out, u.room);
-    begin(&u, 5 * RIG_BIG_BYTES, true);
-    finish(&u, false);
-    begin(&u, 5 * RIG_BIG_BYTES, true);
-    finish(&u, false);
+    user_begin(&u, 5 * RIG_BIG_BYTES, true);
+    user_finish(&u, false);
+    user_begin(&u, 5 * RIG_BIG_BYTES, true);
+    user_finish(&u, false);
     assert_int_equal(atomic_load(&fake.regs), 1);
     assert_int_equal(atomic_load(round < 2 ? &fake.sends_there : &fake.recvs_there), 10);
     assert_int_equal(tt_mem_free(u.in), ncclSuccess);
@@ -275,28 +144,28 @@ static void in_use(void **state)
   fake_start(4);
   fake.strict = true;
   user u;
-  user_open(&u, open_pair(), 100000);
+  user_open(&u, open_pair(), 0, 1, 100000);
   watch(u.in, u.room);
   add(&u, 0, u.in);
-  begin(&u, 4 * RIG_BIG_BYTES, true);
+  user_begin(&u, 4 * RIG_BIG_BYTES, true);
   fake.send_ns = TT_NS_PER_MS;
-  put(&u, false);
-  put(&u, false);
-  look(&u, 0);
+  user_put(&u, false);
+  user_put(&u, false);
+  user_look(&u, 0);
   assert_int_equal(atomic_load(&fake.sends_there), 2);
   take_away(&u, 0, u.in);
-  finish(&u, false);
+  user_finish(&u, false);
   assert_int_equal(atomic_load(&fake.sends_there), 2); // the others were staged
   assert_int_equal(atomic_load(&fake.regs), 0);
 
   watch(u.out, u.room);
   add(&u, 1, u.out);
-  begin(&u, 4 * RIG_BIG_BYTES, true);
-  look(&u, 1);
+  user_begin(&u, 4 * RIG_BIG_BYTES, true);
+  user_look(&u, 1);
   assert_int_equal(atomic_load(&fake.recvs_there), 4);
   take_away(&u, 1, u.out);
   assert_int_equal(atomic_load(&fake.regs), 1);
-  finish(&u, false);
+  user_finish(&u, false);
   assert_int_equal(atomic_load(&fake.regs), 0);
   rig_close(u.r);
   user_close(&u);
@@ -309,23 +178,23 @@ static void refused(void **state)
   (void)state;
   fake_start(5);
   user u;
-  user_open(&u, open_pair(), 100000);
-  begin(&u, 5, true);
-  finish(&u, true); // from here on the FIFOs are registered
+  user_open(&u, open_pair(), 0, 1, 100000);
+  user_begin(&u, 5, true);
+  user_finish(&u, true); // from here on the FIFOs are registered
   watch(u.in, u.room);
   add(&u, 0, u.in);
   atomic_store(&fake.refuse_regs, 1);
   for (int i = 0; i < 3; i++) {
-    begin(&u, 5 * RIG_BIG_BYTES, true);
-    finish(&u, false);
+    user_begin(&u, 5 * RIG_BIG_BYTES, true);
+    user_finish(&u, false);
     assert_int_equal(atomic_load(&fake.refuse_regs), 0);
     assert_int_equal(atomic_load(&fake.sends_there), 0);
   }
   assert_true(u.r->ranks[0].proxy->said);
   take_away(&u, 0, u.in);
   add(&u, 0, u.in); // another try
-  begin(&u, 5 * RIG_BIG_BYTES, true);
-  finish(&u, false);
+  user_begin(&u, 5 * RIG_BIG_BYTES, true);
+  user_finish(&u, false);
   assert_int_equal(atomic_load(&fake.sends_there), 5);
   rig_close(u.r);
   user_close(&u);
@@ -345,7 +214,7 @@ static void vices(void **state)
       fake.delay_ns = fake.send_ns = 50000;
     }
     user u;
-    user_open(&u, open_pair(), 400000);
+    user_open(&u, open_pair(), 0, 1, 400000);
     for (uint32_t i = 0; i < 60; i++) {
       uint32_t h = (uint32_t)tt_hash(&i, 4, 99 + (uint64_t)k);
       if (h & 1) {
@@ -355,8 +224,8 @@ static void vices(void **state)
         add(&u, 1, u.out);
       }
       u.shift = h >> 8 & 31;
-      begin(&u, 1 + (h >> 4) % 300000, h & 4);
-      finish(&u, h & 8);
+      user_begin(&u, 1 + (h >> 4) % 300000, h & 4);
+      user_finish(&u, h & 8);
       if (h & 1) {
         take_away(&u, 0, u.in);
       }
@@ -381,16 +250,16 @@ static void settling(void **state)
       fake_start(20);
       fake.send_ns = 3600 * TT_NS_PER_S;
       user u;
-      user_open(&u, open_pair(), 100000);
+      user_open(&u, open_pair(), 0, 1, 100000);
       if (straight) {
         add(&u, 0, u.in);
         add(&u, 1, u.out);
       }
-      begin(&u, 5 * RIG_BIG_BYTES, true);
-      put(&u, false);
-      look(&u, 0);
-      put(&u, false);
-      look(&u, 1);
+      user_begin(&u, 5 * RIG_BIG_BYTES, true);
+      user_put(&u, false);
+      user_look(&u, 0);
+      user_put(&u, false);
+      user_look(&u, 1);
       tt_fail(ncclRemoteError, "the test has ended this");
       tt_port_stop(&u.r->ranks[rank].port, ncclRemoteError);
       tt_proxy_mover.settle(u.r->ranks[rank].proxy);
@@ -412,16 +281,16 @@ static void errors(void **state)
     fake_start((uint64_t)k);
     fake.flush = k % 2;
     user u;
-    user_open(&u, open_pair(), 100000);
+    user_open(&u, open_pair(), 0, 1, 100000);
     add(&u, 0, u.in);
     add(&u, 1, u.out);
-    begin(&u, 5 * RIG_BIG_BYTES + 77, true);
+    user_begin(&u, 5 * RIG_BIG_BYTES + 77, true);
     atomic_store(&fake.fail_in, k);
     for (int i = 0; i < 30; i++) {
-      put(&u, false);
-      look(&u, 0);
-      look(&u, 1);
-      get(&u);
+      user_put(&u, false);
+      user_look(&u, 0);
+      user_look(&u, 1);
+      user_get(&u);
     }
     tt_proxy_conn *a = &tt_proxy_peer_find(u.r->ranks[0].proxy, 1)->send, *b = &tt_proxy_peer_find(u.r->ranks[1].proxy, 0)->recv;
     if (atomic_load(&fake.fail_in) <= 0) {
@@ -444,19 +313,19 @@ static void damage(void **state)
   for (int k = 1; k <= 2; k++) {
     fake_start(30);
     user u;
-    user_open(&u, open_pair(), 100000);
-    begin(&u, 3 * RIG_BIG_BYTES, true);
+    user_open(&u, open_pair(), 0, 1, 100000);
+    user_begin(&u, 3 * RIG_BIG_BYTES, true);
     fake.shrink_in = 2 + k; // of the second message
     fake.shrink_to = 50;
     for (int i = 0; i < 10; i++) {
-      put(&u, false);
-      look(&u, 0);
-      look(&u, 1);
+      user_put(&u, false);
+      user_look(&u, 0);
+      user_look(&u, 1);
     }
     tt_proxy_conn *c = &tt_proxy_peer_find(u.r->ranks[1].proxy, 0)->recv;
     assert_int_equal(c->stage, TT_CONN_BROKEN);
-    assert_true(get(&u)); // what came before still counts
-    assert_false(get(&u));
+    assert_true(user_get(&u)); // what came before still counts
+    assert_false(user_get(&u));
     assert_non_null(strstr(c->text, k == 1 ? "does not fit" : "damaged"));
     rig_close(u.r);
     user_close(&u);
@@ -472,11 +341,11 @@ static void mismatch(void **state)
     for (int straight = 0; straight < 2; straight++) {
       fake_start(40);
       user u;
-      user_open(&u, open_pair(), 100000);
+      user_open(&u, open_pair(), 0, 1, 100000);
       if (straight) {
         add(&u, 1, u.out);
       }
-      begin(&u, k == 0 ? 3 * RIG_BIG_BYTES : 3000, true);
+      user_begin(&u, k == 0 ? 3 * RIG_BIG_BYTES : 3000, true);
       tt_fifo *f = &u.r->ranks[0].links[1].send[TT_SIMPLE], *in = &u.r->ranks[1].links[0].recv[TT_SIMPLE];
       tt_proxy_op more = rig_op(1, true, TT_SIMPLE, 3);
       assert_int_equal(tt_proxy_post(u.r->ranks[0].proxy, &more), ncclSuccess);
@@ -485,8 +354,8 @@ static void mismatch(void **state)
         tt_fifo_publish(f, k == 0 ? 3000 : RIG_BIG_BYTES, 0x1234500000000ull, 9);
       }
       for (int i = 0; i < 5; i++) {
-        look(&u, 0);
-        look(&u, 1);
+        user_look(&u, 0);
+        user_look(&u, 1);
       }
       assert_true(tt_fifo_arrived(in));
       assert_true(tt_fifo_slot(in)->sig == 0x1234500000000ull && tt_fifo_slot(in)->count == 9);
@@ -510,21 +379,21 @@ static void not_begun(void **state)
   (void)state;
   fake_start(50);
   user u;
-  user_open(&u, open_pair(), 100000);
-  begin(&u, 3 * RIG_BIG_BYTES, true);
+  user_open(&u, open_pair(), 0, 1, 100000);
+  user_begin(&u, 3 * RIG_BIG_BYTES, true);
   atomic_store(&u.call.open, false);
-  look(&u, 1);
+  user_look(&u, 1);
   assert_int_equal(rig_state(u.r, 1).posted, 3); // into the slots
-  finish(&u, false);
+  user_finish(&u, false);
   add(&u, 1, u.out);
-  begin(&u, 3 * RIG_BIG_BYTES, true);
+  user_begin(&u, 3 * RIG_BIG_BYTES, true);
   atomic_store(&u.call.open, false);
-  put(&u, false);
-  look(&u, 0);
-  look(&u, 1);
+  user_put(&u, false);
+  user_look(&u, 0);
+  user_look(&u, 1);
   assert_int_equal(rig_state(u.r, 1).posted, 0);
   atomic_store(&u.call.open, true);
-  finish(&u, false);
+  user_finish(&u, false);
   rig_close(u.r);
   user_close(&u);
   fake_stop();
@@ -562,13 +431,13 @@ static void race(void **state)
   fake.strict = true;
   fake.delay_ns = fake.send_ns = 20000;
   user u;
-  user_open(&u, open_pair(), 200000);
+  user_open(&u, open_pair(), 0, 1, 200000);
   racer x = {.u = &u};
   tt_thread t;
   assert_int_equal(tt_thread_start(&t, "racer", register_all_the_time, &x), ncclSuccess);
   for (int i = 0; i < 40; i++) {
-    begin(&u, 180000, true);
-    finish(&u, false);
+    user_begin(&u, 180000, true);
+    user_finish(&u, false);
   }
   atomic_store(&x.stop, true);
   tt_thread_join(&t);
