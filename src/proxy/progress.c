@@ -42,7 +42,7 @@ static void drop_items(tt_proxy_conn *c)
     c->usable = false;
     tt_proxy_conn_close(c);
   }
-  c->owes = false;
+  c->owes = c->unsure = false;
   c->finished = c->received = c->posted;
   while (c->first != NULL) {
     tt_proxy_retire(c);

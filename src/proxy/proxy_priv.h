@@ -110,6 +110,7 @@ typedef struct tt_proxy_step {
   tt_slot *slot;
   uint32_t number; // in its FIFO
   bool two;        // header and payload are messages of the network's own
+  bool unsure;     // receive: the header will say whether it is `two`
   bool headed;     // receive: the header, or the whole of it, has come
   void *payload;   // two: the request of the payload; NULL: none yet, or done
   char *place;     // where the payload goes, or (two) comes from; NULL: the slot
@@ -139,6 +140,7 @@ struct tt_proxy_conn {
   bool parts;  // the network takes messages in two parts
   bool split;  // it does not: payloads from TT_LEND_MIN on are messages of their own, at both ends
   bool owes;   // split: the last message's header is given to the network, its payload is not yet
+  bool unsure; // receive, split: the last message may be one in two; nothing more is posted before its header is here
   bool jammed; // receive, split: the peer is in another call; what else it sends cannot be told apart
   bool active; // in the proxy's list: first != NULL
   tt_proxy_conn *next_active;

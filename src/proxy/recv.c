@@ -16,14 +16,16 @@ static bool has_room(tt_proxy_fifo *f)
 
 // Finds out where the item's next message belongs. False: not known yet, because the call has not begun, and its buffers are still somebody else's.
 // What comes until then can wait in the network as well as in a slot, and need not be copied afterwards.
-// A connection whose network takes one piece at a time: does the message come in two? Sender and receiver know its size, each from its own call.
+// A connection whose network takes one piece at a time: does the message come in two? Sender and receiver know its size, each from its own call. A receive
+// without a lane does not know; then the header says so, and nothing else is posted until it is here.
 static bool find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
 {
   const tt_lane *l = i->place.lane;
+  const tt_proxy_fifo *f = &c->fifo[i->proto];
   if (l == NULL || i->proto != TT_SIMPLE || (l->places == 0 && !c->split) || (!c->parts && !c->split)) {
+    st->unsure = l == NULL && tt_proxy_is_two(c, f, f->capacity);
     return true;
   }
-  const tt_proxy_fifo *f = &c->fifo[TT_SIMPLE];
   uint32_t number = tt_proxy_count(&i->posted), step = i->place.steps[number % i->place.messages], pass = number / i->place.messages;
   if (c->split) {
     st->two = tt_proxy_is_two(c, f, tt_lane_message(l, step, pass));
@@ -86,7 +88,7 @@ static ncclResult_t pay(tt_proxy_conn *c)
 static ncclResult_t post(tt_proxy_conn *c)
 {
   TT_TRY(pay(c));
-  for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && c->posted - c->finished < c->depth;) {
+  for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && !c->unsure && c->posted - c->finished < c->depth;) {
     tt_proxy_fifo *f = &c->fifo[i->proto];
     if (!has_room(f)) {
       break;
@@ -108,6 +110,7 @@ static ncclResult_t post(tt_proxy_conn *c)
     tt_proxy_step_begin(c, &st);
     c->steps[c->posted++ % TT_NET_REQUESTS] = st;
     c->owes = st.two;
+    c->unsure = st.unsure;
     TT_TRY(pay(c));
     tt_proxy_item_posted(i, n + 1);
     if (n + 1 == i->nsteps) {
@@ -147,6 +150,16 @@ static void jam(tt_proxy_conn *c, const tt_proxy_step *st)
   }
   c->jammed = true;
   atomic_store_explicit(&st->slot->seq, st->number + 1, memory_order_release);
+}
+
+// The message whose kind was not known has come, or its header.
+static void be_sure(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
+{
+  const tt_proxy_fifo *f = &c->fifo[st->item->proto];
+  uint32_t bytes = st->slot->bytes;
+  c->unsure = st->unsure = false;
+  st->two = got == f->at - sizeof st->slot->seq && bytes >= TT_LEND_MIN && bytes <= f->capacity;
+  c->owes = st->two;
 }
 
 // A message of `got` bytes has arrived in the step's slot, or the header of one in two: is it one?
@@ -211,8 +224,12 @@ static ncclResult_t look_for(tt_proxy_conn *c, tt_proxy_step *st, int *done)
     if (!*done) {
       return ncclSuccess;
     }
+    if (TT_UNLIKELY(st->unsure)) {
+      be_sure(c, st, got);
+    }
     TT_TRY(take(c, st, got));
     st->headed = true;
+    TT_TRY(pay(c));
   }
   if (TT_LIKELY(!st->two) || c->jammed) {
     *done = !c->jammed;

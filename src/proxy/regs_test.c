@@ -399,6 +399,28 @@ static void not_begun(void **state)
   fake_stop();
 }
 
+// A receive that does not know how long its messages are learns from their headers.
+static void unsure(void **state)
+{
+  (void)state;
+  for (int k = 0; k < 2; k++) {
+    fake_start(55);
+    fake.not_now = 300;
+    fake.flush = k;
+    user u;
+    user_open(&u, open_pair(), 0, 1, 200000);
+    add(&u, 0, u.in);
+    u.blind = true;
+    for (size_t bytes = 1; bytes < 190000; bytes = bytes * 3 + 1000) {
+      user_begin(&u, bytes, true);
+      user_finish(&u, false);
+    }
+    rig_close(u.r);
+    user_close(&u);
+    fake_stop();
+  }
+}
+
 typedef struct racer {
   user *u;
   _Atomic bool stop;
@@ -459,6 +481,7 @@ int main(void)
       cmocka_unit_test(registered), cmocka_unit_test(not_registered), cmocka_unit_test(allocated), cmocka_unit_test(in_use),
       cmocka_unit_test(refused),    cmocka_unit_test(vices),          cmocka_unit_test(settling),  cmocka_unit_test(errors),
       cmocka_unit_test(damage),     cmocka_unit_test(mismatch),       cmocka_unit_test(not_begun), cmocka_unit_test(race),
+      cmocka_unit_test(unsure),
   };
   return cmocka_run_group_tests_name("regs", tests, hold, NULL);
 }

@@ -13,6 +13,7 @@ typedef struct user {
   size_t room, shift, bytes;
   uint32_t messages, written, read;
   bool shared; // what is staged
+  bool blind;  // the receive has no lane
   tt_proxy_op send, recv;
   tt_schedule sched;
   tt_strand strand;
@@ -56,7 +57,7 @@ FAKE void user_begin(user *u, size_t bytes, bool places)
   u->recv = rig_op(u->from, false, TT_SIMPLE, u->messages);
   u->send.shared = u->recv.shared = u->shared;
   u->send.sig = u->recv.sig = (uint64_t)number << 32;
-  u->recv.place = (tt_proxy_place){.lane = &u->lane, .steps = u->steps, .messages = 1};
+  u->recv.place = (tt_proxy_place){.lane = u->blind ? NULL : &u->lane, .steps = u->steps, .messages = 1};
   assert_int_equal(tt_proxy_post(u->r->ranks[u->from].proxy, &u->send), ncclSuccess);
   assert_int_equal(tt_proxy_post(u->r->ranks[u->to].proxy, &u->recv), ncclSuccess);
   atomic_store(&u->call.open, true);
