@@ -298,6 +298,38 @@ static void copied_if_refused(void **state)
   over_the_network(60, refusal_body, NULL);
 }
 
+// More messages than the shared memory has room for at once, and each pair with memory of its own.
+static void crowd_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  memory m;
+  world_open(&w, 5);
+  memory_open(&m, &w, UNKNOWN, 10 * (size_t)BIG * sizeof(float));
+  for (int round = 0; round < 2; round++) {
+    exchange(&w, &m);
+    prepare(&m, 5);
+    for (int i = 0; i < 5; i++) {
+      OK(ncclAlltoAll(at(&m, i, 0), at(&m, i, 5 * (size_t)BIG), BIG, ncclFloat, w.comm[i], w.stream[i]));
+    }
+    world_wait(&w);
+    for (int i = 0; i < 5; i++) {
+      for (size_t k = 0; k < 5; k++) {
+        check_all(at(&m, i, (5 + k) * BIG), BIG, (float)(k + 1), "all-to-all", i);
+      }
+    }
+  }
+  memory_close(&m, &w);
+  world_close(&w);
+}
+
+static void many_peers(void **state)
+{
+  (void)state;
+  over_the_network(60, crowd_body, NULL);
+  over_the_network(60, crowd_body, "NCCL_NET_SHARED_BUFFERS=0");
+}
+
 // ---- the communicator goes with the memory registered, and in the middle of an operation
 
 typedef struct quitter {
@@ -392,9 +424,8 @@ static void different_calls(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(straight_if_known), cmocka_unit_test(not_at_all_if_switched_off),
-      cmocka_unit_test(copied_if_refused), cmocka_unit_test(buffers_freed_after_an_abort),
-      cmocka_unit_test(different_calls),
+      cmocka_unit_test(straight_if_known), cmocka_unit_test(not_at_all_if_switched_off),   cmocka_unit_test(copied_if_refused),
+      cmocka_unit_test(many_peers),        cmocka_unit_test(buffers_freed_after_an_abort), cmocka_unit_test(different_calls),
   };
   return RUN_TESTS("net_registered", tests, argc, argv);
 }
