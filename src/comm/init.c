@@ -290,7 +290,14 @@ static ncclResult_t network_step(init *in)
   if (!c->needs_net) {
     return ncclSuccess;
   }
-  tt_proxy_env env = {.rank = c->rank, .nranks = c->nranks, .hash = comm_hash(c), .key = net_key(c), .port = &c->port};
+  tt_proxy_env env = {.rank = c->rank,
+                      .nranks = c->nranks,
+                      .hash = comm_hash(c),
+                      .key = net_key(c),
+                      .port = &c->port,
+                      .node = c->layout->node_of[c->rank],
+                      .place = c->layout->index_of[c->rank],
+                      .mailbox = c->peers[c->rank].mailbox};
   tt_proxy_where *all = tt_calloc((size_t)c->nranks, sizeof *all);
   ncclResult_t res = ncclSuccess;
   if (all == NULL) {

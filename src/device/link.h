@@ -72,6 +72,7 @@ typedef struct tt_link {
   tt_proc_id proc;
   bool watched;          // the peer is another process whose end can be noticed
   bool networked;        // messages go over the network: port->mover moves them, `page` is a copy
+  bool staged;           // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
   const void *transport; // who made the link
   void *own;             // and what it keeps there
   const char *mailbox;   // the peer process's, for descriptors

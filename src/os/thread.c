@@ -76,6 +76,14 @@ void tt_thread_join(tt_thread *t)
   }
 }
 
+void tt_thread_detach(tt_thread *t)
+{
+  if (t->running) {
+    pthread_detach(t->id);
+    t->running = false;
+  }
+}
+
 ncclResult_t tt_thread_start_detached(const char *name, void *(*fn)(void *), void *arg)
 {
   pthread_t id;

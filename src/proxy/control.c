@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
-#include "proxy/service_priv.h"
+#include "proxy/relay.h"
 
 // ---- one connection
 
@@ -38,6 +38,11 @@ static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
   }
   *(k->outgoing ? &t->out : &t->in) = NULL;
   tt_proxy_setup_end(s, t, k->outgoing);
+  if (k->outgoing) {
+    tt_relay_lost(s, k->rank);
+  } else {
+    tt_guest_gone(s, k->rank);
+  }
   if (lost && !k->closing) {
     tt_proxy_word_lost(s, t);
   }
@@ -74,7 +79,12 @@ static void flush(tt_proxy_service *s, tt_proxy_talk *k)
 
 void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body)
 {
-  tt_msg_head h = {.type = (uint16_t)type, .size = (uint16_t)tt_msg_size(type), .id = id, .from = s->proxy->rank};
+  tt_proxy_say_for(s, k, type, id, 0, body);
+}
+
+void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, uint32_t behalf, const void *body)
+{
+  tt_msg_head h = {.type = (uint16_t)type, .size = (uint16_t)tt_msg_size(type), .id = id, .from = s->proxy->rank, .behalf = behalf};
   if (k->fd < 0 || k->deaf) {
     return;
   }
@@ -117,6 +127,31 @@ static void take_init(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, c
   tt_proxy_tell(s, k);
 }
 
+// A message about a data connection. One on behalf of a third rank is about the connection from that one, an answer to it about the guest's; an
+// answer on behalf of this rank comes from the proxy that shall send for it.
+static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
+{
+  const tt_proxy *p = s->proxy;
+  if (m->head.behalf == 0) {
+    tt_proxy_setup_message(s, k, t, m);
+    return;
+  }
+  int rank = (int)(m->head.behalf - 1);
+  if (rank < 0 || rank >= p->nranks || rank == k->rank || (rank == p->rank && !k->outgoing)) {
+    damaged(s, k, "a message on behalf of a rank that cannot be");
+    return;
+  }
+  if (rank == p->rank) {
+    tt_relay_answer(s, k->rank, m);
+    return;
+  }
+  tt_relay_guest *g = k->outgoing ? tt_guest_find(p, rank, k->rank) : NULL;
+  tt_proxy_ties *about = k->outgoing ? g == NULL ? NULL : &g->ties : tt_proxy_ties_get(s, rank);
+  if (about != NULL) { // else the guest has left, or there is no memory
+    tt_proxy_setup_message(s, k, about, m);
+  }
+}
+
 static void dispatch(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
 {
   tt_proxy_ties *t = tt_proxy_ties_get(s, k->rank);
@@ -137,12 +172,19 @@ static void dispatch(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
     tt_proxy_word_close(t);
     break;
   case TT_MSG_ANSWER: wrong_way = !k->outgoing; break;
+  case TT_MSG_GET_FD:
+    wrong_way = k->outgoing;
+    if (!wrong_way) {
+      tt_guest_message(s, k, m);
+      return;
+    }
+    break;
   default: wrong_way = k->outgoing; break;
   }
   if (wrong_way) {
     damaged(s, k, "a message that goes the other way");
   } else if (m->head.type != TT_MSG_STATE && m->head.type != TT_MSG_ASK && m->head.type != TT_MSG_CLOSE) {
-    tt_proxy_setup_message(s, k, t, m);
+    dispatch_setup(s, k, t, m);
   }
 }
 
@@ -233,6 +275,26 @@ static void dial_start(tt_proxy_service *s, tt_proxy_ties *t)
   }
 }
 
+void tt_proxy_link(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  tt_relay *r = t->peer->send.relay;
+  t->own = true;
+  if (t->dialling == TT_DIAL_FAILED) {
+    t->linked = false; // that was a neighbour's trouble, now it is ours
+    t->dials = 0;
+  }
+  if (t->linked) {
+    t->linked_ns = tt_now_ns();
+    if (t->out != NULL) {
+      tt_proxy_setup_begin(s, t);
+    }
+  }
+  tt_proxy_dial(s, t);
+  if (r != NULL) {
+    tt_relay_begin(s, r);
+  }
+}
+
 void tt_proxy_dial(tt_proxy_service *s, tt_proxy_ties *t)
 {
   if (!t->linked) {
@@ -281,9 +343,14 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
     return; // that is known already, and why
   }
   const char *advice, *why = describe(e, &advice);
-  tt_proxy_stop_port(s, tt_fail(e == -EMFILE || e == -ENFILE ? ncclSystemError : ncclRemoteError,
-                                "rank %d cannot reach the proxy of rank %d at %s: %s. %s", rank, peer, tt_addrs_text(&s->where[peer], at),
-                                why, advice));
+  ncclResult_t res =
+      tt_fail(e == -EMFILE || e == -ENFILE ? ncclSystemError : ncclRemoteError, "rank %d cannot reach the proxy of rank %d at %s: %s. %s",
+              rank, peer, tt_addrs_text(&s->where[peer], at), why, advice);
+  tt_guest_unreachable(s, peer);
+  tt_relay_unreachable(s, peer);
+  if (t->own) {
+    tt_proxy_stop_port(s, res);
+  }
 }
 
 // The connection stands: says who calls, and how he is.
@@ -306,9 +373,10 @@ static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_ad
   if (t->out != NULL) { // not when that has failed
     tt_proxy_tell(s, t->out);
   }
-  if (t->out != NULL) {
+  if (t->out != NULL && t->own) {
     tt_proxy_setup_begin(s, t);
   }
+  tt_relay_reached(s, t->peer->rank);
 }
 
 void tt_proxy_dial_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)

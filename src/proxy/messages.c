@@ -14,20 +14,26 @@ int tt_msg_size(unsigned type)
   case TT_MSG_CONNECT: return 0;
   case TT_MSG_CLOSE: return 0;
   case TT_MSG_ANSWER: return sizeof(tt_msg_answer);
+  case TT_MSG_GET_FD: return sizeof(tt_msg_get_fd);
   case TT_MSG_STATE: return sizeof(tt_msg_state);
   case TT_MSG_ASK: return 0;
   default: return -1;
   }
 }
 
+static bool has_behalf(unsigned type)
+{
+  return type == TT_MSG_SETUP || type == TT_MSG_CONNECT || type == TT_MSG_ANSWER;
+}
+
 static const char *check_head(const tt_msg_head *h, int from)
 {
   int size = tt_msg_size(h->type);
-  return size < 0          ? "a message of unknown type"
-         : h->size != size ? "a message of the wrong size"
-         : h->from != from ? "a message of another rank"
-         : h->zero != 0    ? "a damaged message"
-                           : NULL;
+  return size < 0                                 ? "a message of unknown type"
+         : h->size != size                        ? "a message of the wrong size"
+         : h->from != from                        ? "a message of another rank"
+         : h->behalf != 0 && !has_behalf(h->type) ? "a damaged message"
+                                                  : NULL;
 }
 
 static const char *check_body(const tt_msg *m)

@@ -6,6 +6,10 @@
 //   dialling side: INIT first. Then either side, any time: STATE, ASK (answered by STATE). Last: STATE, CLOSE.
 //   A data connection A -> B, on the control connection that A has dialled: SETUP, answered by ANSWER with the network's handle; when A's end
 //   stands CONNECT. What goes wrong at B's end is an ANSWER with a code: A tries the next device with another SETUP.
+//
+//   A rank that sends through a neighbour's proxy: it dials that proxy, leaves two descriptors in its mailbox (os/fdbox.h: the memory of its FIFOs, and
+//   its doorbell), and says GET_FD; ANSWER with code success: taken on, and the neighbour's doorbell is in the mailbox; with another code: it does
+//   not go, or goes no more. The neighbour sets up the data connection as its own, but says on whose `behalf`.
 #pragma once
 #include <assert.h>
 #include <stdbool.h>
@@ -23,24 +27,24 @@ typedef enum {
   TT_MSG_CLOSE,       // my last word
   TT_MSG_ABORT,       // kept
   TT_MSG_STOP,        // to the own service: end
-  TT_MSG_GET_FD,      // kept for ranks that send through a neighbour's proxy
+  TT_MSG_GET_FD,      // send what my FIFOs hold: their descriptor is in your mailbox
   TT_MSG_QUERY_FD,    // kept
   TT_MSG_REGISTER,    // kept for registered buffers
   TT_MSG_DEREGISTER,  // kept
-  TT_MSG_ANSWER,      // to SETUP
+  TT_MSG_ANSWER,      // to SETUP and GET_FD
   TT_MSG_STATE,       // how I am and what I am in. To the own service: the state has changed
   TT_MSG_ASK,         // how are you? To the own service: ask that peer
   TT_MSG_TYPES
 } tt_msg_type;
 
-enum { TT_MSG_VERSION = 1, TT_MSG_BODY = 160, TT_MSG_DEVICES = 64 };
+enum { TT_MSG_VERSION = 2, TT_MSG_BODY = 160, TT_MSG_DEVICES = 64 };
 
 typedef struct tt_msg_head {
-  uint16_t type; // tt_msg_type
-  uint16_t size; // of the body
-  uint32_t id;   // SETUP, CONNECT: number of the attempt; ANSWER: the same. Else 0
-  int32_t from;  // the sender's rank
-  uint32_t zero;
+  uint16_t type;   // tt_msg_type
+  uint16_t size;   // of the body
+  uint32_t id;     // SETUP, CONNECT: number of the attempt; GET_FD: the rank to send to; ANSWER: the same. Else 0
+  int32_t from;    // the sender's rank
+  uint32_t behalf; // SETUP, CONNECT and their ANSWER: 1 + the rank whose messages they are about, when it is not the dialling one. Else 0
 } tt_msg_head;
 static_assert(sizeof(tt_msg_head) == 16, "sent as it is");
 
@@ -56,6 +60,19 @@ typedef struct tt_msg_setup {
   int32_t device;  // the wish; taken modulo the number there is
 } tt_msg_setup;
 static_assert(sizeof(tt_msg_setup) == 8, "sent as it is");
+
+// A FIFO in memory whose descriptor was passed on. Places are bytes from its start; the rest is as in tt_fifo.
+typedef struct tt_msg_fifo {
+  uint64_t slots_at, head_at;
+  uint32_t stride, mask, at, capacity; // at: bytes from a slot's start to its payload
+} tt_msg_fifo;
+static_assert(sizeof(tt_msg_fifo) == 32, "sent as it is");
+
+typedef struct tt_msg_get_fd {
+  uint64_t size; // of the memory
+  tt_msg_fifo fifo[2];
+} tt_msg_get_fd;
+static_assert(sizeof(tt_msg_get_fd) == 72, "sent as it is");
 
 typedef struct tt_msg_answer {
   int32_t code;     // ncclResult_t
@@ -80,6 +97,7 @@ typedef struct tt_msg {
     tt_msg_init init;
     tt_msg_setup setup;
     tt_msg_answer answer;
+    tt_msg_get_fd get_fd;
     tt_msg_state state;
     char bytes[TT_MSG_BODY];
   };

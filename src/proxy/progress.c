@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "os/clock.h"
-#include "proxy/proxy_priv.h"
+#include "proxy/relay.h"
 
 #define MAX_CHANGED 8  // peers of one round whose sleepers are told apart
 #define STAMP_AFTER 16 // rounds after which operations get their time: a reading of the clock costs as much as moving a small message
@@ -21,6 +21,10 @@ void tt_proxy_retire(tt_proxy_conn *c)
     c->last = &c->first;
   }
   atomic_store_explicit(&i->serial, tt_proxy_count(&i->serial) + 1, memory_order_release);
+  if (TT_UNLIKELY(c->guest != NULL)) {
+    tt_guest_retire(c, i);
+    return;
+  }
   i->next = p->spent;
   p->spent = i;
   if (atomic_load_explicit(&p->returned, memory_order_relaxed) == NULL) { // the launching thread only takes, so nobody else fills it
@@ -30,7 +34,7 @@ void tt_proxy_retire(tt_proxy_conn *c)
   atomic_store_explicit(&p->finished, tt_proxy_count(&p->finished) + 1, memory_order_release);
 }
 
-// Drops the connection's operations; its requests under way are the network's until it is closed.
+// Its requests under way are the network's until it is closed.
 static void drop_items(tt_proxy_conn *c)
 {
   c->poster = NULL;
@@ -103,6 +107,10 @@ static inline bool has_incoming(const tt_proxy *p)
 static bool make_usable(tt_proxy_conn *c)
 {
   const tt_net_ops *net = c->proxy->net;
+  if (c->relay != NULL) { // the neighbour's proxy does that
+    c->usable = atomic_load_explicit(&c->attached, memory_order_acquire);
+    return c->usable;
+  }
   if (atomic_load_explicit(&c->stage, memory_order_acquire) != TT_CONN_READY || !atomic_load_explicit(&c->attached, memory_order_acquire)) {
     return false;
   }
@@ -122,6 +130,18 @@ static bool make_usable(tt_proxy_conn *c)
   return true;
 }
 
+bool tt_proxy_conn_usable(tt_proxy_conn *c)
+{
+  return TT_LIKELY(c->usable) || make_usable(c);
+}
+
+void tt_proxy_conn_drop(tt_proxy_conn *c)
+{
+  c->usable = false;
+  drop_items(c);
+  atomic_store_explicit(&c->stage, TT_CONN_BROKEN, memory_order_release);
+}
+
 void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush)
 {
   c->comm = comm;
@@ -135,9 +155,7 @@ void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
 {
   c->code = code;
   snprintf(c->text, sizeof c->text, "%s", tt_last_error());
-  c->usable = false;
-  drop_items(c);
-  atomic_store_explicit(&c->stage, TT_CONN_BROKEN, memory_order_release);
+  tt_proxy_conn_drop(c);
   tt_proxy_alert(c->proxy);
 }
 
@@ -154,12 +172,17 @@ static void stamp(const tt_proxy_conn *c, uint64_t now)
   }
 }
 
+static bool send_round(tt_proxy_conn *c)
+{
+  return TT_UNLIKELY(c->relay != NULL) ? tt_relay_round(c) : tt_proxy_send_round(c);
+}
+
 // Goes over the connections of a list, takes out those without operations, and notes whose FIFOs have changed. Returns how many.
 static int round_over(tt_proxy_conn **list, bool (*round)(tt_proxy_conn *c), int *changed)
 {
   int n = 0;
   for (tt_proxy_conn **at = list, *c; (c = *at) != NULL;) {
-    if ((TT_LIKELY(c->usable) || make_usable(c)) && round(c)) {
+    if (tt_proxy_conn_usable(c) && round(c)) {
       changed[n++ % MAX_CHANGED] = c->peer->rank;
     }
     if (c->first == NULL) {
@@ -193,7 +216,7 @@ static bool one_round(tt_proxy *p)
   p->rounds++;
   p->round++;
   int sends[MAX_CHANGED], recvs[MAX_CHANGED];
-  int nsends = round_over(&p->sends, tt_proxy_send_round, sends), nrecvs = round_over(&p->recvs, tt_proxy_recv_round, recvs);
+  int nsends = round_over(&p->sends, send_round, sends), nrecvs = round_over(&p->recvs, tt_proxy_recv_round, recvs);
   if (nsends + nrecvs > 0) {
     tt_bell_fence();
     ring(p, sends, nsends);
@@ -204,7 +227,8 @@ static bool one_round(tt_proxy *p)
     stamp(p->sends, now);
     stamp(p->recvs, now);
   }
-  return nsends + nrecvs > 0;
+  bool sent = p->guests != NULL && tt_guest_round(p);
+  return sent || nsends + nrecvs > 0;
 }
 
 // The port is stopped: what its executor had sent before still goes out as far as the network takes it at once; all the rest is dropped.
@@ -212,7 +236,7 @@ static void drop_all(tt_proxy *p)
 {
   int unused[MAX_CHANGED];
   append(p);
-  for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->sends, tt_proxy_send_round, unused) > 0; i++) {
+  for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->sends, send_round, unused) > 0; i++) {
   }
   p->dropped = true;
   tt_proxy_conn **lists[] = {&p->sends, &p->recvs};
@@ -223,6 +247,16 @@ static void drop_all(tt_proxy *p)
     }
     *lists[k] = NULL;
   }
+  tt_guest_drop(p);
+}
+
+// The progress thread is going to rest: whoever waits to be rung for says so before the look that follows.
+static void announce_rest(tt_proxy *p)
+{
+  atomic_store_explicit(&p->rests, false, memory_order_relaxed);
+  tt_relay_rest(p);
+  tt_guest_rest(p);
+  tt_bell_fence();
 }
 
 // One look at everything. Run flag held. False only when nothing can move until something happens outside: an event of the network, a message
@@ -235,6 +269,9 @@ static bool look(tt_proxy *p)
   if (TT_UNLIKELY(tt_port_status(p->port) != ncclSuccess)) {
     drop_all(p);
     return false;
+  }
+  if (TT_UNLIKELY(atomic_load_explicit(&p->rests, memory_order_relaxed))) {
+    announce_rest(p);
   }
   if (has_incoming(p) && ((p->sends == NULL && p->recvs == NULL) || p->rounds >= p->append_every)) {
     append(p);
@@ -275,7 +312,7 @@ static bool take_run(tt_proxy *p, bool insist)
 
 bool tt_proxy_look(tt_proxy *p, bool insist)
 {
-  if (tt_proxy_idle(p) || !take_run(p, insist)) {
+  if (!tt_proxy_busy(p) || !take_run(p, insist)) {
     return false;
   }
   bool moved = look(p);
@@ -284,7 +321,7 @@ bool tt_proxy_look(tt_proxy *p, bool insist)
 
 bool tt_proxy_progress(tt_proxy *p, bool insist)
 {
-  if (tt_proxy_idle(p) || !take_run(p, insist)) {
+  if (!tt_proxy_busy(p) || !take_run(p, insist)) {
     return false;
   }
   atomic_store_explicit(&p->driven, tt_proxy_count(&p->driven) + 1, memory_order_relaxed);
@@ -295,31 +332,31 @@ bool tt_proxy_progress(tt_proxy *p, bool insist)
   return release_run(p) || moved;
 }
 
-void tt_proxy_await_run(tt_proxy *p)
+void tt_proxy_run_hold(tt_proxy *p)
 {
   while (!take_run(p, false)) { // holders never wait for anything
     tt_sleep_ns(1000);
   }
 }
 
-void tt_proxy_release_run(tt_proxy *p)
+void tt_proxy_run_release(tt_proxy *p)
 {
   release_run(p);
 }
 
 void tt_proxy_settle(tt_proxy *p)
 {
-  if (tt_proxy_idle(p)) {
+  if (!tt_proxy_busy(p)) {
     return;
   }
-  tt_proxy_await_run(p);
+  tt_proxy_run_hold(p);
   look(p);
   release_run(p);
 }
 
 void tt_proxy_seize(tt_proxy *p)
 {
-  tt_proxy_await_run(p);
+  tt_proxy_run_hold(p);
   if (p->peers != NULL) {
     drop_all(p);
   }

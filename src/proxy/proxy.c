@@ -6,7 +6,7 @@
 #include "device/host/mem.h"
 #include "os/clock.h"
 #include "os/proc.h"
-#include "proxy/proxy_priv.h"
+#include "proxy/relay.h"
 
 #define TABLE_CHUNK 16
 #define TABLE_CHUNKS 4096
@@ -61,6 +61,8 @@ static void forget_one(tt_proxy *p, void *unused)
     return;
   }
   tt_proxy_service_forget(p);
+  tt_relay_forget(p);
+  tt_guest_forget(p);
   if (p->ctx != NULL && p->net->forget != NULL) {
     p->net->forget(p->ctx);
   }
@@ -119,11 +121,18 @@ static void free_peers(tt_proxy *p)
 
 void tt_proxy_destroy(tt_proxy *p)
 {
-  if (p == NULL) {
+  if (p == NULL || tt_proxy_service_leave(p)) {
     return;
   }
   tt_proxy_service_stop(p);
+  tt_proxy_bury(p);
+}
+
+void tt_proxy_bury(tt_proxy *p)
+{
   tt_proxy_seize(p);
+  tt_guest_free(p);
+  tt_relay_free(p);
   tt_proxy_thread_unwatch(p->events_fd);
   tt_proxy_service_free(p);
   free_peers(p);
@@ -138,6 +147,35 @@ void tt_proxy_destroy(tt_proxy *p)
   pthread_mutex_lock(&lock);
   atomic_store_explicit(&p->life, TT_PROXY_FREE, memory_order_release);
   pthread_mutex_unlock(&lock);
+}
+
+static void disown_conn(tt_proxy_conn *c)
+{
+  tt_proxy_conn_drop(c);
+  tt_proxy_conn_close(c);
+  atomic_store_explicit(&c->attached, false, memory_order_relaxed);
+}
+
+void tt_proxy_disown(tt_proxy *p)
+{
+  tt_relay_detach(p);
+  for (int i = 0; i < p->nranks; i++) {
+    tt_proxy_peer *peer = tt_proxy_peer_find(p, i);
+    if (peer != NULL) {
+      disown_conn(&peer->send);
+      disown_conn(&peer->recv);
+    }
+  }
+  for (tt_proxy_conn *c = p->sends; c != NULL; c = c->next_active) {
+    c->active = false;
+  }
+  for (tt_proxy_conn *c = p->recvs; c != NULL; c = c->next_active) {
+    c->active = false;
+  }
+  p->sends = p->recvs = NULL;
+  p->lone = (tt_port){.rank = p->rank, .page = &p->lone.lone_page};
+  atomic_store_explicit(&p->lone.lone_page.state, TT_RANK_GONE, memory_order_relaxed);
+  p->port = &p->lone;
 }
 
 // What a proxy starts with. Items of an earlier life are used again.
@@ -163,6 +201,7 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   atomic_store_explicit(&p->registers, env->net->reg_mr != NULL && tt_params_get()->local_register, memory_order_relaxed);
   atomic_store_explicit(&p->left, false, memory_order_relaxed);
   atomic_store_explicit(&p->refused, false, memory_order_relaxed);
+  atomic_store_explicit(&p->rests, false, memory_order_relaxed);
   pthread_mutex_init(&p->lock, NULL);
 }
 
@@ -322,14 +361,14 @@ static bool more_items(tt_proxy *p)
   return true;
 }
 
-static void fill(const tt_proxy *p, tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op)
+void tt_proxy_item_fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op)
 {
   uint64_t words[TT_PROXY_OP_WORDS];
   memcpy(words, op, sizeof words);
   i->conn = c;
   i->nsteps = op->nsteps;
   i->proto = op->proto;
-  i->shared = op->shared && p->shares;
+  i->shared = op->shared && c->proxy->shares;
   i->sig = op->sig;
   i->count = op->count;
   i->place = op->place;
@@ -362,7 +401,7 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   }
   tt_proxy_item *i = p->spare;
   p->spare = i->next;
-  fill(p, i, c, op);
+  tt_proxy_item_fill(i, c, op);
   atomic_store_explicit(&p->posted, tt_proxy_count(&p->posted) + 1, memory_order_release);
   i->next = atomic_load_explicit(&p->incoming, memory_order_relaxed);
   if (i->next == NULL) {
@@ -372,6 +411,15 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   while (!atomic_compare_exchange_weak_explicit(&p->incoming, &i->next, i, memory_order_release, memory_order_relaxed)) {
   }
   return ncclSuccess;
+}
+
+void tt_proxy_item_op(const tt_proxy_item *i, tt_proxy_op *op)
+{
+  uint64_t words[TT_PROXY_OP_WORDS];
+  for (int k = 0; k < TT_PROXY_OP_WORDS; k++) {
+    words[k] = atomic_load_explicit(&i->op[k], memory_order_relaxed);
+  }
+  memcpy(op, words, sizeof words);
 }
 
 bool tt_proxy_idle(const tt_proxy *p)
@@ -394,18 +442,20 @@ static void look_at_head(const tt_proxy_conn *c, uint32_t base, tt_proxy_op_stat
   s->done = s->posted == 0 || used < 0 ? 0 : TT_MIN((uint32_t)used, s->transmitted);
 }
 
-// False when the item is not posted, or changed hands meanwhile.
-static bool read_item(const tt_proxy *p, tt_proxy_item *i, tt_proxy_op_state *s)
+// The connection of one of the proxy's own operations.
+static const tt_proxy_conn *conn_of(const tt_proxy *p, const tt_proxy_op *op)
 {
-  uint64_t words[TT_PROXY_OP_WORDS];
+  const tt_proxy_peer *peer = tt_proxy_peer_find(p, op->peer);
+  return op->send ? &peer->send : &peer->recv;
+}
+
+static bool read_item(const tt_proxy *p, const tt_proxy_conn *c, tt_proxy_item *i, tt_proxy_op_state *s)
+{
   uint32_t serial = atomic_load_explicit(&i->serial, memory_order_acquire);
   if (serial % 2 == 0) {
     return false;
   }
-  for (int k = 0; k < TT_PROXY_OP_WORDS; k++) {
-    words[k] = atomic_load_explicit(&i->op[k], memory_order_relaxed);
-  }
-  memcpy(&s->op, words, sizeof words);
+  tt_proxy_item_op(i, &s->op);
   // From the last count to the first: none may seem to be ahead of the one it follows.
   s->done = atomic_load_explicit(&i->done, memory_order_relaxed);
   s->transmitted = atomic_load_explicit(&i->transmitted, memory_order_relaxed);
@@ -417,12 +467,16 @@ static bool read_item(const tt_proxy *p, tt_proxy_item *i, tt_proxy_op_state *s)
   if (tt_proxy_count(&i->serial) != serial) {
     return false;
   }
-  const tt_proxy_peer *peer = tt_proxy_peer_find(p, s->op.peer);
-  const tt_proxy_conn *c = s->op.send ? &peer->send : &peer->recv;
+  c = c != NULL ? c : conn_of(p, &s->op);
   s->connected = atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_READY;
   look_at_head(c, base, s);
   s->started_ns = s->started_ns != 0 ? s->started_ns : tt_now_ns();
   return true;
+}
+
+bool tt_proxy_item_state(const tt_proxy_conn *c, tt_proxy_item *i, tt_proxy_op_state *s)
+{
+  return read_item(c->proxy, c, i, s);
 }
 
 int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
@@ -431,8 +485,8 @@ int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
   tt_proxy_op_state s;
   for (tt_proxy_chunk *c = atomic_load_explicit(&p->chunks, memory_order_acquire); c != NULL; c = c->next) {
     for (size_t k = 0; k < TT_COUNT(c->items); k++) {
-      if (!read_item(p, &c->items[k], &s)) {
-        continue;
+      if (!read_item(p, NULL, &c->items[k], &s) || conn_of(p, &s.op)->relay != NULL) {
+        continue; // what a neighbour does for this rank, that one's proxy shows
       }
       if (n < max) {
         out[n] = s;
@@ -440,7 +494,7 @@ int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
       n++;
     }
   }
-  return n;
+  return atomic_load_explicit(&p->nguests, memory_order_relaxed) != 0 ? tt_guest_states(p, out, n, max) : n;
 }
 
 // ---- as a port's mover

@@ -23,19 +23,29 @@ typedef struct tt_proxy_env {
   tt_port *port; // stopped (tt_port_stop) when a connection fails; its page and bell are the rank's
   const tt_net_ops *net;
   int device; // of the network, to begin with (modulo the number there is); others are tried when it leads nowhere
+  // Which ranks have memory in common, for those that send through a neighbour's proxy: number of the node, and the rank's place among its ranks. Where
+  // all ranks have the same number of devices, and more than one, `place` is added to `device`.
+  int node, place;
+  const char *mailbox; // of the process (os/fdbox.h); NULL: no descriptors are passed
 } tt_proxy_env;
 
 // Where a proxy's service listens. Travels over the bootstrap network.
+typedef struct tt_proxy_home {
+  int32_t node, place, ndevices, zero;
+  char mailbox[TT_FDBOX_NAME];
+} tt_proxy_home;
 typedef struct tt_proxy_where {
   tt_addrs addrs;
+  tt_proxy_home home;
 } tt_proxy_where;
-static_assert(sizeof(tt_proxy_where) == 200, "tt_proxy_where is sent as it is");
+static_assert(sizeof(tt_proxy_where) == 256, "tt_proxy_where is sent as it is");
 
 // Starts to listen and starts the service thread (and the process's progress thread, once). Errors: ncclSystemError. Calling thread: init.
 ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_where *where);
 // Says where the others are: `all` by rank, copied. Before the first tt_proxy_connect.
 ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all);
-// Tells connected peers the port's last state, ends the service thread, closes everything. Operations that are not done are dropped (wait for
+// Tells connected peers the port's last state, ends the service thread, closes everything. A proxy that sends for neighbours does so until these
+// have left, without its rank: then it only forgets the rank, and ends later by itself. Operations that are not done are dropped (wait for
 // tt_proxy_idle first where they matter: a plan can be complete before its last messages are sent). Waits for no peer, but for at most 100 ms
 // until the last words are sent. Before the links' FIFOs are freed; the links' pages go with the proxy. NULL is allowed.
 void tt_proxy_destroy(tt_proxy *p);
@@ -50,6 +60,22 @@ ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 // goes on using it. Any thread; for the time of a look they wait for whoever drives the proxy. Errors: ncclSystemError (no memory).
 ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size);
 void tt_proxy_deregister(tt_proxy *p, void *base, size_t size);
+
+// The rank whose proxy sends this rank's messages to `peer`, or -1: its own. By NCCL_PXN_DISABLE and NCCL_P2P_PXN_LEVEL: a neighbour whose device
+// is that of the peer, when there are several. After tt_proxy_meet. Any thread.
+int tt_proxy_host_of(const tt_proxy *p, int peer);
+
+// Memory that the neighbour's proxy maps too: the first TT_PROXY_SHARE_HEAD bytes are the proxies', then come the FIFOs of link->send.
+enum { TT_PROXY_SHARE_HEAD = 4096 };
+typedef struct tt_proxy_share {
+  int host; // of tt_proxy_host_of
+  int fd;   // the proxy closes it
+  char *base;
+  size_t size;
+} tt_proxy_share;
+// As tt_proxy_connect, for a link whose messages the host sends. Every payload lies in its slot (link->staged). A host that cannot be had is
+// done without. The memory stays mapped until the proxy is destroyed.
+ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_share *share);
 
 // How to find out where the messages of a receive belong: message k is taken by step steps[k % messages] of the lane's schedule in pass
 // k / messages (tt_lane_place). The lane stays as long as the operation is not done, and so do its call's buffers. lane NULL: all go into the FIFO.
@@ -67,6 +93,7 @@ typedef struct tt_proxy_op {
   uint8_t channel;  // lane of the plan, for profilers
   bool shared;      // what is staged may lie in memory that all connections of the rank share: for operations with many peers
   uint32_t nsteps;  // messages
+  uint32_t behalf;  // 1 + the rank whose operation this is, when the proxy sends for a neighbour; 0: its own
   uint64_t nbytes;  // all of them together, about
   uint64_t opcount; // number of the plan
   uint64_t sig;     // fingerprint of the call

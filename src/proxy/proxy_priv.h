@@ -7,12 +7,15 @@
 // pool.c      memory for staged payloads that connections share
 // thread.c    the process's progress thread
 // service.c   a proxy's service thread
+// relay.c, guest.c  sending through a neighbour's proxy
 #pragma once
 #include <pthread.h>
 
 #include "proxy/proxy.h"
 
 typedef struct tt_proxy_conn tt_proxy_conn;
+struct tt_relay;
+struct tt_relay_guest;
 typedef struct tt_proxy_peer tt_proxy_peer;
 
 enum {
@@ -135,6 +138,9 @@ struct tt_proxy_conn {
   _Atomic bool attached; // fifo[] is filled in. Written by the launching thread (release)
   _Atomic uint32_t
       counted; // messages given to the network, or published, so far. Written by the run flag's holder, read by the service thread
+  _Atomic(struct tt_relay *)
+      relay; // a neighbour's proxy does the sending. Written before `attached`, taken away by the service thread with the run flag held
+  struct tt_relay_guest *guest; // the messages are those of this neighbour
   // The run flag's holder alone:
   bool usable; // ready, attached, memory registered
   bool parts;  // the network takes messages in two parts
@@ -203,9 +209,14 @@ struct tt_proxy {
   _Atomic bool registers; // the network wants memory registered, and the user does not mind. Written by create
   bool shares;            // NCCL_NET_SHARED_BUFFERS
   uint32_t append_every;
-  pthread_mutex_t lock;             // of making peers
-  _Atomic(tt_proxy_peer *) *peers;  // by rank; NULL until needed; published with release
-  struct tt_proxy_service *service; // written by create and destroy
+  pthread_mutex_t lock;              // of making peers
+  _Atomic(tt_proxy_peer *) *peers;   // by rank; NULL until needed; published with release
+  struct tt_proxy_service *service;  // written by create and destroy
+  _Atomic(struct tt_relay *) relays; // this rank's connections through neighbours: the launching thread adds
+  struct tt_relay_guest *guests;     // neighbours' connections. Changed by the service thread with the run flag held
+  _Atomic int nguests;               // by the same
+  _Atomic bool rests;                // the progress thread is going to rest: set before its look, taken by the holder
+  tt_port lone;                      // in place of the rank's port when that has gone before its guests
   // The progress thread's notes.
   uint32_t seen_driven;
   uint64_t seen_ns;
@@ -221,6 +232,16 @@ void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg);
 tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank);
 // The part of tt_proxy_connect that connects nothing. Errors as there.
 ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link);
+// Fills a free item for the connection.
+void tt_proxy_item_fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op);
+// The operation of a posted item.
+void tt_proxy_item_op(const tt_proxy_item *i, tt_proxy_op *op);
+// Its state; false when it is not posted, or changed hands meanwhile. `c`: its connection.
+bool tt_proxy_item_state(const tt_proxy_conn *c, tt_proxy_item *i, tt_proxy_op_state *s);
+// Drops the operations of the own rank and closes its connections; from now on the port is p->lone. Service thread, run flag held.
+void tt_proxy_disown(tt_proxy *p);
+// The rest of tt_proxy_destroy: the service thread has ended, or is the caller.
+void tt_proxy_bury(tt_proxy *p);
 // The peer's entry, or NULL.
 static inline tt_proxy_peer *tt_proxy_peer_find(const tt_proxy *p, int rank)
 {
@@ -276,13 +297,22 @@ static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
     atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed);
   }
 }
+// Drops its operations without a word. Run flag held.
+void tt_proxy_conn_drop(tt_proxy_conn *c);
+// Can it be used, as far as that is known? Registers its memory when it has just come up. Run flag held.
+bool tt_proxy_conn_usable(tt_proxy_conn *c);
+// Waits for the run flag, whose holders never wait; gives it back after looking for those who asked meanwhile. Any thread, not the holder.
+void tt_proxy_run_hold(tt_proxy *p);
+void tt_proxy_run_release(tt_proxy *p);
+// Is there something that may have to be moved: operations, or guests?
+static inline bool tt_proxy_busy(const tt_proxy *p)
+{
+  return !tt_proxy_idle(p) || atomic_load_explicit(&p->nguests, memory_order_relaxed) != 0;
+}
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);
 // One whole look that begins after the call: waits for the holder of the run flag, who never waits. A port that is stopped loses its operations.
 void tt_proxy_settle(tt_proxy *p);
-// Waits for the run flag, whose holders never wait; gives it back after looking for those who asked meanwhile. Any thread, not the holder.
-void tt_proxy_await_run(tt_proxy *p);
-void tt_proxy_release_run(tt_proxy *p);
 // Takes the run flag for good, then drops all operations: for destroy.
 void tt_proxy_seize(tt_proxy *p);
 void tt_proxy_unseize(tt_proxy *p);
@@ -364,6 +394,8 @@ ncclResult_t tt_proxy_thread_start(bool is_crowded);
 // Adds or removes a network's events_fd (negative: nothing to do). False: it cannot be watched.
 bool tt_proxy_thread_watch(int fd);
 void tt_proxy_thread_unwatch(int fd);
+// The descriptor that wakes the thread (tt_ring), whatever it does.
+int tt_proxy_thread_bell(void);
 // Tests only: the thread drives nothing until it is let go (and some proxy kicked).
 void tt_proxy_thread_hold(bool on);
 // In a forked child: there is no thread any more.
@@ -373,6 +405,8 @@ void tt_proxy_thread_forget(void);
 
 // Listens, says where, and starts the service thread. Errors: ncclSystemError.
 ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_proxy_where *where);
+// The rank leaves while there are guests: the service thread stays for them, and buries the proxy at last. False: there are none.
+bool tt_proxy_service_leave(tt_proxy *p);
 // Says the last words and ends the thread. Also for a service that was never started. Afterwards tt_proxy_service_free.
 void tt_proxy_service_stop(tt_proxy *p);
 void tt_proxy_service_free(tt_proxy *p);

@@ -164,10 +164,10 @@ ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size)
   if (r == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the registration of a buffer", p->rank);
   }
-  tt_proxy_await_run(p);
+  tt_proxy_run_hold(p);
   *r = (tt_proxy_region){.next = p->regions, .base = base, .size = size};
   p->regions = r;
-  tt_proxy_release_run(p);
+  tt_proxy_run_release(p);
   return ncclSuccess;
 }
 
@@ -196,12 +196,12 @@ void tt_proxy_deregister(tt_proxy *p, void *base, size_t size)
   if (!atomic_load_explicit(&p->registers, memory_order_relaxed)) {
     return;
   }
-  tt_proxy_await_run(p);
+  tt_proxy_run_hold(p);
   tt_proxy_region *r = take_region(p, base, size, &others);
   if (r != NULL && !others) {
     drop_everywhere(p, base, size, true);
   }
-  tt_proxy_release_run(p);
+  tt_proxy_run_release(p);
   tt_free(r);
 }
 
@@ -226,11 +226,11 @@ static void tell_one(tt_proxy *p, void *arg)
   if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE || !atomic_load_explicit(&p->registers, memory_order_relaxed)) {
     return;
   }
-  tt_proxy_await_run(p);
+  tt_proxy_run_hold(p);
   if (atomic_load_explicit(&p->life, memory_order_acquire) == TT_PROXY_LIVE && p->peers != NULL) {
     drop_everywhere(p, e->base, e->size, false);
   }
-  tt_proxy_release_run(p);
+  tt_proxy_run_release(p);
 }
 
 void tt_proxy_memory_goes(void *base, size_t size)

@@ -1,14 +1,16 @@
 // service.c: a proxy's service thread: what it waits for, requests of its own rank, start, stop, fork.
 #include <string.h>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "os/clock.h"
 #include "os/netif.h"
 #include "os/shm.h"
 #include "os/events.h"
-#include "proxy/service_priv.h"
+#include "proxy/relay.h"
 
 #define LAST_WORDS_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
+#define LEAVE_NAP_NS 20000ull              // between two looks of a leaving rank: the service never waits for long
 #define ASK_EVERY_NS (50 * TT_NS_PER_MS)
 #define ASK_BURST 4 // questions in that time, to all peers together
 
@@ -123,13 +125,38 @@ static void take_news(tt_proxy_service *s)
     uint32_t wants = atomic_exchange(&t->wants, 0);
     list(s, t);
     if (wants & TT_WANT(TT_MSG_INIT)) {
-      tt_proxy_dial(s, t);
+      tt_proxy_link(s, t);
     }
     tt_proxy_talk *k = t->out != NULL ? t->out : t->in;
     if ((wants & TT_WANT(TT_MSG_ASK)) && k != NULL) {
       tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
     }
   }
+}
+
+// The rank goes, its guests stay: from now on the proxy is there for them alone.
+static void let_go(tt_proxy_service *s)
+{
+  _Atomic int *leaver = s->leaver;
+  tt_proxy *p = s->proxy;
+  if (!tt_guest_any(s)) {
+    atomic_store(leaver, -1);
+    return;
+  }
+  tt_info(TT_PROXY, "rank %d: the proxy stays until the ranks have left that it sends for", p->rank);
+  s->left = true;
+  tt_proxy_run_hold(p);
+  tt_proxy_disown(p);
+  tt_proxy_run_release(p);
+  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
+    tt_proxy_setup_close(s, t);
+    t->own = false;
+    t->sending = TT_SETUP_NONE;
+    t->judged[0] = t->judged[1] = t->judged[2] = true;
+  }
+  tt_relay_leave(s);
+  tt_thread_detach(&s->thread);
+  atomic_store(leaver, 1);
 }
 
 // False: the end.
@@ -143,7 +170,10 @@ static bool take_wants(tt_proxy_service *s)
   if (wants & TT_WANT(TT_MSG_STATE)) {
     tt_proxy_tell_all(s);
   }
-  return (wants & TT_WANT(TT_MSG_STOP)) == 0;
+  if (wants & TT_WANT(TT_MSG_CLOSE)) {
+    let_go(s);
+  }
+  return (wants & TT_WANT(TT_MSG_STOP)) == 0 && !(s->left && !tt_guest_any(s));
 }
 
 // Goes on with everything that is under way; returns when to come again at the latest (0: whenever).
@@ -158,6 +188,7 @@ static uint64_t step(tt_proxy_service *s)
       tt_proxy_wake_at(&wake_ns, t->rest_ns);
     }
   }
+  tt_guest_step(s, now, &wake_ns);
   return wake_ns;
 }
 
@@ -226,6 +257,9 @@ static void *service_main(void *arg)
     wait_for(s, step(s));
   }
   tt_proxy_talks_close(s, tt_now_ns() + LAST_WORDS_NS);
+  if (s->left) {
+    tt_proxy_bury(s->proxy);
+  }
   return NULL;
 }
 
@@ -258,26 +292,66 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   tt_greeter_none(&s->door);
   p->service = s; // from here on tt_proxy_service_free has it
   s->where = tt_calloc((size_t)p->nranks, sizeof *s->where);
-  if (s->where == NULL || !make_room(s)) {
+  s->homes = tt_calloc((size_t)p->nranks, sizeof *s->homes);
+  if (s->where == NULL || s->homes == NULL || !make_room(s)) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d proxies", p->rank, p->nranks);
   }
   tt_sock_raise_file_limit(); // a rank of this process needs up to four for each peer
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
   TT_TRY(start_listening(s));
-  where->addrs = s->door.addrs;
+  *where = (tt_proxy_where){.addrs = s->door.addrs, .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices}};
+  if (env->mailbox != NULL) {
+    memcpy(where->home.mailbox, env->mailbox, strnlen(env->mailbox, sizeof where->home.mailbox - 1));
+  }
   return tt_thread_start(&s->thread, "tutti service", service_main, s);
+}
+
+// Could a rank have said that?
+static bool is_home(const tt_proxy_home *h)
+{
+  return h->place >= 0 && h->ndevices >= 0 && memchr(h->mailbox, 0, sizeof h->mailbox) != NULL;
+}
+
+// Where all have the same number of devices, neighbours use different ones.
+static void spread(tt_proxy_service *s)
+{
+  const tt_proxy *p = s->proxy;
+  s->rails = s->homes[p->rank].ndevices;
+  for (int i = 0; i < p->nranks; i++) {
+    s->rails = s->homes[i].ndevices == s->rails ? s->rails : 0;
+  }
+  if (s->rails > 1) {
+    s->device = (s->device + s->homes[p->rank].place) % s->rails;
+  }
 }
 
 ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
 {
   for (int i = 0; i < p->nranks; i++) {
-    if (i != p->rank && (all[i].addrs.n == 0 || !tt_addrs_good(&all[i].addrs))) {
+    if (i != p->rank && (all[i].addrs.n == 0 || !tt_addrs_good(&all[i].addrs) || !is_home(&all[i].home))) {
       return tt_fail(ncclInternalError, "rank %d: rank %d does not say where its proxy listens", p->rank, i);
     }
     p->service->where[i] = all[i].addrs;
+    p->service->homes[i] = all[i].home;
   }
+  spread(p->service);
   return ncclSuccess;
+}
+
+bool tt_proxy_service_leave(tt_proxy *p)
+{
+  tt_proxy_service *s = p->service;
+  _Atomic int answer = 0; // the service touches it once: afterwards it may end at any time
+  if (s == NULL || !s->thread.running || atomic_load(&p->nguests) == 0 || tt_port_status(p->port) != ncclSuccess) {
+    return false;
+  }
+  s->leaver = &answer;
+  want(s, TT_MSG_CLOSE);
+  while (atomic_load(&answer) == 0) {
+    tt_sleep_ns(LEAVE_NAP_NS);
+  }
+  return atomic_load(&answer) > 0;
 }
 
 void tt_proxy_service_stop(tt_proxy *p)
@@ -303,6 +377,7 @@ void tt_proxy_service_free(tt_proxy *p)
   tt_fd_close(s->wake);
   tt_free(s->fds);
   tt_free(s->where);
+  tt_free(s->homes);
   tt_free(s);
 }
 

@@ -41,13 +41,15 @@ struct tt_proxy_ties {
   bool listed;
 
   tt_proxy_talk *out, *in;
-  bool linked; // a link was taken on: connect
+  bool linked; // to be dialled: for a link, or for a neighbour's messages
+  bool own;    // a link was taken on: connect
   tt_dial_stage dialling;
   tt_dial *dial;
   int dials;
   uint64_t linked_ns, rest_ns;
 
   tt_setup_stage sending; // this rank -> peer
+  uint32_t behalf;        // goes with its messages (tt_msg_head)
   uint32_t attempt;
   int ndevices; // the peer's
   char handle[TT_NET_HANDLE];
@@ -55,6 +57,7 @@ struct tt_proxy_ties {
   char text[256];                        // why the last attempt failed
 
   bool accepting; // peer -> this rank
+  int accept_by;  // the rank that has asked: the peer, or the neighbour whose proxy sends for it
   bool told;      // the peer's end stands
   uint32_t accept_attempt;
   void *listener, *accepted;
@@ -88,6 +91,10 @@ struct tt_proxy_service {
   int device; // of the network, to begin with
   int ndevices;
   tt_addrs *where;               // by rank; written by tt_proxy_meet, read after a link was taken on
+  tt_proxy_home *homes;          // the same
+  int rails;                     // devices of every rank; 0: they have different numbers. The same
+  bool left;                     // the rank has gone, guests have not
+  _Atomic int *leaver;           // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no guests
   _Atomic uint32_t wants;        // bits of tt_msg_type: START, STATE, STOP. Any thread sets
   _Atomic(tt_proxy_ties *) news; // any thread adds, the service takes all
   _Atomic uint64_t ask_ns;       // from when on the next question may be asked. Any thread
@@ -118,7 +125,9 @@ void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code);
 
 // ---- control.c
 
-// Dials the peer of a link that was taken on.
+// A link to the peer was taken on.
+void tt_proxy_link(tt_proxy_service *s, tt_proxy_ties *t);
+// Dials the peer, if that has not been done.
 void tt_proxy_dial(tt_proxy_service *s, tt_proxy_ties *t);
 void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e);
 // Goes on with what is not done: dials and their pauses.
@@ -129,6 +138,8 @@ void tt_proxy_admit(tt_proxy_service *s);
 void tt_proxy_talk_step(tt_proxy_service *s);
 // Sends a message; a connection on which too many wait is ended. `body` may be NULL.
 void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body);
+// The same about another rank's messages (tt_msg_head).
+void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, uint32_t behalf, const void *body);
 // Takes the complete messages out of a connection's buffer.
 void tt_proxy_talk_feed(tt_proxy_service *s, tt_proxy_talk *k);
 // Says the last words on all, waiting until `until_ns` at most, and frees them.

@@ -25,7 +25,7 @@ static void ask(tt_proxy_service *s, tt_proxy_ties *t)
   tt_msg_setup m = {.device = s->device + (int)(t->attempt % (uint32_t)n)};
   t->sending = TT_SETUP_ASKED;
   t->attempt_ns = tt_now_ns();
-  tt_proxy_say(s, t->out, TT_MSG_SETUP, t->attempt, &m);
+  tt_proxy_say_for(s, t->out, TT_MSG_SETUP, t->attempt, t->behalf, &m);
 }
 
 // No way leads to the peer. It may just have gone: that is for words.c to find out.
@@ -65,7 +65,7 @@ static void next_attempt(tt_proxy_service *s, tt_proxy_ties *t)
 
 void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  if (t->sending != TT_SETUP_NONE) {
+  if (t->sending != TT_SETUP_NONE || t->peer->send.relay != NULL) {
     return;
   }
   if (s->ndevices <= 0) {
@@ -96,7 +96,7 @@ static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
 {
   t->sending = TT_SETUP_UP;
   tt_info(TT_PROXY | TT_NET, "rank %d -> rank %d via NET/%s/%d", s->proxy->rank, t->peer->rank, s->proxy->net->name, own_device(s, t));
-  tt_proxy_say(s, t->out, TT_MSG_CONNECT, t->attempt, NULL);
+  tt_proxy_say_for(s, t->out, TT_MSG_CONNECT, t->attempt, t->behalf, NULL);
   tt_proxy_conn_ready(&t->peer->send, comm, false);
 }
 
@@ -146,21 +146,25 @@ static void close_accept(tt_proxy_service *s, tt_proxy_ties *t)
 }
 
 // Answers an attempt: with the handle, or with the thread's last error.
-static void answer(tt_proxy_service *s, tt_proxy_talk *k, uint32_t id, ncclResult_t code, const char *handle)
+static void answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_ties *t, ncclResult_t code, const char *handle)
 {
+  int rank = t->peer->rank;
   tt_msg_answer a = {.code = code, .ndevices = TT_CLAMP(s->ndevices, 1, TT_MSG_DEVICES)};
   if (code == ncclSuccess) {
     memcpy(a.handle, handle, sizeof a.handle);
   } else {
     snprintf(a.text, sizeof a.text, "%s", tt_last_error());
   }
-  tt_proxy_say(s, k, TT_MSG_ANSWER, id, &a);
+  tt_proxy_say_for(s, k, TT_MSG_ANSWER, t->accept_attempt, rank == k->rank ? 0 : (uint32_t)rank + 1, &a);
 }
 
 static ncclResult_t start_listening(tt_proxy_service *s, tt_proxy_ties *t, int wish, char *handle)
 {
   const tt_proxy *p = s->proxy;
   tt_net_props props;
+  if (s->left) {
+    return tt_fail(ncclRemoteError, "rank %d has destroyed its communicator", p->rank);
+  }
   if (s->ndevices <= 0) {
     return tt_fail(ncclSystemError, "rank %d has no device of network %s", p->rank, p->net->name);
   }
@@ -180,9 +184,10 @@ static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, 
   ncclResult_t res = start_listening(s, t, m->setup.device, handle);
   t->accepting = res == ncclSuccess;
   t->accept_attempt = m->head.id;
+  t->accept_by = k->rank;
   t->accept_ns = 0;
   t->accept_pause_ns = PAUSE_NS;
-  answer(s, k, m->head.id, res, handle);
+  answer(s, k, t, res, handle);
 }
 
 static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
@@ -204,8 +209,9 @@ static void accept_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uin
   if (now >= t->accept_ns) {
     ncclResult_t res = s->proxy->net->accept(t->listener, &t->accepted);
     if (res != ncclSuccess && res != ncclInProgress) {
-      if (t->in != NULL) {
-        answer(s, t->in, t->accept_attempt, res, NULL);
+      tt_proxy_talk *k = tt_proxy_peer_find(s->proxy, t->accept_by)->ties->in;
+      if (k != NULL) {
+        answer(s, k, t, res, NULL);
       }
       close_accept(s, t);
       return;
@@ -230,7 +236,7 @@ void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties
   case TT_MSG_ANSWER: take_answer(s, t, m); break;
   case TT_MSG_SETUP: take_setup(s, k, t, m); break;
   case TT_MSG_CONNECT:
-    if (t->accepting && m->head.id == t->accept_attempt) {
+    if (t->accepting && m->head.id == t->accept_attempt && t->accept_by == k->rank) {
       t->told = true;
       use_if_both_stand(s, t);
     }
@@ -252,11 +258,16 @@ void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t)
 
 void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
 {
-  if (!outgoing) {
-    if (!t->told) { // else the peer's end stands, and there may be messages in it already, the last ones of a peer that has gone
-      close_accept(s, t);
+  if (outgoing) {
+    if (t->sending == TT_SETUP_ASKED || t->sending == TT_SETUP_CONNECTING) {
+      give_up(t, "the control connection has ended");
     }
-  } else if (t->sending == TT_SETUP_ASKED || t->sending == TT_SETUP_CONNECTING) {
-    give_up(t, "the control connection has ended");
+    return;
+  }
+  for (tt_proxy_ties *u = s->ties; u != NULL; u = u->next) {
+    // Where the other end stands, there may be messages in it already, the last ones of a peer that has gone.
+    if (u->accept_by == t->peer->rank && !u->told) {
+      close_accept(s, u);
+    }
   }
 }

@@ -52,7 +52,7 @@ static void wake(int seen)
 
 static void find_pending(tt_proxy *p, void *found)
 {
-  *(bool *)found |= !tt_proxy_idle(p);
+  *(bool *)found |= tt_proxy_busy(p);
 }
 
 static bool any_pending(void)
@@ -71,7 +71,7 @@ static bool is_watched(const tt_proxy *p)
 
 void tt_proxy_kick(tt_proxy *p)
 {
-  if (tt_proxy_idle(p)) {
+  if (!tt_proxy_busy(p)) {
     return;
   }
   atomic_store_explicit(&p->left, true, memory_order_relaxed);
@@ -84,7 +84,7 @@ void tt_proxy_kick(tt_proxy *p)
 
 void tt_proxy_kick_lazily(tt_proxy *p)
 {
-  if (tt_proxy_idle(p)) {
+  if (!tt_proxy_busy(p)) {
     return;
   }
   tt_bell_fence();
@@ -112,6 +112,7 @@ void tt_proxy_attend(int delta)
 typedef struct survey {
   uint64_t now, tick;
   bool alone;   // nobody attends
+  bool rests;   // it is the look before a rest: neighbours shall ring (relay.h)
   bool pending; // there are operations
   bool mine;    // some that the thread has to drive
   bool others;  // some that others drive
@@ -136,7 +137,7 @@ static bool is_driven(tt_proxy *p, const survey *s)
 static void visit(tt_proxy *p, void *arg)
 {
   survey *s = arg;
-  if (tt_proxy_idle(p)) {
+  if (!tt_proxy_busy(p)) {
     p->seen_ns = s->now; // new operations get a tick, too, until somebody is missed
     return;
   }
@@ -146,13 +147,18 @@ static void visit(tt_proxy *p, void *arg)
     return;
   }
   s->mine = true;
+  if (s->rests &&
+      (atomic_load_explicit(&p->nguests, memory_order_relaxed) != 0 || atomic_load_explicit(&p->relays, memory_order_relaxed) != NULL)) {
+    atomic_store(&p->rests, true);
+  }
   s->moved |= tt_proxy_look(p, true);
-  s->blind |= !tt_proxy_idle(p) && !is_watched(p);
+  s->blind |= tt_proxy_busy(p) && !is_watched(p);
 }
 
-static survey look_around(void)
+static survey look_around(bool rests)
 {
-  survey s = {.now = tt_now_ns(),
+  survey s = {.rests = rests,
+              .now = tt_now_ns(),
               .tick = atomic_load_explicit(&crowded, memory_order_relaxed) ? TICK_CROWDED_NS : TICK_NS,
               .alone = atomic_load_explicit(&attending, memory_order_acquire) <= 0};
   if (TT_LIKELY(!atomic_load_explicit(&held, memory_order_acquire))) {
@@ -184,7 +190,7 @@ static void rest(int kind, int idle)
 {
   atomic_store(&state, kind);
   tt_bell_fence();
-  survey s = look_around();
+  survey s = look_around(true);
   if (!s.moved && rest_kind(&s, idle) == kind) {
     sleep_as(kind, &s);
     tt_ring_clear(wake_fd);
@@ -196,7 +202,7 @@ static void *thread_main(void *unused)
 {
   int fruitless = 0, idle = 0;
   for (;;) {
-    survey s = look_around();
+    survey s = look_around(false);
     idle = s.pending ? 0 : idle + 1;
     if (s.moved) {
       fruitless = 0;
@@ -241,6 +247,11 @@ ncclResult_t tt_proxy_thread_start(bool is_crowded)
   }
   pthread_mutex_unlock(&lock);
   return res;
+}
+
+int tt_proxy_thread_bell(void)
+{
+  return wake_fd;
 }
 
 void tt_proxy_thread_hold(bool on)

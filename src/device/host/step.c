@@ -104,6 +104,7 @@ static inline bool lend(tt_lane *l, tt_link *link, char *lender)
   if (!link->networked || l->fifo != TT_SIMPLE) {
     return false;
   }
+  lender = link->staged ? NULL : lender;
   tt_fifo_slot(&link->send[TT_SIMPLE])->elsewhere = (uint64_t)(uintptr_t)lender;
   l->lent |= lender != NULL;
   return lender != NULL;

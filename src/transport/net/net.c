@@ -4,10 +4,11 @@
 #include "os/shm.h"
 #include "transport/transport.h"
 
-// What a link keeps: one window per direction, in one mapping whose pages exist once they are touched.
+// What a link keeps: one window per direction, in one mapping whose pages exist once they are touched. Where a neighbour's proxy sends, the window for
+// that is apart, in memory which the neighbour maps too.
 typedef struct windows {
-  char *base;
-  size_t size;
+  char *base, *shared;
+  size_t size, shared_size;
 } windows;
 
 static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *peer)
@@ -20,8 +21,27 @@ static void disconnect(tt_link *link)
   windows *own = link->own;
   if (own != NULL) {
     tt_shm_unmap(own->base, own->size);
+    tt_shm_unmap(own->shared, own->shared_size);
     tt_free(own);
   }
+}
+
+// The sending window in shared memory, for the neighbour `host`.
+static ncclResult_t connect_shared(const tt_wiring *w, tt_link *link, int host)
+{
+  windows *own = link->own;
+  tt_proxy_share share = {.host = host, .fd = -1};
+  own->shared_size = share.size = TT_PROXY_SHARE_HEAD + TT_ROUND_UP(tt_net_window_bytes(&w->geometry), 4096);
+  TT_TRY(tt_shm_create("tutti-relay", share.size, &share.fd));
+  ncclResult_t res = tt_shm_map(share.fd, share.size, (void **)&own->shared);
+  if (res != ncclSuccess) {
+    tt_fd_close(share.fd);
+    return res;
+  }
+  share.base = own->shared;
+  tt_net_window_view(&w->geometry, own->shared + TT_PROXY_SHARE_HEAD, link->send);
+  link->staged = true;
+  return tt_proxy_connect_shared(w->proxy, link, &share);
 }
 
 static ncclResult_t connect(const tt_wiring *w, tt_link *link)
@@ -39,7 +59,12 @@ static ncclResult_t connect(const tt_wiring *w, tt_link *link)
   tt_net_window_view(&w->geometry, own->base + one, link->recv);
   link->access = TT_ACCESS_NONE;
   link->networked = true;
-  TT_TRY_GOTO(tt_proxy_connect(w->proxy, link), res);
+  int host = tt_proxy_host_of(w->proxy, link->peer);
+  if (host < 0) {
+    TT_TRY_GOTO(tt_proxy_connect(w->proxy, link), res);
+  } else {
+    TT_TRY_GOTO(connect_shared(w, link, host), res);
+  }
   return ncclSuccess;
 fail:
   disconnect(link);

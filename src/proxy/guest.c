@@ -1,0 +1,432 @@
+// guest.c: the host's half of a connection through a neighbour's proxy, and the life of a host that outlives its rank. See relay.h.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "os/clock.h"
+#include "os/shm.h"
+#include "proxy/relay.h"
+
+#define TAKE_MS 1000 // the sender has pushed its descriptors before it asked
+
+// ---- the run flag's holder
+
+void tt_guest_retire(tt_proxy_conn *c, tt_proxy_item *i)
+{
+  i->next = c->guest->spare;
+  c->guest->spare = i;
+}
+
+static bool is_sound(const tt_relay_op *op)
+{
+  return op->proto < TT_PROXY_FIFOS && op->nsteps > 0;
+}
+
+static void enqueue(tt_relay_guest *g, const tt_relay_op *from)
+{
+  tt_proxy_conn *c = &g->peer.send;
+  tt_proxy_op op = {.peer = g->peer.rank,
+                    .send = true,
+                    .proto = from->proto,
+                    .channel = from->channel,
+                    .nsteps = from->nsteps,
+                    .behalf = (uint32_t)g->rank + 1,
+                    .nbytes = from->nbytes,
+                    .opcount = from->opcount,
+                    .sig = from->sig,
+                    .count = from->count};
+  tt_proxy_item *i = g->spare;
+  g->spare = i->next;
+  tt_proxy_item_fill(i, c, &op);
+  atomic_store_explicit(&i->started_ns, tt_now_ns(), memory_order_relaxed);
+  i->next = NULL;
+  *c->last = i;
+  c->last = &i->next;
+  c->poster = c->poster != NULL ? c->poster : i;
+}
+
+// Takes operations out of the ring.
+static void take(tt_relay_guest *g)
+{
+  uint32_t posted = atomic_load_explicit(&g->shared->posted, memory_order_acquire);
+  while (g->taken != posted && g->spare != NULL) {
+    tt_relay_op op = g->shared->ops[g->taken % TT_RELAY_RING]; // a copy: nobody changes it after the check
+    if (TT_UNLIKELY(!is_sound(&op))) {
+      tt_proxy_conn_fail(&g->peer.send,
+                         tt_fail(ncclInternalError, "rank %d: an operation of rank %d is damaged", g->peer.send.proxy->rank, g->rank));
+      return;
+    }
+    g->taken++;
+    enqueue(g, &op);
+  }
+  atomic_store_explicit(&g->shared->taken, g->taken, memory_order_release);
+}
+
+static bool one_round(tt_relay_guest *g)
+{
+  tt_proxy_conn *c = &g->peer.send;
+  if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
+    return false;
+  }
+  take(g);
+  if (c->first == NULL || !tt_proxy_conn_usable(c)) {
+    return false;
+  }
+  uint32_t posted = c->posted;
+  bool moved = tt_proxy_send_round(c);
+  if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
+    return false; // its counts are not true any more
+  }
+  if (moved || c->posted != posted) {
+    atomic_store_explicit(&g->shared->transmitted, c->posted, memory_order_relaxed);
+    atomic_store_explicit(&g->shared->done, c->finished, memory_order_release);
+  }
+  if (moved) {
+    tt_relay_knock(&g->shared->sender_rests, g->bell);
+  }
+  return moved;
+}
+
+bool tt_guest_round(tt_proxy *p)
+{
+  bool moved = false;
+  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+    moved |= one_round(g);
+  }
+  return moved;
+}
+
+void tt_guest_rest(tt_proxy *p)
+{
+  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+    atomic_store_explicit(&g->shared->host_rests, 1, memory_order_relaxed);
+  }
+}
+
+void tt_guest_drop(tt_proxy *p)
+{
+  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+    tt_proxy_conn *c = &g->peer.send;
+    if (atomic_load_explicit(&c->stage, memory_order_relaxed) != TT_CONN_BROKEN) {
+      snprintf(c->text, sizeof c->text, "that rank has stopped: %.200s", p->port->error);
+      tt_proxy_conn_drop(c);
+    }
+  }
+}
+
+// ---- coming
+
+tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer)
+{
+  tt_relay_guest *g = p->guests;
+  while (g != NULL && (g->rank != rank || g->peer.rank != peer)) {
+    g = g->next;
+  }
+  return g;
+}
+
+// Does the FIFO lie within the memory, in a way that the proxy can use?
+static bool fits(const tt_msg_fifo *f, uint64_t size)
+{
+  uint64_t slots = (uint64_t)f->mask + 1, all = slots * f->stride;
+  return (slots & f->mask) == 0 && slots <= 4096 && f->stride >= sizeof(tt_slot) && f->stride % 8 == 0 && f->slots_at % 8 == 0 &&
+         f->slots_at <= size && all <= size - f->slots_at && f->head_at % 4 == 0 && f->head_at <= size - sizeof(uint32_t) &&
+         f->at >= offsetof(tt_slot, data) && f->at <= f->stride && f->capacity <= f->stride - f->at;
+}
+
+static bool is_sensible(const tt_proxy_service *s, int rank, const tt_msg *m)
+{
+  const tt_msg_get_fd *f = &m->get_fd;
+  return m->head.id < (uint32_t)s->proxy->nranks && (int)m->head.id != rank && (int)m->head.id != s->proxy->rank &&
+         f->size >= TT_PROXY_SHARE_HEAD && fits(&f->fifo[0], f->size) && fits(&f->fifo[1], f->size);
+}
+
+static ncclResult_t fetch(const tt_proxy_service *s, int what, int rank, int peer, int *fd)
+{
+  tt_fdkey key = tt_relay_key(&s->key, what, rank, peer);
+  return tt_fdbox_take(&key, TAKE_MS, NULL, fd);
+}
+
+// Maps the memory and gets hold of the doorbell.
+static ncclResult_t open_shared(const tt_proxy_service *s, tt_relay_guest *g, size_t size)
+{
+  int fd = -1;
+  void *base = NULL;
+  TT_TRY(fetch(s, TT_RELAY_MEMORY, g->rank, g->peer.rank, &fd));
+  ncclResult_t res = ncclSuccess;
+  if (tt_shm_size(fd) < size) {
+    res = tt_fail(ncclInternalError, "rank %d: the memory of rank %d's FIFOs has %zu bytes, not %zu", s->proxy->rank, g->rank,
+                  tt_shm_size(fd), size);
+  } else {
+    res = tt_shm_map(fd, size, &base);
+  }
+  tt_fd_close(fd);
+  TT_TRY(res);
+  g->shared = base;
+  g->size = size;
+  return fetch(s, TT_RELAY_SENDER_BELL, g->rank, g->peer.rank, &g->bell);
+}
+
+static void set_up(tt_proxy *p, tt_relay_guest *g, const tt_msg_get_fd *m)
+{
+  tt_proxy_conn *c = &g->peer.send;
+  char *base = (char *)g->shared;
+  for (int k = 0; k < TT_PROXY_FIFOS; k++) {
+    const tt_msg_fifo *f = &m->fifo[k];
+    c->fifo[k] = (tt_proxy_fifo){.slots = base + f->slots_at,
+                                 .head = (_Atomic uint32_t *)(void *)(base + f->head_at),
+                                 .stride = f->stride,
+                                 .mask = f->mask,
+                                 .at = f->at,
+                                 .capacity = f->capacity};
+  }
+  c->proxy = p;
+  c->peer = &g->peer;
+  c->send = true;
+  c->guest = g;
+  c->last = &c->first;
+  atomic_store_explicit(&c->attached, true, memory_order_release);
+  for (size_t i = 0; i < TT_COUNT(g->items); i++) {
+    g->items[i].next = g->spare;
+    g->spare = &g->items[i];
+  }
+  g->ties.peer = &g->peer;
+  g->ties.behalf = (uint32_t)g->rank + 1;
+  g->ties.linked_ns = tt_now_ns();
+}
+
+static void guest_free(tt_relay_guest *g)
+{
+  if (g != NULL) {
+    tt_proxy_conn_close(&g->peer.send);
+    tt_shm_unmap(g->shared, g->size);
+    tt_fd_close(g->bell);
+    tt_free(g);
+  }
+}
+
+static ncclResult_t guest_new(tt_proxy_service *s, int rank, const tt_msg *m, tt_relay_guest **out)
+{
+  tt_relay_guest *g = tt_calloc_line(sizeof *g);
+  if (g == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory to send for rank %d", s->proxy->rank, rank);
+  }
+  g->rank = rank;
+  g->peer.rank = (int)m->head.id;
+  g->bell = -1;
+  g->peer.send.proxy = s->proxy;
+  g->peer.send.send = true;
+  ncclResult_t res = ncclSuccess;
+  TT_TRY_GOTO(open_shared(s, g, m->get_fd.size), res);
+  tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_HOST_BELL, rank, g->peer.rank);
+  TT_TRY_GOTO(tt_fdbox_push(s->homes[rank].mailbox, &key, tt_proxy_thread_bell()), res);
+  set_up(s->proxy, g, &m->get_fd);
+  *out = g;
+  return ncclSuccess;
+fail:
+  guest_free(g);
+  return res;
+}
+
+static void move_in(tt_proxy *p, tt_relay_guest *g)
+{
+  tt_proxy_run_hold(p);
+  g->next = p->guests;
+  p->guests = g;
+  atomic_store(&p->nguests, atomic_load(&p->nguests) + 1);
+  tt_proxy_run_release(p);
+  tt_proxy_look(p, true);
+  tt_proxy_kick(p);
+}
+
+// The last look at it; then it is forgotten.
+static void move_out(tt_proxy *p, tt_relay_guest *g)
+{
+  tt_proxy_run_hold(p);
+  if (atomic_load_explicit(&g->peer.send.stage, memory_order_relaxed) != TT_CONN_BROKEN) {
+    one_round(g); // what the executor had published
+  }
+  tt_proxy_conn_drop(&g->peer.send);
+  for (tt_relay_guest **at = &p->guests; *at != NULL; at = &(*at)->next) {
+    if (*at == g) {
+      *at = g->next;
+      break;
+    }
+  }
+  atomic_store(&p->nguests, atomic_load(&p->nguests) - 1);
+  tt_proxy_run_release(p);
+  guest_free(g);
+}
+
+// ---- the service thread
+
+static void answer(tt_proxy_service *s, tt_proxy_talk *k, int peer, ncclResult_t code, const char *text)
+{
+  tt_msg_answer a = {.code = code, .ndevices = 1};
+  snprintf(a.text, sizeof a.text, "%s", code == ncclSuccess ? "" : text);
+  tt_proxy_say_for(s, k, TT_MSG_ANSWER, (uint32_t)peer, (uint32_t)k->rank + 1, &a);
+}
+
+// Closes what the sender has passed on.
+static void refuse(tt_proxy_service *s, tt_proxy_talk *k, int peer, const char *why)
+{
+  int fd = -1;
+  for (int what = TT_RELAY_MEMORY; what <= TT_RELAY_SENDER_BELL; what++) {
+    tt_fdkey key = tt_relay_key(&s->key, what, k->rank, peer);
+    if (tt_fdbox_take(&key, 0, NULL, &fd) == ncclSuccess) {
+      tt_fd_close(fd);
+    }
+  }
+  answer(s, k, peer, ncclSystemError, why);
+}
+
+static void take_on(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
+{
+  tt_proxy *p = s->proxy;
+  tt_relay_guest *g = NULL;
+  int rank = k->rank, peer = (int)m->head.id;
+  if (!is_sensible(s, rank, m) || tt_guest_find(p, rank, peer) != NULL) {
+    tt_warn("rank %d: rank %d asks this proxy to send for it to rank %d, in a way that cannot be", p->rank, rank, peer);
+    refuse(s, k, peer, "a request that cannot be");
+    return;
+  }
+  tt_proxy_ties *t = tt_proxy_ties_get(s, peer);
+  ncclResult_t res = tt_port_status(p->port);
+  if (res != ncclSuccess || t == NULL || s->left) {
+    refuse(s, k, peer, t == NULL ? "no memory" : "that rank has stopped");
+    return;
+  }
+  res = guest_new(s, rank, m, &g);
+  if (res != ncclSuccess) {
+    refuse(s, k, peer, tt_last_error());
+    return;
+  }
+  tt_info(TT_PROXY | TT_NET, "rank %d sends for rank %d to rank %d", p->rank, rank, peer);
+  move_in(p, g);
+  answer(s, k, peer, ncclSuccess, NULL);
+  tt_proxy_dial(s, t);
+}
+
+void tt_guest_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
+{
+  if (m->get_fd.size != 0) {
+    take_on(s, k, m);
+    return;
+  }
+  tt_relay_guest *g = tt_guest_find(s->proxy, k->rank, (int)m->head.id);
+  if (g != NULL) {
+    g->leaving = true;
+  }
+}
+
+// Tells the sender that it goes no more, and why.
+static void tell(tt_proxy_service *s, tt_relay_guest *g, const char *why)
+{
+  const tt_proxy_peer *sender = tt_proxy_peer_find(s->proxy, g->rank);
+  g->told = true;
+  if (sender != NULL && sender->ties->in != NULL) {
+    answer(s, sender->ties->in, g->peer.rank, ncclRemoteError, why);
+  }
+}
+
+static void step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now, uint64_t *wake_ns)
+{
+  const tt_proxy_ties *own = tt_proxy_peer_find(s->proxy, g->peer.rank)->ties;
+  tt_proxy_conn *c = &g->peer.send;
+  g->ties.out = own->out;
+  if (g->ties.out == NULL) {
+    tt_proxy_setup_end(s, &g->ties, true);
+  } else {
+    tt_proxy_setup_begin(s, &g->ties);
+  }
+  tt_proxy_setup_step(s, &g->ties, now, wake_ns);
+  if (g->told) {
+    return;
+  }
+  if (g->ties.sending == TT_SETUP_FAILED) {
+    tt_proxy_setup_error(s, &g->ties);
+    tell(s, g, tt_last_error());
+  } else if (atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN) {
+    tell(s, g, c->text);
+  }
+}
+
+void tt_guest_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns)
+{
+  for (tt_relay_guest *g = s->proxy->guests, *next; g != NULL; g = next) {
+    next = g->next;
+    if (g->leaving) {
+      move_out(s->proxy, g);
+    } else {
+      step(s, g, now, wake_ns); // which may find that others leave
+    }
+  }
+}
+
+bool tt_guest_any(tt_proxy_service *s)
+{
+  for (tt_relay_guest *g = s->proxy->guests, *next; g != NULL; g = next) {
+    next = g->next;
+    if (g->leaving) {
+      move_out(s->proxy, g);
+    }
+  }
+  return s->proxy->guests != NULL;
+}
+
+void tt_guest_gone(tt_proxy_service *s, int rank)
+{
+  for (tt_relay_guest *g = s->proxy->guests; g != NULL; g = g->next) {
+    g->leaving |= g->rank == rank;
+  }
+}
+
+bool tt_guest_unreachable(tt_proxy_service *s, int peer)
+{
+  bool any = false;
+  for (tt_relay_guest *g = s->proxy->guests; g != NULL; g = g->next) {
+    if (g->peer.rank == peer) {
+      any = true;
+      tell(s, g, tt_last_error());
+    }
+  }
+  return any;
+}
+
+void tt_guest_free(tt_proxy *p)
+{
+  while (p->guests != NULL) {
+    tt_relay_guest *g = p->guests;
+    p->guests = g->next;
+    guest_free(g);
+  }
+  atomic_store(&p->nguests, 0);
+}
+
+void tt_guest_forget(tt_proxy *p)
+{
+  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+    tt_fd_close(g->bell);
+  }
+}
+
+// ---- states
+
+int tt_guest_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max)
+{
+  tt_proxy_op_state s;
+  tt_proxy_run_hold(p);
+  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+    for (tt_proxy_item *i = g->peer.send.first; i != NULL; i = i->next) {
+      if (tt_proxy_item_state(&g->peer.send, i, &s)) {
+        if (n < max) {
+          out[n] = s;
+        }
+        n++;
+      }
+    }
+  }
+  tt_proxy_run_release(p);
+  return n;
+}

@@ -1,0 +1,372 @@
+// relay.c: the sender's half of a connection through a neighbour's proxy. See relay.h.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/result.h"
+#include "os/clock.h"
+#include "os/events.h"
+#include "os/shm.h"
+#include "proxy/relay.h"
+
+#define BELL_MS 1000 // the host has pushed its doorbell before it answered
+
+tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer)
+{
+  const int32_t data[3] = {what, sender, peer};
+  tt_key k = tt_key_derive(key, "proxy: relay", data, sizeof data);
+  tt_fdkey out;
+  static_assert(sizeof out <= sizeof k, "a part of the hash will do");
+  memcpy(&out, &k, sizeof out);
+  return out;
+}
+
+// ---- which host
+
+static int device_of(const tt_proxy_service *s, int rank)
+{
+  return s->homes[rank].place % s->rails;
+}
+
+// May this rank's proxy send for the ranks of `node` on the rail?
+static bool is_host(const tt_proxy_service *s, int rank, int node, int rail)
+{
+  return s->homes[rank].node == node && s->homes[rank].mailbox[0] != 0 && device_of(s, rank) == rail;
+}
+
+int tt_proxy_host_of(const tt_proxy *p, int peer)
+{
+  const tt_proxy_service *s = p->service;
+  const tt_params *q = tt_params_get();
+  const tt_proxy_home *me = &s->homes[p->rank];
+  if (s->rails <= 1 || q->pxn_disable || q->p2p_pxn_level <= 0 || s->homes[peer].node == me->node) {
+    return -1;
+  }
+  int rail = device_of(s, peer), n = 0, host = -1;
+  bool always = q->p2p_pxn_level >= 2;
+  if (device_of(s, p->rank) == rail && !always) {
+    return -1;
+  }
+  for (int i = 0; i < p->nranks; i++) {
+    n += is_host(s, i, me->node, rail);
+  }
+  // Always: one for all, so that everything for one rail leaves from one proxy. Otherwise the neighbours share the work.
+  int nth = n == 0 || always ? 0 : me->place / s->rails % n;
+  for (int i = 0; i < p->nranks && host < 0; i++) {
+    host = is_host(s, i, me->node, rail) && nth-- == 0 ? i : host;
+  }
+  return host == p->rank ? -1 : host;
+}
+
+// ---- the run flag's holder
+
+// Puts operations into the ring. True when there were any.
+static bool forward(tt_proxy_conn *c)
+{
+  tt_relay *r = c->relay;
+  uint32_t before = r->forwarded, taken = atomic_load_explicit(&r->shared->taken, memory_order_acquire);
+  for (tt_proxy_item *i = c->poster; i != NULL && r->forwarded - taken < TT_RELAY_RING; c->poster = i = i->next) {
+    tt_proxy_op op;
+    tt_proxy_item_op(i, &op);
+    r->shared->ops[r->forwarded++ % TT_RELAY_RING] = (tt_relay_op){.nsteps = op.nsteps,
+                                                                   .proto = op.proto,
+                                                                   .channel = op.channel,
+                                                                   .nbytes = op.nbytes,
+                                                                   .opcount = op.opcount,
+                                                                   .sig = op.sig,
+                                                                   .count = op.count};
+  }
+  atomic_store_explicit(&r->shared->posted, r->forwarded, memory_order_release);
+  return r->forwarded != before;
+}
+
+// Has the executor published messages since the last look?
+static bool notice(const tt_proxy_conn *c)
+{
+  tt_relay *r = c->relay;
+  bool any = false;
+  for (int k = 0; k < TT_PROXY_FIFOS; k++) {
+    const tt_proxy_fifo *f = &c->fifo[k];
+    while (atomic_load_explicit(&tt_proxy_slot(f, r->noticed[k])->seq, memory_order_acquire) == r->noticed[k] + 1) {
+      r->noticed[k]++;
+      any = true;
+    }
+  }
+  return any;
+}
+
+// Retires what the host has done. True when there was anything.
+static bool retire(tt_proxy_conn *c)
+{
+  tt_relay *r = c->relay;
+  uint32_t done = atomic_load_explicit(&r->shared->done, memory_order_acquire), before = r->done;
+  while (c->first != NULL && c->first != c->poster && r->done != done) {
+    tt_proxy_item *i = c->first;
+    uint32_t had = tt_proxy_count(&i->done), n = TT_MIN(done - r->done, i->nsteps - had);
+    r->done += n;
+    tt_proxy_item_transmitted(i, had + n);
+    tt_proxy_item_done(i, had + n);
+    if (had + n == i->nsteps) {
+      tt_proxy_retire(c);
+    }
+  }
+  atomic_store_explicit(&c->counted, atomic_load_explicit(&r->shared->transmitted, memory_order_relaxed), memory_order_release);
+  return r->done != before;
+}
+
+bool tt_relay_round(tt_proxy_conn *c)
+{
+  tt_relay *r = c->relay;
+  bool ended = atomic_load_explicit(&r->ended, memory_order_acquire); // before the last look at what is done
+  bool moved = retire(c), news = forward(c);
+  news |= notice(c);
+  if (news) {
+    tt_relay_knock(&r->shared->host_rests, atomic_load_explicit(&r->bell, memory_order_acquire));
+  }
+  if (TT_UNLIKELY(ended && c->first != NULL)) {
+    tt_last_error_set(r->text);
+    tt_proxy_conn_fail(c, ncclRemoteError);
+  }
+  return moved;
+}
+
+void tt_relay_rest(tt_proxy *p)
+{
+  for (tt_relay *r = atomic_load_explicit(&p->relays, memory_order_acquire); r != NULL; r = r->next) {
+    atomic_store_explicit(&r->shared->sender_rests, 1, memory_order_relaxed);
+  }
+}
+
+// ---- the link
+
+static tt_msg_fifo describe(const tt_relay *r, const tt_proxy_fifo *f)
+{
+  return (tt_msg_fifo){.slots_at = (uint64_t)(f->slots - r->base),
+                       .head_at = (uint64_t)((char *)f->head - r->base),
+                       .stride = f->stride,
+                       .mask = f->mask,
+                       .at = f->at,
+                       .capacity = f->capacity};
+}
+
+ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_share *share)
+{
+  tt_relay *r = tt_calloc(1, sizeof *r);
+  if (r == NULL) {
+    tt_fd_close(share->fd);
+    return tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, link->peer);
+  }
+  *r = (tt_relay){.host = share->host, .shared = (tt_relay_shared *)share->base, .base = share->base, .size = share->size, .fd = share->fd};
+  atomic_init(&r->bell, -1);
+  tt_proxy_peer *peer = tt_proxy_peer_get(p, link->peer);
+  if (peer == NULL) {
+    tt_fd_close(r->fd);
+    tt_free(r);
+    return tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, link->peer);
+  }
+  r->conn = &peer->send;
+  r->peer = link->peer;
+  peer->send.relay = r;
+  r->next = atomic_load_explicit(&p->relays, memory_order_relaxed);
+  atomic_store_explicit(&p->relays, r, memory_order_release);
+  atomic_store_explicit(&peer->send.stage, TT_CONN_READY, memory_order_release); // the ring is there
+  return tt_proxy_connect(p, link);
+}
+
+// ---- the service thread
+
+static tt_relay *find(const tt_proxy_service *s, int host, int peer)
+{
+  tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire);
+  while (r != NULL && (r->host != host || r->conn == NULL || r->peer != peer)) {
+    r = r->next;
+  }
+  return r;
+}
+
+// The host does not take this rank on: it connects by itself, over its own device.
+static void do_without(tt_proxy_service *s, tt_relay *r, const char *why)
+{
+  tt_proxy *p = s->proxy;
+  tt_proxy_conn *c = r->conn;
+  tt_info(TT_PROXY | TT_NET, "rank %d: not through the proxy of rank %d to rank %d, but directly: %s", p->rank, r->host, r->peer, why);
+  tt_proxy_run_hold(p);
+  r->conn = NULL;
+  c->relay = NULL;
+  c->usable = false;
+  c->poster = c->first;
+  atomic_store_explicit(&c->stage, TT_CONN_NONE, memory_order_release);
+  tt_proxy_run_release(p);
+  tt_fd_close(r->fd);
+  r->fd = -1;
+  if (c->peer->ties->out != NULL) {
+    tt_proxy_setup_begin(s, c->peer->ties);
+  }
+}
+
+// The host will send no more. That matters when there is something to send.
+static void end(tt_proxy_service *s, tt_relay *r, const char *why)
+{
+  if (r->conn == NULL || atomic_load_explicit(&r->ended, memory_order_relaxed)) {
+    return;
+  }
+  if (!r->taken_on) {
+    do_without(s, r, why);
+    return;
+  }
+  snprintf(r->text, sizeof r->text, "rank %d cannot send to rank %d through the proxy of rank %d any more: %s", s->proxy->rank, r->peer,
+           r->host, why);
+  tt_info(TT_PROXY | TT_NET, "%s", r->text);
+  atomic_store_explicit(&r->ended, true, memory_order_release);
+  tt_proxy_look(s->proxy, true);
+}
+
+static ncclResult_t hand_over(const tt_proxy_service *s, tt_relay *r)
+{
+  const char *box = s->homes[r->host].mailbox;
+  int me = s->proxy->rank, peer = r->peer;
+  tt_fdkey memory = tt_relay_key(&s->key, TT_RELAY_MEMORY, me, peer), bell = tt_relay_key(&s->key, TT_RELAY_SENDER_BELL, me, peer);
+  TT_TRY(tt_fdbox_push(box, &memory, r->fd));
+  return tt_fdbox_push(box, &bell, tt_proxy_thread_bell());
+}
+
+static void ask(tt_proxy_service *s, tt_relay *r, tt_proxy_talk *k)
+{
+  if (r->conn == NULL || r->asked) {
+    return;
+  }
+  r->asked = true;
+  if (hand_over(s, r) != ncclSuccess) {
+    do_without(s, r, tt_last_error());
+    return;
+  }
+  tt_fd_close(r->fd);
+  r->fd = -1;
+  tt_msg_get_fd m = {.size = r->size};
+  for (int i = 0; i < TT_PROXY_FIFOS; i++) {
+    m.fifo[i] = describe(r, &r->conn->fifo[i]);
+  }
+  tt_proxy_say(s, k, TT_MSG_GET_FD, (uint32_t)r->peer, &m);
+}
+
+void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
+{
+  tt_proxy_ties *t = tt_proxy_ties_get(s, r->host);
+  if (t == NULL) {
+    do_without(s, r, "no memory");
+    return;
+  }
+  tt_proxy_dial(s, t);
+  if (t->out != NULL) {
+    ask(s, r, t->out);
+  } else if (t->dialling == TT_DIAL_DONE || t->dialling == TT_DIAL_FAILED) {
+    do_without(s, r, "it cannot be reached");
+  }
+}
+
+void tt_relay_reached(tt_proxy_service *s, int host)
+{
+  const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, host);
+  for (tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire); r != NULL; r = r->next) {
+    if (r->host == host && peer->ties->out != NULL) {
+      ask(s, r, peer->ties->out);
+    }
+  }
+}
+
+static void end_all(tt_proxy_service *s, int host, const char *why)
+{
+  for (tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire); r != NULL; r = r->next) {
+    if (r->host == host) {
+      end(s, r, why);
+    }
+  }
+}
+
+void tt_relay_unreachable(tt_proxy_service *s, int host)
+{
+  end_all(s, host, "it cannot be reached");
+}
+
+void tt_relay_lost(tt_proxy_service *s, int host)
+{
+  const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, host);
+  uint32_t state = atomic_load_explicit(&peer->page.state, memory_order_relaxed);
+  state = peer->ties->word != 0 ? peer->ties->word : state;
+  end_all(s, host,
+          state == TT_RANK_FAILED    ? "that rank has failed"
+          : state == TT_RANK_ABORTED ? "that rank has aborted its communicator"
+          : state == TT_RANK_GONE    ? "that rank has destroyed its communicator, and its process has ended"
+                                     : "the connection to it has ended without a word: its process may have died");
+}
+
+static void take_bell(const tt_proxy_service *s, tt_relay *r)
+{
+  tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_HOST_BELL, s->proxy->rank, r->peer);
+  int fd = -1;
+  if (tt_fdbox_take(&key, BELL_MS, NULL, &fd) == ncclSuccess) {
+    atomic_store_explicit(&r->bell, fd, memory_order_release);
+    tt_ring(fd); // nobody could until now
+  } else {
+    tt_warn("rank %d: rank %d has not passed its doorbell on: messages will be slow", s->proxy->rank, r->host);
+  }
+}
+
+void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m)
+{
+  tt_relay *r = find(s, host, (int)m->head.id);
+  if (r == NULL || !r->asked) {
+    return; // it does without
+  }
+  if (m->answer.code != ncclSuccess) {
+    end(s, r, m->answer.text);
+  } else if (!r->taken_on) {
+    r->taken_on = true;
+    tt_info(TT_PROXY | TT_NET, "rank %d -> rank %d via NET/%s/%d(%d)", s->proxy->rank, r->peer, s->proxy->net->name, device_of(s, r->peer),
+            host);
+    take_bell(s, r);
+  }
+}
+
+void tt_relay_detach(tt_proxy *p)
+{
+  for (tt_relay *r = atomic_load_explicit(&p->relays, memory_order_acquire); r != NULL; r = r->next) {
+    if (r->conn != NULL) {
+      r->conn->relay = NULL;
+    }
+    atomic_store_explicit(&r->ended, true, memory_order_release);
+  }
+}
+
+void tt_relay_leave(tt_proxy_service *s)
+{
+  const tt_msg_get_fd none = {.size = 0};
+  for (tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire); r != NULL; r = r->next) {
+    const tt_proxy_peer *host = tt_proxy_peer_find(s->proxy, r->host);
+    if (r->conn != NULL && r->asked && host != NULL && host->ties->out != NULL) {
+      tt_proxy_say(s, host->ties->out, TT_MSG_GET_FD, (uint32_t)r->peer, &none);
+    }
+  }
+  tt_proxy_run_hold(s->proxy);
+  tt_relay_free(s->proxy);
+  tt_proxy_run_release(s->proxy);
+}
+
+void tt_relay_forget(tt_proxy *p)
+{
+  for (tt_relay *r = atomic_load_explicit(&p->relays, memory_order_relaxed); r != NULL; r = r->next) {
+    tt_fd_close(r->fd);
+    tt_fd_close(atomic_load_explicit(&r->bell, memory_order_relaxed));
+  }
+}
+
+void tt_relay_free(tt_proxy *p)
+{
+  tt_relay_forget(p);
+  tt_relay *r = atomic_exchange(&p->relays, NULL), *next;
+  for (; r != NULL; r = next) {
+    next = r->next;
+    tt_free(r);
+  }
+}

@@ -1,0 +1,143 @@
+// relay.h: a rank that sends through a neighbour's proxy (seed 001: the proxy's rank is the one nearest to the network device; NCCL calls it PXN).
+//
+//   sender (relay.c)                                 host (guest.c)                                    receiver
+//   its executor fills slots in memory that both map -> the host's proxy gives them to its network  -> as from anybody
+//   its proxy forwards operations through a ring     -> they become operations of the host's proxy
+//   its proxy retires operations                     <- the host counts messages that are done, and moves the heads
+//
+// To the host the sender is a guest: a connection whose FIFOs are the guest's, driven by whoever drives the host's proxy. The two proxies wake each
+// other by doorbells: before a progress thread rests, it says so in the shared memory (`rests`), fences, and looks once more; whoever has published
+// something fences, and rings the other process's progress thread if it rests. So either the thread's look sees what was published, or the other one
+// sees that it rests (the protocol of os/bell.h). A proxy that an attending thread drives says nothing: that thread looks by itself.
+//
+// The host stays until its guests have left: a proxy that is destroyed before them lives on without its rank (guest.c), in the same process.
+// A host that cannot be had is no harm: until it has taken the sender on, the sender can still connect by itself.
+#pragma once
+#include "os/events.h"
+#include "proxy/service_priv.h"
+
+enum { TT_RELAY_RING = 32 };
+
+// An operation on its way to the host.
+typedef struct tt_relay_op {
+  uint32_t nsteps;
+  uint8_t proto, channel, zero[2];
+  uint64_t nbytes, opcount, sig, count;
+} tt_relay_op;
+
+// What the two share, at the start of the memory. Each side writes its own line, but for `rests`, which the other side takes back.
+typedef struct tt_relay_shared {
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // sender: operations put into the ring (release)
+  _Atomic uint32_t sender_rests;
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t taken; // host: operations taken out of it (release)
+  _Atomic uint32_t transmitted, done;             // host: messages given to the network; sent (release)
+  _Atomic uint32_t host_rests;
+  _Alignas(TT_CACHE_LINE) tt_relay_op ops[TT_RELAY_RING];
+} tt_relay_shared;
+_Static_assert(sizeof(tt_relay_op) == 40 && sizeof(tt_relay_shared) <= TT_PROXY_SHARE_HEAD, "shared memory layout");
+
+// The sender's half.
+typedef struct tt_relay {
+  struct tt_relay *next; // of the proxy; the launching thread adds
+  tt_proxy_conn *conn;   // NULL: the rank does without
+  int host, peer;
+  tt_relay_shared *shared;
+  char *base; // of the memory: the transport's
+  size_t size;
+  int fd;           // of the memory, until it is handed over. The service's from the link on
+  _Atomic int bell; // the host's doorbell; -1: not known yet. Written by the service thread
+  // Written by the service thread; text before ended (release).
+  bool asked, taken_on;
+  _Atomic bool ended; // the host sends no more
+  char text[256];
+  // The run flag's holder's:
+  uint32_t forwarded;               // operations put into the ring
+  uint32_t done;                    // messages
+  uint32_t noticed[TT_PROXY_FIFOS]; // messages that the executor was seen to have published
+} tt_relay;
+
+// The host's half.
+typedef struct tt_relay_guest {
+  struct tt_relay_guest *next; // of the proxy. Changed by the service thread with the run flag held
+  int rank;                    // the sender
+  tt_relay_shared *shared;
+  size_t size;
+  int bell;           // the sender's doorbell
+  tt_proxy_peer peer; // the receiver: its rank and the connection to it; the rest is not used
+  uint32_t taken;     // operations taken out of the ring. The run flag's holder's, as are the items
+  tt_proxy_item *spare, items[TT_RELAY_RING];
+  // The service thread's:
+  tt_proxy_ties ties; // the sending end of the connection's setup; `out` is borrowed from the host's own ties
+  bool told;          // the sender knows that it goes no more
+  bool leaving;       // the next step forgets it
+} tt_relay_guest;
+
+// Rings if the other side rests. After publishing.
+static inline void tt_relay_knock(_Atomic uint32_t *rests, int bell)
+{
+  tt_bell_fence();
+  if (TT_UNLIKELY(atomic_load_explicit(rests, memory_order_relaxed) != 0) && bell >= 0 && atomic_exchange(rests, 0) != 0) {
+    tt_ring(bell);
+  }
+}
+
+// Descriptors travel under keys that only ranks of the communicator can know. What they are: TT_RELAY_….
+enum { TT_RELAY_MEMORY = 1, TT_RELAY_SENDER_BELL, TT_RELAY_HOST_BELL };
+tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer);
+
+// ---- relay.c; run flag held
+
+// One round over a connection that goes through a host. True when slots have come back.
+bool tt_relay_round(tt_proxy_conn *c);
+// The progress thread will rest: hosts and guests shall ring. A fence must follow.
+void tt_relay_rest(tt_proxy *p);
+
+// ---- relay.c; service thread
+
+// A link through a host was taken on.
+void tt_relay_begin(tt_proxy_service *s, tt_relay *r);
+// The host has been reached, or cannot be: then the rank connects by itself.
+void tt_relay_reached(tt_proxy_service *s, int host);
+void tt_relay_unreachable(tt_proxy_service *s, int host);
+// The control connection to the host has ended.
+void tt_relay_lost(tt_proxy_service *s, int host);
+void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m);
+// The rank leaves its hosts, and tells them: after tt_relay_detach, which needs the run flag, and after which its connections go through nobody.
+void tt_relay_leave(tt_proxy_service *s);
+void tt_relay_detach(tt_proxy *p);
+// Frees the halves of a proxy that nobody drives any more; the memory is the transport's.
+void tt_relay_free(tt_proxy *p);
+void tt_relay_forget(tt_proxy *p);
+
+// ---- guest.c; run flag held
+
+// One round over all guests. True when anything was sent.
+bool tt_guest_round(tt_proxy *p);
+void tt_guest_rest(tt_proxy *p);
+// The port is stopped: nothing of the guests' is sent any more.
+void tt_guest_drop(tt_proxy *p);
+// The items of the guest that the connection belongs to.
+void tt_guest_retire(tt_proxy_conn *c, tt_proxy_item *i);
+
+// ---- guest.c; service thread
+
+// GET_FD has come.
+void tt_guest_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m);
+// Goes on with the guests' connections; lowers *wake_ns.
+void tt_guest_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns);
+// The guest for whom an ANSWER of `peer` is, or NULL.
+tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer);
+// Are there guests? Forgets those that have left.
+bool tt_guest_any(tt_proxy_service *s);
+// The control connection of a rank has ended: its guests leave.
+void tt_guest_gone(tt_proxy_service *s, int rank);
+// The peer cannot be reached: the thread's last error says why. True when there were guests for it.
+bool tt_guest_unreachable(tt_proxy_service *s, int peer);
+// Frees all. Nobody drives the proxy any more.
+void tt_guest_free(tt_proxy *p);
+void tt_guest_forget(tt_proxy *p);
+
+// ---- guest.c; any thread
+
+// Adds the states of the guests' operations, as tt_proxy_states: `n` there are already. Returns how many there are then.
+int tt_guest_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max);
