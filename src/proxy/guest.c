@@ -1,5 +1,6 @@
 // guest.c: the host's half of a connection through a neighbour's proxy, and the life of a host that outlives its rank. See relay.h.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -8,7 +9,9 @@
 #include "os/shm.h"
 #include "proxy/relay.h"
 
-#define TAKE_MS 1000 // the sender has pushed its descriptors before it asked
+#define IDLE_NS (5 * TT_NS_PER_S)   // how long a process that ends waits for guests which have nothing to send,
+#define STUCK_NS (60 * TT_NS_PER_S) // and for those whose messages do not move
+#define TAKE_MS 1000                // the sender has pushed its descriptors before it asked
 
 // ---- the run flag's holder
 
@@ -229,12 +232,19 @@ fail:
   return res;
 }
 
+static int is_foreign(const tt_proxy *p, const tt_relay_guest *g)
+{
+  const tt_proxy_home *homes = p->service->homes;
+  return strcmp(homes[g->rank].mailbox, homes[p->rank].mailbox) != 0;
+}
+
 static void move_in(tt_proxy *p, tt_relay_guest *g)
 {
   tt_proxy_run_hold(p);
   g->next = p->guests;
   p->guests = g;
   atomic_store(&p->nguests, atomic_load(&p->nguests) + 1);
+  atomic_store(&p->foreign, atomic_load(&p->foreign) + is_foreign(p, g));
   tt_proxy_run_release(p);
   tt_proxy_look(p, true);
   tt_proxy_kick(p);
@@ -255,6 +265,7 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
     }
   }
   atomic_store(&p->nguests, atomic_load(&p->nguests) - 1);
+  atomic_store(&p->foreign, atomic_load(&p->foreign) - is_foreign(p, g));
   tt_proxy_run_release(p);
   guest_free(g);
 }
@@ -402,12 +413,68 @@ void tt_guest_free(tt_proxy *p)
     guest_free(g);
   }
   atomic_store(&p->nguests, 0);
+  atomic_store(&p->foreign, 0);
 }
 
 void tt_guest_forget(tt_proxy *p)
 {
   for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
     tt_fd_close(g->bell);
+  }
+}
+
+// ---- the end of the process
+
+typedef struct lingering {
+  bool any, pending;
+  uint32_t moved; // changes when messages move
+} lingering;
+
+static void look_at_guests(tt_proxy *p, void *arg)
+{
+  lingering *l = arg;
+  if (!atomic_load(&p->orphan) || atomic_load(&p->foreign) == 0) {
+    return;
+  }
+  l->any = true;
+  tt_proxy_run_hold(p);
+  for (const tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+    l->pending |= g->peer.send.first != NULL || g->taken != atomic_load(&g->shared->posted);
+    l->moved += g->taken + g->peer.send.posted + g->peer.send.finished;
+  }
+  tt_proxy_run_release(p);
+}
+
+// The threads of the library still run.
+static void await_guests(void)
+{
+  uint64_t since = tt_now_ns(), now = since;
+  uint32_t moved = 0;
+  for (lingering l = {.any = true}; l.any; now = tt_now_ns()) {
+    l = (lingering){.any = false};
+    tt_proxy_each(look_at_guests, &l);
+    if (l.moved != moved) {
+      moved = l.moved;
+      since = now;
+    }
+    if (l.any && now - since >= (l.pending ? STUCK_NS : IDLE_NS)) {
+      return;
+    }
+    tt_sleep_ns(l.any ? TT_NS_PER_MS : 0);
+  }
+}
+
+static void at_exit(void)
+{
+  atexit(await_guests);
+}
+
+void tt_guest_outlive(tt_proxy *p)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  atomic_store(&p->orphan, true);
+  if (atomic_load(&p->foreign) != 0) {
+    pthread_once(&once, at_exit);
   }
 }
 

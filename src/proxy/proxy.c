@@ -202,6 +202,7 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   atomic_store_explicit(&p->left, false, memory_order_relaxed);
   atomic_store_explicit(&p->refused, false, memory_order_relaxed);
   atomic_store_explicit(&p->rests, false, memory_order_relaxed);
+  atomic_store_explicit(&p->orphan, false, memory_order_relaxed);
   pthread_mutex_init(&p->lock, NULL);
 }
 

@@ -125,8 +125,7 @@ bool tt_relay_round(tt_proxy_conn *c)
     tt_relay_knock(&r->shared->host_rests, atomic_load_explicit(&r->bell, memory_order_acquire));
   }
   if (TT_UNLIKELY(ended && c->first != NULL)) {
-    tt_last_error_set(r->text);
-    tt_proxy_conn_fail(c, ncclRemoteError);
+    tt_proxy_conn_fail(c, tt_fail(ncclRemoteError, "%s", r->text));
   }
   return moved;
 }

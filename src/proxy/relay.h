@@ -139,5 +139,8 @@ void tt_guest_forget(tt_proxy *p);
 
 // ---- guest.c; any thread
 
+// The rank has gone: when the process ends in good order, it shall do so after the guests that other processes have here. Those that have nothing to
+// send are waited for a few seconds.
+void tt_guest_outlive(tt_proxy *p);
 // Adds the states of the guests' operations, as tt_proxy_states: `n` there are already. Returns how many there are then.
 int tt_guest_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max);

@@ -155,6 +155,7 @@ static void let_go(tt_proxy_service *s)
     t->judged[0] = t->judged[1] = t->judged[2] = true;
   }
   tt_relay_leave(s);
+  tt_guest_outlive(p);
   tt_thread_detach(&s->thread);
   atomic_store(leaver, 1);
 }

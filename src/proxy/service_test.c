@@ -441,7 +441,8 @@ static void bad_where(void **state)
   (void)state;
   fake_start(11);
   rig *r = rig_open(2, &fake_net);
-  tt_proxy_where all[2] = {{{0}}, {{0}}};
+  tt_proxy_where all[2];
+  memset(all, 0, sizeof all);
   assert_int_equal(tt_proxy_meet(r->ranks[0].proxy, all), ncclInternalError);
   all[1].addrs.n = 99;
   assert_int_equal(tt_proxy_meet(r->ranks[0].proxy, all), ncclInternalError);

@@ -95,7 +95,9 @@ static void take_answer(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg *m)
 static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
 {
   t->sending = TT_SETUP_UP;
-  tt_info(TT_PROXY | TT_NET, "rank %d -> rank %d via NET/%s/%d", s->proxy->rank, t->peer->rank, s->proxy->net->name, own_device(s, t));
+  if (t->behalf == 0) { // else it is the line of the rank whose messages go here
+    tt_info(TT_PROXY | TT_NET, "rank %d -> rank %d via NET/%s/%d", s->proxy->rank, t->peer->rank, s->proxy->net->name, own_device(s, t));
+  }
   tt_proxy_say_for(s, t->out, TT_MSG_CONNECT, t->attempt, t->behalf, NULL);
   tt_proxy_conn_ready(&t->peer->send, comm, false);
 }

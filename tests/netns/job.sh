@@ -126,11 +126,11 @@ job_tell() {
   done
 }
 
-# job_build_member BUILD PROGRAM: compiles member.c with the compiler and the sanitizers of the build.
+# job_build_member BUILD PROGRAM [SOURCE]: compiles member.c, or another one beside it, with the compiler and the sanitizers of the build.
 job_build_member() {
   local compiler sanitize
   compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$1/CMakeCache.txt")
   sanitize=$(sed -n 's/^TUTTI_SANITIZE:STRING=//p' "$1/CMakeCache.txt")
-  "${compiler:-cc}" -std=gnu11 -O1 -g -Wall -Wextra ${sanitize:+-fsanitize="$sanitize"} -I"$1/include" "$(dirname "${BASH_SOURCE[0]}")/member.c" \
+  "${compiler:-cc}" -std=gnu11 -O1 -g -Wall -Wextra ${sanitize:+-fsanitize="$sanitize"} -I"$1/include" "$(dirname "${BASH_SOURCE[0]}")/${3:-member.c}" \
     -L"$1/lib" -Wl,-rpath,"$1/lib" -lnccl -pthread -o "$2"
 }

@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# netns_pxn.sh BUILD [SCENARIO…]: ranks that send through a neighbour's proxy (NCCL_PXN_DISABLE, NCCL_P2P_PXN_LEVEL): hosts with two interfaces, of which
+# neighbours use different ones. What travels which way, all programs, and what happens when one of those on the way leaves or dies. Needs root.
+# `list` prints the scenarios' names.
+# shellcheck disable=SC2154 # variables of the sourced files
+set -u
+build=$(cd "${1:?usage: netns_pxn.sh BUILD [SCENARIO…]}" && pwd)
+shift
+here=$(cd "$(dirname "$0")" && pwd)/netns
+. "$here/lib.sh"
+. "$here/job.sh"
+. "$here/ranks.sh"
+
+slower=$(job_slower "$build")
+closed=$((5 * slower))
+say=""
+
+# --- Which way messages go.
+
+# through [NAME=VALUE…]: sendrecv_perf sends round the ring of four ranks on two hosts: between hosts 1 -> 2 and 3 -> 0, both to ranks that use eth0.
+# Leaves what each interface of host 0 has carried since in eth0 and eth1, in KiB.
+through() {
+  local before0 before1
+  ranks_env=("$@")
+  before0=$(host_sent 0 0) before1=$(host_sent 0 1)
+  ranks_run $((60 * slower)) 2 2 4 "$build/bin/sendrecv_perf" -b 4M -e 4M -n 4 -w 0 -c 1 || { say="sendrecv_perf failed with $*"; return 1; }
+  eth0=$((($(host_sent 0 0) - before0) >> 10)) eth1=$((($(host_sent 0 1) - before1) >> 10))
+}
+
+rails() {
+  hosts_make 2 2 4 || return 1
+  through NCCL_P2P_PXN_LEVEL=1 || return 1
+  [ "$eth0" -gt $((16 << 10)) ] && [ "$eth1" -lt 2048 ] || { say="through the neighbour: eth0 $eth0 KiB, eth1 $eth1 KiB"; return 1; }
+  say="eth0 $eth0 KiB and eth1 $eth1 KiB with it"
+  through NCCL_PXN_DISABLE=1 || return 1
+  [ "$eth1" -gt $((16 << 10)) ] && [ "$eth0" -lt 2048 ] || { say="not through the neighbour: eth0 $eth0 KiB, eth1 $eth1 KiB"; return 1; }
+  say="$say, $eth0 and $eth1 KiB without"
+  through NCCL_P2P_PXN_LEVEL=0 || return 1
+  [ "$eth1" -gt $((16 << 10)) ] && [ "$eth0" -lt 2048 ] || { say="level 0: eth0 $eth0 KiB, eth1 $eth1 KiB"; return 1; }
+}
+
+# lines LABEL PATTERN: how many lines of what it printed.
+lines() { grep -c "$2" "$job_dir/$1.out"; }
+
+# What the log says; and that ranks with one device never do it.
+log_lines() {
+  hosts_make 2 2 4 && job_open || return 1
+  ranks_env=(NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET NCCL_P2P_PXN_LEVEL=1)
+  ranks_start 2 2 4 "$build/bin/alltoall_perf" -b 4K -e 4K -n 1 -w 0 -c 1
+  job_wait $((60 * slower)) 15 || { say="alltoall_perf failed"; return 1; }
+  [ "$(lines process0 'rank 0 -> rank 3 via NET/Socket/1(1)')" = 1 ] && [ "$(lines process0 'rank 0 -> rank 2 via NET/Socket/0$')" = 1 ] ||
+    { say="rank 0 does not say how it sends"; return 1; }
+  [ "$(lines process1 'rank 1 sends for rank 0 to rank 3')" = 1 ] || { say="rank 1 does not say that it sends for rank 0"; return 1; }
+  hosts_make 2 1 4 && job_open || return 1
+  ranks_start 2 2 4 "$build/bin/alltoall_perf" -b 4K -e 4K -n 1 -w 0 -c 1
+  job_wait $((60 * slower)) 15 || { say="alltoall_perf failed over one interface"; return 1; }
+  [ "$(lines process0 'sends for')" = 0 ] && [ "$(lines process0 'NET/Socket/.*(')" = 0 ] || { say="it is done over one interface, too"; return 1; }
+  say="as expected"
+}
+
+# --- All programs.
+
+# programs HOSTS PROCESSES OPTION…: the options say how many threads (-t).
+programs() {
+  local hosts=$1 processes=$2 program roots
+  shift 2
+  hosts_make "$hosts" 2 46 || return 1
+  for program in all_reduce reduce_scatter all_gather broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube; do
+    case $program in broadcast | reduce | gather | scatter) roots="-r all" ;; *) roots="" ;; esac
+    # shellcheck disable=SC2086
+    ranks_run $((100 * slower)) "$hosts" "$processes" 4 "$build/bin/${program}_perf" -b 4 -e 266244 -f 258 -n 2 -w 0 -c 1 $roots "$@" ||
+      { say="${program}_perf $* failed"; return 1; }
+  done
+  say="all programs"
+}
+processes() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) && programs 2 2; }
+gathered() { ranks_env=(NCCL_P2P_PXN_LEVEL=2) && programs 2 4; }
+shared_out() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) && programs 2 3; }
+at_once() { ranks_env=(NCCL_P2P_PXN_LEVEL=2 NCCL_RUNTIME_CONNECT=0) && programs 3 2; }
+threads() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) ranks_threads=2 && programs 2 1 -t 2; }
+mixed() { ranks_env=(NCCL_P2P_PXN_LEVEL=2) ranks_threads=2 && programs 2 2 -t 2; }
+sockets() { ranks_env=(NCCL_P2P_PXN_LEVEL=1 NCCL_SOCKET_NTHREADS=2 NCCL_NSOCKS_PERTHREAD=2) && programs 2 2; }
+ring_order() { ranks_env=(NCCL_P2P_PXN_LEVEL=2 NCCL_ALGO=Ring NCCL_BUFFSIZE=65536) && programs 2 2; }
+
+# --- Rank 0 sends to rank 3 through rank 1, and something happens.
+
+# relay OPTION…: starts the ranks.
+relay() {
+  local rank
+  hosts_make 2 2 4 && job_open || return 1
+  for ((rank = 0; rank < 4; rank++)); do
+    job_add "rank$rank" host_exec $((rank / 2)) env NCCL_P2P_PXN_LEVEL=1 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET RANK="$rank" WORLD_SIZE=4 \
+      MEMBER_DIR="$job_dir" "$member" "$@"
+  done
+}
+
+# all_well: everybody ends by itself, without an error.
+all_well() {
+  job_wait $((60 * slower)) "" || { say="not everybody got through"; return 1; }
+  say="$(sed -n 's/^rank 3: done: //p' "$job_dir/rank3.out")"
+}
+
+# through_neighbour: it did go that way.
+through_neighbour() { grep -q 'rank 0 -> rank 3 via NET/Socket/1(1)' "$job_dir/rank0.out" || { say="not through rank 1"; return 1; }; }
+
+undisturbed() { relay 1 200000 && all_well && through_neighbour; }
+small_messages() { relay 1 2 && all_well && through_neighbour; }
+
+# The neighbour destroys its communicator and its program ends, while others send through it.
+host_leaves() { relay 2 20000 1 leave && all_well && through_neighbour; }
+host_leaves_small() { relay 2 2 1 leave && all_well && through_neighbour; }
+# It has gone before.
+host_left() { relay 1 20000 1 leave early && all_well; }
+bystander_leaves() { relay 1 20000 2 leave && all_well && through_neighbour; }
+
+# errors WHO…: these ranks get an error in time, and it names somebody; the others end somehow, by themselves.
+errors() {
+  local rank began=${EPOCHREALTIME/[.,]/} at
+  job_wait $((60 * slower)) ""
+  for rank in "${!job_status[@]}"; do
+    case ${job_status[rank]} in hung | 7) say="rank $rank hangs"; return 1 ;; esac
+  done
+  for rank; do
+    [ "${job_status[rank]}" = 3 ] || { say="rank $rank: status ${job_status[rank]} instead of an error"; return 1; }
+    at=$(sed -n 's/.*FAILED at \([0-9]*\)\.\([0-9]*\): .*/\1\2/p' "$job_dir/rank$rank.out")
+    [ $((at - began)) -le $((closed * 1000000)) ] || { say="rank $rank knew it after $(((at - began) / 1000)) ms only"; return 1; }
+    sed -n 's/.*FAILED at [^:]*: //p' "$job_dir/rank$rank.out" | sed -E "s/\brank $rank\b//g" | grep -qE 'ranks? [0-9]' ||
+      { say="rank $rank names nobody"; return 1; }
+  done
+  say=$(sed -n 's/.*FAILED at [^:]*: //p' "$job_dir/rank$1.out" | head -n 1)
+}
+
+# killed RANK SURVIVOR…
+killed() {
+  local victim=$1
+  shift
+  relay 60 "$count" && job_await $((60 * slower)) running || { say="it did not get going"; return 1; }
+  kill -KILL "$(job_pid "rank$victim")"
+  errors "$@"
+}
+host_killed() { count=20000 killed 1 0 3; }
+host_killed_small() { count=2 killed 1 0 3; }
+sender_killed() { count=20000 killed 0 3; }
+receiver_killed() { count=20000 killed 3 0; }
+receiver_killed_small() { count=2 killed 3 0; }
+host_aborts() { relay 60 20000 1 abort && job_await $((60 * slower)) left && errors 0 3; }
+
+# ---
+
+scenarios="rails log_lines processes gathered shared_out at_once threads mixed sockets ring_order undisturbed small_messages host_leaves
+  host_leaves_small host_left bystander_leaves host_killed host_killed_small sender_killed receiver_killed receiver_killed_small host_aborts"
+
+# run_one NAME: in a shell of its own.
+run_one() {
+  local res start=$SECONDS
+  trap 'job_close; hosts_remove' EXIT
+  say="its hosts or processes could not be set up"
+  "$1"
+  res=$?
+  if [ "$res" = 0 ]; then
+    echo "ok: $1: $say ($((SECONDS - start)) s)"
+  else
+    echo "FAILED: $1: $say"
+    [ -z "$job_dir" ] || job_tell 25
+  fi
+  return "$res"
+}
+
+for name; do
+  case " list $scenarios " in *[[:space:]]"$name"[[:space:]]*) ;; *) echo "netns_pxn: no scenario $name (list prints them)"; exit 2 ;; esac
+done
+[ "${1:-}" != list ] || { echo "$scenarios" | tr -s ' \n' '\n'; exit 0; }
+hosts_possible || exit 77
+ranks_network "$build" || exit 77
+programs_dir=$(mktemp -d)
+member=$programs_dir/relay
+trap 'rm -rf "$programs_dir"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
+job_build_member "$build" "$member" relay.c || { echo "relay.c does not compile"; exit 1; }
+# shellcheck disable=SC2086
+[ $# -gt 0 ] || set -- $scenarios
+failed=0
+for name; do (run_one "$name") || failed=$((failed + 1)); done
+echo "netns_pxn: $(($# - failed)) passed, $failed failed"
+[ "$failed" -eq 0 ]
