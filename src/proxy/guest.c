@@ -11,7 +11,7 @@
 
 #define IDLE_NS (5 * TT_NS_PER_S)   // how long a process that ends waits for guests which have nothing to send,
 #define STUCK_NS (60 * TT_NS_PER_S) // and for those whose messages do not move
-#define TAKE_MS 1000                // the sender has pushed its descriptors before it asked
+#define TAKE_MS 200                 // the sender has pushed its descriptors before it asked
 
 // ---- the run flag's holder
 

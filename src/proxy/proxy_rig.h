@@ -3,6 +3,8 @@
 #pragma once
 #include "proxy/fake_net.h"
 
+#include "os/fdbox.h"
+#include "os/shm.h"
 #include "proxy/proxy_priv.h"
 
 #define RIG_WAIT_NS (20 * TT_NS_PER_S)
@@ -40,12 +42,15 @@ typedef struct rig_rank {
   tt_proxy_where where;
   tt_link links[RIG_MAX], *table[RIG_MAX]; // by peer
   rig_window out[RIG_MAX], in[RIG_MAX];
+  rig_window *shared[RIG_MAX]; // in place of `out` where a neighbour sends; mapped TT_PROXY_SHARE_HEAD bytes before
 } rig_rank;
 
 typedef struct rig {
   int n;
   tt_key key;
   const tt_net_ops *net;
+  int node_size; // ranks in a row that share a machine; 0: nobody knows of machines
+  char mailbox[TT_FDBOX_NAME];
   rig_rank ranks[RIG_MAX];
 } rig;
 
@@ -70,7 +75,13 @@ FAKE void rig_fifos(rig_window *w, tt_fifo *fifos)
 
 FAKE tt_proxy_env rig_env(rig *r, int rank)
 {
-  return (tt_proxy_env){.rank = rank, .nranks = r->n, .hash = 4711, .key = r->key, .port = &r->ranks[rank].port, .net = r->net};
+  tt_proxy_env e = {.rank = rank, .nranks = r->n, .hash = 4711, .key = r->key, .port = &r->ranks[rank].port, .net = r->net};
+  if (r->node_size > 0) {
+    e.node = rank / r->node_size;
+    e.place = rank % r->node_size;
+    e.mailbox = r->mailbox;
+  }
+  return e;
 }
 
 FAKE void rig_port(rig *r, int rank)
@@ -81,12 +92,15 @@ FAKE void rig_port(rig *r, int rank)
   atomic_store(&k->port.page->state, TT_RANK_RUNNING);
 }
 
-FAKE rig *rig_open(int n, const tt_net_ops *net)
+// With machines of `node_size` ranks.
+FAKE rig *rig_open_nodes(int n, int node_size, const tt_net_ops *net)
 {
   rig *r = tt_calloc_line(sizeof *r);
   FAKE_DEMAND(r != NULL && n <= RIG_MAX);
   r->n = n;
   r->net = net;
+  r->node_size = node_size;
+  FAKE_DEMAND(node_size == 0 || tt_fdbox_open(r->mailbox) == ncclSuccess);
   memset(&r->key, 7, sizeof r->key);
   for (int i = 0; i < n; i++) {
     rig_port(r, i);
@@ -98,12 +112,59 @@ FAKE rig *rig_open(int n, const tt_net_ops *net)
   return r;
 }
 
+FAKE rig *rig_open(int n, const tt_net_ops *net)
+{
+  return rig_open_nodes(n, 0, net);
+}
+
+// A rank goes.
+FAKE void rig_leave(rig *r, int rank)
+{
+  rig_rank *k = &r->ranks[rank];
+  tt_proxy_destroy(k->proxy);
+  k->proxy = NULL;
+  for (int i = 0; i < RIG_MAX; i++) {
+    tt_shm_unmap(k->shared[i] == NULL ? NULL : (char *)k->shared[i] - TT_PROXY_SHARE_HEAD, TT_PROXY_SHARE_HEAD + sizeof(rig_window));
+    k->shared[i] = NULL;
+  }
+}
+
+FAKE void rig_count(tt_proxy *p, void *n)
+{
+  *(int *)n += atomic_load(&p->life) != TT_PROXY_FREE;
+}
+
+// How many proxies there are, those included whose rank has gone.
+FAKE int rig_proxies(void)
+{
+  int n = 0;
+  tt_proxy_each(rig_count, &n);
+  return n;
+}
+
 FAKE void rig_close(rig *r)
 {
   for (int i = 0; i < r->n; i++) {
-    tt_proxy_destroy(r->ranks[i].proxy);
+    rig_leave(r, i);
+  }
+  if (r->node_size > 0) { // those that send for others end when these have left
+    UNTIL(rig_proxies() == 0);
   }
   tt_free(r);
+}
+
+// Takes the link on, through a neighbour's proxy where that is the way.
+FAKE ncclResult_t rig_connect(tt_proxy *p, tt_link *l, rig_window **shared)
+{
+  tt_proxy_share share = {.host = tt_proxy_host_of(p, l->peer), .size = TT_PROXY_SHARE_HEAD + sizeof(rig_window)};
+  if (share.host < 0) {
+    return tt_proxy_connect(p, l);
+  }
+  FAKE_DEMAND(tt_shm_create("rig", share.size, &share.fd) == ncclSuccess);
+  FAKE_DEMAND(tt_shm_map(share.fd, share.size, (void **)&share.base) == ncclSuccess);
+  *shared = (rig_window *)(void *)(share.base + TT_PROXY_SHARE_HEAD);
+  rig_fifos(*shared, l->send);
+  return tt_proxy_connect_shared(p, l, &share);
 }
 
 // Rank's link to `peer`; `connect`: by the service threads, else by rig_wire.
@@ -114,7 +175,7 @@ FAKE tt_link *rig_link(rig *r, int rank, int peer, bool connect)
   *l = (tt_link){.rank = rank, .peer = peer};
   rig_fifos(&k->out[peer], l->send);
   rig_fifos(&k->in[peer], l->recv);
-  FAKE_DEMAND((connect ? tt_proxy_connect : tt_proxy_attach)(k->proxy, l) == ncclSuccess);
+  FAKE_DEMAND((connect ? rig_connect(k->proxy, l, &k->shared[peer]) : tt_proxy_attach(k->proxy, l)) == ncclSuccess);
   __atomic_store_n(&k->table[peer], l, __ATOMIC_RELEASE);
   return l;
 }

@@ -114,10 +114,10 @@ static void *play(void *arg)
   return NULL;
 }
 
-static void ring(const tt_net_ops *net, int n, way how, int ops)
+static void ring_of(const tt_net_ops *net, int n, int node_size, way how, int ops)
 {
   static player players[RIG_MAX];
-  rig *r = rig_open(n, net);
+  rig *r = rig_open_nodes(n, node_size, net);
   rig_meet(r);
   for (int i = 0; i < n; i++) {
     rig_link(r, i, (i + 1) % n, true);
@@ -134,6 +134,11 @@ static void ring(const tt_net_ops *net, int n, way how, int ops)
     assert_int_equal(tt_port_status(&r->ranks[i].port), ncclSuccess);
   }
   rig_close(r);
+}
+
+static void ring(const tt_net_ops *net, int n, way how, int ops)
+{
+  ring_of(net, n, 0, how, ops);
 }
 
 #if defined(TT_TSAN) || defined(TT_ASAN)
@@ -189,6 +194,25 @@ static void everything(void **state)
   all_ways(true, 100000, 100000, 200);
 }
 
+// Machines of two ranks with a device each: from machine to machine messages go through the neighbour.
+static void neighbours(void **state)
+{
+  (void)state;
+  for (int n = 4; n <= RIG_MAX; n += 4) {
+    for (int vices = 0; vices < 3; vices++) {
+      for (way how = DRIVE; how < WAYS; how++) {
+        fake_start((uint64_t)(n * 10 + (int)how));
+        fake.ndevs = 2;
+        fake.events = vices > 0;
+        fake.delay_ns = fake.send_ns = vices > 1 ? 100000 : 0;
+        fake.not_now = vices > 1 ? 200 : 0;
+        ring_of(&fake_net, n, 2, how, vices > 1 ? OPS / 3 : OPS);
+        fake_stop();
+      }
+    }
+  }
+}
+
 static void sockets(void **state)
 {
   (void)state;
@@ -203,8 +227,8 @@ static void sockets(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(plain),      cmocka_unit_test(with_events),
-                                     cmocka_unit_test(late),       cmocka_unit_test(late_without_events),
-                                     cmocka_unit_test(everything), cmocka_unit_test(sockets)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(plain),      cmocka_unit_test(with_events), cmocka_unit_test(late),   cmocka_unit_test(late_without_events),
+      cmocka_unit_test(everything), cmocka_unit_test(neighbours),  cmocka_unit_test(sockets)};
   return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
 }

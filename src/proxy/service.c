@@ -190,6 +190,9 @@ static uint64_t step(tt_proxy_service *s)
     }
   }
   tt_guest_step(s, now, &wake_ns);
+  if (s->left && s->proxy->guests == NULL) {
+    tt_proxy_wake_at(&wake_ns, now); // the last one has just left
+  }
   return wake_ns;
 }
 
