@@ -65,6 +65,7 @@ typedef struct fake_request {
   struct fake_comm *comm;
   char *data;
   size_t size;
+  const void *mhandle;
   uint64_t due_ns; // of a send
   bool flush;
   int tests; // how often it was asked
@@ -112,7 +113,7 @@ static struct fake_state {
   // Memory that the test watches: what is registered of it, and messages in it.
   char *watched;
   size_t watched_size;
-  bool strict; // no memory that a request is under way in may be deregistered
+  bool strict; // nothing that a request under way was given may be deregistered
   _Atomic long regs, sends_there, recvs_there, closed;
   // What was done.
   _Atomic long sends, recvs, flushes, refusals, objects;
@@ -317,8 +318,7 @@ FAKE ncclResult_t fake_dereg_mr(void *comm, void *mhandle)
   fake_comm *c = comm;
   const fake_reg *r = mhandle;
   for (uint32_t i = c->done; fake.strict && i != c->posted; i++) {
-    const char *data = c->requests[i % TT_COUNT(c->requests)].data;
-    FAKE_DEMAND(data < r->from || data >= r->to);
+    FAKE_DEMAND(c->requests[i % TT_COUNT(c->requests)].mhandle != mhandle); // the same memory may be registered twice
   }
   atomic_fetch_sub(&fake.regs, fake_is_watched(r->from));
   c->regs--;
@@ -333,14 +333,14 @@ FAKE void fake_check_memory(const void *data, size_t size, const void *mhandle)
 }
 
 // A new request, NULL: not now. Lock held.
-FAKE fake_request *fake_request_new(fake_comm *c, void *data, size_t size)
+FAKE fake_request *fake_request_new(fake_comm *c, void *data, size_t size, const void *mhandle)
 {
   if (c->posted - c->done >= TT_NET_REQUESTS || fake_random(1000) < (uint64_t)fake.not_now) {
     atomic_fetch_add(&fake.refusals, 1);
     return NULL;
   }
   fake_request *r = &c->requests[c->posted++ % TT_COUNT(c->requests)];
-  *r = (fake_request){.comm = c, .data = data, .size = size};
+  *r = (fake_request){.comm = c, .data = data, .size = size, .mhandle = mhandle};
   return r;
 }
 
@@ -383,7 +383,7 @@ FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, 
     return fake_broken(c, "isend failed");
   }
   pthread_mutex_lock(&fake.lock);
-  fake_request *r = fake_request_new(c, data, size);
+  fake_request *r = fake_request_new(c, data, size, mhandle);
   if (r != NULL) {
     r->due_ns = fake.send_ns == 0 ? 0 : tt_now_ns() + fake_random(fake.send_ns);
     fake_put(c, data, size);
@@ -404,7 +404,7 @@ FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *
     return fake_broken(c, "irecv failed");
   }
   pthread_mutex_lock(&fake.lock);
-  *request = fake_request_new(c, data[0], sizes[0]);
+  *request = fake_request_new(c, data[0], sizes[0], mhandles[0]);
   atomic_fetch_add(&fake.recvs_there, *request != NULL && fake_is_watched(data[0]));
   pthread_mutex_unlock(&fake.lock);
   return ncclSuccess;
