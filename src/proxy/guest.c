@@ -93,9 +93,13 @@ static bool one_round(tt_relay_guest *g)
 
 bool tt_guest_round(tt_proxy *p)
 {
-  bool moved = false;
+  bool moved = false, sending = false;
   for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
     moved |= one_round(g);
+    sending |= g->peer.send.first != NULL;
+  }
+  if (sending != atomic_load_explicit(&p->sending, memory_order_relaxed)) {
+    atomic_store_explicit(&p->sending, sending, memory_order_relaxed);
   }
   return moved;
 }
@@ -413,6 +417,7 @@ void tt_guest_free(tt_proxy *p)
     guest_free(g);
   }
   atomic_store(&p->nguests, 0);
+  atomic_store(&p->sending, false);
   atomic_store(&p->foreign, 0);
 }
 
@@ -486,12 +491,11 @@ int tt_guest_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max)
   tt_proxy_run_hold(p);
   for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
     for (tt_proxy_item *i = g->peer.send.first; i != NULL; i = i->next) {
-      if (tt_proxy_item_state(&g->peer.send, i, &s)) {
-        if (n < max) {
-          out[n] = s;
-        }
-        n++;
+      bool posted = tt_proxy_item_state(&g->peer.send, i, &s);
+      if (posted && n < max) {
+        out[n] = s;
       }
+      n += posted;
     }
   }
   tt_proxy_run_release(p);

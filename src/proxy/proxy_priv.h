@@ -215,6 +215,7 @@ struct tt_proxy {
   _Atomic(struct tt_relay *) relays; // this rank's connections through neighbours: the launching thread adds
   struct tt_relay_guest *guests;     // neighbours' connections. Changed by the service thread with the run flag held
   _Atomic int nguests;               // by the same
+  _Atomic bool sending;              // guests have operations. Written by the run flag's holder
   _Atomic int foreign;               // guests of other processes. By the same
   _Atomic bool orphan;               // the rank has gone, guests have not
   _Atomic bool rests;                // the progress thread is going to rest: set before its look, taken by the holder

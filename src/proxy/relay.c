@@ -167,10 +167,18 @@ ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_
   r->conn = &peer->send;
   r->peer = link->peer;
   peer->send.relay = r;
+  ncclResult_t res = tt_proxy_attach(p, link);
+  if (res != ncclSuccess) {
+    peer->send.relay = NULL;
+    tt_fd_close(r->fd);
+    tt_free(r);
+    return res;
+  }
   r->next = atomic_load_explicit(&p->relays, memory_order_relaxed);
   atomic_store_explicit(&p->relays, r, memory_order_release);
   atomic_store_explicit(&peer->send.stage, TT_CONN_READY, memory_order_release); // the ring is there
-  return tt_proxy_connect(p, link);
+  tt_proxy_service_link(p, peer);
+  return ncclSuccess;
 }
 
 // ---- the service thread

@@ -301,7 +301,7 @@ static void sender_fails(void **state)
 {
   (void)state;
   rig *r = open_pair();
-  UNTIL(is_taken_on(r, 0, 3));
+  UNTIL(is_taken_on(r, 0, 3) && atomic_load(&r->ranks[3].links[0].page->state) == TT_RANK_RUNNING);
   post(r, 0, rig_op(3, true, TT_LL, 100));
   tt_proxy_progress(proxy(r, 0), true);
   tt_port_stop(&r->ranks[0].port, tt_fail(ncclInternalError, "rank 0 stops for the test"));

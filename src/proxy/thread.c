@@ -152,7 +152,8 @@ static void visit(tt_proxy *p, void *arg)
     atomic_store(&p->rests, true);
   }
   s->moved |= tt_proxy_look(p, true);
-  s->blind |= tt_proxy_busy(p) && !is_watched(p);
+  bool waits = !tt_proxy_idle(p) || atomic_load_explicit(&p->sending, memory_order_relaxed);
+  s->blind |= waits && !is_watched(p);
 }
 
 static survey look_around(bool rests)
