@@ -2,7 +2,7 @@
 # netns_pxn.sh BUILD [SCENARIO…]: ranks that send through a neighbour's proxy (NCCL_PXN_DISABLE, NCCL_P2P_PXN_LEVEL): hosts with two interfaces, of which
 # neighbours use different ones. What travels which way, all programs, and what happens when one of those on the way leaves or dies. Needs root.
 # `list` prints the scenarios' names.
-# shellcheck disable=SC2154 # variables of the sourced files
+# shellcheck disable=SC2154,SC2034 # variables of the sourced files, and for them
 set -u
 build=$(cd "${1:?usage: netns_pxn.sh BUILD [SCENARIO…]}" && pwd)
 shift
