@@ -211,6 +211,34 @@ static void states(void **state)
   close_nodes(r);
 }
 
+// Whoever publishes something takes back the other one's word that it rests, and rings. In one process both have the same progress thread: it is held, so
+// that nobody else does anything.
+static void doorbells(void **state)
+{
+  (void)state;
+  rig *r = open_pair();
+  send_and_check(r, 1, 5);
+  UNTIL(is_taken_on(r, 0, 3));
+  tt_relay_shared *shared = relay_of(r, 0, 3)->shared;
+  tt_fifo *out = r->ranks[0].links[3].send;
+  UNTIL(atomic_load(&shared->host_rests) == 1);
+  post(r, 0, rig_op(3, true, TT_LL, 2));
+  tt_proxy_kick(proxy(r, 0));
+  UNTIL(atomic_load(&shared->taken) == atomic_load(&shared->posted) && atomic_load(&shared->posted) == 2);
+  UNTIL(atomic_load(&shared->host_rests) == 1 && atomic_load(&shared->sender_rests) == 1);
+  tt_proxy_thread_hold(true);
+  FAKE_DEMAND(rig_put(0, &out[TT_LL], TT_LL, 0x100000000ull, 77));
+  tt_proxy_progress(proxy(r, 0), true);
+  assert_int_equal(atomic_load(&shared->host_rests), 0);
+  assert_int_equal(atomic_load(&shared->sender_rests), 1);
+  UNTIL((tt_proxy_progress(proxy(r, 1), true), atomic_load(&shared->done) == 6)); // five were sent before
+  assert_int_equal(atomic_load(&shared->sender_rests), 0);
+  tt_proxy_thread_hold(false);
+  tt_proxy_kick(proxy(r, 0));
+  UNTIL(atomic_load(&shared->sender_rests) == 1);
+  close_nodes(r);
+}
+
 // ---- who leaves when
 
 static void host_leaves(void **state)
@@ -338,10 +366,9 @@ static void no_memory(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(which),         cmocka_unit_test(different_machines), cmocka_unit_test(arrives),
-      cmocka_unit_test(states),        cmocka_unit_test(host_leaves),        cmocka_unit_test(mutual),
-      cmocka_unit_test(host_had_left), cmocka_unit_test(host_fails),         cmocka_unit_test(network_fails),
-      cmocka_unit_test(sender_fails),  cmocka_unit_test(no_memory),
+      cmocka_unit_test(which),      cmocka_unit_test(different_machines), cmocka_unit_test(arrives),      cmocka_unit_test(states),
+      cmocka_unit_test(doorbells),  cmocka_unit_test(host_leaves),        cmocka_unit_test(mutual),       cmocka_unit_test(host_had_left),
+      cmocka_unit_test(host_fails), cmocka_unit_test(network_fails),      cmocka_unit_test(sender_fails), cmocka_unit_test(no_memory),
   };
   return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
 }
