@@ -70,23 +70,26 @@ log_lines() {
 
 # --- All programs.
 
+names="all_reduce reduce_scatter all_gather broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube"
+
 # programs HOSTS PROCESSES OPTION…: the options say how many threads (-t).
 programs() {
   local hosts=$1 processes=$2 program roots
   shift 2
   hosts_make "$hosts" 2 46 || return 1
-  for program in all_reduce reduce_scatter all_gather broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube; do
+  for program in $names; do
     case $program in broadcast | reduce | gather | scatter) roots="-r all" ;; *) roots="" ;; esac
     # shellcheck disable=SC2086
     ranks_run $((100 * slower)) "$hosts" "$processes" 4 "$build/bin/${program}_perf" -b 4 -e 266244 -f 258 -n 2 -w 0 -c 1 $roots "$@" ||
       { say="${program}_perf $* failed"; return 1; }
   done
-  say="all programs"
+  say="$names"
 }
 processes() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) && programs 2 2; }
-gathered() { ranks_env=(NCCL_P2P_PXN_LEVEL=2) && programs 2 4; }
-shared_out() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) && programs 2 3; }
-at_once() { ranks_env=(NCCL_P2P_PXN_LEVEL=2 NCCL_RUNTIME_CONNECT=0) && programs 3 2; }
+some="all_reduce reduce_scatter broadcast alltoall sendrecv" # where there are many processes
+gathered() { ranks_env=(NCCL_P2P_PXN_LEVEL=2) names=$some && programs 2 4; }
+shared_out() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) names=$some && programs 2 3; }
+at_once() { ranks_env=(NCCL_P2P_PXN_LEVEL=2 NCCL_RUNTIME_CONNECT=0) names=$some && programs 3 2; }
 threads() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) ranks_threads=2 && programs 2 1 -t 2; }
 mixed() { ranks_env=(NCCL_P2P_PXN_LEVEL=2) ranks_threads=2 && programs 2 2 -t 2; }
 sockets() { ranks_env=(NCCL_P2P_PXN_LEVEL=1 NCCL_SOCKET_NTHREADS=2 NCCL_NSOCKS_PERTHREAD=2) && programs 2 2; }
