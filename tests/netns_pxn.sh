@@ -45,7 +45,7 @@ rails() {
   hosts_make 2 2 4 || return 1
   expect eth0 eth1 NCCL_P2P_PXN_LEVEL=1 || return 1
   local with="eth0 $eth0 KiB and eth1 $eth1 KiB with it"
-  expect eth1 eth0 NCCL_PXN_DISABLE=1 && expect eth1 eth0 NCCL_P2P_PXN_LEVEL=0 || return 1
+  expect eth1 eth0 NCCL_PXN_DISABLE=1 && expect eth1 eth0 NCCL_P2P_PXN_LEVEL=0 && expect eth1 eth0 NCCL_P2P_PXN_LEVEL=-1 || return 1
   say="$with, $eth0 and $eth1 KiB without"
 }
 

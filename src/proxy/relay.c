@@ -35,16 +35,23 @@ static bool is_host(const tt_proxy_service *s, int rank, int node, int rail)
   return s->homes[rank].node == node && s->homes[rank].mailbox[0] != 0 && device_of(s, rank) == rail;
 }
 
+// Sockets reach every device of the peer's machine alike: there a neighbour is one more thread on the way, and gains nothing.
+static long level_of(const tt_proxy *p)
+{
+  const tt_params *q = tt_params_get();
+  return q->pxn_disable ? 0 : q->p2p_pxn_level >= 0 ? q->p2p_pxn_level : p->net->reg_mr != NULL;
+}
+
 int tt_proxy_host_of(const tt_proxy *p, int peer)
 {
   const tt_proxy_service *s = p->service;
-  const tt_params *q = tt_params_get();
   const tt_proxy_home *me = &s->homes[p->rank];
-  if (s->rails <= 1 || q->pxn_disable || q->p2p_pxn_level <= 0 || s->homes[peer].node == me->node) {
+  long level = level_of(p);
+  if (s->rails <= 1 || level <= 0 || s->homes[peer].node == me->node) {
     return -1;
   }
   int rail = device_of(s, peer), n = 0, host = -1;
-  bool always = q->p2p_pxn_level >= 2;
+  bool always = level >= 2;
   if (device_of(s, p->rank) == rail && !always) {
     return -1;
   }

@@ -104,6 +104,7 @@ static void which(void **state)
   (void)state;
   in_child(never, "NCCL_PXN_DISABLE", "1");
   in_child(never, "NCCL_P2P_PXN_LEVEL", "0");
+  in_child(when_needed, "NCCL_P2P_PXN_LEVEL", "-1"); // as memory is registered with this network
   in_child(when_needed, "NCCL_P2P_PXN_LEVEL", "1");
   in_child(always, "NCCL_P2P_PXN_LEVEL", "2");
 }
@@ -365,6 +366,7 @@ static void no_memory(void **state)
 
 int main(void)
 {
+  setenv("NCCL_P2P_PXN_LEVEL", "1", 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(which),      cmocka_unit_test(different_machines), cmocka_unit_test(arrives),      cmocka_unit_test(states),
       cmocka_unit_test(doorbells),  cmocka_unit_test(host_leaves),        cmocka_unit_test(mutual),       cmocka_unit_test(host_had_left),
