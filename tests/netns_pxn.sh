@@ -188,7 +188,6 @@ for name; do
 done
 [ "${1:-}" != list ] || { echo "$scenarios" | tr -s ' \n' '\n'; exit 0; }
 hosts_possible || exit 77
-ranks_network "$build" || exit 77
 programs_dir=$(mktemp -d)
 member=$programs_dir/relay
 trap 'rm -rf "$programs_dir"' EXIT

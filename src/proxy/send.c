@@ -38,7 +38,7 @@ static bool find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step 
 {
   tt_slot *s = st->slot;
   char *where = c->guest == NULL ? (char *)(uintptr_t)s->elsewhere : NULL; // a guest's addresses mean nothing here
-  if (where == NULL) { // the executor has put it into the slot, or it was copied before
+  if (where == NULL) {                                                     // the executor has put it into the slot, or it was copied before
     tt_proxy_berth_again(c, st);
     return true;
   }
