@@ -30,10 +30,11 @@ through() {
 # mostly BUSY IDLE: did the data go over the first one? Both are names of variables.
 mostly() { [ "${!1}" -gt $((16 << 10)) ] && [ "${!2}" -lt 2048 ]; }
 
-# expect BUSY IDLE NAME=VALUE: a machine that is too busy to answer on one interface is reached over the other one: hence a second and third try.
+# expect BUSY IDLE NAME=VALUE: a rank that sends by itself takes the address of the peer that answers first, which need not be that of its own
+# device's network: hence many tries.
 expect() {
   local try
-  for try in 1 2 3; do
+  for ((try = 0; try < 15; try++)); do
     through "$3" || return 1
     ! mostly "$1" "$2" || return 0
   done
