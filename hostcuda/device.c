@@ -21,6 +21,22 @@ typedef struct settings {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static settings *all;
 
+static void take(void)
+{
+  pthread_mutex_lock(&lock);
+}
+
+static void give_back(void)
+{
+  pthread_mutex_unlock(&lock);
+}
+
+// A fork waits until the list is whole, and the child finds the lock free.
+__attribute__((constructor)) static void at_start(void)
+{
+  pthread_atfork(take, give_back, give_back);
+}
+
 static int current(void)
 {
   int device = 0;

@@ -188,6 +188,11 @@ void tt_log_reset(void)
   pthread_mutex_unlock(&build_lock);
 }
 
+void tt_log_forked(void)
+{
+  pthread_mutex_init(&build_lock, NULL);
+}
+
 void tt_log_device(int device)
 {
   thread_device = device;

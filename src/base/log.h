@@ -54,6 +54,9 @@ void tt_log_device(int device);
 // Any thread. Needs no call at start: the first line reads the environment by itself.
 void tt_log_reset(void);
 
+// Makes the log's lock usable in a forked child; what it guards is whole at any moment.
+void tt_log_forked(void);
+
 // Writes "NCCL version 2.30.7 (Tutti ...)" once in the life of the process, at level VERSION or above. Any thread.
 void tt_log_version(void);
 

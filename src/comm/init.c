@@ -516,6 +516,11 @@ static void take_down(struct ncclComm *comm)
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *pool;
 
+__attribute__((constructor)) static void at_start(void)
+{
+  tt_proc_hold_at_fork(&pool_lock);
+}
+
 ncclResult_t tt_comm_new(struct ncclComm **out)
 {
   pthread_mutex_lock(&pool_lock);

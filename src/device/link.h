@@ -109,6 +109,7 @@ typedef struct tt_port {
   bool crowded;                 // more ranks on this machine than cores: do not spin
   _Atomic uint64_t done;        // plans completed, in order. Written by the thread that runs the plan (release)
   _Atomic uint32_t stop;        // ncclResult_t when the rank must not go on (abort, failed peer); first writer wins
+  _Atomic uint32_t stopping;    // 1 while a thread writes `stop` and what goes with it: held for a few instructions
   volatile uint32_t abort_flag; // set by abort; waits outside of plans poll it
   char *bounce;                 // staging for process_vm_readv, made when first needed
   void **operands;              // scratch of the executor: TT_OPERAND_ROWS * (nranks + 2) pointers

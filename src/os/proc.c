@@ -21,6 +21,7 @@
 #include "os/random.h"
 
 #define MAX_HOOKS 8
+#define MAX_LOCKS 8
 
 uint32_t tt_proc_generation;
 
@@ -28,6 +29,11 @@ static tt_proc_id self; // written under `once` and in a forked child, which has
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void (*hooks[MAX_HOOKS])(void); // each slot is written once, by whoever drew its number
 static int nhooks;
+
+// Locks that are held across a fork, in the order in which they are taken. All under `fork_lock`, which is itself held first and given back last.
+static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t *locks[MAX_LOCKS];
+static int nlocks;
 
 // Reads a small file whole; returns its length, or -1.
 static ssize_t read_small(const char *path, char *buf, size_t size)
@@ -89,8 +95,26 @@ static void identify(void)
   tt_random(&self.cookie, sizeof self.cookie);
 }
 
+static void before_fork(void)
+{
+  pthread_mutex_lock(&fork_lock);
+  for (int i = 0; i < nlocks; i++) {
+    pthread_mutex_lock(locks[i]);
+  }
+}
+
+static void after_fork(void)
+{
+  for (int i = nlocks - 1; i >= 0; i--) {
+    pthread_mutex_unlock(locks[i]);
+  }
+  pthread_mutex_unlock(&fork_lock);
+}
+
 static void in_child(void)
 {
+  after_fork();
+  tt_log_forked();
   __atomic_fetch_add(&tt_proc_generation, 1, __ATOMIC_RELAXED);
   identify();
   for (int i = 0; i < TT_MIN(nhooks, MAX_HOOKS); i++) {
@@ -103,7 +127,7 @@ static void in_child(void)
 static void start_once(void)
 {
   identify();
-  pthread_atfork(NULL, NULL, in_child);
+  pthread_atfork(before_fork, after_fork, in_child);
 }
 
 tt_proc_id tt_proc_self(void)
@@ -121,6 +145,21 @@ void tt_proc_on_fork(void (*fn)(void))
     return;
   }
   hooks[i] = fn;
+}
+
+void tt_proc_hold_at_fork(pthread_mutex_t *lock)
+{
+  pthread_once(&once, start_once);
+  pthread_mutex_lock(&fork_lock);
+  bool room = nlocks < MAX_LOCKS;
+  if (room) {
+    locks[nlocks] = lock;
+    nlocks++;
+  }
+  pthread_mutex_unlock(&fork_lock);
+  if (!room) {
+    tt_warn("no room for a lock that forks must hold: %d are listed (MAX_LOCKS in proc.c)", MAX_LOCKS);
+  }
 }
 
 bool tt_proc_alive(const tt_proc_id *id)
@@ -178,19 +217,31 @@ int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool wr
   return 0;
 }
 
+// Written once. A fork in the middle of it makes the child begin anew, which a lock would not.
+static char host_name[256] = "localhost";
+static pthread_once_t host_once = PTHREAD_ONCE_INIT;
+
+static void read_host_name(void)
+{
+  char text[sizeof host_name] = "";
+  if (gethostname(text, sizeof text - 1) == 0 && text[0] != 0) {
+    text[strcspn(text, ".")] = 0;
+    memcpy(host_name, text, sizeof host_name);
+  }
+}
+
 const char *tt_proc_host_name(void)
 {
-  static char name[256]; // same value whoever writes it
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  pthread_mutex_lock(&lock);
-  if (name[0] == 0) {
-    char text[256] = "localhost";
-    gethostname(text, sizeof text - 1);
-    text[strcspn(text, ".")] = 0;
-    memcpy(name, text, sizeof name);
-  }
-  pthread_mutex_unlock(&lock);
-  return name;
+  pthread_once(&host_once, read_host_name);
+  return host_name;
+}
+
+uint64_t tt_proc_machine_hash(void)
+{
+  char boot[128];
+  ssize_t n = read_small("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+  const char *name = tt_proc_host_name();
+  return tt_hash(name, strlen(name), n > 0 ? tt_hash(boot, (size_t)n, 2) : 2);
 }
 
 uint64_t tt_proc_host_hash(void)
@@ -199,10 +250,7 @@ uint64_t tt_proc_host_hash(void)
   if (id != NULL && id[0] != 0) {
     return tt_hash(id, strlen(id), 1);
   }
-  char boot[128];
-  ssize_t n = read_small("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-  const char *name = tt_proc_host_name();
-  return tt_hash(name, strlen(name), n > 0 ? tt_hash(boot, (size_t)n, 2) : 2);
+  return tt_proc_machine_hash();
 }
 
 int tt_proc_cpus(void)

@@ -1,5 +1,6 @@
 // proc.h: this process and its peers: identity, life, and reading a peer's memory.
 #pragma once
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,11 @@ extern uint32_t tt_proc_generation;
 // Calls `fn` in the child after each later fork. At most 8 functions, registered once each. Any thread.
 void tt_proc_on_fork(void (*fn)(void));
 
+// From now on every fork waits until `lock` is free, and holds it meanwhile: so the child finds the lock free and what it guards whole. For
+// locks of the process that are held for a short while, with no user's code and no other such lock taken inside. At most 8, which stay for ever.
+// Called while the library is loaded.
+void tt_proc_hold_at_fork(pthread_mutex_t *lock);
+
 // Is the process that was `id` still there? Reads /proc; costs microseconds. Any thread.
 bool tt_proc_alive(const tt_proc_id *id);
 
@@ -40,6 +46,8 @@ int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool wr
 
 // Hash that says "same machine": boot id and host name, or NCCL_HOSTID when set.
 uint64_t tt_proc_host_hash(void);
+// The same whatever NCCL_HOSTID says: ranks with equal values share cores.
+uint64_t tt_proc_machine_hash(void);
 // Host name, without domain. Valid for the life of the process.
 const char *tt_proc_host_name(void);
 // Cores this process may use.

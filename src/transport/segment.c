@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "os/fdbox.h"
+#include "os/proc.h"
 #include "os/shm.h"
 
 #define JOIN_TIMEOUT_MS 60000
@@ -256,4 +257,16 @@ void tt_segment_connect(tt_segment *s, tt_link *link)
   tt_window_view(&s->geometry, tt_segment_window(s, me, peer), link->send);
   tt_window_view(&s->geometry, tt_segment_window(s, peer, me), link->recv);
   link->page = tt_segment_page(s, peer);
+}
+
+// A condition counts who waits for it, and a child has none of these threads.
+static void in_child(void)
+{
+  pthread_cond_init(&changed, NULL);
+}
+
+__attribute__((constructor)) static void at_start(void)
+{
+  tt_proc_hold_at_fork(&lock);
+  tt_proc_on_fork(in_child);
 }

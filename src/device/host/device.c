@@ -5,7 +5,6 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
-#include "device/host/heap.h"
 #include "device/host/hostcall.h"
 #include "device/host/ipc.h"
 #include "device/host/stream.h"
@@ -46,7 +45,6 @@ static void in_child(void)
   tt_stream_forget();
   tt_worker_forget();
   tt_hostcall_forget();
-  tt_heap_forked();
   tt_ipc_forked();
 }
 

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "os/map.h"
+#include "os/proc.h"
 #include "os/shm.h"
 
 #define PAGE 4096
@@ -201,7 +202,7 @@ ncclResult_t tt_heap_share(const void *ptr, tt_block *out)
   return res;
 }
 
-void tt_heap_forked(void)
+__attribute__((constructor)) static void at_start(void)
 {
-  pthread_mutex_init(&lock, NULL);
+  tt_proc_hold_at_fork(&lock); // the child has a copy of the memory and of its list
 }

@@ -44,6 +44,3 @@ bool tt_heap_find(const void *ptr, tt_block *out);
 // Turns the block of tt_heap_alloc that holds `ptr` into shared memory, in place and with its contents, and gives the descriptor (which
 // stays the block's). Nobody may write to the block meanwhile. Errors: ncclInvalidArgument (not such a block), ncclSystemError.
 ncclResult_t tt_heap_share(const void *ptr, tt_block *out);
-
-// Makes the lock usable in a forked child, which keeps its copy of the memory.
-void tt_heap_forked(void);

@@ -285,3 +285,8 @@ void tt_mem_forget(tt_link *link)
     drop(&link->shared.map[i]);
   }
 }
+
+__attribute__((constructor)) static void at_start(void)
+{
+  tt_proc_hold_at_fork(&lock);
+}

@@ -18,20 +18,17 @@ void tt_port_ring_all(tt_port *port)
 
 void tt_port_stop(tt_port *port, ncclResult_t code)
 {
-  static const char *none = "";
   const char *why = tt_last_error();
-  uint32_t expected = ncclSuccess;
-  // The text is written before the code is published; a second writer loses the race for `busy` and changes nothing.
-  static _Atomic uint32_t busy;
-  while (atomic_exchange_explicit(&busy, 1, memory_order_acquire) != 0) {
+  // The text is written before the code is published; who comes second changes nothing.
+  while (atomic_exchange_explicit(&port->stopping, 1, memory_order_acquire) != 0) {
   }
-  if (atomic_load_explicit(&port->stop, memory_order_relaxed) == expected) {
-    snprintf(port->error, sizeof port->error, "%s", why == NULL ? none : why);
+  if (tt_port_status(port) == ncclSuccess) {
+    snprintf(port->error, sizeof port->error, "%s", why == NULL ? "" : why);
     atomic_store_explicit(&port->stop, (uint32_t)code, memory_order_release);
     uint32_t state = __atomic_load_n(&port->abort_flag, __ATOMIC_ACQUIRE) ? TT_RANK_ABORTED : TT_RANK_FAILED;
     atomic_store_explicit(&port->page->state, state, memory_order_release);
   }
-  atomic_store_explicit(&busy, 0, memory_order_release);
+  atomic_store_explicit(&port->stopping, 0, memory_order_release);
   if (port->mover != NULL) {
     port->mover->state_changed(port->mover_self);
   }

@@ -1,0 +1,115 @@
+// Forks while other threads are inside the library: the child finds every lock free and every list whole, and makes communicators of its own.
+#include "harness.h"
+
+#include <cuda_runtime.h>
+
+enum { FORKS = 200 / SLOWER, CHILD_SECONDS = 20 * SLOWER };
+
+static _Atomic bool enough;
+
+static void makes_and_frees_memory(void)
+{
+  void *p[4];
+  for (int i = 0; i < 4; i++) {
+    OK(ncclMemAlloc(&p[i], 4096));
+  }
+  for (int i = 0; i < 4; i++) {
+    OK(ncclMemFree(p[i]));
+  }
+}
+
+static void makes_and_destroys(void)
+{
+  ncclComm_t comm[2];
+  OK(ncclCommInitAll(comm, 2, NULL));
+  OK(ncclCommDestroy(comm[0]));
+  OK(ncclCommDestroy(comm[1]));
+}
+
+static void makes_and_aborts(void)
+{
+  ncclComm_t comm;
+  OK(ncclCommInitAll(&comm, 1, NULL));
+  OK(ncclCommAbort(comm));
+}
+
+static void sets_flags(void)
+{
+  for (int i = 0; i < 1000; i++) {
+    CHECK(cudaSetDeviceFlags(cudaDeviceScheduleAuto) == cudaSuccess, "flags");
+  }
+}
+
+static void (*const works[])(void) = {makes_and_frees_memory, makes_and_destroys, makes_and_aborts, sets_flags};
+enum { WORKS = sizeof works / sizeof works[0] };
+
+static void sum_of_two(void)
+{
+  world w;
+  float x[2] = {1, 2};
+  world_open(&w, 2);
+  OK(ncclGroupStart());
+  for (int i = 0; i < 2; i++) {
+    OK(ncclAllReduce(&x[i], &x[i], 1, ncclFloat, ncclSum, w.comm[i], w.stream[i]));
+  }
+  OK(ncclGroupEnd());
+  world_wait(&w);
+  CHECK(x[0] == 3 && x[1] == 3, "%g %g", (double)x[0], (double)x[1]);
+  world_close(&w);
+}
+
+__attribute__((noreturn)) static void in_child(void)
+{
+  alarm(CHILD_SECONDS);
+  for (int i = 0; i < WORKS; i++) {
+    works[i]();
+  }
+  sum_of_two();
+  _exit(0);
+}
+
+static void forks(void)
+{
+  for (int i = 0; i < FORKS; i++) {
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+      in_child();
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "child %d: status 0x%x%s", i, (unsigned)status,
+          WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? ": it hung" : "");
+  }
+}
+
+static void work_or_fork(int rank, void *arg)
+{
+  (void)arg;
+  if (rank == WORKS) {
+    forks();
+    enough = true;
+  }
+  while (!enough) {
+    works[rank]();
+  }
+}
+
+static void body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  run_threads(WORKS + 1, work_or_fork, NULL);
+}
+
+static void children_of_a_busy_process(void **state)
+{
+  (void)state;
+#if SLOWER == 10
+  skip(); // ThreadSanitizer has no threads after a fork
+#endif
+  PROCESSES(1, 100 * SLOWER, body, NULL);
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(children_of_a_busy_process)};
+  return RUN_TESTS("fork", tests, argc, argv);
+}
