@@ -11,7 +11,7 @@ export JOBS CMAKE_FLAGS FUZZ_SECONDS
 .PHONY: all demo test check bench lint format fuzz install clean help
 
 all: ## build the library and the perf programs into build/ (default)
-	@scripts/build $(BUILD)
+	@scripts/build $(BUILD) || { TUTTI_NO_INSTALL=1 scripts/deps build; exit 1; }
 
 demo: ## build, then all-reduce among 4 ranks in 2 processes, 8 bytes to 64 MiB
 	@scripts/deps demo

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # examples.sh BUILD: runs every program of examples/ and looks for the line that it ends with when all is right; compiles and runs those that
-# use MPI with each MPI there is; and compiles them all against NVIDIA's headers, where those are installed.
+# use MPI with each MPI there is; compiles them all against NVIDIA's headers, where those are installed; and compares what examples/ci installs with
+# what scripts/deps says that a build needs.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
@@ -46,6 +47,23 @@ if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
     expect "3 processes: all have the last one's data" "$mpirun" -np 3 "$tmp/mpi"
   done
 fi
+
+# installs FILE FROM TO PATTERN: the first apt-get install between these lines of the file has a package that matches, all of it.
+installs() {
+  sed -n "/$2/,/$3/p" "$1" | sed -n '/apt-get install/,/[^\\]$/p' | tr -s ' \\' '\n' | grep -qxE "$4" ||
+    { echo "FAILED: $1 does not install $4, which scripts/deps asks for"; failed=1; }
+}
+
+needed=$(scripts/deps --list demo)
+[ -n "$needed" ] || { echo "FAILED: scripts/deps lists nothing"; failed=1; }
+for package in $needed; do
+  installs examples/ci/Dockerfile '^FROM .* AS build' '^ARG' "$package"
+  installs examples/ci/workflow.yml 'name: Packages' 'name: Tutti, from the cache' "$package"
+  case $package in
+    libc6-dev) ;;
+    lib*-dev) installs examples/ci/Dockerfile '^FROM debian:[a-z-]*$' '^COPY' "${package%-dev}[-0-9.]*" ;; # what it needs when it runs
+  esac
+done
 
 cuda=${CUDA_HOME:-/usr/local/cuda}
 for file in examples/*/*.c; do
