@@ -132,6 +132,18 @@ static bool parse_long(const char *s, long *out)
   return end != s && *end == '\0' && errno == 0;
 }
 
+bool perf_parse_count(const char *s, int max, int *out)
+{
+  char *end;
+  errno = 0;
+  long v = strtol(s, &end, 10);
+  if (*s < '0' || *s > '9' || *end != '\0' || errno != 0 || v > max) {
+    return false;
+  }
+  *out = (int)v;
+  return true;
+}
+
 static bool parse_name(const char *s, const char *const *names, int count, int *out)
 {
   if (strcmp(s, "all") == 0) {

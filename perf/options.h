@@ -55,6 +55,9 @@ void perf_options_usage(const char *program, char *buf, size_t size);
 // "123", "4K", "1.5M", "2g", "1MB" in bytes (binary units). Returns false when it is not a size or does not fit.
 bool perf_parse_size(const char *s, size_t *out);
 
+// Reads a whole number from 0 to `max`, digits alone. Pure.
+bool perf_parse_count(const char *s, int max, int *out);
+
 // Names as on the command line and in the table: "float", "sum". `type` and `op` are in range.
 const char *perf_type_name(int type);
 const char *perf_op_name(int op);

@@ -239,6 +239,23 @@ static void test_generated_matrix(void **state)
   assert_int_equal(perf_matrix_bytes(2, 2, 4, 1 << 20), 0); // nothing to oneself
 }
 
+static void test_counts(void **state)
+{
+  (void)state;
+  static const char *const bad[] = {
+      "", " ", "abc", "-1", "+1", " 1", "1 ", "1x", "0x10", "1.5", "101", "2147483648", "99999999999999999999"};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    int n = 7;
+    if (perf_parse_count(bad[i], 100, &n) || n != 7) {
+      fail_msg("'%s' was read as %d", bad[i], n);
+    }
+  }
+  int n;
+  assert_true(perf_parse_count("0", 100, &n) && n == 0);
+  assert_true(perf_parse_count("007", 100, &n) && n == 7);
+  assert_true(perf_parse_count("100", 100, &n) && n == 100);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -247,6 +264,7 @@ int main(void)
       cmocka_unit_test(test_sizes),        cmocka_unit_test(test_scan),
       cmocka_unit_test(test_split),        cmocka_unit_test(test_hash),
       cmocka_unit_test(test_matrix),       cmocka_unit_test(test_generated_matrix),
+      cmocka_unit_test(test_counts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,5 +39,5 @@ bool perf_first_host(const char *list, char *host, size_t size);
 // Port number `i` of those to try for `job`: below the range from which the system takes ports for outgoing connections.
 int perf_derived_port(uint64_t job, int i);
 
-// Hash of a text (NULL as ""), continuing from `seed`. Keeps jobs apart; no secret is safe in it.
+// Hash of a text (NULL as ""), continuing from `seed`. Keeps jobs apart that meet by mistake; no secret is safe in it.
 uint64_t perf_hash(const char *text, uint64_t seed);

@@ -16,7 +16,7 @@ static void must(bool ok)
   }
 }
 
-enum { COMPLAINT = 512 };
+enum { COMPLAINT = 512, MOST_DEVICES = 1 << 20 };
 
 // Every process says what is wrong in its eyes, or NULL. If anything is, process 0 prints the first complaint, and all end in good order.
 static void agree(perf_job *j, int status, const char *why)
@@ -138,17 +138,21 @@ static void share_ids(perf_job *j, const int *color)
 
 static void assign_devices(perf_job *j)
 {
-  const char *text = perf_env("NCCL_TESTS_DEVICE");
-  int base = text ? atoi(text) : 0;
+  const char *given = perf_env("NCCL_TESTS_DEVICE"), *text = given && *given ? given : NULL;
+  char why[COMPLAINT];
+  int base = 0;
+  bool clear = !text || perf_parse_count(text, MOST_DEVICES, &base);
+  snprintf(why, sizeof(why), "NCCL_TESTS_DEVICE='%.100s': want the number of this process's first device, 0 to %d", text ? text : "",
+           MOST_DEVICES);
+  agree(j, PERF_EXIT_USAGE, clear ? NULL : why);
   int needed = base + j->nlocal * (text ? 1 : j->world.local_procs);
   int available;
-  char why[COMPLAINT];
   PERF_NCCL(tuttiGetDeviceCount(&available));
   snprintf(why, sizeof(why),
            "Invalid number of GPUs: %d requested but only %d were found.\n"
            "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).",
            needed, available);
-  agree(j, PERF_EXIT_IMPOSSIBLE, base < 0 || needed > available ? why : NULL);
+  agree(j, PERF_EXIT_IMPOSSIBLE, needed > available ? why : NULL);
   for (int i = 0; i < j->nlocal; i++) {
     j->ranks[i].device = base + (text ? 0 : j->world.local_proc * j->nlocal) + i;
   }

@@ -170,6 +170,8 @@ without_launcher() {
     env RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" TUTTI_PERF_TIMEOUT=1 "$perf"
   bad "wrong time limit" 1 "TUTTI_PERF_TIMEOUT='soon'" \
     env RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" TUTTI_PERF_TIMEOUT=soon "$perf"
+  bad "device without a number" 1 "NCCL_TESTS_DEVICE='abc': want the number" env NCCL_TESTS_DEVICE=abc "$perf" "${small[@]}"
+  bad "device too great" 1 "NCCL_TESTS_DEVICE='2147483647': want" env NCCL_TESTS_DEVICE=2147483647 "$perf" "${small[@]}"
   bad "Slurm without hosts" 1 "SLURM_STEP_NODELIST: set MASTER_ADDR" env SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_STEP_ID=0 "$perf"
   bad "no such launcher" 1 "there are fork, mpi, env and single" env TUTTI_PERF_LAUNCHER=ssh "$perf"
   bad "-P with a launcher" 1 "-P,--procs 2 cannot be combined with torchrun, which started 4 processes" env RANK=1 WORLD_SIZE=4 "$perf" -P 2
