@@ -19,6 +19,8 @@
 #include <immintrin.h>
 #endif
 
+#include "pin.h"
+
 #define LARGE ((size_t)128 << 20) // past every cache
 #define PIECE ((size_t)4 << 20)   // of that, in one round: short, so that some rounds are undisturbed on a busy machine
 #define SMALL ((size_t)256 << 10) // in the cache of a core
@@ -204,23 +206,6 @@ static void measure(void)
   row("line_exchange", 1e9 * best(exchange, PINGS, 1, 2) / PINGS, "ns", "a cache line each way at the same time");
 }
 
-static void pin(void)
-{
-  cpu_set_t may, one;
-  if (sched_getaffinity(0, sizeof may, &may) != 0) {
-    return;
-  }
-  int nth = rank % CPU_COUNT(&may);
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-    if (CPU_ISSET(cpu, &may) && nth-- == 0) {
-      CPU_ZERO(&one);
-      CPU_SET(cpu, &one);
-      sched_setaffinity(0, sizeof one, &one);
-      return;
-    }
-  }
-}
-
 static float *buffer(void)
 {
   float *p = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -249,7 +234,7 @@ int main(void)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
   }
   alarm(120);
-  pin();
+  bench_pin(rank);
   a = buffer();
   b = buffer();
   c = buffer();

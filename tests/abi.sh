@@ -1,22 +1,9 @@
 #!/usr/bin/env bash
 # abi.sh BUILD: what a program that was compiled against NCCL relies on. Exported names, soname, struct sizes and constants; then programs
 # in C99 and C++ built against an installed copy with pkg-config and with find_package, in a temporary folder, and run.
+# shellcheck disable=SC2154 # variables of begin.sh
 set -euo pipefail
-build=$(cd "$1" && pwd)
-cd "$(dirname "$0")/.."
-
-if ! grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
-  echo "skipped: a sanitized library needs a sanitized program"
-  exit 77
-fi
-
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-cc=${CC:-cc}
-command -v "$cc" >/dev/null || cc=gcc
-failed=0
-fail() { echo "FAILED: $*"; failed=1; }
-passed() { echo "ok: $*"; }
+. "$(dirname "$0")/abi/begin.sh" "$1"
 
 check_layout() {
   {

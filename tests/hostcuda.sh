@@ -2,23 +2,9 @@
 # hostcuda.sh BUILD: the CUDA runtime's names as a program meets them: sonames, symbols and their versions; a program that includes nccl.h
 # alone, built against an installed copy in C99 and C++, with pkg-config, with find_package, with CUDA_HOME; and where there is nvcc, a program
 # with a kernel built against NVIDIA's runtime.
+# shellcheck disable=SC2154 # variables of begin.sh
 set -euo pipefail
-build=$(cd "$1" && pwd)
-cd "$(dirname "$0")/.."
-
-if ! grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
-  echo "skipped: a sanitized library needs a sanitized program"
-  exit 77
-fi
-
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-cc=${CC:-cc}
-cxx=${CXX:-c++}
-command -v "$cc" >/dev/null || cc=gcc
-failed=0
-fail() { echo "FAILED: $*"; failed=1; }
-passed() { echo "ok: $*"; }
+. "$(dirname "$0")/abi/begin.sh" "$1"
 
 # names FILE: what it exports, without the name of its version.
 names() { nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort; }

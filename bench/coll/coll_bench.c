@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "coll_bench.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,8 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "../pin.h"
 
 #define LINE 64
 #define PATIENCE_S 60 // an order that takes longer ends the process, should the driver be gone
@@ -141,24 +142,6 @@ static int measure(runner *r, const coll_order *o, coll_answer *a)
   return res;
 }
 
-// The rank's share of the CPUs it may use: one of them.
-static void pin(int rank)
-{
-  cpu_set_t may, one;
-  if (sched_getaffinity(0, sizeof may, &may) != 0) {
-    return;
-  }
-  int nth = rank % CPU_COUNT(&may);
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-    if (CPU_ISSET(cpu, &may) && nth-- == 0) {
-      CPU_ZERO(&one);
-      CPU_SET(cpu, &one);
-      sched_setaffinity(0, sizeof one, &one);
-      return;
-    }
-  }
-}
-
 static int connect_driver(void)
 {
   const char *name = getenv(COLL_SOCKET_ENV);
@@ -201,7 +184,7 @@ int coll_obey(const coll_library *lib, int rank, int nranks)
   if (fd < 0 || prepare(&r) != 0) {
     return 1;
   }
-  pin(rank);
+  bench_pin(rank);
   coll_answer a = {.rank = rank, .wrong = nranks};
   coll_order o;
   int res = 0;

@@ -7,13 +7,13 @@
 // follows. Bandwidth is bytes per direction and second: 64 MiB each way at once is what an all-reduce of 64 MiB moves between two ranks
 // (32 MiB of contributions and 32 MiB of results, each way).
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../pin.h"
 #include "raw.h"
 
 #define ROUNDS_MAX 99
@@ -164,23 +164,6 @@ static int reductions(bench *b)
   return 0;
 }
 
-static void pin(int rank)
-{
-  cpu_set_t may, one;
-  if (sched_getaffinity(0, sizeof may, &may) != 0) {
-    return;
-  }
-  int nth = rank % CPU_COUNT(&may);
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-    if (CPU_ISSET(cpu, &may) && nth-- == 0) {
-      CPU_ZERO(&one);
-      CPU_SET(cpu, &one);
-      sched_setaffinity(0, sizeof one, &one);
-      return;
-    }
-  }
-}
-
 // Both ends written to, so that their pages are there.
 static float *buffer(size_t bytes)
 {
@@ -214,7 +197,7 @@ int main(int argc, char **argv)
   if (raw_fork(&b.pair, 4, CHUNK_MAX) != 0) {
     return 1;
   }
-  pin(b.pair.rank);
+  bench_pin(b.pair.rank);
   b.in = buffer(b.bytes);
   b.out = buffer(b.bytes);
   int res = latencies(&b) || bandwidths(&b) || reductions(&b);
