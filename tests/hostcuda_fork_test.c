@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-enum { FORKS = 200 / SLOWER, CHILD_SECONDS = 20 * SLOWER };
+enum { FORKS = 200, CHILD_SECONDS = 20 };
 
 static _Atomic bool enough;
 
@@ -102,10 +102,12 @@ static void body(int rank, void *arg)
 static void children_of_a_busy_process(void **state)
 {
   (void)state;
-#if SLOWER == 10
-  skip(); // ThreadSanitizer has no threads after a fork
+#if SLOWER > 1 // ThreadSanitizer has no threads after a fork, and AddressSanitizer's own allocator can be locked then
+  (void)body;
+  skip();
+#else
+  PROCESSES(1, 100, body, NULL);
 #endif
-  PROCESSES(1, 100 * SLOWER, body, NULL);
 }
 
 int main(int argc, char **argv)
