@@ -1,5 +1,10 @@
 // 64 ranks, as threads and as processes, on however few cores: in good time and in little memory.
+#define _GNU_SOURCE
 #include "harness.h"
+
+#include <sched.h>
+
+#include "comm/comm.h"
 
 enum { CROWD = 64, LIMIT_MIB = 512, MOST = 1 << 20 };
 
@@ -111,12 +116,45 @@ static void ranks_as_both(void **state)
   print_message("4 processes of 16 threads: %.1f s\n", seconds_now() - start);
 }
 
+// Nodes that NCCL_HOSTID makes up share the cores of one machine.
+static void fake_node(int rank, void *arg)
+{
+  int cores = *(int *)arg, taken = 0;
+  char name[32];
+  cpu_set_t all, few;
+  CHECK(sched_getaffinity(0, sizeof all, &all) == 0, "affinity");
+  CPU_ZERO(&few);
+  for (int cpu = 0; cpu < CPU_SETSIZE && taken < cores; cpu++) {
+    if (CPU_ISSET(cpu, &all)) {
+      CPU_SET(cpu, &few);
+      taken++;
+    }
+  }
+  CHECK(sched_setaffinity(0, sizeof few, &few) == 0, "affinity");
+  snprintf(name, sizeof name, "node%d", rank);
+  setenv("NCCL_HOSTID", name, 1);
+  ncclComm_t comm = join_processes(0, 2, rank);
+  CHECK(comm->layout->nnodes == 2 && comm->local_ranks == 1, "%d nodes", comm->layout->nnodes);
+  CHECK(comm->crowded == (taken < 2), "two ranks on %d cores: crowded %d", taken, comm->crowded);
+  CHECK(tt_host_crowded() == comm->crowded, "waits think otherwise");
+  OK(ncclCommDestroy(comm));
+}
+
+static void fake_nodes_share_cores(void **state)
+{
+  (void)state;
+  for (int cores = 1; cores <= 2; cores++) { // 2: one, where the machine has no more
+    PROCESSES(2, 20, fake_node, &cores);
+  }
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ranks_as_threads),
       cmocka_unit_test(ranks_as_processes),
       cmocka_unit_test(ranks_as_both),
+      cmocka_unit_test(fake_nodes_share_cores),
   };
   return RUN_TESTS("crowd", tests, argc, argv);
 }

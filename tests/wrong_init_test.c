@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include "base/util.h"
+#include "comm/comm.h"
 
 // --- Ranks that cannot meet
 
@@ -154,6 +155,67 @@ static void refuses_bad_configurations(void **state)
 {
   (void)state;
   PROCESSES(1, 10, bad_config_body, NULL);
+}
+
+// Two ranks with this netName, and a child of theirs made with `child` as its own (NULL: no configuration).
+typedef struct net_names {
+  ncclUniqueId id;
+  const char *parent, *child;
+  ncclResult_t res[2];
+  char text[2][1024];
+} net_names;
+
+static void net_name_rank(int i, void *arg)
+{
+  net_names *n = arg;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER, of_child = NCCL_CONFIG_INITIALIZER;
+  ncclComm_t comm = NULL, child = NULL;
+  config.netName = n->parent;
+  of_child.netName = n->child;
+  n->res[i] = ncclCommInitRankConfig(&comm, 2, n->id, i, &config);
+  if (n->res[i] == ncclSuccess) {
+    n->res[i] = ncclCommSplit(comm, 0, i, &child, n->child == NULL ? NULL : &of_child);
+  }
+  snprintf(n->text[i], sizeof n->text[i], "%s", n->res[i] == ncclSuccess ? "" : ncclGetLastError(NULL));
+  if (n->res[i] == ncclSuccess) {
+    CHECK(strcmp(child->config.net_name, n->child != NULL ? n->child : n->parent) == 0, "child's is '%s'", child->config.net_name);
+    OK(ncclCommDestroy(child));
+  }
+  OK(ncclCommDestroy(comm));
+}
+
+static void net_name_body(int env_wins, void *arg)
+{
+  (void)arg;
+  static const struct {
+    const char *parent, *child;
+    bool good;
+  } rows[] = {{"Socket", NULL, true}, {"SOCKET", "socket", true}, {"IB", NULL, false}, {"Socket", "IB", false}};
+  for (size_t k = 0; k < TT_COUNT(rows); k++) {
+    net_names n = {.parent = rows[k].parent, .child = rows[k].child};
+    OK(ncclGetUniqueId(&n.id));
+    run_threads(2, net_name_rank, &n);
+    for (int i = 0; i < 2; i++) {
+      CHECK(n.res[i] == (rows[k].good || env_wins ? ncclSuccess : ncclInvalidUsage), "'%s', rank %d: %d", rows[k].parent, i, (int)n.res[i]);
+      CHECK(n.res[i] == ncclSuccess || has_words(n.text[i], WORDS("IB", "netName", "Socket")), "rank %d: '%s'", i, n.text[i]);
+    }
+  }
+}
+
+static void env_wins_body(int rank, void *arg)
+{
+  (void)rank;
+  net_name_body(1, arg);
+}
+
+static void names_of_networks(void **state)
+{
+  (void)state;
+  run r = {.n = 1, .seconds = 20, .fn = net_name_body, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
+  assert_int_equal(run_processes(&r), 0);
+  r.fn = env_wins_body;
+  r.env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_NET=Socket");
+  assert_int_equal(run_processes(&r), 0);
 }
 
 // Sizes that earlier versions of the struct had: it ended before one of these members.
@@ -311,6 +373,37 @@ static void no_memory_between_processes(void **state)
   }
 }
 
+// With all connections made at init, too: either both have a communicator, or neither.
+static void scarce_eager(int rank, void *arg)
+{
+  int victim = *(int *)arg;
+  bool going = true;
+  for (int k = 1; going && k < MAX_RANKS; k++) {
+    ncclUniqueId id = shared_id(k, rank);
+    ncclComm_t comm = NULL;
+    tt_alloc_fail_at(rank == victim ? k : 0);
+    ncclResult_t res = ncclCommInitRank(&comm, 2, id, rank);
+    tt_alloc_fail_at(0);
+    atomic_fetch_add(&the_board->word[k], res != ncclSuccess);
+    meet(2);
+    uint64_t failed = atomic_load(&the_board->word[k]);
+    CHECK(failed != 1, "allocation %d of rank %d: rank %d alone ends with %d", k, victim, rank, (int)res);
+    OK(ncclCommDestroy(comm));
+    going = k < 10 || failed + atomic_load(&the_board->word[k - 1]) + atomic_load(&the_board->word[k - 2]) > 0;
+  }
+}
+
+static void no_memory_to_connect(void **state)
+{
+  (void)state;
+  for (int victim = 0; victim < 2; victim++) {
+    assert_int_equal(
+        run_processes(&(run){
+            .n = 2, .seconds = 60, .fn = scarce_eager, .arg = &victim, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1", "NCCL_RUNTIME_CONNECT=0")}),
+        0);
+  }
+}
+
 // One rank of a group cannot begin: the others must not wait for it.
 static void scarce_group_body(int rank, void *arg)
 {
@@ -459,8 +552,10 @@ int main(int argc, char **argv)
       cmocka_unit_test(bad_unique_ids),
       cmocka_unit_test(refuses_bad_configurations),
       cmocka_unit_test(accepts_older_configurations),
+      cmocka_unit_test(names_of_networks),
       cmocka_unit_test(no_memory_in_one_process),
       cmocka_unit_test(no_memory_between_processes),
+      cmocka_unit_test(no_memory_to_connect),
       cmocka_unit_test(no_memory_in_a_group),
       cmocka_unit_test(forked_children),
       cmocka_unit_test(forked_children_of_processes),

@@ -1,6 +1,7 @@
 // init.c: creating a communicator: a table of steps, each with its undo.
 #include <pthread.h>
 #include <sched.h>
+#include <strings.h>
 
 #include "base/log.h"
 #include "base/param.h"
@@ -12,14 +13,16 @@
 
 #define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
 
-// What a rank reports to all others once it has done everything that can fail.
+// What a rank reports to all others.
 typedef struct report {
-  uint32_t ok, can_copy;
+  uint32_t can_copy; // it can read its neighbour's memory
+  uint32_t eager;    // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
 } report;
 
 typedef struct init {
   struct ncclComm *comm;
   const tt_init_args *args;
+  bool eager; // some rank connects now
 } init;
 
 typedef struct init_step {
@@ -65,6 +68,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
   *me = (tt_peer){.rank = c->rank,
                   .device = c->device,
                   .host = tt_proc_host_hash(),
+                  .machine = tt_proc_machine_hash(),
                   .proc = tt_proc_self(),
                   .pid_space = tt_proc_pid_space(),
                   .cpus = tt_proc_cpus(),
@@ -158,22 +162,23 @@ static void layout_undo(struct ncclComm *c)
   c->layout = NULL;
 }
 
-// Ranks and cores of this rank's machine, and whether any machine has more ranks than cores.
+// Ranks of this rank's host, cores of its machine, and whether any machine has more ranks than cores: those of fake nodes (NCCL_HOSTID) share them.
 static void survey(struct ncclComm *c)
 {
   c->needs_net = c->layout->nnodes > 1;
   c->all_local = true;
   for (int i = 0; i < c->nranks; i++) {
-    int ranks = 0;
+    int ranks = 0, load = 0;
     for (int j = 0; j < c->nranks; j++) {
       ranks += c->peers[i].host == c->peers[j].host;
+      load += c->peers[i].machine == c->peers[j].machine;
     }
     if (i == c->rank) {
       c->local_ranks = ranks;
-      tt_host_load(ranks, c->peers[i].cpus);
+      tt_host_load(load, c->peers[i].cpus);
     }
     c->shares |= ranks > 1;
-    c->crowded |= ranks > c->peers[i].cpus;
+    c->crowded |= load > c->peers[i].cpus;
     c->all_local &= same_process(&c->peers[i], &c->peers[0]);
   }
   c->all_local &= !tt_transport_p2p_off();
@@ -283,6 +288,18 @@ static tt_key net_key(const struct ncclComm *c)
   return tt_key_derive(&key, "network", &c->nranks, sizeof c->nranks);
 }
 
+// NCCL_NET wins over the configuration's netName.
+static ncclResult_t find_network(const struct ncclComm *c, const tt_net_ops **out)
+{
+  const char *wanted = c->config.net_name;
+  TT_TRY(tt_net_find(out));
+  if (tt_params_get()->net == NULL && wanted[0] != 0 && strcasecmp(wanted, (*out)->name) != 0) {
+    return tt_fail(ncclInvalidUsage, "rank %d: no network is called '%s' (ncclConfig_t.netName); there is: %s", c->rank, wanted,
+                   (*out)->name);
+  }
+  return ncclSuccess;
+}
+
 // Makes the proxy, and tells every other where it listens.
 static ncclResult_t network_step(init *in)
 {
@@ -303,7 +320,7 @@ static ncclResult_t network_step(init *in)
   if (all == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
   }
-  TT_TRY_GOTO(tt_net_find(&env.net), res);
+  TT_TRY_GOTO(find_network(c, &env.net), res);
   TT_TRY_GOTO(tt_proxy_create(&env, &c->proxy, &all[c->rank]), res);
   TT_TRY_GOTO(tt_bootstrap_allgather(c->boot, all, sizeof *all), res);
   TT_TRY_GOTO(tt_proxy_meet(c->proxy, all), res);
@@ -322,16 +339,6 @@ static void network_undo(struct ncclComm *c)
   tt_proxy_destroy(c->proxy);
   c->port.mover = NULL;
   c->wiring.proxy = c->proxy = NULL;
-}
-
-// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them.
-static ncclResult_t connect_step(init *in)
-{
-  struct ncclComm *c = in->comm;
-  for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
-    TT_TRY(tt_transport_connect(&c->wiring, (c->rank + k) % c->nranks));
-  }
-  return ncclSuccess;
 }
 
 static void port_undo(struct ncclComm *c)
@@ -368,8 +375,8 @@ static bool probe_copy(const struct ncclComm *c)
   return true;
 }
 
-// Every rank learns whether every other got this far, and what all of them can do.
-static ncclResult_t agree_step(init *in)
+// Every rank learns that every other got this far, and what all of them can do.
+static ncclResult_t report_step(init *in)
 {
   struct ncclComm *c = in->comm;
   if (c->nranks == 1) {
@@ -380,16 +387,34 @@ static ncclResult_t agree_step(init *in)
   if (all == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks", c->rank, c->nranks);
   }
-  all[c->rank] = (report){.ok = 1, .can_copy = probe_copy(c)};
+  all[c->rank] = (report){.can_copy = probe_copy(c), .eager = !tt_params_get()->runtime_connect};
   ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
   bool can_copy = true;
   for (int i = 0; i < c->nranks && res == ncclSuccess; i++) {
     can_copy &= all[i].can_copy != 0;
+    in->eager |= all[i].eager != 0;
   }
   tt_free(all);
   c->wiring.can_copy = can_copy;
   c->can_read = !c->needs_net && (can_copy || c->all_local);
   return res;
+}
+
+// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on what was reported. Over the
+// network they are only begun here: messages wait in the FIFOs, and a connection that leads nowhere stops the port.
+static ncclResult_t connect_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
+    TT_TRY(tt_transport_connect(&c->wiring, (c->rank + k) % c->nranks));
+  }
+  return ncclSuccess;
+}
+
+// Who could not connect has left the ring, and no rank comes through here.
+static ncclResult_t agree_step(init *in)
+{
+  return in->eager ? tt_bootstrap_barrier(in->comm->boot) : ncclSuccess;
 }
 
 static ncclResult_t tuning_step(init *in)
@@ -405,9 +430,16 @@ static void tuning_undo(struct ncclComm *c)
 
 // In order; undone in reverse. Nothing can fail on one rank alone after the last one.
 static const init_step steps[] = {
-    {"bootstrap", bootstrap_step, bootstrap_undo}, {"peers", peers_step, peers_undo}, {"layout", layout_step, layout_undo},
-    {"segment", segment_step, segment_undo},       {"port", port_step, port_undo},    {"network", network_step, network_undo},
-    {"tuning", tuning_step, tuning_undo},          {"agree", agree_step, NULL},       {"connect", connect_step, NULL},
+    {"bootstrap", bootstrap_step, bootstrap_undo},
+    {"peers", peers_step, peers_undo},
+    {"layout", layout_step, layout_undo},
+    {"segment", segment_step, segment_undo},
+    {"port", port_step, port_undo},
+    {"network", network_step, network_undo},
+    {"tuning", tuning_step, tuning_undo},
+    {"report", report_step, NULL},
+    {"connect", connect_step, NULL},
+    {"agree", agree_step, NULL},
 };
 
 static void undo(struct ncclComm *comm, int from)

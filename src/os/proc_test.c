@@ -280,6 +280,7 @@ static void test_host(void **state)
   assert_true(a != b);
   assert_true(a != here);
   assert_true(b != here);
+  assert_int_equal(hash_elsewhere(NULL), tt_proc_machine_hash()); // which NCCL_HOSTID does not change
   assert_in_range(tt_proc_cpus(), 1, 100000);
 }
 

@@ -1,6 +1,8 @@
 // transport.c: the table of transports, and making links.
 #include "transport/transport.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -65,10 +67,38 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
   return ncclSuccess;
 }
 
+bool tt_transport_level_allows(const char *text, bool *known)
+{
+  static const char *const nearer[] = {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"};
+  for (size_t i = 0; i < TT_COUNT(nearer); i++) {
+    if (strcasecmp(text, nearer[i]) == 0) {
+      *known = true;
+      return false;
+    }
+  }
+  bool number = text[0] != 0 && strspn(text, "0123456789") == strlen(text);
+  bool near = number && strtoul(text, NULL, 10) < 4; // LOC, PIX, PXB, PHB; from 4 on SYS
+  *known = number || strcasecmp(text, "SYS") == 0;
+  return !near;
+}
+
+static pthread_once_t off_once = PTHREAD_ONCE_INIT;
+static bool off; // of the parameters, which do not change
+
+static void read_off(void)
+{
+  const tt_params *p = tt_params_get();
+  bool known = true, allowed = p->p2p_level == NULL || tt_transport_level_allows(p->p2p_level, &known);
+  if (!known) {
+    tt_warn("NCCL_P2P_LEVEL=%s means nothing; use LOC, NVL, PIX, PXB, PHB or SYS (now SYS)", p->p2p_level);
+  }
+  off = p->p2p_disable || !allowed;
+}
+
 bool tt_transport_p2p_off(void)
 {
-  const char *level = tt_params_get()->p2p_level;
-  return tt_params_get()->p2p_disable || (level != NULL && (strcasecmp(level, "LOC") == 0 || strcmp(level, "0") == 0));
+  pthread_once(&off_once, read_off);
+  return off;
 }
 
 static bool same_process(const tt_peer *a, const tt_peer *b)

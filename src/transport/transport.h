@@ -9,10 +9,11 @@
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 168
+#define TT_PEER_BYTES 176
 typedef struct tt_peer {
   int32_t rank, device;
-  uint64_t host; // same value: same machine
+  uint64_t host;    // same value: same machine, as NCCL_HOSTID has it
+  uint64_t machine; // same value: the same cores
   tt_proc_id proc;
   uint64_t pid_space; // names the name space that proc.pid is a number of; 0 when that cannot be told
   uint64_t probe;     // address of 8 bytes that hold proc.cookie
@@ -51,8 +52,10 @@ typedef struct tt_transport {
 
 extern const tt_transport tt_transport_self, tt_transport_p2p, tt_transport_shm, tt_transport_net;
 
-// Has the user forbidden direct access between ranks of one process (NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL=LOC or 0: all host devices are
-// at distance SYS from each other)? Compared at init.
+// Does NCCL_P2P_LEVEL (a word, or one of the old numbers) allow direct access over distance SYS, at which all host devices are from each other?
+// *known: is it one of these at all? Pure.
+bool tt_transport_level_allows(const char *text, bool *known);
+// Has the user forbidden direct access between ranks of one process (NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL)? Compared at init.
 bool tt_transport_p2p_off(void);
 // Must these two use the network? Asked before there are segments and proxies, and the same on all ranks.
 bool tt_transport_needs_net(const tt_peer *a, const tt_peer *b);

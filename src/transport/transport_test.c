@@ -157,6 +157,43 @@ static void choices_at_level_loc(int unused)
   close_net();
 }
 
+static void test_levels(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *text;
+    bool allows, known;
+  } rows[] = {{"LOC", false, true}, {"nvl", false, true},  {"PIX", false, true}, {"PXB", false, true},
+              {"Phb", false, true}, {"SYS", true, true},   {"sys", true, true},  {"0", false, true},
+              {"3", false, true},   {"4", true, true},     {"99", true, true},   {"99999999999999999999", true, true},
+              {"PH", true, false},  {"SYSX", true, false}, {"-1", true, false},  {"1 ", true, false},
+              {"", true, false}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    bool known = !rows[i].known, allows = tt_transport_level_allows(rows[i].text, &known);
+    if (allows != rows[i].allows || known != rows[i].known) {
+      fail_msg("NCCL_P2P_LEVEL='%s': allows %d, known %d", rows[i].text, allows, known);
+    }
+  }
+}
+
+static void choices_at_level_phb(int unused)
+{
+  (void)unused;
+  setenv("NCCL_P2P_LEVEL", "PHB", 1);
+  open_net(true);
+  expect_choices("smmm- msmm- mmsm- mmms- ----s");
+  close_net();
+}
+
+static void choices_at_no_level(int unused)
+{
+  (void)unused;
+  setenv("NCCL_P2P_LEVEL", "far", 1);
+  open_net(true);
+  expect_choices("sppm- pspm- ppsm- mmms- ----s");
+  close_net();
+}
+
 static void choices_without_shm(int unused)
 {
   (void)unused;
@@ -188,6 +225,8 @@ static void test_which_transport(void **state)
   in_child(usual_choices);
   in_child(choices_without_p2p);
   in_child(choices_at_level_loc);
+  in_child(choices_at_level_phb);
+  in_child(choices_at_no_level);
   in_child(choices_without_shm);
   in_child(choices_without_both);
 }
@@ -290,6 +329,7 @@ static void test_failures(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_levels),
       cmocka_unit_test(test_which_transport),
       cmocka_unit_test(test_what_is_sent_arrives),
       cmocka_unit_test(test_failures),
