@@ -74,7 +74,7 @@ static int weight(int e)
 // What may pass: a drop before the answer, and being out of descriptors, ports or memory.
 static bool passing(int e)
 {
-  return e == -ECONNRESET || e == -EMFILE || e == -ENFILE || e == -ENOBUFS || e == -ENOMEM || e == -EADDRNOTAVAIL;
+  return e == -ECONNRESET || tt_sock_is_shortage(e);
 }
 
 static void fail_try(tt_dial *d, uint32_t i, int e, uint64_t now)

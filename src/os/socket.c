@@ -525,6 +525,24 @@ unsigned tt_sock_silent_ms(int fd)
   return t.tcpi_unacked > 0 || t.tcpi_probes > 1 ? t.tcpi_last_ack_recv : 0;
 }
 
+bool tt_sock_is_shortage(int e)
+{
+  return e == -EMFILE || e == -ENFILE || e == -EADDRNOTAVAIL || e == -ENOBUFS || e == -ENOMEM;
+}
+
+const char *tt_sock_error_text(int e)
+{
+  switch (e) {
+  case -EMFILE: return "this process has no descriptors left (raise its limit of open files: ulimit -n)";
+  case -ENFILE: return "this machine has no descriptors left (sysctl fs.file-max)";
+  // The kernel has one number for both.
+  case -EADDRNOTAVAIL: return "this machine has no free port left (sysctl net.ipv4.ip_local_port_range), or no address for that";
+  case -ENOBUFS:
+  case -ENOMEM: return "this machine has no memory left for a connection (free memory, the container's limit, sysctl net.ipv4.tcp_mem)";
+  default: return strerror(-e);
+  }
+}
+
 void tt_sock_raise_file_limit(void)
 {
   struct rlimit r;

@@ -114,6 +114,11 @@ unsigned tt_sock_silent_ms(int fd);
 // For who waits for the first word of a listener: when a listener is closed in the middle of TCP's handshake, Linux drops its end without telling the
 // connecting one (6.18: in one of 30 such cases), which is then connected with nobody.
 void tt_sock_watch(int fd, bool closely);
+// True when `e` (a negative errno of these calls) says that this process or machine has run out of something: descriptors, ports, memory. The
+// other end is not to blame, and it may pass. Pure.
+bool tt_sock_is_shortage(int e);
+// What `e` says, for the end of a message: of a shortage what this machine lacks and what to do about it, else strerror's text.
+const char *tt_sock_error_text(int e);
 
 // Raises the process's soft limit of open files to its hard limit: a root needs one descriptor per rank.
 void tt_sock_raise_file_limit(void);

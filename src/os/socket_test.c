@@ -218,6 +218,22 @@ static void test_abort(void **state)
   tt_sock_close(&fds[1]);
 }
 
+static void test_shortages(void **state)
+{
+  (void)state;
+  static const int ours[] = {-EMFILE, -ENFILE, -EADDRNOTAVAIL, -ENOBUFS, -ENOMEM};
+  static const char *const advice[] = {"ulimit -n", "fs.file-max", "ip_local_port_range", "tcp_mem", "tcp_mem"};
+  static const int others[] = {0, -ECONNREFUSED, -ECONNRESET, -ETIMEDOUT, -EHOSTUNREACH, -EACCES, -EPROTO, EMFILE};
+  for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+    assert_true(tt_sock_is_shortage(ours[i]));
+    assert_non_null(strstr(tt_sock_error_text(ours[i]), advice[i]));
+  }
+  for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+    assert_false(tt_sock_is_shortage(others[i]));
+  }
+  assert_string_equal(tt_sock_error_text(-ECONNREFUSED), strerror(ECONNREFUSED));
+}
+
 static void test_match(void **state)
 {
   (void)state;
@@ -352,10 +368,11 @@ static void test_random(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_address_text), cmocka_unit_test(test_bad_addresses),   cmocka_unit_test(test_address_lists),
-      cmocka_unit_test(test_order),        cmocka_unit_test(test_transfer),        cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_deadline),     cmocka_unit_test(test_abort),           cmocka_unit_test(test_match),
-      cmocka_unit_test(test_select),       cmocka_unit_test(test_real_interfaces), cmocka_unit_test(test_random),
+      cmocka_unit_test(test_address_text), cmocka_unit_test(test_bad_addresses), cmocka_unit_test(test_address_lists),
+      cmocka_unit_test(test_order),        cmocka_unit_test(test_transfer),      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_deadline),     cmocka_unit_test(test_abort),         cmocka_unit_test(test_match),
+      cmocka_unit_test(test_shortages),    cmocka_unit_test(test_select),        cmocka_unit_test(test_real_interfaces),
+      cmocka_unit_test(test_random),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

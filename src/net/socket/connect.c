@@ -170,13 +170,8 @@ static const char *describe(int e)
   case -EPROTONOSUPPORT: return "another version of this library listens there";
   case -ETIMEDOUT: return "no answer (NCCL_NET_TIMEOUT; is a firewall between the machines?)";
   case -ECONNREFUSED: return "nobody listens there (has the rank died?)";
-  default: return strerror(-e);
+  default: return tt_sock_error_text(e);
   }
-}
-
-static bool is_ours(int e)
-{
-  return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -ENOBUFS || e == -EADDRNOTAVAIL;
 }
 
 static ncclResult_t fail_call(tt_snet_call *call, int e)
@@ -186,8 +181,9 @@ static ncclResult_t fail_call(tt_snet_call *call, int e)
   for (uint32_t i = 0; i < call->to.n; i++) {
     used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? ", " : "", tt_addr_text(&call->to.a[i], at));
   }
-  ncclResult_t res = tt_fail(is_ours(e) ? ncclSystemError : ncclRemoteError, "rank %d: cannot connect to rank %d at %s over %s: %s",
-                             call->net->env.rank, call->ends.peer, text, call->net->devs[call->ends.dev].name, describe(e));
+  ncclResult_t res =
+      tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d: cannot connect to rank %d at %s over %s: %s",
+              call->net->env.rank, call->ends.peer, text, call->net->devs[call->ends.dev].name, describe(e));
   tt_snet_call_destroy(call);
   return res;
 }
