@@ -10,15 +10,14 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/netif.h"
 
-// Connects to the neighbours and learns where everybody listens.
+// Connects to the neighbours. Whoever has a byte of everybody knows that the whole ring stands.
 static ncclResult_t join_ring(tt_bootstrap *b, const tt_addrs *next)
 {
   if (b->nranks == 1) {
     return ncclSuccess;
   }
   TT_TRY(tt_ring_form(b, next));
-  b->addrs[b->rank] = b->door.addrs;
-  return tt_bootstrap_allgather(b, b->addrs, sizeof(b->addrs[0]));
+  return tt_bootstrap_barrier(b);
 }
 
 // With NCCL_COMM_ID there is no process that made the id: rank 0 starts the root.
@@ -63,12 +62,12 @@ static void log_table(const tt_bootstrap *b, const tt_join *j)
   int next = (b->rank + 1) % b->nranks, prev = (b->rank + b->nranks - 1) % b->nranks;
   if (tt_sock_peer(b->next, &at) == 0 && tt_sock_local(b->next, &own) == 0) {
     snprintf(who, sizeof(who), "successor %d", next);
-    log_way(b, who, &at, &b->addrs[next], &own);
+    log_way(b, who, &at, &j->next, &own);
   }
   if (tt_sock_peer(b->prev, &at) == 0 && tt_sock_local(b->prev, &own) == 0) {
     snprintf(who, sizeof(who), "predecessor %d", prev);
     tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s to %-27s my address  %u of %u, over %-8s from %s", b->rank, b->nranks, who,
-            tt_addr_text(&own, to), position(&b->door.addrs, &own), b->door.addrs.n, tt_netif_name(&own, name), tt_addr_text(&at, from));
+            tt_addr_text(&own, to), position(&b->own, &own), b->own.n, tt_netif_name(&own, name), tt_addr_text(&at, from));
   }
 }
 
@@ -191,11 +190,11 @@ static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int 
   if (b == NULL) {
     return ncclSystemError;
   }
-  tt_addrs at = parent->door.addrs;
+  tt_addrs at = parent->own;
   for (uint32_t i = 0; i < at.n; i++) {
     at.a[i].port = 0;
   }
-  int e = count > 1 ? tt_greeter_open(&b->door, &at, &b->key, TT_HELLO_RING | TT_HELLO_PEER, own) : 0;
+  int e = count > 1 ? tt_greeter_open(&b->door, &at, &b->key, TT_HELLO_RING, own) : 0;
   if (e != 0) {
     tt_bootstrap_destroy(b);
     return tt_fail(ncclSystemError, "%s: cannot listen: %s", parent->doing, strerror(-e));
@@ -204,8 +203,8 @@ static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int 
   return ncclSuccess;
 }
 
-// Looks at what the other members say, and learns their addresses.
-static ncclResult_t check_cards(const tt_bootstrap *parent, tt_bootstrap *child, const int *members, const split_card *cards)
+// Looks at what the other members say.
+static ncclResult_t check_cards(const tt_bootstrap *parent, const tt_bootstrap *child, const int *members, const split_card *cards)
 {
   const split_card *own = &cards[parent->rank];
   for (int i = 0; i < child->nranks; i++) {
@@ -216,7 +215,6 @@ static ncclResult_t check_cards(const tt_bootstrap *parent, tt_bootstrap *child,
     if (c->group != own->group) {
       return tt_fail(ncclInvalidUsage, "%s: rank %d and rank %d list different members", parent->doing, parent->rank, members[i]);
     }
-    child->addrs[i] = c->addrs;
   }
   return ncclSuccess;
 }
@@ -237,7 +235,7 @@ static ncclResult_t exchange_cards(tt_bootstrap *parent, tt_bootstrap *child, nc
 static ncclResult_t connect_child(const tt_bootstrap *parent, tt_bootstrap *child, const int *members, const split_card *cards)
 {
   TT_TRY(check_cards(parent, child, members, cards));
-  return child->nranks > 1 ? tt_ring_form(child, &child->addrs[(child->rank + 1) % child->nranks]) : ncclSuccess;
+  return child->nranks > 1 ? tt_ring_form(child, &cards[members[(child->rank + 1) % child->nranks]].addrs) : ncclSuccess;
 }
 
 ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag, const volatile uint32_t *abort_flag,
@@ -293,21 +291,6 @@ void tt_bootstrap_destroy(tt_bootstrap *b)
   tt_greeter_close(&b->door, b->owner == getpid());
   close_connection(b, &b->next);
   close_connection(b, &b->prev);
-  for (int i = 0; b->out != NULL && i < b->nranks; i++) {
-    close_connection(b, &b->out[i]);
-  }
-  for (int i = 0; i < b->ninlets; i++) {
-    tt_sock_close(&b->inlets[i].fd);
-    tt_free(b->inlets[i].letter);
-  }
-  while (b->letters != NULL) {
-    tt_letter *l = b->letters;
-    b->letters = l->next;
-    tt_free(l);
-  }
-  tt_free(b->inlets);
   tt_free(b->fds);
-  tt_free(b->addrs);
-  tt_free(b->out);
   tt_free(b);
 }

@@ -1,7 +1,7 @@
 // bootstrap.h: how ranks find each other before they can communicate (seed 002 §1-2).
 //
 // ncclGetUniqueId starts a root thread that listens on TCP ports; the id holds its addresses and a random secret. Every rank listens too,
-// reports to the root where, learns its successor, and the ranks form a ring. After that: all-gather, barrier, and send/recv by (peer, tag).
+// reports to the root where, learns its successor, and the ranks form a ring. After that: all-gather and barrier.
 // Whoever can be reached by several addresses is reached by the first that answers. Every connection starts with a handshake that proves
 // knowledge of the secret (hello.h).
 //
@@ -46,11 +46,6 @@ ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int co
 ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size);
 // Returns when every rank has called it.
 ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b);
-// A message to or from one peer (or itself), matched by (peer, tag) in order. send returns when the message is on its way and waits only
-// for room, not for the recv; the first message to a peer also waits until that is in some call of this bootstrap. recv: `size` must equal what was sent (ncclInvalidUsage; the message is gone). ncclRemoteError: the peer has
-// gone, without having sent it; the ring and other peers stay usable.
-ncclResult_t tt_bootstrap_send(tt_bootstrap *b, int peer, uint32_t tag, const void *data, size_t size);
-ncclResult_t tt_bootstrap_recv(tt_bootstrap *b, int peer, uint32_t tag, void *data, size_t size);
 
 // 16 bytes known to this ring's ranks only (derived per split), for use as a communicator's secret and name.
 const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b);

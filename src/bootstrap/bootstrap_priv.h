@@ -9,7 +9,6 @@
 // join.c    the rank's side of that conversation
 // wait.c    the one place where a rank waits, and the object's life
 // ring.c    forming the ring, all-gather, barrier
-// mail.c    send/recv by (peer, tag)
 // bootstrap.c  init, split, destroy out of these parts
 #pragma once
 #include <stdbool.h>
@@ -110,48 +109,20 @@ ncclResult_t tt_join_roots(tt_join *j);
 
 // ---- wait.c
 
-typedef struct tt_letter { // a message that has arrived and that nobody has asked for yet
-  struct tt_letter *next;
-  int from;
-  uint32_t tag;
-  size_t size;
-  size_t room; // bytes of data that there is memory for: while it arrives, less than size
-  uint8_t data[];
-} tt_letter;
-
-typedef struct tt_frame_mail { // before each message of a peer connection
-  uint32_t tag;
-  uint32_t zero;
-  uint64_t size;
-} tt_frame_mail;
-static_assert(sizeof(tt_frame_mail) == 16, "sent as it is");
-
-typedef struct tt_inlet { // an incoming peer connection
-  int fd;                 // -1: ended
-  int from;
-  size_t got; // bytes of frame, then of letter
-  tt_frame_mail frame;
-  tt_letter *letter; // being received, once its frame is complete
-} tt_inlet;
-
 struct tt_bootstrap {
   int rank, nranks;
   pid_t owner; // process that made it: a forked child closes its copies and nothing more
   tt_key key;
   uint8_t name[16];                                 // tt_bootstrap_secret
   const volatile uint32_t *abort_flag, *abort_also; // abort_also: of the child, while a split runs
-  tt_greeter door;
-  int next, prev;      // ring connections, -1: none
-  tt_addrs *addrs;     // nranks: where peers listen
-  int *out;            // nranks: outgoing peer connections, -1: none
-  ncclResult_t broken; // ncclSuccess, or what every later call returns
-  uint32_t sequence;   // collective operations so far
-  char doing[96];      // "rank 1 of 4: ...", for lines and errors
-  uint64_t line_ns;    // when to say so next
-  tt_inlet *inlets;
-  int ninlets, inlets_room;
-  tt_letter *letters, **letters_end;
-  struct pollfd *fds; // room for fds_room
+  tt_greeter door;                                  // open until the predecessor has come: nobody else has business here
+  tt_addrs own;                                     // where it was; splits listen on the same addresses. None when nranks is 1
+  int next, prev;                                   // ring connections, -1: none
+  ncclResult_t broken;                              // ncclSuccess, or what every later call returns
+  uint32_t sequence;                                // collective operations so far
+  char doing[96];                                   // "rank 1 of 4: ...", for lines and errors
+  uint64_t line_ns;                                 // when to say so next
+  struct pollfd *fds;                               // room for fds_room
   size_t fds_room;
 };
 
@@ -160,19 +131,15 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 // ncclSuccess when the object may be used: not in a forked child, not after its ring has ended. Says, for the line after 30 s of silence
 // and for messages, what is being done.
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// Waits until one of `want` (revents are set) is ready, peers have sent something (which is taken in), or `wake_ns` (0: none) has
-// come. May return without any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
+// Waits until one of `want` (revents are set) is ready, the predecessor has come (b->prev), or `wake_ns` (0: none) has come. May return without
+// any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns);
-// Connects to `to` with `hello`, taking in meanwhile what peers send. *e: 0 and *fd, or the -errno of tt_dial_step, quietly. `deadline_ns` 0: none.
-// Errors as tt_bs_wait.
+// Connects to `to` with `hello`, and lets the predecessor in meanwhile. *e: 0 and *fd, or the -errno of tt_dial_step, quietly. `deadline_ns` 0:
+// none. Errors as tt_bs_wait.
 ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hello, uint64_t deadline_ns, int *fd, int *e);
-// Takes in whatever peers have sent, without waiting. Errors: ncclSystemError (no memory).
-ncclResult_t tt_bs_take(tt_bootstrap *b);
-// Adds an arrived message at the end of the list, which owns it from now on.
-void tt_bs_keep(tt_bootstrap *b, tt_letter *l);
 
 // ---- ring.c
 
-// Connects to the successor, which listens at `next`, and waits for the predecessor. nranks > 1.
+// Connects to the successor, which listens at `next`, waits for the predecessor, and closes the door. nranks > 1.
 // Errors: ncclRemoteError naming the neighbour, ncclInternalError when aborted.
 ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next);

@@ -1,4 +1,4 @@
-// bootstrap_test.c: ranks as threads and as processes: forming, all-gather, messages, splits, NCCL_COMM_ID, and that nothing is left behind.
+// bootstrap_test.c: ranks as threads and as processes: forming, all-gather, splits, NCCL_COMM_ID, and that nothing is left behind.
 // Uses the machine's network interfaces, only to itself. faults_test.c has what goes wrong.
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,40 +43,6 @@ static void test_init_is_quick(void **state)
   assert_true(best < 2 * TT_NS_PER_S); // far above what it takes, so that a busy machine or a sanitizer does not fail it
 }
 
-static void big_letters(tt_bootstrap *b, int rank, int n)
-{
-  size_t size = 8 << 20;
-  uint8_t *out = malloc(size), *in = malloc(size);
-  memset(out, rank + 1, size);
-  int peer = (rank + 1) % n, from = (rank + n - 1) % n;
-  // Everybody sends before anybody receives: more than sockets hold.
-  check(tt_bootstrap_send(b, peer, 1, out, size) == ncclSuccess, "big send", rank);
-  check(tt_bootstrap_recv(b, from, 1, in, size) == ncclSuccess, "big receive", rank);
-  check(in[0] == from + 1 && in[size - 1] == from + 1, "big content", rank);
-  // To itself, an empty message, and a wrong size.
-  check(tt_bootstrap_send(b, rank, 2, out, 3) == ncclSuccess && tt_bootstrap_recv(b, rank, 2, in, 3) == ncclSuccess, "self", rank);
-  check(tt_bootstrap_send(b, peer, 3, NULL, 0) == ncclSuccess && tt_bootstrap_recv(b, from, 3, NULL, 0) == ncclSuccess, "empty", rank);
-  check(tt_bootstrap_send(b, peer, 4, out, 5) == ncclSuccess && tt_bootstrap_recv(b, from, 4, in, 6) == ncclInvalidUsage, "size", rank);
-  check(tt_bootstrap_recv(b, n, 4, in, 6) == ncclInvalidArgument, "no such rank", rank);
-  // Whoever is done may leave while others still read what it sent.
-  check(tt_bootstrap_send(b, peer, 5, out, 100000) == ncclSuccess, "last send", rank);
-  tt_sleep_ns((uint64_t)rank * 20 * TT_NS_PER_MS);
-  check(tt_bootstrap_recv(b, from, 5, in, 100000) == ncclSuccess, "message of one who has left", rank);
-  free(out);
-  free(in);
-}
-
-static void test_messages(void **state)
-{
-  (void)state;
-  player *p = cast(4, big_letters);
-  wrong = 0;
-  perform(p, 4);
-  expect_success(p, 4);
-  assert_int_equal(wrong, 0);
-  free(p);
-}
-
 static void test_processes(void **state)
 {
   (void)state;
@@ -113,7 +79,7 @@ static void split_and_use(tt_bootstrap *b, int rank, int n)
     check(tt_bootstrap_allgather(child, secrets, 16) == ncclSuccess, "child's secrets", rank);
     check(memcmp(secrets[0], secrets[count - 1], 16) == 0, "one secret", rank);
     check(memcmp(tt_bootstrap_secret(child), tt_bootstrap_secret(b), 16) != 0, "not the parent's", rank);
-    letters(child, own, count);
+    gather_once(child, own, count, 100);
     free(all);
     tt_bootstrap_destroy(child);
   }
@@ -304,9 +270,9 @@ int main(int argc, char **argv)
     return comm_id_differs(argv[2]);
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_threads),   cmocka_unit_test(test_init_is_quick),   cmocka_unit_test(test_messages),
-      cmocka_unit_test(test_processes), cmocka_unit_test(test_split),           cmocka_unit_test(test_nothing_left),
-      cmocka_unit_test(test_comm_id),   cmocka_unit_test(test_comm_ids_differ),
+      cmocka_unit_test(test_threads),         cmocka_unit_test(test_init_is_quick), cmocka_unit_test(test_processes),
+      cmocka_unit_test(test_split),           cmocka_unit_test(test_nothing_left),  cmocka_unit_test(test_comm_id),
+      cmocka_unit_test(test_comm_ids_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

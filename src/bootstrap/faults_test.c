@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
 
@@ -127,7 +128,7 @@ static void test_abort_before_all_have_joined(void **state)
 
 typedef struct {
   tt_bootstrap *b;
-  int n, peer;
+  int n;
   ncclResult_t res;
   char text[512];
 } waiter;
@@ -137,15 +138,6 @@ static void *wait_in_gather(void *arg)
   waiter *w = arg;
   char data[MAX] = {0};
   w->res = tt_bootstrap_allgather(w->b, data, 1);
-  snprintf(w->text, sizeof(w->text), "%s", tt_last_error());
-  return NULL;
-}
-
-static void *wait_for_letter(void *arg)
-{
-  waiter *w = arg;
-  char data;
-  w->res = tt_bootstrap_recv(w->b, w->peer, 1, &data, 1);
   snprintf(w->text, sizeof(w->text), "%s", tt_last_error());
   return NULL;
 }
@@ -172,7 +164,7 @@ static void abort_in(void *(*fn)(void *))
   }
   perform(p, 3);
   expect_success(p, 3);
-  waiter w = {.b = p[0].b, .n = 3, .peer = 2};
+  waiter w = {.b = p[0].b, .n = 3};
   pthread_t t;
   pthread_create(&t, NULL, fn, &w);
   tt_sleep_ns(50 * TT_NS_PER_MS);
@@ -189,7 +181,6 @@ static void test_abort_in_calls(void **state)
 {
   (void)state;
   abort_in(wait_in_gather);
-  abort_in(wait_for_letter);
   abort_in(wait_in_split);
 }
 
@@ -216,28 +207,10 @@ static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
   return !(named && stays);
 }
 
-static int letter_with_a_death(const ncclUniqueId *id, int rank, int n)
-{
-  tt_bootstrap *b = NULL;
-  if (tt_bootstrap_init(id, 1, n, rank, NULL, &b) != ncclSuccess) {
-    return 1;
-  }
-  if (rank == 2) {
-    tt_sleep_ns(100 * TT_NS_PER_MS);
-    kill(getpid(), SIGKILL);
-  }
-  char data[10];
-  bool good = tt_bootstrap_recv(b, 2, 1, data, 10) == ncclRemoteError && strstr(tt_last_error(), "rank 2 has gone") != NULL;
-  good = good && tt_bootstrap_send(b, 2, 1, data, 10) == ncclRemoteError;
-  tt_bootstrap_destroy(b);
-  return !good;
-}
-
 static void test_death(void **state)
 {
   (void)state;
   assert_int_equal(processes(5, gather_with_a_death), 4);
-  assert_int_equal(processes(5, letter_with_a_death), 4);
 }
 
 // A rank that dies between joining and the end of init.
@@ -333,6 +306,35 @@ static void test_strangers(void **state)
   free(p);
 }
 
+// Once the ring stands nobody listens for it any more; splits still know where to.
+static void test_door_closes(void **state)
+{
+  (void)state;
+  player *p = cast(3, NULL);
+  for (int i = 0; i < 3; i++) {
+    p[i].keep = true;
+  }
+  perform(p, 3);
+  expect_success(p, 3);
+  for (int i = 0; i < 3; i++) {
+    const tt_addrs *own = &p[i].b->own;
+    tt_until until = {.deadline_ns = tt_now_ns() + 5 * TT_NS_PER_S};
+    tt_addr mine = {.family = 0};
+    int fd = -1;
+    assert_true(tt_addrs_good(own));
+    assert_int_equal(p[i].b->door.addrs.n, 0);
+    int e = tt_tcp_connect(&own->a[0], &until, &fd);
+    bool to_itself =
+        e == 0 && tt_sock_local(fd, &mine) == 0 && mine.port == own->a[0].port; // a free port may be given to who connects to it
+    assert_true(e == -ECONNREFUSED || to_itself);
+    tt_sock_close(&fd);
+  }
+  for (int i = 0; i < 3; i++) {
+    tt_bootstrap_destroy(p[i].b);
+  }
+  free(p);
+}
+
 static void test_forked_child_may_not_use_it(void **state)
 {
   (void)state;
@@ -381,6 +383,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_death_in_init),
       cmocka_unit_test(test_sizes_differ),
       cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_door_closes),
       cmocka_unit_test(test_forked_child_may_not_use_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,6 @@ typedef struct tt_part {
 typedef enum {
   TT_HELLO_JOIN = 1,   // rank to root: here I am. Sealed notes follow (note.h)
   TT_HELLO_RING = 4,   // rank to its successor
-  TT_HELLO_PEER = 8,   // rank to any rank: messages follow
   TT_HELLO_PROXY = 16, // rank to a rank's proxy service
   TT_HELLO_NET = 32,   // connection of the socket network
 } tt_hello_kind;

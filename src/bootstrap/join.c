@@ -116,7 +116,7 @@ static ncclResult_t open_door(const talk *t, const root_line *l)
     return ncclSuccess;
   }
   TT_TRY(own_addresses(l, &own));
-  int e = tt_greeter_open(t->j->door, &own, &t->j->key, TT_HELLO_RING | TT_HELLO_PEER, t->j->rank);
+  int e = tt_greeter_open(t->j->door, &own, &t->j->key, TT_HELLO_RING, t->j->rank);
   return e == 0 ? ncclSuccess
                 : tt_fail(ncclSystemError, "rank %d cannot listen on %s: %s", t->j->rank, tt_addrs_text(&own, text), strerror(-e));
 }

@@ -149,17 +149,7 @@ static UNUSED_OK void gather_once(tt_bootstrap *b, int rank, int n, size_t size)
   free(data);
 }
 
-// Messages half-way round the ring, received in the other order.
-static UNUSED_OK void letters(tt_bootstrap *b, int rank, int n)
-{
-  int to = (rank + n / 2) % n, from = (rank + n - n / 2) % n, a = rank, c = rank + 1000, got = -1;
-  check(tt_bootstrap_send(b, to, 7, &a, sizeof(a)) == ncclSuccess, "send", rank);
-  check(tt_bootstrap_send(b, to, 8, &c, sizeof(c)) == ncclSuccess, "send", rank);
-  check(tt_bootstrap_recv(b, from, 8, &got, sizeof(got)) == ncclSuccess && got == from + 1000, "later tag first", rank);
-  check(tt_bootstrap_recv(b, from, 7, &got, sizeof(got)) == ncclSuccess && got == from, "earlier tag", rank);
-}
-
-// All-gathers, a barrier, messages.
+// All-gathers, a barrier.
 static UNUSED_OK void whole_life(tt_bootstrap *b, int rank, int n)
 {
   static const size_t sizes[] = {1, 8, 100, 5000};
@@ -167,7 +157,6 @@ static UNUSED_OK void whole_life(tt_bootstrap *b, int rank, int n)
     gather_once(b, rank, n, sizes[i]);
   }
   check(tt_bootstrap_barrier(b) == ncclSuccess, "barrier", rank);
-  letters(b, rank, n);
 }
 
 // Runs `body` as the ranks of `n` processes; returns how many ended with status 0.

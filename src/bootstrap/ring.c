@@ -304,5 +304,8 @@ ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next)
   if (res != ncclSuccess && b->broken == ncclSuccess) {
     stop(b, NULL, b->rank, ncclRemoteError);
   }
+  // From here on nobody would look after strangers.
+  b->own = b->door.addrs;
+  tt_greeter_close(&b->door, true);
   return res;
 }

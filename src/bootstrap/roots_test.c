@@ -282,7 +282,7 @@ static void mislead(tt_addrs *list)
   *list = with;
 }
 
-// A rank that is given wrong addresses before each right one: of its root, its successor, its peers.
+// A rank that is given wrong addresses before each right one: of its root and of its successor.
 static void *play_misled(void *arg)
 {
   player *p = arg;
@@ -301,11 +301,6 @@ static void *play_misled(void *arg)
   p->res = p->res == ncclSuccess ? tt_join_roots(&j) : p->res;
   mislead(&j.next);
   p->res = p->res == ncclSuccess ? tt_ring_form(b, &j.next) : p->res;
-  b->addrs[b->rank] = b->door.addrs;
-  p->res = p->res == ncclSuccess ? tt_bootstrap_allgather(b, b->addrs, sizeof(b->addrs[0])) : p->res;
-  for (int i = 0; i < p->nranks; i++) {
-    mislead(&b->addrs[i]);
-  }
   if (p->res == ncclSuccess) {
     whole_life(b, p->rank, p->nranks);
   } else {

@@ -1,4 +1,4 @@
-// wait.c: the one place where a rank of a formed or forming ring waits, and what arrives from peers meanwhile.
+// wait.c: the one place where a rank of a formed or forming ring waits, and where its predecessor comes in meanwhile.
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,24 +11,17 @@
 #include "bootstrap/bootstrap_priv.h"
 
 #define LINE_NS (30 * TT_NS_PER_S)
-#define FIRST_ROOM (64ul << 10)       // for a message; more as it arrives
 #define SLICE_NS (100 * TT_NS_PER_MS) // the longest sleep between two looks at the abort flags
 
 tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile uint32_t *abort_flag)
 {
   tt_bootstrap *b = tt_calloc(1, sizeof(*b));
-  if (b != NULL) {
-    b->addrs = tt_calloc((size_t)nranks, sizeof(b->addrs[0]));
-    b->out = tt_calloc((size_t)nranks, sizeof(b->out[0]));
-    tt_greeter_none(&b->door);
-    b->next = b->prev = -1;
-  }
-  if (b == NULL || b->addrs == NULL || b->out == NULL) {
-    tt_bootstrap_destroy(b);
+  if (b == NULL) {
     (void)tt_fail(ncclSystemError, "no memory for the bootstrap of rank %d of %d", rank, nranks);
     return NULL;
   }
-  memset(b->out, 0xff, (size_t)nranks * sizeof(b->out[0]));
+  tt_greeter_none(&b->door);
+  b->next = b->prev = -1;
   b->rank = rank;
   b->nranks = nranks;
   b->owner = getpid();
@@ -36,7 +29,6 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
   tt_key name = tt_key_derive(key, "name", NULL, 0);
   memcpy(b->name, name.b, sizeof(b->name));
   b->abort_flag = abort_flag;
-  b->letters_end = &b->letters;
   return b;
 }
 
@@ -57,118 +49,19 @@ ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
   return ncclSuccess;
 }
 
-void tt_bs_keep(tt_bootstrap *b, tt_letter *l)
-{
-  l->next = NULL;
-  *b->letters_end = l;
-  b->letters_end = &l->next;
-}
-
-static ncclResult_t add_inlet(tt_bootstrap *b, int fd, int from)
-{
-  if (b->ninlets == b->inlets_room) {
-    int room = TT_MAX(4, 2 * b->inlets_room);
-    tt_inlet *bigger = tt_calloc((size_t)room, sizeof(*bigger));
-    if (bigger == NULL) {
-      tt_sock_close(&fd);
-      return tt_fail(ncclSystemError, "%s: no memory for a connection from rank %d", b->doing, from);
-    }
-    if (b->ninlets > 0) {
-      memcpy(bigger, b->inlets, (size_t)b->ninlets * sizeof(*bigger));
-    }
-    tt_free(b->inlets);
-    b->inlets = bigger;
-    b->inlets_room = room;
-  }
-  b->inlets[b->ninlets++] = (tt_inlet){.fd = fd, .from = from};
-  return ncclSuccess;
-}
-
-static ncclResult_t add_connection(tt_bootstrap *b, const tt_hello *h, int fd)
-{
-  int prev = (b->rank + b->nranks - 1) % b->nranks;
-  if (h->kind == TT_HELLO_PEER && h->rank >= 0 && h->rank < b->nranks) {
-    return add_inlet(b, fd, h->rank);
-  }
-  if (h->kind == TT_HELLO_RING && h->rank == prev && b->prev < 0) {
-    b->prev = fd;
-    return ncclSuccess;
-  }
-  tt_info(TT_BOOTSTRAP, "%s: dropped a second connection from rank %d", b->doing, h->rank);
-  tt_sock_close(&fd);
-  return ncclSuccess;
-}
-
-// Makes room for more of the arriving message: as much again as has come, never as much as its sender claims.
-static ncclResult_t grow_letter(const tt_bootstrap *b, tt_inlet *in)
-{
-  size_t have = in->letter == NULL ? 0 : in->letter->room, size = in->frame.size;
-  size_t room = TT_MIN(size, TT_MAX(FIRST_ROOM, 2 * have));
-  tt_letter *l = tt_calloc(1, sizeof(*l) + room);
-  if (l == NULL) {
-    return tt_fail(ncclSystemError, "%s: no memory for a message of %llu bytes from rank %d", b->doing, (unsigned long long)size, in->from);
-  }
-  if (have > 0) {
-    memcpy(l->data, in->letter->data, have);
-  }
-  l->from = in->from;
-  l->tag = in->frame.tag;
-  l->size = size;
-  l->room = room;
-  tt_free(in->letter);
-  in->letter = l;
-  return ncclSuccess;
-}
-
-// Reads one piece of an incoming connection. *more: something came, look again.
-static ncclResult_t read_piece(tt_bootstrap *b, tt_inlet *in, bool *more)
-{
-  const size_t head = sizeof(in->frame);
-  bool in_head = in->got < head;
-  char *at = in_head ? (char *)&in->frame + in->got : (char *)in->letter->data + (in->got - head);
-  ssize_t n = tt_sock_recv(in->fd, at, in_head ? head - in->got : in->letter->room - (in->got - head));
-  *more = n > 0;
-  if (n < 0) {
-    if (n != -EAGAIN) {
-      tt_sock_close(&in->fd);
-    }
-    return ncclSuccess;
-  }
-  in->got += (size_t)n;
-  bool full = in->got == head || (in->got > head && in->got == head + in->letter->room && in->letter->room < in->letter->size);
-  if (full && grow_letter(b, in) != ncclSuccess) {
-    tt_sock_close(&in->fd);
-    return ncclSystemError;
-  }
-  if (in->letter != NULL && in->got == head + in->letter->size) {
-    tt_bs_keep(b, in->letter);
-    in->letter = NULL;
-    in->got = 0;
-  }
-  return ncclSuccess;
-}
-
-ncclResult_t tt_bs_take(tt_bootstrap *b)
+// Lets in whoever has proved himself; there is one who may.
+static void take_guests(tt_bootstrap *b)
 {
   tt_hello h;
   int fd = -1;
   while (tt_greeter_next(&b->door, &h, &fd)) {
-    TT_TRY(add_connection(b, &h, fd));
-  }
-  for (int i = 0; i < b->ninlets;) {
-    tt_inlet *in = &b->inlets[i];
-    bool more = true;
-    while (more) {
-      TT_TRY(read_piece(b, in, &more));
-    }
-    if (in->fd < 0) {
-      tt_free(in->letter);
-      *in = b->inlets[--b->ninlets];
+    if (h.rank == (b->rank + b->nranks - 1) % b->nranks && b->prev < 0) {
+      b->prev = fd;
     } else {
-      i++;
+      tt_info(TT_BOOTSTRAP, "%s: dropped a connection from rank %d, which is not awaited", b->doing, h.rank);
+      tt_sock_close(&fd);
     }
   }
-  return ncclSuccess;
 }
 
 static ncclResult_t reserve_fds(tt_bootstrap *b, size_t n)
@@ -208,23 +101,17 @@ static void still_waiting(tt_bootstrap *b)
   tt_info(TT_BOOTSTRAP, "%s: still waiting", b->doing);
   b->line_ns += LINE_NS;
   end_lost(b->next);
-  for (int i = 0; i < b->nranks; i++) {
-    end_lost(b->out[i]);
-  }
 }
 
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns)
 {
-  TT_TRY(reserve_fds(b, nwant + TT_GREET_POLL + (size_t)b->ninlets));
+  TT_TRY(reserve_fds(b, nwant + TT_GREET_POLL));
   if (aborted(b)) {
     return ncclInternalError;
   }
   memcpy(b->fds, want, nwant * sizeof(*want));
   tt_until until = {.deadline_ns = sleep_end(b, wake_ns)};
   size_t n = nwant + tt_greeter_poll(&b->door, b->fds + nwant, &until.deadline_ns);
-  for (int i = 0; i < b->ninlets; i++) {
-    b->fds[n++] = (struct pollfd){.fd = b->inlets[i].fd, .events = POLLIN};
-  }
   (void)tt_sock_poll(b->fds, n, &until);
   memcpy(want, b->fds, nwant * sizeof(*want));
   bool others = b->door.nguests > 0;
@@ -237,7 +124,10 @@ ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint
   if (tt_now_ns() >= b->line_ns) {
     still_waiting(b);
   }
-  return others ? tt_bs_take(b) : ncclSuccess;
+  if (others) {
+    take_guests(b);
+  }
+  return ncclSuccess;
 }
 
 ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hello, uint64_t deadline_ns, int *fd, int *e)

@@ -1,5 +1,5 @@
-// fuzz_ring.c: frames of the ring and messages of peers, as a rank of the job that has lost its mind might send them. Whatever comes, the call
-// returns. Input: a byte that says what to feed and where it is cut, then the bytes.
+// fuzz_ring.c: frames of the ring, as a rank of the job that has lost its mind might send them. Whatever comes, the call returns. Input: a byte
+// that is not looked at, one that says where it is cut into what the predecessor and the successor send, then the bytes.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -49,24 +49,6 @@ static void feed_ring(tt_bootstrap *b, const uint8_t *data, size_t size, size_t 
   tt_sock_close(&far[1]);
 }
 
-static void feed_mail(tt_bootstrap *b, const uint8_t *data, size_t size, size_t cut)
-{
-  int far[2];
-  size_t first = TT_MIN(cut, size), sum = 0;
-  b->inlets = tt_calloc(2, sizeof(b->inlets[0]));
-  b->inlets_room = b->ninlets = 2;
-  b->inlets[0] = (tt_inlet){.fd = make_stream(data, first, &far[0]), .from = 0};
-  b->inlets[1] = (tt_inlet){.fd = make_stream(data + first, size - first, &far[1]), .from = 2};
-  (void)tt_bs_take(b);
-  for (const tt_letter *l = b->letters; l != NULL; l = l->next) {
-    demand((l->from == 0 || l->from == 2) && l->room == l->size);
-    sum += sizeof(tt_frame_mail) + l->size;
-  }
-  demand(sum <= size);
-  tt_sock_close(&far[0]);
-  tt_sock_close(&far[1]);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
   static const tt_key key = {{1}};
@@ -76,11 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   }
   tt_bootstrap *b = tt_bs_new(1, RANKS, &key, NULL);
   size_t cut = data[1] * 4ul, n = TT_MIN(size - 2, (size_t)MOST);
-  if (data[0] % 2 == 0) {
-    feed_ring(b, data + 2, n, cut);
-  } else {
-    feed_mail(b, data + 2, n, cut);
-  }
+  feed_ring(b, data + 2, n, cut);
   tt_bootstrap_destroy(b);
   return 0;
 }
