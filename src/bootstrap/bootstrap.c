@@ -197,7 +197,7 @@ static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int 
   int e = count > 1 ? tt_greeter_open(&b->door, &at, &b->key, TT_HELLO_RING, own) : 0;
   if (e != 0) {
     tt_bootstrap_destroy(b);
-    return tt_fail(ncclSystemError, "%s: cannot listen: %s", parent->doing, strerror(-e));
+    return tt_fail(ncclSystemError, "%s: cannot listen: %s", parent->doing, tt_sock_error_text(e));
   }
   *child = b;
   return ncclSuccess;

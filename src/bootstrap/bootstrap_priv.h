@@ -141,5 +141,5 @@ ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hel
 // ---- ring.c
 
 // Connects to the successor, which listens at `next`, waits for the predecessor, and closes the door. nranks > 1.
-// Errors: ncclRemoteError naming the neighbour, ncclInternalError when aborted.
+// Errors: ncclRemoteError naming the neighbour, ncclSystemError when this machine has run out of something, ncclInternalError when aborted.
 ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next);

@@ -15,7 +15,7 @@ typedef struct tt_dial tt_dial;
 // 0, or -EINVAL (no address), -ENOMEM. Free it with tt_dial_cancel.
 int tt_dial_start(const tt_addrs *to, const tt_key *key, const tt_hello *hello, uint64_t deadline_ns, tt_dial **out);
 // Goes on without waiting. 0: not yet; 1: done, *fd is the caller's (non-blocking) and *at the address that answered; < 0: -errno of the
-// failure that says most: -ETIMEDOUT (an address has stayed silent until the deadline), -EACCES (who listens there has another secret, or is another
+// failure that says most: -EMFILE and its like (tt_sock_is_shortage: this process could not try), -ETIMEDOUT (an address has stayed silent until the deadline), -EACCES (who listens there has another secret, or is another
 // rank), -EPROTONOSUPPORT (another version), -EPROTO (somebody else), -ECONNREFUSED, -ECONNRESET, … Answers the same again after a failure; not to be called again after 1.
 int tt_dial_step(tt_dial *d, int *fd, tt_addr *at);
 // Writes what to poll for before the next step (room for TT_DIAL_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to the time of the

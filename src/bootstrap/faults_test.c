@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "bootstrap/players.h"
 #include "os/random.h"
@@ -335,6 +336,141 @@ static void test_door_closes(void **state)
   free(p);
 }
 
+// This process's limit of open files, for good. -1: just what is open now.
+static void limit_files(int most)
+{
+  int free_one = dup(0);
+  rlim_t n = most < 0 ? (rlim_t)free_one : (rlim_t)most;
+  struct rlimit few = {.rlim_cur = n, .rlim_max = n};
+  close(free_one);
+  check(setrlimit(RLIMIT_NOFILE, &few) == 0, "limit of open files", 0);
+}
+
+// Runs `body` in a child, which may spoil its process. True: it has ended well.
+static bool child_is_good(bool (*body)(void))
+{
+  int status = 1;
+  pid_t child = fork();
+  if (child == 0) {
+    _exit(!body());
+  }
+  waitpid(child, &status, 0);
+  return status == 0;
+}
+
+// A rank that has no descriptor for its successor, which listens and is not to blame.
+static bool ring_without_descriptors(void)
+{
+  tt_key key = {{1}};
+  tt_addr at = {.family = AF_INET, .ip = {127, 0, 0, 1}};
+  tt_addrs next;
+  tt_greeter successor;
+  bool good = tt_greeter_open(&successor, &(tt_addrs){.n = 1, .a = {at}}, &key, TT_HELLO_RING, 1) == 0;
+  tt_bootstrap *b = tt_bs_new(0, 2, &key, NULL);
+  next = successor.addrs;
+  limit_files(-1);
+  good = good && tt_ring_form(b, &next) == ncclSystemError && strstr(tt_last_error(), "ulimit -n") != NULL &&
+         strstr(tt_last_error(), "NCCL_SOCKET_IFNAME") == NULL;
+  tt_bootstrap_destroy(b);
+  tt_greeter_close(&successor, true);
+  return good;
+}
+
+// A rank that can connect, but not accept.
+static bool door_without_descriptors(void)
+{
+  tt_key key = {{1}};
+  tt_addrs here = {.n = 1, .a = {{.family = AF_INET, .ip = {127, 0, 0, 1}}}}, next;
+  tt_hello h = {.kind = TT_HELLO_RING, .rank = 1, .to = 0, .nranks = 2};
+  tt_bootstrap *b = tt_bs_new(0, 2, &key, NULL);
+  tt_dial *d = NULL;
+  tt_addr at;
+  int fd = -1, pair[2];
+  bool good = tt_greeter_open(&b->door, &here, &key, TT_HELLO_RING, 0) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0;
+  next = b->door.addrs;
+  b->next = pair[0];
+  good = good && tt_dial_start(&next, &key, &h, 0, &d) == 0 && tt_dial_step(d, &fd, &at) == 0;
+  limit_files(-1);
+  struct pollfd none = {.fd = -1};
+  for (int i = 0; i < 100 && b->door.shortage == 0; i++) {
+    good = good && tt_bs_wait(b, &none, 1, tt_now_ns() + 10 * TT_NS_PER_MS) == ncclSuccess;
+  }
+  good = good && b->door.shortage == -EMFILE && b->prev < 0;
+  tt_dial_cancel(d);
+  tt_bootstrap_destroy(b);
+  close(pair[1]);
+  return good;
+}
+
+static void test_no_descriptors(void **state)
+{
+  (void)state;
+  assert_true(child_is_good(ring_without_descriptors));
+  assert_true(child_is_good(door_without_descriptors));
+}
+
+enum { FEW_FILES = 64 };
+
+// Starts a root in a process that may have FEW_FILES files open; it ends when the root has.
+static pid_t start_poor_root(ncclUniqueId *id)
+{
+  int pipes[2];
+  assert_int_equal(pipe(pipes), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    limit_files(FEW_FILES);
+    bool made = tt_bootstrap_id(id) == ncclSuccess && write(pipes[1], id, sizeof(*id)) == sizeof(*id);
+    while (tt_root_count() > 0) {
+      tt_sleep_ns(10 * TT_NS_PER_MS);
+    }
+    _exit(!made);
+  }
+  close(pipes[1]);
+  assert_int_equal(read(pipes[0], id, sizeof(*id)), sizeof(*id));
+  close(pipes[0]);
+  return child;
+}
+
+static void await_root(pid_t child)
+{
+  int status = 1;
+  waitpid(child, &status, 0);
+  assert_int_equal(status, 0);
+}
+
+// Seats that are still empty cost nothing: the root hears those who have come, although seats and doors are more than it may have files open.
+static void test_root_with_few_files(void **state)
+{
+  (void)state;
+  player *p = calloc(2, sizeof(*p));
+  pid_t root = start_poor_root(&p[0].ids[0]);
+  p[0].nids = 1;
+  p[0].nranks = FEW_FILES - 1;
+  p[1] = p[0];
+  p[1].rank = 7;
+  start(p, 2);
+  tt_sleep_ns(TT_NS_PER_S); // both have joined by now
+  __atomic_store_n(&p[1].abort_flag, 1, __ATOMIC_RELAXED);
+  finish(p, 2);
+  expect_all(p, 1, ncclRemoteError, "rank 7 (", "went away before all 63 ranks had joined");
+  await_root(root);
+  free(p);
+}
+
+// One rank more than that can never join.
+static void test_root_with_too_few_files(void **state)
+{
+  (void)state;
+  player *p = calloc(1, sizeof(*p));
+  pid_t root = start_poor_root(&p->ids[0]);
+  p->nids = 1;
+  p->nranks = FEW_FILES;
+  perform(p, 1);
+  expect_all(p, 1, ncclRemoteError, "may have 64 files open", "ulimit -n");
+  await_root(root);
+  free(p);
+}
+
 static void test_forked_child_may_not_use_it(void **state)
 {
   (void)state;
@@ -384,6 +520,9 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_sizes_differ),
       cmocka_unit_test(test_strangers),
       cmocka_unit_test(test_door_closes),
+      cmocka_unit_test(test_no_descriptors),
+      cmocka_unit_test(test_root_with_few_files),
+      cmocka_unit_test(test_root_with_too_few_files),
       cmocka_unit_test(test_forked_child_may_not_use_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,9 +88,9 @@ static void drop(tt_greeter *g, int i, const char *why, bool quiet)
 // Without descriptors the connection stays in the queue, and poll(2) would come back at once: a guest makes room, or hence the short sleep.
 static void accept_failed(tt_greeter *g, int e)
 {
-  if (!g->full_logged) {
-    g->full_logged = true;
-    tt_warn("bootstrap: cannot accept a connection: %s (see ulimit -n)", strerror(-e));
+  if (g->shortage == 0) {
+    g->shortage = e;
+    tt_warn("bootstrap: cannot accept a connection: %s", tt_sock_error_text(e));
   }
   if (g->nguests > 0) {
     drop(g, 0, "no descriptors are left, and it was silent", false);

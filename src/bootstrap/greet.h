@@ -26,7 +26,7 @@ typedef struct tt_greeter {
   unsigned strangers; // dropped so far
   bool logged;        // the first stranger was
   bool quiet_logged;  // the first one that closed without a word was
-  bool full_logged;   // out of descriptors, said once
+  int shortage;       // -errno of the first connection that could not be accepted (no descriptors, no memory), said once; 0: none
   int nguests, room;
   tt_guest *guests; // oldest first; room for `room`
 } tt_greeter;

@@ -70,6 +70,9 @@ static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
     return tt_fail(ncclInvalidUsage, "rank %d: the root at %s belongs to another job, or NCCL_COMM_ID is not the same text on all ranks",
                    t->j->rank, at);
   }
+  if (tt_sock_is_shortage(e)) {
+    return tt_fail(ncclSystemError, "rank %d cannot connect to the bootstrap root at %s: %s", t->j->rank, at, tt_sock_error_text(e));
+  }
   return tt_fail(ncclSystemError, "rank %d cannot reach the bootstrap root at %s: %s. Check that this machine can connect there%s",
                  t->j->rank, at, strerror(-e),
                  is_fixed(l) ? ", and that rank 0 runs where NCCL_COMM_ID says" : " (NCCL_SOCKET_IFNAME on rank 0)");
@@ -118,7 +121,7 @@ static ncclResult_t open_door(const talk *t, const root_line *l)
   TT_TRY(own_addresses(l, &own));
   int e = tt_greeter_open(t->j->door, &own, &t->j->key, TT_HELLO_RING, t->j->rank);
   return e == 0 ? ncclSuccess
-                : tt_fail(ncclSystemError, "rank %d cannot listen on %s: %s", t->j->rank, tt_addrs_text(&own, text), strerror(-e));
+                : tt_fail(ncclSystemError, "rank %d cannot listen on %s: %s", t->j->rank, tt_addrs_text(&own, text), tt_sock_error_text(e));
 }
 
 // The connection was lost before the root had taken notice of this rank: it may come again.

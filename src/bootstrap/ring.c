@@ -274,8 +274,17 @@ static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t
     return ncclSuccess;
   }
   char at[TT_ADDRS_TEXT];
-  return tt_fail(ncclRemoteError, "%s: cannot connect to rank %d at %s: %s (if it lives: NCCL_SOCKET_IFNAME on its machine)", b->doing,
-                 next_of(b), tt_addrs_text(next, at), strerror(-e));
+  bool ours = tt_sock_is_shortage(e);
+  return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing, next_of(b),
+                 tt_addrs_text(next, at), tt_sock_error_text(e), ours ? "" : " (if it lives: NCCL_SOCKET_IFNAME on its machine)");
+}
+
+static ncclResult_t prev_is_late(const tt_bootstrap *b)
+{
+  if (b->door.shortage != 0) {
+    return tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, prev_of(b), tt_sock_error_text(b->door.shortage));
+  }
+  return tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, prev_of(b));
 }
 
 static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
@@ -287,7 +296,7 @@ static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
       return successor_ended(b, NULL);
     }
     if (b->prev < 0 && tt_now_ns() >= deadline_ns) {
-      return tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, prev_of(b));
+      return prev_is_late(b);
     }
   }
   return ncclSuccess;

@@ -45,6 +45,7 @@ typedef struct {
   bool ready, passed, all; // READY has come, was passed on; every rank of every share has joined
   int narrivals, arrivals_room;
   arrival *arrivals;
+  uint64_t file_limit;      // most descriptors that the process may have
   uint64_t timeout_ns;      // since the last rank has joined
   uint64_t end_ns, tick_ns; // 0: none
   ncclResult_t code;        // ncclSuccess, or what every rank gets
@@ -227,11 +228,26 @@ static bool check_agreement(root *r, const tt_hello *h, const tt_join_card *card
   return r->code == ncclSuccess;
 }
 
+// Every rank keeps its line until all have come.
+static bool check_limit(root *r, const tt_hello *h, const tt_join_card *card)
+{
+  int lines = TT_DIV_UP(h->nranks, card->nroots);
+  if (r->nranks == 0 && (uint64_t)lines >= r->file_limit) {
+    r->to_tell = lines + (card->nroots > 1);
+    fail(
+        r, ncclRemoteError,
+        "the process that made the unique id may have %llu files open, and needs a connection to each of %d ranks: raise its limit (ulimit -n "
+        "-H), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
+        (unsigned long long)r->file_limit, lines);
+  }
+  return r->code == ncclSuccess;
+}
+
 // Finds out why this rank cannot sit down; true when it can.
 static bool check_rank(root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
 {
   char a[TT_ADDR_TEXT], b[TT_ADDR_TEXT];
-  if (!check_numbers(r, h, card, from)) {
+  if (!check_numbers(r, h, card, from) || !check_limit(r, h, card)) {
     return false;
   }
   if (r->nranks == 0 && !first_rank(r, h, card)) {
@@ -402,7 +418,7 @@ static void hear_seat(root *r, int place)
 static void look_at_lines(root *r, const struct pollfd *lines)
 {
   for (int i = 0; i < r->nseats && r->code == ncclSuccess; i++) {
-    if (is_joined(r, i) && r->seats[i].line.fd == lines[i].fd && lines[i].revents != 0) {
+    if (is_joined(r, i) && lines++->revents != 0) {
       hear_seat(r, i);
     }
   }
@@ -437,8 +453,37 @@ static bool reserve_fds(root *r, size_t n)
   return r->fds != NULL;
 }
 
-// Waits for the next thing to do. *lines: where the seats' lines are in r->fds; NULL: there was no memory to wait. Returns false when the time
-// of the current state is over.
+// Writes what to wait for into r->fds, *lines being where the lines of the ranks that have joined begin, in their order. Seats without one stay
+// out: poll(2) counts every entry against the limit of open files. Returns how many.
+static size_t list_fds(root *r, uint64_t *wake_ns, const struct pollfd **lines)
+{
+  size_t n = tt_greeter_poll(&r->door, r->fds, wake_ns);
+  for (int i = 0; i < r->narrivals; i++) {
+    uint64_t deadline = r->arrivals[i].deadline_ns;
+    r->fds[n++] = (struct pollfd){.fd = r->arrivals[i].line.fd, .events = POLLIN};
+    *wake_ns = *wake_ns == 0 ? deadline : TT_MIN(*wake_ns, deadline);
+  }
+  *lines = r->fds + n;
+  for (int i = 0; i < r->nseats && r->code == ncclSuccess; i++) {
+    if (is_joined(r, i)) {
+      r->fds[n++] = (struct pollfd){.fd = r->seats[i].line.fd, .events = POLLIN};
+    }
+  }
+  return n;
+}
+
+// Somebody has lowered the limit below what is open, or the kernel has no memory at the moment. Neither shall become a busy loop.
+static void poll_failed(root *r, size_t n, int e)
+{
+  if (e == -EINVAL && r->code == ncclSuccess) {
+    r->to_tell = TT_MAX(r->nseats, 1);
+    fail(r, ncclRemoteError, "the process that made the unique id may not wait for its %zu connections any more: see its ulimit -n", n);
+  }
+  tt_sleep_ns(10 * TT_NS_PER_MS);
+}
+
+// Waits for the next thing to do. *lines: as list_fds says; NULL: there is nothing to be seen there. Returns false when the time of the current
+// state is over.
 static bool wait_event(root *r, const struct pollfd **lines)
 {
   tt_until until = {.deadline_ns = r->tick_ns != 0 ? TT_MIN(r->end_ns, r->tick_ns) : r->end_ns};
@@ -446,17 +491,12 @@ static bool wait_event(root *r, const struct pollfd **lines)
   if (!reserve_fds(r, TT_GREET_POLL + (size_t)r->narrivals + (size_t)r->nseats)) {
     tt_sleep_ns(10 * TT_NS_PER_MS);
   } else {
-    size_t n = tt_greeter_poll(&r->door, r->fds, &until.deadline_ns);
-    for (int i = 0; i < r->narrivals; i++) {
-      uint64_t deadline = r->arrivals[i].deadline_ns;
-      r->fds[n++] = (struct pollfd){.fd = r->arrivals[i].line.fd, .events = POLLIN};
-      until.deadline_ns = until.deadline_ns == 0 ? deadline : TT_MIN(until.deadline_ns, deadline);
+    size_t n = list_fds(r, &until.deadline_ns, lines);
+    int e = tt_sock_poll(r->fds, n, &until);
+    if (e < 0 && e != -ETIMEDOUT) {
+      *lines = NULL;
+      poll_failed(r, n, e);
     }
-    *lines = r->fds + n;
-    for (int i = 0; i < r->nseats; i++) {
-      r->fds[n++] = (struct pollfd){.fd = r->code == ncclSuccess ? r->seats[i].line.fd : -1, .events = POLLIN};
-    }
-    (void)tt_sock_poll(r->fds, n, &until);
   }
   return r->end_ns == 0 || tt_now_ns() < r->end_ns;
 }
@@ -471,8 +511,9 @@ static void time_out(root *r)
          "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined (NCCL_BOOTSTRAP_TIMEOUT)", seconds,
          r->begin, r->begin + r->count - 1);
   } else {
-    fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)", missing,
-         r->nranks, seconds);
+    bool full = r->door.shortage != 0;
+    fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)%s%s", missing,
+         r->nranks, seconds, full ? ". The root could not take all that came: " : "", full ? tt_sock_error_text(r->door.shortage) : "");
   }
 }
 
@@ -566,7 +607,7 @@ static int listen_patiently(root *r, const tt_id *in)
 static ncclResult_t listen_failed(const tt_id *in, int e)
 {
   char at[TT_ADDRS_TEXT];
-  return tt_fail(ncclSystemError, "the bootstrap root cannot listen on %s: %s%s", tt_addrs_text(&in->root, at), strerror(-e),
+  return tt_fail(ncclSystemError, "the bootstrap root cannot listen on %s: %s%s", tt_addrs_text(&in->root, at), tt_sock_error_text(e),
                  (in->flags & TT_ID_FIXED) != 0 ? " (NCCL_COMM_ID must name a free port of the machine of rank 0)" : "");
 }
 
@@ -580,7 +621,7 @@ ncclResult_t tt_root_start(const tt_id *in, tt_addrs *bound)
   }
   r->key = in->key;
   r->timeout_ns = (uint64_t)TT_MAX(tt_params_get()->bootstrap_timeout, 1) * TT_NS_PER_S;
-  tt_sock_raise_file_limit();
+  r->file_limit = tt_sock_raise_file_limit();
   int e = listen_patiently(r, in);
   if (e != 0) {
     TT_TRY_GOTO(listen_failed(in, e), res);

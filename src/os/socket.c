@@ -536,18 +536,20 @@ const char *tt_sock_error_text(int e)
   case -EMFILE: return "this process has no descriptors left (raise its limit of open files: ulimit -n)";
   case -ENFILE: return "this machine has no descriptors left (sysctl fs.file-max)";
   // The kernel has one number for both.
-  case -EADDRNOTAVAIL: return "this machine has no free port left (sysctl net.ipv4.ip_local_port_range), or no address for that";
+  case -EADDRNOTAVAIL: return "this machine has not got the address for that, or no free port (sysctl net.ipv4.ip_local_port_range)";
   case -ENOBUFS:
   case -ENOMEM: return "this machine has no memory left for a connection (free memory, the container's limit, sysctl net.ipv4.tcp_mem)";
   default: return strerror(-e);
   }
 }
 
-void tt_sock_raise_file_limit(void)
+uint64_t tt_sock_raise_file_limit(void)
 {
   struct rlimit r;
-  if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
-    r.rlim_cur = r.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &r);
+  if (getrlimit(RLIMIT_NOFILE, &r) != 0) {
+    return UINT64_MAX;
   }
+  rlim_t before = r.rlim_cur;
+  r.rlim_cur = r.rlim_max;
+  return before < r.rlim_max && setrlimit(RLIMIT_NOFILE, &r) != 0 ? before : r.rlim_max;
 }

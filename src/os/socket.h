@@ -81,7 +81,8 @@ ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int n);
 int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until);
 int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until);
 
-// As poll(2), until something is ready (> 0), or -ETIMEDOUT, or -ECANCELED when the abort flag is set. Negative fds are skipped.
+// As poll(2), until something is ready (> 0), or -ETIMEDOUT, or -ECANCELED when the abort flag is set. Negative fds are skipped, but
+// count: with more entries than the process may have files open it is -EINVAL, at once.
 int tt_sock_poll(struct pollfd *fds, size_t n, const tt_until *until);
 // True when `flag` is not NULL and set.
 bool tt_aborted(const volatile uint32_t *flag);
@@ -120,5 +121,5 @@ bool tt_sock_is_shortage(int e);
 // What `e` says, for the end of a message: of a shortage what this machine lacks and what to do about it, else strerror's text.
 const char *tt_sock_error_text(int e);
 
-// Raises the process's soft limit of open files to its hard limit: a root needs one descriptor per rank.
-void tt_sock_raise_file_limit(void);
+// Raises the process's soft limit of open files to its hard limit, because a root needs one descriptor per rank, and returns what it is then.
+uint64_t tt_sock_raise_file_limit(void);
