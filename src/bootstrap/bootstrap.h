@@ -20,7 +20,7 @@ typedef struct tt_bootstrap tt_bootstrap;
 // Makes an id and starts its root thread. That ends by itself: when all ranks have joined, when they have been told what is wrong, or after
 // NCCL_BOOTSTRAP_TIMEOUT seconds (default 300) since the last rank joined (an id that nobody uses keeps its root: ranks may be late).
 // With NCCL_COMM_ID the id names that address, and rank 0 starts the root in tt_bootstrap_init. Honours NCCL_SOCKET_IFNAME and
-// NCCL_SOCKET_FAMILY. Any thread. Errors: ncclSystemError (no usable interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID).
+// NCCL_SOCKET_FAMILY. Any thread. Errors: ncclSystemError (no usable interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID), ncclInvalidUsage (NCCL_SOCKET_FAMILY).
 ncclResult_t tt_bootstrap_id(ncclUniqueId *id);
 
 // Joins as `rank` of `nranks`. Waits for all others. The result is written to *out only on success; free with tt_bootstrap_destroy.

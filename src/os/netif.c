@@ -33,19 +33,35 @@ static bool usable(const struct ifaddrs *i)
   return i->ifa_addr != NULL && (i->ifa_flags & need) == need && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
 }
 
-ncclResult_t tt_netif_list(tt_netif *out, int max, int *count)
+// Those that can be used, into `out` (NULL: nowhere). Returns how many.
+static int fill_usable(tt_netif *out, const struct ifaddrs *all)
+{
+  int n = 0;
+  for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+    if (usable(i) && out != NULL) {
+      fill(&out[n], i);
+    }
+    n += usable(i);
+  }
+  return n;
+}
+
+ncclResult_t tt_netif_list(tt_netif **out, int *count)
 {
   struct ifaddrs *all = NULL;
   if (getifaddrs(&all) != 0) {
     return tt_fail(ncclSystemError, "cannot list the network interfaces: %s", strerror(errno));
   }
-  int n = 0;
-  for (const struct ifaddrs *i = all; i != NULL && n < max; i = i->ifa_next) {
-    if (usable(i)) {
-      fill(&out[n++], i);
-    }
+  int n = fill_usable(NULL, all);
+  tt_netif *list = tt_calloc((size_t)TT_MAX(n, 1), sizeof(*list));
+  if (list != NULL) {
+    (void)fill_usable(list, all);
   }
   freeifaddrs(all);
+  if (list == NULL) {
+    return tt_fail(ncclSystemError, "no memory for %d addresses of network interfaces", n);
+  }
+  *out = list;
   *count = n;
   return ncclSuccess;
 }
@@ -111,20 +127,6 @@ static bool family_wanted(const tt_netif *n, const char *family)
   return family == NULL || strcmp(family, "AF_INET6") != 0 || n->addr.family == AF_INET6;
 }
 
-// Sorts by class, then by kind of address; equal ones stay in the kernel's order.
-static void insert(tt_netif *list, int *class_of, int n, tt_netif item, int item_class)
-{
-  int at = n;
-  while (at > 0 &&
-         (class_of[at - 1] > item_class || (class_of[at - 1] == item_class && address_class(&list[at - 1]) > address_class(&item)))) {
-    list[at] = list[at - 1];
-    class_of[at] = class_of[at - 1];
-    at--;
-  }
-  list[at] = item;
-  class_of[at] = item_class;
-}
-
 static bool seen(const tt_netif *list, int n, const char *name)
 {
   for (int i = 0; i < n; i++) {
@@ -140,15 +142,39 @@ static bool named(const char *spec)
   return spec != NULL && *spec != '\0' && *spec != '^';
 }
 
-// What spec and family select, sorted, with the class of each. Returns how many.
-static int sort_selected(tt_netif *list, int *class_of, int count, const char *spec, const char *family)
+// Lower is better. All addresses of one interface have the same.
+static int class_of(const tt_netif *n, const char *spec)
+{
+  return named(spec) ? tt_netif_match(n->name, spec) : default_class(n);
+}
+
+// By class, then by kind of address.
+static bool before(const tt_netif *a, const tt_netif *b, const char *spec)
+{
+  int of_a = class_of(a, spec), of_b = class_of(b, spec);
+  return of_a != of_b ? of_a < of_b : address_class(a) < address_class(b);
+}
+
+// Moves list[from] to `to` <= from; what was between makes room.
+static void move_up(tt_netif *list, int to, int from)
+{
+  tt_netif item = list[from];
+  memmove(&list[to + 1], &list[to], (size_t)(from - to) * sizeof(list[0]));
+  list[to] = item;
+}
+
+// Keeps what spec and family select, sorted; equal ones stay in the kernel's order. Returns how many.
+static int sort_selected(tt_netif *list, int count, const char *spec, const char *family)
 {
   int n = 0;
-  for (int i = 0; i < TT_MIN(count, TT_NETIF_MAX); i++) {
-    int position = tt_netif_match(list[i].name, spec);
-    if (position >= 0 && family_wanted(&list[i], family)) {
-      insert(list, class_of, n, list[i], named(spec) ? position : default_class(&list[i]));
-      n++;
+  for (int i = 0; i < count; i++) {
+    if (tt_netif_match(list[i].name, spec) >= 0 && family_wanted(&list[i], family)) {
+      int at = n;
+      list[n] = list[i];
+      while (at > 0 && before(&list[n], &list[at - 1], spec)) {
+        at--;
+      }
+      move_up(list, at, n++);
     }
   }
   return n;
@@ -156,8 +182,8 @@ static int sort_selected(tt_netif *list, int *class_of, int count, const char *s
 
 int tt_netif_select(tt_netif *list, int count, const char *spec, const char *family)
 {
-  int class_of[TT_NETIF_MAX], n = sort_selected(list, class_of, count, spec, family), kept = 0;
-  for (int i = 0; i < n && (named(spec) || class_of[i] == class_of[0]); i++) {
+  int n = sort_selected(list, count, spec, family), kept = 0, best = n > 0 ? class_of(&list[0], spec) : 0;
+  for (int i = 0; i < n && (named(spec) || class_of(&list[i], spec) == best); i++) {
     if (!seen(list, kept, list[i].name)) {
       list[kept++] = list[i];
     }
@@ -173,19 +199,16 @@ static int turn_of(const tt_netif *list, int i)
 
 int tt_netif_order(tt_netif *list, int count, const char *spec, const char *family)
 {
-  tt_netif sorted[TT_NETIF_MAX];
-  int class_of[TT_NETIF_MAX], n = TT_MIN(count, TT_NETIF_MAX), kept = 0;
-  memcpy(sorted, list, (size_t)n * sizeof(sorted[0]));
-  n = sort_selected(sorted, class_of, n, spec, family);
-  for (int turn = 0; turn < 3; turn++) {
-    for (int i = 0; i < n; i++) {
-      bool best = named(spec) || class_of[i] <= TT_MAX(class_of[0], 1);
-      if (best && turn_of(sorted, i) == turn) {
-        list[kept++] = sorted[i];
-      }
+  int n = sort_selected(list, count, spec, family), worst = n > 0 ? TT_MAX(class_of(&list[0], spec), 1) : 0;
+  int ends[3] = {0}; // of what has each turn; together the part of the list that is done
+  for (int i = 0; i < n && (named(spec) || class_of(&list[i], spec) <= worst); i++) {
+    int turn = turn_of(list, i);
+    move_up(list, ends[turn], i);
+    for (int later = turn; later < 3; later++) {
+      ends[later]++;
     }
   }
-  return kept;
+  return ends[2];
 }
 
 // "lo, eth0", for messages.
@@ -200,54 +223,68 @@ static void names_text(const tt_netif *list, int n, char *buf, size_t room)
   }
 }
 
-// The machine's addresses and what `choose` leaves of them; at least one.
-static ncclResult_t find(tt_netif all[TT_NETIF_MAX], int *count, int (*choose)(tt_netif *, int, const char *, const char *))
+static ncclResult_t check_family(const char *family)
+{
+  if (family == NULL || *family == '\0' || strcmp(family, "AF_INET") == 0 || strcmp(family, "AF_INET6") == 0) {
+    return ncclSuccess;
+  }
+  return tt_fail(ncclInvalidUsage, "NCCL_SOCKET_FAMILY=%s is not one of AF_INET, AF_INET6; unset, both are used", family);
+}
+
+// The machine's addresses and what `choose` leaves of them; at least one. Free *out with tt_free.
+static ncclResult_t find(tt_netif **out, int *count, int (*choose)(tt_netif *, int, const char *, const char *))
 {
   const tt_params *p = tt_params_get();
+  tt_netif *all = NULL;
   char names[256];
   int n = 0;
-  TT_TRY(tt_netif_list(all, TT_NETIF_MAX, &n));
+  TT_TRY(check_family(p->socket_family));
+  TT_TRY(tt_netif_list(&all, &n));
   names_text(all, n, names, sizeof(names));
   n = choose(all, n, p->socket_ifname, p->socket_family);
   if (n == 0) {
+    tt_free(all);
     return tt_fail(ncclSystemError, "no network interface for NCCL_SOCKET_IFNAME=%s NCCL_SOCKET_FAMILY=%s; interfaces that are up: %s",
                    p->socket_ifname != NULL ? p->socket_ifname : "(unset)", p->socket_family != NULL ? p->socket_family : "(unset)",
                    names[0] == '\0' ? "(none)" : names);
   }
+  *out = all;
   *count = n;
   return ncclSuccess;
 }
 
 ncclResult_t tt_netif_find(tt_netif *out, int max, int *count)
 {
-  tt_netif all[TT_NETIF_MAX];
+  tt_netif *all = NULL;
   int n = 0;
-  TT_TRY(find(all, &n, tt_netif_select));
+  TT_TRY(find(&all, &n, tt_netif_select));
   n = TT_MIN(n, max);
   memcpy(out, all, (size_t)n * sizeof(out[0]));
+  tt_free(all);
   *count = n;
   return ncclSuccess;
 }
 
 ncclResult_t tt_netif_addrs(tt_addrs *out)
 {
-  tt_netif all[TT_NETIF_MAX];
+  tt_netif *all = NULL;
   tt_addrs list = {.n = 0};
   int n = 0;
-  TT_TRY(find(all, &n, tt_netif_order));
+  TT_TRY(find(&all, &n, tt_netif_order));
   for (int i = 0; i < n; i++) {
     tt_addrs_add(&list, &all[i].addr);
   }
+  tt_free(all);
   *out = list;
   return ncclSuccess;
 }
 
 const char *tt_netif_name(const tt_addr *addr, char name[16])
 {
-  tt_netif all[TT_NETIF_MAX];
+  tt_netif *all = NULL;
   int n = 0;
   snprintf(name, 16, "?");
-  if (tt_netif_list(all, TT_NETIF_MAX, &n) != ncclSuccess) {
+  if (tt_netif_list(&all, &n) != ncclSuccess) {
     return name;
   }
   for (int i = 0; i < n; i++) {
@@ -256,5 +293,6 @@ const char *tt_netif_name(const tt_addr *addr, char name[16])
       break;
     }
   }
+  tt_free(all);
   return name;
 }

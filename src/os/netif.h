@@ -2,14 +2,12 @@
 //
 // NCCL_SOCKET_IFNAME: "eth,ib" names starting so, in this order of preference; "=eth0,eth1" exactly these; "^docker" all but these; "^=lo"
 // all but exactly these. Without it: InfiniBand interfaces; when there are none all ordinary ones, then docker's, loopback, virbr.
-// NCCL_SOCKET_FAMILY: AF_INET or AF_INET6; without it IPv4 where an interface has both.
+// NCCL_SOCKET_FAMILY: AF_INET or AF_INET6, nothing else; without it IPv4 where an interface has both.
 #pragma once
 #include <stdbool.h>
 
 #include "nccl.h"
 #include "os/socket.h"
-
-#define TT_NETIF_MAX 64 // addresses looked at on one machine
 
 typedef struct tt_netif {
   char name[16];
@@ -17,8 +15,9 @@ typedef struct tt_netif {
   tt_addr addr; // port 0
 } tt_netif;
 
-// Every address of every interface that is up, in the kernel's order; at most `max`. Errors: ncclSystemError.
-ncclResult_t tt_netif_list(tt_netif *out, int max, int *count);
+// Every address of every interface that is up, in the kernel's order (all of IPv4 first), however many there are. Free *out with tt_free.
+// Errors: ncclSystemError.
+ncclResult_t tt_netif_list(tt_netif **out, int *count);
 // Position (from 0) of the first entry of `spec` that `name` matches, or -1. For a '^' list: 0 when no entry matches, else -1.
 // An empty list or NULL matches everything. Pure.
 int tt_netif_match(const char *name, const char *spec);
@@ -29,10 +28,11 @@ int tt_netif_select(tt_netif *list, int count, const char *spec, const char *fam
 // their further ones, link-local IPv6 last. Without a list of the user: InfiniBand and ordinary interfaces together; only when there are none
 // docker's, else loopback, else virbr. Returns how many. Pure.
 int tt_netif_order(tt_netif *list, int count, const char *spec, const char *family);
-// tt_netif_list and tt_netif_select with the process's parameters. At least one is found, or ncclSystemError with the names there are.
+// tt_netif_list and tt_netif_select with the process's parameters; the best `max`. At least one is found, or ncclSystemError with the names there
+// are; ncclInvalidUsage when NCCL_SOCKET_FAMILY is another word.
 ncclResult_t tt_netif_find(tt_netif *out, int max, int *count);
-// tt_netif_list and tt_netif_order with the process's parameters: where this machine can be reached, port 0, at most TT_ADDRS_MAX. At least one is
-// found, or ncclSystemError with the names there are.
+// tt_netif_list and tt_netif_order with the process's parameters: where this machine can be reached, port 0, the best TT_ADDRS_MAX. Errors as
+// tt_netif_find.
 ncclResult_t tt_netif_addrs(tt_addrs *out);
 // Name of the interface that has this address (its port is not looked at); "?" when none has. Written to `name`, which is returned.
 const char *tt_netif_name(const tt_addr *addr, char name[16]);
