@@ -2,7 +2,8 @@
 // The same under the CUDA runtime's names: hostcuda/cuda_runtime.h.
 //
 // Tutti's nccl.h takes a cudaStream_t. Where there is no GPU, a cudaStream_t is one of the streams created here, or one of the special
-// values NULL, (cudaStream_t)1 (legacy default stream) and (cudaStream_t)2 (per-thread default stream), which mean what CUDA says they mean.
+// values NULL, (cudaStream_t)1 (legacy default stream) and (cudaStream_t)2 (per-thread default stream), which mean what CUDA says they
+// mean.
 //
 // Threads: every function may be called from any thread. Errors: an ncclResult_t; ncclGetLastError(NULL) has the text.
 // Usable from C99 and C++.
@@ -77,8 +78,8 @@ ncclResult_t tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flag
 // synchronise (ncclSuccess otherwise); a communicator's own error stays readable with ncclCommGetAsyncError.
 ncclResult_t tuttiStreamSynchronize(cudaStream_t stream);
 
-// ncclInProgress while the stream has work; then ncclSuccess, or the first error of that work, which stays for tuttiStreamSynchronize to take.
-// Never waits; runs a bounded amount of queued work.
+// ncclInProgress while the stream has work; then ncclSuccess, or the first error of that work, which stays for tuttiStreamSynchronize to
+// take. Never waits; runs a bounded amount of queued work.
 ncclResult_t tuttiStreamQuery(cudaStream_t stream);
 
 // Work queued on `stream` after this call starts when `event` is complete (at once when it was never recorded).

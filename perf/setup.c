@@ -187,7 +187,8 @@ void perf_plan_ranks(perf_job *j)
   free(color);
 }
 
-// There is a send and a receive buffer for every rank on this machine, whatever node it says it is on; an eighth is kept back for everything else.
+// There is a send and a receive buffer for every rank on this machine, whatever node it says it is on; an eighth is kept back for
+// everything else.
 static size_t most_bytes_here(const perf_job *j)
 {
   size_t available = perf_memory_available();

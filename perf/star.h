@@ -24,8 +24,8 @@ typedef struct perf_star_plan {
 // Returns when all processes of the job have found each other. NULL: they have not. Free with perf_star_leave.
 perf_star *perf_star_join(const perf_star_plan *plan);
 
-// Process 0 gets what everybody gives, `size` bytes each, one after the other in `all` (which the others may leave NULL). A perf_star_spread
-// must follow: whoever has given is watched, and should say nothing until then.
+// Process 0 gets what everybody gives, `size` bytes each, one after the other in `all` (which the others may leave NULL). A
+// perf_star_spread must follow: whoever has given is watched, and should say nothing until then.
 bool perf_star_gather(perf_star *s, const void *mine, void *all, size_t size);
 
 // Process 0 gets the data of process `from` (not 0 itself). The others do nothing.

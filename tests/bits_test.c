@@ -1,4 +1,5 @@
-// All collectives, types, operations, sizes, numbers of ranks, algorithms and protocols give the right bits, the same everywhere and always.
+// All collectives, types, operations, sizes, numbers of ranks, algorithms and protocols give the right bits, the same everywhere and
+// always.
 #include "reference.h"
 
 #include "coll/coll.h"

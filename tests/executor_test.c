@@ -1,6 +1,6 @@
 // executor_test.c: every algorithm for every function it knows, n from 1 to 64 ranks, run by the host executor against a scalar reference
-// that shares no code with it. All ranks live in one thread: their ports and links are made by hand, and their lanes take turns, round robin
-// or in an order drawn from a seed.
+// that shares no code with it. All ranks live in one thread: their ports and links are made by hand, and their lanes take turns, round
+// robin or in an order drawn from a seed.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

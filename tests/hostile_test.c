@@ -1,5 +1,5 @@
-// Strangers at the doors: port scans, garbage, half a message, silence, floods and replays against every listening port of running inits. Every
-// init succeeds. An argument says how many connections ("hostile_test 100000"); twenty inits share them.
+// Strangers at the doors: port scans, garbage, half a message, silence, floods and replays against every listening port of running inits.
+// Every init succeeds. An argument says how many connections ("hostile_test 100000"); twenty inits share them.
 #include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// What the network does with the user's buffers: it reads and writes large ones where they lie, but only while an operation owns them. Every pair of ranks is
-// on the network here.
+// What the network does with the user's buffers: it reads and writes large ones where they lie, but only while an operation owns them.
+// Every pair of ranks is on the network here.
 #include "buffers.h"
 
 enum { BIG = 300000 }; // floats
@@ -151,7 +151,8 @@ static void in_place(void **state)
   over_the_network(60, in_place_body);
 }
 
-// Buffers that overlap as NCCL does not allow: what comes out is nobody's business, but both ranks come to an end, and nothing else is touched.
+// Buffers that overlap as NCCL does not allow: what comes out is nobody's business, but both ranks come to an end, and nothing else is
+// touched.
 static void overlap_body(int rank, void *arg)
 {
   (void)rank, (void)arg;

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# netns_faults.sh BUILD [SCENARIO…]: what happens to a network happens to a job of four ranks on two hosts. Each rank has to end by itself, with
-# right results or with an error that says who or where, within a stated time. Never a hang, a crash, or a wrong value. Needs root.
+# netns_faults.sh BUILD [SCENARIO…]: what happens to a network happens to a job of four ranks on two hosts. Each rank has to end by itself,
+# with right results or with an error that says who or where, within a stated time. Never a hang, a crash, or a wrong value. Needs root.
 #
 # Without names all scenarios run, several at a time; `list` prints their names. Variables:
 #   NETNS_CLOSED_S (5)    seconds until every rank knows that a connection was closed or reset
 #   NETNS_SILENT_S (100)  seconds until every rank knows that nothing comes through any more
-#   NETNS_SHORTEN (NCCL_NET_TIMEOUT=10)  NAME=VALUE words for all ranks: settings that make the network notice silence sooner; empty: as users have it
+#   NETNS_SHORTEN (NCCL_NET_TIMEOUT=10)  NAME=VALUE words for all ranks: settings that make the network notice silence sooner;
+#                         empty: as users have it
 #   NETNS_STALL ("")      NAME=VALUE words that limit how long a peer may be silent: adds the scenario of a peer that never goes on
 #   NETNS_JOBS (6)        scenarios at a time
 #

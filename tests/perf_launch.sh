@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# perf_launch.sh BUILD: the perf programs under every launcher: mpirun of Open MPI and of MPICH where the build found them, and the variables
-# of torchrun, Slurm and PMIx, made up. Groups, devices, wrong variables, processes that die. Leaves no process behind.
+# perf_launch.sh BUILD: the perf programs under every launcher: mpirun of Open MPI and of MPICH where the build found them, and the
+# variables of torchrun, Slurm and PMIx, made up. Groups, devices, wrong variables, processes that die. Leaves no process behind.
 set -u
 build=$(cd "$1" && pwd) || exit 1
 program=all_reduce_perf

@@ -1,11 +1,13 @@
 // proxy_model_test.c: walks every interleaving of the progress thread's sleep and wake (src/proxy/thread.c).
 //
-// As in bell_model_test.c: a step executes one access of one thread to a shared word, or moves one store out of a thread's store buffer into
-// memory (total store order). All states that can be reached are collected; the protocol is right when each of them can still finish. Rests that
-// end by themselves soon (NAPPING, MIXED) may end at any time; ASLEEP and POLLING end by a ring or an edge only, although POLLING in truth has a limit.
+// As in bell_model_test.c: a step executes one access of one thread to a shared word, or moves one store out of a thread's store buffer
+// into memory (total store order). All states that can be reached are collected; the protocol is right when each of them can still finish.
+// Rests that end by themselves soon (NAPPING, MIXED) may end at any time; ASLEEP and POLLING end by a ring or an edge only, although
+// POLLING in truth has a limit.
 //
-// Threads: the progress thread; one that posts operations of proxy 0, drives it once and leaves it with a kick; one that attends, posts operations of
-// proxy 1, drives it and leaves by attend(-1) without a kick, as waiters that fall asleep do; the network, which brings what the operations wait for.
+// Threads: the progress thread; one that posts operations of proxy 0, drives it once and leaves it with a kick; one that attends, posts
+// operations of proxy 1, drives it and leaves by attend(-1) without a kick, as waiters that fall asleep do; the network, which brings what
+// the operations wait for.
 // Each rule is left out once, to show that it is needed and that this test would see it missing.
 #include <stdarg.h>
 #include <stddef.h>
@@ -309,8 +311,8 @@ static bool wait_step(const model *m, state *s, int t)
   }
 }
 
-// ---- the progress thread. `y`: nobody attends. A proxy that is not alone and not left may count as driven by others, or not: both are tried
-// (`choice`).
+// ---- the progress thread. `y`: nobody attends. A proxy that is not alone and not left may count as driven by others, or not: both are
+// tried (`choice`).
 
 enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, LOOKED, NEXT, DECIDE, SAY, SAID, SLEEP, WOKEN, SAY_AWAKE };
 
@@ -463,8 +465,8 @@ static void forget(int t, thread *th)
   }
 }
 
-// tt_proxy_progress of a thread that is no progress thread takes back what a kick said. (When it holds the flag; the model does so on the way in,
-// which is earlier, and only makes the thread stand back more often.)
+// tt_proxy_progress of a thread that is no progress thread takes back what a kick said. (When it holds the flag; the model does so on the
+// way in, which is earlier, and only makes the thread stand back more often.)
 static bool step_and_unleave(const model *m, state *s, int t, int choice)
 {
   bool drives = (t == KICKER || t == WAITER) && s->t[t].pc == DRIVE;

@@ -307,8 +307,8 @@ static void scarce_rank(int i, void *arg)
   s->res[i] = short_life(2, s->id, i);
 }
 
-// How a life may end when there was no memory: the rank itself, or the root that others asked, says so; others see that it has gone, or, when
-// they come late, find nobody.
+// How a life may end when there was no memory: the rank itself, or the root that others asked, says so; others see that it has gone, or,
+// when they come late, find nobody.
 static bool expected_end(ncclResult_t res)
 {
   return res == ncclSuccess || res == ncclSystemError || res == ncclRemoteError || res == ncclInvalidUsage;

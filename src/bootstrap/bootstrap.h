@@ -20,7 +20,8 @@ typedef struct tt_bootstrap tt_bootstrap;
 // Makes an id and starts its root thread. That ends by itself: when all ranks have joined, when they have been told what is wrong, or after
 // NCCL_BOOTSTRAP_TIMEOUT seconds (default 300) since the last rank joined (an id that nobody uses keeps its root: ranks may be late).
 // With NCCL_COMM_ID the id names that address, and rank 0 starts the root in tt_bootstrap_init. Honours NCCL_SOCKET_IFNAME and
-// NCCL_SOCKET_FAMILY. Any thread. Errors: ncclSystemError (no usable interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID), ncclInvalidUsage (NCCL_SOCKET_FAMILY).
+// NCCL_SOCKET_FAMILY. Any thread. Errors: ncclSystemError (no usable interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID),
+// ncclInvalidUsage (NCCL_SOCKET_FAMILY).
 ncclResult_t tt_bootstrap_id(ncclUniqueId *id);
 
 // Joins as `rank` of `nranks`. Waits for all others. The result is written to *out only on success; free with tt_bootstrap_destroy.
@@ -35,8 +36,8 @@ ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, in
 
 // A smaller ring from an existing one: `members` are ranks of the parent in the order of the child's ranks; the caller is one of them.
 // Collective over the *parent* (ranks not in any child pass count = 0 and get *out = NULL). `tag` distinguishes splits in time: members
-// that pass different tags or lists are told so (ncclInvalidUsage). `abort_flag` is the child's; the parent's is watched as well. A rank that
-// cannot take part (wrong members: ncclInvalidArgument) still answers, and its fellow members get ncclRemoteError.
+// that pass different tags or lists are told so (ncclInvalidUsage). `abort_flag` is the child's; the parent's is watched as well. A rank
+// that cannot take part (wrong members: ncclInvalidArgument) still answers, and its fellow members get ncclRemoteError.
 ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag, const volatile uint32_t *abort_flag,
                                 tt_bootstrap **out);
 

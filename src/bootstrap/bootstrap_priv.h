@@ -43,17 +43,17 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out);
 
 enum { TT_BOOTSTRAP_MAX_RANKS = 1 << 20 };
 
-// With several ids there are several roots; each has its share of the ranks, as even as possible, in order. First rank of root `share`'s; the
-// share after the last begins at nranks. Pure. 1 <= nroots <= nranks.
+// With several ids there are several roots; each has its share of the ranks, as even as possible, in order. First rank of root `share`'s;
+// the share after the last begins at nranks. Pure. 1 <= nroots <= nranks.
 int tt_share_begin(int nranks, int nroots, int share);
 // Whose share `rank` is in; numbers out of range count as the nearest rank. Pure.
 int tt_share_of(int nranks, int nroots, int rank);
 
 // What a rank tells the root after its hello, and what it hears: notes of these kinds.
 //
-// With several roots the first rank of each share also joins the root before its own, as that one's neighbour: that root learns from it where
-// the next share begins, and the two roots speak through it. What it hears from the root before (READY, GO, WAIT with a share) it passes on to
-// its own root, and a FAIL to whichever of the two has not said it.
+// With several roots the first rank of each share also joins the root before its own, as that one's neighbour: that root learns from it
+// where the next share begins, and the two roots speak through it. What it hears from the root before (READY, GO, WAIT with a share) it
+// passes on to its own root, and a FAIL to whichever of the two has not said it.
 enum {
   TT_NOTE_JOIN = 1, // rank to root: tt_join_card
   TT_NOTE_JOINED,   // root to rank: it counts as joined; if the connection ends now, the root is dying
@@ -131,11 +131,11 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 // ncclSuccess when the object may be used: not in a forked child, not after its ring has ended. Says, for the line after 30 s of silence
 // and for messages, what is being done.
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// Waits until one of `want` (revents are set) is ready, the predecessor has come (b->prev), or `wake_ns` (0: none) has come. May return without
-// any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
+// Waits until one of `want` (revents are set) is ready, the predecessor has come (b->prev), or `wake_ns` (0: none) has come. May return
+// without any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns);
-// Connects to `to` with `hello`, and lets the predecessor in meanwhile. *e: 0 and *fd, or the -errno of tt_dial_step, quietly. `deadline_ns` 0:
-// none. Errors as tt_bs_wait.
+// Connects to `to` with `hello`, and lets the predecessor in meanwhile. *e: 0 and *fd, or the -errno of tt_dial_step, quietly.
+// `deadline_ns` 0: none. Errors as tt_bs_wait.
 ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hello, uint64_t deadline_ns, int *fd, int *e);
 
 // ---- ring.c

@@ -57,8 +57,9 @@ int tt_dial_start(const tt_addrs *to, const tt_key *key, const tt_hello *hello, 
   return 0;
 }
 
-// How much a failure says about the whole: the right one may be where this process could not even try, or where nothing answers; somebody was
-// there and refused, or was not ours; nobody was. (-EADDRNOTAVAIL is also what an address of a family that this machine has not got says.)
+// How much a failure says about the whole: the right one may be where this process could not even try, or where nothing answers; somebody
+// was there and refused, or was not ours; nobody was. (-EADDRNOTAVAIL is also what an address of a family that this machine has not got
+// says.)
 static int weight(int e)
 {
   switch (e) {

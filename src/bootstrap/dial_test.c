@@ -1,4 +1,5 @@
-// dial_test.c: both sides of the handshake: who gets in, who does not, which address is taken, and that strangers disturb nobody. Loopback only.
+// dial_test.c: both sides of the handshake: who gets in, who does not, which address is taken, and that strangers disturb nobody. Loopback
+// only.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

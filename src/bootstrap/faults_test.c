@@ -438,7 +438,8 @@ static void await_root(pid_t child)
   assert_int_equal(status, 0);
 }
 
-// Seats that are still empty cost nothing: the root hears those who have come, although seats and doors are more than it may have files open.
+// Seats that are still empty cost nothing: the root hears those who have come, although seats and doors are more than it may have files
+// open.
 static void test_root_with_few_files(void **state)
 {
   (void)state;

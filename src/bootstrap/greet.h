@@ -36,11 +36,11 @@ void tt_greeter_none(tt_greeter *g);
 // Listens on as many of `at` as can be (port 0: any); g->addrs says where. 0, or, when it is none, the first one's -errno, but
 // -EADDRINUSE if it is that of any (the caller knows the purpose).
 int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsigned kinds, int to);
-// Writes what to poll for into `fds` (room for TT_GREET_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to the time of the next
-// tt_greeter_next that is due in any case.
+// Writes what to poll for into `fds` (room for TT_GREET_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to the time of the
+// next tt_greeter_next that is due in any case.
 size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_ns);
-// Accepts and reads whatever is there without waiting, in bounded time whatever comes. When somebody has proved himself, writes the hello and the
-// socket (now the caller's) and returns true; call again until false.
+// Accepts and reads whatever is there without waiting, in bounded time whatever comes. When somebody has proved himself, writes the hello
+// and the socket (now the caller's) and returns true; call again until false.
 bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd);
 // Stops to listen (also in forked copies when `kill` is set: only the process that opened it may do so) and drops the guests.
 void tt_greeter_close(tt_greeter *g, bool kill);

@@ -347,8 +347,8 @@ static void connect_late(const talk *t, root_line *l)
   }
 }
 
-// What ends this rank's init ends that of all shares: the roots hear of it, unless they have said it themselves. After an abort they see the
-// connection end.
+// What ends this rank's init ends that of all shares: the roots hear of it, unless they have said it themselves. After an abort they see
+// the connection end.
 static void pass_failure(talk *t)
 {
   if (t->failure.kind == 0) {

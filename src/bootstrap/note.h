@@ -1,6 +1,6 @@
-// note.h: short sealed messages, both ways, on a connection that has passed the handshake. Whoever does not know the key can neither add nor
-// change one, and none can be left out, repeated, or used in another connection: each seal covers the hello (and so both nonces), the direction
-// and a running number.
+// note.h: short sealed messages, both ways, on a connection that has passed the handshake. Whoever does not know the key can neither add
+// nor change one, and none can be left out, repeated, or used in another connection: each seal covers the hello (and so both nonces), the
+// direction and a running number.
 //
 //   on the wire: kind (4 bytes), size (4 bytes), `size` bytes, seal (32 bytes)
 #pragma once
@@ -27,10 +27,11 @@ typedef struct tt_notes {
 void tt_notes_none(tt_notes *n);
 // Takes over `fd`, on which `hello` has been answered under `key`. `accepted`: by this side.
 void tt_notes_open(tt_notes *n, int fd, const tt_key *key, const tt_hello *hello, bool accepted);
-// Sends one, at most TT_NOTE_MAX bytes, without waiting. 0, or -errno (-ENOBUFS: the other side does not read); then nothing more can be sent.
+// Sends one, at most TT_NOTE_MAX bytes, without waiting. 0, or -errno (-ENOBUFS: the other side does not read); then nothing more can be
+// sent.
 int tt_note_send(tt_notes *n, uint32_t kind, const void *body, size_t size);
-// Takes the next one, without waiting. 1: it is in *note; 0: not yet (also without memory, after 10 ms); < 0: -ECONNRESET (the end), -EBADMSG (not a
-// note with a right seal).
+// Takes the next one, without waiting. 1: it is in *note; 0: not yet (also without memory, after 10 ms); < 0: -ECONNRESET (the end),
+// -EBADMSG (not a note with a right seal).
 int tt_note_recv(tt_notes *n, tt_note *note);
 // Closes the connection. What was sent still arrives.
 void tt_notes_close(tt_notes *n);

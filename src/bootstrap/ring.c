@@ -2,7 +2,8 @@
 //
 // Each rank sends n-1 blocks to its successor: its own, then what it gets from its predecessor. Before each block goes a frame, so that a
 // wrong size or a skipped call is named, and so that a rank that must stop can say which rank is the cause: STOP frames go both ways round
-// the ring, and every rank names the same culprit. Blocks are passed on as soon as they are complete; under load many go in one system call.
+// the ring, and every rank names the same culprit. Blocks are passed on as soon as they are complete; under load many go in one system
+// call.
 #include <errno.h>
 #include <string.h>
 

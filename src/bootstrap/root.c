@@ -234,11 +234,10 @@ static bool check_limit(root *r, const tt_hello *h, const tt_join_card *card)
   int lines = TT_DIV_UP(h->nranks, card->nroots);
   if (r->nranks == 0 && (uint64_t)lines >= r->file_limit) {
     r->to_tell = lines + (card->nroots > 1);
-    fail(
-        r, ncclRemoteError,
-        "the process that made the unique id may have %llu files open, and needs a connection to each of %d ranks: raise its limit (ulimit -n "
-        "-H), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
-        (unsigned long long)r->file_limit, lines);
+    fail(r, ncclRemoteError,
+         "the process that made the unique id may have %llu files open, and needs a connection to each of %d ranks: raise its limit "
+         "(ulimit -n), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
+         (unsigned long long)r->file_limit, lines);
   }
   return r->code == ncclSuccess;
 }
@@ -453,8 +452,8 @@ static bool reserve_fds(root *r, size_t n)
   return r->fds != NULL;
 }
 
-// Writes what to wait for into r->fds, *lines being where the lines of the ranks that have joined begin, in their order. Seats without one stay
-// out: poll(2) counts every entry against the limit of open files. Returns how many.
+// Writes what to wait for into r->fds, *lines being where the lines of the ranks that have joined begin, in their order. Seats without one
+// stay out: poll(2) counts every entry against the limit of open files. Returns how many.
 static size_t list_fds(root *r, uint64_t *wake_ns, const struct pollfd **lines)
 {
   size_t n = tt_greeter_poll(&r->door, r->fds, wake_ns);
@@ -482,8 +481,8 @@ static void poll_failed(root *r, size_t n, int e)
   tt_sleep_ns(10 * TT_NS_PER_MS);
 }
 
-// Waits for the next thing to do. *lines: as list_fds says; NULL: there is nothing to be seen there. Returns false when the time of the current
-// state is over.
+// Waits for the next thing to do. *lines: as list_fds says; NULL: there is nothing to be seen there. Returns false when the time of the
+// current state is over.
 static bool wait_event(root *r, const struct pollfd **lines)
 {
   tt_until until = {.deadline_ns = r->tick_ns != 0 ? TT_MIN(r->end_ns, r->tick_ns) : r->end_ns};

@@ -1,4 +1,5 @@
-// roots_test.c: several unique ids, hence several roots; and addresses that lead nowhere. Uses the machine's network interfaces, only to itself.
+// roots_test.c: several unique ids, hence several roots; and addresses that lead nowhere. Uses the machine's network interfaces, only to
+// itself.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -14,7 +14,8 @@ int tt_shake_in_start(tt_shake_in *s, int fd)
   return n == (ssize_t)sizeof(s->greeting) ? 0 : n < 0 ? (int)n : -ENOBUFS;
 }
 
-// Somebody speaks our language with another secret, or wants somebody else: it shall know at once, and not try again. A wrong proof says so.
+// Somebody speaks our language with another secret, or wants somebody else: it shall know at once, and not try again. A wrong proof says
+// so.
 static int refuse(tt_shake_in *s)
 {
   static const tt_seal none;

@@ -12,8 +12,8 @@ typedef struct tt_shake_in {
 
 // Greets. The socket stays the caller's. 0 or -errno.
 int tt_shake_in_start(tt_shake_in *s, int fd);
-// Reads what has come; a complete hello under `key`, of one of `kinds`, to rank `to` is answered by the proof. 1: done; 0: not yet; < 0: this is
-// not one of us, `*why` says what it was (a text; untouched otherwise). Nothing beyond the hello is read.
+// Reads what has come; a complete hello under `key`, of one of `kinds`, to rank `to` is answered by the proof. 1: done; 0: not yet; < 0:
+// this is not one of us, `*why` says what it was (a text; untouched otherwise). Nothing beyond the hello is read.
 int tt_shake_in_step(tt_shake_in *s, const tt_key *key, unsigned kinds, int to, const char **why);
 
 // The connecting side.
@@ -30,8 +30,8 @@ typedef struct tt_shake_out {
 // Prepares the connecting side of a connected socket. The socket stays the caller's.
 void tt_shake_out_start(tt_shake_out *s, int fd);
 // Goes on as far as possible. After the greeting it waits until `speak`, then says `hello` under `key`. 1: the other end has proved itself;
-// 0: not yet; < 0: -EPROTO, -EPROTONOSUPPORT (no greeting of ours), -EACCES (the proof is wrong, or the other end says that our hello is), or the
-// connection's error: -ECONNRESET before the proof means that it was dropped unread, for want of room, and may be tried again.
+// 0: not yet; < 0: -EPROTO, -EPROTONOSUPPORT (no greeting of ours), -EACCES (the proof is wrong, or the other end says that our hello is),
+// or the connection's error: -ECONNRESET before the proof means that it was dropped unread, for want of room, and may be tried again.
 int tt_shake_out_step(tt_shake_out *s, const tt_key *key, const tt_hello *hello, bool speak);
 // True when the next step needs the socket to be writable rather than readable. Pure.
 bool tt_shake_out_writes(const tt_shake_out *s);

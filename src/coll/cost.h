@@ -55,10 +55,10 @@ ncclResult_t tt_cost_create(const tt_cost_env *env, int nranks, const tt_layout 
 // Frees the model. NULL is allowed.
 void tt_cost_destroy(tt_cost *c);
 
-// The cost of `func` with row `algo` and a protocol (of no account for algorithms that need direct access), at the best size of chunk. `bytes`:
-// of the message; where buffers are n blocks, of all n together. out->algo is `algo`, and out->us HUGE_VAL when the algorithm does not
-// know the function or needs direct access between nodes. ncclInvalidArgument for send and receive, which depend on who they are between,
-// and for senseless numbers; ncclSystemError when out of memory.
+// The cost of `func` with row `algo` and a protocol (of no account for algorithms that need direct access), at the best size of chunk.
+// `bytes`: of the message; where buffers are n blocks, of all n together. out->algo is `algo`, and out->us HUGE_VAL when the algorithm
+// does not know the function or needs direct access between nodes. ncclInvalidArgument for send and receive, which depend on who they are
+// between, and for senseless numbers; ncclSystemError when out of memory.
 ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto, size_t bytes, tt_cost_choice *out);
 
 // The cheapest among the rows in `algos` (bit i: row i) and the protocols in `protos` (TT_PROTO_…). Equal costs: the earlier row, SIMPLE.

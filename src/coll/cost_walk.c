@@ -343,8 +343,8 @@ static void clean_up(walk *w)
   tt_free(w->rank_load);
 }
 
-// A further pass takes as long as the last one did, but at least as long as the busiest rank, core or network needs for it: connections that
-// were still filling hide that from the first passes.
+// A further pass takes as long as the last one did, but at least as long as the busiest rank, core or network needs for it: connections
+// that were still filling hide that from the first passes.
 static void find_period(walk *w)
 {
   double busiest = 0;

@@ -1,5 +1,5 @@
-// zerocopy_test.c: that marks mean what they say: every algorithm runs in a model where the network reads lent chunks and writes placed ones whenever it
-// likes, and must give what it gives without marks. Then marks that are wrong, all of which the model must notice.
+// zerocopy_test.c: that marks mean what they say: every algorithm runs in a model where the network reads lent chunks and writes placed
+// ones whenever it likes, and must give what it gives without marks. Then marks that are wrong, all of which the model must notice.
 #include <stdlib.h>
 #include <string.h>
 

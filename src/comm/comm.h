@@ -195,8 +195,8 @@ void tt_group_note(ncclResult_t code);
 // Is the calling thread inside a group?
 bool tt_group_open(void);
 
-// Runs fn(arg) as a job: at once, or at the end of the open group, beside the group's other jobs. Jobs with one `serial` run one after the other.
-// nonblocking: the caller goes on; `comm->async` holds ncclInProgress until the job is done.
+// Runs fn(arg) as a job: at once, or at the end of the open group, beside the group's other jobs. Jobs with one `serial` run one after the
+// other. nonblocking: the caller goes on; `comm->async` holds ncclInProgress until the job is done.
 typedef struct tt_job_desc {
   ncclResult_t (*fn)(void *arg);
   void (*release)(void *arg, bool ran); // called once, after fn or when the job is dropped; frees `arg`. May be NULL

@@ -114,7 +114,8 @@ void tt_comm_free_plans(struct ncclComm *comm)
   }
 }
 
-// Frees a plan that will not run. The peers have been promised messages of its lanes, and the proxy knows where they were to come from and go to.
+// Frees a plan that will not run. The peers have been promised messages of its lanes, and the proxy knows where they were to come from and
+// go to.
 static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
 {
   if (comm->port.mover != NULL && p->nlanes > 0) {

@@ -6,8 +6,8 @@
 //   LL      many small slots; the data follows the header, flag and data in one line when small
 //   TOKEN   header only; its 40 bytes hold the sender's addresses
 // Rules: the writer owns slots[i] from the moment head > i - nslots until it publishes `seq` = i + 1 (release); the reader looks at `seq`
-// (acquire), uses the slot, and gives it back by storing head = i + 1 (release) on a cache line of its own. Nobody writes the other's words.
-// Memory starts zeroed, which is a valid empty FIFO: neither side waits for the other to set it up.
+// (acquire), uses the slot, and gives it back by storing head = i + 1 (release) on a cache line of its own. Nobody writes the other's
+// words. Memory starts zeroed, which is a valid empty FIFO: neither side waits for the other to set it up.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -54,15 +54,15 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
          (uint64_t)(func & 0xf);
 }
 
-// Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`: geometry of its FIFO
-// references (TT_TOK when it has none). The lane starts done when there is nothing to do.
+// Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`: geometry of its
+// FIFO references (TT_TOK when it has none). The lane starts done when there is nothing to do.
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo) __attribute__((nonnull));
 
 // Bytes from which on a message over the network is left where it is, or received where it belongs: below, two parts cost more than a copy.
 #define TT_LEND_MIN (8u << 10)
 
-// Where in the call's output the message belongs that `step` (a number in the schedule) copies there in a pass (from 0 on), and how long it is.
-// NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init has written.
+// Where in the call's output the message belongs that `step` (a number in the schedule) copies there in a pass (from 0 on), and how long it
+// is. NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init has written.
 char *tt_lane_place(const tt_lane *l, uint32_t step, uint64_t pass, size_t *bytes);
 
 // Bytes of the message that `step` (a number in the schedule) takes or makes in a pass. Rules as for tt_lane_place.

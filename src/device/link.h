@@ -55,7 +55,8 @@ typedef struct tt_map {
   char *base; // peer's allocation, mapped here; NULL in the list of shared ones
 } tt_map;
 
-// Sender and receiver keep these lists by the same rule (first in, first out; emptied when `freed` changes), so each knows what the other has.
+// Sender and receiver keep these lists by the same rule (first in, first out; emptied when `freed` changes), so each knows what the other
+// has.
 typedef struct tt_maplist {
   tt_map map[TT_LINK_MAPS];
   uint32_t next;
@@ -87,13 +88,13 @@ typedef struct tt_mover {
   // Moves what can be moved, never waits; true when anything did. Any thread; `insist`: if another thread is at it, make it look again.
   bool (*progress)(void *self, bool insist);
   bool (*idle)(void *self); // nothing left to move
-  // The caller leaves, and operations may be left: somebody else shall go on. `lazily`: within about a millisecond is soon enough, because the caller
-  // will probably come back to wait.
+  // The caller leaves, and operations may be left: somebody else shall go on. `lazily`: within about a millisecond is soon enough, because
+  // the caller will probably come back to wait.
   void (*kick)(void *self, bool lazily);
   void (*state_changed)(void *self); // the port's page has a new state: tell the peers
   void (*ask)(void *self, int peer); // bring the copy of the peer's page up to date, soon
-  // Moves what can be moved, as `progress`, but for sure: waits for whoever is at it (he never waits), then looks itself. When the port is stopped, nobody
-  // reads or writes the buffers of its operations any more afterwards. Any thread.
+  // Moves what can be moved, as `progress`, but for sure: waits for whoever is at it (he never waits), then looks itself. When the port is
+  // stopped, nobody reads or writes the buffers of its operations any more afterwards. Any thread.
   void (*settle)(void *self);
 } tt_mover;
 
@@ -119,8 +120,8 @@ typedef struct tt_port {
 #define TT_BOUNCE_BYTES (256u << 10)
 #define TT_OPERAND_ROWS 7
 
-// Stops a port for good: its plans, queued and coming, end with `code`; peers see TT_RANK_FAILED (or ABORTED) and everybody who waits for this
-// rank wakes. The text is the caller's tt_last_error(). Only the first call counts. Any thread.
+// Stops a port for good: its plans, queued and coming, end with `code`; peers see TT_RANK_FAILED (or ABORTED) and everybody who waits for
+// this rank wakes. The text is the caller's tt_last_error(). Only the first call counts. Any thread.
 void tt_port_stop(tt_port *port, ncclResult_t code);
 
 // Rings every connected peer's bell.

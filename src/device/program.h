@@ -3,12 +3,14 @@
 // A schedule is one rank's part of one collective algorithm. It covers one pass over the message; the executor loops it until the
 // message is done. It holds strands: lists of steps that run in order. Strands of one schedule run side by side.
 //
-// Addressing. A buffer is `blocks` equal blocks (all-reduce: 1 and 1; reduce-scatter: in n, out 1; all-gather: in 1, out n; all-to-all: n, n).
+// Addressing. A buffer is `blocks` equal blocks (all-reduce: 1 and 1; reduce-scatter: in n, out 1; all-gather: in 1, out n; all-to-all: n,
+// n).
 // In one pass every block gives `nsub` consecutive chunks of equal size. Chunk number = block * nsub + sub. All references of a step
 // have the same sub, hence the same size.
 //
 // A step waits until every FIFO and token among its sources has arrived and every FIFO and token among its destinations has room; then it
-// combines its data sources in the order listed, writes the result to every data destination, frees what it received and publishes what it sent.
+// combines its data sources in the order listed, writes the result to every data destination, frees what it received and publishes what it
+// sent.
 // Nothing else blocks. FIFOs and tokens between two ranks are first-in first-out, so the result depends on the schedule alone.
 #pragma once
 #include <stdint.h>

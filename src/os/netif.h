@@ -24,15 +24,15 @@ int tt_netif_match(const char *name, const char *spec);
 // Keeps in `list` what `spec` and `family` (texts of the two variables, NULL: unset) select, one address for each interface, best first;
 // returns how many. Pure.
 int tt_netif_select(tt_netif *list, int count, const char *spec, const char *family);
-// Keeps in `list` every address that `spec` and `family` select, best first: the first one of each interface in tt_netif_select's order, then
-// their further ones, link-local IPv6 last. Without a list of the user: InfiniBand and ordinary interfaces together; only when there are none
-// docker's, else loopback, else virbr. Returns how many. Pure.
+// Keeps in `list` every address that `spec` and `family` select, best first: the first one of each interface in tt_netif_select's order,
+// then their further ones, link-local IPv6 last. Without a list of the user: InfiniBand and ordinary interfaces together; only when there
+// are none docker's, else loopback, else virbr. Returns how many. Pure.
 int tt_netif_order(tt_netif *list, int count, const char *spec, const char *family);
-// tt_netif_list and tt_netif_select with the process's parameters; the best `max`. At least one is found, or ncclSystemError with the names there
-// are; ncclInvalidUsage when NCCL_SOCKET_FAMILY is another word.
+// tt_netif_list and tt_netif_select with the process's parameters; the best `max`. At least one is found, or ncclSystemError with the names
+// there are; ncclInvalidUsage when NCCL_SOCKET_FAMILY is another word.
 ncclResult_t tt_netif_find(tt_netif *out, int max, int *count);
-// tt_netif_list and tt_netif_order with the process's parameters: where this machine can be reached, port 0, the best TT_ADDRS_MAX. Errors as
-// tt_netif_find.
+// tt_netif_list and tt_netif_order with the process's parameters: where this machine can be reached, port 0, the best TT_ADDRS_MAX. Errors
+// as tt_netif_find.
 ncclResult_t tt_netif_addrs(tt_addrs *out);
 // Name of the interface that has this address (its port is not looked at); "?" when none has. Written to `name`, which is returned.
 const char *tt_netif_name(const tt_addr *addr, char name[16]);

@@ -36,8 +36,8 @@ bool tt_proc_alive(const tt_proc_id *id);
 // not show this process itself.
 uint64_t tt_proc_pid_space(void);
 
-// Opens a descriptor of another process (or of this one) anew: what stands behind number `fd` there, if it is shared memory of tt_shm_create
-// with this inode number. Needs /proc and the right to look into the process (same user). The caller closes *out. Any thread.
+// Opens a descriptor of another process (or of this one) anew: what stands behind number `fd` there, if it is shared memory of
+// tt_shm_create with this inode number. Needs /proc and the right to look into the process (same user). The caller closes *out. Any thread.
 // Errors: ncclInvalidArgument (the process or its descriptor is gone, or is another one now), ncclSystemError.
 ncclResult_t tt_proc_open_fd(const tt_proc_id *id, int fd, uint64_t inode, int *out);
 

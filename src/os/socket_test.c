@@ -391,7 +391,8 @@ static void test_many_interfaces(void **state)
   assert_string_equal(list[BRIDGES].name, "docker299");
 }
 
-// A network of its own with 100 IPv4 addresses on its loopback interface; IPv6's ::1 comes after them all. Exit status: 0 good, 77 not possible.
+// A network of its own with 100 IPv4 addresses on its loopback interface; IPv6's ::1 comes after them all. Exit status: 0 good, 77 not
+// possible.
 static int find_behind_many(void)
 {
   struct sockaddr_in at = {.sin_family = AF_INET};

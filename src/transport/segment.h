@@ -18,8 +18,8 @@ tt_geometry tt_geometry_default(void);
 size_t tt_window_bytes(const tt_geometry *g);
 // Makes the sender's (or the receiver's) view of a window at `base`.
 void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS]);
-// The same for a window whose messages go over a network: each SIMPLE payload lies directly behind its header, so that one piece of memory is one
-// network message. There are no tokens.
+// The same for a window whose messages go over a network: each SIMPLE payload lies directly behind its header, so that one piece of memory
+// is one network message. There are no tokens.
 size_t tt_net_window_bytes(const tt_geometry *g);
 void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS]);
 // Could a rank of this library have chosen it? What comes from others is asked first.
@@ -39,8 +39,8 @@ typedef struct tt_local {
   tt_geometry geometry;
 } tt_local;
 
-// Opens this rank's share. The first local rank makes the segment and hands it to the other processes; nobody waits. Errors: ncclSystemError,
-// ncclRemoteError (a process has ended). Free with tt_segment_leave.
+// Opens this rank's share. The first local rank makes the segment and hands it to the other processes; nobody waits. Errors:
+// ncclSystemError, ncclRemoteError (a process has ended). Free with tt_segment_leave.
 ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out);
 // Maps an open segment. Called once every local rank has opened its share, so that there is something to wait for; waits at most 60 s.
 // Errors: ncclSystemError, ncclInternalError (aborted).

@@ -1,5 +1,5 @@
-// fuzz_handshake.c: both sides of the handshake read what strangers send. No bytes may harm them; only a right seal gets through, and nothing
-// behind the hello is touched. Input: a byte that says which side and how, then what the other end says.
+// fuzz_handshake.c: both sides of the handshake read what strangers send. No bytes may harm them; only a right seal gets through, and
+// nothing behind the hello is touched. Input: a byte that says which side and how, then what the other end says.
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // fuzz_proxy.c: whatever a peer's proxy sends on a control connection, the own service neither breaks nor believes what cannot be.
 //
-// Byte 0: bit 0 the connection was dialled by us, bit 1 the network fails sometimes, bits 2 to 7 how many bytes come at a time. The rest is what
-// the peer sends.
+// Byte 0: bit 0 the connection was dialled by us, bit 1 the network fails sometimes, bits 2 to 7 how many bytes come at a time. The rest is
+// what the peer sends.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

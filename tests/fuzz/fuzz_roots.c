@@ -1,5 +1,6 @@
-// fuzz_roots.c: what ranks and roots say to each other in sealed notes, both readers. A note's bytes come from the input: with a right seal, because
-// only members of the job get that far, or as they are. Input: a byte that says which reader, then pieces: who, kind, size, bytes.
+// fuzz_roots.c: what ranks and roots say to each other in sealed notes, both readers. A note's bytes come from the input: with a right
+// seal, because only members of the job get that far, or as they are. Input: a byte that says which reader, then pieces: who, kind, size,
+// bytes.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #   host_exec 0 hostname         a command on host 0; its name there is host0
 #   hosts_remove
 #
-# One set per shell process at a time; subshells (BASHPID) may have sets of their own beside it. A guardian outside the process group removes
-# the set when the shell ends without having done so, even by SIGKILL.
+# One set per shell process at a time; subshells (BASHPID) may have sets of their own beside it. A guardian outside the process group
+# removes the set when the shell ends without having done so, even by SIGKILL.
 # Addresses: 10.77.PLANE.(HOST+1)/24 and fd77:PLANE::(HOST+1)/64. Everybody's first bridge is plane 0.
 
 hosts_prefix= # name of the set; empty: there is none
@@ -132,7 +132,8 @@ host_up() { ip -n "${hosts_prefix}h$1" link set dev "eth$2" up; }
 host_unplug() { ip -n "${hosts_prefix}s" link set dev "h$1e$2" down; }
 host_plug() { ip -n "${hosts_prefix}s" link set dev "h$1e$2" up; }
 
-# host_mute HOST PLANE: the switch forwards nothing of or to this port any more: silent loss, the interface looks well. host_unmute undoes it.
+# host_mute HOST PLANE: the switch forwards nothing of or to this port any more: silent loss, the interface looks well. host_unmute undoes
+# it.
 host_mute() { ip -n "${hosts_prefix}s" link set dev "h$1e$2" nomaster; }
 host_unmute() { ip -n "${hosts_prefix}s" link set dev "h$1e$2" master "br$2"; }
 
@@ -149,8 +150,8 @@ host_netem() {
   tc -n "${hosts_prefix}h$host" qdisc replace dev "eth$plane" root netem "$@" 2>/dev/null || { echo "no netem (sch_netem) here"; return 1; }
 }
 
-# host_dead_end HOST NAME KIND: an interface NAME with address 10.78.0.(HOST+1)/24 on which nobody can be reached, though all hosts have one in
-# the same network. KIND refused: the kernel says so after some seconds (nobody answers ARP). KIND silent: packets vanish without a word.
+# host_dead_end HOST NAME KIND: an interface NAME with address 10.78.0.(HOST+1)/24 on which nobody can be reached, though all hosts have one
+# in the same network. KIND refused: the kernel says so after some seconds (nobody answers ARP). KIND silent: packets vanish without a word.
 host_dead_end() {
   local ns=${hosts_prefix}h$1 k
   ip -n "$ns" link add "$2" type veth peer name "x$1$2" netns "${hosts_prefix}s" &&

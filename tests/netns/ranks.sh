@@ -1,5 +1,5 @@
-# ranks.sh: the perf programs over hosts or fake nodes, each process started with the variables that torchrun sets. Sourced, after lib.sh and
-# job.sh.
+# ranks.sh: the perf programs over hosts or fake nodes, each process started with the variables that torchrun sets. Sourced, after lib.sh
+# and job.sh.
 # shellcheck shell=bash disable=SC2154 # job_dir is job.sh's
 
 ranks_env=()    # NAME=VALUE, for every process

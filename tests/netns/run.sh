@@ -4,8 +4,8 @@
 #   run.sh [-H hosts] [-r processes per host] [-i interfaces] [-f 4|6|46] [-s seconds] [-e NAME=VALUE]… PROGRAM [OPTION…]
 #   tests/netns/run.sh -H 4 -i 2 -e NCCL_DEBUG=INFO build/bin/all_reduce_perf -b 8 -e 64M -f 8
 #
-# -f 46: both families have addresses, the processes meet over IPv4. -f 0: no hosts but fake nodes on this machine, told apart by NCCL_HOSTID
-# (needs no root). Prints what rank 0 printed; on failure what each rank printed, and ends with status 1.
+# -f 46: both families have addresses, the processes meet over IPv4. -f 0: no hosts but fake nodes on this machine, told apart by
+# NCCL_HOSTID (needs no root). Prints what rank 0 printed; on failure what each rank printed, and ends with status 1.
 # shellcheck disable=SC2154 # job_dir is job.sh's
 set -u
 here=$(cd "$(dirname "$0")" && pwd)

@@ -167,8 +167,8 @@ static void advance(tt_lane *l)
   }
 }
 
-// After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that other steps use too is asked for
-// no more than this lane has put in.
+// After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that other steps use too
+// is asked for no more than this lane has put in.
 static bool drained(const tt_port *port, tt_lane *l)
 {
   for (; l->pc < l->strand->count; l->pc++) {

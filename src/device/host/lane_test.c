@@ -1,4 +1,5 @@
-// lane_test.c: how a lane cuts a message into chunks, when it stops, and what its tokens carry. tests/executor_test.c runs whole algorithms.
+// lane_test.c: how a lane cuts a message into chunks, when it stops, and what its tokens carry. tests/executor_test.c runs whole
+// algorithms.
 #include "device/host/rig.h"
 
 static rig *r;

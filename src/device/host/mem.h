@@ -6,7 +6,8 @@
 
 // Allocates `size` bytes that peers can map, page-aligned, zeroed. Errors: ncclSystemError. Any thread.
 ncclResult_t tt_mem_alloc(size_t size, void **ptr);
-// Frees it. Errors: ncclInvalidArgument when `ptr` did not come from tt_mem_alloc. Peers let go of it when they next hear from this process.
+// Frees it. Errors: ncclInvalidArgument when `ptr` did not come from tt_mem_alloc. Peers let go of it when they next hear from this
+// process.
 ncclResult_t tt_mem_free(void *ptr);
 
 // The descriptor of the allocation that begins at `base`, which keeps it; -1 when there is none.

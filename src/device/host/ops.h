@@ -5,7 +5,8 @@
 #include "device/work.h"
 #include "tutti.h"
 
-// Calls fn(arg) on a thread of its own kind (hostcall.h), never on one that queues, waits or helps. What follows in the stream waits for it.
+// Calls fn(arg) on a thread of its own kind (hostcall.h), never on one that queues, waits or helps. What follows in the stream waits for
+// it.
 tt_work *tt_host_function(void (*fn)(void *arg), void *arg);
 
 // Copies `size` bytes; the ranges may overlap.

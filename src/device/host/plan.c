@@ -169,8 +169,8 @@ static bool receives(const tt_lane *l)
   return false;
 }
 
-// Send/recv only: a receive waits while the peer's next message has come in another size class, so the two disagree about the size. (Messages
-// of a pair are sent in order, so when a later one is there and ours still is not, ours will not come.)
+// Send/recv only: a receive waits while the peer's next message has come in another size class, so the two disagree about the size.
+// (Messages of a pair are sent in order, so when a later one is there and ours still is not, ours will not come.)
 static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
 {
   if (l->call->sig >> 32 != 0 || !receives(l)) {

@@ -299,8 +299,8 @@ static bool run_queue(tt_stream *s, size_t budget)
   return moved;
 }
 
-// Whoever asked while the flag was taken may be asleep by now, although the current entry could go on: the budget was used up, and this thread
-// may have other things to do. Run flag held, so the entry keeps its bell. No fence: the asker announced himself before he asked.
+// Whoever asked while the flag was taken may be asleep by now, although the current entry could go on: the budget was used up, and this
+// thread may have other things to do. Run flag held, so the entry keeps its bell. No fence: the asker announced himself before he asked.
 static void ring_askers(tt_stream *s)
 {
   tt_bell *bell = atomic_load_explicit(&s->bell, memory_order_relaxed);

@@ -130,7 +130,8 @@ static void nap_add_stream(tt_stream *s, void *arg)
   }
 }
 
-// Announces the thread on its own stream's bell, which must not fall victim to TT_BELL_MAX, and on those of all streams that nobody waits for.
+// Announces the thread on its own stream's bell, which must not fall victim to TT_BELL_MAX, and on those of all streams that nobody waits
+// for.
 static void nap_add_streams(nap *n)
 {
   pthread_mutex_lock(&nap_lock);
@@ -290,8 +291,8 @@ static _Atomic int worker_state;                                // NONE -> TICKI
 static tt_bell worker_bell;                                     // rung by a kick that finds it asleep
 static pthread_mutex_t worker_lock = PTHREAD_MUTEX_INITIALIZER; // one thread starts it
 
-// A thread that keeps pushing runs its stream itself, a bit with every push: the worker would only be in its way, and be woken for every message.
-// So it takes on a stream when nobody has pushed to it for a tick.
+// A thread that keeps pushing runs its stream itself, a bit with every push: the worker would only be in its way, and be woken for every
+// message. So it takes on a stream when nobody has pushed to it for a tick.
 typedef struct orphans {
   nap nap;
   bool any;   // streams that nobody waits for

@@ -191,8 +191,8 @@ static void test_the_own_bell_counts_among_many(void **state)
 
 // ---- The bell changes while somebody falls asleep ----
 
-// A helper runs the stream: the first entry has ended, the second is in the middle of its run and will block on a bell that the waiter cannot
-// know yet.
+// A helper runs the stream: the first entry has ended, the second is in the middle of its run and will block on a bell that the waiter
+// cannot know yet.
 typedef struct change {
   tt_stream *s;
   toy first, second;

@@ -132,8 +132,8 @@ ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet
   return ncclSuccess;
 }
 
-// What was sent still arrives; a peer that sends sees its connection end, unless the socket is needed the other way. Also when a forked child has
-// copies of the descriptors.
+// What was sent still arrives; a peer that sends sees its connection end, unless the socket is needed the other way. Also when a forked
+// child has copies of the descriptors.
 static void end_socket(const tt_snet_conn *c, int *fd, bool alone)
 {
   if (c->send) {

@@ -1,4 +1,5 @@
-// connect.c: the connecting side: first the control socket, to whichever address answers, then the data sockets to the same. See socket_priv.h.
+// connect.c: the connecting side: first the control socket, to whichever address answers, then the data sockets to the same. See
+// socket_priv.h.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -132,8 +133,8 @@ static int go_on(tt_snet_call *call)
   return 0;
 }
 
-// The peer is connecting to this rank too: one of the two waits, so that one socket can do for both. The higher rank waits until the other connection
-// stands; the lower one for what is on its way already. Not for ever: what is lost otherwise is a microsecond per message.
+// The peer is connecting to this rank too: one of the two waits, so that one socket can do for both. The higher rank waits until the other
+// connection stands; the lower one for what is on its way already. Not for ever: what is lost otherwise is a microsecond per message.
 static bool better_wait(tt_snet_call *call)
 {
   const tt_net_env *env = &call->net->env;

@@ -1,5 +1,5 @@
-// faults_test.c: strangers, wrong keys, bad handles, peers that die or fall silent at every stage, want of memory and descriptors, forks: a named error
-// or nothing, never a hang, a leak or a wrong byte.
+// faults_test.c: strangers, wrong keys, bad handles, peers that die or fall silent at every stage, want of memory and descriptors, forks: a
+// named error or nothing, never a hang, a leak or a wrong byte.
 #define _GNU_SOURCE
 #include "pair.h"
 
@@ -536,7 +536,8 @@ static void test_fork(void **state)
     _exit(write(pipes[1], &byte, 1) == 1 && read(idle[0], &byte, 1) == 0 ? 0 : 1); // stays until the parent lets go
   }
   assert_int_equal(read(pipes[0], &byte, 1), 1);
-  // Two contexts of two descriptors, two ends of three sockets, the listener; the same for the other pair, whose one half-made socket stays; idle[1].
+  // Two contexts of two descriptors, two ends of three sockets, the listener; the same for the other pair, whose one half-made socket
+  // stays; idle[1].
   assert_int_equal(byte, 2 * 2 + 2 * 3 + 1 + 2 * 2 + 1 + 1);
   assert_works(&p);
   void *r = post(&p, in, sizeof(in));

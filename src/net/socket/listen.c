@@ -1,7 +1,7 @@
 // listen.c: the accepting side: a listener gathers the sockets of one connection. See socket_priv.h.
 //
-// Every socket proves the communicator's key (greet.h) and says which one of which attempt it is. The control socket of a new attempt starts the gathering
-// anew: whoever connected before has given up. Nothing is waited for; a listener can be closed at any time.
+// Every socket proves the communicator's key (greet.h) and says which one of which attempt it is. The control socket of a new attempt
+// starts the gathering anew: whoever connected before has given up. Nothing is waited for; a listener can be closed at any time.
 #include <errno.h>
 #include <string.h>
 

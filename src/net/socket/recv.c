@@ -1,7 +1,7 @@
 // recv.c: from the control socket into the posted buffers. See socket_priv.h.
 //
-// Small messages are read ahead, many in one call, and copied; of a large one everything but its beginning goes straight into its buffer. After a
-// large message a large one is expected: then only the next frame is read ahead.
+// Small messages are read ahead, many in one call, and copied; of a large one everything but its beginning goes straight into its buffer.
+// After a large message a large one is expected: then only the next frame is read ahead.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,13 @@
 // socket_priv.h: the socket network's objects. For src/net/socket alone; README.md of src/net has the picture.
 //
 // A connection goes one way. Its control socket carries frames, each followed by its payload. With data sockets, a message longer than
-// inline_max leaves only its frame there: frame.piece says into which pieces it was cut, piece i goes over data socket (next_sock + i) % nsocks,
-// where next_sock goes on by the number of pieces on both sides. So each data socket carries a sequence of pieces without any header.
+// inline_max leaves only its frame there: frame.piece says into which pieces it was cut, piece i goes over data socket (next_sock + i) %
+// nsocks, where next_sock goes on by the number of pieces on both sides. So each data socket carries a sequence of pieces without any
+// header.
 //
-// Who touches what: a connection belongs to its caller (net.h: one thread at a time). Helper threads touch their data sockets, the requests' `left`
-// and the connection's data_error, nothing else. The context's lists are changed under its lock, by single stores, so that a forked child can walk them
-// without it.
+// Who touches what: a connection belongs to its caller (net.h: one thread at a time). Helper threads touch their data sockets, the
+// requests' `left` and the connection's data_error, nothing else. The context's lists are changed under its lock, by single stores, so that
+// a forked child can walk them without it.
 #pragma once
 #include <assert.h>
 #include <pthread.h>
@@ -41,8 +42,8 @@ typedef struct tt_snet_frame {
 static_assert(sizeof(tt_snet_frame) == 16, "tt_snet_frame is sent as it is");
 
 // The connecting side's first word on the control socket: all sockets stand. Until then whoever connects may still give up and begin anew.
-// With `twin` the new connection has no use for its own control socket: its frames go over that of the connection called so, which comes from the other
-// end, against the direction of its frames. Acknowledgements then travel with the data: a small message costs a packet less.
+// With `twin` the new connection has no use for its own control socket: its frames go over that of the connection called so, which comes
+// from the other end, against the direction of its frames. Acknowledgements then travel with the data: a small message costs a packet less.
 typedef struct tt_snet_go {
   uint32_t magic;
   uint32_t attempt;
@@ -103,7 +104,7 @@ typedef struct tt_snet_req {
   size_t room;     // send: bytes of the message; receive: of the buffer
   size_t size;     // bytes of the message
   uint32_t piece;  // as in the frame
-  uint32_t unused; //
+  uint32_t unused;
 } tt_snet_req;
 
 // What one data socket moves for one message.
@@ -114,7 +115,8 @@ typedef struct tt_snet_piece {
   tt_snet_req *req;
 } tt_snet_piece;
 
-// The caller owns `tail`, whoever drives the socket `head` and `moved`. A request has one piece per socket at most, so the ring never overflows.
+// The caller owns `tail`, whoever drives the socket `head` and `moved`. A request has one piece per socket at most, so the ring never
+// overflows.
 typedef struct tt_snet_sock {
   int fd;
   uint32_t tail; // release on push, acquire by the driver
@@ -123,8 +125,8 @@ typedef struct tt_snet_sock {
   tt_snet_piece ring[TT_SNET_RING];
 } tt_snet_sock;
 
-// A helper thread, and how it sleeps: the caller pushes pieces, raises `work`, then looks at `asleep`; the thread sets `asleep`, then looks at `work`, then
-// polls. Both are sequentially consistent, so one of the two sees the other.
+// A helper thread, and how it sleeps: the caller pushes pieces, raises `work`, then looks at `asleep`; the thread sets `asleep`, then looks
+// at `work`, then polls. Both are sequentially consistent, so one of the two sees the other.
 typedef struct tt_snet_helper {
   tt_thread thread;
   tt_snet_conn *conn;
@@ -170,11 +172,12 @@ struct tt_snet_conn {
 };
 
 // ---- device.c ----
-// Reads what sysfs (below `root`, normally /sys/class/net) says about the interface `name`, and chooses threads and sockets. Logs nothing that is not
-// there.
+// Reads what sysfs (below `root`, normally /sys/class/net) says about the interface `name`, and chooses threads and sockets. Logs nothing
+// that is not there.
 void tt_snet_dev_open(tt_snet_dev *dev, const char *root, const tt_netif *netif);
 void tt_snet_dev_close(tt_snet_dev *dev);
-// Threads and sockets from what the user wants (-2: nothing) and the adapter's vendor ("0x1d0f"; "" or NULL: unknown). Pure but for warnings.
+// Threads and sockets from what the user wants (-2: nothing) and the adapter's vendor ("0x1d0f"; "" or NULL: unknown). Pure but for
+// warnings.
 void tt_snet_dev_sockets(int64_t want_threads, int64_t want_per_thread, const char *vendor, int *nthreads, int *nsocks);
 
 // ---- conn.c ----
@@ -192,8 +195,8 @@ typedef struct tt_snet_ends {
 ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet_conn **out);
 // Ends the helper threads and closes everything, also with requests under way. NULL is allowed.
 void tt_snet_conn_destroy(tt_snet_conn *c);
-// Finds a connection with `peer`, sending or not, that can share its control socket (with one called `wire`; 0: any), and copies the descriptor. Returns
-// what it is called; 0: there is none. No other will share it.
+// Finds a connection with `peer`, sending or not, that can share its control socket (with one called `wire`; 0: any), and copies the
+// descriptor. Returns what it is called; 0: there is none. No other will share it.
 uint32_t tt_snet_conn_share(tt_snet *net, int peer, bool send, uint32_t wire, int *fd);
 // In a forked child: closes the descriptors.
 void tt_snet_conn_forget(tt_snet_conn *c);
@@ -272,9 +275,9 @@ void tt_snet_handle_addrs(const tt_snet_handle *h, const tt_snet_dev *from, tt_a
 // ---- listen.c, connect.c ----
 // The hello's tag: which socket of which attempt to make a connection.
 typedef struct tt_snet_tag {
-  uint8_t index;    // 0: control socket; data socket index - 1
-  uint8_t nsocks;   // data sockets
-  uint16_t zero;    //
+  uint8_t index;  // 0: control socket; data socket index - 1
+  uint8_t nsocks; // data sockets
+  uint16_t zero;
   uint32_t attempt; // random; differs between attempts
 } tt_snet_tag;
 static_assert(sizeof(tt_snet_tag) == sizeof(uint64_t), "it travels in hello.tag");
