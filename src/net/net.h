@@ -96,5 +96,10 @@ typedef struct tt_net_ops {
 
 extern const tt_net_ops tt_net_socket;
 
+// NCCL_NET_TIMEOUT: seconds after which a peer that does not answer is counted as lost, and making a connection as failed. TT_NET_FOR_EVER (0 was given):
+// never. Any thread.
+enum { TT_NET_FOR_EVER = 1000000 };
+unsigned tt_net_patience(void);
+
 // The network that NCCL_NET asks for, else the best one there is. Errors: ncclInvalidUsage (no network of that name; the text lists them).
 ncclResult_t tt_net_find(const tt_net_ops **out);

@@ -19,6 +19,7 @@ static tt_proxy_talk *talk_new(tt_proxy_service *s, int fd, int rank, bool outgo
   }
   *k = (tt_proxy_talk){.fd = fd, .slot = -1, .rank = rank, .outgoing = outgoing, .known = outgoing, .next = s->talks};
   s->talks = k;
+  tt_sock_patience(fd, tt_net_patience());
   return k;
 }
 
@@ -89,8 +90,8 @@ void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, u
     return;
   }
   if (sizeof k->out - k->out_end < sizeof h + h.size) {
-    if (type == TT_MSG_STATE) {
-      k->owes_state = true; // the newest one will do
+    if (type == TT_MSG_STATE || type == TT_MSG_ASK) {
+      *(type == TT_MSG_ASK ? &k->owes_ask : &k->owes_state) = true; // the newest one will do
     } else {
       damaged(s, k, "no room, since the peer does not read,");
     }
@@ -165,7 +166,10 @@ static void dispatch(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
   }
   bool wrong_way = false;
   switch (m->head.type) {
-  case TT_MSG_STATE: tt_proxy_word(s, t, &m->state); break;
+  case TT_MSG_STATE:
+    k->asked = false; // if it was said before the question came, there will be another one
+    tt_proxy_word(s, t, &m->state);
+    break;
   case TT_MSG_ASK: tt_proxy_tell(s, k); break;
   case TT_MSG_CLOSE:
     k->closing = true;
@@ -233,6 +237,10 @@ void tt_proxy_talk_step(tt_proxy_service *s)
     if (k->fd >= 0 && k->owes_state && k->out_end == 0) {
       k->owes_state = false;
       tt_proxy_tell(s, k);
+    }
+    if (k->fd >= 0 && k->owes_ask && k->out_end == 0) {
+      k->owes_ask = false;
+      tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
     }
   }
   for (tt_proxy_talk **at = &s->talks, *k; (k = *at) != NULL;) {
@@ -319,11 +327,16 @@ static bool dial_again(const tt_proxy_service *s, tt_proxy_ties *t, int e, uint6
 // What is wrong, and what to do about it.
 static const char *describe(int e, const char **advice)
 {
+  if (tt_sock_is_shortage(e)) {
+    return tt_sock_error_text(e);
+  }
   switch (e) {
   case -ECONNREFUSED: *advice = "Its process has ended, or a firewall refuses the connection"; return strerror(-e);
   case -EACCES: *advice = "Two jobs may be using one port"; return "who listens there is another rank, or of another communicator";
-  case -EMFILE:
-  case -ENFILE: *advice = "See ulimit -n"; return strerror(-e);
+  case -ETIMEDOUT:
+    *advice = "Its process may be stopped (SIGSTOP, a debugger), or a firewall drops what is sent there (ping, NCCL_SOCKET_IFNAME); "
+              "NCCL_NET_TIMEOUT says how long to wait";
+    return "no answer";
   default: *advice = "Check that the machines reach each other there (ping, firewalls, NCCL_SOCKET_IFNAME)"; return strerror(-e);
   }
 }
@@ -342,14 +355,18 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
   if (t->word != 0 || atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
     return; // that is known already, and why
   }
-  const char *advice, *why = describe(e, &advice);
-  ncclResult_t res =
-      tt_fail(e == -EMFILE || e == -ENFILE ? ncclSystemError : ncclRemoteError, "rank %d cannot reach the proxy of rank %d at %s: %s. %s",
-              rank, peer, tt_addrs_text(&s->where[peer], at), why, advice);
+  const char *advice = "", *why = describe(e, &advice);
+  ncclResult_t res = tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d cannot reach the proxy of rank %d at %s: %s%s%s",
+                             rank, peer, tt_addrs_text(&s->where[peer], at), why, advice[0] != 0 ? ". " : "", advice);
   tt_guest_unreachable(s, peer);
   tt_relay_unreachable(s, peer);
   if (t->own) {
     tt_proxy_stop_port(s, res);
+    return;
+  }
+  const tt_proxy_ties *waits = e == -ETIMEDOUT ? tt_proxy_waits(s, peer, tt_now_ns()) : NULL;
+  if (waits != NULL && s->limits.silent_ns != 0) { // it was dialled to be asked
+    tt_proxy_silent(s, waits, peer);
   }
 }
 

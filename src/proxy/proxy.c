@@ -505,9 +505,14 @@ static bool mover_progress(void *self, bool insist)
   return tt_proxy_progress(self, insist);
 }
 
+// Who asks that waits until it is so: for peers that take what is sent.
 static bool mover_idle(void *self)
 {
-  return tt_proxy_idle(self);
+  bool idle = tt_proxy_idle(self);
+  if (!idle) {
+    tt_proxy_ask_pending(self);
+  }
+  return idle;
 }
 
 // A plan that is complete leaves receives of later plans behind, which somebody will come for; only what is still to be sent is urgent.

@@ -31,7 +31,7 @@ typedef struct tt_proxy_env {
 
 // Where a proxy's service listens. Travels over the bootstrap network.
 typedef struct tt_proxy_home {
-  int32_t node, place, ndevices, zero;
+  int32_t node, place, ndevices, pid;
   char mailbox[TT_FDBOX_NAME];
 } tt_proxy_home;
 typedef struct tt_proxy_where {
@@ -124,8 +124,10 @@ extern const tt_mover tt_proxy_mover;
 
 // The port's page has a new state: tell the peers. Any thread; returns at once.
 void tt_proxy_state_changed(tt_proxy *p);
-// Asks the peer's proxy for its state and the operation it is in; the link's page shows them when the answer is here. Any thread; returns at once;
-// at most one question per peer, and four to all peers, in 50 ms: the others have to be tried again.
+// The rank waits for this peer, on whichever machine. Asks the peer's proxy for its state and the operation it is in; a network link's page shows them
+// when the answer is here. When there is no answer for NCCL_NET_TIMEOUT while the rank keeps waiting (and asking), the port is stopped with
+// ncclRemoteError: the peer's process does not run, or cannot be reached. Any thread; returns at once; at most one question per peer, and four to all
+// peers, in 50 ms: the others have to be tried again.
 void tt_proxy_ask(tt_proxy *p, int peer);
 
 // One operation as it stands. Counts are messages; those of the seed:

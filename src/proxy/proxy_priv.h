@@ -7,6 +7,7 @@
 // pool.c      memory for staged payloads that connections share
 // thread.c    the process's progress thread
 // service.c   a proxy's service thread
+// ask.c       questions to peers
 // relay.c, guest.c  sending through a neighbour's proxy
 #pragma once
 #include <pthread.h>
@@ -417,6 +418,10 @@ void tt_proxy_service_free(tt_proxy *p);
 struct tt_proxy_ties *tt_proxy_ties_new(tt_proxy_peer *peer);
 // A link to the peer was taken on: it has to be connected. Launching thread.
 void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer);
+// The peer's service shall be asked for its state. Any thread.
+void tt_proxy_service_ask(tt_proxy *p, tt_proxy_peer *peer);
+// Asks the peers of operations that are not done (some of them). Any thread.
+void tt_proxy_ask_pending(tt_proxy *p);
 // Something for the service thread to look at. Any thread.
 void tt_proxy_alert(tt_proxy *p);
 // In a forked child: closes the copies of the descriptors.

@@ -5,17 +5,25 @@
 #include "base/result.h"
 #include "os/clock.h"
 #include "os/netif.h"
+#include "os/proc.h"
 #include "os/shm.h"
 #include "os/events.h"
 #include "proxy/relay.h"
 
 #define LAST_WORDS_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
 #define LEAVE_NAP_NS 20000ull              // between two looks of a leaving rank: the service never waits for long
-#define ASK_EVERY_NS (50 * TT_NS_PER_MS)
-#define ASK_BURST 4 // questions in that time, to all peers together
 
-static const tt_proxy_limits default_limits = {
-    .connect_ns = 60 * TT_NS_PER_S, .attempt_ns = 5 * TT_NS_PER_S, .refused_ns = 500 * TT_NS_PER_MS, .grace_ns = 200 * TT_NS_PER_MS};
+// With NCCL_NET_TIMEOUT.
+static tt_proxy_limits limits_of(unsigned patience_s)
+{
+  uint64_t patience = patience_s * TT_NS_PER_S;
+  return (tt_proxy_limits){.connect_ns = patience,
+                           .attempt_ns = TT_MIN(5 * TT_NS_PER_S, patience / 4),
+                           .refused_ns = 500 * TT_NS_PER_MS,
+                           .grace_ns = 200 * TT_NS_PER_MS,
+                           .drain_ns = 60 * TT_NS_PER_S,
+                           .silent_ns = patience_s >= TT_NET_FOR_EVER ? 0 : patience};
+}
 
 // ---- requests of the own rank: what seed 001 sends over a socket; here bits that are set, and the thread is woken
 
@@ -56,26 +64,9 @@ void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer)
   want_of(p->service, peer->ties, TT_MSG_INIT);
 }
 
-// A rank that waits for many peers shall not ask all of them at once: where there are many such ranks, their questions keep each other waiting.
-static bool may_ask(tt_proxy_service *s, uint64_t now)
+void tt_proxy_service_ask(tt_proxy *p, tt_proxy_peer *peer)
 {
-  const uint64_t each = ASK_EVERY_NS / ASK_BURST;
-  uint64_t at = atomic_load_explicit(&s->ask_ns, memory_order_relaxed);
-  return at <= now && atomic_compare_exchange_strong(&s->ask_ns, &at, TT_MAX(at, now - ASK_EVERY_NS) + each);
-}
-
-void tt_proxy_ask(tt_proxy *p, int rank)
-{
-  tt_proxy_peer *peer = rank >= 0 && rank < p->nranks ? tt_proxy_peer_find(p, rank) : NULL;
-  if (peer == NULL) {
-    return;
-  }
-  uint64_t now = tt_now_ns(), last = atomic_load_explicit(&peer->ties->asked_ns, memory_order_relaxed);
-  uint64_t turn = (uint64_t)p->nranks * (ASK_EVERY_NS / ASK_BURST); // so that every peer comes to be asked
-  if (now - last >= TT_MAX(turn, ASK_EVERY_NS) && may_ask(p->service, now) &&
-      atomic_compare_exchange_strong(&peer->ties->asked_ns, &last, now)) {
-    want_of(p->service, peer->ties, TT_MSG_ASK);
-  }
+  want_of(p->service, peer->ties, TT_MSG_ASK);
 }
 
 // ---- peers
@@ -127,9 +118,8 @@ static void take_news(tt_proxy_service *s)
     if (wants & TT_WANT(TT_MSG_INIT)) {
       tt_proxy_link(s, t);
     }
-    tt_proxy_talk *k = t->out != NULL ? t->out : t->in;
-    if ((wants & TT_WANT(TT_MSG_ASK)) && k != NULL) {
-      tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
+    if (wants & TT_WANT(TT_MSG_ASK)) {
+      tt_proxy_question(s, t);
     }
   }
 }
@@ -190,6 +180,7 @@ static uint64_t step(tt_proxy_service *s)
     }
   }
   tt_guest_step(s, now, &wake_ns);
+  tt_proxy_question_step(s, now, &wake_ns);
   if (s->left && s->proxy->guests == NULL) {
     tt_proxy_wake_at(&wake_ns, now); // the last one has just left
   }
@@ -290,7 +281,7 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   }
   s->proxy = p;
   s->wake = -1;
-  s->limits = default_limits;
+  s->limits = limits_of(tt_net_patience());
   s->device = TT_MAX(env->device, 0);
   s->key = tt_key_derive(&env->key, "proxy: service", &env->hash, sizeof env->hash);
   tt_greeter_none(&s->door);
@@ -304,7 +295,7 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
   TT_TRY(start_listening(s));
-  *where = (tt_proxy_where){.addrs = s->door.addrs, .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices}};
+  *where = (tt_proxy_where){.addrs = s->door.addrs, .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices, .pid = tt_proc_self().pid}};
   if (env->mailbox != NULL) {
     memcpy(where->home.mailbox, env->mailbox, strnlen(env->mailbox, sizeof where->home.mailbox - 1));
   }

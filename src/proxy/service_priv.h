@@ -4,6 +4,7 @@
 // control.c   control connections: dial, let in, read and write messages
 // setup.c     data connections: listen, connect, accept
 // words.c     states: the own one to the peers, theirs into the copies of their pages; peers that are lost
+// ask.c       questions to peers that are waited for; peers that do not answer
 //
 // Everything here belongs to the service thread unless said otherwise.
 #pragma once
@@ -23,7 +24,10 @@ typedef struct tt_proxy_talk {
   bool known;      // outgoing, or INIT has come
   bool closing;    // CLOSE has come: the end is no surprise
   bool deaf;       // takes nothing any more; what it has said is still read
-  bool owes_state; // STATE has to be sent when there is room
+  bool owes_state; // STATE has to be sent when there is room,
+  bool owes_ask;   // and ASK
+  bool asked;      // a question has no answer yet
+  uint64_t looked_ns, silent_ns; // when that was last looked at; how long there was none while this thread was awake
   size_t got, out_at, out_end;
   char in[1024], out[2048];
 } tt_proxy_talk;
@@ -35,7 +39,9 @@ typedef enum { TT_SETUP_NONE, TT_SETUP_ASKED, TT_SETUP_CONNECTING, TT_SETUP_UP, 
 struct tt_proxy_ties {
   struct tt_proxy_ties *news; // list of those with requests
   _Atomic uint32_t wants;     // bits of tt_msg_type: INIT, ASK
-  _Atomic uint64_t asked_ns;  // last tt_proxy_ask
+  _Atomic uint64_t asked_ns;  // last question
+  _Atomic uint64_t wanted_ns; // last tt_proxy_ask, whether it became a question or not
+  _Atomic uint64_t since_ns;  // the first of those without a long pause between them
   tt_proxy_peer *peer;
   struct tt_proxy_ties *next; // list of those that the service has dealt with
   bool listed;
@@ -80,6 +86,8 @@ typedef struct tt_proxy_limits {
   uint64_t attempt_ns; // for one device, while there are others
   uint64_t refused_ns; // how long a refusal is not believed: services listen before anybody knows where
   uint64_t grace_ns;   // for a word that is on its way
+  uint64_t drain_ns;   // for the messages that a peer has sent before it went
+  uint64_t silent_ns;  // for the answer to a question; 0: for ever
 } tt_proxy_limits;
 
 struct tt_proxy_service {
@@ -158,6 +166,17 @@ void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t);
 void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing);
 // Says why a setup has failed (TT_SETUP_FAILED). Returns ncclRemoteError.
 ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties *t);
+
+// ---- ask.c
+
+// The own rank has asked for the peer's state: asks those who carry messages between the two as well, each if it owes no answer.
+void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t);
+// Stops the port when a peer that is waited for has not answered for too long. Lowers *wake_ns.
+void tt_proxy_question_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns);
+// The peer that is waited for and whose messages need this rank's proxy (it is that rank, if possible). NULL: none.
+const tt_proxy_ties *tt_proxy_waits(const tt_proxy_service *s, int rank, uint64_t now);
+// Stops the port: `rank` does not answer, and `t` (tt_proxy_waits) is waited for.
+void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank);
 
 // ---- words.c
 

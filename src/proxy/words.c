@@ -98,7 +98,7 @@ static uint64_t patience(const tt_proxy_service *s, const tt_proxy_ties *t)
 {
   bool comes = atomic_load_explicit(&t->peer->recv.stage, memory_order_acquire) == TT_CONN_READY || t->accepting;
   bool fails = atomic_load_explicit(&t->peer->send.stage, memory_order_acquire) == TT_CONN_BROKEN;
-  return t->word == TT_RANK_GONE && comes && !fails ? s->limits.connect_ns : s->limits.grace_ns;
+  return t->word == TT_RANK_GONE && comes && !fails ? s->limits.drain_ns : s->limits.grace_ns;
 }
 
 // A word or a loss that waits to be shown.

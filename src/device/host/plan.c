@@ -235,9 +235,8 @@ static void plan_check(tt_work *w)
       return;
     }
     if (r == TT_RUN_BLOCKED && budget == CHECK_BYTES && l->waits_for == peer) {
-      if (link->networked &&
-          l->call->sig >> 32 != 0) { // a send or receive has no number by which two calls could be known to belong together
-        p->port->mover->ask(p->port->mover_self, peer); // for the next check
+      if (p->port->mover != NULL) { // for the next check: is it in another call, and does its process still answer?
+        p->port->mover->ask(p->port->mover_self, peer);
       }
       ncclResult_t res = diagnose(p->port, l, state, ended);
       if (res != ncclSuccess) {

@@ -41,7 +41,7 @@ static ncclResult_t find_devices(tt_snet *net)
 static void read_params(tt_snet *net)
 {
   const tt_params *p = tt_params_get();
-  net->timeout_s = (unsigned)TT_CLAMP(p->net_timeout, 1, 1000000);
+  net->timeout_s = tt_net_patience();
   net->min_piece = (size_t)TT_CLAMP(p->socket_min_tasksize, 1, 1 << 30);
   net->inline_max = p->socket_inline >= 0 ? (size_t)p->socket_inline : net->min_piece;
 }
