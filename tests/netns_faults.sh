@@ -7,7 +7,7 @@
 #   NETNS_SILENT_S (100)  seconds until every rank knows that nothing comes through any more
 #   NETNS_SHORTEN (NCCL_NET_TIMEOUT=10)  NAME=VALUE words for all ranks: settings that make the network notice silence sooner;
 #                         empty: as users have it
-#   NETNS_STALL ("")      NAME=VALUE words that limit how long a peer may be silent: adds the scenario of a peer that never goes on
+#   NETNS_STOPPED_S (25)  seconds until every rank knows that a process is stopped: NCCL_NET_TIMEOUT of NETNS_SHORTEN and some more
 #   NETNS_JOBS (6)        scenarios at a time
 #
 # shellcheck disable=SC2154 # variables of the sourced files
@@ -22,6 +22,7 @@ here=$(cd "$(dirname "$0")" && pwd)/netns
 slower=$(job_slower "$build")
 closed=$((${NETNS_CLOSED_S:-5} * slower))
 silent=$((${NETNS_SILENT_S:-100} * slower))
+stopped=$((${NETNS_STOPPED_S:-25} * slower))
 start_s=$((60 * slower))
 read -ra words <<<"${NETNS_SHORTEN-NCCL_NET_TIMEOUT=10}"
 hosts=2 each=2 # of the scenario that runs
@@ -184,7 +185,7 @@ kill_inits() {
   finish error $((15 * slower)) 3
 }
 
-# --- A rank pauses: nobody may take that for death, unless told to.
+# --- A rank pauses: nobody may take that for death, unless it does so for longer than NCCL_NET_TIMEOUT.
 
 stops() {
   begin "$1" 1 $((60 * slower)) || return 1
@@ -197,21 +198,53 @@ stops() {
 stop_and_go() { stops 4; }
 stop_and_go_v6() { stops 6; }
 
-# Only with NETNS_STALL. The victim is woken afterwards and has to end, too.
-stop_for_ever() {
-  [ -n "${NETNS_STALL:-}" ] || { say="NETNS_STALL is not set"; return 77; }
-  local stall
-  read -ra stall <<<"$NETNS_STALL"
-  ranks_env=("${stall[@]}")
-  begin 4 1 $((silent + 60 * slower)) || return 1
-  kill -STOP "$(job_pid rank3)"
-  (job_nap "$silent" && kill -CONT "$(job_pid rank3)") &
-  local alarm_clock=$! res
-  finish error $((silent + 10 * slower))
-  res=$?
-  kill "$alarm_clock" 2>/dev/null
-  return $res
+# A whole job that is stopped, and its machine suspended, goes on later: hosts one after the other.
+stop_all() {
+  begin 4 1 $((90 * slower)) || return 1
+  # shellcheck disable=SC2046
+  kill -STOP $(pids 0 1 2 3) && job_nap 14 && kill -CONT $(pids 2 3) && job_nap 3 && kill -CONT $(pids 0 1) || return 1
+  stop_after 1
+  finish success $((60 * slower))
 }
+
+# pids RANK…
+pids() {
+  local rank
+  for rank; do job_pid "rank$rank"; done
+}
+
+# stop_rank3 SIGNAL SECONDS: rank 3 stops, and gets SIGNAL so much later.
+stop_rank3() {
+  local pid
+  begin 4 1 $((silent + 60 * slower)) || return 1
+  pid=$(job_pid rank3)
+  kill -STOP "$pid"
+  (job_nap "$2" && kill -"$1" "$pid") &
+}
+
+# Its kernel takes what is sent. The others hear nothing of its end until long after they have to know.
+stop_for_ever() {
+  stop_rank3 KILL $((stopped + 20 * slower)) && finish error "$stopped" 3 && all_remote 3 && named 3
+}
+
+# It goes on when the others have given up: then it has to end, too.
+stop_too_long() { stop_rank3 CONT "$stopped" && finish error $((stopped + 20 * slower)) && all_remote && named 3; }
+
+# late OPTION…: rank 3 is late for its first operation: the others wait for connections that it has not asked for yet.
+late() {
+  hosts_make 2 1 4 && job_open || return 1
+  members $((silent + 60 * slower)) "$@"
+  # shellcheck disable=SC2046
+  job_await "$start_s" $(files joined) || { say="the members did not join"; return 1; }
+  job_nap 3
+  strike
+}
+
+# Three times as long as a question may stay unanswered: its service answers for it.
+late_first() { late -l 3:30 -s 5 && finish success $((60 * slower)); }
+
+# Meanwhile nothing comes through any more.
+late_mute() { late -l 3:20 && host_mute 1 0 && finish error "$silent"; }
 
 # --- A connection ends, both ranks live.
 
@@ -344,7 +377,8 @@ dead_only() { dead_ends silent error NCCL_SOCKET_IFNAME==dead0; }
 # ---
 
 # Long ones first.
-scenarios="down_only down_only_v6 unplug_only mute_only power_off down_first down_second mute_first ports_later stop_for_ever dead_only
+scenarios="down_only down_only_v6 unplug_only mute_only power_off down_first down_second mute_first ports_later stop_for_ever stop_too_long
+  stop_all late_first late_mute dead_only
   kill_mixed kill_small kill_large kill_ring_v6 kill_nonblocking kill_four_hosts kill_host kill_slow_wire kill_inits stop_and_go stop_and_go_v6
   reset_connections reset_connections_v6 cut_shutdown cut_reset flap ports_none ports_few dead_first_refused dead_first_silent
   dead_first_unasked"

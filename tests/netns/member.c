@@ -4,6 +4,7 @@
 //   member [option…]       -k small|large|ring|mixed|inits   what to do (mixed)        -c count    elements of a large operation (256Ki)
 //                          -s seconds  stop after so long (20)                          -p ms       pause between rounds (2)
 //                          -t seconds  hard limit (120): then this is called a hang     -N          non-blocking communicator
+//                          -l R:seconds  rank R begins its first operation so much later
 //                          -w          wait for the file `go` between the creation of the communicator and the first operation
 //   member hog FIRST LAST  keeps all these TCP ports busy until it is killed
 //
@@ -44,6 +45,8 @@ typedef struct member {
   double seconds, pause_ms;
   int limit;
   bool nonblocking, hold;
+  int late_rank;
+  double late_s;
   const char *dir;
   ncclComm_t comm;
   cudaStream_t stream;
@@ -376,7 +379,7 @@ __attribute__((noreturn)) static void hog(int first, int last)
 
 static bool parse(member *m, int argc, char **argv)
 {
-  for (int c; (c = getopt(argc, argv, "k:c:s:p:t:Nw")) != -1;) {
+  for (int c; (c = getopt(argc, argv, "k:c:s:p:t:l:Nw")) != -1;) {
     switch (c) {
     case 'k':
       for (m->what = DO_SMALL; activities[m->what] != NULL && strcmp(activities[m->what], optarg) != 0; m->what++) {
@@ -386,6 +389,11 @@ static bool parse(member *m, int argc, char **argv)
     case 's': m->seconds = atof(optarg); break;
     case 'p': m->pause_ms = atof(optarg); break;
     case 't': m->limit = atoi(optarg); break;
+    case 'l':
+      if (sscanf(optarg, "%d:%lf", &m->late_rank, &m->late_s) != 2) {
+        return false;
+      }
+      break;
     case 'N': m->nonblocking = true; break;
     case 'w': m->hold = true; break;
     default: return false;
@@ -424,6 +432,9 @@ int main(int argc, char **argv)
   place = "waiting for go";
   while (m.hold && !exists(&m, "go")) {
     sleep_ms(5);
+  }
+  if (m.late_s > 0 && m.rank == m.late_rank) {
+    sleep_ms(1000 * m.late_s);
   }
   rounds(&m);
   part(&m);
