@@ -4,7 +4,7 @@
 // Nothing here waits. connect and accept are called again until they give a connection; isend and irecv may answer "not now" with a NULL
 // request; test asks whether a request is done. Messages of one connection arrive in the order in which they were sent, each in the buffer
 // that was posted for it by the irecv of the same position. One thread at a time uses a connection; different ones are independent. listen,
-// connect and accept are called by the proxy's service thread, everything from reg_mr on by whoever holds the proxy's run flag.
+// connect, cancel and accept are called by the proxy's service thread, everything from reg_mr on by whoever holds the proxy's run flag.
 // Errors: ncclRemoteError (the peer has gone: closed, reset, silent for too long), ncclSystemError (this machine), ncclInvalidUsage (a message
 // that does not fit); the text (tt_fail) names the network, both ranks and the address. A connection that has failed stays so.
 // Source: NCCL's ext-net documentation; seed 001.
@@ -61,6 +61,9 @@ typedef struct tt_net_ops {
   ncclResult_t (*listen)(void *ctx, int dev, void *handle, void **listen_comm);
   // Goes on connecting to `handle`, whose bytes it may use as its own notes between calls. *send_comm stays NULL until the connection stands.
   ncclResult_t (*connect)(void *ctx, int dev, void *handle, void **send_comm);
+  // Gives up what connect has begun with this device and these bytes; nothing happens when that has ended. NULL: the network keeps nothing meanwhile, or
+  // until finalize.
+  void (*cancel)(void *ctx, int dev, const void *handle);
   ncclResult_t (*accept)(void *listen_comm, void **recv_comm);
   // Registers memory that will be sent from or received into. NULL where a network needs none; `mhandle` is then NULL everywhere.
   ncclResult_t (*reg_mr)(void *comm, void *data, size_t size, int type, void **mhandle);

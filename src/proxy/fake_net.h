@@ -116,7 +116,7 @@ static struct fake_state {
   bool strict; // nothing that a request under way was given may be deregistered
   _Atomic long regs, sends_there, recvs_there, closed;
   // What was done.
-  _Atomic long sends, recvs, flushes, refusals, objects;
+  _Atomic long sends, recvs, flushes, refusals, objects, cancels;
   _Atomic long tests_here, tests_elsewhere; // calls of test by the thread that called fake_start, and by others
   // Its own.
   pthread_t home;
@@ -270,6 +270,14 @@ FAKE ncclResult_t fake_connect(void *ctx, int dev, void *handle, void **send_com
   }
   pthread_mutex_unlock(&fake.lock);
   return there ? ncclSuccess : tt_fail(ncclRemoteError, "fake network: nobody listens");
+}
+
+FAKE void fake_cancel(void *ctx, int dev, const void *handle)
+{
+  (void)ctx;
+  (void)dev;
+  (void)handle;
+  atomic_fetch_add(&fake.cancels, 1);
 }
 
 FAKE ncclResult_t fake_accept(void *listen_comm, void **recv_comm)
@@ -554,6 +562,7 @@ static const tt_net_ops fake_net = {
     .get_properties = fake_properties,
     .listen = fake_listen,
     .connect = fake_connect,
+    .cancel = fake_cancel,
     .accept = fake_accept,
     .reg_mr = fake_reg_mr,
     .dereg_mr = fake_dereg_mr,

@@ -271,6 +271,7 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
   atomic_store(&p->nguests, atomic_load(&p->nguests) - 1);
   atomic_store(&p->foreign, atomic_load(&p->foreign) - is_foreign(p, g));
   tt_proxy_run_release(p);
+  tt_proxy_setup_cancel(p->service, &g->ties);
   guest_free(g);
 }
 

@@ -141,7 +141,7 @@ static void let_go(tt_proxy_service *s)
   for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
     tt_proxy_setup_close(s, t);
     t->own = false;
-    t->sending = TT_SETUP_NONE;
+    tt_proxy_setup_cancel(s, t);
     t->judged[0] = t->judged[1] = t->judged[2] = true;
   }
   tt_relay_leave(s);

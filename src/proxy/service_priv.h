@@ -160,6 +160,8 @@ void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t);
 // Goes on with what is under way, and lowers *wake_ns.
 void tt_proxy_setup_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);
 void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m);
+// No connection to the peer is wanted any more: what is under way, if anything, is given up in the network as well.
+void tt_proxy_setup_cancel(const tt_proxy_service *s, tt_proxy_ties *t);
 // No connection from the peer is wanted any more.
 void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t);
 // The control connection has ended: what is under way on it ends too, but not a connection whose other end stands.

@@ -28,9 +28,19 @@ static void ask(tt_proxy_service *s, tt_proxy_ties *t)
   tt_proxy_say_for(s, t->out, TT_MSG_SETUP, t->attempt, t->behalf, &m);
 }
 
-// No way leads to the peer. It may just have gone: that is for words.c to find out.
-static void give_up(tt_proxy_ties *t, const char *why)
+void tt_proxy_setup_cancel(const tt_proxy_service *s, tt_proxy_ties *t)
 {
+  const tt_proxy *p = s->proxy;
+  if (t->sending == TT_SETUP_CONNECTING && p->net->cancel != NULL) {
+    p->net->cancel(p->ctx, own_device(s, t), t->handle);
+  }
+  t->sending = TT_SETUP_NONE;
+}
+
+// No way leads to the peer. It may just have gone: that is for words.c to find out.
+static void give_up(const tt_proxy_service *s, tt_proxy_ties *t, const char *why)
+{
+  tt_proxy_setup_cancel(s, t);
   if (why != t->text) {
     snprintf(t->text, sizeof t->text, "%s", why);
   }
@@ -56,9 +66,10 @@ static void next_attempt(tt_proxy_service *s, tt_proxy_ties *t)
   tt_info(TT_PROXY | TT_NET, "rank %d: attempt %u to connect to rank %d failed: %s", s->proxy->rank, t->attempt + 1, t->peer->rank,
           t->text);
   if (!has_more(s, t)) {
-    give_up(t, t->text);
+    give_up(s, t, t->text);
     return;
   }
+  tt_proxy_setup_cancel(s, t);
   t->attempt++;
   ask(s, t);
 }
@@ -69,7 +80,7 @@ void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
     return;
   }
   if (s->ndevices <= 0) {
-    give_up(t, "this rank has no network device");
+    give_up(s, t, "this rank has no network device");
     return;
   }
   ask(s, t);
@@ -127,7 +138,7 @@ static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint6
   }
   uint64_t end = t->linked_ns + s->limits.connect_ns;
   if (now >= end) {
-    give_up(t, t->sending == TT_SETUP_ASKED ? "its proxy does not answer" : t->text[0] != 0 ? t->text : "the connection did not come up");
+    give_up(s, t, t->sending == TT_SETUP_ASKED ? "its proxy does not answer" : t->text[0] != 0 ? t->text : "the connection did not come up");
     return;
   }
   if (t->sending == TT_SETUP_CONNECTING && now >= t->try_ns) {
@@ -262,7 +273,7 @@ void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
 {
   if (outgoing) {
     if (t->sending == TT_SETUP_ASKED || t->sending == TT_SETUP_CONNECTING) {
-      give_up(t, "the control connection has ended");
+      give_up(s, t, "the control connection has ended");
     }
     return;
   }

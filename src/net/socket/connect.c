@@ -232,6 +232,16 @@ ncclResult_t tt_snet_connect(void *ctx, int dev, void *handle, void **send_comm)
   return res;
 }
 
+void tt_snet_cancel(void *ctx, int dev, const void *handle)
+{
+  tt_snet_handle h;
+  memcpy(&h, handle, sizeof(h));
+  tt_snet_call *call = find_call(ctx, &h, dev);
+  if (call != NULL) {
+    tt_snet_call_destroy(call);
+  }
+}
+
 // Dials may be in the hands of a thread that the child does not have; what they have is not a connection yet.
 void tt_snet_calls_forget(tt_snet *net)
 {

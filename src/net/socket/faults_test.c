@@ -235,6 +235,39 @@ static void test_closed_half_made(void **state)
   assert_int_equal(open_descriptors(), before);
 }
 
+// The connector gives it up itself: nothing of it is left, others go on.
+static void test_cancelled(void **state)
+{
+  (void)state;
+  pair p;
+  char other[TT_NET_HANDLE];
+  void *listener = NULL, *send = NULL;
+  contexts(&p, 1, 4);
+  int before = open_descriptors();
+  for (int steps = 0; steps < 24; steps++) {
+    half_make(&p, steps); // another step each time: where it is, it is given up
+    NET->cancel(p.net[0], 0, p.handle);
+    NET->cancel(p.net[0], 0, p.handle);
+    assert_null(p.net[0]->calls);
+    NET->close_send(p.send);
+    NET->close_recv(p.recv);
+    p.send = p.recv = NULL;
+    NET->close_listen(p.listener);
+    pair_listen(&p);
+    int now = open_descriptors();
+    assert_int_equal(now, before);
+  }
+  assert_int_equal(NET->listen(p.net[1], 0, other, &listener), ncclSuccess);
+  half_make(&p, 1);
+  assert_int_equal(NET->connect(p.net[0], 0, other, &send), ncclSuccess);
+  assert_null(send);
+  NET->cancel(p.net[0], 0, other);
+  pair_connect(&p);
+  assert_works(&p);
+  NET->close_listen(listener);
+  pair_close(&p);
+}
+
 // Says the same again, with the same text.
 static void assert_stays_failed(pair *p, bool send, void *request)
 {
@@ -622,6 +655,7 @@ int main(void)
       cmocka_unit_test(test_bad_handles),
       cmocka_unit_test(test_connector_gives_up),
       cmocka_unit_test(test_closed_half_made),
+      cmocka_unit_test(test_cancelled),
       cmocka_unit_test(test_sender_dies),
       cmocka_unit_test(test_last_words),
       cmocka_unit_test(test_receiver_dies),

@@ -286,6 +286,7 @@ ncclResult_t tt_snet_listen(void *ctx, int dev, void *handle, void **listen_comm
 ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm);
 ncclResult_t tt_snet_close_listen(void *listen_comm);
 ncclResult_t tt_snet_connect(void *ctx, int dev, void *handle, void **send_comm);
+void tt_snet_cancel(void *ctx, int dev, const void *handle);
 // True when `peer` is in the middle of connecting to one of this context's listeners.
 bool tt_snet_peer_comes(const tt_snet *net, int peer);
 // Gives up a connection that is being made.
