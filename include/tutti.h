@@ -37,6 +37,23 @@ typedef struct {
   unsigned flags; // of tuttiMallocKind or tuttiHostRegister
 } tuttiPointerAttributes_t;
 
+// An operation with a rank on another machine: so many messages to send or to receive, of one collective or send/receive. Numbers of messages; each at
+// most the one before, and all at most `steps`:
+//   send: posted (the network's sender waits for them) >= transmitted (given to the network) = received >= flushed >= done (the network has sent them)
+//   receive: posted (given to the network) >= transmitted = received (they have come) >= flushed (and can be used) >= done (they were used)
+typedef struct {
+  int peer;      // rank it sends to or receives from
+  int send;      // 1: sends, 0: receives
+  int protocol;  // 0: Simple, 1: LL
+  int channel;   // of the plan
+  int connected; // 1: there is a connection
+  int behalf;    // the rank whose messages these are: this rank's own, or a neighbour's that sends through this rank's proxy
+  unsigned steps, posted, transmitted, received, flushed, done;
+  unsigned long long bytes;     // all messages together, about
+  unsigned long long operation; // number of the launch on this communicator
+  unsigned long long startedNs; // CLOCK_MONOTONIC
+} tuttiProxyState_t;
+
 // `height` rows of `width` bytes; each begins `pitch` bytes (at least `width`) behind the one before.
 typedef struct {
   void *dst;
@@ -153,6 +170,11 @@ ncclResult_t tuttiMemcpyStagedAsync(void *dst, const void *src, size_t size, cud
 // The same for rows. Those of source and destination do not overlap.
 ncclResult_t tuttiMemcpyRowsAsync(const tuttiRows_t *rows, cudaStream_t stream);
 ncclResult_t tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream_t stream);
+
+// The communicator's operations with ranks on other machines that are not done, as they stand: who waits for whom, and how far it is. At most `max` of
+// them are written to `states`, which may be NULL when `max` is 0; `count` is how many there are. From any thread, also while others wait for these
+// operations; not while the communicator is destroyed.
+ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states, int max, int *count);
 
 #ifdef __cplusplus
 }

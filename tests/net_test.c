@@ -537,6 +537,52 @@ static void children(void **state)
   board_close();
 }
 
+// The state of operations is read from outside while they wait.
+static void states_body(int rank, void *arg)
+{
+  (void)arg;
+  ncclComm_t comm = join_processes(0, 2, rank);
+  tuttiProxyState_t s[4];
+  int n = -1, x[3] = {rank, 5, 7};
+  CHECK(tuttiCommProxyStates(comm, s, 4, NULL) == ncclInvalidArgument, "no count");
+  CHECK(tuttiCommProxyStates(comm, NULL, 4, &n) == ncclInvalidArgument, "no states");
+  CHECK(tuttiCommProxyStates(comm, s, -1, &n) == ncclInvalidArgument, "room for -1");
+  CHECK(tuttiCommProxyStates(NULL, s, 4, &n) == ncclInvalidArgument, "no communicator");
+  OK(tuttiCommProxyStates(comm, s, 4, &n));
+  CHECK(n == 0, "%d operations before the first", n);
+  if (rank == 0) {
+    OK(ncclRecv(x, 3, ncclInt, 1, comm, NULL));
+    double end = seconds_now() + 10 * SLOWER;
+    do { // rank 1 waits for the word, so the operation stays
+      CHECK(seconds_now() < end, "the receive does not begin");
+      OK(tuttiCommProxyStates(comm, s, 4, &n));
+    } while (n == 0);
+    CHECK(n == 1 && s[0].peer == 1 && s[0].send == 0 && s[0].behalf == 0 && s[0].startedNs != 0, "not the receive");
+    CHECK(s[0].steps == 1 && s[0].received == 0 && s[0].done == 0, "%u of %u have come", s[0].received, s[0].steps);
+    CHECK(s[0].connected == 0, "rank 1 has no reason to connect yet");
+    OK(tuttiCommProxyStates(comm, NULL, 0, &n));
+    CHECK(n == 1, "%d operations", n);
+    atomic_store(&the_board->word[1], 1);
+  } else {
+    while (atomic_load(&the_board->word[1]) == 0) {
+      sleep_ms(1);
+    }
+    OK(ncclSend(x, 3, ncclInt, 0, comm, NULL));
+  }
+  OK(tuttiStreamSynchronize(NULL));
+  CHECK(x[0] == 1 && x[2] == 7, "wrong data");
+  OK(ncclCommFinalize(comm));
+  OK(tuttiCommProxyStates(comm, s, 4, &n));
+  CHECK(n == 0, "%d operations are left", n);
+  OK(ncclCommDestroy(comm));
+}
+
+static void states(void **state)
+{
+  (void)state;
+  OVER_NETWORK(2, 30, states_body, NULL);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -553,6 +599,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(last_words_arrive),
       cmocka_unit_test(abort_in_the_middle),
       cmocka_unit_test(children),
+      cmocka_unit_test(states),
   };
   return RUN_TESTS("net", tests, argc, argv);
 }

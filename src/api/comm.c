@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "device/host/device.h"
 #include "os/clock.h"
+#include "tutti.h"
 
 // What an init or split job needs; freed by release_init.
 typedef struct init_job {
@@ -336,6 +337,46 @@ TT_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *async
   if (atomic_load_explicit(&comm->async, memory_order_acquire) == ncclInProgress) {                     \
     return tt_fail(ncclInvalidArgument, "%s: the communicator is still being created", what);           \
   }
+
+static tuttiProxyState_t public_state(const tt_proxy_op_state *s, int rank)
+{
+  const tt_proxy_op *o = &s->op;
+  return (tuttiProxyState_t){.peer = o->peer,
+                             .send = o->send,
+                             .protocol = o->proto == TT_LL,
+                             .channel = o->channel,
+                             .connected = s->connected,
+                             .behalf = o->behalf != 0 ? (int)o->behalf - 1 : rank,
+                             .steps = o->nsteps,
+                             .posted = s->posted,
+                             .transmitted = o->send ? s->transmitted : s->received,
+                             .received = o->send ? s->transmitted : s->received,
+                             .flushed = s->transmitted,
+                             .done = s->done,
+                             .bytes = o->nbytes,
+                             .operation = o->opcount,
+                             .startedNs = s->started_ns};
+}
+
+__attribute__((visibility("default"))) ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states, int max, int *count)
+{
+  QUERY("tuttiCommProxyStates", count);
+  if (max < 0 || (max > 0 && states == NULL)) {
+    return tt_fail(ncclInvalidArgument, "tuttiCommProxyStates on rank %d: no room is given for %d states", comm->rank, max);
+  }
+  int n = comm->proxy == NULL ? 0 : tt_proxy_states(comm->proxy, NULL, 0), room = TT_MIN(n, max);
+  tt_proxy_op_state *all = room == 0 ? NULL : tt_calloc((size_t)room, sizeof *all);
+  if (all == NULL && room > 0) {
+    return tt_fail(ncclSystemError, "tuttiCommProxyStates on rank %d: no memory for %d states", comm->rank, room);
+  }
+  n = room == 0 ? n : tt_proxy_states(comm->proxy, all, room);
+  for (int i = 0; i < TT_MIN(n, room); i++) {
+    states[i] = public_state(&all[i], comm->rank);
+  }
+  tt_free(all);
+  *count = room < max ? TT_MIN(n, room) : n; // some may have begun since they were counted
+  return ncclSuccess;
+}
 
 TT_API(ncclResult_t, ncclCommCount, const ncclComm_t comm, int *count)
 {

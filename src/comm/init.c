@@ -400,15 +400,14 @@ static ncclResult_t report_step(init *in)
   return res;
 }
 
-// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on what was reported. Over the
-// network they are only begun here: messages wait in the FIFOs, and a connection that leads nowhere stops the port.
+// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on what was reported.
 static ncclResult_t connect_step(init *in)
 {
   struct ncclComm *c = in->comm;
   for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
     TT_TRY(tt_transport_connect(&c->wiring, (c->rank + k) % c->nranks));
   }
-  return ncclSuccess;
+  return c->proxy == NULL ? ncclSuccess : tt_proxy_await_links(c->proxy, tt_net_patience() * TT_NS_PER_S);
 }
 
 // Who could not connect has left the ring, and no rank comes through here.

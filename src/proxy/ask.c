@@ -64,6 +64,11 @@ void tt_proxy_ask(tt_proxy *p, int rank)
 
 void tt_proxy_ask_pending(tt_proxy *p)
 {
+  tt_proxy_service *s = p->service;
+  uint64_t now = tt_now_ns(), at = atomic_load_explicit(&s->pending_ns, memory_order_relaxed);
+  if (now < at || !atomic_compare_exchange_strong(&s->pending_ns, &at, now + ASK_EVERY_NS)) {
+    return;
+  }
   tt_proxy_op_state some[8];
   int n = TT_MIN(tt_proxy_states(p, some, TT_COUNT(some)), (int)TT_COUNT(some));
   for (int i = 0; i < n; i++) {
@@ -152,12 +157,13 @@ static const char *who_text(const tt_proxy_service *s, const tt_proxy_ties *t, i
 
 void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
 {
-  char who[TT_ADDRS_TEXT + 96];
+  char who[TT_ADDRS_TEXT + 96], far[64];
   if (tt_port_status(s->proxy->port) == ncclSuccess) {
     tt_proxy_stop_port(s, tt_fail(ncclRemoteError,
-                                  "rank %d waits for %s, whose process has not answered for %.1f s: it is stopped (SIGSTOP, a debugger), or its "
+                                  "rank %d waits for %s, whose process has not answered for %.1f s%s: it is stopped (SIGSTOP, a debugger), or its "
                                   "machine or network has failed. NCCL_NET_TIMEOUT says how long to wait; 0: for ever",
-                                  s->proxy->rank, who_text(s, t, rank, who, sizeof who), (double)s->limits.silent_ns / TT_NS_PER_S));
+                                  s->proxy->rank, who_text(s, t, rank, who, sizeof who), (double)s->limits.silent_ns / TT_NS_PER_S,
+                                  tt_proxy_oldest_text(s->proxy, t->peer->rank, far, sizeof far)));
   }
 }
 

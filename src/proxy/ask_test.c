@@ -119,8 +119,7 @@ static void nobody_waits(void **state)
   int fd;
   rig *r = open_visited(&fd);
   set_patience(r, 0, 3500 * TT_NS_PER_MS); // longer than the last question counts
-  wait_for_peer(r, 50 * TT_NS_PER_MS);
-  UNTIL(count_messages(fd, TT_MSG_ASK) == 1);
+  UNTIL((wait_for_peer(r, 10 * TT_NS_PER_MS), count_messages(fd, TT_MSG_ASK) == 1));
   tt_sleep_ns(4500 * TT_NS_PER_MS);
   assert_int_equal(status(r, 0), ncclSuccess);
   wait_for_peer(r, RIG_WAIT_NS);
@@ -213,6 +212,7 @@ static void stopped(void **state)
   char text[32];
   snprintf(text, sizeof text, "(PID %d at ", (int)pid);
   assert_non_null(strstr(r->ranks[0].port.error, text));
+  assert_non_null(strstr(r->ranks[0].port.error, "(0 of 5 messages sent)"));
   UNTIL(tt_proxy_idle(p));
   kill(pid, SIGKILL);
   waitpid(pid, NULL, 0);

@@ -153,8 +153,13 @@ void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush)
 
 void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
 {
+  const tt_proxy_item *i = c->first;
   c->code = code;
-  snprintf(c->text, sizeof c->text, "%s", tt_last_error());
+  int n = snprintf(c->text, sizeof c->text, "%s", tt_last_error());
+  if (i != NULL && n < (int)sizeof c->text) {
+    snprintf(c->text + n, sizeof c->text - (size_t)n, " (%u of %u messages %s)", tt_proxy_count(c->send ? &i->done : &i->transmitted), i->nsteps,
+             c->send ? "sent" : "received");
+  }
   tt_proxy_conn_drop(c);
   tt_proxy_alert(c->proxy);
 }

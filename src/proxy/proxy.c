@@ -10,6 +10,7 @@
 
 #define TABLE_CHUNK 16
 #define TABLE_CHUNKS 4096
+#define LINK_NAP_NS 200000ull // between two looks at links that come up
 
 // All proxies ever made, in chunks that never move. `count` grows under `lock` (release) and is read without (acquire).
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -340,6 +341,45 @@ ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link)
   return ncclSuccess;
 }
 
+static bool has_ended(const tt_proxy_peer *peer)
+{
+  return atomic_load_explicit(&peer->page.state, memory_order_acquire) >= TT_RANK_FAILED;
+}
+
+// A link that was taken on and cannot send yet. NULL: none.
+static tt_proxy_peer *unconnected(const tt_proxy *p)
+{
+  for (int i = 0; i < p->nranks; i++) {
+    tt_proxy_peer *peer = tt_proxy_peer_find(p, i);
+    if (peer != NULL && atomic_load_explicit(&peer->send.attached, memory_order_relaxed) &&
+        atomic_load_explicit(&peer->send.stage, memory_order_acquire) != TT_CONN_READY) {
+      return peer;
+    }
+  }
+  return NULL;
+}
+
+ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns)
+{
+  uint64_t end = tt_now_ns() + timeout_ns;
+  for (tt_proxy_peer *peer; (peer = unconnected(p)) != NULL; tt_sleep_ns(LINK_NAP_NS)) {
+    ncclResult_t status = tt_port_status(p->port);
+    if (status != ncclSuccess) {
+      tt_last_error_set(p->port->error);
+      return status;
+    }
+    if (tt_aborted(&p->port->abort_flag)) {
+      return tt_fail(ncclInternalError, "rank %d: aborted while it connects to rank %d", p->rank, peer->rank);
+    }
+    if (has_ended(peer) || tt_now_ns() >= end) {
+      return tt_fail(ncclRemoteError, "rank %d cannot connect to rank %d: %s", p->rank, peer->rank,
+                     has_ended(peer) ? "it has left the communicator, or cannot be reached any more" : "that takes too long (NCCL_NET_TIMEOUT)");
+    }
+    tt_proxy_ask(p, peer->rank);
+  }
+  return tt_port_status(p->port);
+}
+
 // ---- operations
 
 // More spare items: those that are done, else new ones.
@@ -496,6 +536,29 @@ int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
     }
   }
   return atomic_load_explicit(&p->nguests, memory_order_relaxed) != 0 ? tt_guest_states(p, out, n, max) : n;
+}
+
+// The oldest of some operations with the peer. NULL: none.
+static const tt_proxy_op_state *oldest(const tt_proxy_op_state *all, int n, int peer)
+{
+  const tt_proxy_op_state *found = NULL;
+  for (int i = 0; i < n; i++) {
+    if (all[i].op.peer == peer && all[i].op.behalf == 0 && (found == NULL || all[i].op.opcount < found->op.opcount)) {
+      found = &all[i];
+    }
+  }
+  return found;
+}
+
+const char *tt_proxy_oldest_text(tt_proxy *p, int peer, char *buf, size_t room)
+{
+  tt_proxy_op_state all[64];
+  const tt_proxy_op_state *s = oldest(all, TT_MIN(tt_proxy_states(p, all, TT_COUNT(all)), (int)TT_COUNT(all)), peer);
+  buf[0] = 0;
+  if (s != NULL) {
+    snprintf(buf, room, " (%u of %u messages %s)", s->op.send ? s->done : s->transmitted, s->op.nsteps, s->op.send ? "sent" : "received");
+  }
+  return buf;
 }
 
 // ---- as a port's mover

@@ -55,6 +55,11 @@ void tt_proxy_destroy(tt_proxy *p);
 // port. Launching thread. Errors: ncclSystemError (no memory), ncclInternalError (another layout).
 ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 
+// Waits until all links that were taken on can send (a neighbour's proxy that takes the messages counts as that), or one cannot: the port has stopped,
+// its peer has ended, the abort flag is set, or `timeout_ns` have passed. Peers that do not answer meanwhile stop the port (tt_proxy_ask). Launching
+// thread. Errors: that of the port, ncclRemoteError, ncclInternalError (aborted).
+ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns);
+
 // Memory of the user's that will be sent from and received into again: a network that wants memory registered is told of it when a connection first uses
 // it (regs.c); other memory, but for that of tt_mem_alloc, goes by way of the slots. Each call undoes one of the other. A message that is using the memory
 // goes on using it. Any thread; for the time of a look they wait for whoever drives the proxy. Errors: ncclSystemError (no memory).
@@ -141,3 +146,5 @@ typedef struct tt_proxy_op_state {
 } tt_proxy_op_state;
 // Copies the states of at most `max` operations that are not done; returns how many there are. Any thread.
 int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max);
+// Writes how far the oldest operation with the peer is, " (12 of 40 messages received)", into buf and returns it; "" when there is none. Any thread.
+const char *tt_proxy_oldest_text(tt_proxy *p, int peer, char *buf, size_t room);

@@ -106,6 +106,7 @@ struct tt_proxy_service {
   _Atomic uint32_t wants;        // bits of tt_msg_type: START, STATE, STOP. Any thread sets
   _Atomic(tt_proxy_ties *) news; // any thread adds, the service takes all
   _Atomic uint64_t ask_ns;       // from when on the next question may be asked. Any thread
+  _Atomic uint64_t pending_ns;   // from when on tt_proxy_ask_pending looks again. Any thread
   tt_proxy_limits limits;
   tt_proxy_ties *ties;
   tt_proxy_talk *talks;

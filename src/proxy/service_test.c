@@ -295,6 +295,34 @@ static void one_sided(void **state)
   fake_stop();
 }
 
+// Whoever wants to know waits for it.
+static void awaited(void **state)
+{
+  (void)state;
+  for (int k = 0; k < 5; k++) {
+    fake_start(21);
+    fake.dead_devs = k == 0 ? 0 : 1;
+    rig *r = open_ring(2);
+    tt_proxy *p = r->ranks[0].proxy;
+    assert_int_equal(tt_proxy_await_links(p, 0), ncclSuccess); // there are none
+    limits(r, 0)->connect_ns = k == 1 ? 300 * TT_NS_PER_MS : 60 * TT_NS_PER_S;
+    rig_link(r, 0, 1, true);
+    if (k == 2) {
+      r->ranks[0].port.abort_flag = 1;
+    } else if (k == 3) {
+      UNTIL(shown(r, 0, 1) == TT_RANK_RUNNING);
+      tt_proxy_destroy(r->ranks[1].proxy);
+      r->ranks[1].proxy = NULL;
+    }
+    ncclResult_t res = tt_proxy_await_links(p, k == 4 ? 300 * TT_NS_PER_MS : RIG_WAIT_NS);
+    assert_int_equal(res, k == 0 ? ncclSuccess : k == 2 ? ncclInternalError : ncclRemoteError);
+    assert_true(k > 0 || stage(r, 0, 1, true) == TT_CONN_READY);
+    assert_true(k == 0 || strstr(tt_last_error(), "rank 1") != NULL);
+    rig_close(r);
+    fake_stop();
+  }
+}
+
 static void devices(void **state)
 {
   (void)state;
@@ -714,6 +742,7 @@ int main(void)
       cmocka_unit_test(data_error_explained),
       cmocka_unit_test(damage),
       cmocka_unit_test(one_sided),
+      cmocka_unit_test(awaited),
       cmocka_unit_test(devices),
       cmocka_unit_test(no_device),
       cmocka_unit_test(destroy_early),
