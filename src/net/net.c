@@ -20,12 +20,6 @@ static void names_text(char *buf, size_t room)
   }
 }
 
-unsigned tt_net_patience(void)
-{
-  int64_t s = tt_params_get()->net_timeout;
-  return s <= 0 || s > TT_NET_FOR_EVER ? TT_NET_FOR_EVER : (unsigned)s;
-}
-
 ncclResult_t tt_net_find(const tt_net_ops **out)
 {
   const char *name = tt_params_get()->net;

@@ -17,11 +17,11 @@
 #include "proxy/relay.h"
 
 #define ASK_EVERY_NS (50 * TT_NS_PER_MS)
-#define ASK_BURST 4                     // questions in that time, to all peers together
-#define STALE_NS (2 * TT_NS_PER_S)      // and two of plan_check's intervals: who has not asked since then does not wait any more
-#define ACQUAINT_NS (2 * TT_NS_PER_S)   // a wait after which a connection is made, if there is none
-#define LOOK_NS (500 * TT_NS_PER_MS)    // between two looks at a question without an answer,
-#define LOOKS 8                         // of which there are so many at least
+#define ASK_BURST 4                   // questions in that time, to all peers together
+#define STALE_NS (2 * TT_NS_PER_S)    // and two of plan_check's intervals: who has not asked since then does not wait any more
+#define ACQUAINT_NS (2 * TT_NS_PER_S) // a wait after which a connection is made, if there is none
+#define LOOK_NS (500 * TT_NS_PER_MS)  // between two looks at a question without an answer,
+#define LOOKS 8                       // of which there are so many at least
 
 // ---- any thread
 
@@ -149,8 +149,8 @@ const tt_proxy_ties *tt_proxy_waits(const tt_proxy_service *s, int rank, uint64_
 static const char *who_text(const tt_proxy_service *s, const tt_proxy_ties *t, int rank, char *buf, size_t room)
 {
   char at[TT_ADDRS_TEXT];
-  int n = t->peer->rank == rank ? snprintf(buf, room, "rank %d", rank)
-                                : snprintf(buf, room, "rank %d by way of rank %d", t->peer->rank, rank);
+  int n =
+      t->peer->rank == rank ? snprintf(buf, room, "rank %d", rank) : snprintf(buf, room, "rank %d by way of rank %d", t->peer->rank, rank);
   snprintf(buf + n, room - (size_t)n, " (PID %d at %s)", s->homes[rank].pid, tt_addrs_text(&s->where[rank], at));
   return buf;
 }
@@ -159,11 +159,12 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
 {
   char who[TT_ADDRS_TEXT + 96], far[64];
   if (tt_port_status(s->proxy->port) == ncclSuccess) {
-    tt_proxy_stop_port(s, tt_fail(ncclRemoteError,
-                                  "rank %d waits for %s, whose process has not answered for %.1f s%s: it is stopped (SIGSTOP, a debugger), or its "
-                                  "machine or network has failed. NCCL_NET_TIMEOUT says how long to wait; 0: for ever",
-                                  s->proxy->rank, who_text(s, t, rank, who, sizeof who), (double)s->limits.silent_ns / TT_NS_PER_S,
-                                  tt_proxy_oldest_text(s->proxy, t->peer->rank, far, sizeof far)));
+    tt_proxy_stop_port(
+        s, tt_fail(ncclRemoteError,
+                   "rank %d waits for %s, whose process has not answered for %.1f s%s: it is stopped (SIGSTOP, a debugger), or its "
+                   "machine or network has failed. NCCL_NET_TIMEOUT says how long to wait; 0: for ever",
+                   s->proxy->rank, who_text(s, t, rank, who, sizeof who), (double)s->limits.silent_ns / TT_NS_PER_S,
+                   tt_proxy_oldest_text(s->proxy, t->peer->rank, far, sizeof far)));
   }
 }
 

@@ -226,7 +226,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(stopped), // first: its child starts with one thread
-      cmocka_unit_test(no_answer), cmocka_unit_test(no_limit),     cmocka_unit_test(late),
+      cmocka_unit_test(no_answer),    cmocka_unit_test(no_limit),     cmocka_unit_test(late),
       cmocka_unit_test(nobody_waits), cmocka_unit_test(without_link),
   };
   return cmocka_run_group_tests_name("ask", tests, NULL, NULL);

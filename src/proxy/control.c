@@ -356,8 +356,9 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
     return; // that is known already, and why
   }
   const char *advice = "", *why = describe(e, &advice);
-  ncclResult_t res = tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d cannot reach the proxy of rank %d at %s: %s%s%s",
-                             rank, peer, tt_addrs_text(&s->where[peer], at), why, advice[0] != 0 ? ". " : "", advice);
+  ncclResult_t res =
+      tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d cannot reach the proxy of rank %d at %s: %s%s%s", rank,
+              peer, tt_addrs_text(&s->where[peer], at), why, advice[0] != 0 ? ". " : "", advice);
   tt_guest_unreachable(s, peer);
   tt_relay_unreachable(s, peer);
   if (t->own) {

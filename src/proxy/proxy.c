@@ -373,7 +373,8 @@ ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns)
     }
     if (has_ended(peer) || tt_now_ns() >= end) {
       return tt_fail(ncclRemoteError, "rank %d cannot connect to rank %d: %s", p->rank, peer->rank,
-                     has_ended(peer) ? "it has left the communicator, or cannot be reached any more" : "that takes too long (NCCL_NET_TIMEOUT)");
+                     has_ended(peer) ? "it has left the communicator, or cannot be reached any more"
+                                     : "that takes too long (NCCL_NET_TIMEOUT)");
     }
     tt_proxy_ask(p, peer->rank);
   }

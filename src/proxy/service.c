@@ -295,7 +295,8 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
   TT_TRY(start_listening(s));
-  *where = (tt_proxy_where){.addrs = s->door.addrs, .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices, .pid = tt_proc_self().pid}};
+  *where = (tt_proxy_where){.addrs = s->door.addrs,
+                            .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices, .pid = tt_proc_self().pid}};
   if (env->mailbox != NULL) {
     memcpy(where->home.mailbox, env->mailbox, strnlen(env->mailbox, sizeof where->home.mailbox - 1));
   }

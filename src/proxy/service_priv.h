@@ -21,12 +21,12 @@ typedef struct tt_proxy_talk {
   int slot;                   // among the descriptors polled last; -1: none
   int rank;                   // the peer's
   bool outgoing;
-  bool known;      // outgoing, or INIT has come
-  bool closing;    // CLOSE has come: the end is no surprise
-  bool deaf;       // takes nothing any more; what it has said is still read
-  bool owes_state; // STATE has to be sent when there is room,
-  bool owes_ask;   // and ASK
-  bool asked;      // a question has no answer yet
+  bool known;                    // outgoing, or INIT has come
+  bool closing;                  // CLOSE has come: the end is no surprise
+  bool deaf;                     // takes nothing any more; what it has said is still read
+  bool owes_state;               // STATE has to be sent when there is room,
+  bool owes_ask;                 // and ASK
+  bool asked;                    // a question has no answer yet
   uint64_t looked_ns, silent_ns; // when that was last looked at; how long there was none while this thread was awake
   size_t got, out_at, out_end;
   char in[1024], out[2048];

@@ -138,7 +138,10 @@ static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint6
   }
   uint64_t end = t->linked_ns + s->limits.connect_ns;
   if (now >= end) {
-    give_up(s, t, t->sending == TT_SETUP_ASKED ? "its proxy does not answer" : t->text[0] != 0 ? t->text : "the connection did not come up");
+    give_up(s, t,
+            t->sending == TT_SETUP_ASKED ? "its proxy does not answer"
+            : t->text[0] != 0            ? t->text
+                                         : "the connection did not come up");
     return;
   }
   if (t->sending == TT_SETUP_CONNECTING && now >= t->try_ns) {

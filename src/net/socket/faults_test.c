@@ -648,24 +648,12 @@ static void test_killed(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_wrong_key),
-      cmocka_unit_test(test_strangers),
-      cmocka_unit_test(test_unreachable_first),
-      cmocka_unit_test(test_nobody_listens),
-      cmocka_unit_test(test_bad_handles),
-      cmocka_unit_test(test_connector_gives_up),
-      cmocka_unit_test(test_closed_half_made),
-      cmocka_unit_test(test_cancelled),
-      cmocka_unit_test(test_sender_dies),
-      cmocka_unit_test(test_last_words),
-      cmocka_unit_test(test_receiver_dies),
-      cmocka_unit_test(test_peer_does_not_read),
-      cmocka_unit_test(test_closed_under_way),
-      cmocka_unit_test(test_garbage_frames),
-      cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_few_descriptors),
-      cmocka_unit_test(test_fork),
-      cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_wrong_key),        cmocka_unit_test(test_strangers),      cmocka_unit_test(test_unreachable_first),
+      cmocka_unit_test(test_nobody_listens),   cmocka_unit_test(test_bad_handles),    cmocka_unit_test(test_connector_gives_up),
+      cmocka_unit_test(test_closed_half_made), cmocka_unit_test(test_cancelled),      cmocka_unit_test(test_sender_dies),
+      cmocka_unit_test(test_last_words),       cmocka_unit_test(test_receiver_dies),  cmocka_unit_test(test_peer_does_not_read),
+      cmocka_unit_test(test_closed_under_way), cmocka_unit_test(test_garbage_frames), cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_few_descriptors),  cmocka_unit_test(test_fork),           cmocka_unit_test(test_killed),
   };
   setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);
