@@ -386,13 +386,13 @@ ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int count)
   return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
 }
 
-int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until)
+// Sends or receives all of it.
+static int move_all(int fd, char *data, size_t size, bool sends, const tt_until *until)
 {
-  size_t done = 0;
-  while (done < size) {
-    ssize_t n = tt_sock_send(fd, (const char *)data + done, size - done);
+  for (size_t done = 0; done < size;) {
+    ssize_t n = sends ? tt_sock_send(fd, data + done, size - done) : tt_sock_recv(fd, data + done, size - done);
     if (n == -EAGAIN) {
-      struct pollfd p = {.fd = fd, .events = POLLOUT};
+      struct pollfd p = {.fd = fd, .events = sends ? POLLOUT : POLLIN};
       n = tt_sock_poll(&p, 1, until);
       n = n < 0 ? n : 0;
     }
@@ -404,22 +404,14 @@ int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *unti
   return 0;
 }
 
+int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until)
+{
+  return move_all(fd, (char *)(uintptr_t)data, size, true, until);
+}
+
 int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until)
 {
-  size_t done = 0;
-  while (done < size) {
-    ssize_t n = tt_sock_recv(fd, (char *)data + done, size - done);
-    if (n == -EAGAIN) {
-      struct pollfd p = {.fd = fd, .events = POLLIN};
-      n = tt_sock_poll(&p, 1, until);
-      n = n < 0 ? n : 0;
-    }
-    if (n < 0) {
-      return (int)n;
-    }
-    done += (size_t)n;
-  }
-  return 0;
+  return move_all(fd, data, size, false, until);
 }
 
 bool tt_aborted(const volatile uint32_t *flag)

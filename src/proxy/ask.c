@@ -1,14 +1,16 @@
-// ask.c: questions to the peers' services: how are you? The answers (STATE) keep the copies of the peers' pages; that there is none says that nobody
-// is there to answer.
+// ask.c: questions to the peers' services: how are you? The answers (STATE) keep the copies of the peers' pages; that there is none says
+// that nobody is there to answer.
 //
-// A service thread answers whatever its rank computes, so a peer that is late answers, however late it is. One whose process is stopped does not,
-// though its kernel takes what is sent; nor does one whose machine or network has failed. A question that stays unanswered for NCCL_NET_TIMEOUT ends
-// this rank's port, if the rank still waits for that peer. One question at a time is under way on a connection, so they do not pile up.
+// A service thread answers whatever its rank computes, so a peer that is late answers, however late it is. One whose process is stopped
+// does not, though its kernel takes what is sent; nor does one whose machine or network has failed. A question that stays unanswered for
+// NCCL_NET_TIMEOUT ends this rank's port, if the rank still waits for that peer. One question at a time is under way on a connection, so
+// they do not pile up.
 //
-// This rank may have been stopped as well, with the whole job or its machine: only time in which the service thread itself was awake counts.
+// This rank may have been stopped as well, with the whole job or its machine: only time in which the service thread itself was awake
+// counts.
 //
-// Peers on the same machine are asked, too: only who asks a rank learns that it is stopped, and a rank may have no other peers. There is no connection
-// with their services, as a rule, so one is made when a lane has waited for some time.
+// Peers on the same machine are asked, too: only who asks a rank learns that it is stopped, and a rank may have no other peers. There is no
+// connection with their services, as a rule, so one is made when a lane has waited for some time.
 #include <stdio.h>
 
 #include "base/param.h"
@@ -30,7 +32,8 @@ static uint64_t stale_ns(void)
   return STALE_NS + 2 * (uint64_t)TT_CLAMP(tt_params_get()->peer_check_ms, 0, 1 << 20) * TT_NS_PER_MS;
 }
 
-// A rank that waits for many peers shall not ask all of them at once: where there are many such ranks, their questions keep each other waiting.
+// A rank that waits for many peers shall not ask all of them at once: where there are many such ranks, their questions keep each other
+// waiting.
 static bool may_ask(tt_proxy_service *s, uint64_t now)
 {
   const uint64_t each = ASK_EVERY_NS / ASK_BURST;

@@ -128,8 +128,8 @@ static void take_init(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, c
   tt_proxy_tell(s, k);
 }
 
-// A message about a data connection. One on behalf of a third rank is about the connection from that one, an answer to it about the guest's; an
-// answer on behalf of this rank comes from the proxy that shall send for it.
+// A message about a data connection. One on behalf of a third rank is about the connection from that one, an answer to it about the
+// guest's; an answer on behalf of this rank comes from the proxy that shall send for it.
 static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
 {
   const tt_proxy *p = s->proxy;
@@ -312,8 +312,8 @@ void tt_proxy_dial(tt_proxy_service *s, tt_proxy_ties *t)
   }
 }
 
-// May another dial lead somewhere? As NCCL does, it rests longer each time. A refusal is nearly always final: services listen before anybody
-// knows where.
+// May another dial lead somewhere? As NCCL does, it rests longer each time. A refusal is nearly always final: services listen before
+// anybody knows where.
 static bool dial_again(const tt_proxy_service *s, tt_proxy_ties *t, int e, uint64_t now)
 {
   const tt_params *q = tt_params_get();

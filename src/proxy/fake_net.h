@@ -1,5 +1,5 @@
-// fake_net.h: a network in memory for tests, with the vices of real ones: delays, "not now", errors at the k-th call, messages that are too long,
-// devices that cannot be reached, flushes, with or without a descriptor for events.
+// fake_net.h: a network in memory for tests, with the vices of real ones: delays, "not now", errors at the k-th call, messages that are too
+// long, devices that cannot be reached, flushes, with or without a descriptor for events.
 //
 // Set the vices in `fake` (after fake_start), and use &fake_net. It checks its user: memory must be registered, requests tested in order,
 // everything closed (fake_stop).

@@ -1,14 +1,16 @@
-// pool.c: memory that the staged payloads of all connections of a rank share (NCCL_NET_SHARED_BUFFERS): one pool per direction, made of berths for one
-// payload each. It is used for payloads that travel alone (`two`), belong to operations that may share, and can neither be sent from nor received into
-// the user's memory. Everything else has its place in the FIFO's own slots, whose pages are not touched by such payloads.
+// pool.c: memory that the staged payloads of all connections of a rank share (NCCL_NET_SHARED_BUFFERS): one pool per direction, made of
+// berths for one payload each. It is used for payloads that travel alone (`two`), belong to operations that may share, and can neither be
+// sent from nor received into the user's memory. Everything else has its place in the FIFO's own slots, whose pages are not touched by such
+// payloads.
 //
-// Why nothing waits for ever: a connection that has no berth always gets one, if need be a new one. So each connection goes on as if its FIFO had at
-// least one slot, and no FIFO of any schedule needs more (coll/verify.h). Only further berths are counted, and denied when TT_PROXY_EXTRAS are given out:
-// who is denied one has another, which comes back without anybody's help but that of its own peer and executor.
+// Why nothing waits for ever: a connection that has no berth always gets one, if need be a new one. So each connection goes on as if its
+// FIFO had at least one slot, and no FIFO of any schedule needs more (coll/verify.h). Only further berths are counted, and denied when
+// TT_PROXY_EXTRAS are given out: who is denied one has another, which comes back without anybody's help but that of its own peer and
+// executor.
 // How many there will be: one for each connection that is staging at the same time, and TT_PROXY_EXTRAS. They are kept for the next ones.
 //
-// A berth is given back when the network has sent what is in it, or the executor has used it (its FIFO's head says so). The executor does not tell the
-// proxy, so a pool without a free berth looks at the connections that have some, once per round.
+// A berth is given back when the network has sent what is in it, or the executor has used it (its FIFO's head says so). The executor does
+// not tell the proxy, so a pool without a free berth looks at the connections that have some, once per round.
 #include "base/result.h"
 #include "os/shm.h"
 #include "proxy/proxy_priv.h"

@@ -1,4 +1,5 @@
-// pool_test.c: memory that staged payloads of several connections share: how much is used, that nobody waits for another's, that all comes back.
+// pool_test.c: memory that staged payloads of several connections share: how much is used, that nobody waits for another's, that all comes
+// back.
 #define RIG_BIG 16384
 
 #include "proxy/user_rig.h"

@@ -1,6 +1,7 @@
 // progress.c: who moves a proxy's messages, and one round over its operations (seed 001, part 5).
 //
-// Nobody owns a proxy. Whoever holds its run flag moves what can be moved and leaves; the rules are those of a stream (device/host/stream.c).
+// Nobody owns a proxy. Whoever holds its run flag moves what can be moved and leaves; the rules are those of a stream
+// (device/host/stream.c).
 #include <stdio.h>
 
 #include "base/result.h"
@@ -264,8 +265,8 @@ static void announce_rest(tt_proxy *p)
   tt_bell_fence();
 }
 
-// One look at everything. Run flag held. False only when nothing can move until something happens outside: an event of the network, a message
-// of the executor, a new operation.
+// One look at everything. Run flag held. False only when nothing can move until something happens outside: an event of the network, a
+// message of the executor, a new operation.
 static bool look(tt_proxy *p)
 {
   if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE) {

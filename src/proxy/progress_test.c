@@ -1,5 +1,5 @@
-// progress_test.c: the two machines, message by message, over a network in memory. Nothing is connected by service threads, and the progress
-// thread keeps out of the way.
+// progress_test.c: the two machines, message by message, over a network in memory. Nothing is connected by service threads, and the
+// progress thread keeps out of the way.
 #include "proxy/proxy_rig.h"
 
 static rig *open_pair(const tt_net_ops *net)

@@ -130,7 +130,8 @@ struct tt_proxy_conn {
   tt_proxy *proxy;
   tt_proxy_peer *peer;
   bool send;
-  // The service thread writes comm and flush, then stage READY (release). The run flag's holder turns it into BROKEN (release), after code and text.
+  // The service thread writes comm and flush, then stage READY (release). The run flag's holder turns it into BROKEN (release), after code
+  // and text.
   _Atomic uint32_t stage;
   bool flush; // the network wants a flush after every receive
   void *comm;
@@ -194,7 +195,8 @@ struct tt_proxy {
   bool said;                    // that the network does not want some memory. The holder's
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
-  // Each of the two has one who fills it and one who takes all. So whoever fills it may find it empty and set it without a compare and exchange.
+  // Each of the two has one who fills it and one who takes all. So whoever fills it may find it empty and set it without a compare and
+  // exchange.
   _Atomic(tt_proxy_item *) incoming; // newest first. The launching thread adds, the holder takes all
   _Atomic(tt_proxy_item *) returned; // the holder fills it when it is empty, the launching thread takes all
   tt_proxy_item *spare;              // the launching thread's
@@ -257,7 +259,8 @@ void tt_proxy_conn_close(tt_proxy_conn *c);
 
 // ---- regs.c. Run flag held.
 
-// May the network send from, or receive into, this memory? *mr (NULL: it need not be known) must then be given back, if it is used (tt_proxy_mr_use).
+// May the network send from, or receive into, this memory? *mr (NULL: it need not be known) must then be given back, if it is used
+// (tt_proxy_mr_use).
 bool tt_proxy_reach(tt_proxy_conn *c, const void *data, size_t size, tt_proxy_mr **mr);
 // Memory of the library's own: has it registered once, whatever the user thinks of registering. False: the network does not take it.
 bool tt_proxy_know(tt_proxy_conn *c, void *base, size_t size, tt_proxy_mr **mr);
@@ -315,7 +318,8 @@ static inline bool tt_proxy_busy(const tt_proxy *p)
 }
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);
-// One whole look that begins after the call: waits for the holder of the run flag, who never waits. A port that is stopped loses its operations.
+// One whole look that begins after the call: waits for the holder of the run flag, who never waits. A port that is stopped loses its
+// operations.
 void tt_proxy_settle(tt_proxy *p);
 // Takes the run flag for good, then drops all operations: for destroy.
 void tt_proxy_seize(tt_proxy *p);
@@ -325,6 +329,12 @@ void tt_proxy_unseize(tt_proxy *p);
 
 bool tt_proxy_send_round(tt_proxy_conn *c);
 bool tt_proxy_recv_round(tt_proxy_conn *c);
+
+// Messages have `moved`, so there is room again: gives the network more of them. `res`: what became of the round so far.
+static inline ncclResult_t tt_proxy_again(tt_proxy_conn *c, ncclResult_t res, bool moved, ncclResult_t (*give)(tt_proxy_conn *c))
+{
+  return res == ncclSuccess && moved && !c->jammed && (c->poster != NULL || c->owes) ? give(c) : res;
+}
 
 // Is this message given to the network in two?
 static inline bool tt_proxy_is_two(const tt_proxy_conn *c, const tt_proxy_fifo *f, size_t bytes)

@@ -1,5 +1,5 @@
-// proxy_rig.h: ranks made by hand for the tests of this folder: a port, a proxy and FIFOs to the two neighbours in a ring; and a stand-in for the
-// executor, which fills and checks messages.
+// proxy_rig.h: ranks made by hand for the tests of this folder: a port, a proxy and FIFOs to the two neighbours in a ring; and a stand-in
+// for the executor, which fills and checks messages.
 #pragma once
 #include "proxy/fake_net.h"
 

@@ -1,7 +1,7 @@
 // recv.c: the receiving machine: posted -> received -> flushed -> transmitted -> done (seed 001, part 9).
 //
-// The proxy is the writer of the FIFO. A free slot is posted to the network; when its message is received, and flushed where the network wants
-// that, it is transmitted: published to the executor, which gives it back (done) when it has used it.
+// The proxy is the writer of the FIFO. A free slot is posted to the network; when its message is received, and flushed where the network
+// wants that, it is transmitted: published to the executor, which gives it back (done) when it has used it.
 #include "base/result.h"
 #include "proxy/proxy_priv.h"
 
@@ -14,10 +14,11 @@ static bool has_room(tt_proxy_fifo *f)
   return f->next - f->seen <= f->mask;
 }
 
-// Finds out where the item's next message belongs. False: not known yet, because the call has not begun, and its buffers are still somebody else's.
+// Finds out where the item's next message belongs. False: not known yet, because the call has not begun, and its buffers are still somebody
+// else's.
 // What comes until then can wait in the network as well as in a slot, and need not be copied afterwards.
-// A connection whose network takes one piece at a time: does the message come in two? Sender and receiver know its size, each from its own call. A receive
-// without a lane does not know; then the header says so, and nothing else is posted until it is here.
+// A connection whose network takes one piece at a time: does the message come in two? Sender and receiver know its size, each from its own
+// call. A receive without a lane does not know; then the header says so, and nothing else is posted until it is here.
 static bool find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
 {
   const tt_lane *l = i->place.lane;
@@ -120,8 +121,9 @@ static ncclResult_t post(tt_proxy_conn *c)
   return ncclSuccess;
 }
 
-// A message whose size is not the one its head says, or that is larger than the slot: the peer has sent it from another kind of FIFO. So it is in
-// another call, which the executor will see by the fingerprint, and name. If the call is the same, the FIFOs are not: nobody else would notice.
+// A message whose size is not the one its head says, or that is larger than the slot: the peer has sent it from another kind of FIFO. So it
+// is in another call, which the executor will see by the fingerprint, and name. If the call is the same, the FIFOs are not: nobody else
+// would notice.
 static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st, size_t got)
 {
   const tt_proxy_item *i = st->item;
@@ -141,8 +143,8 @@ static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st
   return ncclSuccess;
 }
 
-// The peer is in another call, and sends messages in one or two where this rank expects two or one. The executor is shown this message and will name the
-// calls; what follows cannot be told apart, and the network keeps what it was given until the connection is closed.
+// The peer is in another call, and sends messages in one or two where this rank expects two or one. The executor is shown this message and
+// will name the calls; what follows cannot be told apart, and the network keeps what it was given until the connection is closed.
 static void jam(tt_proxy_conn *c, const tt_proxy_step *st)
 {
   if (c->fifo[st->item->proto].at == sizeof *st->slot) {
@@ -311,10 +313,7 @@ bool tt_proxy_recv_round(tt_proxy_conn *c)
   if (moved) {
     atomic_store_explicit(&c->counted, c->finished, memory_order_release);
   }
-  res = res != ncclSuccess ? res : published;
-  if (res == ncclSuccess && moved && !c->jammed && (c->poster != NULL || c->owes)) {
-    res = post(c);
-  }
+  res = tt_proxy_again(c, res != ncclSuccess ? res : published, moved, post);
   if (TT_UNLIKELY(res != ncclSuccess)) {
     tt_proxy_conn_fail(c, res);
   }

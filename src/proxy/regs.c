@@ -1,8 +1,8 @@
 // regs.c: the user's memory and networks that want memory registered.
 //
-// The network may use memory of the user's when its extent is known: the user has registered it (ncclCommRegister), or it is an allocation of
-// ncclMemAlloc's. A connection registers it with the network when a message first lies in it, keeps that, and deregisters it when the user does, when
-// the memory is freed, or when it is closed itself; but not while a message is under way in it.
+// The network may use memory of the user's when its extent is known: the user has registered it (ncclCommRegister), or it is an allocation
+// of ncclMemAlloc's. A connection registers it with the network when a message first lies in it, keeps that, and deregisters it when the
+// user does, when the memory is freed, or when it is closed itself; but not while a message is under way in it.
 #include "base/log.h"
 #include "base/result.h"
 #include "device/host/mem.h"

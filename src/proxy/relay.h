@@ -1,16 +1,19 @@
-// relay.h: a rank that sends through a neighbour's proxy (seed 001: the proxy's rank is the one nearest to the network device; NCCL calls it PXN).
+// relay.h: a rank that sends through a neighbour's proxy (seed 001: the proxy's rank is the one nearest to the network device; NCCL calls
+// it PXN).
 //
 //   sender (relay.c)                                 host (guest.c)                                    receiver
 //   its executor fills slots in memory that both map -> the host's proxy gives them to its network  -> as from anybody
 //   its proxy forwards operations through a ring     -> they become operations of the host's proxy
 //   its proxy retires operations                     <- the host counts messages that are done, and moves the heads
 //
-// To the host the sender is a guest: a connection whose FIFOs are the guest's, driven by whoever drives the host's proxy. The two proxies wake each
-// other by doorbells: before a progress thread rests, it says so in the shared memory (`rests`), fences, and looks once more; whoever has published
-// something fences, and rings the other process's progress thread if it rests. So either the thread's look sees what was published, or the other one
-// sees that it rests (the protocol of os/bell.h). A proxy that an attending thread drives says nothing: that thread looks by itself.
+// To the host the sender is a guest: a connection whose FIFOs are the guest's, driven by whoever drives the host's proxy. The two proxies
+// wake each other by doorbells: before a progress thread rests, it says so in the shared memory (`rests`), fences, and looks once more;
+// whoever has published something fences, and rings the other process's progress thread if it rests. So either the thread's look sees what
+// was published, or the other one sees that it rests (the protocol of os/bell.h). A proxy that an attending thread drives says nothing:
+// that thread looks by itself.
 //
-// The host stays until its guests have left: a proxy that is destroyed before them lives on without its rank (guest.c), in the same process.
+// The host stays until its guests have left: a proxy that is destroyed before them lives on without its rank (guest.c), in the same
+// process.
 // A host that cannot be had is no harm: until it has taken the sender on, the sender can still connect by itself.
 #pragma once
 #include "os/events.h"
@@ -102,7 +105,8 @@ void tt_relay_unreachable(tt_proxy_service *s, int host);
 // The control connection to the host has ended.
 void tt_relay_lost(tt_proxy_service *s, int host);
 void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m);
-// The rank leaves its hosts, and tells them: after tt_relay_detach, which needs the run flag, and after which its connections go through nobody.
+// The rank leaves its hosts, and tells them: after tt_relay_detach, which needs the run flag, and after which its connections go through
+// nobody.
 void tt_relay_leave(tt_proxy_service *s);
 void tt_relay_detach(tt_proxy *p);
 // Frees the halves of a proxy that nobody drives any more; the memory is the transport's.
@@ -139,8 +143,8 @@ void tt_guest_forget(tt_proxy *p);
 
 // ---- guest.c; any thread
 
-// The rank has gone: when the process ends in good order, it shall do so after the guests that other processes have here. Those that have nothing to
-// send are waited for a few seconds.
+// The rank has gone: when the process ends in good order, it shall do so after the guests that other processes have here. Those that have
+// nothing to send are waited for a few seconds.
 void tt_guest_outlive(tt_proxy *p);
 // Adds the states of the guests' operations, as tt_proxy_states: `n` there are already. Returns how many there are then.
 int tt_guest_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max);

@@ -1,5 +1,5 @@
-// ring_test.c: rings of ranks in one process, each a thread that plays the executor, over a network with all vices: everything arrives, once, in
-// order and unharmed, however the ranks wait. A wake-up that is lost shows as a sleep of ten seconds.
+// ring_test.c: rings of ranks in one process, each a thread that plays the executor, over a network with all vices: everything arrives,
+// once, in order and unharmed, however the ranks wait. A wake-up that is lost shows as a sleep of ten seconds.
 #include "proxy/proxy_rig.h"
 
 #include <sched.h>

@@ -1,14 +1,14 @@
 // send.c: the sending machine: posted -> transmitted -> done (seed 001, part 8).
 //
-// The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so), transmitted when the network has been
-// given its message (its header at least), done when the network needs the slot no more: then it goes back to the executor.
+// The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so), transmitted when the network has
+// been given its message (its header at least), done when the network needs the slot no more: then it goes back to the executor.
 #include <string.h>
 
 #include "base/result.h"
 #include "proxy/proxy_priv.h"
 
-// Gives one message to the network. A payload that does not lie in its slot goes from where it is, or, if the network cannot do that, by way of the
-// slot. Where it was is nobody else's business.
+// Gives one message to the network. A payload that does not lie in its slot goes from where it is, or, if the network cannot do that, by
+// way of the slot. Where it was is nobody else's business.
 static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_slot *s, void **request)
 {
   const tt_net_ops *net = c->proxy->net;
@@ -33,7 +33,8 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_slot
 
 // ---- messages in two: for networks that take one piece at a time, the header is a message of its own, and the payload the next one
 
-// Finds out where the payload is sent from: where it lies if the network may look there, else it is copied to a berth or the slot. False: no berth yet.
+// Finds out where the payload is sent from: where it lies if the network may look there, else it is copied to a berth or the slot. False:
+// no berth yet.
 static bool find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   tt_slot *s = st->slot;
@@ -179,9 +180,7 @@ bool tt_proxy_send_round(tt_proxy_conn *c)
     res = complete(c);
   }
   bool moved = c->finished != before;
-  if (res == ncclSuccess && moved && (c->poster != NULL || c->owes)) {
-    res = transmit(c); // there is room again
-  }
+  res = tt_proxy_again(c, res, moved, transmit);
   atomic_store_explicit(&c->counted, c->posted - c->owes, memory_order_release);
   if (TT_UNLIKELY(c->posted - c->finished != under_way)) { // small messages are sent at once
     atomic_store_explicit(&c->proxy->unsent, tt_proxy_count(&c->proxy->unsent) + (c->posted - c->finished) - under_way,

@@ -691,7 +691,8 @@ static void killed(void **state)
   }
 }
 
-// Rank 1 dies with a connection of real sockets, in the middle of an operation: what it had sent arrives, then rank 0 is told, one way or the other.
+// Rank 1 dies with a connection of real sockets, in the middle of an operation: what it had sent arrives, then rank 0 is told, one way or
+// the other.
 static void killed_with_data(void **state)
 {
   (void)state;

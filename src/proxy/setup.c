@@ -1,5 +1,5 @@
-// setup.c: data connections. The sender's service asks the receiver's to listen (SETUP), connects to the handle that comes back, and says so
-// (CONNECT); the receiver takes its end into use only then, so that a failed attempt can be followed by one over other devices.
+// setup.c: data connections. The sender's service asks the receiver's to listen (SETUP), connects to the handle that comes back, and says
+// so (CONNECT); the receiver takes its end into use only then, so that a failed attempt can be followed by one over other devices.
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // thread.c: the process's progress thread: drives the proxies that nobody else drives (seed 001, part 5).
 //
-// It is started with the first proxy and then kept: asleep, a thread costs nothing, and ending it would race with the next proxy. How it passes
-// the time between two looks is its state:
+// It is started with the first proxy and then kept: asleep, a thread costs nothing, and ending it would race with the next proxy. How it
+// passes the time between two looks is its state:
 //   AWAKE    it looks, or will look before it rests
 //   NAPPING  proxies are driven by attending threads (it comes back after a tick), or cannot be watched (after a short sleep)
 //   POLLING  operations of its own wait for the network: it sleeps on the networks' descriptors
@@ -12,8 +12,8 @@
 //   whoever leaves operations behind: posts them, drives the proxy, fence, looks at the state, and wakes (tt_proxy_kick, tt_proxy_attend)
 //   the thread: says that it will rest, fence, looks at everything once more, rests if that changed nothing
 // So either the leaver sees the state, or the second look sees the operation. In POLLING the wake is saved when the network of the proxy is
-// watched: the descriptors are edge-triggered, and the leaver has tested everything after the operation was posted, so whatever happens later
-// makes an edge. In MIXED an edge may go by while the thread leaves that proxy to others: hence the tick.
+// watched: the descriptors are edge-triggered, and the leaver has tested everything after the operation was posted, so whatever happens
+// later makes an edge. In MIXED an edge may go by while the thread leaves that proxy to others: hence the tick.
 // tests/proxy_model_test.c walks all interleavings.
 #define _GNU_SOURCE
 #include <sched.h>

@@ -45,7 +45,8 @@ static void kick_both(rig *r)
   tt_proxy_kick(r->ranks[1].proxy);
 }
 
-// Operations that are left, posted only or also driven, are finished by the thread, however it sleeps; long pauses in between, so that it does.
+// Operations that are left, posted only or also driven, are finished by the thread, however it sleeps; long pauses in between, so that it
+// does.
 static void left(void **state)
 {
   (void)state;

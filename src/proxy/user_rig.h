@@ -1,11 +1,12 @@
-// user_rig.h: a user and his buffers, for tests of what the proxy does with large messages. Define RIG_BIG before, large enough for payloads that travel
-// alone.
+// user_rig.h: a user and his buffers, for tests of what the proxy does with large messages. Define RIG_BIG before, large enough for
+// payloads that travel alone.
 #pragma once
 #include "proxy/proxy_rig.h"
 
 #include "device/program.h"
 
-// The user's side of one operation between two ranks: a buffer that is sent and one that is received, in messages of RIG_BIG_BYTES and a last one.
+// The user's side of one operation between two ranks: a buffer that is sent and one that is received, in messages of RIG_BIG_BYTES and a
+// last one.
 typedef struct user {
   rig *r;
   int from, to;
@@ -24,7 +25,8 @@ typedef struct user {
   tt_lane lane;
 } user;
 
-// Posts both operations: `bytes` from the buffer `in` of one rank to `out` of the other. `places`: the receiver may be written to before its step runs.
+// Posts both operations: `bytes` from the buffer `in` of one rank to `out` of the other. `places`: the receiver may be written to before
+// its step runs.
 FAKE void user_begin(user *u, size_t bytes, bool places)
 {
   static uint32_t number;

@@ -1,10 +1,10 @@
-// words.c: states. The own one is told to the peers; theirs go into the copies of their pages, which the executor reads as if the peers were on
-// this machine (device/host/plan.c).
+// words.c: states. The own one is told to the peers; theirs go into the copies of their pages, which the executor reads as if the peers
+// were on this machine (device/host/plan.c).
 //
-// A last word (FAILED, ABORTED, GONE) may overtake data on another connection. It says how many messages were sent before it, and is shown when
-// they have come, or when nothing has come for the time of grace (much longer where they must come). A control connection that ends without a
-// last word says LOST, after the time of grace: a word may be on its way. So does a data connection that fails: the peer's own word explains more
-// than the network's.
+// A last word (FAILED, ABORTED, GONE) may overtake data on another connection. It says how many messages were sent before it, and is shown
+// when they have come, or when nothing has come for the time of grace (much longer where they must come). A control connection that ends
+// without a last word says LOST, after the time of grace: a word may be on its way. So does a data connection that fails: the peer's own
+// word explains more than the network's.
 #include <string.h>
 
 #include "base/log.h"
@@ -92,8 +92,9 @@ void tt_proxy_word_lost(tt_proxy_service *s, tt_proxy_ties *t)
   }
 }
 
-// How long nothing may come before the word is shown although messages are missing. A peer that has gone has waited until all of them were on their
-// way: they come, however slow the network is or busy this rank, until a connection fails. One that has stopped leaves them where they are.
+// How long nothing may come before the word is shown although messages are missing. A peer that has gone has waited until all of them were
+// on their way: they come, however slow the network is or busy this rank, until a connection fails. One that has stopped leaves them where
+// they are.
 static uint64_t patience(const tt_proxy_service *s, const tt_proxy_ties *t)
 {
   bool comes = atomic_load_explicit(&t->peer->recv.stage, memory_order_acquire) == TT_CONN_READY || t->accepting;

@@ -202,12 +202,18 @@ ncclResult_t tt_snet_conn_failed(const tt_snet_conn *c)
   return c->failed;
 }
 
-tt_snet_req *tt_snet_req_take(tt_snet_conn *c)
+ncclResult_t tt_snet_req_begin(tt_snet_conn *c, const tt_net_part parts[2], tt_snet_req **out)
 {
   tt_snet_req *r = tt_snet_req_of(c, c->posted);
-  if (r->conn != NULL) {
-    return NULL;
+  *out = NULL;
+  if (TT_UNLIKELY(c->failed != ncclSuccess)) {
+    return tt_snet_conn_failed(c);
   }
-  *r = (tt_snet_req){.conn = c, .number = c->posted};
-  return r;
+  if (r->conn != NULL) {
+    return ncclSuccess;
+  }
+  *r = (tt_snet_req){.conn = c, .number = c->posted, .data = parts[0].data, .rest = parts[1].data, .split = parts[0].size};
+  r->room = parts[0].size + parts[1].size;
+  *out = r;
+  return ncclSuccess;
 }

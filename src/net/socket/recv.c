@@ -172,21 +172,15 @@ ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag
 {
   tt_snet_conn *c = comm;
   (void)tag;
-  if (TT_UNLIKELY(c->failed != ncclSuccess)) {
-    return tt_snet_conn_failed(c);
-  }
-  tt_snet_req *r = tt_snet_req_take(c);
+  tt_snet_req *r;
+  *request = NULL;
+  ncclResult_t res = tt_snet_req_begin(c, parts, &r);
   if (r == NULL) {
-    *request = NULL;
-    return ncclSuccess;
+    return res;
   }
-  r->data = parts[0].data;
-  r->rest = parts[1].data;
-  r->split = parts[0].size;
-  r->room = parts[0].size + parts[1].size;
   c->posted++;
   // What was read ahead may be all of it; the socket is asked by test.
-  ncclResult_t res = c->ahead_at < c->ahead_end && c->front + 1 == c->posted ? use_ahead(c) : ncclSuccess;
+  res = c->ahead_at < c->ahead_end && c->front + 1 == c->posted ? use_ahead(c) : ncclSuccess;
   if (res == ncclSuccess) {
     *request = r;
   }

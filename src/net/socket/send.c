@@ -84,21 +84,16 @@ ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag
 {
   tt_snet_conn *c = comm;
   (void)tag;
-  if (TT_UNLIKELY(c->failed != ncclSuccess)) {
-    return tt_snet_conn_failed(c);
-  }
-  tt_snet_req *r = tt_snet_req_take(c);
+  tt_snet_req *r;
+  *request = NULL;
+  ncclResult_t res = tt_snet_req_begin(c, parts, &r);
   if (r == NULL) {
-    *request = NULL;
-    return ncclSuccess;
+    return res;
   }
-  r->data = parts[0].data;
-  r->rest = parts[1].data;
-  r->split = parts[0].size;
-  r->room = r->size = parts[0].size + parts[1].size;
+  r->size = r->room;
   r->piece = tt_snet_piece_size(c->net, c->nsocks, r->size);
   c->posted++;
-  ncclResult_t res = c->front + 1 == c->posted ? tt_snet_send_drive(c) : ncclSuccess;
+  res = c->front + 1 == c->posted ? tt_snet_send_drive(c) : ncclSuccess;
   if (res == ncclSuccess && r->piece != 0) {
     res = tt_snet_stripe(c, r);
   }

@@ -204,8 +204,8 @@ void tt_snet_conn_forget(tt_snet_conn *c);
 ncclResult_t tt_snet_conn_fail(tt_snet_conn *c, int e, const char *why);
 // A failed connection's code again, with its text as the last error.
 ncclResult_t tt_snet_conn_failed(const tt_snet_conn *c);
-// The next request, or NULL when all are in use. It is not under way before `posted` is raised.
-tt_snet_req *tt_snet_req_take(tt_snet_conn *c);
+// The next request, with its memory: *out, NULL when all are in use. It is not under way before `posted` is raised. Errors: that of the connection.
+ncclResult_t tt_snet_req_begin(tt_snet_conn *c, const tt_net_part parts[2], tt_snet_req **out);
 // The number'th message's request.
 static inline tt_snet_req *tt_snet_req_of(tt_snet_conn *c, uint32_t number)
 {
