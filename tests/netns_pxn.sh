@@ -98,12 +98,14 @@ ring_order() { ranks_env=(NCCL_P2P_PXN_LEVEL=2 NCCL_ALGO=Ring NCCL_BUFFSIZE=6553
 
 # --- Rank 0 sends to rank 3 through rank 1, and something happens.
 
+relay_env=() # NAME=VALUE, for every rank
+
 # relay OPTION…: starts the ranks.
 relay() {
   local rank
   hosts_make 2 2 4 && job_open || return 1
   for ((rank = 0; rank < 4; rank++)); do
-    job_add "rank$rank" host_exec $((rank / 2)) env NCCL_P2P_PXN_LEVEL=1 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET RANK="$rank" WORLD_SIZE=4 \
+    job_add "rank$rank" host_exec $((rank / 2)) env NCCL_P2P_PXN_LEVEL=1 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET "${relay_env[@]}" RANK="$rank" WORLD_SIZE=4 \
       MEMBER_DIR="$job_dir" "$member" "$@"
   done
 }
@@ -163,10 +165,24 @@ receiver_killed() { count=20000 killed 3 0; }
 receiver_killed_small() { count=2 killed 3 0; }
 host_aborts() { relay 60 20000 1 abort && job_await $((60 * slower)) left && errors 0 3; }
 
+# The neighbour's process is stopped: sender and receiver both answer each other, so both have to ask the neighbour.
+host_stopped() {
+  local pid
+  relay_env=(NCCL_NET_TIMEOUT=10)
+  closed=$((25 * slower))
+  relay 60 "${count:-20000}" && job_await $((60 * slower)) running || { say="it did not get going"; return 1; }
+  pid=$(job_pid rank1)
+  kill -STOP "$pid"
+  (job_nap $((closed + 5)) && kill -KILL "$pid") &
+  errors 0 3
+}
+host_stopped_small() { count=2 host_stopped; }
+
 # ---
 
 scenarios="rails log_lines processes gathered shared_out at_once threads mixed sockets ring_order undisturbed small_messages host_leaves
-  host_leaves_small host_left bystander_leaves host_killed host_killed_small sender_killed receiver_killed receiver_killed_small host_aborts"
+  host_leaves_small host_left bystander_leaves host_killed host_killed_small sender_killed receiver_killed receiver_killed_small host_aborts
+  host_stopped host_stopped_small"
 
 # run_one NAME: in a shell of its own.
 run_one() {
