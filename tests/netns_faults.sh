@@ -22,7 +22,7 @@ here=$(cd "$(dirname "$0")" && pwd)/netns
 slower=$(job_slower "$build")
 closed=$((${NETNS_CLOSED_S:-5} * slower))
 silent=$((${NETNS_SILENT_S:-100} * slower))
-stopped=$((${NETNS_STOPPED_S:-25} * slower))
+stopped=$((${NETNS_STOPPED_S:-25} + 2 * slower)) # however slow the build, it is a limit of time that decides
 start_s=$((60 * slower))
 read -ra words <<<"${NETNS_SHORTEN-NCCL_NET_TIMEOUT=10}"
 hosts=2 each=2 # of the scenario that runs
@@ -224,11 +224,11 @@ stop_rank3() {
 
 # Its kernel takes what is sent. The others hear nothing of its end until long after they have to know.
 stop_for_ever() {
-  stop_rank3 KILL $((stopped + 20 * slower)) && finish error "$stopped" 3 && all_remote 3 && named 3
+  stop_rank3 KILL $((stopped + 20)) && finish error "$stopped" 3 && all_remote 3 && named 3
 }
 
 # It goes on when the others have given up: then it has to end, too.
-stop_too_long() { stop_rank3 CONT "$stopped" && finish error $((stopped + 20 * slower)) && all_remote && named 3; }
+stop_too_long() { stop_rank3 CONT "$stopped" && finish error $((stopped + 20)) && all_remote && named 3; }
 
 # late OPTION…: rank 3 is late for its first operation: the others wait for connections that it has not asked for yet.
 late() {
