@@ -8,7 +8,9 @@
 #include "harness.h"
 
 enum { INITS = 20, RANKS = 4, ATTACKERS = 3, HELD = 200, PORTS_MAX = 64 };
-enum { MADE, WANTED, STOP, VICTIM, NPORTS, PORTS }; // words of the board; PORTS and what follows: port, or 1 << 16 | port with IPv6
+// Words of the board. WAITING: most connections that one of the victim's ports has not accepted yet; PORTS and what follows: port, or
+// 1 << 16 | port with IPv6.
+enum { MADE, WANTED, STOP, VICTIM, WAITING, NPORTS, PORTS };
 
 static uint64_t get(int word)
 {
@@ -37,16 +39,17 @@ static bool is_open_in(pid_t pid, unsigned long inode)
   return found;
 }
 
-// Adds the listening ports of the process, from one of the kernel's tables. Returns how many there are then.
-static int scan(const char *table, uint64_t family_bit, pid_t pid, int n)
+// Adds the listening ports of the process, from one of the kernel's tables, and raises *waiting. Returns how many there are then.
+static int scan(const char *table, uint64_t family_bit, pid_t pid, int n, unsigned *waiting)
 {
   char line[512];
   FILE *f = fopen(table, "r");
   while (f != NULL && n < PORTS_MAX && fgets(line, sizeof line, f) != NULL) {
-    unsigned port, state;
+    unsigned port, state, queue;
     unsigned long inode;
-    if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %lu", &port, &state, &inode) == 3 && state == 10 &&
-        is_open_in(pid, inode)) {
+    if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%x %*s %*s %*u %*u %lu", &port, &state, &queue, &inode) == 4 &&
+        state == 10 && is_open_in(pid, inode)) {
+      *waiting = queue > *waiting ? queue : *waiting;
       atomic_store(&the_board->word[PORTS + n++], family_bit | port);
     }
   }
@@ -61,8 +64,10 @@ static void *scout(void *arg)
   (void)arg;
   while (get(STOP) == 0) {
     pid_t pid = (pid_t)get(VICTIM);
-    int n = scan("/proc/net/tcp", 0, pid, 0);
-    n = scan("/proc/net/tcp6", 1 << 16, pid, n);
+    unsigned waiting = 0;
+    int n = scan("/proc/net/tcp", 0, pid, 0, &waiting);
+    n = scan("/proc/net/tcp6", 1 << 16, pid, n, &waiting);
+    atomic_store(&the_board->word[WAITING], waiting);
     atomic_store(&the_board->word[NPORTS], (uint64_t)n);
     sleep_ms(2);
   }
@@ -173,6 +178,17 @@ typedef struct scene {
   uint64_t go_on; // connections of strangers that the last rank waits for
 } scene;
 
+// All have been let in or turned away, also at the doors of ranks that wait for the last one.
+static void await_open_doors(void)
+{
+  double end = seconds_now() + 10 * SLOWER;
+  sleep_ms(50);
+  while (get(WAITING) > 8) {
+    CHECK(seconds_now() < end, "%llu connections wait at one port, and nobody accepts them", (unsigned long long)get(WAITING));
+    sleep_ms(1);
+  }
+}
+
 static void victim(int rank, void *arg)
 {
   const scene *s = arg;
@@ -180,6 +196,9 @@ static void victim(int rank, void *arg)
   float in = (float)rank, out = -1;
   while (rank == RANKS - 1 && get(MADE) < s->go_on) {
     sleep_ms(0.2);
+  }
+  if (rank == RANKS - 1) {
+    await_open_doors();
   }
   OK(tuttiSetDevice(rank));
   OK(ncclCommInitRank(&comm, RANKS, s->id, rank));

@@ -109,6 +109,7 @@ static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
 {
   uint64_t began = tt_now_ns();
   TT_TRY(start_fixed_root(&j->ids[0], b->rank));
+  TT_TRY(tt_bs_begin(b, "asking the root for the next rank"));
   TT_TRY(tt_join_roots(j));
   TT_TRY(join_ring(b, &j->next));
   tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d of %d joined in %.1f ms", b->rank, b->nranks,
@@ -131,7 +132,7 @@ ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, in
   tt_bootstrap *b = tt_bs_new(rank, nranks, &key, abort_flag);
   ncclResult_t res = ncclSystemError;
   if (b != NULL) {
-    tt_join j = {.rank = rank, .nranks = nranks, .abort_flag = abort_flag, .door = &b->door, .key = key, .ids = parsed, .nids = nids};
+    tt_join j = {.rank = rank, .nranks = nranks, .abort_flag = abort_flag, .b = b, .key = key, .ids = parsed, .nids = nids};
     memcpy(&j.ids_name, name.b, sizeof(j.ids_name));
     res = init_ring(b, &j);
   }

@@ -90,7 +90,7 @@ typedef struct tt_join_way {
   tt_addr at, own; // its address, and ours
 } tt_join_way;
 
-// What a rank learns from the roots: its socket for peers (open, in the greeter), and its successor.
+// What a rank learns from the roots: its successor. By the way it opens its door to its predecessor.
 typedef struct tt_join {
   int rank, nranks;
   const volatile uint32_t *abort_flag;
@@ -98,7 +98,7 @@ typedef struct tt_join {
   int nids;
   uint64_t ids_name; // tt_join_card.ids
   tt_key key;        // of the door
-  tt_greeter *door;  // out: listens for peers; closed when nranks is 1
+  tt_bootstrap *b;   // whose door is opened, unless nranks is 1, and served while the roots are waited for
   tt_addrs next;     // out
   tt_join_way way;   // out
 } tt_join;

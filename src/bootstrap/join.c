@@ -115,11 +115,11 @@ static ncclResult_t open_door(const talk *t, const root_line *l)
 {
   tt_addrs own;
   char text[TT_ADDRS_TEXT];
-  if (t->j->nranks == 1 || t->j->door->addrs.n > 0) {
+  if (t->j->nranks == 1 || t->j->b->door.addrs.n > 0) {
     return ncclSuccess;
   }
   TT_TRY(own_addresses(l, &own));
-  int e = tt_greeter_open(t->j->door, &own, &t->j->key, TT_HELLO_RING, t->j->rank);
+  int e = tt_greeter_open(&t->j->b->door, &own, &t->j->key, TT_HELLO_RING, t->j->rank);
   return e == 0 ? ncclSuccess
                 : tt_fail(ncclSystemError, "rank %d cannot listen on %s: %s", t->j->rank, tt_addrs_text(&own, text), tt_sock_error_text(e));
 }
@@ -138,7 +138,7 @@ static ncclResult_t dropped(const talk *t, root_line *l)
 static tt_join_card card_of(const talk *t, const root_line *l)
 {
   return (tt_join_card){
-      .peer = t->j->door->addrs, .ids = t->j->ids_name, .nroots = t->j->nids, .share = l->share, .pid = (uint32_t)getpid()};
+      .peer = t->j->b->door.addrs, .ids = t->j->ids_name, .nroots = t->j->nids, .share = l->share, .pid = (uint32_t)getpid()};
 }
 
 // Connected: tells the root where this rank's peers find it.
@@ -287,20 +287,19 @@ static size_t poll_line(const root_line *l, struct pollfd *fds, uint64_t *wake_n
   return 1;
 }
 
+// Strangers at the own door are heard meanwhile: when the roots have spoken, the predecessor must not stand behind them.
 static ncclResult_t wait_talk(const talk *t)
 {
   struct pollfd fds[2 * TT_DIAL_POLL];
-  tt_until until = {.abort_flag = t->j->abort_flag, .deadline_ns = t->deadline_ns};
+  uint64_t wake_ns = t->deadline_ns;
   const root_line *late = NULL; // a dial has its own deadline, and knows better what was wrong
   size_t n = 0;
   for (int i = 0; i < t->nlines; i++) {
     const root_line *l = &t->lines[i];
-    n += poll_line(l, fds + n, &until.deadline_ns);
+    n += poll_line(l, fds + n, &wake_ns);
     late = late == NULL && !l->told && l->dial == NULL ? l : late;
   }
-  if (tt_sock_poll(fds, n, &until) == -ECANCELED) {
-    return ncclInternalError;
-  }
+  TT_TRY(tt_bs_wait(t->j->b, fds, n, wake_ns));
   return late != NULL && tt_now_ns() >= t->deadline_ns ? gave_up(t, late) : ncclSuccess;
 }
 

@@ -298,7 +298,7 @@ static void *play_misled(void *arg)
   p->res = tt_bootstrap_id_parse(&misleading, &id);
   tt_key key = tt_key_derive(&id.key, "test", NULL, 0);
   tt_bootstrap *b = tt_bs_new(p->rank, p->nranks, &key, NULL);
-  tt_join j = {.rank = p->rank, .nranks = p->nranks, .door = &b->door, .key = key, .ids = &id, .nids = 1};
+  tt_join j = {.rank = p->rank, .nranks = p->nranks, .b = b, .key = key, .ids = &id, .nids = 1};
   p->res = p->res == ncclSuccess ? tt_join_roots(&j) : p->res;
   mislead(&j.next);
   p->res = p->res == ncclSuccess ? tt_ring_form(b, &j.next) : p->res;

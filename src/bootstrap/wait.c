@@ -29,6 +29,7 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
   tt_key name = tt_key_derive(key, "name", NULL, 0);
   memcpy(b->name, name.b, sizeof(b->name));
   b->abort_flag = abort_flag;
+  b->line_ns = tt_now_ns() + LINE_NS;
   return b;
 }
 

@@ -33,7 +33,7 @@ struct tt_cost {
   curve *curves;
 };
 
-// Measured on ...: to be filled in. Until then what one expects of memory shared by two cores and of TCP.
+// Estimates for memory shared by two cores and for TCP; choices depend on their ratios. What was measured stands in docs/performance.md.
 tt_cost_env tt_cost_env_default(int cores)
 {
   static const tt_cost_env table = {

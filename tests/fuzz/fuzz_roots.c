@@ -121,12 +121,11 @@ static void feed_root(input *in)
 static void feed_rank(input *in)
 {
   tt_id ids[2];
-  tt_greeter door;
-  tt_join j = {.rank = 2, .nranks = 4, .ids = ids, .nids = 2, .door = &door};
+  tt_bootstrap *b = tt_bs_new(2, 4, &key, NULL);
+  tt_join j = {.rank = 2, .nranks = 4, .ids = ids, .nids = 2, .b = b};
   talk t = {.j = &j, .deadline_ns = UINT64_MAX};
   tt_notes far[2];
   memset(ids, 0, sizeof(ids));
-  tt_greeter_none(&door);
   for (int i = 0; i < 2; i++) {
     tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i};
     wire w = make_wire(&h);
@@ -151,6 +150,7 @@ static void feed_rank(input *in)
     tt_notes_close(&far[i]);
     tt_notes_close(&t.lines[i].notes);
   }
+  tt_bootstrap_destroy(b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
