@@ -184,11 +184,6 @@ scenarios="rails log_lines processes gathered shared_out at_once threads mixed s
   host_leaves_small host_left bystander_leaves host_killed host_killed_small sender_killed receiver_killed receiver_killed_small host_aborts
   host_stopped host_stopped_small"
 
-# In place sendrecv_perf receives into what it sends, here as with NCCL: a race of the program, which ThreadSanitizer rightly sees.
-if [ "$slower" = 10 ]; then
-  names=${names/ sendrecv/} some=${some/ sendrecv/} scenarios=${scenarios/rails /}
-fi
-
 # run_one NAME: in a shell of its own.
 run_one() {
   local res start=$SECONDS

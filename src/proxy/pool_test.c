@@ -311,13 +311,6 @@ static void errors(void **state)
   }
 }
 
-static int hold(void **state)
-{
-  (void)state;
-  tt_proxy_thread_hold(true);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -326,5 +319,5 @@ int main(void)
       cmocka_unit_test(own_slots),       cmocka_unit_test(no_memory),
       cmocka_unit_test(errors),
   };
-  return cmocka_run_group_tests_name("pool", tests, hold, NULL);
+  return cmocka_run_group_tests_name("pool", tests, rig_hold, NULL);
 }

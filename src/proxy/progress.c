@@ -35,7 +35,7 @@ void tt_proxy_retire(tt_proxy_conn *c)
   atomic_store_explicit(&p->finished, tt_proxy_count(&p->finished) + 1, memory_order_release);
 }
 
-// Its requests under way are the network's until it is closed.
+// Forgets a connection's items. Its requests under way are the network's until it is closed.
 static void drop_items(tt_proxy_conn *c)
 {
   c->poster = NULL;

@@ -477,13 +477,6 @@ static void no_memory(void **state)
   fake_stop();
 }
 
-static int hold(void **state)
-{
-  (void)state;
-  tt_proxy_thread_hold(true);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -492,5 +485,5 @@ int main(void)
       cmocka_unit_test(misfits),       cmocka_unit_test(damage),    cmocka_unit_test(errors),       cmocka_unit_test(stopped),
       cmocka_unit_test(wrong_use),     cmocka_unit_test(no_memory),
   };
-  return cmocka_run_group_tests_name("progress", tests, hold, NULL);
+  return cmocka_run_group_tests_name("progress", tests, rig_hold, NULL);
 }

@@ -208,6 +208,14 @@ FAKE void rig_wire(rig *r, int from, int to)
   tt_proxy_conn_ready(&tt_proxy_peer_get(b, from)->recv, recv, fake.flush);
 }
 
+// The group's setup of a test that drives by itself: no thread of a proxy runs.
+FAKE int rig_hold(void **state)
+{
+  (void)state;
+  tt_proxy_thread_hold(true);
+  return 0;
+}
+
 // ---- the executor's part
 
 FAKE tt_proxy_op rig_op(int peer, bool send, tt_proto proto, uint32_t nsteps)

@@ -468,13 +468,6 @@ static void race(void **state)
   fake_stop();
 }
 
-static int hold(void **state)
-{
-  (void)state;
-  tt_proxy_thread_hold(true);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -483,5 +476,5 @@ int main(void)
       cmocka_unit_test(damage),     cmocka_unit_test(mismatch),       cmocka_unit_test(not_begun), cmocka_unit_test(race),
       cmocka_unit_test(unsure),
   };
-  return cmocka_run_group_tests_name("regs", tests, hold, NULL);
+  return cmocka_run_group_tests_name("regs", tests, rig_hold, NULL);
 }
