@@ -12,7 +12,7 @@ add_library(tutti_include INTERFACE)
 target_include_directories(tutti_include INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 
 add_library(tutti_objects OBJECT ${TUTTI_SOURCES})
-target_link_libraries(tutti_objects PRIVATE tutti_include tutti_sodium Threads::Threads)
+target_link_libraries(tutti_objects PRIVATE tutti_include tutti_sodium tutti_expat Threads::Threads)
 set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)
 
 # The vectoriser cannot do its work under a sanitizer, and takes minutes to find out.
@@ -62,9 +62,10 @@ foreach(library nccl nccl_static)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
 # Where the library was found here says nothing about the machine where an installed package is used.
-set(sodium $<BUILD_INTERFACE:${sodium_LIBRARY}> $<INSTALL_INTERFACE:sodium>)
-target_link_libraries(nccl PRIVATE ${sodium} Threads::Threads ${CMAKE_DL_LIBS} m)
-target_link_libraries(nccl_static PUBLIC ${sodium} Threads::Threads ${CMAKE_DL_LIBS} m)
+set(needed $<BUILD_INTERFACE:${sodium_LIBRARY}> $<INSTALL_INTERFACE:sodium>
+  $<BUILD_INTERFACE:${expat_LIBRARY}> $<INSTALL_INTERFACE:expat>)
+target_link_libraries(nccl PRIVATE ${needed} Threads::Threads ${CMAKE_DL_LIBS} m)
+target_link_libraries(nccl_static PUBLIC ${needed} Threads::Threads ${CMAKE_DL_LIBS} m)
 
 # The build tree looks like an installed NCCL (include/, lib/): NCCL_HOME may point to it.
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include SYMBOLIC)

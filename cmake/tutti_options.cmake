@@ -60,6 +60,16 @@ endif()
 add_library(tutti_sodium INTERFACE)
 target_include_directories(tutti_sodium SYSTEM INTERFACE ${sodium_INCLUDE})
 
+# Machines are described in XML: without expat there is no library either.
+find_path(expat_INCLUDE expat.h)
+find_library(expat_LIBRARY expat)
+mark_as_advanced(expat_INCLUDE expat_LIBRARY)
+if(NOT expat_INCLUDE OR NOT expat_LIBRARY)
+  message(FATAL_ERROR "expat not found: the library needs it (`scripts/deps build` installs it; on Debian or Ubuntu: libexpat1-dev)")
+endif()
+add_library(tutti_expat INTERFACE)
+target_include_directories(tutti_expat SYSTEM INTERFACE ${expat_INCLUDE})
+
 tutti_find(jansson jansson.h jansson "the perf programs are not built")
 tutti_find(cmocka cmocka.h cmocka "the unit tests are not built")
 find_program(TUTTI_BASH bash)
