@@ -43,7 +43,7 @@ typedef struct tt_paths {
   int nends;
   tt_path *table; // [from * nends + to], nodes of tt_topo
   int *hops;
-  int nhops;
+  int nhops, hop_room;
   int *net_gpu; // for NET i (from 0): node of the GPU that uses it first, -1: none
 } tt_paths;
 

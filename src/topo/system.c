@@ -1,0 +1,224 @@
+// system.c: the finished model: its one allocation, names, look-ups, groups.
+#include "topo/system.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/util.h"
+#include "topo/draft.h"
+
+static const char *kind_names[] = {"GPU", "NET", "CPU", "NVS", "PCI", "NIC", "DEV"};
+static const char *type_names[] = {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS"};
+
+_Static_assert(TT_COUNT(kind_names) == TT_NODE_KINDS, "a name for each kind");
+_Static_assert(TT_COUNT(type_names) == TT_PATH_TYPES, "a name for each type");
+
+const char *tt_node_kind_name(int kind)
+{
+  return kind >= 0 && kind < TT_NODE_KINDS ? kind_names[kind] : "?";
+}
+
+const char *tt_path_type_name(int type)
+{
+  return type >= 0 && type < TT_PATH_TYPES ? type_names[type] : "?";
+}
+
+const char *tt_link_type_name(int type)
+{
+  return type == TT_LINK_PCI ? "PCI" : tt_path_type_name(type);
+}
+
+int tt_path_type_of(const char *name)
+{
+  for (int t = 0; t < TT_PATH_TYPES; t++) {
+    if (strcmp(name, type_names[t]) == 0) {
+      return t;
+    }
+  }
+  return -1;
+}
+
+const char *tt_node_name(const tt_topo *topo, int node, char *buf, size_t size)
+{
+  const tt_topo_node *n = &topo->nodes[node];
+  char host[16] = "";
+  if (topo->nhosts > 1 && n->kind != TT_NODE_GPU && n->kind != TT_NODE_NVS) {
+    snprintf(host, sizeof(host), ".h%d", n->host);
+  }
+  switch (n->kind) {
+  case TT_NODE_GPU: snprintf(buf, size, "GPU%d", n->gpu.rank); break;
+  case TT_NODE_NET: snprintf(buf, size, "NET%d%s", n->net.dev, host); break;
+  case TT_NODE_NVS: snprintf(buf, size, "NVS"); break;
+  case TT_NODE_CPU: snprintf(buf, size, "CPU/%" PRId64 "%s", n->id, host); break;
+  default: snprintf(buf, size, "%s/%" PRIx64 "%s", tt_node_kind_name(n->kind), n->id, host); break;
+  }
+  return buf;
+}
+
+bool tt_bus_id(const char *text, int64_t *out)
+{
+  int64_t value = 0;
+  int digits = 0;
+  for (; *text != 0 && *text != ' '; text++) {
+    char c = *text;
+    if (c == ':' || c == '.') {
+      continue;
+    }
+    int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    if (digit < 0 || ++digits > 14) {
+      return false;
+    }
+    value = value << 4 | digit;
+  }
+  if (digits == 0 || *text != 0) {
+    return false;
+  }
+  *out = value;
+  return true;
+}
+
+void tt_topo_destroy(tt_topo *topo)
+{
+  tt_free(topo);
+}
+
+int tt_topo_rank_node(const tt_topo *topo, int rank)
+{
+  for (int i = topo->first[TT_NODE_GPU]; i < topo->first[TT_NODE_GPU + 1]; i++) {
+    if (topo->nodes[i].gpu.rank == rank) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+int tt_topo_devices(const tt_topo *topo)
+{
+  int count = 0;
+  for (int i = 0; i < topo->nnodes; i++) {
+    const tt_topo_node *n = &topo->nodes[i];
+    count += (n->kind == TT_NODE_GPU || n->kind == TT_NODE_DEV) && n->gpu.device == i;
+  }
+  return count;
+}
+
+// ---- One allocation ----
+
+static tt_topo *allocate(const tt_topo *from)
+{
+  size_t nodes = TT_ROUND_UP(sizeof(tt_topo), 16);
+  size_t links = nodes + TT_ROUND_UP((size_t)from->nnodes * sizeof(tt_topo_node), 16);
+  size_t hosts = links + TT_ROUND_UP((size_t)from->nlinks * sizeof(tt_topo_link), 16);
+  size_t bytes = hosts + (size_t)from->nhosts * sizeof(uint64_t);
+  char *base = tt_calloc(1, bytes);
+  if (base == NULL) {
+    return NULL;
+  }
+  tt_topo *t = (tt_topo *)base;
+  t->nodes = (tt_topo_node *)(base + nodes);
+  t->links = (tt_topo_link *)(base + links);
+  t->hosts = (uint64_t *)(base + hosts);
+  t->nnodes = from->nnodes;
+  t->nlinks = from->nlinks;
+  t->nhosts = from->nhosts;
+  t->bytes = bytes;
+  return t;
+}
+
+// New places of the nodes: by kind, and as before within a kind.
+static void sort_nodes(const tt_topo *from, const int *kinds, tt_topo *to, int *place)
+{
+  int next = 0;
+  for (int kind = 0; kind < TT_NODE_KINDS; kind++) {
+    to->first[kind] = next;
+    for (int i = 0; i < from->nnodes; i++) {
+      if ((kinds != NULL ? kinds[i] : from->nodes[i].kind) == kind) {
+        place[i] = next;
+        to->nodes[next] = from->nodes[i];
+        to->nodes[next++].kind = kind;
+      }
+    }
+  }
+  to->first[TT_NODE_KINDS] = next;
+}
+
+static void copy_links(const tt_topo *from, tt_topo *to, const int *place, const int *old)
+{
+  int next = 0;
+  for (int i = 0; i < to->nnodes; i++) {
+    tt_topo_node *n = &to->nodes[i];
+    const tt_topo_link *links = &from->links[from->nodes[old[i]].first_link];
+    n->first_link = next;
+    for (int l = 0; l < n->nlinks; l++, next++) {
+      to->links[next] = links[l];
+      to->links[next].from = i;
+      to->links[next].to = place[links[l].to];
+    }
+    if (n->kind == TT_NODE_GPU || n->kind == TT_NODE_DEV) {
+      n->gpu.device = place[n->gpu.device];
+    }
+  }
+}
+
+static void find_backs(tt_topo *t)
+{
+  for (int l = 0; l < t->nlinks; l++) {
+    tt_topo_link *link = &t->links[l];
+    const tt_topo_node *n = &t->nodes[link->to];
+    link->back = -1;
+    for (int b = n->first_link; b < n->first_link + n->nlinks && link->back < 0; b++) {
+      link->back = t->links[b].to == link->from && t->links[b].type == link->type ? b : -1;
+    }
+  }
+}
+
+ncclResult_t tt_topo_arrange(const tt_topo *from, const int *kinds, tt_topo **out)
+{
+  ncclResult_t res;
+  int *place = tt_calloc(2 * (size_t)from->nnodes + 1, sizeof(*place)), *old = NULL;
+  tt_topo *t = allocate(from);
+  if (place == NULL || t == NULL) {
+    res = tt_fail(ncclSystemError, "no memory for a machine of %d nodes", from->nnodes);
+    goto fail;
+  }
+  old = place + from->nnodes;
+  sort_nodes(from, kinds, t, place);
+  for (int i = 0; i < from->nnodes; i++) {
+    old[place[i]] = i;
+  }
+  copy_links(from, t, place, old);
+  if (from->nhosts > 0) {
+    memcpy(t->hosts, from->hosts, (size_t)from->nhosts * sizeof(uint64_t));
+  }
+  find_backs(t);
+  TT_TRY_GOTO(tt_topo_check(t), res);
+  tt_free(place);
+  *out = t;
+  return ncclSuccess;
+fail:
+  tt_free(place);
+  tt_topo_destroy(t);
+  return res;
+}
+
+ncclResult_t tt_topo_group(const tt_topo *topo, const bool *in_group, int nranks, tt_topo **out)
+{
+  int *kinds = tt_calloc((size_t)topo->nnodes + 1, sizeof(*kinds));
+  if (kinds == NULL) {
+    return tt_fail(ncclSystemError, "no memory for a machine of %d nodes", topo->nnodes);
+  }
+  for (int i = 0; i < topo->nnodes; i++) {
+    const tt_topo_node *n = &topo->nodes[i];
+    bool out_of_it = n->kind == TT_NODE_GPU && !(n->gpu.rank >= 0 && n->gpu.rank < nranks && in_group[n->gpu.rank]);
+    kinds[i] = out_of_it ? TT_NODE_DEV : n->kind;
+  }
+  tt_topo *t = NULL;
+  ncclResult_t res = tt_topo_arrange(topo, kinds, &t);
+  tt_free(kinds);
+  TT_TRY(res);
+  for (int i = t->first[TT_NODE_DEV]; i < t->first[TT_NODE_DEV + 1]; i++) {
+    t->nodes[i].gpu.rank = -1;
+  }
+  *out = t;
+  return ncclSuccess;
+}

@@ -1,0 +1,131 @@
+// xml_write.c: tree into text.
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "topo/xml_priv.h"
+
+// Text that is only counted while `at` is NULL.
+typedef struct sink {
+  char *at;
+  size_t size;
+} sink;
+
+static void put(sink *s, const char *text, size_t size)
+{
+  if (s->at != NULL) {
+    memcpy(s->at + s->size, text, size);
+  }
+  s->size += size;
+}
+
+static void puts_to(sink *s, const char *text)
+{
+  put(s, text, strlen(text));
+}
+
+// What stands for a byte of a value; NULL: the byte itself. Blanks other than the space would come back as spaces.
+static const char *escaped(char c)
+{
+  switch (c) {
+  case '&': return "&amp;";
+  case '<': return "&lt;";
+  case '>': return "&gt;";
+  case '"': return "&quot;";
+  case '\t': return "&#9;";
+  case '\n': return "&#10;";
+  case '\r': return "&#13;";
+  default: return NULL;
+  }
+}
+
+static void put_value(sink *s, const char *value)
+{
+  for (; *value != 0; value++) {
+    const char *e = escaped(*value);
+    if (e != NULL) {
+      puts_to(s, e);
+    } else {
+      put(s, value, 1);
+    }
+  }
+}
+
+static void indent(sink *s, int depth)
+{
+  for (int i = 0; i < depth; i++) {
+    puts_to(s, "  ");
+  }
+}
+
+static void put_open(sink *s, const tt_xml_node *node, int depth)
+{
+  indent(s, depth);
+  puts_to(s, "<");
+  puts_to(s, node->tag);
+  for (const tt_xml_attr *a = node->attrs; a != NULL; a = a->next) {
+    puts_to(s, " ");
+    puts_to(s, a->name);
+    puts_to(s, "=\"");
+    put_value(s, a->value);
+    puts_to(s, "\"");
+  }
+  puts_to(s, node->child == NULL ? "/>\n" : ">\n");
+}
+
+static void put_close(sink *s, const tt_xml_node *node, int depth)
+{
+  indent(s, depth);
+  puts_to(s, "</");
+  puts_to(s, node->tag);
+  puts_to(s, ">\n");
+}
+
+static void put_tree(sink *s, const tt_xml_node *top)
+{
+  int depth = 0;
+  for (const tt_xml_node *n = top; n != NULL;) {
+    put_open(s, n, depth);
+    if (n->child != NULL) {
+      n = n->child;
+      depth++;
+      continue;
+    }
+    while (n != top && n->next == NULL) {
+      n = n->parent;
+      put_close(s, n, --depth);
+    }
+    n = n == top ? NULL : n->next;
+  }
+}
+
+ncclResult_t tt_xml_text(const tt_xml *xml, char **text, size_t *size)
+{
+  sink s = {NULL, 0};
+  put_tree(&s, xml->root);
+  s.at = tt_calloc(1, s.size + 1);
+  if (s.at == NULL) {
+    return tt_fail(ncclSystemError, "%s: no memory for %zu bytes of text", xml->name, s.size);
+  }
+  s.size = 0;
+  put_tree(&s, xml->root);
+  *text = s.at;
+  *size = s.size;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_xml_write(const tt_xml *xml, const char *path)
+{
+  char *text = NULL;
+  size_t size = 0;
+  TT_TRY(tt_xml_text(xml, &text, &size));
+  FILE *f = fopen(path, "wbe");
+  bool good = f != NULL && fwrite(text, 1, size, f) == size;
+  if (f != NULL && fclose(f) != 0) {
+    good = false;
+  }
+  tt_free(text);
+  return good ? ncclSuccess : tt_fail(ncclSystemError, "%s: cannot be written: %s", path, strerror(errno));
+}
