@@ -1,6 +1,13 @@
 # Tests. Labels: unit (beside the code), system (tests/), fuzz (tests/fuzz/ over its corpus). tests/README.md says how to run one.
 enable_testing()
 
+# What is known of the machines in tests/topologies/known, as tests read it: topologies/known/<machine>/<M>nodes.… in the build directory.
+set(TUTTI_RESULTS ${PROJECT_SOURCE_DIR}/tests/topologies/known/results.tar.xz)
+if(${TUTTI_RESULTS} IS_NEWER_THAN ${PROJECT_BINARY_DIR}/topologies/unpacked)
+  file(ARCHIVE_EXTRACT INPUT ${TUTTI_RESULTS} DESTINATION ${PROJECT_BINARY_DIR}/topologies/known)
+  file(TOUCH ${PROJECT_BINARY_DIR}/topologies/unpacked)
+endif()
+
 # Instrumented programs are several times slower.
 set(TUTTI_UNIT_SECONDS 120)
 set(TUTTI_SYSTEM_SECONDS 300)

@@ -53,9 +53,10 @@ static ncclResult_t get_int(const tt_xml_node *x, const char *name, long long de
 
 ncclResult_t tt_build_int(const tt_xml_node *x, const char *name, const long long range[2], int *out)
 {
-  const char *text;
-  TT_TRY(tt_xml_need(x, name, &text));
-  return get_int(x, name, range[0], range, out);
+  long long value;
+  TT_TRY(tt_xml_int(x, name, range[0], range[1], &value));
+  *out = (int)value;
+  return ncclSuccess;
 }
 
 ncclResult_t tt_build_bus(const tt_xml_node *x, const char *name, int64_t *out)
@@ -240,8 +241,9 @@ static ncclResult_t add_net(tt_builder *b, const tt_xml_node *x, int nic)
   TT_TRY(tt_build_int(x, "dev", COUNTS, &dev));
   tt_topo_node n = {.kind = TT_NODE_NET, .host = tt_build_node(b, nic)->host, .id = dev};
   int other = tt_draft_find(&b->d, TT_NODE_NET, n.host, dev);
-  if (other >= 0) {
-    return twice(b, other, x, "dev");
+  if (other >= 0) { // graphs name cards by this number
+    tt_build_note(b, x, "dev=\"%d\" is there already at line %d; this one is left out", dev, tt_build_node(b, other)->line);
+    return ncclSuccess;
   }
   n.net.dev = dev;
   TT_TRY(read_net(x, &n));
@@ -295,8 +297,9 @@ static ncclResult_t add_switch(tt_builder *b, const tt_xml_node *x, int parent, 
 {
   tt_topo_node n = {.kind = TT_NODE_PCI, .host = tt_build_node(b, parent)->host, .id = bus};
   int other = tt_draft_find(&b->d, TT_NODE_PCI, n.host, bus);
-  if (other >= 0) {
-    return twice(b, other, x, "busid");
+  if (other >= 0) { // written by hand, more often than not; nothing is ambiguous but links to it
+    tt_build_note(b, x, "busid=\"%.64s\" is there already at line %d; taken for another switch", tt_xml_get(x, "busid"),
+                  tt_build_node(b, other)->line);
   }
   TT_TRY(device_word(x, &n.pci.device));
   TT_TRY(tt_build_add(b, x, n, out));

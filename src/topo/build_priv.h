@@ -1,5 +1,7 @@
 // build_priv.h: what build.c (the tree of a document) and links.c (links across it) share.
 #pragma once
+#include <string.h>
+
 #include "topo/draft.h"
 
 enum { TT_BUILD_SEEN = 16 }; // unknown elements that are told apart

@@ -89,7 +89,7 @@ static ncclResult_t check_unique(const tt_topo *t, key *keys)
   int count = 0;
   for (int i = 0; i < t->nnodes; i++) {
     const tt_topo_node *n = &t->nodes[i];
-    if (!is_gpu(n)) {
+    if (n->kind != TT_NODE_PCI && !is_gpu(n)) { // some documents use a switch's bus id twice
       keys[count++] = (key){{n->kind, n->host, n->id}};
     } else if (n->gpu.device == i) {
       keys[count++] = (key){{TT_NODE_GPU, n->host, n->id}};

@@ -58,8 +58,13 @@ static bool same_element(const tt_xml_node *a, const tt_xml_node *b)
   return tt_xml_same(a, b);
 }
 
-static tt_xml_node *counterpart(const tt_xml_node *parent, const tt_xml_node *from)
+// What stands for `from` in `parent`. `hint` is where it would be if both views had the same order: then nothing is searched, and of
+// several with the same key each finds its own.
+static tt_xml_node *counterpart(const tt_xml_node *parent, tt_xml_node *hint, const tt_xml_node *from)
 {
+  if (hint != NULL && same_element(hint, from)) {
+    return hint;
+  }
   tt_xml_node *n = tt_xml_child(parent, from->tag);
   while (n != NULL && !same_element(n, from)) {
     n = tt_xml_sibling(n, from->tag);
@@ -85,13 +90,15 @@ static ncclResult_t fuse_attributes(tt_xml *xml, tt_xml_node *into, const tt_xml
 static ncclResult_t fuse_below(tt_xml *xml, tt_xml_node *into, const tt_xml_node *from)
 {
   TT_TRY(fuse_attributes(xml, into, from));
+  tt_xml_node *hint = into->child;
   for (const tt_xml_node *c = from->child; c != NULL; c = c->next) {
-    tt_xml_node *same = counterpart(into, c);
+    tt_xml_node *same = counterpart(into, hint, c);
     if (same != NULL) {
       TT_TRY(fuse_below(xml, same, c));
     } else {
       TT_TRY(tt_xml_copy(xml, into, c, &same));
     }
+    hint = same->next;
   }
   return ncclSuccess;
 }

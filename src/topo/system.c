@@ -55,22 +55,43 @@ const char *tt_node_name(const tt_topo *topo, int node, char *buf, size_t size)
   return buf;
 }
 
+static int hex_digit(char c)
+{
+  if (c >= '0' && c <= '9') {
+    return c - '0';
+  }
+  c |= 0x20;
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 bool tt_bus_id(const char *text, int64_t *out)
 {
-  int64_t value = 0;
-  int digits = 0;
-  for (; *text != 0 && *text != ' '; text++) {
-    char c = *text;
-    if (c == ':' || c == '.') {
+  // Domain, bus, device, function: the last three have fixed widths. NVML's "fffffff:ffff:ff" for what it does not know fits too.
+  static const int shifts[] = {20, 12, 4, 0};
+  int64_t value = 0, part = 0;
+  int parts = 0, digits = 0;
+  for (;; text++) {
+    int digit = hex_digit(*text);
+    if (digit >= 0) {
+      part = part << 4 | digit;
+      if (++digits > 8) {
+        return false;
+      }
       continue;
     }
-    int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-    if (digit < 0 || ++digits > 14) {
+    if (parts == 4 || digits == 0) {
       return false;
     }
-    value = value << 4 | digit;
+    value += part << shifts[parts++];
+    part = digits = 0;
+    if (*text == 0) {
+      break;
+    }
+    if (*text != (parts == 3 ? '.' : ':')) {
+      return false;
+    }
   }
-  if (digits == 0 || *text != 0) {
+  if (parts < 3) {
     return false;
   }
   *out = value;

@@ -59,10 +59,9 @@ typedef struct tt_topo_link {
 typedef struct tt_topo_node {
   int kind; // tt_node_kind
   int host; // index into tt_topo.hosts
-  int64_t
-      // GPU, PCI, NIC, DEV: bus id as a number (0 for a NIC without one); NET: dev; CPU: NUMA node; NVS: 0. Unique within kind and host,
-      // but for GPUs that share
-      id;
+  // GPU, DEV, PCI, NIC: bus id as a number (NIC without one: negative); NET: dev; CPU: NUMA node; NVS: 0. Unique within kind and host, but
+  // for GPUs that share, and for switches in documents that use a bus id twice.
+  int64_t id;
   int line;               // of the element it comes from, 0: none
   int first_link, nlinks; // widest first; the way up to the CPU last
   union {

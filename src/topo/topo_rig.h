@@ -1,0 +1,147 @@
+// topo_rig.h: what the tests of this folder share: documents from text, machines from documents, the machines of tests/topologies.
+#pragma once
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "topo/paths.h"
+
+#define RIG static __attribute__((unused))
+#define RIG_MACHINES "tests/topologies"
+
+RIG tt_xml *rig_xml(const char *text)
+{
+  tt_xml *xml = NULL;
+  assert_int_equal(tt_xml_parse("machine.xml", text, strlen(text), &xml), ncclSuccess);
+  return xml;
+}
+
+RIG tt_xml *rig_read(const char *path)
+{
+  tt_xml *xml = NULL;
+  if (tt_xml_read(path, &xml) != ncclSuccess) {
+    fail_msg("%s", tt_last_error());
+  }
+  return xml;
+}
+
+// Counts notes instead of logging them.
+RIG void rig_count(void *arg, const tt_xml_node *at, const char *text)
+{
+  assert_non_null(at->file);
+  assert_non_null(strstr(text, ": "));
+  ++*(int *)arg;
+}
+
+// The machine of a document, which is freed. Notes are counted in *notes.
+RIG tt_topo *rig_build(tt_xml *xml, int *notes)
+{
+  tt_topo *topo = NULL;
+  int count = 0;
+  if (tt_topo_build(xml, rig_count, notes != NULL ? notes : &count, &topo) != ncclSuccess) {
+    fail_msg("%s", tt_last_error());
+  }
+  tt_xml_destroy(xml);
+  assert_int_equal(tt_topo_check(topo), ncclSuccess);
+  return topo;
+}
+
+RIG tt_paths *rig_paths(const tt_topo *topo, const tt_topo_rules *rules)
+{
+  tt_topo_rules def = tt_topo_rules_default();
+  tt_paths *paths = NULL;
+  if (tt_paths_build(topo, rules != NULL ? rules : &def, &paths) != ncclSuccess) {
+    fail_msg("%s", tt_last_error());
+  }
+  assert_int_equal(tt_paths_check(topo, paths), ncclSuccess);
+  return paths;
+}
+
+// The last error must have both texts in it.
+RIG void rig_error(ncclResult_t res, const char *place, const char *what)
+{
+  assert_int_not_equal(res, ncclSuccess);
+  if (strstr(tt_last_error(), place) == NULL || strstr(tt_last_error(), what) == NULL) {
+    fail_msg("'%s' and '%s' expected in: %s", place, what, tt_last_error());
+  }
+}
+
+// The link of a type from a to b; NULL: none.
+RIG const tt_topo_link *rig_link(const tt_topo *t, int a, int b, int type)
+{
+  const tt_topo_node *n = &t->nodes[a];
+  for (int l = n->first_link; l < n->first_link + n->nlinks; l++) {
+    if (t->links[l].to == b && t->links[l].type == type) {
+      return &t->links[l];
+    }
+  }
+  return NULL;
+}
+
+RIG float rig_bw(const tt_topo *t, int a, int b, int type)
+{
+  const tt_topo_link *l = rig_link(t, a, b, type);
+  assert_non_null(l);
+  return l->bw;
+}
+
+RIG void rig_same(float a, float b)
+{
+  assert_true(a > b - 0.001f && a < b + 0.001f);
+}
+
+// The node of a kind and id on host 0; -1: none.
+RIG int rig_node(const tt_topo *t, int kind, int64_t id)
+{
+  for (int i = t->first[kind]; i < t->first[kind + 1]; i++) {
+    if (t->nodes[i].id == id && t->nodes[i].host == 0) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+// Calls fn with each file of a folder whose name ends so, or with each folder when `end` is "". Returns how many there were.
+RIG int rig_each(const char *folder, const char *end, void (*fn)(const char *path))
+{
+  struct dirent **names = NULL;
+  int n = scandir(folder, &names, NULL, alphasort), count = 0;
+  assert_true(n > 0);
+  for (int i = 0; i < n; i++) {
+    char path[1024];
+    size_t length = strlen(names[i]->d_name), tail = strlen(end);
+    bool wanted = names[i]->d_name[0] != '.' && length >= tail && strcmp(names[i]->d_name + length - tail, end) == 0 &&
+                  (tail > 0 || names[i]->d_type == DT_DIR);
+    if (wanted) {
+      snprintf(path, sizeof(path), "%s/%s", folder, names[i]->d_name);
+      fn(path);
+      count++;
+    }
+    free(names[i]);
+  }
+  free(names);
+  return count;
+}
+
+static void (*rig_fn)(const char *path) __attribute__((unused));
+
+RIG void rig_folder(const char *path)
+{
+  rig_each(path, ".xml", rig_fn);
+}
+
+// All documents of machines there are.
+RIG int rig_each_machine(void (*fn)(const char *path))
+{
+  rig_fn = fn;
+  return rig_each(RIG_MACHINES "/known", "", rig_folder) + rig_each(RIG_MACHINES "/amd", ".xml", fn) +
+         rig_each(RIG_MACHINES "/more", ".xml", fn);
+}
