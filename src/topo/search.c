@@ -1,0 +1,547 @@
+// search.c: from strict conditions to relaxed ones: speeds of the generation, types of paths, cards, same channels or not. Source of the
+// order and of the speeds: NCCL 2.30's behaviour, so that results can be compared; what is searched under a condition is search_run.c's.
+#include "base/util.h"
+#include "topo/search_priv.h"
+
+enum { MAX_SPEEDS = 20, DEFAULT_STEPS = 400000 };
+
+// The search of one graph.
+typedef struct tt_ladder {
+  tt_search *s;
+  tt_cond c;        // the condition that is being tried
+  tt_graph *best;
+  int pattern, sm;  // what was asked for; of the oldest GPU
+  int cross;        // rule of cards: 0, 1 or 2
+  const float *speeds;
+  int nspeeds;
+  int max_intra, max_inter;
+  float max_speed, total; // of one path, of one GPU
+  bool amd;               // AMD's CPUs: channels that differ do not pay between sockets
+  bool exhausted;
+} tt_ladder;
+
+// ---- Machine ----
+
+static int oldest_sm(const tt_topo *topo)
+{
+  int sm = 1000;
+  for (int g = 0; g < tt_topo_count(topo, TT_NODE_GPU); g++) {
+    sm = TT_MIN(sm, topo->nodes[g].gpu.sm);
+  }
+  return sm;
+}
+
+static const float *speeds_of(int sm, bool inter, int *count)
+{
+  static const float intra[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
+  static const float inter_[] = {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4f, 1.2f, 0.24f, 0.12f};
+  static const float intra90[] = {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
+  static const float inter90[] = {48, 45, 42, 40, 30, 24, 22, 20, 17.5f, 15, 12, 6, 3, 2.4f, 1.2f, 0.24f, 0.12f};
+  static const float intra100[] = {90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18};
+  static const float inter100[] = {96, 86, 80, 48, 45.1f, 42, 40, 30, 24, 22, 20, 17.5f, 15, 12, 6, 3, 2.4f, 1.2f, 0.24f, 0.12f};
+  static const struct {
+    const float *speeds;
+    int count;
+  } all[3][2] = {{{intra, TT_COUNT(intra)}, {inter_, TT_COUNT(inter_)}},
+                 {{intra90, TT_COUNT(intra90)}, {inter90, TT_COUNT(inter90)}},
+                 {{intra100, TT_COUNT(intra100)}, {inter100, TT_COUNT(inter100)}}};
+  int generation = sm >= 100 ? 2 : sm >= 90 ? 1 : 0;
+  *count = all[generation][inter].count;
+  return all[generation][inter].speeds;
+}
+
+// The widest path that any GPU has to where its channels go, and what the widest GPU's links carry together.
+static void find_limits(tt_ladder *l)
+{
+  const tt_topo *topo = l->s->topo;
+  bool inter = l->s->now.inter;
+  int n = l->s->ends.ngpus, from = inter ? l->s->ends.first_net : 0, to = inter ? from + l->s->ends.nnets : n;
+  if (!inter && n == 1) {
+    l->max_speed = l->total = TT_BW_LOC;
+    return;
+  }
+  for (int g = 0; g < n; g++) {
+    int device = topo->nodes[g].gpu.device;
+    float nvlink = 0, pci = 0;
+    for (int i = topo->nodes[device].first_link; i < topo->nodes[device].first_link + topo->nodes[device].nlinks; i++) {
+      nvlink += topo->links[i].type == TT_PATH_NVL ? topo->links[i].bw : 0;
+      pci = topo->links[i].type == TT_PATH_PIX ? topo->links[i].bw : pci;
+    }
+    l->total = TT_MAX(l->total, TT_MAX(nvlink, pci));
+    for (int e = from; e < to; e++) {
+      const tt_path *p = tt_path_get(l->s->paths, g, e);
+      l->max_speed = p->count > 0 ? TT_MAX(l->max_speed, p->bw) : l->max_speed;
+    }
+  }
+}
+
+// Two islands of NVLink with something slow in between.
+static bool split_nvlink(const tt_search *s)
+{
+  int n = s->ends.ngpus, islands = 0;
+  for (int g = 0; g < n; g++) {
+    bool first = true, alone = true;
+    for (int other = 0; other < n; other++) {
+      bool near = other != g && tt_path_get(s->paths, TT_MIN(g, other), TT_MAX(g, other))->type == TT_PATH_NVL;
+      first = first && !(near && other < g);
+      alone = alone && !near;
+    }
+    islands += first && !alone;
+  }
+  return islands == 2;
+}
+
+// ---- What is better, what fits ----
+
+void tt_graph_copy(tt_graph *to, const tt_graph *from)
+{
+  int *gpus = to->gpus, *nets = to->nets;
+  memcpy(gpus, from->gpus, (size_t)from->nchannels * (size_t)from->ngpus * sizeof(int));
+  memcpy(nets, from->nets, (size_t)from->nchannels * 2 * sizeof(int));
+  *to = *from;
+  to->gpus = gpus;
+  to->nets = nets;
+}
+
+static void accept(tt_search *s, const tt_cond *c, tt_graph *best)
+{
+  tt_graph *now = &s->now;
+  now->id = best->id;
+  now->bound = best->bound;
+  now->pattern = c->pattern;
+  now->crossnic = c->crossnic;
+  now->speedintra = c->speedintra;
+  now->speedinter = c->speedinter;
+  now->typeintra = c->typeintra;
+  now->typeinter = c->typeinter;
+  now->samechannels = c->same;
+  tt_graph_copy(best, now);
+}
+
+bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best)
+{
+  const tt_graph *now = &s->now;
+  bool better;
+  if (now->nchannels < c->min) {
+    return false;
+  }
+  if (c->pattern == TT_PATTERN_NVLS) {
+    // Each channel is one more GPU that pulls its share.
+    better = (now->nchannels > best->nchannels && now->nchannels <= now->ngpus) ||
+             (float)now->nchannels * c->speedinter > (float)best->nchannels * best->speedinter;
+  } else {
+    float total = (float)now->nchannels * c->speedintra, had = (float)best->nchannels * best->speedintra;
+    bool alike = c->pattern == best->pattern && c->crossnic == best->crossnic;
+    better = total > had || (total == had && alike && now->nhops < best->nhops);
+  }
+  if (better) {
+    accept(s, c, best);
+  }
+  return better;
+}
+
+bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2], int step)
+{
+  const tt_topo_node *in = &s->topo->nodes[in_out[0]], *out = &s->topo->nodes[in_out[1]];
+  const int *nets = &s->now.nets[2 * s->now.nchannels];
+  bool ring = c->pattern == TT_PATTERN_RING;
+  (void)step;
+  if (in->net.plane >= 0 && out->net.plane >= 0 && in->net.plane != out->net.plane) {
+    return false;
+  }
+  if (c->pattern == TT_PATTERN_TREE && in_out[0] != in_out[1]) {
+    return false; // up and down are the same card
+  }
+  if (ring && c->crossnic == 2) {
+    return (s->now.nchannels & 1) == 0 || in_out[1] == nets[-2];
+  }
+  if (c->crossnic != 0) {
+    return true;
+  }
+  if (in->net.rail >= 0 && out->net.rail >= 0) {
+    return in->net.rail == out->net.rail;
+  }
+  return in->net.guid == out->net.guid && in->net.port == out->net.port;
+}
+
+// Edges of this amount that may still leave the GPU.
+static int egress(const tt_search *s, int gpu, int amount, int type)
+{
+  const tt_topo_node *n = &s->topo->nodes[gpu];
+  int count = 0;
+  for (int l = n->first_link; l < n->first_link + n->nlinks; l++) {
+    int kind = s->topo->links[l].type;
+    count += kind == TT_PATH_NVL || kind == TT_PATH_LOC || type > TT_PATH_NVB ? s->flow.left[l] / amount : 0;
+  }
+  return count;
+}
+
+int tt_search_room(const tt_search *s, const tt_cond *c)
+{
+  int n = s->ends.ngpus, amount = TT_MAX(tt_flow_amount(c->speedintra), 1), port = TT_MAX(tt_flow_port_amount(c->speedinter), 1);
+  long room = TT_GRAPH_MAX_CHANNELS;
+  if (s->now.inter) {
+    long nets = 0;
+    for (int i = 0; i < s->ends.nnets; i++) {
+      nets += s->flow.port[i] == i ? s->flow.port_left[i] / port : 0;
+    }
+    room = TT_MIN(room, nets);
+  }
+  bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
+  long sum = 0;
+  for (int g = 0; g < n && n > 1; g++) {
+    long out = egress(s, g, amount, s->now.inter ? TT_PATH_SYS : c->typeintra);
+    sum += TT_MIN(out, TT_GRAPH_MAX_CHANNELS);
+    room = closed ? TT_MIN(room, out) : room;
+  }
+  return (int)(n > 1 ? TT_MIN(room, sum / (n - 1)) : room);
+}
+
+// ---- The ladder of conditions ----
+
+static bool try_condition(tt_ladder *l)
+{
+  if (l->pattern == TT_PATTERN_NVLS || l->pattern == TT_PATTERN_COLLNET_DIRECT) {
+    return tt_search_heads(l->s, &l->c, l->best);
+  }
+  return tt_search_run(l->s, &l->c, l->best, &l->exhausted);
+}
+
+static bool enough(const tt_ladder *l)
+{
+  return (float)l->best->nchannels * l->best->speedinter >= l->total || l->s->steps_left <= 0;
+}
+
+// The same channels first, then different ones; a balanced tree, then the simpler one. True: nothing better is to be found.
+static bool try_shapes(tt_ladder *l)
+{
+  bool may_differ = !(l->amd && l->c.typeintra == TT_PATH_SYS);
+  for (int simple = 0; simple < 2; simple++) {
+    if (simple == 1 && (l->sm < 90 || l->pattern != TT_PATTERN_BALANCED_TREE)) {
+      break;
+    }
+    l->c.pattern = simple == 1 ? TT_PATTERN_TREE : l->pattern;
+    for (int same = l->pattern != TT_PATTERN_NVLS; same >= 0; same--) {
+      l->c.same = same == 1;
+      if ((same == 1 || may_differ || l->pattern == TT_PATTERN_NVLS) && (try_condition(l) || enough(l))) {
+        return true;
+      }
+    }
+  }
+  l->c.pattern = l->pattern;
+  return false;
+}
+
+static bool try_intra_types(tt_ladder *l)
+{
+  const tt_graph *best = l->best;
+  int most = l->s->now.inter ? l->c.typeinter : l->max_intra;
+  for (int t = l->s->ends.min_intra;; t++) {
+    l->c.typeintra = t;
+    // A type that no pair has adds nothing to the one before.
+    bool adds = t == l->s->ends.min_intra || (l->s->ends.intra_types >> t & 1) != 0;
+    if (adds && try_shapes(l)) {
+      return true;
+    }
+    if (t >= most || (best->nchannels > 0 && t >= best->typeintra) || t >= TT_PATH_NET) {
+      return false;
+    }
+  }
+}
+
+static bool try_inter_types(tt_ladder *l)
+{
+  const tt_graph *best = l->best;
+  for (int t = l->s->ends.min_inter;; t++) {
+    l->c.typeinter = t;
+    bool adds = t == l->s->ends.min_inter || !l->s->now.inter || (l->s->ends.inter_types >> t & 1) != 0 ||
+                (l->s->ends.intra_types >> t & 1) != 0; // the way inside may be as far as the way outside
+    if (adds) {
+      tt_ends_select(l->s->topo, l->s->paths, l->s->rules, t, &l->s->ends);
+      if (try_intra_types(l)) {
+        return true;
+      }
+    }
+    bool further = best->nchannels == 0 || t < best->typeinter || t < TT_PATH_PXN;
+    if (!l->s->now.inter || t >= l->max_inter || !further || t >= TT_PATH_NET) {
+      return false;
+    }
+  }
+}
+
+static bool try_cards(tt_ladder *l)
+{
+  bool pairs = l->cross == 2 && (l->pattern == TT_PATTERN_RING || l->pattern == TT_PATTERN_BALANCED_TREE);
+  for (int pass = 0; pass < (pairs ? 2 : 1); pass++) {
+    l->c.crossnic = pass == 1 ? 2 : l->cross == 1;
+    if (try_inter_types(l)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// First pass: speeds from high to low until something was found, and half of that.
+static void descend(tt_ladder *l)
+{
+  int i = 0;
+  float total = l->total;
+  int devices = tt_topo_devices(l->s->topo);
+  if (devices > 1 && l->pattern != TT_PATTERN_RING) {
+    total *= (float)devices / (float)(devices - 1); // one GPU less sends
+  }
+  while (i < l->nspeeds - 1 && (l->speeds[i] > l->max_speed || l->speeds[i] * (float)l->c.min > total)) {
+    i++;
+  }
+  for (;; i++) {
+    l->c.speedintra = l->c.speedinter = l->speeds[i];
+    if (try_cards(l) || i == l->nspeeds - 1) {
+      return;
+    }
+    if (l->best->nchannels > 0 && l->speeds[i + 1] / l->best->speedinter <= 0.49f) {
+      return;
+    }
+  }
+}
+
+// Few fast channels become twice as many of half the speed: more multiprocessors share the work.
+static void duplicate(tt_ladder *l)
+{
+  tt_graph *g = l->best;
+  if (g->nchannels == 0 || l->pattern == TT_PATTERN_NVLS || g->speedintra < 25.0f ||
+      (l->sm > 80 && g->speedintra < 50.0f && g->nchannels > 4)) {
+    return;
+  }
+  int n = g->nchannels, twice = TT_MIN(2 * n, l->c.max), parts = TT_DIV_UP(twice, n);
+  memcpy(g->gpus + (size_t)n * (size_t)g->ngpus, g->gpus, (size_t)(twice - n) * (size_t)g->ngpus * sizeof(int));
+  memcpy(g->nets + 2 * (size_t)n, g->nets, (size_t)(twice - n) * 2 * sizeof(int));
+  g->nhops += twice > n ? g->nhops * (twice - n) / n : 0;
+  g->speedintra /= (float)parts;
+  g->speedinter /= (float)parts;
+  g->nchannels = twice;
+}
+
+// Second pass: the same number of channels, faster: rings everywhere, trees inside the machine, NVLS outside.
+static void climb(tt_ladder *l)
+{
+  tt_graph *g = l->best;
+  int i = 0;
+  while (i < l->nspeeds - 1 && l->speeds[i] > g->speedinter) {
+    i++;
+  }
+  l->c = (tt_cond){.pattern = g->pattern, .crossnic = g->crossnic, .typeintra = g->typeintra, .typeinter = g->typeinter,
+                   .speedintra = l->speeds[i], .speedinter = l->speeds[i], .same = g->samechannels, .min = g->nchannels, .max = l->c.max};
+  tt_ends_select(l->s->topo, l->s->paths, l->s->rules, g->typeinter, &l->s->ends);
+  for (i--; i >= 0; i--) {
+    if (g->pattern == TT_PATTERN_RING) {
+      l->c.speedintra = l->c.speedinter = l->speeds[i];
+    } else if (g->pattern == TT_PATTERN_NVLS && l->c.speedinter == g->speedinter && l->c.speedinter < l->c.speedintra * 2) {
+      l->c.min = l->c.max = g->nchannels;
+      l->c.speedinter = l->speeds[i];
+    } else if (l->c.speedintra == g->speedintra && l->c.speedintra < l->c.speedinter * 2) {
+      l->c.speedintra = l->speeds[i];
+    } else {
+      return;
+    }
+    try_condition(l);
+  }
+}
+
+// Nothing fits: the order of the machine, slow.
+static void fall_back(tt_ladder *l)
+{
+  tt_graph *g = l->best;
+  tt_search *s = l->s;
+  const int *first = s->ends.liked, *last = &s->ends.liked[(s->ends.ngpus - 1) * (s->ends.nnets + 1)];
+  for (int i = 0; i < g->ngpus; i++) {
+    g->gpus[i] = i;
+  }
+  bool nets = g->inter && first[0] > 0 && last[0] > 0;
+  g->pattern = l->pattern;
+  g->nets[0] = nets ? first[1] : -1;
+  g->nets[1] = nets ? last[1] : -1;
+  g->speedintra = 0.1f;
+  g->speedinter = nets ? 0.1f : 0;
+  g->typeintra = TT_PATH_SYS;
+  g->typeinter = nets ? TT_PATH_SYS : TT_PATH_DIS;
+  g->nchannels = 1;
+}
+
+// No graph can have more: what the GPU with the least sends at most, and what the cards carry.
+static float upper_bound(const tt_ladder *l)
+{
+  const tt_topo *topo = l->s->topo;
+  int n = l->s->ends.ngpus;
+  float bound = l->total, all = 0, nets = 0;
+  for (int g = 0; g < n; g++) {
+    const tt_topo_node *d = &topo->nodes[topo->nodes[g].gpu.device];
+    float out = 0;
+    for (int i = d->first_link; i < d->first_link + d->nlinks; i++) {
+      out += topo->links[i].type == TT_PATH_LOC ? 0 : topo->links[i].bw;
+    }
+    all += out;
+    bound = l->pattern == TT_PATTERN_RING ? TT_MIN(bound, out) : bound;
+  }
+  if (l->pattern != TT_PATTERN_RING && n > 1) {
+    bound = all / (float)(n - 1);
+  }
+  for (int i = 0; i < l->s->ends.nnets; i++) {
+    nets += l->s->flow.port[i] == i ? topo->nodes[l->s->ends.first_net + i].net.bw : 0;
+  }
+  return l->s->now.inter ? TT_MIN(bound, nets) : bound;
+}
+
+static void prepare(tt_ladder *l, const int channels[2])
+{
+  tt_search *s = l->s;
+  bool many = s->ends.nnets > 1 && (l->pattern == TT_PATTERN_RING || l->pattern <= TT_PATTERN_SPLIT_TREE);
+  const tt_topo_node *cpu = tt_topo_count(s->topo, TT_NODE_CPU) > 0 ? &s->topo->nodes[s->topo->first[TT_NODE_CPU]] : NULL;
+  l->sm = oldest_sm(s->topo);
+  l->cross = many ? s->options->cross_nic : 0;
+  l->speeds = speeds_of(l->sm, s->now.inter, &l->nspeeds);
+  l->amd = cpu != NULL && cpu->cpu.arch == TT_CPU_X86 && cpu->cpu.vendor == TT_CPU_AMD;
+  l->max_intra = s->now.inter ? s->ends.max_inter : s->ends.max_intra;
+  l->max_inter = l->sm < 90 || !s->now.inter ? TT_PATH_SYS : s->ends.max_inter; // balanced trees may come back the long way
+  l->c.min = channels[0];
+  l->c.max = channels[1];
+  l->exhausted = true;
+  if (s->ends.ngpus == 1 && l->pattern != TT_PATTERN_RING) {
+    l->pattern = TT_PATTERN_TREE;
+  }
+  if (l->pattern == TT_PATTERN_NVLS && !s->now.inter) {
+    l->c.min = l->c.max;
+  }
+  if (l->pattern == TT_PATTERN_RING && l->c.min == 1 && l->c.max >= 2 && split_nvlink(s)) {
+    l->c.min = 2; // trees will want two, and have as many as rings
+  }
+  find_limits(l);
+}
+
+// Searches one graph; `channels` are the fewest and the most.
+static void search_graph(tt_search *s, int pattern, const int channels[2], tt_graph *best)
+{
+  tt_ladder l = {.s = s, .best = best, .pattern = pattern};
+  s->steps_left = s->options->max_steps > 0 ? s->options->max_steps : DEFAULT_STEPS;
+  s->now.pattern = pattern;
+  long budget = s->steps_left;
+  prepare(&l, channels);
+  best->pattern = l.pattern;
+  best->typeintra = s->ends.min_intra;
+  best->typeinter = s->now.inter ? s->ends.min_inter : TT_PATH_PIX;
+  best->crossnic = l.cross == 1;
+  best->samechannels = l.pattern != TT_PATTERN_NVLS;
+  best->bound = upper_bound(&l);
+  if (!s->now.inter) {
+    s->ends.min_inter = TT_PATH_PIX;
+  }
+  descend(&l);
+  duplicate(&l);
+  if (best->nchannels > 0) {
+    s->steps_left = budget / 4;
+    climb(&l);
+  } else if (!s->collnet && pattern != TT_PATTERN_NVLS) {
+    fall_back(&l);
+  }
+  best->exhausted = l.exhausted;
+  best->steps = budget - s->steps_left;
+}
+
+// ---- All graphs ----
+
+static ncclResult_t graph_room(tt_graph *g, int ngpus, bool inter)
+{
+  g->ngpus = ngpus;
+  g->inter = inter;
+  g->gpus = tt_calloc((size_t)TT_GRAPH_MAX_CHANNELS * (size_t)ngpus, sizeof(int));
+  g->nets = tt_calloc((size_t)TT_GRAPH_MAX_CHANNELS * 2, sizeof(int));
+  return g->gpus != NULL && g->nets != NULL ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the channels of %d GPUs", ngpus);
+}
+
+static void graph_clear(tt_graph *g)
+{
+  tt_free(g->gpus);
+  tt_free(g->nets);
+  *g = (tt_graph){0};
+}
+
+void tt_graphs_clear(tt_graphs *graphs)
+{
+  for (int i = 0; i < TT_GRAPH_KINDS; i++) {
+    graph_clear(&graphs->graph[i]);
+  }
+}
+
+static void search_destroy(tt_search *s)
+{
+  tt_flow_destroy(&s->flow);
+  tt_ends_destroy(&s->ends);
+  tt_free(s->memo);
+  tt_free(s->used);
+  tt_free(s->back);
+  graph_clear(&s->now);
+}
+
+static ncclResult_t search_create(tt_search *s)
+{
+  int n = tt_topo_count(s->topo, TT_NODE_GPU);
+  TT_TRY(tt_flow_create(s->topo, s->paths, &s->flow));
+  TT_TRY(tt_ends_create(s->topo, s->paths, s->rules, &s->ends));
+  TT_TRY(graph_room(&s->now, n, s->options->inter));
+  s->memo = tt_calloc(TT_MEMO_SIZE, sizeof(tt_memo_entry));
+  s->used = tt_calloc((size_t)n, sizeof(uint64_t));
+  s->back = tt_calloc((size_t)n * TT_GRAPH_MAX_CHANNELS, sizeof(bool));
+  return s->memo && s->used && s->back ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
+}
+
+static void search_all(tt_search *s, tt_graphs *out)
+{
+  tt_graph *g = out->graph;
+  int n = s->ends.ngpus;
+  search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, &g[TT_GRAPH_RING]);
+  int rings = g[TT_GRAPH_RING].nchannels;
+  search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){rings, rings}, &g[TT_GRAPH_TREE]);
+  s->collnet = true;
+  if (s->options->collnet) {
+    search_graph(s, TT_PATTERN_TREE, (int[]){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN]);
+    search_graph(s, TT_PATTERN_COLLNET_DIRECT, (int[]){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)}, &g[TT_GRAPH_COLLNET_DIRECT]);
+  }
+  s->collnet = false;
+  if (s->options->nvls && s->ends.nvs && oldest_sm(s->topo) >= 90) {
+    search_graph(s, TT_PATTERN_NVLS, (int[]){1, TT_MIN(TT_GRAPH_MAX_HEADS, n)}, &g[TT_GRAPH_NVLS]);
+  }
+}
+
+ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const tt_search_options *options,
+                              tt_graphs *out)
+{
+  static const int ids[TT_GRAPH_KINDS] = {0, 1, 4, 2, 3};
+  static const int patterns[TT_GRAPH_KINDS] = {TT_PATTERN_RING, TT_PATTERN_BALANCED_TREE, TT_PATTERN_COLLNET_DIRECT, TT_PATTERN_TREE,
+                                               TT_PATTERN_NVLS};
+  tt_search s = {.topo = topo, .paths = paths, .rules = rules, .options = options};
+  tt_graphs all = {0};
+  ncclResult_t res = ncclSuccess;
+  int n = tt_topo_count(topo, TT_NODE_GPU);
+  if (n == 0) {
+    return tt_fail(ncclInvalidArgument, "no channels on a machine without GPUs; a rank's <gpu> must be in the document");
+  }
+  for (int i = 0; i < TT_GRAPH_KINDS; i++) {
+    TT_TRY_GOTO(graph_room(&all.graph[i], n, options->inter), res);
+    all.graph[i].id = ids[i];
+    all.graph[i].pattern = patterns[i];
+  }
+  TT_TRY_GOTO(search_create(&s), res);
+  search_all(&s, &all);
+  search_destroy(&s);
+  *out = all;
+  return ncclSuccess;
+fail:
+  search_destroy(&s);
+  tt_graphs_clear(&all);
+  return res;
+}
+
+const char *tt_pattern_name(int pattern)
+{
+  static const char *const names[] = {"?", "BALANCED_TREE", "SPLIT_TREE", "TREE", "RING", "NVLS", "COLLNET_DIRECT"};
+  return pattern > 0 && pattern < (int)TT_COUNT(names) ? names[pattern] : names[0];
+}

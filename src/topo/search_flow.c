@@ -1,0 +1,158 @@
+// search_flow.c: bandwidth that is left on the links while channels are tried.
+#include "base/util.h"
+#include "topo/search_priv.h"
+
+enum { FLOW_INTEL = 1, FLOW_OLD = 2, FLOW_POWER = 4 };
+
+// Why a link of this kind costs more than what goes over it.
+static uint8_t link_how(const tt_topo *topo, const tt_topo_link *l)
+{
+  const tt_topo_node *to = &topo->nodes[l->to];
+  bool cpu = to->kind == TT_NODE_CPU;
+  if (cpu && to->cpu.arch == TT_CPU_X86 && to->cpu.vendor == TT_CPU_INTEL) {
+    return FLOW_INTEL; // GPU to GPU through Intel's root complex wastes a fifth
+  }
+  if (cpu && to->cpu.arch == TT_CPU_POWER && l->type == TT_PATH_NVL) {
+    return FLOW_POWER; // NVLink to a POWER CPU is shared by both directions
+  }
+  bool gpu = to->kind == TT_NODE_GPU || to->kind == TT_NODE_DEV;
+  return gpu && to->gpu.gcn == 0 && to->gpu.sm < 80 ? FLOW_OLD : 0; // requests to read cost an eighth on the way out
+}
+
+static int port_of(const tt_topo *topo, int net)
+{
+  const tt_topo_node *n = &topo->nodes[net];
+  for (int other = topo->first[TT_NODE_NET]; other < net; other++) {
+    const tt_topo_node *o = &topo->nodes[other];
+    if (o->net.guid == n->net.guid && o->net.port == n->net.port) {
+      return other - topo->first[TT_NODE_NET];
+    }
+  }
+  return net - topo->first[TT_NODE_NET];
+}
+
+static uint64_t weight(int link)
+{
+  uint64_t x = ((uint64_t)link + 1) * 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+  return (x ^ (x >> 32)) | 1;
+}
+
+ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow *f)
+{
+  int nets = tt_topo_count(topo, TT_NODE_NET), first = topo->first[TT_NODE_NET];
+  *f = (tt_flow){.topo = topo, .paths = paths};
+  f->left = tt_calloc((size_t)topo->nlinks + 1, sizeof(int));
+  f->how = tt_calloc((size_t)topo->nlinks + 1, 1);
+  f->port_left = tt_calloc((size_t)nets + 1, sizeof(int));
+  f->port = tt_calloc((size_t)nets + 1, sizeof(int));
+  if (f->left == NULL || f->how == NULL || f->port_left == NULL || f->port == NULL) {
+    tt_flow_destroy(f);
+    return tt_fail(ncclSystemError, "no memory for the bandwidth of %d links", topo->nlinks);
+  }
+  for (int l = 0; l < topo->nlinks; l++) {
+    f->left[l] = tt_flow_amount(topo->links[l].bw);
+    f->how[l] = link_how(topo, &topo->links[l]);
+  }
+  for (int n = 0; n < nets; n++) {
+    f->port[n] = port_of(topo, first + n);
+    f->port_left[n] = tt_flow_amount(topo->nodes[first + n].net.bw);
+  }
+  return ncclSuccess;
+}
+
+void tt_flow_destroy(tt_flow *f)
+{
+  tt_free(f->left);
+  tt_free(f->how);
+  tt_free(f->port_left);
+  tt_free(f->port);
+  *f = (tt_flow){0};
+}
+
+static void change(tt_flow *f, int link, int amount)
+{
+  f->left[link] -= amount;
+  f->hash -= weight(link) * (uint64_t)(int64_t)amount;
+}
+
+// What a hop takes: from its link, and from the link back.
+static void hop_cost(const tt_flow *f, int link, const int amounts[2], bool from_gpu, int cost[2])
+{
+  const tt_topo_link *l = &f->topo->links[link];
+  cost[0] = l->type == TT_PATH_PIX ? amounts[1] : amounts[0];
+  cost[1] = f->how[link] == FLOW_OLD && !from_gpu ? cost[0] / 8 : f->how[link] == FLOW_POWER ? cost[0] : 0;
+}
+
+// Amount on PCI links of this path, where Intel's CPUs are in the way.
+static void path_amounts(const tt_flow *f, const tt_path *p, bool from_gpu, int amount, int amounts[2])
+{
+  amounts[0] = amounts[1] = amount;
+  for (int i = 0; from_gpu && p->type == TT_PATH_PHB && i < p->count; i++) {
+    if (f->how[f->paths->hops[p->first + i]] == FLOW_INTEL) {
+      amounts[1] = amount / 5 * 6 + amount % 5 * 6 / 5;
+      return;
+    }
+  }
+}
+
+static void give_hops(tt_flow *f, const tt_path *p, int count, bool from_gpu, const int amounts[2])
+{
+  int cost[2];
+  for (int i = 0; i < count; i++) {
+    int link = f->paths->hops[p->first + i];
+    hop_cost(f, link, amounts, from_gpu, cost);
+    change(f, link, -cost[0]);
+    if (cost[1] > 0) {
+      change(f, f->topo->links[link].back, -cost[1]);
+    }
+  }
+}
+
+bool tt_flow_take(tt_flow *f, const int ends[2], int amount)
+{
+  const tt_path *p = tt_path_get(f->paths, ends[0], ends[1]);
+  bool from_gpu = f->topo->nodes[ends[0]].kind == TT_NODE_GPU;
+  int amounts[2], cost[2];
+  path_amounts(f, p, from_gpu, amount, amounts);
+  for (int i = 0; i < p->count; i++) {
+    int link = f->paths->hops[p->first + i], back = f->topo->links[link].back;
+    hop_cost(f, link, amounts, from_gpu, cost);
+    if (f->left[link] < cost[0] || (cost[1] > 0 && f->left[back] < cost[1])) {
+      give_hops(f, p, i, from_gpu, amounts);
+      return false;
+    }
+    change(f, link, cost[0]);
+    if (cost[1] > 0) {
+      change(f, back, cost[1]);
+    }
+  }
+  return true;
+}
+
+void tt_flow_give(tt_flow *f, const int ends[2], int amount)
+{
+  const tt_path *p = tt_path_get(f->paths, ends[0], ends[1]);
+  bool from_gpu = f->topo->nodes[ends[0]].kind == TT_NODE_GPU;
+  int amounts[2];
+  path_amounts(f, p, from_gpu, amount, amounts);
+  give_hops(f, p, p->count, from_gpu, amounts);
+}
+
+bool tt_flow_take_port(tt_flow *f, int net, int amount)
+{
+  int port = f->port[net - f->topo->first[TT_NODE_NET]];
+  if (f->port_left[port] < amount) {
+    return false;
+  }
+  f->port_left[port] -= amount;
+  f->hash -= weight(f->topo->nlinks + port) * (uint64_t)(int64_t)amount;
+  return true;
+}
+
+void tt_flow_give_port(tt_flow *f, int net, int amount)
+{
+  int port = f->port[net - f->topo->first[TT_NODE_NET]];
+  f->port_left[port] += amount;
+  f->hash += weight(f->topo->nlinks + port) * (uint64_t)(int64_t)amount;
+}

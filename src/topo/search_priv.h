@@ -1,0 +1,117 @@
+// search_priv.h: what the parts of the search share: the machine as the search sees it, links' bandwidth, conditions.
+#pragma once
+#include "topo/graph.h"
+
+// ---- search_flow.c: bandwidth that is left on every link ----
+
+// Amounts are MB/s in whole numbers, so that taking and giving back leave no trace.
+typedef struct tt_flow {
+  const tt_topo *topo;
+  const tt_paths *paths;
+  int *left;      // of every link
+  int *port_left; // of every network port: NETs of one port share one entry
+  int *port;      // NET number → entry of port_left
+  uint8_t *how;   // of every link: TT_FLOW_…
+  uint64_t hash;  // of all that is left: the same amounts have the same hash, whatever the order in which they were taken
+} tt_flow;
+
+// Everything left.
+ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow *f);
+void tt_flow_destroy(tt_flow *f);
+
+// Takes bandwidth on the path between two ends; false when a link has too little: then nothing is taken.
+bool tt_flow_take(tt_flow *f, const int ends[2], int amount);
+// Gives back what tt_flow_take took.
+void tt_flow_give(tt_flow *f, const int ends[2], int amount);
+
+// The same with the port of a NET, which is what its card sends or receives however it is reached.
+bool tt_flow_take_port(tt_flow *f, int net, int amount);
+void tt_flow_give_port(tt_flow *f, int net, int amount);
+
+static inline int tt_flow_amount(float bw)
+{
+  return (int)(bw * 1000.0f + 0.5f);
+}
+
+// A port's share counts whole GB/s, as NCCL counts it: ten ports of 2.4 GB/s are as good as ten of 2.
+static inline int tt_flow_port_amount(float bw)
+{
+  return (int)bw * 1000;
+}
+
+// ---- search_ends.c: which ends are worth trying, in which order ----
+
+typedef struct tt_ends {
+  int ngpus, nnets, first_net;
+  bool nvs;
+  unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
+  int min_intra, max_intra, min_inter, max_inter;
+  int *next;   // [gpu][ngpus - 1]: the others, best first
+  int *starts; // [net number][ngpus]: GPUs for a channel that comes by that net, best first
+  int *liked;  // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
+  int *all_liked;
+  int *nets;   // [gpu][nnets + 1]: nets to try on the way back, for the type that tt_ends_select was told; the number first
+  int *all;    // [nnets + 1]: nets to begin with
+} tt_ends;
+
+ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_ends *e);
+void tt_ends_destroy(tt_ends *e);
+
+// Fills nets and all for ways of up to that type.
+void tt_ends_select(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int type, tt_ends *e);
+
+// ---- search.c, search_run.c, search_heads.c ----
+
+typedef struct tt_cond {
+  int pattern, crossnic, typeintra, typeinter;
+  float speedintra, speedinter;
+  bool same;
+  int min, max; // channels
+} tt_cond;
+
+typedef struct tt_memo_entry {
+  uint64_t key;
+  uint32_t age;
+  int hops;
+} tt_memo_entry;
+
+enum { TT_MEMO_SIZE = 1 << 15 };
+
+typedef struct tt_search {
+  const tt_topo *topo;
+  const tt_paths *paths;
+  const tt_topo_rules *rules;
+  const tt_search_options *options;
+  tt_flow flow;
+  tt_ends ends;
+  tt_memo_entry *memo; // TT_MEMO_SIZE states that led nowhere better, each with the fewest hops that it was reached with
+  uint32_t age;        // entries of other ages are of other conditions
+  uint64_t *used;      // [gpu]: bit c: in channel c
+  bool *back;          // [channel][gpu]: the channel may end there
+  tt_graph now;        // what the search stands at
+  long steps_left;     // of this graph
+  bool collnet;        // only NETs with in-network reduction
+} tt_search;
+
+// Searches under one condition; *best is replaced when something better was found. True when it has as many channels as there may be.
+bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhausted);
+
+// The same for the patterns of heads: NVLS and collnet direct.
+bool tt_search_heads(tt_search *s, const tt_cond *c, tt_graph *best);
+
+// Is `now` better than `best`? Copies it when it is.
+bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best);
+
+// May a channel that came by NET node `in` leave by `out`, with `step` orders placed?
+bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2], int step);
+
+// Channels that may be added to what is left, at most.
+int tt_search_room(const tt_search *s, const tt_cond *c);
+
+// Copies a graph without its arrays' memory: `to` has room.
+void tt_graph_copy(tt_graph *to, const tt_graph *from);
+
+static inline int tt_cond_net_amount(const tt_cond *c)
+{
+  return tt_flow_amount(c->speedinter);
+}

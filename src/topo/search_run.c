@@ -1,0 +1,336 @@
+// search_run.c: rings and trees under one condition: depth first over channels, and in each over the next GPU. What makes it short: a
+// bound on the channels that still fit, memory of states that led nowhere, the previous channel's order tried first, rings that always
+// begin at the first GPU, and GPUs near the card kept for the way back.
+#include "base/util.h"
+#include "topo/search_priv.h"
+
+typedef struct tt_run {
+  tt_search *s;
+  const tt_cond *c;
+  tt_graph *best, *now;
+  tt_flow *flow;
+  int n;              // GPUs
+  int intra, inter;   // amounts
+  int least_hops;     // of an edge
+  int back;           // order's place whose GPU leads back to the card; -1: none, or already taken
+  int back_left;      // GPUs not yet in this channel that may lead back
+  uint64_t placed;    // hash of the GPUs in this channel
+  bool forced;        // the previous channel's order again
+  bool stop, aborted; // as many channels as there may be; no steps left
+  long steps;
+} tt_run;
+
+static void visit(tt_run *r, int gpu, int step);
+static void next_channel(tt_run *r);
+
+static uint64_t mix(uint64_t x)
+{
+  x = (x ^ (x >> 31)) * 0x7fb5d329728ea185u;
+  x = (x ^ (x >> 27)) * 0x81dadef4bc2dd44du;
+  return x ^ (x >> 33);
+}
+
+// Was this state here before with as few hops? If not, it is now.
+static bool seen(tt_run *r, uint64_t place)
+{
+  uint64_t key = mix(r->flow->hash ^ mix(place + (uint64_t)r->now->nchannels));
+  tt_memo_entry *e = &r->s->memo[key % TT_MEMO_SIZE];
+  if (e->age == r->s->age && e->key == key && e->hops <= r->now->nhops) {
+    return true;
+  }
+  *e = (tt_memo_entry){.key = key, .age = r->s->age, .hops = r->now->nhops};
+  return false;
+}
+
+static bool is_tree(int pattern)
+{
+  return pattern <= TT_PATTERN_TREE;
+}
+
+// ---- Edges ----
+
+static bool edge_ok(const tt_run *r, const int ends[2], int type)
+{
+  const tt_paths *p = r->s->paths;
+  return tt_path_get(p, ends[0], ends[1])->type <= type &&
+         (!is_tree(r->c->pattern) || tt_path_get(p, ends[1], ends[0])->type <= type);
+}
+
+static bool take(tt_run *r, const int ends[2], bool intra, int amount)
+{
+  if (!edge_ok(r, ends, intra ? r->c->typeintra : r->c->typeinter) || !tt_flow_take(r->flow, ends, amount)) {
+    return false;
+  }
+  r->now->nhops += tt_path_get(r->s->paths, ends[0], ends[1])->count;
+  return true;
+}
+
+static void give(tt_run *r, const int ends[2], int amount)
+{
+  tt_flow_give(r->flow, ends, amount);
+  r->now->nhops -= tt_path_get(r->s->paths, ends[0], ends[1])->count;
+}
+
+// ---- Channels ----
+
+static int *order_of(tt_run *r)
+{
+  return &r->now->gpus[(size_t)r->now->nchannels * (size_t)r->n];
+}
+
+// Can what may still be added make a better graph than the best?
+static bool worthwhile(const tt_run *r)
+{
+  const tt_graph *now = r->now, *best = r->best;
+  int most = TT_MIN(now->nchannels + tt_search_room(r->s, r->c), r->c->max);
+  float total = (float)most * r->c->speedintra, had = (float)best->nchannels * best->speedintra;
+  if (most < r->c->min || total < had) {
+    return false;
+  }
+  int hops = now->nhops + (most - now->nchannels) * r->least_hops;
+  return total > had || (best->pattern == r->c->pattern && best->crossnic == r->c->crossnic && hops < best->nhops);
+}
+
+static void channel_done(tt_run *r)
+{
+  r->now->nchannels++;
+  bool better = tt_search_consider(r->s, r->c, r->best);
+  if (better && r->now->nchannels == r->c->max) {
+    r->stop = true;
+  } else if (r->now->nchannels < r->c->max && worthwhile(r)) {
+    int back = r->back, left = r->back_left;
+    uint64_t placed = r->placed;
+    bool forced = r->forced;
+    next_channel(r);
+    r->back = back;
+    r->back_left = left;
+    r->placed = placed;
+    r->forced = forced;
+  }
+  r->now->nchannels--;
+}
+
+static void place(tt_run *r, int from, int gpu, int step)
+{
+  bool intra = from < r->n;
+  int ends[2] = {from, gpu}, amount = intra ? r->intra : r->inter;
+  if (from >= 0 && !take(r, ends, intra, amount)) {
+    return;
+  }
+  uint64_t flag = 1ull << r->now->nchannels, key = mix((uint64_t)gpu + 77);
+  bool back = r->s->back[(size_t)r->now->nchannels * (size_t)r->n + (size_t)gpu];
+  r->s->used[gpu] |= flag;
+  r->placed += key;
+  r->back_left -= back;
+  order_of(r)[step] = gpu;
+  visit(r, gpu, step);
+  r->back_left += back;
+  r->placed -= key;
+  r->s->used[gpu] &= ~flag;
+  if (from >= 0) {
+    give(r, ends, amount);
+  }
+}
+
+// Closes the channel behind its last GPU.
+static void close_channel(tt_run *r, int gpu)
+{
+  int ends[2] = {gpu, order_of(r)[0]};
+  if (r->c->pattern != TT_PATTERN_RING || r->now->inter) {
+    channel_done(r);
+  } else if (take(r, ends, true, r->intra)) {
+    channel_done(r);
+    give(r, ends, r->intra);
+  }
+}
+
+// Goes to every GPU that is left, those that may lead back to the card last.
+static void try_gpus(tt_run *r, int gpu, int step)
+{
+  const int *next = &r->s->ends.next[gpu * (r->n - 1)];
+  const bool *back = &r->s->back[(size_t)r->now->nchannels * (size_t)r->n];
+  uint64_t flag = 1ull << r->now->nchannels;
+  bool comes_back = r->back == r->n - 1, last = step + 1 == r->n - 1;
+  for (int pass = comes_back && last ? 1 : 0; pass < (comes_back ? 2 : 1); pass++) {
+    if (pass == 1 && !last && r->back_left < 2) {
+      return;
+    }
+    for (int i = 0; i < r->n - 1 && !r->stop && !r->aborted; i++) {
+      bool skip = (r->s->used[next[i]] & flag) != 0 || (comes_back && back[next[i]] != (pass == 1));
+      if (!skip) {
+        place(r, gpu, next[i], step + 1);
+      }
+    }
+  }
+}
+
+static void go_on(tt_run *r, int gpu, int step)
+{
+  if (step == r->n - 1) {
+    close_channel(r, gpu);
+  } else if (r->forced) {
+    place(r, gpu, order_of(r)[step + 1 - r->n], step + 1);
+  } else {
+    const int *nets = &r->now->nets[2 * r->now->nchannels];
+    uint64_t where = ((uint64_t)(gpu + 1) << 40) + ((uint64_t)(nets[0] + 1) << 20) + (uint64_t)(r->back > 0 ? nets[1] + 1 : 0);
+    if (r->c->same || !seen(r, r->placed ^ mix(where))) {
+      try_gpus(r, gpu, step);
+    }
+  }
+}
+
+// Leads from this GPU to a card; a balanced tree shares the card's bandwidth among its first two GPUs.
+static void return_net(tt_run *r, int gpu, int step)
+{
+  bool balanced = r->c->pattern == TT_PATTERN_BALANCED_TREE;
+  const int *list = &r->s->ends.nets[gpu * (r->s->ends.nnets + 1)];
+  int *nets = &r->now->nets[2 * r->now->nchannels], back = r->back, amount = balanced ? r->inter / 2 : r->inter, first = nets[1];
+  for (int i = 1; i <= list[0] && !r->stop && !r->aborted; i++) {
+    int ends[2] = {gpu, list[i]};
+    bool same = !balanced || step == 0 || list[i] == first;
+    if (!same || !tt_search_nets_ok(r->s, r->c, (int[]){nets[0], list[i]}, step) || !take(r, ends, false, amount)) {
+      continue;
+    }
+    nets[1] = list[i];
+    r->back = balanced && step == 0 ? 1 : -1;
+    go_on(r, gpu, step);
+    r->back = back;
+    give(r, ends, amount);
+  }
+  nets[1] = first;
+}
+
+static void visit(tt_run *r, int gpu, int step)
+{
+  if (r->steps-- <= 0) {
+    r->aborted = true;
+  } else if (r->now->inter && step == r->back) {
+    return_net(r, gpu, step);
+  } else {
+    go_on(r, gpu, step);
+  }
+}
+
+// ---- Where channels begin ----
+
+// Marks the GPUs from which a channel may go back to a card.
+static void mark_back(tt_run *r, int net)
+{
+  const tt_ends *e = &r->s->ends;
+  bool *back = &r->s->back[(size_t)r->now->nchannels * (size_t)r->n];
+  r->back_left = 0;
+  for (int g = 0; g < r->n; g++) {
+    const int *list = &e->nets[g * (e->nnets + 1)];
+    back[g] = false;
+    for (int i = 1; i <= list[0] && !back[g]; i++) {
+      back[g] = edge_ok(r, (int[]){g, list[i]}, r->c->typeinter) && tt_search_nets_ok(r->s, r->c, (int[]){net, list[i]}, r->n - 1);
+    }
+    r->back_left += back[g];
+  }
+}
+
+static bool may_begin(const tt_run *r, int net)
+{
+  const tt_graph *now = r->now;
+  int c = now->nchannels;
+  bool swaps = r->c->pattern == TT_PATTERN_RING && r->c->crossnic == 2 && (c & 1) != 0;
+  return (!r->s->collnet || r->s->topo->nodes[net].net.coll != 0) && (!swaps || net == now->nets[2 * (c - 1) + 1]);
+}
+
+static void begin(tt_run *r, int net, int gpu, bool forced)
+{
+  r->forced = forced;
+  r->placed = 0;
+  r->back = !r->now->inter ? -1 : r->c->pattern == TT_PATTERN_RING ? r->n - 1 : r->c->pattern == TT_PATTERN_SPLIT_TREE ? 1 : 0;
+  place(r, net, gpu, 0);
+  r->forced = false;
+}
+
+static void begin_at_net(tt_run *r, int net)
+{
+  int c = r->now->nchannels, amount = tt_flow_port_amount(r->c->speedinter);
+  if (!may_begin(r, net) || !tt_flow_take_port(r->flow, net, amount)) {
+    return;
+  }
+  float latency = r->now->latencyinter;
+  r->now->latencyinter = r->s->topo->nodes[net].net.latency;
+  r->now->nets[2 * c] = net;
+  r->now->nets[2 * c + 1] = -1;
+  mark_back(r, net);
+  int left = r->back_left;
+  if (c > 0) {
+    begin(r, net, order_of(r)[-r->n], true);
+  }
+  const int *starts = &r->s->ends.starts[(net - r->s->ends.first_net) * r->n];
+  for (int i = 0; i < r->n && !r->stop && !r->aborted && (c == 0 || !r->c->same); i++) {
+    r->back_left = left;
+    begin(r, net, starts[i], false);
+  }
+  r->now->latencyinter = latency;
+  tt_flow_give_port(r->flow, net, amount);
+}
+
+static void next_channel(tt_run *r)
+{
+  int c = r->now->nchannels;
+  const int *nets = &r->now->nets[2 * c];
+  bool pair = r->c->crossnic == 2 && (c & 1) != 0;
+  uint64_t before = pair ? ((uint64_t)nets[-2] << 20) + (uint64_t)nets[-1] : 0;
+  if (!r->c->same && seen(r, mix(before + 1))) {
+    return;
+  }
+  if (r->now->inter) {
+    const int *all = r->s->ends.all;
+    for (int i = 0; i < all[0] && !r->stop && !r->aborted; i++) {
+      begin_at_net(r, all[1 + (c + i) % all[0]]);
+    }
+    return;
+  }
+  memset(&r->s->back[(size_t)c * (size_t)r->n], 0, (size_t)r->n);
+  r->now->nets[2 * c] = r->now->nets[2 * c + 1] = -1;
+  if (c > 0) {
+    begin(r, -1, order_of(r)[-r->n], true);
+  }
+  int starts = r->c->pattern == TT_PATTERN_RING ? 1 : r->n; // where a ring begins makes no difference
+  for (int g = 0; g < starts && !r->stop && !r->aborted && (c == 0 || !r->c->same); g++) {
+    begin(r, -1, g, false);
+  }
+}
+
+// ---- One condition ----
+
+static int fewest_hops(const tt_search *s)
+{
+  int fewest = s->ends.ngpus > 1 ? 1 << 20 : 0;
+  for (int a = 0; a < s->ends.ngpus; a++) {
+    for (int b = 0; b < s->ends.ngpus; b++) {
+      fewest = a != b ? TT_MIN(fewest, tt_path_get(s->paths, a, b)->count) : fewest;
+    }
+  }
+  return fewest;
+}
+
+bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhausted)
+{
+  int edges = s->ends.ngpus - (c->pattern == TT_PATTERN_RING && !s->now.inter ? 0 : 1);
+  tt_run r = {.s = s,
+              .c = c,
+              .best = best,
+              .now = &s->now,
+              .flow = &s->flow,
+              .n = s->ends.ngpus,
+              .intra = tt_flow_amount(c->speedintra),
+              .inter = tt_flow_amount(c->speedinter)};
+  s->now.nchannels = s->now.nhops = 0;
+  s->age++;
+  r.least_hops = edges * fewest_hops(s) + (s->now.inter ? 2 : 0);
+  if (!worthwhile(&r)) {
+    return false;
+  }
+  long budget = c->same ? TT_MIN(s->steps_left, 2000) : TT_MIN(s->steps_left, 20000);
+  r.steps = budget;
+  next_channel(&r);
+  s->steps_left -= budget - TT_MAX(r.steps, 0);
+  *exhausted &= !r.aborted;
+  return r.stop;
+}
