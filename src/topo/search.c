@@ -209,7 +209,7 @@ static bool try_condition(tt_ladder *l)
 
 static bool enough(const tt_ladder *l)
 {
-  return (float)l->best->nchannels * l->best->speedinter >= l->total || l->s->steps_left <= 0;
+  return l->best->nchannels > 0 && ((float)l->best->nchannels * l->best->speedinter >= l->total || l->s->steps_left <= 0);
 }
 
 // The same channels first, then different ones; a balanced tree, then the simpler one. True: nothing better is to be found.
@@ -471,6 +471,19 @@ void tt_graphs_clear(tt_graphs *graphs)
   }
 }
 
+ncclResult_t tt_graphs_room(const tt_topo *topo, bool inter, tt_graphs *out)
+{
+  static const int ids[TT_GRAPH_KINDS] = {0, 1, 4, 2, 3};
+  static const int patterns[TT_GRAPH_KINDS] = {TT_PATTERN_RING, TT_PATTERN_BALANCED_TREE, TT_PATTERN_COLLNET_DIRECT, TT_PATTERN_TREE,
+                                               TT_PATTERN_NVLS};
+  for (int i = 0; i < TT_GRAPH_KINDS; i++) {
+    TT_TRY(graph_room(&out->graph[i], tt_topo_count(topo, TT_NODE_GPU), inter));
+    out->graph[i].id = ids[i];
+    out->graph[i].pattern = patterns[i];
+  }
+  return ncclSuccess;
+}
+
 static void search_destroy(tt_search *s)
 {
   tt_flow_destroy(&s->flow);
@@ -514,9 +527,6 @@ static void search_all(tt_search *s, tt_graphs *out)
 ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const tt_search_options *options,
                               tt_graphs *out)
 {
-  static const int ids[TT_GRAPH_KINDS] = {0, 1, 4, 2, 3};
-  static const int patterns[TT_GRAPH_KINDS] = {TT_PATTERN_RING, TT_PATTERN_BALANCED_TREE, TT_PATTERN_COLLNET_DIRECT, TT_PATTERN_TREE,
-                                               TT_PATTERN_NVLS};
   tt_search s = {.topo = topo, .paths = paths, .rules = rules, .options = options};
   tt_graphs all = {0};
   ncclResult_t res = ncclSuccess;
@@ -524,11 +534,7 @@ ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const 
   if (n == 0) {
     return tt_fail(ncclInvalidArgument, "no channels on a machine without GPUs; a rank's <gpu> must be in the document");
   }
-  for (int i = 0; i < TT_GRAPH_KINDS; i++) {
-    TT_TRY_GOTO(graph_room(&all.graph[i], n, options->inter), res);
-    all.graph[i].id = ids[i];
-    all.graph[i].pattern = patterns[i];
-  }
+  TT_TRY_GOTO(tt_graphs_room(topo, options->inter, &all), res);
   TT_TRY_GOTO(search_create(&s), res);
   search_all(&s, &all);
   search_destroy(&s);

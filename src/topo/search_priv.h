@@ -111,7 +111,5 @@ int tt_search_room(const tt_search *s, const tt_cond *c);
 // Copies a graph without its arrays' memory: `to` has room.
 void tt_graph_copy(tt_graph *to, const tt_graph *from);
 
-static inline int tt_cond_net_amount(const tt_cond *c)
-{
-  return tt_flow_amount(c->speedinter);
-}
+// Graphs without channels, with room for all they may have. tt_graphs_clear frees it, also after an error.
+ncclResult_t tt_graphs_room(const tt_topo *topo, bool inter, tt_graphs *out);

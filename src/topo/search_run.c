@@ -327,7 +327,8 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
   if (!worthwhile(&r)) {
     return false;
   }
-  long budget = c->same ? TT_MIN(s->steps_left, 2000) : TT_MIN(s->steps_left, 20000);
+  // Without any graph yet the search goes on when its steps are used up, though not deep.
+  long budget = TT_MIN(TT_MAX(s->steps_left, best->nchannels > 0 ? 0 : 500), c->same ? 2000 : 20000);
   r.steps = budget;
   next_channel(&r);
   s->steps_left -= budget - TT_MAX(r.steps, 0);

@@ -1,0 +1,240 @@
+// graph_xml.c: graphs as documents, in the form of NCCL_GRAPH_DUMP_FILE.
+#include <stdio.h>
+
+#include "base/util.h"
+#include "topo/search_priv.h"
+
+enum { GRAPH_VERSION = 1, HOST_SHIFT = 56 };
+
+static const int graph_ids[TT_GRAPH_KINDS] = {0, 1, 4, 2, 3};
+
+// ---- Writing ----
+
+// The number of a GPU or NET: dev, with the host's number in the top byte.
+static uint64_t dev_of(const tt_topo *topo, int node)
+{
+  const tt_topo_node *n = &topo->nodes[node];
+  int dev = n->kind == TT_NODE_NET ? n->net.dev : n->gpu.dev;
+  return (uint64_t)n->host << HOST_SHIFT | (uint64_t)(uint32_t)dev;
+}
+
+static ncclResult_t set_float(tt_xml *xml, tt_xml_node *at, const char *name, float value)
+{
+  char text[32];
+  snprintf(text, sizeof(text), "%g", (double)value);
+  return tt_xml_set(xml, at, name, text);
+}
+
+static ncclResult_t add_end(const tt_topo *topo, int node, tt_xml *xml, tt_xml_node *channel)
+{
+  bool net = node < 0 || topo->nodes[node].kind == TT_NODE_NET;
+  tt_xml_node *x = NULL;
+  char text[32];
+  TT_TRY(tt_xml_add(xml, channel, net ? "net" : "gpu", &x));
+  // A channel without a card is one that must use the network and has none: NCCL writes -1 so.
+  snprintf(text, sizeof(text), "%#llx", node < 0 ? ~0ull : (unsigned long long)dev_of(topo, node));
+  TT_TRY(tt_xml_set(xml, x, "dev", text));
+  return net ? ncclSuccess : tt_xml_set_int(xml, x, "rank", topo->nodes[node].gpu.rank);
+}
+
+static ncclResult_t add_channel(const tt_topo *topo, const tt_graph *g, int c, tt_xml *xml, tt_xml_node *parent)
+{
+  tt_xml_node *channel = NULL;
+  int shown = g->id == graph_ids[TT_GRAPH_NVLS] ? 1 : g->ngpus; // NVLS: only the head matters
+  TT_TRY(tt_xml_add(xml, parent, "channel", &channel));
+  if (g->inter) {
+    TT_TRY(add_end(topo, g->nets[2 * c], xml, channel));
+  }
+  for (int i = 0; i < shown; i++) {
+    TT_TRY(add_end(topo, g->gpus[(size_t)c * (size_t)g->ngpus + (size_t)i], xml, channel));
+  }
+  return g->inter ? add_end(topo, g->nets[2 * c + 1], xml, channel) : ncclSuccess;
+}
+
+static ncclResult_t add_graph(const tt_topo *topo, const tt_graph *g, tt_xml *xml)
+{
+  tt_xml_node *x = NULL;
+  TT_TRY(tt_xml_add(xml, xml->root, "graph", &x));
+  TT_TRY(tt_xml_set_int(xml, x, "id", g->id));
+  TT_TRY(tt_xml_set_int(xml, x, "pattern", g->pattern));
+  TT_TRY(tt_xml_set_int(xml, x, "crossnic", g->crossnic));
+  TT_TRY(tt_xml_set_int(xml, x, "nchannels", g->nchannels));
+  TT_TRY(set_float(xml, x, "speedintra", g->speedintra));
+  TT_TRY(set_float(xml, x, "speedinter", g->speedinter));
+  TT_TRY(set_float(xml, x, "latencyinter", g->latencyinter));
+  TT_TRY(tt_xml_set(xml, x, "typeintra", tt_path_type_name(g->typeintra)));
+  TT_TRY(tt_xml_set(xml, x, "typeinter", tt_path_type_name(g->typeinter)));
+  TT_TRY(tt_xml_set_int(xml, x, "samechannels", g->samechannels));
+  for (int c = 0; c < g->nchannels; c++) {
+    TT_TRY(add_channel(topo, g, c, xml, x));
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t add_all(const tt_topo *topo, const tt_graphs *graphs, tt_xml *xml)
+{
+  TT_TRY(tt_xml_set_int(xml, xml->root, "version", GRAPH_VERSION));
+  for (int i = 0; i < TT_GRAPH_KINDS; i++) {
+    TT_TRY(add_graph(topo, &graphs->graph[i], xml));
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_graphs_to_xml(const tt_topo *topo, const tt_graphs *graphs, tt_xml **out)
+{
+  tt_xml *xml = NULL;
+  TT_TRY(tt_xml_new("graphs", "graphs", &xml));
+  ncclResult_t res = add_all(topo, graphs, xml);
+  if (res != ncclSuccess) {
+    tt_xml_destroy(xml);
+    return res;
+  }
+  *out = xml;
+  return ncclSuccess;
+}
+
+// ---- Reading ----
+
+static ncclResult_t read_dev(const tt_topo *topo, const tt_xml_node *x, int kind, int *out)
+{
+  const char *text = NULL;
+  uint64_t dev = 0;
+  TT_TRY(tt_xml_need(x, "dev", &text));
+  TT_TRY(tt_xml_hex_or(x, "dev", 0, &dev));
+  for (int i = topo->first[kind]; i < topo->first[kind + 1]; i++) {
+    if (dev_of(topo, i) == dev) {
+      *out = i;
+      return ncclSuccess;
+    }
+  }
+  return tt_xml_fail(x, "dev=\"%s\": this machine has no such %s; %d of them are known", text, tt_node_kind_name(kind),
+                     tt_topo_count(topo, kind));
+}
+
+static ncclResult_t read_gpu(const tt_topo *topo, const tt_xml_node *x, int *out)
+{
+  long long rank = -1;
+  const long long range[2] = {0, INT32_MAX};
+  if (tt_xml_get(x, "rank") == NULL) {
+    return read_dev(topo, x, TT_NODE_GPU, out);
+  }
+  TT_TRY(tt_xml_int_or(x, "rank", 0, range, &rank));
+  int node = tt_topo_rank_node(topo, (int)rank);
+  if (node < 0 || topo->nodes[node].kind != TT_NODE_GPU) {
+    return tt_xml_fail(x, "rank=\"%lld\": no such rank on this machine", rank);
+  }
+  *out = node;
+  return ncclSuccess;
+}
+
+static int place_of(const int *gpus, int count, int gpu)
+{
+  int i = 0;
+  while (i < count && gpus[i] != gpu) {
+    i++;
+  }
+  return i;
+}
+
+static ncclResult_t read_channel(const tt_topo *topo, const tt_xml_node *channel, int c, tt_graph *g)
+{
+  int *gpus = &g->gpus[(size_t)c * (size_t)g->ngpus], *nets = &g->nets[2 * c], ngpus = 0, nnets = 0, node;
+  nets[0] = nets[1] = -1;
+  for (const tt_xml_node *x = tt_xml_child(channel, NULL); x != NULL; x = tt_xml_sibling(x, NULL)) {
+    if (strcmp(x->tag, "net") == 0) {
+      TT_TRY(read_dev(topo, x, TT_NODE_NET, &node));
+      if (nnets == 2) {
+        return tt_xml_fail(x, "a channel has two network ports: the one it comes by and the one it leaves by");
+      }
+      nets[nnets++] = node;
+    } else if (strcmp(x->tag, "gpu") == 0) {
+      TT_TRY(read_gpu(topo, x, &node));
+      if (place_of(gpus, ngpus, node) < ngpus) {
+        return tt_xml_fail(x, "rank %d is in this channel twice", topo->nodes[node].gpu.rank);
+      }
+      gpus[ngpus++] = node;
+    }
+  }
+  bool heads = g->pattern == TT_PATTERN_NVLS || g->pattern == TT_PATTERN_COLLNET_DIRECT;
+  for (int i = 0; heads && ngpus > 0 && i < g->ngpus; i++) {
+    if (place_of(gpus, ngpus, i) == ngpus) {
+      gpus[ngpus++] = i;
+    }
+  }
+  if (ngpus != g->ngpus || (g->inter && nnets != 2)) {
+    return tt_xml_fail(channel, "%d GPUs and %d network ports; expected are %d and %d", ngpus, nnets, g->ngpus, g->inter ? 2 : 0);
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t read_type(const tt_xml_node *x, const char *name, int *out)
+{
+  const char *text = NULL;
+  TT_TRY(tt_xml_need(x, name, &text));
+  *out = tt_path_type_of(text);
+  return *out >= 0 ? ncclSuccess : tt_xml_fail(x, "%s=\"%s\": LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected", name, text);
+}
+
+static ncclResult_t read_int(const tt_xml_node *x, const char *name, int hi, int *out)
+{
+  long long value = 0;
+  TT_TRY(tt_xml_int(x, name, 0, hi, &value));
+  *out = (int)value;
+  return ncclSuccess;
+}
+
+static ncclResult_t read_graph(const tt_topo *topo, const tt_xml_node *x, tt_graph *g)
+{
+  static const float speeds[2] = {0, 1e6f};
+  int same = 0, c = 0;
+  TT_TRY(read_int(x, "pattern", TT_PATTERN_COLLNET_DIRECT, &g->pattern));
+  TT_TRY(read_int(x, "crossnic", 2, &g->crossnic));
+  TT_TRY(read_int(x, "nchannels", TT_GRAPH_MAX_CHANNELS, &g->nchannels));
+  TT_TRY(read_int(x, "samechannels", 1, &same));
+  TT_TRY(tt_xml_float_or(x, "speedintra", 0, speeds, &g->speedintra));
+  TT_TRY(tt_xml_float_or(x, "speedinter", 0, speeds, &g->speedinter));
+  TT_TRY(tt_xml_float_or(x, "latencyinter", 0, speeds, &g->latencyinter));
+  TT_TRY(read_type(x, "typeintra", &g->typeintra));
+  TT_TRY(read_type(x, "typeinter", &g->typeinter));
+  g->samechannels = same == 1;
+  for (const tt_xml_node *ch = tt_xml_child(x, "channel"); ch != NULL; ch = tt_xml_sibling(ch, "channel"), c++) {
+    if (c == g->nchannels) {
+      return tt_xml_fail(ch, "more channels than nchannels=\"%d\"", g->nchannels);
+    }
+    TT_TRY(read_channel(topo, ch, c, g));
+  }
+  return c == g->nchannels ? ncclSuccess : tt_xml_fail(x, "nchannels=\"%d\", but there are %d", g->nchannels, c);
+}
+
+static ncclResult_t read_all(const tt_topo *topo, const tt_xml *xml, tt_graphs *out)
+{
+  long long version = 0, id = 0;
+  bool there[TT_GRAPH_KINDS] = {false};
+  if (strcmp(xml->root->tag, "graphs") != 0) {
+    return tt_xml_fail(xml->root, "a document of graphs begins with <graphs version=\"1\">");
+  }
+  TT_TRY(tt_xml_int(xml->root, "version", GRAPH_VERSION, GRAPH_VERSION, &version));
+  for (const tt_xml_node *x = tt_xml_child(xml->root, "graph"); x != NULL; x = tt_xml_sibling(x, "graph")) {
+    TT_TRY(tt_xml_int(x, "id", 0, TT_GRAPH_KINDS - 1, &id));
+    int kind = place_of(graph_ids, TT_GRAPH_KINDS, (int)id);
+    if (there[kind]) {
+      return tt_xml_fail(x, "id=\"%lld\": there are two graphs of that number", id);
+    }
+    there[kind] = true;
+    TT_TRY(read_graph(topo, x, &out->graph[kind]));
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_graphs_from_xml(const tt_topo *topo, const tt_xml *xml, bool inter, tt_graphs *out)
+{
+  tt_graphs all = {0};
+  ncclResult_t res = ncclSuccess;
+  TT_TRY_GOTO(tt_graphs_room(topo, inter, &all), res);
+  TT_TRY_GOTO(read_all(topo, xml, &all), res);
+  *out = all;
+  return ncclSuccess;
+fail:
+  tt_graphs_clear(&all);
+  return res;
+}

@@ -1,0 +1,225 @@
+// search_test.c: the channels of all known machines, against what NCCL 2.30.7 finds and against the bound; permutations; the file.
+#include "topo/topo_rig.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "topo/graph.h"
+
+enum { NODES = 3 };
+static const int node_counts[NODES] = {1, 2, 4};
+static int graphs_seen, graphs_worse, graphs_better;
+static double slowest;
+static double times[1000];
+static int ntimes;
+
+typedef struct machine {
+  tt_topo *topo;
+  tt_paths *paths;
+  int groups;
+} machine;
+
+// Two hosts of one NVLink domain: the machine twice.
+static void double_hosts(tt_xml *xml, const char *path)
+{
+  tt_xml *other = rig_read(path);
+  long long ranks = 0, rank;
+  for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
+    ranks += tt_xml_get(n, "rank") != NULL;
+  }
+  for (tt_xml_node *n = other->root; n != NULL; n = tt_xml_walk(other->root, n)) {
+    if (tt_xml_get(n, "rank") != NULL) {
+      assert_int_equal(tt_xml_int(n, "rank", 0, ranks, &rank), ncclSuccess);
+      assert_int_equal(tt_xml_set_int(other, n, "rank", rank + ranks), ncclSuccess);
+    }
+  }
+  assert_int_equal(tt_topo_set_host(xml, 1), ncclSuccess);
+  assert_int_equal(tt_topo_set_host(other, 2), ncclSuccess);
+  assert_int_equal(tt_topo_fuse(xml, other), ncclSuccess);
+  tt_xml_destroy(other);
+}
+
+// The first group of ranks of a machine.
+static machine load_xml(tt_xml *xml)
+{
+  int group[TT_PATHS_MAX_ENDS];
+  bool in_group[TT_PATHS_MAX_ENDS] = {false};
+  tt_topo *whole = rig_build(xml, NULL);
+  tt_paths *paths = rig_paths(whole, NULL);
+  machine m = {.groups = tt_paths_groups(whole, paths, group)};
+  if (m.groups < 2) {
+    m.topo = whole;
+    m.paths = paths;
+    return m;
+  }
+  for (int g = 0; g < tt_topo_count(whole, TT_NODE_GPU); g++) {
+    in_group[whole->nodes[g].gpu.rank] = group[g] == 0;
+  }
+  assert_int_equal(tt_topo_group(whole, in_group, TT_PATHS_MAX_ENDS, &m.topo), ncclSuccess);
+  m.paths = rig_paths(m.topo, NULL);
+  tt_paths_destroy(paths);
+  tt_topo_destroy(whole);
+  return m;
+}
+
+static machine load(const char *folder)
+{
+  char path[1200];
+  snprintf(path, sizeof(path), "%s/input.xml", folder);
+  tt_xml *xml = rig_read(path);
+  if (strstr(folder, "/mnnvl2") != NULL) {
+    double_hosts(xml, path);
+  }
+  return load_xml(xml);
+}
+
+static void unload(machine *m)
+{
+  tt_paths_destroy(m->paths);
+  tt_topo_destroy(m->topo);
+}
+
+static double now_ms(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static tt_graphs search(const machine *m, int nodes, bool collnet, double *ms)
+{
+  tt_topo_rules rules = tt_topo_rules_default();
+  tt_search_options options = {.inter = nodes * m->groups > 1, .cross_nic = 2, .collnet = collnet, .nvls = true};
+  tt_graphs graphs = {0};
+  double begin = now_ms();
+  if (tt_graphs_search(m->topo, m->paths, &rules, &options, &graphs) != ncclSuccess) {
+    fail_msg("%s", tt_last_error());
+  }
+  *ms = now_ms() - begin;
+  return graphs;
+}
+
+// ---- Against known results ----
+
+static int hops_between(const machine *m, int a, int b)
+{
+  return a < 0 || b < 0 ? 0 : tt_path_get(m->paths, a, b)->count;
+}
+
+// Links of all edges, counted anew; 0 for graphs of heads.
+static int count_hops(const machine *m, const tt_graph *g)
+{
+  int hops = 0, n = g->ngpus;
+  for (int c = 0; c < g->nchannels && g->pattern < TT_PATTERN_NVLS; c++) {
+    const int *gpus = &g->gpus[c * n], *nets = &g->nets[2 * c];
+    bool ring = g->pattern == TT_PATTERN_RING;
+    for (int i = 0; i < n - 1; i++) {
+      hops += hops_between(m, gpus[i], gpus[i + 1]);
+    }
+    hops += g->inter ? hops_between(m, nets[0], gpus[0]) + hops_between(m, gpus[ring ? n - 1 : 0], nets[1]) : 0;
+    hops += g->inter && g->pattern == TT_PATTERN_BALANCED_TREE ? hops_between(m, gpus[1], nets[1]) : 0;
+    hops += ring && !g->inter ? hops_between(m, gpus[n - 1], gpus[0]) : 0;
+  }
+  return hops;
+}
+
+static void show(const tt_graph *g, int hops, char *text, size_t size)
+{
+  snprintf(text, size, "%2d x %5g/%-5g %s/%s c%d s%d p%d h%d", g->nchannels, (double)g->speedintra, (double)g->speedinter,
+           tt_path_type_name(g->typeintra), g->inter ? tt_path_type_name(g->typeinter) : "-", g->crossnic, g->samechannels, g->pattern, hops);
+}
+
+// What is worse than known; "" when nothing is.
+static const char *judge(const tt_graph *our, const tt_graph *known, const int hops[2])
+{
+  float n = (float)our->nchannels, k = (float)known->nchannels;
+  float main_our = our->inter ? n * our->speedinter : n * our->speedintra;
+  float main_known = our->inter ? k * known->speedinter : k * known->speedintra;
+  bool more = main_our > main_known * 1.001f;
+  if (main_our < main_known * 0.999f) {
+    return "BANDWIDTH";
+  }
+  if (n * our->speedintra < k * known->speedintra * 0.999f) {
+    return "INTRA";
+  }
+  if (!more && (our->typeintra > known->typeintra || (our->inter && our->typeinter > known->typeinter))) {
+    return "TYPES";
+  }
+  return !more && our->nchannels >= known->nchannels && hops[0] * known->nchannels > hops[1] * our->nchannels ? "HOPS" : "";
+}
+
+static void compare(const machine *m, const char *label, const tt_graph *our, const tt_graph *known, double ms)
+{
+  int hops[2] = {count_hops(m, our), count_hops(m, known)};
+  char a[100], b[100];
+  const char *worse = judge(our, known, hops);
+  bool better = (float)our->nchannels * our->speedinter > (float)known->nchannels * known->speedinter * 1.001f;
+  show(our, hops[0], a, sizeof(a));
+  show(known, hops[1], b, sizeof(b));
+  graphs_seen++;
+  graphs_worse += worse[0] != 0;
+  graphs_better += better && worse[0] == 0;
+  printf("%-46s id%d %-42s | %-42s bound %6g %8ld steps%s %8.3f ms %s\n", label, our->id, a, b, (double)our->bound, our->steps,
+         our->exhausted ? " " : "+", ms, worse[0] != 0 ? worse : better ? "better" : "");
+}
+
+static void compare_nodes(const machine *m, const char *folder, int nodes)
+{
+  const char *build = getenv("TUTTI_BUILD"), *name = strrchr(folder, '/') + 1;
+  char path[1200], label[300];
+  snprintf(path, sizeof(path), "%s/topologies/known/%s/%dnodes.graphs.xml", build != NULL ? build : ".", name, nodes);
+  if (access(path, R_OK) != 0) {
+    return; // two hosts in one domain have no result for four nodes
+  }
+  double ms = 0;
+  bool collnet = strstr(name, ".collnet") != NULL;
+  tt_graphs our = search(m, nodes, collnet, &ms), known = {0};
+  tt_xml *xml = rig_read(path);
+  if (tt_graphs_from_xml(m->topo, xml, nodes * m->groups > 1, &known) != ncclSuccess) {
+    fail_msg("%s", tt_last_error());
+  }
+  snprintf(label, sizeof(label), "%.40s %d", name, nodes);
+  for (int i = 0; i < TT_GRAPH_KINDS; i++) {
+    if (known.graph[i].nchannels + our.graph[i].nchannels > 0) {
+      compare(m, label, &our.graph[i], &known.graph[i], ms);
+    }
+  }
+  times[ntimes++ % 1000] = ms;
+  slowest = slowest < ms ? ms : slowest;
+  tt_xml_destroy(xml);
+  tt_graphs_clear(&known);
+  tt_graphs_clear(&our);
+}
+
+static void compare_machine(const char *folder)
+{
+  machine m = load(folder);
+  for (int i = 0; i < NODES; i++) {
+    compare_nodes(&m, folder, node_counts[i]);
+  }
+  unload(&m);
+}
+
+static int by_value(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void known_machines(void **state)
+{
+  (void)state;
+  rig_each(RIG_MACHINES "/known", "", compare_machine);
+  assert_true(graphs_seen > 0);
+  qsort(times, (size_t)ntimes, sizeof(double), by_value);
+  printf("%d graphs, %d better, %d worse; %d searches of all graphs: median %.3f ms, slowest %.3f ms\n", graphs_seen, graphs_better,
+         graphs_worse, ntimes, times[ntimes / 2], slowest);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(known_machines),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
