@@ -130,7 +130,7 @@ bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best)
     better = (now->nchannels > best->nchannels && now->nchannels <= now->ngpus) ||
              (float)now->nchannels * c->speedinter > (float)best->nchannels * best->speedinter;
   } else {
-    float total = (float)now->nchannels * c->speedintra, had = (float)best->nchannels * best->speedintra;
+    float total = (float)now->nchannels * c->speedintra, had = (float)best->nchannels * best->speedintra * c->gain;
     bool alike = c->pattern == best->pattern && c->crossnic == best->crossnic;
     better = total > had || (total == had && alike && now->nhops < best->nhops);
   }
@@ -298,9 +298,8 @@ static void descend(tt_ladder *l)
     if (try_cards(l) || i == l->nspeeds - 1) {
       return;
     }
-    if (l->best->nchannels > 0 && l->speeds[i + 1] / l->best->speedinter <= 0.49f) {
-      return;
-    }
+    // Many slow channels cost multiprocessors: they have to bring something.
+    l->c.gain = l->best->nchannels > 0 && l->speeds[i + 1] / l->best->speedinter <= 0.49f ? 1.05f : 1.0f;
   }
 }
 
@@ -330,7 +329,7 @@ static void climb(tt_ladder *l)
     i++;
   }
   l->c = (tt_cond){.pattern = g->pattern, .crossnic = g->crossnic, .typeintra = g->typeintra, .typeinter = g->typeinter,
-                   .speedintra = l->speeds[i], .speedinter = l->speeds[i], .same = g->samechannels, .min = g->nchannels, .max = l->c.max};
+                   .speedintra = l->speeds[i], .speedinter = l->speeds[i], .same = g->samechannels, .min = g->nchannels, .max = l->c.max, .gain = 1.0f};
   tt_ends_select(l->s->topo, l->s->paths, l->s->rules, g->typeinter, &l->s->ends);
   for (i--; i >= 0; i--) {
     if (g->pattern == TT_PATTERN_RING) {
@@ -404,6 +403,7 @@ static void prepare(tt_ladder *l, const int channels[2])
   l->max_inter = l->sm < 90 || !s->now.inter ? TT_PATH_SYS : s->ends.max_inter; // balanced trees may come back the long way
   l->c.min = channels[0];
   l->c.max = channels[1];
+  l->c.gain = 1.0f;
   l->exhausted = true;
   if (s->ends.ngpus == 1 && l->pattern != TT_PATTERN_RING) {
     l->pattern = TT_PATTERN_TREE;
@@ -424,6 +424,7 @@ static void search_graph(tt_search *s, int pattern, const int channels[2], tt_gr
   s->steps_left = s->options->max_steps > 0 ? s->options->max_steps : DEFAULT_STEPS;
   s->now.pattern = pattern;
   long budget = s->steps_left;
+  s->steps = 0;
   prepare(&l, channels);
   best->pattern = l.pattern;
   best->typeintra = s->ends.min_intra;
@@ -443,7 +444,7 @@ static void search_graph(tt_search *s, int pattern, const int channels[2], tt_gr
     fall_back(&l);
   }
   best->exhausted = l.exhausted;
-  best->steps = budget - s->steps_left;
+  best->steps = s->steps;
 }
 
 // ---- All graphs ----

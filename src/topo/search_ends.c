@@ -27,6 +27,7 @@ static void rate_gpus(const tt_topo *topo, const tt_paths *paths, tt_ends *e, ra
 {
   int n = e->ngpus;
   for (int g = 0; g < n; g++) {
+    e->plain[g] = g;
     for (int away = 1; away < n; away++) {
       int other = (g + away) % n;
       const tt_path *p = tt_path_get(paths, g, other);
@@ -124,6 +125,7 @@ ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt
   int n = tt_topo_count(topo, TT_NODE_GPU), nets = tt_topo_count(topo, TT_NODE_NET);
   *e = (tt_ends){.ngpus = n, .nnets = nets, .first_net = topo->first[TT_NODE_NET], .nvs = tt_topo_count(topo, TT_NODE_NVS) > 0};
   size_t lists = (size_t)n * ((size_t)nets + 1);
+  e->plain = tt_calloc((size_t)n + 1, sizeof(int));
   e->next = tt_calloc((size_t)n * (size_t)n + 1, sizeof(int));
   e->starts = tt_calloc((size_t)n * (size_t)nets + 1, sizeof(int));
   e->liked = tt_calloc(lists, sizeof(int));
@@ -132,7 +134,7 @@ ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt
   e->all_liked = tt_calloc((size_t)nets + 1, sizeof(int));
   rated *scratch = tt_calloc((size_t)n + 1, sizeof(rated));
   int *near = tt_calloc((size_t)n + 1, sizeof(int));
-  bool ok = e->next && e->starts && e->liked && e->nets && e->all && e->all_liked && scratch && near;
+  bool ok = e->plain && e->next && e->starts && e->liked && e->nets && e->all && e->all_liked && scratch && near;
   if (ok) {
     rate_gpus(topo, paths, e, scratch);
     rate_starts(topo, paths, e, near);
@@ -148,6 +150,7 @@ ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt
 
 void tt_ends_destroy(tt_ends *e)
 {
+  tt_free(e->plain);
   tt_free(e->next);
   tt_free(e->starts);
   tt_free(e->liked);

@@ -46,6 +46,7 @@ typedef struct tt_ends {
   bool nvs;
   unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
   int min_intra, max_intra, min_inter, max_inter;
+  int *plain;  // 0, 1, 2, …
   int *next;   // [gpu][ngpus - 1]: the others, best first
   int *starts; // [net number][ngpus]: GPUs for a channel that comes by that net, best first
   int *liked;  // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
@@ -67,6 +68,7 @@ typedef struct tt_cond {
   float speedintra, speedinter;
   bool same;
   int min, max; // channels
+  float gain;   // total bandwidth, in proportion to the best so far, below which a graph is no better
 } tt_cond;
 
 typedef struct tt_memo_entry {
@@ -90,6 +92,7 @@ typedef struct tt_search {
   bool *back;          // [channel][gpu]: the channel may end there
   tt_graph now;        // what the search stands at
   long steps_left;     // of this graph
+  long steps;          // that it took
   bool collnet;        // only NETs with in-network reduction
 } tt_search;
 

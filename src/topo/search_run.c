@@ -1,5 +1,5 @@
 // search_run.c: rings and trees under one condition: depth first over channels, and in each over the next GPU. What makes it short: a
-// bound on the channels that still fit, memory of states that led nowhere, the previous channel's order tried first, rings that always
+// bound on the channels that still fit, memory of states that led nowhere, the previous channel's order (or the machine's) tried first, rings that always
 // begin at the first GPU, and GPUs near the card kept for the way back.
 #include "base/util.h"
 #include "topo/search_priv.h"
@@ -15,7 +15,7 @@ typedef struct tt_run {
   int back;           // order's place whose GPU leads back to the card; -1: none, or already taken
   int back_left;      // GPUs not yet in this channel that may lead back
   uint64_t placed;    // hash of the GPUs in this channel
-  bool forced;        // the previous channel's order again
+  const int *follow;  // the order to take; NULL: any
   bool stop, aborted; // as many channels as there may be; no steps left
   long steps;
 } tt_run;
@@ -83,7 +83,7 @@ static bool worthwhile(const tt_run *r)
 {
   const tt_graph *now = r->now, *best = r->best;
   int most = TT_MIN(now->nchannels + tt_search_room(r->s, r->c), r->c->max);
-  float total = (float)most * r->c->speedintra, had = (float)best->nchannels * best->speedintra;
+  float total = (float)most * r->c->speedintra, had = (float)best->nchannels * best->speedintra * r->c->gain;
   if (most < r->c->min || total < had) {
     return false;
   }
@@ -100,12 +100,17 @@ static void channel_done(tt_run *r)
   } else if (r->now->nchannels < r->c->max && worthwhile(r)) {
     int back = r->back, left = r->back_left;
     uint64_t placed = r->placed;
-    bool forced = r->forced;
+    const int *follow = r->follow;
+    // What follows this channel gets a share of the steps that are left, so that other channels get their turn, too.
+    long steps = r->steps, share = steps - steps / 8;
+    r->steps = share;
     next_channel(r);
+    r->steps = steps - (share - TT_MAX(r->steps, 0));
+    r->aborted = r->steps <= 0;
     r->back = back;
     r->back_left = left;
     r->placed = placed;
-    r->forced = forced;
+    r->follow = follow;
   }
   r->now->nchannels--;
 }
@@ -168,8 +173,8 @@ static void go_on(tt_run *r, int gpu, int step)
 {
   if (step == r->n - 1) {
     close_channel(r, gpu);
-  } else if (r->forced) {
-    place(r, gpu, order_of(r)[step + 1 - r->n], step + 1);
+  } else if (r->follow != NULL) {
+    place(r, gpu, r->follow[step + 1], step + 1);
   } else {
     const int *nets = &r->now->nets[2 * r->now->nchannels];
     uint64_t where = ((uint64_t)(gpu + 1) << 40) + ((uint64_t)(nets[0] + 1) << 20) + (uint64_t)(r->back > 0 ? nets[1] + 1 : 0);
@@ -237,13 +242,19 @@ static bool may_begin(const tt_run *r, int net)
   return (!r->s->collnet || r->s->topo->nodes[net].net.coll != 0) && (!swaps || net == now->nets[2 * (c - 1) + 1]);
 }
 
-static void begin(tt_run *r, int net, int gpu, bool forced)
+static void begin(tt_run *r, int net, int gpu, const int *follow)
 {
-  r->forced = forced;
+  r->follow = follow;
   r->placed = 0;
   r->back = !r->now->inter ? -1 : r->c->pattern == TT_PATTERN_RING ? r->n - 1 : r->c->pattern == TT_PATTERN_SPLIT_TREE ? 1 : 0;
   place(r, net, gpu, 0);
-  r->forced = false;
+}
+
+// What is tried first: the previous channel's order, or that of the machine.
+static const int *first_order(const tt_run *r)
+{
+  const tt_graph *now = r->now;
+  return now->nchannels > 0 ? &now->gpus[(size_t)(now->nchannels - 1) * (size_t)r->n] : r->s->ends.plain;
 }
 
 static void begin_at_net(tt_run *r, int net)
@@ -258,13 +269,12 @@ static void begin_at_net(tt_run *r, int net)
   r->now->nets[2 * c + 1] = -1;
   mark_back(r, net);
   int left = r->back_left;
-  if (c > 0) {
-    begin(r, net, order_of(r)[-r->n], true);
-  }
+  const int *follow = first_order(r);
+  begin(r, net, follow[0], follow);
   const int *starts = &r->s->ends.starts[(net - r->s->ends.first_net) * r->n];
   for (int i = 0; i < r->n && !r->stop && !r->aborted && (c == 0 || !r->c->same); i++) {
     r->back_left = left;
-    begin(r, net, starts[i], false);
+    begin(r, net, starts[i], NULL);
   }
   r->now->latencyinter = latency;
   tt_flow_give_port(r->flow, net, amount);
@@ -288,12 +298,11 @@ static void next_channel(tt_run *r)
   }
   memset(&r->s->back[(size_t)c * (size_t)r->n], 0, (size_t)r->n);
   r->now->nets[2 * c] = r->now->nets[2 * c + 1] = -1;
-  if (c > 0) {
-    begin(r, -1, order_of(r)[-r->n], true);
-  }
+  const int *follow = first_order(r);
+  begin(r, -1, follow[0], follow);
   int starts = r->c->pattern == TT_PATTERN_RING ? 1 : r->n; // where a ring begins makes no difference
   for (int g = 0; g < starts && !r->stop && !r->aborted && (c == 0 || !r->c->same); g++) {
-    begin(r, -1, g, false);
+    begin(r, -1, g, NULL);
   }
 }
 
@@ -332,6 +341,7 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
   r.steps = budget;
   next_channel(&r);
   s->steps_left -= budget - TT_MAX(r.steps, 0);
+  s->steps += budget - TT_MAX(r.steps, 0);
   *exhausted &= !r.aborted;
   return r.stop;
 }
