@@ -299,7 +299,11 @@ static void descend(tt_ladder *l)
       return;
     }
     // Many slow channels cost multiprocessors: they have to bring something.
-    l->c.gain = l->best->nchannels > 0 && l->speeds[i + 1] / l->best->speedinter <= 0.49f ? 1.05f : 1.0f;
+    float slower = l->best->nchannels > 0 ? l->speeds[i + 1] / l->best->speedinter : 1.0f;
+    if (slower < 0.25f) {
+      return;
+    }
+    l->c.gain = slower <= 0.49f ? 1.05f : 1.0f;
   }
 }
 

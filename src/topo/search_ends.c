@@ -107,9 +107,14 @@ static void find_types(const tt_topo *topo, const tt_paths *paths, tt_ends *e)
 {
   int n = e->ngpus;
   for (int a = 0; a < n; a++) {
+    int least = n > 1 ? INT32_MAX : 0;
     for (int b = 0; b < n; b++) {
       e->intra_types |= a != b ? 1u << tt_path_get(paths, a, b)->type : 0;
+      least = a != b ? TT_MIN(least, tt_path_get(paths, a, b)->count) : least;
     }
+    e->least_edge = a == 0 ? least : TT_MIN(e->least_edge, least);
+    e->least_last = TT_MAX(e->least_last, least);
+    e->least_ring += least;
     for (int net = e->first_net; net < e->first_net + e->nnets; net++) {
       e->inter_types |= 1u << tt_path_get(paths, a, net)->type | 1u << tt_path_get(paths, net, a)->type;
     }

@@ -43,7 +43,9 @@ static bool take_edges(tt_search *s, const tt_cond *c, int head)
 {
   for (int i = 0; i < 2 * s->ends.ngpus; i++) {
     int ends[2], amount = edge(s, c, head, i, ends);
-    if (!take(s, ends, c->typeintra, amount)) {
+    // As in NCCL, the type counts for edges of full bandwidth only: what collnet direct sends on each is a fraction.
+    int type = c->pattern == TT_PATTERN_NVLS ? c->typeintra : TT_PATH_SYS;
+    if (!take(s, ends, type, amount)) {
       give_edges(s, c, head, i);
       return false;
     }

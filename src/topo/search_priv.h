@@ -46,6 +46,7 @@ typedef struct tt_ends {
   bool nvs;
   unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
   int min_intra, max_intra, min_inter, max_inter;
+  int least_edge, least_ring, least_last; // hops: of an edge, of each GPU's shortest together, the longest of those
   int *plain;  // 0, 1, 2, …
   int *next;   // [gpu][ngpus - 1]: the others, best first
   int *starts; // [net number][ngpus]: GPUs for a channel that comes by that net, best first

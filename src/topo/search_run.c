@@ -11,7 +11,10 @@ typedef struct tt_run {
   tt_flow *flow;
   int n;              // GPUs
   int intra, inter;   // amounts
-  int least_hops;     // of an edge
+  int least_hops;     // of a channel
+  int least_edge;     // of an edge
+  int hop_limit;      // only fewer hops than these for all channels together help; 0: more channels help, too
+  int most;           // channels there can be, as far as the last bound says
   int back;           // order's place whose GPU leads back to the card; -1: none, or already taken
   int back_left;      // GPUs not yet in this channel that may lead back
   uint64_t placed;    // hash of the GPUs in this channel
@@ -79,7 +82,7 @@ static int *order_of(tt_run *r)
 }
 
 // Can what may still be added make a better graph than the best?
-static bool worthwhile(const tt_run *r)
+static bool worthwhile(tt_run *r)
 {
   const tt_graph *now = r->now, *best = r->best;
   int most = TT_MIN(now->nchannels + tt_search_room(r->s, r->c), r->c->max);
@@ -88,7 +91,16 @@ static bool worthwhile(const tt_run *r)
     return false;
   }
   int hops = now->nhops + (most - now->nchannels) * r->least_hops;
+  r->most = most;
+  r->hop_limit = total > had ? 0 : best->nhops;
   return total > had || (best->pattern == r->c->pattern && best->crossnic == r->c->crossnic && hops < best->nhops);
+}
+
+// Will this channel have too many hops, however it goes on?
+static bool hopeless(const tt_run *r, int step)
+{
+  int rest = (r->n - 1 - step) * r->least_edge + (r->most - r->now->nchannels - 1) * r->least_hops;
+  return r->hop_limit > 0 && r->now->nhops + rest >= r->hop_limit;
 }
 
 static void channel_done(tt_run *r)
@@ -101,6 +113,7 @@ static void channel_done(tt_run *r)
     int back = r->back, left = r->back_left;
     uint64_t placed = r->placed;
     const int *follow = r->follow;
+    int limit = r->hop_limit, most = r->most;
     // What follows this channel gets a share of the steps that are left, so that other channels get their turn, too.
     long steps = r->steps, share = steps - steps / 8;
     r->steps = share;
@@ -111,6 +124,8 @@ static void channel_done(tt_run *r)
     r->back_left = left;
     r->placed = placed;
     r->follow = follow;
+    r->hop_limit = limit;
+    r->most = most;
   }
   r->now->nchannels--;
 }
@@ -178,7 +193,7 @@ static void go_on(tt_run *r, int gpu, int step)
   } else {
     const int *nets = &r->now->nets[2 * r->now->nchannels];
     uint64_t where = ((uint64_t)(gpu + 1) << 40) + ((uint64_t)(nets[0] + 1) << 20) + (uint64_t)(r->back > 0 ? nets[1] + 1 : 0);
-    if (r->c->same || !seen(r, r->placed ^ mix(where))) {
+    if (!hopeless(r, step) && !seen(r, r->placed ^ mix(where))) {
       try_gpus(r, gpu, step);
     }
   }
@@ -218,20 +233,30 @@ static void visit(tt_run *r, int gpu, int step)
 
 // ---- Where channels begin ----
 
-// Marks the GPUs from which a channel may go back to a card.
-static void mark_back(tt_run *r, int net)
+// Can the GPU send to a card that the channel may leave by, as long as nothing else was taken?
+static bool leads_back(tt_run *r, int net, int gpu)
 {
-  const tt_ends *e = &r->s->ends;
+  const int *list = &r->s->ends.nets[gpu * (r->s->ends.nnets + 1)];
+  for (int i = 1; i <= list[0]; i++) {
+    int ends[2] = {gpu, list[i]};
+    if (tt_search_nets_ok(r->s, r->c, (int[]){net, list[i]}, r->n - 1) && take(r, ends, false, r->inter)) {
+      give(r, ends, r->inter);
+      return true;
+    }
+  }
+  return false;
+}
+
+// Marks the GPUs from which a ring may go back to a card. False when there is none.
+static bool mark_back(tt_run *r, int net)
+{
   bool *back = &r->s->back[(size_t)r->now->nchannels * (size_t)r->n];
   r->back_left = 0;
   for (int g = 0; g < r->n; g++) {
-    const int *list = &e->nets[g * (e->nnets + 1)];
-    back[g] = false;
-    for (int i = 1; i <= list[0] && !back[g]; i++) {
-      back[g] = edge_ok(r, (int[]){g, list[i]}, r->c->typeinter) && tt_search_nets_ok(r->s, r->c, (int[]){net, list[i]}, r->n - 1);
-    }
+    back[g] = r->c->pattern == TT_PATTERN_RING && leads_back(r, net, g);
     r->back_left += back[g];
   }
+  return r->back_left > 0 || r->c->pattern != TT_PATTERN_RING;
 }
 
 static bool may_begin(const tt_run *r, int net)
@@ -267,12 +292,13 @@ static void begin_at_net(tt_run *r, int net)
   r->now->latencyinter = r->s->topo->nodes[net].net.latency;
   r->now->nets[2 * c] = net;
   r->now->nets[2 * c + 1] = -1;
-  mark_back(r, net);
+  bool possible = mark_back(r, net);
   int left = r->back_left;
-  const int *follow = first_order(r);
-  begin(r, net, follow[0], follow);
-  const int *starts = &r->s->ends.starts[(net - r->s->ends.first_net) * r->n];
-  for (int i = 0; i < r->n && !r->stop && !r->aborted && (c == 0 || !r->c->same); i++) {
+  const int *follow = first_order(r), *starts = &r->s->ends.starts[(net - r->s->ends.first_net) * r->n];
+  if (possible) {
+    begin(r, net, follow[0], follow);
+  }
+  for (int i = 0; possible && i < r->n && !r->stop && !r->aborted && (c == 0 || !r->c->same); i++) {
     r->back_left = left;
     begin(r, net, starts[i], NULL);
   }
@@ -286,7 +312,7 @@ static void next_channel(tt_run *r)
   const int *nets = &r->now->nets[2 * c];
   bool pair = r->c->crossnic == 2 && (c & 1) != 0;
   uint64_t before = pair ? ((uint64_t)nets[-2] << 20) + (uint64_t)nets[-1] : 0;
-  if (!r->c->same && seen(r, mix(before + 1))) {
+  if (seen(r, mix(before + 1))) {
     return;
   }
   if (r->now->inter) {
@@ -308,20 +334,9 @@ static void next_channel(tt_run *r)
 
 // ---- One condition ----
 
-static int fewest_hops(const tt_search *s)
-{
-  int fewest = s->ends.ngpus > 1 ? 1 << 20 : 0;
-  for (int a = 0; a < s->ends.ngpus; a++) {
-    for (int b = 0; b < s->ends.ngpus; b++) {
-      fewest = a != b ? TT_MIN(fewest, tt_path_get(s->paths, a, b)->count) : fewest;
-    }
-  }
-  return fewest;
-}
-
 bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhausted)
 {
-  int edges = s->ends.ngpus - (c->pattern == TT_PATTERN_RING && !s->now.inter ? 0 : 1);
+  bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
   tt_run r = {.s = s,
               .c = c,
               .best = best,
@@ -332,7 +347,8 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
               .inter = tt_flow_amount(c->speedinter)};
   s->now.nchannels = s->now.nhops = 0;
   s->age++;
-  r.least_hops = edges * fewest_hops(s) + (s->now.inter ? 2 : 0);
+  r.least_edge = s->ends.least_edge;
+  r.least_hops = s->ends.least_ring - (closed ? 0 : s->ends.least_last) + (s->now.inter ? 2 : 0);
   if (!worthwhile(&r)) {
     return false;
   }
