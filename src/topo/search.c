@@ -223,6 +223,7 @@ static bool try_shapes(tt_ladder *l)
     l->c.pattern = simple == 1 ? TT_PATTERN_TREE : l->pattern;
     for (int same = l->pattern != TT_PATTERN_NVLS; same >= 0; same--) {
       l->c.same = same == 1;
+      l->c.only_same = same == 1 && !may_differ;
       if ((same == 1 || may_differ || l->pattern == TT_PATTERN_NVLS) && (try_condition(l) || enough(l))) {
         return true;
       }
@@ -444,6 +445,8 @@ static void search_graph(tt_search *s, int pattern, const int channels[2], tt_gr
   if (best->nchannels > 0) {
     s->steps_left = budget / 4;
     climb(&l);
+    s->steps_left = budget / 4;
+    tt_search_polish(s, best);
   } else if (!s->collnet && pattern != TT_PATTERN_NVLS) {
     fall_back(&l);
   }
@@ -494,6 +497,8 @@ static void search_destroy(tt_search *s)
   tt_flow_destroy(&s->flow);
   tt_ends_destroy(&s->ends);
   tt_free(s->memo);
+  tt_free(s->edges);
+  graph_clear(&s->part);
   tt_free(s->used);
   tt_free(s->back);
   graph_clear(&s->now);
@@ -505,10 +510,12 @@ static ncclResult_t search_create(tt_search *s)
   TT_TRY(tt_flow_create(s->topo, s->paths, &s->flow));
   TT_TRY(tt_ends_create(s->topo, s->paths, s->rules, &s->ends));
   TT_TRY(graph_room(&s->now, n, s->options->inter));
+  TT_TRY(graph_room(&s->part, n, s->options->inter));
+  s->edges = tt_calloc((size_t)n + TT_EDGES_MORE, sizeof(tt_edge));
   s->memo = tt_calloc(TT_MEMO_SIZE, sizeof(tt_memo_entry));
   s->used = tt_calloc((size_t)n, sizeof(uint64_t));
   s->back = tt_calloc((size_t)n * TT_GRAPH_MAX_CHANNELS, sizeof(bool));
-  return s->memo && s->used && s->back ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
+  return s->memo && s->edges && s->used && s->back ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
 }
 
 static void search_all(tt_search *s, tt_graphs *out)

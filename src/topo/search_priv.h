@@ -67,7 +67,8 @@ void tt_ends_select(const tt_topo *topo, const tt_paths *paths, const tt_topo_ru
 typedef struct tt_cond {
   int pattern, crossnic, typeintra, typeinter;
   float speedintra, speedinter;
-  bool same;
+  bool same;      // all channels have one order
+  bool only_same; // and no others will be tried
   int min, max; // channels
   float gain;   // total bandwidth, in proportion to the best so far, below which a graph is no better
 } tt_cond;
@@ -79,6 +80,20 @@ typedef struct tt_memo_entry {
 } tt_memo_entry;
 
 enum { TT_MEMO_SIZE = 1 << 15 };
+
+// ---- graph_check.c: edges of a ring or tree ----
+
+typedef struct tt_edge {
+  int ends[2], amount; // nodes, MB/s
+  bool intra;
+} tt_edge;
+
+enum { TT_EDGES_MORE = 4 }; // edges of a channel beside one for each GPU
+
+// Writes the edges of a channel to out (ngpus + TT_EDGES_MORE of them have room), returns how many.
+int tt_graph_edges(const tt_graph *g, int channel, tt_edge *out);
+
+// ---- The search ----
 
 typedef struct tt_search {
   const tt_topo *topo;
@@ -92,6 +107,8 @@ typedef struct tt_search {
   uint64_t *used;      // [gpu]: bit c: in channel c
   bool *back;          // [channel][gpu]: the channel may end there
   tt_graph now;        // what the search stands at
+  tt_graph part;       // a few channels of a graph, while they are searched again
+  tt_edge *edges;      // of one channel
   long steps_left;     // of this graph
   long steps;          // that it took
   bool collnet;        // only NETs with in-network reduction
@@ -108,6 +125,11 @@ bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best);
 
 // May a channel that came by NET node `in` leave by `out`, with `step` orders placed?
 bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2], int step);
+
+// ---- search_polish.c ----
+
+// Searches each channel again while the others stay: fewer hops. Rings and trees only.
+void tt_search_polish(tt_search *s, tt_graph *g);
 
 // Channels that may be added to what is left, at most.
 int tt_search_room(const tt_search *s, const tt_cond *c);

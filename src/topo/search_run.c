@@ -353,7 +353,7 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
     return false;
   }
   // Without any graph yet the search goes on when its steps are used up, though not deep.
-  long budget = TT_MIN(TT_MAX(s->steps_left, best->nchannels > 0 ? 0 : 500), c->same ? 2000 : 20000);
+  long budget = TT_MIN(TT_MAX(s->steps_left, best->nchannels > 0 ? 0 : 500), c->same && !c->only_same ? 2000 : 20000);
   r.steps = budget;
   next_channel(&r);
   s->steps_left -= budget - TT_MAX(r.steps, 0);

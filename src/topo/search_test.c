@@ -153,7 +153,7 @@ static const char *judge(const tt_graph *our, const tt_graph *known, const int h
     return "BANDWIDTH";
   }
   if (n * our->speedintra < k * known->speedintra * 0.999f) {
-    return "INTRA";
+    return more ? "" : "INTRA";
   }
   if (!more && (our->typeintra > known->typeintra || (our->inter && our->typeinter > known->typeinter))) {
     return "TYPES";

@@ -1,0 +1,79 @@
+// graph_check.c: the edges of a graph's channels, and what must hold of any graph.
+#include "base/util.h"
+#include "topo/search_priv.h"
+
+int tt_graph_edges(const tt_graph *g, int channel, tt_edge *out)
+{
+  const int *gpus = &g->gpus[(size_t)channel * (size_t)g->ngpus], *nets = &g->nets[2 * channel];
+  int n = g->ngpus, count = 0, intra = tt_flow_amount(g->speedintra), inter = tt_flow_amount(g->speedinter);
+  bool ring = g->pattern == TT_PATTERN_RING, balanced = g->pattern == TT_PATTERN_BALANCED_TREE && n > 1;
+  int last = ring ? n - 1 : g->pattern == TT_PATTERN_SPLIT_TREE && n > 1 ? 1 : 0;
+  for (int i = 0; i < n - 1; i++) {
+    out[count++] = (tt_edge){.ends = {gpus[i], gpus[i + 1]}, .amount = intra, .intra = true};
+  }
+  if (ring && !g->inter && n > 1) {
+    out[count++] = (tt_edge){.ends = {gpus[n - 1], gpus[0]}, .amount = intra, .intra = true};
+  }
+  if (g->inter && nets[0] >= 0 && nets[1] >= 0) {
+    out[count++] = (tt_edge){.ends = {nets[0], gpus[0]}, .amount = inter};
+    out[count++] = (tt_edge){.ends = {gpus[last], nets[1]}, .amount = balanced ? inter / 2 : inter};
+    if (balanced) {
+      out[count++] = (tt_edge){.ends = {gpus[1], nets[1]}, .amount = inter / 2};
+    }
+  }
+  return count;
+}
+
+static ncclResult_t check_order(const tt_topo *topo, const tt_graph *g, int c, bool *seen)
+{
+  const int *gpus = &g->gpus[(size_t)c * (size_t)g->ngpus];
+  memset(seen, 0, (size_t)g->ngpus);
+  for (int i = 0; i < g->ngpus; i++) {
+    if (gpus[i] < 0 || gpus[i] >= g->ngpus || topo->nodes[gpus[i]].kind != TT_NODE_GPU || seen[gpus[i]]) {
+      return tt_fail(ncclInternalError, "channel %d of %s: place %d has GPU %d, which is none or there twice", c,
+                     tt_pattern_name(g->pattern), i, gpus[i]);
+    }
+    seen[gpus[i]] = true;
+  }
+  return ncclSuccess;
+}
+
+// Takes all edges of a channel; 0.1 GB/s is a graph that did not fit.
+static ncclResult_t check_edges(const tt_paths *paths, const tt_graph *g, int c, tt_flow *flow, tt_edge *edges)
+{
+  int count = tt_graph_edges(g, c, edges);
+  for (int i = 0; i < count; i++) {
+    int type = tt_path_get(paths, edges[i].ends[0], edges[i].ends[1])->type, most = edges[i].intra ? g->typeintra : g->typeinter;
+    if (type > most) {
+      return tt_fail(ncclInternalError, "channel %d of %s: the way from %d to %d is %s, not %s or better", c, tt_pattern_name(g->pattern),
+                     edges[i].ends[0], edges[i].ends[1], tt_path_type_name(type), tt_path_type_name(most));
+    }
+    if (!tt_flow_take(flow, edges[i].ends, edges[i].amount)) {
+      return tt_fail(ncclInternalError, "channel %d of %s: no %g GB/s are left from %d to %d", c, tt_pattern_name(g->pattern),
+                     (double)edges[i].amount / 1000, edges[i].ends[0], edges[i].ends[1]);
+    }
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_graph_check(const tt_topo *topo, const tt_paths *paths, const tt_graph *g)
+{
+  tt_flow flow = {0};
+  bool *seen = tt_calloc((size_t)g->ngpus + 1, sizeof(bool));
+  tt_edge *edges = tt_calloc((size_t)g->ngpus + TT_EDGES_MORE, sizeof(tt_edge));
+  ncclResult_t res = tt_flow_create(topo, paths, &flow);
+  if (res == ncclSuccess && (seen == NULL || edges == NULL)) {
+    res = tt_fail(ncclSystemError, "no memory to check a graph of %d GPUs", g->ngpus);
+  }
+  bool heads = g->pattern == TT_PATTERN_NVLS || g->pattern == TT_PATTERN_COLLNET_DIRECT, slow = g->speedintra < 0.11f;
+  for (int c = 0; c < g->nchannels && res == ncclSuccess; c++) {
+    res = check_order(topo, g, c, seen);
+    if (res == ncclSuccess && !heads && !slow) {
+      res = check_edges(paths, g, c, &flow, edges);
+    }
+  }
+  tt_flow_destroy(&flow);
+  tt_free(seen);
+  tt_free(edges);
+  return res;
+}

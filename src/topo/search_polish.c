@@ -1,0 +1,78 @@
+// search_polish.c: fewer hops for a graph that has its bandwidth: a channel at a time, or two that swap their cards, is searched again
+// in what the others leave.
+#include "base/util.h"
+#include "topo/search_priv.h"
+
+static void hold(tt_search *s, const tt_graph *g, const int part[2], bool take)
+{
+  for (int c = 0; c < g->nchannels; c++) {
+    int count = c >= part[0] && c < part[1] ? 0 : tt_graph_edges(g, c, s->edges);
+    for (int i = 0; i < count; i++) {
+      if (take) {
+        (void)tt_flow_take(&s->flow, s->edges[i].ends, s->edges[i].amount); // it did fit: the graph was found so
+      } else {
+        tt_flow_give(&s->flow, s->edges[i].ends, s->edges[i].amount);
+      }
+    }
+    if (count > 0 && g->inter && take) {
+      (void)tt_flow_take_port(&s->flow, g->nets[2 * c], tt_flow_port_amount(g->speedinter));
+    } else if (count > 0 && g->inter) {
+      tt_flow_give_port(&s->flow, g->nets[2 * c], tt_flow_port_amount(g->speedinter));
+    }
+  }
+}
+
+static int hops_of(const tt_search *s, const tt_graph *g, const int part[2])
+{
+  int hops = 0;
+  for (int c = part[0]; c < part[1]; c++) {
+    int count = tt_graph_edges(g, c, s->edges);
+    for (int i = 0; i < count; i++) {
+      hops += tt_path_get(s->paths, s->edges[i].ends[0], s->edges[i].ends[1])->count;
+    }
+  }
+  return hops;
+}
+
+// Searches channels part[0] … part[1] - 1 again. True when they got shorter.
+static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, const int part[2])
+{
+  int count = part[1] - part[0], *gpus = &g->gpus[(size_t)part[0] * (size_t)g->ngpus], *nets = &g->nets[2 * part[0]];
+  bool exhausted = true;
+  tt_cond cond = *c;
+  tt_graph view = *g;
+  view.gpus = gpus;
+  view.nets = nets;
+  view.nchannels = cond.min = cond.max = count;
+  view.nhops = hops_of(s, g, part);
+  tt_graph_copy(&s->part, &view);
+  hold(s, g, part, true);
+  tt_search_run(s, &cond, &s->part, &exhausted);
+  hold(s, g, part, false);
+  if (s->part.nhops >= view.nhops) {
+    return false;
+  }
+  memcpy(gpus, s->part.gpus, (size_t)count * (size_t)g->ngpus * sizeof(int));
+  memcpy(nets, s->part.nets, (size_t)count * 2 * sizeof(int));
+  g->nhops -= view.nhops - s->part.nhops;
+  return true;
+}
+
+void tt_search_polish(tt_search *s, tt_graph *g)
+{
+  tt_cond c = {.pattern = g->pattern, .crossnic = g->crossnic, .typeintra = g->typeintra, .typeinter = g->typeinter,
+               .speedintra = g->speedintra, .speedinter = g->speedinter, .gain = 1.0f};
+  int all[2] = {0, g->nchannels}, width = g->pattern == TT_PATTERN_RING && g->crossnic == 2 ? 2 : 1;
+  if (g->samechannels || g->pattern > TT_PATTERN_RING || g->ngpus < 2) {
+    return;
+  }
+  tt_ends_select(s->topo, s->paths, s->rules, g->typeinter, &s->ends);
+  g->nhops = hops_of(s, g, all);
+  bool shorter = true;
+  for (int round = 0; round < 3 && shorter; round++) {
+    shorter = false;
+    for (int at = 0; at < g->nchannels && s->steps_left > 0; at += width) {
+      shorter |= polish_part(s, &c, g, (int[]){at, TT_MIN(at + width, g->nchannels)});
+    }
+  }
+}
