@@ -130,7 +130,7 @@ bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best)
     better = (now->nchannels > best->nchannels && now->nchannels <= now->ngpus) ||
              (float)now->nchannels * c->speedinter > (float)best->nchannels * best->speedinter;
   } else {
-    float total = (float)now->nchannels * c->speedintra, had = (float)best->nchannels * best->speedintra * c->gain;
+    float total = (float)now->nchannels * c->speedintra, had = tt_search_bar(c, best);
     bool alike = c->pattern == best->pattern && c->crossnic == best->crossnic;
     better = total > had || (total == had && alike && now->nhops < best->nhops);
   }
@@ -140,12 +140,14 @@ bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best)
   return better;
 }
 
-bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2], int step)
+bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2])
 {
   const tt_topo_node *in = &s->topo->nodes[in_out[0]], *out = &s->topo->nodes[in_out[1]];
   const int *nets = &s->now.nets[2 * s->now.nchannels];
   bool ring = c->pattern == TT_PATTERN_RING;
-  (void)step;
+  if (c->pin != NULL) {
+    return in_out[1] == c->pin[1];
+  }
   if (in->net.plane >= 0 && out->net.plane >= 0 && in->net.plane != out->net.plane) {
     return false;
   }
@@ -431,6 +433,8 @@ static void search_graph(tt_search *s, int pattern, const int channels[2], tt_gr
   long budget = s->steps_left;
   s->steps = 0;
   prepare(&l, channels);
+  best->nchannels = best->nhops = 0;
+  best->speedintra = best->speedinter = best->latencyinter = 0;
   best->pattern = l.pattern;
   best->typeintra = s->ends.min_intra;
   best->typeinter = s->now.inter ? s->ends.min_inter : TT_PATH_PIX;
@@ -518,13 +522,43 @@ static ncclResult_t search_create(tt_search *s)
   return s->memo && s->edges && s->used && s->back ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
 }
 
-static void search_all(tt_search *s, tt_graphs *out)
+static float total_of(const tt_graph *g)
+{
+  return (float)g->nchannels * (g->inter ? g->speedinter : g->speedintra);
+}
+
+// Rings, and as many trees: both graphs are used with the same number of channels. Where rings found so many slow channels that trees
+// suffer, fewer channels are better for both.
+static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
+{
+  tt_graph *ring = &out->graph[TT_GRAPH_RING], *tree = &out->graph[TT_GRAPH_TREE];
+  tt_graphs other = {0};
+  search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, ring);
+  search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){ring->nchannels, ring->nchannels}, tree);
+  if (ring->nchannels < 2 || total_of(tree) >= total_of(ring) * 0.95f) {
+    return ncclSuccess;
+  }
+  tt_graph *less = &other.graph[TT_GRAPH_RING], *trees = &other.graph[TT_GRAPH_TREE];
+  ncclResult_t res = tt_graphs_room(s->topo, s->options->inter, &other);
+  if (res == ncclSuccess) {
+    search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){1, ring->nchannels - 1}, trees);
+    search_graph(s, TT_PATTERN_RING, (int[]){1, TT_MAX(trees->nchannels, 1)}, less);
+    search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){less->nchannels, less->nchannels}, trees);
+    if (TT_MIN(total_of(less), total_of(trees)) > TT_MIN(total_of(ring), total_of(tree))) {
+      tt_graph_copy(ring, less);
+      tt_graph_copy(tree, trees);
+    }
+  }
+  tt_graphs_clear(&other);
+  return res;
+}
+
+static ncclResult_t search_all(tt_search *s, tt_graphs *out)
 {
   tt_graph *g = out->graph;
   int n = s->ends.ngpus;
-  search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, &g[TT_GRAPH_RING]);
+  TT_TRY(search_pair(s, out));
   int rings = g[TT_GRAPH_RING].nchannels;
-  search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){rings, rings}, &g[TT_GRAPH_TREE]);
   s->collnet = true;
   if (s->options->collnet) {
     search_graph(s, TT_PATTERN_TREE, (int[]){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN]);
@@ -534,6 +568,7 @@ static void search_all(tt_search *s, tt_graphs *out)
   if (s->options->nvls && s->ends.nvs && oldest_sm(s->topo) >= 90) {
     search_graph(s, TT_PATTERN_NVLS, (int[]){1, TT_MIN(TT_GRAPH_MAX_HEADS, n)}, &g[TT_GRAPH_NVLS]);
   }
+  return ncclSuccess;
 }
 
 ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const tt_search_options *options,
@@ -548,7 +583,7 @@ ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const 
   }
   TT_TRY_GOTO(tt_graphs_room(topo, options->inter, &all), res);
   TT_TRY_GOTO(search_create(&s), res);
-  search_all(&s, &all);
+  TT_TRY_GOTO(search_all(&s, &all), res);
   search_destroy(&s);
   *out = all;
   return ncclSuccess;

@@ -88,7 +88,7 @@ static bool add_from(tt_search *s, const tt_cond *c, int net, int head)
   }
   for (int i = 1; i <= list[0]; i++) {
     int out[2] = {head, list[i]};
-    if (!tt_search_nets_ok(s, c, (int[]){net, list[i]}, 0) || !take(s, out, c->typeinter, amount)) {
+    if (!tt_search_nets_ok(s, c, (int[]){net, list[i]}) || !take(s, out, c->typeinter, amount)) {
       continue;
     }
     if (take_edges(s, c, head)) {

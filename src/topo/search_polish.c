@@ -38,8 +38,14 @@ static int hops_of(const tt_search *s, const tt_graph *g, const int part[2])
 static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, const int part[2])
 {
   int count = part[1] - part[0], *gpus = &g->gpus[(size_t)part[0] * (size_t)g->ngpus], *nets = &g->nets[2 * part[0]];
+  int pin[2];
   bool exhausted = true;
   tt_cond cond = *c;
+  if (c->pattern == TT_PATTERN_RING && c->crossnic == 2 && count == 1) {
+    pin[0] = nets[0]; // its partner has the same cards
+    pin[1] = nets[1];
+    cond.pin = pin;
+  }
   tt_graph view = *g;
   view.gpus = gpus;
   view.nets = nets;
@@ -62,7 +68,7 @@ void tt_search_polish(tt_search *s, tt_graph *g)
 {
   tt_cond c = {.pattern = g->pattern, .crossnic = g->crossnic, .typeintra = g->typeintra, .typeinter = g->typeinter,
                .speedintra = g->speedintra, .speedinter = g->speedinter, .gain = 1.0f};
-  int all[2] = {0, g->nchannels}, width = g->pattern == TT_PATTERN_RING && g->crossnic == 2 ? 2 : 1;
+  int all[2] = {0, g->nchannels}, most = g->pattern == TT_PATTERN_RING && g->crossnic == 2 ? 2 : 1;
   if (g->samechannels || g->pattern > TT_PATTERN_RING || g->ngpus < 2) {
     return;
   }
@@ -71,8 +77,10 @@ void tt_search_polish(tt_search *s, tt_graph *g)
   bool shorter = true;
   for (int round = 0; round < 3 && shorter; round++) {
     shorter = false;
-    for (int at = 0; at < g->nchannels && s->steps_left > 0; at += width) {
-      shorter |= polish_part(s, &c, g, (int[]){at, TT_MIN(at + width, g->nchannels)});
+    for (int width = 1; width <= most; width++) {
+      for (int at = 0; at < g->nchannels && s->steps_left > 0; at += width) {
+        shorter |= polish_part(s, &c, g, (int[]){at, TT_MIN(at + width, g->nchannels)});
+      }
     }
   }
 }

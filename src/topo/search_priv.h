@@ -70,7 +70,8 @@ typedef struct tt_cond {
   bool same;      // all channels have one order
   bool only_same; // and no others will be tried
   int min, max; // channels
-  float gain;   // total bandwidth, in proportion to the best so far, below which a graph is no better
+  float gain;   // total bandwidth, in proportion to the best at other speeds, below which a graph is no better
+  const int *pin; // the only nets to come by and to leave by; NULL: any
 } tt_cond;
 
 typedef struct tt_memo_entry {
@@ -123,13 +124,19 @@ bool tt_search_heads(tt_search *s, const tt_cond *c, tt_graph *best);
 // Is `now` better than `best`? Copies it when it is.
 bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best);
 
-// May a channel that came by NET node `in` leave by `out`, with `step` orders placed?
-bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2], int step);
+// May a channel that came by NET node `in` leave by `out`?
+bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2]);
 
 // ---- search_polish.c ----
 
 // Searches each channel again while the others stay: fewer hops. Rings and trees only.
 void tt_search_polish(tt_search *s, tt_graph *g);
+
+// What a graph's total bandwidth has to reach to be as good as the best.
+static inline float tt_search_bar(const tt_cond *c, const tt_graph *best)
+{
+  return (float)best->nchannels * best->speedintra * (best->speedintra == c->speedintra ? 1.0f : c->gain);
+}
 
 // Channels that may be added to what is left, at most.
 int tt_search_room(const tt_search *s, const tt_cond *c);

@@ -86,7 +86,7 @@ static bool worthwhile(tt_run *r)
 {
   const tt_graph *now = r->now, *best = r->best;
   int most = TT_MIN(now->nchannels + tt_search_room(r->s, r->c), r->c->max);
-  float total = (float)most * r->c->speedintra, had = (float)best->nchannels * best->speedintra * r->c->gain;
+  float total = (float)most * r->c->speedintra, had = tt_search_bar(r->c, best);
   if (most < r->c->min || total < had) {
     return false;
   }
@@ -208,7 +208,7 @@ static void return_net(tt_run *r, int gpu, int step)
   for (int i = 1; i <= list[0] && !r->stop && !r->aborted; i++) {
     int ends[2] = {gpu, list[i]};
     bool same = !balanced || step == 0 || list[i] == first;
-    if (!same || !tt_search_nets_ok(r->s, r->c, (int[]){nets[0], list[i]}, step) || !take(r, ends, false, amount)) {
+    if (!same || !tt_search_nets_ok(r->s, r->c, (int[]){nets[0], list[i]}) || !take(r, ends, false, amount)) {
       continue;
     }
     nets[1] = list[i];
@@ -239,7 +239,7 @@ static bool leads_back(tt_run *r, int net, int gpu)
   const int *list = &r->s->ends.nets[gpu * (r->s->ends.nnets + 1)];
   for (int i = 1; i <= list[0]; i++) {
     int ends[2] = {gpu, list[i]};
-    if (tt_search_nets_ok(r->s, r->c, (int[]){net, list[i]}, r->n - 1) && take(r, ends, false, r->inter)) {
+    if (tt_search_nets_ok(r->s, r->c, (int[]){net, list[i]}) && take(r, ends, false, r->inter)) {
       give(r, ends, r->inter);
       return true;
     }
@@ -264,6 +264,9 @@ static bool may_begin(const tt_run *r, int net)
   const tt_graph *now = r->now;
   int c = now->nchannels;
   bool swaps = r->c->pattern == TT_PATTERN_RING && r->c->crossnic == 2 && (c & 1) != 0;
+  if (r->c->pin != NULL) {
+    return net == r->c->pin[0];
+  }
   return (!r->s->collnet || r->s->topo->nodes[net].net.coll != 0) && (!swaps || net == now->nets[2 * (c - 1) + 1]);
 }
 
