@@ -527,15 +527,23 @@ static float total_of(const tt_graph *g)
   return (float)g->nchannels * (g->inter ? g->speedinter : g->speedintra);
 }
 
+// Is it worth to give up some rings' bandwidth for what trees win?
+static bool fewer_is_better(const tt_graph *ring, const tt_graph *tree, const tt_graph *less, const tt_graph *trees)
+{
+  float lost = total_of(less) / total_of(ring), won = total_of(trees) / total_of(tree);
+  return won > 1.05f && lost * won > 0.9f;
+}
+
 // Rings, and as many trees: both graphs are used with the same number of channels. Where rings found so many slow channels that trees
-// suffer, fewer channels are better for both.
+// suffer, fewer channels may be better for both.
 static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
 {
   tt_graph *ring = &out->graph[TT_GRAPH_RING], *tree = &out->graph[TT_GRAPH_TREE];
   tt_graphs other = {0};
   search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, ring);
   search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){ring->nchannels, ring->nchannels}, tree);
-  if (ring->nchannels < 2 || total_of(tree) >= total_of(ring) * 0.95f) {
+  bool suffers = total_of(tree) < total_of(ring) * 0.95f || (!ring->inter && total_of(tree) < tree->bound * 0.75f);
+  if (ring->nchannels < 2 || !suffers) {
     return ncclSuccess;
   }
   tt_graph *less = &other.graph[TT_GRAPH_RING], *trees = &other.graph[TT_GRAPH_TREE];
@@ -543,8 +551,10 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   if (res == ncclSuccess) {
     search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){1, ring->nchannels - 1}, trees);
     search_graph(s, TT_PATTERN_RING, (int[]){1, TT_MAX(trees->nchannels, 1)}, less);
-    search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){less->nchannels, less->nchannels}, trees);
-    if (TT_MIN(total_of(less), total_of(trees)) > TT_MIN(total_of(ring), total_of(tree))) {
+    if (less->nchannels != trees->nchannels) {
+      search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){less->nchannels, less->nchannels}, trees);
+    }
+    if (fewer_is_better(ring, tree, less, trees)) {
       tt_graph_copy(ring, less);
       tt_graph_copy(tree, trees);
     }

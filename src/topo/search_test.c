@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "topo/graph.h"
 
 enum { NODES = 3 };
@@ -161,6 +162,52 @@ static const char *judge(const tt_graph *our, const tt_graph *known, const int h
   return !more && our->nchannels >= known->nchannels && hops[0] * known->nchannels > hops[1] * our->nchannels ? "HOPS" : "";
 }
 
+// What must hold of ours: permutations, types, bandwidth; and the file reads back as the same graphs, byte for byte.
+static void check_graphs(const machine *m, const tt_graphs *graphs, bool inter)
+{
+  for (int i = 0; i < TT_GRAPH_KINDS; i++) {
+    if (tt_graph_check(m->topo, m->paths, &graphs->graph[i]) != ncclSuccess) {
+      fail_msg("%s", tt_last_error());
+    }
+  }
+  tt_xml *xml = NULL, *again = NULL;
+  char *text[2];
+  size_t size[2];
+  tt_graphs back = {0};
+  assert_int_equal(tt_graphs_to_xml(m->topo, graphs, &xml), ncclSuccess);
+  assert_int_equal(tt_graphs_from_xml(m->topo, xml, inter, &back), ncclSuccess);
+  assert_int_equal(tt_graphs_to_xml(m->topo, &back, &again), ncclSuccess);
+  assert_int_equal(tt_xml_text(xml, &text[0], &size[0]), ncclSuccess);
+  assert_int_equal(tt_xml_text(again, &text[1], &size[1]), ncclSuccess);
+  assert_string_equal(text[0], text[1]);
+  tt_free(text[0]);
+  tt_free(text[1]);
+  tt_xml_destroy(xml);
+  tt_xml_destroy(again);
+  tt_graphs_clear(&back);
+}
+
+// A file that NCCL wrote, read and written, has the same bytes.
+static void same_bytes(const machine *m, const char *path, const tt_graphs *graphs)
+{
+  tt_xml *xml = NULL;
+  char *text = NULL;
+  size_t size = 0;
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  assert_int_equal(tt_graphs_to_xml(m->topo, graphs, &xml), ncclSuccess);
+  assert_int_equal(tt_xml_text(xml, &text, &size), ncclSuccess);
+  char *known = calloc(1, size + 2);
+  size_t got = fread(known, 1, size + 1, file);
+  if (got != size || memcmp(text, known, size) != 0) {
+    fail_msg("%s: written again it has %zu bytes: %s", path, size, text);
+  }
+  free(known);
+  fclose(file);
+  tt_free(text);
+  tt_xml_destroy(xml);
+}
+
 static void compare(const machine *m, const char *label, const tt_graph *our, const tt_graph *known, double ms)
 {
   int hops[2] = {count_hops(m, our), count_hops(m, known)};
@@ -192,6 +239,8 @@ static void compare_nodes(const machine *m, const char *folder, int nodes)
     fail_msg("%s", tt_last_error());
   }
   snprintf(label, sizeof(label), "%.40s %d", name, nodes);
+  check_graphs(m, &our, nodes * m->groups > 1);
+  same_bytes(m, path, &known);
   for (int i = 0; i < TT_GRAPH_KINDS; i++) {
     if (known.graph[i].nchannels + our.graph[i].nchannels > 0) {
       compare(m, label, &our.graph[i], &known.graph[i], ms);
