@@ -37,20 +37,20 @@ typedef struct tt_graph {
   bool samechannels;            // all channels have the same order
   int nhops;                    // links of all edges of all channels
   int ngpus;
-  bool inter; // channels begin and end at cards
-  int *gpus;  // nodes of tt_topo: channel c is gpus[c * ngpus] … gpus[c * ngpus + ngpus - 1]; NVLS and direct: the first is the head
-  int *nets;  // nodes of tt_topo, -1 none: channel c comes by nets[2 * c], leaves by nets[2 * c + 1]
-  float bound;     // GB/s: no graph of this pattern has more than this for all channels together
-  long steps;      // that the search took
-  bool exhausted;  // the search saw everything that it wanted to see: false when it stopped at its limit of steps
+  bool inter;     // channels begin and end at cards
+  int *gpus;      // nodes of tt_topo: channel c is gpus[c * ngpus] … gpus[c * ngpus + ngpus - 1]; NVLS and direct: the first is the head
+  int *nets;      // nodes of tt_topo, -1 none: channel c comes by nets[2 * c], leaves by nets[2 * c + 1]
+  float bound;    // GB/s: no graph of this pattern has more than this for all channels together
+  long steps;     // that the search took
+  bool exhausted; // the search saw everything that it wanted to see: false when it stopped at its limit of steps
 } tt_graph;
 
 typedef struct tt_search_options {
-  bool inter;        // there are more ranks than this machine's group
-  int cross_nic;     // NCCL_CROSS_NIC: 0 never, 1 always, 2 where it helps
-  bool collnet;      // search the collnet graphs
-  bool nvls;         // search the NVLS graph, if there is an NVSwitch and all GPUs are sm 90 or newer
-  long max_steps;    // limit of each graph's search; 0: the default
+  bool inter;     // there are more ranks than this machine's group
+  int cross_nic;  // NCCL_CROSS_NIC: 0 never, 1 always, 2 where it helps
+  bool collnet;   // search the collnet graphs
+  bool nvls;      // search the NVLS graph, if there is an NVSwitch and all GPUs are sm 90 or newer
+  long max_steps; // limit of each graph's search; 0: the default
 } tt_search_options;
 
 // All graphs of a machine, by tt_graph_kind. Those that were not searched have no channels.

@@ -8,10 +8,10 @@ enum { MAX_SPEEDS = 20, DEFAULT_STEPS = 400000 };
 // The search of one graph.
 typedef struct tt_ladder {
   tt_search *s;
-  tt_cond c;        // the condition that is being tried
+  tt_cond c; // the condition that is being tried
   tt_graph *best;
-  int pattern, sm;  // what was asked for; of the oldest GPU
-  int cross;        // rule of cards: 0, 1 or 2
+  int pattern, sm; // what was asked for; of the oldest GPU
+  int cross;       // rule of cards: 0, 1 or 2
   const float *speeds;
   int nspeeds;
   int max_intra, max_inter;
@@ -335,8 +335,16 @@ static void climb(tt_ladder *l)
   while (i < l->nspeeds - 1 && l->speeds[i] > g->speedinter) {
     i++;
   }
-  l->c = (tt_cond){.pattern = g->pattern, .crossnic = g->crossnic, .typeintra = g->typeintra, .typeinter = g->typeinter,
-                   .speedintra = l->speeds[i], .speedinter = l->speeds[i], .same = g->samechannels, .min = g->nchannels, .max = l->c.max, .gain = 1.0f};
+  l->c = (tt_cond){.pattern = g->pattern,
+                   .crossnic = g->crossnic,
+                   .typeintra = g->typeintra,
+                   .typeinter = g->typeinter,
+                   .speedintra = l->speeds[i],
+                   .speedinter = l->speeds[i],
+                   .same = g->samechannels,
+                   .min = g->nchannels,
+                   .max = l->c.max,
+                   .gain = 1.0f};
   tt_ends_select(l->s->topo, l->s->paths, l->s->rules, g->typeinter, &l->s->ends);
   for (i--; i >= 0; i--) {
     if (g->pattern == TT_PATTERN_RING) {

@@ -66,8 +66,13 @@ static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, const int p
 
 void tt_search_polish(tt_search *s, tt_graph *g)
 {
-  tt_cond c = {.pattern = g->pattern, .crossnic = g->crossnic, .typeintra = g->typeintra, .typeinter = g->typeinter,
-               .speedintra = g->speedintra, .speedinter = g->speedinter, .gain = 1.0f};
+  tt_cond c = {.pattern = g->pattern,
+               .crossnic = g->crossnic,
+               .typeintra = g->typeintra,
+               .typeinter = g->typeinter,
+               .speedintra = g->speedintra,
+               .speedinter = g->speedinter,
+               .gain = 1.0f};
   int all[2] = {0, g->nchannels}, most = g->pattern == TT_PATTERN_RING && g->crossnic == 2 ? 2 : 1;
   if (g->samechannels || g->pattern > TT_PATTERN_RING || g->ngpus < 2) {
     return;

@@ -47,13 +47,13 @@ typedef struct tt_ends {
   unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
   int min_intra, max_intra, min_inter, max_inter;
   int least_edge, least_ring, least_last; // hops: of an edge, of each GPU's shortest together, the longest of those
-  int *plain;  // 0, 1, 2, …
-  int *next;   // [gpu][ngpus - 1]: the others, best first
-  int *starts; // [net number][ngpus]: GPUs for a channel that comes by that net, best first
-  int *liked;  // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
+  int *plain;                             // 0, 1, 2, …
+  int *next;                              // [gpu][ngpus - 1]: the others, best first
+  int *starts;                            // [net number][ngpus]: GPUs for a channel that comes by that net, best first
+  int *liked;                             // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
   int *all_liked;
-  int *nets;   // [gpu][nnets + 1]: nets to try on the way back, for the type that tt_ends_select was told; the number first
-  int *all;    // [nnets + 1]: nets to begin with
+  int *nets; // [gpu][nnets + 1]: nets to try on the way back, for the type that tt_ends_select was told; the number first
+  int *all;  // [nnets + 1]: nets to begin with
 } tt_ends;
 
 ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_ends *e);
@@ -69,8 +69,8 @@ typedef struct tt_cond {
   float speedintra, speedinter;
   bool same;      // all channels have one order
   bool only_same; // and no others will be tried
-  int min, max; // channels
-  float gain;   // total bandwidth, in proportion to the best at other speeds, below which a graph is no better
+  int min, max;   // channels
+  float gain;     // total bandwidth, in proportion to the best at other speeds, below which a graph is no better
   const int *pin; // the only nets to come by and to leave by; NULL: any
 } tt_cond;
 

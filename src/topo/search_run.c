@@ -55,8 +55,7 @@ static bool is_tree(int pattern)
 static bool edge_ok(const tt_run *r, const int ends[2], int type)
 {
   const tt_paths *p = r->s->paths;
-  return tt_path_get(p, ends[0], ends[1])->type <= type &&
-         (!is_tree(r->c->pattern) || tt_path_get(p, ends[1], ends[0])->type <= type);
+  return tt_path_get(p, ends[0], ends[1])->type <= type && (!is_tree(r->c->pattern) || tt_path_get(p, ends[1], ends[0])->type <= type);
 }
 
 static bool take(tt_run *r, const int ends[2], bool intra, int amount)

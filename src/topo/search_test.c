@@ -140,7 +140,8 @@ static int count_hops(const machine *m, const tt_graph *g)
 static void show(const tt_graph *g, int hops, char *text, size_t size)
 {
   snprintf(text, size, "%2d x %5g/%-5g %s/%s c%d s%d p%d h%d", g->nchannels, (double)g->speedintra, (double)g->speedinter,
-           tt_path_type_name(g->typeintra), g->inter ? tt_path_type_name(g->typeinter) : "-", g->crossnic, g->samechannels, g->pattern, hops);
+           tt_path_type_name(g->typeintra), g->inter ? tt_path_type_name(g->typeinter) : "-", g->crossnic, g->samechannels, g->pattern,
+           hops);
 }
 
 // What is worse than known; "" when nothing is.
@@ -220,7 +221,10 @@ static void compare(const machine *m, const char *label, const tt_graph *our, co
   graphs_worse += worse[0] != 0;
   graphs_better += better && worse[0] == 0;
   printf("%-46s id%d %-42s | %-42s bound %6g %8ld steps%s %8.3f ms %s\n", label, our->id, a, b, (double)our->bound, our->steps,
-         our->exhausted ? " " : "+", ms, worse[0] != 0 ? worse : better ? "better" : "");
+         our->exhausted ? " " : "+", ms,
+         worse[0] != 0 ? worse
+         : better      ? "better"
+                       : "");
 }
 
 static void compare_nodes(const machine *m, const char *folder, int nodes)
