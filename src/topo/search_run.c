@@ -170,6 +170,9 @@ static void try_gpus(tt_run *r, int gpu, int step)
   const bool *back = &r->s->back[(size_t)r->now->nchannels * (size_t)r->n];
   uint64_t flag = 1ull << r->now->nchannels;
   bool comes_back = r->back == r->n - 1, last = step + 1 == r->n - 1;
+  if (comes_back && r->back_left == 0) {
+    return;
+  }
   for (int pass = comes_back && last ? 1 : 0; pass < (comes_back ? 2 : 1); pass++) {
     if (pass == 1 && !last && r->back_left < 2) {
       return;
