@@ -282,10 +282,197 @@ static void known_machines(void **state)
          graphs_worse, ntimes, times[ntimes / 2], slowest);
 }
 
+// ---- All other machines ----
+
+static double slowest_other;
+
+static void search_both(const machine *m, const char *name)
+{
+  for (int nodes = 1; nodes <= 2; nodes++) {
+    double ms = 0;
+    bool inter = nodes * m->groups > 1;
+    if (inter && tt_topo_count(m->topo, TT_NODE_NET) == 0) {
+      continue;
+    }
+    tt_graphs our = search(m, nodes, true, &ms);
+    const tt_graph *ring = &our.graph[TT_GRAPH_RING], *tree = &our.graph[TT_GRAPH_TREE];
+    char a[100], b[100];
+    assert_true(ring->nchannels > 0 && tree->nchannels > 0);
+    check_graphs(m, &our, inter);
+    show(ring, count_hops(m, ring), a, sizeof(a));
+    show(tree, count_hops(m, tree), b, sizeof(b));
+    printf("%-46.46s %d %-42s | %-42s bound %6g %8ld steps%s %8.3f ms\n", name, nodes, a, b, (double)ring->bound, ring->steps + tree->steps,
+           ring->exhausted && tree->exhausted ? " " : "+", ms);
+    slowest_other = slowest_other < ms ? ms : slowest_other;
+    tt_graphs_clear(&our);
+  }
+}
+
+static void search_other(const char *path)
+{
+  if (strstr(path, "/known/") == NULL) {
+    machine m = load_xml(rig_read(path));
+    search_both(&m, strrchr(path, '/') + 1);
+    unload(&m);
+  }
+}
+
+static void other_machines(void **state)
+{
+  (void)state;
+  assert_true(rig_each_machine(search_other) > 0);
+  printf("slowest %.3f ms\n", slowest_other);
+}
+
+// Eighteen hosts of four GPUs in one NVLink domain.
+static void large_domain(void **state)
+{
+  (void)state;
+  const char *path = RIG_MACHINES "/known/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml";
+  tt_xml *xml = rig_read(path);
+  assert_int_equal(tt_topo_set_host(xml, 1), ncclSuccess);
+  for (int host = 1; host < 18; host++) {
+    tt_xml *other = rig_read(path);
+    for (tt_xml_node *n = other->root; n != NULL; n = tt_xml_walk(other->root, n)) {
+      long long rank;
+      if (tt_xml_get(n, "rank") != NULL) {
+        assert_int_equal(tt_xml_int(n, "rank", 0, 3, &rank), ncclSuccess);
+        assert_int_equal(tt_xml_set_int(other, n, "rank", rank + 4 * host), ncclSuccess);
+      }
+    }
+    assert_int_equal(tt_topo_set_host(other, (uint64_t)host + 1), ncclSuccess);
+    assert_int_equal(tt_topo_fuse(xml, other), ncclSuccess);
+    tt_xml_destroy(other);
+  }
+  machine m = load_xml(xml);
+  assert_int_equal(tt_topo_count(m.topo, TT_NODE_GPU), 72);
+  search_both(&m, "18 hosts of GB200");
+  unload(&m);
+}
+
+// ---- One machine in detail ----
+
+#define SEED RIG_MACHINES "/known/seed_a100_sxm4_vm"
+
+// Seed 004: twelve rings and trees of 20 GB/s over NVLink; every order that begins with the first GPU, twice.
+static void seed_machine(void **state)
+{
+  (void)state;
+  machine m = load(SEED);
+  double ms;
+  tt_graphs our = search(&m, 1, false, &ms);
+  const tt_graph *ring = &our.graph[TT_GRAPH_RING], *tree = &our.graph[TT_GRAPH_TREE];
+  int times_of[256] = {0};
+  assert_int_equal(ring->nchannels, 12);
+  assert_int_equal(tree->nchannels, 12);
+  rig_same(ring->speedintra, 20);
+  rig_same(tree->speedintra, 20);
+  assert_int_equal(ring->typeintra, TT_PATH_NVL);
+  assert_int_equal(tree->typeintra, TT_PATH_NVL);
+  for (int c = 0; c < 12; c++) {
+    const int *g = &ring->gpus[4 * c];
+    assert_int_equal(g[0], 0);
+    times_of[g[1] << 4 | g[2] << 2 | g[3]]++;
+  }
+  for (int i = 0; i < 256; i++) {
+    assert_true(times_of[i] == 0 || times_of[i] == 2);
+  }
+  tt_graphs_clear(&our);
+  unload(&m);
+}
+
+// Same machine, same graphs.
+static void same_again(void **state)
+{
+  (void)state;
+  machine m = load(RIG_MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic");
+  tt_xml *xml[2];
+  double ms;
+  for (int i = 0; i < 2; i++) {
+    tt_graphs our = search(&m, 2, false, &ms);
+    assert_int_equal(tt_graphs_to_xml(m.topo, &our, &xml[i]), ncclSuccess);
+    tt_graphs_clear(&our);
+  }
+  assert_true(tt_xml_same(xml[0]->root, xml[1]->root));
+  tt_xml_destroy(xml[0]);
+  tt_xml_destroy(xml[1]);
+  unload(&m);
+}
+
+// Whichever allocation fails: an error, nothing leaked.
+static void no_memory(void **state)
+{
+  (void)state;
+  machine m = load(SEED);
+  tt_topo_rules rules = tt_topo_rules_default();
+  tt_search_options options = {.nvls = true};
+  ncclResult_t res = ncclSystemError;
+  int k = 0;
+  while (res != ncclSuccess && ++k < 1000) {
+    tt_graphs our = {0};
+    tt_alloc_fail_at(k);
+    res = tt_graphs_search(m.topo, m.paths, &rules, &options, &our);
+    tt_alloc_fail_at(0);
+    assert_true(res == ncclSuccess || res == ncclSystemError);
+    tt_graphs_clear(&our);
+  }
+  assert_true(k > 10 && k < 1000);
+  unload(&m);
+}
+
+// ---- Files that are wrong ----
+
+#define GRAPH "<graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" speedintra=\"20\" speedinter=\"20\" latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"0\">"
+#define GPUS(a, b, c, d) "<gpu dev=\"" a "\"/><gpu dev=\"" b "\"/><gpu dev=\"" c "\"/><gpu dev=\"" d "\"/>"
+
+static void bad_file(const machine *m, const char *text, const char *what)
+{
+  tt_graphs graphs = {0};
+  tt_xml *xml = rig_xml(text);
+  rig_error(tt_graphs_from_xml(m->topo, xml, false, &graphs), "machine.xml:1", what);
+  tt_xml_destroy(xml);
+}
+
+static void bad_files(void **state)
+{
+  (void)state;
+  machine m = load(SEED);
+  bad_file(&m, "<system version=\"1\"/>", "begins with <graphs");
+  bad_file(&m, "<graphs version=\"2\"/>", "version");
+  bad_file(&m, "<graphs version=\"1\"><graph id=\"9\"/></graphs>", "id");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "</graph></graphs>", "there are 0");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "2") "</channel></graph></graphs>", "twice");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "9") "</channel></graph></graphs>", "no such GPU");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel><gpu rank=\"77\"/></channel></graph></graphs>", "no such rank");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel><gpu dev=\"0\"/></channel></graph></graphs>", "expected are 4");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "3") "</channel><channel/></graph></graphs>", "more channels");
+  bad_file(&m, "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"-1\"/></graphs>", "nchannels");
+  unload(&m);
+}
+
+// The seed's own file has no ranks and gives ids in another order.
+static void old_file(void **state)
+{
+  (void)state;
+  machine m = load(SEED);
+  tt_graphs graphs = {0};
+  tt_xml *xml = rig_xml("<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "0x1", "3", "2") "</channel></graph></graphs>");
+  assert_int_equal(tt_graphs_from_xml(m.topo, xml, false, &graphs), ncclSuccess);
+  const tt_graph *ring = &graphs.graph[TT_GRAPH_RING];
+  assert_int_equal(ring->nchannels, 1);
+  assert_int_equal(ring->gpus[2], tt_topo_rank_node(m.topo, 3));
+  assert_int_equal(graphs.graph[TT_GRAPH_TREE].nchannels, 0);
+  assert_int_equal(tt_graph_check(m.topo, m.paths, ring), ncclSuccess);
+  tt_graphs_clear(&graphs);
+  tt_xml_destroy(xml);
+  unload(&m);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(known_machines),
+      cmocka_unit_test(seed_machine), cmocka_unit_test(same_again), cmocka_unit_test(no_memory), cmocka_unit_test(bad_files),
+      cmocka_unit_test(old_file),     cmocka_unit_test(large_domain), cmocka_unit_test(known_machines), cmocka_unit_test(other_machines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
