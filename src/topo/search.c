@@ -436,7 +436,7 @@ static void prepare(tt_ladder *l, const int channels[2])
 static void search_graph(tt_search *s, int pattern, const int channels[2], tt_graph *best)
 {
   tt_ladder l = {.s = s, .best = best, .pattern = pattern};
-  s->steps_left = s->options->max_steps > 0 ? s->options->max_steps : DEFAULT_STEPS;
+  s->steps_left = s->max_steps;
   s->now.pattern = pattern;
   long budget = s->steps_left;
   s->steps = 0;
@@ -548,6 +548,7 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
 {
   tt_graph *ring = &out->graph[TT_GRAPH_RING], *tree = &out->graph[TT_GRAPH_TREE];
   tt_graphs other = {0};
+  long steps = s->max_steps;
   search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, ring);
   search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){ring->nchannels, ring->nchannels}, tree);
   bool suffers = total_of(tree) < total_of(ring) * 0.95f || (!ring->inter && total_of(tree) < tree->bound * 0.75f);
@@ -557,6 +558,7 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   tt_graph *less = &other.graph[TT_GRAPH_RING], *trees = &other.graph[TT_GRAPH_TREE];
   ncclResult_t res = tt_graphs_room(s->topo, s->options->inter, &other);
   if (res == ncclSuccess) {
+    s->max_steps /= 2; // a second opinion
     search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){1, ring->nchannels - 1}, trees);
     search_graph(s, TT_PATTERN_RING, (int[]){1, TT_MAX(trees->nchannels, 1)}, less);
     if (less->nchannels != trees->nchannels) {
@@ -567,6 +569,7 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
       tt_graph_copy(tree, trees);
     }
   }
+  s->max_steps = steps;
   tt_graphs_clear(&other);
   return res;
 }
@@ -593,6 +596,7 @@ ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const 
                               tt_graphs *out)
 {
   tt_search s = {.topo = topo, .paths = paths, .rules = rules, .options = options};
+  s.max_steps = options->max_steps > 0 ? options->max_steps : DEFAULT_STEPS;
   tt_graphs all = {0};
   ncclResult_t res = ncclSuccess;
   int n = tt_topo_count(topo, TT_NODE_GPU);

@@ -110,6 +110,7 @@ typedef struct tt_search {
   tt_graph now;        // what the search stands at
   tt_graph part;       // a few channels of a graph, while they are searched again
   tt_edge *edges;      // of one channel
+  long max_steps;      // of a graph
   long steps_left;     // of this graph
   long steps;          // that it took
   bool collnet;        // only NETs with in-network reduction

@@ -9,7 +9,9 @@
 
 enum { NODES = 3 };
 static const int node_counts[NODES] = {1, 2, 4};
-static int graphs_seen, graphs_worse, graphs_better;
+static int graphs_seen, graphs_worse, graphs_longer, graphs_better;
+
+enum { LONGER = 2 }; // graphs known to have more hops than NCCL's: rings of fuzz_29 over 2 and 4 nodes, 84 instead of 80
 static double slowest;
 static double times[1000];
 static int ntimes;
@@ -218,7 +220,8 @@ static void compare(const machine *m, const char *label, const tt_graph *our, co
   show(our, hops[0], a, sizeof(a));
   show(known, hops[1], b, sizeof(b));
   graphs_seen++;
-  graphs_worse += worse[0] != 0;
+  graphs_longer += strcmp(worse, "HOPS") == 0;
+  graphs_worse += worse[0] != 0 && strcmp(worse, "HOPS") != 0;
   graphs_better += better && worse[0] == 0;
   printf("%-46s id%d %-42s | %-42s bound %6g %8ld steps%s %8.3f ms %s\n", label, our->id, a, b, (double)our->bound, our->steps,
          our->exhausted ? " " : "+", ms,
@@ -278,8 +281,10 @@ static void known_machines(void **state)
   rig_each(RIG_MACHINES "/known", "", compare_machine);
   assert_true(graphs_seen > 0);
   qsort(times, (size_t)ntimes, sizeof(double), by_value);
-  printf("%d graphs, %d better, %d worse; %d searches of all graphs: median %.3f ms, slowest %.3f ms\n", graphs_seen, graphs_better,
-         graphs_worse, ntimes, times[ntimes / 2], slowest);
+  printf("%d graphs, %d better, %d worse, %d longer; %d searches of all graphs: median %.3f ms, slowest %.3f ms\n", graphs_seen,
+         graphs_better, graphs_worse, graphs_longer, ntimes, times[ntimes / 2], slowest);
+  assert_int_equal(graphs_worse, 0);
+  assert_true(graphs_longer <= LONGER);
 }
 
 // ---- All other machines ----
@@ -422,7 +427,8 @@ static void no_memory(void **state)
 
 // ---- Files that are wrong ----
 
-#define GRAPH "<graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" speedintra=\"20\" speedinter=\"20\" latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"0\">"
+#define GRAPH \
+  "<graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" speedintra=\"20\" speedinter=\"20\" latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"0\">"
 #define GPUS(a, b, c, d) "<gpu dev=\"" a "\"/><gpu dev=\"" b "\"/><gpu dev=\"" c "\"/><gpu dev=\"" d "\"/>"
 
 static void bad_file(const machine *m, const char *text, const char *what)
@@ -445,7 +451,8 @@ static void bad_files(void **state)
   bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "9") "</channel></graph></graphs>", "no such GPU");
   bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel><gpu rank=\"77\"/></channel></graph></graphs>", "no such rank");
   bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel><gpu dev=\"0\"/></channel></graph></graphs>", "expected are 4");
-  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "3") "</channel><channel/></graph></graphs>", "more channels");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "3") "</channel><channel/></graph></graphs>",
+           "more channels");
   bad_file(&m, "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"-1\"/></graphs>", "nchannels");
   unload(&m);
 }
@@ -471,7 +478,7 @@ static void old_file(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(seed_machine), cmocka_unit_test(same_again), cmocka_unit_test(no_memory), cmocka_unit_test(bad_files),
+      cmocka_unit_test(seed_machine), cmocka_unit_test(same_again),   cmocka_unit_test(no_memory),      cmocka_unit_test(bad_files),
       cmocka_unit_test(old_file),     cmocka_unit_test(large_domain), cmocka_unit_test(known_machines), cmocka_unit_test(other_machines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
