@@ -1,0 +1,174 @@
+// connect.h: from the graphs of each node to the channels of all nodes: rings, trees, NVLS and collnet heads, point-to-point channels.
+//
+// Nothing is stored per rank and channel. Nodes of one shape share their graphs; a rank's neighbours follow from its place in them, from the
+// number of its node and from arithmetic (double binary trees), so that 16,384 nodes cost a few MiB and any question about one rank and
+// channel is O(1). The rules are NCCL 2.30's; Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan".
+#pragma once
+#include "topo/graph.h"
+
+enum { TT_TREE_DOWNS = 3 };
+
+// A search's result, as far as it matters here.
+typedef struct tt_plan_graph {
+  int pattern, nchannels, cross_nic, same_channels; // no channels: not searched, or nothing found
+  int type_intra, type_inter;                       // tt_path_type; LOC when there is nothing
+  float bw_intra, bw_inter;                         // GB/s per channel
+  float latency_inter;                              // microseconds
+  const int *gpus; // [channel * ngpus + i]: GPU at place i of the channel, as its number among the node's ranks in ascending order
+  const int *nets; // [channel * 2]: NET in, NET out, as the caller counts them; NULL: none
+} tt_plan_graph;
+
+// A kind of node: all nodes where the search gave this. "Node" is what reaches each other without the network.
+typedef struct tt_plan_shape {
+  int ngpus;
+  tt_plan_graph graph[TT_GRAPH_KINDS];
+  int *memory; // of tt_plan_shape_make
+} tt_plan_shape;
+
+// The shape of a machine, or of a group of its ranks, from the graphs found on it; nets are nodes of the machine. Free what it has with
+// tt_plan_shape_clear. Errors: no memory.
+ncclResult_t tt_plan_shape_make(const tt_topo *topo, const tt_graphs *graphs, tt_plan_shape *out);
+
+// Frees what tt_plan_shape_make made; the struct is the caller's and may be all zero.
+void tt_plan_shape_clear(tt_plan_shape *shape);
+
+// What matters beside the graphs.
+typedef struct tt_plan_machine {
+  int cc_min, cc_max;       // least and greatest compute capability × 10 of its GPUs
+  int cpu_arch, cpu_vendor; // tt_cpu_…; TT_CPU_MIXED after joining different ones
+  bool nvswitch;
+  float net_bw; // GB/s of the slowest network card that one of its ranks uses; 0: none
+} tt_plan_machine;
+
+#define TT_CPU_MIXED (-1)
+
+// Looks at a machine or group.
+tt_plan_machine tt_plan_look(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules);
+
+// What holds for both.
+tt_plan_machine tt_plan_join(const tt_plan_machine *a, const tt_plan_machine *b);
+
+// What the variables say about numbers of channels.
+typedef struct tt_connect_options {
+  int min_channels, max_channels; // NCCL_MIN/MAX_NCHANNELS, formerly NRINGS; -2: not set. First cut to the greatest, then duplicate
+  int min_ctas, max_ctas;         // of the communicator's configuration
+  int nvls_ctas;                  // NCCL_NVLS_NCHANNELS; -2: chosen by generation
+  bool collnet;                   // the network reduces, and may (NCCL_COLLNET_ENABLE)
+  int collnet_nodes;              // NCCL_COLLNET_NODE_THRESHOLD: nodes from which on
+  bool unpack;                    // network that unpacks on the device: twice the channels
+  int p2p_min, p2p_max;           // NCCL_MIN/MAX_P2P_NCHANNELS
+  int p2p_per_net_peer;           // NCCL_NCHANNELS_PER_NET_PEER; -2: by bandwidth
+  int p2p_net_bw;                 // NCCL_P2P_PER_CHANNEL_NET_BW: GB/s that one channel carries
+  int p2p_peers;                  // peers that a rank talks to at a time; -2: all ranks
+} tt_connect_options;
+
+tt_connect_options tt_connect_options_default(void);
+
+// The options as NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_COLLNET_NODE_THRESHOLD have them.
+tt_connect_options tt_connect_options_from(const tt_params *params);
+
+// What there is to connect; only read during tt_connect_create but for the graphs' arrays, which must live as long as the result.
+typedef struct tt_connect_input {
+  int nranks, nnodes, nshapes;
+  const int *node_of;            // of each rank; nodes are numbered in the order of their first ranks
+  const int *shape_of;           // of each node
+  const tt_plan_shape *shapes;   // copied but for the arrays they point to
+  tt_plan_machine machine;       // of all nodes, joined
+  const tt_connect_options *opt; // NULL: the defaults
+} tt_connect_input;
+
+typedef struct tt_connect {
+  int nranks, nnodes, nshapes;
+  int nsearch;                   // channels of the search: what all nodes' rings and trees have in common
+  int nchannels;                 // after duplication
+  int nvls_channels, nvls_heads; // 0: no NVLS
+  bool collnet;
+  int max_local, min_local; // ranks per node
+  int max_tree_pattern;
+  tt_plan_machine machine;
+  tt_plan_graph common[TT_GRAPH_KINDS];  // the least of all shapes; without arrays
+  uint8_t origin[TT_GRAPH_MAX_CHANNELS]; // channel below 2 × nsearch of which this one is a copy; from nsearch on: the second trees
+  tt_plan_shape *shapes;                 // [nshapes]
+  int *shape_of, *first;                 // [nnodes (+ 1)]: first place in `ranks` of a node's ranks
+  int *ranks;                            // [nranks] node by node, ascending
+  int *node_of, *local_of;               // [nranks]
+  int *place;                            // places of GPUs in the channels of each shape: see tt_connect_place
+  int place_of[TT_GRAPH_KINDS];          // offsets of a graph within a shape's part of `place`
+  int *shape_place;                      // [nshapes]: where that part begins
+  int *heads;                            // [nshapes * (2 * heads_room + 2)]: NVLS heads, direct heads, and how many
+  int heads_room;
+} tt_connect;
+
+// Connects. Errors, which name node, graph, channel and value: a graph that is no permutation of its node's GPUs, nodes not numbered by
+// first rank, a number of ranks that is not the shape's, no channel in common. Free *out with tt_connect_destroy.
+ncclResult_t tt_connect_create(const tt_connect_input *in, tt_connect **out);
+
+// Frees it. NULL is allowed.
+void tt_connect_destroy(tt_connect *c);
+
+// The rank after (step 1) or before (step -1) `rank` in a channel's ring.
+int tt_connect_ring_step(const tt_connect *c, int channel, int rank, int step);
+
+// Writes the whole ring of a channel, nranks ranks beginning with `start`, to out.
+void tt_connect_ring(const tt_connect *c, int channel, int start, int *out);
+
+// A rank's neighbours in a tree; -1: none. Filled from the left.
+typedef struct tt_tree_place {
+  int up, down[TT_TREE_DOWNS];
+} tt_tree_place;
+
+tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank);
+
+// Depth of the trees, about: what NCCL reckons with.
+int tt_connect_tree_depth(const tt_connect *c);
+
+// A rank's place in NVLS: which head it is (-1: none), and where a head is in the tree between nodes (NVLS tree); down[2] is not used.
+typedef struct tt_nvls_place {
+  int head, nheads;
+  tt_tree_place tree;
+} tt_nvls_place;
+
+tt_nvls_place tt_connect_nvls(const tt_connect *c, int channel, int rank);
+
+// A rank's place in the chain to the rank that speaks to the network; up is nranks (the network) at its head.
+tt_tree_place tt_connect_chain(const tt_connect *c, int channel, int rank);
+
+// A rank's place in collnet direct: heads speak to the network (out is nranks, -1 for others), get from all ranks below and send back.
+typedef struct tt_direct_place {
+  int head, nheads, out, shift, ndown, nup; // head: which head it is; shift: with which head to begin
+  int heads[TT_GRAPH_MAX_DIRECT];           // beginning with its own
+  int down[TT_GRAPH_MAX_DIRECT], up[TT_GRAPH_MAX_DIRECT];
+} tt_direct_place;
+
+tt_direct_place tt_connect_direct(const tt_connect *c, int rank);
+
+// The NET, as the caller counts them, with which a rank sends (`send`) or receives in a channel of a graph; -1 when the graph has none.
+// The first GPU of a channel uses the NET in, every other the NET out.
+int tt_connect_net(const tt_connect *c, tt_graph_kind graph, int channel, int rank);
+
+// ---- Point-to-point ----
+
+// Channels per peer that the ranks of one machine (or group of it) want, before all nodes agree on the least. TT_GRAPH_MAX_CHANNELS for a machine
+// with one rank and `alone` (no ranks elsewhere).
+int tt_p2p_wanted(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const tt_connect_options *opt, bool alone);
+
+typedef struct tt_p2p_channels {
+  int channels, per_peer; // powers of two
+} tt_p2p_channels;
+
+// The numbers for all, from what the machine with the least wants.
+tt_p2p_channels tt_p2p_agree(const tt_connect *c, const tt_connect_options *opt, int wanted);
+
+// The channel of part `part` of a message in round `round` of the schedule (a power of two of channels). `group`: ranks per group of the
+// schedule when there are several nodes; 0 for one node.
+int tt_p2p_channel(int channels, int group, int round, int part);
+
+// ---- Pure functions, for tests ----
+
+// Node `node` in tree 0 or 1 of the double tree over n nodes: up, two downs (-1: none) and whether it is its parent's second child.
+typedef struct tt_btree_place {
+  int up, down[2];
+  bool second;
+} tt_btree_place;
+
+tt_btree_place tt_btree(int n, int node, int tree);
