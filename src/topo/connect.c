@@ -214,6 +214,18 @@ tt_direct_place tt_connect_direct(const tt_connect *c, int rank)
 
 // ---- Network cards ----
 
+// Of the channels whose head a rank is, the one that comes `turn`-th; -1: it is no head.
+static int headed_channel(const tt_plan_graph *g, int ngpus, int local, int turn)
+{
+  int of[TT_GRAPH_MAX_CHANNELS], n = 0;
+  for (int ch = 0; ch < g->nchannels; ch++) {
+    if (g->gpus[(size_t)ch * (size_t)ngpus] == local) {
+      of[n++] = ch;
+    }
+  }
+  return n > 0 ? of[turn % n] : -1;
+}
+
 int tt_connect_net(const tt_connect *c, tt_graph_kind graph, int channel, int rank)
 {
   int node = c->node_of[rank];
@@ -222,10 +234,11 @@ int tt_connect_net(const tt_connect *c, tt_graph_kind graph, int channel, int ra
   if (g->nets == NULL || g->nchannels == 0) {
     return -1;
   }
-  int ch = channel % g->nchannels;
-  if (graph == TT_GRAPH_RING) {
-    ch = ring_channel(c, node, channel);
+  if (graph == TT_GRAPH_NVLS) {
+    int ch = headed_channel(g, s->ngpus, c->local_of[rank], channel);
+    return ch < 0 ? -1 : g->nets[ch * 2];
   }
+  int ch = graph == TT_GRAPH_RING ? ring_channel(c, node, channel) : c->origin[channel] % c->nsearch % g->nchannels;
   bool first = g->gpus[(size_t)ch * (size_t)s->ngpus] == c->local_of[rank];
   return g->nets[ch * 2 + (first ? 0 : 1)];
 }

@@ -88,6 +88,7 @@ typedef struct tt_connect {
   tt_plan_machine machine;
   tt_plan_graph common[TT_GRAPH_KINDS];  // the least of all shapes; without arrays
   uint8_t origin[TT_GRAPH_MAX_CHANNELS]; // channel below 2 × nsearch of which this one is a copy; from nsearch on: the second trees
+  bool *used;                            // [nshapes]: is there such a node? Others do not count
   tt_plan_shape *shapes;                 // [nshapes]
   int *shape_of, *first;                 // [nnodes (+ 1)]: first place in `ranks` of a node's ranks
   int *ranks;                            // [nranks] node by node, ascending
@@ -142,8 +143,8 @@ typedef struct tt_direct_place {
 
 tt_direct_place tt_connect_direct(const tt_connect *c, int rank);
 
-// The NET, as the caller counts them, with which a rank sends (`send`) or receives in a channel of a graph; -1 when the graph has none.
-// The first GPU of a channel uses the NET in, every other the NET out.
+// The NET, as the caller counts them, with which a rank sends and receives in a channel of a graph; -1 when the graph has none for it.
+// The first GPU of a channel uses the NET in, every other the NET out; a head of NVLS those of the channels that it heads, in turn.
 int tt_connect_net(const tt_connect *c, tt_graph_kind graph, int channel, int rank);
 
 // ---- Point-to-point ----
@@ -162,6 +163,24 @@ tt_p2p_channels tt_p2p_agree(const tt_connect *c, const tt_connect_options *opt,
 // The channel of part `part` of a message in round `round` of the schedule (a power of two of channels). `group`: ranks per group of the
 // schedule when there are several nodes; 0 for one node.
 int tt_p2p_channel(int channels, int group, int round, int part);
+
+// A network card, and the GPU whose rank's proxy speaks to it: the rank itself, or one that is near the card (PXN). Both nodes; -1: none.
+typedef struct tt_net_choice {
+  int net, proxy;
+} tt_net_choice;
+
+// The way of GPU node `gpu` to a NET that a graph gives it.
+tt_net_choice tt_connect_via(const tt_topo *topo, const tt_paths *paths, int gpu, int net);
+
+typedef struct tt_p2p_rules {
+  int cross_nic; // NCCL_CROSS_NIC: 0: always over the card that is near the peer's twin here
+  int pxn;       // NCCL_P2P_PXN_LEVEL: over the GPU near that card 0 never, 1 where the way there is PXN anyway, 2 wherever it can be
+} tt_p2p_rules;
+
+// The card with which GPU node `gpu` sends a channel's part to a rank elsewhere that sits on GPU number `peer_dev` of its machine: its own,
+// or, so that messages for one card over there leave by one card here, that of the GPU with the same number.
+tt_net_choice tt_p2p_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_p2p_rules p2p,
+                         const int gpu_peer_dev[2], int channel);
 
 // ---- Pure functions, for tests ----
 

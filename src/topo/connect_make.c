@@ -122,17 +122,21 @@ static void less(tt_plan_graph *all, const tt_plan_graph *g)
 
 static void find_common(tt_connect *c)
 {
-  for (int g = 0; g < TT_GRAPH_KINDS; g++) {
-    c->common[g] = c->shapes[0].graph[g];
-    for (int s = 1; s < c->nshapes; s++) {
+  int first = c->shape_of[0];
+  memcpy(c->common, c->shapes[first].graph, sizeof(c->common));
+  c->min_local = c->shapes[first].ngpus;
+  for (int s = 0; s < c->nshapes; s++) {
+    for (int g = 0; g < TT_GRAPH_KINDS && c->used[s]; g++) {
       less(&c->common[g], &c->shapes[s].graph[g]);
     }
-    c->common[g].gpus = c->common[g].nets = NULL;
+    if (c->used[s]) {
+      c->max_tree_pattern = TT_MAX(c->max_tree_pattern, c->shapes[s].graph[TT_GRAPH_TREE].pattern);
+      c->max_local = TT_MAX(c->max_local, c->shapes[s].ngpus);
+      c->min_local = TT_MIN(c->min_local, c->shapes[s].ngpus);
+    }
   }
-  for (int s = 0; s < c->nshapes; s++) {
-    c->max_tree_pattern = TT_MAX(c->max_tree_pattern, c->shapes[s].graph[TT_GRAPH_TREE].pattern);
-    c->max_local = TT_MAX(c->max_local, c->shapes[s].ngpus);
-    c->min_local = s == 0 ? c->shapes[s].ngpus : TT_MIN(c->min_local, c->shapes[s].ngpus);
+  for (int g = 0; g < TT_GRAPH_KINDS; g++) {
+    c->common[g].gpus = c->common[g].nets = NULL;
   }
   c->nsearch = TT_MIN(c->common[TT_GRAPH_RING].nchannels, c->common[TT_GRAPH_TREE].nchannels);
   c->common[TT_GRAPH_RING].nchannels = c->common[TT_GRAPH_TREE].nchannels = c->nsearch;
@@ -157,11 +161,12 @@ static void collect_heads(const tt_plan_shape *s, tt_graph_kind graph, int *out)
 static void find_heads(tt_connect *c)
 {
   int row = c->heads_room + 1;
+  c->nvls_heads = c->heads_room;
   for (int s = 0; s < c->nshapes; s++) {
     int *nvls = c->heads + (size_t)s * 2 * (size_t)row;
     collect_heads(&c->shapes[s], TT_GRAPH_NVLS, nvls);
     collect_heads(&c->shapes[s], TT_GRAPH_COLLNET_DIRECT, nvls + row);
-    c->nvls_heads = s == 0 ? nvls[0] : TT_MIN(c->nvls_heads, nvls[0]);
+    c->nvls_heads = c->used[s] ? TT_MIN(c->nvls_heads, nvls[0]) : c->nvls_heads;
   }
 }
 
@@ -221,6 +226,7 @@ static int count_nvls(const tt_connect *c, const tt_connect_options *opt)
 static ncclResult_t allocate(tt_connect *c)
 {
   c->shapes = tt_calloc((size_t)c->nshapes, sizeof(*c->shapes));
+  c->used = tt_calloc((size_t)c->nshapes, sizeof(*c->used));
   c->shape_of = tt_calloc((size_t)c->nnodes, sizeof(int));
   c->first = tt_calloc((size_t)c->nnodes + 1, sizeof(int));
   c->ranks = tt_calloc((size_t)c->nranks, sizeof(int));
@@ -229,7 +235,7 @@ static ncclResult_t allocate(tt_connect *c)
   c->shape_place = tt_calloc((size_t)c->nshapes, sizeof(int));
   c->heads_room = TT_GRAPH_MAX_CHANNELS;
   c->heads = tt_calloc((size_t)c->nshapes * 2 * (size_t)(c->heads_room + 1), sizeof(int));
-  if (!c->shapes || !c->shape_of || !c->first || !c->ranks || !c->node_of || !c->local_of || !c->shape_place || !c->heads) {
+  if (!c->shapes || !c->used || !c->shape_of || !c->first || !c->ranks || !c->node_of || !c->local_of || !c->shape_place || !c->heads) {
     return tt_fail(ncclSystemError, "no memory to connect %d ranks on %d nodes", c->nranks, c->nnodes);
   }
   return ncclSuccess;
@@ -270,7 +276,7 @@ static ncclResult_t find_places(tt_connect *c)
     return tt_fail(ncclSystemError, "no memory for %d places in channels", total);
   }
   for (int s = 0; s < c->nshapes; s++) {
-    for (int k = 0; k < channels; k++) {
+    for (int k = 0; k < channels && c->used[s]; k++) {
       int g = k < c->place_of[TT_GRAPH_TREE]            ? TT_GRAPH_RING
               : k < c->place_of[TT_GRAPH_COLLNET_CHAIN] ? TT_GRAPH_TREE
                                                         : TT_GRAPH_COLLNET_CHAIN;
@@ -288,6 +294,9 @@ static ncclResult_t fill(tt_connect *c, const tt_connect_input *in)
   memcpy(c->shapes, in->shapes, (size_t)c->nshapes * sizeof(*c->shapes));
   memcpy(c->shape_of, in->shape_of, (size_t)c->nnodes * sizeof(int));
   memcpy(c->node_of, in->node_of, (size_t)c->nranks * sizeof(int));
+  for (int n = 0; n < c->nnodes; n++) {
+    c->used[c->shape_of[n]] = true;
+  }
   TT_TRY(sort_ranks(c));
   find_common(c);
   TT_TRY(find_places(c));
@@ -325,6 +334,7 @@ void tt_connect_destroy(tt_connect *c)
     return;
   }
   tt_free(c->shapes);
+  tt_free(c->used);
   tt_free(c->shape_of);
   tt_free(c->first);
   tt_free(c->ranks);

@@ -409,6 +409,9 @@ static bool chain_ends_in_heads(const tt_connect *c)
 {
   for (int s = 0; s < c->nshapes && c->common[TT_GRAPH_COLLNET_CHAIN].nchannels > 0; s++) {
     const tt_plan_shape *shape = &c->shapes[s];
+    if (!c->used[s]) {
+      continue;
+    }
     const tt_plan_graph *heads = &shape->graph[c->nvls_channels > 0 ? TT_GRAPH_NVLS : TT_GRAPH_COLLNET_DIRECT];
     for (int ch = 0; ch < shape->graph[TT_GRAPH_COLLNET_CHAIN].nchannels; ch++) {
       int end = shape->graph[TT_GRAPH_COLLNET_CHAIN].gpus[(size_t)ch * (size_t)shape->ngpus], h = 0;
@@ -451,9 +454,9 @@ static void look(maker *k)
   k->ppn = (float)c->nranks / (float)c->nnodes;
   k->pat = c->machine.cc_min >= 60 && (k->opt.pat == 2 ? c->nnodes == c->nranks : k->opt.pat != 0);
   k->chain = chain_ends_in_heads(c);
-  int heads = c->nvls_channels > 0 ? c->nvls_heads : count_heads(&c->shapes[0], TT_GRAPH_COLLNET_DIRECT);
+  int heads = c->nvls_channels > 0 ? c->nvls_heads : count_heads(&c->shapes[c->shape_of[0]], TT_GRAPH_COLLNET_DIRECT);
   k->gathers = c->collnet && k->in->net_gathers && c->max_local <= heads;
-  k->m->direct_heads = count_heads(&c->shapes[0], TT_GRAPH_COLLNET_DIRECT);
+  k->m->direct_heads = count_heads(&c->shapes[c->shape_of[0]], TT_GRAPH_COLLNET_DIRECT);
 }
 
 tt_model_options tt_model_options_default(void)

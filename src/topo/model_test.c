@@ -123,10 +123,216 @@ static void test_known_models(void **state)
   assert_int_equal(known_each(same_model, "models and choices"), 0);
 }
 
+// ---- Variables ----
+
+#define H100 "hgx_h100_8gpu_nvswitch_8nic"
+
+static known *load(const char *name, int nodes)
+{
+  known *k = known_load(name, nodes);
+  if (k == NULL) {
+    skip(); // the results are not unpacked
+  }
+  return k;
+}
+
+static tt_model_choice choose(const tt_model *m, tt_model_func f, size_t bytes)
+{
+  tt_model_choice c;
+  tt_model_op op = {.func = f, .bytes = bytes};
+  assert_int_equal(tt_model_choose(m, &op, &c), ncclSuccess);
+  return c;
+}
+
+static void test_lists(void **state)
+{
+  (void)state;
+  static const char *const names[] = {"ring", "tree", "NVLS"};
+  int allow[TT_MODEL_FUNCS * 3], *reduce = allow + 3 * TT_MODEL_REDUCE, *all_reduce = allow + 3 * TT_MODEL_ALL_REDUCE;
+  for (int i = 0; i < TT_MODEL_FUNCS * 3; i++) {
+    allow[i] = 7;
+  }
+  assert_int_equal(tt_model_allow("NCCL_ALGO", "AllReduce:^Tree;broadcast:RING,nvls,", names, 3, allow), ncclSuccess);
+  assert_memory_equal(all_reduce, ((int[]){1, 0, 1}), 3 * sizeof(int));
+  assert_memory_equal(allow + 3 * TT_MODEL_BROADCAST, ((int[]){1, 0, 1}), 3 * sizeof(int));
+  assert_memory_equal(reduce, ((int[]){7, 7, 7}), 3 * sizeof(int));
+  assert_int_equal(tt_model_allow("NCCL_ALGO", "tree;;reduce:ring", names, 3, allow), ncclSuccess);
+  assert_memory_equal(all_reduce, ((int[]){0, 1, 0}), 3 * sizeof(int));
+  assert_memory_equal(reduce, ((int[]){1, 0, 0}), 3 * sizeof(int));
+  rig_error(tt_model_allow("NCCL_ALGO", "rings", names, 3, allow), "NCCL_ALGO=rings", "'rings'; there are ring, tree, NVLS");
+  rig_error(tt_model_allow("NCCL_ALGO", "all:ring", names, 3, allow), "no function 'all'", "AllReduce");
+  rig_error(tt_model_allow("NCCL_PROTO", "ring;tree", names, 3, allow), "NCCL_PROTO=ring;tree", "need a function");
+  static const char *const odd[] = {"", ";", ":", ",", "^", ";:;,^", "reduce:", "^^ring", "ring:tree:ring", "::", "reduce:^"};
+  for (size_t i = 0; i < TT_COUNT(odd); i++) {
+    (void)tt_model_allow("NCCL_ALGO", odd[i], names, 3, allow); // whatever it says, it ends
+  }
+}
+
+static void test_algo_and_proto(void **state)
+{
+  (void)state;
+  known *k = load(H100, 1);
+  tt_model_options o = tt_model_options_default();
+  o.algo = "allreduce:ring";
+  tt_model m = model_of(k, &o);
+  tt_model_op op = {.func = TT_MODEL_ALL_REDUCE, .bytes = 1 << 20};
+  assert_int_equal(choose(&m, TT_MODEL_ALL_REDUCE, 1 << 30).algo, TT_MODEL_RING);
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_NVLS, TT_MODEL_SIMPLE), TT_OFF_ALGO_VAR);
+  assert_true(m.bandwidth[TT_MODEL_ALL_GATHER][TT_MODEL_NVLS][TT_MODEL_SIMPLE] > 0);
+  o = tt_model_options_default();
+  o.proto = "^LL,LL128";
+  m = model_of(k, &o);
+  assert_int_equal(choose(&m, TT_MODEL_ALL_REDUCE, 8).proto, TT_MODEL_SIMPLE);
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_RING, TT_MODEL_LL128), TT_OFF_PROTO_VAR);
+  // Tree does not broadcast: nothing is left.
+  o = tt_model_options_default();
+  o.algo = "tree";
+  m = model_of(k, &o);
+  op.func = TT_MODEL_BROADCAST;
+  tt_model_choice c;
+  assert_int_equal(tt_model_choose(&m, &op, &c), ncclInvalidUsage);
+  rig_error(ncclInvalidUsage, "Broadcast on 8 ranks", "NCCL_ALGO");
+  tt_model_input in = {.connect = k->c, .opt = &o};
+  o.proto = "LL64";
+  rig_error(tt_model_make(&in, &m), "NCCL_PROTO=LL64", "LL128");
+  known_free(k);
+}
+
+// LL128 between GPUs over PCI is asked for: the variable wins.
+static void test_ll128(void **state)
+{
+  (void)state;
+  known *k = load("pcie_4gpu_1socket_nosw_intel", 1);
+  tt_model m = model_of(k, NULL);
+  tt_model_op op = {.func = TT_MODEL_ALL_REDUCE, .bytes = 1 << 20};
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_RING, TT_MODEL_LL128), TT_OFF_LL128);
+  tt_model_options o = tt_model_options_default();
+  o.proto = "LL128";
+  m = model_of(k, &o);
+  assert_int_equal(choose(&m, TT_MODEL_ALL_REDUCE, 1 << 20).proto, TT_MODEL_LL128);
+  known_free(k);
+}
+
+static void test_threads(void **state)
+{
+  (void)state;
+  static const int want[][2] = {{128, 128}, {33, 512}, {32, 64}, {4096, 512}, {0, 512}};
+  known *k = load(H100, 2);
+  for (size_t i = 0; i < TT_COUNT(want); i++) {
+    tt_model_options o = tt_model_options_default();
+    o.nthreads = want[i][0];
+    tt_model m = model_of(k, &o);
+    assert_int_equal(m.threads[TT_MODEL_RING][TT_MODEL_SIMPLE], want[i][1]);
+    assert_int_equal(m.threads[TT_MODEL_NVLS][TT_MODEL_SIMPLE], 640);
+  }
+  tt_model_options o = tt_model_options_default();
+  o.thread_thresholds = "1 2 3 4 -2 6";
+  tt_model m = model_of(k, &o);
+  assert_int_equal(m.threshold[TT_MODEL_TREE][TT_MODEL_LL128], 2);
+  assert_int_equal(m.threshold[TT_MODEL_RING][TT_MODEL_LL], 4);
+  assert_int_equal(m.threshold[TT_MODEL_RING][TT_MODEL_LL128], 8);
+  assert_int_equal(m.threshold[TT_MODEL_RING][TT_MODEL_SIMPLE], 6);
+  o.thread_thresholds = "nonsense";
+  m = model_of(k, &o);
+  assert_int_equal(m.threshold[TT_MODEL_TREE][TT_MODEL_LL], 8);
+  known_free(k);
+}
+
+// ---- Operations ----
+
+static void test_operations(void **state)
+{
+  (void)state;
+  known *k = load(H100, 2);
+  tt_model m = model_of(k, NULL);
+  tt_model_op op = {.func = TT_MODEL_ALL_REDUCE, .bytes = 1 << 26};
+  float one = tt_model_time(&m, &op, TT_MODEL_RING, TT_MODEL_SIMPLE), nvls = tt_model_time(&m, &op, TT_MODEL_NVLS_TREE, TT_MODEL_SIMPLE);
+  assert_true(one > 0 && nvls > 0);
+  op.no_nvls = true;
+  assert_true(tt_model_time(&m, &op, TT_MODEL_NVLS_TREE, TT_MODEL_SIMPLE) < 0);
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_NVLS_TREE, TT_MODEL_SIMPLE), TT_OFF_NVLS);
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_NVLS, TT_MODEL_SIMPLE), TT_OFF_COLLNET);
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_NEVER);
+  op.fp8 = true;
+  assert_true(tt_model_time(&m, &op, TT_MODEL_RING, TT_MODEL_SIMPLE) == one * 1024);
+  op.fp8 = false;
+  op.together = 3; // latency thrice
+  float latency = m.latency[TT_MODEL_ALL_REDUCE][TT_MODEL_RING][TT_MODEL_SIMPLE] * 1.4F;
+  assert_true(near((double)tt_model_time(&m, &op, TT_MODEL_RING, TT_MODEL_SIMPLE), (double)(one + 2 * latency)));
+  op = (tt_model_op){.func = TT_MODEL_ALL_GATHER, .bytes = 1 << 20};
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_PAT);
+  known_free(k);
+  k = load("pcie_1gpu_1nic_switch", 4);
+  m = model_of(k, NULL);
+  op = (tt_model_op){.func = TT_MODEL_REDUCE_SCATTER, .bytes = 1 << 20};
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_NOT);
+  op.scaled = true;
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_OPERATION);
+  tt_model_options o = tt_model_options_default();
+  o.pat = 0;
+  m = model_of(k, &o);
+  op.scaled = false;
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_PAT);
+  known_free(k);
+}
+
+static void test_collnet(void **state)
+{
+  (void)state;
+  known *k = load(H100 ".collnet", 2);
+  tt_model m;
+  tt_model_input in = {.connect = k->c}; // the network reduces, but does not gather
+  assert_int_equal(tt_model_make(&in, &m), ncclSuccess);
+  tt_model_op op = {.func = TT_MODEL_ALL_GATHER, .bytes = 1 << 20};
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_NVLS, TT_MODEL_SIMPLE), TT_OFF_COLLNET);
+  op.func = TT_MODEL_ALL_REDUCE;
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_COLLNET_CHAIN, TT_MODEL_SIMPLE), TT_OFF_NOT);
+  op.no_net = true;
+  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_COLLNET_CHAIN, TT_MODEL_SIMPLE), TT_OFF_COLLNET);
+  known_free(k);
+}
+
+// Whatever is off is off with a reason, and only that.
+static bool reasons(known *k)
+{
+  tt_model m = model_of(k, NULL);
+  bool good = true;
+  for (int i = 0; i < TT_MODEL_FUNCS * TT_MODEL_ALGOS * TT_MODEL_PROTOS && m.nranks > 1; i++) {
+    bool off = (&m.off[0][0][0])[i] != TT_OFF_NOT;
+    good = good && off == !((&m.bandwidth[0][0][0])[i] > 0) && tt_model_off_text((&m.off[0][0][0])[i]) != NULL;
+  }
+  return good;
+}
+
+static void test_reasons(void **state)
+{
+  (void)state;
+  assert_int_equal(known_each(reasons, "reasons"), 0);
+  for (int i = 0; i < TT_OFF_REASONS; i++) {
+    assert_non_null(tt_model_off_text((tt_model_off)i));
+  }
+}
+
+static void test_params(void **state)
+{
+  (void)state;
+  tt_params params = *tt_params_get();
+  params.algo = "ring";
+  params.proto = "LL";
+  params.nthreads = 64;
+  tt_model_options o = tt_model_options_from(&params);
+  assert_string_equal(o.algo, "ring");
+  assert_string_equal(o.proto, "LL");
+  assert_int_equal(o.nthreads, 64);
+  assert_true(o.pat == 2 && o.ll128_c2c && o.net_overhead == -2);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_known_models),
+      cmocka_unit_test(test_known_models), cmocka_unit_test(test_lists),   cmocka_unit_test(test_algo_and_proto),
+      cmocka_unit_test(test_ll128),        cmocka_unit_test(test_threads), cmocka_unit_test(test_operations),
+      cmocka_unit_test(test_collnet),      cmocka_unit_test(test_reasons), cmocka_unit_test(test_params),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
