@@ -59,6 +59,7 @@ typedef struct tt_connect_options {
   int p2p_min, p2p_max;           // NCCL_MIN/MAX_P2P_NCHANNELS
   int p2p_per_net_peer;           // NCCL_NCHANNELS_PER_NET_PEER; -2: by bandwidth
   int p2p_net_bw;                 // NCCL_P2P_PER_CHANNEL_NET_BW: GB/s that one channel carries
+  int p2p_group;                  // NCCL_P2P_SCHEDULE_GROUP_SIZE
   int p2p_peers;                  // peers that a rank talks to at a time; -2: all ranks
 } tt_connect_options;
 
@@ -159,6 +160,17 @@ typedef struct tt_p2p_channels {
 
 // The numbers for all, from what the machine with the least wants.
 tt_p2p_channels tt_p2p_agree(const tt_connect *c, const tt_connect_options *opt, int wanted);
+
+// Ranks per group of the schedule: what divides all nodes' ranks and the option. One node: all of its ranks.
+int tt_p2p_group(const tt_connect *c, const tt_connect_options *opt);
+
+typedef struct tt_p2p_round {
+  int send, recv; // ranks: to whom, from whom
+} tt_p2p_round;
+
+// The rounds in which a rank sends to and receives from everybody, itself first: nranks of them. In each round whoever is sent to expects
+// it, and groups are visited at growing distances, so that the ranks of a group meet the same nodes together.
+void tt_p2p_schedule(const tt_connect *c, int group, int rank, tt_p2p_round *out);
 
 // The channel of part `part` of a message in round `round` of the schedule (a power of two of channels). `group`: ranks per group of the
 // schedule when there are several nodes; 0 for one node.

@@ -15,7 +15,8 @@ tt_connect_options tt_connect_options_default(void)
                               .p2p_max = TT_GRAPH_MAX_CHANNELS,
                               .p2p_per_net_peer = -2,
                               .p2p_net_bw = 14,
-                              .p2p_peers = -2};
+                              .p2p_peers = -2,
+                              .p2p_group = 8};
 }
 
 static int clamp_int(int64_t v)

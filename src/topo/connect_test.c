@@ -425,6 +425,53 @@ static void test_p2p_channels(void **state)
   assert_true(p.channels == 4 && p.per_peer == 4);
 }
 
+// Everybody once, and both ends agree on the round.
+static void check_schedule(const tt_connect *c, int group)
+{
+  tt_p2p_round *all = calloc((size_t)c->nranks * (size_t)c->nranks, sizeof(*all));
+  for (int r = 0; r < c->nranks; r++) {
+    tt_p2p_schedule(c, group, r, all + (size_t)r * (size_t)c->nranks);
+    assert_true(all[r * c->nranks].send == r && all[r * c->nranks].recv == r);
+  }
+  for (int r = 0; r < c->nranks; r++) {
+    char sent[RIG_MAX_RANKS * 4] = {0};
+    for (int k = 0; k < c->nranks; k++) {
+      tt_p2p_round round = all[r * c->nranks + k];
+      assert_int_equal(all[round.send * c->nranks + k].recv, r);
+      assert_false(sent[round.send]);
+      sent[round.send] = 1;
+    }
+  }
+  free(all);
+}
+
+static void test_p2p_schedule(void **state)
+{
+  (void)state;
+  world *w = malloc(sizeof(*w));
+  tt_connect_options o = tt_connect_options_default();
+  for (int n = 1; n <= 13; n++) {
+    make(w, n, (int[]){0, n > 1 && n % 2 == 0}, n % 3 == 0);
+    tt_connect *c = connect(w);
+    int group = tt_p2p_group(c, &o);
+    assert_int_equal(group, n % 2 == 0 ? 2 : 4);
+    check_schedule(c, group);
+    tt_connect_destroy(c);
+  }
+  // Five nodes of four: distances 0 1 3 6 10 15 21 28 modulo 8, below 5.
+  make(w, 5, (int[]){0, 0}, false);
+  tt_connect *c = connect(w);
+  tt_p2p_round rounds[20];
+  tt_p2p_schedule(c, 4, 5, rounds);
+  static const int sends[] = {5, 6, 7, 4, 9, 10, 11, 8, 17, 18, 19, 16, 13, 14, 15, 12, 1, 2, 3, 0};
+  for (int k = 0; k < 20; k++) {
+    assert_int_equal(rounds[k].send, sends[k]);
+  }
+  assert_int_equal(rounds[9].recv, 12); // 5 - 12 - 1: node 3, before its second
+  tt_connect_destroy(c);
+  free(w);
+}
+
 // ---- Many ----
 
 static void test_many_nodes(void **state)
@@ -537,7 +584,8 @@ int main(void)
       cmocka_unit_test(test_known_channels), cmocka_unit_test(test_known_p2p),     cmocka_unit_test(test_networks),
       cmocka_unit_test(test_double_trees),   cmocka_unit_test(test_heads),         cmocka_unit_test(test_rails),
       cmocka_unit_test(test_channel_limits), cmocka_unit_test(test_nvls_channels), cmocka_unit_test(test_p2p_channels),
-      cmocka_unit_test(test_many_nodes),     cmocka_unit_test(test_bad_input),     cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_p2p_schedule),   cmocka_unit_test(test_many_nodes),    cmocka_unit_test(test_bad_input),
+      cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

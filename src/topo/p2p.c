@@ -86,6 +86,41 @@ tt_p2p_channels tt_p2p_agree(const tt_connect *c, const tt_connect_options *opt,
   return p;
 }
 
+// ---- Rounds ----
+
+static int common_divisor(int a, int b)
+{
+  while (b != 0) {
+    int rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+int tt_p2p_group(const tt_connect *c, const tt_connect_options *opt)
+{
+  int group = c->nnodes > 1 ? TT_MAX(opt->p2p_group, 1) : c->max_local;
+  for (int s = 0; s < c->nshapes; s++) {
+    group = c->used[s] ? common_divisor(group, c->shapes[s].ngpus) : group;
+  }
+  return group;
+}
+
+void tt_p2p_schedule(const tt_connect *c, int group, int rank, tt_p2p_round *out)
+{
+  // Node by node, every `group` ranks are one group. Distances are the triangular numbers modulo a power of two: each comes once.
+  int place = c->first[c->node_of[rank]] + c->local_of[rank], ngroups = c->nranks / group, mine = place / group, local = place % group;
+  int power = power_up(ngroups), n = 0;
+  for (int64_t k = 0; k < power; k++) {
+    int far = (int)((k * (k + 1) / 2) & (power - 1));
+    for (int d = 0; d < group && far < ngroups; d++, n++) {
+      out[n].send = c->ranks[(mine + far) % ngroups * group + (local + d) % group];
+      out[n].recv = c->ranks[(mine - far + ngroups) % ngroups * group + (local - d + group) % group];
+    }
+  }
+}
+
 int tt_p2p_channel(int channels, int group, int round, int part)
 {
   // Rounds that share a channel's batch have one base; its bits are turned round, so that the first few spread over all channels.
