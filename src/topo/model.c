@@ -97,6 +97,7 @@ typedef struct cell {
   tt_model_proto p;
   const tt_plan_graph *g;
   int nsteps;
+  tt_model_bound bound;
 } cell;
 
 static bool gathers(tt_model_func f)
@@ -132,15 +133,24 @@ static bool exists(const maker *k, const cell *x)
   }
 }
 
+// The less of two, and what decided.
+static float least(cell *x, double bw, double most, tt_model_bound what)
+{
+  x->bound = most < bw ? what : x->bound;
+  return (float)TT_MIN(bw, most);
+}
+
 // GB/s of one channel with NVLS.
-static float nvls_bw(const maker *k, const cell *x)
+static float nvls_bw(const maker *k, cell *x)
 {
   int n = x->g->nchannels;
   float intra = x->g->bw_intra * nvls_efficiency[k->gen] * (float)(n - 1) / (float)n;
   intra *= x->f == TT_MODEL_ALL_REDUCE ? 2.0F : (k->ppn - 1) / k->ppn; // an all-reduce has two operations in flight
   bool tree = x->a == TT_MODEL_NVLS_TREE;
   float inter = x->g->bw_inter * (float)(k->nnodes <= 2 && tree ? 2 : 1);
-  return TT_MIN(TT_MIN(intra, inter), tree ? (float)nvls_tree_bw[k->gen][k->scale] : FLT_MAX);
+  x->bound = inter < intra ? TT_BOUND_INTER : TT_BOUND_INTRA;
+  float bw = TT_MIN(intra, inter);
+  return tree ? least(x, (double)bw, (double)(float)nvls_tree_bw[k->gen][k->scale], TT_BOUND_GPU) : bw;
 }
 
 static double ll_limit(const maker *k)
@@ -149,28 +159,28 @@ static double ll_limit(const maker *k)
   return ll_bw[k->nnodes == 1 ? k->gen : amd ? 1 : 0][k->scale];
 }
 
-static float tree_limits(const maker *k, const cell *x, float bw)
+static float tree_limits(const maker *k, cell *x, float bw)
 {
   double n = x->g->nchannels;
   if (x->f == TT_MODEL_ALL_REDUCE) {
-    bw = (float)TT_MIN((double)bw * .92, n * tree_bw[k->gen][k->scale]);
+    bw = least(x, (double)bw * .92, n * tree_bw[k->gen][k->scale], TT_BOUND_GPU);
   }
   if (x->p == TT_MODEL_LL) {
-    bw = (float)TT_MIN((double)bw * 1.0 / 3.8, ll_limit(k));
+    bw = least(x, (double)bw * 1.0 / 3.8, ll_limit(k), TT_BOUND_LL);
   }
   if (x->p == TT_MODEL_LL128) {
-    bw = (float)TT_MIN((double)bw * (k->nnodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0), n * tree_ll128_bw[k->gen][k->scale]);
+    bw = least(x, (double)bw * (k->nnodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0), n * tree_ll128_bw[k->gen][k->scale], TT_BOUND_GPU);
   }
   return k->c->max_tree_pattern == TT_PATTERN_TREE ? (float)((double)bw * .85) : bw;
 }
 
-static float direct_limits(const maker *k, const cell *x, float bw)
+static float direct_limits(const maker *k, cell *x, float bw)
 {
   if (x->p != TT_MODEL_SIMPLE) {
     return 0;
   }
   if (gathers(x->f)) {
-    return k->ppn * TT_MIN(x->g->bw_intra, x->g->bw_inter * 0.9F);
+    return k->ppn * least(x, (double)x->g->bw_intra, (double)(x->g->bw_inter * 0.9F), TT_BOUND_INTER);
   }
   // Full speed only where each GPU has a card of its own.
   float factor = (float)((double)k->ppn / (1.0 * x->g->nchannels));
@@ -180,17 +190,19 @@ static float direct_limits(const maker *k, const cell *x, float bw)
 }
 
 // GB/s that pass each GPU.
-static float bus_bw(const maker *k, const cell *x)
+static float bus_bw(const maker *k, cell *x)
 {
-  float bw = k->nnodes <= 2 || is_collnet(x->a) ? x->g->bw_intra : x->g->bw_inter;
+  bool intra = k->nnodes <= 2 || is_collnet(x->a);
+  float bw = intra ? x->g->bw_intra : x->g->bw_inter;
+  x->bound = intra ? TT_BOUND_INTRA : TT_BOUND_INTER;
   bw = is_nvls(x->a) ? nvls_bw(k, x) : bw;
   bw *= (float)x->g->nchannels;
   switch (x->a) {
   case TT_MODEL_RING:
     if (x->p == TT_MODEL_LL) {
-      bw = (float)TT_MIN(ll_limit(k), (double)bw * .5);
+      bw = least(x, (double)bw * .5, ll_limit(k), TT_BOUND_LL);
     } else if (x->p == TT_MODEL_LL128) {
-      bw = (float)TT_MIN((double)bw * 0.92, x->g->nchannels * ring_ll128_bw[k->gen]);
+      bw = least(x, (double)bw * 0.92, x->g->nchannels * ring_ll128_bw[k->gen], TT_BOUND_GPU);
     }
     break;
   case TT_MODEL_TREE: bw = tree_limits(k, x, bw); break;
@@ -204,7 +216,7 @@ static float bus_bw(const maker *k, const cell *x)
 }
 
 // GB/s of the operation's size.
-static float cell_bw(const maker *k, const cell *x)
+static float cell_bw(const maker *k, cell *x)
 {
   float bw = bus_bw(k, x);
   if (x->a != TT_MODEL_RING && gathers(x->f)) {
@@ -322,7 +334,7 @@ static tt_model_off slow(const maker *k, const cell *x)
   return gathers(x->f) && k->nnodes > 1 ? (k->in->net_gathers ? TT_OFF_HEADS : TT_OFF_COLLNET) : TT_OFF_GRAPH;
 }
 
-static void fill_cell(const maker *k, const cell *x, bool algo, int proto)
+static void fill_cell(const maker *k, cell *x, bool algo, int proto)
 {
   tt_model_off off = missing(k, x);
   float bw = 0;
@@ -336,6 +348,7 @@ static void fill_cell(const maker *k, const cell *x, bool algo, int proto)
   }
   k->m->bandwidth[x->f][x->a][x->p] = off == TT_OFF_NOT ? bw : 0;
   k->m->off[x->f][x->a][x->p] = (uint8_t)off;
+  k->m->bound[x->f][x->a][x->p] = (uint8_t)(off == TT_OFF_NOT ? x->bound : TT_BOUND_NONE);
 }
 
 static ncclResult_t fill_table(const maker *k)
@@ -620,6 +633,18 @@ const char *tt_model_algo_name(tt_model_algo algo)
 const char *tt_model_proto_name(tt_model_proto proto)
 {
   return proto_names[proto];
+}
+
+const char *tt_model_bound_text(tt_model_bound bound)
+{
+  static const char *const texts[TT_BOUND_KINDS] = {
+      "nothing",
+      "the links between the node's GPUs",
+      "the network cards and the way to them",
+      "what GPUs of that generation do per channel",
+      "what protocol LL reaches with that GPU, or CPU between nodes",
+  };
+  return texts[bound];
 }
 
 const char *tt_model_off_text(tt_model_off off)

@@ -47,6 +47,16 @@ typedef enum {
   TT_OFF_REASONS,
 } tt_model_off;
 
+// What an algorithm's bandwidth comes from.
+typedef enum {
+  TT_BOUND_NONE,  // it is off
+  TT_BOUND_INTRA, // the graph's bandwidth between the GPUs of a node
+  TT_BOUND_INTER, // that to the cards
+  TT_BOUND_GPU,   // what this generation's kernels do per channel
+  TT_BOUND_LL,    // what protocol LL reaches: by GPU in one node, by CPU over several
+  TT_BOUND_KINDS,
+} tt_model_bound;
+
 // What the variables say. Texts may be NULL: not set.
 typedef struct tt_model_options {
   const char *algo, *proto;      // NCCL_ALGO, NCCL_PROTO
@@ -75,6 +85,7 @@ typedef struct tt_model {
   float latency[TT_MODEL_FUNCS][TT_MODEL_ALGOS][TT_MODEL_PROTOS];   // microseconds
   float bandwidth[TT_MODEL_FUNCS][TT_MODEL_ALGOS][TT_MODEL_PROTOS]; // GB/s of the operation's size; 0: off
   uint8_t off[TT_MODEL_FUNCS][TT_MODEL_ALGOS][TT_MODEL_PROTOS];     // tt_model_off
+  uint8_t bound[TT_MODEL_FUNCS][TT_MODEL_ALGOS][TT_MODEL_PROTOS];   // tt_model_bound
   int threads[TT_MODEL_ALGOS][TT_MODEL_PROTOS];                     // most per channel
   int64_t threshold[TT_MODEL_ALGOS][TT_MODEL_PROTOS];               // bytes per thread below which there are fewer
 } tt_model;
@@ -112,11 +123,12 @@ ncclResult_t tt_model_choose(const tt_model *m, const tt_model_op *op, tt_model_
 // Channels and threads of an operation with a given algorithm and protocol.
 void tt_model_size(const tt_model *m, const tt_model_op *op, tt_model_choice *choice);
 
-// "AllReduce", "Tree", "LL128": NCCL's names. Why something is off, as half a sentence.
+// "AllReduce", "Tree", "LL128": NCCL's names. Why something is off, what bounds its bandwidth, as part of a sentence.
 const char *tt_model_func_name(tt_model_func func);
 const char *tt_model_algo_name(tt_model_algo algo);
 const char *tt_model_proto_name(tt_model_proto proto);
 const char *tt_model_off_text(tt_model_off off);
+const char *tt_model_bound_text(tt_model_bound bound);
 
 // Reads a list such as "ring,tree;allreduce:^tree" over `nelems` names; allow[func * nelems + e] becomes 0 or 1 for the functions that the
 // list speaks of and stays as it is for the others. `variable` is named in messages. ncclInvalidUsage for unknown names, and for a list

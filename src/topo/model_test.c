@@ -299,6 +299,7 @@ static bool reasons(known *k)
   bool good = true;
   for (int i = 0; i < TT_MODEL_FUNCS * TT_MODEL_ALGOS * TT_MODEL_PROTOS && m.nranks > 1; i++) {
     bool off = (&m.off[0][0][0])[i] != TT_OFF_NOT;
+    good = good && off == ((&m.bound[0][0][0])[i] == TT_BOUND_NONE);
     good = good && off == !((&m.bandwidth[0][0][0])[i] > 0) && tt_model_off_text((&m.off[0][0][0])[i]) != NULL;
   }
   return good;
@@ -310,6 +311,25 @@ static void test_reasons(void **state)
   assert_int_equal(known_each(reasons, "reasons"), 0);
   for (int i = 0; i < TT_OFF_REASONS; i++) {
     assert_non_null(tt_model_off_text((tt_model_off)i));
+  }
+}
+
+static void test_bounds(void **state)
+{
+  (void)state;
+  known *k = load(H100, 4);
+  tt_model m = model_of(k, NULL);
+  assert_int_equal(m.bound[TT_MODEL_ALL_REDUCE][TT_MODEL_RING][TT_MODEL_SIMPLE], TT_BOUND_INTER);
+  assert_int_equal(m.bound[TT_MODEL_ALL_REDUCE][TT_MODEL_RING][TT_MODEL_LL], TT_BOUND_LL);
+  assert_int_equal(m.bound[TT_MODEL_ALL_REDUCE][TT_MODEL_RING][TT_MODEL_LL128], TT_BOUND_GPU);
+  assert_int_equal(m.bound[TT_MODEL_ALL_REDUCE][TT_MODEL_TREE][TT_MODEL_SIMPLE], TT_BOUND_GPU);
+  known_free(k);
+  k = load(H100, 1);
+  m = model_of(k, NULL);
+  assert_int_equal(m.bound[TT_MODEL_ALL_REDUCE][TT_MODEL_RING][TT_MODEL_SIMPLE], TT_BOUND_INTRA);
+  known_free(k);
+  for (int i = 0; i < TT_BOUND_KINDS; i++) {
+    assert_non_null(tt_model_bound_text((tt_model_bound)i));
   }
 }
 
@@ -332,7 +352,8 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_known_models), cmocka_unit_test(test_lists),   cmocka_unit_test(test_algo_and_proto),
       cmocka_unit_test(test_ll128),        cmocka_unit_test(test_threads), cmocka_unit_test(test_operations),
-      cmocka_unit_test(test_collnet),      cmocka_unit_test(test_reasons), cmocka_unit_test(test_params),
+      cmocka_unit_test(test_collnet),      cmocka_unit_test(test_reasons), cmocka_unit_test(test_bounds),
+      cmocka_unit_test(test_params),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
