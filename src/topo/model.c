@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/util.h"
 
 static const char *const algo_names[TT_MODEL_ALGOS] = {"Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"};
@@ -379,13 +380,17 @@ static ncclResult_t fill_table(const maker *k)
 
 // ---- Threads ----
 
-// A variable's number of threads: a multiple of a warp within limits. Otherwise INFO, and what comes nearest.
-static int threads_of(int set, int least, int most, int otherwise)
+// A variable's number of threads: a multiple of a warp within limits. Otherwise INFO, and what NCCL takes instead.
+static int threads_of(const char *variable, int set, const int limits[2], int otherwise)
 {
   if (set <= 0) {
     return otherwise;
   }
-  return set % WARP != 0 ? most : TT_CLAMP(set, least, most);
+  int n = set % WARP != 0 ? limits[1] : TT_CLAMP(set, limits[0], limits[1]);
+  if (n != set) {
+    tt_info(TT_TUNING, "%s=%d: must be a multiple of %d from %d to %d; %d is taken", variable, set, WARP, limits[0], limits[1], n);
+  }
+  return n;
 }
 
 static void fill_threads(const maker *k)
@@ -399,10 +404,13 @@ static void fill_threads(const maker *k)
     m->threshold[a][TT_MODEL_LL] = m->threshold[a][TT_MODEL_LL128] = 8;
     m->threshold[a][TT_MODEL_SIMPLE] = is_collnet(a) ? 512 : 64;
   }
+  static const int limits[2] = {2 * WARP, 512}, ll128_limits[2] = {MAX_THREADS / 4, MAX_THREADS};
+  int threads = threads_of("NCCL_NTHREADS", k->opt.nthreads, limits, 0);
+  int ll128 = threads_of("NCCL_LL128_NTHREADS", k->opt.ll128_nthreads, ll128_limits, MAX_THREADS);
   for (int a = TT_MODEL_TREE; a <= TT_MODEL_RING; a++) {
-    m->threads[a][TT_MODEL_LL] = threads_of(k->opt.nthreads, 2 * WARP, 512, 512);
-    m->threads[a][TT_MODEL_LL128] = threads_of(k->opt.ll128_nthreads, MAX_THREADS / 4, MAX_THREADS, MAX_THREADS);
-    m->threads[a][TT_MODEL_SIMPLE] = threads_of(k->opt.nthreads, 2 * WARP, 512, a == TT_MODEL_RING && slow_links ? 256 : 512);
+    m->threads[a][TT_MODEL_LL] = threads > 0 ? threads : 512;
+    m->threads[a][TT_MODEL_LL128] = ll128;
+    m->threads[a][TT_MODEL_SIMPLE] = threads > 0 ? threads : a == TT_MODEL_RING && slow_links ? 256 : 512;
   }
   m->threshold[TT_MODEL_RING][TT_MODEL_LL] *= k->nranks;
   long t[2 * TT_MODEL_PROTOS] = {-2, -2, -2, -2, -2, -2};

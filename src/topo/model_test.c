@@ -41,9 +41,9 @@ static const char *proto_name(int i)
   return tt_model_proto_name((tt_model_proto)i);
 }
 
-static bool near(double ours, double known)
+static bool near(double ours, double theirs)
 {
-  return fabs(ours - known) <= 1e-4 * fmax(1, fabs(known));
+  return fabs(ours - theirs) <= 1e-4 * fmax(1, fabs(theirs));
 }
 
 static bool same_cell(const tt_model *m, const char *line, char *ours)
@@ -259,6 +259,14 @@ static void test_operations(void **state)
   op.together = 3; // latency thrice
   float latency = m.latency[TT_MODEL_ALL_REDUCE][TT_MODEL_RING][TT_MODEL_SIMPLE] * 1.4F;
   assert_true(near((double)tt_model_time(&m, &op, TT_MODEL_RING, TT_MODEL_SIMPLE), (double)(one + 2 * latency)));
+  // Other algorithms take eight at once.
+  op.together = 1;
+  float tree = tt_model_time(&m, &op, TT_MODEL_TREE, TT_MODEL_SIMPLE);
+  op.together = 8;
+  assert_true(tt_model_time(&m, &op, TT_MODEL_TREE, TT_MODEL_SIMPLE) == tree);
+  op.together = 9;
+  latency = m.latency[TT_MODEL_ALL_REDUCE][TT_MODEL_TREE][TT_MODEL_SIMPLE];
+  assert_true(near((double)tt_model_time(&m, &op, TT_MODEL_TREE, TT_MODEL_SIMPLE), (double)(tree + latency)));
   op = (tt_model_op){.func = TT_MODEL_ALL_GATHER, .bytes = 1 << 20};
   assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_PAT);
   known_free(k);
