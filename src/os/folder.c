@@ -1,0 +1,114 @@
+// folder.c: see folder.h.
+#include "os/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/result.h"
+
+ncclResult_t tt_folder_open(const char *path, int *out)
+{
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return tt_fail(ncclSystemError, "%s: cannot be opened as a folder: %s", path, strerror(errno));
+  }
+  *out = fd;
+  return ncclSuccess;
+}
+
+void tt_folder_close(int folder)
+{
+  close(folder);
+}
+
+static const char *or_dot(const char *path)
+{
+  return path[0] != 0 ? path : ".";
+}
+
+tt_folder_kind tt_folder_look(int folder, const char *path, char *target, size_t size)
+{
+  struct stat st;
+  if (fstatat(folder, or_dot(path), &st, AT_SYMLINK_NOFOLLOW) != 0) {
+    return TT_FOLDER_NONE;
+  }
+  if (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)) {
+    return S_ISDIR(st.st_mode) ? TT_FOLDER_FOLDER : TT_FOLDER_FILE;
+  }
+  if (!S_ISLNK(st.st_mode)) {
+    return TT_FOLDER_NONE;
+  }
+  if (target != NULL) {
+    ssize_t n = readlinkat(folder, path, target, size);
+    if (n <= 0 || (size_t)n >= size) { // too long is cut: as good as none
+      return TT_FOLDER_NONE;
+    }
+    target[n] = 0;
+  }
+  return TT_FOLDER_LINK;
+}
+
+// Without waiting: a pipe would hold us until somebody writes to it.
+static int open_at(int folder, const char *path, int flags)
+{
+  int fd;
+  do {
+    fd = openat(folder, or_dot(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+long tt_folder_read(int folder, const char *path, char *buf, size_t size)
+{
+  if (tt_folder_look(folder, path, NULL, 0) != TT_FOLDER_FILE) { // opening alone can have effects on what is not one
+    return -1;
+  }
+  int fd = open_at(folder, path, 0);
+  size_t have = 0;
+  ssize_t n = fd < 0 ? -1 : 0;
+  while (fd >= 0 && have < size - 1) {
+    n = read(fd, buf + have, size - 1 - have);
+    if (n < 0 && errno == EINTR) {
+      continue;
+    }
+    if (n <= 0) {
+      break;
+    }
+    have += (size_t)n;
+  }
+  if (fd >= 0) {
+    close(fd);
+  }
+  if (n < 0 && have == 0) {
+    return -1;
+  }
+  buf[have] = 0;
+  return (long)have;
+}
+
+int tt_folder_list(int folder, const char *path, int max, tt_folder_name_fn *fn, void *arg)
+{
+  int fd = open_at(folder, path, O_DIRECTORY), count = 0;
+  DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+  if (dir == NULL) {
+    if (fd >= 0) {
+      close(fd);
+    }
+    return -1;
+  }
+  for (struct dirent *e = readdir(dir); e != NULL && count < max; e = readdir(dir)) {
+    if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
+      continue;
+    }
+    count++;
+    if (!fn(arg, e->d_name)) {
+      break;
+    }
+  }
+  closedir(dir);
+  return count;
+}

@@ -1,0 +1,24 @@
+// folder.h: files below a folder that may be anything: a captured /sys, somebody's upload. Nothing here follows a link, waits, or reads what
+// is not a regular file; whoever wants links followed asks where they lead (topo/tree.h).
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "nccl.h"
+
+typedef enum { TT_FOLDER_NONE, TT_FOLDER_FILE, TT_FOLDER_FOLDER, TT_FOLDER_LINK } tt_folder_kind;
+
+// Opens a folder; *out is a descriptor for tt_folder_close. Errors: ncclSystemError with the name.
+ncclResult_t tt_folder_open(const char *path, int *out);
+void tt_folder_close(int folder);
+
+// What stands at `path`, relative to the folder ("" is the folder itself); no link is followed in its last component. Anything that is no
+// file, folder or link (devices, sockets, pipes) is NONE. Of a link, `target` (NULL: not wanted) gets the text, at most size - 1 bytes.
+tt_folder_kind tt_folder_look(int folder, const char *path, char *target, size_t size);
+
+// Reads the first size - 1 bytes of a regular file and puts a 0 behind. Returns their number, -1 when it cannot be read.
+long tt_folder_read(int folder, const char *path, char *buf, size_t size);
+
+// Calls `fn` for the names in a folder, "." and ".." not, until it returns false or `max` are told. Returns how many; -1: cannot be read.
+typedef bool tt_folder_name_fn(void *arg, const char *name);
+int tt_folder_list(int folder, const char *path, int max, tt_folder_name_fn *fn, void *arg);

@@ -1,0 +1,414 @@
+// sysfs.c: PCI devices, what is above them, and GPUs.
+#include "topo/sysfs.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "topo/sysfs_priv.h"
+#include "topo/system.h"
+
+#define NVSWITCH_CLASS "0x068000"
+#define BROADCOM "0x1000"
+
+// ---- Finding and adding ----
+
+tt_xml_node *tt_sysfs_find(const tt_xml *xml, const char *tag, const char *key, const char *bus_id)
+{
+  int64_t wanted, have;
+  if (!tt_bus_id(bus_id, &wanted)) {
+    return NULL;
+  }
+  for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
+    const char *text = strcmp(n->tag, tag) == 0 ? tt_xml_get(n, key) : NULL;
+    if (text != NULL && tt_bus_id(text, &have) && have == wanted) {
+      return n;
+    }
+  }
+  return NULL;
+}
+
+// Moves the last child of `parent` in front of `next`.
+static void move_last(tt_xml_node *parent, tt_xml_node *next)
+{
+  tt_xml_node *node = parent->last_child, *before = NULL, *last = NULL;
+  for (tt_xml_node *c = parent->child; c != node; c = c->next) {
+    before = c->next == next ? c : before;
+    last = c;
+  }
+  parent->last_child = last;
+  last->next = NULL;
+  node->next = next;
+  if (before != NULL) {
+    before->next = node;
+  } else {
+    parent->child = node;
+  }
+}
+
+ncclResult_t tt_sysfs_add_pci(tt_xml *xml, tt_xml_node *parent, const char *bus_id, tt_xml_node **out)
+{
+  tt_xml_node *next = parent->child, *node = NULL;
+  for (; next != NULL; next = next->next) {
+    const char *have = tt_xml_get(next, "busid");
+    if (have != NULL && strcmp(bus_id, have) < 0) {
+      break;
+    }
+  }
+  TT_TRY(tt_xml_add(xml, parent, "pci", &node));
+  TT_TRY(tt_xml_set(xml, node, "busid", bus_id));
+  if (next != NULL) {
+    move_last(parent, next);
+  }
+  *out = node;
+  return ncclSuccess;
+}
+
+// ---- Paths in /sys/devices ----
+
+// Name of the last folder of a path.
+static const char *last_name(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  return slash != NULL ? slash + 1 : path;
+}
+
+static bool is_device(const char *path)
+{
+  char bus[16];
+  return tt_bus_id_sysfs(last_name(path), bus);
+}
+
+static void cut_last(char *path)
+{
+  char *slash = strrchr(path, '/');
+  if (slash != NULL) {
+    *slash = 0;
+  }
+}
+
+// The device's own folder. Some containers lack one of the two ways to it.
+static bool device_folder(const tt_sysfs *s, const char *bus_id, char out[TT_TREE_PATH])
+{
+  char path[TT_TREE_PATH];
+  snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", bus_id);
+  bool found = tt_tree_resolve(s->tree, path, out);
+  if (!found) {
+    snprintf(path, sizeof(path), "/sys/class/pci_bus/%.*s/../../%s", (int)(strlen(bus_id) - 5), bus_id, bus_id);
+    found = tt_tree_resolve(s->tree, path, out);
+  }
+  return found && is_device(out);
+}
+
+bool tt_sysfs_bus_of(const tt_sysfs *s, const char *path, char out[16])
+{
+  char full[TT_TREE_PATH], subsystem[TT_TREE_PATH], file[TT_TREE_PATH + 16];
+  if (!tt_tree_resolve(s->tree, path, full)) {
+    return false;
+  }
+  snprintf(file, sizeof(file), "%s/subsystem", full);
+  return tt_tree_link(s->tree, file, subsystem) && strcmp(last_name(subsystem), "pci") == 0 && tt_bus_id_sysfs(last_name(full), out);
+}
+
+// ---- Attributes of a device ----
+
+// The number a speed begins with; FLT_MAX when it is none ("Unknown").
+static float speed_of(const char *text)
+{
+  return text[0] >= '0' && text[0] <= '9' ? strtof(text, NULL) : FLT_MAX;
+}
+
+// The slower of what the device and the port above it can.
+static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_nvml_gpu *gpu)
+{
+  static const char *generations[] = {
+      "", "2.5 GT/s PCIe", "5.0 GT/s PCIe", "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"};
+  char device[128], port[128];
+  tt_sysfs_text(s->tree, folder, "max_link_speed", device, sizeof(device));
+  tt_sysfs_text(s->tree, folder, "../max_link_speed", port, sizeof(port));
+  const char *speed = speed_of(port) < speed_of(device) ? port : device;
+  if (speed_of(speed) == FLT_MAX && gpu != NULL && gpu->generation > 0) {
+    speed = generations[gpu->generation];
+  }
+  return tt_xml_set(xml, pci, "link_speed", speed);
+}
+
+static ncclResult_t set_width(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_nvml_gpu *gpu)
+{
+  char device[128], port[128];
+  tt_sysfs_text(s->tree, folder, "max_link_width", device, sizeof(device));
+  tt_sysfs_text(s->tree, folder, "../max_link_width", port, sizeof(port));
+  // 255 is the kernel's "unknown". 0 counts as 16 lanes.
+  int width = TT_MIN(tt_sysfs_number(device, 0, 255, 0), tt_sysfs_number(port, 0, 255, 0));
+  if (width == 0 && gpu != NULL) {
+    width = gpu->width;
+  }
+  return tt_xml_set_int(xml, pci, "link_width", width <= 64 ? width : 0);
+}
+
+// "0x" and digits, or nothing.
+static void read_id(const tt_sysfs *s, const char *folder, const char *name, char out[32])
+{
+  tt_sysfs_text(s->tree, folder, name, out, 32);
+  bool good = strncmp(out, "0x", 2) == 0 && out[2] != 0 && strlen(out) <= 10 && out[2 + strspn(out + 2, "0123456789abcdefABCDEF")] == 0;
+  if (out[0] != 0 && !good) {
+    tt_info(TT_GRAPH, "%s: %s/%s is \"%s\", a number such as 0x10de is expected; ignored", tt_tree_name(s->tree), folder, name, out);
+    out[0] = 0;
+  }
+}
+
+static ncclResult_t set_id(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const char *name)
+{
+  char text[32] = "";
+  if (tt_xml_get(pci, name) != NULL) {
+    return ncclSuccess;
+  }
+  read_id(s, folder, name, text);
+  bool good = text[0] != 0 && strtoul(text, NULL, 16) <= 0xffff;
+  return good ? tt_xml_set(xml, pci, name, text) : ncclSuccess;
+}
+
+// What NVML says where the machine does not show the device.
+static ncclResult_t set_gpu_ids(tt_xml *xml, tt_xml_node *pci, const tt_nvml_gpu *gpu)
+{
+  const struct {
+    const char *name;
+    unsigned value;
+  } ids[] = {{"vendor", (unsigned)gpu->device_id & 0xffff},
+             {"device", (unsigned)gpu->device_id >> 16},
+             {"subsystem_vendor", (unsigned)gpu->subsystem_id & 0xffff},
+             {"subsystem_device", (unsigned)gpu->subsystem_id >> 16}};
+  for (size_t i = 0; i < TT_COUNT(ids) && gpu->device_id != 0; i++) {
+    char text[16];
+    snprintf(text, sizeof(text), "0x%04x", ids[i].value);
+    TT_TRY(tt_sysfs_init(xml, pci, ids[i].name, text));
+  }
+  return ncclSuccess;
+}
+
+// Broadcom's switches have links between them that the tree of PCI does not show; their driver does.
+static ncclResult_t add_switch_links(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *bus_id)
+{
+  char folder[TT_TREE_PATH], path[TT_TREE_PATH];
+  tt_tree_names names;
+  snprintf(folder, sizeof(folder), "/sys/kernel/pci_switch_link/virtual_switch_links/%s", bus_id);
+  TT_TRY(tt_tree_list(s->tree, folder, &names));
+  ncclResult_t res = ncclSuccess;
+  for (int i = 0; i < names.count && res == ncclSuccess; i++) {
+    char target[16];
+    bool there = false;
+    if (!tt_bus_id_sysfs(names.names[i], target) || strcmp(target, bus_id) == 0 || !device_folder(s, target, path)) {
+      continue;
+    }
+    for (tt_xml_node *l = tt_xml_child(pci, "pcilink"); l != NULL && !there; l = tt_xml_sibling(l, "pcilink")) {
+      const char *have = tt_xml_get(l, "target");
+      there = have != NULL && strcmp(have, target) == 0;
+    }
+    tt_xml_node *link = NULL;
+    res = there ? ncclSuccess : tt_xml_add(xml, pci, "pcilink", &link);
+    if (res == ncclSuccess && !there) {
+      res = tt_xml_set(xml, link, "target", target);
+    }
+  }
+  tt_tree_names_free(&names);
+  return res;
+}
+
+// Everything the machine says of a device; "" folder: it does not show it.
+static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_nvml_gpu *gpu)
+{
+  static const char *ids[] = {"vendor", "device", "subsystem_vendor", "subsystem_device"};
+  char class[32] = "", bus_id[16];
+  bool shown = folder[0] != 0;
+  if (shown) {
+    read_id(s, folder, "class", class);
+  }
+  if (class[0] != 0) {
+    TT_TRY(tt_xml_set(xml, pci, "class", class));
+  }
+  for (size_t i = 0; i < TT_COUNT(ids) && shown; i++) {
+    TT_TRY(set_id(s, xml, pci, folder, ids[i]));
+  }
+  if (gpu != NULL) {
+    TT_TRY(set_gpu_ids(xml, pci, gpu));
+  }
+  if (tt_xml_get(pci, "link_speed") == NULL) {
+    TT_TRY(shown || gpu != NULL ? set_speed(s, xml, pci, folder, gpu) : tt_xml_set(xml, pci, "link_speed", ""));
+  }
+  if (tt_xml_get(pci, "link_width") == NULL) {
+    TT_TRY(shown || gpu != NULL ? set_width(s, xml, pci, folder, gpu) : tt_xml_set(xml, pci, "link_width", ""));
+  }
+  const char *vendor = tt_xml_get(pci, "vendor");
+  if (vendor == NULL || strcmp(vendor, BROADCOM) != 0 || !tt_bus_id_sysfs(tt_xml_get(pci, "busid"), bus_id)) {
+    return ncclSuccess;
+  }
+  return add_switch_links(s, xml, pci, bus_id);
+}
+
+// ---- The tree ----
+
+// The element for the device in `folder`, "" where the machine does not show it, made below those above it when it is new.
+static ncclResult_t place(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *folder, tt_xml_node **out)
+{
+  tt_xml_node *parent = NULL;
+  *out = tt_sysfs_find(xml, "pci", "busid", bus_id);
+  if (*out != NULL) {
+    return ncclSuccess;
+  }
+  if (folder[0] == 0) {
+    TT_TRY(tt_sysfs_cpu(s, xml, -1, &parent));
+    return tt_sysfs_add_pci(xml, parent, bus_id, out);
+  }
+  char above[TT_TREE_PATH], numa[32];
+  snprintf(above, sizeof(above), "%s", folder);
+  cut_last(above); // the port that the device is plugged into
+  if (is_device(above)) {
+    cut_last(above); // the switch's upstream port, which stands for the switch; or the CPU above a root port
+  }
+  if (is_device(above)) {
+    TT_TRY(place(s, xml, last_name(above), above, &parent));
+  } else {
+    tt_sysfs_text(s->tree, folder, "numa_node", numa, sizeof(numa));
+    TT_TRY(tt_sysfs_cpu(s, xml, tt_sysfs_number(numa, -1, 65535, -1), &parent));
+  }
+  return tt_sysfs_add_pci(xml, parent, bus_id, out);
+}
+
+static ncclResult_t fill_cpu_above(const tt_sysfs *s, tt_xml *xml, const tt_xml_node *cpu)
+{
+  const char *numa = tt_xml_get(cpu, "numaid");
+  tt_xml_node *same;
+  if (strcmp(cpu->tag, "cpu") != 0 || numa == NULL || tt_sysfs_number(numa, -1, 65535, -2) == -2) {
+    return ncclSuccess; // whoever builds the model will say so
+  }
+  return tt_sysfs_cpu(s, xml, tt_sysfs_number(numa, -1, 65535, -1), &same);
+}
+
+// Completes a device and all above it.
+static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, const tt_nvml_gpu *gpu)
+{
+  for (; node != NULL && strcmp(node->tag, "pci") == 0; node = node->parent) {
+    char bus_id[16], folder[TT_TREE_PATH] = "";
+    const char *text = tt_xml_get(node, "busid");
+    if (text == NULL || !tt_bus_id_sysfs(text, bus_id) || !device_folder(s, bus_id, folder)) {
+      folder[0] = 0;
+    }
+    TT_TRY(fill_pci(s, xml, node, folder, gpu));
+    gpu = NULL;
+  }
+  return node != NULL ? fill_cpu_above(s, xml, node) : ncclSuccess;
+}
+
+static ncclResult_t add_device(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, const tt_nvml_gpu *gpu,
+                               tt_xml_node **out)
+{
+  char bus[16], folder[TT_TREE_PATH];
+  if (!tt_bus_id_sysfs(bus_id, bus)) {
+    return tt_fail(ncclInvalidArgument, "\"%.64s\" is not a PCI device's bus id: one such as 0000:0f:00.0 is expected", bus_id);
+  }
+  if (!device_folder(s, bus, folder)) {
+    tt_info(TT_GRAPH, "%s: PCI device %s is not in /sys; it counts as attached to an unknown CPU", tt_tree_name(s->tree), bus);
+    folder[0] = 0;
+  }
+  TT_TRY(place(s, xml, bus, folder, out));
+  TT_TRY(tt_sysfs_init(xml, *out, "class", class));
+  return fill_up(s, xml, *out, gpu);
+}
+
+ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, tt_xml_node **out)
+{
+  return add_device(s, xml, bus_id, class, NULL, out);
+}
+
+// ---- GPUs ----
+
+bool tt_sysfs_gpu_facts(const tt_sysfs *s, const char *bus_id, tt_nvml_gpu *out)
+{
+  char path[64], text[4096], bus[16];
+  if (s->nvml != NULL) {
+    return tt_nvml_gpu_read(s->nvml, bus_id, out);
+  }
+  if (!tt_bus_id_sysfs(bus_id, bus)) {
+    return false;
+  }
+  snprintf(path, sizeof(path), "/nvml/%s", bus);
+  if (tt_tree_read(s->tree, path, text, sizeof(text)) <= 0) {
+    return false;
+  }
+  if (!tt_nvml_gpu_parse(text, out)) {
+    tt_info(TT_GRAPH, "%s: %s is not a description of a GPU, ignored", tt_tree_name(s->tree), path);
+    return false;
+  }
+  return true;
+}
+
+static ncclResult_t add_links(tt_xml *xml, tt_xml_node *gpu, const tt_nvml_gpu *facts)
+{
+  for (int i = 0; i < facts->nlinks; i++) {
+    tt_xml_node *link = NULL;
+    TT_TRY(tt_xml_add(xml, gpu, "nvlink", &link));
+    TT_TRY(tt_xml_set(xml, link, "target", facts->links[i].target));
+    TT_TRY(tt_xml_set_int(xml, link, "count", facts->links[i].count));
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t add_c2c(tt_xml *xml, tt_xml_node *gpu, const tt_nvml_gpu *facts)
+{
+  tt_xml_node *c2c = NULL;
+  TT_TRY(tt_xml_add(xml, gpu, "c2c", &c2c));
+  TT_TRY(tt_xml_set_int(xml, c2c, "bw", facts->c2c_bw));
+  return tt_xml_set_int(xml, c2c, "count", facts->c2c_count);
+}
+
+// What is at the far end of a GPU's links. One that a virtual machine does not show is an NVSwitch.
+static ncclResult_t set_target_classes(const tt_sysfs *s, tt_xml *xml, tt_xml_node *gpu)
+{
+  for (tt_xml_node *l = tt_xml_child(gpu, "nvlink"); l != NULL; l = tt_xml_sibling(l, "nvlink")) {
+    const char *target = tt_xml_get(l, "target");
+    char bus[16], folder[TT_TREE_PATH], class[32] = "";
+    if (tt_xml_get(l, "tclass") != NULL) {
+      continue;
+    }
+    if (target != NULL && tt_bus_id_sysfs(target, bus) && device_folder(s, bus, folder)) {
+      read_id(s, folder, "class", class);
+    }
+    TT_TRY(tt_xml_set(xml, l, "tclass", class[0] != 0 ? class : NVSWITCH_CLASS));
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_sysfs_gpu(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt_xml_node **out)
+{
+  tt_nvml_gpu facts = {0};
+  tt_xml_node *pci = NULL;
+  bool known = tt_sysfs_gpu_facts(s, bus_id, &facts);
+  *out = NULL;
+  TT_TRY(add_device(s, xml, bus_id, "0x03", known ? &facts : NULL, &pci));
+  tt_xml_node *gpu = tt_xml_child(pci, "gpu");
+  if (gpu == NULL && !known) {
+    tt_info(TT_GRAPH, "%s: nobody knows PCI device %s as a GPU; it is left out", tt_tree_name(s->tree), bus_id);
+    return ncclSuccess;
+  }
+  if (gpu == NULL) {
+    TT_TRY(tt_xml_add(xml, pci, "gpu", &gpu));
+  }
+  if (known && tt_xml_get(gpu, "dev") == NULL) {
+    TT_TRY(tt_xml_set_int(xml, gpu, "dev", facts.index));
+  }
+  if (known && tt_xml_get(gpu, "sm") == NULL) {
+    TT_TRY(tt_xml_set_int(xml, gpu, "sm", facts.sm));
+  }
+  if (known && tt_xml_child(gpu, "nvlink") == NULL) {
+    TT_TRY(add_links(xml, gpu, &facts));
+  }
+  if (known && facts.c2c_count > 0 && tt_xml_child(gpu, "c2c") == NULL) {
+    TT_TRY(add_c2c(xml, gpu, &facts));
+  }
+  TT_TRY(set_target_classes(s, xml, gpu));
+  *out = tt_xml_get(gpu, "dev") != NULL ? gpu : NULL;
+  return ncclSuccess;
+}

@@ -1,0 +1,36 @@
+// sysfs.h: elements of a <system> document from what Linux says of the machine, below any root (tree.h).
+//
+// Attributes and their order are those of NCCL's dumps: <cpu host_hash numaid affinity arch vendor familyid modelid>, <pci busid class vendor
+// device subsystem_vendor subsystem_device link_speed link_width>. What is missing or garbage below the root is left out or counted as
+// unknown, and an INFO line names the file; never an error. Elements that are in the document already (NCCL_TOPO_FILE) are completed: what
+// they say stays. Source: seed 004.
+#pragma once
+#include "topo/nvml.h"
+#include "topo/tree.h"
+#include "topo/xml.h"
+
+typedef struct tt_sysfs {
+  const tt_tree *tree;
+  const tt_nvml *nvml; // NULL: GPUs are known from the root's /nvml alone, which captures have
+  uint64_t host_hash;  // of the machine, for its CPUs
+} tt_sysfs;
+
+// The <cpu> of a NUMA node (-1: the machine does not say), made or completed.
+ncclResult_t tt_sysfs_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node **out);
+
+// The first <cpu> of the document; made as NUMA node `numa` when there is none.
+ncclResult_t tt_sysfs_first_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node **out);
+
+// The <pci> of a device with all switches above it, up to its <cpu>, made or completed. Of each switch the upstream port is shown, root
+// ports are not. `class` is what it counts as when the machine does not say ("0x03" a GPU, "0x02" a card). A device that the machine does not
+// show hangs on CPU -1. Errors: a malformed bus id, no memory.
+ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, tt_xml_node **out);
+
+// The <gpu> of a device with its <nvlink>s and <c2c>, in its <pci>. *out is NULL when nobody knows it as a GPU: not even its number.
+ncclResult_t tt_sysfs_gpu(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt_xml_node **out);
+
+// Bus id of the PCI device that `path` (in /sys) is. False when it is none: virtual, USB, virtio.
+bool tt_sysfs_bus_of(const tt_sysfs *s, const char *path, char out[16]);
+
+// What is known of a GPU, from NVML or from the root. False: nothing.
+bool tt_sysfs_gpu_facts(const tt_sysfs *s, const char *bus_id, tt_nvml_gpu *out);

@@ -1,0 +1,292 @@
+// tree.c: paths below a root, links followed by hand so that none leads out of it.
+#include "topo/tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "os/folder.h"
+#include "topo/capture.h"
+
+struct tt_tree {
+  char *name;
+  int folder;          // -1: none
+  tt_capture *capture; // else
+};
+
+static ncclResult_t new_tree(const char *name, tt_tree **out)
+{
+  tt_tree *t = tt_calloc(1, sizeof(*t));
+  if (t != NULL) {
+    t->folder = -1;
+    t->name = tt_strdup(name);
+  }
+  if (t == NULL || t->name == NULL) {
+    tt_tree_close(t);
+    return tt_fail(ncclSystemError, "%s: no memory", name);
+  }
+  *out = t;
+  return ncclSuccess;
+}
+
+void tt_tree_close(tt_tree *tree)
+{
+  if (tree == NULL) {
+    return;
+  }
+  if (tree->folder >= 0) {
+    tt_folder_close(tree->folder);
+  }
+  tt_capture_free(tree->capture);
+  tt_free(tree->name);
+  tt_free(tree);
+}
+
+const char *tt_tree_name(const tt_tree *tree)
+{
+  return tree->name;
+}
+
+ncclResult_t tt_tree_parse(const char *name, const void *text, size_t size, tt_tree **out)
+{
+  tt_tree *t = NULL;
+  TT_TRY(new_tree(name, &t));
+  ncclResult_t res = tt_capture_parse(name, text, size, &t->capture);
+  if (res != ncclSuccess) {
+    tt_tree_close(t);
+    return res;
+  }
+  *out = t;
+  return ncclSuccess;
+}
+
+static ncclResult_t open_capture(const char *path, tt_tree **out)
+{
+  FILE *f = fopen(path, "rbe");
+  char *text = f != NULL ? tt_calloc(1, TT_TREE_CAPTURE + 1) : NULL; // zeroed pages that are not touched cost nothing
+  ncclResult_t res = ncclSuccess;
+  if (text == NULL) {
+    res = tt_fail(ncclSystemError, "%s: %s", path, f == NULL ? "cannot be read" : "no memory");
+  } else {
+    size_t size = fread(text, 1, TT_TREE_CAPTURE + 1, f);
+    res = ferror(f) ? tt_fail(ncclSystemError, "%s: cannot be read", path) : tt_tree_parse(path, text, size, out);
+  }
+  tt_free(text);
+  if (f != NULL) {
+    fclose(f);
+  }
+  return res;
+}
+
+ncclResult_t tt_tree_open(const char *root, tt_tree **out)
+{
+  int here = -1;
+  TT_TRY(tt_folder_open("/", &here));
+  char full[4096];
+  // What the name leads to is the caller's choice: links count here.
+  bool known = realpath(root, full) != NULL;
+  tt_folder_kind kind = known ? tt_folder_look(here, full + 1, NULL, 0) : TT_FOLDER_NONE;
+  tt_folder_close(here);
+  if (kind == TT_FOLDER_FILE) {
+    return open_capture(root, out);
+  }
+  if (kind != TT_FOLDER_FOLDER) {
+    return tt_fail(ncclInvalidArgument, "%s: %s", root, known ? "neither a folder nor a file" : "there is no such folder or file");
+  }
+  tt_tree *t = NULL;
+  TT_TRY(new_tree(root, &t));
+  ncclResult_t res = tt_folder_open(full, &t->folder);
+  if (res != ncclSuccess) {
+    tt_tree_close(t);
+    return res;
+  }
+  *out = t;
+  return ncclSuccess;
+}
+
+static tt_folder_kind look(const tt_tree *t, const char *path, char *target)
+{
+  return t->capture != NULL ? tt_capture_look(t->capture, path, target, TT_TREE_PATH)
+                            : tt_folder_look(t->folder, path, target, TT_TREE_PATH);
+}
+
+// ---- Following links ----
+
+typedef struct walk {
+  const tt_tree *tree;
+  char *done;                 // where we are, without links: "/sys/devices", "" at the root
+  char rest[TT_TREE_PATH];    // what is still to go
+  char target[TT_TREE_PATH];  // of a link
+  char scratch[TT_TREE_PATH]; // for joining
+  int links;
+} walk;
+
+static void go_up(char *done)
+{
+  char *slash = strrchr(done, '/');
+  if (slash != NULL) {
+    *slash = 0;
+  }
+}
+
+static bool follow(walk *w, const char *after)
+{
+  if (++w->links > TT_TREE_LINKS) {
+    return false;
+  }
+  if (w->target[0] == '/') {
+    w->done[0] = 0;
+  } else {
+    go_up(w->done);
+  }
+  int n = snprintf(w->scratch, sizeof(w->scratch), "%s/%s", w->target, after);
+  if (n >= (int)sizeof(w->scratch)) {
+    return false;
+  }
+  memcpy(w->rest, w->scratch, (size_t)n + 1);
+  return true;
+}
+
+// One component further. False: there is nothing.
+static bool step(walk *w)
+{
+  char *name = w->rest + strspn(w->rest, "/");
+  size_t length = strcspn(name, "/"), at = strlen(w->done);
+  const char *after = name + length;
+  if (length == 2 && memcmp(name, "..", 2) == 0) {
+    go_up(w->done);
+  } else if (length > 0 && !(length == 1 && name[0] == '.')) {
+    if (at + length + 2 > TT_TREE_PATH) {
+      return false;
+    }
+    w->done[at] = '/';
+    memcpy(w->done + at + 1, name, length);
+    w->done[at + 1 + length] = 0;
+    tt_folder_kind kind = look(w->tree, w->done + 1, w->target);
+    if (kind == TT_FOLDER_NONE || kind == TT_FOLDER_LINK) {
+      return kind == TT_FOLDER_LINK && follow(w, after);
+    }
+  }
+  memmove(w->rest, after, strlen(after) + 1);
+  return true;
+}
+
+bool tt_tree_resolve(const tt_tree *tree, const char *path, char out[TT_TREE_PATH])
+{
+  walk w = {.tree = tree, .done = out};
+  size_t size = strlen(path);
+  if (size >= TT_TREE_PATH) {
+    return false;
+  }
+  memcpy(w.rest, path, size + 1);
+  out[0] = 0;
+  while (w.rest[0] != 0) {
+    if (!step(&w)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// ---- Reading ----
+
+static const char *inside(const char *path)
+{
+  return path[0] == '/' ? path + 1 : path;
+}
+
+long tt_tree_read(const tt_tree *tree, const char *path, char *buf, size_t size)
+{
+  char full[TT_TREE_PATH];
+  if (size == 0 || !tt_tree_resolve(tree, path, full)) {
+    return -1;
+  }
+  return tree->capture != NULL ? tt_capture_read(tree->capture, inside(full), buf, size)
+                               : tt_folder_read(tree->folder, inside(full), buf, size);
+}
+
+bool tt_tree_link(const tt_tree *tree, const char *path, char out[TT_TREE_PATH])
+{
+  char parent[TT_TREE_PATH], full[TT_TREE_PATH];
+  const char *slash = strrchr(path, '/');
+  size_t size = slash != NULL ? (size_t)(slash - path) : 0;
+  if (slash == NULL || slash[1] == 0 || size >= TT_TREE_PATH) {
+    return false;
+  }
+  memcpy(parent, path, size);
+  parent[size] = 0;
+  if (!tt_tree_resolve(tree, parent, full) || strlen(full) + strlen(slash) + 1 > TT_TREE_PATH) {
+    return false;
+  }
+  strcat(full, slash);
+  return look(tree, inside(full), out) == TT_FOLDER_LINK;
+}
+
+typedef struct collector {
+  tt_tree_names *names;
+  int room;
+  bool failed;
+} collector;
+
+static bool collect(void *arg, const char *name)
+{
+  collector *c = arg;
+  if (c->names->count == c->room) {
+    int room = c->room == 0 ? 32 : 2 * c->room;
+    char **more = tt_calloc((size_t)room, sizeof(*more));
+    if (more == NULL) {
+      c->failed = true;
+      return false;
+    }
+    if (c->room > 0) {
+      memcpy(more, c->names->names, (size_t)c->room * sizeof(*more));
+    }
+    tt_free(c->names->names);
+    c->names->names = more;
+    c->room = room;
+  }
+  char *copy = tt_strdup(name);
+  c->failed = copy == NULL;
+  if (copy != NULL) {
+    c->names->names[c->names->count++] = copy;
+  }
+  return copy != NULL;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+ncclResult_t tt_tree_list(const tt_tree *tree, const char *path, tt_tree_names *out)
+{
+  tt_tree_names names = {0};
+  collector c = {.names = &names};
+  char full[TT_TREE_PATH];
+  if (tt_tree_resolve(tree, path, full)) {
+    if (tree->capture != NULL) {
+      tt_capture_list(tree->capture, inside(full), TT_TREE_NAMES, collect, &c);
+    } else {
+      tt_folder_list(tree->folder, inside(full), TT_TREE_NAMES, collect, &c);
+    }
+  }
+  if (c.failed) {
+    tt_tree_names_free(&names);
+    return tt_fail(ncclSystemError, "%s: no memory for the names in %s", tree->name, path);
+  }
+  if (names.count > 1) {
+    qsort(names.names, (size_t)names.count, sizeof(*names.names), compare_names);
+  }
+  *out = names;
+  return ncclSuccess;
+}
+
+void tt_tree_names_free(tt_tree_names *names)
+{
+  for (int i = 0; i < names->count; i++) {
+    tt_free(names->names[i]);
+  }
+  tt_free(names->names);
+  *names = (tt_tree_names){0};
+}
