@@ -1,5 +1,5 @@
-// folder.h: files below a folder that may be anything: a captured /sys, somebody's upload. Nothing here follows a link, waits, or reads what
-// is not a regular file; whoever wants links followed asks where they lead (topo/tree.h).
+// folder.h: files below a folder that may be anything: a captured /sys, somebody's upload. Nothing here follows a link, waits, or reads
+// what is not a regular file; whoever wants links followed asks where they lead (topo/tree.h).
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

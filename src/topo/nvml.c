@@ -20,6 +20,8 @@ enum { FIELD_NVLINK_STATE = 165, FIELD_C2C_COUNT = 170, FIELD_C2C_STATUS = 171, 
 
 enum { VERSION_MISMATCH = 18 };
 
+enum { MAX_C2C_BW = 1000000 }; // MB/s of one link; more than documents may say is nonsense
+
 // ---- Opening ----
 
 #define SLOT(member) offsetof(tt_nvml_ops, member)
@@ -205,17 +207,11 @@ static bool link_is_up(const tt_nvml_ops *ops, void *device, int sm, unsigned li
   return ops->link_state(device, link, &active) == 0 && active == 1;
 }
 
-// The far end's bus id in lower case, or TT_NVML_HIDDEN when there is none or it is not text.
+// The far end's bus id as sysfs has it, or TT_NVML_HIDDEN when the text is none.
 static void name_target(const char *text, char out[16])
 {
-  size_t size = strnlen(text, 16);
-  bool plain = size > 0 && size < 16;
-  for (size_t i = 0; plain && i < size; i++) {
-    plain = isxdigit((unsigned char)text[i]) || text[i] == ':' || text[i] == '.';
-    out[i] = (char)tolower((unsigned char)text[i]);
-  }
-  out[plain ? size : 0] = 0;
-  if (!plain) {
+  bool ends = strnlen(text, 16) < 16;
+  if (!ends || !tt_bus_id_sysfs(text, out)) {
     strcpy(out, TT_NVML_HIDDEN);
   }
 }
@@ -224,7 +220,7 @@ static void add_link(tt_nvml_gpu *gpu, const char *target, int count)
 {
   for (int i = 0; i < gpu->nlinks; i++) {
     if (strcmp(gpu->links[i].target, target) == 0) {
-      gpu->links[i].count += count;
+      gpu->links[i].count = TT_MIN(gpu->links[i].count + count, TT_NVML_MAX_LINKS);
       return;
     }
   }
@@ -261,8 +257,9 @@ static void read_c2c(const tt_nvml_ops *ops, void *device, tt_nvml_gpu *gpu)
   }
   for (unsigned l = 0; l < count && l < TT_NVML_MAX_C2C; l++) {
     unsigned status = 0, bw = 0;
-    if (get_field(ops, device, FIELD_C2C_STATUS, l, &status) && status == 1 && get_field(ops, device, FIELD_C2C_BW, l, &bw)) {
-      gpu->c2c_bw = (int)TT_MIN(bw, 100000000u);
+    if (get_field(ops, device, FIELD_C2C_STATUS, l, &status) && status == 1 && get_field(ops, device, FIELD_C2C_BW, l, &bw) && bw > 0 &&
+        bw <= MAX_C2C_BW) {
+      gpu->c2c_bw = (int)bw;
       gpu->c2c_count++;
     }
   }
@@ -332,7 +329,7 @@ static bool numbers(const char *line, const char *word, int (*out)[2], int max)
     return true; // another line
   }
   int n = sscanf(line + size, "%9d %9d", &a, &b);
-  if (n < 1 || a < 0 || a > max || (n == 2 && (b < 0 || b > 100000000))) {
+  if (n < 1 || a < 0 || a > max || (n == 2 && (b < 0 || b > MAX_C2C_BW))) {
     return false;
   }
   (*out)[0] = a;
@@ -389,7 +386,7 @@ bool tt_nvml_gpu_parse(const char *text, tt_nvml_gpu *out)
   gpu.width = TT_MIN(f.slot[1], 32);
   gpu.c2c_count = f.c2c[0];
   gpu.c2c_bw = f.c2c[1];
-  if (gpu.bus_id[0] == 0 || gpu.index < 0 || gpu.sm < 0) {
+  if (gpu.bus_id[0] == 0 || gpu.index < 0 || gpu.sm < 0 || (gpu.c2c_count > 0 && gpu.c2c_bw == 0)) {
     return false;
   }
   *out = gpu;

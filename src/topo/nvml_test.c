@@ -92,6 +92,7 @@ static void test_bad_text(void **state)
                               "bus 0000:0f:00.0\nindex 1\nsm 80\nnvlink 0000:01:00.0 0\n",
                               "bus 0000:0f:00.0\nindex 1\nsm 80\nnvlink 0000:01:00.0 99\n",
                               "bus 0000:0f:00.0\nindex 1\nsm 80\nc2c -1 5\n",
+                              "bus 0000:0f:00.0\nindex 1\nsm 80\nc2c 5 0\n",
                               "bus 0000:0f:00.0\nindex 1\nsm 80\nslot 7 16\n"};
   tt_nvml_gpu gpu;
   for (size_t i = 0; i < TT_COUNT(bad); i++) {

@@ -61,11 +61,12 @@ static ncclResult_t begin(const tt_source *in, tt_xml **out)
 
 // ---- Ranks ----
 
-static tt_xml_node *find_number(const tt_xml *xml, const char *tag, const char *name, int value)
+// The <gpu> of that number in the file; what was detected is not for host ranks.
+static tt_xml_node *find_place(const tt_xml *xml, int dev)
 {
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    const char *text = strcmp(n->tag, tag) == 0 ? tt_xml_get(n, name) : NULL;
-    if (text != NULL && tt_sysfs_number(text, 0, INT32_MAX, -1) == value) {
+    const char *text = n->line > 0 && strcmp(n->tag, "gpu") == 0 ? tt_xml_get(n, "dev") : NULL;
+    if (text != NULL && tt_sysfs_number(text, 0, INT32_MAX, -1) == dev) {
       return n;
     }
   }
@@ -82,6 +83,14 @@ static ncclResult_t add_host(const tt_source *in, tt_xml *xml, const tt_source_r
   }
   unsigned dev = (unsigned)r->dev;
   snprintf(bus_id, sizeof(bus_id), "%04x:%02x:%02x.%x", TT_SOURCE_HOST_DOMAIN, dev >> 8 & 0xff, dev >> 3 & 0x1f, dev & 7);
+  pci = tt_sysfs_find(xml, "pci", "busid", bus_id);
+  if (pci != NULL) { // several ranks on one device
+    const char *class = tt_xml_get(pci, "class");
+    *out = class != NULL && strcmp(class, TT_SOURCE_HOST_CLASS) == 0 ? tt_xml_child(pci, "gpu") : NULL;
+    return *out != NULL
+               ? ncclSuccess
+               : tt_fail(ncclInvalidArgument, "rank %d: host device %d: another PCI device has its bus id, %s", r->rank, r->dev, bus_id);
+  }
   TT_TRY(r->numa >= 0 ? tt_sysfs_cpu(&in->machine, xml, r->numa, &cpu) : tt_sysfs_first_cpu(&in->machine, xml, -1, &cpu));
   TT_TRY(tt_sysfs_add_pci(xml, cpu, bus_id, &pci));
   TT_TRY(tt_xml_set(xml, pci, "class", TT_SOURCE_HOST_CLASS));
@@ -145,7 +154,7 @@ static ncclResult_t add_rank(seats *s, tt_xml *xml, const tt_source_rank *r)
   if (r->bus_id != NULL) {
     TT_TRY(tt_sysfs_gpu(&s->in->machine, xml, r->bus_id, &gpu));
   } else {
-    gpu = find_number(xml, "gpu", "dev", r->dev);
+    gpu = find_place(xml, r->dev);
     TT_TRY(gpu == NULL ? add_host(s->in, xml, r, &gpu) : ncclSuccess);
   }
   if (gpu == NULL) {

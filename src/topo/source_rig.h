@@ -54,7 +54,7 @@ RIG void rig_intel(rig_machine *m, const char *map0, const char *map1)
 {
   rig_line(
       m,
-      "f /proc/cpuinfo processor\\t: 0\\nvendor_id\\t: GenuineIntel\\ncpu family\\t: 6\\nmodel\\t\\t: 143\\nmodel name\\t: X\\n\\nprocessor");
+      "f /proc/cpuinfo processor\\t: 0\\nvendor_id\\t: GenuineIntel\\ncpu family\\t: 6\\nmodel\\t\\t: 143\\nmodel name: X\\n\\nprocessor");
   rig_line(m, "f /sys/devices/system/node/node0/cpumap %s\\n", map0);
   if (map1 != NULL) {
     rig_line(m, "f /sys/devices/system/node/node1/cpumap %s\\n", map1);

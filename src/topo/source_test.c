@@ -149,11 +149,11 @@ static void dgx(void)
   rig_begin(&m);
   rig_intel(&m, "00ff,00ff", "ff00,ff00");
   for (int s = 0; s < 2; s++) {
-    char path[512], up[300];
+    char path[512], up[128];
     int b = s * 0x80;
     snprintf(path, sizeof(path), "pci0000:%02x/0000:%02x:01.0", b, b);
     rig_pci(&m, path, PORT_IDS, "32.0", 16, s);
-    snprintf(up, sizeof(up), "%s/0000:%02x:00.0", path, b + 1);
+    snprintf(up, sizeof(up), "%.99s/0000:%02x:00.0", path, b + 1);
     rig_pci(&m, up, SWITCH_IDS, "32.0", 16, s);
     for (int d = 0; d < 2; d++) { // the port is slower than the device in one case, the device than the port in the other
       snprintf(path, sizeof(path), "%s/0000:%02x:%02x.0", up, b + 2, d);
@@ -176,7 +176,8 @@ static void dgx(void)
 
 static const char dgx_document[] =
     "<system version=\"1\">\n"
-    "  <cpu host_hash=\"0x1234\" numaid=\"0\" affinity=\"00ff,00ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n"
+    "  <cpu host_hash=\"0x1234\" numaid=\"0\" affinity=\"00ff,00ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
+    "familyid=\"6\" modelid=\"143\">\n"
     "    <pci busid=\"0000:01:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc030\" subsystem_vendor=\"0x1000\" "
     "subsystem_device=\"0x100b\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
     "      <pci busid=\"0000:03:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" subsystem_vendor=\"0x10de\" "
@@ -201,7 +202,8 @@ static const char dgx_document[] =
     "      <net name=\"eth9\" dev=\"2\" latency=\"0.500000\" speed=\"10000\" port=\"0\" guid=\"0x2\" maxconn=\"65536\" gdr=\"0\"/>\n"
     "    </nic>\n"
     "  </cpu>\n"
-    "  <cpu host_hash=\"0x1234\" numaid=\"1\" affinity=\"ff00,ff00\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n"
+    "  <cpu host_hash=\"0x1234\" numaid=\"1\" affinity=\"ff00,ff00\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
+    "familyid=\"6\" modelid=\"143\">\n"
     "    <pci busid=\"0000:81:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc030\" subsystem_vendor=\"0x1000\" "
     "subsystem_device=\"0x100b\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
     "      <pci busid=\"0000:83:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" subsystem_vendor=\"0x10de\" "
@@ -380,14 +382,18 @@ static void test_host_ranks(void **state)
       "  <cpu host_hash=\"0x9\" numaid=\"0\" affinity=\"3\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n"
       "    <pci busid=\"fffe:00:00.1\" class=\"0x0b4000\" link_speed=\"64.0 GT/s PCIe\" link_width=\"16\">\n"
       "      <gpu dev=\"1\" sm=\"0\" rank=\"1\" gdr=\"0\"/>\n"
+      "      <gpu dev=\"1\" sm=\"0\" rank=\"9\" gdr=\"0\"/>\n"
       "    </pci>\n"
       "  </cpu>\n"
       "</system>\n";
-  tt_source_rank ranks[] = {{.rank = 0, .dev = 0, .numa = 1}, {.rank = 1, .dev = 1, .numa = 0}, {.rank = 2, .dev = 265, .numa = -1}};
+  tt_source_rank ranks[] = {{.rank = 0, .dev = 0, .numa = 1},
+                            {.rank = 1, .dev = 1, .numa = 0},
+                            {.rank = 2, .dev = 265, .numa = -1},
+                            {.rank = 9, .dev = 1, .numa = 1}};
   tt_source_net net = {.name = "eth0", .speed = 10000, .maxconn = 64, .rail = -1, .plane = -1};
   rig_begin(&m);
   rig_intel(&m, "3", "c");
-  tt_source in = {.machine = {.host_hash = 9}, .ranks = ranks, .nranks = 3, .nets = &net, .nnets = 1};
+  tt_source in = {.machine = {.host_hash = 9}, .ranks = ranks, .nranks = 4, .nets = &net, .nnets = 1};
   rig_expect(&m, &in, document);
 }
 

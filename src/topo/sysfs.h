@@ -1,9 +1,9 @@
 // sysfs.h: elements of a <system> document from what Linux says of the machine, below any root (tree.h).
 //
-// Attributes and their order are those of NCCL's dumps: <cpu host_hash numaid affinity arch vendor familyid modelid>, <pci busid class vendor
-// device subsystem_vendor subsystem_device link_speed link_width>. What is missing or garbage below the root is left out or counted as
-// unknown, and an INFO line names the file; never an error. Elements that are in the document already (NCCL_TOPO_FILE) are completed: what
-// they say stays. Source: seed 004.
+// Attributes and their order are those of NCCL's dumps: <cpu host_hash numaid affinity arch vendor familyid modelid>, <pci busid class
+// vendor device subsystem_vendor subsystem_device link_speed link_width>. What is missing or garbage below the root is left out or counted
+// as unknown, and an INFO line names the file; never an error. Elements that are in the document already (NCCL_TOPO_FILE) are completed:
+// what they say stays. Source: seed 004.
 #pragma once
 #include "topo/nvml.h"
 #include "topo/tree.h"
@@ -22,8 +22,8 @@ ncclResult_t tt_sysfs_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node 
 ncclResult_t tt_sysfs_first_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node **out);
 
 // The <pci> of a device with all switches above it, up to its <cpu>, made or completed. Of each switch the upstream port is shown, root
-// ports are not. `class` is what it counts as when the machine does not say ("0x03" a GPU, "0x02" a card). A device that the machine does not
-// show hangs on CPU -1. Errors: a malformed bus id, no memory.
+// ports are not. `class` is what it counts as when the machine does not say ("0x03" a GPU, "0x02" a card). A device that the machine does
+// not show hangs on CPU -1. Errors: a malformed bus id, no memory.
 ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, tt_xml_node **out);
 
 // The <gpu> of a device with its <nvlink>s and <c2c>, in its <pci>. *out is NULL when nobody knows it as a GPU: not even its number.
