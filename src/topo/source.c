@@ -91,7 +91,9 @@ static ncclResult_t add_host(const tt_source *in, tt_xml *xml, const tt_source_r
                ? ncclSuccess
                : tt_fail(ncclInvalidArgument, "rank %d: host device %d: another PCI device has its bus id, %s", r->rank, r->dev, bus_id);
   }
-  TT_TRY(r->numa >= 0 ? tt_sysfs_cpu(&in->machine, xml, r->numa, &cpu) : tt_sysfs_first_cpu(&in->machine, xml, -1, &cpu));
+  int numa = -1;
+  TT_TRY(r->numa >= 0 ? tt_sysfs_home(&in->machine, r->numa, &numa) : ncclSuccess);
+  TT_TRY(r->numa >= 0 ? tt_sysfs_cpu(&in->machine, xml, numa, &cpu) : tt_sysfs_first_cpu(&in->machine, xml, &cpu));
   TT_TRY(tt_sysfs_add_pci(xml, cpu, bus_id, &pci));
   TT_TRY(tt_xml_set(xml, pci, "class", TT_SOURCE_HOST_CLASS));
   TT_TRY(tt_xml_set(xml, pci, "link_speed", "64.0 GT/s PCIe")); // wide enough that memory is what limits
@@ -234,7 +236,7 @@ static ncclResult_t net_parent(const tt_source *in, tt_xml *xml, const tt_source
   if (n->pci_path != NULL && n->pci_path[0] != 0) {
     tt_info(TT_GRAPH | TT_NET, "%s: %.256s is not a PCI device; attached to the first CPU", n->name, n->pci_path);
   }
-  return tt_sysfs_first_cpu(&in->machine, xml, 0, out);
+  return tt_sysfs_first_cpu(&in->machine, xml, out);
 }
 
 static ncclResult_t init_int(tt_xml *xml, tt_xml_node *node, const char *name, long long value)

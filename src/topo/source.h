@@ -16,7 +16,8 @@ typedef struct tt_source_rank {
   int gdr;  // network cards can reach its memory
 } tt_source_rank;
 
-// A port of the network, as the network layer knows it; its number is its place in the list.
+// A port of the network, as the network layer knows it; its number is its place in the list. It becomes <net name dev latency speed port
+// rail plane guid maxconn gdr coll>: NCCL 2.30's order, without its net="1", and with the latency's fraction as before 2.30.
 typedef struct tt_source_net {
   const char *name;
   const char *pci_path; // in /sys; NULL or not of a PCI device: the port is virtual and hangs on the first CPU

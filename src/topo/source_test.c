@@ -270,6 +270,46 @@ static void test_dgx(void **state)
   assert_int_equal(fake_shutdowns, before + 1);
 }
 
+// Same nodes and links; where they stood in the document may differ.
+static void same_model(const tt_topo *a, const tt_topo *b)
+{
+  assert_int_equal(a->nnodes, b->nnodes);
+  assert_int_equal(a->nlinks, b->nlinks);
+  for (int i = 0; i < a->nnodes; i++) {
+    assert_int_equal(a->nodes[i].kind, b->nodes[i].kind);
+    assert_int_equal(a->nodes[i].id, b->nodes[i].id);
+  }
+  for (int i = 0; i < a->nlinks; i++) {
+    assert_int_equal(a->links[i].from, b->links[i].from);
+    assert_int_equal(a->links[i].to, b->links[i].to);
+    assert_int_equal(a->links[i].type, b->links[i].type);
+    rig_same(a->links[i].bw, b->links[i].bw);
+  }
+}
+
+// Each rank detects its own GPU and all ports; joined, that is the machine.
+static void test_views(void **state)
+{
+  (void)state;
+  tt_nvml *nvml = fake_nvml();
+  dgx();
+  tt_tree *tree = rig_capture(&m);
+  tt_xml *views[2] = {NULL, NULL};
+  for (int r = 0; r < 2; r++) {
+    tt_source in = {
+        .machine = {.tree = tree, .nvml = nvml, .host_hash = 0x1234}, .ranks = &dgx_ranks[r], .nranks = 1, .nets = dgx_nets, .nnets = 3};
+    assert_int_equal(tt_source_detect(&in, &views[r]), ncclSuccess);
+  }
+  assert_int_equal(tt_topo_fuse(views[0], views[1]), ncclSuccess);
+  tt_topo *fused = rig_build(views[0], NULL), *whole = rig_build(rig_xml(dgx_document), NULL);
+  same_model(fused, whole);
+  tt_topo_destroy(fused);
+  tt_topo_destroy(whole);
+  tt_xml_destroy(views[1]);
+  tt_tree_close(tree);
+  tt_nvml_close(nvml);
+}
+
 // A virtual machine: no ports above the devices, no NUMA node, NVSwitches not shown.
 static void test_vm(void **state)
 {
@@ -372,18 +412,18 @@ static void test_host_ranks(void **state)
       "    <pci busid=\"fffe:00:00.0\" class=\"0x0b4000\" link_speed=\"64.0 GT/s PCIe\" link_width=\"16\">\n"
       "      <gpu dev=\"0\" sm=\"0\" rank=\"0\" gdr=\"0\"/>\n"
       "    </pci>\n"
-      "    <pci busid=\"fffe:01:01.1\" class=\"0x0b4000\" link_speed=\"64.0 GT/s PCIe\" link_width=\"16\">\n"
-      "      <gpu dev=\"265\" sm=\"0\" rank=\"2\" gdr=\"0\"/>\n"
-      "    </pci>\n"
-      "    <nic>\n"
-      "      <net name=\"eth0\" dev=\"0\" latency=\"0.000000\" speed=\"10000\" port=\"0\" guid=\"0x0\" maxconn=\"64\" gdr=\"0\"/>\n"
-      "    </nic>\n"
       "  </cpu>\n"
       "  <cpu host_hash=\"0x9\" numaid=\"0\" affinity=\"3\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n"
       "    <pci busid=\"fffe:00:00.1\" class=\"0x0b4000\" link_speed=\"64.0 GT/s PCIe\" link_width=\"16\">\n"
       "      <gpu dev=\"1\" sm=\"0\" rank=\"1\" gdr=\"0\"/>\n"
       "      <gpu dev=\"1\" sm=\"0\" rank=\"9\" gdr=\"0\"/>\n"
       "    </pci>\n"
+      "    <pci busid=\"fffe:01:01.1\" class=\"0x0b4000\" link_speed=\"64.0 GT/s PCIe\" link_width=\"16\">\n"
+      "      <gpu dev=\"265\" sm=\"0\" rank=\"2\" gdr=\"0\"/>\n"
+      "    </pci>\n"
+      "    <nic>\n"
+      "      <net name=\"eth0\" dev=\"0\" latency=\"0.000000\" speed=\"10000\" port=\"0\" guid=\"0x0\" maxconn=\"64\" gdr=\"0\"/>\n"
+      "    </nic>\n"
       "  </cpu>\n"
       "</system>\n";
   tt_source_rank ranks[] = {{.rank = 0, .dev = 0, .numa = 1},
@@ -417,6 +457,30 @@ static void test_host_paths(void **state)
   tt_topo_destroy(topo);
   tt_free(text);
   tt_tree_close(tree);
+}
+
+// One node, and PCI devices that do not say that they are on it: a rank and a card meet at their CPU. With two nodes nobody knows.
+static void test_silent_pci(void **state)
+{
+  (void)state;
+  for (int nodes = 1; nodes <= 2; nodes++) {
+    tt_source_rank rank = {.rank = 0, .dev = 0, .numa = 0};
+    tt_source_net net = {.name = "eth0", .pci_path = "/sys/bus/pci/devices/0000:00:03.0", .speed = 10000, .rail = -1, .plane = -1};
+    rig_begin(&m);
+    rig_intel(&m, "3", nodes == 2 ? "c" : NULL);
+    rig_pci(&m, "pci0000:00/0000:00:03.0", NIC_IDS, NULL, 0, -1);
+    tt_tree *tree = rig_capture(&m);
+    tt_source in = {.ranks = &rank, .nranks = 1, .nets = &net, .nnets = 1};
+    char *text = rig_detect(&in, tree);
+    tt_topo *topo = rig_build(rig_xml(text), NULL);
+    tt_paths *paths = rig_paths(topo, NULL);
+    assert_int_equal(tt_topo_count(topo, TT_NODE_CPU), nodes);
+    assert_int_equal(tt_path_get(paths, 0, topo->first[TT_NODE_NET])->type, nodes == 1 ? TT_PATH_PHB : TT_PATH_SYS);
+    tt_paths_destroy(paths);
+    tt_topo_destroy(topo);
+    tt_free(text);
+    tt_tree_close(tree);
+  }
 }
 
 // ---- Files ----
@@ -685,11 +749,15 @@ static void test_no_memory(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_dgx),        cmocka_unit_test(test_vm),         cmocka_unit_test(test_arm),
-      cmocka_unit_test(test_hidden_gpu), cmocka_unit_test(test_host_ranks), cmocka_unit_test(test_host_paths),
-      cmocka_unit_test(test_hints),      cmocka_unit_test(test_places),     cmocka_unit_test(test_dump_again),
-      cmocka_unit_test(test_ports),      cmocka_unit_test(test_wrong_use),  cmocka_unit_test(test_hypervisor_file),
-      cmocka_unit_test(test_bad_files),  cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_this_machine),
+      cmocka_unit_test(test_dgx),          cmocka_unit_test(test_views),
+      cmocka_unit_test(test_silent_pci),   cmocka_unit_test(test_vm),
+      cmocka_unit_test(test_arm),          cmocka_unit_test(test_hidden_gpu),
+      cmocka_unit_test(test_host_ranks),   cmocka_unit_test(test_host_paths),
+      cmocka_unit_test(test_hints),        cmocka_unit_test(test_places),
+      cmocka_unit_test(test_dump_again),   cmocka_unit_test(test_ports),
+      cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_hypervisor_file),
+      cmocka_unit_test(test_bad_files),    cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_this_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

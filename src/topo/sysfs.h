@@ -4,6 +4,9 @@
 // vendor device subsystem_vendor subsystem_device link_speed link_width>. What is missing or garbage below the root is left out or counted
 // as unknown, and an INFO line names the file; never an error. Elements that are in the document already (NCCL_TOPO_FILE) are completed:
 // what they say stays. Source: seed 004.
+//
+// Link speed and width are the lower of device and port, as sysfs has them; NVML is asked where sysfs says nothing. (NCCL 2.30 prefers
+// NVML, which tells a GPU's present speed: one that rests looks slow.) Captures have what NVML said in /nvml/<bus id>.
 #pragma once
 #include "topo/nvml.h"
 #include "topo/tree.h"
@@ -18,8 +21,13 @@ typedef struct tt_sysfs {
 // The <cpu> of a NUMA node (-1: the machine does not say), made or completed.
 ncclResult_t tt_sysfs_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node **out);
 
-// The first <cpu> of the document; made as NUMA node `numa` when there is none.
-ncclResult_t tt_sysfs_first_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node **out);
+// The <cpu> for what is nowhere: the first of the file, else number -1 if there is one, else that of the machine's lowest NUMA node. Not
+// the first of the document: that depends on which rank looks, and views would not join.
+ncclResult_t tt_sysfs_first_cpu(const tt_sysfs *s, tt_xml *xml, tt_xml_node **out);
+
+// The number of the <cpu> for a process on NUMA node `numa` (-1: not known, the lowest). -1 on a machine of one node whose PCI devices do
+// not say where they are: the process and they are beside each other.
+ncclResult_t tt_sysfs_home(const tt_sysfs *s, int numa, int *out);
 
 // The <pci> of a device with all switches above it, up to its <cpu>, made or completed. Of each switch the upstream port is shown, root
 // ports are not. `class` is what it counts as when the machine does not say ("0x03" a GPU, "0x02" a card). A device that the machine does

@@ -162,8 +162,65 @@ ncclResult_t tt_sysfs_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node 
   return ncclSuccess;
 }
 
-ncclResult_t tt_sysfs_first_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node **out)
+// ---- The first one ----
+
+// Lowest number and count of the machine's NUMA nodes; *lowest is -1 when it shows none.
+static ncclResult_t list_nodes(const tt_sysfs *s, int *lowest, int *count)
 {
-  *out = tt_xml_child(xml->root, "cpu");
-  return *out != NULL ? ncclSuccess : tt_sysfs_cpu(s, xml, numa, out);
+  tt_tree_names names;
+  TT_TRY(tt_tree_list(s->tree, "/sys/devices/system/node", &names));
+  *lowest = -1;
+  *count = 0;
+  for (int i = 0; i < names.count; i++) {
+    int numa = strncmp(names.names[i], "node", 4) == 0 ? tt_sysfs_number(names.names[i] + 4, 0, 65535, -1) : -1;
+    if (numa >= 0) {
+      *lowest = *count == 0 ? numa : TT_MIN(*lowest, numa);
+      ++*count;
+    }
+  }
+  tt_tree_names_free(&names);
+  return ncclSuccess;
+}
+
+// Do PCI devices not say on which node they are? The first one speaks for all.
+static ncclResult_t pci_is_silent(const tt_sysfs *s, bool *out)
+{
+  char path[TT_TREE_PATH], numa[32];
+  tt_tree_names names;
+  TT_TRY(tt_tree_list(s->tree, "/sys/bus/pci/devices", &names));
+  *out = false;
+  if (names.count > 0 && snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", names.names[0]) < (int)sizeof(path)) {
+    tt_sysfs_text(s->tree, path, "numa_node", numa, sizeof(numa));
+    *out = tt_sysfs_number(numa, -1, 65535, -1) == -1;
+  }
+  tt_tree_names_free(&names);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_sysfs_home(const tt_sysfs *s, int numa, int *out)
+{
+  int lowest, count;
+  bool silent;
+  TT_TRY(list_nodes(s, &lowest, &count));
+  TT_TRY(pci_is_silent(s, &silent));
+  if (silent && count <= 1) {
+    *out = -1; // beside the devices
+  } else {
+    *out = numa >= 0 ? numa : silent ? -1 : lowest;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_sysfs_first_cpu(const tt_sysfs *s, tt_xml *xml, tt_xml_node **out)
+{
+  int numa;
+  for (tt_xml_node *cpu = tt_xml_child(xml->root, "cpu"); cpu != NULL; cpu = tt_xml_sibling(cpu, "cpu")) {
+    const char *have = tt_xml_get(cpu, "numaid");
+    if (cpu->line > 0 || (have != NULL && strcmp(have, "-1") == 0)) {
+      *out = cpu;
+      return ncclSuccess;
+    }
+  }
+  TT_TRY(tt_sysfs_home(s, -1, &numa));
+  return tt_sysfs_cpu(s, xml, numa, out);
 }
