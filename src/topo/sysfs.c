@@ -31,22 +31,20 @@ tt_xml_node *tt_sysfs_find(const tt_xml *xml, const char *tag, const char *key, 
   return NULL;
 }
 
-// Moves the last child of `parent` in front of `next`.
+// Moves the last child of `parent` in front of another one.
 static void move_last(tt_xml_node *parent, tt_xml_node *next)
 {
-  tt_xml_node *node = parent->last_child, *before = NULL, *last = NULL;
-  for (tt_xml_node *c = parent->child; c != node; c = c->next) {
-    before = c->next == next ? c : before;
-    last = c;
+  tt_xml_node *node = parent->last_child, *last = next, **at = &parent->child;
+  while (*at != next) {
+    at = &(*at)->next;
   }
-  parent->last_child = last;
+  *at = node;
+  while (last->next != node) {
+    last = last->next;
+  }
   last->next = NULL;
+  parent->last_child = last;
   node->next = next;
-  if (before != NULL) {
-    before->next = node;
-  } else {
-    parent->child = node;
-  }
 }
 
 ncclResult_t tt_sysfs_add_pci(tt_xml *xml, tt_xml_node *parent, const char *bus_id, tt_xml_node **out)
