@@ -459,6 +459,29 @@ static void test_host_paths(void **state)
   tt_tree_close(tree);
 }
 
+// Devices stand in the order of their bus ids, whoever comes first.
+static void test_order(void **state)
+{
+  (void)state;
+  static const int devs[] = {3, 1, 4, 0, 2};
+  tt_source_rank ranks[5];
+  for (int i = 0; i < 5; i++) {
+    ranks[i] = (tt_source_rank){.rank = i, .dev = devs[i], .numa = -1};
+  }
+  rig_begin(&m);
+  tt_tree *tree = rig_capture(&m);
+  tt_source in = {.ranks = ranks, .nranks = 5};
+  char *text = rig_detect(&in, tree), *at = text;
+  for (int i = 0; i < 5; i++) {
+    char bus_id[32];
+    snprintf(bus_id, sizeof(bus_id), "busid=\"fffe:00:00.%d\"", i);
+    at = strstr(at, bus_id);
+    assert_non_null(at);
+  }
+  tt_free(text);
+  tt_tree_close(tree);
+}
+
 // One node, and PCI devices that do not say that they are on it: a rank and a card meet at their CPU. With two nodes nobody knows.
 static void test_silent_pci(void **state)
 {
@@ -742,6 +765,17 @@ static void test_no_memory(void **state)
     tt_xml_destroy(xml);
   }
   assert_int_equal(res, ncclSuccess);
+  res = ncclSystemError;
+  for (long k = 1; res != ncclSuccess && k < 10000; k++) {
+    char *text = NULL;
+    size_t size;
+    tt_alloc_fail_at(k);
+    res = tt_gather(&in.machine, &text, &size);
+    tt_alloc_fail_at(0);
+    assert_true(res == ncclSuccess ? text != NULL : res == ncclSystemError && text == NULL);
+    tt_free(text);
+  }
+  assert_int_equal(res, ncclSuccess);
   tt_tree_close(tree);
   tt_nvml_close(nvml);
 }
@@ -749,15 +783,12 @@ static void test_no_memory(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_dgx),          cmocka_unit_test(test_views),
-      cmocka_unit_test(test_silent_pci),   cmocka_unit_test(test_vm),
-      cmocka_unit_test(test_arm),          cmocka_unit_test(test_hidden_gpu),
-      cmocka_unit_test(test_host_ranks),   cmocka_unit_test(test_host_paths),
-      cmocka_unit_test(test_hints),        cmocka_unit_test(test_places),
-      cmocka_unit_test(test_dump_again),   cmocka_unit_test(test_ports),
-      cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_hypervisor_file),
-      cmocka_unit_test(test_bad_files),    cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_this_machine),
+      cmocka_unit_test(test_dgx),        cmocka_unit_test(test_views),      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_silent_pci), cmocka_unit_test(test_vm),         cmocka_unit_test(test_arm),
+      cmocka_unit_test(test_hidden_gpu), cmocka_unit_test(test_host_ranks), cmocka_unit_test(test_host_paths),
+      cmocka_unit_test(test_hints),      cmocka_unit_test(test_places),     cmocka_unit_test(test_dump_again),
+      cmocka_unit_test(test_ports),      cmocka_unit_test(test_wrong_use),  cmocka_unit_test(test_hypervisor_file),
+      cmocka_unit_test(test_bad_files),  cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_this_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
