@@ -386,7 +386,8 @@ static float upper_bound(const tt_ladder *l)
 {
   const tt_topo *topo = l->s->topo;
   int n = l->s->ends.ngpus;
-  float bound = l->total, all = 0, nets = 0;
+  bool inter = l->s->now.inter, ring = l->pattern == TT_PATTERN_RING;
+  float least = l->total, all = 0, nets = 0;
   for (int g = 0; g < n; g++) {
     const tt_topo_node *d = &topo->nodes[topo->nodes[g].gpu.device];
     float out = 0;
@@ -394,15 +395,14 @@ static float upper_bound(const tt_ladder *l)
       out += topo->links[i].type == TT_PATH_LOC ? 0 : topo->links[i].bw;
     }
     all += out;
-    bound = l->pattern == TT_PATTERN_RING ? TT_MIN(bound, out) : bound;
+    least = g == 0 ? out : TT_MIN(least, out);
   }
-  if (l->pattern != TT_PATTERN_RING && n > 1) {
-    bound = all / (float)(n - 1);
-  }
+  // A ring leaves every GPU once; another channel leaves GPUs as often as it has edges.
+  float bound = n == 1 ? l->total : ring && !inter ? least : all / (float)(inter && ring ? n : n - 1);
   for (int i = 0; i < l->s->ends.nnets; i++) {
     nets += l->s->flow.port[i] == i ? topo->nodes[l->s->ends.first_net + i].net.bw : 0;
   }
-  return l->s->now.inter ? TT_MIN(bound, nets) : bound;
+  return inter ? (n == 1 ? nets : TT_MIN(bound, nets)) : bound;
 }
 
 static void prepare(tt_ladder *l, const int channels[2])
