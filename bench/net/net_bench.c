@@ -1,7 +1,7 @@
 // net_bench.c: the socket network (src/net) beside bare sockets, in one run: 8-byte ping-pong, 64 MiB one way and both ways, by chunk size.
 //
 // Two processes over the loopback, ours and bare in turn, short blocks; best and lower quartile of the rounds (foreign load only ever adds). Usage: net_bench [rounds [threads [sockets]]].
-// Build: cc -O2 -Iinclude -Isrc bench/net/net_bench.c lib/libnccl_static.a -lsodium -lpthread -lm -ldl.
+// Build: cc -O2 -Iinclude -Isrc bench/net/net_bench.c lib/libnccl_static.a -lsodium -lexpat -lpthread -lm -ldl.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>

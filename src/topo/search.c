@@ -143,7 +143,7 @@ bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best)
 bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2])
 {
   const tt_topo_node *in = &s->topo->nodes[in_out[0]], *out = &s->topo->nodes[in_out[1]];
-  const int *nets = &s->now.nets[2 * s->now.nchannels];
+  const int *nets = s->now.nets + 2 * s->now.nchannels;
   bool ring = c->pattern == TT_PATTERN_RING;
   if (c->pin != NULL) {
     return in_out[1] == c->pin[1];
@@ -366,7 +366,7 @@ static void fall_back(tt_ladder *l)
 {
   tt_graph *g = l->best;
   tt_search *s = l->s;
-  const int *first = s->ends.liked, *last = &s->ends.liked[(s->ends.ngpus - 1) * (s->ends.nnets + 1)];
+  const int *first = s->ends.liked, *last = s->ends.liked + (s->ends.ngpus - 1) * (s->ends.nnets + 1);
   for (int i = 0; i < g->ngpus; i++) {
     g->gpus[i] = i;
   }

@@ -82,7 +82,7 @@ static void set_channel(tt_search *s, int head, int in, int out)
 static bool add_from(tt_search *s, const tt_cond *c, int net, int head)
 {
   int amount = tt_flow_amount(c->speedinter), in[2] = {net, head};
-  const int *list = &s->ends.nets[head * (s->ends.nnets + 1)];
+  const int *list = s->ends.nets + head * (s->ends.nnets + 1);
   if (!take(s, in, c->typeinter, amount)) {
     return false;
   }

@@ -193,7 +193,7 @@ static void go_on(tt_run *r, int gpu, int step)
   } else if (r->follow != NULL) {
     place(r, gpu, r->follow[step + 1], step + 1);
   } else {
-    const int *nets = &r->now->nets[2 * r->now->nchannels];
+    const int *nets = r->now->nets + 2 * r->now->nchannels;
     uint64_t where = ((uint64_t)(gpu + 1) << 40) + ((uint64_t)(nets[0] + 1) << 20) + (uint64_t)(r->back > 0 ? nets[1] + 1 : 0);
     if (!hopeless(r, step) && !seen(r, r->placed ^ mix(where))) {
       try_gpus(r, gpu, step);
@@ -205,8 +205,8 @@ static void go_on(tt_run *r, int gpu, int step)
 static void return_net(tt_run *r, int gpu, int step)
 {
   bool balanced = r->c->pattern == TT_PATTERN_BALANCED_TREE;
-  const int *list = &r->s->ends.nets[gpu * (r->s->ends.nnets + 1)];
-  int *nets = &r->now->nets[2 * r->now->nchannels], back = r->back, amount = balanced ? r->inter / 2 : r->inter, first = nets[1];
+  const int *list = r->s->ends.nets + gpu * (r->s->ends.nnets + 1);
+  int *nets = r->now->nets + 2 * r->now->nchannels, back = r->back, amount = balanced ? r->inter / 2 : r->inter, first = nets[1];
   for (int i = 1; i <= list[0] && !r->stop && !r->aborted; i++) {
     int ends[2] = {gpu, list[i]};
     bool same = !balanced || step == 0 || list[i] == first;
@@ -238,7 +238,7 @@ static void visit(tt_run *r, int gpu, int step)
 // Can the GPU send to a card that the channel may leave by, as long as nothing else was taken?
 static bool leads_back(tt_run *r, int net, int gpu)
 {
-  const int *list = &r->s->ends.nets[gpu * (r->s->ends.nnets + 1)];
+  const int *list = r->s->ends.nets + gpu * (r->s->ends.nnets + 1);
   for (int i = 1; i <= list[0]; i++) {
     int ends[2] = {gpu, list[i]};
     if (tt_search_nets_ok(r->s, r->c, (int[]){net, list[i]}) && take(r, ends, false, r->inter)) {
@@ -299,7 +299,7 @@ static void begin_at_net(tt_run *r, int net)
   r->now->nets[2 * c + 1] = -1;
   bool possible = mark_back(r, net);
   int left = r->back_left;
-  const int *follow = first_order(r), *starts = &r->s->ends.starts[(net - r->s->ends.first_net) * r->n];
+  const int *follow = first_order(r), *starts = r->s->ends.starts + (net - r->s->ends.first_net) * r->n;
   if (possible) {
     begin(r, net, follow[0], follow);
   }
@@ -314,7 +314,7 @@ static void begin_at_net(tt_run *r, int net)
 static void next_channel(tt_run *r)
 {
   int c = r->now->nchannels;
-  const int *nets = &r->now->nets[2 * c];
+  const int *nets = r->now->nets + 2 * c;
   bool pair = r->c->crossnic == 2 && (c & 1) != 0;
   uint64_t before = pair ? ((uint64_t)nets[-2] << 20) + (uint64_t)nets[-1] : 0;
   if (seen(r, mix(before + 1))) {
