@@ -522,7 +522,6 @@ static void later_body(int rank, void *arg)
   ncclUniqueId id = {{0}};
   ncclComm_t comm = NULL;
   uint64_t n;
-  ncclSimInfo_t sim = NCCL_SIM_INFO_INITIALIZER;
   REFUSED(ncclCommShrink(comm, NULL, 0, &comm, NULL, 0), ncclInvalidUsage, "ncclCommShrink", "version");
   REFUSED(ncclCommGetUniqueId(comm, &id), ncclInvalidUsage, "ncclCommGetUniqueId", "version");
   REFUSED(ncclCommGrow(comm, 2, &id, 0, &comm, NULL), ncclInvalidUsage, "ncclCommGrow", "version");
@@ -533,9 +532,6 @@ static void later_body(int rank, void *arg)
   REFUSED(ncclPutSignal(&n, 1, ncclInt, 0, NULL, 0, 0, 0, 0, comm, NULL), ncclInvalidUsage, "ncclPutSignal", "version");
   REFUSED(ncclSignal(0, 0, 0, 0, comm, NULL), ncclInvalidUsage, "ncclSignal", "version");
   REFUSED(ncclWaitSignal(0, NULL, comm, NULL), ncclInvalidUsage, "ncclWaitSignal", "version");
-  OK(ncclGroupStart());
-  REFUSED(ncclGroupSimulateEnd(&sim), ncclInvalidUsage, "ncclGroupSimulateEnd", "version");
-  REFUSED(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupEnd");
 }
 
 static void functions_of_later_versions(void **state)

@@ -1,4 +1,6 @@
 // group.c: groups, version, error texts.
+#include <stddef.h>
+
 #include "api/api_priv.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -16,10 +18,17 @@ TT_API(ncclResult_t, ncclGroupEnd, void)
 
 TT_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *simInfo)
 {
-  (void)simInfo;
-  tt_group_cancel();
-  return tt_fail(ncclInvalidUsage,
-                 "ncclGroupSimulateEnd is not part of this version (the cost model comes later); the group has been dropped");
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  size_t known = offsetof(ncclSimInfo_t, estimatedTime) + sizeof info.estimatedTime;
+  if (simInfo == NULL || simInfo->magic != info.magic || simInfo->size < known) {
+    tt_group_cancel();
+    return tt_fail(ncclInvalidArgument, "ncclGroupSimulateEnd: simInfo is %s; the group has been dropped",
+                   simInfo == NULL ? "NULL" : "not initialised with NCCL_SIM_INFO_INITIALIZER");
+  }
+  double us = simInfo->estimatedTime;
+  TT_TRY(tt_group_simulate(&us));
+  simInfo->estimatedTime = (float)us;
+  return ncclSuccess;
 }
 
 TT_API(ncclResult_t, ncclGetVersion, int *version)

@@ -306,28 +306,48 @@ static ncclResult_t run_jobs(tt_job *jobs)
   return r != ncclSuccess ? r : res;
 }
 
+// How many tasks are of the first one's communicator, after bringing all of these to the front. Keeps the order of both.
+static size_t gather_first(tt_task *tasks, size_t n)
+{
+  const struct ncclComm *comm = tasks[0].comm;
+  size_t mine = 1;
+  while (mine < n && tasks[mine].comm == comm) {
+    mine++;
+  }
+  for (size_t i = mine; i < n; i++) {
+    if (tasks[i].comm == comm) {
+      tt_task t = tasks[i];
+      memmove(&tasks[mine + 1], &tasks[mine], (i - mine) * sizeof t);
+      tasks[mine++] = t;
+    }
+  }
+  return mine;
+}
+
 // Launches the group's operations: all of one communicator together, communicators in the order of their first operation.
 static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
 {
   ncclResult_t res = ncclSuccess;
-  for (size_t done = 0; done < n;) {
-    struct ncclComm *comm = tasks[done].comm;
-    size_t mine = done + 1;
-    while (mine < n && tasks[mine].comm == comm) {
-      mine++;
-    }
-    for (size_t i = mine; i < n; i++) { // bring later ones of the same communicator forward, keeping the order of both
-      if (tasks[i].comm == comm) {
-        tt_task t = tasks[i];
-        memmove(&tasks[mine + 1], &tasks[mine], (i - mine) * sizeof t);
-        tasks[mine++] = t;
-      }
-    }
-    ncclResult_t r = tt_comm_launch(comm, tasks + done, mine - done);
+  for (size_t done = 0, mine; done < n; done += mine) {
+    mine = gather_first(tasks + done, n - done);
+    ncclResult_t r = tt_comm_launch(tasks[done].comm, tasks + done, mine);
     res = res == ncclSuccess ? r : res;
-    done = mine;
   }
   return res;
+}
+
+// Communicators work side by side: the slowest counts.
+static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
+{
+  double most = 0;
+  for (size_t done = 0, mine; done < n; done += mine) {
+    double one = 0;
+    mine = gather_first(tasks + done, n - done);
+    TT_TRY(tt_comm_simulate(tasks[done].comm, tasks + done, mine, &one));
+    most = TT_MAX(most, one);
+  }
+  *us = n > 0 ? most : *us;
+  return ncclSuccess;
 }
 
 void tt_group_cancel(void)
@@ -368,4 +388,25 @@ ncclResult_t tt_group_end(void)
   }
   ncclResult_t r = n > 0 && (res == ncclSuccess || res == ncclInProgress) ? launch_tasks(g->tasks, n) : ncclSuccess;
   return r != ncclSuccess ? r : res;
+}
+
+ncclResult_t tt_group_simulate(double *us)
+{
+  group *g = &open_group;
+  if (g->depth == 0) {
+    return tt_fail(ncclInvalidUsage, "ncclGroupSimulateEnd: no group is open on this thread (ncclGroupStart was not called)");
+  }
+  if (--g->depth > 0) {
+    return ncclSuccess;
+  }
+  ncclResult_t res = g->error;
+  if (res == ncclSuccess && g->jobs != NULL) {
+    res = tt_fail(ncclInvalidUsage,
+                  "ncclGroupSimulateEnd: the group creates or ends communicators, which cannot be simulated; it has been dropped");
+  }
+  if (res == ncclSuccess) {
+    res = simulate_tasks(g->tasks, g->ntasks, us);
+  }
+  tt_group_cancel();
+  return res;
 }

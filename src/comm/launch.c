@@ -375,10 +375,11 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
   return ncclSuccess;
 }
 
-static size_t block_count(const struct ncclComm *comm, tt_func f)
+size_t tt_task_bytes(const tt_task *t)
 {
+  tt_func f = t->func;
   bool one = f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_ALLREDUCE || f == TT_FUNC_SEND || f == TT_FUNC_RECV;
-  return one ? 1 : (size_t)comm->nranks;
+  return t->count * tt_type_size(t->type) * (one ? 1 : (size_t)t->comm->nranks);
 }
 
 // Algorithm and schedule for an operation: the last decision for this function when it fits, else a new one.
@@ -402,7 +403,7 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
   const tt_decision *d;
   tt_plan *p;
   tt_stream *stream;
-  size_t bytes = t->count * tt_type_size(t->type) * block_count(comm, t->func);
+  size_t bytes = tt_task_bytes(t);
   TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
   TT_TRY(decide(comm, t->func, bytes, t->root, &d));
   const tt_schedule *s = d->cached->sched;

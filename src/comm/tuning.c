@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
-#include "coll/cost.h"
 #include "coll/select.h"
 #include "comm/comm.h"
 
@@ -32,7 +31,16 @@ struct tt_tuning {
   uint32_t ll_capacity, simple_capacity, net_capacity; // of one slot; net: SIMPLE where every message goes over the network
   bool mixed;                                          // some ranks have memory in common
   tt_cost *cost;                                       // NULL: not asked
+  tt_cost *estimates;                                  // what tt_tuning_estimate walks; NULL: not asked yet
 };
+
+static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
+{
+  tt_cost_env env = tt_cost_env_default(comm->peers[0].cpus);
+  env.payload[TT_LL] = t->ll_capacity;
+  env.payload[TT_SIMPLE] = TT_MIN(t->simple_capacity, t->net_capacity);
+  return env;
+}
 
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
 {
@@ -64,9 +72,7 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
   t->net_capacity = g.net_slot_bytes;
   t->mixed = comm->layout->nnodes < comm->nranks;
   if (comm->needs_net && comm->nranks <= MODEL_RANKS) {
-    tt_cost_env env = tt_cost_env_default(comm->peers[0].cpus);
-    env.payload[TT_LL] = t->ll_capacity;
-    env.payload[TT_SIMPLE] = TT_MIN(t->simple_capacity, t->net_capacity);
+    tt_cost_env env = cost_env(comm, t);
     res = tt_cost_create(&env, comm->nranks, comm->layout, &t->cost);
   }
   if (res != ncclSuccess) {
@@ -81,6 +87,7 @@ void tt_tuning_destroy(tt_tuning *t)
 {
   if (t != NULL) {
     tt_cost_destroy(t->cost);
+    tt_cost_destroy(t->estimates);
   }
   tt_free(t);
 }
@@ -237,5 +244,23 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
   c.proto = c.direct ? TT_TOK : c.proto;
   c.chunk = pick_chunk(comm, &c, func, bytes);
   *out = c;
+  return ncclSuccess;
+}
+
+tt_cost_env tt_tuning_costs(const struct ncclComm *comm)
+{
+  return cost_env(comm, comm->tuning);
+}
+
+ncclResult_t tt_tuning_estimate(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *choice, double *us)
+{
+  tt_tuning *t = comm->tuning;
+  if (t->estimates == NULL) {
+    tt_cost_env env = cost_env(comm, t);
+    TT_TRY(tt_cost_create(&env, comm->nranks, comm->layout, &t->estimates));
+  }
+  tt_cost_choice cost;
+  TT_TRY(tt_cost_estimate(t->estimates, func, choice->algo, choice->direct ? TT_SIMPLE : choice->proto, bytes, &cost));
+  *us = cost.us;
   return ncclSuccess;
 }

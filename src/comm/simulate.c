@@ -1,0 +1,62 @@
+// simulate.c: how long a communicator's operations would take, without running them (ncclGroupSimulateEnd).
+#include <math.h>
+
+#include "base/result.h"
+#include "comm/comm.h"
+#include "device/host/stream.h"
+
+// What the messages of a group cost this rank: its core's work, and the longest way of one of them.
+typedef struct messages {
+  double core, latency;
+} messages;
+
+static tt_hop_kind hop_to(const struct ncclComm *comm, int peer)
+{
+  if (peer == comm->rank) {
+    return TT_HOP_SELF;
+  }
+  return tt_transport_needs_net(&comm->peers[comm->rank], &comm->peers[peer]) ? TT_HOP_NETWORK : TT_HOP_MEMORY;
+}
+
+// Adds one send or receive. With direct access a token comes first, then the data in one go; else they come in chunks.
+static ncclResult_t add_message(const struct ncclComm *comm, const tt_task *t, messages *m)
+{
+  tt_cost_env env = tt_tuning_costs(comm);
+  size_t bytes = tt_task_bytes(t);
+  tt_choice c;
+  TT_TRY(tt_tuning_choose(comm, t->func, bytes, t->root, &c));
+  const tt_cost_hop *way = &env.hop[hop_to(comm, t->root)][c.direct ? TT_TOK : c.proto];
+  double chunks = ceil((double)bytes / (double)c.chunk), b = (double)bytes;
+  m->core += env.step + (c.direct ? way->work : chunks * way->work + b * (way->byte + env.byte));
+  if (c.direct && t->func == TT_FUNC_RECV) {
+    m->core += env.direct.work + b * env.direct.byte; // the receiver reads
+  }
+  m->core += c.networked ? b * env.net_byte : 0;
+  m->latency = fmax(m->latency, way->latency);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_comm_simulate(struct ncclComm *comm, const tt_task *tasks, size_t n, double *us)
+{
+  double sum = 0;
+  messages m = {0};
+  for (size_t i = 0; i < n; i++) {
+    const tt_task *t = &tasks[i];
+    tt_stream *stream;
+    TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
+    if (t->count == 0) {
+      continue;
+    }
+    if (t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV) {
+      TT_TRY(add_message(comm, t, &m));
+      continue;
+    }
+    tt_choice c;
+    double one;
+    TT_TRY(tt_tuning_choose(comm, t->func, tt_task_bytes(t), t->root, &c));
+    TT_TRY(tt_tuning_estimate(comm, t->func, tt_task_bytes(t), &c, &one));
+    sum += one;
+  }
+  *us = sum + m.core + m.latency;
+  return ncclSuccess;
+}
