@@ -1,9 +1,10 @@
-// fuzz_topo.c: any bytes as a machine: document, round trip, model, paths, groups. What is accepted must keep the invariants.
+// fuzz_topo.c: any bytes as a machine: document, round trip, model, paths, groups, and on a small one a short search. What is accepted must
+// keep the invariants.
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "base/util.h"
-#include "topo/paths.h"
+#include "topo/graph.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,6 +37,21 @@ static void round_trip(const tt_xml *xml)
   tt_xml_destroy(back);
 }
 
+// What is found must hold; that nothing can be found is said by an error.
+static void find_graphs(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules)
+{
+  tt_graphs graphs = {0};
+  for (int inter = 0; inter < 2; inter++) {
+    tt_search_options opt = {.inter = inter != 0, .cross_nic = 2, .collnet = true, .nvls = true, .max_steps = 40};
+    if (tt_graphs_search(topo, paths, rules, &opt, &graphs) == ncclSuccess) {
+      for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+        must(graphs.graph[k].nchannels == 0 || tt_graph_check(topo, paths, &graphs.graph[k]) == ncclSuccess);
+      }
+    }
+    tt_graphs_clear(&graphs);
+  }
+}
+
 static void find_paths(const tt_topo *topo)
 {
   tt_topo_rules rules = tt_topo_rules_default();
@@ -46,7 +62,11 @@ static void find_paths(const tt_topo *topo)
   must(tt_paths_build(topo, &rules, &paths) == ncclSuccess);
   must(tt_paths_check(topo, paths) == ncclSuccess);
   int group[TT_PATHS_MAX_ENDS];
-  must(tt_paths_groups(topo, paths, group) <= tt_topo_count(topo, TT_NODE_GPU));
+  int groups = tt_paths_groups(topo, paths, group);
+  must(groups <= tt_topo_count(topo, TT_NODE_GPU));
+  if (groups == 1 && tt_topo_ends(topo) <= 10) {
+    find_graphs(topo, paths, &rules);
+  }
   tt_paths_destroy(paths);
 }
 
