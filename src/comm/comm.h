@@ -15,6 +15,7 @@
 #include "transport/transport.h"
 
 typedef struct tt_tuning tt_tuning;
+typedef struct tt_topology tt_topology;
 
 // An operation as the API received it, arguments checked.
 typedef struct tt_task {
@@ -105,6 +106,7 @@ struct ncclComm {
   tt_proxy *proxy; // NULL: no pair needs the network
   tt_wiring wiring;
   tt_port port;
+  tt_topology *topology; // the machines and the channels on them (topology.h)
   tt_tuning *tuning;
   int local_ranks; // ranks on this machine
   bool needs_net;  // some pair has no memory in common

@@ -7,6 +7,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/topology.h"
 #include "device/host/stream.h"
 #include "os/clock.h"
 #include "os/random.h"
@@ -80,6 +81,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .p2p_disable = tt_transport_p2p_off(),
                   .shm_disable = p->shm_disable != 0,
                   .geometry = tt_geometry_default()};
+  tt_topology_describe(c, me);
   __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
   me->probe = (uint64_t)(uintptr_t)&probe_value;
 }
@@ -100,7 +102,7 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
                           : a->net_chunk != b->net_chunk               ? "NCCL_P2P_NET_CHUNKSIZE"
                           : a->p2p_disable != b->p2p_disable           ? "NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL)"
                           : a->shm_disable != b->shm_disable           ? "NCCL_SHM_DISABLE"
-                                                                       : NULL;
+                                                                       : tt_topology_differs(a, b);
     if (differs != NULL) {
       return tt_fail(ncclInvalidUsage, "%s has different values on rank 0 and rank %d: all ranks must use the same", differs, i);
     }
@@ -416,6 +418,18 @@ static ncclResult_t agree_step(init *in)
   return in->eager ? tt_bootstrap_barrier(in->comm->boot) : ncclSuccess;
 }
 
+// Where the ranks sit, and the channels that follow.
+static ncclResult_t topology_step(init *in)
+{
+  return tt_topology_create(in->comm, &in->comm->topology);
+}
+
+static void topology_undo(struct ncclComm *c)
+{
+  tt_topology_destroy(c->topology);
+  c->topology = NULL;
+}
+
 static ncclResult_t tuning_step(init *in)
 {
   return tt_tuning_create(in->comm, &in->comm->tuning);
@@ -435,6 +449,7 @@ static const init_step steps[] = {
     {"segment", segment_step, segment_undo},
     {"port", port_step, port_undo},
     {"network", network_step, network_undo},
+    {"topology", topology_step, topology_undo},
     {"tuning", tuning_step, tuning_undo},
     {"report", report_step, NULL},
     {"connect", connect_step, NULL},

@@ -52,3 +52,5 @@ uint64_t tt_proc_machine_hash(void);
 const char *tt_proc_host_name(void);
 // Cores this process may use.
 int tt_proc_cpus(void);
+// NUMA node of the cores that the calling thread may use; -1: they are on several, or the system does not say. Reads a file or two of /sys.
+int tt_proc_numa(void);

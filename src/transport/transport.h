@@ -9,7 +9,8 @@
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 176
+#define TT_PEER_BYTES 232
+enum { TT_PEER_SETTINGS = 16 };
 typedef struct tt_peer {
   int32_t rank, device;
   uint64_t host;    // same value: same machine, as NCCL_HOSTID has it
@@ -25,6 +26,13 @@ typedef struct tt_peer {
   int64_t net_chunk;        // NCCL_P2P_NET_CHUNKSIZE
   int32_t p2p_disable, shm_disable;
   tt_geometry geometry; // rank 0's holds for all
+  // What the topology step makes channels from (comm/topology.h).
+  uint64_t view;    // hash of what says what its machine is like; 0: see `sees`
+  uint32_t sees;    // 0: a plain host, and nothing else is asked for
+  int32_t numa;     // NUMA node, -1: not known
+  int32_t min_ctas; // rank 0's hold for all
+  int32_t max_ctas;
+  uint16_t settings[TT_PEER_SETTINGS]; // hashes of variables on which all ranks must agree
   char mailbox[TT_FDBOX_NAME];
 } tt_peer;
 _Static_assert(sizeof(tt_peer) == TT_PEER_BYTES, "bootstrap message layout");

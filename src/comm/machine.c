@@ -1,0 +1,359 @@
+// machine.c: see machine.h.
+#include "comm/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/util.h"
+#include "net/net.h"
+
+enum { MOST_PORTS = 64 };
+
+// ---- The network's devices ----
+
+// They hold their texts: the network's context is gone when they are used.
+typedef struct ports {
+  tt_source_net net[MOST_PORTS];
+  char name[MOST_PORTS][64], path[MOST_PORTS][TT_TREE_PATH];
+  int count;
+} ports;
+
+static void add_port(ports *p, const tt_net_props *props)
+{
+  int i = p->count++;
+  snprintf(p->name[i], sizeof(p->name[i]), "%s", props->name);
+  snprintf(p->path[i], sizeof(p->path[i]), "%s", props->pci_path != NULL ? props->pci_path : "");
+  p->net[i] = (tt_source_net){.name = p->name[i],
+                              .pci_path = p->path[i],
+                              .speed = props->speed,
+                              .port = props->port,
+                              .maxconn = props->max_comms,
+                              .gdr = (props->ptr_support & (TT_NET_PTR_CUDA | TT_NET_PTR_DMABUF)) != 0,
+                              .rail = -1,
+                              .plane = -1,
+                              .latency = props->latency,
+                              .guid = props->guid};
+}
+
+static ncclResult_t read_ports(const tt_machine *m, ports *out)
+{
+  const tt_net_ops *net = NULL;
+  void *ctx = NULL;
+  int count = 0;
+  ncclResult_t res = ncclSuccess;
+  TT_TRY(tt_net_find(&net));
+  TT_TRY(net->init(&(tt_net_env){.rank = m->rank, .nranks = m->nranks}, &ctx));
+  TT_TRY_GOTO(net->devices(ctx, &count), res);
+  for (int i = 0; i < TT_MIN(count, MOST_PORTS); i++) {
+    tt_net_props props = {0};
+    TT_TRY_GOTO(net->get_properties(ctx, i, &props), res);
+    add_port(out, &props);
+  }
+fail:
+  net->finalize(ctx);
+  return res;
+}
+
+// ---- The document ----
+
+static bool has_ports(const tt_xml *xml)
+{
+  for (const tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
+    if (strcmp(n->tag, "net") == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Ranks that the file has no place for are processors beside its CPUs. Somebody who forgot NCCL_HOSTID wants to know.
+static void tell_strays(const tt_machine *m, const tt_xml *xml)
+{
+  int strays = 0, first = -1, dev = -1;
+  for (const tt_xml_node *n = xml->root; n != NULL && m->file != NULL; n = tt_xml_walk(xml->root, n)) {
+    const char *class = n->parent != NULL ? tt_xml_get(n->parent, "class") : NULL;
+    const char *rank = strcmp(n->tag, "gpu") == 0 ? tt_xml_get(n, "rank") : NULL;
+    if (rank != NULL && n->line == 0 && class != NULL && strcmp(class, TT_SOURCE_HOST_CLASS) == 0) {
+      const char *number = tt_xml_get(n, "dev");
+      first = strays == 0 ? atoi(rank) : first;
+      dev = strays == 0 && number != NULL ? atoi(number) : dev;
+      strays++;
+    }
+  }
+  if (strays > 0 && strays < m->nlocal) {
+    tt_warn("%s has no GPU number %d for rank %d%s: a rank without a place counts as a processor beside the machine's CPU. NCCL_HOSTID "
+            "makes several machines of this one",
+            m->file, dev, first, strays > 1 ? ", and none for others" : "");
+  }
+}
+
+static ncclResult_t detect(const tt_machine *m, const tt_tree *tree, tt_source_rank *seen, tt_xml **out)
+{
+  tt_source s = {.machine = {.tree = tree, .host_hash = m->host}, .file = m->file, .ranks = seen, .file_nets = true};
+  for (int i = 0; i < m->nlocal; i++) {
+    if (m->seen == NULL || m->seen[i]) {
+      seen[s.nranks++] = m->ranks[i];
+    }
+  }
+  TT_TRY(tt_source_detect(&s, out));
+  tell_strays(m, *out);
+  if (!m->needs_net || has_ports(*out)) {
+    return ncclSuccess; // a file with ports is another machine's: its ports are the ones
+  }
+  tt_xml_destroy(*out);
+  *out = NULL;
+  ports *p = tt_calloc(1, sizeof(*p));
+  if (p == NULL) {
+    return tt_fail(ncclSystemError, "no memory for the network's devices");
+  }
+  ncclResult_t res = read_ports(m, p);
+  s.nets = p->net;
+  s.nnets = p->count;
+  res = res == ncclSuccess ? tt_source_detect(&s, out) : res;
+  tt_free(p);
+  return res;
+}
+
+ncclResult_t tt_machine_document(const tt_machine *m, tt_xml **out)
+{
+  tt_tree *tree = NULL;
+  tt_xml *xml = NULL;
+  ncclResult_t res = ncclSuccess;
+  tt_source_rank *seen = tt_calloc((size_t)m->nlocal, sizeof(*seen));
+  if (seen == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the places of %d ranks", m->rank, m->nlocal);
+  }
+  // Host ranks sit on no GPU, so NVML has nothing to say.
+  TT_TRY_GOTO(tt_tree_open("/", &tree), res);
+  TT_TRY_GOTO(detect(m, tree, seen, &xml), res);
+  for (int i = 0; i < m->nviews; i++) {
+    TT_TRY_GOTO(tt_topo_fuse(xml, m->views[i]), res);
+  }
+  *out = xml;
+  xml = NULL;
+fail:
+  tt_xml_destroy(xml);
+  tt_tree_close(tree);
+  tt_free(seen);
+  return res;
+}
+
+// ---- Graphs ----
+
+// Number within the node of a rank of the communicator.
+static int local_of(const tt_machine *m, int rank)
+{
+  int i = 0;
+  while (i < m->nlocal - 1 && m->ranks[i].rank != rank) {
+    i++;
+  }
+  return i;
+}
+
+// GPU numbers of a file say where its channels run; the ranks in it are those of the run that wrote it. Where several ranks share a GPU
+// they are needed.
+static void forget_ranks(const tt_topo *topo, tt_xml *xml)
+{
+  int first = topo->first[TT_NODE_GPU], end = topo->first[TT_NODE_GPU + 1];
+  for (int a = first; a < end; a++) {
+    for (int b = first; b < a; b++) {
+      if (topo->nodes[a].gpu.dev == topo->nodes[b].gpu.dev && topo->nodes[a].host == topo->nodes[b].host) {
+        return;
+      }
+    }
+  }
+  for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
+    if (strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "dev") != NULL) {
+      tt_xml_unset(n, "rank");
+    }
+  }
+}
+
+static ncclResult_t read_graphs(const char *path, const tt_topo *topo, bool inter, tt_graphs *out)
+{
+  tt_xml *xml = NULL;
+  TT_TRY(tt_xml_read(path, &xml));
+  tt_info(TT_ENV, "NCCL_GRAPH_FILE set by environment to %s", path);
+  forget_ranks(topo, xml);
+  ncclResult_t res = tt_graphs_from_xml(topo, xml, inter, out);
+  tt_xml_destroy(xml);
+  return res;
+}
+
+// The file's graphs; those that it lacks are searched.
+static ncclResult_t find_graphs(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, bool inter, tt_graphs *out)
+{
+  const tt_params *p = tt_params_get();
+  tt_graphs found = {0};
+  tt_search_options so = {.inter = inter, .cross_nic = (int)TT_CLAMP(p->cross_nic, 0, 2), .nvls = p->nvls_enable != 0};
+  if (p->graph_file != NULL) {
+    TT_TRY(read_graphs(p->graph_file, topo, inter, out));
+    const tt_graph *g = out->graph;
+    if (g[TT_GRAPH_RING].nchannels > 0 && g[TT_GRAPH_TREE].nchannels > 0 && (g[TT_GRAPH_NVLS].nchannels > 0 || !so.nvls)) {
+      return ncclSuccess;
+    }
+  }
+  TT_TRY(tt_graphs_search(topo, paths, rules, &so, &found));
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    if (out->graph[k].nchannels == 0) { // exchange: the other one is freed
+      tt_graph g = out->graph[k];
+      out->graph[k] = found.graph[k];
+      found.graph[k] = g;
+    }
+  }
+  tt_graphs_clear(&found);
+  return ncclSuccess;
+}
+
+// A plain node has one channel, in the order that all ranks know.
+static void make_plain(const tt_machine *m, const tt_topo *topo, tt_graphs *graphs, const tt_plan_shape *plain)
+{
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    tt_graph *g = &graphs->graph[k];
+    const tt_plan_graph *p = &plain->graph[k];
+    g->nchannels = TT_MIN(g->nchannels, p->nchannels);
+    for (int i = 0; g->nchannels > 0 && i < g->ngpus; i++) {
+      g->gpus[i] = tt_topo_rank_node(topo, m->ranks[p->gpus[i]].rank);
+    }
+    if (g->nchannels > 0) {
+      g->pattern = p->pattern;
+      g->crossnic = p->cross_nic;
+      g->speedintra = p->bw_intra;
+      g->speedinter = p->bw_inter;
+      g->typeintra = p->type_intra;
+      g->typeinter = p->type_inter;
+      g->samechannels = true;
+    }
+  }
+}
+
+static ncclResult_t write_graphs(const tt_machine *m, const tt_topo *topo, const tt_graphs *graphs)
+{
+  const char *path = tt_params_get()->graph_dump_file;
+  tt_xml *xml = NULL;
+  if (path == NULL || m->rank != 0 || tt_topo_rank_node(topo, 0) < 0 || topo->nodes[tt_topo_rank_node(topo, 0)].kind != TT_NODE_GPU) {
+    return ncclSuccess;
+  }
+  tt_info(TT_ENV, "NCCL_GRAPH_DUMP_FILE set by environment to %s", path);
+  TT_TRY(tt_graphs_to_xml(topo, graphs, &xml));
+  ncclResult_t res = tt_xml_write(xml, path);
+  tt_xml_destroy(xml);
+  return res;
+}
+
+// Cards by their numbers: the machine's nodes mean nothing to other ranks.
+static void number_nets(const tt_topo *topo, tt_plan_shape *shape)
+{
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    tt_plan_graph *g = &shape->graph[k];
+    int *nets = g->nets != NULL ? shape->memory + (g->nets - shape->memory) : NULL;
+    for (int i = 0; nets != NULL && i < 2 * g->nchannels; i++) {
+      nets[i] = nets[i] >= 0 ? topo->nodes[nets[i]].net.dev : -1;
+    }
+  }
+}
+
+// One group of ranks on its machine.
+static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, const tt_plan_shape *plain,
+                                  tt_node_group *out)
+{
+  tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
+  tt_connect_options opt = tt_connect_options_from(tt_params_get());
+  tt_graphs graphs = {0};
+  bool inter = tt_topo_count(topo, TT_NODE_GPU) < m->nranks;
+  ncclResult_t res = ncclSuccess;
+  tt_machine_log_system(topo, paths, inter);
+  TT_TRY_GOTO(find_graphs(topo, paths, &rules, inter, &graphs), res);
+  if (plain != NULL && tt_params_get()->graph_file == NULL) {
+    make_plain(m, topo, &graphs, plain);
+  }
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    if (graphs.graph[k].nchannels > 0 || k == TT_GRAPH_RING || k == TT_GRAPH_TREE) {
+      tt_machine_log_graph(topo, &graphs.graph[k]);
+    }
+  }
+  TT_TRY_GOTO(write_graphs(m, topo, &graphs), res);
+  TT_TRY_GOTO(tt_plan_shape_make(topo, &graphs, &out->shape), res);
+  number_nets(topo, &out->shape);
+  out->machine = tt_plan_look(topo, paths, &rules);
+  out->p2p_wanted = tt_p2p_wanted(topo, paths, &rules, &opt, m->nranks == 1);
+fail:
+  tt_graphs_clear(&graphs);
+  return res;
+}
+
+// The part of the machine that group `g` sees.
+static ncclResult_t split_group(const tt_machine *m, const tt_topo *topo, const tt_node_shapes *s, int g, tt_node_group *out)
+{
+  tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
+  tt_topo *part = NULL;
+  tt_paths *paths = NULL;
+  ncclResult_t res = ncclSuccess;
+  bool *in_group = tt_calloc((size_t)m->nranks, sizeof(bool));
+  if (in_group == NULL) {
+    return tt_fail(ncclSystemError, "no memory for a group of %d ranks", m->nranks);
+  }
+  for (int i = 0; i < m->nlocal; i++) {
+    in_group[m->ranks[i].rank] = s->group_of[i] == g;
+  }
+  TT_TRY_GOTO(tt_topo_group(topo, in_group, m->nranks, &part), res);
+  TT_TRY_GOTO(tt_paths_build(part, &rules, &paths), res);
+  TT_TRY_GOTO(look_at_group(m, part, paths, NULL, out), res);
+fail:
+  tt_paths_destroy(paths);
+  tt_topo_destroy(part);
+  tt_free(in_group);
+  return res;
+}
+
+// Which group each rank is in, numbered by first ranks.
+static ncclResult_t find_groups(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, tt_node_shapes *out)
+{
+  int first = topo->first[TT_NODE_GPU], ngpus = tt_topo_count(topo, TT_NODE_GPU);
+  int *group = tt_calloc((size_t)ngpus + 1, sizeof(int));
+  if (group == NULL) {
+    return tt_fail(ncclSystemError, "no memory for the groups of %d GPUs", ngpus);
+  }
+  int ngroups = ngpus == m->nlocal ? tt_paths_groups(topo, paths, group) : 0;
+  ncclResult_t res = ngroups > 0 ? tt_node_shapes_room(m->nlocal, ngroups, out)
+                                 : tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank, ngpus, m->nlocal);
+  for (int i = 0; res == ncclSuccess && i < ngpus; i++) {
+    out->group_of[local_of(m, topo->nodes[first + i].gpu.rank)] = group[i];
+  }
+  tt_free(group);
+  return res;
+}
+
+ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_shapes *out)
+{
+  tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
+  tt_topo *topo = NULL;
+  tt_paths *paths = NULL;
+  tt_node_shapes s = {0}, plain = {0};
+  ncclResult_t res = ncclSuccess;
+  TT_TRY_GOTO(tt_topo_build(xml, NULL, NULL, &topo), res);
+  TT_TRY_GOTO(tt_paths_build(topo, &rules, &paths), res);
+  if (m->plain) {
+    bool inter = m->nlocal < m->nranks;
+    TT_TRY_GOTO(tt_node_shapes_plain(m->ranks, m->nlocal, inter, &plain), res);
+    TT_TRY_GOTO(tt_node_shapes_room(m->nlocal, 1, &s), res);
+  } else {
+    TT_TRY_GOTO(find_groups(m, topo, paths, &s), res);
+  }
+  if (s.ngroups == 1) {
+    TT_TRY_GOTO(look_at_group(m, topo, paths, m->plain ? &plain.group[0].shape : NULL, &s.group[0]), res);
+  }
+  for (int g = 0; s.ngroups > 1 && g < s.ngroups; g++) {
+    TT_TRY_GOTO(split_group(m, topo, &s, g, &s.group[g]), res);
+  }
+  *out = s;
+  s = (tt_node_shapes){0};
+fail:
+  tt_node_shapes_clear(&s);
+  tt_node_shapes_clear(&plain);
+  tt_paths_destroy(paths);
+  tt_topo_destroy(topo);
+  return res;
+}

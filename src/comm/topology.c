@@ -1,0 +1,639 @@
+// topology.c: see topology.h.
+#include "comm/topology.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/util.h"
+#include "comm/comm.h"
+#include "comm/machine.h"
+
+enum { NOTE_TEXT = 484 };
+
+// Why a rank does not see a plain host.
+enum {
+  SEES_FILE = 1, // its machine is described by a file
+  SEES_ASKED = 2 // files with what is found are read or written
+};
+
+// ---- Who is who ----
+
+static uint64_t hash_text(const char *s, uint64_t seed)
+{
+  return s == NULL ? seed : tt_hash(s, strlen(s), seed);
+}
+
+// A file's content, or that it cannot be read.
+static uint64_t hash_file(const char *path, uint64_t seed)
+{
+  char block[4096];
+  size_t n, total = 0;
+  FILE *f = fopen(path, "rbe");
+  if (f == NULL) {
+    return hash_text(path, seed + 1);
+  }
+  while (total < TT_XML_MAX_BYTES && (n = fread(block, 1, sizeof(block), f)) > 0) {
+    seed = tt_hash(block, n, seed);
+    total += n;
+  }
+  fclose(f);
+  return seed;
+}
+
+typedef struct setting {
+  const char *name;
+  uint64_t value;
+} setting;
+
+// What changes the channels: ranks with different values would not find the same. Returns how many.
+static int list_settings(setting out[TT_PEER_SETTINGS])
+{
+  const tt_params *p = tt_params_get();
+  const setting all[] = {{"NCCL_CROSS_NIC", (uint64_t)p->cross_nic},
+                         {"NCCL_P2P_LEVEL", hash_text(p->p2p_level, 1)},
+                         {"NCCL_NET_GDR_LEVEL", hash_text(p->net_gdr_level, 1)},
+                         {"NCCL_NET_GDR_READ", (uint64_t)p->net_gdr_read},
+                         {"NCCL_NET_GDR_C2C", (uint64_t)p->net_gdr_c2c},
+                         {"NCCL_NET_DISABLE_INTRA", (uint64_t)p->net_disable_intra},
+                         {"NCCL_NETDEVS_POLICY", hash_text(p->netdevs_policy, 1)},
+                         {"NCCL_PXN_C2C", (uint64_t)p->pxn_c2c},
+                         {"NCCL_NVB_DISABLE", (uint64_t)p->nvb_disable},
+                         {"NCCL_NVLS_ENABLE", (uint64_t)p->nvls_enable},
+                         {"NCCL_MIN_NCHANNELS", (uint64_t)p->min_nchannels},
+                         {"NCCL_MAX_NCHANNELS", (uint64_t)p->max_nchannels},
+                         {"NCCL_NTHREADS", (uint64_t)p->nthreads}};
+  _Static_assert(TT_COUNT(all) <= TT_PEER_SETTINGS, "there is room in tt_peer for every setting");
+  memcpy(out, all, sizeof(all));
+  return (int)TT_COUNT(all);
+}
+
+void tt_topology_describe(const struct ncclComm *comm, tt_peer *me)
+{
+  const tt_params *p = tt_params_get();
+  setting settings[TT_PEER_SETTINGS];
+  int count = list_settings(settings);
+  for (int i = 0; i < count; i++) {
+    uint64_t h = tt_hash(&settings[i].value, sizeof(settings[i].value), 5);
+    me->settings[i] = (uint16_t)(h ^ h >> 16 ^ h >> 32 ^ h >> 48);
+  }
+  me->min_ctas = comm->config.min_ctas;
+  me->max_ctas = comm->config.max_ctas;
+  me->numa = tt_proc_numa();
+  const char *file = p->topo_file != NULL ? p->topo_file : access(TT_SOURCE_DEFAULT_FILE, R_OK) == 0 ? TT_SOURCE_DEFAULT_FILE : NULL;
+  bool asked = p->topo_dump_file != NULL || p->graph_file != NULL || p->graph_dump_file != NULL;
+  me->sees = (file != NULL ? SEES_FILE : 0) | (asked ? SEES_ASKED : 0);
+  if (me->sees != 0) {
+    uint64_t h = hash_text(p->socket_ifname, hash_text(p->net, hash_text(p->socket_family, me->machine)));
+    me->view = file != NULL ? hash_file(file, h) : h;
+  }
+}
+
+const char *tt_topology_differs(const tt_peer *a, const tt_peer *b)
+{
+  setting settings[TT_PEER_SETTINGS];
+  int count = list_settings(settings);
+  for (int i = 0; i < count; i++) {
+    if (a->settings[i] != b->settings[i]) {
+      return settings[i].name;
+    }
+  }
+  return NULL;
+}
+
+// Does this rank lead its node?
+static int leader_of(const tt_layout *l, int node)
+{
+  return l->order[l->first[node]];
+}
+
+// Of a node: ranks that are described by a file.
+static bool is_plain(const struct ncclComm *c, int node)
+{
+  bool plain = true;
+  for (int i = c->layout->first[node]; i < c->layout->first[node + 1]; i++) {
+    plain &= (c->peers[c->layout->order[i]].sees & SEES_FILE) == 0;
+  }
+  return plain;
+}
+
+static bool same_view(const struct ncclComm *c, int a, int b)
+{
+  return c->peers[a].view == c->peers[b].view && c->peers[a].machine == c->peers[b].machine;
+}
+
+// The places of a node's ranks; `out` has room for all of the communicator. Returns how many.
+static int list_places(const struct ncclComm *c, int node, tt_source_rank *out)
+{
+  const tt_layout *l = c->layout;
+  int n = tt_layout_size(l, node);
+  for (int i = 0; i < n; i++) {
+    const tt_peer *p = &c->peers[l->order[l->first[node] + i]];
+    out[i] = (tt_source_rank){.rank = p->rank, .dev = p->device, .numa = p->numa, .gdr = (p->sees & SEES_FILE) != 0};
+  }
+  return n;
+}
+
+// ---- Telling each other ----
+
+// What every rank says of its work before the work itself travels.
+typedef struct note {
+  int32_t status; // ncclResult_t
+  uint32_t size;  // of what it has
+  char text[NOTE_TEXT];
+} note;
+_Static_assert(sizeof(note) == 492, "bootstrap message layout");
+
+// What all ranks have told.
+typedef struct gathered {
+  note *notes;
+  char *data; // block bytes each
+  size_t block;
+} gathered;
+
+static void gathered_clear(gathered *g)
+{
+  tt_free(g->notes);
+  tt_free(g->data);
+  *g = (gathered){0};
+}
+
+// Fails on all ranks when one has failed, with its text.
+static ncclResult_t judge(const struct ncclComm *c, gathered *g)
+{
+  for (int i = 0; i < c->nranks; i++) {
+    note *n = &g->notes[i];
+    n->text[NOTE_TEXT - 1] = 0;
+    if (n->status != ncclSuccess && i == c->rank) {
+      return (ncclResult_t)n->status; // said already
+    }
+    if (n->status != ncclSuccess) {
+      return tt_fail((ncclResult_t)n->status, "%s (said by rank %d)", n->text, i);
+    }
+    g->block = TT_MAX(g->block, n->size);
+  }
+  return ncclSuccess;
+}
+
+// All ranks come here, also those that failed (`mine`) or have nothing to say (size 0).
+static ncclResult_t gather(const struct ncclComm *c, ncclResult_t mine, const char *bytes, size_t size, gathered *out)
+{
+  size_t n = (size_t)c->nranks;
+  gathered g = {.notes = tt_calloc(n, sizeof(note))};
+  ncclResult_t res = ncclSuccess;
+  if (g.notes == NULL || size > UINT32_MAX) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for what %d ranks tell of their machines", c->rank, c->nranks);
+  }
+  g.notes[c->rank] = (note){.status = mine, .size = (uint32_t)size};
+  if (mine != ncclSuccess) {
+    snprintf(g.notes[c->rank].text, NOTE_TEXT, "%s", tt_last_error());
+  }
+  TT_TRY_GOTO(c->nranks > 1 ? tt_bootstrap_allgather(c->boot, g.notes, sizeof(note)) : ncclSuccess, res);
+  TT_TRY_GOTO(judge(c, &g), res);
+  g.data = tt_calloc(n, TT_MAX(g.block, 1));
+  if (g.data == NULL) {
+    res = tt_fail(ncclSystemError, "rank %d: no memory for what %d ranks tell of their machines", c->rank, c->nranks);
+    goto fail;
+  }
+  if (size > 0) {
+    memcpy(g.data + (size_t)c->rank * g.block, bytes, size);
+  }
+  TT_TRY_GOTO(c->nranks > 1 && g.block > 0 ? tt_bootstrap_allgather(c->boot, g.data, g.block) : ncclSuccess, res);
+  *out = g;
+  return ncclSuccess;
+fail:
+  gathered_clear(&g);
+  return res;
+}
+
+// ---- Machines that files describe ----
+
+// A rank's work on its node.
+typedef struct work {
+  const struct ncclComm *comm;
+  int node, leader;
+  tt_source_rank *places;
+  bool *seen;
+  tt_xml **views;
+  tt_machine machine;
+} work;
+
+static void work_clear(work *w)
+{
+  for (int i = 0; w->views != NULL && i < w->machine.nviews; i++) {
+    tt_xml_destroy(w->views[i]);
+  }
+  tt_free(w->places);
+  tt_free(w->seen);
+  tt_free(w->views);
+}
+
+static ncclResult_t work_prepare(work *w)
+{
+  const struct ncclComm *c = w->comm;
+  size_t n = (size_t)c->nranks;
+  w->places = tt_calloc(n, sizeof(*w->places));
+  w->seen = tt_calloc(n, sizeof(*w->seen));
+  w->views = tt_calloc(n, sizeof(tt_xml *));
+  if (w->places == NULL || w->seen == NULL || w->views == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the places of %d ranks", c->rank, c->nranks);
+  }
+  int nlocal = list_places(c, w->node, w->places);
+  for (int i = 0; i < nlocal; i++) {
+    w->seen[i] = same_view(c, w->places[i].rank, w->leader);
+  }
+  w->machine = (tt_machine){.rank = c->rank,
+                            .nranks = c->nranks,
+                            .ranks = w->places,
+                            .nlocal = nlocal,
+                            .seen = w->seen,
+                            .views = w->views,
+                            .host = c->peers[w->leader].host,
+                            .file = tt_params_get()->topo_file,
+                            .plain = is_plain(c, w->node),
+                            .needs_net = c->needs_net};
+  return ncclSuccess;
+}
+
+// The view of a rank that sees something else than its node's leader: itself alone.
+static ncclResult_t own_view(const work *w, char **text, size_t *size)
+{
+  tt_machine alone = w->machine;
+  bool yes = true;
+  tt_xml *xml = NULL;
+  alone.ranks += w->comm->layout->index_of[w->comm->rank];
+  alone.nlocal = 1;
+  alone.seen = &yes;
+  TT_TRY(tt_machine_document(&alone, &xml));
+  ncclResult_t res = tt_xml_text(xml, text, size);
+  tt_xml_destroy(xml);
+  return res;
+}
+
+static ncclResult_t read_views(work *w, const gathered *g)
+{
+  for (int i = 0; i < w->machine.nlocal; i++) {
+    int rank = w->places[i].rank;
+    char name[32];
+    if (g->notes[rank].size == 0) {
+      continue;
+    }
+    snprintf(name, sizeof(name), "view of rank %d", rank);
+    TT_TRY(tt_xml_parse(name, g->data + (size_t)rank * g->block, g->notes[rank].size, &w->views[w->machine.nviews]));
+    w->machine.nviews++;
+  }
+  return ncclSuccess;
+}
+
+// Where some ranks see something else than their leaders, they send what they see. The same answer on every rank.
+static bool views_differ(const struct ncclComm *c)
+{
+  bool differ = false;
+  for (int i = 0; i < c->nranks; i++) {
+    differ |= !same_view(c, i, leader_of(c->layout, c->layout->node_of[i]));
+  }
+  return differ;
+}
+
+static ncclResult_t exchange_views(work *w)
+{
+  const struct ncclComm *c = w->comm;
+  char *text = NULL;
+  size_t size = 0;
+  gathered g = {0};
+  ncclResult_t res = ncclSuccess;
+  if (!same_view(c, c->rank, w->leader)) {
+    res = own_view(w, &text, &size);
+  }
+  res = gather(c, res, text, size, &g);
+  tt_free(text);
+  if (res == ncclSuccess) {
+    res = read_views(w, &g);
+  }
+  gathered_clear(&g);
+  return res;
+}
+
+// NCCL_TOPO_DUMP_FILE: the node's document, written by the rank that is asked to.
+static bool dumps(const struct ncclComm *c)
+{
+  return tt_params_get()->topo_dump_file != NULL && tt_params_get()->topo_dump_file_rank == c->rank;
+}
+
+static ncclResult_t do_work(const work *w, char **bytes, size_t *size)
+{
+  const struct ncclComm *c = w->comm;
+  const tt_params *p = tt_params_get();
+  bool leads = w->leader == c->rank;
+  tt_node_shapes shapes = {0};
+  tt_xml *xml = NULL;
+  ncclResult_t res = ncclSuccess;
+  if (!leads && !dumps(c)) {
+    return ncclSuccess;
+  }
+  if (p->topo_file != NULL) {
+    tt_info(TT_ENV, "NCCL_TOPO_FILE set by environment to %s", p->topo_file);
+  }
+  TT_TRY_GOTO(tt_machine_document(&w->machine, &xml), res);
+  if (dumps(c)) {
+    tt_info(TT_ENV, "NCCL_TOPO_DUMP_FILE set by environment to %s", p->topo_dump_file);
+    TT_TRY_GOTO(tt_xml_write(xml, p->topo_dump_file), res);
+  }
+  if (leads) {
+    TT_TRY_GOTO(tt_machine_shapes(&w->machine, xml, &shapes), res);
+    TT_TRY_GOTO(tt_node_shapes_write(&shapes, bytes, size), res);
+  }
+fail:
+  tt_node_shapes_clear(&shapes);
+  tt_xml_destroy(xml);
+  return res;
+}
+
+// Every node's bytes come from its leader.
+static ncclResult_t gather_nodes(const struct ncclComm *c, gathered *out)
+{
+  work w = {.comm = c, .node = c->layout->node_of[c->rank]};
+  char *bytes = NULL;
+  size_t size = 0;
+  w.leader = leader_of(c->layout, w.node);
+  ncclResult_t res = work_prepare(&w);
+  if (res == ncclSuccess && views_differ(c)) {
+    res = exchange_views(&w);
+    if (res != ncclSuccess) { // all ranks know
+      work_clear(&w);
+      return res;
+    }
+  }
+  res = res == ncclSuccess ? do_work(&w, &bytes, &size) : res;
+  res = gather(c, res, bytes, size, out);
+  tt_free(bytes);
+  work_clear(&w);
+  return res;
+}
+
+// ---- From nodes to channels ----
+
+// Collects what tt_connect_create wants.
+typedef struct joint {
+  const struct ncclComm *comm;
+  gathered got;       // empty when all nodes are plain
+  const char **known; // [nknown]: bytes of a kind: within `got`, or else ours
+  size_t *sizes;
+  tt_node_shapes *kinds;
+  int nkinds, nknown;
+  int *kind_of;     // of each node of the layout
+  int *shape_first; // [kind]: number of its first group's shape
+  int *node_of;     // of each rank: node in the sense of connect.h
+  int *shape_of, *founder;
+  tt_plan_shape *shapes;
+  tt_plan_machine machine;
+  int nnodes, nshapes, wanted;
+} joint;
+
+static void joint_clear(joint *j)
+{
+  for (int k = 0; k < j->nkinds; k++) {
+    tt_node_shapes_clear(&j->kinds[k]);
+  }
+  for (int k = 0; k < j->nknown && j->got.data == NULL; k++) {
+    tt_free((char *)(uintptr_t)j->known[k]);
+  }
+  gathered_clear(&j->got);
+  tt_free(j->known);
+  tt_free(j->sizes);
+  tt_free(j->kinds);
+  tt_free(j->kind_of);
+  tt_free(j->shape_first);
+  tt_free(j->node_of);
+  tt_free(j->shape_of);
+  tt_free(j->founder);
+  tt_free(j->shapes);
+}
+
+static ncclResult_t joint_room(joint *j)
+{
+  size_t n = (size_t)j->comm->nranks, nodes = (size_t)j->comm->layout->nnodes;
+  j->known = tt_calloc(nodes, sizeof(char *));
+  j->sizes = tt_calloc(nodes, sizeof(size_t));
+  j->kinds = tt_calloc(nodes, sizeof(*j->kinds));
+  j->kind_of = tt_calloc(nodes, sizeof(int));
+  j->shape_first = tt_calloc(nodes, sizeof(int));
+  j->node_of = tt_calloc(n, sizeof(int));
+  j->shape_of = tt_calloc(n, sizeof(int));
+  j->founder = tt_calloc(n, sizeof(int));
+  j->shapes = tt_calloc(n, sizeof(*j->shapes));
+  bool all = j->known != NULL && j->sizes != NULL && j->kinds != NULL && j->kind_of != NULL && j->shape_first != NULL &&
+             j->node_of != NULL && j->shape_of != NULL && j->founder != NULL && j->shapes != NULL;
+  return all ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: no memory for the channels of %d ranks", j->comm->rank, j->comm->nranks);
+}
+
+// The bytes of a plain node, which every rank can write.
+static ncclResult_t plain_node(const struct ncclComm *c, int node, char **bytes, size_t *size)
+{
+  tt_node_shapes s = {0};
+  tt_source_rank *places = tt_calloc((size_t)tt_layout_size(c->layout, node), sizeof(*places));
+  if (places == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the places of a node's ranks", c->rank);
+  }
+  int n = list_places(c, node, places);
+  ncclResult_t res = tt_node_shapes_plain(places, n, n < c->nranks, &s);
+  res = res == ncclSuccess ? tt_node_shapes_write(&s, bytes, size) : res;
+  tt_node_shapes_clear(&s);
+  tt_free(places);
+  return res;
+}
+
+// Gives a node its kind: one that was there before, or a new one. Takes over `mine`, which is NULL when the bytes are the gathered ones.
+static ncclResult_t add_node(joint *j, int node, const char *bytes, size_t size, char *mine)
+{
+  int k = 0;
+  while (k < j->nkinds && (j->sizes[k] != size || memcmp(j->known[k], bytes, size) != 0)) {
+    k++;
+  }
+  j->kind_of[node] = k;
+  if (k < j->nkinds) {
+    tt_free(mine);
+    return ncclSuccess;
+  }
+  ncclResult_t res = tt_node_shapes_read(bytes, size, &j->kinds[k]);
+  int n = tt_layout_size(j->comm->layout, node);
+  if (res == ncclSuccess && j->kinds[k].nranks != n) {
+    res = tt_fail(ncclInternalError, "the graphs of node %d are for %d ranks, it has %d", node, j->kinds[k].nranks, n);
+    tt_node_shapes_clear(&j->kinds[k]);
+  }
+  if (res != ncclSuccess) {
+    tt_free(mine);
+    return res;
+  }
+  j->known[k] = bytes;
+  j->sizes[k] = size;
+  j->nkinds = j->nknown = k + 1;
+  return ncclSuccess;
+}
+
+static ncclResult_t find_kinds(joint *j)
+{
+  const struct ncclComm *c = j->comm;
+  for (int node = 0; node < c->layout->nnodes; node++) {
+    int leader = leader_of(c->layout, node);
+    char *mine = NULL;
+    size_t size = 0;
+    if (j->got.data == NULL) {
+      TT_TRY(plain_node(c, node, &mine, &size));
+      TT_TRY(add_node(j, node, mine, size, mine));
+    } else {
+      TT_TRY(add_node(j, node, j->got.data + (size_t)leader * j->got.block, j->got.notes[leader].size, NULL));
+    }
+  }
+  return ncclSuccess;
+}
+
+static void list_shapes(joint *j)
+{
+  for (int k = 0; k < j->nkinds; k++) {
+    j->shape_first[k] = j->nshapes;
+    for (int g = 0; g < j->kinds[k].ngroups; g++) {
+      const tt_node_group *group = &j->kinds[k].group[g];
+      j->machine = j->nshapes == 0 ? group->machine : tt_plan_join(&j->machine, &group->machine);
+      j->wanted = j->nshapes == 0 ? group->p2p_wanted : TT_MIN(j->wanted, group->p2p_wanted);
+      j->shapes[j->nshapes++] = group->shape;
+    }
+  }
+}
+
+// Nodes of the connection are the groups of the layout's nodes, in the order of their first ranks.
+static void number_nodes(joint *j)
+{
+  const tt_layout *l = j->comm->layout;
+  for (int r = 0; r < j->comm->nranks; r++) {
+    int node = l->node_of[r];
+    const tt_node_shapes *kind = &j->kinds[j->kind_of[node]];
+    int group = kind->group_of[l->index_of[r]], i = l->first[node];
+    while (kind->group_of[i - l->first[node]] != group) {
+      i++;
+    }
+    int founder = l->order[i]; // the group's first rank
+    if (founder == r) {
+      j->shape_of[j->nnodes] = j->shape_first[j->kind_of[node]] + group;
+      j->founder[r] = j->nnodes++;
+    }
+    j->node_of[r] = j->founder[founder];
+  }
+}
+
+// NCCL's options with rank 0's configuration; a plain machine has one channel unless more are asked for.
+static tt_connect_options options_of(const struct ncclComm *c, bool plain)
+{
+  tt_connect_options o = tt_connect_options_from(tt_params_get());
+  o.min_ctas = c->peers[0].min_ctas;
+  o.max_ctas = c->peers[0].max_ctas;
+  o.collnet = false; // no network here reduces
+  o.max_channels = plain && o.max_channels == -2 ? 1 : o.max_channels;
+  return o;
+}
+
+static ncclResult_t connect_all(joint *j, tt_topology *t)
+{
+  const struct ncclComm *c = j->comm;
+  tt_connect_options opt = options_of(c, t->plain);
+  tt_model_options model = tt_model_options_from(tt_params_get());
+  list_shapes(j);
+  number_nodes(j);
+  tt_connect_input in = {.nranks = c->nranks,
+                         .nnodes = j->nnodes,
+                         .nshapes = j->nshapes,
+                         .node_of = j->node_of,
+                         .shape_of = j->shape_of,
+                         .shapes = j->shapes,
+                         .machine = j->machine,
+                         .opt = &opt};
+  TT_TRY(tt_connect_create(&in, &t->connect));
+  model.algo = model.proto = NULL;
+  TT_TRY(tt_model_make(&(tt_model_input){.connect = t->connect, .opt = &model}, &t->model));
+  t->p2p = tt_p2p_agree(t->connect, &opt, j->wanted);
+  t->p2p_group = tt_p2p_group(t->connect, &opt);
+  t->kinds = j->kinds; // the connection's arrays
+  t->nkinds = j->nkinds;
+  return ncclSuccess;
+}
+
+// Does some rank see more than a plain host? The same answer on every rank.
+static bool anything_to_see(const struct ncclComm *c)
+{
+  bool any = false;
+  for (int i = 0; i < c->nranks; i++) {
+    any |= c->peers[i].sees != 0;
+  }
+  return any;
+}
+
+static bool all_plain(const struct ncclComm *c)
+{
+  bool plain = true;
+  for (int node = 0; node < c->layout->nnodes; node++) {
+    plain &= is_plain(c, node);
+  }
+  return plain;
+}
+
+ncclResult_t tt_topology_create(const struct ncclComm *comm, tt_topology **out)
+{
+  joint j = {.comm = comm};
+  tt_topology *t = NULL;
+  ncclResult_t res = ncclSuccess;
+  if (anything_to_see(comm)) {
+    TT_TRY(gather_nodes(comm, &j.got));
+  }
+  t = tt_calloc(1, sizeof(*t));
+  if (t == NULL) {
+    res = tt_fail(ncclSystemError, "rank %d: no memory for the channels", comm->rank);
+    goto fail;
+  }
+  t->plain = all_plain(comm);
+  TT_TRY_GOTO(joint_room(&j), res);
+  TT_TRY_GOTO(find_kinds(&j), res);
+  TT_TRY_GOTO(connect_all(&j, t), res);
+  j.kinds = NULL;
+  j.nkinds = 0;
+  tt_topology_log(t, comm->rank);
+  *out = t;
+  t = NULL;
+fail:
+  tt_topology_destroy(t);
+  joint_clear(&j);
+  return res;
+}
+
+void tt_topology_destroy(tt_topology *t)
+{
+  if (t == NULL) {
+    return;
+  }
+  tt_connect_destroy(t->connect);
+  for (int k = 0; k < t->nkinds; k++) {
+    tt_node_shapes_clear(&t->kinds[k]);
+  }
+  tt_free(t->kinds);
+  tt_free(t);
+}
+
+int tt_topology_channels(const tt_topology *t)
+{
+  return t->connect->nchannels;
+}
+
+ncclResult_t tt_comm_topo_orders(const tt_topology *t, int *nchannels, int **out)
+{
+  int n = t->connect->nchannels, nranks = t->connect->nranks;
+  int *orders = tt_calloc((size_t)n * (size_t)nranks, sizeof(int));
+  if (orders == NULL) {
+    return tt_fail(ncclSystemError, "no memory for the rings of %d channels of %d ranks", n, nranks);
+  }
+  for (int ch = 0; ch < n; ch++) {
+    tt_connect_ring(t->connect, ch, 0, orders + (size_t)ch * (size_t)nranks);
+  }
+  *nchannels = n;
+  *out = orders;
+  return ncclSuccess;
+}

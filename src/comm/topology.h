@@ -1,0 +1,50 @@
+// topology.h: the communicator knows its machine: channels with their rings and trees, the cost model. A step of init.c.
+//
+// One rank of each node, its leader, works out the node's graphs (machine.h) and tells all others; every rank connects the nodes by itself.
+// Where no rank has a file that describes its machine, nothing is read and nothing travels: each rank knows from the peers' list who sits
+// where, and a plain host has one channel. Whatever fails on one rank fails on all, with the same text.
+#pragma once
+#include "comm/shapes.h"
+#include "topo/model.h"
+#include "transport/transport.h"
+
+struct ncclComm;
+
+// Immutable once made; any thread may read.
+typedef struct tt_topology {
+  bool plain;          // no file describes any of the machines
+  tt_connect *connect; // rings, trees, heads; the numbers of NETs in it are those of each node's machine (`dev`)
+  tt_model model;      // of what the machine's GPUs would do. NCCL_ALGO and NCCL_PROTO are not in it: they name the host's algorithms
+  tt_p2p_channels p2p;
+  int p2p_group;         // ranks per group of the schedule of sends and receives
+  tt_node_shapes *kinds; // [nkinds]: the connection's graphs are theirs
+  int nkinds;
+} tt_topology;
+
+// What this rank tells of itself in the peers' exchange: which machine it sees, where it sits, the settings that all must share.
+void tt_topology_describe(const struct ncclComm *comm, tt_peer *me);
+
+// The variable on which two ranks differ that must not; NULL: none.
+const char *tt_topology_differs(const tt_peer *a, const tt_peer *b);
+
+// Makes the topology; all ranks of the communicator call it. After peers and layout, before anything that follows the channels. Free *out
+// with tt_topology_destroy. Errors: those of the files, of the network; no memory; a peer that has gone.
+ncclResult_t tt_topology_create(const struct ncclComm *comm, tt_topology **out);
+
+// Frees it. NULL is allowed.
+void tt_topology_destroy(tt_topology *t);
+
+// Channels that operations may use, at most. 1 where no machine is described, unless NCCL_MIN_NCHANNELS or minCTAs ask for more.
+int tt_topology_channels(const tt_topology *t);
+
+// The order of all ranks in each channel's ring, from rank 0: orders[channel * nranks + i]. *out is tt_free's. Errors: no memory.
+ncclResult_t tt_comm_topo_orders(const tt_topology *t, int *nchannels, int **out);
+
+// The rank's neighbours in the tree of a channel; -1: none.
+static inline tt_tree_place tt_topology_tree(const tt_topology *t, int channel, int rank)
+{
+  return tt_connect_tree(t->connect, channel, rank);
+}
+
+// Logs rings and trees as NCCL does (topology_log.c).
+void tt_topology_log(const tt_topology *t, int rank);

@@ -1,0 +1,78 @@
+// numa.c: on which NUMA node the caller runs.
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "os/proc.h"
+
+enum { LIST_BYTES = 4096, MAX_NODES = 256 };
+
+// One line of a file; "" when it cannot be read.
+static void read_line(const char *path, char out[LIST_BYTES])
+{
+  FILE *f = fopen(path, "re");
+  if (f == NULL || fgets(out, LIST_BYTES, f) == NULL) {
+    out[0] = 0;
+  }
+  if (f != NULL) {
+    fclose(f);
+  }
+}
+
+// The next part of a list such as "0-3,8": advances *at and returns true, or returns false at its end.
+static bool next_range(const char **at, long *lo, long *hi)
+{
+  char *end = NULL;
+  if (!isdigit((unsigned char)**at)) {
+    return false;
+  }
+  *lo = *hi = strtol(*at, &end, 10);
+  if (*end == '-' && isdigit((unsigned char)end[1])) {
+    *hi = strtol(end + 1, &end, 10);
+  }
+  *at = *end == ',' ? end + 1 : end;
+  return true;
+}
+
+// How many cores of the set belong to the node.
+static int count_cores(int node, const cpu_set_t *set)
+{
+  char path[64], list[LIST_BYTES];
+  const char *at = list;
+  long lo, hi;
+  int count = 0;
+  snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
+  read_line(path, list);
+  while (next_range(&at, &lo, &hi)) {
+    for (long cpu = lo; cpu <= hi && cpu >= 0 && cpu < CPU_SETSIZE; cpu++) {
+      count += CPU_ISSET((size_t)cpu, set) != 0;
+    }
+  }
+  return count;
+}
+
+int tt_proc_numa(void)
+{
+  char list[LIST_BYTES];
+  const char *at = list;
+  cpu_set_t set;
+  long lo, hi;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) {
+    return -1;
+  }
+  read_line("/sys/devices/system/node/online", list);
+  if (list[0] == '0' && (list[1] == '\n' || list[1] == 0)) {
+    return 0; // there is no other
+  }
+  while (next_range(&at, &lo, &hi)) {
+    for (long node = lo; node <= hi && node >= 0 && node < MAX_NODES; node++) {
+      int count = count_cores((int)node, &set);
+      if (count > 0) {
+        return count == CPU_COUNT(&set) ? (int)node : -1;
+      }
+    }
+  }
+  return -1;
+}
