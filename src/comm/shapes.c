@@ -16,7 +16,8 @@ ncclResult_t tt_node_shapes_room(int nranks, int ngroups, tt_node_shapes *out)
   *out = (tt_node_shapes){.nranks = nranks, .ngroups = ngroups};
   out->group_of = tt_calloc((size_t)nranks, sizeof(int));
   out->group = tt_calloc((size_t)ngroups, sizeof(tt_node_group));
-  return out->group_of != NULL && out->group != NULL ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the graphs of %d ranks", nranks);
+  return out->group_of != NULL && out->group != NULL ? ncclSuccess
+                                                     : tt_fail(ncclSystemError, "no memory for the graphs of %d ranks", nranks);
 }
 
 void tt_node_shapes_clear(tt_node_shapes *s)

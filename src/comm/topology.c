@@ -2,6 +2,7 @@
 #include "comm/topology.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -30,7 +31,8 @@ static uint64_t hash_file(const char *path, uint64_t seed)
 {
   char block[4096];
   size_t n, total = 0;
-  FILE *f = fopen(path, "rbe");
+  struct stat st;
+  FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rbe") : NULL;
   if (f == NULL) {
     return hash_text(path, seed + 1);
   }
@@ -296,22 +298,15 @@ static bool views_differ(const struct ncclComm *c)
   return differ;
 }
 
-static ncclResult_t exchange_views(work *w)
+// On failure all ranks know.
+static ncclResult_t exchange_views(const work *w, gathered *out)
 {
   const struct ncclComm *c = w->comm;
   char *text = NULL;
   size_t size = 0;
-  gathered g = {0};
-  ncclResult_t res = ncclSuccess;
-  if (!same_view(c, c->rank, w->leader)) {
-    res = own_view(w, &text, &size);
-  }
-  res = gather(c, res, text, size, &g);
+  ncclResult_t res = same_view(c, c->rank, w->leader) ? ncclSuccess : own_view(w, &text, &size);
+  res = gather(c, res, text, size, out);
   tt_free(text);
-  if (res == ncclSuccess) {
-    res = read_views(w, &g);
-  }
-  gathered_clear(&g);
   return res;
 }
 
@@ -359,14 +354,14 @@ static ncclResult_t gather_nodes(const struct ncclComm *c, gathered *out)
   w.leader = leader_of(c->layout, w.node);
   ncclResult_t res = work_prepare(&w);
   if (res == ncclSuccess && views_differ(c)) {
-    res = exchange_views(&w);
-    if (res != ncclSuccess) { // all ranks know
-      work_clear(&w);
-      return res;
-    }
+    gathered views = {0};
+    TT_TRY_GOTO(exchange_views(&w, &views), res);
+    res = read_views(&w, &views);
+    gathered_clear(&views);
   }
   res = res == ncclSuccess ? do_work(&w, &bytes, &size) : res;
   res = gather(c, res, bytes, size, out);
+fail:
   tt_free(bytes);
   work_clear(&w);
   return res;
@@ -529,7 +524,7 @@ static tt_connect_options options_of(const struct ncclComm *c, bool plain)
   o.min_ctas = c->peers[0].min_ctas;
   o.max_ctas = c->peers[0].max_ctas;
   o.collnet = false; // no network here reduces
-  o.max_channels = plain && o.max_channels == -2 ? 1 : o.max_channels;
+  o.max_channels = plain ? 1 : o.max_channels; // before channels are copied up to the least number
   return o;
 }
 

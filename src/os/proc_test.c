@@ -282,6 +282,7 @@ static void test_host(void **state)
   assert_true(b != here);
   assert_int_equal(hash_elsewhere(NULL), tt_proc_machine_hash()); // which NCCL_HOSTID does not change
   assert_in_range(tt_proc_cpus(), 1, 100000);
+  assert_in_range(tt_proc_numa() + 1, 0, 256); // -1: not known
 }
 
 int main(int argc, char **argv)
