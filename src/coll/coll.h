@@ -30,6 +30,7 @@ typedef struct tt_shape {
   int root;                // root of rooted functions; for SEND and RECV the peer (which may be the rank itself); otherwise unused
   const int *order;        // ring order: order[i] = rank at place i, a permutation of 0..nranks-1, the same on every rank; NULL = identity
   const tt_layout *layout; // who sits where, the same on every rank; its order is the ring order, so `order` is NULL. NULL = one node
+  int channel;             // which of the layout's channels, for algorithms that follow them (tt_algorithm_channels); 0 for others
 } tt_shape;
 
 // What an algorithm asks of the connections between the ranks.
@@ -38,12 +39,20 @@ enum {
   TT_NEEDS_WRITE = 2, // ranks can write each other's memory (TT_PEER_OUT as destination)
 };
 
+// Whose schedules differ from channel to channel.
+enum {
+  TT_FOLLOWS_NODES, // they do not
+  TT_FOLLOWS_RING,  // by the channel's ring
+  TT_FOLLOWS_TREE,  // by its tree
+};
+
 // One row of the table.
 typedef struct tt_algorithm {
   const char *name; // as in NCCL_ALGO
   const char *doc;  // one sentence
   uint32_t funcs;   // functions it knows: bit 1 << tt_func
   uint32_t needs;   // TT_NEEDS_…
+  int follows;      // TT_FOLLOWS_…
   // Writes the schedule of shape->rank into *out (free it with tt_schedule_free). Any thread. ncclInvalidArgument for a shape that makes no
   // sense or a function that is not in `funcs`; ncclSystemError when out of memory.
   ncclResult_t (*write)(const tt_shape *shape, tt_schedule **out);
@@ -54,6 +63,15 @@ const tt_algorithm *tt_algorithms(int *count);
 
 // Row of the algorithm with this name (case does not matter), or -1.
 int tt_algorithm_find(const char *name);
+
+// The channels over which an algorithm can run: one schedule for each, written with `channel` in the shape. 0: the layout (NULL: none) has
+// given nothing that the algorithm follows, so that there is the one schedule of nodes and order, channel 0. Any thread.
+//
+// An operation shares its message out to channels, which take their turns: a rank begins the schedule of a channel, for all passes of that
+// channel's part, when it has ended all strands of the one before. Any such row of schedules over the same connections is right if each of
+// them is: what a rank that is ahead has sent stands behind what others still have to read, and it has read all that they still had to
+// send before; so those least advanced find what they would find alone. verify.h proves rows of schedules (`stages`).
+int tt_algorithm_channels(const tt_algorithm *a, const tt_layout *layout);
 
 // Frees a schedule and everything in it. NULL is allowed.
 void tt_schedule_free(tt_schedule *s);

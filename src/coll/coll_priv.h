@@ -21,10 +21,14 @@ ncclResult_t tt_hierrd_write(const tt_shape *shape, tt_schedule **out);
 // ncclInvalidArgument (with tt_fail) unless rank, root and nranks fit together and `funcs` holds shape->func. `name`: the algorithm's.
 ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t funcs);
 
-// Rank at a place of the ring order. Any integer: places are taken modulo nranks.
+// The ring order and the tree of the shape's channel; NULL where none was given.
+const int *tt_shape_ring(const tt_shape *shape);
+const int *tt_shape_ups(const tt_shape *shape);
+
+// Rank at a place of the order of nodes and ranks. Any integer: places are taken modulo nranks.
 int tt_shape_rank_at(const tt_shape *shape, int place);
 
-// Place of a rank in the ring order; the first place when the order is not a permutation.
+// Place of a rank in that order; the first place when the order is not a permutation.
 int tt_shape_place_of(const tt_shape *shape, int rank);
 
 // Nodes of the shape; without a layout all ranks sit on node 0.

@@ -1,5 +1,7 @@
-// layout.c: numbers nodes by their lowest rank and lists their members.
+// layout.c: numbers nodes by their lowest rank and lists their members; checks and keeps channels.
 #include "coll/layout.h"
+
+#include <string.h>
 
 #include "base/result.h"
 #include "base/util.h"
@@ -53,14 +55,104 @@ ncclResult_t tt_layout_create(int nranks, const int *name_of, tt_layout **out)
   }
   int *ints = (int *)(l + 1);
   tables t = {.node_of = ints, .index_of = ints + n, .order = ints + 2 * n, .first = ints + 3 * n};
-  *l = (tt_layout){.nranks = nranks, .node_of = t.node_of, .index_of = t.index_of, .order = t.order, .first = t.first};
+  *l = (tt_layout){
+      .nranks = nranks, .node_of = t.node_of, .index_of = t.index_of, .order = t.order, .first = t.first, .channels = {.count = 1}};
   l->nnodes = number_nodes(nranks, name_of, &t);
   list_members(l, &t);
   *out = l;
   return ncclSuccess;
 }
 
+// ---- channels ----
+
+static ncclResult_t check_ring(const int *ring, int channel, int n, int *seen)
+{
+  memset(seen, 0, (size_t)n * sizeof *seen);
+  for (int i = 0; i < n; i++) {
+    if (ring[i] < 0 || ring[i] >= n || seen[ring[i]]++ > 0) {
+      return tt_fail(ncclInvalidArgument, "channel %d: rank %d at place %d of the ring %s (%d ranks)", channel, ring[i], i,
+                     ring[i] < 0 || ring[i] >= n ? "does not exist" : "was there before", n);
+    }
+  }
+  return ncclSuccess;
+}
+
+// Everybody has one parent or is the only root, nobody too many children, and n steps up lead out of the tree.
+static ncclResult_t check_tree(const int *ups, int channel, int n, int *children)
+{
+  int roots = 0;
+  memset(children, 0, (size_t)n * sizeof *children);
+  for (int r = 0; r < n; r++) {
+    if (ups[r] < -1 || ups[r] >= n || ups[r] == r) {
+      return tt_fail(ncclInvalidArgument, "channel %d: rank %d hangs below rank %d in the tree (%d ranks)", channel, r, ups[r], n);
+    }
+    roots += ups[r] < 0;
+    if (ups[r] >= 0 && ++children[ups[r]] > TT_LAYOUT_CHILDREN) {
+      return tt_fail(ncclInvalidArgument, "channel %d: more than %d ranks hang below rank %d in the tree", channel, TT_LAYOUT_CHILDREN,
+                     ups[r]);
+    }
+  }
+  // Leaves are taken away until nothing is left: a circle has none.
+  int left = n;
+  for (int r = 0; r < n; r++) {
+    for (int at = r; at >= 0 && children[at] == 0; at = ups[at]) {
+      children[at] = -1;
+      left--;
+      if (ups[at] < 0 || --children[ups[at]] > 0) {
+        break;
+      }
+    }
+  }
+  if (roots != 1 || left > 0) {
+    return tt_fail(ncclInvalidArgument, "channel %d: the tree has %d roots%s", channel, roots, left > 0 ? " and a circle" : "");
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t check_channels(int n, const tt_channels *c, int *scratch)
+{
+  for (int k = 0; k < c->count; k++) {
+    if (c->rings) {
+      TT_TRY(check_ring(c->rings + (size_t)k * (size_t)n, k, n, scratch));
+    }
+    if (c->ups) {
+      TT_TRY(check_tree(c->ups + (size_t)k * (size_t)n, k, n, scratch));
+    }
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_layout_set_channels(tt_layout *layout, const tt_channels *channels)
+{
+  if (channels->count < 1 || (!channels->rings && !channels->ups)) {
+    return tt_fail(ncclInvalidArgument, "layout of %d ranks: %d channels, without rings or trees", layout->nranks, channels->count);
+  }
+  size_t all = (size_t)channels->count * (size_t)layout->nranks;
+  int *ints = tt_calloc(2 * all + (size_t)layout->nranks, sizeof(int));
+  if (!ints) {
+    return tt_fail(ncclSystemError, "out of memory: %d channels of %d ranks", channels->count, layout->nranks);
+  }
+  ncclResult_t res = check_channels(layout->nranks, channels, ints + 2 * all);
+  if (res != ncclSuccess) {
+    tt_free(ints);
+    return res;
+  }
+  tt_free(layout->channel_memory);
+  layout->channel_memory = ints;
+  layout->channels = (tt_channels){.count = channels->count};
+  if (channels->rings) {
+    layout->channels.rings = memcpy(ints, channels->rings, all * sizeof(int));
+  }
+  if (channels->ups) {
+    layout->channels.ups = memcpy(ints + all, channels->ups, all * sizeof(int));
+  }
+  return ncclSuccess;
+}
+
 void tt_layout_destroy(tt_layout *layout)
 {
+  if (layout) {
+    tt_free(layout->channel_memory);
+  }
   tt_free(layout);
 }

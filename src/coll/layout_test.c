@@ -88,6 +88,68 @@ static void test_every_number_of_nodes(void **state)
   }
 }
 
+// ---- channels ----
+
+static void test_channels_are_copied(void **state)
+{
+  (void)state;
+  int names[4] = {0, 0, 1, 1}, rings[] = {2, 0, 3, 1, 0, 1, 2, 3}, ups[] = {-1, 0, 0, 0, 1, 2, 3, -1};
+  tt_layout *l = layout_of(4, names);
+  assert_int_equal(l->channels.count, 1);
+  assert_true(tt_layout_ring(l, 0) == NULL && tt_layout_ups(l, 0) == NULL);
+  assert_int_equal(tt_layout_set_channels(l, &(tt_channels){.count = 2, .rings = rings, .ups = ups}), ncclSuccess);
+  rings[4] = ups[4] = 77;
+  assert_int_equal(l->channels.count, 2);
+  expect_ints(tt_layout_ring(l, 0), 4, 2, 0, 3, 1);
+  expect_ints(tt_layout_ring(l, 1), 4, 0, 1, 2, 3);
+  expect_ints(tt_layout_ups(l, 0), 4, -1, 0, 0, 0);
+  expect_ints(tt_layout_ups(l, 1), 4, 1, 2, 3, -1);
+  expect_ints(l->order, 4, 0, 1, 2, 3);
+  assert_int_equal(tt_layout_set_channels(l, &(tt_channels){.count = 1, .rings = rings}), ncclSuccess); // others
+  assert_int_equal(l->channels.count, 1);
+  assert_null(tt_layout_ups(l, 0));
+  tt_layout_destroy(l);
+}
+
+static void expect_refused(tt_layout *l, const tt_channels *c)
+{
+  const int *before = l->channels.rings;
+  assert_int_equal(tt_layout_set_channels(l, c), ncclInvalidArgument);
+  assert_true(l->channels.rings == before && l->channels.count == 1);
+}
+
+static void test_bad_channels(void **state)
+{
+  (void)state;
+  static const int rings[][6] = {{0, 1, 2, 3, 4, 4}, {0, 1, 2, 3, 4, 6}, {0, 1, 2, 3, 4, -1}};
+  static const int ups[][6] = {
+      {-1, -1, 0, 0, 1, 1}, // two roots
+      {-1, 0, 0, 0, 0, 1},  // four children
+      {1, 0, 0, 0, 1, 1},   // no root
+      {-1, 0, 3, 4, 2, 0},  // a circle beside the tree
+      {-1, 0, 2, 0, 1, 1},  // below itself
+      {-1, 0, 6, 0, 1, 1},  // below nobody
+      {-1, 0, -2, 0, 1, 1},
+  };
+  int names[6] = {0}, good[6] = {5, 4, 3, 2, 1, 0};
+  tt_layout *l = layout_of(6, names);
+  expect_refused(l, &(tt_channels){.count = 1});
+  expect_refused(l, &(tt_channels){.count = 0, .rings = good});
+  expect_refused(l, &(tt_channels){.count = -1, .rings = good});
+  assert_int_equal(tt_layout_set_channels(l, &(tt_channels){.count = 1, .rings = good}), ncclSuccess);
+  for (int i = 0; i < 3; i++) {
+    expect_refused(l, &(tt_channels){.count = 1, .rings = rings[i]});
+  }
+  for (int i = 0; i < 7; i++) {
+    expect_refused(l, &(tt_channels){.count = 1, .rings = good, .ups = ups[i]});
+  }
+  tt_alloc_fail_at(1);
+  assert_int_equal(tt_layout_set_channels(l, &(tt_channels){.count = 1, .rings = good}), ncclSystemError);
+  tt_alloc_fail_at(0);
+  expect_ints(tt_layout_ring(l, 0), 6, 5, 4, 3, 2, 1, 0);
+  tt_layout_destroy(l);
+}
+
 static void test_failures(void **state)
 {
   (void)state;
@@ -105,10 +167,9 @@ static void test_failures(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_names_are_any_numbers),
-      cmocka_unit_test(test_ranks_dealt_out_in_turn),
-      cmocka_unit_test(test_every_number_of_nodes),
-      cmocka_unit_test(test_failures),
+      cmocka_unit_test(test_names_are_any_numbers), cmocka_unit_test(test_ranks_dealt_out_in_turn),
+      cmocka_unit_test(test_every_number_of_nodes), cmocka_unit_test(test_channels_are_copied),
+      cmocka_unit_test(test_bad_channels),          cmocka_unit_test(test_failures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

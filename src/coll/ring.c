@@ -13,6 +13,7 @@
 
 typedef struct ring {
   const tt_shape *shape;
+  const int *order; // of the channel; NULL: by nodes
   int n, place, prev, next;
 } ring;
 
@@ -25,14 +26,31 @@ typedef struct hop {
   bool take, keep, give; // from the predecessor; into the output; to the successor
 } hop;
 
+// Rank at a place of the ring, taken modulo n.
+static int rank_at(const ring *r, int place)
+{
+  return r->order ? r->order[tt_mod(place, r->n)] : tt_shape_rank_at(r->shape, place);
+}
+
+static int place_of(const ring *r, int rank)
+{
+  if (!r->order) {
+    return tt_shape_place_of(r->shape, rank);
+  }
+  int place = 0;
+  while (r->order[place] != rank) {
+    place++;
+  }
+  return place;
+}
+
 static ring ring_of(const tt_shape *shape)
 {
-  int place = tt_shape_place_of(shape, shape->rank);
-  return (ring){.shape = shape,
-                .n = shape->nranks,
-                .place = place,
-                .prev = tt_shape_rank_at(shape, place - 1),
-                .next = tt_shape_rank_at(shape, place + 1)};
+  ring r = {.shape = shape, .order = tt_shape_ring(shape), .n = shape->nranks};
+  r.place = place_of(&r, shape->rank);
+  r.prev = rank_at(&r, r.place - 1);
+  r.next = rank_at(&r, r.place + 1);
+  return r;
 }
 
 static void write_hop(tt_build *b, const ring *r, const hop *h)
@@ -71,7 +89,7 @@ static void ring_allreduce(tt_build *b, const ring *r)
 static void ring_reducescatter(tt_build *b, const ring *r)
 {
   for (int t = 0; t < r->n; t++) {
-    uint32_t c = (uint32_t)tt_shape_rank_at(r->shape, r->place - 1 - t);
+    uint32_t c = (uint32_t)rank_at(r, r->place - 1 - t);
     bool last = t == r->n - 1;
     hop h = {.t = t, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .in = c, .id = c, .take = t > 0, .keep = last, .give = !last};
     write_hop(b, r, &h);
@@ -81,16 +99,21 @@ static void ring_reducescatter(tt_build *b, const ring *r)
 static void ring_allgather(tt_build *b, const ring *r)
 {
   for (int t = 0; t < r->n; t++) {
-    uint32_t c = (uint32_t)tt_shape_rank_at(r->shape, r->place - t);
+    uint32_t c = (uint32_t)rank_at(r, r->place - t);
     hop h = {.t = t, .out = c, .id = c, .take = t > 0, .keep = true, .give = t < r->n - 1};
     write_hop(b, r, &h);
   }
 }
 
 // Rank at a place of the chain of a rooted function: the ring cut open before the root, which comes first, or behind it, so that it comes
-// last. The ranks of the root's node change places among themselves for this, lest the chain enters that node twice.
-static int chain_rank(const tt_shape *shape, int at, bool root_last)
+// last. The ranks of the root's node change places among themselves for this, lest the chain enters that node twice. A ring that was given
+// is cut where it is, since its hops follow wires.
+static int chain_rank(const ring *r, int at, bool root_last)
 {
+  const tt_shape *shape = r->shape;
+  if (r->order) {
+    return rank_at(r, place_of(r, shape->root) + root_last + at);
+  }
   int node = tt_shape_node_of(shape, shape->root), size = tt_shape_node_size(shape, node);
   int begin = root_last ? shape->nranks - size : 0;
   if (at >= begin && at < begin + size) {
@@ -103,12 +126,15 @@ static int chain_rank(const tt_shape *shape, int at, bool root_last)
 // The ends of a chain have no neighbour beyond; what is said of it is not used.
 static ring chain_of(const tt_shape *shape, bool root_last)
 {
-  ring r = {.shape = shape, .n = shape->nranks};
-  while (chain_rank(shape, r.place, root_last) != shape->rank && r.place < r.n - 1) {
+  ring r = {.shape = shape, .order = tt_shape_ring(shape), .n = shape->nranks};
+  if (r.order) {
+    r.place = tt_mod(place_of(&r, shape->rank) - place_of(&r, shape->root) - root_last, r.n);
+  }
+  while (chain_rank(&r, r.place, root_last) != shape->rank && r.place < r.n - 1) {
     r.place++;
   }
-  r.prev = chain_rank(shape, TT_MAX(r.place - 1, 0), root_last);
-  r.next = chain_rank(shape, TT_MIN(r.place + 1, r.n - 1), root_last);
+  r.prev = chain_rank(&r, TT_MAX(r.place - 1, 0), root_last);
+  r.next = chain_rank(&r, TT_MIN(r.place + 1, r.n - 1), root_last);
   return r;
 }
 

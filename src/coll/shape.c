@@ -54,6 +54,10 @@ ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t fu
     return tt_fail(ncclInvalidArgument, "algorithm %s: %d ranks, but a layout of %d%s", name, shape->nranks, shape->layout->nranks,
                    shape->order ? " and a ring order beside it" : "");
   }
+  int channels = shape->layout ? shape->layout->channels.count : 1;
+  if (shape->channel < 0 || shape->channel >= channels) {
+    return tt_fail(ncclInvalidArgument, "algorithm %s: channel %d of %d", name, shape->channel, channels);
+  }
   return ncclSuccess;
 }
 
@@ -67,6 +71,16 @@ int tt_shape_rank_at(const tt_shape *shape, int place)
   const int *order = order_of(shape);
   int at = tt_mod(place, shape->nranks);
   return order ? order[at] : at;
+}
+
+const int *tt_shape_ring(const tt_shape *shape)
+{
+  return shape->layout ? tt_layout_ring(shape->layout, shape->channel) : NULL;
+}
+
+const int *tt_shape_ups(const tt_shape *shape)
+{
+  return shape->layout ? tt_layout_ups(shape->layout, shape->channel) : NULL;
 }
 
 int tt_shape_nnodes(const tt_shape *shape)

@@ -8,21 +8,26 @@
 
 static const tt_algorithm table[] = {
     {"Ring", "neighbours only; n-1 hops (all-reduce 2n-2); best for large messages through FIFOs",
-     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER) | F(BROADCAST) | F(REDUCE), 0, tt_ring_write},
+     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER) | F(BROADCAST) | F(REDUCE), 0, TT_FOLLOWS_RING, tt_ring_write},
     {"Tree", "double binary tree; about 2 log2 n hops; middle sizes and many ranks", F(ALLREDUCE) | F(BROADCAST) | F(REDUCE), 0,
-     tt_tree_write},
-    {"RD", "recursive doubling; log2 n hops with the whole message; small messages", F(ALLREDUCE), 0, tt_rd_write},
-    {"PAT", "distances doubled every round; log2 n rounds; small blocks and many ranks", F(ALLGATHER) | F(REDUCESCATTER), 0, tt_pat_write},
-    {"Oneshot", "everybody sends everything to everybody; one hop; smallest messages", F(ALLREDUCE) | F(ALLGATHER), 0, tt_oneshot_write},
-    {"Direct", "reads straight from the peers' buffers; no staging copy", (1u << TT_NFUNCS) - 1, TT_NEEDS_READ, tt_direct_write},
+     TT_FOLLOWS_TREE, tt_tree_write},
+    {"RD", "recursive doubling; log2 n hops with the whole message; small messages", F(ALLREDUCE), 0, TT_FOLLOWS_NODES, tt_rd_write},
+    {"PAT", "distances doubled every round; log2 n rounds; small blocks and many ranks", F(ALLGATHER) | F(REDUCESCATTER), 0,
+     TT_FOLLOWS_NODES, tt_pat_write},
+    {"Oneshot", "everybody sends everything to everybody; one hop; smallest messages", F(ALLREDUCE) | F(ALLGATHER), 0, TT_FOLLOWS_NODES,
+     tt_oneshot_write},
+    {"Direct", "reads straight from the peers' buffers; no staging copy", (1u << TT_NFUNCS) - 1, TT_NEEDS_READ, TT_FOLLOWS_NODES,
+     tt_direct_write},
     {"DirectWrite", "reads and writes the peers' buffers; each byte is read once and written once",
-     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER) | F(BROADCAST) | F(REDUCE), TT_NEEDS_READ | TT_NEEDS_WRITE, tt_directw_write},
-    {"Pairwise", "all-to-all through FIFOs, in distance order", F(ALLTOALL), 0, tt_exchange_write},
+     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER) | F(BROADCAST) | F(REDUCE), TT_NEEDS_READ | TT_NEEDS_WRITE, TT_FOLLOWS_NODES,
+     tt_directw_write},
+    {"Pairwise", "all-to-all through FIFOs, in distance order", F(ALLTOALL), 0, TT_FOLLOWS_NODES, tt_exchange_write},
     {"Linear", "the root talks to each rank in turn; send and receive through a FIFO", F(GATHER) | F(SCATTER) | F(SEND) | F(RECV), 0,
-     tt_exchange_write},
+     TT_FOLLOWS_NODES, tt_exchange_write},
     {"HierRing", "rings between nodes side by side, everybody with everybody inside; large messages on several nodes",
-     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER), 0, tt_hierring_write},
-    {"HierRD", "a leader per node, recursive doubling between leaders; small messages on several nodes", F(ALLREDUCE), 0, tt_hierrd_write},
+     F(ALLREDUCE) | F(REDUCESCATTER) | F(ALLGATHER), 0, TT_FOLLOWS_NODES, tt_hierring_write},
+    {"HierRD", "a leader per node, recursive doubling between leaders; small messages on several nodes", F(ALLREDUCE), 0, TT_FOLLOWS_NODES,
+     tt_hierrd_write},
 };
 
 const tt_algorithm *tt_algorithms(int *count)
@@ -41,6 +46,15 @@ int tt_algorithm_find(const char *name)
     }
   }
   return -1;
+}
+
+int tt_algorithm_channels(const tt_algorithm *a, const tt_layout *layout)
+{
+  const void *given = NULL;
+  if (layout && a->follows != TT_FOLLOWS_NODES) {
+    given = a->follows == TT_FOLLOWS_RING ? layout->channels.rings : layout->channels.ups;
+  }
+  return given ? layout->channels.count : 0;
 }
 
 void tt_schedule_free(tt_schedule *s)

@@ -1,4 +1,4 @@
-// tree_branch.c: trees over nodes, a tree inside each node, and where the two meet.
+// tree_branch.c: trees over nodes, a tree inside each node, and where the two meet; trees that channels give.
 #include "coll/tree_branch.h"
 
 #include "coll/coll_priv.h"
@@ -143,8 +143,40 @@ static void join_ranks(const tt_forest *f, int node, int which, tt_branch *branc
   }
 }
 
+// ---- a tree that is given ----
+
+// Whom a rank hangs below when the function's root is on top.
+static int parent_below(const tt_forest *f, int top, int rank)
+{
+  for (int at = top; at != rank; at = f->ups[at]) {
+    if (f->ups[at] < 0) {
+      return f->ups[rank]; // not on the way from `top` up
+    }
+    if (f->ups[at] == rank) {
+      return at;
+    }
+  }
+  return -1;
+}
+
+// Neighbours are the rank's parent and children as given; one of them is the parent now.
+static tt_branch given_branch(const tt_forest *f)
+{
+  int rank = f->shape->rank, up = f->ups[rank];
+  tt_branch b = {.parent = f->rooted ? parent_below(f, f->shape->root, rank) : up};
+  for (int r = 0; r < f->shape->nranks; r++) {
+    if ((r == up || f->ups[r] == rank) && r != b.parent) {
+      b.child[b.nchild++] = r;
+    }
+  }
+  return b;
+}
+
 tt_branch tt_forest_branch(const tt_forest *f, int which)
 {
+  if (f->ups) {
+    return given_branch(f);
+  }
   tt_branch branch = {.sub = (uint32_t)which, .parent = -1};
   int node = node_of(f, f->shape->rank);
   if (head_of(f, node, which) == f->shape->rank) {
@@ -172,6 +204,9 @@ static bool two_apart(const tt_forest *f)
 tt_forest tt_forest_of(const tt_shape *shape)
 {
   const tt_layout *l = shape->layout;
+  if (tt_shape_ups(shape)) {
+    return (tt_forest){.shape = shape, .ups = tt_shape_ups(shape), .rooted = shape->func != TT_FUNC_ALLREDUCE, .ntrees = 1};
+  }
   tt_forest f = {.shape = shape, .flat = !l || l->nnodes == 1 || l->largest == 1, .rooted = shape->func != TT_FUNC_ALLREDUCE};
   f.nnodes = f.flat ? shape->nranks : l->nnodes;
   f.nodes = tt_tree_shape_of(f.rooted ? f.nnodes - 1 : f.nnodes);

@@ -6,6 +6,9 @@
 //   all-reduce   The sums of one tree and the results of the other run in different strands, so the trees may share no edge, and two trees
 //                inside a node without a common edge exist from 4 ranks on. With a node of 2 or 3 ranks there is one tree only.
 //   others       Everything flows one way. Both trees run in one strand, may share edges, and there are always two with different heads.
+//
+// A channel that gives a tree has that one alone. Functions with a root turn it round: on the way from the function's root to the tree's,
+// whoever was below is above.
 #pragma once
 #include <stdbool.h>
 
@@ -16,6 +19,7 @@ typedef struct tt_forest {
   const tt_shape *shape;
   int ntrees;          // 1 or 2
   bool together;       // the trees may share edges: all their steps belong in one strand, tree 0 first
+  const int *ups;      // the one tree that the channel gives; NULL: the following
   bool flat;           // every rank is a node of its own; nodes are places
   bool rooted;         // the function's root hangs above both trees, its node is no position of theirs
   int nnodes;          // positions that have a node
@@ -26,7 +30,7 @@ typedef struct tt_forest {
 typedef struct tt_branch {
   uint32_t sub;         // chunk of a pass that travels on the tree: its number
   int parent;           // -1: none
-  int nchild, child[4]; // children in other nodes first
+  int nchild, child[4]; // children in other nodes first; of a channel's tree by rank
 } tt_branch;
 
 // Plans the trees of a shape of at least two ranks. `shape` must live as long as the forest.

@@ -67,7 +67,10 @@ bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const
     v->o->count_classes[c]++;
   }
   char where[96] = "", what[512];
-  if (a) {
+  if (a && v->nstages > 1) {
+    snprintf(where, sizeof where, "rank %d stage %d strand %d step %d pass %d: ", tt_actor_schedule(v, a)->rank, a->stage, a->strand,
+             a->pos, a->pass);
+  } else if (a) {
     snprintf(where, sizeof where, "rank %d strand %d step %d pass %d: ", tt_actor_schedule(v, a)->rank, a->strand, a->pos, a->pass);
   }
   va_list args;
@@ -110,21 +113,34 @@ static bool is_queue(const tt_ref *ref)
   return ref->kind == TT_FIFO || ref->kind == TT_TOKEN;
 }
 
-// Creates the connection at first sight and makes the actor the owner of one end.
+static tt_queue *create_queue(tt_verifier *v, int from, int to, bool token)
+{
+  tt_queue *q = tt_verify_alloc(v, 1, sizeof *q + (size_t)v->o->slots * sizeof(tt_message));
+  int *ends = tt_verify_alloc(v, 2 * (size_t)v->nstages, sizeof *ends);
+  if (!q || !ends) {
+    return NULL;
+  }
+  for (int i = 0; i < 2 * v->nstages; i++) {
+    ends[i] = -1;
+  }
+  *q = (tt_queue){.next = v->all_queues, .from = from, .to = to, .token = token, .writer = ends, .reader = ends + v->nstages};
+  v->all_queues = q;
+  return q;
+}
+
+// Creates the connection at first sight and makes the actor the owner of one end in its stage.
 static bool claim_queue(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source, int step)
 {
   int me = tt_actor_schedule(v, a)->rank, from = source ? ref->peer : me, to = source ? me : ref->peer;
   tt_queue **place = queue_place(v, from, to, ref->kind == TT_TOKEN);
   if (!*place) {
-    *place = tt_verify_alloc(v, 1, sizeof **place + (size_t)v->o->slots * sizeof(tt_message));
+    *place = create_queue(v, from, to, ref->kind == TT_TOKEN);
     if (!*place) {
       return false;
     }
-    **place = (tt_queue){.next = v->all_queues, .from = from, .to = to, .token = ref->kind == TT_TOKEN, .writer = -1, .reader = -1};
-    v->all_queues = *place;
   }
   tt_queue *q = *place;
-  int *end = source ? &q->reader : &q->writer;
+  int *end = source ? &q->reader[a->stage] : &q->writer[a->stage];
   if (*end >= 0 && *end != a->id) {
     return tt_verify_blame(v, TT_VERIFY_FORM, a, "%s of rank %d to %d are %s by two strands", q->token ? "tokens" : "messages", from, to,
                            source ? "received" : "sent");
@@ -156,9 +172,12 @@ static bool check_ref(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool
   if (ref->peer < 0 || ref->peer >= v->n || ref->kind > TT_DRAIN || (ref->kind <= TT_TMP && ref->peer != s->rank)) {
     return tt_verify_blame(v, TT_VERIFY_FORM, a, "reference of kind %d to rank %d", ref->kind, ref->peer);
   }
+  if (v->nstages > 1 && ref->kind > TT_FIFO) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "tokens or direct access in a row of schedules");
+  }
   if (ref->kind == TT_DRAIN) {
     const tt_queue *q = drain_of(v, a, ref);
-    return (source && q && q->writer == a->id) ||
+    return (source && q && q->writer[0] == a->id) ||
            tt_verify_blame(v, TT_VERIFY_FORM, a, "waits for tokens to rank %d that it has not sent", ref->peer);
   }
   bool named = ref->kind != TT_TMP && ref->kind != TT_TOKEN;
@@ -379,6 +398,7 @@ static bool run_step(tt_verifier *v, tt_actor *a)
   if (++a->pos == (int)s->strands[a->strand].count) {
     a->pos = 0;
     a->pass++;
+    v->memory[a->sched].running -= is_done(v, a);
   }
   return true;
 }
@@ -394,7 +414,7 @@ static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
     const tt_queue *q = blocked_on(v, a, &need);
     bool room = need != TT_NEED_MESSAGE;
     const tt_schedule *s = tt_actor_schedule(v, a);
-    int other = room ? q->reader : q->writer;
+    int other = room ? q->reader[a->stage] : q->writer[a->stage];
     const char *what = need == TT_NEED_DRAINED ? "the end of a token" : q->token ? "a token" : "a message";
     bool nobody = other < 0 || is_done(v, &v->actors[other]);
     at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s %s rank %d%s", hops ? "; " : "",
@@ -411,9 +431,26 @@ static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
   return tt_verify_blame(v, TT_VERIFY_DEADLOCK, NULL, "%s", text);
 }
 
+// Have all strands of the rank's earlier stages ended? Then what they did happened before the first step of this one.
+static bool begun(const tt_verifier *v, tt_actor *a)
+{
+  for (int s = a->sched - v->n; s >= 0 && a->clock[a->id] == 0; s -= v->n) {
+    if (v->memory[s].running > 0) {
+      return false;
+    }
+    for (int k = 0; k < v->all[s]->nstrands; k++) {
+      merge_clock(v, a, v->actors[v->memory[s].first_actor + k].clock);
+    }
+  }
+  return true;
+}
+
 // Runs the actor until it has to wait. The connection it waits for is remembered: asking again is cheap.
 static bool run_actor(tt_verifier *v, tt_actor *a, bool *moved)
 {
+  if (a->stage > 0 && !begun(v, a)) {
+    return true;
+  }
   while (!is_done(v, a)) {
     if (a->waits_for && is_blocked(v, a->waits_for, a->need)) {
       return true;
@@ -471,7 +508,10 @@ static bool create_actors(tt_verifier *v)
   for (int s = 0, id = 0; v->res == ncclSuccess && s < v->nscheds; s++) {
     v->memory[s].first_actor = id;
     for (int k = 0; v->res == ncclSuccess && k < v->all[s]->nstrands; k++, id++) {
-      v->actors[id] = (tt_actor){.id = id, .sched = s, .strand = k, .pass = v->all[s]->strands[k].count > 0 ? 0 : v->o->loops};
+      bool empty = v->all[s]->strands[k].count == 0;
+      v->actors[id] =
+          (tt_actor){.id = id, .sched = s, .strand = k, .stage = v->nstages > 1 ? s / v->n : 0, .pass = empty ? v->o->loops : 0};
+      v->memory[s].running += !empty;
       v->actors[id].clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof(uint32_t));
       v->actors[id].heard = tt_verify_alloc(v, (size_t)v->n, sizeof(int));
     }
@@ -504,15 +544,18 @@ static bool place_schedules(tt_verifier *v)
   }
   for (int i = 0; v->res == ncclSuccess && i < v->nscheds; i++) {
     const tt_schedule *s = v->all[i];
-    bool rank_fits = v->o->count > 0 ? s->rank >= 0 && s->rank < v->n : s->rank == i;
-    if (s->nranks != v->n || !rank_fits || s->nsub < 1 || s->nsub != v->all[0]->nsub) {
+    bool rank_fits = v->o->count > 0 ? s->rank >= 0 && s->rank < v->n : s->rank == i % v->n;
+    const tt_schedule *first = v->all[v->nstages > 1 ? i / v->n * v->n : 0];
+    if (s->nranks != v->n || !rank_fits || s->nsub < 1 || s->nsub != first->nsub) {
       return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: rank %d of %d, nsub %d", i, s->rank, s->nranks, s->nsub);
     }
     if (!check_bounds(v, i)) {
       return false;
     }
-    v->in_at[s->rank] = s->in_blocks > 0 ? i : v->in_at[s->rank];
-    v->out_at[s->rank] = s->out_blocks > 0 ? i : v->out_at[s->rank];
+    if (i < v->n || v->nstages == 1) {
+      v->in_at[s->rank] = s->in_blocks > 0 ? i : v->in_at[s->rank];
+      v->out_at[s->rank] = s->out_blocks > 0 ? i : v->out_at[s->rank];
+    }
   }
   return v->res == ncclSuccess;
 }
@@ -549,11 +592,14 @@ static bool set_up(tt_verifier *v)
 ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o, char *why, size_t whylen)
 {
   bool p2p = o->func == TT_FUNC_SEND || o->func == TT_FUNC_RECV;
-  if (o->slots < 1 || o->loops < 1 || o->count < 0 || (unsigned)o->func >= TT_NFUNCS || p2p != (o->count == 2)) {
-    return tt_fail(ncclInvalidArgument, "verifier: function %d, %d slots, %d loops, %d schedules", o->func, o->slots, o->loops, o->count);
+  if (o->slots < 1 || o->loops < 1 || o->count < 0 || (unsigned)o->func >= TT_NFUNCS || p2p != (o->count == 2) || o->stages < 0 ||
+      (p2p && o->stages > 1)) {
+    return tt_fail(ncclInvalidArgument, "verifier: function %d, %d slots, %d loops, %d schedules, %d stages", o->func, o->slots, o->loops,
+                   o->count, o->stages);
   }
   tt_verifier v = {.all = all, .o = o, .n = all[0]->nranks, .why = why, .whylen = whylen, .res = ncclSuccess};
-  v.nscheds = o->count > 0 ? o->count : v.n;
+  v.nstages = TT_MAX(o->stages, 1);
+  v.nscheds = o->count > 0 ? o->count : v.n * v.nstages;
   if (set_up(&v) && run(&v) && check_leftovers(&v) && tt_value_check_outputs(&v)) {
     tt_memory_check_owners(&v);
   }

@@ -21,23 +21,38 @@ static int alias_of(const tt_verifier *v, const tt_schedule *s, int out)
   }
 }
 
-static bool create_inputs(tt_verifier *v, const tt_schedule *s, tt_memory *m)
+static bool create_inputs(tt_verifier *v, int sched)
 {
+  const tt_schedule *s = v->all[sched];
+  tt_memory *m = &v->memory[sched];
   int chunks = s->in_blocks * s->nsub;
   m->in = tt_verify_alloc(v, (size_t)v->o->loops * (size_t)chunks, sizeof *m->in);
   for (int i = 0; m->in && i < v->o->loops * chunks; i++) {
-    m->in[i].value = tt_value_leaf(v, s->rank, i / chunks, (uint32_t)(i % chunks));
+    m->in[i].value = tt_value_leaf(v, s->rank, tt_verify_pass(v, sched, i / chunks), (uint32_t)(i % chunks));
   }
   return v->res == ncclSuccess;
 }
 
-static bool create_outputs(tt_verifier *v, const tt_schedule *s, tt_memory *m)
+// Scratch is the same for all stages of a rank: as much as the most of them want.
+static bool create_scratch(tt_verifier *v, int sched)
 {
+  int most = 0;
+  for (int s = sched; s<v->nscheds; s += v->nstages> 1 ? v->n : v->nscheds) {
+    most = TT_MAX(most, v->all[s]->ntmp);
+  }
+  v->memory[sched].tmp =
+      sched >= v->n && v->nstages > 1 ? v->memory[sched % v->n].tmp : tt_verify_alloc(v, (size_t)most, sizeof *v->memory[sched].tmp);
+  return v->res == ncclSuccess;
+}
+
+static bool create_outputs(tt_verifier *v, int sched)
+{
+  const tt_schedule *s = v->all[sched];
+  tt_memory *m = &v->memory[sched];
   int chunks = s->out_blocks * s->nsub;
   size_t total = (size_t)v->o->loops * (size_t)chunks;
   tt_cell *cells = tt_verify_alloc(v, total, sizeof *cells);
   m->out = tt_verify_alloc(v, total, sizeof(tt_cell *));
-  m->tmp = tt_verify_alloc(v, (size_t)s->ntmp, sizeof *m->tmp);
   for (int i = 0; v->res == ncclSuccess && i < (int)total; i++) {
     int in = alias_of(v, s, i % chunks);
     m->out[i] = in < 0 ? &cells[i] : &m->in[i / chunks * s->in_blocks * s->nsub + in];
@@ -48,7 +63,7 @@ static bool create_outputs(tt_verifier *v, const tt_schedule *s, tt_memory *m)
 bool tt_memory_create(tt_verifier *v)
 {
   for (int i = 0; i < v->nscheds; i++) {
-    if (!create_inputs(v, v->all[i], &v->memory[i]) || !create_outputs(v, v->all[i], &v->memory[i])) {
+    if (!create_inputs(v, i) || !create_outputs(v, i) || !create_scratch(v, i)) {
       return false;
     }
   }

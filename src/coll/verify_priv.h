@@ -4,7 +4,7 @@
 
 #include "coll/verify.h"
 
-// What a piece of memory or a message holds. Immutable once made; shared by all its copies.
+// What a piece of memory or a message holds. Passes are counted on from stage to stage (tt_verify_pass). Immutable once made; shared by all its copies.
 typedef struct tt_value {
   int pass;
   uint32_t chunk;         // of the contributors' inputs
@@ -38,7 +38,7 @@ typedef struct tt_queue {
   struct tt_queue *next; // of all
   int from, to;          // ranks
   bool token;
-  int writer, reader; // actors, -1: none
+  int *writer, *reader; // by stage: actors, -1: none
   int head, count;
   int marked;            // last step seen using it, to find a step that uses it twice
   const uint32_t *taken; // tokens: the reader's clock after the step that took the last one
@@ -54,7 +54,7 @@ typedef enum {
 
 // A strand being run.
 typedef struct tt_actor {
-  int id, sched, strand;
+  int id, sched, strand, stage;
   int pos, pass;       // next step
   uint32_t *clock;     // per actor: how many of its steps happened before this one's next. Own entry: steps taken
   int *heard;          // per rank: 1 + pass of the last token from it
@@ -66,17 +66,18 @@ typedef struct tt_actor {
 typedef struct tt_memory {
   tt_cell *in, **out, *tmp; // in and out: pass * chunks + chunk. In place, out points into in
   int first_actor;          // of the schedule; its strands follow one another
+  int running;              // of them: not at their end
 } tt_memory;
 
 typedef struct tt_verifier {
   const tt_schedule *const *all;
   const tt_verify_options *o;
-  int n, nscheds, nactors, max_sources;
+  int n, nscheds, nstages, nactors, max_sources;
   tt_actor *actors;
   tt_queue **queues; // (from * n + to) * 2 + token; NULL: not used
   tt_queue *all_queues;
   tt_memory *memory;           // per schedule
-  int *in_at, *out_at;         // per rank: the schedule that has its input, its output; -1: none
+  int *in_at, *out_at;         // per rank: the schedule (of the first stage) that has its input, its output; -1: none
   uint32_t *last_touch;        // schedule * nactors + actor: last access of the actor to the buffers of the schedule's call
   struct tt_operand *operands; // max_sources: scratch of the step being run
   struct tt_block *blocks;     // arena
@@ -91,6 +92,12 @@ typedef struct tt_operand {
   const tt_value *value;
   bool raw; // IN or PEER_IN
 } tt_operand;
+
+// Number of a schedule's pass among all passes of the row.
+static inline int tt_verify_pass(const tt_verifier *v, int sched, int pass)
+{
+  return v->nstages > 1 ? sched / v->n * v->o->loops + pass : pass;
+}
 
 // Zeroed memory that lives as long as the verifier; NULL (and v->res set) when there is none left.
 void *tt_verify_alloc(tt_verifier *v, size_t n, size_t size);

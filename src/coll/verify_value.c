@@ -104,10 +104,11 @@ static int count_of(const tt_value *x, int rank)
 }
 
 // Contents of an output of a reducing function: every rank's `chunk` once.
-static bool check_sum(tt_verifier *v, int rank, int pass, uint32_t out, uint32_t chunk)
+static bool check_sum(tt_verifier *v, int sched, int pass, uint32_t out, uint32_t chunk)
 {
-  const tt_value *x = v->memory[v->out_at[rank]].out[pass * v->all[v->out_at[rank]]->out_blocks * v->all[0]->nsub + (int)out]->value;
-  if (!x || x->pass != pass || x->chunk != chunk) {
+  int rank = v->all[sched]->rank;
+  const tt_value *x = v->memory[sched].out[pass * v->all[sched]->out_blocks * v->all[sched]->nsub + (int)out]->value;
+  if (!x || x->pass != tt_verify_pass(v, sched, pass) || x->chunk != chunk) {
     return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "rank %d: output chunk %u of pass %d ends with %s", rank, out, pass,
                            x ? "another chunk" : "nothing");
   }
@@ -125,25 +126,26 @@ static bool check_sum(tt_verifier *v, int rank, int pass, uint32_t out, uint32_t
 }
 
 // Contents of an output of a copying function: chunk `chunk` of rank `owner`, untouched.
-static bool check_copy(tt_verifier *v, int rank, int pass, uint32_t out, int owner, uint32_t chunk)
+static bool check_copy(tt_verifier *v, int sched, int pass, uint32_t out, int owner, uint32_t chunk)
 {
-  const tt_value *x = v->memory[v->out_at[rank]].out[pass * v->all[v->out_at[rank]]->out_blocks * v->all[0]->nsub + (int)out]->value;
-  if (!x || x->pass != pass || x->chunk != chunk || x->only != owner || x->scaled || x->final) {
+  int rank = v->all[sched]->rank;
+  const tt_value *x = v->memory[sched].out[pass * v->all[sched]->out_blocks * v->all[sched]->nsub + (int)out]->value;
+  if (!x || x->pass != tt_verify_pass(v, sched, pass) || x->chunk != chunk || x->only != owner || x->scaled || x->final) {
     return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "rank %d: output chunk %u of pass %d is not chunk %u of rank %d", rank, out, pass,
                            chunk, owner);
   }
   return true;
 }
 
-// What output chunk `out` of `rank` is made of, by the definition of the function: all ranks' chunk, or *owner's.
-static void promised(const tt_verifier *v, int rank, uint32_t out, int *owner, uint32_t *chunk)
+// What output chunk `out` of the schedule's rank is made of, by the definition of the function: all ranks' chunk, or *owner's.
+static void promised(const tt_verifier *v, const tt_schedule *s, uint32_t out, int *owner, uint32_t *chunk)
 {
-  uint32_t nsub = (uint32_t)v->all[0]->nsub, sub = out % nsub;
+  uint32_t nsub = (uint32_t)s->nsub, sub = out % nsub;
   *owner = v->o->root;
   *chunk = out;
   switch (v->o->func) {
   case TT_FUNC_REDUCESCATTER:
-  case TT_FUNC_SCATTER: *chunk = (uint32_t)rank * nsub + sub; break;
+  case TT_FUNC_SCATTER: *chunk = (uint32_t)s->rank * nsub + sub; break;
   case TT_FUNC_ALLGATHER:
   case TT_FUNC_GATHER:
     *owner = (int)(out / nsub);
@@ -151,7 +153,7 @@ static void promised(const tt_verifier *v, int rank, uint32_t out, int *owner, u
     break;
   case TT_FUNC_ALLTOALL:
     *owner = (int)(out / nsub);
-    *chunk = (uint32_t)rank * nsub + sub;
+    *chunk = (uint32_t)s->rank * nsub + sub;
     break;
   default: break;
   }
@@ -159,23 +161,23 @@ static void promised(const tt_verifier *v, int rank, uint32_t out, int *owner, u
 
 static bool check_output(tt_verifier *v, int sched, int pass, uint32_t out)
 {
-  int rank = v->all[sched]->rank, owner;
+  int owner;
   uint32_t chunk;
-  promised(v, rank, out, &owner, &chunk);
+  promised(v, v->all[sched], out, &owner, &chunk);
   if (v->o->func == TT_FUNC_SEND || v->o->func == TT_FUNC_RECV) {
     owner = v->all[v->all[0]->in_blocks > 0 ? 0 : 1]->rank;
   }
-  return tt_func_reduces(v->o->func) ? check_sum(v, rank, pass, out, chunk) : check_copy(v, rank, pass, out, owner, chunk);
+  return tt_func_reduces(v->o->func) ? check_sum(v, sched, pass, out, chunk) : check_copy(v, sched, pass, out, owner, chunk);
 }
 
 static bool check_same_expression(tt_verifier *v)
 {
-  int chunks = v->o->loops * v->all[0]->nsub;
   for (int s = 1; v->o->func == TT_FUNC_ALLREDUCE && s < v->nscheds; s++) {
+    int first = s / v->n * v->n, chunks = v->o->loops * v->all[s]->nsub;
     for (int c = 0; c < chunks; c++) {
-      if (v->memory[s].out[c]->value->expr != v->memory[0].out[c]->value->expr) {
-        return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "ranks 0 and %d compute output chunk %d by different expressions", s,
-                               c % v->all[0]->nsub);
+      if (v->memory[s].out[c]->value->expr != v->memory[first].out[c]->value->expr) {
+        return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "ranks 0 and %d compute output chunk %d by different expressions", s % v->n,
+                               c % v->all[s]->nsub);
       }
     }
   }

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "base/util.h"
+#include "coll/random_channels.h"
 #include "coll/verify_ranks.h"
 #include "coll/zerocopy.h"
 
@@ -285,6 +286,10 @@ static void every_shape(const tt_algorithm *a, tt_func f)
         }
         assert_int_equal(tt_layout_create(n, names, &l), ncclSuccess);
         check_shape(a, (tt_shape){.func = f, .nranks = n, .root = root, .layout = l});
+        assert_int_equal(set_random_channels(l, (uint64_t)(n * nodes + root), 2), ncclSuccess);
+        for (int c = 0; c < tt_algorithm_channels(a, l); c++) {
+          check_shape(a, (tt_shape){.func = f, .nranks = n, .root = root, .layout = l, .channel = c});
+        }
         tt_layout_destroy(l);
       }
     }
