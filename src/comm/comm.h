@@ -46,11 +46,12 @@ typedef struct tt_config {
   char net_name[64];
 } tt_config;
 
-// A schedule and what goes with it, made once per (function, algorithm, root or peer).
+// A schedule and what goes with it, made once per (function, algorithm, root or peer, channel).
 typedef struct tt_cached {
   struct tt_cached *next;
+  struct tt_cached *next_channel; // that of the same with the next channel, when that has been made
   tt_func func;
-  int algo, root;
+  int algo, root, channel;
   tt_schedule *sched;
   struct tt_traffic *traffic; // what one pass moves over the network
   int ntraffic;
@@ -71,6 +72,7 @@ typedef struct tt_choice {
   int algo;       // row of the algorithm table
   tt_proto proto; // FIFO geometry
   size_t chunk;   // bytes per chunk
+  int channels;   // how many share the message, from the first on
   bool direct;    // ranks reach each other's memory
   bool fetches;   // ranks read results from each other's output
   bool networked; // some of its messages go over the network
@@ -82,7 +84,8 @@ typedef struct tt_decision {
   int root;
   size_t bytes;
   tt_choice choice;
-  const tt_cached *cached;
+  const tt_cached *cached; // of the first channel
+  int lanes, ntmp;         // strands of all channels' schedules; the most scratch slots that one has
 } tt_decision;
 
 // A job that needs other ranks: init, split, finalize (group.c runs them).

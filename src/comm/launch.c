@@ -222,24 +222,27 @@ static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
   return ncclSuccess;
 }
 
-// The schedule for (function, algorithm, root), written and connected when first needed.
-static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, int root, const tt_cached **out)
+// The schedule for (function, algorithm, root, channel), written and connected when first needed.
+static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, int root, int channel, tt_cached **out)
 {
-  tt_cached **bucket = &comm->cache[((unsigned)func * 7 + (unsigned)algo * 31 + (unsigned)root) % TT_CACHE_BUCKETS];
+  unsigned number = (unsigned)func * 7 + (unsigned)algo * 31 + (unsigned)root + (unsigned)channel * 13;
+  tt_cached **bucket = &comm->cache[number % TT_CACHE_BUCKETS];
   for (tt_cached *c = *bucket; c != NULL; c = c->next) {
-    if (c->func == func && c->algo == algo && c->root == root) {
+    if (c->func == func && c->algo == algo && c->root == root && c->channel == channel) {
       *out = c;
       return ncclSuccess;
     }
   }
+  const tt_algorithm *a = &tt_algorithms(NULL)[algo];
+  bool placed = comm->layout->nnodes > 1 || tt_algorithm_channels(a, comm->layout) > 0;
   tt_shape shape = {
-      .func = func, .rank = comm->rank, .nranks = comm->nranks, .root = root, .layout = comm->layout->nnodes > 1 ? comm->layout : NULL};
+      .func = func, .rank = comm->rank, .nranks = comm->nranks, .root = root, .layout = placed ? comm->layout : NULL, .channel = channel};
   tt_cached *c = tt_calloc(1, sizeof *c);
   if (c == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(func));
   }
-  *c = (tt_cached){.func = func, .algo = algo, .root = root, .next = *bucket};
-  ncclResult_t res = tt_algorithms(NULL)[algo].write(&shape, &c->sched);
+  *c = (tt_cached){.func = func, .algo = algo, .root = root, .channel = channel, .next = *bucket};
+  ncclResult_t res = a->write(&shape, &c->sched);
   if (res == ncclSuccess) {
     res = connect_peers(comm, c->sched);
   }
@@ -254,6 +257,26 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
   }
   *bucket = c;
   *out = c;
+  return ncclSuccess;
+}
+
+// The schedules of all channels that the decision wants.
+static ncclResult_t get_channels(struct ncclComm *comm, tt_func func, int root, tt_decision *d)
+{
+  tt_cached *last = NULL;
+  d->lanes = d->ntmp = 0;
+  for (int channel = 0; channel < d->choice.channels; channel++) {
+    tt_cached *c = NULL;
+    TT_TRY(schedule_get(comm, func, d->choice.algo, root, channel, &c));
+    if (last == NULL) {
+      d->cached = c;
+    } else {
+      last->next_channel = c;
+    }
+    d->lanes += c->sched->nstrands;
+    d->ntmp = TT_MAX(d->ntmp, c->sched->ntmp);
+    last = c;
+  }
   return ncclSuccess;
 }
 
@@ -336,43 +359,84 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
 }
 
 // What the network may do with the call's buffers: the flags of the steps that may lend from them and place in them.
-static unsigned zerocopy_flags(const tt_decision *d, const tt_call *c)
+static unsigned zerocopy_flags(const tt_cached *cached, tt_proto proto, const tt_call *c)
 {
-  if (TT_LIKELY(d->cached->ntraffic == 0) || d->choice.proto != TT_SIMPLE) {
+  if (TT_LIKELY(cached->ntraffic == 0) || proto != TT_SIMPLE) {
     return 0;
   }
-  switch (tt_zerocopy_buffers(d->cached->sched, c->in, c->out, c->count * c->esize)) {
+  switch (tt_zerocopy_buffers(cached->sched, c->in, c->out, c->count * c->esize)) {
   case TT_BUFFERS_APART: return TT_STEP_LEND | TT_STEP_PLACE;
   case TT_BUFFERS_IN_PLACE: return TT_STEP_LEND_IN_PLACE | TT_STEP_PLACE_IN_PLACE;
   default: return 0;
   }
 }
 
-// Adds one lane per strand of the schedule. Lanes of one `flow` (0: none) run one after the other.
-static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, int flow)
-{
-  const tt_schedule *s = d->cached->sched;
-  const tt_choice *choice = &d->choice;
-  int after = flow == 0 ? -1 : lane_before(p, flow);
+// The lanes of one channel, and which part of each block is theirs.
+typedef struct channel_part {
+  const tt_cached *cached;
+  size_t chunk; // elements
+  tt_proto proto;
+  bool whole;        // the part is everything
+  size_t begin, end; // if not
+  int flow, after, nafter;
+} channel_part;
 
-  unsigned zerocopy = zerocopy_flags(d, c);
-  size_t chunk = TT_MAX(choice->chunk >> __builtin_ctzl(c->esize), 1);
+// Adds one lane per strand of the channel's schedule.
+static inline ncclResult_t add_part(struct ncclComm *comm, tt_plan *p, tt_call *c, const channel_part *part)
+{
+  const tt_cached *cached = part->cached;
+  const tt_schedule *s = cached->sched;
+  unsigned zerocopy = zerocopy_flags(cached, part->proto, c);
   for (int i = 0; i < s->nstrands; i++) {
     tt_lane *l = &p->lanes[p->nlanes++];
-    tt_lane_init(l, s, i, c, chunk, choice->proto);
-    l->after = after;
-    l->flow = flow;
+    tt_lane_init(l, s, i, c, part->chunk, part->proto);
+    if (!part->whole) {
+      tt_lane_share(l, part->begin, part->end);
+      l->nafter = part->nafter;
+    }
+    l->after = part->after;
+    l->flow = part->flow;
     l->lends = zerocopy & (TT_STEP_LEND | TT_STEP_LEND_IN_PLACE);
     l->places = zerocopy & (TT_STEP_PLACE | TT_STEP_PLACE_IN_PLACE);
     p->live += !l->done;
-    if (TT_UNLIKELY(d->cached->ntraffic > 0) && !l->done) {
-      ncclResult_t res = post_traffic(comm, d->cached, l, p->nlanes - 1, comm->issued);
+    if (TT_UNLIKELY(cached->ntraffic > 0) && !l->done) {
+      ncclResult_t res = post_traffic(comm, cached, l, p->nlanes - 1, comm->issued);
       if (res != ncclSuccess) {
         return res;
       }
     }
   }
   return ncclSuccess;
+}
+
+// Adds the lanes of several channels, which run one after the other. Each gets whole passes, so that together they take as many as one would.
+static ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, channel_part part)
+{
+  size_t pass = (size_t)d->cached->sched->nsub * part.chunk, passes = TT_DIV_UP(c->count, pass);
+  size_t channels = (size_t)d->choice.channels;
+  int first = p->nlanes;
+  part.whole = false;
+  for (size_t i = 0; i < channels; i++) {
+    part.begin = TT_MIN(passes * i / channels * pass, c->count);
+    part.end = TT_MIN(passes * (i + 1) / channels * pass, c->count);
+    part.after = p->nlanes - 1;
+    part.nafter = p->nlanes - first;
+    TT_TRY(add_part(comm, p, c, &part));
+    part.cached = part.cached->next_channel;
+  }
+  return ncclSuccess;
+}
+
+// Adds the lanes of an operation. Those of one `flow` (0: none) run one after the other.
+static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, int flow)
+{
+  channel_part part = {.cached = d->cached,
+                       .chunk = TT_MAX(d->choice.chunk >> __builtin_ctzl(c->esize), 1),
+                       .proto = d->choice.proto,
+                       .whole = true,
+                       .flow = flow,
+                       .after = flow == 0 ? -1 : lane_before(p, flow)};
+  return TT_UNLIKELY(d->choice.channels > 1) ? add_channels(comm, p, c, d, part) : add_part(comm, p, c, &part);
 }
 
 size_t tt_task_bytes(const tt_task *t)
@@ -389,7 +453,7 @@ static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, in
   if (TT_UNLIKELY(!d->made || d->bytes != bytes || d->root != root)) {
     d->made = false;
     TT_TRY(tt_tuning_choose(comm, func, bytes, root, &d->choice));
-    TT_TRY(schedule_get(comm, func, d->choice.algo, root, &d->cached));
+    TT_TRY(get_channels(comm, func, root, d));
     d->bytes = bytes;
     d->root = root;
     d->made = true;
@@ -409,8 +473,8 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
   const tt_schedule *s = d->cached->sched;
   uint32_t seq = ++comm->sequence == 0 ? ++comm->sequence : comm->sequence;
   bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
-  size_t scratch = staged ? bytes : (size_t)s->ntmp * d->choice.chunk;
-  TT_TRY(plan_get(comm, 1, s->nstrands, scratch, &p));
+  size_t scratch = staged ? bytes : (size_t)d->ntmp * d->choice.chunk;
+  TT_TRY(plan_get(comm, 1, d->lanes, scratch, &p));
   tt_call *c = &p->calls[p->ncalls++];
   ncclResult_t res = fill_call(comm, t, seq, c);
   if (res != ncclSuccess) {

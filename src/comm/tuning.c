@@ -16,6 +16,7 @@
 #define DIRECT_COPY_CHUNK (4u << 20) // of everything else: only bounds how long one step takes
 #define PIPELINE 4                   // passes a message should take so that sender and receiver overlap
 #define CHUNK_MIN (4u << 10)
+#define CHANNEL_MIN (64u << 10)   // of the message, for each channel that takes part: less is not worth another order
 #define NET_CHUNK_MIN (32u << 10) // a message over the network costs two system calls
 #define NET_LARGE (4u << 20)      // from here on the longest messages that the network's slots hold
 #define MODEL_RANKS 16            // up to so many ranks the cost model is asked where there is a network: walking the schedules takes time
@@ -166,21 +167,47 @@ static size_t capacity_of(const struct ncclComm *comm, const tt_choice *c, tt_fu
   return both ? TT_MIN(t->simple_capacity, t->net_capacity) : t->net_capacity;
 }
 
+// Chunks of a block in one pass of Ring and Tree.
+static size_t subs_of(const struct ncclComm *comm, int algo, tt_func func)
+{
+  const rows *r = &comm->tuning->row;
+  bool one_tree = comm->layout->channels.ups != NULL;
+  return algo == r->ring && func == TT_FUNC_ALLREDUCE ? (size_t)comm->nranks : algo == r->tree && !one_tree ? 2 : 1;
+}
+
+static bool has_blocks(tt_func func)
+{
+  return func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER ||
+         func == TT_FUNC_SCATTER;
+}
+
+// How many channels share a message, the first ones. The same on every rank, whose sizes and layouts are the same. Small messages use one:
+// a channel is a turn, and gains nothing where a rank has one core. Each gets whole passes; where passes follow one another down a chain or
+// tree, enough of them that filling it anew is a small part. How many channels there are is for those to say who make them: NCCL_MIN_NCHANNELS,
+// NCCL_MAX_NCHANNELS and the CTAs of the configuration belong into the layout's number (tt_connect_options), which all ranks must share.
+static int pick_channels(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
+{
+  int most = tt_algorithm_channels(&tt_algorithms(NULL)[c->algo], comm->layout);
+  if (most <= 1 || comm->nranks == 1) {
+    return 1;
+  }
+  bool chain = c->algo != comm->tuning->row.ring || func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
+  size_t block = has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, least = chain ? 2 * (size_t)comm->nranks : 1;
+  size_t passes = block / (subs_of(comm, c->algo, func) * c->chunk);
+  return (int)TT_CLAMP(TT_MIN(passes / least, bytes / CHANNEL_MIN), 1, (size_t)most);
+}
+
 // Chunk size: as large as a slot, but small enough that a message takes several passes.
 static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
-  const tt_tuning *t = comm->tuning;
   if (c->direct) {
     return func == TT_FUNC_ALLREDUCE ? DIRECT_CHUNK : DIRECT_COPY_CHUNK;
   }
-  size_t n = (size_t)comm->nranks, subs = c->algo == t->row.ring && func == TT_FUNC_ALLREDUCE ? n : c->algo == t->row.tree ? 2 : 1;
   size_t capacity = capacity_of(comm, c, func);
   if (c->networked && (func == TT_FUNC_SEND || func == TT_FUNC_RECV)) {
     return pick_net_chunk(comm, capacity, bytes);
   }
-  bool blocks = func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER ||
-                func == TT_FUNC_SCATTER;
-  size_t part = (blocks ? bytes / n : bytes) / subs;
+  size_t part = (has_blocks(func) ? bytes / (size_t)comm->nranks : bytes) / subs_of(comm, c->algo, func);
   size_t chunk = TT_ROUND_UP(TT_DIV_UP(part, comm->crowded ? 1 : PIPELINE), 64);
   return TT_CLAMP(chunk, TT_MIN(c->networked ? NET_CHUNK_MIN : CHUNK_MIN, capacity), capacity);
 }
@@ -215,6 +242,7 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
     tt_choice best;
     TT_TRY(ask_model(comm, func, bytes, &best));
     if (best.algo >= 0) {
+      best.channels = pick_channels(comm, &best, func, bytes);
       *out = best;
       return ncclSuccess;
     }
@@ -243,6 +271,7 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
   c.fetches = c.algo == t->row.direct;
   c.proto = c.direct ? TT_TOK : c.proto;
   c.chunk = pick_chunk(comm, &c, func, bytes);
+  c.channels = pick_channels(comm, &c, func, bytes);
   *out = c;
   return ncclSuccess;
 }

@@ -19,7 +19,7 @@ typedef struct tt_call {
   tt_redop op;
   const void *scalar;       // device scalar of the operation, read when the plan starts; NULL: op.scalar is it
   uint64_t sig, sig_count;  // fingerprint (tt_sig…)
-  char *tmp;                // scratch, ntmp slots of `chunk` elements for each channel
+  char *tmp;                // scratch, ntmp slots of `chunk` elements; channels take turns with it
   uint32_t in_mem, out_mem; // shareable allocations the buffers lie in; 0: none
   uint64_t in_off, out_off; // offsets therein
   bool stream;              // large, and nobody reads the result soon: keep it out of the caches
@@ -34,7 +34,7 @@ typedef struct tt_lane {
   size_t begin;     // where it began
   size_t chunk;     // elements per chunk in this pass
   size_t max_chunk; // and in a full pass
-  char *tmp;        // this channel's scratch
+  char *tmp;        // the call's scratch
   uint32_t pc;      // step within the strand
   uint8_t fifo;     // tt_proto of its FIFO references
   uint8_t lends;    // TT_STEP_…: steps with one of these flags leave what they send over the network where it is; 0: none do
@@ -43,7 +43,8 @@ typedef struct tt_lane {
   bool drains;      // everything else is
   bool done;
   int waits_for; // peer that made it wait, -1: none
-  int after;     // lane of the same plan that must be done first (same flow), -1: none
+  int after;     // lane of the same plan that must have taken all its steps first (same flow, or channel before), -1: none
+  int nafter;    // so many lanes, of which `after` is the last
   int flow;      // names connection and direction of a send or receive; 0: none
 } tt_lane;
 
@@ -54,15 +55,21 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
          (uint64_t)(func & 0xf);
 }
 
+// An operation over several channels has lanes for each. Those of a channel run for a part of each block (tt_lane_share), and begin when the
+// ones before have taken all their steps: so schedules may use the same links, FIFOs and scratch.
+
 // Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`: geometry of its
 // FIFO references (TT_TOK when it has none). The lane starts done when there is nothing to do.
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo) __attribute__((nonnull));
+
+// Gives the lane a part of each block, elements [begin, end). Right after tt_lane_init.
+void tt_lane_share(tt_lane *l, size_t begin, size_t end);
 
 // Bytes from which on a message over the network is left where it is, or received where it belongs: below, two parts cost more than a copy.
 #define TT_LEND_MIN (8u << 10)
 
 // Where in the call's output the message belongs that `step` (a number in the schedule) copies there in a pass (from 0 on), and how long it
-// is. NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init has written.
+// is. NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init and tt_lane_share have written.
 char *tt_lane_place(const tt_lane *l, uint32_t step, uint64_t pass, size_t *bytes);
 
 // Bytes of the message that `step` (a number in the schedule) takes or makes in a pass. Rules as for tt_lane_place.

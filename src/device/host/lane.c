@@ -41,10 +41,21 @@ void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *cal
   l->pc = 0;
   l->fifo = (uint8_t)fifo;
   l->waits_for = l->after = -1;
+  l->nafter = 1;
   l->flow = 0;
   l->lends = l->places = 0;
   l->lent = l->drains = false;
   l->done = l->strand->count == 0 || call->count == 0;
+  if (!l->done) {
+    begin_pass(l);
+  }
+}
+
+void tt_lane_share(tt_lane *l, size_t begin, size_t end)
+{
+  l->begin = l->pos = begin;
+  l->end = end;
+  l->done = l->strand->count == 0 || begin >= end;
   if (!l->done) {
     begin_pass(l);
   }

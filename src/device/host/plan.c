@@ -30,12 +30,23 @@ static void begin(tt_plan *p)
   }
 }
 
+// Has a lane that must go first steps left? What it has lent may still be under way.
+static bool is_early(const tt_plan *p, const tt_lane *l)
+{
+  for (int i = l->after; i > l->after - l->nafter; i--) {
+    if (!p->lanes[i].done && !p->lanes[i].drains) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // One turn of every lane that is not done.
 static tt_run turn(tt_plan *p, size_t *budget)
 {
   for (int i = 0; i < p->nlanes; i++) {
     tt_lane *l = &p->lanes[i];
-    if (l->done || (l->after >= 0 && !p->lanes[l->after].done)) {
+    if (l->done || (l->after >= 0 && is_early(p, l))) {
       continue;
     }
     tt_run r = tt_lane_run(p->port, l, budget);
