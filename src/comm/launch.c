@@ -371,6 +371,12 @@ static unsigned zerocopy_flags(const tt_cached *cached, tt_proto proto, const tt
   }
 }
 
+// Elements of a chunk.
+static inline size_t chunk_of(const tt_decision *d, const tt_call *c)
+{
+  return TT_MAX(d->choice.chunk >> __builtin_ctzl(c->esize), 1);
+}
+
 // The lanes of one channel, and which part of each block is theirs.
 typedef struct channel_part {
   const tt_cached *cached;
@@ -381,8 +387,8 @@ typedef struct channel_part {
   int flow, after, nafter;
 } channel_part;
 
-// Adds one lane per strand of the channel's schedule.
-static inline ncclResult_t add_part(struct ncclComm *comm, tt_plan *p, tt_call *c, const channel_part *part)
+// Adds one lane per strand of the channel's schedule. Inlined, so that one channel pays nothing for there being several elsewhere.
+static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclComm *comm, tt_plan *p, tt_call *c, const channel_part *part)
 {
   const tt_cached *cached = part->cached;
   const tt_schedule *s = cached->sched;
@@ -410,12 +416,11 @@ static inline ncclResult_t add_part(struct ncclComm *comm, tt_plan *p, tt_call *
 }
 
 // Adds the lanes of several channels, which run one after the other. Each gets whole passes, so that together they take as many as one would.
-static ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, channel_part part)
+static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d)
 {
-  size_t pass = (size_t)d->cached->sched->nsub * part.chunk, passes = TT_DIV_UP(c->count, pass);
-  size_t channels = (size_t)d->choice.channels;
+  channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = d->choice.proto};
+  size_t pass = (size_t)d->cached->sched->nsub * part.chunk, passes = TT_DIV_UP(c->count, pass), channels = (size_t)d->choice.channels;
   int first = p->nlanes;
-  part.whole = false;
   for (size_t i = 0; i < channels; i++) {
     part.begin = TT_MIN(passes * i / channels * pass, c->count);
     part.end = TT_MIN(passes * (i + 1) / channels * pass, c->count);
@@ -430,13 +435,12 @@ static ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c, 
 // Adds the lanes of an operation. Those of one `flow` (0: none) run one after the other.
 static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, int flow)
 {
-  channel_part part = {.cached = d->cached,
-                       .chunk = TT_MAX(d->choice.chunk >> __builtin_ctzl(c->esize), 1),
-                       .proto = d->choice.proto,
-                       .whole = true,
-                       .flow = flow,
-                       .after = flow == 0 ? -1 : lane_before(p, flow)};
-  return TT_UNLIKELY(d->choice.channels > 1) ? add_channels(comm, p, c, d, part) : add_part(comm, p, c, &part);
+  if (TT_UNLIKELY(d->choice.channels > 1)) {
+    return add_channels(comm, p, c, d);
+  }
+  channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = d->choice.proto, .whole = true, .flow = flow};
+  part.after = flow == 0 ? -1 : lane_before(p, flow);
+  return add_part(comm, p, c, &part);
 }
 
 size_t tt_task_bytes(const tt_task *t)

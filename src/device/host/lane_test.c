@@ -100,6 +100,32 @@ static void test_nothing_to_do(void **state)
   assert_true(l.done);
 }
 
+// A part of each block: the messages of that part alone, cut as if it were the whole.
+static void test_a_share_of_each_block(void **state)
+{
+  rig_step steps[2] = {{TT_IN, -1, TT_FIFO, 1, 0}, {TT_IN, -1, TT_FIFO, 1, 1}};
+  static const int bytes[] = {40, 40, 40, 20};
+  tt_call call = {.in = in, .count = 80, .esize = 4};
+  tt_lane l;
+  size_t budget = 1 << 20, at = 7 * 4;
+  (void)state;
+  tt_lane_init(&l, rig_write(&sch, 2, steps, 2), 0, &call, 10, TT_SIMPLE);
+  tt_lane_share(&l, 7, 42);
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(tt_lane_message(&l, (uint32_t)i % 2, (uint64_t)i / 2), bytes[i]);
+  }
+  tt_lane_run(&r->ports[0], &l, &budget);
+  assert_true(l.done);
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(take(TT_SIMPLE, in + at), bytes[i]);
+    at += (size_t)bytes[i];
+  }
+  assert_int_equal(at, 42 * 4);
+  assert_false(tt_fifo_arrived(&r->links[1][0].recv[TT_SIMPLE]));
+  tt_lane_share(&l, 5, 5);
+  assert_true(l.done);
+}
+
 static void test_a_full_fifo_blocks(void **state)
 {
   tt_call call = {.in = in, .count = 6 * 16, .esize = 4};
@@ -379,6 +405,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_how_messages_are_cut, setup, teardown),
       cmocka_unit_test_setup_teardown(test_nothing_to_do, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_share_of_each_block, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_full_fifo_blocks, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_budget_ends_a_turn, setup, teardown),
       cmocka_unit_test_setup_teardown(test_received_messages_go_back_at_once, setup, teardown),

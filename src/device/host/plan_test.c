@@ -32,9 +32,9 @@ static int teardown(void **state)
 
 typedef struct job {
   tt_plan plan;
-  tt_call calls[2];
-  tt_lane lanes[2];
-  rig_schedule sched[2];
+  tt_call calls[3];
+  tt_lane lanes[3];
+  rig_schedule sched[3];
   _Atomic int done;
 } job;
 
@@ -252,6 +252,57 @@ static void test_a_lane_after_another(void **state)
   tt_fifo_publish(f, 50, j.calls[0].sig, 50);
   run(s);
   assert_true(tt_fifo_arrived(&r->links[2][0].recv[TT_SIMPLE]));
+  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  drop_stream(s);
+}
+
+// A lane that comes after two does not start before the slower one has ended, whichever that is.
+static void test_a_lane_after_two(void **state)
+{
+  (void)state;
+  for (int slow = 0; slow < 2; slow++) {
+    job j;
+    tt_stream *s = own_stream();
+    start(&j, 0, (uint64_t)slow);
+    add(&j, rig_recv(&j.sched[0], 1), 0, 50);
+    add(&j, rig_recv(&j.sched[1], 3), 0, 50);
+    add(&j, rig_send(&j.sched[2], 2), 0, 50);
+    j.lanes[2].after = 1;
+    j.lanes[2].nafter = 2;
+    tt_stream_push(s, &j.plan.work);
+    tt_fifo_publish(&r->links[slow == 0 ? 3 : 1][0].send[TT_SIMPLE], 50, j.calls[0].sig, 50);
+    run(s);
+    assert_true(j.lanes[1 - slow].done);
+    assert_false(tt_fifo_arrived(&r->links[2][0].recv[TT_SIMPLE]));
+    tt_fifo_publish(&r->links[slow == 0 ? 1 : 3][0].send[TT_SIMPLE], 50, j.calls[0].sig, 50);
+    run(s);
+    assert_true(tt_fifo_arrived(&r->links[2][0].recv[TT_SIMPLE]));
+    tt_fifo_release(&r->links[2][0].recv[TT_SIMPLE]);
+    assert_int_equal(tt_stream_wait(s), ncclSuccess);
+    drop_stream(s);
+  }
+}
+
+// A lane that waits for the network to take what it has lent holds nobody up.
+static void test_a_lane_after_one_that_has_lent(void **state)
+{
+  static char large[TT_LEND_MIN];
+  job j;
+  (void)state;
+  tt_stream *s = own_stream();
+  start(&j, 0, 0);
+  add(&j, rig_send(&j.sched[0], 1), 0, TT_LEND_MIN);
+  add(&j, rig_send(&j.sched[1], 2), 0, 50);
+  j.calls[0].in = large;
+  tt_lane_init(&j.lanes[0], &j.sched[0].s, 0, &j.calls[0], TT_LEND_MIN, TT_SIMPLE);
+  j.sched[0].steps[0].flags = j.lanes[0].lends = TT_STEP_LEND;
+  r->links[0][1].networked = true;
+  j.lanes[1].after = 0;
+  tt_stream_push(s, &j.plan.work);
+  assert_true(tt_fifo_arrived(&r->links[2][0].recv[TT_SIMPLE]));
+  assert_true(j.lanes[0].drains && !j.lanes[0].done && j.lanes[1].done);
+  tt_fifo_release(&r->links[1][0].recv[TT_SIMPLE]);
+  run(s);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   drop_stream(s);
 }
@@ -507,6 +558,8 @@ int main(void)
       TEST(test_a_later_plan_wakes_when_the_earlier_ends),
       TEST(test_values_are_read_in_the_plans_turn),
       TEST(test_a_lane_after_another),
+      TEST(test_a_lane_after_two),
+      TEST(test_a_lane_after_one_that_has_lent),
       TEST(test_a_blocked_plan_says_whom_it_waits_for),
       TEST(test_a_failing_lane_fails_its_plan_and_all_later_ones),
       TEST(test_a_stopped_peer_is_noticed),
