@@ -93,7 +93,7 @@ static void say(const char *name, const char *value)
 static uint64_t fingerprint(const tt_topology *t)
 {
   int nchannels = 0, *orders = NULL, n = t->connect->nranks;
-  OK(tt_comm_topo_orders(t, &nchannels, &orders));
+  OK(tt_topology_rings(t, &nchannels, &orders));
   uint64_t h = tt_hash(orders, (size_t)nchannels * (size_t)n * sizeof(int), (uint64_t)nchannels);
   for (int i = 0; i < nchannels * n; i++) {
     tt_tree_place p = tt_topology_tree(t, i / n, i % n);
@@ -257,6 +257,71 @@ static void two_machines(void **state)
   char *text = text_of(in_folder("graphs.xml"));
   assert_non_null(strstr(text, "<graph id=\"0\" pattern=\"4\" crossnic=\"2\" nchannels=\"8\" speedintra=\"48\" speedinter=\"48\""));
   free(text);
+}
+
+// --- Operations follow the channels
+
+// Is `peer` beside the rank in some channel's ring or tree?
+static bool is_neighbour(const tt_connect *c, int rank, int peer)
+{
+  bool yes = false;
+  for (int ch = 0; ch < c->nchannels; ch++) {
+    tt_tree_place t = tt_connect_tree(c, ch, rank);
+    yes |= peer == tt_connect_ring_step(c, ch, rank, 1) || peer == tt_connect_ring_step(c, ch, rank, -1);
+    yes |= peer == t.up || peer == t.down[0] || peer == t.down[1] || peer == t.down[2];
+  }
+  return yes;
+}
+
+static void sum_large(ncclComm_t comm, int32_t *in, int32_t *out, size_t count)
+{
+  int n = comm->nranks;
+  for (size_t i = 0; i < count; i++) {
+    in[i] = comm->rank + (int32_t)(i % 1000);
+  }
+  OK(ncclAllReduce(in, out, count, ncclInt32, ncclSum, comm, NULL));
+  OK(tuttiStreamSynchronize(NULL));
+  for (size_t i = 0; i < count; i++) {
+    CHECK(out[i] == n * (n - 1) / 2 + n * (int32_t)(i % 1000), "rank %d: element %zu of %zu is %d", comm->rank, i, count, out[i]);
+  }
+}
+
+// Two machines; data go along the rings and trees of the topology, and nowhere else.
+static void walk_body(int rank, void *arg)
+{
+  const char *algo = arg;
+  size_t most = 1 << 20;
+  node_of(rank);
+  say("NCCL_TOPO_FILE", MACHINE_FILE);
+  if (*algo != 0) {
+    say("NCCL_ALGO", algo);
+  }
+  ncclComm_t comm = join(0, 2 * GPUS, rank, rank % GPUS);
+  int32_t *in = malloc(most * sizeof *in), *out = malloc(most * sizeof *out);
+  for (size_t count = 1; count <= most / SLOWER; count = count * 16 + 1) {
+    sum_large(comm, in, out, count);
+  }
+  const tt_connect *c = comm->topology->connect;
+  CHECK(comm->layout->channels.count == c->nchannels && c->nchannels > 1, "%d channels, of %d", comm->layout->channels.count, c->nchannels);
+  int links = 0;
+  for (int p = 0; p < comm->nranks; p++) {
+    bool linked = p != rank && comm->port.links[p] != NULL;
+    CHECK(!linked || is_neighbour(c, rank, p), "ranks %d and %d have a link, and are neighbours in no channel", rank, p);
+    links += linked;
+  }
+  CHECK(links > 0, "rank %d has no links", rank);
+  free(in);
+  free(out);
+  OK(ncclCommDestroy(comm));
+}
+
+static void operations_follow(void **state)
+{
+  (void)state;
+  char none[] = "", ring[] = "Ring", tree[] = "Tree";
+  PROCESSES(2 * GPUS, LIMIT, walk_body, none);
+  PROCESSES(2 * GPUS, LIMIT, walk_body, ring);
+  PROCESSES(2 * GPUS, LIMIT, walk_body, tree);
 }
 
 // --- Ranks that see different things
@@ -516,6 +581,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_machine, open_folder, close_folder),
       cmocka_unit_test_setup_teardown(two_machines, open_folder, close_folder),
+      cmocka_unit_test(operations_follow),
       cmocka_unit_test_setup_teardown(different_views, open_folder, close_folder),
       cmocka_unit_test_setup_teardown(bad_files, open_folder, close_folder),
       cmocka_unit_test_setup_teardown(rank_without_place, open_folder, close_folder),

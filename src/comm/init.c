@@ -421,7 +421,8 @@ static ncclResult_t agree_step(init *in)
 // Where the ranks sit, and the channels that follow.
 static ncclResult_t topology_step(init *in)
 {
-  return tt_topology_create(in->comm, &in->comm->topology);
+  TT_TRY(tt_topology_create(in->comm, &in->comm->topology));
+  return tt_topology_give(in->comm->topology, in->comm->layout);
 }
 
 static void topology_undo(struct ncclComm *c)

@@ -523,7 +523,7 @@ static tt_connect_options options_of(const struct ncclComm *c, bool plain)
   tt_connect_options o = tt_connect_options_from(tt_params_get());
   o.min_ctas = c->peers[0].min_ctas;
   o.max_ctas = c->peers[0].max_ctas;
-  o.collnet = false; // no network here reduces
+  o.collnet = false;                           // no network here reduces
   o.max_channels = plain ? 1 : o.max_channels; // before channels are copied up to the least number
   return o;
 }
@@ -618,7 +618,7 @@ int tt_topology_channels(const tt_topology *t)
   return t->connect->nchannels;
 }
 
-ncclResult_t tt_comm_topo_orders(const tt_topology *t, int *nchannels, int **out)
+ncclResult_t tt_topology_rings(const tt_topology *t, int *nchannels, int **out)
 {
   int n = t->connect->nchannels, nranks = t->connect->nranks;
   int *orders = tt_calloc((size_t)n * (size_t)nranks, sizeof(int));
@@ -631,4 +631,46 @@ ncclResult_t tt_comm_topo_orders(const tt_topology *t, int *nchannels, int **out
   *nchannels = n;
   *out = orders;
   return ncclSuccess;
+}
+
+// Parents in every channel's tree.
+static int *list_parents(const tt_topology *t)
+{
+  int n = t->connect->nranks;
+  int *ups = tt_calloc((size_t)t->connect->nchannels * (size_t)n, sizeof(int));
+  for (int i = 0; ups != NULL && i < t->connect->nchannels * n; i++) {
+    ups[i] = tt_connect_tree(t->connect, i / n, i % n).up;
+  }
+  return ups;
+}
+
+ncclResult_t tt_topology_give(const tt_topology *t, tt_layout *layout)
+{
+  int count = 0, *rings = NULL;
+  if (t->plain || t->connect->nranks == 1) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_topology_rings(t, &count, &rings));
+  int *ups = list_parents(t);
+  ncclResult_t res = ups != NULL ? tt_layout_set_channels(layout, &(tt_channels){.count = count, .rings = rings, .ups = ups})
+                                 : tt_fail(ncclSystemError, "no memory for the trees of %d channels", count);
+  tt_free(ups);
+  tt_free(rings);
+  return res;
+}
+
+tt_model_algo tt_topology_algo(const tt_topology *t, tt_model_func func, size_t bytes)
+{
+  static const tt_model_algo known[] = {TT_MODEL_RING, TT_MODEL_TREE, TT_MODEL_PAT};
+  tt_model_algo best = TT_MODEL_ALGOS;
+  float least = -1;
+  for (int i = 0; i < (int)TT_COUNT(known) * TT_MODEL_PROTOS && !t->plain; i++) {
+    tt_model_op op = {.func = func, .bytes = bytes};
+    float us = tt_model_time(&t->model, &op, known[i / TT_MODEL_PROTOS], (tt_model_proto)(i % TT_MODEL_PROTOS));
+    if (us >= 0 && (least < 0 || us < least)) {
+      least = us;
+      best = known[i / TT_MODEL_PROTOS];
+    }
+  }
+  return best;
 }

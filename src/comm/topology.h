@@ -4,6 +4,7 @@
 // Where no rank has a file that describes its machine, nothing is read and nothing travels: each rank knows from the peers' list who sits
 // where, and a plain host has one channel. Whatever fails on one rank fails on all, with the same text.
 #pragma once
+#include "coll/layout.h"
 #include "comm/shapes.h"
 #include "topo/model.h"
 #include "transport/transport.h"
@@ -38,7 +39,15 @@ void tt_topology_destroy(tt_topology *t);
 int tt_topology_channels(const tt_topology *t);
 
 // The order of all ranks in each channel's ring, from rank 0: orders[channel * nranks + i]. *out is tt_free's. Errors: no memory.
-ncclResult_t tt_comm_topo_orders(const tt_topology *t, int *nchannels, int **out);
+ncclResult_t tt_topology_rings(const tt_topology *t, int *nchannels, int **out);
+
+// Gives the layout the channels that operations follow. Where no machine is described it keeps its one. Before schedules are written.
+// Errors: no memory.
+ncclResult_t tt_topology_give(const tt_topology *t, tt_layout *layout);
+
+// Which algorithm the described machine would take for an operation of so many bytes, among those that the host device has too: ring, tree
+// and PAT. TT_MODEL_ALGOS: no machine is described, or none of them can do it.
+tt_model_algo tt_topology_algo(const tt_topology *t, tt_model_func func, size_t bytes);
 
 // The rank's neighbours in the tree of a channel; -1: none.
 static inline tt_tree_place tt_topology_tree(const tt_topology *t, int channel, int rank)

@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "coll/select.h"
 #include "comm/comm.h"
+#include "comm/topology.h"
 
 // Sizes in bytes of the operation, from measurements on host memory (docs/performance.md).
 #define LL_MAX (16u << 10)           // up to here small slots win
@@ -101,6 +102,24 @@ static bool usable(const struct ncclComm *comm, tt_func func, int row)
   const tt_algorithm *a = &tt_algorithms(NULL)[row];
   uint32_t can = (comm->can_read ? TT_NEEDS_READ | TT_NEEDS_WRITE : 0);
   return (a->funcs & 1u << func) != 0 && (a->needs & ~can) == 0 && (comm->tuning->filter.algos[func] & 1u << row) != 0;
+}
+
+// Where a file describes the machine, ranks do what that machine's would, as far as this device has it: the row, or -1. The user's own
+// choice of algorithms goes before.
+static int follow_machine(const struct ncclComm *comm, tt_func func, size_t bytes)
+{
+  static const tt_model_func funcs[] = {[TT_FUNC_BROADCAST] = TT_MODEL_BROADCAST,
+                                        [TT_FUNC_REDUCE] = TT_MODEL_REDUCE,
+                                        [TT_FUNC_ALLGATHER] = TT_MODEL_ALL_GATHER,
+                                        [TT_FUNC_REDUCESCATTER] = TT_MODEL_REDUCE_SCATTER,
+                                        [TT_FUNC_ALLREDUCE] = TT_MODEL_ALL_REDUCE};
+  const rows *r = &comm->tuning->row;
+  if ((size_t)func >= TT_COUNT(funcs) || tt_params_get()->algo != NULL || comm->nranks == 1) {
+    return -1;
+  }
+  tt_model_algo algo = tt_topology_algo(comm->topology, funcs[func], bytes);
+  int row = algo == TT_MODEL_RING ? r->ring : algo == TT_MODEL_TREE ? r->tree : algo == TT_MODEL_PAT ? r->pat : -1;
+  return usable(comm, func, row) ? row : -1;
 }
 
 // The order in which algorithms are considered for a function and size; -1 ends the list.
@@ -238,7 +257,8 @@ static ncclResult_t ask_model(const struct ncclComm *comm, tt_func func, size_t 
 ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *out)
 {
   const tt_tuning *t = comm->tuning;
-  if (t->cost != NULL && func != TT_FUNC_SEND && func != TT_FUNC_RECV && t->filter.protos[func] != 0) {
+  int followed = follow_machine(comm, func, bytes);
+  if (followed < 0 && t->cost != NULL && func != TT_FUNC_SEND && func != TT_FUNC_RECV && t->filter.protos[func] != 0) {
     tt_choice best;
     TT_TRY(ask_model(comm, func, bytes, &best));
     if (best.algo >= 0) {
@@ -247,7 +267,7 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
       return ncclSuccess;
     }
   }
-  tt_choice c = {.algo = pick_algorithm(comm, func, bytes)};
+  tt_choice c = {.algo = followed >= 0 ? followed : pick_algorithm(comm, func, bytes)};
   bool self = (func == TT_FUNC_SEND || func == TT_FUNC_RECV) && peer == comm->rank;
   if (self) {
     c.algo = t->row.linear; // tokens to oneself would not tell who said them
