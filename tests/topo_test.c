@@ -375,6 +375,7 @@ static void bad_body(int rank, void *arg)
   OK(tuttiSetDevice(rank));
   meet(4);
   holdings before = holdings_now();
+  before.descriptors++; // the mailbox stays
   ncclResult_t res = ncclCommInitRank(&comm, 4, id, rank);
   CHECK(res != ncclSuccess && comm == NULL, "rank %d: %s=%s is taken", rank, b->name, b->value);
   for (int i = 0; i < 3 && b->words[i] != NULL; i++) {
@@ -382,7 +383,7 @@ static void bad_body(int rank, void *arg)
   }
   meet(4);
   holdings after = holdings_settled(&before);
-  CHECK(after.descriptors <= before.descriptors + (rank == 0 ? 0 : 1) && after.threads <= before.threads, // the mailbox stays
+  CHECK(after.descriptors <= before.descriptors && after.threads <= before.threads,
         "rank %d: %d descriptors and %d threads, %d and %d before", rank, after.descriptors, after.threads, before.descriptors,
         before.threads);
 }
@@ -538,7 +539,7 @@ static void plain_body(int rank, void *arg)
   const tt_topology *t = comm->topology;
   all_agree(comm, 0);
   CHECK(t->plain && tt_topology_channels(t) == (*channels != NULL ? atoi(*channels) : 1), "%d channels", tt_topology_channels(t));
-  for (int i = 0; i < 4 && over_network() == false; i++) {
+  for (int i = 0; i < 4; i++) {
     CHECK(tt_connect_ring_step(t->connect, 0, i, 1) == (i + 1) % 4, "the ring is not in the order of ranks");
   }
   add_up(comm);
