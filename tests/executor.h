@@ -1,5 +1,5 @@
-// executor.h: for executor_test.c: n ranks in this thread, one operation on all of them, and what must come out, reckoned by code that shares
-// nothing with the executor.
+// executor.h: for executor_test.c: n ranks in this thread, one operation on all of them, and what must come out, reckoned by code that
+// shares nothing with the executor.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>

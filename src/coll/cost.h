@@ -5,6 +5,9 @@
 // cores. That gives the time of the first passes and how much every further one adds. It is done once for each function, algorithm and
 // protocol, for three sizes of chunk, when first asked for; sizes between follow by interpolation.
 //
+// Where an operation runs over several channels (coll.h), the first one's schedules are walked: a machine's channels are alike, and together
+// they take as many passes as one would; channels are few enough (comm/tuning.c) that changing from one to the next is a small part.
+//
 // The same numbers give the same answer on every rank: all ranks must pass equal tables and layouts.
 #pragma once
 #include <stddef.h>

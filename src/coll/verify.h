@@ -11,8 +11,8 @@
 //             buffers happens before that rank's call completes. With in_place, input and output are one memory where NCCL says so.
 //   leftover  no message and no token remains in any connection.
 //
-// An operation over several channels is a row of schedules: the stages. A rank goes on to the next when all its strands of the one before have
-// ended. The stages have parts of the message of their own, and connections and scratch in common. What is proved of a row: the same.
+// An operation over several channels is a row of schedules: the stages. A rank goes on to the next when all its strands of the one before
+// have ended. The stages have parts of the message of their own, and connections and scratch in common. What is proved of a row: the same.
 //
 // Why one interleaving is enough. Strands share no memory that matters (that is what "race" proves); they meet in connections, each with
 // one writing and one reading strand, both blocking and both sequential. That is a Kahn process network (G. Kahn, "The semantics of a
@@ -47,8 +47,9 @@ typedef struct tt_verify_options {
   int *count_classes; // NULL, or TT_VERIFY_NCLASSES counters; that of the fault found is increased
 } tt_verify_options;
 
-// Verifies the schedules all[0..]. Stages are for collectives through messages: no tokens, no direct access. ncclSuccess when they are right. ncclInternalError when they are not: the fault found first stands in
+// Verifies the schedules all[0..]. ncclSuccess when they are right. ncclInternalError when they are not: the fault found first stands in
 // `why` (one line, cut at whylen; untouched otherwise). ncclSystemError when out of memory, ncclInvalidArgument for senseless options.
+// Several stages are for collectives through messages, without tokens and direct access.
 // Faults are not logged. Any thread; time and memory grow with steps times strands.
 ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o, char *why, size_t whylen);
 

@@ -4,7 +4,8 @@
 
 #include "coll/verify.h"
 
-// What a piece of memory or a message holds. Passes are counted on from stage to stage (tt_verify_pass). Immutable once made; shared by all its copies.
+// What a piece of memory or a message holds. Immutable once made; shared by all its copies. Passes are counted on from stage to stage
+// (tt_verify_pass).
 typedef struct tt_value {
   int pass;
   uint32_t chunk;         // of the contributors' inputs

@@ -415,7 +415,8 @@ static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclCo
   return ncclSuccess;
 }
 
-// Adds the lanes of several channels, which run one after the other. Each gets whole passes, so that together they take as many as one would.
+// Adds the lanes of several channels, which run one after the other. Each gets whole passes, so that together they take as many as one
+// would.
 static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d)
 {
   channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = d->choice.proto};

@@ -202,8 +202,9 @@ static bool has_blocks(tt_func func)
 
 // How many channels share a message, the first ones. The same on every rank, whose sizes and layouts are the same. Small messages use one:
 // a channel is a turn, and gains nothing where a rank has one core. Each gets whole passes; where passes follow one another down a chain or
-// tree, enough of them that filling it anew is a small part. How many channels there are is for those to say who make them: NCCL_MIN_NCHANNELS,
-// NCCL_MAX_NCHANNELS and the CTAs of the configuration belong into the layout's number (tt_connect_options), which all ranks must share.
+// tree, enough of them that filling it anew is a small part. How many channels there are is for those to say who make them:
+// NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS and the configuration's CTAs belong into the layout's number (tt_connect_options), which all ranks
+// must share.
 static int pick_channels(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
   int most = tt_algorithm_channels(&tt_algorithms(NULL)[c->algo], comm->layout);

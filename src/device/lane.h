@@ -55,8 +55,8 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
          (uint64_t)(func & 0xf);
 }
 
-// An operation over several channels has lanes for each. Those of a channel run for a part of each block (tt_lane_share), and begin when the
-// ones before have taken all their steps: so schedules may use the same links, FIFOs and scratch.
+// An operation over several channels has lanes for each. Those of a channel run for a part of each block (tt_lane_share), and begin when
+// the ones before have taken all their steps: so schedules may use the same links, FIFOs and scratch.
 
 // Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`: geometry of its
 // FIFO references (TT_TOK when it has none). The lane starts done when there is nothing to do.
@@ -69,7 +69,8 @@ void tt_lane_share(tt_lane *l, size_t begin, size_t end);
 #define TT_LEND_MIN (8u << 10)
 
 // Where in the call's output the message belongs that `step` (a number in the schedule) copies there in a pass (from 0 on), and how long it
-// is. NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init and tt_lane_share have written.
+// is. NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init and
+// tt_lane_share have written.
 char *tt_lane_place(const tt_lane *l, uint32_t step, uint64_t pass, size_t *bytes);
 
 // Bytes of the message that `step` (a number in the schedule) takes or makes in a pass. Rules as for tt_lane_place.
