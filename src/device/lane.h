@@ -43,7 +43,7 @@ typedef struct tt_lane {
   bool drains;      // everything else is
   bool done;
   int waits_for; // peer that made it wait, -1: none
-  int after;     // lane of the same plan that must have taken all its steps first (same flow, or channel before), -1: none
+  int after;     // lane of the same plan that comes first: must be done (same flow), or have taken all its steps (channels); -1: none
   int nafter;    // so many lanes, of which `after` is the last
   int flow;      // names connection and direction of a send or receive; 0: none
 } tt_lane;

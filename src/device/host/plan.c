@@ -30,11 +30,11 @@ static void begin(tt_plan *p)
   }
 }
 
-// Has a lane that must go first steps left? What it has lent may still be under way.
+// Must a lane go first that is not done? Between channels what it has lent may still be under way.
 static bool is_early(const tt_plan *p, const tt_lane *l)
 {
   for (int i = l->after; i > l->after - l->nafter; i--) {
-    if (!p->lanes[i].done && !p->lanes[i].drains) {
+    if (!p->lanes[i].done && !(p->lanes[i].drains && l->flow == 0)) {
       return true;
     }
   }
