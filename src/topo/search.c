@@ -178,22 +178,29 @@ static int egress(const tt_search *s, int gpu, int amount, int type)
   return count;
 }
 
+// Channels of that amount that the network's ports have room for.
+static long ports_room(const tt_search *s, int amount)
+{
+  long room = 0;
+  for (int i = 0; i < s->ends.nnets; i++) {
+    room += s->flow.port[i] == i ? s->flow.port_left[i] / amount : 0;
+  }
+  return room;
+}
+
 int tt_search_room(const tt_search *s, const tt_cond *c)
 {
-  int n = s->ends.ngpus, amount = TT_MAX(tt_flow_amount(c->speedintra), 1), port = TT_MAX(tt_flow_port_amount(c->speedinter), 1);
+  int n = s->ends.ngpus, amount = TT_MAX(tt_flow_amount(c->speedintra), 1);
   long room = TT_GRAPH_MAX_CHANNELS;
   if (s->now.inter) {
-    long nets = 0;
-    for (int i = 0; i < s->ends.nnets; i++) {
-      nets += s->flow.port[i] == i ? s->flow.port_left[i] / port : 0;
-    }
-    room = TT_MIN(room, nets);
+    long ports = ports_room(s, TT_MAX(tt_flow_port_amount(c->speedinter), 1));
+    room = TT_MIN(room, ports);
   }
   bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
   long sum = 0;
   for (int g = 0; g < n && n > 1; g++) {
-    long out = egress(s, g, amount, s->now.inter ? TT_PATH_SYS : c->typeintra);
-    sum += TT_MIN(out, TT_GRAPH_MAX_CHANNELS);
+    long out = egress(s, g, amount, c->typeintra);
+    sum += TT_MIN(out, room);
     room = closed ? TT_MIN(room, out) : room;
   }
   return (int)(n > 1 ? TT_MIN(room, sum / (n - 1)) : room);
@@ -408,7 +415,7 @@ static float upper_bound(const tt_ladder *l)
 static void prepare(tt_ladder *l, const int channels[2])
 {
   tt_search *s = l->s;
-  bool many = s->ends.nnets > 1 && (l->pattern == TT_PATTERN_RING || l->pattern <= TT_PATTERN_SPLIT_TREE);
+  bool many = s->now.inter && s->ends.nnets > 1 && (l->pattern == TT_PATTERN_RING || l->pattern <= TT_PATTERN_SPLIT_TREE);
   const tt_topo_node *cpu = tt_topo_count(s->topo, TT_NODE_CPU) > 0 ? &s->topo->nodes[s->topo->first[TT_NODE_CPU]] : NULL;
   l->sm = oldest_sm(s->topo);
   l->cross = many ? s->options->cross_nic : 0;

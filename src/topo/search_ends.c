@@ -107,14 +107,9 @@ static void find_types(const tt_topo *topo, const tt_paths *paths, tt_ends *e)
 {
   int n = e->ngpus;
   for (int a = 0; a < n; a++) {
-    int least = n > 1 ? INT32_MAX : 0;
     for (int b = 0; b < n; b++) {
       e->intra_types |= a != b ? 1u << tt_path_get(paths, a, b)->type : 0;
-      least = a != b ? TT_MIN(least, tt_path_get(paths, a, b)->count) : least;
     }
-    e->least_edge = a == 0 ? least : TT_MIN(e->least_edge, least);
-    e->least_last = TT_MAX(e->least_last, least);
-    e->least_ring += least;
     for (int net = e->first_net; net < e->first_net + e->nnets; net++) {
       e->inter_types |= 1u << tt_path_get(paths, a, net)->type | 1u << tt_path_get(paths, net, a)->type;
     }
@@ -188,4 +183,41 @@ void tt_ends_select(const tt_topo *topo, const tt_paths *paths, const tt_topo_ru
       add_nets_of(paths, e, (int[]){g, t}, most_all, e->all);
     }
   }
+}
+
+// The fewest links of paths of up to a type from one end to others; INT32_MAX when there is none.
+static int fewest(const tt_paths *paths, int from, const int to[2], int type)
+{
+  int least = INT32_MAX;
+  for (int i = to[0]; i < to[1]; i++) {
+    const tt_path *p = tt_path_get(paths, from, i);
+    if (i != from && p->type <= type) {
+      least = TT_MIN(least, (int)p->count);
+    }
+  }
+  return least;
+}
+
+void tt_ends_count(const tt_paths *paths, const int types[2], tt_ends *e)
+{
+  const int gpus[2] = {0, e->ngpus}, nets[2] = {e->first_net, e->first_net + e->nnets};
+  tt_least *l = &e->least;
+  if (l->counted && l->types[0] == types[0] && l->types[1] == types[1]) {
+    return;
+  }
+  *l = (tt_least){.types = {types[0], types[1]}, .edge = INT32_MAX, .in = INT32_MAX, .out = INT32_MAX, .counted = true};
+  for (int g = 0; g < e->ngpus; g++) {
+    int least = e->ngpus > 1 ? fewest(paths, g, gpus, types[0]) : 0, out = fewest(paths, g, nets, types[1]);
+    l->stuck += least == INT32_MAX;
+    least = least == INT32_MAX ? 0 : least;
+    l->edge = TT_MIN(l->edge, least);
+    l->last = TT_MAX(l->last, least);
+    l->ring += least;
+    l->out = TT_MIN(l->out, out);
+  }
+  for (int n = nets[0]; n < nets[1]; n++) {
+    int in = fewest(paths, n, gpus, types[1]);
+    l->in = TT_MIN(l->in, in);
+  }
+  l->unreached = l->in == INT32_MAX || l->out == INT32_MAX;
 }

@@ -41,16 +41,26 @@ static inline int tt_flow_port_amount(float bw)
 
 // ---- search_ends.c: which ends are worth trying, in which order ----
 
+// Fewest links, among paths of some types.
+typedef struct tt_least {
+  int types[2];         // between GPUs, and between GPU and net
+  int edge, ring, last; // of an edge between GPUs, of each GPU's shortest together, the longest of those
+  int in, out;          // from a net, to a net
+  int stuck;            // GPUs from which there is no edge
+  bool unreached;       // there is no way from or to any net
+  bool counted;
+} tt_least;
+
 typedef struct tt_ends {
   int ngpus, nnets, first_net;
   bool nvs;
   unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
   int min_intra, max_intra, min_inter, max_inter;
-  int least_edge, least_ring, least_last; // hops: of an edge, of each GPU's shortest together, the longest of those
-  int *plain;                             // 0, 1, 2, …
-  int *next;                              // [gpu][ngpus - 1]: the others, best first
-  int *starts;                            // [net number][ngpus]: GPUs for a channel that comes by that net, best first
-  int *liked;                             // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
+  tt_least least; // of the types that tt_ends_count was told last
+  int *plain;     // 0, 1, 2, …
+  int *next;      // [gpu][ngpus - 1]: the others, best first
+  int *starts;    // [net number][ngpus]: GPUs for a channel that comes by that net, best first
+  int *liked;     // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
   int *all_liked;
   int *nets; // [gpu][nnets + 1]: nets to try on the way back, for the type that tt_ends_select was told; the number first
   int *all;  // [nnets + 1]: nets to begin with
@@ -61,6 +71,9 @@ void tt_ends_destroy(tt_ends *e);
 
 // Fills nets and all for ways of up to that type.
 void tt_ends_select(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int type, tt_ends *e);
+
+// Fills least for ways of up to those types, between GPUs and between GPU and net.
+void tt_ends_count(const tt_paths *paths, const int types[2], tt_ends *e);
 
 // ---- search.c, search_run.c, search_heads.c ----
 

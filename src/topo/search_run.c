@@ -13,8 +13,8 @@ typedef struct tt_run {
   int intra, inter;   // amounts
   int least_hops;     // of a channel
   int least_edge;     // of an edge
-  int hop_limit;      // only fewer hops than these for all channels together help; 0: more channels help, too
   int most;           // channels there can be, as far as the last bound says
+  int copies;         // channels of one order that there must be at least; 0: orders may differ
   int back;           // order's place whose GPU leads back to the card; -1: none, or already taken
   int back_left;      // GPUs not yet in this channel that may lead back
   uint64_t placed;    // hash of the GPUs in this channel
@@ -80,39 +80,52 @@ static int *order_of(tt_run *r)
   return &r->now->gpus[(size_t)r->now->nchannels * (size_t)r->n];
 }
 
+// Would so many channels with so many hops be better than the best?
+static bool improves(const tt_run *r, int channels, int hops)
+{
+  const tt_graph *best = r->best;
+  float total = (float)channels * r->c->speedintra, had = tt_search_bar(r->c, best);
+  return total > had || (total == had && best->pattern == r->c->pattern && best->crossnic == r->c->crossnic && hops < best->nhops);
+}
+
 // Can what may still be added make a better graph than the best?
 static bool worthwhile(tt_run *r)
 {
-  const tt_graph *now = r->now, *best = r->best;
+  const tt_graph *now = r->now;
   int most = TT_MIN(now->nchannels + tt_search_room(r->s, r->c), r->c->max);
-  float total = (float)most * r->c->speedintra, had = tt_search_bar(r->c, best);
-  if (most < r->c->min || total < had) {
+  if (most < r->c->min || !improves(r, most, now->nhops + (most - now->nchannels) * r->least_hops)) {
     return false;
   }
-  int hops = now->nhops + (most - now->nchannels) * r->least_hops;
   r->most = most;
-  r->hop_limit = total > had ? 0 : best->nhops;
-  return total > had || (best->pattern == r->c->pattern && best->crossnic == r->c->crossnic && hops < best->nhops);
+  return true;
 }
 
-// Will this channel have too many hops, however it goes on?
+// Is it no use to go on with this channel, as the best is now?
 static bool hopeless(const tt_run *r, int step)
 {
   int rest = (r->n - 1 - step) * r->least_edge + (r->most - r->now->nchannels - 1) * r->least_hops;
-  return r->hop_limit > 0 && r->now->nhops + rest >= r->hop_limit;
+  return !improves(r, r->most, r->now->nhops + rest);
+}
+
+// Channels that a graph must have to be as good as the best.
+static int needed(const tt_cond *c, const tt_graph *best)
+{
+  int count = (int)(tt_search_bar(c, best) / c->speedintra + 0.999f);
+  return TT_MAX(TT_MAX(count, c->min), 1);
 }
 
 static void channel_done(tt_run *r)
 {
   r->now->nchannels++;
   bool better = tt_search_consider(r->s, r->c, r->best);
+  r->copies = better && r->copies > 0 ? needed(r->c, r->best) : r->copies;
   if (better && r->now->nchannels == r->c->max) {
     r->stop = true;
   } else if (r->now->nchannels < r->c->max && worthwhile(r)) {
     int back = r->back, left = r->back_left;
     uint64_t placed = r->placed;
     const int *follow = r->follow;
-    int limit = r->hop_limit, most = r->most;
+    int most = r->most;
     // What follows this channel gets a share of the steps that are left, so that other channels get their turn, too.
     long steps = r->steps, share = steps - steps / 8;
     r->steps = share;
@@ -123,17 +136,29 @@ static void channel_done(tt_run *r)
     r->back_left = left;
     r->placed = placed;
     r->follow = follow;
-    r->hop_limit = limit;
     r->most = most;
   }
   r->now->nchannels--;
+}
+
+// Has the way between two GPUs room for all the channels that have the order of this one?
+static bool bears_all(tt_run *r, const int ends[2])
+{
+  if (r->copies < 2 || r->now->nchannels > 0) {
+    return true;
+  }
+  bool ok = tt_flow_take(r->flow, ends, r->intra * r->copies);
+  if (ok) {
+    tt_flow_give(r->flow, ends, r->intra * r->copies);
+  }
+  return ok;
 }
 
 static void place(tt_run *r, int from, int gpu, int step)
 {
   bool intra = from < r->n;
   int ends[2] = {from, gpu}, amount = intra ? r->intra : r->inter;
-  if (from >= 0 && !take(r, ends, intra, amount)) {
+  if (from >= 0 && ((intra && !bears_all(r, ends)) || !take(r, ends, intra, amount))) {
     return;
   }
   uint64_t flag = 1ull << r->now->nchannels, key = mix((uint64_t)gpu + 77);
@@ -339,6 +364,13 @@ static void next_channel(tt_run *r)
 
 // ---- One condition ----
 
+// Fewest links between a channel and the network.
+static int net_hops(const tt_search *s, const tt_cond *c)
+{
+  bool twice = c->pattern == TT_PATTERN_BALANCED_TREE && s->ends.ngpus > 1;
+  return s->now.inter ? s->ends.least.in + s->ends.least.out * (twice ? 2 : 1) : 0;
+}
+
 bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhausted)
 {
   bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
@@ -352,11 +384,14 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
               .inter = tt_flow_amount(c->speedinter)};
   s->now.nchannels = s->now.nhops = 0;
   s->age++;
-  r.least_edge = s->ends.least_edge;
-  r.least_hops = s->ends.least_ring - (closed ? 0 : s->ends.least_last) + (s->now.inter ? 2 : 0);
-  if (!worthwhile(&r)) {
+  tt_ends_count(s->paths, (int[]){c->typeintra, c->typeinter}, &s->ends);
+  const tt_least *least = &s->ends.least;
+  r.least_edge = least->edge;
+  r.least_hops = least->ring - (closed ? 0 : least->last) + net_hops(s, c);
+  if (least->stuck > (closed ? 0 : 1) || (s->now.inter && least->unreached) || !worthwhile(&r)) {
     return false;
   }
+  r.copies = c->same ? needed(c, best) : 0;
   // Without any graph yet the search goes on when its steps are used up, though not deep.
   long budget = TT_MIN(TT_MAX(s->steps_left, best->nchannels > 0 ? 0 : 500), c->same && !c->only_same ? 2000 : 20000);
   r.steps = budget;
