@@ -166,16 +166,18 @@ bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2]
   return in->net.guid == out->net.guid && in->net.port == out->net.port;
 }
 
-// Edges of this amount that may still leave the GPU.
-static int egress(const tt_search *s, int gpu, int amount, int type)
+// Edges of this amount that may still leave the GPU, and come to it.
+static void count_edges(const tt_search *s, int gpu, int amount, int type, int count[2])
 {
   const tt_topo_node *n = &s->topo->nodes[gpu];
-  int count = 0;
+  count[0] = count[1] = 0;
   for (int l = n->first_link; l < n->first_link + n->nlinks; l++) {
     int kind = s->topo->links[l].type;
-    count += kind == TT_PATH_NVL || kind == TT_PATH_LOC || type > TT_PATH_NVB ? s->flow.left[l] / amount : 0;
+    if (kind == TT_PATH_NVL || kind == TT_PATH_LOC || type > TT_PATH_NVB) {
+      count[0] += s->flow.left[l] / amount;
+      count[1] += s->flow.left[s->topo->links[l].back] / amount;
+    }
   }
-  return count;
 }
 
 // Channels of that amount that the network's ports have room for.
@@ -185,25 +187,42 @@ static long ports_room(const tt_search *s, int amount)
   for (int i = 0; i < s->ends.nnets; i++) {
     room += s->flow.port[i] == i ? s->flow.port_left[i] / amount : 0;
   }
-  return room;
+  return TT_MIN(room, TT_GRAPH_MAX_CHANNELS);
+}
+
+// The most channels, up to `room`, each of which leaves out one GPU at most, when GPU g can take part in edges[2 * g] of them.
+static int chains_room(const int *edges, int n, int room)
+{
+  for (;; room--) {
+    long sum = 0;
+    for (int g = 0; g < n; g++) {
+      sum += TT_MIN(edges[2 * g], room);
+    }
+    if (sum >= (long)room * (n - 1)) {
+      return room;
+    }
+  }
 }
 
 int tt_search_room(const tt_search *s, const tt_cond *c)
 {
-  int n = s->ends.ngpus, amount = TT_MAX(tt_flow_amount(c->speedintra), 1);
-  long room = TT_GRAPH_MAX_CHANNELS;
+  int n = s->ends.ngpus, amount = TT_MAX(tt_flow_amount(c->speedintra), 1), room = TT_GRAPH_MAX_CHANNELS;
   if (s->now.inter) {
-    long ports = ports_room(s, TT_MAX(tt_flow_port_amount(c->speedinter), 1));
-    room = TT_MIN(room, ports);
+    room = (int)ports_room(s, TT_MAX(tt_flow_port_amount(c->speedinter), 1));
   }
+  // Every GPU of a ring sends and gets; the ends of others do not, and over cards the ends of a ring do so on other links.
   bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
-  long sum = 0;
   for (int g = 0; g < n && n > 1; g++) {
-    long out = egress(s, g, amount, c->typeintra);
-    sum += TT_MIN(out, room);
-    room = closed ? TT_MIN(room, out) : room;
+    int *edges = &s->degrees[2 * g];
+    count_edges(s, g, amount, c->typeintra, edges);
+    int least = TT_MIN(edges[0], edges[1]);
+    room = closed ? TT_MIN(room, least) : room;
   }
-  return (int)(n > 1 ? TT_MIN(room, sum / (n - 1)) : room);
+  if (n > 1 && !closed) {
+    room = chains_room(s->degrees, n, room);
+    room = chains_room(s->degrees + 1, n, room);
+  }
+  return room;
 }
 
 // ---- The ladder of conditions ----
@@ -517,6 +536,7 @@ static void search_destroy(tt_search *s)
   tt_ends_destroy(&s->ends);
   tt_free(s->memo);
   tt_free(s->edges);
+  tt_free(s->degrees);
   graph_clear(&s->part);
   tt_free(s->used);
   tt_free(s->back);
@@ -531,10 +551,12 @@ static ncclResult_t search_create(tt_search *s)
   TT_TRY(graph_room(&s->now, n, s->options->inter));
   TT_TRY(graph_room(&s->part, n, s->options->inter));
   s->edges = tt_calloc((size_t)n + TT_EDGES_MORE, sizeof(tt_edge));
+  s->degrees = tt_calloc((size_t)n * 2, sizeof(int));
   s->memo = tt_calloc(TT_MEMO_SIZE, sizeof(tt_memo_entry));
   s->used = tt_calloc((size_t)n, sizeof(uint64_t));
   s->back = tt_calloc((size_t)n * TT_GRAPH_MAX_CHANNELS, sizeof(bool));
-  return s->memo && s->edges && s->used && s->back ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
+  bool ok = s->memo && s->edges && s->degrees && s->used && s->back;
+  return ok ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
 }
 
 static float total_of(const tt_graph *g)
@@ -542,9 +564,12 @@ static float total_of(const tt_graph *g)
   return (float)g->nchannels * (g->inter ? g->speedinter : g->speedintra);
 }
 
-// Is it worth to give up some rings' bandwidth for what trees win?
+// Is it worth to give up some rings' bandwidth for what trees win? Trees that are not behind rings only win by fewer, faster channels.
 static bool fewer_is_better(const tt_graph *ring, const tt_graph *tree, const tt_graph *less, const tt_graph *trees)
 {
+  if (total_of(tree) >= total_of(ring) && less->speedintra <= ring->speedintra) {
+    return false;
+  }
   float lost = total_of(less) / total_of(ring), won = total_of(trees) / total_of(tree);
   return won > 1.05f && lost * won > 0.9f;
 }

@@ -123,6 +123,7 @@ typedef struct tt_search {
   tt_graph now;        // what the search stands at
   tt_graph part;       // a few channels of a graph, while they are searched again
   tt_edge *edges;      // of one channel
+  int *degrees;        // of each GPU: edges that may still leave it, and come to it, while room is counted
   long max_steps;      // of a graph
   long steps_left;     // of this graph
   long steps;          // that it took
