@@ -1,0 +1,49 @@
+// draw.h: a machine as a picture, a page or data; what is wrong in a file; how two files differ.
+#pragma once
+#include <stdio.h>
+
+#include "topo/graph.h"
+
+// What is drawn. `title` is any text; `graphs` may be NULL. All are read only and the caller's.
+typedef struct xp_drawing {
+  const char *title;
+  const tt_topo *topo;
+  const tt_paths *paths;
+  const tt_graphs *graphs;
+} xp_drawing;
+
+// Writes an SVG picture for a slide: every node a box, every link a line (colour: kind; thickness: bandwidth; number: GB/s in one
+// direction), a legend; with graphs the ring of channel 0. The same machine is always the same bytes. Errors: no memory, a write that
+// failed.
+ncclResult_t xp_draw_svg(const xp_drawing *d, FILE *out);
+
+// Writes one HTML file that needs nothing else: the same picture, each channel of each graph to be switched on and off, details of whatever
+// the pointer or the keyboard is on, a table of the graphs. Errors as above. Beyond XP_PAGE_ENDS ends the page is without paths, beyond
+// XP_PAGE_EDGES edges without the lines of channels, and says so.
+ncclResult_t xp_draw_html(const xp_drawing *d, FILE *out);
+
+enum { XP_PAGE_ENDS = 256, XP_PAGE_EDGES = 20000 };
+
+// Writes the same as JSON, one node, link, row or graph per line. Numbers of nodes and links are their places in "nodes" and "links";
+// bandwidths are GB/s in one direction, latencies microseconds. Errors as above.
+//   "form"    1: what follows here
+//   "title"   as given
+//   "hosts"   host hashes, "0x…"
+//   "nodes"   [{"id" "name" "kind" (GPU NET CPU NVS PCI NIC DEV) "host" "line" (in the file)
+//              "bus" (GPU DEV PCI, NIC with one) | GPU DEV: "rank" "dev" "sm" "gcn" "gdr" "device" (node that has its links)
+//              | NET: "dev" "port" "bandwidth" "latency" "gdr" "coll" "maxconn" "guid" "rail" "plane" | CPU: "numa" "arch" "vendor" "model"
+//              | PCI: "vendor" "device" "subsystem_vendor" "subsystem_device"}]
+//   "links"   [{"id" "from" "to" "back" (the link the other way) "type" "bandwidth"}]
+//   "paths"   [{"from" "type": […] "bandwidth": […] "hops": [[links of the path] …]}]: an entry for each end; a null type: no path
+//   "graphs"  [{"name" "id" "pattern" "crossnic" "nchannels" "speedintra" "speedinter" "latencyinter" "typeintra" "typeinter"
+//              "samechannels" "hops" "bound" "steps" "exhausted"
+//              "channels": [{"nets": [in, out] (-1: none) "gpus": [nodes in order] "links": [that its edges use]}]}]
+ncclResult_t xp_draw_json(const xp_drawing *d, FILE *out);
+
+// Says what is wrong or suspicious in a topology or graph file, sorted by line: how bad, where, the value, why it matters, what to do.
+// Returns an exit code: 0 nothing found, 1 something, 2 the file cannot be read (the message goes to `out`), or `out` not be written.
+int xp_lint(const char *file, FILE *out);
+
+// Says in what two machines, or two files of graphs, differ by meaning: elements are matched by bus id or name, then by position; the
+// order of elements and attributes and ways to write a number do not count. Returns 0 equal, 1 different, 2 as above.
+int xp_diff(const char *a, const char *b, FILE *out);

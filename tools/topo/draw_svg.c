@@ -1,0 +1,558 @@
+// draw_svg.c: the picture.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "draw_priv.h"
+
+enum {
+  COLOURS = 8,        // of channels
+  BOW_LABELS = 16,    // more links between GPUs have their numbers in the legend only
+  LEGEND_VALUES = 5,  // bandwidths of a kind that the legend tells
+  TITLE_CHARS = 90,
+};
+
+#define LEGEND_ROW 20.0f
+#define CHAR 6.1f // width of a character of the legend
+
+typedef struct svg {
+  const xp_drawing *d;
+  const xp_layout *o;
+  FILE *out;
+  bool page;
+  int kind, channel; // what write_edge writes
+} svg;
+
+// ---- Colours ----
+
+static const char *const channel_colours[COLOURS] = {"#d6336c", "#1c7ed6", "#e8590c", "#2f9e44", "#7048e8", "#0c8599", "#a06000", "#868e96"};
+
+typedef struct rule {
+  const char *what, *light, *dark;
+} rule;
+
+static const rule rules[] = {
+    {".tt-back", "fill:#ffffff", "fill:#15181c"},
+    {".tt-text", "fill:#1d2329", "fill:#e6e9ec"},
+    {".tt-soft", "fill:#57606a", "fill:#9aa4ae"},
+    {".tt-panel", "fill:#f6f8fa;stroke:#d0d7de", "fill:#1b2026;stroke:#39424c"},
+    {".tt-gpu rect", "fill:#dcf3c8;stroke:#4c9a2a", "fill:#26401a;stroke:#76b947"},
+    {".tt-dev rect", "fill:#f2f6ee;stroke:#9db98c;stroke-dasharray:4 3", "fill:#20281b;stroke:#5d7a4a;stroke-dasharray:4 3"},
+    {".tt-cpu rect", "fill:#dbe9fb;stroke:#3b73b9", "fill:#1c3350;stroke:#6ea3e0"},
+    {".tt-pci rect", "fill:#eceff2;stroke:#7b8794", "fill:#2a3038;stroke:#8b97a3"},
+    {".tt-nic rect", "fill:#fde8c8;stroke:#c07a1a", "fill:#46330f;stroke:#e0a24a"},
+    {".tt-net rect", "fill:#fff4de;stroke:#c07a1a", "fill:#3a2d12;stroke:#e0a24a"},
+    {".tt-nvs rect", "fill:#cfead9;stroke:#2b8a57", "fill:#173a29;stroke:#55c08a"},
+    {".tt-LOC", "stroke:#8a939c;stroke-dasharray:3 3", "stroke:#79838d;stroke-dasharray:3 3"},
+    {".tt-NVL", "stroke:#3f9142", "stroke:#6fbf5f"},
+    {".tt-C2C", "stroke:#8250df", "stroke:#b794f4"},
+    {".tt-PCI", "stroke:#7b8794", "stroke:#8b97a3"},
+    {".tt-SYS", "stroke:#3b73b9", "stroke:#6ea3e0"},
+    {".tt-NET", "stroke:#c07a1a", "stroke:#e0a24a"},
+    {".tt-number", "fill:#3d4650;stroke:#ffffff", "fill:#c3ccd4;stroke:#15181c"},
+};
+
+void xp_svg_style(int dark, FILE *out)
+{
+  for (size_t i = 0; i < TT_COUNT(rules); i++) {
+    fprintf(out, "%s{%s}\n", rules[i].what, dark ? rules[i].dark : rules[i].light);
+  }
+}
+
+static void write_style(FILE *out)
+{
+  fputs("<style>\n", out);
+  xp_svg_style(0, out);
+  fputs("text{font-family:sans-serif}\n"
+        ".tt-link,.tt-edge{fill:none}\n"
+        ".tt-edge{stroke-width:2.4;stroke-linecap:round}\n"
+        ".tt-number{font-size:9px;stroke-width:2.5px;paint-order:stroke;stroke-linejoin:round}\n"
+        ".tt-box text{font-size:11px;text-anchor:middle}\n"
+        ".tt-box .tt-soft{font-size:9px}\n"
+        ".tt-legend{font-size:11px}\n",
+        out);
+  for (int i = 0; i < COLOURS; i++) {
+    fprintf(out, ".tt-c%d{stroke:%s}\n", i, channel_colours[i]);
+  }
+  fputs("</style>\n", out);
+}
+
+static void write_markers(FILE *out)
+{
+  fputs("<defs>\n", out);
+  for (int i = 0; i < COLOURS; i++) {
+    fprintf(out,
+            "<marker id=\"tt-a%d\" viewBox=\"0 0 8 8\" refX=\"6.5\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" "
+            "markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0L8 4L0 8Z\" fill=\"%s\"/></marker>\n",
+            i, channel_colours[i]);
+  }
+  fputs("</defs>\n", out);
+}
+
+// ---- Links ----
+
+// 1.0 at 2 GB/s, 2.4 at 24, 4.5 at 370.
+static float thickness(float bw)
+{
+  return fminf(0.6f + 0.62f * log2f(1 + fmaxf(bw, 0) / 4), 7);
+}
+
+static bool is_gpu(const tt_topo *t, int node)
+{
+  return t->nodes[node].kind == TT_NODE_GPU || t->nodes[node].kind == TT_NODE_DEV;
+}
+
+static int bows(const tt_topo *t)
+{
+  int count = 0;
+  for (int l = 0; l < t->nlinks; l++) {
+    count += is_gpu(t, t->links[l].from) && is_gpu(t, t->links[l].to);
+  }
+  return count / 2;
+}
+
+// A number for people: 12, 370.8, 5000.
+static const char *bandwidth_text(float bw, char *buf, size_t size)
+{
+  snprintf(buf, size, bw >= 1000 ? "%.0f" : "%.4g", (double)bw);
+  return buf;
+}
+
+static float link_bandwidth(const tt_topo *t, const tt_topo_link *l)
+{
+  return l->back >= 0 ? fmaxf(l->bw, t->links[l->back].bw) : l->bw;
+}
+
+static void write_link(const svg *s, int l)
+{
+  const tt_topo *t = s->d->topo;
+  const tt_topo_link *link = &t->links[l];
+  char path[256], a[48], b[48], bw[24];
+  xp_label label;
+  if (!xp_layout_link(s->o, l, path, sizeof(path), &label)) {
+    return;
+  }
+  float wide = link_bandwidth(t, link);
+  fprintf(s->out, "<path class=\"tt-link tt-%s\" d=\"%s\" stroke-width=\"%.1f\"", tt_link_type_name(link->type), path,
+          (double)thickness(link->type == TT_PATH_LOC ? 0 : wide));
+  if (s->page) {
+    fprintf(s->out, " data-link=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s, %s to %s, %s GB/s\"/>\n", l,
+            tt_link_type_name(link->type), tt_node_name(t, link->from, a, sizeof(a)), tt_node_name(t, link->to, b, sizeof(b)),
+            bandwidth_text(wide, bw, sizeof(bw)));
+  } else {
+    fprintf(s->out, "><title>%s %s - %s: %s GB/s</title></path>\n", tt_link_type_name(link->type),
+            tt_node_name(t, link->from, a, sizeof(a)), tt_node_name(t, link->to, b, sizeof(b)), bandwidth_text(wide, bw, sizeof(bw)));
+  }
+}
+
+static void write_number(const svg *s, int l, bool bow_numbers)
+{
+  const tt_topo *t = s->d->topo;
+  const tt_topo_link *link = &t->links[l];
+  bool bow = is_gpu(t, link->from) && is_gpu(t, link->to);
+  char path[256], bw[24];
+  xp_label label;
+  if (link->type == TT_PATH_LOC || link->bw >= TT_BW_LOC || (bow && !bow_numbers) ||
+      !xp_layout_link(s->o, l, path, sizeof(path), &label)) {
+    return;
+  }
+  float wide = link_bandwidth(t, link);
+  snprintf(bw, sizeof(bw), wide >= 100 ? "%.0f" : "%.3g", (double)wide);
+  fprintf(s->out, "<text class=\"tt-number\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", (double)label.x, (double)label.y,
+          label.anchor, bw);
+}
+
+static bool shown_once(const tt_topo *t, int l)
+{
+  return t->links[l].back < 0 || l < t->links[l].back;
+}
+
+static void write_links(const svg *s)
+{
+  const tt_topo *t = s->d->topo;
+  fputs(s->page ? "<g role=\"list\" aria-label=\"links\">\n" : "<g>\n", s->out);
+  for (int l = 0; l < t->nlinks; l++) {
+    if (shown_once(t, l)) {
+      write_link(s, l);
+    }
+  }
+  fputs("</g>\n", s->out);
+}
+
+static void write_numbers(const svg *s)
+{
+  const tt_topo *t = s->d->topo;
+  bool bow_numbers = bows(t) <= BOW_LABELS;
+  fputs("<g pointer-events=\"none\">\n", s->out);
+  for (int l = 0; l < t->nlinks; l++) {
+    if (shown_once(t, l)) {
+      write_number(s, l, bow_numbers);
+    }
+  }
+  fputs("</g>\n", s->out);
+}
+
+// ---- Boxes ----
+
+static const char *cpu_text(const tt_topo_node *n)
+{
+  static const char *vendors[] = {"", "Intel", "AMD", "Zhaoxin"};
+  static const char *models[] = {"Intel", "Intel Skylake or newer", "Intel Sapphire Rapids", "Intel Emerald Rapids", "Zhaoxin Yongfeng"};
+  switch (n->cpu.arch) {
+  case TT_CPU_ARM: return "Arm";
+  case TT_CPU_POWER: return "Power";
+  case TT_CPU_X86: return n->cpu.model > 0 && n->cpu.model < (int)TT_COUNT(models) ? models[n->cpu.model] : vendors[n->cpu.vendor & 3];
+  default: return "";
+  }
+}
+
+// The two lines of a box.
+static void box_text(const tt_topo *t, int node, char first[32], char second[48])
+{
+  const tt_topo_node *n = &t->nodes[node];
+  char bus[32];
+  const char *tail = n->id >= 0 ? xp_bus_text(n->id, bus, sizeof(bus)) : "";
+  switch (n->kind) {
+  case TT_NODE_GPU:
+    snprintf(first, 32, "GPU %d", n->gpu.dev);
+    snprintf(second, 48, "rank %d", n->gpu.rank);
+    break;
+  case TT_NODE_DEV:
+    snprintf(first, 32, "GPU %d", n->gpu.dev);
+    snprintf(second, 48, "other group");
+    break;
+  case TT_NODE_NET:
+    snprintf(first, 32, "NET %d", n->net.dev);
+    snprintf(second, 48, "port %d", n->net.port);
+    break;
+  case TT_NODE_CPU:
+    snprintf(first, 32, "CPU, NUMA %lld", (long long)n->id);
+    snprintf(second, 48, "%s", cpu_text(n));
+    break;
+  case TT_NODE_PCI:
+    snprintf(first, 32, "PCI switch");
+    snprintf(second, 48, "%s", tail);
+    break;
+  default:
+    snprintf(first, 32, "NIC");
+    snprintf(second, 48, "%s", strncmp(tail, "0000:", 5) == 0 ? tail + 5 : tail);
+    break;
+  }
+}
+
+static const char *const classes[TT_NODE_KINDS] = {"gpu", "net", "cpu", "nvs", "pci", "nic", "dev"};
+
+static void open_box(const svg *s, int node)
+{
+  const tt_topo *t = s->d->topo;
+  char name[48], bus[32];
+  const tt_topo_node *n = &t->nodes[node];
+  fprintf(s->out, "<g class=\"tt-box tt-%s\"", classes[n->kind]);
+  tt_node_name(t, node, name, sizeof(name));
+  if (s->page) {
+    fprintf(s->out, " data-node=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s\">", node, name);
+    return;
+  }
+  bool pci = is_gpu(t, node) || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
+  fprintf(s->out, "><title>%s%s%s</title>", name, pci ? " " : "", pci ? xp_bus_text(n->id, bus, sizeof(bus)) : "");
+}
+
+static void write_rect(const svg *s, const xp_box *b, float round)
+{
+  fprintf(s->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%.0f\"/>", (double)b->x, (double)b->y, (double)b->w,
+          (double)b->h, (double)round);
+}
+
+static void write_line(const svg *s, const xp_box *b, float y, const char *class, const char *text)
+{
+  fprintf(s->out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, (double)(b->x + b->w / 2), (double)(b->y + y));
+  xp_escape(text, 48, s->out);
+  fputs("</text>", s->out);
+}
+
+static void write_box(const svg *s, int node)
+{
+  const xp_box *b = &s->o->box[node];
+  char first[32], second[48];
+  if (b->w <= 0) {
+    return;
+  }
+  box_text(s->d->topo, node, first, second);
+  open_box(s, node);
+  write_rect(s, b, 4);
+  write_line(s, b, second[0] != 0 ? 15 : 21, "tt-text", first);
+  if (second[0] != 0) {
+    write_line(s, b, 27, "tt-soft", second);
+  }
+  fputs("</g>\n", s->out);
+}
+
+// One bar below each band, joined at the left: all of it is one node.
+static void write_switch(const svg *s, int node)
+{
+  const xp_box *bars = s->o->bars;
+  open_box(s, node);
+  for (int b = 0; b + 1 < s->o->nbands; b++) {
+    if (bars[b].w > 0 && bars[b + 1].w > 0) {
+      write_rect(s, &(xp_box){12, bars[b].y + bars[b].h / 2 - 4, 8, bars[b + 1].y - bars[b].y + 8}, 2);
+    }
+  }
+  for (int b = 0; b < s->o->nbands; b++) {
+    xp_box bar = bars[b];
+    if (bar.w > 0) {
+      float left = s->o->nbands > 1 ? 12 : bar.x;
+      bar.w += bar.x - left;
+      bar.x = left;
+      write_rect(s, &bar, 4);
+      write_line(s, &bar, 17, "tt-text", "NVSwitch");
+    }
+  }
+  fputs("</g>\n", s->out);
+}
+
+static void write_boxes(const svg *s)
+{
+  const tt_topo *t = s->d->topo;
+  fputs(s->page ? "<g role=\"list\" aria-label=\"nodes\">\n" : "<g>\n", s->out);
+  for (int i = 0; i < t->nnodes; i++) {
+    if (t->nodes[i].kind != TT_NODE_NVS) {
+      write_box(s, i);
+    } else if (s->o->box[i].w > 0) {
+      write_switch(s, i);
+    }
+  }
+  fputs("</g>\n", s->out);
+}
+
+static void write_panels(const svg *s)
+{
+  for (int h = 0; h < s->d->topo->nhosts; h++) {
+    const xp_box *p = &s->o->panels[h];
+    if (p->w > 0) {
+      fputs("<g class=\"tt-panel\">", s->out);
+      write_rect(s, p, 6);
+      fprintf(s->out, "<text class=\"tt-soft tt-legend\" stroke=\"none\" x=\"%.1f\" y=\"%.1f\">host %d, %#llx</text></g>\n",
+              (double)(p->x + 10), (double)(p->y + 17), h, (unsigned long long)s->d->topo->hosts[h]);
+    }
+  }
+}
+
+// ---- Channels ----
+
+static void write_edge(void *arg, int from, int to)
+{
+  const svg *s = arg;
+  char path[256];
+  if (xp_layout_edge(s->o, (int[]){from, to}, s->page ? s->channel : 3, path, sizeof(path))) {
+    fprintf(s->out, "<path class=\"tt-edge tt-c%d\" d=\"%s\" marker-end=\"url(#tt-a%d)\"/>\n", s->channel % COLOURS, path,
+            s->channel % COLOURS);
+  }
+}
+
+static void write_channel(svg *s, int kind, int channel)
+{
+  s->kind = kind;
+  s->channel = channel;
+  if (s->page) {
+    fprintf(s->out, "<g class=\"tt-channel\" data-graph=\"%d\" data-channel=\"%d\" visibility=\"hidden\">\n", kind, channel);
+  } else {
+    fputs("<g>\n", s->out);
+  }
+  xp_graph_edges(s->d->topo, &s->d->graphs->graph[kind], channel, write_edge, s);
+  fputs("</g>\n", s->out);
+}
+
+static void count_edge(void *arg, int from, int to)
+{
+  (void)from, (void)to;
+  ++*(long *)arg;
+}
+
+long xp_edge_count(const xp_drawing *d)
+{
+  long count = 0;
+  for (int k = 0; d->graphs != NULL && k < TT_GRAPH_KINDS; k++) {
+    for (int c = 0; c < d->graphs->graph[k].nchannels; c++) {
+      xp_graph_edges(d->topo, &d->graphs->graph[k], c, count_edge, &count);
+    }
+  }
+  return count;
+}
+
+static void write_channels(svg *s)
+{
+  const tt_graphs *g = s->d->graphs;
+  if (g == NULL || (s->page && xp_edge_count(s->d) > XP_PAGE_EDGES)) {
+    return;
+  }
+  fputs("<g pointer-events=\"none\">\n", s->out);
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    for (int c = 0; c < g->graph[k].nchannels && (s->page || (k == TT_GRAPH_RING && c == 0)); c++) {
+      write_channel(s, k, c);
+    }
+  }
+  fputs("</g>\n", s->out);
+}
+
+// ---- Title and legend ----
+
+static int count_word(char *at, size_t size, int count, const char *one, const char *many)
+{
+  return count > 0 ? snprintf(at, size, "%d %s, ", count, count == 1 ? one : many) : 0;
+}
+
+// "8 GPUs, 8 network ports, 2 CPUs, NVSwitch"
+static void summary(const tt_topo *t, char *buf, size_t size)
+{
+  size_t n = 0;
+  n += (size_t)count_word(buf, size, t->nhosts > 1 ? t->nhosts : 0, "host", "hosts");
+  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_GPU), "GPU", "GPUs");
+  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_NET), "network port", "network ports");
+  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_CPU), "CPU", "CPUs");
+  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_PCI), "PCI switch", "PCI switches");
+  if (tt_topo_count(t, TT_NODE_NVS) > 0) {
+    snprintf(buf + n, size - n, "NVSwitch");
+  } else if (n >= 2) {
+    buf[n - 2] = 0;
+  }
+}
+
+static void write_title(const svg *s)
+{
+  char text[256] = "";
+  summary(s->d->topo, text, sizeof(text));
+  fprintf(s->out, "<text class=\"tt-text\" font-size=\"18\" font-weight=\"bold\" x=\"24\" y=\"34\">");
+  size_t room = (size_t)((s->o->width - 48) / 11);
+  xp_escape(s->d->title != NULL ? s->d->title : "", TT_MIN(room, TITLE_CHARS), s->out);
+  fprintf(s->out, "</text>\n<text class=\"tt-soft\" font-size=\"12\" x=\"24\" y=\"54\">");
+  xp_escape(text, (size_t)((s->o->width - 48) / 6), s->out);
+  fputs("</text>\n", s->out);
+}
+
+static int compare_floats(const void *a, const void *b)
+{
+  float x = *(const float *)a, y = *(const float *)b;
+  return (x > y) - (x < y);
+}
+
+// "20, 40 GB/s": the different bandwidths of a kind of links. Returns false when there is no such link.
+static bool values_of(const tt_topo *t, int type, float *scratch, char *buf, size_t size)
+{
+  int count = 0, different = 0;
+  size_t n = 0;
+  char bw[24];
+  for (int l = 0; l < t->nlinks; l++) {
+    if (t->links[l].type == type) {
+      scratch[count++] = link_bandwidth(t, &t->links[l]);
+    }
+  }
+  qsort(scratch, (size_t)count, sizeof(*scratch), compare_floats);
+  for (int i = 0; i < count; i++) {
+    if (i == 0 || scratch[i] != scratch[i - 1]) {
+      if (++different <= LEGEND_VALUES) {
+        n += (size_t)snprintf(buf + n, size - n, "%s%s", different > 1 ? ", " : "", bandwidth_text(scratch[i], bw, sizeof(bw)));
+      }
+    }
+  }
+  snprintf(buf + n, size - n, "%s GB/s", different > LEGEND_VALUES ? ", ..." : "");
+  return count > 0;
+}
+
+typedef struct cursor {
+  float x, y;
+} cursor;
+
+// One entry: a piece of line, and what it means; in the next row when this one is full.
+static void write_entry(const svg *s, cursor *at, const char *line, const char *text)
+{
+  float w = 34 + CHAR * (float)strlen(text) + 22;
+  if (at->x > 24 && at->x + w > s->o->width - 24) {
+    at->x = 24;
+    at->y += LEGEND_ROW;
+  }
+  if (s->out != NULL) {
+    fprintf(s->out, "<path %s d=\"M%.1f %.1fh26\"/><text class=\"tt-text\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", line, (double)at->x,
+            (double)(at->y - 4), (double)(at->x + 34), (double)at->y, text);
+  }
+  at->x += w;
+}
+
+static void ring_entry(const svg *s, cursor *at)
+{
+  const tt_graph *g = s->d->graphs != NULL ? &s->d->graphs->graph[TT_GRAPH_RING] : NULL;
+  char text[128];
+  if (g != NULL && g->nchannels > 0 && !s->page) {
+    snprintf(text, sizeof(text), "ring, channel 0 of %d, %.4g GB/s each", g->nchannels, (double)g->speedintra);
+    write_entry(s, at, "class=\"tt-edge tt-c0\" marker-end=\"url(#tt-a0)\"", text);
+  }
+}
+
+// The legend from y on. Without `out` it is only measured. Returns where it ends.
+static float write_legend(const svg *s, float y, float *scratch)
+{
+  static const struct {
+    int type;
+    const char *name;
+  } kinds[] = {{TT_PATH_NVL, "NVLink"},        {TT_PATH_C2C, "C2C"},     {TT_LINK_PCI, "PCI"}, {TT_PATH_SYS, "between CPUs"},
+               {TT_PATH_NET, "network port"}, {TT_PATH_LOC, "the same"}};
+  cursor at = {24, y};
+  char values[128], text[192], line[96];
+  for (size_t i = 0; i < TT_COUNT(kinds); i++) {
+    if (values_of(s->d->topo, kinds[i].type, scratch, values, sizeof(values))) {
+      bool loc = kinds[i].type == TT_PATH_LOC;
+      snprintf(text, sizeof(text), "%s%s%s", kinds[i].name, loc ? "" : " ", loc ? " place" : values);
+      snprintf(line, sizeof(line), "class=\"tt-link tt-%s\" stroke-width=\"%.1f\"", tt_link_type_name(kinds[i].type), loc ? 1.5 : 3.0);
+      write_entry(s, &at, line, text);
+    }
+  }
+  ring_entry(s, &at);
+  at = (cursor){24, at.y + LEGEND_ROW};
+  if (s->out != NULL) {
+    fprintf(s->out, "<text class=\"tt-soft\" x=\"24\" y=\"%.1f\">Numbers: GB/s in one direction; thicker is faster.</text>\n",
+            (double)at.y);
+  }
+  return at.y;
+}
+
+// ---- The whole ----
+
+ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *o, bool page, FILE *out)
+{
+  svg s = {.d = d, .o = o, .page = page};
+  float *scratch = tt_calloc((size_t)d->topo->nlinks + 1, sizeof(*scratch));
+  if (scratch == NULL) {
+    return tt_fail(ncclSystemError, "no memory to draw %d links", d->topo->nlinks);
+  }
+  float height = write_legend(&s, o->height + 10, scratch) + 18;
+  s.out = out;
+  fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\"%s>\n<title>",
+          (double)o->width, (double)height, (double)o->width, (double)height, page ? " id=\"machine\"" : " role=\"img\"");
+  xp_escape(d->title != NULL ? d->title : "", 400, out);
+  fputs("</title>\n", out);
+  write_style(out);
+  write_markers(out);
+  fprintf(out, "<rect class=\"tt-back\" width=\"%.0f\" height=\"%.0f\"/>\n", (double)o->width, (double)height);
+  write_title(&s);
+  write_panels(&s);
+  write_links(&s);
+  write_numbers(&s);
+  write_boxes(&s);
+  write_channels(&s);
+  fputs("<g class=\"tt-legend\">\n", out);
+  write_legend(&s, o->height + 10, scratch);
+  fputs("</g>\n</svg>\n", out);
+  tt_free(scratch);
+  return ncclSuccess;
+}
+
+ncclResult_t xp_draw_svg(const xp_drawing *d, FILE *out)
+{
+  xp_layout o;
+  TT_TRY(xp_layout_make(d->topo, &o));
+  fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", out);
+  ncclResult_t res = xp_svg_write(d, &o, false, out);
+  xp_layout_clear(&o);
+  TT_TRY(res);
+  return xp_written(out);
+}
