@@ -319,7 +319,9 @@ static void settle(placer *p, const grid *g, const float *widths)
   }
   float down = row_y(row_of(p, TT_NODE_GPU, 0)) + ROW;
   for (int h = 0; panels && h < g->nhosts; h++) {
-    o->panels[h] = (xp_box){.x = MARGIN + (float)(h % g->columns) * g->w, .y = TOP + (float)(h / g->columns) * g->h, .w = g->w - PANEL,
+    o->panels[h] = (xp_box){.x = MARGIN + (float)(h % g->columns) * g->w,
+                            .y = TOP + (float)(h / g->columns) * g->h,
+                            .w = g->w - PANEL,
                             .h = CAPTION + PANEL + o->arch + down + PANEL};
   }
 }

@@ -7,9 +7,9 @@
 #include "draw_priv.h"
 
 enum {
-  COLOURS = 8,        // of channels
-  BOW_LABELS = 16,    // more links between GPUs have their numbers in the legend only
-  LEGEND_VALUES = 5,  // bandwidths of a kind that the legend tells
+  COLOURS = 8,       // of channels
+  BOW_LABELS = 16,   // more links between GPUs have their numbers in the legend only
+  LEGEND_VALUES = 5, // bandwidths of a kind that the legend tells
   TITLE_CHARS = 90,
 };
 
@@ -26,7 +26,8 @@ typedef struct svg {
 
 // ---- Colours ----
 
-static const char *const channel_colours[COLOURS] = {"#d6336c", "#1c7ed6", "#e8590c", "#2f9e44", "#7048e8", "#0c8599", "#a06000", "#868e96"};
+static const char *const channel_colours[COLOURS] = {"#d6336c", "#1c7ed6", "#e8590c", "#2f9e44",
+                                                     "#7048e8", "#0c8599", "#a06000", "#868e96"};
 
 typedef struct rule {
   const char *what, *light, *dark;
@@ -153,8 +154,7 @@ static void write_number(const svg *s, int l, bool bow_numbers)
   bool bow = is_gpu(t, link->from) && is_gpu(t, link->to);
   char path[256], bw[24];
   xp_label label;
-  if (link->type == TT_PATH_LOC || link->bw >= TT_BW_LOC || (bow && !bow_numbers) ||
-      !xp_layout_link(s->o, l, path, sizeof(path), &label)) {
+  if (link->type == TT_PATH_LOC || link->bw >= TT_BW_LOC || (bow && !bow_numbers) || !xp_layout_link(s->o, l, path, sizeof(path), &label)) {
     return;
   }
   float wide = link_bandwidth(t, link);
@@ -355,7 +355,7 @@ static void write_channel(svg *s, int kind, int channel)
   s->kind = kind;
   s->channel = channel;
   if (s->page) {
-    fprintf(s->out, "<g class=\"tt-channel\" data-graph=\"%d\" data-channel=\"%d\" visibility=\"hidden\">\n", kind, channel);
+    fprintf(s->out, "<g class=\"tt-channel\" data-graph=\"%s\" data-channel=\"%d\" visibility=\"hidden\">\n", xp_graph_name(kind), channel);
   } else {
     fputs("<g>\n", s->out);
   }
@@ -494,8 +494,8 @@ static float write_legend(const svg *s, float y, float *scratch)
   static const struct {
     int type;
     const char *name;
-  } kinds[] = {{TT_PATH_NVL, "NVLink"},        {TT_PATH_C2C, "C2C"},     {TT_LINK_PCI, "PCI"}, {TT_PATH_SYS, "between CPUs"},
-               {TT_PATH_NET, "network port"}, {TT_PATH_LOC, "the same"}};
+  } kinds[] = {{TT_PATH_NVL, "NVLink"},       {TT_PATH_C2C, "C2C"},          {TT_LINK_PCI, "PCI"},
+               {TT_PATH_SYS, "between CPUs"}, {TT_PATH_NET, "network port"}, {TT_PATH_LOC, "the same"}};
   cursor at = {24, y};
   char values[128], text[192], line[96];
   for (size_t i = 0; i < TT_COUNT(kinds); i++) {

@@ -1,0 +1,93 @@
+// draw_html.c: the page: the picture, its data, the table of graphs; draw_page.c brings it to life.
+#include "base/util.h"
+#include "draw_priv.h"
+
+static void write_head(const xp_drawing *d, FILE *out)
+{
+  fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+        "<link rel=\"icon\" href=\"data:,\">\n<title>",
+        out);
+  xp_escape(d->title != NULL ? d->title : "", 400, out);
+  fprintf(out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<div>\n<div id=\"view\">\n", xp_page_style);
+}
+
+static void write_cell(FILE *out, double value)
+{
+  fprintf(out, "<td class=\"n\">%.4g</td>", value);
+}
+
+static void write_graph(const tt_graph *g, int kind, FILE *out)
+{
+  bool found = g->nchannels > 0;
+  fprintf(out, "<tr><td>%s</td><td>%s</td>", xp_graph_name(kind), found ? tt_pattern_name(g->pattern) : "-");
+  if (!found) {
+    fputs("<td colspan=\"8\" class=\"soft\">no channels</td></tr>\n", out);
+    return;
+  }
+  fprintf(out, "<td class=\"n\">%d &#215; %.4g</td>", g->nchannels, (double)g->speedintra);
+  write_cell(out, (double)g->speedintra * g->nchannels);
+  if (g->bound > 0) {
+    write_cell(out, (double)g->bound);
+  } else {
+    fputs("<td class=\"n soft\">-</td>", out);
+  }
+  if (g->inter) {
+    write_cell(out, (double)g->speedinter);
+  } else {
+    fputs("<td class=\"n soft\">-</td>", out);
+  }
+  fprintf(out, "<td>%s</td><td>%s</td><td class=\"n\">%d</td><td>%d</td></tr>\n", tt_path_type_name(g->typeintra),
+          g->inter ? tt_path_type_name(g->typeinter) : "-", g->nhops, g->crossnic);
+}
+
+static void write_graphs(const xp_drawing *d, FILE *out)
+{
+  fputs("<section aria-label=\"graphs\">\n<h2>Channels</h2>\n", out);
+  if (d->graphs == NULL) {
+    fputs("<p class=\"soft\">No graphs were given.</p>\n<div id=\"controls\"></div>\n</section>\n", out);
+    return;
+  }
+  fputs("<div class=\"wide\"><table id=\"graphs\">\n<tr><th scope=\"col\">graph</th><th scope=\"col\">pattern</th>"
+        "<th scope=\"col\" class=\"n\">channels &#215; GB/s</th><th scope=\"col\" class=\"n\">together</th>"
+        "<th scope=\"col\" class=\"n\">bound</th><th scope=\"col\" class=\"n\">to a card</th><th scope=\"col\">GPU to GPU</th>"
+        "<th scope=\"col\">GPU to card</th><th scope=\"col\" class=\"n\">hops</th><th scope=\"col\">cross NIC</th></tr>\n",
+        out);
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    write_graph(&d->graphs->graph[k], k, out);
+  }
+  fputs("</table></div>\n", out);
+  if (xp_edge_count(d) > XP_PAGE_EDGES) {
+    fputs("<p class=\"soft\">The channels have too many edges for their lines; the links that they use are shown.</p>\n", out);
+  }
+  fputs("<div id=\"controls\"></div>\n</section>\n", out);
+}
+
+static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *out)
+{
+  write_head(d, out);
+  TT_TRY(xp_svg_write(d, o, true, out));
+  fputs("</div>\n<style>\n@media (prefers-color-scheme: dark) {\n", out);
+  xp_svg_style(1, out);
+  fputs("}\n</style>\n", out);
+  write_graphs(d, out);
+  if (d->paths != NULL && d->paths->nends > XP_PAGE_ENDS) {
+    fprintf(out, "<section class=\"soft\">More than %d places: without the table of paths.</section>\n", XP_PAGE_ENDS);
+  }
+  fputs("</div>\n<aside id=\"details\" aria-live=\"polite\" aria-label=\"details\"></aside>\n</main>\n"
+        "<noscript><p>Details and channels need JavaScript.</p></noscript>\n<script type=\"application/json\" id=\"data\">\n",
+        out);
+  TT_TRY(xp_json_write(d, true, out)); // without the title: no text that could end the element
+  fprintf(out, "</script>\n<script>\n%s</script>\n</body>\n</html>\n", xp_page_script);
+  return ncclSuccess;
+}
+
+ncclResult_t xp_draw_html(const xp_drawing *d, FILE *out)
+{
+  xp_layout o;
+  TT_TRY(xp_layout_make(d->topo, &o));
+  ncclResult_t res = write_page(d, &o, out);
+  xp_layout_clear(&o);
+  TT_TRY(res);
+  return xp_written(out);
+}
