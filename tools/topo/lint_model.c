@@ -1,0 +1,128 @@
+// lint_model.c: what only the model of the machine shows.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "lint_priv.h"
+#include "topo/paths.h"
+
+static const xp_reason not_loaded = {XP_ERROR, "the library does not load the file", "correct what the message names"};
+static const xp_reason far_card = {
+    XP_WARNING, "its traffic to other machines goes through the CPU, or another GPU, while others have a card at their switch",
+    "see whether a card is missing, or is seen at another switch than it is"};
+static const xp_reason no_near = {XP_NOTE, "no GPU has a card at its own PCI switch: all network traffic goes through CPUs",
+                                  "nothing, where the machine is built so; in a virtual machine give NCCL_TOPO_FILE the real PCI tree"};
+static const xp_reason no_gdr = {XP_WARNING, "a card that cannot reach GPU memory makes every transfer go through host memory",
+                                 "load nvidia_peermem (or use dmabuf), then detect again"};
+static const xp_reason no_gpu_gdr = {XP_WARNING, "the others' memory can be reached by cards, this one's not",
+                                     "detect again, or set gdr=\"1\""};
+
+static void ignore(void *arg, const tt_xml_node *at, const char *text)
+{
+  (void)arg, (void)at, (void)text;
+}
+
+// The error of the library, unless it was found already: at the line that it names.
+static void tell_error(xp_findings *f, const tt_xml *xml)
+{
+  const char *text = tt_last_error();
+  size_t n = strlen(xml->name);
+  tt_xml_node at = {.tag = xml->root->tag, .file = xml->name, .line = xml->root->line};
+  if (strncmp(text, xml->name, n) == 0 && text[n] == ':') {
+    char *end = NULL;
+    long line = strtol(text + n + 1, &end, 10);
+    if (line > 0) {
+      at.line = (int)line;
+      text = strncmp(end, ": ", 2) == 0 ? end + 2 : end;
+    }
+  }
+  if (!xp_has_error(f, at.line)) {
+    xp_find(f, &at, &not_loaded, "%.400s", text);
+  }
+}
+
+static bool near(const tt_path *p)
+{
+  return p->type <= TT_PATH_P2C; // not PXN: that is another GPU's card
+}
+
+static const tt_xml_node *element(const tt_xml *xml, const char *tag, int line)
+{
+  for (const tt_xml_node *x = xml->root; x != NULL; x = tt_xml_walk(xml->root, x)) {
+    if (x->line == line && strcmp(x->tag, tag) == 0) {
+      return x;
+    }
+  }
+  return xml->root;
+}
+
+static bool has_near(const tt_topo *t, const tt_paths *paths, int gpu)
+{
+  for (int n = t->first[TT_NODE_NET]; n < t->first[TT_NODE_NET + 1]; n++) {
+    if (near(tt_path_get(paths, gpu, n))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static void check_near(xp_findings *f, const tt_xml *xml, const tt_topo *t, const tt_paths *paths)
+{
+  int with = 0, gpus = tt_topo_count(t, TT_NODE_GPU), nets = tt_topo_count(t, TT_NODE_NET);
+  for (int g = 0; g < gpus; g++) {
+    with += has_near(t, paths, g);
+  }
+  if (nets > 0 && gpus > 0 && with == 0) {
+    xp_find(f, xml->root, &no_near, "no GPU has a network card near");
+  }
+  for (int g = 0; g < gpus && with > 0 && with < gpus; g++) {
+    if (!has_near(t, paths, g)) {
+      xp_find(f, element(xml, "gpu", t->nodes[g].line), &far_card, "rank %d: no network card near; %d of %d GPUs have one",
+              t->nodes[g].gpu.rank, with, gpus);
+    }
+  }
+}
+
+static void check_gdr(xp_findings *f, const tt_xml *xml, const tt_topo *t, const tt_paths *paths)
+{
+  int gpus = tt_topo_count(t, TT_NODE_GPU), able = 0;
+  for (int g = 0; g < gpus; g++) {
+    able += t->nodes[g].gpu.gdr != 0;
+  }
+  for (int g = 0; g < gpus && able > 0; g++) {
+    if (t->nodes[g].gpu.gdr == 0) {
+      xp_find(f, element(xml, "gpu", t->nodes[g].line), &no_gpu_gdr, "gdr=\"0\"; %d of %d GPUs have 1", able, gpus);
+    }
+  }
+  for (int n = t->first[TT_NODE_NET]; n < t->first[TT_NODE_NET + 1]; n++) {
+    bool by_gpu = false;
+    for (int g = 0; g < gpus; g++) {
+      by_gpu |= t->nodes[g].gpu.gdr != 0 && tt_path_get(paths, n, g)->type <= TT_PATH_PXB;
+    }
+    if (by_gpu && t->nodes[n].net.gdr == 0) {
+      xp_find(f, element(xml, "net", t->nodes[n].line), &no_gdr, "gdr=\"0\", and a GPU is at the same PCI switch");
+    }
+  }
+}
+
+void xp_lint_model(xp_findings *f, const tt_xml *xml)
+{
+  tt_topo *t = NULL;
+  tt_paths *paths = NULL;
+  tt_topo_rules rules = tt_topo_rules_default();
+  if (tt_topo_build(xml, ignore, NULL, &t) != ncclSuccess) {
+    tell_error(f, xml);
+    return;
+  }
+  // Where there are too many ends for the table of paths, the rest is as it is.
+  if (tt_topo_ends(t) <= TT_PATHS_MAX_ENDS && tt_topo_count(t, TT_NODE_GPU) > 0) {
+    if (tt_paths_build(t, &rules, &paths) != ncclSuccess) {
+      tell_error(f, xml);
+    } else {
+      check_near(f, xml, t, paths);
+      check_gdr(f, xml, t, paths);
+    }
+  }
+  tt_paths_destroy(paths);
+  tt_topo_destroy(t);
+}
