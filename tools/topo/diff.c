@@ -262,11 +262,6 @@ static void match(side *a, side *b, int depth)
   }
 }
 
-static bool by_position(const entry *e)
-{
-  return strcmp(e->x->tag, "nvlink") != 0 && strcmp(e->x->tag, "xgmi") != 0 && strcmp(e->x->tag, "pcilink") != 0;
-}
-
 // New keys for those without mate: what they are, and the mate of what they stand in.
 static void key_by_position(side *s, int depth, bool is_a)
 {
@@ -277,8 +272,10 @@ static void key_by_position(side *s, int depth, bool is_a)
     }
     const entry *p = e->parent >= 0 ? &s->list[e->parent] : NULL;
     int in_a = p == NULL ? 0 : is_a ? e->parent : p->mate;
-    bool able = by_position(e) && (p == NULL || p->mate >= 0);
-    e->key = able ? tt_hash(&in_a, sizeof(in_a), role_of(e->x)) : (uint64_t)i * 2 + !is_a;
+    const char *target = tt_xml_get(e->x, "target"); // a link is another one when it leads elsewhere
+    bool able = p == NULL || p->mate >= 0;
+    e->key =
+        able ? tt_hash(&in_a, sizeof(in_a), target != NULL ? text_key(target, role_of(e->x)) : role_of(e->x)) : (uint64_t)i * 2 + !is_a;
   }
 }
 

@@ -9,7 +9,10 @@ static void write_head(const xp_drawing *d, FILE *out)
         "<link rel=\"icon\" href=\"data:,\">\n<title>",
         out);
   xp_escape(d->title != NULL ? d->title : "", 400, out);
-  fprintf(out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<div>\n<div id=\"view\">\n", xp_page_style);
+  fprintf(out,
+          "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<div>\n"
+          "<button type=\"button\" id=\"zoom\" aria-pressed=\"false\">actual size</button>\n<div id=\"view\">\n",
+          xp_page_style);
 }
 
 static void write_cell(FILE *out, double value)

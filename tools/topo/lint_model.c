@@ -83,46 +83,69 @@ static void check_near(xp_findings *f, const tt_xml *xml, const tt_topo *t, cons
   }
 }
 
-static void check_gdr(xp_findings *f, const tt_xml *xml, const tt_topo *t, const tt_paths *paths)
+// Both kinds of nodes say whether cards reach GPU memory. `told` is what the document says: the machine has 1 everywhere, so that paths are
+// those that could be.
+static void check_gdr(xp_findings *f, const tt_xml *xml, const tt_topo *t, const tt_paths *paths, const int *told)
 {
   int gpus = tt_topo_count(t, TT_NODE_GPU), able = 0;
   for (int g = 0; g < gpus; g++) {
-    able += t->nodes[g].gpu.gdr != 0;
+    able += told[g] != 0;
   }
   for (int g = 0; g < gpus && able > 0; g++) {
-    if (t->nodes[g].gpu.gdr == 0) {
+    if (told[g] == 0) {
       xp_find(f, element(xml, "gpu", t->nodes[g].line), &no_gpu_gdr, "gdr=\"0\"; %d of %d GPUs have 1", able, gpus);
     }
   }
   for (int n = t->first[TT_NODE_NET]; n < t->first[TT_NODE_NET + 1]; n++) {
     bool by_gpu = false;
     for (int g = 0; g < gpus; g++) {
-      by_gpu |= t->nodes[g].gpu.gdr != 0 && tt_path_get(paths, n, g)->type <= TT_PATH_PXB;
+      by_gpu |= told[g] != 0 && tt_path_get(paths, n, g)->type <= TT_PATH_PXB;
     }
-    if (by_gpu && t->nodes[n].net.gdr == 0) {
+    if (by_gpu && told[n] == 0) {
       xp_find(f, element(xml, "net", t->nodes[n].line), &no_gdr, "gdr=\"0\", and a GPU is at the same PCI switch");
     }
   }
 }
 
+// Sets gdr of all GPUs and ports, and returns what it was; free it with tt_free.
+static int *all_gdr(tt_topo *t)
+{
+  int *told = tt_calloc((size_t)t->nnodes + 1, sizeof(*told));
+  for (int i = 0; i < t->first[TT_NODE_CPU] && told != NULL; i++) {
+    int *gdr = t->nodes[i].kind == TT_NODE_GPU ? &t->nodes[i].gpu.gdr : &t->nodes[i].net.gdr;
+    told[i] = *gdr;
+    *gdr = 1;
+  }
+  return told;
+}
+
+static void check_paths(xp_findings *f, const tt_xml *xml, tt_topo *t)
+{
+  tt_paths *paths = NULL;
+  tt_topo_rules rules = tt_topo_rules_default();
+  int *told = all_gdr(t);
+  if (told == NULL) {
+    f->no_memory = true;
+  } else if (tt_paths_build(t, &rules, &paths) != ncclSuccess) {
+    tell_error(f, xml);
+  } else {
+    check_near(f, xml, t, paths);
+    check_gdr(f, xml, t, paths, told);
+  }
+  tt_paths_destroy(paths);
+  tt_free(told);
+}
+
 void xp_lint_model(xp_findings *f, const tt_xml *xml)
 {
   tt_topo *t = NULL;
-  tt_paths *paths = NULL;
-  tt_topo_rules rules = tt_topo_rules_default();
   if (tt_topo_build(xml, ignore, NULL, &t) != ncclSuccess) {
     tell_error(f, xml);
     return;
   }
   // Where there are too many ends for the table of paths, the rest is as it is.
   if (tt_topo_ends(t) <= TT_PATHS_MAX_ENDS && tt_topo_count(t, TT_NODE_GPU) > 0) {
-    if (tt_paths_build(t, &rules, &paths) != ncclSuccess) {
-      tell_error(f, xml);
-    } else {
-      check_near(f, xml, t, paths);
-      check_gdr(f, xml, t, paths);
-    }
+    check_paths(f, xml, t);
   }
-  tt_paths_destroy(paths);
   tt_topo_destroy(t);
 }
