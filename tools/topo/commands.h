@@ -1,0 +1,36 @@
+// commands.h: the commands, one file each. All return an exit code: 0 good, 1 failed or found something, 2 bad usage or unreadable input;
+// where it is not 0 a message has been written to standard error.
+#pragma once
+#include "machine.h"
+#include "print.h"
+
+int xp_show(const xp_options *o, xp_print *out);     // the machine as a tree, or in the form of --format
+int xp_paths(const xp_options *o, xp_print *out);    // type, bandwidth and links of the path between any two ends
+int xp_graphs(const xp_options *o, xp_print *out);   // the channels as NCCL_GRAPH_DUMP_FILE has them, or as a table
+int xp_channels(const xp_options *o, xp_print *out); // rings and trees of every rank over all nodes
+int xp_tuning(const xp_options *o, xp_print *out);   // the cost model, and the choice per size
+int xp_explain(const xp_options *o, xp_print *out);  // one operation: what is chosen, and why
+int xp_simulate(const xp_options *o, xp_print *out); // predicted table of a perf program
+int xp_gather(const xp_options *o, xp_print *out);   // a capture of this machine
+
+// ---- What several commands share ----
+
+// The function that --coll names; -1, with a message: none.
+int xp_func_of(const char *name);
+
+// An operation of the options (without its size). False, with a message: unknown type or operation.
+bool xp_op_of(const xp_options *o, tt_model_op *out);
+
+// Names of type and operation for tables, and the size of an element.
+const char *xp_type_of(const xp_options *o);
+const char *xp_redop_of(const xp_options *o, tt_model_func func);
+size_t xp_element_of(const xp_options *o);
+
+// Size after `size` in the options' scan; 0: none.
+size_t xp_next_size(const xp_options *o, size_t size);
+
+// Bytes on the wire per byte of the operation's size, as the perf programs reckon bus bandwidth.
+double xp_bus_factor(tt_model_func func, int nranks);
+
+// How much of each link's bandwidth the channels of a graph use: load[link] in GB/s, links as in the machine.
+void xp_loads(const tt_topo *topo, const tt_paths *paths, const tt_graph *graph, float *load);

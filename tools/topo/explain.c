@@ -1,0 +1,377 @@
+// explain.c: one operation on so many machines: which algorithm, protocol, channels and threads; the predicted time of every candidate; why
+// the others are out; which link, limit, variable or plugin decided.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/param.h"
+#include "base/util.h"
+#include "commands.h"
+
+enum { CELLS = TT_MODEL_ALGOS * TT_MODEL_PROTOS };
+
+typedef struct candidate {
+  tt_model_algo algo;
+  tt_model_proto proto;
+  float us;
+} candidate;
+
+typedef struct inquiry {
+  const xp_options *o;
+  const xp_work *w;
+  const tt_model *m;
+  tt_model_op op;
+  tt_model_choice choice;
+  candidate list[CELLS]; // that can be had, fastest first
+  int count;
+  xp_print *out;
+} inquiry;
+
+static void title(const inquiry *q, const char *text)
+{
+  fprintf(q->out->f, "\n%s%s%s\n", xp_ansi(q->out, XP_BOLD), text, xp_ansi(q->out, XP_PLAIN));
+}
+
+static const char *name_of(tt_model_algo a, tt_model_proto p, char out[32])
+{
+  snprintf(out, 32, "%s %s", tt_model_algo_name(a), tt_model_proto_name(p));
+  return out;
+}
+
+static double rate(size_t bytes, double us)
+{
+  return us > 0 ? (double)bytes / us / 1e3 : 0;
+}
+
+// ---- The candidates ----
+
+static int compare(const void *a, const void *b)
+{
+  const candidate *x = a, *y = b;
+  int place = (int)x->algo * TT_MODEL_PROTOS + (int)x->proto - (int)y->algo * TT_MODEL_PROTOS - (int)y->proto;
+  return x->us != y->us ? (x->us < y->us ? -1 : 1) : place;
+}
+
+static void collect(inquiry *q)
+{
+  q->count = 0;
+  for (int i = 0; i < CELLS; i++) {
+    candidate c = {.algo = i / TT_MODEL_PROTOS, .proto = i % TT_MODEL_PROTOS};
+    c.us = tt_model_time(q->m, &q->op, c.algo, c.proto);
+    if (c.us >= 0) {
+      q->list[q->count++] = c;
+    }
+  }
+  qsort(q->list, (size_t)q->count, sizeof(*q->list), compare);
+}
+
+// Microseconds of the prediction that do not depend on the size: for rings what the transfer leaves, for others the table's.
+static double latency_of(const inquiry *q, const candidate *c)
+{
+  double transfer = (double)q->op.bytes / (1000.0 * (double)q->m->bandwidth[q->op.func][c->algo][c->proto]);
+  return c->algo == TT_MODEL_RING ? (double)c->us - transfer : (double)q->m->latency[q->op.func][c->algo][c->proto];
+}
+
+static void write_candidates(const inquiry *q)
+{
+  char name[32];
+  title(q, "Candidates, predicted");
+  fprintf(q->out->f, "  %-22s %12s %12s %12s   %s\n", "", "us", "latency", "transfer", "transfer bound by");
+  for (int i = 0; i < q->count && q->m->nranks > 1; i++) {
+    const candidate *c = &q->list[i];
+    double latency = latency_of(q, c);
+    bool chosen = c->algo == q->choice.algo && c->proto == q->choice.proto;
+    fprintf(q->out->f, "%s%c %-22s %12.2f %12.2f %12.2f   %s%s\n", chosen ? xp_ansi(q->out, XP_GOOD) : "", chosen ? '*' : ' ',
+            name_of(c->algo, c->proto, name), (double)c->us, latency, (double)c->us - latency,
+            tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][c->algo][c->proto]), chosen ? xp_ansi(q->out, XP_PLAIN) : "");
+  }
+}
+
+// Those that are out, an algorithm a line where all its protocols are out alike. What the function does not have at all is not mentioned.
+static void write_out(const inquiry *q)
+{
+  title(q, "Not to be had");
+  for (int a = 0; a < TT_MODEL_ALGOS; a++) {
+    tt_model_off off[TT_MODEL_PROTOS];
+    for (int p = 0; p < TT_MODEL_PROTOS; p++) {
+      off[p] = tt_model_why(q->m, &q->op, (tt_model_algo)a, (tt_model_proto)p);
+    }
+    for (int p = 0; p < TT_MODEL_PROTOS; p++) {
+      bool all = off[0] == off[1] && off[1] == off[2];
+      bool never = (all && off[p] == TT_OFF_NEVER) || (!all && off[p] == TT_OFF_NEVER);
+      if (off[p] == TT_OFF_NOT || never || (all && p > 0)) {
+        continue;
+      }
+      fprintf(q->out->f, "  %-14s %-7s %s\n", tt_model_algo_name((tt_model_algo)a), all ? "" : tt_model_proto_name((tt_model_proto)p),
+              tt_model_off_text(off[p]));
+    }
+  }
+}
+
+// ---- Links ----
+
+static tt_graph_kind graph_of(tt_model_algo a)
+{
+  static const tt_graph_kind kinds[TT_MODEL_ALGOS] = {
+      TT_GRAPH_TREE, TT_GRAPH_RING, TT_GRAPH_COLLNET_DIRECT, TT_GRAPH_COLLNET_CHAIN, TT_GRAPH_NVLS, TT_GRAPH_NVLS, TT_GRAPH_TREE};
+  return kinds[a];
+}
+
+// The group whose graph has the least bandwidth: all others wait for it.
+static int slowest_group(const xp_machine *m, tt_graph_kind kind)
+{
+  int slowest = 0;
+  for (int g = 1; g < m->ngroups; g++) {
+    const tt_graph *a = &m->group[g].graphs.graph[kind], *b = &m->group[slowest].graphs.graph[kind];
+    if ((float)a->nchannels * a->speedintra < (float)b->nchannels * b->speedintra) {
+      slowest = g;
+    }
+  }
+  return slowest;
+}
+
+// The links that have the least left, a few of them by name.
+static void write_links(const inquiry *q, const xp_group *x, const tt_graph *g)
+{
+  enum { NAMED = 4 };
+  char a[64], b[64];
+  const tt_topo *t = x->topo;
+  float *load = tt_calloc((size_t)t->nlinks + 1, sizeof(*load)), most = 0;
+  if (load == NULL) {
+    return;
+  }
+  xp_loads(t, x->paths, g, load);
+  int count = 0;
+  for (int l = 0; l < t->nlinks; l++) {
+    most = TT_MAX(most, load[l] / t->links[l].bw);
+  }
+  for (int l = 0; l < t->nlinks && most > 0; l++) {
+    if (load[l] / t->links[l].bw < most * 0.999f) {
+      continue;
+    }
+    if (count++ < NAMED) {
+      fprintf(q->out->f, "%s%s %s %s %s (%g of %g GB/s)", count == 1 ? "  fullest links: " : ", ",
+              tt_node_name(t, t->links[l].from, a, sizeof(a)), tt_link_type_name(t->links[l].type), q->out->utf8 ? "→" : "->",
+              tt_node_name(t, t->links[l].to, b, sizeof(b)), (double)load[l], (double)t->links[l].bw);
+    }
+  }
+  if (count > NAMED) {
+    fprintf(q->out->f, " and %d more", count - NAMED);
+  }
+  fprintf(q->out->f, "%s", count > 0 ? "\n" : "");
+  tt_free(load);
+}
+
+static void write_graph(const inquiry *q)
+{
+  const xp_machine *m = &q->w->m;
+  tt_graph_kind kind = graph_of(q->choice.algo);
+  int group = slowest_group(m, kind);
+  const tt_graph *g = &m->group[group].graphs.graph[kind];
+  if (g->nchannels == 0) {
+    return;
+  }
+  fprintf(q->out->f, "  graph: %s, %d channels of %g GB/s between GPUs (%s)", tt_pattern_name(g->pattern), g->nchannels,
+          (double)g->speedintra, tt_path_type_name(g->typeintra));
+  if (g->inter) {
+    fprintf(q->out->f, ", %g GB/s to the network (%s)", (double)g->speedinter, tt_path_type_name(g->typeinter));
+  }
+  float total = (float)g->nchannels * g->speedintra;
+  fprintf(q->out->f, "; together %g GB/s, no more than %g are possible%s\n", (double)total, (double)g->bound,
+          m->ngroups > 1 ? "; of the slowest group" : "");
+  write_links(q, &m->group[group], g);
+}
+
+// ---- Reasons ----
+
+static void write_margin(const inquiry *q)
+{
+  char first[32], second[32];
+  const candidate *best = &q->list[0];
+  double latency = latency_of(q, best), share = best->us > 0 ? latency / (double)best->us : 0;
+  fprintf(q->out->f, "  %s: %.0f %% of its time is latency, %.0f %% transfer at %.4g GB/s, which comes from\n    %s\n",
+          name_of(best->algo, best->proto, first), share * 100, (1 - share) * 100, rate(q->op.bytes, (double)best->us - latency),
+          tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][best->algo][best->proto]));
+  if (q->count < 2) {
+    fprintf(q->out->f, "  it is the only one that can be had\n");
+    return;
+  }
+  const candidate *next = &q->list[1];
+  double more_latency = latency_of(q, next) - latency;
+  double more = (double)(next->us - best->us), more_transfer = more - more_latency;
+  fprintf(q->out->f, "  the next is %s, %.2f us (%.0f %%) slower: latency %+.2f us, transfer %+.2f us\n",
+          name_of(next->algo, next->proto, second), more, best->us > 0 ? more / (double)best->us * 100 : 0, more_latency, more_transfer);
+}
+
+static bool other(const inquiry *q, const tt_model_choice *c)
+{
+  return c->algo != q->choice.algo || c->proto != q->choice.proto;
+}
+
+// Where the choice becomes another one, above or below the size: doubled or halved until it does, then halved between.
+static void write_change(const inquiry *q, bool up)
+{
+  char name[32];
+  tt_model_op op = q->op;
+  tt_model_choice c = q->choice, there;
+  size_t same = op.bytes, changed = same;
+  while (!other(q, &c)) {
+    same = changed;
+    changed = up ? same * 2 : same / 2;
+    op.bytes = changed;
+    if (changed == same || changed > (size_t)1 << 50 || tt_model_choose(q->m, &op, &c) != ncclSuccess) {
+      return;
+    }
+  }
+  there = c;
+  while ((up ? changed - same : same - changed) > 1) {
+    op.bytes = same / 2 + changed / 2 + (same & changed & 1);
+    (void)tt_model_choose(q->m, &op, &c);
+    bool differs = other(q, &c);
+    same = differs ? same : op.bytes;
+    changed = differs ? op.bytes : changed;
+    there = differs ? c : there;
+  }
+  fprintf(q->out->f, up ? "  from %zu bytes on: %s\n" : "  up to %zu bytes: %s\n", changed, name_of(there.algo, there.proto, name));
+}
+
+static void write_size(const inquiry *q)
+{
+  const tt_model *m = q->m;
+  const tt_model_choice *c = &q->choice;
+  bool nvls = c->algo == TT_MODEL_NVLS || c->algo == TT_MODEL_NVLS_TREE;
+  int most = nvls ? m->nvls_channels : m->nchannels;
+  fprintf(q->out->f, "  channels: %d of %d", c->channels, most);
+  if (c->channels < most) {
+    fprintf(q->out->f, "; each more needs %lld bytes for each of its threads", (long long)m->threshold[c->algo][c->proto]);
+  }
+  fprintf(q->out->f, "; %d threads in each\n", c->threads);
+}
+
+// ---- Variables ----
+
+// Gives a field its default.
+static void reset(const tt_param_row *row, tt_params *p)
+{
+  void *at = (char *)p + row->offset;
+  int64_t number = NCCL_CONFIG_UNDEF_INT;
+  if (row->type == TT_PARAM_TYPE_STR) {
+    *(const char **)at = NULL; // what "not set" means for all of ours
+    return;
+  }
+  (void)tt_param_parse_value(row->type, row->def_text, &number);
+  *(int64_t *)at = number;
+}
+
+// The choice with other parameters.
+static bool choose_with(const inquiry *q, const tt_params *p, tt_model_choice *out)
+{
+  xp_machine m = {0};
+  bool good = xp_machine_make(q->o, p, q->w->xml, &m) == ncclSuccess && xp_machine_search(q->o, p, &m) == ncclSuccess &&
+              xp_machine_connect(q->o, p, &m) == ncclSuccess && tt_model_choose(&m.model, &q->op, out) == ncclSuccess;
+  xp_machine_clear(&m);
+  return good;
+}
+
+static void write_variable(const inquiry *q, const tt_param_row *row)
+{
+  char value[128], clean[128], name[32];
+  tt_params p = *tt_params_get();
+  tt_model_choice c;
+  tt_param_text(row, value, sizeof(value));
+  fprintf(q->out->f, "  %s=%s: ", row->name, xp_clean(value, clean, sizeof(clean)));
+  reset(row, &p);
+  if (!choose_with(q, &p, &c)) {
+    fprintf(q->out->f, "without it there is no choice\n");
+    return;
+  }
+  bool same = c.algo == q->choice.algo && c.proto == q->choice.proto && c.channels == q->choice.channels && c.threads == q->choice.threads;
+  if (same && c.us == q->choice.us) {
+    fprintf(q->out->f, "decides nothing here\n");
+    return;
+  }
+  fprintf(q->out->f, "%sdecided%s: without it %s, %d channels, %d threads, %.2f us\n", xp_ansi(q->out, XP_BOLD), xp_ansi(q->out, XP_PLAIN),
+          name_of(c.algo, c.proto, name), c.channels, c.threads, (double)c.us);
+}
+
+static void write_variables(const inquiry *q)
+{
+  int set = 0;
+  title(q, "Variables and plugins");
+  for (int i = 0; xp_variables[i] != NULL; i++) {
+    const tt_param_row *row = tt_param_find(xp_variables[i]);
+    if (row != NULL && tt_param_origin_of(row) != TT_PARAM_FROM_DEFAULT) {
+      write_variable(q, row);
+      set++;
+    }
+  }
+  if (set == 0) {
+    fprintf(q->out->f, "  no variable is set that could matter\n");
+  }
+  const char *tuner = tt_params_get()->tuner_plugin;
+  if (tuner != NULL) {
+    char clean[128];
+    fprintf(q->out->f, "  NCCL_TUNER_PLUGIN=%s: not asked; on a machine that loads it, it may change the times above\n",
+            xp_clean(tuner, clean, sizeof(clean)));
+  } else {
+    fprintf(q->out->f, "  no tuner plugin took part\n");
+  }
+}
+
+// ---- All of it ----
+
+static void write_answer(const inquiry *q)
+{
+  char size[32], name[32];
+  const tt_model_choice *c = &q->choice;
+  double algbw = rate(q->op.bytes, (double)c->us);
+  fprintf(q->out->f, "%s of %s (%s, %s) on %d ranks, %d node%s: %s%s%s, %d channels, %d threads\n", tt_model_func_name(q->op.func),
+          xp_bytes(q->op.bytes, size, sizeof(size)), xp_type_of(q->o), xp_redop_of(q->o, q->op.func), q->m->nranks, q->m->nnodes,
+          q->m->nnodes == 1 ? "" : "s", xp_ansi(q->out, XP_GOOD), name_of(c->algo, c->proto, name), xp_ansi(q->out, XP_PLAIN), c->channels,
+          c->threads);
+  fprintf(q->out->f, "predicted %.2f us: %.4g GB/s, bus bandwidth %.4g GB/s\n", (double)c->us, algbw,
+          algbw * xp_bus_factor(q->op.func, q->m->nranks));
+}
+
+static int explain(inquiry *q)
+{
+  if (tt_model_choose(q->m, &q->op, &q->choice) != ncclSuccess) {
+    (void)xp_complain(1);
+    write_out(q);
+    write_variables(q);
+    return 1;
+  }
+  collect(q);
+  write_answer(q);
+  if (q->m->nranks == 1) {
+    fprintf(q->out->f, "one rank alone copies: nothing is chosen\n");
+    return 0;
+  }
+  write_candidates(q);
+  write_out(q);
+  title(q, "Why");
+  write_margin(q);
+  write_graph(q);
+  write_size(q);
+  title(q, "Other sizes");
+  write_change(q, false);
+  write_change(q, true);
+  write_variables(q);
+  return 0;
+}
+
+int xp_explain(const xp_options *o, xp_print *out)
+{
+  xp_work w;
+  inquiry q = {.o = o, .w = &w, .m = &w.m.model, .out = out};
+  int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
+  if (func < 0 || !xp_op_of(o, &q.op)) {
+    return 2;
+  }
+  q.op.func = (tt_model_func)func;
+  q.op.bytes = o->bytes;
+  int code = xp_prepare(o, XP_TO_MODEL, &w);
+  code = code == 0 ? explain(&q) : code;
+  xp_release(&w);
+  return code;
+}

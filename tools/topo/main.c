@@ -1,0 +1,116 @@
+// main.c: tutti-topo: which command, with which options. See tutti-topo(1).
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "commands.h"
+
+enum { FAILED = 1, BAD_USAGE = 2 };
+
+typedef struct command {
+  const char *name, *arguments, *help;
+  int bit;
+  int (*run)(const xp_options *o, xp_print *out);
+  const char *more; // for its own help
+} command;
+
+static const command commands[] = {
+    {"show", "[FILE]", "the machine as a tree: CPUs, switches, GPUs, network, links", XP_SHOW, xp_show, "--format text (default), xml"},
+    {"paths", "[FILE]", "type, bandwidth and links of the path between any two ends", XP_PATHS, xp_paths, NULL},
+    {"graphs", "[FILE]", "the channels that the search finds, as NCCL_GRAPH_DUMP_FILE has them", XP_GRAPHS, xp_graphs, NULL},
+    {"channels", "[FILE]", "rings and trees of every rank over all nodes", XP_CHANNELS, xp_channels,
+     "--format text (default, NCCL's log), json, plain (one ring or rank a line)"},
+    {"tuning", "[FILE]", "the cost model, and the choice per size", XP_TUNING, xp_tuning,
+     "--format text (default), plain (one number a line)"},
+    {"explain", "[FILE]", "one operation: what is chosen, how long it takes, and why", XP_EXPLAIN, xp_explain, NULL},
+    {"simulate", "[FILE]", "the table that a perf program would print", XP_SIMULATE, xp_simulate, NULL},
+    {"gather", "", "a capture of this machine, which other commands take as FILE", XP_GATHER, xp_gather, NULL},
+};
+
+static const char *command_at(void *arg, int i)
+{
+  (void)arg;
+  return i < (int)TT_COUNT(commands) ? commands[i].name : NULL;
+}
+
+static const command *find_command(const char *name)
+{
+  for (size_t i = 0; i < TT_COUNT(commands); i++) {
+    if (strcmp(commands[i].name, name) == 0) {
+      return &commands[i];
+    }
+  }
+  return NULL;
+}
+
+static void write_overview(FILE *f)
+{
+  fprintf(f,
+          "usage: tutti-topo COMMAND [FILE] [OPTION]...\n\n"
+          "What the library knows of a machine, and what it makes of it. FILE is a machine in XML (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE),\n"
+          "a capture (tutti-topo gather), a folder with a copy of /sys, or - for standard input; without it: this computer.\n\n");
+  for (size_t i = 0; i < TT_COUNT(commands); i++) {
+    fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].help);
+  }
+  fprintf(f, "\ntutti-topo COMMAND -h lists a command's options; tutti-topo(1) says more.\n");
+}
+
+static void write_command(const command *c, FILE *f)
+{
+  static char text[8192];
+  xp_options_help(c->bit, text, sizeof(text));
+  fprintf(f, "usage: tutti-topo %s %s%s[OPTION]...\n\n%s%s%s\n\n%s", c->name, c->arguments, c->arguments[0] != 0 ? " " : "", c->help,
+          c->more != NULL ? "\n" : "", c->more != NULL ? c->more : "", text);
+}
+
+static int unknown(const char *name)
+{
+  const char *near = xp_nearest(name, command_at, NULL);
+  fprintf(stderr, "tutti-topo: unknown command '%.80s'%s%s; tutti-topo -h lists them\n", name, near != NULL ? "; the nearest is " : "",
+          near != NULL ? near : "");
+  return BAD_USAGE;
+}
+
+// Runs a command, or writes its help; 1 when the output could not be written.
+static int run(const command *c, const xp_options *o)
+{
+  xp_print out;
+  if (!xp_print_open(o, &out)) {
+    return FAILED;
+  }
+  int code = 0;
+  if (o->help && c != NULL) {
+    write_command(c, out.f);
+  } else if (c == NULL) {
+    write_overview(out.f);
+  } else {
+    code = c->run(o, &out);
+  }
+  return xp_print_close(&out) || code != 0 ? code : FAILED;
+}
+
+int main(int argc, char **argv)
+{
+  static const xp_options none = {0};
+  xp_options o;
+  char why[256];
+  signal(SIGPIPE, SIG_IGN); // whoever reads may stop: an error like others
+  if (argc < 2) {
+    write_overview(stderr);
+    return BAD_USAGE;
+  }
+  if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+    return run(NULL, &none);
+  }
+  const command *c = find_command(argv[1]);
+  if (c == NULL) {
+    return unknown(argv[1]);
+  }
+  if (!xp_options_parse(c->bit, argc - 1, argv + 1, &o, why)) {
+    fprintf(stderr, "tutti-topo: %s: %s\n", c->name, why);
+    return BAD_USAGE;
+  }
+  return run(c, &o);
+}

@@ -1,0 +1,155 @@
+// operation.c: functions, types, operations and sizes of the command line, as the perf programs name them.
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/util.h"
+#include "commands.h"
+#include "topo/search_priv.h"
+
+static const char *const type_names[] = {"int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
+                                         "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
+static const char *const op_names[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
+enum { DEFAULT_TYPE = ncclFloat32, MULSUM = 5 };
+
+typedef struct list {
+  const char *const *names;
+  int count;
+} list;
+
+static const char *list_at(void *arg, int i)
+{
+  const list *l = arg;
+  return i < l->count ? l->names[i] : NULL;
+}
+
+static int find(const char *what, const char *name, list l)
+{
+  for (int i = 0; i < l.count; i++) {
+    if (strcmp(l.names[i], name) == 0) {
+      return i;
+    }
+  }
+  const char *near = xp_nearest(name, list_at, &l);
+  fprintf(stderr, "tutti-topo: unknown %s '%.80s'; ", what, name);
+  if (near != NULL) {
+    fprintf(stderr, "the nearest is %s\n", near);
+    return -1;
+  }
+  fprintf(stderr, "there are");
+  for (int i = 0; i < l.count; i++) {
+    fprintf(stderr, " %s", l.names[i]);
+  }
+  fprintf(stderr, "\n");
+  return -1;
+}
+
+int xp_func_of(const char *name)
+{
+  static const char *const names[TT_MODEL_FUNCS] = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
+  char plain[32]; // "all_reduce", "AllReduce", "all-reduce_perf" are the same
+  size_t n = 0, length = strlen(name) - (strlen(name) > 5 && strcmp(name + strlen(name) - 5, "_perf") == 0 ? 5 : 0);
+  for (size_t i = 0; i < length && n + 1 < sizeof(plain); i++) {
+    if (name[i] != '_' && name[i] != '-') {
+      plain[n++] = (char)tolower((unsigned char)name[i]);
+    }
+  }
+  plain[n] = 0;
+  return find("function", plain, (list){names, TT_MODEL_FUNCS});
+}
+
+static int type_index(const xp_options *o)
+{
+  return o->type == NULL ? DEFAULT_TYPE : find("type", o->type, (list){type_names, TT_COUNT(type_names)});
+}
+
+static int op_index(const xp_options *o)
+{
+  return o->op == NULL ? ncclSum : find("operation", o->op, (list){op_names, TT_COUNT(op_names)});
+}
+
+// NVLink switches add whole numbers and floating point, and compare what has at least 16 bits but is not float or double.
+bool xp_op_of(const xp_options *o, tt_model_op *out)
+{
+  int type = type_index(o), op = op_index(o);
+  if (type < 0 || op < 0) {
+    return false;
+  }
+  bool wide = type == ncclFloat32 || type == ncclFloat64, fp8 = type == ncclFloat8e4m3 || type == ncclFloat8e5m2;
+  bool small = fp8 || type == ncclInt8 || type == ncclUint8;
+  bool compares = op == ncclMin || op == ncclMax;
+  *out = (tt_model_op){.no_nvls = small || !(op == ncclSum || (compares && !wide)), .scaled = op == ncclAvg || op == MULSUM, .fp8 = fp8};
+  return true;
+}
+
+const char *xp_type_of(const xp_options *o)
+{
+  return o->type == NULL ? "float" : o->type;
+}
+
+const char *xp_redop_of(const xp_options *o, tt_model_func func)
+{
+  bool reduces = func == TT_MODEL_ALL_REDUCE || func == TT_MODEL_REDUCE_SCATTER || func == TT_MODEL_REDUCE;
+  return !reduces ? "none" : o->op == NULL ? "sum" : o->op;
+}
+
+size_t xp_element_of(const xp_options *o)
+{
+  int type = type_index(o);
+  return type < 0 ? 1 : tt_type_size(type);
+}
+
+size_t xp_next_size(const xp_options *o, size_t size)
+{
+  size_t factor = (size_t)o->factor, next;
+  if (factor > 1) {
+    next = size == 0 ? factor : size > o->max_bytes / factor ? 0 : size * factor;
+  } else {
+    next = size + o->step; // both are at most 2^50
+  }
+  return next > size && next <= o->max_bytes ? next : 0;
+}
+
+double xp_bus_factor(tt_model_func func, int nranks)
+{
+  double others = (double)(nranks - 1) / nranks;
+  switch (func) {
+  case TT_MODEL_ALL_REDUCE: return 2 * others;
+  case TT_MODEL_ALL_GATHER:
+  case TT_MODEL_REDUCE_SCATTER: return others;
+  default: return 1;
+  }
+}
+
+// What the search takes for each edge of each channel.
+static void take_all(const tt_graph *g, tt_flow *flow, tt_edge *edges)
+{
+  for (int c = 0; c < g->nchannels; c++) {
+    int count = tt_graph_edges(g, c, edges);
+    for (int i = 0; i < count; i++) {
+      tt_flow_take(flow, edges[i].ends, edges[i].amount);
+    }
+  }
+}
+
+// NVLS: each head speaks with all GPUs at once through the switch; the edges of its list say nothing.
+static bool is_heads(const tt_graph *g)
+{
+  return g->pattern == TT_PATTERN_NVLS || g->pattern == TT_PATTERN_COLLNET_DIRECT;
+}
+
+void xp_loads(const tt_topo *topo, const tt_paths *paths, const tt_graph *graph, float *load)
+{
+  tt_flow flow = {0};
+  tt_edge *edges = tt_calloc((size_t)graph->ngpus + TT_EDGES_MORE, sizeof(*edges));
+  memset(load, 0, (size_t)topo->nlinks * sizeof(*load));
+  if (edges != NULL && !is_heads(graph) && tt_flow_create(topo, paths, &flow) == ncclSuccess) {
+    take_all(graph, &flow, edges);
+    for (int l = 0; l < topo->nlinks; l++) {
+      load[l] = (float)(tt_flow_amount(topo->links[l].bw) - flow.left[l]) / (float)tt_flow_amount(1);
+    }
+    tt_flow_destroy(&flow);
+  }
+  tt_free(edges);
+}

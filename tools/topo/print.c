@@ -1,0 +1,126 @@
+// print.c: see print.h.
+#include "print.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+static bool wants_colour(const xp_options *o, bool terminal)
+{
+  const char *no = getenv("NO_COLOR"), *kind = getenv("TERM");
+  if (o->colour != NULL && strcmp(o->colour, "auto") != 0) {
+    return strcmp(o->colour, "always") == 0;
+  }
+  return terminal && (no == NULL || no[0] == 0) && (kind == NULL || strcmp(kind, "dumb") != 0);
+}
+
+// Standard output is for results alone: descriptor 1, where the library's log goes (NCCL_DEBUG), becomes standard error.
+static FILE *standard_output(void)
+{
+  int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+  if (f != NULL) {
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  return f;
+}
+
+bool xp_print_open(const xp_options *o, xp_print *out)
+{
+  struct winsize size = {0};
+  setlocale(LC_CTYPE, "");
+  bool file = o->output != NULL && strcmp(o->output, "-") != 0;
+  *out = (xp_print){.name = file ? o->output : "standard output"};
+  out->f = file ? fopen(o->output, "we") : standard_output();
+  if (out->f == NULL) {
+    fprintf(stderr, "tutti-topo: %s: cannot be written: %s\n", out->name, strerror(errno));
+    return false;
+  }
+  bool terminal = isatty(fileno(out->f)) == 1;
+  out->colour = wants_colour(o, terminal);
+  out->utf8 = !o->ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+  if (terminal && ioctl(fileno(out->f), TIOCGWINSZ, &size) == 0) {
+    out->width = size.ws_col;
+  }
+  out->width = o->width > 0 ? o->width : out->width;
+  return true;
+}
+
+bool xp_print_close(xp_print *p)
+{
+  bool failed = ferror(p->f) != 0 || fflush(p->f) != 0;
+  int error = errno;
+  if (fclose(p->f) != 0 && !failed) {
+    failed = true;
+    error = errno;
+  }
+  if (failed) {
+    fprintf(stderr, "tutti-topo: %s: cannot be written: %s\n", p->name, strerror(error));
+  }
+  return !failed;
+}
+
+const char *xp_ansi(const xp_print *p, xp_colour c)
+{
+  static const char *const codes[] = {"\033[0m",    "\033[1m",  "\033[2m",  "\033[1;32m", "\033[1;36m",
+                                      "\033[1;34m", "\033[35m", "\033[32m", "\033[31m"};
+  return p->colour ? codes[c] : "";
+}
+
+const char *xp_clean(const char *text, char *out, size_t size)
+{
+  size_t n = 0;
+  for (const unsigned char *c = (const unsigned char *)text; *c != 0 && n + 1 < size; c++) {
+    bool c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0; // controls of eight bits, in UTF-8
+    out[n++] = *c < 0x20 || *c == 0x7f || c1 ? '?' : (char)*c;
+    c += c1;
+  }
+  out[n] = 0;
+  return out;
+}
+
+void xp_json_text(FILE *f, const char *text)
+{
+  fputc('"', f);
+  for (const unsigned char *c = (const unsigned char *)text; *c != 0; c++) {
+    if (*c == '"' || *c == '\\') {
+      fputc('\\', f);
+    }
+    if (*c < 0x20) {
+      fprintf(f, "\\u%04x", *c);
+    } else {
+      fputc(*c, f);
+    }
+  }
+  fputc('"', f);
+}
+
+const char *xp_number(double value, int width, char *out, size_t size)
+{
+  for (int decimals = 2; decimals >= 0; decimals--) {
+    if (snprintf(out, size, "%*.*f", width, decimals, value) <= width) {
+      return out;
+    }
+  }
+  snprintf(out, size, "%*.*e", width, width >= 7 ? 1 : 0, value);
+  return out;
+}
+
+const char *xp_bytes(size_t bytes, char *out, size_t size)
+{
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (unit + 1 < TT_COUNT(units) && bytes > 0 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    unit++;
+  }
+  snprintf(out, size, "%zu %s", bytes, units[unit]);
+  return out;
+}

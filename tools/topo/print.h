@@ -1,0 +1,35 @@
+// print.h: where a command writes: colour, line characters, width; texts from files made harmless.
+#pragma once
+#include <stdio.h>
+
+#include "options.h"
+
+typedef struct xp_print {
+  FILE *f;
+  bool colour, utf8;
+  int width;        // columns of the terminal; 0: no limit
+  const char *name; // of the file, for messages
+} xp_print;
+
+// Opens what the options say: standard output or a file. False: a message was written.
+bool xp_print_open(const xp_options *o, xp_print *out);
+
+// Closes it. False when anything could not be written (full disk, closed pipe): a message was written.
+bool xp_print_close(xp_print *p);
+
+typedef enum { XP_PLAIN, XP_BOLD, XP_DIM, XP_GPU, XP_NET, XP_CPU, XP_PCI, XP_GOOD, XP_BAD } xp_colour;
+
+// The terminal's sequence for a colour, "" without colour. XP_PLAIN ends what was begun.
+const char *xp_ansi(const xp_print *p, xp_colour c);
+
+// Copies a text from a file: control characters and what a terminal may take for a command become "?". Returns out.
+const char *xp_clean(const char *text, char *out, size_t size);
+
+// Writes a text as a JSON string, with its quotes.
+void xp_json_text(FILE *f, const char *text);
+
+// A time, a bandwidth in at most `width` columns. Returns out.
+const char *xp_number(double value, int width, char *out, size_t size);
+
+// "1048576" as "1 MiB" where that is exact; else bytes. Returns out.
+const char *xp_bytes(size_t bytes, char *out, size_t size);

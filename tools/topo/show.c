@@ -1,0 +1,323 @@
+// show.c: a machine as a tree, as in lstopo, for a terminal; or in another form.
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "commands.h"
+
+enum { LINE = 1024, PREFIX = 512 };
+
+// A tree being drawn. Colours are put in when the line is written, so that its width is known.
+typedef struct drawing {
+  const xp_machine *m;
+  const tt_topo *t;
+  xp_print *out;
+  bool *seen;
+  char prefix[PREFIX]; // of the present depth
+} drawing;
+
+typedef struct row_text {
+  char buf[LINE];
+  size_t n;
+} row_text;
+
+__attribute__((format(printf, 2, 3))) static void add(row_text *t, const char *fmt, ...)
+{
+  va_list ap;
+  va_start(ap, fmt);
+  int n = vsnprintf(t->buf + t->n, sizeof(t->buf) - t->n, fmt, ap);
+  va_end(ap);
+  t->n = n < 0 ? t->n : TT_MIN(t->n + (size_t)n, sizeof(t->buf) - 1);
+}
+
+// ---- Lines ----
+
+// Bytes of the first `columns` characters of UTF-8.
+static size_t bytes_of(const char *text, size_t columns)
+{
+  size_t i = 0, seen = 0;
+  for (; text[i] != 0; i++) {
+    bool first = ((unsigned char)text[i] & 0xc0) != 0x80;
+    if (first && seen++ == columns) {
+      break;
+    }
+  }
+  return i;
+}
+
+static size_t columns_of(const char *text)
+{
+  size_t n = 0;
+  for (; *text != 0; text++) {
+    n += ((unsigned char)*text & 0xc0) != 0x80;
+  }
+  return n;
+}
+
+// Writes `n` bytes of text in a colour.
+static void put(const drawing *d, xp_colour c, const char *text, size_t n)
+{
+  fprintf(d->out->f, "%s%.*s%s", xp_ansi(d->out, c), (int)n, text, xp_ansi(d->out, XP_PLAIN));
+}
+
+// A line: prefix, name, the rest; cut at the width.
+static void line(const drawing *d, const char *branch, xp_colour c, const char *name, const char *rest)
+{
+  char whole[PREFIX + 16];
+  const char *cut = d->out->utf8 ? "…" : ">";
+  snprintf(whole, sizeof(whole), "%s%s", d->prefix, branch);
+  size_t width = d->out->width > 0 ? (size_t)d->out->width : SIZE_MAX, at = columns_of(whole), n = columns_of(name);
+  if (at + n >= width) {
+    put(d, XP_DIM, whole, bytes_of(whole, TT_MIN(at, width - 1)));
+    put(d, c, name, at < width - 1 ? bytes_of(name, width - 1 - at) : 0);
+    fprintf(d->out->f, "%s\n", cut);
+    return;
+  }
+  put(d, XP_DIM, whole, strlen(whole));
+  put(d, c, name, strlen(name));
+  bool fits = at + n + columns_of(rest) <= width;
+  fprintf(d->out->f, "%.*s%s\n", (int)bytes_of(rest, fits ? SIZE_MAX : width - 1 - at - n), rest, fits ? "" : cut);
+}
+
+// ---- Names and numbers ----
+
+// "0000:0f:00.0" of a node's number.
+static void bus_id(int64_t id, char out[24])
+{
+  unsigned long long n = (unsigned long long)id;
+  snprintf(out, 24, "%04llx:%02llx:%02llx.%llx", n >> 20 & 0xffffffff, n >> 12 & 0xff, n >> 4 & 0xff, n & 0xf);
+}
+
+static const char *net_name(const drawing *d, const tt_topo_node *net, char *out, size_t size)
+{
+  for (const tt_xml_node *x = d->m->xml->root; x != NULL; x = tt_xml_walk(d->m->xml->root, x)) {
+    const char *dev = strcmp(x->tag, "net") == 0 ? tt_xml_get(x, "dev") : NULL;
+    const char *name = dev != NULL ? tt_xml_get(x, "name") : NULL;
+    if (name != NULL && strtol(dev, NULL, 0) == net->net.dev && (net->line == 0 || x->line == net->line)) {
+      return xp_clean(name, out, size);
+    }
+  }
+  return "";
+}
+
+static const char *cpu_name(const tt_topo_node *n)
+{
+  static const char *const archs[] = {"CPU", "x86-64", "ARM", "POWER"};
+  static const char *const vendors[] = {"", "Intel", "AMD", "Zhaoxin"};
+  static const char *const models[] = {"", " before Sapphire Rapids", " Sapphire Rapids", " Emerald Rapids", " Yongfeng"};
+  static char text[96];
+  bool x86 = n->cpu.arch == TT_CPU_X86;
+  snprintf(text, sizeof(text), "%s%s", x86 ? vendors[n->cpu.vendor] : archs[n->cpu.arch], x86 ? models[n->cpu.model] : "");
+  return text[0] != 0 ? text : archs[n->cpu.arch];
+}
+
+// "  NVL to GPU1 GPU2 at 80 GB/s": links of a type, grouped by bandwidth.
+static void add_links(const drawing *d, int node, int type, bool lower, row_text *to)
+{
+  const tt_topo_node *n = &d->t->nodes[node];
+  const char *arrow = d->out->utf8 ? "→" : "to";
+  float bw = -1;
+  char name[64];
+  for (int l = n->first_link; l < n->first_link + n->nlinks; l++) {
+    const tt_topo_link *link = &d->t->links[l];
+    bool wanted = link->type == type && (!lower || link->to > node || type != TT_PATH_SYS);
+    if (!wanted) {
+      continue;
+    }
+    if (link->bw != bw) {
+      add(to, "%s  %s %s", bw >= 0 ? "," : "", tt_link_type_name(type), arrow);
+    }
+    add(to, " %s", tt_node_name(d->t, link->to, name, sizeof(name)));
+    bool last = l + 1 == n->first_link + n->nlinks || d->t->links[l + 1].type != type || d->t->links[l + 1].bw != link->bw;
+    if (last) {
+      add(to, " %g GB/s", (double)link->bw);
+    }
+    bw = link->bw;
+  }
+}
+
+static xp_colour describe(const drawing *d, int node, float up, char name[128], row_text *rest)
+{
+  const tt_topo_node *n = &d->t->nodes[node];
+  char id[24], label[256];
+  bus_id(n->id, id);
+  tt_node_name(d->t, node, name, 128);
+  switch (n->kind) {
+  case TT_NODE_GPU:
+  case TT_NODE_DEV:
+    add(rest, "  %s", id);
+    add(rest, n->gpu.gcn != 0 ? "  gfx%x" : n->gpu.sm != 0 ? "  sm %d" : "  host", n->gpu.gcn != 0 ? n->gpu.gcn : n->gpu.sm);
+    add(rest, n->gpu.gdr != 0 ? "  gdr" : "");
+    add(rest, "  %g GB/s", (double)up);
+    add_links(d, node, TT_PATH_NVL, false, rest);
+    add_links(d, node, TT_PATH_C2C, false, rest);
+    return XP_GPU;
+  case TT_NODE_NET:
+    add(rest, "  %s  %g Gbit/s%s%s", net_name(d, n, label, sizeof(label)), (double)n->net.bw * 8, n->net.gdr != 0 ? "  gdr" : "",
+        n->net.coll != 0 ? "  reduces" : "");
+    return XP_NET;
+  case TT_NODE_CPU:
+    add(rest, "  %s", cpu_name(n));
+    add_links(d, node, TT_PATH_SYS, false, rest);
+    return XP_CPU;
+  case TT_NODE_NIC: snprintf(name, 128, "NIC"); break;
+  case TT_NODE_PCI: snprintf(name, 128, "PCI"); break;
+  default: return XP_BOLD;
+  }
+  if (n->id >= 0) {
+    add(rest, "  %s", id);
+  }
+  if (up > 0 && up < TT_BW_LOC) {
+    add(rest, "  %g GB/s", (double)up);
+  }
+  return XP_PCI;
+}
+
+// ---- The tree ----
+
+// Does this link lead down the tree? `seen` has what is above.
+static bool leads_down(const drawing *d, const tt_topo_link *l)
+{
+  bool kind = l->type == TT_LINK_PCI || l->type == TT_PATH_NET || l->type == TT_PATH_LOC;
+  bool place = d->t->nodes[l->to].kind != TT_NODE_CPU && d->t->nodes[l->to].kind != TT_NODE_NVS;
+  return kind && place && l->to != l->from && !d->seen[l->to];
+}
+
+// In the order of the file, which is the nodes' lines.
+static int next_child(const drawing *d, int node, float *bw)
+{
+  const tt_topo_node *n = &d->t->nodes[node];
+  int best = -1;
+  for (int l = n->first_link; l < n->first_link + n->nlinks; l++) {
+    const tt_topo_link *link = &d->t->links[l];
+    bool down = leads_down(d, link);
+    if (down && (best < 0 || d->t->nodes[link->to].line < d->t->nodes[best].line)) {
+      best = link->to;
+      *bw = link->bw;
+    }
+  }
+  return best;
+}
+
+// How deep it goes is limited by the depth of documents.
+static void draw_node(drawing *d, int node, float bw, const char *branch, const char *below)
+{
+  char name[128];
+  row_text rest = {{0}, 0};
+  float down = 0;
+  size_t at = strlen(d->prefix);
+  xp_colour c = describe(d, node, bw, name, &rest);
+  d->seen[node] = true;
+  line(d, branch, c, name, rest.buf);
+  snprintf(d->prefix + at, sizeof(d->prefix) - at, "%s", below);
+  for (int child = next_child(d, node, &down), next; child >= 0; child = next) {
+    float bw_here = down;
+    d->seen[child] = true;
+    next = next_child(d, node, &down);
+    bool u = d->out->utf8;
+    draw_node(d, child, bw_here, next >= 0 ? (u ? "├─ " : "|- ") : (u ? "└─ " : "`- "), next >= 0 ? (u ? "│  " : "|  ") : "   ");
+  }
+  d->prefix[at] = 0;
+}
+
+static void draw_head(const drawing *d)
+{
+  const tt_topo *t = d->t;
+  char name[512];
+  row_text head = {{0}, 0};
+  add(&head, ": %d GPU%s on %d CPU node%s", d->m->nranks, d->m->nranks == 1 ? "" : "s", tt_topo_count(t, TT_NODE_CPU),
+      tt_topo_count(t, TT_NODE_CPU) == 1 ? "" : "s");
+  add(&head, tt_topo_count(t, TT_NODE_NVS) > 0 ? ", NVSwitch" : "");
+  add(&head, ", %d network port%s", tt_topo_count(t, TT_NODE_NET), tt_topo_count(t, TT_NODE_NET) == 1 ? "" : "s");
+  if (t->nhosts > 1) {
+    add(&head, ", %d hosts", t->nhosts);
+  }
+  if (d->m->ngroups > 1) {
+    add(&head, "; %d groups that meet over the network only", d->m->ngroups);
+  }
+  line(d, "", XP_BOLD, xp_clean(d->m->name, name, sizeof(name)), head.buf);
+}
+
+static int show_text(const xp_machine *m, xp_print *out)
+{
+  drawing d = {.m = m, .t = m->topo, .out = out, .seen = tt_calloc((size_t)m->topo->nnodes + 1, sizeof(bool))};
+  bool u = out->utf8;
+  if (d.seen == NULL) {
+    (void)tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
+    return xp_complain(1);
+  }
+  draw_head(&d);
+  int nvs = tt_topo_count(d.t, TT_NODE_NVS), last = d.t->first[TT_NODE_CPU + 1] - 1;
+  for (int cpu = d.t->first[TT_NODE_CPU]; cpu <= last; cpu++) {
+    bool end = cpu == last && nvs == 0;
+    draw_node(&d, cpu, 0, end ? (u ? "└─ " : "`- ") : (u ? "├─ " : "|- "), end ? "   " : (u ? "│  " : "|  "));
+  }
+  for (int s = d.t->first[TT_NODE_NVS]; s < d.t->first[TT_NODE_NVS + 1]; s++) {
+    row_text rest = {{0}, 0};
+    add_links(&d, s, TT_PATH_NVL, false, &rest);
+    line(&d, u ? "└─ " : "`- ", XP_BOLD, "NVSwitch", rest.buf);
+  }
+  tt_free(d.seen);
+  return 0;
+}
+
+static int show_xml(const xp_machine *m, xp_print *out)
+{
+  char *text = NULL;
+  size_t size = 0;
+  if (tt_xml_text(m->xml, &text, &size) != ncclSuccess) {
+    return xp_complain(1);
+  }
+  fwrite(text, 1, size, out->f);
+  tt_free(text);
+  return 0;
+}
+
+// Forms of --format. Those that draw want the channels, too: `graphs`.
+typedef struct form {
+  const char *name;
+  bool graphs;
+  int (*write)(const xp_machine *m, xp_print *out);
+} form;
+
+static const form forms[] = {
+    {"text", false, show_text},
+    {"xml", false, show_xml},
+};
+
+static const char *form_at(void *arg, int i)
+{
+  (void)arg;
+  return i < (int)TT_COUNT(forms) ? forms[i].name : NULL;
+}
+
+static const form *find_form(const char *name)
+{
+  for (size_t i = 0; i < TT_COUNT(forms); i++) {
+    if (name == NULL || strcmp(forms[i].name, name) == 0) {
+      return &forms[i];
+    }
+  }
+  const char *near = xp_nearest(name, form_at, NULL);
+  fprintf(stderr, "tutti-topo: --format %.80s: there is", name);
+  for (size_t i = 0; i < TT_COUNT(forms) && near == NULL; i++) {
+    fprintf(stderr, " %s", forms[i].name);
+  }
+  fprintf(stderr, near != NULL ? " none of that name; the nearest is %s\n" : "%s\n", near != NULL ? near : "");
+  return NULL;
+}
+
+int xp_show(const xp_options *o, xp_print *out)
+{
+  xp_work w;
+  const form *f = find_form(o->format);
+  if (f == NULL) {
+    return 2;
+  }
+  int code = xp_prepare(o, f->graphs ? XP_TO_GRAPHS : XP_TO_MACHINE, &w);
+  code = code == 0 ? f->write(&w.m, out) : code;
+  xp_release(&w);
+  return code;
+}

@@ -1,0 +1,131 @@
+// simulate.c: what a perf program would print on so many machines, as the model predicts it.
+#include <stdio.h>
+
+#include "base/util.h"
+#include "commands.h"
+
+typedef struct run {
+  const xp_options *o;
+  const xp_machine *m;
+  tt_model_op op;
+  size_t element;
+  double busbw; // sum
+  int lines;
+  FILE *f;
+} run;
+
+// Each ring passes every rank once; each tree has one root, and a way up to it from every rank. What is printed would mean nothing else.
+static ncclResult_t check_channels(const tt_connect *c)
+{
+  for (int ch = 0; ch < c->nchannels; ch++) {
+    int roots = 0, rank = 0, seen = 0;
+    do {
+      rank = tt_connect_ring_step(c, ch, rank, 1);
+      seen++;
+    } while (rank > 0 && seen < c->nranks);
+    for (int r = 0; r < c->nranks; r++) {
+      tt_tree_place p = tt_connect_tree(c, ch, r);
+      bool known = p.up < 0;
+      for (int d = 0; d < TT_TREE_DOWNS && p.up >= 0 && !known; d++) {
+        known = tt_connect_tree(c, ch, p.up).down[d] == r;
+      }
+      roots += p.up < 0;
+      roots += known ? 0 : c->nranks;
+    }
+    if (rank != 0 || seen != c->nranks || roots != 1) {
+      return tt_fail(ncclInternalError, "channel %d: the ring is back after %d of %d ranks, the tree has %d roots", ch, seen, c->nranks,
+                     roots);
+    }
+  }
+  return ncclSuccess;
+}
+
+// Elements of a rank: for the operations with one block per rank, whole 16 bytes of it, as the perf programs have it.
+static size_t elements(const run *x, size_t bytes)
+{
+  size_t count = bytes / x->element;
+  bool shared = x->op.func == TT_MODEL_ALL_GATHER || x->op.func == TT_MODEL_REDUCE_SCATTER;
+  return shared ? count / (size_t)x->m->model.nranks & ~(16 / x->element - 1) : count;
+}
+
+static int write_line(run *x, size_t size)
+{
+  char us[16], alg[16], bus[16];
+  size_t count = elements(x, size);
+  bool shared = x->op.func == TT_MODEL_ALL_GATHER || x->op.func == TT_MODEL_REDUCE_SCATTER;
+  bool rooted = x->op.func == TT_MODEL_BROADCAST || x->op.func == TT_MODEL_REDUCE;
+  tt_model_choice c;
+  x->op.bytes = count * x->element * (shared ? (size_t)x->m->model.nranks : 1);
+  if (tt_model_choose(&x->m->model, &x->op, &c) != ncclSuccess) {
+    return xp_complain(1);
+  }
+  double algbw = c.us > 0 ? (double)x->op.bytes / (double)c.us / 1e3 : 0, busbw = algbw * xp_bus_factor(x->op.func, x->m->model.nranks);
+  xp_number((double)c.us, 7, us, sizeof(us));
+  xp_number(algbw, 6, alg, sizeof(alg));
+  xp_number(busbw, 6, bus, sizeof(bus));
+  fprintf(x->f, "%12zu  %12zu  %8s  %6s  %6d", x->op.bytes, count, xp_type_of(x->o), xp_redop_of(x->o, x->op.func),
+          rooted ? x->o->root : -1);
+  for (int side = 0; side < 2; side++) {
+    fprintf(x->f, "  %7s  %6s  %6s  %6s", us, alg, bus, "N/A");
+  }
+  fprintf(x->f, "  %-13s %-6s %8d %7d\n", tt_model_algo_name(c.algo), tt_model_proto_name(c.proto), c.channels, c.threads);
+  x->busbw += busbw;
+  x->lines++;
+  return 0;
+}
+
+static void write_head(const run *x)
+{
+  const tt_connect *c = x->m->connect;
+  fprintf(x->f, "# %s predicted: %d ranks on %d node%s, %d channels, trees about %d deep; no measurement\n", tt_model_func_name(x->op.func),
+          c->nranks, c->nnodes, c->nnodes == 1 ? "" : "s", c->nchannels, tt_connect_tree_depth(c));
+  fprintf(x->f, "#\n# %10s  %12s  %8s  %6s  %6s%11sout-of-place%23sin-place%10s\n", "", "", "", "", "", "", "", "");
+  static const char *const heads[2][8] = {{"size", "count", "type", "redop", "root", "time", "algbw", "busbw"},
+                                          {"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)"}};
+  for (int i = 0; i < 2; i++) {
+    const char *const *h = heads[i];
+    fprintf(x->f, "# %10s  %12s  %8s  %6s  %6s", h[0], h[1], h[2], h[3], h[4]);
+    for (int side = 0; side < 2; side++) {
+      fprintf(x->f, "  %7s  %6s  %6s  %6s", h[5], h[6], h[7], i == 0 ? "#wrong" : "");
+    }
+    fprintf(x->f, "  %-13s %-6s %8s %7s\n", i == 0 ? "algorithm" : "", i == 0 ? "proto" : "", i == 0 ? "channels" : "",
+            i == 0 ? "threads" : "");
+  }
+}
+
+static int simulate(run *x)
+{
+  int code = 0;
+  const tt_connect *c = x->m->connect;
+  if (x->o->root >= c->nranks) {
+    fprintf(stderr, "tutti-topo: -r %d: there are %d ranks\n", x->o->root, c->nranks);
+    return 2;
+  }
+  if (c->nranks > 1 && check_channels(c) != ncclSuccess) {
+    return xp_complain(1);
+  }
+  write_head(x);
+  for (size_t size = x->o->min_bytes, more = 1; more != 0 && code == 0; more = size = xp_next_size(x->o, size)) {
+    code = write_line(x, size);
+  }
+  if (code == 0) {
+    fprintf(x->f, "# %-20s : %g\n", "Avg bus bandwidth", x->lines > 0 ? x->busbw / x->lines : 0);
+  }
+  return code;
+}
+
+int xp_simulate(const xp_options *o, xp_print *out)
+{
+  xp_work w;
+  run x = {.o = o, .m = &w.m, .f = out->f};
+  int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
+  if (func < 0 || !xp_op_of(o, &x.op)) {
+    return 2;
+  }
+  x.op.func = (tt_model_func)func;
+  x.element = xp_element_of(o);
+  int code = xp_prepare(o, XP_TO_MODEL, &w);
+  code = code == 0 ? simulate(&x) : code;
+  xp_release(&w);
+  return code;
+}
