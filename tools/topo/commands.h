@@ -32,5 +32,8 @@ size_t xp_next_size(const xp_options *o, size_t size);
 // Bytes on the wire per byte of the operation's size, as the perf programs reckon bus bandwidth.
 double xp_bus_factor(tt_model_func func, int nranks);
 
+// Name of a node for people: a card that is no PCI device is "NIC". In `out`, or constant.
+const char *xp_node_name(const tt_topo *t, int node, char *out, size_t size);
+
 // How much of each link's bandwidth the channels of a graph use: load[link] in GB/s, links as in the machine.
 void xp_loads(const tt_topo *topo, const tt_paths *paths, const tt_graph *graph, float *load);

@@ -151,8 +151,8 @@ static void write_links(const inquiry *q, const xp_group *x, const tt_graph *g)
     }
     if (count++ < NAMED) {
       fprintf(q->out->f, "%s%s %s %s %s (%g of %g GB/s)", count == 1 ? "  fullest links: " : ", ",
-              tt_node_name(t, t->links[l].from, a, sizeof(a)), tt_link_type_name(t->links[l].type), q->out->utf8 ? "→" : "->",
-              tt_node_name(t, t->links[l].to, b, sizeof(b)), (double)load[l], (double)t->links[l].bw);
+              xp_node_name(t, t->links[l].from, a, sizeof(a)), tt_link_type_name(t->links[l].type), q->out->utf8 ? "→" : "->",
+              xp_node_name(t, t->links[l].to, b, sizeof(b)), (double)load[l], (double)t->links[l].bw);
     }
   }
   if (count > NAMED) {

@@ -149,7 +149,7 @@ ncclResult_t xp_machine_search(const xp_options *o, const tt_params *params, xp_
     xp_group *x = &m->group[g];
     tt_search_options s = {.inter = inter,
                            .cross_nic = (int)TT_CLAMP(params->cross_nic, 0, 2),
-                           .collnet = params->collnet_enable == 1 && network_reduces(x->topo),
+                           .collnet = (o->collnet || params->collnet_enable == 1) && network_reduces(x->topo),
                            .nvls = params->nvls_enable != 0};
     TT_TRY(tt_graphs_search(x->topo, x->paths, &m->rules, &s, &x->graphs));
     if (params->graph_file != NULL) {
@@ -211,7 +211,7 @@ ncclResult_t xp_machine_connect(const xp_options *o, const tt_params *params, xp
     wanted = TT_MIN(wanted, tt_p2p_wanted(x->topo, x->paths, &m->rules, &m->connect_options, alone));
     reduces = reduces && network_reduces(x->topo);
   }
-  m->connect_options.collnet = m->connect_options.collnet && reduces;
+  m->connect_options.collnet = (o->collnet || m->connect_options.collnet) && reduces;
   TT_TRY(connect_nodes(m, &joined));
   m->p2p = tt_p2p_agree(m->connect, &m->connect_options, wanted);
   tt_model_input in = {.connect = m->connect, .net_gathers = true, .opt = &m->model_options};

@@ -122,6 +122,12 @@ double xp_bus_factor(tt_model_func func, int nranks)
   }
 }
 
+const char *xp_node_name(const tt_topo *t, int node, char *out, size_t size)
+{
+  bool virtual_card = t->nodes[node].kind == TT_NODE_NIC && t->nodes[node].id < 0;
+  return virtual_card ? "NIC" : tt_node_name(t, node, out, size);
+}
+
 // What the search takes for each edge of each channel.
 static void take_all(const tt_graph *g, tt_flow *flow, tt_edge *edges)
 {

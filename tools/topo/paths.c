@@ -28,19 +28,12 @@ static bool check_name(const tt_topo *t, const char *option, const char *want)
   return found;
 }
 
-// A card that is no PCI device has no number.
-static const char *stop_name(const tt_topo *t, int node, char out[NAME])
-{
-  bool virtual_card = t->nodes[node].kind == TT_NODE_NIC && t->nodes[node].id < 0;
-  return virtual_card ? "NIC" : tt_node_name(t, node, out, NAME);
-}
-
 static void write_way(const xp_machine *m, const tt_path *p, FILE *f)
 {
   char name[NAME];
   for (int i = 0; i < p->count; i++) {
     const tt_topo_link *l = &m->topo->links[m->paths->hops[p->first + i]];
-    fprintf(f, "%s%s %s", i > 0 ? " " : "  ", tt_link_type_name(l->type), stop_name(m->topo, l->to, name));
+    fprintf(f, "%s%s %s", i > 0 ? " " : "  ", tt_link_type_name(l->type), xp_node_name(m->topo, l->to, name, sizeof(name)));
   }
 }
 

@@ -1,0 +1,273 @@
+#!/usr/bin/env bash
+# topo_explorer.sh BUILD: tutti-topo: every command on several machines, against what is known of them; wrong options, bad files, outputs that
+# cannot be written, colour, 16,384 nodes in 4 GiB.
+set -u
+build=$(cd "$1" && pwd) || exit 1
+topo=$build/bin/tutti-topo
+[ -x "$topo" ] || { echo "skipped: tutti-topo is not built"; exit 77; }
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+unset NO_COLOR "${!NCCL_@}"
+export LC_ALL=C
+known=$build/topologies/known
+machines=tests/topologies/known
+seed=$machines/seed_a100_sxm4_vm/input.xml
+h100=$machines/hgx_h100_8gpu_nvswitch_8nic/input.xml
+passed=0 failed=0
+
+report() { # report NAME PROBLEM: an empty problem is a success
+  if [ -z "$2" ]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "FAILED: $1:$2"
+    head -n 10 "$tmp/out" "$tmp/err"
+  fi
+}
+
+# good NAME PATTERN ARGUMENT...: ends well, says nothing on standard error, and PATTERN is a line's part.
+good() {
+  local name=$1 pattern=$2 problem=""
+  shift 2
+  timeout -k 5 120 "$topo" "$@" >"$tmp/out" 2>"$tmp/err" || problem=" status $?"
+  [ ! -s "$tmp/err" ] || problem="$problem standard error"
+  grep -Eqe "$pattern" "$tmp/out" || problem="$problem no '$pattern'"
+  report "$name" "$problem"
+}
+
+# bad NAME STATUS PATTERN ARGUMENT...: ends with STATUS, PATTERN is in its one line on standard error.
+bad() {
+  local name=$1 status=$2 pattern=$3 problem="" got=0
+  shift 3
+  timeout -k 5 120 "$topo" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || got=$?
+  [ $got = "$status" ] || problem=" status $got"
+  grep -Eqe "$pattern" "$tmp/err" || problem="$problem no '$pattern'"
+  [ "$(wc -l <"$tmp/err")" = 1 ] || problem="$problem not one line"
+  report "$name" "$problem"
+}
+
+same() { # same NAME FILE FILE
+  local problem=""
+  cmp "$2" "$3" >"$tmp/err" 2>&1 || problem=" differs"
+  report "$1" "$problem"
+}
+
+# ---- What is known ----
+
+# same_as_known MACHINE NODES OPTION...: graphs byte by byte, rings and trees, choices.
+same_as_known() {
+  local machine=$1 nodes=$2 file=$known/$1/$2nodes
+  shift 2
+  [ -f "$file.graphs.xml" ] || { echo "FAILED: $machine: its results are not unpacked"; failed=$((failed + 1)); return; }
+  good "$machine $nodes: graphs" '<graphs' graphs -N "$nodes" "$@" "$machines/$machine/input.xml"
+  same "$machine $nodes: graphs" "$tmp/out" "$file.graphs.xml"
+  good "$machine $nodes: channels" '^ring 0 : 0' channels -N "$nodes" --format plain "$@" "$machines/$machine/input.xml"
+  grep -v '^#' "$file.channels.txt" >"$tmp/channels"
+  same "$machine $nodes: channels" "$tmp/out" "$tmp/channels"
+  good "$machine $nodes: tuning" '^model AllReduce' tuning -N "$nodes" --format=plain "$@" "$machines/$machine/input.xml"
+  grep '^choice' "$tmp/out" >"$tmp/choices"
+  grep '^choice' "$file.tuning.txt" | sed 's/ [0-9.]* \([0-9]* [0-9]*\)$/ \1/' >"$tmp/known"
+  sed -i 's/ [0-9.]* \([0-9]* [0-9]*\)$/ \1/' "$tmp/choices" # times have more digits than are the same
+  same "$machine $nodes: choices" "$tmp/choices" "$tmp/known"
+}
+
+same_as_known seed_a100_sxm4_vm 1
+same_as_known hgx_h100_8gpu_nvswitch_8nic 1
+same_as_known pcie_8gpu_2socket_2sw_each_gen3_v100_1nic 4
+same_as_known mnnvl2_gb200_4gpu_nvswitch_4nic 1 --hosts 2
+
+# The article's machine: 12 rings and 12 trees of 20 GB/s.
+good "12 channels of 20 GB/s" '<graph id="0" pattern="4" crossnic="0" nchannels="12" speedintra="20" speedinter="20"' graphs "$seed"
+good "12 trees of 20 GB/s" '<graph id="1" pattern="1" .*nchannels="12" speedintra="20" .*typeintra="NVL"' graphs "$seed"
+good "as NCCL logs rings" '^Channel 11/24 : 0 3 2 1$' channels "$seed"
+good "as NCCL logs trees" '^Trees \[0\] 1/-1/-1->0->-1 \[1\] ' channels "$seed"
+
+# ---- Every command on several machines ----
+
+for file in "$seed" "$h100" "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml" "$machines/pcie_1gpu_1nic_switch/input.xml" \
+  "$machines/pcie_4gpu_2socket_sw/input.xml" tests/topologies/amd/topo_8p_942.xml tests/topologies/more/real_aws_aws-ofi-nccl__p5.48xl-topo.xml; do
+  name=$(basename "$(dirname "$file")")/$(basename "$file")
+  good "show $name" '^ *[|`]- GPU|GPU0' show "$file"
+  good "show xml $name" '^<system version=' show --format xml "$file"
+  good "paths $name" '^GPU0 +NET0' paths --ways "$file"
+  good "matrix $name" '^GPU0 +X' paths --matrix "$file"
+  for nodes in 1 2 8; do
+    [ "$nodes$file" != "1$machines/pcie_1gpu_1nic_switch/input.xml" ] || continue # one rank
+    good "graphs $nodes $name" '^ring +RING' graphs --table -N $nodes "$file"
+    good "channels $nodes $name" '^Trees ' channels -N $nodes "$file"
+    good "json $nodes $name" '"nchannels":' channels --format json -N $nodes "$file"
+    if command -v python3 >"$tmp/python"; then
+      python3 -m json.tool "$tmp/out" >"$tmp/json" 2>"$tmp/err" || report "json $nodes $name" " is none"
+    fi
+    good "tuning $nodes $name" '^  Ring ' tuning -N $nodes -b 1K -e 1M "$file"
+    good "explain $nodes $name" '^\* ' explain -N $nodes --bytes 64K "$file"
+    for coll in allreduce allgather reduce_scatter Broadcast reduce_perf; do
+      good "simulate $coll $nodes $name" '^# Avg bus bandwidth' simulate --coll $coll -N $nodes -b 8 -e 64M -f 8 "$file"
+    done
+  done
+done
+good "one rank" 'copies' explain "$machines/pcie_1gpu_1nic_switch/input.xml"
+good "18 hosts in one domain" '^NVLS' graphs --table --hosts 18 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
+
+# What is written can be read again, from a file and from standard input.
+good "graphs before" '<graphs' graphs "$h100"
+cp "$tmp/out" "$tmp/graphs.xml"
+: >"$tmp/out"
+"$topo" show --format xml -o "$tmp/again.xml" "$h100" 2>"$tmp/err"
+good "graphs again" '<graphs' graphs "$tmp/again.xml"
+same "what was written is the same machine" "$tmp/out" "$tmp/graphs.xml"
+"$topo" graphs - <"$h100" >"$tmp/out" 2>"$tmp/err"
+same "from standard input" "$tmp/out" "$tmp/graphs.xml"
+NCCL_TOPO_FILE=$h100 "$topo" graphs >"$tmp/out" 2>"$tmp/err"
+same "from NCCL_TOPO_FILE" "$tmp/out" "$tmp/graphs.xml"
+good "graphs from a file" 'graphs' graphs --graph-file "$tmp/graphs.xml" "$h100"
+same "graphs from a file are the same" "$tmp/out" "$tmp/graphs.xml"
+
+# A file that no run has filled in: ranks and numbers are given.
+sed 's/ rank="[0-9]*"//; s/ gdr="[01]"//' "$h100" >"$tmp/plain.xml"
+good "without ranks" '<graphs' graphs "$tmp/plain.xml"
+same "without ranks: the same" "$tmp/out" "$tmp/graphs.xml"
+# Ranks of the second machine of a run.
+for r in 7 6 5 4 3 2 1 0; do echo "s/ rank=\"$r\"/ rank=\"$((r + 8))\"/"; done >"$tmp/sed"
+sed -f "$tmp/sed" "$h100" >"$tmp/second.xml"
+good "other ranks" '<graphs' graphs "$tmp/second.xml"
+same "other ranks: the same" "$tmp/out" "$tmp/graphs.xml"
+
+# ---- This machine, and captures ----
+
+good "this machine" '^this computer: ' show --ranks 3
+good "this machine's paths" '^GPU0 +GPU1 +(PHB|SYS)' paths --ranks 2
+good "gather" '^tutti-machine 1$' gather
+"$topo" gather -o "$tmp/capture" 2>"$tmp/err" || report "gather -o" " status $?"
+"$topo" show --format xml --ranks 4 >"$tmp/here.xml" 2>"$tmp/err"
+good "a capture" '<gpu ' show --format xml --ranks 4 "$tmp/capture"
+same "the capture is this machine" "$tmp/out" "$tmp/here.xml"
+good "a capture's choices" '^\* ' explain --ranks 4 "$tmp/capture"
+
+# ---- Options ----
+
+good "options over the variable" 'RING' graphs --table --cross-nic 0 -N 2 "$h100"
+grep -q ' no ' "$tmp/out" || report "--cross-nic" " has no effect"
+good "algo" '^  Tree +NCCL_ALGO leaves it out' explain --algo ring "$h100"
+good "algo decided" 'NCCL_ALGO=tree: decided: without it NVLS' explain --algo=tree --bytes 64M "$h100"
+good "proto" '^\* Ring Simple|^\* Tree Simple|^\* NVLS' explain --proto simple "$h100"
+good "nothing set" 'no variable is set' explain "$h100"
+NCCL_PROTO=LL good "variable" 'NCCL_PROTO=LL: ' explain "$h100"
+good "operation" '^  NVLS +Simple +NVLink cannot reduce this' explain --op prod --type float "$h100"
+good "one rank's trees" '^Trees \[0\] .*->5->' channels --rank 5 --channel 0 "$h100"
+good "shortened" '<graphs' graphs --node 2 "$h100"
+good "collnet" '^collnet chain +TREE' graphs --table --collnet -N 2 "$h100"
+good help '^usage' --help
+for command in show paths graphs channels tuning explain simulate gather; do good "help $command" '^usage' $command -h; done
+
+bad "no command" 2 'unknown command .chanels.; the nearest is channels' chanels
+bad "unknown option" 2 'unknown option --cros-nic; the nearest is --cross-nic' graphs --cros-nic 1 "$h100"
+bad "another command's option" 2 'unknown option --bytes' show --bytes 8 "$h100"
+bad "ambiguous option" 2 'unknown option --net' graphs --net 1 "$h100"
+bad "missing value" 2 'nodes: its value is missing' graphs --nodes
+bad "wrong number" 2 'nodes .0.: a whole number from 1 to' graphs --nodes 0 "$h100"
+bad "wrong number" 2 'nodes .2x.' graphs -N 2x "$h100"
+bad "wrong size" 2 'bytes .-5.: a size' explain --bytes=-5 "$h100"
+bad "sizes that cross" 2 'is more than' simulate -b 2M -e 1M "$h100"
+bad "too many sizes" 2 'more than a million' simulate -b 0 -e 1T -f 1 -i 1 "$h100"
+bad "flag with a value" 2 'has no value' graphs --table=1 "$h100"
+bad "two files" 2 'unexpected argument' show "$h100" "$h100"
+bad "function" 2 'the nearest is allreduce' explain --coll allreduc "$h100"
+bad "type" 2 'unknown type' explain --type complex "$h100"
+bad "operation" 2 'unknown operation' explain --op xor "$h100"
+bad "format" 2 'nearest is xml' show --format xmll "$h100"
+bad "level" 2 'NCCL_P2P_LEVEL .FAR.' paths --p2p-level FAR "$h100"
+bad "variable's number" 2 'NCCL_CROSS_NIC .often.' graphs --cross-nic often "$h100"
+bad "algorithm" 2 'NCCL_ALGO=rings' explain --algo rings "$h100"
+bad "no such end" 2 'GPU9: the machine has no such' paths --from GPU9 "$h100"
+bad "no such rank" 2 'rank 8: there are 8' channels --rank 8 "$h100"
+bad "no such channel" 2 'channel 63: there are' channels --channel 63 "$h100"
+bad "no algorithm left" 1 'no algorithm is left|NCCL_ALGO' simulate --coll broadcast --algo tree "$h100"
+bad "too many ranks" 2 'more than [0-9]+ ranks' simulate -N 1048576 --hosts 18 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
+
+# ---- Files ----
+
+: >"$tmp/empty.xml"
+head -c 3000 "$h100" >"$tmp/cut.xml"
+echo '<system version="1"><cpu numaid="0" arch="x86_64"/></system>' >"$tmp/nothing.xml"
+sed 's/sm="90"/sm="many"/' "$h100" >"$tmp/wrong.xml"
+sed 's/ rank="3"/ rank="2"/' "$h100" >"$tmp/twice.xml"
+echo 'tutti-machine 1
+x nonsense' >"$tmp/capture.bad"
+head -c 200000 /dev/urandom >"$tmp/noise.xml"
+for command in show paths graphs channels tuning explain simulate; do
+  bad "$command: missing" 2 'no.xml: cannot be read: No such file' $command "$tmp/no.xml"
+  bad "$command: empty" 2 'empty.xml' $command "$tmp/empty.xml"
+  bad "$command: truncated" 2 'cut.xml:[0-9]+' $command "$tmp/cut.xml"
+  bad "$command: no GPU" 2 'nothing.xml: there is no GPU' $command "$tmp/nothing.xml"
+  bad "$command: wrong value" 2 'wrong.xml:5: .*sm="many"' $command "$tmp/wrong.xml"
+  bad "$command: rank twice" 2 'twice.xml:[0-9]+' $command "$tmp/twice.xml"
+  bad "$command: noise" 2 'noise.xml:1' $command "$tmp/noise.xml"
+  bad "$command: a graph" 2 'a machine begins with <system>' $command "$tmp/graphs.xml"
+  bad "$command: a capture" 2 'capture.bad:2' $command "$tmp/capture.bad"
+  bad "$command: a device" 2 'not a regular file' $command /dev/null
+done
+bad "empty standard input" 2 'standard input' show -
+bad "a graph file that is none" 2 'h100|input.xml' graphs --graph-file "$h100" "$seed"
+
+# 10,000 nodes: a message or a result, not gigabytes.
+{
+  echo '<system version="1"><cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="1">'
+  for ((i = 0; i < 10000; i++)); do
+    printf '<pci busid="%04x:%02x:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16"><gpu dev="%d" sm="80" rank="%d" gdr="1"/></pci>\n' \
+      $((i / 250)) $((i % 250 + 1)) "$i" "$i"
+  done
+  echo '</cpu></system>'
+} >"$tmp/large.xml"
+(ulimit -v 2000000; bad "10,000 GPUs" 2 'paths are computed for at most' graphs "$tmp/large.xml"; exit $((failed > 0))) || failed=$((failed + 1))
+
+# ---- Output ----
+
+status() { # status NAME WANTED GOT
+  if [ "$2" = "$3" ]; then report "$1" ""; else report "$1" " status $3"; fi
+}
+"$topo" show "$h100" >&- 2>"$tmp/err"
+status "closed standard output" 1 $?
+grep -q 'standard output: cannot be written' "$tmp/err" || report "closed standard output" " no message"
+if [ -w /dev/full ]; then
+  "$topo" graphs "$h100" >/dev/full 2>"$tmp/err"
+  status "full disk" 1 $?
+  grep -q 'No space left' "$tmp/err" || report "full disk" " no message"
+fi
+{ "$topo" channels -N 500 "$h100" 2>"$tmp/err"; echo $? >"$tmp/status"; } | head -c 100 >"$tmp/out"
+status "closed pipe" 1 "$(cat "$tmp/status")"
+bad "a folder that is not there" 1 'cannot be written' show -o "$tmp/no/such" "$h100"
+NCCL_DEBUG=INFO "$topo" graphs "$h100" >"$tmp/out" 2>"$tmp/err"
+same "the log is not among the results" "$tmp/out" "$tmp/graphs.xml"
+
+escape=$(printf '\033')
+good "no colour in a file" 'GPU0' show "$h100"
+grep -q "$escape" "$tmp/out" && report colour " without a terminal"
+good "colour when wanted" "$escape" show --color=always "$h100"
+if script -qec true /dev/null >"$tmp/out" 2>&1; then # a terminal
+  TERM=xterm script -qec "$topo show $h100" /dev/null >"$tmp/out" </dev/null 2>"$tmp/err"
+  grep -q "$escape" "$tmp/out" || report "colour on a terminal" " none"
+  NO_COLOR=1 TERM=xterm script -qec "$topo show $h100" /dev/null >"$tmp/out" </dev/null 2>"$tmp/err"
+  ! grep -q "$escape" "$tmp/out" || report NO_COLOR " colour all the same"
+fi
+good "width" '>$' show --width 40 "$h100"
+[ "$(wc -L <"$tmp/out")" -le 40 ] || report width " longer lines"
+LC_ALL=C.UTF-8 good "lines" '^├─ CPU/0' show "$h100"
+LC_ALL=C.UTF-8 good "ASCII" '^\|- CPU/0' show --ascii "$h100"
+
+# ---- Scale: 131,072 ranks in 4 GiB; the time is printed, and limited generously ----
+
+begin=$SECONDS
+case $(nm "$topo" 2>/dev/null) in
+*__asan_init* | *__tsan_init*) echo "16,384 nodes: not under a sanitizer" ;;
+*) (
+  ulimit -v 4194304
+  good "16,384 nodes of 8" '131072 ranks on 16384 nodes' simulate -N 16384 -b 8 -e 8G -f 2 "$h100"
+  exit $((failed > 0))
+) || failed=$((failed + 1)) ;;
+esac
+echo "16,384 nodes of 8 GPUs: $((SECONDS - begin)) s"
+
+echo "topo_explorer: $passed passed, $failed failed"
+[ $failed = 0 ]
