@@ -17,14 +17,14 @@ enum { MAX_RANKS = 1 << 24 };
 static ncclResult_t number_groups(xp_machine *m)
 {
   int gpus = tt_topo_count(m->topo, TT_NODE_GPU);
-  int *group = tt_calloc(2 * (size_t)gpus + 1, sizeof(int)), *number = group + gpus;
+  int *group = tt_calloc(2 * (size_t)gpus + 1, sizeof(int));
   m->group_of = tt_calloc((size_t)gpus + 1, sizeof(int));
   if (group == NULL || m->group_of == NULL) {
     tt_free(group);
     return tt_fail(ncclSystemError, "no memory for %d ranks", gpus);
   }
+  int next = 0, *number = group + gpus; // number[g]: group g's, -1 until its first rank has come
   m->ngroups = tt_paths_groups(m->topo, m->paths, group);
-  int next = 0;
   for (int i = 0; i < gpus; i++) {
     number[i] = -1;
   }
