@@ -238,6 +238,13 @@ fi
 { "$topo" channels -N 500 "$h100" 2>"$tmp/err"; echo $? >"$tmp/status"; } | head -c 100 >"$tmp/out"
 status "closed pipe" 1 "$(cat "$tmp/status")"
 bad "a folder that is not there" 1 'cannot be written' show -o "$tmp/no/such" "$h100"
+cp "$h100" "$tmp/self.xml"
+"$topo" show --format xml -o "$tmp/self.xml" "$tmp/self.xml" 2>"$tmp/err" || report "onto itself" " status $?"
+good "onto itself" '<graphs' graphs "$tmp/self.xml"
+same "onto itself: the same machine" "$tmp/out" "$tmp/graphs.xml"
+bad "nothing is written after an error" 2 'cut.xml' show -o "$tmp/self.xml" "$tmp/cut.xml"
+good "the file is as it was" '<graphs' graphs "$tmp/self.xml"
+status "nothing is left beside" "$tmp/self.xml" "$(echo "$tmp"/self.xml*)"
 NCCL_DEBUG=INFO "$topo" graphs "$h100" >"$tmp/out" 2>"$tmp/err"
 same "the log is not among the results" "$tmp/out" "$tmp/graphs.xml"
 

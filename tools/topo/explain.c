@@ -90,6 +90,7 @@ static void write_candidates(const inquiry *q)
 // Those that are out, an algorithm a line where all its protocols are out alike. What the function does not have at all is not mentioned.
 static void write_out(const inquiry *q)
 {
+  int lines = 0;
   title(q, "Not to be had");
   for (int a = 0; a < TT_MODEL_ALGOS; a++) {
     tt_model_off off[TT_MODEL_PROTOS];
@@ -104,7 +105,11 @@ static void write_out(const inquiry *q)
       }
       fprintf(q->out->f, "  %-14s %-7s %s\n", tt_model_algo_name((tt_model_algo)a), all ? "" : tt_model_proto_name((tt_model_proto)p),
               tt_model_off_text(off[p]));
+      lines++;
     }
+  }
+  if (lines == 0) {
+    fprintf(q->out->f, "  all that the function has can be had\n");
   }
 }
 

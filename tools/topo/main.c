@@ -88,7 +88,8 @@ static int run(const command *c, const xp_options *o)
   } else {
     code = c->run(o, &out);
   }
-  return xp_print_close(&out) || code != 0 ? code : FAILED;
+  bool found = c != NULL && (c->bit & (XP_LINT | XP_DIFF)) != 0 && code == FAILED; // what they found is in the output
+  return xp_print_close(&out, code == 0 || found) || code != 0 ? code : FAILED;
 }
 
 int main(int argc, char **argv)

@@ -48,7 +48,7 @@ static const row rows[] = {
     {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, XP_TUNING | XP_SIMULATE, "SIZE", "first size (default 8)"},
     {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, XP_TUNING | XP_SIMULATE, "SIZE", "last size (default 8G)"},
     {'f', "stepfactor", ARG_INT, AT(factor), 1, INT_MAX, XP_TUNING | XP_SIMULATE, "FACTOR", "from size to size (default 4; simulate 2)"},
-    {'i', "stepbytes", ARG_SIZE, AT(step), 0, 0, XP_SIMULATE, "SIZE", "add this from size to size instead (with -f 1)"},
+    {'i', "stepbytes", ARG_SIZE, AT(step), 0, 0, XP_TUNING | XP_SIMULATE, "SIZE", "add this from size to size instead (with -f 1)"},
     {'d', "datatype", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE",
      "int8 … half float double bfloat16 f8e4m3 f8e5m2 (default float)"},
     {0, "type", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE", "the same"},

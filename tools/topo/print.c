@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -32,15 +33,41 @@ static FILE *standard_output(void)
   return f;
 }
 
+// Opens a file beside the one that is to be written; what is no regular file (a device, a pipe) is written directly.
+static FILE *open_beside(xp_print *p)
+{
+  struct stat st;
+  bool known = stat(p->name, &st) == 0;
+  if (known && !S_ISREG(st.st_mode)) {
+    return fopen(p->name, "we");
+  }
+  p->target = known ? realpath(p->name, NULL) : strdup(p->name);
+  size_t room = p->target != NULL ? strlen(p->target) + sizeof(".XXXXXX") : 0;
+  p->beside = room > 0 ? malloc(room) : NULL;
+  if (p->beside == NULL) {
+    return NULL;
+  }
+  snprintf(p->beside, room, "%s.XXXXXX", p->target);
+  int fd = mkstemp(p->beside);
+  mode_t mask = umask(0);
+  (void)umask(mask);
+  if (fd < 0 || fchmod(fd, known ? st.st_mode & 0777 : 0666 & ~mask) != 0) {
+    return NULL;
+  }
+  return fdopen(fd, "w");
+}
+
 bool xp_print_open(const xp_options *o, xp_print *out)
 {
   struct winsize size = {0};
   setlocale(LC_CTYPE, "");
   bool file = o->output != NULL && strcmp(o->output, "-") != 0;
   *out = (xp_print){.name = file ? o->output : "standard output"};
-  out->f = file ? fopen(o->output, "we") : standard_output();
+  out->f = file ? open_beside(out) : standard_output();
   if (out->f == NULL) {
     fprintf(stderr, "tutti-topo: %s: cannot be written: %s\n", out->name, strerror(errno));
+    free(out->target);
+    free(out->beside);
     return false;
   }
   bool terminal = isatty(fileno(out->f)) == 1;
@@ -53,17 +80,29 @@ bool xp_print_open(const xp_options *o, xp_print *out)
   return true;
 }
 
-bool xp_print_close(xp_print *p)
+bool xp_print_close(xp_print *p, bool good)
 {
   bool failed = ferror(p->f) != 0 || fflush(p->f) != 0;
-  int error = errno;
+  int error = errno; // that of the write that failed: nothing after it sets another
   if (fclose(p->f) != 0 && !failed) {
     failed = true;
     error = errno;
   }
+  if (p->target != NULL) {
+    bool kept = good && !failed;
+    if (kept && rename(p->beside, p->target) != 0) {
+      failed = true;
+      error = errno;
+    }
+    if (!kept || failed) {
+      (void)unlink(p->beside);
+    }
+  }
   if (failed) {
     fprintf(stderr, "tutti-topo: %s: cannot be written: %s\n", p->name, strerror(error));
   }
+  free(p->target);
+  free(p->beside);
   return !failed;
 }
 

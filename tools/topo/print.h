@@ -9,13 +9,16 @@ typedef struct xp_print {
   bool colour, utf8;
   int width;        // columns of the terminal; 0: no limit
   const char *name; // of the file, for messages
+  char *target;     // file that is written beside it and takes its place at the end; NULL: written directly
+  char *beside;
 } xp_print;
 
-// Opens what the options say: standard output or a file. False: a message was written.
+// Opens what the options say: standard output or a file. What the file has stays until the end: it may be what the command reads. False: a
+// message was written.
 bool xp_print_open(const xp_options *o, xp_print *out);
 
-// Closes it. False when anything could not be written (full disk, closed pipe): a message was written.
-bool xp_print_close(xp_print *p);
+// Closes it; unless `good`, a file stays as it was. False when anything could not be written (full disk, closed pipe): a message was written.
+bool xp_print_close(xp_print *p, bool good);
 
 typedef enum { XP_PLAIN, XP_BOLD, XP_DIM, XP_GPU, XP_NET, XP_CPU, XP_PCI, XP_GOOD, XP_BAD } xp_colour;
 
