@@ -141,7 +141,7 @@ void xp_json_text(FILE *f, const char *text)
   fputc('"', f);
 }
 
-const char *xp_number(double value, int width, char *out, size_t size)
+const char *xp_fixed(double value, int width, char *out, size_t size)
 {
   for (int decimals = 2; decimals >= 0; decimals--) {
     if (snprintf(out, size, "%*.*f", width, decimals, value) <= width) {

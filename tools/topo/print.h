@@ -32,7 +32,7 @@ const char *xp_clean(const char *text, char *out, size_t size);
 void xp_json_text(FILE *f, const char *text);
 
 // A time, a bandwidth in at most `width` columns. Returns out.
-const char *xp_number(double value, int width, char *out, size_t size);
+const char *xp_fixed(double value, int width, char *out, size_t size);
 
 // "1048576" as "1 MiB" where that is exact; else bytes. Returns out.
 const char *xp_bytes(size_t bytes, char *out, size_t size);

@@ -60,9 +60,9 @@ static int write_line(run *x, size_t size)
     return xp_complain(1);
   }
   double algbw = c.us > 0 ? (double)x->op.bytes / (double)c.us / 1e3 : 0, busbw = algbw * xp_bus_factor(x->op.func, x->m->model.nranks);
-  xp_number((double)c.us, 7, us, sizeof(us));
-  xp_number(algbw, 6, alg, sizeof(alg));
-  xp_number(busbw, 6, bus, sizeof(bus));
+  xp_fixed((double)c.us, 7, us, sizeof(us));
+  xp_fixed(algbw, 6, alg, sizeof(alg));
+  xp_fixed(busbw, 6, bus, sizeof(bus));
   fprintf(x->f, "%12zu  %12zu  %8s  %6s  %6d", x->op.bytes, count, xp_type_of(x->o), xp_redop_of(x->o, x->op.func),
           rooted ? x->o->root : -1);
   for (int side = 0; side < 2; side++) {
