@@ -50,7 +50,7 @@ static const row rows[] = {
     {'f', "stepfactor", ARG_INT, AT(factor), 1, INT_MAX, XP_TUNING | XP_SIMULATE, "FACTOR", "from size to size (default 4; simulate 2)"},
     {'i', "stepbytes", ARG_SIZE, AT(step), 0, 0, XP_TUNING | XP_SIMULATE, "SIZE", "add this from size to size instead (with -f 1)"},
     {'d', "datatype", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE",
-     "int8 … half float double bfloat16 f8e4m3 f8e5m2 (default float)"},
+     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 (default float)"},
     {0, "type", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE", "the same"},
     {0, "op", ARG_TEXT, AT(op), 0, 0, XP_EXPLAIN | XP_SIMULATE, "OP", "sum (default), prod, min, max, avg, mulsum"},
     {'r', "root", ARG_INT, AT(root), 0, INT_MAX, XP_SIMULATE, "RANK", "of broadcast and reduce (default 0)"},
