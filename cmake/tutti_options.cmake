@@ -70,6 +70,6 @@ endif()
 add_library(tutti_expat INTERFACE)
 target_include_directories(tutti_expat SYSTEM INTERFACE ${expat_INCLUDE})
 
-tutti_find(jansson jansson.h jansson "the perf programs are not built")
+tutti_find(jansson jansson.h jansson "the perf programs and tutti-topo are not built")
 tutti_find(cmocka cmocka.h cmocka "the unit tests are not built")
 find_program(TUTTI_BASH bash)

@@ -1,16 +1,13 @@
 # tools/topo/ becomes bin/tutti-topo, over the static library, whose hidden functions it uses. All but main.c is a library of its own, for
-# tests beside the code.
+# tests beside the code. Needs jansson.
 file(GLOB topo_tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/topo/*.c)
 list(FILTER topo_tool_sources EXCLUDE REGEX "_test\\.c$")
 list(REMOVE_ITEM topo_tool_sources ${PROJECT_SOURCE_DIR}/tools/topo/main.c)
 
-if(NOT TUTTI_FUZZ)
+if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
   add_library(topo_tool STATIC ${topo_tool_sources})
   set_target_properties(topo_tool PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tools)
-  target_link_libraries(topo_tool PUBLIC tutti_include nccl_static)
-  if(TARGET tutti_jansson)
-    target_link_libraries(topo_tool PUBLIC tutti_jansson)
-  endif()
+  target_link_libraries(topo_tool PUBLIC tutti_include nccl_static tutti_jansson)
   add_executable(tutti-topo ${PROJECT_SOURCE_DIR}/tools/topo/main.c)
   target_link_libraries(tutti-topo PRIVATE topo_tool)
   install(TARGETS tutti-topo RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -90,6 +90,9 @@ for file in "$seed" "$h100" "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml
   name=$(basename "$(dirname "$file")")/$(basename "$file")
   good "show $name" '^ *[|`]- GPU|GPU0' show "$file"
   good "show xml $name" '^<system version=' show --format xml "$file"
+  good "show json $name" '"nodes"' show --format json "$file"
+  good "show svg $name" '^<svg ' show --format svg "$file"
+  good "show html $name" '<svg ' show --format html "$file"
   good "paths $name" '^GPU0 +NET0' paths --ways "$file"
   good "matrix $name" '^GPU0 +X' paths --matrix "$file"
   for nodes in 1 2 8; do
@@ -109,6 +112,19 @@ for file in "$seed" "$h100" "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml
 done
 good "one rank" 'copies' explain "$machines/pcie_1gpu_1nic_switch/input.xml"
 good "18 hosts in one domain" '^NVLS' graphs --table --hosts 18 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
+
+# Files as such.
+good "lint: nothing to say" '' lint "$h100"
+sed 's/link_width="16"/link_width="8"/' "$h100" >"$tmp/narrow.xml"
+"$topo" lint "$tmp/narrow.xml" >"$tmp/out" 2>"$tmp/err"
+report "lint: trained down" "$([ $? = 1 ] && grep -q 'link_width' "$tmp/out" || echo " not found")"
+good "diff: the same" '' diff "$h100" "$h100"
+"$topo" diff "$h100" "$tmp/narrow.xml" >"$tmp/out" 2>"$tmp/err"
+report "diff: narrower links" "$([ $? = 1 ] && grep -q 'link_width' "$tmp/out" || echo " not found")"
+bad "lint without file" 2 'one FILE' lint
+bad "diff of one file" 2 'two FILEs' diff "$h100"
+"$topo" lint /nowhere.xml >"$tmp/out" 2>"$tmp/err"
+report "lint of no file" "$([ $? = 2 ] && grep -q 'nowhere' "$tmp/out" "$tmp/err" || echo " status or text")"
 
 # What is written can be read again, from a file and from standard input.
 good "graphs before" '<graphs' graphs "$h100"

@@ -13,6 +13,10 @@ int xp_explain(const xp_options *o, xp_print *out);  // one operation: what is c
 int xp_simulate(const xp_options *o, xp_print *out); // predicted table of a perf program
 int xp_gather(const xp_options *o, xp_print *out);   // a capture of this machine
 
+// What is wrong in a file; how two files differ. What they say of a file that cannot be read is in the output.
+int xp_lint_file(const xp_options *o, xp_print *out);
+int xp_diff_files(const xp_options *o, xp_print *out);
+
 // ---- What several commands share ----
 
 // The function that --coll names; -1, with a message: none.

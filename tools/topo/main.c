@@ -17,7 +17,7 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"show", "[FILE]", "the machine as a tree: CPUs, switches, GPUs, network, links", XP_SHOW, xp_show, "--format text (default), xml"},
+    {"show", "[FILE]", "the machine as a tree: CPUs, switches, GPUs, network, links", XP_SHOW, xp_show, "--format text (default), xml, json, svg (a picture for a slide), html (a page that stands alone)"},
     {"paths", "[FILE]", "type, bandwidth and links of the path between any two ends", XP_PATHS, xp_paths, NULL},
     {"graphs", "[FILE]", "the channels that the search finds, as NCCL_GRAPH_DUMP_FILE has them", XP_GRAPHS, xp_graphs, NULL},
     {"channels", "[FILE]", "rings and trees of every rank over all nodes", XP_CHANNELS, xp_channels,
@@ -26,6 +26,10 @@ static const command commands[] = {
      "--format text (default), plain (one number a line)"},
     {"explain", "[FILE]", "one operation: what is chosen, how long it takes, and why", XP_EXPLAIN, xp_explain, NULL},
     {"simulate", "[FILE]", "the table that a perf program would print", XP_SIMULATE, xp_simulate, NULL},
+    {"lint", "FILE", "what is wrong or suspicious in a file, by line", XP_LINT, xp_lint_file,
+     "A topology or a graph file. Exit status 1: something was found."},
+    {"diff", "FILE FILE", "in what two machines, or two files of graphs, differ by meaning", XP_DIFF, xp_diff_files,
+     "Exit status 1: they differ."},
     {"gather", "", "a capture of this machine, which other commands take as FILE", XP_GATHER, xp_gather, NULL},
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "commands.h"
+#include "draw.h"
 
 enum { LINE = 1024, PREFIX = 512 };
 
@@ -275,6 +276,28 @@ static int show_xml(const xp_machine *m, xp_print *out)
   return 0;
 }
 
+// Draws the machine; where its ranks fall into groups, each has channels of its own, and none are shown.
+static int draw(const xp_machine *m, xp_print *out, ncclResult_t (*write)(const xp_drawing *d, FILE *f))
+{
+  xp_drawing d = {.title = m->name, .topo = m->topo, .paths = m->paths, .graphs = m->ngroups == 1 ? &m->group[0].graphs : NULL};
+  return write(&d, out->f) == ncclSuccess ? 0 : xp_complain(1);
+}
+
+static int show_json(const xp_machine *m, xp_print *out)
+{
+  return draw(m, out, xp_draw_json);
+}
+
+static int show_svg(const xp_machine *m, xp_print *out)
+{
+  return draw(m, out, xp_draw_svg);
+}
+
+static int show_html(const xp_machine *m, xp_print *out)
+{
+  return draw(m, out, xp_draw_html);
+}
+
 // Forms of --format. Those that draw want the channels, too: `graphs`.
 typedef struct form {
   const char *name;
@@ -285,6 +308,9 @@ typedef struct form {
 static const form forms[] = {
     {"text", false, show_text},
     {"xml", false, show_xml},
+    {"json", true, show_json},
+    {"svg", true, show_svg},
+    {"html", true, show_html},
 };
 
 static const char *form_at(void *arg, int i)
