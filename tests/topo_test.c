@@ -326,6 +326,21 @@ static void operations_follow(void **state)
 
 // --- Ranks that see different things
 
+// The leader has no file: it sits beside the others' machine.
+static void leaderless_body(int rank, void *arg)
+{
+  (void)arg;
+  if (rank != 0) {
+    say("NCCL_TOPO_FILE", MACHINE_FILE);
+  }
+  ncclComm_t comm = join(0, 4, rank, rank);
+  all_agree(comm, 0);
+  CHECK(!comm->topology->plain && comm->topology->connect->machine.cc_min == 0 && comm->topology->connect->machine.cc_max == 90,
+        "compute capabilities %d to %d", comm->topology->connect->machine.cc_min, comm->topology->connect->machine.cc_max);
+  add_up(comm);
+  OK(ncclCommDestroy(comm));
+}
+
 // Rank 2's file says the same in other bytes; node1 has no file.
 static void differ_body(int rank, void *arg)
 {
@@ -352,6 +367,7 @@ static void different_views(void **state)
   write_text(in_folder("copy.xml"), text, strlen(text));
   free(text);
   PROCESSES(GPUS + 2, LIMIT, differ_body, NULL);
+  PROCESSES(4, LIMIT, leaderless_body, NULL);
 }
 
 // --- Bad files
@@ -517,9 +533,35 @@ static void lives_body(int rank, void *arg)
 #endif
 }
 
+// Every allocation fails once.
+static void memory_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  ncclComm_t comm = NULL;
+  int failed = 0, fine = 0; // some can be done without
+  say("NCCL_TOPO_FILE", MACHINE_FILE);
+  say("NCCL_TOPO_DUMP_FILE", "/dev/null");
+  say("NCCL_GRAPH_DUMP_FILE", "/dev/null");
+  say("NCCL_DEBUG", "NONE");
+  for (int k = 1; fine < 10; k++) {
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    tt_alloc_fail_at(k);
+    ncclResult_t res = ncclCommInitRank(&comm, 1, id, 0);
+    tt_alloc_fail_at(0);
+    failed += res != ncclSuccess;
+    fine = res == ncclSuccess ? fine + 1 : 0;
+    if (res == ncclSuccess) {
+      OK(ncclCommDestroy(comm));
+    }
+  }
+  CHECK(failed > 60, "only %d failures", failed);
+}
+
 static void in_threads(void **state)
 {
   (void)state;
+  PROCESSES(1, LIMIT, memory_body, NULL);
   PROCESSES(1, LIMIT, threads_body, NULL);
   PROCESSES(1, LIMIT, crowd_body, NULL);
   PROCESSES(1, LIMIT, lives_body, NULL);

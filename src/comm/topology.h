@@ -28,7 +28,8 @@ void tt_topology_describe(const struct ncclComm *comm, tt_peer *me);
 // The variable on which two ranks differ that must not; NULL: none.
 const char *tt_topology_differs(const tt_peer *a, const tt_peer *b);
 
-// Makes the topology; all ranks of the communicator call it. After peers and layout, before anything that follows the channels. Free *out
+// Makes the topology; all ranks of the communicator call it. After peers, layout and segment (which says whether
+// some pair needs the network), before anything that follows the channels. Free *out
 // with tt_topology_destroy. Errors: those of the files, of the network; no memory; a peer that has gone.
 ncclResult_t tt_topology_create(const struct ncclComm *comm, tt_topology **out);
 
