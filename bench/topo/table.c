@@ -384,8 +384,13 @@ static void step_once(const char *path, int nodes, double part[PARTS])
   for (int r = 0; r < shape.ngpus * nodes; r++) {
     node_of[r] = r / shape.ngpus;
   }
-  tt_connect_input in = {.nranks = shape.ngpus * nodes, .nnodes = nodes, .nshapes = 1, .node_of = node_of, .shape_of = shape_of,
-                         .shapes = &shape, .machine = tt_plan_look(m.topo, m.paths, &rules)};
+  tt_connect_input in = {.nranks = shape.ngpus * nodes,
+                         .nnodes = nodes,
+                         .nshapes = 1,
+                         .node_of = node_of,
+                         .shape_of = shape_of,
+                         .shapes = &shape,
+                         .machine = tt_plan_look(m.topo, m.paths, &rules)};
   must(tt_connect_create(&in, &c));
   must(tt_model_make(&(tt_model_input){.connect = c}, &model));
   t[PARTS] = now_ms();

@@ -166,18 +166,36 @@ bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2]
   return in->net.guid == out->net.guid && in->net.port == out->net.port;
 }
 
-// Edges of this amount that may still leave the GPU, and come to it.
-static void count_edges(const tt_search *s, int gpu, int amount, int type, int count[2])
+void tt_search_lanes(tt_search *s, int type)
 {
-  const tt_topo_node *n = &s->topo->nodes[gpu];
-  count[0] = count[1] = 0;
-  for (int l = n->first_link; l < n->first_link + n->nlinks; l++) {
-    int kind = s->topo->links[l].type;
-    if (kind == TT_PATH_NVL || kind == TT_PATH_LOC || type > TT_PATH_NVB) {
-      count[0] += s->flow.left[l] / amount;
-      count[1] += s->flow.left[s->topo->links[l].back] / amount;
+  int count = 0;
+  for (int g = 0; g < s->ends.ngpus; g++) {
+    const tt_topo_node *n = &s->topo->nodes[g];
+    s->first_lane[g] = count;
+    for (int l = n->first_link; l < n->first_link + n->nlinks; l++) {
+      int kind = s->topo->links[l].type;
+      if (kind == TT_PATH_NVL || kind == TT_PATH_LOC || type > TT_PATH_NVB) {
+        s->lanes[count++] = l;
+      }
     }
   }
+  s->first_lane[s->ends.ngpus] = count;
+}
+
+// Edges of which one takes 1 / share of a link that may still leave the GPU, and come to it.
+static void count_edges(const tt_search *s, int gpu, double share, bool both, int count[2])
+{
+  const double exact = 1e-6; // of a division, which would be most of the work
+  const int *left = s->flow.left;
+  int out = 0, in = 0;
+  for (int i = s->first_lane[gpu]; i < s->first_lane[gpu + 1]; i++) {
+    out += (int)(left[s->lanes[i]] * share + exact);
+  }
+  for (int i = s->first_lane[gpu]; both && i < s->first_lane[gpu + 1]; i++) {
+    in += (int)(left[s->topo->links[s->lanes[i]].back] * share + exact);
+  }
+  count[0] = out;
+  count[1] = in;
 }
 
 // Channels of that amount that the network's ports have room for.
@@ -206,17 +224,17 @@ static int chains_room(const int *edges, int n, int room)
 
 int tt_search_room(const tt_search *s, const tt_cond *c)
 {
-  int n = s->ends.ngpus, amount = TT_MAX(tt_flow_amount(c->speedintra), 1), room = TT_GRAPH_MAX_CHANNELS;
+  int n = s->ends.ngpus, room = TT_GRAPH_MAX_CHANNELS;
+  double share = 1.0 / TT_MAX(tt_flow_amount(c->speedintra), 1);
   if (s->now.inter) {
     room = (int)ports_room(s, TT_MAX(tt_flow_port_amount(c->speedinter), 1));
   }
-  // Every GPU of a ring sends and gets; the ends of others do not, and over cards the ends of a ring do so on other links.
+  // Every GPU of a ring sends and gets as much; the ends of others do not, and over cards the ends of a ring do so on other links.
   bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
   for (int g = 0; g < n && n > 1; g++) {
     int *edges = &s->degrees[2 * g];
-    count_edges(s, g, amount, c->typeintra, edges);
-    int least = TT_MIN(edges[0], edges[1]);
-    room = closed ? TT_MIN(room, least) : room;
+    count_edges(s, g, share, !closed, edges);
+    room = closed ? TT_MIN(room, edges[0]) : room;
   }
   if (n > 1 && !closed) {
     room = chains_room(s->degrees, n, room);
@@ -537,6 +555,8 @@ static void search_destroy(tt_search *s)
   tt_free(s->memo);
   tt_free(s->edges);
   tt_free(s->degrees);
+  tt_free(s->lanes);
+  tt_free(s->first_lane);
   graph_clear(&s->part);
   tt_free(s->used);
   tt_free(s->back);
@@ -552,10 +572,12 @@ static ncclResult_t search_create(tt_search *s)
   TT_TRY(graph_room(&s->part, n, s->options->inter));
   s->edges = tt_calloc((size_t)n + TT_EDGES_MORE, sizeof(tt_edge));
   s->degrees = tt_calloc((size_t)n * 2, sizeof(int));
+  s->lanes = tt_calloc((size_t)s->topo->nlinks + 1, sizeof(int));
+  s->first_lane = tt_calloc((size_t)n + 1, sizeof(int));
   s->memo = tt_calloc(TT_MEMO_SIZE, sizeof(tt_memo_entry));
   s->used = tt_calloc((size_t)n, sizeof(uint64_t));
   s->back = tt_calloc((size_t)n * TT_GRAPH_MAX_CHANNELS, sizeof(bool));
-  bool ok = s->memo && s->edges && s->degrees && s->used && s->back;
+  bool ok = s->memo && s->edges && s->degrees && s->lanes && s->first_lane && s->used && s->back;
   return ok ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
 }
 

@@ -31,7 +31,7 @@ static int port_of(const tt_topo *topo, int net)
   return net - topo->first[TT_NODE_NET];
 }
 
-static uint64_t weight(int link)
+static uint64_t random_weight(int link)
 {
   uint64_t x = ((uint64_t)link + 1) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
@@ -46,13 +46,19 @@ ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow 
   f->how = tt_calloc((size_t)topo->nlinks + 1, 1);
   f->port_left = tt_calloc((size_t)nets + 1, sizeof(int));
   f->port = tt_calloc((size_t)nets + 1, sizeof(int));
-  if (f->left == NULL || f->how == NULL || f->port_left == NULL || f->port == NULL) {
+  f->weight = tt_calloc((size_t)topo->nlinks + (size_t)nets + 1, sizeof(uint64_t));
+  if (f->left == NULL || f->how == NULL || f->port_left == NULL || f->port == NULL || f->weight == NULL) {
     tt_flow_destroy(f);
     return tt_fail(ncclSystemError, "no memory for the bandwidth of %d links", topo->nlinks);
   }
+  f->simple = true;
   for (int l = 0; l < topo->nlinks; l++) {
     f->left[l] = tt_flow_amount(topo->links[l].bw);
     f->how[l] = link_how(topo, &topo->links[l]);
+    f->simple = f->simple && (f->how[l] & (FLOW_OLD | FLOW_POWER)) == 0;
+  }
+  for (int i = 0; i < topo->nlinks + nets; i++) {
+    f->weight[i] = random_weight(i);
   }
   for (int n = 0; n < nets; n++) {
     f->port[n] = port_of(topo, first + n);
@@ -67,13 +73,14 @@ void tt_flow_destroy(tt_flow *f)
   tt_free(f->how);
   tt_free(f->port_left);
   tt_free(f->port);
+  tt_free(f->weight);
   *f = (tt_flow){0};
 }
 
 static void change(tt_flow *f, int link, int amount)
 {
   f->left[link] -= amount;
-  f->hash -= weight(link) * (uint64_t)(int64_t)amount;
+  f->hash -= f->weight[link] * (uint64_t)(int64_t)amount;
 }
 
 // What a hop takes: from its link, and from the link back.
@@ -109,9 +116,27 @@ static void give_hops(tt_flow *f, const tt_path *p, int count, bool from_gpu, co
   }
 }
 
+// Takes from the links of a path alone; a negative amount gives back.
+static bool take_links(tt_flow *f, const tt_path *p, int amount)
+{
+  const int *hops = &f->paths->hops[p->first];
+  for (int i = 0; i < p->count; i++) {
+    if (f->left[hops[i]] < amount) {
+      return false;
+    }
+  }
+  for (int i = 0; i < p->count; i++) {
+    change(f, hops[i], amount);
+  }
+  return true;
+}
+
 bool tt_flow_take(tt_flow *f, const int ends[2], int amount)
 {
   const tt_path *p = tt_path_get(f->paths, ends[0], ends[1]);
+  if (f->simple && p->type != TT_PATH_PHB) {
+    return take_links(f, p, amount);
+  }
   bool from_gpu = f->topo->nodes[ends[0]].kind == TT_NODE_GPU;
   int amounts[2], cost[2];
   path_amounts(f, p, from_gpu, amount, amounts);
@@ -133,6 +158,10 @@ bool tt_flow_take(tt_flow *f, const int ends[2], int amount)
 void tt_flow_give(tt_flow *f, const int ends[2], int amount)
 {
   const tt_path *p = tt_path_get(f->paths, ends[0], ends[1]);
+  if (f->simple && p->type != TT_PATH_PHB) {
+    (void)take_links(f, p, -amount); // never too much
+    return;
+  }
   bool from_gpu = f->topo->nodes[ends[0]].kind == TT_NODE_GPU;
   int amounts[2];
   path_amounts(f, p, from_gpu, amount, amounts);
@@ -146,7 +175,7 @@ bool tt_flow_take_port(tt_flow *f, int net, int amount)
     return false;
   }
   f->port_left[port] -= amount;
-  f->hash -= weight(f->topo->nlinks + port) * (uint64_t)(int64_t)amount;
+  f->hash -= f->weight[f->topo->nlinks + port] * (uint64_t)(int64_t)amount;
   return true;
 }
 
@@ -154,5 +183,5 @@ void tt_flow_give_port(tt_flow *f, int net, int amount)
 {
   int port = f->port[net - f->topo->first[TT_NODE_NET]];
   f->port_left[port] += amount;
-  f->hash += weight(f->topo->nlinks + port) * (uint64_t)(int64_t)amount;
+  f->hash += f->weight[f->topo->nlinks + port] * (uint64_t)(int64_t)amount;
 }

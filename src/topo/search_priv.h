@@ -8,11 +8,13 @@
 typedef struct tt_flow {
   const tt_topo *topo;
   const tt_paths *paths;
-  int *left;      // of every link
-  int *port_left; // of every network port: NETs of one port share one entry
-  int *port;      // NET number → entry of port_left
-  uint8_t *how;   // of every link: TT_FLOW_…
-  uint64_t hash;  // of all that is left: the same amounts have the same hash, whatever the order in which they were taken
+  int *left;        // of every link
+  int *port_left;   // of every network port: NETs of one port share one entry
+  int *port;        // NET number → entry of port_left
+  uint8_t *how;     // of every link: FLOW_…
+  uint64_t *weight; // of every link and port, for the hash
+  bool simple;      // no link costs anything on its way back
+  uint64_t hash;    // of all that is left: the same amounts have the same hash, whatever the order in which they were taken
 } tt_flow;
 
 // Everything left.
@@ -87,10 +89,10 @@ typedef struct tt_cond {
   const int *pin; // the only nets to come by and to leave by; NULL: any
 } tt_cond;
 
+// Small, so that all of them stay in a core's cache.
 typedef struct tt_memo_entry {
-  uint64_t key;
-  uint32_t age;
-  int hops;
+  uint32_t key;
+  uint16_t age, hops;
 } tt_memo_entry;
 
 enum { TT_MEMO_SIZE = 1 << 15 };
@@ -117,17 +119,19 @@ typedef struct tt_search {
   tt_flow flow;
   tt_ends ends;
   tt_memo_entry *memo; // TT_MEMO_SIZE states that led nowhere better, each with the fewest hops that it was reached with
-  uint32_t age;        // entries of other ages are of other conditions
+  uint16_t age;        // entries of other ages are of other conditions
   uint64_t *used;      // [gpu]: bit c: in channel c
   bool *back;          // [channel][gpu]: the channel may end there
   tt_graph now;        // what the search stands at
   tt_graph part;       // a few channels of a graph, while they are searched again
   tt_edge *edges;      // of one channel
-  int *degrees;        // of each GPU: edges that may still leave it, and come to it, while room is counted
-  long max_steps;      // of a graph
-  long steps_left;     // of this graph
-  long steps;          // that it took
-  bool collnet;        // only NETs with in-network reduction
+  int *lanes;          // links of GPUs that edges of the condition's type take; GPU g's are first_lane[g] … first_lane[g + 1] - 1
+  int *first_lane;
+  int *degrees;    // of each GPU: edges that may still leave it, and come to it, while room is counted
+  long max_steps;  // of a graph
+  long steps_left; // of this graph
+  long steps;      // that it took
+  bool collnet;    // only NETs with in-network reduction
 } tt_search;
 
 // Searches under one condition; *best is replaced when something better was found. True when it has as many channels as there may be.
@@ -153,7 +157,10 @@ static inline float tt_search_bar(const tt_cond *c, const tt_graph *best)
   return (float)best->nchannels * best->speedintra * (best->speedintra == c->speedintra ? 1.0f : c->gain);
 }
 
-// Channels that may be added to what is left, at most.
+// Fills lanes for edges between GPUs of up to that type.
+void tt_search_lanes(tt_search *s, int type);
+
+// Channels that may be added to what is left, at most; lanes are of the condition's type.
 int tt_search_room(const tt_search *s, const tt_cond *c);
 
 // Copies a graph without its arrays' memory: `to` has room.

@@ -21,6 +21,7 @@ typedef struct tt_run {
   const int *follow;  // the order to take; NULL: any
   bool stop, aborted; // as many channels as there may be; no steps left
   long steps;
+  int share; // eighths of the steps that what follows a channel gets
 } tt_run;
 
 static void visit(tt_run *r, int gpu, int step);
@@ -38,10 +39,12 @@ static bool seen(tt_run *r, uint64_t place)
 {
   uint64_t key = mix(r->flow->hash ^ mix(place + (uint64_t)r->now->nchannels));
   tt_memo_entry *e = &r->s->memo[key % TT_MEMO_SIZE];
-  if (e->age == r->s->age && e->key == key && e->hops <= r->now->nhops) {
+  uint32_t high = (uint32_t)(key >> 32);
+  uint16_t hops = (uint16_t)TT_MIN(r->now->nhops, UINT16_MAX);
+  if (e->age == r->s->age && e->key == high && e->hops <= hops) {
     return true;
   }
-  *e = (tt_memo_entry){.key = key, .age = r->s->age, .hops = r->now->nhops};
+  *e = (tt_memo_entry){.key = high, .age = r->s->age, .hops = hops};
   return false;
 }
 
@@ -126,8 +129,10 @@ static void channel_done(tt_run *r)
     uint64_t placed = r->placed;
     const int *follow = r->follow;
     int most = r->most;
-    // What follows this channel gets a share of the steps that are left, so that other channels get their turn, too.
-    long steps = r->steps, share = steps - steps / 8;
+    // What follows this channel gets a share of the steps that are left, so that other channels get their turn, too; and enough to go
+    // down once.
+    long steps = r->steps, share = TT_MAX(steps * r->share / 8, 2 * r->n * (r->most - r->now->nchannels));
+    share = TT_MIN(share, steps);
     r->steps = share;
     next_channel(r);
     r->steps = steps - (share - TT_MAX(r->steps, 0));
@@ -371,9 +376,31 @@ static int net_hops(const tt_search *s, const tt_cond *c)
   return s->now.inter ? s->ends.least.in + s->ends.least.out * (twice ? 2 : 1) : 0;
 }
 
+// Searches from the begin, with so many steps.
+static void attempt(tt_run *r, long steps, int share)
+{
+  tt_search *s = r->s;
+  s->now.nchannels = s->now.nhops = 0;
+  if (++s->age == 0) { // all ages were used
+    memset(s->memo, 0, TT_MEMO_SIZE * sizeof(*s->memo));
+    s->age = 1;
+  }
+  r->aborted = false;
+  if (!worthwhile(r)) {
+    return;
+  }
+  r->steps = steps;
+  r->share = share;
+  next_channel(r);
+  s->steps_left -= steps - TT_MAX(r->steps, 0);
+  s->steps += steps - TT_MAX(r->steps, 0);
+}
+
+enum { WIDE_STEPS = 3000, DEEP_STEPS = 20000, SAME_STEPS = 2000, LAST_STEPS = 500 };
+
 bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhausted)
 {
-  bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
+  bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter, first_same = c->same && !c->only_same;
   tt_run r = {.s = s,
               .c = c,
               .best = best,
@@ -382,22 +409,22 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
               .n = s->ends.ngpus,
               .intra = tt_flow_amount(c->speedintra),
               .inter = tt_flow_amount(c->speedinter)};
-  s->now.nchannels = s->now.nhops = 0;
-  s->age++;
+  tt_search_lanes(s, c->typeintra);
   tt_ends_count(s->paths, (int[]){c->typeintra, c->typeinter}, &s->ends);
   const tt_least *least = &s->ends.least;
   r.least_edge = least->edge;
   r.least_hops = least->ring - (closed ? 0 : least->last) + net_hops(s, c);
-  if (least->stuck > (closed ? 0 : 1) || (s->now.inter && least->unreached) || !worthwhile(&r)) {
+  if (least->stuck > (closed ? 0 : 1) || (s->now.inter && least->unreached)) {
     return false;
   }
   r.copies = c->same ? needed(c, best) : 0;
   // Without any graph yet the search goes on when its steps are used up, though not deep.
-  long budget = TT_MIN(TT_MAX(s->steps_left, best->nchannels > 0 ? 0 : 500), c->same && !c->only_same ? 2000 : 20000);
-  r.steps = budget;
-  next_channel(&r);
-  s->steps_left -= budget - TT_MAX(r.steps, 0);
-  s->steps += budget - TT_MAX(r.steps, 0);
+  long left = TT_MAX(s->steps_left, best->nchannels > 0 ? 0 : LAST_STEPS);
+  attempt(&r, TT_MIN(left, first_same ? SAME_STEPS : WIDE_STEPS), first_same ? 7 : 4);
+  // Not all was seen: deep, after it was wide.
+  if (r.aborted && !r.stop && !first_same && s->steps_left > 0) {
+    attempt(&r, TT_MIN(s->steps_left, DEEP_STEPS), 7);
+  }
   *exhausted &= !r.aborted;
   return r.stop;
 }
