@@ -8,7 +8,7 @@ CMAKE_FLAGS  ?=
 
 export JOBS CMAKE_FLAGS FUZZ_SECONDS
 
-.PHONY: all demo test check bench lint format fuzz install clean help
+.PHONY: all demo demo-dgx test check bench lint format fuzz install clean help
 
 all: ## build the library and the perf programs into build/ (default)
 	@scripts/build $(BUILD) || { TUTTI_NO_INSTALL=1 scripts/deps build; exit 1; }
@@ -17,6 +17,11 @@ demo: ## build, then all-reduce among 4 ranks in 2 processes, 8 bytes to 64 MiB
 	@scripts/deps demo
 	@scripts/build $(BUILD)
 	$(BUILD)/bin/all_reduce_perf $(DEMO)
+
+demo-dgx: ## this computer as a DGX H100, then as two of them: 8 and 16 ranks on their channels (MACHINE: another file)
+	@scripts/deps demo
+	@scripts/build $(BUILD)
+	@scripts/demo_machine $(BUILD) $(MACHINE)
 
 test: ## build, then run all tests
 	@scripts/deps test
@@ -52,5 +57,5 @@ clean: ## remove the build directories
 	rm -rf build build-asan build-tsan
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
-	@echo "  variables: BUILD PREFIX DESTDIR JOBS FUZZ_SECONDS DEMO CMAKE_FLAGS (for example CMAKE_FLAGS=-DTUTTI_WERROR=ON)"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo "  variables: BUILD PREFIX DESTDIR JOBS FUZZ_SECONDS DEMO MACHINE CMAKE_FLAGS (for example CMAKE_FLAGS=-DTUTTI_WERROR=ON)"

@@ -14,11 +14,11 @@ typedef struct listing {
   int *order;                                           // room for one ring
 } listing;
 
-static void write_order(const listing *l, int channel, const char *between)
+static void write_order(const listing *l, int channel, const char *between, int width)
 {
   tt_connect_ring(l->c, channel, l->start, l->order);
   for (int i = 0; i < l->c->nranks; i++) {
-    fprintf(l->f, "%s%d", i > 0 ? between : "", l->order[i]);
+    fprintf(l->f, "%s%*d", i > 0 ? between : "", width, l->order[i]);
   }
 }
 
@@ -34,9 +34,10 @@ static void write_trees(const listing *l, int rank)
 static void write_text(const listing *l)
 {
   const xp_machine *m = l->m;
+  int width = snprintf(NULL, 0, "%d", l->c->nranks - 1); // NCCL's log has columns
   for (int ch = l->first_channel; ch < l->end_channel; ch++) {
     fprintf(l->f, "Channel %02d/%02d : ", ch, l->c->nchannels);
-    write_order(l, ch, " ");
+    write_order(l, ch, " ", width);
     fputc('\n', l->f);
   }
   for (int r = l->first_rank; r < l->end_rank; r++) {
@@ -51,7 +52,7 @@ static void write_plain(const listing *l)
 {
   for (int ch = l->first_channel; ch < l->end_channel; ch++) {
     fprintf(l->f, "ring %d : ", ch);
-    write_order(l, ch, " ");
+    write_order(l, ch, " ", 0);
     fputc('\n', l->f);
   }
   for (int r = l->first_rank; r < l->end_rank; r++) {
@@ -82,7 +83,7 @@ static void write_json(const listing *l)
   fprintf(l->f, "  \"p2p_channels_per_peer\": %d,\n  \"channels\": [", l->m->p2p.per_peer);
   for (int ch = l->first_channel; ch < l->end_channel; ch++) {
     fprintf(l->f, "%s\n    {\"channel\": %d,\n     \"ring\": [", ch > l->first_channel ? "," : "", ch);
-    write_order(l, ch, ", ");
+    write_order(l, ch, ", ", 0);
     fprintf(l->f, "],\n     \"tree\": [");
     for (int r = l->first_rank; r < l->end_rank; r++) {
       fprintf(l->f, "%s", r > l->first_rank ? ",\n              " : "");
