@@ -17,7 +17,8 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"show", "[FILE]", "the machine as a tree: CPUs, switches, GPUs, network, links", XP_SHOW, xp_show, "--format text (default), xml, json, svg (a picture for a slide), html (a page that stands alone)"},
+    {"show", "[FILE]", "the machine as a tree: CPUs, switches, GPUs, network, links", XP_SHOW, xp_show,
+     "--format text (default), xml, json, svg (a picture for a slide), html (a page that stands alone)"},
     {"paths", "[FILE]", "type, bandwidth and links of the path between any two ends", XP_PATHS, xp_paths, NULL},
     {"graphs", "[FILE]", "the channels that the search finds, as NCCL_GRAPH_DUMP_FILE has them", XP_GRAPHS, xp_graphs, NULL},
     {"channels", "[FILE]", "rings and trees of every rank over all nodes", XP_CHANNELS, xp_channels,

@@ -306,11 +306,7 @@ typedef struct form {
 } form;
 
 static const form forms[] = {
-    {"text", false, show_text},
-    {"xml", false, show_xml},
-    {"json", true, show_json},
-    {"svg", true, show_svg},
-    {"html", true, show_html},
+    {"text", false, show_text}, {"xml", false, show_xml}, {"json", true, show_json}, {"svg", true, show_svg}, {"html", true, show_html},
 };
 
 static const char *form_at(void *arg, int i)
