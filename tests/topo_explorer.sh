@@ -175,7 +175,7 @@ good "one rank's trees" '^Trees \[0\] .*->5->' channels --rank 5 --channel 0 "$h
 good "shortened" '<graphs' graphs --node 2 "$h100"
 good "collnet" '^collnet chain +TREE' graphs --table --collnet -N 2 "$h100"
 good help '^usage' --help
-for command in show paths graphs channels tuning explain simulate gather; do good "help $command" '^usage' $command -h; done
+for command in show paths graphs channels tuning explain simulate lint diff gather; do good "help $command" '^usage' $command -h; done
 
 bad "no command" 2 'unknown command .chanels.; the nearest is channels' chanels
 bad "unknown option" 2 'unknown option --cros-nic; the nearest is --cross-nic' graphs --cros-nic 1 "$h100"

@@ -27,11 +27,10 @@ typedef struct row {
 #define AT(member) offsetof(xp_options, member)
 
 static const row rows[] = {
-    {'N', "nodes", ARG_INT, AT(nodes), 1, XP_MAX_NODES, XP_GRAPHS | XP_CONNECT, "M",
-     "so many of this machine, over the network (default 1)"},
+    {'N', "nodes", ARG_INT, AT(nodes), 1, XP_MAX_NODES, XP_SEARCH, "M", "so many of this machine, over the network (default 1)"},
     {0, "hosts", ARG_INT, AT(hosts), 1, XP_MAX_HOSTS, XP_MACHINE, "H", "so many of this machine in one NVLink domain (default 1)"},
     {0, "ranks", ARG_INT, AT(ranks), 1, 1024, XP_MACHINE, "N", "without FILE and GPUs: ranks on this computer"},
-    {0, "collnet", ARG_FLAG, AT(collnet), 0, 0, XP_GRAPHS | XP_CONNECT, NULL, "the network reduces, on every port"},
+    {0, "collnet", ARG_FLAG, AT(collnet), 0, 0, XP_SEARCH, NULL, "the network reduces, on every port"},
     {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING, "NAME", "what is written (see above)"},
     {'o', "output", ARG_TEXT, AT(output), 0, 0, XP_EVERY, "FILE", "write there, not to standard output"},
     {0, "table", ARG_FLAG, AT(table), 0, 0, XP_GRAPHS, NULL, "a table for people, not XML"},

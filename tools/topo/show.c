@@ -279,8 +279,12 @@ static int show_xml(const xp_machine *m, xp_print *out)
 // Draws the machine; where its ranks fall into groups, each has channels of its own, and none are shown.
 static int draw(const xp_machine *m, xp_print *out, ncclResult_t (*write)(const xp_drawing *d, FILE *f))
 {
-  xp_drawing d = {.title = m->name, .topo = m->topo, .paths = m->paths, .graphs = m->ngroups == 1 ? &m->group[0].graphs : NULL};
-  return write(&d, out->f) == ncclSuccess ? 0 : xp_complain(1);
+  char title[256];
+  const char *slash = strrchr(m->name, '/');
+  xp_clean(slash != NULL && slash[1] != 0 ? slash + 1 : m->name, title, sizeof(title));
+  xp_drawing d = {.title = title, .topo = m->topo, .paths = m->paths, .graphs = m->ngroups == 1 ? &m->group[0].graphs : NULL};
+  bool failed = write(&d, out->f) != ncclSuccess;
+  return failed && ferror(out->f) == 0 ? xp_complain(1) : 0; // what cannot be written is said at the end
 }
 
 static int show_json(const xp_machine *m, xp_print *out)
