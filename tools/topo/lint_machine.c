@@ -6,7 +6,10 @@
 #include "lint_priv.h"
 #include "topo/system.h"
 
-enum { MASK_WORDS = 512 };
+enum {
+  MASK_WORDS = 512,
+  MOST_LINKS = 128, // elements of one GPU; those of more are not compared
+};
 
 static const xp_reason twice_fatal = {XP_ERROR, "the file does not load: nobody knows which one is meant", "give each its own"};
 static const xp_reason twice_odd = {XP_WARNING, "graphs and links name them by it, and reach only one", "give each its own"};
@@ -266,6 +269,16 @@ static bool switch_class(const tt_xml_node *x)
   return class != NULL && strncmp(class, "0x03", 4) != 0 && strncmp(class, "0x12", 4) != 0;
 }
 
+// More links than could be: comparing each with each would take long.
+static bool crowded(const tt_xml_node *gpu)
+{
+  int links = 0;
+  for (const tt_xml_node *x = gpu->child; x != NULL && links <= MOST_LINKS; x = x->next) {
+    links += is_link(x);
+  }
+  return links > MOST_LINKS;
+}
+
 static void check_link(xp_findings *f, items gpus, const item *gpu, const tt_xml_node *x)
 {
   const char *target = tt_xml_get(x, "target");
@@ -284,6 +297,8 @@ static void check_link(xp_findings *f, items gpus, const item *gpu, const tt_xml
     xp_find(f, x, &nowhere, "target=\"%.64s\": no such GPU in this file", target);
   } else if (other == NULL) {
     return;
+  } else if (crowded(other->x)) {
+    return; // said there
   } else if (switch_class(x)) {
     xp_find(f, x, &odd_class, "tclass=\"%.16s\", but target=\"%.64s\" is the GPU at line %d", tt_xml_get(x, "tclass"), target,
             other->x->line);
@@ -308,6 +323,10 @@ static long long most_links(const tt_xml_node *gpu)
 static long long check_links(xp_findings *f, items gpus, const item *gpu, bool amd)
 {
   long long sum = 0;
+  if (crowded(gpu->x)) {
+    xp_find(f, gpu->x, &too_many, "more than %d elements of links, which are not compared", MOST_LINKS);
+    return 0;
+  }
   for (const tt_xml_node *x = gpu->x->child; x != NULL; x = x->next) {
     if (is_link(x)) {
       check_link(f, gpus, gpu, x);
@@ -330,7 +349,8 @@ static void check_all_links(xp_findings *f, items gpus, bool amd)
   }
   qsort(gpus.list, (size_t)gpus.count, sizeof(item), compare_items);
   for (int i = 0; i < gpus.count; i++) {
-    most = TT_MAX(most, check_links(f, gpus, &gpus.list[i], amd) + 0);
+    long long own = check_links(f, gpus, &gpus.list[i], amd);
+    most = TT_MAX(most, own);
   }
   for (int i = 0; i < gpus.count && !amd; i++) {
     const tt_xml_node *x = gpus.list[i].x, *link = tt_xml_child(x, "nvlink");
