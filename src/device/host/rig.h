@@ -60,6 +60,9 @@ TOY rig *rig_open(void)
 
 TOY void rig_close(rig *r)
 {
+  for (int i = 0; i < RIG_RANKS; i++) {
+    tt_bell_retire(&r->pages[i].bell); // the worker may still sleep on it
+  }
   munmap(r, sizeof *r);
 }
 
