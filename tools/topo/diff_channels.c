@@ -97,18 +97,21 @@ static ncclResult_t list_channels(const tt_xml_node *graph, channel **out, int *
   return ncclSuccess;
 }
 
-static void tell_channel(xp_differ *d, const char *id, int c, const channel *a, const channel *b)
+// A channel that both have, in another order.
+static void tell_changed(xp_differ *d, const char *id, int c, const tt_xml_node *a, const tt_xml_node *b)
 {
   char was[700], now[700];
-  if (a != NULL && b != NULL) {
-    order_text(a->x, was, sizeof(was));
-    order_text(b->x, now, sizeof(now));
-    xp_differ_tell(d, '~', "graph %.32s, channel %d (lines %d, %d): %s -> %s", id, c, a->x->line, b->x->line, was, now);
-    return;
-  }
-  const tt_xml_node *x = a != NULL ? a->x : b->x;
-  order_text(x, was, sizeof(was));
-  xp_differ_tell(d, a != NULL ? '-' : '+', "graph %.32s, channel %d (line %d): %s", id, c, x->line, was);
+  order_text(a, was, sizeof(was));
+  order_text(b, now, sizeof(now));
+  xp_differ_tell(d, '~', "graph %.32s, channel %d (lines %d, %d): %s -> %s", id, c, a->line, b->line, was, now);
+}
+
+// One that only the first ('-') or the second ('+') has.
+static void tell_alone(xp_differ *d, char sign, const char *id, int c, const tt_xml_node *x)
+{
+  char text[700];
+  order_text(x, text, sizeof(text));
+  xp_differ_tell(d, sign, "graph %.32s, channel %d (line %d): %s", id, c, x->line, text);
 }
 
 static void compare_lists(xp_differ *d, const char *id, const channel *a, const channel *b, const int count[2])
@@ -125,9 +128,10 @@ static void compare_lists(xp_differ *d, const char *id, const channel *a, const 
     return;
   }
   for (int i = 0; i < TT_MAX(count[0], count[1]); i++) {
-    const channel *x = i < count[0] ? &a[i] : NULL, *y = i < count[1] ? &b[i] : NULL;
-    if (x == NULL || y == NULL || x->key != y->key) {
-      tell_channel(d, id, i, x, y);
+    if (i >= count[0] || i >= count[1]) {
+      tell_alone(d, i < count[0] ? '-' : '+', id, i, i < count[0] ? a[i].x : b[i].x);
+    } else if (a[i].key != b[i].key) {
+      tell_changed(d, id, i, a[i].x, b[i].x);
     }
   }
 }
