@@ -601,6 +601,12 @@ static bool bury(tt_deferred *d)
   return true;
 }
 
+static void pass(tt_stream *s, void *arg)
+{
+  (void)arg;
+  tt_stream_pass(s);
+}
+
 void tt_comm_free_aborted(struct ncclComm *comm)
 {
   atomic_store(&comm->magic, 0);
@@ -608,7 +614,10 @@ void tt_comm_free_aborted(struct ncclComm *comm)
     tt_stream_help(NULL, 1 << 20);
     sched_yield();
   }
-  if (tt_comm_outstanding(comm) != 0) { // its plans stand in streams behind work of others
+  if (tt_comm_outstanding(comm) != 0) { // another thread may still be in one: its buffers are the user's as soon as this returns
+    tt_stream_each(pass, NULL);
+  }
+  if (tt_comm_outstanding(comm) != 0) { // its plans stand in streams behind work of others, and have not begun
     comm->grave.run = bury;
     tt_worker_defer(&comm->grave);
   } else {

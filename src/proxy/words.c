@@ -21,6 +21,9 @@ void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k)
   const tt_rank_page *page = p->port->page;
   const tt_proxy_peer *peer = tt_proxy_peer_find(p, k->rank);
   tt_msg_state m = {.state = atomic_load_explicit(&page->state, memory_order_acquire)};
+  if (m.state >= TT_RANK_FAILED) { // what the executor had sent before is on its way now, and counted
+    tt_proxy_settle(s->proxy);
+  }
   m.sent = peer == NULL ? 0 : atomic_load_explicit(&peer->send.counted, memory_order_acquire);
   uint64_t sig = atomic_load_explicit(&page->sig, memory_order_acquire);
   m.count = atomic_load_explicit(&page->count, memory_order_acquire);

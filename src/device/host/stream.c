@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "device/host/event.h"
+#include "os/clock.h"
 #include "os/proc.h"
 
 #define FIRST_RUN_BYTES (32u << 10) // what a launch may do on the caller's time
@@ -349,6 +350,17 @@ bool tt_stream_progress(tt_stream *s, size_t budget, bool insist)
   }
   bool moved = run_queue(s, budget);
   return release_run(s, budget) || moved;
+}
+
+void tt_stream_pass(tt_stream *s)
+{
+  int state = 0;
+  while (!atomic_compare_exchange_weak(&s->run, &state, 1)) {
+    state = 0;
+    tt_sleep_ns(1000);
+  }
+  run_queue(s, FIRST_RUN_BYTES);
+  release_run(s, FIRST_RUN_BYTES);
 }
 
 void tt_stream_check(tt_stream *s)

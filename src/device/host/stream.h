@@ -57,6 +57,10 @@ static inline bool tt_stream_idle(tt_stream *s)
 // again. Any thread.
 bool tt_stream_progress(tt_stream *s, size_t budget, bool insist);
 
+// The same for sure: waits for whoever is at it, who never waits for peers, then runs what can be run. Afterwards no entry has a thread in
+// it that found it before this call. Not from within an entry.
+void tt_stream_pass(tt_stream *s);
+
 // Lets the blocked current entry look whether what it waits for can still come (tt_work_ops.check). When another thread runs `s`,
 // that one does it: a thread that polls all the time would leave no gap for anybody else.
 void tt_stream_check(tt_stream *s);

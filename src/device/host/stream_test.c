@@ -128,6 +128,67 @@ static void test_many_threads_push_and_run(void **state)
   tt_stream_destroy(c.s);
 }
 
+// ---- Passing ----
+
+typedef struct stay {
+  tt_stream *s;
+  _Atomic int inside, leave, left;
+} stay;
+
+static void linger(toy *t)
+{
+  stay *y = t->arg;
+  atomic_store(&y->inside, 1);
+  while (!atomic_load(&y->leave)) {
+    sched_yield();
+  }
+  atomic_store(&y->left, 1);
+}
+
+static void *run_it(void *arg)
+{
+  stay *y = arg;
+  tt_stream_progress(y->s, 1 << 20, true);
+  return NULL;
+}
+
+static void *let_it_go(void *arg)
+{
+  stay *y = arg;
+  usleep(20000);
+  atomic_store(&y->leave, 1);
+  return NULL;
+}
+
+// Whoever passes a stream has waited for the thread that was in an entry, and has run what comes after it.
+static void test_passing_waits_for_who_is_inside(void **state)
+{
+  static toy gate_toy, first, second;
+  _Atomic int gate = 0;
+  stay y = {.s = toy_stream()};
+  pthread_t runner, opener;
+  (void)state;
+  toy_init(&gate_toy, &gate, NULL);
+  toy_init(&first, NULL, NULL);
+  toy_init(&second, NULL, NULL);
+  first.fn = linger;
+  first.arg = &y;
+  tt_stream_push(y.s, &gate_toy.work); // blocks, so that the thread below is the one that runs the next
+  tt_stream_push(y.s, &first.work);
+  tt_stream_push(y.s, &second.work);
+  toy_open(&gate, NULL);
+  assert_int_equal(pthread_create(&runner, NULL, run_it, &y), 0);
+  assert_true(toy_becomes(&y.inside, 1, 20));
+  assert_int_equal(pthread_create(&opener, NULL, let_it_go, &y), 0);
+  tt_stream_pass(y.s);
+  assert_int_equal(atomic_load(&y.left), 1);
+  assert_true(toy_becomes(&second.done, 1, 20));
+  pthread_join(runner, NULL);
+  pthread_join(opener, NULL);
+  assert_int_equal(tt_stream_wait(y.s), ncclSuccess);
+  tt_stream_destroy(y.s);
+}
+
 // ---- The first run ----
 
 static void test_push_runs_a_bounded_part(void **state)
@@ -492,6 +553,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_entries_run_in_order),
       cmocka_unit_test(test_many_threads_push_and_run),
+      cmocka_unit_test(test_passing_waits_for_who_is_inside),
       cmocka_unit_test(test_push_runs_a_bounded_part),
       cmocka_unit_test(test_the_first_failure_is_told_once),
       cmocka_unit_test(test_streams_are_used_again),
