@@ -220,4 +220,7 @@ void tt_ends_count(const tt_paths *paths, const int types[2], tt_ends *e)
     l->in = TT_MIN(l->in, in);
   }
   l->unreached = l->in == INT32_MAX || l->out == INT32_MAX;
+  if (l->unreached) { // they are added up all the same
+    l->in = l->out = 0;
+  }
 }
