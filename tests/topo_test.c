@@ -580,7 +580,7 @@ static void plain_body(int rank, void *arg)
   ncclComm_t comm = join(0, 4, rank, rank);
   const tt_topology *t = comm->topology;
   all_agree(comm, 0);
-  CHECK(t->plain && tt_topology_channels(t) == (*channels != NULL ? atoi(*channels) : 1), "%d channels", tt_topology_channels(t));
+  CHECK(t->plain && tt_topology_channels(t) == 1, "%d channels", tt_topology_channels(t));
   for (int i = 0; i < 4; i++) {
     CHECK(tt_connect_ring_step(t->connect, 0, i, 1) == (i + 1) % 4, "the ring is not in the order of ranks");
   }

@@ -102,7 +102,7 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
                           : a->net_chunk != b->net_chunk               ? "NCCL_P2P_NET_CHUNKSIZE"
                           : a->p2p_disable != b->p2p_disable           ? "NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL)"
                           : a->shm_disable != b->shm_disable           ? "NCCL_SHM_DISABLE"
-                                                                       : tt_topology_differs(a, b);
+                                                                       : tt_topology_differs(c, i);
     if (differs != NULL) {
       return tt_fail(ncclInvalidUsage, "%s has different values on rank 0 and rank %d: all ranks must use the same", differs, i);
     }
@@ -617,7 +617,8 @@ void tt_comm_free_aborted(struct ncclComm *comm)
   if (tt_comm_outstanding(comm) != 0) { // another thread may still be in one: its buffers are the user's as soon as this returns
     tt_stream_each(pass, NULL);
   }
-  if (tt_comm_outstanding(comm) != 0) { // its plans stand in streams behind work of others, and have not begun
+  if (tt_comm_outstanding(comm) !=
+      0) { // its plans stand in streams behind work of others, and have not begun; or a thread is just taking one back
     comm->grave.run = bury;
     tt_worker_defer(&comm->grave);
   } else {

@@ -316,9 +316,8 @@ static ncclResult_t find_groups(const tt_machine *m, const tt_topo *topo, const 
   if (group == NULL) {
     return tt_fail(ncclSystemError, "no memory for the groups of %d GPUs", ngpus);
   }
-  int ngroups = ngpus == m->nlocal ? tt_paths_groups(topo, paths, group) : 0;
-  ncclResult_t res = ngroups > 0 ? tt_node_shapes_room(m->nlocal, ngroups, out)
-                                 : tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank, ngpus, m->nlocal);
+  int ngroups = tt_paths_groups(topo, paths, group);
+  ncclResult_t res = tt_node_shapes_room(m->nlocal, ngroups, out);
   for (int i = 0; res == ncclSuccess && i < ngpus; i++) {
     out->group_of[local_of(m, topo->nodes[first + i].gpu.rank)] = group[i];
   }
@@ -334,6 +333,10 @@ ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_s
   tt_node_shapes s = {0}, plain = {0};
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(tt_topo_build(xml, NULL, NULL, &topo), res);
+  if (tt_topo_count(topo, TT_NODE_GPU) != m->nlocal) {
+    res = tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank, tt_topo_count(topo, TT_NODE_GPU), m->nlocal);
+    goto fail;
+  }
   TT_TRY_GOTO(tt_paths_build(topo, &rules, &paths), res);
   if (m->plain) {
     bool inter = m->nlocal < m->nranks;

@@ -32,17 +32,6 @@ void tt_node_shapes_clear(tt_node_shapes *s)
 
 // ---- Plain nodes ----
 
-void tt_node_shapes_order(const tt_source_rank *ranks, int nranks, int *out)
-{
-  for (int i = 0; i < nranks; i++) {
-    int at = i;
-    for (; at > 0 && ranks[out[at - 1]].numa > ranks[i].numa; at--) {
-      out[at] = out[at - 1];
-    }
-    out[at] = i;
-  }
-}
-
 // How far the ranks are from each other: on one device, on one NUMA node, farther.
 static int plain_type(const tt_source_rank *ranks, int nranks)
 {
@@ -76,7 +65,9 @@ ncclResult_t tt_node_shapes_plain(const tt_source_rank *ranks, int nranks, bool 
     res = tt_fail(ncclSystemError, "no memory for the order of %d ranks", nranks);
     goto fail;
   }
-  tt_node_shapes_order(ranks, nranks, order);
+  for (int i = 0; i < nranks; i++) {
+    order[i] = i; // as the layout has them: what is logged is what is run
+  }
   int type = plain_type(ranks, nranks);
   float bw = type == TT_PATH_SYS ? PLAIN_FAR_BW : PLAIN_BW;
   tt_plan_graph g = {.pattern = TT_PATTERN_RING,

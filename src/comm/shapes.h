@@ -22,11 +22,8 @@ typedef struct tt_node_shapes {
 ncclResult_t tt_node_shapes_room(int nranks, int ngroups, tt_node_shapes *out);
 void tt_node_shapes_clear(tt_node_shapes *s);
 
-// A node of hosts that no file describes: one channel, in the order of NUMA nodes, then of ranks. `inter`: there are other nodes.
+// A node of hosts that no file describes: one channel, in the order of ranks. `inter`: there are other nodes.
 ncclResult_t tt_node_shapes_plain(const tt_source_rank *ranks, int nranks, bool inter, tt_node_shapes *out);
-
-// The order of such a node: out[i] is the number of a rank.
-void tt_node_shapes_order(const tt_source_rank *ranks, int nranks, int *out);
 
 // As bytes, and back. Free *out with tt_free. Reading believes nothing. Errors: no memory; ncclInternalError: not such bytes.
 ncclResult_t tt_node_shapes_write(const tt_node_shapes *s, char **out, size_t *size);

@@ -140,7 +140,7 @@ static void no_memory(void **state)
 static void plain(void **state)
 {
   (void)state;
-  static const int numa[] = {1, 0, 1, -1, 0}, want[] = {3, 1, 4, 0, 2};
+  static const int numa[] = {1, 0, 1, -1, 0}, want[] = {0, 1, 2, 3, 4};
   tt_source_rank ranks[RANKS] = {{0}};
   tt_node_shapes s = {0};
   for (int i = 0; i < RANKS; i++) {

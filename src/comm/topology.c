@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/param.h"
@@ -83,17 +82,29 @@ void tt_topology_describe(const struct ncclComm *comm, tt_peer *me)
   me->min_ctas = comm->config.min_ctas;
   me->max_ctas = comm->config.max_ctas;
   me->numa = tt_proc_numa();
-  const char *file = p->topo_file != NULL ? p->topo_file : access(TT_SOURCE_DEFAULT_FILE, R_OK) == 0 ? TT_SOURCE_DEFAULT_FILE : NULL;
+  const char *file = p->topo_file; // what a hypervisor left describes GPUs, and nobody sits on one
   bool asked = p->topo_dump_file != NULL || p->graph_file != NULL || p->graph_dump_file != NULL;
   me->sees = (file != NULL ? SEES_FILE : 0) | (asked ? SEES_ASKED : 0);
-  if (me->sees != 0) {
-    uint64_t h = hash_text(p->socket_ifname, hash_text(p->net, hash_text(p->socket_family, me->machine)));
-    me->view = file != NULL ? hash_file(file, h) : h;
-  }
+  uint64_t h = hash_text(p->socket_ifname, hash_text(p->net, hash_text(p->socket_family, me->machine)));
+  me->view = file != NULL ? hash_file(file, h) : h;
 }
 
-const char *tt_topology_differs(const tt_peer *a, const tt_peer *b)
+// Does some rank see more than a plain host? The same answer on every rank.
+static bool anything_to_see(const struct ncclComm *c)
 {
+  bool any = false;
+  for (int i = 0; i < c->nranks; i++) {
+    any |= c->peers[i].sees != 0;
+  }
+  return any;
+}
+
+const char *tt_topology_differs(const struct ncclComm *comm, int rank)
+{
+  const tt_peer *a = &comm->peers[0], *b = &comm->peers[rank];
+  if (!anything_to_see(comm)) {
+    return NULL; // plain hosts have one channel, whatever the settings
+  }
   setting settings[TT_PEER_SETTINGS];
   int count = list_settings(settings);
   for (int i = 0; i < count; i++) {
@@ -104,13 +115,13 @@ const char *tt_topology_differs(const tt_peer *a, const tt_peer *b)
   return NULL;
 }
 
-// Does this rank lead its node?
+// The rank that works for its node.
 static int leader_of(const tt_layout *l, int node)
 {
   return l->order[l->first[node]];
 }
 
-// Of a node: ranks that are described by a file.
+// Has no rank of the node a file that describes its machine?
 static bool is_plain(const struct ncclComm *c, int node)
 {
   bool plain = true;
@@ -167,6 +178,9 @@ static ncclResult_t judge(const struct ncclComm *c, gathered *g)
   for (int i = 0; i < c->nranks; i++) {
     note *n = &g->notes[i];
     n->text[NOTE_TEXT - 1] = 0;
+    if (n->size > TT_XML_MAX_BYTES || n->status < ncclSuccess || n->status >= ncclNumResults) {
+      return tt_fail(ncclInternalError, "rank %d tells of its machine what cannot be: %u bytes, status %d", i, n->size, (int)n->status);
+    }
     if (n->status != ncclSuccess && i == c->rank) {
       return (ncclResult_t)n->status; // said already
     }
@@ -184,8 +198,12 @@ static ncclResult_t gather(const struct ncclComm *c, ncclResult_t mine, const ch
   size_t n = (size_t)c->nranks;
   gathered g = {.notes = tt_calloc(n, sizeof(note))};
   ncclResult_t res = ncclSuccess;
-  if (g.notes == NULL || size > UINT32_MAX) {
+  if (g.notes == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for what %d ranks tell of their machines", c->rank, c->nranks);
+  }
+  if (mine == ncclSuccess && size > TT_XML_MAX_BYTES) {
+    mine = tt_fail(ncclSystemError, "rank %d: its machine takes %zu bytes to tell, more than %d", c->rank, size, TT_XML_MAX_BYTES);
+    size = 0;
   }
   g.notes[c->rank] = (note){.status = mine, .size = (uint32_t)size};
   if (mine != ncclSuccess) {
@@ -517,14 +535,18 @@ static void number_nodes(joint *j)
   }
 }
 
-// NCCL's options with rank 0's configuration; a plain machine has one channel unless more are asked for.
+// NCCL's options with rank 0's configuration; a plain machine has one channel.
 static tt_connect_options options_of(const struct ncclComm *c, bool plain)
 {
   tt_connect_options o = tt_connect_options_from(tt_params_get());
   o.min_ctas = c->peers[0].min_ctas;
   o.max_ctas = c->peers[0].max_ctas;
-  o.collnet = false;                           // no network here reduces
-  o.max_channels = plain ? 1 : o.max_channels; // before channels are copied up to the least number
+  o.collnet = false; // no network here reduces
+  if (plain) {       // nothing suggests a second way
+    o.max_channels = 1;
+    o.min_channels = -2;
+    o.min_ctas = 1;
+  }
   return o;
 }
 
@@ -551,16 +573,6 @@ static ncclResult_t connect_all(joint *j, tt_topology *t)
   t->kinds = j->kinds; // the connection's arrays
   t->nkinds = j->nkinds;
   return ncclSuccess;
-}
-
-// Does some rank see more than a plain host? The same answer on every rank.
-static bool anything_to_see(const struct ncclComm *c)
-{
-  bool any = false;
-  for (int i = 0; i < c->nranks; i++) {
-    any |= c->peers[i].sees != 0;
-  }
-  return any;
 }
 
 static bool all_plain(const struct ncclComm *c)

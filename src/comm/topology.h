@@ -25,8 +25,8 @@ typedef struct tt_topology {
 // What this rank tells of itself in the peers' exchange: which machine it sees, where it sits, the settings that all must share.
 void tt_topology_describe(const struct ncclComm *comm, tt_peer *me);
 
-// The variable on which two ranks differ that must not; NULL: none.
-const char *tt_topology_differs(const tt_peer *a, const tt_peer *b);
+// The variable on which a rank differs from rank 0, and must not, because some machine is described; NULL: none.
+const char *tt_topology_differs(const struct ncclComm *comm, int rank);
 
 // Makes the topology; all ranks of the communicator call it. After peers, layout and segment (which says whether
 // some pair needs the network), before anything that follows the channels. Free *out
@@ -36,7 +36,7 @@ ncclResult_t tt_topology_create(const struct ncclComm *comm, tt_topology **out);
 // Frees it. NULL is allowed.
 void tt_topology_destroy(tt_topology *t);
 
-// Channels that operations may use, at most. 1 where no machine is described, unless NCCL_MIN_NCHANNELS or minCTAs ask for more.
+// Channels that operations may use, at most. 1 where no machine is described.
 int tt_topology_channels(const tt_topology *t);
 
 // The order of all ranks in each channel's ring, from rank 0: orders[channel * nranks + i]. *out is tt_free's. Errors: no memory.

@@ -183,7 +183,7 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank);
 
 // ---- words.c
 
-// Tells one peer, or all, the port's state.
+// Tells one peer, or all, the port's state. A final one settles the proxy before: service thread, run flag not held.
 void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k);
 void tt_proxy_tell_all(tt_proxy_service *s);
 void tt_proxy_word(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m);

@@ -328,6 +328,7 @@ static bool release_run(tt_stream *s, size_t budget)
     }
     moved |= run_queue(s, budget);
     ring_askers(s);
+    atomic_store_explicit(&s->again, atomic_load_explicit(&s->again, memory_order_relaxed) + 1, memory_order_release);
     taken = 1;
   }
   if (TT_UNLIKELY(atomic_load_explicit(&s->state, memory_order_relaxed) == TT_STREAM_DESTROYED)) {
@@ -354,9 +355,14 @@ bool tt_stream_progress(tt_stream *s, size_t budget, bool insist)
 
 void tt_stream_pass(tt_stream *s)
 {
-  int state = 0;
-  while (!atomic_compare_exchange_weak(&s->run, &state, 1)) {
-    state = 0;
+  uint32_t before = atomic_load_explicit(&s->again, memory_order_acquire);
+  for (int state = 0; !atomic_compare_exchange_strong(&s->run, &state, 1); state = 0) {
+    if (atomic_exchange(&s->run, 2) == 0) { // the holder has gone meanwhile
+      break;
+    }
+    if (atomic_load_explicit(&s->again, memory_order_acquire) - before >= 2) {
+      return; // the one under way when this began may have been too early, the next was not
+    }
     tt_sleep_ns(1000);
   }
   run_queue(s, FIRST_RUN_BYTES);

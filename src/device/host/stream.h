@@ -16,6 +16,7 @@ typedef struct tt_stream tt_stream;
 struct tt_stream {
   _Alignas(TT_CACHE_LINE) _Atomic int run;
   _Atomic bool check;                    // somebody wants a check: the run flag's holder makes it. Set before `run` becomes 2
+  _Atomic uint32_t again;                // looks that the holder has made because somebody asked; counted by him when one is over
   _Atomic uint32_t pending;              // entries not complete; > 0 from push until after `done`
   _Atomic uint32_t waiters;              // threads inside tt_stream_wait for this stream
   _Atomic(tt_work *) incoming;           // pushed entries, newest first. Any thread adds, the run flag's holder takes all
