@@ -196,7 +196,7 @@ static ncclResult_t read_gpu(const tt_builder *b, const tt_xml_node *x, tt_topo_
   char *end = NULL;
   const char *digits = strncmp(gcn, "gfx", 3) == 0 ? gcn + 3 : gcn;
   long value = strtol(digits, &end, 16);
-  if (end == digits || value <= 0 || value > 0xffff) {
+  if (end == digits || (*end != 0 && *end != ':') || value <= 0 || value > 0xffff) { // gfx90a:sramecc+:xnack-
     return tt_xml_fail(x, "gcn=\"%.64s\": a name such as gfx942 is expected", gcn);
   }
   n->gpu.gcn = value == 0x910 ? 0x90a : (int)value; // its number before it was named in hexadecimal

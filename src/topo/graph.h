@@ -53,6 +53,12 @@ typedef struct tt_search_options {
   long max_steps; // limit of each graph's search; 0: the default
 } tt_search_options;
 
+// GB/s of all channels together, over their slowest edges: what `bound` is for.
+static inline float tt_graph_total(const tt_graph *g)
+{
+  return (float)g->nchannels * (g->inter && g->speedinter < g->speedintra ? g->speedinter : g->speedintra);
+}
+
 // All graphs of a machine, by tt_graph_kind. Those that were not searched have no channels.
 typedef struct tt_graphs {
   tt_graph graph[TT_GRAPH_KINDS];

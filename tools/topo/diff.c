@@ -7,6 +7,7 @@
 
 #include "base/util.h"
 #include "diff_priv.h"
+#include "machine.h"
 #include "draw.h"
 #include "topo/system.h"
 
@@ -383,7 +384,7 @@ int xp_diff(const char *a, const char *b, FILE *out)
   tt_xml *x = NULL, *y = NULL;
   int code = 2;
   if (tt_xml_read(a, &x) != ncclSuccess || tt_xml_read(b, &y) != ncclSuccess) {
-    fprintf(out, "%s\n", tt_last_error());
+    (void)xp_complain(code);
   } else {
     xp_differ d = {.out = out, .a = x, .b = y};
     code = tell_all(&d, a, b);

@@ -120,7 +120,7 @@ static void test_unreadable(void **state)
   rig_close(&out);
   rig_open(&out);
   assert_int_equal(xp_diff("/nonexistent", "/nonexistent", out.f), 2);
-  assert_non_null(strstr(out.text, "/nonexistent"));
+  assert_non_null(strstr(tt_last_error(), "/nonexistent"));
   rig_close(&out);
 }
 

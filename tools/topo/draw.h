@@ -41,7 +41,7 @@ enum { XP_PAGE_ENDS = 256, XP_PAGE_EDGES = 20000 };
 ncclResult_t xp_draw_json(const xp_drawing *d, FILE *out);
 
 // Says what is wrong or suspicious in a topology or graph file, sorted by line: how bad, where, the value, why it matters, what to do.
-// Returns an exit code: 0 nothing found, 1 something, 2 the file cannot be read (the message goes to `out`), or `out` not be written.
+// Returns an exit code: 0 nothing found, 1 something, 2 the file cannot be read (a message goes to standard error), or `out` not be written.
 int xp_lint(const char *file, FILE *out);
 
 // Says in what two machines, or two files of graphs, differ by meaning: elements are matched by bus id or name, then by position; the

@@ -29,7 +29,7 @@ static void write_graph(const tt_graph *g, int kind, FILE *out)
     return;
   }
   fprintf(out, "<td class=\"n\">%d &#215; %.4g</td>", g->nchannels, (double)g->speedintra);
-  write_cell(out, (double)g->speedintra * g->nchannels);
+  write_cell(out, (double)tt_graph_total(g));
   if (g->bound > 0) {
     write_cell(out, (double)g->bound);
   } else {

@@ -443,7 +443,7 @@ static bool values_of(const tt_topo *t, int type, float *scratch, char *buf, siz
   size_t n = 0;
   char bw[24];
   for (int l = 0; l < t->nlinks; l++) {
-    if (t->links[l].type == type) {
+    if (t->links[l].type == type && t->links[l].bw < TT_BW_LOC) { // 5000: as much as one likes
       scratch[count++] = link_bandwidth(t, &t->links[l]);
     }
   }

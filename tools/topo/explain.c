@@ -128,7 +128,7 @@ static int slowest_group(const xp_machine *m, tt_graph_kind kind)
   int slowest = 0;
   for (int g = 1; g < m->ngroups; g++) {
     const tt_graph *a = &m->group[g].graphs.graph[kind], *b = &m->group[slowest].graphs.graph[kind];
-    if ((float)a->nchannels * a->speedintra < (float)b->nchannels * b->speedintra) {
+    if (tt_graph_total(a) < tt_graph_total(b)) {
       slowest = g;
     }
   }
@@ -181,7 +181,7 @@ static void write_graph(const inquiry *q)
   if (g->inter) {
     fprintf(q->out->f, ", %g GB/s to the network (%s)", (double)g->speedinter, tt_path_type_name(g->typeinter));
   }
-  float total = (float)g->nchannels * g->speedintra;
+  float total = tt_graph_total(g);
   fprintf(q->out->f, "; together %g GB/s, no more than %g are possible%s\n", (double)total, (double)g->bound,
           m->ngroups > 1 ? "; of the slowest group" : "");
   write_links(q, &m->group[group], g);

@@ -23,7 +23,7 @@ static int write_xml(const xp_group *x, xp_print *out)
 
 static void write_row(const tt_graph *g, int kind, xp_print *out)
 {
-  float total = (float)g->nchannels * g->speedintra;
+  float total = tt_graph_total(g);
   if (g->nchannels == 0) {
     fprintf(out->f, "%-15s %-14s %8s\n", kind_names[kind], "-", "none");
     return;

@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "draw.h"
 #include "lint_priv.h"
+#include "machine.h"
 
 void xp_find(xp_findings *f, const tt_xml_node *at, const xp_reason *reason, const char *fmt, ...)
 {
@@ -21,7 +22,11 @@ void xp_find(xp_findings *f, const tt_xml_node *at, const xp_reason *reason, con
   vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
   va_end(ap);
   for (char *c = text; *c != 0; c++) { // what a terminal would take for a command
-    *c = (unsigned char)*c < ' ' || *c == 0x7f ? ' ' : *c;
+    bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
+    *c = (unsigned char)*c < ' ' || *c == 0x7f || c1 ? ' ' : *c;
+    if (c1) {
+      *++c = ' ';
+    }
   }
   char *kept = tt_strdup(text);
   if (kept == NULL) {
@@ -105,9 +110,10 @@ int xp_lint(const char *file, FILE *out)
   int code = 2;
   f.list = tt_calloc(XP_MAX_FINDINGS, sizeof(*f.list));
   if (f.list == NULL) {
-    fprintf(out, "%s: no memory\n", file);
+    (void)tt_fail(ncclSystemError, "%s: no memory", file);
+    (void)xp_complain(code);
   } else if (tt_xml_read(file, &xml) != ncclSuccess) {
-    fprintf(out, "%s\n", tt_last_error());
+    (void)xp_complain(code);
   } else {
     check(&f, xml);
     qsort(f.list, (size_t)f.count, sizeof(*f.list), compare_findings);
