@@ -40,7 +40,7 @@ typedef struct tt_graph {
   bool inter;     // channels begin and end at cards
   int *gpus;      // nodes of tt_topo: channel c is gpus[c * ngpus] … gpus[c * ngpus + ngpus - 1]; NVLS and direct: the first is the head
   int *nets;      // nodes of tt_topo, -1 none: channel c comes by nets[2 * c], leaves by nets[2 * c + 1]
-  float bound;    // GB/s: no graph of this pattern has more than this for all channels together
+  float bound;    // GB/s: no graph of this pattern has more (tt_graph_total); 0: none is known
   long steps;     // that the search took
   bool exhausted; // the search saw everything that it wanted to see: false when it stopped at its limit of steps
 } tt_graph;

@@ -492,7 +492,7 @@ static void search_graph(tt_search *s, int pattern, const int channels[2], tt_gr
   best->typeinter = s->now.inter ? s->ends.min_inter : TT_PATH_PIX;
   best->crossnic = l.cross == 1;
   best->samechannels = l.pattern != TT_PATTERN_NVLS;
-  best->bound = upper_bound(&l);
+  best->bound = l.pattern == TT_PATTERN_COLLNET_DIRECT ? 0 : upper_bound(&l);
   if (!s->now.inter) {
     s->ends.min_inter = TT_PATH_PIX;
   }

@@ -170,6 +170,10 @@ static void check_graphs(const machine *m, const tt_graphs *graphs, bool inter)
     if (tt_graph_check(m->topo, m->paths, &graphs->graph[i]) != ncclSuccess) {
       fail_msg("%s", tt_last_error());
     }
+    const tt_graph *g = &graphs->graph[i];
+    if (g->nchannels > 0 && g->bound > 0 && tt_graph_total(g) > g->bound * 1.001f) {
+      fail_msg("%s: %g GB/s together, more than the bound of %g", tt_pattern_name(g->pattern), (double)tt_graph_total(g), (double)g->bound);
+    }
   }
   tt_xml *xml = NULL, *again = NULL;
   char *text[2];

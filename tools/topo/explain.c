@@ -182,8 +182,11 @@ static void write_graph(const inquiry *q)
     fprintf(q->out->f, ", %g GB/s to the network (%s)", (double)g->speedinter, tt_path_type_name(g->typeinter));
   }
   float total = tt_graph_total(g);
-  fprintf(q->out->f, "; together %g GB/s, no more than %g are possible%s\n", (double)total, (double)g->bound,
-          m->ngroups > 1 ? "; of the slowest group" : "");
+  fprintf(q->out->f, "; together %g GB/s", (double)total);
+  if (g->bound > 0) {
+    fprintf(q->out->f, ", no more than %g are possible", (double)g->bound);
+  }
+  fprintf(q->out->f, "%s\n", m->ngroups > 1 ? "; of the slowest group" : "");
   write_links(q, &m->group[group], g);
 }
 

@@ -28,9 +28,13 @@ static void write_row(const tt_graph *g, int kind, xp_print *out)
     fprintf(out->f, "%-15s %-14s %8s\n", kind_names[kind], "-", "none");
     return;
   }
-  const char *mark = xp_ansi(out, total >= g->bound * 0.99f ? XP_GOOD : XP_PLAIN);
-  fprintf(out->f, "%-15s %-14s %8d %8g %8g %s%8g %8g%s   %-5s %-5s %4d %5s %6s %9ld%s\n", kind_names[kind], tt_pattern_name(g->pattern),
-          g->nchannels, (double)g->speedintra, (double)g->speedinter, mark, (double)total, (double)g->bound, xp_ansi(out, XP_PLAIN),
+  char bound[24] = "-";
+  if (g->bound > 0) {
+    snprintf(bound, sizeof(bound), "%g", (double)g->bound);
+  }
+  const char *mark = xp_ansi(out, g->bound > 0 && total >= g->bound * 0.99f ? XP_GOOD : XP_PLAIN);
+  fprintf(out->f, "%-15s %-14s %8d %8g %8g %s%8g %8s%s   %-5s %-5s %4d %5s %6s %9ld%s\n", kind_names[kind], tt_pattern_name(g->pattern),
+          g->nchannels, (double)g->speedintra, (double)g->speedinter, mark, (double)total, bound, xp_ansi(out, XP_PLAIN),
           tt_path_type_name(g->typeintra), g->inter ? tt_path_type_name(g->typeinter) : "-", g->nhops, g->samechannels ? "yes" : "no",
           !g->inter          ? "-"
           : g->crossnic == 0 ? "no"
