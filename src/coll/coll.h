@@ -27,10 +27,11 @@ typedef enum {
 typedef struct tt_shape {
   tt_func func;
   int rank, nranks;
-  int root;                // root of rooted functions; for SEND and RECV the peer (which may be the rank itself); otherwise unused
-  const int *order;        // ring order: order[i] = rank at place i, a permutation of 0..nranks-1, the same on every rank; NULL = identity
-  const tt_layout *layout; // who sits where, the same on every rank; its order is the ring order, so `order` is NULL. NULL = one node
-  int channel;             // which of the layout's channels, for algorithms that follow them (tt_algorithm_channels); 0 for others
+  int root;         // root of rooted functions; for SEND and RECV the peer (which may be the rank itself); otherwise unused
+  const int *order; // ring order: order[i] = rank at place i, a permutation of 0..nranks-1, the same on every rank; NULL = identity
+  const tt_layout *
+      layout; // who sits where, the same on every rank; its order is the ring order where it has no channels, so `order` is NULL. NULL = one node
+  int channel; // which of the layout's channels, for algorithms that follow them (tt_algorithm_channels); 0 for others
 } tt_shape;
 
 // What an algorithm asks of the connections between the ranks.

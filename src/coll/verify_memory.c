@@ -36,8 +36,8 @@ static bool create_inputs(tt_verifier *v, int sched)
 // Scratch is the same for all stages of a rank: as much as the most of them want.
 static bool create_scratch(tt_verifier *v, int sched)
 {
-  int most = 0;
-  for (int s = sched; s<v->nscheds; s += v->nstages> 1 ? v->n : v->nscheds) {
+  int most = 0, hop = v->nstages > 1 ? v->n : v->nscheds;
+  for (int s = sched; s < v->nscheds; s += hop) {
     most = TT_MAX(most, v->all[s]->ntmp);
   }
   v->memory[sched].tmp =

@@ -197,10 +197,9 @@ void tt_comm_free_plans(struct ncclComm *comm);
 ncclResult_t tt_group_start(void);
 ncclResult_t tt_group_end(void);
 // Ends the open group without running anything. Outermost group: *us is how long its operations would take, in microseconds, and stays as it
-// was when there are none. Errors: as tt_group_end; ncclInvalidUsage when the group creates or ends communicators, which is then not done.
+// was when there are none. Errors: as tt_group_end; ncclInvalidUsage when the group creates or ends communicators, which is then not done;
+// ncclInvalidArgument when `us` is NULL, which an inner group does not mind.
 ncclResult_t tt_group_simulate(double *us);
-// Closes all open groups of the thread and drops what they have collected.
-void tt_group_cancel(void);
 // How long the operations of one communicator would take (simulate.c): collectives one after the other, then all messages side by side.
 ncclResult_t tt_comm_simulate(struct ncclComm *comm, const tt_task *tasks, size_t n, double *us);
 // Remembers a failure inside the open group, so that its end reports it and launches nothing.
@@ -231,7 +230,8 @@ void tt_tuning_destroy(tt_tuning *t);
 // Chooses for one operation; `bytes`: the size the perf programs show (the larger buffer). The same on every rank. Errors: ncclInvalidUsage
 // when NCCL_ALGO or NCCL_PROTO leave nothing.
 ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *out);
-// What the cost model says of a collective with this choice, in microseconds. The model is made at the first question. Errors:
+// What the cost model says of a collective with this choice of algorithm and protocol, at the best size of chunk, in microseconds. The model is
+// made at the first question. Errors:
 // ncclSystemError when out of memory. The launching thread.
 ncclResult_t tt_tuning_estimate(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *choice, double *us);
 // The table of costs that all ranks' choices and estimates are reckoned with.

@@ -350,7 +350,8 @@ static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
   return ncclSuccess;
 }
 
-void tt_group_cancel(void)
+// Closes all open groups of the thread and drops what they have collected.
+static void cancel(void)
 {
   group *g = &open_group;
   for (tt_job *j = g->jobs, *next; j != NULL; j = next) {
@@ -380,7 +381,7 @@ ncclResult_t tt_group_end(void)
   g->error = ncclSuccess;
   if (res != ncclSuccess) {
     g->jobs = jobs;
-    tt_group_cancel();
+    cancel();
     return res;
   }
   if (jobs != NULL) {
@@ -400,6 +401,11 @@ ncclResult_t tt_group_simulate(double *us)
     return ncclSuccess;
   }
   ncclResult_t res = g->error;
+  if (us == NULL) {
+    res =
+        tt_fail(ncclInvalidArgument,
+                "ncclGroupSimulateEnd: simInfo is NULL or was not initialised with NCCL_SIM_INFO_INITIALIZER; the group has been dropped");
+  }
   if (res == ncclSuccess && g->jobs != NULL) {
     res = tt_fail(ncclInvalidUsage,
                   "ncclGroupSimulateEnd: the group creates or ends communicators, which cannot be simulated; it has been dropped");
@@ -407,6 +413,6 @@ ncclResult_t tt_group_simulate(double *us)
   if (res == ncclSuccess) {
     res = simulate_tasks(g->tasks, g->ntasks, us);
   }
-  tt_group_cancel();
+  cancel();
   return res;
 }

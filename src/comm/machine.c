@@ -51,6 +51,9 @@ static ncclResult_t read_ports(const tt_machine *m, ports *out)
     TT_TRY_GOTO(net->get_properties(ctx, i, &props), res);
     add_port(out, &props);
   }
+  if (count > MOST_PORTS) {
+    tt_info(TT_GRAPH | TT_NET, "the network has %d devices; the first %d count", count, MOST_PORTS);
+  }
 fail:
   net->finalize(ctx);
   return res;
@@ -191,7 +194,8 @@ static ncclResult_t find_graphs(const tt_topo *topo, const tt_paths *paths, cons
   if (p->graph_file != NULL) {
     TT_TRY(read_graphs(p->graph_file, topo, inter, out));
     const tt_graph *g = out->graph;
-    if (g[TT_GRAPH_RING].nchannels > 0 && g[TT_GRAPH_TREE].nchannels > 0 && (g[TT_GRAPH_NVLS].nchannels > 0 || !so.nvls)) {
+    if (g[TT_GRAPH_RING].nchannels > 0 && g[TT_GRAPH_TREE].nchannels > 0 &&
+        (g[TT_GRAPH_NVLS].nchannels > 0 || !so.nvls || tt_topo_count(topo, TT_NODE_NVS) == 0)) {
       return ncclSuccess;
     }
   }

@@ -108,6 +108,8 @@ typedef struct wire_graph {
   float bw_intra, bw_inter, latency_inter;
 } wire_graph;
 
+_Static_assert(sizeof(wire_node) == 12 && sizeof(wire_group) == 32 && sizeof(wire_graph) == 40, "bytes that ranks tell each other");
+
 // Where bytes go or come from. bytes NULL: they are only counted.
 typedef struct wire {
   char *bytes;

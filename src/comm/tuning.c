@@ -33,7 +33,7 @@ struct tt_tuning {
   uint32_t ll_capacity, simple_capacity, net_capacity; // of one slot; net: SIMPLE where every message goes over the network
   bool mixed;                                          // some ranks have memory in common
   tt_cost *cost;                                       // NULL: not asked
-  tt_cost *estimates;                                  // what tt_tuning_estimate walks; NULL: not asked yet
+  tt_cost *estimates;                                  // what tt_tuning_estimate walks where `cost` is NULL; NULL: not asked yet
 };
 
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
@@ -305,12 +305,13 @@ tt_cost_env tt_tuning_costs(const struct ncclComm *comm)
 ncclResult_t tt_tuning_estimate(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *choice, double *us)
 {
   tt_tuning *t = comm->tuning;
-  if (t->estimates == NULL) {
+  if (t->cost == NULL && t->estimates == NULL) {
     tt_cost_env env = cost_env(comm, t);
     TT_TRY(tt_cost_create(&env, comm->nranks, comm->layout, &t->estimates));
   }
   tt_cost_choice cost;
-  TT_TRY(tt_cost_estimate(t->estimates, func, choice->algo, choice->direct ? TT_SIMPLE : choice->proto, bytes, &cost));
+  TT_TRY(tt_cost_estimate(t->cost != NULL ? t->cost : t->estimates, func, choice->algo, choice->direct ? TT_SIMPLE : choice->proto, bytes,
+                          &cost));
   *us = cost.us;
   return ncclSuccess;
 }
