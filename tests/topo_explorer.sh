@@ -134,6 +134,10 @@ bad "diff of one file" 2 'two FILEs' diff "$h100"
 bad "lint of no file" 2 '^tutti-topo: .*nowhere' lint -o "$tmp/nothing" /nowhere.xml
 bad "diff of no file" 2 '^tutti-topo: .*nowhere' diff "$h100" /nowhere.xml
 
+# Channels of another run: its ranks do not matter.
+sed 's/ rank="[0-9]*"/ rank="77"/' "$known/hgx_h100_8gpu_nvswitch_8nic/2nodes.graphs.xml" >"$tmp/other.xml"
+good "graph file of another run" '^ring +RING' graphs --table -N 2 --graph-file "$tmp/other.xml" "$h100"
+
 # What is written can be read again, from a file and from standard input.
 good "graphs before" '<graphs' graphs "$h100"
 cp "$tmp/out" "$tmp/graphs.xml"

@@ -155,36 +155,6 @@ static int local_of(const tt_machine *m, int rank)
   return i;
 }
 
-// GPU numbers of a file say where its channels run; the ranks in it are those of the run that wrote it. Where several ranks share a GPU
-// they are needed.
-static void forget_ranks(const tt_topo *topo, tt_xml *xml)
-{
-  int first = topo->first[TT_NODE_GPU], end = topo->first[TT_NODE_GPU + 1];
-  for (int a = first; a < end; a++) {
-    for (int b = first; b < a; b++) {
-      if (topo->nodes[a].gpu.dev == topo->nodes[b].gpu.dev && topo->nodes[a].host == topo->nodes[b].host) {
-        return;
-      }
-    }
-  }
-  for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    if (strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "dev") != NULL) {
-      tt_xml_unset(n, "rank");
-    }
-  }
-}
-
-static ncclResult_t read_graphs(const char *path, const tt_topo *topo, bool inter, tt_graphs *out)
-{
-  tt_xml *xml = NULL;
-  TT_TRY(tt_xml_read(path, &xml));
-  tt_info(TT_ENV, "NCCL_GRAPH_FILE set by environment to %s", path);
-  forget_ranks(topo, xml);
-  ncclResult_t res = tt_graphs_from_xml(topo, xml, inter, out);
-  tt_xml_destroy(xml);
-  return res;
-}
-
 // The file's graphs; those that it lacks are searched.
 static ncclResult_t find_graphs(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, bool inter, tt_graphs *out)
 {
@@ -192,7 +162,8 @@ static ncclResult_t find_graphs(const tt_topo *topo, const tt_paths *paths, cons
   tt_graphs found = {0};
   tt_search_options so = {.inter = inter, .cross_nic = (int)TT_CLAMP(p->cross_nic, 0, 2), .nvls = p->nvls_enable != 0};
   if (p->graph_file != NULL) {
-    TT_TRY(read_graphs(p->graph_file, topo, inter, out));
+    tt_info(TT_ENV, "NCCL_GRAPH_FILE set by environment to %s", p->graph_file);
+    TT_TRY(tt_graphs_read(p->graph_file, topo, inter, out));
     const tt_graph *g = out->graph;
     if (g[TT_GRAPH_RING].nchannels > 0 && g[TT_GRAPH_TREE].nchannels > 0 &&
         (g[TT_GRAPH_NVLS].nchannels > 0 || !so.nvls || tt_topo_count(topo, TT_NODE_NVS) == 0)) {

@@ -238,3 +238,32 @@ fail:
   tt_graphs_clear(&all);
   return res;
 }
+
+// GPU numbers of a file say where its channels run; the ranks in it are those of the run that wrote it. Where several ranks share a GPU
+// they are needed.
+static void forget_ranks(const tt_topo *topo, tt_xml *xml)
+{
+  int first = topo->first[TT_NODE_GPU], end = topo->first[TT_NODE_GPU + 1];
+  for (int a = first; a < end; a++) {
+    for (int b = first; b < a; b++) {
+      if (topo->nodes[a].gpu.dev == topo->nodes[b].gpu.dev && topo->nodes[a].host == topo->nodes[b].host) {
+        return;
+      }
+    }
+  }
+  for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
+    if (strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "dev") != NULL) {
+      tt_xml_unset(n, "rank");
+    }
+  }
+}
+
+ncclResult_t tt_graphs_read(const char *path, const tt_topo *topo, bool inter, tt_graphs *out)
+{
+  tt_xml *xml = NULL;
+  TT_TRY(tt_xml_read(path, &xml));
+  forget_ranks(topo, xml);
+  ncclResult_t res = tt_graphs_from_xml(topo, xml, inter, out);
+  tt_xml_destroy(xml);
+  return res;
+}
