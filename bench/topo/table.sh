@@ -1,6 +1,6 @@
 #!/bin/sh
 # table.sh [BUILD] [REPEATS]: the channels of every machine in tests/topologies beside what NCCL 2.30.7 finds, with bound and time; totals
-# at the end. BUILD (default: build) must have been built. Fails when a graph is below the known one. See README.md.
+# at the end. BUILD (default: build) must have been built. Fails when a graph is worse than the known one, or slower by the cost model. See README.md.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-${BUILD:-build}}
