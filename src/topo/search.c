@@ -131,8 +131,7 @@ bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best)
              (float)now->nchannels * c->speedinter > (float)best->nchannels * best->speedinter;
   } else {
     float total = (float)now->nchannels * c->speedintra, had = tt_search_bar(c, best);
-    bool alike = c->pattern == best->pattern && c->crossnic == best->crossnic;
-    better = total > had || (total == had && alike && now->nhops < best->nhops);
+    better = total > had || (total == had && tt_search_comparable(c, best) && now->nhops < best->nhops);
   }
   if (better) {
     accept(s, c, best);

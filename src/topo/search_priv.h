@@ -157,6 +157,14 @@ static inline float tt_search_bar(const tt_cond *c, const tt_graph *best)
   return (float)best->nchannels * best->speedintra * (best->speedintra == c->speedintra ? 1.0f : c->gain);
 }
 
+// Do fewer hops make a graph of the same bandwidth better? Rings of one order are kept: a broadcast along them is a pipeline, while along
+// different ones each step waits for the one before.
+static inline bool tt_search_comparable(const tt_cond *c, const tt_graph *best)
+{
+  bool one_order = c->pattern == TT_PATTERN_RING && best->samechannels && best->nchannels > 1 && !c->same;
+  return c->pattern == best->pattern && c->crossnic == best->crossnic && !one_order;
+}
+
 // Fills lanes for edges between GPUs of up to that type.
 void tt_search_lanes(tt_search *s, int type);
 

@@ -88,7 +88,7 @@ static bool improves(const tt_run *r, int channels, int hops)
 {
   const tt_graph *best = r->best;
   float total = (float)channels * r->c->speedintra, had = tt_search_bar(r->c, best);
-  return total > had || (total == had && best->pattern == r->c->pattern && best->crossnic == r->c->crossnic && hops < best->nhops);
+  return total > had || (total == had && tt_search_comparable(r->c, best) && hops < best->nhops);
 }
 
 // Can what may still be added make a better graph than the best?

@@ -160,6 +160,9 @@ static const char *judge(const tt_graph *our, const tt_graph *known, const int h
   if (!more && (our->typeintra > known->typeintra || (our->inter && our->typeinter > known->typeinter))) {
     return "TYPES";
   }
+  if (!more && our->pattern == TT_PATTERN_RING && known->samechannels && !our->samechannels) {
+    return "ORDERS"; // a broadcast along different orders is slower
+  }
   return !more && our->nchannels >= known->nchannels && hops[0] * known->nchannels > hops[1] * our->nchannels ? "HOPS" : "";
 }
 
