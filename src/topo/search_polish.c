@@ -1,5 +1,5 @@
-// search_polish.c: fewer hops for a graph that has its bandwidth: a channel at a time, or two that swap their cards, is searched again
-// in what the others leave.
+// search_polish.c: fewer hops for a graph that has its bandwidth: a channel at a time, or two that swap their cards, is searched again in
+// what the others leave; the order of channels that share one, by itself.
 #include "base/util.h"
 #include "topo/search_priv.h"
 
@@ -64,6 +64,16 @@ static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, const int p
   return true;
 }
 
+// Searches a graph of one order from the begin, for an order with fewer links.
+static void polish_order(tt_search *s, const tt_cond *c, tt_graph *g)
+{
+  bool exhausted = true;
+  tt_cond cond = *c;
+  cond.same = cond.only_same = true;
+  cond.min = cond.max = g->nchannels;
+  tt_search_run(s, &cond, g, &exhausted);
+}
+
 void tt_search_polish(tt_search *s, tt_graph *g)
 {
   tt_cond c = {.pattern = g->pattern,
@@ -74,11 +84,15 @@ void tt_search_polish(tt_search *s, tt_graph *g)
                .speedinter = g->speedinter,
                .gain = 1.0f};
   int all[2] = {0, g->nchannels}, most = g->pattern == TT_PATTERN_RING && g->crossnic == 2 ? 2 : 1;
-  if (g->samechannels || g->pattern > TT_PATTERN_RING || g->ngpus < 2) {
+  if (g->pattern > TT_PATTERN_RING || g->ngpus < 2) {
     return;
   }
   tt_ends_select(s->topo, s->paths, s->rules, g->typeinter, &s->ends);
   g->nhops = hops_of(s, g, all);
+  if (g->samechannels) {
+    polish_order(s, &c, g);
+    return;
+  }
   bool shorter = true;
   for (int round = 0; round < 3 && shorter; round++) {
     shorter = false;
