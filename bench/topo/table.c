@@ -234,7 +234,7 @@ static void weigh(const tt_graph *our, const tt_graph *known, const int hops[2],
   out[Q_TYPE_INTRA] = more(known->typeintra, our->typeintra);
   out[Q_TYPE_INTER] = inter ? more(known->typeinter, our->typeinter) : 0;
   out[Q_HOPS] = more((double)hops[1] * our->nchannels, (double)hops[0] * known->nchannels);
-  out[Q_SAME] = more(our->samechannels, known->samechannels);
+  out[Q_SAME] = our->pattern == TT_PATTERN_RING ? more(our->samechannels, known->samechannels) : 0; // trees do not care
 }
 
 // The verdict, and counts it. A graph is below when there is less bandwidth to the network or inside, a path type is worse, or hops are

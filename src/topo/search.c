@@ -17,6 +17,7 @@ typedef struct tt_ladder {
   int max_intra, max_inter;
   float max_speed, total; // of one path, of one GPU
   bool amd;               // AMD's CPUs: channels that differ do not pay between sockets
+  bool two;               // two channels at least, for trees over two islands
   bool exhausted;
 } tt_ladder;
 
@@ -75,18 +76,21 @@ static void find_limits(tt_ladder *l)
   }
 }
 
-// Two islands of NVLink with something slow in between.
+// Two islands of NVLink with something slow in between. A GPU belongs to the island of the last GPU in front of it that is near; what is
+// left alone so is no island.
 static bool split_nvlink(const tt_search *s)
 {
-  int n = s->ends.ngpus, islands = 0;
+  int n = s->ends.ngpus, islands = 0, *island = s->degrees, *members = s->degrees + n;
   for (int g = 0; g < n; g++) {
-    bool first = true, alone = true;
-    for (int other = 0; other < n; other++) {
-      bool near = other != g && tt_path_get(s->paths, TT_MIN(g, other), TT_MAX(g, other))->type == TT_PATH_NVL;
-      first = first && !(near && other < g);
-      alone = alone && !near;
+    island[g] = g;
+    members[g] = 0;
+    for (int before = 0; before < g; before++) {
+      island[g] = tt_path_get(s->paths, before, g)->type == TT_PATH_NVL ? island[before] : island[g];
     }
-    islands += first && !alone;
+    members[island[g]]++;
+  }
+  for (int g = 0; g < n; g++) {
+    islands += members[g] > 1;
   }
   return islands == 2;
 }
@@ -349,7 +353,7 @@ static void descend(tt_ladder *l)
     if (slower < 0.25f) {
       return;
     }
-    l->c.gain = slower <= 0.49f ? 1.05f : 1.0f;
+    l->c.slower = slower;
   }
 }
 
@@ -387,7 +391,7 @@ static void climb(tt_ladder *l)
                    .same = g->samechannels,
                    .min = g->nchannels,
                    .max = l->c.max,
-                   .gain = 1.0f};
+                   .slower = 1.0f};
   tt_ends_select(l->s->topo, l->s->paths, l->s->rules, g->typeinter, &l->s->ends);
   for (i--; i >= 0; i--) {
     if (g->pattern == TT_PATTERN_RING) {
@@ -461,7 +465,7 @@ static void prepare(tt_ladder *l, const int channels[2])
   l->max_inter = l->sm < 90 || !s->now.inter ? TT_PATH_SYS : s->ends.max_inter; // balanced trees may come back the long way
   l->c.min = channels[0];
   l->c.max = channels[1];
-  l->c.gain = 1.0f;
+  l->c.slower = 1.0f;
   l->exhausted = true;
   if (s->ends.ngpus == 1 && l->pattern != TT_PATTERN_RING) {
     l->pattern = TT_PATTERN_TREE;
@@ -470,9 +474,42 @@ static void prepare(tt_ladder *l, const int channels[2])
     l->c.min = l->c.max;
   }
   if (l->pattern == TT_PATTERN_RING && l->c.min == 1 && l->c.max >= 2 && split_nvlink(s)) {
-    l->c.min = 2; // trees will want two, and have as many as rings
+    l->two = true; // trees will want two, and have as many as rings
+    l->c.min = 2;
   }
   find_limits(l);
+}
+
+// Nothing found yet.
+static void forget(tt_ladder *l)
+{
+  const tt_ends *e = &l->s->ends;
+  tt_graph *best = l->best;
+  best->nchannels = best->nhops = 0;
+  best->speedintra = best->speedinter = best->latencyinter = 0;
+  best->pattern = l->pattern;
+  best->typeintra = e->min_intra;
+  best->typeinter = l->s->now.inter ? e->min_inter : TT_PATH_PIX;
+  best->crossnic = l->cross == 1;
+  best->samechannels = l->pattern != TT_PATTERN_NVLS;
+}
+
+// Where the two channels that trees want are slow, or not to be had, one may be better.
+static void try_one(tt_ladder *l)
+{
+  const float slow = 3;
+  tt_graph *best = l->best, *two = &l->s->part;
+  if (best->nchannels > 0 && best->speedintra >= slow) {
+    return;
+  }
+  tt_graph_copy(two, best);
+  forget(l);
+  l->c.min = 1;
+  l->c.slower = 1.0f;
+  descend(l);
+  if ((float)two->nchannels * two->speedintra > (float)best->nchannels * best->speedintra * 1.3f) {
+    tt_graph_copy(best, two);
+  }
 }
 
 // Searches one graph; `channels` are the fewest and the most.
@@ -484,18 +521,15 @@ static void search_graph(tt_search *s, int pattern, const int channels[2], tt_gr
   long budget = s->steps_left;
   s->steps = 0;
   prepare(&l, channels);
-  best->nchannels = best->nhops = 0;
-  best->speedintra = best->speedinter = best->latencyinter = 0;
-  best->pattern = l.pattern;
-  best->typeintra = s->ends.min_intra;
-  best->typeinter = s->now.inter ? s->ends.min_inter : TT_PATH_PIX;
-  best->crossnic = l.cross == 1;
-  best->samechannels = l.pattern != TT_PATTERN_NVLS;
+  forget(&l);
   best->bound = l.pattern == TT_PATTERN_COLLNET_DIRECT ? 0 : upper_bound(&l);
   if (!s->now.inter) {
     s->ends.min_inter = TT_PATH_PIX;
   }
   descend(&l);
+  if (l.two) {
+    try_one(&l);
+  }
   duplicate(&l);
   if (best->nchannels > 0) {
     s->steps_left = budget / 4;
@@ -585,45 +619,76 @@ static float total_of(const tt_graph *g)
   return (float)g->nchannels * (g->inter ? g->speedinter : g->speedintra);
 }
 
-// Is it worth to give up some rings' bandwidth for what trees win? Trees that are not behind rings only win by fewer, faster channels.
-static bool fewer_is_better(const tt_graph *ring, const tt_graph *tree, const tt_graph *less, const tt_graph *trees)
+// More channels: trees win much, and rings lose nothing.
+static bool more_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
 {
-  if (total_of(tree) >= total_of(ring) && less->speedintra <= ring->speedintra) {
+  const tt_graph *ring = had[0], *rings = other[0];
+  bool types = rings->typeintra <= ring->typeintra && rings->typeinter <= ring->typeinter && other[1]->typeintra <= had[1]->typeintra &&
+               other[1]->typeinter <= had[1]->typeinter;
+  bool shorter = rings->nhops * ring->nchannels <= ring->nhops * rings->nchannels && rings->samechannels >= ring->samechannels;
+  return types && shorter && total_of(rings) >= total_of(ring) * 0.999f && total_of(other[1]) > total_of(had[1]) * 1.2f;
+}
+
+// Fewer channels: is it worth to give up some rings' bandwidth for what trees win? Trees that are not behind rings only win by faster
+// channels.
+static bool fewer_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
+{
+  if (total_of(had[1]) >= total_of(had[0]) && other[0]->speedintra <= had[0]->speedintra) {
     return false;
   }
-  float lost = total_of(less) / total_of(ring), won = total_of(trees) / total_of(tree);
+  float lost = total_of(other[0]) / total_of(had[0]), won = total_of(other[1]) / total_of(had[1]);
   return won > 1.05f && lost * won > 0.9f;
 }
 
+static bool pair_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
+{
+  int count = other[0]->nchannels;
+  if (count == 0 || count != other[1]->nchannels) {
+    return false;
+  }
+  return count < had[0]->nchannels ? fewer_is_better(had, other) : more_is_better(had, other);
+}
+
+// The channels that trees would have by themselves, up to `most`, and as many rings.
+static void search_other_pair(tt_search *s, int most, tt_graph *const other[2])
+{
+  tt_graph *ring = other[0], *tree = other[1];
+  search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){1, most}, tree);
+  int count = TT_MAX(tree->nchannels, 1);
+  search_graph(s, TT_PATTERN_RING, (int[]){most == TT_GRAPH_MAX_RINGS ? count : 1, count}, ring);
+  if (ring->nchannels != tree->nchannels) {
+    search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){ring->nchannels, ring->nchannels}, tree);
+  }
+}
+
 // Rings, and as many trees: both graphs are used with the same number of channels. Where rings found so many slow channels that trees
-// suffer, fewer channels may be better for both.
+// suffer, fewer channels may be better for both; where they found few, more.
 static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
 {
-  tt_graph *ring = &out->graph[TT_GRAPH_RING], *tree = &out->graph[TT_GRAPH_TREE];
-  tt_graphs other = {0};
+  tt_graph *had[2] = {&out->graph[TT_GRAPH_RING], &out->graph[TT_GRAPH_TREE]};
+  tt_graphs room = {0};
   long steps = s->max_steps;
-  search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, ring);
-  search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){ring->nchannels, ring->nchannels}, tree);
-  bool suffers = total_of(tree) < total_of(ring) * 0.95f || (!ring->inter && total_of(tree) < tree->bound * 0.75f);
-  if (ring->nchannels < 2 || !suffers) {
+  search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, had[0]);
+  search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){had[0]->nchannels, had[0]->nchannels}, had[1]);
+  bool suffers = total_of(had[1]) < total_of(had[0]) * 0.95f || (!had[0]->inter && total_of(had[1]) < had[1]->bound * 0.75f);
+  if (!suffers) {
     return ncclSuccess;
   }
-  tt_graph *less = &other.graph[TT_GRAPH_RING], *trees = &other.graph[TT_GRAPH_TREE];
-  ncclResult_t res = tt_graphs_room(s->topo, s->options->inter, &other);
-  if (res == ncclSuccess) {
-    s->max_steps /= 2; // a second opinion
-    search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){1, ring->nchannels - 1}, trees);
-    search_graph(s, TT_PATTERN_RING, (int[]){1, TT_MAX(trees->nchannels, 1)}, less);
-    if (less->nchannels != trees->nchannels) {
-      search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){less->nchannels, less->nchannels}, trees);
-    }
-    if (fewer_is_better(ring, tree, less, trees)) {
-      tt_graph_copy(ring, less);
-      tt_graph_copy(tree, trees);
+  ncclResult_t res = tt_graphs_room(s->topo, s->options->inter, &room);
+  tt_graph *other[2] = {&room.graph[TT_GRAPH_RING], &room.graph[TT_GRAPH_TREE]};
+  int most[2] = {had[0]->nchannels - 1, TT_GRAPH_MAX_RINGS};
+  s->max_steps /= 2; // a second opinion
+  for (int i = 0; i < 2 && res == ncclSuccess; i++) {
+    if (most[i] > 0) {
+      search_other_pair(s, most[i], other);
+      if (pair_is_better((const tt_graph *const[]){had[0], had[1]}, (const tt_graph *const[]){other[0], other[1]})) {
+        tt_graph_copy(had[0], other[0]);
+        tt_graph_copy(had[1], other[1]);
+      }
     }
   }
   s->max_steps = steps;
-  tt_graphs_clear(&other);
+  tt_graphs_clear(&room);
   return res;
 }
 

@@ -82,7 +82,7 @@ void tt_search_polish(tt_search *s, tt_graph *g)
                .typeinter = g->typeinter,
                .speedintra = g->speedintra,
                .speedinter = g->speedinter,
-               .gain = 1.0f};
+               .slower = 1.0f};
   int all[2] = {0, g->nchannels}, most = g->pattern == TT_PATTERN_RING && g->crossnic == 2 ? 2 : 1;
   if (g->pattern > TT_PATTERN_RING || g->ngpus < 2) {
     return;

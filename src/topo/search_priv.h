@@ -85,7 +85,7 @@ typedef struct tt_cond {
   bool same;      // all channels have one order
   bool only_same; // and no others will be tried
   int min, max;   // channels
-  float gain;     // total bandwidth, in proportion to the best at other speeds, below which a graph is no better
+  float slower;   // the speed in proportion to the best graph's, when that speed was begun
   const int *pin; // the only nets to come by and to leave by; NULL: any
 } tt_cond;
 
@@ -151,10 +151,13 @@ bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2]
 // Searches each channel again while the others stay: fewer hops. Rings and trees only.
 void tt_search_polish(tt_search *s, tt_graph *g);
 
-// What a graph's total bandwidth has to reach to be as good as the best.
+// What a graph's total bandwidth has to reach to be as good as the best. Channels of less than half the speed have to bring something, as
+// they cost multiprocessors; and more when they give up one order for all.
 static inline float tt_search_bar(const tt_cond *c, const tt_graph *best)
 {
-  return (float)best->nchannels * best->speedintra * (best->speedintra == c->speedintra ? 1.0f : c->gain);
+  bool much = c->slower <= 0.49f && best->speedintra != c->speedintra;
+  bool one_order = c->pattern == TT_PATTERN_RING && best->samechannels && !c->same;
+  return (float)best->nchannels * best->speedintra * (!much ? 1.0f : one_order ? 1.3f : 1.05f);
 }
 
 // Do fewer hops make a graph of the same bandwidth better? Rings of one order are kept: a broadcast along them is a pipeline, while along
