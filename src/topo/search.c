@@ -225,21 +225,21 @@ static int chains_room(const int *edges, int n, int room)
   }
 }
 
-int tt_search_room(const tt_search *s, const tt_cond *c)
+int tt_search_room(const tt_search *s, const tt_cond *c, int room)
 {
-  int n = s->ends.ngpus, room = TT_GRAPH_MAX_CHANNELS;
+  int n = s->ends.ngpus;
   double share = 1.0 / TT_MAX(tt_flow_amount(c->speedintra), 1);
   if (s->now.inter) {
-    room = (int)ports_room(s, TT_MAX(tt_flow_port_amount(c->speedinter), 1));
+    room = (int)TT_MIN(ports_room(s, TT_MAX(tt_flow_port_amount(c->speedinter), 1)), room);
   }
   // Every GPU of a ring sends and gets as much; the ends of others do not, and over cards the ends of a ring do so on other links.
   bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
-  for (int g = 0; g < n && n > 1; g++) {
+  for (int g = 0; g < n && n > 1 && room > 0; g++) {
     int *edges = &s->degrees[2 * g];
     count_edges(s, g, share, !closed, edges);
     room = closed ? TT_MIN(room, edges[0]) : room;
   }
-  if (n > 1 && !closed) {
+  if (n > 1 && !closed && room > 0) {
     room = chains_room(s->degrees, n, room);
     room = chains_room(s->degrees + 1, n, room);
   }
@@ -446,6 +446,7 @@ static float upper_bound(const tt_ladder *l)
   }
   // A ring leaves every GPU once; another channel leaves GPUs as often as it has edges.
   float bound = n == 1 ? l->total : ring && !inter ? least : all / (float)(inter && ring ? n : n - 1);
+  bound = l->pattern == TT_PATTERN_NVLS ? bound : TT_MIN(bound, tt_cuts_bound(l->s, ring && !inter));
   for (int i = 0; i < l->s->ends.nnets; i++) {
     nets += l->s->flow.port[i] == i ? topo->nodes[l->s->ends.first_net + i].net.bw : 0;
   }
@@ -585,6 +586,7 @@ static void search_destroy(tt_search *s)
 {
   tt_flow_destroy(&s->flow);
   tt_ends_destroy(&s->ends);
+  tt_cuts_destroy(&s->cuts);
   tt_free(s->memo);
   tt_free(s->edges);
   tt_free(s->degrees);
@@ -601,6 +603,7 @@ static ncclResult_t search_create(tt_search *s)
   int n = tt_topo_count(s->topo, TT_NODE_GPU);
   TT_TRY(tt_flow_create(s->topo, s->paths, &s->flow));
   TT_TRY(tt_ends_create(s->topo, s->paths, s->rules, &s->ends));
+  TT_TRY(tt_cuts_create(s->topo, &s->cuts));
   TT_TRY(graph_room(&s->now, n, s->options->inter));
   TT_TRY(graph_room(&s->part, n, s->options->inter));
   s->edges = tt_calloc((size_t)n + TT_EDGES_MORE, sizeof(tt_edge));
@@ -619,6 +622,8 @@ static float total_of(const tt_graph *g)
   return (float)g->nchannels * (g->inter ? g->speedinter : g->speedintra);
 }
 
+#define MUCH 1.2f // what trees have to win to be worth more channels
+
 // More channels: trees win much, and rings lose nothing.
 static bool more_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
 {
@@ -626,7 +631,7 @@ static bool more_is_better(const tt_graph *const had[2], const tt_graph *const o
   bool types = rings->typeintra <= ring->typeintra && rings->typeinter <= ring->typeinter && other[1]->typeintra <= had[1]->typeintra &&
                other[1]->typeinter <= had[1]->typeinter;
   bool shorter = rings->nhops * ring->nchannels <= ring->nhops * rings->nchannels && rings->samechannels >= ring->samechannels;
-  return types && shorter && total_of(rings) >= total_of(ring) * 0.999f && total_of(other[1]) > total_of(had[1]) * 1.2f;
+  return types && shorter && total_of(rings) >= total_of(ring) * 0.999f && total_of(other[1]) > total_of(had[1]) * MUCH;
 }
 
 // Fewer channels: is it worth to give up some rings' bandwidth for what trees win? Trees that are not behind rings only win by faster
@@ -649,16 +654,19 @@ static bool pair_is_better(const tt_graph *const had[2], const tt_graph *const o
   return count < had[0]->nchannels ? fewer_is_better(had, other) : more_is_better(had, other);
 }
 
-// The channels that trees would have by themselves, up to `most`, and as many rings.
-static void search_other_pair(tt_search *s, int most, tt_graph *const other[2])
+// The channels that trees would have by themselves, within limits, and as many rings: exactly so many where there are more than `had`. True
+// when both are better.
+static bool search_other_pair(tt_search *s, const int limits[2], tt_graph *const had[2], tt_graph *const other[2])
 {
   tt_graph *ring = other[0], *tree = other[1];
-  search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){1, most}, tree);
+  bool more = limits[0] > had[0]->nchannels;
+  search_graph(s, TT_PATTERN_BALANCED_TREE, limits, tree);
   int count = TT_MAX(tree->nchannels, 1);
-  search_graph(s, TT_PATTERN_RING, (int[]){most == TT_GRAPH_MAX_RINGS ? count : 1, count}, ring);
-  if (ring->nchannels != tree->nchannels) {
+  search_graph(s, TT_PATTERN_RING, (int[]){more ? count : 1, count}, ring);
+  if (ring->nchannels != tree->nchannels && !more) {
     search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){ring->nchannels, ring->nchannels}, tree);
   }
+  return pair_is_better((const tt_graph *const[]){had[0], had[1]}, (const tt_graph *const[]){ring, tree});
 }
 
 // Rings, and as many trees: both graphs are used with the same number of channels. Where rings found so many slow channels that trees
@@ -670,22 +678,27 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   long steps = s->max_steps;
   search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, had[0]);
   search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){had[0]->nchannels, had[0]->nchannels}, had[1]);
+  int count = had[0]->nchannels, most = TT_GRAPH_MAX_RINGS;
   bool suffers = total_of(had[1]) < total_of(had[0]) * 0.95f || (!had[0]->inter && total_of(had[1]) < had[1]->bound * 0.75f);
   if (!suffers) {
     return ncclSuccess;
   }
   ncclResult_t res = tt_graphs_room(s->topo, s->options->inter, &room);
   tt_graph *other[2] = {&room.graph[TT_GRAPH_RING], &room.graph[TT_GRAPH_TREE]};
-  int most[2] = {had[0]->nchannels - 1, TT_GRAPH_MAX_RINGS};
+  bool better = false;
   s->max_steps /= 2; // a second opinion
-  for (int i = 0; i < 2 && res == ncclSuccess; i++) {
-    if (most[i] > 0) {
-      search_other_pair(s, most[i], other);
-      if (pair_is_better((const tt_graph *const[]){had[0], had[1]}, (const tt_graph *const[]){other[0], other[1]})) {
-        tt_graph_copy(had[0], other[0]);
-        tt_graph_copy(had[1], other[1]);
-      }
-    }
+  if (res == ncclSuccess && count > 1) {
+    better = search_other_pair(s, (int[]){1, count - 1}, had, other);
+  }
+  // Trees may want more channels than rings can have.
+  bool hope = had[1]->bound > total_of(had[1]) * MUCH;
+  for (int i = 0; i < 2 && hope && !better && res == ncclSuccess && most > count; i++) {
+    better = search_other_pair(s, (int[]){count + 1, most}, had, other);
+    most = other[1]->nchannels - 1;
+  }
+  if (better) {
+    tt_graph_copy(had[0], other[0]);
+    tt_graph_copy(had[1], other[1]);
   }
   s->max_steps = steps;
   tt_graphs_clear(&room);

@@ -38,16 +38,27 @@ static uint64_t random_weight(int link)
   return (x ^ (x >> 32)) | 1;
 }
 
+// Through Intel's root complex?
+static bool wastes(const tt_flow *f, const tt_path *p)
+{
+  bool intel = false;
+  for (int i = 0; p->type == TT_PATH_PHB && i < p->count; i++) {
+    intel |= f->how[f->paths->hops[p->first + i]] == FLOW_INTEL;
+  }
+  return intel;
+}
+
 ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow *f)
 {
   int nets = tt_topo_count(topo, TT_NODE_NET), first = topo->first[TT_NODE_NET];
-  *f = (tt_flow){.topo = topo, .paths = paths};
+  *f = (tt_flow){.topo = topo, .paths = paths, .ngpus = tt_topo_count(topo, TT_NODE_GPU)};
   f->left = tt_calloc((size_t)topo->nlinks + 1, sizeof(int));
   f->how = tt_calloc((size_t)topo->nlinks + 1, 1);
   f->port_left = tt_calloc((size_t)nets + 1, sizeof(int));
   f->port = tt_calloc((size_t)nets + 1, sizeof(int));
   f->weight = tt_calloc((size_t)topo->nlinks + (size_t)nets + 1, sizeof(uint64_t));
-  if (f->left == NULL || f->how == NULL || f->port_left == NULL || f->port == NULL || f->weight == NULL) {
+  f->wasteful = tt_calloc((size_t)f->ngpus * (size_t)paths->nends + 1, sizeof(bool));
+  if (f->wasteful == NULL || f->left == NULL || f->how == NULL || f->port_left == NULL || f->port == NULL || f->weight == NULL) {
     tt_flow_destroy(f);
     return tt_fail(ncclSystemError, "no memory for the bandwidth of %d links", topo->nlinks);
   }
@@ -56,6 +67,9 @@ ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow 
     f->left[l] = tt_flow_amount(topo->links[l].bw);
     f->how[l] = link_how(topo, &topo->links[l]);
     f->simple = f->simple && (f->how[l] & (FLOW_OLD | FLOW_POWER)) == 0;
+  }
+  for (int i = 0; i < f->ngpus * paths->nends; i++) {
+    f->wasteful[i] = wastes(f, &paths->table[i]); // GPUs are the first ends
   }
   for (int i = 0; i < topo->nlinks + nets; i++) {
     f->weight[i] = random_weight(i);
@@ -71,6 +85,7 @@ void tt_flow_destroy(tt_flow *f)
 {
   tt_free(f->left);
   tt_free(f->how);
+  tt_free(f->wasteful);
   tt_free(f->port_left);
   tt_free(f->port);
   tt_free(f->weight);
@@ -91,16 +106,17 @@ static void hop_cost(const tt_flow *f, int link, const int amounts[2], bool from
   cost[1] = f->how[link] == FLOW_OLD && !from_gpu ? cost[0] / 8 : f->how[link] == FLOW_POWER ? cost[0] : 0;
 }
 
-// Amount on PCI links of this path, where Intel's CPUs are in the way.
-static void path_amounts(const tt_flow *f, const tt_path *p, bool from_gpu, int amount, int amounts[2])
+// Does this path cost more on PCI links, as it leads from a GPU through Intel's CPUs?
+static bool is_wasteful(const tt_flow *f, const int ends[2])
 {
-  amounts[0] = amounts[1] = amount;
-  for (int i = 0; from_gpu && p->type == TT_PATH_PHB && i < p->count; i++) {
-    if (f->how[f->paths->hops[p->first + i]] == FLOW_INTEL) {
-      amounts[1] = amount / 5 * 6 + amount % 5 * 6 / 5;
-      return;
-    }
-  }
+  return ends[0] < f->ngpus && f->wasteful[(size_t)ends[0] * (size_t)f->paths->nends + (size_t)ends[1]];
+}
+
+// Amount on PCI links of such a path.
+static void path_amounts(bool wasteful, int amount, int amounts[2])
+{
+  amounts[0] = amount;
+  amounts[1] = wasteful ? amount / 5 * 6 + amount % 5 * 6 / 5 : amount;
 }
 
 static void give_hops(tt_flow *f, const tt_path *p, int count, bool from_gpu, const int amounts[2])
@@ -134,12 +150,12 @@ static bool take_links(tt_flow *f, const tt_path *p, int amount)
 bool tt_flow_take(tt_flow *f, const int ends[2], int amount)
 {
   const tt_path *p = tt_path_get(f->paths, ends[0], ends[1]);
-  if (f->simple && p->type != TT_PATH_PHB) {
+  bool wasteful = is_wasteful(f, ends), from_gpu = ends[0] < f->ngpus;
+  if (f->simple && !wasteful) {
     return take_links(f, p, amount);
   }
-  bool from_gpu = f->topo->nodes[ends[0]].kind == TT_NODE_GPU;
   int amounts[2], cost[2];
-  path_amounts(f, p, from_gpu, amount, amounts);
+  path_amounts(wasteful, amount, amounts);
   for (int i = 0; i < p->count; i++) {
     int link = f->paths->hops[p->first + i], back = f->topo->links[link].back;
     hop_cost(f, link, amounts, from_gpu, cost);
@@ -158,14 +174,14 @@ bool tt_flow_take(tt_flow *f, const int ends[2], int amount)
 void tt_flow_give(tt_flow *f, const int ends[2], int amount)
 {
   const tt_path *p = tt_path_get(f->paths, ends[0], ends[1]);
-  if (f->simple && p->type != TT_PATH_PHB) {
+  bool wasteful = is_wasteful(f, ends);
+  if (f->simple && !wasteful) {
     (void)take_links(f, p, -amount); // never too much
     return;
   }
-  bool from_gpu = f->topo->nodes[ends[0]].kind == TT_NODE_GPU;
   int amounts[2];
-  path_amounts(f, p, from_gpu, amount, amounts);
-  give_hops(f, p, p->count, from_gpu, amounts);
+  path_amounts(wasteful, amount, amounts);
+  give_hops(f, p, p->count, ends[0] < f->ngpus, amounts);
 }
 
 bool tt_flow_take_port(tt_flow *f, int net, int amount)

@@ -13,8 +13,10 @@ typedef struct tt_flow {
   int *port;        // NET number → entry of port_left
   uint8_t *how;     // of every link: FLOW_…
   uint64_t *weight; // of every link and port, for the hash
-  bool simple;      // no link costs anything on its way back
-  uint64_t hash;    // of all that is left: the same amounts have the same hash, whatever the order in which they were taken
+  bool *wasteful;   // [gpu * ends + end]: the path from the GPU costs more on PCI links
+  int ngpus;
+  bool simple;   // no link costs anything on its way back
+  uint64_t hash; // of all that is left: the same amounts have the same hash, whatever the order in which they were taken
 } tt_flow;
 
 // Everything left.
@@ -77,6 +79,17 @@ void tt_ends_select(const tt_topo *topo, const tt_paths *paths, const tt_topo_ru
 // Fills least for ways of up to those types, between GPUs and between GPU and net.
 void tt_ends_count(const tt_paths *paths, const int types[2], tt_ends *e);
 
+// ---- search_cuts.c: narrow places that GPUs share ----
+
+typedef struct tt_cuts {
+  int count;
+  int *first; // cut i has links[first[i]] … links[first[i + 1] - 1]
+  int *links; // that lead from one side to the other; the ways back are their `back`
+} tt_cuts;
+
+ncclResult_t tt_cuts_create(const tt_topo *topo, tt_cuts *cuts);
+void tt_cuts_destroy(tt_cuts *cuts);
+
 // ---- search.c, search_run.c, search_heads.c ----
 
 typedef struct tt_cond {
@@ -118,6 +131,7 @@ typedef struct tt_search {
   const tt_search_options *options;
   tt_flow flow;
   tt_ends ends;
+  tt_cuts cuts;
   tt_memo_entry *memo; // TT_MEMO_SIZE states that led nowhere better, each with the fewest hops that it was reached with
   uint16_t age;        // entries of other ages are of other conditions
   uint64_t *used;      // [gpu]: bit c: in channel c
@@ -171,8 +185,14 @@ static inline bool tt_search_comparable(const tt_cond *c, const tt_graph *best)
 // Fills lanes for edges between GPUs of up to that type.
 void tt_search_lanes(tt_search *s, int type);
 
-// Channels that may be added to what is left, at most; lanes are of the condition's type.
-int tt_search_room(const tt_search *s, const tt_cond *c);
+// Channels that may be added to what is left, at most `room`; lanes are of the condition's type.
+int tt_search_room(const tt_search *s, const tt_cond *c, int room);
+
+// The same as far as narrow places show: what is left on them has room for so many channels, at most `room`.
+int tt_cuts_room(const tt_search *s, const tt_cond *c, int room);
+
+// GB/s of all channels together that narrow places carry; `closed`: channels that come back, as rings inside a machine do.
+float tt_cuts_bound(const tt_search *s, bool closed);
 
 // Copies a graph without its arrays' memory: `to` has room.
 void tt_graph_copy(tt_graph *to, const tt_graph *from);

@@ -91,11 +91,24 @@ static bool improves(const tt_run *r, int channels, int hops)
   return total > had || (total == had && tt_search_comparable(r->c, best) && hops < best->nhops);
 }
 
+// Was what follows this channel searched before? If not, it is now.
+static bool seen_next(tt_run *r)
+{
+  const int *nets = r->now->nets + 2 * r->now->nchannels;
+  bool pair = r->c->crossnic == 2 && (r->now->nchannels & 1) != 0;
+  uint64_t before = pair ? ((uint64_t)nets[-2] << 20) + (uint64_t)nets[-1] : 0;
+  return seen(r, mix(before + 1));
+}
+
 // Can what may still be added make a better graph than the best?
 static bool worthwhile(tt_run *r)
 {
   const tt_graph *now = r->now;
-  int most = TT_MIN(now->nchannels + tt_search_room(r->s, r->c), r->c->max);
+  int most = TT_MIN(now->nchannels + tt_cuts_room(r->s, r->c, TT_GRAPH_MAX_CHANNELS), r->c->max);
+  if (most < r->c->min || !improves(r, most, now->nhops + (most - now->nchannels) * r->least_hops)) {
+    return false;
+  }
+  most = TT_MIN(now->nchannels + tt_search_room(r->s, r->c, most - now->nchannels), r->c->max);
   if (most < r->c->min || !improves(r, most, now->nhops + (most - now->nchannels) * r->least_hops)) {
     return false;
   }
@@ -124,7 +137,7 @@ static void channel_done(tt_run *r)
   r->copies = better && r->copies > 0 ? needed(r->c, r->best) : r->copies;
   if (better && r->now->nchannels == r->c->max) {
     r->stop = true;
-  } else if (r->now->nchannels < r->c->max && worthwhile(r)) {
+  } else if (r->now->nchannels < r->c->max && !seen_next(r) && worthwhile(r)) {
     int back = r->back, left = r->back_left;
     uint64_t placed = r->placed;
     const int *follow = r->follow;
@@ -344,12 +357,6 @@ static void begin_at_net(tt_run *r, int net)
 static void next_channel(tt_run *r)
 {
   int c = r->now->nchannels;
-  const int *nets = r->now->nets + 2 * c;
-  bool pair = r->c->crossnic == 2 && (c & 1) != 0;
-  uint64_t before = pair ? ((uint64_t)nets[-2] << 20) + (uint64_t)nets[-1] : 0;
-  if (seen(r, mix(before + 1))) {
-    return;
-  }
   if (r->now->inter) {
     const int *all = r->s->ends.all;
     for (int i = 0; i < all[0] && !r->stop && !r->aborted; i++) {
