@@ -312,13 +312,19 @@ static bool trim(tt_xml_node *node)
   const char *keep = tt_xml_get(node, "keep");
   bool kept = keep != NULL && strcmp(keep, "1") == 0;
   tt_xml_unset(node, "keep");
-  for (tt_xml_node *c = node->child, *next; c != NULL; c = next) {
+  tt_xml_node *list = node->child;
+  node->child = node->last_child = NULL;
+  for (tt_xml_node *c = list, *next; c != NULL; c = next) { // tt_xml_remove would look through all children for each that goes
     next = c->next;
+    c->next = NULL;
     bool used = trim(c);
     kept = kept || used;
     if (!used && may_go(c)) {
-      tt_xml_remove(c);
+      c->parent = NULL;
+      continue;
     }
+    *(node->last_child != NULL ? &node->last_child->next : &node->child) = c;
+    node->last_child = c;
   }
   return kept;
 }
