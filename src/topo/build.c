@@ -458,26 +458,42 @@ static uint64_t host_of(const tt_xml_node *cpu)
   return hash != NULL ? strtoull(hash, NULL, 16) : 0;
 }
 
+// An element of the root on its host.
+typedef struct housed {
+  uint64_t host;
+  int place;
+} housed;
+
+static int compare_housed(const void *a, const void *b)
+{
+  const housed *x = a, *y = b;
+  return x->host != y->host ? (x->host < y->host ? -1 : 1) : x->place - y->place;
+}
+
 // The first rank of the host of each CPU in `list`, whose views are those without cards.
 static ncclResult_t first_ranks(const branch *list, int count, int **out)
 {
   int *first = tt_calloc((size_t)count + 1, sizeof(*first));
-  uint64_t *hosts = tt_calloc((size_t)count + 1, sizeof(*hosts));
-  if (first == NULL || hosts == NULL) {
+  housed *sorted = tt_calloc((size_t)count + 1, sizeof(*sorted));
+  if (first == NULL || sorted == NULL) {
     tt_free(first);
-    tt_free(hosts);
+    tt_free(sorted);
     return tt_fail(ncclSystemError, "no memory for %d CPUs", count);
   }
   for (int i = 0; i < count; i++) {
-    hosts[i] = host_of(list[i].x);
+    sorted[i] = (housed){host_of(list[i].x), i};
   }
-  for (int i = 0; i < count; i++) {
-    first[i] = NO_VIEW - 1; // a host of cards alone comes last
-    for (int j = 0; j < count; j++) {
-      first[i] = hosts[j] == hosts[i] ? TT_MIN(first[i], list[j].view) : first[i];
+  qsort(sorted, (size_t)count, sizeof(*sorted), compare_housed);
+  for (int i = 0, end; i < count; i = end) {
+    int least = NO_VIEW - 1; // a host of cards alone comes last
+    for (end = i; end < count && sorted[end].host == sorted[i].host; end++) {
+      least = TT_MIN(least, list[sorted[end].place].view);
+    }
+    for (int k = i; k < end; k++) {
+      first[sorted[k].place] = least;
     }
   }
-  tt_free(hosts);
+  tt_free(sorted);
   *out = first;
   return ncclSuccess;
 }

@@ -1,14 +1,18 @@
 // draft.c: growing arrays of nodes and links.
 #include "topo/draft.h"
 
+#include <stdlib.h>
+
 #include "base/util.h"
 
 void tt_draft_clear(tt_draft *d)
 {
   tt_free(d->nodes);
   tt_free(d->links);
-  tt_free(d->slots);
   tt_free(d->hosts);
+  tt_free(d->node_table.slots);
+  tt_free(d->link_table.slots);
+  tt_free(d->host_table.slots);
   *d = (tt_draft){0};
 }
 
@@ -33,95 +37,134 @@ static ncclResult_t grow(void *array, int used, int *room, size_t size)
   return ncclSuccess;
 }
 
-static uint64_t slot_of(const tt_draft *d, int kind, int host, int64_t id)
+// ---- Tables ----
+
+typedef uint64_t hash_fn(const tt_draft *d, int i);
+
+static uint64_t node_key(int kind, int host, int64_t id)
 {
   int64_t key[3] = {kind, host, id};
-  return tt_hash(key, sizeof(key), 0) & (uint64_t)(d->slot_room - 1);
+  return tt_hash(key, sizeof(key), 0);
 }
 
-static void file_node(tt_draft *d, int i)
+static uint64_t link_key(int from, int to, int type)
+{
+  int key[3] = {from, to, type};
+  return tt_hash(key, sizeof(key), 0);
+}
+
+static uint64_t host_key(uint64_t hash)
+{
+  return tt_hash(&hash, sizeof(hash), 0);
+}
+
+static uint64_t hash_of_node(const tt_draft *d, int i)
 {
   const tt_topo_node *n = &d->nodes[i].n;
-  uint64_t s = slot_of(d, n->kind, n->host, n->id);
-  while (d->slots[s] != 0) {
-    s = (s + 1) & (uint64_t)(d->slot_room - 1);
-  }
-  d->slots[s] = i + 1;
+  return node_key(n->kind, n->host, n->id);
 }
 
-// At most half of the table is used.
-static ncclResult_t grow_table(tt_draft *d)
+static uint64_t hash_of_link(const tt_draft *d, int i)
 {
-  if (2 * (d->nnodes + 1) <= d->slot_room) {
-    return ncclSuccess;
+  return link_key(d->links[i].from, d->links[i].to, d->links[i].type);
+}
+
+static uint64_t hash_of_host(const tt_draft *d, int i)
+{
+  return host_key(d->hosts[i]);
+}
+
+static void put(tt_draft_table *t, uint64_t hash, int i)
+{
+  uint64_t s = hash & (uint64_t)(t->room - 1);
+  while (t->slots[s] != 0) {
+    s = (s + 1) & (uint64_t)(t->room - 1);
   }
-  int room = d->slot_room == 0 ? 256 : d->slot_room * 2;
-  int *slots = tt_calloc((size_t)room, sizeof(*slots));
-  if (slots == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a machine of %d parts", room);
+  t->slots[s] = i + 1;
+  t->used++;
+}
+
+// Files i under its key. At most half of a table is used.
+static ncclResult_t file(const tt_draft *d, tt_draft_table *t, hash_fn *hash, int i)
+{
+  if (2 * (t->used + 1) > t->room) {
+    tt_draft_table bigger = {.room = t->room == 0 ? 256 : t->room * 2};
+    bigger.slots = tt_calloc((size_t)bigger.room, sizeof(*bigger.slots));
+    if (bigger.slots == NULL) {
+      return tt_fail(ncclSystemError, "no memory for a machine of %d parts", bigger.room);
+    }
+    for (int s = 0; s < t->room; s++) {
+      if (t->slots[s] != 0) {
+        put(&bigger, hash(d, t->slots[s] - 1), t->slots[s] - 1);
+      }
+    }
+    tt_free(t->slots);
+    *t = bigger;
   }
-  tt_free(d->slots);
-  d->slots = slots;
-  d->slot_room = room;
-  for (int i = 0; i < d->nnodes; i++) {
-    file_node(d, i);
-  }
+  put(t, hash(d, i), i);
   return ncclSuccess;
 }
 
+// What is filed in the slots from that of `hash` on, one after the other: -1 behind the last. *slot is the caller's, 0 at first.
+static int next_filed(const tt_draft_table *t, uint64_t hash, uint64_t *slot)
+{
+  return t->room == 0 ? -1 : t->slots[(hash + (*slot)++) & (uint64_t)(t->room - 1)] - 1;
+}
+
+// ---- Nodes and links ----
+
 ncclResult_t tt_draft_add(tt_draft *d, int kind, int host, int64_t id, int *out)
 {
+  bool known = tt_draft_find(d, kind, host, id) >= 0;
   TT_TRY(grow(&d->nodes, d->nnodes, &d->node_room, sizeof(*d->nodes)));
-  TT_TRY(grow_table(d));
-  int i = d->nnodes++;
+  int i = d->nnodes;
   d->nodes[i] = (tt_draft_node){.n = {.kind = kind, .host = host, .id = id}, .links = -1, .up = -1};
-  file_node(d, i);
+  TT_TRY(known ? ncclSuccess : file(d, &d->node_table, hash_of_node, i));
+  d->nnodes++;
   *out = i;
   return ncclSuccess;
 }
 
 int tt_draft_find(const tt_draft *d, int kind, int host, int64_t id)
 {
-  if (d->slot_room == 0) {
-    return -1;
+  uint64_t hash = node_key(kind, host, id), slot = 0;
+  int i = next_filed(&d->node_table, hash, &slot);
+  while (i >= 0 && (d->nodes[i].n.kind != kind || d->nodes[i].n.host != host || d->nodes[i].n.id != id)) {
+    i = next_filed(&d->node_table, hash, &slot);
   }
-  for (uint64_t s = slot_of(d, kind, host, id); d->slots[s] != 0; s = (s + 1) & (uint64_t)(d->slot_room - 1)) {
-    const tt_draft_node *n = &d->nodes[d->slots[s] - 1];
-    if (n->n.kind == kind && n->n.host == host && n->n.id == id && !n->gone) {
-      return d->slots[s] - 1;
-    }
-  }
-  return -1;
+  return i;
 }
 
-// Puts link l, which is in no list, where the wider ones end.
-static void insert(tt_draft *d, int node, int l)
+int tt_draft_link_find(const tt_draft *d, int a, int b, int type)
 {
-  int *at = &d->nodes[node].links;
-  while (*at >= 0 && d->links[*at].bw >= d->links[l].bw) {
-    at = &d->links[*at].next;
+  uint64_t hash = link_key(a, b, type), slot = 0;
+  int l = next_filed(&d->link_table, hash, &slot);
+  while (l >= 0 && (d->links[l].from != a || d->links[l].to != b || d->links[l].type != type)) {
+    l = next_filed(&d->link_table, hash, &slot);
   }
-  d->links[l].next = *at;
-  *at = l;
+  return l;
+}
+
+ncclResult_t tt_draft_link_move(tt_draft *d, int l, int from, int to)
+{
+  d->links[l].from = from;
+  d->links[l].to = to;
+  return file(d, &d->link_table, hash_of_link, l);
 }
 
 ncclResult_t tt_draft_connect(tt_draft *d, int a, int b, int type, float bw)
 {
-  for (int *at = &d->nodes[a].links; *at >= 0; at = &d->links[*at].next) {
-    tt_draft_link *link = &d->links[*at];
-    if (link->to == b && link->type == type) {
-      int l = *at;
-      link->bw += bw;
-      // It moves up past narrower ones only: among equals the older stays in front.
-      *at = link->next;
-      insert(d, a, l);
-      return ncclSuccess;
-    }
+  int l = tt_draft_link_find(d, a, b, type);
+  if (l < 0) {
+    TT_TRY(grow(&d->links, d->nlinks, &d->link_room, sizeof(*d->links)));
+    l = d->nlinks;
+    d->links[l] = (tt_draft_link){.from = a, .to = b, .type = type, .next = d->nodes[a].links};
+    TT_TRY(file(d, &d->link_table, hash_of_link, l));
+    d->nlinks++;
+    d->nodes[a].links = l;
   }
-  TT_TRY(grow(&d->links, d->nlinks, &d->link_room, sizeof(*d->links)));
-  int l = d->nlinks++;
-  d->links[l] = (tt_draft_link){.to = b, .type = type, .bw = bw, .next = -1};
-  insert(d, a, l);
+  d->links[l].bw += bw;
+  d->links[l].changed = d->changes++;
   return ncclSuccess;
 }
 
@@ -131,19 +174,56 @@ ncclResult_t tt_draft_join(tt_draft *d, int a, int b, int type, float bw)
   return tt_draft_connect(d, b, a, type, bw);
 }
 
-ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out)
+static int compare_links(const void *a, const void *b)
 {
-  for (int i = 0; i < d->nhosts; i++) {
-    if (d->hosts[i] == hash) {
-      *out = i;
-      return ncclSuccess;
-    }
+  const tt_draft_link *x = *(tt_draft_link *const *)a, *y = *(tt_draft_link *const *)b;
+  return x->bw != y->bw ? (x->bw > y->bw ? -1 : 1) : (x->changed > y->changed) - (x->changed < y->changed);
+}
+
+ncclResult_t tt_draft_sort(tt_draft *d, int node)
+{
+  int count = 0, *at = &d->nodes[node].links;
+  for (int l = *at; l >= 0; l = d->links[l].next) {
+    count++;
   }
-  TT_TRY(grow(&d->hosts, d->nhosts, &d->host_room, sizeof(*d->hosts)));
-  d->hosts[d->nhosts] = hash;
-  *out = d->nhosts++;
+  tt_draft_link **list = tt_calloc((size_t)count + 1, sizeof(*list));
+  if (list == NULL) {
+    return tt_fail(ncclSystemError, "no memory for %d links", count);
+  }
+  count = 0;
+  for (int l = *at; l >= 0; l = d->links[l].next) {
+    list[count] = &d->links[l];
+    count += d->links[l].to != TT_DRAFT_NOWHERE;
+  }
+  qsort(list, (size_t)count, sizeof(*list), compare_links);
+  for (int i = 0; i < count; i++) {
+    *at = (int)(list[i] - d->links);
+    at = &list[i]->next;
+  }
+  *at = -1;
+  tt_free(list);
   return ncclSuccess;
 }
+
+ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out)
+{
+  uint64_t key = host_key(hash), slot = 0;
+  int i = next_filed(&d->host_table, key, &slot);
+  while (i >= 0 && d->hosts[i] != hash) {
+    i = next_filed(&d->host_table, key, &slot);
+  }
+  if (i < 0) {
+    TT_TRY(grow(&d->hosts, d->nhosts, &d->host_room, sizeof(*d->hosts)));
+    i = d->nhosts;
+    d->hosts[i] = hash;
+    TT_TRY(file(d, &d->host_table, hash_of_host, i));
+    d->nhosts++;
+  }
+  *out = i;
+  return ncclSuccess;
+}
+
+// ---- The system ----
 
 // The first link towards the CPU goes to the end of the list: a way through the node tries what is below it first.
 static void up_last(tt_draft *d, int node)
@@ -170,8 +250,10 @@ static void write_links(const tt_draft *d, const int *renamed, int node, tt_topo
   n->first_link = flat->nlinks;
   for (int l = d->nodes[node].links; l >= 0; l = d->links[l].next) {
     const tt_draft_link *link = &d->links[l];
-    flat->links[flat->nlinks++] =
-        (tt_topo_link){.type = (int16_t)link->type, .from = renamed[node], .to = renamed[link->to], .bw = link->bw};
+    if (link->to != TT_DRAFT_NOWHERE) {
+      flat->links[flat->nlinks++] =
+          (tt_topo_link){.type = (int16_t)link->type, .from = renamed[node], .to = renamed[link->to], .bw = link->bw};
+    }
   }
   n->nlinks = flat->nlinks - n->first_link;
 }

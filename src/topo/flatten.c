@@ -17,96 +17,75 @@ static bool is_lower(const tt_draft *d, int node, int gen)
   return n->kind == TT_NODE_PCI && generation(n->pci.device, 1) == gen;
 }
 
-static void drop_links(tt_draft *d, int from, int to)
+// A level that goes: its node, the one that it becomes part of, and the last link of that one.
+typedef struct merger {
+  int lower, upper, last;
+} merger;
+
+// Link l of the lower level, and the way back.
+static ncclResult_t merge_link(tt_draft *d, merger *m, int l)
 {
-  for (int *at = &d->nodes[from].links; *at >= 0;) {
-    if (d->links[*at].to == to) {
-      *at = d->links[*at].next;
-    } else {
-      at = &d->links[*at].next;
-    }
+  int to = d->links[l].to, type = d->links[l].type, back = tt_draft_link_find(d, to, m->lower, type);
+  if (to == m->upper || tt_draft_link_find(d, to, m->upper, type) >= 0) { // or both levels were linked to it
+    d->links[l].to = d->links[back].to = TT_DRAFT_NOWHERE;
+    return ncclSuccess;
   }
+  if (d->nodes[to].up == m->lower) {
+    d->nodes[to].up = m->upper;
+  }
+  TT_TRY(tt_draft_link_move(d, back, to, m->upper));
+  TT_TRY(tt_draft_link_move(d, l, m->upper, to));
+  d->links[m->last].next = l;
+  m->last = l;
+  return ncclSuccess;
 }
 
-static bool has_link(const tt_draft *d, int from, int to, int type)
+// What hangs on the lower level hangs on the upper one now.
+static ncclResult_t merge(tt_draft *d, merger *m)
 {
-  int l = d->nodes[from].links;
-  while (l >= 0 && (d->links[l].to != to || d->links[l].type != type)) {
-    l = d->links[l].next;
+  if (d->nodes[m->upper].up == m->lower) {
+    d->nodes[m->upper].up = d->nodes[m->lower].up;
   }
-  return l >= 0;
-}
-
-// Puts link l behind the others of its new node.
-static void append(tt_draft *d, int node, int l)
-{
-  int *at = &d->nodes[node].links;
-  while (*at >= 0) {
-    at = &d->links[*at].next;
-  }
-  d->links[l].next = -1;
-  *at = l;
-}
-
-// Links of `node` to `old` lead to `new` now.
-static void redirect(tt_draft *d, int node, int old, int new)
-{
-  for (int l = d->nodes[node].links; l >= 0; l = d->links[l].next) {
-    d->links[l].to = d->links[l].to == old ? new : d->links[l].to;
-  }
-  if (d->nodes[node].up == old) {
-    d->nodes[node].up = new;
-  }
-}
-
-// What hangs on `lower` hangs on `upper` now.
-static void merge(tt_draft *d, int upper, int lower)
-{
-  drop_links(d, upper, lower);
-  if (d->nodes[upper].up == lower) {
-    d->nodes[upper].up = d->nodes[lower].up;
-  }
-  for (int l = d->nodes[lower].links, next; l >= 0; l = next) {
-    int to = d->links[l].to;
+  for (int l = d->nodes[m->lower].links, next; l >= 0; l = next) {
     next = d->links[l].next;
-    if (has_link(d, to, upper, d->links[l].type)) {
-      drop_links(d, to, lower); // both levels were linked to it
-    } else if (to != upper) {
-      redirect(d, to, lower, upper);
-      append(d, upper, l);
+    if (d->links[l].to != TT_DRAFT_NOWHERE) {
+      TT_TRY(merge_link(d, m, l));
     }
   }
-  d->nodes[lower].gone = true;
-  d->nodes[lower].links = -1;
+  d->links[m->last].next = -1;
+  d->nodes[m->lower].gone = true;
+  d->nodes[m->lower].links = -1;
+  return ncclSuccess;
 }
 
-// The first switch of the lower level that hangs on `upper`; -1: none.
-static int first_lower(const tt_draft *d, int upper, int gen)
+static ncclResult_t flatten(tt_draft *d, int upper, int gen)
 {
-  for (int l = d->nodes[upper].links; l >= 0; l = d->links[l].next) {
-    if (is_lower(d, d->links[l].to, gen)) {
-      return d->links[l].to;
+  merger m = {.upper = upper, .last = d->nodes[upper].links};
+  while (d->links[m.last].next >= 0) {
+    m.last = d->links[m.last].next;
+  }
+  // Only what hangs on it now: a third level stays.
+  int end = m.last;
+  for (int l = d->nodes[upper].links;; l = d->links[l].next) {
+    m.lower = d->links[l].to;
+    if (m.lower != TT_DRAFT_NOWHERE && is_lower(d, m.lower, gen)) {
+      TT_TRY(merge(d, &m));
+    }
+    if (l == end) {
+      return ncclSuccess;
     }
   }
-  return -1;
 }
 
-void tt_draft_flatten(tt_draft *d)
+ncclResult_t tt_draft_flatten(tt_draft *d)
 {
   for (int i = 0; i < d->nnodes; i++) {
     tt_draft_node *upper = &d->nodes[i];
     int gen = upper->gone || upper->n.kind != TT_NODE_PCI ? 0 : generation(upper->n.pci.device, 0);
-    if (gen == 0) {
-      continue;
+    if (gen != 0) {
+      TT_TRY(flatten(d, i, gen));
+      upper->n.pci.device |= 0xffff;
     }
-    // Only what hangs on it now: a third level stays.
-    int count = 0;
-    for (int l = upper->links; l >= 0; l = d->links[l].next) {
-      count += is_lower(d, d->links[l].to, gen);
-    }
-    for (; count > 0; count--) {
-      merge(d, i, first_lower(d, i, gen));
-    }
-    upper->n.pci.device |= 0xffff;
   }
+  return ncclSuccess;
 }

@@ -1,9 +1,14 @@
 // links.c: links across the tree of a document.
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "topo/build_priv.h"
 
-enum { MAX_CPUS = 256 }; // of one host: each is linked to each
+enum {
+  MAX_CPUS = 256, // of one host: each is linked to each
+  MAX_CPU_LINKS = 1 << 20,
+};
 
 static int cpu_above(const tt_builder *b, int node)
 {
@@ -131,47 +136,87 @@ static ncclResult_t add_pci_links(tt_builder *b)
   return ncclSuccess;
 }
 
-static int find_link(const tt_builder *b, int from, int to, int type)
-{
-  int l = b->d.nodes[from].links;
-  while (l >= 0 && (b->d.links[l].to != to || b->d.links[l].type != type)) {
-    l = b->d.links[l].next;
-  }
-  return l;
-}
-
-// What one side alone tells is true for both.
+// What one side alone tells is true for both. Then all lists are sorted.
 static ncclResult_t mirror_links(tt_builder *b)
 {
   for (int i = 0, n = b->d.nnodes; i < n; i++) {
+    TT_TRY(tt_draft_sort(&b->d, i));
     for (int l = b->d.nodes[i].links; l >= 0; l = b->d.links[l].next) {
       tt_draft_link link = b->d.links[l];
-      if (find_link(b, link.to, i, link.type) < 0) {
+      if (tt_draft_link_find(&b->d, link.to, i, link.type) < 0) {
         tt_build_note(b, b->d.nodes[i].xml, "its %s link to line %d is not told there; taken to go both ways", tt_link_type_name(link.type),
                       b->d.nodes[link.to].n.line);
         TT_TRY(tt_draft_connect(&b->d, link.to, i, link.type, link.bw));
       }
     }
   }
+  for (int i = 0, n = b->d.nnodes; i < n; i++) {
+    TT_TRY(tt_draft_sort(&b->d, i));
+  }
+  return ncclSuccess;
+}
+
+// ---- CPUs ----
+
+typedef struct socket {
+  int host, node;
+} socket;
+
+static int compare_sockets(const void *a, const void *b)
+{
+  const socket *x = a, *y = b;
+  return x->host != y->host ? (x->host < y->host ? -1 : 1) : x->node - y->node;
+}
+
+// Links each CPU of a host to each.
+static ncclResult_t connect_host(tt_builder *b, const socket *list, int count)
+{
+  if (count > MAX_CPUS) {
+    return tt_xml_fail(b->d.nodes[list[0].node].xml, "more than %d CPUs of one host", MAX_CPUS);
+  }
+  for (int i = 0; i < count; i++) {
+    tt_topo_node cpu = *tt_build_node(b, list[i].node);
+    for (int j = 0; j < count; j++) {
+      float bw = tt_bw_cpus(cpu.cpu.arch, cpu.cpu.vendor, cpu.cpu.model);
+      TT_TRY(i != j ? tt_draft_connect(&b->d, list[i].node, list[j].node, TT_PATH_SYS, bw) : ncclSuccess);
+    }
+    TT_TRY(tt_draft_sort(&b->d, list[i].node));
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t connect_hosts(tt_builder *b, const socket *list, int count)
+{
+  long links = 0;
+  for (int i = 0, end; i < count; i = end) {
+    for (end = i; end < count && list[end].host == list[i].host;) {
+      end++;
+    }
+    links += (long)(end - i) * (end - i);
+    if (links > MAX_CPU_LINKS) {
+      return tt_xml_fail(b->d.nodes[list[i].node].xml, "more than %d links between the CPUs of all hosts", MAX_CPU_LINKS);
+    }
+    TT_TRY(connect_host(b, list + i, end - i));
+  }
   return ncclSuccess;
 }
 
 static ncclResult_t connect_cpus(tt_builder *b)
 {
-  for (int i = 0, n = b->d.nnodes; i < n; i++) {
-    tt_topo_node cpu = *tt_build_node(b, i);
-    int others = 0;
-    for (int j = 0; j < n && cpu.kind == TT_NODE_CPU; j++) {
-      if (j == i || tt_build_node(b, j)->kind != TT_NODE_CPU || tt_build_node(b, j)->host != cpu.host) {
-        continue;
-      }
-      if (++others >= MAX_CPUS) {
-        return tt_xml_fail(b->d.nodes[i].xml, "more than %d CPUs of one host", MAX_CPUS);
-      }
-      TT_TRY(tt_draft_connect(&b->d, i, j, TT_PATH_SYS, tt_bw_cpus(cpu.cpu.arch, cpu.cpu.vendor, cpu.cpu.model)));
+  int count = 0;
+  socket *list = tt_calloc((size_t)b->d.nnodes + 1, sizeof(*list));
+  if (list == NULL) {
+    return tt_fail(ncclSystemError, "no memory for a machine of %d nodes", b->d.nnodes);
+  }
+  for (int i = 0; i < b->d.nnodes; i++) {
+    if (tt_build_node(b, i)->kind == TT_NODE_CPU) {
+      list[count++] = (socket){tt_build_node(b, i)->host, i};
     }
   }
-  return ncclSuccess;
+  qsort(list, (size_t)count, sizeof(*list), compare_sockets);
+  ncclResult_t res = connect_hosts(b, list, count);
+  tt_free(list);
+  return res;
 }
 
 ncclResult_t tt_build_links(tt_builder *b)
@@ -180,6 +225,6 @@ ncclResult_t tt_build_links(tt_builder *b)
   TT_TRY(add_links_of_gpus(b, true));
   TT_TRY(add_pci_links(b));
   TT_TRY(mirror_links(b));
-  tt_draft_flatten(&b->d);
+  TT_TRY(tt_draft_flatten(&b->d));
   return connect_cpus(b);
 }

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/util.h"
 #include "topo/draft.h"
@@ -181,16 +182,41 @@ static void copy_links(const tt_topo *from, tt_topo *to, const int *place, const
   }
 }
 
-static void find_backs(tt_topo *t)
+// A link by what it and the way back have in common.
+typedef struct two_way {
+  int low, high, type, link;
+} two_way;
+
+static int compare_two_ways(const void *a, const void *b)
 {
+  const two_way *x = a, *y = b;
+  return x->low != y->low     ? (x->low < y->low ? -1 : 1)
+         : x->high != y->high ? (x->high < y->high ? -1 : 1)
+         : x->type != y->type ? (x->type < y->type ? -1 : 1)
+                              : x->link - y->link;
+}
+
+static ncclResult_t find_backs(tt_topo *t)
+{
+  two_way *list = tt_calloc((size_t)t->nlinks + 1, sizeof(*list));
+  if (list == NULL) {
+    return tt_fail(ncclSystemError, "no memory for a machine of %d links", t->nlinks);
+  }
   for (int l = 0; l < t->nlinks; l++) {
-    tt_topo_link *link = &t->links[l];
-    const tt_topo_node *n = &t->nodes[link->to];
-    link->back = -1;
-    for (int b = n->first_link; b < n->first_link + n->nlinks && link->back < 0; b++) {
-      link->back = t->links[b].to == link->from && t->links[b].type == link->type ? b : -1;
+    const tt_topo_link *link = &t->links[l];
+    t->links[l].back = -1;
+    list[l] = (two_way){TT_MIN(link->from, link->to), TT_MAX(link->from, link->to), link->type, l};
+  }
+  qsort(list, (size_t)t->nlinks, sizeof(*list), compare_two_ways);
+  for (int i = 1; i < t->nlinks; i++) {
+    const two_way *a = &list[i - 1], *b = &list[i];
+    if (a->low == b->low && a->high == b->high && a->type == b->type) {
+      t->links[a->link].back = b->link;
+      t->links[b->link].back = a->link;
     }
   }
+  tt_free(list);
+  return ncclSuccess;
 }
 
 ncclResult_t tt_topo_arrange(const tt_topo *from, const int *kinds, tt_topo **out)
@@ -211,7 +237,7 @@ ncclResult_t tt_topo_arrange(const tt_topo *from, const int *kinds, tt_topo **ou
   if (from->nhosts > 0) {
     memcpy(t->hosts, from->hosts, (size_t)from->nhosts * sizeof(uint64_t));
   }
-  find_backs(t);
+  TT_TRY_GOTO(find_backs(t), res);
   TT_TRY_GOTO(tt_topo_check(t), res);
   tt_free(place);
   *out = t;

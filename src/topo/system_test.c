@@ -214,6 +214,51 @@ static void test_flattening(void **state)
   tt_topo_destroy(t);
 }
 
+// Levels that are linked twice: by the tree and by a pcilink, upwards and downwards.
+static void test_flattening_linked_twice(void **state)
+{
+  (void)state;
+  tt_topo *t =
+      build(SYSTEM(INTEL("0", CHIP("0:1:0.0", "0xc030", "0x0001",
+                                   CHIP("0:2:0.0", "0xc030", "0x1001", PCI("0:3:0.0", GPU("0", "80", "")) "<pcilink target=\"0:1:0.0\"/>")
+                                       PCI("0:4:0.0", GPU("1", "80", ""))))),
+            NULL);
+  assert_int_equal(tt_topo_count(t, TT_NODE_PCI), 1);
+  rig_same(rig_bw(t, 0, rig_node(t, TT_NODE_PCI, 0x1000), TT_LINK_PCI), 24);
+  assert_int_equal(t->nlinks, 6);
+  tt_topo_destroy(t);
+  t = build(SYSTEM(INTEL("0", CHIP("0:1:0.0", "0xc030", "0x0001",
+                                   CHIP("0:2:0.0", "0xc030", "0x1001",
+                                        PCI("0:3:0.0", PCI("0:4:0.0", GPU("0", "80", "")) "<pcilink target=\"0:2:0.0\"/>"))))),
+            NULL);
+  int top = rig_node(t, TT_NODE_PCI, 0x1000), under = rig_node(t, TT_NODE_PCI, 0x3000);
+  assert_int_equal(tt_topo_count(t, TT_NODE_PCI), 2);
+  rig_same(rig_bw(t, top, under, TT_LINK_PCI), 24);
+  rig_same(rig_bw(t, top, under, TT_PATH_LOC), TT_BW_LOC);
+  rig_same(rig_bw(t, under, top, TT_PATH_LOC), TT_BW_LOC);
+  tt_topo_destroy(t);
+}
+
+// Among links of equal width the one that was widened last comes last.
+static void test_order_of_links(void **state)
+{
+  (void)state;
+  tt_topo *t = build(
+      SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80",
+                                           LINK("0:2:0.0", "1") LINK("0:3:0.0", "2") LINK("0:4:0.0", "2") LINK("0:5:0.0", "3")
+                                               LINK("0:2:0.0", "1"))) PCI("0:2:0.0", GPU("1", "80", "")) PCI("0:3:0.0", GPU("2", "80", ""))
+                            PCI("0:4:0.0", GPU("3", "80", "")) PCI("0:5:0.0", GPU("4", "80", "")))),
+      NULL);
+  static const int order[] = {4, 2, 3, 1};
+  const tt_topo_link *links = &t->links[t->nodes[0].first_link];
+  assert_int_equal(t->nodes[0].nlinks, 5);
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(links[i].to, order[i]);
+  }
+  assert_int_equal(t->nodes[links[4].to].kind, TT_NODE_CPU);
+  tt_topo_destroy(t);
+}
+
 // ---- Groups, names ----
 
 static void test_groups(void **state)
@@ -469,6 +514,8 @@ int main(void)
       cmocka_unit_test(test_bandwidths),
       cmocka_unit_test(test_bus_ids),
       cmocka_unit_test(test_flattening),
+      cmocka_unit_test(test_flattening_linked_twice),
+      cmocka_unit_test(test_order_of_links),
       cmocka_unit_test(test_groups),
       cmocka_unit_test(test_order_is_of_ranks),
       cmocka_unit_test(test_odd_documents),
