@@ -21,6 +21,7 @@ void tt_build_note(tt_builder *b, const tt_xml_node *at, const char *fmt, ...)
   va_start(ap, fmt);
   vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
   va_end(ap);
+  tt_xml_plain(text);
   if (b->note != NULL) {
     b->note(b->arg, at, text);
   } else {
@@ -222,7 +223,8 @@ static ncclResult_t add_gpu(tt_builder *b, const tt_xml_node *x, int parent, int
 
 static ncclResult_t read_net(const tt_xml_node *x, tt_topo_node *n)
 {
-  int speed;
+  int speed, messages;
+  TT_TRY(get_int(x, "net", 1, FLAGS, &messages)); // not 0: see takes_part
   TT_TRY(get_int(x, "speed", 0, INTS, &speed));
   n->net.bw = (float)((speed <= 0 ? 10000 : speed) / 8000.0); // some drivers say -1
   TT_TRY(tt_xml_float_or(x, "latency", 0, (float[]){0, 1e9f}, &n->net.latency));
@@ -604,5 +606,6 @@ ncclResult_t tt_topo_build(const tt_xml *xml, tt_topo_note_fn *fn, void *arg, tt
   tt_builder b = {.note = fn, .arg = arg};
   ncclResult_t res = build_all(&b, xml, out);
   tt_draft_clear(&b.d);
+  tt_free(b.gpus);
   return res;
 }

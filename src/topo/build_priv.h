@@ -12,6 +12,8 @@ typedef struct tt_builder {
   void *arg;
   bool amd; // version 2
   const char *seen[TT_BUILD_SEEN];
+  int64_t *gpus; // bus ids of all PCI elements that are GPUs, sorted; NULL until they are asked for
+  int ngpus;
   int first_rank; // of the host that is being read: it sees the host's cards
 } tt_builder;
 

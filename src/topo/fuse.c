@@ -79,8 +79,10 @@ static ncclResult_t fuse_attributes(tt_xml *xml, tt_xml_node *into, const tt_xml
     if (have == NULL || have[0] == 0) {
       TT_TRY(tt_xml_set(xml, into, a->name, a->value));
     } else if (a->value[0] != 0 && !same_value(a->name, have, a->value)) {
-      tt_info(TT_GRAPH, "%s:%d: <%.64s>: %.64s=\"%.64s\" is \"%.64s\" at %s:%d, which is kept", from->file, from->line, from->tag, a->name,
-              a->value, have, into->file, into->line);
+      char text[512];
+      snprintf(text, sizeof(text), "<%.64s>: %.64s=\"%.64s\" is \"%.64s\"", from->tag, a->name, a->value, have);
+      tt_xml_plain(text);
+      tt_info(TT_GRAPH, "%s:%d: %s at %s:%d, which is kept", from->file, from->line, text, into->file, into->line);
     }
   }
   return ncclSuccess;

@@ -52,23 +52,59 @@ static ncclResult_t link_gpus(tt_builder *b, const tt_xml_node *x, int gpu, floa
   return tt_draft_connect(&b->d, gpu, to, TT_PATH_NVL, bw);
 }
 
-// Without a class, a target that is a GPU of the document is one; all else is taken for an NVSwitch.
-static int target_kind(const tt_builder *b, const tt_xml_node *x, int gpu)
+static int compare_buses(const void *a, const void *b)
+{
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+// Lists the PCI elements that the document says to be GPUs, by a <gpu> in it or by class, whether they take part or not.
+static ncclResult_t list_gpus(tt_builder *b, const tt_xml_node *root)
+{
+  int count = 0;
+  for (const tt_xml_node *x = root; x != NULL; x = tt_xml_walk(root, x)) {
+    count += tt_build_is(x, "pci");
+  }
+  b->gpus = tt_calloc((size_t)count + 1, sizeof(*b->gpus));
+  if (b->gpus == NULL) {
+    return tt_fail(ncclSystemError, "no memory for %d PCI devices", count);
+  }
+  for (const tt_xml_node *x = root; x != NULL; x = tt_xml_walk(root, x)) {
+    const char *bus = tt_build_is(x, "pci") ? tt_xml_get(x, "busid") : NULL, *class = tt_xml_get(x, "class");
+    bool gpu = bus != NULL && (tt_xml_child(x, "gpu") != NULL || (class != NULL && class_kind(class) == TT_NODE_GPU));
+    b->ngpus += gpu && tt_bus_id(bus, &b->gpus[b->ngpus]);
+  }
+  qsort(b->gpus, (size_t)b->ngpus, sizeof(*b->gpus), compare_buses);
+  return ncclSuccess;
+}
+
+// Without a class (NCCL asks the system for that of the device), a target that is a GPU of the document is one; all else is taken for an
+// NVSwitch.
+static ncclResult_t target_kind(tt_builder *b, const tt_xml_node *x, int *out)
 {
   const char *class = tt_xml_get(x, "tclass"), *target = tt_xml_get(x, "target");
-  if (class != NULL) {
-    return class_kind(class);
+  if (class != NULL && class[0] != 0) {
+    *out = class_kind(class);
+    return ncclSuccess;
+  }
+  if (b->gpus == NULL) {
+    const tt_xml_node *root = x;
+    while (root->parent != NULL) {
+      root = root->parent;
+    }
+    TT_TRY(list_gpus(b, root));
   }
   int64_t bus;
-  bool known = target != NULL && tt_bus_id(target, &bus) && tt_draft_find(&b->d, TT_NODE_GPU, b->d.nodes[gpu].n.host, bus) >= 0;
-  return known ? TT_NODE_GPU : TT_NODE_NVS;
+  bool known = target != NULL && tt_bus_id(target, &bus) && bsearch(&bus, b->gpus, (size_t)b->ngpus, sizeof(bus), compare_buses) != NULL;
+  *out = known ? TT_NODE_GPU : TT_NODE_NVS;
+  return ncclSuccess;
 }
 
 static ncclResult_t add_nvlink(tt_builder *b, const tt_xml_node *x, int gpu, float one)
 {
-  int count, to;
+  int count, kind, to;
   TT_TRY(tt_build_int(x, "count", (long long[]){1, 1024}, &count));
-  int kind = target_kind(b, x, gpu);
+  TT_TRY(target_kind(b, x, &kind));
   float bw = (float)count * one;
   if (kind == TT_NODE_GPU) {
     return link_gpus(b, x, gpu, bw);

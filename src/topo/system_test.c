@@ -351,6 +351,14 @@ static void test_links_without_class(void **state)
   rig_same(rig_bw(t, 0, 1, TT_PATH_NVL), 20);
   rig_same(rig_bw(t, 0, rig_node(t, TT_NODE_NVS, 0), TT_PATH_NVL), 60);
   tt_topo_destroy(t);
+  // A GPU that takes no part, and one that only its class tells, are GPUs all the same.
+  t = build(SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80",
+                                                 "<nvlink target=\"0:2:0.0\" count=\"1\"/><nvlink target=\"0:3:0.0\" count=\"1\" "
+                                                 "tclass=\"\"/>"))
+                                  PCI("0:2:0.0", "<gpu dev=\"1\" sm=\"80\"/>") "<pci busid=\"0:3:0.0\" class=\"0x030200\"/>")),
+            NULL);
+  assert_int_equal(tt_topo_count(t, TT_NODE_NVS), 0);
+  tt_topo_destroy(t);
 }
 
 // ---- Wrong: named with file, line and value ----

@@ -115,6 +115,9 @@ ncclResult_t tt_xml_float_or(const tt_xml_node *node, const char *name, float de
 // 64 bits in hexadecimal, 0x in front or not; `def` when missing or empty.
 ncclResult_t tt_xml_hex_or(const tt_xml_node *node, const char *name, uint64_t def, uint64_t *out);
 
+// Puts blanks in place of what a terminal would take for a command, line ends and their like: a message is one line, whatever a file says.
+void tt_xml_plain(char *text);
+
 // Calls tt_fail(ncclInvalidArgument, …) with "FILE:LINE: <tag>" in front. Returns its code.
 #define tt_xml_fail(node, ...) tt_xml_fail_at((node), __FILE__, __LINE__, __VA_ARGS__)
 ncclResult_t tt_xml_fail_at(const tt_xml_node *node, const char *file, int line, const char *fmt, ...)

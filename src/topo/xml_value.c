@@ -9,6 +9,17 @@
 
 #include "topo/xml.h"
 
+void tt_xml_plain(char *text)
+{
+  for (unsigned char *c = (unsigned char *)text; *c != 0; c++) {
+    bool c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0; // of two bytes
+    *c = *c < ' ' || *c == 0x7f || c1 ? ' ' : *c;
+    if (c1) {
+      *++c = ' ';
+    }
+  }
+}
+
 ncclResult_t tt_xml_fail_at(const tt_xml_node *node, const char *file, int line, const char *fmt, ...)
 {
   char text[1024];
@@ -16,6 +27,7 @@ ncclResult_t tt_xml_fail_at(const tt_xml_node *node, const char *file, int line,
   va_start(ap, fmt);
   vsnprintf(text, sizeof(text), fmt, ap);
   va_end(ap);
+  tt_xml_plain(text);
   return tt_fail_at(ncclInvalidArgument, file, line, "%s:%d: <%.64s>: %s", node->file, node->line, node->tag, text);
 }
 
