@@ -43,9 +43,10 @@ static const attribute machine_attributes[] = {
     {"gpu", "gdr", WHOLE, SHOULD, 0, 255},
     {"gpu", "gcn", TEXT, MAY, 0, 0},
     {"gpu", "arch", WHOLE, MAY, ANY},
+    {"gpu", "mlopart", WHOLE, MAY, ANY},
     {"nvlink", "target", BUS, MUST, 0, 0},
     {"nvlink", "count", WHOLE, MUST, 1, 1024},
-    {"nvlink", "tclass", CLASS, SHOULD, 0, 0},
+    {"nvlink", "tclass", CLASS, SHOULD, 0, 0}, // see no_class
     {"xgmi", "target", BUS, MUST, 0, 0},
     {"xgmi", "count", WHOLE, MUST, 1, 1024},
     {"xgmi", "tclass", CLASS, SHOULD, 0, 0},
@@ -60,8 +61,9 @@ static const attribute machine_attributes[] = {
     {"net", "maxconn", WHOLE, MAY, COUNT},
     {"net", "gdr", WHOLE, MAY, 0, 255},
     {"net", "coll", WHOLE, MAY, 0, 255},
-    {"net", "keep", WHOLE, MAY, 0, 255},
-    {"net", "net", WHOLE, MAY, 0, 1},
+    {"net", "net", WHOLE, MAY, 0, 255},
+    {"net", "gin", WHOLE, MAY, ANY},
+    {"net", "rma", WHOLE, MAY, ANY},
     {"net", "rail", WHOLE, MAY, ANY},
     {"net", "plane", WHOLE, MAY, ANY},
 };
@@ -115,6 +117,9 @@ static const xp_reason bad_value = {XP_ERROR, "the file does not load", "correct
 static const xp_reason idle_bad_value = {XP_WARNING, "the file would not load if this took part", "correct the value"};
 static const xp_reason no_rank = {XP_NOTE, "a GPU without rank takes no part; nor do links to it",
                                   "give it a rank, or start the run that does"};
+static const xp_reason no_class = {
+    XP_WARNING, "tclass says what the link leads to; without, NCCL asks the system, here a GPU of the file is one and all else an NVSwitch",
+    "write the class of the device at the target: 0x030200 a GPU, 0x068000 an NVSwitch"};
 static const xp_reason no_dev = {XP_NOTE, "a port without dev takes no part", "number the ports from 0 in the order of the network plugin"};
 static const xp_reason bad_class = {XP_WARNING, "the class tells GPUs, cards and switches apart", "write it as sysfs does: 0x030200"};
 static const xp_reason bad_speed = {XP_WARNING, "a speed that is not known counts as 8 GT/s", "write it as sysfs does: \"32.0 GT/s PCIe\""};
@@ -216,7 +221,7 @@ static void check_missing(xp_findings *f, const tt_xml_node *x, const attribute 
   } else if (a->need == SHOULD && strcmp(a->name, gpu ? "rank" : "dev") == 0) {
     xp_find(f, x, gpu ? &no_rank : &no_dev, "%s is missing", a->name);
   } else if (a->need == SHOULD) {
-    xp_find(f, x, &missing_expected, "%s is missing", a->name);
+    xp_find(f, x, strcmp(a->name, "tclass") == 0 ? &no_class : &missing_expected, "%s is missing", a->name);
   }
 }
 
@@ -234,14 +239,16 @@ static void check_attributes(xp_findings *f, const grammar *form, const tt_xml_n
 {
   for (size_t i = 0; i < form->nattributes; i++) {
     const attribute *a = &form->attributes[i];
-    if (strcmp(a->tag, x->tag) == 0 && tt_xml_get(x, a->name) == NULL) {
-      check_missing(f, x, a);
-    } else if (strcmp(a->tag, x->tag) == 0) {
-      check_value(f, x, a);
+    if (strcmp(a->tag, x->tag) != 0) {
+      continue;
     }
+    const char *text = tt_xml_get(x, a->name);
+    bool there = text != NULL && (text[0] != 0 || strcmp(a->name, "tclass") != 0); // one that is empty counts as none
+    (there ? check_value : check_missing)(f, x, a);
   }
   for (const tt_xml_attr *a = x->attrs; a != NULL; a = a->next) {
-    if (attribute_of(form, x->tag, a->name) == NULL) {
+    bool mark = strcmp(a->name, "keep") == 0; // of documents that are being made, on any element
+    if (!mark && attribute_of(form, x->tag, a->name) == NULL) {
       xp_find(f, x, &unknown_attribute, "%.64s=\"%.64s\": not known here", a->name, a->value);
     }
   }

@@ -14,6 +14,8 @@ enum {
 static const xp_reason twice_fatal = {XP_ERROR, "the file does not load: nobody knows which one is meant", "give each its own"};
 static const xp_reason twice_odd = {XP_WARNING, "graphs and links name them by it, and reach only one", "give each its own"};
 static const xp_reason twice_left_out = {XP_WARNING, "the second port of that number is left out", "number the ports from 0, each once"};
+static const xp_reason twice_dev = {XP_WARNING, "ranks find their place by it, graphs name GPUs by it: both reach only the first",
+                                    "number the GPUs of a host from 0, each once"};
 static const xp_reason holes = {XP_NOTE, "ranks of one communicator are numbered from 0 without holes",
                                 "renumber them, or add the ones that are missing"};
 static const xp_reason mixed = {XP_NOTE, "the slowest generation decides speeds and algorithms for all (NVLS, protocols)",
@@ -125,7 +127,8 @@ static void find_twice(xp_findings *f, items all, const char *attr, bool by_host
   qsort(all.list, (size_t)all.count, sizeof(item), compare_items);
   for (int i = 1; i < all.count; i++) {
     const item *a = &all.list[i - 1], *b = &all.list[i];
-    if (b->key == 0 || a->key != b->key) {
+    bool shared = strcmp(attr, "dev") == 0 && a->x->parent == b->x->parent && strcmp(a->x->tag, "gpu") == 0; // ranks on one GPU
+    if (b->key == 0 || a->key != b->key || shared) {
       continue;
     }
     bool pci = strcmp(attr, "busid") == 0;
@@ -141,8 +144,8 @@ static void find_all_twice(xp_findings *f, const tt_xml *xml)
     bool by_host;
     const xp_reason *reason;
   } checks[] = {
-      {"pci", "busid", true, &twice_odd},    {"cpu", "numaid", true, &twice_fatal}, {"gpu", "rank", false, &twice_fatal},
-      {"net", "dev", true, &twice_left_out}, {"net", "name", true, &twice_odd},
+      {"pci", "busid", true, &twice_odd}, {"cpu", "numaid", true, &twice_fatal}, {"gpu", "rank", false, &twice_fatal},
+      {"gpu", "dev", true, &twice_dev},   {"net", "dev", true, &twice_left_out}, {"net", "name", true, &twice_odd},
   };
   for (size_t i = 0; i < TT_COUNT(checks); i++) {
     items all = collect(xml, checks[i].tag);
@@ -190,7 +193,32 @@ static void check_ranks(xp_findings *f, const tt_xml *xml, items gpus)
 
 static bool known_sm(long long sm)
 {
-  static const int known[] = {30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
+  static const int known[] = {0 /* a rank on the host device */,
+                              30,
+                              32,
+                              35,
+                              37,
+                              50,
+                              52,
+                              53,
+                              60,
+                              61,
+                              62,
+                              70,
+                              72,
+                              75,
+                              80,
+                              86,
+                              87,
+                              88,
+                              89,
+                              90,
+                              100,
+                              101,
+                              103,
+                              110,
+                              120,
+                              121};
   for (size_t i = 0; i < TT_COUNT(known); i++) {
     if (known[i] == sm) {
       return true;

@@ -17,6 +17,9 @@ static const xp_reason no_gdr = {XP_WARNING, "a card that cannot reach GPU memor
 static const xp_reason no_gpu_gdr = {XP_WARNING, "the others' memory can be reached by cards, this one's not",
                                      "detect again, or set gdr=\"1\""};
 
+static const xp_reason too_large = {XP_ERROR, "the table of paths between all of them would not fit: no communicator takes the file",
+                                    "leave out what takes no part"};
+
 static void ignore(void *arg, const tt_xml_node *at, const char *text)
 {
   (void)arg, (void)at, (void)text;
@@ -46,14 +49,10 @@ static bool near(const tt_path *p)
   return p->type <= TT_PATH_P2C; // not PXN: that is another GPU's card
 }
 
-static const tt_xml_node *element(const tt_xml *xml, const char *tag, int line)
+static void find_at(xp_findings *f, const tt_xml *xml, const char *tag, int line, const xp_reason *reason, const char *text)
 {
-  for (const tt_xml_node *x = xml->root; x != NULL; x = tt_xml_walk(xml->root, x)) {
-    if (x->line == line && strcmp(x->tag, tag) == 0) {
-      return x;
-    }
-  }
-  return xml->root;
+  tt_xml_node at = {.tag = tag, .file = xml->name, .line = line};
+  xp_find(f, &at, reason, "%s", text);
 }
 
 static bool has_near(const tt_topo *t, const tt_paths *paths, int gpu)
@@ -68,6 +67,7 @@ static bool has_near(const tt_topo *t, const tt_paths *paths, int gpu)
 
 static void check_near(xp_findings *f, const tt_xml *xml, const tt_topo *t, const tt_paths *paths)
 {
+  char text[128];
   int with = 0, gpus = tt_topo_count(t, TT_NODE_GPU), nets = tt_topo_count(t, TT_NODE_NET);
   for (int g = 0; g < gpus; g++) {
     with += has_near(t, paths, g);
@@ -77,8 +77,8 @@ static void check_near(xp_findings *f, const tt_xml *xml, const tt_topo *t, cons
   }
   for (int g = 0; g < gpus && with > 0 && with < gpus; g++) {
     if (!has_near(t, paths, g)) {
-      xp_find(f, element(xml, "gpu", t->nodes[g].line), &far_card, "rank %d: no network card near; %d of %d GPUs have one",
-              t->nodes[g].gpu.rank, with, gpus);
+      snprintf(text, sizeof(text), "rank %d: no network card near; %d of %d GPUs have one", t->nodes[g].gpu.rank, with, gpus);
+      find_at(f, xml, "gpu", t->nodes[g].line, &far_card, text);
     }
   }
 }
@@ -87,13 +87,15 @@ static void check_near(xp_findings *f, const tt_xml *xml, const tt_topo *t, cons
 // those that could be.
 static void check_gdr(xp_findings *f, const tt_xml *xml, const tt_topo *t, const tt_paths *paths, const int *told)
 {
+  char text[128];
   int gpus = tt_topo_count(t, TT_NODE_GPU), able = 0;
   for (int g = 0; g < gpus; g++) {
     able += told[g] != 0;
   }
   for (int g = 0; g < gpus && able > 0; g++) {
     if (told[g] == 0) {
-      xp_find(f, element(xml, "gpu", t->nodes[g].line), &no_gpu_gdr, "gdr=\"0\"; %d of %d GPUs have 1", able, gpus);
+      snprintf(text, sizeof(text), "gdr=\"0\"; %d of %d GPUs have 1", able, gpus);
+      find_at(f, xml, "gpu", t->nodes[g].line, &no_gpu_gdr, text);
     }
   }
   for (int n = t->first[TT_NODE_NET]; n < t->first[TT_NODE_NET + 1]; n++) {
@@ -102,7 +104,7 @@ static void check_gdr(xp_findings *f, const tt_xml *xml, const tt_topo *t, const
       by_gpu |= told[g] != 0 && tt_path_get(paths, n, g)->type <= TT_PATH_PXB;
     }
     if (by_gpu && told[n] == 0) {
-      xp_find(f, element(xml, "net", t->nodes[n].line), &no_gdr, "gdr=\"0\", and a GPU is at the same PCI switch");
+      find_at(f, xml, "net", t->nodes[n].line, &no_gdr, "gdr=\"0\", and a GPU is at the same PCI switch");
     }
   }
 }
@@ -143,8 +145,10 @@ void xp_lint_model(xp_findings *f, const tt_xml *xml)
     tell_error(f, xml);
     return;
   }
-  // Where there are too many ends for the table of paths, the rest is as it is.
-  if (tt_topo_ends(t) <= TT_PATHS_MAX_ENDS && tt_topo_count(t, TT_NODE_GPU) > 0) {
+  if (tt_topo_ends(t) > TT_PATHS_MAX_ENDS) {
+    xp_find(f, xml->root, &too_large, "%d GPUs, ports, CPUs and NVSwitches; paths are computed for at most %d", tt_topo_ends(t),
+            TT_PATHS_MAX_ENDS);
+  } else if (tt_topo_count(t, TT_NODE_GPU) > 0) {
     check_paths(f, xml, t);
   }
   tt_topo_destroy(t);

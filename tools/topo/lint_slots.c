@@ -4,6 +4,7 @@
 
 #include "base/util.h"
 #include "lint_priv.h"
+#include "topo/source.h"
 #include "topo/system.h"
 
 static const xp_reason trained_down = {
@@ -73,7 +74,8 @@ static void check_gpu_slot(xp_findings *f, const tt_xml_node *pci, const tt_xml_
   const char *speed = tt_xml_get(pci, "link_speed"), *class = tt_xml_get(pci, "class");
   int rate = gpu_rate(gpu);
   long long width = xp_number(pci, "link_width", 0);
-  if (class != NULL && strncmp(class, "0x03", 4) != 0 && strncmp(class, "0x12", 4) != 0) {
+  bool host = class != NULL && strcmp(class, TT_SOURCE_HOST_CLASS) == 0 && xp_number(gpu, "sm", -1) == 0;
+  if (class != NULL && !host && strncmp(class, "0x03", 4) != 0 && strncmp(class, "0x12", 4) != 0) {
     xp_find(f, pci, &gpu_class, "class=\"%.16s\" of a GPU", class);
   }
   if (rate == 0 || !known_slot(pci)) {

@@ -82,6 +82,14 @@ static void test_good(void **state)
   (void)state;
   check_good(good);
   check_good(channels);
+  // What NCCL 2.30 writes, and a GPU that has two ranks.
+  char *newer = rig_replace(good, "<gpu dev=\"0\" sm", "<gpu dev=\"0\" mlopart=\"0\" keep=\"1\" sm");
+  char *ports = rig_replace(newer, "<net name", "<net gin=\"1\" rma=\"1\" net=\"1\" keep=\"1\" name");
+  char *shared = rig_replace(ports, "</gpu></pci>", "</gpu><gpu dev=\"0\" sm=\"90\" rank=\"2\" gdr=\"1\"/></pci>");
+  check_good(shared);
+  free(newer);
+  free(ports);
+  free(shared);
 }
 
 static void test_elements(void **state)
@@ -124,6 +132,9 @@ static void test_machine(void **state)
       {good, "rank=\"1\"", "rank=\"3\"", {"1: note", "2 ranks, from 0 to 3"}},
       {good, "dev=\"1\" speed", "dev=\"0\" speed", {"18: warning", "is there already at line 9"}},
       {good, "mlx5_1", "mlx5_0", {"18: warning", "name=\"mlx5_0\""}},
+      {good, "dev=\"1\" sm", "dev=\"0\" sm", {"14: warning", "dev=\"0\" is there already at line 5"}},
+      {good, " tclass=\"0x030200\"", "", {"6: warning", "tclass is missing"}},
+      {good, "tclass=\"0x030200\"", "tclass=\"\"", {"6: warning", "tclass is missing"}},
       {good, "sm=\"90\" rank=\"1\"", "sm=\"80\" rank=\"1\"", {"14: note", "other than the GPU at line 5"}},
       {good, "sm=\"90\" rank=\"0\"", "sm=\"91\" rank=\"0\"", {"5: warning", "no such compute capability"}},
       {good, "count=\"18\"", "count=\"17\"", {"6: warning", "has 18 back (line 15)"}},
