@@ -129,6 +129,13 @@ report "lint: trained down" "$([ $? = 1 ] && grep -q 'link_width' "$tmp/out" || 
 good "diff: the same" '' diff "$h100" "$h100"
 "$topo" diff "$h100" "$tmp/narrow.xml" >"$tmp/out" 2>"$tmp/err"
 report "diff: narrower links" "$([ $? = 1 ] && grep -q 'link_width' "$tmp/out" || echo " not found")"
+"$topo" gather -o "$tmp/capture.txt"
+"$topo" lint "$tmp/capture.txt" >"$tmp/out" 2>"$tmp/err"
+report "lint: a capture" "$([ $? -le 1 ] && grep -q 'capture.txt: no file of its own' "$tmp/out" && ! grep -q 'warning: <gpu>' "$tmp/out" || echo " not said")"
+"$topo" show --format xml -o "$tmp/shown.xml" "$tmp/capture.txt"
+good "diff: a capture and what it shows" 'no difference' diff "$tmp/capture.txt" "$tmp/shown.xml"
+"$topo" lint - <"$tmp/narrow.xml" >"$tmp/out" 2>"$tmp/err"
+report "lint: standard input" "$([ $? = 1 ] && grep -q '^standard input:[0-9]*: .*link_width' "$tmp/out" || echo " not found")"
 bad "lint without file" 2 'one FILE' lint
 bad "diff of one file" 2 'two FILEs' diff "$h100"
 bad "lint of no file" 2 '^tutti-topo: .*nowhere' lint -o "$tmp/nothing" /nowhere.xml
@@ -236,6 +243,39 @@ for command in show paths graphs channels tuning explain simulate; do
   bad "$command: a capture" 2 'capture.bad:2' $command "$tmp/capture.bad"
   bad "$command: a device" 2 'not a regular file' $command /dev/null
 done
+
+# Files of absurd size or form: an answer, in 2 GiB.
+big() { # big NAME PROGRAM: awk's lines between <system> and </system>
+  local name=$1
+  shift
+  { echo '<system version="1">'; awk "$@" </dev/null; echo '</system>'; } >"$tmp/$name.xml"
+}
+big gpus 'BEGIN { print "<cpu numaid=\"0\" arch=\"arm64\">"; for (i = 0; i < 10000; i++) printf "<pci busid=\"%04x:%02x:%02x.0\"><gpu dev=\"%d\" sm=\"90\" rank=\"%d\"><nvlink target=\"ffff:00:00.0\" count=\"18\" tclass=\"0x068000\"/></gpu></pci>\n", i / 8192, i / 32 % 256, i % 32, i, i; print "</cpu>" }'
+big ports 'BEGIN { print "<cpu numaid=\"0\" arch=\"arm64\"><pci busid=\"0:1:0.0\"><gpu dev=\"0\" sm=\"90\" rank=\"0\"/></pci><nic>"; for (i = 0; i < 100000; i++) printf "<net name=\"n%d\" dev=\"%d\"/>\n", i, i; print "</nic></cpu>" }'
+big hosts 'BEGIN { for (i = 0; i < 50000; i++) printf "<cpu numaid=\"0\" host_hash=\"0x%x\" arch=\"arm64\"><pci busid=\"0:1:0.0\"><gpu dev=\"0\" sm=\"90\" rank=\"%d\"/></pci></cpu>\n", i + 1, i }'
+big depth 'BEGIN { for (i = 0; i < 10000; i++) print "<pci busid=\"0:1:0.0\">"; for (i = 0; i < 10000; i++) print "</pci>" }'
+big attributes 'BEGIN { printf "<cpu"; for (i = 0; i < 100000; i++) printf " a%d=\"1\"", i; print "/>" }'
+big nested 'BEGIN { print "<system version=\"1\"/>" }'
+printf '<system version="1">\n<cpu numaid="&#10;&#x9b;2J"/></system>' >"$tmp/command.xml"
+dd if=/dev/zero of="$tmp/sparse.xml" bs=1 count=0 seek=100M 2>/dev/null
+mkfifo "$tmp/fifo.xml"
+for command in show simulate; do
+  bad "$command: 10,000 GPUs" 2 'gpus.xml: 10002 GPUs' $command "$tmp/gpus.xml"
+  bad "$command: 100,000 ports" 2 'ports.xml: 100002 GPUs' $command "$tmp/ports.xml"
+  bad "$command: 50,000 hosts" 2 'hosts.xml: 100000 GPUs' $command "$tmp/hosts.xml"
+  bad "$command: nested" 2 'nested.xml: there is no GPU' $command "$tmp/nested.xml"
+  bad "$command: fifo" 2 'fifo.xml: not a regular file' $command "$tmp/fifo.xml"
+done
+for file in gpus ports hosts; do
+  (limit 2097152; timeout -k 5 120 "$topo" lint "$tmp/$file.xml") >"$tmp/out" 2>"$tmp/err"
+  report "lint: $file" "$([ $? = 1 ] && grep -q "$file.xml:1: error: .*computed for at most 2048" "$tmp/out" || echo " not found")"
+done
+bad "lint: too deep" 2 'depth.xml:129: .*more than 128 deep' lint "$tmp/depth.xml"
+bad "lint: too many attributes" 2 'attributes.xml:2: .*more than 64 attributes' lint "$tmp/attributes.xml"
+bad "lint: too long" 2 'sparse.xml: 104857600 bytes' lint "$tmp/sparse.xml"
+"$topo" lint "$tmp/command.xml" >"$tmp/out" 2>"$tmp/err"
+report "lint: no commands to the terminal" "$([ $? = 1 ] && ! grep -q "$(printf '\302\233')" "$tmp/out" || echo " found")"
+
 bad "empty standard input" 2 'standard input' show -
 bad "a graph file that is none" 2 'h100|input.xml' graphs --graph-file "$h100" "$seed"
 

@@ -25,13 +25,6 @@ typedef struct side {
 
 // ---- Telling ----
 
-static void plain(char *text)
-{
-  for (char *c = text; *c != 0; c++) {
-    *c = (unsigned char)*c < ' ' || *c == 0x7f ? ' ' : *c;
-  }
-}
-
 void xp_differ_tell(xp_differ *d, char mark, const char *fmt, ...)
 {
   char text[2048];
@@ -39,7 +32,7 @@ void xp_differ_tell(xp_differ *d, char mark, const char *fmt, ...)
   va_start(ap, fmt);
   vsnprintf(text, sizeof(text), fmt, ap);
   va_end(ap);
-  plain(text);
+  tt_xml_plain(text);
   if (d->count++ < XP_MAX_DIFFERENCES) {
     fprintf(d->out, "%c %s\n", mark, text);
   }
@@ -383,11 +376,12 @@ int xp_diff(const char *a, const char *b, FILE *out)
 {
   tt_xml *x = NULL, *y = NULL;
   int code = 2;
-  if (tt_xml_read(a, &x) != ncclSuccess || tt_xml_read(b, &y) != ncclSuccess) {
+  bool made;
+  if (xp_read(a, &made, &x) != ncclSuccess || xp_read(b, &made, &y) != ncclSuccess) {
     (void)xp_complain(code);
   } else {
     xp_differ d = {.out = out, .a = x, .b = y};
-    code = tell_all(&d, a, b);
+    code = tell_all(&d, x->name, y->name);
   }
   tt_xml_destroy(x);
   tt_xml_destroy(y);

@@ -346,3 +346,42 @@ ncclResult_t xp_document(const xp_options *o, tt_xml **out)
   *out = xml;
   return ncclSuccess;
 }
+
+// ---- For lint and diff ----
+
+// A document that was made here as one that was read: with lines.
+static ncclResult_t number_lines(const char *name, tt_xml **xml)
+{
+  char *text = NULL;
+  size_t size = 0;
+  tt_xml *numbered = NULL;
+  TT_TRY(tt_xml_text(*xml, &text, &size));
+  ncclResult_t res = tt_xml_parse(name, text, size, &numbered);
+  tt_free(text);
+  TT_TRY(res);
+  tt_xml_destroy(*xml);
+  *xml = numbered;
+  return ncclSuccess;
+}
+
+ncclResult_t xp_read(const char *file, bool *made, tt_xml **out)
+{
+  struct stat st;
+  const xp_options o = {.file = {file}, .nfiles = 1};
+  bool input = strcmp(file, "-") == 0, known = !input && stat(file, &st) == 0;
+  bool tree = known && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && is_capture(file)));
+  tt_xml *xml = NULL;
+  TT_TRY(input ? standard_input(&o, &xml) : tree ? detect_root(file, NULL, &o, &xml) : tt_xml_read(file, &xml));
+  ncclResult_t res = ncclSuccess;
+  const char *name = input ? "standard input" : file;
+  *made = strcmp(xml->name, name) != 0;
+  if (*made) {
+    res = number_lines(name, &xml);
+  }
+  if (res != ncclSuccess) {
+    tt_xml_destroy(xml);
+    return res;
+  }
+  *out = xml;
+  return ncclSuccess;
+}

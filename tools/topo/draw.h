@@ -40,7 +40,8 @@ enum { XP_PAGE_ENDS = 256, XP_PAGE_EDGES = 20000 };
 //              "channels": [{"nets": [in, out] (-1: none) "gpus": [nodes in order] "links": [that its edges use]}]}]
 ncclResult_t xp_draw_json(const xp_drawing *d, FILE *out);
 
-// Says what is wrong or suspicious in a topology or graph file, sorted by line: how bad, where, the value, why it matters, what to do.
+// Says what is wrong or suspicious in a topology or graph file (or "-", a capture, a folder: see xp_read), sorted by line: how bad, where,
+// the value, why it matters, what to do.
 // Returns an exit code: 0 nothing found, 1 something, 2 the file cannot be read (a message goes to standard error), or `out` not be written.
 int xp_lint(const char *file, FILE *out);
 

@@ -9,32 +9,38 @@
 #include "lint_priv.h"
 #include "machine.h"
 
+// Where the next finding goes: behind the others or, where there is no room and it is an error, in place of the last one that is none.
+static int place_for(const xp_findings *f, xp_level level)
+{
+  int i = f->count - (f->count == f->room);
+  while (f->count == f->room && i >= 0 && (level < XP_ERROR || f->list[i].reason->level == XP_ERROR)) {
+    i--;
+  }
+  return i;
+}
+
 void xp_find(xp_findings *f, const tt_xml_node *at, const xp_reason *reason, const char *fmt, ...)
 {
   char text[512];
   va_list ap;
   f->counts[reason->level]++;
-  if (f->count == f->room || f->no_memory) {
+  int place = f->no_memory ? -1 : place_for(f, reason->level);
+  if (place < 0) {
     return;
   }
   int n = snprintf(text, sizeof(text), "<%.32s> ", at->tag);
   va_start(ap, fmt);
   vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
   va_end(ap);
-  for (char *c = text; *c != 0; c++) { // what a terminal would take for a command
-    bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
-    *c = (unsigned char)*c < ' ' || *c == 0x7f || c1 ? ' ' : *c;
-    if (c1) {
-      *++c = ' ';
-    }
-  }
+  tt_xml_plain(text);
   char *kept = tt_strdup(text);
   if (kept == NULL) {
     f->no_memory = true;
     return;
   }
-  f->list[f->count] = (xp_finding){at->line, f->count, reason, kept};
-  f->count++;
+  tt_free(f->list[place].text); // NULL where none was
+  f->list[place] = (xp_finding){at->line, f->order++, reason, kept};
+  f->count = TT_MAX(f->count, place + 1);
 }
 
 bool xp_has_error(const xp_findings *f, int line)
@@ -108,16 +114,20 @@ int xp_lint(const char *file, FILE *out)
   xp_findings f = {.room = XP_MAX_FINDINGS};
   tt_xml *xml = NULL;
   int code = 2;
+  bool made = false;
   f.list = tt_calloc(XP_MAX_FINDINGS, sizeof(*f.list));
   if (f.list == NULL) {
     (void)tt_fail(ncclSystemError, "%s: no memory", file);
     (void)xp_complain(code);
-  } else if (tt_xml_read(file, &xml) != ncclSuccess) {
+  } else if (xp_read(file, &made, &xml) != ncclSuccess) {
     (void)xp_complain(code);
   } else {
     check(&f, xml);
     qsort(f.list, (size_t)f.count, sizeof(*f.list), compare_findings);
-    tell(&f, file, out);
+    if (made) {
+      fprintf(out, "%s: no file of its own: lines are those of tutti-topo show --format xml\n", xml->name);
+    }
+    tell(&f, xml->name, out);
     code = f.no_memory ? 2 : f.counts[XP_NOTE] + f.counts[XP_WARNING] + f.counts[XP_ERROR] > 0;
   }
   for (int i = 0; i < f.count; i++) {

@@ -19,11 +19,12 @@ typedef struct xp_finding {
   char *text;
 } xp_finding;
 
-enum { XP_MAX_FINDINGS = 2000 }; // more are counted, not kept
+enum { XP_MAX_FINDINGS = 2000 }; // more are counted; of these only errors are kept, in place of others
 
 typedef struct xp_findings {
   xp_finding *list;
   int count, room;
+  int order; // of the next one, among those of a line
   long counts[XP_LEVELS];
   bool no_memory;
 } xp_findings;

@@ -74,7 +74,11 @@ ncclResult_t xp_machine_make(const xp_options *o, const tt_params *params, const
     return tt_fail(ncclInvalidArgument, "%s: there is no GPU in it, so no rank; files of hints for one's own machine often have none",
                    xml->name);
   }
-  TT_TRY(tt_paths_build(out->topo, &out->rules, &out->paths)); // also limits how many there are
+  if (tt_topo_ends(out->topo) > TT_PATHS_MAX_ENDS) {
+    return tt_fail(ncclInvalidArgument, "%s: %d GPUs, network ports, CPUs and NVSwitches; paths are computed for at most %d", xml->name,
+                   tt_topo_ends(out->topo), TT_PATHS_MAX_ENDS);
+  }
+  TT_TRY(tt_paths_build(out->topo, &out->rules, &out->paths));
   for (int r = 0; r < out->nranks; r++) {
     if (tt_topo_rank_node(out->topo, r) < 0) {
       return tt_fail(ncclInvalidArgument, "%s: rank %d of %d is missing", name, r, out->nranks);

@@ -37,6 +37,11 @@ typedef struct xp_machine {
 // 0 and, where nobody has one, given to all GPUs. Free *out with tt_xml_destroy.
 ncclResult_t xp_document(const xp_options *o, tt_xml **out);
 
+// Reads what lint and diff look at, as it stands: a document of a machine or of channels ("-": standard input). What a capture or a folder with
+// a copy of /sys shows becomes a document first, and *made is true: its lines are those that `show --format xml` writes. Free *out with
+// tt_xml_destroy.
+ncclResult_t xp_read(const char *file, bool *made, tt_xml **out);
+
 // This computer's or a capture's document: ranks on all its GPUs, or host ranks; every port that it shows. `o->ranks`: 0 chooses.
 ncclResult_t xp_detect(const tt_tree *tree, const tt_nvml *nvml, const xp_options *o, tt_xml **out);
 
