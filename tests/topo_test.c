@@ -259,6 +259,62 @@ static void two_machines(void **state)
   free(text);
 }
 
+// --- Graph files: what a run wrote, the same run reads
+
+// Machines whose ranks fall into two groups, and several ranks on a GPU, which files tell apart by ranks.
+typedef struct graphs_run {
+  const char *file;
+  int nranks, nnodes, ngpus;
+  const char *dumper; // whose group is written
+  bool read;          // the second time
+} graphs_run;
+
+static void graphs_body(int rank, void *arg)
+{
+  const graphs_run *g = arg;
+  int local = rank % (g->nranks / g->nnodes);
+  char host[16];
+  snprintf(host, sizeof host, "node%d", rank * g->nnodes / g->nranks);
+  say("NCCL_HOSTID", host);
+  say("NCCL_TOPO_FILE", g->file);
+  say("NCCL_GRAPH_DUMP_FILE_RANK", g->dumper);
+  say("NCCL_GRAPH_DUMP_FILE", in_folder(g->read ? "second.xml" : "first.xml"));
+  if (g->read) {
+    say("NCCL_GRAPH_FILE", in_folder("first.xml"));
+  }
+  ncclComm_t comm = join(0, g->nranks, rank, local % g->ngpus);
+  all_agree(comm, 0);
+  add_up(comm);
+  OK(ncclCommDestroy(comm));
+}
+
+static void graph_files(void **state)
+{
+  (void)state;
+  const char *groups = KNOWN "pcie_4gpu_2socket_sw/input.xml";
+  graphs_run all[] = {{.file = groups, .nranks = 4, .nnodes = 1, .ngpus = 4, .dumper = "0"},
+                      {.file = groups, .nranks = 4, .nnodes = 1, .ngpus = 4, .dumper = "3"},
+                      {.file = groups, .nranks = 8, .nnodes = 2, .ngpus = 4, .dumper = "6"},
+                      {.file = MACHINE_FILE, .nranks = 8, .nnodes = 2, .ngpus = 2, .dumper = "0"}};
+  char *texts[TT_COUNT(all)];
+  for (size_t i = 0; i < TT_COUNT(all); i++) {
+    PROCESSES(all[i].nranks, LIMIT, graphs_body, &all[i]);
+    all[i].read = true;
+    PROCESSES(all[i].nranks, LIMIT, graphs_body, &all[i]);
+    same_text(in_folder("first.xml"), in_folder("second.xml"));
+    texts[i] = text_of(in_folder("first.xml"));
+  }
+  assert_non_null(strstr(texts[0], "rank=\"0\""));
+  assert_null(strstr(texts[0], "rank=\"3\""));
+  assert_non_null(strstr(texts[1], "rank=\"3\""));
+  assert_null(strstr(texts[1], "rank=\"0\""));
+  assert_non_null(strstr(texts[2], "rank=\"6\""));
+  assert_non_null(strstr(texts[3], "<gpu dev=\"0x1\" rank=\"3\"/>"));
+  for (size_t i = 0; i < TT_COUNT(all); i++) {
+    free(texts[i]);
+  }
+}
+
 // --- Operations follow the channels
 
 // Is `peer` beside the rank in some channel's ring or tree?
@@ -624,6 +680,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_machine, open_folder, close_folder),
       cmocka_unit_test_setup_teardown(two_machines, open_folder, close_folder),
+      cmocka_unit_test_setup_teardown(graph_files, open_folder, close_folder),
       cmocka_unit_test(operations_follow),
       cmocka_unit_test_setup_teardown(different_views, open_folder, close_folder),
       cmocka_unit_test_setup_teardown(bad_files, open_folder, close_folder),

@@ -204,11 +204,13 @@ static void make_plain(const tt_machine *m, const tt_topo *topo, tt_graphs *grap
   }
 }
 
-static ncclResult_t write_graphs(const tt_machine *m, const tt_topo *topo, const tt_graphs *graphs)
+// NCCL_GRAPH_DUMP_FILE gets one group's graphs, as NCCL's users know it: those of the rank that is asked for.
+static ncclResult_t write_graphs(const tt_topo *topo, const tt_graphs *graphs)
 {
   const char *path = tt_params_get()->graph_dump_file;
+  int node = tt_topo_rank_node(topo, tt_params_get()->graph_dump_file_rank);
   tt_xml *xml = NULL;
-  if (path == NULL || m->rank != 0 || tt_topo_rank_node(topo, 0) < 0 || topo->nodes[tt_topo_rank_node(topo, 0)].kind != TT_NODE_GPU) {
+  if (path == NULL || node < 0 || topo->nodes[node].kind != TT_NODE_GPU) {
     return ncclSuccess;
   }
   tt_info(TT_ENV, "NCCL_GRAPH_DUMP_FILE set by environment to %s", path);
@@ -249,7 +251,7 @@ static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, cons
       tt_machine_log_graph(topo, &graphs.graph[k]);
     }
   }
-  TT_TRY_GOTO(write_graphs(m, topo, &graphs), res);
+  TT_TRY_GOTO(write_graphs(topo, &graphs), res);
   TT_TRY_GOTO(tt_plan_shape_make(topo, &graphs, &out->shape), res);
   number_nets(topo, &out->shape);
   out->machine = tt_plan_look(topo, paths, &rules);

@@ -88,6 +88,7 @@ ncclResult_t tt_graphs_to_xml(const tt_topo *topo, const tt_graphs *graphs, tt_x
 // wrong values, a GPU or card that the machine does not have, a channel that is no permutation. Free *out with tt_graphs_clear.
 ncclResult_t tt_graphs_from_xml(const tt_topo *topo, const tt_xml *xml, bool inter, tt_graphs *out);
 
-// The graphs of a file (NCCL_GRAPH_FILE). Its ranks are those of the run that wrote it, so its GPUs go by `dev`; by rank only where several
-// ranks of the machine share a GPU. Errors: as tt_graphs_from_xml; the file cannot be read.
+// The graphs of a file (NCCL_GRAPH_FILE). Its ranks are those of the run that wrote it, so its GPUs go by `dev`; where several ranks share a
+// GPU, their order says which is which. A file is of one group of ranks (tt_paths_groups): if all its GPUs are of another one than `topo`,
+// no graph has channels. Errors: as tt_graphs_from_xml; the file cannot be read.
 ncclResult_t tt_graphs_read(const char *path, const tt_topo *topo, bool inter, tt_graphs *out);

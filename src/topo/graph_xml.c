@@ -1,6 +1,8 @@
 // graph_xml.c: graphs as documents, in the form of NCCL_GRAPH_DUMP_FILE.
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/log.h"
 #include "base/util.h"
 #include "topo/search_priv.h"
 
@@ -239,31 +241,160 @@ fail:
   return res;
 }
 
-// GPU numbers of a file say where its channels run; the ranks in it are those of the run that wrote it. Where several ranks share a GPU
-// they are needed.
-static void forget_ranks(const tt_topo *topo, tt_xml *xml)
+// ---- Whom a file's ranks are here ----
+
+// A rank on a GPU: of a file's channels, or of the machine.
+typedef struct seat {
+  uint64_t dev;
+  int rank;
+  bool mine; // in the group whose graphs are read
+} seat;
+
+typedef struct seats {
+  seat *here, *there; // the machine's, the file's; by dev, then by rank
+  int nhere, nthere;
+  bool same_ranks;  // all of the file's are the machine's
+  bool own, others; // the file names GPUs of this group, and of others
+} seats;
+
+static int by_dev(const void *a, const void *b)
 {
-  int first = topo->first[TT_NODE_GPU], end = topo->first[TT_NODE_GPU + 1];
-  for (int a = first; a < end; a++) {
-    for (int b = first; b < a; b++) {
-      if (topo->nodes[a].gpu.dev == topo->nodes[b].gpu.dev && topo->nodes[a].host == topo->nodes[b].host) {
-        return;
-      }
+  const seat *x = a, *y = b;
+  return x->dev != y->dev ? (x->dev < y->dev ? -1 : 1) : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+// Place of the first one that is not before `dev` and `rank`.
+static int find_seat(const seat *s, int n, uint64_t dev, int rank)
+{
+  int lo = 0;
+  while (lo < n) {
+    int mid = lo + (n - lo) / 2;
+    if (by_dev(&s[mid], &(seat){.dev = dev, .rank = rank}) < 0) {
+      lo = mid + 1;
+    } else {
+      n = mid;
     }
   }
-  for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    if (strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "dev") != NULL) {
-      tt_xml_unset(n, "rank");
+  return lo;
+}
+
+static bool has_seat(const seats *s, uint64_t dev, int rank)
+{
+  int i = find_seat(s->here, s->nhere, dev, rank);
+  return i < s->nhere && s->here[i].dev == dev && s->here[i].rank == rank;
+}
+
+// The rank of an element; -1: it has none.
+static ncclResult_t seat_of(const tt_xml_node *x, seat *out)
+{
+  long long rank = -1;
+  const long long range[2] = {0, INT32_MAX};
+  *out = (seat){.rank = -1};
+  TT_TRY(tt_xml_hex_or(x, "dev", 0, &out->dev));
+  TT_TRY(tt_xml_int_or(x, "rank", -1, range, &rank));
+  out->rank = (int)rank;
+  return ncclSuccess;
+}
+
+static bool is_seat(const tt_xml_node *x)
+{
+  return strcmp(x->tag, "gpu") == 0 && tt_xml_get(x, "dev") != NULL;
+}
+
+static void list_here(const tt_topo *topo, seats *s)
+{
+  static const int kinds[] = {TT_NODE_GPU, TT_NODE_DEV};
+  for (int k = 0; k < (int)TT_COUNT(kinds); k++) {
+    for (int i = topo->first[kinds[k]]; i < topo->first[kinds[k] + 1]; i++) {
+      s->here[s->nhere++] = (seat){.dev = dev_of(topo, i), .rank = topo->nodes[i].gpu.rank, .mine = kinds[k] == TT_NODE_GPU};
     }
   }
+  qsort(s->here, (size_t)s->nhere, sizeof(seat), by_dev);
+}
+
+static ncclResult_t list_there(const tt_xml *xml, seats *s)
+{
+  int n = 0;
+  for (const tt_xml_node *x = xml->root; x != NULL; x = tt_xml_walk(xml->root, x)) {
+    if (is_seat(x) && tt_xml_get(x, "rank") != NULL) {
+      TT_TRY(seat_of(x, &s->there[n++]));
+    }
+  }
+  qsort(s->there, (size_t)n, sizeof(seat), by_dev);
+  s->same_ranks = true;
+  for (int i = 0; i < n; i++) {
+    if (i == 0 || by_dev(&s->there[i - 1], &s->there[i]) != 0) {
+      s->there[s->nthere++] = s->there[i];
+      s->same_ranks = s->same_ranks && has_seat(s, s->there[i].dev, s->there[i].rank);
+    }
+  }
+  return ncclSuccess;
+}
+
+// One GPU of a channel: gives it the rank that it has here, none where its number says enough.
+static ncclResult_t seat_gpu(tt_xml *xml, tt_xml_node *x, seats *s)
+{
+  seat want;
+  TT_TRY(seat_of(x, &want));
+  int first = find_seat(s->here, s->nhere, want.dev, 0), count = 0, at = first;
+  while (first + count < s->nhere && s->here[first + count].dev == want.dev) {
+    count++;
+  }
+  if (count <= 1) { // none at all: the reader says so
+    tt_xml_unset(x, "rank");
+  } else if (want.rank >= 0) {
+    const seat *in = s->same_ranks ? s->here : s->there;
+    int n = s->same_ranks ? s->nhere : s->nthere;
+    int turn = find_seat(in, n, want.dev, want.rank) - find_seat(in, n, want.dev, 0);
+    if (turn >= count) {
+      return tt_xml_fail(x, "rank=\"%d\": the file has more ranks on this GPU than the %d that are here", want.rank, count);
+    }
+    at = first + turn;
+    TT_TRY(tt_xml_set_int(xml, x, "rank", s->here[at].rank));
+  }
+  s->own |= count > 0 && s->here[at].mine;
+  s->others |= count > 0 && !s->here[at].mine;
+  return ncclSuccess;
+}
+
+// The numbers of GPUs in a file say where its channels run; the ranks in it are those of the run that wrote it. Where several ranks share a
+// GPU, the first of them there is the first here. *others: the file is about another group of the machine's ranks.
+static ncclResult_t seat_ranks(const tt_topo *topo, tt_xml *xml, bool *others)
+{
+  size_t nhere = (size_t)tt_topo_count(topo, TT_NODE_GPU) + (size_t)tt_topo_count(topo, TT_NODE_DEV);
+  seats s = {.here = tt_calloc(nhere + 1, sizeof(seat)), .there = tt_calloc((size_t)xml->nnodes + 1, sizeof(seat))};
+  ncclResult_t res = ncclSuccess;
+  if (s.here == NULL || s.there == NULL) {
+    res = tt_fail(ncclSystemError, "%s: no memory for the ranks in it", xml->name);
+    goto fail;
+  }
+  list_here(topo, &s);
+  TT_TRY_GOTO(list_there(xml, &s), res);
+  for (tt_xml_node *x = xml->root; x != NULL; x = tt_xml_walk(xml->root, x)) {
+    if (is_seat(x)) {
+      TT_TRY_GOTO(seat_gpu(xml, x, &s), res);
+    }
+  }
+  *others = s.others && !s.own;
+fail:
+  tt_free(s.here);
+  tt_free(s.there);
+  return res;
 }
 
 ncclResult_t tt_graphs_read(const char *path, const tt_topo *topo, bool inter, tt_graphs *out)
 {
   tt_xml *xml = NULL;
+  bool others = false;
   TT_TRY(tt_xml_read(path, &xml));
-  forget_ranks(topo, xml);
-  ncclResult_t res = tt_graphs_from_xml(topo, xml, inter, out);
+  ncclResult_t res = seat_ranks(topo, xml, &others);
+  if (res == ncclSuccess && others) {
+    tt_info(TT_GRAPH, "%s: its channels are those of another group of ranks; the channels of this one (%d ranks) are searched", path,
+            tt_topo_count(topo, TT_NODE_GPU));
+    *out = (tt_graphs){0};
+  } else if (res == ncclSuccess) {
+    res = tt_graphs_from_xml(topo, xml, inter, out);
+  }
   tt_xml_destroy(xml);
   return res;
 }

@@ -259,13 +259,7 @@ ncclResult_t tt_topo_group(const tt_topo *topo, const bool *in_group, int nranks
     bool out_of_it = n->kind == TT_NODE_GPU && !(n->gpu.rank >= 0 && n->gpu.rank < nranks && in_group[n->gpu.rank]);
     kinds[i] = out_of_it ? TT_NODE_DEV : n->kind;
   }
-  tt_topo *t = NULL;
-  ncclResult_t res = tt_topo_arrange(topo, kinds, &t);
+  ncclResult_t res = tt_topo_arrange(topo, kinds, out);
   tt_free(kinds);
-  TT_TRY(res);
-  for (int i = t->first[TT_NODE_DEV]; i < t->first[TT_NODE_DEV + 1]; i++) {
-    t->nodes[i].gpu.rank = -1;
-  }
-  *out = t;
-  return ncclSuccess;
+  return res;
 }

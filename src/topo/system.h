@@ -19,7 +19,7 @@ typedef enum {
   TT_NODE_NVS, // all NVSwitches of an NVLink domain, as one
   TT_NODE_PCI, // PCI switch
   TT_NODE_NIC, // the card that NETs hang on
-  TT_NODE_DEV, // a GPU whose rank is in another group (tt_topo_group): its links are there, nobody sits on it
+  TT_NODE_DEV, // a GPU whose rank is in another group (tt_topo_group): its links are there, nobody of this group sits on it
   TT_NODE_KINDS,
 } tt_node_kind;
 #define TT_NODE_ENDS TT_NODE_PCI // kinds below are ends of paths
@@ -66,7 +66,7 @@ typedef struct tt_topo_node {
   int first_link, nlinks; // widest first; the way up to the CPU last
   union {
     struct {
-      int rank, dev; // rank is -1 in a DEV
+      int rank, dev; // in a DEV: the rank that is in another group
       int sm;        // compute capability × 10, of the form 80; 0 for AMD
       int gcn;       // AMD: 0x942 for gfx942; 0 otherwise
       int gdr;       // the network card can reach its memory

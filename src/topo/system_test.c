@@ -276,7 +276,8 @@ static void test_groups(void **state)
   assert_int_equal(tt_topo_rank_node(part, 1), 0);
   assert_int_equal(tt_topo_rank_node(part, 0), -1);
   int dev = part->first[TT_NODE_DEV];
-  assert_int_equal(part->nodes[dev].gpu.rank, -1);
+  assert_int_equal(part->nodes[dev].gpu.rank, 0);
+  assert_int_equal(part->nodes[dev + 1].gpu.rank, 2);
   rig_same(rig_bw(part, 0, dev, TT_PATH_NVL), 20);
   tt_topo_destroy(part);
   tt_topo_destroy(t);
