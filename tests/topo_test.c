@@ -397,13 +397,23 @@ static void leaderless_body(int rank, void *arg)
   OK(ncclCommDestroy(comm));
 }
 
-// Rank 2's file says the same in other bytes; node1 has no file.
+// Rank 2's file differs in the CPUs' model; node1 has no file, and its ranks look for their networks in different ways. `arg`: who writes
+// what it knows of node0.
 static void differ_body(int rank, void *arg)
 {
-  (void)arg;
+  const char *const *dumper = arg;
+  char log[32];
   node_of(rank);
+  snprintf(log, sizeof log, "log%d", rank);
+  say("NCCL_DEBUG", "INFO");
+  say("NCCL_DEBUG_SUBSYS", "INIT,GRAPH");
+  say("NCCL_DEBUG_FILE", in_folder(log));
+  say("NCCL_TOPO_DUMP_FILE_RANK", *dumper);
   if (rank < GPUS) {
     say("NCCL_TOPO_FILE", rank == 2 ? in_folder("copy.xml") : MACHINE_FILE);
+    say("NCCL_TOPO_DUMP_FILE", in_folder(*dumper));
+  } else if (rank == GPUS + 1) {
+    say("NCCL_SOCKET_IFNAME", "lo");
   }
   ncclComm_t comm = join(0, GPUS + 2, rank, rank % GPUS);
   all_agree(comm, 0);
@@ -419,10 +429,28 @@ static void different_views(void **state)
 {
   (void)state;
   char *text = text_of(MACHINE_FILE);
-  strcat(text, "\n<!-- the same machine -->\n");
+  for (char *at = text; (at = strstr(at, "modelid=\"")) != NULL;) {
+    at += strlen("modelid=\"");
+    *at = '9';
+  }
   write_text(in_folder("copy.xml"), text, strlen(text));
   free(text);
-  PROCESSES(GPUS + 2, LIMIT, differ_body, NULL);
+  const char *dumpers[] = {"0", "2", "5"}; // the leader, the other one, one like the leader
+  for (size_t i = 0; i < TT_COUNT(dumpers); i++) {
+    PROCESSES(GPUS + 2, LIMIT, differ_body, &dumpers[i]);
+  }
+  same_text(in_folder("2"), in_folder("0"));
+  same_text(in_folder("5"), in_folder("0"));
+  text = text_of(in_folder("log0"));
+  assert_non_null(strstr(text, "ranks 0 and 2 are on one node and do not see the same machine"));
+  assert_null(strstr(text, "ranks 0 and 3 are"));
+  assert_non_null(strstr(text, "=== System"));
+  free(text);
+  text = text_of(in_folder("log8")); // leads a node without a machine: there is nothing to look at
+  assert_non_null(strstr(text, "Init COMPLETE"));
+  assert_null(strstr(text, "=== System"));
+  assert_null(strstr(text, "do not see"));
+  free(text);
   PROCESSES(4, LIMIT, leaderless_body, NULL);
 }
 
@@ -637,6 +665,7 @@ static void plain_body(int rank, void *arg)
   const tt_topology *t = comm->topology;
   all_agree(comm, 0);
   CHECK(t->plain && tt_topology_channels(t) == 1, "%d channels", tt_topology_channels(t));
+  CHECK(t->model.nranks == 0, "a model of GPUs that nobody asks for");
   for (int i = 0; i < 4; i++) {
     CHECK(tt_connect_ring_step(t->connect, 0, i, 1) == (i + 1) % 4, "the ring is not in the order of ranks");
   }

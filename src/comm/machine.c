@@ -129,8 +129,12 @@ ncclResult_t tt_machine_document(const tt_machine *m, tt_xml **out)
     return tt_fail(ncclSystemError, "rank %d: no memory for the places of %d ranks", m->rank, m->nlocal);
   }
   // Host ranks sit on no GPU, so NVML has nothing to say.
-  TT_TRY_GOTO(tt_tree_open("/", &tree), res);
-  TT_TRY_GOTO(detect(m, tree, seen, &xml), res);
+  if (m->apart) {
+    TT_TRY_GOTO(tt_xml_new("views of the node's ranks", "system", &xml), res);
+  } else {
+    TT_TRY_GOTO(tt_tree_open("/", &tree), res);
+    TT_TRY_GOTO(detect(m, tree, seen, &xml), res);
+  }
   for (int i = 0; i < m->nviews; i++) {
     TT_TRY_GOTO(tt_topo_fuse(xml, m->views[i]), res);
   }
@@ -204,6 +208,16 @@ static void make_plain(const tt_machine *m, const tt_topo *topo, tt_graphs *grap
   }
 }
 
+// Is the rank whose graphs are asked for on this node?
+static bool dumps_graphs(const tt_machine *m)
+{
+  bool here = false;
+  for (int i = 0; i < m->nlocal; i++) {
+    here |= m->ranks[i].rank == tt_params_get()->graph_dump_file_rank;
+  }
+  return here && tt_params_get()->graph_dump_file != NULL;
+}
+
 // NCCL_GRAPH_DUMP_FILE gets one group's graphs, as NCCL's users know it: those of the rank that is asked for.
 static ncclResult_t write_graphs(const tt_topo *topo, const tt_graphs *graphs)
 {
@@ -233,8 +247,7 @@ static void number_nets(const tt_topo *topo, tt_plan_shape *shape)
 }
 
 // One group of ranks on its machine.
-static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, const tt_plan_shape *plain,
-                                  tt_node_group *out)
+static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, tt_node_group *out)
 {
   tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
   tt_connect_options opt = tt_connect_options_from(tt_params_get());
@@ -243,9 +256,6 @@ static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, cons
   ncclResult_t res = ncclSuccess;
   tt_machine_log_system(topo, paths, inter);
   TT_TRY_GOTO(find_graphs(topo, paths, &rules, inter, &graphs), res);
-  if (plain != NULL && tt_params_get()->graph_file == NULL) {
-    make_plain(m, topo, &graphs, plain);
-  }
   for (int k = 0; k < TT_GRAPH_KINDS; k++) {
     if (graphs.graph[k].nchannels > 0 || k == TT_GRAPH_RING || k == TT_GRAPH_TREE) {
       tt_machine_log_graph(topo, &graphs.graph[k]);
@@ -277,7 +287,7 @@ static ncclResult_t split_group(const tt_machine *m, const tt_topo *topo, const 
   }
   TT_TRY_GOTO(tt_topo_group(topo, in_group, m->nranks, &part), res);
   TT_TRY_GOTO(tt_paths_build(part, &rules, &paths), res);
-  TT_TRY_GOTO(look_at_group(m, part, paths, NULL, out), res);
+  TT_TRY_GOTO(look_at_group(m, part, paths, out), res);
 fail:
   tt_paths_destroy(paths);
   tt_topo_destroy(part);
@@ -302,37 +312,69 @@ static ncclResult_t find_groups(const tt_machine *m, const tt_topo *topo, const 
   return res;
 }
 
+// The channels of a plain node as a file: search says which cards they use.
+static ncclResult_t write_plain(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, const tt_plan_shape *plain)
+{
+  tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
+  tt_graphs graphs = {0};
+  TT_TRY(find_graphs(topo, paths, &rules, m->nlocal < m->nranks, &graphs));
+  make_plain(m, topo, &graphs, plain);
+  ncclResult_t res = write_graphs(topo, &graphs);
+  tt_graphs_clear(&graphs);
+  return res;
+}
+
+// A plain node without a file of graphs has those that all ranks know.
+static bool has_plain_graphs(const tt_machine *m)
+{
+  return m->plain && tt_params_get()->graph_file == NULL;
+}
+
+bool tt_machine_needs_document(const tt_machine *m)
+{
+  return !has_plain_graphs(m) || dumps_graphs(m);
+}
+
+// All groups' graphs on the machine.
+static ncclResult_t look_at_machine(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, tt_node_shapes *out)
+{
+  if (m->plain) {
+    TT_TRY(tt_node_shapes_room(m->nlocal, 1, out));
+  } else {
+    TT_TRY(find_groups(m, topo, paths, out));
+  }
+  if (out->ngroups == 1) {
+    return look_at_group(m, topo, paths, &out->group[0]);
+  }
+  for (int g = 0; g < out->ngroups; g++) {
+    TT_TRY(split_group(m, topo, out, g, &out->group[g]));
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_shapes *out)
 {
   tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
   tt_topo *topo = NULL;
   tt_paths *paths = NULL;
-  tt_node_shapes s = {0}, plain = {0};
+  tt_node_shapes s = {0};
   ncclResult_t res = ncclSuccess;
-  TT_TRY_GOTO(tt_topo_build(xml, NULL, NULL, &topo), res);
-  if (tt_topo_count(topo, TT_NODE_GPU) != m->nlocal) {
-    res = tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank, tt_topo_count(topo, TT_NODE_GPU), m->nlocal);
-    goto fail;
+  if (has_plain_graphs(m)) {
+    TT_TRY_GOTO(tt_node_shapes_plain(m->ranks, m->nlocal, m->nlocal < m->nranks, &s), res);
   }
-  TT_TRY_GOTO(tt_paths_build(topo, &rules, &paths), res);
-  if (m->plain) {
-    bool inter = m->nlocal < m->nranks;
-    TT_TRY_GOTO(tt_node_shapes_plain(m->ranks, m->nlocal, inter, &plain), res);
-    TT_TRY_GOTO(tt_node_shapes_room(m->nlocal, 1, &s), res);
-  } else {
-    TT_TRY_GOTO(find_groups(m, topo, paths, &s), res);
-  }
-  if (s.ngroups == 1) {
-    TT_TRY_GOTO(look_at_group(m, topo, paths, m->plain ? &plain.group[0].shape : NULL, &s.group[0]), res);
-  }
-  for (int g = 0; s.ngroups > 1 && g < s.ngroups; g++) {
-    TT_TRY_GOTO(split_group(m, topo, &s, g, &s.group[g]), res);
+  if (tt_machine_needs_document(m)) {
+    TT_TRY_GOTO(tt_topo_build(xml, NULL, NULL, &topo), res);
+    if (tt_topo_count(topo, TT_NODE_GPU) != m->nlocal) {
+      res = tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank, tt_topo_count(topo, TT_NODE_GPU), m->nlocal);
+      goto fail;
+    }
+    TT_TRY_GOTO(tt_paths_build(topo, &rules, &paths), res);
+    TT_TRY_GOTO(has_plain_graphs(m) ? write_plain(m, topo, paths, &s.group[0].shape) : look_at_machine(m, topo, paths, &s), res);
   }
   *out = s;
   s = (tt_node_shapes){0};
 fail:
   tt_node_shapes_clear(&s);
-  tt_node_shapes_clear(&plain);
   tt_paths_destroy(paths);
   tt_topo_destroy(topo);
   return res;

@@ -10,20 +10,24 @@ typedef struct tt_machine {
   const tt_source_rank *ranks;
   int nlocal;       // those of this node, ascending
   const bool *seen; // [nlocal]: sees the same as this rank; the others have sent their views
-  tt_xml **views;   // of the others
+  tt_xml **views;   // of the others, ascending
   int nviews;
+  bool apart;       // the views are all that counts: this rank has told its own, or sees something else than the node's leader
   uint64_t host;    // names the node
   const char *file; // NCCL_TOPO_FILE; NULL: not given
   bool plain;       // nothing describes this node but its system: see tt_node_shapes_plain
   bool needs_net;   // some ranks meet over the network: its devices matter
 } tt_machine;
 
+// Does tt_machine_shapes need a document? Not where a plain node's graphs are neither read nor written.
+bool tt_machine_needs_document(const tt_machine *m);
+
 // The document of the node's machine: file, system and network devices, with these ranks. tt_xml_destroy frees it. Errors: the file's, with
 // its line; the network's.
 ncclResult_t tt_machine_document(const tt_machine *m, tt_xml **out);
 
-// The graphs on that machine, found or read from NCCL_GRAPH_FILE. Writes NCCL_GRAPH_DUMP_FILE. Free *out with tt_node_shapes_clear. Errors:
-// the document's or the file's, with its line; no memory; a file that cannot be written.
+// The graphs on that machine, found or read from NCCL_GRAPH_FILE. Writes NCCL_GRAPH_DUMP_FILE. `xml` may be NULL where no document is
+// needed. Free *out with tt_node_shapes_clear. Errors: the document's or the file's, with its line; no memory; a file that cannot be written.
 ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_shapes *out);
 
 // ---- Log (machine_log.c): nothing where the level is not INFO ----

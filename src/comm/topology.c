@@ -121,14 +121,20 @@ static int leader_of(const tt_layout *l, int node)
   return l->order[l->first[node]];
 }
 
+// Does some rank of the node see any of that?
+static bool sees(const struct ncclComm *c, int node, uint32_t what)
+{
+  bool any = false;
+  for (int i = c->layout->first[node]; i < c->layout->first[node + 1]; i++) {
+    any |= (c->peers[c->layout->order[i]].sees & what) != 0;
+  }
+  return any;
+}
+
 // Has no rank of the node a file that describes its machine?
 static bool is_plain(const struct ncclComm *c, int node)
 {
-  bool plain = true;
-  for (int i = c->layout->first[node]; i < c->layout->first[node + 1]; i++) {
-    plain &= (c->peers[c->layout->order[i]].sees & SEES_FILE) == 0;
-  }
-  return plain;
+  return !sees(c, node, SEES_FILE);
 }
 
 static bool same_view(const struct ncclComm *c, int a, int b)
@@ -269,6 +275,7 @@ static ncclResult_t work_prepare(work *w)
                             .nlocal = nlocal,
                             .seen = w->seen,
                             .views = w->views,
+                            .apart = !same_view(c, c->rank, w->leader),
                             .host = c->peers[w->leader].host,
                             .file = tt_params_get()->topo_file,
                             .plain = is_plain(c, w->node),
@@ -276,15 +283,18 @@ static ncclResult_t work_prepare(work *w)
   return ncclSuccess;
 }
 
-// The view of a rank that sees something else than its node's leader: itself alone.
+// What this rank sees: who sees something else than the node's leader sees itself alone.
 static ncclResult_t own_view(const work *w, char **text, size_t *size)
 {
   tt_machine alone = w->machine;
   bool yes = true;
   tt_xml *xml = NULL;
-  alone.ranks += w->comm->layout->index_of[w->comm->rank];
-  alone.nlocal = 1;
-  alone.seen = &yes;
+  if (w->machine.apart) {
+    alone.ranks += w->comm->layout->index_of[w->comm->rank];
+    alone.nlocal = 1;
+    alone.seen = &yes;
+    alone.apart = false;
+  }
   TT_TRY(tt_machine_document(&alone, &xml));
   ncclResult_t res = tt_xml_text(xml, text, size);
   tt_xml_destroy(xml);
@@ -296,8 +306,8 @@ static ncclResult_t read_views(work *w, const gathered *g)
   for (int i = 0; i < w->machine.nlocal; i++) {
     int rank = w->places[i].rank;
     char name[32];
-    if (g->notes[rank].size == 0) {
-      continue;
+    if (g->notes[rank].size == 0 || (rank == w->leader && !w->machine.apart)) {
+      continue; // nothing, or what this rank sees itself
     }
     snprintf(name, sizeof(name), "view of rank %d", rank);
     TT_TRY(tt_xml_parse(name, g->data + (size_t)rank * g->block, g->notes[rank].size, &w->views[w->machine.nviews]));
@@ -306,12 +316,32 @@ static ncclResult_t read_views(work *w, const gathered *g)
   return ncclSuccess;
 }
 
-// Where some ranks see something else than their leaders, they send what they see. The same answer on every rank.
+// Must a rank tell its node's leader what it sees? A plain node has nothing to tell, unless files with what is found are asked for. The same
+// answer on every rank.
+static bool has_view(const struct ncclComm *c, int rank)
+{
+  int node = c->layout->node_of[rank];
+  return !same_view(c, rank, leader_of(c->layout, node)) && sees(c, node, SEES_FILE | SEES_ASKED);
+}
+
+// Does a rank tell what it sees? The leader does, too, where somebody may have to write what all see together.
+static bool tells_view(const struct ncclComm *c, int rank)
+{
+  const tt_layout *l = c->layout;
+  int node = l->node_of[rank];
+  bool tells = has_view(c, rank);
+  for (int i = l->first[node]; i < l->first[node + 1] && rank == leader_of(l, node) && sees(c, node, SEES_ASKED); i++) {
+    tells |= has_view(c, l->order[i]);
+  }
+  return tells;
+}
+
+// The same answer on every rank.
 static bool views_differ(const struct ncclComm *c)
 {
   bool differ = false;
   for (int i = 0; i < c->nranks; i++) {
-    differ |= !same_view(c, i, leader_of(c->layout, c->layout->node_of[i]));
+    differ |= has_view(c, i);
   }
   return differ;
 }
@@ -322,7 +352,7 @@ static ncclResult_t exchange_views(const work *w, gathered *out)
   const struct ncclComm *c = w->comm;
   char *text = NULL;
   size_t size = 0;
-  ncclResult_t res = same_view(c, c->rank, w->leader) ? ncclSuccess : own_view(w, &text, &size);
+  ncclResult_t res = tells_view(c, c->rank) ? own_view(w, &text, &size) : ncclSuccess;
   res = gather(c, res, text, size, out);
   tt_free(text);
   return res;
@@ -334,11 +364,29 @@ static bool dumps(const struct ncclComm *c)
   return tt_params_get()->topo_dump_file != NULL && tt_params_get()->topo_dump_file_rank == c->rank;
 }
 
+// Somebody who gave one rank of a node another file than the others wants to know.
+static void say_views(const work *w)
+{
+  const struct ncclComm *c = w->comm;
+  for (int i = 0; i < w->machine.nlocal; i++) {
+    int r = w->places[i].rank;
+    if (has_view(c, r)) {
+      bool mine = (c->peers[w->leader].sees & SEES_FILE) != 0, its = (c->peers[r].sees & SEES_FILE) != 0;
+      tt_info(
+          TT_INIT | TT_GRAPH,
+          "ranks %d and %d are on one node and do not see the same machine: %s. What they see is joined; where it differs, rank %d is right",
+          w->leader, r,
+          mine != its ? "one has no NCCL_TOPO_FILE" : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ",
+          w->leader);
+    }
+  }
+}
+
 static ncclResult_t do_work(const work *w, char **bytes, size_t *size)
 {
   const struct ncclComm *c = w->comm;
   const tt_params *p = tt_params_get();
-  bool leads = w->leader == c->rank;
+  bool leads = w->leader == c->rank, needed = dumps(c) || tt_machine_needs_document(&w->machine);
   tt_node_shapes shapes = {0};
   tt_xml *xml = NULL;
   ncclResult_t res = ncclSuccess;
@@ -348,7 +396,10 @@ static ncclResult_t do_work(const work *w, char **bytes, size_t *size)
   if (p->topo_file != NULL) {
     tt_info(TT_ENV, "NCCL_TOPO_FILE set by environment to %s", p->topo_file);
   }
-  TT_TRY_GOTO(tt_machine_document(&w->machine, &xml), res);
+  if (leads) {
+    say_views(w);
+  }
+  TT_TRY_GOTO(needed ? tt_machine_document(&w->machine, &xml) : ncclSuccess, res);
   if (dumps(c)) {
     tt_info(TT_ENV, "NCCL_TOPO_DUMP_FILE set by environment to %s", p->topo_dump_file);
     TT_TRY_GOTO(tt_xml_write(xml, p->topo_dump_file), res);
@@ -374,6 +425,7 @@ static ncclResult_t gather_nodes(const struct ncclComm *c, gathered *out)
   if (res == ncclSuccess && views_differ(c)) {
     gathered views = {0};
     TT_TRY_GOTO(exchange_views(&w, &views), res);
+    w.machine.apart |= tells_view(c, c->rank); // a leader that has told it needs not look again
     res = read_views(&w, &views);
     gathered_clear(&views);
   }
@@ -435,9 +487,8 @@ static ncclResult_t joint_room(joint *j)
   j->node_of = tt_calloc(n, sizeof(int));
   j->shape_of = tt_calloc(n, sizeof(int));
   j->founder = tt_calloc(n, sizeof(int));
-  j->shapes = tt_calloc(n, sizeof(*j->shapes));
   bool all = j->known != NULL && j->sizes != NULL && j->kinds != NULL && j->kind_of != NULL && j->shape_first != NULL &&
-             j->node_of != NULL && j->shape_of != NULL && j->founder != NULL && j->shapes != NULL;
+             j->node_of != NULL && j->shape_of != NULL && j->founder != NULL;
   return all ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: no memory for the channels of %d ranks", j->comm->rank, j->comm->nranks);
 }
 
@@ -502,8 +553,16 @@ static ncclResult_t find_kinds(joint *j)
   return ncclSuccess;
 }
 
-static void list_shapes(joint *j)
+static ncclResult_t list_shapes(joint *j)
 {
+  int count = 0;
+  for (int k = 0; k < j->nkinds; k++) {
+    count += j->kinds[k].ngroups;
+  }
+  j->shapes = tt_calloc((size_t)count, sizeof(*j->shapes));
+  if (j->shapes == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the graphs of %d groups of ranks", j->comm->rank, count);
+  }
   for (int k = 0; k < j->nkinds; k++) {
     j->shape_first[k] = j->nshapes;
     for (int g = 0; g < j->kinds[k].ngroups; g++) {
@@ -513,6 +572,7 @@ static void list_shapes(joint *j)
       j->shapes[j->nshapes++] = group->shape;
     }
   }
+  return ncclSuccess;
 }
 
 // Nodes of the connection are the groups of the layout's nodes, in the order of their first ranks.
@@ -555,7 +615,7 @@ static ncclResult_t connect_all(joint *j, tt_topology *t)
   const struct ncclComm *c = j->comm;
   tt_connect_options opt = options_of(c, t->plain);
   tt_model_options model = tt_model_options_from(tt_params_get());
-  list_shapes(j);
+  TT_TRY(list_shapes(j));
   number_nodes(j);
   tt_connect_input in = {.nranks = c->nranks,
                          .nnodes = j->nnodes,
@@ -567,7 +627,9 @@ static ncclResult_t connect_all(joint *j, tt_topology *t)
                          .opt = &opt};
   TT_TRY(tt_connect_create(&in, &t->connect));
   model.algo = model.proto = NULL;
-  TT_TRY(tt_model_make(&(tt_model_input){.connect = t->connect, .opt = &model}, &t->model));
+  if (!t->plain) { // nobody asks how fast a plain host's GPUs would be
+    TT_TRY(tt_model_make(&(tt_model_input){.connect = t->connect, .opt = &model}, &t->model));
+  }
   t->p2p = tt_p2p_agree(t->connect, &opt, j->wanted);
   t->p2p_group = tt_p2p_group(t->connect, &opt);
   t->kinds = j->kinds; // the connection's arrays
