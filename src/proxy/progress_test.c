@@ -2,6 +2,11 @@
 // progress thread keeps out of the way.
 #include "proxy/proxy_rig.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proxy/service_priv.h"
+
 static rig *open_pair(const tt_net_ops *net)
 {
   rig *r = rig_open(2, net);
@@ -193,6 +198,53 @@ static void settling(void **state)
   assert_int_equal(atomic_load(&fake.sends), 2);
   rig_close(r);
   fake_stop();
+}
+
+// What a rank says of itself to rank 1.
+static tt_msg_state told(rig *r, int rank)
+{
+  int fds[2];
+  char bytes[sizeof(tt_msg_head) + sizeof(tt_msg_state) + 1];
+  tt_msg_state m;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  tt_proxy_talk talk = {.fd = fds[0], .rank = 1, .known = true};
+  tt_proxy_tell(r->ranks[rank].proxy->service, &talk);
+  assert_int_equal(read(fds[1], bytes, sizeof bytes), sizeof bytes - 1);
+  memcpy(&m, bytes + sizeof(tt_msg_head), sizeof m);
+  close(fds[0]);
+  close(fds[1]);
+  return m;
+}
+
+// The last word counts all messages that the executor has sent before it, also those that nobody has looked at since.
+static void last_word(void **state)
+{
+  (void)state;
+  for (int failed = 0; failed < 2; failed++) {
+    fake_start(35);
+    rig *r = open_pair(&fake_net);
+    rig_wire(r, 0, 1);
+    tt_proxy_op op = rig_op(1, true, TT_LL, 5);
+    post(r, 0, &op);
+    for (int i = 0; i < 5; i++) {
+      assert_true(rig_put(0, &r->ranks[0].links[1].send[TT_LL], TT_LL, op.sig, op.count));
+    }
+    tt_msg_state m = told(r, 0);
+    assert_int_equal(m.state, TT_RANK_RUNNING);
+    assert_int_equal(m.sent, 0); // a word that is not the last counts what is on its way
+    if (failed) {
+      tt_fail(ncclRemoteError, "the test has ended this");
+      tt_port_stop(&r->ranks[0].port, ncclRemoteError);
+    } else {
+      atomic_store(&r->ranks[0].port.page->state, TT_RANK_GONE);
+    }
+    m = told(r, 0);
+    assert_int_equal(m.state, failed ? TT_RANK_FAILED : TT_RANK_GONE);
+    assert_int_equal(m.sent, 5);
+    assert_int_equal(atomic_load(&fake.sends), 5);
+    rig_close(r);
+    fake_stop();
+  }
 }
 
 // Receives are flushed before they are published.
@@ -483,7 +535,7 @@ int main(void)
       cmocka_unit_test(lent_payloads), cmocka_unit_test(settling),  cmocka_unit_test(send_machine), cmocka_unit_test(send_in_pieces),
       cmocka_unit_test(recv_machine),  cmocka_unit_test(flushes),   cmocka_unit_test(order),        cmocka_unit_test(append),
       cmocka_unit_test(misfits),       cmocka_unit_test(damage),    cmocka_unit_test(errors),       cmocka_unit_test(stopped),
-      cmocka_unit_test(wrong_use),     cmocka_unit_test(no_memory),
+      cmocka_unit_test(wrong_use),     cmocka_unit_test(no_memory), cmocka_unit_test(last_word),
   };
   return cmocka_run_group_tests_name("progress", tests, rig_hold, NULL);
 }
