@@ -210,16 +210,37 @@ static void take_numbers(wire *w, int *numbers, int count)
   }
 }
 
-// `memory` has room for all graphs' numbers; returns what is behind this graph's.
-static int *take_graph(wire *w, tt_plan_graph *g, int ngpus, int *memory)
+static wire_graph take_head(wire *w)
 {
   wire_graph x;
   take(w, &x, sizeof(x));
-  bool nets = x.nnets != 0;
-  w->bad |= x.nchannels < 0 || x.nchannels > TT_GRAPH_MAX_CHANNELS || (nets && x.nnets != 2 * x.nchannels) || x.pattern < 0 ||
+  w->bad |= x.nchannels < 0 || x.nchannels > TT_GRAPH_MAX_CHANNELS || (x.nnets != 0 && x.nnets != 2 * x.nchannels) || x.pattern < 0 ||
             x.pattern > TT_PATTERN_COLLNET_DIRECT || x.type_intra < 0 || x.type_intra >= TT_PATH_TYPES || x.type_inter < 0 ||
             x.type_inter >= TT_PATH_TYPES;
-  if (w->bad) {
+  return x;
+}
+
+// How many numbers the graphs of a group have, from where the wire is; never more than there are bytes for.
+static size_t count_numbers(wire w, int ngpus)
+{
+  size_t count = 0;
+  for (int k = 0; k < TT_GRAPH_KINDS && !w.bad; k++) {
+    wire_graph x = take_head(&w);
+    size_t n = w.bad ? 0 : (size_t)x.nchannels * (size_t)ngpus + (size_t)x.nnets;
+    w.bad |= n > (w.size - w.at) / sizeof(int16_t);
+    w.at += w.bad ? 0 : n * sizeof(int16_t);
+    count += w.bad ? 0 : n;
+  }
+  return count;
+}
+
+// `memory` has room for all graphs' numbers; returns what is behind this graph's.
+static int *take_graph(wire *w, tt_plan_graph *g, int ngpus, int *memory)
+{
+  wire_graph x = take_head(w);
+  bool nets = x.nnets != 0;
+  if (w->bad || (size_t)x.nchannels * (size_t)ngpus + (size_t)x.nnets > (w->size - w->at) / sizeof(int16_t)) {
+    w->bad = true;
     return memory;
   }
   *g = (tt_plan_graph){.pattern = x.pattern,
@@ -234,13 +255,10 @@ static int *take_graph(wire *w, tt_plan_graph *g, int ngpus, int *memory)
   if (x.nchannels > 0) {
     g->gpus = memory;
     take_numbers(w, memory, x.nchannels * ngpus);
-    if (w->bad) {
-      return memory;
-    }
     memory += x.nchannels * ngpus;
     g->nets = nets ? memory : NULL;
     take_numbers(w, memory, x.nnets);
-    memory += w->bad ? 0 : x.nnets;
+    memory += x.nnets;
   }
   return memory;
 }
@@ -261,8 +279,7 @@ static ncclResult_t take_group(wire *w, tt_node_group *group, int nranks)
                                      .nvswitch = x.nvswitch != 0,
                                      .net_bw = x.net_bw};
   group->shape.ngpus = x.ngpus;
-  // Each number has two bytes, so what is left of them is room enough.
-  int *memory = group->shape.memory = tt_calloc((w->size - w->at) / sizeof(int16_t) + 1, sizeof(int));
+  int *memory = group->shape.memory = tt_calloc(count_numbers(*w, x.ngpus) + 1, sizeof(int));
   if (memory == NULL) {
     return tt_fail(ncclSystemError, "no memory for the graphs of %d ranks", nranks);
   }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "base/util.h"
@@ -114,6 +115,34 @@ static void bad_bytes(void **state)
   tt_free(bytes);
 }
 
+// A machine of many groups takes no more memory than its bytes, times the size of a number.
+static void many_groups(void **state)
+{
+  (void)state;
+  enum { GROUPS = 2000 };
+  tt_node_shapes s = {0}, t = {0};
+  char *bytes = NULL;
+  size_t size = 0, used = 0;
+  assert_int_equal(tt_node_shapes_room(GROUPS, GROUPS, &s), ncclSuccess);
+  for (int g = 0; g < GROUPS; g++) {
+    tt_plan_shape *shape = &s.group[g].shape;
+    s.group_of[g] = g;
+    shape->ngpus = 1;
+    shape->memory = tt_calloc(CHANNELS, sizeof(int));
+    shape->graph[TT_GRAPH_RING] = (tt_plan_graph){.pattern = TT_PATTERN_RING, .nchannels = CHANNELS, .gpus = shape->memory};
+  }
+  assert_int_equal(tt_node_shapes_write(&s, &bytes, &size), ncclSuccess);
+  assert_int_equal(tt_node_shapes_read(bytes, size, &t), ncclSuccess);
+  for (int g = 0; g < GROUPS; g++) {
+    used += malloc_usable_size(t.group[g].shape.memory);
+    same_graph(&t.group[g].shape.graph[TT_GRAPH_RING], &s.group[g].shape.graph[TT_GRAPH_RING], 1);
+  }
+  assert_in_range(used, 1, 2 * size);
+  tt_node_shapes_clear(&s);
+  tt_node_shapes_clear(&t);
+  tt_free(bytes);
+}
+
 static void no_memory(void **state)
 {
   (void)state;
@@ -160,7 +189,7 @@ static void plain(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back), cmocka_unit_test(bad_bytes), cmocka_unit_test(no_memory),
-                                     cmocka_unit_test(plain)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back), cmocka_unit_test(bad_bytes), cmocka_unit_test(many_groups),
+                                     cmocka_unit_test(no_memory), cmocka_unit_test(plain)};
   return cmocka_run_group_tests_name("comm/shapes", tests, NULL, NULL);
 }
