@@ -502,7 +502,7 @@ static void bad_files(void **state)
       {.name = "NCCL_GRAPH_FILE", .value = "/nowhere/graphs.xml", .only = 0, .words = {"/nowhere/graphs.xml"}},
       {.name = "NCCL_GRAPH_DUMP_FILE", .value = "/nowhere/graphs.xml", .only = -1, .words = {"/nowhere/graphs.xml"}},
       {.name = "NCCL_TOPO_DUMP_FILE", .value = "/nowhere/topo.xml", .only = -1, .words = {"/nowhere/topo.xml"}},
-      {.name = "NCCL_CROSS_NIC", .value = "1", .only = 2, .words = {"NCCL_CROSS_NIC", "rank 2"}},
+      {.name = "NCCL_NTHREADS", .value = "128", .only = 2, .words = {"NCCL_NTHREADS", "rank 2"}},
       {.name = "NCCL_MAX_NCHANNELS", .value = "3", .only = 1, .words = {"NCCL_MAX_NCHANNELS", "rank 1"}},
   };
   char *text = text_of(MACHINE_FILE);
@@ -517,6 +517,42 @@ static void bad_files(void **state)
   for (size_t i = 0; i < TT_COUNT(all); i++) {
     print_message("%s=%s on %d\n", all[i].name, all[i].value != NULL ? all[i].value : all[i].file, all[i].only);
     PROCESSES(4, LIMIT, bad_body, (void *)(uintptr_t)&all[i]);
+  }
+}
+
+// Settings of the search on one rank of a node alone: its first rank's hold for the node, and its log says so.
+static void settings_body(int rank, void *arg)
+{
+  const int *only = arg;
+  say("NCCL_TOPO_FILE", MACHINE_FILE);
+  say("NCCL_DEBUG", "INFO");
+  say("NCCL_DEBUG_SUBSYS", "INIT");
+  say("NCCL_DEBUG_FILE", in_folder(rank == 0 ? "log" : "other_log"));
+  if (rank == *only) {
+    say("NCCL_NVLS_ENABLE", "0");
+    say("NCCL_CROSS_NIC", "1");
+  }
+  ncclComm_t comm = join(0, GPUS, rank, rank);
+  all_agree(comm, 0);
+  CHECK(comm->topology->connect->nvls_channels == (*only == 0 ? 0 : 16), "%d channels for NVLS", comm->topology->connect->nvls_channels);
+  add_up(comm);
+  OK(ncclCommDestroy(comm));
+}
+
+static void settings_of_one(void **state)
+{
+  (void)state;
+  for (int only = 0; only <= 3; only += 3) {
+    PROCESSES(GPUS, LIMIT, settings_body, &only);
+    char *text = text_of(in_folder("log")), want[120];
+    snprintf(want, sizeof want, "NCCL_CROSS_NIC has different values on ranks 0 and %d", only == 0 ? 1 : only);
+    assert_non_null(strstr(text, want));
+    assert_non_null(strstr(text, "NCCL_NVLS_ENABLE has different values"));
+    assert_null(strstr(text, "NCCL_NVB_DISABLE"));
+    free(text);
+    text = text_of(in_folder("other_log"));
+    assert_null(strstr(text, "different values"));
+    free(text);
   }
 }
 
@@ -713,6 +749,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(operations_follow),
       cmocka_unit_test_setup_teardown(different_views, open_folder, close_folder),
       cmocka_unit_test_setup_teardown(bad_files, open_folder, close_folder),
+      cmocka_unit_test_setup_teardown(settings_of_one, open_folder, close_folder),
       cmocka_unit_test_setup_teardown(rank_without_place, open_folder, close_folder),
       cmocka_unit_test(in_threads),
       cmocka_unit_test_setup_teardown(plain_hosts, open_folder, close_folder),

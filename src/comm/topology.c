@@ -2,157 +2,15 @@
 #include "comm/topology.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/param.h"
 #include "base/util.h"
 #include "comm/comm.h"
 #include "comm/machine.h"
+#include "comm/topology_priv.h"
 
 enum { NOTE_TEXT = 484 };
-
-// Why a rank does not see a plain host.
-enum {
-  SEES_FILE = 1, // its machine is described by a file
-  SEES_ASKED = 2 // files with what is found are read or written
-};
-
-// ---- Who is who ----
-
-static uint64_t hash_text(const char *s, uint64_t seed)
-{
-  return s == NULL ? seed : tt_hash(s, strlen(s), seed);
-}
-
-// A file's content, or that it cannot be read.
-static uint64_t hash_file(const char *path, uint64_t seed)
-{
-  char block[4096];
-  size_t n, total = 0;
-  struct stat st;
-  FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rbe") : NULL;
-  if (f == NULL) {
-    return hash_text(path, seed + 1);
-  }
-  while (total < TT_XML_MAX_BYTES && (n = fread(block, 1, sizeof(block), f)) > 0) {
-    seed = tt_hash(block, n, seed);
-    total += n;
-  }
-  fclose(f);
-  return seed;
-}
-
-typedef struct setting {
-  const char *name;
-  uint64_t value;
-} setting;
-
-// What changes the channels: ranks with different values would not find the same. Returns how many.
-static int list_settings(setting out[TT_PEER_SETTINGS])
-{
-  const tt_params *p = tt_params_get();
-  const setting all[] = {{"NCCL_CROSS_NIC", (uint64_t)p->cross_nic},
-                         {"NCCL_P2P_LEVEL", hash_text(p->p2p_level, 1)},
-                         {"NCCL_NET_GDR_LEVEL", hash_text(p->net_gdr_level, 1)},
-                         {"NCCL_NET_GDR_READ", (uint64_t)p->net_gdr_read},
-                         {"NCCL_NET_GDR_C2C", (uint64_t)p->net_gdr_c2c},
-                         {"NCCL_NET_DISABLE_INTRA", (uint64_t)p->net_disable_intra},
-                         {"NCCL_NETDEVS_POLICY", hash_text(p->netdevs_policy, 1)},
-                         {"NCCL_PXN_C2C", (uint64_t)p->pxn_c2c},
-                         {"NCCL_NVB_DISABLE", (uint64_t)p->nvb_disable},
-                         {"NCCL_NVLS_ENABLE", (uint64_t)p->nvls_enable},
-                         {"NCCL_MIN_NCHANNELS", (uint64_t)p->min_nchannels},
-                         {"NCCL_MAX_NCHANNELS", (uint64_t)p->max_nchannels},
-                         {"NCCL_NTHREADS", (uint64_t)p->nthreads}};
-  _Static_assert(TT_COUNT(all) <= TT_PEER_SETTINGS, "there is room in tt_peer for every setting");
-  memcpy(out, all, sizeof(all));
-  return (int)TT_COUNT(all);
-}
-
-void tt_topology_describe(const struct ncclComm *comm, tt_peer *me)
-{
-  const tt_params *p = tt_params_get();
-  setting settings[TT_PEER_SETTINGS];
-  int count = list_settings(settings);
-  for (int i = 0; i < count; i++) {
-    uint64_t h = tt_hash(&settings[i].value, sizeof(settings[i].value), 5);
-    me->settings[i] = (uint16_t)(h ^ h >> 16 ^ h >> 32 ^ h >> 48);
-  }
-  me->min_ctas = comm->config.min_ctas;
-  me->max_ctas = comm->config.max_ctas;
-  me->numa = tt_proc_numa();
-  const char *file = p->topo_file; // what a hypervisor left describes GPUs, and nobody sits on one
-  bool asked = p->topo_dump_file != NULL || p->graph_file != NULL || p->graph_dump_file != NULL;
-  me->sees = (file != NULL ? SEES_FILE : 0) | (asked ? SEES_ASKED : 0);
-  uint64_t h = hash_text(p->socket_ifname, hash_text(p->net, hash_text(p->socket_family, me->machine)));
-  me->view = file != NULL ? hash_file(file, h) : h;
-}
-
-// Does some rank see more than a plain host? The same answer on every rank.
-static bool anything_to_see(const struct ncclComm *c)
-{
-  bool any = false;
-  for (int i = 0; i < c->nranks; i++) {
-    any |= c->peers[i].sees != 0;
-  }
-  return any;
-}
-
-const char *tt_topology_differs(const struct ncclComm *comm, int rank)
-{
-  const tt_peer *a = &comm->peers[0], *b = &comm->peers[rank];
-  if (!anything_to_see(comm)) {
-    return NULL; // plain hosts have one channel, whatever the settings
-  }
-  setting settings[TT_PEER_SETTINGS];
-  int count = list_settings(settings);
-  for (int i = 0; i < count; i++) {
-    if (a->settings[i] != b->settings[i]) {
-      return settings[i].name;
-    }
-  }
-  return NULL;
-}
-
-// The rank that works for its node.
-static int leader_of(const tt_layout *l, int node)
-{
-  return l->order[l->first[node]];
-}
-
-// Does some rank of the node see any of that?
-static bool sees(const struct ncclComm *c, int node, uint32_t what)
-{
-  bool any = false;
-  for (int i = c->layout->first[node]; i < c->layout->first[node + 1]; i++) {
-    any |= (c->peers[c->layout->order[i]].sees & what) != 0;
-  }
-  return any;
-}
-
-// Has no rank of the node a file that describes its machine?
-static bool is_plain(const struct ncclComm *c, int node)
-{
-  return !sees(c, node, SEES_FILE);
-}
-
-static bool same_view(const struct ncclComm *c, int a, int b)
-{
-  return c->peers[a].view == c->peers[b].view && c->peers[a].machine == c->peers[b].machine;
-}
-
-// The places of a node's ranks; `out` has room for all of the communicator. Returns how many.
-static int list_places(const struct ncclComm *c, int node, tt_source_rank *out)
-{
-  const tt_layout *l = c->layout;
-  int n = tt_layout_size(l, node);
-  for (int i = 0; i < n; i++) {
-    const tt_peer *p = &c->peers[l->order[l->first[node] + i]];
-    out[i] = (tt_source_rank){.rank = p->rank, .dev = p->device, .numa = p->numa, .gdr = (p->sees & SEES_FILE) != 0};
-  }
-  return n;
-}
 
 // ---- Telling each other ----
 
@@ -265,9 +123,9 @@ static ncclResult_t work_prepare(work *w)
   if (w->places == NULL || w->seen == NULL || w->views == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the places of %d ranks", c->rank, c->nranks);
   }
-  int nlocal = list_places(c, w->node, w->places);
+  int nlocal = tt_topology_places(c, w->node, w->places);
   for (int i = 0; i < nlocal; i++) {
-    w->seen[i] = same_view(c, w->places[i].rank, w->leader);
+    w->seen[i] = tt_topology_same_view(c, w->places[i].rank, w->leader);
   }
   w->machine = (tt_machine){.rank = c->rank,
                             .nranks = c->nranks,
@@ -275,10 +133,10 @@ static ncclResult_t work_prepare(work *w)
                             .nlocal = nlocal,
                             .seen = w->seen,
                             .views = w->views,
-                            .apart = !same_view(c, c->rank, w->leader),
+                            .apart = !tt_topology_same_view(c, c->rank, w->leader),
                             .host = c->peers[w->leader].host,
                             .file = tt_params_get()->topo_file,
-                            .plain = is_plain(c, w->node),
+                            .plain = tt_topology_is_plain(c, w->node),
                             .needs_net = c->needs_net};
   return ncclSuccess;
 }
@@ -316,32 +174,12 @@ static ncclResult_t read_views(work *w, const gathered *g)
   return ncclSuccess;
 }
 
-// Must a rank tell its node's leader what it sees? A plain node has nothing to tell, unless files with what is found are asked for. The same
-// answer on every rank.
-static bool has_view(const struct ncclComm *c, int rank)
-{
-  int node = c->layout->node_of[rank];
-  return !same_view(c, rank, leader_of(c->layout, node)) && sees(c, node, SEES_FILE | SEES_ASKED);
-}
-
-// Does a rank tell what it sees? The leader does, too, where somebody may have to write what all see together.
-static bool tells_view(const struct ncclComm *c, int rank)
-{
-  const tt_layout *l = c->layout;
-  int node = l->node_of[rank];
-  bool tells = has_view(c, rank);
-  for (int i = l->first[node]; i < l->first[node + 1] && rank == leader_of(l, node) && sees(c, node, SEES_ASKED); i++) {
-    tells |= has_view(c, l->order[i]);
-  }
-  return tells;
-}
-
 // The same answer on every rank.
 static bool views_differ(const struct ncclComm *c)
 {
   bool differ = false;
   for (int i = 0; i < c->nranks; i++) {
-    differ |= has_view(c, i);
+    differ |= tt_topology_has_view(c, i);
   }
   return differ;
 }
@@ -352,7 +190,7 @@ static ncclResult_t exchange_views(const work *w, gathered *out)
   const struct ncclComm *c = w->comm;
   char *text = NULL;
   size_t size = 0;
-  ncclResult_t res = tells_view(c, c->rank) ? own_view(w, &text, &size) : ncclSuccess;
+  ncclResult_t res = tt_topology_tells_view(c, c->rank) ? own_view(w, &text, &size) : ncclSuccess;
   res = gather(c, res, text, size, out);
   tt_free(text);
   return res;
@@ -362,24 +200,6 @@ static ncclResult_t exchange_views(const work *w, gathered *out)
 static bool dumps(const struct ncclComm *c)
 {
   return tt_params_get()->topo_dump_file != NULL && tt_params_get()->topo_dump_file_rank == c->rank;
-}
-
-// Somebody who gave one rank of a node another file than the others wants to know.
-static void say_views(const work *w)
-{
-  const struct ncclComm *c = w->comm;
-  for (int i = 0; i < w->machine.nlocal; i++) {
-    int r = w->places[i].rank;
-    if (has_view(c, r)) {
-      bool mine = (c->peers[w->leader].sees & SEES_FILE) != 0, its = (c->peers[r].sees & SEES_FILE) != 0;
-      tt_info(
-          TT_INIT | TT_GRAPH,
-          "ranks %d and %d are on one node and do not see the same machine: %s. What they see is joined; where it differs, rank %d is right",
-          w->leader, r,
-          mine != its ? "one has no NCCL_TOPO_FILE" : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ",
-          w->leader);
-    }
-  }
 }
 
 static ncclResult_t do_work(const work *w, char **bytes, size_t *size)
@@ -397,7 +217,7 @@ static ncclResult_t do_work(const work *w, char **bytes, size_t *size)
     tt_info(TT_ENV, "NCCL_TOPO_FILE set by environment to %s", p->topo_file);
   }
   if (leads) {
-    say_views(w);
+    tt_topology_say_differences(c, w->node);
   }
   TT_TRY_GOTO(needed ? tt_machine_document(&w->machine, &xml) : ncclSuccess, res);
   if (dumps(c)) {
@@ -420,12 +240,12 @@ static ncclResult_t gather_nodes(const struct ncclComm *c, gathered *out)
   work w = {.comm = c, .node = c->layout->node_of[c->rank]};
   char *bytes = NULL;
   size_t size = 0;
-  w.leader = leader_of(c->layout, w.node);
+  w.leader = tt_topology_leader(c->layout, w.node);
   ncclResult_t res = work_prepare(&w);
   if (res == ncclSuccess && views_differ(c)) {
     gathered views = {0};
     TT_TRY_GOTO(exchange_views(&w, &views), res);
-    w.machine.apart |= tells_view(c, c->rank); // a leader that has told it needs not look again
+    w.machine.apart |= tt_topology_tells_view(c, c->rank); // a leader that has told it needs not look again
     res = read_views(&w, &views);
     gathered_clear(&views);
   }
@@ -500,7 +320,7 @@ static ncclResult_t plain_node(const struct ncclComm *c, int node, char **bytes,
   if (places == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the places of a node's ranks", c->rank);
   }
-  int n = list_places(c, node, places);
+  int n = tt_topology_places(c, node, places);
   ncclResult_t res = tt_node_shapes_plain(places, n, n < c->nranks, &s);
   res = res == ncclSuccess ? tt_node_shapes_write(&s, bytes, size) : res;
   tt_node_shapes_clear(&s);
@@ -540,7 +360,7 @@ static ncclResult_t find_kinds(joint *j)
 {
   const struct ncclComm *c = j->comm;
   for (int node = 0; node < c->layout->nnodes; node++) {
-    int leader = leader_of(c->layout, node);
+    int leader = tt_topology_leader(c->layout, node);
     char *mine = NULL;
     size_t size = 0;
     if (j->got.data == NULL) {
@@ -641,7 +461,7 @@ static bool all_plain(const struct ncclComm *c)
 {
   bool plain = true;
   for (int node = 0; node < c->layout->nnodes; node++) {
-    plain &= is_plain(c, node);
+    plain &= tt_topology_is_plain(c, node);
   }
   return plain;
 }
@@ -651,7 +471,7 @@ ncclResult_t tt_topology_create(const struct ncclComm *comm, tt_topology **out)
   joint j = {.comm = comm};
   tt_topology *t = NULL;
   ncclResult_t res = ncclSuccess;
-  if (anything_to_see(comm)) {
+  if (tt_topology_anything_to_see(comm)) {
     TT_TRY(gather_nodes(comm, &j.got));
   }
   t = tt_calloc(1, sizeof(*t));

@@ -23,10 +23,11 @@ typedef struct tt_topology {
   int nkinds;
 } tt_topology;
 
-// What this rank tells of itself in the peers' exchange: which machine it sees, where it sits, the settings that all must share.
+// What this rank tells of itself in the peers' exchange: which machine it sees, where it sits, its settings.
 void tt_topology_describe(const struct ncclComm *comm, tt_peer *me);
 
-// The variable on which a rank differs from rank 0, and must not, because some machine is described; NULL: none.
+// The variable on which a rank differs from rank 0, and must not, because some machine is described and every rank connects the nodes by it;
+// NULL: none. What nodes are searched by may differ: the first rank's holds for its node.
 const char *tt_topology_differs(const struct ncclComm *comm, int rank);
 
 // Makes the topology; all ranks of the communicator call it. After peers, layout and segment (which says whether

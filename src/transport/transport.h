@@ -9,8 +9,8 @@
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 232
-enum { TT_PEER_SETTINGS = 16 };
+#define TT_PEER_BYTES 216
+enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   int32_t rank, device;
   uint64_t host;    // same value: same machine, as NCCL_HOSTID has it
@@ -24,18 +24,20 @@ typedef struct tt_peer {
   uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO
   int64_t direct_threshold; // NCCL_HOST_DIRECT_THRESHOLD
   int64_t net_chunk;        // NCCL_P2P_NET_CHUNKSIZE
-  int32_t p2p_disable, shm_disable;
-  tt_geometry geometry; // rank 0's holds for all
+  tt_geometry geometry;     // rank 0's holds for all
+  uint8_t p2p_disable, shm_disable;
   // What the topology step makes channels from (comm/topology.h).
-  uint64_t view;    // hash of what says what its machine is like; 0: see `sees`
-  uint32_t sees;    // 0: a plain host, and nothing else is asked for
-  int32_t numa;     // NUMA node, -1: not known
-  int32_t min_ctas; // rank 0's hold for all
-  int32_t max_ctas;
-  uint16_t settings[TT_PEER_SETTINGS]; // hashes of variables on which all ranks must agree
+  uint16_t sees;                       // 0: a plain host, and nothing else is asked for
+  int32_t numa;                        // NUMA node, -1: not known
+  int32_t nthreads;                    // NCCL_NTHREADS,
+  int16_t min_channels, max_channels;  // NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS: all ranks must agree
+  int16_t min_ctas, max_ctas;          // rank 0's hold for all
+  uint16_t settings[TT_PEER_SETTINGS]; // hashes of variables; those of the node's first rank hold
+  uint64_t view;                       // hash of what says what its machine is like
   char mailbox[TT_FDBOX_NAME];
 } tt_peer;
-_Static_assert(sizeof(tt_peer) == TT_PEER_BYTES, "bootstrap message layout");
+_Static_assert(sizeof(tt_peer) == TT_PEER_BYTES && offsetof(tt_peer, view) == offsetof(tt_peer, settings) + 2 * TT_PEER_SETTINGS,
+               "bootstrap message layout, without gaps");
 
 // What transports need to connect one rank's links.
 typedef struct tt_wiring {

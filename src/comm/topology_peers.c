@@ -1,0 +1,203 @@
+// topology_peers.c: see topology_priv.h; and what a rank tells of itself (topology.h).
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/util.h"
+#include "comm/comm.h"
+#include "comm/topology_priv.h"
+
+// ---- What a rank tells ----
+
+static uint64_t hash_text(const char *s, uint64_t seed)
+{
+  return s == NULL ? seed : tt_hash(s, strlen(s), seed);
+}
+
+// A file's content, or that it cannot be read.
+static uint64_t hash_file(const char *path, uint64_t seed)
+{
+  char block[4096];
+  size_t n, total = 0;
+  struct stat st;
+  FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rbe") : NULL;
+  if (f == NULL) {
+    return hash_text(path, seed + 1);
+  }
+  while (total < TT_XML_MAX_BYTES && (n = fread(block, 1, sizeof(block), f)) > 0) {
+    seed = tt_hash(block, n, seed);
+    total += n;
+  }
+  fclose(f);
+  return seed;
+}
+
+typedef struct setting {
+  const char *name;
+  uint64_t value;
+} setting;
+
+// What a node's leader searches channels by. Other ranks' values mean nothing, which somebody who set them there wants to know. Returns how
+// many.
+static int list_settings(setting out[TT_PEER_SETTINGS])
+{
+  const tt_params *p = tt_params_get();
+  const setting all[] = {{"NCCL_CROSS_NIC", (uint64_t)p->cross_nic},
+                         {"NCCL_P2P_LEVEL", hash_text(p->p2p_level, 1)},
+                         {"NCCL_NET_GDR_LEVEL", hash_text(p->net_gdr_level, 1)},
+                         {"NCCL_NET_GDR_READ", (uint64_t)p->net_gdr_read},
+                         {"NCCL_NET_GDR_C2C", (uint64_t)p->net_gdr_c2c},
+                         {"NCCL_NET_DISABLE_INTRA", (uint64_t)p->net_disable_intra},
+                         {"NCCL_NETDEVS_POLICY", hash_text(p->netdevs_policy, 1)},
+                         {"NCCL_PXN_DISABLE", (uint64_t)p->pxn_disable},
+                         {"NCCL_PXN_C2C", (uint64_t)p->pxn_c2c},
+                         {"NCCL_NVB_DISABLE", (uint64_t)p->nvb_disable},
+                         {"NCCL_NVLS_ENABLE", (uint64_t)p->nvls_enable},
+                         {"NCCL_GRAPH_FILE", hash_text(p->graph_file, 1)}};
+  _Static_assert(TT_COUNT(all) == TT_PEER_SETTINGS, "each has its place in tt_peer");
+  memcpy(out, all, sizeof(all));
+  return (int)TT_COUNT(all);
+}
+
+static int16_t short_of(int64_t value)
+{
+  return (int16_t)TT_CLAMP(value, INT16_MIN, INT16_MAX);
+}
+
+void tt_topology_describe(const struct ncclComm *comm, tt_peer *me)
+{
+  const tt_params *p = tt_params_get();
+  setting settings[TT_PEER_SETTINGS];
+  int count = list_settings(settings);
+  for (int i = 0; i < count; i++) {
+    uint64_t h = tt_hash(&settings[i].value, sizeof(settings[i].value), 5);
+    me->settings[i] = (uint16_t)(h ^ h >> 16 ^ h >> 32 ^ h >> 48);
+  }
+  me->min_channels = short_of(p->min_nchannels);
+  me->max_channels = short_of(p->max_nchannels);
+  me->nthreads = (int32_t)TT_CLAMP(p->nthreads, INT32_MIN, INT32_MAX);
+  me->min_ctas = short_of(comm->config.min_ctas);
+  me->max_ctas = short_of(comm->config.max_ctas);
+  me->numa = tt_proc_numa();
+  const char *file = p->topo_file; // what a hypervisor left describes GPUs, and nobody sits on one
+  bool asked = p->topo_dump_file != NULL || p->graph_file != NULL || p->graph_dump_file != NULL;
+  me->sees = (uint16_t)((file != NULL ? TT_SEES_FILE : 0) | (asked ? TT_SEES_ASKED : 0));
+  uint64_t h = hash_text(p->socket_ifname, hash_text(p->net, hash_text(p->socket_family, me->machine)));
+  me->view = file != NULL ? hash_file(file, h) : h;
+}
+
+// ---- What follows ----
+
+bool tt_topology_anything_to_see(const struct ncclComm *c)
+{
+  bool any = false;
+  for (int i = 0; i < c->nranks; i++) {
+    any |= c->peers[i].sees != 0;
+  }
+  return any;
+}
+
+const char *tt_topology_differs(const struct ncclComm *comm, int rank)
+{
+  const tt_peer *a = &comm->peers[0], *b = &comm->peers[rank];
+  const char *name = a->min_channels != b->min_channels   ? "NCCL_MIN_NCHANNELS"
+                     : a->max_channels != b->max_channels ? "NCCL_MAX_NCHANNELS"
+                     : a->nthreads != b->nthreads         ? "NCCL_NTHREADS"
+                                                          : NULL;
+  return name != NULL && tt_topology_anything_to_see(comm) ? name : NULL; // plain hosts have one channel, whatever the settings
+}
+
+int tt_topology_leader(const tt_layout *l, int node)
+{
+  return l->order[l->first[node]];
+}
+
+// Does some rank of the node see any of that?
+static bool sees(const struct ncclComm *c, int node, uint32_t what)
+{
+  bool any = false;
+  for (int i = c->layout->first[node]; i < c->layout->first[node + 1]; i++) {
+    any |= (c->peers[c->layout->order[i]].sees & what) != 0;
+  }
+  return any;
+}
+
+bool tt_topology_is_plain(const struct ncclComm *c, int node)
+{
+  return !sees(c, node, TT_SEES_FILE);
+}
+
+bool tt_topology_same_view(const struct ncclComm *c, int a, int b)
+{
+  return c->peers[a].view == c->peers[b].view && c->peers[a].machine == c->peers[b].machine;
+}
+
+bool tt_topology_has_view(const struct ncclComm *c, int rank)
+{
+  int node = c->layout->node_of[rank];
+  return !tt_topology_same_view(c, rank, tt_topology_leader(c->layout, node)) && sees(c, node, TT_SEES_FILE | TT_SEES_ASKED);
+}
+
+bool tt_topology_tells_view(const struct ncclComm *c, int rank)
+{
+  const tt_layout *l = c->layout;
+  int node = l->node_of[rank];
+  bool tells = tt_topology_has_view(c, rank);
+  for (int i = l->first[node]; i < l->first[node + 1] && rank == tt_topology_leader(l, node) && sees(c, node, TT_SEES_ASKED); i++) {
+    tells |= tt_topology_has_view(c, l->order[i]);
+  }
+  return tells;
+}
+
+int tt_topology_places(const struct ncclComm *c, int node, tt_source_rank *out)
+{
+  const tt_layout *l = c->layout;
+  int n = tt_layout_size(l, node);
+  for (int i = 0; i < n; i++) {
+    const tt_peer *p = &c->peers[l->order[l->first[node] + i]];
+    out[i] = (tt_source_rank){.rank = p->rank, .dev = p->device, .numa = p->numa, .gdr = (p->sees & TT_SEES_FILE) != 0};
+  }
+  return n;
+}
+
+// ---- What somebody who set up ranks differently wants to know ----
+
+static void say_view(const struct ncclComm *c, int leader, int rank)
+{
+  bool other = ((c->peers[leader].sees ^ c->peers[rank].sees) & TT_SEES_FILE) != 0;
+  tt_info(
+      TT_INIT | TT_GRAPH,
+      "ranks %d and %d are on one node and do not see the same machine: %s. What they see is joined; where it differs, rank %d is right",
+      leader, rank, other ? "one has no NCCL_TOPO_FILE" : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ",
+      leader);
+}
+
+// The first rank of the node that has another value.
+static void say_setting(const struct ncclComm *c, int node, int i, const char *name)
+{
+  const tt_layout *l = c->layout;
+  int leader = tt_topology_leader(l, node);
+  for (int k = l->first[node] + 1; k < l->first[node + 1]; k++) {
+    if (c->peers[l->order[k]].settings[i] != c->peers[leader].settings[i]) {
+      tt_info(TT_INIT | TT_GRAPH, "%s has different values on ranks %d and %d, which are on one node: the one of rank %d, its first, holds",
+              name, leader, l->order[k], leader);
+      return;
+    }
+  }
+}
+
+void tt_topology_say_differences(const struct ncclComm *c, int node)
+{
+  const tt_layout *l = c->layout;
+  setting settings[TT_PEER_SETTINGS];
+  int count = list_settings(settings);
+  for (int k = l->first[node] + 1; k < l->first[node + 1]; k++) {
+    if (tt_topology_has_view(c, l->order[k])) {
+      say_view(c, tt_topology_leader(l, node), l->order[k]);
+    }
+  }
+  for (int i = 0; i < count && !tt_topology_is_plain(c, node); i++) {
+    say_setting(c, node, i, settings[i].name);
+  }
+}
