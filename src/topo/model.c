@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/param.h"
 #include "base/util.h"
 
 static const char *const algo_names[TT_MODEL_ALGOS] = {"Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"};
@@ -289,7 +290,7 @@ static tt_model_off algo_off(const maker *k, tt_model_algo a)
     return TT_OFF_ONE_NODE;
   }
   if (!k->c->collnet && (is_collnet(a) || (a == TT_MODEL_NVLS && k->nnodes > 1))) {
-    return TT_OFF_COLLNET;
+    return k->opt.no_collnet != TT_OFF_NOT ? k->opt.no_collnet : TT_OFF_COLLNET;
   }
   if (a == TT_MODEL_COLLNET_CHAIN && !k->chain) {
     return TT_OFF_HEADS;
@@ -313,6 +314,15 @@ static tt_model_off cell_off(const maker *k, const cell *x, bool algo, int proto
   return proto == 2 && x->p == TT_MODEL_LL128 && !ll128_ok(k, x->g) ? TT_OFF_LL128 : TT_OFF_NOT;
 }
 
+// Why the search found no NVLS.
+static tt_model_off no_nvls(const maker *k)
+{
+  if (k->opt.no_nvls != TT_OFF_NOT) {
+    return k->opt.no_nvls;
+  }
+  return !k->c->machine.nvswitch ? TT_OFF_SWITCH : k->c->machine.cc_min < 90 ? TT_OFF_OLD_GPU : TT_OFF_GRAPH;
+}
+
 static tt_model_off missing(const maker *k, const cell *x)
 {
   if (x->a == TT_MODEL_PAT && gathers(x->f) && x->p == TT_MODEL_SIMPLE && !k->pat) {
@@ -321,7 +331,7 @@ static tt_model_off missing(const maker *k, const cell *x)
   if (!exists(k, x)) {
     return TT_OFF_NEVER;
   }
-  return is_nvls(x->a) && x->g->nchannels < 2 ? TT_OFF_GRAPH : TT_OFF_NOT;
+  return is_nvls(x->a) && x->g->nchannels < 2 ? no_nvls(k) : TT_OFF_NOT;
 }
 
 static tt_model_off slow(const maker *k, const cell *x)
@@ -491,6 +501,8 @@ tt_model_options tt_model_options_from(const tt_params *params)
   o.algo = params->algo;
   o.proto = params->proto;
   o.nthreads = (int)TT_CLAMP(params->nthreads, -2, 1 << 20);
+  o.no_nvls = params->nvls_enable == 0 ? TT_OFF_NVLS_ENABLE : TT_OFF_NOT;
+  o.no_collnet = params->collnet_enable != NCCL_CONFIG_UNDEF_INT && params->collnet_enable != 1 ? TT_OFF_COLLNET_ENABLE : TT_OFF_NOT;
   return o;
 }
 
@@ -672,6 +684,22 @@ const char *tt_model_off_text(tt_model_off off)
       "this reduction is not done so",
       "NCCL_ALGO leaves it out",
       "NCCL_PROTO leaves it out",
+      "a GPU is older than sm 90",
+      "NCCL_NVLS_ENABLE switches it off",
+      "NCCL_COLLNET_ENABLE does not let the network reduce",
+      "NCCL_COLLNET_NODE_THRESHOLD wants more nodes before the network reduces",
   };
   return texts[off];
+}
+
+const char *tt_model_off_variable(tt_model_off off)
+{
+  switch (off) {
+  case TT_OFF_ALGO_VAR: return "NCCL_ALGO";
+  case TT_OFF_PROTO_VAR: return "NCCL_PROTO";
+  case TT_OFF_NVLS_ENABLE: return "NCCL_NVLS_ENABLE";
+  case TT_OFF_COLLNET_ENABLE: return "NCCL_COLLNET_ENABLE";
+  case TT_OFF_COLLNET_NODES: return "NCCL_COLLNET_NODE_THRESHOLD";
+  default: return NULL;
+  }
 }

@@ -30,20 +30,24 @@ typedef enum { TT_MODEL_LL, TT_MODEL_LL128, TT_MODEL_SIMPLE, TT_MODEL_PROTOS } t
 
 // Why an algorithm and protocol is not to be had for a function.
 typedef enum {
-  TT_OFF_NOT,       // it is
-  TT_OFF_NEVER,     // the function has no such algorithm or protocol
-  TT_OFF_GRAPH,     // the search found no channels, or too few
-  TT_OFF_ONE_NODE,  // NVLS tree: there is only one node
-  TT_OFF_COLLNET,   // the network does not reduce, or not this
-  TT_OFF_SWITCH,    // collnet direct: there is no NVSwitch
-  TT_OFF_HEADS,     // more GPUs than heads, or a chain that does not end in a head
-  TT_OFF_PAT,       // more than one rank per node, or a GPU below sm 60, or NCCL_PAT_ENABLE
-  TT_OFF_LL128,     // LL128 would cross links that tear its lines, or GPUs differ
-  TT_OFF_NVLS,      // no NVLS, or not for this operation
-  TT_OFF_LOCALS,    // more ranks per node than the algorithm takes
-  TT_OFF_OPERATION, // this reduction is not done so
-  TT_OFF_ALGO_VAR,  // NCCL_ALGO
-  TT_OFF_PROTO_VAR, // NCCL_PROTO
+  TT_OFF_NOT,            // it is
+  TT_OFF_NEVER,          // the function has no such algorithm or protocol
+  TT_OFF_GRAPH,          // the search found no channels, or too few
+  TT_OFF_ONE_NODE,       // NVLS tree: there is only one node
+  TT_OFF_COLLNET,        // the network does not reduce, or not this
+  TT_OFF_SWITCH,         // collnet direct, NVLS: there is no NVSwitch
+  TT_OFF_HEADS,          // more GPUs than heads, or a chain that does not end in a head
+  TT_OFF_PAT,            // more than one rank per node, or a GPU below sm 60, or NCCL_PAT_ENABLE
+  TT_OFF_LL128,          // LL128 would cross links that tear its lines, or GPUs differ
+  TT_OFF_NVLS,           // no NVLS, or not for this operation
+  TT_OFF_LOCALS,         // more ranks per node than the algorithm takes
+  TT_OFF_OPERATION,      // this reduction is not done so
+  TT_OFF_ALGO_VAR,       // NCCL_ALGO
+  TT_OFF_PROTO_VAR,      // NCCL_PROTO
+  TT_OFF_OLD_GPU,        // NVLS: a GPU below sm 90
+  TT_OFF_NVLS_ENABLE,    // NCCL_NVLS_ENABLE
+  TT_OFF_COLLNET_ENABLE, // NCCL_COLLNET_ENABLE
+  TT_OFF_COLLNET_NODES,  // NCCL_COLLNET_NODE_THRESHOLD
   TT_OFF_REASONS,
 } tt_model_off;
 
@@ -59,17 +63,18 @@ typedef enum {
 
 // What the variables say. Texts may be NULL: not set.
 typedef struct tt_model_options {
-  const char *algo, *proto;      // NCCL_ALGO, NCCL_PROTO
-  const char *thread_thresholds; // NCCL_THREAD_THRESHOLDS
-  int nthreads, ll128_nthreads;  // NCCL_NTHREADS, NCCL_LL128_NTHREADS; -2: not set
-  int pat;                       // NCCL_PAT_ENABLE: 0, 1, or 2 where it pays
-  int net_overhead;              // NCCL_NET_OVERHEAD in nanoseconds; -2: by CPU
-  bool ll128_c2c;                // NCCL_LL128_C2C
+  const char *algo, *proto;         // NCCL_ALGO, NCCL_PROTO
+  const char *thread_thresholds;    // NCCL_THREAD_THRESHOLDS
+  int nthreads, ll128_nthreads;     // NCCL_NTHREADS, NCCL_LL128_NTHREADS; -2: not set
+  int pat;                          // NCCL_PAT_ENABLE: 0, 1, or 2 where it pays
+  int net_overhead;                 // NCCL_NET_OVERHEAD in nanoseconds; -2: by CPU
+  bool ll128_c2c;                   // NCCL_LL128_C2C
+  tt_model_off no_nvls, no_collnet; // what to say where these are not used; TT_OFF_NOT: what the machine lacks
 } tt_model_options;
 
 tt_model_options tt_model_options_default(void);
 
-// The options as NCCL_ALGO, NCCL_PROTO and NCCL_NTHREADS have them.
+// The options as NCCL_ALGO, NCCL_PROTO, NCCL_NTHREADS, NCCL_NVLS_ENABLE and NCCL_COLLNET_ENABLE have them.
 tt_model_options tt_model_options_from(const tt_params *params);
 
 typedef struct tt_model_input {
@@ -129,6 +134,9 @@ const char *tt_model_algo_name(tt_model_algo algo);
 const char *tt_model_proto_name(tt_model_proto proto);
 const char *tt_model_off_text(tt_model_off off);
 const char *tt_model_bound_text(tt_model_bound bound);
+
+// The variable that a reason's text names; NULL: none.
+const char *tt_model_off_variable(tt_model_off off);
 
 // Reads a list such as "ring,tree;allreduce:^tree" over `nelems` names; allow[func * nelems + e] becomes 0 or 1 for the functions that the
 // list speaks of and stays as it is for the others. `variable` is named in messages. ncclInvalidUsage for unknown names, and for a list

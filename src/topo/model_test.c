@@ -318,7 +318,9 @@ static void test_reasons(void **state)
   (void)state;
   assert_int_equal(known_each(reasons, "reasons"), 0);
   for (int i = 0; i < TT_OFF_REASONS; i++) {
-    assert_non_null(tt_model_off_text((tt_model_off)i));
+    const char *text = tt_model_off_text((tt_model_off)i), *variable = tt_model_off_variable((tt_model_off)i);
+    assert_non_null(text);
+    assert_true(variable == NULL || strncmp(text, variable, strlen(variable)) == 0);
   }
 }
 
@@ -353,15 +355,43 @@ static void test_params(void **state)
   assert_string_equal(o.proto, "LL");
   assert_int_equal(o.nthreads, 64);
   assert_true(o.pat == 2 && o.ll128_c2c && o.net_overhead == -2);
+  assert_true(o.no_nvls == TT_OFF_NOT && o.no_collnet == TT_OFF_NOT);
+  params.nvls_enable = 0;
+  params.collnet_enable = 0;
+  o = tt_model_options_from(&params);
+  assert_true(o.no_nvls == TT_OFF_NVLS_ENABLE && o.no_collnet == TT_OFF_COLLNET_ENABLE);
+}
+
+// What a variable switched off names the variable; the rest what the machine lacks.
+static void test_switched_off(void **state)
+{
+  (void)state;
+  tt_model_options o = tt_model_options_default();
+  known *k = load("seed_a100_sxm4_vm", 1);
+  tt_model m = model_of(k, &o);
+  assert_int_equal(m.off[TT_MODEL_ALL_REDUCE][TT_MODEL_NVLS][TT_MODEL_SIMPLE], TT_OFF_SWITCH);
+  assert_int_equal(m.off[TT_MODEL_ALL_REDUCE][TT_MODEL_COLLNET_CHAIN][TT_MODEL_SIMPLE], TT_OFF_COLLNET);
+  o.no_nvls = TT_OFF_NVLS_ENABLE;
+  o.no_collnet = TT_OFF_COLLNET_NODES;
+  m = model_of(k, &o);
+  assert_int_equal(m.off[TT_MODEL_ALL_REDUCE][TT_MODEL_NVLS][TT_MODEL_SIMPLE], TT_OFF_NVLS_ENABLE);
+  assert_int_equal(m.off[TT_MODEL_ALL_REDUCE][TT_MODEL_NVLS_TREE][TT_MODEL_SIMPLE], TT_OFF_NVLS_ENABLE);
+  assert_int_equal(m.off[TT_MODEL_ALL_REDUCE][TT_MODEL_COLLNET_CHAIN][TT_MODEL_SIMPLE], TT_OFF_COLLNET_NODES);
+  known_free(k);
+  k = load(H100, 2); // has NVLS: only what collnet lacks is out
+  m = model_of(k, &o);
+  assert_int_equal(m.off[TT_MODEL_ALL_REDUCE][TT_MODEL_NVLS_TREE][TT_MODEL_SIMPLE], TT_OFF_NOT);
+  assert_int_equal(m.off[TT_MODEL_ALL_REDUCE][TT_MODEL_NVLS][TT_MODEL_SIMPLE], TT_OFF_COLLNET_NODES);
+  known_free(k);
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_known_models), cmocka_unit_test(test_lists),   cmocka_unit_test(test_algo_and_proto),
-      cmocka_unit_test(test_ll128),        cmocka_unit_test(test_threads), cmocka_unit_test(test_operations),
-      cmocka_unit_test(test_collnet),      cmocka_unit_test(test_reasons), cmocka_unit_test(test_bounds),
-      cmocka_unit_test(test_params),
+      cmocka_unit_test(test_known_models), cmocka_unit_test(test_lists),        cmocka_unit_test(test_algo_and_proto),
+      cmocka_unit_test(test_ll128),        cmocka_unit_test(test_threads),      cmocka_unit_test(test_operations),
+      cmocka_unit_test(test_collnet),      cmocka_unit_test(test_reasons),      cmocka_unit_test(test_bounds),
+      cmocka_unit_test(test_params),       cmocka_unit_test(test_switched_off),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
