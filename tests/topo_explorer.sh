@@ -180,11 +180,19 @@ good "a capture" '<gpu ' show --format xml --ranks 4 "$tmp/capture"
 same "the capture is this machine" "$tmp/out" "$tmp/here.xml"
 good "a capture's choices" '^\* ' explain --ranks 4 "$tmp/capture"
 
+NCCL_TOPO_FILE=$h100 good "where a machine comes from" '^tests/.*/input.xml .NCCL_TOPO_FILE.: 8 GPUs' show
+mkdir -p "$tmp/folder/sys/devices/system/node"
+bad "a folder without /sys" 2 'a copy of /sys is expected; there is no sys/bus/pci/devices' show "$machines"
+good "a folder with /sys" ': 3 GPUs' show --ranks 3 "$tmp/folder"
+good "CPU by name" 'CPU/0  Intel Sapphire Rapids' show "$h100"
+sed 's/modelid="143"/modelid="250"/' "$h100" >"$tmp/cpu.xml"
+good "CPU by numbers" 'CPU/0  Intel family 6 model 250' show "$tmp/cpu.xml"
+
 # ---- Options ----
 
 good "options over the variable" 'RING' graphs --table --cross-nic 0 -N 2 "$h100"
 grep -q ' no ' "$tmp/out" || report "--cross-nic" " has no effect"
-good "algo" '^  Tree +NCCL_ALGO leaves it out' explain --algo ring "$h100"
+good "algo" '^  Tree +NCCL_ALGO=ring leaves it out' explain --algo ring "$h100"
 good "algo decided" 'NCCL_ALGO=tree: decided: without it NVLS' explain --algo=tree --bytes 64M "$h100"
 good "proto" '^\* Ring Simple|^\* Tree Simple|^\* NVLS' explain --proto simple "$h100"
 good "nothing set" 'no variable is set' explain "$h100"
@@ -193,6 +201,18 @@ good "operation" '^  NVLS +Simple +NVLink cannot reduce this' explain --op prod 
 good "one rank's trees" '^Trees \[0\] .*->5->' channels --rank 5 --channel 0 "$h100"
 good "shortened" '<graphs' graphs --node 2 "$h100"
 good "collnet" '^collnet chain +TREE' graphs --table --collnet -N 2 "$h100"
+good "NVLS off" '^  NVLS +Simple +NCCL_NVLS_ENABLE=0 switches it off' explain -N 2 --nvls-enable 0 "$h100"
+good "NVLS off, a table" '^  NVLSTree .*NCCL_NVLS_ENABLE=0 switches it off' tuning -N 2 --nvls-enable 0 "$h100"
+good "no NVSwitch" '^  NVLS +Simple +the node has no NVSwitch' explain "$seed"
+good "no collnet" '^  CollNetChain +the network does not reduce' explain -N 2 "$h100"
+sed 's/<net /<net coll="1" /' "$machines/pcie_4gpu_2socket_sw/input.xml" | sed 's/ coll="0"//' >"$tmp/reduces.xml"
+good "collnet not asked for" '^  CollNetChain +NCCL_COLLNET_ENABLE does not let the network reduce' explain -N 2 "$tmp/reduces.xml"
+good "collnet with too few nodes" '^  CollNetChain +NCCL_COLLNET_NODE_THRESHOLD=3 wants more nodes' explain -N 2 --collnet --collnet-node-threshold 3 "$h100"
+good "collnet and communicators" 'communicators of this library load no such plugin' explain -N 2 --collnet "$h100"
+good "collnet and communicators, a table" 'communicators of this library load no such plugin' tuning -N 2 --collnet "$h100"
+"$topo" explain -N 2 --collnet --collnet-enable 0 "$h100" >"$tmp/out" 2>"$tmp/err" || report "collnet forbidden" " status $?"
+grep -q '^  CollNetChain *NCCL_COLLNET_ENABLE=0 does not let' "$tmp/out" || report "collnet forbidden" " not so"
+grep -q -e '--collnet: NCCL_COLLNET_ENABLE=0 decides' "$tmp/err" || report "collnet forbidden" " not said"
 good help '^usage' --help
 for command in show paths graphs channels tuning explain simulate lint diff gather; do good "help $command" '^usage' $command -h; done
 
@@ -328,6 +348,17 @@ if script -qec true /dev/null >"$tmp/out" 2>&1; then # a terminal
 fi
 good "width" '>$' show --width 40 "$h100"
 [ "$(wc -L <"$tmp/out")" -le 40 ] || report width " longer lines"
+for width in 80 100 132; do
+  for command in explain tuning; do
+    good "$command in $width columns" 'Ring' $command --width $width -N 16384 --collnet "$h100"
+    [ "$(LC_ALL=C.UTF-8 wc -L <"$tmp/out")" -le $width ] || report "$command in $width columns" " longer lines"
+    ! grep -q ' $' "$tmp/out" || report "$command in $width columns" " blanks at an end"
+    tr -s ' \n' ' ' <"$tmp/out" >"$tmp/narrow"
+    good "$command in a file" 'Ring' $command -N 16384 --collnet "$h100"
+    tr -s ' \n' ' ' <"$tmp/out" >"$tmp/wide"
+    same "$command in $width columns: the same words" "$tmp/narrow" "$tmp/wide"
+  done
+done
 LC_ALL=C.UTF-8 good "lines" '^├─ CPU/0' show "$h100"
 LC_ALL=C.UTF-8 good "ASCII" '^\|- CPU/0' show --ascii "$h100"
 

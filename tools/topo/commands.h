@@ -36,6 +36,12 @@ size_t xp_next_size(const xp_options *o, size_t size);
 // Bytes on the wire per byte of the operation's size, as the perf programs reckon bus bandwidth.
 double xp_bus_factor(tt_model_func func, int nranks);
 
+// Why an algorithm is out, with the value of the variable that is to blame. Returns out.
+const char *xp_off_text(tt_model_off off, char *out, size_t size);
+
+// Says, where collnet takes part, that communicators of this library have none.
+void xp_say_collnet(const xp_print *out, const tt_model *m);
+
 // Name of a node for people: a card that is no PCI device is "NIC". In `out`, or constant.
 const char *xp_node_name(const tt_topo *t, int node, char *out, size_t size);
 

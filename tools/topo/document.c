@@ -121,7 +121,8 @@ static ncclResult_t detect_root(const char *root, const tt_nvml *nvml, const xp_
   return res;
 }
 
-static ncclResult_t this_computer(const xp_options *o, tt_xml **out)
+// Says in `name` where it came from.
+static ncclResult_t this_computer(const xp_options *o, char name[XP_NAME], tt_xml **out)
 {
   static char gpus[TT_NVML_MAX_GPUS][16];
   const char *file = tt_params_get()->topo_file;
@@ -130,6 +131,13 @@ static ncclResult_t this_computer(const xp_options *o, tt_xml **out)
   bool places = file != NULL && (nvml == NULL || tt_nvml_list(nvml, gpus) == 0); // the file is another machine
   ncclResult_t res = places ? tt_xml_read(file, out) : detect_root("/", nvml, o, out);
   tt_nvml_close(nvml);
+  const char *from = res == ncclSuccess ? (*out)->name : "";
+  bool hinted = (file != NULL && strcmp(from, file) == 0) || strstr(from, TT_SOURCE_DEFAULT_FILE) != NULL;
+  if (places) {
+    snprintf(name, XP_NAME, "%s (NCCL_TOPO_FILE)", file);
+  } else {
+    snprintf(name, XP_NAME, "this computer%s%s", hinted ? ", joined to " : "", hinted ? from : "");
+  }
   return res;
 }
 
@@ -172,17 +180,38 @@ static bool is_capture(const char *path)
   return n == strlen(CAPTURE) && strcmp(text, CAPTURE) == 0;
 }
 
-static ncclResult_t read_input(const xp_options *o, tt_xml **out)
+// A folder without any of this is no copy of a machine's.
+static ncclResult_t check_folder(const char *folder)
+{
+  static const char *const wanted[] = {"/sys/bus/pci/devices", "/sys/devices/system/node", "/sys/devices/system/cpu"};
+  tt_tree *tree = NULL;
+  bool found = false;
+  TT_TRY(tt_tree_open(folder, &tree));
+  for (size_t i = 0; i < TT_COUNT(wanted) && !found; i++) {
+    char path[TT_TREE_PATH];
+    found = tt_tree_resolve(tree, wanted[i], path);
+  }
+  tt_tree_close(tree);
+  return found ? ncclSuccess
+               : tt_fail(ncclInvalidArgument,
+                         "%s: a folder with a copy of /sys is expected; there is no sys/bus/pci/devices, sys/devices/system/node or "
+                         "sys/devices/system/cpu in it",
+                         folder);
+}
+
+static ncclResult_t read_input(const xp_options *o, char name[XP_NAME], tt_xml **out)
 {
   struct stat st;
   const char *file = o->file[0];
   if (file == NULL) {
-    return this_computer(o, out);
+    return this_computer(o, name, out);
   }
+  snprintf(name, XP_NAME, "%s", strcmp(file, "-") == 0 ? "standard input" : file);
   if (strcmp(file, "-") == 0) {
     return standard_input(o, out);
   }
   bool known = stat(file, &st) == 0;
+  TT_TRY(known && S_ISDIR(st.st_mode) ? check_folder(file) : ncclSuccess);
   if (known && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && is_capture(file)))) {
     return detect_root(file, NULL, o, out);
   }
@@ -334,10 +363,10 @@ static ncclResult_t finish(const xp_options *o, tt_xml *xml)
   return o->hosts > 1 ? add_hosts(xml, o->hosts) : ncclSuccess;
 }
 
-ncclResult_t xp_document(const xp_options *o, tt_xml **out)
+ncclResult_t xp_document(const xp_options *o, char name[XP_NAME], tt_xml **out)
 {
   tt_xml *xml = NULL;
-  TT_TRY(read_input(o, &xml));
+  TT_TRY(read_input(o, name, &xml));
   ncclResult_t res = finish(o, xml);
   if (res != ncclSuccess) {
     tt_xml_destroy(xml);

@@ -74,16 +74,20 @@ static double latency_of(const inquiry *q, const candidate *c)
 
 static void write_candidates(const inquiry *q)
 {
-  char name[32];
+  char name[32], us[16], before[16], after[16];
+  const xp_print *out = q->out;
   title(q, "Candidates, predicted");
-  fprintf(q->out->f, "  %-22s %12s %12s %12s   %s\n", "", "us", "latency", "transfer", "transfer bound by");
+  xp_say(out, 4, "  %-20s %10s %10s %10s  transfer bound by", "", "us", "latency", "transfer");
   for (int i = 0; i < q->count && q->m->nranks > 1; i++) {
     const candidate *c = &q->list[i];
     double latency = latency_of(q, c);
     bool chosen = c->algo == q->choice.algo && c->proto == q->choice.proto;
-    fprintf(q->out->f, "%s%c %-22s %12.2f %12.2f %12.2f   %s%s\n", chosen ? xp_ansi(q->out, XP_GOOD) : "", chosen ? '*' : ' ',
-            name_of(c->algo, c->proto, name), (double)c->us, latency, (double)c->us - latency,
-            tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][c->algo][c->proto]), chosen ? xp_ansi(q->out, XP_PLAIN) : "");
+    const char *bound = tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][c->algo][c->proto]);
+    fprintf(out->f, "%s%c %-20s %s %s %s", chosen ? xp_ansi(out, XP_GOOD) : "", chosen ? '*' : ' ', name_of(c->algo, c->proto, name),
+            xp_fixed((double)c->us, 10, us, sizeof(us)), xp_fixed(latency, 10, before, sizeof(before)),
+            xp_fixed((double)c->us - latency, 10, after, sizeof(after)));
+    xp_flow(out, 55, 4, bound);
+    fputs(chosen ? xp_ansi(out, XP_PLAIN) : "", out->f);
   }
 }
 
@@ -91,6 +95,7 @@ static void write_candidates(const inquiry *q)
 static void write_out(const inquiry *q)
 {
   int lines = 0;
+  char text[256];
   title(q, "Not to be had");
   for (int a = 0; a < TT_MODEL_ALGOS; a++) {
     tt_model_off off[TT_MODEL_PROTOS];
@@ -99,12 +104,11 @@ static void write_out(const inquiry *q)
     }
     for (int p = 0; p < TT_MODEL_PROTOS; p++) {
       bool all = off[0] == off[1] && off[1] == off[2];
-      bool never = (all && off[p] == TT_OFF_NEVER) || (!all && off[p] == TT_OFF_NEVER);
-      if (off[p] == TT_OFF_NOT || never || (all && p > 0)) {
+      if (off[p] == TT_OFF_NOT || off[p] == TT_OFF_NEVER || (all && p > 0)) {
         continue;
       }
-      fprintf(q->out->f, "  %-14s %-7s %s\n", tt_model_algo_name((tt_model_algo)a), all ? "" : tt_model_proto_name((tt_model_proto)p),
-              tt_model_off_text(off[p]));
+      fprintf(q->out->f, "  %-14s %-7s", tt_model_algo_name((tt_model_algo)a), all ? "" : tt_model_proto_name((tt_model_proto)p));
+      xp_flow(q->out, 24, 4, xp_off_text(off[p], text, sizeof(text)));
       lines++;
     }
   }
@@ -147,6 +151,7 @@ static void write_links(const inquiry *q, const xp_group *x, const tt_graph *g)
   }
   xp_loads(t, x->paths, g, load);
   int count = 0;
+  xp_text text = {{0}, 0};
   for (int l = 0; l < t->nlinks; l++) {
     most = TT_MAX(most, load[l] / t->links[l].bw);
   }
@@ -155,15 +160,17 @@ static void write_links(const inquiry *q, const xp_group *x, const tt_graph *g)
       continue;
     }
     if (count++ < NAMED) {
-      fprintf(q->out->f, "%s%s %s %s %s (%g of %g GB/s)", count == 1 ? "  fullest links: " : ", ",
-              xp_node_name(t, t->links[l].from, a, sizeof(a)), tt_link_type_name(t->links[l].type), q->out->utf8 ? "→" : "->",
-              xp_node_name(t, t->links[l].to, b, sizeof(b)), (double)load[l], (double)t->links[l].bw);
+      xp_add(&text, "%s%s %s %s %s (%g of %g GB/s)", count == 1 ? "  fullest links: " : ", ",
+             xp_node_name(t, t->links[l].from, a, sizeof(a)), tt_link_type_name(t->links[l].type), q->out->utf8 ? "→" : "->",
+             xp_node_name(t, t->links[l].to, b, sizeof(b)), (double)load[l], (double)t->links[l].bw);
     }
   }
   if (count > NAMED) {
-    fprintf(q->out->f, " and %d more", count - NAMED);
+    xp_add(&text, " and %d more", count - NAMED);
   }
-  fprintf(q->out->f, "%s", count > 0 ? "\n" : "");
+  if (count > 0) {
+    xp_flow(q->out, 0, 4, text.buf);
+  }
   tt_free(load);
 }
 
@@ -173,20 +180,21 @@ static void write_graph(const inquiry *q)
   tt_graph_kind kind = graph_of(q->choice.algo);
   int group = slowest_group(m, kind);
   const tt_graph *g = &m->group[group].graphs.graph[kind];
+  xp_text text = {{0}, 0};
   if (g->nchannels == 0) {
     return;
   }
-  fprintf(q->out->f, "  graph: %s, %d channels of %g GB/s between GPUs (%s)", tt_pattern_name(g->pattern), g->nchannels,
-          (double)g->speedintra, tt_path_type_name(g->typeintra));
+  xp_add(&text, "  graph: %s, %d channel%s of %g GB/s between GPUs (%s)", tt_pattern_name(g->pattern), g->nchannels,
+         g->nchannels == 1 ? "" : "s", (double)g->speedintra, tt_path_type_name(g->typeintra));
   if (g->inter) {
-    fprintf(q->out->f, ", %g GB/s to the network (%s)", (double)g->speedinter, tt_path_type_name(g->typeinter));
+    xp_add(&text, ", %g GB/s to the network (%s)", (double)g->speedinter, tt_path_type_name(g->typeinter));
   }
-  float total = tt_graph_total(g);
-  fprintf(q->out->f, "; together %g GB/s", (double)total);
+  xp_add(&text, "; together %g GB/s", (double)tt_graph_total(g));
   if (g->bound > 0) {
-    fprintf(q->out->f, ", no more than %g are possible", (double)g->bound);
+    xp_add(&text, ", no more than %g are possible", (double)g->bound);
   }
-  fprintf(q->out->f, "%s\n", m->ngroups > 1 ? "; of the slowest group" : "");
+  xp_add(&text, "%s", m->ngroups > 1 ? "; of the slowest group" : "");
+  xp_flow(q->out, 0, 4, text.buf);
   write_links(q, &m->group[group], g);
 }
 
@@ -197,9 +205,9 @@ static void write_margin(const inquiry *q)
   char first[32], second[32];
   const candidate *best = &q->list[0];
   double latency = latency_of(q, best), share = best->us > 0 ? latency / (double)best->us : 0;
-  fprintf(q->out->f, "  %s: %.0f %% of its time is latency, %.0f %% transfer at %.4g GB/s, which comes from\n    %s\n",
-          name_of(best->algo, best->proto, first), share * 100, (1 - share) * 100, rate(q->op.bytes, (double)best->us - latency),
-          tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][best->algo][best->proto]));
+  xp_say(q->out, 4, "  %s: %.0f %% of its time is latency, %.0f %% transfer at %.4g GB/s, which comes from %s",
+         name_of(best->algo, best->proto, first), share * 100, (1 - share) * 100, rate(q->op.bytes, (double)best->us - latency),
+         tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][best->algo][best->proto]));
   if (q->count < 2) {
     fprintf(q->out->f, "  it is the only one that can be had\n");
     return;
@@ -207,8 +215,8 @@ static void write_margin(const inquiry *q)
   const candidate *next = &q->list[1];
   double more_latency = latency_of(q, next) - latency;
   double more = (double)(next->us - best->us), more_transfer = more - more_latency;
-  fprintf(q->out->f, "  the next is %s, %.2f us (%.0f %%) slower: latency %+.2f us, transfer %+.2f us\n",
-          name_of(next->algo, next->proto, second), more, best->us > 0 ? more / (double)best->us * 100 : 0, more_latency, more_transfer);
+  xp_say(q->out, 4, "  the next is %s, %.2f us (%.0f %%) slower: latency %+.2f us, transfer %+.2f us",
+         name_of(next->algo, next->proto, second), more, best->us > 0 ? more / (double)best->us * 100 : 0, more_latency, more_transfer);
 }
 
 static bool other(const inquiry *q, const tt_model_choice *c)
@@ -249,11 +257,13 @@ static void write_size(const inquiry *q)
   const tt_model_choice *c = &q->choice;
   bool nvls = c->algo == TT_MODEL_NVLS || c->algo == TT_MODEL_NVLS_TREE;
   int most = nvls ? m->nvls_channels : m->nchannels;
-  fprintf(q->out->f, "  channels: %d of %d", c->channels, most);
+  xp_text text = {{0}, 0};
+  xp_add(&text, "  channels: %d of %d", c->channels, most);
   if (c->channels < most) {
-    fprintf(q->out->f, "; each more needs %lld bytes for each of its threads", (long long)m->threshold[c->algo][c->proto]);
+    xp_add(&text, "; each more needs %lld bytes for each of its threads", (long long)m->threshold[c->algo][c->proto]);
   }
-  fprintf(q->out->f, "; %d threads in each\n", c->threads);
+  xp_add(&text, "; %d threads in each", c->threads);
+  xp_flow(q->out, 0, 4, text.buf);
 }
 
 // ---- Variables ----
@@ -281,25 +291,29 @@ static bool choose_with(const inquiry *q, const tt_params *p, tt_model_choice *o
   return good;
 }
 
+static bool same_choice(const tt_model_choice *a, const tt_model_choice *b)
+{
+  return a->algo == b->algo && a->proto == b->proto && a->channels == b->channels && a->threads == b->threads && a->us == b->us;
+}
+
 static void write_variable(const inquiry *q, const tt_param_row *row)
 {
   char value[128], clean[128], name[32];
   tt_params p = *tt_params_get();
   tt_model_choice c;
   tt_param_text(row, value, sizeof(value));
-  fprintf(q->out->f, "  %s=%s: ", row->name, xp_clean(value, clean, sizeof(clean)));
+  xp_text text = {{0}, 0};
+  xp_add(&text, "  %s=%s: ", row->name, xp_clean(value, clean, sizeof(clean)));
   reset(row, &p);
   if (!choose_with(q, &p, &c)) {
-    fprintf(q->out->f, "without it there is no choice\n");
-    return;
+    xp_add(&text, "without it there is no choice");
+  } else if (same_choice(&c, &q->choice)) {
+    xp_add(&text, "decides nothing here");
+  } else {
+    xp_add(&text, "%sdecided%s: without it %s, %d channel%s, %d threads, %.2f us", xp_ansi(q->out, XP_BOLD), xp_ansi(q->out, XP_PLAIN),
+           name_of(c.algo, c.proto, name), c.channels, c.channels == 1 ? "" : "s", c.threads, (double)c.us);
   }
-  bool same = c.algo == q->choice.algo && c.proto == q->choice.proto && c.channels == q->choice.channels && c.threads == q->choice.threads;
-  if (same && c.us == q->choice.us) {
-    fprintf(q->out->f, "decides nothing here\n");
-    return;
-  }
-  fprintf(q->out->f, "%sdecided%s: without it %s, %d channels, %d threads, %.2f us\n", xp_ansi(q->out, XP_BOLD), xp_ansi(q->out, XP_PLAIN),
-          name_of(c.algo, c.proto, name), c.channels, c.threads, (double)c.us);
+  xp_flow(q->out, 0, 4, text.buf);
 }
 
 static void write_variables(const inquiry *q)
@@ -319,11 +333,12 @@ static void write_variables(const inquiry *q)
   const char *tuner = tt_params_get()->tuner_plugin;
   if (tuner != NULL) {
     char clean[128];
-    fprintf(q->out->f, "  NCCL_TUNER_PLUGIN=%s: not asked; on a machine that loads it, it may change the times above\n",
-            xp_clean(tuner, clean, sizeof(clean)));
+    xp_say(q->out, 4, "  NCCL_TUNER_PLUGIN=%s: not asked; on a machine that loads it, it may change the times above",
+           xp_clean(tuner, clean, sizeof(clean)));
   } else {
     fprintf(q->out->f, "  no tuner plugin took part\n");
   }
+  xp_say_collnet(q->out, q->m);
 }
 
 // ---- All of it ----
@@ -333,12 +348,12 @@ static void write_answer(const inquiry *q)
   char size[32], name[32];
   const tt_model_choice *c = &q->choice;
   double algbw = rate(q->op.bytes, (double)c->us);
-  fprintf(q->out->f, "%s of %s (%s, %s) on %d ranks, %d node%s: %s%s%s, %d channels, %d threads\n", tt_model_func_name(q->op.func),
-          xp_bytes(q->op.bytes, size, sizeof(size)), xp_type_of(q->o), xp_redop_of(q->o, q->op.func), q->m->nranks, q->m->nnodes,
-          q->m->nnodes == 1 ? "" : "s", xp_ansi(q->out, XP_GOOD), name_of(c->algo, c->proto, name), xp_ansi(q->out, XP_PLAIN), c->channels,
-          c->threads);
-  fprintf(q->out->f, "predicted %.2f us: %.4g GB/s, bus bandwidth %.4g GB/s\n", (double)c->us, algbw,
-          algbw * xp_bus_factor(q->op.func, q->m->nranks));
+  xp_say(q->out, 2, "%s of %s (%s, %s) on %d ranks, %d node%s: %s%s%s, %d channel%s, %d threads", tt_model_func_name(q->op.func),
+         xp_bytes(q->op.bytes, size, sizeof(size)), xp_type_of(q->o), xp_redop_of(q->o, q->op.func), q->m->nranks, q->m->nnodes,
+         q->m->nnodes == 1 ? "" : "s", xp_ansi(q->out, XP_GOOD), name_of(c->algo, c->proto, name), xp_ansi(q->out, XP_PLAIN), c->channels,
+         c->channels == 1 ? "" : "s", c->threads);
+  xp_say(q->out, 2, "predicted %.2f us: %.4g GB/s, bus bandwidth %.4g GB/s", (double)c->us, algbw,
+         algbw * xp_bus_factor(q->op.func, q->m->nranks));
 }
 
 static int explain(inquiry *q)

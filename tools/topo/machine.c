@@ -66,8 +66,7 @@ static ncclResult_t make_groups(xp_machine *m)
 
 ncclResult_t xp_machine_make(const xp_options *o, const tt_params *params, const tt_xml *xml, xp_machine *out)
 {
-  const char *name = o->file[0] == NULL ? "this computer" : strcmp(o->file[0], "-") == 0 ? "standard input" : o->file[0];
-  *out = (xp_machine){.name = name, .xml = xml, .nodes = o->nodes, .rules = tt_topo_rules_from(params)};
+  *out = (xp_machine){.name = xml->name, .xml = xml, .nodes = o->nodes, .rules = tt_topo_rules_from(params)};
   TT_TRY(tt_topo_build(xml, NULL, NULL, &out->topo));
   out->nranks = tt_topo_count(out->topo, TT_NODE_GPU);
   if (out->nranks == 0) {
@@ -81,7 +80,7 @@ ncclResult_t xp_machine_make(const xp_options *o, const tt_params *params, const
   TT_TRY(tt_paths_build(out->topo, &out->rules, &out->paths));
   for (int r = 0; r < out->nranks; r++) {
     if (tt_topo_rank_node(out->topo, r) < 0) {
-      return tt_fail(ncclInvalidArgument, "%s: rank %d of %d is missing", name, r, out->nranks);
+      return tt_fail(ncclInvalidArgument, "%s: rank %d of %d is missing", xml->name, r, out->nranks);
     }
   }
   return make_groups(out);
@@ -135,6 +134,12 @@ static ncclResult_t read_graphs(const char *file, bool inter, xp_group *x)
   return ncclSuccess;
 }
 
+// May the network reduce? NCCL_COLLNET_ENABLE decides; where it is not set, --collnet does.
+static bool may_reduce(const xp_options *o, const tt_params *params)
+{
+  return params->collnet_enable == NCCL_CONFIG_UNDEF_INT ? o->collnet : params->collnet_enable == 1;
+}
+
 static double now_ms(void)
 {
   struct timespec t;
@@ -150,7 +155,7 @@ ncclResult_t xp_machine_search(const xp_options *o, const tt_params *params, xp_
     xp_group *x = &m->group[g];
     tt_search_options s = {.inter = inter,
                            .cross_nic = (int)TT_CLAMP(params->cross_nic, 0, 2),
-                           .collnet = (o->collnet || params->collnet_enable == 1) && network_reduces(x->topo),
+                           .collnet = may_reduce(o, params) && network_reduces(x->topo),
                            .nvls = params->nvls_enable != 0};
     TT_TRY(tt_graphs_search(x->topo, x->paths, &m->rules, &s, &x->graphs));
     if (params->graph_file != NULL) {
@@ -188,6 +193,16 @@ static ncclResult_t connect_nodes(xp_machine *m, const tt_plan_machine *joined)
   return res;
 }
 
+// Which of what collnet needs is not there; the model says it where collnet is not used.
+static tt_model_off no_collnet(const xp_options *o, const tt_params *params, bool reduces, int nodes)
+{
+  bool set = params->collnet_enable != NCCL_CONFIG_UNDEF_INT;
+  if (!may_reduce(o, params) && (set || reduces)) {
+    return TT_OFF_COLLNET_ENABLE;
+  }
+  return !reduces ? TT_OFF_COLLNET : nodes < params->collnet_node_threshold ? TT_OFF_COLLNET_NODES : TT_OFF_GRAPH;
+}
+
 ncclResult_t xp_machine_connect(const xp_options *o, const tt_params *params, xp_machine *m)
 {
   tt_plan_machine joined = {0};
@@ -212,7 +227,8 @@ ncclResult_t xp_machine_connect(const xp_options *o, const tt_params *params, xp
     wanted = TT_MIN(wanted, tt_p2p_wanted(x->topo, x->paths, &m->rules, &m->connect_options, alone));
     reduces = reduces && network_reduces(x->topo);
   }
-  m->connect_options.collnet = (o->collnet || m->connect_options.collnet) && reduces;
+  m->connect_options.collnet = may_reduce(o, params) && reduces;
+  m->model_options.no_collnet = no_collnet(o, params, reduces, m->nodes * m->ngroups);
   TT_TRY(connect_nodes(m, &joined));
   m->p2p = tt_p2p_agree(m->connect, &m->connect_options, wanted);
   tt_model_input in = {.connect = m->connect, .net_gathers = true, .opt = &m->model_options};
@@ -233,9 +249,14 @@ int xp_prepare(const xp_options *o, xp_depth depth, xp_work *out)
   enum { FAILED = 1, BAD_INPUT = 2 };
   const tt_params *params = tt_params_get();
   *out = (xp_work){0};
-  if (xp_document(o, &out->xml) != ncclSuccess || xp_machine_make(o, params, out->xml, &out->m) != ncclSuccess) {
+  if (o->collnet && !may_reduce(o, params)) {
+    fprintf(stderr, "tutti-topo: --collnet: NCCL_COLLNET_ENABLE=%lld decides: the network does not reduce\n",
+            (long long)params->collnet_enable);
+  }
+  if (xp_document(o, out->name, &out->xml) != ncclSuccess || xp_machine_make(o, params, out->xml, &out->m) != ncclSuccess) {
     return xp_complain(BAD_INPUT);
   }
+  out->m.name = out->name;
   ncclResult_t res = depth >= XP_TO_GRAPHS ? xp_machine_search(o, params, &out->m) : ncclSuccess;
   if (res == ncclSuccess && depth >= XP_TO_MODEL) {
     res = xp_machine_connect(o, params, &out->m);

@@ -5,6 +5,8 @@
 #include "topo/source.h"
 #include "topo/xml.h"
 
+enum { XP_NAME = 512 }; // bytes of a machine's name
+
 // Ranks that reach each other without the network; mostly all of a machine.
 typedef struct xp_group {
   tt_topo *topo;
@@ -14,7 +16,7 @@ typedef struct xp_group {
 } xp_group;
 
 typedef struct xp_machine {
-  const char *name; // of the file, as given
+  const char *name; // where it came from, for people
   const tt_xml *xml;
   tt_topo *topo;
   tt_paths *paths;
@@ -33,9 +35,9 @@ typedef struct xp_machine {
   tt_p2p_channels p2p;
 } xp_machine;
 
-// Reads a document for the options: FILE (XML or a capture), "-" (standard input), NCCL_TOPO_FILE, or this computer. Ranks are numbered from
-// 0 and, where nobody has one, given to all GPUs. Free *out with tt_xml_destroy.
-ncclResult_t xp_document(const xp_options *o, tt_xml **out);
+// Reads a document for the options: FILE (XML, a capture, a folder), "-" (standard input), NCCL_TOPO_FILE, or this computer; `name` says
+// which, for people. Ranks are numbered from 0 and, where nobody has one, given to all GPUs. Free *out with tt_xml_destroy.
+ncclResult_t xp_document(const xp_options *o, char name[XP_NAME], tt_xml **out);
 
 // Reads what lint and diff look at, as it stands: a document of a machine or of channels ("-": standard input). What a capture or a folder with
 // a copy of /sys shows becomes a document first, and *made is true: its lines are those that `show --format xml` writes. Free *out with
@@ -61,6 +63,7 @@ void xp_machine_clear(xp_machine *m);
 typedef struct xp_work {
   tt_xml *xml;
   xp_machine m;
+  char name[XP_NAME];
 } xp_work;
 
 typedef enum { XP_TO_MACHINE, XP_TO_GRAPHS, XP_TO_MODEL } xp_depth;

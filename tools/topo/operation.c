@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/param.h"
 #include "base/util.h"
 #include "commands.h"
 #include "topo/search_priv.h"
@@ -119,6 +120,28 @@ double xp_bus_factor(tt_model_func func, int nranks)
   case TT_MODEL_ALL_GATHER:
   case TT_MODEL_REDUCE_SCATTER: return others;
   default: return 1;
+  }
+}
+
+const char *xp_off_text(tt_model_off off, char *out, size_t size)
+{
+  char value[128], clean[128];
+  const char *text = tt_model_off_text(off), *variable = tt_model_off_variable(off);
+  const tt_param_row *row = variable != NULL ? tt_param_find(variable) : NULL;
+  bool unset = row == NULL || (tt_param_origin_of(row) == TT_PARAM_FROM_DEFAULT && off == TT_OFF_COLLNET_ENABLE);
+  if (unset) {
+    snprintf(out, size, "%s", text);
+    return out;
+  }
+  tt_param_text(row, value, sizeof(value));
+  snprintf(out, size, "%s=%s%s", variable, xp_clean(value, clean, sizeof(clean)), text + strlen(variable));
+  return out;
+}
+
+void xp_say_collnet(const xp_print *out, const tt_model *m)
+{
+  if (m->collnet) {
+    xp_say(out, 4, "  collnet: NCCL takes it with a network plugin that reduces; communicators of this library load no such plugin yet");
   }
 }
 

@@ -55,7 +55,8 @@ static const row rows[] = {
     {'r', "root", ARG_INT, AT(root), 0, INT_MAX, XP_SIMULATE, "RANK", "of broadcast and reduce (default 0)"},
     {0, "color", ARG_TEXT, AT(colour), 0, 0, XP_EVERY, "always|never|auto", "auto: on a terminal, unless NO_COLOR is set"},
     {0, "ascii", ARG_FLAG, AT(ascii), 0, 0, XP_EVERY, NULL, "no lines and arrows beyond ASCII"},
-    {0, "width", ARG_INT, AT(width), 20, 10000, XP_SHOW, "COLUMNS", "cut lines there (default: the terminal's width)"},
+    {0, "width", ARG_INT, AT(width), 20, 10000, XP_SHOW | XP_TUNING | XP_EXPLAIN, "COLUMNS",
+     "no longer lines than that (default: the terminal's width)"},
     {'h', "help", ARG_FLAG, AT(help), 0, 0, XP_EVERY, NULL, "this text"},
 };
 enum { ROWS = TT_COUNT(rows) };

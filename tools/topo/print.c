@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <langinfo.h>
+#include <limits.h>
 #include <locale.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -111,6 +113,70 @@ const char *xp_ansi(const xp_print *p, xp_colour c)
   static const char *const codes[] = {"\033[0m",    "\033[1m",  "\033[2m",  "\033[1;32m", "\033[1;36m",
                                       "\033[1;34m", "\033[35m", "\033[32m", "\033[31m"};
   return p->colour ? codes[c] : "";
+}
+
+static void add_list(xp_text *t, const char *fmt, va_list ap)
+{
+  int n = vsnprintf(t->buf + t->n, sizeof(t->buf) - t->n, fmt, ap);
+  t->n = n < 0 ? t->n : TT_MIN(t->n + (size_t)n, sizeof(t->buf) - 1);
+}
+
+void xp_add(xp_text *t, const char *fmt, ...)
+{
+  va_list ap;
+  va_start(ap, fmt);
+  add_list(t, fmt, ap);
+  va_end(ap);
+}
+
+// Columns of `n` bytes.
+static int columns_of(const char *text, size_t n)
+{
+  int columns = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (text[i] == '\033') {
+      i += strcspn(text + i, "m");
+    } else {
+      columns += ((unsigned char)text[i] & 0xc0) != 0x80;
+    }
+  }
+  return columns;
+}
+
+int xp_columns(const char *text)
+{
+  return columns_of(text, strlen(text));
+}
+
+void xp_flow(const xp_print *p, int at, int indent, const char *text)
+{
+  enum { GAP = 2, LEAST = 20 }; // LEAST: columns worth to be filled
+  int width = p->width > 0 ? p->width : INT_MAX;
+  bool first = at == 0, below = at > 0 && width - at - GAP < LEAST;
+  int begin = first || below ? indent : at + GAP;
+  if (!first) {
+    fprintf(p->f, below ? "\n%*s" : "%*s", below ? indent : GAP, "");
+    at = begin;
+  }
+  while (*text != 0) {
+    int gap = (int)strspn(text, " "), length = (int)strcspn(text + gap, " "), columns = columns_of(text + gap, (size_t)length);
+    bool fits = at + gap + columns <= width || first || at == begin;
+    fprintf(p->f, fits ? "%*s%.*s" : "\n%*s%.*s", fits ? gap : begin, "", length, text + gap);
+    at = (fits ? at + gap : begin) + columns;
+    text += gap + length;
+    first = false;
+  }
+  fputc('\n', p->f);
+}
+
+void xp_say(const xp_print *p, int indent, const char *fmt, ...)
+{
+  xp_text t = {{0}, 0};
+  va_list ap;
+  va_start(ap, fmt);
+  add_list(&t, fmt, ap);
+  va_end(ap);
+  xp_flow(p, 0, indent, t.buf);
 }
 
 const char *xp_clean(const char *text, char *out, size_t size)

@@ -25,6 +25,25 @@ typedef enum { XP_PLAIN, XP_BOLD, XP_DIM, XP_GPU, XP_NET, XP_CPU, XP_PCI, XP_GOO
 // The terminal's sequence for a colour, "" without colour. XP_PLAIN ends what was begun.
 const char *xp_ansi(const xp_print *p, xp_colour c);
 
+// A text that grows, up to what it has room for.
+typedef struct xp_text {
+  char buf[1024];
+  size_t n;
+} xp_text;
+
+// Adds to it.
+__attribute__((format(printf, 2, 3))) void xp_add(xp_text *t, const char *fmt, ...);
+
+// Columns that a text in UTF-8 takes; sequences of xp_ansi take none.
+int xp_columns(const char *text);
+
+// Writes a text's words and ends the line, which has `at` columns so far; two blanks come between. What would pass the width goes to the next
+// line: below where the text began, or where little room is left there, `indent` columns in.
+void xp_flow(const xp_print *p, int at, int indent, const char *text);
+
+// The same of a text that is made first, at the begin of a line.
+__attribute__((format(printf, 3, 4))) void xp_say(const xp_print *p, int indent, const char *fmt, ...);
+
 // Copies a text from a file: control characters and what a terminal may take for a command become "?". Returns out.
 const char *xp_clean(const char *text, char *out, size_t size);
 

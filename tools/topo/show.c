@@ -1,5 +1,4 @@
 // show.c: a machine as a tree, as in lstopo, for a terminal; or in another form.
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,7 @@
 #include "commands.h"
 #include "draw.h"
 
-enum { LINE = 1024, PREFIX = 512 };
+enum { PREFIX = 512 };
 
 // A tree being drawn. Colours are put in when the line is written, so that its width is known.
 typedef struct drawing {
@@ -18,20 +17,6 @@ typedef struct drawing {
   bool *seen;
   char prefix[PREFIX]; // of the present depth
 } drawing;
-
-typedef struct row_text {
-  char buf[LINE];
-  size_t n;
-} row_text;
-
-__attribute__((format(printf, 2, 3))) static void add(row_text *t, const char *fmt, ...)
-{
-  va_list ap;
-  va_start(ap, fmt);
-  int n = vsnprintf(t->buf + t->n, sizeof(t->buf) - t->n, fmt, ap);
-  va_end(ap);
-  t->n = n < 0 ? t->n : TT_MIN(t->n + (size_t)n, sizeof(t->buf) - 1);
-}
 
 // ---- Lines ----
 
@@ -48,15 +33,6 @@ static size_t bytes_of(const char *text, size_t columns)
   return i;
 }
 
-static size_t columns_of(const char *text)
-{
-  size_t n = 0;
-  for (; *text != 0; text++) {
-    n += ((unsigned char)*text & 0xc0) != 0x80;
-  }
-  return n;
-}
-
 // Writes `n` bytes of text in a colour.
 static void put(const drawing *d, xp_colour c, const char *text, size_t n)
 {
@@ -69,7 +45,7 @@ static void line(const drawing *d, const char *branch, xp_colour c, const char *
   char whole[PREFIX + 16];
   const char *cut = d->out->utf8 ? "…" : ">";
   snprintf(whole, sizeof(whole), "%s%s", d->prefix, branch);
-  size_t width = d->out->width > 0 ? (size_t)d->out->width : SIZE_MAX, at = columns_of(whole), n = columns_of(name);
+  size_t width = d->out->width > 0 ? (size_t)d->out->width : SIZE_MAX, at = (size_t)xp_columns(whole), n = (size_t)xp_columns(name);
   if (at + n >= width) {
     put(d, XP_DIM, whole, bytes_of(whole, TT_MIN(at, width - 1)));
     put(d, c, name, at < width - 1 ? bytes_of(name, width - 1 - at) : 0);
@@ -78,7 +54,7 @@ static void line(const drawing *d, const char *branch, xp_colour c, const char *
   }
   put(d, XP_DIM, whole, strlen(whole));
   put(d, c, name, strlen(name));
-  bool fits = at + n + columns_of(rest) <= width;
+  bool fits = at + n + (size_t)xp_columns(rest) <= width;
   fprintf(d->out->f, "%.*s%s\n", (int)bytes_of(rest, fits ? SIZE_MAX : width - 1 - at - n), rest, fits ? "" : cut);
 }
 
@@ -103,19 +79,62 @@ static const char *net_name(const drawing *d, const tt_topo_node *net, char *out
   return "";
 }
 
-static const char *cpu_name(const tt_topo_node *n)
+// Kinds of x86 CPU by the numbers of the file, as makers name them. Family as NCCL writes it (the extended one in front) or as the kernel does.
+static const struct {
+  int vendor, family, kernel_family, first, last;
+  const char *name;
+} cpu_kinds[] = {
+    {TT_CPU_INTEL, 6, 6, 45, 45, "Sandy Bridge"},
+    {TT_CPU_INTEL, 6, 6, 62, 62, "Ivy Bridge"},
+    {TT_CPU_INTEL, 6, 6, 63, 63, "Haswell"},
+    {TT_CPU_INTEL, 6, 6, 79, 79, "Broadwell"},
+    {TT_CPU_INTEL, 6, 6, 85, 85, "Skylake or Cascade Lake"},
+    {TT_CPU_INTEL, 6, 6, 106, 106, "Ice Lake"},
+    {TT_CPU_INTEL, 6, 6, 143, 143, "Sapphire Rapids"},
+    {TT_CPU_INTEL, 6, 6, 173, 173, "Granite Rapids"},
+    {TT_CPU_INTEL, 6, 6, 175, 175, "Sierra Forest"},
+    {TT_CPU_INTEL, 6, 6, 207, 207, "Emerald Rapids"},
+    {TT_CPU_AMD, 143, 23, 1, 1, "EPYC Naples"},
+    {TT_CPU_AMD, 143, 23, 49, 49, "EPYC Rome"},
+    {TT_CPU_AMD, 175, 25, 0, 1, "EPYC Milan"},
+    {TT_CPU_AMD, 175, 25, 16, 31, "EPYC Genoa"},
+    {TT_CPU_AMD, 175, 25, 48, 48, "EPYC Trento"},
+    {TT_CPU_AMD, 175, 25, 144, 159, "Instinct MI300A"},
+    {TT_CPU_AMD, 175, 25, 160, 175, "EPYC Bergamo"},
+    {TT_CPU_AMD, 191, 26, 0, 31, "EPYC Turin"},
+    {TT_CPU_ZHAOXIN, 7, 7, 91, 91, "Yongfeng"},
+};
+
+// "Intel Sapphire Rapids"; numbers where the kind is not known: "AMD family 143 model 8".
+static const char *cpu_name(const drawing *d, const tt_topo_node *n, char *out, size_t size)
 {
   static const char *const archs[] = {"CPU", "x86-64", "ARM", "POWER"};
-  static const char *const vendors[] = {"", "Intel", "AMD", "Zhaoxin"};
-  static const char *const models[] = {"", " before Sapphire Rapids", " Sapphire Rapids", " Emerald Rapids", " Yongfeng"};
-  static char text[96];
-  bool x86 = n->cpu.arch == TT_CPU_X86;
-  snprintf(text, sizeof(text), "%s%s", x86 ? vendors[n->cpu.vendor] : archs[n->cpu.arch], x86 ? models[n->cpu.model] : "");
-  return text[0] != 0 ? text : archs[n->cpu.arch];
+  static const char *const vendors[] = {"x86-64", "Intel", "AMD", "Zhaoxin"};
+  long long family = -1, model = -1;
+  if (n->cpu.arch != TT_CPU_X86) {
+    return archs[n->cpu.arch];
+  }
+  for (const tt_xml_node *x = d->m->xml->root->child; x != NULL; x = x->next) {
+    long long numa = -1;
+    (void)tt_xml_int_or(x, "numaid", -1, (long long[]){-1, INT32_MAX}, &numa);
+    if (strcmp(x->tag, "cpu") == 0 && x->line == n->line && numa == n->id) {
+      (void)tt_xml_int_or(x, "familyid", -1, (long long[]){-1, INT32_MAX}, &family);
+      (void)tt_xml_int_or(x, "modelid", -1, (long long[]){-1, INT32_MAX}, &model);
+    }
+  }
+  for (size_t i = 0; i < TT_COUNT(cpu_kinds); i++) {
+    bool same = cpu_kinds[i].vendor == n->cpu.vendor && (cpu_kinds[i].family == family || cpu_kinds[i].kernel_family == family);
+    if (same && model >= cpu_kinds[i].first && model <= cpu_kinds[i].last) {
+      snprintf(out, size, "%s %s", vendors[n->cpu.vendor], cpu_kinds[i].name);
+      return out;
+    }
+  }
+  snprintf(out, size, family >= 0 ? "%s family %lld model %lld" : "%s", vendors[n->cpu.vendor], family, model);
+  return out;
 }
 
 // "  NVL to GPU1 GPU2 at 80 GB/s": links of a type, grouped by bandwidth.
-static void add_links(const drawing *d, int node, int type, bool lower, row_text *to)
+static void add_links(const drawing *d, int node, int type, bool lower, xp_text *to)
 {
   const tt_topo_node *n = &d->t->nodes[node];
   const char *arrow = d->out->utf8 ? "→" : "to";
@@ -128,18 +147,18 @@ static void add_links(const drawing *d, int node, int type, bool lower, row_text
       continue;
     }
     if (link->bw != bw) {
-      add(to, "%s  %s %s", bw >= 0 ? "," : "", tt_link_type_name(type), arrow);
+      xp_add(to, "%s  %s %s", bw >= 0 ? "," : "", tt_link_type_name(type), arrow);
     }
-    add(to, " %s", tt_node_name(d->t, link->to, name, sizeof(name)));
+    xp_add(to, " %s", tt_node_name(d->t, link->to, name, sizeof(name)));
     bool last = l + 1 == n->first_link + n->nlinks || d->t->links[l + 1].type != type || d->t->links[l + 1].bw != link->bw;
     if (last) {
-      add(to, " %g GB/s", (double)link->bw);
+      xp_add(to, " %g GB/s", (double)link->bw);
     }
     bw = link->bw;
   }
 }
 
-static xp_colour describe(const drawing *d, int node, float up, char name[128], row_text *rest)
+static xp_colour describe(const drawing *d, int node, float up, char name[128], xp_text *rest)
 {
   const tt_topo_node *n = &d->t->nodes[node];
   char id[24], label[256];
@@ -148,19 +167,19 @@ static xp_colour describe(const drawing *d, int node, float up, char name[128], 
   switch (n->kind) {
   case TT_NODE_GPU:
   case TT_NODE_DEV:
-    add(rest, "  %s", id);
-    add(rest, n->gpu.gcn != 0 ? "  gfx%x" : n->gpu.sm != 0 ? "  sm %d" : "  host", n->gpu.gcn != 0 ? n->gpu.gcn : n->gpu.sm);
-    add(rest, n->gpu.gdr != 0 ? "  gdr" : "");
-    add(rest, "  %g GB/s", (double)up);
+    xp_add(rest, "  %s", id);
+    xp_add(rest, n->gpu.gcn != 0 ? "  gfx%x" : n->gpu.sm != 0 ? "  sm %d" : "  host", n->gpu.gcn != 0 ? n->gpu.gcn : n->gpu.sm);
+    xp_add(rest, n->gpu.gdr != 0 ? "  gdr" : "");
+    xp_add(rest, "  %g GB/s", (double)up);
     add_links(d, node, TT_PATH_NVL, false, rest);
     add_links(d, node, TT_PATH_C2C, false, rest);
     return XP_GPU;
   case TT_NODE_NET:
-    add(rest, "  %s  %g Gbit/s%s%s", net_name(d, n, label, sizeof(label)), (double)n->net.bw * 8, n->net.gdr != 0 ? "  gdr" : "",
-        n->net.coll != 0 ? "  reduces" : "");
+    xp_add(rest, "  %s  %g Gbit/s%s%s", net_name(d, n, label, sizeof(label)), (double)n->net.bw * 8, n->net.gdr != 0 ? "  gdr" : "",
+           n->net.coll != 0 ? "  reduces" : "");
     return XP_NET;
   case TT_NODE_CPU:
-    add(rest, "  %s", cpu_name(n));
+    xp_add(rest, "  %s", cpu_name(d, n, label, sizeof(label)));
     add_links(d, node, TT_PATH_SYS, false, rest);
     return XP_CPU;
   case TT_NODE_NIC: snprintf(name, 128, "NIC"); break;
@@ -168,10 +187,10 @@ static xp_colour describe(const drawing *d, int node, float up, char name[128], 
   default: return XP_BOLD;
   }
   if (n->id >= 0) {
-    add(rest, "  %s", id);
+    xp_add(rest, "  %s", id);
   }
   if (up > 0 && up < TT_BW_LOC) {
-    add(rest, "  %g GB/s", (double)up);
+    xp_add(rest, "  %g GB/s", (double)up);
   }
   return XP_PCI;
 }
@@ -206,7 +225,7 @@ static int next_child(const drawing *d, int node, float *bw)
 static void draw_node(drawing *d, int node, float bw, const char *branch, const char *below)
 {
   char name[128];
-  row_text rest = {{0}, 0};
+  xp_text rest = {{0}, 0};
   float down = 0;
   size_t at = strlen(d->prefix);
   xp_colour c = describe(d, node, bw, name, &rest);
@@ -227,16 +246,16 @@ static void draw_head(const drawing *d)
 {
   const tt_topo *t = d->t;
   char name[512];
-  row_text head = {{0}, 0};
-  add(&head, ": %d GPU%s on %d CPU node%s", d->m->nranks, d->m->nranks == 1 ? "" : "s", tt_topo_count(t, TT_NODE_CPU),
-      tt_topo_count(t, TT_NODE_CPU) == 1 ? "" : "s");
-  add(&head, tt_topo_count(t, TT_NODE_NVS) > 0 ? ", NVSwitch" : "");
-  add(&head, ", %d network port%s", tt_topo_count(t, TT_NODE_NET), tt_topo_count(t, TT_NODE_NET) == 1 ? "" : "s");
+  xp_text head = {{0}, 0};
+  xp_add(&head, ": %d GPU%s on %d CPU node%s", d->m->nranks, d->m->nranks == 1 ? "" : "s", tt_topo_count(t, TT_NODE_CPU),
+         tt_topo_count(t, TT_NODE_CPU) == 1 ? "" : "s");
+  xp_add(&head, tt_topo_count(t, TT_NODE_NVS) > 0 ? ", NVSwitch" : "");
+  xp_add(&head, ", %d network port%s", tt_topo_count(t, TT_NODE_NET), tt_topo_count(t, TT_NODE_NET) == 1 ? "" : "s");
   if (t->nhosts > 1) {
-    add(&head, ", %d hosts", t->nhosts);
+    xp_add(&head, ", %d hosts", t->nhosts);
   }
   if (d->m->ngroups > 1) {
-    add(&head, "; %d groups that meet over the network only", d->m->ngroups);
+    xp_add(&head, "; %d groups that meet over the network only", d->m->ngroups);
   }
   line(d, "", XP_BOLD, xp_clean(d->m->name, name, sizeof(name)), head.buf);
 }
@@ -256,7 +275,7 @@ static int show_text(const xp_machine *m, xp_print *out)
     draw_node(&d, cpu, 0, end ? (u ? "└─ " : "`- ") : (u ? "├─ " : "|- "), end ? "   " : (u ? "│  " : "|  "));
   }
   for (int s = d.t->first[TT_NODE_NVS]; s < d.t->first[TT_NODE_NVS + 1]; s++) {
-    row_text rest = {{0}, 0};
+    xp_text rest = {{0}, 0};
     add_links(&d, s, TT_PATH_NVL, false, &rest);
     line(&d, u ? "└─ " : "`- ", XP_BOLD, "NVSwitch", rest.buf);
   }

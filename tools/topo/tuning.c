@@ -8,34 +8,46 @@
 static const tt_model_func order[] = {TT_MODEL_ALL_REDUCE, TT_MODEL_ALL_GATHER, TT_MODEL_REDUCE_SCATTER, TT_MODEL_BROADCAST,
                                       TT_MODEL_REDUCE};
 
-static void write_cells(const tt_model *m, tt_model_func f, xp_print *out)
+static void write_head(tt_model_func f, const xp_print *out)
 {
-  fprintf(out->f, "%s%-14s", xp_ansi(out, XP_BOLD), tt_model_func_name(f));
+  fprintf(out->f, "%s%-15s", xp_ansi(out, XP_BOLD), tt_model_func_name(f));
   for (int p = 0; p < TT_MODEL_PROTOS; p++) {
-    fprintf(out->f, " %21s", tt_model_proto_name((tt_model_proto)p));
+    fprintf(out->f, " %17s", tt_model_proto_name((tt_model_proto)p));
   }
-  fprintf(out->f, "   bound by%s\n", xp_ansi(out, XP_PLAIN));
+  fprintf(out->f, "\n%15s", "");
+  for (int p = 0; p < TT_MODEL_PROTOS; p++) {
+    fprintf(out->f, " %9s %7s", "us", "GB/s");
+  }
+  xp_flow(out, 69, 4, "bound by, or out because");
+  fputs(xp_ansi(out, XP_PLAIN), out->f);
+}
+
+static void write_cells(const tt_model *m, tt_model_func f, const xp_print *out)
+{
+  char us[16], bw[16], off[256];
+  write_head(f, out);
   for (int a = 0; a < TT_MODEL_ALGOS; a++) {
     const char *bound = NULL;
     if (m->off[f][a][TT_MODEL_SIMPLE] == TT_OFF_NEVER && m->off[f][a][TT_MODEL_LL] == TT_OFF_NEVER) {
       continue;
     }
-    fprintf(out->f, "  %-12s", tt_model_algo_name((tt_model_algo)a));
+    fprintf(out->f, "  %-13s", tt_model_algo_name((tt_model_algo)a));
     for (int p = 0; p < TT_MODEL_PROTOS; p++) {
       if (m->off[f][a][p] == TT_OFF_NOT) {
-        fprintf(out->f, " %8.1f us %5.4g GB/s", (double)m->latency[f][a][p], (double)m->bandwidth[f][a][p]);
+        fprintf(out->f, " %s %s", xp_fixed((double)m->latency[f][a][p], 9, us, sizeof(us)),
+                xp_fixed((double)m->bandwidth[f][a][p], 7, bw, sizeof(bw)));
         bound = tt_model_bound_text((tt_model_bound)m->bound[f][a][p]);
       } else {
-        fprintf(out->f, " %21s", "-");
+        fprintf(out->f, " %9s %7s", "-", "-");
       }
     }
-    fprintf(out->f, "   %s\n", bound != NULL ? bound : tt_model_off_text((tt_model_off)m->off[f][a][TT_MODEL_SIMPLE]));
+    xp_flow(out, 69, 4, bound != NULL ? bound : xp_off_text((tt_model_off)m->off[f][a][TT_MODEL_SIMPLE], off, sizeof(off)));
   }
 }
 
 static int write_choices(const xp_options *o, const tt_model *m, tt_model_func f, xp_print *out)
 {
-  char size[32];
+  char size[32], us[16], bw[16];
   fprintf(out->f, "  %12s  %-14s %-7s %12s %9s %8s %7s\n", "size", "algorithm", "proto", "us", "GB/s", "channels", "threads");
   for (size_t bytes = o->min_bytes, more = 1; more != 0; more = bytes = xp_next_size(o, bytes)) {
     tt_model_op op = {.func = f, .bytes = bytes};
@@ -43,8 +55,10 @@ static int write_choices(const xp_options *o, const tt_model *m, tt_model_func f
     if (tt_model_choose(m, &op, &c) != ncclSuccess) {
       return xp_complain(1);
     }
-    fprintf(out->f, "  %12s  %-14s %-7s %12.2f %9.2f %8d %7d\n", xp_bytes(bytes, size, sizeof(size)), tt_model_algo_name(c.algo),
-            tt_model_proto_name(c.proto), (double)c.us, c.us > 0 ? (double)bytes / (double)c.us / 1e3 : 0, c.channels, c.threads);
+    double rate = c.us > 0 ? (double)bytes / (double)c.us / 1e3 : 0;
+    fprintf(out->f, "  %12s  %-14s %-7s %s %s %8d %7d\n", xp_bytes(bytes, size, sizeof(size)), tt_model_algo_name(c.algo),
+            tt_model_proto_name(c.proto), xp_fixed((double)c.us, 12, us, sizeof(us)), xp_fixed(rate, 9, bw, sizeof(bw)), c.channels,
+            c.threads);
   }
   return 0;
 }
@@ -52,8 +66,9 @@ static int write_choices(const xp_options *o, const tt_model *m, tt_model_func f
 static int write_text(const xp_options *o, const tt_model *m, int func, xp_print *out)
 {
   int code = 0;
-  fprintf(out->f, "%d ranks on %d node%s: latency and bandwidth of the operation's size; then the choice per size\n", m->nranks, m->nnodes,
-          m->nnodes == 1 ? "" : "s");
+  xp_say(out, 2, "%d rank%s on %d node%s: latency and bandwidth of the operation's size; then the choice per size", m->nranks,
+         m->nranks == 1 ? "" : "s", m->nnodes, m->nnodes == 1 ? "" : "s");
+  xp_say_collnet(out, m);
   for (size_t i = 0; i < TT_COUNT(order) && code == 0; i++) {
     if (func < 0 || (int)order[i] == func) {
       fputc('\n', out->f);
