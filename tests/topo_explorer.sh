@@ -214,15 +214,55 @@ good "collnet and communicators, a table" 'communicators of this library load no
 grep -q '^  CollNetChain *NCCL_COLLNET_ENABLE=0 does not let' "$tmp/out" || report "collnet forbidden" " not so"
 grep -q -e '--collnet: NCCL_COLLNET_ENABLE=0 decides' "$tmp/err" || report "collnet forbidden" " not said"
 good help '^usage' --help
-for command in show paths graphs channels tuning explain simulate lint diff gather; do good "help $command" '^usage' $command -h; done
 
 bad "no command" 2 'unknown command .chanels.; the nearest is channels' chanels
 bad "unknown option" 2 'unknown option --cros-nic; the nearest is --cross-nic' graphs --cros-nic 1 "$h100"
-bad "another command's option" 2 'unknown option --bytes' show --bytes 8 "$h100"
-bad "ambiguous option" 2 'unknown option --net' graphs --net 1 "$h100"
+bad "another command's option" 2 'unknown option --bytes; only these have it: explain;' show --bytes 8 "$h100"
+bad "another command's option that begins one of this" 2 'unknown option --rank; only these have it: graphs, channels' explain --rank 3 "$h100"
+bad "ambiguous option" 2 'unknown option --net: it may be --net-gdr-level, .*--netdevs-policy' graphs --net 1 "$h100"
+good "an option's begin" 'this computer: 3 GPUs' show --ran 3
+bad "sizes as in the perf programs" 2 'unknown option -b: one size is explained, --bytes SIZE' explain -b 8 "$h100"
+bad "ranks as in the perf programs" 2 '--nodes M takes M machines' simulate -g 8 "$h100"
+bad "iterations as in the perf programs" 2 'nothing is run here' simulate --iters 20 "$h100"
+bad "operation as in the perf programs" 2 "-o 'sum': a file to write is expected; the operation is --op" simulate -o sum "$h100"
+[ ! -e sum ] || report "operation as in the perf programs" " a file is written"
+bad "help of nothing" 2 "unknown command 'chanel'; the nearest is channels" help chanel
+bad "help of two" 2 'one command is expected' help show paths
+for command in show paths graphs channels tuning explain simulate lint diff gather; do
+  good "help $command" '^usage' help $command
+  cp "$tmp/out" "$tmp/help"
+  good "$command --help" '^usage' $command --help
+  same "help $command is $command --help" "$tmp/out" "$tmp/help"
+  [ "$(wc -L <"$tmp/out")" -le 132 ] || report "help $command" " longer lines than 132"
+done
+good "version" '^tutti-topo [0-9.]+, .* NCCL 2.30' --version
+for name in ncclFloat32 float32 fp32 FLOAT; do good "type $name" '\(float, max\)' explain -d $name --op ncclMax "$h100"; done
+good "type bfloat16" '\(bfloat16, avg\)' explain --type ncclBfloat16 --op ncclAvg "$h100"
+good "function" '^ReduceScatter of 8 B' explain --coll ncclReduceScatter --bytes 8B "$h100"
+for range in min-nchannels=100 min-nchannels=0 max-nchannels=65 max-ctas=-1 cross-nic=3 nvls-enable=9 collnet-enable=2 net-gdr-read=2 \
+  collnet-node-threshold=-1; do
+  bad "range $range" 2 "^tutti-topo: graphs: --${range%=*} '${range#*=}': a whole number from [01] to [0-9]+ is expected" graphs "--$range" "$h100"
+done
+bad "range of threads" 2 "^tutti-topo: explain: --nthreads '33': a multiple of 32 from 64 to 512 is expected" explain --nthreads 33 "$h100"
+bad "policy" 2 "--netdevs-policy 'MAX:x': AUTO, ALL or MAX:n" graphs --netdevs-policy MAX:x "$h100"
+NCCL_CROSS_NIC=7 good "out of range in the environment" '<graphs' graphs "$h100"
+cp "$h100" "$tmp/mine.xml"
+bad "the machine is no place to write" 2 "would write over a machine's description" explain -o "$tmp/mine.xml"
+same "the machine is as it was" "$tmp/mine.xml" "$h100"
+for size in 0 1 7919 2147483649 1.5K 3M 8G 1T 1125899906842624; do
+  good "size $size" '^\* ' explain --bytes $size "$h100"
+  good "sizes from $size" '^# Avg bus' simulate -b $size -e $size "$h100"
+done
+for size in -1 9223372036854775808 99999999999999999999 nan inf K 8KK 1MX ''; do
+  bad "size '$size'" 2 "--bytes '.*': a size is expected: a number up to 2\^50" explain "--bytes=$size" "$h100"
+done
+for nodes in -1 0 99999999 2.5 two ''; do
+  bad "nodes '$nodes'" 2 "-N '.*': a whole number from 1 to 1048576 is expected" graphs -N "$nodes" "$h100"
+done
+good "given twice: the last counts" ' on 24 ranks, 3 nodes' explain -N 2 --nodes=3 "$h100"
 bad "missing value" 2 'nodes: its value is missing' graphs --nodes
 bad "wrong number" 2 'nodes .0.: a whole number from 1 to' graphs --nodes 0 "$h100"
-bad "wrong number" 2 'nodes .2x.' graphs -N 2x "$h100"
+bad "wrong number" 2 'N .2x.' graphs -N 2x "$h100"
 bad "wrong size" 2 'bytes .-5.: a size' explain --bytes=-5 "$h100"
 bad "sizes that cross" 2 'is more than' simulate -b 2M -e 1M "$h100"
 bad "too many sizes" 2 'more than a million' simulate -b 0 -e 1T -f 1 -i 1 "$h100"
@@ -232,9 +272,9 @@ bad "function" 2 'the nearest is allreduce' explain --coll allreduc "$h100"
 bad "type" 2 'unknown type' explain --type complex "$h100"
 bad "operation" 2 'unknown operation' explain --op xor "$h100"
 bad "format" 2 'nearest is xml' show --format xmll "$h100"
-bad "level" 2 'NCCL_P2P_LEVEL .FAR.' paths --p2p-level FAR "$h100"
-bad "variable's number" 2 'NCCL_CROSS_NIC .often.' graphs --cross-nic often "$h100"
-bad "algorithm" 2 'NCCL_ALGO=rings' explain --algo rings "$h100"
+bad "level" 2 "--p2p-level 'FAR': LOC, NVL," paths --p2p-level FAR "$h100"
+bad "variable's number" 2 "--cross-nic 'often': a whole number from 0 to 2" graphs --cross-nic often "$h100"
+bad "algorithm" 2 'explain: --algo=rings: there is no name' explain --algo rings "$h100"
 bad "no such end" 2 'GPU9: the machine has no such' paths --from GPU9 "$h100"
 bad "no such rank" 2 'rank 8: there are 8' channels --rank 8 "$h100"
 bad "no such channel" 2 'channel 63: there are' channels --channel 63 "$h100"

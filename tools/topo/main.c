@@ -59,7 +59,7 @@ static void write_overview(FILE *f)
   for (size_t i = 0; i < TT_COUNT(commands); i++) {
     fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].help);
   }
-  fprintf(f, "\ntutti-topo COMMAND -h lists a command's options; tutti-topo(1) says more.\n");
+  fprintf(f, "\ntutti-topo COMMAND -h, or help COMMAND, lists a command's options; --version; tutti-topo(1) says more.\n");
 }
 
 static void write_command(const command *c, FILE *f)
@@ -68,6 +68,26 @@ static void write_command(const command *c, FILE *f)
   xp_options_help(c->bit, text, sizeof(text));
   fprintf(f, "usage: tutti-topo %s %s%s[OPTION]...\n\n%s%s%s\n\n%s", c->name, c->arguments, c->arguments[0] != 0 ? " " : "", c->help,
           c->more != NULL ? "\n" : "", c->more != NULL ? c->more : "", text);
+}
+
+// "tutti-topo explain -o dgx.xml" would write over the machine that is meant: it begins as a description does, and no other file is given.
+static bool loses_machine(const command *c, const xp_options *o)
+{
+  char text[256] = "";
+  if (o->output == NULL || o->nfiles > 0 || (c->bit & XP_MACHINE) == 0) {
+    return false;
+  }
+  FILE *f = fopen(o->output, "rbe");
+  size_t n = f != NULL ? fread(text, 1, sizeof(text) - 1, f) : 0;
+  if (f != NULL) {
+    fclose(f);
+  }
+  text[n] = 0;
+  bool machine = strstr(text, "<system") != NULL || strncmp(text, "tutti-machine", strlen("tutti-machine")) == 0;
+  if (machine) {
+    fprintf(stderr, "tutti-topo: %s: -o %.200s would write over a machine's description, and no FILE is given\n", c->name, o->output);
+  }
+  return machine;
 }
 
 static int unknown(const char *name)
@@ -97,6 +117,17 @@ static int run(const command *c, const xp_options *o)
   return xp_print_close(&out, code == 0 || found) || code != 0 ? code : FAILED;
 }
 
+static int write_version(void)
+{
+  static const xp_options none = {0};
+  xp_print out;
+  if (!xp_print_open(&none, &out)) {
+    return FAILED;
+  }
+  fprintf(out.f, "tutti-topo %s, with the rules and the cost model of NCCL %d.%d.%d\n", TUTTI_VERSION, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+  return xp_print_close(&out, true) ? 0 : FAILED;
+}
+
 int main(int argc, char **argv)
 {
   static const xp_options none = {0};
@@ -107,8 +138,20 @@ int main(int argc, char **argv)
     write_overview(stderr);
     return BAD_USAGE;
   }
-  if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+  bool help = strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0;
+  if (help && argc == 2) {
     return run(NULL, &none);
+  }
+  if (strcmp(argv[1], "--version") == 0) {
+    return write_version();
+  }
+  if (help && argc > 3) {
+    fprintf(stderr, "tutti-topo: %s: one command is expected behind it\n", argv[1]);
+    return BAD_USAGE;
+  }
+  if (help) {
+    argv++;
+    argc = 2;
   }
   const command *c = find_command(argv[1]);
   if (c == NULL) {
@@ -118,5 +161,6 @@ int main(int argc, char **argv)
     fprintf(stderr, "tutti-topo: %s: %s\n", c->name, why);
     return BAD_USAGE;
   }
-  return run(c, &o);
+  o.help = o.help || help;
+  return !o.help && loses_machine(c, &o) ? BAD_USAGE : run(c, &o);
 }

@@ -25,18 +25,44 @@ static const char *list_at(void *arg, int i)
   return i < l->count ? l->names[i] : NULL;
 }
 
+// "ncclAllReduce", "all_reduce_perf" and "all-reduce" are "allreduce".
+static void plain_name(const char *name, char out[32])
+{
+  size_t n = 0, length = strlen(name);
+  length -= length > 5 && strcmp(name + length - 5, "_perf") == 0 ? 5 : 0;
+  for (size_t i = length > 4 && strncasecmp(name, "nccl", 4) == 0 ? 4 : 0; i < length && n + 1 < 32; i++) {
+    if (name[i] != '_' && name[i] != '-') {
+      out[n++] = (char)tolower((unsigned char)name[i]);
+    }
+  }
+  out[n] = 0;
+}
+
+// Other names of the same, as NCCL, nccl-tests and people write them.
+static const char *const aliases[][2] = {
+    {"char", "int8"},      {"int", "int32"},         {"float16", "half"},   {"fp16", "half"},        {"float32", "float"},
+    {"fp32", "float"},     {"float64", "double"},    {"fp64", "double"},    {"bf16", "bfloat16"},    {"float8e4m3", "f8e4m3"},
+    {"fp8e4m3", "f8e4m3"}, {"float8e5m2", "f8e5m2"}, {"fp8e5m2", "f8e5m2"}, {"premulsum", "mulsum"},
+};
+
 static int find(const char *what, const char *name, list l)
 {
+  char plain[32];
+  plain_name(name, plain);
+  for (size_t i = 0; i < TT_COUNT(aliases); i++) {
+    if (strcmp(aliases[i][0], plain) == 0) {
+      snprintf(plain, sizeof(plain), "%s", aliases[i][1]);
+    }
+  }
   for (int i = 0; i < l.count; i++) {
-    if (strcmp(l.names[i], name) == 0) {
+    if (strcmp(l.names[i], plain) == 0) {
       return i;
     }
   }
-  const char *near = xp_nearest(name, list_at, &l);
+  const char *near = xp_nearest(plain, list_at, &l);
   fprintf(stderr, "tutti-topo: unknown %s '%.80s'; ", what, name);
   if (near != NULL) {
-    fprintf(stderr, "the nearest is %s\n", near);
-    return -1;
+    fprintf(stderr, "the nearest is %s; ", near);
   }
   fprintf(stderr, "there are");
   for (int i = 0; i < l.count; i++) {
@@ -49,15 +75,7 @@ static int find(const char *what, const char *name, list l)
 int xp_func_of(const char *name)
 {
   static const char *const names[TT_MODEL_FUNCS] = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
-  char plain[32]; // "all_reduce", "AllReduce", "all-reduce_perf" are the same
-  size_t n = 0, length = strlen(name) - (strlen(name) > 5 && strcmp(name + strlen(name) - 5, "_perf") == 0 ? 5 : 0);
-  for (size_t i = 0; i < length && n + 1 < sizeof(plain); i++) {
-    if (name[i] != '_' && name[i] != '-') {
-      plain[n++] = (char)tolower((unsigned char)name[i]);
-    }
-  }
-  plain[n] = 0;
-  return find("function", plain, (list){names, TT_MODEL_FUNCS});
+  return find("function", name, (list){names, TT_MODEL_FUNCS});
 }
 
 static int type_index(const xp_options *o)
@@ -86,13 +104,15 @@ bool xp_op_of(const xp_options *o, tt_model_op *out)
 
 const char *xp_type_of(const xp_options *o)
 {
-  return o->type == NULL ? "float" : o->type;
+  int type = type_index(o);
+  return type < 0 ? "?" : type_names[type];
 }
 
 const char *xp_redop_of(const xp_options *o, tt_model_func func)
 {
   bool reduces = func == TT_MODEL_ALL_REDUCE || func == TT_MODEL_REDUCE_SCATTER || func == TT_MODEL_REDUCE;
-  return !reduces ? "none" : o->op == NULL ? "sum" : o->op;
+  int op = reduces ? op_index(o) : -1;
+  return op < 0 ? "none" : op_names[op];
 }
 
 size_t xp_element_of(const xp_options *o)

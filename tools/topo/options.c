@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/param.h"
 #include "base/util.h"
+#include "topo/model.h"
 #include "topo/paths.h"
 
 typedef enum { ARG_FLAG, ARG_INT, ARG_SIZE, ARG_TEXT } arg_kind;
@@ -88,6 +90,35 @@ const char *const xp_variables[] = {
     NULL,
 };
 
+// Numbers that mean something. In the environment others are taken as NCCL takes them: cut to these, or ignored.
+static const struct {
+  const char *variable;
+  int lo, hi, step;
+} ranges[] = {
+    {"NCCL_NTHREADS", 64, 512, 32},   {"NCCL_MIN_NCHANNELS", 1, 64, 1},
+    {"NCCL_MAX_NCHANNELS", 1, 64, 1}, {"NCCL_MIN_CTAS", 1, 64, 1},
+    {"NCCL_MAX_CTAS", 1, 64, 1},      {"NCCL_CROSS_NIC", 0, 2, 1},
+    {"NCCL_NVLS_ENABLE", 0, 2, 1},    {"NCCL_COLLNET_ENABLE", 0, 1, 1},
+    {"NCCL_NET_GDR_READ", 0, 1, 1},   {"NCCL_COLLNET_NODE_THRESHOLD", 0, XP_MAX_NODES, 1},
+};
+
+// The commands by their bits.
+static const char *const command_names[] = {"show",    "paths",    "graphs", "channels", "tuning",
+                                            "explain", "simulate", "gather", "lint",     "diff"};
+
+// What users of the perf programs may try, and what there is instead.
+static const struct {
+  const char *letters, *names;
+  int commands;
+  const char *hint;
+} perf_hints[] = {
+    {"befi", " minbytes maxbytes stepfactor stepbytes ", XP_EXPLAIN,
+     "one size is explained, --bytes SIZE; tuning and simulate go from -b to -e"},
+    {"gtP", " ngpus procs ", XP_CONNECT, "each GPU of the machine is a rank; --nodes M takes M machines"},
+    {"nmwczapTCJGDRxyVS", " iters agg_iters warmup_iters check blocking average timeout report_cputime cudagraph ", XP_CONNECT,
+     "an option of the perf programs; nothing is run here"},
+};
+
 // ---- Names ----
 
 // Letters to insert, remove or change.
@@ -157,7 +188,17 @@ static const char *name_at(void *arg, int i)
   return l->text;
 }
 
-// Which option `name` (of n letters) means: its place, as name_at counts; -1: none, or several that begin so.
+// The commands that have an option of exactly that name.
+static int commands_of(const char *name, size_t n)
+{
+  int commands = 0;
+  for (int k = 0; k < ROWS; k++) {
+    commands |= strncmp(rows[k].name, name, n) == 0 && rows[k].name[n] == 0 ? rows[k].commands : 0;
+  }
+  return commands;
+}
+
+// Which option `name` (of n letters) means: its place, as name_at counts; -1: none, or several that begin so, or one of another command.
 static int find_name(int command, const char *name, size_t n)
 {
   lookup l = {.command = command};
@@ -172,7 +213,7 @@ static int find_name(int command, const char *name, size_t n)
       count++;
     }
   }
-  return count == 1 ? found : -1;
+  return count == 1 && commands_of(name, n) == 0 ? found : -1;
 }
 
 // The row, or NULL and the variable, of the option with that place.
@@ -194,10 +235,14 @@ static bool parse_size(const char *text, size_t *out)
   static const char units[] = "kKmMgGtT";
   char *end;
   double v = strtod(text, &end);
+  end += end != text && *end == 'B';
   if (end == text) {
     return false;
   }
   const char *unit = *end != 0 ? strchr(units, *end) : NULL;
+  if (*end != 0 && end[-1] == 'B') {
+    return false;
+  }
   if (*end != 0 && (unit == NULL || (end[1] != 0 && strcmp(end + 1, "B") != 0 && strcmp(end + 1, "iB") != 0))) {
     return false;
   }
@@ -211,14 +256,19 @@ static bool parse_size(const char *text, size_t *out)
 
 static bool bad(char why[256], const char *option, const char *value, const char *want)
 {
-  snprintf(why, 256, "%.60s '%.80s': %.100s", option, value, want);
+  snprintf(why, 256, "%.60s '%.60s': %.120s", option, value, want);
   return false;
 }
 
-static bool set_row(const row *r, const char *value, xp_options *o, char why[256])
+// `letter`: it was given by its letter.
+static bool set_row(const row *r, bool letter, const char *value, xp_options *o, char why[256])
 {
   char *at = (char *)o + r->at, *end, name[72], want[64];
-  snprintf(name, sizeof(name), "--%s", r->name);
+  if (letter) {
+    snprintf(name, sizeof(name), "-%c", r->letter);
+  } else {
+    snprintf(name, sizeof(name), "--%s", r->name);
+  }
   if (r->kind == ARG_FLAG) {
     *(bool *)at = true;
     return true;
@@ -231,7 +281,7 @@ static bool set_row(const row *r, const char *value, xp_options *o, char why[256
     return parse_size(value, (size_t *)at) || bad(why, name, value, "a size is expected: a number up to 2^50, with K, M, G or T behind it");
   }
   errno = 0;
-  long v = strtol(value, &end, 0);
+  long v = strtol(value, &end, strncmp(value, "0x", 2) == 0 ? 16 : 10);
   if (end == value || *end != 0 || errno != 0 || v < r->lo || v > r->hi) {
     snprintf(want, sizeof(want), "a whole number from %d to %d is expected", r->lo, r->hi);
     return bad(why, name, value, want);
@@ -240,22 +290,61 @@ static bool set_row(const row *r, const char *value, xp_options *o, char why[256
   return true;
 }
 
+// Are all names of NCCL_ALGO or NCCL_PROTO known? `option` is named in the message.
+static bool check_list(const char *option, bool algo, const char *value, char why[256])
+{
+  const char *names[TT_MODEL_ALGOS];
+  int allow[TT_MODEL_FUNCS * TT_MODEL_ALGOS], n = algo ? (int)TT_MODEL_ALGOS : (int)TT_MODEL_PROTOS;
+  for (int i = 0; i < n; i++) {
+    names[i] = algo ? tt_model_algo_name((tt_model_algo)i) : tt_model_proto_name((tt_model_proto)i);
+  }
+  if (tt_model_allow(option, value, names, n, allow) != ncclSuccess) {
+    snprintf(why, 256, "%.255s", tt_last_error());
+    return false;
+  }
+  return true;
+}
+
+// Which value a variable wants; NULL: this one is good. `room` is for the text.
+static const char *wanted(const tt_param_row *p, const char *value, char room[64])
+{
+  int64_t number = 0;
+  if (strstr(p->name, "_LEVEL") != NULL) {
+    return tt_topo_level(value) >= 0 ? NULL : "LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected, or a number from 0 to 4";
+  }
+  if (strcmp(p->name, "NCCL_NETDEVS_POLICY") == 0) {
+    bool most = strncasecmp(value, "MAX:", 4) == 0 && value[4 + strspn(value + 4, "0123456789")] == 0 && atoi(value + 4) > 0;
+    return most || strcasecmp(value, "AUTO") == 0 || strcasecmp(value, "ALL") == 0 ? NULL : "AUTO, ALL or MAX:n is expected";
+  }
+  if (!tt_param_parse_value(p->type, value, &number)) {
+    number = INT64_MIN;
+  }
+  for (size_t i = 0; i < TT_COUNT(ranges); i++) {
+    bool fits = number >= ranges[i].lo && number <= ranges[i].hi && number % ranges[i].step == 0;
+    if (strcmp(ranges[i].variable, p->name) == 0 && !fits) {
+      int n = ranges[i].step > 1 ? snprintf(room, 64, "a multiple of %d", ranges[i].step) : snprintf(room, 64, "a whole number");
+      snprintf(room + n, 64 - (size_t)n, " from %d to %d is expected", ranges[i].lo, ranges[i].hi);
+      return room;
+    }
+  }
+  return number == INT64_MIN ? tt_param_expected(p->type) : NULL;
+}
+
 // A variable: the environment has it from now on.
 static bool set_variable(const char *variable, const char *value, char why[256])
 {
   const tt_param_row *p = tt_param_find(variable);
-  int64_t number;
-  bool level = strstr(variable, "_LEVEL") != NULL;
-  if (p == NULL || value[0] == 0) {
-    return bad(why, variable, value, "a value is expected");
+  char option[72] = "--", room[64];
+  option_of(variable, option + 2);
+  const char *want = p == NULL || value[0] == 0 ? "a value is expected" : wanted(p, value, room);
+  if (want != NULL) {
+    return bad(why, option, value, want);
   }
-  if (level && tt_topo_level(value) < 0) {
-    return bad(why, variable, value, "a type of path is expected: LOC, NVL, PIX, PXB, PHB, SYS");
+  bool algo = strcmp(variable, "NCCL_ALGO") == 0;
+  if ((algo || strcmp(variable, "NCCL_PROTO") == 0) && !check_list(option, algo, value, why)) {
+    return false;
   }
-  if (!tt_param_parse_value(p->type, value, &number)) {
-    return bad(why, variable, value, tt_param_expected(p->type));
-  }
-  return setenv(variable, value, 1) == 0 || bad(why, variable, value, "no memory");
+  return setenv(variable, value, 1) == 0 || bad(why, option, value, "no memory");
 }
 
 // ---- Arguments ----
@@ -267,14 +356,80 @@ typedef struct reader {
   char *why;
 } reader;
 
-static bool unknown(const reader *r, const char *name)
+// Adds two texts and returns where the text ends; what does not fit is left out.
+static size_t add_name(char out[256], size_t at, const char *before, const char *name)
+{
+  size_t b = strlen(before), n = strlen(name);
+  if (at + b + n < 256) {
+    memcpy(out + at, before, b);
+    memcpy(out + at + b, name, n + 1);
+    return at + b + n;
+  }
+  return at;
+}
+
+static const char *hint_for(int command, const char *name)
+{
+  char spaced[72];
+  bool letter = name[0] == '-' && name[1] != '-';
+  snprintf(spaced, sizeof(spaced), " %.64s ", letter ? "?" : name + 2);
+  for (size_t i = 0; i < TT_COUNT(perf_hints); i++) {
+    bool named = letter ? strchr(perf_hints[i].letters, name[1]) != NULL : strstr(perf_hints[i].names, spaced) != NULL;
+    if (named && (perf_hints[i].commands & command) != 0) {
+      return perf_hints[i].hint;
+    }
+  }
+  return NULL;
+}
+
+// Names the options that begin so, or else those that are nearest. Returns how many there are.
+static int name_near(const reader *r, const char *name, size_t *at)
 {
   lookup l = {.command = r->command};
-  size_t n = strcspn(name, "=");
+  size_t n = strlen(name);
+  int count = 0, least = TT_MIN(3, (int)n / 2) + 1;
+  const char *have;
+  for (int i = 0; n > 0 && (have = name_at(&l, i)) != NULL; i++) {
+    if (strncmp(have, name, n) == 0) {
+      *at = add_name(r->why, *at, count++ == 0 ? ": it may be --" : ", --", have);
+    }
+  }
+  for (int i = 0; count == 0 && (have = name_at(&l, i)) != NULL; i++) {
+    least = TT_MIN(least, distance(name, have));
+  }
+  bool near = least < TT_MIN(3, (int)n / 2) + 1;
+  for (int i = 0, more = 0; count == 0 && near && (have = name_at(&l, i)) != NULL; i++) {
+    if (distance(name, have) == least) {
+      *at = add_name(r->why, *at, more++ == 0 ? "; the nearest is --" : ", --", have);
+    }
+  }
+  return count;
+}
+
+static bool unknown(const reader *r, const char *arg)
+{
   char text[64];
-  snprintf(text, sizeof(text), "%.*s", (int)TT_MIN(n, sizeof(text) - 1), name);
-  const char *near = name[0] == '-' && name[1] == '-' ? xp_nearest(text + 2, name_at, &l) : NULL;
-  snprintf(r->why, 256, "unknown option %s%s%s; -h lists them", text, near != NULL ? "; the nearest is --" : "", near != NULL ? near : "");
+  snprintf(text, sizeof(text), "%.*s", (int)TT_MIN(strcspn(arg, "="), sizeof(text) - 1), arg);
+  bool letter = text[1] != '-';
+  text[2] = letter ? 0 : text[2];
+  const char *hint = hint_for(r->command, text);
+  int commands = letter ? 0 : commands_of(text + 2, strlen(text + 2));
+  for (int k = 0; k < ROWS && letter; k++) {
+    commands |= rows[k].letter == text[1] ? rows[k].commands : 0;
+  }
+  size_t at = add_name(r->why, 0, "unknown option ", text);
+  if (hint != NULL) {
+    add_name(r->why, at, ": ", hint);
+    return false;
+  }
+  for (int i = 0, n = 0; i < (int)TT_COUNT(command_names) && commands != 0; i++) {
+    if ((commands & 1 << i) != 0) {
+      at = add_name(r->why, at, n++ == 0 ? "; only these have it: " : ", ", command_names[i]);
+    }
+  }
+  if (letter || commands != 0 || name_near(r, text + 2, &at) == 0) {
+    add_name(r->why, at, "", "; -h lists them");
+  }
   return false;
 }
 
@@ -298,12 +453,23 @@ static bool take_long(reader *r, const char *arg)
   const row *found = row_at(r->command, place, &variable);
   const char *attached = equals != NULL ? equals + 1 : NULL;
   if (found != NULL && found->kind == ARG_FLAG) {
-    return attached == NULL ? set_row(found, NULL, r->o, r->why) : bad(r->why, arg, attached, "this option has no value");
+    return attached == NULL ? set_row(found, false, NULL, r->o, r->why) : bad(r->why, arg, attached, "this option has no value");
   }
   if (!value_of(r, attached, &value)) {
     return false;
   }
-  return found != NULL ? set_row(found, value, r->o, r->why) : set_variable(variable, value, r->why);
+  return found != NULL ? set_row(found, false, value, r->o, r->why) : set_variable(variable, value, r->why);
+}
+
+// The perf programs have -o for operations.
+static bool is_operation(const char *text)
+{
+  static const char *const names[] = {"sum", "prod", "max", "min", "avg", "mulsum", "all"};
+  bool found = false;
+  for (size_t i = 0; i < TT_COUNT(names); i++) {
+    found = found || strcmp(text, names[i]) == 0;
+  }
+  return found;
 }
 
 static bool take_letter(reader *r, const char *arg)
@@ -314,9 +480,14 @@ static bool take_letter(reader *r, const char *arg)
       continue;
     }
     if (rows[k].kind == ARG_FLAG) {
-      return arg[2] == 0 ? set_row(&rows[k], NULL, r->o, r->why) : unknown(r, arg);
+      return arg[2] == 0 ? set_row(&rows[k], true, NULL, r->o, r->why) : unknown(r, arg);
     }
-    return value_of(r, arg[2] != 0 ? arg + 2 : NULL, &value) && set_row(&rows[k], value, r->o, r->why);
+    if (!value_of(r, arg[2] != 0 ? arg + 2 : NULL, &value)) {
+      return false;
+    }
+    return arg[1] == 'o' && (r->command & (XP_EXPLAIN | XP_SIMULATE)) != 0 && is_operation(value)
+               ? bad(r->why, "-o", value, "a file to write is expected; the operation is --op here")
+               : set_row(&rows[k], true, value, r->o, r->why);
   }
   return unknown(r, arg);
 }
@@ -394,7 +565,21 @@ void xp_options_help(int command, char *out, size_t size)
     int n = snprintf(out + at, size - at, "  %-30s %s\n", head, rows[k].help);
     at = n > 0 && (size_t)n < size - at ? at + (size_t)n : at;
   }
-  if ((command & XP_MACHINE) != 0) {
-    snprintf(out + at, size - at, "  Variables, also as options (--cross-nic 1 is NCCL_CROSS_NIC=1): see the man page, tutti-topo(1).\n");
+  if ((command & XP_MACHINE) == 0) {
+    return;
+  }
+  at +=
+      (size_t)snprintf(out + at, size - at,
+                       "\nVariables of NCCL as options (--cross-nic 1 is NCCL_CROSS_NIC=1; tutti-topo(1) and docs/params.md say more):\n");
+  for (int i = 0, column = 0; xp_variables[i] != NULL && at < size; i++) {
+    char name[64];
+    option_of(xp_variables[i], name);
+    bool fresh = column == 0 || column + 3 + (int)strlen(name) > 78;
+    int n = snprintf(out + at, size - at, "%s--%s", column == 0 ? "  " : fresh ? "\n  " : " ", name);
+    column = (fresh ? 0 : column) + n;
+    at += (size_t)n;
+  }
+  if (at < size) {
+    snprintf(out + at, size - at, "\n");
   }
 }
