@@ -376,6 +376,37 @@ status "nothing is left beside" "$tmp/self.xml" "$(echo "$tmp"/self.xml*)"
 NCCL_DEBUG=INFO "$topo" graphs "$h100" >"$tmp/out" 2>"$tmp/err"
 same "the log is not among the results" "$tmp/out" "$tmp/graphs.xml"
 
+for command in show paths graphs channels tuning explain simulate gather; do
+  file=$h100
+  [ $command != gather ] || file=--ascii
+  "$topo" $command "$file" >&- 2>"$tmp/err"
+  status "$command: closed standard output" 1 $?
+  if [ -w /dev/full ]; then
+    "$topo" $command "$file" >/dev/full 2>"$tmp/err"
+    status "$command: full disk" 1 $?
+    [ "$(wc -l <"$tmp/err")" = 1 ] || report "$command: full disk" " not one line"
+  fi
+  { timeout -k 5 120 "$topo" $command "$file" 2>"$tmp/err"; echo $? >"$tmp/status"; } | true
+  [ "$(cat "$tmp/status")" -le 1 ] || report "$command: closed pipe" " status $(cat "$tmp/status")"
+done
+
+# The examples of the man page, as they are printed.
+mkdir -p "$tmp/examples"
+cp "$h100" "$tmp/examples/dgx.xml"
+cp "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml" "$tmp/examples/gb200.xml"
+mkdir "$tmp/examples/bin"
+printf '#!/bin/sh\nshift\nexec "$@"\n' >"$tmp/examples/bin/ssh" # the other computer is this one
+chmod +x "$tmp/examples/bin/ssh"
+sed -n '/^.SH EXAMPLES/,/^.SH SEE/ { /^\.B / { s/^\.B //; s/\\-/-/g; p } }' docs/man/tutti-topo.1 >"$tmp/examples/list"
+[ "$(wc -l <"$tmp/examples/list")" -ge 8 ] || report "examples" " are not found in the man page"
+while IFS= read -r example; do
+  problem=""
+  (cd "$tmp/examples" && PATH="$PWD/bin:${topo%/*}:$PATH" timeout -k 5 120 bash -o pipefail -c "$example") >"$tmp/out" 2>"$tmp/err" </dev/null ||
+    problem=" status $?"
+  [ -s "$tmp/out" ] && [ ! -s "$tmp/err" ] || problem="$problem no output, or an error"
+  report "example: $example" "$problem"
+done <"$tmp/examples/list"
+
 escape=$(printf '\033')
 good "no colour in a file" 'GPU0' show "$h100"
 grep -q "$escape" "$tmp/out" && report colour " without a terminal"
