@@ -118,6 +118,26 @@ for file in "$seed" "$h100" "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml
     done
   done
 done
+if command -v python3 >"$tmp/python"; then
+  for arguments in "--bytes 8M" "--bytes 0 -N 2 --collnet" "--coll broadcast -N 16384 --bytes 1T" "--algo tree;allgather:ring --coll allgather"; do
+    # shellcheck disable=SC2086 # words
+    good "explain json $arguments" '"choice": [{]"algorithm": "' explain --format json $arguments "$h100"
+    python3 -c '
+import json, sys
+x = json.load(open(sys.argv[1]))
+times = [c["us"] for c in x["candidates"]]
+best = x["candidates"][0]
+assert times == sorted(times) and (best["algorithm"], best["protocol"]) == (x["choice"]["algorithm"], x["choice"]["protocol"])
+assert abs(best["us"] - x["choice"]["us"]) < 1e-3 and abs(best["latency"] + best["transfer"] - best["us"]) < 1e-3 * best["us"]
+assert "below" not in x or x["below"]["bytes"] < x["bytes"]
+assert "above" not in x or x["above"]["bytes"] > x["bytes"]
+for o in x["out"]:
+  assert o["reason"] and not [c for c in x["candidates"] if (c["algorithm"], c["protocol"]) == (o["algorithm"], o["protocol"])]
+' "$tmp/out" 2>"$tmp/err" || report "explain json $arguments" " does not agree with itself"
+  done
+fi
+good "every size alike" 'the same choice at every size' explain --algo ring --proto ll "$h100"
+bad "explain's formats" 2 'format xml: there are text and json' explain --format xml "$h100"
 good "one rank" 'copies' explain "$machines/pcie_1gpu_1nic_switch/input.xml"
 good "18 hosts in one domain" '^NVLS' graphs --table --hosts 18 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
 

@@ -224,31 +224,49 @@ static bool other(const inquiry *q, const tt_model_choice *c)
   return c->algo != q->choice.algo || c->proto != q->choice.proto;
 }
 
-// Where the choice becomes another one, above or below the size: doubled or halved until it does, then halved between.
-static void write_change(const inquiry *q, bool up)
+// Where the choice becomes another one, above or below the size: doubled or halved until it does, then halved between. False: nowhere.
+static bool find_change(const inquiry *q, bool up, size_t *bytes, tt_model_choice *there)
 {
-  char name[32];
   tt_model_op op = q->op;
-  tt_model_choice c = q->choice, there;
+  tt_model_choice c = q->choice;
   size_t same = op.bytes, changed = same;
   while (!other(q, &c)) {
     same = changed;
-    changed = up ? same * 2 : same / 2;
+    changed = !up ? same / 2 : same == 0 ? 1 : same * 2;
     op.bytes = changed;
     if (changed == same || changed > (size_t)1 << 50 || tt_model_choose(q->m, &op, &c) != ncclSuccess) {
-      return;
+      return false;
     }
   }
-  there = c;
+  *there = c;
   while ((up ? changed - same : same - changed) > 1) {
     op.bytes = same / 2 + changed / 2 + (same & changed & 1);
     (void)tt_model_choose(q->m, &op, &c);
     bool differs = other(q, &c);
     same = differs ? same : op.bytes;
     changed = differs ? op.bytes : changed;
-    there = differs ? c : there;
+    *there = differs ? c : *there;
   }
-  fprintf(q->out->f, up ? "  from %zu bytes on: %s\n" : "  up to %zu bytes: %s\n", changed, name_of(there.algo, there.proto, name));
+  *bytes = changed;
+  return true;
+}
+
+static void write_changes(const inquiry *q)
+{
+  char name[32];
+  size_t bytes = 0;
+  tt_model_choice c;
+  bool found = false;
+  title(q, "Other sizes");
+  for (int up = 0; up < 2; up++) {
+    if (find_change(q, up != 0, &bytes, &c)) {
+      fprintf(q->out->f, up != 0 ? "  from %zu bytes on: %s\n" : "  up to %zu bytes: %s\n", bytes, name_of(c.algo, c.proto, name));
+      found = true;
+    }
+  }
+  if (!found) {
+    fprintf(q->out->f, "  the same choice at every size\n");
+  }
 }
 
 static void write_size(const inquiry *q)
@@ -259,6 +277,9 @@ static void write_size(const inquiry *q)
   int most = nvls ? m->nvls_channels : m->nchannels;
   xp_text text = {{0}, 0};
   xp_add(&text, "  channels: %d of %d", c->channels, most);
+  if (!nvls && most != q->w->m.connect->nsearch) {
+    xp_add(&text, " (made of %d that the search found)", q->w->m.connect->nsearch);
+  }
   if (c->channels < most) {
     xp_add(&text, "; each more needs %lld bytes for each of its threads", (long long)m->threshold[c->algo][c->proto]);
   }
@@ -341,6 +362,76 @@ static void write_variables(const inquiry *q)
   xp_say_collnet(q->out, q->m);
 }
 
+// ---- For programs ----
+
+static void json_choice(const inquiry *q, const char *key, const tt_model_choice *c)
+{
+  fprintf(q->out->f, "  \"%s\": {\"algorithm\": \"%s\", \"protocol\": \"%s\", \"channels\": %d, \"threads\": %d, \"us\": %.4f", key,
+          tt_model_algo_name(c->algo), tt_model_proto_name(c->proto), c->channels, c->threads, (double)c->us);
+}
+
+static void json_candidates(const inquiry *q)
+{
+  fprintf(q->out->f, "  \"candidates\": [");
+  for (int i = 0; i < q->count && q->m->nranks > 1; i++) {
+    const candidate *c = &q->list[i];
+    double latency = latency_of(q, c);
+    fprintf(q->out->f,
+            "%s\n    {\"algorithm\": \"%s\", \"protocol\": \"%s\", \"us\": %.4f, \"latency\": %.4f, \"transfer\": %.4f, \"bound\": ",
+            i > 0 ? "," : "", tt_model_algo_name(c->algo), tt_model_proto_name(c->proto), (double)c->us, latency, (double)c->us - latency);
+    xp_json_text(q->out->f, tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][c->algo][c->proto]));
+    fputc('}', q->out->f);
+  }
+  fprintf(q->out->f, "\n  ],\n  \"out\": [");
+}
+
+static void json_out(const inquiry *q)
+{
+  int lines = 0;
+  char text[256];
+  for (int i = 0; i < CELLS && q->m->nranks > 1; i++) {
+    tt_model_algo a = i / TT_MODEL_PROTOS;
+    tt_model_proto p = i % TT_MODEL_PROTOS;
+    tt_model_off off = tt_model_why(q->m, &q->op, a, p);
+    if (off != TT_OFF_NOT && off != TT_OFF_NEVER) {
+      fprintf(q->out->f, "%s\n    {\"algorithm\": \"%s\", \"protocol\": \"%s\", \"reason\": ", lines++ > 0 ? "," : "",
+              tt_model_algo_name(a), tt_model_proto_name(p));
+      xp_json_text(q->out->f, xp_off_text(off, text, sizeof(text)));
+      fputc('}', q->out->f);
+    }
+  }
+  fprintf(q->out->f, "\n  ]");
+}
+
+static int explain_json(inquiry *q)
+{
+  FILE *f = q->out->f;
+  size_t bytes = 0;
+  tt_model_choice c;
+  if (tt_model_choose(q->m, &q->op, &q->choice) != ncclSuccess) {
+    return xp_complain(1);
+  }
+  collect(q);
+  double algbw = rate(q->op.bytes, (double)q->choice.us);
+  fprintf(f, "{\n  \"machine\": ");
+  xp_json_text(f, q->w->m.name);
+  fprintf(f, ",\n  \"function\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"nodes\": %d,\n",
+          tt_model_func_name(q->op.func), q->op.bytes, xp_type_of(q->o), xp_redop_of(q->o, q->op.func), q->m->nranks, q->m->nnodes);
+  json_choice(q, "choice", &q->choice);
+  fprintf(f, ", \"algbw\": %.4f, \"busbw\": %.4f},\n", algbw, algbw * xp_bus_factor(q->op.func, q->m->nranks));
+  json_candidates(q);
+  json_out(q);
+  for (int up = 0; up < 2; up++) {
+    if (q->m->nranks > 1 && find_change(q, up != 0, &bytes, &c)) {
+      fprintf(f, ",\n");
+      json_choice(q, up != 0 ? "above" : "below", &c);
+      fprintf(f, ", \"bytes\": %zu}", bytes);
+    }
+  }
+  fprintf(f, "\n}\n");
+  return 0;
+}
+
 // ---- All of it ----
 
 static void write_answer(const inquiry *q)
@@ -376,9 +467,7 @@ static int explain(inquiry *q)
   write_margin(q);
   write_graph(q);
   write_size(q);
-  title(q, "Other sizes");
-  write_change(q, false);
-  write_change(q, true);
+  write_changes(q);
   write_variables(q);
   return 0;
 }
@@ -388,13 +477,18 @@ int xp_explain(const xp_options *o, xp_print *out)
   xp_work w;
   inquiry q = {.o = o, .w = &w, .m = &w.m.model, .out = out};
   int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
+  bool json = o->format != NULL && strcmp(o->format, "json") == 0;
+  if (o->format != NULL && !json && strcmp(o->format, "text") != 0) {
+    fprintf(stderr, "tutti-topo: --format %.80s: there are text and json\n", o->format);
+    return 2;
+  }
   if (func < 0 || !xp_op_of(o, &q.op)) {
     return 2;
   }
   q.op.func = (tt_model_func)func;
   q.op.bytes = o->bytes;
   int code = xp_prepare(o, XP_TO_MODEL, &w);
-  code = code == 0 ? explain(&q) : code;
+  code = code == 0 ? (json ? explain_json : explain)(&q) : code;
   xp_release(&w);
   return code;
 }

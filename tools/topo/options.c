@@ -33,7 +33,7 @@ static const row rows[] = {
     {0, "hosts", ARG_INT, AT(hosts), 1, XP_MAX_HOSTS, XP_MACHINE, "H", "so many of this machine in one NVLink domain (default 1)"},
     {0, "ranks", ARG_INT, AT(ranks), 1, 1024, XP_MACHINE, "N", "without FILE and GPUs: ranks on this computer"},
     {0, "collnet", ARG_FLAG, AT(collnet), 0, 0, XP_SEARCH, NULL, "the network reduces, on every port"},
-    {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING, "NAME", "what is written (see above)"},
+    {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING | XP_EXPLAIN, "NAME", "what is written (see above)"},
     {'o', "output", ARG_TEXT, AT(output), 0, 0, XP_EVERY, "FILE", "write there, not to standard output"},
     {0, "table", ARG_FLAG, AT(table), 0, 0, XP_GRAPHS, NULL, "a table for people, not XML"},
     {0, "matrix", ARG_FLAG, AT(matrix), 0, 0, XP_PATHS, NULL, "types of all GPUs and network devices as a matrix"},
