@@ -292,6 +292,12 @@ bad "function" 2 'the nearest is allreduce' explain --coll allreduc "$h100"
 bad "type" 2 'unknown type' explain --type complex "$h100"
 bad "operation" 2 'unknown operation' explain --op xor "$h100"
 bad "format" 2 'nearest is xml' show --format xmll "$h100"
+for form in svg html; do
+  good "title $form" '<title>&lt;b&gt; &quot;R&amp;D&quot;' show --format $form --title '<b> "R&D"' "$h100"
+  good "title of the file $form" '<title>input.xml' show --format $form "$h100"
+done
+good "title json" '"title":' show --format json --title '"one"' "$h100"
+bad "title of a text" 2 'title is for .*; text has none' show --title x "$h100"
 bad "level" 2 "--p2p-level 'FAR': LOC, NVL," paths --p2p-level FAR "$h100"
 bad "variable's number" 2 "--cross-nic 'often': a whole number from 0 to 2" graphs --cross-nic often "$h100"
 bad "algorithm" 2 'explain: --algo=rings: there is no name' explain --algo rings "$h100"

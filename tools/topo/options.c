@@ -35,6 +35,7 @@ static const row rows[] = {
     {0, "collnet", ARG_FLAG, AT(collnet), 0, 0, XP_SEARCH, NULL, "the network reduces, on every port"},
     {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING | XP_EXPLAIN, "NAME", "what is written (see above)"},
     {'o', "output", ARG_TEXT, AT(output), 0, 0, XP_EVERY, "FILE", "write there, not to standard output"},
+    {0, "title", ARG_TEXT, AT(title), 0, 0, XP_SHOW, "TEXT", "svg, html, json: what stands above (default: the file's name)"},
     {0, "table", ARG_FLAG, AT(table), 0, 0, XP_GRAPHS, NULL, "a table for people, not XML"},
     {0, "matrix", ARG_FLAG, AT(matrix), 0, 0, XP_PATHS, NULL, "types of all GPUs and network devices as a matrix"},
     {0, "ways", ARG_FLAG, AT(ways), 0, 0, XP_PATHS, NULL, "also what the path leads through"},

@@ -28,7 +28,7 @@ enum { XP_FILES = 2, XP_MAX_NODES = 1 << 20, XP_MAX_HOSTS = 256 };
 typedef struct xp_options {
   const char *file[XP_FILES]; // NULL: not given
   int nfiles;
-  const char *format, *output, *colour, *coll, *type, *op, *from, *to;
+  const char *format, *output, *colour, *coll, *type, *op, *from, *to, *title;
   int nodes, hosts, ranks; // machines; of one NVLink domain each; host ranks of this computer, 0: chosen
   int rank, channel;       // -1: all, or the first
   int root, factor, width; // width 0: that of the terminal

@@ -260,8 +260,9 @@ static void draw_head(const drawing *d)
   line(d, "", XP_BOLD, xp_clean(d->m->name, name, sizeof(name)), head.buf);
 }
 
-static int show_text(const xp_machine *m, xp_print *out)
+static int show_text(const xp_machine *m, const char *title, xp_print *out)
 {
+  (void)title;
   drawing d = {.m = m, .t = m->topo, .out = out, .seen = tt_calloc((size_t)m->topo->nnodes + 1, sizeof(bool))};
   bool u = out->utf8;
   if (d.seen == NULL) {
@@ -283,8 +284,9 @@ static int show_text(const xp_machine *m, xp_print *out)
   return 0;
 }
 
-static int show_xml(const xp_machine *m, xp_print *out)
+static int show_xml(const xp_machine *m, const char *title, xp_print *out)
 {
+  (void)title;
   char *text = NULL;
   size_t size = 0;
   if (tt_xml_text(m->xml, &text, &size) != ncclSuccess) {
@@ -296,36 +298,37 @@ static int show_xml(const xp_machine *m, xp_print *out)
 }
 
 // Draws the machine; where its ranks fall into groups, each has channels of its own, and none are shown.
-static int draw(const xp_machine *m, xp_print *out, ncclResult_t (*write)(const xp_drawing *d, FILE *f))
+static int draw(const xp_machine *m, const char *title, xp_print *out, ncclResult_t (*write)(const xp_drawing *d, FILE *f))
 {
-  char title[256];
   const char *slash = strrchr(m->name, '/');
-  xp_clean(slash != NULL && slash[1] != 0 ? slash + 1 : m->name, title, sizeof(title));
+  if (title == NULL) {
+    title = slash != NULL && slash[1] != 0 ? slash + 1 : m->name;
+  }
   xp_drawing d = {.title = title, .topo = m->topo, .paths = m->paths, .graphs = m->ngroups == 1 ? &m->group[0].graphs : NULL};
   bool failed = write(&d, out->f) != ncclSuccess;
   return failed && ferror(out->f) == 0 ? xp_complain(1) : 0; // what cannot be written is said at the end
 }
 
-static int show_json(const xp_machine *m, xp_print *out)
+static int show_json(const xp_machine *m, const char *title, xp_print *out)
 {
-  return draw(m, out, xp_draw_json);
+  return draw(m, title, out, xp_draw_json);
 }
 
-static int show_svg(const xp_machine *m, xp_print *out)
+static int show_svg(const xp_machine *m, const char *title, xp_print *out)
 {
-  return draw(m, out, xp_draw_svg);
+  return draw(m, title, out, xp_draw_svg);
 }
 
-static int show_html(const xp_machine *m, xp_print *out)
+static int show_html(const xp_machine *m, const char *title, xp_print *out)
 {
-  return draw(m, out, xp_draw_html);
+  return draw(m, title, out, xp_draw_html);
 }
 
-// Forms of --format. Those that draw want the channels, too: `graphs`.
+// Forms of --format. Those that draw want the channels, too: `graphs`; and they have a title, NULL for that of the machine.
 typedef struct form {
   const char *name;
   bool graphs;
-  int (*write)(const xp_machine *m, xp_print *out);
+  int (*write)(const xp_machine *m, const char *title, xp_print *out);
 } form;
 
 static const form forms[] = {
@@ -361,8 +364,12 @@ int xp_show(const xp_options *o, xp_print *out)
   if (f == NULL) {
     return 2;
   }
+  if (o->title != NULL && !f->graphs) {
+    fprintf(stderr, "tutti-topo: --title is for --format svg, html and json; %s has none\n", f->name);
+    return 2;
+  }
   int code = xp_prepare(o, f->graphs ? XP_TO_GRAPHS : XP_TO_MACHINE, &w);
-  code = code == 0 ? f->write(&w.m, out) : code;
+  code = code == 0 ? f->write(&w.m, o->title, out) : code;
   xp_release(&w);
   return code;
 }
