@@ -4,40 +4,29 @@
 
 #include "topo/graph.h"
 
-// What is drawn. `title` is any text; `graphs` may be NULL. All are read only and the caller's.
+// What is drawn. `title` is any text; `graphs` may be NULL; `ports`, too: the names of network ports by node, NULL for what has none. All are
+// read only and the caller's.
 typedef struct xp_drawing {
   const char *title;
   const tt_topo *topo;
   const tt_paths *paths;
   const tt_graphs *graphs;
+  const char *const *ports;
 } xp_drawing;
 
 // Writes an SVG picture for a slide: every node a box, every link a line (colour: kind; thickness: bandwidth; number: GB/s in one
-// direction), a legend; with graphs the ring of channel 0. The same machine is always the same bytes. Errors: no memory, a write that
-// failed.
+// direction), a legend; with graphs the ring of channel 0. A viewer shows names under the pointer. The same machine is always the same
+// bytes. Errors: no memory, a write that failed.
 ncclResult_t xp_draw_svg(const xp_drawing *d, FILE *out);
 
 // Writes one HTML file that needs nothing else: the same picture, each channel of each graph to be switched on and off, details of whatever
-// the pointer or the keyboard is on, a table of the graphs. Errors as above. Beyond XP_PAGE_ENDS ends the page is without paths, beyond
-// XP_PAGE_EDGES edges without the lines of channels, and says so.
+// the pointer or the keyboard is on, the paths between two places, a search, a table of the graphs. Errors as above. Beyond XP_PAGE_ENDS ends
+// the page is without paths, beyond XP_PAGE_EDGES edges without the lines of channels, and says so.
 ncclResult_t xp_draw_html(const xp_drawing *d, FILE *out);
 
 enum { XP_PAGE_ENDS = 256, XP_PAGE_EDGES = 20000 };
 
-// Writes the same as JSON, one node, link, row or graph per line. Numbers of nodes and links are their places in "nodes" and "links";
-// bandwidths are GB/s in one direction, latencies microseconds. Errors as above.
-//   "form"    1: what follows here
-//   "title"   as given
-//   "hosts"   host hashes, "0x…"
-//   "nodes"   [{"id" "name" "kind" (GPU NET CPU NVS PCI NIC DEV) "host" "line" (in the file)
-//              "bus" (GPU DEV PCI, NIC with one) | GPU DEV: "rank" "dev" "sm" "gcn" "gdr" "device" (node that has its links)
-//              | NET: "dev" "port" "bandwidth" "latency" "gdr" "coll" "maxconn" "guid" "rail" "plane" | CPU: "numa" "arch" "vendor" "model"
-//              | PCI: "vendor" "device" "subsystem_vendor" "subsystem_device"}]
-//   "links"   [{"id" "from" "to" "back" (the link the other way) "type" "bandwidth"}]
-//   "paths"   [{"from" "type": […] "bandwidth": […] "hops": [[links of the path] …]}]: an entry for each end; a null type: no path
-//   "graphs"  [{"name" "id" "pattern" "crossnic" "nchannels" "speedintra" "speedinter" "latencyinter" "typeintra" "typeinter"
-//              "samechannels" "hops" "bound" "steps" "exhausted"
-//              "channels": [{"nets": [in, out] (-1: none) "gpus": [nodes in order] "links": [that its edges use]}]}]
+// Writes the same as JSON, one node, link, row of paths or graph per line: docs/topology.md has the form. Errors as above.
 ncclResult_t xp_draw_json(const xp_drawing *d, FILE *out);
 
 // Says what is wrong or suspicious in a topology or graph file (or "-", a capture, a folder: see xp_read), sorted by line: how bad, where,

@@ -8,10 +8,11 @@ static void write_head(const xp_drawing *d, FILE *out)
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
         "<link rel=\"icon\" href=\"data:,\">\n<title>",
         out);
-  xp_escape(d->title != NULL ? d->title : "", 400, out);
+  xp_title_write(d, out);
   fprintf(out,
-          "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<div>\n"
-          "<button type=\"button\" id=\"zoom\" aria-pressed=\"false\">actual size</button>\n<div id=\"view\">\n",
+          "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<div>\n<div id=\"bar\">\n"
+          "<label>Find <input type=\"search\" id=\"find\" placeholder=\"bus id, name, port\"></label>\n<output id=\"found\"></output>\n"
+          "<button type=\"button\" id=\"zoom\" aria-pressed=\"false\">actual size</button>\n</div>\n<div id=\"view\">\n",
           xp_page_style);
 }
 
@@ -70,8 +71,8 @@ static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *ou
 {
   write_head(d, out);
   TT_TRY(xp_svg_write(d, o, true, out));
-  fputs("</div>\n<style>\n@media (prefers-color-scheme: dark) {\n", out);
-  xp_svg_style(1, out);
+  fputs("</div>\n<style>\n@media screen and (prefers-color-scheme: dark) {\n", out);
+  xp_svg_colours(1, out);
   fputs("}\n</style>\n", out);
   write_graphs(d, out);
   if (d->paths != NULL && d->paths->nends > XP_PAGE_ENDS) {
@@ -80,7 +81,7 @@ static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *ou
   fputs("</div>\n<aside id=\"details\" aria-live=\"polite\" aria-label=\"details\"></aside>\n</main>\n"
         "<noscript><p>Details and channels need JavaScript.</p></noscript>\n<script type=\"application/json\" id=\"data\">\n",
         out);
-  TT_TRY(xp_json_write(d, true, out)); // without the title: no text that could end the element
+  TT_TRY(xp_json_write(d, true, out));
   fprintf(out, "</script>\n<script>\n%s</script>\n</body>\n</html>\n", xp_page_script);
   return ncclSuccess;
 }
@@ -88,7 +89,7 @@ static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *ou
 ncclResult_t xp_draw_html(const xp_drawing *d, FILE *out)
 {
   xp_layout o;
-  TT_TRY(xp_layout_make(d->topo, &o));
+  TT_TRY(xp_layout_make(d, true, &o));
   ncclResult_t res = write_page(d, &o, out);
   xp_layout_clear(&o);
   TT_TRY(res);

@@ -12,7 +12,22 @@ typedef struct writer {
   const xp_drawing *d;
   FILE *out;
   bool first; // of the list that is open
+  bool edges; // of channels are wanted
+  bool page;  // inside HTML
 } writer;
+
+// No text can end the page's element that has the data, or begin a comment in it: "<" stands in texts alone.
+static int write_safely(const char *text, size_t size, void *out)
+{
+  for (size_t i = 0; i < size; i++) {
+    if (text[i] == '<') {
+      fputs("\\u003c", out);
+    } else {
+      fputc(text[i], out);
+    }
+  }
+  return 0;
+}
 
 // Writes and frees one element of the list that is open, in a line of its own.
 static ncclResult_t put(writer *w, json_t *value)
@@ -22,7 +37,11 @@ static ncclResult_t put(writer *w, json_t *value)
   }
   fputs(w->first ? "\n" : ",\n", w->out);
   w->first = false;
-  json_dumpf(value, w->out, JSON_COMPACT | JSON_ENCODE_ANY | DIGITS);
+  if (w->page) {
+    json_dump_callback(value, write_safely, w->out, JSON_COMPACT | JSON_ENCODE_ANY | DIGITS);
+  } else {
+    json_dumpf(value, w->out, JSON_COMPACT | JSON_ENCODE_ANY | DIGITS);
+  }
   json_decref(value);
   return ncclSuccess;
 }
@@ -48,6 +67,24 @@ static json_t *hex(const char *fmt, unsigned long long v)
   char text[32];
   snprintf(text, sizeof(text), "%s%llx", fmt, v);
   return json_string(text);
+}
+
+// Texts may be any bytes; JSON is UTF-8.
+static json_t *text_of(const char *text)
+{
+  char clean[1024];
+  size_t n = 0;
+  for (const char *s = text; *s != 0 && n + 5 < sizeof(clean);) {
+    int bytes = xp_utf8(s);
+    if (bytes == 0) {
+      clean[n++] = '?';
+    }
+    memcpy(clean + n, s, (size_t)bytes);
+    n += (size_t)bytes;
+    s += bytes > 0 ? bytes : 1;
+  }
+  clean[n] = 0;
+  return json_string(clean);
 }
 
 // ---- Nodes and links ----
@@ -115,6 +152,9 @@ static ncclResult_t put_node(writer *w, int i)
     json_object_set_new(o, "bus", json_string(xp_bus_text(n->id, bus, sizeof(bus))));
   }
   json_t *own = own_of(n);
+  if (o != NULL && xp_port_name(w->d, i)[0] != 0) {
+    json_object_set_new(o, "port_name", text_of(xp_port_name(w->d, i)));
+  }
   if (o != NULL) {
     json_object_update(o, own);
   }
@@ -156,32 +196,42 @@ static ncclResult_t put_row(writer *w, int from)
 // ---- Graphs ----
 
 typedef struct uses {
-  const tt_paths *paths;
-  json_t *links;
+  const xp_drawing *d;
+  const tt_graph *graph;
+  json_t *links, *edges; // edges may be NULL: they are left out
 } uses;
 
-static void add_links(void *arg, int from, int to)
+static void add_edge(void *arg, int from, int to)
 {
   uses *u = arg;
-  if (u->paths == NULL || from >= u->paths->nends || to >= u->paths->nends) {
-    return;
+  const tt_path *p = xp_edge_path(u->d, from, to);
+  for (int h = 0; p != NULL && h < p->count; h++) {
+    json_array_append_new(u->links, json_integer(u->d->paths->hops[p->first + h]));
   }
-  const tt_path *p = tt_path_get(u->paths, from, to);
-  for (int h = 0; h < p->count && p->type != TT_PATH_DIS; h++) {
-    json_array_append_new(u->links, json_integer(u->paths->hops[p->first + h]));
+  if (u->edges != NULL) {
+    json_t *type = p != NULL ? json_string(tt_path_type_name(p->type)) : json_null();
+    json_array_append_new(u->edges, json_pack("{si si so so so}", "from", from, "to", to, "type", type, "bandwidth",
+                                              real((double)xp_edge_bandwidth(u->d->topo, u->graph, from, to)), "path_bandwidth",
+                                              real(p != NULL ? (double)p->bw : 0)));
   }
 }
 
-static json_t *channel_of(const xp_drawing *d, const tt_graph *g, int c)
+static json_t *channel_of(const writer *w, const tt_graph *g, int c)
 {
-  uses u = {d->paths, json_array()};
+  uses u = {w->d, g, json_array(), w->edges ? json_array() : NULL};
   json_t *gpus = json_array();
   for (int i = 0; i < g->ngpus; i++) {
     json_array_append_new(gpus, json_integer(g->gpus[(size_t)c * (size_t)g->ngpus + (size_t)i]));
   }
-  xp_graph_edges(d->topo, g, c, add_links, &u);
-  return json_pack("{s[ii] so so}", "nets", g->inter ? g->nets[2 * c] : -1, g->inter ? g->nets[2 * c + 1] : -1, "gpus", gpus, "links",
-                   u.links);
+  xp_graph_edges(w->d->topo, g, c, add_edge, &u);
+  json_t *o = json_pack("{s[ii] so so}", "nets", g->inter ? g->nets[2 * c] : -1, g->inter ? g->nets[2 * c + 1] : -1, "gpus", gpus, "links",
+                        u.links);
+  if (o == NULL || u.edges == NULL) {
+    json_decref(u.edges);
+    return o;
+  }
+  json_object_set_new(o, "edges", u.edges);
+  return o;
 }
 
 static ncclResult_t put_graph(writer *w, int kind)
@@ -192,7 +242,7 @@ static ncclResult_t put_graph(writer *w, int kind)
   }
   json_t *channels = json_array();
   for (int c = 0; c < g->nchannels; c++) {
-    json_array_append_new(channels, channel_of(w->d, g, c));
+    json_array_append_new(channels, channel_of(w, g, c));
   }
   json_t *o = json_pack("{ss si ss si si so so so}", "name", xp_graph_name(kind), "id", g->id, "pattern", tt_pattern_name(g->pattern),
                         "crossnic", g->crossnic, "nchannels", g->nchannels, "speedintra", real((double)g->speedintra), "speedinter",
@@ -209,25 +259,11 @@ static ncclResult_t put_graph(writer *w, int kind)
 
 // ---- The whole ----
 
-// A title may be any bytes; JSON is UTF-8.
 static ncclResult_t put_title(writer *w)
 {
-  const char *title = w->d->title != NULL ? w->d->title : "";
-  char text[1024];
-  size_t n = 0;
-  for (const char *s = title; *s != 0 && n + 5 < sizeof(text);) {
-    int bytes = xp_utf8(s);
-    if (bytes == 0) {
-      text[n++] = '?';
-    }
-    memcpy(text + n, s, (size_t)bytes);
-    n += (size_t)bytes;
-    s += bytes > 0 ? bytes : 1;
-  }
-  text[n] = 0;
   fputs(",\n\"title\":", w->out);
   w->first = true;
-  return put(w, json_string(text));
+  return put(w, text_of(w->d->title != NULL ? w->d->title : ""));
 }
 
 static ncclResult_t put_lists(writer *w, bool page)
@@ -263,7 +299,7 @@ static ncclResult_t put_lists(writer *w, bool page)
 
 ncclResult_t xp_json_write(const xp_drawing *d, bool page, FILE *out)
 {
-  writer w = {.d = d, .out = out};
+  writer w = {.d = d, .out = out, .page = page, .edges = !page || xp_edge_count(d) <= XP_PAGE_EDGES};
   fputs("{\"form\":1", out);
   if (!page) {
     TT_TRY(put_title(&w));

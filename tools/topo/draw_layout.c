@@ -9,9 +9,9 @@
 #include "base/util.h"
 #include "draw_priv.h"
 
-enum { ROWS = TT_XML_MAX_DEPTH + 8 };
+enum { MAX_TIERS = 4, MANY_PORTS = 4, ROWS = TT_XML_MAX_DEPTH + 8 + (MAX_TIERS + 1) * MAX_TIERS };
 
-#define TOP 74.0f     // title
+#define TOP 74.0f     // title, where it is not enlarged
 #define MARGIN 24.0f  // around all
 #define ROW 34.0f     // height of a box
 #define STEP 70.0f    // from row to row
@@ -21,6 +21,9 @@ enum { ROWS = TT_XML_MAX_DEPTH + 8 };
 #define CAPTION 22.0f // a panel's name
 #define BAR 26.0f     // height of an NVSwitch
 #define NARROWEST 620.0f
+#define HANG 12.0f // where the way up leaves the box of what stands in tiers
+#define SLIDE 1.9f // width of a slide, over its height
+#define WIDE 2.3f  // beyond that, cards stand in tiers
 
 typedef struct outline {
   float left[ROWS], right[ROWS];
@@ -31,7 +34,8 @@ typedef struct placer {
   const tt_topo *topo;
   int *child, *next; // first child and next sibling
   int depth;         // PCI switches below each other
-  bool cards;        // there are rows for them
+  int cards;         // tiers of cards; 0: there are none
+  int ports;         // tiers of ports below each card
 } placer;
 
 // ---- Who hangs on what ----
@@ -81,7 +85,7 @@ static ncclResult_t hang(placer *p)
     p->child[i] = p->next[i] = -1;
     p->out->parent[i] = parent_of(p->topo, i);
     seats[i] = (seat){p->out->parent[i], p->topo->nodes[i].line, i};
-    p->cards |= p->topo->nodes[i].kind == TT_NODE_NIC;
+    p->cards = p->topo->nodes[i].kind == TT_NODE_NIC ? 1 : p->cards;
   }
   qsort(seats, (size_t)n, sizeof(*seats), compare_seats);
   for (int i = 0; i < n; i++) { // last first
@@ -108,6 +112,13 @@ static int switches_below(const placer *p, int node, int depth)
 
 // ---- Rows: CPUs 0, PCI switches 1 …, cards, ports, GPUs ----
 
+// Where many cards make a machine wide, they stand in tiers, like stairs that lead up to the right: the lowest first, so that the ways of
+// those below pass on the left of those above.
+static int tiers_of(const placer *p, int kind)
+{
+  return kind == TT_NODE_NIC ? p->cards : kind == TT_NODE_NET ? p->ports : 1;
+}
+
 static int row_of(const placer *p, int kind, int depth)
 {
   switch (kind) {
@@ -115,7 +126,7 @@ static int row_of(const placer *p, int kind, int depth)
   case TT_NODE_PCI: return TT_MIN(depth, p->depth);
   case TT_NODE_NIC: return p->depth + 1;
   case TT_NODE_NET: return p->depth + 2;
-  default: return p->depth + 1 + 2 * p->cards;
+  default: return p->depth + 1 + (1 + p->ports) * p->cards;
   }
 }
 
@@ -131,7 +142,7 @@ static float width_of(int kind)
   case TT_NODE_PCI: return 92;
   case TT_NODE_NIC: return 64;
   case TT_NODE_NET: return 64;
-  default: return 76;
+  default: return 84;
   }
 }
 
@@ -178,42 +189,61 @@ static void move(const placer *p, int node, float dx)
   }
 }
 
-static float middle(const xp_box *b)
+static float way_x(const xp_layout *o, int node)
 {
-  return b->x + b->w / 2;
+  return o->box[node].x + o->hang[node];
 }
 
-static void place(const placer *p, int node, int depth, outline *o);
+static void place(const placer *p, int node, int row, int depth, outline *o);
 
-// Places a child right of its siblings; its line up is in the way of others too.
-static void place_child(const placer *p, int child, int row, int depth, outline *o)
+// Places a child right of its siblings; its line up is in the way of others too. `row` is its parent's.
+static void place_child(const placer *p, int child, const int rows[2], int depth, outline *o)
 {
   outline own;
-  place(p, child, depth + 1, &own);
-  xp_box *b = &p->out->box[child];
-  for (int r = row + 1; r < row_of(p, p->topo->nodes[child].kind, depth + 1); r++) {
-    outline_add(&own, r, middle(b) - CLEAR + GAP / 2, middle(b) + CLEAR - GAP / 2);
+  place(p, child, rows[1], depth + 1, &own);
+  for (int r = rows[0] + 1; r < rows[1]; r++) {
+    outline_add(&own, r, way_x(p->out, child) - CLEAR + GAP / 2, way_x(p->out, child) + CLEAR - GAP / 2);
   }
   float shift = outline_shift(o, &own, GAP);
   move(p, child, shift);
   outline_merge(o, &own, shift);
 }
 
-static void place(const placer *p, int node, int depth, outline *o)
+static int count_children(const placer *p, int node, int kind)
+{
+  int count = 0;
+  for (int c = p->child[node]; c >= 0; c = p->next[c]) {
+    count += p->topo->nodes[c].kind == kind;
+  }
+  return count;
+}
+
+// The row of a child of a node in `row`: one of `count` of its kind, `at` stand before it.
+static int child_row(const placer *p, int kind, const int place[2], int count, int at)
+{
+  int row = place[0], depth = place[1], tiers = TT_MAX(1, TT_MIN(tiers_of(p, kind), count)), tier = tiers - 1 - at % tiers;
+  return kind == TT_NODE_NET ? row + 1 + tier : row_of(p, kind, depth) + tier * (kind == TT_NODE_NIC ? 1 + p->ports : 1);
+}
+
+static void place(const placer *p, int node, int row, int depth, outline *o)
 {
   const tt_topo_node *n = &p->topo->nodes[node];
   xp_box *b = &p->out->box[node];
-  int row = row_of(p, n->kind, depth);
+  int at[TT_NODE_KINDS] = {0}, count[TT_NODE_KINDS] = {0};
   float left = INFINITY, right = -INFINITY, w = width_of(n->kind);
   outline_clear(o);
+  count[TT_NODE_NIC] = count_children(p, node, TT_NODE_NIC);
+  count[TT_NODE_NET] = count_children(p, node, TT_NODE_NET);
   for (int c = p->child[node]; c >= 0 && depth < TT_XML_MAX_DEPTH + 4; c = p->next[c]) {
-    place_child(p, c, row, depth, o);
+    int kind = p->topo->nodes[c].kind;
+    place_child(p, c, (int[]){row, child_row(p, kind, (int[]){row, depth + 1}, count[kind], at[kind]++)}, depth, o);
     left = fminf(left, p->out->box[c].x);
     right = fmaxf(right, p->out->box[c].x + p->out->box[c].w);
   }
   float center = right > left ? (left + right) / 2 : 0;
   w = right > left ? fmaxf(w, right - left) : w;
   *b = (xp_box){.x = center - w / 2, .y = row_y(row), .w = w, .h = ROW};
+  p->out->hang[node] = tiers_of(p, n->kind) > 1 ? HANG : w / 2;
   outline_add(o, row, b->x, b->x + b->w);
 }
 
@@ -227,7 +257,7 @@ static float place_host(const placer *p, int host)
   outline_clear(&all);
   for (int i = t->first[TT_NODE_CPU]; i < t->first[TT_NODE_CPU + 1]; i++) {
     if (t->nodes[i].host == host) {
-      place(p, i, 0, &own);
+      place(p, i, 0, 0, &own);
       float shift = outline_shift(&all, &own, 3 * GAP);
       move(p, i, shift);
       outline_merge(&all, &own, shift);
@@ -251,15 +281,14 @@ static bool is_gpu(const tt_topo_node *n)
   return n->kind == TT_NODE_GPU || n->kind == TT_NODE_DEV;
 }
 
-// Number of nodes of the host that has most of them: GPUs, or CPUs. `scratch` has room for a number of each host, and is zero.
-static int most_of_a_host(const tt_topo *t, bool gpus, int *scratch)
+// Number of CPUs of the host that has most of them. `scratch` has room for a number of each host, and becomes zero.
+static int most_cpus(const tt_topo *t, int *scratch)
 {
   int most = 0;
-  for (int i = 0; i < t->nnodes; i++) {
-    if (gpus ? is_gpu(&t->nodes[i]) : t->nodes[i].kind == TT_NODE_CPU) {
-      int count = ++scratch[t->nodes[i].host];
-      most = TT_MAX(most, count);
-    }
+  memset(scratch, 0, (size_t)t->nhosts * sizeof(*scratch));
+  for (int i = t->first[TT_NODE_CPU]; i < t->first[TT_NODE_CPU + 1]; i++) {
+    int count = ++scratch[t->nodes[i].host];
+    most = TT_MAX(most, count);
   }
   memset(scratch, 0, (size_t)t->nhosts * sizeof(*scratch));
   return most;
@@ -273,6 +302,7 @@ static bool has_nvs(const tt_topo *t)
 typedef struct grid {
   float w, h;          // of one host's cell
   int columns, nhosts; // cells in a row; cells
+  float top;           // free above
 } grid;
 
 static float grid_width(const grid *g, int columns)
@@ -282,7 +312,7 @@ static float grid_width(const grid *g, int columns)
 
 static float grid_height(const grid *g, int columns)
 {
-  return TOP + (float)TT_DIV_UP(g->nhosts, columns) * g->h + MARGIN;
+  return g->top + (float)TT_DIV_UP(g->nhosts, columns) * g->h + MARGIN;
 }
 
 // The number of columns that comes nearest to a slide's shape.
@@ -290,7 +320,7 @@ static void choose_columns(grid *g)
 {
   float best = INFINITY;
   for (int c = 1; c <= TT_MIN(g->nhosts, 256); c++) {
-    float off = fabsf(logf(grid_width(g, c) / grid_height(g, c) / 1.9f));
+    float off = fabsf(logf(grid_width(g, c) / grid_height(g, c) / SLIDE));
     if (off < best) {
       best = off;
       g->columns = c;
@@ -314,13 +344,13 @@ static void settle(placer *p, const grid *g, const float *widths)
     if (o->box[i].w > 0) {
       float spare = panels ? (g->w - PANEL - widths[host]) / 2 : (fmaxf(NARROWEST, o->width) - 2 * MARGIN - widths[host]) / 2;
       o->box[i].x += MARGIN + (float)column * g->w + spare;
-      o->box[i].y += TOP + (float)o->band[i] * g->h + o->arch + (panels ? CAPTION + PANEL : 0);
+      o->box[i].y += g->top + (float)o->band[i] * g->h + o->arch + (panels ? CAPTION + PANEL : 0);
     }
   }
   float down = row_y(row_of(p, TT_NODE_GPU, 0)) + ROW;
   for (int h = 0; panels && h < g->nhosts; h++) {
     o->panels[h] = (xp_box){.x = MARGIN + (float)(h % g->columns) * g->w,
-                            .y = TOP + (float)(h / g->columns) * g->h,
+                            .y = g->top + (float)(h / g->columns) * g->h,
                             .w = g->w - PANEL,
                             .h = CAPTION + PANEL + o->arch + down + PANEL};
   }
@@ -374,6 +404,7 @@ static ncclResult_t count_places(xp_layout *o)
   for (int kind = 0; kind < 2; kind++) {
     int count = 0;
     for (int i = 0; i < t->nnodes; i++) {
+      o->place[i] = kind == 0 ? 0 : o->place[i];
       if (kind == 0 ? is_gpu(&t->nodes[i]) : t->nodes[i].kind == TT_NODE_CPU) {
         spots[count++] = (spot){o->band[i], o->box[i].x, i};
       }
@@ -381,26 +412,66 @@ static ncclResult_t count_places(xp_layout *o)
     qsort(spots, (size_t)count, sizeof(*spots), compare_spots);
     for (int i = 0; i < count; i++) {
       o->place[spots[i].node] = i > 0 && spots[i].band == spots[i - 1].band ? o->place[spots[i - 1].node] + 1 : 0;
-      o->far = kind == 0 ? TT_MAX(o->far, o->place[spots[i].node]) : o->far;
     }
   }
   tt_free(spots);
   return ncclSuccess;
 }
 
-// Space for what is drawn below GPUs and above CPUs.
-static void choose_zones(xp_layout *o)
+// ---- Space for lines ----
+
+typedef struct span {
+  const xp_layout *o;
+  int far;
+} span;
+
+static void add_span(void *arg, int from, int to)
 {
-  int gpus = most_of_a_host(o->topo, true, o->place), cpus = most_of_a_host(o->topo, false, o->place); // no places yet
-  o->zone = gpus > 1 ? 52 + 12 * (float)TT_MIN(gpus, 16) : has_nvs(o->topo) ? 40 : 8;
+  span *s = arg;
+  const xp_layout *o = s->o;
+  if (is_gpu(&o->topo->nodes[from]) && is_gpu(&o->topo->nodes[to]) && o->band[from] == o->band[to]) {
+    s->far = TT_MAX(s->far, abs(o->place[from] - o->place[to]));
+  }
+}
+
+// The greatest distance, in places, between two GPUs that a line joins.
+static int farthest(const xp_layout *o, const xp_drawing *d, bool page)
+{
+  span s = {o, 0};
+  for (int l = 0; l < d->topo->nlinks; l++) {
+    add_span(&s, d->topo->links[l].from, d->topo->links[l].to);
+  }
+  for (int k = 0; d->graphs != NULL && k < TT_GRAPH_KINDS; k++) {
+    const tt_graph *g = &d->graphs->graph[k];
+    for (int c = 0; c < g->nchannels && (page || (k == TT_GRAPH_RING && c == 0)); c++) {
+      xp_graph_edges(d->topo, g, c, add_span, &s);
+    }
+  }
+  return s.far;
+}
+
+// Below GPUs and above CPUs. `far` is as farthest says.
+static void choose_zones(xp_layout *o, int far)
+{
+  int cpus = most_cpus(o->topo, o->place); // places are counted anew
+  o->far = far;
+  o->zone = far > 0 ? 46 + 12 * (float)TT_MIN(far, 16) : has_nvs(o->topo) ? 40 : 8;
   o->arch = cpus > 2 ? 14 + 8 * (float)TT_MIN(cpus, 10) : 0;
 }
 
+// ---- The whole ----
+
+static float top_of(const xp_layout *o)
+{
+  return TOP * o->scale;
+}
+
+// Everything, with the zones and the scale that are chosen.
 static ncclResult_t place_all(placer *p)
 {
   xp_layout *o = p->out;
   const tt_topo *t = p->topo;
-  grid g = {.nhosts = TT_MAX(1, t->nhosts), .columns = 1};
+  grid g = {.nhosts = TT_MAX(1, t->nhosts), .columns = 1, .top = top_of(o)};
   float *widths = tt_calloc((size_t)g.nhosts, sizeof(*widths));
   if (widths == NULL) {
     return tt_fail(ncclSystemError, "no memory to draw %d hosts", g.nhosts);
@@ -409,7 +480,6 @@ static ncclResult_t place_all(placer *p)
     widths[h] = place_host(p, h);
     g.w = fmaxf(g.w, widths[h]);
   }
-  choose_zones(o);
   g.w += g.nhosts > 1 ? 3 * PANEL : 0;
   g.h = row_y(row_of(p, TT_NODE_GPU, 0)) + ROW + o->arch + o->zone + bars_height(o) + (g.nhosts > 1 ? CAPTION + 2 * PANEL : 0);
   choose_columns(&g);
@@ -422,29 +492,71 @@ static ncclResult_t place_all(placer *p)
   return count_places(o);
 }
 
-ncclResult_t xp_layout_make(const tt_topo *topo, xp_layout *out)
+// So many tiers of cards, and of ports where a card has many, that the picture fits a slide.
+static ncclResult_t choose_tiers(placer *p)
 {
+  const xp_layout *o = p->out;
+  int most = 0; // ports of a card
+  for (int i = p->topo->first[TT_NODE_NIC]; i < p->topo->first[TT_NODE_NIC + 1]; i++) {
+    int count = count_children(p, i, TT_NODE_NET);
+    most = TT_MAX(most, count);
+  }
+  for (int tiers = 2; tiers <= MAX_TIERS && p->cards > 0 && p->topo->nhosts <= 1 && o->width > WIDE * o->height; tiers++) {
+    float width = o->width;
+    int before[2] = {p->cards, p->ports};
+    p->cards = most > MANY_PORTS ? 1 : tiers;
+    p->ports = most > MANY_PORTS ? tiers : 1;
+    TT_TRY(place_all(p));
+    if (o->width > 0.95f * width) { // nothing gained
+      p->cards = before[0];
+      p->ports = before[1];
+      return place_all(p);
+    }
+  }
+  return ncclSuccess;
+}
+
+// The first time to see how far lines reach, then with the space that they need.
+static ncclResult_t place_twice(placer *p, const xp_drawing *d, bool page)
+{
+  xp_layout *o = p->out;
+  o->scale = 1;
+  choose_zones(o, 1);
+  TT_TRY(place_all(p));
+  int far = farthest(o, d, page);
+  choose_zones(o, far);
+  TT_TRY(place_all(p));
+  TT_TRY(choose_tiers(p));
+  o->scale = fminf(fmaxf(1, o->width / 1300), 2.4f);
+  choose_zones(o, farthest(o, d, page));
+  return place_all(p);
+}
+
+ncclResult_t xp_layout_make(const xp_drawing *d, bool page, xp_layout *out)
+{
+  const tt_topo *topo = d->topo;
   size_t n = (size_t)topo->nnodes + 1, hosts = (size_t)TT_MAX(1, topo->nhosts);
   xp_layout o = {.topo = topo};
-  placer p = {.out = &o, .topo = topo};
+  placer p = {.out = &o, .topo = topo, .ports = 1};
   ncclResult_t res = ncclSuccess;
   o.box = tt_calloc(n, sizeof(*o.box));
   o.parent = tt_calloc(n, sizeof(int));
+  o.hang = tt_calloc(n, sizeof(float));
   o.place = tt_calloc(n, sizeof(int));
   o.band = tt_calloc(n, sizeof(int));
   o.bars = tt_calloc(hosts, sizeof(*o.bars));
   o.panels = tt_calloc(hosts, sizeof(*o.panels));
   p.child = tt_calloc(n, sizeof(int));
   p.next = tt_calloc(n, sizeof(int));
-  if (o.box == NULL || o.parent == NULL || o.place == NULL || o.band == NULL || o.bars == NULL || o.panels == NULL || p.child == NULL ||
-      p.next == NULL) {
+  if (o.box == NULL || o.parent == NULL || o.hang == NULL || o.place == NULL || o.band == NULL || o.bars == NULL || o.panels == NULL ||
+      p.child == NULL || p.next == NULL) {
     TT_TRY_GOTO(tt_fail(ncclSystemError, "no memory to draw %d nodes", topo->nnodes), res);
   }
   TT_TRY_GOTO(hang(&p), res);
   for (int i = topo->first[TT_NODE_CPU]; i < topo->first[TT_NODE_CPU + 1]; i++) {
     p.depth = TT_MAX(p.depth, switches_below(&p, i, 0));
   }
-  TT_TRY_GOTO(place_all(&p), res);
+  TT_TRY_GOTO(place_twice(&p, d, page), res);
 fail:
   tt_free(p.child);
   tt_free(p.next);
@@ -460,6 +572,7 @@ void xp_layout_clear(xp_layout *layout)
 {
   tt_free(layout->box);
   tt_free(layout->parent);
+  tt_free(layout->hang);
   tt_free(layout->place);
   tt_free(layout->band);
   tt_free(layout->bars);

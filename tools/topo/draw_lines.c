@@ -55,7 +55,8 @@ static bool anyhow(line l, const xp_box *a, const xp_box *b)
 static float depth_of(const xp_layout *o, int a, int b)
 {
   int far = o->place[a] > o->place[b] ? o->place[a] - o->place[b] : o->place[b] - o->place[a];
-  return 18 + (o->zone - 36) * (float)(far - 1) / (float)TT_MAX(1, o->far - 1);
+  float room = o->zone - (o->bars[o->band[a]].w > 0 ? 44 : 34); // above a switch, its links' numbers
+  return 18 + fmaxf(room, 0) * (float)(far - 1) / (float)TT_MAX(1, o->far - 1);
 }
 
 // Where at a GPU's lower side its bows to others begin: those to the left from the left, the nearest outermost, so that bows do not cross
@@ -119,7 +120,7 @@ static bool gpu_to_switch(const xp_layout *o, int gpu, line l)
 static bool beside(const xp_layout *o, int up, int node, float dx, line l)
 {
   const xp_box *a = &o->box[up], *b = &o->box[node];
-  vertical(l, middle(b) + dx, a->y + a->h, b->y);
+  vertical(l, b->x + o->hang[node] + dx, a->y + a->h, b->y);
   if (dx < 0) {
     *l.label = (xp_label){l.label->x - 8, l.label->y, "end"};
   }
@@ -176,10 +177,10 @@ static float apart(int channel)
 static bool between_gpus(const xp_layout *o, const int ends[2], int channel, line l)
 {
   const xp_box *a = &o->box[ends[0]], *b = &o->box[ends[1]];
-  float dx = apart(channel), side = middle(a) < middle(b) ? 4 : -4;
+  float dx = apart(channel), back = middle(a) < middle(b) ? 0 : 7; // outside of the way there
   if (o->band[ends[0]] == o->band[ends[1]]) {
-    float deep = fminf(depth_of(o, ends[0], ends[1]) + dx / 2 + 6, o->zone - 8);
-    return bow(l, (float[]){middle(a) + dx + side, middle(b) + dx - side}, a->y + a->h, deep);
+    float deep = fminf(depth_of(o, ends[0], ends[1]) + dx / 2 + 5 + back, o->zone - 6);
+    return bow(l, (float[]){middle(a) + dx + 4, middle(b) + dx - 4}, a->y + a->h, deep);
   }
   float y1 = a->y + a->h, y2 = b->y + b->h;
   const xp_box *bars[2] = {&o->bars[o->band[ends[0]]], &o->bars[o->band[ends[1]]]};
@@ -197,7 +198,8 @@ static bool to_port(const xp_layout *o, const int ends[2], int channel, line l)
 {
   const xp_box *a = &o->box[ends[0]], *b = &o->box[ends[1]];
   bool down = a->y < b->y;
-  float x1 = middle(a) + apart(channel), x2 = middle(b) + apart(channel), y1 = down ? a->y + a->h : a->y, y2 = down ? b->y : b->y + b->h;
+  float dx = apart(channel) + (down ? 4 : -4); // both ways stand apart
+  float x1 = middle(a) + dx, x2 = middle(b) + dx, y1 = down ? a->y + a->h : a->y, y2 = down ? b->y : b->y + b->h;
   snprintf(l.path, l.size, "M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f", x1, y1, x1, (y1 + y2) / 2, x2, (y1 + y2) / 2, x2, y2);
   return true;
 }
@@ -254,6 +256,23 @@ void xp_graph_edges(const tt_topo *topo, const tt_graph *g, int channel, xp_edge
     fn(arg, gpus[n - 1], gpus[0]);
   }
   net_edges(g, channel, gpus, fn, arg);
+}
+
+const tt_path *xp_edge_path(const xp_drawing *d, int from, int to)
+{
+  if (d->paths == NULL || from >= d->paths->nends || to >= d->paths->nends) {
+    return NULL;
+  }
+  const tt_path *p = tt_path_get(d->paths, from, to);
+  return p->type == TT_PATH_DIS ? NULL : p;
+}
+
+// A balanced tree's traffic to its port comes in halves from two GPUs.
+float xp_edge_bandwidth(const tt_topo *topo, const tt_graph *g, int from, int to)
+{
+  bool out = topo->nodes[to].kind == TT_NODE_NET, in = topo->nodes[from].kind == TT_NODE_NET;
+  float half = out && g->pattern == TT_PATTERN_BALANCED_TREE && g->ngpus > 1 ? 0.5f : 1;
+  return in || out ? g->speedinter * half : g->speedintra;
 }
 
 const char *xp_graph_name(int kind)

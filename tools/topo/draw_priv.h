@@ -7,25 +7,29 @@ typedef struct xp_box {
 } xp_box;
 
 // Where the nodes of a machine stand: CPUs above, PCI switches and network cards below them, then GPUs in one row, NVSwitches at the foot.
-// Several hosts stand side by side in bands. Every node's way up is a straight line down to it from a box that is as wide as all that
-// hangs on it, so that no line goes through a box and no box stands on another.
+// Several hosts stand side by side in bands; where many cards make a machine too wide for a slide, they stand in tiers. Every node's way up
+// is a straight line down to it from a box that is as wide as all that hangs on it, so that no line goes through a box and no box stands on
+// another.
 typedef struct xp_layout {
   const tt_topo *topo;
   float width, height; // of the whole, from 0
   xp_box *box;         // of each node; an NVSwitch has its `bars`. w is 0: not drawn
+  float *hang;         // where the way up leaves it, from its left
   int *parent;         // the node that it hangs on in the tree of boxes; -1
   int *place;          // GPUs: how many stand left of it in its band
   int *band;           // of each node
-  int far;             // the greatest place of a GPU
+  int far;             // the greatest distance, in places, of two GPUs that a line joins
   int nbands;
   xp_box *bars;   // of the NVSwitch: one below each band
   xp_box *panels; // of the hosts; w is 0 where there is only one
   float zone;     // height below the GPUs, for links between them and for channels
   float arch;     // height above the CPUs, for links between them
+  float scale;    // of title and legend: a large picture is seen from further away
 } xp_layout;
 
-// Places everything. `title` is kept free above, the legend is the caller's. Free with xp_layout_clear. Errors: no memory.
-ncclResult_t xp_layout_make(const tt_topo *topo, xp_layout *out);
+// Places everything, with room for the channels that are drawn: all of them in a page. The title's place is kept free above, the legend is
+// the caller's. Free with xp_layout_clear. Errors: no memory.
+ncclResult_t xp_layout_make(const xp_drawing *d, bool page, xp_layout *out);
 void xp_layout_clear(xp_layout *layout);
 
 // Where a number stands: which side of it is at x.
@@ -60,8 +64,26 @@ int xp_utf8(const char *s);
 // The picture without <?xml?>. `page`: for the HTML page, with what its script looks for, and all channels hidden instead of one shown.
 ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *layout, bool page, FILE *out);
 
-// Style rules of the picture: 0 for a light background, 1 for a dark one.
-void xp_svg_style(int dark, FILE *out);
+// The title and what is in the machine, escaped.
+void xp_title_write(const xp_drawing *d, FILE *out);
+
+enum { XP_SHADES = 4 }; // of a graph's colour: channels take turns
+
+// Colours of the picture, as style rules: 0 for a light background, 1 for a dark one. An edge of graph k has the classes tt-gK and tt-gKsS,
+// for shade S, and the marker tt-aKsS.
+void xp_svg_colours(int dark, FILE *out);
+
+// The picture's <style>, light, and its markers.
+void xp_svg_style(FILE *out);
+
+// The best path between both ends of an edge; NULL where none is known, or there is none.
+const tt_path *xp_edge_path(const xp_drawing *d, int from, int to);
+
+// GB/s that a channel has on an edge.
+float xp_edge_bandwidth(const tt_topo *topo, const tt_graph *graph, int from, int to);
+
+// Name of a network port, "mlx5_0"; "" where it has none, and for other nodes.
+const char *xp_port_name(const xp_drawing *d, int node);
 
 // Number of edges of all channels.
 long xp_edge_count(const xp_drawing *d);

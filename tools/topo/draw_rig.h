@@ -1,9 +1,10 @@
-// draw_rig.h: what the tests of drawing, lint and diff share: files made of text, output caught in memory, a machine of H100s.
+// draw_rig.h: what the tests of drawing, lint and diff share: files made of text, output caught in memory, a machine with channels.
 #pragma once
 #include "topo/topo_rig.h"
 
 #include <unistd.h>
 
+#include "base/util.h"
 #include "draw.h"
 
 // Writes text into a file of its own. The caller removes it.
@@ -14,6 +15,38 @@ RIG void rig_file(char path[64], const char *text, size_t size)
   assert_true(fd >= 0);
   assert_int_equal(write(fd, text, size), (long)size);
   close(fd);
+}
+
+// A machine, its paths and channels, and names for its ports.
+typedef struct rig {
+  tt_topo *topo;
+  tt_paths *paths;
+  tt_graphs graphs;
+  const char **ports;
+  xp_drawing d;
+} rig;
+
+RIG void set_up(rig *r, tt_xml *xml, bool inter)
+{
+  tt_topo_rules rules = tt_topo_rules_default();
+  tt_search_options options = {.inter = inter, .cross_nic = 2, .nvls = true, .max_steps = 3000}; // any channels will do
+  memset(r, 0, sizeof(*r));
+  r->topo = rig_build(xml, NULL);
+  r->paths = rig_paths(r->topo, NULL);
+  bool found = tt_graphs_search(r->topo, r->paths, &rules, &options, &r->graphs) == ncclSuccess;
+  r->ports = tt_calloc((size_t)r->topo->nnodes + 1, sizeof(*r->ports));
+  for (int i = r->topo->first[TT_NODE_NET]; i < r->topo->first[TT_NODE_NET + 1]; i++) {
+    r->ports[i] = i % 5 == 4 ? NULL : i % 2 ? "</script><!--<script>\"&" : "eth\xc3\xa9";
+  }
+  r->d = (xp_drawing){"a machine", r->topo, r->paths, found ? &r->graphs : NULL, r->ports};
+}
+
+RIG void tear_down(rig *r)
+{
+  tt_free(r->ports);
+  tt_graphs_clear(&r->graphs);
+  tt_paths_destroy(r->paths);
+  tt_topo_destroy(r->topo);
 }
 
 typedef struct rig_out {

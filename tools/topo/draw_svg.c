@@ -7,89 +7,22 @@
 #include "draw_priv.h"
 
 enum {
-  COLOURS = 8,       // of channels
   BOW_LABELS = 16,   // more links between GPUs have their numbers in the legend only
   LEGEND_VALUES = 5, // bandwidths of a kind that the legend tells
   TITLE_CHARS = 90,
 };
 
 #define LEGEND_ROW 20.0f
-#define CHAR 6.1f // width of a character of the legend
+#define LETTER 5.2f // the same in a box's small line
+#define CHAR 6.1f   // width of a character of the legend
 
 typedef struct svg {
   const xp_drawing *d;
   const xp_layout *o;
   FILE *out;
   bool page;
-  int kind, channel; // what write_edge writes
+  int kind, channel, edge; // what write_edge writes
 } svg;
-
-// ---- Colours ----
-
-static const char *const channel_colours[COLOURS] = {"#d6336c", "#1c7ed6", "#e8590c", "#2f9e44",
-                                                     "#7048e8", "#0c8599", "#a06000", "#868e96"};
-
-typedef struct rule {
-  const char *what, *light, *dark;
-} rule;
-
-static const rule rules[] = {
-    {".tt-back", "fill:#ffffff", "fill:#15181c"},
-    {".tt-text", "fill:#1d2329", "fill:#e6e9ec"},
-    {".tt-soft", "fill:#57606a", "fill:#9aa4ae"},
-    {".tt-panel", "fill:#f6f8fa;stroke:#d0d7de", "fill:#1b2026;stroke:#39424c"},
-    {".tt-gpu rect", "fill:#dcf3c8;stroke:#4c9a2a", "fill:#26401a;stroke:#76b947"},
-    {".tt-dev rect", "fill:#f2f6ee;stroke:#9db98c;stroke-dasharray:4 3", "fill:#20281b;stroke:#5d7a4a;stroke-dasharray:4 3"},
-    {".tt-cpu rect", "fill:#dbe9fb;stroke:#3b73b9", "fill:#1c3350;stroke:#6ea3e0"},
-    {".tt-pci rect", "fill:#eceff2;stroke:#7b8794", "fill:#2a3038;stroke:#8b97a3"},
-    {".tt-nic rect", "fill:#fde8c8;stroke:#c07a1a", "fill:#46330f;stroke:#e0a24a"},
-    {".tt-net rect", "fill:#fff4de;stroke:#c07a1a", "fill:#3a2d12;stroke:#e0a24a"},
-    {".tt-nvs rect", "fill:#cfead9;stroke:#2b8a57", "fill:#173a29;stroke:#55c08a"},
-    {".tt-LOC", "stroke:#8a939c;stroke-dasharray:3 3", "stroke:#79838d;stroke-dasharray:3 3"},
-    {".tt-NVL", "stroke:#3f9142", "stroke:#6fbf5f"},
-    {".tt-C2C", "stroke:#8250df", "stroke:#b794f4"},
-    {".tt-PCI", "stroke:#7b8794", "stroke:#8b97a3"},
-    {".tt-SYS", "stroke:#3b73b9", "stroke:#6ea3e0"},
-    {".tt-NET", "stroke:#c07a1a", "stroke:#e0a24a"},
-    {".tt-number", "fill:#3d4650;stroke:#ffffff", "fill:#c3ccd4;stroke:#15181c"},
-};
-
-void xp_svg_style(int dark, FILE *out)
-{
-  for (size_t i = 0; i < TT_COUNT(rules); i++) {
-    fprintf(out, "%s{%s}\n", rules[i].what, dark ? rules[i].dark : rules[i].light);
-  }
-}
-
-static void write_style(FILE *out)
-{
-  fputs("<style>\n", out);
-  xp_svg_style(0, out);
-  fputs("text{font-family:sans-serif}\n"
-        ".tt-link,.tt-edge{fill:none}\n"
-        ".tt-edge{stroke-width:2.4;stroke-linecap:round}\n"
-        ".tt-number{font-size:9px;stroke-width:2.5px;paint-order:stroke;stroke-linejoin:round}\n"
-        ".tt-box text{font-size:11px;text-anchor:middle}\n"
-        ".tt-box .tt-soft{font-size:9px}\n"
-        ".tt-legend{font-size:11px}\n",
-        out);
-  for (int i = 0; i < COLOURS; i++) {
-    fprintf(out, ".tt-c%d{stroke:%s}\n", i, channel_colours[i]);
-  }
-  fputs("</style>\n", out);
-}
-
-static void write_markers(FILE *out)
-{
-  fputs("<defs>\n", out);
-  for (int i = 0; i < COLOURS; i++) {
-    fprintf(out,
-            "<marker id=\"tt-a%d\" viewBox=\"0 0 8 8\" refX=\"6.5\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" "
-            "markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0L8 4L0 8Z\" fill=\"%s\"/></marker>\n",
-            i, channel_colours[i]);
-  }
-  fputs("</defs>\n", out);
-}
 
 // ---- Links ----
 
@@ -136,7 +69,7 @@ static void write_link(const svg *s, int l)
   }
   float wide = link_bandwidth(t, link);
   fprintf(s->out, "<path class=\"tt-link tt-%s\" d=\"%s\" stroke-width=\"%.1f\"", tt_link_type_name(link->type), path,
-          (double)thickness(link->type == TT_PATH_LOC ? 0 : wide));
+          (double)thickness(wide >= TT_BW_LOC ? 4 : wide));
   if (s->page) {
     fprintf(s->out, " data-link=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s, %s to %s, %s GB/s\"/>\n", l,
             tt_link_type_name(link->type), tt_node_name(t, link->from, a, sizeof(a)), tt_node_name(t, link->to, b, sizeof(b)),
@@ -207,35 +140,36 @@ static const char *cpu_text(const tt_topo_node *n)
   }
 }
 
-// The two lines of a box.
-static void box_text(const tt_topo *t, int node, char first[32], char second[48])
+// "dev 3, 0f:00.0", as much of it as fits.
+static void gpu_text(const tt_topo_node *n, char second[48])
 {
-  const tt_topo_node *n = &t->nodes[node];
   char bus[32];
-  const char *tail = n->id >= 0 ? xp_bus_text(n->id, bus, sizeof(bus)) : "";
+  xp_bus_text(n->id, bus, sizeof(bus));
+  bool near = strncmp(bus, "0000:", 5) == 0 && strlen(bus) == 12;
+  snprintf(second, 48, n->gpu.dev < 100 && near ? "dev %d, %s" : "dev %d", n->gpu.dev, bus + 5);
+}
+
+// The two lines of a box: its name, as everywhere, and something else.
+static void box_text(const xp_drawing *d, int node, char first[48], char second[48])
+{
+  const tt_topo_node *n = &d->topo->nodes[node];
+  char bus[32];
+  const char *tail = n->id >= 0 ? xp_bus_text(n->id, bus, sizeof(bus)) : "", *port = xp_port_name(d, node);
+  tt_node_name(d->topo, node, first, 48);
   switch (n->kind) {
-  case TT_NODE_GPU:
-    snprintf(first, 32, "GPU %d", n->gpu.dev);
-    snprintf(second, 48, "rank %d", n->gpu.rank);
-    break;
+  case TT_NODE_GPU: gpu_text(n, second); break;
   case TT_NODE_DEV:
-    snprintf(first, 32, "GPU %d", n->gpu.dev);
+    snprintf(first, 48, "GPU, dev %d", n->gpu.dev);
     snprintf(second, 48, "other group");
     break;
-  case TT_NODE_NET:
-    snprintf(first, 32, "NET %d", n->net.dev);
-    snprintf(second, 48, "port %d", n->net.port);
-    break;
-  case TT_NODE_CPU:
-    snprintf(first, 32, "CPU, NUMA %lld", (long long)n->id);
-    snprintf(second, 48, "%s", cpu_text(n));
-    break;
+  case TT_NODE_NET: snprintf(second, 48, port[0] != 0 ? "%.47s" : "port %.0s%d", port, n->net.port); break;
+  case TT_NODE_CPU: snprintf(second, 48, "%s", cpu_text(n)); break;
   case TT_NODE_PCI:
-    snprintf(first, 32, "PCI switch");
+    snprintf(first, 48, "PCI switch");
     snprintf(second, 48, "%s", tail);
     break;
   default:
-    snprintf(first, 32, "NIC");
+    snprintf(first, 48, "NIC");
     snprintf(second, 48, "%s", strncmp(tail, "0000:", 5) == 0 ? tail + 5 : tail);
     break;
   }
@@ -248,14 +182,23 @@ static void open_box(const svg *s, int node)
   const tt_topo *t = s->d->topo;
   char name[48], bus[32];
   const tt_topo_node *n = &t->nodes[node];
+  const char *port = xp_port_name(s->d, node);
   fprintf(s->out, "<g class=\"tt-box tt-%s\"", classes[n->kind]);
   tt_node_name(t, node, name, sizeof(name));
   if (s->page) {
-    fprintf(s->out, " data-node=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s\">", node, name);
+    fprintf(s->out, " data-node=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s%s", node, name, port[0] != 0 ? " " : "");
+    xp_escape(port, 200, s->out);
+    fputs("\">", s->out);
     return;
   }
   bool pci = is_gpu(t, node) || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
-  fprintf(s->out, "><title>%s%s%s</title>", name, pci ? " " : "", pci ? xp_bus_text(n->id, bus, sizeof(bus)) : "");
+  fprintf(s->out, "><title>%s%s%s", name, pci ? " " : "", pci ? xp_bus_text(n->id, bus, sizeof(bus)) : "");
+  if (is_gpu(t, node)) {
+    fprintf(s->out, ", rank %d, dev %d", n->gpu.rank, n->gpu.dev);
+  }
+  fputs(port[0] != 0 ? " " : "", s->out);
+  xp_escape(port, 200, s->out);
+  fputs("</title>", s->out);
 }
 
 static void write_rect(const svg *s, const xp_box *b, float round)
@@ -267,21 +210,22 @@ static void write_rect(const svg *s, const xp_box *b, float round)
 static void write_line(const svg *s, const xp_box *b, float y, const char *class, const char *text)
 {
   fprintf(s->out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, (double)(b->x + b->w / 2), (double)(b->y + y));
-  xp_escape(text, 48, s->out);
+  xp_escape(text, TT_MIN(48, (size_t)(b->w / LETTER)), s->out);
   fputs("</text>", s->out);
 }
 
 static void write_box(const svg *s, int node)
 {
   const xp_box *b = &s->o->box[node];
-  char first[32], second[48];
+  char first[48], second[48];
   if (b->w <= 0) {
     return;
   }
-  box_text(s->d->topo, node, first, second);
+  box_text(s->d, node, first, second);
   open_box(s, node);
   write_rect(s, b, 4);
-  write_line(s, b, second[0] != 0 ? 15 : 21, "tt-text", first);
+  bool large = s->o->scale > 1.4f && strlen(first) <= 6; // names of GPUs, ports and CPUs
+  write_line(s, b, second[0] != 0 ? 15 : 21, large ? "tt-text tt-large" : "tt-text", first);
   if (second[0] != 0) {
     write_line(s, b, 27, "tt-soft", second);
   }
@@ -342,18 +286,30 @@ static void write_panels(const svg *s)
 
 static void write_edge(void *arg, int from, int to)
 {
-  const svg *s = arg;
-  char path[256];
-  if (xp_layout_edge(s->o, (int[]){from, to}, s->page ? s->channel : 3, path, sizeof(path))) {
-    fprintf(s->out, "<path class=\"tt-edge tt-c%d\" d=\"%s\" marker-end=\"url(#tt-a%d)\"/>\n", s->channel % COLOURS, path,
-            s->channel % COLOURS);
+  svg *s = arg;
+  const tt_topo *t = s->d->topo;
+  int k = s->kind, shade = s->channel % XP_SHADES, edge = s->edge++, lane = s->page ? s->channel + 3 * k : 3; // graphs stand apart, too
+  char path[256], a[48], b[48], bw[24];
+  if (!xp_layout_edge(s->o, (int[]){from, to}, lane, path, sizeof(path))) {
+    return;
   }
+  fprintf(s->out, "<path class=\"tt-edge tt-g%d tt-g%ds%d\" d=\"%s\" marker-end=\"url(#tt-a%ds%d)\"", k, k, shade, path, k, shade);
+  if (s->page) {
+    fprintf(s->out, " data-edge=\"%d\"/>\n", edge);
+    return;
+  }
+  const tt_path *p = xp_edge_path(s->d, from, to);
+  fprintf(s->out, "><title>%s, channel %d: %s to %s, %s GB/s%s%s</title></path>\n", xp_graph_name(k), s->channel,
+          tt_node_name(t, from, a, sizeof(a)), tt_node_name(t, to, b, sizeof(b)),
+          bandwidth_text(xp_edge_bandwidth(t, &s->d->graphs->graph[k], from, to), bw, sizeof(bw)), p != NULL ? ", " : "",
+          p != NULL ? tt_path_type_name(p->type) : "");
 }
 
 static void write_channel(svg *s, int kind, int channel)
 {
   s->kind = kind;
   s->channel = channel;
+  s->edge = 0;
   if (s->page) {
     fprintf(s->out, "<g class=\"tt-channel\" data-graph=\"%s\" data-channel=\"%d\" visibility=\"hidden\">\n", xp_graph_name(kind), channel);
   } else {
@@ -386,7 +342,7 @@ static void write_channels(svg *s)
   if (g == NULL || (s->page && xp_edge_count(s->d) > XP_PAGE_EDGES)) {
     return;
   }
-  fputs("<g pointer-events=\"none\">\n", s->out);
+  fputs("<g>\n", s->out);
   for (int k = 0; k < TT_GRAPH_KINDS; k++) {
     for (int c = 0; c < g->graph[k].nchannels && (s->page || (k == TT_GRAPH_RING && c == 0)); c++) {
       write_channel(s, k, c);
@@ -407,7 +363,11 @@ static void summary(const tt_topo *t, char *buf, size_t size)
 {
   size_t n = 0;
   n += (size_t)count_word(buf, size, t->nhosts > 1 ? t->nhosts : 0, "host", "hosts");
-  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_GPU), "GPU", "GPUs");
+  bool host = true; // no GPUs, but ranks in host memory
+  for (int i = t->first[TT_NODE_GPU]; i < t->first[TT_NODE_GPU + 1]; i++) {
+    host = host && t->nodes[i].gpu.sm == 0 && t->nodes[i].gpu.gcn == 0;
+  }
+  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_GPU), host ? "host rank" : "GPU", host ? "host ranks" : "GPUs");
   n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_NET), "network port", "network ports");
   n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_CPU), "CPU", "CPUs");
   n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_PCI), "PCI switch", "PCI switches");
@@ -418,15 +378,26 @@ static void summary(const tt_topo *t, char *buf, size_t size)
   }
 }
 
+// "dgx.xml: 8 GPUs, …": what a window or a reader of screens calls it.
+void xp_title_write(const xp_drawing *d, FILE *out)
+{
+  char text[256] = "";
+  summary(d->topo, text, sizeof(text));
+  xp_escape(d->title != NULL ? d->title : "", 400, out);
+  fputs(d->title != NULL && d->title[0] != 0 ? ": " : "", out);
+  fputs(text, out);
+}
+
 static void write_title(const svg *s)
 {
   char text[256] = "";
+  double z = (double)s->o->scale;
   summary(s->d->topo, text, sizeof(text));
-  fprintf(s->out, "<text class=\"tt-text\" font-size=\"18\" font-weight=\"bold\" x=\"24\" y=\"34\">");
-  size_t room = (size_t)((s->o->width - 48) / 11);
+  fprintf(s->out, "<text class=\"tt-text\" font-size=\"%.1f\" font-weight=\"bold\" x=\"24\" y=\"%.1f\">", 18 * z, 16 + 18 * z);
+  size_t room = (size_t)((s->o->width - 48) / (11 * s->o->scale));
   xp_escape(s->d->title != NULL ? s->d->title : "", TT_MIN(room, TITLE_CHARS), s->out);
-  fprintf(s->out, "</text>\n<text class=\"tt-soft\" font-size=\"12\" x=\"24\" y=\"54\">");
-  xp_escape(text, (size_t)((s->o->width - 48) / 6), s->out);
+  fprintf(s->out, "</text>\n<text class=\"tt-soft\" font-size=\"%.1f\" x=\"24\" y=\"%.1f\">", 12 * z, 16 + 38 * z);
+  xp_escape(text, (size_t)((s->o->width - 48) / (6 * s->o->scale)), s->out);
   fputs("</text>\n", s->out);
 }
 
@@ -466,14 +437,14 @@ typedef struct cursor {
 // One entry: a piece of line, and what it means; in the next row when this one is full.
 static void write_entry(const svg *s, cursor *at, const char *line, const char *text)
 {
-  float w = 34 + CHAR * (float)strlen(text) + 22;
+  float z = s->o->scale, w = 34 + CHAR * z * (float)strlen(text) + 22;
   if (at->x > 24 && at->x + w > s->o->width - 24) {
     at->x = 24;
-    at->y += LEGEND_ROW;
+    at->y += LEGEND_ROW * z;
   }
   if (s->out != NULL) {
     fprintf(s->out, "<path %s d=\"M%.1f %.1fh26\"/><text class=\"tt-text\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", line, (double)at->x,
-            (double)(at->y - 4), (double)(at->x + 34), (double)at->y, text);
+            (double)(at->y - 4 * z), (double)(at->x + 34), (double)at->y, text);
   }
   at->x += w;
 }
@@ -484,7 +455,7 @@ static void ring_entry(const svg *s, cursor *at)
   char text[128];
   if (g != NULL && g->nchannels > 0 && !s->page) {
     snprintf(text, sizeof(text), "ring, channel 0 of %d, %.4g GB/s each", g->nchannels, (double)g->speedintra);
-    write_entry(s, at, "class=\"tt-edge tt-c0\" marker-end=\"url(#tt-a0)\"", text);
+    write_entry(s, at, "class=\"tt-edge tt-g0 tt-g0s0\" marker-end=\"url(#tt-a0s0)\"", text);
   }
 }
 
@@ -507,7 +478,7 @@ static float write_legend(const svg *s, float y, float *scratch)
     }
   }
   ring_entry(s, &at);
-  at = (cursor){24, at.y + LEGEND_ROW};
+  at = (cursor){24, at.y + LEGEND_ROW * s->o->scale};
   if (s->out != NULL) {
     fprintf(s->out, "<text class=\"tt-soft\" x=\"24\" y=\"%.1f\">Numbers: GB/s in one direction; thicker is faster.</text>\n",
             (double)at.y);
@@ -524,23 +495,22 @@ ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *o, bool page, FI
   if (scratch == NULL) {
     return tt_fail(ncclSystemError, "no memory to draw %d links", d->topo->nlinks);
   }
-  float height = write_legend(&s, o->height + 10, scratch) + 18;
+  float height = write_legend(&s, o->height + 10 * o->scale, scratch) + 18;
   s.out = out;
   fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\"%s>\n<title>",
           (double)o->width, (double)height, (double)o->width, (double)height, page ? " id=\"machine\"" : " role=\"img\"");
-  xp_escape(d->title != NULL ? d->title : "", 400, out);
+  xp_title_write(d, out);
   fputs("</title>\n", out);
-  write_style(out);
-  write_markers(out);
+  xp_svg_style(out);
   fprintf(out, "<rect class=\"tt-back\" width=\"%.0f\" height=\"%.0f\"/>\n", (double)o->width, (double)height);
   write_title(&s);
   write_panels(&s);
   write_links(&s);
-  write_numbers(&s);
   write_boxes(&s);
   write_channels(&s);
-  fputs("<g class=\"tt-legend\">\n", out);
-  write_legend(&s, o->height + 10, scratch);
+  write_numbers(&s);
+  fprintf(out, "<g class=\"tt-legend\" style=\"font-size:%.1fpx\">\n", 11 * (double)o->scale);
+  write_legend(&s, o->height + 10 * o->scale, scratch);
   fputs("</g>\n</svg>\n", out);
   tt_free(scratch);
   return ncclSuccess;
@@ -549,7 +519,7 @@ ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *o, bool page, FI
 ncclResult_t xp_draw_svg(const xp_drawing *d, FILE *out)
 {
   xp_layout o;
-  TT_TRY(xp_layout_make(d->topo, &o));
+  TT_TRY(xp_layout_make(d, false, &o));
   fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", out);
   ncclResult_t res = xp_svg_write(d, &o, false, out);
   xp_layout_clear(&o);

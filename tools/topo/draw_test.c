@@ -1,5 +1,5 @@
-// draw_test.c: nothing overlaps and nothing is left out on any machine; pictures, pages and data are well-formed, escaped, the same every
-// time; errors come through.
+// draw_test.c: nothing overlaps and nothing is left out on any machine; pictures and pages are well-formed, escaped, the same every time;
+// errors come through.
 #include "draw_rig.h"
 
 #include <jansson.h>
@@ -8,31 +8,6 @@
 
 #define H100 RIG_MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic/input.xml"
 #define GB200 RIG_MACHINES "/known/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
-
-typedef struct rig {
-  tt_topo *topo;
-  tt_paths *paths;
-  tt_graphs graphs;
-  xp_drawing d;
-} rig;
-
-static void set_up(rig *r, tt_xml *xml, bool inter)
-{
-  tt_topo_rules rules = tt_topo_rules_default();
-  tt_search_options options = {.inter = inter, .cross_nic = 2, .nvls = true, .max_steps = 3000}; // any channels will do
-  memset(r, 0, sizeof(*r));
-  r->topo = rig_build(xml, NULL);
-  r->paths = rig_paths(r->topo, NULL);
-  bool found = tt_graphs_search(r->topo, r->paths, &rules, &options, &r->graphs) == ncclSuccess;
-  r->d = (xp_drawing){"a machine", r->topo, r->paths, found ? &r->graphs : NULL};
-}
-
-static void tear_down(rig *r)
-{
-  tt_graphs_clear(&r->graphs);
-  tt_paths_destroy(r->paths);
-  tt_topo_destroy(r->topo);
-}
 
 // `hosts` machines of one NVLink domain.
 static tt_xml *domain(const char *path, int hosts)
@@ -94,7 +69,7 @@ static void check_ways(const xp_layout *o)
       continue;
     }
     const xp_box *b = &o->box[i], *p = &o->box[o->parent[i]];
-    float x = b->x + b->w / 2;
+    float x = b->x + o->hang[i];
     assert_true(p->x <= x && x <= p->x + p->w && p->y + p->h < b->y);
     xp_box way = {x - 1, p->y + p->h, 2, b->y - p->y - p->h};
     for (int j = 0; j < t->nnodes; j++) {
@@ -110,7 +85,7 @@ static void check_layout(const tt_topo *topo)
   xp_layout o;
   char path[256];
   xp_label label;
-  assert_int_equal(xp_layout_make(topo, &o), ncclSuccess);
+  assert_int_equal(xp_layout_make(&(xp_drawing){.topo = topo}, true, &o), ncclSuccess);
   check_boxes(&o);
   check_ways(&o);
   for (int l = 0; l < topo->nlinks; l++) {
@@ -149,7 +124,7 @@ static void check_svg(const xp_drawing *d)
   assert_true(lines >= d->topo->nlinks / 2);
   bool ring = d->graphs != NULL && d->graphs->graph[TT_GRAPH_RING].nchannels > 0;
   if (tt_topo_count(d->topo, TT_NODE_GPU) > 1) { // one alone has edges to its card, or none
-    assert_int_equal(strstr(o.text, "tt-edge tt-c0\" d=") != NULL, ring);
+    assert_int_equal(strstr(o.text, "tt-edge tt-g0 tt-g0s0\" d=") != NULL, ring);
   }
   tt_xml_destroy(xml);
   rig_close(&o);
@@ -162,9 +137,12 @@ static void check_html(const xp_drawing *d)
   rig_open(&o);
   assert_int_equal(xp_draw_html(d, o.f), ncclSuccess);
   assert_non_null(strstr(o.text, "</html>"));
-  assert_int_equal(count_of(o.text, "data-node=\""), d->topo->nnodes + 1); // one more in the script
-  assert_int_equal(count_of(o.text, "http"), 1);                           // the name space of SVG
+  assert_int_equal(count_of(o.text, "data-node=\""), d->topo->nnodes);
+  assert_int_equal(count_of(o.text, "://"), 2); // the name space of SVG: of the picture, and for the script
+  assert_int_equal(count_of(o.text, "http://www.w3.org/2000/svg"), 2);
+  assert_int_equal(count_of(o.text, "src=") + count_of(o.text, "@import"), 0);
   assert_int_equal(count_of(o.text, "</script>"), 2);
+  assert_int_equal(count_of(o.text, "<!--"), 0);
   char *data = strstr(o.text, "id=\"data\">"), *end = strstr(data, "</script>");
   *end = 0;
   json_error_t error;
@@ -172,31 +150,12 @@ static void check_html(const xp_drawing *d)
   if (j == NULL) {
     fail_msg("%s", error.text);
   }
-  json_decref(j);
-  rig_close(&o);
-}
-
-static json_t *json_of(const xp_drawing *d)
-{
-  rig_out o;
-  json_error_t error;
-  rig_open(&o);
-  assert_int_equal(xp_draw_json(d, o.f), ncclSuccess);
-  json_t *j = json_loads(o.text, 0, &error);
-  if (j == NULL) {
-    fail_msg("line %d: %s", error.line, error.text);
+  json_t *port = json_array_get(json_object_get(j, "nodes"), (size_t)d->topo->first[TT_NODE_NET]);
+  if (d->ports != NULL && tt_topo_count(d->topo, TT_NODE_NET) > 0 && d->ports[d->topo->first[TT_NODE_NET]] != NULL) {
+    assert_string_equal(json_string_value(json_object_get(port, "port_name")), d->ports[d->topo->first[TT_NODE_NET]]);
   }
-  rig_close(&o);
-  return j;
-}
-
-static void check_json(const xp_drawing *d)
-{
-  json_t *j = json_of(d);
-  assert_int_equal(json_array_size(json_object_get(j, "nodes")), d->topo->nnodes);
-  assert_int_equal(json_array_size(json_object_get(j, "links")), d->topo->nlinks);
-  assert_int_equal(json_array_size(json_object_get(j, "paths")), d->paths->nends);
   json_decref(j);
+  rig_close(&o);
 }
 
 static void check_machine(const char *path)
@@ -206,7 +165,6 @@ static void check_machine(const char *path)
   check_layout(r.topo);
   check_svg(&r.d);
   check_html(&r.d);
-  check_json(&r.d);
   tear_down(&r);
 }
 
@@ -228,24 +186,20 @@ static void test_domain(void **state)
   tear_down(&r);
 }
 
-static void test_values(void **state)
+// 1800 ends: the page leaves out what would make it grow with their square, and says so.
+static void test_large(void **state)
 {
   (void)state;
   rig r;
-  set_up(&r, rig_read(H100), false);
-  json_t *j = json_of(&r.d), *gpu = json_array_get(json_object_get(j, "nodes"), 0);
-  assert_string_equal(json_string_value(json_object_get(gpu, "name")), "GPU0");
-  assert_string_equal(json_string_value(json_object_get(gpu, "bus")), "0000:12:00.0");
-  assert_int_equal(json_integer_value(json_object_get(gpu, "sm")), 90);
-  json_t *row = json_array_get(json_object_get(j, "paths"), 0);
-  assert_string_equal(json_string_value(json_array_get(json_object_get(row, "type"), 1)), "NVL");
-  rig_same((float)json_real_value(json_array_get(json_object_get(row, "bandwidth"), 1)), 370.8f);
-  json_t *ring = json_array_get(json_object_get(j, "graphs"), 0), *channels = json_object_get(ring, "channels");
-  assert_string_equal(json_string_value(json_object_get(ring, "name")), "ring");
-  assert_int_equal(json_array_size(channels), r.graphs.graph[TT_GRAPH_RING].nchannels);
-  assert_int_equal(json_array_size(json_object_get(json_array_get(channels, 0), "gpus")), 8);
-  assert_int_equal(json_array_size(json_object_get(json_array_get(channels, 0), "links")), 16); // in and out of the NVSwitch
-  json_decref(j);
+  rig_out o;
+  set_up(&r, domain(H100, 100), false);
+  rig_open(&o);
+  assert_int_equal(xp_draw_html(&r.d, o.f), ncclSuccess);
+  assert_true(o.size > 1 << 20 && o.size < 8 << 20);
+  assert_non_null(strstr(o.text, "without the table of paths"));
+  assert_non_null(strstr(o.text, "too many edges for their lines"));
+  assert_null(strstr(o.text, "\"edges\""));
+  rig_close(&o);
   tear_down(&r);
 }
 
@@ -263,11 +217,9 @@ static void test_title(void **state)
   assert_non_null(strstr(o.text, "&quot;\xef\xbf\xbd\xef\xbf\xbd \xc3\xa9"));
   rig_close(&o);
   check_svg(&r.d);
-  check_json(&r.d);
   r.d.title = NULL;
   check_svg(&r.d);
   check_html(&r.d);
-  check_json(&r.d);
   tear_down(&r);
 }
 
@@ -330,7 +282,7 @@ static void test_spoilt(void **state)
     if (tt_xml_parse("spoilt", copy, size, &xml) == ncclSuccess && tt_topo_build(xml, rig_count, &notes, &topo) == ncclSuccess) {
       rig_out o;
       rig_open(&o);
-      assert_int_equal(xp_draw_html(&(xp_drawing){"spoilt", topo, NULL, NULL}, o.f), ncclSuccess);
+      assert_int_equal(xp_draw_html(&(xp_drawing){"spoilt", topo, NULL, NULL, NULL}, o.f), ncclSuccess);
       rig_close(&o);
       check_layout(topo);
       drawn++;
@@ -346,7 +298,7 @@ static void test_spoilt(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_all_machines),   cmocka_unit_test(test_domain), cmocka_unit_test(test_values), cmocka_unit_test(test_title),
+      cmocka_unit_test(test_all_machines),   cmocka_unit_test(test_domain), cmocka_unit_test(test_large),  cmocka_unit_test(test_title),
       cmocka_unit_test(test_without_graphs), cmocka_unit_test(test_errors), cmocka_unit_test(test_spoilt),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,11 @@ const char *xp_bus_text(int64_t id, char *buf, size_t size)
   return buf;
 }
 
+const char *xp_port_name(const xp_drawing *d, int node)
+{
+  return d->ports != NULL && d->ports[node] != NULL ? d->ports[node] : "";
+}
+
 // The value and length of a character's first byte.
 static int lead(unsigned char c, unsigned *value)
 {

@@ -1,4 +1,5 @@
 // show.c: a machine as a tree, as in lstopo, for a terminal; or in another form.
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ typedef struct drawing {
   const tt_topo *t;
   xp_print *out;
   bool *seen;
+  const char **ports;  // names, by node
   char prefix[PREFIX]; // of the present depth
 } drawing;
 
@@ -67,16 +69,24 @@ static void bus_id(int64_t id, char out[24])
   snprintf(out, 24, "%04llx:%02llx:%02llx.%llx", n >> 20 & 0xffffffff, n >> 12 & 0xff, n >> 4 & 0xff, n & 0xf);
 }
 
-static const char *net_name(const drawing *d, const tt_topo_node *net, char *out, size_t size)
+// Names of the network ports, by node; free the list, not the names, which are the document's. NULL: no memory.
+static const char **port_names(const xp_machine *m)
 {
-  for (const tt_xml_node *x = d->m->xml->root; x != NULL; x = tt_xml_walk(d->m->xml->root, x)) {
-    const char *dev = strcmp(x->tag, "net") == 0 ? tt_xml_get(x, "dev") : NULL;
-    const char *name = dev != NULL ? tt_xml_get(x, "name") : NULL;
-    if (name != NULL && strtol(dev, NULL, 0) == net->net.dev && (net->line == 0 || x->line == net->line)) {
-      return xp_clean(name, out, size);
+  const tt_topo *t = m->topo;
+  const char **names = tt_calloc((size_t)t->nnodes + 1, sizeof(*names));
+  for (const tt_xml_node *x = m->xml->root; names != NULL && x != NULL; x = tt_xml_walk(m->xml->root, x)) {
+    const char *name = strcmp(x->tag, "net") == 0 ? tt_xml_get(x, "name") : NULL;
+    long long dev;
+    if (name == NULL || tt_xml_get(x, "dev") == NULL || tt_xml_int(x, "dev", INT_MIN, INT_MAX, &dev) != ncclSuccess) {
+      continue;
+    }
+    for (int i = t->first[TT_NODE_NET]; i < t->first[TT_NODE_NET + 1]; i++) {
+      const tt_topo_node *n = &t->nodes[i];
+      bool same = n->net.dev == dev && (n->line == 0 || n->line == x->line);
+      names[i] = same && names[i] == NULL ? name : names[i];
     }
   }
-  return "";
+  return names;
 }
 
 // Kinds of x86 CPU by the numbers of the file, as makers name them. Family as NCCL writes it (the extended one in front) or as the kernel does.
@@ -175,8 +185,8 @@ static xp_colour describe(const drawing *d, int node, float up, char name[128], 
     add_links(d, node, TT_PATH_C2C, false, rest);
     return XP_GPU;
   case TT_NODE_NET:
-    xp_add(rest, "  %s  %g Gbit/s%s%s", net_name(d, n, label, sizeof(label)), (double)n->net.bw * 8, n->net.gdr != 0 ? "  gdr" : "",
-           n->net.coll != 0 ? "  reduces" : "");
+    xp_add(rest, "  %s  %g Gbit/s%s%s", d->ports[node] != NULL ? xp_clean(d->ports[node], label, sizeof(label)) : "", (double)n->net.bw * 8,
+           n->net.gdr != 0 ? "  gdr" : "", n->net.coll != 0 ? "  reduces" : "");
     return XP_NET;
   case TT_NODE_CPU:
     xp_add(rest, "  %s", cpu_name(d, n, label, sizeof(label)));
@@ -265,7 +275,10 @@ static int show_text(const xp_machine *m, const char *title, xp_print *out)
   (void)title;
   drawing d = {.m = m, .t = m->topo, .out = out, .seen = tt_calloc((size_t)m->topo->nnodes + 1, sizeof(bool))};
   bool u = out->utf8;
-  if (d.seen == NULL) {
+  d.ports = port_names(m);
+  if (d.seen == NULL || d.ports == NULL) {
+    tt_free(d.seen);
+    tt_free(d.ports);
     (void)tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
     return xp_complain(1);
   }
@@ -281,6 +294,7 @@ static int show_text(const xp_machine *m, const char *title, xp_print *out)
     line(&d, u ? "└─ " : "`- ", XP_BOLD, "NVSwitch", rest.buf);
   }
   tt_free(d.seen);
+  tt_free(d.ports);
   return 0;
 }
 
@@ -304,8 +318,14 @@ static int draw(const xp_machine *m, const char *title, xp_print *out, ncclResul
   if (title == NULL) {
     title = slash != NULL && slash[1] != 0 ? slash + 1 : m->name;
   }
-  xp_drawing d = {.title = title, .topo = m->topo, .paths = m->paths, .graphs = m->ngroups == 1 ? &m->group[0].graphs : NULL};
+  const char **ports = port_names(m);
+  if (ports == NULL) {
+    (void)tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
+    return xp_complain(1);
+  }
+  xp_drawing d = {title, m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL, ports};
   bool failed = write(&d, out->f) != ncclSuccess;
+  tt_free(ports);
   return failed && ferror(out->f) == 0 ? xp_complain(1) : 0; // what cannot be written is said at the end
 }
 

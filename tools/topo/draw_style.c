@@ -1,0 +1,86 @@
+// draw_style.c: colours and dashes of the picture, for a light and a dark background.
+//
+// Each graph has a hue of its own, of those that the colour-blind tell apart, and dashes of its own; its channels take turns with shades of
+// different lightness.
+#include "base/util.h"
+#include "draw_priv.h"
+
+typedef struct rule {
+  const char *what, *light, *dark;
+} rule;
+
+static const rule rules[] = {
+    {".tt-back", "fill:#ffffff", "fill:#15181c"},
+    {".tt-text", "fill:#1d2329", "fill:#e6e9ec"},
+    {".tt-soft", "fill:#57606a", "fill:#9aa4ae"},
+    {".tt-panel", "fill:#f6f8fa;stroke:#d0d7de", "fill:#1b2026;stroke:#39424c"},
+    {".tt-gpu rect", "fill:#dcf3c8;stroke:#4c9a2a", "fill:#26401a;stroke:#76b947"},
+    {".tt-dev rect", "fill:#f2f6ee;stroke:#9db98c;stroke-dasharray:4 3", "fill:#20281b;stroke:#5d7a4a;stroke-dasharray:4 3"},
+    {".tt-cpu rect", "fill:#dbe9fb;stroke:#3b73b9", "fill:#1c3350;stroke:#6ea3e0"},
+    {".tt-pci rect", "fill:#eceff2;stroke:#7b8794", "fill:#2a3038;stroke:#8b97a3"},
+    {".tt-nic rect", "fill:#fde8c8;stroke:#c07a1a", "fill:#46330f;stroke:#e0a24a"},
+    {".tt-net rect", "fill:#fff4de;stroke:#c07a1a", "fill:#3a2d12;stroke:#e0a24a"},
+    {".tt-nvs rect", "fill:#cfead9;stroke:#2b8a57", "fill:#173a29;stroke:#55c08a"},
+    {".tt-LOC", "stroke:#8a939c;stroke-dasharray:3 3", "stroke:#79838d;stroke-dasharray:3 3"},
+    {".tt-NVL", "stroke:#3f9142", "stroke:#6fbf5f"},
+    {".tt-C2C", "stroke:#8250df", "stroke:#b794f4"},
+    {".tt-PCI", "stroke:#7b8794", "stroke:#8b97a3"},
+    {".tt-SYS", "stroke:#3b73b9", "stroke:#6ea3e0"},
+    {".tt-NET", "stroke:#c07a1a", "stroke:#e0a24a"},
+    {".tt-number", "fill:#3d4650;stroke:#ffffff", "fill:#c3ccd4;stroke:#15181c"},
+};
+
+// Blue, vermilion, purple, grey, bluish green: the order of tt_graph_kind.
+static const char *const shades[TT_GRAPH_KINDS][2][XP_SHADES] = {
+    {{"#0072b2", "#003f66", "#3b9ad6", "#00568a"}, {"#56b4e9", "#9fd8f7", "#2f8fd0", "#c4e8fc"}},
+    {{"#d55e00", "#7d3700", "#e8883f", "#a84a00"}, {"#ff9447", "#ffc08a", "#e06c10", "#ffdcbd"}},
+    {{"#b5558a", "#6d2c51", "#cc79a7", "#8f3f6b"}, {"#e39cc4", "#f5c9e0", "#c46a9c", "#ffe3f1"}},
+    {{"#555555", "#1f1f1f", "#8a8a8a", "#6f6f6f"}, {"#b0b0b0", "#e6e6e6", "#8c8c8c", "#cfcfcf"}},
+    {{"#009e73", "#004d38", "#2fae87", "#00795a"}, {"#2fd0a0", "#8ff0d0", "#12a57b", "#c2f7e5"}},
+};
+static const char *const dashes[TT_GRAPH_KINDS] = {"", "8 4", "10 3 2 3", "5 3", "2 3"};
+
+static void write_shades(int dark, FILE *out)
+{
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    for (int s = 0; s < XP_SHADES; s++) {
+      fprintf(out, ".tt-g%ds%d{stroke:%s}\n.tt-m%ds%d{fill:%s}\n", k, s, shades[k][dark][s], k, s, shades[k][dark][s]);
+    }
+  }
+}
+
+void xp_svg_colours(int dark, FILE *out)
+{
+  for (size_t i = 0; i < TT_COUNT(rules); i++) {
+    fprintf(out, "%s{%s}\n", rules[i].what, dark ? rules[i].dark : rules[i].light);
+  }
+  write_shades(dark, out);
+}
+
+void xp_svg_style(FILE *out)
+{
+  fputs("<style>\n", out);
+  xp_svg_colours(0, out);
+  fputs("text{font-family:sans-serif}\n"
+        ".tt-link,.tt-edge{fill:none}\n"
+        ".tt-edge{stroke-width:2.4}\n"
+        ".tt-number{font-size:9px;stroke-width:2.5px;paint-order:stroke;stroke-linejoin:round}\n"
+        ".tt-box text{font-size:11px;text-anchor:middle}\n"
+        ".tt-box .tt-soft{font-size:9px}\n"
+        ".tt-box .tt-large{font-size:15px}\n"
+        ".tt-legend{font-size:11px}\n",
+        out);
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    if (dashes[k][0] != 0) {
+      fprintf(out, ".tt-g%d{stroke-dasharray:%s}\n", k, dashes[k]);
+    }
+  }
+  fputs("</style>\n<defs>\n", out);
+  for (int i = 0; i < TT_GRAPH_KINDS * XP_SHADES; i++) {
+    fprintf(out,
+            "<marker id=\"tt-a%ds%d\" viewBox=\"0 0 8 8\" refX=\"6.5\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" "
+            "markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path class=\"tt-m%ds%d\" d=\"M0 0L8 4L0 8Z\"/></marker>\n",
+            i / XP_SHADES, i % XP_SHADES, i / XP_SHADES, i % XP_SHADES);
+  }
+  fputs("</defs>\n", out);
+}
