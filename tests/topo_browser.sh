@@ -121,6 +121,9 @@ helpers="window.t = {
   on: () => document.querySelectorAll('.tt-link.on').length,
   hot: () => document.querySelectorAll('.tt-link.hot').length,
   bright: c => c.match(/[0-9.]+/g).slice(0, 3).reduce((a, v) => a + Number(v), 0) / 3,
+  light: c => c.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((a, v, i) => a + v * [0.2126, 0.7152, 0.0722][i], 0.05),
+  contrast: (a, b) => Math.max(t.light(a) / t.light(b), t.light(b) / t.light(a)),
   spot: (css, n) => {
     const e = document.querySelectorAll(css)[n];
     if (!e) return 'there is none';
@@ -235,11 +238,11 @@ check_looks() {
   says "it fits again" "width() === fit"
   for scheme in light dark; do
     media screen $scheme
-    says "$scheme: text stands out" "Math.abs(t.bright(getComputedStyle(document.body).backgroundColor) - t.bright(getComputedStyle(document.body).color)) > 150"
+    says "$scheme: text stands out" "t.contrast(getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color) >= 7"
     says "$scheme: page and picture" "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.querySelector('.tt-back')).fill]
       .every(c => t.bright(c) < 100 === ('$scheme' === 'dark'))"
     says "$scheme: channels stand out" "[...document.querySelectorAll('.tt-edge')].every(e =>
-      Math.abs(t.bright(getComputedStyle(e).stroke) - t.bright(getComputedStyle(document.body).backgroundColor)) > 50)"
+      t.contrast(getComputedStyle(e).stroke, getComputedStyle(document.body).backgroundColor) >= 3)"
   done
   media print dark
   says "paper: light, the picture alone" "getComputedStyle(document.querySelector('aside')).display === 'none' &&

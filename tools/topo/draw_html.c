@@ -49,7 +49,9 @@ static void write_graphs(const xp_drawing *d, FILE *out)
 {
   fputs("<section aria-label=\"graphs\">\n<h2>Channels</h2>\n", out);
   if (d->graphs == NULL) {
-    fputs("<p class=\"soft\">No graphs were given.</p>\n<div id=\"controls\"></div>\n</section>\n", out);
+    fputs("<p class=\"soft\">There are no channels of all ranks together; <code>tutti-topo graphs --rank R</code> has those of a rank's\n"
+          "group.</p>\n<div id=\"controls\"></div>\n</section>\n",
+          out);
     return;
   }
   fputs("<div class=\"wide\"><table id=\"graphs\">\n<tr><th scope=\"col\">graph</th><th scope=\"col\">pattern</th>"

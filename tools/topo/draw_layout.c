@@ -18,7 +18,7 @@ enum { MAX_TIERS = 4, MANY_PORTS = 4, ROWS = TT_XML_MAX_DEPTH + 8 + (MAX_TIERS +
 #define GAP 12.0f     // between boxes
 #define CLEAR 9.0f    // between a line and a box
 #define PANEL 16.0f   // inside a host's panel
-#define CAPTION 22.0f // a panel's name
+#define CAPTION 24.0f // a panel's name
 #define BAR 26.0f     // height of an NVSwitch
 #define NARROWEST 620.0f
 #define HANG 12.0f // where the way up leaves the box of what stands in tiers

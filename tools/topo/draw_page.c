@@ -76,7 +76,7 @@ const char xp_page_script[] =
     "  const data = JSON.parse($('data').textContent);\n"
     "  const nodes = data.nodes, links = data.links;\n"
     "  const svg = $('machine'), details = $('details'), controls = $('controls');\n"
-    "  const SHADES = 4, FEW = 64;\n"
+    "  const SHADES = 3, FEW = 64;\n"
     "  const rows = {};\n"
     "  data.paths.forEach(r => { rows[r.from] = r; });\n"
     "  // What a click keeps; of two places, the second one.\n"

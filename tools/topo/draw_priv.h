@@ -67,7 +67,7 @@ ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *layout, bool pag
 // The title and what is in the machine, escaped.
 void xp_title_write(const xp_drawing *d, FILE *out);
 
-enum { XP_SHADES = 4 }; // of a graph's colour: channels take turns
+enum { XP_SHADES = 3 }; // of a graph's colour: channels take turns
 
 // Colours of the picture, as style rules: 0 for a light background, 1 for a dark one. An edge of graph k has the classes tt-gK and tt-gKsS,
 // for shade S, and the marker tt-aKsS.

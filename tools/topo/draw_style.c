@@ -30,13 +30,14 @@ static const rule rules[] = {
     {".tt-number", "fill:#3d4650;stroke:#ffffff", "fill:#c3ccd4;stroke:#15181c"},
 };
 
-// Blue, vermilion, purple, grey, bluish green: the order of tt_graph_kind.
+// Blue, orange, purple, grey, green: the order of tt_graph_kind. On a light background, then on a dark one. draw_style_test.c says how far
+// they are from each other, and how the colour-blind see that.
 static const char *const shades[TT_GRAPH_KINDS][2][XP_SHADES] = {
-    {{"#0072b2", "#003f66", "#3b9ad6", "#00568a"}, {"#56b4e9", "#9fd8f7", "#2f8fd0", "#c4e8fc"}},
-    {{"#d55e00", "#7d3700", "#e8883f", "#a84a00"}, {"#ff9447", "#ffc08a", "#e06c10", "#ffdcbd"}},
-    {{"#b5558a", "#6d2c51", "#cc79a7", "#8f3f6b"}, {"#e39cc4", "#f5c9e0", "#c46a9c", "#ffe3f1"}},
-    {{"#555555", "#1f1f1f", "#8a8a8a", "#6f6f6f"}, {"#b0b0b0", "#e6e6e6", "#8c8c8c", "#cfcfcf"}},
-    {{"#009e73", "#004d38", "#2fae87", "#00795a"}, {"#2fd0a0", "#8ff0d0", "#12a57b", "#c2f7e5"}},
+    {{"#1946c6", "#6089f1", "#0e2b83"}, {"#369ff8", "#0859f7", "#a7c3f2"}},
+    {{"#d27b00", "#5e1e08", "#995e11"}, {"#fd9b11", "#a94713", "#faba62"}},
+    {{"#9d1c81", "#df4bc9", "#4f173e"}, {"#da3fda", "#a04d94", "#e184c5"}},
+    {{"#676767", "#181b19", "#95919a"}, {"#9aa0a0", "#616967", "#d1d6d2"}},
+    {{"#056437", "#249152", "#0f3d2b"}, {"#17a75e", "#49e697", "#14764b"}},
 };
 static const char *const dashes[TT_GRAPH_KINDS] = {"", "8 4", "10 3 2 3", "5 3", "2 3"};
 
@@ -67,7 +68,6 @@ void xp_svg_style(FILE *out)
         ".tt-number{font-size:9px;stroke-width:2.5px;paint-order:stroke;stroke-linejoin:round}\n"
         ".tt-box text{font-size:11px;text-anchor:middle}\n"
         ".tt-box .tt-soft{font-size:9px}\n"
-        ".tt-box .tt-large{font-size:15px}\n"
         ".tt-legend{font-size:11px}\n",
         out);
   for (int k = 0; k < TT_GRAPH_KINDS; k++) {

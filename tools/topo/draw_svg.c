@@ -214,6 +214,17 @@ static void write_line(const svg *s, const xp_box *b, float y, const char *class
   fputs("</text>", s->out);
 }
 
+// Names that have room for it are larger in large pictures, as the title is.
+static float large_size(const svg *s)
+{
+  return fminf(11 * s->o->scale, 18);
+}
+
+static bool is_large(const svg *s, const xp_box *b, const char *text)
+{
+  return s->o->scale > 1.2f && 0.62f * large_size(s) * (float)strlen(text) < b->w;
+}
+
 static void write_box(const svg *s, int node)
 {
   const xp_box *b = &s->o->box[node];
@@ -224,8 +235,7 @@ static void write_box(const svg *s, int node)
   box_text(s->d, node, first, second);
   open_box(s, node);
   write_rect(s, b, 4);
-  bool large = s->o->scale > 1.4f && strlen(first) <= 6; // names of GPUs, ports and CPUs
-  write_line(s, b, second[0] != 0 ? 15 : 21, large ? "tt-text tt-large" : "tt-text", first);
+  write_line(s, b, second[0] != 0 ? 15 : 21, is_large(s, b, first) ? "tt-text tt-large" : "tt-text", first);
   if (second[0] != 0) {
     write_line(s, b, 27, "tt-soft", second);
   }
@@ -249,7 +259,7 @@ static void write_switch(const svg *s, int node)
       bar.w += bar.x - left;
       bar.x = left;
       write_rect(s, &bar, 4);
-      write_line(s, &bar, 17, "tt-text", "NVSwitch");
+      write_line(s, &bar, 18, is_large(s, &bar, "NVSwitch") ? "tt-text tt-large" : "tt-text", "NVSwitch");
     }
   }
   fputs("</g>\n", s->out);
@@ -276,8 +286,8 @@ static void write_panels(const svg *s)
     if (p->w > 0) {
       fputs("<g class=\"tt-panel\">", s->out);
       write_rect(s, p, 6);
-      fprintf(s->out, "<text class=\"tt-soft tt-legend\" stroke=\"none\" x=\"%.1f\" y=\"%.1f\">host %d, %#llx</text></g>\n",
-              (double)(p->x + 10), (double)(p->y + 17), h, (unsigned long long)s->d->topo->hosts[h]);
+      fprintf(s->out, "<text class=\"tt-soft tt-large\" stroke=\"none\" x=\"%.1f\" y=\"%.1f\">host %d, %#llx</text></g>\n",
+              (double)(p->x + 10), (double)(p->y + 19), h, (unsigned long long)s->d->topo->hosts[h]);
     }
   }
 }
@@ -502,6 +512,7 @@ ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *o, bool page, FI
   xp_title_write(d, out);
   fputs("</title>\n", out);
   xp_svg_style(out);
+  fprintf(out, "<style>.tt-large,.tt-box .tt-large{font-size:%.0fpx}</style>\n", (double)large_size(&s));
   fprintf(out, "<rect class=\"tt-back\" width=\"%.0f\" height=\"%.0f\"/>\n", (double)o->width, (double)height);
   write_title(&s);
   write_panels(&s);
