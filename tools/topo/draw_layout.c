@@ -501,19 +501,21 @@ static ncclResult_t choose_tiers(placer *p)
     int count = count_children(p, i, TT_NODE_NET);
     most = TT_MAX(most, count);
   }
+  float width = o->width;
+  int best[2] = {p->cards, p->ports};
   for (int tiers = 2; tiers <= MAX_TIERS && p->cards > 0 && p->topo->nhosts <= 1 && o->width > WIDE * o->height; tiers++) {
-    float width = o->width;
-    int before[2] = {p->cards, p->ports};
     p->cards = most > MANY_PORTS ? 1 : tiers;
     p->ports = most > MANY_PORTS ? tiers : 1;
     TT_TRY(place_all(p));
-    if (o->width > 0.95f * width) { // nothing gained
-      p->cards = before[0];
-      p->ports = before[1];
-      return place_all(p);
+    if (o->width < 0.95f * width) { // something is gained
+      width = o->width;
+      best[0] = p->cards;
+      best[1] = p->ports;
     }
   }
-  return ncclSuccess;
+  p->cards = best[0];
+  p->ports = best[1];
+  return place_all(p);
 }
 
 // The first time to see how far lines reach, then with the space that they need.

@@ -174,6 +174,24 @@ static void test_all_machines(void **state)
   assert_true(rig_each_machine(check_machine) > 150);
 }
 
+// Machines of many ports fit a slide: cards of a switch, and ports of a card, stand in tiers.
+static void test_many_ports(void **state)
+{
+  (void)state;
+  static const char *const machines[] = {RIG_MACHINES "/more/real_aws_aws-ofi-nccl__p5.48xl-topo.xml",
+                                         RIG_MACHINES "/known/seed_a100_sxm4_vm/input.xml"};
+  for (int i = 0; i < 2; i++) {
+    rig r;
+    xp_layout o;
+    set_up(&r, rig_read(machines[i]), false);
+    assert_true(tt_topo_count(r.topo, TT_NODE_NET) > 10);
+    assert_int_equal(xp_layout_make(&r.d, false, &o), ncclSuccess);
+    assert_true(o.width < 2.3f * o.height && o.height < o.width);
+    xp_layout_clear(&o);
+    tear_down(&r);
+  }
+}
+
 static void test_domain(void **state)
 {
   (void)state;
@@ -298,8 +316,9 @@ static void test_spoilt(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_all_machines),   cmocka_unit_test(test_domain), cmocka_unit_test(test_large),  cmocka_unit_test(test_title),
-      cmocka_unit_test(test_without_graphs), cmocka_unit_test(test_errors), cmocka_unit_test(test_spoilt),
+      cmocka_unit_test(test_all_machines), cmocka_unit_test(test_many_ports), cmocka_unit_test(test_domain),
+      cmocka_unit_test(test_large),        cmocka_unit_test(test_title),      cmocka_unit_test(test_without_graphs),
+      cmocka_unit_test(test_errors),       cmocka_unit_test(test_spoilt),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
