@@ -52,6 +52,7 @@ typedef struct tt_cached {
   struct tt_cached *next_channel; // that of the same with the next channel, when that has been made
   tt_func func;
   int algo, root, channel;
+  bool lent; // schedule and traffic are those of an earlier channel that has the same
   tt_schedule *sched;
   struct tt_traffic *traffic; // what one pass moves over the network
   int ntraffic;

@@ -1,0 +1,100 @@
+// channel_memory_test.c: schedules of channels that have the same order are there once, whatever the number of channels.
+#include "harness.h"
+
+#include "base/util.h"
+#include "comm/comm.h"
+#include "comm/topology.h"
+
+#define MACHINE_FILE "tests/topologies/known/hgx_h100_8gpu_nvswitch_8nic/input.xml"
+
+enum { RANKS = 16, GPUS = 8, CHANNELS = 32, LIMIT = 100 };
+
+// One large sum, so large that each channel has a part of it, and of the other collectives one each.
+static void every_collective(ncclComm_t comm, char *in, char *out, size_t bytes)
+{
+  size_t n = bytes / sizeof(int32_t), part = n / RANKS;
+  OK(ncclAllReduce(in, out, n, ncclInt32, ncclSum, comm, NULL));
+  OK(ncclAllGather(in, out, part, ncclInt32, comm, NULL));
+  OK(ncclReduceScatter(in, out, part, ncclInt32, ncclSum, comm, NULL));
+  OK(ncclBroadcast(in, out, n, ncclInt32, 3, comm, NULL));
+  OK(ncclReduce(in, out, n, ncclInt32, ncclSum, 5, comm, NULL));
+  OK(ncclAlltoAll(in, out, part, ncclInt32, comm, NULL));
+  OK(tuttiStreamSynchronize(NULL));
+}
+
+// Different orders among the rings of the first channels.
+static int different_rings(const tt_topology *t, int channels)
+{
+  int count = 0, n = t->connect->nranks, all = 0, *orders = NULL;
+  OK(tt_topology_rings(t, &all, &orders));
+  for (int i = 0; i < channels; i++) {
+    bool seen = false;
+    for (int j = 0; j < i; j++) {
+      seen |= memcmp(orders + i * n, orders + j * n, (size_t)n * sizeof(int)) == 0;
+    }
+    count += !seen;
+  }
+  tt_free(orders);
+  return count;
+}
+
+// What is there of a function: channels, schedules that are not lent.
+static void count_of(ncclComm_t comm, tt_func func, int *channels, int *own)
+{
+  *channels = *own = 0;
+  for (int i = 0; i < TT_CACHE_BUCKETS; i++) {
+    for (const tt_cached *c = comm->cache[i]; c != NULL; c = c->next) {
+      *channels += c->func == func;
+      *own += c->func == func && !c->lent;
+    }
+  }
+}
+
+static void one_rank(int rank, void *arg)
+{
+  const char *const *hosts = arg;
+  char host[16];
+  size_t most = (size_t)CHANNELS * RANKS * 4096;
+  snprintf(host, sizeof host, "node%d", rank * atoi(*hosts) / RANKS);
+  OK(setenv("NCCL_HOSTID", host, 1) == 0 ? ncclSuccess : ncclSystemError);
+  setenv("NCCL_TOPO_FILE", MACHINE_FILE, 1);
+  setenv("NCCL_MIN_NCHANNELS", "32", 1);
+  setenv("NCCL_BUFFSIZE", "32768", 1);
+  setenv("NCCL_ALGO", "Ring", 1);
+  OK(tuttiSetDevice(rank % GPUS));
+  ncclComm_t comm = join_processes(0, RANKS, rank);
+  char *in = calloc(1, most), *out = calloc(1, most);
+  for (size_t i = 0; i < most / sizeof(int32_t); i++) {
+    ((int32_t *)(void *)in)[i] = rank + (int32_t)(i % 1001);
+  }
+  OK(ncclAllReduce(in, out, most / sizeof(int32_t), ncclInt32, ncclSum, comm, NULL));
+  OK(tuttiStreamSynchronize(NULL));
+  for (size_t i = 0; i < most / sizeof(int32_t); i++) {
+    int32_t want = RANKS * (RANKS - 1) / 2 + RANKS * (int32_t)(i % 1001);
+    CHECK(((int32_t *)(void *)out)[i] == want, "element %zu is %d, not %d", i, ((int32_t *)(void *)out)[i], want);
+  }
+  int channels = 0, own = 0;
+  count_of(comm, TT_FUNC_ALLREDUCE, &channels, &own);
+  int want = different_rings(comm->topology, channels);
+  CHECK(channels == CHANNELS && own >= 1 && own <= want && 2 * want <= channels, "%d schedules of %d channels with %d orders", own,
+        channels, want);
+  every_collective(comm, in, out, most);
+  free(in);
+  free(out);
+  OK(ncclCommDestroy(comm));
+}
+
+static void shared_between_channels(void **state)
+{
+  (void)state;
+  const char *hosts[] = {"1", "2"};
+  for (size_t i = 0; i < TT_COUNT(hosts); i++) {
+    PROCESSES(RANKS, LIMIT, one_rank, &hosts[i]);
+  }
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(shared_between_channels)};
+  return RUN_TESTS("channel_memory", tests, argc, argv);
+}
