@@ -3,6 +3,8 @@
 #include "base/util.h"
 #include "topo/search_priv.h"
 
+enum { ORDER_STEPS = 6000 }; // for the order that channels share: few are left to find once one fits
+
 static void hold(tt_search *s, const tt_graph *g, const int part[2], bool take)
 {
   for (int c = 0; c < g->nchannels; c++) {
@@ -71,6 +73,7 @@ static void polish_order(tt_search *s, const tt_cond *c, tt_graph *g)
   tt_cond cond = *c;
   cond.same = cond.only_same = true;
   cond.min = cond.max = g->nchannels;
+  s->steps_left = TT_MIN(s->steps_left, ORDER_STEPS);
   tt_search_run(s, &cond, g, &exhausted);
 }
 
