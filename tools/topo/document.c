@@ -199,14 +199,10 @@ static ncclResult_t check_folder(const char *folder)
                          folder);
 }
 
-static ncclResult_t read_input(const xp_options *o, char name[XP_NAME], tt_xml **out)
+// What `file` holds: a description, a capture, a folder with a copy of /sys, or "-".
+static ncclResult_t read_file(const char *file, const xp_options *o, tt_xml **out)
 {
   struct stat st;
-  const char *file = o->file[0];
-  if (file == NULL) {
-    return this_computer(o, name, out);
-  }
-  snprintf(name, XP_NAME, "%s", strcmp(file, "-") == 0 ? "standard input" : file);
   if (strcmp(file, "-") == 0) {
     return standard_input(o, out);
   }
@@ -216,6 +212,18 @@ static ncclResult_t read_input(const xp_options *o, char name[XP_NAME], tt_xml *
     return detect_root(file, NULL, o, out);
   }
   return tt_xml_read(file, out);
+}
+
+static const char *file_name(const char *file) { return strcmp(file, "-") == 0 ? "standard input" : file; }
+
+static ncclResult_t read_input(const xp_options *o, char name[XP_NAME], tt_xml **out)
+{
+  const char *file = o->file[0];
+  if (file == NULL) {
+    return this_computer(o, name, out);
+  }
+  snprintf(name, XP_NAME, "%s", file_name(file));
+  return read_file(file, o, out);
 }
 
 // ---- Ranks ----
@@ -395,14 +403,11 @@ static ncclResult_t number_lines(const char *name, tt_xml **xml)
 
 ncclResult_t xp_read(const char *file, bool *made, tt_xml **out)
 {
-  struct stat st;
   const xp_options o = {.file = {file}, .nfiles = 1};
-  bool input = strcmp(file, "-") == 0, known = !input && stat(file, &st) == 0;
-  bool tree = known && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && is_capture(file)));
+  const char *name = file_name(file);
   tt_xml *xml = NULL;
-  TT_TRY(input ? standard_input(&o, &xml) : tree ? detect_root(file, NULL, &o, &xml) : tt_xml_read(file, &xml));
+  TT_TRY(read_file(file, &o, &xml));
   ncclResult_t res = ncclSuccess;
-  const char *name = input ? "standard input" : file;
   *made = strcmp(xml->name, name) != 0;
   if (*made) {
     res = number_lines(name, &xml);
