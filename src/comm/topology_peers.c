@@ -1,12 +1,10 @@
 // topology_peers.c: see topology_priv.h; and what a rank tells of itself (topology.h).
-#include <stdio.h>
-#include <sys/stat.h>
-
 #include "base/log.h"
 #include "base/param.h"
 #include "base/util.h"
 #include "comm/comm.h"
 #include "comm/topology_priv.h"
+#include "os/folder.h"
 
 // ---- What a rank tells ----
 
@@ -18,19 +16,8 @@ static uint64_t hash_text(const char *s, uint64_t seed)
 // A file's content, or that it cannot be read.
 static uint64_t hash_file(const char *path, uint64_t seed)
 {
-  char block[4096];
-  size_t n, total = 0;
-  struct stat st;
-  FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rbe") : NULL;
-  if (f == NULL) {
-    return hash_text(path, seed + 1);
-  }
-  while (total < TT_XML_MAX_BYTES && (n = fread(block, 1, sizeof(block), f)) > 0) {
-    seed = tt_hash(block, n, seed);
-    total += n;
-  }
-  fclose(f);
-  return seed;
+  uint64_t hash = 0;
+  return tt_file_hash(path, TT_XML_MAX_BYTES, seed, &hash) ? hash : hash_text(path, seed + 1);
 }
 
 typedef struct setting {

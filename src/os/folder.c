@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/result.h"
+#include "base/util.h"
 
 ncclResult_t tt_folder_open(const char *path, int *out)
 {
@@ -57,9 +58,41 @@ static int open_at(int folder, const char *path, int flags)
 {
   int fd;
   do {
-    fd = openat(folder, or_dot(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags);
+    fd = openat(folder, or_dot(path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
   } while (fd < 0 && errno == EINTR);
   return fd;
+}
+
+static ssize_t read_some(int fd, void *buf, size_t size)
+{
+  ssize_t n;
+  do {
+    n = read(fd, buf, size);
+  } while (n < 0 && errno == EINTR);
+  return n;
+}
+
+bool tt_file_hash(const char *path, size_t max, uint64_t seed, uint64_t *out)
+{
+  char block[4096];
+  struct stat st;
+  ssize_t n = -1;
+  size_t total = 0;
+  bool regular = stat(path, &st) == 0 && S_ISREG(st.st_mode); // opening alone can have effects on what is not one
+  int fd = regular ? open_at(AT_FDCWD, path, 0) : -1;
+  if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+    while (total < max && (n = read_some(fd, block, TT_MIN(sizeof block, max - total))) > 0) {
+      seed = tt_hash(block, (size_t)n, seed);
+      total += (size_t)n;
+    }
+  }
+  if (fd >= 0) {
+    close(fd);
+  }
+  if (n >= 0) {
+    *out = seed;
+  }
+  return n >= 0;
 }
 
 long tt_folder_read(int folder, const char *path, char *buf, size_t size)
@@ -67,17 +100,10 @@ long tt_folder_read(int folder, const char *path, char *buf, size_t size)
   if (tt_folder_look(folder, path, NULL, 0) != TT_FOLDER_FILE) { // opening alone can have effects on what is not one
     return -1;
   }
-  int fd = open_at(folder, path, 0);
+  int fd = open_at(folder, path, O_NOFOLLOW);
   size_t have = 0;
   ssize_t n = fd < 0 ? -1 : 0;
-  while (fd >= 0 && have < size - 1) {
-    n = read(fd, buf + have, size - 1 - have);
-    if (n < 0 && errno == EINTR) {
-      continue;
-    }
-    if (n <= 0) {
-      break;
-    }
+  while (fd >= 0 && have < size - 1 && (n = read_some(fd, buf + have, size - 1 - have)) > 0) {
     have += (size_t)n;
   }
   if (fd >= 0) {
@@ -92,7 +118,7 @@ long tt_folder_read(int folder, const char *path, char *buf, size_t size)
 
 int tt_folder_list(int folder, const char *path, int max, tt_folder_name_fn *fn, void *arg)
 {
-  int fd = open_at(folder, path, O_DIRECTORY), count = 0;
+  int fd = open_at(folder, path, O_DIRECTORY | O_NOFOLLOW), count = 0;
   DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
   if (dir == NULL) {
     if (fd >= 0) {

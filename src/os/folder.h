@@ -3,6 +3,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "nccl.h"
 
@@ -15,6 +16,9 @@ void tt_folder_close(int folder);
 // What stands at `path`, relative to the folder ("" is the folder itself); no link is followed in its last component. Anything that is no
 // file, folder or link (devices, sockets, pipes) is NONE. Of a link, `target` (NULL: not wanted) gets the text, at most size - 1 bytes.
 tt_folder_kind tt_folder_look(int folder, const char *path, char *target, size_t size);
+
+// Hashes the first `max` bytes of the regular file at `path`, after `seed`; links are followed. False: it cannot be read, or is no such file.
+bool tt_file_hash(const char *path, size_t max, uint64_t seed, uint64_t *out);
 
 // Reads the first size - 1 bytes of a regular file and puts a 0 behind. Returns their number, -1 when it cannot be read.
 long tt_folder_read(int folder, const char *path, char *buf, size_t size);

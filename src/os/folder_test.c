@@ -1,0 +1,72 @@
+// folder_test.c: hashes of files. The rest of folder.h is tested by topo/tree_test.c.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/folder.h"
+
+enum { LONG = 10000 };
+
+static void write_file(const char *name, const char *text, size_t size)
+{
+  FILE *f = fopen(name, "w");
+  assert_non_null(f);
+  assert_int_equal(fwrite(text, 1, size, f), size);
+  fclose(f);
+}
+
+static void file_hash(void **state)
+{
+  (void)state;
+  static char text[LONG];
+  char folder[] = "/tmp/folder_test.XXXXXX";
+  uint64_t a = 1, b = 2, kept = 77;
+  assert_non_null(mkdtemp(folder));
+  assert_int_equal(chdir(folder), 0);
+  memset(text, 'x', sizeof text);
+  write_file("a", text, LONG);
+  write_file("b", text, LONG);
+  write_file("empty", "", 0);
+  assert_int_equal(symlink("a", "link"), 0);
+  assert_int_equal(mkfifo("fifo", 0600), 0);
+  assert_true(tt_file_hash("a", LONG, 5, &a));
+  assert_true(tt_file_hash("b", LONG, 5, &b));
+  assert_true(a == b);
+  assert_true(tt_file_hash("link", LONG, 5, &b));
+  assert_true(a == b);
+  assert_true(tt_file_hash("a", LONG, 6, &b)); // another seed
+  assert_true(a != b);
+  text[LONG - 1] = 'y';
+  write_file("b", text, LONG);
+  assert_true(tt_file_hash("b", LONG, 5, &b)); // another end
+  assert_true(a != b);
+  assert_true(tt_file_hash("a", LONG - 1, 5, &a)); // which does not count
+  assert_true(tt_file_hash("b", LONG - 1, 5, &b));
+  assert_true(a == b);
+  assert_true(tt_file_hash("empty", LONG, 5, &b));
+  assert_true(b == 5);
+  assert_false(tt_file_hash("fifo", LONG, 5, &kept)); // and nobody waits
+  assert_false(tt_file_hash(".", LONG, 5, &kept));
+  assert_false(tt_file_hash("nothing", LONG, 5, &kept));
+  assert_false(tt_file_hash("/dev/zero", LONG, 5, &kept));
+  assert_true(kept == 77);
+  for (int i = 0; i < 5; i++) {
+    assert_int_equal(unlink((const char *[]){"a", "b", "empty", "link", "fifo"}[i]), 0);
+  }
+  assert_int_equal(chdir("/"), 0);
+  assert_int_equal(rmdir(folder), 0);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(file_hash)};
+  return cmocka_run_group_tests_name("os/folder", tests, NULL, NULL);
+}
