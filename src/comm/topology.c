@@ -18,30 +18,56 @@ enum { NOTE_TEXT = 484 };
 typedef struct note {
   int32_t status; // ncclResult_t
   uint32_t size;  // of what it has
-  char text[NOTE_TEXT];
 } note;
-_Static_assert(sizeof(note) == 492, "bootstrap message layout");
+_Static_assert(sizeof(note) == 8, "bootstrap message layout");
+
+// Why a rank has failed; told when some rank has.
+typedef struct reason {
+  char text[NOTE_TEXT];
+} reason;
+_Static_assert(sizeof(reason) == NOTE_TEXT, "bootstrap message layout");
 
 // What all ranks have told.
 typedef struct gathered {
   note *notes;
-  char *data; // block bytes each
+  reason *reasons; // NULL: no rank has failed
+  char *data;      // block bytes each
   size_t block;
 } gathered;
 
 static void gathered_clear(gathered *g)
 {
   tt_free(g->notes);
+  tt_free(g->reasons);
   tt_free(g->data);
   *g = (gathered){0};
+}
+
+// Where some rank has failed all ranks tell why: those that have not have nothing to say.
+static ncclResult_t gather_reasons(const struct ncclComm *c, gathered *g)
+{
+  bool failed = false;
+  for (int i = 0; i < c->nranks; i++) {
+    failed |= g->notes[i].status != ncclSuccess;
+  }
+  if (!failed) {
+    return ncclSuccess;
+  }
+  g->reasons = tt_calloc((size_t)c->nranks, sizeof(reason));
+  if (g->reasons == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for what went wrong on %d ranks", c->rank, c->nranks);
+  }
+  if (g->notes[c->rank].status != ncclSuccess) {
+    snprintf(g->reasons[c->rank].text, NOTE_TEXT, "%s", tt_last_error());
+  }
+  return c->nranks > 1 ? tt_bootstrap_allgather(c->boot, g->reasons, sizeof(reason)) : ncclSuccess;
 }
 
 // Fails on all ranks when one has failed, with its text.
 static ncclResult_t judge(const struct ncclComm *c, gathered *g)
 {
   for (int i = 0; i < c->nranks; i++) {
-    note *n = &g->notes[i];
-    n->text[NOTE_TEXT - 1] = 0;
+    const note *n = &g->notes[i];
     if (n->size > TT_XML_MAX_BYTES || n->status < ncclSuccess || n->status >= ncclNumResults) {
       return tt_fail(ncclInternalError, "rank %d tells of its machine what cannot be: %u bytes, status %d", i, n->size, (int)n->status);
     }
@@ -49,7 +75,8 @@ static ncclResult_t judge(const struct ncclComm *c, gathered *g)
       return (ncclResult_t)n->status; // said already
     }
     if (n->status != ncclSuccess) {
-      return tt_fail((ncclResult_t)n->status, "%s (said by rank %d)", n->text, i);
+      g->reasons[i].text[NOTE_TEXT - 1] = 0;
+      return tt_fail((ncclResult_t)n->status, "%s (said by rank %d)", g->reasons[i].text, i);
     }
     g->block = TT_MAX(g->block, n->size);
   }
@@ -70,10 +97,8 @@ static ncclResult_t gather(const struct ncclComm *c, ncclResult_t mine, const ch
     size = 0;
   }
   g.notes[c->rank] = (note){.status = mine, .size = (uint32_t)size};
-  if (mine != ncclSuccess) {
-    snprintf(g.notes[c->rank].text, NOTE_TEXT, "%s", tt_last_error());
-  }
   TT_TRY_GOTO(c->nranks > 1 ? tt_bootstrap_allgather(c->boot, g.notes, sizeof(note)) : ncclSuccess, res);
+  TT_TRY_GOTO(gather_reasons(c, &g), res);
   TT_TRY_GOTO(judge(c, &g), res);
   g.data = tt_calloc(n, TT_MAX(g.block, 1));
   if (g.data == NULL) {
