@@ -686,7 +686,7 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   ncclResult_t res = tt_graphs_room(s->topo, s->options->inter, &room);
   tt_graph *other[2] = {&room.graph[TT_GRAPH_RING], &room.graph[TT_GRAPH_TREE]};
   bool better = false;
-  s->max_steps /= 2; // a second opinion
+  s->max_steps /= 4; // a second opinion, not as deep
   if (res == ncclSuccess && count > 1) {
     better = search_other_pair(s, (int[]){1, count - 1}, had, other);
   }

@@ -403,7 +403,7 @@ static void attempt(tt_run *r, long steps, int share)
   s->steps += steps - TT_MAX(r->steps, 0);
 }
 
-enum { WIDE_STEPS = 3000, DEEP_STEPS = 20000, SAME_STEPS = 2000, LAST_STEPS = 500 };
+enum { WIDE_STEPS = 3000, DEEP_STEPS = 20000, DEEP_PART = 20, SAME_STEPS = 2000, LAST_STEPS = 500 };
 
 bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhausted)
 {
@@ -430,7 +430,7 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
   attempt(&r, TT_MIN(left, first_same ? SAME_STEPS : WIDE_STEPS), first_same ? 7 : 4);
   // Not all was seen: deep, after it was wide.
   if (r.aborted && !r.stop && !first_same && s->steps_left > 0) {
-    attempt(&r, TT_MIN(s->steps_left, DEEP_STEPS), 7);
+    attempt(&r, TT_MIN(s->steps_left, TT_CLAMP(s->max_steps / DEEP_PART, WIDE_STEPS, DEEP_STEPS)), 7);
   }
   *exhausted &= !r.aborted;
   return r.stop;
