@@ -352,6 +352,16 @@ static ncclResult_t look_at_machine(const tt_machine *m, const tt_topo *topo, co
   return ncclSuccess;
 }
 
+// The error of tt_paths_build cannot name the file.
+static ncclResult_t check_size(const tt_xml *xml, const tt_topo *topo)
+{
+  int ends = tt_topo_ends(topo);
+  return ends <= TT_PATHS_MAX_ENDS
+             ? ncclSuccess
+             : tt_fail(ncclInvalidArgument, "%s: %d GPUs, network ports, CPUs and NVSwitches; a machine has at most %d", xml->name, ends,
+                       TT_PATHS_MAX_ENDS);
+}
+
 ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_shapes *out)
 {
   tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
@@ -364,6 +374,7 @@ ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_s
   }
   if (tt_machine_needs_document(m)) {
     TT_TRY_GOTO(tt_topo_build(xml, NULL, NULL, &topo), res);
+    TT_TRY_GOTO(check_size(xml, topo), res);
     if (tt_topo_count(topo, TT_NODE_GPU) != m->nlocal) {
       res = tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank, tt_topo_count(topo, TT_NODE_GPU), m->nlocal);
       goto fail;

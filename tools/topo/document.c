@@ -214,7 +214,10 @@ static ncclResult_t read_file(const char *file, const xp_options *o, tt_xml **ou
   return tt_xml_read(file, out);
 }
 
-static const char *file_name(const char *file) { return strcmp(file, "-") == 0 ? "standard input" : file; }
+static const char *file_name(const char *file)
+{
+  return strcmp(file, "-") == 0 ? "standard input" : file;
+}
 
 static ncclResult_t read_input(const xp_options *o, char name[XP_NAME], tt_xml **out)
 {
