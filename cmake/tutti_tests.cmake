@@ -31,7 +31,7 @@ function(tutti_c_test file label seconds)
   string(REPLACE "/" "_" name ${name})
   get_filename_component(folder ${file} DIRECTORY)
   add_executable(${name} ${file})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests ENABLE_EXPORTS ON)
   target_include_directories(${name} PRIVATE ${folder})
   target_link_libraries(${name} PRIVATE tutti_include tutti_cmocka)
   if(TARGET perf_engine)
@@ -56,6 +56,16 @@ file(GLOB script_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.sh)
 if(TARGET perf_engine)
   list(APPEND unit_tests ${perf_tests})
 endif()
+
+# tests/plugins/x.c is the plugin tests/plugins/libx.so of the build directory: plugins that tests load.
+file(GLOB test_plugins CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/plugins/*.c)
+foreach(file ${test_plugins})
+  get_filename_component(name ${file} NAME_WE)
+  add_library(plugin_${name} MODULE ${file})
+  set_target_properties(plugin_${name} PROPERTIES OUTPUT_NAME ${name} PREFIX lib C_VISIBILITY_PRESET default
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/plugins)
+  target_link_libraries(plugin_${name} PRIVATE tutti_include)
+endforeach()
 
 # Tests of tools/topo/ are linked with all of it but main.
 file(GLOB tool_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/topo/*_test.c)

@@ -279,6 +279,14 @@ static void write_line(int fd, const char *text, size_t size)
 
 void tt_log_line(tt_log_level level, unsigned subsys, const char *file, int line, const char *fmt, ...)
 {
+  va_list args;
+  va_start(args, fmt);
+  tt_log_line_v(level, subsys, file, line, fmt, args);
+  va_end(args);
+}
+
+void tt_log_line_v(tt_log_level level, unsigned subsys, const char *file, int line, const char *fmt, va_list args)
+{
   int saved = errno;
   const log_config *c = config_get();
   if (level > c->level || (subsys & c->mask) == 0) {
@@ -290,10 +298,7 @@ void tt_log_line(tt_log_level level, unsigned subsys, const char *file, int line
   b.used = 0;
   put_prefix(&b, c, level, call);
   put_level(&b, level, call, file, line);
-  va_list args;
-  va_start(args, fmt);
   put_v(&b, fmt, args);
-  va_end(args);
   b.used = TT_MIN(b.used, sizeof b.text - 1);
   b.text[b.used++] = '\n';
   write_line(c->fd, b.text, b.used);

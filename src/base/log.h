@@ -2,6 +2,7 @@
 //
 // INFO volume grows with the number of objects (communicators, connections), never with messages.
 #pragma once
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,6 +47,8 @@ static inline bool tt_log_on(tt_log_level level, unsigned subsys)
 // child of a fork; one write(2) per line, cut at 4096 bytes. Leaves errno alone.
 void tt_log_line(tt_log_level level, unsigned subsys, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+void tt_log_line_v(tt_log_level level, unsigned subsys, const char *file, int line, const char *fmt, va_list args)
+    __attribute__((format(printf, 5, 0)));
 
 // Tells the log which device number stands in the calling thread's lines (-1: none; 0 at first).
 void tt_log_device(int device);

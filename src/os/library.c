@@ -1,0 +1,76 @@
+#define _GNU_SOURCE // dlinfo
+#include "os/library.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// The handle of dlopen is the object: tt_library is never defined.
+static tt_library *from_handle(void *handle)
+{
+  return (tt_library *)handle;
+}
+
+static void *to_handle(tt_library *lib)
+{
+  return (void *)lib;
+}
+
+// The linker's text for a file that is not there begins with its name and holds the system's text. The text of a library whose *dependency* is missing begins
+// with that dependency's name.
+static bool is_absent(const char *name, const char *text)
+{
+  if (strchr(name, '/') != NULL) {
+    return access(name, F_OK) != 0;
+  }
+  size_t n = strlen(name);
+  return strncmp(text, name, n) == 0 && text[n] == ':' && strstr(text, strerror(ENOENT)) != NULL;
+}
+
+// "undefined symbol: NAME ..." with or without a translated text around it: the file's name, then what is wrong.
+static void copy_error(char *why, const char *text)
+{
+  snprintf(why, TT_LIBRARY_WHY, "%s", text != NULL ? text : "no reason given");
+}
+
+tt_library_state tt_library_open(const char *name, tt_library **out, char *why)
+{
+  why[0] = '\0';
+  void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (handle == NULL) {
+    copy_error(why, dlerror());
+    if (name != NULL && is_absent(name, why)) {
+      return TT_LIBRARY_ABSENT;
+    }
+    char second[TT_LIBRARY_WHY];
+    handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    copy_error(second, handle == NULL ? dlerror() : "");
+    if (handle == NULL) {
+      memcpy(why, second, sizeof second);
+      return TT_LIBRARY_REFUSED;
+    }
+  }
+  *out = from_handle(handle);
+  return TT_LIBRARY_OPEN;
+}
+
+void *tt_library_symbol(tt_library *lib, const char *symbol)
+{
+  return dlsym(to_handle(lib), symbol);
+}
+
+const char *tt_library_path(tt_library *lib)
+{
+  struct link_map *map = NULL;
+  return dlinfo(to_handle(lib), RTLD_DI_LINKMAP, &map) == 0 && map != NULL ? map->l_name : "";
+}
+
+void tt_library_close(tt_library *lib)
+{
+  if (lib != NULL) {
+    dlclose(to_handle(lib));
+  }
+}

@@ -1,0 +1,90 @@
+// loader.h: finds plugin libraries and the tables in them. What a table of some version means is its adapter's business.
+//
+// Names, as NCCL and RCCL have them, for a kind such as "profiler" and the variable's value V:
+//   none (any case)           no plugin, and nothing is looked for
+//   not set, or empty         libnccl-profiler.so, then librccl-profiler.so, then the library given as `fallback` (the network plugin's)
+//   STATIC_PLUGIN (any case)  the program itself and what it is linked with
+//   anything else             V as a name or path; if there is no such file and V is neither a path nor of the form lib….so, libnccl-profiler-V.so, then
+//                             librccl-profiler-V.so; then the fallback
+// Of the versions that a kind knows the newest that the library has is taken.
+//
+// What was looked for, found and refused is told in one line each at INFO, subsystem INIT and the kind's own. Nothing is remembered between calls: an
+// open plugin is an object, opened and closed as often as one likes; the dynamic linker counts. Source: NCCL's plugin documentation, seed 000.
+#pragma once
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "nccl.h"
+#include "nccl/common.h"
+
+typedef enum {
+  TT_PLUGIN_NET,
+  TT_PLUGIN_COLLNET, // looked for in network libraries only
+  TT_PLUGIN_TUNER,
+  TT_PLUGIN_PROFILER,
+  TT_PLUGIN_ENV,
+  TT_PLUGIN_GIN, // recognised, not used
+  TT_PLUGIN_RMA, // recognised, not used
+  TT_PLUGIN_KINDS
+} tt_plugin_kind;
+
+// A kind of plugin.
+typedef struct tt_plugin_info {
+  const char *title;    // "PROFILER", as log lines begin: "PROFILER/Plugin: …"
+  const char *file;     // "profiler": libnccl-profiler.so
+  const char *variable; // "NCCL_PROFILER_PLUGIN"; NULL: none of its own
+  const char *symbol;   // "ncclProfiler_v%d"
+  int newest, oldest;   // versions that are used here; 0, 0: recognised only
+  unsigned subsystem;   // TT_…, for the log
+} tt_plugin_info;
+
+const tt_plugin_info *tt_plugin_kind_info(tt_plugin_kind kind);
+
+// A library with a table of one kind and version.
+typedef struct tt_plugin tt_plugin;
+
+// Opens the plugin that `wish` (one item of the variable's list; NULL: the variable is not set) names. *out is NULL when there is none, which is no error: the
+// log has said why. `fallback`: the plugin whose library is looked into last; NULL: none. Errors: ncclSystemError (no memory). Any thread.
+ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plugin *fallback, tt_plugin **out);
+
+// Opens the same library once more, for another kind; *out is NULL when it has nothing of that kind, which nobody is told. Errors: ncclSystemError.
+ncclResult_t tt_plugin_also(const tt_plugin *plugin, tt_plugin_kind kind, tt_plugin **out);
+
+// NULL is allowed.
+void tt_plugin_close(tt_plugin *plugin);
+
+// Path of its file, "the program" for STATIC_PLUGIN; version and address of the table. Valid until the plugin is closed.
+const char *tt_plugin_path(const tt_plugin *plugin);
+int tt_plugin_version(const tt_plugin *plugin);
+const void *tt_plugin_table(const tt_plugin *plugin);
+
+// Address of any symbol in it; NULL: none.
+void *tt_plugin_symbol(const tt_plugin *plugin, const char *symbol);
+
+// Version of `kind` that the plugin's library has beside its own table, the newest that is known here; 0: none.
+int tt_plugin_offers(const tt_plugin *plugin, tt_plugin_kind kind);
+
+// A member that a table must have.
+typedef struct tt_plugin_member {
+  size_t offset; // in the table, of a pointer
+  const char *name;
+} tt_plugin_member;
+
+#define TT_PLUGIN_MEMBER(type, member) \
+  {                                    \
+    offsetof(type, member), #member    \
+  }
+
+// Are all of these set? If not, says at INFO which are missing: the plugin is of no use.
+bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_plugin_member *members, size_t n);
+
+// Splits a list at its commas: item number `i` without the spaces around it, into `out`; false beyond the end. Items that are empty are skipped.
+bool tt_plugin_item(const char *list, int i, char *out, size_t size);
+
+// Is it "none", in any case?
+bool tt_plugin_is_none(const char *wish);
+
+// The logger that plugins are given.
+void tt_plugin_log(ncclDebugLogLevel level, unsigned long flags, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
