@@ -5,6 +5,14 @@ list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$")
 set(TUTTI_KERNELS ${PROJECT_SOURCE_DIR}/src/device/host/reduce_kernels.c)
 list(REMOVE_ITEM TUTTI_SOURCES ${TUTTI_KERNELS})
 
+# The network OFI needs libfabric's headers; the library itself is opened at run time.
+find_path(fabric_INCLUDE rdma/fi_tagged.h)
+mark_as_advanced(fabric_INCLUDE)
+if(NOT fabric_INCLUDE)
+  message(STATUS "libfabric not found: the network OFI is not built (scripts/deps names the package)")
+  list(FILTER TUTTI_SOURCES EXCLUDE REGEX "/net/ofi/")
+endif()
+
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 
@@ -14,6 +22,10 @@ target_include_directories(tutti_include INTERFACE ${PROJECT_SOURCE_DIR}/include
 add_library(tutti_objects OBJECT ${TUTTI_SOURCES})
 target_link_libraries(tutti_objects PRIVATE tutti_include tutti_sodium tutti_expat Threads::Threads)
 set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)
+if(fabric_INCLUDE)
+  target_include_directories(tutti_include SYSTEM INTERFACE ${fabric_INCLUDE})
+  target_compile_definitions(tutti_include INTERFACE TUTTI_HAVE_OFI)
+endif()
 
 # The vectoriser cannot do its work under a sanitizer, and takes minutes to find out.
 set(kernel_options -O3 -ffp-contract=off)

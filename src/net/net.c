@@ -8,8 +8,13 @@
 #include "base/result.h"
 #include "base/util.h"
 
-// Best first.
-static const tt_net_ops *const networks[] = {&tt_net_socket};
+// The first is taken where NCCL_NET names none; the others by name only.
+static const tt_net_ops *const networks[] = {
+    &tt_net_socket,
+#ifdef TUTTI_HAVE_OFI
+    &tt_net_ofi,
+#endif
+};
 
 // "Socket, IB", for messages.
 static void names_text(char *buf, size_t room)

@@ -98,6 +98,9 @@ typedef struct tt_net_ops {
 } tt_net_ops;
 
 extern const tt_net_ops tt_net_socket;
+#ifdef TUTTI_HAVE_OFI
+extern const tt_net_ops tt_net_ofi; // libfabric
+#endif
 
 // NCCL_NET_TIMEOUT: seconds after which a peer that does not answer is counted as lost, and making a connection as failed. TT_NET_FOR_EVER (0 was given):
 // never. Any thread.

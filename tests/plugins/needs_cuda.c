@@ -1,6 +1,7 @@
 // A profiler with a function of CUDA's that nobody calls.
 extern int cudaEventCreateWithFlagsOfNobody(void *, unsigned);
 
+int tutti_test_never_called(void);
 int tutti_test_never_called(void)
 {
   return cudaEventCreateWithFlagsOfNobody((void *)0, 0);

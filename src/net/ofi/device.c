@@ -1,0 +1,375 @@
+// device.c: libfabric itself, its devices, and the endpoint of each. See ofi_priv.h.
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/result.h"
+#include "base/util.h"
+#include "net/ofi/ofi_priv.h"
+#include "os/events.h"
+#include "os/netif.h"
+
+enum {
+  API = FI_VERSION(1, 9), // the interface that this code asks for
+  UNKNOWN_SPEED = 10000,
+  BATCH = 16,
+  CQ_SIZE = 4096,
+};
+
+// ---- The library
+
+bool tt_ofi_open_library(tt_ofi_lib *lib, char *why)
+{
+  tt_library *so = NULL;
+  tt_library_state state = tt_library_open("libfabric.so.1", &so, why);
+  if (state != TT_LIBRARY_OPEN) {
+    return false;
+  }
+  const struct {
+    void **at;
+    const char *name;
+  } wanted[] = {
+      {(void **)&lib->getinfo, "fi_getinfo"}, {(void **)&lib->freeinfo, "fi_freeinfo"}, {(void **)&lib->dupinfo, "fi_dupinfo"},
+      {(void **)&lib->fabric, "fi_fabric"},   {(void **)&lib->strerror, "fi_strerror"}, {(void **)&lib->version, "fi_version"},
+  };
+  for (size_t i = 0; i < TT_COUNT(wanted); i++) {
+    *wanted[i].at = tt_library_symbol(so, wanted[i].name);
+    if (*wanted[i].at == NULL) {
+      snprintf(why, TT_LIBRARY_WHY, "libfabric.so.1 has no %s", wanted[i].name);
+      tt_library_close(so);
+      return false;
+    }
+  }
+  if (FI_VERSION_LT(lib->version(), API)) {
+    snprintf(why, TT_LIBRARY_WHY, "libfabric is of version %u.%u, %d.%d is needed", FI_MAJOR(lib->version()), FI_MINOR(lib->version()),
+             FI_MAJOR(API), FI_MINOR(API));
+    tt_library_close(so);
+    return false;
+  }
+  return true; // and it stays: providers have threads of their own that outlive their objects
+}
+
+// ---- Which devices
+
+// Providers in the order in which they are taken where none is named; others only by name.
+static const char *const preferred[] = {"efa", "cxi", "psm3", "psm2", "verbs", "tcp"};
+
+// "tcp;ofi_rxm" is "tcp", utility providers aside.
+static bool is_provider(const struct fi_info *info, const char *name)
+{
+  const char *has = info->fabric_attr->prov_name;
+  size_t n = strlen(name);
+  return has != NULL && strncmp(has, name, n) == 0 && (has[n] == '\0' || has[n] == ';');
+}
+
+static struct fi_info *make_hints(const tt_ofi_lib *lib, const char *provider)
+{
+  struct fi_info *hints = lib->dupinfo(NULL);
+  if (hints == NULL) {
+    return NULL;
+  }
+  hints->caps = FI_TAGGED | FI_SEND | FI_RECV;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN; // a device's lock is held in every call
+  hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  hints->tx_attr->msg_order = FI_ORDER_SAS;
+  hints->rx_attr->msg_order = FI_ORDER_SAS;
+  hints->fabric_attr->prov_name = provider != NULL ? strdup(provider) : NULL; // freed with the hints
+  return hints;
+}
+
+// Among those of addresses: is this one of the interfaces that may be used? Others have no say in it.
+static bool is_allowed(const struct fi_info *info, const tt_netif *netifs, int n)
+{
+  const struct sockaddr *a = info->src_addr;
+  bool ip = info->addr_format == FI_SOCKADDR || info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6;
+  if (!ip || a == NULL) {
+    return true;
+  }
+  for (int i = 0; i < n; i++) {
+    const tt_addr *b = &netifs[i].addr;
+    if (a->sa_family == AF_INET && b->family == AF_INET && memcmp(&((const struct sockaddr_in *)a)->sin_addr, b->ip, 4) == 0) {
+      return true;
+    }
+    if (a->sa_family == AF_INET6 && b->family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, b->ip, 16) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool fits(const struct fi_info *info)
+{
+  return info->domain_attr != NULL && info->domain_attr->name != NULL &&
+         (info->ep_attr->mem_tag_format == 0 || info->ep_attr->mem_tag_format >> 47 != 0);
+}
+
+static bool is_known(const tt_ofi *net, const struct fi_info *info)
+{
+  for (int i = 0; i < net->ndevs; i++) {
+    if (strcmp(net->devs[i].name, info->domain_attr->name) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static void set_place(tt_ofi_dev *dev)
+{
+  const struct fid_nic *nic = dev->info->nic;
+  char path[PATH_MAX], real[PATH_MAX];
+  path[0] = '\0';
+  if (nic != NULL && nic->bus_attr != NULL && nic->bus_attr->bus_type == FI_BUS_PCI) {
+    const struct fi_pci_attr *pci = &nic->bus_attr->attr.pci;
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%04x:%02x:%02x.%x", pci->domain_id, pci->bus_id, pci->device_id, pci->function_id);
+  } else if (strchr(dev->name, '/') == NULL) {
+    snprintf(path, sizeof path, "/sys/class/net/%s/device", dev->name);
+  }
+  dev->pci_path = path[0] != '\0' && realpath(path, real) != NULL ? tt_strdup(real) : NULL;
+  size_t bits = nic != NULL && nic->link_attr != NULL ? nic->link_attr->speed : 0;
+  dev->speed = bits >= 1000000 ? (int)TT_MIN(bits / 1000000, (size_t)INT_MAX) : UNKNOWN_SPEED;
+}
+
+static void take_devices(tt_ofi *net, const char *provider, const tt_netif *netifs, int n)
+{
+  for (struct fi_info *i = net->infos; i != NULL && net->ndevs < TT_OFI_DEVS; i = i->next) {
+    if (!is_provider(i, provider) || !fits(i) || !is_allowed(i, netifs, n) || is_known(net, i)) {
+      continue;
+    }
+    tt_ofi_dev *dev = &net->devs[net->ndevs++];
+    *dev = (tt_ofi_dev){.info = i, .name = i->domain_attr->name, .wait_fd = -1};
+    pthread_mutex_init(&dev->lock, NULL);
+    set_place(dev);
+  }
+}
+
+// "verbs;ofi_rxm tcp;ofi_rxm", each once, for messages.
+static void describe_providers(const struct fi_info *infos, char *text, size_t room)
+{
+  size_t used = 0;
+  text[0] = '\0';
+  for (const struct fi_info *i = infos; i != NULL && used < room; i = i->next) {
+    if (i->fabric_attr->prov_name != NULL && strstr(text, i->fabric_attr->prov_name) == NULL) {
+      used += (size_t)snprintf(text + used, room - used, "%s%s", used > 0 ? " " : "", i->fabric_attr->prov_name);
+    }
+  }
+}
+
+static ncclResult_t fail_devices(const tt_ofi *net, const char *provider)
+{
+  char text[512];
+  describe_providers(net->infos, text, sizeof text);
+  return tt_fail(
+      ncclSystemError,
+      "rank %d: libfabric has no device for %s%s here (providers with reliable, tagged messages: %s; NCCL_SOCKET_IFNAME selects interfaces)",
+      net->env.rank, provider != NULL ? "NCCL_OFI_PROVIDER=" : "any of efa, cxi, psm3, psm2, verbs, tcp", provider != NULL ? provider : "",
+      text[0] != '\0' ? text : "none");
+}
+
+ncclResult_t tt_ofi_find_devices(tt_ofi *net)
+{
+  const char *provider = tt_params_get()->ofi_provider;
+  tt_netif netifs[TT_OFI_DEVS];
+  int n = 0;
+  TT_TRY(tt_netif_find(netifs, TT_OFI_DEVS, &n));
+  struct fi_info *hints = make_hints(&net->lib, provider);
+  if (hints == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for libfabric", net->env.rank);
+  }
+  int e = net->lib.getinfo(API, NULL, NULL, 0, hints, &net->infos);
+  net->lib.freeinfo(hints);
+  if (e != 0 && e != -FI_ENODATA) {
+    return tt_fail(ncclSystemError, "rank %d: libfabric cannot list its devices: %s", net->env.rank, net->lib.strerror(-e));
+  }
+  if (provider != NULL) {
+    take_devices(net, provider, netifs, n);
+  }
+  for (size_t i = 0; provider == NULL && net->ndevs == 0 && i < TT_COUNT(preferred); i++) {
+    take_devices(net, preferred[i], netifs, n);
+  }
+  return net->ndevs > 0 ? ncclSuccess : fail_devices(net, provider);
+}
+
+// ---- An endpoint
+
+static ncclResult_t fail_open(const tt_ofi *net, tt_ofi_dev *dev, const char *what, int e)
+{
+  snprintf(dev->why, sizeof dev->why, "rank %d: libfabric cannot open %s (%s): %s: %s", net->env.rank, dev->name,
+           dev->info->fabric_attr->prov_name, what, net->lib.strerror(-e));
+  return tt_fail(ncclSystemError, "%s", dev->why);
+}
+
+// The queue with a descriptor to sleep on, or without where the provider has none.
+static int open_queue(tt_ofi_dev *dev)
+{
+  struct fi_cq_attr attr = {.size = CQ_SIZE, .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
+  if (fi_cq_open(dev->domain, &attr, &dev->cq, NULL) == 0) {
+    if (fi_control(&dev->cq->fid, FI_GETWAIT, &dev->wait_fd) == 0) {
+      return 0;
+    }
+    fi_close(&dev->cq->fid);
+    dev->wait_fd = -1;
+  }
+  attr.wait_obj = FI_WAIT_NONE;
+  return fi_cq_open(dev->domain, &attr, &dev->cq, NULL);
+}
+
+static int open_endpoint(tt_ofi_dev *dev)
+{
+  int e = fi_endpoint(dev->domain, dev->info, &dev->ep, NULL);
+  e = e == 0 ? fi_ep_bind(dev->ep, &dev->av->fid, 0) : e;
+  e = e == 0 ? fi_ep_bind(dev->ep, &dev->cq->fid, FI_TRANSMIT | FI_RECV) : e;
+  e = e == 0 ? fi_enable(dev->ep) : e;
+  dev->addr_size = sizeof dev->addr;
+  return e == 0 ? fi_getname(&dev->ep->fid, dev->addr, &dev->addr_size) : e;
+}
+
+static ncclResult_t open_all(tt_ofi *net, tt_ofi_dev *dev)
+{
+  struct fi_av_attr av = {.type = dev->info->domain_attr->av_type};
+  int e = net->lib.fabric(dev->info->fabric_attr, &dev->fabric, NULL);
+  if (e != 0) {
+    return fail_open(net, dev, "no fabric", e);
+  }
+  e = fi_domain(dev->fabric, dev->info, &dev->domain, NULL);
+  if (e != 0) {
+    return fail_open(net, dev, "no domain", e);
+  }
+  e = fi_av_open(dev->domain, &av, &dev->av, NULL);
+  if (e != 0) {
+    return fail_open(net, dev, "no table of addresses", e);
+  }
+  e = open_queue(dev);
+  if (e != 0) {
+    return fail_open(net, dev, "no completion queue", e);
+  }
+  e = open_endpoint(dev);
+  if (e != 0) {
+    return fail_open(net, dev, "no endpoint", e);
+  }
+  if (dev->wait_fd >= 0 && net->events >= 0 && tt_events_add(net->events, dev->wait_fd, true) != 0) {
+    return fail_open(net, dev, "its events cannot be watched", -errno);
+  }
+  dev->local_mr = (dev->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_ofi_dev_open(tt_ofi *net, tt_ofi_dev *dev)
+{
+  if (dev->tried) {
+    return dev->ep != NULL ? ncclSuccess : tt_fail(ncclSystemError, "%s", dev->why);
+  }
+  dev->tried = true;
+  ncclResult_t res = open_all(net, dev);
+  if (res != ncclSuccess) {
+    tt_ofi_dev_close(dev);
+  }
+  return res;
+}
+
+static void close_fid(struct fid *fid)
+{
+  if (fid != NULL) {
+    fi_close(fid);
+  }
+}
+
+void tt_ofi_dev_give_up(tt_ofi_dev *dev, const char *why)
+{
+  if (dev->ep != NULL) {
+    snprintf(dev->why, sizeof dev->why, "%s", why);
+    close_fid(&dev->ep->fid);
+    dev->ep = NULL;
+  }
+}
+
+void tt_ofi_dev_close(tt_ofi_dev *dev)
+{
+  close_fid(dev->ep != NULL ? &dev->ep->fid : NULL);
+  close_fid(dev->cq != NULL ? &dev->cq->fid : NULL);
+  close_fid(dev->av != NULL ? &dev->av->fid : NULL);
+  close_fid(dev->domain != NULL ? &dev->domain->fid : NULL);
+  close_fid(dev->fabric != NULL ? &dev->fabric->fid : NULL);
+  dev->ep = NULL;
+  dev->cq = NULL;
+  dev->av = NULL;
+  dev->domain = NULL;
+  dev->fabric = NULL;
+}
+
+// ---- Completions
+
+// Returns whether somebody else than who asks has to be told.
+static bool complete(tt_ofi_req *req, int error, size_t size, const tt_ofi_req *asked)
+{
+  if (req == NULL || req->state != TT_OFI_BUSY) {
+    return false;
+  }
+  req->state = TT_OFI_DONE;
+  req->error = error;
+  req->size = size;
+  return req->conn != NULL && req != asked;
+}
+
+// -1: the queue itself has failed; else as complete.
+static int take_error(tt_ofi_dev *dev, const tt_ofi_req *asked)
+{
+  struct fi_cq_err_entry err = {0};
+  ssize_t n = fi_cq_readerr(dev->cq, &err, 0);
+  if (n <= 0) {
+    return n == -FI_EAGAIN ? 0 : -1;
+  }
+  return complete(err.op_context, err.err, 0, asked);
+}
+
+// One batch. *others: somebody else has to be told. False: there is no more.
+static bool take_batch(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked, bool *others)
+{
+  struct fi_cq_tagged_entry entries[BATCH];
+  ssize_t n = fi_cq_read(dev->cq, entries, BATCH);
+  for (ssize_t i = 0; i < n; i++) {
+    *others |= complete(entries[i].op_context, 0, entries[i].len, asked);
+  }
+  if (n == -FI_EAGAIN || n == 0) {
+    return false;
+  }
+  int error = n == -FI_EAVAIL ? take_error(dev, asked) : 0;
+  if (error < 0 || (n < 0 && n != -FI_EAVAIL)) {
+    char why[TT_OFI_WHY];
+    snprintf(why, sizeof why, "rank %d: the completion queue of %s has failed: %s", net->env.rank, dev->name, net->lib.strerror((int)-n));
+    tt_ofi_dev_give_up(dev, why);
+    *others = true;
+    return false;
+  }
+  *others |= error > 0;
+  return true;
+}
+
+void tt_ofi_progress(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked)
+{
+  bool others = false;
+  while (dev->ep != NULL && take_batch(net, dev, asked, &others)) {
+  }
+  if (others && net->events >= 0) {
+    tt_ring(net->ring);
+  }
+}
+
+void tt_ofi_before_sleep(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked)
+{
+  enum { LOOKS = 4 }; // then the next test goes on
+  for (int i = 0; i < LOOKS && dev->ep != NULL && dev->wait_fd >= 0; i++) {
+    struct fid *fids[] = {&dev->cq->fid};
+    if (fi_trywait(dev->fabric, fids, 1) == FI_SUCCESS) {
+      return;
+    }
+    tt_ofi_progress(net, dev, asked);
+  }
+}

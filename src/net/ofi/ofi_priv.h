@@ -1,0 +1,157 @@
+// ofi_priv.h: the network OFI: libfabric's reliable, tagged messages. libfabric is opened at run time, so that a library built with it runs where it is not
+// installed.
+//
+// A device is one domain of the provider with one endpoint, which all connections of a context share; a connection is a tag. Tags are chosen at random by
+// the receiving end (47 bits), so that one cannot be guessed; bit 47 tells what belongs to the handshake.
+//
+// A connection comes to be. listen: the handle tells the endpoint's address, the tag and a nonce, and a receive for the hello is posted. connect: sends the
+// hello of bootstrap/hello.h, sealed with the communicator's key, with its own endpoint's address and a tag for the answer; accept checks it and answers with
+// the proof. Messages of strangers are dropped and said once per listener.
+//
+// Locks: a device's `lock` guards everything of it and of its connections, listeners and calls. The context's lists are the service thread's.
+#pragma once
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bootstrap/hello.h"
+#include "net/net.h"
+#include "os/library.h"
+
+enum {
+  TT_OFI_DEVS = 16,
+  TT_OFI_ADDR = 64, // longest address of an endpoint
+  TT_OFI_WHY = 256,
+};
+
+#define TT_OFI_CONTROL (1ull << 47) // messages of the handshake
+#define TT_OFI_TAGS (TT_OFI_CONTROL - 1)
+
+// What of libfabric is no inline function.
+typedef struct tt_ofi_lib {
+  __typeof__(fi_getinfo) *getinfo;
+  __typeof__(fi_freeinfo) *freeinfo;
+  __typeof__(fi_dupinfo) *dupinfo;
+  __typeof__(fi_fabric) *fabric;
+  __typeof__(fi_strerror) *strerror;
+  __typeof__(fi_version) *version;
+} tt_ofi_lib;
+
+typedef enum { TT_OFI_FREE, TT_OFI_BUSY, TT_OFI_DONE } tt_ofi_state;
+
+typedef struct tt_ofi_conn tt_ofi_conn;
+
+// One message under way. libfabric knows it by the address of `context`, which comes first.
+typedef struct tt_ofi_req {
+  struct fi_context2 context;
+  tt_ofi_conn *conn; // NULL: of a handshake
+  tt_ofi_state state;
+  int error;   // 0, or FI_E… with which it ended
+  size_t size; // bytes sent or received
+} tt_ofi_req;
+
+typedef struct tt_ofi_dev {
+  struct fi_info *info;
+  const char *name;     // the domain's
+  char *pci_path;       // NULL: none is known
+  int speed;            // Mbit/s
+  bool tried;           // opening has been tried
+  ncclResult_t res;     // with what result
+  char why[TT_OFI_WHY]; // why there is no endpoint (any more)
+  struct fid_fabric *fabric;
+  struct fid_domain *domain;
+  struct fid_av *av;
+  struct fid_cq *cq;
+  struct fid_ep *ep; // NULL: not opened, or given up
+  int wait_fd;       // of cq; -1: none
+  bool local_mr;     // memory must be registered
+  char addr[TT_OFI_ADDR];
+  size_t addr_size;
+  tt_ofi_conn *conns;
+  pthread_mutex_t lock;
+} tt_ofi_dev;
+
+typedef struct tt_ofi_call tt_ofi_call;
+typedef struct tt_ofi_listener tt_ofi_listener;
+
+typedef struct tt_ofi {
+  tt_net_env env;
+  tt_ofi_lib lib;
+  struct fi_info *infos; // what devs[].info point into
+  int ndevs;
+  tt_ofi_dev devs[TT_OFI_DEVS];
+  int events;         // set of the completion queues' descriptors and `ring`; -1: the provider has none
+  int ring;           // rung when a look for one request has completed others
+  tt_ofi_call *calls; // connections that are being made
+  tt_ofi_listener *listeners;
+} tt_ofi;
+
+// One end of a connection.
+struct tt_ofi_conn {
+  tt_ofi *net;
+  tt_ofi_dev *dev;
+  tt_ofi_conn *next; // of the device
+  bool send;
+  int peer;
+  uint64_t tag;
+  fi_addr_t to; // sending end
+  tt_ofi_req reqs[TT_NET_REQUESTS];
+  char why[TT_OFI_WHY]; // why the connection has failed; "": it has not
+};
+
+// ---- device.c
+
+// Opens libfabric. False: it is not here, or too old; `why` (TT_LIBRARY_WHY bytes) says which.
+bool tt_ofi_open_library(tt_ofi_lib *lib, char *why);
+// Fills infos and devs: the domains of NCCL_OFI_PROVIDER's provider, or of the best one. Errors: ncclSystemError, with what there is.
+ncclResult_t tt_ofi_find_devices(tt_ofi *net);
+// Opens the device's endpoint unless it is open. Caller holds the lock. Errors: ncclSystemError; the same again once it has failed or been given up.
+ncclResult_t tt_ofi_dev_open(tt_ofi *net, tt_ofi_dev *dev);
+// Closes the endpoint for good, because memory that it may still touch must be given back: what is under way on it has failed. Caller holds the lock.
+void tt_ofi_dev_give_up(tt_ofi_dev *dev, const char *why);
+void tt_ofi_dev_close(tt_ofi_dev *dev);
+// Takes what has been completed; who looks after a request other than `asked` (NULL: none) is told by the descriptor. Caller holds the lock.
+void tt_ofi_progress(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked);
+// Makes a later completion ring the descriptor; goes on meanwhile if something is there already. Caller holds the lock.
+void tt_ofi_before_sleep(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked);
+
+// ---- message.c
+
+// What is sent or received.
+typedef struct tt_ofi_piece {
+  uint64_t tag;
+  void *data;
+  size_t size;
+  struct fid_mr *mr; // NULL: the device wants no registration
+} tt_ofi_piece;
+
+// Posts one message. 0, or a negative FI_E…: -FI_EAGAIN: not now. Caller holds the lock.
+int tt_ofi_post_send(tt_ofi_dev *dev, tt_ofi_req *req, fi_addr_t to, const tt_ofi_piece *piece);
+int tt_ofi_post_recv(tt_ofi_dev *dev, tt_ofi_req *req, const tt_ofi_piece *piece);
+// Takes posted requests back; false when libfabric does not let go of one of them. Caller holds the lock.
+bool tt_ofi_take_back(const tt_ofi *net, tt_ofi_dev *dev, tt_ofi_req *reqs, int n);
+// Registers memory if the device wants that. Errors: ncclSystemError.
+ncclResult_t tt_ofi_register(tt_ofi_dev *dev, void *data, size_t size, struct fid_mr **mr);
+
+ncclResult_t tt_ofi_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
+ncclResult_t tt_ofi_dereg_mr(void *comm, void *mhandle);
+ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
+ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
+ncclResult_t tt_ofi_test(void *request, int *done, size_t *sizes);
+
+// ---- connect.c
+
+ncclResult_t tt_ofi_listen(void *ctx, int dev, void *handle, void **listen_comm);
+ncclResult_t tt_ofi_connect(void *ctx, int dev, void *handle, void **send_comm);
+void tt_ofi_cancel(void *ctx, int dev, const void *handle);
+ncclResult_t tt_ofi_accept(void *listen_comm, void **recv_comm);
+ncclResult_t tt_ofi_close_conn(void *comm);
+ncclResult_t tt_ofi_close_listen(void *listen_comm);
+// Everything that is left of them.
+void tt_ofi_calls_destroy(tt_ofi *net);

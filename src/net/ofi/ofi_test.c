@@ -1,0 +1,285 @@
+// ofi_test.c: two contexts of the network OFI in one process, over libfabric's tcp provider: what arrives is what was sent, strangers are dropped, and
+// nothing is left behind.
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/result.h"
+#include "base/util.h"
+#include "net/net.h"
+#include "os/clock.h"
+
+#define NET (&tt_net_ofi)
+
+typedef struct pair {
+  void *net[2]; // rank 0 sends, rank 1 receives
+  void *listener, *send, *recv;
+  char handle[TT_NET_HANDLE];
+} pair;
+
+static void *context(int rank, uint8_t secret)
+{
+  tt_net_env env = {.rank = rank, .nranks = 2, .comm_hash = 7, .key = {{secret, 2, 3}}};
+  void *ctx = NULL;
+  assert_int_equal(NET->init(&env, &ctx), ncclSuccess);
+  return ctx;
+}
+
+static void listen_at(pair *p)
+{
+  p->listener = p->send = p->recv = NULL;
+  assert_int_equal(NET->listen(p->net[1], 0, p->handle, &p->listener), ncclSuccess);
+}
+
+static void connect_both(pair *p)
+{
+  uint64_t end = tt_now_ns() + 20 * TT_NS_PER_S;
+  while (p->send == NULL || p->recv == NULL) {
+    if (p->send == NULL) {
+      assert_int_equal(NET->connect(p->net[0], 0, p->handle, &p->send), ncclSuccess);
+    }
+    if (p->recv == NULL) {
+      assert_int_equal(NET->accept(p->listener, &p->recv), ncclSuccess);
+    }
+    assert_true(tt_now_ns() < end);
+  }
+}
+
+static void pair_open(pair *p)
+{
+  memset(p, 0, sizeof *p);
+  p->net[0] = context(0, 1);
+  p->net[1] = context(1, 1);
+  listen_at(p);
+  connect_both(p);
+}
+
+static void pair_close(pair *p)
+{
+  assert_int_equal(NET->close_send(p->send), ncclSuccess);
+  assert_int_equal(NET->close_recv(p->recv), ncclSuccess);
+  assert_int_equal(NET->close_listen(p->listener), ncclSuccess);
+  assert_int_equal(NET->finalize(p->net[0]), ncclSuccess);
+  assert_int_equal(NET->finalize(p->net[1]), ncclSuccess);
+}
+
+static char byte_of(int message, size_t i)
+{
+  return (char)(message * 131 + (int)i * 7 + (int)(i >> 8));
+}
+
+static void drive(void **request, size_t *size)
+{
+  int done = 0;
+  if (*request != NULL) {
+    assert_int_equal(NET->test(*request, &done, size), ncclSuccess);
+    *request = done ? NULL : *request;
+  }
+}
+
+// `n` messages of these sizes at once.
+static void exchange(pair *p, int n, const size_t *sizes)
+{
+  enum { MOST = TT_NET_REQUESTS };
+  char *out[MOST], *in[MOST];
+  void *sreq[MOST] = {0}, *rreq[MOST] = {0};
+  size_t got[MOST] = {0};
+  int sent = 0, posted = 0, open;
+  uint64_t end = tt_now_ns() + 60 * TT_NS_PER_S;
+  assert_in_range(n, 1, MOST);
+  for (int i = 0; i < n; i++) {
+    out[i] = malloc(sizes[i] + 1);
+    in[i] = calloc(1, sizes[i] + 1);
+    for (size_t k = 0; k < sizes[i]; k++) {
+      out[i][k] = byte_of(i, k);
+    }
+  }
+  do {
+    if (sent < n) {
+      assert_int_equal(NET->isend(p->send, out[sent], sizes[sent], 0, NULL, &sreq[sent]), ncclSuccess);
+      sent += sreq[sent] != NULL;
+    }
+    if (posted < n) {
+      void *data = in[posted];
+      size_t room = sizes[posted];
+      int tag = 0;
+      assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, &rreq[posted]), ncclSuccess);
+      posted += rreq[posted] != NULL;
+    }
+    open = 2 * n - sent - posted;
+    for (int i = 0; i < n; i++) {
+      drive(&sreq[i], NULL);
+      drive(&rreq[i], &got[i]);
+      open += (sreq[i] != NULL) + (rreq[i] != NULL);
+    }
+    assert_true(tt_now_ns() < end);
+  } while (open > 0);
+  for (int i = 0; i < n; i++) {
+    assert_int_equal(got[i], sizes[i]);
+    for (size_t k = 0; k < sizes[i]; k++) {
+      assert_int_equal(in[i][k], byte_of(i, k));
+    }
+    free(out[i]);
+    free(in[i]);
+  }
+}
+
+static void every_size_arrives(void **state)
+{
+  (void)state;
+  static const size_t sizes[] = {0, 1, 8, 63, 64, 65, 4095, 4096, 16383, 16384, 16385, 65536, 131071, 1 << 20, (4 << 20) + 3};
+  pair p;
+  pair_open(&p);
+  for (size_t i = 0; i < TT_COUNT(sizes); i++) {
+    exchange(&p, 1, &sizes[i]);
+    exchange(&p, 3, (size_t[]){sizes[i], 8, sizes[i]});
+  }
+  pair_close(&p);
+}
+
+static void many_messages_keep_their_order(void **state)
+{
+  (void)state;
+  pair p;
+  pair_open(&p);
+  for (int round = 0; round < 50; round++) {
+    size_t sizes[TT_NET_REQUESTS];
+    for (int i = 0; i < TT_NET_REQUESTS; i++) {
+      sizes[i] = (size_t)(round * 7919 + i * 104729) % (i % 5 == 0 ? 200000 : i % 2 == 0 ? 3000 : 17);
+    }
+    exchange(&p, TT_NET_REQUESTS, sizes);
+  }
+  pair_close(&p);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+  (void)state;
+  pair p;
+  pair_open(&p);
+  char out[1000] = {0}, in[900], *data = in;
+  void *sreq = NULL, *rreq = NULL;
+  size_t room = sizeof in;
+  int tag = 0, done = 0;
+  assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, &rreq), ncclSuccess);
+  assert_int_equal(NET->isend(p.send, out, sizeof out, 0, NULL, &sreq), ncclSuccess);
+  uint64_t end = tt_now_ns() + 20 * TT_NS_PER_S;
+  ncclResult_t res = ncclSuccess;
+  while (res == ncclSuccess && !done && tt_now_ns() < end) {
+    drive(&sreq, NULL);
+    res = NET->test(rreq, &done, NULL);
+  }
+  assert_int_equal(res, ncclInvalidUsage);
+  assert_non_null(strstr(tt_last_error(), "a message from rank 0 over OFI does not fit"));
+  assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, &rreq), ncclRemoteError); // the connection stays failed
+  assert_non_null(strstr(tt_last_error(), "does not fit"));
+  pair_close(&p);
+}
+
+static void a_stranger_does_no_harm(void **state)
+{
+  (void)state;
+  pair p = {.net = {context(0, 9), context(1, 1)}}; // another secret
+  listen_at(&p);
+  uint64_t end = tt_now_ns() + 2 * TT_NS_PER_S;
+  while (tt_now_ns() < end && p.send == NULL) {
+    assert_int_equal(NET->connect(p.net[0], 0, p.handle, &p.send), ncclSuccess);
+    assert_int_equal(NET->accept(p.listener, &p.recv), ncclSuccess);
+  }
+  assert_null(p.send);
+  assert_null(p.recv);
+  void *stranger = p.net[0];
+  NET->cancel(stranger, 0, p.handle);
+  p.net[0] = context(0, 1);
+  connect_both(&p); // the listener still listens
+  exchange(&p, 2, (size_t[]){100, 70000});
+  assert_int_equal(NET->finalize(stranger), ncclSuccess);
+  pair_close(&p);
+}
+
+static void bad_arguments_are_named(void **state)
+{
+  (void)state;
+  pair p = {.net = {context(0, 1), context(1, 1)}};
+  tt_net_props props;
+  int count = 0;
+  assert_int_equal(NET->devices(p.net[0], &count), ncclSuccess);
+  assert_true(count > 0);
+  assert_int_equal(NET->get_properties(p.net[0], count, &props), ncclInvalidUsage);
+  assert_int_equal(NET->get_properties(p.net[0], -1, &props), ncclInvalidUsage);
+  assert_int_equal(NET->get_properties(p.net[0], 0, &props), ncclSuccess);
+  assert_non_null(props.name);
+  assert_true(props.speed > 0);
+  assert_int_equal(NET->listen(p.net[1], count, p.handle, &p.listener), ncclInvalidUsage);
+  memset(p.handle, 0x7f, sizeof p.handle);
+  assert_int_equal(NET->connect(p.net[0], 0, p.handle, &p.send), ncclRemoteError);
+  NET->cancel(p.net[0], 0, p.handle);
+  NET->cancel(p.net[0], -1, p.handle);
+  pair_close(&p); // all that was never made is NULL
+}
+
+static int open_descriptors(void)
+{
+  int n = 0;
+  for (int fd = 0; fd < 4096; fd++) {
+    n += fcntl(fd, F_GETFD) >= 0;
+  }
+  return n;
+}
+
+// Posted receives and half-made connections are taken back; the memory is the caller's again.
+static void closing_in_the_middle_leaves_nothing(void **state)
+{
+  (void)state;
+  int before = 0;
+  for (int round = 0; round < 12; round++) {
+    pair p;
+    char buf[4096];
+    void *data = buf, *request = NULL;
+    size_t room = sizeof buf;
+    int tag = 0;
+    pair_open(&p);
+    assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, &request), ncclSuccess);
+    assert_non_null(request);
+    if (round % 2 == 0) {
+      NET->close_listen(p.listener);
+      void *send = p.send;
+      listen_at(&p); // a second listener, to which a connection is begun only
+      void *second = NULL;
+      assert_int_equal(NET->connect(p.net[0], 0, p.handle, &second), ncclSuccess);
+      NET->close_send(send);
+    }
+    pair_close(&p);
+    if (round == 2) {
+      before = open_descriptors();
+    }
+  }
+  assert_int_equal(open_descriptors(), before);
+}
+
+int main(void)
+{
+#ifdef TT_TSAN
+  return 77; // libfabric's threads are not instrumented
+#endif
+  setenv("NCCL_OFI_PROVIDER", "tcp", 1);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_size_arrives),           cmocka_unit_test(many_messages_keep_their_order),
+      cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(a_stranger_does_no_harm),
+      cmocka_unit_test(bad_arguments_are_named),      cmocka_unit_test(closing_in_the_middle_leaves_nothing),
+  };
+  tt_net_env env = {.rank = 0, .nranks = 1};
+  void *ctx = NULL;
+  if (NET->init(&env, &ctx) != ncclSuccess) {
+    return 77; // libfabric is not installed here, or has no tcp provider
+  }
+  NET->finalize(ctx);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
