@@ -5,13 +5,18 @@
 set -euo pipefail
 . "$(dirname "$0")/abi/begin.sh" "$1"
 
+# Every list in tests/abi/: the header is nccl.h, or what a line "# include HEADER" names.
 check_layout() {
-  {
-    echo '#include "nccl.h"'
-    echo '#include <stddef.h>'
-    sed -E '/^#/d; s/^(.*) (-?[0-9]+)$/_Static_assert((long long)(\1) == \2LL, "\1 is not \2");/' tests/abi/sizes.txt
-  } >"$tmp/layout.c"
-  if "$cc" -std=gnu11 -Iinclude -fsyntax-only "$tmp/layout.c"; then passed "layout"; else fail "layout differs from tests/abi/sizes.txt"; fi
+  local list header
+  for list in tests/abi/*sizes.txt; do
+    header=$(sed -n 's/^# include //p' "$list")
+    {
+      echo "#include \"${header:-nccl.h}\""
+      echo '#include <stddef.h>'
+      sed -E '/^#/d; s/^(.*) (-?[0-9]+)$/_Static_assert((long long)(\1) == \2LL, "\1 is not \2");/' "$list"
+    } >"$tmp/layout.c"
+    if "$cc" -std=gnu11 -Iinclude -fsyntax-only "$tmp/layout.c"; then passed "layout: $list"; else fail "layout differs from $list"; fi
+  done
 }
 
 check_soname() {
