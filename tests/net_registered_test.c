@@ -1,5 +1,5 @@
 // A network that takes only memory it knows: sockets behind a layer that demands a registration around everything that is sent and received. The library
-// of this program uses it for every pair of ranks (its own tt_net_find takes the place of the one in net/net.c).
+// of this program uses it for every pair of ranks (its own tt_net_open takes the place of the one in net/net.c).
 #include "buffers.h"
 
 #include <pthread.h>
@@ -69,21 +69,24 @@ static void demand(void *comm, const char *data, size_t size, const registration
   }
 }
 
-static ncclResult_t isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+static ncclResult_t isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
   demand(comm, data, size, mhandle);
-  return tt_net_socket.isend(comm, data, size, tag, mhandle, request);
+  return tt_net_socket.isend(comm, data, size, tag, mhandle, phandle, request);
 }
 
-static ncclResult_t irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+static ncclResult_t irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
+                          void **request)
 {
   CHECK(n == 1, "a receive of %d buffers", n);
   demand(comm, data[0], sizes[0], mhandles[0]);
-  return tt_net_socket.irecv(comm, n, data, sizes, tags, mhandles, request);
+  return tt_net_socket.irecv(comm, n, data, sizes, tags, mhandles, phandles, request);
 }
 
-ncclResult_t tt_net_find(const tt_net_ops **out)
+ncclResult_t tt_net_open(const tt_net_env *env, const char *name, const tt_net_ops **out)
 {
+  (void)env;
+  (void)name;
   static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
   static tt_net_ops ops;
   pthread_mutex_lock(&once);
@@ -100,6 +103,11 @@ ncclResult_t tt_net_find(const tt_net_ops **out)
   pthread_mutex_unlock(&once);
   *out = &ops;
   return ncclSuccess;
+}
+
+void tt_net_close(const tt_net_ops *net)
+{
+  (void)net;
 }
 
 // Registrations of the user's memory that there are just now.

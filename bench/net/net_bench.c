@@ -105,14 +105,14 @@ static void *post(const side *s, void *data, size_t size)
 {
   int tag = 0;
   void *r = NULL;
-  demand(NET->irecv(s->recv, 1, &data, &size, &tag, NULL, &r) == ncclSuccess, "irecv");
+  demand(NET->irecv(s->recv, 1, &data, &size, &tag, NULL, NULL, &r) == ncclSuccess, "irecv");
   return r;
 }
 
 static void *start(const side *s, void *data, size_t size)
 {
   void *r = NULL;
-  demand(NET->isend(s->send, data, size, 0, NULL, &r) == ncclSuccess, "isend");
+  demand(NET->isend(s->send, data, size, 0, NULL, NULL, &r) == ncclSuccess, "isend");
   return r;
 }
 

@@ -107,12 +107,14 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
     memcpy((char *)c + offsetof(ncclConfig_t, blocking), (const char *)user + offsetof(ncclConfig_t, blocking),
            TT_MIN(user->size, sizeof *c) - offsetof(ncclConfig_t, blocking));
   }
-  tt_config from = parent != NULL ? parent->config : (tt_config){.blocking = 1, .min_ctas = 1, .max_ctas = 64};
+  tt_config from =
+      parent != NULL ? parent->config : (tt_config){.blocking = 1, .min_ctas = 1, .max_ctas = 64, .traffic_class = TT_NET_ANY_CLASS};
   tt_config r = from;
   r.blocking = pick(c->blocking, tt_param_is_set(comm_blocking), p->comm_blocking, from.blocking);
   r.min_ctas = pick(c->minCTAs, tt_param_is_set(min_ctas), p->min_ctas, from.min_ctas);
   r.max_ctas = pick(c->maxCTAs, tt_param_is_set(max_ctas), p->max_ctas, from.max_ctas);
   r.split_share = pick(c->splitShare, 0, 0, 0);
+  r.traffic_class = pick(c->trafficClass, 0, 0, from.traffic_class);
   TT_TRY(check_range("blocking", r.blocking, 0, 1));
   TT_TRY(check_range("minCTAs", r.min_ctas, 1, 64));
   TT_TRY(check_range("maxCTAs", r.max_ctas, r.min_ctas, 64));

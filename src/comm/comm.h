@@ -44,6 +44,7 @@ typedef struct tt_config {
   int min_ctas, max_ctas;
   char name[64];
   char net_name[64];
+  int traffic_class; // TT_NET_ANY_CLASS: not set
 } tt_config;
 
 // A schedule and what goes with it, made once per (function, algorithm, root or peer, channel).
@@ -107,7 +108,8 @@ struct ncclComm {
   tt_peer *peers;    // by rank
   tt_layout *layout; // nodes: ranks that have memory in common
   tt_segment *segment;
-  tt_proxy *proxy; // NULL: no pair needs the network
+  const tt_net_ops *net; // the chosen network; NULL: no pair needs it
+  tt_proxy *proxy;       // NULL: the same
   tt_wiring wiring;
   tt_port port;
   tt_topology *topology; // the machines and the channels on them (topology.h)

@@ -1,6 +1,7 @@
 // init.c: creating a communicator: a table of steps, each with its undo.
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <strings.h>
 
 #include "base/log.h"
@@ -291,15 +292,64 @@ static tt_key net_key(const struct ncclComm *c)
 }
 
 // NCCL_NET wins over the configuration's netName.
-static ncclResult_t find_network(const struct ncclComm *c, const tt_net_ops **out)
+static ncclResult_t choice_step(init *in)
 {
-  const char *wanted = c->config.net_name;
-  TT_TRY(tt_net_find(out));
-  if (tt_params_get()->net == NULL && wanted[0] != 0 && strcasecmp(wanted, (*out)->name) != 0) {
-    return tt_fail(ncclInvalidUsage, "rank %d: no network is called '%s' (ncclConfig_t.netName); there is: %s", c->rank, wanted,
-                   (*out)->name);
+  struct ncclComm *c = in->comm;
+  const char *name = tt_params_get()->net;
+  const tt_net_env env = {.rank = c->rank, .nranks = c->nranks, .comm_hash = comm_hash(c), .traffic_class = c->config.traffic_class};
+  return c->needs_net ? tt_net_open(&env, name != NULL ? name : c->config.net_name, &c->net) : ncclSuccess;
+}
+
+static void choice_undo(struct ncclComm *c)
+{
+  tt_net_close(c->net);
+  c->net = NULL;
+}
+
+// What a rank says of its network.
+typedef struct meeting {
+  tt_proxy_where where;
+  char net[64];
+} meeting;
+
+// Ranks of different networks cannot connect. Numbers of devices may differ unless the user minds. Every rank finds the same culprit.
+static ncclResult_t compare_networks(const struct ncclComm *c, const meeting *all)
+{
+  const meeting *a = &all[0];
+  for (int i = 1; i < c->nranks; i++) {
+    const meeting *b = &all[i];
+    if (strncasecmp(a->net, b->net, sizeof a->net) != 0) {
+      return tt_fail(ncclInvalidUsage,
+                     "rank 0 uses network %.63s, rank %d uses %.63s: all ranks must use the same. Check NCCL_NET_PLUGIN and NCCL_NET; with "
+                     "NCCL_DEBUG=INFO a rank says why it does not use a plugin",
+                     a->net, i, b->net);
+    }
+    if (a->where.home.ndevices != b->where.home.ndevices && !tt_params_get()->ignore_net_mismatch) {
+      return tt_fail(ncclSystemError, "rank 0 has %d devices of network %.63s, rank %d has %d. NCCL_IGNORE_NET_MISMATCH=1 lets them go on",
+                     a->where.home.ndevices, a->net, i, b->where.home.ndevices);
+    }
   }
   return ncclSuccess;
+}
+
+// The proxies learn of each other.
+static ncclResult_t meet(const struct ncclComm *c, meeting *all)
+{
+  tt_proxy_where *wheres = tt_calloc((size_t)c->nranks, sizeof *wheres);
+  if (wheres == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
+  }
+  snprintf(all[c->rank].net, sizeof all->net, "%s", c->net->name);
+  ncclResult_t res;
+  TT_TRY_GOTO(tt_bootstrap_allgather(c->boot, all, sizeof *all), res);
+  TT_TRY_GOTO(compare_networks(c, all), res);
+  for (int i = 0; i < c->nranks; i++) {
+    wheres[i] = all[i].where;
+  }
+  res = tt_proxy_meet(c->proxy, wheres);
+fail:
+  tt_free(wheres);
+  return res;
 }
 
 // Makes the proxy, and tells every other where it listens.
@@ -314,18 +364,17 @@ static ncclResult_t network_step(init *in)
                       .hash = comm_hash(c),
                       .key = net_key(c),
                       .port = &c->port,
+                      .net = c->net,
                       .node = c->layout->node_of[c->rank],
                       .place = c->layout->index_of[c->rank],
                       .mailbox = c->peers[c->rank].mailbox};
-  tt_proxy_where *all = tt_calloc((size_t)c->nranks, sizeof *all);
+  meeting *all = tt_calloc((size_t)c->nranks, sizeof *all);
   ncclResult_t res = ncclSuccess;
   if (all == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
   }
-  TT_TRY_GOTO(find_network(c, &env.net), res);
-  TT_TRY_GOTO(tt_proxy_create(&env, &c->proxy, &all[c->rank]), res);
-  TT_TRY_GOTO(tt_bootstrap_allgather(c->boot, all, sizeof *all), res);
-  TT_TRY_GOTO(tt_proxy_meet(c->proxy, all), res);
+  TT_TRY_GOTO(tt_proxy_create(&env, &c->proxy, &all[c->rank].where), res);
+  TT_TRY_GOTO(meet(c, all), res);
   c->wiring.proxy = c->proxy;
   c->port.mover_self = c->proxy;
   c->port.mover = &tt_proxy_mover;
@@ -449,6 +498,7 @@ static const init_step steps[] = {
     {"layout", layout_step, layout_undo},
     {"segment", segment_step, segment_undo},
     {"port", port_step, port_undo},
+    {"choice of a network", choice_step, choice_undo},
     {"topology", topology_step, topology_undo},
     {"network", network_step, network_undo},
     {"tuning", tuning_step, tuning_undo},

@@ -31,20 +31,19 @@ static void add_port(ports *p, const tt_net_props *props)
                               .port = props->port,
                               .maxconn = props->max_comms,
                               .gdr = (props->ptr_support & (TT_NET_PTR_CUDA | TT_NET_PTR_DMABUF)) != 0,
-                              .rail = -1,
-                              .plane = -1,
+                              .rail = props->rail,
+                              .plane = props->plane,
                               .latency = props->latency,
                               .guid = props->guid};
 }
 
 static ncclResult_t read_ports(const tt_machine *m, ports *out)
 {
-  const tt_net_ops *net = NULL;
+  const tt_net_ops *net = m->net;
   void *ctx = NULL;
   int count = 0;
   ncclResult_t res = ncclSuccess;
-  TT_TRY(tt_net_find(&net));
-  TT_TRY(net->init(&(tt_net_env){.rank = m->rank, .nranks = m->nranks}, &ctx));
+  TT_TRY(net->init(&(tt_net_env){.rank = m->rank, .nranks = m->nranks, .traffic_class = TT_NET_ANY_CLASS, .net = net}, &ctx));
   TT_TRY_GOTO(net->devices(ctx, &count), res);
   for (int i = 0; i < TT_MIN(count, MOST_PORTS); i++) {
     tt_net_props props = {0};

@@ -4,6 +4,7 @@
 // The files that NCCL_TOPO_DUMP_FILE and its relatives name are read and written here. Logs at INFO what NCCL's users look for.
 #pragma once
 #include "comm/shapes.h"
+#include "net/net.h"
 
 typedef struct tt_machine {
   int rank, nranks; // who asks; ranks of the communicator
@@ -12,11 +13,12 @@ typedef struct tt_machine {
   const bool *seen; // [nlocal]: sees the same as this rank; the others have sent their views
   tt_xml **views;   // of the others, ascending
   int nviews;
-  bool apart;       // the views are all that counts: this rank has told its own, or sees something else than the node's leader
-  uint64_t host;    // names the node
-  const char *file; // NCCL_TOPO_FILE; NULL: not given
-  bool plain;       // nothing describes this node but its system: see tt_node_shapes_plain
-  bool needs_net;   // some ranks meet over the network: its devices matter
+  bool apart;            // the views are all that counts: this rank has told its own, or sees something else than the node's leader
+  uint64_t host;         // names the node
+  const char *file;      // NCCL_TOPO_FILE; NULL: not given
+  bool plain;            // nothing describes this node but its system: see tt_node_shapes_plain
+  bool needs_net;        // some ranks meet over the network: its devices matter
+  const tt_net_ops *net; // NULL: it is not needed
 } tt_machine;
 
 // Does tt_machine_shapes need a document? Not where a plain node's graphs are neither read nor written.

@@ -2,11 +2,15 @@
 #include "net/net.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
+#include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
+#include "nccl/net_common.h"
+#include "net/plugin/plugin.h"
 
 // The first is taken where NCCL_NET names none; the others by name only.
 static const tt_net_ops *const networks[] = {
@@ -16,29 +20,71 @@ static const tt_net_ops *const networks[] = {
 #endif
 };
 
-// "Socket, IB", for messages.
-static void names_text(char *buf, size_t room)
+// A choice that is being made.
+typedef struct choice {
+  const tt_net_env *env;
+  const char *name; // the network must have; NULL: any
+  char seen[512];   // "Socket, IB": names of those there are, for messages
+  size_t used;
+} choice;
+
+static bool is_wanted(choice *c, const char *name)
 {
-  size_t used = 0;
-  for (size_t i = 0; i < TT_COUNT(networks) && used < room; i++) {
-    used += (size_t)snprintf(buf + used, room - used, "%s%s", i > 0 ? ", " : "", networks[i]->name);
+  if (c->used < sizeof(c->seen)) {
+    c->used += (size_t)snprintf(c->seen + c->used, sizeof(c->seen) - c->used, "%s%s", c->used > 0 ? ", " : "", name);
   }
+  return c->name == NULL || strcasecmp(c->name, name) == 0;
 }
 
-ncclResult_t tt_net_find(const tt_net_ops **out)
+static bool is_wanted_plugin(void *arg, const char *name)
 {
-  const char *name = tt_params_get()->net;
-  char names[256];
-  if (name == NULL) {
-    *out = networks[0];
-    return ncclSuccess;
+  choice *c = arg;
+  bool wanted = is_wanted(c, name);
+  if (!wanted) {
+    tt_info(TT_INIT | TT_NET, "NET/Plugin: %s is not used: the network must be %s", name, c->name);
   }
-  for (size_t i = 0; i < TT_COUNT(networks); i++) {
-    if (strcasecmp(name, networks[i]->name) == 0) {
-      *out = networks[i];
-      return ncclSuccess;
+  return wanted;
+}
+
+// The first plugin that has the name and can be used; *out NULL: none.
+static ncclResult_t try_plugins(choice *c, const tt_net_ops **out)
+{
+  const char *list = tt_params_get()->net_plugin;
+  char item[4096];
+  if (list == NULL) {
+    return tt_net_plugin_open(NULL, c->env, is_wanted_plugin, c, out);
+  }
+  for (int i = 0; *out == NULL && tt_plugin_item(list, i, item, sizeof(item)); i++) {
+    if (i == NCCL_NET_MAX_PLUGINS) {
+      tt_warn("NCCL_NET_PLUGIN: only the first %d plugins of the list count, from %s on none does", NCCL_NET_MAX_PLUGINS, item);
+      break;
     }
+    TT_TRY(tt_net_plugin_open(item, c->env, is_wanted_plugin, c, out));
   }
-  names_text(names, sizeof(names));
-  return tt_fail(ncclInvalidUsage, "no network is called NCCL_NET=%s; there are: %s", name, names);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_net_open(const tt_net_env *env, const char *name, const tt_net_ops **out)
+{
+  choice c = {.env = env, .name = name != NULL && name[0] != '\0' ? name : NULL};
+  const tt_net_ops *found = NULL;
+  TT_TRY(try_plugins(&c, &found));
+  for (size_t i = 0; found == NULL && i < TT_COUNT(networks); i++) {
+    found = is_wanted(&c, networks[i]->name) ? networks[i] : NULL;
+  }
+  if (found == NULL) {
+    return tt_fail(ncclInvalidUsage,
+                   "rank %d: no network is called %s (NCCL_NET, or ncclConfig_t.netName), or it cannot be used; there are: %s", env->rank,
+                   name, c.seen);
+  }
+  tt_info(TT_INIT | TT_NET, "Using network %s", found->name);
+  *out = found;
+  return ncclSuccess;
+}
+
+void tt_net_close(const tt_net_ops *net)
+{
+  if (net != NULL && net->release != NULL) {
+    net->release(net);
+  }
 }

@@ -15,18 +15,25 @@
 
 #include "bootstrap/hello.h"
 #include "nccl.h"
+#include "nccl/common.h"
 
 enum {
   TT_NET_HANDLE = 128, // bytes that tell a connecting rank where a listener is
   TT_NET_REQUESTS = 32 // requests under way on one connection, at least
 };
 
+struct tt_net_ops;
+
 // What a network is told about its user.
 typedef struct tt_net_env {
   int rank, nranks;
-  uint64_t comm_hash; // names the communicator
-  tt_key key;         // known to its ranks only: proves that a connection comes from one of them
+  uint64_t comm_hash;             // names the communicator
+  tt_key key;                     // known to its ranks only: proves that a connection comes from one of them
+  int traffic_class;              // ncclConfig_t.trafficClass; TT_NET_ANY_CLASS: not set
+  ncclProfilerCallback_t profile; // for events of the network's own; NULL: nobody wants them
+  const struct tt_net_ops *net;   // whose init is called. Networks that are always there do not look at it
 } tt_net_env;
+enum { TT_NET_ANY_CLASS = -1 };
 
 enum { TT_NET_PTR_HOST = 1, TT_NET_PTR_CUDA = 2, TT_NET_PTR_DMABUF = 4 };
 
@@ -42,7 +49,17 @@ typedef struct tt_net_props {
   float latency;       // us, 0: not known
   int port, max_comms; // max_comms: connections one device can have
   int max_recvs;       // buffers one irecv can post
+  int rail, plane;     // of networks made of several; -1: not told
+  size_t max_bytes;    // of one message; 0: no limit
 } tt_net_props;
+
+// Memory that a descriptor names.
+typedef struct tt_net_dmabuf {
+  void *data;
+  size_t size;
+  uint64_t offset;
+  int fd;
+} tt_net_dmabuf;
 
 // A piece of memory.
 typedef struct tt_net_part {
@@ -67,11 +84,16 @@ typedef struct tt_net_ops {
   ncclResult_t (*accept)(void *listen_comm, void **recv_comm);
   // Registers memory that will be sent from or received into. NULL where a network needs none; `mhandle` is then NULL everywhere.
   ncclResult_t (*reg_mr)(void *comm, void *data, size_t size, int type, void **mhandle);
+  // The same for memory that a descriptor names (dma-buf), from `offset` on in it. NULL: the network cannot.
+  ncclResult_t (*reg_mr_dmabuf)(void *comm, const tt_net_dmabuf *memory, int type, void **mhandle);
   ncclResult_t (*dereg_mr)(void *comm, void *mhandle);
-  // Starts to send; `data` must stay as it is until test says done. *request NULL: not possible now, call again.
-  ncclResult_t (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
-  // Posts `n` buffers for the next message. The message may be smaller than the buffer.
-  ncclResult_t (*irecv)(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
+  // Starts to send; `data` must stay as it is until test says done. `phandle` goes with the profiler's events of this message; NULL: none. *request
+  // NULL: not possible now, call again.
+  ncclResult_t (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
+  // Posts `n` buffers (at most max_recvs) for the next message, or for as many messages with these tags. A message may be smaller than its buffer.
+  // `phandles`: as isend's, one each; NULL: none.
+  ncclResult_t (*irecv)(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
+                        void **request);
   // The same for messages that lie in two pieces: the first part is filled before the second. has_parts: can this connection do that, and does it touch
   // the memory of its requests within calls alone (no thread, no adapter does between them)? Then memory may go while a request is under way, if
   // that request's connection is never used again. Both ends of a connection say the same. All three or none (NULL).
@@ -95,6 +117,10 @@ typedef struct tt_net_ops {
   int (*events_fd)(void *ctx);
   // In a forked child, whichever threads the parent has: closes the context's descriptors and frees nothing. May be NULL.
   void (*forget)(void *ctx);
+  // Makes one device of `n`; *dev is its number, behind those that there were. Before anything is opened on it. NULL: the network cannot.
+  ncclResult_t (*make_virtual)(void *ctx, const int *devs, int n, int *dev);
+  // What tt_net_close calls; NULL: the network is always there.
+  void (*release)(const struct tt_net_ops *net);
 } tt_net_ops;
 
 extern const tt_net_ops tt_net_socket;
@@ -107,5 +133,10 @@ extern const tt_net_ops tt_net_ofi; // libfabric
 enum { TT_NET_FOR_EVER = 1000000 };
 unsigned tt_net_patience(void);
 
-// The network that NCCL_NET asks for, else the best one there is. Errors: ncclInvalidUsage (no network of that name; the text lists them).
-ncclResult_t tt_net_find(const tt_net_ops **out);
+// Chooses a network for one communicator's rank: of the plugins of NCCL_NET_PLUGIN (libnccl-net.so when that is not set), in that order, and then of our own
+// the first that has the name `name` (NULL or "": any; compared without regard to case) and can be used. A plugin that cannot is told at INFO with the
+// reason. A plugin is initialised here, for this rank, and its context shared by all who init it by this table. Errors: ncclInvalidUsage (no network of
+// that name; the text lists those there are), ncclSystemError (no memory). Any thread.
+ncclResult_t tt_net_open(const tt_net_env *env, const char *name, const tt_net_ops **out);
+// The caller needs it no more; contexts that are open keep it. NULL is allowed.
+void tt_net_close(const tt_net_ops *net);

@@ -1,14 +1,17 @@
 // net_test.c: what the variables choose: the network, its interfaces, sockets and threads.
 #include "base/test_child.h"
 
+#include "base/param.h"
 #include "base/result.h"
 #include "net/socket/pair.h"
 
 static void print_choice(void)
 {
   const tt_net_ops *ops = NULL;
-  ncclResult_t res = tt_net_find(&ops);
+  const tt_net_env env = {.nranks = 1};
+  ncclResult_t res = tt_net_open(&env, tt_params_get()->net, &ops);
   printf("%d %s %s\n", (int)res, ops != NULL ? ops->name : "none", tt_last_error());
+  tt_net_close(ops);
 }
 
 static void test_choice(void **state)
@@ -22,7 +25,7 @@ static void test_choice(void **state)
   child_run(CHILD_ENV("NCCL_DEBUG=NONE", "NCCL_NET="), print_choice, out, sizeof(out));
   assert_contains(out, "0 Socket");
   child_run(CHILD_ENV("NCCL_DEBUG=NONE", "NCCL_NET=IB"), print_choice, out, sizeof(out));
-  assert_contains(out, "none no network is called NCCL_NET=IB; there are: Socket");
+  assert_contains(out, "none rank 0: no network is called IB (NCCL_NET, or ncclConfig_t.netName), or it cannot be used; there are: Socket");
 }
 
 static void print_socket(void)

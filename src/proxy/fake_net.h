@@ -382,10 +382,11 @@ FAKE void fake_put(fake_comm *c, const void *data, size_t size)
   }
 }
 
-FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request)
+FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
   fake_comm *c = send_comm;
   FAKE_DEMAND(c->send && tag == 0);
+  (void)phandle;
   fake_check_memory(data, size, mhandle);
   if (c->broken || fake_strikes(&fake.fail_in)) {
     return fake_broken(c, "isend failed");
@@ -403,10 +404,12 @@ FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, 
   return ncclSuccess;
 }
 
-FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
+                             void **request)
 {
   fake_comm *c = recv_comm;
   FAKE_DEMAND(!c->send && n == 1 && tags[0] == 0);
+  (void)phandles;
   fake_check_memory(data[0], sizes[0], mhandles[0]);
   if (c->broken || fake_strikes(&fake.fail_in)) {
     return fake_broken(c, "irecv failed");

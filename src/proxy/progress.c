@@ -158,8 +158,8 @@ void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
   c->code = code;
   int n = snprintf(c->text, sizeof c->text, "%s", tt_last_error());
   if (i != NULL && n < (int)sizeof c->text) {
-    snprintf(c->text + n, sizeof c->text - (size_t)n, " (%u of %u messages %s)", tt_proxy_count(c->send ? &i->done : &i->transmitted),
-             i->nsteps, c->send ? "sent" : "received");
+    snprintf(c->text + n, sizeof c->text - (size_t)n, " (%u of %u messages %s rank %d)",
+             tt_proxy_count(c->send ? &i->done : &i->transmitted), i->nsteps, c->send ? "sent to" : "received from", c->peer->rank);
   }
   tt_proxy_conn_drop(c);
   tt_proxy_alert(c->proxy);

@@ -213,6 +213,8 @@ static ncclResult_t open_net(tt_proxy *p, const tt_proxy_env *env)
   tt_net_env e = {.rank = env->rank,
                   .nranks = env->nranks,
                   .comm_hash = env->hash,
+                  .traffic_class = TT_NET_ANY_CLASS,
+                  .net = p->net,
                   .key = tt_key_derive(&env->key, "proxy: network", &env->hash, sizeof env->hash)};
   TT_TRY(p->net->init(&e, &p->ctx));
   int fd = p->net->events_fd == NULL ? -1 : p->net->events_fd(p->ctx);

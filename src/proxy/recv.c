@@ -58,7 +58,7 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_step *st, const 
   int tag = 0;
   if (st->place == NULL ||
       st->two) { // a header has room for a whole message: should the peer be in another call, that is seen best by what it sends
-    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, request);
+    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, NULL, request);
   }
   const tt_net_part parts[2] = {{.data = data, .size = head}, {.data = st->place, .size = st->room}};
   return net->irecv_parts(c->comm, parts, tag, request);
@@ -76,7 +76,7 @@ static ncclResult_t pay(tt_proxy_conn *c)
   int tag = 0;
   void *data, *mhandle;
   tt_proxy_payload(st, f, &data, &mhandle);
-  TT_TRY(c->proxy->net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->payload));
+  TT_TRY(c->proxy->net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, NULL, &st->payload));
   if (st->payload == NULL) {
     atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed); // the header may have come already
     return ncclSuccess;

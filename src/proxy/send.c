@@ -15,13 +15,13 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_slot
   size_t head = f->at - sizeof s->seq;
   bool apart = f->at == sizeof *s && s->elsewhere != 0 && c->guest == NULL; // a guest's addresses mean nothing here
   if (TT_LIKELY(!apart)) {
-    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, request);
+    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, NULL, request);
   }
   uint64_t where = s->elsewhere;
   s->elsewhere = 0;
   if (!c->parts) {
     memcpy((char *)s + f->at, (const void *)(uintptr_t)where, s->bytes);
-    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, request);
+    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, NULL, request);
   }
   const tt_net_part parts[2] = {{.data = tt_proxy_message(s), .size = head}, {.data = (void *)(uintptr_t)where, .size = s->bytes}};
   ncclResult_t res = net->isend_parts(c->comm, parts, 0, request);
@@ -65,7 +65,7 @@ static ncclResult_t pay(tt_proxy_conn *c)
   tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
   void *data, *mhandle;
   tt_proxy_payload(st, &c->fifo[st->item->proto], &data, &mhandle);
-  TT_TRY(c->proxy->net->isend(c->comm, data, st->slot->bytes, 0, mhandle, &st->payload));
+  TT_TRY(c->proxy->net->isend(c->comm, data, st->slot->bytes, 0, mhandle, NULL, &st->payload));
   if (st->payload == NULL) {
     atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed); // the header may be on its way already
     return ncclSuccess;
@@ -82,7 +82,7 @@ static ncclResult_t give_header(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_pro
   }
   uint64_t where = s->elsewhere;
   s->elsewhere = 0;
-  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, 0, f->mhandle, &st->request));
+  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, 0, f->mhandle, NULL, &st->request));
   if (st->request == NULL) {
     s->elsewhere = where; // not now
     return ncclSuccess;

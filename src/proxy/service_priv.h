@@ -57,10 +57,10 @@ struct tt_proxy_ties {
   tt_setup_stage sending; // this rank -> peer
   uint32_t behalf;        // goes with its messages (tt_msg_head)
   uint32_t attempt;
-  int ndevices; // the peer's
-  char handle[TT_NET_HANDLE];
-  uint64_t attempt_ns, try_ns, pause_ns; // began; when to call the network again; and after how long the next time
-  char text[256];                        // why the last attempt failed
+  int ndevices;                            // the peer's
+  _Alignas(16) char handle[TT_NET_HANDLE]; // plugins keep structures in it
+  uint64_t attempt_ns, try_ns, pause_ns;   // began; when to call the network again; and after how long the next time
+  char text[256];                          // why the last attempt failed
 
   bool accepting; // peer -> this rank
   int accept_by;  // the rank that has asked: the peer, or the neighbour whose proxy sends for it

@@ -195,7 +195,7 @@ static ncclResult_t start_listening(tt_proxy_service *s, tt_proxy_ties *t, int w
 
 static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
 {
-  char handle[TT_NET_HANDLE] = {0};
+  _Alignas(16) char handle[TT_NET_HANDLE] = {0};
   close_accept(s, t);
   ncclResult_t res = start_listening(s, t, m->setup.device, handle);
   t->accepting = res == ncclSuccess;

@@ -93,7 +93,7 @@ static void try_frames(const uint8_t *data, size_t size)
     room[i] = (size_t)data[1 + i] * (i % 3 == 2 ? 300 : 1);
     buffers[i] = malloc(room[i] + 1); // a sanitizer sees what is beyond
     void *at = room[i] > 0 ? buffers[i] : NULL;
-    demand(tt_snet_irecv(c, 1, &at, &room[i], &tag, NULL, &requests[i]) == ncclSuccess && requests[i] != NULL);
+    demand(tt_snet_irecv(c, 1, &at, &room[i], &tag, NULL, NULL, &requests[i]) == ncclSuccess && requests[i] != NULL);
   }
   feed(data + 9, size - 9, far, 1 + nsocks);
   for (int i = 0; i <= nsocks; i++) {

@@ -174,15 +174,18 @@ static ncclResult_t start_locked(tt_ofi_conn *c, void *data, size_t size, void *
   return res;
 }
 
-ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request)
+ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
   (void)tag; // messages of a connection come in order
+  (void)phandle;
   return start_locked(send_comm, data, size, mhandle, request);
 }
 
-ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
+                          void **request)
 {
   (void)tags;
+  (void)phandles;
   if (n != 1) {
     return tt_fail(ncclInvalidUsage, "the network OFI receives one buffer at a time, not %d", n);
   }

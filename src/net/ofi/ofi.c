@@ -108,7 +108,9 @@ static ncclResult_t ofi_properties(void *ctx, int dev, tt_net_props *props)
                           .ptr_support = TT_NET_PTR_HOST,
                           .speed = d->speed,
                           .max_comms = 65536,
-                          .max_recvs = 1};
+                          .max_recvs = 1,
+                          .rail = -1,
+                          .plane = -1};
   return ncclSuccess;
 }
 

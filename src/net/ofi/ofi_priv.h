@@ -141,8 +141,9 @@ ncclResult_t tt_ofi_register(tt_ofi_dev *dev, void *data, size_t size, struct fi
 
 ncclResult_t tt_ofi_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
 ncclResult_t tt_ofi_dereg_mr(void *comm, void *mhandle);
-ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
-ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
+ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
+ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
+                          void **request);
 ncclResult_t tt_ofi_test(void *request, int *done, size_t *sizes);
 
 // ---- connect.c

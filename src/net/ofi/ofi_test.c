@@ -102,14 +102,14 @@ static void exchange(pair *p, int n, const size_t *sizes)
   }
   do {
     if (sent < n) {
-      assert_int_equal(NET->isend(p->send, out[sent], sizes[sent], 0, NULL, &sreq[sent]), ncclSuccess);
+      assert_int_equal(NET->isend(p->send, out[sent], sizes[sent], 0, NULL, NULL, &sreq[sent]), ncclSuccess);
       sent += sreq[sent] != NULL;
     }
     if (posted < n) {
       void *data = in[posted];
       size_t room = sizes[posted];
       int tag = 0;
-      assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, &rreq[posted]), ncclSuccess);
+      assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, NULL, &rreq[posted]), ncclSuccess);
       posted += rreq[posted] != NULL;
     }
     open = 2 * n - sent - posted;
@@ -167,8 +167,8 @@ static void what_does_not_fit_is_refused(void **state)
   void *sreq = NULL, *rreq = NULL;
   size_t room = sizeof in;
   int tag = 0, done = 0;
-  assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, &rreq), ncclSuccess);
-  assert_int_equal(NET->isend(p.send, out, sizeof out, 0, NULL, &sreq), ncclSuccess);
+  assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, NULL, &rreq), ncclSuccess);
+  assert_int_equal(NET->isend(p.send, out, sizeof out, 0, NULL, NULL, &sreq), ncclSuccess);
   uint64_t end = tt_now_ns() + 20 * TT_NS_PER_S;
   ncclResult_t res = ncclSuccess;
   while (res == ncclSuccess && !done && tt_now_ns() < end) {
@@ -177,7 +177,7 @@ static void what_does_not_fit_is_refused(void **state)
   }
   assert_int_equal(res, ncclInvalidUsage);
   assert_non_null(strstr(tt_last_error(), "a message from rank 0 over OFI does not fit"));
-  assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, &rreq), ncclRemoteError); // the connection stays failed
+  assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, NULL, &rreq), ncclRemoteError); // the connection stays failed
   assert_non_null(strstr(tt_last_error(), "does not fit"));
   pair_close(&p);
 }
@@ -245,7 +245,7 @@ static void closing_in_the_middle_leaves_nothing(void **state)
     size_t room = sizeof buf;
     int tag = 0;
     pair_open(&p);
-    assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, &request), ncclSuccess);
+    assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, NULL, &request), ncclSuccess);
     assert_non_null(request);
     if (round % 2 == 0) {
       NET->close_listen(p.listener);

@@ -16,7 +16,7 @@ static void *post(pair *p, void *data, size_t room)
 {
   int tag = 0;
   void *r = NULL;
-  assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, &r), ncclSuccess);
+  assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, NULL, &r), ncclSuccess);
   assert_non_null(r);
   return r;
 }
@@ -47,7 +47,7 @@ static void assert_works(pair *p)
   char in[100] = "", out[100] = "hello";
   void *s = NULL, *r = post(p, in, sizeof(in));
   size_t got = 0;
-  assert_int_equal(NET->isend(p->send, out, sizeof(out), 0, NULL, &s), ncclSuccess);
+  assert_int_equal(NET->isend(p->send, out, sizeof(out), 0, NULL, NULL, &s), ncclSuccess);
   assert_int_equal(outcome(s, NULL), ncclSuccess);
   assert_int_equal(outcome(r, &got), ncclSuccess);
   assert_string_equal(in, out);
@@ -281,9 +281,9 @@ static void assert_stays_failed(pair *p, bool send, void *request)
   assert_string_equal(tt_last_error(), text);
   tt_last_error_set("");
   if (send) {
-    assert_int_equal(NET->isend(p->send, &byte, 1, 0, NULL, &r), ncclRemoteError);
+    assert_int_equal(NET->isend(p->send, &byte, 1, 0, NULL, NULL, &r), ncclRemoteError);
   } else {
-    assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, &r), ncclRemoteError);
+    assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, NULL, &r), ncclRemoteError);
   }
   assert_string_equal(tt_last_error(), text);
 }
@@ -326,7 +326,7 @@ static void test_last_words(void **state)
   size_t got;
   pair_open(&p, 0, 0);
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(NET->isend(p.send, out, i == 1 ? 50000 : 8, 0, NULL, &s), ncclSuccess);
+    assert_int_equal(NET->isend(p.send, out, i == 1 ? 50000 : 8, 0, NULL, NULL, &s), ncclSuccess);
     assert_int_equal(outcome(s, NULL), ncclSuccess);
   }
   NET->close_send(p.send);
@@ -352,7 +352,7 @@ static void *fill(pair *p, char *data, size_t size)
     void *s = NULL;
     int done = 0;
     assert_true(i < 1000);
-    assert_int_equal(NET->isend(p->send, data, size, 0, NULL, &s), ncclSuccess);
+    assert_int_equal(NET->isend(p->send, data, size, 0, NULL, NULL, &s), ncclSuccess);
     for (int k = 0; k < 300 && !done; k++) {
       assert_int_equal(NET->test(s, &done, NULL), ncclSuccess);
       tt_sleep_ns(done ? 0 : TT_NS_PER_MS);
@@ -430,7 +430,7 @@ static void test_closed_under_way(void **state)
       pair_open(&p, sockets[i][0], sockets[i][1]);
       for (int k = 0; k < 3; k++) {
         r[k] = post(&p, in + (size_t)k * SIZE, SIZE);
-        assert_int_equal(NET->isend(p.send, out, SIZE, 0, NULL, &s), ncclSuccess);
+        assert_int_equal(NET->isend(p.send, out, SIZE, 0, NULL, NULL, &s), ncclSuccess);
       }
       for (int k = 0, sent = 0, came = 0; k < turn; k++) {
         if (!came) {
@@ -505,7 +505,7 @@ static void try_life(pair *p)
     static char in[200000], out[200000];
     size_t got;
     void *s = NULL, *r = post(p, in, sizeof(in));
-    if (NET->isend(p->send, out, sizeof(out), 0, NULL, &s) == ncclSuccess) {
+    if (NET->isend(p->send, out, sizeof(out), 0, NULL, NULL, &s) == ncclSuccess) {
       assert_int_equal(outcome(r, &got), ncclSuccess);
       assert_int_equal(outcome(s, NULL), ncclSuccess);
     }
@@ -608,7 +608,7 @@ static void killed(int threads, int sockets, size_t size)
     for (;;) {
       void *r = NULL;
       int done = 0;
-      if (NET->isend(p.send, data, size, 0, NULL, &r) != ncclSuccess) {
+      if (NET->isend(p.send, data, size, 0, NULL, NULL, &r) != ncclSuccess) {
         _exit(1);
       }
       while (!done) {

@@ -158,13 +158,15 @@ ncclResult_t tt_snet_recv_drive(tt_snet_conn *c)
   return ncclSuccess;
 }
 
-ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
+                           void **request)
 {
   if (n != 1) {
     return tt_fail(ncclInvalidUsage, "socket network: a receive takes 1 buffer, not %d", n);
   }
   tt_net_part parts[2] = {{.data = data[0], .size = sizes[0]}};
   (void)mhandles;
+  (void)phandles;
   return tt_snet_irecv_parts(comm, parts, tags == NULL ? 0 : tags[0], request);
 }
 

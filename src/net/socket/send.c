@@ -74,9 +74,10 @@ bool tt_snet_has_parts(void *comm)
   return ((const tt_snet_conn *)comm)->nsocks == 0; // data sockets, and the threads that look after them, want it in one piece
 }
 
-ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
   tt_net_part parts[2] = {{.data = data, .size = size, .mhandle = mhandle}};
+  (void)phandle;
   return tt_snet_isend_parts(comm, parts, tag, request);
 }
 

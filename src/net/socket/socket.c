@@ -122,7 +122,9 @@ static ncclResult_t socket_properties(void *ctx, int dev, tt_net_props *props)
                           .reg_is_global = true,
                           .speed = d->speed,
                           .max_comms = 65536,
-                          .max_recvs = 1};
+                          .max_recvs = 1,
+                          .rail = -1,
+                          .plane = -1};
   return ncclSuccess;
 }
 

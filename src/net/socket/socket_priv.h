@@ -218,8 +218,9 @@ static inline bool tt_snet_req_done(const tt_snet_req *r)
 }
 
 // ---- send.c, recv.c ----
-ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
-ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
+ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
+ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
+                           void **request);
 ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag, void **request);
 ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag, void **request);
 bool tt_snet_has_parts(void *comm);

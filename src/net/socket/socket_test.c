@@ -55,7 +55,7 @@ static int start_send(const pair *p, stream *s, int i)
 {
   size_t cut = (size_t)i * 977 % (s->size[i] + 1);
   if (!NET->has_parts(p->send) || i % 2 == 0) {
-    return NET->isend(p->send, s->out[i], s->size[i], 0, NULL, &s->sreq[i]);
+    return NET->isend(p->send, s->out[i], s->size[i], 0, NULL, NULL, &s->sreq[i]);
   }
   tt_net_part parts[2] = {{.data = s->out[i], .size = cut}, {.data = s->out[i] + cut, .size = s->size[i] - cut}};
   return NET->isend_parts(p->send, parts, 0, &s->sreq[i]);
@@ -67,7 +67,7 @@ static int start_recv(const pair *p, stream *s, int i)
   int tag = 0;
   void *data = s->in[i];
   if (!NET->has_parts(p->recv) || i % 4 == 0) {
-    return NET->irecv(p->recv, 1, &data, &s->room[i], &tag, NULL, &s->rreq[i]);
+    return NET->irecv(p->recv, 1, &data, &s->room[i], &tag, NULL, NULL, &s->rreq[i]);
   }
   tt_net_part parts[2] = {{.data = s->in[i], .size = cut}, {.data = s->in[i] + cut, .size = s->room[i] - cut}};
   return NET->irecv_parts(p->recv, parts, tag, &s->rreq[i]);
@@ -248,12 +248,12 @@ static void test_request_limit(void **state)
   for (int i = 0; i < TT_NET_REQUESTS; i++) {
     void *data = &in[i];
     out[i] = 1000 + i;
-    assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, &r[i]), ncclSuccess);
-    assert_int_equal(NET->isend(p.send, &out[i], room, 0, NULL, &s[i]), ncclSuccess);
+    assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, NULL, &r[i]), ncclSuccess);
+    assert_int_equal(NET->isend(p.send, &out[i], room, 0, NULL, NULL, &s[i]), ncclSuccess);
     assert_non_null(r[i]);
     assert_non_null(s[i]);
   }
-  assert_int_equal(NET->isend(p.send, &out[0], room, 0, NULL, &more), ncclSuccess);
+  assert_int_equal(NET->isend(p.send, &out[0], room, 0, NULL, NULL, &more), ncclSuccess);
   assert_null(more);
   for (int i = 0; i < TT_NET_REQUESTS; i++) {
     do {
@@ -265,7 +265,7 @@ static void test_request_limit(void **state)
     assert_int_equal(done, 1);
   }
   void *two[2] = {&in[0], &in[1]};
-  assert_int_equal(NET->irecv(p.recv, 2, two, (size_t[]){4, 4}, (int[]){0, 0}, NULL, &more), ncclInvalidUsage);
+  assert_int_equal(NET->irecv(p.recv, 2, two, (size_t[]){4, 4}, (int[]){0, 0}, NULL, NULL, &more), ncclInvalidUsage);
   pair_close(&p);
 }
 
@@ -328,7 +328,7 @@ static void *late_sender(void *arg)
     int done = 0;
     tt_sleep_ns(i % 4 == 0 ? 2 * TT_NS_PER_MS : 0);
     pattern(data, size, i);
-    assert_int_equal(NET->isend(p->send, data, size, 0, NULL, &r), ncclSuccess);
+    assert_int_equal(NET->isend(p->send, data, size, 0, NULL, NULL, &r), ncclSuccess);
     assert_int_equal(NET->test(r, &done, NULL), ncclSuccess);
     while (!done && event(outer)) {
       assert_int_equal(NET->test(r, &done, NULL), ncclSuccess);
@@ -353,7 +353,7 @@ static void sleeping_pair(int threads, int sockets)
     size_t room = 4 << 20, got = 0;
     int done = 0, tag = 0;
     void *r = NULL, *data = in;
-    assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, &r), ncclSuccess);
+    assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, NULL, &r), ncclSuccess);
     assert_int_equal(NET->test(r, &done, &got), ncclSuccess);
     while (!done && event(outer)) {
       assert_int_equal(NET->test(r, &done, &got), ncclSuccess);
@@ -400,7 +400,7 @@ static void test_processes(void **state)
       size_t room = 1 << 20, got;
       int done = 0, tag = 0;
       void *r = NULL, *data = in;
-      if (NET->irecv(p.recv, 1, &data, &room, &tag, NULL, &r) != ncclSuccess) {
+      if (NET->irecv(p.recv, 1, &data, &room, &tag, NULL, NULL, &r) != ncclSuccess) {
         _exit(2);
       }
       while (!done) {
@@ -428,7 +428,7 @@ static void test_processes(void **state)
     void *r = NULL;
     int done = 0;
     pattern(out, (size_t)i * i * 10, i);
-    assert_int_equal(NET->isend(p.send, out, (size_t)i * i * 10, 0, NULL, &r), ncclSuccess);
+    assert_int_equal(NET->isend(p.send, out, (size_t)i * i * 10, 0, NULL, NULL, &r), ncclSuccess);
     while (!done) {
       assert_int_equal(NET->test(r, &done, NULL), ncclSuccess);
     }

@@ -63,8 +63,8 @@ static void exchange(couple *c, size_t size, unsigned number)
     in[i] = malloc(size + 1);
     void *data = in[i];
     pattern(out[i], size, number + (unsigned)i);
-    assert_int_equal(NET->irecv(c->recv[i], 1, &data, &size, &tag, NULL, &r[i]), ncclSuccess);
-    assert_int_equal(NET->isend(c->send[i], out[i], size, 0, NULL, &s[i]), ncclSuccess);
+    assert_int_equal(NET->irecv(c->recv[i], 1, &data, &size, &tag, NULL, NULL, &r[i]), ncclSuccess);
+    assert_int_equal(NET->isend(c->send[i], out[i], size, 0, NULL, NULL, &s[i]), ncclSuccess);
   }
   for (int left = 4; left > 0;) {
     for (int i = 0; i < 2; i++) {
@@ -156,8 +156,8 @@ static ncclResult_t one_way(couple *c, int from, size_t size)
   void *s = NULL, *r = NULL, *data = in;
   int tag = 0, sent = 0, came = 0;
   size_t got;
-  assert_int_equal(NET->irecv(c->recv[!from], 1, &data, &size, &tag, NULL, &r), ncclSuccess);
-  ncclResult_t res = c->send[from] != NULL ? NET->isend(c->send[from], out, size, 0, NULL, &s) : ncclSuccess;
+  assert_int_equal(NET->irecv(c->recv[!from], 1, &data, &size, &tag, NULL, NULL, &r), ncclSuccess);
+  ncclResult_t res = c->send[from] != NULL ? NET->isend(c->send[from], out, size, 0, NULL, NULL, &s) : ncclSuccess;
   while (res == ncclSuccess && !came) {
     if (s != NULL && !sent) {
       (void)NET->test(s, &sent, NULL);
@@ -189,7 +189,7 @@ static void test_each_ends_alone(void **state)
     while (res == ncclSuccess) { // nobody uses the socket there any more: its sender is told
       void *s = NULL;
       int done = 0;
-      res = NET->isend(c.send[!from], &byte, 1, 0, NULL, &s);
+      res = NET->isend(c.send[!from], &byte, 1, 0, NULL, NULL, &s);
       while (res == ncclSuccess && !done) {
         res = NET->test(s, &done, NULL);
       }
@@ -213,7 +213,7 @@ static void test_peer_gone(void **state)
   void *r = NULL, *data = &byte;
   size_t one = 1;
   int done = 0, tag = 0;
-  assert_int_equal(NET->irecv(c.recv[0], 1, &data, &one, &tag, NULL, &r), ncclSuccess);
+  assert_int_equal(NET->irecv(c.recv[0], 1, &data, &one, &tag, NULL, NULL, &r), ncclSuccess);
   ncclResult_t res = ncclSuccess;
   while (res == ncclSuccess) {
     res = NET->test(r, &done, NULL);
@@ -222,7 +222,7 @@ static void test_peer_gone(void **state)
   assert_int_equal(res, ncclRemoteError);
   for (res = ncclSuccess; res == ncclSuccess;) {
     void *s = NULL;
-    res = NET->isend(c.send[0], &byte, 1, 0, NULL, &s);
+    res = NET->isend(c.send[0], &byte, 1, 0, NULL, NULL, &s);
     for (done = 0; res == ncclSuccess && !done;) {
       res = NET->test(s, &done, NULL);
     }

@@ -1,0 +1,15 @@
+// plugin.h: other people's networks: libraries with a table of the versions 6 to 12 of NCCL's interface (nccl/net.h). Front door of src/net/plugin.
+//
+// A plugin's library stays open while any network made of it is: the same one serves all communicators of the process.
+#pragma once
+#include "net/net.h"
+#include "plugin/loader.h"
+
+// A network with the plugin that `wish` names (an item of NCCL_NET_PLUGIN; NULL: the variable is not set), initialised for the rank. `wanted` is asked for the
+// name of the plugin's network first. *out NULL: there is none, it is not wanted, or it cannot be used; the log has said which. It goes with tt_net_close.
+// Errors: ncclSystemError (no memory). Any thread.
+ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, bool (*wanted)(void *arg, const char *name), void *arg,
+                                const tt_net_ops **out);
+
+// The library of such a network, for plugins of other kinds in it; NULL: it is one of ours. Valid as long as the network.
+const tt_plugin *tt_net_plugin_library(const tt_net_ops *net);

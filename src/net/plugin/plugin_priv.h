@@ -1,0 +1,101 @@
+// plugin_priv.h: network plugins as networks of ours. What the files of this folder share.
+//
+// version.inc  one adapter per version of the interface (v6.c … v12.c compile it): plain functions over the plugin's table
+// library.c    plugins that are open in this process: found, initialised, their devices looked at; shared by all communicators
+// plugin.c     a plugin as a row of net.h: context, connections, requests, errors with names
+//
+// Who owns what: a tt_pnet (one rank of one communicator) has a context of the plugin's and a share of its library; connections and listeners have a share of
+// nothing: they are closed before their context, which is the user's duty. A library is closed with its last tt_pnet.
+#pragma once
+#include <stdatomic.h>
+
+#include "net/plugin/plugin.h"
+
+enum {
+  TT_PNET_DEVICES = 256, // of one plugin, at most
+  TT_PNET_GROUP = 8,     // buffers of one irecv, at most
+  TT_PNET_NAME = 64      // bytes of a network's name that count
+};
+
+// What one connection needs of its network's configuration.
+typedef struct tt_pnet_setup {
+  uint64_t comm_hash;
+  int traffic_class; // TT_NET_ANY_CLASS: not set
+  int nranks;
+  ncclProfilerCallback_t profile;
+} tt_pnet_setup;
+
+// A message, or the buffers for some.
+typedef struct tt_pnet_message {
+  int n;
+  void **data;
+  const size_t *sizes;
+  const int *tags;
+  void **mhandles, **phandles; // [n], never NULL
+} tt_pnet_message;
+
+// A version of the interface: the plugin's functions as those of the newest version would be, over its table `t`. Codes are the plugin's own.
+typedef struct tt_pnet_version {
+  int version;
+  unsigned requests; // under way on one connection, at most
+  size_t max_bytes;  // of a message
+  bool own_context;  // init makes one for each communicator; else there is one init in the process
+  const tt_plugin_member *needs;
+  size_t nneeds;
+  const char *(*name)(const void *t);
+  ncclResult_t (*init)(const void *t, const tt_pnet_setup *s, void **ctx);
+  ncclResult_t (*devices)(const void *t, int *n);
+  // *type: ncclNetDeviceType. Texts are the plugin's.
+  ncclResult_t (*properties)(const void *t, int dev, tt_net_props *props, int *type);
+  ncclResult_t (*listen)(const void *t, void *ctx, int dev, void *handle, void **comm);
+  ncclResult_t (*connect)(const void *t, void *ctx, const tt_pnet_setup *s, int dev, void *handle, void **comm);
+  ncclResult_t (*accept)(const void *t, void *listener, void **comm);
+  ncclResult_t (*reg_mr)(const void *t, void *comm, const tt_net_dmabuf *memory, int type, void **mhandle); // fd < 0: ordinary memory
+  ncclResult_t (*dereg_mr)(const void *t, void *comm, void *mhandle);
+  ncclResult_t (*isend)(const void *t, void *comm, const tt_pnet_message *m, void **request);
+  ncclResult_t (*irecv)(const void *t, void *comm, const tt_pnet_message *m, void **request);
+  ncclResult_t (*iflush)(const void *t, void *comm, const tt_pnet_message *m, void **request); // sizes as of the message
+  ncclResult_t (*test)(const void *t, void *request, int *done, int *sizes);
+  ncclResult_t (*close)(const void *t, void *comm, int kind); // TT_PNET_…
+  bool (*has)(const void *t, int what);                       // TT_PNET_CAN_…
+  ncclResult_t (*make_virtual)(const void *t, const int *devs, int n, int *dev);
+  void (*hint)(const void *t, void *ctx, const tt_pnet_setup *s);
+  ncclResult_t (*finalize)(const void *t, void *ctx);
+} tt_pnet_version;
+
+enum { TT_PNET_SEND, TT_PNET_RECV, TT_PNET_LISTEN };
+enum { TT_PNET_CAN_FLUSH, TT_PNET_CAN_DMABUF, TT_PNET_CAN_MERGE };
+
+extern const tt_pnet_version tt_pnet_v6, tt_pnet_v7, tt_pnet_v8, tt_pnet_v9, tt_pnet_v10, tt_pnet_v11, tt_pnet_v12;
+
+// The adapter of a version; NULL: none.
+const tt_pnet_version *tt_pnet_version_of(int version);
+
+// ---- library.c
+
+// A plugin that is open. What follows `refs` is written before it is shared, but for devices that are added.
+typedef struct tt_pnet_library {
+  struct tt_pnet_library *next;
+  char *wish; // item of NCCL_NET_PLUGIN; NULL: the variable is not set
+  int refs;   // under the lock
+  int inits;  // successful ones that are not finalized; under the lock
+  tt_plugin *plugin;
+  const tt_pnet_version *v;
+  const void *table;
+  char name[TT_PNET_NAME];
+  _Atomic int ndevs; // 0: nobody has looked yet
+  tt_net_props *devs[TT_PNET_DEVICES];
+} tt_pnet_library;
+
+// The library for an item of the list, opened or shared. *out NULL: it cannot be used, and the log has said why. Errors: ncclSystemError (no memory).
+ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out);
+void tt_pnet_library_close(tt_pnet_library *lib);
+// Initialises it for a communicator, and looks at its devices when that has not been done. *usable false: it cannot be used, the log has said why. Errors: as
+// above.
+ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable);
+// Undoes one init. Errors: the plugin's code.
+ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx);
+// Makes one device of `n`. Errors: the plugin's code; ncclInvalidUsage (it says nonsense).
+ncclResult_t tt_pnet_library_merge(tt_pnet_library *lib, const int *devs, int n, int *dev);
+// As far as the plugin's codes go that are codes at all.
+ncclResult_t tt_pnet_code(ncclResult_t code);
