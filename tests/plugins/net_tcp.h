@@ -50,6 +50,7 @@ typedef int reg_bytes_t;
 enum { DEVICES = 2, GROUP = 8, TRIES = 3, MAGIC = 0x7e57 };
 
 static ncclDebugLogger_t tcp_log;
+static size_t tcp_piece = SIZE_MAX / 4;    // bytes that one call moves, at most
 static _Atomic int tcp_contexts, tcp_open; // contexts; listeners, connections, registrations
 
 typedef struct header {
@@ -507,13 +508,17 @@ static ncclResult_t tcp_drive_send(connection *c)
   for (tcp_request *r; (r = tcp_oldest(c, tcp_is_unsent)) != NULL;) {
     size_t head = r->moved < sizeof r->head ? sizeof r->head - r->moved : 0;
     size_t at = r->moved - (sizeof r->head - head);
-    struct iovec v[2] = {{(char *)&r->head + (sizeof r->head - head), head}, {r->parts[0].data + at, r->head.size - at}};
+    size_t rest = r->head.size - at;
+    struct iovec v[2] = {{(char *)&r->head + (sizeof r->head - head), head}, {r->parts[0].data + at, rest < tcp_piece ? rest : tcp_piece}};
     struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
     ssize_t n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
     if (n < 0) {
       return errno == EAGAIN ? ncclSuccess : ncclRemoteError;
     }
     r->moved += (size_t)n;
+    if (rest > tcp_piece) {
+      break;
+    }
   }
   return ncclSuccess;
 }
@@ -548,7 +553,7 @@ static ncclResult_t tcp_place(connection *c, bool *there)
 
 static ncclResult_t tcp_read(connection *c, void *to, size_t size, bool *complete)
 {
-  ssize_t n = size == 0 ? 0 : recv(c->fd, to, size, 0);
+  ssize_t n = size == 0 ? 0 : recv(c->fd, to, size < tcp_piece ? size : tcp_piece, 0);
   if (n < 0 && errno != EAGAIN) {
     return ncclRemoteError;
   }
