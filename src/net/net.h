@@ -21,6 +21,7 @@ enum {
   TT_NET_HANDLE = 128, // bytes that tell a connecting rank where a listener is
   TT_NET_REQUESTS = 32 // requests under way on one connection, at least
 };
+#define TT_NET_UNTOLD SIZE_MAX // size of a message that was received: the network does not say
 
 struct tt_net_ops;
 
@@ -102,7 +103,7 @@ typedef struct tt_net_ops {
   ncclResult_t (*irecv_parts)(void *recv_comm, const tt_net_part parts[2], int tag, void **request);
   // Makes what was received visible to the device. May be NULL, or answer a NULL request: nothing to do.
   ncclResult_t (*iflush)(void *recv_comm, int n, void **data, const int *sizes, void **mhandles, void **request);
-  // Is the request done? Then it is gone, and sizes[i] are the bytes received (sizes may be NULL for a send). Size larger than the posted buffer:
+  // Is the request done? Then it is gone, and sizes[i] are the bytes received, or TT_NET_UNTOLD (sizes may be NULL for a send). Size larger than the posted buffer:
   // only its first part was kept (networks of ours; plugins report an error). Testing drives a connection: the oldest request that is not done drives
   // what all of them need, a younger one may drive nothing. Also while asleep on events_fd test once a second: a machine that has fallen silent is
   // noticed here.

@@ -4,6 +4,7 @@
 //   TEST_NET_REFUSE=N                N of N + 1 calls of isend and irecv begin nothing
 //   TEST_NET_FAIL=FUNCTION:K:CODE    the K-th call of the function gives the code; K and CODE are numbers
 //   TEST_NET_LIE=1                   test tells of more bytes than there is room for
+//   TEST_NET_MUM=1                   test tells no sizes
 #define NET_VERSION 12
 #include "net_tcp.h"
 
@@ -98,7 +99,7 @@ static ncclResult_t bad_test(void *any, int *done, int *sizes)
   if (setting("TEST_NET_SLOW") && !r->flush && r->flushes++ < (int)(r->order * 7 % 13)) {
     return r->of->send ? tcp_drive_send(r->of) : tcp_drive_recv(r->of);
   }
-  ncclResult_t res = tcp_test(any, done, sizes);
+  ncclResult_t res = tcp_test(any, done, setting("TEST_NET_MUM") ? NULL : sizes);
   if (*done && sizes != NULL && !r->of->send && setting("TEST_NET_LIE")) {
     sizes[0] = (int)r->parts[0].room + 1;
   }

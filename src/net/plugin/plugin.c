@@ -47,6 +47,8 @@ struct comm {
 };
 _Static_assert(NCCL_NET_MAX_REQUESTS == 32, "a bit each");
 
+enum { UNTOLD = -0x7e57 }; // no plugin says that of its own will
+
 static const tt_net_ops operations;
 
 static ncclResult_t no_events(void **event, int type, void *phandle, int64_t id, void *data)
@@ -409,12 +411,12 @@ static ncclResult_t pnet_iflush(void *recv_comm, int n, void **data, const int *
   return begun(r, "iflush", lib->v->iflush(lib->table, c->real, &m, &r->real), out);
 }
 
-// Are the sizes that a receive reports possible?
+// Are the sizes that a receive reports possible? Some plugins report none (google-fastsocket): then `seen` is as it was before.
 static ncclResult_t take_sizes(request *r, const int *seen, size_t *sizes)
 {
   comm *c = r->of;
   for (int i = 0; i < r->n; i++) {
-    if (seen[i] < 0 || (size_t)seen[i] > r->room[i]) {
+    if (seen[i] != UNTOLD && (seen[i] < 0 || (size_t)seen[i] > r->room[i])) {
       c->failed = ncclInternalError;
       c->where = "test";
       c->code = ncclInternalError;
@@ -422,7 +424,7 @@ static ncclResult_t take_sizes(request *r, const int *seen, size_t *sizes)
                      c->net->name, seen[i], r->room[i]);
     }
     if (sizes != NULL) {
-      sizes[i] = (size_t)seen[i];
+      sizes[i] = seen[i] == UNTOLD ? TT_NET_UNTOLD : (size_t)seen[i];
     }
   }
   return ncclSuccess;
@@ -433,10 +435,13 @@ static ncclResult_t pnet_test(void *any, int *done, size_t *sizes)
   request *r = any;
   comm *c = r->of;
   const tt_pnet_library *lib = c->net->lib;
-  int seen[TT_PNET_GROUP] = {0}, is_done = 0;
+  int seen[TT_PNET_GROUP], is_done = 0;
   *done = 0;
   if (TT_UNLIKELY(c->failed != ncclSuccess)) {
     return still_failed(c);
+  }
+  for (int i = 0; i < TT_PNET_GROUP; i++) {
+    seen[i] = UNTOLD;
   }
   TT_TRY(judge(c, "test", lib->v->test(lib->table, r->real, &is_done, r->flush ? NULL : seen)));
   if (!is_done) {
