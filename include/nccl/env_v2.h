@@ -1,0 +1,29 @@
+// nccl/env_v2.h: an environment plugin of version 2 exports `ncclEnvPlugin_v2`. nccl/env.h says who calls what when.
+#ifndef ENV_V2_H_
+#define ENV_V2_H_
+
+#include "common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  // For the log. May be NULL.
+  const char *name;
+
+  // First call, once: the library's version, and what follows it ("" here). The plugin may keep `logFunction`.
+  // Anything but ncclSuccess: the library does without this plugin.
+  ncclResult_t (*init)(uint8_t ncclMajor, uint8_t ncclMinor, uint8_t ncclPatch, const char *suffix, ncclDebugLogger_t logFunction);
+
+  // Last call, once, after an init that succeeded. May be NULL.
+  ncclResult_t (*finalize)(void);
+
+  // The value of a variable, NULL where it has none. The text stays valid until the next call with the same name, or finalize; here it is copied at once.
+  const char *(*getEnv)(const char *name);
+} ncclEnv_v2_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
