@@ -184,6 +184,18 @@ ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle)
   return tt_fail(ncclInvalidArgument, "deregistering on rank %d: %p is not a handle of this communicator", comm->rank, handle);
 }
 
+bool tt_comm_is_registered(const struct ncclComm *comm, const void *buff, size_t size)
+{
+  uintptr_t begin = (uintptr_t)buff;
+  for (const registration *r = comm->registrations; r != NULL; r = r->next) {
+    uintptr_t from = (uintptr_t)r->buff;
+    if (begin >= from && size <= r->size && begin - from <= r->size - size) {
+      return true;
+    }
+  }
+  return false;
+}
+
 ncclResult_t tt_comm_registered(const struct ncclComm *comm, const void *handle, void **buff)
 {
   for (const registration *r = comm->registrations; r != NULL; r = r->next) {

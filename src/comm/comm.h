@@ -120,6 +120,7 @@ struct ncclComm {
   bool all_local;  // every pair shares an address space
   bool can_read;   // every pair can read each other's memory
   bool crowded;    // more ranks on some machine than cores
+  bool tuned;      // a tuner plugin is asked for each collective
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
   tt_cached *cache[TT_CACHE_BUCKETS];
   tt_decision last[TT_NFUNCS]; // newest decision per function
@@ -182,6 +183,8 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
 // Buffers the user has registered. A handle is good until it is deregistered or the communicator is freed.
 ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, void **handle);
 ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle);
+// Does a buffer of so many bytes lie in a registered one?
+bool tt_comm_is_registered(const struct ncclComm *comm, const void *buff, size_t size);
 // The buffer behind a handle. Errors: ncclInvalidArgument.
 ncclResult_t tt_comm_registered(const struct ncclComm *comm, const void *handle, void **buff);
 void tt_comm_free_registrations(struct ncclComm *comm);
@@ -233,6 +236,12 @@ void tt_tuning_destroy(tt_tuning *t);
 // Chooses for one operation; `bytes`: the size the perf programs show (the larger buffer). The same on every rank. Errors: ncclInvalidUsage
 // when NCCL_ALGO or NCCL_PROTO leave nothing.
 ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *out);
+// The identity of the tuner plugin and of what it reads, the same on ranks that have the same; 0: none. All ranks use it, or none does (`agreed`): call once,
+// before the first operation. Errors: those of the model that is made with the plugin's constants.
+uint64_t tt_tuning_plugin(const struct ncclComm *comm);
+ncclResult_t tt_tuning_agree(struct ncclComm *comm, bool agreed);
+// Like tt_tuning_choose for a collective: where there is a tuner plugin it is asked. `ops`: collectives of the group. The launching thread.
+ncclResult_t tt_tuning_choose_task(struct ncclComm *comm, const tt_task *task, size_t ops, tt_choice *out);
 // What the cost model says of a collective with this choice of algorithm and protocol, at the best size of chunk, in microseconds. The model is
 // made at the first question. Errors:
 // ncclSystemError when out of memory. The launching thread.

@@ -19,6 +19,7 @@
 typedef struct report {
   uint32_t can_copy; // it can read its neighbour's memory
   uint32_t eager;    // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
+  uint64_t tuner;    // its tuner plugin; 0: none
 } report;
 
 typedef struct init {
@@ -426,6 +427,25 @@ static bool probe_copy(const struct ncclComm *c)
   return true;
 }
 
+// Ranks choose algorithms each for itself: with the same tuner plugin, or all without.
+static bool same_tuner(const struct ncclComm *c, const report *all)
+{
+  for (int i = 1; i < c->nranks; i++) {
+    if (all[i].tuner != all[0].tuner) {
+      if (c->rank == 0 || c->rank == i) {
+        tt_warn(
+            "no tuner plugin is used: rank 0 has %s, rank %d has %s; all ranks must load the same one and read the same file of choices",
+            all[0].tuner == 0   ? "none"
+            : all[i].tuner == 0 ? "one"
+                                : "another",
+            i, all[i].tuner == 0 ? "none" : "one");
+      }
+      return false;
+    }
+  }
+  return true;
+}
+
 // Every rank learns that every other got this far, and what all of them can do.
 static ncclResult_t report_step(init *in)
 {
@@ -438,17 +458,18 @@ static ncclResult_t report_step(init *in)
   if (all == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks", c->rank, c->nranks);
   }
-  all[c->rank] = (report){.can_copy = probe_copy(c), .eager = !tt_params_get()->runtime_connect};
+  all[c->rank] = (report){.can_copy = probe_copy(c), .eager = !tt_params_get()->runtime_connect, .tuner = tt_tuning_plugin(c)};
   ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
   bool can_copy = true;
   for (int i = 0; i < c->nranks && res == ncclSuccess; i++) {
     can_copy &= all[i].can_copy != 0;
     in->eager |= all[i].eager != 0;
   }
+  bool same = res == ncclSuccess && same_tuner(c, all);
   tt_free(all);
   c->wiring.can_copy = can_copy;
   c->can_read = !c->needs_net && (can_copy || c->all_local);
-  return res;
+  return res == ncclSuccess ? tt_tuning_agree(c, same) : res;
 }
 
 // NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on what was reported.
@@ -482,6 +503,7 @@ static void topology_undo(struct ncclComm *c)
 
 static ncclResult_t tuning_step(init *in)
 {
+  in->comm->hash = comm_hash(in->comm); // tuner plugins are told
   return tt_tuning_create(in->comm, &in->comm->tuning);
 }
 
@@ -540,7 +562,6 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
       return res;
     }
   }
-  comm->hash = comm_hash(comm);
   tt_info(TT_INIT, "comm 0x%llx rank %d nranks %d device %d, %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms - Init COMPLETE",
           (unsigned long long)comm->hash, comm->rank, comm->nranks, comm->device, comm->layout->nnodes, comm->local_ranks,
           comm->peers[comm->rank].cpus, comm->crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);

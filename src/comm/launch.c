@@ -527,6 +527,34 @@ size_t tt_task_bytes(const tt_task *t)
   return t->count * tt_type_size(t->type) * (one ? 1 : (size_t)t->comm->nranks);
 }
 
+static bool same_choice(const tt_choice *a, const tt_choice *b)
+{
+  return a->algo == b->algo && a->proto == b->proto && a->chunk == b->chunk && a->channels == b->channels;
+}
+
+// The same with a tuner plugin, which is asked each time.
+static __attribute__((noinline)) ncclResult_t decide_with_plugin(struct ncclComm *comm, const tt_task *t, size_t bytes, size_t ops,
+                                                                 const tt_decision **out)
+{
+  tt_decision *d = &comm->last[t->func];
+  tt_choice c;
+  TT_TRY(tt_tuning_choose_task(comm, t, ops, &c));
+  if (!d->made || d->bytes != bytes || d->root != t->root || !same_choice(&d->choice, &c)) {
+    *d = (tt_decision){.bytes = bytes, .root = t->root, .choice = c};
+    TT_TRY(get_channels(comm, t->func, t->root, d));
+    d->made = true;
+  }
+  *out = d;
+  return ncclSuccess;
+}
+
+// What was chosen goes with the messages, in case another rank's plugin chooses something else.
+static void mark_choice(tt_call *call, const tt_choice *c)
+{
+  uint64_t words[] = {(uint64_t)c->algo, (uint64_t)c->proto, c->chunk, (uint64_t)c->channels};
+  call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(words, sizeof words, 12));
+}
+
 // Algorithm and schedule for an operation: the last decision for this function when it fits, else a new one.
 static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, int root, const tt_decision **out)
 {
@@ -543,14 +571,14 @@ static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, in
   return ncclSuccess;
 }
 
-static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
+static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t, size_t ops)
 {
   const tt_decision *d;
   tt_plan *p;
   tt_stream *stream;
   size_t bytes = tt_task_bytes(t);
   TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
-  TT_TRY(decide(comm, t->func, bytes, t->root, &d));
+  TT_TRY(TT_UNLIKELY(comm->tuned) ? decide_with_plugin(comm, t, bytes, ops, &d) : decide(comm, t->func, bytes, t->root, &d));
   const tt_schedule *s = d->cached->sched;
   uint32_t seq = ++comm->sequence == 0 ? ++comm->sequence : comm->sequence;
   bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
@@ -560,6 +588,9 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t)
   ncclResult_t res = fill_call(comm, t, seq, c);
   if (res != ncclSuccess) {
     goto fail;
+  }
+  if (TT_UNLIKELY(comm->tuned)) {
+    mark_choice(c, &d->choice);
   }
   c->tmp = p->scratch;
   bool fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches; // peers read the output while the call runs
@@ -638,6 +669,10 @@ fail:
 ncclResult_t tt_comm_launch(struct ncclComm *comm, const tt_task *tasks, size_t n)
 {
   int messages = 0;
+  size_t collectives = 0;
+  for (size_t i = 0; i < n && comm->tuned; i++) {
+    collectives += tasks[i].count > 0 && !is_p2p(&tasks[i]);
+  }
   for (size_t i = 0; i < n; i++) {
     if (tasks[i].count == 0) {
       continue;
@@ -645,7 +680,7 @@ ncclResult_t tt_comm_launch(struct ncclComm *comm, const tt_task *tasks, size_t 
     if (is_p2p(&tasks[i])) {
       messages++;
     } else {
-      TT_TRY(launch_collective(comm, &tasks[i]));
+      TT_TRY(launch_collective(comm, &tasks[i], collectives));
     }
   }
   return messages > 0 ? launch_p2p(comm, tasks, n, messages) : ncclSuccess;

@@ -53,7 +53,7 @@ ncclResult_t tt_comm_simulate(struct ncclComm *comm, const tt_task *tasks, size_
     }
     tt_choice c;
     double one;
-    TT_TRY(tt_tuning_choose(comm, t->func, tt_task_bytes(t), t->root, &c));
+    TT_TRY(tt_tuning_choose_task(comm, t, 1, &c));
     TT_TRY(tt_tuning_estimate(comm, t->func, tt_task_bytes(t), &c, &one));
     sum += one;
   }

@@ -579,14 +579,14 @@ ncclResult_t tt_topology_give(const tt_topology *t, tt_layout *layout)
   return res;
 }
 
-tt_model_algo tt_topology_algo(const tt_topology *t, tt_model_func func, size_t bytes)
+tt_model_algo tt_topology_algo(const tt_topology *t, const tt_model *model, tt_model_func func, size_t bytes)
 {
   static const tt_model_algo known[] = {TT_MODEL_RING, TT_MODEL_TREE, TT_MODEL_PAT};
   tt_model_algo best = TT_MODEL_ALGOS;
   float least = -1;
   for (int i = 0; i < (int)TT_COUNT(known) * TT_MODEL_PROTOS && !t->plain; i++) {
     tt_model_op op = {.func = func, .bytes = bytes};
-    float us = tt_model_time(&t->model, &op, known[i / TT_MODEL_PROTOS], (tt_model_proto)(i % TT_MODEL_PROTOS));
+    float us = tt_model_time(model != NULL ? model : &t->model, &op, known[i / TT_MODEL_PROTOS], (tt_model_proto)(i % TT_MODEL_PROTOS));
     if (us >= 0 && (least < 0 || us < least)) {
       least = us;
       best = known[i / TT_MODEL_PROTOS];

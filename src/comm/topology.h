@@ -49,8 +49,8 @@ ncclResult_t tt_topology_rings(const tt_topology *t, int *nchannels, int **out);
 ncclResult_t tt_topology_give(const tt_topology *t, tt_layout *layout);
 
 // Which algorithm the described machine would take for an operation of so many bytes, among those that the host device has too: ring, tree
-// and PAT. TT_MODEL_ALGOS: no machine is described, or none of them can do it.
-tt_model_algo tt_topology_algo(const tt_topology *t, tt_model_func func, size_t bytes);
+// and PAT. `model`: another one of this machine than the topology's (a tuner plugin has changed its constants), or NULL. TT_MODEL_ALGOS: no machine is described, or none of them can do it.
+tt_model_algo tt_topology_algo(const tt_topology *t, const tt_model *model, tt_model_func func, size_t bytes);
 
 // The rank's neighbours in the tree of a channel; -1: none.
 static inline tt_tree_place tt_topology_tree(const tt_topology *t, int channel, int rank)

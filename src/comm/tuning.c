@@ -6,6 +6,7 @@
 #include "coll/select.h"
 #include "comm/comm.h"
 #include "comm/topology.h"
+#include "comm/tuning_priv.h"
 
 // Sizes in bytes of the operation, from measurements on host memory (docs/performance.md).
 #define LL_MAX (16u << 10)           // up to here small slots win
@@ -21,20 +22,6 @@
 #define NET_CHUNK_MIN (32u << 10) // a message over the network costs two system calls
 #define NET_LARGE (4u << 20)      // from here on the longest messages that the network's slots hold
 #define MODEL_RANKS 16            // up to so many ranks the cost model is asked where there is a network: walking the schedules takes time
-
-typedef struct rows {
-  int ring, tree, rd, pat, oneshot, direct, directw, pairwise, linear, hier_ring, hier_rd;
-} rows;
-
-struct tt_tuning {
-  tt_algo_filter filter;
-  rows row;
-  size_t direct_min;
-  uint32_t ll_capacity, simple_capacity, net_capacity; // of one slot; net: SIMPLE where every message goes over the network
-  bool mixed;                                          // some ranks have memory in common
-  tt_cost *cost;                                       // NULL: not asked
-  tt_cost *estimates;                                  // what tt_tuning_estimate walks where `cost` is NULL; NULL: not asked yet
-};
 
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 {
@@ -56,17 +43,17 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
     tt_free(t);
     return res;
   }
-  t->row = (rows){.ring = tt_algorithm_find("Ring"),
-                  .tree = tt_algorithm_find("Tree"),
-                  .rd = tt_algorithm_find("RD"),
-                  .pat = tt_algorithm_find("PAT"),
-                  .oneshot = tt_algorithm_find("Oneshot"),
-                  .direct = tt_algorithm_find("Direct"),
-                  .directw = tt_algorithm_find("DirectWrite"),
-                  .pairwise = tt_algorithm_find("Pairwise"),
-                  .linear = tt_algorithm_find("Linear"),
-                  .hier_ring = tt_algorithm_find("HierRing"),
-                  .hier_rd = tt_algorithm_find("HierRD")};
+  t->row = (tt_rows){.ring = tt_algorithm_find("Ring"),
+                     .tree = tt_algorithm_find("Tree"),
+                     .rd = tt_algorithm_find("RD"),
+                     .pat = tt_algorithm_find("PAT"),
+                     .oneshot = tt_algorithm_find("Oneshot"),
+                     .direct = tt_algorithm_find("Direct"),
+                     .directw = tt_algorithm_find("DirectWrite"),
+                     .pairwise = tt_algorithm_find("Pairwise"),
+                     .linear = tt_algorithm_find("Linear"),
+                     .hier_ring = tt_algorithm_find("HierRing"),
+                     .hier_rd = tt_algorithm_find("HierRD")};
   t->direct_min = p->host_direct_threshold >= 0 ? (size_t)p->host_direct_threshold : comm->all_local ? DIRECT_MIN_LOCAL : DIRECT_MIN_COPY;
   tt_geometry g = comm->peers[0].geometry;
   t->ll_capacity = (uint32_t)(g.ll_slot_bytes - offsetof(tt_slot, data)) / 8 * 8;
@@ -81,6 +68,11 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
     tt_free(t);
     return res;
   }
+  res = tt_tuning_open_plugin(comm, t);
+  if (res != ncclSuccess) {
+    tt_tuning_destroy(t);
+    return res;
+  }
   *out = t;
   return ncclSuccess;
 }
@@ -88,13 +80,14 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
 void tt_tuning_destroy(tt_tuning *t)
 {
   if (t != NULL) {
+    tt_tuning_drop_plugin(t);
     tt_cost_destroy(t->cost);
     tt_cost_destroy(t->estimates);
   }
   tt_free(t);
 }
 
-static bool usable(const struct ncclComm *comm, tt_func func, int row)
+bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row)
 {
   if (row < 0) {
     return false;
@@ -113,20 +106,20 @@ static int follow_machine(const struct ncclComm *comm, tt_func func, size_t byte
                                         [TT_FUNC_ALLGATHER] = TT_MODEL_ALL_GATHER,
                                         [TT_FUNC_REDUCESCATTER] = TT_MODEL_REDUCE_SCATTER,
                                         [TT_FUNC_ALLREDUCE] = TT_MODEL_ALL_REDUCE};
-  const rows *r = &comm->tuning->row;
+  const tt_rows *r = &comm->tuning->row;
   if ((size_t)func >= TT_COUNT(funcs) || tt_params_get()->algo != NULL || comm->nranks == 1) {
     return -1;
   }
-  tt_model_algo algo = tt_topology_algo(comm->topology, funcs[func], bytes);
+  tt_model_algo algo = tt_topology_algo(comm->topology, comm->tuning->model, funcs[func], bytes);
   int row = algo == TT_MODEL_RING ? r->ring : algo == TT_MODEL_TREE ? r->tree : algo == TT_MODEL_PAT ? r->pat : -1;
-  return usable(comm, func, row) ? row : -1;
+  return tt_tuning_usable(comm, func, row) ? row : -1;
 }
 
 // The order in which algorithms are considered for a function and size; -1 ends the list.
 static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes, int list[8])
 {
   const tt_tuning *t = comm->tuning;
-  const rows *r = &t->row;
+  const tt_rows *r = &t->row;
   int n = 0;
   bool small = comm->nranks <= ONESHOT_RANKS && bytes * (size_t)comm->nranks <= ONESHOT_MAX;
   if (bytes >= t->direct_min && comm->nranks > 1) {
@@ -155,13 +148,13 @@ static int pick_algorithm(const struct ncclComm *comm, tt_func func, size_t byte
   int list[8], count;
   preferences(comm, func, bytes, list);
   for (int i = 0; list[i] >= 0; i++) {
-    if (usable(comm, func, list[i])) {
+    if (tt_tuning_usable(comm, func, list[i])) {
       return list[i];
     }
   }
   tt_algorithms(&count);
   for (int i = 0; i < count; i++) { // whatever the user left
-    if (usable(comm, func, i)) {
+    if (tt_tuning_usable(comm, func, i)) {
       return i;
     }
   }
@@ -186,10 +179,15 @@ static size_t capacity_of(const struct ncclComm *comm, const tt_choice *c, tt_fu
   return both ? TT_MIN(t->simple_capacity, t->net_capacity) : t->net_capacity;
 }
 
+size_t tt_tuning_longest(const struct ncclComm *comm, tt_func func, const tt_choice *c)
+{
+  return c->direct ? DIRECT_COPY_CHUNK : capacity_of(comm, c, func);
+}
+
 // Chunks of a block in one pass of Ring and Tree.
 static size_t subs_of(const struct ncclComm *comm, int algo, tt_func func)
 {
-  const rows *r = &comm->tuning->row;
+  const tt_rows *r = &comm->tuning->row;
   bool one_tree = comm->layout->channels.ups != NULL;
   return algo == r->ring && func == TT_FUNC_ALLREDUCE ? (size_t)comm->nranks : algo == r->tree && !one_tree ? 2 : 1;
 }
@@ -241,7 +239,7 @@ static ncclResult_t ask_model(const struct ncclComm *comm, tt_func func, size_t 
   int count;
   tt_algorithms(&count);
   for (int i = 0; i < count; i++) {
-    algos |= usable(comm, func, i) ? 1u << i : 0;
+    algos |= tt_tuning_usable(comm, func, i) ? 1u << i : 0;
   }
   TT_TRY(tt_cost_best(t->cost, func, bytes, algos, t->filter.protos[func], &best));
   *c = (tt_choice){.algo = best.algo, .proto = best.proto, .networked = true};
@@ -253,6 +251,29 @@ static ncclResult_t ask_model(const struct ncclComm *comm, tt_func func, size_t 
     }
   }
   return ncclSuccess;
+}
+
+// The rest of a choice whose algorithm, protocol and way are known.
+static void settle(const struct ncclComm *comm, tt_func func, size_t bytes, tt_proto proto, tt_choice *c)
+{
+  c->direct = tt_algorithms(NULL)[c->algo].needs != 0;
+  c->fetches = c->algo == comm->tuning->row.direct;
+  c->proto = c->direct ? TT_TOK : proto;
+  c->chunk = pick_chunk(comm, c, func, bytes);
+  c->channels = pick_channels(comm, c, func, bytes);
+}
+
+// The rest of a choice whose algorithm is known.
+static void finish(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *c)
+{
+  const tt_tuning *t = comm->tuning;
+  uint32_t protos = t->filter.protos[func];
+  c->networked =
+      func == TT_FUNC_SEND || func == TT_FUNC_RECV ? tt_transport_needs_net(&comm->peers[comm->rank], &comm->peers[peer]) : comm->needs_net;
+  // Every pass costs a change of thread when cores are short, and system calls over the network.
+  size_t ll_max = comm->crowded || c->networked ? t->ll_capacity : LL_MAX;
+  bool ll = (protos & TT_PROTO_LL) != 0 && (bytes <= ll_max || (protos & TT_PROTO_SIMPLE) == 0);
+  settle(comm, func, bytes, ll ? TT_LL : TT_SIMPLE, c);
 }
 
 ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *out)
@@ -277,24 +298,19 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
     return tt_fail(ncclInvalidUsage, "no algorithm is left for %s on rank %d: NCCL_ALGO=%s", tt_func_name(func), comm->rank,
                    tt_params_get()->algo == NULL ? "(unset)" : tt_params_get()->algo);
   }
-  uint32_t protos = t->filter.protos[func];
-  if (protos == 0) {
+  if (t->filter.protos[func] == 0) {
     return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func), comm->rank,
                    tt_params_get()->proto);
   }
-  c.networked =
-      func == TT_FUNC_SEND || func == TT_FUNC_RECV ? tt_transport_needs_net(&comm->peers[comm->rank], &comm->peers[peer]) : comm->needs_net;
-  // Every pass costs a change of thread when cores are short, and system calls over the network.
-  size_t ll_max = comm->crowded || c.networked ? t->ll_capacity : LL_MAX;
-  bool ll = (protos & TT_PROTO_LL) != 0 && (bytes <= ll_max || (protos & TT_PROTO_SIMPLE) == 0);
-  c.proto = ll ? TT_LL : TT_SIMPLE;
-  c.direct = tt_algorithms(NULL)[c.algo].needs != 0;
-  c.fetches = c.algo == t->row.direct;
-  c.proto = c.direct ? TT_TOK : c.proto;
-  c.chunk = pick_chunk(comm, &c, func, bytes);
-  c.channels = pick_channels(comm, &c, func, bytes);
+  finish(comm, func, bytes, peer, &c);
   *out = c;
   return ncclSuccess;
+}
+
+void tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t bytes, tt_proto proto, tt_choice *c)
+{
+  c->networked = comm->needs_net;
+  settle(comm, func, bytes, proto, c);
 }
 
 tt_cost_env tt_tuning_costs(const struct ncclComm *comm)

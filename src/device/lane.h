@@ -55,6 +55,16 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
          (uint64_t)(func & 0xf);
 }
 
+// Where a tuner plugin chooses, the counts that travel carry in their upper bits what it chose: ranks whose plugins answer differently notice. `choice`: any
+// hash of the choice.
+#define TT_SIG_COUNT_BITS 44
+#define TT_SIG_COUNT(count) ((count) & ((1ull << TT_SIG_COUNT_BITS) - 1))
+
+static inline uint64_t tt_sig_count_mark(uint64_t count, uint64_t choice)
+{
+  return TT_SIG_COUNT(count) | (choice | 1) << TT_SIG_COUNT_BITS;
+}
+
 // An operation over several channels has lanes for each. Those of a channel run for a part of each block (tt_lane_share), and begin when
 // the ones before have taken all their steps: so schedules may use the same links, FIFOs and scratch.
 

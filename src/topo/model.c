@@ -18,55 +18,57 @@ enum { WARP = 32, MAX_THREADS = 640 };
 
 // ---- Constants, measured by NCCL's authors ----
 
-// Microseconds of an operation before the first byte moves.
-static const float base_latency[TT_MODEL_ALGOS][TT_MODEL_PROTOS] = {
-    [TT_MODEL_TREE] = {6.8F, 14.0F, 8.4F},
-    [TT_MODEL_RING] = {6.6F, 14.0F, 8.4F},
-    [TT_MODEL_PAT] = {8.0F, 8.0F, 8.0F},
-};
-
-// Microseconds of a step over each kind of link.
 enum { HW_NVLINK, HW_PCI, HW_NET, HW_KINDS };
-static const float step_latency[HW_KINDS][TT_MODEL_ALGOS][TT_MODEL_PROTOS] =
-    {
-        [HW_NVLINK] =
-            {
-                [TT_MODEL_TREE] = {0.6F, 1.25F, 4.0F},
-                [TT_MODEL_RING] = {0.6F, 1.9F, 3.4F},
-                [TT_MODEL_COLLNET_DIRECT] = {0, 0, 3.7F},
-                [TT_MODEL_COLLNET_CHAIN] = {0, 0, 2.8F},
-                [TT_MODEL_NVLS] = {0, 0, 25},
-                [TT_MODEL_NVLS_TREE] = {0, 0, 25},
-                [TT_MODEL_PAT] = {0, 0, 4.0F},
-            },
-        [HW_PCI] =
-            {
-                [TT_MODEL_TREE] = {1.0F, 1.9F, 4.0F},
-                [TT_MODEL_RING] = {1.0F, 2.5F, 5.7F},
-                [TT_MODEL_COLLNET_DIRECT] = {0, 0, 3.7F},
-                [TT_MODEL_COLLNET_CHAIN] = {0, 0, 2.8F},
-                [TT_MODEL_PAT] = {0, 0, 4.0F},
-            },
-        [HW_NET] =
-            {
-                [TT_MODEL_TREE] = {5.0F, 8.5F, 14},
-                [TT_MODEL_RING] = {2.7F, 4.0F, 14.0F},
-                [TT_MODEL_COLLNET_DIRECT] = {0, 0, 31},
-                [TT_MODEL_COLLNET_CHAIN] = {0, 0, 30},
-                [TT_MODEL_NVLS] = {0, 0, 18},
-                [TT_MODEL_NVLS_TREE] = {0, 0, 20.9F},
-                [TT_MODEL_PAT] = {0, 0, 14},
-            },
-};
-
-// GB/s that a generation's kernels reach, for one, two, and more nodes.
 enum { GEN_VOLTA, GEN_AMPERE, GEN_HOPPER, GEN_BLACKWELL, GENS };
 static const float nvls_efficiency[GENS] = {0, 0, 0.85F, 0.74F};
-static const double ll_bw[GENS][3] = {{39.0, 39.0, 20.4}, {87.7, 22.5, 19.0}, {141.0, 45.0, 35.0}, {282.0, 90.0, 70.0}};
-static const double ring_ll128_bw[GENS] = {20.0, 20.0, 36.7, 40.0}; // per channel, and so are those below
-static const double tree_ll128_bw[GENS][3] = {{20.0, 20.0, 20.0}, {20.0, 20.0, 20.0}, {36.7, 36.7, 29.0}, {55.6, 31.67, 20.0}};
-static const double tree_bw[GENS][3] = {{26.5, 18.5, 10.0}, {24.0, 23.6, 17.8}, {38.7, 41.4, 36.0}, {70.0, 42.8, 24.0}};
-static const double nvls_tree_bw[GENS][3] = {{26.5, 18.5, 10.0}, {24.0, 23.6, 17.8}, {0.0, 57.7, 45.5}, {0.0, 96.0, 80.0}};
+
+// What tuner plugins may change. Latencies in microseconds: of an operation before the first byte moves, of a step over each kind of link. Bandwidths in GB/s
+// that a generation's kernels reach, for one, two, and more nodes.
+static const tt_model_constants constants = {
+    .baseLatencies =
+        {
+            [TT_MODEL_TREE] = {6.8, 14.0, 8.4},
+            [TT_MODEL_RING] = {6.6, 14.0, 8.4},
+            [TT_MODEL_PAT] = {8.0, 8.0, 8.0},
+        },
+    .hwLatencies =
+        {
+            [HW_NVLINK] =
+                {
+                    [TT_MODEL_TREE] = {0.6, 1.25, 4.0},
+                    [TT_MODEL_RING] = {0.6, 1.9, 3.4},
+                    [TT_MODEL_COLLNET_DIRECT] = {0, 0, 3.7},
+                    [TT_MODEL_COLLNET_CHAIN] = {0, 0, 2.8},
+                    [TT_MODEL_NVLS] = {0, 0, 25},
+                    [TT_MODEL_NVLS_TREE] = {0, 0, 25},
+                    [TT_MODEL_PAT] = {0, 0, 4.0},
+                },
+            [HW_PCI] =
+                {
+                    [TT_MODEL_TREE] = {1.0, 1.9, 4.0},
+                    [TT_MODEL_RING] = {1.0, 2.5, 5.7},
+                    [TT_MODEL_COLLNET_DIRECT] = {0, 0, 3.7},
+                    [TT_MODEL_COLLNET_CHAIN] = {0, 0, 2.8},
+                    [TT_MODEL_PAT] = {0, 0, 4.0},
+                },
+            [HW_NET] =
+                {
+                    [TT_MODEL_TREE] = {5.0, 8.5, 14},
+                    [TT_MODEL_RING] = {2.7, 4.0, 14.0},
+                    [TT_MODEL_COLLNET_DIRECT] = {0, 0, 31},
+                    [TT_MODEL_COLLNET_CHAIN] = {0, 0, 30},
+                    [TT_MODEL_NVLS] = {0, 0, 18},
+                    [TT_MODEL_NVLS_TREE] = {0, 0, 20.9},
+                    [TT_MODEL_PAT] = {0, 0, 14},
+                },
+        },
+    .llMaxBws = {{39.0, 39.0, 20.4}, {87.7, 22.5, 19.0}, {141.0, 45.0, 35.0}, {282.0, 90.0, 70.0}},
+    // Per channel, and so are those below.
+    .perChMaxRingLL128Bws = {{20.0, 20.0, 20.0}, {20.0, 20.0, 20.0}, {36.7, 36.7, 36.7}, {40.0, 40.0, 40.0}},
+    .perChMaxTreeLL128Bws = {{20.0, 20.0, 20.0}, {20.0, 20.0, 20.0}, {36.7, 36.7, 29.0}, {55.6, 31.67, 20.0}},
+    .perChMaxTreeBws = {{26.5, 18.5, 10.0}, {24.0, 23.6, 17.8}, {38.7, 41.4, 36.0}, {70.0, 42.8, 24.0}},
+    .perChMaxNVLSTreeBws = {{26.5, 18.5, 10.0}, {24.0, 23.6, 17.8}, {0.0, 57.7, 45.5}, {0.0, 96.0, 80.0}},
+};
 
 // What is left of a tree's bandwidth, for sizes of 64 bytes, 128 bytes and so on.
 enum { TREE_SIZES = 24 };
@@ -85,6 +87,7 @@ static const tt_graph_kind graph_of[TT_MODEL_ALGOS] = {
 typedef struct maker {
   const tt_model_input *in;
   const tt_connect *c;
+  const tt_model_constants *v;
   tt_model_options opt;
   tt_model *m;
   int nranks, nnodes, gen, scale; // scale: 0 one node, 1 two, 2 more
@@ -152,26 +155,27 @@ static float nvls_bw(const maker *k, cell *x)
   float inter = x->g->bw_inter * (float)(k->nnodes <= 2 && tree ? 2 : 1);
   x->bound = inter < intra ? TT_BOUND_INTER : TT_BOUND_INTRA;
   float bw = TT_MIN(intra, inter);
-  return tree ? least(x, (double)bw, (double)(float)nvls_tree_bw[k->gen][k->scale], TT_BOUND_GPU) : bw;
+  return tree ? least(x, (double)bw, (double)(float)k->v->perChMaxNVLSTreeBws[k->gen][k->scale], TT_BOUND_GPU) : bw;
 }
 
 static double ll_limit(const maker *k)
 {
   bool amd = k->c->machine.cpu_vendor == TT_CPU_AMD || k->c->machine.cpu_vendor == TT_CPU_MIXED;
-  return ll_bw[k->nnodes == 1 ? k->gen : amd ? 1 : 0][k->scale];
+  return k->v->llMaxBws[k->nnodes == 1 ? k->gen : amd ? 1 : 0][k->scale];
 }
 
 static float tree_limits(const maker *k, cell *x, float bw)
 {
   double n = x->g->nchannels;
   if (x->f == TT_MODEL_ALL_REDUCE) {
-    bw = least(x, (double)bw * .92, n * tree_bw[k->gen][k->scale], TT_BOUND_GPU);
+    bw = least(x, (double)bw * .92, n * k->v->perChMaxTreeBws[k->gen][k->scale], TT_BOUND_GPU);
   }
   if (x->p == TT_MODEL_LL) {
     bw = least(x, (double)bw * 1.0 / 3.8, ll_limit(k), TT_BOUND_LL);
   }
   if (x->p == TT_MODEL_LL128) {
-    bw = least(x, (double)bw * (k->nnodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0), n * tree_ll128_bw[k->gen][k->scale], TT_BOUND_GPU);
+    bw =
+        least(x, (double)bw * (k->nnodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0), n * k->v->perChMaxTreeLL128Bws[k->gen][k->scale], TT_BOUND_GPU);
   }
   return k->c->max_tree_pattern == TT_PATTERN_TREE ? (float)((double)bw * .85) : bw;
 }
@@ -204,7 +208,7 @@ static float bus_bw(const maker *k, cell *x)
     if (x->p == TT_MODEL_LL) {
       bw = least(x, (double)bw * .5, ll_limit(k), TT_BOUND_LL);
     } else if (x->p == TT_MODEL_LL128) {
-      bw = least(x, (double)bw * 0.92, x->g->nchannels * ring_ll128_bw[k->gen], TT_BOUND_GPU);
+      bw = least(x, (double)bw * 0.92, x->g->nchannels * k->v->perChMaxRingLL128Bws[k->gen][k->scale], TT_BOUND_GPU);
     }
     break;
   case TT_MODEL_TREE: bw = tree_limits(k, x, bw); break;
@@ -239,7 +243,7 @@ static float overhead(const maker *k)
 static float hw_latency(const maker *k, int hw, tt_model_algo a, tt_model_proto p)
 {
   bool power = hw == HW_PCI && a == TT_MODEL_TREE && p == TT_MODEL_SIMPLE && k->c->machine.cpu_arch == TT_CPU_POWER;
-  return step_latency[hw][power ? TT_MODEL_RING : a][p]; // or trees would never win there
+  return (float)k->v->hwLatencies[hw][power ? TT_MODEL_RING : a][p]; // or trees would never win there
 }
 
 static float ring_latency(const maker *k, const cell *x, float intra, float inter)
@@ -259,7 +263,7 @@ static float ring_latency(const maker *k, const cell *x, float intra, float inte
 
 static float cell_latency(const maker *k, const cell *x)
 {
-  float base = base_latency[x->a][x->p], inter = hw_latency(k, HW_NET, k->ppn == 1 ? TT_MODEL_TREE : x->a, x->p);
+  float base = (float)k->v->baseLatencies[x->a][x->p], inter = hw_latency(k, HW_NET, k->ppn == 1 ? TT_MODEL_TREE : x->a, x->p);
   float intra = hw_latency(k, x->g->type_intra == TT_PATH_NVL ? HW_NVLINK : HW_PCI, x->a, x->p);
   inter += x->g->latency_inter * (x->p == TT_MODEL_SIMPLE ? 2.0F : 1.0F); // the second time: for the flush
   int locals = k->nranks / k->nnodes - 1, levels = log2_down((uint64_t)k->nnodes);
@@ -506,6 +510,11 @@ tt_model_options tt_model_options_from(const tt_params *params)
   return o;
 }
 
+void tt_model_constants_default(tt_model_constants *out)
+{
+  *out = constants;
+}
+
 ncclResult_t tt_model_make(const tt_model_input *in, tt_model *out)
 {
   const tt_connect *c = in->connect;
@@ -517,7 +526,11 @@ ncclResult_t tt_model_make(const tt_model_input *in, tt_model *out)
                 .cc_min = c->machine.cc_min,
                 .collnet = c->collnet,
                 .x86 = c->machine.cpu_arch == TT_CPU_X86};
-  maker k = {.in = in, .c = c, .m = &m, .opt = in->opt != NULL ? *in->opt : tt_model_options_default()};
+  maker k = {.in = in,
+             .c = c,
+             .v = in->constants != NULL ? in->constants : &constants,
+             .m = &m,
+             .opt = in->opt != NULL ? *in->opt : tt_model_options_default()};
   m.by_variable = k.opt.algo != NULL || k.opt.proto != NULL;
   look(&k);
   fill_threads(&k);

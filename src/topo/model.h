@@ -3,6 +3,7 @@
 // A pure function of connected graphs (connect.h), numbers of ranks and nodes, GPU generation and CPU. Constants and rules are NCCL 2.30.7's,
 // so that its choices and predicted times come out. (src/coll/cost.h is another model: of this library's schedules on host memory.)
 #pragma once
+#include "nccl/tuner_v5.h"
 #include "topo/connect.h"
 
 // In NCCL's order.
@@ -77,10 +78,17 @@ tt_model_options tt_model_options_default(void);
 // The options as NCCL_ALGO, NCCL_PROTO, NCCL_NTHREADS, NCCL_NVLS_ENABLE and NCCL_COLLNET_ENABLE have them.
 tt_model_options tt_model_options_from(const tt_params *params);
 
+// What the model reckons with, as tuner plugins see it: by algorithm, protocol, kind of link (NVLink, PCI, network), generation of GPU, number of nodes.
+typedef ncclTunerConstants_v5_t tt_model_constants;
+
+// Copies the constants that hold where nobody changes them.
+void tt_model_constants_default(tt_model_constants *out);
+
 typedef struct tt_model_input {
-  const tt_connect *connect;   // only read while the model is made
-  bool net_gathers;            // with collnet: the network also does all-gather and reduce-scatter
-  const tt_model_options *opt; // NULL: the defaults
+  const tt_connect *connect;           // only read while the model is made
+  bool net_gathers;                    // with collnet: the network also does all-gather and reduce-scatter
+  const tt_model_options *opt;         // NULL: the defaults
+  const tt_model_constants *constants; // NULL: those of tt_model_constants_default
 } tt_model_input;
 
 typedef struct tt_model {

@@ -28,12 +28,20 @@ static void describe(char *text, size_t size, uint64_t sig, uint64_t count)
   static const char *const ops[16] = {"sum", "prod", "max", "min", "avg", "user-defined", "none"};
   const char *func = func_names[sig & 15], *op = ops[sig >> 8 & 15];
   snprintf(text, size, "operation %u %s type %s op %s root/peer %d count %llu", (unsigned)(sig >> 32), func == NULL ? "?" : func,
-           tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op, (int)(sig >> 16 & 0xffff), (unsigned long long)count);
+           tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op, (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
 }
 
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
 {
   char mine[160], theirs[160];
+  if (call->sig == sig && call->sig_count != count && TT_SIG_COUNT(call->sig_count) == TT_SIG_COUNT(count)) {
+    describe(mine, sizeof mine, sig, count);
+    return tt_fail(
+        ncclInvalidUsage,
+        "the tuner plugin %s answers differently on rank %d and rank %d for %s: it must choose the same algorithm, protocol, number of "
+        "channels and size of chunks on all ranks; NCCL_TUNER_PLUGIN=none does without it",
+        port->tuner != NULL ? port->tuner : "(none here)", port->rank, peer, mine);
+  }
   describe(mine, sizeof mine, call->sig, call->sig_count);
   describe(theirs, sizeof theirs, sig, count);
   return tt_fail(

@@ -1,0 +1,50 @@
+// tuning_priv.h: what tuning.c (the library's own choice) and tuner.c (a plugin's) share.
+#pragma once
+#include "coll/select.h"
+#include "comm/comm.h"
+#include "plugin/tuner.h"
+#include "topo/model.h"
+
+// Rows of the algorithm table; -1: not there.
+typedef struct tt_rows {
+  int ring, tree, rd, pat, oneshot, direct, directw, pairwise, linear, hier_ring, hier_rd;
+} tt_rows;
+
+// What a plugin was last asked for a function: the library's choice and the costs follow from size and number alone.
+typedef struct tt_asked {
+  bool made;
+  size_t bytes;
+  int ops;
+  tt_choice own;
+  tt_tuner_question question;
+} tt_asked;
+
+struct tt_tuning {
+  tt_algo_filter filter;
+  tt_rows row;
+  size_t direct_min;
+  uint32_t ll_capacity, simple_capacity, net_capacity; // of one slot; net: SIMPLE where every message goes over the network
+  bool mixed;                                          // some ranks have memory in common
+  tt_cost *cost;                                       // NULL: not asked
+  tt_cost *estimates;                                  // what tt_tuning_estimate walks where `cost` is NULL; NULL: not asked yet
+  tt_tuner *tuner;                                     // NULL: none. What is below is of use with one only
+  uint64_t tuner_identity;                             // of plugin and file; 0: none
+  tt_model_constants constants;                        // as the plugin left them
+  bool constants_changed;
+  tt_model *model; // of the described machine with these constants; NULL: the topology's
+  unsigned told;   // functions of which INFO says that the plugin decides
+  tt_asked asked[NCCL_NUM_FUNCTIONS];
+};
+
+// May this row be used for the function, as ranks are connected and as NCCL_ALGO says?
+bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row);
+
+// Completes a collective's choice: c->algo is given, so is the protocol (of no account where the algorithm uses direct access).
+void tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t bytes, tt_proto proto, tt_choice *c);
+
+// The longest chunk of this choice.
+size_t tt_tuning_longest(const struct ncclComm *comm, tt_func func, const tt_choice *c);
+
+// Looks for a tuner plugin and begins with it; t->tuner stays NULL where there is none. Errors: ncclSystemError.
+ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t);
+void tt_tuning_drop_plugin(tt_tuning *t);

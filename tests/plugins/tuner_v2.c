@@ -1,0 +1,3 @@
+// The test tuner of version 2.
+#define VERSION 2
+#include "tuner.h"

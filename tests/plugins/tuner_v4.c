@@ -1,0 +1,3 @@
+// The test tuner of version 4.
+#define VERSION 4
+#include "tuner.h"
