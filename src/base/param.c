@@ -51,6 +51,11 @@ typedef struct note_list {
 } note_list;
 static note_list *pending;
 
+// Who stands in place of the environment (an environment plugin), and who finds that out. The opener is set before main.
+static tt_param_opener *opener;
+static const tt_param_source *source;
+static _Thread_local bool loading; // this thread is reading the parameters just now
+
 static void __attribute__((format(printf, 2, 3))) note_add(tt_log_level level, const char *fmt, ...)
 {
   if (pending == NULL || pending->count == NOTES) {
@@ -127,12 +132,28 @@ static bool starts_with(const char *text, const char *prefix)
   return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+// What the source needs itself is the process's own.
+static bool is_own(const char *name)
+{
+  return strcmp(name, "NCCL_ENV_PLUGIN") == 0 || strcmp(name, "NCCL_CONF_FILE") == 0;
+}
+
+static const char *environment(const char *name)
+{
+  const tt_param_source *s = __atomic_load_n(&source, __ATOMIC_ACQUIRE);
+  return s != NULL && !is_own(name) ? s->get(name) : getenv(name);
+}
+
 static void load_environment(void)
 {
+  char where[128] = "environment";
+  if (source != NULL) {
+    snprintf(where, sizeof where, "environment plugin %.80s", source->name);
+  }
   for (size_t i = 0; i < ROWS; i++) {
-    const char *text = getenv(rows[i].name);
+    const char *text = environment(rows[i].name);
     if (text != NULL) {
-      apply(&rows[i], text, TT_PARAM_FROM_ENV, "environment");
+      apply(&rows[i], text, TT_PARAM_FROM_ENV, is_own(rows[i].name) ? "environment" : where);
     }
   }
 }
@@ -248,19 +269,62 @@ static void load_files(void)
   load_file("/etc/nccl.conf", false);
 }
 
-static void load(void)
+static void read_all(void)
 {
-  int saved = errno;
   state.values = defaults;
-  pending = calloc(1, sizeof *pending);
+  if (pending != NULL) {
+    pending->count = 0;
+  }
   load_environment();
   load_files();
   note_unknown_environment();
+}
+
+// Forgets what was read.
+static void forget(void)
+{
+  for (size_t i = 0; i < ROWS; i++) {
+    char **text = (char **)((char *)&state.values + rows[i].offset);
+    if (rows[i].type == TT_PARAM_TYPE_STR && state.origin[i] != TT_PARAM_FROM_DEFAULT) {
+      free(*text);
+    }
+    state.origin[i] = TT_PARAM_FROM_DEFAULT;
+  }
+}
+
+// With an environment plugin everything is read again: it may be named in a file, and what it logs while it is opened goes where the environment says.
+static void load(void)
+{
+  int saved = errno;
+  pending = calloc(1, sizeof *pending);
+  loading = true;
+  read_all();
+  const tt_param_source *found = opener != NULL ? opener(state.values.env_plugin) : NULL;
+  if (found != NULL) {
+    forget();
+    __atomic_store_n(&source, found, __ATOMIC_RELEASE);
+    read_all();
+    tt_log_reset();
+  }
+  loading = false;
   errno = saved;
+}
+
+void tt_param_set_opener(tt_param_opener *fn)
+{
+  opener = fn;
+}
+
+void tt_param_end_source(void)
+{
+  __atomic_store_n(&source, NULL, __ATOMIC_RELEASE);
 }
 
 const tt_params *tt_params_get(void)
 {
+  if (TT_UNLIKELY(loading)) {
+    return &state.values;
+  }
   pthread_once(&state.once, load);
   if (TT_UNLIKELY(!__atomic_load_n(&state.reported, __ATOMIC_RELAXED)) && !__atomic_exchange_n(&state.reported, 1, __ATOMIC_ACQ_REL)) {
     notes_say();
@@ -351,7 +415,7 @@ void tt_param_dump(bool all)
 const char *tt_param_now(const char *name)
 {
   const tt_param_row *row = tt_param_find(name);
-  const char *text = getenv(name);
+  const char *text = environment(name);
   if (text != NULL && text[0] != '\0') {
     return text;
   }

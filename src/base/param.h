@@ -4,7 +4,7 @@
 // docs/params.md, the ncclParam… API and the warning with the nearest name for an unknown NCCL_… variable.
 // Value order: environment, then configuration file (NCCL_CONF_FILE, or ~/.nccl.conf without it; then /etc/nccl.conf), then
 // ncclConfig_t, then default. An empty value counts as not set.
-// This is the only module that calls getenv.
+// This is the only module that calls getenv. An environment plugin (plugin/env.h) takes the environment's place, but for NCCL_ENV_PLUGIN and NCCL_CONF_FILE.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -73,6 +73,24 @@ void tt_param_dump(bool all);
 // What the environment says now, else what a file said, else the default; NULL when there is none. For the log, which can be reset while
 // the process runs; all others use tt_params_get(). The text is valid until the environment changes.
 const char *tt_param_now(const char *name);
+
+// ---- Something that stands in place of the process's environment ----
+
+// `get`: the value of a variable or NULL; called by one thread at a time, its text is copied or used up before the next call. `name` is for messages.
+typedef struct tt_param_source {
+  const char *(*get)(const char *name);
+  const char *name;
+} tt_param_source;
+
+// Finds out whether there is such a source, from what NCCL_ENV_PLUGIN says (NULL: nothing). Called once, by the first reader; what it logs goes where the environment
+// and the files say. NULL: there is none. The answer is good until tt_param_end_source.
+typedef const tt_param_source *tt_param_opener(const char *wish);
+
+// Before main.
+void tt_param_set_opener(tt_param_opener *fn);
+
+// The source goes: what is read from now on comes from the environment. When the library ends.
+void tt_param_end_source(void);
 
 // ---- Pure functions, also for the fuzz programs ----
 

@@ -12,6 +12,7 @@
 #include "device/host/stream.h"
 #include "os/clock.h"
 #include "os/random.h"
+#include "plugin/env.h"
 
 #define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
 
@@ -637,6 +638,7 @@ static struct ncclComm *pool;
 __attribute__((constructor)) static void at_start(void)
 {
   tt_proc_hold_at_fork(&pool_lock);
+  tt_param_set_opener(tt_env_plugin_open);
 }
 
 ncclResult_t tt_comm_new(struct ncclComm **out)

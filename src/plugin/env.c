@@ -1,0 +1,77 @@
+#include "plugin/env.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "nccl/env.h"
+#include "plugin/loader.h"
+
+// The process's plugin. Written once, by whoever reads the parameters first.
+static struct {
+  tt_plugin *plugin;
+  ncclResult_t (*finalize)(void);
+  tt_param_source source;
+  char name[80];
+} env;
+
+static const tt_plugin_member members_v1[] = {TT_PLUGIN_MEMBER(ncclEnv_v1_t, init), TT_PLUGIN_MEMBER(ncclEnv_v1_t, getEnv)};
+static const tt_plugin_member members_v2[] = {TT_PLUGIN_MEMBER(ncclEnv_v2_t, init), TT_PLUGIN_MEMBER(ncclEnv_v2_t, getEnv)};
+
+static ncclResult_t begin_v1(const void *table)
+{
+  const ncclEnv_v1_t *t = table;
+  env.finalize = t->finalize;
+  env.source.get = t->getEnv;
+  return t->init(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_SUFFIX);
+}
+
+static ncclResult_t begin_v2(const void *table)
+{
+  const ncclEnv_v2_t *t = table;
+  env.finalize = t->finalize;
+  env.source.get = t->getEnv;
+  return t->init(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_SUFFIX, tt_plugin_log);
+}
+
+const tt_param_source *tt_env_plugin_open(const char *wish)
+{
+  tt_plugin *p = NULL;
+  if (tt_plugin_open(TT_PLUGIN_ENV, wish, NULL, &p) != ncclSuccess || p == NULL) {
+    return NULL;
+  }
+  bool old = tt_plugin_version(p) == 1;
+  const void *table = tt_plugin_table(p);
+  if (!tt_plugin_complete(TT_PLUGIN_ENV, p, old ? members_v1 : members_v2, old ? TT_COUNT(members_v1) : TT_COUNT(members_v2))) {
+    tt_plugin_close(p);
+    return NULL;
+  }
+  const char *name = *(const char *const *)table; // the first member of every version
+  snprintf(env.name, sizeof env.name, "%.64s (v%d)", name != NULL ? name : "without a name", tt_plugin_version(p));
+  ncclResult_t res = old ? begin_v1(table) : begin_v2(table);
+  if (res != ncclSuccess) {
+    tt_info(TT_INIT | TT_ENV, "ENV/Plugin: %s is not used: init of %s returned %d (%s)", tt_plugin_path(p), env.name, (int)res,
+            tt_result_string(res));
+    tt_plugin_close(p);
+    return NULL;
+  }
+  tt_info(TT_INIT | TT_ENV, "ENV/Plugin: Using %s", env.name);
+  env.source.name = env.name;
+  env.plugin = p;
+  return &env.source;
+}
+
+// At the end of the process, or when the library is unloaded.
+__attribute__((destructor)) static void at_end(void)
+{
+  if (env.plugin == NULL) {
+    return;
+  }
+  tt_info(TT_INIT | TT_ENV, "ENV/Plugin: Closing %s", env.name);
+  tt_param_end_source();
+  if (env.finalize != NULL) {
+    env.finalize();
+  }
+  tt_plugin_close(env.plugin);
+  env.plugin = NULL;
+}

@@ -1,0 +1,3 @@
+// The test environment of version 1.
+#define VERSION 1
+#include "env.h"

@@ -1,0 +1,3 @@
+// The test environment of version 2.
+#define VERSION 2
+#include "env.h"
