@@ -13,3 +13,12 @@ if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
   install(TARGETS tutti-topo RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-topo.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
+
+# tools/plugin/ becomes bin/tutti-plugin, in the same way; it needs no jansson.
+file(GLOB plugin_tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/plugin/*.c)
+if(NOT TUTTI_FUZZ)
+  add_executable(tutti-plugin ${plugin_tool_sources})
+  target_link_libraries(tutti-plugin PRIVATE tutti_include nccl_static)
+  install(TARGETS tutti-plugin RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-plugin.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()

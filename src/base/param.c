@@ -257,13 +257,18 @@ static void load_file(const char *path, bool required)
   close(fd);
 }
 
-static void load_files(void)
+bool tt_param_home(const char *file, char *out, size_t size)
 {
   const char *home = getenv("HOME");
+  return home != NULL && snprintf(out, size, "%s/%s", home, file) < (int)size;
+}
+
+static void load_files(void)
+{
   char path[PATH_MAX];
   if (state.values.conf_file != NULL) {
     load_file(state.values.conf_file, true);
-  } else if (home != NULL && snprintf(path, sizeof path, "%s/.nccl.conf", home) < (int)sizeof path) {
+  } else if (tt_param_home(".nccl.conf", path, sizeof path)) {
     load_file(path, false);
   }
   load_file("/etc/nccl.conf", false);

@@ -36,6 +36,9 @@ const tt_params *tt_params_get(void);
 #define tt_param_is_set(field) tt_param_is_set_at(offsetof(tt_params, field))
 bool tt_param_is_set_at(size_t offset);
 
+// Path of a file below the user's home folder; false: there is none, or the path is too long.
+bool tt_param_home(const char *file, char *out, size_t size);
+
 // ---- The registry behind the ncclParam… functions. Rows are constant and live as long as the process. ----
 
 typedef enum { TT_PARAM_TYPE_INT, TT_PARAM_TYPE_BOOL, TT_PARAM_TYPE_STR } tt_param_type;

@@ -436,10 +436,10 @@ static bool same_tuner(const struct ncclComm *c, const report *all)
       if (c->rank == 0 || c->rank == i) {
         tt_warn(
             "no tuner plugin is used: rank 0 has %s, rank %d has %s; all ranks must load the same one and read the same file of choices",
-            all[0].tuner == 0   ? "none"
-            : all[i].tuner == 0 ? "one"
-                                : "another",
-            i, all[i].tuner == 0 ? "none" : "one");
+            all[0].tuner == 0 ? "none" : "one", i,
+            all[i].tuner == 0   ? "none"
+            : all[0].tuner == 0 ? "one"
+                                : "another");
       }
       return false;
     }

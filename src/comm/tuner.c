@@ -3,6 +3,7 @@
 // The plugin sees NCCL's table: rows Tree, Ring and PAT are our algorithms of that name; what the others mean there is nothing here. Plugins that know our own
 // rows (nccl/tuner.h) see all. Where a file describes the machine, the table has that machine's predicted times, as NCCL's would.
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -10,6 +11,7 @@
 #include "base/result.h"
 #include "comm/topology.h"
 #include "comm/tuning_priv.h"
+#include "os/library.h"
 
 // ---- Which one ----
 
@@ -28,11 +30,42 @@ static void survey(const struct ncclComm *comm, tt_tuner_world *w)
   }
 }
 
+// The file for the bundled tuner: what the environment names, or what tutti-tune has left. False: there is none, so the tuner is not wanted.
+static bool find_choices(char path[PATH_MAX])
+{
+  const char *named = tt_params_get()->tuner_config_file;
+  if (named != NULL && tt_param_origin_of(tt_param_find("NCCL_TUNER_CONFIG_FILE")) == TT_PARAM_FROM_ENV) {
+    return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
+  }
+  return tt_param_home(".nccl/tuner.csv", path, PATH_MAX) && tt_library_file_hash(path) != 0;
+}
+
+// Nobody has asked for a tuner and none is installed, but there is a file of choices. *hash: of its content.
+static ncclResult_t open_bundled(tt_plugin **out, uint64_t *hash)
+{
+  char choices[PATH_MAX], library[PATH_MAX];
+  if (!find_choices(choices)) {
+    return ncclSuccess;
+  }
+  if (!tt_library_beside("libnccl-tuner-csv.so", library, sizeof library)) {
+    tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: %s is not used: libnccl-tuner-csv.so is not where the library is", choices);
+    return ncclSuccess;
+  }
+  tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: for %s the bundled plugin is used; NCCL_TUNER_PLUGIN=none does without", choices);
+  *hash = tt_library_file_hash(choices);
+  return tt_plugin_open(TT_PLUGIN_TUNER, library, NULL, out);
+}
+
 ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t)
 {
   tt_plugin *plugin = NULL;
   tt_tuner_world world = {.comm_id = comm->hash, .nranks = (size_t)comm->nranks, .nnodes = (size_t)comm->layout->nnodes};
-  TT_TRY(tt_plugin_open(TT_PLUGIN_TUNER, tt_params_get()->tuner_plugin, NULL, &plugin));
+  const char *wish = tt_params_get()->tuner_plugin;
+  uint64_t hash = 0;
+  TT_TRY(tt_plugin_open(TT_PLUGIN_TUNER, wish, NULL, &plugin));
+  if (plugin == NULL && wish == NULL) {
+    TT_TRY(open_bundled(&plugin, &hash));
+  }
   if (plugin == NULL) {
     return ncclSuccess;
   }
@@ -43,7 +76,7 @@ ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t)
   TT_TRY(tt_tuner_create(plugin, &world, &t->constants, &t->tuner));
   if (t->tuner != NULL) {
     t->constants_changed = memcmp(&before, &t->constants, sizeof before) != 0;
-    t->tuner_identity = tt_tuner_identity(t->tuner);
+    t->tuner_identity = tt_tuner_identity(t->tuner) ^ hash << 1; // stays odd
   }
   return ncclSuccess;
 }

@@ -3,10 +3,14 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/util.h"
 
 // The handle of dlopen is the object: tt_library is never defined.
 static tt_library *from_handle(void *handle)
@@ -66,6 +70,42 @@ const char *tt_library_path(tt_library *lib)
 {
   struct link_map *map = NULL;
   return dlinfo(to_handle(lib), RTLD_DI_LINKMAP, &map) == 0 && map != NULL ? map->l_name : "";
+}
+
+bool tt_library_beside(const char *file, char *out, size_t size)
+{
+  static const char *const ways[] = {"", "../lib/"};
+  Dl_info here;
+  if (dladdr((const void *)(uintptr_t)&tt_library_beside, &here) == 0 || here.dli_fname == NULL) {
+    return false;
+  }
+  const char *slash = strrchr(here.dli_fname, '/');
+  int folder = slash == NULL ? 0 : (int)(slash - here.dli_fname) + 1;
+  for (size_t i = 0; i < TT_COUNT(ways); i++) {
+    int n = snprintf(out, size, "%s%.*s%s%s", folder == 0 ? "./" : "", folder, here.dli_fname, ways[i], file);
+    if (n > 0 && (size_t)n < size && access(out, R_OK) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+uint64_t tt_library_file_hash(const char *path)
+{
+  char part[4096];
+  struct stat st;
+  uint64_t hash = 1;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) {
+    return 0;
+  }
+  ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? 1 : -1;
+  while (n > 0) {
+    n = read(fd, part, sizeof part);
+    hash = n > 0 ? tt_hash(part, (size_t)n, hash) : hash;
+  }
+  close(fd);
+  return n < 0 ? 0 : hash | 1;
 }
 
 void tt_library_close(tt_library *lib)

@@ -5,6 +5,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct tt_library tt_library;
 
@@ -26,6 +27,12 @@ void *tt_library_symbol(tt_library *lib, const char *symbol);
 
 // The file as the dynamic linker names it; "" for the program. Valid while the library is open.
 const char *tt_library_path(tt_library *lib);
+
+// Looks for a file beside the library that this code is in (or the program, where it is linked into that), then in ../lib of that folder. False: it is in neither.
+bool tt_library_beside(const char *file, char *out, size_t size);
+
+// A hash of a file's content, 0: it cannot be read, or is no ordinary file. Source of the hash: base/util.h.
+uint64_t tt_library_file_hash(const char *path);
 
 // NULL is allowed. Destructors of the library run in the calling thread when nobody else has it open.
 void tt_library_close(tt_library *lib);
