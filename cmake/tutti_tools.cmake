@@ -22,3 +22,12 @@ if(NOT TUTTI_FUZZ)
   install(TARGETS tutti-plugin RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-plugin.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
+
+# tools/tune/ becomes bin/tutti-tune.
+file(GLOB tune_tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/tune/*.c)
+if(NOT TUTTI_FUZZ)
+  add_executable(tutti-tune ${tune_tool_sources})
+  target_link_libraries(tutti-tune PRIVATE tutti_include nccl_static)
+  install(TARGETS tutti-tune RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-tune.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# tune.sh BUILD: tutti-tune writes a file that the library then loads by itself; bad options and bad places are named. Nothing is measured for its speed.
+set -uo pipefail
+build=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.." || exit 1
+tool=$build/bin/tutti-tune
+[ -x "$tool" ] && [ -x "$build/bin/all_reduce_perf" ] || { echo "skipped: no tutti-tune or no perf programs in this build"; exit 77; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+export HOME=$tmp/home
+mkdir "$HOME"
+
+refused() {
+  local status=$1 text=$2
+  shift 2
+  "$tool" "$@" >"$tmp/out" 2>&1
+  [ $? = "$status" ] || fail "$*: not exit status $status"
+  grep -F -- "$text" "$tmp/out" >/dev/null || { fail "$* does not say: $text"; cat "$tmp/out"; }
+}
+refused 2 "expected up to 8 numbers" --ranks 1
+refused 2 "expected up to 8 numbers" --ranks 2,,x
+refused 2 "a number from 1 to 86400" --seconds 0
+refused 2 "a number from 64" --max-bytes lots
+refused 2 "is no option" file
+refused 0 "Exit status" --help
+refused 1 "cannot be written" --ranks 2 --seconds 2 --max-bytes 64 --output "$tmp/no/where.csv"
+
+"$tool" --ranks 2 --seconds 6 --max-bytes 4096 >"$tmp/out" 2>"$tmp/err" || { fail "tutti-tune"; cat "$tmp/out" "$tmp/err"; }
+[ -s "$tmp/err" ] && fail "standard error is not empty in a pipe"
+grep 'choices in .*/.nccl/tuner.csv' "$tmp/out" >/dev/null || fail "it does not say what it wrote"
+[ "$(find "$HOME/.nccl" -type f | wc -l)" = 1 ] || fail "more files than one"
+grep '^# Choices that tutti-tune has measured' "$HOME/.nccl/tuner.csv" >/dev/null || fail "no head"
+if grep -v '^#' "$HOME/.nccl/tuner.csv" | grep -vE '^[a-z]+,[0-9]+,[0-9]+,[a-z_]+,(ll|simple),-1,1,2,-1,-1$'; then fail "odd lines"; fi
+
+# The library reads the file by itself, whatever was fastest; a line of our own is followed.
+echo "allreduce,0,18446744073709551615,tree,simple,-1,1,2,-1,-1" >"$HOME/.nccl/tuner.csv"
+NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf"
+grep 'TUNER/Plugin: Using CSV (v6)' "$tmp/log" >/dev/null || { fail "the file is not used"; cat "$tmp/log"; }
+grep 'CSV (v6) decides AllReduce of 64 bytes: Tree, Simple' "$tmp/log" >/dev/null || { fail "its line is not followed"; cat "$tmp/log"; }
+NCCL_TUNER_PLUGIN=none NCCL_DEBUG=INFO "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf"
+grep CSV "$tmp/log" && fail "none is not none"
+[ $failed = 0 ] && echo "tune: all good"
+exit $failed

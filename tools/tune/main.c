@@ -1,0 +1,251 @@
+// main.c: tutti-tune. See tutti-tune(1).
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tune.h"
+
+enum { FINE = 0, FAILED = 1, BAD_USAGE = 2, BAR = 30 };
+
+static const char usage[] =
+    "usage: tutti-tune [OPTION]...\n\n"
+    "Measures broadcast, reduce, all-gather, reduce-scatter and all-reduce on this machine with every algorithm and protocol, and writes those\n"
+    "that beat the library's own choice by 5% or more. The library reads the file by itself (NCCL_TUNER_PLUGIN=none does without).\n\n"
+    "  -n, --ranks N,N...   numbers of ranks, each a process (default: 2, and the number of cores)\n"
+    "  -s, --seconds N      how long all of it may take (default 60)\n"
+    "  -m, --max-bytes N    largest message (default 16777216)\n"
+    "  -o, --output FILE    where to, - is standard output (default ~/.nccl/tuner.csv)\n"
+    "  -h, --help           this\n\n"
+    "A progress bar shows on a terminal. Exit status: 0 written; 1 it could not be measured or written; 2 wrong usage.\n";
+
+static bool number(const char *text, double least, double most, double *out)
+{
+  char *end;
+  errno = 0;
+  *out = strtod(text, &end);
+  return errno == 0 && end != text && *end == '\0' && *out >= least && *out <= most;
+}
+
+static bool read_ranks(const char *text, tn_options *o)
+{
+  char copy[256], *state = NULL;
+  if (strlen(text) >= sizeof copy) {
+    return false;
+  }
+  strcpy(copy, text);
+  o->nranks = 0;
+  for (char *item = strtok_r(copy, ",", &state); item != NULL; item = strtok_r(NULL, ",", &state)) {
+    double n;
+    if (o->nranks == 8 || !number(item, 2, TN_MAX_RANKS, &n) || n != (int)n) {
+      return false;
+    }
+    o->ranks[o->nranks++] = (int)n;
+  }
+  return o->nranks > 0;
+}
+
+static int bad(const char *option, const char *value, const char *wanted)
+{
+  fprintf(stderr, "tutti-tune: --%s %.80s: expected %s; tutti-tune -h lists the options\n", option, value, wanted);
+  return BAD_USAGE;
+}
+
+// -1: go on; else the exit status.
+static int read_options(int argc, char **argv, tn_options *o)
+{
+  static const struct option list[] = {
+      {"ranks", required_argument, NULL, 'n'},  {"seconds", required_argument, NULL, 's'}, {"max-bytes", required_argument, NULL, 'm'},
+      {"output", required_argument, NULL, 'o'}, {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+  double x;
+  for (int c; (c = getopt_long(argc, argv, "n:s:m:o:h", list, NULL)) != -1;) {
+    switch (c) {
+    case 'n':
+      if (!read_ranks(optarg, o)) {
+        return bad("ranks", optarg, "up to 8 numbers from 2 to 64 with commas between them");
+      }
+      break;
+    case 's':
+      if (!number(optarg, 1, 86400, &o->seconds)) {
+        return bad("seconds", optarg, "a number from 1 to 86400");
+      }
+      break;
+    case 'm':
+      if (!number(optarg, 64, 1073741824, &x)) {
+        return bad("max-bytes", optarg, "a number from 64 to 1073741824");
+      }
+      o->max_bytes = (size_t)x;
+      break;
+    case 'o': o->out = optarg; break;
+    case 'h': fputs(usage, stdout); return FINE;
+    default: fputs("tutti-tune -h lists the options\n", stderr); return BAD_USAGE;
+    }
+  }
+  if (optind < argc) {
+    fprintf(stderr, "tutti-tune: '%.80s' is no option; tutti-tune -h lists them\n", argv[optind]);
+    return BAD_USAGE;
+  }
+  return -1;
+}
+
+// ---- Measuring ----
+
+// Each is measured so often, with the others in between: a busy moment spoils one of them.
+enum { PASSES = 2 };
+
+static void show(int done, int all, const tn_times *t, int config)
+{
+  if (!isatty(STDERR_FILENO)) {
+    return;
+  }
+  int full = done * BAR / all;
+  const char *name = tn_configs[config].name;
+  fprintf(stderr, "\r[%.*s%*s] %3d%%  %d ranks, %-20s", full, "##############################", BAR - full, "", done * 100 / all, t->ranks,
+          done == all    ? "done"
+          : name != NULL ? name
+                         : "by itself");
+  if (done == all) {
+    fputc('\n', stderr);
+  }
+}
+
+static bool measure_ranks(const tn_options *o, tn_times *t, int *step, double end)
+{
+  int all = o->nranks * tn_nconfigs * PASSES;
+  bool any = false;
+  for (int i = 0; i < tn_nconfigs * PASSES; i++, (*step)++) {
+    int c = i % tn_nconfigs;
+    show(*step, all, t, c);
+    double left = end - tn_now();
+    if (left <= 0) {
+      continue;
+    }
+    double slot = left / (all - *step) / (TN_FUNCS * t->nsizes);
+    bool good = tn_measure(t, c, slot, tn_now() + left / (all - *step));
+    any |= good;
+    if (!good && c == 0) {
+      fprintf(stderr, "\ntutti-tune: %d ranks cannot be measured; NCCL_DEBUG=WARN says more\n", t->ranks);
+    }
+  }
+  return any && t->us[0][TN_FUNCS - 1][0] > 0;
+}
+
+// ---- The file ----
+
+static void write_head(FILE *f, const tn_options *o)
+{
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  fprintf(f, "# Choices that tutti-tune has measured on %s (%ld cores, %.0f seconds): read by libnccl-tuner-csv.so.\n", host,
+          sysconf(_SC_NPROCESSORS_ONLN), o->seconds);
+  fprintf(f, "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff\n");
+}
+
+static bool default_name(char name[PATH_MAX])
+{
+  const char *home = getenv("HOME");
+  if (home == NULL || snprintf(name, PATH_MAX, "%s/.nccl", home) >= PATH_MAX - 16) {
+    fprintf(stderr, "tutti-tune: HOME is not set, or too long: use --output\n");
+    return false;
+  }
+  if (mkdir(name, 0755) != 0 && errno != EEXIST) {
+    fprintf(stderr, "tutti-tune: %s cannot be made: %s\n", name, strerror(errno));
+    return false;
+  }
+  strcat(name, "/tuner.csv");
+  return true;
+}
+
+// Written beside it and put in its place, so that a job that starts now reads the old file or the new one.
+static bool put_file(const char *name, const char *text, size_t size)
+{
+  char beside[PATH_MAX];
+  if (snprintf(beside, sizeof beside, "%s.%d", name, (int)getpid()) >= (int)sizeof beside) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  FILE *f = fopen(beside, "we");
+  if (f == NULL) {
+    return false;
+  }
+  bool good = fwrite(text, 1, size, f) == size && fflush(f) == 0 && fsync(fileno(f)) == 0;
+  good &= fclose(f) == 0;
+  good = good && rename(beside, name) == 0;
+  if (!good) {
+    int saved = errno;
+    unlink(beside);
+    errno = saved;
+  }
+  return good;
+}
+
+static int put(const tn_options *o, const char *text, size_t size, int lines)
+{
+  char name[PATH_MAX];
+  if (o->out != NULL && strcmp(o->out, "-") == 0) {
+    return fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0 ? FINE : FAILED;
+  }
+  if (o->out == NULL ? !default_name(name) : snprintf(name, sizeof name, "%s", o->out) >= (int)sizeof name) {
+    return FAILED;
+  }
+  if (!put_file(name, text, size)) {
+    fprintf(stderr, "tutti-tune: %s cannot be written: %s\n", name, strerror(errno));
+    return FAILED;
+  }
+  printf("%d choices in %s%s\n", lines, name, lines == 0 ? ": the library's own are as good" : "");
+  return FINE;
+}
+
+static int tune(const tn_options *o, tn_times *t)
+{
+  char *text = NULL;
+  size_t size = 0;
+  int lines = 0, measured = 0, step = 0;
+  double end = tn_now() + o->seconds;
+  FILE *f = open_memstream(&text, &size);
+  if (f == NULL) {
+    perror("tutti-tune: no memory");
+    return FAILED;
+  }
+  write_head(f, o);
+  for (int i = 0; i < o->nranks; i++) {
+    tn_times_begin(t, o->ranks[i], o->max_bytes);
+    if (measure_ranks(o, t, &step, end)) {
+      measured++;
+      lines += tn_write_choices(f, t);
+    }
+  }
+  show(step, o->nranks * tn_nconfigs * PASSES, t, 0);
+  bool written = fclose(f) == 0 && measured > 0;
+  if (measured == 0) {
+    fprintf(stderr, "tutti-tune: nothing could be measured within %.0f seconds: nothing is written\n", o->seconds);
+  }
+  int status = written ? put(o, text, size, lines) : FAILED;
+  free(text);
+  return status;
+}
+
+int main(int argc, char **argv)
+{
+  int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  tn_options o = {.ranks = {2, cores < 3              ? 4
+                               : cores > TN_MAX_RANKS ? TN_MAX_RANKS
+                                                      : cores},
+                  .nranks = 2,
+                  .seconds = 60,
+                  .max_bytes = 16u << 20};
+  int status = read_options(argc, argv, &o);
+  if (status >= 0) {
+    return status;
+  }
+  tn_times *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (t == MAP_FAILED) {
+    perror("tutti-tune: no memory");
+    return FAILED;
+  }
+  return tune(&o, t);
+}
