@@ -213,6 +213,12 @@ good "CPU by numbers" 'CPU/0  Intel family 6 model 250' show "$tmp/cpu.xml"
 good "options over the variable" 'RING' graphs --table --cross-nic 0 -N 2 "$h100"
 grep -q ' no ' "$tmp/out" || report "--cross-nic" " has no effect"
 good "algo" '^  Tree +NCCL_ALGO=ring leaves it out' explain --algo ring "$h100"
+export NCCL_TUNER_PLUGIN=$build/lib/libnccl-tuner-csv.so NCCL_TUNER_CONFIG_FILE=$tmp/choices.csv
+echo "allreduce,0,100000,tree,ll128,2,-1,8" >"$tmp/choices.csv"
+good "tuner decided" 'tuner plugin CSV .v6.: decided: Tree LL128, 2 channels, predicted [0-9.]+ us' explain --bytes 64K "$h100"
+good "tuner asked" 'tuner plugin CSV .v6.: asked, and leaves the choice as it is' explain --bytes 64M "$h100"
+NCCL_TUNER_PLUGIN=/nowhere/x.so good "no such tuner" 'NCCL_TUNER_PLUGIN=/nowhere/x.so: there is no tuner plugin that could be asked' explain "$h100"
+unset NCCL_TUNER_PLUGIN NCCL_TUNER_CONFIG_FILE
 good "algo decided" 'NCCL_ALGO=tree: decided: without it NVLS' explain --algo=tree --bytes 64M "$h100"
 good "proto" '^\* Ring Simple|^\* Tree Simple|^\* NVLS' explain --proto simple "$h100"
 good "nothing set" 'no variable is set' explain "$h100"

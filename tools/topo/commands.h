@@ -45,5 +45,8 @@ void xp_say_collnet(const xp_print *out, const tt_model *m);
 // Name of a node for people: a card that is no PCI device is "NIC". In `out`, or constant.
 const char *xp_node_name(const tt_topo *t, int node, char *out, size_t size);
 
+// What the tuner plugin of NCCL_TUNER_PLUGIN makes of an operation for which the model has chosen `own`.
+void xp_write_tuner(const xp_machine *m, const tt_model_op *op, const tt_model_choice *own, xp_print *out);
+
 // How much of each link's bandwidth the channels of a graph use: load[link] in GB/s, links as in the machine.
 void xp_loads(const tt_topo *topo, const tt_paths *paths, const tt_graph *graph, float *load);

@@ -351,14 +351,6 @@ static void write_variables(const inquiry *q)
   if (set == 0) {
     fprintf(q->out->f, "  no variable is set that could matter\n");
   }
-  const char *tuner = tt_params_get()->tuner_plugin;
-  if (tuner != NULL) {
-    char clean[128];
-    xp_say(q->out, 4, "  NCCL_TUNER_PLUGIN=%s: not asked; on a machine that loads it, it may change the times above",
-           xp_clean(tuner, clean, sizeof(clean)));
-  } else {
-    fprintf(q->out->f, "  no tuner plugin took part\n");
-  }
   xp_say_collnet(q->out, q->m);
 }
 
@@ -469,6 +461,7 @@ static int explain(inquiry *q)
   write_size(q);
   write_changes(q);
   write_variables(q);
+  xp_write_tuner(&q->w->m, &q->op, &q->choice, q->out);
   return 0;
 }
 
