@@ -1,0 +1,128 @@
+// nccl/profiler_v5.h: version 5 of the profiler's interface, events of the calls themselves; kinds of events are 64-bit; Group is not the parent any more.
+// Life, threads and ownership: profiler_common.h.
+#ifndef TUTTI_NCCL_PROFILER_V5_H
+#define TUTTI_NCCL_PROFILER_V5_H
+
+#include "profiler_common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A new event. Of the union, what belongs to `type`; Group and ProxyCtrl have nothing there.
+typedef struct {
+  uint64_t type;   // ncclProfile…
+  void *parentObj; // handle of the parent, or NULL
+  int rank;        // whose event it is
+  TUTTI_NCCL_UNNAMED union {
+    struct {              // GroupApi
+      bool graphCaptured; // never here
+      int groupDepth;     // 1: a single call, which makes its own group; else 1 + how many groups are open
+    } groupApi;
+
+    struct {            // CollApi
+      const char *func; // "AllReduce"
+      size_t count;
+      const char *datatype; // "ncclFloat32"
+      int root;
+      void *stream;
+      bool graphCaptured; // never here
+    } collApi;
+
+    struct {            // P2pApi
+      const char *func; // "Send", "Recv"
+      size_t count;
+      const char *datatype;
+      void *stream;
+      bool graphCaptured; // never here
+    } p2pApi;
+
+    struct { // KernelLaunch
+      void *stream;
+    } kernelLaunch;
+
+    struct {              // Coll
+      uint64_t seqNumber; // calls of this function on the communicator so far
+      const char *func;
+      void const *sendBuff;
+      void *recvBuff;
+      size_t count;
+      int root;
+      const char *datatype;
+      uint8_t nChannels; // KernelCh events that will come
+      uint8_t nWarps;    // 1 on host memory
+      const char *algo;  // "RING"
+      const char *proto; // "SIMPLE", "LL"
+      void *parentGroup; // the Group event, which was parentObj up to version 4
+    } coll;
+
+    struct { // P2p
+      const char *func;
+      void *buff;
+      const char *datatype;
+      size_t count;
+      int peer;
+      uint8_t nChannels;
+      void *parentGroup;
+    } p2p;
+
+    struct {     // ProxyOp
+      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in another one
+      uint8_t channelId;
+      int peer;      // rank
+      int nSteps;    // messages
+      int chunkSize; // bytes of a message, at most
+      int isSend;    // 1: to the peer, 0: from it
+    } proxyOp;
+
+    struct {    // ProxyStep
+      int step; // number of the message, from 0 on
+    } proxyStep;
+
+    struct { // KernelCh
+      uint8_t channelId;
+      uint64_t pTimer; // when the channel began: nanoseconds of CLOCK_MONOTONIC
+    } kernelCh;
+
+    struct {      // NetPlugin
+      int64_t id; // plugin type and version of `data` (profiler_net.h)
+      void *data; // what the network plugin says; good during the call
+    } netPlugin;
+  };
+} ncclProfilerEventDescr_v5_t;
+
+// What goes with a state. NULL for those of GroupApi.
+typedef union {
+  struct { // ProxyStep
+    size_t transSize;
+  } proxyStep;
+
+  struct { // ProxyCtrl
+    int appendedProxyOps;
+  } proxyCtrl;
+
+  struct { // NetPlugin
+    void *data;
+  } netPlugin;
+
+  struct { // KernelCh
+    uint64_t pTimer;
+  } kernelCh;
+} ncclProfilerEventStateArgs_v5_t;
+
+// The table: `ncclProfiler_v5`. All members must be set.
+typedef struct {
+  const char *name;
+  // commId: the same on all ranks; commName: as the user has named it, or NULL; both good until finalize. logfn: writes into the library's log.
+  ncclResult_t (*init)(void **context, uint64_t commId, int *eActivationMask, const char *commName, int nNodes, int nranks, int rank,
+                       ncclDebugLogger_t logfn);
+  ncclResult_t (*startEvent)(void *context, void **eHandle, ncclProfilerEventDescr_v5_t *eDescr);
+  ncclResult_t (*stopEvent)(void *eHandle);
+  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v5_t eState, ncclProfilerEventStateArgs_v5_t *eStateArgs);
+  ncclResult_t (*finalize)(void *context);
+} ncclProfiler_v5_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
