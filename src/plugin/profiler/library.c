@@ -1,0 +1,128 @@
+// library.c: the profilers' libraries: opened with the process's first communicator, closed with the last one.
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/result.h"
+#include "base/util.h"
+#include "os/proc.h"
+#include "plugin/profiler/profiler_priv.h"
+
+enum { ITEM_BYTES = 4096 };
+
+// One per process: a plugin has one mask for all its contexts, and often one state. Under `lock`.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  tt_profiler_library rows[TT_PROFILERS];
+  int users;
+  bool given_up[TT_PROFILERS]; // what could not be used once is not looked for again
+  bool hooked;
+} libraries;
+
+// A forked child keeps what is open: its own communicators go on with it, in the state in which the fork has left it.
+static void forked(void)
+{
+  pthread_mutex_init(&lock, NULL);
+}
+
+void tt_profiler_lock(void)
+{
+  pthread_mutex_lock(&lock);
+  if (!libraries.hooked) {
+    libraries.hooked = true;
+    tt_proc_on_fork(forked);
+  }
+}
+
+void tt_profiler_unlock(void)
+{
+  pthread_mutex_unlock(&lock);
+}
+
+static const tt_profiler_adapter *adapter_of(int version)
+{
+  static const tt_profiler_adapter *const adapters[] = {
+      NULL, &tt_profiler_v1, &tt_profiler_v2, &tt_profiler_v3, &tt_profiler_v4, &tt_profiler_v5, &tt_profiler_v6};
+  return adapters[version];
+}
+
+static bool is_twice(const void *table)
+{
+  for (int i = 0; i < TT_PROFILERS; i++) {
+    if (libraries.rows[i].plugin != NULL && libraries.rows[i].table == table) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Opens one row. Whatever cannot be used leaves it empty, and has been named.
+static ncclResult_t open_row(int i, const char *wish, const tt_plugin *net)
+{
+  tt_plugin *plugin = NULL;
+  libraries.given_up[i] = true;
+  TT_TRY(tt_plugin_open(TT_PLUGIN_PROFILER, wish, net, &plugin));
+  if (plugin == NULL) {
+    return ncclSuccess;
+  }
+  const tt_profiler_adapter *adapter = adapter_of(tt_plugin_version(plugin));
+  const void *table = tt_plugin_table(plugin);
+  if (is_twice(table)) {
+    tt_info(TT_INIT | TT_PROFILE, "PROFILER/Plugin: %s stands twice in NCCL_PROFILER_PLUGIN; once is enough", tt_plugin_path(plugin));
+  } else if (tt_plugin_complete(TT_PLUGIN_PROFILER, plugin, adapter->members, adapter->nmembers)) {
+    const char *name = *(const char *const *)table; // the first member of all versions
+    libraries.rows[i] =
+        (tt_profiler_library){.plugin = plugin, .adapter = adapter, .table = table, .name = name != NULL ? name : tt_plugin_path(plugin)};
+    libraries.given_up[i] = false;
+    return ncclSuccess;
+  }
+  tt_plugin_close(plugin);
+  return ncclSuccess;
+}
+
+static ncclResult_t open_all(const tt_plugin *net)
+{
+  const char *list = tt_params_get()->profiler_plugin;
+  char item[ITEM_BYTES];
+  if (!tt_plugin_item(list, 0, item, sizeof item)) {
+    return libraries.given_up[0] ? ncclSuccess : open_row(0, NULL, net);
+  }
+  for (int i = 0; i < TT_PROFILERS && tt_plugin_item(list, i, item, sizeof item); i++) {
+    if (!libraries.given_up[i]) {
+      TT_TRY(open_row(i, item, net));
+    }
+  }
+  if (tt_plugin_item(list, TT_PROFILERS, item, sizeof item)) {
+    tt_warn("NCCL_PROFILER_PLUGIN names more than %d profilers: %s and what follows is not loaded", (int)TT_PROFILERS, item);
+  }
+  return ncclSuccess;
+}
+
+static void close_all(void)
+{
+  for (int i = 0; i < TT_PROFILERS; i++) {
+    tt_plugin_close(libraries.rows[i].plugin);
+    libraries.rows[i] = (tt_profiler_library){0};
+  }
+}
+
+ncclResult_t tt_profiler_libraries_use(const tt_plugin *net, tt_profiler_library **rows)
+{
+  if (libraries.users == 0) {
+    ncclResult_t res = open_all(net);
+    if (res != ncclSuccess) {
+      close_all();
+      return res;
+    }
+  }
+  libraries.users++;
+  *rows = libraries.rows;
+  return ncclSuccess;
+}
+
+void tt_profiler_libraries_leave(void)
+{
+  if (--libraries.users == 0) {
+    close_all();
+  }
+}

@@ -1,0 +1,235 @@
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "base/util.h"
+#include "plugin/profiler/profiler_priv.h"
+
+enum {
+  NAME_BYTES = 64,
+  KINDS = 15,
+  NET = ncclProfileNetPlugin,
+  STEP = NET | ncclProfileProxyStep,
+  PROXY = STEP | ncclProfileProxyOp,
+  TASK = PROXY | ncclProfileKernelCh, // what hangs below a Coll or P2p
+  COPY = ncclProfileCeColl | ncclProfileCeSync | ncclProfileCeBatch,
+  COLL = TASK | ncclProfileColl,
+  P2P = TASK | ncclProfileP2p,
+};
+
+// By number of the kind's bit: which bits of a mask want it. Source: NCCL's behaviour; seed 000.
+static const uint32_t wanted_by[KINDS] = {
+    COLL | P2P | ncclProfileGroup,
+    COLL,
+    P2P,
+    PROXY,
+    STEP,
+    ncclProfileProxyCtrl,
+    ncclProfileKernelCh,
+    NET,
+    COLL | P2P | COPY | ncclProfileGroup | ncclProfileGroupApi | ncclProfileCollApi | ncclProfileP2pApi | ncclProfileKernelLaunch,
+    COLL | COPY | ncclProfileCollApi,
+    P2P | ncclProfileP2pApi,
+    ncclProfileKernelLaunch,
+    COPY,
+    ncclProfileCeSync,
+    ncclProfileCeBatch,
+};
+
+static const char *const kind_names[KINDS] = {"Group",     "Coll",         "P2p",       "ProxyOp",  "ProxyStep",
+                                              "ProxyCtrl", "KernelCh",     "NetPlugin", "GroupApi", "CollApi",
+                                              "P2pApi",    "KernelLaunch", "CeColl",    "CeSync",   "CeBatch"};
+
+// One profiler's view of the communicator.
+typedef struct context {
+  tt_profiler_library *lib; // NULL: there is no such profiler, or it does not want the communicator
+  void *ctx;
+} context;
+
+struct tt_profilers {
+  _Atomic int holders;
+  int n; // rows in use, at most
+  context rows[TT_PROFILERS];
+  tt_profilers_env env;
+  char name[NAME_BYTES];
+  tt_prof_net_list net;
+};
+
+static inline uint32_t mask_of(const context *c)
+{
+  return c->lib == NULL ? 0 : (uint32_t)__atomic_load_n(&c->lib->mask, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t wanted(uint64_t type)
+{
+  return wanted_by[__builtin_ctzll(type)];
+}
+
+// ---- Life
+
+static void mask_text(uint32_t mask, char *out, size_t size)
+{
+  size_t used = 0;
+  out[0] = '\0';
+  for (int i = 0; i < KINDS && used < size; i++) {
+    if (mask >> i & 1) {
+      used += (size_t)snprintf(out + used, size - used, " %s", kind_names[i]);
+    }
+  }
+}
+
+static void begin(context *c, tt_profiler_library *lib, const tt_profilers_env *env)
+{
+  ncclResult_t res = lib->adapter->init(lib->table, env, &lib->mask, &c->ctx);
+  if (res != ncclSuccess) {
+    tt_info(TT_INIT | TT_PROFILE,
+            "PROFILER/Plugin: %s: init for rank %d of comm 0x%llx has failed with %d (%s); the rank goes on without it", lib->name,
+            env->rank, (unsigned long long)env->hash, (int)res, ncclGetErrorString(res));
+    c->ctx = NULL;
+    return;
+  }
+  c->lib = lib;
+  char kinds[256];
+  mask_text(mask_of(c), kinds, sizeof kinds);
+  tt_info(TT_INIT | TT_PROFILE, "PROFILER/Plugin: %s (version %d) follows rank %d of comm 0x%llx; mask 0x%x:%s", lib->name,
+          tt_plugin_version(lib->plugin), env->rank, (unsigned long long)env->hash, mask_of(c), kinds[0] != '\0' ? kinds : " no events");
+}
+
+static bool any_library(const tt_profiler_library *libs)
+{
+  for (int i = 0; i < TT_PROFILERS; i++) {
+    if (libs[i].plugin != NULL) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The profilers of the libraries that are open. Caller holds the lock.
+static ncclResult_t make(const tt_profilers_env *env, tt_profiler_library *libs, tt_profilers **out)
+{
+  tt_profilers *p = tt_calloc(1, sizeof *p);
+  if (p == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for profilers", env->rank);
+  }
+  atomic_store(&p->holders, 1);
+  pthread_mutex_init(&p->net.lock, NULL);
+  snprintf(p->name, sizeof p->name, "%s", env->name != NULL ? env->name : "");
+  p->env = *env;
+  p->env.name = p->name[0] != '\0' ? p->name : NULL;
+  for (int i = 0; i < TT_PROFILERS; i++) {
+    if (libs[i].plugin != NULL) {
+      begin(&p->rows[i], &libs[i], &p->env);
+      p->n = i + 1;
+    }
+  }
+  *out = p;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_profilers_open(const tt_profilers_env *env, tt_profilers **out)
+{
+  tt_profiler_library *libs = NULL;
+  *out = NULL;
+  tt_profiler_lock();
+  ncclResult_t res = tt_profiler_libraries_use(env->net, &libs);
+  if (res == ncclSuccess && any_library(libs)) {
+    res = make(env, libs, out);
+  }
+  if (libs != NULL && *out == NULL) {
+    tt_profiler_libraries_leave();
+  }
+  tt_profiler_unlock();
+  return res;
+}
+
+tt_profilers *tt_profilers_hold(tt_profilers *p)
+{
+  if (p != NULL) {
+    atomic_fetch_add_explicit(&p->holders, 1, memory_order_relaxed);
+  }
+  return p;
+}
+
+static void end(tt_profilers *p)
+{
+  tt_prof_net_end(&p->net);
+  tt_profiler_lock();
+  for (int i = 0; i < p->n; i++) {
+    const context *c = &p->rows[i];
+    if (c->lib != NULL && c->ctx != NULL) {
+      c->lib->adapter->finalize(c->lib->table, c->ctx);
+    }
+  }
+  tt_profiler_libraries_leave();
+  tt_profiler_unlock();
+  pthread_mutex_destroy(&p->net.lock);
+  tt_free(p);
+}
+
+void tt_profilers_release(tt_profilers *p)
+{
+  if (p != NULL && atomic_fetch_sub(&p->holders, 1) == 1) {
+    end(p);
+  }
+}
+
+tt_prof_net_list *tt_profilers_net_list(tt_profilers *p)
+{
+  return &p->net;
+}
+
+// ---- Events
+
+bool tt_profilers_want(const tt_profilers *p, uint64_t type)
+{
+  uint32_t masks = 0;
+  for (int i = 0; p != NULL && i < p->n; i++) {
+    masks |= mask_of(&p->rows[i]);
+  }
+  return (masks & wanted(type)) != 0;
+}
+
+static void set_parents(tt_prof_descr *d, void *parent, void *group)
+{
+  d->parentObj = parent;
+  if (d->type == ncclProfileColl) {
+    d->coll.parentGroup = group;
+  } else if (d->type == ncclProfileP2p) {
+    d->p2p.parentGroup = group;
+  }
+}
+
+void tt_profilers_start(tt_profilers *p, tt_prof_descr *d, const tt_prof_event *parent, const tt_prof_event *group, tt_prof_event *out)
+{
+  *out = (tt_prof_event){0};
+  d->rank = d->type == ncclProfileProxyOp || d->type == ncclProfileProxyStep || d->type == ncclProfileNetPlugin ? d->rank : p->env.rank;
+  for (int i = 0; i < p->n; i++) {
+    const context *c = &p->rows[i];
+    if (mask_of(c) & wanted(d->type)) {
+      tt_prof_descr own = *d; // the plugin may write into it
+      set_parents(&own, parent != NULL ? parent->of[i] : NULL, group != NULL ? group->of[i] : NULL);
+      c->lib->adapter->start(c->lib->table, c->ctx, &out->of[i], &own);
+    }
+  }
+}
+
+void tt_profilers_state(tt_profilers *p, const tt_prof_event *e, ncclProfilerEventState_t state, const tt_prof_args *args)
+{
+  for (int i = 0; i < p->n; i++) {
+    if (e->of[i] != NULL) {
+      p->rows[i].lib->adapter->state(p->rows[i].lib->table, e->of[i], state, args);
+    }
+  }
+}
+
+void tt_profilers_stop(tt_profilers *p, tt_prof_event *e)
+{
+  for (int i = 0; i < p->n; i++) {
+    if (e->of[i] != NULL) {
+      p->rows[i].lib->adapter->stop(p->rows[i].lib->table, e->of[i]);
+      e->of[i] = NULL;
+    }
+  }
+}

@@ -1,0 +1,124 @@
+// v5.c: version 5 of the profiler's interface.
+#include "plugin/profiler/profiler_priv.h"
+
+static const tt_plugin_member members[TT_PROFILER_NMEMBERS] = TT_PROFILER_MEMBERS(ncclProfiler_v5_t);
+
+static ncclResult_t init(const void *table, const tt_profilers_env *env, int *mask, void **ctx)
+{
+  const ncclProfiler_v5_t *t = table;
+  ncclResult_t res = t->init(ctx, env->hash, mask, env->name, env->nnodes, env->nranks, env->rank, tt_plugin_log);
+  __atomic_fetch_and(mask, ~(ncclProfileCeColl | ncclProfileCeSync | ncclProfileCeBatch), __ATOMIC_RELAXED); // not of this version
+  return res;
+}
+
+static void start(const void *table, void *ctx, void **handle, tt_prof_descr *d)
+{
+  const ncclProfiler_v5_t *t = table;
+  ncclProfilerEventDescr_v5_t o = {.type = d->type, .parentObj = d->parentObj, .rank = d->rank};
+  switch (d->type) {
+  case ncclProfileGroup:
+  case ncclProfileProxyCtrl: break;
+  case ncclProfileGroupApi:
+    o.groupApi.graphCaptured = d->groupApi.graphCaptured;
+    o.groupApi.groupDepth = d->groupApi.groupDepth;
+    break;
+  case ncclProfileCollApi:
+    o.collApi.func = d->collApi.func;
+    o.collApi.count = d->collApi.count;
+    o.collApi.datatype = d->collApi.datatype;
+    o.collApi.root = d->collApi.root;
+    o.collApi.stream = d->collApi.stream;
+    o.collApi.graphCaptured = d->collApi.graphCaptured;
+    break;
+  case ncclProfileP2pApi:
+    o.p2pApi.func = d->p2pApi.func;
+    o.p2pApi.count = d->p2pApi.count;
+    o.p2pApi.datatype = d->p2pApi.datatype;
+    o.p2pApi.stream = d->p2pApi.stream;
+    o.p2pApi.graphCaptured = d->p2pApi.graphCaptured;
+    break;
+  case ncclProfileKernelLaunch: o.kernelLaunch.stream = d->kernelLaunch.stream; break;
+  case ncclProfileColl:
+    o.coll.seqNumber = d->coll.seqNumber;
+    o.coll.func = d->coll.func;
+    o.coll.sendBuff = d->coll.sendBuff;
+    o.coll.recvBuff = d->coll.recvBuff;
+    o.coll.count = d->coll.count;
+    o.coll.root = d->coll.root;
+    o.coll.datatype = d->coll.datatype;
+    o.coll.nWarps = d->coll.nWarps;
+    o.coll.algo = d->coll.algo;
+    o.coll.proto = d->coll.proto;
+    o.coll.nChannels = d->coll.nChannels;
+    o.coll.parentGroup = d->coll.parentGroup;
+    break;
+  case ncclProfileP2p:
+    o.p2p.func = d->p2p.func;
+    o.p2p.buff = d->p2p.buff;
+    o.p2p.datatype = d->p2p.datatype;
+    o.p2p.count = d->p2p.count;
+    o.p2p.peer = d->p2p.peer;
+    o.p2p.nChannels = d->p2p.nChannels;
+    o.p2p.parentGroup = d->p2p.parentGroup;
+    break;
+  case ncclProfileProxyOp:
+    o.proxyOp.pid = d->proxyOp.pid;
+    o.proxyOp.channelId = d->proxyOp.channelId;
+    o.proxyOp.peer = d->proxyOp.peer;
+    o.proxyOp.nSteps = d->proxyOp.nSteps;
+    o.proxyOp.chunkSize = d->proxyOp.chunkSize;
+    o.proxyOp.isSend = d->proxyOp.isSend;
+    break;
+  case ncclProfileProxyStep: o.proxyStep.step = d->proxyStep.step; break;
+  case ncclProfileKernelCh:
+    o.kernelCh.channelId = d->kernelCh.channelId;
+    o.kernelCh.pTimer = d->kernelCh.pTimer;
+    break;
+  case ncclProfileNetPlugin:
+    o.netPlugin.id = d->netPlugin.id;
+    o.netPlugin.data = d->netPlugin.data;
+    break;
+  default: return; // younger than this version
+  }
+  t->startEvent(ctx, handle, &o);
+}
+
+static void stop(const void *table, void *handle)
+{
+  ((const ncclProfiler_v5_t *)table)->stopEvent(handle);
+}
+
+static void state(const void *table, void *handle, ncclProfilerEventState_t what, const tt_prof_args *args)
+{
+  const ncclProfiler_v5_t *t = table;
+  ncclProfilerEventStateArgs_v5_t o = {0};
+  switch (what) {
+  case ncclProfilerProxyStepSendGPUWait:
+  case ncclProfilerProxyStepSendPeerWait_v4:
+  case ncclProfilerProxyStepSendWait:
+  case ncclProfilerProxyStepRecvWait:
+  case ncclProfilerProxyStepRecvFlushWait:
+  case ncclProfilerProxyStepRecvGPUWait: o.proxyStep.transSize = args->proxyStep.transSize; break;
+  case ncclProfilerProxyCtrlIdle:
+  case ncclProfilerProxyCtrlActive:
+  case ncclProfilerProxyCtrlSleep:
+  case ncclProfilerProxyCtrlWakeup:
+  case ncclProfilerProxyCtrlAppend:
+  case ncclProfilerProxyCtrlAppendEnd: o.proxyCtrl.appendedProxyOps = args->proxyCtrl.appendedProxyOps; break;
+  case ncclProfilerNetPluginUpdate: o.netPlugin.data = args->netPlugin.data; break;
+  case ncclProfilerKernelChStop: o.kernelCh.pTimer = args->kernelCh.pTimer; break;
+  case ncclProfilerProxyOpInProgress_v4:
+  case ncclProfilerGroupStartApiStop:
+  case ncclProfilerGroupEndApiStart: break;
+  default: return; // younger than this version
+  }
+  t->recordEventState(handle, what, &o);
+}
+
+static void finalize(const void *table, void *ctx)
+{
+  ((const ncclProfiler_v5_t *)table)->finalize(ctx);
+}
+
+const tt_profiler_adapter tt_profiler_v5 = {
+    .members = members, .nmembers = TT_PROFILER_NMEMBERS, .init = init, .start = start, .stop = stop, .state = state, .finalize = finalize};
