@@ -48,7 +48,7 @@ static ncclResult_t check_task(const tt_task *t, const char *what)
   return check_buffers(t, what);
 }
 
-static ncclResult_t enqueue(const char *what, const tt_task *t)
+static ncclResult_t enqueue(const char *what, tt_task *t)
 {
   ncclResult_t res = check_task(t, what);
   if (TT_UNLIKELY(res != ncclSuccess)) {

@@ -12,6 +12,7 @@
 #include "device/host/stream.h"
 #include "device/lane.h"
 #include "nccl.h"
+#include "plugin/profiler/profiler.h"
 #include "transport/transport.h"
 
 typedef struct tt_tuning tt_tuning;
@@ -28,6 +29,7 @@ typedef struct tt_task {
   int root; // root, or peer of SEND and RECV
   struct ncclComm *comm;
   cudaStream_t stream;
+  struct tt_task_events *events; // what profilers are told of it; NULL: nothing (profile.h)
 } tt_task;
 
 // A user-defined operation.
@@ -110,6 +112,7 @@ struct ncclComm {
   tt_segment *segment;
   const tt_net_ops *net; // the chosen network; NULL: no pair needs it
   tt_proxy *proxy;       // NULL: the same
+  tt_profilers *profilers; // NULL: there are none
   tt_wiring wiring;
   tt_port port;
   tt_topology *topology; // the machines and the channels on them (topology.h)
@@ -128,6 +131,7 @@ struct ncclComm {
   uint64_t finished;           // of these: complete before their launch returned
   _Atomic uintptr_t launcher;  // the thread that is launching a plan just now, 0: none
   uint32_t sequence;           // collectives launched
+  uint64_t calls[TT_NFUNCS];   // operations launched, per function: counted where there are profilers
   uint64_t splits;
   _Atomic uint32_t split_calls, split_ends; // calls of ncclCommSplit and how many are over; they take their turns in the order of the calls
   tt_plan *plans;                           // free plans
@@ -192,9 +196,9 @@ void tt_comm_free_registrations(struct ncclComm *comm);
 // --- operations (group.c, launch.c)
 
 // Adds an operation to the open group, or launches it at once when there is none.
-ncclResult_t tt_task_add(const tt_task *task);
-// Launches the operations of one communicator, in order.
-ncclResult_t tt_comm_launch(struct ncclComm *comm, const tt_task *tasks, size_t n);
+ncclResult_t tt_task_add(tt_task *task);
+// Launches the operations of one communicator, in order. Takes the events of those it launches (profile.h).
+ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n);
 // Bytes of an operation's larger buffer: what the perf programs show.
 size_t tt_task_bytes(const tt_task *t);
 // Frees cached schedules and plans.

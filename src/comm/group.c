@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/profile.h"
 #include "os/thread.h"
 
 struct tt_job {
@@ -35,6 +36,7 @@ typedef struct group {
   tt_task *tasks;
   size_t ntasks, room;
   tt_job *jobs, **jobs_end;
+  tt_group_events events;
 } group;
 
 static _Thread_local group open_group;
@@ -81,12 +83,8 @@ static ncclResult_t make_room(group *g)
   return ncclSuccess;
 }
 
-ncclResult_t tt_task_add(const tt_task *task)
+static ncclResult_t keep(group *g, const tt_task *task)
 {
-  group *g = &open_group;
-  if (TT_LIKELY(g->depth == 0)) {
-    return tt_comm_launch(task->comm, task, 1);
-  }
   ncclResult_t res = make_room(g);
   if (res == ncclSuccess) {
     g->tasks[g->ntasks++] = *task;
@@ -94,6 +92,35 @@ ncclResult_t tt_task_add(const tt_task *task)
     tt_group_note(res);
   }
   return res;
+}
+
+// The communicator has profilers. A single operation is a group to them.
+static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *task)
+{
+  tt_profile_call_start(&g->events, task, g->depth);
+  ncclResult_t res = g->depth > 0 ? keep(g, task) : ncclSuccess;
+  tt_profile_call_stop(task->events);
+  if (g->depth == 0) {
+    tt_profile_group_ends(&g->events);
+    res = tt_comm_launch(task->comm, task, 1);
+    tt_profile_group_stop(&g->events);
+  }
+  if (g->depth == 0 || res != ncclSuccess) {
+    tt_profile_drop(task, 1);
+  }
+  return res;
+}
+
+ncclResult_t tt_task_add(tt_task *task)
+{
+  group *g = &open_group;
+  if (TT_UNLIKELY(task->comm->profilers != NULL)) {
+    return add_profiled(g, task);
+  }
+  if (TT_LIKELY(g->depth == 0)) {
+    return tt_comm_launch(task->comm, task, 1);
+  }
+  return keep(g, task);
 }
 
 // Ends a job: its argument goes, then the job itself.
@@ -350,6 +377,15 @@ static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
   return ncclSuccess;
 }
 
+// Of `n` tasks, those that were not launched have events left; then the group's own ends.
+static void end_events(group *g, size_t n)
+{
+  if (TT_UNLIKELY(g->events.told)) {
+    tt_profile_drop(g->tasks, n);
+  }
+  tt_profile_group_stop(&g->events);
+}
+
 // Closes all open groups of the thread and drops what they have collected.
 static void cancel(void)
 {
@@ -358,6 +394,7 @@ static void cancel(void)
     next = j->next;
     drop_job(j, false);
   }
+  end_events(g, g->ntasks);
   g->jobs = NULL;
   g->ntasks = 0;
   g->error = ncclSuccess;
@@ -376,18 +413,19 @@ ncclResult_t tt_group_end(void)
   ncclResult_t res = g->error;
   tt_job *jobs = g->jobs;
   size_t n = g->ntasks;
-  g->jobs = NULL;
-  g->ntasks = 0;
-  g->error = ncclSuccess;
+  tt_profile_group_ends(&g->events);
   if (res != ncclSuccess) {
-    g->jobs = jobs;
     cancel();
     return res;
   }
+  g->jobs = NULL;
+  g->ntasks = 0;
+  g->error = ncclSuccess;
   if (jobs != NULL) {
     res = run_jobs(jobs);
   }
   ncclResult_t r = n > 0 && (res == ncclSuccess || res == ncclInProgress) ? launch_tasks(g->tasks, n) : ncclSuccess;
+  end_events(g, n);
   return r != ncclSuccess ? r : res;
 }
 

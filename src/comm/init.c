@@ -502,6 +502,22 @@ static void topology_undo(struct ncclComm *c)
   c->topology = NULL;
 }
 
+// What the plugins are told of the communicator.
+static ncclResult_t profilers_step(init *in)
+{
+  struct ncclComm *c = in->comm;
+  const tt_profilers_env env = {
+      .name = c->config.name, .hash = comm_hash(c), .nnodes = c->layout->nnodes, .nranks = c->nranks, .rank = c->rank};
+  return tt_profilers_open(&env, &c->profilers);
+}
+
+// Events of messages that the proxy has not finished hold the profilers until then.
+static void profilers_undo(struct ncclComm *c)
+{
+  tt_profilers_release(c->profilers);
+  c->profilers = NULL;
+}
+
 static ncclResult_t tuning_step(init *in)
 {
   in->comm->hash = comm_hash(in->comm); // tuner plugins are told
@@ -523,6 +539,7 @@ static const init_step steps[] = {
     {"port", port_step, port_undo},
     {"choice of a network", choice_step, choice_undo},
     {"topology", topology_step, topology_undo},
+    {"profilers", profilers_step, profilers_undo},
     {"network", network_step, network_undo},
     {"tuning", tuning_step, tuning_undo},
     {"report", report_step, NULL},

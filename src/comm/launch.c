@@ -3,6 +3,7 @@
 #include "base/result.h"
 #include "coll/zerocopy.h"
 #include "comm/comm.h"
+#include "comm/profile.h"
 #include "device/host/mem.h"
 #include "device/host/stream.h"
 
@@ -428,6 +429,7 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
                       .opcount = opcount,
                       .sig = c->sig,
                       .count = c->sig_count,
+                      .event = comm->profilers != NULL ? tt_profile_event(c) : NULL,
                       .place = {.lane = t->send ? NULL : l, .steps = t->steps, .messages = t->messages}};
     TT_TRY(tt_proxy_post(comm->proxy, &op));
   }
@@ -571,7 +573,40 @@ static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, in
   return ncclSuccess;
 }
 
-static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t, size_t ops)
+// Adds the operation's lanes to the plan, and tells profilers of them. `channel`: number of the first one, to profilers.
+static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, int flow)
+{
+  int first = l->plan->nlanes;
+  tt_profile_op_start(l, t, c, d, flow != 0 ? first : 0);
+  TT_TRY(add_lanes(l->comm, l->plan, c, d, flow));
+  tt_profile_op_lanes(l, c, d, first);
+  return ncclSuccess;
+}
+
+static void push_profiled(tt_launch_events *l, tt_stream *stream, cudaStream_t handle)
+{
+  tt_profile_push_start(l, handle);
+  plan_push(l->comm, l->plan, stream);
+  tt_profile_push_stop(l);
+}
+
+// The end of launch_collective where the communicator has profilers.
+static __attribute__((noinline)) ncclResult_t launch_profiled(struct ncclComm *comm, tt_plan *p, tt_task *t, const tt_decision *d,
+                                                              tt_stream *stream)
+{
+  tt_launch_events l;
+  tt_profile_plan_start(&l, comm, p);
+  ncclResult_t res = add_lanes_profiled(&l, t, &p->calls[0], d, 0);
+  if (res == ncclSuccess) {
+    push_profiled(&l, stream, t->stream);
+  } else {
+    tt_profile_plan_drop(&l);
+    plan_drop(comm, p, res);
+  }
+  return res;
+}
+
+static ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops)
 {
   const tt_decision *d;
   tt_plan *p;
@@ -602,6 +637,9 @@ static ncclResult_t launch_collective(struct ncclComm *comm, const tt_task *t, s
   } else if (d->choice.direct && !comm->all_local) {
     find_memory(s, c);
   }
+  if (TT_UNLIKELY(comm->profilers != NULL)) {
+    return launch_profiled(comm, p, t, d, stream);
+  }
   TT_TRY_GOTO(add_lanes(comm, p, c, d, 0), res);
   plan_push(comm, p, stream);
   return ncclSuccess;
@@ -627,7 +665,8 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
   return ncclSuccess;
 }
 
-static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, const tt_task *t)
+// `l` NULL: the communicator has no profilers.
+static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_launch_events *l)
 {
   const tt_decision *d;
   tt_call *c = &p->calls[p->ncalls];
@@ -638,12 +677,14 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, const tt_task
   }
   c->stream = c->count >= STREAM_BYTES;
   p->ncalls++;
-  return add_lanes(comm, p, c, d, 2 * (t->root + 1) + (t->func == TT_FUNC_SEND));
+  int flow = 2 * (t->root + 1) + (t->func == TT_FUNC_SEND);
+  return TT_UNLIKELY(l != NULL) ? add_lanes_profiled(l, t, c, d, flow) : add_lanes(comm, p, c, d, flow);
 }
 
 // Sends and receives of one group run side by side; those to the same peer in the same direction one after the other.
-static ncclResult_t launch_p2p(struct ncclComm *comm, const tt_task *tasks, size_t n, int messages)
+static ncclResult_t launch_p2p(struct ncclComm *comm, tt_task *tasks, size_t n, int messages)
 {
+  tt_launch_events events, *told = NULL;
   tt_plan *p;
   const tt_task *first = NULL;
   tt_stream *stream;
@@ -654,19 +695,30 @@ static ncclResult_t launch_p2p(struct ncclComm *comm, const tt_task *tasks, size
   }
   TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, &stream), res);
   TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res); // a wrong stream is found before the proxy is told of anything
+  if (TT_UNLIKELY(comm->profilers != NULL)) {
+    told = &events;
+    tt_profile_plan_start(told, comm, p);
+  }
   for (size_t i = 0; i < n; i++) {
     if (is_p2p(&tasks[i]) && tasks[i].count > 0) {
-      TT_TRY_GOTO(add_message(comm, p, &tasks[i]), res);
+      TT_TRY_GOTO(add_message(comm, p, &tasks[i], told), res);
     }
   }
-  plan_push(comm, p, stream);
+  if (TT_UNLIKELY(told != NULL)) {
+    push_profiled(told, stream, first->stream);
+  } else {
+    plan_push(comm, p, stream);
+  }
   return join_streams(comm, tasks, n, first->stream, false);
 fail:
+  if (told != NULL) {
+    tt_profile_plan_drop(told);
+  }
   plan_drop(comm, p, res);
   return res;
 }
 
-ncclResult_t tt_comm_launch(struct ncclComm *comm, const tt_task *tasks, size_t n)
+ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n)
 {
   int messages = 0;
   size_t collectives = 0;

@@ -24,7 +24,15 @@ typedef struct tt_call {
   uint64_t in_off, out_off; // offsets therein
   bool stream;              // large, and nobody reads the result soon: keep it out of the caches
   _Atomic bool open;        // its plan has begun: the output is its own, so the network may write there. Written by the plan (release)
+  const void *event;        // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
 } tt_call;
+
+// When one channel of a call ran, for whoever watches the plan: nanoseconds of CLOCK_MONOTONIC, 0: not yet. Belongs to the watcher; written by the thread that
+// runs the plan.
+typedef struct tt_stamp {
+  uint64_t start, stop;
+  int lanes; // of the channel that are not done
+} tt_stamp;
 
 typedef struct tt_lane {
   const tt_schedule *sched;
@@ -42,10 +50,11 @@ typedef struct tt_lane {
   bool lent;        // something was; then the lane is done when all of it has gone
   bool drains;      // everything else is
   bool done;
-  int waits_for; // peer that made it wait, -1: none
-  int after;     // lane of the same plan that comes first: must be done (same flow), or have taken all its steps (channels); -1: none
-  int nafter;    // so many lanes, of which `after` is the last
-  int flow;      // names connection and direction of a send or receive; 0: none
+  int waits_for;   // peer that made it wait, -1: none
+  int after;       // lane of the same plan that comes first: must be done (same flow), or have taken all its steps (channels); -1: none
+  int nafter;      // so many lanes, of which `after` is the last
+  int flow;        // names connection and direction of a send or receive; 0: none
+  tt_stamp *stamp; // of its channel, where the plan is watched; else not looked at
 } tt_lane;
 
 // Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
@@ -106,6 +115,10 @@ typedef struct tt_plan {
   struct tt_plan *next;               // free list of the owner
   void (*recycle)(struct tt_plan *p); // takes the plan back when it is complete
   void *owner;
+  // Where `work` has tt_plan_watched_ops. Called by the thread that runs the plan: when it leaves a plan that is not complete, and once when the plan has
+  // ended, however that was, before it is recycled. Never waits.
+  void (*watch)(struct tt_plan *p, bool ended);
+  void *watcher;
 } tt_plan;
 
 // Reports that a peer is in another call than this rank's: names both calls. Returns ncclInvalidUsage.
@@ -113,3 +126,5 @@ ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer
 
 // Functions of a plan in a stream's queue.
 extern const tt_work_ops tt_plan_ops;
+// The same for a plan that is watched: its lanes' stamps are written.
+extern const tt_work_ops tt_plan_watched_ops;

@@ -12,6 +12,7 @@
 
 #include "device/lane.h"
 #include "net/net.h"
+#include "plugin/profiler/profiler.h"
 #include "os/socket.h"
 
 typedef struct tt_proxy tt_proxy;
@@ -96,15 +97,16 @@ typedef struct tt_proxy_place {
 typedef struct tt_proxy_op {
   int peer;
   bool send;
-  uint8_t proto;    // TT_SIMPLE or TT_LL
-  uint8_t channel;  // lane of the plan, for profilers
-  bool shared;      // what is staged may lie in memory that all connections of the rank share: for operations with many peers
-  uint32_t nsteps;  // messages
-  uint32_t behalf;  // 1 + the rank whose operation this is, when the proxy sends for a neighbour; 0: its own
-  uint64_t nbytes;  // all of them together, about
-  uint64_t opcount; // number of the plan
-  uint64_t sig;     // fingerprint of the call
-  uint64_t count;   // and its count, as messages carry them
+  uint8_t proto;              // TT_SIMPLE or TT_LL
+  uint8_t channel;            // lane of the plan
+  bool shared;                // what is staged may lie in memory that all connections of the rank share: for operations with many peers
+  uint32_t nsteps;            // messages
+  uint32_t behalf;            // 1 + the rank whose operation this is, when the proxy sends for a neighbour; 0: its own
+  uint64_t nbytes;            // all of them together, about
+  uint64_t opcount;           // number of the plan
+  uint64_t sig;               // fingerprint of the call
+  uint64_t count;             // and its count, as messages carry them
+  const tt_prof_event *event; // the profilers' event that it belongs to, copied; NULL: none
   tt_proxy_place place;
 } tt_proxy_op;
 

@@ -20,11 +20,11 @@ struct tt_relay_guest;
 typedef struct tt_proxy_peer tt_proxy_peer;
 
 enum {
-  TT_PROXY_FIFOS = 2,   // TT_SIMPLE and TT_LL
-  TT_PROXY_HEAD = 20,   // bytes of a message before its payload or padding: size, fingerprint, count
-  TT_PROXY_BERTHS = 8,  // berths of one connection, at most
-  TT_PROXY_EXTRAS = 16, // berths of all connections of a direction beyond the first of each, at most
-  TT_PROXY_OP_WORDS = 9 // tt_proxy_op in words of 8 bytes
+  TT_PROXY_FIFOS = 2,    // TT_SIMPLE and TT_LL
+  TT_PROXY_HEAD = 20,    // bytes of a message before its payload or padding: size, fingerprint, count
+  TT_PROXY_BERTHS = 8,   // berths of one connection, at most
+  TT_PROXY_EXTRAS = 16,  // berths of all connections of a direction beyond the first of each, at most
+  TT_PROXY_OP_WORDS = 10 // tt_proxy_op in words of 8 bytes
 };
 _Static_assert(sizeof(tt_proxy_op) == 8 * TT_PROXY_OP_WORDS, "copied word by word");
 

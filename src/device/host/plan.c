@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "device/lane.h"
+#include "os/clock.h"
 
 #define CHECK_BYTES (64u << 10) // what a look at the peers may move
 
@@ -41,15 +42,29 @@ static bool is_early(const tt_plan *p, const tt_lane *l)
   return false;
 }
 
-// One turn of every lane that is not done.
-static tt_run turn(tt_plan *p, size_t *budget)
+// One lane's turn in a plan that is watched.
+static tt_run watched_turn(tt_port *port, tt_lane *l, size_t *budget)
+{
+  tt_stamp *s = l->stamp;
+  if (s->start == 0) {
+    s->start = tt_now_ns();
+  }
+  tt_run r = tt_lane_run(port, l, budget);
+  if (r == TT_RUN_DONE && --s->lanes == 0) {
+    s->stop = tt_now_ns();
+  }
+  return r;
+}
+
+// One turn of every lane that is not done. Inlined, so that plans nobody watches pay nothing.
+static inline __attribute__((always_inline)) tt_run turn(tt_plan *p, size_t *budget, bool watched)
 {
   for (int i = 0; i < p->nlanes; i++) {
     tt_lane *l = &p->lanes[i];
     if (l->done || (l->after >= 0 && is_early(p, l))) {
       continue;
     }
-    tt_run r = tt_lane_run(p->port, l, budget);
+    tt_run r = watched ? watched_turn(p->port, l, budget) : tt_lane_run(p->port, l, budget);
     if (r == TT_RUN_FAILED || r == TT_RUN_MORE) {
       return r;
     }
@@ -103,9 +118,8 @@ static tt_run give_up(const tt_plan *p, ncclResult_t *result)
   return TT_RUN_FAILED;
 }
 
-static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
+static inline __attribute__((always_inline)) tt_run run(tt_plan *p, size_t *budget, ncclResult_t *result, bool watched)
 {
-  tt_plan *p = (tt_plan *)w;
   if (TT_UNLIKELY(tt_port_status(p->port) != ncclSuccess)) {
     return give_up(p, result);
   }
@@ -117,7 +131,7 @@ static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
   }
   for (;;) {
     size_t before = *budget;
-    tt_run r = turn(p, budget);
+    tt_run r = turn(p, budget, watched);
     bool moved = move(p);
     if (p->port->mover != NULL && r != TT_RUN_FAILED && tt_port_status(p->port) != ncclSuccess) {
       r = TT_RUN_FAILED; // a connection has failed
@@ -137,9 +151,38 @@ static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
   }
 }
 
+static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  return run((tt_plan *)w, budget, result, false);
+}
+
 static void plan_done(tt_work *w)
 {
   tt_plan *p = (tt_plan *)w;
+  p->recycle(p);
+}
+
+static tt_run watched_run(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  tt_plan *p = (tt_plan *)w;
+  tt_run r = run(p, budget, result, true);
+  if (r == TT_RUN_BLOCKED || r == TT_RUN_MORE) {
+    p->watch(p, false);
+  }
+  return r;
+}
+
+// Channels that were under way when the plan failed end with it.
+static void watched_done(tt_work *w)
+{
+  tt_plan *p = (tt_plan *)w;
+  for (int i = 0; i < p->nlanes; i++) {
+    tt_stamp *s = p->lanes[i].stamp;
+    if (s->start != 0 && s->stop == 0) {
+      s->stop = tt_now_ns();
+    }
+  }
+  p->watch(p, true);
   p->recycle(p);
 }
 
@@ -240,7 +283,7 @@ static void plan_check(tt_work *w)
     }
     size_t budget = CHECK_BYTES;
     move(p);
-    tt_run r = tt_lane_run(p->port, l, &budget);
+    tt_run r = w->ops == &tt_plan_watched_ops ? watched_turn(p->port, l, &budget) : tt_lane_run(p->port, l, &budget);
     p->live -= r == TT_RUN_DONE;
     if (r == TT_RUN_FAILED) {
       return;
@@ -259,3 +302,4 @@ static void plan_check(tt_work *w)
 }
 
 const tt_work_ops tt_plan_ops = {.name = "plan", .run = plan_run, .done = plan_done, .bell = plan_bell, .check = plan_check};
+const tt_work_ops tt_plan_watched_ops = {.name = "plan", .run = watched_run, .done = watched_done, .bell = plan_bell, .check = plan_check};

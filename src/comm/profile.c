@@ -1,0 +1,382 @@
+// profile.c: see profile.h.
+#include "comm/profile.h"
+
+#include <strings.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "os/clock.h"
+
+enum { P2P_CHANNELS = 32 }; // messages of one plan count as so many channels
+
+typedef struct channel_event {
+  tt_stamp stamp;
+  tt_prof_event event;
+  bool told; // its start
+} channel_event;
+
+struct tt_task_events {
+  tt_task_events *next;    // of the plan
+  tt_profilers *profilers; // held
+  tt_prof_event group, api, op;
+  int channel, nchannels;
+  tt_stamp nobody; // for lanes of other calls in the plan whose events there was no memory for
+  channel_event *channels;
+};
+
+// As NCCL spells its algorithms; ours in the same way. Texts must stay good after the library's objects have gone.
+static const char *algo_text(int algo)
+{
+  static const char *const names[] = {"RING",        "TREE",     "RD",     "PAT",      "ONESHOT", "DIRECT",
+                                      "DIRECTWRITE", "PAIRWISE", "LINEAR", "HIERRING", "HIERRD",  NULL};
+  const char *name = tt_algorithms(NULL)[algo].name;
+  for (int i = 0; names[i] != NULL; i++) {
+    if (strcasecmp(names[i], name) == 0) {
+      return names[i];
+    }
+  }
+  return name;
+}
+
+static const char *proto_text(tt_proto proto)
+{
+  return proto == TT_LL ? "LL" : "SIMPLE";
+}
+
+static bool is_p2p(const tt_task *t)
+{
+  return t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV;
+}
+
+static void events_free(tt_task_events *e)
+{
+  tt_profilers_release(e->profilers);
+  tt_free(e->channels);
+  tt_free(e);
+}
+
+// ---- calls
+
+static void start_group(tt_group_events *g, tt_profilers *p, int depth)
+{
+  tt_prof_descr d = {.type = ncclProfileGroupApi, .groupApi = {.groupDepth = depth + 1}};
+  if (g->profilers == NULL) {
+    g->profilers = tt_profilers_hold(p);
+    tt_profilers_start(p, &d, NULL, NULL, &g->api);
+    tt_profilers_state(p, &g->api, ncclProfilerGroupStartApiStop, NULL);
+  }
+}
+
+static void start_call(const tt_task *t, tt_task_events *e)
+{
+  tt_prof_descr d = {.type = is_p2p(t) ? ncclProfileP2pApi : ncclProfileCollApi};
+  if (is_p2p(t)) {
+    d.p2pApi.func = tt_func_name(t->func);
+    d.p2pApi.count = t->count;
+    d.p2pApi.datatype = tt_type_name((int)t->type);
+    d.p2pApi.stream = t->stream;
+  } else {
+    d.collApi.func = tt_func_name(t->func);
+    d.collApi.count = t->count;
+    d.collApi.datatype = tt_type_name((int)t->type);
+    d.collApi.root = t->root;
+    d.collApi.stream = t->stream;
+  }
+  tt_profilers_start(e->profilers, &d, &e->group, NULL, &e->api);
+}
+
+void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
+{
+  tt_profilers *p = t->comm->profilers;
+  t->events = NULL;
+  if (!tt_profilers_want(p, ncclProfileGroupApi)) {
+    return;
+  }
+  start_group(g, p, depth);
+  tt_task_events *e = tt_calloc(1, sizeof *e);
+  if (e == NULL) {
+    tt_info(TT_PROFILE, "rank %d: no memory to tell profilers of %s", t->comm->rank, tt_func_name(t->func));
+    return;
+  }
+  e->profilers = tt_profilers_hold(p);
+  e->group = g->api;
+  start_call(t, e);
+  t->events = e;
+  g->told = true;
+}
+
+// Stops an event whose name is still needed: children are told of it as their parent.
+static void stop_copy(tt_profilers *p, const tt_prof_event *e)
+{
+  tt_prof_event copy = *e;
+  tt_profilers_stop(p, &copy);
+}
+
+void tt_profile_call_stop(tt_task_events *e)
+{
+  if (e != NULL) {
+    stop_copy(e->profilers, &e->api);
+  }
+}
+
+void tt_profile_drop(tt_task *tasks, size_t n)
+{
+  for (size_t i = 0; i < n; i++) {
+    if (tasks[i].events != NULL) {
+      events_free(tasks[i].events);
+      tasks[i].events = NULL;
+    }
+  }
+}
+
+void tt_profile_group_ends(tt_group_events *g)
+{
+  if (g->profilers != NULL) {
+    tt_profilers_state(g->profilers, &g->api, ncclProfilerGroupEndApiStart, NULL);
+  }
+}
+
+void tt_profile_group_stop(tt_group_events *g)
+{
+  if (g->profilers != NULL) {
+    tt_profilers_stop(g->profilers, &g->api);
+    tt_profilers_release(g->profilers);
+    g->profilers = NULL;
+    g->told = false;
+  }
+}
+
+// ---- launches
+
+void tt_profile_plan_start(tt_launch_events *l, struct ncclComm *comm, tt_plan *p)
+{
+  *l = (tt_launch_events){.comm = comm, .plan = p};
+  l->last = &l->first;
+}
+
+// The plan's Group, with its first operation of which anybody wants to know.
+static void start_plan_group(tt_launch_events *l, const tt_task_events *e)
+{
+  tt_prof_descr d = {.type = ncclProfileGroup};
+  if (!l->begun) {
+    l->begun = true;
+    l->api = &e->group;
+    tt_profilers_start(l->comm->profilers, &d, NULL, NULL, &l->group);
+  }
+}
+
+static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_decision *d, uint64_t seq)
+{
+  tt_prof_descr descr = {.type = ncclProfileColl,
+                         .coll = {.seqNumber = seq,
+                                  .func = tt_func_name(t->func),
+                                  .sendBuff = t->in,
+                                  .recvBuff = t->out,
+                                  .count = t->count,
+                                  .root = t->root,
+                                  .datatype = tt_type_name((int)t->type),
+                                  .nChannels = (uint8_t)d->choice.channels,
+                                  .nWarps = 1,
+                                  .algo = algo_text(d->choice.algo),
+                                  .proto = proto_text(d->choice.proto)}};
+  tt_profilers_start(l->comm->profilers, &descr, &t->events->api, &l->group, &t->events->op);
+}
+
+static void start_p2p(const tt_launch_events *l, const tt_task *t)
+{
+  void *buff = t->func == TT_FUNC_SEND ? (void *)(uintptr_t)t->in : t->out;
+  tt_prof_descr descr = {.type = ncclProfileP2p,
+                         .p2p = {.func = tt_func_name(t->func),
+                                 .buff = buff,
+                                 .count = t->count,
+                                 .datatype = tt_type_name((int)t->type),
+                                 .peer = t->root,
+                                 .nChannels = 1}};
+  tt_profilers_start(l->comm->profilers, &descr, &t->events->api, &l->group, &t->events->op);
+}
+
+void tt_profile_op_start(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, int channel)
+{
+  tt_task_events *e = t->events;
+  uint64_t seq = l->comm->calls[t->func]++;
+  c->event = e;
+  if (e == NULL) {
+    return;
+  }
+  start_plan_group(l, e);
+  if (is_p2p(t)) {
+    start_p2p(l, t);
+  } else {
+    start_coll(l, t, d, seq);
+  }
+  e->channel = channel % P2P_CHANNELS;
+  e->nchannels = is_p2p(t) ? 1 : d->choice.channels;
+  *l->last = e;
+  l->last = &e->next;
+  t->events = NULL;
+  e->channels = tt_profilers_want(e->profilers, ncclProfileKernelCh) ? tt_calloc((size_t)e->nchannels, sizeof *e->channels) : NULL;
+}
+
+void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_decision *d, int first)
+{
+  const tt_task_events *e = c->event;
+  const tt_cached *cached = d->cached;
+  for (int i = first, channel = 0, strand = 0; i < l->plan->nlanes; i++) {
+    tt_lane *lane = &l->plan->lanes[i];
+    lane->stamp = e != NULL && e->channels != NULL ? &e->channels[channel].stamp : NULL;
+    if (lane->stamp != NULL) {
+      lane->stamp->lanes += !lane->done;
+    }
+    if (++strand == cached->sched->nstrands) {
+      strand = 0;
+      channel++;
+      cached = cached->next_channel;
+    }
+  }
+}
+
+// Stops what ends when the operations are queued.
+static void stop_queued(tt_launch_events *l)
+{
+  for (tt_task_events *e = l->first; e != NULL; e = e->next) {
+    stop_copy(e->profilers, &e->op);
+  }
+  stop_copy(l->comm->profilers, &l->group);
+}
+
+static void free_all(tt_task_events *e)
+{
+  for (tt_task_events *next; e != NULL; e = next) {
+    next = e->next;
+    events_free(e);
+  }
+}
+
+static tt_task_events *with_channels(tt_task_events *e)
+{
+  while (e != NULL && e->channels == NULL) {
+    e = e->next;
+  }
+  return e;
+}
+
+static void start_channels(tt_task_events *e)
+{
+  for (int i = 0; i < e->nchannels; i++) {
+    channel_event *c = &e->channels[i];
+    tt_prof_descr d = {.type = ncclProfileKernelCh, .kernelCh = {.channelId = (uint8_t)(e->channel + i), .pTimer = c->stamp.start}};
+    if (!c->told && c->stamp.start != 0) {
+      c->told = true;
+      tt_profilers_start(e->profilers, &d, &e->op, NULL, &c->event);
+    }
+  }
+}
+
+static void stop_channels(tt_task_events *e)
+{
+  for (int i = 0; i < e->nchannels; i++) {
+    channel_event *c = &e->channels[i];
+    const tt_prof_args args = {.kernelCh = {.pTimer = c->stamp.stop}};
+    if (c->told) {
+      tt_profilers_state(e->profilers, &c->event, ncclProfilerKernelChStop, &args);
+      tt_profilers_stop(e->profilers, &c->event);
+    }
+  }
+}
+
+// Have all channels begun that have anything to do?
+static bool all_begun(const tt_task_events *e)
+{
+  for (int i = 0; i < e->nchannels; i++) {
+    if (e->channels[i].stamp.start == 0 && e->channels[i].stamp.lanes > 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// A channel without anything to do began and ended when the operation did.
+static void stamp_idle(tt_task_events *e, bool started)
+{
+  uint64_t first = 0, last = 0;
+  for (int i = 0; i < e->nchannels; i++) {
+    const tt_stamp *s = &e->channels[i].stamp;
+    first = first == 0 || (s->start != 0 && s->start < first) ? s->start : first;
+    last = TT_MAX(last, s->stop);
+  }
+  for (int i = 0; i < e->nchannels && started; i++) {
+    tt_stamp *s = &e->channels[i].stamp;
+    if (s->start == 0 && s->lanes == 0) {
+      s->start = first != 0 ? first : tt_now_ns();
+      s->stop = last != 0 ? last : s->start;
+    }
+  }
+}
+
+// tt_plan.watch.
+static void watch(tt_plan *p, bool ended)
+{
+  for (tt_task_events *e = p->watcher; e != NULL; e = e->next) {
+    if (e->channels == NULL) {
+      continue;
+    }
+    if (ended) {
+      stamp_idle(e, p->started);
+    }
+    if (ended || all_begun(e)) {
+      start_channels(e);
+    }
+  }
+  for (tt_task_events *e = p->watcher; e != NULL && ended; e = e->next) {
+    if (e->channels != NULL) {
+      stop_channels(e);
+    }
+  }
+  if (ended) {
+    free_all(p->watcher);
+  }
+}
+
+// The plan's lanes get stamps, whosever they are.
+static void watch_plan(tt_launch_events *l, tt_task_events *some)
+{
+  tt_plan *p = l->plan;
+  for (int i = 0; i < p->nlanes; i++) {
+    p->lanes[i].stamp = p->lanes[i].stamp != NULL ? p->lanes[i].stamp : &some->nobody;
+  }
+  p->work.ops = &tt_plan_watched_ops;
+  p->watch = watch;
+  p->watcher = l->first;
+  l->first = NULL;
+}
+
+void tt_profile_push_start(tt_launch_events *l, cudaStream_t stream)
+{
+  tt_prof_descr d = {.type = ncclProfileKernelLaunch, .kernelLaunch = {.stream = stream}};
+  stop_queued(l);
+  if (l->begun) {
+    tt_profilers_start(l->comm->profilers, &d, l->api, NULL, &l->launch);
+  }
+  tt_task_events *some = with_channels(l->first);
+  if (some != NULL) {
+    watch_plan(l, some);
+  }
+}
+
+void tt_profile_push_stop(tt_launch_events *l)
+{
+  tt_profilers_stop(l->comm->profilers, &l->launch);
+  free_all(l->first);
+}
+
+void tt_profile_plan_drop(tt_launch_events *l)
+{
+  stop_queued(l);
+  free_all(l->first);
+}
+
+const tt_prof_event *tt_profile_event(const tt_call *c)
+{
+  const tt_task_events *e = c->event;
+  return e != NULL && tt_prof_is_on(&e->op) ? &e->op : NULL;
+}

@@ -1,0 +1,62 @@
+// profile.h: what a communicator tells its profilers (plugin/profiler/profiler.h) of calls, launches and the channels that run. For src/comm alone.
+//
+// Order of one collective on its own, with all kinds wanted; brackets are start and stop, > and < those of GroupApi:
+//
+//   the calling thread   > GroupStartApiStop [CollApi] GroupEndApiStart [Group [Coll]] [KernelLaunch] <
+//   whoever runs it      KernelCh of each channel: all starts, then KernelChStop and stop of each
+//   whoever moves its messages over the network (src/proxy)   ProxyOp, ProxyStep …, children of Coll
+//
+// A Coll ends when the operation is queued. A KernelCh is told of by the thread that runs the operation: its start when that thread leaves the operation for the
+// first time after all channels have begun (all starts come before the first stop, because profilers count), its stop when the operation has ended, right after
+// waiters have been woken. So events come when things happen, also when nobody waits, and the time stamps in them are those of the channel itself.
+//
+// In a group each collective is a plan of its own, with its own Group and KernelLaunch; the sends and receives of the group are one.
+// An operation of which nobody wants to know costs one branch.
+#pragma once
+#include "comm/comm.h"
+#include "plugin/profiler/profiler.h"
+
+// What is known of one call: its events, and those of its channels. Owned by the task, then by the plan.
+typedef struct tt_task_events tt_task_events;
+
+// The calling thread's open group. Zeroed: nothing told yet.
+typedef struct tt_group_events {
+  tt_profilers *profilers; // held; those of the first operation's communicator. NULL: no GroupApi event
+  tt_prof_event api;
+  bool told; // some of its tasks have events
+} tt_group_events;
+
+// The task's communicator has profilers. Starts the group's event with the first operation, then the call's; t->events is NULL when nobody wants to know.
+// `depth`: groups that are open.
+void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth);
+// The call returns. NULL is allowed.
+void tt_profile_call_stop(tt_task_events *e);
+// These tasks will not be launched, or have been: what no plan has taken goes.
+void tt_profile_drop(tt_task *tasks, size_t n);
+// ncclGroupEnd has been called; it returns.
+void tt_profile_group_ends(tt_group_events *g);
+void tt_profile_group_stop(tt_group_events *g);
+
+// A launch.
+typedef struct tt_launch_events {
+  struct ncclComm *comm;
+  tt_plan *plan;
+  tt_prof_event group, launch;
+  const tt_prof_event *api; // of the group
+  bool begun;
+  tt_task_events *first, **last;
+} tt_launch_events;
+
+void tt_profile_plan_start(tt_launch_events *l, struct ncclComm *comm, tt_plan *p);
+// The operation of task t, which the plan takes over: before its lanes are added. `channel`: number of the first one it uses.
+void tt_profile_op_start(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, int channel);
+// Its lanes are there, from number `first` on.
+void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_decision *d, int first);
+// All operations are there: the plan is pushed to `stream` after this, which is told as long as it takes.
+void tt_profile_push_start(tt_launch_events *l, cudaStream_t stream);
+void tt_profile_push_stop(tt_launch_events *l);
+// In place of these two: the plan will not run.
+void tt_profile_plan_drop(tt_launch_events *l);
+
+// The event that messages of this call belong to. NULL: none.
+const tt_prof_event *tt_profile_event(const tt_call *c);

@@ -1,0 +1,689 @@
+// profiler_test.c: what profilers of every version are told. The recorder (tests/plugins/recorder.h) writes it down, one file per version and process.
+#include <glob.h>
+
+#include "harness.h"
+
+enum { TEXT = 1 << 20, COUNT = 1000 };
+
+// What the processes of a test do.
+typedef struct job {
+  int n;
+  const char *versions; // "456": the recorders that are loaded
+  void (*work)(int rank, int n, ncclComm_t comm);
+  bool keeps; // the work ends the communicator itself
+  const char *const *env;
+} job;
+
+static const char *record_name(int rank)
+{
+  static char name[128];
+  snprintf(name, sizeof name, "/tmp/tutti_profiler_%d_%d", the_board != NULL ? (int)getppid() : (int)getpid(), rank);
+  return name;
+}
+
+static const char *plugin_list(const char *versions)
+{
+  static char list[4096];
+  const char *build = getenv("TUTTI_BUILD");
+  size_t used = 0;
+  list[0] = '\0';
+  for (const char *v = versions; *v != '\0'; v++) {
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s/tests/plugins/librecorder_v%c.so", used > 0 ? "," : "",
+                             build != NULL ? build : "build", *v);
+  }
+  return list;
+}
+
+static void run_job(int rank, void *arg)
+{
+  const job *j = arg;
+  setenv("TUTTI_RECORD", record_name(rank), 1);
+  setenv("NCCL_PROFILER_PLUGIN", plugin_list(j->versions), 1);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclComm_t comm;
+  config.commName = "job";
+  OK(ncclCommInitRankConfig(&comm, j->n, shared_id(0, rank), rank, &config));
+  j->work(rank, j->n, comm);
+  if (!j->keeps) {
+    OK(ncclCommDestroy(comm));
+  }
+}
+
+// Finds the file of a rank and version.
+static bool find_record(int rank, int version, char *name, size_t size)
+{
+  char pattern[256];
+  glob_t found;
+  snprintf(pattern, sizeof pattern, "%s.v%d.*", record_name(rank), version);
+  bool any = glob(pattern, 0, NULL, &found) == 0;
+  if (any) {
+    snprintf(name, size, "%s", found.gl_pathv[0]);
+  }
+  globfree(&found);
+  return any;
+}
+
+// What a rank's recorder of a version has written; the file goes. "" when there is none.
+static char *record(int rank, int version)
+{
+  static char texts[8][TEXT];
+  static int next;
+  char *text = texts[next++ % 8], name[256];
+  size_t n = 0;
+  if (find_record(rank, version, name, sizeof name)) {
+    FILE *f = fopen(name, "r");
+    assert_non_null(f);
+    n = fread(text, 1, TEXT - 1, f);
+    fclose(f);
+    remove(name);
+  }
+  text[n] = '\0';
+  return text;
+}
+
+static void remove_records(const job *j)
+{
+  char name[256];
+  for (int rank = 0; rank < j->n; rank++) {
+    for (int v = 1; v <= 6; v++) {
+      while (find_record(rank, v, name, sizeof name)) {
+        remove(name);
+      }
+    }
+  }
+}
+
+static void run_all(const job *j)
+{
+  remove_records(j);
+  assert_int_equal(run_processes(&(run){.n = j->n, .seconds = 60, .fn = run_job, .arg = (void *)(uintptr_t)j, .env = j->env}), 0);
+}
+
+// Is the line about an event of one of these kinds?
+static bool is_about(const char *line, const char *kinds)
+{
+  const char *subject = strchr(line, ' ');
+  size_t n = subject == NULL ? 0 : strcspn(++subject, "#- \n");
+  for (const char *kind = kinds; n > 0 && *kind != '\0'; kind += strspn(kind, " ")) {
+    size_t len = strcspn(kind, " ");
+    if (len == n && strncmp(kind, subject, n) == 0) {
+      return true;
+    }
+    kind += len;
+  }
+  return false;
+}
+
+// The lines about events of these kinds; "init" among them: also init and finalize.
+static char *pick(const char *text, const char *kinds)
+{
+  static char picks[8][TEXT];
+  static int next;
+  char *out = picks[next++ % 8];
+  size_t used = 0;
+  for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+    size_t n = strcspn(line, "\n") + 1;
+    bool life = strncmp(line, "init", 4) == 0 || strncmp(line, "finalize", 8) == 0;
+    if (life ? strstr(kinds, "init") != NULL : is_about(line, kinds)) {
+      memcpy(out + used, line, n);
+      used += n;
+    }
+  }
+  out[used] = '\0';
+  return out;
+}
+
+static int count_lines(const char *text, const char *beginning)
+{
+  int n = 0;
+  for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+    n += strncmp(line, beginning, strlen(beginning)) == 0;
+  }
+  return n;
+}
+
+// No rule is broken, and everything that was started was stopped.
+static void assert_sound(const char *text)
+{
+  assert_null(strstr(text, "ERROR"));
+  assert_int_equal(count_lines(text, "start ") > 0, 1);
+  assert_int_equal(count_lines(pick(text, "GroupApi"), "start "), count_lines(pick(text, "GroupApi"), "stop "));
+  assert_int_equal(count_lines(text, "start "), count_lines(text, "stop "));
+}
+
+#define API "init GroupApi CollApi P2pApi Group Coll P2p KernelLaunch"
+
+// ---- one all-reduce
+
+static void one_allreduce(int rank, int n, ncclComm_t comm)
+{
+  static float x[COUNT];
+  cudaStream_t stream;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  for (int i = 0; i < COUNT; i++) {
+    x[i] = (float)(rank + i);
+  }
+  OK(ncclAllReduce(x, x, COUNT, ncclFloat, ncclSum, comm, stream));
+  OK(tuttiStreamSynchronize(stream));
+  CHECK(x[COUNT - 1] == (float)(n * (COUNT - 1) + n * (n - 1) / 2), "wrong sum %g", (double)x[COUNT - 1]);
+  OK(tuttiStreamDestroy(stream));
+}
+
+static const char *const ring_simple[] = {"NCCL_ALGO=Ring", "NCCL_PROTO=Simple", NULL};
+
+#define COLL "in=set out=set count=1000 root=0 type=ncclFloat32 channels=1 warps=1 algo=RING proto=SIMPLE"
+
+static const char allreduce_v5[] =
+    "init name=job id=set nodes=1 ranks=2 rank=0\n"
+    "start GroupApi#1 parent=- rank=0 depth=1 graph=0\n"
+    "state GroupApi#1 GroupStartApiStop\n"
+    "start CollApi#1 parent=GroupApi#1 rank=0 func=AllReduce count=1000 type=ncclFloat32 root=0 stream=set graph=0\n"
+    "stop CollApi#1\n"
+    "state GroupApi#1 GroupEndApiStart\n"
+    "start Group#1 parent=- rank=0\n"
+    "start Coll#1 parent=CollApi#1 rank=0 seq=0 func=AllReduce " COLL " group=Group#1\n"
+    "stop Coll#1\n"
+    "stop Group#1\n"
+    "start KernelLaunch#1 parent=GroupApi#1 rank=0 stream=set\n"
+    "stop KernelLaunch#1\n"
+    "stop GroupApi#1\n"
+    "finalize rank=0\n";
+
+static const char allreduce_v4[] = "init name=job id=set nodes=1 ranks=2 rank=0\n"
+                                   "start Group#1 parent=- rank=0\n"
+                                   "start Coll#1 parent=Group#1 rank=0 seq=0 func=AllReduce " COLL "\n"
+                                   "stop Coll#1\n"
+                                   "stop Group#1\n"
+                                   "finalize rank=0\n";
+
+static const char allreduce_v2[] = "init\n"
+                                   "start Group#1 parent=- rank=0\n"
+                                   "start Coll#1 parent=Group#1 rank=0 name=- hash=0 seq=0 func=AllReduce " COLL "\n"
+                                   "stop Coll#1\n"
+                                   "stop Group#1\n"
+                                   "finalize rank=-1\n";
+
+static const char allreduce_v1[] =
+    "init\n"
+    "start Group#1 parent=- rank=0\n"
+    "start Coll#1 parent=Group#1 rank=0 name=- hash=0 seq=0 func=4 in=set out=set count=1000 root=0 type=7 channels=1 warps=1 algo=1 proto=2\n"
+    "stop Coll#1\n"
+    "stop Group#1\n"
+    "finalize rank=-1\n";
+
+static const char kernel_v4[] = "start KernelCh#1 parent=Coll#1 rank=0 channel=0 timer=set\n"
+                                "state KernelCh#1 KernelChStop timer=set\n"
+                                "stop KernelCh#1\n";
+
+static const char kernel_v3[] = "start KernelCh#1 parent=Coll#1 rank=0 channel=0\n"
+                                "stop KernelCh#1\n";
+
+static void every_version_is_told_of_an_allreduce_in_its_terms(void **state)
+{
+  (void)state;
+  const struct {
+    int version;
+    const char *api, *kernel;
+  } rows[] = {{1, allreduce_v1, ""},        {2, allreduce_v2, ""},        {3, allreduce_v2, kernel_v3},
+              {4, allreduce_v4, kernel_v4}, {5, allreduce_v5, kernel_v4}, {6, allreduce_v5, kernel_v4}};
+  const char *const lists[] = {"123", "456"};
+  for (int l = 0; l < 2; l++) {
+    run_all(&(job){.n = 2, .versions = lists[l], .work = one_allreduce, .env = ring_simple});
+    for (int i = 3 * l; i < 3 * l + 3; i++) {
+      const char *text = record(0, rows[i].version);
+      assert_string_equal(pick(text, API), rows[i].api);
+      assert_string_equal(pick(text, "KernelCh"), rows[i].kernel);
+      assert_int_equal(count_lines(text, "start Proxy"), 0); // shared memory
+      assert_sound(text);
+      assert_sound(record(1, rows[i].version));
+    }
+  }
+}
+
+// ---- groups
+
+static void mixed_group(int rank, int n, ncclComm_t comm)
+{
+  static int x[COUNT], y[COUNT], z[COUNT];
+  cudaStream_t stream;
+  int peer = (rank + 1) % n;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  OK(ncclGroupStart());
+  OK(ncclGroupStart());
+  OK(ncclAllReduce(x, x, COUNT, ncclInt, ncclSum, comm, stream));
+  OK(ncclGroupEnd());
+  OK(ncclSend(y, 10, ncclInt64, peer, comm, stream));
+  OK(ncclBroadcast(z, z, COUNT, ncclUint8, 1, comm, stream));
+  OK(ncclRecv(y + 500, 10, ncclInt64, peer, comm, stream));
+  OK(ncclGroupEnd());
+  OK(tuttiStreamSynchronize(stream));
+  OK(ncclAllReduce(x, x, 0, ncclInt, ncclSum, comm, stream)); // nothing to do: told as a call, no more
+  OK(tuttiStreamDestroy(stream));
+}
+
+static const char mixed_v6[] =
+    "start GroupApi#1 parent=- rank=0 depth=3 graph=0\n"
+    "state GroupApi#1 GroupStartApiStop\n"
+    "start CollApi#1 parent=GroupApi#1 rank=0 func=AllReduce count=1000 type=ncclInt32 root=0 stream=set graph=0\n"
+    "stop CollApi#1\n"
+    "start P2pApi#1 parent=GroupApi#1 rank=0 func=Send count=10 type=ncclInt64 stream=set graph=0\n"
+    "stop P2pApi#1\n"
+    "start CollApi#2 parent=GroupApi#1 rank=0 func=Broadcast count=1000 type=ncclUint8 root=1 stream=set graph=0\n"
+    "stop CollApi#2\n"
+    "start P2pApi#2 parent=GroupApi#1 rank=0 func=Recv count=10 type=ncclInt64 stream=set graph=0\n"
+    "stop P2pApi#2\n"
+    "state GroupApi#1 GroupEndApiStart\n"
+    "start Group#1 parent=- rank=0\n"
+    "start Coll#1 parent=CollApi#1 rank=0 seq=0 func=AllReduce in=set out=set count=1000 root=0 type=ncclInt32 channels=1 "
+    "warps=1 algo=RING proto=SIMPLE group=Group#1\n"
+    "stop Coll#1\n"
+    "stop Group#1\n"
+    "start KernelLaunch#1 parent=GroupApi#1 rank=0 stream=set\n"
+    "stop KernelLaunch#1\n"
+    "start Group#2 parent=- rank=0\n"
+    "start Coll#2 parent=CollApi#2 rank=0 seq=0 func=Broadcast in=set out=set count=1000 root=1 type=ncclUint8 channels=1 "
+    "warps=1 algo=RING proto=SIMPLE group=Group#2\n"
+    "stop Coll#2\n"
+    "stop Group#2\n"
+    "start KernelLaunch#2 parent=GroupApi#1 rank=0 stream=set\n"
+    "stop KernelLaunch#2\n"
+    "start Group#3 parent=- rank=0\n"
+    "start P2p#1 parent=P2pApi#1 rank=0 func=Send buff=set count=10 type=ncclInt64 peer=1 channels=1 group=Group#3\n"
+    "start P2p#2 parent=P2pApi#2 rank=0 func=Recv buff=set count=10 type=ncclInt64 peer=1 channels=1 group=Group#3\n"
+    "stop P2p#1\n"
+    "stop P2p#2\n"
+    "stop Group#3\n"
+    "start KernelLaunch#3 parent=GroupApi#1 rank=0 stream=set\n"
+    "stop KernelLaunch#3\n"
+    "stop GroupApi#1\n"
+    "start GroupApi#2 parent=- rank=0 depth=1 graph=0\n"
+    "state GroupApi#2 GroupStartApiStop\n"
+    "start CollApi#3 parent=GroupApi#2 rank=0 func=AllReduce count=0 type=ncclInt32 root=0 stream=set graph=0\n"
+    "stop CollApi#3\n"
+    "state GroupApi#2 GroupEndApiStart\n"
+    "stop GroupApi#2\n";
+
+static int compare_lines(const void *a, const void *b)
+{
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// The text's lines in order of the alphabet: what threads have told at the same time may stand in another order in another file.
+static char *sorted(char *text)
+{
+  static char outs[2][TEXT];
+  static int next;
+  static const char *lines[TEXT / 8];
+  char *out = outs[next++ % 2];
+  size_t n = 0, used = 0;
+  for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+    lines[n++] = line;
+  }
+  qsort(lines, n, sizeof *lines, compare_lines);
+  out[0] = '\0';
+  for (size_t i = 0; i < n; i++) {
+    used += (size_t)snprintf(out + used, TEXT - used, "%s\n", lines[i]);
+  }
+  return out;
+}
+
+static void a_group_of_mixed_operations(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "4561", .work = mixed_group, .env = ring_simple});
+  char *text = record(0, 6);
+  assert_string_equal(pick(text, "GroupApi CollApi P2pApi Group Coll P2p KernelLaunch"), mixed_v6);
+  assert_int_equal(count_lines(text, "start KernelCh"), 4);
+  assert_int_equal(count_lines(text, "stop KernelCh"), 4);
+  assert_non_null(strstr(text, "parent=P2p#1 rank=0 channel="));
+  assert_non_null(strstr(text, "parent=P2p#2 rank=0 channel="));
+  assert_sound(text);
+  // Two profilers of different versions see the same.
+  assert_string_equal(sorted(record(0, 5)), sorted(text));
+  const char *old = record(0, 4);
+  assert_sound(old);
+  assert_non_null(strstr(old, "start P2p#2 parent=Group#3 rank=0 func=Recv buff=set count=10 type=ncclInt64 peer=1 channels=1\n"));
+  assert_null(strstr(old, "Api"));
+  const char *oldest = record(0, 1);
+  assert_sound(oldest);
+  assert_non_null(strstr(oldest, "start P2p#2 parent=Group#3 rank=0 func=7 buff=set count=10 type=4 peer=1\n"));
+  assert_non_null(strstr(oldest, "start Coll#2 parent=Group#2 rank=0 name=- hash=0 seq=0 func=0 in=set out=set count=1000 root=1 type=8 "));
+  for (int v = 1; v <= 6; v++) {
+    record(1, v);
+  }
+}
+
+static void send_and_receive(int rank, int n, ncclComm_t comm)
+{
+  static double x[COUNT];
+  cudaStream_t stream;
+  (void)n;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  if (rank == 0) {
+    OK(ncclSend(x, COUNT, ncclDouble, 1, comm, stream));
+  } else {
+    OK(ncclRecv(x, COUNT, ncclDouble, 0, comm, stream));
+  }
+  OK(tuttiStreamSynchronize(stream));
+  OK(tuttiStreamDestroy(stream));
+}
+
+static void a_send_and_its_receive(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "6", .work = send_and_receive});
+  for (int rank = 0; rank < 2; rank++) {
+    char expected[2048];
+    const char *text = record(rank, 6), *func = rank == 0 ? "Send" : "Recv";
+    snprintf(expected, sizeof expected,
+             "start GroupApi#1 parent=- rank=%d depth=1 graph=0\n"
+             "state GroupApi#1 GroupStartApiStop\n"
+             "start P2pApi#1 parent=GroupApi#1 rank=%d func=%s count=1000 type=ncclFloat64 stream=set graph=0\n"
+             "stop P2pApi#1\n"
+             "state GroupApi#1 GroupEndApiStart\n"
+             "start Group#1 parent=- rank=%d\n"
+             "start P2p#1 parent=P2pApi#1 rank=%d func=%s buff=set count=1000 type=ncclFloat64 peer=%d channels=1 group=Group#1\n"
+             "stop P2p#1\n"
+             "stop Group#1\n"
+             "start KernelLaunch#1 parent=GroupApi#1 rank=%d stream=set\n"
+             "stop KernelLaunch#1\n"
+             "stop GroupApi#1\n",
+             rank, rank, func, rank, rank, func, 1 - rank, rank);
+    assert_string_equal(pick(text, "GroupApi CollApi P2pApi Group Coll P2p KernelLaunch"), expected);
+    snprintf(expected, sizeof expected,
+             "start KernelCh#1 parent=P2p#1 rank=%d channel=0 timer=set\nstate KernelCh#1 KernelChStop timer=set\nstop KernelCh#1\n", rank);
+    assert_string_equal(pick(text, "KernelCh"), expected);
+    assert_sound(text);
+  }
+}
+
+static void dropped_groups(int rank, int n, ncclComm_t comm)
+{
+  static int x[COUNT];
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  cudaStream_t stream;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  OK(ncclGroupStart());
+  OK(ncclAllReduce(x, x, COUNT, ncclInt, ncclSum, comm, stream));
+  GIVES(ncclSend(x, 1, ncclInt, n, comm, stream), ncclInvalidArgument);
+  GIVES(ncclGroupEnd(), ncclInvalidArgument);
+  OK(ncclGroupStart());
+  OK(ncclAllReduce(x, x, COUNT, ncclInt, ncclSum, comm, stream));
+  OK(ncclSend(x, 1, ncclInt, 1 - rank, comm, stream));
+  OK(ncclGroupSimulateEnd(&info));
+  GIVES(ncclAllReduce(x, x, COUNT, ncclInt, ncclSum, comm, (cudaStream_t)(uintptr_t)12345), ncclInvalidArgument);
+  OK(tuttiStreamDestroy(stream));
+}
+
+static void groups_that_are_dropped_are_balanced(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "65", .work = dropped_groups});
+  for (int v = 5; v <= 6; v++) {
+    const char *text = record(0, v);
+    assert_int_equal(count_lines(text, "start GroupApi"), 3);
+    assert_int_equal(count_lines(text, "start CollApi"), 3);
+    assert_int_equal(count_lines(text, "start P2pApi"), 1); // what is refused is no call
+    assert_int_equal(count_lines(text, "start Coll#"), 0);
+    assert_int_equal(count_lines(text, "start Kernel"), 0);
+    assert_sound(text);
+    record(1, v);
+  }
+}
+
+// ---- communicators
+
+static void split(int rank, int n, ncclComm_t comm)
+{
+  ncclComm_t half;
+  OK(ncclCommSplit(comm, rank / 2, n - rank, &half, NULL));
+  one_allreduce(1 - rank % 2, 2, half);
+  OK(ncclCommDestroy(half));
+}
+
+static void a_split_has_a_context_of_its_own(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 4, .versions = "6", .work = split});
+  for (int rank = 0; rank < 4; rank++) {
+    char expected[512];
+    const char *text = record(rank, 6);
+    snprintf(
+        expected, sizeof expected,
+        "init name=job id=set nodes=1 ranks=4 rank=%d\ninit name=job id=set nodes=1 ranks=2 rank=%d\nfinalize rank=%d\nfinalize rank=%d\n",
+        rank, 1 - rank % 2, 1 - rank % 2, rank);
+    assert_string_equal(pick(text, "init"), expected);
+    assert_int_equal(count_lines(text, "start Coll#"), 1);
+    assert_sound(text);
+  }
+}
+
+static void nonblocking(int rank, int n, ncclComm_t comm)
+{
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclComm_t late;
+  ncclResult_t state = ncclInProgress;
+  config.blocking = 0;
+  CHECK(ncclCommInitRankConfig(&late, n, shared_id(1, rank), rank, &config) == ncclInProgress, "it should take a while");
+  while (state == ncclInProgress) {
+    OK(ncclCommGetAsyncError(late, &state));
+  }
+  OK(state);
+  one_allreduce(rank, n, late);
+  CHECK(ncclCommFinalize(late) == ncclInProgress, "it should take a while");
+  do {
+    OK(ncclCommGetAsyncError(late, &state));
+  } while (state == ncclInProgress);
+  OK(ncclCommDestroy(late));
+  one_allreduce(rank, n, comm);
+}
+
+static void a_nonblocking_communicator(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "6", .work = nonblocking});
+  const char *text = record(0, 6);
+  assert_int_equal(count_lines(text, "start Coll#"), 2);
+  assert_int_equal(count_lines(text, "finalize"), 2);
+  assert_sound(text);
+  record(1, 6);
+}
+
+static void aborted(int rank, int n, ncclComm_t comm)
+{
+  static int x[COUNT];
+  cudaStream_t stream;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  if (rank == 0) {
+    OK(ncclAllReduce(x, x, COUNT, ncclInt, ncclSum, comm, stream));
+    OK(ncclAllReduce(x, x, COUNT, ncclInt, ncclSum, comm, stream)); // does not begin
+  }
+  meet(n);
+  OK(ncclCommAbort(comm));
+  if (rank == 0) {
+    CHECK(tuttiStreamSynchronize(stream) != ncclSuccess, "an aborted operation cannot succeed");
+  }
+  OK(tuttiStreamDestroy(stream));
+}
+
+static void an_aborted_operation_is_stopped_once(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "456", .work = aborted, .keeps = true});
+  for (int v = 4; v <= 6; v++) {
+    const char *text = record(0, v);
+    assert_int_equal(count_lines(text, "start Coll#"), 2);
+    assert_int_equal(count_lines(text, "start KernelCh"), 1);
+    assert_string_equal(pick(text, "KernelCh"), kernel_v4);
+    assert_int_equal(count_lines(text, "finalize"), 1);
+    assert_sound(text);
+    record(1, v);
+  }
+}
+
+static void fails_at_the_peer(int rank, int n, ncclComm_t comm)
+{
+  static int x[COUNT];
+  cudaStream_t stream;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  OK(ncclAllReduce(x, x, (size_t)(COUNT - rank), ncclInt, ncclSum, comm, stream)); // do not agree
+  CHECK(tuttiStreamSynchronize(stream) != ncclSuccess, "calls that differ cannot succeed");
+  meet(n);
+  OK(ncclCommAbort(comm));
+  OK(tuttiStreamDestroy(stream));
+}
+
+static void a_failed_operation_is_stopped_once(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "6", .work = fails_at_the_peer, .keeps = true});
+  for (int rank = 0; rank < 2; rank++) {
+    const char *text = record(rank, 6);
+    assert_int_equal(count_lines(text, "start Coll#"), 1);
+    assert_sound(text);
+  }
+}
+
+// ---- plugins that do less
+
+static void a_profiler_whose_init_fails_is_done_without(void **state)
+{
+  (void)state;
+  run_all(&(job){
+      .n = 2, .versions = "564", .work = one_allreduce, .env = ENV("TUTTI_RECORD_INIT_FAILS=5", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+  assert_string_equal(record(0, 5), "init name=job id=set nodes=1 ranks=2 rank=0\ninit fails\n");
+  assert_string_equal(pick(record(0, 6), API), allreduce_v5);
+  assert_string_equal(pick(record(0, 4), API), allreduce_v4);
+  for (int v = 4; v <= 6; v++) {
+    record(1, v);
+  }
+}
+
+static void a_profiler_without_handles_hears_no_more(void **state)
+{
+  (void)state;
+  run_all(&(job){
+      .n = 2, .versions = "56", .work = one_allreduce, .env = ENV("TUTTI_RECORD_NO_HANDLE=0x7fff", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+  const char *text = record(0, 6);
+  assert_string_equal(pick(text, "GroupApi CollApi Group Coll KernelLaunch KernelCh"),
+                      "start GroupApi- parent=- rank=0 depth=1 graph=0\n"
+                      "start CollApi- parent=- rank=0 func=AllReduce count=1000 type=ncclFloat32 root=0 stream=set graph=0\n"
+                      "start Group- parent=- rank=0\n"
+                      "start Coll- parent=- rank=0 seq=0 func=AllReduce " COLL " group=-\n"
+                      "start KernelLaunch- parent=- rank=0 stream=set\n"
+                      "start KernelCh- parent=- rank=0 channel=0 timer=set\n");
+  assert_null(strstr(text, "ERROR"));
+  for (int v = 5; v <= 6; v++) {
+    record(0, v);
+    record(1, v);
+  }
+}
+
+// What a mask brings with it.
+static void a_bit_of_the_mask_brings_the_parents(void **state)
+{
+  (void)state;
+  const struct {
+    const char *mask;
+    int group_api, coll_api, group, coll, launch, kernel;
+  } rows[] = {{"0", 0, 0, 0, 0, 0, 0},     {"0x40", 1, 1, 1, 1, 0, 1},  {"0x2", 1, 1, 1, 1, 0, 0},   {"0x1", 1, 0, 1, 0, 0, 0},
+              {"0x100", 1, 0, 0, 0, 0, 0}, {"0x200", 1, 1, 0, 0, 0, 0}, {"0x800", 1, 0, 0, 0, 1, 0}, {"0x20", 0, 0, 0, 0, 0, 0},
+              {"0x8", 1, 1, 1, 1, 0, 0},   {"0x400", 1, 0, 0, 0, 0, 0}, {"0x1000", 1, 1, 0, 0, 0, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    char mask[64];
+    snprintf(mask, sizeof mask, "TUTTI_RECORD_MASK=%s", rows[i].mask);
+    run_all(&(job){.n = 2, .versions = "6", .work = one_allreduce, .env = ENV(mask)});
+    const char *text = record(0, 6);
+    assert_int_equal(count_lines(text, "start GroupApi#"), rows[i].group_api);
+    assert_int_equal(count_lines(text, "start CollApi#"), rows[i].coll_api);
+    assert_int_equal(count_lines(text, "start Group#"), rows[i].group);
+    assert_int_equal(count_lines(text, "start Coll#"), rows[i].coll);
+    assert_int_equal(count_lines(text, "start KernelLaunch#"), rows[i].launch);
+    assert_int_equal(count_lines(text, "start KernelCh#"), rows[i].kernel);
+    assert_int_equal(count_lines(text, "finalize"), 1);
+    assert_null(strstr(text, "ERROR"));
+    record(1, 6);
+  }
+}
+
+static void a_profiler_without_a_context_is_not_finalized(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "6", .work = one_allreduce, .env = ENV("TUTTI_RECORD_NO_CONTEXT=6", "TUTTI_RECORD_MASK=0")});
+  assert_string_equal(record(0, 6), "init name=job id=set nodes=1 ranks=2 rank=0\n");
+  record(1, 6);
+}
+
+// ---- ranks as threads, and libraries that come and go
+
+static void threads_and_reloads(int rank, void *arg)
+{
+  world w;
+  static float x[4][COUNT];
+  (void)arg;
+  setenv("TUTTI_RECORD", record_name(rank), 1);
+  setenv("NCCL_PROFILER_PLUGIN", plugin_list("61"), 1);
+  setenv("TUTTI_RECORD_MASK", "0x42", 1);
+  for (int i = 0; i < 1000 / (SLOWER * 2); i++) {
+    int n = i % 100 == 0 ? 4 : 1;
+    world_open(&w, n);
+    for (int r = 0; r < n; r++) {
+      OK(ncclAllReduce(x[r], x[r], COUNT, ncclFloat, ncclSum, w.comm[r], w.stream[r]));
+    }
+    world_wait(&w);
+    world_close(&w);
+  }
+}
+
+static void libraries_come_and_go(void **state)
+{
+  (void)state;
+  remove_records(&(job){.n = 1});
+  PROCESSES(1, 120, threads_and_reloads, NULL);
+  const char *text = record(0, 6);
+  assert_null(strstr(text, "ERROR"));
+  assert_non_null(strstr(text, "finalize"));
+  assert_int_equal(count_lines(text, "init"), count_lines(text, "finalize"));
+  assert_int_equal(count_lines(text, "start Coll#"), count_lines(text, "stop Coll#"));
+  record(0, 1);
+}
+
+static void not_usable(int rank, void *arg)
+{
+  char list[4096];
+  const char *build = getenv("TUTTI_BUILD");
+  ncclComm_t comm;
+  (void)arg;
+  snprintf(list, sizeof list, "/no/such.so, %s/tests/plugins/libneeds_cuda.so, %s/tests/plugins/libtwo_kinds.so, none, ,x,y", build, build);
+  setenv("NCCL_PROFILER_PLUGIN", list, 1);
+  comm = join_processes(0, 2, rank);
+  one_allreduce(rank, 2, comm);
+  OK(ncclCommDestroy(comm));
+}
+
+static void what_is_no_profiler_is_done_without(void **state)
+{
+  (void)state;
+  PROCESSES(2, 60, not_usable, NULL);
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_version_is_told_of_an_allreduce_in_its_terms),
+      cmocka_unit_test(a_group_of_mixed_operations),
+      cmocka_unit_test(a_send_and_its_receive),
+      cmocka_unit_test(groups_that_are_dropped_are_balanced),
+      cmocka_unit_test(a_split_has_a_context_of_its_own),
+      cmocka_unit_test(a_nonblocking_communicator),
+      cmocka_unit_test(an_aborted_operation_is_stopped_once),
+      cmocka_unit_test(a_failed_operation_is_stopped_once),
+      cmocka_unit_test(a_profiler_whose_init_fails_is_done_without),
+      cmocka_unit_test(a_profiler_without_handles_hears_no_more),
+      cmocka_unit_test(a_bit_of_the_mask_brings_the_parents),
+      cmocka_unit_test(a_profiler_without_a_context_is_not_finalized),
+      cmocka_unit_test(libraries_come_and_go),
+      cmocka_unit_test(what_is_no_profiler_is_done_without),
+  };
+  return RUN_TESTS("profiler_test", tests, argc, argv);
+}
