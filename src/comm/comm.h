@@ -96,6 +96,7 @@ typedef struct tt_decision {
 typedef struct tt_job tt_job;
 
 #define TT_CACHE_BUCKETS 64
+#define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
 struct ncclComm {
   _Atomic uint64_t magic; // TT_COMM_MAGIC while the handle is good. Communicators come from a pool and are never given back to the system

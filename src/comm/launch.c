@@ -410,7 +410,7 @@ static int lane_before(const tt_plan *p, int flow)
 }
 
 // Tells the proxy what a lane will send and receive over the network. Called in the order of the lanes, which is the order on both sides.
-static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached, const tt_lane *l, int lane, uint64_t opcount)
+static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached, const tt_lane *l, int channel, uint64_t opcount)
 {
   const tt_call *c = l->call;
   uint64_t passes = TT_DIV_UP(l->end - l->pos, (size_t)l->sched->nsub * l->max_chunk);
@@ -422,7 +422,7 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
     tt_proxy_op op = {.peer = t->peer,
                       .send = t->send,
                       .proto = l->fifo,
-                      .channel = (uint8_t)lane,
+                      .channel = (uint8_t)channel,
                       .shared = cached->func >= TT_FUNC_ALLTOALL, // as NCCL: what is made of sends and receives
                       .nsteps = (uint32_t)(passes * t->messages),
                       .nbytes = (uint64_t)(l->end - l->pos) * c->esize * t->messages / (uint64_t)l->sched->nsub,
@@ -463,6 +463,7 @@ typedef struct channel_part {
   bool whole;        // the part is everything
   size_t begin, end; // if not
   int flow, after, nafter;
+  int channel; // its number; of messages, which may be many, modulo TT_MESSAGE_CHANNELS
 } channel_part;
 
 // Adds one lane per strand of the channel's schedule. Inlined, so that one channel pays nothing for there being several elsewhere.
@@ -484,7 +485,7 @@ static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclCo
     l->places = zerocopy & (TT_STEP_PLACE | TT_STEP_PLACE_IN_PLACE);
     p->live += !l->done;
     if (TT_UNLIKELY(cached->ntraffic > 0) && !l->done) {
-      ncclResult_t res = post_traffic(comm, cached, l, p->nlanes - 1, comm->issued);
+      ncclResult_t res = post_traffic(comm, cached, l, part->channel, comm->issued);
       if (res != ncclSuccess) {
         return res;
       }
@@ -503,6 +504,7 @@ static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm
   for (size_t i = 0; i < channels; i++) {
     part.begin = TT_MIN(passes * i / channels * pass, c->count);
     part.end = TT_MIN(passes * (i + 1) / channels * pass, c->count);
+    part.channel = (int)i;
     part.after = p->nlanes - 1;
     part.nafter = p->nlanes - first;
     TT_TRY(add_part(comm, p, c, &part));
@@ -519,6 +521,7 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
   }
   channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = d->choice.proto, .whole = true, .flow = flow};
   part.after = flow == 0 ? -1 : lane_before(p, flow);
+  part.channel = flow == 0 ? 0 : p->nlanes % TT_MESSAGE_CHANNELS;
   return add_part(comm, p, c, &part);
 }
 

@@ -7,8 +7,6 @@
 #include "base/result.h"
 #include "os/clock.h"
 
-enum { P2P_CHANNELS = 32 }; // messages of one plan count as so many channels
-
 typedef struct channel_event {
   tt_stamp stamp;
   tt_prof_event event;
@@ -209,7 +207,7 @@ void tt_profile_op_start(tt_launch_events *l, tt_task *t, tt_call *c, const tt_d
   } else {
     start_coll(l, t, d, seq);
   }
-  e->channel = channel % P2P_CHANNELS;
+  e->channel = channel % TT_MESSAGE_CHANNELS;
   e->nchannels = is_p2p(t) ? 1 : d->choice.channels;
   *l->last = e;
   l->last = &e->next;

@@ -42,6 +42,13 @@ static void enqueue(tt_relay_guest *g, const tt_relay_op *from)
   tt_proxy_item *i = g->spare;
   g->spare = i->next;
   tt_proxy_item_fill(i, c, &op);
+  i->told = NULL;
+  if (TT_UNLIKELY(from->told)) {
+    i->told = tt_proxy_told_new(c->proxy->profilers, &(tt_proxy_event){.event = from->event, .pid = from->pid});
+  }
+  if (TT_UNLIKELY(i->told != NULL)) {
+    tt_proxy_told_begin(i);
+  }
   atomic_store_explicit(&i->started_ns, tt_now_ns(), memory_order_relaxed);
   i->next = NULL;
   *c->last = i;

@@ -17,6 +17,9 @@ void tt_proxy_retire(tt_proxy_conn *c)
 {
   tt_proxy *p = c->proxy;
   tt_proxy_item *i = c->first;
+  if (TT_UNLIKELY(i->told != NULL)) {
+    tt_proxy_told_end(i);
+  }
   c->first = i->next;
   if (c->first == NULL) {
     c->last = &c->first;
@@ -64,6 +67,9 @@ static void enqueue(tt_proxy *p, tt_proxy_item *i)
   if (c->poster == NULL) {
     c->poster = i;
   }
+  if (TT_UNLIKELY(i->told != NULL) && c->relay == NULL) { // else the neighbour tells
+    tt_proxy_told_begin(i);
+  }
   if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
     drop_items(c);
   } else if (!c->active) {
@@ -83,6 +89,11 @@ static bool append(tt_proxy *p)
     return false;
   }
   p->unstamped = STAMP_AFTER;
+  tt_prof_event told = {0};
+  int n = 0;
+  if (TT_UNLIKELY(p->profilers != NULL)) {
+    tt_proxy_told_ctrl_start(p, &told, ncclProfilerProxyCtrlAppend);
+  }
   while (i != NULL) { // newest first: reverse
     tt_proxy_item *next = i->next;
     i->next = ordered;
@@ -93,6 +104,10 @@ static bool append(tt_proxy *p)
     tt_proxy_item *next = ordered->next;
     enqueue(p, ordered);
     ordered = next;
+    n++;
+  }
+  if (TT_UNLIKELY(p->profilers != NULL)) {
+    tt_proxy_told_ctrl_stop(p, &told, ncclProfilerProxyCtrlAppendEnd, n);
   }
   return true;
 }
@@ -336,6 +351,11 @@ bool tt_proxy_progress(tt_proxy *p, bool insist)
   }
   bool moved = look(p);
   return release_run(p) || moved;
+}
+
+bool tt_proxy_run_try(tt_proxy *p)
+{
+  return take_run(p, false);
 }
 
 void tt_proxy_run_hold(tt_proxy *p)

@@ -132,6 +132,7 @@ void tt_proxy_destroy(tt_proxy *p)
 void tt_proxy_bury(tt_proxy *p)
 {
   tt_proxy_seize(p);
+  tt_proxy_told_leave(p);
   tt_guest_free(p);
   tt_relay_free(p);
   tt_proxy_thread_unwatch(p->events_fd);
@@ -160,6 +161,7 @@ static void disown_conn(tt_proxy_conn *c)
 void tt_proxy_disown(tt_proxy *p)
 {
   tt_relay_detach(p);
+  tt_proxy_told_leave(p);
   for (int i = 0; i < p->nranks; i++) {
     tt_proxy_peer *peer = tt_proxy_peer_find(p, i);
     if (peer != NULL) {
@@ -188,6 +190,9 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   p->hash = env->hash;
   p->port = env->port;
   p->net = env->net;
+  p->profilers = tt_profilers_hold(env->profilers);
+  p->asleep = (tt_prof_event){0};
+  p->seen_busy = false;
   p->ctx = NULL;
   p->events_fd = -1;
   p->append_every = (uint32_t)TT_CLAMP(every, 1, 1 << 20);
@@ -446,6 +451,10 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   tt_proxy_item *i = p->spare;
   p->spare = i->next;
   tt_proxy_item_fill(i, c, op);
+  i->told = NULL;
+  if (TT_UNLIKELY(op->event != NULL)) {
+    i->told = tt_proxy_told_new(p->profilers, &(tt_proxy_event){.event = *op->event, .pid = tt_proc_self().pid});
+  }
   atomic_store_explicit(&p->posted, tt_proxy_count(&p->posted) + 1, memory_order_release);
   i->next = atomic_load_explicit(&p->incoming, memory_order_relaxed);
   if (i->next == NULL) {

@@ -27,7 +27,8 @@ typedef struct tt_proxy_env {
   // Which ranks have memory in common, for those that send through a neighbour's proxy: number of the node, and the rank's place among its
   // ranks. Where all ranks have the same number of devices, and more than one, `place` is added to `device`.
   int node, place;
-  const char *mailbox; // of the process (os/fdbox.h); NULL: no descriptors are passed
+  const char *mailbox;     // of the process (os/fdbox.h); NULL: no descriptors are passed
+  tt_profilers *profilers; // of the rank; held. NULL: none
 } tt_proxy_env;
 
 // Where a proxy's service listens. Travels over the bootstrap network.
@@ -98,7 +99,7 @@ typedef struct tt_proxy_op {
   int peer;
   bool send;
   uint8_t proto;              // TT_SIMPLE or TT_LL
-  uint8_t channel;            // lane of the plan
+  uint8_t channel;            // of the operation; messages of a group count as so many channels
   bool shared;                // what is staged may lie in memory that all connections of the rank share: for operations with many peers
   uint32_t nsteps;            // messages
   uint32_t behalf;            // 1 + the rank whose operation this is, when the proxy sends for a neighbour; 0: its own
@@ -106,7 +107,7 @@ typedef struct tt_proxy_op {
   uint64_t opcount;           // number of the plan
   uint64_t sig;               // fingerprint of the call
   uint64_t count;             // and its count, as messages carry them
-  const tt_prof_event *event; // the profilers' event that it belongs to, copied; NULL: none
+  const tt_prof_event *event; // the profilers' event that it belongs to, copied; NULL: nobody wants to know of it
   tt_proxy_place place;
 } tt_proxy_op;
 

@@ -18,6 +18,7 @@ typedef struct tt_proxy_conn tt_proxy_conn;
 struct tt_relay;
 struct tt_relay_guest;
 typedef struct tt_proxy_peer tt_proxy_peer;
+typedef struct tt_proxy_told tt_proxy_told;
 
 enum {
   TT_PROXY_FIFOS = 2,    // TT_SIMPLE and TT_LL
@@ -37,6 +38,7 @@ typedef struct tt_proxy_item {
   bool shared;
   uint64_t sig, count;
   tt_proxy_place place;
+  tt_proxy_told *told; // what profilers are told of it; NULL: nothing
   // For tt_proxy_states; written by whoever owns the item, read by anybody. `serial` is odd while the item is posted.
   _Atomic uint32_t serial;
   _Atomic uint32_t posted, received, transmitted, done; // done: sends only
@@ -207,10 +209,13 @@ struct tt_proxy {
   uint64_t hash;
   tt_port *port;
   const tt_net_ops *net;
-  void *ctx;              // the network's
-  _Atomic int events_fd;  // the network's, watched by the progress thread; -1: none
-  _Atomic bool registers; // the network wants memory registered, and the user does not mind. Written by create
-  bool shares;            // NCCL_NET_SHARED_BUFFERS
+  void *ctx;                         // the network's
+  _Atomic(tt_profilers *) profilers; // NULL: none, or the rank has gone. Taken away with the run flag held
+  tt_prof_event asleep;              // the progress thread sleeps. The run flag's holder's
+  bool seen_busy;                    // the progress thread's note
+  _Atomic int events_fd;             // the network's, watched by the progress thread; -1: none
+  _Atomic bool registers;            // the network wants memory registered, and the user does not mind. Written by create
+  bool shares;                       // NCCL_NET_SHARED_BUFFERS
   uint32_t append_every;
   pthread_mutex_t lock;              // of making peers
   _Atomic(tt_proxy_peer *) *peers;   // by rank; NULL until needed; published with release
@@ -256,6 +261,37 @@ static inline tt_proxy_peer *tt_proxy_peer_find(const tt_proxy *p, int rank)
 
 // Closes a connection, also with requests under way; what it has registered goes first. Run flag held.
 void tt_proxy_conn_close(tt_proxy_conn *c);
+
+// ---- told.c. Run flag held, but for tt_proxy_told_new.
+
+// Whose event an operation belongs to, and in which process its handles mean something.
+typedef struct tt_proxy_event {
+  tt_prof_event event;
+  int32_t pid;
+} tt_proxy_event;
+
+// NULL: nobody wants to know, or there is no memory. Any thread.
+tt_proxy_told *tt_proxy_told_new(tt_profilers *p, const tt_proxy_event *from);
+const tt_proxy_event *tt_proxy_told_event(const tt_proxy_told *t);
+// All for an item with `told`. The operation is taken on; it is retired.
+void tt_proxy_told_begin(tt_proxy_item *i);
+void tt_proxy_told_end(tt_proxy_item *i);
+// Sends: it is the next message's turn, whose slot is filled or not; the network has it; the oldest is sent. Each before the item's count changes.
+void tt_proxy_told_turn(tt_proxy_item *i, bool filled);
+void tt_proxy_told_given(tt_proxy_item *i, size_t bytes);
+void tt_proxy_told_sent(tt_proxy_item *i);
+// Receives: the next slot is going to be given to the network; the oldest message is here; it is shown to the executor.
+void tt_proxy_told_posting(tt_proxy_item *i);
+void tt_proxy_told_received(tt_proxy_item *i, size_t bytes);
+void tt_proxy_told_published(tt_proxy_item *i, size_t bytes);
+// What a network plugin is given with the next message (`phandle`); also for an item without `told`: NULL.
+void *tt_proxy_told_handle(tt_proxy_item *i);
+// An event of the thread's own, with its first and last state.
+void tt_proxy_told_ctrl_start(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state);
+void tt_proxy_told_ctrl_end(tt_proxy *p, tt_prof_event *e); // it has but one
+void tt_proxy_told_ctrl_stop(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state, int ops);
+// The rank goes: its profilers hear no more of the proxy itself.
+void tt_proxy_told_leave(tt_proxy *p);
 
 // ---- regs.c. Run flag held.
 
@@ -308,6 +344,8 @@ static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
 void tt_proxy_conn_drop(tt_proxy_conn *c);
 // Can it be used, as far as that is known? Registers its memory when it has just come up. Run flag held.
 bool tt_proxy_conn_usable(tt_proxy_conn *c);
+// Takes the run flag if nobody has it. To be given back.
+bool tt_proxy_run_try(tt_proxy *p);
 // Waits for the run flag, whose holders never wait; gives it back after looking for those who asked meanwhile. Any thread, not the holder.
 void tt_proxy_run_hold(tt_proxy *p);
 void tt_proxy_run_release(tt_proxy *p);

@@ -98,6 +98,9 @@ static ncclResult_t post(tt_proxy_conn *c)
     if (!find_place(c, i, &st)) {
       break; // whoever begins the plan drives the proxy next
     }
+    if (TT_UNLIKELY(i->told != NULL)) {
+      tt_proxy_told_posting(i);
+    }
     TT_TRY(give(c, &st, f, &st.request));
     if (st.request == NULL) {
       tt_proxy_conn_refused(c);
@@ -264,6 +267,9 @@ static ncclResult_t receive(tt_proxy_conn *c)
       break;
     }
     TT_TRY(flush(c, st));
+    if (TT_UNLIKELY(st->item->told != NULL)) {
+      tt_proxy_told_received(st->item, st->slot->bytes);
+    }
     c->received++;
     tt_proxy_item_received(st->item, tt_proxy_count(&st->item->received) + 1);
   }
@@ -297,7 +303,11 @@ static ncclResult_t publish(tt_proxy_conn *c)
     tt_proxy_step_end(c, st);
     tt_proxy_item *i = st->item;
     c->finished++;
+    uint32_t bytes = st->slot->bytes; // from the next line on the slot is the executor's
     atomic_store_explicit(&st->slot->seq, st->number + 1, memory_order_release);
+    if (TT_UNLIKELY(i->told != NULL)) {
+      tt_proxy_told_published(i, bytes);
+    }
     uint32_t n = tt_proxy_count(&i->transmitted) + 1;
     tt_proxy_item_transmitted(i, n);
     if (n == i->nsteps) {

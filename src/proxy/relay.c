@@ -76,7 +76,11 @@ static bool forward(tt_proxy_conn *c)
   for (tt_proxy_item *i = c->poster; i != NULL && r->forwarded - taken < TT_RELAY_RING; c->poster = i = i->next) {
     tt_proxy_op op;
     tt_proxy_item_op(i, &op);
-    r->shared->ops[r->forwarded++ % TT_RELAY_RING] = (tt_relay_op){.nsteps = op.nsteps,
+    const tt_proxy_event none = {.pid = 0}, *event = i->told != NULL ? tt_proxy_told_event(i->told) : &none;
+    r->shared->ops[r->forwarded++ % TT_RELAY_RING] = (tt_relay_op){.told = i->told != NULL,
+                                                                   .pid = event->pid,
+                                                                   .event = event->event,
+                                                                   .nsteps = op.nsteps,
                                                                    .proto = op.proto,
                                                                    .channel = op.channel,
                                                                    .nbytes = op.nbytes,

@@ -24,8 +24,13 @@ enum { TT_RELAY_RING = 32 };
 // An operation on its way to the host.
 typedef struct tt_relay_op {
   uint32_t nsteps;
-  uint8_t proto, channel, zero[2];
+  uint8_t proto, channel;
+  bool told; // somebody wants to know of it: the profilers' event, names that mean something in process `pid`
+  uint8_t zero;
   uint64_t nbytes, opcount, sig, count;
+  int32_t pid;
+  uint32_t zero2;
+  tt_prof_event event;
 } tt_relay_op;
 
 // What the two share, at the start of the memory. Each side writes its own line, but for `rests`, which the other side takes back.
@@ -37,7 +42,7 @@ typedef struct tt_relay_shared {
   _Atomic uint32_t host_rests;
   _Alignas(TT_CACHE_LINE) tt_relay_op ops[TT_RELAY_RING];
 } tt_relay_shared;
-_Static_assert(sizeof(tt_relay_op) == 40 && sizeof(tt_relay_shared) <= TT_PROXY_SHARE_HEAD, "shared memory layout");
+_Static_assert(sizeof(tt_relay_op) == 80 && sizeof(tt_relay_shared) <= TT_PROXY_SHARE_HEAD, "shared memory layout");
 
 // The sender's half.
 typedef struct tt_relay {

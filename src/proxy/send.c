@@ -101,7 +101,11 @@ static ncclResult_t transmit(tt_proxy_conn *c)
   for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && c->posted - c->finished < c->depth;) {
     tt_proxy_fifo *f = &c->fifo[i->proto];
     tt_slot *s = tt_proxy_slot(f, f->next);
-    if (atomic_load_explicit(&s->seq, memory_order_acquire) != f->next + 1) {
+    bool filled = atomic_load_explicit(&s->seq, memory_order_acquire) == f->next + 1;
+    if (TT_UNLIKELY(i->told != NULL)) {
+      tt_proxy_told_turn(i, filled);
+    }
+    if (!filled) {
       break;
     }
     if (TT_UNLIKELY(s->bytes > f->capacity)) { // the executor's own bug, or memory that somebody else has written to
@@ -118,6 +122,9 @@ static ncclResult_t transmit(tt_proxy_conn *c)
     c->steps[c->posted++ % TT_NET_REQUESTS] = st;
     c->owes = st.two;
     TT_TRY(pay(c));
+    if (TT_UNLIKELY(i->told != NULL)) {
+      tt_proxy_told_given(i, s->bytes);
+    }
     uint32_t n = tt_proxy_count(&i->transmitted) + 1;
     tt_proxy_item_transmitted(i, n);
     if (n == i->nsteps) {
@@ -163,6 +170,9 @@ static ncclResult_t complete(tt_proxy_conn *c)
     tt_proxy_item *i = st->item;
     c->finished++;
     atomic_store_explicit(c->fifo[i->proto].head, st->number + 1, memory_order_release);
+    if (TT_UNLIKELY(i->told != NULL)) {
+      tt_proxy_told_sent(i);
+    }
     uint32_t n = tt_proxy_count(&i->done) + 1;
     tt_proxy_item_done(i, n);
     if (n == i->nsteps) {

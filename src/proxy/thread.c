@@ -134,9 +134,40 @@ static bool is_driven(tt_proxy *p, const survey *s)
   return s->now - p->seen_ns < s->tick;
 }
 
+// Tells the proxy's profilers that the thread has something to do for it, or nothing any more.
+static void tell_busy(tt_proxy *p, bool busy)
+{
+  if (p->seen_busy == busy || !tt_proxy_run_try(p)) {
+    return;
+  }
+  tt_prof_event e;
+  p->seen_busy = busy;
+  tt_proxy_told_ctrl_start(p, &e, busy ? ncclProfilerProxyCtrlActive : ncclProfilerProxyCtrlIdle);
+  tt_proxy_told_ctrl_end(p, &e);
+  tt_proxy_run_release(p);
+}
+
+// The thread goes to sleep, or has woken up.
+static void tell_sleep(tt_proxy *p, void *arg)
+{
+  bool sleeps = *(const bool *)arg;
+  if (p->profilers == NULL || !tt_proxy_run_try(p)) {
+    return;
+  }
+  if (sleeps && !tt_prof_is_on(&p->asleep)) { // else somebody had the flag when it woke up last
+    tt_proxy_told_ctrl_start(p, &p->asleep, ncclProfilerProxyCtrlSleep);
+  } else if (!sleeps) {
+    tt_proxy_told_ctrl_stop(p, &p->asleep, ncclProfilerProxyCtrlWakeup, 0);
+  }
+  tt_proxy_run_release(p);
+}
+
 static void visit(tt_proxy *p, void *arg)
 {
   survey *s = arg;
+  if (TT_UNLIKELY(p->profilers != NULL)) {
+    tell_busy(p, tt_proxy_busy(p));
+  }
   if (!tt_proxy_busy(p)) {
     p->seen_ns = s->now; // new operations get a tick, too, until somebody is missed
     return;
@@ -193,7 +224,15 @@ static void rest(int kind, int idle)
   tt_bell_fence();
   survey s = look_around(true);
   if (!s.moved && rest_kind(&s, idle) == kind) {
+    bool sleeps = kind != NAPPING;
+    if (sleeps) {
+      tt_proxy_each(tell_sleep, &sleeps);
+    }
     sleep_as(kind, &s);
+    if (sleeps) {
+      sleeps = false;
+      tt_proxy_each(tell_sleep, &sleeps);
+    }
     tt_ring_clear(wake_fd);
   }
   atomic_exchange(&state, AWAKE); // an exchange: the look that follows must not be earlier
