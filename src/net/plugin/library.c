@@ -315,7 +315,10 @@ static void unlink_library(const tt_pnet_library *lib)
 void tt_pnet_library_close(tt_pnet_library *lib)
 {
   pthread_mutex_lock(&lock);
-  if (--lib->refs == 0) { // in a child it may be the parent's, which is in no list
+  // One that was initialised and has no finalize stays: nothing says when its threads have ended (google-fastsocket's have not), and its init is not to be
+  // called twice.
+  bool stays = !lib->v->own_context && lib->inits > 0;
+  if (--lib->refs == 0 && !stays) { // in a child it may be the parent's, which is in no list
     unlink_library(lib);
     destroy(lib);
   }

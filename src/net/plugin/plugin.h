@@ -1,6 +1,7 @@
 // plugin.h: other people's networks: libraries with a table of the versions 6 to 12 of NCCL's interface (nccl/net.h). Front door of src/net/plugin.
 //
-// A plugin's library stays open while any network made of it is: the same one serves all communicators of the process.
+// A plugin's library stays open while any network made of it is, and one without finalize (before version 11) until the process ends: the same one serves
+// all communicators.
 #pragma once
 #include "net/net.h"
 #include "plugin/loader.h"

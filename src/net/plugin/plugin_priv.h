@@ -5,7 +5,8 @@
 // plugin.c     a plugin as a row of net.h: context, connections, requests, errors with names
 //
 // Who owns what: a tt_pnet (one rank of one communicator) has a context of the plugin's and a share of its library; connections and listeners have a share of
-// nothing: they are closed before their context, which is the user's duty. A library is closed with its last tt_pnet.
+// nothing: they are closed before their context, which is the user's duty. A library is closed with its last tt_pnet, but for
+// versions without finalize: once initialised, these stay until the process ends.
 #pragma once
 #include <stdatomic.h>
 
