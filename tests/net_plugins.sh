@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # net_plugins.sh BUILD: network plugins (tests/plugins/). Every perf program, every value checked, over one of version 6 and one of version 12, with
 # everything on the network; over a faulty one; errors, wrong names and plugins that cannot be used: named, and nobody waits for ever.
-# shellcheck disable=SC2034 # variables of the sourced files
+# shellcheck disable=SC2034,SC2154 # variables of the sourced files
 set -u
 build=$(cd "${1:?usage: net_plugins.sh BUILD}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)/netns
