@@ -16,16 +16,32 @@ enum { FINE = 0, BROKEN = 1, UNUSABLE = 2, SECONDS = 20, NEWEST = 24 };
 // Kinds without a job are told of, and no more.
 static void (*const jobs[TT_PLUGIN_KINDS])(const pc_job *) = {[TT_PLUGIN_TUNER] = pc_check_tuner, [TT_PLUGIN_ENV] = pc_check_env};
 
+// Tells what is broken, unless the same kind of thing has been told often enough.
+static void tell(pc_findings *found, const char *fmt, va_list args)
+{
+  char text[256];
+  int i = 0;
+  vsnprintf(text, sizeof text, fmt, args);
+  while (i < PC_TEXTS - 1 && found->formats[i] != NULL && found->formats[i] != fmt) {
+    i++;
+  }
+  if (found->times[i]++ == 0) {
+    found->formats[i] = fmt;
+    snprintf(found->first[i], sizeof found->first[i], "%.100s", text);
+  }
+  if (found->times[i] <= PC_TELL) {
+    printf("    broken: %s\n", text);
+  }
+}
+
 bool pc_rule(const pc_job *job, bool holds, const char *fmt, ...)
 {
   job->found->rules++;
   if (!holds) {
     va_list args;
-    va_start(args, fmt);
     job->found->broken++;
-    printf("    broken: ");
-    vprintf(fmt, args);
-    printf("\n");
+    va_start(args, fmt);
+    tell(job->found, fmt, args);
     va_end(args);
   }
   return holds;
@@ -109,6 +125,11 @@ static void check_version(tt_plugin_kind kind, int version, const void *table, p
   bool survived = pc_survives(&job, run_job, &kind, how);
   if (!survived || !found->reached) {
     pc_rule(&job, false, "the plugin ended the process: %s", how);
+  }
+  for (int i = 0; i < PC_TEXTS; i++) {
+    if (found->times[i] > PC_TELL) {
+      printf("    and %d times more, as: %s\n", found->times[i] - PC_TELL, found->first[i]);
+    }
   }
   printf("    %d rules, %d broken, %d notes\n", found->rules, found->broken, found->notes);
   total->rules += found->rules;

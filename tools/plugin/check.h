@@ -6,11 +6,16 @@
 #include "plugin/loader.h"
 
 // Findings, shared with the processes that look for them.
+enum { PC_TELL = 3, PC_TEXTS = 32 };
+
 typedef struct pc_findings {
-  int rules;    // looked at
-  int broken;   // of these
-  int notes;    // what is allowed and unwise
-  bool reached; // the job came to its end
+  int rules;                     // looked at
+  int broken;                    // of these
+  int notes;                     // what is allowed and unwise
+  bool reached;                  // the job came to its end
+  const char *formats[PC_TEXTS]; // that have been told; the first text of each, and how often
+  char first[PC_TEXTS][120];
+  int times[PC_TEXTS];
 } pc_findings;
 
 typedef struct pc_job {
@@ -19,7 +24,7 @@ typedef struct pc_job {
   pc_findings *found;
 } pc_job;
 
-// A rule of the interface: says what is broken, if it is. Returns `holds`.
+// A rule of the interface: says what is broken, if it is, PC_TELL times at most with one `fmt`. Returns `holds`.
 bool pc_rule(const pc_job *job, bool holds, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 // Something that is no rule.
 void pc_note(const pc_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

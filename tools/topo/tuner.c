@@ -49,7 +49,7 @@ static void write_answer(const asked *a, tt_tuner *tuner)
 }
 
 // The model with what the plugin has changed.
-static void ask_changed(asked *a, tt_tuner *tuner, const tt_model_constants *constants)
+static void ask_changed(const asked *a, tt_tuner *tuner, const tt_model_constants *constants)
 {
   tt_model changed;
   tt_model_input in = {.connect = a->m->connect, .opt = &a->m->model_options, .constants = constants};
@@ -59,9 +59,7 @@ static void ask_changed(asked *a, tt_tuner *tuner, const tt_model_constants *con
       fprintf(a->f, "  tuner plugin %s: the constants that it changes make it %s %s\n", tt_tuner_name(tuner), tt_model_algo_name(own.algo),
               tt_model_proto_name(own.proto));
     }
-    a->model = &changed;
-    a->own = &own;
-    write_answer(a, tuner);
+    write_answer(&(asked){.m = a->m, .model = &changed, .op = a->op, .own = &own, .f = a->f}, tuner);
   }
 }
 
