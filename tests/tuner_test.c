@@ -365,6 +365,34 @@ static void test_constants(void **state)
       run_processes(&(run){.n = 1, .seconds = 20, .fn = constants, .env = ENV("TEST_TUNER_CONSTANTS=1", "TUTTI_TEST_VERSION=5")}), 0);
 }
 
+// More ranks than the cost model is asked for: a rough table, which has the same entries.
+static void many_ranks(int rank, void *arg)
+{
+  enum { MANY = 20 };
+  world w;
+  float x[MANY];
+  (void)rank;
+  (void)arg;
+  use_tuner(6, "0,0,0");
+  world_open(&w, MANY);
+  for (int i = 0; i < MANY; i++) {
+    x[i] = 1;
+    OK(ncclAllReduce(&x[i], &x[i], 1, ncclFloat, ncclSum, w.comm[i], w.stream[i]));
+  }
+  world_wait(&w);
+  CHECK(x[0] == MANY && x[MANY - 1] == MANY, "%g and %g", (double)x[0], (double)x[MANY - 1]);
+  CHECK(RECORDED("table 7x3 registered 0 in 0 costs -1") == 0 && RECORDED("costs ") == MANY, "%s", text_of(record_file));
+  CHECK(LOGGED("AllReduce of 4 bytes: Tree, LL, 1 channels, chunks of ") == 2 * MANY, "%s", text_of(log_file));
+  world_close(&w);
+  forget();
+}
+
+static void test_many_ranks(void **state)
+{
+  (void)state;
+  PROCESSES(1, 30, many_ranks, NULL);
+}
+
 static void many_communicators(int rank, void *arg)
 {
   (void)rank;
@@ -393,6 +421,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_choice_follows), cmocka_unit_test(test_mistakes),     cmocka_unit_test(test_init_fails),
       cmocka_unit_test(test_answers_differ), cmocka_unit_test(test_one_has_none), cmocka_unit_test(test_chunks),
       cmocka_unit_test(test_questions),      cmocka_unit_test(test_constants),    cmocka_unit_test(test_many_communicators),
+      cmocka_unit_test(test_many_ranks),
   };
   return RUN_TESTS("tuner plugins", tests, argc, argv);
 }

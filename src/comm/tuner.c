@@ -3,6 +3,7 @@
 // The plugin sees NCCL's table: rows Tree, Ring and PAT are our algorithms of that name; what the others mean there is nothing here. Plugins that know our own
 // rows (nccl/tuner.h) see all. Where a file describes the machine, the table has that machine's predicted times, as NCCL's would.
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -149,6 +150,33 @@ static bool ask_machine(const struct ncclComm *comm)
   return !comm->topology->plain && tt_params_get()->algo == NULL;
 }
 
+// Messages one after the other, and how often a rank passes on the whole message, for our algorithms without direct access.
+static void way_of(const struct ncclComm *comm, int row, tt_func func, double *hops, double *times)
+{
+  const tt_rows *r = &comm->tuning->row;
+  double n = comm->nranks, part = (n - 1) / n, levels = ceil(log2(n));
+  bool twice = func == TT_FUNC_ALLREDUCE, chain = func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
+  *hops = row == r->ring || row == r->hier_ring ? n - 1 : row == r->oneshot ? 1 : levels;
+  *times = row == r->oneshot ? n - 1 : row == r->rd || row == r->hier_rd ? levels : row == r->tree || chain ? 1 : part;
+  if (twice && (row == r->ring || row == r->hier_ring || row == r->tree)) {
+    *hops *= 2;
+    *times *= 2;
+  }
+}
+
+// Roughly how long it takes: walking the schedules of many ranks would hold up the first operation for too long.
+static double rough_us(const struct ncclComm *comm, tt_func func, const tt_choice *c, size_t bytes)
+{
+  tt_cost_env env = tt_tuning_costs(comm);
+  const tt_cost_hop *way = &env.hop[comm->needs_net ? TT_HOP_NETWORK : TT_HOP_MEMORY][c->direct ? TT_TOK : c->proto];
+  double hops = 2, times = func == TT_FUNC_ALLREDUCE ? 2 : 1, share = TT_MAX(1.0, (double)comm->local_ranks / env.cores);
+  if (!c->direct) {
+    way_of(comm, c->algo, func, &hops, &times);
+  }
+  double per_byte = c->direct ? env.direct.byte + env.byte : 2 * (way->byte + env.byte);
+  return hops * (way->latency + (2 * way->work + env.step) * share) + times * (double)bytes * per_byte * share;
+}
+
 // The predicted time of one entry, on the machine or on this one.
 static ncclResult_t cost_of(struct ncclComm *comm, const tt_asked *a, tt_func func, const int entry[2], float *out)
 {
@@ -171,7 +199,11 @@ static ncclResult_t cost_of(struct ncclComm *comm, const tt_asked *a, tt_func fu
   if (proto == NCCL_PROTO_LL128 || (c.direct && proto != NCCL_PROTO_SIMPLE)) {
     return ncclSuccess;
   }
-  TT_TRY(tt_tuning_estimate(comm, func, a->bytes, &c, &us));
+  if (comm->nranks > TT_MODEL_RANKS) {
+    us = rough_us(comm, func, &c, a->bytes);
+  } else {
+    TT_TRY(tt_tuning_estimate(comm, func, a->bytes, &c, &us));
+  }
   *out = us < 1e30 ? (float)us : *out;
   return ncclSuccess;
 }

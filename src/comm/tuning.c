@@ -21,7 +21,6 @@
 #define CHANNEL_MIN (64u << 10)   // of the message, for each channel that takes part: less is not worth another order
 #define NET_CHUNK_MIN (32u << 10) // a message over the network costs two system calls
 #define NET_LARGE (4u << 20)      // from here on the longest messages that the network's slots hold
-#define MODEL_RANKS 16            // up to so many ranks the cost model is asked where there is a network: walking the schedules takes time
 
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 {
@@ -60,7 +59,7 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
   t->simple_capacity = g.simple_slot_bytes;
   t->net_capacity = g.net_slot_bytes;
   t->mixed = comm->layout->nnodes < comm->nranks;
-  if (comm->needs_net && comm->nranks <= MODEL_RANKS) {
+  if (comm->needs_net && comm->nranks <= TT_MODEL_RANKS) {
     tt_cost_env env = cost_env(comm, t);
     res = tt_cost_create(&env, comm->nranks, comm->layout, &t->cost);
   }

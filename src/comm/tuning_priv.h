@@ -5,6 +5,9 @@
 #include "plugin/tuner.h"
 #include "topo/model.h"
 
+// Up to so many ranks the cost model is asked where there is a network, and for a plugin's table: walking the schedules takes time.
+#define TT_MODEL_RANKS 16
+
 // Rows of the algorithm table; -1: not there.
 typedef struct tt_rows {
   int ring, tree, rd, pat, oneshot, direct, directw, pairwise, linear, hier_ring, hier_rd;
