@@ -111,8 +111,8 @@ struct ncclComm {
   tt_peer *peers;    // by rank
   tt_layout *layout; // nodes: ranks that have memory in common
   tt_segment *segment;
-  const tt_net_ops *net; // the chosen network; NULL: no pair needs it
-  tt_proxy *proxy;       // NULL: the same
+  const tt_net_ops *net;   // the chosen network; NULL: no pair needs it
+  tt_proxy *proxy;         // NULL: the same
   tt_profilers *profilers; // NULL: there are none
   tt_wiring wiring;
   tt_port port;

@@ -370,7 +370,7 @@ static ncclResult_t network_step(init *in)
                       .node = c->layout->node_of[c->rank],
                       .place = c->layout->index_of[c->rank],
                       .mailbox = c->peers[c->rank].mailbox,
-                       .profilers = c->profilers};
+                      .profilers = c->profilers};
   meeting *all = tt_calloc((size_t)c->nranks, sizeof *all);
   ncclResult_t res = ncclSuccess;
   if (all == NULL) {
