@@ -132,7 +132,7 @@ struct ncclComm {
   uint64_t finished;           // of these: complete before their launch returned
   _Atomic uintptr_t launcher;  // the thread that is launching a plan just now, 0: none
   uint32_t sequence;           // collectives launched
-  uint64_t calls[TT_NFUNCS];   // operations launched, per function: counted where there are profilers
+  uint64_t calls[TT_NFUNCS];   // collectives launched, per function
   uint64_t splits;
   _Atomic uint32_t split_calls, split_ends; // calls of ncclCommSplit and how many are over; they take their turns in the order of the calls
   tt_plan *plans;                           // free plans

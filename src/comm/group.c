@@ -114,7 +114,7 @@ static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *ta
 ncclResult_t tt_task_add(tt_task *task)
 {
   group *g = &open_group;
-  if (TT_UNLIKELY(task->comm->profilers != NULL)) {
+  if (TT_UNLIKELY(task->comm->profilers != NULL) && tt_profilers_want(task->comm->profilers, ncclProfileGroupApi)) {
     return add_profiled(g, task);
   }
   if (TT_LIKELY(g->depth == 0)) {

@@ -429,7 +429,7 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
                       .opcount = opcount,
                       .sig = c->sig,
                       .count = c->sig_count,
-                      .event = comm->profilers != NULL ? tt_profile_event(c) : NULL,
+                      .event = c->event != NULL ? tt_profile_event(c) : NULL,
                       .place = {.lane = t->send ? NULL : l, .steps = t->steps, .messages = t->messages}};
     TT_TRY(tt_proxy_post(comm->proxy, &op));
   }
@@ -580,7 +580,7 @@ static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, in
 static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, int flow)
 {
   int first = l->plan->nlanes;
-  tt_profile_op_start(l, t, c, d, flow != 0 ? first : 0);
+  tt_profile_op_start(l, t, d, flow != 0 ? first : 0);
   TT_TRY(add_lanes(l->comm, l->plan, c, d, flow));
   tt_profile_op_lanes(l, c, d, first);
   return ncclSuccess;
@@ -593,7 +593,7 @@ static void push_profiled(tt_launch_events *l, tt_stream *stream, cudaStream_t h
   tt_profile_push_stop(l);
 }
 
-// The end of launch_collective where the communicator has profilers.
+// The end of launch_collective where profilers are told.
 static __attribute__((noinline)) ncclResult_t launch_profiled(struct ncclComm *comm, tt_plan *p, tt_task *t, const tt_decision *d,
                                                               tt_stream *stream)
 {
@@ -640,7 +640,9 @@ static ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t 
   } else if (d->choice.direct && !comm->all_local) {
     find_memory(s, c);
   }
-  if (TT_UNLIKELY(comm->profilers != NULL)) {
+  comm->calls[t->func]++;
+  c->event = t->events;
+  if (TT_UNLIKELY(t->events != NULL)) {
     return launch_profiled(comm, p, t, d, stream);
   }
   TT_TRY_GOTO(add_lanes(comm, p, c, d, 0), res);
@@ -668,7 +670,7 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
   return ncclSuccess;
 }
 
-// `l` NULL: the communicator has no profilers.
+// `l` NULL: profilers are not told.
 static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_launch_events *l)
 {
   const tt_decision *d;
@@ -680,6 +682,7 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, t
   }
   c->stream = c->count >= STREAM_BYTES;
   p->ncalls++;
+  c->event = t->events;
   int flow = 2 * (t->root + 1) + (t->func == TT_FUNC_SEND);
   return TT_UNLIKELY(l != NULL) ? add_lanes_profiled(l, t, c, d, flow) : add_lanes(comm, p, c, d, flow);
 }
@@ -695,13 +698,13 @@ static ncclResult_t launch_p2p(struct ncclComm *comm, tt_task *tasks, size_t n, 
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
   for (size_t i = n; i-- > 0;) {
     first = is_p2p(&tasks[i]) && tasks[i].count > 0 ? &tasks[i] : first;
+    told = tasks[i].events != NULL ? &events : told;
+  }
+  if (TT_UNLIKELY(told != NULL)) {
+    tt_profile_plan_start(told, comm, p);
   }
   TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, &stream), res);
   TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res); // a wrong stream is found before the proxy is told of anything
-  if (TT_UNLIKELY(comm->profilers != NULL)) {
-    told = &events;
-    tt_profile_plan_start(told, comm, p);
-  }
   for (size_t i = 0; i < n; i++) {
     if (is_p2p(&tasks[i]) && tasks[i].count > 0) {
       TT_TRY_GOTO(add_message(comm, p, &tasks[i], told), res);

@@ -86,10 +86,6 @@ static void start_call(const tt_task *t, tt_task_events *e)
 void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
 {
   tt_profilers *p = t->comm->profilers;
-  t->events = NULL;
-  if (!tt_profilers_want(p, ncclProfileGroupApi)) {
-    return;
-  }
   start_group(g, p, depth);
   tt_task_events *e = tt_calloc(1, sizeof *e);
   if (e == NULL) {
@@ -163,10 +159,10 @@ static void start_plan_group(tt_launch_events *l, const tt_task_events *e)
   }
 }
 
-static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_decision *d, uint64_t seq)
+static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_decision *d)
 {
   tt_prof_descr descr = {.type = ncclProfileColl,
-                         .coll = {.seqNumber = seq,
+                         .coll = {.seqNumber = l->comm->calls[t->func] - 1,
                                   .func = tt_func_name(t->func),
                                   .sendBuff = t->in,
                                   .recvBuff = t->out,
@@ -193,11 +189,9 @@ static void start_p2p(const tt_launch_events *l, const tt_task *t)
   tt_profilers_start(l->comm->profilers, &descr, &t->events->api, &l->group, &t->events->op);
 }
 
-void tt_profile_op_start(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, int channel)
+void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, int channel)
 {
   tt_task_events *e = t->events;
-  uint64_t seq = l->comm->calls[t->func]++;
-  c->event = e;
   if (e == NULL) {
     return;
   }
@@ -205,7 +199,7 @@ void tt_profile_op_start(tt_launch_events *l, tt_task *t, tt_call *c, const tt_d
   if (is_p2p(t)) {
     start_p2p(l, t);
   } else {
-    start_coll(l, t, d, seq);
+    start_coll(l, t, d);
   }
   e->channel = channel % TT_MESSAGE_CHANNELS;
   e->nchannels = is_p2p(t) ? 1 : d->choice.channels;

@@ -26,7 +26,7 @@ typedef struct tt_group_events {
   bool told; // some of its tasks have events
 } tt_group_events;
 
-// The task's communicator has profilers. Starts the group's event with the first operation, then the call's; t->events is NULL when nobody wants to know.
+// Some profiler of the task's communicator wants events (tt_profilers_want, GroupApi: the ancestor of all). Starts the group's event with the first operation, then the call's; t->events stays NULL when there is no memory.
 // `depth`: groups that are open.
 void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth);
 // The call returns. NULL is allowed.
@@ -49,7 +49,7 @@ typedef struct tt_launch_events {
 
 void tt_profile_plan_start(tt_launch_events *l, struct ncclComm *comm, tt_plan *p);
 // The operation of task t, which the plan takes over: before its lanes are added. `channel`: number of the first one it uses.
-void tt_profile_op_start(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, int channel);
+void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, int channel);
 // Its lanes are there, from number `first` on.
 void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_decision *d, int first);
 // All operations are there: the plan is pushed to `stream` after this, which is told as long as it takes.

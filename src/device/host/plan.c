@@ -7,7 +7,7 @@
 #define CHECK_BYTES (64u << 10) // what a look at the peers may move
 
 // First run: reads device scalars and shows the peers what this rank is doing.
-static void begin(tt_plan *p)
+static inline __attribute__((always_inline)) void begin(tt_plan *p)
 {
   p->started = true;
   for (int i = 0; i < p->ncalls; i++) {
@@ -75,7 +75,7 @@ static inline __attribute__((always_inline)) tt_run turn(tt_plan *p, size_t *bud
 
 // Says whose post the blocked plan waits for. True when that has changed: then the lanes must be looked at once more, because a peer that
 // posted a moment ago may have seen the old value and woken nobody.
-static bool say_want(tt_plan *p)
+static inline __attribute__((always_inline)) bool say_want(tt_plan *p)
 {
   uint32_t want = 0;
   int blocked = 0;
