@@ -1,0 +1,20 @@
+# plugins/profiler-trace/ becomes lib/libnccl-profiler-trace.so, a plugin that comes with the library; installed headers alone. It stays in memory once it is
+# loaded: its thread may be waiting for a disk when the last communicator goes.
+file(GLOB trace_plugin_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/plugins/profiler-trace/*.c)
+list(FILTER trace_plugin_sources EXCLUDE REGEX "_test\\.c$")
+add_library(trace_plugin_objects OBJECT ${trace_plugin_sources})
+target_include_directories(trace_plugin_objects PUBLIC ${PROJECT_SOURCE_DIR}/include)
+add_library(trace_plugin MODULE $<TARGET_OBJECTS:trace_plugin_objects>)
+target_link_libraries(trace_plugin PRIVATE Threads::Threads m)
+set_target_properties(trace_plugin PROPERTIES OUTPUT_NAME nccl-profiler-trace PREFIX lib LINKER_LANGUAGE C
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+target_link_options(trace_plugin PRIVATE -Wl,-z,nodelete)
+install(TARGETS trace_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+# For the tests beside the code.
+add_library(trace_plugin_static STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:trace_plugin_objects>)
+target_link_libraries(trace_plugin_static PUBLIC Threads::Threads m)
+set_target_properties(trace_plugin_static PROPERTIES LINKER_LANGUAGE C ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
+
+# NCCL_PROFILER_PLUGIN=trace is enough: the library looks for plugins beside itself, in the build tree and where it is installed.
+set_target_properties(nccl PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")

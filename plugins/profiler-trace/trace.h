@@ -1,0 +1,135 @@
+// trace.h: the profiler that writes a time line. For plugins/profiler-trace alone.
+//
+//   the job's threads   plugin.c: startEvent … stopEvent fill a slot of the communicator's ring (ring.h), and never wait
+//   the plugin's own    thread.c: empties the rings every few milliseconds; events.c turns events into JSON, file.c writes, stats.c counts
+#pragma once
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "nccl/profiler_v6.h"
+#include "ring.h"
+
+enum {
+  TT_TRACE_CONTEXTS = 4095, // communicators of a process at one time: 12 bits of an event's name
+  TT_TRACE_NUMBER_BITS = 52,
+  TT_TRACE_CHANNELS = 64, // channels whose messages are counted, for arrows
+  TT_TRACE_NAME = 128
+};
+
+// TUTTI_TRACE_…, read with the first communicator.
+typedef struct tt_settings {
+  char dir[3072];
+  size_t events; // slots of a communicator's ring
+  bool keeps;    // the last events only, written when asked for
+  int signal;    // that asks; 0: none
+  int mask;
+  double wait; // seconds that finalize waits for a slow disk
+  bool quiet;  // no summary
+} tt_settings;
+
+void tt_settings_read(tt_settings *s, ncclDebugLogger_t log);
+
+// ---- file.c: a JSON file that is complete after every write
+
+typedef struct tt_file {
+  int fd; // -1: cannot be created
+  char path[4096];
+  uint64_t end; // bytes before the footer
+  char *buf;
+  size_t used;
+  uint64_t pending;            // events in the buffer
+  uint64_t written, unwritten; // events
+  int error;                   // errno of the last write that failed; 0: none has
+  bool any;                    // something stands in traceEvents
+  bool ragged;                 // behind the footer there may be more
+  void (*footer)(void *arg, char *out, size_t size);
+  void *arg;
+} tt_file;
+
+// `path` is copied. False: no memory, or it cannot be created (f->error).
+bool tt_file_open(tt_file *f, const char *path);
+// Room for one more event's text, which is at most TT_FILE_LINE bytes; put back with the end of the text. Writes when the buffer is full.
+enum { TT_FILE_LINE = 2048 };
+char *tt_file_line(tt_file *f);
+void tt_file_line_end(tt_file *f, const char *end, bool counts);
+void tt_file_flush(tt_file *f);
+void tt_file_close(tt_file *f);
+
+// ---- stats.c: how long operations took
+
+typedef struct tt_stats tt_stats;
+
+tt_stats *tt_stats_create(int nranks);
+void tt_stats_destroy(tt_stats *s);
+
+// An operation, complete when all its channels have ended; its messages may end a little later.
+typedef struct tt_op {
+  uint64_t number; // of the Coll or P2p; 0: free
+  const char *func, *algo, *proto, *datatype;
+  uint64_t bytes, seq, queued, start, stop, waited, age;
+  int32_t peer, waited_for;
+  uint64_t waited_most;
+  uint16_t nchannels, ended;
+  uint8_t kind, send;
+} tt_op;
+
+// Counts a complete operation.
+void tt_stats_op(tt_stats *s, const tt_op *op);
+// Nanoseconds of waiting for a message of `peer`.
+void tt_stats_wait(tt_stats *s, int peer, uint64_t ns);
+// The table, as text.
+void tt_stats_print(const tt_stats *s, FILE *out);
+
+// Histogram of nanoseconds: 32 steps per doubling, within 1.6 %.
+enum { TT_HISTOGRAM = 32 * 40 };
+int tt_histogram_index(uint64_t ns);
+uint64_t tt_histogram_value(int index); // the middle of it
+
+// ---- a communicator's rank
+
+typedef struct tt_context {
+  struct tt_context *next;
+  uint64_t tag; // upper bits of its events' names
+  uint64_t comm;
+  int rank, nranks, nnodes;
+  char name[TT_TRACE_NAME], host[64], clock[160]; // clock: which one time stamps are of; the same text, the same clock
+  ncclDebugLogger_t log;
+  pid_t pid;
+  tt_ring ring;
+  _Atomic uint32_t *messages; // per direction, peer and channel; NULL: not counted
+  _Atomic uint32_t *p2ps;     // per direction and peer
+  uint64_t began, skew;       // CLOCK_MONOTONIC; CLOCK_REALTIME minus that
+  tt_file file;
+  tt_stats *stats;
+  struct tt_events *events;
+  bool opened, said;               // the file has been tried; something could not be written, and that was said
+  int dumps;                       // how many times events were written (keeps)
+  bool closing, closed, abandoned; // under the lock of thread.c; abandoned: nobody waits for it
+} tt_context;
+
+// ---- events.c
+
+struct tt_events *tt_events_create(tt_context *c);
+void tt_events_destroy(struct tt_events *e);
+// The file's first lines.
+void tt_events_begin(tt_context *c);
+// A finished event: into the file if `write`, into the statistics if `count`.
+void tt_events_see(tt_context *c, const tt_record *r, bool write, bool count);
+// Operations whose channels have ended some rounds ago are complete; all are if `last`.
+void tt_events_round(tt_context *c, bool last);
+void tt_events_footer(void *context, char *out, size_t size);
+
+// ---- thread.c
+
+// The plugin's thread begins with the first context, ends with the last. False: it cannot.
+bool tt_thread_add(tt_context *c, const tt_settings *s);
+// Waits for what is left to be written, but not for ever; frees the context, or leaves it to the thread.
+void tt_thread_remove(tt_context *c);
+void tt_context_free(tt_context *c);
+
+static inline uint64_t tt_trace_number(const tt_context *c, uint64_t number)
+{
+  return c->tag | number;
+}

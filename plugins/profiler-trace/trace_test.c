@@ -1,0 +1,397 @@
+// The ring, the statistics, and the plugin as the library calls it: through its table, with messages over a network that exist in the calls alone.
+#include <jansson.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "json.h"
+#include "trace.h"
+
+extern const ncclProfiler_v6_t ncclProfiler_v6;
+
+static char said[8192]; // by the plugin
+
+static void log_line(ncclDebugLogLevel level, unsigned long flags, const char *file, int line, const char *fmt, ...)
+{
+  (void)level, (void)flags, (void)file, (void)line;
+  size_t n = strlen(said);
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(said + n, sizeof said - n, fmt, ap);
+  va_end(ap);
+}
+
+// ---- ring
+
+typedef struct seen {
+  uint64_t numbers[64];
+  int n;
+} seen;
+
+static void note(void *arg, const tt_record *e)
+{
+  seen *s = arg;
+  s->numbers[s->n++ % 64] = e->number;
+}
+
+static void ring_loses_what_finds_no_room(void **state)
+{
+  (void)state;
+  tt_ring r;
+  seen s = {.n = 0};
+  tt_record *e[8];
+  assert_true(tt_ring_create(&r, 5, false));
+  assert_int_equal(r.n, 8);
+  for (int i = 0; i < 8; i++) {
+    e[i] = tt_ring_start(&r);
+    assert_non_null(e[i]);
+    tt_ring_started(&r, e[i]);
+    assert_ptr_equal(tt_ring_find(&r, e[i]->number), e[i]);
+  }
+  assert_null(tt_ring_start(&r));
+  assert_int_equal(atomic_load(&r.lost), 1);
+  uint64_t old = e[3]->number;
+  tt_ring_stop(&r, e[3]);
+  assert_null(tt_ring_find(&r, old)); // has ended
+  assert_null(tt_ring_start(&r));     // and nobody has taken it away
+  tt_ring_drain(&r, false, note, &s);
+  assert_int_equal(s.n, 1);
+  assert_int_equal(s.numbers[0], old);
+  tt_record *again = tt_ring_start(&r);
+  assert_ptr_equal(again, e[3]);
+  tt_ring_started(&r, again);
+  assert_null(tt_ring_find(&r, old)); // the slot is another's now
+  tt_ring_destroy(&r);
+}
+
+static void ring_that_keeps_has_the_last(void **state)
+{
+  (void)state;
+  tt_ring r;
+  assert_true(tt_ring_create(&r, 16, true));
+  for (int i = 0; i < 100; i++) {
+    tt_record *e = tt_ring_start(&r);
+    assert_non_null(e);
+    tt_ring_started(&r, e);
+    tt_ring_stop(&r, e);
+  }
+  for (int round = 0; round < 3; round++) { // as often as one likes
+    seen s = {.n = 0};
+    tt_ring_drain(&r, true, note, &s);
+    assert_int_equal(s.n, 16);
+    for (int i = 0; i < 16; i++) {
+      assert_in_range(s.numbers[i], 85, 100);
+    }
+  }
+  seen s = {.n = 0};
+  tt_ring_drain(&r, false, note, &s);
+  assert_int_equal(s.n, 0); // nothing is new
+  assert_int_equal(atomic_load(&r.lost), 0);
+  assert_int_equal(atomic_load(&r.overwritten), 84);
+  tt_ring_destroy(&r);
+}
+
+enum { THREADS = 4, EACH = 20000 };
+
+static void *produce(void *arg)
+{
+  tt_ring *r = arg;
+  for (int i = 0; i < EACH; i++) {
+    tt_record *e = tt_ring_start(r);
+    if (e != NULL) {
+      e->start = e->number;
+      e->stop = ~e->number;
+      tt_ring_started(r, e);
+      tt_ring_stop(r, e);
+    }
+  }
+  return NULL;
+}
+
+static void check(void *arg, const tt_record *e)
+{
+  assert_int_equal(e->start, e->number); // whole
+  assert_int_equal(e->stop, ~e->number);
+  ++*(uint64_t *)arg;
+}
+
+static void ring_of_many_threads_counts_all(void **state)
+{
+  (void)state;
+  tt_ring r;
+  pthread_t threads[THREADS];
+  uint64_t got = 0;
+  assert_true(tt_ring_create(&r, 256, false));
+  for (int i = 0; i < THREADS; i++) {
+    assert_int_equal(pthread_create(&threads[i], NULL, produce, &r), 0);
+  }
+  for (int i = 0; i < 200; i++) {
+    tt_ring_drain(&r, false, check, &got);
+  }
+  for (int i = 0; i < THREADS; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  tt_ring_drain(&r, false, check, &got);
+  assert_int_equal(got + atomic_load(&r.lost), THREADS * EACH);
+  tt_ring_destroy(&r);
+}
+
+// ---- statistics
+
+static void histogram_is_true_to_two_percent(void **state)
+{
+  (void)state;
+  for (uint64_t ns = 1; ns < UINT64_C(1) << 40; ns += 1 + ns / 7) {
+    double v = (double)tt_histogram_value(tt_histogram_index(ns));
+    assert_true(v <= (double)ns * 1.016 && v >= (double)ns * 0.984);
+  }
+  assert_int_equal(tt_histogram_index(UINT64_MAX), TT_HISTOGRAM - 1);
+}
+
+static void table_has_mean_and_quantiles(void **state)
+{
+  (void)state;
+  tt_stats *s = tt_stats_create(4);
+  char *text = NULL;
+  size_t size;
+  for (uint64_t i = 1; i <= 100; i++) {
+    tt_op op = {.func = "AllReduce", .bytes = 4096, .start = 1000, .stop = 1000 + i * 1000, .nchannels = 1, .ended = 1, .waited = i * 500};
+    tt_stats_op(s, &op);
+  }
+  tt_stats_wait(s, 2, 3000000);
+  tt_stats_wait(s, 1, 1000000);
+  tt_stats_wait(s, 7, 1); // no such rank
+  FILE *out = open_memstream(&text, &size);
+  tt_stats_print(s, out);
+  fclose(out);
+  char func[32];
+  double mean, p50, p99, most, rate, waiting;
+  unsigned long long bytes, count;
+  const char *row = strchr(text, '\n');
+  assert_int_equal(sscanf(row, " %31s %llu %llu %lf %lf %lf %lf %lf %lf", func, &bytes, &count, &mean, &p50, &p99, &most, &rate, &waiting),
+                   9);
+  assert_int_equal(count, 100);
+  assert_true(mean > 50.49 && mean < 50.51);
+  assert_true(p50 > 49 && p50 < 51);
+  assert_true(p99 > 97.4 && p99 <= 100);
+  assert_true(most == 100);
+  assert_true(waiting == 50);
+  assert_non_null(strstr(text, "rank 2: 3.000 ms, 75.0 %"));
+  assert_true(strstr(text, "rank 2") < strstr(text, "rank 1"));
+  free(text);
+  tt_stats_destroy(s);
+}
+
+// ---- the plugin
+
+static char folder[] = "/tmp/tutti-trace-test-XXXXXX";
+
+static void file_of(int rank, const char *end, char *out, size_t size)
+{
+  snprintf(out, size, "%s/tutti-trace-%016llx-r%d%s", folder, 0xabcdULL, rank, end);
+}
+
+static void *start(void *ctx, ncclProfilerEventDescr_v6_t d)
+{
+  void *handle = NULL;
+  assert_int_equal(ncclProfiler_v6.startEvent(ctx, &handle, &d), ncclSuccess);
+  return handle;
+}
+
+static void state(void *handle, ncclProfilerEventState_v6_t s, size_t bytes)
+{
+  ncclProfilerEventStateArgs_v6_t args = {.proxyStep = {.transSize = bytes}};
+  ncclProfiler_v6.recordEventState(handle, s, &args);
+}
+
+// One all-reduce of a rank: one channel, `steps` messages to and from the other rank.
+static void all_reduce(void *ctx, int rank, uint64_t seq, int steps)
+{
+  ncclProfilerEventDescr_v6_t coll = {.type = ncclProfileColl, .rank = rank};
+  coll.coll.seqNumber = seq;
+  coll.coll.func = "AllReduce";
+  coll.coll.count = 1000;
+  coll.coll.datatype = "ncclFloat32";
+  coll.coll.nChannels = 1;
+  coll.coll.algo = "RING";
+  coll.coll.proto = "SIMPLE";
+  void *op = start(ctx, coll);
+  ncclProfiler_v6.stopEvent(op);
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+  void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .rank = rank, .kernelCh = {0, ns}});
+  for (int send = 0; send < 2; send++) {
+    ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp, .parentObj = op, .rank = rank};
+    d.proxyOp.pid = getpid();
+    d.proxyOp.peer = 1 - rank;
+    d.proxyOp.nSteps = steps;
+    d.proxyOp.chunkSize = 4096;
+    d.proxyOp.isSend = send;
+    void *proxy = start(ctx, d);
+    for (int i = 0; i < steps; i++) {
+      void *step =
+          start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxy, .rank = rank, .proxyStep = {i}});
+      state(step, send ? ncclProfilerProxyStepSendGPUWait : ncclProfilerProxyStepRecvWait, 0);
+      state(step, send ? ncclProfilerProxyStepSendWait : ncclProfilerProxyStepRecvFlushWait, 2048);
+      ncclProfiler_v6.stopEvent(step);
+    }
+    ncclProfiler_v6.stopEvent(proxy);
+  }
+  ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = ns + 5000}};
+  ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+  ncclProfiler_v6.stopEvent(kernel);
+}
+
+static void *open_rank(int rank)
+{
+  void *ctx = NULL;
+  int mask = 0;
+  assert_int_equal(ncclProfiler_v6.init(&ctx, 0xabcd, &mask, "the \"name\"", 1, 2, rank, log_line), ncclSuccess);
+  assert_true(mask & ncclProfileKernelCh);
+  return ctx;
+}
+
+static int count(const json_t *events, const char *key, const char *value)
+{
+  int n = 0;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const char *v = json_string_value(json_object_get(json_array_get(events, i), key));
+    n += v != NULL && strcmp(v, value) == 0;
+  }
+  return n;
+}
+
+static json_t *load(int rank, const char *end)
+{
+  char path[4096];
+  json_error_t error;
+  file_of(rank, end, path, sizeof path);
+  json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  if (root == NULL) {
+    fail_msg("%s:%d: %s", path, error.line, error.text);
+  }
+  return root;
+}
+
+static bool has_id(const json_t *events, const char *phase, const char *id)
+{
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *e = json_array_get(events, i);
+    const char *ph = json_string_value(json_object_get(e, "ph")), *have = json_string_value(json_object_get(e, "id"));
+    if (have != NULL && strcmp(ph, phase) == 0 && strcmp(have, id) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static void time_lines_have_all_events_and_arrows_meet(void **state_)
+{
+  (void)state_;
+  enum { OPS = 50, STEPS = 3 };
+  void *ctx[2] = {open_rank(0), open_rank(1)};
+  for (uint64_t i = 0; i < OPS; i++) {
+    all_reduce(ctx[0], 0, i, STEPS);
+    all_reduce(ctx[1], 1, i, STEPS);
+  }
+  ncclProfiler_v6.finalize(ctx[0]);
+  ncclProfiler_v6.finalize(ctx[1]);
+  json_t *root[2] = {load(0, ".json"), load(1, ".json")};
+  const json_t *events[2];
+  for (int r = 0; r < 2; r++) {
+    events[r] = json_object_get(root[r], "traceEvents");
+    assert_int_equal(count(events[r], "cat", "op"), OPS);
+    assert_int_equal(count(events[r], "cat", "queue"), OPS);
+    assert_int_equal(count(events[r], "cat", "channel"), OPS);
+    assert_int_equal(count(events[r], "cat", "proxy"), OPS * 2);
+    assert_int_equal(count(events[r], "cat", "message"), OPS * 2 * STEPS);
+    assert_int_equal(count(events[r], "ph", "s"), OPS * STEPS);
+    assert_int_equal(count(events[r], "ph", "f"), OPS * STEPS);
+    const json_t *other = json_object_get(root[r], "otherData");
+    assert_int_equal(json_integer_value(json_object_get(other, "written")), OPS * (5 + 2 * STEPS));
+    assert_int_equal(json_integer_value(json_object_get(other, "finished")), 1);
+  }
+  for (int r = 0; r < 2; r++) { // each arrow that begins here ends there
+    for (size_t i = 0; i < json_array_size(events[r]); i++) {
+      const json_t *e = json_array_get(events[r], i);
+      if (strcmp(json_string_value(json_object_get(e, "ph")), "s") == 0) {
+        assert_true(has_id(events[1 - r], "f", json_string_value(json_object_get(e, "id"))));
+      }
+    }
+  }
+  json_decref(root[0]);
+  json_decref(root[1]);
+}
+
+// A million events and a small ring: what is lost is counted, the rest is whole.
+static void nothing_is_lost_without_being_counted(void **state_)
+{
+  (void)state_;
+  enum { OPS = 66667, EVENTS = OPS * 15 };
+  void *ctx = open_rank(0);
+  for (uint64_t i = 0; i < OPS; i++) {
+    all_reduce(ctx, 0, i, 5);
+  }
+  ncclProfiler_v6.finalize(ctx);
+  json_t *root = load(0, ".json");
+  const json_t *other = json_object_get(root, "otherData"), *events = json_object_get(root, "traceEvents");
+  json_int_t ops = count(events, "cat", "op");
+  json_int_t written = json_integer_value(json_object_get(other, "written")) - ops;
+  // A parent that is lost takes nothing with it: its children are told of without it.
+  assert_int_equal(written + json_integer_value(json_object_get(other, "lost_ring_full")), EVENTS - OPS);
+  assert_true(written > 0);
+  json_decref(root);
+}
+
+static void handles_of_others_do_no_harm(void **state_)
+{
+  (void)state_;
+  const uint64_t strange[] = {0, 1, UINT64_MAX, UINT64_C(1) << 52, (UINT64_C(1) << 52) + 12345678};
+  void *ctx = open_rank(0);
+  for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+    void *h = (void *)(uintptr_t)strange[i];
+    assert_int_equal(ncclProfiler_v6.stopEvent(h), ncclSuccess);
+    state(h, ncclProfilerProxyStepSendWait, 1);
+    void *step = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = h});
+    ncclProfiler_v6.stopEvent(step);
+    ncclProfiler_v6.stopEvent(step);
+  }
+  ncclProfiler_v6.finalize(ctx);
+  json_decref(load(0, ".json"));
+}
+
+static int make_folder(void **state_)
+{
+  (void)state_;
+  setenv("TUTTI_TRACE_EVENTS", "4096", 1);
+  return mkdtemp(folder) == NULL || setenv("TUTTI_TRACE_DIR", folder, 1) != 0;
+}
+
+static int remove_folder(void **state_)
+{
+  (void)state_;
+  char path[4096];
+  const char *const ends[] = {".json", ".txt"};
+  for (int i = 0; i < 4; i++) {
+    file_of(i / 2, ends[i % 2], path, sizeof path);
+    unlink(path);
+  }
+  return rmdir(folder);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ring_loses_what_finds_no_room),   cmocka_unit_test(ring_that_keeps_has_the_last),
+      cmocka_unit_test(ring_of_many_threads_counts_all), cmocka_unit_test(histogram_is_true_to_two_percent),
+      cmocka_unit_test(table_has_mean_and_quantiles),    cmocka_unit_test(time_lines_have_all_events_and_arrows_meet),
+      cmocka_unit_test(handles_of_others_do_no_harm),    cmocka_unit_test(nothing_is_lost_without_being_counted),
+  };
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# trace.sh BUILD: the bundled profiler under real jobs: its time lines are JSON with as many events as the job had operations, the clocks of two processes
+# agree, and a folder that cannot be written and a full disk cost events, not the job.
+set -u
+build=$(cd "$1" && pwd) || exit 1
+perf=$build/bin/all_reduce_perf
+[ -x "$perf" ] && [ -f "$build/lib/libnccl-profiler-trace.so" ] || { echo "skipped: the perf programs or the plugin are not built"; exit 77; }
+command -v python3 >/dev/null || { echo "skipped: no python3 to read the time lines"; exit 77; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+unset "${!NCCL_@}" "${!TUTTI_TRACE_@}"
+failed=0
+
+report() { # report NAME PROBLEM: an empty problem is a success
+  if [ -z "$2" ]; then
+    echo "ok: $1"
+  else
+    echo "FAILED: $1: $2"
+    failed=1
+  fi
+}
+
+# job NAME VARIABLE=VALUE… -- ARGUMENT…: all_reduce_perf with the plugin; its output in $tmp/NAME.log.
+job() {
+  local name=$1
+  shift
+  local variables=()
+  while [ "$1" != -- ]; do
+    variables+=("$1")
+    shift
+  done
+  shift
+  env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=PROFILE "${variables[@]}" timeout 120 "$perf" "$@" >"$tmp/$name.log" 2>&1
+}
+
+cat >"$tmp/check.py" <<'END'
+import glob, json, sys
+folder, ranks, ops = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+files = sorted(glob.glob(folder + '/*.json'))
+if len(files) != ranks:
+    sys.exit(f'{len(files)} files of {ranks}')
+spans, clocks = [], set()
+for name in files:
+    trace = json.load(open(name))
+    other, events = trace['otherData'], trace['traceEvents']
+    if other['lost_ring_full'] or other['lost_disk'] or not other['finished']:
+        sys.exit(f'{name}: not complete: {other}')
+    done = [e for e in events if e.get('cat') == 'op']
+    if len(done) != ops:
+        sys.exit(f'{name}: {len(done)} operations of {ops}')
+    if [e['args']['seq'] for e in sorted(done, key=lambda e: e['args']['seq'])] != list(range(ops)):
+        sys.exit(f'{name}: numbers of operations are not 0 to {ops - 1}')
+    for cat in 'queue', 'call':
+        calls = [e for e in events if e.get('cat') == cat and 'AllReduce' in e['name']]
+        if len(calls) != ops:
+            sys.exit(f'{name}: {len(calls)} of {ops} {cat}')
+    if len([e for e in events if e.get('cat') == 'channel']) != sum(e['args']['channels'] for e in done):
+        sys.exit(f'{name}: channels are missing')
+    ids = {e['args']['id'] for e in events if 'id' in e.get('args', {})}
+    if any(e['args']['parent'] not in ids for e in events if e.get('cat') == 'channel'):
+        sys.exit(f'{name}: a channel has no parent')
+    if sum(e['ph'] == 'X' for e in events) != other['written']:
+        sys.exit(f'{name}: {other["written"]} events are said to be written')
+    spans.append({e['args']['seq']: (e['ts'], e['ts'] + e['dur']) for e in done})
+    clocks.add(other['clock'])
+if len(clocks) != 1:
+    sys.exit(f'clocks: {clocks}')
+# Nobody leaves an all-reduce before all have come: every two spans overlap. 20 microseconds are what clocks may differ by.
+for seq in range(ops):
+    begin, end = max(s[seq][0] for s in spans), min(s[seq][1] for s in spans)
+    if begin > end + 20:
+        sys.exit(f'operation {seq}: one rank begins {begin - end:.1f} us after another has ended')
+END
+
+mkdir "$tmp/two"
+job two TUTTI_TRACE_DIR="$tmp/two" -- -P 2 -b 64 -e 64K -f 32 -n 10 -w 2 -c 0
+report "two processes: the job" "$([ $? = 0 ] || tail -5 "$tmp/two.log")"
+ops=$(python3 -c 'import json,sys,glob; print(sum(e.get("cat") == "op" for e in json.load(open(glob.glob(sys.argv[1] + "/*r0.json")[0]))["traceEvents"]))' "$tmp/two")
+report "two processes: operations" "$([ "${ops:-0}" -ge 60 ] || echo "only ${ops:-0}")"
+report "two processes: time lines" "$(python3 "$tmp/check.py" "$tmp/two" 2 "$ops" 2>&1)"
+counted=$(awk '$1 == "AllReduce" { n += $3 } END { print n + 0 }' "$tmp"/two/*r0.txt)
+report "two processes: the summary counts them all" "$([ "$counted" = "$ops" ] || echo "$counted of $ops")"
+
+mkdir "$tmp/net"
+job net TUTTI_TRACE_DIR="$tmp/net" NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 -- -P 2 -b 1M -e 1M -n 5 -w 1 -c 0
+report "over the network: the job" "$([ $? = 0 ] || tail -5 "$tmp/net.log")"
+# (no messages, no arrows: a library that does not tell of them)
+report "over the network: arrows meet" "$(python3 - "$tmp/net" <<'END' 2>&1
+import glob, json, sys
+begins, ends = set(), set()
+messages = 0
+for name in glob.glob(sys.argv[1] + '/*.json'):
+    for e in json.load(open(name))['traceEvents']:
+        messages += e.get('cat') == 'message'
+        if e['ph'] == 's': begins.add(e['id'])
+        if e['ph'] == 'f': ends.add(e['id'])
+if messages == 0:
+    sys.exit()
+elif begins != ends or len(begins) * 2 != messages:
+    sys.exit(f'{len(begins)} begin, {len(ends)} end, {messages} messages, {len(begins ^ ends)} differ')
+END
+)"
+
+job unwritable TUTTI_TRACE_DIR="$tmp/none/such" -- -P 2 -b 8 -e 64 -n 5
+report "no such folder: the job" "$([ $? = 0 ] || tail -5 "$tmp/unwritable.log")"
+report "no such folder: said" "$(grep -c 'WARN trace: rank [01]: cannot create .*none/such.*No such file' "$tmp/unwritable.log" | grep -qx 2 || tail -5 "$tmp/unwritable.log")"
+report "no such folder: the summary is in the log" "$(grep 'trace: events: 0 written' "$tmp/unwritable.log" >"$tmp/lines" || tail -5 "$tmp/unwritable.log")"
+
+lost() { # FOLDER: is the file whole, and does it say what it lost?
+  python3 - "$1" <<'END' 2>&1
+import glob, json, sys
+files = glob.glob(sys.argv[1] + '/*r0.json')
+trace = json.load(open(files[0]))
+if trace['otherData']['lost_disk'] == 0 or not trace['otherData']['finished']:
+    sys.exit(f'{trace["otherData"]}')
+if sum(e['ph'] == 'X' for e in trace['traceEvents']) != trace['otherData']['written']:
+    sys.exit(f'not as many as said: {trace["otherData"]}')
+END
+}
+
+if unshare -rm true 2>/dev/null; then
+  mkdir "$tmp/small"
+  export -f job
+  perf=$perf tmp=$tmp unshare -rm bash -c 'mount -t tmpfs -o size=200k tmpfs "$tmp/small" && job small TUTTI_TRACE_DIR="$tmp/small" -- -P 2 -b 8 -e 64 -n 400 -c 0; s=$?; mkdir "$tmp/kept" && cp "$tmp"/small/* "$tmp/kept"; exit $s'
+  report "disk full: the job" "$([ $? = 0 ] || tail -5 "$tmp/small.log")"
+  report "disk full: said" "$(grep 'WARN trace: rank 0: cannot write .*No space left' "$tmp/small.log" >"$tmp/lines" || tail -5 "$tmp/small.log")"
+  report "disk full: the time line is whole" "$(lost "$tmp/kept")"
+  report "disk full: the text says so" "$(grep -E ' [1-9][0-9]* lost because they could not be written .No space left' "$tmp"/kept/*r0.txt "$tmp/small.log" 2>&1 >"$tmp/lines" || echo "nothing of it")"
+else
+  echo "skipped: no file system of our own here"
+fi
+
+mkdir "$tmp/ring"
+job ring TUTTI_TRACE_DIR="$tmp/ring" TUTTI_TRACE_RING=1 TUTTI_TRACE_EVENTS=64 -- -P 2 -b 8 -e 64 -n 200 -c 0
+report "the last events: the job" "$([ $? = 0 ] || tail -5 "$tmp/ring.log")"
+report "the last events: no more than fit" "$(python3 - "$tmp/ring" <<'END' 2>&1
+import glob, json, sys
+files = glob.glob(sys.argv[1] + '/*.json')
+if len(files) != 2:
+    sys.exit(f'{len(files)} files')
+for name in files:
+    events = [e for e in json.load(open(name))['traceEvents'] if e['ph'] == 'X' and e['cat'] != 'op']
+    if not 32 <= len(events) <= 64:
+        sys.exit(f'{len(events)} events')
+END
+)"
+exit $failed
