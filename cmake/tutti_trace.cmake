@@ -18,3 +18,17 @@ set_target_properties(trace_plugin_static PROPERTIES LINKER_LANGUAGE C ARCHIVE_O
 
 # NCCL_PROFILER_PLUGIN=trace is enough: the library looks for plugins beside itself, in the build tree and where it is installed.
 set_target_properties(nccl PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+
+# tools/trace/ becomes bin/tutti-trace; it reads files, and needs nothing of the library.
+file(GLOB trace_tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/trace/*.c)
+list(FILTER trace_tool_sources EXCLUDE REGEX "_test\\.c$")
+list(REMOVE_ITEM trace_tool_sources ${PROJECT_SOURCE_DIR}/tools/trace/main.c)
+if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
+  add_library(trace_tool STATIC ${trace_tool_sources})
+  set_target_properties(trace_tool PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tools)
+  target_link_libraries(trace_tool PUBLIC tutti_jansson m)
+  add_executable(tutti-trace ${PROJECT_SOURCE_DIR}/tools/trace/main.c)
+  target_link_libraries(tutti-trace PRIVATE trace_tool)
+  install(TARGETS tutti-trace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-trace.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()

@@ -1,0 +1,156 @@
+// load.c: one file, with everything checked that the rest relies on.
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "trace_tool.h"
+
+enum { MOST_MB = 2048 };
+
+static bool bad(const char *path, const char *what)
+{
+  fprintf(stderr, "tutti-trace: %s: %s\n", path, what);
+  return false;
+}
+
+static bool bad_event(const char *path, size_t i, const char *what)
+{
+  fprintf(stderr, "tutti-trace: %s: event %zu: %s\n", path, i, what);
+  return false;
+}
+
+static bool is_time(const json_t *v)
+{
+  double t = json_number_value(v);
+  return json_is_number(v) && isfinite(t) && t >= 0 && t < 1e15;
+}
+
+static bool is_count(const json_t *v)
+{
+  return json_is_integer(v) && json_integer_value(v) >= 0;
+}
+
+// An operation's arguments.
+static bool check_op(const char *path, size_t i, const json_t *e)
+{
+  const json_t *args = json_object_get(e, "args"), *peer = json_object_get(args, "peer");
+  if (!is_count(json_object_get(args, "bytes")) || !is_count(json_object_get(args, "seq"))) {
+    return bad_event(path, i, "an operation needs args.bytes and args.seq, numbers that are not negative");
+  }
+  if (peer != NULL && (!is_count(peer) || json_integer_value(peer) > INT32_MAX)) {
+    return bad_event(path, i, "args.peer is no rank");
+  }
+  return true;
+}
+
+static bool check_event(const char *path, size_t i, const json_t *e)
+{
+  const char *ph = json_string_value(json_object_get(e, "ph")), *cat = json_string_value(json_object_get(e, "cat"));
+  if (!json_is_object(e) || ph == NULL || json_string_value(json_object_get(e, "name")) == NULL) {
+    return bad_event(path, i, "needs ph and name, texts");
+  }
+  if (strcmp(ph, "M") == 0) {
+    return true;
+  }
+  if (!json_is_integer(json_object_get(e, "pid")) || !json_is_integer(json_object_get(e, "tid")) || !is_time(json_object_get(e, "ts"))) {
+    return bad_event(path, i, "needs pid, tid and ts, numbers");
+  }
+  if (strcmp(ph, "X") == 0 && (!is_time(json_object_get(e, "dur")) || cat == NULL)) {
+    return bad_event(path, i, "needs dur, a number that is not negative, and cat");
+  }
+  if (strcmp(ph, "s") == 0 || strcmp(ph, "f") == 0) {
+    return json_is_string(json_object_get(e, "id")) || bad_event(path, i, "an arrow needs id, a text");
+  }
+  if (strcmp(ph, "X") != 0) {
+    return bad_event(path, i, "ph is none of M, X, s, f");
+  }
+  return strcmp(cat, "op") != 0 || check_op(path, i, e);
+}
+
+static bool get_count(const json_t *other, const char *key, uint64_t *out)
+{
+  const json_t *v = json_object_get(other, key);
+  *out = is_count(v) ? (uint64_t)json_integer_value(v) : 0;
+  return is_count(v);
+}
+
+static bool read_head(const char *path, xt_trace *t)
+{
+  const json_t *other = json_object_get(t->root, "otherData");
+  uint64_t version, rank, ranks, pid, skew, full, disk;
+  if (!json_is_object(other) || !get_count(other, "tutti_trace", &version)) {
+    return bad(path, "is JSON, but no time line of libnccl-profiler-trace.so (no otherData.tutti_trace)");
+  }
+  if (version != 1) {
+    return bad(path, "is of a newer format than this program knows (otherData.tutti_trace is not 1)");
+  }
+  t->comm = json_string_value(json_object_get(other, "comm"));
+  t->host = json_string_value(json_object_get(other, "host"));
+  t->name = json_string_value(json_object_get(other, "name"));
+  t->clock = json_string_value(json_object_get(other, "clock"));
+  bool good = get_count(other, "rank", &rank) && get_count(other, "ranks", &ranks) && get_count(other, "pid", &pid) &&
+              get_count(other, "realtime_minus_monotonic_ns", &skew) && get_count(other, "lost_ring_full", &full) &&
+              get_count(other, "lost_disk", &disk);
+  if (!good || t->comm == NULL || t->host == NULL || t->name == NULL || t->clock == NULL || rank >= ranks || ranks > INT32_MAX ||
+      pid > INT32_MAX) {
+    return bad(path, "otherData lacks something, or its rank is not below its number of ranks");
+  }
+  t->rank = (int)rank;
+  t->ranks = (int)ranks;
+  t->pid = (int)pid;
+  t->skew = (double)skew / 1e3;
+  t->lost = full + disk;
+  return true;
+}
+
+static bool check_all(const char *path, xt_trace *t)
+{
+  t->events = json_object_get(t->root, "traceEvents");
+  if (!json_is_array(t->events)) {
+    return bad(path, "has no traceEvents");
+  }
+  if (!read_head(path, t)) {
+    return false;
+  }
+  for (size_t i = 0; i < json_array_size(t->events); i++) {
+    if (!check_event(path, i, json_array_get(t->events, i))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool xt_load(const char *path, xt_trace *out)
+{
+  struct stat st;
+  json_error_t error;
+  xt_trace t = {.path = path};
+  if (stat(path, &st) != 0) {
+    return bad(path, strerror(errno));
+  }
+  if (!S_ISREG(st.st_mode)) {
+    return bad(path, "is no file");
+  }
+  if (st.st_size > (off_t)MOST_MB * 1024 * 1024) {
+    return bad(path, "is larger than 2 GB: trace less (TUTTI_TRACE_MASK), or the last events only (TUTTI_TRACE_RING=1)");
+  }
+  t.root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  if (t.root == NULL) {
+    fprintf(stderr, "tutti-trace: %s:%d:%d: %s\n", path, error.line, error.column, error.text);
+    return false;
+  }
+  if (!check_all(path, &t)) {
+    json_decref(t.root);
+    return false;
+  }
+  *out = t;
+  return true;
+}
+
+void xt_unload(xt_trace *t)
+{
+  json_decref(t->root);
+  t->root = NULL;
+}

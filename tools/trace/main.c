@@ -1,0 +1,117 @@
+// tutti-trace: see the man page docs/man/tutti-trace.1.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trace_tool.h"
+
+static const char help[] = "usage: tutti-trace COMMAND FILE... [-o OUTPUT]\n"
+                           "\n"
+                           "FILE: time lines of a job's ranks, as libnccl-profiler-trace.so writes them (NCCL_PROFILER_PLUGIN=trace).\n"
+                           "\n"
+                           "commands\n"
+                           "  report    one page of HTML that needs nothing else: time line, who waits for whom, bandwidth over time\n"
+                           "  merge     one time line of all ranks, on one clock, for ui.perfetto.dev or chrome://tracing\n"
+                           "  summary   a table of operations by function and size, with the slowest rank, and who waited for whom\n"
+                           "\n"
+                           "options\n"
+                           "  -o FILE   where to write (default: standard output)\n"
+                           "  -h        this text\n"
+                           "\n"
+                           "exit status: 0 good, 1 the output could not be written, 2 bad usage or a file that is no such time line\n";
+
+static bool run_summary(xt_job *job, FILE *out)
+{
+  xt_summary(job, out);
+  return true;
+}
+
+static bool run_report(xt_job *job, FILE *out)
+{
+  return xt_report(job, out);
+}
+
+typedef struct command {
+  const char *name;
+  bool (*run)(xt_job *job, FILE *out);
+} command;
+
+static const command commands[] = {{"report", run_report}, {"merge", xt_merge}, {"summary", run_summary}};
+
+static int usage(const char *what, const char *which)
+{
+  fprintf(stderr, "tutti-trace: %s%s; tutti-trace -h says how\n", what, which);
+  return 2;
+}
+
+// Is the output one of the inputs? Writing would destroy it.
+static bool is_input(const char *output, char *const *files, int n)
+{
+  for (int i = 0; output != NULL && i < n; i++) {
+    if (strcmp(output, files[i]) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static int write_output(const command *c, xt_job *job, const char *output)
+{
+  FILE *out = output != NULL ? fopen(output, "we") : stdout;
+  bool good = out != NULL && c->run(job, out);
+  good = good && fflush(out) == 0 && ferror(out) == 0;
+  int error = errno;
+  if (out != NULL && out != stdout) {
+    good = fclose(out) == 0 && good;
+  }
+  if (!good) {
+    fprintf(stderr, "tutti-trace: %s cannot be written: %s\n", output != NULL ? output : "the output", strerror(error));
+  }
+  return good ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+  const char *output = NULL;
+  const command *c = NULL;
+  int n = 0;
+  char **files = calloc((size_t)argc + 1, sizeof *files);
+  if (files == NULL) {
+    return usage("no memory", "");
+  }
+  for (int i = 1; i < argc; i++) {
+    bool option = argv[i][0] == '-' && argv[i][1] != '\0';
+    if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+      free(files);
+      return fputs(help, stdout) < 0 || fflush(stdout) != 0;
+    }
+    if (strcmp(argv[i], "-o") == 0 && i + 1 < argc) {
+      output = argv[++i];
+    } else if (option) {
+      free(files);
+      return usage(strcmp(argv[i], "-o") == 0 ? "a file is missing after " : "there is no option ", argv[i]);
+    } else if (c == NULL && n == 0) {
+      for (size_t k = 0; k < sizeof commands / sizeof *commands; k++) {
+        c = strcmp(argv[i], commands[k].name) == 0 ? &commands[k] : c;
+      }
+      if (c == NULL) {
+        free(files);
+        return usage("there is no command ", argv[i]);
+      }
+    } else {
+      files[n++] = argv[i];
+    }
+  }
+  xt_job job;
+  int status = c == NULL                     ? usage("a command is missing", "")
+               : n == 0                      ? usage("files are missing", "")
+               : is_input(output, files, n)  ? usage("the output is one of the inputs: ", output)
+               : xt_job_open(&job, files, n) ? write_output(c, &job, output)
+                                             : 2;
+  if (status < 2) {
+    xt_job_close(&job);
+  }
+  free(files);
+  return status;
+}

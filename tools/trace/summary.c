@@ -1,0 +1,96 @@
+// summary.c: the job as text: clocks, a table of operations, who waited for whom.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace_tool.h"
+
+static int by_row(const void *a, const void *b)
+{
+  const xt_op *x = *(const xt_op *const *)a, *y = *(const xt_op *const *)b;
+  int c = strcmp(x->func, y->func);
+  c = c != 0 ? c : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+  double dx = x->end - x->start, dy = y->end - y->start;
+  return c != 0 ? c : (dx > dy) - (dx < dy);
+}
+
+static bool same_row(const xt_op *a, const xt_op *b)
+{
+  return a->bytes == b->bytes && strcmp(a->func, b->func) == 0;
+}
+
+// `ops`: of one row, by duration. The slowest rank is the one with the longest time in sum.
+static void print_row(const xt_job *job, const xt_op *const *ops, size_t n, double *sums, FILE *out)
+{
+  double sum = 0;
+  int slowest = 0;
+  memset(sums, 0, (size_t)job->n * sizeof *sums);
+  for (size_t i = 0; i < n; i++) {
+    sum += ops[i]->end - ops[i]->start;
+    sums[ops[i]->at] += ops[i]->end - ops[i]->start;
+  }
+  for (int i = 1; i < job->n; i++) {
+    slowest = sums[i] > sums[slowest] ? i : slowest;
+  }
+  double mean = sum / (double)n;
+  const xt_op *p50 = ops[(n - 1) / 2], *p99 = ops[(size_t)(ceil(0.99 * (double)n)) - 1];
+  fprintf(out, "%-16s %14llu %10zu %12.2f %12.2f %12.2f %10.3f %8d\n", ops[0]->func, (unsigned long long)ops[0]->bytes, n, mean,
+          p50->end - p50->start, p99->end - p99->start, mean > 0 ? (double)ops[0]->bytes / mean / 1e3 : 0, job->traces[slowest].rank);
+}
+
+static void print_table(const xt_job *job, FILE *out)
+{
+  const xt_op **sorted = malloc((job->nops + 1) * sizeof *sorted);
+  double *sums = malloc((size_t)job->n * sizeof *sums);
+  fprintf(out, "%-16s %14s %10s %12s %12s %12s %10s %8s\n", "operation", "bytes", "count", "mean us", "p50 us", "p99 us", "GB/s",
+          "slowest");
+  for (size_t i = 0; sorted != NULL && i < job->nops; i++) {
+    sorted[i] = &job->ops[i];
+  }
+  if (sorted != NULL && sums != NULL) {
+    qsort(sorted, job->nops, sizeof *sorted, by_row);
+    for (size_t i = 0, n; i < job->nops; i += n) {
+      for (n = 1; i + n < job->nops && same_row(sorted[i], sorted[i + n]); n++) {
+      }
+      print_row(job, sorted + i, n, sums, out);
+    }
+  }
+  free(sorted);
+  free(sums);
+}
+
+static void print_waits(const xt_job *job, FILE *out)
+{
+  for (int i = 0; i < job->n; i++) {
+    const double *row = &job->waited[(size_t)i * (size_t)job->n];
+    int most = i == 0 && job->n > 1 ? 1 : 0;
+    double sum = 0;
+    for (int k = 0; k < job->n; k++) {
+      most = row[k] > row[most] ? k : most;
+      sum += row[k];
+    }
+    if (sum > 0) {
+      fprintf(out, "rank %d of %s waited %.3f ms for others to come, most for rank %d: %.3f ms\n", job->traces[i].rank, job->traces[i].comm,
+              sum / 1e3, job->traces[most].rank, row[most] / 1e3);
+    }
+  }
+}
+
+void xt_summary(const xt_job *job, FILE *out)
+{
+  uint64_t lost = 0;
+  for (int i = 0; i < job->n; i++) {
+    lost += job->traces[i].lost;
+  }
+  fprintf(out, "%d time lines, %zu operations in %.3f s; %llu events were lost\n", job->n, job->nops, (job->end - job->begin) / 1e6,
+          (unsigned long long)lost);
+  for (int i = 1; i < job->nclocks; i++) {
+    const xt_clock *c = &job->clocks[i];
+    fprintf(out,
+            c->error >= 0 ? "clock of %s: shifted by %.3f us, measured with messages, within %.3f us\n"
+                          : "clock of %s: shifted by %.3f us, as the wall clocks say (no messages both ways)\n",
+            c->host, c->shift, c->error);
+  }
+  print_table(job, out);
+  print_waits(job, out);
+}
