@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/topology.h"
 #include "device/host/stream.h"
+#include "net/plugin/plugin.h"
 #include "os/clock.h"
 #include "os/random.h"
 #include "plugin/env.h"
@@ -507,8 +508,12 @@ static void topology_undo(struct ncclComm *c)
 static ncclResult_t profilers_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  const tt_profilers_env env = {
-      .name = c->config.name, .hash = comm_hash(c), .nnodes = c->layout->nnodes, .nranks = c->nranks, .rank = c->rank};
+  const tt_profilers_env env = {.name = c->config.name,
+                                .hash = comm_hash(c),
+                                .nnodes = c->layout->nnodes,
+                                .nranks = c->nranks,
+                                .rank = c->rank,
+                                .net = c->net != NULL ? tt_net_plugin_library(c->net) : NULL};
   return tt_profilers_open(&env, &c->profilers);
 }
 

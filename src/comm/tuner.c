@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "comm/topology.h"
 #include "comm/tuning_priv.h"
+#include "net/plugin/plugin.h"
 #include "os/library.h"
 
 // ---- Which one ----
@@ -63,7 +64,8 @@ ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t)
   tt_tuner_world world = {.comm_id = comm->hash, .nranks = (size_t)comm->nranks, .nnodes = (size_t)comm->layout->nnodes};
   const char *wish = tt_params_get()->tuner_plugin;
   uint64_t hash = 0;
-  TT_TRY(tt_plugin_open(TT_PLUGIN_TUNER, wish, NULL, &plugin));
+  const tt_plugin *net = comm->net != NULL ? tt_net_plugin_library(comm->net) : NULL;
+  TT_TRY(tt_plugin_open(TT_PLUGIN_TUNER, wish, net, &plugin));
   if (plugin == NULL && wish == NULL) {
     TT_TRY(open_bundled(&plugin, &hash));
   }

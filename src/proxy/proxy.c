@@ -219,6 +219,7 @@ static ncclResult_t open_net(tt_proxy *p, const tt_proxy_env *env)
                   .nranks = env->nranks,
                   .comm_hash = env->hash,
                   .traffic_class = TT_NET_ANY_CLASS,
+                  .profile = env->profilers != NULL ? tt_profilers_net_callback : NULL,
                   .net = p->net,
                   .key = tt_key_derive(&env->key, "proxy: network", &env->hash, sizeof env->hash)};
   TT_TRY(p->net->init(&e, &p->ctx));

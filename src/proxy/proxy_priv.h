@@ -123,6 +123,7 @@ typedef struct tt_proxy_step {
   size_t room;     // receive: and how much of it
   bool staged;     // two: the place is a berth, not the user's
   tt_proxy_mr *mr; // two: whose memory that is; NULL: it need not be known
+  void *phandle;   // goes to the network with the message (tt_proxy_told_handle)
 } tt_proxy_step;
 
 enum { TT_CONN_NONE, TT_CONN_READY, TT_CONN_BROKEN };

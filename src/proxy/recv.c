@@ -50,7 +50,7 @@ static size_t room_of(const tt_proxy_step *st, const tt_proxy_fifo *f)
 }
 
 // Gives one slot to the network, or one and the place of its payload. *request NULL: not now.
-static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_step *st, const tt_proxy_fifo *f, void **request)
+static ncclResult_t give(const tt_proxy_conn *c, tt_proxy_step *st, const tt_proxy_fifo *f)
 {
   const tt_net_ops *net = c->proxy->net;
   void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
@@ -58,10 +58,10 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_step *st, const 
   int tag = 0;
   if (st->place == NULL ||
       st->two) { // a header has room for a whole message: should the peer be in another call, that is seen best by what it sends
-    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, NULL, request);
+    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->request);
   }
   const tt_net_part parts[2] = {{.data = data, .size = head}, {.data = st->place, .size = st->room}};
-  return net->irecv_parts(c->comm, parts, tag, request);
+  return net->irecv_parts(c->comm, parts, tag, &st->request);
 }
 
 // Gives the network the place of the last message's payload, if it has only that of the header.
@@ -76,7 +76,7 @@ static ncclResult_t pay(tt_proxy_conn *c)
   int tag = 0;
   void *data, *mhandle;
   tt_proxy_payload(st, f, &data, &mhandle);
-  TT_TRY(c->proxy->net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, NULL, &st->payload));
+  TT_TRY(c->proxy->net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->payload));
   if (st->payload == NULL) {
     atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed); // the header may have come already
     return ncclSuccess;
@@ -100,8 +100,9 @@ static ncclResult_t post(tt_proxy_conn *c)
     }
     if (TT_UNLIKELY(i->told != NULL)) {
       tt_proxy_told_posting(i);
+      st.phandle = tt_proxy_told_handle(i);
     }
-    TT_TRY(give(c, &st, f, &st.request));
+    TT_TRY(give(c, &st, f));
     if (st.request == NULL) {
       tt_proxy_conn_refused(c);
       break;

@@ -9,23 +9,24 @@
 
 // Gives one message to the network. A payload that does not lie in its slot goes from where it is, or, if the network cannot do that, by
 // way of the slot. Where it was is nobody else's business.
-static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_slot *s, void **request)
+static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   const tt_net_ops *net = c->proxy->net;
+  tt_slot *s = st->slot;
   size_t head = f->at - sizeof s->seq;
   bool apart = f->at == sizeof *s && s->elsewhere != 0 && c->guest == NULL; // a guest's addresses mean nothing here
   if (TT_LIKELY(!apart)) {
-    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, NULL, request);
+    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, st->phandle, &st->request);
   }
   uint64_t where = s->elsewhere;
   s->elsewhere = 0;
   if (!c->parts) {
     memcpy((char *)s + f->at, (const void *)(uintptr_t)where, s->bytes);
-    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, NULL, request);
+    return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, st->phandle, &st->request);
   }
   const tt_net_part parts[2] = {{.data = tt_proxy_message(s), .size = head}, {.data = (void *)(uintptr_t)where, .size = s->bytes}};
-  ncclResult_t res = net->isend_parts(c->comm, parts, 0, request);
-  if (*request == NULL) {
+  ncclResult_t res = net->isend_parts(c->comm, parts, 0, &st->request);
+  if (st->request == NULL) {
     s->elsewhere = where; // not now
   }
   return res;
@@ -65,7 +66,7 @@ static ncclResult_t pay(tt_proxy_conn *c)
   tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
   void *data, *mhandle;
   tt_proxy_payload(st, &c->fifo[st->item->proto], &data, &mhandle);
-  TT_TRY(c->proxy->net->isend(c->comm, data, st->slot->bytes, 0, mhandle, NULL, &st->payload));
+  TT_TRY(c->proxy->net->isend(c->comm, data, st->slot->bytes, 0, mhandle, st->phandle, &st->payload));
   if (st->payload == NULL) {
     atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed); // the header may be on its way already
     return ncclSuccess;
@@ -82,7 +83,7 @@ static ncclResult_t give_header(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_pro
   }
   uint64_t where = s->elsewhere;
   s->elsewhere = 0;
-  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, 0, f->mhandle, NULL, &st->request));
+  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, 0, f->mhandle, st->phandle, &st->request));
   if (st->request == NULL) {
     s->elsewhere = where; // not now
     return ncclSuccess;
@@ -112,8 +113,8 @@ static ncclResult_t transmit(tt_proxy_conn *c)
       return tt_fail(ncclInternalError, "rank %d: a message of %u bytes to rank %d in a slot of %u", c->proxy->rank, s->bytes,
                      c->peer->rank, f->capacity);
     }
-    tt_proxy_step st = {.item = i, .slot = s, .number = f->next};
-    TT_TRY(tt_proxy_is_two(c, f, s->bytes) ? give_header(c, f, &st) : give(c, f, s, &st.request));
+    tt_proxy_step st = {.item = i, .slot = s, .number = f->next, .phandle = tt_proxy_told_handle(i)};
+    TT_TRY(tt_proxy_is_two(c, f, s->bytes) ? give_header(c, f, &st) : give(c, f, &st));
     if (st.request == NULL) {
       tt_proxy_conn_refused(c);
       break;
