@@ -89,7 +89,7 @@ alone 7 alltoall -P 7 -b 8 -e 2M -f 64 -n 1 -c 1
 echo "everything on OFI: $((SECONDS - start)) s"
 
 refused "libfabric has no device for NCCL_OFI_PROVIDER=nobody" NCCL_OFI_PROVIDER=nobody NCCL_SOCKET_IFNAME=lo
-refused "no network is called NCCL_NET=ofy" NCCL_NET=ofy
+refused "no network is called ofy" NCCL_NET=ofy
 
 if hosts_possible; then
   start=$SECONDS
