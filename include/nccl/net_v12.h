@@ -73,7 +73,7 @@ typedef struct {
   ncclResult_t (*getProperties)(int dev, ncclNetProperties_v12_t *props);
   // Listens on a device. `handle` (NCCL_NET_HANDLE_MAXSIZE bytes, zeroed) travels to the peer, which connects to it. One listener, one connection.
   ncclResult_t (*listen)(void *ctx, int dev, void *handle, void **listenComm);
-  // Connects to a handle, whose bytes are the plugin's between calls. *sendComm NULL: not yet, call again; an attempt may also be given up between calls.
+  // Connects to a handle, whose bytes are the plugin's between calls. *sendComm NULL: not yet, call again; an attempt that is given up is called a few times more, and closed if it comes up.
   // *sendDevComm is NULL: nothing is done on a GPU.
   ncclResult_t (*connect)(void *ctx, int dev, void *handle, void **sendComm, ncclNetDeviceHandle_v12_t **sendDevComm);
   // *recvComm NULL: not yet.

@@ -367,6 +367,7 @@ void tt_proxy_service_free(tt_proxy *p)
   p->service = NULL;
   for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
     tt_proxy_setup_close(s, t);
+    tt_proxy_setup_cancel(s, t); // a plugin's finalize may know nothing of it
     tt_dial_cancel(t->dial);
   }
   tt_greeter_close(&s->door, true);

@@ -47,6 +47,7 @@ struct comm {
 };
 _Static_assert(NCCL_NET_MAX_REQUESTS == 32, "a bit each");
 
+enum { LAST_CALLS = 16 };
 enum { UNTOLD = -0x7e57 }; // no plugin says that of its own will
 
 static const tt_net_ops operations;
@@ -231,6 +232,22 @@ static ncclResult_t pnet_connect(void *ctx, int dev, void *handle, void **send_c
     return fail_at(n, "connect", res);
   }
   return take(n, real, TT_PNET_SEND, dev, send_comm);
+}
+
+// The table has no word for giving up. What a few more calls bring is closed; a plugin whose attempt takes longer keeps what it has begun.
+static void pnet_cancel(void *ctx, int dev, const void *handle)
+{
+  tt_pnet *n = ctx;
+  _Alignas(16) char notes[TT_NET_HANDLE];
+  void *real = NULL;
+  ncclResult_t res = check_device(n, dev);
+  memcpy(notes, handle, sizeof notes);
+  for (int i = 0; i < LAST_CALLS && real == NULL && (res == ncclSuccess || res == ncclInProgress); i++) {
+    res = n->lib->v->connect(n->lib->table, n->ctx, &n->setup, dev, notes, &real);
+  }
+  if (real != NULL) {
+    n->lib->v->close(n->lib->table, real, TT_PNET_SEND);
+  }
 }
 
 static ncclResult_t pnet_accept(void *listen_comm, void **recv_comm)
@@ -460,6 +477,7 @@ static const tt_net_ops operations = {.init = pnet_init,
                                       .get_properties = pnet_properties,
                                       .listen = pnet_listen,
                                       .connect = pnet_connect,
+                                      .cancel = pnet_cancel,
                                       .accept = pnet_accept,
                                       .reg_mr = pnet_reg_mr,
                                       .reg_mr_dmabuf = pnet_reg_mr_dmabuf,
