@@ -73,9 +73,17 @@ FAKE void rig_fifos(rig_window *w, tt_fifo *fifos)
                                .capacity = RIG_BIG_BYTES};
 }
 
+FAKE tt_profilers *rig_profilers[RIG_MAX]; // of the ranks that are made from now on
+
 FAKE tt_proxy_env rig_env(rig *r, int rank)
 {
-  tt_proxy_env e = {.rank = rank, .nranks = r->n, .hash = 4711, .key = r->key, .port = &r->ranks[rank].port, .net = r->net};
+  tt_proxy_env e = {.rank = rank,
+                    .nranks = r->n,
+                    .hash = 4711,
+                    .key = r->key,
+                    .port = &r->ranks[rank].port,
+                    .net = r->net,
+                    .profilers = rig_profilers[rank]};
   if (r->node_size > 0) {
     e.node = rank / r->node_size;
     e.place = rank % r->node_size;
