@@ -81,10 +81,30 @@ report "two processes: time lines" "$(python3 "$tmp/check.py" "$tmp/two" 2 "$ops
 counted=$(awk '$1 == "AllReduce" { n += $3 } END { print n + 0 }' "$tmp"/two/*r0.txt)
 report "two processes: the summary counts them all" "$([ "$counted" = "$ops" ] || echo "$counted of $ops")"
 
+
+tool=$build/bin/tutti-trace
+if [ -x "$tool" ]; then
+  "$tool" summary "$tmp"/two/*.json >"$tmp/summary" 2>&1
+  report "tutti-trace summary" "$([ $? = 0 ] && awk -v n=$((2 * ops)) '$1 == "AllReduce" { c += $3 } END { exit c != n }' "$tmp/summary" || cat "$tmp/summary")"
+  "$tool" merge "$tmp"/two/*.json -o "$tmp/job.json" 2>"$tmp/errors"
+  report "tutti-trace merge" "$([ $? = 0 ] && python3 -c '
+import glob, json, sys
+count = lambda name: len(json.load(open(name))["traceEvents"])
+if count(sys.argv[1]) != sum(count(name) for name in glob.glob(sys.argv[2] + "/*.json")):
+    sys.exit("events are missing")
+' "$tmp/job.json" "$tmp/two" 2>&1 || cat "$tmp/errors")"
+  head -c 20000 "$(ls "$tmp"/two/*r0.json)" >"$tmp/cut.json"
+  for file in "$tmp/cut.json" "$tmp/job.json" "$tmp/two" "$tmp/nothing.json" "$perf"; do
+    said=$("$tool" summary "$file" 2>&1)
+    report "tutti-trace refuses ${file##*/}" "$([ $? = 2 ] && [[ $said == "tutti-trace: $file"* ]] || echo "$said")"
+  done
+  said=$("$tool" merge "$tmp"/two/*.json 2>&1 >/dev/full)
+  report "tutti-trace: a full disk" "$([ $? = 1 ] && [[ $said == *"cannot be written"* ]] || echo "$said")"
+fi
+
 mkdir "$tmp/net"
 job net TUTTI_TRACE_DIR="$tmp/net" NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 -- -P 2 -b 1M -e 1M -n 5 -w 1 -c 0
 report "over the network: the job" "$([ $? = 0 ] || tail -5 "$tmp/net.log")"
-# (no messages, no arrows: a library that does not tell of them)
 report "over the network: arrows meet" "$(python3 - "$tmp/net" <<'END' 2>&1
 import glob, json, sys
 begins, ends = set(), set()
@@ -94,9 +114,7 @@ for name in glob.glob(sys.argv[1] + '/*.json'):
         messages += e.get('cat') == 'message'
         if e['ph'] == 's': begins.add(e['id'])
         if e['ph'] == 'f': ends.add(e['id'])
-if messages == 0:
-    sys.exit()
-elif begins != ends or len(begins) * 2 != messages:
+if messages == 0 or begins != ends or len(begins) * 2 != messages:
     sys.exit(f'{len(begins)} begin, {len(ends)} end, {messages} messages, {len(begins ^ ends)} differ')
 END
 )"
@@ -144,4 +162,39 @@ for name in files:
         sys.exit(f'{len(events)} events')
 END
 )"
+
+# Asked for by a signal while the job runs: a file more, and the job does not mind.
+mkdir "$tmp/asked"
+env NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp/asked" TUTTI_TRACE_RING=1 TUTTI_TRACE_EVENTS=256 \
+  timeout 120 "$perf" -P 2 -b 64K -e 64K -n 1000000 -c 0 -T 100 >"$tmp/asked.log" 2>&1 &
+supervisor=$!
+for _ in $(seq 300); do
+  ranks=$(sed -n 's/.*Rank .* Pid *\([0-9]*\) .*/\1/p' "$tmp/asked.log")
+  [ -n "$ranks" ] && break
+  sleep 0.1
+done
+full=0
+for _ in $(seq 100); do # a rank that has no communicator yet has no handler either: only those that follow are asked
+  sleep 0.2
+  for pid in $ranks; do
+    # SIGUSR2 is bit 11 of the caught ones
+    caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null)
+    [ -n "$caught" ] && [ $((0x$caught >> 11 & 1)) = 1 ] && kill -USR2 "$pid"
+  done
+  full=0 # ranks with a file that has events: those written before the first operation have none
+  for rank in 0 1; do
+    cat "$tmp/asked"/*-r$rank*.json 2>/dev/null | grep -c '"ph":"X"' >"$tmp/lines"
+    [ "$(cat "$tmp/lines")" -ge 100 ] && full=$((full + 1))
+  done
+  [ $full = 2 ] && break
+done
+report "asked by a signal: files while it runs" "$([ $full = 2 ] || echo "of $full ranks, $(find "$tmp/asked" -name '*.json' | wc -l) files")"
+report "asked by a signal: the job goes on" "$(kill -0 $supervisor 2>&1)"
+kill $supervisor
+wait $supervisor 2>/dev/null
+report "asked by a signal: the files are whole" "$(python3 -c '
+import glob, json, sys
+for name in glob.glob(sys.argv[1] + "/*.json"): # the last may have been cut short: it is JSON all the same
+    json.load(open(name))
+' "$tmp/asked" 2>&1)"
 exit $failed

@@ -474,7 +474,7 @@ void tt_events_footer(void *context, char *out, size_t size)
            "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"clock\":\"%s\",\"realtime_minus_monotonic_ns\":%llu,\"began_us\":%llu,"
            "\"finished\":%d,\"written\":%20llu,\"lost_ring_full\":%20llu,\"lost_disk\":%20llu,\"overwritten\":%20llu}}\n",
            c->rank, c->nranks, c->nnodes, (unsigned long long)c->comm, texts[0], texts[1], (int)c->pid, texts[2],
-           (unsigned long long)c->skew, (unsigned long long)(c->began / 1000), c->closing, (unsigned long long)c->file.written,
+           (unsigned long long)c->skew, (unsigned long long)(c->began / 1000), c->finished, (unsigned long long)c->file.written,
            (unsigned long long)atomic_load(&c->ring.lost), (unsigned long long)c->file.unwritten,
            (unsigned long long)atomic_load(&c->ring.overwritten));
 }

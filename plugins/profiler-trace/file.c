@@ -47,7 +47,7 @@ static void mend(tt_file *f)
 
 bool tt_file_open(tt_file *f, const char *path)
 {
-  f->fd = -1;
+  *f = (tt_file){.fd = -1, .unwritten = f->unwritten, .footer = f->footer, .arg = f->arg};
   snprintf(f->path, sizeof f->path, "%s", path);
   f->buf = malloc(BUFFER + TT_FILE_LINE + FOOTER);
   if (f->buf == NULL) {

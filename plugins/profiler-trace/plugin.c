@@ -255,6 +255,11 @@ static ncclResult_t record_state(void *handle, ncclProfilerEventState_v6_t state
 
 // ---- life
 
+void tt_plugin_forked(void)
+{
+  pthread_mutex_init(&process.lock, NULL);
+}
+
 static bool make_counters(tt_context *c)
 {
   if (c->nranks > 65536) {

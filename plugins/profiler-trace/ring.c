@@ -101,24 +101,27 @@ void tt_ring_stop(tt_ring *r, tt_record *e)
 }
 
 // In a ring that keeps, a slot is taken while it is looked at: nobody overwrites it meanwhile.
-static void see_slot(tt_ring *r, size_t i, bool again, void (*see)(void *, const tt_record *), void *arg)
+static bool see_slot(tt_ring *r, size_t i, bool again, void (*see)(void *, const tt_record *), void *arg)
 {
   uint8_t s = state(r, i);
-  bool wanted = s == TT_SLOT_DONE || (again && s == TT_SLOT_KEPT);
-  if (wanted && change(r, i, s, TT_SLOT_BUSY)) {
-    see(arg, &r->records[i]);
-    set_state(r, i, r->keeps ? TT_SLOT_KEPT : TT_SLOT_FREE);
+  if (s != (again ? TT_SLOT_KEPT : TT_SLOT_DONE) || !change(r, i, s, TT_SLOT_BUSY)) {
+    return false;
   }
+  see(arg, &r->records[i]);
+  set_state(r, i, r->keeps ? TT_SLOT_KEPT : TT_SLOT_FREE);
+  return true;
 }
 
-void tt_ring_drain(tt_ring *r, bool again, void (*see)(void *arg, const tt_record *e), void *arg)
+size_t tt_ring_drain(tt_ring *r, bool again, void (*see)(void *arg, const tt_record *e), void *arg)
 {
+  size_t n = 0;
   size_t first = atomic_load_explicit(&r->next, memory_order_relaxed) & (r->n - 1) & ~(size_t)7;
   for (size_t k = 0; k < r->n; k += 8) {
     size_t i = (first + k) & (r->n - 1);
     uint64_t eight = __atomic_load_n(&r->states[i / 8], __ATOMIC_RELAXED);
     for (size_t j = 0; ((eight & any_done) != 0 || (again && eight != 0)) && j < 8; j++) {
-      see_slot(r, i + j, again, see, arg);
+      n += see_slot(r, i + j, again, see, arg);
     }
   }
+  return n;
 }

@@ -57,6 +57,6 @@ void tt_ring_started(tt_ring *r, tt_record *e);
 tt_record *tt_ring_find(tt_ring *r, uint64_t number);
 void tt_ring_stop(tt_ring *r, tt_record *e);
 
-// Calls `see` for each finished event, oldest first as far as can be told, and makes room. `again`: also for those that were seen before (a ring that keeps). The
-// plugin's thread alone.
-void tt_ring_drain(tt_ring *r, bool again, void (*see)(void *arg, const tt_record *e), void *arg);
+// Calls `see` for each event that has finished since the last time, oldest first as far as can be told, and makes room; with `again`, in a ring that keeps, for
+// each one that was seen before and is still there. Returns how many. The plugin's thread alone.
+size_t tt_ring_drain(tt_ring *r, bool again, void (*see)(void *arg, const tt_record *e), void *arg);

@@ -8,7 +8,7 @@
 
 #include "trace.h"
 
-enum { TICK_MS = 10, FLUSH_TICKS = 20 };
+enum { TICK_MS = 10, SOON_MS = 1, FLUSH_TICKS = 20 };
 
 // One per process, as the thread is. Under `lock`, but for what signal handlers touch.
 static struct {
@@ -143,21 +143,24 @@ static void write_summary(tt_context *c)
 
 // ---- the thread
 
-static void visit(tt_context *c, uint64_t tick, bool closing)
+// True: the ring was fuller than it should be, the next visit should be soon.
+static bool visit(tt_context *c, uint64_t tick, bool closing)
 {
   if (!c->opened && !own.settings.keeps) {
     c->opened = true;
     open_file(c, ".json");
   }
-  tt_ring_drain(&c->ring, false, see, c);
+  bool full = tt_ring_drain(&c->ring, false, see, c) > c->ring.n / 8;
   tt_events_round(c, closing);
   if (!own.settings.keeps && (closing || tick % FLUSH_TICKS == 0)) {
     flush(c);
   }
+  return full;
 }
 
 static void finish(tt_context *c)
 {
+  c->finished = true;
   visit(c, 0, true);
   if (own.settings.keeps) {
     dump(c);
@@ -182,9 +185,10 @@ static void take_out(tt_context *c)
   }
 }
 
-// One round over all contexts; `first` is a list that only grows at its head meanwhile.
-static void round_all(tt_context *first, uint64_t tick)
+// One round over all contexts; `first` is a list that only grows at its head meanwhile. True: come again soon.
+static bool round_all(tt_context *first, uint64_t tick)
 {
+  bool soon = false;
   int wanted = atomic_load(&own.wanted);
   bool dumping = own.settings.keeps && wanted != atomic_load(&own.dumped);
   for (tt_context *c = first, *next; c != NULL; c = next) {
@@ -193,7 +197,7 @@ static void round_all(tt_context *first, uint64_t tick)
     bool closing = c->closing;
     pthread_mutex_unlock(&own.lock);
     if (!closing) {
-      visit(c, tick, false);
+      soon = visit(c, tick, false) || soon;
     }
     if (!closing && dumping) {
       dump(c);
@@ -206,6 +210,7 @@ static void round_all(tt_context *first, uint64_t tick)
     }
   }
   atomic_store(&own.dumped, wanted);
+  return soon;
 }
 
 static struct timespec after(double seconds)
@@ -239,9 +244,9 @@ static void *run(void *arg)
   for (uint64_t tick = 1; own.contexts != NULL; tick++) {
     tt_context *first = own.contexts;
     pthread_mutex_unlock(&own.lock);
-    round_all(first, tick);
+    bool soon = round_all(first, tick);
     pthread_mutex_lock(&own.lock);
-    struct timespec until = after(TICK_MS / 1e3);
+    struct timespec until = after(soon ? SOON_MS / 1e3 : TICK_MS / 1e3);
     if (own.contexts != NULL && !any_closing()) {
       pthread_cond_timedwait(&own.work, &own.lock, &until);
     }
@@ -315,6 +320,7 @@ static void release_signals(void)
 // A forked child has no such thread: what it traces of the parent's communicators goes nowhere.
 static void forked(void)
 {
+  tt_plugin_forked();
   pthread_mutex_init(&own.lock, NULL);
   pthread_cond_init(&own.done, NULL);
   own.ready = own.running = false;
@@ -391,7 +397,9 @@ void tt_thread_remove(tt_context *c)
   }
   bool closed = c->closed;
   c->abandoned = !closed;
-  c->said = c->said || !closed; // the log may be gone by then
+  if (!closed) {
+    c->said = true; // the log may be gone by then
+  }
   if (!closed) {
     c->log(NCCL_LOG_WARN, NCCL_PROFILE, __FILE__, __LINE__,
            "trace: rank %d: %s is still being written after %g s: the job does not wait any longer (TUTTI_TRACE_WAIT)", c->rank,

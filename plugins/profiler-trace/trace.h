@@ -104,7 +104,8 @@ typedef struct tt_context {
   tt_file file;
   tt_stats *stats;
   struct tt_events *events;
-  bool opened, said;               // the file has been tried; something could not be written, and that was said
+  bool opened, finished;           // the file has been tried; these are the last events
+  _Atomic bool said;               // that something could not be written
   int dumps;                       // how many times events were written (keeps)
   bool closing, closed, abandoned; // under the lock of thread.c; abandoned: nobody waits for it
 } tt_context;
@@ -128,6 +129,8 @@ bool tt_thread_add(tt_context *c, const tt_settings *s);
 // Waits for what is left to be written, but not for ever; frees the context, or leaves it to the thread.
 void tt_thread_remove(tt_context *c);
 void tt_context_free(tt_context *c);
+// In a forked child: nobody is in the middle of anything.
+void tt_plugin_forked(void);
 
 static inline uint64_t tt_trace_number(const tt_context *c, uint64_t number)
 {
