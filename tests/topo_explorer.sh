@@ -358,6 +358,21 @@ for command in show simulate; do
   bad "$command: nested" 2 'nested.xml: there is no GPU' $command "$tmp/nested.xml"
   bad "$command: fifo" 2 'fifo.xml: not a regular file' $command "$tmp/fifo.xml"
 done
+# rows N CLASS DEVICE: N devices for either CPU, each below 119 switches of its own.
+rows='function rows(n, class, device,  i, k) {
+  for (i = c * n; i < (c + 1) * n; i++) {
+    for (k = 1; k < 120; k++) printf "<pci busid=\"%04x:%02x:0.0\" class=\"0x060400\">\n", domain, k
+    printf "<pci busid=\"%04x:ff:0.0\" class=\"0x%s\">", domain++, class
+    printf device, i, i
+    for (k = 0; k < 120; k++) print "</pci>"
+  }
+}'
+big switches "$rows"' BEGIN { for (c = 0; c < 2; c++) { printf "<cpu numaid=\"%d\" arch=\"arm64\">\n", c
+  rows(4, "030200", "<gpu dev=\"%d\" sm=\"80\" rank=\"%d\" gdr=\"1\"/>")
+  rows(100, "020000", "<nic><net name=\"n%d\" dev=\"%d\" speed=\"100000\"/></nic>"); print "</cpu>" } }'
+for nodes in 1 2; do
+  good "25,000 switches, $nodes" '^ring +RING' graphs --table -N $nodes "$tmp/switches.xml"
+done
 for file in gpus ports hosts; do
   (limit 2097152; timeout -k 5 120 "$topo" lint "$tmp/$file.xml") >"$tmp/out" 2>"$tmp/err"
   report "lint: $file" "$([ $? = 1 ] && grep -q "$file.xml:1: error: .*computed for at most 2048" "$tmp/out" || echo " not found")"
