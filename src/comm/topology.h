@@ -15,8 +15,8 @@ struct ncclComm;
 typedef struct tt_topology {
   bool plain;          // no file describes any of the machines
   tt_connect *connect; // rings, trees, heads; the numbers of NETs in it are those of each node's machine (`dev`)
-  tt_model
-      model; // of what the machine's GPUs would do; all zero when plain. NCCL_ALGO and NCCL_PROTO are not in it: they name the host's algorithms
+  // Of what the machine's GPUs would do; all zero when plain. NCCL_ALGO and NCCL_PROTO are not in it: they name the host's algorithms.
+  tt_model model;
   tt_p2p_channels p2p;
   int p2p_group;         // ranks per group of the schedule of sends and receives
   tt_node_shapes *kinds; // [nkinds]: the connection's graphs are theirs

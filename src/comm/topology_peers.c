@@ -150,14 +150,26 @@ int tt_topology_places(const struct ncclComm *c, int node, tt_source_rank *out)
 
 // ---- What somebody who set up ranks differently wants to know ----
 
-static void say_view(const struct ncclComm *c, int leader, int rank)
+// The first rank of the node that sees another machine than the leader, and how many do.
+static void say_view(const struct ncclComm *c, int node)
 {
-  bool other = ((c->peers[leader].sees ^ c->peers[rank].sees) & TT_SEES_FILE) != 0;
+  const tt_layout *l = c->layout;
+  int leader = tt_topology_leader(l, node), first = -1, count = 0;
+  for (int k = l->first[node] + 1; k < l->first[node + 1]; k++) {
+    bool other = tt_topology_has_view(c, l->order[k]);
+    first = other && count == 0 ? l->order[k] : first;
+    count += other;
+  }
+  if (count == 0) {
+    return;
+  }
+  bool file = ((c->peers[leader].sees ^ c->peers[first].sees) & TT_SEES_FILE) != 0;
   tt_info(
       TT_INIT | TT_GRAPH,
-      "ranks %d and %d are on one node and do not see the same machine: %s. What they see is joined; where it differs, rank %d is right",
-      leader, rank, other ? "one has no NCCL_TOPO_FILE" : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ",
-      leader);
+      "ranks %d and %d are on one node and do not see the same machine (ranks that differ from rank %d: %d): %s. What they see is joined; "
+      "where it differs, rank %d is right",
+      leader, first, leader, count,
+      file ? "one has no NCCL_TOPO_FILE" : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ", leader);
 }
 
 // The first rank of the node that has another value.
@@ -176,14 +188,9 @@ static void say_setting(const struct ncclComm *c, int node, int i, const char *n
 
 void tt_topology_say_differences(const struct ncclComm *c, int node)
 {
-  const tt_layout *l = c->layout;
   setting settings[TT_PEER_SETTINGS];
   int count = list_settings(settings);
-  for (int k = l->first[node] + 1; k < l->first[node + 1]; k++) {
-    if (tt_topology_has_view(c, l->order[k])) {
-      say_view(c, tt_topology_leader(l, node), l->order[k]);
-    }
-  }
+  say_view(c, node);
   for (int i = 0; i < count && !tt_topology_is_plain(c, node); i++) {
     say_setting(c, node, i, settings[i].name);
   }
