@@ -23,14 +23,31 @@ static void write_file(const char *name, const char *text, size_t size)
   fclose(f);
 }
 
+static char folder[32];
+
+static int enter(void **state)
+{
+  (void)state;
+  snprintf(folder, sizeof folder, "/tmp/folder_test.XXXXXX");
+  return mkdtemp(folder) != NULL ? chdir(folder) : -1;
+}
+
+// Also after a failed assertion. What is not there any more, or not yet, does not matter.
+static int leave(void **state)
+{
+  (void)state;
+  static const char *const names[] = {"a", "b", "empty", "link", "fifo"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    (void)unlink(names[i]);
+  }
+  return chdir("/") == 0 ? rmdir(folder) : -1;
+}
+
 static void file_hash(void **state)
 {
   (void)state;
   static char text[LONG];
-  char folder[] = "/tmp/folder_test.XXXXXX";
   uint64_t a = 1, b = 2, kept = 77;
-  assert_non_null(mkdtemp(folder));
-  assert_int_equal(chdir(folder), 0);
   memset(text, 'x', sizeof text);
   write_file("a", text, LONG);
   write_file("b", text, LONG);
@@ -58,15 +75,10 @@ static void file_hash(void **state)
   assert_false(tt_file_hash("nothing", LONG, 5, &kept));
   assert_false(tt_file_hash("/dev/zero", LONG, 5, &kept));
   assert_true(kept == 77);
-  for (int i = 0; i < 5; i++) {
-    assert_int_equal(unlink((const char *[]){"a", "b", "empty", "link", "fifo"}[i]), 0);
-  }
-  assert_int_equal(chdir("/"), 0);
-  assert_int_equal(rmdir(folder), 0);
 }
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(file_hash)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(file_hash, enter, leave)};
   return cmocka_run_group_tests_name("os/folder", tests, NULL, NULL);
 }
