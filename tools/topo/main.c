@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/util.h"
 #include "commands.h"
@@ -72,10 +73,12 @@ static void write_command(const command *c, FILE *f)
 }
 
 // "tutti-topo explain -o dgx.xml" would write over the machine that is meant: it begins as a description does, and no other file is given.
+// What is no regular file (a pipe, a terminal) is not looked into: there is nothing to lose, and reading would wait.
 static bool loses_machine(const command *c, const xp_options *o)
 {
   char text[256] = "";
-  if (o->output == NULL || o->nfiles > 0 || (c->bit & XP_MACHINE) == 0) {
+  struct stat st;
+  if (o->output == NULL || o->nfiles > 0 || (c->bit & XP_MACHINE) == 0 || stat(o->output, &st) != 0 || !S_ISREG(st.st_mode)) {
     return false;
   }
   FILE *f = fopen(o->output, "rbe");
@@ -143,12 +146,14 @@ int main(int argc, char **argv)
   if (help && argc == 2) {
     return run(NULL, &none);
   }
-  if (strcmp(argv[1], "--version") == 0) {
-    return write_version();
-  }
-  if (help && argc > 3) {
-    fprintf(stderr, "tutti-topo: %s: one command is expected behind it\n", argv[1]);
+  bool version = strcmp(argv[1], "--version") == 0;
+  if ((version && argc > 2) || (help && argc > 3)) {
+    fprintf(stderr, "tutti-topo: %s: unexpected argument '%.80s': %s is expected behind it\n", argv[1], argv[version ? 2 : 3],
+            version ? "nothing" : "one command");
     return BAD_USAGE;
+  }
+  if (version) {
+    return write_version();
   }
   if (help) {
     argv++;
