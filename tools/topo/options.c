@@ -314,8 +314,10 @@ static const char *wanted(const tt_param_row *p, const char *value, char room[64
     return tt_topo_level(value) >= 0 ? NULL : "LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected, or a number from 0 to 4";
   }
   if (strcmp(p->name, "NCCL_NETDEVS_POLICY") == 0) {
-    bool most = strncasecmp(value, "MAX:", 4) == 0 && value[4 + strspn(value + 4, "0123456789")] == 0 && atoi(value + 4) > 0;
-    return most || strcasecmp(value, "AUTO") == 0 || strcasecmp(value, "ALL") == 0 ? NULL : "AUTO, ALL or MAX:n is expected";
+    bool most = strncasecmp(value, "MAX:", 4) == 0 && value[4] != 0 && value[4 + strspn(value + 4, "0123456789")] == 0;
+    long ports = most ? strtol(value + 4, NULL, 10) : 0; // too long for a number: LONG_MAX
+    bool good = (ports >= 1 && ports <= 64) || strcasecmp(value, "AUTO") == 0 || strcasecmp(value, "ALL") == 0;
+    return good ? NULL : "AUTO, ALL or MAX:n is expected, n from 1 to 64";
   }
   if (!tt_param_parse_value(p->type, value, &number)) {
     number = INT64_MIN;
@@ -412,7 +414,11 @@ static bool unknown(const reader *r, const char *arg)
   char text[64];
   snprintf(text, sizeof(text), "%.*s", (int)TT_MIN(strcspn(arg, "="), sizeof(text) - 1), arg);
   bool letter = text[1] != '-';
-  text[2] = letter ? 0 : text[2];
+  size_t end = 2; // of the letter, whatever number of bytes it has in UTF-8
+  while (letter && ((unsigned char)text[1] & 0xc0) == 0xc0 && ((unsigned char)text[end] & 0xc0) == 0x80) {
+    end++;
+  }
+  text[end] = letter ? 0 : text[end];
   const char *hint = hint_for(r->command, text);
   int commands = letter ? 0 : commands_of(text + 2, strlen(text + 2));
   for (int k = 0; k < ROWS && letter; k++) {
@@ -454,7 +460,9 @@ static bool take_long(reader *r, const char *arg)
   const row *found = row_at(r->command, place, &variable);
   const char *attached = equals != NULL ? equals + 1 : NULL;
   if (found != NULL && found->kind == ARG_FLAG) {
-    return attached == NULL ? set_row(found, false, NULL, r->o, r->why) : bad(r->why, arg, attached, "this option has no value");
+    char name[72];
+    snprintf(name, sizeof(name), "--%s", found->name);
+    return attached == NULL ? set_row(found, false, NULL, r->o, r->why) : bad(r->why, name, attached, "this option has no value");
   }
   if (!value_of(r, attached, &value)) {
     return false;
