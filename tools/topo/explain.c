@@ -77,7 +77,8 @@ static void write_candidates(const inquiry *q)
   char name[32], us[16], before[16], after[16];
   const xp_print *out = q->out;
   title(q, "Candidates, predicted");
-  xp_say(out, 4, "  %-20s %10s %10s %10s  transfer bound by", "", "us", "latency", "transfer");
+  fprintf(out->f, "  %-20s %10s %10s %10s", "", "us", "latency", "transfer");
+  xp_flow(out, 55, 4, "transfer bound by");
   for (int i = 0; i < q->count && q->m->nranks > 1; i++) {
     const candidate *c = &q->list[i];
     double latency = latency_of(q, c);
@@ -151,7 +152,7 @@ static void write_links(const inquiry *q, const xp_group *x, const tt_graph *g)
   }
   xp_loads(t, x->paths, g, load);
   int count = 0;
-  xp_text text = {{0}, 0};
+  xp_text text = {0};
   for (int l = 0; l < t->nlinks; l++) {
     most = TT_MAX(most, load[l] / t->links[l].bw);
   }
@@ -180,7 +181,7 @@ static void write_graph(const inquiry *q)
   tt_graph_kind kind = graph_of(q->choice.algo);
   int group = slowest_group(m, kind);
   const tt_graph *g = &m->group[group].graphs.graph[kind];
-  xp_text text = {{0}, 0};
+  xp_text text = {0};
   if (g->nchannels == 0) {
     return;
   }
@@ -275,7 +276,7 @@ static void write_size(const inquiry *q)
   const tt_model_choice *c = &q->choice;
   bool nvls = c->algo == TT_MODEL_NVLS || c->algo == TT_MODEL_NVLS_TREE;
   int most = nvls ? m->nvls_channels : m->nchannels;
-  xp_text text = {{0}, 0};
+  xp_text text = {0};
   xp_add(&text, "  channels: %d of %d", c->channels, most);
   if (!nvls && most != q->w->m.connect->nsearch) {
     xp_add(&text, " (made of %d that the search found)", q->w->m.connect->nsearch);
@@ -323,7 +324,7 @@ static void write_variable(const inquiry *q, const tt_param_row *row)
   tt_params p = *tt_params_get();
   tt_model_choice c;
   tt_param_text(row, value, sizeof(value));
-  xp_text text = {{0}, 0};
+  xp_text text = {0};
   xp_add(&text, "  %s=%s: ", row->name, xp_clean(value, clean, sizeof(clean)));
   reset(row, &p);
   if (!choose_with(q, &p, &c)) {
@@ -409,8 +410,12 @@ static int explain_json(inquiry *q)
   xp_json_text(f, q->w->m.name);
   fprintf(f, ",\n  \"function\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"nodes\": %d,\n",
           tt_model_func_name(q->op.func), q->op.bytes, xp_type_of(q->o), xp_redop_of(q->o, q->op.func), q->m->nranks, q->m->nnodes);
-  json_choice(q, "choice", &q->choice);
-  fprintf(f, ", \"algbw\": %.4f, \"busbw\": %.4f},\n", algbw, algbw * xp_bus_factor(q->op.func, q->m->nranks));
+  if (q->m->nranks == 1) {
+    fprintf(f, "  \"choice\": null,\n");
+  } else {
+    json_choice(q, "choice", &q->choice);
+    fprintf(f, ", \"algbw\": %.4f, \"busbw\": %.4f},\n", algbw, algbw * xp_bus_factor(q->op.func, q->m->nranks));
+  }
   json_candidates(q);
   json_out(q);
   for (int up = 0; up < 2; up++) {
@@ -431,10 +436,18 @@ static void write_answer(const inquiry *q)
   char size[32], name[32];
   const tt_model_choice *c = &q->choice;
   double algbw = rate(q->op.bytes, (double)c->us);
-  xp_say(q->out, 2, "%s of %s (%s, %s) on %d ranks, %d node%s: %s%s%s, %d channel%s, %d threads", tt_model_func_name(q->op.func),
-         xp_bytes(q->op.bytes, size, sizeof(size)), xp_type_of(q->o), xp_redop_of(q->o, q->op.func), q->m->nranks, q->m->nnodes,
-         q->m->nnodes == 1 ? "" : "s", xp_ansi(q->out, XP_GOOD), name_of(c->algo, c->proto, name), xp_ansi(q->out, XP_PLAIN), c->channels,
-         c->channels == 1 ? "" : "s", c->threads);
+  xp_text text = {0};
+  xp_add(&text, "%s of %s (%s, %s) on ", tt_model_func_name(q->op.func), xp_bytes(q->op.bytes, size, sizeof(size)), xp_type_of(q->o),
+         xp_redop_of(q->o, q->op.func));
+  if (q->m->nranks == 1) {
+    xp_add(&text, "1 rank: one rank alone copies, nothing is chosen");
+    xp_flow(q->out, 0, 2, text.buf);
+    return;
+  }
+  xp_add(&text, "%d ranks, %d node%s: %s%s%s, %d channel%s, %d threads", q->m->nranks, q->m->nnodes, q->m->nnodes == 1 ? "" : "s",
+         xp_ansi(q->out, XP_GOOD), name_of(c->algo, c->proto, name), xp_ansi(q->out, XP_PLAIN), c->channels, c->channels == 1 ? "" : "s",
+         c->threads);
+  xp_flow(q->out, 0, 2, text.buf);
   xp_say(q->out, 2, "predicted %.2f us: %.4g GB/s, bus bandwidth %.4g GB/s", (double)c->us, algbw,
          algbw * xp_bus_factor(q->op.func, q->m->nranks));
 }
@@ -450,7 +463,6 @@ static int explain(inquiry *q)
   collect(q);
   write_answer(q);
   if (q->m->nranks == 1) {
-    fprintf(q->out->f, "one rank alone copies: nothing is chosen\n");
     return 0;
   }
   write_candidates(q);

@@ -193,32 +193,8 @@ static void check_ranks(xp_findings *f, const tt_xml *xml, items gpus)
 
 static bool known_sm(long long sm)
 {
-  static const int known[] = {0 /* a rank on the host device */,
-                              30,
-                              32,
-                              35,
-                              37,
-                              50,
-                              52,
-                              53,
-                              60,
-                              61,
-                              62,
-                              70,
-                              72,
-                              75,
-                              80,
-                              86,
-                              87,
-                              88,
-                              89,
-                              90,
-                              100,
-                              101,
-                              103,
-                              110,
-                              120,
-                              121};
+  // 0: a rank on the host device
+  static const int known[] = {0, 30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
   for (size_t i = 0; i < TT_COUNT(known); i++) {
     if (known[i] == sm) {
       return true;
