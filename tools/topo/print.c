@@ -115,10 +115,28 @@ const char *xp_ansi(const xp_print *p, xp_colour c)
   return p->colour ? codes[c] : "";
 }
 
+// Ends a text that has no more room behind one of its words.
+static void end_full(xp_text *t)
+{
+  static const char dots[] = " ...";
+  size_t at = sizeof(t->buf) - sizeof(dots);
+  while (at > 0 && t->buf[at] != ' ') {
+    at--;
+  }
+  memcpy(t->buf + at, dots, sizeof(dots));
+  t->n = at + sizeof(dots) - 1;
+  t->full = true;
+}
+
 static void add_list(xp_text *t, const char *fmt, va_list ap)
 {
-  int n = vsnprintf(t->buf + t->n, sizeof(t->buf) - t->n, fmt, ap);
-  t->n = n < 0 ? t->n : TT_MIN(t->n + (size_t)n, sizeof(t->buf) - 1);
+  size_t room = sizeof(t->buf) - t->n;
+  int n = t->full ? 0 : vsnprintf(t->buf + t->n, room, fmt, ap);
+  if (n > 0 && (size_t)n >= room) {
+    end_full(t);
+  } else {
+    t->n += n > 0 ? (size_t)n : 0;
+  }
 }
 
 void xp_add(xp_text *t, const char *fmt, ...)
@@ -171,7 +189,7 @@ void xp_flow(const xp_print *p, int at, int indent, const char *text)
 
 void xp_say(const xp_print *p, int indent, const char *fmt, ...)
 {
-  xp_text t = {{0}, 0};
+  xp_text t = {0};
   va_list ap;
   va_start(ap, fmt);
   add_list(&t, fmt, ap);

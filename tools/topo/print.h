@@ -25,10 +25,11 @@ typedef enum { XP_PLAIN, XP_BOLD, XP_DIM, XP_GPU, XP_NET, XP_CPU, XP_PCI, XP_GOO
 // The terminal's sequence for a colour, "" without colour. XP_PLAIN ends what was begun.
 const char *xp_ansi(const xp_print *p, xp_colour c);
 
-// A text that grows, up to what it has room for.
+// A text that grows. Where its room ends, "..." stands behind the last word that fits, and nothing is added any more.
 typedef struct xp_text {
   char buf[1024];
   size_t n;
+  bool full;
 } xp_text;
 
 // Adds to it.

@@ -235,7 +235,7 @@ static int next_child(const drawing *d, int node, float *bw)
 static void draw_node(drawing *d, int node, float bw, const char *branch, const char *below)
 {
   char name[128];
-  xp_text rest = {{0}, 0};
+  xp_text rest = {0};
   float down = 0;
   size_t at = strlen(d->prefix);
   xp_colour c = describe(d, node, bw, name, &rest);
@@ -256,7 +256,7 @@ static void draw_head(const drawing *d)
 {
   const tt_topo *t = d->t;
   char name[512];
-  xp_text head = {{0}, 0};
+  xp_text head = {0};
   xp_add(&head, ": %d GPU%s on %d CPU node%s", d->m->nranks, d->m->nranks == 1 ? "" : "s", tt_topo_count(t, TT_NODE_CPU),
          tt_topo_count(t, TT_NODE_CPU) == 1 ? "" : "s");
   xp_add(&head, tt_topo_count(t, TT_NODE_NVS) > 0 ? ", NVSwitch" : "");
@@ -289,7 +289,7 @@ static int show_text(const xp_machine *m, const char *title, xp_print *out)
     draw_node(&d, cpu, 0, end ? (u ? "└─ " : "`- ") : (u ? "├─ " : "|- "), end ? "   " : (u ? "│  " : "|  "));
   }
   for (int s = d.t->first[TT_NODE_NVS]; s < d.t->first[TT_NODE_NVS + 1]; s++) {
-    xp_text rest = {{0}, 0};
+    xp_text rest = {0};
     add_links(&d, s, TT_PATH_NVL, false, &rest);
     line(&d, u ? "└─ " : "`- ", XP_BOLD, "NVSwitch", rest.buf);
   }
