@@ -138,7 +138,9 @@ for o in x["out"]:
 fi
 good "every size alike" 'the same choice at every size' explain --algo ring --proto ll "$h100"
 bad "explain's formats" 2 'format xml: there are text and json' explain --format xml "$h100"
-good "one rank" 'copies' explain "$machines/pcie_1gpu_1nic_switch/input.xml"
+good "one rank" '^AllReduce of 1 MiB .* on 1 rank: one rank alone copies, nothing is chosen$' explain "$machines/pcie_1gpu_1nic_switch/input.xml"
+report "one rank" "$([ "$(wc -l <"$tmp/out")" = 1 ] || echo " more is said")"
+good "one rank, json" '"choice": null,' explain --format json "$machines/pcie_1gpu_1nic_switch/input.xml"
 good "18 hosts in one domain" '^NVLS' graphs --table --hosts 18 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
 
 # Files as such.
@@ -253,7 +255,8 @@ bad "iterations as in the perf programs" 2 'nothing is run here' simulate --iter
 bad "operation as in the perf programs" 2 "-o 'sum': a file to write is expected; the operation is --op" simulate -o sum "$h100"
 [ ! -e sum ] || report "operation as in the perf programs" " a file is written"
 bad "help of nothing" 2 "unknown command 'chanel'; the nearest is channels" help chanel
-bad "help of two" 2 'one command is expected' help show paths
+bad "help of two" 2 "help: unexpected argument 'paths': one command is expected" help show paths
+bad "version of something" 2 "version: unexpected argument 'foo': nothing is expected" --version foo
 for command in show paths graphs channels tuning explain simulate lint diff gather; do
   good "help $command" '^usage' help $command
   cp "$tmp/out" "$tmp/help"
@@ -270,11 +273,22 @@ for range in min-nchannels=100 min-nchannels=0 max-nchannels=65 max-ctas=-1 cros
   bad "range $range" 2 "^tutti-topo: graphs: --${range%=*} '${range#*=}': a whole number from [01] to [0-9]+ is expected" graphs "--$range" "$h100"
 done
 bad "range of threads" 2 "^tutti-topo: explain: --nthreads '33': a multiple of 32 from 64 to 512 is expected" explain --nthreads 33 "$h100"
-bad "policy" 2 "--netdevs-policy 'MAX:x': AUTO, ALL or MAX:n" graphs --netdevs-policy MAX:x "$h100"
+for most in x 0 65 4294967297 99999999999999999999 '' -1; do
+  bad "policy of '$most'" 2 "--netdevs-policy 'MAX:$most': AUTO, ALL or MAX:n is expected, n from 1 to 64" graphs --netdevs-policy "MAX:$most" "$h100"
+done
+good "policy of 64" '<graphs' graphs --netdevs-policy max:64 "$h100"
 NCCL_CROSS_NIC=7 good "out of range in the environment" '<graphs' graphs "$h100"
 cp "$h100" "$tmp/mine.xml"
 bad "the machine is no place to write" 2 "would write over a machine's description" explain -o "$tmp/mine.xml"
 same "the machine is as it was" "$tmp/mine.xml" "$h100"
+# What is no file is not read before it is written.
+timeout -k 5 120 "$topo" show -o /dev/stdout 2>"$tmp/err" | cat >"$tmp/out"
+report "onto a pipe" "$(grep -q '^this computer: ' "$tmp/out" || echo " nothing came")"
+mkfifo "$tmp/pipe"
+timeout -k 5 120 cat "$tmp/pipe" >"$tmp/out" &
+timeout -k 5 120 "$topo" show -o "$tmp/pipe" 2>"$tmp/err" || report "onto a named pipe" " status $?"
+wait $!
+report "onto a named pipe" "$(grep -q '^this computer: ' "$tmp/out" || echo " nothing came")"
 for size in 0 1 7919 2147483649 1.5K 3M 8G 1T 1125899906842624; do
   good "size $size" '^\* ' explain --bytes $size "$h100"
   good "sizes from $size" '^# Avg bus' simulate -b $size -e $size "$h100"
@@ -292,7 +306,8 @@ bad "wrong number" 2 'N .2x.' graphs -N 2x "$h100"
 bad "wrong size" 2 'bytes .-5.: a size' explain --bytes=-5 "$h100"
 bad "sizes that cross" 2 'is more than' simulate -b 2M -e 1M "$h100"
 bad "too many sizes" 2 'more than a million' simulate -b 0 -e 1T -f 1 -i 1 "$h100"
-bad "flag with a value" 2 'has no value' graphs --table=1 "$h100"
+bad "flag with a value" 2 "^tutti-topo: graphs: --table '1': this option has no value" graphs --table=1 "$h100"
+bad "a letter of two bytes" 2 "^tutti-topo: graphs: unknown option -ü; -h" graphs -ün "$h100"
 bad "two files" 2 'unexpected argument' show "$h100" "$h100"
 bad "function" 2 'the nearest is allreduce' explain --coll allreduc "$h100"
 bad "type" 2 'unknown type' explain --type complex "$h100"
@@ -464,8 +479,13 @@ if script -qec true /dev/null >"$tmp/out" 2>&1; then # a terminal
   NO_COLOR=1 TERM=xterm script -qec "$topo show $h100" /dev/null >"$tmp/out" </dev/null 2>"$tmp/err"
   ! grep -q "$escape" "$tmp/out" || report NO_COLOR " colour all the same"
 fi
+good "a row without end" 'NVSwitch.*GPU.* \.\.\.$' show --hosts 128 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
 good "width" '>$' show --width 40 "$h100"
 [ "$(wc -L <"$tmp/out")" -le 40 ] || report width " longer lines"
+for width in 40 60; do # tables keep their columns
+  good "heading in $width columns" '^ +us +latency +transfer$' explain --width $width "$h100"
+  good "row in $width columns" '^\* [A-Z].* +[0-9.]+ +[0-9.]+ +[0-9.]+$' explain --width $width "$h100"
+done
 for width in 80 100 132; do
   for command in explain tuning; do
     good "$command in $width columns" 'Ring' $command --width $width -N 16384 --collnet "$h100"
