@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/util.h"
+#include "os/proc.h"
 
 // The handle of dlopen is the object: tt_library is never defined.
 static tt_library *from_handle(void *handle)
@@ -21,6 +23,31 @@ static tt_library *from_handle(void *handle)
 static void *to_handle(tt_library *lib)
 {
   return (void *)lib;
+}
+
+// Held while libraries come and go, and across forks: a child must not find the linker's lists half changed. A library's constructor may load others, or
+// fork: the thread that has the lock does not take it again. A fork takes it before the locks of proc.h, because a constructor may come to take those.
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+static __thread int depth; // how often this thread has it
+
+static void take_lock(void)
+{
+  if (depth++ == 0) {
+    pthread_mutex_lock(&loading);
+  }
+}
+
+static void give_lock(void)
+{
+  if (--depth == 0) {
+    pthread_mutex_unlock(&loading);
+  }
+}
+
+__attribute__((constructor)) static void at_start(void)
+{
+  (void)tt_proc_self(); // registers its functions, which then come behind these
+  pthread_atfork(take_lock, give_lock, give_lock);
 }
 
 // The linker's text for a file that is not there begins with its name and holds the system's text. The text of a library whose *dependency* is missing begins
@@ -40,7 +67,7 @@ static void copy_error(char *why, const char *text)
   snprintf(why, TT_LIBRARY_WHY, "%s", text != NULL ? text : "no reason given");
 }
 
-tt_library_state tt_library_open(const char *name, tt_library **out, char *why)
+static tt_library_state open_library(const char *name, tt_library **out, char *why)
 {
   why[0] = '\0';
   void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -59,6 +86,14 @@ tt_library_state tt_library_open(const char *name, tt_library **out, char *why)
   }
   *out = from_handle(handle);
   return TT_LIBRARY_OPEN;
+}
+
+tt_library_state tt_library_open(const char *name, tt_library **out, char *why)
+{
+  take_lock();
+  tt_library_state state = open_library(name, out, why);
+  give_lock();
+  return state;
 }
 
 void *tt_library_symbol(tt_library *lib, const char *symbol)
@@ -111,6 +146,8 @@ uint64_t tt_library_file_hash(const char *path)
 void tt_library_close(tt_library *lib)
 {
   if (lib != NULL) {
+    take_lock();
     dlclose(to_handle(lib));
+    give_lock();
   }
 }
