@@ -40,12 +40,25 @@ typedef struct group {
 } group;
 
 static _Thread_local group open_group;
-static pthread_key_t cleanup_key; // frees a thread's task array when the thread ends
+static pthread_key_t cleanup_key; // has a thread's task array: see cleanup
 static pthread_once_t cleanup_once = PTHREAD_ONCE_INIT;
+
+static void cancel(void);
+
+// A thread ends. A group that it has left open is dropped: profilers would otherwise wait for its end for ever.
+static void cleanup(void *tasks)
+{
+  if (open_group.depth > 0) {
+    cancel();
+  }
+  open_group.tasks = NULL;
+  open_group.room = 0;
+  free(tasks);
+}
 
 static void cleanup_make(void)
 {
-  pthread_key_create(&cleanup_key, free);
+  pthread_key_create(&cleanup_key, cleanup);
 }
 
 bool tt_group_open(void)
@@ -438,6 +451,7 @@ ncclResult_t tt_group_simulate(double *us)
   if (--g->depth > 0) {
     return ncclSuccess;
   }
+  tt_profile_group_ends(&g->events);
   ncclResult_t res = g->error;
   if (us == NULL) {
     res =

@@ -229,7 +229,8 @@ ncclResult_t tt_plugin_also(const tt_plugin *plugin, tt_plugin_kind kind, tt_plu
   char why[TT_LIBRARY_WHY];
   tt_library *lib = NULL;
   *out = NULL;
-  if (tt_library_open(plugin->name, &lib, why) != TT_LIBRARY_OPEN) {
+  // Not by the name that was given: it may be another file by now, seen from another folder.
+  if (tt_library_open(plugin->name != NULL ? tt_library_path(plugin->lib) : NULL, &lib, why) != TT_LIBRARY_OPEN) {
     return ncclSuccess;
   }
   return take(&kinds[kind], lib, plugin->name, true, out);

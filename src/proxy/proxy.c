@@ -190,9 +190,6 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   p->hash = env->hash;
   p->port = env->port;
   p->net = env->net;
-  p->profilers = tt_profilers_hold(env->profilers);
-  p->asleep = (tt_prof_event){0};
-  p->seen_busy = false;
   p->ctx = NULL;
   p->events_fd = -1;
   p->append_every = (uint32_t)TT_CLAMP(every, 1, 1 << 20);
@@ -210,6 +207,7 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   atomic_store_explicit(&p->rests, false, memory_order_relaxed);
   atomic_store_explicit(&p->orphan, false, memory_order_relaxed);
   pthread_mutex_init(&p->lock, NULL);
+  p->profilers = tt_profilers_hold(env->profilers); // last: the progress thread looks at this alone
 }
 
 // The network's context, and its descriptor under the eyes of the progress thread.

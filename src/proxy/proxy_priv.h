@@ -213,7 +213,7 @@ struct tt_proxy {
   void *ctx;                         // the network's
   _Atomic(tt_profilers *) profilers; // NULL: none, or the rank has gone. Taken away with the run flag held
   tt_prof_event asleep;              // the progress thread sleeps. The run flag's holder's
-  bool seen_busy;                    // the progress thread's note
+  bool seen_busy;                    // the progress thread's note; stays when a rank takes the place of another
   _Atomic int events_fd;             // the network's, watched by the progress thread; -1: none
   _Atomic bool registers;            // the network wants memory registered, and the user does not mind. Written by create
   bool shares;                       // NCCL_NET_SHARED_BUFFERS

@@ -113,7 +113,7 @@ static ncclResult_t transmit(tt_proxy_conn *c)
       return tt_fail(ncclInternalError, "rank %d: a message of %u bytes to rank %d in a slot of %u", c->proxy->rank, s->bytes,
                      c->peer->rank, f->capacity);
     }
-    tt_proxy_step st = {.item = i, .slot = s, .number = f->next, .phandle = tt_proxy_told_handle(i)};
+    tt_proxy_step st = {.item = i, .slot = s, .number = f->next, .phandle = TT_UNLIKELY(i->told != NULL) ? tt_proxy_told_handle(i) : NULL};
     TT_TRY(tt_proxy_is_two(c, f, s->bytes) ? give_header(c, f, &st) : give(c, f, &st));
     if (st.request == NULL) {
       tt_proxy_conn_refused(c);

@@ -57,6 +57,7 @@ struct tt_ofi_listener {
   struct fid_mr *mr;
   ofi_letters letters;
   tt_ofi_conn *conn; // once the hello was good
+  fi_addr_t from;    // who said it
   bool warned;
 };
 
@@ -229,26 +230,26 @@ static const char *check_hello(const tt_ofi_listener *l)
   return good ? NULL : "it is for somebody else";
 }
 
-// The hello was good: makes the connection and answers. Caller holds the lock.
+// The hello was good: makes the connection. Caller holds the lock.
 static ncclResult_t take_hello(tt_ofi_listener *l)
 {
   const ofi_hello *h = &l->letters.hello;
-  fi_addr_t from;
-  if (fi_av_insert(l->dev->av, h->addr, 1, &from, 0, NULL) != 1) {
+  if (fi_av_insert(l->dev->av, h->addr, 1, &l->from, 0, NULL) != 1) {
     return tt_fail(ncclRemoteError, "rank %d: libfabric does not take the address of rank %d", l->net->env.rank, h->hello.rank);
   }
   l->letters.proof = tt_proof_make(&h->hello, &l->net->env.key, &l->greeting);
-  const tt_ofi_piece piece = {h->hello.cookie | TT_OFI_CONTROL, &l->letters.proof, sizeof l->letters.proof, l->mr};
-  int e = tt_ofi_post_send(l->dev, &l->reqs[PROOF], from, &piece);
-  if (e == -FI_EAGAIN) {
-    return ncclSuccess; // the next accept tries again
-  }
-  if (e != 0) {
-    return tt_fail(ncclRemoteError, "rank %d: cannot answer rank %d over %s: %s", l->net->env.rank, h->hello.rank, l->dev->name,
-                   l->net->lib.strerror(-e));
-  }
   l->conn = new_conn(l->net, l->dev, false, h->hello.rank, l->tag);
   return l->conn != NULL ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: no memory for a connection", l->net->env.rank);
+}
+
+// Answers the hello, as soon as there is room. Caller holds the lock.
+static ncclResult_t prove(tt_ofi_listener *l)
+{
+  const tt_ofi_piece piece = {l->letters.hello.hello.cookie | TT_OFI_CONTROL, &l->letters.proof, sizeof l->letters.proof, l->mr};
+  int e = tt_ofi_post_send(l->dev, &l->reqs[PROOF], l->from, &piece);
+  return e == 0 || e == -FI_EAGAIN ? ncclSuccess
+                                   : tt_fail(ncclRemoteError, "rank %d: cannot answer rank %d over %s: %s", l->net->env.rank, l->conn->peer,
+                                             l->dev->name, l->net->lib.strerror(-e));
 }
 
 static ncclResult_t drop_hello(tt_ofi_listener *l, const char *why)
@@ -274,6 +275,9 @@ static ncclResult_t accept_step(tt_ofi_listener *l, tt_ofi_conn **out)
   if (l->reqs[HELLO].state == TT_OFI_DONE && l->conn == NULL) {
     const char *why = check_hello(l);
     TT_TRY(why != NULL ? drop_hello(l, why) : take_hello(l));
+  }
+  if (l->conn != NULL && l->reqs[PROOF].state == TT_OFI_FREE) {
+    TT_TRY(prove(l));
   }
   if (l->conn != NULL && l->reqs[PROOF].state == TT_OFI_DONE) {
     if (l->reqs[PROOF].error != 0) {

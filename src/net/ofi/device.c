@@ -318,13 +318,13 @@ static bool complete(tt_ofi_req *req, int error, size_t size, const tt_ofi_req *
   return req->conn != NULL && req != asked;
 }
 
-// -1: the queue itself has failed; else as complete.
+// Negative: there is no error (-FI_EAGAIN), or the queue itself has failed; else as complete.
 static int take_error(tt_ofi_dev *dev, const tt_ofi_req *asked)
 {
   struct fi_cq_err_entry err = {0};
   ssize_t n = fi_cq_readerr(dev->cq, &err, 0);
   if (n <= 0) {
-    return n == -FI_EAGAIN ? 0 : -1;
+    return n == 0 ? -FI_EAGAIN : (int)n;
   }
   return complete(err.op_context, err.err, 0, asked);
 }
@@ -340,10 +340,13 @@ static bool take_batch(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *ask
   if (n == -FI_EAGAIN || n == 0) {
     return false;
   }
-  int error = n == -FI_EAVAIL ? take_error(dev, asked) : 0;
-  if (error < 0 || (n < 0 && n != -FI_EAVAIL)) {
+  int error = n == -FI_EAVAIL ? take_error(dev, asked) : n < 0 ? (int)n : 0;
+  if (error == -FI_EAGAIN) {
+    return false;
+  }
+  if (error < 0) {
     char why[TT_OFI_WHY];
-    snprintf(why, sizeof why, "rank %d: the completion queue of %s has failed: %s", net->env.rank, dev->name, net->lib.strerror((int)-n));
+    snprintf(why, sizeof why, "rank %d: the completion queue of %s has failed: %s", net->env.rank, dev->name, net->lib.strerror(-error));
     tt_ofi_dev_give_up(dev, why);
     *others = true;
     return false;

@@ -62,7 +62,6 @@ typedef struct tt_ofi_dev {
   char *pci_path;       // NULL: none is known
   int speed;            // Mbit/s
   bool tried;           // opening has been tried
-  ncclResult_t res;     // with what result
   char why[TT_OFI_WHY]; // why there is no endpoint (any more)
   struct fid_fabric *fabric;
   struct fid_domain *domain;
