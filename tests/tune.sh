@@ -25,9 +25,23 @@ refused 2 "a number from 1 to 86400" --seconds 0
 refused 2 "a number from 64" --max-bytes lots
 refused 2 "is no option" file
 refused 0 "Exit status" --help
-refused 1 "cannot be written" --ranks 2 --seconds 2 --max-bytes 64 --output "$tmp/no/where.csv"
+# Looked at before anything is measured: these end at once, whatever --seconds says.
+refused 1 "cannot be written: No such file" --seconds 86400 --output "$tmp/no/where.csv"
+refused 1 "cannot be written: Is a directory" --seconds 86400 --output "$tmp"
+HOME="" refused 1 "HOME is not set" --seconds 86400
+mv "$HOME" "$HOME.away"
+refused 1 "cannot be made" --seconds 86400
+mv "$HOME.away" "$HOME"
 
-"$tool" --ranks 2 --seconds 6 --max-bytes 4096 >"$tmp/out" 2>"$tmp/err" || { fail "tutti-tune"; cat "$tmp/out" "$tmp/err"; }
+# What is no file is not replaced by one.
+mkfifo "$tmp/pipe"
+cat "$tmp/pipe" >"$tmp/piped" &
+reader=$!
+"$tool" --ranks 2 --seconds 10 --max-bytes 64 --output "$tmp/pipe" >"$tmp/out" 2>&1 || fail "a pipe: $(cat "$tmp/out")"
+if [ -p "$tmp/pipe" ]; then wait $reader; else kill $reader; fail "the pipe is a file now"; fi
+grep '^# Choices that tutti-tune has measured' "$tmp/piped" >/dev/null || fail "nothing comes through a pipe"
+
+"$tool" --ranks 2 --seconds 20 --max-bytes 4096 >"$tmp/out" 2>"$tmp/err" || { fail "tutti-tune"; cat "$tmp/out" "$tmp/err"; }
 [ -s "$tmp/err" ] && fail "standard error is not empty in a pipe"
 grep 'choices in .*/.nccl/tuner.csv' "$tmp/out" >/dev/null || fail "it does not say what it wrote"
 [ "$(find "$HOME/.nccl" -type f | wc -l)" = 1 ] || fail "more files than one"
@@ -36,10 +50,10 @@ if grep -v '^#' "$HOME/.nccl/tuner.csv" | grep -vE '^[a-z]+,[0-9]+,[0-9]+,[a-z_]
 
 # The library reads the file by itself, whatever was fastest; a line of our own is followed.
 echo "allreduce,0,18446744073709551615,tree,simple,-1,1,2,-1,-1" >"$HOME/.nccl/tuner.csv"
-NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf"
+NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING timeout 300 "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf"
 grep 'TUNER/Plugin: Using CSV (v6)' "$tmp/log" >/dev/null || { fail "the file is not used"; cat "$tmp/log"; }
 grep 'CSV (v6) decides AllReduce of 64 bytes: Tree, Simple' "$tmp/log" >/dev/null || { fail "its line is not followed"; cat "$tmp/log"; }
-NCCL_TUNER_PLUGIN=none NCCL_DEBUG=INFO "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf"
+NCCL_TUNER_PLUGIN=none NCCL_DEBUG=INFO timeout 300 "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf"
 grep CSV "$tmp/log" && fail "none is not none"
 [ $failed = 0 ] && echo "tune: all good"
 exit $failed

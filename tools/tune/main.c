@@ -1,6 +1,7 @@
 // main.c: tutti-tune. See tutti-tune(1).
 #include <errno.h>
 #include <getopt.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,10 +114,20 @@ static void show(int done, int all, const tn_times *t, int config)
   }
 }
 
+static bool has_times(const double us[TN_FUNCS][TN_SIZES])
+{
+  for (int f = 0; f < TN_FUNCS; f++) {
+    if (us[f][0] > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// True: the library's own choice has times, of one function at least, that others can be compared with.
 static bool measure_ranks(const tn_options *o, tn_times *t, int *step, double end)
 {
   int all = o->nranks * tn_nconfigs * PASSES;
-  bool any = false;
   for (int i = 0; i < tn_nconfigs * PASSES; i++, (*step)++) {
     int c = i % tn_nconfigs;
     show(*step, all, t, c);
@@ -126,12 +137,11 @@ static bool measure_ranks(const tn_options *o, tn_times *t, int *step, double en
     }
     double slot = left / (all - *step) / (TN_FUNCS * t->nsizes);
     bool good = tn_measure(t, c, slot, tn_now() + left / (all - *step));
-    any |= good;
     if (!good && c == 0) {
       fprintf(stderr, "\ntutti-tune: %d ranks cannot be measured; NCCL_DEBUG=WARN says more\n", t->ranks);
     }
   }
-  return any && t->us[0][TN_FUNCS - 1][0] > 0;
+  return has_times(t->us[0]);
 }
 
 // ---- The file ----
@@ -148,7 +158,7 @@ static void write_head(FILE *f, const tn_options *o)
 static bool default_name(char name[PATH_MAX])
 {
   const char *home = getenv("HOME");
-  if (home == NULL || snprintf(name, PATH_MAX, "%s/.nccl", home) >= PATH_MAX - 16) {
+  if (home == NULL || home[0] == '\0' || snprintf(name, PATH_MAX, "%s/.nccl", home) >= PATH_MAX - 16) {
     fprintf(stderr, "tutti-tune: HOME is not set, or too long: use --output\n");
     return false;
   }
@@ -160,21 +170,87 @@ static bool default_name(char name[PATH_MAX])
   return true;
 }
 
-// Written beside it and put in its place, so that a job that starts now reads the old file or the new one.
-static bool put_file(const char *name, const char *text, size_t size)
+// Where the choices go.
+typedef struct place {
+  char name[PATH_MAX];   // "": standard output
+  char beside[PATH_MAX]; // written first, then put in the place of `name`; "": `name` is a pipe, a device or the like, and written as it is
+} place;
+
+// Can a file be made in the folder of this name?
+static bool folder_takes_files(const char *name)
 {
-  char beside[PATH_MAX];
-  if (snprintf(beside, sizeof beside, "%s.%d", name, (int)getpid()) >= (int)sizeof beside) {
+  char folder[PATH_MAX];
+  snprintf(folder, sizeof folder, "%s", name);
+  return access(dirname(folder), W_OK | X_OK) == 0;
+}
+
+// Before minutes of measuring: can it be written at all? False: errno.
+static bool look_at(place *p)
+{
+  struct stat st;
+  char real[PATH_MAX];
+  bool there = stat(p->name, &st) == 0;
+  if (!there && errno != ENOENT) {
+    return false;
+  }
+  if (there && S_ISDIR(st.st_mode)) {
+    errno = EISDIR;
+    return false;
+  }
+  if (there && !S_ISREG(st.st_mode)) {
+    return access(p->name, W_OK) == 0;
+  }
+  if (there && realpath(p->name, real) == NULL) {
+    return false;
+  }
+  if (there) {
+    strcpy(p->name, real); // a link stays a link
+  }
+  if (snprintf(p->beside, sizeof p->beside, "%s.%d", p->name, (int)getpid()) >= (int)sizeof p->beside) {
     errno = ENAMETOOLONG;
     return false;
   }
+  return folder_takes_files(p->name);
+}
+
+static bool cannot(const char *name)
+{
+  fprintf(stderr, "tutti-tune: %.*s cannot be written: %s\n", PATH_MAX, name, strerror(errno));
+  return false;
+}
+
+// False: said why.
+static bool find_place(const tn_options *o, place *p)
+{
+  *p = (place){.name = ""};
+  if (o->out != NULL && strcmp(o->out, "-") == 0) {
+    return true;
+  }
+  if (o->out == NULL && !default_name(p->name)) {
+    return false;
+  }
+  if (o->out != NULL && snprintf(p->name, sizeof p->name, "%s", o->out) >= (int)sizeof p->name) {
+    errno = ENAMETOOLONG;
+    return cannot(o->out);
+  }
+  return look_at(p) || cannot(p->name);
+}
+
+// A file is written beside and put in its place, so that a job that starts now reads the old one or the new one.
+static bool put_file(const place *p, const char *text, size_t size)
+{
+  bool replaces = p->beside[0] != '\0';
+  const char *beside = replaces ? p->beside : p->name;
   FILE *f = fopen(beside, "we");
   if (f == NULL) {
     return false;
   }
-  bool good = fwrite(text, 1, size, f) == size && fflush(f) == 0 && fsync(fileno(f)) == 0;
+  bool good = fwrite(text, 1, size, f) == size && fflush(f) == 0 && (!replaces || fsync(fileno(f)) == 0);
   good &= fclose(f) == 0;
-  good = good && rename(beside, name) == 0;
+  if (!replaces) {
+    return good;
+  }
+  good = good && rename(beside, p->name) == 0;
   if (!good) {
     int saved = errno;
     unlink(beside);
@@ -183,24 +259,20 @@ static bool put_file(const char *name, const char *text, size_t size)
   return good;
 }
 
-static int put(const tn_options *o, const char *text, size_t size, int lines)
+static int put(const place *p, const char *text, size_t size, int lines)
 {
-  char name[PATH_MAX];
-  if (o->out != NULL && strcmp(o->out, "-") == 0) {
-    return fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0 ? FINE : FAILED;
-  }
-  if (o->out == NULL ? !default_name(name) : snprintf(name, sizeof name, "%s", o->out) >= (int)sizeof name) {
+  bool to_stdout = p->name[0] == '\0';
+  if (to_stdout ? fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0 : !put_file(p, text, size)) {
+    cannot(to_stdout ? "standard output" : p->name);
     return FAILED;
   }
-  if (!put_file(name, text, size)) {
-    fprintf(stderr, "tutti-tune: %s cannot be written: %s\n", name, strerror(errno));
-    return FAILED;
+  if (!to_stdout) {
+    printf("%d choices in %s%s\n", lines, p->name, lines == 0 ? ": the library's own are as good" : "");
   }
-  printf("%d choices in %s%s\n", lines, name, lines == 0 ? ": the library's own are as good" : "");
   return FINE;
 }
 
-static int tune(const tn_options *o, tn_times *t)
+static int tune(const tn_options *o, const place *p, tn_times *t)
 {
   char *text = NULL;
   size_t size = 0;
@@ -224,7 +296,7 @@ static int tune(const tn_options *o, tn_times *t)
   if (measured == 0) {
     fprintf(stderr, "tutti-tune: nothing could be measured within %.0f seconds: nothing is written\n", o->seconds);
   }
-  int status = written ? put(o, text, size, lines) : FAILED;
+  int status = written ? put(p, text, size, lines) : FAILED;
   free(text);
   return status;
 }
@@ -242,10 +314,14 @@ int main(int argc, char **argv)
   if (status >= 0) {
     return status;
   }
+  place p;
+  if (!find_place(&o, &p)) {
+    return FAILED;
+  }
   tn_times *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (t == MAP_FAILED) {
     perror("tutti-tune: no memory");
     return FAILED;
   }
-  return tune(&o, t);
+  return tune(&o, &p, t);
 }

@@ -76,7 +76,7 @@ static double repeat(const rank *r, int func, size_t bytes, int repeats)
   return (tn_now() - start) * 1e6 / repeats;
 }
 
-// One size of one function: the better of two rounds, as many calls as fit. False: this function not so.
+// One size of one function: the better of two rounds, as many calls as fit; one call at least, however late it is. False: this function not so.
 static bool measure_one(const rank *r, int func, int size)
 {
   size_t bytes = r->t->bytes[func][size];
@@ -91,7 +91,7 @@ static bool measure_one(const rank *r, int func, int size)
   }
   meet(r);
   int repeats = atomic_load(&r->b->repeats);
-  for (int round = 0; round < 2 && !atomic_load(&r->b->stop); round++) {
+  for (int round = 0; round < 2 && (round == 0 || !atomic_load(&r->b->stop)); round++) {
     us = repeat(r, func, bytes, repeats);
     best = best == 0 || us < best ? us : best;
   }
