@@ -122,6 +122,10 @@ END
 job unwritable TUTTI_TRACE_DIR="$tmp/none/such" -- -P 2 -b 8 -e 64 -n 5
 report "no such folder: the job" "$([ $? = 0 ] || tail -5 "$tmp/unwritable.log")"
 report "no such folder: said" "$(grep -c 'WARN trace: rank [01]: cannot create .*none/such.*No such file' "$tmp/unwritable.log" | grep -qx 2 || tail -5 "$tmp/unwritable.log")"
+env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=WARN TUTTI_TRACE_DIR="$tmp/none/such" TUTTI_TRACE_WAIT=x timeout 120 "$perf" -P 2 -b 8 -e 64 -n 5 >"$tmp/warned.log" 2>&1
+report "without NCCL_DEBUG_SUBSYS: the job" "$([ $? = 0 ] || tail -5 "$tmp/warned.log")"
+report "without NCCL_DEBUG_SUBSYS: said" "$([ "$(grep -c 'WARN trace: rank [01]: cannot create .*none/such.*No such file' "$tmp/warned.log")" = 2 ] || tail -5 "$tmp/warned.log")"
+report "without NCCL_DEBUG_SUBSYS: settings" "$(grep 'WARN trace: TUTTI_TRACE_WAIT=x is no number' "$tmp/warned.log" >"$tmp/lines" || tail -5 "$tmp/warned.log")"
 report "no such folder: the summary is in the log" "$(grep 'trace: events: 0 written' "$tmp/unwritable.log" >"$tmp/lines" || tail -5 "$tmp/unwritable.log")"
 
 lost() { # FOLDER: is the file whole, and does it say what it lost?

@@ -336,8 +336,8 @@ static ncclResult_t init(void **context, uint64_t comm, int *mask, const char *n
   }
   pthread_mutex_unlock(&process.lock);
   if (!good) {
-    log(NCCL_LOG_WARN, NCCL_PROFILE, __FILE__, __LINE__, "trace: no memory or no thread for rank %d of comm 0x%llx: it is not traced", rank,
-        (unsigned long long)comm);
+    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__, "trace: no memory or no thread for rank %d of comm 0x%llx: it is not traced",
+        rank, (unsigned long long)comm);
     tt_context_free(c);
     return ncclSystemError;
   }

@@ -24,7 +24,7 @@ static double number(const char *name, double least, double most, double otherwi
   char *end;
   double v = strtod(text, &end);
   if (*end != '\0' || !(v >= least && v <= most)) {
-    log(NCCL_LOG_WARN, NCCL_PROFILE, __FILE__, __LINE__, "trace: %s=%s is no number from %.0f to %.0f: %.0f is taken", name, text, least,
+    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__, "trace: %s=%s is no number from %.0f to %.0f: %.0f is taken", name, text, least,
         most, otherwise);
     return otherwise;
   }
@@ -47,8 +47,8 @@ static int signal_number(ncclDebugLogger_t log)
       return names[i].number;
     }
   }
-  log(NCCL_LOG_WARN, NCCL_PROFILE, __FILE__, __LINE__, "trace: TUTTI_TRACE_SIGNAL=%s is none of USR1, USR2, HUP, QUIT, none: USR2 is taken",
-      text);
+  log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
+      "trace: TUTTI_TRACE_SIGNAL=%s is none of USR1, USR2, HUP, QUIT, none: USR2 is taken", text);
   return SIGUSR2;
 }
 
@@ -64,7 +64,7 @@ void tt_settings_read(tt_settings *s, ncclDebugLogger_t log)
       .signal = signal_number(log),
   };
   if (dir != NULL && strlen(dir) >= sizeof s->dir) {
-    log(NCCL_LOG_WARN, NCCL_PROFILE, __FILE__, __LINE__, "trace: TUTTI_TRACE_DIR is longer than %zu bytes: the current folder is taken",
+    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__, "trace: TUTTI_TRACE_DIR is longer than %zu bytes: the current folder is taken",
         sizeof s->dir - 1);
     dir = NULL;
   }

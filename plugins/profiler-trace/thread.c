@@ -27,7 +27,7 @@ static void say(tt_context *c, const char *what, const char *path, int error)
 {
   if (!c->said) {
     c->said = true;
-    c->log(NCCL_LOG_WARN, NCCL_PROFILE, __FILE__, __LINE__,
+    c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
            "trace: rank %d: cannot %s %s: %s; the job goes on, what is not written is counted", c->rank, what, path, strerror(error));
   }
 }
@@ -401,7 +401,7 @@ void tt_thread_remove(tt_context *c)
     c->said = true; // the log may be gone by then
   }
   if (!closed) {
-    c->log(NCCL_LOG_WARN, NCCL_PROFILE, __FILE__, __LINE__,
+    c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
            "trace: rank %d: %s is still being written after %g s: the job does not wait any longer (TUTTI_TRACE_WAIT)", c->rank,
            own.settings.dir, own.settings.wait);
   }

@@ -18,6 +18,9 @@ enum {
   TT_TRACE_NAME = 128
 };
 
+// Flags of a warning: it is seen whatever NCCL_DEBUG_SUBSYS says, as the library's own are.
+#define TT_TRACE_WARNS (~0ul)
+
 // TUTTI_TRACE_…, read with the first communicator.
 typedef struct tt_settings {
   char dir[3072];

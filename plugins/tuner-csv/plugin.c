@@ -22,7 +22,9 @@ typedef struct tuner {
   int wrong;
 } tuner;
 
-#define SAY(t, level, ...) ((t)->log != NULL ? (t)->log(level, NCCL_TUNING, __FILE__, __LINE__, __VA_ARGS__) : (void)0)
+// Warnings are seen whatever NCCL_DEBUG_SUBSYS says, as the library's own are.
+#define SAY(t, level, ...) \
+  ((t)->log != NULL ? (t)->log(level, (level) == NCCL_LOG_WARN ? ~0ul : NCCL_TUNING, __FILE__, __LINE__, __VA_ARGS__) : (void)0)
 
 static void complain(void *arg, int line, const char *what)
 {
