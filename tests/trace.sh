@@ -201,4 +201,44 @@ import glob, json, sys
 for name in glob.glob(sys.argv[1] + "/*.json"): # the last may have been cut short: it is JSON all the same
     json.load(open(name))
 ' "$tmp/asked" 2>&1)"
+
+# A program that forks and aborts its child, and is asked when nothing is traced any more: python, which has the library's functions by name.
+cat >"$tmp/signals.py" <<'END'
+import ctypes, os, signal, sys, time
+nccl = ctypes.CDLL(sys.argv[1])
+comm = ctypes.c_void_p()
+def create():
+    if nccl.ncclCommInitAll(ctypes.byref(comm), 1, None) != 0:
+        sys.exit('no communicator')
+create()
+child = os.fork()
+if child == 0:
+    os.kill(os.getpid(), signal.SIGUSR2) # to all of a job's processes
+    caught = next(int(line.split()[1], 16) for line in open('/proc/self/status') if line.startswith('SigCgt'))
+    os._exit(3) if caught >> (signal.SIGABRT - 1) & 1 else os.abort()
+status = os.waitpid(child, 0)[1]
+if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGABRT:
+    sys.exit(f'the child ends with status {status}')
+child = os.fork()
+if child == 0: # traces of its own
+    create()
+    nccl.ncclCommDestroy(comm)
+    os._exit(0)
+if os.waitpid(child, 0)[1] != 0:
+    sys.exit('the child with a communicator of its own fails')
+if nccl.ncclCommDestroy(comm) != 0:
+    sys.exit('no end')
+for _ in range(100): # the plugin's thread ends a little after its last communicator
+    os.kill(os.getpid(), signal.SIGUSR2)
+    time.sleep(0.002)
+create()
+nccl.ncclCommDestroy(comm)
+END
+if grep '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" >"$tmp/lines"; then # python has no sanitizer of its own
+  mkdir "$tmp/signals"
+  env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=PROFILE TUTTI_TRACE_DIR="$tmp/signals" TUTTI_TRACE_RING=1 TUTTI_TRACE_WAIT=3600 \
+    timeout 120 python3 "$tmp/signals.py" "$build/lib/libnccl.so.2" >"$tmp/signals.log" 2>&1
+  report "signals: children and late ones" "$([ $? = 0 ] || tail -5 "$tmp/signals.log")"
+  report "signals: they are the plugin's in a child, too" "$([ "$(grep -c 'signal 12 and abort have them written' "$tmp/signals.log")" = 3 ] || cat "$tmp/signals.log")"
+fi
 exit $failed

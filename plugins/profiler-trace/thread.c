@@ -236,7 +236,7 @@ static bool any_closing(void)
   return false;
 }
 
-static void release_signals(void);
+static void release_abort(void);
 
 static void *run(void *arg)
 {
@@ -252,7 +252,7 @@ static void *run(void *arg)
     }
   }
   own.running = false;
-  release_signals();
+  release_abort();
   pthread_mutex_unlock(&own.lock);
   return arg;
 }
@@ -277,21 +277,13 @@ static void on_abort(int number)
   raise(number);
 }
 
-// Only where the application has nothing of its own.
+// Only where the application has nothing of its own; a handler of ours may still be there.
 static bool handle_signal(int number, void (*handler)(int))
 {
   struct sigaction old, act = {.sa_handler = handler, .sa_flags = SA_RESTART};
   sigemptyset(&act.sa_mask);
-  return number != 0 && sigaction(number, NULL, &old) == 0 && (old.sa_flags & SA_SIGINFO) == 0 && old.sa_handler == SIG_DFL &&
-         sigaction(number, &act, NULL) == 0;
-}
-
-static void release_signal(int number, void (*handler)(int))
-{
-  struct sigaction now;
-  if (sigaction(number, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == handler) {
-    signal(number, SIG_DFL);
-  }
+  return number != 0 && sigaction(number, NULL, &old) == 0 && (old.sa_flags & SA_SIGINFO) == 0 &&
+         (old.sa_handler == handler || (old.sa_handler == SIG_DFL && sigaction(number, &act, NULL) == 0));
 }
 
 static void take_signals(ncclDebugLogger_t log)
@@ -304,15 +296,15 @@ static void take_signals(ncclDebugLogger_t log)
       own.settings.events, own.settings.signal, own.settings.dir);
 }
 
-static void release_signals(void)
+// Nobody is left who would write before the process aborts. The handler of requests stays for good, in children too: one that comes late, or goes to all of a
+// job's processes, ends none of them.
+static void release_abort(void)
 {
-  if (own.handles) {
-    release_signal(own.settings.signal, on_request);
+  struct sigaction now;
+  if (own.handles_abort && sigaction(SIGABRT, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == on_abort) {
+    signal(SIGABRT, SIG_DFL);
   }
-  if (own.handles_abort) {
-    release_signal(SIGABRT, on_abort);
-  }
-  own.handles = own.handles_abort = false;
+  own.handles_abort = false;
 }
 
 // ---- front door
@@ -324,6 +316,8 @@ static void forked(void)
   pthread_mutex_init(&own.lock, NULL);
   pthread_cond_init(&own.done, NULL);
   own.ready = own.running = false;
+  release_abort();
+  atomic_store(&own.dumped, atomic_load(&own.wanted));
   for (tt_context *c = own.contexts; c != NULL; c = c->next) {
     c->closed = true;
   }
@@ -370,6 +364,7 @@ bool tt_thread_add(tt_context *c, const tt_settings *s)
   own.contexts = c;
   if (!own.running) {
     own.settings = *s;
+    atomic_store(&own.dumped, atomic_load(&own.wanted)); // what was asked for while there was nothing to write
     own.running = start_thread();
     if (own.running && s->keeps) {
       take_signals(c->log);
