@@ -128,6 +128,27 @@ report "without NCCL_DEBUG_SUBSYS: said" "$([ "$(grep -c 'WARN trace: rank [01]:
 report "without NCCL_DEBUG_SUBSYS: settings" "$(grep 'WARN trace: TUTTI_TRACE_WAIT=x is no number' "$tmp/warned.log" >"$tmp/lines" || tail -5 "$tmp/warned.log")"
 report "no such folder: the summary is in the log" "$(grep 'trace: events: 0 written' "$tmp/unwritable.log" >"$tmp/lines" || tail -5 "$tmp/unwritable.log")"
 
+report "no such folder: the summary names the host" "$([ "$(grep -c "trace: Tutti trace: rank [01] of 2, .* host $(uname -n), process" "$tmp/unwritable.log")" = 2 ] || tail -5 "$tmp/unwritable.log")"
+
+# The program goes elsewhere after its first communicator.
+cat >"$tmp/moves.py" <<'END'
+import ctypes, os, sys
+nccl = ctypes.CDLL(sys.argv[1])
+for _ in range(2): # the second time it is elsewhere already
+    comm = ctypes.c_void_p()
+    if nccl.ncclCommInitAll(ctypes.byref(comm), 1, None) != 0:
+        sys.exit('no communicator')
+    os.chdir('/')
+    nccl.ncclCommDestroy(comm)
+END
+plain() { grep '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" >"$tmp/lines"; } # python has no sanitizer of its own
+if plain; then
+  mkdir -p "$tmp/moves/here"
+  (cd "$tmp/moves" && NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR=here timeout 120 python3 "$tmp/moves.py" "$build/lib/libnccl.so.2") >"$tmp/moves.log" 2>&1
+  report "a relative folder: the program" "$([ $? = 0 ] || cat "$tmp/moves.log")"
+  report "a relative folder: stays that" "$([ "$(find "$tmp/moves/here" -name '*.json' | wc -l)" = 2 ] || ls -R "$tmp/moves")"
+fi
+
 lost() { # FOLDER: is the file whole, and does it say what it lost?
   python3 - "$1" <<'END' 2>&1
 import glob, json, sys
@@ -148,6 +169,11 @@ if unshare -rm true 2>/dev/null; then
   report "disk full: said" "$(grep 'WARN trace: rank 0: cannot write .*No space left' "$tmp/small.log" >"$tmp/lines" || tail -5 "$tmp/small.log")"
   report "disk full: the time line is whole" "$(lost "$tmp/kept")"
   report "disk full: the text says so" "$(grep -E ' [1-9][0-9]* lost because they could not be written .No space left' "$tmp"/kept/*r0.txt "$tmp/small.log" 2>&1 >"$tmp/lines" || echo "nothing of it")"
+  mkdir "$tmp/full"
+  perf=$perf tmp=$tmp unshare -rm bash -c 'mount -t tmpfs -o size=64k tmpfs "$tmp/full" && { head -c 64K /dev/zero >"$tmp/full/zeros"; job full TUTTI_TRACE_DIR="$tmp/full" -- -P 2 -b 8 -e 64 -n 5 -c 0; s=$?; ls "$tmp/full" >"$tmp/names"; exit $s; }'
+  report "full from the first: the job" "$([ $? = 0 ] || tail -5 "$tmp/full.log")"
+  report "full from the first: said" "$(grep 'WARN trace: rank 0: cannot write .*No space left' "$tmp/full.log" >"$tmp/lines" || tail -5 "$tmp/full.log")"
+  report "full from the first: no time line without a byte" "$(grep json "$tmp/names")"
 else
   echo "skipped: no file system of our own here"
 fi
@@ -234,7 +260,7 @@ for _ in range(100): # the plugin's thread ends a little after its last communic
 create()
 nccl.ncclCommDestroy(comm)
 END
-if grep '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" >"$tmp/lines"; then # python has no sanitizer of its own
+if plain; then
   mkdir "$tmp/signals"
   env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=PROFILE TUTTI_TRACE_DIR="$tmp/signals" TUTTI_TRACE_RING=1 TUTTI_TRACE_WAIT=3600 \
     timeout 120 python3 "$tmp/signals.py" "$build/lib/libnccl.so.2" >"$tmp/signals.log" 2>&1

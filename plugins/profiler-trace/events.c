@@ -416,17 +416,8 @@ void tt_events_round(tt_context *c, bool last)
   }
 }
 
-static const char *host_name(char *out, size_t size)
-{
-  if (gethostname(out, size) != 0) {
-    snprintf(out, size, "?");
-  }
-  out[size - 1] = '\0';
-  return out;
-}
-
 // Which clock time stamps are of: the same text, the same clock.
-static void clock_name(char *out, size_t size)
+static void clock_name(const char *host, char *out, size_t size)
 {
   char boot[64] = "", space[64] = "";
   FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -440,7 +431,7 @@ static void clock_name(char *out, size_t size)
   ssize_t n = readlink("/proc/self/ns/time", space, sizeof space - 1);
   space[n > 0 ? n : 0] = '\0';
   if (boot[0] == '\0') {
-    host_name(boot, sizeof boot);
+    snprintf(boot, sizeof boot, "%s", host);
   }
   snprintf(out, size, "%s %s", boot, space);
 }
@@ -448,8 +439,7 @@ static void clock_name(char *out, size_t size)
 void tt_events_begin(tt_context *c)
 {
   char title[384];
-  clock_name(c->clock, sizeof c->clock);
-  host_name(c->host, sizeof c->host);
+  clock_name(c->host, c->clock, sizeof c->clock);
   snprintf(title, sizeof title, "rank %d%s%s (%s, pid %d)", c->rank, c->name[0] != '\0' ? " of " : "", c->name, c->host, (int)c->pid);
   for (int sort = 0; sort < 2; sort++) {
     char *p = tt_file_line(&c->file);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trace.h"
@@ -84,6 +85,17 @@ void tt_file_line_end(tt_file *f, const char *end, bool counts)
   f->pending += counts;
 }
 
+// A file without a single byte is no time line: it goes, and with it what was to come.
+static void give_up(tt_file *f)
+{
+  struct stat st;
+  if (fstat(f->fd, &st) == 0 && S_ISREG(st.st_mode)) {
+    unlink(f->path);
+    close(f->fd);
+    f->fd = -1;
+  }
+}
+
 // What could not be written is forgotten; what stands before `end` stays.
 static void failed(tt_file *f, int error)
 {
@@ -97,6 +109,9 @@ static void failed(tt_file *f, int error)
   mend(f);
   f->used = f->end == 0 ? sizeof head - 1 : 0; // which is still in the buffer
   f->any = f->end > sizeof head - 1;
+  if (f->end == 0) {
+    give_up(f);
+  }
 }
 
 void tt_file_flush(tt_file *f)

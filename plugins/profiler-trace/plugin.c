@@ -300,6 +300,14 @@ void tt_context_free(tt_context *c)
   }
 }
 
+static void host_name(char *out, size_t size)
+{
+  if (gethostname(out, size) != 0) {
+    snprintf(out, size, "?");
+  }
+  out[size - 1] = '\0';
+}
+
 static tt_context *make(uint64_t comm, const char *name, int nnodes, int nranks, int rank)
 {
   tt_context *c = calloc(1, sizeof *c);
@@ -308,6 +316,7 @@ static tt_context *make(uint64_t comm, const char *name, int nnodes, int nranks,
   }
   *c = (tt_context){.comm = comm, .rank = rank, .nranks = nranks, .nnodes = nnodes, .pid = getpid(), .began = now(), .skew = clock_skew()};
   c->file.fd = -1;
+  host_name(c->host, sizeof c->host);
   snprintf(c->name, sizeof c->name, "%s", name != NULL ? name : "");
   if (!tt_ring_create(&c->ring, process.settings.events, process.settings.keeps) || !make_counters(c) ||
       (c->stats = tt_stats_create(nranks)) == NULL || (c->events = tt_events_create(c)) == NULL) {

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trace.h"
 
@@ -52,6 +53,26 @@ static int signal_number(ncclDebugLogger_t log)
   return SIGUSR2;
 }
 
+// A relative folder is that of now: the program may go elsewhere before the first file is made.
+static void set_folder(tt_settings *s, const char *dir, ncclDebugLogger_t log)
+{
+  char here[sizeof s->dir];
+  int n = -1;
+  if (dir[0] == '/') {
+    n = snprintf(s->dir, sizeof s->dir, "%s", dir);
+  } else if (getcwd(here, sizeof here) != NULL) {
+    bool same = dir[0] == '\0' || strcmp(dir, ".") == 0;
+    n = snprintf(s->dir, sizeof s->dir, "%s%s%s", here, same ? "" : "/", same ? "" : dir);
+  }
+  if (n < 0 || (size_t)n >= sizeof s->dir) {
+    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
+        "trace: TUTTI_TRACE_DIR=%.80s is longer than %zu bytes with the current folder before it, or there is none: files go where the program is "
+        "when they are made",
+        dir, sizeof s->dir - 1);
+    strcpy(s->dir, ".");
+  }
+}
+
 void tt_settings_read(tt_settings *s, ncclDebugLogger_t log)
 {
   const char *dir = getenv("TUTTI_TRACE_DIR");
@@ -63,10 +84,5 @@ void tt_settings_read(tt_settings *s, ncclDebugLogger_t log)
       .quiet = number("TUTTI_TRACE_SUMMARY", 0, 1, 1, log) == 0,
       .signal = signal_number(log),
   };
-  if (dir != NULL && strlen(dir) >= sizeof s->dir) {
-    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__, "trace: TUTTI_TRACE_DIR is longer than %zu bytes: the current folder is taken",
-        sizeof s->dir - 1);
-    dir = NULL;
-  }
-  snprintf(s->dir, sizeof s->dir, "%s", dir != NULL && dir[0] != '\0' ? dir : ".");
+  set_folder(s, dir != NULL ? dir : "", log);
 }

@@ -40,7 +40,7 @@ static void file_name(const tt_context *c, const char *end, char *out, size_t si
 static void flush(tt_context *c)
 {
   tt_file_flush(&c->file);
-  if (c->file.fd >= 0 && c->file.error != 0) {
+  if (c->file.error != 0) {
     say(c, "write", c->file.path, c->file.error);
   }
 }

@@ -37,7 +37,7 @@ void tt_settings_read(tt_settings *s, ncclDebugLogger_t log);
 // ---- file.c: a JSON file that is complete after every write
 
 typedef struct tt_file {
-  int fd; // -1: cannot be created
+  int fd; // -1: cannot be created, or not even its first bytes written
   char path[4096];
   uint64_t end; // bytes before the footer
   char *buf;
