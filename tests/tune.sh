@@ -41,6 +41,12 @@ reader=$!
 if [ -p "$tmp/pipe" ]; then wait $reader; else kill $reader; fail "the pipe is a file now"; fi
 grep '^# Choices that tutti-tune has measured' "$tmp/piped" >/dev/null || fail "nothing comes through a pipe"
 
+# The log does not get between the choices, and another machine's file does not matter.
+NCCL_DEBUG=INFO NCCL_TOPO_FILE=$tmp/no.xml NCCL_ENV_PLUGIN=$tmp/no.so "$tool" --ranks 2 --seconds 10 --max-bytes 64 --output - >"$tmp/out" 2>"$tmp/err" || fail "standard output"
+grep 'NCCL INFO' "$tmp/err" >/dev/null || fail "no log on standard error"
+grep -E 'no\.xml|no\.so' "$tmp/err" && fail "variables of the user's decide"
+if grep -vE '^#|^[a-z]+,[0-9]' "$tmp/out"; then fail "more than choices on standard output"; fi
+
 "$tool" --ranks 2 --seconds 20 --max-bytes 4096 >"$tmp/out" 2>"$tmp/err" || { fail "tutti-tune"; cat "$tmp/out" "$tmp/err"; }
 [ -s "$tmp/err" ] && fail "standard error is not empty in a pipe"
 grep 'choices in .*/.nccl/tuner.csv' "$tmp/out" >/dev/null || fail "it does not say what it wrote"

@@ -113,10 +113,15 @@ static void measure_all(const rank *r)
   }
 }
 
-// The variables that the measurement is about, and none of the user's that would change it.
+// Takes out of the environment what would change the choice: a tuner, an environment plugin, files of a machine that this is not. The rest of it (networks,
+// buffers, what is logged) holds, as it will in jobs, and so do files of parameters. Logs go to standard error: standard output may be where the choices go.
 static void set_environment(const tn_config *c)
 {
   setenv("NCCL_TUNER_PLUGIN", "none", 1);
+  setenv("NCCL_ENV_PLUGIN", "none", 1);
+  setenv("NCCL_DEBUG_FILE", "/dev/stderr", 1);
+  unsetenv("NCCL_TOPO_FILE");
+  unsetenv("NCCL_GRAPH_FILE");
   unsetenv("NCCL_ALGO");
   unsetenv("NCCL_PROTO");
   if (c->algo != NULL) {
