@@ -93,6 +93,10 @@ count = lambda name: len(json.load(open(name))["traceEvents"])
 if count(sys.argv[1]) != sum(count(name) for name in glob.glob(sys.argv[2] + "/*.json")):
     sys.exit("events are missing")
 ' "$tmp/job.json" "$tmp/two" 2>&1 || cat "$tmp/errors")"
+  ln -s two "$tmp/link"
+  first=$(ls "$tmp"/two/*r0.json)
+  said=$("$tool" merge "$first" -o "$tmp/link/${first##*/}" 2>&1)
+  report "tutti-trace: an input by another name" "$([ $? = 2 ] && [[ $said == *"is one of the inputs"* ]] && [ -s "$first" ] || echo "$said")"
   head -c 20000 "$(ls "$tmp"/two/*r0.json)" >"$tmp/cut.json"
   for file in "$tmp/cut.json" "$tmp/job.json" "$tmp/two" "$tmp/nothing.json" "$perf"; do
     said=$("$tool" summary "$file" 2>&1)

@@ -138,7 +138,7 @@ bool xt_same_op(const xt_op *a, const xt_op *b)
 static bool is_op(const json_t *e)
 {
   const char *cat = json_string_value(json_object_get(e, "cat"));
-  return cat != NULL && strcmp(cat, "op") == 0;
+  return is_phase(e, "X") && strcmp(cat, "op") == 0;
 }
 
 static xt_op op_of(const xt_job *job, int i, const json_t *e)
@@ -224,7 +224,7 @@ static bool is_twice(const xt_job *job, int n)
 bool xt_job_open(xt_job *job, char *const *paths, int n)
 {
   *job = (xt_job){.traces = calloc((size_t)n, sizeof(xt_trace))};
-  bool good = job->traces != NULL;
+  bool good = job->traces != NULL && xt_fit(paths, n);
   for (int i = 0; good && i < n; i++) {
     good = xt_load(paths[i], &job->traces[i]);
     job->n += good;

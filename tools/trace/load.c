@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "trace_tool.h"
 
-enum { MOST_MB = 2048 };
+// Parsed, a file takes some ten times its size.
+enum { MOST_MB = 2048, PARSED = 16 };
 
 static bool bad(const char *path, const char *what)
 {
@@ -52,7 +54,7 @@ static bool check_event(const char *path, size_t i, const json_t *e)
     return bad_event(path, i, "needs ph and name, texts");
   }
   if (strcmp(ph, "M") == 0) {
-    return true;
+    return json_is_object(json_object_get(e, "args")) || bad_event(path, i, "needs args, an object");
   }
   if (!json_is_integer(json_object_get(e, "pid")) || !json_is_integer(json_object_get(e, "tid")) || !is_time(json_object_get(e, "ts"))) {
     return bad_event(path, i, "needs pid, tid and ts, numbers");
@@ -122,6 +124,30 @@ static bool check_all(const char *path, xt_trace *t)
   return true;
 }
 
+// Bytes of all files together.
+static uint64_t most_bytes(void)
+{
+  uint64_t most = (uint64_t)MOST_MB << 20, memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / PARSED;
+  return memory < most ? memory : most;
+}
+
+bool xt_fit(char *const *paths, int n)
+{
+  uint64_t sum = 0;
+  for (int i = 0; i < n; i++) {
+    struct stat st;
+    sum += stat(paths[i], &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+    if (sum > most_bytes()) {
+      fprintf(stderr,
+              "tutti-trace: %s: the files up to this one have %llu MB, more than the %llu MB that this machine has memory for: trace less "
+              "(TUTTI_TRACE_MASK), or the last events only (TUTTI_TRACE_RING=1), or give fewer files\n",
+              paths[i], (unsigned long long)(sum >> 20), (unsigned long long)(most_bytes() >> 20));
+      return false;
+    }
+  }
+  return true;
+}
+
 bool xt_load(const char *path, xt_trace *out)
 {
   struct stat st;
@@ -133,12 +159,10 @@ bool xt_load(const char *path, xt_trace *out)
   if (!S_ISREG(st.st_mode)) {
     return bad(path, "is no file");
   }
-  if (st.st_size > (off_t)MOST_MB * 1024 * 1024) {
-    return bad(path, "is larger than 2 GB: trace less (TUTTI_TRACE_MASK), or the last events only (TUTTI_TRACE_RING=1)");
-  }
   t.root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
   if (t.root == NULL) {
-    fprintf(stderr, "tutti-trace: %s:%d:%d: %s\n", path, error.line, error.column, error.text);
+    bool memory = error.text[0] == '\0' || json_error_code(&error) == json_error_out_of_memory;
+    fprintf(stderr, "tutti-trace: %s:%d:%d: %s\n", path, error.line, error.column, memory ? "no memory" : error.text);
     return false;
   }
   if (!check_all(path, &t)) {

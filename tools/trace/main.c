@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trace_tool.h"
@@ -45,11 +46,13 @@ static int usage(const char *what, const char *which)
   return 2;
 }
 
-// Is the output one of the inputs? Writing would destroy it.
+// Is the output one of the inputs, by whatever name? Writing would destroy it.
 static bool is_input(const char *output, char *const *files, int n)
 {
-  for (int i = 0; output != NULL && i < n; i++) {
-    if (strcmp(output, files[i]) == 0) {
+  struct stat out, in;
+  bool there = output != NULL && stat(output, &out) == 0;
+  for (int i = 0; there && i < n; i++) {
+    if (stat(files[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
       return true;
     }
   }

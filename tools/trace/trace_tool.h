@@ -45,6 +45,8 @@ typedef struct xt_job {
   double *waited;    // n x n: microseconds that the row has waited for the column
 } xt_job;
 
+// Are the files together as small as memory wants them: a sixteenth of the machine's, at most 2 GB? False: said so.
+bool xt_fit(char *const *paths, int n);
 // Reads and checks a file. On failure a message names the file and the place; false.
 bool xt_load(const char *path, xt_trace *out);
 void xt_unload(xt_trace *t);

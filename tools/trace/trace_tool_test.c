@@ -54,6 +54,8 @@ static void refuses_what_is_no_time_line(void **state)
       "{\"traceEvents\":[5]," OTHER("0", "a", "0") "}",
       "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"n\"}]," OTHER("0", "a", "0") "}",
       "{\"traceEvents\":[{\"ph\":\"Q\",\"name\":\"n\",\"pid\":0,\"tid\":0,\"ts\":1}]," OTHER("0", "a", "0") "}",
+      "{\"traceEvents\":[{\"ph\":\"M\",\"name\":\"process_sort_index\"}]," OTHER("0", "a", "0") "}",
+      "{\"traceEvents\":[{\"ph\":\"M\",\"name\":\"process_name\",\"args\":3}]," OTHER("0", "a", "0") "}",
       "{\"traceEvents\":[" OP("-1", "1", "0") "]," OTHER("0", "a", "0") "}",
       "{\"traceEvents\":[" OP("1e300", "1", "0") "]," OTHER("0", "a", "0") "}",
       "{\"traceEvents\":[" OP("1", "\"1\"", "0") "]," OTHER("0", "a", "0") "}",
@@ -71,6 +73,32 @@ static void refuses_what_is_no_time_line(void **state)
   assert_true(xt_load(write_file(0, "%s", "{\"traceEvents\":[" OP("1", "1", "5") "]," OTHER("0", "a", "0") "}"), &t));
   assert_int_equal(t.lost, 2);
   xt_unload(&t);
+}
+
+// What says that it is one and is none has no arguments that were looked at.
+static void operations_are_slices(void **state)
+{
+  (void)state;
+  xt_job job;
+  write_file(
+      0, "%s",
+      "{\"traceEvents\":[{\"name\":\"n\",\"cat\":\"op\",\"ph\":\"M\",\"args\":{}},{\"name\":\"message\",\"cat\":\"op\",\"ph\":\"s\",\"id\":\"a\","
+      "\"pid\":0,\"tid\":1,\"ts\":1}," OP("1", "1", "5") "]," OTHER("0", "a", "0") "}");
+  assert_true(xt_job_open(&job, names, 1));
+  assert_int_equal(job.nops, 1);
+  xt_job_close(&job);
+}
+
+// A file with a hole, larger than any memory it might be given: nothing of it is read.
+static void refuses_what_is_too_large(void **state)
+{
+  (void)state;
+  xt_job job;
+  assert_int_equal(truncate(write_file(0, "{}"), (off_t)3 << 30), 0);
+  assert_false(xt_fit(names, 1));
+  assert_false(xt_job_open(&job, names, 1));
+  write_file(0, "{}");
+  assert_true(xt_fit(names, 1));
 }
 
 static void refuses_a_rank_twice(void **state)
@@ -174,7 +202,8 @@ static int remove_folder(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(refuses_what_is_no_time_line),   cmocka_unit_test(refuses_a_rank_twice),
+      cmocka_unit_test(refuses_what_is_no_time_line),   cmocka_unit_test(operations_are_slices),
+      cmocka_unit_test(refuses_what_is_too_large),      cmocka_unit_test(refuses_a_rank_twice),
       cmocka_unit_test(messages_bring_clocks_together), cmocka_unit_test(wall_clocks_are_believed_without_messages),
       cmocka_unit_test(the_last_one_is_waited_for),
   };
