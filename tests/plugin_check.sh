@@ -32,6 +32,21 @@ expect 2 chek x -- "usage:"
 expect 2 check "$tmp/nothing.so" -- "is not there"
 echo "a letter" >"$tmp/letter.so"
 expect 2 check "$tmp/letter.so" -- "cannot be loaded"
+if command -v cc >/dev/null; then
+  # Constructors that end the process, by a signal or in good order; a plugin that never comes back and lets no signal end it.
+  echo '__attribute__((constructor)) static void begin(void) { __builtin_trap(); }' >"$tmp/trap.c"
+  echo '#include <unistd.h>
+__attribute__((constructor)) static void begin(void) { _exit(0); }' >"$tmp/exit.c"
+  echo '#include <signal.h>
+#include <unistd.h>
+static const char *name(void) { return 0; }
+static int begin(unsigned char n, void *log) { (void)n; (void)log; for (int s = 1; s < 65; s++) { signal(s, SIG_IGN); } for (;;) { sleep(1); } }
+const struct { const char *name; void *init, *finalize, *get; } ncclEnvPlugin_v1 = {"Stays", (void *)begin, (void *)name, (void *)name};' >"$tmp/stays.c"
+  for name in trap exit stays; do cc -shared -fPIC -w -o "$tmp/$name.so" "$tmp/$name.c" || failed=1; done
+  expect 2 check "$tmp/trap.so" -- "cannot be loaded: its constructors"
+  expect 2 check "$tmp/exit.so" -- "cannot be loaded: its constructors"
+  expect 1 check "$tmp/stays.so" -- "the plugin ended the process: did not come back"
+fi
 expect 1 check libm.so.6 -- "no plugin"
 for v in 3 4 5 6; do
   expect 0 check "$plugins/libtuner_v$v.so" -- "TUNER version $v" "name: Test" "0 broken" "good:"

@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -69,24 +71,43 @@ bool pc_members(const pc_job *job, const tt_plugin_member *members, size_t n)
   return all;
 }
 
+// The child's end, or after SECONDS its SIGKILL: a plugin may ignore any other signal. False: it could not be waited for.
+static bool await(pid_t pid, int *status, bool *late)
+{
+  struct timespec now, nap = {.tv_nsec = 2000000};
+  pid_t got;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  time_t end = now.tv_sec + SECONDS;
+  while ((got = waitpid(pid, status, WNOHANG)) == 0 && now.tv_sec < end) {
+    nanosleep(&nap, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+  }
+  *late = got == 0;
+  if (*late) {
+    kill(pid, SIGKILL);
+    got = waitpid(pid, status, 0);
+  }
+  return got == pid;
+}
+
 bool pc_survives(const pc_job *job, void (*fn)(const pc_job *job, void *arg), void *arg, char how[64])
 {
   int status = -1;
+  bool late = false;
   fflush(NULL);
   pid_t pid = fork();
   if (pid == 0) {
-    alarm(SECONDS);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // a job that is killed takes its own with it
     fn(job, arg);
     fflush(NULL);
     _exit(0);
   }
-  if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+  if (pid < 0 || !await(pid, &status, &late)) {
     snprintf(how, 64, "could not be run");
     return false;
   }
   if (WIFSIGNALED(status)) {
-    int sig = WTERMSIG(status);
-    snprintf(how, 64, "%s", sig == SIGALRM ? "did not come back" : strsignal(sig));
+    snprintf(how, 64, "%s", late ? "did not come back" : strsignal(WTERMSIG(status)));
   } else {
     snprintf(how, 64, "exit status %d", WEXITSTATUS(status));
   }
@@ -138,8 +159,46 @@ static void check_version(tt_plugin_kind kind, int version, const void *table, p
   munmap(found, sizeof *found);
 }
 
+typedef struct attempt {
+  const char *library;
+  bool *ended; // shared
+} attempt;
+
+static void load(const pc_job *job, void *arg)
+{
+  char why[TT_LIBRARY_WHY];
+  tt_library *lib = NULL;
+  const attempt *a = arg;
+  (void)job;
+  if (tt_library_open(a->library, &lib, why) == TT_LIBRARY_OPEN) {
+    tt_library_close(lib);
+  }
+  *a->ended = true;
+}
+
+// Does the library come and go without taking a process with it? Its constructors may do anything. False: said so.
+static bool loads(const char *library)
+{
+  char how[64];
+  attempt a = {.library = library, .ended = mmap(NULL, sizeof *a.ended, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+  if (a.ended == MAP_FAILED) {
+    perror("tutti-plugin: no memory");
+    return false;
+  }
+  bool good = pc_survives(NULL, load, &a, how) && *a.ended;
+  munmap(a.ended, sizeof *a.ended);
+  if (!good) {
+    fprintf(stderr, "tutti-plugin: %s cannot be loaded: its constructors or destructors ended the process, or never came back: %s\n",
+            library, how);
+  }
+  return good;
+}
+
 int pc_check(const char *library)
 {
+  if (!loads(library)) {
+    return UNUSABLE;
+  }
   char why[TT_LIBRARY_WHY];
   tt_library *lib = NULL;
   pc_findings total = {0};
