@@ -59,6 +59,10 @@ echo "allreduce,0,18446744073709551615,tree,simple,-1,1,2,-1,-1" >"$HOME/.nccl/t
 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING timeout 300 "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf"
 grep 'TUNER/Plugin: Using CSV (v6)' "$tmp/log" >/dev/null || { fail "the file is not used"; cat "$tmp/log"; }
 grep 'CSV (v6) decides AllReduce of 64 bytes: Tree, Simple' "$tmp/log" >/dev/null || { fail "its line is not followed"; cat "$tmp/log"; }
+for odd in pipe "home"; do # nobody writes into the pipe: nobody waits for it either
+  NCCL_TUNER_PLUGIN=csv NCCL_TUNER_CONFIG_FILE=$tmp/$odd NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING timeout 300 "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf with $odd as the file"
+  grep "TUNER/CSV: $tmp/$odd cannot be read" "$tmp/log" >/dev/null || { fail "$odd is not refused"; cat "$tmp/log"; }
+done
 NCCL_TUNER_PLUGIN=none NCCL_DEBUG=INFO timeout 300 "$build/bin/all_reduce_perf" -P 2 -b 64 -e 64 -n 2 -w 1 >"$tmp/log" 2>&1 || fail "all_reduce_perf"
 grep CSV "$tmp/log" && fail "none is not none"
 [ $failed = 0 ] && echo "tune: all good"

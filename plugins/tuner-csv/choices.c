@@ -1,10 +1,13 @@
 #include "choices.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { FIELDS = 10, FIELDS_LEAST = 8, LINE_BYTES = 1024 };
 
@@ -129,13 +132,37 @@ static bool append(choices *all, size_t *room, const choice *c)
   return true;
 }
 
+// A file, and nothing that would have a rank wait. NULL: errno.
+static FILE *open_file(const char *name)
+{
+  struct stat st;
+  int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY), error;
+  if (fd < 0) {
+    return NULL;
+  }
+  if (fstat(fd, &st) != 0) {
+    error = errno;
+  } else if (!S_ISREG(st.st_mode)) {
+    error = S_ISDIR(st.st_mode) ? EISDIR : ENOTSUP;
+  } else {
+    FILE *f = fdopen(fd, "r");
+    if (f != NULL) {
+      return f;
+    }
+    error = errno;
+  }
+  close(fd);
+  errno = error;
+  return NULL;
+}
+
 bool choices_read(const char *name, choices *out, choices_complain *complain, void *arg)
 {
   char *line = NULL, why[128];
   size_t size = 0, room = 0;
   ssize_t n;
   bool ok = true;
-  FILE *f = fopen(name, "re");
+  FILE *f = open_file(name);
   *out = (choices){0};
   if (f == NULL) {
     return false;
