@@ -134,13 +134,22 @@ static ncclResult_t take(const tt_plugin_info *info, tt_library *lib, const char
   return res;
 }
 
+// Where the dynamic linker finds nothing of that name, the library's own folder is looked into: bundled plugins stand there.
+static tt_library_state open_named(const char *name, tt_library **out, char *why)
+{
+  char beside[NAME_BYTES];
+  tt_library_state state = tt_library_open(name, out, why);
+  bool bare = name != NULL && strchr(name, '/') == NULL;
+  return state == TT_LIBRARY_ABSENT && bare && tt_library_beside(name, beside, sizeof beside) ? tt_library_open(beside, out, why) : state;
+}
+
 // Tries one name. *done: there is such a file, so no other name is tried.
 static ncclResult_t attempt(plugin_search *s, const char *name, bool *done, tt_plugin **out)
 {
   const tt_plugin_info *info = s->info;
   char why[TT_LIBRARY_WHY];
   tt_library *lib = NULL;
-  tt_library_state state = tt_library_open(name, &lib, why);
+  tt_library_state state = open_named(name, &lib, why);
   *done = state != TT_LIBRARY_ABSENT;
   if (state == TT_LIBRARY_ABSENT) {
     note_absent(s, name);

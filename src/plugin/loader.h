@@ -6,6 +6,7 @@
 //   STATIC_PLUGIN (any case)  the program itself and what it is linked with
 //   anything else             V as a name or path; if there is no such file and V is neither a path nor of the form lib….so, libnccl-profiler-V.so, then
 //                             librccl-profiler-V.so; then the fallback
+// A name without a slash is looked for where the dynamic linker looks, then beside the library itself.
 // Of the versions that a kind knows the newest that the library has is taken.
 //
 // What was looked for, found and refused is told in one line each at INFO, subsystem INIT and the kind's own. Nothing is remembered between calls: an
