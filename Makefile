@@ -8,7 +8,7 @@ CMAKE_FLAGS  ?=
 
 export JOBS CMAKE_FLAGS FUZZ_SECONDS
 
-.PHONY: all demo demo-dgx test check bench lint format fuzz install clean help
+.PHONY: all demo demo-dgx test check bench bench-full lint format fuzz install clean help
 
 all: ## build the library and the perf programs into build/ (default)
 	@scripts/build $(BUILD) || { TUTTI_NO_INSTALL=1 scripts/deps build; exit 1; }
@@ -38,6 +38,11 @@ bench: ## measure side by side with what else is installed (bench/README.md)
 	@cmake --build $(BUILD) --target bench_programs
 	@bench/run.sh $(BUILD)
 
+bench-full: ## the whole comparison, in parts: every peer and setting, 8 B to 256 MiB, limits, means, pictures (bench/full/README.md)
+	@scripts/deps demo
+	@scripts/build $(BUILD)
+	@bench/full.sh $(BUILD)
+
 lint: ## layers, sizes, headers, exports, notices, format, cppcheck
 	@scripts/deps lint
 	@scripts/build $(BUILD)
@@ -52,10 +57,11 @@ fuzz: ## run each fuzz program for FUZZ_SECONDS (60) seconds with sanitizers
 
 install: all ## install under PREFIX (/usr/local); DESTDIR is honoured
 	cmake --install $(BUILD) --prefix $(PREFIX)
+	@[ -n "$(DESTDIR)$$SUDO_USER" ] || "$(BUILD)/bin/tutti-tune" --machine || echo "install: the library reckons with figures of its own"
 
 clean: ## remove the build directories
 	rm -rf build build-asan build-tsan
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo "  variables: BUILD PREFIX DESTDIR JOBS FUZZ_SECONDS DEMO MACHINE CMAKE_FLAGS (for example CMAKE_FLAGS=-DTUTTI_WERROR=ON)"

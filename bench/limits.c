@@ -1,6 +1,7 @@
 // limits.c: what the machine itself can do: memory bandwidth of one and of two cores, and how fast two cores and two processes speak.
 //
-// Rows "name value unit what"; bandwidths are bytes read plus bytes written. Two processes, each on a core of its own, take part in a measurement; the
+// Rows "name value unit what"; bandwidths are bytes read plus bytes written. With the argument "sizes": instead, the two cores' rates by the
+// bytes that they work on, and hand-overs: what limits of whole messages are made from (bench/full/limit.h). Two processes, each on a core of its own, take part in a measurement; the
 // slower one's time counts, in the best round.
 #define _GNU_SOURCE
 #include <sched.h>
@@ -27,6 +28,10 @@
 #define SMALL_TIMES 20
 #define ROUNDS 64
 #define PINGS 2000
+#define LINES 64 // of the stream of lines
+#define HALF (LINES / 2)
+#define SIZES_MIN ((size_t)16 << 10) // least and largest bytes that both cores together work on
+#define SIZES_MAX ((size_t)512 << 20)
 
 typedef float four __attribute__((vector_size(16)));
 
@@ -35,6 +40,7 @@ typedef struct shared {
   _Atomic int refused;                       // the kernel does not let one process read the other
   _Alignas(128) _Atomic uint32_t one;        // written by both
   _Alignas(128) _Atomic uint32_t own[2][32]; // a line for each
+  _Alignas(128) _Atomic uint32_t lines[LINES][32];
   double seconds[2];
   pid_t pid[2];
   void *base[2]; // each process's buffer a
@@ -42,8 +48,9 @@ typedef struct shared {
 
 static shared *sh;
 static int rank;
-static float *a, *b, *c; // of LARGE bytes
-static size_t at;        // first float of the round's piece
+static float *a, *b, *c;      // of LARGE bytes
+static size_t at;             // first float of the round's piece
+static size_t window = LARGE; // bytes of each buffer that the pieces go through
 
 static double now(void)
 {
@@ -84,6 +91,14 @@ __attribute__((target("avx2"))) static void add_stream(size_t bytes)
     _mm256_stream_ps(c + i + 8, _mm256_add_ps(_mm256_load_ps(a + i + 8), _mm256_load_ps(b + i + 8)));
   }
   _mm_sfence();
+}
+
+__attribute__((target("avx2"))) static void add_cached(size_t bytes)
+{
+  for (size_t i = at; i < at + bytes / 4; i += 16) {
+    _mm256_store_ps(c + i, _mm256_add_ps(_mm256_load_ps(a + i), _mm256_load_ps(b + i)));
+    _mm256_store_ps(c + i + 8, _mm256_add_ps(_mm256_load_ps(a + i + 8), _mm256_load_ps(b + i + 8)));
+  }
 }
 #endif
 
@@ -134,18 +149,46 @@ static void exchange(size_t pings)
   }
 }
 
+// Process 0 fills line after line, process 1 reads them and says so twice per turn of the ring: what a message in one direction is at least when
+// many are under way.
+static void stream_lines(size_t count)
+{
+  for (uint32_t i = 1; i <= count; i++) {
+    _Atomic uint32_t *line = sh->lines[i % LINES];
+    if (rank == 0) {
+      while (i % HALF == 0 && atomic_load_explicit(&sh->own[1][0], memory_order_acquire) + HALF < i) {
+      }
+      atomic_store_explicit(line, i, memory_order_release);
+      continue;
+    }
+    while (atomic_load_explicit(line, memory_order_acquire) < i) {
+    }
+    if (i % HALF == 0) {
+      atomic_store_explicit(&sh->own[1][0], i, memory_order_release);
+    }
+  }
+}
+
+static void clear_lines(void)
+{
+  atomic_store(&sh->one, 0);
+  atomic_store(&sh->own[0][0], 0);
+  atomic_store(&sh->own[1][0], 0);
+  for (int i = 0; i < LINES; i++) {
+    atomic_store(&sh->lines[i][0], 0);
+  }
+}
+
 // Best time of several rounds in which the first `ranks` processes do the work `times` times. On rank 0.
 static double best(void (*work)(size_t), size_t amount, int times, int ranks)
 {
   double least = 1e9;
   for (int round = 0; round < ROUNDS; round++) {
     if (rank == 0) {
-      atomic_store(&sh->one, 0);
-      atomic_store(&sh->own[0][0], 0);
-      atomic_store(&sh->own[1][0], 0);
+      clear_lines();
     }
     sh->seconds[rank] = 0;
-    at = amount == PIECE ? (at + PIECE / sizeof *a) % (LARGE / sizeof *a) : 0;
+    at = amount == PIECE ? (at + PIECE / sizeof *a) % (window / sizeof *a) : 0;
     barrier();
     double start = now();
     for (int i = 0; i < times && rank < ranks; i++) {
@@ -184,6 +227,43 @@ static void bandwidth(const char *name, void (*work)(size_t), int touched, const
   }
 }
 
+// Rate of both cores that work on `bytes` in all, in GB/s: the better of stores that pass the caches by and stores that do not.
+static double rate(void (*const work[2])(size_t), int touched, size_t bytes)
+{
+  double most = 0;
+  size_t each = bytes / 2 / (size_t)touched / 64 * 64; // of every buffer
+  size_t amount = each < PIECE ? each : PIECE;
+  int times = each < SMALL ? (int)(SMALL / each) : 1;
+  window = each < PIECE ? LARGE : each / PIECE * PIECE;
+  for (int i = 0; i < 2; i++) {
+    double gbs = 2e-9 * (double)(amount * (size_t)touched) / best(work[i], amount, times, 2);
+    most = gbs > most ? gbs : most;
+  }
+  return most;
+}
+
+static void measure_sizes(void)
+{
+  void (*copy[2])(size_t) = {copy_plain, copy_plain}, (*add[2])(size_t) = {add_plain, add_plain};
+  char name[64];
+  row("cores", (double)sysconf(_SC_NPROCESSORS_ONLN), "", "processors here");
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) {
+    copy[0] = copy_stream;
+    add[0] = add_stream;
+    add[1] = add_cached;
+  }
+#endif
+  for (size_t bytes = SIZES_MIN; bytes <= SIZES_MAX; bytes *= 2) {
+    snprintf(name, sizeof name, "copy_%zu", bytes);
+    row(name, rate(copy, 2, bytes), "GB/s", "copy, both cores, by the bytes that they work on");
+    snprintf(name, sizeof name, "add_%zu", bytes);
+    row(name, rate(add, 3, bytes), "GB/s", "c = a + b, both cores, by the bytes that they work on");
+  }
+  row("line_exchange", 1e9 * best(exchange, PINGS, 1, 2) / PINGS, "ns", "a cache line each way at the same time");
+  row("line_stream", 1e9 * best(stream_lines, PINGS, 1, 2) / PINGS, "ns", "a cache line in one direction, many under way");
+}
+
 static void measure(void)
 {
   void (*copy)(size_t) = copy_plain, (*add)(size_t) = add_plain;
@@ -219,7 +299,7 @@ static float *buffer(void)
   return p;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
   sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (sh == MAP_FAILED) {
@@ -241,7 +321,11 @@ int main(void)
   sh->pid[rank] = getpid();
   sh->base[rank] = a;
   barrier();
-  measure();
+  if (argc > 1 && strcmp(argv[1], "sizes") == 0) {
+    measure_sizes();
+  } else {
+    measure();
+  }
   if (rank == 1) {
     return 0;
   }

@@ -1,5 +1,5 @@
-# hostcuda/ becomes lib/libhostcuda.so.1, and lib/cuda/libcudart.so.12 and .13: the CUDA runtime's names over libnccl.so.2.
-# lib/cuda looks like a CUDA_HOME (include, lib64).
+# hostcuda/ becomes lib/libhostcuda.so.1, and lib/cuda/libcudart.so.12 and .13: the CUDA runtime's names over libnccl.so.2; and
+# lib/cuda/libcuda.so.1: some of the driver's. lib/cuda looks like a CUDA_HOME (include, lib64).
 
 file(GLOB HOSTCUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/hostcuda/*.c)
 set(HOSTCUDA_ABI_SOURCE ${PROJECT_SOURCE_DIR}/hostcuda/abi.c)
@@ -12,7 +12,8 @@ target_include_directories(hostcuda_include INTERFACE ${PROJECT_SOURCE_DIR}/incl
 add_library(hostcuda_objects OBJECT ${HOSTCUDA_SOURCES})
 target_link_libraries(hostcuda_objects PRIVATE hostcuda_include Threads::Threads)
 
-# hostcuda_library(target abi node): the objects and abi.c for one ABI, symbols under the version `node` ("": none).
+# hostcuda_library(target abi node): the objects and abi.c for one ABI, symbols under the version `node` ("": none). What is exported:
+# HOSTCUDA_NAMES.
 function(hostcuda_library target abi node)
   set(HOSTCUDA_NODE "${node}")
   configure_file(${PROJECT_SOURCE_DIR}/hostcuda/exports.map.in ${PROJECT_BINARY_DIR}/hostcuda/${target}.map @ONLY)
@@ -27,6 +28,7 @@ function(hostcuda_library target abi node)
   endif()
 endfunction()
 
+set(HOSTCUDA_NAMES "cuda*; __cuda*;")
 hostcuda_library(hostcuda 12 "")
 set_target_properties(hostcuda PROPERTIES VERSION 1.${PROJECT_VERSION} SOVERSION 1 INSTALL_RPATH "$ORIGIN")
 target_include_directories(hostcuda INTERFACE
@@ -41,7 +43,16 @@ foreach(abi 12 13)
     LIBRARY_OUTPUT_DIRECTORY ${HOSTCUDA_FOLDER})
   target_link_options(cudart${abi} PRIVATE -Wl,-soname,libcudart.so.${abi})
 endforeach()
+
+# The driver's names, without versions as in the real one.
+set(HOSTCUDA_NAMES "cu[A-Z]*;")
+hostcuda_library(hostcu 12 "")
+set_target_properties(hostcu PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 NO_SONAME ON INSTALL_RPATH "$ORIGIN/.."
+  LIBRARY_OUTPUT_DIRECTORY ${HOSTCUDA_FOLDER})
+target_link_options(hostcu PRIVATE -Wl,-soname,libcuda.so.1)
+
 file(MAKE_DIRECTORY ${HOSTCUDA_FOLDER})
+file(CREATE_LINK libcuda.so.1 ${HOSTCUDA_FOLDER}/libcuda.so SYMBOLIC)
 file(CREATE_LINK libcudart.so.12 ${HOSTCUDA_FOLDER}/libcudart.so SYMBOLIC)
 file(CREATE_LINK . ${HOSTCUDA_FOLDER}/lib64 SYMBOLIC)
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include/hostcuda ${HOSTCUDA_FOLDER}/include SYMBOLIC)
@@ -53,11 +64,11 @@ set_target_properties(hostcuda_static PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJ
 
 # Installation: as in the build tree, with relative paths.
 install(TARGETS hostcuda EXPORT NCCLTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS cudart12 cudart13 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/cuda)
+install(TARGETS cudart12 cudart13 hostcu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/cuda)
 file(RELATIVE_PATH to_headers /prefix/${CMAKE_INSTALL_LIBDIR}/cuda /prefix/${CMAKE_INSTALL_INCLUDEDIR}/hostcuda)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/install)
 file(CREATE_LINK ${to_headers} ${PROJECT_BINARY_DIR}/install/include SYMBOLIC)
-install(FILES ${HOSTCUDA_FOLDER}/libcudart.so ${HOSTCUDA_FOLDER}/lib64 ${PROJECT_BINARY_DIR}/install/include
+install(FILES ${HOSTCUDA_FOLDER}/libcudart.so ${HOSTCUDA_FOLDER}/libcuda.so ${HOSTCUDA_FOLDER}/lib64 ${PROJECT_BINARY_DIR}/install/include
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cuda)
 
 set(PC_PREFIX ../..)

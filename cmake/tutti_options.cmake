@@ -29,6 +29,7 @@ elseif(TUTTI_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 if(TUTTI_SANITIZE)
+  set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1") # reports have functions and lines; variables for a debugger: -DCMAKE_BUILD_TYPE=Debug
   add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TUTTI_SANITIZE})
 endif()

@@ -8,18 +8,23 @@ if(${TUTTI_RESULTS} IS_NEWER_THAN ${PROJECT_BINARY_DIR}/topologies/unpacked)
   file(TOUCH ${PROJECT_BINARY_DIR}/topologies/unpacked)
 endif()
 
-# Instrumented programs are several times slower.
-set(TUTTI_UNIT_SECONDS 120)
-set(TUTTI_SYSTEM_SECONDS 300)
+# Limits against hangs: a machine that has other things to do needs several times what a quiet one needs, instrumented programs several times that.
+set(TUTTI_UNIT_SECONDS 300)
+set(TUTTI_SYSTEM_SECONDS 900)
 if(TUTTI_SANITIZE)
   set(TUTTI_UNIT_SECONDS 600)
-  set(TUTTI_SYSTEM_SECONDS 900)
+  set(TUTTI_SYSTEM_SECONDS 1800)
 endif()
 
-# tutti_test_properties(name label seconds): what all tests share. They run in the source root, with no NCCL_ variable of ours.
+include(tutti_schedule)
+
+# tutti_test_properties(name label seconds): what all tests share. They run in the source root, with no NCCL_ variable of ours, and without the
+# figures of this machine that its user may have (src/figures/).
+set(TUTTI_TEST_ENVIRONMENT "TUTTI_BUILD=${PROJECT_BINARY_DIR};XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/no-cache")
 function(tutti_test_properties name label seconds)
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_RETURN_CODE 77
-    ENVIRONMENT "TUTTI_BUILD=${PROJECT_BINARY_DIR}")
+    ENVIRONMENT "${TUTTI_TEST_ENVIRONMENT}")
+  tutti_test_schedule(${name})
 endfunction()
 
 # tutti_c_test(file label seconds): src/base/log_test.c becomes the program tests/base_log_test and the test of that name.
@@ -44,6 +49,8 @@ function(tutti_c_test file label seconds)
     target_link_libraries(${name} PRIVATE trace_tool)
   elseif(name MATCHES "^tools_")
     target_link_libraries(${name} PRIVATE topo_tool)
+  elseif(name MATCHES "^bench_")
+    target_link_libraries(${name} PRIVATE bench_full)
   elseif(name MATCHES "^plugins_profiler-trace")
     target_link_libraries(${name} PRIVATE trace_plugin_static)
   endif()
@@ -64,8 +71,9 @@ if(TARGET perf_engine)
   list(APPEND unit_tests ${perf_tests})
 endif()
 if(TARGET tutti_jansson)
+  file(GLOB bench_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*/*_test.c)
   file(GLOB trace_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/plugins/profiler-trace/*_test.c ${PROJECT_SOURCE_DIR}/tools/trace/*_test.c)
-  list(APPEND unit_tests ${trace_tests})
+  list(APPEND unit_tests ${trace_tests} ${bench_tests})
 endif()
 
 # tests/plugins/x.c is the plugin tests/plugins/libx.so of the build directory: plugins that tests load.
@@ -75,7 +83,7 @@ foreach(file ${test_plugins})
   add_library(plugin_${name} MODULE ${file})
   set_target_properties(plugin_${name} PROPERTIES OUTPUT_NAME ${name} PREFIX lib C_VISIBILITY_PRESET default
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/plugins)
-  target_link_libraries(plugin_${name} PRIVATE tutti_include)
+  target_link_libraries(plugin_${name} PRIVATE tutti_include m)
 endforeach()
 
 # Tests of tools/topo/ are linked with all of it but main.
@@ -103,7 +111,17 @@ foreach(name ${TUTTI_NETWORK_TESTS})
     add_test(NAME ${name}_network COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     tutti_test_properties(${name}_network system ${TUTTI_SYSTEM_SECONDS})
     set_tests_properties(${name}_network PROPERTIES
-      ENVIRONMENT "TUTTI_BUILD=${PROJECT_BINARY_DIR};NCCL_P2P_DISABLE=1;NCCL_SHM_DISABLE=1")
+      ENVIRONMENT "${TUTTI_TEST_ENVIRONMENT};NCCL_P2P_DISABLE=1;NCCL_SHM_DISABLE=1")
+  endif()
+endforeach()
+
+# And some where every rank is a node, and the network between them reduces.
+foreach(name tests_group_test tests_life_test)
+  if(TARGET ${name})
+    add_test(NAME ${name}_collnet COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    tutti_test_properties(${name}_collnet system ${TUTTI_SYSTEM_SECONDS})
+    set_tests_properties(${name}_collnet PROPERTIES
+      ENVIRONMENT "${TUTTI_TEST_ENVIRONMENT};NCCL_P2P_DISABLE=1;NCCL_SHM_DISABLE=1;NCCL_NET_PLUGIN=${PROJECT_BINARY_DIR}/tests/plugins/libcollnet_v12.so;NCCL_COLLNET_ENABLE=1;NCCL_ALGO=allreduce:CollNetChain")
   endif()
 endforeach()
 
@@ -113,6 +131,5 @@ if(TUTTI_BASH AND NOT TUTTI_FUZZ)
     get_filename_component(name ${file} NAME)
     add_test(NAME ${name} COMMAND ${TUTTI_BASH} ${file} ${PROJECT_BINARY_DIR} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     tutti_test_properties(${name} system ${TUTTI_SYSTEM_SECONDS})
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON) # many processes each: they would time out beside each other
   endforeach()
 endif()

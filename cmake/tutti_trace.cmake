@@ -5,7 +5,7 @@ list(FILTER trace_plugin_sources EXCLUDE REGEX "_test\\.c$")
 add_library(trace_plugin_objects OBJECT ${trace_plugin_sources})
 target_include_directories(trace_plugin_objects PUBLIC ${PROJECT_SOURCE_DIR}/include)
 add_library(trace_plugin MODULE $<TARGET_OBJECTS:trace_plugin_objects>)
-target_link_libraries(trace_plugin PRIVATE Threads::Threads m)
+target_link_libraries(trace_plugin PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
 set_target_properties(trace_plugin PROPERTIES OUTPUT_NAME nccl-profiler-trace PREFIX lib LINKER_LANGUAGE C
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 target_link_options(trace_plugin PRIVATE -Wl,-z,nodelete)
@@ -13,7 +13,7 @@ install(TARGETS trace_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 # For the tests beside the code.
 add_library(trace_plugin_static STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:trace_plugin_objects>)
-target_link_libraries(trace_plugin_static PUBLIC Threads::Threads m)
+target_link_libraries(trace_plugin_static PUBLIC Threads::Threads ${CMAKE_DL_LIBS} m)
 set_target_properties(trace_plugin_static PROPERTIES LINKER_LANGUAGE C ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
 
 # NCCL_PROFILER_PLUGIN=trace is enough: the library looks for plugins beside itself, in the build tree and where it is installed.

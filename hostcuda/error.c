@@ -12,6 +12,11 @@ cudaError_t hc_error(cudaError_t error)
   return error;
 }
 
+void hc_restore(cudaError_t error)
+{
+  last = error;
+}
+
 cudaError_t hc_result(ncclResult_t result, cudaError_t invalid)
 {
   switch (result) {

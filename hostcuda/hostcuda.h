@@ -31,6 +31,9 @@ static inline cudaStream_t hc_own(cudaStream_t stream)
 // Makes `error` the thread's last error, unless it is cudaSuccess, and returns it.
 cudaError_t hc_error(cudaError_t error);
 
+// Makes `error`, which was the thread's last error before, that again.
+void hc_restore(cudaError_t error);
+
 // CUDA's code for a result, as hc_error. `invalid`: what an argument that cannot be means in the calling function.
 cudaError_t hc_result(ncclResult_t result, cudaError_t invalid);
 

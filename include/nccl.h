@@ -355,7 +355,8 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t pncclCommDestroy(ncclComm_t comm);
 
-// Stops what runs, waits for no peer, frees the communicator. For use after an error; any thread.
+// Stops what runs, waits for no peer, frees the communicator. For use after an error; any thread, but not from inside another call of that thread on the
+// communicator (a plugin's function, a host function that a launch runs at once): ncclInvalidUsage.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t pncclCommAbort(ncclComm_t comm);
 

@@ -4,11 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fail.h"
 #include "launch.h"
 #include "mpi_module.h"
+
+enum { READ_TRIES = 500 }; // milliseconds
 
 static const char *object_name(const perf_place *p)
 {
@@ -122,9 +126,20 @@ static void finalize(perf_world *w, int status)
   }
 }
 
+// MPICH's mpirun stops reading a process's output as soon as one aborts: what it was told last, why, would often be lost. So it gets a while to read it.
+static void let_read(int fd)
+{
+  int unread = 0;
+  for (int i = 0; i < READ_TRIES && ioctl(fd, FIONREAD, &unread) == 0 && unread > 0; i++) {
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+}
+
 static void abort_job(perf_world *w, int status)
 {
   const perf_mpi *mpi = w->state;
+  let_read(STDOUT_FILENO);
+  let_read(STDERR_FILENO);
   mpi->abort(status);
 }
 

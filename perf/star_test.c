@@ -21,7 +21,7 @@
 #include "system.h"
 #include "tcp.h"
 
-enum { N = 4, LONG = 60 };
+enum { N = 4, LONG = 60, SHORT = 5 }; // SHORT: seconds until somebody gives up or dies, and for others to come before that
 
 // A port that is free and stays so: one of those that the system gives to nobody by itself.
 static int free_port(void)
@@ -220,7 +220,7 @@ static void test_other_addresses(void **state)
 static int knock(int port)
 {
   char why[128];
-  for (int i = 0; i < 400; i++) {
+  for (int i = 0; i < 100 * LONG; i++) {
     int fd = perf_tcp_connect("127.0.0.1", port, 1000, why, sizeof(why));
     if (fd >= 0) {
       return fd;
@@ -256,7 +256,7 @@ static star_hello hello_of(int proc, int procs)
 
 static void send_bytes(int fd, const void *data, size_t size)
 {
-  perf_tcp_send(fd, data, size, perf_now() + 1000000000u); // it may have been closed already
+  perf_tcp_send(fd, data, size, perf_now() + LONG * 1000000000ull); // it may have been closed already
 }
 
 static void test_strangers(void **state)
@@ -372,11 +372,11 @@ static void test_too_late(void **state)
   (void)state;
   int port = free_port();
   perf_star_plan zero = plan_of(0, 4, port), two = plan_of(2, 4, port), lost = plan_of(1, 4, free_port());
-  zero.seconds = lost.seconds = 1;
+  zero.seconds = lost.seconds = SHORT;
   child a = start(work, zero), b = start(work, two), c = start(work, lost);
-  expect(a, 1, "after 1 s (LIMIT) 2 of 4 processes are at port");
+  expect(a, 1, "after 5 s (LIMIT) 2 of 4 processes are at port");
   expect(b, 1, "missing: 1, 3; hint");
-  expect(c, 1, "within 1 s (LIMIT): Connection refused; hint");
+  expect(c, 1, "within 5 s (LIMIT): Connection refused; hint");
   lost.host = "no-such-host.invalid";
   char said[1024];
   assert_int_equal(finish(start(work, lost), said), 1);
@@ -449,7 +449,7 @@ static void test_disagreement(void **state)
 // A process that dies before all are there.
 static int join_and_die(perf_star_plan plan)
 {
-  alarm(1);
+  alarm(SHORT);
   perf_star_join(&plan);
   return 1;
 }

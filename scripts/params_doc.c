@@ -53,7 +53,7 @@ int main(void)
       "Generated from `src/base/params.def` by `scripts/params_doc.c`: change it there.\n\n"
       "A value comes from the environment, else from a configuration file, else from `ncclConfig_t`, else it is the default. Configuration\n"
       "files have lines `NAME=VALUE` and comments that begin with `#`; `NCCL_CONF_FILE` (or `~/.nccl.conf` when that is not set) is read\n"
-      "first, then `/etc/nccl.conf`; the first one to name a variable counts. An empty value counts as not set.\n\n"
+      "first, then `/etc/nccl.conf`; the first one to name a variable counts. An empty value counts as not set, unless a line says otherwise.\n\n"
       "`INT` is decimal or `0x...`, with `k`, `m` or `g` (times 1024, 1024², 1024³) behind it if wanted. `BOOL` is 0 or 1 (also no/yes,\n"
       "false/true, off/on). What cannot be read gives a warning and the default. A name that is not in these tables gives a warning with the\n"
       "nearest one that is. *No effect*: accepted because NCCL has it, but nothing here depends on it (said at `NCCL_DEBUG=INFO`).\n"

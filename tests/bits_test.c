@@ -166,10 +166,10 @@ static unsigned algorithm_setting(const tt_algorithm *a, char *text, size_t size
   return funcs;
 }
 
-// An algorithm that reads the peers' buffers has no place on the network.
+// An algorithm that reads the peers' buffers has no place on the network, and one whose network reduces only on one that does (collnet_test).
 static bool is_possible(const tt_algorithm *a)
 {
-  return a->needs == 0 || !over_network();
+  return !a->in_network && (a->needs == 0 || !over_network());
 }
 
 static void with_algorithm(const tt_algorithm *a, const char *proto)

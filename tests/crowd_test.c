@@ -1,4 +1,4 @@
-// 64 ranks, as threads and as processes, on however few cores: in good time and in little memory.
+// More ranks than cores: 64, as threads and as processes, in good time and in little memory; 8, of which those that only send run ahead.
 #define _GNU_SOURCE
 #include "harness.h"
 
@@ -116,11 +116,10 @@ static void ranks_as_both(void **state)
   print_message("4 processes of 16 threads: %.1f s\n", seconds_now() - start);
 }
 
-// Nodes that NCCL_HOSTID makes up share the cores of one machine.
-static void fake_node(int rank, void *arg)
+// The process may use so many cores from here on; returns how many it has.
+static int keep_cores(int cores)
 {
-  int cores = *(int *)arg, taken = 0;
-  char name[32];
+  int taken = 0;
   cpu_set_t all, few;
   CHECK(sched_getaffinity(0, sizeof all, &all) == 0, "affinity");
   CPU_ZERO(&few);
@@ -131,6 +130,68 @@ static void fake_node(int rank, void *arg)
     }
   }
   CHECK(sched_setaffinity(0, sizeof few, &few) == 0, "affinity");
+  return taken;
+}
+
+enum { FEW = 8, AHEAD = 48 }; // more calls than LL has slots, fewer than TINY has
+
+static void issue(ncclComm_t comm, cudaStream_t s, bool sum, int (*x)[2], int (*y)[2])
+{
+  for (int i = 0; i < AHEAD; i++) {
+    OK(sum ? ncclReduce(x[i], y[i], 2, ncclInt, ncclSum, FEW - 1, comm, s) : ncclBroadcast(x[i], y[i], 2, ncclInt, 0, comm, s));
+  }
+  OK(tuttiStreamSynchronize(s));
+}
+
+// When it is a rank's turn: a broadcast's root comes first, a reduce's last; the others up or down.
+static int turn_of(int rank, bool sum, bool down)
+{
+  int root = sum ? FEW - 1 : 0, other = sum ? rank : rank - 1;
+  return rank == root ? root : (down ? FEW - 2 - other : other) + !sum;
+}
+
+// One rank after the other makes all its calls: nobody waits for a rank that has nothing for it, nor for slots.
+static void ahead_rank(int rank, void *arg)
+{
+  (void)arg;
+  int x[AHEAD][2], y[AHEAD][2];
+  keep_cores(1);
+  ncclComm_t comm = join_processes(0, FEW, rank);
+  cudaStream_t s;
+  OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
+  CHECK(comm->crowded, "%d ranks on one core are not too many?", FEW);
+  for (int round = 0; round < 8; round++) { // with plans, and made ready
+    bool sum = round % 2 != 0, checked = !sum || rank == FEW - 1;
+    for (int i = 0; i < AHEAD; i++) {
+      x[i][0] = x[i][1] = rank + 10 * i + round;
+      y[i][0] = y[i][1] = -1;
+    }
+    for (int turn = 0; turn < FEW; turn++) {
+      if (turn == turn_of(rank, sum, round & 2)) {
+        issue(comm, s, sum, x, y);
+      }
+      meet(FEW);
+    }
+    for (int i = 0; i < AHEAD && checked; i++) {
+      int want = sum ? FEW * (FEW - 1) / 2 + FEW * (10 * i + round) : 10 * i + round;
+      CHECK(y[i][0] == want && y[i][1] == want, "rank %d, round %d, call %d: %d and %d, not %d", rank, round, i, y[i][0], y[i][1], want);
+    }
+  }
+  OK(tuttiStreamDestroy(s));
+  OK(ncclCommDestroy(comm));
+}
+
+static void senders_run_ahead(void **state)
+{
+  (void)state;
+  PROCESSES(FEW, 40, ahead_rank, NULL);
+}
+
+// Nodes that NCCL_HOSTID makes up share the cores of one machine.
+static void fake_node(int rank, void *arg)
+{
+  char name[32];
+  int taken = keep_cores(*(int *)arg);
   snprintf(name, sizeof name, "node%d", rank);
   setenv("NCCL_HOSTID", name, 1);
   ncclComm_t comm = join_processes(0, 2, rank);
@@ -151,10 +212,8 @@ static void fake_nodes_share_cores(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_as_threads),
-      cmocka_unit_test(ranks_as_processes),
-      cmocka_unit_test(ranks_as_both),
-      cmocka_unit_test(fake_nodes_share_cores),
+      cmocka_unit_test(ranks_as_threads),  cmocka_unit_test(ranks_as_processes),     cmocka_unit_test(ranks_as_both),
+      cmocka_unit_test(senders_run_ahead), cmocka_unit_test(fake_nodes_share_cores),
   };
   return RUN_TESTS("crowd", tests, argc, argv);
 }

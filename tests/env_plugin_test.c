@@ -1,4 +1,6 @@
 // env_plugin_test.c: environment plugins: what they say holds, what they do not say is not set, files come after them. The plugins are tests/plugins/env.h.
+#include <dlfcn.h>
+
 #include "harness.h"
 
 static char record_file[64], log_file[64], conf_file[64];
@@ -166,12 +168,60 @@ static void test_empty_table(void **state)
   remove(conf_file);
 }
 
+// The plugin comes with the library, and goes with it: a program that loads and unloads the library does so with the plugin, too.
+static void loads_and_unloads(int rank, void *arg)
+{
+  char path[4096];
+  const char *build = getenv("TUTTI_BUILD");
+  snprintf(path, sizeof path, "%s/lib/libnccl.so.2", build != NULL ? build : "build");
+  (void)rank;
+  (void)arg;
+  prepare(2, false);
+  unsetenv("NCCL_DEBUG");
+  setenv("TEST_ENV_NCCL_PROTO", "Simple", 1);
+  for (int i = 0; i < 1000; i++) {
+    const char *value = NULL;
+    int len = 0;
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    CHECK(lib != NULL, "%s", dlerror());
+    ncclResult_t (*get)(const char *, const char **, int *) =
+        (ncclResult_t(*)(const char *, const char **, int *))(uintptr_t)dlsym(lib, "ncclParamGetParameter");
+    CHECK(get != NULL, "%s", dlerror());
+    OK(get("NCCL_PROTO", &value, &len));
+    CHECK(strcmp(value, "Simple") == 0, "NCCL_PROTO is %s", value);
+    CHECK(dlclose(lib) == 0, "%s", dlerror());
+    CHECK(dlopen(path, RTLD_NOW | RTLD_NOLOAD) == NULL, "the library is still there");
+    CHECK(dlopen(plugin_path(2), RTLD_NOW | RTLD_NOLOAD) == NULL, "the plugin is still there");
+  }
+}
+
+static int times(const char *text, const char *what)
+{
+  int n = 0;
+  for (const char *p = text; (p = strstr(p, what)) != NULL; p++) {
+    n++;
+  }
+  return n;
+}
+
+static void test_loads_and_unloads(void **state)
+{
+  (void)state;
+  name_files(getpid());
+  PROCESSES(1, 60, loads_and_unloads, NULL);
+  assert_int_equal(times(text_of(record_file), "init v2"), 1000);
+  assert_int_equal(times(text_of(record_file), "end v2"), 1000);
+  remove(record_file);
+  remove(conf_file);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_plugin_speaks),
       cmocka_unit_test(test_init_fails),
       cmocka_unit_test(test_empty_table),
+      cmocka_unit_test(test_loads_and_unloads),
   };
   return RUN_TESTS("environment plugins", tests, argc, argv);
 }

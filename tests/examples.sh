@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # examples.sh BUILD: runs every program of examples/ and looks for the line that it ends with when all is right; compiles and runs those that
-# use MPI with each MPI there is; compiles them all against NVIDIA's headers, where those are installed; and compares what examples/ci installs with
-# what scripts/deps says that a build needs.
+# use MPI with each MPI there is; builds, checks and uses the plugins of examples/plugins; compiles them all against NVIDIA's headers, where those are
+# installed; and compares what examples/ci installs with what scripts/deps says that a build needs.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
@@ -48,9 +48,54 @@ if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
   done
 fi
 
+# Plugins: built with the headers that are installed and nothing else; they break no rule, and a job shows that it uses them.
+# uses TEXT VARIABLE=VALUE... -- OPTION...: an all-reduce whose values are all right, and whose log says TEXT.
+uses() {
+  local text=$1
+  local -a variables=()
+  shift
+  while [ "$1" != -- ]; do variables+=("$1"); shift; done
+  shift
+  if timeout 120 env NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ALL "${variables[@]}" "$build/bin/all_reduce_perf" -c 1 -n 2 -w 1 "$@" >"$tmp/log" 2>&1 &&
+    grep -F "Out of bounds values : 0 OK" "$tmp/log" >/dev/null && grep -F "$text" "$tmp/log" >/dev/null; then
+    echo "ok: $text"
+  else
+    echo "FAILED: '$text' with ${variables[*]}"
+    tail -20 "$tmp/log"
+    failed=1
+  fi
+}
+
+mkdir -p "$tmp/installed" "$tmp/plugins"
+cp -r include "$tmp/installed/include"
+if env -u MAKEFLAGS make -s -C examples/plugins NCCL_HOME="$tmp/installed" OUT="$tmp/plugins" CC="$cc" CFLAGS="-std=gnu99 -pedantic -O2 -Wall -Wextra -Werror"; then
+  [ "$(find "$tmp/plugins" -name '*.so' | wc -l)" = "$(find examples/plugins -name '*.c' | wc -l)" ] || { echo "FAILED: a plugin of examples/plugins is not built"; failed=1; }
+  for plugin in "$tmp"/plugins/*.so; do
+    if "$build/bin/tutti-plugin" check "$plugin" >"$tmp/log" 2>&1 && grep -F " 0 broken" "$tmp/log" >/dev/null; then
+      echo "ok: tutti-plugin check $(basename "$plugin"): $(tail -1 "$tmp/log")"
+    else
+      echo "FAILED: tutti-plugin check $plugin"
+      cat "$tmp/log"
+      failed=1
+    fi
+  done
+  if [ -x "$build/bin/all_reduce_perf" ]; then
+    echo "NCCL_ALGO=Tree" >"$tmp/site.conf"
+    uses "Using network Example" NCCL_NET_PLUGIN="$tmp/plugins/libnccl-net-example.so" NCCL_NET=Example NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 -- \
+      -P 3 -b 8 -e 1M -f 32
+    uses "collectives, " NCCL_PROFILER_PLUGIN="$tmp/plugins/libnccl-profiler-example.so" -- -P 2 -b 8 -e 8
+    uses "Example (v6) decides AllReduce of 1048576 bytes: Ring" NCCL_TUNER_PLUGIN="$tmp/plugins/libnccl-tuner-example.so" -- -P 2 -b 1M -e 1M
+    uses "NCCL_ALGO set by environment plugin Example (v2) to Tree" NCCL_ENV_PLUGIN="$tmp/plugins/libnccl-env-example.so" \
+      EXAMPLE_ENV_FILE="$tmp/site.conf" -- -P 2 -b 8 -e 8
+  fi
+else
+  echo "FAILED: examples/plugins cannot be built"
+  failed=1
+fi
+
 # installs FILE FROM TO PATTERN: the first apt-get install between these lines of the file has a package that matches, all of it.
 installs() {
-  sed -n "/$2/,/$3/p" "$1" | sed -n '/apt-get install/,/[^\\]$/p' | tr -s ' \\' '\n' | grep -qxE "$4" ||
+  sed -n "/$2/,/$3/p" "$1" | sed -n '/apt-get install/,/[^\\]$/p' | tr -s ' \\' '\n' | grep -xE "$4" >/dev/null ||
     { echo "FAILED: $1 does not install $4, which scripts/deps asks for"; failed=1; }
 }
 

@@ -19,7 +19,7 @@
 #include "device/lane.h"
 #include "transport/segment.h"
 
-enum { MOST = 64, GUARD = 16, MAX_WORDS = 1 << 21, MAX_LANES = 8 * MOST, CHANNELS = 4 };
+enum { MOST = 64, GUARD = 16, MAX_WORDS = 1 << 21, MAX_LANES = 16 * MOST, CHANNELS = 4 };
 enum { BIG = 70001 }; // elements: more than the bounce buffer holds
 
 // ThreadSanitizer has nothing to find in one thread: fewer numbers of ranks will do.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # hostcuda.sh BUILD: the CUDA runtime's names as a program meets them: sonames, symbols and their versions; a program that includes nccl.h
-# alone, built against an installed copy in C99 and C++, with pkg-config, with find_package, with CUDA_HOME; and where there is nvcc, a program
-# with a kernel built against NVIDIA's runtime.
+# alone, built against an installed copy in C99 and C++, with pkg-config, with find_package, with CUDA_HOME; and where there is nvcc, programs
+# built against NVIDIA's runtime and driver.
 # shellcheck disable=SC2154 # variables of begin.sh
 set -euo pipefail
 . "$(dirname "$0")/abi/begin.sh" "$1"
@@ -32,6 +32,14 @@ check_symbols() {
   for file in "$lib" "$build"/lib/cuda/libcudart.so.1?; do
     [ -z "$(names "$file" | grep -vE '^(__)?cuda[A-Z]')" ] || fail "$file exports other names"
   done
+  lib=$build/lib/cuda/libcuda.so.1
+  has 'Library soname: [libcuda.so.1]' readelf -d "$lib" || fail "soname of $lib"
+  [ -z "$(names "$lib" | grep -v '^cu[A-Z]')" ] || fail "$lib exports other names"
+  sed -nE 's/^[DT]\(\w+, [0-9]+, (\w+)(, (\w+))?\)/\1 \3/p' hostcuda/driver.def | tr ' ' '\n' | sed '/^$/d' | sort -u >"$tmp/driver"
+  [ "$(wc -l <"$tmp/driver")" -gt 40 ] || fail "no functions found in driver.def"
+  comm -23 "$tmp/driver" <(names "$lib") >"$tmp/missing"
+  [ ! -s "$tmp/missing" ] || fail "$lib does not export $(paste -sd' ' "$tmp/missing")"
+  lib=$build/lib/libhostcuda.so.1
   # Every function that our header declares is there.
   "$cc" -E -P -Iinclude/hostcuda include/hostcuda/cuda_profiler_api.h | tr '\n' ' ' | tr ';{}' '\n\n\n' |
     awk '!/typedef/ && match($0, /cuda[A-Z][A-Za-z0-9_]* *\(/) { n = substr($0, RSTART, RLENGTH); sub(/ *\(/, "", n); print n }' |
@@ -75,6 +83,14 @@ check_cuda_home() {
   run "CUDA_HOME" "$p" "$home"
 }
 
+# What NVIDIA's cuda.h declares, and its stub for linking, are the same as ours.
+check_driver() {
+  local home p=$tmp/driver_program
+  home=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+  [ -f "$home/include/cuda.h" ] && [ -f "$home/lib64/stubs/libcuda.so" ] || { echo "no cuda.h: the driver's functions are not checked against it"; return; }
+  "$cc" -Wall -Werror -I"$home/include" -o "$p" tests/hostcuda/driver.c -L"$home/lib64/stubs" -lcuda && run "driver" "$p" "$libdir/cuda"
+}
+
 check_nvcc() {
   local flags p=$tmp/kernel
   command -v nvcc >/dev/null || { echo "no nvcc: programs built with NVIDIA's toolkit are not checked"; return; }
@@ -84,6 +100,7 @@ check_nvcc() {
     has '[libcudart.so.12]' readelf -d "$p" || has '[libcudart.so.13]' readelf -d "$p" || { echo "nvcc is of another version: not checked"; return; }
     run "built with nvcc $flags" "$p" "$libdir/cuda"
   done
+  check_driver
 }
 
 check_symbols

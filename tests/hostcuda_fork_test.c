@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-enum { FORKS = 200, CHILD_SECONDS = 20 };
+enum { FORKS = 200, STARTS = 150, START_STEP_US = 10, CHILD_SECONDS = GENEROUS(20) };
 
 static _Atomic bool enough;
 
@@ -68,16 +68,21 @@ __attribute__((noreturn)) static void in_child(void)
   _exit(0);
 }
 
+static void fork_one(int i)
+{
+  int status = 0;
+  pid_t pid = fork();
+  if (pid == 0) {
+    in_child();
+  }
+  CHECK(waitpid(pid, &status, 0) == pid && status == 0, "child %d: status 0x%x%s", i, (unsigned)status,
+        WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? ": it hung" : "");
+}
+
 static void forks(void)
 {
   for (int i = 0; i < FORKS; i++) {
-    int status = 0;
-    pid_t pid = fork();
-    if (pid == 0) {
-      in_child();
-    }
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "child %d: status 0x%x%s", i, (unsigned)status,
-          WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? ": it hung" : "");
+    fork_one(i);
   }
 }
 
@@ -99,6 +104,39 @@ static void body(int rank, void *arg)
   run_threads(WORKS + 1, work_or_fork, NULL);
 }
 
+// Thread 0 makes the process's first communicators, with all that is set up once; thread 1 forks a bit later in every process.
+static void start_or_fork(int rank, void *arg)
+{
+  const int *turn = arg;
+  if (rank == 0) {
+    makes_and_destroys();
+  } else {
+    double until = seconds_now() + *turn * START_STEP_US / 1e6;
+    while (seconds_now() < until) {
+    }
+    fork_one(*turn);
+  }
+}
+
+static void start_body(int rank, void *arg)
+{
+  (void)rank;
+  run_threads(2, start_or_fork, arg);
+}
+
+static void children_of_a_process_that_starts(void **state)
+{
+  (void)state;
+#if SLOWER > 1
+  (void)start_body;
+  skip();
+#else
+  for (int i = 0; i < STARTS; i++) {
+    PROCESSES(1, 100, start_body, &i);
+  }
+#endif
+}
+
 static void children_of_a_busy_process(void **state)
 {
   (void)state;
@@ -112,6 +150,6 @@ static void children_of_a_busy_process(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(children_of_a_busy_process)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(children_of_a_process_that_starts), cmocka_unit_test(children_of_a_busy_process)};
   return RUN_TESTS("fork", tests, argc, argv);
 }

@@ -181,7 +181,7 @@ typedef struct scene {
 // All have been let in or turned away, also at the doors of ranks that wait for the last one.
 static void await_open_doors(void)
 {
-  double end = seconds_now() + 10 * SLOWER;
+  double end = seconds_now() + GENEROUS(10);
   sleep_ms(50);
   while (get(WAITING) > 8) {
     CHECK(seconds_now() < end, "%llu connections wait at one port, and nobody accepts them", (unsigned long long)get(WAITING));

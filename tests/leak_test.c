@@ -3,17 +3,22 @@
 
 enum { WARM = 20 };
 
-// Compares with `before` after `rounds` rounds. Sanitizers keep memory of their own, so that theirs is not counted.
-static void expect_no_growth(const holdings *before, int rounds, const char *what)
+// Compares with what was held before `rounds` rounds, and in their middle. What is lost in every round shows in both halves; an arena that the C library makes
+// when many threads happen to be at work shows in one. Sanitizers keep memory of their own, so that theirs is not counted.
+static void expect_no_growth(const holdings *before, const holdings *middle, int rounds, const char *what)
 {
   holdings now = holdings_settled(before);
   CHECK(now.descriptors <= before->descriptors, "%s: %d descriptors, %d before", what, now.descriptors, before->descriptors);
   CHECK(now.threads <= before->threads, "%s: %d threads, %d before", what, now.threads, before->threads);
 #if SLOWER == 1
-  CHECK(now.mappings <= before->mappings + 8, "%s: %d mappings, %d before %d rounds", what, now.mappings, before->mappings, rounds);
-  CHECK(now.rss_kib <= before->rss_kib + 1024, "%s: %ld KiB, %ld before %d rounds", what, now.rss_kib, before->rss_kib, rounds);
+  CHECK(now.mappings <= middle->mappings + 4 || middle->mappings <= before->mappings + 4, "%s: %d mappings, %d before %d rounds", what,
+        now.mappings, before->mappings, rounds);
+  CHECK(now.rss_kib <= middle->rss_kib + 512 || middle->rss_kib <= before->rss_kib + 512, "%s: %ld KiB, %ld before %d rounds", what,
+        now.rss_kib, before->rss_kib, rounds);
+  CHECK(now.mappings <= before->mappings + 64 && now.rss_kib <= before->rss_kib + 8192,
+        "%s: %d mappings, %ld KiB; %d, %ld before %d rounds", what, now.mappings, now.rss_kib, before->mappings, before->rss_kib, rounds);
 #endif
-  (void)rounds;
+  (void)rounds, (void)middle;
 }
 
 static void add_up(const world *w, float *x, size_t count)
@@ -29,15 +34,17 @@ static void add_up(const world *w, float *x, size_t count)
 // fn(round) many times; what it holds is compared with what it held after the first few.
 static void repeat(int rounds, void (*fn)(int round, void *arg), void *arg, const char *what)
 {
-  holdings before = {0};
+  holdings before = {0}, middle = {0};
   for (int i = 0; i < rounds + WARM; i++) {
     if (i == WARM) {
       sleep_ms(100); // threads that end by themselves
       before = holdings_now();
+    } else if (i == WARM + rounds / 2) {
+      middle = holdings_now();
     }
     fn(i, arg);
   }
-  expect_no_growth(&before, rounds, what);
+  expect_no_growth(&before, &middle, rounds, what);
 }
 
 // --- One process
@@ -82,7 +89,7 @@ static void aborted_life(int round, void *arg)
   double start = seconds_now();
   OK(ncclCommAbort(w.comm[round % 3 == 0]));
   OK(ncclCommAbort(w.comm[round % 3 != 0]));
-  CHECK(seconds_now() - start < 0.5 * SLOWER, "two aborts took %g s", seconds_now() - start);
+  CHECK(seconds_now() - start < GENEROUS(0.5), "two aborts took %g s", seconds_now() - start);
   for (int i = 0; i < 2; i++) {
     tuttiStreamSynchronize(w.stream[i]); // whatever it says
     OK(tuttiStreamDestroy(w.stream[i]));

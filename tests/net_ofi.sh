@@ -63,7 +63,7 @@ dies() {
   local pid res=1 i
   job_open || return
   ranks_start 3 1 4 "$build/bin/all_reduce_perf" -b 64K -e 64K -n 1000000 -w 1 -c 0
-  for i in {1..100}; do
+  for i in {1..600}; do
     ! grep -q 'via NET/OFI' "$job_dir/process2.out" || break
     job_nap 0.1
   done

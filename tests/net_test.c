@@ -4,6 +4,8 @@
 #include "reference.h"
 
 #define NETWORK "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_SOCKET_IFNAME=lo"
+// Nobody is given up because nothing is heard of him: who has gone is noticed by other signs.
+#define PATIENT "NCCL_NET_TIMEOUT=10000"
 #define OVER_NETWORK(count, limit, function, argument, ...)                                                                               \
   assert_int_equal(                                                                                                                       \
       run_processes(                                                                                                                      \
@@ -325,7 +327,7 @@ static void nonblocking_init(void **state)
 static ncclResult_t poll_to_the_end(ncclComm_t comm, cudaStream_t stream, double seconds)
 {
   ncclResult_t state = ncclSuccess;
-  double end = seconds_now() + seconds * SLOWER;
+  double end = seconds_now() + GENEROUS(seconds);
   while (state == ncclSuccess && tuttiStreamQuery(stream) == ncclInProgress) {
     OK(ncclCommGetAsyncError(comm, &state));
     CHECK(seconds_now() < end, "the operation does not end");
@@ -390,7 +392,7 @@ static void leaving_body(int rank, void *arg)
 static void leaves_while_connecting(void **state)
 {
   (void)state;
-  OVER_NETWORK(LEAVING, 60, leaving_body, NULL);
+  OVER_NETWORK(LEAVING, 60, leaving_body, NULL, PATIENT);
 }
 
 // Rank 0 sends, and is destroyed while the others still receive: they come late, and get everything.
@@ -432,7 +434,7 @@ static void abort_body(int rank, void *arg)
   for (int round = 0; round < 6; round++) {
     ncclComm_t comm = join_processes(round, n, rank);
     ncclResult_t res = ncclSuccess, state;
-    double end = seconds_now() + 5 * SLOWER;
+    double end = seconds_now() + GENEROUS(5);
     while (res == ncclSuccess) {
       CHECK(seconds_now() < end, "round %d: nobody notices", round);
       OK(ncclAllReduce(x, x, round % 2 == 0 ? LARGE : 10, ncclFloat, ncclSum, comm, NULL));
@@ -450,7 +452,7 @@ static void abort_body(int rank, void *arg)
     }
     double start = seconds_now();
     OK(ncclCommAbort(comm));
-    CHECK(seconds_now() - start < 5 * SLOWER, "round %d: ncclCommAbort took %g s", round, seconds_now() - start);
+    CHECK(seconds_now() - start < GENEROUS(5), "round %d: ncclCommAbort took %g s", round, seconds_now() - start);
     tuttiStreamSynchronize(NULL); // takes the stream's error
   }
   free(x);
@@ -460,7 +462,7 @@ static void abort_in_the_middle(void **state)
 {
   (void)state;
   int n = 3;
-  OVER_NETWORK(n, 60, abort_body, &n);
+  OVER_NETWORK(n, 60, abort_body, &n, PATIENT);
 }
 
 // --- Fork
@@ -497,7 +499,7 @@ static void fork_body(int rank, void *arg)
     CHECK(pid >= 0, "fork");
     if (pid == 0) {
       atomic_store(&the_board->word[CHILD_PID], (uint64_t)getpid());
-      sleep_ms(20000.0 * SLOWER);
+      sleep_ms(1000.0 * GENEROUS(20));
       _exit(0);
     }
     while (atomic_load(&the_board->word[CHILD_PID]) == 0) {
@@ -513,7 +515,7 @@ static void fork_body(int rank, void *arg)
   OK(ncclAllReduce(&x, &x, 1, ncclInt, ncclSum, comm, NULL));
   double start = seconds_now();
   GIVES(tuttiStreamSynchronize(NULL), ncclRemoteError);
-  CHECK(seconds_now() - start < 5 * SLOWER, "the death was noticed after %g s", seconds_now() - start);
+  CHECK(seconds_now() - start < GENEROUS(5), "the death was noticed after %g s", seconds_now() - start);
   OK(ncclCommAbort(comm));
   meet(n - 1);
   if (rank == 0) {
@@ -525,7 +527,7 @@ static void children(void **state)
 {
   (void)state;
   int n = 3;
-  run r = {.n = n, .seconds = 30 * SLOWER, .fn = fork_body, .arg = &n, .env = ENV(NETWORK)};
+  run r = {.n = n, .seconds = hang_seconds(30), .fn = fork_body, .arg = &n, .env = ENV(NETWORK, PATIENT)};
   pid_t pids[MAX_RANKS] = {0};
   int status;
   board_open();
@@ -552,7 +554,7 @@ static void states_body(int rank, void *arg)
   CHECK(n == 0, "%d operations before the first", n);
   if (rank == 0) {
     OK(ncclRecv(x, 3, ncclInt, 1, comm, NULL));
-    double end = seconds_now() + 10 * SLOWER;
+    double end = seconds_now() + GENEROUS(10);
     do { // rank 1 waits for the word, so the operation stays
       CHECK(seconds_now() < end, "the receive does not begin");
       OK(tuttiCommProxyStates(comm, s, 4, &n));
@@ -583,6 +585,45 @@ static void states(void **state)
   OVER_NETWORK(2, 30, states_body, NULL);
 }
 
+// Long messages are cut so that each piece fills whole segments of TCP: multiples of 60 KiB, as long as NCCL_P2P_NET_CHUNKSIZE allows.
+static void pieces_body(int rank, void *arg)
+{
+  const struct {
+    size_t bytes;
+    unsigned pieces; // of at most 120 KiB
+  } messages[] = {{64 << 10, 1}, {120 << 10, 1}, {128 << 10, 2}, {1 << 20, 9}};
+  (void)arg;
+  ncclComm_t comm = join_processes(0, 2, rank);
+  char *x = calloc(1, 1 << 20);
+  for (int i = 0; i < (int)(sizeof messages / sizeof messages[0]); i++) {
+    size_t bytes = messages[i].bytes;
+    if (rank == 0) {
+      tuttiProxyState_t s[1];
+      int n = 0;
+      OK(ncclRecv(x, bytes, ncclInt8, 1, comm, NULL));
+      OK(tuttiCommProxyStates(comm, s, 1, &n)); // rank 1 waits for the word, so the operation stays
+      CHECK(n == 1 && s[0].steps == messages[i].pieces, "%d operations, %zu bytes in %u pieces", n, bytes, s[0].steps);
+      atomic_store(&the_board->word[1], (uint32_t)i + 1);
+    } else {
+      while (atomic_load(&the_board->word[1]) != (uint32_t)i + 1) {
+        sleep_ms(1);
+      }
+      x[0] = x[bytes - 1] = (char)(i + 1);
+      OK(ncclSend(x, bytes, ncclInt8, 0, comm, NULL));
+    }
+    OK(tuttiStreamSynchronize(NULL));
+    CHECK(x[0] == i + 1 && x[bytes - 1] == i + 1, "wrong data");
+  }
+  free(x);
+  OK(ncclCommDestroy(comm));
+}
+
+static void pieces(void **state)
+{
+  (void)state;
+  OVER_NETWORK(2, 30, pieces_body, NULL);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -600,6 +641,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(abort_in_the_middle),
       cmocka_unit_test(children),
       cmocka_unit_test(states),
+      cmocka_unit_test(pieces),
   };
   return RUN_TESTS("net", tests, argc, argv);
 }

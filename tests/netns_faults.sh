@@ -3,7 +3,7 @@
 # with right results or with an error that says who or where, within a stated time. Never a hang, a crash, or a wrong value. Needs root.
 #
 # Without names all scenarios run, several at a time; `list` prints their names. Variables:
-#   NETNS_CLOSED_S (5)    seconds until every rank knows that a connection was closed or reset
+#   NETNS_CLOSED_S (9)    seconds until every rank knows that a connection was closed or reset: less than NCCL_NET_TIMEOUT of NETNS_SHORTEN
 #   NETNS_SILENT_S (100)  seconds until every rank knows that nothing comes through any more
 #   NETNS_SHORTEN (NCCL_NET_TIMEOUT=10)  NAME=VALUE words for all ranks: settings that make the network notice silence sooner;
 #                         empty: as users have it
@@ -20,7 +20,7 @@ here=$(cd "$(dirname "$0")" && pwd)/netns
 . "$here/ranks.sh"
 
 slower=$(job_slower "$build")
-closed=$((${NETNS_CLOSED_S:-5} * slower))
+closed=$((${NETNS_CLOSED_S:-9} * slower))
 silent=$((${NETNS_SILENT_S:-100} * slower))
 stopped=$((${NETNS_STOPPED_S:-25} + 2 * slower)) # however slow the build, it is a limit of time that decides
 start_s=$((60 * slower))
@@ -213,13 +213,11 @@ pids() {
   for rank; do job_pid "rank$rank"; done
 }
 
-# stop_rank3 SIGNAL SECONDS: rank 3 stops, and gets SIGNAL so much later.
+# stop_rank3 SIGNAL SECONDS: rank 3 stops, and gets SIGNAL when the others have ended, or so much later.
 stop_rank3() {
-  local pid
   begin 4 1 $((silent + 60 * slower)) || return 1
-  pid=$(job_pid rank3)
-  kill -STOP "$pid"
-  (job_nap "$2" && kill -"$1" "$pid") &
+  kill -STOP "$(job_pid rank3)"
+  job_last rank3 "$1" "$2"
 }
 
 # Its kernel takes what is sent. The others hear nothing of its end until long after they have to know.

@@ -167,13 +167,11 @@ host_aborts() { relay 60 20000 1 abort && job_await $((60 * slower)) left && err
 
 # The neighbour's process is stopped: sender and receiver both answer each other, so both have to ask the neighbour.
 host_stopped() {
-  local pid
   relay_env=(NCCL_NET_TIMEOUT=10)
   closed=25 # the limit of time decides, however slow the build
   relay 60 "${count:-20000}" && job_await $((60 * slower)) running || { say="it did not get going"; return 1; }
-  pid=$(job_pid rank1)
-  kill -STOP "$pid"
-  (job_nap $((closed + 5)) && kill -KILL "$pid") &
+  kill -STOP "$(job_pid rank1)"
+  job_last rank1 KILL $((closed + 5))
   errors 0 3
 }
 host_stopped_small() { count=2 host_stopped; }

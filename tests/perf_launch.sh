@@ -34,7 +34,7 @@ trap clean_up EXIT
 report() { # report NAME PROBLEM: an empty problem is a success
   local left i
   [ -z "${VERBOSE:-}" ] || echo "$SECONDS s: $1"
-  for ((i = 0; i < 25; i++)); do # what an mpirun killed may take a moment to go
+  for ((i = 0; i < 300; i++)); do # what an mpirun killed may take a moment to go
     left=$(ours)
     [ -n "$left" ] || break
     sleep 0.2
@@ -65,7 +65,7 @@ good() {
 bad() {
   local name=$1 status=$2 pattern=$3 problem="" got=0
   shift 3
-  timeout -k 5 60 "$@" >"$tmp/out" 2>&1 || got=$?
+  timeout -k 5 120 "$@" >"$tmp/out" 2>&1 || got=$?
   if [ $got = 0 ] || [ $got -ge 124 ] || { [ "$status" != any ] && [ $got != "$status" ]; }; then problem="status $got"; fi
   tr '\n' ' ' <"$tmp/out" | grep -Eqe "$pattern" || problem="$problem, no '$pattern'"
   report "$name" "$problem"
@@ -120,7 +120,13 @@ gang_bad() {
   report "$name" "$problem"
 }
 
-new_port() { port=$((20000 + (RANDOM * 7 + $$) % 12000)); }
+# A port of this machine that nobody listens at.
+new_port() {
+  while
+    port=$((20000 + (RANDOM * 7 + $$) % 12000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null
+  do :; done
+}
 
 torchrun() { echo "RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"; }
 agent() { echo "$(torchrun "$@") TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RUN_ID=run$port"; }
@@ -129,8 +135,8 @@ slurm() { echo "SLURM_PROCID=$1 SLURM_NTASKS=$2 SLURM_LOCALID=$1 SLURM_STEP_NODE
 pmix() { echo "PMIX_RANK=$1 WORLD_SIZE=$2 PMIX_NAMESPACE=prterun-here-$port@1 PRTE_LAUNCHED=1"; }
 two_nodes() { echo "$(torchrun "$@") NCCL_HOSTID=node$(($1 / 2))"; }
 same_rank() { echo "RANK=$(($1 > 0)) WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"; }
-two_sizes() { echo "RANK=$1 WORLD_SIZE=$((2 + $1)) MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TUTTI_PERF_TIMEOUT=5"; }
-two_secrets() { echo "$(torchrun "$@") TUTTI_PERF_SECRET=s$1 TUTTI_PERF_TIMEOUT=5"; }
+two_sizes() { echo "RANK=$1 WORLD_SIZE=$((2 + $1)) MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TUTTI_PERF_TIMEOUT=15"; }
+two_secrets() { echo "$(torchrun "$@") TUTTI_PERF_SECRET=s$1 TUTTI_PERF_TIMEOUT=15"; }
 one_secret() { echo "$(torchrun "$@") TUTTI_PERF_SECRET=s"; }
 two_splits() { echo "$(torchrun "$@") NCCL_TESTS_SPLIT=MOD$((2 + 2 * ($1 / 2)))"; } # colours 0 1 2 3
 one_wrong_split() { echo "$(torchrun "$@") NCCL_TESTS_SPLIT=MOD$((2 - $1))"; }
@@ -146,7 +152,7 @@ devices() { # devices "GROUP DEVICE"...: the device lines in order of rank, as a
 
 signal_one() { # signal_one SIGNAL: to rank 1 of the job that is running, by the number in its table
   local victim i
-  for ((i = 0; i < 300; i++)); do
+  for ((i = 0; i < 900; i++)); do
     victim=$(sed -n 's/.*Rank  1 .* Pid *\([0-9]*\) on.*/\1/p' "$tmp"/out* 2>/dev/null | head -n 1)
     if [ -n "$victim" ] && grep -qs ' float ' "$tmp"/out*; then break; fi
     sleep 0.1
@@ -242,7 +248,7 @@ mpi() {
   bad "$kind: -P" any "-P,--procs 2 cannot be combined with" "$@" -np 2 "$perf" -P 2 "${small[@]}"
   bad "$kind: wrong option" any "process 1 .rank 1.: .*--root '-7'" "$@" -np 2 "$perf" -r -7
   bad "$kind: not possible here" 5 "device implementations are not supported" "$@" -np 2 "$perf" -D 1 -R 2
-  timeout -k 5 60 "$@" -np 2 "$perf" -T 1 -N 0 "${small[@]}" >"$tmp/out" 2>&1 &
+  timeout -k 5 120 "$@" -np 2 "$perf" -T 1 -N 0 "${small[@]}" >"$tmp/out" 2>&1 &
   pid=$!
   signal_one STOP
   wait $pid

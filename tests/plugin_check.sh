@@ -3,28 +3,7 @@
 set -uo pipefail
 build=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.." || exit 1
-tool=$build/bin/tutti-plugin
-plugins=$build/tests/plugins
-[ -x "$tool" ] || { echo "skipped: no tutti-plugin in this build"; exit 77; }
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-# A sanitizer that finds the bad plugin's mistakes itself must not end the tool with a status of its own.
-export ASAN_OPTIONS=detect_leaks=0:exitcode=9
-
-# expect STATUS ARGUMENTS... -- TEXT...: runs the tool; each text is in what it writes.
-expect() {
-  local status=$1 got=0
-  local -a call=()
-  shift
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do call+=("$1"); shift; done
-  shift
-  "$tool" "${call[@]}" >"$tmp/out" 2>&1 || got=$?
-  if [ "$got" != "$status" ]; then echo "FAILED: ${call[*]}: exit status $got, not $status"; cat "$tmp/out"; failed=1; fi
-  for text; do
-    if ! grep -F -- "$text" "$tmp/out" >/dev/null; then echo "FAILED: ${call[*]} does not say: $text"; cat "$tmp/out"; failed=1; fi
-  done
-}
+. tests/plugins/expect.sh
 
 expect 0 --help -- "usage: tutti-plugin check" "Exit status"
 expect 2 -- "usage:"
@@ -67,6 +46,50 @@ if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then # a sanitize
 fi
 [ "$(grep -c 'answers two ranks differently' "$tmp/out")" -le 4 ] || { echo "FAILED: the same is told again and again"; failed=1; }
 expect 1 check "$plugins/libtwo_kinds.so" -- "NET version 5: not known here, not used" "TUNER version 3"
-expect 0 check "$plugins/libneeds_cuda.so" -- "loads, but not all it needs is here" "PROFILER version 4"
+
+# Profilers.
+for v in 1 2 3 4 5 6; do
+  expect 0 check "$plugins/librecorder_v$v.so" -- "PROFILER version $v" "name: recorder" "calls of startEvent" "0 broken"
+done
+expect 0 check "$build/lib/libnccl-profiler-trace.so" -- "PROFILER version 6" "name: trace" "0 broken, 0 notes"
+library=profiler_wrong
+expect 0 check "$plugins/libprofiler_wrong.so" -- "name: TestWrong" "0 broken, 0 notes"
+finds TEST_PROFILER_WRONG nothing "note: init: wants no events"
+finds TEST_PROFILER_WRONG mask "note: init: sets bits 0x100000 of"
+finds TEST_PROFILER_WRONG print "note: writes " "lines to standard output"
+finds TEST_PROFILER_WRONG handler "note: has changed what becomes of signal 12"
+finds TEST_PROFILER_WRONG init "init: returns 2 for rank 0 of 2"
+finds TEST_PROFILER_WRONG folder "has changed the working directory to /"
+finds TEST_PROFILER_WRONG parent "startEvent: the process ends: " "(parents without a handle)"
+finds TEST_PROFILER_WRONG foreign "startEvent: the process ends: " "(parents in another process"
+finds TEST_PROFILER_WRONG ranks "init: the process ends: Aborted (rank 99999 of 100000)"
+finds TEST_PROFILER_WRONG threads "(events of one communicator from four threads)"
+finds TEST_PROFILER_WRONG hang "finalize: the process ends: did not come back (two communicators)"
+finds TEST_PROFILER_WRONG job "(a job of two ranks over sockets)"
+finds TEST_PROFILER_WRONG stay "50 threads are there when the library has been closed" "leaves 40 descriptors open"
+[ ! -r /proc/thread-self/schedstat ] || finds TEST_PROFILER_WRONG block "stopEvent: blocks for "
+if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
+  finds TEST_PROFILER_WRONG grow "note: memory grows by about"
+  finds TEST_PROFILER_WRONG leak "bytes behind each time"
+fi
+
+# Collective networks: what can be said without a peer.
+library=collnet_wrong
+expect 0 check "$plugins/libcollnet_wrong.so" -- "COLLNET version 12" "COLLNET version 8" "COLLNET version 6" "name: TestColl" "device 0: coll0" \
+  "reduces 1 of 60 pairs" "0 broken, 0 notes"
+finds TEST_COLLNET_WRONG none "note: devices: there is none on this machine"
+finds TEST_COLLNET_WRONG memory "note: device 0 takes no host memory"
+finds TEST_COLLNET_WRONG init "init: returns 2; so the plugin cannot be used"
+finds TEST_COLLNET_WRONG many "devices: gives 1000; 0 to 256 can be"
+finds TEST_COLLNET_WRONG devices "devices: returns 3"
+finds TEST_COLLNET_WRONG properties "getProperties: returns 2 for device 0"
+finds TEST_COLLNET_WRONG spill "getProperties: writes behind the structure of version 12" "the structure of version 6"
+finds TEST_COLLNET_WRONG absurd "device 0 has no name" "device 0 has speed -1" "device 0 has maxComms 0" "device 0 has latency -1"
+finds TEST_COLLNET_WRONG support "reduceSupport: says 7 for type 0, operation 0"
+finds TEST_COLLNET_WRONG changes "reduceSupport: says 1 and then 0"
+finds TEST_COLLNET_WRONG code "reduceSupport: returns 4 for type 0, operation 0"
+finds TEST_COLLNET_WRONG finalize "finalize: returns 3"
+
+expect 1 check "$plugins/libneeds_cuda.so" -- "loads, but not all it needs is here" "PROFILER version 4" "init is not set"
 [ $failed = 0 ] && echo "plugin_check: all good"
 exit $failed

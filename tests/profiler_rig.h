@@ -152,6 +152,69 @@ HARNESS void assert_sound(const char *text)
   assert_int_equal(count_lines(text, "start "), count_lines(text, "stop "));
 }
 
+// What happens to one event: "start RecvWait … stop".
+HARNESS const char *story(const char *text, const char *name)
+{
+  static char out[512];
+  size_t used = 0, len = strlen(name);
+  out[0] = '\0';
+  for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+    const char *subject = strchr(line, ' ');
+    if (subject == NULL || strncmp(subject + 1, name, len) != 0 || (subject[1 + len] != ' ' && subject[1 + len] != '\n')) {
+      continue;
+    }
+    char state[64] = "";
+    sscanf(subject + 1 + len, " %63s", state);
+    const char *word = line[0] == 's' && line[2] == 'a' && line[3] == 'r' ? "start" : line[2] == 'o' ? "stop" : state;
+    used += (size_t)snprintf(out + used, sizeof out - used, "%s%s", used > 0 ? " " : "", word);
+  }
+  return out;
+}
+
+// The value after `key` in the line that starts the event.
+HARNESS long started_with(const char *text, const char *name, const char *key)
+{
+  char line[128];
+  snprintf(line, sizeof line, "start %s ", name);
+  const char *at = strstr(text, line), *value = at != NULL ? strstr(at, key) : NULL;
+  assert_non_null(value);
+  return strtol(value + strlen(key), NULL, 10);
+}
+
+// Bytes of all steps in a state.
+HARNESS long bytes_in(const char *text, const char *state)
+{
+  long sum = 0;
+  char key[64];
+  snprintf(key, sizeof key, " %s size=", state);
+  for (const char *at = strstr(text, key); at != NULL; at = strstr(at + 1, key)) {
+    sum += strtol(at + strlen(key), NULL, 10);
+  }
+  return sum;
+}
+
+// Every step of every operation went its way, as this version is told of it.
+HARNESS void assert_steps(const char *text, int version)
+{
+  const char *op_story = version >= 4 ? "start InProgress stop" : "start stop";
+  const char *sent = version >= 4 ? "start SendGPUWait SendPeerWait SendWait stop" : "start SendGPUWait SendWait stop";
+  int ops = count_lines(text, "start ProxyOp#"), steps = count_lines(text, "start ProxyStep#");
+  long expected = 0;
+  char name[64], parent[64];
+  for (int i = 1; i <= ops; i++) {
+    snprintf(name, sizeof name, "ProxyOp#%d", i);
+    assert_string_equal(story(text, name), op_story);
+    expected += started_with(text, name, " steps=");
+  }
+  assert_int_equal(steps, expected);
+  for (int i = 1; i <= steps; i++) {
+    snprintf(name, sizeof name, "ProxyStep#%d", i);
+    snprintf(parent, sizeof parent, "ProxyOp#%ld", started_with(text, name, "parent=ProxyOp#"));
+    assert_string_equal(story(text, name), started_with(text, parent, " send=") ? sent : "start RecvWait RecvFlushWait RecvGPUWait stop");
+    assert_true(started_with(text, name, " step=") < started_with(text, parent, " steps="));
+  }
+}
+
 #define API "init GroupApi CollApi P2pApi Group Coll P2p KernelLaunch"
 
 HARNESS void one_allreduce(int rank, int n, ncclComm_t comm)
@@ -202,4 +265,44 @@ HARNESS void aborted(int rank, int n, ncclComm_t comm)
     CHECK(tuttiStreamSynchronize(stream) != ncclSuccess, "an aborted operation cannot succeed");
   }
   OK(tuttiStreamDestroy(stream));
+}
+
+// Rank 1 ends in the middle of the job.
+HARNESS void peer_dies(int rank, int n, ncclComm_t comm)
+{
+  static float x[1 << 20];
+  cudaStream_t stream;
+  one_allreduce(rank, n, comm);
+  meet(n);
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  if (rank == 1) {
+    _exit(0);
+  }
+  OK(ncclAllReduce(x, x, 1 << 20, ncclFloat, ncclSum, comm, stream));
+  CHECK(tuttiStreamSynchronize(stream) != ncclSuccess, "nobody was there");
+  OK(ncclCommAbort(comm));
+  OK(tuttiStreamDestroy(stream));
+}
+
+HARNESS void send_and_receive(int rank, int n, ncclComm_t comm)
+{
+  static double x[COUNT];
+  cudaStream_t stream;
+  (void)n;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  if (rank == 0) {
+    OK(ncclSend(x, COUNT, ncclDouble, 1, comm, stream));
+  } else {
+    OK(ncclRecv(x, COUNT, ncclDouble, 0, comm, stream));
+  }
+  OK(tuttiStreamSynchronize(stream));
+  OK(tuttiStreamDestroy(stream));
+}
+
+HARNESS void split(int rank, int n, ncclComm_t comm)
+{
+  ncclComm_t half;
+  OK(ncclCommSplit(comm, rank / 2, n - rank, &half, NULL));
+  one_allreduce(1 - rank % 2, 2, half);
+  OK(ncclCommDestroy(half));
 }

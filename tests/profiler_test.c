@@ -1,27 +1,7 @@
 // profiler_test.c: what profilers of every version are told of calls, groups, communicators and channels.
-#include "profiler_rig.h"
+#include "profiler_texts.h"
 
 // ---- one all-reduce
-
-static const char *const ring_simple[] = {"NCCL_ALGO=Ring", "NCCL_PROTO=Simple", NULL};
-
-#define COLL "in=set out=set count=1000 root=0 type=ncclFloat32 channels=1 warps=1 algo=RING proto=SIMPLE"
-
-static const char allreduce_v5[] =
-    "init name=job id=set nodes=1 ranks=2 rank=0\n"
-    "start GroupApi#1 parent=- rank=0 depth=1 graph=0\n"
-    "state GroupApi#1 GroupStartApiStop\n"
-    "start CollApi#1 parent=GroupApi#1 rank=0 func=AllReduce count=1000 type=ncclFloat32 root=0 stream=set graph=0\n"
-    "stop CollApi#1\n"
-    "state GroupApi#1 GroupEndApiStart\n"
-    "start Group#1 parent=- rank=0\n"
-    "start Coll#1 parent=CollApi#1 rank=0 seq=0 func=AllReduce " COLL " group=Group#1\n"
-    "stop Coll#1\n"
-    "stop Group#1\n"
-    "start KernelLaunch#1 parent=GroupApi#1 rank=0 stream=set\n"
-    "stop KernelLaunch#1\n"
-    "stop GroupApi#1\n"
-    "finalize rank=0\n";
 
 static const char allreduce_v4[] = "init name=job id=set nodes=1 ranks=2 rank=0\n"
                                    "start Group#1 parent=- rank=0\n"
@@ -45,10 +25,6 @@ static const char allreduce_v1[] =
     "stop Group#1\n"
     "finalize rank=-1\n";
 
-static const char kernel_v4[] = "start KernelCh#1 parent=Coll#1 rank=0 channel=0 timer=set\n"
-                                "state KernelCh#1 KernelChStop timer=set\n"
-                                "stop KernelCh#1\n";
-
 static const char kernel_v3[] = "start KernelCh#1 parent=Coll#1 rank=0 channel=0\n"
                                 "stop KernelCh#1\n";
 
@@ -59,13 +35,14 @@ static void every_version_is_told_of_an_allreduce_in_its_terms(void **state)
     int version;
     const char *api, *kernel;
   } rows[] = {{1, allreduce_v1, ""},        {2, allreduce_v2, ""},        {3, allreduce_v2, kernel_v3},
-              {4, allreduce_v4, kernel_v4}, {5, allreduce_v5, kernel_v4}, {6, allreduce_v5, kernel_v4}};
+              {4, allreduce_v4, kernel_v6}, {5, allreduce_v6, kernel_v6}, {6, allreduce_v6, kernel_v6}};
   const char *const lists[] = {"123", "456"};
   for (int l = 0; l < 2; l++) {
     run_all(&(job){.n = 2, .versions = lists[l], .work = one_allreduce, .env = ring_simple});
     for (int i = 3 * l; i < 3 * l + 3; i++) {
       const char *text = record(0, rows[i].version);
       assert_string_equal(pick(text, API), rows[i].api);
+      assert_string_equal(told_to(allreduce_v6, rows[i].version), rows[i].api); // what other tests count on
       assert_string_equal(pick(text, "KernelCh"), rows[i].kernel);
       assert_int_equal(count_lines(text, "start Proxy"), 0); // shared memory
       assert_sound(text);
@@ -75,72 +52,6 @@ static void every_version_is_told_of_an_allreduce_in_its_terms(void **state)
 }
 
 // ---- groups
-
-static const char mixed_v6[] =
-    "start GroupApi#1 parent=- rank=0 depth=3 graph=0\n"
-    "state GroupApi#1 GroupStartApiStop\n"
-    "start CollApi#1 parent=GroupApi#1 rank=0 func=AllReduce count=1000 type=ncclInt32 root=0 stream=set graph=0\n"
-    "stop CollApi#1\n"
-    "start P2pApi#1 parent=GroupApi#1 rank=0 func=Send count=10 type=ncclInt64 stream=set graph=0\n"
-    "stop P2pApi#1\n"
-    "start CollApi#2 parent=GroupApi#1 rank=0 func=Broadcast count=1000 type=ncclUint8 root=1 stream=set graph=0\n"
-    "stop CollApi#2\n"
-    "start P2pApi#2 parent=GroupApi#1 rank=0 func=Recv count=10 type=ncclInt64 stream=set graph=0\n"
-    "stop P2pApi#2\n"
-    "state GroupApi#1 GroupEndApiStart\n"
-    "start Group#1 parent=- rank=0\n"
-    "start Coll#1 parent=CollApi#1 rank=0 seq=0 func=AllReduce in=set out=set count=1000 root=0 type=ncclInt32 channels=1 "
-    "warps=1 algo=RING proto=SIMPLE group=Group#1\n"
-    "stop Coll#1\n"
-    "stop Group#1\n"
-    "start KernelLaunch#1 parent=GroupApi#1 rank=0 stream=set\n"
-    "stop KernelLaunch#1\n"
-    "start Group#2 parent=- rank=0\n"
-    "start Coll#2 parent=CollApi#2 rank=0 seq=0 func=Broadcast in=set out=set count=1000 root=1 type=ncclUint8 channels=1 "
-    "warps=1 algo=RING proto=SIMPLE group=Group#2\n"
-    "stop Coll#2\n"
-    "stop Group#2\n"
-    "start KernelLaunch#2 parent=GroupApi#1 rank=0 stream=set\n"
-    "stop KernelLaunch#2\n"
-    "start Group#3 parent=- rank=0\n"
-    "start P2p#1 parent=P2pApi#1 rank=0 func=Send buff=set count=10 type=ncclInt64 peer=1 channels=1 group=Group#3\n"
-    "start P2p#2 parent=P2pApi#2 rank=0 func=Recv buff=set count=10 type=ncclInt64 peer=1 channels=1 group=Group#3\n"
-    "stop P2p#1\n"
-    "stop P2p#2\n"
-    "stop Group#3\n"
-    "start KernelLaunch#3 parent=GroupApi#1 rank=0 stream=set\n"
-    "stop KernelLaunch#3\n"
-    "stop GroupApi#1\n"
-    "start GroupApi#2 parent=- rank=0 depth=1 graph=0\n"
-    "state GroupApi#2 GroupStartApiStop\n"
-    "start CollApi#3 parent=GroupApi#2 rank=0 func=AllReduce count=0 type=ncclInt32 root=0 stream=set graph=0\n"
-    "stop CollApi#3\n"
-    "state GroupApi#2 GroupEndApiStart\n"
-    "stop GroupApi#2\n";
-
-static int compare_lines(const void *a, const void *b)
-{
-  return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-// The text's lines in order of the alphabet: what threads have told at the same time may stand in another order in another file.
-static char *sorted(char *text)
-{
-  static char outs[2][TEXT];
-  static int next;
-  static const char *lines[TEXT / 8];
-  char *out = outs[next++ % 2];
-  size_t n = 0, used = 0;
-  for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
-    lines[n++] = line;
-  }
-  qsort(lines, n, sizeof *lines, compare_lines);
-  out[0] = '\0';
-  for (size_t i = 0; i < n; i++) {
-    used += (size_t)snprintf(out + used, TEXT - used, "%s\n", lines[i]);
-  }
-  return out;
-}
 
 static void a_group_of_mixed_operations(void **state)
 {
@@ -166,21 +77,6 @@ static void a_group_of_mixed_operations(void **state)
   for (int v = 1; v <= 6; v++) {
     record(1, v);
   }
-}
-
-static void send_and_receive(int rank, int n, ncclComm_t comm)
-{
-  static double x[COUNT];
-  cudaStream_t stream;
-  (void)n;
-  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
-  if (rank == 0) {
-    OK(ncclSend(x, COUNT, ncclDouble, 1, comm, stream));
-  } else {
-    OK(ncclRecv(x, COUNT, ncclDouble, 0, comm, stream));
-  }
-  OK(tuttiStreamSynchronize(stream));
-  OK(tuttiStreamDestroy(stream));
 }
 
 static void a_send_and_its_receive(void **state)
@@ -248,14 +144,6 @@ static void groups_that_are_dropped_are_balanced(void **state)
 
 // ---- communicators
 
-static void split(int rank, int n, ncclComm_t comm)
-{
-  ncclComm_t half;
-  OK(ncclCommSplit(comm, rank / 2, n - rank, &half, NULL));
-  one_allreduce(1 - rank % 2, 2, half);
-  OK(ncclCommDestroy(half));
-}
-
 static void a_split_has_a_context_of_its_own(void **state)
 {
   (void)state;
@@ -312,7 +200,7 @@ static void an_aborted_operation_is_stopped_once(void **state)
     const char *text = record(0, v);
     assert_int_equal(count_lines(text, "start Coll#"), 2);
     assert_int_equal(count_lines(text, "start KernelCh"), 1);
-    assert_string_equal(pick(text, "KernelCh"), kernel_v4);
+    assert_string_equal(pick(text, "KernelCh"), kernel_v6);
     assert_int_equal(count_lines(text, "finalize"), 1);
     assert_sound(text);
     record(1, v);
@@ -342,6 +230,88 @@ static void a_failed_operation_is_stopped_once(void **state)
   }
 }
 
+// ---- many operations at once
+
+enum { QUEUED = 200 };
+
+static void wait_at_gate(void *gate)
+{
+  while (!atomic_load((_Atomic bool *)gate)) {
+    sleep_ms(1);
+  }
+}
+
+static uint64_t clock_ns(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// The time stamp in the line that begins so.
+static uint64_t stamp_of(const char *text, const char *line)
+{
+  const char *at = strstr(text, line), *value = at != NULL ? strstr(at, " timer=") : NULL;
+  CHECK(value != NULL && value < at + strcspn(at, "\n"), "no time stamp: %s", line);
+  return strtoull(value + strlen(" timer="), NULL, 10);
+}
+
+// Channels ran one after the other, after all had been queued, each for an operation of its own.
+static void check_stamps(const char *text, uint64_t opened)
+{
+  uint64_t before = opened;
+  char line[80];
+  CHECK(count_lines(text, "start KernelCh#") == QUEUED && count_lines(text, "stop KernelCh#") == QUEUED, "%d channels",
+        count_lines(text, "start KernelCh#"));
+  for (int i = 1; i <= QUEUED; i++) {
+    snprintf(line, sizeof line, "start KernelCh#%d parent=Coll#%d rank=", i, i);
+    uint64_t start = stamp_of(text, line);
+    snprintf(line, sizeof line, "state KernelCh#%d KernelChStop", i);
+    uint64_t stop = stamp_of(text, line);
+    CHECK(before <= start && start <= stop, "operation %d ran from %llu to %llu, the one before until %llu", i, (unsigned long long)start,
+          (unsigned long long)stop, (unsigned long long)before);
+    before = stop;
+  }
+}
+
+// What the library writes meanwhile, of which nobody tells.
+__attribute__((no_sanitize("thread"))) static int glance(const volatile int *x)
+{
+  return *x;
+}
+
+// The stream is held up until everything is queued; then nobody calls the library until the last result is there.
+static void queues(int rank, int n, ncclComm_t comm)
+{
+  static _Atomic bool gate;
+  static int x[QUEUED];
+  cudaStream_t stream;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  OK(tuttiLaunchHostFunc(stream, wait_at_gate, &gate));
+  for (int i = 0; i < QUEUED; i++) {
+    x[i] = i + rank;
+    OK(ncclAllReduce(&x[i], &x[i], 1, ncclInt, ncclSum, comm, stream));
+  }
+  uint64_t opened = clock_ns();
+  atomic_store(&gate, true);
+  for (int i = 0; i < QUEUED; i++) {
+    while (glance(&x[i]) != n * i + n * (n - 1) / 2) {
+      sleep_ms(1);
+    }
+  }
+  OK(tuttiStreamDestroy(stream));
+  OK(ncclCommDestroy(comm));
+  for (int v = 4; v <= 6; v++) {
+    check_stamps(record(rank, v), opened);
+  }
+}
+
+static void stamps_of_operations_that_wait_in_a_queue(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "456", .work = queues, .keeps = true, .env = ENV("TUTTI_RECORD_TIMERS=1")});
+}
+
 // ---- plugins that do less
 
 static void a_profiler_whose_init_fails_is_done_without(void **state)
@@ -350,7 +320,7 @@ static void a_profiler_whose_init_fails_is_done_without(void **state)
   run_all(&(job){
       .n = 2, .versions = "564", .work = one_allreduce, .env = ENV("TUTTI_RECORD_INIT_FAILS=5", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
   assert_string_equal(record(0, 5), "init name=job id=set nodes=1 ranks=2 rank=0\ninit fails\n");
-  assert_string_equal(pick(record(0, 6), API), allreduce_v5);
+  assert_string_equal(pick(record(0, 6), API), allreduce_v6);
   assert_string_equal(pick(record(0, 4), API), allreduce_v4);
   for (int v = 4; v <= 6; v++) {
     record(1, v);
@@ -446,6 +416,72 @@ static void libraries_come_and_go(void **state)
   record(0, 1);
 }
 
+static bool is_mapped(const char *file)
+{
+  char line[512];
+  bool found = false;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  CHECK(maps != NULL, "no /proc/self/maps");
+  while (fgets(line, sizeof line, maps) != NULL) {
+    found |= strstr(line, file) != NULL;
+  }
+  fclose(maps);
+  return found;
+}
+
+// Communicators that come to nothing, beside one that lives: before they are told to profilers (no group, no such root), and after (another network).
+static void come_to_nothing(int rank, ncclComm_t alive)
+{
+  for (int i = 0; i < 2; i++) {
+    ncclUniqueId nonsense;
+    ncclComm_t comm = NULL;
+    memset(&nonsense, 0x5a, sizeof nonsense);
+    OK(ncclCommSplit(alive, NCCL_SPLIT_NOCOLOR, 0, &comm, NULL));
+    CHECK(comm == NULL, "a rank of no group has no communicator");
+    CHECK(ncclCommInitRank(&comm, 2, nonsense, rank) != ncclSuccess, "nobody is there");
+    CHECK(is_mapped("librecorder_v6"), "round %d: the profiler has gone under a communicator", i);
+    GIVES(ncclCommInitRank(&comm, 2, shared_id(i, rank), rank), ncclInvalidUsage);
+    CHECK(is_mapped("librecorder_v6"), "round %d: the profiler has gone under a communicator", i);
+  }
+}
+
+static void beside_failures(int rank, void *arg)
+{
+  char plugin[4096];
+  const char *build = getenv("TUTTI_BUILD");
+  (void)arg;
+  snprintf(plugin, sizeof plugin, "%s/tests/plugins/libnet_v12.so", build != NULL ? build : "build");
+  setenv("NCCL_NET_PLUGIN", rank == 0 ? "none" : plugin, 1);
+  setenv("NCCL_HOSTID", rank == 0 ? "a" : "b", 1);
+  setenv("TUTTI_RECORD", record_name(rank), 1);
+  setenv("NCCL_PROFILER_PLUGIN", plugin_list("6"), 1);
+  for (int round = 0; round < 2; round++) { // the second time it is opened again
+    ncclComm_t alive = NULL;
+    OK(ncclCommInitAll(&alive, 1, NULL));
+    CHECK(is_mapped("librecorder_v6"), "round %d: the profiler is not opened", round);
+    if (round == 0) {
+      come_to_nothing(rank, alive);
+    }
+    one_allreduce(0, 1, alive);
+    OK(ncclCommDestroy(alive));
+    CHECK(!is_mapped("librecorder_v6"), "round %d: the profiler stays when all have gone", round);
+  }
+}
+
+static void communicators_that_fail_leave_the_libraries_to_others(void **state)
+{
+  (void)state;
+  remove_records(&(job){.n = 2});
+  PROCESSES(2, 60, beside_failures, NULL);
+  for (int rank = 0; rank < 2; rank++) {
+    const char *text = record(rank, 6);
+    assert_sound(text);
+    assert_int_equal(count_lines(text, "init"), 4); // two that live, two that fail over the network
+    assert_int_equal(count_lines(text, "finalize"), 4);
+    assert_int_equal(count_lines(text, "start Coll#"), 2);
+  }
+}
+
 static void not_usable(int rank, void *arg)
 {
   char list[4096];
@@ -476,11 +512,13 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_nonblocking_communicator),
       cmocka_unit_test(an_aborted_operation_is_stopped_once),
       cmocka_unit_test(a_failed_operation_is_stopped_once),
+      cmocka_unit_test(stamps_of_operations_that_wait_in_a_queue),
       cmocka_unit_test(a_profiler_whose_init_fails_is_done_without),
       cmocka_unit_test(a_profiler_without_handles_hears_no_more),
       cmocka_unit_test(a_bit_of_the_mask_brings_the_parents),
       cmocka_unit_test(a_profiler_without_a_context_is_not_finalized),
       cmocka_unit_test(libraries_come_and_go),
+      cmocka_unit_test(communicators_that_fail_leave_the_libraries_to_others),
       cmocka_unit_test(what_is_no_profiler_is_done_without),
   };
   return RUN_TESTS("profiler_test", tests, argc, argv);

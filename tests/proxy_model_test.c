@@ -27,6 +27,7 @@ enum { PROXIES = 2, BUFFER = 2, MAX_STATES = 6000000 };
 enum {
   STATE,
   ATTENDING,
+  DESERTED,
   RUNG,
   EDGE,
   POSTED_0,
@@ -178,6 +179,8 @@ enum {
   END,
   COME,
   LEAVE,
+  SAY_DESERTED,
+  ATTEND_FENCE,
   ANY_FIN,
   ANY_POSTED
 };
@@ -283,14 +286,26 @@ static bool wait_step(const model *m, state *s, int t)
     }
     s->word[ATTENDING]++;
     th->pc = POST;
-    return true;
+    return put(s, t, DESERTED, 0);
   case DRIVEN: th->pc = LEAVE; return true;
   case LEAVE:
     if (!fenced(s, t)) {
       return false;
     }
     th->y = --s->word[ATTENDING];
-    th->pc = m->no_attend_wake ? NEXT_ROUND : LOOK_STATE;
+    th->pc = m->no_attend_wake ? NEXT_ROUND : th->y == 0 ? SAY_DESERTED : LOOK_STATE;
+    return true;
+  case SAY_DESERTED: // if anything is pending
+    if (load(s, t, FIN_0) != load(s, t, POSTED_0) || load(s, t, FIN_1) != load(s, t, POSTED_1)) {
+      put(s, t, DESERTED, 1);
+    }
+    th->pc = ATTEND_FENCE;
+    return true;
+  case ATTEND_FENCE:
+    if (!fenced(s, t)) {
+      return false;
+    }
+    th->pc = LOOK_STATE;
     return true;
   case LOOK_STATE:
     th->x = load(s, t, STATE);
@@ -311,7 +326,7 @@ static bool wait_step(const model *m, state *s, int t)
   }
 }
 
-// ---- the progress thread. `y`: nobody attends. A proxy that is not alone and not left may count as driven by others, or not: both are
+// ---- the progress thread. `y`: nobody attends, and what was attended to has been deserted. A proxy that is not alone and not left may count as driven by others, or not: both are
 // tried (`choice`).
 
 enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, LOOKED, NEXT, DECIDE, SAY, SAID, SLEEP, WOKEN, SAY_AWAKE };
@@ -327,7 +342,7 @@ static bool look_step(const model *m, state *s, int t, int choice)
   int p = th->proxy;
   switch (th->pc) {
   case LOOK:
-    th->y = load(s, t, ATTENDING) == 0;
+    th->y = load(s, t, ATTENDING) == 0 && load(s, t, DESERTED);
     th->pending = th->mine = th->others = th->moved = 0;
     th->proxy = 0;
     th->pc = LOOK_FIN;
@@ -606,7 +621,8 @@ static uint32_t find_lost(explorer *e)
 
 static void print_state(const state *s)
 {
-  printf("    state %d attending %d rung %d edge %d", s->word[STATE], s->word[ATTENDING], s->word[RUNG], s->word[EDGE]);
+  printf("    state %d attending %d deserted %d rung %d edge %d", s->word[STATE], s->word[ATTENDING], s->word[DESERTED], s->word[RUNG],
+         s->word[EDGE]);
   for (int p = 0; p < PROXIES; p++) {
     printf(" | posted %d finished %d incoming %d arrived %d run %d left %d", s->word[POSTED_0 + p], s->word[FIN_0 + p],
            s->word[INCOMING_0 + p], s->word[NET_0 + p], s->word[RUN_0 + p], s->word[LEFT_0 + p]);

@@ -1,24 +1,12 @@
 #!/usr/bin/env bash
 # trace.sh BUILD: the bundled profiler under real jobs: its time lines are JSON with as many events as the job had operations, the clocks of two processes
-# agree, and a folder that cannot be written and a full disk cost events, not the job.
+# agree, and a folder that cannot be written and a full disk cost events, not the job. (Programs that fork or abort, a disk that hangs: trace_faults_test.c.)
+# shellcheck disable=SC2154 # variables of the sourced file
 set -u
-build=$(cd "$1" && pwd) || exit 1
+. "$(dirname "$0")/trace/begin.sh" "$1"
 perf=$build/bin/all_reduce_perf
 [ -x "$perf" ] && [ -f "$build/lib/libnccl-profiler-trace.so" ] || { echo "skipped: the perf programs or the plugin are not built"; exit 77; }
 command -v python3 >/dev/null || { echo "skipped: no python3 to read the time lines"; exit 77; }
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-unset "${!NCCL_@}" "${!TUTTI_TRACE_@}"
-failed=0
-
-report() { # report NAME PROBLEM: an empty problem is a success
-  if [ -z "$2" ]; then
-    echo "ok: $1"
-  else
-    echo "FAILED: $1: $2"
-    failed=1
-  fi
-}
 
 # job NAME VARIABLE=VALUE… -- ARGUMENT…: all_reduce_perf with the plugin; its output in $tmp/NAME.log.
 job() {
@@ -81,7 +69,6 @@ report "two processes: time lines" "$(python3 "$tmp/check.py" "$tmp/two" 2 "$ops
 counted=$(awk '$1 == "AllReduce" { n += $3 } END { print n + 0 }' "$tmp"/two/*r0.txt)
 report "two processes: the summary counts them all" "$([ "$counted" = "$ops" ] || echo "$counted of $ops")"
 
-
 tool=$build/bin/tutti-trace
 if [ -x "$tool" ]; then
   "$tool" summary "$tmp"/two/*.json >"$tmp/summary" 2>&1
@@ -133,25 +120,6 @@ report "without NCCL_DEBUG_SUBSYS: settings" "$(grep 'WARN trace: TUTTI_TRACE_WA
 report "no such folder: the summary is in the log" "$(grep 'trace: events: 0 written' "$tmp/unwritable.log" >"$tmp/lines" || tail -5 "$tmp/unwritable.log")"
 
 report "no such folder: the summary names the host" "$([ "$(grep -c "trace: Tutti trace: rank [01] of 2, .* host $(uname -n), process" "$tmp/unwritable.log")" = 2 ] || tail -5 "$tmp/unwritable.log")"
-
-# The program goes elsewhere after its first communicator.
-cat >"$tmp/moves.py" <<'END'
-import ctypes, os, sys
-nccl = ctypes.CDLL(sys.argv[1])
-for _ in range(2): # the second time it is elsewhere already
-    comm = ctypes.c_void_p()
-    if nccl.ncclCommInitAll(ctypes.byref(comm), 1, None) != 0:
-        sys.exit('no communicator')
-    os.chdir('/')
-    nccl.ncclCommDestroy(comm)
-END
-plain() { grep '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" >"$tmp/lines"; } # python has no sanitizer of its own
-if plain; then
-  mkdir -p "$tmp/moves/here"
-  (cd "$tmp/moves" && NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR=here timeout 120 python3 "$tmp/moves.py" "$build/lib/libnccl.so.2") >"$tmp/moves.log" 2>&1
-  report "a relative folder: the program" "$([ $? = 0 ] || cat "$tmp/moves.log")"
-  report "a relative folder: stays that" "$([ "$(find "$tmp/moves/here" -name '*.json' | wc -l)" = 2 ] || ls -R "$tmp/moves")"
-fi
 
 lost() { # FOLDER: is the file whole, and does it say what it lost?
   python3 - "$1" <<'END' 2>&1
@@ -232,43 +200,4 @@ for name in glob.glob(sys.argv[1] + "/*.json"): # the last may have been cut sho
     json.load(open(name))
 ' "$tmp/asked" 2>&1)"
 
-# A program that forks and aborts its child, and is asked when nothing is traced any more: python, which has the library's functions by name.
-cat >"$tmp/signals.py" <<'END'
-import ctypes, os, signal, sys, time
-nccl = ctypes.CDLL(sys.argv[1])
-comm = ctypes.c_void_p()
-def create():
-    if nccl.ncclCommInitAll(ctypes.byref(comm), 1, None) != 0:
-        sys.exit('no communicator')
-create()
-child = os.fork()
-if child == 0:
-    os.kill(os.getpid(), signal.SIGUSR2) # to all of a job's processes
-    caught = next(int(line.split()[1], 16) for line in open('/proc/self/status') if line.startswith('SigCgt'))
-    os._exit(3) if caught >> (signal.SIGABRT - 1) & 1 else os.abort()
-status = os.waitpid(child, 0)[1]
-if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGABRT:
-    sys.exit(f'the child ends with status {status}')
-child = os.fork()
-if child == 0: # traces of its own
-    create()
-    nccl.ncclCommDestroy(comm)
-    os._exit(0)
-if os.waitpid(child, 0)[1] != 0:
-    sys.exit('the child with a communicator of its own fails')
-if nccl.ncclCommDestroy(comm) != 0:
-    sys.exit('no end')
-for _ in range(100): # the plugin's thread ends a little after its last communicator
-    os.kill(os.getpid(), signal.SIGUSR2)
-    time.sleep(0.002)
-create()
-nccl.ncclCommDestroy(comm)
-END
-if plain; then
-  mkdir "$tmp/signals"
-  env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=PROFILE TUTTI_TRACE_DIR="$tmp/signals" TUTTI_TRACE_RING=1 TUTTI_TRACE_WAIT=3600 \
-    timeout 120 python3 "$tmp/signals.py" "$build/lib/libnccl.so.2" >"$tmp/signals.log" 2>&1
-  report "signals: children and late ones" "$([ $? = 0 ] || tail -5 "$tmp/signals.log")"
-  report "signals: they are the plugin's in a child, too" "$([ "$(grep -c 'signal 12 and abort have them written' "$tmp/signals.log")" = 3 ] || cat "$tmp/signals.log")"
-fi
 exit $failed

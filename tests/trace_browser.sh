@@ -1,27 +1,15 @@
 #!/usr/bin/env bash
 # trace_browser.sh BUILD: the page of `tutti-trace report` in a real browser, from a file: it loads without a word on the console and asks for nothing else, draws
 # what the job did, can be zoomed and moved, and says what is under the pointer.
+# shellcheck disable=SC2154 # variables of the sourced file
 set -u
-build=$(cd "$1" && pwd) || exit 1
+. "$(dirname "$0")/trace/begin.sh" "$1"
 tool=$build/bin/tutti-trace
 [ -x "$tool" ] && [ -x "$build/bin/all_reduce_perf" ] || { echo "skipped: tutti-trace is not built"; exit 77; }
 for browser in chromium chromium-browser google-chrome ""; do
   if [ -n "$browser" ] && command -v "$browser" >/dev/null; then break; fi
 done
 [ -n "$browser" ] || { echo "skipped: no chromium"; exit 77; }
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-unset "${!NCCL_@}" "${!TUTTI_TRACE_@}"
-failed=0
-
-report() { # report NAME PROBLEM: an empty problem is a success
-  if [ -z "$2" ]; then
-    echo "ok: $1"
-  else
-    echo "FAILED: $1: $2"
-    failed=1
-  fi
-}
 
 # What a reader would do, in the page itself: each line of its verdict begins with "ok" or "not ok".
 cat >"$tmp/check.html" <<'END'

@@ -33,6 +33,36 @@ mv "$HOME" "$HOME.away"
 refused 1 "cannot be made" --seconds 86400
 mv "$HOME.away" "$HOME"
 
+# The machine's figures: two numbers a line, all of them; found by the library where they are put by themselves, refused where they cannot be put.
+export XDG_CACHE_HOME=$tmp/cache
+HOME="" XDG_CACHE_HOME="" refused 1 "neither XDG_CACHE_HOME nor HOME" --machine
+NCCL_HOST_FIGURES=none refused 1 "NCCL_HOST_FIGURES=none; use --output" --machine
+# On a busy machine nothing may come out: it is tried for a while.
+measured=no
+for _ in 1 2 3 4 5 6 7 8; do
+  if "$tool" --machine --output - >"$tmp/figures" 2>"$tmp/err" && "$tool" --machine >"$tmp/out" 2>"$tmp/err"; then measured=yes; break; fi
+  grep 'could not be measured, and nothing is written' "$tmp/err" >/dev/null || { fail "--machine"; cat "$tmp/err"; }
+done
+if [ $measured = no ]; then
+  echo "not tested: figures cannot be measured here: $(cat "$tmp/err")"
+else
+  : >"$tmp/plain"
+  "$tool" --machine --output "$tmp/plain/below" >"$tmp/out2" 2>&1 && fail "a file below a file"
+  if grep -vE '^#|^(cpu|kernel|host) = |^[a-z0-9_]+ = [0-9]+$' "$tmp/figures"; then fail "odd lines among the figures"; fi
+  grep "figures of this machine in $XDG_CACHE_HOME/tutti/figures-" "$tmp/out" >/dev/null || { fail "--machine does not say where"; cat "$tmp/out"; }
+  [ "$(find "$XDG_CACHE_HOME" -type f -perm 600 | wc -l)" = 1 ] || fail "--machine leaves other files than one of the user's own"
+  NCCL_DEBUG=INFO timeout 300 "$build/bin/all_reduce_perf" -P 2 -b 8 -e 64K -f 4 -n 2 -w 1 >"$tmp/log" 2>&1 || { fail "all_reduce_perf with figures"; cat "$tmp/log"; }
+  [ "$(grep -c "figures of rank 0's machine, measured" "$tmp/log")" = 2 ] || { fail "the figures are not used"; cat "$tmp/log"; }
+fi
+if [ $measured = yes ] && [ -x "$build/bin/tutti-topo" ]; then
+  "$build/bin/tutti-topo" host -e 1M >"$tmp/out" || fail "tutti-topo host"
+  grep "figures: measured ($XDG_CACHE_HOME/tutti/figures-" "$tmp/out" >/dev/null && grep -E '^ +512 B +Oneshot +LL ' "$tmp/out" >/dev/null || { fail "tutti-topo host"; cat "$tmp/out"; }
+  echo "version = 1" >"$tmp/figures"
+  NCCL_HOST_FIGURES=$tmp/figures "$build/bin/tutti-topo" host -e 8 >"$tmp/out" || fail "tutti-topo host with a bad file"
+  grep "the library's own .*line_ps is missing" "$tmp/out" >/dev/null || { fail "tutti-topo host does not say what is wrong"; cat "$tmp/out"; }
+fi
+rm -rf "$XDG_CACHE_HOME"
+
 # What is no file is not replaced by one.
 mkfifo "$tmp/pipe"
 cat "$tmp/pipe" >"$tmp/piped" &

@@ -309,7 +309,7 @@ static void quarrel_body(int rank, void *arg)
         CHECK(tolerable(ncclAllReduce(x[i], x[i], 1, ncclFloat, ncclSum, w.comm[i], w.stream[i])), "unequal %s: sum", q->what);
       }
       for (int i = 0; i < 2; i++) {
-        state[i] = await_error(w.comm[i], w.stream[i], 5 * SLOWER);
+        state[i] = await_error(w.comm[i], w.stream[i], GENEROUS(5));
         text[i] = ncclGetLastError(w.comm[i]);
       }
       judge(q, times, state, text);
@@ -342,7 +342,7 @@ static void quarrel_process(int rank, void *arg)
     OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
     CHECK(tolerable(act(q, rank, times, x, c, s)), "unequal %s: launch", q->what);
     CHECK(tolerable(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, c, s)), "unequal %s: sum", q->what);
-    ncclResult_t got = await_error(c, s, 5 * SLOWER);
+    ncclResult_t got = await_error(c, s, GENEROUS(5));
     const char *text = ncclGetLastError(c);
     bool named = names_both(got, text);
     CHECK(got == ncclInvalidUsage || got == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d (%s)", q->what, times, rank, (int)got,
@@ -366,6 +366,27 @@ static void ranks_disagree_between_processes(void **state)
   }
 }
 
+// Every rank is a node, and they meet nowhere but in a network that reduces; which is never ready, so that it cannot find out what the ranks must.
+static void heads_disagree(void **state)
+{
+  char plugin[4096];
+  const char *build = getenv("TUTTI_BUILD");
+  (void)state;
+  snprintf(plugin, sizeof plugin, "NCCL_NET_PLUGIN=%s/tests/plugins/libcollnet_v12.so", build != NULL ? build : "build");
+  for (size_t i = 0; i < TT_COUNT(quarrels); i++) {
+    const quarrel *q = &quarrels[i];
+    const run r = {.n = 2,
+                   .seconds = 30,
+                   .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", plugin, "NCCL_COLLNET_ENABLE=1",
+                              "NCCL_ALGO=allreduce:CollNetChain", "TEST_COLL_REFUSE=1"),
+                   .fn = quarrel_process,
+                   .arg = (void *)(uintptr_t)q};
+    if (q->func[0] == 0 && q->func[1] == 0) {
+      assert_int_equal(run_processes(&r), 0);
+    }
+  }
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -376,6 +397,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(errors_inside_groups),
       cmocka_unit_test(ranks_disagree_in_one_process),
       cmocka_unit_test(ranks_disagree_between_processes),
+      cmocka_unit_test(heads_disagree),
   };
   return RUN_TESTS("wrong use", tests, argc, argv);
 }

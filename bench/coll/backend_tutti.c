@@ -1,36 +1,33 @@
-// backend_tutti.c: this library, through nccl.h: one process per rank, forked here.
+// backend_tutti.c: this library, through nccl.h: one process per rank, forked here, or one thread per rank.
 //
 //   coll_tutti [ranks] [option…]    options: sync (wait after every call), registered (buffers of ncclMemAlloc, which peers can map),
-//                                   copy (broadcast out of place; MPI_Bcast has no such thing)
+//                                   copy (broadcast out of place; MPI_Bcast has no such thing), threads (all ranks in one process)
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "coll_bench.h"
 #include "nccl.h"
+#include "ranks.h"
 #include "tutti.h"
 
 #define QUEUE 100 // calls that may wait in the stream
 
-// Shared by the ranks.
-typedef struct meeting {
-  _Atomic int arrived, round;
+// What rank 0 has for the others.
+typedef struct invitation {
   _Atomic int known; // the id is there
   ncclUniqueId id;
-} meeting;
+} invitation;
 
-static meeting *meet;
-static ncclComm_t comm;
-static cudaStream_t stream;
-static int rank, nranks = 2;
+static coll_library lib;
+static int nranks = 2;
+static _Thread_local ncclComm_t comm;
+static _Thread_local cudaStream_t stream;
+static _Thread_local int rank;
 
 static int failed(ncclResult_t res)
 {
@@ -67,23 +64,6 @@ static int settle(void)
   return failed(tuttiStreamSynchronize(stream));
 }
 
-// Yields, so that it ends soon when the other rank has lost its core for a while.
-static int barrier(void)
-{
-  int round = atomic_load(&meet->round);
-  if (atomic_fetch_add(&meet->arrived, 1) == nranks - 1) {
-    atomic_store(&meet->arrived, 0);
-    atomic_store(&meet->round, round + 1);
-    return 0;
-  }
-  for (int look = 1; atomic_load(&meet->round) == round; look++) {
-    if (look % 4096 == 0) {
-      sched_yield();
-    }
-  }
-  return 0;
-}
-
 static void *plain_buffer(size_t bytes)
 {
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -96,43 +76,31 @@ static void *registered_buffer(size_t bytes)
   return failed(ncclMemAlloc(&p, bytes)) ? NULL : p;
 }
 
-static int run_rank(const coll_library *lib)
+static int run_rank(int number)
 {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  invitation *in = ranks_area();
+  rank = number;
   if (rank == 0) {
-    if (failed(ncclGetUniqueId(&meet->id))) {
+    if (failed(ncclGetUniqueId(&in->id))) {
       return 1;
     }
-    atomic_store(&meet->known, 1);
+    atomic_store(&in->known, 1);
   }
-  while (!atomic_load(&meet->known)) {
+  while (!atomic_load(&in->known)) {
     usleep(1000);
   }
-  if (failed(tuttiSetDevice(rank)) || failed(ncclCommInitRank(&comm, nranks, meet->id, rank)) ||
+  if (failed(tuttiSetDevice(rank)) || failed(ncclCommInitRank(&comm, nranks, in->id, rank)) ||
       failed(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING))) {
     return 1;
   }
-  int res = coll_obey(lib, rank, nranks);
+  int res = coll_obey(&lib, rank, nranks);
   return res != 0 || failed(ncclCommDestroy(comm));
-}
-
-// The first rank that fails takes the others along.
-static int wait_ranks(void)
-{
-  int status, res = 0;
-  while (wait(&status) > 0) {
-    if (status != 0 && res == 0) {
-      res = 1;
-      signal(SIGTERM, SIG_IGN);
-      kill(0, SIGTERM);
-    }
-  }
-  return res;
 }
 
 int main(int argc, char **argv)
 {
-  coll_library lib = {.batch = QUEUE, .same_buffer = 1, .call = call, .settle = settle, .barrier = barrier, .buffer = plain_buffer};
+  int threads = 0;
+  lib = (coll_library){.batch = QUEUE, .same_buffer = 1, .call = call, .settle = settle, .barrier = ranks_barrier, .buffer = plain_buffer};
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "sync") == 0) {
       lib.batch = 1;
@@ -140,19 +108,11 @@ int main(int argc, char **argv)
       lib.buffer = registered_buffer;
     } else if (strcmp(argv[i], "copy") == 0) {
       lib.same_buffer = 0;
+    } else if (strcmp(argv[i], "threads") == 0) {
+      threads = 1;
     } else {
       nranks = atoi(argv[i]);
     }
   }
-  meet = mmap(NULL, sizeof *meet, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (meet == MAP_FAILED || nranks < 1) {
-    return 1;
-  }
-  for (rank = 0; rank < nranks; rank++) {
-    pid_t pid = fork();
-    if (pid == 0) {
-      return run_rank(&lib);
-    }
-  }
-  return wait_ranks();
+  return ranks_run(nranks, threads, run_rank);
 }

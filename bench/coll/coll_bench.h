@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
   COLL_ALL_REDUCE,
   COLL_REDUCE_SCATTER,
@@ -20,6 +24,7 @@ typedef enum {
 
 #define COLL_ROOT 0
 #define COLL_BLOCKS_MAX 32
+#define COLL_LACKS (-1)                     // answer: the library has no such collective
 #define COLL_BUFFER_ENV "COLL_BENCH_BUFFER" // bytes of each of a rank's two buffers
 #define COLL_SOCKET_ENV "COLL_BENCH_SOCKET" // name of the driver's socket, in the abstract space
 
@@ -33,6 +38,7 @@ typedef struct coll_call {
 
 // One library. All functions return 0, or print why not and return another value, which ends the process.
 typedef struct coll_library {
+  unsigned lacks;                  // collectives that the library does not have, a bit per coll_kind
   int batch;                       // calls between two settles while time is taken; 0: as many as there are
   int same_buffer;                 // broadcast sends from the buffer it receives in, as MPI_Bcast does
   int (*call)(const coll_call *c); // one call; may return before it is complete
@@ -55,9 +61,13 @@ typedef struct coll_order {
 // Rank to driver: at first to say who it is (wrong: number of ranks), then after each order.
 typedef struct coll_answer {
   int32_t rank;
-  int32_t wrong;                   // elements
+  int32_t wrong;                   // elements, or COLL_LACKS
   double seconds[COLL_BLOCKS_MAX]; // per call, for each block
 } coll_answer;
 
 // The life of a measuring process: connects to the driver, obeys until the end. Returns the exit status.
 int coll_obey(const coll_library *lib, int rank, int nranks);
+
+#ifdef __cplusplus
+}
+#endif

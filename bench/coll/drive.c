@@ -1,28 +1,40 @@
 // drive.c: measures several libraries side by side, in one interleaved run: for every round, every point, every library in turn.
 //
-//   coll_drive [-n ranks] [-r rounds] [-t ms] [-b bytes] [-e bytes] [-m warm|both|cold] [-c name,name] [-o file] [-l file] label=command …
-//     -t  length of a block of calls (15 blocks give one figure)    -b -e  smallest and largest size, times 4 from 8 bytes
+//   coll_drive [-n ranks] [-r rounds] [-t ms] [-T seconds] [-b bytes] [-e bytes] [-m warm|both|cold] [-c name,name] [-o file] [-l file]
+//     label=command …
+//     -T  begin no further point after so many seconds: later rounds are then incomplete, and it is said
+//     -t  length of a block of calls (15 blocks give one figure)    -b -e  smallest and largest size, times 4 from 8 bytes, times 2 from 8 MiB
 //     -c  collectives                                              -o     JSON      -l  rows "name value" with the machine's limits
 //   The first command is what the others are compared with. Each starts `ranks` processes that call coll_obey.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "drive.h"
 
 #define BLOCKS 15
-#define BLOCKS_LONG 3 // when two calls are longer than a block should be
+#define BLOCKS_LONG 3   // when two calls are longer than a block should be
+#define LONG_US 20000.0 // from here on a block is a single call
 #define CALLS_MAX 20000
 
 const char *const coll_names[COLL_COUNT] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "sendrecv"};
 
 static volatile sig_atomic_t interrupted;
+static double end_at; // no point begins later; 0: no limit
 
 static void on_signal(int sig)
 {
   interrupted = sig;
+}
+
+static double now(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static int by_value(const void *a, const void *b)
@@ -52,9 +64,14 @@ static double ask_time(player *p, const coll_order *o)
 // How many calls make a block, found by trying (the best of three: a first try may connect, or be disturbed); warms up on the way.
 static int64_t find_calls(const run_options *opt, player *p, coll_order o)
 {
-  o.blocks = 3;
   double us = 0;
-  for (o.calls = 1;; o.calls *= 8) {
+  o.blocks = 1;
+  o.calls = 1;
+  if (ask_time(p, &o) > LONG_US && ask_time(p, &o) > LONG_US) {
+    return 1;
+  }
+  o.blocks = 3;
+  for (;; o.calls *= 8) {
     us = ask_time(p, &o);
     if (us <= 0 || us * (double)o.calls > opt->block_us / 8 || o.calls > CALLS_MAX / 8) {
       break;
@@ -73,6 +90,10 @@ static void check_point(run_options *opt, results *r, int who, const coll_order 
     return;
   }
   for (int k = 0; k < opt->nranks; k++) {
+    if (a[k].wrong == COLL_LACKS) {
+      r->lacks[who][o.kind] = 1;
+      return;
+    }
     r->wrong[who][o.kind] += a[k].wrong;
   }
 }
@@ -84,12 +105,20 @@ static void measure_point(run_options *opt, results *r, int kind, int size, int 
     int who = (i + round) % opt->nplayers;
     coll_order o = {.what = COLL_ORDER_TIME, .kind = kind, .bytes = (int64_t)opt->sizes[size], .cold = cold};
     int64_t *calls = &r->calls[who][kind][size][cold];
+    if (r->lacks[who][kind]) {
+      continue;
+    }
     if (*calls == 0) {
-      check_point(opt, r, who, &o);
+      if (!cold || opt->cold == 2) { // the same call, at the same place
+        check_point(opt, r, who, &o);
+      }
+      if (r->lacks[who][kind]) {
+        continue;
+      }
       *calls = find_calls(opt, &opt->players[who], o);
     }
     o.calls = *calls;
-    o.blocks = o.calls == 2 ? BLOCKS_LONG : BLOCKS;
+    o.blocks = o.calls <= 2 ? BLOCKS_LONG : BLOCKS;
     r->us[who][kind][size][cold][round] = ask_time(&opt->players[who], &o);
   }
 }
@@ -103,6 +132,11 @@ static int wanted(const run_options *opt, int kind, size_t bytes, int cold)
   return (cold ? opt->cold >= 1 : opt->cold <= 1) && (!parts || bytes >= sizeof(float) * (size_t)opt->nranks);
 }
 
+static int late(void)
+{
+  return end_at > 0 && now() > end_at;
+}
+
 static void measure_all(run_options *opt, results *r)
 {
   for (int round = 0; round < opt->rounds; round++) {
@@ -111,13 +145,16 @@ static void measure_all(run_options *opt, results *r)
         fprintf(stderr, "\rround %d of %d: %-16s", round + 1, opt->rounds, coll_names[kind]);
       }
       for (int size = 0; size < opt->nsizes; size++) {
-        for (int cold = 0; cold < 2 && !interrupted; cold++) {
+        for (int cold = 0; cold < 2 && !interrupted && !late(); cold++) {
           if (wanted(opt, kind, opt->sizes[size], cold)) {
             measure_point(opt, r, kind, size, cold, round);
           }
         }
       }
     }
+  }
+  if (late()) {
+    fprintf(stderr, "coll_drive: %g seconds are over: not every round is complete\n", opt->seconds);
   }
   if (isatty(STDERR_FILENO)) {
     fprintf(stderr, "\r%40s\r", "");
@@ -145,37 +182,84 @@ static unsigned parse_kinds(const char *text)
   return kinds;
 }
 
-// Times 4 from 8 bytes, and 64 MiB, which is no such size.
+// Times 4 from 8 bytes to 8 MiB, then times 2.
 static void make_sizes(run_options *o)
 {
-  const size_t extra = (size_t)64 << 20;
   for (size_t bytes = 8, next; bytes <= o->max && o->nsizes < MAX_SIZES; bytes = next) {
-    next = bytes < extra && 4 * bytes > extra ? extra : bytes == extra ? 2 * extra : 4 * bytes;
+    next = bytes < (size_t)8 << 20 ? 4 * bytes : 2 * bytes;
     if (bytes >= o->min) {
       o->sizes[o->nsizes++] = bytes;
     }
   }
 }
 
-// A buffer is so large that the buffers of two ranks are several times the last-level cache.
+// Bytes of the last-level cache; 0: unknown. The C library's figure is that of the whole machine on some virtual ones: the kernel's is asked first.
+static size_t cache_bytes(void)
+{
+  unsigned long kib = 0;
+  FILE *f = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
+  int known = f != NULL && fscanf(f, "%luK", &kib) == 1;
+  if (f != NULL) {
+    fclose(f);
+  }
+  long other = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return known ? (size_t)kib << 10 : other > 0 ? (size_t)other : 0;
+}
+
+// Buffers are so large that those of all ranks together are several times the last-level cache; where every call uses the same place, no larger than that.
 static size_t buffer_bytes(const run_options *o)
 {
-  long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (o->cold == 0) {
+    return o->max;
+  }
+  size_t cache = cache_bytes();
   size_t bytes = (size_t)64 << 20;
-  while (cache > 0 && (size_t)cache > bytes) {
+  while (cache > bytes) {
     bytes *= 2;
   }
+  bytes = bytes * 2 / (size_t)(o->nranks < 2 ? 2 : o->nranks);
   return bytes > o->max ? bytes : o->max;
+}
+
+// Bytes that processes may still take, of which a quarter is left to others. 0: unknown.
+static size_t memory_left(void)
+{
+  char line[128];
+  unsigned long kib = 0;
+  FILE *f = fopen("/proc/meminfo", "r");
+  while (f != NULL && fgets(line, sizeof line, f) != NULL && sscanf(line, "MemAvailable: %lu", &kib) != 1) {
+  }
+  if (f != NULL) {
+    fclose(f);
+  }
+  return ((size_t)kib << 10) / 4 * 3;
+}
+
+// Sets the size of the buffers. The largest sizes are left out, and it is said, where the buffers of all players do not fit into memory.
+static int fit_memory(run_options *o)
+{
+  size_t left = memory_left(), all = 2 * (size_t)o->nranks * (size_t)o->nplayers;
+  for (o->buffer = buffer_bytes(o); left > 0 && o->buffer > left / all; o->buffer = buffer_bytes(o)) {
+    if (o->nsizes == 1 || o->max < o->buffer) {
+      fprintf(stderr, "coll_drive: %zu MiB of memory are not enough: %zu buffers of %zu MiB\n", left >> 20, all, o->buffer >> 20);
+      return 1;
+    }
+    fprintf(stderr, "coll_drive: %zu MiB left out: %zu buffers of %zu MiB, and %zu MiB of memory\n", o->sizes[o->nsizes - 1] >> 20, all,
+            o->buffer >> 20, left >> 20);
+    o->max = o->sizes[--o->nsizes - 1];
+  }
+  return 0;
 }
 
 static int parse(int argc, char **argv, run_options *o)
 {
   *o = (run_options){.nranks = 2, .rounds = 3, .cold = 1, .block_us = 1000, .min = 8, .max = (size_t)64 << 20, .kinds = ~0u};
-  for (int c; (c = getopt(argc, argv, "n:r:t:b:e:m:c:o:l:")) != -1;) {
+  for (int c; (c = getopt(argc, argv, "n:r:t:T:b:e:m:c:o:l:")) != -1;) {
     switch (c) {
     case 'n': o->nranks = atoi(optarg); break;
     case 'r': o->rounds = atoi(optarg); break;
     case 't': o->block_us = 1000 * atof(optarg); break;
+    case 'T': o->seconds = atof(optarg); break;
     case 'b': o->min = parse_bytes(optarg); break;
     case 'e': o->max = parse_bytes(optarg); break;
     case 'm': o->cold = strcmp(optarg, "warm") == 0 ? 0 : strcmp(optarg, "cold") == 0 ? 2 : 1; break;
@@ -194,7 +278,6 @@ static int parse(int argc, char **argv, run_options *o)
     o->players[o->nplayers++] = (player){.name = argv[optind], .command = command + 1};
   }
   make_sizes(o);
-  o->buffer = buffer_bytes(o);
   return o->nplayers == 0 || o->nsizes == 0 || o->rounds < 1 || o->rounds > MAX_ROUNDS || o->nranks < 1 || o->nranks > MAX_RANKS;
 }
 
@@ -203,13 +286,18 @@ int main(int argc, char **argv)
   static run_options o;
   static results r;
   if (parse(argc, argv, &o) != 0) {
-    fprintf(stderr, "usage: coll_drive [-n ranks] [-r rounds] [-t ms] [-b bytes] [-e bytes] [-m warm|both|cold] [-c name,name] [-o json] "
-                    "[-l limits] label=command ...\n");
+    fprintf(stderr,
+            "usage: coll_drive [-n ranks] [-r rounds] [-t ms] [-T seconds] [-b bytes] [-e bytes] [-m warm|both|cold] [-c name,name] "
+            "[-o json] [-l limits] label=command ...\n");
     return 2;
+  }
+  if (fit_memory(&o) != 0) {
+    return 1;
   }
   signal(SIGINT, on_signal);
   signal(SIGTERM, on_signal);
   int res = players_start(&o);
+  end_at = o.seconds > 0 ? now() + o.seconds : 0;
   if (res == 0) {
     measure_all(&o, &r);
   }

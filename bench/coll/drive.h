@@ -6,8 +6,8 @@
 
 #include "coll_bench.h"
 
-#define MAX_PLAYERS 8
-#define MAX_RANKS 16
+#define MAX_PLAYERS 24
+#define MAX_RANKS 64
 #define MAX_SIZES 32
 #define MAX_ROUNDS 32
 
@@ -25,11 +25,13 @@ typedef struct results {
   double us[MAX_PLAYERS][COLL_COUNT][MAX_SIZES][2][MAX_ROUNDS];
   int64_t calls[MAX_PLAYERS][COLL_COUNT][MAX_SIZES][2]; // per block, found in the first round
   int wrong[MAX_PLAYERS][COLL_COUNT];                   // elements
+  int lacks[MAX_PLAYERS][COLL_COUNT];                   // the library has no such collective
 } results;
 
 typedef struct run_options {
   int nranks, rounds, cold; // cold: 0 warm only, 1 both, 2 cold only
   double block_us;          // length of a block of calls
+  double seconds;           // after which no further point is measured; 0: no limit
   size_t min, max, buffer;  // bytes
   unsigned kinds;           // bit per coll_kind
   const char *json, *limits;

@@ -14,7 +14,7 @@
 
 #include "drive.h"
 
-#define START_S 30
+#define START_S 60
 #define ANSWER_S 45
 
 static double now(void)
@@ -113,23 +113,31 @@ static int gather_ranks(player *p, int listener, int want)
   return 0;
 }
 
+// All begin at once, because each fills its buffers.
 int players_start(run_options *o)
 {
   char name[64], bytes[32];
+  int listeners[MAX_PLAYERS], res = 0;
   snprintf(bytes, sizeof bytes, "%zu", o->buffer);
   setenv(COLL_BUFFER_ENV, bytes, 1);
   for (int i = 0; i < o->nplayers; i++) {
     player *p = &o->players[i];
-    int listener = listen_socket(name, sizeof name, i);
-    if (listener < 0) {
-      return 1;
+    listeners[i] = listen_socket(name, sizeof name, i);
+    if (listeners[i] < 0) {
+      p->lost = 1;
+      res = 1;
+      continue;
     }
     setenv(COLL_SOCKET_ENV, name, 1);
     p->pid = launch(p->command);
-    gather_ranks(p, listener, o->nranks);
-    close(listener);
   }
-  return o->players[0].lost;
+  for (int i = 0; i < o->nplayers; i++) {
+    if (listeners[i] >= 0) {
+      gather_ranks(&o->players[i], listeners[i], o->nranks);
+      close(listeners[i]);
+    }
+  }
+  return res != 0 || o->players[0].lost;
 }
 
 int player_ask(player *p, const coll_order *order, coll_answer answers[MAX_RANKS])

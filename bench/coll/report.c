@@ -1,47 +1,26 @@
 // report.c: medians over the rounds, ratios, tables, JSON.
 #define _GNU_SOURCE
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drive.h"
+#include "stats.h"
 
 #define TWICE 0.5 // a peer's time over ours, from which on we are called slow
 
 static const char *const heat[2] = {"warm", "cold"};
 
-static int by_value(const void *a, const void *b)
-{
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 // Median over the rounds, in microseconds; 0 when nothing was measured.
 static double figure(const run_options *o, const double us[MAX_ROUNDS])
 {
-  double v[MAX_ROUNDS] = {0};
-  int n = 0;
-  for (int i = 0; i < o->rounds; i++) {
-    if (us[i] > 0) {
-      v[n++] = us[i];
-    }
-  }
-  qsort(v, (size_t)n, sizeof v[0], by_value);
-  return n == 0 ? 0 : n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
-static const char *size_text(size_t bytes, char text[24])
-{
-  const char *unit = bytes >= 1u << 20 ? "MiB" : bytes >= 1u << 10 ? "KiB" : "B";
-  snprintf(text, 24, "%zu %s", bytes >= 1u << 20 ? bytes >> 20 : bytes >= 1u << 10 ? bytes >> 10 : bytes, unit);
-  return text;
+  return stats_median(us, o->rounds);
 }
 
 // A player's time over ours at one point; 0 when one is missing.
 static double ratio(const run_options *o, const results *r, int who, int kind, int size, int cold)
 {
   double ours = figure(o, r->us[0][kind][size][cold]), theirs = figure(o, r->us[who][kind][size][cold]);
-  return ours > 0 && theirs > 0 ? theirs / ours : 0;
+  return stats_ratio(theirs, ours);
 }
 
 static void print_us(double us)
@@ -92,7 +71,7 @@ static void print_rows(const run_options *o, const results *r, int kind)
 {
   char text[24];
   for (int size = 0; size < o->nsizes; size++) {
-    printf("%8s", size_text(o->sizes[size], text));
+    printf("%8s", stats_size(o->sizes[size], text));
     for (int cold = o->cold == 2; cold < 1 + (o->cold > 0); cold++) {
       printf("%s", cold && o->cold == 1 ? " |" : "");
       print_half(o, r, kind, size, cold);
@@ -109,24 +88,13 @@ typedef struct summary {
 
 static summary summarise(const run_options *o, const results *r, int who, int kind)
 {
-  summary s = {0};
-  double logs = 0;
-  int n = 0;
+  stats_mean m = {0};
   for (int size = 0; size < o->nsizes; size++) {
     for (int cold = 0; cold < 2; cold++) {
-      double x = ratio(o, r, who, kind, size, cold);
-      if (x <= 0) {
-        continue;
-      }
-      logs += log(x);
-      n++;
-      if (s.worst == 0 || x < s.worst) {
-        s = (summary){.worst = x, .worst_size = size, .worst_cold = cold};
-      }
+      stats_add(&m, ratio(o, r, who, kind, size, cold), 2 * size + cold);
     }
   }
-  s.mean = n > 0 ? exp(logs / n) : 0;
-  return s;
+  return (summary){.worst = m.worst, .mean = stats_geometric(&m), .worst_size = m.where / 2, .worst_cold = m.where % 2};
 }
 
 static void print_summary(const run_options *o, const results *r, int kind)
@@ -139,7 +107,7 @@ static void print_summary(const run_options *o, const results *r, int kind)
     summary s = summarise(o, r, i, kind);
     if (i > 0 && s.worst > 0) {
       printf("  %s over %s: worst %.2f (%s %s), geometric mean %.2f\n", o->players[i].name, o->players[0].name, s.worst,
-             size_text(o->sizes[s.worst_size], text), heat[s.worst_cold], s.mean);
+             stats_size(o->sizes[s.worst_size], text), heat[s.worst_cold], s.mean);
     }
   }
 }
@@ -154,7 +122,7 @@ static void print_slow(const run_options *o, const results *r, int who)
       for (int cold = 0; cold < 2; cold++) {
         double x = ratio(o, r, who, kind, size, cold);
         if (x > 0 && x < TWICE) {
-          printf("%s %s %s %s (%.1fx)", n++ == 0 ? "" : ",", coll_names[kind], size_text(o->sizes[size], text), heat[cold], 1 / x);
+          printf("%s %s %s %s (%.1fx)", n++ == 0 ? "" : ",", coll_names[kind], stats_size(o->sizes[size], text), heat[cold], 1 / x);
         }
       }
     }
@@ -220,6 +188,23 @@ static void json_points(FILE *f, const run_options *o, const results *r, int kin
   }
 }
 
+// How many elements were wrong, for players that had some.
+static void json_wrong(FILE *f, const run_options *o, const results *r)
+{
+  int n = 0;
+  fprintf(f, "  \"wrong\": {");
+  for (int i = 0; i < o->nplayers; i++) {
+    int wrong = 0;
+    for (int kind = 0; kind < COLL_COUNT; kind++) {
+      wrong += r->wrong[i][kind];
+    }
+    if (wrong != 0) {
+      fprintf(f, "%s\"%s\": %d", n++ == 0 ? "" : ", ", o->players[i].name, wrong);
+    }
+  }
+  fprintf(f, "},\n");
+}
+
 int report_json(const run_options *o, const results *r)
 {
   FILE *f = fopen(o->json, "w");
@@ -232,6 +217,7 @@ int report_json(const run_options *o, const results *r)
     fprintf(f, "%s\"%s\"", i == 0 ? "" : ", ", o->players[i].name);
   }
   fprintf(f, "],\n");
+  json_wrong(f, o, r);
   json_limits(f, o->limits);
   fprintf(f, "  \"collectives\": {");
   for (int kind = 0, n = 0; kind < COLL_COUNT; kind++) {

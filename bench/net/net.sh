@@ -7,26 +7,14 @@ build=$(cd "$build" && pwd) || exit 1
 out=$build/bench
 mkdir -p "$out" || exit 1
 
-cflags="-std=gnu11 -O2 -g -Wall -Wextra"
-coll=bench/coll
-
-compile() { # compile PROGRAM COMPILER ARGUMENT…
-  program=$1
-  shift
-  "$@" -o "$out/$program" || { echo "net: $program was not built" >&2; return 1; }
-}
-
-have() { command -v "$1" >/dev/null 2>&1; }
-
-# shellcheck disable=SC2086
-compile coll_drive "${CC:-cc}" $cflags $coll/drive.c $coll/players.c $coll/report.c -lm || exit 1
+# shellcheck source-path=SCRIPTDIR source=../build.sh
+. bench/build.sh
+build_driver || exit 1
+build_tutti || exit 1
 # shellcheck disable=SC2086
 compile raw_sockets "${CC:-cc}" $cflags bench/net/raw_sockets.c bench/net/raw.c || exit 1
 # shellcheck disable=SC2086
-compile coll_raw "${CC:-cc}" $cflags $coll/coll_bench.c bench/net/backend_raw.c bench/net/raw.c || exit 1
-# shellcheck disable=SC2086
-compile coll_tutti "${CC:-cc}" $cflags -Iinclude -I"$build/include" $coll/coll_bench.c $coll/backend_tutti.c \
-  -L"$build/lib" -Wl,-rpath,"$build/lib" -lnccl || exit 1
+compile coll_raw "${CC:-cc}" $cflags $sources/coll_bench.c bench/net/backend_raw.c bench/net/raw.c || exit 1
 
 # Everybody on the same sockets: TCP over the loopback, nothing shared. The library's settings are for its own processes alone.
 ours="exec env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo $out/coll_tutti 2"
@@ -38,21 +26,15 @@ else
   echo "net: the library does not run over the network here: left out ($(grep -m1 -o "cannot be connected.*" "$out/net_probe.txt"))"
 fi
 set -- "$@" "raw=exec $out/coll_raw"
-# shellcheck disable=SC2086
-if have mpicc.openmpi && have mpirun.openmpi && compile coll_openmpi mpicc.openmpi $cflags $coll/coll_bench.c $coll/backend_mpi.c; then
+if build_mpi openmpi "Open MPI" "openmpi-bin libopenmpi-dev"; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   tcp="--mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo"
   set -- "$@" "OpenMPI=exec mpirun.openmpi $tcp --bind-to core -np 2 $out/coll_openmpi"
-else
-  echo "net: Open MPI is not here (Debian, Ubuntu: openmpi-bin libopenmpi-dev)"
 fi
 # MPICH speaks UCX or libfabric, whichever it was built for.
-# shellcheck disable=SC2086
-if have mpicc.mpich && have mpirun.mpich && compile coll_mpich mpicc.mpich $cflags $coll/coll_bench.c $coll/backend_mpi.c; then
+if build_mpi mpich MPICH mpich; then
   tcp="MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo FI_PROVIDER=tcp FI_TCP_IFACE=lo"
   set -- "$@" "MPICH=exec env $tcp mpirun.mpich -bind-to core -np 2 $out/coll_mpich"
-else
-  echo "net: MPICH is not here (Debian, Ubuntu: mpich libmpich-dev)"
 fi
 
 echo "$(uname -sr), $(nproc) cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); load $(cut -d ' ' -f 1 /proc/loadavg)"
@@ -60,7 +42,7 @@ echo "$(uname -sr), $(nproc) cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpu
 
 rounds=5 block=1
 if [ "${BENCH_FULL:-0}" != 0 ]; then rounds=11 block=4; fi
-"$out/coll_drive" -n 2 -r "${BENCH_ROUNDS:-$rounds}" -t $block -b "${BENCH_MIN:-8}" -e "${BENCH_MAX:-64M}" -m warm -c all_reduce,sendrecv \
+"$out/coll_drive" -n 2 -r "${BENCH_ROUNDS:-$rounds}" -t $block -b "${BENCH_MIN:-8}" -e "${BENCH_MAX:-64M}" -m warm -c "${BENCH_COLLS:-all_reduce,sendrecv}" \
   -o "$build/bench_net.json" "$@" | tee "$out/net.txt"
 
 # The two figures that count, from the tables: columns are "size unit time…" in the order of the head line.

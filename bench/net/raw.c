@@ -128,19 +128,14 @@ static void await(const raw_pair *p, const flow *out, const flow *in, int n, int
   poll(fds, (nfds_t)n, -1);
 }
 
-int raw_exchange(const raw_pair *p, const void *out, void *in, size_t bytes)
+// Moves all flows, one each way per socket.
+static int move_all(const raw_pair *p, flow *o, flow *i, int n)
 {
-  flow o[RAW_SOCKETS], i[RAW_SOCKETS];
-  for (int k = 0; k < p->n; k++) {
-    size_t from = bytes * (size_t)k / (size_t)p->n, to = bytes * (size_t)(k + 1) / (size_t)p->n;
-    o[k] = (flow){.at = (char *)(uintptr_t)out + from, .size = to - from};
-    i[k] = (flow){.at = (char *)in + from, .size = to - from};
-  }
   int idle = 0;
   for (int busy = 1; busy;) {
     int moved = 0;
     busy = 0;
-    for (int k = 0; k < p->n; k++) {
+    for (int k = 0; k < n; k++) {
       int sent = push(p->fd[k], &o[k], p->chunk, 1), got = push(p->fd[k], &i[k], p->chunk, 0);
       if (sent < 0 || got < 0) {
         return complain("connection lost");
@@ -150,10 +145,27 @@ int raw_exchange(const raw_pair *p, const void *out, void *in, size_t bytes)
     }
     idle = moved > 0 ? 0 : idle + 1;
     if (busy && idle > 0) {
-      await(p, o, i, p->n, idle);
+      await(p, o, i, n, idle);
     }
   }
   return 0;
+}
+
+int raw_exchange(const raw_pair *p, const void *out, void *in, size_t bytes)
+{
+  flow o[RAW_SOCKETS], i[RAW_SOCKETS];
+  for (int k = 0; k < p->n; k++) {
+    size_t from = bytes * (size_t)k / (size_t)p->n, to = bytes * (size_t)(k + 1) / (size_t)p->n;
+    o[k] = (flow){.at = (char *)(uintptr_t)out + from, .size = to - from};
+    i[k] = (flow){.at = (char *)in + from, .size = to - from};
+  }
+  return move_all(p, o, i, p->n);
+}
+
+int raw_move(const raw_pair *p, const void *out, size_t out_bytes, void *in, size_t in_bytes)
+{
+  flow o = {.at = (char *)(uintptr_t)out, .size = out_bytes}, i = {.at = in, .size = in_bytes};
+  return move_all(p, &o, &i, 1);
 }
 
 static void add(float *to, const float *a, const float *b, size_t count)

@@ -28,6 +28,8 @@ int raw_end(raw_pair *p);
 
 // Both ends send `bytes` from `out` and receive `bytes` into `in` at the same time, cut over the sockets. 0 on success.
 int raw_exchange(const raw_pair *p, const void *out, void *in, size_t bytes);
+// The same with different numbers of bytes each way, of which one may be 0; over the first socket.
+int raw_move(const raw_pair *p, const void *out, size_t out_bytes, void *in, size_t in_bytes);
 // Sum of `count` floats over both ends, over the first socket. Small: each sends everything. Large: each sums one half; its own finished
 // part goes out behind the other's raw one, so that each end sends and receives count floats in all. 0 on success.
 int raw_all_reduce(const raw_pair *p, const float *in, float *out, size_t count);

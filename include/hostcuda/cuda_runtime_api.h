@@ -38,6 +38,8 @@
 #define cudaMemcpyAsync cudaMemcpyAsync_ptsz
 #define cudaMemset2DAsync cudaMemset2DAsync_ptsz
 #define cudaMemsetAsync cudaMemsetAsync_ptsz
+#define cudaGetDriverEntryPoint cudaGetDriverEntryPoint_ptsz
+#define cudaGetDriverEntryPointByVersion cudaGetDriverEntryPointByVersion_ptsz
 #define cudaStreamAddCallback cudaStreamAddCallback_ptsz
 #define cudaStreamBeginCapture cudaStreamBeginCapture_ptsz
 #define cudaStreamEndCapture cudaStreamEndCapture_ptsz
@@ -69,6 +71,13 @@ const char *cudaGetErrorString(cudaError_t error);
 // CUDART_VERSION of the library, and the newest version that it stands in for.
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaDriverGetVersion(int *version);
+
+// The CUDA driver's function `name` ("cuMemAlloc"), for those of them that hostcuda/driver.def lists, in the form that it had in CUDA `version`
+// (without: the library's own); else NULL, with cudaSuccess. `status` may be NULL.
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *status HOSTCUDA_OR(0));
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned int version, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *status HOSTCUDA_OR(0));
 
 // ---- Devices ----
 

@@ -56,7 +56,8 @@ enum { ncclProfilerNetEventStart = 0, ncclProfilerNetEventStop, ncclProfilerNetE
 
 // Given to network plugins (from version 10 on). Start: *eHandle becomes the new event (NULL: nobody wants it), `pHandle` is the one that isend or irecv was
 // given, `pluginId` names the plugin's type and version of its data, `extData` is the event as both plugins understand it. Stop and update: *eHandle is what
-// start gave. Any thread that holds the connection; always ncclSuccess.
+// start gave; a stop makes it NULL. Any thread, the plugin's own too, from isend or irecv until closeSend or closeRecv of the connection returns; always
+// ncclSuccess. Events that are not stopped are stopped then.
 typedef ncclResult_t (*ncclProfilerCallback_t)(void **eHandle, int type, void *pHandle, int64_t pluginId, void *extData);
 
 // Number of functions with a row in the tables of tuner plugins: those before ncclFuncSendRecv.

@@ -80,7 +80,7 @@ typedef struct {
   size_t size;
 } ncclNetSGE_v11_t;
 
-// A network that reduces. Recognised, not used yet.
+// A network that reduces. See net_v12.h.
 typedef struct {
   const char *name;
   ncclResult_t (*init)(void **ctx, uint64_t commId, ncclDebugLogger_t logFunction);

@@ -83,9 +83,9 @@ typedef struct {
   // The same for memory that a descriptor names. May be NULL.
   ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
   ncclResult_t (*deregMr)(void *comm, void *mhandle);
-  // Begins to send. *request NULL: not now, call again. `phandle`: for the profiler's callback; NULL allowed.
+  // Begins to send. *request NULL: not now, call again. `phandle`: for the profiler's callback; NULL: nobody listens.
   ncclResult_t (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
-  // Takes n buffers for messages with these tags. Messages arrive in the order of their sends. Each of `phandles` may be NULL.
+  // Takes n buffers for messages with these tags: 1, or 2 where maxRecvs allows. Messages arrive in the order of their sends. Each of `phandles` may be NULL.
   ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request);
   // Makes received data visible, where forceFlush asks for it. *request NULL: done already. May be NULL.
   ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
@@ -98,7 +98,7 @@ typedef struct {
   // For GPUs; not called here. Both may be NULL.
   ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
   ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request);
-  // Makes one device of several; *d becomes its number. May be NULL.
+  // Makes one device of several, after the first init; *d becomes its number, the next one. NCCL_NET_MERGE_LEVEL and its relatives say of which. May be NULL.
   ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v12_t *props);
   // Ends a context; all its connections and listeners are closed.
   ncclResult_t (*finalize)(void *ctx);
@@ -113,20 +113,27 @@ typedef struct {
   size_t size;
 } ncclNetSGE_v12_t;
 
-// A network that reduces (ncclCollNetPlugin_v12 in the same library). Recognised and told at INFO; not used yet.
+// A network that reduces (ncclCollNetPlugin_v12 in the same library). Used where NCCL_COLLNET_ENABLE=1 asks for it. What is not explained here is as above.
 typedef struct {
   const char *name;
   ncclResult_t (*init)(void **ctx, uint64_t commId, ncclDebugLogger_t logFunction);
   ncclResult_t (*devices)(int *ndev);
   ncclResult_t (*getProperties)(int dev, ncclNetProperties_v12_t *props);
   ncclResult_t (*listen)(void *ctx, int dev, void *handle, void **listenComm);
+  // Joins the group whose members' handles these are, of which `rank` is one's own. Called once, in a thread of its own: it may wait for the others. On success
+  // closeListen follows; after a failure the listener is not touched any more.
   ncclResult_t (*connect)(void *handles[], int nranks, int rank, void *listenComm, void **collComm);
+  // *supported 1: the network reduces this type by this operation (ncclSum, ncclProd, ncclMax, ncclMin; others are made of these). Asked while a communicator
+  // is created; an error means no.
   ncclResult_t (*reduceSupport)(ncclDataType_t dataType, ncclRedOp_t redOp, int *supported);
   ncclResult_t (*regMr)(void *collComm, void *data, size_t size, int type, void **mhandle);
   ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
   ncclResult_t (*deregMr)(void *collComm, void *mhandle);
+  // Begins a reduction of `count` elements (never 0; at most maxCollBytes). All of the group call the same ones in the same order, at most 8 at a time.
+  // *request NULL: not now, call again.
   ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, size_t count, ncclDataType_t dataType, ncclRedOp_t redOp,
                              void *sendMhandle, void *recvMhandle, void **request);
+  // Neither is called here; both may be NULL.
   ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v12_t *recvParts, size_t bytesPerRank,
                              size_t windowOffset, size_t windowBytes, void *sendMhandle, void **request);
   ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v12_t *sendParts, void *recvData, size_t bytesPerRank,
@@ -134,8 +141,10 @@ typedef struct {
                                  void **request);
   ncclResult_t (*iflush)(void *collComm, void *data, int size, void *mhandle, void **request);
   ncclResult_t (*test)(void *request, int *done, int *size);
+  // Also while reductions are under way.
   ncclResult_t (*closeColl)(void *collComm);
   ncclResult_t (*closeListen)(void *listenComm);
+  // Not called here; may be NULL.
   ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v12_t *props);
   ncclResult_t (*finalize)(void *ctx);
 } ncclCollNet_v12_t;

@@ -36,7 +36,7 @@ typedef struct {
   ncclResult_t (*closeListen)(void *listenComm);
 } ncclNet_v6_t;
 
-// A network that reduces. Recognised, not used yet.
+// A network that reduces. See net_v12.h.
 typedef struct {
   const char *name;
   ncclResult_t (*init)(ncclDebugLogger_t logFunction);

@@ -40,7 +40,7 @@ typedef struct {
   ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request);
 } ncclNet_v7_t;
 
-// A network that reduces. Recognised, not used yet.
+// A network that reduces. See net_v12.h.
 typedef struct {
   const char *name;
   ncclResult_t (*init)(ncclDebugLogger_t logFunction);

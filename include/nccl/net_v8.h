@@ -47,7 +47,7 @@ typedef struct {
   uint32_t size;
 } ncclNetSGE_v8_t;
 
-// A network that reduces. Recognised, not used yet.
+// A network that reduces. See net_v12.h.
 typedef struct {
   const char *name;
   ncclResult_t (*init)(ncclDebugLogger_t logFunction);

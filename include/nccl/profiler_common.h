@@ -6,7 +6,8 @@
 //
 //   init -> (startEvent -> recordEventState* -> stopEvent)* -> finalize
 //
-// init, finalize  the thread that creates or frees the communicator, one at a time per library. They may block; the communicator's creation waits.
+// init, finalize  the thread that creates or frees the communicator, one at a time per library. They may block; the communicator's creation waits. Where
+//                 something is told for longer than the communicator lives, finalize follows in a thread of its own.
 // init            *context is the plugin's, one per communicator; NULL is allowed, and then there is no finalize. *eActivationMask: bits of what the plugin
 //                 wants; it lives as long as the library is open, is shared by all of the plugin's contexts, and may be changed at any time. An error
 //                 makes the library go on without this profiler for this communicator.

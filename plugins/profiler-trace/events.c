@@ -7,9 +7,10 @@
 #include "trace.h"
 
 enum {
-  LANES = 8,    // events of a track that run at the same time stand below each other
-  TRACKS = 512, // others share the last
-  OPS = 1024,
+  LANES = 8,          // events of a track that run at the same time stand below each other
+  TRACKS = 512,       // others share the last
+  OPS = 1024,         // places for operations under way, at first
+  OPS_MOST = 1 << 16, // and at most: a program may queue so many before the first one ends
   PROBES = 8,
   SETTLED = 4,   // rounds after which no message of an operation is expected any more
   STRANGE = 200, // rounds after which an operation that nobody has introduced is forgotten
@@ -17,10 +18,11 @@ enum {
   KIND_P2P = 2,
   KIND_PROXY_OP = 3,
   KIND_PROXY_STEP = 4,
-  KIND_KERNEL = 6
+  KIND_KERNEL = 6,
+  KIND_NET = 7
 };
 
-typedef enum { TRACK_CALLS = 1, TRACK_OPS, TRACK_CHANNEL, TRACK_PROXY, TRACK_MESSAGES } track_kind;
+typedef enum { TRACK_CALLS = 1, TRACK_OPS, TRACK_CHANNEL, TRACK_PROXY, TRACK_MESSAGES, TRACK_NET } track_kind;
 
 typedef struct track {
   uint64_t key; // track_kind and two numbers
@@ -31,21 +33,33 @@ typedef struct track {
 
 struct tt_events {
   int ntracks, nops;
+  int places, next; // of ops; the one that the next round looks at first
   uint64_t round;
   bool network; // messages have been seen: operations may end after their channels
   track tracks[TRACKS];
-  tt_op ops[OPS];
+  tt_op *ops;
 };
 
-struct tt_events *tt_events_create(tt_context *c)
+struct tt_events *tt_events_create(void)
 {
-  (void)c;
-  return calloc(1, sizeof(struct tt_events));
+  struct tt_events *e = calloc(1, sizeof *e);
+  if (e != NULL) {
+    e->places = OPS;
+    e->ops = calloc(OPS, sizeof *e->ops);
+  }
+  if (e != NULL && e->ops == NULL) {
+    tt_events_destroy(e);
+    return NULL;
+  }
+  return e;
 }
 
 void tt_events_destroy(struct tt_events *e)
 {
-  free(e);
+  if (e != NULL) {
+    free(e->ops);
+    free(e);
+  }
 }
 
 // ---- tracks
@@ -74,6 +88,7 @@ static void track_title(const track *t, int lane, char *out, size_t size)
   case TRACK_OPS: n = snprintf(out, size, "operations"); break;
   case TRACK_CHANNEL: n = snprintf(out, size, "channel %u", b); break;
   case TRACK_PROXY: n = snprintf(out, size, "proxy: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1); break;
+  case TRACK_NET: n = snprintf(out, size, "network: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1); break;
   case TRACK_MESSAGES: n = snprintf(out, size, "messages: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1); break;
   }
   if (lane > 0 && n > 0 && (size_t)n < size) {
@@ -210,6 +225,8 @@ static track *track_for(tt_context *c, const tt_record *r)
   case KIND_PROXY_OP: return track_of(c->events, TRACK_PROXY, way, (uint32_t)r->peer);
   case KIND_PROXY_STEP: return track_of(c->events, TRACK_MESSAGES, way, (uint32_t)r->peer);
   case KIND_KERNEL: return track_of(c->events, TRACK_CHANNEL, 0, r->channel);
+  case KIND_NET:
+    return r->peer >= 0 ? track_of(c->events, TRACK_NET, way, (uint32_t)r->peer) : track_of(c->events, TRACK_CALLS, 0, r->thread);
   default: return track_of(c->events, TRACK_CALLS, 0, (uint32_t)r->thread);
   }
 }
@@ -270,7 +287,7 @@ static uint64_t stop_of(const tt_record *r)
 static void write_record(tt_context *c, const tt_record *r, const tt_op *op)
 {
   int tid = lane_of(c, track_for(c, r), start_of(r), stop_of(r));
-  bool texts = r->kind != KIND_PROXY_OP && r->kind != KIND_PROXY_STEP;
+  bool texts = r->kind != KIND_PROXY_OP && r->kind != KIND_PROXY_STEP && r->kind != KIND_NET;
   tt_record named = *r;
   named.number = tt_trace_number(c, r->number);
   char *p = tt_file_line(&c->file);
@@ -284,7 +301,7 @@ static void write_record(tt_context *c, const tt_record *r, const tt_op *op)
   tt_file_line_end(&c->file, p, true);
   if (r->kind == KIND_PROXY_STEP && r->peer >= 0 && r->channel < TT_TRACE_CHANNELS) {
     arrow a = {'m', r->send, r->send ? c->rank : r->peer, r->send ? r->peer : c->rank, r->channel, r->seq};
-    uint64_t at = r->send ? r->mark[2] : r->mark[1];
+    uint64_t at = r->mark[1]; // before the network has got it; when it is there: clocks are measured with these times
     write_arrow(c, &a, tid, at != 0 ? at : r->send ? r->start : r->stop);
   }
 }
@@ -293,6 +310,7 @@ static void write_record(tt_context *c, const tt_record *r, const tt_op *op)
 
 static void end_op(tt_context *c, tt_op *op, bool write, bool count)
 {
+  c->dropped += count && op->func != NULL && op->start == 0; // nothing has told when it ran
   if (op->func != NULL && op->start != 0) {
     if (write) {
       write_op(c, op);
@@ -305,20 +323,57 @@ static void end_op(tt_context *c, tt_op *op, bool write, bool count)
   c->events->nops--;
 }
 
-// The operation of this name, made if there is none; the one that nobody has spoken of for the longest time goes when there is no room.
-static tt_op *op_of(tt_context *c, uint64_t number, bool write, bool count)
+// The place of this operation, or one where it might be: a free one, or the one that nobody has spoken of for the longest time.
+static tt_op *place_of(tt_op *ops, int places, uint64_t number)
 {
-  struct tt_events *e = c->events;
   tt_op *place = NULL;
   for (uint64_t i = 0; i < PROBES; i++) {
-    tt_op *op = &e->ops[(number + i) % OPS];
+    tt_op *op = &ops[(number + i) % (uint64_t)places];
     if (op->number == number) {
-      op->age = e->round;
       return op;
     }
     if (place == NULL || (place->number != 0 && (op->number == 0 || op->age < place->age))) {
       place = op;
     }
+  }
+  return place;
+}
+
+// Twice as many places, or more, so that each operation finds one. False: there are enough already, or there is no memory.
+static bool grow(struct tt_events *e)
+{
+  for (int places = e->places * 2; places <= OPS_MOST; places *= 2) {
+    tt_op *ops = calloc((size_t)places, sizeof *ops);
+    bool good = ops != NULL;
+    for (int i = 0; good && i < e->places; i++) {
+      tt_op *place = e->ops[i].number != 0 ? place_of(ops, places, e->ops[i].number) : NULL;
+      good = place == NULL || place->number == 0;
+      if (place != NULL && good) {
+        *place = e->ops[i];
+      }
+    }
+    if (good) {
+      free(e->ops);
+      e->ops = ops;
+      e->places = places;
+      return true;
+    }
+    free(ops);
+  }
+  return false;
+}
+
+// The operation of this name, made if there is none; the one that nobody has spoken of for the longest time goes when there is no room.
+static tt_op *op_of(tt_context *c, uint64_t number, bool write, bool count)
+{
+  struct tt_events *e = c->events;
+  tt_op *place = place_of(e->ops, e->places, number);
+  if (place->number == number) {
+    place->age = e->round;
+    return place;
+  }
+  while (place->number != 0 && grow(e)) {
+    place = place_of(e->ops, e->places, number);
   }
   if (place->number != 0) {
     end_op(c, place, write, count);
@@ -400,24 +455,41 @@ void tt_events_see(tt_context *c, const tt_record *r, bool write, bool count)
   }
 }
 
-void tt_events_round(tt_context *c, bool last)
+void tt_events_round(tt_context *c, bool last, bool count)
 {
   struct tt_events *e = c->events;
   bool write = c->file.fd >= 0;
   e->round++;
-  for (int i = 0; e->nops > 0 && i < OPS; i++) {
-    tt_op *op = &e->ops[i];
+  for (int i = 0; e->nops > 0 && i < (last ? e->places : OPS); i++) { // of many a part each time
+    tt_op *op = &e->ops[e->next];
+    e->next = (e->next + 1) % e->places;
     uint64_t rounds = e->round - op->age;
     bool complete = op->func != NULL && op->ended >= op->nchannels && op->nchannels > 0 && rounds > SETTLED;
     bool strange = op->func == NULL && rounds > STRANGE;
     if (op->number != 0 && (last || complete || strange)) {
-      end_op(c, op, write, true);
+      end_op(c, op, write, count);
     }
   }
 }
 
+// How much the process's clock is ahead of the machine's: not 0 in a time namespace, which containers may have. The kernel tells it of the namespace of
+// children, which is another in a process that has asked for a new one.
+static bool clock_ahead(const char *space, int64_t *out)
+{
+  char children[64] = "";
+  long long seconds = 0, nanoseconds = 0;
+  ssize_t n = readlink("/proc/self/ns/time_for_children", children, sizeof children - 1);
+  FILE *f = n > 0 && strcmp(space, children) == 0 ? fopen("/proc/self/timens_offsets", "re") : NULL;
+  bool good = f != NULL && fscanf(f, "monotonic %lld %lld", &seconds, &nanoseconds) == 2;
+  if (f != NULL) {
+    fclose(f);
+  }
+  *out = good ? seconds * 1000000000 + nanoseconds : 0;
+  return good;
+}
+
 // Which clock time stamps are of: the same text, the same clock.
-static void clock_name(const char *host, char *out, size_t size)
+static void clock_name(tt_context *c, char *out, size_t size)
 {
   char boot[64] = "", space[64] = "";
   FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -430,8 +502,9 @@ static void clock_name(const char *host, char *out, size_t size)
   boot[strcspn(boot, "\n")] = '\0';
   ssize_t n = readlink("/proc/self/ns/time", space, sizeof space - 1);
   space[n > 0 ? n : 0] = '\0';
+  c->knows_ahead = boot[0] != '\0' && clock_ahead(space, &c->ahead);
   if (boot[0] == '\0') {
-    snprintf(boot, sizeof boot, "%s", host);
+    snprintf(boot, sizeof boot, "%s", c->host);
   }
   snprintf(out, size, "%s %s", boot, space);
 }
@@ -439,7 +512,7 @@ static void clock_name(const char *host, char *out, size_t size)
 void tt_events_begin(tt_context *c)
 {
   char title[384];
-  clock_name(c->host, c->clock, sizeof c->clock);
+  clock_name(c, c->clock, sizeof c->clock);
   snprintf(title, sizeof title, "rank %d%s%s (%s, pid %d)", c->rank, c->name[0] != '\0' ? " of " : "", c->name, c->host, (int)c->pid);
   for (int sort = 0; sort < 2; sort++) {
     char *p = tt_file_line(&c->file);
@@ -455,16 +528,20 @@ void tt_events_begin(tt_context *c)
 void tt_events_footer(void *context, char *out, size_t size)
 {
   tt_context *c = context;
-  char texts[3][160];
+  char texts[3][160], ahead[64] = "";
   *tt_put_text(texts[0], c->name) = '\0';
   *tt_put_text(texts[1], c->host) = '\0';
   *tt_put_text(texts[2], c->clock) = '\0';
-  snprintf(out, size,
-           "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":%d,\"nodes\":%d,\"comm\":\"0x%016llx\","
-           "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"clock\":\"%s\",\"realtime_minus_monotonic_ns\":%llu,\"began_us\":%llu,"
-           "\"finished\":%d,\"written\":%20llu,\"lost_ring_full\":%20llu,\"lost_disk\":%20llu,\"overwritten\":%20llu}}\n",
-           c->rank, c->nranks, c->nnodes, (unsigned long long)c->comm, texts[0], texts[1], (int)c->pid, texts[2],
-           (unsigned long long)c->skew, (unsigned long long)(c->began / 1000), c->finished, (unsigned long long)c->file.written,
-           (unsigned long long)atomic_load(&c->ring.lost), (unsigned long long)c->file.unwritten,
-           (unsigned long long)atomic_load(&c->ring.overwritten));
+  if (c->knows_ahead) {
+    snprintf(ahead, sizeof ahead, ",\"clock_ahead_ns\":%lld", (long long)c->ahead);
+  }
+  snprintf(
+      out, size,
+      "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":%d,\"nodes\":%d,\"comm\":\"0x%016llx\","
+      "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"clock\":\"%s\"%s,\"realtime_minus_monotonic_ns\":%llu,\"began_us\":%llu,"
+      "\"finished\":%d,\"written\":%20llu,\"lost_ring_full\":%20llu,\"lost_disk\":%20llu,\"lost_operations\":%20llu,\"overwritten\":%20llu}}\n",
+      c->rank, c->nranks, c->nnodes, (unsigned long long)c->comm, texts[0], texts[1], (int)c->pid, texts[2], ahead,
+      (unsigned long long)c->skew, (unsigned long long)(c->began / 1000), c->finished, (unsigned long long)c->file.written,
+      (unsigned long long)atomic_load(&c->ring.lost), (unsigned long long)c->file.unwritten, (unsigned long long)c->dropped,
+      (unsigned long long)atomic_load(&c->ring.overwritten));
 }

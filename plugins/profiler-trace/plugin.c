@@ -75,12 +75,25 @@ static void *handle_of(const tt_context *c, const tt_record *e)
   return (void *)(uintptr_t)(c->tag | e->number);
 }
 
+// Bits of a step's way, below its channel and peer.
+enum { IS_SEND = 1, IS_KNOWN = 2 };
+
+static uint64_t number_of(void *handle)
+{
+  return (uint64_t)(uintptr_t)handle & ((UINT64_C(1) << TT_TRACE_NUMBER_BITS) - 1);
+}
+
+static tt_context *context_of(void *handle)
+{
+  uint64_t tag = (uint64_t)(uintptr_t)handle >> TT_TRACE_NUMBER_BITS;
+  return tag > 0 && tag <= TT_TRACE_CONTEXTS ? atomic_load_explicit(&process.of[tag - 1], memory_order_acquire) : NULL;
+}
+
+// For whoever may stop the event, or tells of its children before that.
 static tt_record *event_of(void *handle, tt_context **context)
 {
-  uint64_t name = (uint64_t)(uintptr_t)handle;
-  uint64_t tag = name >> TT_TRACE_NUMBER_BITS;
-  *context = tag > 0 && tag <= TT_TRACE_CONTEXTS ? atomic_load_explicit(&process.of[tag - 1], memory_order_acquire) : NULL;
-  return *context != NULL ? tt_ring_find(&(*context)->ring, name & ((UINT64_C(1) << TT_TRACE_NUMBER_BITS) - 1)) : NULL;
+  *context = context_of(handle);
+  return *context != NULL ? tt_ring_find(&(*context)->ring, number_of(handle)) : NULL;
 }
 
 // Counters of both ends go up alike, also for events that find no room: numbers of messages match.
@@ -118,7 +131,7 @@ static void fill_call(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
     e->datatype = d->p2pApi.datatype;
     e->bytes = d->p2pApi.count * type_bytes(e->datatype);
   } else if (d->type == ncclProfileGroupApi) {
-    e->nchannels = (uint16_t)d->groupApi.groupDepth;
+    e->nchannels = (uint32_t)d->groupApi.groupDepth;
   }
 }
 
@@ -155,6 +168,25 @@ static void fill_step(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
     e->send = op->send;
     e->seq = op->seq + (uint64_t)d->proxyStep.step;
     e->op = op->pid == (uint64_t)c->pid ? op->parent : 0;
+    tt_ring_set_way(e, (uint64_t)(uint32_t)e->peer << 32 | (uint64_t)e->channel << 8 | IS_KNOWN | (e->send ? IS_SEND : 0));
+  }
+}
+
+// What a network plugin tells is shown with the message that it is about, while that is known: the message may end, on another thread, at any time.
+static void fill_net(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
+{
+  tt_context *c = context_of(d->parentObj);
+  uint64_t way;
+  e->peer = -1;
+  if (c != NULL && tt_ring_way(&c->ring, number_of(d->parentObj), &way) && (way & IS_KNOWN)) {
+    e->peer = (int32_t)(way >> 32);
+    e->channel = (uint16_t)(way >> 8);
+    e->send = (way & IS_SEND) != 0;
+  }
+  if (d->netPlugin.id == (NCCL_PROFILER_NET_TYPE_SOCK | NCCL_PROFILER_NET_SOCKET_VER) && d->netPlugin.data != NULL) {
+    e->bytes = ((const ncclProfilerNetSockDescr_v1_t *)d->netPlugin.data)->sock.length;
+  } else if (d->netPlugin.id == (NCCL_PROFILER_NET_TYPE_IB | NCCL_PROFILER_NET_IB_VER) && d->netPlugin.data != NULL) {
+    e->bytes = ((const ncclProfilerNetIbDescr_v1_t *)d->netPlugin.data)->qp.length;
   }
 }
 
@@ -167,11 +199,12 @@ static void fill(const tt_context *c, tt_record *e, const ncclProfilerEventDescr
     e->pid = (uint64_t)d->proxyOp.pid;
     e->peer = d->proxyOp.peer;
     e->channel = d->proxyOp.channelId;
-    e->nchannels = (uint16_t)d->proxyOp.nSteps;
+    e->nchannels = (uint32_t)d->proxyOp.nSteps;
     e->bytes = (uint64_t)d->proxyOp.chunkSize;
     e->send = d->proxyOp.isSend != 0;
     break;
   case ncclProfileProxyStep: fill_step(e, d); break;
+  case ncclProfileNetPlugin: fill_net(e, d); break;
   case ncclProfileKernelCh:
     e->channel = d->kernelCh.channelId;
     e->mark[0] = d->kernelCh.pTimer;
@@ -320,7 +353,7 @@ static tt_context *make(uint64_t comm, const char *name, int nnodes, int nranks,
   host_name(c->host, sizeof c->host);
   snprintf(c->name, sizeof c->name, "%s", name != NULL ? name : "");
   if (!tt_ring_create(&c->ring, process.settings.events, process.settings.keeps) || !make_counters(c) ||
-      (c->stats = tt_stats_create(nranks)) == NULL || (c->events = tt_events_create(c)) == NULL) {
+      (c->stats = tt_stats_create(nranks)) == NULL || (c->events = tt_events_create()) == NULL) {
     tt_context_free(c);
     return NULL;
   }

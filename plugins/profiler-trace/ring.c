@@ -74,8 +74,9 @@ tt_record *tt_ring_start(tt_ring *r)
     size_t slot = number & (r->n - 1);
     if (claim(r, slot)) {
       tt_record *e = &r->records[slot];
-      memset(e, 0, sizeof *e);
-      e->number = number;
+      __atomic_store_n(&e->number, number, __ATOMIC_RELAXED); // others may still look at the slot for the one before
+      tt_ring_set_way(e, 0);
+      memset(&e->parent, 0, sizeof *e - offsetof(tt_record, parent));
       return e;
     }
   }
@@ -92,7 +93,20 @@ tt_record *tt_ring_find(tt_ring *r, uint64_t number)
 {
   size_t slot = number & (r->n - 1);
   tt_record *e = &r->records[slot];
-  return state(r, slot) == TT_SLOT_OPEN && e->number == number ? e : NULL;
+  return state(r, slot) == TT_SLOT_OPEN && __atomic_load_n(&e->number, __ATOMIC_RELAXED) == number ? e : NULL;
+}
+
+// Whoever sees the way of an event sees its number, too.
+void tt_ring_set_way(tt_record *e, uint64_t way)
+{
+  __atomic_store_n(&e->way, way, __ATOMIC_RELEASE);
+}
+
+bool tt_ring_way(tt_ring *r, uint64_t number, uint64_t *way)
+{
+  const tt_record *e = tt_ring_find(r, number);
+  *way = e != NULL ? __atomic_load_n(&e->way, __ATOMIC_ACQUIRE) : 0;
+  return e != NULL && tt_ring_find(r, number) == e;
 }
 
 void tt_ring_stop(tt_ring *r, tt_record *e)

@@ -10,8 +10,10 @@
 #include <stdint.h>
 
 typedef struct tt_record {
-  uint64_t number, parent; // names (plugin.c); parent 0: none
-  uint64_t start, stop;    // nanoseconds of CLOCK_MONOTONIC
+  uint64_t number;      // its name (plugin.c)
+  uint64_t way;         // ProxyStep: peer, channel and direction once more, in one word; 0: none (tt_ring_way)
+  uint64_t parent;      // a name; 0: none
+  uint64_t start, stop; // nanoseconds of CLOCK_MONOTONIC
   // KernelCh: the channel's own start and stop. ProxyStep: its three states. GroupApi: its two.
   uint64_t mark[3];
   uint64_t bytes; // ProxyStep: of the message; ProxyOp: of a message at most; else count * size of the type
@@ -28,7 +30,8 @@ typedef struct tt_record {
   };
 
   int32_t peer, thread; // rank; thread id of the caller
-  uint16_t channel, nchannels;
+  uint32_t nchannels;   // ProxyOp: messages; GroupApi: depth
+  uint16_t channel;
   uint8_t kind; // number of the kind's bit
   uint8_t send; // ProxyOp, ProxyStep, P2p
 } tt_record;
@@ -56,6 +59,9 @@ void tt_ring_started(tt_ring *r, tt_record *e);
 // The open event of this number; NULL: it has ended, or its slot belongs to another.
 tt_record *tt_ring_find(tt_ring *r, uint64_t number);
 void tt_ring_stop(tt_ring *r, tt_record *e);
+// `way` of the open event of this number, which may end meanwhile, and its slot be another's. False: it has ended.
+void tt_ring_set_way(tt_record *e, uint64_t way);
+bool tt_ring_way(tt_ring *r, uint64_t number, uint64_t *way);
 
 // Calls `see` for each event that has finished since the last time, oldest first as far as can be told, and makes room; with `again`, in a ring that keeps, for
 // each one that was seen before and is still there. Returns how many. The plugin's thread alone.

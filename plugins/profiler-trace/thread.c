@@ -1,5 +1,8 @@
 // thread.c: the plugin's own thread: it alone writes. It runs as long as there are contexts, takes no signals, and whoever waits for it does not wait for ever.
+#define _GNU_SOURCE // dladdr1
+#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +20,7 @@ static struct {
   bool ready, running;
   tt_context *contexts; // the thread alone takes out
   tt_settings settings;
+  bool stuck;                  // a communicator was not waited for, and nothing has been finished since: the next need not be, either
   bool handles, handles_abort; // signal handlers are ours
   _Atomic int wanted, dumped;  // dumps
 } own = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -25,10 +29,20 @@ static struct {
 
 static void say(tt_context *c, const char *what, const char *path, int error)
 {
-  if (!c->said) {
-    c->said = true;
+  if ((atomic_fetch_or(&c->said, TT_SAID_DISK) & TT_SAID_DISK) == 0) {
     c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
            "trace: rank %d: cannot %s %s: %s; the job goes on, what is not written is counted", c->rank, what, path, strerror(error));
+  }
+}
+
+// The plugin's thread did not come round in time.
+static void say_full(tt_context *c)
+{
+  if (atomic_load(&c->ring.lost) > 0 && (atomic_fetch_or(&c->said, TT_SAID_FULL) & TT_SAID_FULL) == 0) {
+    c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
+           "trace: rank %d: its ring of %zu events was full, events are lost, and counted; TUTTI_TRACE_EVENTS makes it larger, "
+           "TUTTI_TRACE_MASK the events fewer",
+           c->rank, c->ring.n);
   }
 }
 
@@ -78,14 +92,14 @@ static void dump(tt_context *c)
   struct tt_events *before = c->events;
   char end[32];
   tt_ring_drain(&c->ring, false, see, c);
-  c->events = tt_events_create(c);
+  c->events = tt_events_create();
   if (c->events != NULL) {
     snprintf(end, sizeof end, c->dumps > 0 ? "-dump%d.json" : ".json", c->dumps + 1);
     c->dumps++;
     open_file(c, end);
     if (c->file.fd >= 0) {
       tt_ring_drain(&c->ring, true, see_again, c);
-      tt_events_round(c, true);
+      tt_events_round(c, true, false);
       flush(c);
     }
     tt_file_close(&c->file);
@@ -106,11 +120,17 @@ static void print_summary(tt_context *c, FILE *out)
           c->file.error != 0 ? strerror(c->file.error) : "no error");
   fprintf(out, own.settings.keeps ? ", %llu overwritten before they were counted\n" : "\n",
           (unsigned long long)atomic_load(&c->ring.overwritten));
+  if (c->dropped > 0) {
+    fprintf(out, "operations: %llu are missing below, as nothing was seen but that they were queued\n", (unsigned long long)c->dropped);
+  }
   tt_stats_print(c->stats, out);
 }
 
 static void log_lines(const tt_context *c, char *text)
 {
+  if ((atomic_load(&c->said) & TT_SAID_LINES) != 0) {
+    return;
+  }
   for (char *save = NULL, *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
     c->log(NCCL_LOG_INFO, NCCL_PROFILE, __FILE__, __LINE__, "trace: %s", line);
   }
@@ -151,7 +171,8 @@ static bool visit(tt_context *c, uint64_t tick, bool closing)
     open_file(c, ".json");
   }
   bool full = tt_ring_drain(&c->ring, false, see, c) > c->ring.n / 8;
-  tt_events_round(c, closing);
+  say_full(c);
+  tt_events_round(c, closing, true);
   if (!own.settings.keeps && (closing || tick % FLUSH_TICKS == 0)) {
     flush(c);
   }
@@ -179,6 +200,7 @@ static void take_out(tt_context *c)
   }
   *at = c->next;
   c->closed = true;
+  own.stuck = false;
   pthread_cond_broadcast(&own.done);
   if (c->abandoned) {
     tt_context_free(c);
@@ -315,7 +337,7 @@ static void forked(void)
   tt_plugin_forked();
   pthread_mutex_init(&own.lock, NULL);
   pthread_cond_init(&own.done, NULL);
-  own.ready = own.running = false;
+  own.ready = own.running = own.stuck = false;
   release_abort();
   atomic_store(&own.dumped, atomic_load(&own.wanted));
   for (tt_context *c = own.contexts; c != NULL; c = c->next) {
@@ -378,10 +400,21 @@ bool tt_thread_add(tt_context *c, const tt_settings *s)
   return good;
 }
 
+// Events have texts of the library that `log` is of. Whoever waits no longer may unload it: so it stays, as this plugin does.
+static void keep_library(ncclDebugLogger_t log)
+{
+  Dl_info info;
+  struct link_map *map = NULL;
+  if (dladdr1((const void *)(uintptr_t)log, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL && map->l_name[0] != '\0') {
+    (void)dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE); // "": the program, which always stays
+  }
+}
+
 void tt_thread_remove(tt_context *c)
 {
-  struct timespec until = after(own.settings.wait);
   pthread_mutex_lock(&own.lock);
+  bool stuck = own.stuck;
+  struct timespec until = after(stuck ? 0 : own.settings.wait);
   int res = 0;
   if (!c->closed) {
     c->closing = true;
@@ -390,15 +423,21 @@ void tt_thread_remove(tt_context *c)
   while (!c->closed && res == 0) {
     res = pthread_cond_timedwait(&own.done, &own.lock, &until);
   }
+  if (!c->closed) {
+    pthread_mutex_unlock(&own.lock); // the dynamic linker has locks of its own
+    keep_library(c->log);
+    pthread_mutex_lock(&own.lock);
+  }
   bool closed = c->closed;
   c->abandoned = !closed;
   if (!closed) {
-    c->said = true; // the log may be gone by then
-  }
-  if (!closed) {
+    own.stuck = true;
+    c->said = TT_SAID_ALL; // nobody is there who would read it
     c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
-           "trace: rank %d: %s is still being written after %g s: the job does not wait any longer (TUTTI_TRACE_WAIT)", c->rank,
-           own.settings.dir, own.settings.wait);
+           stuck ? "trace: rank %d: %s is still being written, as before, and not waited for again after %g s; %llu events found no room"
+                 : "trace: rank %d: %s is still being written after %g s: the job does not wait any longer (TUTTI_TRACE_WAIT); %llu events "
+                   "found no room",
+           c->rank, own.settings.dir, own.settings.wait, (unsigned long long)atomic_load(&c->ring.lost));
   }
   pthread_mutex_unlock(&own.lock);
   if (closed) {
@@ -410,7 +449,7 @@ void tt_thread_remove(tt_context *c)
 __attribute__((destructor)) static void at_exit(void)
 {
   pthread_mutex_lock(&own.lock);
-  struct timespec until = after(own.settings.wait);
+  struct timespec until = after(own.stuck ? 0 : own.settings.wait);
   for (tt_context *c = own.contexts; c != NULL; c = c->next) {
     c->closing = true;
   }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "nccl/profiler_net.h"
 #include "nccl/profiler_v6.h"
 #include "ring.h"
 
@@ -74,7 +75,7 @@ typedef struct tt_op {
   uint64_t bytes, seq, queued, start, stop, waited, age;
   int32_t peer, waited_for;
   uint64_t waited_most;
-  uint16_t nchannels, ended;
+  uint32_t nchannels, ended;
   uint8_t kind, send;
 } tt_op;
 
@@ -92,12 +93,17 @@ uint64_t tt_histogram_value(int index); // the middle of it
 
 // ---- a communicator's rank
 
+// What a rank has been warned of, or need not be: a disk that fails, a ring that was full; the table in place of its file.
+enum { TT_SAID_DISK = 1, TT_SAID_FULL = 2, TT_SAID_LINES = 4, TT_SAID_ALL = 7 };
+
 typedef struct tt_context {
   struct tt_context *next;
   uint64_t tag; // upper bits of its events' names
   uint64_t comm;
   int rank, nranks, nnodes;
   char name[TT_TRACE_NAME], host[64], clock[160]; // clock: which one time stamps are of; the same text, the same clock
+  bool knows_ahead;                               // of the machine's clock, in a time namespace of its own,
+  int64_t ahead;                                  // by nanoseconds
   ncclDebugLogger_t log;
   pid_t pid;
   tt_ring ring;
@@ -107,22 +113,24 @@ typedef struct tt_context {
   tt_file file;
   tt_stats *stats;
   struct tt_events *events;
+  uint64_t dropped;                // operations that were queued, of which nothing more was seen
   bool opened, finished;           // the file has been tried; these are the last events
-  _Atomic bool said;               // that something could not be written
+  _Atomic unsigned said;           // of TT_SAID_…: once each
   int dumps;                       // how many times events were written (keeps)
   bool closing, closed, abandoned; // under the lock of thread.c; abandoned: nobody waits for it
 } tt_context;
 
 // ---- events.c
 
-struct tt_events *tt_events_create(tt_context *c);
+// NULL: no memory.
+struct tt_events *tt_events_create(void);
 void tt_events_destroy(struct tt_events *e);
 // The file's first lines.
 void tt_events_begin(tt_context *c);
 // A finished event: into the file if `write`, into the statistics if `count`.
 void tt_events_see(tt_context *c, const tt_record *r, bool write, bool count);
-// Operations whose channels have ended some rounds ago are complete; all are if `last`.
-void tt_events_round(tt_context *c, bool last);
+// Operations whose channels have ended some rounds ago are complete; all are if `last`. `count` as above.
+void tt_events_round(tt_context *c, bool last, bool count);
 void tt_events_footer(void *context, char *out, size_t size);
 
 // ---- thread.c

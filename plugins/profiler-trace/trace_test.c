@@ -96,6 +96,80 @@ static void ring_that_keeps_has_the_last(void **state)
   tt_ring_destroy(&r);
 }
 
+static void ring_forgets_the_way_of_what_has_ended(void **state)
+{
+  (void)state;
+  tt_ring r;
+  uint64_t way = 1;
+  assert_true(tt_ring_create(&r, 8, true));
+  tt_record *e = tt_ring_start(&r);
+  uint64_t number = e->number;
+  tt_ring_set_way(e, 77);
+  assert_false(tt_ring_way(&r, number, &way)); // not yet
+  tt_ring_started(&r, e);
+  assert_true(tt_ring_way(&r, number, &way));
+  assert_int_equal(way, 77);
+  tt_ring_stop(&r, e);
+  assert_false(tt_ring_way(&r, number, &way));
+  tt_record *next = NULL;
+  for (int i = 0; i < 8; i++) {
+    next = tt_ring_start(&r);
+    tt_ring_started(&r, next);
+  }
+  assert_ptr_equal(next, e);
+  assert_false(tt_ring_way(&r, number, &way)); // the slot is another's,
+  assert_true(tt_ring_way(&r, next->number, &way));
+  assert_int_equal(way, 0); // which has none yet
+  tt_ring_destroy(&r);
+}
+
+// Slots go from one message to the next while another thread looks up the message it last heard of: its way is that message's, or none.
+typedef struct traffic {
+  tt_ring ring;
+  _Atomic uint64_t last; // name of a message that has been open
+  atomic_bool ended;
+} traffic;
+
+static void *move_messages(void *arg)
+{
+  traffic *t = arg;
+  tt_record *before = NULL; // open until the next one is
+  for (int i = 0; i < 200000; i++) {
+    tt_record *e = tt_ring_start(&t->ring);
+    if (e != NULL) {
+      tt_ring_set_way(e, e->number * 3);
+      tt_ring_started(&t->ring, e);
+      atomic_store(&t->last, e->number);
+      if (before != NULL) {
+        tt_ring_stop(&t->ring, before);
+      }
+      before = e;
+    }
+  }
+  atomic_store(&t->ended, true);
+  return NULL;
+}
+
+static void ring_tells_the_way_of_no_other(void **state)
+{
+  (void)state;
+  static traffic t;
+  pthread_t mover;
+  uint64_t found = 0;
+  assert_true(tt_ring_create(&t.ring, 8, true));
+  assert_int_equal(pthread_create(&mover, NULL, move_messages, &t), 0);
+  while (!atomic_load(&t.ended)) {
+    uint64_t number = atomic_load(&t.last), way;
+    if (tt_ring_way(&t.ring, number, &way)) {
+      assert_int_equal(way, number * 3);
+      found++;
+    }
+  }
+  pthread_join(mover, NULL);
+  print_message("%llu found open\n", (unsigned long long)found);
+  tt_ring_destroy(&t.ring);
+}
+
 enum { THREADS = 4, EACH = 20000 };
 
 static void *produce(void *arg)
@@ -349,6 +423,38 @@ static void nothing_is_lost_without_being_counted(void **state_)
   json_decref(root);
 }
 
+// Far more operations are queued than there are places at first, before the first one runs; of the last one nothing more is heard.
+static void many_operations_may_be_queued(void **state_)
+{
+  (void)state_;
+  enum { QUEUED = 2000 };
+  static void *ops[QUEUED];
+  void *ctx = open_rank(0);
+  for (uint64_t i = 0; i < QUEUED; i++) {
+    ncclProfilerEventDescr_v6_t d = {.type = ncclProfileColl};
+    d.coll.seqNumber = i;
+    d.coll.func = "AllReduce";
+    d.coll.nChannels = 1;
+    ops[i] = start(ctx, d);
+    assert_non_null(ops[i]);
+    ncclProfiler_v6.stopEvent(ops[i]);
+  }
+  for (uint64_t i = 0; i < QUEUED - 1; i++) {
+    void *kernel =
+        start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = ops[i], .kernelCh = {0, 1000 + 10 * i}});
+    ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = 1000 + 10 * i + 5}};
+    ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+    ncclProfiler_v6.stopEvent(kernel);
+  }
+  ncclProfiler_v6.finalize(ctx);
+  json_t *root = load(0, ".json");
+  const json_t *other = json_object_get(root, "otherData");
+  assert_int_equal(json_integer_value(json_object_get(other, "lost_ring_full")), 0);
+  assert_int_equal(count(json_object_get(root, "traceEvents"), "cat", "op"), QUEUED - 1);
+  assert_int_equal(json_integer_value(json_object_get(other, "lost_operations")), 1);
+  json_decref(root);
+}
+
 static void handles_of_others_do_no_harm(void **state_)
 {
   (void)state_;
@@ -366,9 +472,61 @@ static void handles_of_others_do_no_harm(void **state_)
   json_decref(load(0, ".json"));
 }
 
+// They have lines of their own, by peer; what is about no message stands with the calls.
+static void what_networks_tell_stands_with_its_peer(void **state_)
+{
+  (void)state_;
+  ncclProfilerNetSockDescr_v1_t data = {.type = ncclProfileSocket, .sock = {.length = 777}};
+  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1, .isSend = 1}};
+  void *ctx = open_rank(0), *op = start(ctx, d);
+  void *step = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = op});
+  d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileNetPlugin, .parentObj = step};
+  d.netPlugin.id = NCCL_PROFILER_NET_TYPE_SOCK | NCCL_PROFILER_NET_SOCKET_VER;
+  d.netPlugin.data = &data;
+  void *net = start(ctx, d);
+  ncclProfiler_v6.stopEvent(step);
+  ncclProfiler_v6.stopEvent(op);
+  ncclProfiler_v6.stopEvent(net);
+  d.parentObj = NULL;
+  d.netPlugin.id = 1 << 20; // of a kind that nobody knows
+  ncclProfiler_v6.stopEvent(start(ctx, d));
+  ncclProfiler_v6.finalize(ctx);
+  json_t *root = load(0, ".json");
+  const json_t *events = json_object_get(root, "traceEvents");
+  assert_int_equal(count(events, "name", "NetPlugin"), 2);
+  int lines = 0, sizes = 0;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *args = json_object_get(json_array_get(events, i), "args");
+    const char *name = json_string_value(json_object_get(args, "name"));
+    lines += name != NULL && strcmp(name, "network: to rank 1, channel 0") == 0;
+    sizes += json_integer_value(json_object_get(args, "bytes")) == 777;
+  }
+  assert_int_equal(lines, 1);
+  assert_int_equal(sizes, 1);
+  json_decref(root);
+}
+
+static void an_operation_may_have_very_many_messages(void **state_)
+{
+  (void)state_;
+  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 70000, .isSend = 1}};
+  void *ctx = open_rank(0);
+  ncclProfiler_v6.stopEvent(start(ctx, d));
+  ncclProfiler_v6.finalize(ctx);
+  json_t *root = load(0, ".json");
+  const json_t *events = json_object_get(root, "traceEvents");
+  json_int_t steps = 0;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    steps += json_integer_value(json_object_get(json_object_get(json_array_get(events, i), "args"), "steps"));
+  }
+  assert_int_equal(steps, 70000);
+  json_decref(root);
+}
+
 static int make_folder(void **state_)
 {
   (void)state_;
+  setenv("TUTTI_TRACE_MASK", "0xfde", 1); // all that it takes without, and NetPlugin
   setenv("TUTTI_TRACE_EVENTS", "4096", 1);
   return mkdtemp(folder) == NULL || setenv("TUTTI_TRACE_DIR", folder, 1) != 0;
 }
@@ -388,10 +546,19 @@ static int remove_folder(void **state_)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ring_loses_what_finds_no_room),   cmocka_unit_test(ring_that_keeps_has_the_last),
-      cmocka_unit_test(ring_of_many_threads_counts_all), cmocka_unit_test(histogram_is_true_to_two_percent),
-      cmocka_unit_test(table_has_mean_and_quantiles),    cmocka_unit_test(time_lines_have_all_events_and_arrows_meet),
-      cmocka_unit_test(handles_of_others_do_no_harm),    cmocka_unit_test(nothing_is_lost_without_being_counted),
+      cmocka_unit_test(ring_loses_what_finds_no_room),
+      cmocka_unit_test(ring_that_keeps_has_the_last),
+      cmocka_unit_test(ring_forgets_the_way_of_what_has_ended),
+      cmocka_unit_test(ring_tells_the_way_of_no_other),
+      cmocka_unit_test(ring_of_many_threads_counts_all),
+      cmocka_unit_test(histogram_is_true_to_two_percent),
+      cmocka_unit_test(table_has_mean_and_quantiles),
+      cmocka_unit_test(time_lines_have_all_events_and_arrows_meet),
+      cmocka_unit_test(many_operations_may_be_queued),
+      cmocka_unit_test(handles_of_others_do_no_harm),
+      cmocka_unit_test(nothing_is_lost_without_being_counted),
+      cmocka_unit_test(what_networks_tell_stands_with_its_peer),
+      cmocka_unit_test(an_operation_may_have_very_many_messages),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -50,12 +50,23 @@ static ncclResult_t check_task(const tt_task *t, const char *what)
 
 static ncclResult_t enqueue(const char *what, tt_task *t)
 {
-  ncclResult_t res = check_task(t, what);
-  if (TT_UNLIKELY(res != ncclSuccess)) {
+  struct ncclComm *comm = t->comm;
+  ncclResult_t res;
+  if (TT_UNLIKELY(!tt_comm_lives(comm))) {
+    res = tt_comm_dead(comm, what);
     tt_group_note(res);
     return res;
   }
-  return tt_task_add(t);
+  tt_comm_enter(comm);
+  bool known = tt_comm_usable(comm) && tt_comm_is_ready(comm, t) && t->in != NULL && t->out != NULL;
+  res = TT_LIKELY(known) ? ncclSuccess : check_task(t, what); // but for the buffers the same has been checked before
+  if (TT_LIKELY(res == ncclSuccess)) {
+    res = tt_task_add(t);
+  } else {
+    tt_group_note(res);
+  }
+  tt_comm_leave(comm);
+  return res;
 }
 
 #define ENQUEUE(what, f, ...) enqueue(what, &(tt_task){.func = (f), .comm = comm, .stream = stream, .type = datatype, __VA_ARGS__})

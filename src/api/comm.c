@@ -226,45 +226,59 @@ TT_API(ncclResult_t, ncclCommInitAll, ncclComm_t *comm, int ndev, const int *dev
   return init_all(comm, ndev, devlist);
 }
 
-TT_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+// Of a parent that has been entered.
+static ncclResult_t split(struct ncclComm *comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config)
 {
   tt_config cfg;
-  ncclResult_t res = tt_comm_check(comm, "ncclCommSplit", true);
-  if (res == ncclSuccess && newcomm == NULL) {
-    res = tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: newcomm is NULL", comm->rank);
+  if (newcomm == NULL) {
+    return tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: newcomm is NULL", comm->rank);
   }
-  if (res == ncclSuccess && color < 0 && color != NCCL_SPLIT_NOCOLOR) {
-    res = tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: color is %d; it must be at least 0, or NCCL_SPLIT_NOCOLOR", comm->rank,
-                  color);
+  if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
+    return tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: color is %d; it must be at least 0, or NCCL_SPLIT_NOCOLOR", comm->rank,
+                   color);
   }
-  if (res == ncclSuccess) {
-    res = tt_config_read(config, comm, &cfg);
-  }
-  if (res != ncclSuccess) {
-    return noted(res);
-  }
+  TT_TRY(tt_config_read(config, comm, &cfg));
   tt_init_args args = {.parent = comm, .color = color, .key = key};
-  return noted(submit_init(newcomm, &args, &cfg));
+  return submit_init(newcomm, &args, &cfg);
+}
+
+TT_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+  ncclResult_t res = tt_comm_begin(comm, "ncclCommSplit", true);
+  if (res == ncclSuccess) {
+    res = split(comm, color, key, newcomm, config);
+    tt_comm_leave(comm);
+  }
+  return noted(res);
 }
 
 static ncclResult_t run_finalize(void *arg)
 {
   struct ncclComm *comm = arg;
+  bool blocking = comm->config.blocking != 0; // else the abort waits for the job
+  if (blocking) {
+    TT_TRY(tt_comm_begin(comm, "ncclCommFinalize", true));
+  }
   ncclResult_t res = tt_comm_flush(comm);
   if (res == ncclSuccess) {
     atomic_store(&comm->state, TT_COMM_FINALIZED);
+  }
+  if (blocking) {
+    tt_comm_leave(comm);
   }
   return res;
 }
 
 TT_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm)
 {
-  ncclResult_t res = tt_comm_check(comm, "ncclCommFinalize", true);
+  ncclResult_t res = tt_comm_begin(comm, "ncclCommFinalize", true);
   if (res != ncclSuccess) {
     return noted(res);
   }
   tt_job_desc d = {.fn = run_finalize, .arg = comm, .comm = comm, .nonblocking = !comm->config.blocking};
-  return noted(tt_job_submit(&d));
+  res = tt_job_submit(&d);
+  tt_comm_leave(comm);
+  return noted(res);
 }
 
 // The communicator cannot go while a split of it waits for the calling thread.
@@ -307,12 +321,17 @@ TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
   }
   TT_TRY(tt_comm_check(comm, "ncclCommAbort", false));
   TT_TRY(check_splits(comm, "ncclCommAbort"));
+  if (atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
+    return tt_fail(ncclInvalidUsage, "ncclCommAbort on rank %d: the calling thread is inside another call on this communicator",
+                   comm->rank);
+  }
   __atomic_store_n(&comm->port.abort_flag, 1, __ATOMIC_RELEASE);
   await_splits(comm);
   tt_job_join(comm);
   if (comm->port.page != NULL) {
     tt_last_error_set("the communicator was aborted by ncclCommAbort");
     tt_port_stop(&comm->port, ncclInternalError);
+    tt_port_await_writers(&comm->port); // the buffers are the user's as soon as this returns
   }
   tt_comm_free_aborted(comm);
   return ncclSuccess;

@@ -17,27 +17,20 @@ TT_API(ncclResult_t, ncclMemFree, void *ptr)
   return ptr == NULL ? ncclSuccess : tt_mem_free(ptr);
 }
 
-TT_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t size, void **handle)
+// In these functions the communicator has been entered (comm.h).
+
+static ncclResult_t take_buffer(struct ncclComm *comm, void *buff, size_t size, void **handle)
 {
-  TT_TRY(tt_comm_check(comm, "ncclCommRegister", true));
   if (buff == NULL || size == 0 || handle == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size is %zu, handle is %p; all must be given", comm->rank,
                    buff, size, (void *)handle);
   }
-  return tt_comm_register((struct ncclComm *)comm, buff, size, handle);
+  return tt_comm_register(comm, buff, size, handle);
 }
 
-TT_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle)
-{
-  TT_TRY(tt_comm_check(comm, "ncclCommDeregister", false));
-  return tt_comm_deregister((struct ncclComm *)comm, handle);
-}
-
-// A window is a registration: ranks reach each other's buffers without knowing of windows, so there is nothing to exchange.
-TT_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
+static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
 {
   void *handle;
-  TT_TRY(tt_comm_check(comm, "ncclCommWindowRegister", true));
   if (buff == NULL || size == 0 || win == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: buff is %p, size is %zu, win is %p; all must be given",
                    comm->rank, buff, size, (void *)win);
@@ -51,19 +44,45 @@ TT_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t
   return ncclSuccess;
 }
 
+static ncclResult_t window_pointer(const struct ncclComm *comm, ncclWindow_t win, void **out)
+{
+  if (out == NULL) {
+    return tt_fail(ncclInvalidArgument, "ncclWinGetUserPtr on rank %d: outUserPtr is NULL", comm->rank);
+  }
+  return tt_comm_registered(comm, win, out);
+}
+
+// Enters, makes the call, leaves.
+#define INSIDE(comm, what, usable, call)       \
+  TT_TRY(tt_comm_begin((comm), what, usable)); \
+  ncclResult_t inside_ = (call);               \
+  tt_comm_leave(comm);                         \
+  return inside_
+
+TT_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t size, void **handle)
+{
+  INSIDE(comm, "ncclCommRegister", true, take_buffer(comm, buff, size, handle));
+}
+
+TT_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle)
+{
+  INSIDE(comm, "ncclCommDeregister", false, tt_comm_deregister(comm, handle));
+}
+
+// A window is a registration: ranks reach each other's buffers without knowing of windows, so there is nothing to exchange.
+TT_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
+{
+  INSIDE(comm, "ncclCommWindowRegister", true, take_window(comm, buff, size, win, winFlags));
+}
+
 TT_API(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win)
 {
-  TT_TRY(tt_comm_check(comm, "ncclCommWindowDeregister", false));
-  return win == NULL ? ncclSuccess : tt_comm_deregister(comm, win);
+  INSIDE(comm, "ncclCommWindowDeregister", false, win == NULL ? ncclSuccess : tt_comm_deregister(comm, win));
 }
 
 TT_API(ncclResult_t, ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
 {
-  TT_TRY(tt_comm_check(comm, "ncclWinGetUserPtr", false));
-  if (outUserPtr == NULL) {
-    return tt_fail(ncclInvalidArgument, "ncclWinGetUserPtr on rank %d: outUserPtr is NULL", comm->rank);
-  }
-  return tt_comm_registered(comm, win, outUserPtr);
+  INSIDE(comm, "ncclWinGetUserPtr", false, window_pointer(comm, win, outUserPtr));
 }
 
 // A free slot in the communicator's list of operations, or -1.
@@ -89,10 +108,9 @@ static int free_slot(struct ncclComm *comm)
   return first;
 }
 
-TT_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
-       ncclComm_t comm)
+static ncclResult_t make_op(struct ncclComm *comm, ncclRedOp_t *op, const void *scalar, ncclDataType_t datatype,
+                            ncclScalarResidence_t residence)
 {
-  TT_TRY(tt_comm_check(comm, "ncclRedOpCreatePreMulSum", true));
   size_t size = tt_type_size((int)datatype);
   if (op == NULL || scalar == NULL || size == 0 || (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
     return tt_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d",
@@ -113,9 +131,8 @@ TT_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, nc
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclRedOpDestroy, ncclRedOp_t op, ncclComm_t comm)
+static ncclResult_t drop_op(struct ncclComm *comm, ncclRedOp_t op)
 {
-  TT_TRY(tt_comm_check(comm, "ncclRedOpDestroy", false));
   int slot = (int)op - ncclNumOps;
   if (slot < 0 || slot >= comm->nuserops || !comm->userops[slot].live) {
     return tt_fail(ncclInvalidArgument, "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank,
@@ -123,4 +140,15 @@ TT_API(ncclResult_t, ncclRedOpDestroy, ncclRedOp_t op, ncclComm_t comm)
   }
   comm->userops[slot].live = false;
   return ncclSuccess;
+}
+
+TT_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
+       ncclComm_t comm)
+{
+  INSIDE(comm, "ncclRedOpCreatePreMulSum", true, make_op(comm, op, scalar, datatype, residence));
+}
+
+TT_API(ncclResult_t, ncclRedOpDestroy, ncclRedOp_t op, ncclComm_t comm)
+{
+  INSIDE(comm, "ncclRedOpDestroy", false, drop_op(comm, op));
 }

@@ -39,7 +39,9 @@ uint64_t tt_log_state = UINT64_MAX;
 static const log_config *current;                              // NULL: to be read
 static log_config *history;                                    // all that there ever were, newest first
 static pthread_mutex_t build_lock = PTHREAD_MUTEX_INITIALIZER; // held while a configuration is built, never while a line is written
-static int file_fd = -1; // descriptor of NCCL_DEBUG_FILE: once open, its number stays, so that no thread writes to a stranger
+static log_config first[2]; // these need no memory: a program that unloads the library leaves none behind
+static size_t made;         // configurations so far
+static int file_fd = -1;    // descriptor of NCCL_DEBUG_FILE: once open, its number stays, so that no thread writes to a stranger
 static __thread int thread_device;
 
 // For the case that there is not even memory for a configuration.
@@ -145,20 +147,21 @@ static void say(const log_config *c, const complaints *bad)
 static const log_config *build(complaints *bad)
 {
   // Not tt_calloc: a failure that a test injects there must still be logged.
-  log_config *c = calloc(1, sizeof *c);
-  const log_config *made = c;
+  log_config *c = made < TT_COUNT(first) ? &first[made] : calloc(1, sizeof *c);
+  const log_config *new = c;
   if (c != NULL) {
+    made++;
     read_host(c);
     read_levels(c, bad);
     read_file(c, bad);
     c->older = history;
     history = c;
   } else {
-    made = &fallback;
+    new = &fallback;
   }
-  __atomic_store_n(&tt_log_state, (uint64_t)made->level << 32 | made->mask, __ATOMIC_RELAXED);
-  __atomic_store_n(&current, made, __ATOMIC_RELEASE);
-  return made;
+  __atomic_store_n(&tt_log_state, (uint64_t) new->level << 32 | new->mask, __ATOMIC_RELAXED);
+  __atomic_store_n(&current, new, __ATOMIC_RELEASE);
+  return new;
 }
 
 static const log_config *config_get(void)

@@ -39,6 +39,12 @@ static struct {
   char reported;
 } state = {.once = PTHREAD_ONCE_INIT};
 
+// Texts of parameters, as far as they find room: a program that unloads the library leaves none of them behind.
+static struct {
+  size_t used;
+  char room[8192];
+} texts;
+
 // Lines to say when loading is over: the log needs parameters itself. The last one tells that there were more.
 enum { NOTES = 64, NOTE_BYTES = 400, FILE_NOTES = 8 };
 typedef struct note {
@@ -83,13 +89,25 @@ static void notes_say(void)
   free(list);
 }
 
+// A copy of a text that lives as long as the process. Not tt_strdup: tests inject failures there.
+static char *text_keep(const char *text)
+{
+  size_t size = strlen(text) + 1;
+  if (size > sizeof texts.room - texts.used) {
+    return strdup(text);
+  }
+  char *copy = memcpy(texts.room + texts.used, text, size);
+  texts.used += size;
+  return copy;
+}
+
 // Puts one value in its place. `where`: "environment" or "file:line", for messages.
 static void apply(const tt_param_row *row, const char *text, tt_param_origin origin, const char *where)
 {
   void *field = (char *)&state.values + row->offset;
   int64_t number = 0;
-  if (text[0] == '\0') {
-    return; // empty counts as not set
+  if (text[0] == '\0' && (row->flags & TT_PARAM_EMPTY) == 0) {
+    return;
   }
   if (!tt_param_parse_value(row->type, text, &number)) {
     note_add(TT_LOG_WARN, "%s=%.64s (%s): expected %s; using the default %s", row->name, text, where, tt_param_expected(row->type),
@@ -97,7 +115,7 @@ static void apply(const tt_param_row *row, const char *text, tt_param_origin ori
     return;
   }
   if (row->type == TT_PARAM_TYPE_STR) {
-    char *copy = strdup(text); // lives as long as the process; not tt_strdup: tests inject failures there
+    char *copy = text_keep(text);
     if (copy == NULL) {
       note_add(TT_LOG_WARN, "%s (%s): no memory for its value; using the default %s", row->name, where, row->def_text);
       return;
@@ -263,6 +281,15 @@ bool tt_param_home(const char *file, char *out, size_t size)
   return home != NULL && snprintf(out, size, "%s/%s", home, file) < (int)size;
 }
 
+bool tt_param_cache(const char *file, char *out, size_t size)
+{
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  if (cache != NULL && cache[0] == '/') {
+    return snprintf(out, size, "%s/%s", cache, file) < (int)size;
+  }
+  return home != NULL && home[0] == '/' && snprintf(out, size, "%s/.cache/%s", home, file) < (int)size;
+}
+
 static void load_files(void)
 {
   char path[PATH_MAX];
@@ -290,11 +317,13 @@ static void forget(void)
 {
   for (size_t i = 0; i < ROWS; i++) {
     char **text = (char **)((char *)&state.values + rows[i].offset);
-    if (rows[i].type == TT_PARAM_TYPE_STR && state.origin[i] != TT_PARAM_FROM_DEFAULT) {
+    bool kept = rows[i].type == TT_PARAM_TYPE_STR && state.origin[i] != TT_PARAM_FROM_DEFAULT;
+    if (kept && (*text < texts.room || *text >= texts.room + sizeof texts.room)) {
       free(*text);
     }
     state.origin[i] = TT_PARAM_FROM_DEFAULT;
   }
+  texts.used = 0;
 }
 
 // With an environment plugin everything is read again: it may be named in a file, and what it logs while it is opened goes where the environment says.

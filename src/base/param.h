@@ -27,6 +27,7 @@ enum {
   TT_PARAM_PUBLIC = 1,  // documented by NCCL or by us
   TT_PARAM_HIDDEN = 2,  // shown only with NCCL_PARAM_DUMP_ALL
   TT_PARAM_IGNORED = 4, // accepted, means nothing here; said at INFO when set
+  TT_PARAM_EMPTY = 8,   // an empty text is a value; elsewhere it counts as not set
 };
 
 // The process's parameters. First call reads environment and files; later calls return the same struct. Any thread.
@@ -38,6 +39,8 @@ bool tt_param_is_set_at(size_t offset);
 
 // Path of a file below the user's home folder; false: there is none, or the path is too long.
 bool tt_param_home(const char *file, char *out, size_t size);
+// The same below the folder for what can be made anew: $XDG_CACHE_HOME where that is an absolute path, else ~/.cache.
+bool tt_param_cache(const char *file, char *out, size_t size);
 
 // ---- The registry behind the ncclParam… functions. Rows are constant and live as long as the process. ----
 

@@ -160,6 +160,23 @@ static void defaults_and_environment(void **unused)
   assert_string_equal(out, "buffsize 65536 set 1; spin -1; hostid n0 set 1; shm_disable 1; same 1\n");
 }
 
+static void print_plugins(void)
+{
+  const tt_params *p = tt_params_get();
+  printf("net %s; tuner %s", p->net_plugin != NULL ? p->net_plugin : "NULL", p->tuner_plugin != NULL ? p->tuner_plugin : "NULL");
+}
+
+// An empty list of network plugins is none; without the variable there may be an installed one. Other plugins have no such difference.
+static void an_empty_text_can_be_a_value(void **unused)
+{
+  (void)unused;
+  char out[8192];
+  child_run(CHILD_ENV("NCCL_NET_PLUGIN=", "NCCL_TUNER_PLUGIN="), print_plugins, out, sizeof out);
+  assert_string_equal(out, "net ; tuner NULL");
+  child_run(CHILD_ENV("NCCL_TUNER_PLUGIN=x"), print_plugins, out, sizeof out);
+  assert_string_equal(out, "net NULL; tuner x");
+}
+
 static void complaints(void **unused)
 {
   (void)unused;
@@ -289,10 +306,19 @@ static int remove_dir(void **unused)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(integers),     cmocka_unit_test(booleans_and_texts), cmocka_unit_test(nearest_names),
-      cmocka_unit_test(parses_files), cmocka_unit_test(bounds_files),       cmocka_unit_test(defaults_and_environment),
-      cmocka_unit_test(complaints),   cmocka_unit_test(file_values),        cmocka_unit_test(home_file),
-      cmocka_unit_test(flood),        cmocka_unit_test(registry),           cmocka_unit_test(rows_are_sound),
+      cmocka_unit_test(integers),
+      cmocka_unit_test(booleans_and_texts),
+      cmocka_unit_test(nearest_names),
+      cmocka_unit_test(parses_files),
+      cmocka_unit_test(bounds_files),
+      cmocka_unit_test(defaults_and_environment),
+      cmocka_unit_test(an_empty_text_can_be_a_value),
+      cmocka_unit_test(complaints),
+      cmocka_unit_test(file_values),
+      cmocka_unit_test(home_file),
+      cmocka_unit_test(flood),
+      cmocka_unit_test(registry),
+      cmocka_unit_test(rows_are_sound),
   };
   return cmocka_run_group_tests_name("param", tests, make_dir, remove_dir);
 }

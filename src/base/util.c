@@ -7,9 +7,9 @@
 // Allocations left until one fails; 0 when no failure is wanted.
 static long alloc_fail_in;
 
-void tt_alloc_fail_at(long k)
+long tt_alloc_fail_at(long k)
 {
-  __atomic_store_n(&alloc_fail_in, k, __ATOMIC_RELAXED);
+  return __atomic_exchange_n(&alloc_fail_in, k, __ATOMIC_RELAXED);
 }
 
 static int alloc_must_fail(void)

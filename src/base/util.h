@@ -39,8 +39,9 @@ void *tt_calloc_line(size_t size);
 char *tt_strdup(const char *s);
 // Frees what tt_calloc, tt_calloc_line and tt_strdup gave. NULL is allowed.
 void tt_free(void *p);
-// The k-th allocation from now (1 = the next) returns NULL, once; 0 switches that off. Tests only; any thread.
-void tt_alloc_fail_at(long k);
+// The k-th allocation from now (1 = the next) returns NULL, once; 0 switches that off. Returns how many were left until the failure ordered before:
+// above 0, when it never came to that. Tests only; any thread.
+long tt_alloc_fail_at(long k);
 
 // 64-bit hash of bytes (FNV-1a with a final mix); the same on every machine.
 uint64_t tt_hash(const void *data, size_t size, uint64_t seed);

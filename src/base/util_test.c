@@ -47,11 +47,13 @@ static void kth_allocation_fails(void **unused)
       tt_free(p[i]);
     }
   }
-  tt_alloc_fail_at(1);
-  tt_alloc_fail_at(0);
-  void *p = tt_calloc(1, 1);
-  assert_non_null(p);
-  tt_free(p);
+  assert_true(tt_alloc_fail_at(2) <= 0); // the last of them came
+  void *p[2] = {tt_calloc(1, 1), NULL};
+  assert_int_equal(tt_alloc_fail_at(0), 1);
+  p[1] = tt_calloc(1, 1);
+  assert_true(p[0] != NULL && p[1] != NULL);
+  tt_free(p[0]);
+  tt_free(p[1]);
 }
 
 static void strdup_copies(void **unused)

@@ -79,8 +79,10 @@ static_assert(sizeof(int32_t) + TT_FAIL_TEXT <= TT_NOTE_MAX, "it fits into a not
 
 // Starts a root thread on in->root (port 0: any) and writes where it listens. It ends by itself. Errors: ncclSystemError.
 ncclResult_t tt_root_start(const tt_id *in, tt_addrs *bound);
-// Root threads of this process that have not ended. For tests.
+// Root threads of this process that have not ended.
 int tt_root_count(void);
+// How many ranks have joined the roots of this process so far, all told. For tests.
+unsigned tt_root_joined(void);
 
 // ---- join.c
 

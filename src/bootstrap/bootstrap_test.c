@@ -26,11 +26,13 @@ static void test_threads(void **state)
   }
 }
 
+#define QUICK_NS (2 * TT_NS_PER_S)
+
 static void test_init_is_quick(void **state)
 {
   (void)state;
   uint64_t best = UINT64_MAX;
-  for (int round = 0; round < 3; round++) {
+  for (int round = 0; round < 3 || (round < 20 && best >= QUICK_NS); round++) { // one undisturbed round will do
     player *p = cast(64, NULL);
     uint64_t began = tt_now_ns(), took;
     perform(p, 64);
@@ -40,7 +42,7 @@ static void test_init_is_quick(void **state)
     free(p);
   }
   print_message("init of 64 ranks: %.1f ms\n", (double)best / 1e6);
-  assert_true(best < 2 * TT_NS_PER_S); // far above what it takes, so that a busy machine or a sanitizer does not fail it
+  assert_true(best < QUICK_NS); // far above what it takes, so that a busy machine or a sanitizer does not fail it
 }
 
 static void test_processes(void **state)
@@ -120,6 +122,34 @@ static int count_entries(const char *dir)
   return n;
 }
 
+// The numbers of this process's threads. How many.
+static int list_threads(int *ids, int room)
+{
+  DIR *d = opendir("/proc/self/task");
+  int n = 0;
+  for (struct dirent *e; (e = readdir(d)) != NULL && n < room;) {
+    if (e->d_name[0] != '.') {
+      ids[n++] = atoi(e->d_name);
+    }
+  }
+  closedir(d);
+  return n;
+}
+
+// How many threads are not among those.
+static int count_new_threads(const int *old, int n)
+{
+  int ids[2 * MAX], found = 0, now = list_threads(ids, 2 * MAX);
+  for (int i = 0; i < now; i++) {
+    bool known = false;
+    for (int k = 0; k < n; k++) {
+      known |= ids[i] == old[k];
+    }
+    found += !known;
+  }
+  return found;
+}
+
 static void brief_life(tt_bootstrap *b, int rank, int n)
 {
   (void)rank;
@@ -131,8 +161,8 @@ static void test_nothing_left(void **state)
 {
   (void)state;
   await_no_roots();
-  tt_sleep_ns(20 * TT_NS_PER_MS);
-  int fds = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
+  int old[2 * MAX], nold = list_threads(old, 2 * MAX); // some of which may be about to go
+  int fds = count_entries("/proc/self/fd");
   for (int round = 0; round < 50; round++) {
     int n = 1 + round % 5;
     player *p = cast(n, brief_life);
@@ -141,12 +171,12 @@ static void test_nothing_left(void **state)
     free(p);
   }
   await_no_roots();
-  uint64_t end = tt_now_ns() + TT_NS_PER_S; // a thread is listed for a moment after its last line
-  while (count_entries("/proc/self/task") > threads && tt_now_ns() < end) {
+  uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; // a thread is listed for a moment after its last line
+  while (count_new_threads(old, nold) > 0 && tt_now_ns() < end) {
     tt_sleep_ns(TT_NS_PER_MS);
   }
   assert_int_equal(count_entries("/proc/self/fd"), fds);
-  assert_int_equal(count_entries("/proc/self/task"), threads);
+  assert_int_equal(count_new_threads(old, nold), 0);
 }
 
 // A second start of this program with NCCL_COMM_ID: two communicators one after the other, and rank 0 comes last.
@@ -204,6 +234,9 @@ static int start_comm_id(const char *what, const char *host, const tt_addr *any)
   if (child == 0) {
     snprintf(text, sizeof(text), "%s:%u", host, port);
     setenv("NCCL_COMM_ID", text, 1);
+    if (strcmp(what, "comm_id_differs") == 0) { // rank 0 waits for somebody who is not there
+      shorten_time_limit();
+    }
     snprintf(text, sizeof(text), "%u", port);
     execl("/proc/self/exe", "bootstrap_test", what, text, (char *)NULL);
     _exit(1);

@@ -17,6 +17,8 @@
 #include "bootstrap/greet.h"
 #include "os/random.h"
 
+enum { LONG_MS = 100000 }; // only a hang takes longer
+
 static const tt_key key = {{7, 7, 7}}, other_key = {{8}};
 static const tt_hello usual = {.kind = TT_HELLO_NET, .rank = 3, .to = 5, .nranks = 8, .tag = 0x1122334455667788, .cookie = 42};
 
@@ -147,23 +149,29 @@ static void test_meet(void **state)
   tt_greeter g;
   for (uint8_t n = 1; n <= TT_ADDRS_MAX; n = (uint8_t)(2 * n)) {
     open_greeter(&g, n);
-    meeting m = meet(&g, &g.addrs, &key, &usual, soon(5000));
-    assert_int_equal(m.dialled, 1);
-    assert_int_equal(m.guests, 1); // one connection, however many addresses
-    assert_memory_equal(&m.at, &g.addrs.a[0], sizeof(m.at));
+    meeting m = {.fd = {-1, -1}};
+    bool plain = false;
+    for (int tries = 0; tries < 100 && !plain; tries++) { // another address than the first is tried only if this thread is late
+      uint32_t strangers = (uint32_t)g.strangers;
+      part(&m);
+      m = meet(&g, &g.addrs, &key, &usual, soon(LONG_MS));
+      assert_int_equal(m.dialled, 1);
+      assert_int_equal(m.guests, 1); // one connection, however many addresses
+      plain = memcmp(&m.at, &g.addrs.a[0], sizeof(m.at)) == 0 && g.strangers == strangers;
+    }
+    assert_true(plain);
     assert_int_equal(m.heard.rank, 3);
     assert_int_equal(m.heard.kind, TT_HELLO_NET);
     assert_true(m.heard.tag == usual.tag && m.heard.cookie == usual.cookie);
     // What follows the handshake is untouched, both ways.
     char c[3] = "";
-    tt_until until = {.deadline_ns = soon(5000)};
+    tt_until until = {.deadline_ns = soon(LONG_MS)};
     assert_int_equal(tt_sock_send(m.fd[0], "ab", 2), 2);
     assert_int_equal(tt_sock_send(m.fd[1], "cd", 2), 2);
     assert_int_equal(tt_sock_recv_all(m.fd[1], c, 2, &until), 0);
     assert_string_equal(c, "ab");
     assert_int_equal(tt_sock_recv_all(m.fd[0], c, 2, &until), 0);
     assert_string_equal(c, "cd");
-    assert_int_equal(g.strangers, 0);
     part(&m);
     tt_greeter_close(&g, true);
     assert_int_equal(g.addrs.n, 0);
@@ -178,16 +186,16 @@ static void test_refusals(void **state)
   tt_hello wrong_rank = usual, wrong_kind = usual;
   wrong_rank.to = 6;
   wrong_kind.kind = TT_HELLO_JOIN;
-  meeting m = meet(&g, &g.addrs, &other_key, &usual, soon(5000));
+  meeting m = meet(&g, &g.addrs, &other_key, &usual, soon(LONG_MS));
   assert_int_equal(m.dialled, -EACCES);
   assert_int_equal(m.guests, 0);
-  m = meet(&g, &g.addrs, &key, &wrong_rank, soon(5000));
+  m = meet(&g, &g.addrs, &key, &wrong_rank, soon(LONG_MS));
   assert_int_equal(m.dialled, -EACCES);
-  m = meet(&g, &g.addrs, &key, &wrong_kind, soon(5000));
+  m = meet(&g, &g.addrs, &key, &wrong_kind, soon(LONG_MS));
   assert_int_equal(m.dialled, -EACCES);
   assert_int_equal(m.guests, 0);
   assert_true(g.strangers >= 6);
-  m = meet(&g, &g.addrs, &key, &usual, soon(5000));
+  m = meet(&g, &g.addrs, &key, &usual, soon(LONG_MS));
   assert_int_equal(m.dialled, 1);
   part(&m);
   tt_greeter_close(&g, true);
@@ -230,7 +238,7 @@ static void test_other_way(void **state)
   const tt_addr first[] = {closed_port(), d.at, mute, {.family = 99, .port = 1}};
   for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
     tt_addrs to = {.n = 2, .a = {first[i], g.addrs.a[1]}};
-    meeting m = meet(&g, &to, &key, &usual, soon(10000));
+    meeting m = meet(&g, &to, &key, &usual, soon(LONG_MS));
     assert_int_equal(m.dialled, 1);
     assert_int_equal(m.guests, 1);
     assert_memory_equal(&m.at, &g.addrs.a[1], sizeof(m.at));
@@ -241,7 +249,7 @@ static void test_other_way(void **state)
   tt_addrs there = {.n = 1, .a = {loopback(4)}};
   assert_int_equal(tt_greeter_open(&foreign, &there, &other_key, TT_HELLO_NET, 5), 0);
   tt_addrs to = {.n = 4, .a = {first[0], d.at, mute, g.addrs.a[0]}};
-  meeting m = meet(&g, &to, &key, &usual, soon(10000));
+  meeting m = meet(&g, &to, &key, &usual, soon(LONG_MS));
   assert_int_equal(m.dialled, 1);
   assert_memory_equal(&m.at, &g.addrs.a[0], sizeof(m.at));
   part(&m);
@@ -322,7 +330,7 @@ static void begin_ending(ender *e, int round, tt_dial **d)
   int fd;
   assert_int_equal(tt_tcp_listen(&at, &e->fd, &bound), 0);
   tt_addrs to = tt_addrs_one(&bound);
-  assert_int_equal(tt_dial_start(&to, &key, &usual, soon(60000), d), 0);
+  assert_int_equal(tt_dial_start(&to, &key, &usual, soon(LONG_MS), d), 0);
   __atomic_store_n(&e->round, round, __ATOMIC_RELEASE);
   spin(below(30000));
   assert_true(tt_dial_step(*d, &fd, &at) <= 0);
@@ -372,7 +380,7 @@ static void *lie(void *arg)
   liar *l = arg;
   int fd = -1;
   uint8_t hello[sizeof(tt_hello)];
-  tt_until until = {.deadline_ns = soon(5000)};
+  tt_until until = {.deadline_ns = soon(LONG_MS)};
   struct pollfd p = {.fd = l->fd, .events = POLLIN};
   if (tt_sock_poll(&p, 1, &until) < 0 || tt_tcp_accept(l->fd, &fd, NULL) != 0) {
     return NULL;
@@ -417,16 +425,16 @@ static void test_liars(void **state)
   old = good;
   old.version--;
   liar l = {.first = 10, .words = "HTTP/1.1 200"};
-  assert_int_equal(dial_liar(&l, 5000), -EPROTO);
+  assert_int_equal(dial_liar(&l, LONG_MS), -EPROTO);
   l = (liar){.first = sizeof(old)};
   memcpy(l.words, &old, sizeof(old));
-  assert_int_equal(dial_liar(&l, 5000), -EPROTONOSUPPORT);
+  assert_int_equal(dial_liar(&l, LONG_MS), -EPROTONOSUPPORT);
   l = (liar){.first = sizeof(good), .second = sizeof(tt_seal)};
   memcpy(l.words, &good, sizeof(good));
   memset(l.words + sizeof(good), 0x55, sizeof(tt_seal));
-  assert_int_equal(dial_liar(&l, 5000), -EACCES);
+  assert_int_equal(dial_liar(&l, LONG_MS), -EACCES);
   l = (liar){.first = 0}; // drops the connection, which is made again, and by then nobody listens
-  assert_int_equal(dial_liar(&l, 5000), -ECONNREFUSED);
+  assert_int_equal(dial_liar(&l, LONG_MS), -ECONNREFUSED);
   l = (liar){.first = 5}; // half a greeting
   memcpy(l.words, &good, sizeof(good));
   assert_int_equal(dial_liar(&l, 90), -ETIMEDOUT);
@@ -435,7 +443,7 @@ static void test_liars(void **state)
 static int knock(const tt_addr *at)
 {
   int fd = -1;
-  tt_until until = {.deadline_ns = soon(5000)};
+  tt_until until = {.deadline_ns = soon(LONG_MS)};
   assert_int_equal(tt_tcp_connect(at, &until, &fd), 0);
   return fd;
 }
@@ -465,7 +473,7 @@ static void test_replay(void **state)
   tt_greeting greeting;
   tt_hello h = usual;
   uint8_t proof[sizeof(tt_seal)];
-  tt_until until = {.deadline_ns = soon(5000)};
+  tt_until until = {.deadline_ns = soon(LONG_MS)};
   open_greeter(&g, 1);
   int fd = knock(&g.addrs.a[0]);
   assert_int_equal(serve(&g), 0);
@@ -530,7 +538,7 @@ static void *run_flood(void *arg)
   memset(junk, 'x', sizeof(junk));
   for (unsigned i = 0; !__atomic_load_n(&f->stop, __ATOMIC_ACQUIRE); i++) {
     int *fd = &fds[i % 600];
-    tt_until until = {.deadline_ns = soon(1000)};
+    tt_until until = {.deadline_ns = soon(LONG_MS)};
     tt_sock_close(fd);
     if (tt_tcp_connect(&f->to, &until, fd) == 0) {
       f->made++;
@@ -561,7 +569,7 @@ static void test_flood(void **state)
     (void)serve(&g);
   }
   for (int round = 0; round < 20; round++) {
-    meeting m = meet(&g, &g.addrs, &key, &usual, soon(60000));
+    meeting m = meet(&g, &g.addrs, &key, &usual, soon(LONG_MS));
     assert_int_equal(m.dialled, 1);
     assert_int_equal(m.guests, 1);
     part(&m);

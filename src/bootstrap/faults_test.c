@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "bootstrap/players.h"
@@ -112,8 +113,9 @@ static void test_abort_before_all_have_joined(void **state)
 {
   (void)state;
   player *p = cast(3, NULL);
+  unsigned before = tt_root_joined();
   start(p, 2);
-  tt_sleep_ns(100 * TT_NS_PER_MS);
+  await_joined(before, 2);
   __atomic_store_n(&p[1].abort_flag, 1, __ATOMIC_RELAXED);
   pthread_join(p[1].thread, NULL);
   assert_int_equal(p[1].res, ncclInternalError); // another code without the abort
@@ -121,7 +123,6 @@ static void test_abort_before_all_have_joined(void **state)
   pthread_join(p[0].thread, NULL);
   pthread_join(p[2].thread, NULL);
   p[1] = p[2];
-  // Rank 1 went away before all had joined, or, on a very busy machine, before it had joined itself.
   expect_all(p, 2, ncclRemoteError, "1", "joined");
   await_no_roots();
   free(p);
@@ -185,6 +186,24 @@ static void test_abort_in_calls(void **state)
   abort_in(wait_in_split);
 }
 
+// What processes tell each other: how many have been made, and how many have said what they found.
+typedef struct {
+  unsigned made, said;
+} board;
+static board *shared;
+
+static void open_board(void)
+{
+  shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(shared != MAP_FAILED);
+}
+
+static bool count_and_await(unsigned *count, unsigned n)
+{
+  __atomic_add_fetch(count, 1, __ATOMIC_RELEASE);
+  return await_count(count, n);
+}
+
 // Rank 2 of 5 is killed; everybody else waits in all-gather and must name it.
 static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
 {
@@ -192,8 +211,9 @@ static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
   if (tt_bootstrap_init(id, 1, n, rank, NULL, &b) != ncclSuccess) {
     return 1;
   }
+  bool ready = count_and_await(&shared->made, (unsigned)n);
   if (rank == 2) {
-    tt_sleep_ns(100 * TT_NS_PER_MS); // the others are waiting by now
+    tt_sleep_ns(100 * TT_NS_PER_MS); // the others are waiting by now, or will meet a dead rank when they begin
     kill(getpid(), SIGKILL);
   }
   char data[1000] = {0};
@@ -203,37 +223,57 @@ static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
   if (!named) {
     fprintf(stderr, "rank %d: %d %s\n", rank, res, tt_last_error());
   }
-  tt_sleep_ns(50 * TT_NS_PER_MS); // a process that ends at once may take its STOP frame with it
+  bool heard = count_and_await(&shared->said, (unsigned)n - 1); // a process that ends at once may take its STOP frame with it
   tt_bootstrap_destroy(b);
-  return !(named && stays);
+  return !(ready && named && stays && heard);
 }
 
 static void test_death(void **state)
 {
   (void)state;
+  open_board();
   assert_int_equal(processes(5, gather_with_a_death), 4);
+  munmap(shared, sizeof(*shared));
 }
 
-// A rank that dies between joining and the end of init.
-static int init_with_a_death(const ncclUniqueId *id, int rank, int n)
+// A rank of three as a process, which begins when it can read from `go`; its exit status says whether it has heard that rank 1 is gone.
+static pid_t start_rank(const ncclUniqueId *id, int rank, int go)
 {
-  tt_bootstrap *b = NULL;
-  if (rank == 1) {
-    alarm(1);
+  pid_t child = fork();
+  if (child == 0) {
+    tt_bootstrap *b = NULL;
+    char c;
+    bool began = go < 0 || read(go, &c, 1) == 1;
+    ncclResult_t res = tt_bootstrap_init(id, 1, 3, rank, NULL, &b);
+    tt_bootstrap_destroy(b);
+    _exit(!(began && res == ncclRemoteError && strstr(tt_last_error(), "rank 1") != NULL));
   }
-  if (rank == 0) {
-    tt_sleep_ns(1500 * TT_NS_PER_MS);
-  }
-  ncclResult_t res = tt_bootstrap_init(id, 1, n, rank, NULL, &b);
-  tt_bootstrap_destroy(b);
-  // Rank 0 comes after the others have been told: it hears the same, as the root waits for it.
-  return !(res == ncclRemoteError && strstr(tt_last_error(), "rank 1") != NULL);
+  return child;
 }
 
+// A rank that dies between joining and the end of init. Rank 0 comes after that: it hears the same, as the root waits for it.
 static void test_death_in_init(void **state)
 {
   (void)state;
-  assert_int_equal(processes(3, init_with_a_death), 2);
+  ncclUniqueId id;
+  int go[2], status;
+  unsigned before = tt_root_joined();
+  pid_t pids[3];
+  assert_int_equal(pipe(go), 0);
+  assert_int_equal(tt_bootstrap_id(&id), ncclSuccess);
+  for (int rank = 0; rank < 3; rank++) {
+    pids[rank] = start_rank(&id, rank, rank == 0 ? go[0] : -1);
+  }
+  await_joined(before, 2);
+  kill(pids[1], SIGKILL);
+  assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
+  assert_int_equal(write(go[1], "", 1), 1);
+  for (int rank = 0; rank < 3; rank += 2) {
+    assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
+    assert_int_equal(status, 0);
+  }
+  close(go[0]);
+  close(go[1]);
   await_no_roots();
 }
 
@@ -265,7 +305,7 @@ typedef struct {
 static void *harass(void *arg)
 {
   crowd *c = arg;
-  tt_until until = {.deadline_ns = tt_now_ns() + 5 * TT_NS_PER_S};
+  tt_until until = {.deadline_ns = tt_now_ns() + LONG_S * TT_NS_PER_S};
   for (int i = 0; i < 200; i++) {
     tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i % 8, .to = -1, .nranks = 8};
     tt_key other = {{1, 2, 3}};
@@ -319,7 +359,7 @@ static void test_door_closes(void **state)
   expect_success(p, 3);
   for (int i = 0; i < 3; i++) {
     const tt_addrs *own = &p[i].b->own;
-    tt_until until = {.deadline_ns = tt_now_ns() + 5 * TT_NS_PER_S};
+    tt_until until = {.deadline_ns = tt_now_ns() + LONG_S * TT_NS_PER_S};
     tt_addr mine = {.family = 0};
     int fd = -1;
     assert_true(tt_addrs_good(own));
@@ -411,17 +451,20 @@ static void test_no_descriptors(void **state)
 
 enum { FEW_FILES = 64 };
 
-// Starts a root in a process that may have FEW_FILES files open; it ends when the root has.
+// Starts a root in a process that may have FEW_FILES files open; it says on the board how many ranks have joined, and ends when the root has.
 static pid_t start_poor_root(ncclUniqueId *id)
 {
   int pipes[2];
+  open_board();
   assert_int_equal(pipe(pipes), 0);
   pid_t child = fork();
   if (child == 0) {
+    unsigned before = tt_root_joined();
     limit_files(FEW_FILES);
     bool made = tt_bootstrap_id(id) == ncclSuccess && write(pipes[1], id, sizeof(*id)) == sizeof(*id);
     while (tt_root_count() > 0) {
-      tt_sleep_ns(10 * TT_NS_PER_MS);
+      __atomic_store_n(&shared->made, tt_root_joined() - before, __ATOMIC_RELEASE);
+      tt_sleep_ns(TT_NS_PER_MS);
     }
     _exit(!made);
   }
@@ -436,6 +479,7 @@ static void await_root(pid_t child)
   int status = 1;
   waitpid(child, &status, 0);
   assert_int_equal(status, 0);
+  munmap(shared, sizeof(*shared));
 }
 
 // Seats that are still empty cost nothing: the root hears those who have come, although seats and doors are more than it may have files
@@ -450,7 +494,7 @@ static void test_root_with_few_files(void **state)
   p[1] = p[0];
   p[1].rank = 7;
   start(p, 2);
-  tt_sleep_ns(TT_NS_PER_S); // both have joined by now
+  assert_true(await_count(&shared->made, 2));
   __atomic_store_n(&p[1].abort_flag, 1, __ATOMIC_RELAXED);
   finish(p, 2);
   expect_all(p, 1, ncclRemoteError, "rank 7 (", "went away before all 63 ranks had joined");
@@ -505,15 +549,18 @@ static void test_forked_child_may_not_use_it(void **state)
 
 int main(int argc, char **argv)
 {
-  (void)argc;
   restart_with_time_limit(argv);
+  const struct CMUnitTest missing[] = {cmocka_unit_test(test_missing_ranks_are_named)};
+  if (argc > 1 && strcmp(argv[1], "missing") == 0) {
+    return cmocka_run_group_tests(missing, NULL, NULL);
+  }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_two_ranks_with_one_number),
       cmocka_unit_test(test_ranks_disagree),
       cmocka_unit_test(test_rank_out_of_range),
       cmocka_unit_test(test_bad_ids),
       cmocka_unit_test(test_used_id),
-      cmocka_unit_test(test_missing_ranks_are_named),
+      cmocka_unit_test(test_with_short_limit),
       cmocka_unit_test(test_abort_before_all_have_joined),
       cmocka_unit_test(test_abort_in_calls),
       cmocka_unit_test(test_death),

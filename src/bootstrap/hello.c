@@ -4,22 +4,36 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/util.h"
+#include "os/proc.h"
 #include "os/random.h"
 
 static_assert(sizeof(tt_key) <= crypto_generichash_KEYBYTES_MAX && TT_SECRET_BYTES >= crypto_generichash_KEYBYTES_MIN, "keys fit");
 static_assert(sizeof(tt_seal) <= crypto_generichash_BYTES_MAX && sizeof(tt_seal) >= crypto_generichash_BYTES_MIN, "seals fit");
 
-// Really one per process: whether libsodium is set up. Without that it works too, with its portable code.
-static pthread_once_t sodium_once = PTHREAD_ONCE_INIT;
+// Really one per process: whether libsodium is set up. libsodium does that under a lock of its own, which a child forked meanwhile would find taken
+// for ever: so it happens under ours, which forks wait for. `started` is set under the lock, and read without it.
+static pthread_mutex_t sodium_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool started;
+
+__attribute__((constructor)) static void at_start(void)
+{
+  tt_proc_hold_at_fork(&sodium_lock);
+}
 
 static void start_sodium(void)
 {
-  if (sodium_init() < 0) {
-    return; // no generator of random bytes: hashes do not need one, and tt_random has its own
+  if (atomic_load_explicit(&started, memory_order_acquire)) {
+    return;
   }
+  pthread_mutex_lock(&sodium_lock);
+  if (sodium_init() >= 0) {
+    atomic_store_explicit(&started, true, memory_order_release);
+  } // else it has no random bytes: hashes need none, and tt_random has its own
+  pthread_mutex_unlock(&sodium_lock);
 }
 
 static void add_part(crypto_generichash_state *s, const void *data, size_t size)
@@ -55,7 +69,7 @@ static tt_key key_from(const tt_seal *s)
 
 tt_key tt_key_of(const uint8_t secret[TT_SECRET_BYTES])
 {
-  pthread_once(&sodium_once, start_sodium);
+  start_sodium();
   tt_seal s = seal_parts(secret, TT_SECRET_BYTES, "tutti id", NULL, 0);
   return key_from(&s);
 }

@@ -18,7 +18,8 @@
 
 #define UNUSED_OK __attribute__((unused))
 
-enum { MAX = 64, TIMEOUT_S = 6, MAX_IDS = 8 };
+enum { MAX = 64, MAX_IDS = 8 };
+enum { LONG_S = 60, TIMEOUT_S = 6 }; // NCCL_BOOTSTRAP_TIMEOUT: only a hang takes longer; where somebody is missing
 
 typedef struct {
   ncclUniqueId ids[MAX_IDS];
@@ -109,11 +110,32 @@ static UNUSED_OK void expect_success(player *p, int n)
 // No root thread is left, or soon none is.
 static UNUSED_OK void await_no_roots(void)
 {
-  uint64_t end = tt_now_ns() + 20 * TT_NS_PER_S;
+  uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S;
   while (tt_root_count() > 0 && tt_now_ns() < end) {
     tt_sleep_ns(TT_NS_PER_MS);
   }
   assert_int_equal(tt_root_count(), 0);
+}
+
+// Waits until `*count`, which others raise, is `n`.
+static UNUSED_OK bool await_count(const unsigned *count, unsigned n)
+{
+  for (uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; __atomic_load_n(count, __ATOMIC_ACQUIRE) != n;) {
+    if (tt_now_ns() > end) {
+      return false;
+    }
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
+  return true;
+}
+
+// `n` ranks have joined the roots of this process since there were `before`.
+static UNUSED_OK void await_joined(unsigned before, unsigned n)
+{
+  for (uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; tt_root_joined() - before < n;) {
+    assert_true(tt_now_ns() < end);
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
 }
 
 // What ranks do with a bootstrap. Failures of threads are collected as a count: cmocka's asserts belong to the main thread.
@@ -206,13 +228,36 @@ static UNUSED_OK void expect_all(player *p, int n, ncclResult_t code, const char
   }
 }
 
-// Parameters may have been read before main, so a short time limit needs a second start of the program.
+// Parameters may have been read before main, so a time limit needs a second start of the program.
 static UNUSED_OK void restart_with_time_limit(char **argv)
 {
   char seconds[16];
-  snprintf(seconds, sizeof(seconds), "%d", TIMEOUT_S);
+  snprintf(seconds, sizeof(seconds), "%d", LONG_S);
   if (getenv("NCCL_BOOTSTRAP_TIMEOUT") == NULL) {
     setenv("NCCL_BOOTSTRAP_TIMEOUT", seconds, 1);
     execv("/proc/self/exe", argv);
   }
+}
+
+// From here on, for this process's second starts: the short limit.
+static UNUSED_OK void shorten_time_limit(void)
+{
+  char seconds[16];
+  snprintf(seconds, sizeof(seconds), "%d", TIMEOUT_S);
+  setenv("NCCL_BOOTSTRAP_TIMEOUT", seconds, 1);
+}
+
+// Runs what main() does for the argument "missing", with the short limit.
+static UNUSED_OK void test_with_short_limit(void **state)
+{
+  (void)state;
+  int status = 1;
+  pid_t child = fork();
+  if (child == 0) {
+    shorten_time_limit();
+    execl("/proc/self/exe", "missing", "missing", (char *)NULL);
+    _exit(1);
+  }
+  waitpid(child, &status, 0);
+  assert_int_equal(status, 0);
 }

@@ -12,11 +12,12 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/thread.h"
 
-#define TICK_NS (30 * TT_NS_PER_S)  // how often to say who is missing
-#define ANSWER_NS (5 * TT_NS_PER_S) // for ranks to take their answers
-#define LINGER_NS (2 * TT_NS_PER_S) // for telling late ranks what went wrong
-#define CARD_NS (5 * TT_NS_PER_S)   // between a rank's hello and its card
-#define LATE_NS (5 * TT_NS_PER_S)   // a root that has all its ranks leaves it to the others to give up first
+#define TICK_NS (30 * TT_NS_PER_S)     // how often to say who is missing
+#define ANSWER_NS (5 * TT_NS_PER_S)    // for ranks to take their answers
+#define LINGER_NS (2 * TT_NS_PER_S)    // for telling late ranks what went wrong
+#define CARD_NS (5 * TT_NS_PER_S)      // between a rank's hello and its card
+#define HELD_UP_NS (50 * TT_NS_PER_MS) // a root that wakes up so late was held up itself
+#define LATE_NS (5 * TT_NS_PER_S)      // a root that has all its ranks leaves it to the others to give up first
 
 // A rank that has joined.
 typedef struct {
@@ -48,6 +49,7 @@ typedef struct {
   uint64_t file_limit;      // most descriptors that the process may have
   uint64_t timeout_ns;      // since the last rank has joined
   uint64_t end_ns, tick_ns; // 0: none
+  bool spared;              // end_ns was put off since it was set
   ncclResult_t code;        // ncclSuccess, or what every rank gets
   char text[TT_FAIL_TEXT];
   int told, to_tell; // after a failure
@@ -57,10 +59,16 @@ typedef struct {
 
 // Really one per process: its root threads, whoever started them.
 static int live_roots;
+static unsigned joined_ever; // ranks that have joined them
 
 int tt_root_count(void)
 {
   return __atomic_load_n(&live_roots, __ATOMIC_ACQUIRE);
+}
+
+unsigned tt_root_joined(void)
+{
+  return __atomic_load_n(&joined_ever, __ATOMIC_ACQUIRE);
 }
 
 int tt_share_begin(int nranks, int nroots, int share)
@@ -153,6 +161,12 @@ static void answer_joined(root *r)
   }
 }
 
+static void set_end(root *r, uint64_t end_ns)
+{
+  r->end_ns = end_ns;
+  r->spared = false;
+}
+
 static void fail(root *r, ncclResult_t code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 // Everybody so far gets code and text; whoever comes within LINGER_NS gets it too, until as many as there should be have been told.
 static void fail(root *r, ncclResult_t code, const char *fmt, ...)
@@ -163,7 +177,7 @@ static void fail(root *r, ncclResult_t code, const char *fmt, ...)
   va_end(ap);
   tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: %s", r->text);
   r->code = code;
-  r->end_ns = tt_now_ns() + LINGER_NS;
+  set_end(r, tt_now_ns() + LINGER_NS);
   r->tick_ns = 0;
   r->to_tell = TT_MAX(r->to_tell, r->nseats);
   answer_joined(r);
@@ -296,9 +310,10 @@ static void take_rank(root *r, arrival *a, const tt_join_card *card)
   }
   r->seats[place_of(r, a->hello.rank)] = (seat){.line = a->line, .from = from, .card = *card};
   r->joined++;
+  __atomic_add_fetch(&joined_ever, 1, __ATOMIC_RELEASE);
   r->all = r->nroots == 1 && complete(r);
   uint64_t now = tt_now_ns();
-  r->end_ns = now + r->timeout_ns + (complete(r) ? LATE_NS : 0);
+  set_end(r, now + r->timeout_ns + (complete(r) ? LATE_NS : 0));
   if (r->tick_ns == 0) {
     r->tick_ns = now + TT_MIN(TICK_NS, r->timeout_ns / 2);
   }
@@ -367,7 +382,7 @@ static void take_wait(root *r, const tt_note *note)
     return;
   }
   memcpy(&share, note->body, sizeof(share));
-  r->end_ns = tt_now_ns() + r->timeout_ns + LATE_NS;
+  set_end(r, tt_now_ns() + r->timeout_ns + LATE_NS);
   if ((r->share + 1) % r->nroots != share) {
     (void)tt_note_send(&r->seats[r->count].line, TT_NOTE_WAIT, &share, sizeof(share));
   }
@@ -481,6 +496,22 @@ static void poll_failed(root *r, size_t n, int e)
   tt_sleep_ns(10 * TT_NS_PER_MS);
 }
 
+// Is the time of the current state over? A root that was to wake up at `wake_ns` and was held up (a stopped process, a busy machine) has not heard who came
+// meanwhile: it listens once more, for as long as it was away.
+static bool is_over(root *r, uint64_t wake_ns)
+{
+  uint64_t now = tt_now_ns();
+  if (r->end_ns == 0 || now < r->end_ns) {
+    return false;
+  }
+  if (now - wake_ns < HELD_UP_NS || r->spared) {
+    return true;
+  }
+  r->end_ns = now + TT_MIN(now - wake_ns, ANSWER_NS);
+  r->spared = true;
+  return false;
+}
+
 // Waits for the next thing to do. *lines: as list_fds says; NULL: there is nothing to be seen there. Returns false when the time of the
 // current state is over.
 static bool wait_event(root *r, const struct pollfd **lines)
@@ -497,7 +528,7 @@ static bool wait_event(root *r, const struct pollfd **lines)
       poll_failed(r, n, e);
     }
   }
-  return r->end_ns == 0 || tt_now_ns() < r->end_ns;
+  return !is_over(r, until.deadline_ns);
 }
 
 static void time_out(root *r)
@@ -590,10 +621,10 @@ static void *run(void *arg)
   return NULL;
 }
 
-// A root of the job's communicator before this one may be about to leave the port of NCCL_COMM_ID.
+// A root of the job's communicator before this one may be about to leave the port of NCCL_COMM_ID; one of this process may be late.
 static int listen_patiently(root *r, const tt_id *in)
 {
-  uint64_t give_up = tt_now_ns() + 2 * TT_NS_PER_S;
+  uint64_t give_up = tt_now_ns() + (tt_root_count() > 0 ? 5 * LINGER_NS : LINGER_NS);
   for (;;) {
     int e = tt_greeter_open(&r->door, &in->root, &in->key, TT_HELLO_JOIN, -1);
     if (e != -EADDRINUSE || (in->flags & TT_ID_FIXED) == 0 || tt_now_ns() > give_up) {

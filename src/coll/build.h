@@ -50,39 +50,57 @@ ncclResult_t tt_build_end(tt_build *b, tt_schedule **out);
 // References. The builder fills in the own rank where `peer` is -1.
 static inline tt_ref tt_ref_in(uint32_t chunk)
 {
-  return (tt_ref){TT_IN, -1, chunk};
+  return (tt_ref){.kind = TT_IN, .peer = -1, .chunk = chunk};
 }
 
 static inline tt_ref tt_ref_out(uint32_t chunk)
 {
-  return (tt_ref){TT_OUT, -1, chunk};
+  return (tt_ref){.kind = TT_OUT, .peer = -1, .chunk = chunk};
 }
 
 static inline tt_ref tt_ref_tmp(uint32_t slot)
 {
-  return (tt_ref){TT_TMP, -1, slot};
+  return (tt_ref){.kind = TT_TMP, .peer = -1, .chunk = slot};
 }
 
 static inline tt_ref tt_ref_fifo(int peer, uint32_t chunk)
 {
-  return (tt_ref){TT_FIFO, peer, chunk};
+  return (tt_ref){.kind = TT_FIFO, .peer = peer, .chunk = chunk};
+}
+
+// A network that reduces, number `net`: a peer behind the ranks.
+static inline tt_ref tt_ref_net(const tt_shape *shape, int net, uint32_t chunk)
+{
+  return (tt_ref){.kind = TT_FIFO, .peer = shape->nranks + net, .chunk = chunk};
 }
 
 static inline tt_ref tt_ref_token(int peer)
 {
-  return (tt_ref){TT_TOKEN, peer, 0};
+  return (tt_ref){.kind = TT_TOKEN, .peer = peer};
+}
+
+// A token that offers a chunk of the input, or of the output, of the step's sub-chunk.
+static inline tt_ref tt_ref_offer_in(int peer, uint32_t chunk)
+{
+  return (tt_ref){.kind = TT_TOKEN, .offer = TT_OFFER_IN, .peer = peer, .chunk = chunk};
+}
+
+static inline tt_ref tt_ref_offer_out(int peer, uint32_t chunk)
+{
+  return (tt_ref){.kind = TT_TOKEN, .offer = TT_OFFER_OUT, .peer = peer, .chunk = chunk};
 }
 
 static inline tt_ref tt_ref_drain(int peer)
 {
-  return (tt_ref){TT_DRAIN, peer, 0};
+  return (tt_ref){.kind = TT_DRAIN, .peer = peer};
 }
+
 static inline tt_ref tt_ref_peer_in(int peer, uint32_t chunk)
 {
-  return (tt_ref){TT_PEER_IN, peer, chunk};
+  return (tt_ref){.kind = TT_PEER_IN, .peer = peer, .chunk = chunk};
 }
 
 static inline tt_ref tt_ref_peer_out(int peer, uint32_t chunk)
 {
-  return (tt_ref){TT_PEER_OUT, peer, chunk};
+  return (tt_ref){.kind = TT_PEER_OUT, .peer = peer, .chunk = chunk};
 }

@@ -3,6 +3,7 @@
 // An algorithm is a function (shape) -> schedule: no I/O, no threads, no state. What a schedule says is in device/program.h; that the
 // schedules are right is proved by verify.h for every number of ranks the tests ask for.
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "coll/layout.h"
@@ -57,6 +58,7 @@ typedef struct tt_algorithm {
   // Writes the schedule of shape->rank into *out (free it with tt_schedule_free). Any thread. ncclInvalidArgument for a shape that makes no
   // sense or a function that is not in `funcs`; ncclSystemError when out of memory.
   ncclResult_t (*write)(const tt_shape *shape, tt_schedule **out);
+  bool in_network; // on several nodes the network has to reduce (collnet.c)
 } tt_algorithm;
 
 // The table; *count (may be NULL) receives the number of rows (at most 32). Lives as long as the process. Any thread.
@@ -73,6 +75,10 @@ int tt_algorithm_find(const char *name);
 // them is: what a rank that is ahead has sent stands behind what others still have to read, and it has read all that they still had to
 // send before; so those least advanced find what they would find alone. verify.h proves rows of schedules (`stages`).
 int tt_algorithm_channels(const tt_algorithm *a, const tt_layout *layout);
+
+enum { TT_COLLNET_HEADS = 8 }; // at most
+// Ranks of each node that speak to a network that reduces, in CollNetDirect (layout NULL: one node). In CollNetChain it is one.
+int tt_collnet_heads(const tt_layout *layout, int nranks);
 
 // Frees a schedule and everything in it. NULL is allowed.
 void tt_schedule_free(tt_schedule *s);

@@ -17,6 +17,8 @@ ncclResult_t tt_directw_write(const tt_shape *shape, tt_schedule **out);
 ncclResult_t tt_exchange_write(const tt_shape *shape, tt_schedule **out);
 ncclResult_t tt_hierring_write(const tt_shape *shape, tt_schedule **out);
 ncclResult_t tt_hierrd_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_collnet_chain_write(const tt_shape *shape, tt_schedule **out);
+ncclResult_t tt_collnet_direct_write(const tt_shape *shape, tt_schedule **out);
 
 // ncclInvalidArgument (with tt_fail) unless rank, root and nranks fit together and `funcs` holds shape->func. `name`: the algorithm's.
 ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t funcs);
@@ -54,7 +56,11 @@ static inline int tt_mod(int a, int n)
 }
 
 // Direct's reducing step, without its destinations: waits for a token from every other rank, then sums `chunk` of all inputs in rank order.
-void tt_direct_sum_all(struct tt_build *b, const tt_shape *shape, uint32_t sub, uint32_t chunk);
+// flags: TT_STEP_… besides those of a sum.
+void tt_direct_sum_all(struct tt_build *b, const tt_shape *shape, unsigned flags, uint32_t sub, uint32_t chunk);
+
+// Destinations of the current step: `chunk` of every rank's output, the own one first.
+void tt_direct_to_all(struct tt_build *b, const tt_shape *shape, uint32_t chunk);
 
 // Who takes part in a recursive doubling: all ranks, or the first rank of each node for its whole node.
 typedef struct tt_team {

@@ -11,8 +11,10 @@
 
 enum { SAMPLES = 3 };
 
-// Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many chunks as it needs.
+// Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many chunks as it needs. Over a network one
+// thread makes the calls for both directions, and shorter messages overlap with nothing.
 #define CHUNK_MIN 4096.0
+#define NET_CUT_MIN 16384.0
 #define MOST_CUTS 8
 
 // Times of the first passes for three sizes of chunk, of one function, algorithm and protocol.
@@ -45,18 +47,51 @@ tt_cost_env tt_cost_env_default(int cores)
       .byte = 0.00005,
       .net_byte = 0.0002,
       .change = 3,
-      .slots = {[TT_SIMPLE] = 8, [TT_LL] = 32, [TT_TOK] = 8},
-      .payload = {[TT_SIMPLE] = 64 << 10, [TT_LL] = 1984, [TT_TOK] = 256 << 10},
+      .slots = {[TT_SIMPLE] = 8, [TT_LL] = 16, [TT_TOK] = 8},
+      .payload = {[TT_SIMPLE] = 64 << 10, [TT_LL] = 8128, [TT_TOK] = 256 << 10},
   };
   tt_cost_env env = table;
   env.cores = cores;
   return env;
 }
 
+// Cache lines that go from core to core, one after the other, until a receiver sees a message and the sender that it was taken: header and data of one
+// line, or each its own.
+enum { SLOT_LINES = 2, SIMPLE_LINES = 3 };
+
+// A figure that is a speed: how many times as long a byte takes.
+static double slower(const tt_figures *f, tt_figure which)
+{
+  return 1 / tt_figures_ratio(f, which);
+}
+
+// The table, each entry as much larger or smaller as what it depends on. Steps and work per message are the library's own code: they stay,
+// and what of a message's latency is not the way of its lines.
+tt_cost_env tt_cost_env_of(const tt_figures *f, int cores)
+{
+  tt_cost_env env = tt_cost_env_default(cores);
+  double later =
+      ((double)f->value[TT_FIG_LINE] - (double)tt_figures_default().value[TT_FIG_LINE]) / 1e6; // a cache line comes, in microseconds
+  for (int p = 0; p < TT_COST_FIFOS; p++) {
+    env.hop[TT_HOP_SELF][p].byte *= slower(f, TT_FIG_ADD);
+    env.hop[TT_HOP_MEMORY][p].byte *= slower(f, TT_FIG_PASS);
+    env.hop[TT_HOP_MEMORY][p].latency += (p == TT_SIMPLE ? SIMPLE_LINES : SLOT_LINES) * later;
+    env.hop[TT_HOP_NETWORK][p].byte *= slower(f, TT_FIG_NET);
+    env.hop[TT_HOP_NETWORK][p].work *= tt_figures_ratio(f, TT_FIG_NET_CALL);
+    env.hop[TT_HOP_NETWORK][p].latency *= tt_figures_ratio(f, TT_FIG_NET_WAY);
+  }
+  env.direct.work *= tt_figures_ratio(f, TT_FIG_CALL_START);
+  env.direct.byte *= slower(f, TT_FIG_CALL);
+  env.byte *= slower(f, TT_FIG_ADD);
+  env.net_byte *= slower(f, TT_FIG_NET);
+  env.change *= tt_figures_ratio(f, TT_FIG_SWITCH);
+  return env;
+}
+
 ncclResult_t tt_cost_create(const tt_cost_env *env, int nranks, const tt_layout *layout, tt_cost **out)
 {
   bool good = nranks >= 1 && (!layout || layout->nranks == nranks) && env->cores >= 1;
-  for (int p = 0; p < TT_NFIFOS; p++) {
+  for (int p = 0; p < TT_COST_FIFOS; p++) {
     good = good && env->slots[p] >= 1 && env->payload[p] >= 1;
   }
   if (!good) {
@@ -172,7 +207,8 @@ static void cut_message(const tt_cost *c, const curve *v, size_t bytes, tt_cost_
 {
   double part = ceil((double)bytes / (has_blocks(v->func) ? c->nranks : 1) / v->nsub);
   double least = fmax(ceil(part / (double)c->env.payload[v->proto]), 1);
-  for (int cuts = 1; cuts <= MOST_CUTS && (cuts == 1 || part / (least * cuts) >= CHUNK_MIN); cuts *= 2) {
+  double shortest = c->layout && c->layout->nnodes > 1 ? NET_CUT_MIN : CHUNK_MIN;
+  for (int cuts = 1; cuts <= MOST_CUTS && (cuts == 1 || part / (least * cuts) >= shortest); cuts *= 2) {
     double chunk = ceil(part / (least * cuts)), us = time_at(v, chunk, least * cuts);
     if (us < out->us) {
       out->us = us;
@@ -190,7 +226,8 @@ ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto
     return tt_fail(ncclInvalidArgument, "no cost of function %s, algorithm %d, protocol %d", tt_func_name(func), algo, (int)proto);
   }
   tt_cost_choice best = {.algo = algo, .proto = table[algo].needs ? TT_TOK : proto, .us = HUGE_VAL};
-  if (table[algo].funcs >> func & 1) {
+  bool wrong = table[algo].in_network && proto == TT_LL; // networks that reduce get SIMPLE messages alone
+  if (table[algo].funcs >> func & 1 && !wrong) {
     const curve *v = NULL;
     TT_TRY(find_curve(c, func, algo, best.proto, &v));
     cut_message(c, v, bytes, &best);

@@ -15,6 +15,7 @@
 
 #include "coll/coll.h"
 #include "device/fifo.h"
+#include "figures/figures.h"
 
 // Where a message passes.
 typedef enum { TT_HOP_SELF, TT_HOP_MEMORY, TT_HOP_NETWORK, TT_HOP_KINDS } tt_hop_kind;
@@ -26,16 +27,18 @@ typedef struct tt_cost_hop {
   double byte;    // of the core, for each byte, at each end
 } tt_cost_hop;
 
+enum { TT_COST_FIFOS = TT_TINY }; // geometries that the model knows: TINY is for ranks that share cores and memory
+
 typedef struct tt_cost_env {
-  tt_cost_hop hop[TT_HOP_KINDS][TT_NFIFOS]; // messages; TT_TOK: tokens
-  tt_cost_hop direct;                       // reading or writing a peer's buffer: work and byte
-  double step;                              // of the core, for each step
-  double byte;                              // of the core, for each byte of own memory that is read or written
-  double net_byte;                          // of a node's network, for each byte, in each direction
-  double change;                            // of a core, to go on with another rank than before
-  int cores;                                // per node
-  uint32_t slots[TT_NFIFOS];                // messages a connection holds
-  size_t payload[TT_NFIFOS];                // largest chunk. TT_TOK: of algorithms that use direct access
+  tt_cost_hop hop[TT_HOP_KINDS][TT_COST_FIFOS]; // messages; TT_TOK: tokens
+  tt_cost_hop direct;                           // reading or writing a peer's buffer: work and byte
+  double step;                                  // of the core, for each step
+  double byte;                                  // of the core, for each byte of own memory that is read or written
+  double net_byte;                              // of a node's network, for each byte, in each direction
+  double change;                                // of a core, to go on with another rank than before
+  int cores;                                    // per node
+  uint32_t slots[TT_COST_FIFOS];                // messages a connection holds
+  size_t payload[TT_COST_FIFOS];                // largest chunk. TT_TOK: of algorithms that use direct access
 } tt_cost_env;
 
 // What an operation costs at best.
@@ -50,6 +53,9 @@ typedef struct tt_cost tt_cost;
 
 // The table of costs of this library on a common machine with so many cores per node.
 tt_cost_env tt_cost_env_default(int cores);
+
+// The same on a machine with these figures. With the library's own it is the table above.
+tt_cost_env tt_cost_env_of(const tt_figures *f, int cores);
 
 // Makes an empty model. `env` is copied; `layout` (NULL: one node) is used as long as the model lives. ncclInvalidArgument for a table or
 // layout that makes no sense, ncclSystemError when out of memory. A model is used by one thread at a time.

@@ -39,9 +39,10 @@ typedef struct walk {
   const tt_layout *layout;
   const tt_schedule *const *all;
   int n, nnodes, nactors, ncores; // cores per node
+  int ends;                       // ranks, and behind them the networks that reduce
   tt_proto proto;
   double chunk;
-  line **lines; // (from * n + to) * 2 + token
+  line **lines; // (from * ends + to) * 2 + token
   actor *actors;
   int *heap, nheap;         // strands that may be able to go on, the earliest first
   double *rank_free;        // a rank is one thread
@@ -59,7 +60,7 @@ static int node_of(const walk *w, int rank)
 
 static tt_hop_kind kind_of(const walk *w, int a, int b)
 {
-  return a == b ? TT_HOP_SELF : node_of(w, a) == node_of(w, b) ? TT_HOP_MEMORY : TT_HOP_NETWORK;
+  return a == b ? TT_HOP_SELF : TT_MAX(a, b) >= w->n ? TT_HOP_NETWORK : node_of(w, a) == node_of(w, b) ? TT_HOP_MEMORY : TT_HOP_NETWORK;
 }
 
 static const tt_cost_hop *hop_of(const walk *w, const tt_ref *ref, int rank)
@@ -124,7 +125,7 @@ static line *line_of(walk *w, const tt_ref *ref, int rank, bool source)
 {
   bool drain = ref->kind == TT_DRAIN, in = source && !drain;
   size_t from = (size_t)(in ? ref->peer : rank), to = (size_t)(in ? rank : ref->peer);
-  line **l = &w->lines[(from * (size_t)w->n + to) * 2 + (ref->kind != TT_FIFO)];
+  line **l = &w->lines[(from * (size_t)w->ends + to) * 2 + (ref->kind != TT_FIFO)];
   if (!*l) {
     *l = tt_calloc(1, sizeof **l + 2 * slots_of(w, ref) * sizeof(double));
     if (!*l) {
@@ -228,6 +229,41 @@ static double arrival(walk *w, const tt_ref *ref, int rank, double when)
   return w->net_in[to] + hop->latency;
 }
 
+// Occupies the node's way into or out of the network for one message. Returns when it is through.
+static double pass_network(walk *w, int node, bool in, double when)
+{
+  double bytes = w->chunk * w->env->net_byte, *until = in ? &w->net_in[node] : &w->net_out[node];
+  *(in ? &w->node_load[node].in : &w->node_load[node].out) += bytes;
+  *until = fmax(when, *until) + bytes;
+  return *until;
+}
+
+// A network that reduces: when every rank that speaks to it has sent, and all have room for the sum, each gets it.
+static void reduce_in(walk *w, int net)
+{
+  double seen = 0;
+  tt_ref ref = {.kind = TT_FIFO, .peer = net};
+  uint32_t slots = slots_of(w, &ref);
+  for (int r = 0; r < w->n; r++) {
+    const line *l = w->lines[((size_t)r * (size_t)w->ends + (size_t)net) * 2];
+    const line *back = w->lines[((size_t)net * (size_t)w->ends + (size_t)r) * 2];
+    if (l && (l->sent == l->taken || back->sent - back->taken == slots)) {
+      return;
+    }
+    seen = l ? fmax(seen, l->arrived[l->taken % slots]) : seen;
+  }
+  for (int r = 0; r < w->n && !w->no_memory; r++) {
+    line *l = w->lines[((size_t)r * (size_t)w->ends + (size_t)net) * 2], *back = l ? line_of(w, &ref, r, true) : NULL;
+    if (back) {
+      l->freed[l->taken++ % slots] = seen;
+      wake(w, &l->writer, seen);
+      double there = pass_network(w, node_of(w, r), true, seen) + hop_of(w, &ref, r)->latency;
+      back->arrived[back->sent++ % slots] = there;
+      wake(w, &back->reader, there);
+    }
+  }
+}
+
 static void take_all(walk *w, int rank, const tt_ref *src, int count, double end)
 {
   for (int i = 0; i < count && !w->no_memory; i++) {
@@ -236,6 +272,9 @@ static void take_all(walk *w, int rank, const tt_ref *src, int count, double end
       double freed = end + hop_of(w, &src[i], rank)->latency;
       l->freed[l->taken++ % slots_of(w, &src[i])] = freed;
       wake(w, &l->writer, freed);
+      if (src[i].peer >= w->n) {
+        reduce_in(w, src[i].peer);
+      }
     }
   }
 }
@@ -245,9 +284,13 @@ static void send_all(walk *w, int rank, const tt_ref *dst, int count, double end
   for (int i = 0; i < count && !w->no_memory; i++) {
     line *l = is_line(&dst[i]) ? line_of(w, &dst[i], rank, false) : NULL;
     if (l) {
-      double seen = arrival(w, &dst[i], rank, end);
+      bool net = dst[i].peer >= w->n;
+      double seen = net ? pass_network(w, node_of(w, rank), false, end) : arrival(w, &dst[i], rank, end);
       l->arrived[l->sent++ % slots_of(w, &dst[i])] = seen;
       wake(w, &l->reader, seen);
+      if (net) {
+        reduce_in(w, dst[i].peer);
+      }
     }
   }
 }
@@ -262,7 +305,9 @@ static void take_step(walk *w, int id)
     work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank);
   }
   for (int i = 0; i < step->ndst; i++) {
-    work += work_of(w, &s->refs[step->dst + (uint32_t)i], a->rank);
+    const tt_ref *ref = &s->refs[step->dst + (uint32_t)i];
+    bool gift = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_GIVE); // taken for one that is not made: the peer will fetch it
+    work += gift ? 0 : work_of(w, ref, a->rank);
   }
   a->ready = use_core(w, a, work);
   take_all(w, a->rank, &s->refs[step->src], step->nsrc, a->ready);
@@ -300,13 +345,39 @@ static bool run(walk *w)
   return left == 0;
 }
 
+static int count_ends(const walk *w)
+{
+  int ends = w->n;
+  for (int r = 0; r < w->n; r++) {
+    for (int i = 0; i < w->all[r]->nrefs; i++) {
+      ends = TT_MAX(ends, w->all[r]->refs[i].peer + 1);
+    }
+  }
+  return ends;
+}
+
+// Both lines of every rank that speaks to a network which reduces: it has to wait for all of them.
+static bool find_networks(walk *w)
+{
+  for (int r = 0; r < w->n; r++) {
+    for (int i = 0; i < w->all[r]->nrefs; i++) {
+      const tt_ref *ref = &w->all[r]->refs[i];
+      if (ref->peer >= w->n && (!line_of(w, ref, r, false) || !line_of(w, ref, r, true))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 static bool set_up(walk *w)
 {
   size_t n = (size_t)w->n, nodes = (size_t)w->nnodes;
   for (int r = 0; r < w->n; r++) {
     w->nactors += w->all[r]->nstrands;
   }
-  w->lines = tt_calloc(n * n * 2, sizeof(line *));
+  w->ends = count_ends(w);
+  w->lines = tt_calloc((size_t)w->ends * (size_t)w->ends * 2, sizeof(line *));
   w->actors = tt_calloc((size_t)w->nactors + 1, sizeof *w->actors);
   w->heap = tt_calloc((size_t)w->nactors + 1, sizeof *w->heap);
   w->rank_free = tt_calloc(n, sizeof *w->rank_free);
@@ -317,6 +388,9 @@ static bool set_up(walk *w)
     return false;
   }
   w->net_in = w->net_out + nodes;
+  if (!find_networks(w)) {
+    return false;
+  }
   w->node_load = w->rank_load + n;
   for (int r = 0, id = 0; r < w->n; r++) {
     for (int k = 0; k < w->all[r]->nstrands; k++) {
@@ -331,7 +405,7 @@ static bool set_up(walk *w)
 
 static void clean_up(walk *w)
 {
-  for (int i = 0; w->lines && i < w->n * w->n * 2; i++) {
+  for (int i = 0; w->lines && i < w->ends * w->ends * 2; i++) {
     tt_free(w->lines[i]);
   }
   tt_free(w->lines);

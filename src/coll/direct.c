@@ -1,14 +1,17 @@
 // direct.c: "Direct". The reader fetches straight from the owner's memory: no staging, one copy per byte.
 //
-// An owner says "I am here" with a token, which opens its buffers to the reader; the reader's token back closes them. Tokens are sent in
-// steps of their own, after everything that was to be read: a step that waited for a token and for room for the answer could wait in a
-// circle.
+// An owner says "I am here" with a token, which opens its buffers to the reader. Whoever only copies gives the token back when it has read, which closes
+// them. Sums are closed by tokens, sent in steps of their own, after everything that was to be read: a step that waited for a token and for room for the
+// answer could wait in a circle.
 // In place is safe for all-reduce: the owner of chunk r writes only its own chunk r, which it alone reads as input, and a rank
 // overwrites its input chunk q with q's sum only after q's token has said that the sum is complete.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
 #include "base/result.h"
+#include "base/util.h"
+
+#define FETCH_STRANDS 15 // of a copying rank: up to 16 ranks each peer has one
 
 // The i-th rank to turn to, starting behind the own one so that not all knock at one door; i = 0 is the rank itself.
 static int turn(const tt_shape *shape, int i)
@@ -22,7 +25,7 @@ static void tell_readers(tt_build *b, const tt_shape *shape)
   tt_build_step(b, 0, 0);
   for (int i = 1; i < shape->nranks; i++) {
     if (tt_flow(shape, turn(shape, i), shape->rank, &in, &out)) {
-      tt_build_to(b, tt_ref_token(turn(shape, i)));
+      tt_build_to(b, tt_ref_offer_in(turn(shape, i), in));
     }
   }
 }
@@ -49,29 +52,48 @@ static void tell_owners(tt_build *b, const tt_shape *shape)
   }
 }
 
-// Copies what this rank needs of every owner, as each of them shows up.
-static void fetch_all(tt_build *b, const tt_shape *shape)
+static void hold_for_readers(tt_build *b, const tt_shape *shape)
 {
-  for (int i = 0; i < shape->nranks; i++) {
-    int q = turn(shape, i);
-    uint32_t in, out;
-    if (!tt_flow(shape, shape->rank, q, &in, &out)) {
-      continue;
+  uint32_t in, out;
+  tt_build_step(b, 0, 0);
+  for (int i = 1; i < shape->nranks; i++) {
+    if (tt_flow(shape, turn(shape, i), shape->rank, &in, &out)) {
+      tt_build_from(b, tt_ref_drain(turn(shape, i)));
     }
-    if (q == shape->rank) {
-      tt_build_copy(b, 0, tt_ref_in(in), tt_ref_out(out));
-      continue;
-    }
-    tt_build_step(b, 0, 0);
-    tt_build_from(b, tt_ref_token(q));
-    tt_build_from(b, tt_ref_peer_in(q, in));
-    tt_build_to(b, tt_ref_out(out));
   }
 }
 
-void tt_direct_sum_all(tt_build *b, const tt_shape *shape, uint32_t sub, uint32_t chunk)
+static void keep_own(tt_build *b, const tt_shape *shape)
 {
-  tt_build_step(b, TT_STEP_REDUCE | TT_STEP_FINAL, sub);
+  uint32_t in, out;
+  if (tt_flow(shape, shape->rank, shape->rank, &in, &out)) {
+    tt_build_copy(b, 0, tt_ref_in(in), tt_ref_out(out));
+  }
+}
+
+// Copies what this rank needs of every owner, in several strands: of those that come first in each, whoever shows up first is read first. With that the owner
+// has its token back.
+static void fetch_all(tt_build *b, const tt_shape *shape)
+{
+  int peers = shape->nranks - 1, strands = TT_MIN(peers, FETCH_STRANDS);
+  for (int i = 0; i < peers; i++) {
+    int q = turn(shape, 1 + i);
+    uint32_t in, out;
+    if (i == 0 || i * strands / peers > (i - 1) * strands / peers) {
+      tt_build_strand(b);
+    }
+    if (tt_flow(shape, shape->rank, q, &in, &out)) {
+      tt_build_step(b, 0, 0);
+      tt_build_from(b, tt_ref_token(q));
+      tt_build_from(b, tt_ref_peer_in(q, in));
+      tt_build_to(b, tt_ref_out(out));
+    }
+  }
+}
+
+void tt_direct_sum_all(tt_build *b, const tt_shape *shape, unsigned flags, uint32_t sub, uint32_t chunk)
+{
+  tt_build_step(b, TT_STEP_REDUCE | TT_STEP_FINAL | flags, sub);
   for (int i = 1; i < shape->nranks; i++) {
     tt_build_from(b, tt_ref_token(turn(shape, i)));
   }
@@ -80,17 +102,32 @@ void tt_direct_sum_all(tt_build *b, const tt_shape *shape, uint32_t sub, uint32_
   }
 }
 
-// Two shots: sum the own chunk of all inputs; then fetch the others' sums.
+void tt_direct_to_all(tt_build *b, const tt_shape *shape, uint32_t chunk)
+{
+  tt_build_to(b, tt_ref_out(chunk));
+  for (int i = 1; i < shape->nranks; i++) {
+    tt_build_to(b, tt_ref_peer_out(turn(shape, i), chunk));
+  }
+}
+
+// Two shots: sum the own chunk of all inputs; then fetch the others' sums. Where this rank has mapped an output, it writes the sum there at once, and its
+// next token says so: every byte is then read once and written once.
 static void direct_allreduce(tt_build *b, const tt_shape *shape)
 {
   uint32_t own = (uint32_t)shape->rank;
-  tt_build_tell_all(b);
-  tt_direct_sum_all(b, shape, own, own);
-  tt_build_to(b, tt_ref_out(own));
-  tt_build_tell_all(b);
+  for (int i = 1; i < shape->nranks; i++) {
+    tt_build_step(b, 0, (uint32_t)turn(shape, i));
+    tt_build_to(b, tt_ref_offer_in(turn(shape, i), (uint32_t)turn(shape, i)));
+  }
+  tt_direct_sum_all(b, shape, TT_STEP_GIVE, own, own);
+  tt_direct_to_all(b, shape, own);
+  tt_build_step(b, 0, own);
+  for (int i = 1; i < shape->nranks; i++) {
+    tt_build_to(b, tt_ref_offer_out(turn(shape, i), own));
+  }
   for (int i = 1; i < shape->nranks; i++) {
     int q = turn(shape, i);
-    tt_build_step(b, 0, (uint32_t)q);
+    tt_build_step(b, TT_STEP_UNLESS_GIVEN, (uint32_t)q);
     tt_build_from(b, tt_ref_token(q));
     tt_build_from(b, tt_ref_peer_out(q, (uint32_t)q));
     tt_build_to(b, tt_ref_out((uint32_t)q));
@@ -99,32 +136,26 @@ static void direct_allreduce(tt_build *b, const tt_shape *shape)
   tt_build_hear_all(b);
 }
 
-// Every other function is one exchange: open, fetch, close.
-static void direct_exchange(tt_build *b, const tt_shape *shape)
+// What is copied only: open, fetch, wait until all have fetched. Sends and receives, too, of which several may share a connection.
+static void direct_copies(tt_build *b, const tt_shape *shape)
+{
+  tell_readers(b, shape);
+  keep_own(b, shape);
+  hold_for_readers(b, shape);
+  fetch_all(b, shape);
+}
+
+// Reduce and reduce-scatter: open, sum, close.
+static void direct_sums(tt_build *b, const tt_shape *shape)
 {
   uint32_t in, out;
   tell_readers(b, shape);
-  if (!tt_func_reduces(shape->func)) {
-    fetch_all(b, shape);
-  } else if (tt_flow(shape, shape->rank, shape->rank, &in, &out)) {
-    tt_direct_sum_all(b, shape, 0, in);
+  if (tt_flow(shape, shape->rank, shape->rank, &in, &out)) {
+    tt_direct_sum_all(b, shape, 0, 0, in);
     tt_build_to(b, tt_ref_out(out));
   }
   tell_owners(b, shape);
   hear_readers(b, shape);
-}
-
-// Send and receive: several of them may share a connection, so the reader answers by giving the token back instead of sending one.
-static void direct_message(tt_build *b, const tt_shape *shape)
-{
-  if (shape->func == TT_FUNC_SEND) {
-    tt_build_step(b, 0, 0);
-    tt_build_to(b, tt_ref_token(shape->root));
-    tt_build_step(b, 0, 0);
-    tt_build_from(b, tt_ref_drain(shape->root));
-    return;
-  }
-  fetch_all(b, shape);
 }
 
 ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out)
@@ -141,12 +172,12 @@ ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out)
   tt_build b;
   tt_build_begin(&b, shape, allreduce ? shape->nranks : 1);
   tt_build_strand(&b);
-  if (p2p) {
-    direct_message(&b, shape);
-  } else if (allreduce) {
+  if (allreduce) {
     direct_allreduce(&b, shape);
+  } else if (tt_func_reduces(shape->func)) {
+    direct_sums(&b, shape);
   } else {
-    direct_exchange(&b, shape);
+    direct_copies(&b, shape);
   }
   return tt_build_end(&b, out);
 }

@@ -1,25 +1,17 @@
 // directw.c: "DirectWrite". As Direct, but results are written into the peers' outputs: every byte is read once and written once.
 //
-// In place is safe: chunk r of anybody's buffer is read and written by its owner r only, and in one step.
+// In place is safe: chunk r of what is summed or gathered is read and written by its owner r only, and in one step; a broadcast's input is only read.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
 #include "base/result.h"
 
-static void to_all_outputs(tt_build *b, const tt_shape *shape, uint32_t chunk)
-{
-  tt_build_to(b, tt_ref_out(chunk));
-  for (int i = 1; i < shape->nranks; i++) {
-    tt_build_to(b, tt_ref_peer_out((shape->rank + i) % shape->nranks, chunk));
-  }
-}
-
 static void directw_allreduce(tt_build *b, const tt_shape *shape)
 {
   uint32_t own = (uint32_t)shape->rank;
   tt_build_tell_all(b);
-  tt_direct_sum_all(b, shape, own, own);
-  to_all_outputs(b, shape, own);
+  tt_direct_sum_all(b, shape, 0, own, own);
+  tt_direct_to_all(b, shape, own);
   tt_build_tell_all(b);
   tt_build_hear_all(b);
 }
@@ -32,7 +24,7 @@ static void spread(tt_build *b, const tt_shape *shape, uint32_t block)
     tt_build_from(b, tt_ref_token((shape->rank + i) % shape->nranks));
   }
   tt_build_from(b, tt_ref_in(0));
-  to_all_outputs(b, shape, block);
+  tt_direct_to_all(b, shape, block);
 }
 
 static void directw_allgather(tt_build *b, const tt_shape *shape)
@@ -49,31 +41,71 @@ static void tell_one(tt_build *b, int peer)
   tt_build_to(b, tt_ref_token(peer));
 }
 
-static void hear_one(tt_build *b, int peer)
+// The root's share of the copying: one chunk of n, into every output. The rest is fetched, so that no rank waits idly while others copy.
+static void broadcast_root(tt_build *b, const tt_shape *shape, uint32_t own)
 {
-  tt_build_step(b, 0, 0);
-  tt_build_from(b, tt_ref_token(peer));
+  tt_build_tell_all(b);
+  for (int i = 1; i < shape->nranks; i++) {
+    int q = (shape->rank + i) % shape->nranks;
+    tt_build_step(b, 0, own);
+    tt_build_from(b, tt_ref_token(q));
+    tt_build_from(b, tt_ref_in(own));
+    tt_build_to(b, tt_ref_peer_out(q, own));
+  }
+  for (uint32_t k = 0; k < (uint32_t)shape->nranks; k++) {
+    tt_build_copy(b, k, tt_ref_in(k), tt_ref_out(k));
+  }
+  tt_build_tell_all(b);
+  tt_build_hear_all(b);
 }
 
 static void directw_broadcast(tt_build *b, const tt_shape *shape)
 {
+  uint32_t own = (uint32_t)shape->root;
   if (shape->rank == shape->root) {
-    spread(b, shape, 0);
-    tt_build_tell_all(b);
-  } else {
-    tell_one(b, shape->root);
-    hear_one(b, shape->root);
+    broadcast_root(b, shape, own);
+    return;
   }
+  tell_one(b, shape->root);
+  for (int i = 1, n = 0; i <= shape->nranks; i++) {
+    uint32_t k = (uint32_t)((shape->rank + i) % shape->nranks);
+    if (k == own) {
+      continue;
+    }
+    tt_build_step(b, 0, k);
+    if (n++ == 0) {
+      tt_build_from(b, tt_ref_token(shape->root));
+    }
+    tt_build_from(b, tt_ref_peer_in(shape->root, k));
+    tt_build_to(b, tt_ref_out(k));
+  }
+  tell_one(b, shape->root);
+  tt_build_step(b, 0, 0);
+  tt_build_from(b, tt_ref_token(shape->root));
 }
 
-// Rank r sums chunk r of all inputs into the root's output: all ranks share the work. In place at the root, chunk r of its input is
-// read by rank r alone, in the step that overwrites it.
+// Chunks per pass of a reduce. With two ranks the root sums two of three, because the other must also bring its sums back: two crossings instead of one.
+static int reduce_chunks(const tt_shape *shape)
+{
+  return shape->nranks == 2 ? 3 : shape->nranks;
+}
+
+// Every chunk is summed by one rank, into the root's output: all ranks share the work. In place at the root, a chunk of its input is read by that rank alone, in
+// the step that overwrites it.
 static void directw_reduce(tt_build *b, const tt_shape *shape)
 {
   uint32_t own = (uint32_t)shape->rank;
+  bool root = shape->rank == shape->root;
   tt_build_tell_all(b);
-  tt_direct_sum_all(b, shape, own, own);
-  tt_build_to(b, shape->rank == shape->root ? tt_ref_out(own) : tt_ref_peer_out(shape->root, own));
+  tt_direct_sum_all(b, shape, 0, own, own);
+  tt_build_to(b, root ? tt_ref_out(own) : tt_ref_peer_out(shape->root, own));
+  for (uint32_t k = (uint32_t)shape->nranks; root && k < (uint32_t)reduce_chunks(shape); k++) {
+    tt_build_step(b, TT_STEP_REDUCE | TT_STEP_FINAL, k);
+    for (int q = 0; q < shape->nranks; q++) {
+      tt_build_from(b, q == shape->rank ? tt_ref_in(k) : tt_ref_peer_in(q, k));
+    }
+    tt_build_to(b, tt_ref_out(k));
+  }
   tt_build_tell_all(b);
   tt_build_hear_all(b);
 }
@@ -86,9 +118,9 @@ ncclResult_t tt_directw_write(const tt_shape *shape, tt_schedule **out)
   if (shape->nranks == 1 || shape->func == TT_FUNC_REDUCESCATTER) {
     return tt_direct_write(shape, out); // nothing is written to others: the same as reading
   }
-  bool split = shape->func == TT_FUNC_ALLREDUCE || shape->func == TT_FUNC_REDUCE;
+  bool split = shape->func != TT_FUNC_ALLGATHER;
   tt_build b;
-  tt_build_begin(&b, shape, split ? shape->nranks : 1);
+  tt_build_begin(&b, shape, shape->func == TT_FUNC_REDUCE ? reduce_chunks(shape) : split ? shape->nranks : 1);
   tt_build_strand(&b);
   switch (shape->func) {
   case TT_FUNC_ALLREDUCE: directw_allreduce(&b, shape); break;

@@ -13,6 +13,10 @@ typedef struct print {
 // Between nodes the arrow is doubled.
 static void print_peer(const print *p, const char *word, char arrow, int peer)
 {
+  if (peer >= p->s->nranks) {
+    fprintf(p->f, "%s%c%cnet%d", word, arrow, arrow, peer - p->s->nranks);
+    return;
+  }
   bool crosses = p->layout && p->layout->node_of[p->s->rank] != p->layout->node_of[peer];
   fprintf(p->f, "%s%c%s%d", word, arrow, crosses ? (char[]){arrow, 0} : "", peer);
 }
@@ -28,7 +32,12 @@ static void print_ref(const print *p, const tt_ref *ref, bool source)
     print_peer(p, source ? "from" : "to", source ? '<' : '>', ref->peer);
     fprintf(f, "[%u]", ref->chunk);
     break;
-  case TT_TOKEN: print_peer(p, source ? "hear" : "tell", source ? '<' : '>', ref->peer); break;
+  case TT_TOKEN:
+    print_peer(p, source ? "hear" : "tell", source ? '<' : '>', ref->peer);
+    if (ref->offer != TT_OFFER_NONE) {
+      fprintf(f, ":%s[%u]", ref->offer == TT_OFFER_IN ? "in" : "out", ref->chunk);
+    }
+    break;
   case TT_PEER_IN: fprintf(f, "in@%d[%u]", ref->peer, ref->chunk); break;
   case TT_PEER_OUT: fprintf(f, "out@%d[%u]", ref->peer, ref->chunk); break;
   case TT_DRAIN: print_peer(p, "taken", '<', ref->peer); break;
@@ -52,13 +61,19 @@ static const char *verb(const tt_step *step)
   return "copy  ";
 }
 
+// What the mark behind a step means is in program.h, at the flags.
+static const char *mark(const tt_step *step)
+{
+  return step->flags & TT_STEP_GIVE ? "   if mapped" : step->flags & TT_STEP_UNLESS_GIVEN ? "   unless given" : "";
+}
+
 static void print_step(const print *p, int number, const tt_step *step)
 {
   fprintf(p->f, "  %3d: sub %u  %s  ", number, step->sub, verb(step));
   print_refs(p, p->s->refs + step->src, step->nsrc, step->flags & TT_STEP_REDUCE ? " + " : ", ", true);
   fputs(step->nsrc > 0 ? " -> " : "-> ", p->f);
   print_refs(p, p->s->refs + step->dst, step->ndst, ", ", false);
-  fputc('\n', p->f);
+  fprintf(p->f, "%s\n", mark(step));
 }
 
 void tt_schedule_print_nodes(FILE *f, const tt_schedule *s, const tt_layout *layout)

@@ -27,6 +27,7 @@ typedef struct tt_layout {
   const int *index_of;   // by rank: its number among the ranks of its node, lowest rank first
   const int *order;      // all ranks, node after node: a ring along it enters and leaves every node once
   const int *first;      // by node, nnodes + 1 of them: node k's ranks are order[first[k]] ... order[first[k + 1] - 1]
+  int heads;             // ranks of each node that speak to a network that reduces, at most (tt_collnet_heads). 0: nobody has said
   tt_channels channels;  // all zero, with a count of 1: nobody has given any
   int *channel_memory;   // what its arrays lie in
 } tt_layout;

@@ -115,7 +115,9 @@ static traffic traffic_of(const ranks *r, const tt_layout *l)
       const tt_step *step = &r->s[i]->steps[k];
       for (int d = 0; d < step->ndst; d++) {
         const tt_ref *ref = &r->s[i]->refs[step->dst + (uint32_t)d];
-        if (ref->kind == TT_FIFO && l->node_of[ref->peer] != l->node_of[i]) {
+        if (ref->kind == TT_FIFO && ref->peer >= l->nranks) { // a network that reduces
+          t.messages++;
+        } else if (ref->kind == TT_FIFO && l->node_of[ref->peer] != l->node_of[i]) {
           t.connections += !seen[i][ref->peer];
           seen[i][ref->peer] = 1;
           t.messages++;
@@ -218,6 +220,29 @@ static void test_hierarchical_crossings(void **state)
   }
 }
 
+// Every node gives each chunk to the network once, and nothing else leaves it.
+static void test_networks_that_reduce_get_each_chunk_once(void **state)
+{
+  (void)state;
+  for (int n = 2; n <= 24; n++) {
+    for (int nodes = 2; nodes <= n; nodes++) {
+      for (int how = 0; how < NSEATINGS; how++) {
+        tt_layout *l = seat((seating)how, n, nodes);
+        for (l->heads = 0; l->heads <= 3; l->heads++) {
+          int k = l->nnodes, heads = tt_collnet_heads(l, n);
+          assert_in_range(heads, 1, l->heads > 0 ? TT_MIN(l->heads, l->smallest) : l->smallest);
+          traffic chain = crossings("CollNetChain", TT_FUNC_ALLREDUCE, l, 0), direct = crossings("CollNetDirect", TT_FUNC_ALLREDUCE, l, 0);
+          assert_int_equal(chain.messages, k > 1 ? k : 0);
+          assert_int_equal(direct.messages, k > 1 ? k * heads : 0);
+          assert_int_equal(chain.connections + direct.connections, 0);
+          check_layout(&tt_algorithms(NULL)[tt_algorithm_find("CollNetDirect")], TT_FUNC_ALLREDUCE, l, "heads", BRIEF);
+        }
+        tt_layout_destroy(l);
+      }
+    }
+  }
+}
+
 // In every turn of an all-to-all on equal nodes, no rank is sent to twice, and a node's ranks turn to as many nodes as they can.
 static void check_turn(const ranks *r, const tt_layout *l, uint32_t turn)
 {
@@ -261,6 +286,7 @@ int main(void)
       cmocka_unit_test(test_tree_enters_each_node_once),
       cmocka_unit_test(test_trees_have_two_heads),
       cmocka_unit_test(test_hierarchical_crossings),
+      cmocka_unit_test(test_networks_that_reduce_get_each_chunk_once),
       cmocka_unit_test(test_pairwise_spreads_over_nodes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-// oneshot.c: "Oneshot". Everybody sends its whole input to everybody; one hop. For the smallest messages.
+// oneshot.c: "Oneshot". Everybody sends its whole input to everybody who needs it (reduce-scatter: the part that is for them); one hop. For the smallest
+// messages, and where cores are short: nobody waits twice. Who only sends, as a broadcast's root, runs ahead as far as there are slots.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -35,19 +36,64 @@ static void oneshot_allgather(tt_build *b, const tt_shape *shape)
   }
 }
 
+static void oneshot_broadcast(tt_build *b, const tt_shape *shape)
+{
+  if (shape->rank == shape->root) {
+    send_to_all(b, shape, 0, tt_ref_out(0));
+  } else {
+    tt_build_copy(b, 0, tt_ref_fifo(shape->root, 0), tt_ref_out(0));
+  }
+}
+
+// Sums what everybody has of a chunk into OUT, in the order of the ranks.
+static void sum_up(tt_build *b, const tt_shape *shape, uint32_t chunk)
+{
+  tt_build_step(b, TT_STEP_REDUCE | TT_STEP_FINAL, 0);
+  for (int q = 0; q < shape->nranks; q++) {
+    tt_build_from(b, q == shape->rank ? tt_ref_in(chunk) : tt_ref_fifo(q, chunk));
+  }
+  tt_build_to(b, tt_ref_out(0));
+}
+
+static void oneshot_reduce(tt_build *b, const tt_shape *shape)
+{
+  if (shape->rank == shape->root) {
+    sum_up(b, shape, 0);
+    return;
+  }
+  tt_build_step(b, TT_STEP_REDUCE, 0);
+  tt_build_from(b, tt_ref_in(0));
+  tt_build_to(b, tt_ref_fifo(shape->root, 0));
+}
+
+static void oneshot_reducescatter(tt_build *b, const tt_shape *shape)
+{
+  for (int i = 1; i < shape->nranks; i++) {
+    int q = (shape->rank + i) % shape->nranks;
+    tt_build_step(b, TT_STEP_REDUCE, 0);
+    tt_build_from(b, tt_ref_in((uint32_t)q));
+    tt_build_to(b, tt_ref_fifo(q, (uint32_t)q));
+  }
+  sum_up(b, shape, (uint32_t)shape->rank);
+}
+
 ncclResult_t tt_oneshot_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "Oneshot", 1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_ALLGATHER));
+  TT_TRY(tt_shape_check(shape, "Oneshot",
+                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_BROADCAST |
+                            1u << TT_FUNC_REDUCE));
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }
   tt_build b;
   tt_build_begin(&b, shape, 1);
   tt_build_strand(&b);
-  if (shape->func == TT_FUNC_ALLREDUCE) {
-    oneshot_allreduce(&b, shape);
-  } else {
-    oneshot_allgather(&b, shape);
+  switch (shape->func) {
+  case TT_FUNC_ALLREDUCE: oneshot_allreduce(&b, shape); break;
+  case TT_FUNC_ALLGATHER: oneshot_allgather(&b, shape); break;
+  case TT_FUNC_BROADCAST: oneshot_broadcast(&b, shape); break;
+  case TT_FUNC_REDUCE: oneshot_reduce(&b, shape); break;
+  default: oneshot_reducescatter(&b, shape); break;
   }
   return tt_build_end(&b, out);
 }

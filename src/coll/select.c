@@ -171,7 +171,7 @@ static ncclResult_t parse_variable(const variable *v, uint32_t *masks)
 // The table's names, then NCCL's that have no row here. Returns how many.
 static int algorithm_words(word *words, uint32_t *all)
 {
-  static const char *const absent[] = {"CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"};
+  static const char *const absent[] = {"NVLS", "NVLSTree"};
   int count;
   const tt_algorithm *table = tt_algorithms(&count);
   for (int i = 0; i < count; i++) {
@@ -203,7 +203,7 @@ ncclResult_t tt_algo_filter_parse(const char *algo, const char *proto, tt_algo_f
       {"LL128", TT_PROTO_LL, 0},
       {"Simple", TT_PROTO_SIMPLE, TT_PROTO_SIMPLE},
   };
-  word algos[32 + 4];
+  word algos[32 + 2];
   tt_algo_filter filter;
   variable a = {.name = "NCCL_ALGO", .value = algo, .words = algos};
   variable p = {.name = "NCCL_PROTO", .value = proto, .words = protos, .nwords = (int)TT_COUNT(protos), .all = TT_PROTO_ALL};

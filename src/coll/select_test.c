@@ -73,7 +73,7 @@ static void test_functions(void **state)
   assert_int_equal(x.algos[TT_FUNC_REDUCE], capable(TT_FUNC_REDUCE));
   x = parse("ring;allreduce:tree,collnetdirect;alltoall:pairwise", "LL,Simple;allreduce:^LL");
   assert_int_equal(x.algos[TT_FUNC_REDUCESCATTER], bit("Ring"));
-  assert_int_equal(x.algos[TT_FUNC_ALLREDUCE], bit("Tree"));
+  assert_int_equal(x.algos[TT_FUNC_ALLREDUCE], bit("Tree") | bit("CollNetDirect"));
   assert_int_equal(x.algos[TT_FUNC_ALLTOALL], bit("Pairwise"));
   assert_int_equal(x.protos[TT_FUNC_ALLREDUCE], TT_PROTO_SIMPLE);
   assert_int_equal(x.protos[TT_FUNC_BROADCAST], TT_PROTO_ALL);
@@ -82,7 +82,9 @@ static void test_functions(void **state)
 static void test_absent_names(void **state)
 {
   (void)state;
-  assert_int_equal(parse("NVLS,nvlstree,CollNetDirect,collnetchain", NULL).algos[TT_FUNC_ALLREDUCE], 0);
+  assert_int_equal(parse("NVLS,nvlstree", NULL).algos[TT_FUNC_ALLREDUCE], 0);
+  assert_int_equal(parse("collnetdirect", NULL).algos[TT_FUNC_ALLREDUCE], bit("CollNetDirect"));
+  assert_int_equal(parse("CollnetChain", NULL).algos[TT_FUNC_ALLGATHER], 0);
   assert_int_equal(parse("^nvls", NULL).algos[TT_FUNC_ALLREDUCE], capable(TT_FUNC_ALLREDUCE));
   assert_int_equal(parse("PAT", NULL).algos[TT_FUNC_ALLREDUCE], 0);
 }

@@ -87,7 +87,7 @@ bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const
 
 static tt_queue **queue_place(const tt_verifier *v, int from, int to, bool token)
 {
-  return &v->queues[((size_t)from * (size_t)v->n + (size_t)to) * 2 + token];
+  return &v->queues[((size_t)from * (size_t)v->ends + (size_t)to) * 2 + token];
 }
 
 // The connection that a FIFO or token reference of the actor means.
@@ -111,6 +111,23 @@ static bool is_data(const tt_ref *ref)
 static bool is_queue(const tt_ref *ref)
 {
   return ref->kind == TT_FIFO || ref->kind == TT_TOKEN;
+}
+
+// Has rank `from` mapped the output of rank `to`?
+static bool reaches(const tt_verifier *v, int from, int to)
+{
+  return v->reach == TT_REACH_ALL || (v->reach == TT_REACH_LATER && from < to);
+}
+
+// Of a step with gifts, or of what gifts spare: data that is not moved in this run.
+static bool is_spared(const tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source)
+{
+  int me = tt_actor_schedule(v, a)->rank;
+  unsigned flags = tt_actor_step(v, a)->flags;
+  if (ref->kind != TT_PEER_OUT) {
+    return false;
+  }
+  return source ? (flags & TT_STEP_UNLESS_GIVEN) && reaches(v, ref->peer, me) : (flags & TT_STEP_GIVE) && !reaches(v, me, ref->peer);
 }
 
 static tt_queue *create_queue(tt_verifier *v, int from, int to, bool token)
@@ -169,7 +186,8 @@ static int room_of(const tt_verifier *v, const tt_schedule *s, const tt_ref *ref
 static bool check_ref(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source, int step)
 {
   const tt_schedule *s = tt_actor_schedule(v, a);
-  if (ref->peer < 0 || ref->peer >= v->n || ref->kind > TT_DRAIN || (ref->kind <= TT_TMP && ref->peer != s->rank)) {
+  if (ref->peer < 0 || ref->peer >= (ref->kind == TT_FIFO ? v->ends : v->n) || ref->kind > TT_DRAIN ||
+      (ref->kind <= TT_TMP && ref->peer != s->rank)) {
     return tt_verify_blame(v, TT_VERIFY_FORM, a, "reference of kind %d to rank %d", ref->kind, ref->peer);
   }
   if (v->nstages > 1 && ref->kind > TT_FIFO) {
@@ -180,9 +198,14 @@ static bool check_ref(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool
     return (source && q && q->writer[0] == a->id) ||
            tt_verify_blame(v, TT_VERIFY_FORM, a, "waits for tokens to rank %d that it has not sent", ref->peer);
   }
-  bool named = ref->kind != TT_TMP && ref->kind != TT_TOKEN;
+  bool named = ref->kind != TT_TMP && (ref->kind != TT_TOKEN || ref->offer != TT_OFFER_NONE);
   if (named && ref->chunk % (uint32_t)s->nsub != tt_actor_step(v, a)->sub) {
     return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u is not of sub-chunk %u", ref->chunk, tt_actor_step(v, a)->sub);
+  }
+  const tt_ref own = {.kind = ref->offer == TT_OFFER_IN ? TT_IN : TT_OUT, .peer = s->rank};
+  if (ref->offer != TT_OFFER_NONE && (source || ref->kind != TT_TOKEN || ref->chunk >= (uint32_t)room_of(v, s, &own))) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "offers chunk %u, which does not exist, or offers it otherwise than by sending a token",
+                           ref->chunk);
   }
   if (is_queue(ref)) {
     return claim_queue(v, a, ref, source, step);
@@ -299,7 +322,24 @@ static void put_message(tt_verifier *v, const tt_actor *a, const tt_ref *ref, co
   tt_queue *q = queue_of(v, a, ref, false);
   q->slot[(q->head + q->count) % v->o->slots] = *m;
   q->slot[(q->head + q->count) % v->o->slots].chunk = ref->chunk;
+  q->slot[(q->head + q->count) % v->o->slots].offer = ref->offer;
   q->count++;
+}
+
+// Does the step that takes the next token from `peer` read what it offers, and nothing else of the peer?
+static bool offer_is_read(tt_verifier *v, const tt_actor *a, const tt_step *step, const tt_ref *src, const tt_ref *token)
+{
+  const tt_queue *q = queue_of(v, a, token, true);
+  const tt_message *m = &q->slot[q->head];
+  int others = 0, kind = m->offer == TT_OFFER_IN ? TT_PEER_IN : TT_PEER_OUT, found = 0;
+  for (int i = 0; i < step->nsrc && m->offer != TT_OFFER_NONE; i++) {
+    bool peers = (src[i].kind == TT_PEER_IN || src[i].kind == TT_PEER_OUT) && src[i].peer == token->peer;
+    found += peers && src[i].kind == kind && src[i].chunk == m->chunk;
+    others += peers && (src[i].kind != kind || src[i].chunk != m->chunk);
+  }
+  return m->offer == TT_OFFER_NONE || (found == 1 && others == 0) ||
+         tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "rank %d offers chunk %u of its %s, which is read %d times, and %d other chunks",
+                         token->peer, m->chunk, m->offer == TT_OFFER_IN ? "input" : "output", found, others);
 }
 
 // First all connections, so that the clock knows everything the step has waited for; then memory.
@@ -308,22 +348,28 @@ static bool gather_sources(tt_verifier *v, tt_actor *a, const tt_step *step, con
   *count = 0;
   for (int i = 0; i < step->nsrc; i++) {
     const tt_value *value = NULL;
+    if (src[i].kind == TT_TOKEN && !offer_is_read(v, a, step, src, &src[i])) {
+      return false;
+    }
     if (is_queue(&src[i]) && !take_message(v, a, &src[i], &value)) {
       return false;
     }
     if (src[i].kind == TT_DRAIN) {
       merge_clock(v, a, drain_of(v, a, &src[i])->taken);
     }
-    if (is_data(&src[i])) {
+    if (is_data(&src[i]) && !is_spared(v, a, &src[i], true)) {
       v->operands[(*count)++] = (tt_operand){.value = value, .raw = src[i].kind == TT_IN || src[i].kind == TT_PEER_IN};
     }
   }
   a->clock[a->id]++;
   for (int i = 0, at = 0; i < step->nsrc; i++) {
-    if (is_data(&src[i]) && !is_queue(&src[i]) && !tt_memory_read(v, a, &src[i], &v->operands[at].value)) {
+    if (!is_data(&src[i]) || is_spared(v, a, &src[i], true)) {
+      continue;
+    }
+    if (!is_queue(&src[i]) && !tt_memory_read(v, a, &src[i], &v->operands[at].value)) {
       return false;
     }
-    at += is_data(&src[i]);
+    at++;
   }
   return true;
 }
@@ -373,7 +419,8 @@ static bool deliver(tt_verifier *v, const tt_actor *a, const tt_step *step, cons
     }
     if (is_queue(&dst[i])) {
       put_message(v, a, &dst[i], &message);
-    } else if (!(from && tt_memory_same(v, a, from, &dst[i])) && !tt_memory_write(v, a, &dst[i], value)) {
+    } else if (value && !is_spared(v, a, &dst[i], false) && !(from && tt_memory_same(v, a, from, &dst[i])) &&
+               !tt_memory_write(v, a, &dst[i], value)) {
       return false;
     }
   }
@@ -403,6 +450,54 @@ static bool run_step(tt_verifier *v, tt_actor *a)
   return true;
 }
 
+// A network that reduces: when there is a message of every rank that sends to it, and room for their sum with each, it sums them.
+static bool run_network(tt_verifier *v, int net, bool *moved)
+{
+  uint32_t *clock = NULL;
+  int count = 0;
+  for (int r = 0; r < v->n; r++) {
+    const tt_queue *q = *queue_place(v, r, net, false), *back = *queue_place(v, net, r, false);
+    if (!q != !back) {
+      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "rank %d gives to network %d and takes nothing, or the other way round", r,
+                             net - v->n);
+    }
+    if (q && (q->count == 0 || back->count == v->o->slots)) {
+      return true;
+    }
+    count += q != NULL;
+  }
+  if (count == 0 || !(clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof *clock))) {
+    return v->res == ncclSuccess;
+  }
+  uint32_t chunk = UINT32_MAX;
+  for (int r = 0, at = 0; r < v->n; r++) {
+    tt_queue *q = *queue_place(v, r, net, false);
+    const tt_message *m = q ? &q->slot[q->head] : NULL;
+    for (int i = 0; m && i < v->nactors; i++) {
+      clock[i] = TT_MAX(clock[i], m->clock[i]);
+    }
+    if (m && chunk != UINT32_MAX && m->chunk != chunk) {
+      return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "network %d gets chunk %u of rank %d, chunk %u of another", net - v->n, m->chunk,
+                             r, chunk);
+    }
+    if (m) {
+      v->operands[at++] = (tt_operand){.value = m->value};
+      chunk = m->chunk;
+      q->head = (q->head + 1) % v->o->slots;
+      q->count--;
+    }
+  }
+  tt_message sum = {.value = tt_value_combine(v, NULL, TT_STEP_REDUCE, count), .clock = clock, .chunk = chunk};
+  for (int r = 0; sum.value && r < v->n; r++) {
+    tt_queue *back = *queue_place(v, net, r, false);
+    if (back) {
+      back->slot[(back->head + back->count++) % v->o->slots] = sum;
+    }
+  }
+  *moved = true;
+  return sum.value != NULL;
+}
+
 // Follows who waits for whom from the first stuck strand on, until a strand comes up again or there is nobody to wait for.
 static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
 {
@@ -417,9 +512,11 @@ static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
     int other = room ? q->reader[a->stage] : q->writer[a->stage];
     const char *what = need == TT_NEED_DRAINED ? "the end of a token" : q->token ? "a token" : "a message";
     bool nobody = other < 0 || is_done(v, &v->actors[other]);
-    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s %s rank %d%s", hops ? "; " : "",
+    int end = room ? q->to : q->from;
+    const char *why = end >= v->n ? ", which waits for others" : other < 0 ? ", which never uses this connection" : ", which has ended";
+    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s %s %s %d%s", hops ? "; " : "",
                            s->rank, a->strand, a->pos, a->pass, need == TT_NEED_ROOM ? "room for " : "", what, room ? "to" : "from",
-                           room ? q->to : q->from, nobody ? other < 0 ? ", which never uses this connection" : ", which has ended" : "");
+                           end < v->n ? "rank" : "network", end < v->n ? end : end - v->n, nobody ? why : "");
     if (nobody) {
       break;
     }
@@ -472,6 +569,11 @@ static bool run(tt_verifier *v)
     moved = false;
     for (int i = 0; i < v->nactors; i++) {
       if (!run_actor(v, &v->actors[i], &moved)) {
+        return false;
+      }
+    }
+    for (int net = v->n; net < v->ends; net++) {
+      if (!run_network(v, net, &moved)) {
         return false;
       }
     }
@@ -576,17 +678,43 @@ static bool check_blocks(tt_verifier *v)
   return true;
 }
 
+// How many networks the schedules speak to; no more than there are ranks.
+static void count_networks(tt_verifier *v)
+{
+  v->ends = v->n;
+  for (int i = 0; i < v->nscheds; i++) {
+    for (int k = 0; k < v->all[i]->nrefs; k++) {
+      const tt_ref *ref = &v->all[i]->refs[k];
+      v->ends = ref->kind == TT_FIFO && ref->peer < 2 * v->n ? TT_MAX(v->ends, ref->peer + 1) : v->ends;
+    }
+  }
+  v->max_sources = v->ends > v->n ? v->n : 0;
+}
+
 static bool set_up(tt_verifier *v)
 {
   if (!place_schedules(v) || !check_blocks(v) || !create_actors(v)) {
     return false;
   }
-  v->queues = tt_verify_alloc(v, (size_t)v->n * (size_t)v->n * 2, sizeof(tt_queue *));
+  count_networks(v);
+  v->queues = tt_verify_alloc(v, (size_t)v->ends * (size_t)v->ends * 2, sizeof(tt_queue *));
   if (v->res != ncclSuccess || !check_form(v)) {
     return false;
   }
   v->operands = tt_verify_alloc(v, (size_t)v->max_sources, sizeof *v->operands);
   return v->operands && tt_memory_create(v);
+}
+
+static bool has_gifts(const tt_schedule *const *all, int count)
+{
+  for (int i = 0; i < count; i++) {
+    for (int k = 0; k < all[i]->nsteps; k++) {
+      if (all[i]->steps[k].flags & (TT_STEP_GIVE | TT_STEP_UNLESS_GIVEN)) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o, char *why, size_t whylen)
@@ -597,12 +725,24 @@ ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o
     return tt_fail(ncclInvalidArgument, "verifier: function %d, %d slots, %d loops, %d schedules, %d stages", o->func, o->slots, o->loops,
                    o->count, o->stages);
   }
-  tt_verifier v = {.all = all, .o = o, .n = all[0]->nranks, .why = why, .whylen = whylen, .res = ncclSuccess};
-  v.nstages = TT_MAX(o->stages, 1);
-  v.nscheds = o->count > 0 ? o->count : v.n * v.nstages;
-  if (set_up(&v) && run(&v) && check_leftovers(&v) && tt_value_check_outputs(&v)) {
-    tt_memory_check_owners(&v);
+  int n = all[0]->nranks, nstages = TT_MAX(o->stages, 1), nscheds = o->count > 0 ? o->count : n * nstages;
+  int runs = has_gifts(all, nscheds) ? TT_REACH_COUNT : 1;
+  ncclResult_t res = ncclSuccess;
+  for (int i = 0; i < runs && res == ncclSuccess; i++) {
+    tt_verifier v = {.all = all,
+                     .o = o,
+                     .n = n,
+                     .nstages = nstages,
+                     .nscheds = nscheds,
+                     .reach = (tt_reach)i,
+                     .why = why,
+                     .whylen = whylen,
+                     .res = ncclSuccess};
+    if (set_up(&v) && run(&v) && check_leftovers(&v) && tt_value_check_outputs(&v)) {
+      tt_memory_check_owners(&v);
+    }
+    free_blocks(&v);
+    res = v.res;
   }
-  free_blocks(&v);
-  return v.res;
+  return res;
 }

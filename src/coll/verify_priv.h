@@ -32,12 +32,13 @@ typedef struct tt_message {
   const tt_value *value;
   const uint32_t *clock; // the sender's, when it sent
   uint32_t chunk;
+  uint8_t offer; // of a token
 } tt_message;
 
 // One direction of a connection, for messages or for tokens.
 typedef struct tt_queue {
   struct tt_queue *next; // of all
-  int from, to;          // ranks
+  int from, to;          // ranks; n + k: network k
   bool token;
   int *writer, *reader; // by stage: actors, -1: none
   int head, count;
@@ -70,12 +71,16 @@ typedef struct tt_memory {
   int running;              // of them: not at their end
 } tt_memory;
 
+// Which TT_STEP_GIVEs find the peer's output mapped: a run for each, because the executor may find any.
+typedef enum { TT_REACH_NOBODY, TT_REACH_ALL, TT_REACH_LATER, TT_REACH_COUNT } tt_reach; // later: outputs of ranks with a larger number
+
 typedef struct tt_verifier {
   const tt_schedule *const *all;
   const tt_verify_options *o;
   int n, nscheds, nstages, nactors, max_sources;
+  int ends; // ranks, and behind them the networks that reduce
   tt_actor *actors;
-  tt_queue **queues; // (from * n + to) * 2 + token; NULL: not used
+  tt_queue **queues; // (from * ends + to) * 2 + token; NULL: not used
   tt_queue *all_queues;
   tt_memory *memory;           // per schedule
   int *in_at, *out_at;         // per rank: the schedule (of the first stage) that has its input, its output; -1: none
@@ -83,6 +88,7 @@ typedef struct tt_verifier {
   struct tt_operand *operands; // max_sources: scratch of the step being run
   struct tt_block *blocks;     // arena
   size_t block_used, block_size;
+  tt_reach reach; // which gifts are made
   char *why;
   size_t whylen;
   ncclResult_t res;

@@ -159,12 +159,12 @@ static void remove_ref(tt_schedule *s, tt_step *step, int i)
   *(i < step->nsrc ? &step->nsrc : &step->ndst) -= 1;
 }
 
-// The first reference of the step that the mutation applies to; -1: none.
+// The first reference of the step that the mutation applies to, one that moves no data (`token`) or one that does; -1: none.
 static int find_ref(const tt_schedule *s, const tt_step *step, int token, int last)
 {
   for (int i = 0; i < last; i++) {
     uint32_t at = i < step->nsrc ? step->src + (uint32_t)i : step->dst + (uint32_t)(i - step->nsrc);
-    if ((s->refs[at].kind == TT_TOKEN) == token) {
+    if ((s->refs[at].kind == TT_TOKEN || s->refs[at].kind == TT_DRAIN) == token) {
       return i;
     }
   }
@@ -321,12 +321,43 @@ static void expect_fault_without(const char *name, tt_func f, int first, int cou
 static void test_owner_must_not_leave_early(void **state)
 {
   (void)state;
-  // Direct all-reduce: tell, sum, tell, 3 fetches, tell, hear. Without the last two, peers read while the owner is gone.
-  expect_fault_without("Direct", TT_FUNC_ALLREDUCE, 6, 2, 0, TT_VERIFY_RACE);
-  // Direct all-gather: tell, own copy, 3 fetches, tell, hear.
-  expect_fault_without("Direct", TT_FUNC_ALLGATHER, 5, 2, 0, TT_VERIFY_RACE);
+  // Direct all-reduce: tell three, sum, tell, 3 fetches, tell, hear. Without the last two, peers read while the owner is gone.
+  expect_fault_without("Direct", TT_FUNC_ALLREDUCE, 8, 2, 0, TT_VERIFY_RACE);
+  // Direct all-gather: tell, own copy, wait for the tokens, 3 fetches. The same for reduce-scatter: tell, sum, tell, hear.
+  expect_fault_without("Direct", TT_FUNC_ALLGATHER, 2, 1, 0, TT_VERIFY_RACE);
+  expect_fault_without("Direct", TT_FUNC_REDUCESCATTER, 2, 2, 0, TT_VERIFY_RACE);
   // DirectWrite all-reduce: tell, sum, tell, hear. Outputs may be written after the owner is gone.
   expect_fault_without("DirectWrite", TT_FUNC_ALLREDUCE, 2, 2, 0, TT_VERIFY_RACE);
+}
+
+// Whether a gift is made is open: the schedule must be right either way.
+static void expect_fault_of_gifts(bool keep_fetches)
+{
+  int rows, classes[TT_VERIFY_NCLASSES] = {0};
+  ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find("Direct")], TT_FUNC_ALLREDUCE, 3, 0, NULL);
+  for (int i = 0; i < r.count; i++) {
+    for (int k = 0; k < r.s[i]->nsteps; k++) {
+      tt_step *step = &r.s[i]->steps[k];
+      bool gift = (step->flags & TT_STEP_GIVE) != 0, fetch = (step->flags & TT_STEP_UNLESS_GIVEN) != 0;
+      step->ndst = gift && keep_fetches ? 1 : step->ndst; // into the own output alone, and yet the others do not fetch
+      step->ndst = fetch && !keep_fetches ? 0 : step->ndst;
+      step->nsrc = fetch && !keep_fetches ? 1 : step->nsrc; // the token alone: right only where everything has been written
+    }
+  }
+  tt_verify_options o = {.func = TT_FUNC_ALLREDUCE, .slots = 2, .loops = 2, .count_classes = classes};
+  char why[600] = "";
+  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
+  if (classes[TT_VERIFY_CONTENTS] != 1) {
+    fail_msg("%s", why);
+  }
+  free_ranks(&r);
+}
+
+static void test_gifts_made_or_not(void **state)
+{
+  (void)state;
+  expect_fault_of_gifts(true);
+  expect_fault_of_gifts(false);
 }
 
 // Without the second round of tokens (and the waiting for them), sums are fetched before they are there.
@@ -336,17 +367,46 @@ static void test_unordered_access_is_a_race(void **state)
   int rows;
   ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find("Direct")], TT_FUNC_ALLREDUCE, 4, 0, NULL);
   for (int i = 0; i < r.count; i++) {
-    for (int k = 3; k <= 5; k++) {
+    for (int k = 5; k <= 7; k++) {
       r.s[i]->steps[k].src++; // the token is the first source
       r.s[i]->steps[k].nsrc--;
     }
-    drop_step(r.s[i], 2);
+    drop_step(r.s[i], 4);
   }
   tt_verify_options o = {.func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 1, .in_place = 1};
   char why[600] = "";
   assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), ncclInternalError);
   assert_non_null(strstr(why, "race: "));
   free_ranks(&r);
+}
+
+// What a token offers must be what the step that takes it reads, and nothing else of that peer. words NULL: nothing is wrong.
+static void expect_offer_fault(uint8_t offer, uint32_t chunk, const char *words)
+{
+  int rows;
+  ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find("Direct")], TT_FUNC_ALLTOALL, 3, 0, NULL);
+  tt_ref *token = &r.s[1]->refs[r.s[1]->steps[0].dst];
+  assert_int_equal(token->kind, TT_TOKEN);
+  assert_int_equal(token->offer, TT_OFFER_IN);
+  token->offer = offer;
+  token->chunk = chunk;
+  tt_verify_options o = {.func = TT_FUNC_ALLTOALL, .slots = 1, .loops = 2};
+  char why[600] = "";
+  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), words == NULL ? ncclSuccess : ncclInternalError);
+  if (words != NULL && strstr(why, words) == NULL) {
+    fail_msg("%s", why);
+  }
+  free_ranks(&r);
+}
+
+static void test_offers_are_read(void **state)
+{
+  (void)state;
+  expect_offer_fault(TT_OFFER_IN, 2, NULL); // for rank 2, the next one
+  expect_offer_fault(TT_OFFER_NONE, 0, NULL);
+  expect_offer_fault(TT_OFFER_IN, 0, "rank 1 offers chunk 0 of its input, which is read 0 times, and 1 other chunks");
+  expect_offer_fault(TT_OFFER_OUT, 2, "rank 1 offers chunk 2 of its output");
+  expect_offer_fault(TT_OFFER_IN, 3, "offers chunk 3, which does not exist");
 }
 
 // Three ranks that all take before they give.
@@ -488,7 +548,9 @@ int main(void)
       cmocka_unit_test(test_any_ring_order),
       cmocka_unit_test(test_broken_schedules_are_noticed),
       cmocka_unit_test(test_owner_must_not_leave_early),
+      cmocka_unit_test(test_gifts_made_or_not),
       cmocka_unit_test(test_unordered_access_is_a_race),
+      cmocka_unit_test(test_offers_are_read),
       cmocka_unit_test(test_deadlock_is_explained),
       cmocka_unit_test(test_same_expression_everywhere),
       cmocka_unit_test(test_out_of_memory),

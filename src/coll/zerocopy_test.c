@@ -278,7 +278,7 @@ static void every_shape(const tt_algorithm *a, tt_func f)
   for (int n = 1; n <= 13 && !is_p2p(f) && a->needs == 0; n += n < 9 ? 1 : 4) {
     for (int root = 0; root < (is_rooted(f) ? n : 1); root += 3) {
       check_shape(a, (tt_shape){.func = f, .nranks = n, .root = root});
-      for (int nodes = 2; nodes <= n; nodes += 2) {
+      for (int nodes = 2; nodes <= n && !a->in_network; nodes += 2) { // what is for a network that reduces is copied
         int names[RANKS];
         tt_layout *l;
         for (int i = 0; i < n; i++) {

@@ -1,12 +1,17 @@
 // comm.c: checking handles, configuration, flushing, registered buffers.
 #include "comm/comm.h"
 
+#include <sched.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
 #include "device/host/stream.h"
+#include "os/clock.h"
+
+#define EXPEL_YIELDS 100 // looks at a call that another thread is in, before sleeping in between
+#define EXPEL_SLEEP_NS 50000ull
 
 ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool usable)
 {
@@ -39,6 +44,38 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
                    state == TT_COMM_FINALIZED ? "has been finalized" : "was never initialised");
   }
   return ncclSuccess;
+}
+
+ncclResult_t tt_comm_dead(const struct ncclComm *comm, const char *what)
+{
+  ncclResult_t res = tt_comm_check(comm, what, false);
+  return res != ncclSuccess ? res : tt_fail(ncclInvalidArgument, "%s: communicator %p has just been destroyed", what, (const void *)comm);
+}
+
+ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable)
+{
+  if (TT_UNLIKELY(!tt_comm_lives(comm))) {
+    return tt_comm_dead(comm, what);
+  }
+  tt_comm_enter(comm);
+  ncclResult_t res = tt_comm_check(comm, what, usable);
+  if (res != ncclSuccess) {
+    tt_comm_leave(comm);
+  }
+  return res;
+}
+
+void tt_comm_expel(struct ncclComm *comm)
+{
+  tt_barrier_rare();
+  tt_bell_ring(&tt_process_bell); // who waits inside for plans to end looks again
+  for (int i = 0; atomic_load_explicit(&comm->launcher, memory_order_acquire) != 0; i++) {
+    if (i < EXPEL_YIELDS) {
+      sched_yield();
+    } else {
+      tt_sleep_ns(EXPEL_SLEEP_NS);
+    }
+  }
 }
 
 // Bytes of ncclConfig_t as far as a member: older callers pass less.
@@ -114,6 +151,7 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
   r.min_ctas = pick(c->minCTAs, tt_param_is_set(min_ctas), p->min_ctas, from.min_ctas);
   r.max_ctas = pick(c->maxCTAs, tt_param_is_set(max_ctas), p->max_ctas, from.max_ctas);
   r.split_share = pick(c->splitShare, 0, 0, 0);
+  r.collnet_enable = pick(c->collnetEnable, tt_param_is_set(collnet_enable), p->collnet_enable != 0, from.collnet_enable);
   r.traffic_class = pick(c->trafficClass, 0, 0, from.traffic_class);
   TT_TRY(check_range("blocking", r.blocking, 0, 1));
   TT_TRY(check_range("minCTAs", r.min_ctas, 1, 64));
@@ -130,9 +168,27 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
   return ncclSuccess;
 }
 
+void tt_comm_log_memory(const struct ncclComm *comm)
+{
+  const tt_geometry *g = &comm->peers[0].geometry;
+  size_t n = (size_t)comm->nranks, local = (size_t)comm->local_ranks, remote = n - local, window = tt_window_bytes(g);
+  size_t shared = local > 1 ? 8192 + local * sizeof(tt_rank_page) + local * local * window : 0; // header, pages rounded up, windows
+  size_t own = sizeof *comm + n * (sizeof *comm->peers + sizeof *comm->port.links) +
+               TT_OPERAND_ROWS * (n + 2) * sizeof *comm->port.operands + (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0);
+  tt_info(
+      TT_INIT,
+      "rank %d: memory: at most %zu KiB for each direction of a connection on this machine, %zu KiB over the network; at most %zu KiB in all that "
+      "%zu local ranks share, %zu KiB for connections with %zu ranks over the network; %zu KiB of its own before the first call",
+      comm->rank, window / 1024, tt_net_window_bytes(g) / 1024, TT_DIV_UP(shared, 1024), local,
+      TT_DIV_UP(2 * remote * tt_net_window_bytes(g), 1024), remote, TT_DIV_UP(own, 1024));
+}
+
 static bool quiet(void *arg)
 {
   const struct ncclComm *c = arg;
+  if (__atomic_load_n(&c->port.abort_flag, __ATOMIC_ACQUIRE)) {
+    return true; // the thread that aborts sees to the rest
+  }
   bool sent = c->port.mover == NULL || tt_port_status(&c->port) != ncclSuccess || c->port.mover->idle(c->port.mover_self);
   return tt_comm_outstanding(c) == 0 && sent; // what others still need must have left this process
 }
@@ -142,7 +198,9 @@ ncclResult_t tt_comm_flush(struct ncclComm *comm)
   atomic_fetch_or(&comm->recycled, TT_FLUSHING);
   tt_host_wait(NULL, quiet, comm);
   atomic_fetch_and(&comm->recycled, ~TT_FLUSHING);
-  return tt_port_status(&comm->port);
+  ncclResult_t status = tt_port_status(&comm->port);
+  bool aborted = __atomic_load_n(&comm->port.abort_flag, __ATOMIC_ACQUIRE) != 0; // the port may not have been stopped yet
+  return status == ncclSuccess && aborted ? tt_fail(ncclInternalError, "rank %d: the communicator is being aborted", comm->rank) : status;
 }
 
 typedef struct tt_registration {

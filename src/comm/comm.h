@@ -9,14 +9,18 @@
 #include "bootstrap/bootstrap.h"
 #include "coll/coll.h"
 #include "coll/cost.h"
+#include "comm/pages.h"
 #include "device/host/stream.h"
 #include "device/lane.h"
+#include "device/quick.h"
 #include "nccl.h"
+#include "os/barrier.h"
 #include "plugin/profiler/profiler.h"
 #include "transport/transport.h"
 
 typedef struct tt_tuning tt_tuning;
 typedef struct tt_topology tt_topology;
+struct tt_comm_collnet;
 
 // An operation as the API received it, arguments checked.
 typedef struct tt_task {
@@ -30,6 +34,8 @@ typedef struct tt_task {
   struct ncclComm *comm;
   cudaStream_t stream;
   struct tt_task_events *events; // what profilers are told of it; NULL: nothing (profile.h)
+  bool begun, over;              // tt_comm_quick has run some of its steps; all of them
+  tt_quick_done done;            // which
 } tt_task;
 
 // A user-defined operation.
@@ -47,6 +53,7 @@ typedef struct tt_config {
   char name[64];
   char net_name[64];
   int traffic_class; // TT_NET_ANY_CLASS: not set
+  int collnet_enable;
 } tt_config;
 
 // A schedule and what goes with it, made once per (function, algorithm, root or peer, channel).
@@ -59,6 +66,8 @@ typedef struct tt_cached {
   tt_schedule *sched;
   struct tt_traffic *traffic; // what one pass moves over the network
   int ntraffic;
+  struct tt_nearby *nearby; // and in common memory: profile_shm.c's. NULL: nobody has asked yet
+  int nnearby;
 } tt_cached;
 
 // Messages between this rank and one peer over the network in one pass of a strand.
@@ -80,22 +89,38 @@ typedef struct tt_choice {
   bool direct;    // ranks reach each other's memory
   bool fetches;   // ranks read results from each other's output
   bool networked; // some of its messages go over the network
+  bool tiny;      // LL's messages are so short that they go through the FIFO with more slots (TT_TINY)
+  bool decided;   // by a tuner plugin: not what the library would have chosen
 } tt_choice;
+
+// A call that has been repeated, ready to be run at once (quick.c). Belongs to the decision it stands in.
+typedef struct tt_ready {
+  enum { TT_READY_NEW, TT_READY_SEEN, TT_READY_YES, TT_READY_NEVER } state;
+  size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  uint64_t sig, sig_count; // its fingerprint, without a sequence number
+  tt_quick *quick;         // kept for the next one
+} tt_ready;
 
 // What was chosen for an operation. A program that repeats a call pays for the choice once.
 typedef struct tt_decision {
   bool made;
   int root;
   size_t bytes;
+  bool in_network; // the network may reduce it
   tt_choice choice;
-  const tt_cached *cached; // of the first channel
-  int lanes, ntmp;         // strands of all channels' schedules; the most scratch slots that one has
+  tt_cached *cached; // of the first channel
+  int lanes, ntmp;   // strands of all channels' schedules; the most scratch slots that one has
+  uint32_t takes_us; // about how long peers are at it (tt_tuning_takes_us)
+  tt_ready ready;
 } tt_decision;
 
 // A job that needs other ranks: init, split, finalize (group.c runs them).
 typedef struct tt_job tt_job;
 
 #define TT_CACHE_BUCKETS 64
+#define TT_QUICK_LOOKS 64      // at a message that has not come, before a plan waits for it: takes less time than making the plan
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
 struct ncclComm {
@@ -111,26 +136,29 @@ struct ncclComm {
   tt_peer *peers;    // by rank
   tt_layout *layout; // nodes: ranks that have memory in common
   tt_segment *segment;
-  const tt_net_ops *net;   // the chosen network; NULL: no pair needs it
-  tt_proxy *proxy;         // NULL: the same
-  tt_profilers *profilers; // NULL: there are none
+  const tt_net_ops *net;           // the chosen network; NULL: no pair needs it
+  tt_proxy *proxy;                 // NULL: the same
+  tt_profilers *profilers;         // NULL: there are none
+  bool uses_profilers;             // tt_profilers_open has been called, tt_profilers_close has not: one user of their libraries
+  struct tt_comm_collnet *collnet; // NULL: the network does not reduce (collnet.h)
   tt_wiring wiring;
   tt_port port;
   tt_topology *topology; // the machines and the channels on them (topology.h)
   tt_tuning *tuning;
-  int local_ranks; // ranks on this machine
-  bool needs_net;  // some pair has no memory in common
-  bool shares;     // some machine has several ranks
-  bool all_local;  // every pair shares an address space
-  bool can_read;   // every pair can read each other's memory
-  bool crowded;    // more ranks on some machine than cores
-  bool tuned;      // a tuner plugin is asked for each collective
+  int local_ranks;     // ranks on this machine
+  bool needs_net;      // some pair has no memory in common
+  bool shares;         // some machine has several ranks
+  bool all_local;      // every pair shares an address space
+  bool can_read;       // every pair can read each other's memory
+  bool crowded;        // more ranks on some machine than cores
+  bool tuned;          // a tuner plugin is asked for each collective
+  size_t stream_bytes; // results from this size on are not kept in the caches
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
   tt_cached *cache[TT_CACHE_BUCKETS];
   tt_decision last[TT_NFUNCS]; // newest decision per function
   uint64_t issued;             // plans launched
   uint64_t finished;           // of these: complete before their launch returned
-  _Atomic uintptr_t launcher;  // the thread that is launching a plan just now, 0: none
+  _Atomic uintptr_t launcher;  // the thread that is in a call just now (tt_comm_enter); 0: none
   uint32_t sequence;           // collectives launched
   uint64_t calls[TT_NFUNCS];   // collectives launched, per function
   uint64_t splits;
@@ -138,6 +166,7 @@ struct ncclComm {
   tt_plan *plans;                           // free plans
   _Atomic(tt_plan *) returned;              // plans that are complete, put here by whoever completed them
   _Atomic uint64_t recycled;                // plans completed later; TT_FLUSHING is set while somebody waits for them
+  tt_pages huge_pages;                      // under large buffers
   tt_userop *userops;
   int nuserops;
   struct tt_registration *registrations;
@@ -146,6 +175,12 @@ struct ncclComm {
 };
 
 #define TT_FLUSHING (1ull << 63)
+
+// The number of the next collective.
+static inline uint32_t tt_comm_next(const struct ncclComm *c)
+{
+  return c->sequence + 1 != 0 ? c->sequence + 1 : 1;
+}
 
 // Plans that are not complete. The launching thread's, or when nothing is launched any more.
 static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
@@ -172,15 +207,59 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args);
 void tt_comm_name(struct ncclComm *comm, const tt_init_args *args);
 // As a member of a split: decides with the parent's other ranks. With NCCL_SPLIT_NOCOLOR `comm` stays as it was.
 ncclResult_t tt_comm_split(struct ncclComm *comm, const tt_init_args *args);
+// Says at INFO what the communicator takes at most, by sums of what it allocates (docs/architecture.md, "What a communicator takes").
+void tt_comm_log_memory(const struct ncclComm *comm);
 // Waits until every operation of the communicator is complete (or it has failed). Helps.
 ncclResult_t tt_comm_flush(struct ncclComm *comm);
 // Frees everything; the handle is dead afterwards. Operations have been flushed or aborted.
 void tt_comm_free(struct ncclComm *comm);
-// The same after an abort: never waits for work that others have queued before ours; what cannot be freed yet is freed later.
+// The same after an abort: waits for a call that another thread is in, never for work that others have queued before ours; what cannot be freed yet is freed
+// later.
 void tt_comm_free_aborted(struct ncclComm *comm);
+
+// Is it a handle of a communicator that lives, made by this process?
+static inline bool tt_comm_lives(const struct ncclComm *c)
+{
+  return c != NULL && ((uintptr_t)c & (TT_CACHE_LINE - 1)) == 0 && atomic_load_explicit(&c->magic, memory_order_acquire) == TT_COMM_MAGIC &&
+         c->generation == tt_proc_generation;
+}
+
+// Would tt_comm_check accept a handle that lives for operations?
+static inline bool tt_comm_usable(const struct ncclComm *c)
+{
+  return atomic_load_explicit(&c->async, memory_order_acquire) == ncclSuccess &&
+         atomic_load_explicit(&c->state, memory_order_acquire) == TT_COMM_READY && tt_port_status(&c->port) == ncclSuccess;
+}
 
 // Checks a handle for function `what`: alive, made by this process, not waiting for a job. `usable`: must be ready for operations too.
 ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool usable);
+
+// A call that uses what the communicator owns stands between enter and leave: ncclCommAbort, which may come from another thread at any time, stops the port,
+// makes the handle a dead one, and frees nothing before the call that it finds inside has left. Rules: tt_comm_lives before entering (the struct itself is
+// never freed); after entering ask once more, by tt_comm_usable or tt_comm_check, and leave at once if that says no; who is inside does not wait for peers,
+// or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls on a communicator but for the abort.
+static inline void tt_comm_mark(struct ncclComm *c) // the first half of entering: several marks need one barrier
+{
+  atomic_store_explicit(&c->launcher, (uintptr_t)__builtin_thread_pointer(), memory_order_relaxed);
+}
+
+static inline void tt_comm_enter(struct ncclComm *c)
+{
+  tt_comm_mark(c);
+  tt_barrier_often();
+}
+
+static inline void tt_comm_leave(struct ncclComm *c)
+{
+  atomic_store_explicit(&c->launcher, 0, memory_order_release);
+}
+
+// The error of a handle that does not live.
+ncclResult_t tt_comm_dead(const struct ncclComm *comm, const char *what);
+// Checks the handle and enters: the caller leaves. On an error it has not entered.
+ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable);
+// For the abort, when the handle is dead and the port stopped: waits until nobody is inside.
+void tt_comm_expel(struct ncclComm *comm);
 
 // Reads a user's configuration of any older size. `parent` NULL or where unset fields come from. Errors: ncclInvalidArgument.
 ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *parent, tt_config *out);
@@ -198,12 +277,37 @@ void tt_comm_free_registrations(struct ncclComm *comm);
 
 // Adds an operation to the open group, or launches it at once when there is none.
 ncclResult_t tt_task_add(tt_task *task);
-// Launches the operations of one communicator, in order. Takes the events of those it launches (profile.h).
+// Launches the operations of one communicator, in order, but for those that are over. Takes the events of those it launches (profile.h).
 ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n);
 // Bytes of an operation's larger buffer: what the perf programs show.
 size_t tt_task_bytes(const tt_task *t);
-// Frees cached schedules and plans.
+// Is the task of an accepted communicator one that has been checked, launched and made ready before, but for its buffers and stream?
+static inline bool tt_comm_is_ready(const struct ncclComm *c, const tt_task *t)
+{
+  const tt_decision *d = &c->last[t->func];
+  const tt_ready *r = &d->ready;
+  return r->state == TT_READY_YES && r->count == t->count && r->type == t->type && r->op == t->op && d->root == t->root;
+}
+
+// Runs what can be run at once of a repeated small call; tt_comm_launch does the rest of it. Returns whether nothing is left. Looks `looks` times for a message
+// that has not come. The launching thread.
+bool tt_comm_quick(tt_task *t, unsigned looks);
+// The same for tasks of one group, of different communicators on different streams, which may wait for each other.
+void tt_comm_quick_together(tt_task *tasks, size_t n);
+// The messages among a communicator's tasks of one group: each as above, in the order of their directions, where all are on one stream. Returns how many are
+// not over.
+int tt_comm_quick_messages(tt_task *tasks, size_t n);
+// Some task has failed with `res`, which this returns. What peers have got of a task that has begun cannot be taken back: that ends the communicator.
+ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res);
+// The task's lanes have just been made by this decision: from the second time on the call is made ready.
+void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d);
+// Frees plans that are complete.
 void tt_comm_free_plans(struct ncclComm *comm);
+// Puts the schedules of all channels that the decision wants into it; writes and connects those that are not there yet. Errors: those of connecting;
+// ncclSystemError (no memory).
+ncclResult_t tt_comm_schedules(struct ncclComm *comm, tt_func func, int root, tt_decision *d);
+// Frees all of them.
+void tt_comm_free_schedules(struct ncclComm *comm);
 
 ncclResult_t tt_group_start(void);
 ncclResult_t tt_group_end(void);
@@ -235,12 +339,19 @@ void tt_job_join(struct ncclComm *comm);
 
 // --- choice (tuning.c)
 
+// The sizes from which choices change on a machine with these figures. Rank 0 asks, for all. Errors: ncclSystemError.
+ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out);
+
 // Reads NCCL_ALGO, NCCL_PROTO and thresholds for a communicator. Free with tt_tuning_destroy.
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out);
 void tt_tuning_destroy(tt_tuning *t);
-// Chooses for one operation; `bytes`: the size the perf programs show (the larger buffer). The same on every rank. Errors: ncclInvalidUsage
-// when NCCL_ALGO or NCCL_PROTO leave nothing.
-ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *out);
+// Chooses for one operation; `bytes`: the size the perf programs show (the larger buffer); `in_network`: the network may reduce it (tt_comm_collnet_allows).
+// The same on every rank. Errors: ncclInvalidUsage when NCCL_ALGO or NCCL_PROTO leave nothing.
+ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, bool in_network, tt_choice *out);
+
+// About how many microseconds a peer on this machine needs for so many bytes by direct access, by the machine's figures, or the network for them, by the
+// model's; at most a millisecond, beside which waking up takes no time.
+uint32_t tt_tuning_takes_us(const struct ncclComm *comm, size_t bytes);
 // The identity of the tuner plugin and of what it reads, the same on ranks that have the same; 0: none. All ranks use it, or none does (`agreed`): call once,
 // before the first operation. Errors: those of the model that is made with the plugin's constants.
 uint64_t tt_tuning_plugin(const struct ncclComm *comm);

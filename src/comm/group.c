@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "comm/comm.h"
 #include "comm/profile.h"
+#include "os/library.h"
 #include "os/thread.h"
 
 struct tt_job {
@@ -58,6 +59,7 @@ static void cleanup(void *tasks)
 
 static void cleanup_make(void)
 {
+  tt_library_stay(); // threads of the application call cleanup when they end
   pthread_key_create(&cleanup_key, cleanup);
 }
 
@@ -364,15 +366,43 @@ static size_t gather_first(tt_task *tasks, size_t n)
   return mine;
 }
 
+static void leave_all(const tt_task *tasks, size_t n)
+{
+  for (size_t i = 0; i < n; i++) {
+    tt_comm_leave(tasks[i].comm);
+  }
+}
+
+// Enters the tasks' communicators (comm.h), whose handles were good when the tasks were added: since then one may have been destroyed, and none is entered.
+static ncclResult_t enter_all(const tt_task *tasks, size_t n)
+{
+  for (size_t i = 0; i < n; i++) {
+    tt_comm_mark(tasks[i].comm);
+  }
+  tt_barrier_often();
+  for (size_t i = 0; i < n; i++) {
+    if (TT_UNLIKELY(!tt_comm_lives(tasks[i].comm))) {
+      leave_all(tasks, n);
+      return tt_comm_dead(tasks[i].comm, "ncclGroupEnd");
+    }
+  }
+  return ncclSuccess;
+}
+
 // Launches the group's operations: all of one communicator together, communicators in the order of their first operation.
 static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
 {
   ncclResult_t res = ncclSuccess;
+  TT_TRY(enter_all(tasks, n));
+  if (n > 1) {
+    tt_comm_quick_together(tasks, n);
+  }
   for (size_t done = 0, mine; done < n; done += mine) {
     mine = gather_first(tasks + done, n - done);
     ncclResult_t r = tt_comm_launch(tasks[done].comm, tasks + done, mine);
     res = res == ncclSuccess ? r : res;
   }
+  leave_all(tasks, n);
   return res;
 }
 
@@ -380,14 +410,17 @@ static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
 static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
 {
   double most = 0;
-  for (size_t done = 0, mine; done < n; done += mine) {
+  ncclResult_t res = ncclSuccess;
+  TT_TRY(enter_all(tasks, n));
+  for (size_t done = 0, mine; done < n && res == ncclSuccess; done += mine) {
     double one = 0;
     mine = gather_first(tasks + done, n - done);
-    TT_TRY(tt_comm_simulate(tasks[done].comm, tasks + done, mine, &one));
+    res = tt_comm_simulate(tasks[done].comm, tasks + done, mine, &one);
     most = TT_MAX(most, one);
   }
-  *us = n > 0 ? most : *us;
-  return ncclSuccess;
+  leave_all(tasks, n);
+  *us = n > 0 && res == ncclSuccess ? most : *us;
+  return res;
 }
 
 // Of `n` tasks, those that were not launched have events left; then the group's own ends.

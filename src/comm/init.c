@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "comm/collnet.h"
 #include "comm/comm.h"
 #include "comm/topology.h"
 #include "device/host/stream.h"
@@ -22,12 +23,14 @@ typedef struct report {
   uint32_t can_copy; // it can read its neighbour's memory
   uint32_t eager;    // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
   uint64_t tuner;    // its tuner plugin; 0: none
+  uint64_t collnet;  // it wants the network to reduce
 } report;
 
 typedef struct init {
   struct ncclComm *comm;
   const tt_init_args *args;
-  bool eager; // some rank connects now
+  bool eager;   // some rank connects now
+  bool collnet; // all ranks want the network to reduce
 } init;
 
 typedef struct init_step {
@@ -36,7 +39,7 @@ typedef struct init_step {
   void (*undo)(struct ncclComm *comm); // frees what the step made; accepts a step that did not finish
 } init_step;
 
-// The value peers read to see whether they can read this process at all.
+// The value peers read, and write again, to see whether they can do that with this process at all.
 static uint64_t probe_value;
 
 static ncclResult_t bootstrap_step(init *in)
@@ -84,7 +87,8 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .net_chunk = p->p2p_net_chunksize,
                   .p2p_disable = tt_transport_p2p_off(),
                   .shm_disable = p->shm_disable != 0,
-                  .geometry = tt_geometry_default()};
+                  .geometry = tt_geometry_default(),
+                  .figures = tt_figures_own()->figures};
   tt_topology_describe(c, me);
   __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
   me->probe = (uint64_t)(uintptr_t)&probe_value;
@@ -114,6 +118,12 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
   if (!tt_geometry_valid(&a->geometry)) {
     return tt_fail(ncclInvalidUsage, "rank 0 asks for buffers that this library cannot make: different builds?");
   }
+  if (!tt_figures_good(&a->figures) || !tt_limits_good(&a->limits)) {
+    return tt_fail(
+        ncclInvalidUsage,
+        "rank 0 reckons with figures of version %u, rank %d with version %d, or they or what follows are out of range: different builds?",
+        a->figures.version, c->rank, TT_FIGURES_VERSION);
+  }
   return ncclSuccess;
 }
 
@@ -126,6 +136,9 @@ static ncclResult_t peers_step(init *in)
   }
   tt_peer *me = &c->peers[c->rank];
   describe_self(c, me);
+  if (c->rank == 0) {
+    TT_TRY(tt_tuning_limits(&me->figures, &me->limits));
+  }
   if (c->nranks == 1) {
     return ncclSuccess;
   }
@@ -168,6 +181,14 @@ static void layout_undo(struct ncclComm *c)
   c->layout = NULL;
 }
 
+// From which size on results bypass the caches: two ranks read and write four times as much, then half of the last-level cache.
+static size_t stream_bytes(void)
+{
+  enum { LEAST = 1 << 20, UNKNOWN = 4 << 20 };
+  size_t cache = tt_proc_cache();
+  return cache == 0 ? UNKNOWN : TT_MAX(cache / 8, (size_t)LEAST);
+}
+
 // Ranks of this rank's host, cores of its machine, and whether any machine has more ranks than cores: those of fake nodes (NCCL_HOSTID) share them.
 static void survey(struct ncclComm *c)
 {
@@ -188,6 +209,8 @@ static void survey(struct ncclComm *c)
     c->all_local &= same_process(&c->peers[i], &c->peers[0]);
   }
   c->all_local &= !tt_transport_p2p_off();
+  c->stream_bytes = stream_bytes();
+  tt_pages_open(&c->huge_pages, c->nranks > 1);
 }
 
 // Fills the arrays of `who`, which have room for every rank.
@@ -266,7 +289,7 @@ static ncclResult_t port_step(init *in)
   p->device = c->device;
   p->crowded = c->crowded;
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
-  p->links = tt_calloc((size_t)c->nranks, sizeof *p->links);
+  p->links = tt_calloc((size_t)c->nranks + TT_COLLNET_HEADS, sizeof *p->links);
   p->operands = tt_calloc(TT_OPERAND_ROWS * ((size_t)c->nranks + 2), sizeof *p->operands);
   p->bounce = c->local_ranks > 1 && !c->all_local ? tt_calloc_line(TT_BOUNCE_BYTES) : NULL;
   if (p->links == NULL || p->operands == NULL || (p->bounce == NULL && c->local_ranks > 1 && !c->all_local)) {
@@ -413,7 +436,7 @@ static void port_undo(struct ncclComm *c)
   p->page = NULL;
 }
 
-// Can this process read another one's memory? Tried on the next local rank of another process.
+// Can this process read and write another one's memory? Tried on the next local rank of another process, whose word gets the value it has.
 static bool probe_copy(const struct ncclComm *c)
 {
   const tt_peer *me = &c->peers[c->rank];
@@ -424,7 +447,8 @@ static bool probe_copy(const struct ncclComm *c)
     const tt_peer *p = &c->peers[(c->rank + k) % c->nranks];
     if (p->host == me->host && !same_process(p, me)) {
       uint64_t seen = 0;
-      return tt_proc_copy(p->proc.pid, &seen, p->probe, sizeof seen, false) == 0 && seen == p->proc.cookie;
+      return tt_proc_copy(p->proc.pid, &seen, p->probe, sizeof seen, false) == 0 && seen == p->proc.cookie &&
+             tt_proc_copy(p->proc.pid, &seen, p->probe, sizeof seen, true) == 0;
     }
   }
   return true;
@@ -461,18 +485,32 @@ static ncclResult_t report_step(init *in)
   if (all == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks", c->rank, c->nranks);
   }
-  all[c->rank] = (report){.can_copy = probe_copy(c), .eager = !tt_params_get()->runtime_connect, .tuner = tt_tuning_plugin(c)};
+  all[c->rank] = (report){.can_copy = probe_copy(c),
+                          .eager = !tt_params_get()->runtime_connect,
+                          .tuner = tt_tuning_plugin(c),
+                          .collnet = tt_comm_collnet_wanted(c)};
+  in->collnet = true;
   ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
   bool can_copy = true;
   for (int i = 0; i < c->nranks && res == ncclSuccess; i++) {
     can_copy &= all[i].can_copy != 0;
     in->eager |= all[i].eager != 0;
+    in->collnet &= all[i].collnet != 0;
   }
   bool same = res == ncclSuccess && same_tuner(c, all);
   tt_free(all);
   c->wiring.can_copy = can_copy;
   c->can_read = !c->needs_net && (can_copy || c->all_local);
   return res == ncclSuccess ? tt_tuning_agree(c, same) : res;
+}
+
+// The heads connect with a network that reduces; all ranks agree whether it is used.
+static ncclResult_t collnet_step(init *in)
+{
+  if (!in->collnet && in->comm->config.collnet_enable == 1 && in->comm->nranks > 1) {
+    tt_info(TT_INIT | TT_NET, "COLLNET: not used: not all ranks want it (NCCL_COLLNET_ENABLE, ncclConfig_t.collnetEnable)");
+  }
+  return in->collnet ? tt_comm_collnet_create(in->comm) : ncclSuccess;
 }
 
 // NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on what was reported.
@@ -508,20 +546,21 @@ static void topology_undo(struct ncclComm *c)
 static ncclResult_t profilers_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  const tt_profilers_env env = {.name = c->config.name,
-                                .hash = comm_hash(c),
-                                .nnodes = c->layout->nnodes,
-                                .nranks = c->nranks,
-                                .rank = c->rank,
-                                .net = c->net != NULL ? tt_net_plugin_library(c->net) : NULL};
+  const tt_plugin_fallback net = tt_net_plugin_fallback(c->net);
+  const tt_profilers_env env = {
+      .name = c->config.name, .hash = comm_hash(c), .nnodes = c->layout->nnodes, .nranks = c->nranks, .rank = c->rank, .net = &net};
+  c->uses_profilers = true; // whatever becomes of it
   return tt_profilers_open(&env, &c->profilers);
 }
 
-// Events of messages that the proxy has not finished hold the profilers until then.
+// Whoever still tells of something holds them until then. A communicator that never came to the step, or has been undone before, uses no libraries: others may.
 static void profilers_undo(struct ncclComm *c)
 {
-  tt_profilers_release(c->profilers);
+  if (c->uses_profilers) {
+    tt_profilers_close(c->profilers);
+  }
   c->profilers = NULL;
+  c->uses_profilers = false;
 }
 
 static ncclResult_t tuning_step(init *in)
@@ -549,6 +588,7 @@ static const init_step steps[] = {
     {"network", network_step, network_undo},
     {"tuning", tuning_step, tuning_undo},
     {"report", report_step, NULL},
+    {"collective network", collnet_step, tt_comm_collnet_destroy},
     {"connect", connect_step, NULL},
     {"agree", agree_step, NULL},
 };
@@ -589,6 +629,7 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
   tt_info(TT_INIT, "comm 0x%llx rank %d nranks %d device %d, %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms - Init COMPLETE",
           (unsigned long long)comm->hash, comm->rank, comm->nranks, comm->device, comm->layout->nnodes, comm->local_ranks,
           comm->peers[comm->rank].cpus, comm->crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);
+  tt_comm_log_memory(comm);
   atomic_store(&comm->state, TT_COMM_READY);
   return ncclSuccess;
 }
@@ -668,6 +709,7 @@ ncclResult_t tt_comm_new(struct ncclComm **out)
 {
   pthread_mutex_lock(&pool_lock);
   struct ncclComm *c = pool;
+  tt_barrier_prepare();
   if (c != NULL) {
     pool = c->pool;
   }
@@ -706,6 +748,7 @@ static void pass(tt_stream *s, void *arg)
 void tt_comm_free_aborted(struct ncclComm *comm)
 {
   atomic_store(&comm->magic, 0);
+  tt_comm_expel(comm);
   for (int i = 0; i < ABORT_TRIES && tt_comm_outstanding(comm) != 0; i++) {
     tt_stream_help(NULL, 1 << 20);
     sched_yield();
@@ -731,6 +774,7 @@ void tt_comm_free(struct ncclComm *comm)
     sched_yield(); // plans that a helper is completing right now
   }
   tt_comm_free_plans(comm);
+  tt_comm_free_schedules(comm);
   take_down(comm);
   tt_comm_free_registrations(comm);
   tt_free(comm->userops);

@@ -1,13 +1,12 @@
-// launch.c: from operations to plans: chooses the algorithm, finds its schedule, makes lanes, and queues the plan on the stream.
+// launch.c: from operations to plans: chooses the algorithm, has its schedule found, makes lanes, and queues the plan on the stream.
 #include "base/log.h"
 #include "base/result.h"
 #include "coll/zerocopy.h"
+#include "comm/collnet.h"
 #include "comm/comm.h"
 #include "comm/profile.h"
 #include "device/host/mem.h"
 #include "device/host/stream.h"
-
-#define STREAM_BYTES (4u << 20) // results from this size on are not kept in the caches
 
 static bool is_p2p(const tt_task *t)
 {
@@ -104,16 +103,8 @@ void tt_comm_free_plans(struct ncclComm *comm)
     }
   }
   comm->plans = NULL;
-  for (int i = 0; i < TT_CACHE_BUCKETS; i++) {
-    for (tt_cached *c = comm->cache[i], *next; c != NULL; c = next) {
-      next = c->next;
-      if (!c->lent) {
-        tt_schedule_free(c->sched);
-        tt_free(c->traffic);
-      }
-      tt_free(c);
-    }
-    comm->cache[i] = NULL;
+  for (int i = 0; i < TT_NFUNCS; i++) {
+    tt_free(comm->last[i].ready.quick);
   }
 }
 
@@ -131,230 +122,10 @@ static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
 static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 {
   p->ticket = comm->issued++;
-  atomic_store_explicit(&comm->launcher, (uintptr_t)__builtin_thread_pointer(), memory_order_relaxed);
   tt_stream_push(stream, &p->work);
-  atomic_store_explicit(&comm->launcher, 0, memory_order_relaxed);
   if (comm->port.mover != NULL) {
     comm->port.mover->kick(comm->port.mover_self, true); // should nobody wait for the stream
   }
-}
-
-// --- schedules
-
-// Connects this rank with everybody the schedule mentions.
-static ncclResult_t connect_peers(struct ncclComm *comm, const tt_schedule *s)
-{
-  for (int i = 0; i < s->nrefs; i++) {
-    const tt_ref *r = &s->refs[i];
-    if (r->kind >= TT_FIFO) {
-      TT_TRY(tt_transport_connect(&comm->wiring, r->peer));
-    }
-  }
-  return ncclSuccess;
-}
-
-// Counts one message of a strand between this rank and a peer on another machine.
-static void count_message(tt_cached *c, int strand, int peer, bool send)
-{
-  tt_traffic *t = c->traffic;
-  while (t < c->traffic + c->ntraffic && (t->strand != strand || t->peer != peer || t->send != send)) {
-    t++;
-  }
-  if (t == c->traffic + c->ntraffic) {
-    *t = (tt_traffic){.strand = strand, .peer = peer, .send = send};
-    c->ntraffic++;
-  }
-  t->messages++;
-}
-
-// Counts the messages among `n` references of a strand.
-static void count_refs(const struct ncclComm *comm, tt_cached *c, int strand, const tt_ref *refs, int n, bool send)
-{
-  for (int i = 0; i < n; i++) {
-    if (refs[i].kind == TT_FIFO && comm->port.links[refs[i].peer]->networked) {
-      count_message(c, strand, refs[i].peer, send);
-    }
-  }
-}
-
-// Adds step `i` once for every message of `peer` that it takes. Returns where the next one goes.
-static uint32_t *list_step(const tt_schedule *s, uint32_t i, int peer, uint32_t *room)
-{
-  const tt_step *step = &s->steps[i];
-  for (uint32_t r = step->src; r < step->src + step->nsrc; r++) {
-    if (s->refs[r].kind == TT_FIFO && s->refs[r].peer == peer) {
-      *room++ = i;
-    }
-  }
-  return room;
-}
-
-// Which steps receive the messages of each row, in order: where they belong can be told before they come.
-static void list_steps(tt_cached *c, uint32_t *room)
-{
-  const tt_schedule *s = c->sched;
-  for (tt_traffic *t = c->traffic; t < c->traffic + c->ntraffic; t++) {
-    const tt_strand *strand = &s->strands[t->strand];
-    t->steps = room;
-    for (uint32_t i = strand->first; i < strand->first + strand->count && !t->send; i++) {
-      room = list_step(s, i, t->peer, room);
-    }
-  }
-}
-
-// Counts all messages in the rows of c->traffic, which has room for as many as there are references.
-static void count_messages(const struct ncclComm *comm, tt_cached *c)
-{
-  const tt_schedule *s = c->sched;
-  for (int k = 0; k < s->nstrands; k++) {
-    for (uint32_t i = s->strands[k].first; i < s->strands[k].first + s->strands[k].count; i++) {
-      const tt_step *step = &s->steps[i];
-      count_refs(comm, c, k, s->refs + step->src, step->nsrc, false);
-      count_refs(comm, c, k, s->refs + step->dst, step->ndst, true);
-    }
-  }
-}
-
-// What one pass of the schedule moves over the network: the proxy is told with each operation.
-static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
-{
-  if (comm->proxy == NULL || c->sched->nrefs == 0) {
-    return ncclSuccess;
-  }
-  TT_TRY(tt_zerocopy_mark(c->sched));
-  tt_traffic *rows = c->traffic = tt_calloc((size_t)c->sched->nrefs, sizeof *rows), *kept = NULL;
-  size_t received = 0;
-  if (rows != NULL) {
-    count_messages(comm, c);
-    for (int i = 0; i < c->ntraffic; i++) {
-      received += rows[i].send ? 0 : rows[i].messages;
-    }
-    kept = tt_calloc(1, (size_t)c->ntraffic * sizeof *rows + received * sizeof(uint32_t) + 1); // rows, then steps
-  }
-  if (kept != NULL) {
-    memcpy(kept, rows, (size_t)c->ntraffic * sizeof *rows);
-    c->traffic = kept;
-    list_steps(c, (uint32_t *)(kept + c->ntraffic));
-    tt_free(rows);
-  }
-  return kept != NULL ? ncclSuccess
-                      : tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(c->func));
-}
-
-static bool same_ref(const tt_ref *a, const tt_ref *b)
-{
-  return a->kind == b->kind && a->peer == b->peer && a->chunk == b->chunk;
-}
-
-// But for where buffers may be lent, which follows from the rest and is found later.
-static bool same_step(const tt_step *a, const tt_step *b)
-{
-  const unsigned counts = TT_STEP_REDUCE | TT_STEP_FINAL;
-  return (a->flags & counts) == (b->flags & counts) && a->nsrc == b->nsrc && a->ndst == b->ndst && a->sub == b->sub && a->src == b->src &&
-         a->dst == b->dst;
-}
-
-static bool same_schedule(const tt_schedule *a, const tt_schedule *b)
-{
-  bool same = a->nranks == b->nranks && a->rank == b->rank && a->in_blocks == b->in_blocks && a->out_blocks == b->out_blocks &&
-              a->nsub == b->nsub && a->ntmp == b->ntmp && a->nstrands == b->nstrands && a->nsteps == b->nsteps && a->nrefs == b->nrefs;
-  for (int i = 0; same && i < a->nstrands; i++) {
-    same = a->strands[i].first == b->strands[i].first && a->strands[i].count == b->strands[i].count;
-  }
-  for (int i = 0; same && i < a->nsteps; i++) {
-    same = same_step(&a->steps[i], &b->steps[i]);
-  }
-  for (int i = 0; same && i < a->nrefs; i++) {
-    same = same_ref(&a->refs[i], &b->refs[i]);
-  }
-  return same;
-}
-
-static tt_cached **cache_bucket(struct ncclComm *comm, tt_func func, int algo, int root, int channel)
-{
-  unsigned number = (unsigned)func * 7 + (unsigned)algo * 31 + (unsigned)root + (unsigned)channel * 13;
-  return &comm->cache[number % TT_CACHE_BUCKETS];
-}
-
-static tt_cached *cache_find(struct ncclComm *comm, tt_func func, int algo, int root, int channel)
-{
-  tt_cached *c = *cache_bucket(comm, func, algo, root, channel);
-  while (c != NULL && (c->func != func || c->algo != algo || c->root != root || c->channel != channel)) {
-    c = c->next;
-  }
-  return c;
-}
-
-// Channels often come in pairs with the same order, or all have it: they share a schedule. Takes that of an earlier channel.
-static bool borrow(struct ncclComm *comm, tt_cached *c)
-{
-  for (int channel = 0; channel < c->channel && !c->lent; channel++) {
-    const tt_cached *other = cache_find(comm, c->func, c->algo, c->root, channel);
-    if (other != NULL && !other->lent && same_schedule(other->sched, c->sched)) {
-      tt_schedule_free(c->sched);
-      c->sched = other->sched;
-      c->traffic = other->traffic;
-      c->ntraffic = other->ntraffic;
-      c->lent = true;
-    }
-  }
-  return c->lent;
-}
-
-// The schedule for (function, algorithm, root, channel), written and connected when first needed.
-static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, int root, int channel, tt_cached **out)
-{
-  *out = cache_find(comm, func, algo, root, channel);
-  if (TT_LIKELY(*out != NULL)) {
-    return ncclSuccess;
-  }
-  tt_cached **bucket = cache_bucket(comm, func, algo, root, channel);
-  const tt_algorithm *a = &tt_algorithms(NULL)[algo];
-  bool placed = comm->layout->nnodes > 1 || tt_algorithm_channels(a, comm->layout) > 0;
-  tt_shape shape = {
-      .func = func, .rank = comm->rank, .nranks = comm->nranks, .root = root, .layout = placed ? comm->layout : NULL, .channel = channel};
-  tt_cached *c = tt_calloc(1, sizeof *c);
-  if (c == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(func));
-  }
-  *c = (tt_cached){.func = func, .algo = algo, .root = root, .channel = channel, .next = *bucket};
-  ncclResult_t res = a->write(&shape, &c->sched);
-  bool lent = res == ncclSuccess && borrow(comm, c);
-  if (res == ncclSuccess && !lent) {
-    res = connect_peers(comm, c->sched);
-  }
-  if (res == ncclSuccess && !lent) {
-    res = find_traffic(comm, c);
-  }
-  if (res != ncclSuccess) {
-    tt_schedule_free(c->sched);
-    tt_free(c->traffic);
-    tt_free(c);
-    return res;
-  }
-  *bucket = c;
-  *out = c;
-  return ncclSuccess;
-}
-
-// The schedules of all channels that the decision wants.
-static ncclResult_t get_channels(struct ncclComm *comm, tt_func func, int root, tt_decision *d)
-{
-  tt_cached *last = NULL;
-  d->lanes = d->ntmp = 0;
-  for (int channel = 0; channel < d->choice.channels; channel++) {
-    tt_cached *c = NULL;
-    TT_TRY(schedule_get(comm, func, d->choice.algo, root, channel, &c));
-    if (last == NULL) {
-      d->cached = c;
-    } else {
-      last->next_channel = c;
-    }
-    d->lanes += c->sched->nstrands;
-    d->ntmp = TT_MAX(d->ntmp, c->sched->ntmp);
-    last = c;
-  }
-  return ncclSuccess;
 }
 
 // --- calls and lanes
@@ -369,6 +140,7 @@ static ncclResult_t fill_call(const struct ncclComm *comm, const tt_task *t, uin
   c->in_mem = c->out_mem = 0;
   c->scalar = NULL;
   c->tmp = NULL;
+  c->fetched = false;
   atomic_store_explicit(&c->open, false, memory_order_relaxed);
   if (tt_func_reduces(t->func)) {
     op = TT_MIN((int)t->op, ncclNumOps);
@@ -398,6 +170,14 @@ static void find_memory(const tt_schedule *s, tt_call *c)
   c->out_mem = tt_mem_find(c->out, (size_t)TT_MAX(s->out_blocks, 1) * c->count * c->esize, &c->out_off);
 }
 
+// Large buffers that come back get huge pages. In place one may be the beginning of the other.
+static void use_buffers(tt_pages *pages, const tt_schedule *s, const tt_call *c)
+{
+  size_t block = c->count * c->esize, in = (size_t)s->in_blocks * block, out = (size_t)s->out_blocks * block;
+  bool same = c->in == c->out;
+  tt_pages_use(pages, &(tt_pages_call){.in = c->in, .in_bytes = same ? 0 : in, .out = c->out, .out_bytes = same ? TT_MAX(in, out) : out});
+}
+
 // The last lane so far on the same connection and direction, or -1.
 static int lane_before(const tt_plan *p, int flow)
 {
@@ -417,6 +197,10 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
   for (int i = 0; i < cached->ntraffic; i++) {
     const tt_traffic *t = &cached->traffic[i];
     if (l->strand != &l->sched->strands[t->strand]) {
+      continue;
+    }
+    if (TT_UNLIKELY(t->peer >= comm->nranks)) { // a network that reduces: what comes back needs no word
+      tt_proxy_sums_post(comm->collnet->sums, t->send ? (uint32_t)(passes * t->messages) : 0);
       continue;
     }
     tt_proxy_op op = {.peer = t->peer,
@@ -466,6 +250,11 @@ typedef struct channel_part {
   int channel; // its number; of messages, which may be many, modulo TT_MESSAGE_CHANNELS
 } channel_part;
 
+static inline tt_proto fifo_of(const tt_choice *c)
+{
+  return c->tiny ? TT_TINY : c->proto;
+}
+
 // Adds one lane per strand of the channel's schedule. Inlined, so that one channel pays nothing for there being several elsewhere.
 static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclComm *comm, tt_plan *p, tt_call *c, const channel_part *part)
 {
@@ -498,7 +287,7 @@ static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclCo
 // would.
 static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d)
 {
-  channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = d->choice.proto};
+  channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = fifo_of(&d->choice)};
   size_t pass = (size_t)d->cached->sched->nsub * part.chunk, passes = TT_DIV_UP(c->count, pass), channels = (size_t)d->choice.channels;
   int first = p->nlanes;
   for (size_t i = 0; i < channels; i++) {
@@ -519,7 +308,7 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
   if (TT_UNLIKELY(d->choice.channels > 1)) {
     return add_channels(comm, p, c, d);
   }
-  channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = d->choice.proto, .whole = true, .flow = flow};
+  channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = fifo_of(&d->choice), .whole = true, .flow = flow};
   part.after = flow == 0 ? -1 : lane_before(p, flow);
   part.channel = flow == 0 ? 0 : p->nlanes % TT_MESSAGE_CHANNELS;
   return add_part(comm, p, c, &part);
@@ -539,16 +328,17 @@ static bool same_choice(const tt_choice *a, const tt_choice *b)
 
 // The same with a tuner plugin, which is asked each time.
 static __attribute__((noinline)) ncclResult_t decide_with_plugin(struct ncclComm *comm, const tt_task *t, size_t bytes, size_t ops,
-                                                                 const tt_decision **out)
+                                                                 tt_decision **out)
 {
   tt_decision *d = &comm->last[t->func];
   tt_choice c;
   TT_TRY(tt_tuning_choose_task(comm, t, ops, &c));
   if (!d->made || d->bytes != bytes || d->root != t->root || !same_choice(&d->choice, &c)) {
-    *d = (tt_decision){.bytes = bytes, .root = t->root, .choice = c};
-    TT_TRY(get_channels(comm, t->func, t->root, d));
+    *d = (tt_decision){.bytes = bytes, .root = t->root, .choice = c, .takes_us = tt_tuning_takes_us(comm, bytes)};
+    TT_TRY(tt_comm_schedules(comm, t->func, t->root, d));
     d->made = true;
   }
+  d->choice.decided = c.decided;
   *out = d;
   return ncclSuccess;
 }
@@ -557,19 +347,31 @@ static __attribute__((noinline)) ncclResult_t decide_with_plugin(struct ncclComm
 static void mark_choice(tt_call *call, const tt_choice *c)
 {
   uint64_t words[] = {(uint64_t)c->algo, (uint64_t)c->proto, c->chunk, (uint64_t)c->channels};
-  call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(words, sizeof words, 12));
+  call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(words, sizeof words, 12), c->decided);
+}
+
+// The task's lanes, from number `first` on, leave out what has been run already.
+static inline void skip_done(tt_plan *p, int first, const tt_task *t)
+{
+  for (int i = 0; t->begun && i < TT_QUICK_STRANDS && first + i < p->nlanes; i++) {
+    tt_lane_skip(&p->lanes[first + i], t->done.steps[i]);
+    p->live -= p->lanes[first + i].done;
+  }
 }
 
 // Algorithm and schedule for an operation: the last decision for this function when it fits, else a new one.
-static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, int root, const tt_decision **out)
+static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, int root, bool in_network, tt_decision **out)
 {
   tt_decision *d = &comm->last[func];
-  if (TT_UNLIKELY(!d->made || d->bytes != bytes || d->root != root)) {
+  if (TT_UNLIKELY(!d->made || d->bytes != bytes || d->root != root || d->in_network != in_network)) {
     d->made = false;
-    TT_TRY(tt_tuning_choose(comm, func, bytes, root, &d->choice));
-    TT_TRY(get_channels(comm, func, root, d));
+    d->ready.state = TT_READY_NEW;
+    d->in_network = in_network;
+    TT_TRY(tt_tuning_choose(comm, func, bytes, root, in_network, &d->choice));
+    TT_TRY(tt_comm_schedules(comm, func, root, d));
     d->bytes = bytes;
     d->root = root;
+    d->takes_us = tt_tuning_takes_us(comm, bytes);
     d->made = true;
   }
   *out = d;
@@ -611,14 +413,15 @@ static __attribute__((noinline)) ncclResult_t launch_profiled(struct ncclComm *c
 
 static ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops)
 {
-  const tt_decision *d;
+  tt_decision *d;
   tt_plan *p;
   tt_stream *stream;
-  size_t bytes = tt_task_bytes(t);
   TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
-  TT_TRY(TT_UNLIKELY(comm->tuned) ? decide_with_plugin(comm, t, bytes, ops, &d) : decide(comm, t->func, bytes, t->root, &d));
+  size_t bytes = tt_task_bytes(t);
+  bool in_network = TT_UNLIKELY(comm->collnet != NULL) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
+  TT_TRY(TT_UNLIKELY(comm->tuned) ? decide_with_plugin(comm, t, bytes, ops, &d) : decide(comm, t->func, bytes, t->root, in_network, &d));
   const tt_schedule *s = d->cached->sched;
-  uint32_t seq = ++comm->sequence == 0 ? ++comm->sequence : comm->sequence;
+  uint32_t seq = comm->sequence = tt_comm_next(comm);
   bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
   size_t scratch = staged ? bytes : (size_t)d->ntmp * d->choice.chunk;
   TT_TRY(plan_get(comm, 1, d->lanes, scratch, &p));
@@ -631,8 +434,10 @@ static ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t 
     mark_choice(c, &d->choice);
   }
   c->tmp = p->scratch;
-  bool fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches; // peers read the output while the call runs
-  c->stream = bytes >= STREAM_BYTES && !fetched;
+  c->fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches;
+  c->stream_given = bytes >= comm->stream_bytes;
+  c->stream = c->stream_given && !c->fetched;
+  p->work.takes_us = d->takes_us;
   if (staged) {
     p->stage_src = t->in;
     p->stage_bytes = bytes;
@@ -640,12 +445,17 @@ static ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t 
   } else if (d->choice.direct && !comm->all_local) {
     find_memory(s, c);
   }
+  if (bytes >= comm->huge_pages.least) {
+    use_buffers(&comm->huge_pages, s, c);
+  }
   comm->calls[t->func]++;
   c->event = t->events;
   if (TT_UNLIKELY(t->events != NULL)) {
     return launch_profiled(comm, p, t, d, stream);
   }
   TT_TRY_GOTO(add_lanes(comm, p, c, d, 0), res);
+  tt_comm_quick_learn(t, p->lanes, d);
+  skip_done(p, 0, t);
   plan_push(comm, p, stream);
   return ncclSuccess;
 fail:
@@ -673,18 +483,34 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
 // `l` NULL: profilers are not told.
 static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_launch_events *l)
 {
-  const tt_decision *d;
+  tt_decision *d;
   tt_call *c = &p->calls[p->ncalls];
   TT_TRY(fill_call(comm, t, 0, c));
-  TT_TRY(decide(comm, t->func, c->count, t->root, &d));
+  TT_TRY(decide(comm, t->func, c->count, t->root, false, &d));
   if (d->choice.direct && !comm->all_local) {
     find_memory(d->cached->sched, c);
   }
-  c->stream = c->count >= STREAM_BYTES;
+  if (c->count >= comm->huge_pages.least) {
+    use_buffers(&comm->huge_pages, d->cached->sched, c);
+  }
+  c->stream = c->count >= comm->stream_bytes;
+  p->work.takes_us = TT_MAX(p->work.takes_us, d->takes_us);
   p->ncalls++;
   c->event = t->events;
   int flow = 2 * (t->root + 1) + (t->func == TT_FUNC_SEND);
-  return TT_UNLIKELY(l != NULL) ? add_lanes_profiled(l, t, c, d, flow) : add_lanes(comm, p, c, d, flow);
+  if (TT_UNLIKELY(l != NULL)) {
+    return add_lanes_profiled(l, t, c, d, flow);
+  }
+  TT_TRY(add_lanes(comm, p, c, d, flow));
+  tt_comm_quick_learn(t, &p->lanes[p->nlanes - 1], d);
+  skip_done(p, p->nlanes - 1, t);
+  return ncclSuccess;
+}
+
+// Is it a message that is still to be launched?
+static bool is_open_message(const tt_task *t)
+{
+  return is_p2p(t) && t->count > 0 && !t->over;
 }
 
 // Sends and receives of one group run side by side; those to the same peer in the same direction one after the other.
@@ -697,7 +523,7 @@ static ncclResult_t launch_p2p(struct ncclComm *comm, tt_task *tasks, size_t n, 
   ncclResult_t res = ncclSuccess;
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
   for (size_t i = n; i-- > 0;) {
-    first = is_p2p(&tasks[i]) && tasks[i].count > 0 ? &tasks[i] : first;
+    first = is_open_message(&tasks[i]) ? &tasks[i] : first;
     told = tasks[i].events != NULL ? &events : told;
   }
   if (TT_UNLIKELY(told != NULL)) {
@@ -706,7 +532,7 @@ static ncclResult_t launch_p2p(struct ncclComm *comm, tt_task *tasks, size_t n, 
   TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, &stream), res);
   TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res); // a wrong stream is found before the proxy is told of anything
   for (size_t i = 0; i < n; i++) {
-    if (is_p2p(&tasks[i]) && tasks[i].count > 0) {
+    if (is_open_message(&tasks[i])) {
       TT_TRY_GOTO(add_message(comm, p, &tasks[i], told), res);
     }
   }
@@ -726,20 +552,22 @@ fail:
 
 ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n)
 {
-  int messages = 0;
+  bool messages = false;
   size_t collectives = 0;
   for (size_t i = 0; i < n && comm->tuned; i++) {
     collectives += tasks[i].count > 0 && !is_p2p(&tasks[i]);
   }
   for (size_t i = 0; i < n; i++) {
-    if (tasks[i].count == 0) {
-      continue;
-    }
     if (is_p2p(&tasks[i])) {
-      messages++;
-    } else {
-      TT_TRY(launch_collective(comm, &tasks[i], collectives));
+      messages |= is_open_message(&tasks[i]);
+    } else if (tasks[i].count > 0 && !tasks[i].over && (tasks[i].begun || !tt_comm_quick(&tasks[i], TT_QUICK_LOOKS))) {
+      ncclResult_t res = launch_collective(comm, &tasks[i], collectives);
+      if (TT_UNLIKELY(res != ncclSuccess)) {
+        return tt_comm_quick_failed(comm, &tasks[i], 1, res);
+      }
     }
   }
-  return messages > 0 ? launch_p2p(comm, tasks, n, messages) : ncclSuccess;
+  int left = messages ? tt_comm_quick_messages(tasks, n) : 0;
+  ncclResult_t res = left > 0 ? launch_p2p(comm, tasks, n, left) : ncclSuccess;
+  return TT_LIKELY(res == ncclSuccess) ? res : tt_comm_quick_failed(comm, tasks, n, res);
 }

@@ -17,8 +17,25 @@ enum { MOST_PORTS = 64 };
 typedef struct ports {
   tt_source_net net[MOST_PORTS];
   char name[MOST_PORTS][64], path[MOST_PORTS][TT_TREE_PATH];
+  char parts[MOST_PORTS][TT_SOURCE_PARTS * 64], part_text[MOST_PORTS][TT_SOURCE_PARTS][TT_TREE_PATH];
+  const char *part_path[MOST_PORTS][TT_SOURCE_PARTS];
   int count;
 } ports;
+_Static_assert((int)TT_SOURCE_PARTS == (int)TT_NET_PARTS, "a port has as many parts as a device");
+
+static void add_parts(ports *p, int i, const tt_net_props *props)
+{
+  size_t used = 0;
+  for (int k = 0; k < props->nparts; k++) {
+    const tt_net_props *part = props->parts[k];
+    used += (size_t)snprintf(p->parts[i] + used, sizeof(p->parts[i]) - used, "%s%.60s", k > 0 ? "," : "", part->name);
+    snprintf(p->part_text[i][k], sizeof(p->part_text[i][k]), "%s", part->pci_path != NULL ? part->pci_path : "");
+    p->part_path[i][k] = p->part_text[i][k];
+  }
+  p->net[i].nparts = props->nparts;
+  p->net[i].parts = p->parts[i];
+  p->net[i].part_paths = p->part_path[i];
+}
 
 static void add_port(ports *p, const tt_net_props *props)
 {
@@ -35,6 +52,7 @@ static void add_port(ports *p, const tt_net_props *props)
                               .plane = props->plane,
                               .latency = props->latency,
                               .guid = props->guid};
+  add_parts(p, i, props);
 }
 
 static ncclResult_t read_ports(const tt_machine *m, ports *out)

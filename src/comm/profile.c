@@ -1,7 +1,8 @@
 // profile.c: see profile.h.
 #include "comm/profile.h"
+#include "comm/profile_shm.h"
 
-#include <strings.h>
+#include <ctype.h>
 
 #include "base/log.h"
 #include "base/result.h"
@@ -20,17 +21,31 @@ struct tt_task_events {
   int channel, nchannels;
   tt_stamp nobody; // for lanes of other calls in the plan whose events there was no memory for
   channel_event *channels;
+  channel_event one;       // where there is one
+  tt_shm_events *messages; // between ranks that have memory in common
 };
 
-// As NCCL spells its algorithms; ours in the same way. Texts must stay good after the library's objects have gone.
-static const char *algo_text(int algo)
+// Is it the table's name in capitals, with underlines?
+static bool is_name_of(const char *text, const char *name)
 {
-  static const char *const names[] = {"RING",        "TREE",     "RD",     "PAT",      "ONESHOT", "DIRECT",
-                                      "DIRECTWRITE", "PAIRWISE", "LINEAR", "HIERRING", "HIERRD",  NULL};
+  for (; *text != '\0'; text++) {
+    if (*text != '_' && toupper((unsigned char)*name++) != *text) {
+      return false;
+    }
+  }
+  return *name == '\0';
+}
+
+const char *tt_profile_algorithm(int algo)
+{
+  static const char *const names[] = {"RING",     "TREE",   "RD",       "PAT",    "ONESHOT",       "DIRECT",        "DIRECTWRITE",
+                                      "PAIRWISE", "LINEAR", "HIERRING", "HIERRD", "COLLNET_CHAIN", "COLLNET_DIRECT"};
+  const int count = (int)TT_COUNT(names);
   const char *name = tt_algorithms(NULL)[algo].name;
-  for (int i = 0; names[i] != NULL; i++) {
-    if (strcasecmp(names[i], name) == 0) {
-      return names[i];
+  for (int i = 0; i < count; i++) {
+    const char *text = names[(algo + i) % count]; // in the table's order: mostly the first
+    if (is_name_of(text, name)) {
+      return text;
     }
   }
   return name;
@@ -48,9 +63,13 @@ static bool is_p2p(const tt_task *t)
 
 static void events_free(tt_task_events *e)
 {
-  tt_profilers_release(e->profilers);
-  tt_free(e->channels);
-  tt_free(e);
+  tt_profilers *p = e->profilers;
+  if (e->channels != &e->one) {
+    tt_free(e->channels);
+  }
+  tt_shm_events_free(e->messages);
+  tt_profilers_give(p, e);
+  tt_profilers_release(p);
 }
 
 // ---- calls
@@ -87,7 +106,7 @@ void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
 {
   tt_profilers *p = t->comm->profilers;
   start_group(g, p, depth);
-  tt_task_events *e = tt_calloc(1, sizeof *e);
+  tt_task_events *e = tt_profilers_take(p, sizeof *e);
   if (e == NULL) {
     tt_info(TT_PROFILE, "rank %d: no memory to tell profilers of %s", t->comm->rank, tt_func_name(t->func));
     return;
@@ -171,7 +190,7 @@ static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_dec
                                   .datatype = tt_type_name((int)t->type),
                                   .nChannels = (uint8_t)d->choice.channels,
                                   .nWarps = 1,
-                                  .algo = algo_text(d->choice.algo),
+                                  .algo = tt_profile_algorithm(d->choice.algo),
                                   .proto = proto_text(d->choice.proto)}};
   tt_profilers_start(l->comm->profilers, &descr, &t->events->api, &l->group, &t->events->op);
 }
@@ -206,12 +225,14 @@ void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, 
   *l->last = e;
   l->last = &e->next;
   t->events = NULL;
-  e->channels = tt_profilers_want(e->profilers, ncclProfileKernelCh) ? tt_calloc((size_t)e->nchannels, sizeof *e->channels) : NULL;
+  if (tt_profilers_want(e->profilers, ncclProfileKernelCh)) {
+    e->channels = e->nchannels == 1 ? &e->one : tt_calloc((size_t)e->nchannels, sizeof *e->channels);
+  }
 }
 
 void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_decision *d, int first)
 {
-  const tt_task_events *e = c->event;
+  tt_task_events *e = c->event;
   const tt_cached *cached = d->cached;
   for (int i = first, channel = 0, strand = 0; i < l->plan->nlanes; i++) {
     tt_lane *lane = &l->plan->lanes[i];
@@ -219,11 +240,16 @@ void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_d
     if (lane->stamp != NULL) {
       lane->stamp->lanes += !lane->done;
     }
+    lane->told = NULL;
     if (++strand == cached->sched->nstrands) {
       strand = 0;
       channel++;
       cached = cached->next_channel;
     }
+  }
+  if (e != NULL && tt_prof_is_on(&e->op) && tt_shm_wanted(e->profilers)) {
+    const tt_shm_lanes lanes = {.profilers = e->profilers, .parent = &e->op, .cached = d->cached, .first = first, .channel = e->channel};
+    e->messages = tt_shm_events_new(l->comm, l->plan, &lanes);
   }
 }
 
@@ -244,9 +270,10 @@ static void free_all(tt_task_events *e)
   }
 }
 
-static tt_task_events *with_channels(tt_task_events *e)
+// The first of which something is told while it runs.
+static tt_task_events *watched(tt_task_events *e)
 {
-  while (e != NULL && e->channels == NULL) {
+  while (e != NULL && e->channels == NULL && e->messages == NULL) {
     e = e->next;
   }
   return e;
@@ -320,6 +347,7 @@ static void watch(tt_plan *p, bool ended)
     }
   }
   for (tt_task_events *e = p->watcher; e != NULL && ended; e = e->next) {
+    tt_shm_events_end(e->messages);
     if (e->channels != NULL) {
       stop_channels(e);
     }
@@ -338,6 +366,7 @@ static void watch_plan(tt_launch_events *l, tt_task_events *some)
   }
   p->work.ops = &tt_plan_watched_ops;
   p->watch = watch;
+  p->step = tt_shm_step;
   p->watcher = l->first;
   l->first = NULL;
 }
@@ -349,7 +378,7 @@ void tt_profile_push_start(tt_launch_events *l, cudaStream_t stream)
   if (l->begun) {
     tt_profilers_start(l->comm->profilers, &d, l->api, NULL, &l->launch);
   }
-  tt_task_events *some = with_channels(l->first);
+  tt_task_events *some = watched(l->first);
   if (some != NULL) {
     watch_plan(l, some);
   }

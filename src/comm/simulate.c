@@ -24,7 +24,7 @@ static ncclResult_t add_message(const struct ncclComm *comm, const tt_task *t, m
   tt_cost_env env = tt_tuning_costs(comm);
   size_t bytes = tt_task_bytes(t);
   tt_choice c;
-  TT_TRY(tt_tuning_choose(comm, t->func, bytes, t->root, &c));
+  TT_TRY(tt_tuning_choose(comm, t->func, bytes, t->root, false, &c));
   const tt_cost_hop *way = &env.hop[hop_to(comm, t->root)][c.direct ? TT_TOK : c.proto];
   double chunks = ceil((double)bytes / (double)c.chunk), b = (double)bytes;
   m->core += env.step + (c.direct ? way->work : chunks * way->work + b * (way->byte + env.byte));

@@ -71,6 +71,7 @@ void tt_topology_describe(const struct ncclComm *comm, tt_peer *me)
   bool asked = p->topo_dump_file != NULL || p->graph_file != NULL || p->graph_dump_file != NULL;
   me->sees = (uint16_t)((file != NULL ? TT_SEES_FILE : 0) | (asked ? TT_SEES_ASKED : 0));
   uint64_t h = hash_text(p->socket_ifname, hash_text(p->net, hash_text(p->net_plugin, hash_text(p->socket_family, me->machine))));
+  h = hash_text(p->net_merge_level, hash_text(p->net_merge_policy, hash_text(p->net_force_merge, h)));
   me->view = file != NULL ? hash_file(file, h) : h;
 }
 

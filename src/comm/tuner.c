@@ -3,16 +3,17 @@
 // The plugin sees NCCL's table: rows Tree, Ring and PAT are our algorithms of that name; what the others mean there is nothing here. Plugins that know our own
 // rows (nccl/tuner.h) see all. Where a file describes the machine, the table has that machine's predicted times, as NCCL's would.
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "comm/collnet.h"
 #include "comm/topology.h"
 #include "comm/tuning_priv.h"
 #include "net/plugin/plugin.h"
+#include "os/folder.h"
 #include "os/library.h"
 
 // ---- Which one ----
@@ -39,7 +40,8 @@ static bool find_choices(char path[PATH_MAX])
   if (named != NULL && tt_param_origin_of(tt_param_find("NCCL_TUNER_CONFIG_FILE")) == TT_PARAM_FROM_ENV) {
     return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
   }
-  return tt_param_home(".nccl/tuner.csv", path, PATH_MAX) && tt_library_file_hash(path) != 0;
+  uint64_t ignored;
+  return tt_param_home(".nccl/tuner.csv", path, PATH_MAX) && tt_file_hash(path, SIZE_MAX, 1, &ignored);
 }
 
 // Nobody has asked for a tuner and none is installed, but there is a file of choices. *hash: of its content.
@@ -54,7 +56,9 @@ static ncclResult_t open_bundled(tt_plugin **out, uint64_t *hash)
     return ncclSuccess;
   }
   tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: for %s the bundled plugin is used; NCCL_TUNER_PLUGIN=none does without", choices);
-  *hash = tt_library_file_hash(choices);
+  if (!tt_file_hash(choices, SIZE_MAX, 1, hash)) {
+    *hash = 0; // cannot be read, as the plugin will say
+  }
   return tt_plugin_open(TT_PLUGIN_TUNER, library, NULL, out);
 }
 
@@ -64,8 +68,8 @@ ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t)
   tt_tuner_world world = {.comm_id = comm->hash, .nranks = (size_t)comm->nranks, .nnodes = (size_t)comm->layout->nnodes};
   const char *wish = tt_params_get()->tuner_plugin;
   uint64_t hash = 0;
-  const tt_plugin *net = comm->net != NULL ? tt_net_plugin_library(comm->net) : NULL;
-  TT_TRY(tt_plugin_open(TT_PLUGIN_TUNER, wish, net, &plugin));
+  const tt_plugin_fallback net = tt_net_plugin_fallback(comm->net);
+  TT_TRY(tt_plugin_open(TT_PLUGIN_TUNER, wish, &net, &plugin));
   if (plugin == NULL && wish == NULL) {
     TT_TRY(open_bundled(&plugin, &hash));
   }
@@ -136,8 +140,8 @@ ncclResult_t tt_tuning_agree(struct ncclComm *comm, bool agreed)
 static int row_of(const tt_tuning *t, int algo)
 {
   const tt_rows *r = &t->row;
-  const int rows[TUTTI_NUM_ALGORITHMS] = {r->tree, r->ring,    -1,        -1,         -1,           -1,        r->pat,
-                                          r->rd,   r->oneshot, r->direct, r->directw, r->hier_ring, r->hier_rd};
+  const int rows[TUTTI_NUM_ALGORITHMS] = {r->tree, r->ring,    r->net_direct, r->net_chain, -1,           -1,        r->pat,
+                                          r->rd,   r->oneshot, r->direct,     r->directw,   r->hier_ring, r->hier_rd};
   return rows[algo];
 }
 
@@ -156,7 +160,11 @@ static bool ask_machine(const struct ncclComm *comm)
 static void way_of(const struct ncclComm *comm, int row, tt_func func, double *hops, double *times)
 {
   const tt_rows *r = &comm->tuning->row;
-  double n = comm->nranks, part = (n - 1) / n, levels = ceil(log2(n));
+  int levels = 0; // of a tree of the ranks
+  while (levels < 31 && 1u << levels < (unsigned)comm->nranks) {
+    levels++;
+  }
+  double n = comm->nranks, part = (n - 1) / n;
   bool twice = func == TT_FUNC_ALLREDUCE, chain = func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
   *hops = row == r->ring || row == r->hier_ring ? n - 1 : row == r->oneshot ? 1 : levels;
   *times = row == r->oneshot ? n - 1 : row == r->rd || row == r->hier_rd ? levels : row == r->tree || chain ? 1 : part;
@@ -185,7 +193,9 @@ static ncclResult_t cost_of(struct ncclComm *comm, const tt_asked *a, tt_func fu
   const tt_tuning *t = comm->tuning;
   int row = row_of(t, entry[0]), proto = entry[1];
   *out = (float)NCCL_ALGO_PROTO_IGNORE;
-  if (!tt_tuning_usable(comm, func, row) || (t->filter.protos[func] & (proto_of(proto) == TT_LL ? TT_PROTO_LL : TT_PROTO_SIMPLE)) == 0) {
+  bool wrong = row >= 0 && tt_algorithms(NULL)[row].in_network && proto != NCCL_PROTO_SIMPLE;
+  if (wrong || !tt_tuning_usable(comm, func, row, a->in_network) ||
+      (t->filter.protos[func] & (proto_of(proto) == TT_LL ? TT_PROTO_LL : TT_PROTO_SIMPLE)) == 0) {
     return ncclSuccess;
   }
   if (ask_machine(comm)) {
@@ -229,15 +239,21 @@ static void place_own(const tt_tuning *t, tt_asked *a)
 }
 
 // Our choice and the costs, unless they are those of the last question.
-static ncclResult_t prepare(struct ncclComm *comm, tt_func func, size_t bytes, int ops, tt_asked **out)
+static ncclResult_t prepare(struct ncclComm *comm, const tt_task *task, int ops, tt_asked **out)
 {
+  tt_func func = task->func;
+  size_t bytes = tt_task_bytes(task);
+  bool in_network = tt_comm_collnet_allows(comm, func, task->type, task->op);
   tt_asked *a = &comm->tuning->asked[func];
   *out = a;
-  if (a->made && a->bytes == bytes && a->ops == ops) {
+  if (a->made && a->bytes == bytes && a->ops == ops && a->in_network == in_network) {
     return ncclSuccess;
   }
-  *a = (tt_asked){.bytes = bytes, .ops = ops, .question = {.func = (ncclFunc_t)func, .bytes = bytes, .ops = ops}};
-  TT_TRY(tt_tuning_choose(comm, func, bytes, 0, &a->own));
+  *a = (tt_asked){.bytes = bytes,
+                  .ops = ops,
+                  .in_network = in_network,
+                  .question = {.func = (ncclFunc_t)func, .bytes = bytes, .ops = ops, .in_network = in_network}};
+  TT_TRY(tt_tuning_choose(comm, func, bytes, 0, in_network, &a->own));
   for (int i = 0; i < TUTTI_NUM_ALGORITHMS * NCCL_NUM_PROTOCOLS; i++) {
     const int entry[2] = {i / NCCL_NUM_PROTOCOLS, i % NCCL_NUM_PROTOCOLS};
     TT_TRY(cost_of(comm, a, func, entry, &a->question.costs[entry[0]][entry[1]]));
@@ -249,18 +265,17 @@ static ncclResult_t prepare(struct ncclComm *comm, tt_func func, size_t bytes, i
 
 // ---- What becomes of the answer ----
 
-static void tell(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *c, const tt_choice *own)
+static void tell(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *c)
 {
   tt_tuning *t = comm->tuning;
   const char *name = tt_algorithms(NULL)[c->algo].name, *proto = c->direct ? "direct access" : c->proto == TT_LL ? "LL" : "Simple";
-  bool same = c->algo == own->algo && c->proto == own->proto && c->channels == own->channels && c->chunk == own->chunk;
-  if (!same && (t->told & 1u << func) == 0) {
+  if (c->decided && (t->told & 1u << func) == 0) {
     t->told |= 1u << func;
     tt_info(TT_TUNING, "TUNER/Plugin: %s decides %s of %zu bytes: %s, %s, %d channels, chunks of %zu bytes (TRACE tells of each operation)",
             tt_tuner_name(t->tuner), tt_func_name(func), bytes, name, proto, c->channels, c->chunk);
   }
   tt_trace(TT_TUNING, "%s of %zu bytes: %s, %s, %d channels, chunks of %zu bytes, %s %s", tt_func_name(func), bytes, name, proto,
-           c->channels, c->chunk, same ? "left as it was by" : "decided by", tt_tuner_name(t->tuner));
+           c->channels, c->chunk, c->decided ? "decided by" : "left as it was by", tt_tuner_name(t->tuner));
 }
 
 // Chunks as the plugin wants them: whole words of the FIFOs, no longer than a slot.
@@ -295,7 +310,7 @@ static ncclResult_t ask(struct ncclComm *comm, const tt_task *task, size_t ops, 
   size_t bytes = tt_task_bytes(task);
   tt_tuner_answer answer;
   tt_asked *a;
-  TT_TRY(prepare(comm, func, bytes, (int)TT_DIV_UP(ops, (size_t)tt_topology_channels(comm->topology)), &a));
+  TT_TRY(prepare(comm, task, (int)TT_DIV_UP(ops, (size_t)tt_topology_channels(comm->topology)), &a));
   a->question.registered = is_registered(comm, task);
   tt_tuner_ask(comm->tuning->tuner, &a->question, &answer);
   tt_choice c = a->own;
@@ -308,7 +323,8 @@ static ncclResult_t ask(struct ncclComm *comm, const tt_task *task, size_t ops, 
     c.channels = TT_CLAMP(answer.channels, 1, TT_MAX(most, 1));
   }
   ask_chunk(comm, func, &a->question, &answer, &c);
-  tell(comm, func, bytes, &c, &a->own);
+  c.decided = c.algo != a->own.algo || c.proto != a->own.proto || c.channels != a->own.channels || c.chunk != a->own.chunk;
+  tell(comm, func, bytes, &c);
   *out = c;
   return ncclSuccess;
 }
@@ -316,7 +332,8 @@ static ncclResult_t ask(struct ncclComm *comm, const tt_task *task, size_t ops, 
 ncclResult_t tt_tuning_choose_task(struct ncclComm *comm, const tt_task *task, size_t ops, tt_choice *out)
 {
   if (!comm->tuned || comm->nranks == 1 || (unsigned)task->func >= NCCL_NUM_FUNCTIONS) {
-    return tt_tuning_choose(comm, task->func, tt_task_bytes(task), task->root, out);
+    bool in_network = tt_comm_collnet_allows(comm, task->func, task->type, task->op);
+    return tt_tuning_choose(comm, task->func, tt_task_bytes(task), task->root, in_network, out);
   }
   return ask(comm, task, ops, out);
 }

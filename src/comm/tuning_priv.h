@@ -1,5 +1,6 @@
 // tuning_priv.h: what tuning.c (the library's own choice) and tuner.c (a plugin's) share.
 #pragma once
+#include "coll/crossing.h"
 #include "coll/select.h"
 #include "comm/comm.h"
 #include "plugin/tuner.h"
@@ -10,7 +11,7 @@
 
 // Rows of the algorithm table; -1: not there.
 typedef struct tt_rows {
-  int ring, tree, rd, pat, oneshot, direct, directw, pairwise, linear, hier_ring, hier_rd;
+  int ring, tree, rd, pat, oneshot, direct, directw, pairwise, linear, hier_ring, hier_rd, net_chain, net_direct;
 } tt_rows;
 
 // What a plugin was last asked for a function: the library's choice and the costs follow from size and number alone.
@@ -18,6 +19,7 @@ typedef struct tt_asked {
   bool made;
   size_t bytes;
   int ops;
+  bool in_network;
   tt_choice own;
   tt_tuner_question question;
 } tt_asked;
@@ -25,6 +27,8 @@ typedef struct tt_asked {
 struct tt_tuning {
   tt_algo_filter filter;
   tt_rows row;
+  tt_figures figures; // that all ranks reckon with
+  tt_limits limits;   // sizes that follow from them
   size_t direct_min;
   uint32_t ll_capacity, simple_capacity, net_capacity; // of one slot; net: SIMPLE where every message goes over the network
   bool mixed;                                          // some ranks have memory in common
@@ -39,14 +43,17 @@ struct tt_tuning {
   tt_asked asked[NCCL_NUM_FUNCTIONS];
 };
 
-// May this row be used for the function, as ranks are connected and as NCCL_ALGO says?
-bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row);
+// May this row be used for the function, as ranks are connected and as NCCL_ALGO says? `in_network`: the network may reduce the operation.
+bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row, bool in_network);
 
 // Completes a collective's choice: c->algo is given, so is the protocol (of no account where the algorithm uses direct access).
 void tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t bytes, tt_proto proto, tt_choice *c);
 
 // The longest chunk of this choice.
 size_t tt_tuning_longest(const struct ncclComm *comm, tt_func func, const tt_choice *c);
+
+// Takes rank 0's figures, and the limits that it has found with them.
+void tt_tuning_take_figures(const struct ncclComm *comm, tt_tuning *t);
 
 // Looks for a tuner plugin and begins with it; t->tuner stays NULL where there is none. Errors: ncclSystemError.
 ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t);

@@ -1,10 +1,11 @@
 // fifo.h: the FIFO between two ranks, as it lies in memory. One writer, one reader, in one process or two.
 //
 // Every message takes one slot. A slot starts with a 64-byte line: sequence number, size, fingerprint of the call; the line travels as a
-// whole, so a message of up to 40 bytes costs one hand-over of one cache line. Three geometries of the same thing:
+// whole, so a message of up to 40 bytes costs one hand-over of one cache line. Four geometries of the same thing:
 //   SIMPLE  few large slots; the data lies in a page-aligned area of its own
 //   LL      many small slots; the data follows the header, flag and data in one line when small
 //   TOKEN   header only; its 40 bytes hold the sender's addresses
+//   TINY    as LL, but more and smaller slots, close together: who only sends runs further ahead. In shared memory alone
 // Rules: the writer owns slots[i] from the moment head > i - nslots until it publishes `seq` = i + 1 (release); the reader looks at `seq`
 // (acquire), uses the slot, and gives it back by storing head = i + 1 (release) on a cache line of its own. Nobody writes the other's
 // words. Memory starts zeroed, which is a valid empty FIFO: neither side waits for the other to set it up.
@@ -16,21 +17,25 @@
 
 #include "base/util.h"
 
-typedef enum { TT_SIMPLE, TT_LL, TT_TOK, TT_NFIFOS } tt_proto;
+typedef enum { TT_SIMPLE, TT_LL, TT_TOK, TT_TINY, TT_NFIFOS } tt_proto;
+
+enum { TT_TINY_BYTES = 232 }; // payload of a TINY slot
 
 // What a token tells the receiver: where the sender's buffers are. `mem` 0: addresses of the sender's own address space; otherwise the
 // serial of a shareable allocation, and `in`/`out` are offsets into it.
 typedef struct tt_desc {
   uint64_t in, out;
   uint32_t in_mem, out_mem;
-  uint64_t scalar; // the sender's pre-scaling factor
-  uint32_t freed;  // how many shareable allocations the sender has freed: a change invalidates what the receiver has mapped
-  uint32_t unused;
+  uint64_t scalar;    // the sender's pre-scaling factor
+  uint32_t freed;     // how many shareable allocations the sender has freed: a change invalidates what the receiver has mapped
+  uint32_t given : 1; // the sender has written its last TT_STEP_GIVE into the receiver's output
+  uint32_t
+      pipe : 31; // 1 + number, in the sender's process, of the pipe with the slot's `bytes` bytes that the token offers; 0: none (os/pagepipe.h)
 } tt_desc;
 
 typedef struct tt_slot {
   _Atomic uint32_t seq; // number of this message + 1; written last
-  uint32_t bytes;       // payload
+  uint32_t bytes;       // payload; token: what is in the sender's pipe for it
   uint64_t sig;         // fingerprint of the call: sequence number, function, type, operation, root
   uint64_t count;       // its count
   union {

@@ -23,8 +23,10 @@ typedef struct tt_call {
   uint32_t in_mem, out_mem; // shareable allocations the buffers lie in; 0: none
   uint64_t in_off, out_off; // offsets therein
   bool stream;              // large, and nobody reads the result soon: keep it out of the caches
+  bool fetched;             // peers read the output while the call runs
+  bool stream_given;        // the same of a step all of whose gifts are made
   _Atomic bool open;        // its plan has begun: the output is its own, so the network may write there. Written by the plan (release)
-  const void *event;        // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
+  void *event;              // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
 } tt_call;
 
 // When one channel of a call ran, for whoever watches the plan: nanoseconds of CLOCK_MONOTONIC, 0: not yet. Belongs to the watcher; written by the thread that
@@ -55,6 +57,7 @@ typedef struct tt_lane {
   int nafter;      // so many lanes, of which `after` is the last
   int flow;        // names connection and direction of a send or receive; 0: none
   tt_stamp *stamp; // of its channel, where the plan is watched; else not looked at
+  void *told;      // the same: the watcher's, of a lane whose steps are told one by one (tt_plan.step); NULL: they are not
 } tt_lane;
 
 // Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
@@ -64,14 +67,20 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
          (uint64_t)(func & 0xf);
 }
 
-// Where a tuner plugin chooses, the counts that travel carry in their upper bits what it chose: ranks whose plugins answer differently notice. `choice`: any
-// hash of the choice.
-#define TT_SIG_COUNT_BITS 44
+// Where a tuner plugin is asked, the counts that travel carry in upper bits what was chosen, so that ranks notice which choose differently. `choice`: any
+// hash of the choice. The bit above tells whether the plugin has decided: for the error's text alone, two ranks with the same choice are in the same call.
+#define TT_SIG_COUNT_BITS 43
 #define TT_SIG_COUNT(count) ((count) & ((1ull << TT_SIG_COUNT_BITS) - 1))
+#define TT_SIG_DECIDED (1ull << 63)
 
-static inline uint64_t tt_sig_count_mark(uint64_t count, uint64_t choice)
+static inline uint64_t tt_sig_count_mark(uint64_t count, uint64_t choice, bool decided)
 {
-  return TT_SIG_COUNT(count) | (choice | 1) << TT_SIG_COUNT_BITS;
+  return TT_SIG_COUNT(count) | (choice << TT_SIG_COUNT_BITS & ~TT_SIG_DECIDED) | (decided ? TT_SIG_DECIDED : 0);
+}
+
+static inline bool tt_sig_count_same(uint64_t a, uint64_t b)
+{
+  return ((a ^ b) & ~TT_SIG_DECIDED) == 0;
 }
 
 // An operation over several channels has lanes for each. Those of a channel run for a part of each block (tt_lane_share), and begin when
@@ -94,6 +103,15 @@ char *tt_lane_place(const tt_lane *l, uint32_t step, uint64_t pass, size_t *byte
 
 // Bytes of the message that `step` (a number in the schedule) takes or makes in a pass. Rules as for tt_lane_place.
 size_t tt_lane_message(const tt_lane *l, uint32_t step, uint64_t pass);
+
+// The step before which a lane stands that is not done; *bytes: what it moves. NULL: all have been taken. The thread that runs the plan.
+const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes);
+
+// Where the lane's pass number `pass` (from 0 on) begins; *chunk: elements of its chunks. Rules as for tt_lane_place.
+size_t tt_lane_pass(const tt_lane *l, uint64_t pass, size_t *chunk);
+
+// The lane's first `steps` steps, over all passes, have been taken already. Right after tt_lane_init.
+void tt_lane_skip(tt_lane *l, int steps);
 
 // Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED: tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
@@ -119,6 +137,8 @@ typedef struct tt_plan {
   // ended, however that was, before it is recycled. Never waits.
   void (*watch)(struct tt_plan *p, bool ended);
   void *watcher;
+  // Of lanes with `told`: before the lane tries a step, which moves `bytes`, perhaps more than once; when it has taken it. Never waits.
+  void (*step)(const struct tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes, bool taken);
 } tt_plan;
 
 // Reports that a peer is in another call than this rank's: names both calls. Returns ncclInvalidUsage.

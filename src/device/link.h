@@ -10,6 +10,7 @@
 #include "nccl.h"
 #include "os/bell.h"
 #include "os/fdbox.h"
+#include "os/pagepipe.h"
 #include "os/proc.h"
 
 typedef enum {
@@ -25,12 +26,22 @@ enum { TT_RANK_INIT, TT_RANK_RUNNING, TT_RANK_FAILED, TT_RANK_ABORTED, TT_RANK_G
 // What a rank shows to its peers. `bell` by the rules of bell.h; the rest is written by the rank alone and read by its peers.
 typedef struct tt_rank_page {
   tt_bell bell;
-  _Alignas(TT_CACHE_LINE) _Atomic uint32_t state; // TT_RANK_…
-  _Atomic uint32_t want;                          // 1 + the only peer whose post can move this rank; 0: any (tt_page_ring)
-  _Atomic uint64_t sig;                           // fingerprint and count of the operation it is in, for messages
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t want; // 1 + the only peer whose post can move this rank; 0: any (tt_page_ring)
+  _Atomic uint32_t writes;                       // 1 + the peer whose output this rank is writing into; 0: nobody's (owner.h)
+  _Atomic uint64_t sig;                          // fingerprint and count of the operation it is in, for messages
   _Atomic uint64_t count;
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t state; // TT_RANK_…; peers look at it often, and it hardly ever changes
 } tt_rank_page;
-_Static_assert(sizeof(tt_rank_page) == 128, "shared memory layout");
+_Static_assert(sizeof(tt_rank_page) == 192, "shared memory layout");
+
+// Shows the peers which operation this rank is in. The run flag's holder, or the launching thread when the port has no plan.
+static inline void tt_page_show(tt_rank_page *page, uint64_t sig, uint64_t count)
+{
+  atomic_store_explicit(&page->sig, 0, memory_order_relaxed); // so that nobody takes the new count for that of the operation before
+  atomic_thread_fence(memory_order_release);
+  atomic_store_explicit(&page->count, count, memory_order_relaxed);
+  atomic_store_explicit(&page->sig, sig, memory_order_release);
+}
 
 // Wakes the sleepers of a peer's page unless they wait for somebody else. After publishing and tt_bell_fence(). With many ranks and few
 // cores this saves most wake-ups: a rank that waits for all others in turn sleeps through the posts of those it does not look at yet.
@@ -63,6 +74,13 @@ typedef struct tt_maplist {
   uint32_t freed;
 } tt_maplist;
 
+// Who stands behind a link to a network that reduces: the ranks whose messages it waits for, and the copies of their pages.
+typedef struct tt_behind {
+  int n;
+  const int *ranks;
+  tt_rank_page *const *pages;
+} tt_behind;
+
 // Everything between this rank and one peer. Used by the thread that runs the rank's plan.
 typedef struct tt_link {
   int peer;
@@ -71,16 +89,23 @@ typedef struct tt_link {
   tt_fifo send[TT_NFIFOS], recv[TT_NFIFOS];
   tt_rank_page *page; // the peer's
   tt_proc_id proc;
-  bool watched;          // the peer is another process whose end can be noticed
-  bool networked;        // messages go over the network: port->mover moves them, `page` is a copy
-  bool staged;           // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
-  const void *transport; // who made the link
-  void *own;             // and what it keeps there
-  const char *mailbox;   // the peer process's, for descriptors
+  bool watched;            // the peer is another process whose end can be noticed
+  bool networked;          // messages go over the network: port->mover moves them, `page` is a copy
+  const tt_behind *behind; // the peer is a network that reduces (program.h): `page` is a rank's that never changes; NULL: it is a rank
+  bool staged;             // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
+  const void *transport;   // who made the link
+  void *own;               // and what it keeps there
+  const char *mailbox;     // the peer process's, for descriptors
   tt_maplist shared, mapped;
-  char *in, *out; // from the peer's last token: local pointers, NULL when only `…_remote` is known
+  tt_pagepipe pages; // COPY: for what this rank's tokens offer
+  tt_pagetap tap;    // and the peer's
+  uint32_t handed;   // bytes that the token now being sent offers
+  size_t offered;    // bytes in the peer's pipe: the first of the chunk that its last token has offered
+  char *in, *out;    // from the peer's last token: local pointers, NULL when only `…_remote` is known
   uint64_t in_remote, out_remote;
   uint64_t scalar;
+  bool gives; // TT_STEP_GIVE: this rank has written into the peer's output since its last token,
+  bool given; // and the peer's last token says the same of it
 } tt_link;
 
 // What moves a port's messages over the network (src/proxy). Whoever runs the rank's plan drives it.
@@ -104,18 +129,20 @@ typedef struct tt_port {
   int device;
   tt_rank_page *page;     // own; ring page->bell to wake whoever waits for this rank
   tt_rank_page lone_page; // used when there is nobody to share a page with
-  tt_link **links;        // by peer; NULL until connected
+  tt_link **links;        // by peer; NULL until connected. Behind the ranks the networks that reduce, as many as there are ranks at most
   const tt_mover *mover;  // NULL: no link goes over the network
   void *mover_self;
-  bool crowded;                 // more ranks on this machine than cores: do not spin
-  _Atomic uint64_t done;        // plans completed, in order. Written by the thread that runs the plan (release)
-  _Atomic uint32_t stop;        // ncclResult_t when the rank must not go on (abort, failed peer); first writer wins
-  _Atomic uint32_t stopping;    // 1 while a thread writes `stop` and what goes with it: held for a few instructions
-  volatile uint32_t abort_flag; // set by abort; waits outside of plans poll it
-  char *bounce;                 // staging for process_vm_readv, made when first needed
-  void **operands;              // scratch of the executor: TT_OPERAND_ROWS * (nranks + 2) pointers
-  const char *tuner;            // name of the plugin that chooses algorithms, for messages; NULL: none
-  char error[512];              // why `stop` was set; written before it
+  bool crowded;                  // more ranks on this machine than cores: do not spin
+  _Atomic uint64_t done;         // plans completed, in order. Written by the thread that runs the plan (release)
+  _Atomic uint32_t stop;         // ncclResult_t when the rank must not go on (abort, failed peer); first writer wins
+  _Atomic uint32_t stopping;     // 1 while a thread writes `stop` and what goes with it: held for a few instructions
+  _Atomic bool unwritten;        // has stopped, and no peer writes into its outputs any more: never again, then
+  _Atomic uint32_t writer_looks; // how often a stopped rank has found a peer alive that still writes
+  volatile uint32_t abort_flag;  // set by abort; waits outside of plans poll it
+  char *bounce;                  // staging for process_vm_readv, made when first needed
+  void **operands;               // scratch of the executor: TT_OPERAND_ROWS * (nranks + 2) pointers
+  const char *tuner;             // name of the plugin that chooses algorithms, for messages; NULL: none
+  char error[512];               // why `stop` was set; written before it
 } tt_port;
 
 #define TT_BOUNCE_BYTES (256u << 10)
@@ -127,6 +154,14 @@ void tt_port_stop(tt_port *port, ncclResult_t code);
 
 // Rings every connected peer's bell.
 void tt_port_ring_all(tt_port *port);
+
+// The port is stopped: a peer that may still be writing into its outputs (owner.h); NULL: none is, and none will be. A peer whose process has ended counts only
+// until somebody asks with `look`, which reads /proc for each peer concerned: for every 100 ms or so. One whose process is stopped (SIGSTOP) counts: it would
+// write on when it continues. It rings this rank's bell when it has finished. Any thread.
+const tt_link *tt_port_writer(tt_port *port, bool look);
+
+// Waits, asleep, until there is none. Any thread that is not needed to run a peer's plan.
+void tt_port_await_writers(tt_port *port);
 
 // ncclSuccess, or why the port was stopped.
 static inline ncclResult_t tt_port_status(const tt_port *port)

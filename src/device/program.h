@@ -12,24 +12,32 @@
 // combines its data sources in the order listed, writes the result to every data destination, frees what it received and publishes what it
 // sent.
 // Nothing else blocks. FIFOs and tokens between two ranks are first-in first-out, so the result depends on the schedule alone.
+//
+// A network that reduces is a peer of FIFO references, with a number behind the ranks': it takes one message of every rank that has a connection with it, and
+// gives each of them one, their sum by the call's operation (without scaling or division). Ranks give it their messages in the same order.
 #pragma once
 #include <stdint.h>
 
 typedef enum {
-  TT_IN,       // the call's input, chunk
-  TT_OUT,      // the call's output, chunk
-  TT_TMP,      // scratch private to the rank, chunk = slot number (size of one chunk each)
-  TT_FIFO,     // source: next message from `peer`; destination: next message to `peer`
-  TT_TOKEN,    // the same without data. Says "I am here": carries the addresses of the sender's buffers and its scalar
+  TT_IN,   // the call's input, chunk
+  TT_OUT,  // the call's output, chunk
+  TT_TMP,  // scratch private to the rank, chunk = slot number (size of one chunk each)
+  TT_FIFO, // source: next message from `peer`; destination: next message to `peer`
+  TT_TOKEN, // the same without data. Says "I am here": carries the addresses of the sender's buffers and its scalar, and may offer a chunk (below)
   TT_PEER_IN,  // peer's input, read directly (allowed between a token from that peer and the token that lets it go on)
   TT_PEER_OUT, // peer's output, read or written directly
   TT_DRAIN,    // source, no data: waits until `peer` has given back every token this rank has sent it
 } tt_ref_kind;
 
+// What a token offers: a chunk of the sender's memory, that stays as it is until the token is answered, and that the step which takes the token reads, once
+// and whole. Then the data may come along with the token. A permission: who ignores it is right, too.
+enum { TT_OFFER_NONE, TT_OFFER_IN, TT_OFFER_OUT };
+
 typedef struct tt_ref {
   uint8_t kind;   // tt_ref_kind
-  int32_t peer;   // rank; own rank for IN, OUT, TMP
-  uint32_t chunk; // see above; for FIFO: the chunk whose data passes; unused for TOKEN
+  uint8_t offer;  // of a token that is sent: TT_OFFER_…
+  int32_t peer;   // rank; own rank for IN, OUT, TMP; FIFO: nranks + k is network k that reduces (below)
+  uint32_t chunk; // see above; for FIFO: the chunk whose data passes; TOKEN: the chunk that it offers
 } tt_ref;
 
 enum {
@@ -40,6 +48,10 @@ enum {
   TT_STEP_PLACE = 8,          // the message the step copies to OUT may be written there as soon as the call has begun
   TT_STEP_LEND_IN_PLACE = 16, // the same for a call in place
   TT_STEP_PLACE_IN_PLACE = 32,
+  // Where some ranks have mapped others' outputs and some have not. Whoever writes decides, chunk by chunk, and tells with the next token.
+  TT_STEP_GIVE = 64, // TT_PEER_OUT among the destinations: those alone that this rank reaches as memory
+  TT_STEP_UNLESS_GIVEN =
+      128, // a copy from a peer's TT_PEER_OUT: nothing where the peer's last token says that it has written the chunk here already
 };
 
 typedef struct tt_step {

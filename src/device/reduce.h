@@ -1,6 +1,7 @@
 // reduce.h: elementwise reduction kernels for host memory: 12 types, all operations, several sources and destinations at once.
 //
-// One set of kernels per instruction set (AVX-512, AVX2, plain), chosen once per process (NCCL_HOST_ISA overrides: plain, avx2, avx512).
+// One set of kernels per instruction set, chosen once per process (NCCL_HOST_ISA overrides): avx512bf16 (AVX-512 with VBMI and BF16), avx512
+// (F, BW, DQ, VL), avx2 (with FMA and F16C), plain.
 // All sets give the same bits. Half, bfloat16 and fp8 are accumulated in float over all sources of one call and rounded once (to nearest
 // even); integers wrap. fp8 results saturate: what is too large, infinity too, becomes the largest finite value (e4m3 448, e5m2 57344),
 // as with CUDA's __NV_SATFINITE. A NaN in any source gives a NaN, for min and max too; every NaN that was computed has all bits but the
@@ -28,9 +29,10 @@ typedef struct tt_redop {
 void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nranks);
 
 enum {
-  TT_REDUCE_FINAL = 1,  // apply op->divisor, towards zero
-  TT_REDUCE_STREAM = 2, // the destinations will not be read soon: non-temporal stores where they pay (large; copy, or two sources to one
-                        // destination that is neither of them), complete when the call returns
+  TT_REDUCE_FINAL = 1,      // apply op->divisor, towards zero
+  TT_REDUCE_STREAM = 2,     // the destinations will not be read soon: non-temporal stores where they pay (a copy; several destinations; two
+                            // sources to one destination; never into a source), complete when the call returns
+  TT_REDUCE_KEEP_FIRST = 4, // with the former, and several destinations: but the first one will be read soon
 };
 
 // dst[j][i] = post(op over k of pre_k(src[k][i])) for i < count, k < nsrc (nsrc >= 1), j < ndst (ndst >= 1), folded in the order of k.
@@ -43,5 +45,5 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
 // Copies `bytes` to every destination. flags: TT_REDUCE_STREAM. Source and destination do not overlap, or are the same.
 void tt_copy(int ndst, void *const *dst, const void *src, size_t bytes, unsigned flags);
 
-// Name of the instruction set in use: "avx512", "avx2", "plain".
+// Name of the instruction set in use: "avx512bf16", "avx512", "avx2", "plain".
 const char *tt_reduce_isa(void);

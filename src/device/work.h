@@ -2,6 +2,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "nccl.h"
 #include "os/bell.h"
@@ -31,5 +32,6 @@ typedef struct tt_work_ops {
 
 struct tt_work {
   const tt_work_ops *ops;
-  tt_work *next; // the queue's
+  tt_work *next;     // the queue's
+  uint32_t takes_us; // about how long others may be at it while it is blocked: a waiter looks that much longer before it sleeps
 };

@@ -18,8 +18,9 @@
 #include "nccl/common.h"
 
 enum {
-  TT_NET_HANDLE = 128, // bytes that tell a connecting rank where a listener is
-  TT_NET_REQUESTS = 32 // requests under way on one connection, at least
+  TT_NET_HANDLE = 128,  // bytes that tell a connecting rank where a listener is
+  TT_NET_REQUESTS = 32, // requests under way on one connection, at least
+  TT_NET_PARTS = 8      // devices that one is made of, at most
 };
 #define TT_NET_UNTOLD SIZE_MAX // size of a message that was received: the network does not say
 
@@ -28,11 +29,10 @@ struct tt_net_ops;
 // What a network is told about its user.
 typedef struct tt_net_env {
   int rank, nranks;
-  uint64_t comm_hash;             // names the communicator
-  tt_key key;                     // known to its ranks only: proves that a connection comes from one of them
-  int traffic_class;              // ncclConfig_t.trafficClass; TT_NET_ANY_CLASS: not set
-  ncclProfilerCallback_t profile; // for events of the network's own; NULL: nobody wants them
-  const struct tt_net_ops *net;   // whose init is called. Networks that are always there do not look at it
+  uint64_t comm_hash;           // names the communicator
+  tt_key key;                   // known to its ranks only: proves that a connection comes from one of them
+  int traffic_class;            // ncclConfig_t.trafficClass; TT_NET_ANY_CLASS: not set
+  const struct tt_net_ops *net; // whose init is called. Networks that are always there do not look at it
 } tt_net_env;
 enum { TT_NET_ANY_CLASS = -1 };
 
@@ -52,6 +52,8 @@ typedef struct tt_net_props {
   int max_recvs;       // buffers one irecv can post
   int rail, plane;     // of networks made of several; -1: not told
   size_t max_bytes;    // of one message; 0: no limit
+  int nparts;          // 2 and more: a virtual device, made of these, which are not counted as devices; they live as long as the texts
+  const struct tt_net_props *parts[TT_NET_PARTS];
 } tt_net_props;
 
 // Memory that a descriptor names.
@@ -88,8 +90,8 @@ typedef struct tt_net_ops {
   // The same for memory that a descriptor names (dma-buf), from `offset` on in it. NULL: the network cannot.
   ncclResult_t (*reg_mr_dmabuf)(void *comm, const tt_net_dmabuf *memory, int type, void **mhandle);
   ncclResult_t (*dereg_mr)(void *comm, void *mhandle);
-  // Starts to send; `data` must stay as it is until test says done. `phandle` goes with the profiler's events of this message; NULL: none. *request
-  // NULL: not possible now, call again.
+  // Starts to send; `data` must stay as it is until test says done. `phandle`: what tt_profilers_net_callback knows the message by, good until the
+  // connection is closed; NULL: nobody listens. *request NULL: not possible now, call again.
   ncclResult_t (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
   // Posts `n` buffers (at most max_recvs) for the next message, or for as many messages with these tags. A message may be smaller than its buffer.
   // `phandles`: as isend's, one each; NULL: none.
@@ -99,8 +101,8 @@ typedef struct tt_net_ops {
   // the memory of its requests within calls alone (no thread, no adapter does between them)? Then memory may go while a request is under way, if
   // that request's connection is never used again. Both ends of a connection say the same. All three or none (NULL).
   bool (*has_parts)(void *comm);
-  ncclResult_t (*isend_parts)(void *send_comm, const tt_net_part parts[2], int tag, void **request);
-  ncclResult_t (*irecv_parts)(void *recv_comm, const tt_net_part parts[2], int tag, void **request);
+  ncclResult_t (*isend_parts)(void *send_comm, const tt_net_part parts[2], int tag, void *phandle, void **request);
+  ncclResult_t (*irecv_parts)(void *recv_comm, const tt_net_part parts[2], int tag, void *phandle, void **request);
   // Makes what was received visible to the device. May be NULL, or answer a NULL request: nothing to do.
   ncclResult_t (*iflush)(void *recv_comm, int n, void **data, const int *sizes, void **mhandles, void **request);
   // Is the request done? Then it is gone, and sizes[i] are the bytes received, or TT_NET_UNTOLD (sizes may be NULL for a send). Size larger than the posted buffer:
@@ -118,7 +120,8 @@ typedef struct tt_net_ops {
   int (*events_fd)(void *ctx);
   // In a forked child, whichever threads the parent has: closes the context's descriptors and frees nothing. May be NULL.
   void (*forget)(void *ctx);
-  // Makes one device of `n`; *dev is its number, behind those that there were. Before anything is opened on it. NULL: the network cannot.
+  // Makes one device of `n`, which remain; *dev is its number, behind those that there were. For tests: networks that can, fuse by themselves what
+  // NCCL_NET_MERGE_LEVEL and NCCL_NET_FORCE_MERGE say. NULL: the network cannot.
   ncclResult_t (*make_virtual)(void *ctx, const int *devs, int n, int *dev);
   // What tt_net_close calls; NULL: the network is always there.
   void (*release)(const struct tt_net_ops *net);

@@ -3,10 +3,16 @@
 #include "os/events.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,6 +38,104 @@ int tt_events_add(int set, int fd, bool in)
 void tt_events_remove(int set, int fd)
 {
   epoll_ctl(set, EPOLL_CTL_DEL, fd, &(struct epoll_event){.events = 0});
+}
+
+// ---- Closing what is watched ----
+
+enum { SETS = 64, LINE = 256, KERNEL_MINOR_BITS = 20 };
+
+// Sets that are still to be closed, and their number.
+typedef struct worklist {
+  int sets[SETS];
+  int count;
+} worklist;
+
+// What /proc says that the descriptor is: "pipe:[77]".
+static void what_is(int fd, char *out, size_t size)
+{
+  char link[64];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t n = readlink(link, out, size - 1);
+  out[n < 0 ? 0 : n] = '\0';
+}
+
+static bool is_set(int fd)
+{
+  char what[LINE];
+  what_is(fd, what, sizeof what);
+  return strcmp(what, "anon_inode:[eventpoll]") == 0;
+}
+
+// Is it the very object that the set watches under this number? Objects with an inode of their own are told apart by that. All eventfds, sets and the like
+// share one: a set takes each object and number once, so it refuses a second time what it has. What it does not have it watches for nothing, for a moment.
+static bool is_the_one(int set, int fd)
+{
+  char what[LINE];
+  what_is(fd, what, sizeof what);
+  if (strncmp(what, "anon_inode:", strlen("anon_inode:")) != 0) {
+    return what[0] != '\0';
+  }
+  struct epoll_event nothing = {.events = 0, .data.fd = fd};
+  if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &nothing) == 0) {
+    tt_events_remove(set, fd);
+    return false;
+  }
+  return errno == EEXIST;
+}
+
+// "tfd: 7 events: … ino:9 sdev:d": the descriptor is what was watched, and not what has its number by now. In doubt it stays open.
+static void close_one(worklist *w, int set, const char *line)
+{
+  const char *ino = strstr(line, "ino:"), *sdev = strstr(line, "sdev:");
+  uint64_t inode = 0;
+  unsigned dev = 0;
+  struct stat st;
+  int fd = -1;
+  if (sscanf(line, "tfd: %d", &fd) != 1 || ino == NULL || sscanf(ino, "ino:%" SCNx64, &inode) != 1 || sdev == NULL ||
+      sscanf(sdev, "sdev:%x", &dev) != 1 || fstat(fd, &st) != 0 || st.st_ino != inode || major(st.st_dev) != dev >> KERNEL_MINOR_BITS ||
+      minor(st.st_dev) != (dev & ((1u << KERNEL_MINOR_BITS) - 1)) || !is_the_one(set, fd)) {
+    return;
+  }
+  if (!is_set(fd)) {
+    close(fd);
+  } else if (w->count < SETS) {
+    w->sets[w->count++] = fd;
+  }
+}
+
+// The lines of a file, in pieces as they come.
+static void each_line(int file, worklist *w, int set)
+{
+  char buf[LINE];
+  size_t have = 0;
+  for (ssize_t n; (n = read(file, buf + have, sizeof buf - 1 - have)) > 0;) {
+    char *from = buf, *end;
+    have += (size_t)n;
+    buf[have] = '\0';
+    while ((end = strchr(from, '\n')) != NULL) {
+      *end = '\0';
+      close_one(w, set, from);
+      from = end + 1;
+    }
+    have = strlen(from);
+    have = have == sizeof buf - 1 ? 0 : have; // no line is that long
+    memmove(buf, from, have);
+  }
+}
+
+void tt_events_close_watched(int set)
+{
+  worklist w = {.sets = {set}, .count = 1};
+  for (int i = 0; i < w.count && w.sets[i] >= 0; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", w.sets[i]);
+    int file = open(name, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+      each_line(file, &w, w.sets[i]);
+      close(file);
+    }
+    close(w.sets[i]);
+  }
 }
 
 void tt_events_wait(int set, uint64_t timeout_ns)

@@ -15,6 +15,9 @@ int tt_events_open(int *set);
 int tt_events_add(int set, int fd, bool in);
 // Takes `fd` out of the set. Not in a forked child, whose set is the parent's.
 void tt_events_remove(int set, int fd);
+// In a forked child: closes its copies of the set, of the sets in it, and of all that they watch, whoever opened that; the parent's stay as they are. For
+// sets of libraries that have no word for this. Takes no lock and no memory. What cannot be found out (no /proc) stays open.
+void tt_events_close_watched(int set);
 // Sleeps until something happens in the set, and forgets it, or until `timeout_ns` (to the millisecond above) has passed. May return early.
 void tt_events_wait(int set, uint64_t timeout_ns);
 

@@ -5,8 +5,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/util.h"
 #include "os/clock.h"
 #include "os/events.h"
 #include "os/shm.h"
@@ -78,8 +82,96 @@ static void test_set(void **state)
   tt_fd_close(set);
 }
 
+static bool is_open(int fd)
+{
+  return fcntl(fd, F_GETFD) >= 0;
+}
+
+// In a child: sets in sets, a whole chain of them, and what they watch; not what has the number of something that was watched.
+static void test_close_watched(void **state)
+{
+  (void)state;
+  int set = -1, inner[20], pipes[2], other[2], kept = -1;
+  assert_int_equal(tt_events_open(&set), 0);
+  assert_int_equal(pipe(pipes), 0);
+  assert_int_equal(pipe(other), 0);
+  for (int i = 0; i < 20; i++) {
+    assert_int_equal(tt_events_open(&inner[i]), 0);
+    assert_int_equal(tt_events_add(i % 4 == 0 ? set : inner[i - 1], inner[i], true), 0);
+  }
+  assert_int_equal(tt_events_add(inner[3], pipes[0], true), 0);
+  assert_int_equal(tt_events_add(inner[19], other[0], true), 0);
+  kept = dup(other[0]); // so that the set goes on watching a number that is somebody else's
+  assert_int_equal(dup2(pipes[1], other[0]), other[0]);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    tt_events_close_watched(set);
+    bool good = !is_open(set) && !is_open(pipes[0]) && is_open(pipes[1]) && is_open(other[0]) && is_open(kept);
+    for (int i = 0; i < 20; i++) {
+      good &= !is_open(inner[i]);
+    }
+    _exit(good ? 0 : 1);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  assert_false(tells(set));
+  assert_int_equal(write(pipes[1], "x", 1), 1); // the parent's set is whole
+  assert_true(tells(set));
+  int all[] = {set, pipes[0], pipes[1], other[0], other[1], kept};
+  for (size_t i = 0; i < TT_COUNT(all); i++) {
+    tt_fd_close(all[i]);
+  }
+  for (int i = 0; i < 20; i++) {
+    tt_fd_close(inner[i]);
+  }
+}
+
+// Eventfds and sets have one inode, all of them: what has the number of one that was watched is another.
+static void test_close_watched_alike(void **state)
+{
+  (void)state;
+  int set = -1, other = -1, sets[2] = {-1, -1}, rings[4];
+  assert_int_equal(tt_events_open(&set), 0);
+  assert_int_equal(tt_events_open(&other), 0);
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(tt_ring_open(&rings[i]), 0);
+  }
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(tt_events_open(&sets[i]), 0);
+    assert_int_equal(tt_events_add(set, rings[i], true), 0);
+    assert_int_equal(tt_events_add(set, sets[i], true), 0);
+  }
+  assert_int_equal(tt_events_add(other, rings[2], true), 0);
+  int kept[2] = {dup(rings[1]), dup(sets[1])};
+  assert_int_equal(dup2(rings[3], rings[1]), rings[1]);
+  assert_int_equal(dup2(other, sets[1]), sets[1]);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    tt_events_close_watched(set);
+    bool gone = !is_open(set) && !is_open(rings[0]) && !is_open(sets[0]);
+    bool there = is_open(rings[1]) && is_open(sets[1]) && is_open(rings[2]) && is_open(rings[3]) && is_open(kept[0]) && is_open(kept[1]);
+    _exit(gone && there ? 0 : 1);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  assert_false(tells(set));
+  tt_ring(rings[1]);
+  assert_false(tells(set)); // the child has left nothing in it
+  tt_ring(kept[0]);
+  assert_true(tells(set)); // and taken nothing out of it
+  int all[] = {set, other, sets[0], sets[1], rings[0], rings[1], rings[2], rings[3], kept[0], kept[1]};
+  for (size_t i = 0; i < TT_COUNT(all); i++) {
+    tt_fd_close(all[i]);
+  }
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring), cmocka_unit_test(test_set)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring), cmocka_unit_test(test_set), cmocka_unit_test(test_close_watched),
+                                     cmocka_unit_test(test_close_watched_alike)};
   return cmocka_run_group_tests_name("events", tests, NULL, NULL);
 }

@@ -32,6 +32,7 @@
 #define MAX_ACCEPTS 256              // per look, so that a flood cannot keep a waiter from its deadline
 #define SILENCE_NS (2 * TT_NS_PER_S) // how long a connection may say nothing
 #define PUSH_NS TT_NS_PER_S
+#define PUSH_LEAST 16                // attempts of a push, however late its thread is
 #define SLICE_NS (20 * TT_NS_PER_MS) // a waiter looks at its abort flag this often
 #define PUSH_TRIES 4                 // connections one push makes when the receiver hangs up on it
 
@@ -445,7 +446,7 @@ ncclResult_t tt_fdbox_push(const char *name, const tt_fdkey *key, int fd)
   uint64_t end = tt_now_ns() + PUSH_NS;
   int hangups = 0;
   int e = push_once(name, key, fd);
-  while (e != 0 && is_transient(e, &hangups) && tt_now_ns() < end) {
+  for (int tries = 1; e != 0 && is_transient(e, &hangups) && (tries < PUSH_LEAST || tt_now_ns() < end); tries++) {
     pause_push();
     e = push_once(name, key, fd);
   }
@@ -472,13 +473,11 @@ static ncclResult_t fail_late(const tt_fdkey *key, int timeout_ms)
                  box.starved ? ": this process may open no more descriptors (see ulimit -n)" : "");
 }
 
-// tt_fdbox_take with the lock held.
+// tt_fdbox_take with the lock held. Looks once more when time is up: the thread may have been late, and what it waits for may lie in the queue.
 static ncclResult_t take_locked(const tt_fdkey *key, int timeout_ms, const volatile uint32_t *abort_flag, int *fd)
 {
   uint64_t end = tt_now_ns() + (uint64_t)TT_MAX(timeout_ms, 0) * TT_NS_PER_MS;
-  if (timeout_ms <= 0) {
-    drain();
-  }
+  bool looked = false;
   while (!claim(key, fd)) {
     uint64_t now = tt_now_ns();
     if (abort_flag != NULL && __atomic_load_n(abort_flag, __ATOMIC_RELAXED) != 0) {
@@ -487,11 +486,14 @@ static ncclResult_t take_locked(const tt_fdkey *key, int timeout_ms, const volat
     if (!box.open) {
       return tt_fail(ncclSystemError, "the descriptor mailbox was closed while a descriptor was awaited");
     }
-    if (now >= end) {
+    if (now >= end && looked) {
       return fail_late(key, timeout_ms);
     }
-    uint64_t slice = TT_MIN(end - now, SLICE_NS);
-    if (box.polling) {
+    uint64_t slice = TT_MIN(end - TT_MIN(now, end), SLICE_NS);
+    if (slice == 0) {
+      drain();
+      looked = true;
+    } else if (box.polling) {
       await_news(slice);
     } else {
       poll_sockets(slice);

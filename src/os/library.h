@@ -31,8 +31,9 @@ const char *tt_library_path(tt_library *lib);
 // Looks for a file beside the library that this code is in (or the program, where it is linked into that), then in ../lib of that folder. False: it is in neither.
 bool tt_library_beside(const char *file, char *out, size_t size);
 
-// A hash of a file's content, 0: it cannot be read, or is no ordinary file. Source of the hash: base/util.h.
-uint64_t tt_library_file_hash(const char *path);
+// Keeps the library that this code is in (if it is in one) loaded until the process ends, whatever the program closes: for code that runs when nobody waits
+// for it. Does nothing the second time. Any thread, with locks held.
+void tt_library_stay(void);
 
 // NULL is allowed. Destructors of the library run in the calling thread when nobody else has it open.
 void tt_library_close(tt_library *lib);

@@ -3,6 +3,8 @@
 #include "os/map.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +14,12 @@
 
 #include "base/result.h"
 #include "base/util.h"
+
+#define HUGE_MOST ((size_t)32 << 20)
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 // since Linux 6.1; glibc's headers may be older
+#endif
 
 // Defined when the program carries AddressSanitizer.
 void __asan_poison_memory_region(const volatile void *addr, size_t size) __attribute__((weak));
@@ -67,6 +75,48 @@ static size_t number_in(const char *path, size_t none)
   int n = fscanf(f, "%llu", &v);
   fclose(f);
   return n == 1 ? (size_t)v : none;
+}
+
+size_t tt_map_huge_size(void)
+{
+  char line[64] = "";
+  FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+  bool allowed = f != NULL && fgets(line, sizeof line, f) != NULL && strstr(line, "[never]") == NULL;
+  if (f != NULL) {
+    fclose(f);
+  }
+  size_t size = allowed ? number_in("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", 0) : 0;
+  return (size & (size - 1)) == 0 && size <= HUGE_MOST ? size : 0;
+}
+
+// Is every small page of [addr, addr + size) there, private, and mapped by this process alone?
+static bool all_own(const void *addr, size_t size)
+{
+  enum { ENTRIES = 512 };
+  const uint64_t want = 1ull << 63 | 1ull << 56, care = want | 1ull << 61; // present, mapped once; file or shared memory
+  uint64_t entry[ENTRIES];
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), n = size / page, first = (uintptr_t)addr / page;
+  int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  bool own = fd >= 0;
+  for (size_t at = 0; own && at < n; at += ENTRIES) {
+    size_t now = TT_MIN(n - at, (size_t)ENTRIES);
+    own = pread(fd, entry, now * sizeof *entry, (off_t)((first + at) * sizeof *entry)) == (ssize_t)(now * sizeof *entry);
+    for (size_t i = 0; own && i < now; i++) {
+      own = (entry[i] & care) == want;
+    }
+  }
+  if (fd >= 0) {
+    close(fd);
+  }
+  return own;
+}
+
+int tt_map_huge(const void *addr, size_t size)
+{
+  if (!all_own(addr, size)) {
+    return EPERM;
+  }
+  return madvise((void *)(uintptr_t)addr, size, MADV_COLLAPSE) == 0 ? 0 : errno;
 }
 
 // A line of /proc/meminfo in bytes; 0 when there is none.

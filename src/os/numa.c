@@ -1,4 +1,4 @@
-// numa.c: on which NUMA node the caller runs.
+// numa.c: where the caller runs: on which NUMA node, beside which caches.
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <sched.h>
@@ -7,7 +7,7 @@
 
 #include "os/proc.h"
 
-enum { LIST_BYTES = 4096, MAX_NODES = 256 };
+enum { LIST_BYTES = 4096, MAX_NODES = 256, MAX_CACHES = 16 };
 
 // One line of a file; "" when it cannot be read.
 static void read_line(const char *path, char out[LIST_BYTES])
@@ -75,4 +75,23 @@ int tt_proc_numa(void)
     }
   }
   return -1;
+}
+
+// The C library's answer (_SC_LEVEL3_CACHE_SIZE) is ten times too large on some virtual machines: what the kernel says is used instead.
+size_t tt_proc_cache(void)
+{
+  char path[80], size[LIST_BYTES], *unit;
+  size_t largest = 0;
+  int cpu = sched_getcpu();
+  for (int i = 0; i < MAX_CACHES; i++) {
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/size", cpu < 0 ? 0 : cpu, i);
+    read_line(path, size);
+    if (!isdigit((unsigned char)size[0])) {
+      break;
+    }
+    size_t bytes = strtoul(size, &unit, 10);
+    bytes <<= *unit == 'K' ? 10 : *unit == 'M' ? 20 : 0;
+    largest = bytes > largest ? bytes : largest;
+  }
+  return largest;
 }

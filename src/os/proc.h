@@ -54,3 +54,5 @@ const char *tt_proc_host_name(void);
 int tt_proc_cpus(void);
 // NUMA node of the cores that the calling thread may use; -1: they are on several, or the system does not say. Reads a file or two of /sys.
 int tt_proc_numa(void);
+// Bytes of the largest cache that a core of the calling thread uses; 0: the system does not say. Reads a few files of /sys.
+size_t tt_proc_cache(void);

@@ -283,6 +283,9 @@ static void test_host(void **state)
   assert_int_equal(hash_elsewhere(NULL), tt_proc_machine_hash()); // which NCCL_HOSTID does not change
   assert_in_range(tt_proc_cpus(), 1, 100000);
   assert_in_range(tt_proc_numa() + 1, 0, 256); // -1: not known
+  size_t cache = tt_proc_cache();
+  assert_true(cache == 0 || (cache >= 4096 && cache <= (size_t)1 << 36)); // 0: not known
+  assert_int_equal(cache == 0, access("/sys/devices/system/cpu/cpu0/cache/index0/size", R_OK) != 0);
 }
 
 int main(int argc, char **argv)

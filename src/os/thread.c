@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "base/util.h"
+#include "os/library.h"
 
 typedef struct {
   void *(*fn)(void *);
@@ -79,6 +80,7 @@ void tt_thread_join(tt_thread *t)
 void tt_thread_detach(tt_thread *t)
 {
   if (t->running) {
+    tt_library_stay();
     pthread_detach(t->id);
     t->running = false;
   }
@@ -87,6 +89,7 @@ void tt_thread_detach(tt_thread *t)
 ncclResult_t tt_thread_start_detached(const char *name, void *(*fn)(void *), void *arg)
 {
   pthread_t id;
+  tt_library_stay();
   return create(&id, true, name, fn, arg);
 }
 

@@ -81,6 +81,7 @@ static void describe(tt_library *lib, char *out, size_t size)
 // `absent`: the names that were not there, with a space before each.
 typedef struct plugin_search {
   const tt_plugin_info *info;
+  bool quiet; // nothing is told
   char absent[TOLD_BYTES];
   size_t used;
 } plugin_search;
@@ -156,11 +157,13 @@ static ncclResult_t attempt(plugin_search *s, const char *name, bool *done, tt_p
     return ncclSuccess;
   }
   if (state == TT_LIBRARY_REFUSED) {
-    tt_info(info->subsystem, "%s/Plugin: %s is there but cannot be loaded: %s", info->title, name != NULL ? name : "the program", why);
+    if (!s->quiet) {
+      tt_info(info->subsystem, "%s/Plugin: %s is there but cannot be loaded: %s", info->title, name != NULL ? name : "the program", why);
+    }
     return ncclSuccess;
   }
-  TT_TRY(take(info, lib, name, false, out));
-  if (*out != NULL) {
+  TT_TRY(take(info, lib, name, s->quiet, out));
+  if (*out != NULL && !s->quiet) {
     tt_info(info->subsystem, "%s/Plugin: loaded %s, version %d of the interface", info->title, tt_plugin_path(*out), (*out)->version);
     if (why[0] != '\0') {
       tt_info(info->subsystem, "%s/Plugin: not all that it needs is here (%s); used all the same, as long as it does not call that",
@@ -198,9 +201,9 @@ static bool candidate(const tt_plugin_info *info, const char *wish, int i, char 
   return i <= 2 && !is_static(wish) && is_middle(wish) && snprintf(out, NAME_BYTES, "%s-%s-%s.so", families[i - 1], info->file, wish) > 0;
 }
 
-static ncclResult_t try_fallback(const tt_plugin_info *info, tt_plugin_kind kind, const tt_plugin *fallback, tt_plugin **out)
+static ncclResult_t try_fallback(const tt_plugin_info *info, tt_plugin_kind kind, const tt_plugin_fallback *fallback, tt_plugin **out)
 {
-  TT_TRY(tt_plugin_also(fallback, kind, out));
+  TT_TRY(fallback->open(fallback->arg, kind, out));
   if (*out != NULL) {
     tt_info(info->subsystem, "%s/Plugin: loaded from the network plugin %s, version %d of the interface", info->title, tt_plugin_path(*out),
             (*out)->version);
@@ -208,19 +211,34 @@ static ncclResult_t try_fallback(const tt_plugin_info *info, tt_plugin_kind kind
   return ncclSuccess;
 }
 
-ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plugin *fallback, tt_plugin **out)
+// All names that `wish` can mean, until there is such a file (*done).
+static ncclResult_t try_names(plugin_search *s, const char *wish, bool *done, tt_plugin **out)
+{
+  char name[NAME_BYTES];
+  for (int i = 0; !*done && candidate(s->info, wish, i, name); i++) {
+    TT_TRY(attempt(s, name[0] != '\0' ? name : NULL, done, out));
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_plugin_peek(tt_plugin_kind kind, const char *wish, tt_plugin **out)
+{
+  plugin_search s = {.info = &kinds[kind], .quiet = true};
+  bool done = false;
+  *out = NULL;
+  return wish != NULL && tt_plugin_is_none(wish) ? ncclSuccess : try_names(&s, wish, &done, out);
+}
+
+ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plugin_fallback *fallback, tt_plugin **out)
 {
   plugin_search s = {.info = &kinds[kind]};
-  char name[NAME_BYTES];
   *out = NULL;
   if (wish != NULL && tt_plugin_is_none(wish)) {
     tt_info(s.info->subsystem, "%s/Plugin: none, as %s says", s.info->title, s.info->variable);
     return ncclSuccess;
   }
   bool done = false;
-  for (int i = 0; !done && candidate(s.info, wish, i, name); i++) {
-    TT_TRY(attempt(&s, name[0] != '\0' ? name : NULL, &done, out));
-  }
+  TT_TRY(try_names(&s, wish, &done, out));
   if (*out == NULL && fallback != NULL) {
     TT_TRY(try_fallback(s.info, kind, fallback, out));
   }
@@ -279,14 +297,28 @@ int tt_plugin_offers(const tt_plugin *plugin, tt_plugin_kind kind)
   return version_in(plugin->lib, &kinds[kind], newest_known(&kinds[kind]), 1);
 }
 
+static bool is_set(const tt_plugin *plugin, const tt_plugin_member *member)
+{
+  const void *value;
+  memcpy(&value, (const char *)plugin->table + member->offset, sizeof value);
+  return value != NULL;
+}
+
+bool tt_plugin_lacks(const tt_plugin *plugin, const tt_plugin_member *members, size_t n)
+{
+  size_t i = 0;
+  while (i < n && is_set(plugin, &members[i])) {
+    i++;
+  }
+  return i < n;
+}
+
 bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_plugin_member *members, size_t n)
 {
   char missing[TOLD_BYTES];
   size_t used = 0;
   for (size_t i = 0; i < n && used < sizeof missing; i++) {
-    const void *member;
-    memcpy(&member, (const char *)plugin->table + members[i].offset, sizeof member);
-    if (member == NULL) {
+    if (!is_set(plugin, &members[i])) {
       used += (size_t)snprintf(missing + used, sizeof missing - used, " %s", members[i].name);
     }
   }

@@ -2,7 +2,7 @@
 //
 // Names, as NCCL and RCCL have them, for a kind such as "profiler" and the variable's value V:
 //   none (any case)           no plugin, and nothing is looked for
-//   not set, or empty         libnccl-profiler.so, then librccl-profiler.so, then the library given as `fallback` (the network plugin's)
+//   not set, or empty         libnccl-profiler.so, then librccl-profiler.so, then `fallback` (the network plugins' libraries)
 //   STATIC_PLUGIN (any case)  the program itself and what it is linked with
 //   anything else             V as a name or path; if there is no such file and V is neither a path nor of the form lib….so, libnccl-profiler-V.so, then
 //                             librccl-profiler-V.so; then the fallback
@@ -45,9 +45,18 @@ const tt_plugin_info *tt_plugin_kind_info(tt_plugin_kind kind);
 // A library with a table of one kind and version.
 typedef struct tt_plugin tt_plugin;
 
+// Where a plugin is looked for at last. `open`: *out NULL: nothing of the kind is there, which nobody is told. Errors: ncclSystemError (no memory).
+typedef struct tt_plugin_fallback {
+  ncclResult_t (*open)(const void *arg, tt_plugin_kind kind, tt_plugin **out);
+  const void *arg;
+} tt_plugin_fallback;
+
 // Opens the plugin that `wish` (one item of the variable's list; NULL: the variable is not set) names. *out is NULL when there is none, which is no error: the
-// log has said why. `fallback`: the plugin whose library is looked into last; NULL: none. Errors: ncclSystemError (no memory). Any thread.
-ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plugin *fallback, tt_plugin **out);
+// log has said why. `fallback`: asked only if nothing else is found; NULL: none. Errors: ncclSystemError (no memory). Any thread.
+ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plugin_fallback *fallback, tt_plugin **out);
+
+// The same without a word in the log, and without a fallback.
+ncclResult_t tt_plugin_peek(tt_plugin_kind kind, const char *wish, tt_plugin **out);
 
 // Opens the same library once more, for another kind; *out is NULL when it has nothing of that kind, which nobody is told. Errors: ncclSystemError.
 ncclResult_t tt_plugin_also(const tt_plugin *plugin, tt_plugin_kind kind, tt_plugin **out);
@@ -79,6 +88,9 @@ typedef struct tt_plugin_member {
 
 // Are all of these set? If not, says at INFO which are missing: the plugin is of no use.
 bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_plugin_member *members, size_t n);
+
+// Is one of them not set? Nothing is said.
+bool tt_plugin_lacks(const tt_plugin *plugin, const tt_plugin_member *members, size_t n);
 
 // Splits a list at its commas: item number `i` without the spaces around it, into `out`; false beyond the end. Items that are empty are skipped.
 bool tt_plugin_item(const char *list, int i, char *out, size_t size);

@@ -10,44 +10,13 @@
 
 #include <cmocka.h>
 
-#include "base/log.h"
-
-// The log of a test, in a file.
-static char log_name[256];
-
-static void log_start(void **state)
-{
-  (void)state;
-  snprintf(log_name, sizeof log_name, "/tmp/tutti_loader_%d.log", (int)getpid());
-  remove(log_name);
-  setenv("NCCL_DEBUG", "INFO", 1);
-  setenv("NCCL_DEBUG_FILE", log_name, 1);
-  tt_log_reset();
-}
+#include "base/test_log.h"
 
 static int group_start(void **state)
 {
-  log_start(state);
-  return 0;
-}
-
-static int group_end(void **state)
-{
   (void)state;
-  return remove(log_name);
-}
-
-// What the log says since the last call.
-static const char *said(void)
-{
-  static char text[8192];
-  FILE *f = fopen(log_name, "r");
-  assert_non_null(f);
-  size_t n = fread(text, 1, sizeof text - 1, f);
-  text[n] = '\0';
-  fclose(f);
-  assert_int_equal(truncate(log_name, 0), 0);
-  return text;
+  test_log_begin(NULL);
+  return 0;
 }
 
 static const char *plugin_file(const char *name)
@@ -147,10 +116,16 @@ static void undefined_symbols_do_not_matter_until_called(void **state)
   tt_plugin_close(p);
 }
 
+static ncclResult_t in_library(const void *arg, tt_plugin_kind kind, tt_plugin **out)
+{
+  return tt_plugin_also(arg, kind, out);
+}
+
 static void the_fallback_is_asked_last(void **state)
 {
   (void)state;
-  tt_plugin *net = open_it(TT_PLUGIN_TUNER, plugin_file("two_kinds")), *p = NULL;
+  tt_plugin *lib = open_it(TT_PLUGIN_TUNER, plugin_file("two_kinds")), *p = NULL;
+  const tt_plugin_fallback fallback = {in_library, lib}, *net = &fallback;
   said();
   assert_int_equal(tt_plugin_open(TT_PLUGIN_TUNER, "nobody", net, &p), ncclSuccess);
   assert_non_null(p);
@@ -159,7 +134,17 @@ static void the_fallback_is_asked_last(void **state)
   assert_int_equal(tt_plugin_open(TT_PLUGIN_PROFILER, NULL, net, &p), ncclSuccess);
   assert_null(p);
   assert_non_null(strstr(said(), "none is installed"));
-  tt_plugin_close(net);
+  tt_plugin_close(lib);
+  assert_int_equal(tt_plugin_peek(TT_PLUGIN_TUNER, plugin_file("two_kinds"), &p), ncclSuccess);
+  assert_non_null(p);
+  tt_plugin_close(p);
+  assert_int_equal(tt_plugin_peek(TT_PLUGIN_NET, plugin_file("two_kinds"), &p), ncclSuccess);
+  assert_null(p);
+  assert_int_equal(tt_plugin_peek(TT_PLUGIN_NET, "none", &p), ncclSuccess);
+  assert_null(p);
+  assert_int_equal(tt_plugin_peek(TT_PLUGIN_NET, "/etc/passwd", &p), ncclSuccess);
+  assert_null(p);
+  assert_string_equal(said(), "");
 }
 
 // A table of the program itself; tests export their symbols.
@@ -235,5 +220,5 @@ int main(void)
       cmocka_unit_test(opened_and_closed_a_thousand_times),
       cmocka_unit_test(plugins_write_into_the_log),
   };
-  return cmocka_run_group_tests(tests, group_start, group_end);
+  return cmocka_run_group_tests(tests, group_start, test_log_end);
 }

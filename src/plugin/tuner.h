@@ -27,6 +27,7 @@ typedef struct tt_tuner_question {
   size_t bytes; // of the larger buffer
   int ops;      // collectives of the group that share a channel
   bool registered;
+  bool in_network; // the network may reduce it
   int algo, proto; // what is chosen without the plugin, by NCCL's numbers; -1: that has no number that the plugin knows
   tt_tuner_costs costs;
 } tt_tuner_question;

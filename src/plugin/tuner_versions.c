@@ -17,7 +17,7 @@ static ncclResult_t ask_v2(const void *table, void *context, const tt_tuner_ques
 {
   const ncclTuner_v2_t *t = table;
   int algo = NCCL_ALGO_UNDEF, proto = NCCL_PROTO_UNDEF;
-  ncclResult_t res = t->getCollInfo(context, q->func, q->bytes, 0, 0, q->ops, &algo, &proto, channels);
+  ncclResult_t res = t->getCollInfo(context, q->func, q->bytes, q->in_network, 0, q->ops, &algo, &proto, channels);
   if (res != ncclSuccess || (algo == NCCL_ALGO_UNDEF && proto == NCCL_PROTO_UNDEF)) {
     return res;
   }

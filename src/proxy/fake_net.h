@@ -42,6 +42,7 @@ typedef struct fake_message {
   struct fake_message *next;
   uint64_t due_ns;
   bool announced;
+  int tag;
   size_t size;
   char data[];
 } fake_message;
@@ -61,11 +62,21 @@ typedef struct fake_pipe {
   uint64_t last_due;
 } fake_pipe;
 
+enum { FAKE_GROUP = 8 };
+
+// A buffer of a receive, or what is sent.
+typedef struct fake_part {
+  char *data;
+  size_t size, got;
+  const void *mhandle;
+  int tag;
+  bool full;
+} fake_part;
+
 typedef struct fake_request {
   struct fake_comm *comm;
-  char *data;
-  size_t size;
-  const void *mhandle;
+  int n;
+  fake_part parts[FAKE_GROUP];
   uint64_t due_ns; // of a send
   bool flush;
   int tests; // how often it was asked
@@ -104,6 +115,7 @@ static struct fake_state {
   int not_now;              // refusals of isend and irecv in 1000
   bool events;              // have a descriptor
   bool flush;               // wants flushes
+  bool groups;              // one irecv takes FAKE_GROUP buffers
   _Atomic long fail_in;     // the k-th isend, irecv or test from now fails; 0: none
   _Atomic long stretch_in;  // the k-th isend from now sends more than it was given
   size_t stretch_by;
@@ -116,7 +128,7 @@ static struct fake_state {
   bool strict; // nothing that a request under way was given may be deregistered
   _Atomic long regs, sends_there, recvs_there, closed;
   // What was done.
-  _Atomic long sends, recvs, flushes, refusals, objects, cancels;
+  _Atomic long sends, recvs, grouped, flushes, refusals, objects, cancels; // recvs: messages; grouped: receives of several
   _Atomic long tests_here, tests_elsewhere; // calls of test by the thread that called fake_start, and by others
   // Its own.
   pthread_t home;
@@ -203,7 +215,11 @@ FAKE ncclResult_t fake_properties(void *ctx, int dev, tt_net_props *props)
 {
   (void)ctx;
   FAKE_DEMAND(dev >= 0 && dev < fake.ndevs);
-  *props = (tt_net_props){.name = "fake", .ptr_support = TT_NET_PTR_HOST, .force_flush = fake.flush, .max_comms = 1 << 16, .max_recvs = 1};
+  *props = (tt_net_props){.name = "fake",
+                          .ptr_support = TT_NET_PTR_HOST,
+                          .force_flush = fake.flush,
+                          .max_comms = 1 << 16,
+                          .max_recvs = fake.groups ? FAKE_GROUP : 1};
   return ncclSuccess;
 }
 
@@ -326,7 +342,10 @@ FAKE ncclResult_t fake_dereg_mr(void *comm, void *mhandle)
   fake_comm *c = comm;
   const fake_reg *r = mhandle;
   for (uint32_t i = c->done; fake.strict && i != c->posted; i++) {
-    FAKE_DEMAND(c->requests[i % TT_COUNT(c->requests)].mhandle != mhandle); // the same memory may be registered twice
+    const fake_request *q = &c->requests[i % TT_COUNT(c->requests)];
+    for (int k = 0; k < q->n; k++) {
+      FAKE_DEMAND(q->parts[k].mhandle != mhandle); // the same memory may be registered twice
+    }
   }
   atomic_fetch_sub(&fake.regs, fake_is_watched(r->from));
   c->regs--;
@@ -341,14 +360,14 @@ FAKE void fake_check_memory(const void *data, size_t size, const void *mhandle)
 }
 
 // A new request, NULL: not now. Lock held.
-FAKE fake_request *fake_request_new(fake_comm *c, void *data, size_t size, const void *mhandle)
+FAKE fake_request *fake_request_new(fake_comm *c, int n)
 {
   if (c->posted - c->done >= TT_NET_REQUESTS || fake_random(1000) < (uint64_t)fake.not_now) {
     atomic_fetch_add(&fake.refusals, 1);
     return NULL;
   }
   fake_request *r = &c->requests[c->posted++ % TT_COUNT(c->requests)];
-  *r = (fake_request){.comm = c, .data = data, .size = size, .mhandle = mhandle};
+  *r = (fake_request){.comm = c, .n = n};
   return r;
 }
 
@@ -359,7 +378,7 @@ FAKE ncclResult_t fake_broken(fake_comm *c, const char *why)
 }
 
 // The message of a send. Lock held.
-FAKE void fake_put(fake_comm *c, const void *data, size_t size)
+FAKE void fake_put(fake_comm *c, const void *data, size_t size, int tag)
 {
   size_t sent = size;
   if (fake_strikes(&fake.stretch_in)) {
@@ -371,6 +390,7 @@ FAKE void fake_put(fake_comm *c, const void *data, size_t size)
   FAKE_DEMAND(m != NULL);
   memcpy(m->data, data, size);
   m->size = sent;
+  m->tag = tag;
   m->due_ns = tt_now_ns() + fake_random(fake.delay_ns);
   m->due_ns = TT_MAX(m->due_ns, c->pipe->last_due);
   c->pipe->last_due = m->due_ns;
@@ -385,17 +405,18 @@ FAKE void fake_put(fake_comm *c, const void *data, size_t size)
 FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
   fake_comm *c = send_comm;
-  FAKE_DEMAND(c->send && tag == 0);
+  FAKE_DEMAND(c->send && (tag == 0 || tag == 1));
   (void)phandle;
   fake_check_memory(data, size, mhandle);
   if (c->broken || fake_strikes(&fake.fail_in)) {
     return fake_broken(c, "isend failed");
   }
   pthread_mutex_lock(&fake.lock);
-  fake_request *r = fake_request_new(c, data, size, mhandle);
+  fake_request *r = fake_request_new(c, 1);
   if (r != NULL) {
+    r->parts[0] = (fake_part){.data = data, .size = size, .mhandle = mhandle};
     r->due_ns = fake.send_ns == 0 ? 0 : tt_now_ns() + fake_random(fake.send_ns);
-    fake_put(c, data, size);
+    fake_put(c, data, size, tag);
     atomic_fetch_add(&fake.sends, 1);
     atomic_fetch_add(&fake.sends_there, fake_is_watched(data));
   }
@@ -408,15 +429,22 @@ FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *
                              void **request)
 {
   fake_comm *c = recv_comm;
-  FAKE_DEMAND(!c->send && n == 1 && tags[0] == 0);
+  FAKE_DEMAND(!c->send && n >= 1 && n <= (fake.groups ? FAKE_GROUP : 1));
   (void)phandles;
-  fake_check_memory(data[0], sizes[0], mhandles[0]);
+  for (int i = 0; i < n; i++) {
+    fake_check_memory(data[i], sizes[i], mhandles[i]);
+  }
   if (c->broken || fake_strikes(&fake.fail_in)) {
     return fake_broken(c, "irecv failed");
   }
   pthread_mutex_lock(&fake.lock);
-  *request = fake_request_new(c, data[0], sizes[0], mhandles[0]);
-  atomic_fetch_add(&fake.recvs_there, *request != NULL && fake_is_watched(data[0]));
+  fake_request *r = fake_request_new(c, n);
+  for (int i = 0; r != NULL && i < n; i++) {
+    r->parts[i] = (fake_part){.data = data[i], .size = sizes[i], .mhandle = mhandles[i], .tag = tags[i]};
+    atomic_fetch_add(&fake.recvs_there, fake_is_watched(data[i]));
+  }
+  atomic_fetch_add(&fake.grouped, r != NULL && n > 1);
+  *request = r;
   pthread_mutex_unlock(&fake.lock);
   return ncclSuccess;
 }
@@ -425,8 +453,10 @@ FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *
 FAKE ncclResult_t fake_iflush(void *recv_comm, int n, void **data, const int *sizes, void **mhandles, void **request)
 {
   fake_comm *c = recv_comm;
-  FAKE_DEMAND(n == 1);
-  fake_check_memory(data[0], (size_t)sizes[0], mhandles[0]);
+  FAKE_DEMAND(n >= 1 && n <= (fake.groups ? FAKE_GROUP : 1));
+  for (int i = 0; i < n; i++) {
+    fake_check_memory(data[i], (size_t)sizes[i], mhandles[i]);
+  }
   *request = NULL;
   pthread_mutex_lock(&fake.lock);
   if (fake_random(4) != 0) {
@@ -439,8 +469,19 @@ FAKE ncclResult_t fake_iflush(void *recv_comm, int n, void **data, const int *si
   return ncclSuccess;
 }
 
-// Lock held. -1: the connection has ended.
-FAKE int fake_take(fake_comm *c, fake_request *r, size_t *got)
+// The buffer that a message belongs into: of several that of its tag; NULL: none, and it waits.
+FAKE fake_part *fake_part_of(fake_request *r, int tag)
+{
+  for (int i = 0; i < r->n; i++) {
+    if (!r->parts[i].full && (r->n == 1 || r->parts[i].tag == tag)) {
+      return &r->parts[i];
+    }
+  }
+  return NULL;
+}
+
+// One message for the request. Lock held. -1: the connection has ended.
+FAKE int fake_take_one(fake_comm *c, fake_request *r)
 {
   fake_message *m = c->pipe->first;
   if (m == NULL) {
@@ -449,16 +490,38 @@ FAKE int fake_take(fake_comm *c, fake_request *r, size_t *got)
   if (m->due_ns > tt_now_ns()) {
     return 0;
   }
-  memcpy(r->data, m->data, TT_MIN(m->size, r->size));
-  if (got != NULL) {
-    *got = m->size;
+  fake_part *p = fake_part_of(r, m->tag);
+  if (p == NULL) {
+    return 0;
   }
+  memcpy(p->data, m->data, TT_MIN(m->size, p->size));
+  p->got = m->size;
+  p->full = true;
   c->pipe->first = m->next;
   if (c->pipe->first == NULL) {
     c->pipe->last = &c->pipe->first;
   }
   free(m);
   atomic_fetch_add(&fake.recvs, 1);
+  return 1;
+}
+
+// All of its messages. Lock held. -1: as above.
+FAKE int fake_take(fake_comm *c, fake_request *r, size_t *got)
+{
+  int filled = 0;
+  for (int i = 0; i < r->n; i++) {
+    filled += r->parts[i].full;
+  }
+  for (; filled < r->n; filled++) {
+    int res = fake_take_one(c, r);
+    if (res <= 0) {
+      return res;
+    }
+  }
+  for (int i = 0; got != NULL && i < r->n; i++) {
+    got[i] = r->parts[i].got;
+  }
   return 1;
 }
 
@@ -581,6 +644,8 @@ static const tt_net_ops fake_net = {
     .forget = fake_forget,
 };
 
+static bool fake_groups_wanted; // fake.groups of networks that are started from now on
+
 // A network without vices, with one device.
 FAKE void fake_start(uint64_t seed)
 {
@@ -589,6 +654,7 @@ FAKE void fake_start(uint64_t seed)
   pthread_mutex_init(&fake.lock, NULL);
   fake.random = seed * 0x9e3779b97f4a7c15ull + 1;
   fake.ndevs = 1;
+  fake.groups = fake_groups_wanted;
   fake.home = pthread_self();
   if (tt_thread_start(&fake.courier, "courier", fake_courier, NULL) != ncclSuccess) {
     abort();

@@ -21,6 +21,12 @@ void tt_guest_retire(tt_proxy_conn *c, tt_proxy_item *i)
   c->guest->spare = i;
 }
 
+static bool is_foreign(const tt_proxy *p, const tt_relay_guest *g)
+{
+  const tt_proxy_home *homes = p->service->homes;
+  return strcmp(homes[g->rank].mailbox, homes[p->rank].mailbox) != 0;
+}
+
 static bool is_sound(const tt_relay_op *op)
 {
   return op->proto < TT_PROXY_FIFOS && op->nsteps > 0;
@@ -44,7 +50,8 @@ static void enqueue(tt_relay_guest *g, const tt_relay_op *from)
   tt_proxy_item_fill(i, c, &op);
   i->told = NULL;
   if (TT_UNLIKELY(from->told)) {
-    i->told = tt_proxy_told_new(c->proxy->profilers, &(tt_proxy_event){.event = from->event, .pid = from->pid});
+    i->told = tt_proxy_told_new_for(c->proxy->profilers, &(tt_proxy_event){.event = from->event, .pid = from->pid, .owner = from->owner},
+                                    is_foreign(c->proxy, g));
   }
   if (TT_UNLIKELY(i->told != NULL)) {
     tt_proxy_told_begin(i);
@@ -115,6 +122,13 @@ void tt_guest_rest(tt_proxy *p)
 {
   for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
     atomic_store_explicit(&g->shared->host_rests, 1, memory_order_relaxed);
+  }
+}
+
+void tt_guest_told_leave(tt_proxy *p)
+{
+  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+    tt_proxy_told_forget(&g->peer.send);
   }
 }
 
@@ -241,12 +255,6 @@ static ncclResult_t guest_new(tt_proxy_service *s, int rank, const tt_msg *m, tt
 fail:
   guest_free(g);
   return res;
-}
-
-static int is_foreign(const tt_proxy *p, const tt_relay_guest *g)
-{
-  const tt_proxy_home *homes = p->service->homes;
-  return strcmp(homes[g->rank].mailbox, homes[p->rank].mailbox) != 0;
 }
 
 static void move_in(tt_proxy *p, tt_relay_guest *g)

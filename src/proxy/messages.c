@@ -12,6 +12,7 @@ int tt_msg_size(unsigned type)
   case TT_MSG_INIT: return sizeof(tt_msg_init);
   case TT_MSG_SETUP: return sizeof(tt_msg_setup);
   case TT_MSG_CONNECT: return 0;
+  case TT_MSG_TRY: return 0;
   case TT_MSG_CLOSE: return 0;
   case TT_MSG_ANSWER: return sizeof(tt_msg_answer);
   case TT_MSG_GET_FD: return sizeof(tt_msg_get_fd);
@@ -23,7 +24,7 @@ int tt_msg_size(unsigned type)
 
 static bool has_behalf(unsigned type)
 {
-  return type == TT_MSG_SETUP || type == TT_MSG_CONNECT || type == TT_MSG_ANSWER;
+  return type == TT_MSG_SETUP || type == TT_MSG_CONNECT || type == TT_MSG_TRY || type == TT_MSG_ANSWER;
 }
 
 static const char *check_head(const tt_msg_head *h, int from)

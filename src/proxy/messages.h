@@ -5,8 +5,8 @@
 // types, but lie in its memory (service_priv.h). Both ends are of one version (peers are compared at init), so structs travel as they are.
 //
 //   dialling side: INIT first. Then either side, any time: STATE, ASK (answered by STATE). Last: STATE, CLOSE.
-//   A data connection A -> B, on the control connection that A has dialled: SETUP, answered by ANSWER with the network's handle; when A's
-//   end stands CONNECT. What goes wrong at B's end is an ANSWER with a code: A tries the next device with another SETUP.
+//   A data connection A -> B, on the control connection that A has dialled: SETUP, answered by ANSWER with the network's handle; TRY before A
+//   connects to that; when A's end stands CONNECT. What goes wrong at B's end is an ANSWER with a code: A tries the next device with another SETUP.
 //
 //   A rank that sends through a neighbour's proxy: it dials that proxy, leaves two descriptors in its mailbox (os/fdbox.h: the memory of
 //   its FIFOs, and its doorbell), and says GET_FD; ANSWER with code success: taken on, and the neighbour's doorbell is in the mailbox; with
@@ -35,17 +35,19 @@ typedef enum {
   TT_MSG_ANSWER,      // to SETUP and GET_FD
   TT_MSG_STATE,       // how I am and what I am in. To the own service: the state has changed
   TT_MSG_ASK,         // how are you? To the own service: ask that peer
+  TT_MSG_TRY,         // I begin to connect: accept
   TT_MSG_TYPES
 } tt_msg_type;
 
-enum { TT_MSG_VERSION = 2, TT_MSG_BODY = 160, TT_MSG_DEVICES = 64 };
+enum { TT_MSG_VERSION = 3, TT_MSG_BODY = 160, TT_MSG_DEVICES = 64 };
 
 typedef struct tt_msg_head {
-  uint16_t type;   // tt_msg_type
-  uint16_t size;   // of the body
-  uint32_t id;     // SETUP, CONNECT: number of the attempt; GET_FD: the rank to send to; ANSWER: the same. Else 0
-  int32_t from;    // the sender's rank
-  uint32_t behalf; // SETUP, CONNECT and their ANSWER: 1 + the rank whose messages they are about, when it is not the dialling one. Else 0
+  uint16_t type; // tt_msg_type
+  uint16_t size; // of the body
+  uint32_t id;   // SETUP, TRY, CONNECT: number of the attempt; GET_FD: the rank to send to; ANSWER: the same. Else 0
+  int32_t from;  // the sender's rank
+  // SETUP, TRY, CONNECT and their ANSWER: 1 + the rank whose messages they are about, when it is not the dialling one. Else 0
+  uint32_t behalf;
 } tt_msg_head;
 static_assert(sizeof(tt_msg_head) == 16, "sent as it is");
 

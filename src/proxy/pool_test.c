@@ -319,5 +319,7 @@ int main(void)
       cmocka_unit_test(own_slots),       cmocka_unit_test(no_memory),
       cmocka_unit_test(errors),
   };
-  return cmocka_run_group_tests_name("pool", tests, rig_hold, NULL);
+  int bad = cmocka_run_group_tests_name("pool", tests, rig_hold, NULL);
+  fake_groups_wanted = true;
+  return bad + cmocka_run_group_tests_name("pool, headers and payloads in groups", tests, rig_hold, NULL);
 }

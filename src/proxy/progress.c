@@ -249,6 +249,7 @@ static bool one_round(tt_proxy *p)
     stamp(p->recvs, now);
   }
   bool sent = p->guests != NULL && tt_guest_round(p);
+  sent |= TT_UNLIKELY(p->sums != NULL) && tt_proxy_sums_round(p->sums);
   return sent || nsends + nrecvs > 0;
 }
 
@@ -267,6 +268,9 @@ static void drop_all(tt_proxy *p)
       c->active = false;
     }
     *lists[k] = NULL;
+  }
+  if (p->sums != NULL) {
+    tt_proxy_sums_drop(p->sums);
   }
   tt_guest_drop(p);
 }

@@ -374,13 +374,15 @@ static void misfits(void **state)
   fake_stop();
 }
 
-// What the connection of a rank's receive says after a damaged message.
-static void check_damage(long stretch, size_t by, size_t shrink_to, ncclResult_t code, const char *word)
+// What the connection of a rank's receive says after a damaged message. `decided`: the sender's tuner plugin has decided on the call, the receiver's has not;
+// they are in the same one.
+static void check_damage(bool decided, long stretch, size_t by, size_t shrink_to, ncclResult_t code, const char *word)
 {
   fake_start(8);
   rig *r = open_pair(&fake_net);
   rig_wire(r, 0, 1);
   tt_proxy_op so = rig_op(1, true, TT_SIMPLE, 3), ro = rig_op(0, false, TT_SIMPLE, 3);
+  so.count |= decided ? TT_SIG_DECIDED : 0;
   tt_fifo *out = &r->ranks[0].links[1].send[TT_SIMPLE], *in = &r->ranks[1].links[0].recv[TT_SIMPLE];
   if (stretch) {
     atomic_store(&fake.stretch_in, 2);
@@ -410,11 +412,13 @@ static void check_damage(long stretch, size_t by, size_t shrink_to, ncclResult_t
 static void damage(void **state)
 {
   (void)state;
-  check_damage(1, 3, 0, ncclInvalidUsage, "does not fit");
-  check_damage(1, 1 << 20, 0, ncclInvalidUsage, "NCCL_BUFFSIZE");
-  check_damage(0, 0, 19, ncclRemoteError, "no message");
-  check_damage(0, 0, 0, ncclRemoteError, "no message");
-  check_damage(0, 0, 40, ncclInvalidUsage, "does not fit");
+  for (int decided = 0; decided < 2; decided++) {
+    check_damage(decided, 1, 3, 0, ncclInvalidUsage, "does not fit");
+    check_damage(decided, 1, 1 << 20, 0, ncclInvalidUsage, "NCCL_BUFFSIZE");
+    check_damage(decided, 0, 0, 19, ncclRemoteError, "no message");
+    check_damage(decided, 0, 0, 0, ncclRemoteError, "no message");
+    check_damage(decided, 0, 0, 40, ncclInvalidUsage, "does not fit");
+  }
 }
 
 // A call of the network fails, each in turn: the operations are dropped, later ones too, and nothing is touched any more.

@@ -101,6 +101,8 @@ void tt_proxy_conn_close(tt_proxy_conn *c)
   }
   (c->send ? net->close_send : net->close_recv)(c->comm);
   c->comm = NULL;
+  tt_prof_net_close(c->net_told); // the plugin has used its records until now
+  c->net_told = NULL;
 }
 
 static void free_peers(tt_proxy *p)
@@ -198,6 +200,7 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   p->rounds = 0;
   p->sends = p->recvs = NULL;
   p->regions = NULL;
+  p->sums = NULL;
   p->round = 1;
   p->max_extras = TT_PROXY_EXTRAS;
   p->shares = tt_params_get()->net_shared_buffers != 0;
@@ -217,7 +220,6 @@ static ncclResult_t open_net(tt_proxy *p, const tt_proxy_env *env)
                   .nranks = env->nranks,
                   .comm_hash = env->hash,
                   .traffic_class = TT_NET_ANY_CLASS,
-                  .profile = env->profilers != NULL ? tt_profilers_net_callback : NULL,
                   .net = p->net,
                   .key = tt_key_derive(&env->key, "proxy: network", &env->hash, sizeof env->hash)};
   TT_TRY(p->net->init(&e, &p->ctx));
@@ -417,6 +419,7 @@ void tt_proxy_item_fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *o
   i->nsteps = op->nsteps;
   i->proto = op->proto;
   i->shared = op->shared && c->proxy->shares;
+  i->agreed = false;
   i->sig = op->sig;
   i->count = op->count;
   i->place = op->place;
@@ -452,7 +455,8 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   tt_proxy_item_fill(i, c, op);
   i->told = NULL;
   if (TT_UNLIKELY(op->event != NULL)) {
-    i->told = tt_proxy_told_new(p->profilers, &(tt_proxy_event){.event = *op->event, .pid = tt_proc_self().pid});
+    tt_profilers *mine = p->profilers;
+    i->told = tt_proxy_told_new(mine, &(tt_proxy_event){.event = *op->event, .pid = tt_proc_self().pid, .owner = tt_profilers_id(mine)});
   }
   atomic_store_explicit(&p->posted, tt_proxy_count(&p->posted) + 1, memory_order_release);
   i->next = atomic_load_explicit(&p->incoming, memory_order_relaxed);

@@ -126,8 +126,8 @@ void tt_proxy_kick(tt_proxy *p);
 // The same for a caller that will probably come back to wait, and attend: the progress thread finds the operations when it looks next,
 // within a tick; it is only woken when it would not look at all.
 void tt_proxy_kick_lazily(tt_proxy *p);
-// Threads that wait for streams, and so drive proxies, come (+1) and go or fall asleep (-1; before their last look). While there are any,
-// the progress thread stands back; when the last one leaves and operations are left, it is woken. Any thread.
+// Threads that wait for streams, or run them for others (the worker), and so drive proxies, come (+1) and go or fall asleep (-1; before their last
+// look). While there are any, the progress thread stands back; when the last one leaves and operations are left, it is woken. Any thread.
 void tt_proxy_attend(int delta);
 // The functions of a port that has a proxy; `self` is the tt_proxy.
 extern const tt_mover tt_proxy_mover;

@@ -23,6 +23,8 @@ typedef struct tt_proxy_told tt_proxy_told;
 enum {
   TT_PROXY_FIFOS = 2,    // TT_SIMPLE and TT_LL
   TT_PROXY_HEAD = 20,    // bytes of a message before its payload or padding: size, fingerprint, count
+  TT_PROXY_WHOLE = 0,    // tag of a message, or of its header,
+  TT_PROXY_PAYLOAD = 1,  // and of a payload that is a message of its own
   TT_PROXY_BERTHS = 8,   // berths of one connection, at most
   TT_PROXY_EXTRAS = 16,  // berths of all connections of a direction beyond the first of each, at most
   TT_PROXY_OP_WORDS = 10 // tt_proxy_op in words of 8 bytes
@@ -36,6 +38,7 @@ typedef struct tt_proxy_item {
   uint32_t nsteps;
   uint8_t proto;
   bool shared;
+  bool agreed; // receive: a message with the same fingerprint and count has come, so the peer is in the same call
   uint64_t sig, count;
   tt_proxy_place place;
   tt_proxy_told *told; // what profilers are told of it; NULL: nothing
@@ -118,6 +121,7 @@ typedef struct tt_proxy_step {
   bool two;        // header and payload are messages of the network's own
   bool unsure;     // receive: the header will say whether it is `two`
   bool headed;     // receive: the header, or the whole of it, has come
+  bool grouped;    // receive: two, and `request` is that of both
   void *payload;   // two: the request of the payload; NULL: none yet, or done
   char *place;     // where the payload goes, or (two) comes from; NULL: the slot
   size_t room;     // receive: and how much of it
@@ -133,10 +137,11 @@ struct tt_proxy_conn {
   tt_proxy *proxy;
   tt_proxy_peer *peer;
   bool send;
-  // The service thread writes comm and flush, then stage READY (release). The run flag's holder turns it into BROKEN (release), after code
+  // The service thread writes comm, flush and groups, then stage READY (release). The run flag's holder turns it into BROKEN (release), after code
   // and text.
   _Atomic uint32_t stage;
-  bool flush; // the network wants a flush after every receive
+  bool flush;  // the network wants a flush after every receive
+  bool groups; // receive: one irecv takes several buffers
   void *comm;
   ncclResult_t code;
   char text[256];
@@ -167,6 +172,7 @@ struct tt_proxy_conn {
   // Messages given to the network, received, finished with; place in steps[] is the number modulo TT_NET_REQUESTS.
   uint32_t posted, received, finished;
   tt_proxy_step steps[TT_NET_REQUESTS];
+  tt_prof_net *net_told; // what the network may tell of its messages; NULL: nobody has wanted to know yet
 };
 
 struct tt_proxy_peer {
@@ -192,6 +198,7 @@ struct tt_proxy {
   tt_proxy_item *spent;         // finished, and not in `returned` yet. The holder's
   tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
   tt_proxy_region *regions;     // The holder's
+  struct tt_proxy_sums *sums;   // the link with a network that reduces; NULL: none. The holder's
   tt_proxy_pool pools[2];       // of receives and of sends. The holder's
   uint32_t round;               // counts rounds. The holder's
   uint32_t max_extras;          // berths that a pool may give out as further ones; 0 to … Written by create
@@ -265,14 +272,17 @@ void tt_proxy_conn_close(tt_proxy_conn *c);
 
 // ---- told.c. Run flag held, but for tt_proxy_told_new.
 
-// Whose event an operation belongs to, and in which process its handles mean something.
+// Whose event an operation belongs to, and where its handles mean something: in this process, as long as these profilers (tt_profilers_id) are there.
 typedef struct tt_proxy_event {
   tt_prof_event event;
   int32_t pid;
+  uint64_t owner;
 } tt_proxy_event;
 
 // NULL: nobody wants to know, or there is no memory. Any thread.
 tt_proxy_told *tt_proxy_told_new(tt_profilers *p, const tt_proxy_event *from);
+// The same for an operation of a neighbour's, whose profilers are held until it is retired. `foreign`: a neighbour of another process.
+tt_proxy_told *tt_proxy_told_new_for(tt_profilers *p, const tt_proxy_event *from, bool foreign);
 const tt_proxy_event *tt_proxy_told_event(const tt_proxy_told *t);
 // All for an item with `told`. The operation is taken on; it is retired.
 void tt_proxy_told_begin(tt_proxy_item *i);
@@ -285,8 +295,10 @@ void tt_proxy_told_sent(tt_proxy_item *i);
 void tt_proxy_told_posting(tt_proxy_item *i);
 void tt_proxy_told_received(tt_proxy_item *i, size_t bytes);
 void tt_proxy_told_published(tt_proxy_item *i, size_t bytes);
-// What a network plugin is given with the next message (`phandle`); also for an item without `told`: NULL.
+// What a network plugin is given with the next message (`phandle`), good until the connection is closed; NULL: nobody wants to know what it tells.
 void *tt_proxy_told_handle(tt_proxy_item *i);
+// Nobody is told of the connection's operations any more, nor of what the network tells.
+void tt_proxy_told_forget(tt_proxy_conn *c);
 // An event of the thread's own, with its first and last state.
 void tt_proxy_told_ctrl_start(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state);
 void tt_proxy_told_ctrl_end(tt_proxy *p, tt_prof_event *e); // it has but one
@@ -363,6 +375,13 @@ void tt_proxy_settle(tt_proxy *p);
 // Takes the run flag for good, then drops all operations: for destroy.
 void tt_proxy_seize(tt_proxy *p);
 void tt_proxy_unseize(tt_proxy *p);
+
+// ---- sums.c. Run flag held.
+
+// One round. True when the executor's FIFOs have changed, whose waiters are woken here.
+bool tt_proxy_sums_round(struct tt_proxy_sums *s);
+// The port is stopped: its messages do not count any more.
+void tt_proxy_sums_drop(struct tt_proxy_sums *s);
 
 // ---- send.c, recv.c: one round over one connection. True when its FIFO has changed (then the caller rings the rank's bell). Run flag held.
 

@@ -7,7 +7,7 @@
 #include "os/shm.h"
 #include "proxy/proxy_priv.h"
 
-#define RIG_WAIT_NS (20 * TT_NS_PER_S)
+#define RIG_WAIT_NS (100 * TT_NS_PER_S) // only a hang takes longer
 
 // Waits until `cond` holds; ends the program after a long time.
 #define UNTIL(cond)                                                                  \
@@ -213,6 +213,7 @@ FAKE void rig_wire(rig *r, int from, int to)
   }
   r->net->close_listen(listener);
   tt_proxy_conn_ready(&tt_proxy_peer_get(a, to)->send, send, fake.flush);
+  tt_proxy_peer_get(b, from)->recv.groups = fake.groups;
   tt_proxy_conn_ready(&tt_proxy_peer_get(b, from)->recv, recv, fake.flush);
 }
 

@@ -49,19 +49,33 @@ static size_t room_of(const tt_proxy_step *st, const tt_proxy_fifo *f)
   return st->place != NULL ? st->room : f->capacity;
 }
 
+// Gives header and payload to the network as one request of two buffers, told apart by their tags. Only if the peer is known to be in the same call: a message
+// of another one would fill one of the two, and never be seen.
+static ncclResult_t give_both(const tt_proxy_conn *c, tt_proxy_step *st, const tt_proxy_fifo *f)
+{
+  void *data[2] = {tt_proxy_message(st->slot)}, *mhandles[2] = {f->mhandle}, *phandles[2] = {st->phandle, st->phandle};
+  const size_t sizes[2] = {f->at - sizeof st->slot->seq, room_of(st, f)};
+  const int tags[2] = {TT_PROXY_WHOLE, TT_PROXY_PAYLOAD};
+  tt_proxy_payload(st, f, &data[1], &mhandles[1]);
+  return c->proxy->net->irecv(c->comm, 2, data, sizes, tags, mhandles, phandles, &st->request);
+}
+
 // Gives one slot to the network, or one and the place of its payload. *request NULL: not now.
 static ncclResult_t give(const tt_proxy_conn *c, tt_proxy_step *st, const tt_proxy_fifo *f)
 {
+  if (st->grouped) {
+    return give_both(c, st, f);
+  }
   const tt_net_ops *net = c->proxy->net;
   void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
   size_t head = f->at - sizeof st->slot->seq, size = head + f->capacity;
-  int tag = 0;
+  int tag = TT_PROXY_WHOLE;
   if (st->place == NULL ||
       st->two) { // a header has room for a whole message: should the peer be in another call, that is seen best by what it sends
     return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->request);
   }
   const tt_net_part parts[2] = {{.data = data, .size = head}, {.data = st->place, .size = st->room}};
-  return net->irecv_parts(c->comm, parts, tag, &st->request);
+  return net->irecv_parts(c->comm, parts, tag, st->phandle, &st->request);
 }
 
 // Gives the network the place of the last message's payload, if it has only that of the header.
@@ -73,7 +87,7 @@ static ncclResult_t pay(tt_proxy_conn *c)
   tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
   const tt_proxy_fifo *f = &c->fifo[st->item->proto];
   size_t size = room_of(st, f);
-  int tag = 0;
+  int tag = TT_PROXY_PAYLOAD;
   void *data, *mhandle;
   tt_proxy_payload(st, f, &data, &mhandle);
   TT_TRY(c->proxy->net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->payload));
@@ -102,6 +116,7 @@ static ncclResult_t post(tt_proxy_conn *c)
       tt_proxy_told_posting(i);
       st.phandle = tt_proxy_told_handle(i);
     }
+    st.grouped = st.two && c->groups && i->agreed;
     TT_TRY(give(c, &st, f));
     if (st.request == NULL) {
       tt_proxy_conn_refused(c);
@@ -114,7 +129,7 @@ static ncclResult_t post(tt_proxy_conn *c)
     f->next++;
     tt_proxy_step_begin(c, &st);
     c->steps[c->posted++ % TT_NET_REQUESTS] = st;
-    c->owes = st.two;
+    c->owes = st.two && !st.grouped;
     c->unsure = st.unsure;
     TT_TRY(pay(c));
     tt_proxy_item_posted(i, n + 1);
@@ -137,7 +152,7 @@ static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st
   if (got < TT_PROXY_HEAD) {
     return tt_fail(ncclRemoteError, "rank %d: %zu bytes from rank %d are no message: the data are damaged", rank, got, peer);
   }
-  if (s->sig == i->sig && s->count == i->count) {
+  if (s->sig == i->sig && tt_sig_count_same(s->count, i->count)) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: a message of %zu bytes from rank %d does not fit its head (%u bytes) or a buffer of %zu: are NCCL_BUFFSIZE, "
                    "NCCL_LL_BUFFSIZE and NCCL_PROTO equal on all ranks?",
@@ -184,6 +199,9 @@ static ncclResult_t take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
     }
     return ncclSuccess;
   }
+  if (TT_UNLIKELY(c->groups)) {
+    st->item->agreed |= s->sig == st->item->sig && tt_sig_count_same(s->count, st->item->count);
+  }
   if (f->at == sizeof *st->slot) { // the peer's word on this is of no use here
     st->slot->elsewhere = (uint64_t)(uintptr_t)st->place;
   }
@@ -208,15 +226,14 @@ static ncclResult_t flush(tt_proxy_conn *c, tt_proxy_step *st)
   if (TT_LIKELY(!c->flush)) {
     return ncclSuccess;
   }
-  void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
-  int size = (int)(f->at - sizeof st->slot->seq + (st->two ? 0 : TT_MIN(st->slot->bytes, f->capacity)));
-  TT_TRY(c->proxy->net->iflush(c->comm, 1, &data, &size, &mhandle, &st->request));
+  const tt_net_ops *net = c->proxy->net;
+  void *data[2] = {tt_proxy_message(st->slot)}, *mhandles[2] = {f->mhandle};
+  int sizes[2] = {(int)(f->at - sizeof st->slot->seq + (st->two ? 0 : TT_MIN(st->slot->bytes, f->capacity))), (int)st->slot->bytes};
   if (st->two) {
-    tt_proxy_payload(st, f, &data, &mhandle);
-    size = (int)st->slot->bytes;
-    TT_TRY(c->proxy->net->iflush(c->comm, 1, &data, &size, &mhandle, &st->payload));
+    tt_proxy_payload(st, f, &data[1], &mhandles[1]);
   }
-  return ncclSuccess;
+  TT_TRY(net->iflush(c->comm, st->grouped ? 2 : 1, data, sizes, mhandles, &st->request));
+  return st->two && !st->grouped ? net->iflush(c->comm, 1, &data[1], &sizes[1], &mhandles[1], &st->payload) : ncclSuccess;
 }
 
 // The size of a message whose network does not tell it: what the sender will have made of a message that says what this one says of itself.
@@ -227,11 +244,27 @@ static size_t presume(const tt_proxy_conn *c, const tt_proxy_step *st)
   return f->at - sizeof st->slot->seq + (tt_proxy_is_two(c, f, bytes) ? 0 : bytes);
 }
 
+// The same for one that was given as a request of two buffers.
+static ncclResult_t look_for_both(tt_proxy_conn *c, tt_proxy_step *st, int *done)
+{
+  size_t got[2] = {0};
+  TT_TRY(c->proxy->net->test(st->request, done, got));
+  if (!*done) {
+    return ncclSuccess;
+  }
+  TT_TRY(take(c, st, got[0] == TT_NET_UNTOLD ? presume(c, st) : got[0]));
+  *done = !c->jammed;
+  return *done && got[1] != TT_NET_UNTOLD ? take_payload(c, st, got[1]) : ncclSuccess;
+}
+
 // Looks whether the step's message has come. *done: all of it.
 static ncclResult_t look_for(tt_proxy_conn *c, tt_proxy_step *st, int *done)
 {
   const tt_net_ops *net = c->proxy->net;
   size_t got = 0;
+  if (TT_UNLIKELY(st->grouped)) {
+    return look_for_both(c, st, done);
+  }
   *done = 1;
   if (!st->headed) {
     TT_TRY(net->test(st->request, done, &got));

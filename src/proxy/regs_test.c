@@ -51,6 +51,8 @@ static void registered(void **state)
     assert_int_equal(atomic_load(&fake.regs), 1);
   }
   assert_int_equal(atomic_load(&fake.sends_there), 55);
+  assert_true((atomic_load(&fake.grouped) > 0) == fake.groups);
+  assert_true(atomic_load(&fake.grouped) < 55); // the first message of an operation tells that both are in the same call
   take_away(&u, 0, u.in);
   watch(u.out, u.room);
   add(&u, 1, u.out);
@@ -333,6 +335,25 @@ static void damage(void **state)
   }
 }
 
+// Who has decided is no difference between calls: after the first message, receives of both parts are one.
+static void decided_elsewhere(void **state)
+{
+  (void)state;
+  fake_start(2);
+  fake.strict = true;
+  user u;
+  user_open(&u, open_pair(), 0, 1, 200000);
+  u.decided = true;
+  add(&u, 0, u.in);
+  add(&u, 1, u.out);
+  user_begin(&u, 10 * RIG_BIG_BYTES, true);
+  user_finish(&u, false);
+  assert_true((atomic_load(&fake.grouped) > 0) == fake.groups);
+  rig_close(u.r);
+  user_close(&u);
+  fake_stop();
+}
+
 // The peer is in another call, with messages in two where this rank expects one, or the other way round: the executor sees its fingerprint.
 static void mismatch(void **state)
 {
@@ -471,10 +492,15 @@ static void race(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(registered), cmocka_unit_test(not_registered), cmocka_unit_test(allocated), cmocka_unit_test(in_use),
-      cmocka_unit_test(refused),    cmocka_unit_test(vices),          cmocka_unit_test(settling),  cmocka_unit_test(errors),
-      cmocka_unit_test(damage),     cmocka_unit_test(mismatch),       cmocka_unit_test(not_begun), cmocka_unit_test(race),
-      cmocka_unit_test(unsure),
+      cmocka_unit_test(registered), cmocka_unit_test(not_registered),
+      cmocka_unit_test(allocated),  cmocka_unit_test(in_use),
+      cmocka_unit_test(refused),    cmocka_unit_test(vices),
+      cmocka_unit_test(settling),   cmocka_unit_test(errors),
+      cmocka_unit_test(damage),     cmocka_unit_test(mismatch),
+      cmocka_unit_test(not_begun),  cmocka_unit_test(race),
+      cmocka_unit_test(unsure),     cmocka_unit_test(decided_elsewhere),
   };
-  return cmocka_run_group_tests_name("regs", tests, rig_hold, NULL);
+  int bad = cmocka_run_group_tests_name("regs", tests, rig_hold, NULL);
+  fake_groups_wanted = true;
+  return bad + cmocka_run_group_tests_name("regs, headers and payloads in groups", tests, rig_hold, NULL);
 }

@@ -80,6 +80,7 @@ static bool forward(tt_proxy_conn *c)
     r->shared->ops[r->forwarded++ % TT_RELAY_RING] = (tt_relay_op){.told = i->told != NULL,
                                                                    .pid = event->pid,
                                                                    .event = event->event,
+                                                                   .owner = event->owner,
                                                                    .nsteps = op.nsteps,
                                                                    .proto = op.proto,
                                                                    .channel = op.channel,

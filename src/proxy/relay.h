@@ -31,6 +31,7 @@ typedef struct tt_relay_op {
   int32_t pid;
   uint32_t zero2;
   tt_prof_event event;
+  uint64_t owner; // the sender's profilers (tt_profilers_id)
 } tt_relay_op;
 
 // What the two share, at the start of the memory. Each side writes its own line, but for `rests`, which the other side takes back.
@@ -42,7 +43,7 @@ typedef struct tt_relay_shared {
   _Atomic uint32_t host_rests;
   _Alignas(TT_CACHE_LINE) tt_relay_op ops[TT_RELAY_RING];
 } tt_relay_shared;
-_Static_assert(sizeof(tt_relay_op) == 80 && sizeof(tt_relay_shared) <= TT_PROXY_SHARE_HEAD, "shared memory layout");
+_Static_assert(sizeof(tt_relay_op) == 88 && sizeof(tt_relay_shared) <= TT_PROXY_SHARE_HEAD, "shared memory layout");
 
 // The sender's half.
 typedef struct tt_relay {
@@ -125,6 +126,8 @@ bool tt_guest_round(tt_proxy *p);
 void tt_guest_rest(tt_proxy *p);
 // The port is stopped: nothing of the guests' is sent any more.
 void tt_guest_drop(tt_proxy *p);
+// The rank's profilers hear no more of them.
+void tt_guest_told_leave(tt_proxy *p);
 // The items of the guest that the connection belongs to.
 void tt_guest_retire(tt_proxy_conn *c, tt_proxy_item *i);
 

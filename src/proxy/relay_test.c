@@ -185,69 +185,6 @@ static void arrives(void **state)
   close_nodes(r);
 }
 
-static char told[64]; // what the recorder writes (tests/plugins/recorder.h)
-
-// The host tells of the messages, with the sender's handles.
-static void tell(void)
-{
-  static char list[4096];
-  const char *build = getenv("TUTTI_BUILD");
-  snprintf(list, sizeof list, "%s/tests/plugins/librecorder_v6.so", build != NULL ? build : "build");
-  setenv("NCCL_PROFILER_PLUGIN", list, 1);
-  setenv("TUTTI_RECORD_MASK", "0x1a", 1); // Coll, ProxyOp, ProxyStep
-  for (int i = 0; i < 4; i++) {
-    FAKE_DEMAND(tt_profilers_open(&(tt_profilers_env){.nnodes = 2, .nranks = 4, .rank = i}, &rig_profilers[i]) == ncclSuccess);
-  }
-  rig *r = open_pair();
-  tt_prof_event coll;
-  tt_prof_descr d = {.type = ncclProfileColl};
-  tt_profilers_start(rig_profilers[0], &d, NULL, NULL, &coll);
-  FAKE_DEMAND(tt_prof_is_on(&coll));
-  UNTIL(is_taken_on(r, 0, 3));
-  tt_proxy_op op = rig_op(3, true, TT_LL, 2);
-  op.event = &coll;
-  post(r, 0, op);
-  post(r, 3, rig_op(0, false, TT_LL, 2));
-  for (int i = 0; i < 2; i++) {
-    FAKE_DEMAND(rig_put(0, &r->ranks[0].links[3].send[TT_LL], TT_LL, 0x100000000ull, 77));
-  }
-  UNTIL((tt_proxy_progress(proxy(r, 0), true), tt_proxy_progress(proxy(r, 3), true), tt_proxy_idle(proxy(r, 0))));
-  tt_profilers_stop(rig_profilers[0], &coll);
-  close_nodes(r);
-  for (int i = 0; i < 4; i++) {
-    tt_profilers_release(rig_profilers[i]);
-  }
-}
-
-// Texts that must be in what the recorder has written.
-static void profilers(void **state)
-{
-  (void)state;
-  const char *const words[] = {" parent=Coll#1 rank=0 pid=own channel=0 peer=3 steps=2 ",
-                               " send=1\n",
-                               "state ProxyOp#1 InProgress\n",
-                               "start ProxyStep#2 parent=ProxyOp#1 ",
-                               "stop ProxyStep#2\n",
-                               "stop ProxyOp#1\n",
-                               "finalize rank=3\n"};
-  static char text[16384];
-  char command[256];
-  snprintf(told, sizeof told, "/tmp/tutti_relay_%d", (int)getpid());
-  in_child(tell, "TUTTI_RECORD", told);
-  snprintf(command, sizeof command, "cat %s.v6.*; rm -f %s.v6.*", told, told);
-  FILE *f = popen(command, "r");
-  assert_non_null(f);
-  text[fread(text, 1, sizeof text - 1, f)] = '\0';
-  pclose(f);
-  for (size_t i = 0; i < TT_COUNT(words); i++) {
-    if (strstr(text, words[i]) == NULL) {
-      fail_msg("not told: %s; but:\n%s", words[i], text);
-    }
-  }
-  assert_null(strstr(text, "ERROR"));
-  assert_null(strstr(text, "ProxyOp#2")); // nobody else tells of it
-}
-
 // The host shows the operation, and whose it is; the sender does not.
 static void states(void **state)
 {
@@ -431,8 +368,7 @@ int main(void)
 {
   setenv("NCCL_P2P_PXN_LEVEL", "1", 1);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(which),
-      cmocka_unit_test(profilers), // in children, so before this process reads its parameters
+      cmocka_unit_test(which), // in children, so before this process reads its parameters
       cmocka_unit_test(different_machines),
       cmocka_unit_test(arrives),
       cmocka_unit_test(states),

@@ -1,10 +1,10 @@
 // ring_test.c: rings of ranks in one process, each a thread that plays the executor, over a network with all vices: everything arrives,
-// once, in order and unharmed, however the ranks wait. A wake-up that is lost shows as a sleep of ten seconds.
+// once, in order and unharmed, however the ranks wait. A wake-up that is lost shows as a sleep of a minute.
 #include "proxy/proxy_rig.h"
 
 #include <sched.h>
 
-#define SLEEP_NS (10 * TT_NS_PER_S)
+#define SLEEP_NS (60 * TT_NS_PER_S)
 
 typedef enum {
   DRIVE,  // attends, and never sleeps

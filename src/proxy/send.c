@@ -25,7 +25,7 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_prox
     return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, st->phandle, &st->request);
   }
   const tt_net_part parts[2] = {{.data = tt_proxy_message(s), .size = head}, {.data = (void *)(uintptr_t)where, .size = s->bytes}};
-  ncclResult_t res = net->isend_parts(c->comm, parts, 0, &st->request);
+  ncclResult_t res = net->isend_parts(c->comm, parts, 0, st->phandle, &st->request);
   if (st->request == NULL) {
     s->elsewhere = where; // not now
   }
@@ -66,7 +66,7 @@ static ncclResult_t pay(tt_proxy_conn *c)
   tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
   void *data, *mhandle;
   tt_proxy_payload(st, &c->fifo[st->item->proto], &data, &mhandle);
-  TT_TRY(c->proxy->net->isend(c->comm, data, st->slot->bytes, 0, mhandle, st->phandle, &st->payload));
+  TT_TRY(c->proxy->net->isend(c->comm, data, st->slot->bytes, TT_PROXY_PAYLOAD, mhandle, st->phandle, &st->payload));
   if (st->payload == NULL) {
     atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed); // the header may be on its way already
     return ncclSuccess;
@@ -83,7 +83,7 @@ static ncclResult_t give_header(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_pro
   }
   uint64_t where = s->elsewhere;
   s->elsewhere = 0;
-  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, 0, f->mhandle, st->phandle, &st->request));
+  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, TT_PROXY_WHOLE, f->mhandle, st->phandle, &st->request));
   if (st->request == NULL) {
     s->elsewhere = where; // not now
     return ncclSuccess;

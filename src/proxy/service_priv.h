@@ -57,6 +57,7 @@ struct tt_proxy_ties {
   tt_setup_stage sending; // this rank -> peer
   uint32_t behalf;        // goes with its messages (tt_msg_head)
   uint32_t attempt;
+  bool tried;                              // connect has been called
   int ndevices;                            // the peer's
   _Alignas(16) char handle[TT_NET_HANDLE]; // plugins keep structures in it
   uint64_t attempt_ns, try_ns, pause_ns;   // began; when to call the network again; and after how long the next time
@@ -65,9 +66,10 @@ struct tt_proxy_ties {
   bool accepting; // peer -> this rank
   int accept_by;  // the rank that has asked: the peer, or the neighbour whose proxy sends for it
   bool told;      // the peer's end stands
+  bool begun;     // the peer has begun to connect
   uint32_t accept_attempt;
   void *listener, *accepted;
-  bool flush;
+  bool flush, groups;
   uint64_t accept_ns, accept_pause_ns;
 
   uint32_t word;             // state the peer has announced, FAILED or later, and not shown yet; 0: none

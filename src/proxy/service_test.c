@@ -331,7 +331,7 @@ static void devices(void **state)
     fake.ndevs = 3;
     *(k % 2 ? &fake.bad_devs : &fake.dead_devs) = k < 2 ? 1 : 3;
     rig *r = open_ring(2);
-    limits(r, 0)->attempt_ns = 300 * TT_NS_PER_MS; // a busy machine needs some of it for a good device, too
+    limits(r, 0)->attempt_ns = 3 * TT_NS_PER_S; // a busy machine needs some of it for a good device, too
     rig_link(r, 0, 1, true);
     UNTIL(connected(r, 0, 1));
     assert_int_equal(tt_proxy_peer_find(r->ranks[0].proxy, 1)->ties->attempt, k < 2 ? 1 : 2);
@@ -675,12 +675,12 @@ static void killed(void **state)
       tt_sleep_ns(20 * TT_NS_PER_MS);
       assert_int_equal(shown(r, 0, 1), TT_RANK_RUNNING);
     }
+    uint64_t began = tt_now_ns();
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    uint64_t began = tt_now_ns();
     UNTIL(shown(r, 0, 1) == TT_RANK_LOST);
-    assert_true(tt_now_ns() - began >= limits(r, 0)->grace_ns / 2); // a word might have been on its way
-    assert_int_equal(status(r, 0), ncclSuccess);                    // that is for the executor to say, if it waits for this peer
+    assert_true(tt_now_ns() - began >= limits(r, 0)->grace_ns); // a word might have been on its way
+    assert_int_equal(status(r, 0), ncclSuccess);                // that is for the executor to say, if it waits for this peer
     if (k == 1) {
       kill(atomic_load(&b->helper), SIGKILL);
     }

@@ -31,7 +31,7 @@ static void ask(tt_proxy_service *s, tt_proxy_ties *t)
 void tt_proxy_setup_cancel(const tt_proxy_service *s, tt_proxy_ties *t)
 {
   const tt_proxy *p = s->proxy;
-  if (t->sending == TT_SETUP_CONNECTING && p->net->cancel != NULL) {
+  if (t->sending == TT_SETUP_CONNECTING && t->tried && p->net->cancel != NULL) {
     p->net->cancel(p->ctx, own_device(s, t), t->handle);
   }
   t->sending = TT_SETUP_NONE;
@@ -98,6 +98,7 @@ static void take_answer(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg *m)
   } else if (t->sending == TT_SETUP_ASKED) {
     memcpy(t->handle, m->answer.handle, sizeof t->handle);
     t->sending = TT_SETUP_CONNECTING;
+    t->tried = false;
     t->pause_ns = PAUSE_NS;
     t->try_ns = 0;
   }
@@ -113,9 +114,21 @@ static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
   tt_proxy_conn_ready(&t->peer->send, comm, false);
 }
 
+// Said before the first call of connect, which may wait for the peer's accept. False: the control connection has ended over that, and with it the attempt.
+static bool say_try(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  const tt_proxy_talk *k = t->out;
+  tt_proxy_say_for(s, t->out, TT_MSG_TRY, t->attempt, t->behalf, NULL);
+  t->tried = t->sending == TT_SETUP_CONNECTING && k->fd >= 0;
+  return t->tried;
+}
+
 static void connect_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
 {
   void *comm = NULL;
+  if (!t->tried && !say_try(s, t)) {
+    return;
+  }
   ncclResult_t res = s->proxy->net->connect(s->proxy->ctx, own_device(s, t), t->handle, &comm);
   if (res != ncclSuccess && res != ncclInProgress) {
     snprintf(t->text, sizeof t->text, "%s", tt_last_error());
@@ -158,7 +171,7 @@ static void close_accept(tt_proxy_service *s, tt_proxy_ties *t)
   net->close_listen(t->listener);
   net->close_recv(t->accepted);
   t->listener = t->accepted = NULL;
-  t->accepting = t->told = false;
+  t->accepting = t->told = t->begun = false;
 }
 
 // Answers an attempt: with the handle, or with the thread's last error.
@@ -190,6 +203,7 @@ static ncclResult_t start_listening(tt_proxy_service *s, tt_proxy_ties *t, int w
   memset(&props, 0, sizeof props);
   TT_TRY(p->net->get_properties(p->ctx, wish % s->ndevices, &props));
   t->flush = props.force_flush && p->net->iflush != NULL;
+  t->groups = props.max_recvs > 1;
   return p->net->listen(p->ctx, wish % s->ndevices, handle, &t->listener);
 }
 
@@ -213,13 +227,15 @@ static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
     t->accepted = NULL;
     t->accepting = false;
     tt_info(TT_PROXY | TT_NET, "rank %d <- rank %d via NET/%s", s->proxy->rank, t->peer->rank, s->proxy->net->name);
+    t->peer->recv.groups = t->groups;
     tt_proxy_conn_ready(&t->peer->recv, comm, t->flush);
   }
 }
 
+// Not before the peer has begun to connect: there are plugins whose accept waits until it has, and two ranks that wait there for each other would do so for ever.
 static void accept_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
-  if (!t->accepting || t->accepted != NULL) {
+  if (!t->accepting || !t->begun || t->accepted != NULL) {
     return;
   }
   if (now >= t->accept_ns) {
@@ -251,9 +267,11 @@ void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties
   switch (m->head.type) {
   case TT_MSG_ANSWER: take_answer(s, t, m); break;
   case TT_MSG_SETUP: take_setup(s, k, t, m); break;
+  case TT_MSG_TRY:
   case TT_MSG_CONNECT:
     if (t->accepting && m->head.id == t->accept_attempt && t->accept_by == k->rank) {
-      t->told = true;
+      t->begun = true;
+      t->told = t->told || m->head.type == TT_MSG_CONNECT;
       use_if_both_stand(s, t);
     }
     break;

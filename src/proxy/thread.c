@@ -3,7 +3,7 @@
 // It is started with the first proxy and then kept: asleep, a thread costs nothing, and ending it would race with the next proxy. How it
 // passes the time between two looks is its state:
 //   AWAKE    it looks, or will look before it rests
-//   NAPPING  proxies are driven by attending threads (it comes back after a tick), or cannot be watched (after a short sleep)
+//   NAPPING  proxies are driven by attending or launching threads (it comes back after a tick), or cannot be watched (after a short sleep)
 //   POLLING  operations of its own wait for the network: it sleeps on the networks' descriptors
 //   MIXED    the same, and attending threads drive other proxies: at most a tick
 //   ASLEEP   there are no operations
@@ -15,8 +15,6 @@
 // watched: the descriptors are edge-triggered, and the leaver has tested everything after the operation was posted, so whatever happens
 // later makes an edge. In MIXED an edge may go by while the thread leaves that proxy to others: hence the tick.
 // tests/proxy_model_test.c walks all interleavings.
-#define _GNU_SOURCE
-#include <sched.h>
 #include <string.h>
 
 #include "base/result.h"
@@ -26,7 +24,6 @@
 #include "os/events.h"
 #include "proxy/proxy_priv.h"
 
-#define LOOKS 4                    // fruitless looks, the core given away in between, before it rests
 #define TICK_NS (1 * TT_NS_PER_MS) // between two looks at what others drive
 #define TICK_CROWDED_NS (10 * TT_NS_PER_MS)
 #define BLIND_NS 50000ull    // sleep where a network has no descriptor
@@ -36,6 +33,7 @@
 enum { NONE, AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
 static _Atomic int state;                                // the thread; whoever wakes it sets AWAKE
 static _Atomic int attending;                            // threads that drive proxies
+static _Atomic bool deserted;                            // the last of them has gone, or sleeps, and left operations behind
 static _Atomic bool crowded;                             // the machine has more ranks than cores
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // one creator starts the thread
 static _Atomic bool held;                                // tests only: it drives nothing
@@ -98,9 +96,17 @@ void tt_proxy_attend(int delta)
 {
   int left = atomic_fetch_add(&attending, delta) + delta;
   if (delta > 0) {
+    if (atomic_load_explicit(&deserted, memory_order_relaxed)) { // counted in before: nobody else is the last one until this thread leaves
+      atomic_store_explicit(&deserted, false, memory_order_relaxed);
+    }
     return;
   }
-  tt_bell_fence_after_rmw();
+  if (left == 0 && any_pending()) {
+    atomic_store_explicit(&deserted, true, memory_order_relaxed);
+    tt_bell_fence();
+  } else {
+    tt_bell_fence_after_rmw();
+  }
   int s = atomic_load_explicit(&state, memory_order_relaxed);
   if ((s == ASLEEP || (left == 0 && (s == NAPPING || s == MIXED))) && any_pending()) {
     wake(s);
@@ -111,7 +117,7 @@ void tt_proxy_attend(int delta)
 
 typedef struct survey {
   uint64_t now, tick;
-  bool alone;   // nobody attends
+  bool alone;   // nobody attends, and whoever did has left operations behind
   bool rests;   // it is the look before a rest: neighbours shall ring (relay.h)
   bool pending; // there are operations
   bool mine;    // some that the thread has to drive
@@ -120,7 +126,8 @@ typedef struct survey {
   bool moved;
 } survey;
 
-// Does an attending thread look after this proxy? One that has not been driven for a tick has been left.
+// Does somebody look after this proxy: a thread that attends, or one that keeps launching, and drives with every launch? One that has not been
+// driven for a tick has been left.
 static bool is_driven(tt_proxy *p, const survey *s)
 {
   uint32_t driven = tt_proxy_count(&p->driven);
@@ -192,7 +199,8 @@ static survey look_around(bool rests)
   survey s = {.rests = rests,
               .now = tt_now_ns(),
               .tick = atomic_load_explicit(&crowded, memory_order_relaxed) ? TICK_CROWDED_NS : TICK_NS,
-              .alone = atomic_load_explicit(&attending, memory_order_acquire) <= 0};
+              .alone =
+                  atomic_load_explicit(&attending, memory_order_acquire) <= 0 && atomic_load_explicit(&deserted, memory_order_relaxed)};
   if (TT_LIKELY(!atomic_load_explicit(&held, memory_order_acquire))) {
     tt_proxy_each(visit, &s);
   }
@@ -240,17 +248,11 @@ static void rest(int kind, int idle)
 
 static void *thread_main(void *unused)
 {
-  int fruitless = 0, idle = 0;
-  for (;;) {
+  for (int idle = 0;;) {
     survey s = look_around(false);
     idle = s.pending ? 0 : idle + 1;
-    if (s.moved) {
-      fruitless = 0;
-    } else if (s.mine && ++fruitless <= LOOKS) {
-      sched_yield();
-    } else {
-      rest(rest_kind(&s, idle), idle);
-      fruitless = 0;
+    if (!s.moved) {
+      rest(rest_kind(&s, idle), idle); // at once: where others compute on every core, who yields first gets it back milliseconds later
     }
   }
   return unused;
@@ -318,5 +320,6 @@ void tt_proxy_thread_forget(void)
   wake_fd = set_fd = -1;
   atomic_store(&state, NONE);
   atomic_store(&attending, 0);
+  atomic_store(&deserted, false);
   pthread_mutex_init(&lock, NULL);
 }

@@ -6,18 +6,24 @@
 //   ProxyCtrl  taking on operations; the progress thread
 //
 // An operation that a neighbour's proxy sends is told by that one, with the owner's handles and the owner's process id: only there are the messages seen.
+// In one process the owner's profilers are held meanwhile, because profilers follow a handle to the parent when its process id is their own; an operation
+// whose owner's have gone before the neighbour saw it is told without a parent.
+//
+// What the network tells of a message hangs below its ProxyStep. Its records (tt_prof_net) are the connection's, because a plugin may be late.
 #include "base/util.h"
 #include "os/proc.h"
-#include "proxy/proxy_priv.h"
+#include "proxy/relay.h"
 
 struct tt_proxy_told {
   tt_profilers *profilers; // held
+  tt_profilers *owner;     // of a neighbour's operation, held: the parent is theirs. NULL: ours, or of another process
   tt_prof_event parent, op;
   tt_proxy_event from;
   bool begun, in_progress;
-  bool waits, ready;                  // sends: a message's step has begun that the network has not got; its slot is filled
-  uint32_t first, end;                // steps under way: [first, end)
-  tt_prof_net steps[TT_NET_REQUESTS]; // message n at n modulo their number
+  bool waits, ready;                    // sends: a message's step has begun that the network has not got; its slot is filled
+  int rank;                             // whose operation it is
+  uint32_t first, end;                  // steps under way: [first, end)
+  tt_prof_event steps[TT_NET_REQUESTS]; // message n at n modulo their number
 };
 
 tt_proxy_told *tt_proxy_told_new(tt_profilers *p, const tt_proxy_event *from)
@@ -26,6 +32,21 @@ tt_proxy_told *tt_proxy_told_new(tt_profilers *p, const tt_proxy_event *from)
   if (t != NULL) {
     t->profilers = tt_profilers_hold(p);
     t->from = *from;
+  }
+  return t;
+}
+
+tt_proxy_told *tt_proxy_told_new_for(tt_profilers *p, const tt_proxy_event *from, bool foreign)
+{
+  tt_proxy_told *t = tt_proxy_told_new(p, from);
+  if (t == NULL) {
+    return NULL;
+  }
+  t->owner = foreign ? NULL : tt_profilers_find(from->owner);
+  // Another process may have the same number in another container; profilers would take its handles for their own.
+  bool mistaken = foreign && from->pid == tt_proc_self().pid;
+  if (mistaken || (!foreign && t->owner == NULL)) {
+    t->from.event = (tt_prof_event){0};
   }
   return t;
 }
@@ -45,8 +66,9 @@ void tt_proxy_told_begin(tt_proxy_item *i)
   }
   tt_proxy_item_op(i, &op);
   t->begun = true;
+  t->rank = op.behalf != 0 ? (int)op.behalf - 1 : c->proxy->rank;
   tt_prof_descr d = {.type = ncclProfileProxyOp,
-                     .rank = op.behalf != 0 ? (int)op.behalf - 1 : c->proxy->rank,
+                     .rank = t->rank,
                      .proxyOp = {.pid = t->from.pid,
                                  .channelId = op.channel,
                                  .peer = c->peer->rank,
@@ -56,7 +78,7 @@ void tt_proxy_told_begin(tt_proxy_item *i)
   tt_profilers_start(t->profilers, &d, &t->from.event, NULL, &t->op);
 }
 
-static tt_prof_net *step_of(tt_proxy_told *t, uint32_t n)
+static tt_prof_event *step_of(tt_proxy_told *t, uint32_t n)
 {
   return &t->steps[n % TT_NET_REQUESTS];
 }
@@ -64,29 +86,29 @@ static tt_prof_net *step_of(tt_proxy_told *t, uint32_t n)
 static void start_step(tt_proxy_item *i, uint32_t n)
 {
   tt_proxy_told *t = i->told;
-  tt_prof_net *s = step_of(t, n);
+  tt_prof_event *s = step_of(t, n);
   tt_proxy_told_begin(i);
   if (!t->in_progress) {
     t->in_progress = true;
     tt_profilers_state(t->profilers, &t->op, ncclProfilerProxyOpInProgress_v4, &(tt_prof_args){0});
   }
   t->end = n + 1;
-  *s = (tt_prof_net){.profilers = t->profilers, .rank = i->conn->proxy->rank};
+  *s = (tt_prof_event){0};
   if (tt_profilers_want(t->profilers, ncclProfileProxyStep)) {
-    tt_prof_descr d = {.type = ncclProfileProxyStep, .rank = s->rank, .proxyStep = {.step = (int)n}};
-    tt_profilers_start(t->profilers, &d, &t->op, NULL, &s->step);
+    tt_prof_descr d = {.type = ncclProfileProxyStep, .rank = t->rank, .proxyStep = {.step = (int)n}};
+    tt_profilers_start(t->profilers, &d, &t->op, NULL, s);
   }
 }
 
 static void step_state(tt_proxy_told *t, uint32_t n, ncclProfilerEventState_t state, size_t bytes)
 {
   const tt_prof_args args = {.proxyStep = {.transSize = bytes}};
-  tt_profilers_state(t->profilers, &step_of(t, n)->step, state, &args);
+  tt_profilers_state(t->profilers, step_of(t, n), state, &args);
 }
 
 static void stop_step(tt_proxy_told *t, uint32_t n)
 {
-  tt_profilers_stop(t->profilers, &step_of(t, n)->step);
+  tt_profilers_stop(t->profilers, step_of(t, n));
   t->first = n + 1;
 }
 
@@ -141,7 +163,26 @@ void tt_proxy_told_published(tt_proxy_item *i, size_t bytes)
 
 void *tt_proxy_told_handle(tt_proxy_item *i)
 {
-  return i->told == NULL ? NULL : step_of(i->told, tt_proxy_count(i->conn->send ? &i->transmitted : &i->posted));
+  tt_proxy_told *t = i->told;
+  tt_proxy_conn *c = i->conn;
+  if (!tt_profilers_want(t->profilers, ncclProfileNetPlugin)) {
+    return NULL;
+  }
+  c->net_told = c->net_told != NULL ? c->net_told : tt_prof_net_open(t->profilers);
+  const tt_prof_event *step = step_of(t, tt_proxy_count(c->send ? &i->transmitted : &i->posted));
+  return c->net_told != NULL ? tt_prof_net_message(c->net_told, c->posted, step, t->rank) : NULL;
+}
+
+void tt_proxy_told_forget(tt_proxy_conn *c)
+{
+  for (tt_proxy_item *i = c->first; i != NULL; i = i->next) {
+    if (i->told != NULL) {
+      tt_proxy_told_end(i);
+    }
+  }
+  if (c->net_told != NULL) {
+    tt_prof_net_leave(c->net_told);
+  }
 }
 
 void tt_proxy_told_end(tt_proxy_item *i)
@@ -153,6 +194,7 @@ void tt_proxy_told_end(tt_proxy_item *i)
   }
   tt_profilers_stop(t->profilers, &t->op);
   tt_profilers_release(t->profilers);
+  tt_profilers_release(t->owner);
   tt_free(t);
 }
 
@@ -188,6 +230,7 @@ void tt_proxy_told_leave(tt_proxy *p)
 {
   tt_profilers *mine = atomic_exchange(&p->profilers, NULL);
   if (mine != NULL) {
+    tt_guest_told_leave(p);
     tt_profilers_stop(mine, &p->asleep);
     tt_profilers_release(mine);
   }

@@ -13,8 +13,9 @@ typedef struct user {
   char *in, *out; // of `room` bytes; the buffers are at `shift`
   size_t room, shift, bytes;
   uint32_t messages, written, read;
-  bool shared; // what is staged
-  bool blind;  // the receive has no lane
+  bool shared;  // what is staged
+  bool blind;   // the receive has no lane
+  bool decided; // the sender's tuner plugin has decided on the call, the receiver's has not
   tt_proxy_op send, recv;
   tt_schedule sched;
   tt_strand strand;
@@ -58,6 +59,7 @@ FAKE void user_begin(user *u, size_t bytes, bool places)
   u->send = rig_op(u->to, true, TT_SIMPLE, u->messages);
   u->recv = rig_op(u->from, false, TT_SIMPLE, u->messages);
   u->send.shared = u->recv.shared = u->shared;
+  u->send.count |= u->decided ? TT_SIG_DECIDED : 0;
   u->send.sig = u->recv.sig = (uint64_t)number << 32;
   u->recv.place = (tt_proxy_place){.lane = u->blind ? NULL : &u->lane, .steps = u->steps, .messages = 1};
   assert_int_equal(tt_proxy_post(u->r->ranks[u->from].proxy, &u->send), ncclSuccess);
@@ -111,7 +113,7 @@ FAKE bool user_get(user *u)
   const tt_slot *s = tt_fifo_slot(f);
   size_t at = (size_t)u->read * RIG_BIG_BYTES;
   char *to = u->out + u->shift + at;
-  assert_true(s->sig == u->recv.sig && s->count == u->recv.count && s->bytes == TT_MIN(u->bytes - at, (size_t)RIG_BIG_BYTES));
+  assert_true(s->sig == u->recv.sig && s->count == u->send.count && s->bytes == TT_MIN(u->bytes - at, (size_t)RIG_BIG_BYTES));
   char *from = s->elsewhere == 0 ? tt_fifo_data(f) : (char *)(uintptr_t)s->elsewhere;
   if (from != to) {
     memcpy(to, from, s->bytes);

@@ -31,7 +31,7 @@ tt_connect_options tt_connect_options_from(const tt_params *params)
   o.max_channels = clamp_int(params->max_nchannels);
   o.min_ctas = params->min_ctas > 0 ? clamp_int(params->min_ctas) : o.min_ctas;
   o.max_ctas = params->max_ctas > 0 ? clamp_int(params->max_ctas) : o.max_ctas;
-  o.collnet = params->collnet_enable == 1;
+  o.collnet = params->collnet_enable != NCCL_CONFIG_UNDEF_INT && params->collnet_enable != 0;
   o.collnet_nodes = clamp_int(params->collnet_node_threshold);
   return o;
 }

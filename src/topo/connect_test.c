@@ -375,6 +375,12 @@ static void test_channel_limits(void **state)
   params.collnet_enable = 1;
   o = tt_connect_options_from(&params);
   assert_true(o.min_channels == 5 && o.max_channels == -2 && o.max_ctas == 9 && o.min_ctas == 1 && o.collnet);
+  params.collnet_enable = 2; // not 0, as to the communicator
+  assert_true(tt_connect_options_from(&params).collnet);
+  params.collnet_enable = 0;
+  assert_false(tt_connect_options_from(&params).collnet);
+  params.collnet_enable = NCCL_CONFIG_UNDEF_INT;
+  assert_false(tt_connect_options_from(&params).collnet);
   free(w);
 }
 

@@ -506,7 +506,7 @@ tt_model_options tt_model_options_from(const tt_params *params)
   o.proto = params->proto;
   o.nthreads = (int)TT_CLAMP(params->nthreads, -2, 1 << 20);
   o.no_nvls = params->nvls_enable == 0 ? TT_OFF_NVLS_ENABLE : TT_OFF_NOT;
-  o.no_collnet = params->collnet_enable != NCCL_CONFIG_UNDEF_INT && params->collnet_enable != 1 ? TT_OFF_COLLNET_ENABLE : TT_OFF_NOT;
+  o.no_collnet = params->collnet_enable == 0 ? TT_OFF_COLLNET_ENABLE : TT_OFF_NOT;
   return o;
 }
 

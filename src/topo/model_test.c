@@ -356,6 +356,9 @@ static void test_params(void **state)
   assert_int_equal(o.nthreads, 64);
   assert_true(o.pat == 2 && o.ll128_c2c && o.net_overhead == -2);
   assert_true(o.no_nvls == TT_OFF_NOT && o.no_collnet == TT_OFF_NOT);
+  params.collnet_enable = 2; // not 0, as to the communicator
+  o = tt_model_options_from(&params);
+  assert_true(o.no_collnet == TT_OFF_NOT);
   params.nvls_enable = 0;
   params.collnet_enable = 0;
   o = tt_model_options_from(&params);

@@ -1,5 +1,5 @@
 // source.c: see source.h.
-#include "topo/source.h"
+#include "topo/source_priv.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -241,6 +241,9 @@ static tt_xml_node *find_net(const tt_xml *xml, const char *name)
 static ncclResult_t net_parent(const tt_source *in, tt_xml *xml, const tt_source_net *n, tt_xml_node **out)
 {
   char bus_id[16];
+  if (n->nparts > 1) {
+    return tt_source_virtual(in, xml, n, out);
+  }
   if (n->pci_path != NULL && n->pci_path[0] != 0 && tt_sysfs_bus_of(&in->machine, n->pci_path, bus_id)) {
     return tt_sysfs_pci(&in->machine, xml, bus_id, "0x02", out);
   }
@@ -268,7 +271,8 @@ static ncclResult_t fill_net(tt_xml *xml, tt_xml_node *net, const tt_source_net 
   TT_TRY(tt_sysfs_init(xml, net, "guid", text));
   TT_TRY(init_int(xml, net, "maxconn", n->maxconn));
   TT_TRY(init_int(xml, net, "gdr", n->gdr));
-  return n->coll != 0 ? init_int(xml, net, "coll", n->coll) : ncclSuccess;
+  TT_TRY(n->coll != 0 ? init_int(xml, net, "coll", n->coll) : ncclSuccess);
+  return n->nparts > 1 ? tt_xml_set(xml, net, "parts", n->parts) : ncclSuccess;
 }
 
 static ncclResult_t add_net(const tt_source *in, tt_xml *xml, int dev)

@@ -16,8 +16,10 @@ typedef struct tt_source_rank {
   int gdr;  // network cards can reach its memory
 } tt_source_rank;
 
+enum { TT_SOURCE_PARTS = 8 }; // of a port that is made of several
+
 // A port of the network, as the network layer knows it; its number is its place in the list. It becomes <net name dev latency speed port
-// rail plane guid maxconn gdr coll>: NCCL 2.30's order, without its net="1", and with the latency's fraction as before 2.30.
+// rail plane guid maxconn gdr coll parts>: NCCL 2.30's order, without its net="1", and with the latency's fraction as before 2.30; parts is ours.
 typedef struct tt_source_net {
   const char *name;
   const char *pci_path; // in /sys; NULL or not of a PCI device: the port is virtual and hangs on the first CPU
@@ -26,6 +28,9 @@ typedef struct tt_source_net {
   int rail, plane; // -1: none
   float latency;   // microseconds
   uint64_t guid;
+  int nparts;                    // 2 and more: it is made of several
+  const char *const *part_paths; // theirs, as pci_path
+  const char *parts;             // their names, "mlx5_0,mlx5_1"
 } tt_source_net;
 
 typedef struct tt_source {

@@ -5,7 +5,7 @@
 #pragma once
 #include "device/link.h"
 
-// Sizes of a window's three FIFOs (fifo.h). Equal on all ranks of a communicator: rank 0 decides.
+// Sizes of a window's FIFOs (fifo.h); tokens and TINY have their own. Equal on all ranks of a communicator: rank 0 decides.
 typedef struct tt_geometry {
   uint32_t ll_slots, ll_slot_bytes;         // header included
   uint32_t simple_slots, simple_slot_bytes; // payload

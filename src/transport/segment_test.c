@@ -48,10 +48,10 @@ static void check_pieces(size_t size)
   }
 }
 
-// Heads, headers and payloads of all three FIFOs: nothing overlaps, everything lies where the hardware likes it.
+// Heads, headers and payloads of all FIFOs: nothing overlaps, everything lies where the hardware likes it.
 static void check_window(const tt_geometry *g, bool network)
 {
-  static const char *const names[] = {"SIMPLE", "LL", "TOKEN"};
+  static const char *const names[] = {"SIMPLE", "LL", "TOKEN", "TINY"};
   char *base = (char *)(uintptr_t)(1 << 20); // an address to calculate with
   tt_fifo f[TT_NFIFOS];
   size_t size = network ? tt_net_window_bytes(g) : tt_window_bytes(g);
@@ -62,6 +62,10 @@ static void check_window(const tt_geometry *g, bool network)
     assert_int_equal((uintptr_t)f[k].head % TT_CACHE_LINE, 0);
     assert_int_equal((f[k].mask + 1) & f[k].mask, 0);
     add_piece(base, (char *)f[k].head, TT_CACHE_LINE, names[k], -1); // a line of its own
+    if (k == TT_TINY && network) {
+      assert_null(f[k].slots);
+      continue;
+    }
     for (f[k].next = 0; f[k].next <= f[k].mask; f[k].next++) {
       char *slot = (char *)tt_fifo_slot(&f[k]), *data = tt_fifo_data(&f[k]);
       assert_int_equal((uintptr_t)slot % TT_CACHE_LINE, 0);
@@ -79,6 +83,7 @@ static void check_window(const tt_geometry *g, bool network)
   }
   assert_int_equal(f[TT_SIMPLE].capacity, network ? g->net_slot_bytes : g->simple_slot_bytes);
   assert_int_equal(f[TT_LL].capacity, g->ll_slot_bytes - offsetof(tt_slot, data));
+  assert_true(network || f[TT_TINY].capacity == TT_TINY_BYTES);
   assert_int_equal(f[TT_SIMPLE].mask + 1, g->simple_slots);
   assert_int_equal(f[TT_LL].mask + 1, g->ll_slots);
   check_pieces(size);
@@ -111,7 +116,7 @@ static void test_windows_of_all_kinds(void **state)
 static void test_geometries_of_others(void **state)
 {
   (void)state;
-  const tt_geometry good = {.ll_slots = 32, .ll_slot_bytes = 2048, .simple_slots = 8, .simple_slot_bytes = 65536, .net_slot_bytes = 4096};
+  const tt_geometry good = {.ll_slots = 16, .ll_slot_bytes = 2048, .simple_slots = 8, .simple_slot_bytes = 65536, .net_slot_bytes = 4096};
   assert_true(tt_geometry_valid(&good));
   for (int i = 0; i < 8; i++) {
     tt_geometry g = good;
@@ -164,12 +169,12 @@ typedef struct setting {
 static const setting settings[] = {
     {NULL, NULL, 0, 0},
     {"4194304", NULL, 524288, 0},
-    {"4m", "64k", 524288, 2048},
+    {"4m", "64k", 524288, 4096},
     {"-1", "-2", 0, 0},
     {"-4096", "-99999999", 0, 0},
     {"0", "0", 0, 0},
     {"1", "1", 4096, 128},
-    {"40000", "5000", 4096, 128}, // not a multiple of anything
+    {"40000", "5000", 4096, 256}, // not a multiple of anything
     {"0x7fffffffffffffff", "0x7fffffffffffffff", 64 << 20, 64 << 10},
     {"99999999999999999999999", "nonsense", 0, 0},
 };
@@ -257,6 +262,7 @@ typedef struct joiner {
   ncclResult_t res;
   const volatile uint32_t *abort_flag;
   uint64_t took;
+  _Atomic bool back;
   pthread_t thread;
 } joiner;
 
@@ -266,6 +272,7 @@ static void *join_main(void *arg)
   uint64_t start = tt_now_ns();
   j->res = tt_segment_join(j->s, &j->p.local, j->abort_flag != NULL ? j->abort_flag : &no_abort);
   j->took = tt_now_ns() - start;
+  atomic_store(&j->back, true);
   return NULL;
 }
 
@@ -401,10 +408,10 @@ static void abort_while_waiting(int i)
   j.abort_flag = &flag;
   CHECK(pthread_create(&j.thread, NULL, join_main, &j) == 0);
   tt_sleep_ns(100 * TT_NS_PER_MS);
+  CHECK(!atomic_load(&j.back));
   __atomic_store_n(&flag, 1, __ATOMIC_RELAXED);
   pthread_join(j.thread, NULL);
   CHECK(j.res == ncclInternalError);
-  CHECK(j.took > 50 * TT_NS_PER_MS && j.took < 5 * TT_NS_PER_S);
   tt_segment_leave(j.s);
 }
 
@@ -447,7 +454,7 @@ static void creator_fails(int unused)
   setrlimit(RLIMIT_NOFILE, &old);
   CHECK(res == ncclSystemError && j[0].s == NULL);
   join_main(&j[1]);
-  CHECK(j[1].res == ncclSystemError && j[1].took < 5 * TT_NS_PER_S);
+  CHECK(j[1].res == ncclSystemError && j[1].took < 30 * TT_NS_PER_S);
   tt_segment_leave(j[1].s);
 }
 
@@ -520,7 +527,7 @@ static void wrong_segments(int unused)
     CHECK(tt_segment_open(&j.p.local, &j.s) == ncclSuccess);
     push_wrong(&j.p, i < 0 ? 100 : i == (int)TT_COUNT(headers) - 1 ? right - 4096 : right, i < 0 ? NULL : &headers[i]);
     join_main(&j);
-    CHECK(j.res == ncclSystemError && j.took < 5 * TT_NS_PER_S);
+    CHECK(j.res == ncclSystemError && j.took < 30 * TT_NS_PER_S);
     CHECK(strstr(tt_last_error(), i < 0 ? "too small" : "does not look like ours") != NULL);
     tt_segment_leave(j.s);
   }

@@ -4,12 +4,14 @@
 // local: it never waits for the peer, because the memory that both sides use starts zeroed and zero is a valid empty FIFO. The network
 // transport too gives the link FIFOs in local memory at once, and the proxy moves messages through them when its connection stands.
 #pragma once
+#include "coll/crossing.h"
 #include "device/link.h"
+#include "figures/figures.h"
 #include "proxy/proxy.h"
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 216
+#define TT_PEER_BYTES 312
 enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   int32_t rank, device;
@@ -24,7 +26,9 @@ typedef struct tt_peer {
   uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO
   int64_t direct_threshold; // NCCL_HOST_DIRECT_THRESHOLD
   int64_t net_chunk;        // NCCL_P2P_NET_CHUNKSIZE
-  tt_geometry geometry;     // rank 0's holds for all
+  tt_figures figures;       // rank 0's hold for all
+  tt_limits limits;         // that follow from them, as rank 0 has worked them out; else zeros
+  tt_geometry geometry;     // the same
   uint8_t p2p_disable, shm_disable;
   // What the topology step makes channels from (comm/topology.h).
   uint16_t sees;                       // 0: a plain host, and nothing else is asked for

@@ -243,7 +243,7 @@ static tt_link *connect_to(int a, int b)
   return link;
 }
 
-// What one sends the other receives, by all three FIFOs and no other.
+// What one sends the other receives, by each of the FIFOs and no other.
 static void talk(tt_link *from, tt_link *to, unsigned char mark)
 {
   for (int k = 0; k < TT_NFIFOS; k++) {

@@ -5,8 +5,10 @@
 #define PAGE 4096
 #define TOKEN_SLOTS 8
 #define SIMPLE_SLOTS 8
-#define LL_SLOTS 32
-#define LL_BYTES_DEFAULT (64 << 10)
+#define LL_SLOTS 16
+#define TINY_SLOTS 64
+#define TINY_SLOT_BYTES (offsetof(tt_slot, data) + TT_TINY_BYTES)
+#define LL_BYTES_DEFAULT (128 << 10)
 #define SIMPLE_BYTES_DEFAULT (512 << 10)
 #define NET_BYTES_DEFAULT (1 << 20)
 #define LL_SLOT_MAX (64u << 10)
@@ -20,7 +22,8 @@ typedef struct header {
   tt_slot tokens[TOKEN_SLOTS];
   tt_slot simple[SIMPLE_SLOTS];
 } header;
-_Static_assert(sizeof(header) == 3 * 64 + 16 * 64, "shared memory layout");
+_Static_assert(TINY_SLOT_BYTES % TT_CACHE_LINE == 0 && TINY_SLOTS * TINY_SLOT_BYTES % PAGE == 0, "shared memory layout");
+_Static_assert(sizeof(header) == 4 * 64 + 16 * 64, "shared memory layout");
 
 // Bytes per slot out of a buffer of `bytes` with `slots` slots, kept within [lo, hi] and a multiple of `unit`.
 static uint32_t per_slot(int64_t bytes, int slots, uint32_t unit, uint32_t hi)
@@ -51,9 +54,14 @@ static size_t simple_at(const tt_geometry *g)
   return TT_ROUND_UP(ll_at() + (size_t)g->ll_slots * g->ll_slot_bytes, PAGE);
 }
 
-size_t tt_window_bytes(const tt_geometry *g)
+static size_t tiny_at(const tt_geometry *g)
 {
   return simple_at(g) + (size_t)g->simple_slots * g->simple_slot_bytes;
+}
+
+size_t tt_window_bytes(const tt_geometry *g)
+{
+  return tiny_at(g) + TINY_SLOTS * TINY_SLOT_BYTES;
 }
 
 static bool is_slot(uint32_t bytes, uint32_t unit, uint32_t most)
@@ -85,6 +93,7 @@ void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFO
   f->data = f->slots + sizeof(tt_slot);
   f->stride = f->data_stride = (uint32_t)sizeof(tt_slot) + g->net_slot_bytes;
   f->capacity = g->net_slot_bytes;
+  fifos[TT_TINY] = (tt_fifo){.head = fifos[TT_TINY].head};
 }
 
 void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
@@ -108,6 +117,12 @@ void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
                             .data = (char *)h->tokens[0].data,
                             .data_stride = sizeof(tt_slot),
                             .mask = TOKEN_SLOTS - 1};
+  fifos[TT_TINY] = (tt_fifo){.slots = base + tiny_at(g),
+                             .stride = TINY_SLOT_BYTES,
+                             .data = base + tiny_at(g) + inline_at,
+                             .data_stride = TINY_SLOT_BYTES,
+                             .mask = TINY_SLOTS - 1,
+                             .capacity = TT_TINY_BYTES};
   for (int i = 0; i < TT_NFIFOS; i++) {
     fifos[i].head = &h->heads[i].head;
   }

@@ -3,6 +3,7 @@
 #
 #   job_open                             a folder for their outputs
 #   job_add rank0 host_exec 0 prog …     starts one in the background; its output goes to $job_dir/rank0.out
+#   job_last rank3 KILL 40               in the background: rank3 is killed when the others have ended, after 40 s at the latest
 #   job_wait 60 10 || job_tell           waits; at most 60 s, and 10 s more once one has failed; then kills
 #   job_close
 #
@@ -58,6 +59,18 @@ job_pid() {
 job_kill() {
   local i
   for i in "${!job_pids[@]}"; do [ -n "${job_status[i]}" ] || kill -"$1" "${job_pids[i]}" 2>/dev/null; done
+}
+
+# job_last LABEL SIGNAL SECONDS: in the background: this one gets SIGNAL when all others have ended, but after SECONDS at the latest.
+job_last() {
+  local i pid="" others=() end=$((${EPOCHREALTIME/[.,]/} + $3 * 1000000))
+  for i in "${!job_labels[@]}"; do
+    if [ "${job_labels[i]}" = "$1" ]; then pid=${job_pids[i]}; else others+=("${job_pids[i]}"); fi
+  done
+  {
+    while kill -0 "${others[@]}" 2>/dev/null && [ "${EPOCHREALTIME/[.,]/}" -lt "$end" ]; do job_nap 0.1; done
+    kill -"$2" "$pid"
+  } &
 }
 
 # Notes who has ended. True while somebody runs; job_bad counts those that ended badly.

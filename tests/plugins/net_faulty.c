@@ -5,8 +5,11 @@
 //   TEST_NET_FAIL=FUNCTION:K:CODE    the K-th call of the function gives the code; K and CODE are numbers
 //   TEST_NET_LIE=1                   test tells of more bytes than there is room for
 //   TEST_NET_MUM=1                   test tells no sizes
+//   TEST_NET_BLOCK=1                 accept waits until there is a connection, at most 100 s; so does connect; listen takes 50 ms, so that ranks meet there
 #define NET_VERSION 12
 #include "net_tcp.h"
+
+#include <time.h>
 
 static int setting(const char *name)
 {
@@ -39,19 +42,48 @@ static ncclResult_t bad_init(void **ctx, uint64_t comm, ncclNetCommConfig_v12_t 
 static ncclResult_t bad_listen(void *ctx, int dev, void *handle, void **out)
 {
   ncclResult_t code;
+  if (setting("TEST_NET_BLOCK")) {
+    usleep(50000);
+  }
   return fails("listen", &code) ? code : tcp_listen(ctx, dev, handle, out);
+}
+
+// Is the call to be made again? *begun: when the first was, 0 before it.
+static bool blocks(ncclResult_t code, const void *out, time_t *begun)
+{
+  time_t now = time(NULL);
+  *begun = *begun != 0 ? *begun : now;
+  bool again = code == ncclSuccess && out == NULL && setting("TEST_NET_BLOCK") && now - *begun < 100;
+  if (again) {
+    usleep(100);
+  }
+  return again;
 }
 
 static ncclResult_t bad_connect(void *ctx, int dev, void *handle, void **out, ncclNetDeviceHandle_v12_t **gpu)
 {
+  time_t begun = 0;
   ncclResult_t code;
-  return fails("connect", &code) ? code : tcp_connect(ctx, dev, handle, out, gpu);
+  if (fails("connect", &code)) {
+    return code;
+  }
+  do {
+    code = tcp_connect(ctx, dev, handle, out, gpu);
+  } while (blocks(code, *out, &begun));
+  return code;
 }
 
 static ncclResult_t bad_accept(void *any, void **out, ncclNetDeviceHandle_v12_t **gpu)
 {
+  time_t begun = 0;
   ncclResult_t code;
-  return fails("accept", &code) ? code : tcp_accept(any, out, gpu);
+  if (fails("accept", &code)) {
+    return code;
+  }
+  do {
+    code = tcp_accept(any, out, gpu);
+  } while (blocks(code, *out, &begun));
+  return code;
 }
 
 static ncclResult_t bad_reg(void *any, void *data, size_t size, int type, void **mhandle)

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -47,11 +48,13 @@ typedef int reg_bytes_t;
 #endif
 #define UNUSED __attribute__((unused))
 
-enum { DEVICES = 2, GROUP = 8, TRIES = 3, MAGIC = 0x7e57 };
+enum { DEVICES = 2, MOST_DEVICES = 16, GROUP = 8, TRIES = 3, MAGIC = 0x7e57 };
 
 static ncclDebugLogger_t tcp_log;
 static size_t tcp_piece = SIZE_MAX / 4;    // bytes that one call moves, at most
 static _Atomic int tcp_contexts, tcp_open; // contexts; listeners, connections, registrations
+static _Atomic bool tcp_grouped;           // a receive took several buffers
+static _Atomic int tcp_devices_now;        // see net_tcp_devices.inc
 
 typedef struct header {
   uint32_t magic, size;
@@ -77,6 +80,7 @@ typedef struct tcp_request {
   part parts[GROUP];
   header head;
   size_t moved; // bytes of header and payload that are sent
+  void *notes;  // of whoever wraps this plugin
 } tcp_request;
 
 struct connection {
@@ -89,6 +93,7 @@ struct connection {
   tcp_request *to; // whose part `at` is being filled
   int at;
   int refusals;
+  void *notes; // of whoever wraps this plugin
   tcp_request requests[REQUESTS];
 };
 
@@ -167,6 +172,9 @@ UNUSED static ncclResult_t tcp_finalize(void *ctx)
   if (c->hints > 1) {
     tcp_misuse("more than one setNetAttr before the first connection");
   }
+  if (contexts == 0 && getenv("TEST_NET_FORGET") != NULL) {
+    tcp_devices_now = 0; // virtual ones are gone
+  }
   free(ctx);
   return ncclSuccess;
 }
@@ -193,60 +201,7 @@ UNUSED static ncclResult_t tcp_init(ncclDebugLogger_t log)
 }
 #endif
 
-static _Atomic int tcp_devices_now = DEVICES;
-
-UNUSED static ncclResult_t tcp_devices(int *n)
-{
-  *n = tcp_devices_now;
-  return ncclSuccess;
-}
-
-UNUSED static ncclResult_t tcp_properties(int dev, TYPED(ncclNetProperties) * p)
-{
-  static char names[GROUP][16];
-  if (dev < 0 || dev >= tcp_devices_now) {
-    return ncclInvalidArgument;
-  }
-  snprintf(names[dev], sizeof names[dev], "tcp%d", dev);
-  p->name = names[dev];
-  p->pciPath = NULL;
-  p->guid = 100 + (uint64_t)dev;
-  p->ptrSupport = NCCL_PTR_HOST;
-  p->speed = 25000;
-  p->port = dev + 1;
-  p->latency = 1;
-  p->maxComms = 1024;
-  p->maxRecvs = GROUP;
-#if NET_VERSION >= 7
-  p->netDeviceType = NCCL_NET_DEVICE_HOST;
-  p->netDeviceVersion = NCCL_NET_DEVICE_INVALID_VERSION;
-#endif
-#if NET_VERSION >= 9
-  p->forceFlush = getenv("TEST_NET_FLUSH") != NULL;
-  p->vProps.ndevs = 1;
-  p->vProps.devs[0] = dev;
-  p->maxP2pBytes = 1u << 30;
-#endif
-#if NET_VERSION >= 11
-  p->maxMultiRequestSize = 1;
-#endif
-#if NET_VERSION >= 12
-  p->railId = (int16_t)dev;
-  p->planeId = 0;
-#endif
-  return ncclSuccess;
-}
-
-#if NET_VERSION >= 9
-UNUSED static ncclResult_t tcp_make_device(int *dev, TYPED(ncclNetVDeviceProps) * p)
-{
-  if (p->ndevs < 1 || tcp_devices_now >= GROUP) {
-    return ncclInvalidArgument;
-  }
-  *dev = tcp_devices_now++;
-  return ncclSuccess;
-}
-#endif
+#include "net_tcp_devices.inc"
 
 // ---- connections
 
@@ -268,6 +223,7 @@ static ncclResult_t tcp_listen_any(int dev, void *handle, void **out)
     free(l);
     return ncclInvalidArgument;
   }
+  tcp_log(NCCL_LOG_INFO, NCCL_NET, __FILE__, __LINE__, "tcp test plugin: listens on %s", tcp_all[dev].name);
   l->fd = socket(AF_INET, SOCK_STREAM, 0);
   l->waiting = -1;
   tcp_set_up(l->fd);
@@ -383,6 +339,9 @@ UNUSED static ncclResult_t tcp_listen(int dev, void *handle, void **out)
 UNUSED static ncclResult_t tcp_connect(int dev, ncclNetCommConfig_v10_t *config, void *handle, void **out, ncclNetDeviceHandle_v10_t **gpu)
 {
   (void)dev;
+  if (config != NULL && ((tcp_handle *)handle)->fd < 0) {
+    tcp_log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "tcp test plugin: a connection of traffic class %d", config->trafficClass);
+  }
   return config == NULL || *gpu != NULL ? tcp_misuse("connect without a configuration, or for a GPU") : tcp_connect_any(handle, out);
 }
 #elif NET_VERSION >= 7
@@ -446,6 +405,22 @@ UNUSED static ncclResult_t tcp_reg(void *any, void *data, reg_bytes_t size, int 
   atomic_fetch_add(&tcp_open, 1);
   *mhandle = r;
   return ncclSuccess;
+}
+
+// The library has host memory only, which has no descriptor, so nobody should come here but tests, which say so (TEST_NET_DMABUF). The descriptor must show
+// the same memory as the address.
+UNUSED static ncclResult_t tcp_reg_dmabuf(void *any, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+{
+  if (getenv("TEST_NET_DMABUF") == NULL || type != NCCL_PTR_CUDA) {
+    return tcp_misuse("a dma-buf of host memory");
+  }
+  char *all = mmap(NULL, offset + size, PROT_READ, MAP_SHARED, fd, 0);
+  if (all == MAP_FAILED) {
+    return tcp_fail("cannot map the dma-buf");
+  }
+  bool same = memcmp(all + offset, data, size) == 0;
+  munmap(all, offset + size);
+  return same ? tcp_reg(any, data, (reg_bytes_t)size, NCCL_PTR_HOST, mhandle) : tcp_misuse("a dma-buf of other memory");
 }
 
 UNUSED static ncclResult_t tcp_dereg(void *any, void *mhandle)
@@ -643,6 +618,9 @@ static ncclResult_t tcp_irecv_any(void *any, int n, void **data, const bytes_t *
     }
     r->parts[i] = (part){.data = data[i], .room = (size_t)sizes[i], .tag = tags[i]};
   }
+  if (n > 1 && !atomic_exchange(&tcp_grouped, true)) {
+    tcp_log(NCCL_LOG_INFO, NCCL_NET, __FILE__, __LINE__, "tcp test plugin: a receive of %d buffers", n);
+  }
   *request = r;
   return ncclSuccess;
 }
@@ -722,8 +700,8 @@ UNUSED static ncclResult_t tcp_test(void *any, int *done, int *sizes)
 #else
 #define NET_TABLE_11
 #endif
-#define NET_TABLE                                                                                                               \
-  .name = "TestTcp", .init = tcp_init, .devices = tcp_devices, .getProperties = tcp_properties, .listen = tcp_listen,           \
-  .connect = tcp_connect, .accept = tcp_accept, .regMr = tcp_reg, .deregMr = tcp_dereg, .isend = tcp_isend, .irecv = tcp_irecv, \
-  .iflush = tcp_flush, .test = tcp_test, .closeSend = tcp_close, .closeRecv = tcp_close, .closeListen = tcp_close_listen,       \
-  NET_TABLE_9 NET_TABLE_11
+#define NET_TABLE                                                                                                                          \
+  .name = "TestTcp", .init = tcp_init, .devices = tcp_devices, .getProperties = tcp_properties, .listen = tcp_listen,                      \
+  .connect = tcp_connect, .accept = tcp_accept, .regMr = tcp_reg, .regMrDmaBuf = tcp_reg_dmabuf, .deregMr = tcp_dereg, .isend = tcp_isend, \
+  .irecv = tcp_irecv, .iflush = tcp_flush, .test = tcp_test, .closeSend = tcp_close, .closeRecv = tcp_close,                               \
+  .closeListen = tcp_close_listen, NET_TABLE_9 NET_TABLE_11

@@ -5,6 +5,9 @@
 // TUTTI_RECORD_NO_HANDLE=N     gives no handle to events of these kinds (bits as in the mask)
 // TUTTI_RECORD_INIT_FAILS=V    init fails in version V
 // TUTTI_RECORD_NO_CONTEXT=V    init of version V gives no context
+// TUTTI_RECORD_TIMERS=1        time stamps as numbers, not as "set"
+// TUTTI_RECORD_HANDLES=1       lines of starts end in the context's rank and the handle; those with a parent of another process, in that one's handle before
+// TUTTI_RECORD_GATE=V:FILE     init and finalize of version V return when there is such a file
 //
 // Events are named by kind and number, "Coll#2". What must not be (an event stopped twice, a handle or context used after its end) is a line that begins with
 // ERROR. Handles stay allocated until their context is finalized, so that such use can be seen.
@@ -16,6 +19,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +43,7 @@ typedef struct event {
   context *ctx;
   int kind, number;
   bool stopped;
+  const struct event *parent; // of this process
 } event;
 
 struct context {
@@ -122,6 +127,14 @@ __attribute__((destructor)) static void at_unload(void)
   }
 }
 
+static void pass_gate(void)
+{
+  const char *gate = getenv("TUTTI_RECORD_GATE");
+  while (gate != NULL && atoi(gate) == RECORDER && access(gate + 2, F_OK) != 0) {
+    usleep(1000);
+  }
+}
+
 static ncclResult_t init_for(void **ctx, int *mask, int rank)
 {
   if (number("TUTTI_RECORD_INIT_FAILS", 0) == RECORDER) {
@@ -153,6 +166,7 @@ static ncclResult_t init(void **ctx, int *mask)
   say("init\n");
   ncclResult_t res = init_for(ctx, mask, -1);
   pthread_mutex_unlock(&lock);
+  pass_gate();
   return res;
 }
 #else
@@ -167,6 +181,7 @@ static ncclResult_t init(void **ctx, uint64_t id, int *mask, const char *name, i
   say("init name=%s id=%s nodes=%d ranks=%d rank=%d\n", name != NULL ? name : "-", id != 0 ? "set" : "0", nnodes, nranks, rank);
   ncclResult_t res = init_for(ctx, mask, rank);
   pthread_mutex_unlock(&lock);
+  pass_gate();
   return res;
 }
 #endif
@@ -217,6 +232,17 @@ static void say_task(const DESCR *d)
 #endif
 }
 
+#if RECORDER >= 4
+static void say_timer(uint64_t ns)
+{
+  if (number("TUTTI_RECORD_TIMERS", 0) != 0) {
+    say(" timer=%llu", (unsigned long long)ns);
+  } else {
+    say(" timer=%s", ns != 0 ? "set" : "0");
+  }
+}
+#endif
+
 static void say_rest(const DESCR *d)
 {
   if (d->type == ncclProfileProxyOp) {
@@ -230,11 +256,15 @@ static void say_rest(const DESCR *d)
     say(" channel=%d", d->kernelCh.channelId);
   } else if (d->type == ncclProfileNetPlugin) {
     say(" id=0x%llx", (unsigned long long)d->netPlugin.id);
+    if (d->netPlugin.id == (NCCL_PROFILER_NET_TYPE_SOCK | NCCL_PROFILER_NET_SOCKET_VER) && d->netPlugin.data != NULL) {
+      const ncclProfilerNetSockDescr_v1_t *s = d->netPlugin.data;
+      say(" op=%d length=%zu", s->sock.op, s->sock.length);
+    }
   }
 #endif
 #if RECORDER >= 4
   if (d->type == ncclProfileKernelCh) {
-    say(" timer=%s", d->kernelCh.pTimer != 0 ? "set" : "0");
+    say_timer(d->kernelCh.pTimer);
   }
 #endif
 #if RECORDER >= 5
@@ -271,6 +301,7 @@ static ncclResult_t start(void *context_, void **handle, DESCR *d)
     e->kind = kind;
     e->number = ++count[kind];
     e->ctx = c;
+    e->parent = foreign ? NULL : parent;
     if (c != NULL) {
       e->next = c->events;
       c->events = e;
@@ -280,6 +311,12 @@ static ncclResult_t start(void *context_, void **handle, DESCR *d)
       foreign ? "foreign" : name_of(d->parentObj, (char[64]){0}), d->rank);
   say_task(d);
   say_rest(d);
+  if (number("TUTTI_RECORD_HANDLES", 0) != 0) {
+    if (foreign) {
+      say(" of=%p", d->parentObj);
+    }
+    say(" by=%d at=%p", c != NULL ? c->rank : -1, (void *)e);
+  }
   say("\n");
   *handle = e;
   pthread_mutex_unlock(&lock);
@@ -305,6 +342,9 @@ static ncclResult_t stop(void *handle)
   if (e == NULL) {
     say("ERROR: stop without a handle\n");
   } else if (good(e, "stop")) {
+    if (e->parent != NULL && e->parent->ctx != NULL && e->parent->ctx->finalized) { // profilers count a parent's children
+      say("ERROR: %s ends below %s, which is finalized\n", name_of(e, buf), name_of((void *)(uintptr_t)e->parent, (char[64]){0}));
+    }
     say("stop %s\n", name_of(e, buf));
     e->stopped = true;
     if (e->ctx == NULL) {
@@ -327,8 +367,11 @@ static ncclResult_t record(void *handle, GLUE(ncclProfilerEventState_v, RECORDER
       say(" ops=%d", args->proxyCtrl.appendedProxyOps);
     }
 #if RECORDER >= 4
+    if (state == ncclProfilerNetPluginUpdate && args->netPlugin.data != NULL) {
+      say(" length=%zu", ((const ncclProfilerNetSockDescr_v1_t *)args->netPlugin.data)->sock.length);
+    }
     if (state == ncclProfilerKernelChStop) {
-      say(" timer=%s", args->kernelCh.pTimer != 0 ? "set" : "0");
+      say_timer(args->kernelCh.pTimer);
     } else if ((state >= ncclProfilerProxyStepSendGPUWait && state <= ncclProfilerProxyStepRecvGPUWait) ||
                state == ncclProfilerProxyStepSendPeerWait_v4) {
       say(" size=%zu", args->proxyStep.transSize);
@@ -344,6 +387,7 @@ static ncclResult_t finalize(void *context_)
 {
   context *c = context_;
   char buf[64];
+  pass_gate();
   pthread_mutex_lock(&lock);
   if (c->finalized) {
     say("ERROR: finalized twice\n");

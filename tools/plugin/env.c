@@ -31,7 +31,7 @@ static void ask_all(const pc_job *job, get_fn *get)
   free(copies);
   pc_rule(job, spoilt == 0, "%d texts of getEnv change when other variables are asked for", spoilt);
   pc_rule(job, changed == 0, "%d variables have another value when asked for again", changed);
-  printf("    sets %d of %zu variables\n", set, n);
+  pc_say("sets %d of %zu variables", set, n);
 }
 
 static void check(const pc_job *job, get_fn *get, ncclResult_t begun, ncclResult_t (*finalize)(void))
@@ -60,7 +60,7 @@ void pc_check_env(const pc_job *job)
   if (name == NULL) {
     pc_note(job, "it has no name");
   } else {
-    printf("    name: %.80s\n", name);
+    pc_say("name: %.80s", name);
   }
   if (job->version == 1) {
     const ncclEnv_v1_t *t = job->table;

@@ -1,26 +1,38 @@
 // main.c: tutti-plugin. See tutti-plugin(1).
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
 
+enum { PATIENCE = 10, MOST_PATIENCE = 3600 };
+
 static const char usage[] =
-    "usage: tutti-plugin check LIBRARY\n\n"
+    "usage: tutti-plugin check [-t SECONDS] LIBRARY\n\n"
     "Loads a plugin for NCCL, says which kinds and versions of the interface it has, and runs a job of checks through those that are\n"
-    "known: tuners (versions 2 to 6) and environments (1, 2). LIBRARY is a path, or a name that the dynamic linker looks up.\n\n"
+    "known: networks and collective networks (versions 6 to 12), profilers (1 to 6), tuners (2 to 6), environments (1, 2). LIBRARY is a path,\n"
+    "or a name that the dynamic linker looks up.\n\n"
+    "-t SECONDS: how long nothing may come of anything, 10 without; more for a slow network.\n"
     "Exit status: 0 no rule is broken; 1 one is, or there is no plugin in it; 2 wrong usage, or it cannot be loaded.\n"
     "NCCL_DEBUG=INFO shows what the plugin logs. tutti-plugin(1) lists the rules.\n";
 
 int main(int argc, char **argv)
 {
+  int patience = PATIENCE, at = 2;
   if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
     fputs(usage, stdout);
     return 0;
   }
-  if (argc != 3 || strcmp(argv[1], "check") != 0) {
+  if (argc == 5 && strcmp(argv[2], "-t") == 0) {
+    char *end;
+    long seconds = strtol(argv[3], &end, 10);
+    patience = *end == '\0' && seconds >= 1 && seconds <= MOST_PATIENCE ? (int)seconds : 0;
+    at = 4;
+  }
+  if (argc != at + 1 || strcmp(argv[1], "check") != 0 || patience == 0) {
     fputs(usage, stderr);
     return 2;
   }
   setvbuf(stdout, NULL, _IOLBF, 0);
-  return pc_check(argv[2]);
+  return pc_check(argv[at], patience);
 }

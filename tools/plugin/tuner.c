@@ -169,7 +169,7 @@ void pc_check_tuner(const pc_job *job)
   if (name == NULL) {
     pc_note(job, "it has no name");
   } else {
-    printf("    name: %.80s\n", name);
+    pc_say("name: %.80s", name);
   }
   if (!begin(job, v, &context[0])) {
     return;

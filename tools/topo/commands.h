@@ -12,6 +12,7 @@ int xp_tuning(const xp_options *o, xp_print *out);   // the cost model, and the 
 int xp_explain(const xp_options *o, xp_print *out);  // one operation: what is chosen, and why
 int xp_simulate(const xp_options *o, xp_print *out); // predicted table of a perf program
 int xp_gather(const xp_options *o, xp_print *out);   // a capture of this machine
+int xp_host(const xp_options *o, xp_print *out);     // this machine's figures, and what the host device chooses with them
 
 // What is wrong in a file; how two files differ. What they say of a file that cannot be read is in the output.
 int xp_lint_file(const xp_options *o, xp_print *out);

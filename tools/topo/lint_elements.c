@@ -66,6 +66,7 @@ static const attribute machine_attributes[] = {
     {"net", "rma", WHOLE, MAY, ANY},
     {"net", "rail", WHOLE, MAY, ANY},
     {"net", "plane", WHOLE, MAY, ANY},
+    {"net", "parts", TEXT, MAY, 0, 0},
 };
 
 static const attribute graph_attributes[] = {

@@ -137,7 +137,7 @@ static ncclResult_t read_graphs(const char *file, bool inter, xp_group *x)
 // May the network reduce? NCCL_COLLNET_ENABLE decides; where it is not set, --collnet does.
 static bool may_reduce(const xp_options *o, const tt_params *params)
 {
-  return params->collnet_enable == NCCL_CONFIG_UNDEF_INT ? o->collnet : params->collnet_enable == 1;
+  return params->collnet_enable == NCCL_CONFIG_UNDEF_INT ? o->collnet : params->collnet_enable != 0;
 }
 
 static double now_ms(void)

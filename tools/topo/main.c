@@ -33,6 +33,8 @@ static const command commands[] = {
      "A topology or a graph file. Exit status 1: something was found."},
     {"diff", "FILE FILE", "in what two machines, or two files of graphs, differ by meaning", XP_DIFF, xp_diff_files,
      "Exit status 1: they differ."},
+    {"host", "", "host memory: this machine's figures, and what is chosen with them", XP_HOST, xp_host,
+     "For so many processes of this machine; NCCL_ALGO, NCCL_PROTO and NCCL_HOST_FIGURES hold."},
     {"gather", "", "a capture of this machine, which other commands take as FILE", XP_GATHER, xp_gather, NULL},
 };
 

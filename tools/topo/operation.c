@@ -161,7 +161,9 @@ const char *xp_off_text(tt_model_off off, char *out, size_t size)
 void xp_say_collnet(const xp_print *out, const tt_model *m)
 {
   if (m->collnet) {
-    xp_say(out, 4, "  collnet: NCCL takes it with a network plugin that reduces; communicators of this library load no such plugin yet");
+    xp_say(
+        out, 4,
+        "  collnet: NCCL takes it with a network plugin that reduces; communicators of this library too, as their own cost model chooses");
   }
 }
 

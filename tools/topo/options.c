@@ -31,7 +31,7 @@ typedef struct row {
 static const row rows[] = {
     {'N', "nodes", ARG_INT, AT(nodes), 1, XP_MAX_NODES, XP_SEARCH, "M", "so many of this machine, over the network (default 1)"},
     {0, "hosts", ARG_INT, AT(hosts), 1, XP_MAX_HOSTS, XP_MACHINE, "H", "so many of this machine in one NVLink domain (default 1)"},
-    {0, "ranks", ARG_INT, AT(ranks), 1, 1024, XP_MACHINE, "N", "without FILE and GPUs: ranks on this computer"},
+    {0, "ranks", ARG_INT, AT(ranks), 1, 1024, XP_MACHINE | XP_HOST, "N", "without FILE and GPUs: ranks on this computer (host: 2)"},
     {0, "collnet", ARG_FLAG, AT(collnet), 0, 0, XP_SEARCH, NULL, "the network reduces, on every port"},
     {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING | XP_EXPLAIN, "NAME", "what is written (see above)"},
     {'o', "output", ARG_TEXT, AT(output), 0, 0, XP_EVERY, "FILE", "write there, not to standard output"},
@@ -44,13 +44,15 @@ static const row rows[] = {
     {0, "rank", ARG_INT, AT(rank), 0, INT_MAX, XP_GRAPHS | XP_CHANNELS, "R",
      "of this rank: its node's graphs, its trees, rings from it on"},
     {0, "channel", ARG_INT, AT(channel), 0, 63, XP_CHANNELS, "C", "this channel only"},
-    {0, "coll", ARG_TEXT, AT(coll), 0, 0, XP_TUNING | XP_EXPLAIN | XP_SIMULATE, "NAME",
+    {0, "coll", ARG_TEXT, AT(coll), 0, 0, XP_TUNING | XP_EXPLAIN | XP_SIMULATE | XP_HOST, "NAME",
      "allreduce (default), allgather, reducescatter, broadcast, reduce"},
     {0, "bytes", ARG_SIZE, AT(bytes), 0, 0, XP_EXPLAIN, "SIZE", "of the larger of a rank's two buffers (default 1M)"},
-    {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, XP_TUNING | XP_SIMULATE, "SIZE", "first size (default 8)"},
-    {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, XP_TUNING | XP_SIMULATE, "SIZE", "last size (default 8G)"},
-    {'f', "stepfactor", ARG_INT, AT(factor), 1, INT_MAX, XP_TUNING | XP_SIMULATE, "FACTOR", "from size to size (default 4; simulate 2)"},
-    {'i', "stepbytes", ARG_SIZE, AT(step), 0, 0, XP_TUNING | XP_SIMULATE, "SIZE", "add this from size to size instead (with -f 1)"},
+    {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE", "first size (default 8)"},
+    {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE", "last size (default 8G)"},
+    {'f', "stepfactor", ARG_INT, AT(factor), 1, INT_MAX, XP_TUNING | XP_SIMULATE | XP_HOST, "FACTOR",
+     "from size to size (default 4; simulate 2)"},
+    {'i', "stepbytes", ARG_SIZE, AT(step), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE",
+     "add this from size to size instead (with -f 1)"},
     {'d', "datatype", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE",
      "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 (default float)"},
     {0, "type", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE", "the same"},
@@ -104,8 +106,8 @@ static const struct {
 };
 
 // The commands by their bits.
-static const char *const command_names[] = {"show",    "paths",    "graphs", "channels", "tuning",
-                                            "explain", "simulate", "gather", "lint",     "diff"};
+static const char *const command_names[] = {"show",     "paths",  "graphs", "channels", "tuning", "explain",
+                                            "simulate", "gather", "lint",   "diff",     "host"};
 
 // What users of the perf programs may try, and what there is instead.
 static const struct {
@@ -503,7 +505,7 @@ static bool take_letter(reader *r, const char *arg)
 
 static bool take_file(reader *r, const char *arg)
 {
-  int most = r->command == XP_DIFF ? 2 : r->command == XP_GATHER ? 0 : 1;
+  int most = r->command == XP_DIFF ? 2 : r->command == XP_GATHER || r->command == XP_HOST ? 0 : 1;
   if (r->o->nfiles == most) {
     snprintf(r->why, 256, "unexpected argument '%.120s': %s", arg,
              most == 0 ? "this command takes no file" : "there are more files than the command takes");

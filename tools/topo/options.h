@@ -17,10 +17,11 @@ enum {
   XP_GATHER = 128,
   XP_LINT = 256,
   XP_DIFF = 512,
+  XP_HOST = 1024,
   XP_CONNECT = XP_CHANNELS | XP_TUNING | XP_EXPLAIN | XP_SIMULATE, // need all nodes
   XP_SEARCH = XP_SHOW | XP_GRAPHS | XP_CONNECT,                    // may need channels
   XP_MACHINE = XP_PATHS | XP_SEARCH,                               // have a machine
-  XP_EVERY = 1023,
+  XP_EVERY = 2047,
 };
 
 enum { XP_FILES = 2, XP_MAX_NODES = 1 << 20, XP_MAX_HOSTS = 256 };

@@ -17,6 +17,7 @@ typedef struct drawing {
   xp_print *out;
   bool *seen;
   const char **ports;  // names, by node
+  const char **parts;  // and what they are made of
   char prefix[PREFIX]; // of the present depth
 } drawing;
 
@@ -69,13 +70,13 @@ static void bus_id(int64_t id, char out[24])
   snprintf(out, 24, "%04llx:%02llx:%02llx.%llx", n >> 20 & 0xffffffff, n >> 12 & 0xff, n >> 4 & 0xff, n & 0xf);
 }
 
-// Names of the network ports, by node; free the list, not the names, which are the document's. NULL: no memory.
-static const char **port_names(const xp_machine *m)
+// Values of an attribute ("name") of the network ports, by node; free the list, not the texts, which are the document's. NULL: no memory.
+static const char **port_texts(const xp_machine *m, const char *attribute)
 {
   const tt_topo *t = m->topo;
   const char **names = tt_calloc((size_t)t->nnodes + 1, sizeof(*names));
   for (const tt_xml_node *x = m->xml->root; names != NULL && x != NULL; x = tt_xml_walk(m->xml->root, x)) {
-    const char *name = strcmp(x->tag, "net") == 0 ? tt_xml_get(x, "name") : NULL;
+    const char *name = strcmp(x->tag, "net") == 0 ? tt_xml_get(x, attribute) : NULL;
     long long dev;
     if (name == NULL || tt_xml_get(x, "dev") == NULL || tt_xml_int(x, "dev", INT_MIN, INT_MAX, &dev) != ncclSuccess) {
       continue;
@@ -187,6 +188,9 @@ static xp_colour describe(const drawing *d, int node, float up, char name[128], 
   case TT_NODE_NET:
     xp_add(rest, "  %s  %g Gbit/s%s%s", d->ports[node] != NULL ? xp_clean(d->ports[node], label, sizeof(label)) : "", (double)n->net.bw * 8,
            n->net.gdr != 0 ? "  gdr" : "", n->net.coll != 0 ? "  reduces" : "");
+    if (d->parts[node] != NULL) {
+      xp_add(rest, "  made of %s", xp_clean(d->parts[node], label, sizeof(label)));
+    }
     return XP_NET;
   case TT_NODE_CPU:
     xp_add(rest, "  %s", cpu_name(d, n, label, sizeof(label)));
@@ -275,10 +279,12 @@ static int show_text(const xp_machine *m, const char *title, xp_print *out)
   (void)title;
   drawing d = {.m = m, .t = m->topo, .out = out, .seen = tt_calloc((size_t)m->topo->nnodes + 1, sizeof(bool))};
   bool u = out->utf8;
-  d.ports = port_names(m);
-  if (d.seen == NULL || d.ports == NULL) {
+  d.ports = port_texts(m, "name");
+  d.parts = port_texts(m, "parts");
+  if (d.seen == NULL || d.ports == NULL || d.parts == NULL) {
     tt_free(d.seen);
     tt_free(d.ports);
+    tt_free(d.parts);
     (void)tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
     return xp_complain(1);
   }
@@ -294,6 +300,7 @@ static int show_text(const xp_machine *m, const char *title, xp_print *out)
     line(&d, u ? "└─ " : "`- ", XP_BOLD, "NVSwitch", rest.buf);
   }
   tt_free(d.seen);
+  tt_free(d.parts);
   tt_free(d.ports);
   return 0;
 }
@@ -318,7 +325,7 @@ static int draw(const xp_machine *m, const char *title, xp_print *out, ncclResul
   if (title == NULL) {
     title = slash != NULL && slash[1] != 0 ? slash + 1 : m->name;
   }
-  const char **ports = port_names(m);
+  const char **ports = port_texts(m, "name");
   if (ports == NULL) {
     (void)tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
     return xp_complain(1);

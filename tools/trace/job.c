@@ -1,105 +1,9 @@
-// job.c: the files of a job: one clock, its operations, who waited for whom.
+// job.c: the files of a job: its operations, who waited for whom.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trace_tool.h"
-
-// One end of an arrow.
-typedef struct end {
-  const char *id;
-  int clock;
-  bool begins;
-  double at; // of its own clock
-} end;
-
-static int clock_of(const xt_job *job, const xt_trace *t)
-{
-  int i = 0;
-  while (i < job->nclocks && strcmp(job->clocks[i].name, t->clock) != 0) {
-    i++;
-  }
-  return i;
-}
-
-static int by_id(const void *a, const void *b)
-{
-  const end *x = a, *y = b;
-  int c = strcmp(x->id, y->id);
-  return c != 0 ? c : (int)y->begins - (int)x->begins;
-}
-
-static bool is_phase(const json_t *e, const char *phase)
-{
-  return strcmp(json_string_value(json_object_get(e, "ph")), phase) == 0;
-}
-
-static size_t collect_ends(const xt_job *job, end *out)
-{
-  size_t n = 0;
-  for (int i = 0; i < job->n; i++) {
-    const xt_trace *t = &job->traces[i];
-    for (size_t k = 0; k < json_array_size(t->events); k++) {
-      const json_t *e = json_array_get(t->events, k);
-      bool begins = is_phase(e, "s");
-      if ((begins || is_phase(e, "f")) && out != NULL) {
-        out[n] = (end){json_string_value(json_object_get(e, "id")), clock_of(job, t), begins, json_number_value(json_object_get(e, "ts"))};
-      }
-      n += begins || is_phase(e, "f");
-    }
-  }
-  return n;
-}
-
-// The shortest way of a message from clock 0 to `clock` and back, in differences of two clocks: half of what they differ by is the shift.
-static void measure(const end *ends, size_t n, int clock, xt_clock *out)
-{
-  double there = INFINITY, back = INFINITY;
-  for (size_t i = 0; i + 1 < n; i++) {
-    const end *s = &ends[i], *f = &ends[i + 1];
-    bool pair = s->begins && !f->begins && strcmp(s->id, f->id) == 0;
-    if (pair && s->clock == 0 && f->clock == clock) {
-      there = fmin(there, f->at - s->at);
-    } else if (pair && s->clock == clock && f->clock == 0) {
-      back = fmin(back, f->at - s->at);
-    }
-  }
-  if (isfinite(there) && isfinite(back)) {
-    out->shift = (back - there) / 2;
-    out->error = fabs(there + back) / 2;
-  }
-}
-
-static bool set_clocks(xt_job *job)
-{
-  job->clocks = calloc((size_t)job->n, sizeof *job->clocks);
-  size_t n = 0;
-  for (int i = 0; job->clocks != NULL && i < job->n; i++) {
-    const xt_trace *t = &job->traces[i];
-    if (clock_of(job, t) == job->nclocks) {
-      job->clocks[job->nclocks] = (xt_clock){t->clock, t->host, t->skew - job->traces[0].skew, job->nclocks == 0 ? 0 : -1};
-      job->nclocks++;
-    }
-  }
-  n = job->nclocks > 1 ? collect_ends(job, NULL) : 0;
-  end *ends = malloc((n + 1) * sizeof *ends);
-  if (job->clocks == NULL || ends == NULL) {
-    free(ends);
-    return false;
-  }
-  if (n > 0) {
-    collect_ends(job, ends);
-    qsort(ends, n, sizeof *ends, by_id);
-  }
-  for (int i = 1; i < job->nclocks; i++) {
-    measure(ends, n, i, &job->clocks[i]);
-  }
-  for (int i = 0; i < job->n; i++) {
-    job->traces[i].shift = job->clocks[clock_of(job, &job->traces[i])].shift;
-  }
-  free(ends);
-  return true;
-}
 
 // ---- operations
 
@@ -130,6 +34,16 @@ static int by_operation(const void *a, const void *b)
   return c != 0 ? c : (x->at > y->at) - (x->at < y->at);
 }
 
+bool xt_is_phase(const json_t *e, const char *phase)
+{
+  return strcmp(json_string_value(json_object_get(e, "ph")), phase) == 0;
+}
+
+double xt_time(const xt_trace *t, double at)
+{
+  return at + t->shift + t->drift * at;
+}
+
 bool xt_same_op(const xt_op *a, const xt_op *b)
 {
   return compare(a, b) == 0;
@@ -138,14 +52,14 @@ bool xt_same_op(const xt_op *a, const xt_op *b)
 static bool is_op(const json_t *e)
 {
   const char *cat = json_string_value(json_object_get(e, "cat"));
-  return is_phase(e, "X") && strcmp(cat, "op") == 0;
+  return xt_is_phase(e, "X") && strcmp(cat, "op") == 0;
 }
 
 static xt_op op_of(const xt_job *job, int i, const json_t *e)
 {
   const json_t *args = json_object_get(e, "args"), *peer = json_object_get(args, "peer");
   const xt_trace *t = &job->traces[i];
-  double start = json_number_value(json_object_get(e, "ts")) + t->shift;
+  double start = xt_time(t, json_number_value(json_object_get(e, "ts")));
   const char *func = json_string_value(json_object_get(e, "name"));
   return (xt_op){.trace = t,
                  .at = i,
@@ -234,7 +148,7 @@ bool xt_job_open(xt_job *job, char *const *paths, int n)
     xt_job_close(job);
     return false;
   }
-  if (!set_clocks(job) || !collect_ops(job) || !find_waits(job)) {
+  if (!xt_set_clocks(job) || !collect_ops(job) || !find_waits(job)) {
     fprintf(stderr, "tutti-trace: no memory\n");
     xt_job_close(job);
     return false;

@@ -104,6 +104,12 @@ static bool read_head(const char *path, xt_trace *t)
   t->pid = (int)pid;
   t->skew = (double)skew / 1e3;
   t->lost = full + disk;
+  const json_t *ahead = json_object_get(other, "clock_ahead_ns");
+  if (ahead != NULL && !json_is_integer(ahead)) {
+    return bad(path, "otherData.clock_ahead_ns is no number");
+  }
+  t->knows_ahead = ahead != NULL;
+  t->ahead = (double)json_integer_value(ahead) / 1e3;
   return true;
 }
 

@@ -11,7 +11,7 @@ static double first_time(const xt_job *job)
   for (int i = 0; i < job->n; i++) {
     for (size_t k = 0; k < json_array_size(job->traces[i].events); k++) {
       const json_t *ts = json_object_get(json_array_get(job->traces[i].events, k), "ts");
-      first = ts != NULL ? fmin(first, json_number_value(ts) + job->traces[i].shift) : first;
+      first = ts != NULL ? fmin(first, xt_time(&job->traces[i], json_number_value(ts))) : first;
     }
   }
   return isfinite(first) ? first : 0;
@@ -22,7 +22,7 @@ static bool write_event(const xt_job *job, int i, json_t *e, double zero, FILE *
   const json_t *ts = json_object_get(e, "ts");
   bool good = json_object_set_new(e, "pid", json_integer(i)) == 0;
   if (ts != NULL) {
-    double at = json_number_value(ts) + job->traces[i].shift - zero;
+    double at = xt_time(&job->traces[i], json_number_value(ts)) - zero;
     good = json_object_set_new(e, "ts", json_real(round(at * 1e3) / 1e3)) == 0 && good;
   }
   if (strcmp(json_string_value(json_object_get(e, "name")), "process_sort_index") == 0) {

@@ -63,7 +63,7 @@ static json_t *slices(const xt_job *job, const xt_trace *t, size_t stride)
     const char *cat = json_string_value(json_object_get(e, "cat"));
     bool slice = strcmp(json_string_value(json_object_get(e, "ph")), "X") == 0;
     if (slice && is_shown(cat) && seen++ % stride == 0) {
-      double at = json_number_value(json_object_get(e, "ts")) + t->shift - job->begin;
+      double at = xt_time(t, json_number_value(json_object_get(e, "ts"))) - job->begin;
       json_array_append_new(list, json_pack("[f,f,s,I]", rounded(at), json_number_value(json_object_get(e, "dur")),
                                             json_string_value(json_object_get(e, "name")), json_integer_value(json_object_get(e, "tid"))));
     }

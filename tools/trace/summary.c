@@ -76,6 +76,21 @@ static void print_waits(const xt_job *job, FILE *out)
   }
 }
 
+// What the clock is shifted by when the job begins.
+static void print_clock(const xt_job *job, const xt_clock *c, FILE *out)
+{
+  double begin = (job->begin - c->shift) / (1 + c->drift);
+  fprintf(out, "clock of %s: shifted by %.3f us, ", c->host, c->shift + c->drift * begin);
+  if (c->how == XT_CLOCK_WALL) {
+    fprintf(out, "as the wall clocks say (no messages there and back, or they contradict each other)\n");
+    return;
+  }
+  if (c->drift != 0) {
+    fprintf(out, "and %.3f us each second, ", c->drift * 1e6);
+  }
+  fprintf(out, "measured with messages, within %.3f us\n", c->error);
+}
+
 void xt_summary(const xt_job *job, FILE *out)
 {
   uint64_t lost = 0;
@@ -86,10 +101,7 @@ void xt_summary(const xt_job *job, FILE *out)
           (unsigned long long)lost);
   for (int i = 1; i < job->nclocks; i++) {
     const xt_clock *c = &job->clocks[i];
-    fprintf(out,
-            c->error >= 0 ? "clock of %s: shifted by %.3f us, measured with messages, within %.3f us\n"
-                          : "clock of %s: shifted by %.3f us, as the wall clocks say (no messages both ways)\n",
-            c->host, c->shift, c->error);
+    print_clock(job, c, out);
   }
   print_table(job, out);
   print_waits(job, out);

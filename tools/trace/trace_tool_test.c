@@ -1,4 +1,5 @@
 // Time lines that are made up: what is refused, two clocks brought together, who waited for whom.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static const char *write_file(int i, const char *fmt, ...)
 
 #define OTHER(rank, clock, skew)                                                                                                       \
   "\"otherData\":{\"tutti_trace\":1,\"rank\":" rank                                                                                    \
-  ",\"ranks\":3,\"comm\":\"0x1\",\"name\":\"\",\"host\":\"h\",\"pid\":7,\"clock\":\"" clock "\",\"realtime_minus_monotonic_ns\":" skew \
+  ",\"ranks\":4,\"comm\":\"0x1\",\"name\":\"\",\"host\":\"h\",\"pid\":7,\"clock\":\"" clock "\",\"realtime_minus_monotonic_ns\":" skew \
   ",\"lost_ring_full\":2,\"lost_disk\":0}"
 #define OP(ts, dur, seq)                                                                               \
   "{\"name\":\"AllReduce\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":" ts ",\"dur\":" dur \
@@ -47,7 +48,7 @@ static void refuses_what_is_no_time_line(void **state)
       "[]",
       "{\"traceEvents\":[]}",
       "{\"traceEvents\":{}," OTHER("0", "a", "0") "}",
-      "{\"traceEvents\":[]," OTHER("3", "a", "0") "}", // no such rank
+      "{\"traceEvents\":[]," OTHER("4", "a", "0") "}", // no such rank
       "{\"traceEvents\":[]," OTHER("-1", "a", "0") "}",
       "{\"traceEvents\":[]," OTHER("\"0\"", "a", "0") "}",
       "{\"traceEvents\":[],\"otherData\":{\"tutti_trace\":2}}",
@@ -126,11 +127,198 @@ static void messages_bring_clocks_together(void **state)
                  "1540", "60", "0") "]," OTHER("1", "b", "9000000") "}");
   assert_true(xt_job_open(&job, names, 2));
   assert_int_equal(job.nclocks, 2);
-  assert_true(job.clocks[1].error == 20);
+  assert_int_equal(job.clocks[1].how, XT_CLOCK_MEASURED);
+  assert_true(job.clocks[1].error >= 20 && job.clocks[1].error < 20.5); // in 2 ms clocks drift apart by 0.4 us at most
   assert_true(job.traces[1].shift == -490);
   // Rank 1 came at 1540 - 490, rank 0 at 1000.
   assert_true(job.waited[0 * 2 + 1] == 50);
   assert_true(job.waited[1 * 2 + 0] == 0);
+  xt_job_close(&job);
+}
+
+// Many messages between clock a and clock b, which is 1 s ahead and gains 50 us a second: in both directions some are as fast as 15 us, others late.
+static void a_clock_that_drifts(void **state)
+{
+  (void)state;
+  xt_job job;
+  FILE *files[2] = {fopen(paths[0], "w"), fopen(paths[1], "w")};
+  unsigned seed = 1;
+  for (int rank = 0; rank < 2; rank++) {
+    fprintf(files[rank], "{\"traceEvents\":[" OP("1000000", "1", "0"));
+  }
+  for (int i = 0; i < 4000; i++) {
+    seed = seed * 1103515245 + 12345;
+    int from = i % 2;
+    double late = (double)(seed >> 16 & 1023), sent = 1e6 + i * 1e4, at[2] = {sent, sent + 15 + late};
+    for (int end = 0; end < 2; end++) {
+      int rank = end == 0 ? from : 1 - from;
+      double t = rank == 0 ? at[end] : at[end] + 1e6 + 50e-6 * at[end];
+      fprintf(files[rank], ",{\"name\":\"message\",\"ph\":\"%s\",\"id\":\"m%d\",\"pid\":0,\"tid\":1,\"ts\":%.3f}", end == 0 ? "s" : "f", i,
+              t);
+    }
+  }
+  fprintf(files[0], "]," OTHER("0", "a", "0") "}");
+  fprintf(files[1], "]," OTHER("1", "b", "0") "}");
+  fclose(files[0]);
+  fclose(files[1]);
+  assert_true(xt_job_open(&job, names, 2));
+  assert_int_equal(job.clocks[1].how, XT_CLOCK_MEASURED);
+  assert_true(job.clocks[1].error < 30);
+  for (double at = 1e6; at < 41e6; at += 1e6) {
+    double found = xt_time(&job.traces[1], at + 1e6 + 50e-6 * at);
+    if (found - at > 20 || at - found > 20) {
+      fail_msg("%.3f is %.3f", at, found);
+    }
+  }
+  xt_job_close(&job);
+}
+
+// Messages go from a to b to c to a: each a hundred microseconds under way. b is 1000 us ahead, c 5000.
+static void messages_that_go_round(void **state)
+{
+  (void)state;
+  xt_job job;
+  write_file(0, "%s", "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m3", "1400") "]," OTHER("0", "a", "0") "}");
+  write_file(1, "%s", "{\"traceEvents\":[" ARROW("f", "m1", "2100") "," ARROW("s", "m2", "2150") "]," OTHER("1", "b", "0") "}");
+  write_file(2, "%s", "{\"traceEvents\":[" ARROW("f", "m2", "6250") "," ARROW("s", "m3", "6300") "]," OTHER("2", "c", "0") "}");
+  assert_true(xt_job_open(&job, names, 3));
+  for (int i = 1; i < 3; i++) {
+    assert_int_equal(job.clocks[i].how, XT_CLOCK_MEASURED);
+    assert_true(job.clocks[i].error >= 150 && job.clocks[i].error < 151); // what clocks may drift apart in a ms stands besides
+  }
+  // The middle of what is possible.
+  assert_true(fabs(xt_time(&job.traces[1], 2100) - (2100 - 1000 + 50)) < 0.5);
+  assert_true(fabs(xt_time(&job.traces[2], 6250) - (6250 - 5000 - 50)) < 0.5);
+  xt_job_close(&job);
+}
+
+enum { ROUNDS = 200 };
+
+// A job of `seconds`: messages go round four clocks, each of which runs at a pace of its own; at half-time the last one is put forward by `step` microseconds.
+typedef struct ring_job {
+  double seconds, step, ahead[FILES], drift[FILES];
+} ring_job;
+
+// What clock k shows at time t of the first.
+static double shown(const ring_job *r, int k, double t)
+{
+  return r->ahead[k] + t * (1 + r->drift[k]) + (k == FILES - 1 && t > r->seconds * 1e6 / 2 ? r->step : 0);
+}
+
+static void write_ring(const ring_job *r)
+{
+  static const char *const ends[FILES] = {OTHER("0", "a", "0"), OTHER("1", "b", "0"), OTHER("2", "c", "0"), OTHER("3", "d", "0")};
+  unsigned seed = 1;
+  FILE *files[FILES];
+  for (int k = 0; k < FILES; k++) {
+    files[k] = fopen(paths[k], "w");
+    assert_non_null(files[k]);
+    fprintf(files[k], "{\"traceEvents\":[" OP("%.3f", "1", "0"), shown(r, k, 0));
+  }
+  for (int i = 0; i < ROUNDS * FILES; i++) {
+    seed = seed * 1103515245 + 12345;
+    int k = i % FILES, to = (k + 1) % FILES;
+    double t = i / FILES * r->seconds * 1e6 / ROUNDS + k * 100, late = 30 + (double)(seed >> 16 & 15);
+    fprintf(files[k], "," ARROW("s", "m%d", "%.3f"), i, shown(r, k, t));
+    fprintf(files[to], "," ARROW("f", "m%d", "%.3f"), i, shown(r, to, t + late));
+  }
+  for (int k = 0; k < FILES; k++) {
+    fprintf(files[k], "],%s}", ends[k]);
+    fclose(files[k]);
+  }
+}
+
+// Messages go one way round. How far the clocks drift apart meanwhile is much more than what is said that they may be wrong by, and that is true.
+static void drifting_clocks_in_a_ring(void **state)
+{
+  (void)state;
+  static const ring_job jobs[] = {{60, 0, {0, 3e8, 7e8, 1e6}, {0, 20e-6, -17e-6, 5e-6}},
+                                  {600, 0, {0, 9e8, 2e3, 5e8}, {0, -80e-6, 80e-6, 20e-6}},
+                                  {5, 0, {0, 1e3, 2e8, 4e8}, {0, -20e-6, 20e-6, 0}}};
+  for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+    const ring_job *r = &jobs[i];
+    xt_job job;
+    write_ring(r);
+    assert_true(xt_job_open(&job, names, FILES));
+    for (int k = 1; k < FILES; k++) {
+      assert_int_equal(job.clocks[k].how, XT_CLOCK_MEASURED);
+      assert_true(job.clocks[k].error < 200); // a round takes 30 to 180 us, and 160 as it was sent
+      for (double t = 0; t < r->seconds * 1e6 * (ROUNDS - 1) / ROUNDS; t += r->seconds * 1e4) {
+        double wrong = fabs(xt_time(&job.traces[k], shown(r, k, t)) - t);
+        if (wrong > job.clocks[k].error) {
+          fail_msg("%g s, clock %d at %.0f: wrong by %.3f, said: %.3f", r->seconds, k, t, wrong, job.clocks[k].error);
+        }
+      }
+    }
+    xt_job_close(&job);
+  }
+}
+
+// No drift explains it: nothing is said that messages contradict.
+static void a_clock_that_is_put_forward(void **state)
+{
+  (void)state;
+  xt_job job;
+  static const ring_job r = {10, 1e6, {0, 3e8, 7e8, 1e6}, {0, 20e-6, -17e-6, 5e-6}};
+  write_ring(&r);
+  assert_true(xt_job_open(&job, names, FILES));
+  for (int k = 1; k < FILES; k++) {
+    assert_int_equal(job.clocks[k].how, XT_CLOCK_WALL);
+  }
+  xt_job_close(&job);
+}
+
+// The same between two clocks: b is put forward between one message there and back and the next.
+static void two_clocks_that_contradict_each_other(void **state)
+{
+  (void)state;
+  xt_job job;
+  write_file(0, "%s",
+             "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m2", "1100") "," ARROW("s", "m3", "2000") "," ARROW(
+                 "f", "m4", "2100") "]," OTHER("0", "a", "5000000") "}");
+  write_file(1, "%s",
+             "{\"traceEvents\":[" ARROW("f", "m1", "1040") "," ARROW("s", "m2", "1060") "," ARROW("f", "m3", "3040") "," ARROW(
+                 "s", "m4", "3060") "]," OTHER("1", "b", "9000000") "}");
+  assert_true(xt_job_open(&job, names, 2));
+  assert_int_equal(job.clocks[1].how, XT_CLOCK_WALL);
+  assert_true(job.traces[1].shift == 4000);
+  xt_job_close(&job);
+}
+
+// b is measured against a, c against b: what b may be wrong by c may be, too.
+static void errors_add_up(void **state)
+{
+  (void)state;
+  xt_job job;
+  write_file(0, "%s", "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m2", "1100") "]," OTHER("0", "a", "0") "}");
+  write_file(1, "%s",
+             "{\"traceEvents\":[" ARROW("f", "m1", "1050") "," ARROW("s", "m2", "1050") "," ARROW("s", "m3", "1200") "," ARROW(
+                 "f", "m4", "1240") "]," OTHER("1", "b", "0") "}");
+  write_file(2, "%s", "{\"traceEvents\":[" ARROW("f", "m3", "1220") "," ARROW("s", "m4", "1220") "]," OTHER("2", "c", "0") "}");
+  assert_true(xt_job_open(&job, names, 3));
+  assert_true(job.clocks[1].error >= 50 && job.clocks[1].error < 51);
+  assert_true(job.clocks[2].error >= 70 && job.clocks[2].error < 71);
+  xt_job_close(&job);
+}
+
+// Time namespaces of one machine: nothing need be measured.
+static void one_machine_has_one_clock(void **state)
+{
+  (void)state;
+  xt_job job;
+  write_file(0, "%s",
+             "{\"traceEvents\":[" OP("1000", "100",
+                                     "0") "," ARROW("s", "m1", "1000") "]," OTHER("0", "boot time:[1]\",\"clock_ahead_ns\":\"x", "0") "}");
+  assert_false(xt_job_open(&job, names, 1));
+  write_file(0, "%s", "{\"traceEvents\":[" OP("1000", "100", "0") "]," OTHER("0", "boot time:[1]", "0,\"clock_ahead_ns\":-7000") "}");
+  write_file(1, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("1", "boot time:[2]", "0,\"clock_ahead_ns\":1993000") "}");
+  write_file(2, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("2", "boot time:[3]", "-1") "}");
+  assert_false(xt_job_open(&job, names, 3)); // no such difference to the wall clock
+  write_file(2, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("2", "boot time:[3]", "0") "}");
+  assert_true(xt_job_open(&job, names, 3));
+  assert_int_equal(job.nclocks, 2); // of the third it is not known
+  assert_true(xt_time(&job.traces[0], 1000) == 1007 && xt_time(&job.traces[1], 3000) == 1007);
+  assert_int_equal(job.clocks[job.traces[2].at_clock].how, XT_CLOCK_WALL);
   xt_job_close(&job);
 }
 
@@ -141,7 +329,7 @@ static void wall_clocks_are_believed_without_messages(void **state)
   write_file(0, "%s", "{\"traceEvents\":[" ARROW("s", "m1", "1000") "]," OTHER("0", "a", "5000000") "}");
   write_file(1, "%s", "{\"traceEvents\":[" ARROW("f", "m1", "1590") "]," OTHER("1", "b", "9000000") "}");
   assert_true(xt_job_open(&job, names, 2));
-  assert_true(job.clocks[1].error < 0);
+  assert_int_equal(job.clocks[1].how, XT_CLOCK_WALL);
   assert_true(job.traces[1].shift == 4000);
   xt_job_close(&job);
 }
@@ -202,10 +390,20 @@ static int remove_folder(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(refuses_what_is_no_time_line),   cmocka_unit_test(operations_are_slices),
-      cmocka_unit_test(refuses_what_is_too_large),      cmocka_unit_test(refuses_a_rank_twice),
-      cmocka_unit_test(messages_bring_clocks_together), cmocka_unit_test(wall_clocks_are_believed_without_messages),
+      cmocka_unit_test(refuses_what_is_no_time_line),
+      cmocka_unit_test(operations_are_slices),
+      cmocka_unit_test(refuses_what_is_too_large),
+      cmocka_unit_test(refuses_a_rank_twice),
+      cmocka_unit_test(messages_bring_clocks_together),
+      cmocka_unit_test(wall_clocks_are_believed_without_messages),
       cmocka_unit_test(the_last_one_is_waited_for),
+      cmocka_unit_test(a_clock_that_drifts),
+      cmocka_unit_test(messages_that_go_round),
+      cmocka_unit_test(one_machine_has_one_clock),
+      cmocka_unit_test(drifting_clocks_in_a_ring),
+      cmocka_unit_test(a_clock_that_is_put_forward),
+      cmocka_unit_test(errors_add_up),
+      cmocka_unit_test(two_clocks_that_contradict_each_other),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/own_file.h"
+#include "os/proc.h"
 #include "tune.h"
 
 enum { FINE = 0, FAILED = 1, BAD_USAGE = 2, BAR = 30 };
@@ -21,6 +23,8 @@ static const char usage[] =
     "  -s, --seconds N      how long all of it may take (default 60)\n"
     "  -m, --max-bytes N    largest message (default 16777216)\n"
     "  -o, --output FILE    where to, - is standard output (default ~/.nccl/tuner.csv)\n"
+    "  -M, --machine        measures only how fast this machine is, in a tenth of a second, and writes it where the library looks for it\n"
+    "                       (NCCL_HOST_FIGURES, else ~/.cache/tutti), or to --output\n"
     "  -h, --help           this\n\n"
     "A progress bar shows on a terminal. Exit status: 0 written; 1 it could not be measured or written; 2 wrong usage.\n";
 
@@ -59,11 +63,15 @@ static int bad(const char *option, const char *value, const char *wanted)
 // -1: go on; else the exit status.
 static int read_options(int argc, char **argv, tn_options *o)
 {
-  static const struct option list[] = {
-      {"ranks", required_argument, NULL, 'n'},  {"seconds", required_argument, NULL, 's'}, {"max-bytes", required_argument, NULL, 'm'},
-      {"output", required_argument, NULL, 'o'}, {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+  static const struct option list[] = {{"ranks", required_argument, NULL, 'n'},
+                                       {"seconds", required_argument, NULL, 's'},
+                                       {"max-bytes", required_argument, NULL, 'm'},
+                                       {"output", required_argument, NULL, 'o'},
+                                       {"machine", no_argument, NULL, 'M'},
+                                       {"help", no_argument, NULL, 'h'},
+                                       {NULL, 0, NULL, 0}};
   double x;
-  for (int c; (c = getopt_long(argc, argv, "n:s:m:o:h", list, NULL)) != -1;) {
+  for (int c; (c = getopt_long(argc, argv, "n:s:m:o:Mh", list, NULL)) != -1;) {
     switch (c) {
     case 'n':
       if (!read_ranks(optarg, o)) {
@@ -82,6 +90,7 @@ static int read_options(int argc, char **argv, tn_options *o)
       o->max_bytes = (size_t)x;
       break;
     case 'o': o->out = optarg; break;
+    case 'M': o->machine = true; break;
     case 'h': fputs(usage, stdout); return FINE;
     default: fputs("tutti-tune -h lists the options\n", stderr); return BAD_USAGE;
     }
@@ -301,6 +310,44 @@ static int tune(const tn_options *o, const place *p, tn_times *t)
   return status;
 }
 
+// ---- The machine's figures ----
+
+static int put_figures(const char *path, const tt_figures *f)
+{
+  char text[TT_FIGURES_MAX_BYTES], why[TT_OWN_FILE_WHY];
+  tt_machine_kind kind = tt_machine_kind_get();
+  size_t size = tt_figures_write(f, &kind, tt_proc_host_name(), text);
+  if (strcmp(path, "-") == 0) {
+    return fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0 ? FINE : FAILED;
+  }
+  if (!tt_own_file_write(path, text, size, why)) {
+    fprintf(stderr, "tutti-tune: %.*s cannot be written: %s\n", PATH_MAX, path, why);
+    return FAILED;
+  }
+  printf("figures of this machine in %s: %s\n", path, tt_figures_text(f, text, sizeof text));
+  return FINE;
+}
+
+static int tune_machine(const tn_options *o)
+{
+  char path[PATH_MAX], why[TT_FIGURES_WHY];
+  bool named;
+  tt_figures f;
+  if (o->out != NULL && snprintf(path, sizeof path, "%s", o->out) >= (int)sizeof path) {
+    fprintf(stderr, "tutti-tune: --output: the path is too long\n");
+    return BAD_USAGE;
+  }
+  if (o->out == NULL && !tt_figures_place(path, sizeof path, &named, why)) {
+    fprintf(stderr, "tutti-tune: there is no place for this machine's figures: %s; use --output\n", why);
+    return FAILED;
+  }
+  if (!tn_measure_machine(&f)) {
+    fprintf(stderr, "tutti-tune: this machine's figures could not be measured, and nothing is written\n");
+    return FAILED;
+  }
+  return put_figures(path, &f);
+}
+
 int main(int argc, char **argv)
 {
   int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -313,6 +360,9 @@ int main(int argc, char **argv)
   int status = read_options(argc, argv, &o);
   if (status >= 0) {
     return status;
+  }
+  if (o.machine) {
+    return tune_machine(&o);
   }
   place p;
   if (!find_place(&o, &p)) {

@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "figures/figures.h"
+
 enum { TN_FUNCS = 5, TN_SIZES = 12, TN_CONFIGS = 24, TN_MAX_RANKS = 64 };
 
 // One way to run collectives. Number 0 is the library's own choice, without names.
@@ -24,7 +26,8 @@ typedef struct tn_times {
 } tn_times;
 
 typedef struct tn_options {
-  const char *out; // NULL: ~/.nccl/tuner.csv
+  bool machine;    // only the machine's figures
+  const char *out; // NULL: ~/.nccl/tuner.csv, or where the library looks for figures
   int ranks[8], nranks;
   double seconds;
   size_t max_bytes;
@@ -39,5 +42,10 @@ bool tn_measure(tn_times *t, int config, double slot, double end);
 
 // Writes the lines for these times, where something is at least 5% faster than the library's own choice. Returns their number.
 int tn_write_choices(FILE *f, const tn_times *t);
+
+// Measures this machine's figures, in a tenth of a second, and within two seconds where much else runs. What is not possible here (the kernel does not let a
+// process read another, no loopback) stays the library's own, and standard error says so. False: one core only, or too much else runs, and standard error
+// says so; or no second process.
+bool tn_measure_machine(tt_figures *f);
 
 double tn_now(void);

@@ -195,7 +195,7 @@ static void parent_waits(void)
   WANT((atomic_load(&t.done)) == (0));
   tell(down[1], "x", 1);
   WANT((tt_stream_wait(s)) == (ncclSuccess));
-  WANT(toy_becomes(&t.done, 1, 5));
+  WANT(toy_becomes(&t.done, 1, TOY_LONG_S));
   WANT(tt_event_complete(e));
   hear(up[0], &x, 1);
   tell(down[1], "x", 1);
@@ -224,7 +224,7 @@ static void child_waits(void)
   tt_stream_push(s, &toy_init(&t, NULL, NULL)->work);
   WANT(!tt_event_complete(e));
   tell(up[1], "x", 1);
-  WANT(tt_stream_wait(s) == ncclSuccess && toy_becomes(&t.done, 1, 5));
+  WANT(tt_stream_wait(s) == ncclSuccess && toy_becomes(&t.done, 1, TOY_LONG_S));
   tell(up[1], "x", 1);
   hear(down[0], &x, 1); // the parent has recorded again, which will never be reached, and ...
   tt_stream_push(s, tt_event_wait_work(e));

@@ -106,7 +106,8 @@ static void step_publish(tt_port *port, tt_lane *l, const tt_step *step, uint32_
   const tt_ref *dst = l->sched->refs + step->dst, *src = l->sched->refs + step->src;
   for (int i = 0; i < step->ndst; i++) {
     if (dst[i].kind == TT_FIFO || dst[i].kind == TT_TOKEN) {
-      tt_fifo_publish(&port->links[dst[i].peer]->send[fifo_of(l, &dst[i])], dst[i].kind == TT_FIFO ? bytes : 0, c->sig, c->sig_count);
+      tt_fifo_publish(&port->links[dst[i].peer]->send[fifo_of(l, &dst[i])],
+                      dst[i].kind == TT_FIFO ? bytes : port->links[dst[i].peer]->handed, c->sig, c->sig_count);
       posted = true;
     }
   }
@@ -162,6 +163,13 @@ char *tt_lane_place(const tt_lane *l, uint32_t number, uint64_t pass, size_t *by
   return l->call->out + tt_lane_element(l, step, r->chunk, pos, chunk) * l->call->esize;
 }
 
+size_t tt_lane_pass(const tt_lane *l, uint64_t pass, size_t *chunk)
+{
+  size_t pos = pass_begin(l, pass);
+  *chunk = chunk_of_pass(l, pos);
+  return pos;
+}
+
 static void advance(tt_lane *l)
 {
   if (++l->pc < l->strand->count) {
@@ -175,6 +183,13 @@ static void advance(tt_lane *l)
     l->drains = true;
   } else {
     l->done = true;
+  }
+}
+
+void tt_lane_skip(tt_lane *l, int steps)
+{
+  while (steps-- > 0) {
+    advance(l);
   }
 }
 
@@ -196,6 +211,16 @@ static bool drained(const tt_port *port, tt_lane *l)
   l->pc = 0;
   l->waits_for = -1;
   return true;
+}
+
+const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes)
+{
+  if (l->drains) {
+    return NULL;
+  }
+  const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
+  *bytes = count_in_pass(l, step, l->pos, l->chunk) * l->call->esize;
+  return step;
 }
 
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)

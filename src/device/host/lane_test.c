@@ -166,6 +166,21 @@ static void test_the_budget_ends_a_turn(void **state)
   assert_in_range(budget, 800, 997); // a step costs its bytes and something for itself
 }
 
+static void test_marks_of_choices(void **state)
+{
+  const uint64_t count = (UINT64_C(1) << TT_SIG_COUNT_BITS) - 3;
+  (void)state;
+  for (int bit = 0; bit < 20; bit++) { // each of them tells two choices apart
+    uint64_t a = tt_sig_count_mark(count, 0x5a5a5, false), b = tt_sig_count_mark(count, 0x5a5a5 ^ UINT64_C(1) << bit, false);
+    assert_false(tt_sig_count_same(a, b));
+    assert_true(TT_SIG_COUNT(a) == count && TT_SIG_COUNT(b) == count);
+  }
+  // Who has chosen is told, and makes no difference.
+  uint64_t own = tt_sig_count_mark(count, UINT64_MAX, false), told = tt_sig_count_mark(count, UINT64_MAX, true);
+  assert_true(tt_sig_count_same(own, told) && own != told && (own & TT_SIG_DECIDED) == 0 && (told & TT_SIG_DECIDED) != 0);
+  assert_false(tt_sig_count_same(own, tt_sig_count_mark(count - 1, UINT64_MAX, false)));
+}
+
 static void test_received_messages_go_back_at_once(void **state)
 {
   tt_call a = {.in = in, .count = 100, .esize = 1, .sig = 77, .sig_count = 100},
@@ -232,6 +247,42 @@ static void test_a_message_of_another_call_stops_the_port(void **state)
   assert_non_null(strstr(r->ports[1].error, "op prod"));
   assert_non_null(strstr(r->ports[1].error, "op sum"));
   assert_int_equal(out[0], 0);
+}
+
+// A message of the same call whose sender was given another choice, or the same by somebody else.
+static void test_choices_that_differ(void **state)
+{
+  static const struct {
+    uint64_t choice;
+    bool here, there; // has the plugin decided at the receiver, at the sender?
+    const char *error;
+  } list[] = {
+      {6, true, true, "the tuner plugin (none here) answers differently on rank 1 and rank 0 for operation 7 AllReduce"},
+      {6, true, false, "decides on rank 1, and on rank 0 leaves alone, operation 7"},
+      {6, false, true, "decides on rank 0, and on rank 1 leaves alone, operation 7"},
+      {6, false, false, "rank 1 and rank 0 choose differently for operation 7 AllReduce"},
+      {5, true, false, NULL},
+      {5, false, true, NULL},
+  };
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    tt_call a = {.in = in, .count = 3, .esize = 1, .sig = tt_sig_make(7, 4, ncclFloat32, 0, 0)}, b = a;
+    a.sig_count = tt_sig_count_mark(3, list[i].choice, list[i].there);
+    b.out = out;
+    b.sig_count = tt_sig_count_mark(3, 5, list[i].here);
+    rig_schedule other;
+    tt_lane l, m;
+    size_t budget = 1 << 20;
+    tt_lane_init(&l, rig_send(&sch, 1), 0, &a, 10, TT_SIMPLE);
+    tt_lane_init(&m, rig_recv(&other, 0), 0, &b, 10, TT_SIMPLE);
+    assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+    assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), list[i].error != NULL ? TT_RUN_FAILED : TT_RUN_DONE);
+    if (list[i].error != NULL) {
+      assert_int_equal(tt_port_status(&r->ports[1]), ncclInvalidUsage);
+      assert_non_null(strstr(r->ports[1].error, list[i].error));
+    }
+    teardown(state);
+    setup(state);
+  }
 }
 
 // The proxy's part: looks at the next message to rank 1, and gives its slot back.
@@ -408,9 +459,11 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_a_share_of_each_block, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_full_fifo_blocks, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_budget_ends_a_turn, setup, teardown),
+      cmocka_unit_test(test_marks_of_choices),
       cmocka_unit_test_setup_teardown(test_received_messages_go_back_at_once, setup, teardown),
       cmocka_unit_test_setup_teardown(test_tokens_carry_addresses_and_scalars, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_message_of_another_call_stops_the_port, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_choices_that_differ, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lending_over_the_network, setup, teardown),
       cmocka_unit_test_setup_teardown(test_who_lends, setup, teardown),
       cmocka_unit_test_setup_teardown(test_where_messages_belong, setup, teardown),

@@ -153,7 +153,7 @@ static void stay(void *arg)
   call *c = arg;
   c->by = pthread_self();
   if (c->gate != NULL) {
-    toy_becomes(c->gate, 1, 60);
+    toy_becomes(c->gate, 1, TOY_LONG_S);
   }
   atomic_fetch_add(&c->called, 1);
 }
@@ -239,7 +239,7 @@ static void test_nobody_waits(void **state)
   tt_stream_push(s, tt_host_function(stay, &c));
   tt_stream_push(s, &toy_init(&t, NULL, NULL)->work);
   atomic_store(&gate, 1);
-  assert_true(toy_becomes(&t.done, 1, 60));
+  assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
   tt_stream_destroy(s);
 }
 

@@ -23,11 +23,7 @@ static inline __attribute__((always_inline)) void begin(tt_plan *p)
     atomic_store_explicit(&p->calls[i].open, true, memory_order_release);
   }
   if (p->ncalls > 0) {
-    tt_rank_page *page = p->port->page;
-    atomic_store_explicit(&page->sig, 0, memory_order_relaxed); // so that nobody takes the new count for that of the operation before
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&page->count, p->calls[0].sig_count, memory_order_relaxed);
-    atomic_store_explicit(&page->sig, p->calls[0].sig, memory_order_release);
+    tt_page_show(p->port->page, p->calls[0].sig, p->calls[0].sig_count);
   }
 }
 
@@ -42,14 +38,35 @@ static bool is_early(const tt_plan *p, const tt_lane *l)
   return false;
 }
 
+// Runs a lane step by step, and tells of each.
+static tt_run told_turn(tt_plan *p, tt_lane *l, size_t *budget)
+{
+  for (;;) {
+    size_t bytes = 0, one = 1; // less than any step costs
+    const tt_step *step = tt_lane_step(l, &bytes);
+    if (step != NULL) {
+      p->step(p, l, step, bytes, false);
+    }
+    tt_run r = tt_lane_run(p->port, l, &one);
+    if (one != 0) { // it has taken none
+      return r;
+    }
+    p->step(p, l, step, bytes, true);
+    *budget -= TT_MIN(*budget, bytes + 64);
+    if (r != TT_RUN_MORE || *budget == 0) {
+      return r;
+    }
+  }
+}
+
 // One lane's turn in a plan that is watched.
-static tt_run watched_turn(tt_port *port, tt_lane *l, size_t *budget)
+static tt_run watched_turn(tt_plan *p, tt_lane *l, size_t *budget)
 {
   tt_stamp *s = l->stamp;
   if (s->start == 0) {
     s->start = tt_now_ns();
   }
-  tt_run r = tt_lane_run(port, l, budget);
+  tt_run r = l->told != NULL ? told_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
   if (r == TT_RUN_DONE && --s->lanes == 0) {
     s->stop = tt_now_ns();
   }
@@ -64,7 +81,7 @@ static inline __attribute__((always_inline)) tt_run turn(tt_plan *p, size_t *bud
     if (l->done || (l->after >= 0 && is_early(p, l))) {
       continue;
     }
-    tt_run r = watched ? watched_turn(p->port, l, budget) : tt_lane_run(p->port, l, budget);
+    tt_run r = watched ? watched_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
     if (r == TT_RUN_FAILED || r == TT_RUN_MORE) {
       return r;
     }
@@ -108,11 +125,14 @@ static bool move(const tt_plan *p)
   return port->mover != NULL && port->mover->progress(port->mover_self, true);
 }
 
-// The plan ends with the port's code. From here on its buffers are the user's again.
+// The plan ends with the port's code. From here on its buffers are the user's again: so not while a peer is writing into them, which then rings.
 static tt_run give_up(const tt_plan *p, ncclResult_t *result)
 {
   if (p->port->mover != NULL) {
     p->port->mover->settle(p->port->mover_self);
+  }
+  if (tt_port_writer(p->port, false) != NULL) {
+    return TT_RUN_BLOCKED;
   }
   *result = tt_port_status(p->port);
   return TT_RUN_FAILED;
@@ -200,14 +220,13 @@ static const char *state_text(uint32_t state)
 }
 
 // Is the peer in the same operation with other arguments? Then neither will ever get what it waits for.
-static bool differs(const tt_lane *l, const tt_link *link, uint64_t *sig, uint64_t *count)
+static bool differs(const tt_lane *l, const tt_rank_page *page, uint64_t *sig, uint64_t *count)
 {
-  *sig = atomic_load_explicit(&link->page->sig, memory_order_acquire);
-  *count = atomic_load_explicit(&link->page->count, memory_order_acquire);
+  *sig = atomic_load_explicit(&page->sig, memory_order_acquire);
+  *count = atomic_load_explicit(&page->count, memory_order_acquire);
   const tt_call *c = l->call;
-  bool same_number =
-      c->sig >> 32 != 0 && *sig >> 32 == c->sig >> 32 && atomic_load_explicit(&link->page->sig, memory_order_relaxed) == *sig;
-  return same_number && (*sig != c->sig || *count != c->sig_count);
+  bool same_number = c->sig >> 32 != 0 && *sig >> 32 == c->sig >> 32 && atomic_load_explicit(&page->sig, memory_order_relaxed) == *sig;
+  return same_number && (*sig != c->sig || !tt_sig_count_same(*count, c->sig_count));
 }
 
 // Does the lane's current step receive from the peer it waits for?
@@ -230,7 +249,7 @@ static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
   if (l->call->sig >> 32 != 0 || !receives(l)) {
     return NULL;
   }
-  for (int k = 0; k < TT_NFIFOS; k++) {
+  for (int k = 0; k < TT_TINY; k++) { // that one is for collectives
     const tt_slot *s = tt_fifo_slot(&link->recv[k]);
     if (k != l->fifo && tt_fifo_arrived(&link->recv[k]) && s->sig >> 32 == 0 && !tt_fifo_arrived(&link->recv[l->fifo])) {
       return s;
@@ -239,36 +258,82 @@ static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
   return NULL;
 }
 
-// What is wrong with the peer this lane waits for? ncclSuccess: nothing. state, ended: as they were before the lane's last look.
-static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, uint32_t state, bool ended)
+// A rank that a lane waits for: the link's, or one of those behind a network that reduces. State and life as they were before the lane's last look.
+typedef struct suspect {
+  int rank;
+  const tt_rank_page *page;
+  uint32_t state;
+  bool ended;
+} suspect;
+
+static int suspects_of(const tt_link *link)
 {
-  const tt_link *link = port->links[l->waits_for];
-  const tt_call *c = l->call;
+  return link->behind != NULL ? link->behind->n : 1;
+}
+
+static suspect suspect_at(const tt_link *link, int i)
+{
+  suspect s = {.rank = link->behind != NULL ? link->behind->ranks[i] : link->peer,
+               .page = link->behind != NULL ? link->behind->pages[i] : link->page};
+  s.state = atomic_load_explicit(&s.page->state, memory_order_acquire);
+  s.ended = link->behind == NULL && s.state < TT_RANK_FAILED && link->watched && !tt_proc_alive(&link->proc);
+  return s;
+}
+
+// The first that has stopped or ended; else the last.
+static suspect worst_of(const tt_link *link)
+{
+  suspect s = {0};
+  for (int i = 0; i < suspects_of(link) && s.state < TT_RANK_FAILED && !s.ended; i++) {
+    s = suspect_at(link, i);
+  }
+  return s;
+}
+
+// What is wrong with the rank this lane waits for? ncclSuccess: nothing.
+static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, const tt_link *link, const suspect *s)
+{
   uint64_t sig, count;
-  bool mismatch = differs(l, link, &sig, &count); // also of a peer that has failed: because of it, probably
-  if (state >= TT_RANK_FAILED && !mismatch) {
-    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, link->peer, state_text(state));
+  bool mismatch = differs(l, s->page, &sig, &count); // also of a peer that has failed: because of it, probably
+  if (s->state >= TT_RANK_FAILED && !mismatch) {
+    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, s->rank, state_text(s->state));
   }
-  if (ended) {
-    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, but its process %d has ended", port->rank, link->peer, link->proc.pid);
+  if (s->ended) {
+    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, but its process %d has ended", port->rank, s->rank, link->proc.pid);
   }
-  const tt_slot *stray = stray_message(l, link);
+  const tt_slot *stray = link->behind == NULL ? stray_message(l, link) : NULL;
   if (stray != NULL) {
-    return tt_call_mismatch(port, c, link->peer, stray->sig, stray->count);
+    return tt_call_mismatch(port, l->call, s->rank, stray->sig, stray->count);
   }
   if (mismatch) {
-    return tt_call_mismatch(port, l->call, link->peer, sig, count);
+    return tt_call_mismatch(port, l->call, s->rank, sig, count);
   }
   return ncclSuccess;
+}
+
+// The lane does not move: asks those it waits for, for the next check (is one in another call, does its process still answer?), and says what is wrong.
+static ncclResult_t inquire(const tt_port *port, const tt_lane *l, const tt_link *link, const suspect *worst)
+{
+  for (int i = 0; i < suspects_of(link) && port->mover != NULL; i++) {
+    port->mover->ask(port->mover_self, link->behind != NULL ? link->behind->ranks[i] : link->peer);
+  }
+  ncclResult_t res = diagnose(port, l, link, worst);
+  for (int i = 0; i < suspects_of(link) && link->behind != NULL && res == ncclSuccess; i++) {
+    suspect s = suspect_at(link, i);
+    s.state = TT_RANK_RUNNING; // what has happened since is for the next check
+    res = diagnose(port, l, link, &s);
+  }
+  return res;
 }
 
 static void plan_check(tt_work *w)
 {
   tt_plan *p = (tt_plan *)w;
-  if (!p->started || tt_port_status(p->port) != ncclSuccess) {
+  if (tt_port_status(p->port) != ncclSuccess) {
+    tt_port_writer(p->port, true); // one that has died is not waited for
     return;
   }
-  for (int i = 0; i < p->nlanes; i++) {
+  for (int i = 0; p->started && i < p->nlanes; i++) {
     tt_lane *l = &p->lanes[i];
     int peer = l->waits_for;
     if (l->done || peer < 0 || peer == p->port->rank) {
@@ -276,23 +341,19 @@ static void plan_check(tt_work *w)
     }
     // State and life are looked at before the lane looks once more: what the peer sent before it stopped or ended still counts.
     const tt_link *link = p->port->links[peer];
-    uint32_t state = atomic_load_explicit(&link->page->state, memory_order_acquire);
-    bool ended = state < TT_RANK_FAILED && link->watched && !tt_proc_alive(&link->proc);
-    if (link->networked && state >= TT_RANK_FAILED) {
+    suspect worst = worst_of(link);
+    if ((link->networked || link->behind != NULL) && worst.state >= TT_RANK_FAILED) {
       p->port->mover->settle(p->port->mover_self);
     }
     size_t budget = CHECK_BYTES;
     move(p);
-    tt_run r = w->ops == &tt_plan_watched_ops ? watched_turn(p->port, l, &budget) : tt_lane_run(p->port, l, &budget);
+    tt_run r = w->ops == &tt_plan_watched_ops ? watched_turn(p, l, &budget) : tt_lane_run(p->port, l, &budget);
     p->live -= r == TT_RUN_DONE;
     if (r == TT_RUN_FAILED) {
       return;
     }
     if (r == TT_RUN_BLOCKED && budget == CHECK_BYTES && l->waits_for == peer) {
-      if (p->port->mover != NULL) { // for the next check: is it in another call, and does its process still answer?
-        p->port->mover->ask(p->port->mover_self, peer);
-      }
-      ncclResult_t res = diagnose(p->port, l, state, ended);
+      ncclResult_t res = inquire(p->port, l, link, &worst);
       if (res != ncclSuccess) {
         tt_port_stop(p->port, res);
         return;

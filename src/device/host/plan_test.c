@@ -196,8 +196,8 @@ static void test_a_later_plan_wakes_when_the_earlier_ends(void **state)
       assert_ptr_equal(res, NULL);
     }
     assert_int_equal(tt_stream_wait(c), ncclSuccess);
-    assert_true(toy_becomes(&first.done, 1, 5) && toy_becomes(&second.done, 1, 5));
-    assert_true(toy_becomes(&peer[0].done, 1, 5) && toy_becomes(&peer[1].done, 1, 5));
+    assert_true(toy_becomes(&first.done, 1, TOY_LONG_S) && toy_becomes(&second.done, 1, TOY_LONG_S));
+    assert_true(toy_becomes(&peer[0].done, 1, TOY_LONG_S) && toy_becomes(&peer[1].done, 1, TOY_LONG_S));
     tt_stream_destroy(a);
     tt_stream_destroy(b);
     tt_stream_destroy(c);
@@ -422,7 +422,7 @@ static void test_a_killed_process_is_noticed(void **state)
     job j;
     atomic_store(&r->word, 0);
     pid_t pid = fork_rank_2(sends);
-    assert_true(toy_becomes(&r->word, 1, 10));
+    assert_true(toy_becomes(&r->word, 1, TOY_LONG_S));
     r->links[0][2].proc = r->child;
     r->links[0][2].watched = true;
     tt_stream *s = own_stream();
@@ -450,7 +450,7 @@ static void test_a_zombie_is_noticed(void **state)
   job j;
   (void)state;
   pid_t pid = fork_rank_2(false);
-  assert_true(toy_becomes(&r->word, 1, 10));
+  assert_true(toy_becomes(&r->word, 1, TOY_LONG_S));
   r->links[0][2].proc = r->child;
   r->links[0][2].watched = true;
   kill(pid, SIGKILL);
@@ -526,7 +526,7 @@ static void test_a_stop_wakes_who_waits(void **state)
   assert_int_equal(pthread_create(&t, NULL, abort_main, &r->ports[0]), 0);
   assert_int_equal(tt_stream_wait(s), ncclInternalError);
   pthread_join(t, NULL);
-  assert_true(toy_becomes(&j.done, 1, 5));
+  assert_true(toy_becomes(&j.done, 1, TOY_LONG_S));
   expect_words(r->ports[0].error, "somebody", "aborted");
   assert_int_equal(atomic_load(&r->pages[0].state), TT_RANK_ABORTED);
   tt_stream_destroy(s);
@@ -550,6 +550,73 @@ static void test_a_stop_rings_the_peers(void **state)
 
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 
+// ---- Plans that are watched ----
+
+typedef struct step_notes {
+  int tries, taken, ends;
+  size_t bytes;
+} step_notes;
+
+static void note_step(const tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes, bool taken)
+{
+  step_notes *n = l->told;
+  assert_ptr_equal(step, &l->sched->steps[0]);
+  assert_int_equal(p->live, 1);
+  n->tries += !taken;
+  n->taken += taken;
+  n->bytes += taken ? bytes : 0;
+}
+
+static void note_watch(tt_plan *p, bool ended)
+{
+  step_notes *n = p->watcher;
+  n->ends += ended;
+}
+
+// A message of four steps, told one by one; the budget holds as for a lane that nobody is told of.
+static void test_every_step_is_told_before_and_after(void **state)
+{
+  (void)state;
+  static job s, t;
+  step_notes notes = {0};
+  tt_stamp stamp = {.lanes = 1};
+  ncclResult_t result = ncclSuccess;
+  size_t budget = 1;
+  start(&s, 0, 0);
+  add(&s, rig_send(&s.sched[0], 1), 0, 200);
+  s.plan.work.ops = &tt_plan_watched_ops;
+  s.plan.watch = note_watch;
+  s.plan.watcher = &notes;
+  s.plan.step = note_step;
+  s.lanes[0].stamp = &stamp;
+  s.lanes[0].told = &notes;
+  assert_int_equal(s.plan.work.ops->run(&s.plan.work, &budget, &result), TT_RUN_MORE);
+  assert_int_equal(budget, 0);
+  assert_int_equal(notes.taken, 1);
+  assert_int_equal(notes.bytes, 64);
+  assert_int_not_equal(stamp.start, 0);
+  assert_int_equal(stamp.stop, 0);
+  budget = 10000;
+  for (int i = 0; i < 100 && stamp.stop == 0; i++) { // the receiver gives slots back meanwhile
+    tt_run how = s.plan.work.ops->run(&s.plan.work, &budget, &result);
+    if (i == 0) {
+      start(&t, 1, 0);
+      add(&t, rig_recv(&t.sched[0], 0), 0, 200);
+    }
+    size_t plenty = 10000;
+    t.plan.work.ops->run(&t.plan.work, &plenty, &result);
+    assert_true(how == TT_RUN_DONE || how == TT_RUN_BLOCKED);
+  }
+  assert_int_equal(budget, 10000 - 136 - 3 * 64);
+  assert_int_equal(notes.taken, 4);
+  assert_int_equal(notes.bytes, 200);
+  assert_true(notes.tries >= 4);
+  assert_int_equal(notes.ends, 0);
+  s.plan.work.ops->done(&s.plan.work);
+  assert_int_equal(notes.ends, 1);
+  assert_memory_equal(out[1], in[0], 200);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -569,6 +636,7 @@ int main(void)
       TEST(test_a_message_of_another_size_class),
       TEST(test_a_stop_wakes_who_waits),
       TEST(test_a_stop_rings_the_peers),
+      TEST(test_every_step_is_told_before_and_after),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,12 @@
-// port.c: stopping a rank, and telling its peers.
+// port.c: stopping a rank, telling its peers, and waiting for those that write into its memory.
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/result.h"
-#include "device/link.h"
+#include "device/owner.h"
+
+#define LOOK_NS 100000000ull // between two looks whether a writer lives
+#define SAY_AFTER 20         // looks after which it is said who is waited for
 
 void tt_port_ring_all(tt_port *port)
 {
@@ -24,13 +28,59 @@ void tt_port_stop(tt_port *port, ncclResult_t code)
   }
   if (tt_port_status(port) == ncclSuccess) {
     snprintf(port->error, sizeof port->error, "%s", why == NULL ? "" : why);
-    atomic_store_explicit(&port->stop, (uint32_t)code, memory_order_release);
     uint32_t state = __atomic_load_n(&port->abort_flag, __ATOMIC_ACQUIRE) ? TT_RANK_ABORTED : TT_RANK_FAILED;
-    atomic_store_explicit(&port->page->state, state, memory_order_release);
+    atomic_store_explicit(&port->page->state, state, memory_order_release); // first: who sees the code looks who still writes (owner.h)
+    atomic_store_explicit(&port->stop, (uint32_t)code, memory_order_release);
   }
   atomic_store_explicit(&port->stopping, 0, memory_order_release);
   if (port->mover != NULL) {
     port->mover->state_changed(port->mover_self);
   }
   tt_port_ring_all(port);
+}
+
+// Does the peer's page name this rank?
+static bool is_named(const tt_port *port, const tt_link *link)
+{
+  uint32_t whose = atomic_load_explicit(&link->page->writes, memory_order_acquire);
+  return whose == (uint32_t)port->rank + 1 || whose == TT_WRITES_ALL;
+}
+
+// A process that cannot be looked for is taken for alive as long as its number is somebody's.
+static bool is_dead(const tt_link *link)
+{
+  return link->access != TT_ACCESS_LOCAL && !tt_proc_alive(&link->proc);
+}
+
+const tt_link *tt_port_writer(tt_port *port, bool look)
+{
+  if (atomic_load_explicit(&port->unwritten, memory_order_acquire)) {
+    return NULL;
+  }
+  tt_bell_fence(); // the state was stored before
+  for (int i = 0; port->links != NULL && i < port->nranks; i++) {
+    const tt_link *link = __atomic_load_n(&port->links[i], __ATOMIC_ACQUIRE);
+    if (link == NULL || link->page == NULL || i == port->rank || !is_named(port, link) || (look && is_dead(link))) {
+      continue;
+    }
+    if (look && atomic_fetch_add(&port->writer_looks, 1) == SAY_AFTER) {
+      tt_warn(
+          "rank %d has stopped, but rank %d (process %d) is in the middle of writing into its output: waiting for that; is the process suspended?",
+          port->rank, link->peer, link->proc.pid);
+    }
+    return link;
+  }
+  atomic_store_explicit(&port->unwritten, true, memory_order_release);
+  return NULL;
+}
+
+void tt_port_await_writers(tt_port *port)
+{
+  tt_bell *bell = &port->page->bell;
+  bool rung = true;
+  while (tt_port_writer(port, !rung) != NULL) {
+    uint32_t ticket = tt_bell_announce(bell);
+    rung = tt_port_writer(port, false) == NULL || tt_bell_sleep(&bell, &ticket, 1, LOOK_NS);
+    tt_bell_leave(bell);
+  }
 }

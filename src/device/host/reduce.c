@@ -13,9 +13,9 @@
 #include "device/host/reduce_priv.h"
 
 enum {
-  BLOCK_BYTES = 8192,      // of accumulator or output: with the current sources it fits the first-level cache
-  STREAM_MIN = 128 * 1024, // below this much output, caches absorb the write; see bench/reduce_bench.c
-  COPY_BLOCK = 16 * 1024,  // of a copy to several destinations
+  BLOCK_BYTES = 8192,     // of accumulator or output: with the current sources it fits the first-level cache
+  STREAM_MIN = 16 * 1024, // of one call: the fence behind it costs as much as half a kilobyte
+  COPY_BLOCK = 16 * 1024, // of a copy to several destinations
 };
 
 // ---- Choice of the instruction set ----
@@ -38,6 +38,12 @@ static const tt_kernels *isa_find(const char *name)
   bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                 __builtin_cpu_supports("avx512vl");
+#ifdef TT_HAVE_AVX512BF16
+  bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
+  if (bf16 && (!name || strcmp(name, "avx512bf16") == 0)) {
+    return &tt_kernels_avx512bf16;
+  }
+#endif
   if (avx512 && (!name || strcmp(name, "avx512") == 0)) {
     return &tt_kernels_avx512;
   }
@@ -64,7 +70,7 @@ static __attribute__((cold, noinline)) const tt_kernels *kernels_choose(void)
   const tt_kernels *k = isa_find(want && *want ? want : NULL);
   if (!k) {
     k = isa_find(NULL);
-    tt_warn("NCCL_HOST_ISA=%s is not one of plain, avx2, avx512, or this machine lacks it: using %s", want, k->name);
+    tt_warn("NCCL_HOST_ISA=%s is not one of plain, avx2, avx512, avx512bf16, or this machine lacks it: using %s", want, k->name);
   }
   __atomic_store_n(&chosen, k, __ATOMIC_RELEASE);
   return k;
@@ -124,7 +130,7 @@ typedef struct tt_job {
   const uint64_t *const *scale;
   void *const *dst;
   uint32_t divisor; // 0: none
-  bool stream;
+  bool stream, keep_first;
 } tt_job;
 
 static inline const void *at(const tt_job *j, int k, size_t byte)
@@ -137,11 +143,11 @@ static inline const uint64_t *scalar_of(const tt_job *j, int k)
   return j->scaled ? j->scale[k] : NULL;
 }
 
-// Any number of sources, in an accumulator.
+// Any number of scaled sources of a wide type, in an accumulator.
 static void fold_accumulate(const tt_job *j, void *out, size_t first, size_t n)
 {
-  _Alignas(64) char acc[BLOCK_BYTES + TT_RED_ACC_PAD * sizeof(float)];
-  const size_t size = j->row->size, block = BLOCK_BYTES / j->row->acc_size;
+  _Alignas(64) char acc[BLOCK_BYTES];
+  const size_t size = j->row->size, block = BLOCK_BYTES / size;
   for (size_t done = 0; done < n; done += block) {
     size_t m = TT_MIN(block, n - done), byte = (first + done) * size;
     j->row->open(acc, at(j, 0, byte), scalar_of(j, 0), m);
@@ -187,7 +193,10 @@ static void fold(const tt_job *j, void *out, size_t first, size_t n)
     if (out != at(j, 0, b)) {
       memcpy(out, at(j, 0, b), n * row->size);
     }
-  } else if (j->scaled || !row->fold3[j->kind]) {
+  } else if (row->many[j->kind]) {
+    const tt_many m = {j->src, j->scaled ? j->scale : NULL, j->nsrc, b};
+    row->many[j->kind](out, &m, n);
+  } else if (j->scaled) {
     fold_accumulate(j, out, first, n);
   } else if (j->nsrc == 3) {
     row->fold3[j->kind](out, at(j, 0, b), at(j, 1, b), at(j, 2, b), n);
@@ -198,45 +207,81 @@ static void fold(const tt_job *j, void *out, size_t first, size_t n)
   }
 }
 
-// Two sources, one streamed destination whose lines hold whole elements: no detour over a buffer.
+// Two sources, one or two streamed destinations whose lines hold whole elements: no detour over a buffer.
 static void fold2_stream(const tt_job *j, size_t count)
 {
   const tt_kernel_row *row = j->row;
-  char *dst = j->dst[0];
+  char *dst = j->dst[0], *dst2 = j->ndst == 2 ? j->dst[1] : NULL;
   const char *a = j->src[0], *b = j->src[1];
   const size_t bytes = count * row->size, head = -(uintptr_t)dst % TT_CACHE_LINE, body = (bytes - head) / TT_RED_CHUNK * TT_RED_CHUNK;
   const size_t tail = head + body;
   row->fold2[j->kind](dst, a, b, head / row->size);
-  row->fold2nt[j->kind](dst + head, a + head, b + head, body / row->size);
+  row->fold2nt[j->kind](dst + head, dst2 == NULL ? NULL : dst2 + head, a + head, b + head, body / row->size);
   row->fold2[j->kind](dst + tail, a + tail, b + tail, (bytes - tail) / row->size);
+  if (dst2 != NULL) {
+    memcpy(dst2, dst, head);
+    memcpy(dst2 + tail, dst + tail, bytes - tail);
+  }
   j->isa->fence();
 }
 
-// May fold2_stream do this call? Where the result would have to pass through a buffer first (several destinations, scalars, more
-// sources), non-temporal stores were a quarter slower than ordinary ones when measured; the lines of a source are in the cache anyway.
-static bool is_plain_stream(const tt_job *j)
+static inline bool is_source(const tt_job *j, const void *p)
 {
-  return j->stream && j->nsrc == 2 && j->ndst == 1 && !j->scaled && !j->divisor && (uintptr_t)j->dst[0] % j->row->size == 0 &&
-         j->dst[0] != j->src[0] && j->dst[0] != j->src[1];
+  for (int k = 0; k < j->nsrc; k++) {
+    if (j->src[k] == p) {
+      return true;
+    }
+  }
+  return false;
 }
 
-// Each block of the result is made in the first destination, finished while it is in the first-level cache, and copied to the others.
+// May fold2_stream do this call? Where the result of one destination would have to pass through a buffer first (scalars, more sources),
+// non-temporal stores were a quarter slower than ordinary ones when measured; the lines of a source are in the cache anyway.
+static bool is_plain_stream(const tt_job *j)
+{
+  bool plain =
+      j->stream && j->nsrc == 2 && !j->scaled && !j->divisor && (uintptr_t)j->dst[0] % j->row->size == 0 && !is_source(j, j->dst[0]);
+  if (j->ndst == 2) {
+    return plain && !j->keep_first && !is_source(j, j->dst[1]) && ((uintptr_t)j->dst[0] - (uintptr_t)j->dst[1]) % TT_CACHE_LINE == 0;
+  }
+  return plain && j->ndst == 1;
+}
+
+static void copy_one(const tt_kernels *isa, void *dst, const void *src, size_t bytes, bool stream)
+{
+  if (dst == src) {
+    return;
+  }
+  if (stream) {
+    isa->stream(dst, src, bytes);
+  } else {
+    memcpy(dst, src, bytes);
+  }
+}
+
+// Each block of the result is made in the first destination, or in a buffer when that one is streamed too, finished while it is in the
+// first-level cache, and copied to the others.
 static void run_blocks(const tt_job *j, size_t count)
 {
+  _Alignas(64) char buffer[BLOCK_BYTES];
   const size_t size = j->row->size, block = BLOCK_BYTES / size;
+  const bool aside = j->stream && !j->keep_first && j->ndst > 1 && !is_source(j, j->dst[0]);
   for (size_t i = 0; i < count; i += block) {
     size_t m = TT_MIN(block, count - i);
-    char *out = (char *)j->dst[0] + i * size;
+    char *out = aside ? buffer : (char *)j->dst[0] + i * size;
     fold(j, out, i, m);
     if (j->divisor) {
       j->row->divide(out, m, j->divisor);
     }
-    for (int d = 1; d < j->ndst; d++) {
+    for (int d = !aside; d < j->ndst; d++) {
       char *to = (char *)j->dst[d] + i * size;
       if (to != out) {
-        memcpy(to, out, m * size);
+        copy_one(j->isa, to, out, m * size, j->stream && !is_source(j, j->dst[d]));
       }
     }
+  }
+  if (j->stream) {
+    j->isa->fence();
   }
 }
 
@@ -276,6 +321,7 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
               .ndst = ndst,
               .scaled = scaled,
               .stream = stream,
+              .keep_first = (flags & TT_REDUCE_KEEP_FIRST) != 0,
               .src = src,
               .dst = dst,
               .scale = scale,
@@ -289,27 +335,15 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
   }
 }
 
-static void copy_one(const tt_kernels *isa, void *dst, const void *src, size_t bytes, bool stream)
-{
-  if (dst == src) {
-    return;
-  }
-  if (stream) {
-    isa->stream(dst, src, bytes);
-  } else {
-    memcpy(dst, src, bytes);
-  }
-}
-
 void tt_copy(int ndst, void *const *dst, const void *src, size_t bytes, unsigned flags)
 {
   const tt_kernels *isa = kernels();
-  const bool stream = (flags & TT_REDUCE_STREAM) && bytes >= STREAM_MIN;
+  const bool stream = (flags & TT_REDUCE_STREAM) && bytes >= STREAM_MIN, keep_first = (flags & TT_REDUCE_KEEP_FIRST) != 0;
   const size_t block = ndst == 1 ? bytes : COPY_BLOCK;
   for (size_t i = 0; i < bytes; i += block) {
     size_t m = TT_MIN(block, bytes - i);
     for (int d = 0; d < ndst; d++) {
-      copy_one(isa, (char *)dst[d] + i, (const char *)src + i, m, stream);
+      copy_one(isa, (char *)dst[d] + i, (const char *)src + i, m, stream && (d > 0 || !keep_first));
     }
   }
   if (stream) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
+#include "base/util.h"
 #include "device/host/reduce_convert.h"
 
 #define TT_INLINE static inline __attribute__((always_inline))
@@ -38,6 +39,11 @@ TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
   return (tt_vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
 }
 
+TT_INLINE tt_vf tt_vf_exact_prod_sum(tt_vf x, tt_vf y, tt_vf z)
+{
+  return (tt_vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+
 TT_INLINE __m256 tt_vf_ordered(__m256 x, __m256 y, __m256 r)
 {
   return _mm256_blendv_ps(r, _mm256_set1_ps(TT_NAN_F32), _mm256_cmp_ps(x, y, _CMP_UNORD_Q));
@@ -70,11 +76,26 @@ TT_INLINE tt_vf tt_ld_f16(const void *p)
   return (tt_vf){_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
 }
 
+// NaNs are rare: one comparison looks for them in both halves.
+TT_INLINE bool tt_vf_has_nan(tt_vf v)
+{
+  return TT_UNLIKELY(_mm256_movemask_ps(_mm256_cmp_ps(v.a, v.b, _CMP_UNORD_Q)));
+}
+
+TT_INLINE tt_vf tt_vf_numbers(tt_vf v)
+{
+  if (tt_vf_has_nan(v)) {
+    return (tt_vf){tt_vf_ordered(v.a, v.a, v.a), tt_vf_ordered(v.b, v.b, v.b)};
+  }
+  return v;
+}
+
 TT_INLINE void tt_st_f16(void *p, tt_vf v)
 {
   __m128i *q = p;
-  _mm_storeu_si128(q, _mm256_cvtps_ph(tt_vf_ordered(v.a, v.a, v.a), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  _mm_storeu_si128(q + 1, _mm256_cvtps_ph(tt_vf_ordered(v.b, v.b, v.b), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  v = tt_vf_numbers(v);
+  _mm_storeu_si128(q, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm_storeu_si128(q + 1, _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 TT_INLINE tt_vf tt_ld_bf16(const void *p)
@@ -89,13 +110,22 @@ TT_INLINE __m256i tt_bf16_half(__m256 x)
   __m256i u = _mm256_castps_si256(x);
   __m256i lsb = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
   __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), lsb);
+  return r;
+}
+
+TT_INLINE __m256i tt_bf16_nan(__m256 x, __m256i r)
+{
   return _mm256_castps_si256(tt_vf_ordered(x, x, _mm256_castsi256_ps(r)));
 }
 
 TT_INLINE void tt_st_bf16(void *p, tt_vf v)
 {
-  __m256i even = _mm256_srli_epi32(tt_bf16_half(v.a), 16), odd = tt_bf16_half(v.b);
-  _mm256_storeu_si256(p, _mm256_blend_epi16(even, odd, 0xaa));
+  __m256i even = tt_bf16_half(v.a), odd = tt_bf16_half(v.b);
+  if (tt_vf_has_nan(v)) {
+    even = tt_bf16_nan(v.a, even);
+    odd = tt_bf16_nan(v.b, odd);
+  }
+  _mm256_storeu_si256(p, _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa));
 }
 
 TT_INLINE tt_vf tt_ld_e5m2(const void *p)
@@ -144,4 +174,38 @@ TT_INLINE void tt_st_e4m3(void *p, tt_vf v)
 TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
 {
   tt_st_fp8(p, v, TT_SPEC_E5M2);
+}
+
+// ---- The larger or smaller of two codes, for 32 bytes. Codes are compared as signed numbers, both zeros as 0; of equal ones the later is taken ----
+
+#define TT_PICK_BYTES(size) 32
+
+TT_INLINE void tt_pick16(void *d, const void *pa, const void *pb, tt_codes c)
+{
+  const __m256i mag = _mm256_set1_epi16(0x7fff), a = _mm256_loadu_si256(pa), b = _mm256_loadu_si256(pb);
+  __m256i ma = _mm256_and_si256(a, mag), mb = _mm256_and_si256(b, mag);
+  __m256i ka = _mm256_sign_epi16(ma, a), kb = _mm256_sign_epi16(mb, b);
+  __m256i first = c.max ? _mm256_cmpgt_epi16(ka, kb) : _mm256_cmpgt_epi16(kb, ka);
+  __m256i nan = _mm256_cmpgt_epi16(_mm256_max_epi16(ma, mb), _mm256_set1_epi16((short)c.last));
+  __m256i r = _mm256_blendv_epi8(b, a, first);
+  _mm256_storeu_si256(d, _mm256_blendv_epi8(r, mag, nan));
+}
+
+TT_INLINE void tt_pick8(void *d, const void *pa, const void *pb, tt_codes c)
+{
+  const __m256i mag = _mm256_set1_epi8(0x7f), a = _mm256_loadu_si256(pa), b = _mm256_loadu_si256(pb);
+  __m256i ma = _mm256_and_si256(a, mag), mb = _mm256_and_si256(b, mag);
+  __m256i ka = _mm256_sign_epi8(ma, a), kb = _mm256_sign_epi8(mb, b);
+  __m256i first = c.max ? _mm256_cmpgt_epi8(ka, kb) : _mm256_cmpgt_epi8(kb, ka);
+  __m256i nan = _mm256_cmpgt_epi8(_mm256_max_epi8(ma, mb), _mm256_set1_epi8((char)c.last));
+  __m256i r = _mm256_blendv_epi8(b, a, first);
+  if (c.largest < c.last) { // there is one code between: infinity
+    r = _mm256_add_epi8(r, _mm256_cmpeq_epi8(_mm256_and_si256(r, mag), _mm256_set1_epi8((char)c.last)));
+  }
+  _mm256_storeu_si256(d, _mm256_blendv_epi8(r, mag, nan));
+}
+
+TT_INLINE void tt_pick_bf16(void *d, const void *pa, const void *pb, bool max)
+{
+  tt_pick16(d, pa, pb, (tt_codes){0x7f80, 0x7f80, max});
 }

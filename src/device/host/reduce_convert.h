@@ -4,6 +4,7 @@
 // e4m3 (no infinity, NaN 0x7f and 0xff) and e5m2 saturate: whatever is too large, infinity too, becomes the largest finite value
 // (448, 57344), as CUDA's __NV_SATFINITE. Half and bfloat16 overflow to infinity.
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -78,6 +79,13 @@ static inline __attribute__((always_inline)) float tt_f32_from_e5m2(uint8_t c)
   uint32_t special = 0x7f800000 | m << 21;
   return tt_f32_signed(tt_pick(tt_above(m, 0x7b), special, wide), c >> 7);
 }
+
+// What the maximum and minimum of two codes of a type need to know.
+typedef struct tt_codes {
+  uint16_t last;    // magnitudes above are NaNs
+  uint16_t largest; // results above become this
+  bool max;
+} tt_codes;
 
 // What tt_narrow needs to know of a type.
 typedef struct tt_narrow_spec {

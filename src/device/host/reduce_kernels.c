@@ -1,30 +1,14 @@
-// reduce_kernels.c: compiled once per instruction set, with -DTT_ISA=plain|avx2|avx512 and that set's compiler flags, always with
+// reduce_kernels.c: compiled once per instruction set, with -DTT_ISA=plain|avx2|avx512|avx512bf16 and that set's compiler flags, always with
 // -ffp-contract=off. Gives one table, tt_kernels_<isa>.
 //
-// Plain loops that compilers vectorise well serve the wide types; the narrow ones are written in the vocabulary of
-// reduce_{avx512,avx2,scalar}.h. Every result that is a NaN becomes the NaN with all bits but the sign set: which of two NaNs an
-// addition passes on would otherwise depend on how the compiler ordered its operands.
+// Plain loops that compilers vectorise well serve the wide types; the narrow ones are in reduce_narrow.h. Every result that is a NaN
+// becomes the NaN with all bits but the sign set: which of two NaNs an addition passes on would otherwise depend on how the compiler
+// ordered its operands.
 #include <string.h>
 
+#include "device/host/reduce_isa.h"
+#include "device/host/reduce_narrow.h"
 #include "device/host/reduce_priv.h"
-#if defined(__AVX512BW__)
-#include "device/host/reduce_avx512.h"
-#elif defined(__AVX2__)
-#include "device/host/reduce_avx2.h"
-#else
-#include "device/host/reduce_scalar.h"
-#endif
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
-// No iteration depends on another one, even where the destination is a source.
-#ifdef __clang__
-#pragma clang diagnostic ignored "-Wpass-failed" // loops over vectors need no further vectorising
-#define TT_VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define TT_VECTOR_LOOP _Pragma("GCC ivdep")
-#endif
 
 // Elements as they lie in users' memory: at any address.
 #define TT_ELEMENT __attribute__((aligned(1), may_alias))
@@ -37,57 +21,7 @@ typedef uint64_t tt_u64 TT_ELEMENT;
 typedef float tt_f32 TT_ELEMENT;
 typedef double tt_f64 TT_ELEMENT;
 
-// ---- Lines ----
-
-enum {
-  TT_LINE = 64,
-  TT_CHUNK = TT_RED_CHUNK, // of the loops with prefetch: long enough that the compiler keeps and vectorises the loop inside
-  TT_AHEAD = 1024,         // bytes by which a long loop prefetches its sources: the hardware's prefetchers stop at the end of a page
-  TT_LONG_LOOP = 4096,     // bytes per buffer from which on it does
-};
-
-// A whole aligned line, around the caches.
-#if defined(__AVX512BW__)
-TT_INLINE void stream_line(uint8_t *d, const uint8_t *s)
-{
-  _mm512_stream_si512((void *)d, _mm512_loadu_si512(s));
-}
-#elif defined(__AVX2__)
-TT_INLINE void stream_line(uint8_t *d, const uint8_t *s)
-{
-  _mm256_stream_si256((__m256i *)(void *)d, _mm256_loadu_si256((const __m256i *)(const void *)s));
-  _mm256_stream_si256((__m256i *)(void *)(d + 32), _mm256_loadu_si256((const __m256i *)(const void *)(s + 32)));
-}
-#elif defined(__SSE2__)
-TT_INLINE void stream_line(uint8_t *d, const uint8_t *s)
-{
-  for (int i = 0; i < TT_LINE; i += 16) {
-    _mm_stream_si128((__m128i *)(void *)(d + i), _mm_loadu_si128((const __m128i *)(const void *)(s + i)));
-  }
-}
-#else
-TT_INLINE void stream_line(uint8_t *d, const uint8_t *s)
-{
-  memcpy(d, s, TT_LINE);
-}
-#endif
-
-TT_INLINE void stream_chunk(void *d, const void *s)
-{
-  for (int i = 0; i < TT_CHUNK; i += TT_LINE) {
-    stream_line((uint8_t *)d + i, (const uint8_t *)s + i);
-  }
-}
-
-TT_INLINE void chunk_ahead(const void *x, const void *y)
-{
-  for (int i = 0; i < TT_CHUNK; i += TT_LINE) {
-    __builtin_prefetch((const char *)x + TT_AHEAD + i);
-    __builtin_prefetch((const char *)y + TT_AHEAD + i);
-  }
-}
-
-// ---- Operations of the wide types: <op>_<type>(a, b), fin_<type>(result), one_<type>(scalar) ----
+// ---- Operations of the wide types: <op>_<type>(a, b), fin_<op>_<type>(result), scalar_<type>(s). What max and min give needs no finish ----
 
 #define INT_OPS(T, ELEM, UNSIGNED)          \
   TT_INLINE T sum_##T(T a, T b)             \
@@ -107,6 +41,14 @@ TT_INLINE void chunk_ahead(const void *x, const void *y)
     return a < b ? a : b;                   \
   }                                         \
   TT_INLINE T fin_##T(T a)                  \
+  {                                         \
+    return a;                               \
+  }                                         \
+  TT_INLINE T fin_sum_##T(T a)              \
+  {                                         \
+    return a;                               \
+  }                                         \
+  TT_INLINE T fin_prod_##T(T a)             \
   {                                         \
     return a;                               \
   }                                         \
@@ -137,6 +79,24 @@ TT_INLINE void chunk_ahead(const void *x, const void *y)
   TT_INLINE T fin_##T(T a)                          \
   {                                                 \
     return a != a ? NAN_T : a;                      \
+  }                                                 \
+  TT_INLINE T fin_sum_##T(T a)                      \
+  {                                                 \
+    return fin_##T(a);                              \
+  }                                                 \
+  TT_INLINE T fin_prod_##T(T a)                     \
+  {                                                 \
+    return fin_##T(a);                              \
+  }
+
+#define PICKED(T)              \
+  TT_INLINE T fin_max_##T(T a) \
+  {                            \
+    return a;                  \
+  }                            \
+  TT_INLINE T fin_min_##T(T a) \
+  {                            \
+    return a;                  \
   }
 
 INT_OPS(int8_t, tt_i8, uint32_t)
@@ -147,6 +107,14 @@ INT_OPS(int64_t, tt_i64, uint64_t)
 INT_OPS(uint64_t, tt_u64, uint64_t)
 FLOAT_OPS(float, TT_NAN_F32)
 FLOAT_OPS(double, TT_NAN_F64)
+PICKED(int8_t)
+PICKED(uint8_t)
+PICKED(int32_t)
+PICKED(uint32_t)
+PICKED(int64_t)
+PICKED(uint64_t)
+PICKED(float)
+PICKED(double)
 
 TT_INLINE float scalar_float(const uint64_t *s)
 {
@@ -165,7 +133,7 @@ TT_INLINE double scalar_double(const uint64_t *s)
 // ---- Kernels of the wide types ----
 
 #define WIDE_OP(T, ELEM, OP)                                                                                               \
-  TT_INLINE void chunks_##OP##_##T(ELEM *r, const ELEM *x, const ELEM *y, size_t n, bool nt)                               \
+  TT_INLINE void chunks_##OP##_##T(ELEM *r, ELEM *r2, const ELEM *x, const ELEM *y, size_t n, bool nt)                     \
   {                                                                                                                        \
     enum { L = TT_CHUNK / sizeof(T) };                                                                                     \
     for (size_t i = 0; i < n; i += L) {                                                                                    \
@@ -174,10 +142,13 @@ TT_INLINE double scalar_double(const uint64_t *s)
       chunk_ahead(x + i, y + i);                                                                                           \
       TT_VECTOR_LOOP                                                                                                       \
       for (size_t k = 0; k < L; k++) {                                                                                     \
-        to[k] = fin_##T(OP##_##T(x[i + k], y[i + k]));                                                                     \
+        to[k] = fin_##OP##_##T(OP##_##T(x[i + k], y[i + k]));                                                              \
       }                                                                                                                    \
       if (nt) {                                                                                                            \
         stream_chunk(r + i, chunk);                                                                                        \
+      }                                                                                                                    \
+      if (r2 != NULL) {                                                                                                    \
+        stream_chunk(r2 + i, chunk);                                                                                       \
       }                                                                                                                    \
     }                                                                                                                      \
   }                                                                                                                        \
@@ -186,15 +157,15 @@ TT_INLINE double scalar_double(const uint64_t *s)
     ELEM *r = dst;                                                                                                         \
     const ELEM *x = a, *y = b;                                                                                             \
     size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_CHUNK / sizeof(T) - 1);                                         \
-    chunks_##OP##_##T(r, x, y, i, false);                                                                                  \
+    chunks_##OP##_##T(r, NULL, x, y, i, false);                                                                            \
     TT_VECTOR_LOOP                                                                                                         \
     for (; i < n; i++) {                                                                                                   \
-      r[i] = fin_##T(OP##_##T(x[i], y[i]));                                                                                \
+      r[i] = fin_##OP##_##T(OP##_##T(x[i], y[i]));                                                                         \
     }                                                                                                                      \
   }                                                                                                                        \
-  static void fold2nt_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                        \
+  static void fold2nt_##OP##_##T(void *dst, void *dst2, const void *a, const void *b, size_t n)                            \
   {                                                                                                                        \
-    chunks_##OP##_##T(dst, a, b, n, true);                                                                                 \
+    chunks_##OP##_##T(dst, dst2, a, b, n, true);                                                                           \
   }                                                                                                                        \
   static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
   {                                                                                                                        \
@@ -203,7 +174,7 @@ TT_INLINE double scalar_double(const uint64_t *s)
     const T p = scalar_##T(sa), q = scalar_##T(sb);                                                                        \
     TT_VECTOR_LOOP                                                                                                         \
     for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = fin_##T(OP##_##T(prod_##T(x[i], p), prod_##T(y[i], q)));                                                      \
+      r[i] = fin_##OP##_##T(OP##_##T(prod_##T(x[i], p), prod_##T(y[i], q)));                                               \
     }                                                                                                                      \
   }                                                                                                                        \
   static void fold3_##OP##_##T(void *dst, const void *a, const void *b, const void *c, size_t n)                           \
@@ -212,7 +183,7 @@ TT_INLINE double scalar_double(const uint64_t *s)
     const ELEM *x = a, *y = b, *z = c;                                                                                     \
     TT_VECTOR_LOOP                                                                                                         \
     for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = fin_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]));                                                                \
+      r[i] = fin_##OP##_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]));                                                         \
     }                                                                                                                      \
   }                                                                                                                        \
   static void fold4_##OP##_##T(void *dst, const void *a, const void *b, const void *c, const void *d, size_t n)            \
@@ -221,7 +192,7 @@ TT_INLINE double scalar_double(const uint64_t *s)
     const ELEM *x = a, *y = b, *z = c, *w = d;                                                                             \
     TT_VECTOR_LOOP                                                                                                         \
     for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = fin_##T(OP##_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]), w[i]));                                                \
+      r[i] = fin_##OP##_##T(OP##_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]), w[i]));                                         \
     }                                                                                                                      \
   }                                                                                                                        \
   static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                     \
@@ -325,156 +296,6 @@ DIVIDE(uint32_t, tt_u32, div_u32, 32)
 DIVIDE(int64_t, tt_i64, div_i64, 64)
 DIVIDE(uint64_t, tt_u64, div_u64, 64)
 
-// ---- Kernels of the narrow types. The conversions and the operation come as constants, which inlining removes ----
-
-typedef tt_vf tt_ld_fn(const void *p);
-typedef void tt_st_fn(void *p, tt_vf v);
-typedef tt_vf tt_op_fn(tt_vf x, tt_vf y);
-
-typedef struct tt_narrow_type {
-  tt_ld_fn *ld;
-  tt_st_fn *st;
-  float (*scalar)(const uint64_t *s);
-  size_t size;
-} tt_narrow_type;
-
-TT_INLINE void narrow_chunks(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const uint8_t *x, const uint8_t *y, size_t bytes, bool nt)
-{
-  for (size_t i = 0; i < bytes; i += TT_CHUNK) {
-    _Alignas(TT_LINE) uint8_t chunk[TT_CHUNK];
-    uint8_t *to = nt ? chunk : r + i;
-    chunk_ahead(x + i, y + i);
-    TT_VECTOR_LOOP
-    for (size_t k = 0; k < TT_CHUNK; k += TT_W * t.size) {
-      t.st(to + k, op(t.ld(x + i + k), t.ld(y + i + k)));
-    }
-    if (nt) {
-      stream_chunk(r + i, chunk);
-    }
-  }
-}
-
-TT_INLINE void narrow_fold2(tt_narrow_type t, tt_op_fn *op, void *dst, const void *a, const void *b, size_t n)
-{
-  uint8_t *r = dst;
-  const uint8_t *x = a, *y = b;
-  size_t i = n * t.size < TT_LONG_LOOP ? 0 : n & ~(TT_CHUNK / t.size - 1);
-  narrow_chunks(t, op, r, x, y, i * t.size, false);
-  TT_VECTOR_LOOP
-  for (; i + (TT_W - 1) < n; i += TT_W) {
-    t.st(r + i * t.size, op(t.ld(x + i * t.size), t.ld(y + i * t.size)));
-  }
-  if (TT_W > 1 && i < n) {
-    uint8_t p[64], q[64];
-    size_t rest = (n - i) * t.size;
-    tt_tail_in(p, x + i * t.size, rest);
-    tt_tail_in(q, y + i * t.size, rest);
-    t.st(p, op(t.ld(p), t.ld(q)));
-    tt_tail_out(r + i * t.size, p, rest);
-  }
-}
-
-// Two sources and their scalars: what fold2s gets besides its destination.
-typedef struct tt_scaled_pair {
-  const uint8_t *x, *y;
-  tt_vf p, q;
-} tt_scaled_pair;
-
-TT_INLINE void narrow_fold2s(tt_narrow_type t, tt_op_fn *op, uint8_t *r, tt_scaled_pair s, size_t n)
-{
-  size_t i = 0;
-  TT_VECTOR_LOOP
-  for (; i + (TT_W - 1) < n; i += TT_W) {
-    t.st(r + i * t.size, op(tt_vf_prod(t.ld(s.x + i * t.size), s.p), tt_vf_prod(t.ld(s.y + i * t.size), s.q)));
-  }
-  if (TT_W > 1 && i < n) {
-    uint8_t p[64], q[64];
-    size_t rest = (n - i) * t.size;
-    tt_tail_in(p, s.x + i * t.size, rest);
-    tt_tail_in(q, s.y + i * t.size, rest);
-    t.st(p, op(tt_vf_prod(t.ld(p), s.p), tt_vf_prod(t.ld(q), s.q)));
-    tt_tail_out(r + i * t.size, p, rest);
-  }
-}
-
-// acc = acc op src * p; without `op`, acc = src * p.
-TT_INLINE void narrow_step(tt_narrow_type t, tt_op_fn *op, float *acc, const uint8_t *x, tt_vf p, size_t n)
-{
-  size_t i = 0;
-  TT_VECTOR_LOOP
-  for (; i + (TT_W - 1) < n; i += TT_W) {
-    tt_vf v = tt_vf_prod(t.ld(x + i * t.size), p);
-    tt_vf_store(acc + i, op ? op(tt_vf_load(acc + i), v) : v);
-  }
-  if (TT_W > 1 && i < n) {
-    uint8_t q[64];
-    tt_tail_in(q, x + i * t.size, (n - i) * t.size);
-    tt_vf v = tt_vf_prod(t.ld(q), p);
-    tt_vf_store(acc + i, op ? op(tt_vf_load(acc + i), v) : v);
-  }
-}
-
-TT_INLINE void narrow_close(tt_narrow_type t, uint8_t *r, const float *acc, size_t n)
-{
-  size_t i = 0;
-  TT_VECTOR_LOOP
-  for (; i + (TT_W - 1) < n; i += TT_W) {
-    t.st(r + i * t.size, tt_vf_load(acc + i));
-  }
-  if (TT_W > 1 && i < n) {
-    uint8_t p[64];
-    t.st(p, tt_vf_load(acc + i));
-    tt_tail_out(r + i * t.size, p, (n - i) * t.size);
-  }
-}
-
-#define NARROW_OP(T, OP)                                                                                                   \
-  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                          \
-  {                                                                                                                        \
-    narrow_fold2(TYPE_##T, tt_vf_##OP, dst, a, b, n);                                                                      \
-  }                                                                                                                        \
-  static void fold2nt_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                        \
-  {                                                                                                                        \
-    narrow_chunks(TYPE_##T, tt_vf_##OP, dst, a, b, n *TYPE_##T.size, true);                                                \
-  }                                                                                                                        \
-  static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
-  {                                                                                                                        \
-    const tt_scaled_pair s = {a, b, tt_vf_set(scalar_##T(sa)), tt_vf_set(scalar_##T(sb))};                                 \
-    narrow_fold2s(TYPE_##T, tt_vf_##OP, dst, s, n);                                                                        \
-  }                                                                                                                        \
-  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                     \
-  {                                                                                                                        \
-    narrow_step(TYPE_##T, tt_vf_##OP, acc, src, tt_vf_set(scalar_##T(s)), n);                                              \
-  }
-
-#define NARROW_TYPE(T, CODE)                                                    \
-  TT_INLINE float scalar_##T(const uint64_t *s)                                 \
-  {                                                                             \
-    return s ? tt_f32_from_##T((CODE)*s) : 1.0F;                                \
-  }                                                                             \
-  NARROW_OP(T, sum)                                                             \
-  NARROW_OP(T, prod)                                                            \
-  NARROW_OP(T, max)                                                             \
-  NARROW_OP(T, min)                                                             \
-  static void open_##T(void *acc, const void *src, const uint64_t *s, size_t n) \
-  {                                                                             \
-    narrow_step(TYPE_##T, NULL, acc, src, tt_vf_set(scalar_##T(s)), n);         \
-  }                                                                             \
-  static void close_##T(void *dst, const void *acc, size_t n)                   \
-  {                                                                             \
-    narrow_close(TYPE_##T, dst, acc, n);                                        \
-  }
-
-#define TYPE_f16 ((tt_narrow_type){tt_ld_f16, tt_st_f16, NULL, 2})
-#define TYPE_bf16 ((tt_narrow_type){tt_ld_bf16, tt_st_bf16, NULL, 2})
-#define TYPE_e4m3 ((tt_narrow_type){tt_ld_e4m3, tt_st_e4m3, NULL, 1})
-#define TYPE_e5m2 ((tt_narrow_type){tt_ld_e5m2, tt_st_e5m2, NULL, 1})
-
-NARROW_TYPE(f16, uint16_t)
-NARROW_TYPE(bf16, uint16_t)
-NARROW_TYPE(e4m3, uint8_t)
-NARROW_TYPE(e5m2, uint8_t)
-
 // ---- Streaming copy ----
 
 // Whole lines of the destination go around the caches; the partial ones at its ends do not.
@@ -508,13 +329,13 @@ static void fence(void)
   }
 #define FOLD2_ROWS(T) ROW4(fold2, T), ROW4(fold2nt, T), ROW4(fold2s, T)
 #define ACC_ROWS(T) open_##T, ROW4(step, T), close_##T
-#define WIDE_ROW(T, DIV)                                                                  \
-  {                                                                                       \
-    sizeof(T), sizeof(T), FOLD2_ROWS(T), ROW4(fold3, T), ROW4(fold4, T), ACC_ROWS(T), DIV \
+#define WIDE_ROW(T, DIV)                                                               \
+  {                                                                                    \
+    sizeof(T), FOLD2_ROWS(T), {NULL}, ROW4(fold3, T), ROW4(fold4, T), ACC_ROWS(T), DIV \
   }
-#define NARROW_ROW(T, SIZE)                                               \
-  {                                                                       \
-    SIZE, sizeof(float), FOLD2_ROWS(T), {NULL}, {NULL}, ACC_ROWS(T), NULL \
+#define NARROW_ROW(T, SIZE)                                                      \
+  {                                                                              \
+    SIZE, FOLD2_ROWS(T), ROW4(many, T), {NULL}, {NULL}, NULL, {NULL}, NULL, NULL \
   }
 
 #define TT_PASTE2(a, b) a##b

@@ -36,6 +36,11 @@ TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
   return x * y;
 }
 
+TT_INLINE tt_vf tt_vf_exact_prod_sum(tt_vf x, tt_vf y, tt_vf z)
+{
+  return x * y + z;
+}
+
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
 {
   uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));
@@ -97,4 +102,27 @@ TT_INLINE tt_vf tt_ld_e5m2(const void *p)
 TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
 {
   *(uint8_t *)p = tt_e5m2_from_f32(v);
+}
+
+// ---- The larger or smaller of two codes. They are compared as signed numbers, both zeros as 0; of equal ones the later is taken ----
+
+#define TT_PICK_BYTES(size) (size)
+
+#define TT_PICK(NAME, CODE, KEY, MAG)                                                       \
+  TT_INLINE void NAME(void *d, const void *pa, const void *pb, tt_codes c)                  \
+  {                                                                                         \
+    const CODE a = *(const CODE *)pa, b = *(const CODE *)pb;                                \
+    const KEY ma = (KEY)(a & (MAG)), mb = (KEY)(b & (MAG)), last = (KEY)c.last;             \
+    const KEY ka = (KEY)(a > (MAG) ? -ma : ma), kb = (KEY)(b > (MAG) ? -mb : mb);           \
+    CODE r = (c.max ? ka > kb : ka < kb) ? a : b;                                           \
+    r = (CODE)(r - (c.largest < c.last && (r & (MAG)) == c.last)); /* infinity saturates */ \
+    *(CODE *)d = ((ma > last) | (mb > last)) ? (CODE)(MAG) : r;                             \
+  }
+
+TT_PICK(tt_pick16, tt_code16, int16_t, 0x7fff)
+TT_PICK(tt_pick8, uint8_t, int8_t, 0x7f)
+
+TT_INLINE void tt_pick_bf16(void *d, const void *pa, const void *pb, bool max)
+{
+  tt_pick16(d, pa, pb, (tt_codes){0x7f80, 0x7f80, max});
 }

@@ -16,7 +16,7 @@
 
 enum { MAX_SRC = 64, MAX_COUNT = 4097, ELEMENT = 8, GUARD = 64, SLOT = MAX_COUNT * ELEMENT + 2 * GUARD + 64 };
 
-static const char *const isas[] = {"plain", "avx2", "avx512"};
+static const char *const isas[] = {"plain", "avx2", "avx512", "avx512bf16"};
 static const size_t sizes[TT_RED_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
 // ---- Random numbers ----
@@ -435,31 +435,46 @@ static void test_convert_random(void **state)
   }
 }
 
-// All 65536 codes of a two-byte type, or all pairs of a one-byte type, through every kernel of two sources.
-static void check_codes(int type, const void *x, const void *y)
+// 65536 elements through every kernel of two sources. scale: NULL or two; then sums alone.
+static void check_codes(int type, const void *x, const void *y, const uint64_t *const *scale)
 {
   static char want[65536 * 2], got[65536 * 2];
   const void *src[] = {x, y};
   void *dst[] = {got};
-  for (int kind = 0; kind < TT_RED_KINDS; kind++) {
-    tt_redop op = {.type = (uint8_t)type, .kind = (uint8_t)kind};
+  for (int kind = 0; kind < (scale ? 1 : TT_RED_KINDS); kind++) {
+    tt_redop op = {.type = (uint8_t)type, .kind = (uint8_t)kind, .prescale = scale != NULL};
     for (size_t i = 0; i < 65536; i++) {
-      uint64_t v = expect(&op, 2, src, NULL, i);
+      uint64_t v = expect(&op, 2, src, scale, i);
       memcpy(want + i * sizes[type], &v, sizes[type]);
     }
     for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
       if (tt_reduce_select(isas[i])) {
-        tt_reduce(&op, 1, dst, 2, src, NULL, 65536, 0);
+        tt_reduce(&op, 1, dst, 2, src, scale, 65536, 0);
         assert_memory_equal(got, want, 65536 * sizes[type]);
       }
     }
   }
 }
 
+// With factors: ordinary ones, the ends of the range in which bfloat16's products are known to be exact, far outside it, zeros, NaN.
+static void check_scaled_codes(int type, const void *x, const void *y)
+{
+  static const double factors[] = {0.5, 1.0 / 3, 1, 0x1p-9, 0x1p-10, 1.5, -0.75, 0x1p120, 0x1p-120, 0.0, -0.0, NAN};
+  for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+    uint64_t f = from_double(type, factors[i]), third = from_double(type, 1.0 / 3);
+    const uint64_t *const both[] = {&f, &third}, *const one[] = {NULL, &f};
+    check_codes(type, x, y, both);
+    check_codes(type, x, y, one);
+  }
+}
+
+// All codes of the two-byte types: with random ones, themselves, their opposites, and what is special. All pairs of the one-byte types.
 static void test_codes(void **state)
 {
   (void)state;
-  static uint16_t x[65536], y[65536];
+  static const unsigned special[] = {0,      0x8000, 1,      0x8001, 0x80,   0x400,  0x3c00, 0x7bff,
+                                     0x7c00, 0xfc00, 0x7c01, 0x7f7f, 0x7f80, 0xff80, 0x7fff};
+  static uint16_t x[65536], y[65536], z[65536];
   static uint8_t p[65536], q[65536];
   for (unsigned i = 0; i < 65536; i++) {
     x[i] = (uint16_t)i;
@@ -467,14 +482,29 @@ static void test_codes(void **state)
     p[i] = (uint8_t)i;
     q[i] = (uint8_t)(i >> 8);
   }
-  check_codes(ncclFloat16, x, y);
-  check_codes(ncclBfloat16, x, y);
-  check_codes(ncclFloat8e4m3, p, q);
-  check_codes(ncclFloat8e5m2, p, q);
+  for (int t = 0; t < 2; t++) {
+    int wide = t ? ncclBfloat16 : ncclFloat16, narrow = t ? ncclFloat8e5m2 : ncclFloat8e4m3;
+    check_codes(wide, x, y, NULL);
+    check_codes(wide, x, x, NULL);
+    check_scaled_codes(wide, x, y);
+    check_codes(narrow, p, q, NULL);
+    check_scaled_codes(narrow, p, q);
+    for (size_t k = 0; k <= sizeof special / sizeof special[0]; k++) {
+      for (unsigned i = 0; i < 65536; i++) {
+        z[i] = (uint16_t)(k ? special[k - 1] : i ^ 0x8000);
+      }
+      check_codes(wide, x, z, NULL);
+      check_codes(wide, z, x, NULL);
+    }
+    for (unsigned i = 0; i < 65536; i++) {
+      z[i] = 0x4380; // bfloat16: 256, which 2^120 takes out of float's range, though not its sum with a large negative number
+    }
+    check_scaled_codes(wide, x, z);
+  }
 }
 
 // Large enough for non-temporal stores: odd addresses, several destinations, in place.
-static void check_stream(int type, int nsrc, int ndst, int inplace, unsigned skew)
+static void check_stream(int type, int nsrc, int ndst, int inplace, unsigned skew, unsigned flags)
 {
   size_t size = sizes[type], count = (600 * 1024 + 24) / size, bytes = count * size;
   char *mem[6];
@@ -497,7 +527,7 @@ static void check_stream(int type, int nsrc, int ndst, int inplace, unsigned ske
     uint64_t v = expect(&op, nsrc, src, NULL, i);
     memcpy(want + i * size, &v, size);
   }
-  tt_reduce(&op, ndst, dst, nsrc, src, NULL, count, TT_REDUCE_STREAM);
+  tt_reduce(&op, ndst, dst, nsrc, src, NULL, count, TT_REDUCE_STREAM | flags);
   for (int d = 0; d < ndst; d++) {
     assert_memory_equal(dst[d], want, bytes);
     assert_int_equal(((uint8_t *)dst[d])[-1], 0xa5);
@@ -516,13 +546,22 @@ static void test_stream(void **state)
     if (!tt_reduce_select(isas[i])) {
       continue;
     }
-    for (int ndst = 1; ndst <= 3; ndst++) {
-      check_stream(ncclFloat32, 2, ndst, -1, 0);
-      check_stream(ncclFloat32, 2, ndst, 1, 3);
-      check_stream(ncclFloat64, 1, ndst, -1, 20);
+    for (int n = 0; n < 6; n++) {
+      int ndst = n % 3 + 1;
+      unsigned flags = n < 3 ? 0 : TT_REDUCE_KEEP_FIRST;
+      check_stream(ncclFloat32, 2, ndst, -1, 0, flags);
+      check_stream(ncclFloat32, 2, ndst, 1, 3, flags);
+      check_stream(ncclFloat64, 1, ndst, -1, 20, flags);
     }
-    check_stream(ncclFloat16, 3, 2, -1, 6);
-    check_stream(ncclInt8, 2, 2, 0, 7);
+    static const ncclDataType_t types[] = {ncclFloat32, ncclFloat16, ncclFloat8e4m3, ncclInt64};
+    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) { // two outputs: from the sum to both, where they lie alike
+      check_stream(types[k], 2, 2, -1, 0, 0);
+      check_stream(types[k], 2, 2, -1, 64, TT_REDUCE_KEEP_FIRST);
+      check_stream(types[k], 2, 2, 0, 0, 0);
+      check_stream(types[k], 2, 2, 1, 8, 0);
+    }
+    check_stream(ncclFloat16, 3, 2, -1, 6, 0);
+    check_stream(ncclInt8, 2, 2, 0, 7, 0);
   }
 }
 
@@ -537,7 +576,7 @@ static void test_copy(void **state)
     int ndst = i / 7 % 3 + 1;
     void *dst[] = {out[0] + i, out[1] + 1, out[2] + 2};
     memset(out, 0, sizeof out);
-    tt_copy(ndst, dst, src, n, i < 21 ? 0 : TT_REDUCE_STREAM);
+    tt_copy(ndst, dst, src, n, i < 21 ? 0 : i % 2 == 0 ? TT_REDUCE_STREAM : TT_REDUCE_STREAM | TT_REDUCE_KEEP_FIRST);
     for (int d = 0; d < ndst; d++) {
       assert_memory_equal(dst[d], src, n);
       assert_int_equal(((char *)dst[d])[n], 0);

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "device/host/mem.h"
+#include "device/owner.h"
 
 #define SMALL_COPY 4096 // bytes up to which a plain memcpy is as good as any
 
@@ -17,7 +18,14 @@ typedef struct operands {
   void **src, **dst;
   const uint64_t **scale;
   tt_link **src_link, **dst_link;
+  int nowners; // peers among the destinations, reachable or remote; and the last of them
+  tt_link *owner;
 } operands;
+
+// Some of a step's elements.
+typedef struct elements {
+  size_t first, count;
+} elements;
 
 static const char *const func_names[16] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce",
                                            "AlltoAll",  "Gather", "Scatter",   "Send/Recv",     "Send/Recv"};
@@ -31,16 +39,37 @@ static void describe(char *text, size_t size, uint64_t sig, uint64_t count)
            tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op, (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
 }
 
+// The same call, but not the same algorithm, protocol, channels or chunks. Whose doing it is: the plugin's, unless it has left both choices alone.
+static ncclResult_t choices_differ(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
+{
+  char what[160], who[96];
+  const char *tuner = port->tuner != NULL ? port->tuner : "(none here)";
+  bool here = (call->sig_count & TT_SIG_DECIDED) != 0, there = (count & TT_SIG_DECIDED) != 0;
+  describe(what, sizeof what, sig, count);
+  if (!here && !there) {
+    return tt_fail(
+        ncclInvalidUsage,
+        "rank %d and rank %d choose differently for %s; the tuner plugin %s has left both choices alone, so what else decides must "
+        "be the same on all ranks: the NCCL_ variables, the files that they name, and the library",
+        port->rank, peer, what, tuner);
+  }
+  if (here && there) {
+    snprintf(who, sizeof who, "answers differently on rank %d and rank %d for", port->rank, peer);
+  } else {
+    snprintf(who, sizeof who, "decides on rank %d, and on rank %d leaves alone,", here ? port->rank : peer, here ? peer : port->rank);
+  }
+  return tt_fail(
+      ncclInvalidUsage,
+      "the tuner plugin %s %s %s: it must choose the same algorithm, protocol, number of channels and size of chunks on all ranks; "
+      "NCCL_TUNER_PLUGIN=none does without it",
+      tuner, who, what);
+}
+
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
 {
   char mine[160], theirs[160];
   if (call->sig == sig && call->sig_count != count && TT_SIG_COUNT(call->sig_count) == TT_SIG_COUNT(count)) {
-    describe(mine, sizeof mine, sig, count);
-    return tt_fail(
-        ncclInvalidUsage,
-        "the tuner plugin %s answers differently on rank %d and rank %d for %s: it must choose the same algorithm, protocol, number of "
-        "channels and size of chunks on all ranks; NCCL_TUNER_PLUGIN=none does without it",
-        port->tuner != NULL ? port->tuner : "(none here)", port->rank, peer, mine);
+    return choices_differ(port, call, peer, sig, count);
   }
   describe(mine, sizeof mine, call->sig, call->sig_count);
   describe(theirs, sizeof theirs, sig, count);
@@ -58,7 +87,7 @@ static ncclResult_t mismatch(const tt_port *port, const tt_call *c, int peer, co
 
 static inline bool same_call(const tt_call *c, const tt_slot *s)
 {
-  return s->sig == c->sig && s->count == c->sig_count;
+  return s->sig == c->sig && tt_sig_count_same(s->count, c->sig_count);
 }
 
 static inline size_t chunk_at(const tt_lane *l, const tt_step *step, uint32_t chunk)
@@ -133,6 +162,18 @@ static inline void *peer_base(const tt_link *link, bool out, bool *remote)
   return local != NULL ? local : (void *)(uintptr_t)(out ? link->out_remote : link->in_remote);
 }
 
+// Joins the peer's pipe, at the first token that names it. A peer that has given up may have closed it, and the number be another file's: it says so before.
+static bool join_pipe(tt_link *link, int fd)
+{
+  bool first = link->tap.state == TT_PAGEPIPE_UNTRIED, here = tt_pagetap_join(&link->tap, link->proc.pid, fd);
+  if (first && here && tt_page_stopped(link->page)) {
+    tt_pagetap_close(&link->tap);
+    link->tap.state = TT_PAGEPIPE_NONE;
+    here = false;
+  }
+  return here;
+}
+
 static ncclResult_t take_token(tt_port *port, const tt_lane *l, tt_link *link)
 {
   const tt_slot *s = tt_fifo_slot(&link->recv[TT_TOK]);
@@ -140,26 +181,47 @@ static ncclResult_t take_token(tt_port *port, const tt_lane *l, tt_link *link)
     return mismatch(port, l->call, link->peer, s);
   }
   link->scalar = s->desc.scalar;
+  link->given = s->desc.given != 0;
   link->in_remote = s->desc.in;
   link->out_remote = s->desc.out;
+  link->offered = 0;
   if (link->access == TT_ACCESS_LOCAL) {
     link->in = (char *)(uintptr_t)s->desc.in;
     link->out = (char *)(uintptr_t)s->desc.out;
     return ncclSuccess;
   }
+  bool here = s->desc.pipe != 0 && join_pipe(link, (int)s->desc.pipe - 1);
+  link->offered = here ? s->bytes : 0; // else it stays in the pipe, which the sender finds full
   return tt_mem_import(link, &s->desc, &port->abort_flag);
 }
 
-static ncclResult_t give_token(const tt_lane *l, tt_link *link)
+// Hands over what the token offers, where the peer has not got it yet, and would need the kernel's help to read it.
+static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link, tt_desc *d)
 {
   const tt_call *c = l->call;
-  tt_desc *d = &tt_fifo_slot(&link->send[TT_TOK])->desc;
-  *d = (tt_desc){.in = (uint64_t)(uintptr_t)c->in, .out = (uint64_t)(uintptr_t)c->out, .scalar = c->op.scalar};
-  if (link->access != TT_ACCESS_LOCAL && (c->in_mem | c->out_mem) != 0) {
-    return tt_mem_export(link, c, d);
+  bool in = token->offer == TT_OFFER_IN;
+  if (token->offer == TT_OFFER_NONE || d->given || link->access != TT_ACCESS_COPY || (in ? d->in_mem : d->out_mem) != 0) {
+    return;
   }
-  d->freed = link->shared.freed;
-  return ncclSuccess;
+  link->handed = (uint32_t)tt_pagepipe_give(&link->pages, (in ? c->in : c->out) + chunk_at(l, step, token->chunk) * c->esize, bytes);
+  d->pipe = link->handed > 0 ? 1 + (uint32_t)link->pages.read : 0;
+}
+
+static ncclResult_t give_token(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
+{
+  const tt_call *c = l->call;
+  ncclResult_t res = ncclSuccess;
+  tt_desc *d = &tt_fifo_slot(&link->send[TT_TOK])->desc;
+  *d = (tt_desc){.in = (uint64_t)(uintptr_t)c->in, .out = (uint64_t)(uintptr_t)c->out, .scalar = c->op.scalar, .given = link->gives};
+  link->gives = false;
+  if (link->access != TT_ACCESS_LOCAL && (c->in_mem | c->out_mem) != 0) {
+    res = tt_mem_export(link, c, d);
+  } else {
+    d->freed = link->shared.freed;
+  }
+  link->handed = 0;
+  hand_over(l, step, token, bytes, link, d);
+  return res;
 }
 
 // Adds the data sources of the step to `o`, taking tokens on the way.
@@ -187,6 +249,9 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
       break;
     default: // TT_PEER_IN, TT_PEER_OUT
       link = port->links[r->peer];
+      if ((step->flags & TT_STEP_UNLESS_GIVEN) && link->given) {
+        continue;
+      }
       p = (char *)peer_base(link, r->kind == TT_PEER_OUT, &remote) + chunk_at(l, step, r->chunk) * c->esize;
       scale = r->kind == TT_PEER_IN ? &link->scalar : NULL;
       break;
@@ -209,7 +274,7 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     void *p;
     bool remote = false;
     switch (r->kind) {
-    case TT_TOKEN: TT_TRY(give_token(l, port->links[r->peer])); continue;
+    case TT_TOKEN: TT_TRY(give_token(l, step, r, count * c->esize, port->links[r->peer])); continue;
     case TT_FIFO:
       if (lend(l, port->links[r->peer], lender)) {
         continue;
@@ -221,6 +286,12 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     default: // TT_PEER_OUT (a schedule never writes to an input)
       link = port->links[r->peer];
       p = (char *)peer_base(link, true, &remote) + chunk_at(l, step, r->chunk) * c->esize;
+      link->gives = (step->flags & TT_STEP_GIVE) && !remote;
+      if ((step->flags & TT_STEP_GIVE) && remote) {
+        continue;
+      }
+      o->owner = link;
+      o->nowners++;
       break;
     }
     o->dst[o->ndst] = p;
@@ -230,29 +301,68 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
   return ncclSuccess;
 }
 
-// May the step's results bypass the caches? Not those that are read again at once: messages and scratch.
-static unsigned stream_flag(const tt_lane *l, const tt_step *step)
+// May a result that goes there bypass the caches? Not those that are read again at once: messages and scratch.
+static inline bool may_stream(const tt_ref *r)
 {
-  const tt_ref *dst = l->sched->refs + step->dst;
-  for (int i = 0; i < step->ndst; i++) {
-    if (dst[i].kind != TT_OUT && dst[i].kind != TT_PEER_OUT) {
-      return 0;
-    }
-  }
-  return TT_REDUCE_STREAM;
+  return r->kind == TT_OUT || r->kind == TT_PEER_OUT;
 }
 
-// Combines where every operand is a pointer.
-static void combine(const tt_lane *l, const tt_step *step, operands *o, size_t count)
+// The same of the step's only destination.
+static unsigned stream_flag(const tt_lane *l, const tt_step *step)
+{
+  return may_stream(l->sched->refs + step->dst) ? TT_REDUCE_STREAM : 0;
+}
+
+// How the step's results may bypass the caches. One destination that is read again at once is put first.
+static unsigned stream_flags(const tt_lane *l, const tt_step *step, operands *o)
+{
+  const tt_ref *r = l->sched->refs + step->dst;
+  int kept = 0, n = 0, last = 0;
+  for (int i = 0; i < step->ndst; i++, r++) {
+    if (r->kind != TT_TOKEN) {
+      kept += !may_stream(r);
+      last = may_stream(r) ? last : n;
+      n++;
+    }
+  }
+  if (kept == 0) {
+    return TT_REDUCE_STREAM;
+  }
+  if (kept > 1 || n != o->ndst) { // n: what is lent to the network is no operand, nor what the kernel writes
+    return 0;
+  }
+  void *first = o->dst[0];
+  o->dst[0] = o->dst[last];
+  o->dst[last] = first;
+  return TT_REDUCE_STREAM | TT_REDUCE_KEEP_FIRST;
+}
+
+// May the step's results bypass the caches? A gift that is not made will be fetched soon.
+static inline bool streams(const tt_lane *l, const tt_step *step, const operands *o)
+{
+  return l->call->stream || ((step->flags & TT_STEP_GIVE) && l->call->stream_given && o->ndst == step->ndst);
+}
+
+static int remote_destinations(const operands *o)
+{
+  int n = 0;
+  for (int i = 0; i < o->ndst; i++) {
+    n += o->dst_link[i] != NULL;
+  }
+  return n;
+}
+
+// Combines where every operand is a pointer. flags: how results bypass the caches.
+static void combine(const tt_lane *l, const tt_step *step, operands *o, size_t count, unsigned flags)
 {
   const tt_call *c = l->call;
-  unsigned flags = c->stream ? stream_flag(l, step) : 0;
   if (step->flags & TT_STEP_REDUCE) {
     flags |= step->flags & TT_STEP_FINAL ? TT_REDUCE_FINAL : 0;
     tt_reduce(&c->op, o->ndst, o->dst, o->nsrc, (const void *const *)o->src, c->op.prescale ? o->scale : NULL, count, flags);
     return;
   }
   int n = 0;
+  flags &= o->dst[0] != o->src[0] ? ~0u : ~(unsigned)TT_REDUCE_KEEP_FIRST;
   for (int i = 0; i < o->ndst; i++) { // in place: nothing to copy
     if (o->dst[i] != o->src[0]) {
       o->dst[n++] = o->dst[i];
@@ -263,17 +373,69 @@ static void combine(const tt_lane *l, const tt_step *step, operands *o, size_t c
   }
 }
 
-static ncclResult_t kernel_copy(const tt_port *port, const tt_link *link, void *local, const void *remote, size_t bytes, bool write)
+static ncclResult_t peer_left(const tt_port *port, const tt_link *link, bool stopped)
 {
-  int e = tt_proc_copy(link->proc.pid, local, (uint64_t)(uintptr_t)remote, bytes, write);
+  return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has %s in the middle of an operation", port->rank, link->peer,
+                 link->proc.pid, stopped ? "given up" : "ended");
+}
+
+// The owners of the step's destinations, one after the other: the first after number *i, or NULL.
+static tt_link *next_owner(const tt_port *port, const tt_lane *l, const tt_step *step, int *i)
+{
+  const tt_ref *r = l->sched->refs + step->dst;
+  for (; *i < step->ndst; ++*i) {
+    if (r[*i].kind == TT_PEER_OUT) {
+      return port->links[r[(*i)++].peer];
+    }
+  }
+  return NULL;
+}
+
+static void end_writing(tt_port *port, const tt_lane *l, const tt_step *step, const operands *o)
+{
+  if (o->nowners == 0) {
+    return;
+  }
+  tt_writes_end(port->page);
+  int i = 0;
+  for (tt_link *link = next_owner(port, l, step, &i); link != NULL; link = next_owner(port, l, step, &i)) {
+    tt_writes_ring(link->page);
+  }
+}
+
+// Before this rank writes into others' outputs: may it (device/owner.h)? After success end_writing follows, soon.
+static ncclResult_t begin_writing(tt_port *port, const tt_lane *l, const tt_step *step, const operands *o)
+{
+  if (o->nowners == 0) {
+    return ncclSuccess;
+  }
+  tt_writes_begin(port->page, o->nowners == 1 ? (uint32_t)o->owner->peer + 1 : TT_WRITES_ALL);
+  int i = 0;
+  for (tt_link *link = next_owner(port, l, step, &i); link != NULL; link = next_owner(port, l, step, &i)) {
+    if (TT_UNLIKELY(tt_page_stopped(link->page))) {
+      end_writing(port, l, step, o);
+      return peer_left(port, link, true);
+    }
+  }
+  return ncclSuccess;
+}
+
+// Copies between this process and the peer's. What is read in the order of addresses may have come along with the peer's token.
+static ncclResult_t kernel_copy(const tt_port *port, tt_link *link, void *local, const void *remote, size_t bytes, bool write)
+{
+  size_t here = write ? 0 : TT_MIN(link->offered, bytes);
+  int e = here > 0 ? tt_pagetap_take(&link->tap, local, here) : 0;
+  link->offered -= here;
+  if (e == 0 && here < bytes) {
+    e = tt_proc_copy(link->proc.pid, (char *)local + here, (uint64_t)(uintptr_t)remote + here, bytes - here, write);
+  }
   if (e == 0) {
     return ncclSuccess;
   }
   // A rank that has failed or aborted may free its buffers while others still read them.
-  bool stopped = atomic_load_explicit(&link->page->state, memory_order_acquire) >= TT_RANK_FAILED;
+  bool stopped = tt_page_stopped(link->page);
   if (e == ESRCH || stopped || (link->watched && !tt_proc_alive(&link->proc))) {
-    return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has %s in the middle of an operation", port->rank, link->peer,
-                   link->proc.pid, stopped ? "given up" : "ended");
+    return peer_left(port, link, stopped);
   }
   return tt_fail(ncclSystemError,
                  "rank %d cannot %s %zu bytes at %p of rank %d (process %d): %s; is that buffer valid and long enough on rank %d? "
@@ -281,52 +443,96 @@ static ncclResult_t kernel_copy(const tt_port *port, const tt_link *link, void *
                  port->rank, write ? "write" : "read", bytes, remote, link->peer, link->proc.pid, strerror(e), link->peer);
 }
 
-// One piece of a step with remote operands: brings remote sources here, combines, writes remote destinations out.
-static ncclResult_t combine_piece(tt_port *port, tt_lane *l, const tt_step *step, operands *o, size_t done, size_t count)
+// The destination that a sum's first remote source may be fetched into, because the sum overwrites it there: what the kernel writes goes into the place
+// that would be written anyhow, and is in a cache when it is summed. One of this rank's that no source lies in; none where results bypass the
+// caches, or go to peers too, or where peers have read it before, whose caches would have to give it up to the kernel. -1: none.
+static int host_of(const tt_lane *l, const tt_step *step, const operands *o)
 {
-  size_t esize = l->call->esize, bytes = count * esize;
-  char *stage = port->bounce;
-  void **src = port->operands + 3 * (port->nranks + 2), **dst = src + port->nranks + 2; // operands of this piece
-  for (int i = 0; i < o->nsrc; i++) {
-    src[i] = (char *)o->src[i] + done * esize;
-    if (o->src_link[i] != NULL) {
-      TT_TRY(kernel_copy(port, o->src_link[i], stage, src[i], bytes, false));
-      src[i] = stage;
-      stage += TT_ROUND_UP(bytes, TT_CACHE_LINE);
-    }
+  int host = -1;
+  if (!(step->flags & TT_STEP_REDUCE) || l->call->stream || l->call->fetched || o->nowners > 0) {
+    return -1;
   }
-  char *out = stage;
-  for (int i = 0; i < o->ndst; i++) {
-    dst[i] = o->dst_link[i] != NULL ? (void *)out : (char *)o->dst[i] + done * esize;
-    out += o->dst_link[i] != NULL ? TT_ROUND_UP(bytes, TT_CACHE_LINE) : 0;
+  for (int i = 0; i < o->ndst && host < 0; i++) {
+    host = o->dst_link[i] == NULL ? i : -1;
   }
-  operands piece = {.nsrc = o->nsrc, .ndst = o->ndst, .src = src, .dst = dst, .scale = o->scale};
-  combine(l, step, &piece, count);
-  for (int i = 0; i < o->ndst; i++) {
-    if (o->dst_link[i] != NULL) {
-      TT_TRY(kernel_copy(port, o->dst_link[i], stage, (char *)o->dst[i] + done * esize, bytes, true));
-      stage += TT_ROUND_UP(bytes, TT_CACHE_LINE);
-    }
+  for (int i = 0; i < o->nsrc && host >= 0; i++) {
+    host = o->src_link[i] == NULL && o->src[i] == o->dst[host] ? -1 : host;
   }
-  return ncclSuccess;
+  return host;
 }
 
-static ncclResult_t combine_remote(tt_port *port, tt_lane *l, const tt_step *step, operands *o, size_t count)
+// One piece of a step with peers' memory among its operands: brings remote sources here, the first one into destination `host`, the others into the bounce
+// buffer; combines; writes remote destinations out. A sum for others is made in the bounce buffer, where it is in a cache while the kernel copies it.
+static ncclResult_t combine_piece(tt_port *port, tt_lane *l, const tt_step *step, operands *o, int host, const elements *part)
+{
+  size_t esize = l->call->esize, bytes = part->count * esize, done = part->first * esize;
+  char *stage = port->bounce, *result = NULL;                                           // what remote destinations get
+  void **src = port->operands + 3 * (port->nranks + 2), **dst = src + port->nranks + 2; // operands of this piece
+  for (int i = 0; i < o->nsrc; i++) {
+    src[i] = (char *)o->src[i] + done;
+    if (o->src_link[i] != NULL) {
+      char *to = host >= 0 ? (char *)o->dst[host] + done : stage;
+      TT_TRY(kernel_copy(port, o->src_link[i], to, src[i], bytes, false));
+      src[i] = to;
+      stage += host >= 0 ? 0 : TT_ROUND_UP(bytes, TT_CACHE_LINE);
+      host = -1;
+    }
+  }
+  operands piece = {.nsrc = o->nsrc, .src = src, .dst = dst, .scale = o->scale};
+  ncclResult_t res = ncclSuccess;
+  if (remote_destinations(o) > 0) {
+    result = step->flags & TT_STEP_REDUCE ? stage : src[0];
+    dst[piece.ndst++] = result;
+  }
+  for (int i = 0; i < o->ndst; i++) {
+    if (o->dst_link[i] == NULL) {
+      dst[piece.ndst++] = (char *)o->dst[i] + done;
+    }
+  }
+  TT_TRY(begin_writing(port, l, step, o));
+  combine(l, step, &piece, part->count,
+          streams(l, step, o) ? stream_flags(l, step, &piece) | (result != NULL ? TT_REDUCE_KEEP_FIRST : 0) : 0);
+  for (int i = 0; i < o->ndst && res == ncclSuccess; i++) {
+    if (o->dst_link[i] != NULL) {
+      res = kernel_copy(port, o->dst_link[i], result, (char *)o->dst[i] + done, bytes, true);
+    }
+  }
+  end_writing(port, l, step, o);
+  return res;
+}
+
+// Writes the step's one source into the one peer's output.
+static ncclResult_t write_straight(tt_port *port, tt_lane *l, const tt_step *step, const operands *o, size_t bytes)
+{
+  ncclResult_t res = ncclSuccess;
+  for (size_t done = 0; done < bytes && res == ncclSuccess; done += TT_WRITES_BYTES) {
+    TT_TRY(begin_writing(port, l, step, o));
+    res = kernel_copy(port, o->owner, (char *)o->src[0] + done, (char *)o->dst[0] + done, TT_MIN(bytes - done, TT_WRITES_BYTES), true);
+    end_writing(port, l, step, o);
+  }
+  return res;
+}
+
+static ncclResult_t combine_far(tt_port *port, tt_lane *l, const tt_step *step, operands *o, size_t count)
 {
   size_t esize = l->call->esize;
-  if (!(step->flags & TT_STEP_REDUCE) && o->ndst == 1 && o->src_link[0] != NULL && o->dst_link[0] == NULL) {
-    return kernel_copy(port, o->src_link[0], o->dst[0], o->src[0], count * esize, false); // straight into place
+  bool reduces = (step->flags & TT_STEP_REDUCE) != 0;
+  if (!reduces && o->ndst == 1 && o->src_link[0] == NULL && o->dst_link[0] != NULL) {
+    return write_straight(port, l, step, o, count * esize);
   }
-  size_t staged = 0;
+  if (!reduces && o->ndst == 1 && o->src_link[0] != NULL && o->nowners == 0) { // straight into place
+    return kernel_copy(port, o->src_link[0], o->dst[0], o->src[0], count * esize, false);
+  }
+  int host = host_of(l, step, o);
+  size_t staged = reduces && remote_destinations(o) > 0;
   for (int i = 0; i < o->nsrc; i++) {
     staged += o->src_link[i] != NULL;
   }
-  for (int i = 0; i < o->ndst; i++) {
-    staged += o->dst_link[i] != NULL;
-  }
-  size_t piece = TT_MAX(TT_BOUNCE_BYTES / staged / TT_CACHE_LINE * TT_CACHE_LINE / esize, 1);
+  staged -= host >= 0 && staged > 1;
+  size_t most = staged == 0 ? TT_WRITES_BYTES : TT_BOUNCE_BYTES / staged;
+  size_t piece = TT_MAX(most / TT_CACHE_LINE * TT_CACHE_LINE / esize, 1);
   for (size_t done = 0; done < count; done += piece) {
-    TT_TRY(combine_piece(port, l, step, o, done, TT_MIN(piece, count - done)));
+    TT_TRY(combine_piece(port, l, step, o, host, &(elements){.first = done, .count = TT_MIN(piece, count - done)}));
   }
   return ncclSuccess;
 }
@@ -374,9 +580,9 @@ ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t 
   if (count == 0 || o.nsrc == 0 || o.ndst == 0) {
     return ncclSuccess;
   }
-  if (TT_LIKELY(!o.remote)) {
-    combine(l, step, &o, count);
+  if (TT_LIKELY(!o.remote && o.nowners == 0)) {
+    combine(l, step, &o, count, streams(l, step, &o) ? stream_flags(l, step, &o) : 0);
     return ncclSuccess;
   }
-  return combine_remote(port, l, step, &o, count);
+  return combine_far(port, l, step, &o, count);
 }

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "device/host/event.h"
 #include "os/clock.h"
+#include "os/library.h"
 #include "os/proc.h"
 
 #define FIRST_RUN_BYTES (32u << 10) // what a launch may do on the caller's time
@@ -141,6 +142,7 @@ static void thread_exit(void *list)
 
 static void thread_start(void)
 {
+  tt_library_stay(); // threads of the application call thread_exit when they end
   pthread_key_create(&thread_key, thread_exit);
 }
 
@@ -171,20 +173,14 @@ static ncclResult_t per_thread(int device, tt_stream **out)
   return ncclSuccess;
 }
 
-// Is this pointer one of our streams, and alive? A thread that asks for the same stream again pays for a look at its state alone.
+// Is this pointer one of our streams, and alive? Asked several times per call: a look into the table costs less than thread-local memory of what was asked last.
 static bool is_stream(const tt_stream *s)
 {
-  static _Thread_local const tt_stream *known;
-  static _Thread_local uint32_t known_in; // a forked child's streams are others
-  if (TT_LIKELY(s == known && known_in == tt_proc_generation)) {
-    return s->state == TT_STREAM_LIVE;
-  }
   int n = atomic_load_explicit(&count, memory_order_acquire);
   for (int c = 0; c * TABLE_CHUNK < n; c++) {
-    if (s >= table[c] && s < table[c] + TABLE_CHUNK) {
-      known = ((uintptr_t)s - (uintptr_t)table[c]) % sizeof *s == 0 ? s : NULL;
-      known_in = tt_proc_generation;
-      return known != NULL && s->state == TT_STREAM_LIVE;
+    uintptr_t offset = (uintptr_t)s - (uintptr_t)table[c];
+    if (TT_LIKELY(offset < TABLE_CHUNK * sizeof *s)) {
+      return offset % sizeof *s == 0 && s->state == TT_STREAM_LIVE;
     }
   }
   return false;
@@ -212,6 +208,15 @@ ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out)
   }
   *out = s;
   return ncclSuccess;
+}
+
+tt_stream *tt_stream_find(cudaStream_t handle, int device)
+{
+  tt_stream *s = (tt_stream *)handle;
+  if (TT_LIKELY((uintptr_t)handle > 2)) {
+    return is_stream(s) ? s : NULL;
+  }
+  return tt_stream_get(handle, device, &s) == ncclSuccess ? s : NULL;
 }
 
 // Moves what has been pushed into the ordered queue. Run flag held.
@@ -292,6 +297,7 @@ static bool run_queue(tt_stream *s, size_t budget)
     moved |= budget != before;
     if (r == TT_RUN_BLOCKED || r == TT_RUN_MORE) {
       show_bell(s, w->ops->bell != NULL ? w->ops->bell(w) : NULL);
+      atomic_store_explicit(&s->takes_us, w->takes_us, memory_order_relaxed);
       break;
     }
     moved = true;
@@ -398,6 +404,23 @@ static void order_with_legacy(tt_stream *s)
       tt_stream_order(at(i), s);
     }
   }
+}
+
+bool tt_stream_is_free(tt_stream *s)
+{
+  if (!tt_stream_idle(s)) {
+    tt_stream_progress(s, FIRST_RUN_BYTES, false);
+  }
+  if (!tt_stream_idle(s) || (s->legacy != NULL && !tt_stream_idle(s->legacy))) {
+    return false;
+  }
+  int n = TT_UNLIKELY(s->is_legacy) ? atomic_load_explicit(&count, memory_order_acquire) : 0;
+  for (int i = 0; i < n; i++) {
+    if (at(i)->legacy == s && !tt_stream_idle(at(i))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 static void push_only(tt_stream *s, tt_work *w)

@@ -23,6 +23,7 @@ struct tt_stream {
   tt_work *current, *queue, **queue_end; // entries in order; the run flag's holder only
   _Atomic uint32_t error;                // first failure since the last synchronise
   _Atomic(tt_bell *) bell;               // what the blocked current entry waits for; NULL: the process's bell
+  _Atomic uint32_t takes_us;             // of the blocked current entry (work.h)
   _Atomic(tt_stream *) legacy;           // the device's legacy default stream, which this one is ordered with; NULL: none
   _Atomic int state;                     // TT_STREAM_…; changed under the pool's lock
   _Atomic uint32_t pushes;               // counted by who pushes; the worker sees by it that somebody looks after the stream
@@ -37,6 +38,12 @@ enum { TT_STREAM_FREE, TT_STREAM_LIVE, TT_STREAM_DESTROYED }; // destroyed: goes
 // Turns a handle of the API into a stream: NULL and 1 are the device's legacy default stream, 2 the calling thread's own.
 // Errors: ncclInvalidArgument for a handle that is not a live stream.
 ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out);
+
+// The same, without a word where there is no such stream: NULL.
+tt_stream *tt_stream_find(cudaStream_t handle, int device);
+
+// Could an entry be run at once, because nothing that must go before it is under way? Runs a little of what is.
+bool tt_stream_is_free(tt_stream *s);
 
 // A stream of `device` from the pool. blocking: ordered with the legacy default stream. Errors: ncclSystemError.
 ncclResult_t tt_stream_create(int device, bool blocking, tt_stream **out);

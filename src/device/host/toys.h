@@ -22,6 +22,7 @@ enum { SLOWER = 4 };
 enum { SLOWER = 1 };
 #endif
 #define TOY __attribute__((unused)) static
+#define TOY_LONG_S 60 // whatever happens soon: only a hang takes longer, however busy the machine
 
 // Blocked until *gate is not 0 (NULL: never blocked), then moves `bytes` in portions of the budget, calls fn and ends with `result`.
 typedef struct toy {
@@ -35,7 +36,8 @@ typedef struct toy {
   pthread_t maker;
   size_t moved_by_maker; // bytes that the thread of toy_init moved
   int id;
-  int runs, checks; // under the run flag
+  int runs; // under the run flag
+  _Atomic int checks;
   _Atomic int done;
 } toy;
 
@@ -115,11 +117,37 @@ TOY bool toy_becomes(_Atomic int *word, int value, double seconds)
   return true;
 }
 
+// Waits until just so many threads have announced themselves on the bell, at most `seconds`.
+TOY bool toy_sleepers(tt_bell *b, uint32_t n, double seconds)
+{
+  uint64_t end = tt_now_ns() + (uint64_t)(seconds * 1e9);
+  while (atomic_load(&b->sleepers) != n) {
+    if (tt_now_ns() > end) {
+      return false;
+    }
+    tt_sleep_ns(20000);
+  }
+  return true;
+}
+
 // Waits until somebody has announced himself on the bell.
 TOY bool toy_sleeper(tt_bell *b, double seconds)
 {
   uint64_t end = tt_now_ns() + (uint64_t)(seconds * 1e9);
   while (atomic_load(&b->sleepers) == 0) {
+    if (tt_now_ns() > end) {
+      return false;
+    }
+    tt_sleep_ns(20000);
+  }
+  return true;
+}
+
+// Waits until a thread waits for the stream. From then on the worker keeps off.
+TOY bool toy_waited_for(tt_stream *s)
+{
+  uint64_t end = tt_now_ns() + TOY_LONG_S * TT_NS_PER_S;
+  while (atomic_load(&s->waiters) == 0) {
     if (tt_now_ns() > end) {
       return false;
     }

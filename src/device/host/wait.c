@@ -16,9 +16,11 @@
 #include "os/thread.h"
 
 #define RUN_BYTES (8u << 20)      // what a waiter moves before it looks around
-#define SPIN_US_DEFAULT 50        // longest busy wait when every rank has a core of its own
+#define SPIN_US_DEFAULT 50        // longest busy wait for what takes no time, when every rank has a core of its own
 #define YIELD_US_CROWDED 20       // longest time of yielding to others before sleeping, when cores are short
-#define PAUSES_CROWDED 32         // looks before the first yield, when cores are short
+#define PAUSES_CROWDED 2          // looks before the first yield, when cores are short: who is waited for has no core, probably
+#define YIELDS_CROWDED 8          // and the fewest yields: with many ranks one of them takes longer than all that time
+#define HELP_EVERY_CROWDED 4      // looks between two at everybody else's streams, which have waiters of their own, mostly
 #define CLOCK_EVERY 64            // looks between two readings of the clock
 #define WORKER_TICK_NS 1000000ull // how often the worker looks for orphaned work while there has been some lately
 #define WORKER_TICK_CROWDED_NS 10000000ull
@@ -63,11 +65,23 @@ static inline void cpu_relax(void)
 typedef struct patience {
   uint64_t deadline; // when it goes to sleep; 0: clock not read yet
   unsigned looks;
+  unsigned least; // looks before it goes to sleep, whatever the clock says
   bool tight;
 } patience;
 
+// Microseconds of busy waiting for the stream's current entry. Who sleeps while a peer is at work wakes up late, so waiting goes on for about as long as
+// that takes; where cores are short, the peer may need this one.
+static int64_t spin_us(const tt_stream *s, bool tight)
+{
+  int64_t us = tt_params_get()->host_spin_us;
+  if (us >= 0 || tight) {
+    return us >= 0 ? us : YIELD_US_CROWDED;
+  }
+  return SPIN_US_DEFAULT + (s != NULL ? (int64_t)atomic_load_explicit(&s->takes_us, memory_order_relaxed) : 0);
+}
+
 // Passes a moment. False: patience is over, sleep.
-static bool pass_time(patience *p)
+static bool pass_time(patience *p, const tt_stream *s)
 {
   p->looks++;
   if (p->tight && p->looks > PAUSES_CROWDED) {
@@ -78,10 +92,10 @@ static bool pass_time(patience *p)
   if (p->deadline == 0 || p->looks % (p->tight ? 4 : CLOCK_EVERY) == 0) {
     uint64_t now = tt_now_ns();
     if (p->deadline == 0) {
-      int64_t us = tt_params_get()->host_spin_us;
-      p->deadline = now + 1000ull * (uint64_t)(us >= 0 ? us : p->tight ? YIELD_US_CROWDED : SPIN_US_DEFAULT);
+      p->deadline = now + 1000ull * (uint64_t)spin_us(s, p->tight);
+      p->least = p->tight && tt_params_get()->host_spin_us < 0 ? PAUSES_CROWDED + YIELDS_CROWDED : 0;
     }
-    return now < p->deadline;
+    return now < p->deadline || p->looks < p->least;
   }
   return true;
 }
@@ -253,11 +267,13 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
     if (ready(arg)) {
       break;
     }
-    moved |= tt_stream_help(s, RUN_BYTES);
+    if (!p.tight || p.looks % HELP_EVERY_CROWDED == 0) {
+      moved |= tt_stream_help(s, RUN_BYTES);
+    }
     if (moved) {
       p.deadline = 0;
       p.looks = 0;
-    } else if (!pass_time(&p)) {
+    } else if (!pass_time(&p, s)) {
       sleep_once(s, ready, arg, attending);
       p.deadline = 0;
       p.looks = 0;
@@ -279,7 +295,9 @@ static bool stream_idle(void *s)
 
 ncclResult_t tt_stream_wait(tt_stream *s)
 {
-  tt_host_wait(s, stream_idle, s);
+  if (!tt_stream_idle(s)) {
+    tt_host_wait(s, stream_idle, s);
+  }
   return (ncclResult_t)(atomic_load_explicit(&s->error, memory_order_relaxed) == 0
                             ? 0
                             : atomic_exchange_explicit(&s->error, 0, memory_order_acquire));
@@ -296,6 +314,7 @@ static pthread_mutex_t worker_lock = PTHREAD_MUTEX_INITIALIZER; // one thread st
 typedef struct orphans {
   nap nap;
   bool any;   // streams that nobody waits for
+  bool mine;  // some of them are taken on
   bool tick;  // time to look who has pushed
   bool moved; // by run_orphan
 } orphans;
@@ -310,6 +329,7 @@ static void find_orphan(tt_stream *s, void *arg)
       s->orphan = pushes == s->seen_pushes;
       s->seen_pushes = pushes;
     }
+    o->mine |= is_orphan(s);
   }
 }
 
@@ -382,10 +402,22 @@ static void check_sometimes(uint64_t *last)
   }
 }
 
-// When the worker last looked who has pushed, and at the peers.
+// When the worker last looked who has pushed, and at the peers. And what it attends by: it does while it runs streams, as whoever waits does.
 typedef struct worker_times {
   uint64_t tick, check;
+  attend_fn attending; // or NULL
 } worker_times;
+
+static void worker_attend(worker_times *w, bool on)
+{
+  if (on && w->attending == NULL) {
+    w->attending = atomic_load_explicit(&tt_host_attend, memory_order_acquire);
+    attend(w->attending, 1);
+  } else if (!on) {
+    attend(w->attending, -1);
+    w->attending = NULL;
+  }
+}
 
 // Runs orphaned streams until none moves; then sleeps on their bells. Returns whether there were any.
 static bool worker_round(uint64_t tick, worker_times *last)
@@ -395,6 +427,9 @@ static bool worker_round(uint64_t tick, worker_times *last)
   orphans o = {.tick = now - last->tick >= tick};
   last->tick = o.tick ? now : last->tick;
   tt_stream_each(find_orphan, &o);
+  if (o.mine) {
+    worker_attend(last, true);
+  }
   if (o.any && run_orphans(&o)) {
     return true;
   }
@@ -404,6 +439,7 @@ static bool worker_round(uint64_t tick, worker_times *last)
     nap_add_orphans(n);
   }
   if (!o.any || (!run_orphans(&o) && !nap_misses_orphan(n))) {
+    worker_attend(last, false);
     if (!tt_bell_sleep(n->bells, n->tickets, n->n, tick) && o.any) {
       check_sometimes(&last->check);
     }

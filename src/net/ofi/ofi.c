@@ -119,6 +119,18 @@ static int ofi_events_fd(void *ctx)
   return ((tt_ofi *)ctx)->events;
 }
 
+// libfabric has no word for this, and closing its objects here would take its locks and end the parent's connections. But what it sleeps on
+// leads to its sockets. Without a descriptor to sleep on (and at a device that was not opened) there is nothing to find.
+static void ofi_forget(void *ctx)
+{
+  tt_ofi *net = ctx;
+  if (net->events >= 0) {
+    tt_events_close_watched(net->events); // the ring, the devices' queues, and what is below them
+    net->events = -1;
+  }
+  tt_sock_close(&net->ring); // closed already, unless there is no /proc
+}
+
 const tt_net_ops tt_net_ofi = {
     .name = "OFI",
     .init = ofi_init,
@@ -138,4 +150,5 @@ const tt_net_ops tt_net_ofi = {
     .close_listen = tt_ofi_close_listen,
     .finalize = ofi_finalize,
     .events_fd = ofi_events_fd,
+    .forget = ofi_forget,
 };

@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -39,7 +42,7 @@ static void listen_at(pair *p)
 
 static void connect_both(pair *p)
 {
-  uint64_t end = tt_now_ns() + 20 * TT_NS_PER_S;
+  uint64_t end = tt_now_ns() + 100 * TT_NS_PER_S;
   while (p->send == NULL || p->recv == NULL) {
     if (p->send == NULL) {
       assert_int_equal(NET->connect(p->net[0], 0, p->handle, &p->send), ncclSuccess);
@@ -91,7 +94,7 @@ static void exchange(pair *p, int n, const size_t *sizes)
   void *sreq[MOST] = {0}, *rreq[MOST] = {0};
   size_t got[MOST] = {0};
   int sent = 0, posted = 0, open;
-  uint64_t end = tt_now_ns() + 60 * TT_NS_PER_S;
+  uint64_t end = tt_now_ns() + 100 * TT_NS_PER_S;
   assert_in_range(n, 1, MOST);
   for (int i = 0; i < n; i++) {
     out[i] = malloc(sizes[i] + 1);
@@ -169,7 +172,7 @@ static void what_does_not_fit_is_refused(void **state)
   int tag = 0, done = 0;
   assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, NULL, &rreq), ncclSuccess);
   assert_int_equal(NET->isend(p.send, out, sizeof out, 0, NULL, NULL, &sreq), ncclSuccess);
-  uint64_t end = tt_now_ns() + 20 * TT_NS_PER_S;
+  uint64_t end = tt_now_ns() + 100 * TT_NS_PER_S;
   ncclResult_t res = ncclSuccess;
   while (res == ncclSuccess && !done && tt_now_ns() < end) {
     drive(&sreq, NULL);
@@ -263,6 +266,52 @@ static void closing_in_the_middle_leaves_nothing(void **state)
   assert_int_equal(open_descriptors(), before);
 }
 
+// Those that lead to somebody else: libfabric has pairs of its own, too.
+static int sockets(void)
+{
+  int n = 0;
+  for (int fd = 0; fd < 4096; fd++) {
+    struct sockaddr_storage at = {0};
+    socklen_t size = sizeof at;
+    n += getsockname(fd, (struct sockaddr *)&at, &size) == 0 && (at.ss_family == AF_INET || at.ss_family == AF_INET6);
+  }
+  return n;
+}
+
+// A forked child gives its copies back and lives on; the parent's connection is unharmed.
+static void a_forked_child_keeps_no_socket(void **state)
+{
+  (void)state;
+  pair p;
+  int before = sockets(), pipes[2], idle[2];
+  char byte = 0;
+  pair_open(&p);
+  exchange(&p, 1, (size_t[]){70000}); // both ends have their sockets
+  assert_true(sockets() > before);
+  assert_int_equal(pipe(pipes), 0);
+  assert_int_equal(pipe(idle), 0);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    NET->forget(p.net[0]);
+    NET->forget(p.net[1]);
+    close(idle[1]);
+    byte = (char)(sockets() - before);
+    _exit(write(pipes[1], &byte, 1) == 1 && read(idle[0], &byte, 1) == 0 ? 0 : 1); // stays until the parent lets go
+  }
+  assert_int_equal(read(pipes[0], &byte, 1), 1);
+  assert_int_equal(byte, 0);
+  exchange(&p, 3, (size_t[]){8, 70000, 16384});
+  close(idle[1]);
+  int status = -1;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  close(idle[0]);
+  close(pipes[0]);
+  close(pipes[1]);
+  pair_close(&p);
+}
+
 int main(void)
 {
 #ifdef TT_TSAN
@@ -271,9 +320,13 @@ int main(void)
   setenv("NCCL_OFI_PROVIDER", "tcp", 1);
   setenv("NCCL_SOCKET_IFNAME", "lo", 1);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_size_arrives),           cmocka_unit_test(many_messages_keep_their_order),
-      cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(a_stranger_does_no_harm),
-      cmocka_unit_test(bad_arguments_are_named),      cmocka_unit_test(closing_in_the_middle_leaves_nothing),
+      cmocka_unit_test(every_size_arrives),
+      cmocka_unit_test(many_messages_keep_their_order),
+      cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(a_stranger_does_no_harm),
+      cmocka_unit_test(bad_arguments_are_named),
+      cmocka_unit_test(closing_in_the_middle_leaves_nothing),
+      cmocka_unit_test(a_forked_child_keeps_no_socket),
   };
   tt_net_env env = {.rank = 0, .nranks = 1};
   void *ctx = NULL;

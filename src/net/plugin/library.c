@@ -31,6 +31,17 @@ static void hook(void)
   tt_proc_on_fork(in_child);
 }
 
+void tt_pnet_lock(void)
+{
+  pthread_once(&hook_once, hook);
+  pthread_mutex_lock(&lock);
+}
+
+void tt_pnet_unlock(void)
+{
+  pthread_mutex_unlock(&lock);
+}
+
 const tt_pnet_version *tt_pnet_version_of(int version)
 {
   static const tt_pnet_version *const all[] = {&tt_pnet_v6,  &tt_pnet_v7,  &tt_pnet_v8, &tt_pnet_v9,
@@ -86,12 +97,25 @@ static bool check_device(const tt_pnet_library *lib, int dev, tt_net_props *p, i
   return true;
 }
 
+// What it says it consists of: devices that are known and physical, else it counts as physical itself.
+static void set_parts(const tt_pnet_library *lib, int dev, tt_net_props *p, const int *vdevs)
+{
+  for (int i = 0; i < p->nparts; i++) {
+    if (vdevs[i] < 0 || vdevs[i] >= dev || lib->devs[vdevs[i]]->nparts > 0) {
+      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s says that device %d consists of device %d, which cannot be", lib->name, dev, vdevs[i]);
+      p->nparts = 0;
+      return;
+    }
+    p->parts[i] = lib->devs[vdevs[i]];
+  }
+}
+
 // Its texts are copied: some plugins write each device's into the same place.
-static bool add_device(tt_pnet_library *lib, int dev)
+bool tt_pnet_add_device(tt_pnet_library *lib, int dev)
 {
   tt_net_props seen;
-  int type;
-  ncclResult_t res = lib->v->properties(lib->table, dev, &seen, &type);
+  int type, vdevs[TT_NET_PARTS];
+  ncclResult_t res = lib->v->properties(lib->table, dev, &seen, &type, vdevs);
   if (res != ncclSuccess) {
     return refuse(lib, "getProperties fails; its code", dev, res);
   }
@@ -109,8 +133,19 @@ static bool add_device(tt_pnet_library *lib, int dev)
     free_device(p);
     return refuse(lib, "no memory for its name", dev, 0);
   }
+  set_parts(lib, dev, p, vdevs);
   lib->devs[dev] = p;
   return true;
+}
+
+static void forget_devices(tt_pnet_library *lib)
+{
+  for (int i = 0; i < TT_PNET_DEVICES; i++) {
+    free_device(lib->devs[i]);
+    lib->devs[i] = NULL;
+  }
+  lib->ndevs = 0;
+  atomic_store_explicit(&lib->nusable, 0, memory_order_release);
 }
 
 static bool look_at_devices(tt_pnet_library *lib)
@@ -124,49 +159,98 @@ static bool look_at_devices(tt_pnet_library *lib)
   }
   bool good = true;
   for (int i = 0; i < n && good; i++) {
-    good = add_device(lib, i);
+    good = tt_pnet_add_device(lib, i);
   }
+  lib->ndevs = good ? n : 0;
   if (!good) {
-    for (int i = 0; i < n; i++) {
-      free_device(lib->devs[i]);
-      lib->devs[i] = NULL;
-    }
-    return false;
+    forget_devices(lib);
   }
-  atomic_store_explicit(&lib->ndevs, n, memory_order_release);
-  return true;
+  return good;
 }
 
 // ---- init and finalize
 
-static bool init_locked(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx)
+// Undoes an init. A plugin without any may forget what it was told to make: who initialises it next looks anew.
+static ncclResult_t finalize_locked(tt_pnet_library *lib, void *ctx)
+{
+  ncclResult_t res = lib->v->finalize(lib->table, ctx);
+  if (--lib->inits == 0) {
+    forget_devices(lib);
+  }
+  return res;
+}
+
+// A table that init has to fill: is it full, and what is it called now?
+static bool look_at_table(tt_pnet_library *lib)
+{
+  if (!tt_plugin_complete(TT_PLUGIN_NET, lib->plugin, lib->v->needs, lib->v->nneeds)) {
+    return false;
+  }
+  if (strncmp(lib->name, lib->v->name(lib->table), sizeof lib->name - 1) != 0) {
+    snprintf(lib->name, sizeof lib->name, "%s", lib->v->name(lib->table));
+  }
+  return true;
+}
+
+// It stays hollow, and is not initialised again. Where it has nothing to end it with, what init began stays too.
+static void leave_hollow(tt_pnet_library *lib, void *ctx)
+{
+  lib->hollow = true;
+  if (lib->v->own_context && lib->v->has(lib->table, TT_PNET_CAN_FINALIZE)) {
+    finalize_locked(lib, ctx);
+  }
+}
+
+// Once. What the parameters want and cannot be done is an error for every communicator: devices that were made before it was found are no excuse.
+static ncclResult_t fuse_once(tt_pnet_library *lib)
+{
+  ncclResult_t res = tt_pnet_fuse(lib);
+  if (res == ncclInvalidUsage) {
+    lib->refused = res;
+    snprintf(lib->why, sizeof lib->why, "%s", tt_last_error());
+  }
+  return res;
+}
+
+static ncclResult_t init_locked(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable)
 {
   *ctx = NULL;
+  *usable = false;
+  if (lib->refused != ncclSuccess) {
+    return tt_fail(lib->refused, "%s", lib->why);
+  }
+  if (lib->hollow) {
+    look_at_table(lib); // says again what it lacks
+    return ncclSuccess;
+  }
   if (lib->v->own_context || lib->inits == 0) {
     ncclResult_t res = lib->v->init(lib->table, s, ctx);
     if (res != ncclSuccess) {
       tt_info(TT_INIT | TT_NET, "NET/Plugin: %s (%s) is not used: init fails with code %d (%s)", lib->name, tt_plugin_path(lib->plugin),
               (int)res, tt_result_string(tt_pnet_code(res)));
-      return false;
+      return ncclSuccess;
     }
     lib->inits++;
   }
-  if (lib->ndevs > 0 || look_at_devices(lib)) {
-    return true;
+  if (lib->late && !look_at_table(lib)) {
+    leave_hollow(lib, *ctx);
+    return ncclSuccess;
   }
-  if (lib->v->own_context) {
-    lib->v->finalize(lib->table, *ctx);
-    lib->inits--;
+  bool looked = lib->ndevs > 0 || look_at_devices(lib);
+  ncclResult_t res = looked && lib->nusable == 0 ? fuse_once(lib) : ncclSuccess;
+  *usable = looked && res == ncclSuccess;
+  if (!*usable && lib->v->own_context) {
+    finalize_locked(lib, *ctx);
   }
-  return false;
+  return res;
 }
 
 ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable)
 {
   pthread_mutex_lock(&lock);
-  *usable = init_locked(lib, s, ctx);
+  ncclResult_t res = init_locked(lib, s, ctx, usable);
   pthread_mutex_unlock(&lock);
-  return ncclSuccess;
+  return res;
 }
 
 ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx)
@@ -174,8 +258,7 @@ ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx)
   ncclResult_t res = ncclSuccess;
   if (lib->v->own_context) {
     pthread_mutex_lock(&lock);
-    res = lib->v->finalize(lib->table, ctx);
-    lib->inits--;
+    res = finalize_locked(lib, ctx);
     pthread_mutex_unlock(&lock);
   }
   return res;
@@ -183,17 +266,14 @@ ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx)
 
 static ncclResult_t merge_locked(tt_pnet_library *lib, const int *devs, int n, int *dev)
 {
-  int made = -1, old = lib->ndevs;
-  ncclResult_t res = lib->v->make_virtual(lib->table, devs, n, &made);
-  if (res != ncclSuccess) {
-    return tt_fail(tt_pnet_code(res), "network plugin %s: makeVDevice of %d devices fails with code %d", lib->name, n, (int)res);
+  char why[256];
+  int made = -1, count = lib->nusable;
+  if (!tt_pnet_make_virtual(lib, devs, n, &made, why, sizeof why)) {
+    return tt_fail(ncclInvalidUsage, "network plugin %s: %s", lib->name, why);
   }
-  if (made != old || made >= TT_PNET_DEVICES || !add_device(lib, made)) {
-    return tt_fail(ncclInvalidUsage, "network plugin %s: makeVDevice gives device %d; after %d devices it should be %d, and usable",
-                   lib->name, made, old, old);
-  }
-  atomic_store_explicit(&lib->ndevs, old + 1, memory_order_release);
-  *dev = made;
+  lib->usable[count] = made;
+  atomic_store_explicit(&lib->nusable, count + 1, memory_order_release);
+  *dev = count;
   return ncclSuccess;
 }
 
@@ -221,37 +301,37 @@ static tt_pnet_library *find(const char *wish)
   return lib;
 }
 
-// What else is in it, and not used.
+// What else is in it.
 static void tell_others(const tt_plugin *plugin)
 {
   static const struct {
     tt_plugin_kind kind;
-    const char *what;
-  } others[] = {{TT_PLUGIN_COLLNET, "collective network"}, {TT_PLUGIN_GIN, "GIN plugin"}, {TT_PLUGIN_RMA, "RMA plugin"}};
+    const char *what, *then;
+  } others[] = {{TT_PLUGIN_COLLNET, "collective network", "for communicators with NCCL_COLLNET_ENABLE=1"},
+                {TT_PLUGIN_GIN, "GIN plugin", "recognised, not used here"},
+                {TT_PLUGIN_RMA, "RMA plugin", "recognised, not used here"}};
   for (size_t i = 0; i < TT_COUNT(others); i++) {
     int version = tt_plugin_offers(plugin, others[i].kind);
     if (version > 0) {
-      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s has a %s too, version %d: recognised, not used here", tt_plugin_path(plugin),
-              others[i].what, version);
+      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s has a %s too, version %d: %s", tt_plugin_path(plugin), others[i].what, version,
+              others[i].then);
     }
   }
 }
 
 static void destroy(tt_pnet_library *lib)
 {
-  for (int i = 0; i < TT_PNET_DEVICES; i++) {
-    free_device(lib->devs[i]);
-  }
+  forget_devices(lib);
   tt_plugin_close(lib->plugin);
   tt_free(lib->wish);
   tt_free(lib);
 }
 
-// Takes the plugin.
+// Takes the plugin. Only its name and init must be there: some plugins choose in init what the rest of their table is.
 static ncclResult_t make(const char *wish, tt_plugin *plugin, tt_pnet_library **out)
 {
   const tt_pnet_version *v = tt_pnet_version_of(tt_plugin_version(plugin));
-  if (!tt_plugin_complete(TT_PLUGIN_NET, plugin, v->needs, v->nneeds)) {
+  if (!tt_plugin_complete(TT_PLUGIN_NET, plugin, v->needs, TT_PNET_FIRST)) {
     tt_plugin_close(plugin);
     return ncclSuccess;
   }
@@ -264,6 +344,7 @@ static ncclResult_t make(const char *wish, tt_plugin *plugin, tt_pnet_library **
     return tt_fail(ncclSystemError, "no memory for the network plugin %s", wish != NULL ? wish : "libnccl-net.so");
   }
   *lib = (tt_pnet_library){.wish = copy, .plugin = plugin, .v = v, .table = tt_plugin_table(plugin)};
+  lib->late = tt_plugin_lacks(plugin, v->needs, v->nneeds);
   snprintf(lib->name, sizeof lib->name, "%s", v->name(lib->table));
   tell_others(plugin);
   *out = lib;
@@ -301,6 +382,29 @@ ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out)
   return res;
 }
 
+static ncclResult_t also_locked(const char *wish, tt_plugin_kind kind, tt_plugin **out)
+{
+  const tt_pnet_library *lib = find(wish);
+  if (lib != NULL) {
+    return tt_plugin_also(lib->plugin, kind, out);
+  }
+  tt_plugin *plugin = NULL;
+  TT_TRY(tt_plugin_peek(TT_PLUGIN_NET, wish, &plugin));
+  ncclResult_t res = plugin != NULL ? tt_plugin_also(plugin, kind, out) : ncclSuccess;
+  tt_plugin_close(plugin);
+  return res;
+}
+
+ncclResult_t tt_pnet_library_also(const char *wish, tt_plugin_kind kind, tt_plugin **out)
+{
+  *out = NULL;
+  pthread_once(&hook_once, hook);
+  pthread_mutex_lock(&lock);
+  ncclResult_t res = also_locked(wish, kind, out);
+  pthread_mutex_unlock(&lock);
+  return res;
+}
+
 static void unlink_library(const tt_pnet_library *lib)
 {
   tt_pnet_library **at = &libraries;
@@ -317,7 +421,8 @@ void tt_pnet_library_close(tt_pnet_library *lib)
   pthread_mutex_lock(&lock);
   // One that was initialised and has no finalize stays: nothing says when its threads have ended (google-fastsocket's have not), and its init is not to be
   // called twice.
-  bool stays = !lib->v->own_context && lib->inits > 0;
+  // So does one that is of no use, with the reason.
+  bool stays = (!lib->v->own_context && lib->inits > 0) || lib->refused != ncclSuccess || lib->hollow;
   if (--lib->refs == 0 && !stays) { // in a child it may be the parent's, which is in no list
     unlink_library(lib);
     destroy(lib);

@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
 #include "nccl/net.h"
 #include "net/plugin/plugin_priv.h"
+#include "plugin/profiler/profiler.h"
 
 // A network for one rank of one communicator. `refs`: who was given it and who has opened its context.
 typedef struct tt_pnet {
@@ -51,17 +53,6 @@ enum { LAST_CALLS = 16 };
 enum { UNTOLD = -0x7e57 }; // no plugin says that of its own will
 
 static const tt_net_ops operations;
-
-static ncclResult_t no_events(void **event, int type, void *phandle, int64_t id, void *data)
-{
-  (void)phandle;
-  (void)id;
-  (void)data;
-  if (type == ncclProfilerNetEventStart && event != NULL) {
-    *event = NULL;
-  }
-  return ncclSuccess;
-}
 
 // ---- errors
 
@@ -132,18 +123,27 @@ static ncclResult_t pnet_finalize(void *ctx)
 static ncclResult_t pnet_devices(void *ctx, int *count)
 {
   const tt_pnet *n = ctx;
-  *count = atomic_load_explicit(&n->lib->ndevs, memory_order_acquire);
+  *count = atomic_load_explicit(&n->lib->nusable, memory_order_acquire);
+  return ncclSuccess;
+}
+
+// The plugin's number of a device that counts.
+static ncclResult_t find_device(const tt_pnet *n, int dev, int *real)
+{
+  int count = atomic_load_explicit(&n->lib->nusable, memory_order_acquire);
+  if (dev < 0 || dev >= count) {
+    return tt_fail(ncclInvalidUsage, "rank %d: network plugin %s has no device %d, only 0 to %d", n->rank, n->name, dev, count - 1);
+  }
+  *real = n->lib->usable[dev];
   return ncclSuccess;
 }
 
 static ncclResult_t pnet_properties(void *ctx, int dev, tt_net_props *props)
 {
   const tt_pnet *n = ctx;
-  int count = atomic_load_explicit(&n->lib->ndevs, memory_order_acquire);
-  if (dev < 0 || dev >= count) {
-    return tt_fail(ncclInvalidUsage, "rank %d: network plugin %s has no device %d, only 0 to %d", n->rank, n->name, dev, count - 1);
-  }
-  *props = *n->lib->devs[dev];
+  int real = 0;
+  TT_TRY(find_device(n, dev, &real));
+  *props = *n->lib->devs[real];
   return ncclSuccess;
 }
 
@@ -176,17 +176,11 @@ static ncclResult_t comm_new(tt_pnet *n, int kind, int dev, comm **out)
   return ncclSuccess;
 }
 
-static ncclResult_t check_device(const tt_pnet *n, int dev)
-{
-  tt_net_props unused;
-  return pnet_properties((void *)(uintptr_t)n, dev, &unused);
-}
-
 static ncclResult_t pnet_listen(void *ctx, int dev, void *handle, void **listen_comm)
 {
   tt_pnet *n = ctx;
   comm *c = NULL;
-  TT_TRY(check_device(n, dev));
+  TT_TRY(find_device(n, dev, &dev));
   hint_once(n);
   TT_TRY(comm_new(n, TT_PNET_LISTEN, dev, &c));
   memset(handle, 0, TT_NET_HANDLE);
@@ -225,7 +219,7 @@ static ncclResult_t pnet_connect(void *ctx, int dev, void *handle, void **send_c
 {
   tt_pnet *n = ctx;
   void *real = NULL;
-  TT_TRY(check_device(n, dev));
+  TT_TRY(find_device(n, dev, &dev));
   hint_once(n);
   ncclResult_t res = n->lib->v->connect(n->lib->table, n->ctx, &n->setup, dev, handle, &real);
   if (res != ncclSuccess && res != ncclInProgress) {
@@ -240,7 +234,7 @@ static void pnet_cancel(void *ctx, int dev, const void *handle)
   tt_pnet *n = ctx;
   _Alignas(16) char notes[TT_NET_HANDLE];
   void *real = NULL;
-  ncclResult_t res = check_device(n, dev);
+  ncclResult_t res = find_device(n, dev, &dev);
   memcpy(notes, handle, sizeof notes);
   for (int i = 0; i < LAST_CALLS && real == NULL && (res == ncclSuccess || res == ncclInProgress); i++) {
     res = n->lib->v->connect(n->lib->table, n->ctx, &n->setup, dev, notes, &real);
@@ -510,8 +504,10 @@ static void fill_row(tt_pnet *n)
   }
 }
 
-// A network for a rank, with this library, of which the share becomes its own. *out NULL: it cannot be used.
-static ncclResult_t create(tt_pnet_library *lib, const tt_net_env *env, const tt_net_ops **out)
+typedef bool (*choice)(void *arg, const char *name);
+
+// A network for a rank, with this library, of which the share becomes its own. *out NULL: it cannot be used, or is not wanted.
+static ncclResult_t create(tt_pnet_library *lib, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
 {
   bool usable = false;
   *out = NULL;
@@ -522,25 +518,26 @@ static ncclResult_t create(tt_pnet_library *lib, const tt_net_env *env, const tt
   }
   n->lib = lib;
   n->rank = env->rank;
-  n->setup = (tt_pnet_setup){.comm_hash = env->comm_hash,
-                             .traffic_class = env->traffic_class,
-                             .nranks = env->nranks,
-                             .profile = env->profile != NULL ? env->profile : no_events};
-  memcpy(n->name, lib->name, sizeof n->name);
-  fill_row(n);
+  n->setup = (tt_pnet_setup){
+      .comm_hash = env->comm_hash, .traffic_class = env->traffic_class, .nranks = env->nranks, .profile = tt_profilers_net_callback};
   atomic_store(&n->refs, 1);
-  tt_pnet_library_init(lib, &n->setup, &n->ctx, &usable);
+  ncclResult_t res = tt_pnet_library_init(lib, &n->setup, &n->ctx, &usable);
+  if (usable && lib->late && !wanted(arg, lib->name)) { // only now has it a name
+    tt_pnet_library_finalize(lib, n->ctx);
+    usable = false;
+  }
   if (!usable) {
     tt_pnet_library_close(lib);
     tt_free(n);
-    return ncclSuccess;
+    return res;
   }
+  memcpy(n->name, lib->name, sizeof n->name);
+  fill_row(n);
   *out = &n->ops;
   return ncclSuccess;
 }
 
-ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, bool (*wanted)(void *arg, const char *name), void *arg,
-                                const tt_net_ops **out)
+ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
 {
   tt_pnet_library *lib = NULL;
   *out = NULL;
@@ -548,14 +545,37 @@ ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, bool (*
   if (lib == NULL) {
     return ncclSuccess;
   }
-  if (!wanted(arg, lib->name)) {
+  if (!lib->late && !wanted(arg, lib->name)) {
     tt_pnet_library_close(lib);
     return ncclSuccess;
   }
-  return create(lib, env, out);
+  return create(lib, env, wanted, arg, out);
 }
 
 const tt_plugin *tt_net_plugin_library(const tt_net_ops *net)
 {
   return net != NULL && net->release == release ? ((const tt_pnet *)(const void *)net)->lib->plugin : NULL;
+}
+
+static ncclResult_t fall_back(const void *arg, tt_plugin_kind kind, tt_plugin **out)
+{
+  const tt_plugin *library = tt_net_plugin_library(arg);
+  const char *list = tt_params_get()->net_plugin;
+  char item[4096];
+  *out = NULL;
+  if (library != NULL) {
+    TT_TRY(tt_plugin_also(library, kind, out));
+  }
+  if (list == NULL) {
+    return *out != NULL ? ncclSuccess : tt_pnet_library_also(NULL, kind, out);
+  }
+  for (int i = 0; *out == NULL && i < NCCL_NET_MAX_PLUGINS && tt_plugin_item(list, i, item, sizeof item); i++) {
+    TT_TRY(tt_pnet_library_also(item, kind, out));
+  }
+  return ncclSuccess;
+}
+
+tt_plugin_fallback tt_net_plugin_fallback(const tt_net_ops *net)
+{
+  return (tt_plugin_fallback){.open = fall_back, .arg = net};
 }

@@ -1,6 +1,8 @@
 // plugin_priv.h: network plugins as networks of ours. What the files of this folder share.
 //
 // version.inc  one adapter per version of the interface (v6.c … v12.c compile it): plain functions over the plugin's table
+// fuse.c       which devices become one
+// merge.c      makes them one
 // library.c    plugins that are open in this process: found, initialised, their devices looked at; shared by all communicators
 // plugin.c     a plugin as a row of net.h: context, connections, requests, errors with names
 //
@@ -15,7 +17,8 @@
 enum {
   TT_PNET_DEVICES = 256, // of one plugin, at most
   TT_PNET_GROUP = 8,     // buffers of one irecv, at most
-  TT_PNET_NAME = 64      // bytes of a network's name that count
+  TT_PNET_NAME = 64,     // bytes of a network's name that count
+  TT_PNET_FIRST = 2      // of a version's `needs`: name and init
 };
 
 // What one connection needs of its network's configuration.
@@ -23,7 +26,7 @@ typedef struct tt_pnet_setup {
   uint64_t comm_hash;
   int traffic_class; // TT_NET_ANY_CLASS: not set
   int nranks;
-  ncclProfilerCallback_t profile;
+  ncclProfilerCallback_t profile; // where the plugin tells of its events
 } tt_pnet_setup;
 
 // A message, or the buffers for some.
@@ -38,16 +41,18 @@ typedef struct tt_pnet_message {
 // A version of the interface: the plugin's functions as those of the newest version would be, over its table `t`. Codes are the plugin's own.
 typedef struct tt_pnet_version {
   int version;
-  unsigned requests; // under way on one connection, at most
-  size_t max_bytes;  // of a message
-  bool own_context;  // init makes one for each communicator; else there is one init in the process
-  const tt_plugin_member *needs;
+  unsigned requests;             // under way on one connection, at most
+  size_t max_bytes;              // of a message
+  int most_parts;                // devices that one can be made of
+  bool own_context;              // init makes one for each communicator; else there is one init in the process
+  const tt_plugin_member *needs; // name and init come first
   size_t nneeds;
   const char *(*name)(const void *t);
   ncclResult_t (*init)(const void *t, const tt_pnet_setup *s, void **ctx);
   ncclResult_t (*devices)(const void *t, int *n);
   // *type: ncclNetDeviceType. Texts are the plugin's.
-  ncclResult_t (*properties)(const void *t, int dev, tt_net_props *props, int *type);
+  // vdevs[nparts]: of which it says it consists, if it is more than one (props->nparts).
+  ncclResult_t (*properties)(const void *t, int dev, tt_net_props *props, int *type, int *vdevs);
   ncclResult_t (*listen)(const void *t, void *ctx, int dev, void *handle, void **comm);
   ncclResult_t (*connect)(const void *t, void *ctx, const tt_pnet_setup *s, int dev, void *handle, void **comm);
   ncclResult_t (*accept)(const void *t, void *listener, void **comm);
@@ -65,7 +70,7 @@ typedef struct tt_pnet_version {
 } tt_pnet_version;
 
 enum { TT_PNET_SEND, TT_PNET_RECV, TT_PNET_LISTEN };
-enum { TT_PNET_CAN_FLUSH, TT_PNET_CAN_DMABUF, TT_PNET_CAN_MERGE };
+enum { TT_PNET_CAN_FLUSH, TT_PNET_CAN_DMABUF, TT_PNET_CAN_MERGE, TT_PNET_CAN_FINALIZE };
 
 extern const tt_pnet_version tt_pnet_v6, tt_pnet_v7, tt_pnet_v8, tt_pnet_v9, tt_pnet_v10, tt_pnet_v11, tt_pnet_v12;
 
@@ -73,6 +78,10 @@ extern const tt_pnet_version tt_pnet_v6, tt_pnet_v7, tt_pnet_v8, tt_pnet_v9, tt_
 const tt_pnet_version *tt_pnet_version_of(int version);
 
 // ---- library.c
+
+// Held while a plugin's init, devices, getProperties or finalize run: one of them at a time in a process.
+void tt_pnet_lock(void);
+void tt_pnet_unlock(void);
 
 // A plugin that is open. What follows `refs` is written before it is shared, but for devices that are added.
 typedef struct tt_pnet_library {
@@ -83,20 +92,39 @@ typedef struct tt_pnet_library {
   tt_plugin *plugin;
   const tt_pnet_version *v;
   const void *table;
+  bool late; // its table is not full before init, which may change its name too; `name` is what init left, and not read before init
   char name[TT_PNET_NAME];
-  _Atomic int ndevs; // 0: nobody has looked yet
+  bool hollow;          // nor was it after; under the lock
+  ncclResult_t refused; // NCCL_NET_FORCE_MERGE cannot be done, and `why`; ncclSuccess: it can. Under the lock
+  char why[1024];
+  int ndevs; // the plugin's; 0: nobody has looked yet
   tt_net_props *devs[TT_PNET_DEVICES];
+  // Those that count, by the plugin's numbers: what was made of several, and what is no part of such.
+  _Atomic int nusable;
+  int usable[TT_PNET_DEVICES];
 } tt_pnet_library;
 
 // The library for an item of the list, opened or shared. *out NULL: it cannot be used, and the log has said why. Errors: ncclSystemError (no memory).
 ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out);
 void tt_pnet_library_close(tt_pnet_library *lib);
-// Initialises it for a communicator, and looks at its devices when that has not been done. *usable false: it cannot be used, the log has said why. Errors: as
-// above.
+// A plugin of another kind in the library for such an item, opened for it if need be; *out NULL: there is none, of which nothing is said. Errors: as above.
+ncclResult_t tt_pnet_library_also(const char *wish, tt_plugin_kind kind, tt_plugin **out);
+// Initialises it for a communicator, and looks at its devices and fuses them when that has not been done. *usable false: it cannot be used, the log has said why.
+// Errors: as above; ncclInvalidUsage (NCCL_NET_FORCE_MERGE cannot be done).
 ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable);
 // Undoes one init. Errors: the plugin's code.
 ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx);
 // Makes one device of `n`. Errors: the plugin's code; ncclInvalidUsage (it says nonsense).
 ncclResult_t tt_pnet_library_merge(tt_pnet_library *lib, const int *devs, int n, int *dev);
+// The next device that the plugin has made (or had): its properties, if it can be used; else the log has said why.
+bool tt_pnet_add_device(tt_pnet_library *lib, int dev);
+
+// ---- merge.c. The list's lock held.
+
+// Makes one device of `n`; *dev: the plugin's number. False: `why` says why not.
+bool tt_pnet_make_virtual(tt_pnet_library *lib, const int *devs, int n, int *dev, char *why, size_t size);
+// Fuses what the parameters want, unless the plugin has done so before, and says which devices count. Errors: ncclInvalidUsage, ncclSystemError (no memory).
+ncclResult_t tt_pnet_fuse(tt_pnet_library *lib);
+
 // As far as the plugin's codes go that are codes at all.
 ncclResult_t tt_pnet_code(ncclResult_t code);

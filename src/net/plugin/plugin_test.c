@@ -1,4 +1,5 @@
 // plugin_test.c: plugins of every version as networks of ours; those that cannot be used. With the libraries of tests/plugins/.
+#define _GNU_SOURCE // memfd_create
 #include "net/plugin/plugin.h"
 
 #include <setjmp.h>
@@ -7,44 +8,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/log.h"
 #include "base/result.h"
+#include "base/test_log.h"
 #include "base/util.h"
-
-static char log_name[64];
 
 static int group_start(void **state)
 {
   (void)state;
-  snprintf(log_name, sizeof log_name, "/tmp/tutti_netplugin_%d.log", (int)getpid());
-  setenv("NCCL_DEBUG", "INFO", 1);
-  setenv("NCCL_DEBUG_SUBSYS", "INIT,NET", 1);
-  setenv("NCCL_DEBUG_FILE", log_name, 1);
-  tt_log_reset();
+  setenv("NCCL_NET_MERGE_LEVEL", "LOC", 1); // see merge_test.c
+  test_log_begin("INIT,NET");
   return 0;
-}
-
-static int group_end(void **state)
-{
-  (void)state;
-  return remove(log_name);
-}
-
-// What the log says since the last call.
-static const char *said(void)
-{
-  static char text[65536];
-  FILE *f = fopen(log_name, "r");
-  assert_non_null(f);
-  size_t n = fread(text, 1, sizeof text - 1, f);
-  text[n] = '\0';
-  fclose(f);
-  assert_int_equal(truncate(log_name, 0), 0);
-  return text;
 }
 
 static const char *plugin_file(const char *name)
@@ -239,7 +218,52 @@ static void every_version_carries_messages(void **state)
     assert_null(strstr(text, "caller is wrong"));
     assert_null(strstr(text, "LEAK"));
     assert_true((strstr(text, "communicator abc traffic class 5") != NULL) == (v >= 11));
+    assert_true((strstr(text, "a connection of traffic class 5") != NULL) == (v == 10));
   }
+}
+
+// Memory with a descriptor, from some offset on.
+static void memory_with_a_descriptor(void **state)
+{
+  (void)state;
+  enum { SKIP = 8192, BYTES = 3 * SKIP };
+  setenv("TEST_NET_DMABUF", "1", 1);
+  for (int v = 6; v <= 12; v++) {
+    char name[16];
+    snprintf(name, sizeof name, "net_v%d", v);
+    pair *p = pair_open(name);
+    int fd = memfd_create("dmabuf", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, BYTES), 0);
+    char *all = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(all != MAP_FAILED);
+    memcpy(all, p->out, BYTES);
+    tt_net_dmabuf m = {.data = all + SKIP, .size = BYTES - SKIP, .offset = SKIP, .fd = fd};
+    void *mr = NULL, *r[2] = {NULL}, *to = p->in;
+    size_t room = SIZE, got = 0;
+    int tag = 1;
+    assert_int_equal(p->net->reg_mr_dmabuf(p->send, &m, TT_NET_PTR_CUDA, &mr), ncclSuccess);
+    r[0] = posted(p, 1, &to, &room, &tag);
+    for (int i = 0; r[1] == NULL && i < 100; i++) {
+      assert_int_equal(p->net->isend(p->send, m.data, m.size, tag, mr, NULL, &r[1]), ncclSuccess);
+    }
+    finish(p, r, 2, &got);
+    assert_int_equal(got, m.size);
+    assert_memory_equal(p->in, p->out + SKIP, m.size);
+    assert_int_equal(p->net->dereg_mr(p->send, mr), ncclSuccess);
+    assert_null(strstr(said(), "caller is wrong"));
+    m.offset = 0; // other memory
+    assert_int_not_equal(p->net->reg_mr_dmabuf(p->send, &m, TT_NET_PTR_CUDA, &mr), ncclSuccess);
+    assert_non_null(strstr(tt_last_error(), "regMrDmaBuf failed with code 3"));
+    assert_non_null(strstr(said(), "a dma-buf of other memory"));
+    m = (tt_net_dmabuf){.data = all, .size = BYTES, .fd = 1 << 20}; // no descriptor at all
+    assert_int_equal(p->net->reg_mr_dmabuf(p->send, &m, TT_NET_PTR_CUDA, &mr), ncclSystemError);
+    one_message(p); // the connection goes on
+    munmap(all, BYTES);
+    close(fd);
+    pair_close(p);
+    assert_null(strstr(said(), "LEAK"));
+  }
+  unsetenv("TEST_NET_DMABUF");
 }
 
 static int count(const char *text, const char *what)
@@ -287,7 +311,9 @@ static void virtual_devices(void **state)
       p->net->devices(p->ctx, &ndevs);
       assert_int_equal(ndevs, 3);
       assert_int_equal(p->net->get_properties(p->ctx, 2, &props), ncclSuccess);
-      assert_string_equal(props.name, "tcp2");
+      assert_string_equal(props.name, "tcp0+tcp1");
+      assert_int_equal(props.nparts, 2);
+      assert_string_equal(props.parts[1]->name, "tcp1");
       assert_int_not_equal(p->net->make_virtual(p->ctx, (int[9]){0}, 9, &dev), ncclSuccess);
     }
     pair_close(p);
@@ -400,6 +426,74 @@ static void bad_ones_are_refused_with_the_reason(void **state)
   said();
 }
 
+static void init_may_fill_the_table(void **state)
+{
+  static const char *const plugins[] = {"net_late", "net_late_v10"};
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(plugins); i++) {
+    const tt_net_ops *net = NULL; // its name is what init makes it
+    assert_int_equal(tt_net_plugin_open(plugin_file(plugins[i]), &env, any_name, (void *)(uintptr_t) "TestLate", &net), ncclSuccess);
+    assert_null(net);
+    assert_int_equal(tt_net_plugin_open(plugin_file(plugins[i]), &env, any_name, (void *)(uintptr_t) "TestChosen", &net), ncclSuccess);
+    assert_non_null(net);
+    assert_string_equal(net->name, "TestChosen");
+    tt_net_close(net);
+    pair *p = pair_open(plugins[i]);
+    one_message(p);
+    pair_close(p);
+    assert_null(strstr(said(), "LEAK"));
+  }
+}
+
+static int count_of(const char *text, const char *what)
+{
+  int n = 0;
+  for (const char *at = strstr(text, what); at != NULL; at = strstr(at + 1, what)) {
+    n++;
+  }
+  return n;
+}
+
+#define DEMAND(cond)                                             \
+  do {                                                           \
+    if (!(cond)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond); \
+      _exit(1);                                                  \
+    }                                                            \
+  } while (0)
+
+// In a child: a plugin that was of no use stays so. It is initialised once, whoever asks again; all are told why; and finalized where it can be.
+static void hollow_once(const char *plugin, const char *how)
+{
+  bool finalizes = strcmp(how, "finalize") == 0;
+  setenv("TEST_NET_LATE", how, 1);
+  for (int i = 0; i < 3; i++) {
+    const tt_net_ops *net = NULL;
+    DEMAND(tt_net_plugin_open(plugin_file(plugin), &env, any_name, NULL, &net) == ncclSuccess && net == NULL);
+    const char *text = said();
+    DEMAND(strstr(text, "lacks: devices getProperties listen") != NULL);
+    DEMAND(count_of(text, "tcp test plugin: init number") == (i == 0));
+    DEMAND(count_of(text, "finalize of a table that is not full") == (finalizes && i == 0));
+  }
+  _exit(0);
+}
+
+static void init_may_fill_nothing(void **state)
+{
+  static const char *const rows[][2] = {{"net_late", "hollow"}, {"net_late", "finalize"}, {"net_late_v10", "hollow"}};
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(rows); i++) {
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+      hollow_once(rows[i][0], rows[i][1]);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    said();
+  }
+}
+
 static void what_is_absurd_is_put_right(void **state)
 {
   (void)state;
@@ -420,13 +514,11 @@ static void what_is_absurd_is_put_right(void **state)
   assert_null(net->iflush);
   assert_null(net->make_virtual);
   assert_null(net->reg_mr_dmabuf);
-  assert_non_null(tt_net_plugin_library(net));
-  assert_null(tt_net_plugin_library(&tt_net_socket));
   net->finalize(ctx);
   tt_net_close(net);
   const char *text = said();
   assert_non_null(strstr(text, "speed -3, maxComms 0"));
-  assert_non_null(strstr(text, "has a collective network too, version 12: recognised, not used here"));
+  assert_non_null(strstr(text, "has a collective network too, version 12: for communicators with NCCL_COLLNET_ENABLE=1"));
   assert_non_null(strstr(text, "has a GIN plugin too, version 13: recognised, not used here"));
   unsetenv("TEST_NET_BAD");
 }
@@ -451,13 +543,16 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(before_version_11_there_is_one_init),
       cmocka_unit_test(every_version_carries_messages),
+      cmocka_unit_test(memory_with_a_descriptor),
       cmocka_unit_test(virtual_devices),
       cmocka_unit_test(flushes_where_the_plugin_wants_them),
       cmocka_unit_test(errors_have_names),
       cmocka_unit_test(sizes_that_cannot_be_are_errors),
       cmocka_unit_test(bad_ones_are_refused_with_the_reason),
+      cmocka_unit_test(init_may_fill_nothing),
+      cmocka_unit_test(init_may_fill_the_table),
       cmocka_unit_test(what_is_absurd_is_put_right),
       cmocka_unit_test(opened_and_closed_a_thousand_times),
   };
-  return cmocka_run_group_tests(tests, group_start, group_end);
+  return cmocka_run_group_tests(tests, group_start, test_log_end);
 }

@@ -166,14 +166,14 @@ ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, 
   }
   tt_net_part parts[2] = {{.data = data[0], .size = sizes[0]}};
   (void)mhandles;
-  (void)phandles;
-  return tt_snet_irecv_parts(comm, parts, tags == NULL ? 0 : tags[0], request);
+  return tt_snet_irecv_parts(comm, parts, tags == NULL ? 0 : tags[0], phandles == NULL ? NULL : phandles[0], request);
 }
 
-ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag, void **request)
+ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag, void *phandle, void **request)
 {
   tt_snet_conn *c = comm;
   (void)tag;
+  (void)phandle;
   tt_snet_req *r;
   *request = NULL;
   ncclResult_t res = tt_snet_req_begin(c, parts, &r);
@@ -181,6 +181,9 @@ ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag
     return res;
   }
   c->posted++;
+  if (r->room >= TT_SNET_BULK) {
+    __atomic_store_n(&c->net->one_way, 0, __ATOMIC_RELAXED);
+  }
   // What was read ahead may be all of it; the socket is asked by test.
   res = c->ahead_at < c->ahead_end && c->front + 1 == c->posted ? use_ahead(c) : ncclSuccess;
   if (res == ncclSuccess) {

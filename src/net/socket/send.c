@@ -8,51 +8,95 @@
 
 enum {
   SMALL = 1024, // bytes of payload that are copied behind the frame: cheaper than two parts
-  LOOKS = 8     // a receiver asks the clock after so many looks in vain
+  TOGETHER = 8, // messages of one system call, at most
+  ONE_WAY = 32, // large messages sent, and none received meanwhile, after which large ones go together
+  FRAMES = TOGETHER * sizeof(tt_snet_frame),
+  LOOKS = 8 // a receiver asks the clock after so many looks in vain
 };
 
-// What is left of frame and payload of the front: one system call for both.
-static int gather(const tt_snet_conn *c, const tt_snet_req *r, struct iovec parts[3])
+// What one system call sends: frames and small payloads, copied one behind the other, and the other payloads where they lie.
+typedef struct batch {
+  int n;
+  size_t used; // of `copied`, in which the frames always find room
+  struct iovec parts[3 * TOGETHER];
+  char copied[2 * FRAMES + SMALL];
+} batch;
+
+static size_t payload_of(const tt_snet_req *r)
 {
-  size_t payload = r->piece == 0 ? r->size : 0, head = sizeof(c->frame);
-  int n = 0;
-  if (c->moved < head) {
-    parts[n++] = (struct iovec){.iov_base = (char *)(uintptr_t)&c->frame + c->moved, .iov_len = head - c->moved};
-  }
-  size_t at = c->moved < head ? 0 : c->moved - head;
-  return n + tt_snet_req_pieces(r, at, payload, parts + n);
+  return r->piece == 0 ? r->size : 0;
 }
 
-static void next_frame(tt_snet_conn *c, const tt_snet_req *r)
+static void add_copy(batch *b, const void *data, size_t size)
 {
-  c->frame = (tt_snet_frame){.check = TT_SNET_FRAME_MAGIC ^ r->number, .piece = r->piece, .size = r->size};
+  char *at = b->copied + b->used;
+  struct iovec *last = b->n > 0 ? &b->parts[b->n - 1] : NULL;
+  memcpy(at, data, size);
+  b->used += size;
+  if (last != NULL && (char *)last->iov_base + last->iov_len == at) {
+    last->iov_len += size;
+  } else {
+    b->parts[b->n++] = (struct iovec){.iov_base = at, .iov_len = size};
+  }
 }
 
-// One call for what is left of the front. Bytes, or -errno.
-static ssize_t push(tt_snet_conn *c, const tt_snet_req *r)
+// A message's frame and payload from byte `from` on.
+static void add(batch *b, const tt_snet_req *r, size_t from)
 {
-  struct iovec parts[3];
-  char small[sizeof(c->frame) + SMALL];
-  if (c->moved > 0) {
-    return tt_sock_sendv(c->fd, parts, gather(c, r, parts));
+  tt_snet_frame frame = {.check = TT_SNET_FRAME_MAGIC ^ r->number, .piece = r->piece, .size = r->size};
+  size_t payload = payload_of(r), at = from < sizeof(frame) ? 0 : from - sizeof(frame);
+  if (from < sizeof(frame)) {
+    add_copy(b, (const char *)&frame + from, sizeof(frame) - from);
   }
-  next_frame(c, r);
-  if (r->piece == 0 && (r->size > SMALL || r->split < r->size)) {
-    return tt_sock_sendv(c->fd, parts, gather(c, r, parts));
+  if (at == payload) {
+    return;
   }
-  size_t payload = r->piece == 0 ? r->size : 0;
-  memcpy(small, &c->frame, sizeof(c->frame));
-  if (payload > 0) {
-    memcpy(small + sizeof(c->frame), r->data, payload);
+  if (payload <= SMALL && r->split == r->size && b->used + (payload - at) <= FRAMES + SMALL) {
+    add_copy(b, r->data + at, payload - at);
+  } else {
+    b->n += tt_snet_req_pieces(r, at, payload, b->parts + b->n);
   }
-  return tt_sock_send(c->fd, small, sizeof(c->frame) + payload);
+}
+
+// May several large messages go in one call? Between them they fill TCP's segments, but who also receives would come to that too late.
+static bool goes_together(const tt_snet_conn *c)
+{
+  return __atomic_load_n(&c->net->one_way, __ATOMIC_RELAXED) >= ONE_WAY;
+}
+
+// One call for what is left of the messages at the front. Bytes, or -errno.
+static ssize_t push(const tt_snet_conn *c)
+{
+  batch b;
+  b.n = 0;
+  b.used = 0;
+  size_t from = c->moved;
+  uint32_t most = goes_together(c) ? TOGETHER : 1;
+  for (uint32_t i = c->front; i != c->posted && i - c->front < most; i++) {
+    add(&b, tt_snet_req_of((tt_snet_conn *)(uintptr_t)c, i), from);
+    from = 0;
+  }
+  return b.n == 1 ? tt_sock_send(c->fd, b.parts[0].iov_base, b.parts[0].iov_len) : tt_sock_sendv(c->fd, b.parts, b.n);
+}
+
+// Counts bytes that the kernel has taken.
+static void advance(tt_snet_conn *c, size_t n)
+{
+  c->moved += n;
+  while (c->front != c->posted) {
+    size_t whole = sizeof(tt_snet_frame) + payload_of(tt_snet_req_of(c, c->front));
+    if (c->moved < whole) {
+      return;
+    }
+    c->moved -= whole;
+    c->front++;
+  }
 }
 
 ncclResult_t tt_snet_send_drive(tt_snet_conn *c)
 {
   while (c->front != c->posted) {
-    const tt_snet_req *r = tt_snet_req_of(c, c->front);
-    ssize_t n = push(c, r);
+    ssize_t n = push(c);
     if (n == -EAGAIN) {
       return ncclSuccess;
     }
@@ -60,11 +104,7 @@ ncclResult_t tt_snet_send_drive(tt_snet_conn *c)
       return tt_snet_conn_fail(c, (int)n, NULL);
     }
     c->watch_ns = 0;
-    c->moved += (size_t)n;
-    if (c->moved == sizeof(c->frame) + (r->piece == 0 ? r->size : 0)) {
-      c->moved = 0;
-      c->front++;
-    }
+    advance(c, (size_t)n);
   }
   return ncclSuccess;
 }
@@ -77,14 +117,14 @@ bool tt_snet_has_parts(void *comm)
 ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
   tt_net_part parts[2] = {{.data = data, .size = size, .mhandle = mhandle}};
-  (void)phandle;
-  return tt_snet_isend_parts(comm, parts, tag, request);
+  return tt_snet_isend_parts(comm, parts, tag, phandle, request);
 }
 
-ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag, void **request)
+ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag, void *phandle, void **request)
 {
   tt_snet_conn *c = comm;
   (void)tag;
+  (void)phandle;
   tt_snet_req *r;
   *request = NULL;
   ncclResult_t res = tt_snet_req_begin(c, parts, &r);
@@ -94,7 +134,11 @@ ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag
   r->size = r->room;
   r->piece = tt_snet_piece_size(c->net, c->nsocks, r->size);
   c->posted++;
-  res = c->front + 1 == c->posted ? tt_snet_send_drive(c) : ncclSuccess;
+  bool large = r->size >= TT_SNET_BULK, later = large && goes_together(c); // with the next test: as many as there are by then
+  if (large && !later) {
+    __atomic_add_fetch(&c->net->one_way, 1, __ATOMIC_RELAXED);
+  }
+  res = c->front + 1 == c->posted && !later ? tt_snet_send_drive(c) : ncclSuccess;
   if (res == ncclSuccess && r->piece != 0) {
     res = tt_snet_stripe(c, r);
   }

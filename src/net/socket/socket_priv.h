@@ -85,6 +85,7 @@ typedef struct tt_snet {
   size_t inline_max, min_piece;
   int events;           // set of all sockets that no helper thread looks after
   int ring;             // rung by helper threads; in `events`
+  int one_way;          // large messages sent since a receive for one was posted, as far as anybody asks; of all connections; relaxed
   pthread_mutex_t lock; // over the changes of the three lists
   tt_snet_conn *conns;
   tt_snet_listener *listeners;
@@ -221,8 +222,8 @@ static inline bool tt_snet_req_done(const tt_snet_req *r)
 ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
 ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
                            void **request);
-ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag, void **request);
-ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag, void **request);
+ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag, void *phandle, void **request);
+ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag, void *phandle, void **request);
 bool tt_snet_has_parts(void *comm);
 ncclResult_t tt_snet_test(void *request, int *done, size_t *sizes);
 // The pieces of memory between two bytes of the request's buffer. Returns how many.

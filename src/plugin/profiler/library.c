@@ -1,4 +1,7 @@
-// library.c: the profilers' libraries: opened with the process's first communicator, closed with the last one.
+// library.c: the profilers' libraries: opened with the process's first communicator, closed with the last one. Nothing is remembered beyond that, so what
+// could not be used is looked for again by the next one that comes then.
+#include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -10,12 +13,13 @@
 
 enum { ITEM_BYTES = 4096 };
 
-// One per process: a plugin has one mask for all its contexts, and often one state. Under `lock`.
+// One per process: a plugin has one mask for all its contexts, and often one state. Under `lock`, which is held while libraries come and go.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t row_locks[TT_PROFILERS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+                                                  PTHREAD_MUTEX_INITIALIZER};
 static struct {
   tt_profiler_library rows[TT_PROFILERS];
   int users;
-  bool given_up[TT_PROFILERS]; // what could not be used once is not looked for again
   bool hooked;
 } libraries;
 
@@ -23,23 +27,23 @@ static struct {
 static void forked(void)
 {
   pthread_mutex_init(&lock, NULL);
-}
-
-void tt_profiler_lock(void)
-{
-  pthread_mutex_lock(&lock);
-  if (!libraries.hooked) {
-    libraries.hooked = true;
-    tt_proc_on_fork(forked);
+  for (int i = 0; i < TT_PROFILERS; i++) {
+    pthread_mutex_init(&row_locks[i], NULL);
   }
+  tt_profilers_forget();
 }
 
-void tt_profiler_unlock(void)
+void tt_profiler_row_lock(int i)
 {
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_lock(&row_locks[i]);
 }
 
-static const tt_profiler_adapter *adapter_of(int version)
+void tt_profiler_row_unlock(int i)
+{
+  pthread_mutex_unlock(&row_locks[i]);
+}
+
+const tt_profiler_adapter *tt_profiler_adapter_of(int version)
 {
   static const tt_profiler_adapter *const adapters[] = {
       NULL, &tt_profiler_v1, &tt_profiler_v2, &tt_profiler_v3, &tt_profiler_v4, &tt_profiler_v5, &tt_profiler_v6};
@@ -57,15 +61,14 @@ static bool is_twice(const void *table)
 }
 
 // Opens one row. Whatever cannot be used leaves it empty, and has been named.
-static ncclResult_t open_row(int i, const char *wish, const tt_plugin *net)
+static ncclResult_t open_row(int i, const char *wish, const tt_plugin_fallback *net)
 {
   tt_plugin *plugin = NULL;
-  libraries.given_up[i] = true;
   TT_TRY(tt_plugin_open(TT_PLUGIN_PROFILER, wish, net, &plugin));
   if (plugin == NULL) {
     return ncclSuccess;
   }
-  const tt_profiler_adapter *adapter = adapter_of(tt_plugin_version(plugin));
+  const tt_profiler_adapter *adapter = tt_profiler_adapter_of(tt_plugin_version(plugin));
   const void *table = tt_plugin_table(plugin);
   if (is_twice(table)) {
     tt_info(TT_INIT | TT_PROFILE, "PROFILER/Plugin: %s stands twice in NCCL_PROFILER_PLUGIN; once is enough", tt_plugin_path(plugin));
@@ -73,24 +76,21 @@ static ncclResult_t open_row(int i, const char *wish, const tt_plugin *net)
     const char *name = *(const char *const *)table; // the first member of all versions
     libraries.rows[i] =
         (tt_profiler_library){.plugin = plugin, .adapter = adapter, .table = table, .name = name != NULL ? name : tt_plugin_path(plugin)};
-    libraries.given_up[i] = false;
     return ncclSuccess;
   }
   tt_plugin_close(plugin);
   return ncclSuccess;
 }
 
-static ncclResult_t open_all(const tt_plugin *net)
+static ncclResult_t open_all(const tt_plugin_fallback *net)
 {
   const char *list = tt_params_get()->profiler_plugin;
   char item[ITEM_BYTES];
   if (!tt_plugin_item(list, 0, item, sizeof item)) {
-    return libraries.given_up[0] ? ncclSuccess : open_row(0, NULL, net);
+    return open_row(0, NULL, net);
   }
   for (int i = 0; i < TT_PROFILERS && tt_plugin_item(list, i, item, sizeof item); i++) {
-    if (!libraries.given_up[i]) {
-      TT_TRY(open_row(i, item, net));
-    }
+    TT_TRY(open_row(i, item, net));
   }
   if (tt_plugin_item(list, TT_PROFILERS, item, sizeof item)) {
     tt_warn("NCCL_PROFILER_PLUGIN names more than %d profilers: %s and what follows is not loaded", (int)TT_PROFILERS, item);
@@ -106,23 +106,35 @@ static void close_all(void)
   }
 }
 
-ncclResult_t tt_profiler_libraries_use(const tt_plugin *net, tt_profiler_library **rows)
+ncclResult_t tt_profiler_libraries_use(const tt_plugin_fallback *net, tt_profiler_library **rows)
 {
-  if (libraries.users == 0) {
-    ncclResult_t res = open_all(net);
-    if (res != ncclSuccess) {
-      close_all();
-      return res;
-    }
+  ncclResult_t res = ncclSuccess;
+  pthread_mutex_lock(&lock);
+  if (!libraries.hooked) {
+    libraries.hooked = true;
+    tt_proc_on_fork(forked);
   }
-  libraries.users++;
+  if (libraries.users++ == 0) {
+    res = open_all(net);
+  }
+  pthread_mutex_unlock(&lock);
   *rows = libraries.rows;
-  return ncclSuccess;
+  return res;
+}
+
+void tt_profiler_libraries_share(void)
+{
+  pthread_mutex_lock(&lock);
+  libraries.users++;
+  pthread_mutex_unlock(&lock);
 }
 
 void tt_profiler_libraries_leave(void)
 {
+  pthread_mutex_lock(&lock);
+  assert(libraries.users > 0);
   if (--libraries.users == 0) {
     close_all();
   }
+  pthread_mutex_unlock(&lock);
 }

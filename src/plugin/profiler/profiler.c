@@ -1,9 +1,12 @@
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/result.h"
 #include "base/util.h"
+#include "os/thread.h"
 #include "plugin/profiler/profiler_priv.h"
 
 enum {
@@ -47,14 +50,27 @@ typedef struct context {
   void *ctx;
 } context;
 
+// A block that waits for its next use.
+typedef struct block {
+  struct block *next;
+} block;
+
 struct tt_profilers {
-  _Atomic int holders;
-  int n; // rows in use, at most
+  _Atomic int holders; // 0: being finalized, by nobody's leave
+  uint64_t id;
+  struct tt_profilers *next; // of all that may be found
+  int n;                     // rows in use, at most
   context rows[TT_PROFILERS];
   tt_profilers_env env;
   char name[NAME_BYTES];
-  tt_prof_net_list net;
+  block *blocks;             // whoever takes them
+  _Atomic(block *) returned; // by any thread
 };
+
+// Those that are not finalized yet, so that names of them can be looked up. Under its lock.
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static tt_profilers *all;
+static uint64_t last_id; // 0: nobody's
 
 static inline uint32_t mask_of(const context *c)
 {
@@ -64,6 +80,11 @@ static inline uint32_t mask_of(const context *c)
 static inline uint32_t wanted(uint64_t type)
 {
   return wanted_by[__builtin_ctzll(type)];
+}
+
+bool tt_profiler_mask_wants(uint32_t mask, uint64_t type)
+{
+  return (mask & wanted(type)) != 0;
 }
 
 // ---- Life
@@ -106,7 +127,34 @@ static bool any_library(const tt_profiler_library *libs)
   return false;
 }
 
-// The profilers of the libraries that are open. Caller holds the lock.
+static void add(tt_profilers *p)
+{
+  pthread_mutex_lock(&all_lock);
+  p->id = ++last_id;
+  p->next = all;
+  all = p;
+  pthread_mutex_unlock(&all_lock);
+}
+
+static void take_out(const tt_profilers *p)
+{
+  pthread_mutex_lock(&all_lock);
+  for (tt_profilers **at = &all; *at != NULL; at = &(*at)->next) {
+    if (*at == p) {
+      *at = p->next;
+      break;
+    }
+  }
+  pthread_mutex_unlock(&all_lock);
+}
+
+void tt_profilers_forget(void)
+{
+  pthread_mutex_init(&all_lock, NULL);
+  all = NULL;
+}
+
+// The profilers of the libraries that are open.
 static ncclResult_t make(const tt_profilers_env *env, tt_profiler_library *libs, tt_profilers **out)
 {
   tt_profilers *p = tt_calloc(1, sizeof *p);
@@ -114,16 +162,19 @@ static ncclResult_t make(const tt_profilers_env *env, tt_profiler_library *libs,
     return tt_fail(ncclSystemError, "rank %d: no memory for profilers", env->rank);
   }
   atomic_store(&p->holders, 1);
-  pthread_mutex_init(&p->net.lock, NULL);
   snprintf(p->name, sizeof p->name, "%s", env->name != NULL ? env->name : "");
   p->env = *env;
   p->env.name = p->name[0] != '\0' ? p->name : NULL;
   for (int i = 0; i < TT_PROFILERS; i++) {
     if (libs[i].plugin != NULL) {
+      tt_profiler_row_lock(i);
       begin(&p->rows[i], &libs[i], &p->env);
+      tt_profiler_row_unlock(i);
       p->n = i + 1;
     }
   }
+  tt_profiler_libraries_share();
+  add(p);
   *out = p;
   return ncclSuccess;
 }
@@ -132,16 +183,8 @@ ncclResult_t tt_profilers_open(const tt_profilers_env *env, tt_profilers **out)
 {
   tt_profiler_library *libs = NULL;
   *out = NULL;
-  tt_profiler_lock();
-  ncclResult_t res = tt_profiler_libraries_use(env->net, &libs);
-  if (res == ncclSuccess && any_library(libs)) {
-    res = make(env, libs, out);
-  }
-  if (libs != NULL && *out == NULL) {
-    tt_profiler_libraries_leave();
-  }
-  tt_profiler_unlock();
-  return res;
+  TT_TRY(tt_profiler_libraries_use(env->net, &libs));
+  return any_library(libs) ? make(env, libs, out) : ncclSuccess;
 }
 
 tt_profilers *tt_profilers_hold(tt_profilers *p)
@@ -152,32 +195,93 @@ tt_profilers *tt_profilers_hold(tt_profilers *p)
   return p;
 }
 
-static void end(tt_profilers *p)
+void *tt_profilers_take(tt_profilers *p, size_t size)
 {
-  tt_prof_net_end(&p->net);
-  tt_profiler_lock();
+  if (p->blocks == NULL) {
+    p->blocks = atomic_exchange_explicit(&p->returned, NULL, memory_order_acquire);
+  }
+  block *b = p->blocks;
+  if (b == NULL) {
+    return tt_calloc(1, TT_MAX(size, sizeof *b));
+  }
+  p->blocks = b->next;
+  return memset(b, 0, size);
+}
+
+void tt_profilers_give(tt_profilers *p, void *which)
+{
+  block *b = which;
+  b->next = atomic_load_explicit(&p->returned, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&p->returned, &b->next, b, memory_order_release, memory_order_relaxed)) {
+  }
+}
+
+static void free_blocks(tt_profilers *p)
+{
+  block *lists[2] = {p->blocks, atomic_load_explicit(&p->returned, memory_order_acquire)};
+  for (int i = 0; i < 2; i++) {
+    for (block *b = lists[i], *next; b != NULL; b = next) {
+      next = b->next;
+      tt_free(b);
+    }
+  }
+}
+
+static void *end(void *arg)
+{
+  tt_profilers *p = arg;
+  take_out(p);
   for (int i = 0; i < p->n; i++) {
     const context *c = &p->rows[i];
     if (c->lib != NULL && c->ctx != NULL) {
+      tt_profiler_row_lock(i);
       c->lib->adapter->finalize(c->lib->table, c->ctx);
+      tt_profiler_row_unlock(i);
     }
   }
   tt_profiler_libraries_leave();
-  tt_profiler_unlock();
-  pthread_mutex_destroy(&p->net.lock);
+  free_blocks(p);
   tt_free(p);
+  return NULL;
+}
+
+static bool is_last(tt_profilers *p)
+{
+  return p != NULL && atomic_fetch_sub(&p->holders, 1) == 1;
 }
 
 void tt_profilers_release(tt_profilers *p)
 {
-  if (p != NULL && atomic_fetch_sub(&p->holders, 1) == 1) {
+  if (is_last(p) && tt_thread_start_detached("tutti profiler", end, p) != ncclSuccess) {
     end(p);
   }
 }
 
-tt_prof_net_list *tt_profilers_net_list(tt_profilers *p)
+void tt_profilers_close(tt_profilers *p)
 {
-  return &p->net;
+  if (is_last(p)) {
+    end(p);
+  }
+  tt_profiler_libraries_leave();
+}
+
+uint64_t tt_profilers_id(const tt_profilers *p)
+{
+  return p != NULL ? p->id : 0;
+}
+
+tt_profilers *tt_profilers_find(uint64_t id)
+{
+  pthread_mutex_lock(&all_lock);
+  tt_profilers *p = all;
+  while (p != NULL && p->id != id) {
+    p = p->next;
+  }
+  int n = p != NULL ? atomic_load(&p->holders) : 0;
+  while (n > 0 && !atomic_compare_exchange_weak(&p->holders, &n, n + 1)) {
+  }
+  pthread_mutex_unlock(&all_lock);
+  return n > 0 ? p : NULL;
 }
 
 // ---- Events
@@ -205,12 +309,17 @@ void tt_profilers_start(tt_profilers *p, tt_prof_descr *d, const tt_prof_event *
 {
   *out = (tt_prof_event){0};
   d->rank = d->type == ncclProfileProxyOp || d->type == ncclProfileProxyStep || d->type == ncclProfileNetPlugin ? d->rank : p->env.rank;
+  const uint32_t bits = wanted(d->type);
   for (int i = 0; i < p->n; i++) {
     const context *c = &p->rows[i];
-    if (mask_of(c) & wanted(d->type)) {
-      tt_prof_descr own = *d; // the plugin may write into it
-      set_parents(&own, parent != NULL ? parent->of[i] : NULL, group != NULL ? group->of[i] : NULL);
-      c->lib->adapter->start(c->lib->table, c->ctx, &out->of[i], &own);
+    if (mask_of(c) & bits) {
+      tt_prof_descr copy, *own = d;
+      if (i + 1 < p->n) { // the plugin may write into it
+        copy = *d;
+        own = &copy;
+      }
+      set_parents(own, parent != NULL ? parent->of[i] : NULL, group != NULL ? group->of[i] : NULL);
+      c->lib->adapter->start(c->lib->table, c->ctx, &out->of[i], own);
     }
   }
 }

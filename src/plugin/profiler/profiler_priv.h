@@ -5,8 +5,6 @@
 // net.c       what network plugins tell
 // v1.c … v6.c one adapter per version
 #pragma once
-#include <pthread.h>
-
 #include "plugin/profiler/profiler.h"
 
 // How a version of the interface is told of things. `table` is the plugin's, of that version.
@@ -23,6 +21,12 @@ typedef struct tt_profiler_adapter {
 
 extern const tt_profiler_adapter tt_profiler_v1, tt_profiler_v2, tt_profiler_v3, tt_profiler_v4, tt_profiler_v5, tt_profiler_v6;
 
+// The adapter of a version from 1 to 6.
+const tt_profiler_adapter *tt_profiler_adapter_of(int version);
+
+// Does a profiler with this mask want events of a kind (ncclProfile…), be it for the sake of their children?
+bool tt_profiler_mask_wants(uint32_t mask, uint64_t type);
+
 // An open library.
 typedef struct tt_profiler_library {
   tt_plugin *plugin; // NULL: none, or not yet
@@ -32,31 +36,19 @@ typedef struct tt_profiler_library {
   int mask; // the plugin's: it may write there whenever it likes
 } tt_profiler_library;
 
-// Opens the libraries unless they are open: one more user. Row i is that of the list's item i; a row without plugin cannot be used. Caller holds the lock.
-// Errors: ncclSystemError.
-ncclResult_t tt_profiler_libraries_use(const tt_plugin *net, tt_profiler_library **rows);
-// One user less. Caller holds the lock.
+// One more user of the libraries; the first one opens them. Row i is that of the list's item i; a row without plugin cannot be used. Rows stay as they are
+// until the last user leaves. Users are communicators, whether they have profilers or not, and profilers until they are finalized. Any thread. Errors:
+// ncclSystemError: then there is a user more all the same.
+ncclResult_t tt_profiler_libraries_use(const tt_plugin_fallback *net, tt_profiler_library **rows);
+// One more, beside others: nothing is opened. One user less: the last one closes them.
+void tt_profiler_libraries_share(void);
 void tt_profiler_libraries_leave(void);
-// Held while libraries come and go, and while plugins' init and finalize run: some cannot do with two at a time.
-void tt_profiler_lock(void);
-void tt_profiler_unlock(void);
-
-// net.c: events of network plugins that are not stopped yet.
-typedef struct tt_prof_net_event {
-  struct tt_prof_net_event *next, **back;
-  tt_profilers *profilers;
-  tt_prof_event event;
-} tt_prof_net_event;
-
-// The list of them, with its lock.
-typedef struct tt_prof_net_list {
-  pthread_mutex_t lock;
-  tt_prof_net_event *first;
-} tt_prof_net_list;
-
-tt_prof_net_list *tt_profilers_net_list(tt_profilers *p);
-// Stops all that are left.
-void tt_prof_net_end(tt_prof_net_list *list);
+// Held while init or finalize of row `i` runs: one at a time per library, because the first init sets the mask that those after it find, and because plugin
+// authors are promised it. A library that is slow delays its own communicators only.
+void tt_profiler_row_lock(int i);
+void tt_profiler_row_unlock(int i);
+// Called by a forked child. profiler.c.
+void tt_profilers_forget(void);
 
 // Members that the tables of all versions must have.
 #define TT_PROFILER_MEMBERS(type)                                                                        \

@@ -4,6 +4,11 @@
 #include "device/host/mem.h"
 #include "transport/transport.h"
 
+// Ranks of a communicator up to which each pair has pipes, and up to which they are long: together they hold less than half of the 16384 pages that an ordinary
+// user may have in pipes before all others get short ones.
+#define PIPE_RANKS 8
+#define LONG_PIPE_RANKS 6
+
 static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *peer)
 {
   return w->segment != NULL && !tt_params_get()->shm_disable && me->host == peer->host;
@@ -13,12 +18,16 @@ static ncclResult_t connect(const tt_wiring *w, tt_link *link)
 {
   tt_segment_connect(w->segment, link);
   link->access = w->can_copy ? TT_ACCESS_COPY : TT_ACCESS_NONE;
+  link->pages.pages = w->nranks <= LONG_PIPE_RANKS ? TT_PAGEPIPE_PAGES : TT_PAGEPIPE_LEAST;
+  link->pages.state = tt_params_get()->host_pipes && w->nranks <= PIPE_RANKS ? TT_PAGEPIPE_UNTRIED : TT_PAGEPIPE_NONE;
   return ncclSuccess;
 }
 
 static void disconnect(tt_link *link)
 {
   tt_mem_forget(link);
+  tt_pagepipe_close(&link->pages);
+  tt_pagetap_close(&link->tap);
 }
 
 const tt_transport tt_transport_shm = {.name = "shm", .can_connect = can_connect, .connect = connect, .disconnect = disconnect};

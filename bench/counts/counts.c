@@ -1,0 +1,263 @@
+// counts.c: small calls whose instructions bench/counts.sh counts. All of a case's measured calls are made inside counted(), so that
+// callgrind is told what to count by a function's name (--toggle-collect, --dump-after) and no header of its own is needed.
+//
+//   counts one|two|shm    one rank; two ranks of this process; the same over the memory that ranks of several processes share
+//
+// One thread issues for all ranks, so nobody waits and the same instructions run every time. The library's worker would look after a stream
+// now and then, as the clock has it: it is held until all is counted. Each case is counted in several parts, which are alike (as many calls
+// as a FIFO has slots). Prints a line per part, in the order of callgrind's dumps: the case's name, and how many calls of one rank were
+// counted.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "nccl.h"
+#include "tutti.h"
+
+enum { WARM = 100, PARTS = 4, CALLS = 32, BURST = 8, RANKS = 2, MOST = 16 };
+
+typedef struct world {
+  int n;
+  ncclComm_t comm[RANKS];
+  cudaStream_t stream[RANKS];
+  float in[RANKS][MOST], out[RANKS][MOST];
+  unsigned turn[RANKS];
+} world;
+
+typedef ncclResult_t issue_fn(world *w, int rank);
+
+typedef struct call_case {
+  const char *name;
+  issue_fn *issue;  // one rank's call
+  int burst;        // calls of each rank before it waits
+  const char *sets; // where the case is measured
+} call_case;
+
+static void must(ncclResult_t res, const char *what)
+{
+  if (res != ncclSuccess) {
+    fprintf(stderr, "counts: %s: %s (%s)\n", what, ncclGetErrorString(res), ncclGetLastError(NULL));
+    exit(1);
+  }
+}
+
+// --- the library's worker
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool let_go; // under the lock, like
+static int held;    // how often it was
+
+// Stands before the C library's. A thread of the library begins by taking its name: that is where the worker is held.
+__attribute__((visibility("default"))) int pthread_setname_np(pthread_t id, const char *name)
+{
+  pthread_mutex_lock(&lock);
+  if (strcmp(name, "tutti worker") == 0) {
+    held++;
+    pthread_cond_broadcast(&changed);
+    while (!let_go) {
+      pthread_cond_wait(&changed, &lock);
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  int (*set_name)(pthread_t, const char *) = NULL;
+  *(void **)&set_name = dlsym(RTLD_NEXT, "pthread_setname_np");
+  return set_name == NULL ? 0 : set_name(id, name);
+}
+
+// Returns how often the worker has been held. What is expected once may just be about to begin.
+static int release_worker(int expected)
+{
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += 10;
+  pthread_mutex_lock(&lock);
+  while (held < expected && pthread_cond_timedwait(&changed, &lock, &end) == 0) {
+  }
+  let_go = true;
+  pthread_cond_broadcast(&changed);
+  int n = held;
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+
+// --- calls
+
+static ncclResult_t all_reduce(world *w, int r)
+{
+  return ncclAllReduce(w->in[r], w->out[r], 2, ncclFloat32, ncclSum, w->comm[r], w->stream[r]);
+}
+
+// Of another length every time: by way of a plan, also where repeated calls go a shorter one.
+static ncclResult_t all_reduce_varied(world *w, int r)
+{
+  size_t count = 2 + (w->turn[r]++ & 1);
+  return ncclAllReduce(w->in[r], w->out[r], count, ncclFloat32, ncclSum, w->comm[r], w->stream[r]);
+}
+
+static ncclResult_t reduce_scatter(world *w, int r)
+{
+  return ncclReduceScatter(w->in[r], w->out[r], 2, ncclFloat32, ncclSum, w->comm[r], w->stream[r]);
+}
+
+static ncclResult_t all_gather(world *w, int r)
+{
+  return ncclAllGather(w->in[r], w->out[r], 2, ncclFloat32, w->comm[r], w->stream[r]);
+}
+
+static ncclResult_t broadcast(world *w, int r)
+{
+  return ncclBroadcast(w->in[r], w->out[r], 2, ncclFloat32, 0, w->comm[r], w->stream[r]);
+}
+
+static ncclResult_t reduce(world *w, int r)
+{
+  return ncclReduce(w->in[r], w->out[r], 2, ncclFloat32, ncclSum, 0, w->comm[r], w->stream[r]);
+}
+
+static ncclResult_t all_to_all(world *w, int r)
+{
+  return ncclAlltoAll(w->in[r], w->out[r], 2, ncclFloat32, w->comm[r], w->stream[r]);
+}
+
+// To the next rank, from the one before; with one rank to itself. Twice 8 bytes.
+static ncclResult_t send_recv(world *w, int r)
+{
+  must(ncclGroupStart(), "ncclGroupStart");
+  must(ncclSend(w->in[r], 2, ncclFloat32, (r + 1) % w->n, w->comm[r], w->stream[r]), "ncclSend");
+  must(ncclRecv(w->out[r], 2, ncclFloat32, (r + w->n - 1) % w->n, w->comm[r], w->stream[r]), "ncclRecv");
+  return ncclGroupEnd();
+}
+
+static const call_case cases[] = {
+    {"all_reduce", all_reduce, 1, "one two shm"},
+    {"all_reduce_burst", all_reduce, BURST, "one two shm"},
+    {"all_reduce_varied", all_reduce_varied, 1, "one two shm"},
+    {"broadcast", broadcast, 1, "one two shm"},
+    {"reduce", reduce, 1, "two shm"},
+    {"reduce_scatter", reduce_scatter, 1, "two shm"},
+    {"all_gather", all_gather, 1, "two shm"},
+    {"all_to_all", all_to_all, 1, "two shm"},
+    {"send_recv", send_recv, 1, "one two shm"},
+};
+
+// Each rank's call, together where there are several; after `burst` of them all wait.
+static void call_all(const call_case *c, world *w, int calls)
+{
+  for (int i = 1; i <= calls; i++) {
+    if (w->n > 1) {
+      must(ncclGroupStart(), "ncclGroupStart");
+    }
+    for (int r = 0; r < w->n; r++) {
+      must(c->issue(w, r), c->name);
+    }
+    if (w->n > 1) {
+      must(ncclGroupEnd(), c->name);
+    }
+    for (int r = 0; r < w->n && i % c->burst == 0; r++) {
+      must(tuttiStreamSynchronize(w->stream[r]), c->name);
+    }
+  }
+}
+
+// Never inlined nor copied: its name is what callgrind looks for.
+void counted(const call_case *c, world *w, int calls);
+__attribute__((noinline)) void counted(const call_case *c, world *w, int calls)
+{
+  call_all(c, w, calls);
+  __asm__ volatile("" ::: "memory"); // not a tail call: the function ends after its calls
+}
+
+// Every rank has what the case gives it: what was counted is the real thing.
+static void check(const call_case *c, const world *w)
+{
+  for (int r = 0; r < w->n; r++) {
+    float want = w->in[r][0];
+    if (c->issue == all_reduce || c->issue == all_reduce_varied || (c->issue == reduce && r == 0)) {
+      want = w->n == 1 ? w->in[0][0] : w->in[0][0] + w->in[1][0];
+    } else if (c->issue == reduce) {
+      continue; // only the root has a result
+    } else if (c->issue == reduce_scatter) {
+      want = w->in[0][2 * r] + w->in[1][2 * r];
+    } else if (c->issue == broadcast || c->issue == all_gather) {
+      want = w->in[0][0];
+    } else if (c->issue == all_to_all) {
+      want = w->in[0][2 * r];
+    } else if (c->issue == send_recv) {
+      want = w->in[(r + w->n - 1) % w->n][0];
+    }
+    if (w->out[r][0] != want) {
+      fprintf(stderr, "counts: %s: rank %d has %g, not %g\n", c->name, r, (double)w->out[r][0], (double)want);
+      exit(1);
+    }
+  }
+}
+
+static void open_world(world *w, int n)
+{
+  w->n = n;
+  must(ncclCommInitAll(w->comm, n, NULL), "ncclCommInitAll");
+  for (int r = 0; r < n; r++) {
+    must(tuttiSetDevice(r), "tuttiSetDevice");
+    must(tuttiStreamCreate(&w->stream[r], TUTTI_STREAM_NON_BLOCKING), "tuttiStreamCreate");
+    for (int i = 0; i < MOST; i++) {
+      w->in[r][i] = (float)(100 * r + i + 1);
+    }
+  }
+}
+
+// A call that its rank leaves behind: the worker begins, or it would do so later.
+static void call_apart(world *w)
+{
+  for (int r = 0; r < w->n; r++) {
+    must(all_reduce(w, r), "ncclAllReduce");
+  }
+  for (int r = 0; r < w->n; r++) {
+    must(tuttiStreamSynchronize(w->stream[r]), "tuttiStreamSynchronize");
+  }
+}
+
+static void close_world(world *w)
+{
+  for (int r = 0; r < w->n; r++) {
+    must(ncclCommDestroy(w->comm[r]), "ncclCommDestroy");
+    must(tuttiStreamDestroy(w->stream[r]), "tuttiStreamDestroy");
+  }
+}
+
+int main(int argc, char **argv)
+{
+  const char *set = argc == 2 ? argv[1] : "";
+  if (strcmp(set, "one") != 0 && strcmp(set, "two") != 0 && strcmp(set, "shm") != 0) {
+    fprintf(stderr, "usage: counts one|two|shm\n");
+    return 2;
+  }
+  if (strcmp(set, "shm") == 0) {
+    setenv("NCCL_P2P_DISABLE", "1", 1);
+  }
+  static world w;
+  open_world(&w, strcmp(set, "one") == 0 ? 1 : RANKS);
+  call_apart(&w);
+  for (const call_case *c = cases; c < cases + sizeof cases / sizeof *cases; c++) {
+    if (strstr(c->sets, set) != NULL) {
+      memset(w.out, 0, sizeof w.out);
+      call_all(c, &w, WARM);
+      for (int part = 0; part < PARTS; part++) {
+        counted(c, &w, CALLS);
+        printf("%s/%s %d\n", set, c->name, CALLS * w.n);
+      }
+      check(c, &w);
+    }
+  }
+  if (release_worker(w.n > 1) < (w.n > 1)) {
+    fprintf(stderr, "counts: the library's worker was not held (has its thread another name?): what was counted may depend on the clock\n");
+    return 1;
+  }
+  close_world(&w);
+  return 0;
+}

@@ -1,0 +1,56 @@
+# What runs beside what, and what first. ctest counts in halves of cores (scripts/run_tests): a test that computes takes two of them, and so does every
+# test that is not named here. Nothing here decides whether a test passes; a name too many or too few costs time.
+
+# Programs of one thread: ThreadSanitizer, which finds nothing in them and makes them ten times slower, leaves them out (ctest says "Disabled").
+set(TUTTI_LONE_TESTS topo_browser.sh topo_explorer.sh topo_graph_files.sh topo_search_test tools_topo_draw_json_test tools_topo_draw_test)
+
+# They wait most of their time, for a limit of time to pass or for somebody who does not come: half a core.
+set(TUTTI_WAITING_TESTS
+  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test net_socket_faults_test perf_launch.sh perf_star_test proxy_ask_test
+  proxy_service_test tests_kill_test tests_kill_test_network tests_wrong_init_test)
+if(NOT TUTTI_SANITIZE) # else they compute meanwhile
+  list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)
+endif()
+
+# 64 ranks: two cores.
+set(TUTTI_CROWDED_TESTS tests_crowd_test)
+
+# One at a time of those that
+set(TUTTI_LOCKS ports memory manifest)
+set(TUTTI_LOCK_ports # look for a free port of this machine and give it to others
+  collnet.sh net_nodes.sh net_ofi.sh net_plugins.sh perf_launch.sh trace_clocks.sh)
+set(TUTTI_LOCK_memory tests_bits_test tests_bits_test_network) # need memory for buffers of over four gigabytes
+set(TUTTI_LOCK_manifest abi.sh hostcuda.sh)                    # install the build tree, which writes into it what was installed
+
+# What takes long begins first, in this order.
+set(TUTTI_LONG_TESTS
+  tests_bits_test_network netns_faults.sh netns_pxn.sh tests_kill_test_network collnet.sh tests_bits_test
+  topo_graph_files.sh plugin_check_net.sh tests_kill_test plugin_check.sh tests_wrong_init_test net_nodes.sh
+  netns_matrix.sh perf_launch.sh topo_search_test tests_leak_test_network bootstrap_roots_test bootstrap_faults_test
+  topo_browser.sh topo_explorer.sh net_ofi.sh net_socket_faults_test tests_channels_test tests_executor_test
+  tests_net_test net_plugins.sh perf_matrix.sh proxy_ask_test)
+
+# tutti_test_schedule(name): its share of the machine, and its turn.
+function(tutti_test_schedule name)
+  set(halves 2)
+  if(name IN_LIST TUTTI_WAITING_TESTS)
+    set(halves 1)
+  elseif(name IN_LIST TUTTI_CROWDED_TESTS)
+    set(halves 4)
+  endif()
+  set(cost 0)
+  list(FIND TUTTI_LONG_TESTS ${name} place)
+  if(place GREATER_EQUAL 0)
+    list(LENGTH TUTTI_LONG_TESTS long)
+    math(EXPR cost "${long} - ${place}")
+  endif()
+  set_tests_properties(${name} PROPERTIES PROCESSORS ${halves} COST ${cost})
+  if(TUTTI_SANITIZE STREQUAL "thread" AND name IN_LIST TUTTI_LONE_TESTS)
+    set_tests_properties(${name} PROPERTIES DISABLED TRUE)
+  endif()
+  foreach(lock ${TUTTI_LOCKS})
+    if(name IN_LIST TUTTI_LOCK_${lock})
+      set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${lock})
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,520 @@
+// driver.c: the CUDA driver's functions that libraries around NCCL call, each a few lines over the runtime's.
+//
+// A context is its device's number and one, and every thread always has one: its device's. Codes of the driver have the numbers of the
+// runtime's. What the runtime calls the last error is not the driver's business: it stays as it was.
+#include "driver.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "properties.h"
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef void *CUhandle; // whatever a refused function is given
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
+enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2 }; // CUmemorytype
+
+// The head of an exported function; its prototype is cuda.h's.
+#define CU_API(name, parameters)                                   \
+  __attribute__((visibility("default"))) CUresult name parameters; \
+  __attribute__((visibility("default"))) CUresult name parameters
+
+// Returns what a call of the runtime says, with the last error as it was before.
+#define CU_RETURN(call)                         \
+  do {                                          \
+    cudaError_t before = cudaPeekAtLastError(); \
+    CUresult result = (CUresult)(call);         \
+    hc_restore(before);                         \
+    return result;                              \
+  } while (0)
+
+static void *at(CUdeviceptr ptr)
+{
+  return (void *)(uintptr_t)ptr;
+}
+
+// ---- The driver, its devices and contexts ----
+
+CU_API(cuInit, (unsigned flags))
+{
+  return flags == 0 ? SUCCESS : INVALID_VALUE;
+}
+
+CU_API(cuDriverGetVersion, (int *version))
+{
+  CU_RETURN(cudaDriverGetVersion(version));
+}
+
+CU_API(cuDeviceGetCount, (int *count))
+{
+  CU_RETURN(cudaGetDeviceCount(count));
+}
+
+CU_API(cuDeviceGet, (CUdevice * device, int ordinal))
+{
+  if (device == NULL) {
+    return INVALID_VALUE;
+  }
+  if (!hc_is_device(ordinal)) {
+    return INVALID_DEVICE;
+  }
+  *device = ordinal;
+  return SUCCESS;
+}
+
+CU_API(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))
+{
+  CU_RETURN(cudaDeviceGetAttribute(value, (enum cudaDeviceAttr)attribute, device));
+}
+
+CU_API(cuDeviceGetPCIBusId, (char *out, int size, CUdevice device))
+{
+  CU_RETURN(cudaDeviceGetPCIBusId(out, size, device));
+}
+
+CU_API(cuDeviceGetName, (char *out, int size, CUdevice device))
+{
+  struct cudaDeviceProp p;
+  if (out == NULL || size <= 0) {
+    return INVALID_VALUE;
+  }
+  if (!hc_is_device(device)) {
+    return INVALID_DEVICE;
+  }
+  hc_properties(&p, device);
+  snprintf(out, (size_t)size, "%s", p.name);
+  return SUCCESS;
+}
+
+CU_API(cuDeviceGetUuid_v2, (CUuuid * out, CUdevice device))
+{
+  struct cudaDeviceProp p;
+  if (out == NULL) {
+    return INVALID_VALUE;
+  }
+  if (!hc_is_device(device)) {
+    return INVALID_DEVICE;
+  }
+  hc_properties(&p, device);
+  *out = p.uuid;
+  return SUCCESS;
+}
+
+CU_API(cuDeviceGetUuid, (CUuuid * out, CUdevice device))
+{
+  return cuDeviceGetUuid_v2(out, device);
+}
+
+CU_API(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))
+{
+  size_t available;
+  if (bytes == NULL) {
+    return INVALID_VALUE;
+  }
+  if (!hc_is_device(device)) {
+    return INVALID_DEVICE;
+  }
+  CU_RETURN(cudaMemGetInfo(&available, bytes));
+}
+
+CU_API(cuCtxGetDevice, (CUdevice * device))
+{
+  CU_RETURN(cudaGetDevice(device));
+}
+
+CU_API(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))
+{
+  if (context == NULL) {
+    return INVALID_VALUE;
+  }
+  if (!hc_is_device(device)) {
+    return INVALID_DEVICE;
+  }
+  *context = (CUcontext)(intptr_t)(device + 1);
+  return SUCCESS;
+}
+
+CU_API(cuDevicePrimaryCtxRelease_v2, (CUdevice device))
+{
+  return hc_is_device(device) ? SUCCESS : INVALID_DEVICE;
+}
+
+CU_API(cuCtxGetCurrent, (CUcontext * context))
+{
+  CUdevice device = 0;
+  CUresult e = cuCtxGetDevice(&device);
+  return e != SUCCESS ? e : cuDevicePrimaryCtxRetain(context, device);
+}
+
+// Its device; -1: it is none.
+static int device_of(CUcontext context)
+{
+  uintptr_t number = (uintptr_t)context - 1;
+  return number < INT32_MAX && hc_is_device((int)number) ? (int)number : -1;
+}
+
+// NULL, no context, leaves the thread the one that it has.
+CU_API(cuCtxSetCurrent, (CUcontext context))
+{
+  if (context == NULL) {
+    return SUCCESS;
+  }
+  if (device_of(context) < 0) {
+    return INVALID_CONTEXT;
+  }
+  CU_RETURN(cudaSetDevice(device_of(context)));
+}
+
+CU_API(cuCtxSynchronize, (void))
+{
+  CU_RETURN(cudaDeviceSynchronize());
+}
+
+// From version 13000 on these two take a context; NULL: the thread's.
+
+CU_API(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context))
+{
+  if (device == NULL) {
+    return INVALID_VALUE;
+  }
+  if (context == NULL) {
+    return cuCtxGetDevice(device);
+  }
+  if (device_of(context) < 0) {
+    return INVALID_CONTEXT;
+  }
+  *device = device_of(context);
+  return SUCCESS;
+}
+
+CU_API(cuCtxSynchronize_v2, (CUcontext context))
+{
+  CUcontext before = NULL;
+  CUresult e = cuCtxGetCurrent(&before);
+  if (e == SUCCESS) {
+    e = cuCtxSetCurrent(context);
+  }
+  if (e == SUCCESS) {
+    e = cuCtxSynchronize();
+    cuCtxSetCurrent(before);
+  }
+  return e;
+}
+
+// ---- Streams ----
+
+CU_API(cuStreamCreate, (cudaStream_t * stream, unsigned flags))
+{
+  CU_RETURN(cudaStreamCreateWithFlags(stream, flags));
+}
+
+CU_API(cuStreamDestroy_v2, (cudaStream_t stream))
+{
+  CU_RETURN(cudaStreamDestroy(stream));
+}
+
+CU_API(cuStreamQuery, (cudaStream_t stream))
+{
+  CU_RETURN(cudaStreamQuery(stream));
+}
+
+CU_API(cuStreamQuery_ptsz, (cudaStream_t stream))
+{
+  return cuStreamQuery(hc_own(stream));
+}
+
+CU_API(cuStreamSynchronize, (cudaStream_t stream))
+{
+  CU_RETURN(cudaStreamSynchronize(stream));
+}
+
+CU_API(cuStreamSynchronize_ptsz, (cudaStream_t stream))
+{
+  return cuStreamSynchronize(hc_own(stream));
+}
+
+CU_API(cuThreadExchangeStreamCaptureMode, (int *mode))
+{
+  CU_RETURN(cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)mode));
+}
+
+// ---- Memory ----
+
+CU_API(cuMemAlloc_v2, (CUdeviceptr * out, size_t size))
+{
+  void *ptr = NULL;
+  if (out == NULL || size == 0) {
+    return INVALID_VALUE;
+  }
+  cudaError_t before = cudaPeekAtLastError();
+  CUresult e = (CUresult)cudaMalloc(&ptr, size);
+  hc_restore(before);
+  if (e == SUCCESS) {
+    *out = (uintptr_t)ptr;
+  }
+  return e;
+}
+
+CU_API(cuMemFree_v2, (CUdeviceptr ptr))
+{
+  CU_RETURN(cudaFree(at(ptr)));
+}
+
+CU_API(cuMemHostRegister_v2, (void *ptr, size_t size, unsigned flags))
+{
+  CU_RETURN(cudaHostRegister(ptr, size, flags));
+}
+
+CU_API(cuMemHostUnregister, (void *ptr))
+{
+  CU_RETURN(cudaHostUnregister(ptr));
+}
+
+CU_API(cuMemHostGetDevicePointer_v2, (CUdeviceptr * out, void *host, unsigned flags))
+{
+  void *ptr = NULL;
+  if (out == NULL) {
+    return INVALID_VALUE;
+  }
+  cudaError_t before = cudaPeekAtLastError();
+  CUresult e = (CUresult)cudaHostGetDevicePointer(&ptr, host, flags);
+  hc_restore(before);
+  if (e == SUCCESS) {
+    *out = (uintptr_t)ptr;
+  }
+  return e;
+}
+
+CU_API(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr ptr))
+{
+  tuttiPointerAttributes_t a = hc_look_up(at(ptr));
+  if (a.kind == tuttiMemoryUnknown) {
+    return NOT_FOUND;
+  }
+  if (base != NULL) {
+    *base = (uintptr_t)a.base;
+  }
+  if (size != NULL) {
+    *size = a.size;
+  }
+  return SUCCESS;
+}
+
+CU_API(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t size, cudaStream_t stream))
+{
+  CU_RETURN(cudaMemcpyAsync(at(dst), at(src), size, cudaMemcpyDefault, stream));
+}
+
+CU_API(cuMemcpyAsync_ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t size, cudaStream_t stream))
+{
+  return cuMemcpyAsync(dst, src, size, hc_own(stream));
+}
+
+CU_API(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t size, cudaStream_t stream))
+{
+  CU_RETURN(cudaMemcpyAsync(at(dst), src, size, cudaMemcpyHostToDevice, stream));
+}
+
+CU_API(cuMemcpyHtoDAsync_v2_ptsz, (CUdeviceptr dst, const void *src, size_t size, cudaStream_t stream))
+{
+  return cuMemcpyHtoDAsync_v2(dst, src, size, hc_own(stream));
+}
+
+CU_API(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t size, cudaStream_t stream))
+{
+  CU_RETURN(cudaMemcpyAsync(dst, at(src), size, cudaMemcpyDeviceToHost, stream));
+}
+
+CU_API(cuMemcpyDtoHAsync_v2_ptsz, (void *dst, CUdeviceptr src, size_t size, cudaStream_t stream))
+{
+  return cuMemcpyDtoHAsync_v2(dst, src, size, hc_own(stream));
+}
+
+CU_API(cuMemsetD8_v2, (CUdeviceptr ptr, unsigned char value, size_t size))
+{
+  CU_RETURN(cudaMemset(at(ptr), value, size));
+}
+
+CU_API(cuMemsetD8_v2_ptds, (CUdeviceptr ptr, unsigned char value, size_t size))
+{
+  cudaError_t cudaMemset_ptds(void *ptr, int value, size_t count); // declared under another name
+  CU_RETURN(cudaMemset_ptds(at(ptr), value, size));
+}
+
+// Host memory needs no flush.
+CU_API(cuFlushGPUDirectRDMAWrites, (int target, int scope))
+{
+  (void)target, (void)scope;
+  return SUCCESS;
+}
+
+// ---- What a pointer is ----
+
+// The value of one attribute; NOT_SUPPORTED for one that is not known here. Of memory that nobody allocated or registered all are nothing.
+static CUresult attribute(const tuttiPointerAttributes_t *a, const void *ptr, int which, void *out)
+{
+  bool known = a->kind != tuttiMemoryUnknown;
+  switch (which) {
+  case 1: *(CUcontext *)out = (CUcontext)(intptr_t)(known ? a->device + 1 : 0); return SUCCESS;
+  case 2: *(unsigned *)out = !known ? 0 : a->kind == tuttiMemoryHost ? MEMORY_HOST : MEMORY_DEVICE; return SUCCESS;
+  case 3: *(CUdeviceptr *)out = known ? (uintptr_t)ptr : 0; return SUCCESS;
+  case 4: *(void **)out = known && a->kind != tuttiMemoryDevice ? (void *)(uintptr_t)ptr : NULL; return SUCCESS;
+  case 6: *(unsigned char *)out = 0; return SUCCESS; // synchronous operations wait as they always do
+  case 8: *(unsigned char *)out = a->kind == tuttiMemoryManaged; return SUCCESS;
+  case 9: *(int *)out = known ? a->device : cudaInvalidDeviceId; return SUCCESS;
+  case 10: *(unsigned char *)out = a->kind == tuttiMemoryDevice; return SUCCESS;
+  case 11: *(CUdeviceptr *)out = (uintptr_t)a->base; return SUCCESS;
+  case 12: *(size_t *)out = a->size; return SUCCESS;
+  case 13: *(unsigned char *)out = known; return SUCCESS;
+  case 14: *(unsigned long long *)out = 0; return SUCCESS; // no handles for other devices
+  case 15: *(unsigned char *)out = 0; return SUCCESS;      // no GPU's memory
+  default: return NOT_SUPPORTED;
+  }
+}
+
+CU_API(cuPointerGetAttribute, (void *out, int which, CUdeviceptr ptr))
+{
+  tuttiPointerAttributes_t a = hc_look_up(at(ptr));
+  if (out == NULL || a.kind == tuttiMemoryUnknown) {
+    return INVALID_VALUE;
+  }
+  return attribute(&a, at(ptr), which, out);
+}
+
+CU_API(cuPointerGetAttributes, (unsigned count, int *which, void **out, CUdeviceptr ptr))
+{
+  if (which == NULL || out == NULL) {
+    return INVALID_VALUE;
+  }
+  tuttiPointerAttributes_t a = hc_look_up(at(ptr));
+  for (unsigned i = 0; i < count; i++) {
+    CUresult e = out[i] == NULL ? INVALID_VALUE : attribute(&a, at(ptr), which[i], out[i]);
+    if (e != SUCCESS) {
+      return e;
+    }
+  }
+  return SUCCESS;
+}
+
+// ---- What host memory does not have ----
+
+#define REFUSED(name)     \
+  CU_API(name, (void))    \
+  {                       \
+    return NOT_SUPPORTED; \
+  }
+REFUSED(cuMemAddressFree)
+REFUSED(cuMemAddressReserve)
+REFUSED(cuMemCreate)
+REFUSED(cuMemExportToShareableHandle)
+REFUSED(cuMemGetAllocationGranularity)
+REFUSED(cuMemGetAllocationPropertiesFromHandle)
+REFUSED(cuMemGetHandleForAddressRange)
+REFUSED(cuMemImportFromShareableHandle)
+REFUSED(cuMemMap)
+REFUSED(cuMemRelease)
+REFUSED(cuMemRetainAllocationHandle)
+REFUSED(cuMemSetAccess)
+REFUSED(cuMemUnmap)
+
+// ---- Errors, and finding functions ----
+
+// Its text; NULL for a code that the functions here do not return.
+static const char *name_of(CUresult error)
+{
+  switch (error) {
+  case 0: return "CUDA_SUCCESS";
+  case 1: return "CUDA_ERROR_INVALID_VALUE";
+  case 2: return "CUDA_ERROR_OUT_OF_MEMORY";
+  case 3: return "CUDA_ERROR_NOT_INITIALIZED";
+  case 100: return "CUDA_ERROR_NO_DEVICE";
+  case 101: return "CUDA_ERROR_INVALID_DEVICE";
+  case 201: return "CUDA_ERROR_INVALID_CONTEXT";
+  case 400: return "CUDA_ERROR_INVALID_HANDLE";
+  case 500: return "CUDA_ERROR_NOT_FOUND";
+  case 600: return "CUDA_ERROR_NOT_READY";
+  case 712: return "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED";
+  case 713: return "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED";
+  case 719: return "CUDA_ERROR_LAUNCH_FAILED";
+  case 800: return "CUDA_ERROR_NOT_PERMITTED";
+  case 801: return "CUDA_ERROR_NOT_SUPPORTED";
+  case 999: return "CUDA_ERROR_UNKNOWN";
+  default: return NULL;
+  }
+}
+
+static CUresult text(CUresult error, const char *found, const char **out)
+{
+  if (out == NULL) {
+    return INVALID_VALUE;
+  }
+  *out = name_of(error) == NULL ? NULL : found;
+  return *out == NULL ? INVALID_VALUE : SUCCESS;
+}
+
+CU_API(cuGetErrorName, (CUresult error, const char **out))
+{
+  return text(error, name_of(error), out);
+}
+
+CU_API(cuGetErrorString, (CUresult error, const char **out))
+{
+  return text(error, cudaGetErrorString((cudaError_t)error), out);
+}
+
+CU_API(cuGetProcAddress_v2, (const char *name, void **out, int version, unsigned long long flags, int *status))
+{
+  enum cudaDriverEntryPointQueryResult found;
+  if (name == NULL || out == NULL || version < 0 || flags > cudaEnablePerThreadDefaultStream) {
+    return INVALID_VALUE;
+  }
+  *out = hc_driver_find(name, (unsigned)version, flags == cudaEnablePerThreadDefaultStream, &found);
+  if (status != NULL) {
+    *status = (int)found;
+  }
+  return *out == NULL ? NOT_FOUND : SUCCESS;
+}
+
+// As it was before version 12000.
+CU_API(cuGetProcAddress, (const char *name, void **out, int version, unsigned long long flags))
+{
+  return cuGetProcAddress_v2(name, out, version, flags, NULL);
+}
+
+typedef void (*function)(void);
+
+void *hc_driver_find(const char *name, unsigned version, bool per_thread, enum cudaDriverEntryPointQueryResult *status)
+{
+  static const struct form {
+    const char *name;
+    unsigned since;
+    function usual, per_thread;
+  } all[] = {
+#define T(name, since, symbol, twin) {#name, since, (function)(symbol), (function)(twin)},
+#define D(name, since, symbol) T(name, since, symbol, symbol)
+#include "driver.def"
+#undef D
+#undef T
+  };
+  const struct form *best = NULL;
+  void *found = NULL;
+  *status = cudaDriverEntryPointSymbolNotFound;
+  for (const struct form *f = all; f < all + sizeof all / sizeof *all; f++) {
+    if (strcmp(f->name, name) != 0) {
+      continue;
+    }
+    if (f->since <= version && (best == NULL || f->since > best->since)) {
+      best = f;
+    }
+    *status = best != NULL ? cudaDriverEntryPointSuccess : cudaDriverEntryPointVersionNotSufficent;
+  }
+  if (best != NULL) {
+    memcpy(&found, per_thread ? &best->per_thread : &best->usual, sizeof found);
+  }
+  return found;
+}

@@ -1,0 +1,139 @@
+// quick.c: repeated small calls, run inside the call that launches them (device/quick.h).
+#include "comm/comm.h"
+
+#define TOGETHER 64 // tasks of a group
+
+// May the task be run now, before everything that is queued later? Nothing of the communicator or the stream is under way.
+static inline bool may_run(const tt_task *t)
+{
+  const struct ncclComm *comm = t->comm;
+  if (t->events != NULL || (t->func == TT_FUNC_ALLTOALL && t->in == t->out)) { // profilers are told of plans; the latter is copied first
+    return false;
+  }
+  tt_stream *s = tt_stream_find(t->stream, comm->device);
+  return s != NULL && tt_stream_is_free(s) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->issued &&
+         tt_port_status(&comm->port) == ncclSuccess; // since the call was added to its group it may have been stopped
+}
+
+bool tt_comm_quick(tt_task *t, unsigned looks)
+{
+  struct ncclComm *comm = t->comm;
+  if (!tt_comm_is_ready(comm, t) || (!t->begun && !may_run(t))) {
+    return false;
+  }
+  const tt_ready *r = &comm->last[t->func].ready;
+  bool numbered = t->func < TT_FUNC_SEND;
+  uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
+  tt_quick_call c = {.in = t->in, .out = t->out, .sig = r->sig | (uint64_t)seq << 32, .sig_count = r->sig_count};
+  tt_page_show(comm->port.page, c.sig, c.sig_count);
+  t->begun = true;
+  t->over = tt_quick_run(&comm->port, r->quick, &c, comm->crowded ? 0 : looks, &t->done);
+  if (t->over && numbered) {
+    comm->sequence = seq;
+    comm->calls[t->func]++;
+  }
+  return t->over;
+}
+
+// Are they of different communicators, on streams that do not order each other?
+static bool are_apart(const tt_task *tasks, size_t n)
+{
+  const tt_stream *streams[TOGETHER];
+  for (size_t i = 0; i < n; i++) {
+    if (tasks[i].func >= TT_FUNC_SEND || !tt_comm_is_ready(tasks[i].comm, &tasks[i])) {
+      return false;
+    }
+    streams[i] = tt_stream_find(tasks[i].stream, tasks[i].comm->device);
+    if (streams[i] == NULL || streams[i]->is_legacy) {
+      return false;
+    }
+    for (size_t k = 0; k < i; k++) {
+      if (tasks[k].comm == tasks[i].comm || streams[k] == streams[i]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void tt_comm_quick_together(tt_task *tasks, size_t n)
+{
+  if (n > TOGETHER || !are_apart(tasks, n)) {
+    return;
+  }
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (tt_task *t = tasks; t < tasks + n; t++) {
+      tt_quick_done before = t->done;
+      moved |= !t->over && (tt_comm_quick(t, 0) || memcmp(&before, &t->done, sizeof before) != 0);
+    }
+  }
+}
+
+static bool same_task(const tt_ready *r, const tt_task *t)
+{
+  return r->count == t->count && r->type == t->type && r->op == t->op;
+}
+
+void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
+{
+  tt_ready *r = &d->ready;
+  if (TT_LIKELY(r->state >= TT_READY_YES && same_task(r, t))) {
+    return;
+  }
+  if (r->state != TT_READY_SEEN || !same_task(r, t)) {
+    r->count = t->count;
+    r->type = t->type;
+    r->op = t->op;
+    r->state = TT_READY_SEEN;
+    return;
+  }
+  r->state = TT_READY_NEVER;
+  bool fits = d->choice.channels == 1 && !d->choice.networked && !t->comm->tuned && (int)t->op < ncclNumOps;
+  if (fits && r->quick == NULL) {
+    r->quick = tt_calloc(1, sizeof *r->quick); // without memory the call takes the usual way
+  }
+  if (fits && r->quick != NULL && tt_quick_make(&t->comm->port, lanes, r->quick)) {
+    r->sig = lanes->call->sig & UINT32_MAX;
+    r->sig_count = lanes->call->sig_count;
+    r->state = TT_READY_YES;
+  }
+}
+
+// Runs the group's messages of one direction as far as they can go at once: up to the first that cannot, because those of a pair keep their order. Returns
+// how many are left.
+static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may)
+{
+  int left = 0;
+  for (tt_task *t = tasks; t < tasks + n; t++) {
+    if (t->func == func && t->count > 0 && !t->over) {
+      may = may && tt_comm_quick(t, TT_QUICK_LOOKS);
+      left += !may;
+    }
+  }
+  return left;
+}
+
+int tt_comm_quick_messages(tt_task *tasks, size_t n)
+{
+  const tt_task *first = NULL;
+  bool one_stream = true;
+  for (const tt_task *t = tasks; t < tasks + n; t++) {
+    if (t->func >= TT_FUNC_SEND && t->count > 0) {
+      first = first == NULL ? t : first;
+      one_stream = one_stream && t->stream == first->stream;
+    }
+  }
+  int left = one_direction(tasks, n, TT_FUNC_SEND, one_stream); // first, because peers wait for them
+  return left + one_direction(tasks, n, TT_FUNC_RECV, one_stream);
+}
+
+ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res)
+{
+  for (size_t i = 0; i < n; i++) {
+    if (tasks[i].begun) {
+      tt_port_stop(&comm->port, res);
+    }
+  }
+  return res;
+}

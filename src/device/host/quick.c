@@ -1,0 +1,233 @@
+// quick.c: see quick.h.
+#include "device/quick.h"
+
+#include <string.h>
+
+#include "device/host/step.h"
+
+// ---- Making it ready
+
+static bool add_page(tt_quick *q, tt_rank_page *page)
+{
+  for (int i = 0; i < q->npages; i++) {
+    if (q->pages[i] == page) {
+      return true;
+    }
+  }
+  if (q->npages == TT_QUICK_PAGES) {
+    return false;
+  }
+  q->pages[q->npages++] = page;
+  return true;
+}
+
+// One pass of a lane.
+typedef struct pass {
+  const tt_port *port;
+  const tt_lane *lane;
+  uint64_t number;
+  size_t pos, chunk;
+} pass;
+
+static bool add_ref(const pass *p, const tt_step *step, const tt_ref *r, bool source, tt_quick *q, tt_quick_ref *out)
+{
+  const tt_lane *l = p->lane;
+  if (r->kind == TT_IN || r->kind == TT_OUT) {
+    size_t element = tt_lane_element(l, step, r->chunk, p->pos, p->chunk);
+    *out = (tt_quick_ref){.offset = element * l->call->esize, .out = r->kind == TT_OUT};
+    return true;
+  }
+  tt_link *link = r->kind == TT_FIFO ? p->port->links[r->peer] : NULL;
+  if (link == NULL || link->networked || link->behind != NULL || r->peer == p->port->rank) {
+    return false;
+  }
+  *out = (tt_quick_ref){.fifo = source ? &link->recv[l->fifo] : &link->send[l->fifo]};
+  return add_page(q, link->page);
+}
+
+static tt_quick_kind kind_of(const tt_step *step, bool reduces, bool divides)
+{
+  if (step->ndst != 1 || divides) {
+    return TT_QUICK_ANY;
+  }
+  return !reduces ? TT_QUICK_COPY : step->nsrc == 2 ? TT_QUICK_FOLD : TT_QUICK_ANY;
+}
+
+static bool add_step(const pass *p, uint32_t number, int *nrefs, tt_quick *q)
+{
+  const tt_lane *l = p->lane;
+  const tt_step *step = &l->sched->steps[number];
+  size_t bytes = tt_lane_message(l, number, p->number);
+  if (q->nsteps == TT_QUICK_STEPS || bytes == 0 || bytes > TT_QUICK_BYTES || *nrefs + step->nsrc + step->ndst > TT_QUICK_REFS ||
+      step->nsrc == 0 || step->ndst == 0) {
+    return false;
+  }
+  bool divides = (step->flags & TT_STEP_FINAL) != 0 && l->call->op.divisor > 1;
+  bool reduces = (step->flags & TT_STEP_REDUCE) != 0 && (step->nsrc > 1 || divides);
+  q->steps[q->nsteps++] = (tt_quick_step){.kind = (uint8_t)kind_of(step, reduces, divides),
+                                          .nsrc = (uint8_t)step->nsrc,
+                                          .ndst = (uint8_t)step->ndst,
+                                          .first = (uint8_t)*nrefs,
+                                          .reduce = reduces,
+                                          .flags = divides ? TT_REDUCE_FINAL : 0,
+                                          .count = (uint32_t)(bytes / l->call->esize),
+                                          .bytes = (uint32_t)bytes};
+  bool fits = true;
+  for (uint32_t i = 0; i < step->nsrc; i++) {
+    fits = fits && add_ref(p, step, &l->sched->refs[step->src + i], true, q, &q->refs[(*nrefs)++]);
+  }
+  for (uint32_t i = 0; i < step->ndst; i++) {
+    fits = fits && add_ref(p, step, &l->sched->refs[step->dst + i], false, q, &q->refs[(*nrefs)++]);
+  }
+  return fits;
+}
+
+static bool add_strand(const tt_port *port, const tt_lane *l, int *nrefs, tt_quick *q)
+{
+  uint64_t passes = TT_DIV_UP(l->end - l->begin, (size_t)l->sched->nsub * l->max_chunk);
+  bool fits = passes <= TT_QUICK_STEPS;
+  for (uint64_t n = 0; fits && n < passes; n++) {
+    pass p = {.port = port, .lane = l, .number = n};
+    p.pos = tt_lane_pass(l, n, &p.chunk);
+    for (uint32_t i = 0; fits && i < l->strand->count; i++) {
+      fits = add_step(&p, l->strand->first + i, nrefs, q);
+    }
+  }
+  return fits;
+}
+
+bool tt_quick_make(const tt_port *port, const tt_lane *lanes, tt_quick *q)
+{
+  int nrefs = 0;
+  const tt_call *c = lanes->call;
+  *q = (tt_quick){.op = c->op, .nstrands = lanes->sched->nstrands};
+  bool fits = q->nstrands <= TT_QUICK_STRANDS && !c->op.prescale && c->scalar == NULL && lanes->fifo != TT_TOK;
+  for (int i = 0; fits && i < q->nstrands; i++) {
+    q->first[i] = q->nsteps;
+    fits = !lanes[i].done && add_strand(port, &lanes[i], &nrefs, q);
+    q->first[i + 1] = q->nsteps;
+  }
+  return fits;
+}
+
+// ---- Running it
+
+// Is everything there that the step waits for?
+static inline bool ready(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c, unsigned looks)
+{
+  for (int i = 0; i < s->nsrc; i++) {
+    const tt_fifo *f = refs[i].fifo;
+    if (f == NULL) {
+      continue;
+    }
+    while (!tt_fifo_arrived(f)) {
+      if (looks-- == 0) {
+        return false;
+      }
+    }
+    const tt_slot *slot = tt_fifo_slot(f);
+    if (TT_UNLIKELY(slot->sig != c->sig || slot->count != c->sig_count)) {
+      return false;
+    }
+  }
+  for (int i = s->nsrc; i < s->nsrc + s->ndst; i++) {
+    if (refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static inline void *address(const tt_quick_ref *r, const tt_quick_call *c)
+{
+  return r->fifo != NULL ? tt_fifo_data(r->fifo) : r->out ? c->out + r->offset : (char *)c->in + r->offset;
+}
+
+// Small sizes are most, and a call of memcpy costs as much as the copy.
+static inline void copy(void *to, const void *from, size_t bytes)
+{
+  if (bytes == 8) {
+    memcpy(to, from, 8);
+  } else if (bytes == 4) {
+    memcpy(to, from, 4);
+  } else if (to != from) {
+    memcpy(to, from, bytes);
+  }
+}
+
+static void move_any(const tt_quick *q, const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c)
+{
+  void *at[TT_QUICK_REFS];
+  int n = s->nsrc + s->ndst;
+  for (int i = 0; i < n; i++) {
+    at[i] = address(&refs[i], c);
+  }
+  if (s->reduce) {
+    tt_reduce(&q->op, s->ndst, at + s->nsrc, s->nsrc, (const void *const *)at, NULL, s->count, s->flags);
+    return;
+  }
+  for (int i = s->nsrc; i < n; i++) {
+    copy(at[i], at[0], s->bytes);
+  }
+}
+
+static inline void move(const tt_quick *q, const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c)
+{
+  if (s->kind == TT_QUICK_COPY) {
+    copy(address(&refs[1], c), address(&refs[0], c), s->bytes);
+  } else if (s->kind == TT_QUICK_FOLD) {
+    const void *src[2] = {address(&refs[0], c), address(&refs[1], c)};
+    void *dst = address(&refs[2], c);
+    tt_reduce(&q->op, 1, &dst, 2, src, NULL, s->count, 0);
+  } else {
+    move_any(q, s, refs, c);
+  }
+}
+
+static inline void publish(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c)
+{
+  for (int i = s->nsrc; i < s->nsrc + s->ndst; i++) {
+    if (refs[i].fifo != NULL) {
+      tt_fifo_publish(refs[i].fifo, s->bytes, c->sig, c->sig_count);
+    }
+  }
+  for (int i = 0; i < s->nsrc; i++) {
+    if (refs[i].fifo != NULL) {
+      tt_fifo_release(refs[i].fifo);
+    }
+  }
+}
+
+// Returns how many steps of a strand were run from number `from` on.
+static inline int run_strand(const tt_quick *q, const tt_quick_call *c, unsigned looks, int from, int end)
+{
+  int i = from;
+  for (const tt_quick_step *s = q->steps + from; i < end; i++, s++) {
+    const tt_quick_ref *refs = q->refs + s->first;
+    if (!ready(s, refs, c, looks)) {
+      break;
+    }
+    move(q, s, refs, c);
+    publish(s, refs, c);
+  }
+  return i - from;
+}
+
+bool tt_quick_run(tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks, tt_quick_done *done)
+{
+  int sum = 0, left = 0;
+  for (int k = 0; k < q->nstrands; k++) {
+    int from = q->first[k] + done->steps[k];
+    int n = run_strand(q, c, looks, from, q->first[k + 1]);
+    done->steps[k] = (uint8_t)(done->steps[k] + n);
+    sum += n;
+    left += q->first[k + 1] - from - n;
+  }
+  if (sum > 0 && q->npages > 0) { // one fence for all: a peer that sleeps until then sleeps a fraction of a microsecond longer
+    tt_bell_fence();
+    for (int i = 0; i < q->npages; i++) {
+      tt_page_ring(q->pages[i], port->rank);
+    }
+  }
+  return left == 0;
+}

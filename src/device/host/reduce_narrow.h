@@ -1,0 +1,299 @@
+// reduce_narrow.h: the kernels of half, bfloat16 and fp8, in the vocabulary of reduce_{avx512,avx2,scalar}.h. Part of reduce_kernels.c.
+//
+// What is common to all is here: chunks with prefetch, tails, several sources. The conversions and operations come as constants, which
+// inlining removes. Sums and products go through float; the maximum and minimum of two codes are found among the codes.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/host/reduce_isa.h"
+
+typedef tt_vf tt_ld_fn(const void *p);
+typedef void tt_st_fn(void *p, tt_vf v);
+typedef tt_vf tt_op_fn(tt_vf x, tt_vf y);
+typedef float tt_scalar_fn(const uint64_t *s);
+
+typedef struct tt_narrow_type {
+  tt_ld_fn *ld;
+  tt_st_fn *st;
+  tt_scalar_fn *scalar;
+  size_t size;
+} tt_narrow_type;
+
+// d = a op b for `bytes` bytes: elements of `size`.
+typedef struct tt_pair {
+  void (*fn)(void *d, const void *a, const void *b);
+  size_t bytes, size;
+} tt_pair;
+
+TT_INLINE void narrow_chunk(tt_pair op, uint8_t *to, const uint8_t *x, const uint8_t *y)
+{
+  chunk_ahead(x, y);
+  TT_VECTOR_LOOP
+  for (size_t k = 0; k < TT_CHUNK; k += op.bytes) {
+    op.fn(to + k, x + k, y + k);
+  }
+}
+
+TT_INLINE void narrow_chunks(tt_pair op, uint8_t *r, const uint8_t *x, const uint8_t *y, size_t bytes)
+{
+  for (size_t i = 0; i < bytes; i += TT_CHUNK) {
+    narrow_chunk(op, r + i, x + i, y + i);
+  }
+}
+
+// Around the caches, to one or two destinations (r2 NULL: one).
+TT_INLINE void narrow_chunks_nt(tt_pair op, uint8_t *r, uint8_t *r2, const uint8_t *x, const uint8_t *y, size_t bytes)
+{
+  for (size_t i = 0; i < bytes; i += TT_CHUNK) {
+    _Alignas(TT_LINE) uint8_t chunk[TT_CHUNK];
+    narrow_chunk(op, chunk, x + i, y + i);
+    stream_chunk(r + i, chunk);
+    if (r2 != NULL) {
+      stream_chunk(r2 + i, chunk);
+    }
+  }
+}
+
+TT_INLINE void narrow_fold2(tt_pair op, void *dst, const void *a, const void *b, size_t n)
+{
+  uint8_t *r = dst;
+  const uint8_t *x = a, *y = b;
+  const size_t bytes = n * op.size;
+  size_t i = bytes < TT_LONG_LOOP ? 0 : bytes & ~(size_t)(TT_CHUNK - 1);
+  narrow_chunks(op, r, x, y, i);
+  TT_VECTOR_LOOP
+  for (; i + (op.bytes - 1) < bytes; i += op.bytes) {
+    op.fn(r + i, x + i, y + i);
+  }
+  if (op.bytes > op.size && i < bytes) {
+    uint8_t p[64], q[64];
+    tt_tail_in(p, x + i, bytes - i);
+    tt_tail_in(q, y + i, bytes - i);
+    op.fn(p, p, q);
+    tt_tail_out(r + i, p, bytes - i);
+  }
+}
+
+// Two sources and their scalars: what fold2s gets besides its destination.
+typedef struct tt_scaled_pair {
+  const uint8_t *x, *y;
+  tt_vf p, q;
+} tt_scaled_pair;
+
+// How a scaled pair is combined: by the operation after two products, or, for sums of exact products, by what spares roundings.
+typedef enum { TT_TWO_PRODUCTS, TT_EXACT_PRODUCTS, TT_EXACT_SECOND } tt_scaling; // second: the first is not scaled
+
+TT_INLINE void narrow_scaled_pair(tt_narrow_type t, tt_op_fn *op, tt_scaling how, uint8_t *r, tt_scaled_pair s)
+{
+  tt_vf x = t.ld(s.x), y = t.ld(s.y);
+  if (how == TT_EXACT_SECOND) {
+    t.st(r, tt_vf_exact_prod_sum(y, s.q, x));
+  } else if (how == TT_EXACT_PRODUCTS) {
+    t.st(r, tt_vf_exact_prod_sum(y, s.q, tt_vf_prod(x, s.p)));
+  } else {
+    t.st(r, op(tt_vf_prod(x, s.p), tt_vf_prod(y, s.q)));
+  }
+}
+
+TT_INLINE void narrow_fold2s(tt_narrow_type t, tt_op_fn *op, tt_scaling how, uint8_t *r, tt_scaled_pair s, size_t n)
+{
+  const size_t bytes = n * t.size, step = TT_W * t.size;
+  const uint8_t *x = s.x, *y = s.y;
+  size_t i = 0;
+  TT_VECTOR_LOOP
+  for (; i + step <= bytes; i += step) {
+    narrow_scaled_pair(t, op, how, r + i, (tt_scaled_pair){x + i, y + i, s.p, s.q});
+  }
+  if (TT_W > 1 && i < bytes) {
+    uint8_t p[64], q[64];
+    tt_tail_in(p, x + i, bytes - i);
+    tt_tail_in(q, y + i, bytes - i);
+    narrow_scaled_pair(t, op, how, p, (tt_scaled_pair){p, q, s.p, s.q});
+    tt_tail_out(r + i, p, bytes - i);
+  }
+}
+
+// Sums. A product of two elements of `t` is exact in float, but where it leaves float's range: bfloat16 alone can get there, not with a
+// factor from 1 down to 1/512, whose last place is 2^-16 or more, that of elements being 2^-133 or more.
+TT_INLINE void narrow_sum2s(tt_narrow_type t, uint8_t *r, tt_scaled_pair s, const float f[2], size_t n)
+{
+  bool exact = t.st != tt_st_bf16 || (f[0] >= 0x1p-9F && f[0] <= 1 && f[1] >= 0x1p-9F && f[1] <= 1);
+  if (exact && f[0] == 1) {
+    narrow_fold2s(t, tt_vf_sum, TT_EXACT_SECOND, r, s, n);
+  } else if (exact && TT_W > 1) {
+    narrow_fold2s(t, tt_vf_sum, TT_EXACT_PRODUCTS, r, s, n);
+  } else {
+    narrow_fold2s(t, tt_vf_sum, TT_TWO_PRODUCTS, r, s, n);
+  }
+}
+
+// ---- Any number of sources, folded in registers ----
+
+enum { TT_MANY = TT_W > 1 ? 4 : 64 }; // vectors that are folded side by side
+
+TT_INLINE tt_vf narrow_scaled(tt_narrow_type t, const tt_many *m, int k, const void *p)
+{
+  return m->scale ? tt_vf_prod(t.ld(p), tt_vf_set(t.scalar(m->scale[k]))) : t.ld(p);
+}
+
+// `vectors` vectors from byte `i` on.
+TT_INLINE void narrow_many_block(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_many *m, size_t i, int vectors)
+{
+  const size_t step = TT_W * t.size;
+  tt_vf acc[TT_MANY];
+  const uint8_t *p = (const uint8_t *)m->src[0] + m->first + i;
+  TT_VECTOR_LOOP
+  for (int v = 0; v < vectors; v++) {
+    acc[v] = narrow_scaled(t, m, 0, p + (size_t)v * step);
+  }
+  for (int k = 1; k < m->nsrc; k++) {
+    p = (const uint8_t *)m->src[k] + m->first + i;
+    TT_VECTOR_LOOP
+    for (int v = 0; v < vectors; v++) {
+      acc[v] = op(acc[v], narrow_scaled(t, m, k, p + (size_t)v * step));
+    }
+  }
+  TT_VECTOR_LOOP
+  for (int v = 0; v < vectors; v++) {
+    t.st(r + i + (size_t)v * step, acc[v]);
+  }
+}
+
+// The last elements, fewer than a vector.
+TT_INLINE void narrow_many_tail(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_many *m, size_t i, size_t bytes)
+{
+  uint8_t p[64];
+  tt_tail_in(p, (const uint8_t *)m->src[0] + m->first + i, bytes);
+  tt_vf acc = narrow_scaled(t, m, 0, p);
+  for (int k = 1; k < m->nsrc; k++) {
+    tt_tail_in(p, (const uint8_t *)m->src[k] + m->first + i, bytes);
+    acc = op(acc, narrow_scaled(t, m, k, p));
+  }
+  t.st(p, acc);
+  tt_tail_out(r + i, p, bytes);
+}
+
+TT_INLINE void narrow_many(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_many *m, size_t n)
+{
+  const size_t bytes = n * t.size, step = TT_W * t.size;
+  size_t i = 0;
+  for (; i + TT_MANY * step <= bytes; i += TT_MANY * step) {
+    narrow_many_block(t, op, r, m, i, TT_MANY);
+  }
+  for (; i + step <= bytes; i += step) {
+    narrow_many_block(t, op, r, m, i, 1);
+  }
+  if (TT_W > 1 && i < bytes) {
+    narrow_many_tail(t, op, r, m, i, bytes - i);
+  }
+}
+
+// ---- The kernels of one operation and one type ----
+
+// The larger or smaller of two codes; fp8's infinity becomes the largest number.
+#define NARROW_PICK(T, SIZE, LAST, LARGEST)                          \
+  TT_INLINE void pair_max_##T(void *d, const void *a, const void *b) \
+  {                                                                  \
+    tt_pick##SIZE(d, a, b, (tt_codes){LAST, LARGEST, true});         \
+  }                                                                  \
+  TT_INLINE void pair_min_##T(void *d, const void *a, const void *b) \
+  {                                                                  \
+    tt_pick##SIZE(d, a, b, (tt_codes){LAST, LARGEST, false});        \
+  }
+
+NARROW_PICK(f16, 16, 0x7c00, 0x7c00)
+NARROW_PICK(e4m3, 8, 0x7e, 0x7e)
+NARROW_PICK(e5m2, 8, 0x7c, 0x7b)
+
+TT_INLINE void pair_max_bf16(void *d, const void *a, const void *b)
+{
+  tt_pick_bf16(d, a, b, true);
+}
+
+TT_INLINE void pair_min_bf16(void *d, const void *a, const void *b)
+{
+  tt_pick_bf16(d, a, b, false);
+}
+
+#define NARROW_PAIR(T, OP)                                              \
+  TT_INLINE void pair_##OP##_##T(void *d, const void *a, const void *b) \
+  {                                                                     \
+    tt_st_##T(d, tt_vf_##OP(tt_ld_##T(a), tt_ld_##T(b)));               \
+  }
+
+#define SCALED_sum(T, dst, s, f, n) narrow_sum2s(TYPE_##T, dst, s, f, n)
+#define SCALED_prod(T, dst, s, f, n) narrow_fold2s(TYPE_##T, tt_vf_prod, TT_TWO_PRODUCTS, dst, s, n)
+#define SCALED_max(T, dst, s, f, n) narrow_fold2s(TYPE_##T, tt_vf_max, TT_TWO_PRODUCTS, dst, s, n)
+#define SCALED_min(T, dst, s, f, n) narrow_fold2s(TYPE_##T, tt_vf_min, TT_TWO_PRODUCTS, dst, s, n)
+
+#define NARROW_OP(T, OP, PAIR_BYTES)                                                                                       \
+  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                          \
+  {                                                                                                                        \
+    const tt_pair op = {pair_##OP##_##T, PAIR_BYTES, TYPE_##T.size};                                                       \
+    narrow_fold2(op, dst, a, b, n);                                                                                        \
+  }                                                                                                                        \
+  static void fold2nt_##OP##_##T(void *dst, void *dst2, const void *a, const void *b, size_t n)                            \
+  {                                                                                                                        \
+    const tt_pair op = {pair_##OP##_##T, PAIR_BYTES, TYPE_##T.size};                                                       \
+    narrow_chunks_nt(op, dst, dst2, a, b, n *TYPE_##T.size);                                                               \
+  }                                                                                                                        \
+  static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
+  {                                                                                                                        \
+    const float f[] = {scalar_##T(sa), scalar_##T(sb)};                                                                    \
+    const tt_scaled_pair s = {a, b, tt_vf_set(f[0]), tt_vf_set(f[1])};                                                     \
+    SCALED_##OP(T, dst, s, f, n);                                                                                          \
+  }                                                                                                                        \
+  static void many_##OP##_##T(void *dst, const tt_many *m, size_t n)                                                       \
+  {                                                                                                                        \
+    const tt_many bare = {m->src, NULL, m->nsrc, m->first};                                                                \
+    if (m->scale) {                                                                                                        \
+      narrow_many(TYPE_##T, tt_vf_##OP, dst, m, n);                                                                        \
+    } else {                                                                                                               \
+      narrow_many(TYPE_##T, tt_vf_##OP, dst, &bare, n);                                                                    \
+    }                                                                                                                      \
+  }
+
+#define NARROW_TYPE(T, CODE, PAIR_BYTES)          \
+  TT_INLINE float scalar_##T(const uint64_t *s)   \
+  {                                               \
+    return s ? tt_f32_from_##T((CODE)*s) : 1.0F;  \
+  }                                               \
+  NARROW_OP(T, sum, PAIR_BYTES)                   \
+  NARROW_OP(T, prod, PAIR_BYTES)                  \
+  NARROW_OP(T, max, TT_PICK_BYTES(TYPE_##T.size)) \
+  NARROW_OP(T, min, TT_PICK_BYTES(TYPE_##T.size))
+
+#define TYPE_f16 ((tt_narrow_type){tt_ld_f16, tt_st_f16, scalar_f16, 2})
+#define TYPE_bf16 ((tt_narrow_type){tt_ld_bf16, tt_st_bf16, scalar_bf16, 2})
+#define TYPE_e4m3 ((tt_narrow_type){tt_ld_e4m3, tt_st_e4m3, scalar_e4m3, 1})
+#define TYPE_e5m2 ((tt_narrow_type){tt_ld_e5m2, tt_st_e5m2, scalar_e5m2, 1})
+
+NARROW_PAIR(f16, sum)
+NARROW_PAIR(f16, prod)
+NARROW_PAIR(bf16, sum)
+NARROW_PAIR(bf16, prod)
+#ifdef TT_FP8_BYTES
+#define TABLE_PAIR(T, OP)                                               \
+  TT_INLINE void pair_##OP##_##T(void *d, const void *a, const void *b) \
+  {                                                                     \
+    tt_fp8_##OP(&tt_##T##_tables, d, a, b);                             \
+  }
+enum { FP8_BYTES = TT_FP8_BYTES };
+TABLE_PAIR(e4m3, sum)
+TABLE_PAIR(e4m3, prod)
+TABLE_PAIR(e5m2, sum)
+TABLE_PAIR(e5m2, prod)
+#else
+enum { FP8_BYTES = TT_W };
+NARROW_PAIR(e4m3, sum)
+NARROW_PAIR(e4m3, prod)
+NARROW_PAIR(e5m2, sum)
+NARROW_PAIR(e5m2, prod)
+#endif
+
+NARROW_TYPE(f16, uint16_t, 2 * TT_W)
+NARROW_TYPE(bf16, uint16_t, 2 * TT_W)
+NARROW_TYPE(e4m3, uint8_t, FP8_BYTES)
+NARROW_TYPE(e5m2, uint8_t, FP8_BYTES)

@@ -1,0 +1,116 @@
+// cpu.c: see cpu.h.
+#define _GNU_SOURCE // cpu_set_t
+#include "os/cpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "base/util.h"
+
+// Copies a name with one blank between its words and none around.
+static void copy_words(const char *from, char *out, size_t size)
+{
+  size_t n = 0;
+  for (; *from != 0 && n + 1 < size; from++) {
+    bool blank = *from == ' ' || *from == '\t' || *from == '\n';
+    if (!blank) {
+      out[n++] = *from;
+    } else if (n > 0 && out[n - 1] != ' ') {
+      out[n++] = ' ';
+    }
+  }
+  n -= n > 0 && out[n - 1] == ' ';
+  out[n] = 0;
+}
+
+// x86-64: asked of the processor, which takes no system call.
+static bool ask_cpu(char name[64])
+{
+#if defined(__x86_64__)
+  unsigned words[12];
+  for (unsigned i = 0; i < 3; i++) {
+    if (__get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2], &words[4 * i + 3]) == 0) {
+      return false;
+    }
+  }
+  memcpy(name, words, sizeof words);
+  name[sizeof words] = 0;
+  return true;
+#else
+  (void)name;
+  return false;
+#endif
+}
+
+// The first line that says it: on many cores the whole file is long.
+static bool ask_kernel(char *name, size_t size)
+{
+  char line[256];
+  bool found = false;
+  FILE *f = fopen("/proc/cpuinfo", "re");
+  while (f != NULL && !found && fgets(line, sizeof line, f) != NULL) {
+    const char *colon = strchr(line, ':');
+    found = colon != NULL && strncmp(line, "model name", strlen("model name")) == 0;
+    if (found) {
+      snprintf(name, size, "%s", colon + 1);
+    }
+  }
+  if (f != NULL) {
+    fclose(f);
+  }
+  return found;
+}
+
+void tt_cpu_name(char *out, size_t size)
+{
+  char raw[256];
+  bool known = ask_cpu(raw) || ask_kernel(raw, sizeof raw);
+  copy_words(known ? raw : "", out, size);
+  if (out[0] == 0) {
+    snprintf(out, size, "unknown");
+  }
+}
+
+void tt_cpu_kernel(char *out, size_t size)
+{
+  struct utsname u;
+  copy_words(uname(&u) == 0 ? u.release : "unknown", out, size);
+}
+
+int tt_cpu_count(void)
+{
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? (int)n : 1;
+}
+
+size_t tt_cpu_l2(void)
+{
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  long n = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return n > 0 ? (size_t)n : 0;
+#else
+  return 0;
+#endif
+}
+
+bool tt_cpu_pin(int nth)
+{
+  cpu_set_t may, one;
+  if (nth < 0 || sched_getaffinity(0, sizeof may, &may) != 0) {
+    return false;
+  }
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    if (CPU_ISSET(cpu, &may) && nth-- == 0) {
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      return sched_setaffinity(0, sizeof one, &one) == 0;
+    }
+  }
+  return false;
+}

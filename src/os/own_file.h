@@ -1,0 +1,15 @@
+// own_file.h: small files of the user's own, which the library believes: nobody else may have written them.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#define TT_OWN_FILE_WHY 128
+
+// Reads a regular file of fewer than `size` bytes that belongs to this user or to root and that nobody else may write, and puts a 0 behind. Nothing is waited
+// for. `missing` (NULL: not wanted) says whether there is just no such file. Returns its length; -1, with the reason in `why`, when it is not such a file or
+// cannot be read. Any thread.
+long tt_own_file_read(const char *path, char *buf, size_t size, bool *missing, char why[TT_OWN_FILE_WHY]);
+
+// Writes a file that only this user can write, beside its place first: whoever reads meanwhile gets the old one or the new one, whole. Folders that are missing
+// are made, for this user alone. False, with the reason in `why`, when that cannot be done; then nothing has changed but for such folders. Any thread.
+bool tt_own_file_write(const char *path, const char *text, size_t size, char why[TT_OWN_FILE_WHY]);

@@ -1,0 +1,114 @@
+// driver.c: built with NVIDIA's cuda.h: what the driver's functions on host devices say to its prototypes, types and numbers.
+#include <cuda.h>
+#include <stdio.h>
+#include <string.h>
+
+static int failed;
+
+#define CHECK(condition)                                     \
+  do {                                                       \
+    if (!(condition)) {                                      \
+      printf("line %d: not so: %s\n", __LINE__, #condition); \
+      failed = 1;                                            \
+    }                                                        \
+  } while (0)
+#define OK(call) CHECK((call) == CUDA_SUCCESS)
+
+static void check_device(void)
+{
+  CUdevice device, again;
+  CUcontext context, current;
+  CUuuid id;
+  char name[80] = "", bus[16];
+  const char *error;
+  size_t bytes = 0;
+  int n = 0, value = -1;
+  OK(cuInit(0));
+  OK(cuDeviceGetCount(&n));
+  CHECK(n > 0);
+  OK(cuDeviceGet(&device, n - 1));
+  CHECK(cuDeviceGet(&again, n) == CUDA_ERROR_INVALID_DEVICE);
+  OK(cuDevicePrimaryCtxRetain(&context, device));
+  OK(cuCtxSetCurrent(context));
+  OK(cuCtxGetCurrent(&current));
+  CHECK(current == context);
+  OK(cuCtxGetDevice(&again));
+  CHECK(again == device);
+  CHECK(cuCtxSetCurrent((CUcontext)(size_t)99999) == CUDA_ERROR_INVALID_CONTEXT);
+  OK(cuDeviceGetName(name, sizeof name, device));
+  CHECK(strncmp(name, "Host device", 11) == 0);
+  OK(cuDeviceGetUuid(&id, device));
+  OK(cuDeviceGetPCIBusId(bus, sizeof bus, device));
+  OK(cuDeviceTotalMem(&bytes, device));
+  CHECK(bytes > 0);
+  OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, device));
+  CHECK(value == 1);
+  OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device));
+  CHECK(value == 0);
+  OK(cuDevicePrimaryCtxRelease(device));
+  OK(cuGetErrorName(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, &error));
+  CHECK(strcmp(error, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED") == 0);
+}
+
+static void check_memory(void)
+{
+  CUdeviceptr p = 0, base = 0;
+  CUstream stream;
+  CUmemorytype kind = 0;
+  CUcontext context = NULL;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  CUmemGenericAllocationHandle handle;
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT};
+  void *into[] = {&kind, &context};
+  size_t size = 0;
+  char in[100], out[100] = "";
+  memset(in, 3, sizeof in);
+  OK(cuMemAlloc(&p, sizeof in));
+  OK(cuMemGetAddressRange(&base, &size, p + 1));
+  CHECK(base == p && size == sizeof in);
+  OK(cuPointerGetAttributes(2, which, into, p));
+  CHECK(kind == CU_MEMORYTYPE_DEVICE && context != NULL);
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuMemcpyHtoDAsync(p, in, sizeof in, stream));
+  OK(cuMemcpyDtoHAsync(out, p, sizeof out, stream));
+  OK(cuStreamSynchronize(stream));
+  CHECK(memcmp(in, out, sizeof in) == 0);
+  OK(cuMemsetD8(p, 8, sizeof in));
+  OK(cuMemcpyDtoHAsync(out, p, sizeof out, stream));
+  OK(cuStreamSynchronize(stream));
+  CHECK(out[0] == 8 && out[99] == 8);
+  OK(cuStreamDestroy(stream));
+  OK(cuMemFree(p));
+  OK(cuMemHostRegister(in, sizeof in, 0));
+  OK(cuMemHostGetDevicePointer(&p, in, 0));
+  CHECK(p == (CUdeviceptr)(size_t)in);
+  OK(cuMemHostUnregister(in));
+  CHECK(cuMemHostUnregister(in) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  CHECK(cuMemCreate(&handle, 1 << 21, &prop, 0) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuMemUnmap(p, 1 << 21) == CUDA_ERROR_NOT_SUPPORTED);
+  OK(cuThreadExchangeStreamCaptureMode(&mode));
+}
+
+static void check_entry_points(void)
+{
+  CUdriverProcAddressQueryResult status;
+  CUresult (*version)(int *) = NULL;
+  void *found = NULL;
+  int number = 0;
+  OK(cuGetProcAddress("cuDriverGetVersion", &found, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status));
+  CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
+  memcpy(&version, &found, sizeof version);
+  OK(version(&number));
+  CHECK(number >= 12000);
+  CHECK(cuGetProcAddress("cuNone", &found, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_ERROR_NOT_FOUND);
+  CHECK(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND && found == NULL);
+}
+
+int main(void)
+{
+  check_device();
+  check_memory();
+  check_entry_points();
+  return failed;
+}

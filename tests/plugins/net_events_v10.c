@@ -1,0 +1,2 @@
+#define NET_VERSION 10
+#include "net_events.h"

@@ -1,0 +1,2 @@
+#define NET_VERSION 11
+#include "net_events.h"

@@ -1,0 +1,2 @@
+#define NET_VERSION 12
+#include "net_events.h"

@@ -1,0 +1,395 @@
+// Repeated small calls, which are run inside the call that launches them: the right bits whenever the others come, in the stream's order; and every reason to
+// take the usual way.
+#include "reference.h"
+
+#include "comm/comm.h"
+
+enum { REPEATS = 6, LATE_US = 60 };
+
+static const size_t counts[] = {1, 2, 17, 124, 496, 497, 1500};
+enum { NCOUNTS = sizeof counts / sizeof counts[0] };
+
+// The library's number of a function here; a ring's send is first in its group.
+static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE,  TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER,
+                                        TT_FUNC_ALLTOALL,  TT_FUNC_GATHER,        TT_FUNC_SCATTER, TT_FUNC_SEND};
+
+static bool is_ready(ncclComm_t comm, tt_func f)
+{
+  return comm->last[f].ready.state == TT_READY_YES;
+}
+
+// Sample number `i` of those for n ranks; false at the end. Every third is in place.
+static bool next_sample(int n, uint32_t i, sample *s)
+{
+  static const int types[] = {ncclFloat, ncclInt8, ncclHalf, ncclInt64};
+  uint32_t h = mix(i * 64 + (uint32_t)n);
+  *s = (sample){.n = n, .func = (int)(i % FUNCS), .count = counts[i / FUNCS % NCOUNTS], .type = types[h % 4], .root = (int)(h >> 8) % n};
+  s->in_place = h % 3 == 0 && s->func != RING;
+  s->op = reduces(s->func) ? (int)(h >> 16) % ncclNumOps : 0;
+  s->in_offset = (int)(h >> 20) % 16;
+  s->out_offset = (int)(h >> 24) % 16;
+  return i < FUNCS * NCOUNTS;
+}
+
+static void maybe_late(uint32_t h)
+{
+  if (h % 3 == 0) {
+    sleep_ms((h >> 8) % LATE_US / 1000.0);
+  }
+}
+
+// One rank's calls of a sample; in every second of them nobody waits before the next is made.
+static void repeat(const sample *s, part *p)
+{
+  part kept[REPEATS];
+  for (int k = 0; k < REPEATS; k++) {
+    kept[k] = *p;
+    prepare(s, &kept[k]);
+  }
+  for (int k = 0; k < REPEATS; k++) {
+    maybe_late(mix((uint32_t)(s->count * 64 + (size_t)p->rank) * REPEATS + (uint32_t)k));
+    OK(s->func == RING ? ncclGroupStart() : ncclSuccess);
+    call(s, &kept[k]);
+    OK(s->func == RING ? ncclGroupEnd() : ncclSuccess);
+    OK(k % 2 == 0 ? tuttiStreamSynchronize(p->stream) : ncclSuccess);
+  }
+  OK(tuttiStreamSynchronize(p->stream));
+  for (int k = 0; k < REPEATS; k++) {
+    verify(s, &kept[k]);
+  }
+}
+
+static void all_samples(part *p, int n)
+{
+  sample s;
+  int ready = 0;
+  for (uint32_t i = 0; next_sample(n, i, &s); i++) {
+    if (i % SLOWER == 0) {
+      repeat(&s, p);
+      ready += is_ready(p->comm, lib_func[s.func]);
+    }
+  }
+  CHECK(over_network() || n > 8 || ready > FUNCS * NCOUNTS / SLOWER / 2, "%d ranks: only %d samples were made ready", n, ready);
+  CHECK(!over_network() || n == 1 || ready == 0, "%d ranks: %d samples were made ready over the network", n, ready);
+}
+
+static void thread_rank(int rank, void *arg)
+{
+  const world *w = arg;
+  part p = {.rank = rank, .comm = w->comm[rank], .stream = w->stream[rank]};
+  all_samples(&p, w->n);
+}
+
+static void threads_body(int rank, void *arg)
+{
+  world w;
+  (void)rank;
+  world_open(&w, *(const int *)arg);
+  run_threads(w.n, thread_rank, &w);
+  world_close(&w);
+}
+
+static void process_rank(int rank, void *arg)
+{
+  int n = *(const int *)arg;
+  part p = {.rank = rank, .comm = join_processes(0, n, rank)};
+  OK(tuttiStreamCreate(&p.stream, TUTTI_STREAM_NON_BLOCKING));
+  all_samples(&p, n);
+  OK(tuttiStreamDestroy(p.stream));
+  OK(ncclCommDestroy(p.comm));
+}
+
+static void ranks_come_when_they_will(void **state)
+{
+  (void)state;
+  static int numbers[] = {1, 2, 3, 5, 16};
+  for (int i = 0; i < 5; i++) {
+    PROCESSES(1, 60, threads_body, &numbers[i]);
+    PROCESSES(numbers[i], 60, process_rank, &numbers[i]);
+  }
+}
+
+// --- One thread for all ranks
+
+static void together_body(int rank, void *arg)
+{
+  sample s;
+  world w;
+  (void)rank;
+  world_open(&w, *(const int *)arg);
+  for (uint32_t i = 0; next_sample(w.n, i, &s); i++) {
+    part p[MAX_RANKS];
+    for (int k = 0; k < REPEATS; k++) {
+      OK(ncclGroupStart());
+      for (int r = 0; r < w.n; r++) {
+        p[r] = (part){.rank = r, .comm = w.comm[r], .stream = w.stream[r]};
+        prepare(&s, &p[r]);
+        call(&s, &p[r]);
+      }
+      OK(ncclGroupEnd());
+      world_wait(&w);
+      for (int r = 0; r < w.n; r++) {
+        verify(&s, &p[r]);
+      }
+    }
+  }
+  world_close(&w);
+}
+
+static void one_thread_for_all(void **state)
+{
+  (void)state;
+  static int numbers[] = {1, 2, 3, 8};
+  for (int i = 0; i < 4; i++) {
+    PROCESSES(1, 60, together_body, &numbers[i]);
+  }
+}
+
+// --- The stream's order
+
+static float input, output[4];
+
+static void set_input(void *arg)
+{
+  sleep_ms(5);
+  input = *(const float *)arg;
+}
+
+// What is queued before on the stream, or on another that it waits for, happens before.
+static void order_body(int rank, void *arg)
+{
+  static float values[] = {1, 2, 3, 4};
+  world w;
+  cudaStream_t other;
+  (void)rank, (void)arg;
+  world_open(&w, 1);
+  OK(tuttiStreamCreate(&other, TUTTI_STREAM_NON_BLOCKING));
+  for (int k = 0; k < 4; k++) {
+    OK(ncclAllReduce(&input, &output[k], 1, ncclFloat, ncclSum, w.comm[0], w.stream[0]));
+  }
+  CHECK(over_network() || is_ready(w.comm[0], TT_FUNC_ALLREDUCE), "a call that was made four times is not ready");
+  for (int k = 0; k < 4; k++) { // the same stream, and another one: a communicator's operations keep their order
+    OK(tuttiLaunchHostFunc(w.stream[0], set_input, &values[k]));
+    OK(ncclAllReduce(&input, &output[k], 1, ncclFloat, ncclSum, w.comm[0], w.stream[0]));
+    OK(ncclAllReduce(&output[k], &output[(k + 1) % 4], 1, ncclFloat, ncclSum, w.comm[0], other));
+    OK(tuttiStreamSynchronize(other));
+    CHECK(output[k] == values[k] && output[(k + 1) % 4] == values[k], "round %d: %g and %g, not %g", k, (double)output[k],
+          (double)output[(k + 1) % 4], (double)values[k]);
+  }
+  OK(tuttiStreamDestroy(other));
+  world_close(&w);
+}
+
+static void streams_keep_their_order(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, order_body, NULL);
+}
+
+// --- Messages
+
+enum { MESSAGES = 40 }; // more than a FIFO has room for, with those that are taken late
+
+// Messages of a pair keep their order, whoever is late; several of a group, too.
+static void messages_rank(int rank, void *arg)
+{
+  const world *w = arg;
+  int got[MESSAGES][3], sent[MESSAGES][3];
+  for (int k = 0; k < MESSAGES; k++) {
+    maybe_late(mix((uint32_t)(2 * k + rank)));
+    OK(ncclGroupStart());
+    for (int m = 0; m < 3; m++) {
+      sent[k][m] = 1000 * rank + 3 * k + m;
+      OK(ncclSend(&sent[k][m], 1, ncclInt, 1 - rank, w->comm[rank], w->stream[rank]));
+      OK(ncclRecv(&got[k][m], 1, ncclInt, 1 - rank, w->comm[rank], w->stream[rank]));
+    }
+    OK(ncclGroupEnd());
+  }
+  OK(tuttiStreamSynchronize(w->stream[rank]));
+  for (int k = 0; k < 3 * MESSAGES; k++) {
+    CHECK(got[k / 3][k % 3] == 1000 * (1 - rank) + k, "rank %d: message %d is %d", rank, k, got[k / 3][k % 3]);
+  }
+}
+
+// One side alone sends, until there is no room, before the other begins.
+static void one_way_rank(int rank, void *arg)
+{
+  const world *w = arg;
+  static int sent[10 * MESSAGES], got[10 * MESSAGES];
+  for (int k = 0; k < 10 * MESSAGES; k++) {
+    sleep_ms(rank == 1 && k == 10 ? 20 : 0);
+    if (rank == 0) {
+      sent[k] = k;
+      OK(ncclSend(&sent[k], 1, ncclInt, 1, w->comm[0], w->stream[0]));
+    } else {
+      OK(ncclRecv(&got[k], 1, ncclInt, 0, w->comm[1], w->stream[1]));
+    }
+  }
+  OK(tuttiStreamSynchronize(w->stream[rank]));
+  for (int k = 0; k < 10 * MESSAGES && rank == 1; k++) {
+    CHECK(got[k] == k, "message %d is %d", k, got[k]);
+  }
+}
+
+// A group whose later message has no stream sends none of them.
+static void wrong_stream_body(int rank, void *arg)
+{
+  world w;
+  int sent[2] = {0}, got = 0;
+  (void)rank, (void)arg;
+  world_open(&w, 2);
+  for (int k = 0; k < 4; k++) {
+    sent[0] = k;
+    OK(ncclSend(&sent[0], 1, ncclInt, 1, w.comm[0], w.stream[0]));
+    OK(ncclRecv(&got, 1, ncclInt, 0, w.comm[1], w.stream[1]));
+    world_wait(&w);
+    CHECK(got == k, "message %d is %d", k, got);
+  }
+  OK(ncclGroupStart());
+  OK(ncclSend(&sent[0], 1, ncclInt, 1, w.comm[0], w.stream[0]));
+  OK(ncclSend(&sent[1], 1, ncclInt, 1, w.comm[0], (cudaStream_t)(uintptr_t)&w));
+  REFUSED(ncclGroupEnd(), ncclInvalidArgument, "stream");
+  sent[1] = 77;
+  OK(ncclSend(&sent[1], 1, ncclInt, 1, w.comm[0], w.stream[0]));
+  OK(ncclRecv(&got, 1, ncclInt, 0, w.comm[1], w.stream[1]));
+  world_wait(&w);
+  CHECK(got == 77, "a message of the refused group has come: %d", got);
+  world_close(&w);
+}
+
+static void messages_body(int rank, void *arg)
+{
+  world w;
+  (void)rank, (void)arg;
+  world_open(&w, 2);
+  run_threads(2, messages_rank, &w);
+  CHECK(over_network() || (is_ready(w.comm[0], TT_FUNC_SEND) && is_ready(w.comm[0], TT_FUNC_RECV)), "messages were not made ready");
+  run_threads(2, one_way_rank, &w);
+  world_close(&w);
+}
+
+static void messages_keep_their_order(void **state)
+{
+  (void)state;
+  PROCESSES(1, 30, messages_body, NULL);
+  PROCESSES(1, 30, wrong_stream_body, NULL);
+}
+
+// --- What must not be taken for a repetition
+
+static void others_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  float x[4] = {1, 2, 3, 4}, y[4] = {0};
+  world_open(&w, 1);
+  ncclComm_t c = w.comm[0];
+  cudaStream_t s = w.stream[0];
+  for (int k = 0; k < 4; k++) {
+    OK(ncclAllReduce(x, y, 2, ncclFloat, ncclSum, c, s));
+  }
+  REFUSED(ncclAllReduce(NULL, y, 2, ncclFloat, ncclSum, c, s), ncclInvalidArgument, "ncclAllReduce", "sendbuff");
+  REFUSED(ncclAllReduce(x, NULL, 2, ncclFloat, ncclSum, c, s), ncclInvalidArgument, "ncclAllReduce", "recvbuff");
+  REFUSED(ncclAllReduce(x, y, 2, ncclFloat, ncclSum, c, (cudaStream_t)(uintptr_t)x), ncclInvalidArgument, "stream");
+  REFUSED(ncclAllReduce(x, y, 2, ncclFloat, ncclSum, NULL, s), ncclInvalidArgument, "ncclAllReduce");
+  REFUSED(ncclAllReduce(x, y, 2, (ncclDataType_t)99, ncclSum, c, s), ncclInvalidArgument, "datatype");
+  REFUSED(ncclAllReduce(x, y, 2, ncclFloat, (ncclRedOp_t)77, c, s), ncclInvalidArgument, "op");
+  OK(ncclAllReduce(x, y, 4, ncclFloat, ncclSum, c, s));
+  OK(ncclAllReduce(x + 2, y, 1, ncclDouble, ncclSum, c, s));
+  OK(tuttiStreamSynchronize(s));
+  CHECK(memcmp(x + 2, y, 8) == 0 && y[2] == 3 && y[3] == 4, "another count or type: %g %g %g %g", (double)y[0], (double)y[1], (double)y[2],
+        (double)y[3]);
+  // The input of an all-to-all in place is overwritten while it is read.
+  for (int k = 0; k < 4; k++) {
+    OK(ncclAlltoAll(k < 3 ? x : y, y, 4, ncclFloat, c, s));
+  }
+  OK(tuttiStreamSynchronize(s));
+  CHECK(memcmp(x, y, sizeof x) == 0, "all-to-all: %g", (double)y[0]);
+  // A communicator that has gone before its group ends.
+  OK(ncclGroupStart());
+  OK(ncclAllReduce(x, y, 1, ncclDouble, ncclSum, c, s));
+  OK(ncclCommAbort(c));
+  REFUSED(ncclGroupEnd(), ncclInvalidArgument, "ncclGroupEnd", "destroyed");
+  OK(tuttiStreamDestroy(s));
+}
+
+// Two ranks agree four times, then one of them asks for another count: an error that names both, no wrong sum.
+static void disagree_rank(int rank, void *arg)
+{
+  const world *w = arg;
+  float x[2] = {1, 1}, y[2];
+  ncclResult_t async = ncclSuccess;
+  for (int k = 0; k < 4; k++) {
+    OK(ncclAllReduce(x, y, 1, ncclFloat, ncclSum, w->comm[rank], w->stream[rank]));
+    OK(tuttiStreamSynchronize(w->stream[rank]));
+  }
+  ncclResult_t res = ncclAllReduce(x, y, rank == 0 ? 1 : 2, ncclFloat, ncclSum, w->comm[rank], w->stream[rank]);
+  CHECK(res == ncclSuccess || res == ncclInvalidUsage || res == ncclRemoteError, "rank %d: the launch gives %d", rank, (int)res);
+  for (double end = seconds_now() + GENEROUS(10); async == ncclSuccess && seconds_now() < end;) {
+    OK(ncclCommGetAsyncError(w->comm[rank], &async));
+    sleep_ms(1);
+  }
+  CHECK(async == ncclInvalidUsage || async == ncclRemoteError, "rank %d: state %d", rank, (int)async);
+  OK(ncclCommAbort(w->comm[rank]));
+}
+
+static void disagree_body(int rank, void *arg)
+{
+  world w;
+  (void)rank, (void)arg;
+  world_open(&w, 2);
+  run_threads(2, disagree_rank, &w);
+}
+
+static void others_are_no_repetition(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, others_body, NULL);
+  PROCESSES(1, 30, disagree_body, NULL);
+}
+
+// --- Time and again another call
+
+// The same call is forgotten for others and learned again, on two communicators at once.
+static void changing_body(int rank, void *arg)
+{
+  int n = *(const int *)arg;
+  part p = {.rank = rank, .comm = join_processes(0, n, rank)};
+  ncclComm_t dup = NULL;
+  OK(ncclCommSplit(p.comm, 0, n - rank, &dup, NULL));
+  int turned = 0;
+  OK(ncclCommUserRank(dup, &turned));
+  OK(tuttiStreamCreate(&p.stream, TUTTI_STREAM_NON_BLOCKING));
+  for (uint32_t k = 0; k < 400 / SLOWER; k++) {
+    sample s;
+    next_sample(n, mix(k / 5) % (FUNCS * NCOUNTS), &s);
+    part q = k % 2 == 0 ? p : (part){.rank = turned, .comm = dup, .stream = p.stream};
+    prepare(&s, &q);
+    OK(ncclGroupStart());
+    call(&s, &q);
+    OK(ncclGroupEnd());
+    OK(tuttiStreamSynchronize(q.stream));
+    verify(&s, &q);
+  }
+  OK(tuttiStreamDestroy(p.stream));
+  OK(ncclCommDestroy(dup));
+  OK(ncclCommDestroy(p.comm));
+}
+
+static void calls_change(void **state)
+{
+  (void)state;
+  static int numbers[] = {1, 2, 3, 7};
+  for (int i = 0; i < 4; i++) {
+    PROCESSES(numbers[i], 60, changing_body, &numbers[i]);
+  }
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ranks_come_when_they_will), cmocka_unit_test(one_thread_for_all),       cmocka_unit_test(streams_keep_their_order),
+      cmocka_unit_test(messages_keep_their_order), cmocka_unit_test(others_are_no_repetition), cmocka_unit_test(calls_change),
+  };
+  return RUN_TESTS("quick", tests, argc, argv);
+}
