@@ -25,7 +25,7 @@ __attribute__((noreturn)) static void *sleeper(void *arg)
   }
 }
 
-// Writes where the last message was received, for a second.
+// Writes where the last message was to be received, for a second.
 static void *late_writer(void *arg)
 {
   const struct timespec nap = {.tv_nsec = 1000000};
@@ -188,11 +188,21 @@ static ncclResult_t wrong_close_send(void *any)
   return wrong("close") ? ncclSystemError : res;
 }
 
+static bool is_under_way(const connection *c)
+{
+  for (unsigned i = 0; i < REQUESTS; i++) {
+    if (c->requests[i].used) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static ncclResult_t wrong_close_recv(void *any)
 {
   if (wrong("hang")) {
     sleeper(NULL);
-  } else if (wrong("late") && last_buffer != NULL) {
+  } else if (wrong("late") && is_under_way(any)) { // memory that the tool protects; other memory would be reused
     thread(late_writer);
   }
   return tcp_close(any);

@@ -193,7 +193,7 @@ static void under_way(net_side *s)
     net_close(&c);
     mprotect(c.memory, c.size, PROT_NONE);
   }
-  nap(100);
+  nap(250);
   net_meet(s, 3);
 }
 
