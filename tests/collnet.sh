@@ -133,6 +133,18 @@ with v12
 nodes 2 2 1 "$uses 2 nodes, 2 heads" any all_reduce -b 8 -e 4M -f 32 -n 2 -w 1 -c 1
 nodes 2 2 1 "$uses 2 nodes, 2 heads" no all_gather -b 64 -e 1M -f 64 -n 2 -w 1 -c 1
 
+# The example for authors, built as they build it: three members, 4 ranks each in two processes.
+mkdir "$programs/installed"
+cp -r "$here/../../include" "$programs/installed"
+if env -u MAKEFLAGS make -s -C "$here/../../examples/plugins" NCCL_HOME="$programs/installed" OUT="$programs" CC="${CC:-cc}"; then
+  with v12 "NCCL_NET_PLUGIN=$programs/libnccl-collnet-example.so" NCCL_NET=Example NCCL_ALGO=allreduce:CollNetChain
+  nodes 3 2 2 "COLLNET: network Example reduces between 3 nodes, 1 heads" any all_reduce -t 2 $sizes
+  with v12 "NCCL_NET_PLUGIN=$programs/libnccl-collnet-example.so" NCCL_NET=Example NCCL_ALGO=allreduce:CollNetChain,Ring
+  nodes 2 1 1 "does not reduce type ncclFloat32 by product: other algorithms do" any all_reduce -o prod -b 8 -e 64K -f 64 -n 1
+else
+  count 1 "examples/plugins cannot be built"
+fi
+
 # A network that is unwilling, and one that wants flushes.
 with v12 NCCL_ALGO=allreduce:CollNetChain TEST_COLL_REFUSE=3 TEST_NET_FLUSH=1
 nodes 3 2 1 "$uses 3 nodes" yes all_reduce -b 8 -e 1M -f 64 -n 3 -w 1 -c 1
