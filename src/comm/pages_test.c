@@ -112,6 +112,9 @@ static void buffers_that_come_back(void **state)
   use(&t, p, PAGES * huge, TT_PAGES_USES);
   assert_int_equal(t.made, 0);
   use_until(&t, p, PAGES);
+  for (int i = 0; i < 20000 && t.made < PAGES; i++) { // the kernel's own thread may have been first with some of them
+    use(&t, p, PAGES * huge, 1);
+  }
   assert_true(t.made >= PAGES);
   check_content(p, PAGES);
   // Freed and other memory at the same address by now: found after a rest.
