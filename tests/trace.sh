@@ -165,38 +165,56 @@ for name in files:
 END
 )"
 
-# Asked for by a signal while the job runs: a file more, and the job does not mind.
+# Asked for by a signal while the job runs: a file more, and the job does not mind. One request at a time to each rank: when the last one's file is whole nothing
+# is being written any more, and the job can be ended.
 mkdir "$tmp/asked"
 env NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp/asked" TUTTI_TRACE_RING=1 TUTTI_TRACE_EVENTS=256 \
-  timeout 120 "$perf" -P 2 -b 64K -e 64K -n 1000000 -c 0 -T 100 >"$tmp/asked.log" 2>&1 &
+  timeout 900 "$perf" -P 2 -b 64K -e 64K -N 0 -c 0 >"$tmp/asked.log" 2>&1 &
 supervisor=$!
-for _ in $(seq 300); do
-  ranks=$(sed -n 's/.*Rank .* Pid *\([0-9]*\) .*/\1/p' "$tmp/asked.log")
-  [ -n "$ranks" ] && break
-  sleep 0.1
-done
-full=0
-for _ in $(seq 100); do # a rank that has no communicator yet has no handler either: only those that follow are asked
-  sleep 0.2
-  for pid in $ranks; do
-    # SIGUSR2 is bit 11 of the caught ones
-    caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null)
-    [ -n "$caught" ] && [ $((0x$caught >> 11 & 1)) = 1 ] && kill -USR2 "$pid"
-  done
-  full=0 # ranks with a file that has events: those written before the first operation have none
-  for rank in 0 1; do
-    cat "$tmp/asked"/*-r$rank*.json 2>/dev/null | grep -c '"ph":"X"' >"$tmp/lines"
-    [ "$(cat "$tmp/lines")" -ge 100 ] && full=$((full + 1))
-  done
-  [ $full = 2 ] && break
-done
-report "asked by a signal: files while it runs" "$([ $full = 2 ] || echo "of $full ranks, $(find "$tmp/asked" -name '*.json' | wc -l) files")"
+report "asked by a signal: files while it runs" "$(python3 - "$tmp" <<'END' 2>&1
+import glob, json, os, re, signal, sys, time
+tmp = sys.argv[1]
+end = time.monotonic() + 600
+
+def await_it(what, is_there):
+    while not is_there():
+        if time.monotonic() > end:
+            sys.exit(f'{what}: {len(glob.glob(tmp + "/asked/*.json"))} files')
+        time.sleep(0.02)
+
+def ranks():
+    return dict(re.findall(r'Rank +([01]) .* Pid +([0-9]+) on', open(tmp + '/asked.log').read()))
+
+def handles(pid): # a rank that has no communicator yet has no handler either
+    caught = re.search(r'^SigCgt:\s*([0-9a-f]+)', open(f'/proc/{pid}/status').read(), re.M)
+    return int(caught.group(1), 16) >> signal.SIGUSR2 - 1 & 1
+
+def events(name): # None: it is still being written
+    try:
+        return sum(e['ph'] == 'X' for e in json.load(open(name))['traceEvents'])
+    except ValueError:
+        return None
+
+await_it('both ranks', lambda: len(ranks()) == 2)
+for rank, pid in ranks().items():
+    files = lambda: glob.glob(f'{tmp}/asked/*-r{rank}*.json')
+    await_it(f'handler of rank {rank}', lambda: handles(pid))
+    most = 0
+    while most < 100: # those written before the first operations have fewer
+        before = set(files())
+        os.kill(int(pid), signal.SIGUSR2)
+        await_it(f'rank {rank}', lambda: set(files()) - before)
+        name = (set(files()) - before).pop()
+        await_it(f'{name} is not whole', lambda: events(name) is not None)
+        most = events(name)
+END
+)"
 report "asked by a signal: the job goes on" "$(kill -0 $supervisor 2>&1)"
 kill $supervisor
 wait $supervisor 2>/dev/null
 report "asked by a signal: the files are whole" "$(python3 -c '
 import glob, json, sys
-for name in glob.glob(sys.argv[1] + "/*.json"): # the last may have been cut short: it is JSON all the same
+for name in glob.glob(sys.argv[1] + "/*.json"):
     json.load(open(name))
 ' "$tmp/asked" 2>&1)"
 
