@@ -1,6 +1,6 @@
 // A profiler of version 6 that breaks the rule that TEST_PROFILER_WRONG names, one that `tutti-plugin check` looks at; a good one that counts otherwise.
+#define _GNU_SOURCE // gettid
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,8 +19,7 @@ typedef struct event {
   uint64_t type, children;
 } event;
 
-static int inside;     // callbacks under way
-static int sleepers;   // threads that have come to rest
+static pid_t starter;  // the thread that starts events
 static event *hoarded; // all that were stopped
 static void *volatile lost;
 
@@ -30,19 +29,25 @@ static bool wrong(const char *what)
   return value != NULL && strcmp(value, what) == 0;
 }
 
-__attribute__((noreturn)) static void *sleeper(void *arg)
+__attribute__((noreturn)) static void sleep_for_ever(void)
 {
-  (void)arg;
-  __atomic_fetch_add(&sleepers, 1, __ATOMIC_RELEASE);
   for (;;) {
     pause();
+  }
+}
+
+// A thread that stays. It runs none of this library's code, which may go soon.
+static void leave_thread(void)
+{
+  pthread_t id;
+  if (pthread_create(&id, NULL, (void *(*)(void *))(void (*)(void))pause, NULL) == 0) {
+    pthread_detach(id);
   }
 }
 
 static ncclResult_t init(void **context, uint64_t comm, int *mask, const char *name, int nodes, int nranks, int rank, ncclDebugLogger_t log)
 {
   static char one;
-  pthread_t id;
   (void)nodes;
   log(NCCL_LOG_INFO, NCCL_PROFILE, __FILE__, __LINE__, "the wrong profiler follows rank %d of %s", rank, name != NULL ? name : "-");
   *mask = wrong("nothing") ? 0 : wrong("mask") ? 1 << 20 | 0xfff : 0xfff;
@@ -54,13 +59,7 @@ static ncclResult_t init(void **context, uint64_t comm, int *mask, const char *n
   }
   if (wrong("stay")) {
     (void)!dup(0);
-    if (pthread_create(&id, NULL, sleeper, NULL) == 0) {
-      pthread_detach(id);
-    }
-    while (__atomic_load_n(&sleepers, __ATOMIC_ACQUIRE) == 0) { // the code it stands in may go soon
-      sched_yield();
-    }
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    leave_thread();
   } else if (wrong("leak")) {
     lost = malloc(1000);
   } else if (wrong("print")) {
@@ -85,11 +84,20 @@ static void use_parent(const ncclProfilerEventDescr_v6_t *d)
   }
 }
 
+// Aborts when events come from more threads than one, which need not be inside at the same time.
+static void insist_on_one_thread(void)
+{
+  pid_t me = gettid(), first = 0;
+  if (!__atomic_compare_exchange_n(&starter, &first, me, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) && first != me) {
+    abort();
+  }
+}
+
 static ncclResult_t start(void *context, void **handle, ncclProfilerEventDescr_v6_t *d)
 {
   (void)context;
-  if (__atomic_fetch_add(&inside, 1, __ATOMIC_RELAXED) > 0 && wrong("threads")) {
-    abort();
+  if (wrong("threads")) {
+    insist_on_one_thread();
   }
   if (wrong("parent") || wrong("foreign")) {
     use_parent(d);
@@ -99,10 +107,6 @@ static ncclResult_t start(void *context, void **handle, ncclProfilerEventDescr_v
     e->type = d->type;
   }
   *handle = e;
-  if (wrong("threads")) {
-    sched_yield();
-  }
-  __atomic_fetch_sub(&inside, 1, __ATOMIC_RELAXED);
   return ncclSuccess;
 }
 
@@ -144,7 +148,7 @@ static ncclResult_t finalize(void *context)
 {
   (void)context;
   if (wrong("hang")) {
-    sleeper(NULL);
+    sleep_for_ever();
   }
   return ncclSuccess;
 }
