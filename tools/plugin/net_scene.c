@@ -20,6 +20,14 @@ static void nap(long ms)
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
+// A while in which each thread gets its turn. Not in one nap, which is over at once when a machine that stood still goes on.
+static void linger(void)
+{
+  for (int i = 0; i < 100; i++) {
+    nap(3);
+  }
+}
+
 static bool open_one(net_side *s, net_conn *c, int number, size_t bytes)
 {
   return net_connect(s, c, number, 1) && net_register(c, bytes);
@@ -193,7 +201,7 @@ static void under_way(net_side *s)
     net_close(&c);
     mprotect(c.memory, c.size, PROT_NONE);
   }
-  nap(250);
+  linger();
   net_meet(s, 3);
 }
 
