@@ -100,14 +100,42 @@ HARNESS void run_all(const job *j)
   assert_int_equal(run_processes(&(run){.n = j->n, .seconds = 60, .fn = run_job, .arg = (void *)(uintptr_t)j, .env = j->env}), 0);
 }
 
+// Line by line these do not read on to the end of the text, as the C library's functions do under a sanitizer.
+HARNESS const char *line_end(const char *line)
+{
+  while (*line != '\0' && *line != '\n') {
+    line++;
+  }
+  return line;
+}
+
+HARNESS bool begins(const char *line, const char *with)
+{
+  while (*with != '\0' && *line == *with) {
+    line++;
+    with++;
+  }
+  return *with == '\0';
+}
+
+// What comes after the line's first word; its end if there is nothing.
+HARNESS const char *second_word(const char *line)
+{
+  const char *end = line_end(line), *blank = memchr(line, ' ', (size_t)(end - line));
+  return blank != NULL ? blank + 1 : end;
+}
+
 // Is the line about an event of one of these kinds?
 HARNESS bool is_about(const char *line, const char *kinds)
 {
-  const char *subject = strchr(line, ' ');
-  size_t n = subject == NULL ? 0 : strcspn(++subject, "#- \n");
+  const char *subject = second_word(line);
+  size_t n = 0;
+  while (subject[n] != '\0' && memchr("#- \n", subject[n], 4) == NULL) {
+    n++;
+  }
   for (const char *kind = kinds; n > 0 && *kind != '\0'; kind += strspn(kind, " ")) {
     size_t len = strcspn(kind, " ");
-    if (len == n && strncmp(kind, subject, n) == 0) {
+    if (len == n && memcmp(kind, subject, n) == 0) {
       return true;
     }
     kind += len;
@@ -122,9 +150,9 @@ HARNESS char *pick(const char *text, const char *kinds)
   static int next;
   char *out = picks[next++ % 8];
   size_t used = 0;
-  for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
-    size_t n = strcspn(line, "\n") + 1;
-    bool life = strncmp(line, "init", 4) == 0 || strncmp(line, "finalize", 8) == 0;
+  for (const char *line = text; *line != '\0'; line = line_end(line) + 1) {
+    size_t n = (size_t)(line_end(line) - line) + 1;
+    bool life = begins(line, "init") || begins(line, "finalize");
     if (life ? strstr(kinds, "init") != NULL : is_about(line, kinds)) {
       memcpy(out + used, line, n);
       used += n;
@@ -137,8 +165,8 @@ HARNESS char *pick(const char *text, const char *kinds)
 HARNESS int count_lines(const char *text, const char *beginning)
 {
   int n = 0;
-  for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
-    n += strncmp(line, beginning, strlen(beginning)) == 0;
+  for (const char *line = text; *line != '\0'; line = line_end(line) + 1) {
+    n += begins(line, beginning);
   }
   return n;
 }
@@ -158,13 +186,14 @@ HARNESS const char *story(const char *text, const char *name)
   static char out[512];
   size_t used = 0, len = strlen(name);
   out[0] = '\0';
-  for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
-    const char *subject = strchr(line, ' ');
-    if (subject == NULL || strncmp(subject + 1, name, len) != 0 || (subject[1 + len] != ' ' && subject[1 + len] != '\n')) {
+  for (const char *line = text; *line != '\0'; line = line_end(line) + 1) {
+    const char *subject = second_word(line), *end = line_end(line);
+    if (!begins(subject, name) || (subject[len] != ' ' && subject[len] != '\n')) {
       continue;
     }
-    char state[64] = "";
-    sscanf(subject + 1 + len, " %63s", state);
+    char rest[256] = "", state[64] = "";
+    snprintf(rest, sizeof rest, "%.*s", (int)(end - subject - (ptrdiff_t)len), subject + len);
+    sscanf(rest, " %63s", state);
     const char *word = line[0] == 's' && line[2] == 'a' && line[3] == 'r' ? "start" : line[2] == 'o' ? "stop" : state;
     used += (size_t)snprintf(out + used, sizeof out - used, "%s%s", used > 0 ? " " : "", word);
   }

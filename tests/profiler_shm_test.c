@@ -83,9 +83,11 @@ static long messages_with(const char *text, int peer, int send)
   long sum = 0;
   snprintf(key, sizeof key, " peer=%d steps=", peer);
   snprintf(direction, sizeof direction, " send=%d", send);
-  for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
-    const char *end = line + strcspn(line, "\n"), *at = strstr(line, key), *way = strstr(line, direction);
-    if (strncmp(line, "start ProxyOp#", 14) == 0 && at != NULL && at < end && way != NULL && way < end) {
+  for (const char *line = text; *line != '\0'; line = line_end(line) + 1) {
+    char one[256];
+    snprintf(one, sizeof one, "%.*s", (int)(line_end(line) - line), line);
+    const char *at = strstr(one, key);
+    if (begins(one, "start ProxyOp#") && at != NULL && strstr(one, direction) != NULL) {
       sum += strtol(at + strlen(key), NULL, 10);
     }
   }
@@ -341,10 +343,10 @@ static void an_operation_is_complete_once(void **state)
     int children = 0, completed = 0;
     char below[32];
     snprintf(below, sizeof below, " parent=Coll#%d ", coll);
-    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+    for (const char *line = text; *line != '\0'; line = line_end(line) + 1) {
       char name[32] = "", start[64], one[256];
-      snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
-      children += strncmp(one, "start", 5) == 0 && strstr(one, below) != NULL;
+      snprintf(one, sizeof one, "%.*s", (int)(line_end(line) - line), line);
+      children += begins(one, "start") && strstr(one, below) != NULL;
       if (sscanf(one, "stop %31s", name) == 1) {
         snprintf(start, sizeof start, "start %s parent=Coll#%d ", name, coll);
         bool mine = strstr(text, start) != NULL;
