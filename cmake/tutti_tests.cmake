@@ -133,3 +133,12 @@ if(TUTTI_BASH AND NOT TUTTI_FUZZ)
     tutti_test_properties(${name} system ${TUTTI_SYSTEM_SECONDS})
   endforeach()
 endif()
+
+# What is left of the library when a process ends: here ThreadSanitizer watches for its second (scripts/check_sanitizers).
+if(TUTTI_SANITIZE STREQUAL "thread")
+  foreach(name tests_life_test tests_unload_test)
+    if(TARGET ${name})
+      set_tests_properties(${name} PROPERTIES ENVIRONMENT_MODIFICATION "TSAN_OPTIONS=string_append::atexit_sleep_ms=1000")
+    endif()
+  endforeach()
+endif()
