@@ -92,6 +92,7 @@ ends() {
   done
   if job_await $((60 * slower)) running.0 running.1 running.2 running.3 running.4 running.5; then
     kill -"$signal" "$(job_pid "process$victim")"
+    [ "$signal" != STOP ] || job_last "process$victim" KILL $((90 * slower)) # when the others have ended: it would not
     job_wait $((90 * slower)) $((30 * slower))
     for rank in 0 1 2 3 4 5; do
       [ "$rank" = "$victim" ] || [ "${job_status[rank]}" = 3 ] || { echo "  rank $rank: status ${job_status[rank]}, not 3"; res=1; }
@@ -183,7 +184,7 @@ done
 with v12 NCCL_ALGO=allreduce:CollNetChain
 ends KILL 2 small 'FAILED at .*(rank [0-9] waits for rank 2|collective network plugin TestColl .* failed with code 6)'
 ends KILL 3 large 'FAILED at .*rank 2 waits for rank 3, but its process [0-9]+ has ended'
-with v12 NCCL_ALGO=allreduce:CollNetDirect NCCL_NET_TIMEOUT=$((4 * slower))
+with v12 NCCL_ALGO=allreduce:CollNetDirect NCCL_NET_TIMEOUT=$((slower > 1 ? 10 : 4)) # this limit of time decides, however slow the build
 ends STOP 4 large 'FAILED at .*rank [0-9] waits for rank 4 .*whose process has not answered for'
 with v12 NCCL_ALGO=allreduce:CollNetChain NCCL_COLLNET_ENABLE=0
 refused "and the network does not reduce this" -- 2 1 all_reduce -b 8 -e 8
