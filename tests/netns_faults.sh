@@ -60,9 +60,10 @@ begin() {
 
 strike() { struck=$(now); }
 
-# stop_after SECONDS: who still can, is to leave then.
+# stop_after SECONDS: who still can, is to leave then. When nobody is left, nobody has to wait.
 stop_after() {
-  job_nap "$1"
+  local end=$(($(now) + $1 * 1000000))
+  while job_look && [ "$(now)" -lt "$end" ]; do job_nap 0.1; done
   : >"$job_dir/stop"
 }
 
@@ -177,12 +178,14 @@ kill_slow_wire() {
   finish error "$closed" 3 && all_remote 3 && named 3
 }
 
-# While communicators are being made. A rank that has not come to the meeting is missed after NCCL_BOOTSTRAP_TIMEOUT.
+# While communicators are being made. A rank that has not come to the meeting is missed after NCCL_BOOTSTRAP_TIMEOUT: however slow the build, it is
+# a limit of time that decides. It also has to suffice for meeting.
 kill_inits() {
-  ranks_env=(NCCL_BOOTSTRAP_TIMEOUT=$((10 * slower)))
+  local patience=$((8 + 2 * slower))
+  ranks_env=("NCCL_BOOTSTRAP_TIMEOUT=$patience")
   begin 4 1 $((60 * slower)) -k inits || return 1
   kill -KILL "$(job_pid rank3)"
-  finish error $((15 * slower)) 3
+  finish error $((patience + 5 * slower)) 3
 }
 
 # --- A rank pauses: nobody may take that for death, unless it does so for longer than NCCL_NET_TIMEOUT.
@@ -326,9 +329,11 @@ job_await_text() {
   done
 }
 
-# ports WHAT FIRST LAST [hog]: before anybody starts.
+# ports WHAT FIRST LAST [hog]: before anybody starts. Where all are to fail they need no more patience for being slow.
 ports() {
-  ranks_env=(NCCL_BOOTSTRAP_TIMEOUT=$((10 * slower)))
+  local patience=10
+  [ "$1" = error ] || patience=$((10 * slower))
+  ranks_env=("NCCL_BOOTSTRAP_TIMEOUT=$patience")
   hosts_make 2 1 4 && job_open && narrow "$2" "$3" || return 1
   [ "${4:-}" = "" ] || hog "$2" "$3" || return 1
   strike
@@ -356,9 +361,10 @@ ports_later() {
 
 # dead_ends KIND WHAT SETTING…
 dead_ends() {
-  local kind=$1 what=$2 host
+  local kind=$1 what=$2 host patience=20
   shift 2
-  ranks_env=(NCCL_BOOTSTRAP_TIMEOUT=$((20 * slower)) "$@")
+  [ "$what" = error ] || patience=$((20 * slower))
+  ranks_env=("NCCL_BOOTSTRAP_TIMEOUT=$patience" "$@")
   hosts_make 2 0 4 && job_open || return 1
   for host in 0 1; do host_dead_end "$host" dead0 "$kind" || return 1; done # first, so that they come first in the system's order, too
   hosts_plane 0 4 || return 1
