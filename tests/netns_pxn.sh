@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # netns_pxn.sh BUILD [SCENARIO…]: ranks that send through a neighbour's proxy (NCCL_PXN_DISABLE, NCCL_P2P_PXN_LEVEL): hosts with two interfaces, of which
 # neighbours use different ones. What travels which way, all programs, and what happens when one of those on the way leaves or dies. Needs root.
-# `list` prints the scenarios' names.
+# Several scenarios at a time (NETNS_JOBS: 3); `list` prints their names.
 # shellcheck disable=SC2154,SC2034 # variables of the sourced files, and for them
 set -u
 build=$(cd "${1:?usage: netns_pxn.sh BUILD [SCENARIO…]}" && pwd)
@@ -72,6 +72,9 @@ log_lines() {
 # --- All programs.
 
 names="all_reduce reduce_scatter all_gather broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube"
+some="all_reduce reduce_scatter broadcast alltoall sendrecv" # where there are many processes
+most=$names
+[ "$slower" = 1 ] || most=$some # instrumented: the ways through the code, once with every program
 
 # programs HOSTS PROCESSES OPTION…: the options say how many threads (-t).
 programs() {
@@ -87,14 +90,13 @@ programs() {
   say="$names"
 }
 processes() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) && programs 2 2; }
-some="all_reduce reduce_scatter broadcast alltoall sendrecv" # where there are many processes
 gathered() { ranks_env=(NCCL_P2P_PXN_LEVEL=2) names=$some && programs 2 4; }
 shared_out() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) names=$some && programs 2 3; }
 at_once() { ranks_env=(NCCL_P2P_PXN_LEVEL=2 NCCL_RUNTIME_CONNECT=0) names=$some && programs 3 2; }
-threads() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) ranks_threads=2 && programs 2 1 -t 2; }
-mixed() { ranks_env=(NCCL_P2P_PXN_LEVEL=2) ranks_threads=2 && programs 2 2 -t 2; }
-sockets() { ranks_env=(NCCL_P2P_PXN_LEVEL=1 NCCL_SOCKET_NTHREADS=2 NCCL_NSOCKS_PERTHREAD=2) && programs 2 2; }
-ring_order() { ranks_env=(NCCL_P2P_PXN_LEVEL=2 NCCL_ALGO=Ring NCCL_BUFFSIZE=65536) && programs 2 2; }
+threads() { ranks_env=(NCCL_P2P_PXN_LEVEL=1) names=$most ranks_threads=2 && programs 2 1 -t 2; }
+mixed() { ranks_env=(NCCL_P2P_PXN_LEVEL=2) names=$most ranks_threads=2 && programs 2 2 -t 2; }
+sockets() { ranks_env=(NCCL_P2P_PXN_LEVEL=1 NCCL_SOCKET_NTHREADS=2 NCCL_NSOCKS_PERTHREAD=2) names=$most && programs 2 2; }
+ring_order() { ranks_env=(NCCL_P2P_PXN_LEVEL=2 NCCL_ALGO=Ring NCCL_BUFFSIZE=65536) names=$most && programs 2 2; }
 
 # --- Rank 0 sends to rank 3 through rank 1, and something happens.
 
@@ -178,11 +180,12 @@ host_stopped_small() { count=2 host_stopped; }
 
 # ---
 
-scenarios="rails log_lines processes gathered shared_out at_once threads mixed sockets ring_order undisturbed small_messages host_leaves
-  host_leaves_small host_left bystander_leaves host_killed host_killed_small sender_killed receiver_killed receiver_killed_small host_aborts
-  host_stopped host_stopped_small"
+# Long ones first.
+scenarios="rails processes mixed host_stopped host_stopped_small sockets ring_order threads gathered shared_out at_once log_lines undisturbed
+  small_messages host_leaves host_leaves_small host_left bystander_leaves host_killed host_killed_small sender_killed receiver_killed
+  receiver_killed_small host_aborts"
 
-# run_one NAME: in a shell of its own.
+# run_one NAME: in a shell of its own, whose output is one line and, when it went wrong, what everybody said.
 run_one() {
   local res start=$SECONDS
   trap 'job_close; hosts_remove' EXIT
@@ -195,7 +198,6 @@ run_one() {
     echo "FAILED: $1: $say"
     [ -z "$job_dir" ] || job_tell 25
   fi
-  return "$res"
 }
 
 for name; do
@@ -203,14 +205,25 @@ for name; do
 done
 [ "${1:-}" != list ] || { echo "$scenarios" | tr -s ' \n' '\n'; exit 0; }
 hosts_possible || exit 77
+results=$(mktemp -d)
 programs_dir=$(mktemp -d)
 member=$programs_dir/relay
-trap 'rm -rf "$programs_dir"' EXIT
+trap 'rm -rf "$results" "$programs_dir"' EXIT
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
 job_build_member "$build" "$member" relay.c || { echo "relay.c does not compile"; exit 1; }
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $scenarios
-failed=0
-for name; do (run_one "$name") || failed=$((failed + 1)); done
-echo "netns_pxn: $(($# - failed)) passed, $failed failed"
+running=0
+for name; do
+  if [ "$running" -ge "${NETNS_JOBS:-3}" ]; then
+    wait -n
+    running=$((running - 1))
+  fi
+  { (run_one "$name") >"$results/$name" 2>&1; cat "$results/$name"; } &
+  running=$((running + 1))
+done
+wait
+passed=$(cat "$results"/* | grep -ac '^ok: ')
+failed=$(($# - passed))
+echo "netns_pxn: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]
