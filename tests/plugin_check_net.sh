@@ -68,7 +68,7 @@ finds TEST_NET_WRONG code "test: returns -5, which is no result code"
 finds TEST_NET_WRONG close "closeSend: returns 2"
 finds TEST_NET_WRONG hang "closeRecv: does not come back (messages of many sizes)"
 # A sanitizer's report would take longer than the scene.
-ASAN_OPTIONS=$ASAN_OPTIONS:handle_segv=0 TSAN_OPTIONS=handle_segv=0 \
+ASAN_OPTIONS=$ASAN_OPTIONS:handle_segv=0 TSAN_OPTIONS=handle_segv=0:atexit_sleep_ms=100 \
   finds TEST_NET_WRONG late "outside of its functions" "Segmentation fault (closed with requests under way)"
 finds TEST_NET_WRONG "close listener" "closeListen: returns 2"
 finds TEST_NET_WRONG finalize "finalize: returns 2"
@@ -77,5 +77,6 @@ finds TEST_NET_WRONG "leak threads" "closeRecv: 20 connections, one after the ot
 if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
   finds TEST_NET_WRONG "leak memory" "closeSend: each connection leaves about"
 fi
+all_found
 [ $failed = 0 ] && echo "plugin_check_net: all good"
 exit $failed

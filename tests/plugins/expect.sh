@@ -25,15 +25,32 @@ expect() {
 
 # finds VARIABLE VALUE TEXT...: the plugin $library with this setting breaks the rules that the texts tell of. A note instead, with exit status $noted: the first
 # TEXT begins with "note: ".
+# Runs beside what comes next, because some plugins make the tool wait for its patience: all_found waits for them, and has to be called at the end.
 finds() {
   local variable=$1 value=$2 status=1 library=$plugins/lib$library.so
   shift 2
   case $1 in note:*) status=$noted ;; esac
-  export "$variable=$value"
-  expect $status check -t "$patience" "$library" -- "$@"
-  unset "$variable"
+  if [ "$running" -ge "${PLUGIN_JOBS:-3}" ]; then
+    wait -n
+    running=$((running - 1))
+  fi
+  (
+    all=$tmp tmp=$(mktemp -d -p "$tmp")
+    failed=0
+    export "$variable=$value"
+    expect $status check -t "$patience" "$library" -- "$@" >"$tmp/said"
+    cat "$tmp/said"
+    [ $failed = 0 ] || : >"$all/failed"
+  ) &
+  running=$((running + 1))
+}
+
+all_found() {
+  wait
+  [ ! -e "$tmp/failed" ] || failed=1
 }
 
 patience=4
 noted=0
+running=0
 grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" || patience=8

@@ -27,9 +27,15 @@ size_t net_plan_bytes(const net_plan *plan)
   return sum;
 }
 
-static unsigned char byte_of(const net_conn *c, int message, size_t at)
+// What the bytes of a message begin from.
+static size_t mark_of(const net_conn *c, int message)
 {
-  return (unsigned char)((size_t)c->number * 17 + (size_t)message * 131 + at * 7 + (at >> 8) * 13);
+  return (size_t)c->number * 17 + (size_t)message * 131;
+}
+
+static unsigned char byte_of(size_t mark, size_t at)
+{
+  return (unsigned char)(mark + at * 7 + (at >> 8) * 13);
 }
 
 static void fill(const net_conn *c, const net_plan *plan)
@@ -37,18 +43,19 @@ static void fill(const net_conn *c, const net_plan *plan)
   char *p = c->memory;
   memset(p, 0, c->size);
   for (int k = 0; k < plan->n; k++) {
-    for (size_t i = 0; i < plan->sizes[k]; i++) {
-      p[i] = (char)byte_of(c, k, i);
+    size_t size = plan->sizes[k], mark = mark_of(c, k);
+    for (size_t i = 0; i < size; i++) {
+      p[i] = (char)byte_of(mark, i);
     }
-    p += room(plan->sizes[k]);
+    p += room(size);
   }
 }
 
 // The first byte that is wrong; the message's size: none is.
 static size_t first_wrong(const net_conn *c, int message, const char *data, size_t size)
 {
-  size_t i = 0;
-  while (i < size && (unsigned char)data[i] == byte_of(c, message, i)) {
+  size_t i = 0, mark = mark_of(c, message);
+  while (i < size && (unsigned char)data[i] == byte_of(mark, i)) {
     i++;
   }
   return i;
@@ -248,7 +255,7 @@ static bool send_tagged(net_conn *c, int n)
     char *data = c->memory + (size_t)which * PIECE;
     uint64_t since = pc_clock_ns();
     for (size_t k = 0; k < tagged_size(which + 1); k++) {
-      data[k] = (char)byte_of(c, which, k);
+      data[k] = (char)byte_of(mark_of(c, which), k);
     }
     ncclResult_t res = ncclSuccess;
     for (requests[i] = NULL; requests[i] == NULL && res == ncclSuccess && net_patient(s, since);) {
