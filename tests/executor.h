@@ -22,11 +22,11 @@
 enum { MOST = 64, GUARD = 16, MAX_WORDS = 1 << 21, MAX_LANES = 16 * MOST, CHANNELS = 4 };
 enum { BIG = 70001 }; // elements: more than the bounce buffer holds
 
-// ThreadSanitizer has nothing to find in one thread: fewer numbers of ranks will do.
+// ThreadSanitizer has nothing to find in one thread: fewer numbers of ranks and mixtures will do.
 #ifdef TT_TSAN
-enum { N_STEP = 11 };
+enum { N_STEP = 11, FEWER = 4 };
 #else
-enum { N_STEP = 1 };
+enum { N_STEP = 1, FEWER = 1 };
 #endif
 
 // ---- The world: n ranks in this process ----

@@ -95,6 +95,7 @@ static void every_root(const tt_algorithm *a, tt_func f)
   for (int root = 0; root < w.n && !is_p2p(f); root++) {
     if (root_wanted(f, root)) {
       unsigned how_many = w.n <= 5 ? 42 : w.n <= 9 ? 14 : w.n <= 17 && !is_rooted(f) ? 7 : is_rooted(f) && w.n > 9 ? 1 : 2;
+      how_many = TT_MAX(how_many / FEWER, 1);
       many_mixtures(a, f, root, next, how_many);
       next += how_many;
     }
@@ -127,7 +128,7 @@ static void every_pair(const tt_algorithm *a, tt_func f)
 {
   for (int k = 0; k < w.n * w.n && f == TT_FUNC_SEND; k++) {
     write_schedules(a, f, k / w.n, k % w.n);
-    for (unsigned i = 0; i < 14; i++) {
+    for (unsigned i = 0; i < 14 / FEWER; i++) {
       trial t = mixture(a, f, k / w.n, i + (unsigned)k);
       t.to = k % w.n;
       run_trial(&t);
@@ -168,7 +169,7 @@ static void every_operation(const tt_algorithm *a, tt_func f)
   }
   for (int root = 0; root < (is_rooted(f) ? w.n : 1); root++) {
     write_schedules(a, f, root, 0);
-    for (unsigned i = 0; i < 12; i++) {
+    for (unsigned i = 0; i < 12 / FEWER; i++) {
       trial t = mixture(a, f, root, i * 5);
       t.op = i % 2 == 0 ? AVG : PREMUL;
       t.floats = i / 2 % 2 == 0;
@@ -197,7 +198,7 @@ static void same_bits(const tt_algorithm *a, tt_func f)
     return;
   }
   write_schedules(a, f, 1, 0);
-  for (unsigned seed = 0; seed < 24; seed++) {
+  for (unsigned seed = 0; seed < 24 / FEWER; seed++) {
     trial t = mixture(a, f, 1, 2);
     t.proto = TT_SIMPLE;
     t.floats = true;
@@ -232,14 +233,15 @@ static void through_the_kernel(const tt_algorithm *a, tt_func f)
   if (a->needs == 0 || is_p2p(f)) {
     return;
   }
+  const int step = FEWER == 1 ? 1 : 3;
   for (int root = 0; root < (is_rooted(f) ? w.n : 1); root++) {
     many_mixtures(a, f, root, 0, 14);
     write_schedules(a, f, root, 0);
-    for (int k = 0; k < (root == 0 ? 4 : 1); k++) {
+    for (int k = 0; k < (root == 0 ? 4 : 1); k += step) {
       trial t = {.a = a,
                  .f = f,
                  .root = root,
-                 .count = TT_MIN(most_elements(), 3 * BIG + 5),
+                 .count = TT_MIN(most_elements(), (FEWER == 1 ? 3 : 1) * BIG + 5),
                  .chunk = k < 2 ? BIG : 9999,
                  .in_place = k % 2 != 0,
                  .op = k == 3 && tt_func_reduces(f) ? PREMUL : SUM};
@@ -297,7 +299,7 @@ static void any_channels(const tt_algorithm *a, tt_func f)
     assert_int_equal(set_random_channels(l, next + 1, 2 + (int)next % (CHANNELS - 1)), ncclSuccess);
     for (int root = 0; root < (is_rooted(f) ? w.n : 1); root += w.n <= 9 ? 1 : w.n / 2) {
       write_rows(a, f, root, l);
-      for (unsigned i = 0; i < (w.n <= 9 ? 14 : 2); i++, next++) {
+      for (unsigned i = 0; i < (w.n <= 9 ? 14 / FEWER : 2); i++, next++) {
         trial t = mixture(a, f, root, next);
         t.op = tt_func_reduces(f) && next % 11 == 0 ? PREMUL : SUM;
         run_trial(&t);
