@@ -41,7 +41,7 @@ hosts_set() {
 # Removes the namespaces of a set and kills what still runs in them.
 hosts_remove_set() {
   local name pids
-  for name in $(ip netns list | sed -n "s/^\($1[sh][0-9]*\)\( .*\)\?$/\1/p"); do
+  for name in $(ip netns list 2>/dev/null | sed -n "s/^\($1[sh][0-9]*\)\( .*\)\?$/\1/p"); do
     pids=$(ip netns pids "$name" 2>/dev/null | tr '\n' ' ')
     # shellcheck disable=SC2086
     [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
