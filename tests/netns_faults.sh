@@ -300,8 +300,9 @@ power_off() {
   finish error "$silent" 2 3
 }
 
-# Three seconds are no reason to give up.
+# Three seconds are no reason to give up; as users have it, because the kernel lets who takes a wire back wait while other scenarios' hosts come and go.
 flap() {
+  ranks_env=(NCCL_NET_TIMEOUT=60)
   begin 4 1 $((90 * slower)) || return 1
   host_mute 1 0 && job_nap 3 && host_unmute 1 0 || return 1
   stop_after 1
