@@ -137,7 +137,7 @@ nodes 2 2 1 "$uses 2 nodes, 2 heads" no all_gather -b 64 -e 1M -f 64 -n 2 -w 1 -
 # The example for authors, built as they build it: three members, 4 ranks each in two processes.
 mkdir "$programs/installed"
 cp -r "$here/../../include" "$programs/installed"
-if env -u MAKEFLAGS make -s -C "$here/../../examples/plugins" NCCL_HOME="$programs/installed" OUT="$programs" CC="${CC:-cc}"; then
+if env -u MAKEFLAGS make -s -C "$here/../../examples/plugins" NCCL_HOME="$programs/installed" OUT="$programs" CC="$(command -v "${CC:-cc}" || echo gcc)" CFLAGS="-O2 -Wall -Wextra -Werror"; then
   with v12 "NCCL_NET_PLUGIN=$programs/libnccl-collnet-example.so" NCCL_NET=Example NCCL_ALGO=allreduce:CollNetChain
   nodes 3 2 2 "COLLNET: network Example reduces between 3 nodes, 1 heads" any all_reduce -t 2 $sizes
   with v12 "NCCL_NET_PLUGIN=$programs/libnccl-collnet-example.so" NCCL_NET=Example NCCL_ALGO=allreduce:CollNetChain,Ring
@@ -184,7 +184,7 @@ done
 with v12 NCCL_ALGO=allreduce:CollNetChain
 ends KILL 2 small 'FAILED at .*(rank [0-9] waits for rank 2|collective network plugin TestColl .* failed with code 6)'
 ends KILL 3 large 'FAILED at .*rank 2 waits for rank 3, but its process [0-9]+ has ended'
-with v12 NCCL_ALGO=allreduce:CollNetDirect NCCL_NET_TIMEOUT=$((slower > 1 ? 10 : 4)) # this limit of time decides, however slow the build
+with v12 NCCL_ALGO=allreduce:CollNetDirect NCCL_NET_TIMEOUT=$((2 + 2 * slower)) # a limit of time that decides, and that nobody else may reach
 ends STOP 4 large 'FAILED at .*rank [0-9] waits for rank 4 .*whose process has not answered for'
 with v12 NCCL_ALGO=allreduce:CollNetChain NCCL_COLLNET_ENABLE=0
 refused "and the network does not reduce this" -- 2 1 all_reduce -b 8 -e 8

@@ -34,7 +34,7 @@ mostly() { [ "${!1}" -gt $((16 << 10)) ] && [ "${!2}" -lt 2048 ]; }
 # device's network: hence many tries.
 expect() {
   local try
-  for ((try = 0; try < 60; try++)); do
+  for ((try = 0; try < 25; try++)); do
     through "$3" || return 1
     ! mostly "$1" "$2" || return 0
   done

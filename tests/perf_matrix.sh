@@ -1,6 +1,7 @@
 #!/bin/sh
 # perf_matrix.sh BUILD [full]: every perf program with every type and operation among 1 to 64 ranks: threads, processes, both mixed.
-# Without `full`: large numbers of ranks with some types and operations only, so that it takes about two minutes on 2 cores.
+# Without `full`: large numbers of ranks with some types and operations only, and under a sanitizer with some programs only, so that it takes about two
+# minutes on 2 cores.
 set -u
 build=${1:?usage: perf_matrix.sh BUILD [full]}
 level=${2:-quick}
@@ -37,9 +38,10 @@ some=$programs
 grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" || some="all_reduce reduce_scatter broadcast alltoall sendrecv" # the ways through the code
 for n in 1 2 3 4 7 8 16 64; do
   options=$all
-  [ "$level" = full ] || [ "$n" -le 4 ] || programs=$some
+  chosen=$programs
+  [ "$level" = full ] || [ "$n" -le 4 ] || chosen=$some
   [ "$level" = full ] || [ "$n" -le 4 ] || options=$few
-  for program in $programs; do
+  for program in $chosen; do
     [ "$level" = full ] || [ "$n" -lt 64 ] || [ "$program" = all_reduce ] || [ "$program" = alltoall ] || continue
     shapes "$n" | while read -r shape; do echo "$shape"; done >"$log.shapes"
     while read -r shape; do

@@ -48,7 +48,7 @@ static void use_trace(const char *dir)
   CHECK(access(path, R_OK) == 0, "no %s", path);
   setenv("NCCL_PROFILER_PLUGIN", path, 1);
   setenv("TUTTI_TRACE_DIR", dir, 1);
-  setenv("TUTTI_TRACE_WAIT", "600", 1); // however busy the machine or its disk
+  setenv("TUTTI_TRACE_WAIT", "120", 1); // however busy the machine or its disk
 }
 
 static void make_folders(void)
@@ -270,9 +270,9 @@ static long count_naps(void)
 // memory that it needs.
 static void let_plugin_settle(void)
 {
-  enum { ENOUGH = 20 };
+  enum { ENOUGH = 20, MOST_MS = 10000 };
   long before = SLOWER > 1 ? count_naps() : 0;
-  while (SLOWER > 1 && count_naps() < before + ENOUGH) {
+  for (int ms = 0; SLOWER > 1 && ms < MOST_MS && count_naps() < before + ENOUGH; ms += 5) {
     sleep_ms(5);
   }
 }

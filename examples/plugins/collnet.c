@@ -84,13 +84,20 @@ static int patient(int *tries)
   return ++*tries < PATIENCE_MS;
 }
 
-static ncclResult_t exchange_hello(connection *c, hello *h)
+static ncclResult_t tired(void)
+{
+  errno = ETIMEDOUT;
+  return FAIL(ncclRemoteError, "the members of a group do not come together");
+}
+
+// A plugin for production does not let one who says nothing keep the others waiting, and wants proof of who it is.
+static ncclResult_t exchange_hello(connection *c, hello *h, int *tries)
 {
   void *request = NULL;
-  int done = 0, tries = 0;
+  int done = 0;
   ncclResult_t res = begin(c, h, sizeof *h, &request);
   while (res == ncclSuccess && !done) {
-    res = patient(&tries) ? test(request, &done, NULL) : ncclRemoteError;
+    res = patient(tries) ? test(request, &done, NULL) : tired();
   }
   return res;
 }
@@ -105,13 +112,19 @@ static ncclResult_t dial(group *g, void *address, int up, connection **out)
   ncclResult_t res = ncclSuccess;
   memcpy(copy, address, sizeof copy);
   while (res == ncclSuccess && made == NULL) {
-    res = patient(&tries) ? go_on_connecting(NULL, 0, copy, &made, NULL) : ncclRemoteError;
+    res = patient(&tries) ? go_on_connecting(NULL, 0, copy, &made, NULL) : tired();
   }
-  *out = made;
-  if (res == ncclSuccess) {
-    res = exchange_hello(*out, &h);
-    (*out)->sends = up;
+  *out = made; // close_group closes it, whatever happens next
+  if (made == NULL) {
+    handle notes;
+    memcpy(&notes, copy, sizeof notes);
+    if (notes.begun != 0) {
+      close(notes.begun - 1);
+    }
+    return res;
   }
+  res = exchange_hello(*out, &h, &tries);
+  (*out)->sends = up;
   return res;
 }
 
@@ -123,14 +136,17 @@ static ncclResult_t let_in(group *g, void *listener)
     hello h = {.rank = 0};
     void *made = NULL;
     ncclResult_t res = go_on_accepting(listener, &made, NULL);
-    if (res != ncclSuccess || !patient(&tries)) {
-      return res != ncclSuccess ? res : ncclRemoteError;
+    if (res == ncclSuccess && made == NULL) {
+      res = patient(&tries) ? ncclSuccess : tired();
     }
-    if (made == NULL) {
-      continue;
+    if (res != ncclSuccess) {
+      return res;
     }
     connection *c = made;
-    if (exchange_hello(c, &h) != ncclSuccess || h.rank < 1 || h.rank > g->nlines || (h.up ? g->from : g->to)[h.rank - 1] != NULL) {
+    if (c == NULL) {
+      continue;
+    }
+    if (exchange_hello(c, &h, &tries) != ncclSuccess || h.rank < 1 || h.rank > g->nlines || (h.up ? g->from : g->to)[h.rank - 1] != NULL) {
       close_connection(c); // a stranger
       continue;
     }
@@ -144,8 +160,11 @@ static ncclResult_t let_in(group *g, void *listener)
 static ncclResult_t join_group(void *handles[], int nranks, int rank, void *listener, void **out)
 {
   ncclResult_t res = ncclSystemError;
+  errno = E2BIG;
   group *g = nranks <= MEMBERS ? calloc(1, sizeof *g) : NULL;
-  if (g != NULL) {
+  if (g == NULL) {
+    res = FAIL(ncclSystemError, "no group of so many members, or no memory for it");
+  } else {
     g->rank = rank;
     g->nlines = rank == 0 ? nranks - 1 : 1;
     if (rank == 0) {
@@ -176,8 +195,12 @@ static ncclResult_t look(request **messages, int n, size_t bytes, int *over)
       continue;
     }
     ncclResult_t res = test(messages[i], &done, &size);
-    if (res != ncclSuccess || (done && (size_t)size != bytes)) {
-      return res != ncclSuccess ? res : FAIL(ncclInvalidUsage, "the members reduce different counts");
+    if (res != ncclSuccess) {
+      return res;
+    }
+    if (done && (size_t)size != bytes) {
+      errno = EMSGSIZE;
+      return FAIL(ncclInvalidUsage, "the members reduce different counts");
     }
     if (done) {
       messages[i] = NULL;
@@ -246,6 +269,7 @@ static int is_over(const reduction *r)
   return over;
 }
 
+// A connection takes 32 requests, of which the 8 reductions need one each: so begin always has room. `in` may be `out`: the result comes when all is read.
 static ncclResult_t reduce(void *any, void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, void *in_memory,
                            void *out_memory, void **request)
 {

@@ -110,7 +110,7 @@ static ncclResult_t start_listening(void *ctx, int dev, void *out, void **comm)
     return ncclSystemError;
   }
   *fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (*fd < 0 || bind(*fd, (struct sockaddr *)&h.address, size) != 0 || listen(*fd, 8) != 0 ||
+  if (*fd < 0 || bind(*fd, (struct sockaddr *)&h.address, size) != 0 || listen(*fd, 128) != 0 ||
       getsockname(*fd, (struct sockaddr *)&h.address, &size) != 0) {
     if (*fd >= 0) {
       close(*fd);
@@ -152,6 +152,11 @@ static ncclResult_t go_on_connecting(void *ctx, int dev, void *in, void **comm, 
   if (h.begun == 0) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || (connect(fd, (struct sockaddr *)&h.address, sizeof h.address) != 0 && errno != EINPROGRESS)) {
+      error = errno;
+      if (fd >= 0) {
+        close(fd);
+      }
+      errno = error;
       return FAIL(ncclSystemError, "cannot connect");
     }
     h.begun = fd + 1;
@@ -164,6 +169,8 @@ static ncclResult_t go_on_connecting(void *ctx, int dev, void *in, void **comm, 
   }
   if (getsockopt(ready.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
     close(ready.fd);
+    h.begun = 0;
+    memcpy(in, &h, sizeof h);
     errno = error;
     return FAIL(ncclRemoteError, "cannot connect");
   }

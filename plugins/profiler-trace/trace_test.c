@@ -528,7 +528,7 @@ static int make_folder(void **state_)
   (void)state_;
   setenv("TUTTI_TRACE_MASK", "0xfde", 1); // all that it takes without, and NetPlugin
   setenv("TUTTI_TRACE_EVENTS", "4096", 1);
-  setenv("TUTTI_TRACE_WAIT", "600", 1); // however busy the machine or its disk
+  setenv("TUTTI_TRACE_WAIT", "120", 1); // however busy the machine or its disk
   return mkdtemp(folder) == NULL || setenv("TUTTI_TRACE_DIR", folder, 1) != 0;
 }
 

@@ -4,7 +4,7 @@ build=$(cd "$1" && pwd) || exit 1
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 unset "${!NCCL_@}" "${!TUTTI_TRACE_@}"
-export TUTTI_TRACE_WAIT=600 # time lines have to be whole, however busy the machine or its disk
+export TUTTI_TRACE_WAIT=120 # time lines have to be whole, however busy the machine or its disk
 failed=0
 
 report() { # report NAME PROBLEM: an empty problem is a success
