@@ -35,7 +35,7 @@ finds() {
   local variable=$1 value=$2 status=1 library=$plugins/lib$library.so nth=$((asked + 1))
   shift 2
   case $1 in note:*) status=$noted ;; esac
-  if [ "$running" -ge "${PLUGIN_JOBS:-3}" ]; then
+  if [ "$running" -ge "${PLUGIN_JOBS:-2}" ]; then
     wait -n
     running=$((running - 1))
   fi
