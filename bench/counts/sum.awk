@@ -1,7 +1,6 @@
 # sum.awk: sums callgrind's parts of one run of counts. Arguments: stages, what counts printed, then the parts in order.
 # Prints "total CASE INSTRUCTIONS LOCKED SYSCALLS" and "stage CASE STAGE INSTRUCTIONS LOCKED", per call, of the part of each case that has
-# the fewest instructions; the fewest system calls that any of its parts makes: what the path itself makes, all do, while a call that meets the clock (who
-# looked for too long sleeps) may meet it in the part with the fewest instructions. The program's own instructions are left out.
+# the fewest instructions. The program's own instructions are left out.
 
 function begin_part() {
   part++
@@ -39,17 +38,14 @@ function end_part(name, n, s) {
   n = calls_of[part]
   if (name == "")
     return
-  if (!(name in fewest) || all_calls / n < fewest[name])
-    fewest[name] = all_calls / n
   if (!(name in least))
     order[++ncases] = name
   else if (all_ir / n >= least[name])
     return
   least[name] = all_ir / n
-  text[name] = sprintf("total %s %.0f %.1f ", name, all_ir / n, all_locked / n)
-  stages[name] = ""
+  text[name] = sprintf("total %s %.0f %.1f %.2f\n", name, all_ir / n, all_locked / n, all_calls / n)
   for (s in ir)
-    stages[name] = stages[name] sprintf("stage\t%s\t%s\t%.1f\t%.1f\n", name, s, ir[s] / n, locked[s] / n)
+    text[name] = text[name] sprintf("stage\t%s\t%s\t%.1f\t%.1f\n", name, s, ir[s] / n, locked[s] / n)
 }
 
 FNR == 1 && ++nfile > 2 {
@@ -93,5 +89,5 @@ nfile == 2 {
 END {
   end_part()
   for (i = 1; i <= ncases; i++)
-    printf "%s%.2f\n%s", text[order[i]], fewest[order[i]], stages[order[i]]
+    printf "%s", text[order[i]]
 }
