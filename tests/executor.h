@@ -40,6 +40,11 @@ typedef struct world {
   tt_port ports[MOST];
   tt_rank_page pages[MOST];
   tt_link *links; // n * n
+  // Where copies come along with tokens (device/host/offer.h); else 0 and NULL.
+  uint32_t box_bytes;
+  char *boxes;
+  tt_tastes *tastes;
+  _Atomic uint32_t *wants; // from, to
 } world;
 
 static world w;
@@ -75,6 +80,7 @@ static void make_link(int rank, int peer, uint32_t first)
       link->recv[k].next = first;
     }
   }
+  link->held = first;
   w.ports[rank].links[peer] = link;
 }
 
@@ -103,8 +109,37 @@ static void open_world(int n, int slots, tt_access access, uint32_t first)
   }
 }
 
+// Gives every pair of ranks outboxes. How they are used the trials choose (change_wants), so nothing is measured.
+static void add_outboxes(uint32_t bytes)
+{
+  size_t n = (size_t)w.n;
+  w.box_bytes = bytes;
+  w.boxes = tt_calloc_line(n * n * bytes);
+  w.tastes = tt_calloc(n * n, sizeof *w.tastes);
+  w.wants = tt_calloc(n * n, sizeof *w.wants);
+  assert_true(w.boxes != NULL && w.tastes != NULL && w.wants != NULL);
+  for (size_t i = 0; i < n * n; i++) {
+    tt_link *link = &w.links[i];
+    size_t back = (size_t)link->peer * n + (size_t)link->rank;
+    link->outbox = (tt_outbox){.base = w.boxes + i * bytes, .size = bytes};
+    link->inbox = w.boxes + back * bytes;
+    link->inbox_size = bytes;
+    link->wanted = &w.wants[i];
+    link->wants = &w.wants[back];
+    link->tastes = &w.tastes[i];
+    link->tastes->only = true;
+  }
+}
+
 static void close_world(void)
 {
+  tt_free(w.boxes);
+  tt_free(w.tastes);
+  tt_free((void *)w.wants);
+  for (int i = 0; i < w.n * w.n; i++) {
+    tt_pagepipe_close(&w.links[i].pages);
+    tt_pagetap_close(&w.links[i].tap);
+  }
   for (int i = 0; i < w.n; i++) {
     tt_free(w.ports[i].links);
     tt_free(w.ports[i].operands);
@@ -171,10 +206,12 @@ static const char *text_of(const trial *t)
 {
   static char text[300];
   static const char *const ops[] = {"sum", "avg", "premul"};
-  snprintf(text, sizeof text,
-           "%s %s %s of %s, %d ranks, %d channels, root %d, to %d, count %zu, chunk %zu, %d slots, %s, %s, seed %u, access %d", t->a->name,
-           tt_func_name(t->f), ops[t->op], t->floats ? "float32" : "uint32", w.n, channels_of(&sides[0]), t->root, t->to, t->count,
-           t->chunk, w.slots, t->proto == TT_LL ? "LL" : "SIMPLE", t->in_place ? "in place" : "out of place", t->seed, (int)w.access);
+  snprintf(
+      text, sizeof text,
+      "%s %s %s of %s, %d ranks, %d channels, root %d, to %d, count %zu, chunk %zu, %d slots, %s, %s, seed %u, access %d, outboxes of %u",
+      t->a->name, tt_func_name(t->f), ops[t->op], t->floats ? "float32" : "uint32", w.n, channels_of(&sides[0]), t->root, t->to, t->count,
+      t->chunk, w.slots, t->proto == TT_LL ? "LL" : "SIMPLE", t->in_place ? "in place" : "out of place", t->seed, (int)w.access,
+      w.box_bytes);
   return text;
 }
 
@@ -398,11 +435,20 @@ static bool is_early(const tt_lane *l)
   return false;
 }
 
+// Some reader has other wishes all of a sudden: everything as copies, or everything as pages.
+static void change_wants(void)
+{
+  atomic_store(&w.wants[rnd((unsigned)(w.n * w.n))], rnd(2) == 0 ? 0 : UINT32_MAX);
+}
+
 // One turn of one lane. Returns whether it moved.
 static bool turn(const trial *t, int i)
 {
   static const size_t budgets[] = {1, 1, 200, 3000, 1u << 30};
   size_t budget = t->seed == 0 ? 1u << 30 : budgets[rnd(TT_COUNT(budgets))], before = budget;
+  if (w.box_bytes > 0 && t->seed % 2 != 0) { // else copies alone
+    change_wants();
+  }
   tt_run r = tt_lane_run(&w.ports[lane_rank[i]], &lanes[i], &budget);
   if (r == TT_RUN_FAILED) {
     fail_msg("%s: rank %d: %s", text_of(t), lane_rank[i], w.ports[lane_rank[i]].error);

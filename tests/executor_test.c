@@ -272,6 +272,26 @@ static void test_copies_by_the_kernel(void **state)
   report("through the kernel");
 }
 
+// The same with copies in outboxes, and with copies and the kernel by turns: outboxes that large chunks fill or do not fit into.
+static void test_copies_in_outboxes(void **state)
+{
+  static const struct {
+    int n;
+    uint32_t box, first;
+  } list[] = {{2, 2048, 0}, {2, 1 << 20, UINT32_MAX - 3}, {3, 1 << 19, 0}, {4, 4096, UINT32_MAX - 3}, {6, 2048, 0}};
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(list); i++) {
+    open_world(list[i].n, 2 << i % 3, TT_ACCESS_COPY, list[i].first);
+    add_outboxes(list[i].box);
+    each_row(through_the_kernel);
+    if (list[i].n <= 3) {
+      each_row(messages_through_the_kernel);
+    }
+    close_world();
+  }
+  report("in outboxes");
+}
+
 // ---- Channels ----
 
 static void write_rows(const tt_algorithm *a, tt_func f, int root, const tt_layout *l)
@@ -360,6 +380,7 @@ int main(void)
       cmocka_unit_test(test_averages_and_scaled_sums),
       cmocka_unit_test(test_any_order_gives_the_same_bits),
       cmocka_unit_test(test_copies_by_the_kernel),
+      cmocka_unit_test(test_copies_in_outboxes),
       cmocka_unit_test(test_channels),
       cmocka_unit_test(test_another_call_is_noticed),
   };

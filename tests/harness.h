@@ -217,6 +217,26 @@ HARNESS int await_processes(pid_t *pids, int n, int seconds)
   return bad;
 }
 
+// Waits for children of which one is killed. Have all others ended with status 0, in time?
+HARNESS bool killed_as_told(const pid_t *pids, int n, int victim, int seconds)
+{
+  int bad = 0, left = n;
+  for (double end = seconds_now() + seconds; left > 0 && seconds_now() < end; sleep_ms(1)) {
+    for (int i = 0; i < n; i++) {
+      int status;
+      if (waitpid(pids[i], &status, WNOHANG) == pids[i]) {
+        left--;
+        bool good = i == victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
+        bad += !good;
+        if (!good) {
+          tell_status(i, status, seconds);
+        }
+      }
+    }
+  }
+  return bad == 0 && left == 0;
+}
+
 // Runs fn(rank, arg) in n children with a board; the number of those that failed.
 HARNESS int run_processes(const run *r)
 {

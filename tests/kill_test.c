@@ -241,25 +241,6 @@ static double random_ms(double most)
   return most * (double)(seed >> 8 & 0xffff) / 65536;
 }
 
-static bool killed_as_told(const pid_t *pids, int n, int victim, int seconds)
-{
-  int bad = 0, left = n;
-  for (double end = seconds_now() + seconds; left > 0 && seconds_now() < end; sleep_ms(1)) {
-    for (int i = 0; i < n; i++) {
-      int status;
-      if (waitpid(pids[i], &status, WNOHANG) == pids[i]) {
-        left--;
-        bool good = i == victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
-        bad += !good;
-        if (!good) {
-          tell_status(i, status, seconds);
-        }
-      }
-    }
-  }
-  return bad == 0 && left == 0;
-}
-
 // True: all knew as soon as they should.
 static bool kill_one(trial *t, int number)
 {

@@ -128,8 +128,8 @@ static void buffer_free(const trial *t, float *p)
 // In the last rank's input a page is missing that rank 0 reads: an error of rank 0, while the other writes into its output.
 static void make_hole(const player *p)
 {
-  size_t pass = 12u << 20; // of a reduce among two (DIRECT_COPY_CHUNK): rank 0 reads the first 4 MiB of each, and the last
-  char *at = (char *)p->in + p->t->bytes / 2 / pass * pass + (3u << 20) + (size_t)p->number * 4096;
+  size_t pass = 3 * (512u << 10); // of a reduce among two (PAIR_CHUNK): rank 0 reads the first 512 KiB of each, and the last
+  char *at = (char *)p->in + p->t->bytes / 2 / pass * pass + (256u << 10) + (size_t)p->number * 4096;
   CHECK(p->t->bytes >= pass && munmap(at, 4096) == 0, "no hole");
 }
 
@@ -206,7 +206,7 @@ static void repeat(trial t)
            .seconds = 60,
            .fn = t.threads ? in_threads : in_process,
            .arg = &t,
-           .env = ENV("NCCL_ALGO=DirectWrite")};
+           .env = ENV("NCCL_ALGO=DirectWrite", "NCCL_HOST_COPIES=0")}; // the kernel writes, instead of ranks laying copies
   assert_int_equal(run_processes(&r), 0);
 }
 

@@ -19,6 +19,9 @@
 #define BLOCKS_LONG 3   // when two calls are longer than a block should be
 #define LONG_US 20000.0 // from here on a block is a single call
 #define CALLS_MAX 20000
+#define WARM_BYTES ((size_t)8 << 20) // sizes from this one on are warmed up, every player alike:
+#define WARM_CALLS 50                // by so many calls, but for no longer than
+#define WARM_S 1.0
 
 const char *const coll_names[COLL_COUNT] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "sendrecv"};
 
@@ -59,6 +62,26 @@ static double ask_time(player *p, const coll_order *o)
   }
   qsort(slowest, (size_t)o->blocks, sizeof slowest[0], by_value);
   return 1e6 * slowest[o->blocks / 4];
+}
+
+static int late(void)
+{
+  return end_at > 0 && now() > end_at;
+}
+
+// Before a player's first figure of a large size: calls whose time does not count, in which what is done only once is done: pages, huge ones, which come bit by
+// bit, connections. For all collectives together, because their buffers are the same. Ends with the run's time at the latest.
+static void warm_up(run_options *opt, results *r, int who, int size, coll_order o)
+{
+  double end = now() + WARM_S;
+  if (r->warm[who][size][o.cold] || opt->sizes[size] < WARM_BYTES) {
+    return;
+  }
+  r->warm[who][size][o.cold] = 1;
+  o.blocks = o.calls = 1;
+  for (int i = 0; i < WARM_CALLS && now() < end && !late() && !interrupted; i++) {
+    ask_time(&opt->players[who], &o);
+  }
 }
 
 // How many calls make a block, found by trying (the best of three: a first try may connect, or be disturbed); warms up on the way.
@@ -115,6 +138,7 @@ static void measure_point(run_options *opt, results *r, int kind, int size, int 
       if (r->lacks[who][kind]) {
         continue;
       }
+      warm_up(opt, r, who, size, o);
       *calls = find_calls(opt, &opt->players[who], o);
     }
     o.calls = *calls;
@@ -130,11 +154,6 @@ static int wanted(const run_options *opt, int kind, size_t bytes, int cold)
   }
   int parts = kind == COLL_REDUCE_SCATTER || kind == COLL_ALL_GATHER || kind == COLL_ALL_TO_ALL;
   return (cold ? opt->cold >= 1 : opt->cold <= 1) && (!parts || bytes >= sizeof(float) * (size_t)opt->nranks);
-}
-
-static int late(void)
-{
-  return end_at > 0 && now() > end_at;
 }
 
 static void measure_all(run_options *opt, results *r)

@@ -24,6 +24,7 @@ typedef struct player {
 typedef struct results {
   double us[MAX_PLAYERS][COLL_COUNT][MAX_SIZES][2][MAX_ROUNDS];
   int64_t calls[MAX_PLAYERS][COLL_COUNT][MAX_SIZES][2]; // per block, found in the first round
+  int warm[MAX_PLAYERS][MAX_SIZES][2];                  // warmed up
   int wrong[MAX_PLAYERS][COLL_COUNT];                   // elements
   int lacks[MAX_PLAYERS][COLL_COUNT];                   // the library has no such collective
 } results;

@@ -134,6 +134,6 @@ ncclResult_t tt_limits_find(const tt_figures *f, tt_limits *limits)
   limits->direct_copy = within(limits->direct_copy, here.copy);
   limits->direct_local = within(limits->direct_local, (double)limits->direct_local * here.local / there.local);
   size_t chunk = within(limits->direct_chunk, (double)limits->direct_chunk * tt_figures_ratio(f, TT_FIG_L2));
-  limits->direct_chunk = TT_MIN(limits->direct_chunk, chunk); // with a larger cache, too, it is a pipe that it must fit into
+  limits->direct_chunk = TT_MIN(limits->direct_chunk, chunk); // and an outbox holds two of them, whatever the cache
   return ncclSuccess;
 }

@@ -14,7 +14,7 @@ typedef struct tt_limits {
   size_t ll;           // bytes up to which protocol LL is cheaper than Simple
   size_t direct_copy;  // bytes from which direct access through the kernel is cheaper than messages
   size_t direct_local; // the same where ranks share an address space
-  size_t direct_chunk; // of an all-reduce that fetches: what a pipe holds, less with a small cache, where what is summed is fetched from
+  size_t direct_chunk; // of an all-reduce that fetches: less with a small second-level cache, where what is summed is fetched from
 } tt_limits;
 static_assert(sizeof(tt_limits) == 32, "travels between ranks (transport/transport.h)");
 

@@ -11,7 +11,7 @@
 #include "coll/cost.h"
 #include "coll/crossing.h"
 
-static const tt_limits base = {.ll = 16 << 10, .direct_copy = 32 << 10, .direct_local = 8 << 10, .direct_chunk = 1020 << 10};
+static const tt_limits base = {.ll = 16 << 10, .direct_copy = 32 << 10, .direct_local = 8 << 10, .direct_chunk = 512 << 10};
 
 // The limits on a machine where one figure is `factor` times the library's own.
 static tt_limits with(tt_figure which, double factor)
@@ -48,7 +48,7 @@ static void limits_move_as_they_should(void **state)
   assert_true(with(TT_FIG_CALL, 0.8).direct_copy > own.direct_copy);
   assert_true(with(TT_FIG_LINE, 8).direct_local > own.direct_local); // meeting takes tokens, more of them than a message
   assert_true(with(TT_FIG_L2, 0.5).direct_chunk == base.direct_chunk / 2);
-  for (double factor = 2; factor <= 64; factor *= 2) { // a pipe does not grow with the cache
+  for (double factor = 2; factor <= 64; factor *= 2) { // outboxes do not grow with the cache
     tt_limits l = with(TT_FIG_L2, factor);
     assert_true(l.direct_chunk == base.direct_chunk && tt_limits_good(&l));
   }

@@ -1,10 +1,10 @@
-// direct.c: "Direct". The reader fetches straight from the owner's memory: no staging, one copy per byte.
+// direct.c: "Direct". The reader takes what it needs from the owner's memory, or gets it along with the owner's token (device/host/offer.h).
 //
 // An owner says "I am here" with a token, which opens its buffers to the reader. Whoever only copies gives the token back when it has read, which closes
-// them. Sums are closed by tokens, sent in steps of their own, after everything that was to be read: a step that waited for a token and for room for the
-// answer could wait in a circle.
-// In place is safe for all-reduce: the owner of chunk r writes only its own chunk r, which it alone reads as input, and a rank
-// overwrites its input chunk q with q's sum only after q's token has said that the sum is complete.
+// them. An all-reduce is closed by tokens, sent in steps of their own, after everything that was to be read: a step that waited for a token and for room
+// for the answer could wait in a circle.
+// In place is safe for all-reduce: the owner of chunk r writes only its own chunk r, which it alone reads as input, and a rank overwrites its input
+// chunk q with q's sum only after q's token has said that the sum is complete.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -26,28 +26,6 @@ static void tell_readers(tt_build *b, const tt_shape *shape)
   for (int i = 1; i < shape->nranks; i++) {
     if (tt_flow(shape, turn(shape, i), shape->rank, &in, &out)) {
       tt_build_to(b, tt_ref_offer_in(turn(shape, i), in));
-    }
-  }
-}
-
-static void hear_readers(tt_build *b, const tt_shape *shape)
-{
-  uint32_t in, out;
-  tt_build_step(b, 0, 0);
-  for (int i = 1; i < shape->nranks; i++) {
-    if (tt_flow(shape, turn(shape, i), shape->rank, &in, &out)) {
-      tt_build_from(b, tt_ref_token(turn(shape, i)));
-    }
-  }
-}
-
-static void tell_owners(tt_build *b, const tt_shape *shape)
-{
-  uint32_t in, out;
-  tt_build_step(b, 0, 0);
-  for (int i = 1; i < shape->nranks; i++) {
-    if (tt_flow(shape, shape->rank, turn(shape, i), &in, &out)) {
-      tt_build_to(b, tt_ref_token(turn(shape, i)));
     }
   }
 }
@@ -145,7 +123,7 @@ static void direct_copies(tt_build *b, const tt_shape *shape)
   fetch_all(b, shape);
 }
 
-// Reduce and reduce-scatter: open, sum, close.
+// Reduce and reduce-scatter: open, sum, wait until all have summed.
 static void direct_sums(tt_build *b, const tt_shape *shape)
 {
   uint32_t in, out;
@@ -154,8 +132,7 @@ static void direct_sums(tt_build *b, const tt_shape *shape)
     tt_direct_sum_all(b, shape, 0, 0, in);
     tt_build_to(b, tt_ref_out(out));
   }
-  tell_owners(b, shape);
-  hear_readers(b, shape);
+  hold_for_readers(b, shape);
 }
 
 ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out)

@@ -1,4 +1,4 @@
-// verify.c: checks the form of the schedules, then runs them all over bounded connections. What it proves and why: verify.h.
+// verify.c: runs the schedules of all ranks over bounded connections. What it proves and why: verify.h.
 #include "coll/verify_priv.h"
 
 #include <stdarg.h>
@@ -83,35 +83,7 @@ bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const
   return false;
 }
 
-// ---- form ----
-
-static tt_queue **queue_place(const tt_verifier *v, int from, int to, bool token)
-{
-  return &v->queues[((size_t)from * (size_t)v->ends + (size_t)to) * 2 + token];
-}
-
-// The connection that a FIFO or token reference of the actor means.
-static tt_queue *queue_of(const tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source)
-{
-  int me = tt_actor_schedule(v, a)->rank;
-  return *queue_place(v, source ? ref->peer : me, source ? me : ref->peer, ref->kind == TT_TOKEN);
-}
-
-// The connection a TT_DRAIN reference looks at: the actor's own tokens to the peer.
-static tt_queue *drain_of(const tt_verifier *v, const tt_actor *a, const tt_ref *ref)
-{
-  return *queue_place(v, tt_actor_schedule(v, a)->rank, ref->peer, true);
-}
-
-static bool is_data(const tt_ref *ref)
-{
-  return ref->kind != TT_TOKEN && ref->kind != TT_DRAIN;
-}
-
-static bool is_queue(const tt_ref *ref)
-{
-  return ref->kind == TT_FIFO || ref->kind == TT_TOKEN;
-}
+// ---- gifts ----
 
 // Has rank `from` mapped the output of rank `to`?
 static bool reaches(const tt_verifier *v, int from, int to)
@@ -119,145 +91,45 @@ static bool reaches(const tt_verifier *v, int from, int to)
   return v->reach == TT_REACH_ALL || (v->reach == TT_REACH_LATER && from < to);
 }
 
-// Of a step with gifts, or of what gifts spare: data that is not moved in this run.
-static bool is_spared(const tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source)
-{
-  int me = tt_actor_schedule(v, a)->rank;
-  unsigned flags = tt_actor_step(v, a)->flags;
-  if (ref->kind != TT_PEER_OUT) {
-    return false;
-  }
-  return source ? (flags & TT_STEP_UNLESS_GIVEN) && reaches(v, ref->peer, me) : (flags & TT_STEP_GIVE) && !reaches(v, me, ref->peer);
-}
-
-static tt_queue *create_queue(tt_verifier *v, int from, int to, bool token)
-{
-  tt_queue *q = tt_verify_alloc(v, 1, sizeof *q + (size_t)v->o->slots * sizeof(tt_message));
-  int *ends = tt_verify_alloc(v, 2 * (size_t)v->nstages, sizeof *ends);
-  if (!q || !ends) {
-    return NULL;
-  }
-  for (int i = 0; i < 2 * v->nstages; i++) {
-    ends[i] = -1;
-  }
-  *q = (tt_queue){.next = v->all_queues, .from = from, .to = to, .token = token, .writer = ends, .reader = ends + v->nstages};
-  v->all_queues = q;
-  return q;
-}
-
-// Creates the connection at first sight and makes the actor the owner of one end in its stage.
-static bool claim_queue(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source, int step)
-{
-  int me = tt_actor_schedule(v, a)->rank, from = source ? ref->peer : me, to = source ? me : ref->peer;
-  tt_queue **place = queue_place(v, from, to, ref->kind == TT_TOKEN);
-  if (!*place) {
-    *place = create_queue(v, from, to, ref->kind == TT_TOKEN);
-    if (!*place) {
-      return false;
-    }
-  }
-  tt_queue *q = *place;
-  int *end = source ? &q->reader[a->stage] : &q->writer[a->stage];
-  if (*end >= 0 && *end != a->id) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%s of rank %d to %d are %s by two strands", q->token ? "tokens" : "messages", from, to,
-                           source ? "received" : "sent");
-  }
-  if (q->marked == step) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "names a connection with rank %d twice", ref->peer);
-  }
-  *end = a->id;
-  q->marked = step;
-  return true;
-}
-
-// Chunks that a memory reference may name; for scratch, slots.
-static int room_of(const tt_verifier *v, const tt_schedule *s, const tt_ref *ref)
-{
-  switch (ref->kind) {
-  case TT_IN: return s->in_blocks * s->nsub;
-  case TT_OUT: return s->out_blocks * s->nsub;
-  case TT_TMP: return s->ntmp;
-  case TT_PEER_IN: return v->in_at[ref->peer] < 0 ? 0 : v->all[v->in_at[ref->peer]]->in_blocks * s->nsub;
-  case TT_PEER_OUT: return v->out_at[ref->peer] < 0 ? 0 : v->all[v->out_at[ref->peer]]->out_blocks * s->nsub;
-  default: return 0;
-  }
-}
-
-static bool check_ref(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source, int step)
-{
-  const tt_schedule *s = tt_actor_schedule(v, a);
-  if (ref->peer < 0 || ref->peer >= (ref->kind == TT_FIFO ? v->ends : v->n) || ref->kind > TT_DRAIN ||
-      (ref->kind <= TT_TMP && ref->peer != s->rank)) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "reference of kind %d to rank %d", ref->kind, ref->peer);
-  }
-  if (v->nstages > 1 && ref->kind > TT_FIFO) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "tokens or direct access in a row of schedules");
-  }
-  if (ref->kind == TT_DRAIN) {
-    const tt_queue *q = drain_of(v, a, ref);
-    return (source && q && q->writer[0] == a->id) ||
-           tt_verify_blame(v, TT_VERIFY_FORM, a, "waits for tokens to rank %d that it has not sent", ref->peer);
-  }
-  bool named = ref->kind != TT_TMP && (ref->kind != TT_TOKEN || ref->offer != TT_OFFER_NONE);
-  if (named && ref->chunk % (uint32_t)s->nsub != tt_actor_step(v, a)->sub) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u is not of sub-chunk %u", ref->chunk, tt_actor_step(v, a)->sub);
-  }
-  const tt_ref own = {.kind = ref->offer == TT_OFFER_IN ? TT_IN : TT_OUT, .peer = s->rank};
-  if (ref->offer != TT_OFFER_NONE && (source || ref->kind != TT_TOKEN || ref->chunk >= (uint32_t)room_of(v, s, &own))) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "offers chunk %u, which does not exist, or offers it otherwise than by sending a token",
-                           ref->chunk);
-  }
-  if (is_queue(ref)) {
-    return claim_queue(v, a, ref, source, step);
-  }
-  if (ref->chunk >= (uint32_t)room_of(v, s, ref)) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u of kind %d at rank %d does not exist", ref->chunk, ref->kind, ref->peer);
-  }
-  if (!source && (ref->kind == TT_IN || ref->kind == TT_PEER_IN)) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "writes an input");
-  }
-  return true;
-}
-
-// A step has data destinations only if it has data sources: one to copy, or any number to reduce.
-static bool check_step(tt_verifier *v, const tt_actor *a, int number)
+// Does the step write anything but gifts that are not made in this run?
+static bool makes_something(const tt_verifier *v, const tt_actor *a)
 {
   const tt_schedule *s = tt_actor_schedule(v, a);
   const tt_step *step = tt_actor_step(v, a);
-  int data_in = 0, data_out = 0;
-  for (int i = 0; i < step->nsrc; i++) {
-    data_in += is_data(&s->refs[step->src + (uint32_t)i]);
-    if (!check_ref(v, a, &s->refs[step->src + (uint32_t)i], true, 2 * number)) {
-      return false;
-    }
-  }
   for (int i = 0; i < step->ndst; i++) {
-    data_out += is_data(&s->refs[step->dst + (uint32_t)i]);
-    if (!check_ref(v, a, &s->refs[step->dst + (uint32_t)i], false, 2 * number + 1)) {
-      return false;
+    const tt_ref *dst = &s->refs[step->dst + (uint32_t)i];
+    if (tt_is_data(dst) && (dst->kind != TT_PEER_OUT || reaches(v, s->rank, dst->peer))) {
+      return true;
     }
   }
-  v->max_sources = TT_MAX(v->max_sources, data_in);
-  bool reduce = step->flags & TT_STEP_REDUCE;
-  if ((data_in > 0) != (data_out > 0) || (!reduce && data_in > 1) || (reduce && data_in == 0) || (!reduce && step->flags & TT_STEP_FINAL)) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%d data sources, %d data destinations, flags %u", data_in, data_out, step->flags);
-  }
-  return true;
+  return false;
 }
 
-static bool check_form(tt_verifier *v)
+// Has the peer whose memory the step would read given the result already?
+static bool is_given(const tt_verifier *v, const tt_actor *a)
 {
-  int number = 1;
-  for (int i = 0; i < v->nactors; i++) {
-    tt_actor at = v->actors[i];
-    int count = (int)tt_actor_schedule(v, &at)->strands[at.strand].count;
-    for (at.pos = 0; at.pos < count; at.pos++) {
-      if (!check_step(v, &at, number++)) {
-        return false;
-      }
+  const tt_schedule *s = tt_actor_schedule(v, a);
+  const tt_step *step = tt_actor_step(v, a);
+  for (int i = 0; i < step->nsrc; i++) {
+    const tt_ref *src = &s->refs[step->src + (uint32_t)i];
+    if ((src->kind == TT_PEER_IN || src->kind == TT_PEER_OUT) && reaches(v, src->peer, s->rank)) {
+      return true;
     }
   }
-  return true;
+  return false;
+}
+
+// Of a step with gifts, or of what gifts spare: data that is not moved in this run.
+static bool is_spared(const tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source)
+{
+  unsigned flags = tt_actor_step(v, a)->flags;
+  if (flags & TT_STEP_UNLESS_GIVEN) {
+    return is_given(v, a);
+  }
+  if (!(flags & TT_STEP_GIVE)) {
+    return false;
+  }
+  return source ? !makes_something(v, a) : ref->kind == TT_PEER_OUT && !reaches(v, tt_actor_schedule(v, a)->rank, ref->peer);
 }
 
 // ---- the run ----
@@ -267,12 +139,29 @@ static bool is_done(const tt_verifier *v, const tt_actor *a)
   return a->pass == v->o->loops;
 }
 
+// The connection that a FIFO or token reference of the actor means.
+static tt_queue *queue_of(const tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source)
+{
+  int me = tt_actor_schedule(v, a)->rank;
+  return *tt_queue_place(v, source ? ref->peer : me, source ? me : ref->peer, ref->kind == TT_TOKEN);
+}
+
+// Is there a token in the connection that came without a copy? A drain waits for those alone.
+static bool is_held(const tt_verifier *v, const tt_queue *q)
+{
+  int i = 0;
+  while (i < q->count && q->slot[(q->head + i) % v->o->slots].value) {
+    i++;
+  }
+  return i < q->count;
+}
+
 static bool is_blocked(const tt_verifier *v, const tt_queue *q, tt_need need)
 {
   switch (need) {
   case TT_NEED_MESSAGE: return q->count == 0;
   case TT_NEED_ROOM: return q->count == v->o->slots;
-  default: return q->count > 0;
+  default: return is_held(v, q);
   }
 }
 
@@ -285,7 +174,7 @@ static tt_queue *blocked_on(const tt_verifier *v, const tt_actor *a, tt_need *ne
     bool source = i < step->nsrc;
     const tt_ref *ref = source ? &refs[step->src + (uint32_t)i] : &refs[step->dst + (uint32_t)(i - step->nsrc)];
     bool drain = ref->kind == TT_DRAIN;
-    tt_queue *q = drain ? drain_of(v, a, ref) : is_queue(ref) ? queue_of(v, a, ref, source) : NULL;
+    tt_queue *q = drain ? tt_actor_drain(v, a, ref) : tt_is_queue(ref) ? queue_of(v, a, ref, source) : NULL;
     *need = drain ? TT_NEED_DRAINED : source ? TT_NEED_MESSAGE : TT_NEED_ROOM;
     if (q && is_blocked(v, q, *need)) {
       return q;
@@ -310,6 +199,7 @@ static bool take_message(tt_verifier *v, tt_actor *a, const tt_ref *ref, const t
   merge_clock(v, a, m->clock);
   if (q->token) {
     a->heard[ref->peer] = a->pass + 1;
+    v->along[ref->peer] = m->value;
   } else if (m->chunk != ref->chunk) {
     return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "expects chunk %u of rank %d, gets chunk %u", ref->chunk, ref->peer, m->chunk);
   }
@@ -317,13 +207,14 @@ static bool take_message(tt_verifier *v, tt_actor *a, const tt_ref *ref, const t
   return true;
 }
 
-static void put_message(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const tt_message *m)
+// `value`: of a message.
+static bool put_message(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const tt_value *value, const uint32_t *clock)
 {
   tt_queue *q = queue_of(v, a, ref, false);
-  q->slot[(q->head + q->count) % v->o->slots] = *m;
-  q->slot[(q->head + q->count) % v->o->slots].chunk = ref->chunk;
-  q->slot[(q->head + q->count) % v->o->slots].offer = ref->offer;
-  q->count++;
+  tt_message *m = &q->slot[(q->head + q->count++) % v->o->slots];
+  *m = (tt_message){.value = q->token ? NULL : value, .clock = clock, .chunk = ref->chunk, .offer = ref->offer};
+  const tt_ref own = {.kind = ref->offer == TT_OFFER_IN ? TT_IN : TT_OUT, .peer = tt_actor_schedule(v, a)->rank, .chunk = ref->chunk};
+  return !v->copies || ref->offer == TT_OFFER_NONE || tt_memory_read(v, a, &own, &m->value);
 }
 
 // Does the step that takes the next token from `peer` read what it offers, and nothing else of the peer?
@@ -342,6 +233,17 @@ static bool offer_is_read(tt_verifier *v, const tt_actor *a, const tt_step *step
                          token->peer, m->chunk, m->offer == TT_OFFER_IN ? "input" : "output", found, others);
 }
 
+// The copy to read a source from, if one came with the step's token. offer_is_read has found the source: so no copy outlives the step.
+static const tt_value *take_copy(tt_verifier *v, const tt_ref *src)
+{
+  const tt_value *copy = NULL;
+  if (src->kind == TT_PEER_IN || src->kind == TT_PEER_OUT) {
+    copy = v->along[src->peer];
+    v->along[src->peer] = NULL;
+  }
+  return copy;
+}
+
 // First all connections, so that the clock knows everything the step has waited for; then memory.
 static bool gather_sources(tt_verifier *v, tt_actor *a, const tt_step *step, const tt_ref *src, int *count)
 {
@@ -351,22 +253,25 @@ static bool gather_sources(tt_verifier *v, tt_actor *a, const tt_step *step, con
     if (src[i].kind == TT_TOKEN && !offer_is_read(v, a, step, src, &src[i])) {
       return false;
     }
-    if (is_queue(&src[i]) && !take_message(v, a, &src[i], &value)) {
+    if (tt_is_queue(&src[i]) && !take_message(v, a, &src[i], &value)) {
       return false;
     }
-    if (src[i].kind == TT_DRAIN) {
-      merge_clock(v, a, drain_of(v, a, &src[i])->taken);
+    if (src[i].kind == TT_DRAIN && tt_actor_drain(v, a, &src[i])->taken) {
+      merge_clock(v, a, tt_actor_drain(v, a, &src[i])->taken);
     }
-    if (is_data(&src[i]) && !is_spared(v, a, &src[i], true)) {
+    if (tt_is_data(&src[i]) && !is_spared(v, a, &src[i], true)) {
       v->operands[(*count)++] = (tt_operand){.value = value, .raw = src[i].kind == TT_IN || src[i].kind == TT_PEER_IN};
     }
   }
   a->clock[a->id]++;
   for (int i = 0, at = 0; i < step->nsrc; i++) {
-    if (!is_data(&src[i]) || is_spared(v, a, &src[i], true)) {
+    const tt_value *copy = take_copy(v, &src[i]);
+    if (!tt_is_data(&src[i]) || is_spared(v, a, &src[i], true)) {
       continue;
     }
-    if (!is_queue(&src[i]) && !tt_memory_read(v, a, &src[i], &v->operands[at].value)) {
+    if (copy) {
+      v->operands[at].value = copy;
+    } else if (!tt_is_queue(&src[i]) && !tt_memory_read(v, a, &src[i], &v->operands[at].value)) {
       return false;
     }
     at++;
@@ -378,7 +283,7 @@ static bool gather_sources(tt_verifier *v, tt_actor *a, const tt_step *step, con
 static const tt_ref *copied(const tt_step *step, const tt_ref *src)
 {
   for (int i = 0; i < step->nsrc && !(step->flags & TT_STEP_REDUCE); i++) {
-    if (is_data(&src[i])) {
+    if (tt_is_data(&src[i])) {
       return &src[i];
     }
   }
@@ -392,14 +297,15 @@ static const uint32_t *clock_now(tt_verifier *v, const tt_actor *a)
   return clock ? memcpy(clock, a->clock, (size_t)v->nactors * sizeof *clock) : NULL;
 }
 
-// Gives the tokens back: from now on their sender may know that this step is over.
+// Gives the tokens back: from now on their sender may know that this step is over. Of those with copies it does not wait to hear.
 static bool give_back(tt_verifier *v, const tt_actor *a, const tt_step *step, const tt_ref *src)
 {
   const uint32_t *clock = NULL;
   for (int i = 0; i < step->nsrc; i++) {
-    if (src[i].kind == TT_TOKEN) {
+    tt_queue *q = src[i].kind == TT_TOKEN ? queue_of(v, a, &src[i], true) : NULL;
+    if (q && !q->slot[(q->head + v->o->slots - 1) % v->o->slots].value) { // the one taken
       clock = clock ? clock : clock_now(v, a);
-      queue_of(v, a, &src[i], true)->taken = clock;
+      q->taken = clock;
     }
   }
   return v->res == ncclSuccess;
@@ -409,18 +315,15 @@ static bool deliver(tt_verifier *v, const tt_actor *a, const tt_step *step, cons
 {
   const tt_ref *src = &tt_actor_schedule(v, a)->refs[step->src], *dst = &tt_actor_schedule(v, a)->refs[step->dst];
   const tt_ref *from = copied(step, src);
-  tt_message message = {.value = value};
-  for (int i = 0; i < step->ndst; i++) {
-    if (is_queue(&dst[i]) && !message.clock) {
-      message.clock = clock_now(v, a);
-      if (!message.clock) {
-        return false;
-      }
+  const uint32_t *clock = NULL;
+  for (int i = 0; i < step->ndst; i++) { // first: what tokens offer is copied before the step writes
+    if (tt_is_queue(&dst[i]) && ((!clock && !(clock = clock_now(v, a))) || !put_message(v, a, &dst[i], value, clock))) {
+      return false;
     }
-    if (is_queue(&dst[i])) {
-      put_message(v, a, &dst[i], &message);
-    } else if (value && !is_spared(v, a, &dst[i], false) && !(from && tt_memory_same(v, a, from, &dst[i])) &&
-               !tt_memory_write(v, a, &dst[i], value)) {
+  }
+  for (int i = 0; i < step->ndst && value; i++) {
+    if (!tt_is_queue(&dst[i]) && !is_spared(v, a, &dst[i], false) && !(from && tt_memory_same(v, a, from, &dst[i])) &&
+        !tt_memory_write(v, a, &dst[i], value)) {
       return false;
     }
   }
@@ -456,7 +359,7 @@ static bool run_network(tt_verifier *v, int net, bool *moved)
   uint32_t *clock = NULL;
   int count = 0;
   for (int r = 0; r < v->n; r++) {
-    const tt_queue *q = *queue_place(v, r, net, false), *back = *queue_place(v, net, r, false);
+    const tt_queue *q = *tt_queue_place(v, r, net, false), *back = *tt_queue_place(v, net, r, false);
     if (!q != !back) {
       return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "rank %d gives to network %d and takes nothing, or the other way round", r,
                              net - v->n);
@@ -471,7 +374,7 @@ static bool run_network(tt_verifier *v, int net, bool *moved)
   }
   uint32_t chunk = UINT32_MAX;
   for (int r = 0, at = 0; r < v->n; r++) {
-    tt_queue *q = *queue_place(v, r, net, false);
+    tt_queue *q = *tt_queue_place(v, r, net, false);
     const tt_message *m = q ? &q->slot[q->head] : NULL;
     for (int i = 0; m && i < v->nactors; i++) {
       clock[i] = TT_MAX(clock[i], m->clock[i]);
@@ -489,7 +392,7 @@ static bool run_network(tt_verifier *v, int net, bool *moved)
   }
   tt_message sum = {.value = tt_value_combine(v, NULL, TT_STEP_REDUCE, count), .clock = clock, .chunk = chunk};
   for (int r = 0; sum.value && r < v->n; r++) {
-    tt_queue *back = *queue_place(v, net, r, false);
+    tt_queue *back = *tt_queue_place(v, net, r, false);
     if (back) {
       back->slot[(back->head + back->count++) % v->o->slots] = sum;
     }
@@ -621,88 +524,14 @@ static bool create_actors(tt_verifier *v)
   return v->res == ncclSuccess;
 }
 
-// Do strands, steps and references lie within their arrays?
-static bool check_bounds(tt_verifier *v, int i)
-{
-  const tt_schedule *s = v->all[i];
-  bool good = s->in_blocks >= 0 && s->out_blocks >= 0 && s->ntmp >= 0;
-  for (int k = 0; k < s->nstrands; k++) {
-    good = good && (uint64_t)s->strands[k].first + s->strands[k].count <= (uint64_t)s->nsteps;
-  }
-  for (int k = 0; k < s->nsteps; k++) {
-    good = good && (uint64_t)s->steps[k].src + s->steps[k].nsrc <= (uint64_t)s->nrefs &&
-           (uint64_t)s->steps[k].dst + s->steps[k].ndst <= (uint64_t)s->nrefs;
-  }
-  return good || tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: a size is negative, or a strand or step leaves its array", i);
-}
-
-// Ranks, their buffers, and that all schedules cut the message alike.
-static bool place_schedules(tt_verifier *v)
-{
-  v->in_at = tt_verify_alloc(v, (size_t)v->n, sizeof *v->in_at);
-  v->out_at = tt_verify_alloc(v, (size_t)v->n, sizeof *v->out_at);
-  for (int r = 0; v->res == ncclSuccess && r < v->n; r++) {
-    v->in_at[r] = v->out_at[r] = -1;
-  }
-  for (int i = 0; v->res == ncclSuccess && i < v->nscheds; i++) {
-    const tt_schedule *s = v->all[i];
-    bool rank_fits = v->o->count > 0 ? s->rank >= 0 && s->rank < v->n : s->rank == i % v->n;
-    const tt_schedule *first = v->all[v->nstages > 1 ? i / v->n * v->n : 0];
-    if (s->nranks != v->n || !rank_fits || s->nsub < 1 || s->nsub != first->nsub) {
-      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: rank %d of %d, nsub %d", i, s->rank, s->nranks, s->nsub);
-    }
-    if (!check_bounds(v, i)) {
-      return false;
-    }
-    if (i < v->n || v->nstages == 1) {
-      v->in_at[s->rank] = s->in_blocks > 0 ? i : v->in_at[s->rank];
-      v->out_at[s->rank] = s->out_blocks > 0 ? i : v->out_at[s->rank];
-    }
-  }
-  return v->res == ncclSuccess;
-}
-
-// Do the buffers' blocks fit the function?
-static bool check_blocks(tt_verifier *v)
-{
-  for (int i = 0; i < v->nscheds; i++) {
-    const tt_schedule *s = v->all[i];
-    bool p2p = v->o->func == TT_FUNC_SEND || v->o->func == TT_FUNC_RECV;
-    tt_shape shape = {.func = v->o->func, .rank = s->rank, .nranks = v->n, .root = v->o->root};
-    if (p2p ? s->in_blocks + s->out_blocks != 1 || s->in_blocks == v->all[1 - i]->in_blocks
-            : s->in_blocks != tt_func_in_blocks(&shape) || s->out_blocks != tt_func_out_blocks(&shape)) {
-      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "rank %d: %d input and %d output blocks do not fit %s", s->rank, s->in_blocks,
-                             s->out_blocks, tt_func_name(v->o->func));
-    }
-  }
-  return true;
-}
-
-// How many networks the schedules speak to; no more than there are ranks.
-static void count_networks(tt_verifier *v)
-{
-  v->ends = v->n;
-  for (int i = 0; i < v->nscheds; i++) {
-    for (int k = 0; k < v->all[i]->nrefs; k++) {
-      const tt_ref *ref = &v->all[i]->refs[k];
-      v->ends = ref->kind == TT_FIFO && ref->peer < 2 * v->n ? TT_MAX(v->ends, ref->peer + 1) : v->ends;
-    }
-  }
-  v->max_sources = v->ends > v->n ? v->n : 0;
-}
-
 static bool set_up(tt_verifier *v)
 {
-  if (!place_schedules(v) || !check_blocks(v) || !create_actors(v)) {
-    return false;
-  }
-  count_networks(v);
-  v->queues = tt_verify_alloc(v, (size_t)v->ends * (size_t)v->ends * 2, sizeof(tt_queue *));
-  if (v->res != ncclSuccess || !check_form(v)) {
+  if (!tt_form_place(v) || !create_actors(v) || !tt_form_check(v)) {
     return false;
   }
   v->operands = tt_verify_alloc(v, (size_t)v->max_sources, sizeof *v->operands);
-  return v->operands && tt_memory_create(v);
+  v->along = tt_verify_alloc(v, (size_t)v->n, sizeof *v->along);
+  return v->along && tt_memory_create(v);
 }
 
 static bool has_gifts(const tt_schedule *const *all, int count)
@@ -710,6 +539,18 @@ static bool has_gifts(const tt_schedule *const *all, int count)
   for (int i = 0; i < count; i++) {
     for (int k = 0; k < all[i]->nsteps; k++) {
       if (all[i]->steps[k].flags & (TT_STEP_GIVE | TT_STEP_UNLESS_GIVEN)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+static bool has_offers(const tt_schedule *const *all, int count)
+{
+  for (int i = 0; i < count; i++) {
+    for (int k = 0; k < all[i]->nrefs; k++) {
+      if (all[i]->refs[k].offer != TT_OFFER_NONE) {
         return true;
       }
     }
@@ -726,7 +567,7 @@ ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o
                    o->count, o->stages);
   }
   int n = all[0]->nranks, nstages = TT_MAX(o->stages, 1), nscheds = o->count > 0 ? o->count : n * nstages;
-  int runs = has_gifts(all, nscheds) ? TT_REACH_COUNT : 1;
+  int reaches = has_gifts(all, nscheds) ? TT_REACH_COUNT : 1, runs = reaches * (has_offers(all, nscheds) ? 2 : 1);
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < runs && res == ncclSuccess; i++) {
     tt_verifier v = {.all = all,
@@ -734,7 +575,8 @@ ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o
                      .n = n,
                      .nstages = nstages,
                      .nscheds = nscheds,
-                     .reach = (tt_reach)i,
+                     .reach = (tt_reach)(i % reaches),
+                     .copies = i >= reaches,
                      .why = why,
                      .whylen = whylen,
                      .res = ncclSuccess};

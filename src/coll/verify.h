@@ -14,6 +14,11 @@
 // An operation over several channels is a row of schedules: the stages. A rank goes on to the next when all its strands of the one before
 // have ended. The stages have parts of the message of their own, and connections and scratch in common. What is proved of a row: the same.
 //
+// What the executor is free to do is run either way: gifts that are made, and that are not; offers that are read in the peer's memory, and that come along as
+// copies. A copy is made when the token is sent, and nothing the peer does with it concerns its owner: no drain waits for it, or learns from it that the
+// peer has got so far. Of one connection some may be copies and some not: its drains wait for the last that is none, and so for those before. Not tried: that
+// a rank copies for one peer and not for another, which matters to who learns from the one's drain how far the other is.
+//
 // Why one interleaving is enough. Strands share no memory that matters (that is what "race" proves); they meet in connections, each with
 // one writing and one reading strand, both blocking and both sequential. That is a Kahn process network (G. Kahn, "The semantics of a
 // simple language for parallel programming", 1974): the messages on each connection are the same in every interleaving, and so are the

@@ -1,4 +1,4 @@
-// verify_priv.h: the verifier's parts: values (verify_value.c), memory and its races (verify_memory.c), steps and the run (verify.c).
+// verify_priv.h: the verifier's parts: form (verify_form.c), values (verify_value.c), memory and its races (verify_memory.c), steps and the run (verify.c).
 #pragma once
 #include <stdbool.h>
 
@@ -29,7 +29,7 @@ typedef struct tt_cell {
 } tt_cell;
 
 typedef struct tt_message {
-  const tt_value *value;
+  const tt_value *value; // of a token: the copy that comes along; NULL: none does
   const uint32_t *clock; // the sender's, when it sent
   uint32_t chunk;
   uint8_t offer; // of a token
@@ -43,7 +43,7 @@ typedef struct tt_queue {
   int *writer, *reader; // by stage: actors, -1: none
   int head, count;
   int marked;            // last step seen using it, to find a step that uses it twice
-  const uint32_t *taken; // tokens: the reader's clock after the step that took the last one
+  const uint32_t *taken; // tokens: the reader's clock after the step that took the last one without a copy; NULL: there was none
   tt_message slot[];     // slots of them
 } tt_queue;
 
@@ -51,7 +51,7 @@ typedef struct tt_queue {
 typedef enum {
   TT_NEED_MESSAGE, // one to receive
   TT_NEED_ROOM,    // a free slot
-  TT_NEED_DRAINED, // nothing left that the reader has not taken
+  TT_NEED_DRAINED, // nothing left that the reader has not taken, but copies
 } tt_need;
 
 // A strand being run.
@@ -86,9 +86,11 @@ typedef struct tt_verifier {
   int *in_at, *out_at;         // per rank: the schedule (of the first stage) that has its input, its output; -1: none
   uint32_t *last_touch;        // schedule * nactors + actor: last access of the actor to the buffers of the schedule's call
   struct tt_operand *operands; // max_sources: scratch of the step being run
+  const tt_value **along;      // per rank: the copy that came with the token which the step being run has taken from it, until it is read
   struct tt_block *blocks;     // arena
   size_t block_used, block_size;
   tt_reach reach; // which gifts are made
+  bool copies;    // what tokens offer comes along as a copy. There are runs with and without: the executor may do either
   char *why;
   size_t whylen;
   ncclResult_t res;
@@ -112,6 +114,28 @@ void *tt_verify_alloc(tt_verifier *v, size_t n, size_t size);
 // Records the fault: "rank 1 strand 0 step 3 pass 0: " (unless `a` is NULL) and the text. Always false.
 bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
+
+// The connection from one end to another, for messages or for tokens; NULL in it: not used.
+static inline tt_queue **tt_queue_place(const tt_verifier *v, int from, int to, bool token)
+{
+  return &v->queues[((size_t)from * (size_t)v->ends + (size_t)to) * 2 + token];
+}
+
+static inline bool tt_is_data(const tt_ref *ref)
+{
+  return ref->kind != TT_TOKEN && ref->kind != TT_DRAIN;
+}
+
+static inline bool tt_is_queue(const tt_ref *ref)
+{
+  return ref->kind == TT_FIFO || ref->kind == TT_TOKEN;
+}
+
+// verify_form.c. Both return false on a fault.
+// Places the ranks and their buffers; do the schedules fit each other and the function?
+bool tt_form_place(tt_verifier *v);
+// Checks every step, and makes the connections that it names.
+bool tt_form_check(tt_verifier *v);
 
 // verify_value.c. All return false (fault recorded) or NULL on a fault.
 // The value of input chunk `chunk` of `rank` in `pass`.
@@ -142,4 +166,10 @@ static inline const tt_step *tt_actor_step(const tt_verifier *v, const tt_actor 
 {
   const tt_schedule *s = v->all[a->sched];
   return &s->steps[s->strands[a->strand].first + (uint32_t)a->pos];
+}
+
+// The connection that a TT_DRAIN reference looks at: the actor's own tokens to the peer.
+static inline tt_queue *tt_actor_drain(const tt_verifier *v, const tt_actor *a, const tt_ref *ref)
+{
+  return *tt_queue_place(v, tt_actor_schedule(v, a)->rank, ref->peer, true);
 }

@@ -171,7 +171,8 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
 void tt_comm_log_memory(const struct ncclComm *comm)
 {
   const tt_geometry *g = &comm->peers[0].geometry;
-  size_t n = (size_t)comm->nranks, local = (size_t)comm->local_ranks, remote = n - local, window = tt_window_bytes(g);
+  size_t n = (size_t)comm->nranks, local = (size_t)comm->local_ranks, remote = n - local;
+  size_t window = tt_window_bytes(g) + tt_outbox_bytes((int)local);
   size_t shared = local > 1 ? 8192 + local * sizeof(tt_rank_page) + local * local * window : 0; // header, pages rounded up, windows
   size_t own = sizeof *comm + n * (sizeof *comm->peers + sizeof *comm->port.links) +
                TT_OPERAND_ROWS * (n + 2) * sizeof *comm->port.operands + (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0);

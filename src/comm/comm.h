@@ -10,6 +10,7 @@
 #include "coll/coll.h"
 #include "coll/cost.h"
 #include "comm/pages.h"
+#include "comm/reuse.h"
 #include "device/host/stream.h"
 #include "device/lane.h"
 #include "device/quick.h"
@@ -152,7 +153,7 @@ struct ncclComm {
   bool can_read;       // every pair can read each other's memory
   bool crowded;        // more ranks on some machine than cores
   bool tuned;          // a tuner plugin is asked for each collective
-  size_t stream_bytes; // results from this size on are not kept in the caches
+  size_t stream_bytes; // results from this size on are not kept in the caches, unless they are there (reuse.h)
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
   tt_cached *cache[TT_CACHE_BUCKETS];
   tt_decision last[TT_NFUNCS]; // newest decision per function
@@ -167,6 +168,7 @@ struct ncclComm {
   _Atomic(tt_plan *) returned;              // plans that are complete, put here by whoever completed them
   _Atomic uint64_t recycled;                // plans completed later; TT_FLUSHING is set while somebody waits for them
   tt_pages huge_pages;                      // under large buffers
+  tt_reuse reuse;                           // of large results
   tt_userop *userops;
   int nuserops;
   struct tt_registration *registrations;

@@ -210,6 +210,7 @@ static void survey(struct ncclComm *c)
   }
   c->all_local &= !tt_transport_p2p_off();
   c->stream_bytes = stream_bytes();
+  c->reuse.cache = tt_proc_cache() / (size_t)c->local_ranks;
   tt_pages_open(&c->huge_pages, c->nranks > 1);
 }
 

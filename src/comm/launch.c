@@ -178,6 +178,22 @@ static void use_buffers(tt_pages *pages, const tt_schedule *s, const tt_call *c)
   tt_pages_use(pages, &(tt_pages_call){.in = c->in, .in_bytes = same ? 0 : in, .out = c->out, .out_bytes = same ? TT_MAX(in, out) : out});
 }
 
+// Shall the results of a call over `bytes` bytes bypass the caches? Sums gain nothing from being stored there.
+static inline bool bypasses(struct ncclComm *comm, tt_func func, const tt_call *c, int blocks, size_t bytes)
+{
+  if (TT_LIKELY(bytes < comm->stream_bytes)) {
+    return false;
+  }
+  bool cached = tt_reuse_cached(&comm->reuse, c->out != NULL ? c->out : c->in, (size_t)blocks * c->count * c->esize);
+  return !cached || tt_func_reduces(func);
+}
+
+// That a rank reads and writes.
+static inline int blocks_of(const tt_schedule *s, const tt_call *c)
+{
+  return c->in == c->out ? TT_MAX(s->in_blocks, s->out_blocks) : s->in_blocks + s->out_blocks;
+}
+
 // The last lane so far on the same connection and direction, or -1.
 static int lane_before(const tt_plan *p, int flow)
 {
@@ -435,7 +451,7 @@ static ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t 
   }
   c->tmp = p->scratch;
   c->fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches;
-  c->stream_given = bytes >= comm->stream_bytes;
+  c->stream_given = bypasses(comm, t->func, c, blocks_of(s, c), bytes);
   c->stream = c->stream_given && !c->fetched;
   p->work.takes_us = d->takes_us;
   if (staged) {
@@ -493,7 +509,7 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, t
   if (c->count >= comm->huge_pages.least) {
     use_buffers(&comm->huge_pages, d->cached->sched, c);
   }
-  c->stream = c->count >= comm->stream_bytes;
+  c->stream = bypasses(comm, t->func, c, 1, c->count);
   p->work.takes_us = TT_MAX(p->work.takes_us, d->takes_us);
   p->ncalls++;
   c->event = t->events;

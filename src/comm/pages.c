@@ -16,9 +16,11 @@ void tt_pages_open(tt_pages *t, bool wanted)
 }
 
 enum {
-  SPEED = 4,          // bytes per nanosecond that an operation gets through, at least: for so long it may be held up,
-  MOST_NS = 50000000, // but never longer
-  LONG_NS = 20000000, // a page took so long that the machine must have other things to do
+  SPEED = 10,         // bytes per nanosecond that an operation gets through, about
+  MOST_NS = 20000000, // that can be saved up, so about the longest that one call is held up
+  FIRST_NS = 1000000, // what a page is taken to cost as long as none was tried
+  DEAR_NS = 2000000,  // a page that costs more gains its time back late: it counts
+  DEAR = 8,           // so many times
   TELL = 8            // buffers that the log names
 };
 
@@ -32,21 +34,32 @@ static uint32_t rest_longer(const tt_pages_buffer *b)
   return TT_CLAMP(2 * b->rest, (uint32_t)TT_PAGES_REST, (uint32_t)TT_PAGES_TIRED);
 }
 
-// Sees to the next pages of a buffer until the time is over, and to one at least.
-static void see_to(tt_pages *t, tt_pages_buffer *b, uint64_t end_ns)
+// A page that costs more than can be saved up is tried with all that can: its debt is paid before the next.
+static bool can_pay(const tt_pages *t)
 {
-  uint64_t now = tt_now_ns(), before;
-  do {
+  uint64_t ns = t->page_ns > 0 ? t->page_ns : FIRST_NS;
+  return t->credit_ns >= (int64_t)TT_MIN(ns, (uint64_t)MOST_NS);
+}
+
+static void pay(tt_pages *t, uint64_t ns)
+{
+  t->page_ns = ns > DEAR_NS ? DEAR * ns : TT_MAX(ns, (uint64_t)1);
+  t->credit_ns -= (int64_t)t->page_ns;
+}
+
+// Sees to a buffer's next pages as long as there is credit.
+static void see_to(tt_pages *t, tt_pages_buffer *b)
+{
+  uint64_t now = tt_now_ns();
+  while (b->next < b->to && can_pay(t)) {
     int error = tt_map_huge((const void *)b->next, t->huge);
     bool go_on = error == 0 || may_pass(error);
     t->made += error == 0;
     b->refused += error == 0 ? 0 : go_on ? 1 : (uint32_t)((b->to - b->next) / t->huge);
     b->next = go_on ? b->next + t->huge : b->to;
-    before = now;
+    uint64_t before = now;
     now = tt_now_ns();
-  } while (b->next < b->to && now < end_ns && now - before < LONG_NS);
-  if (b->next < b->to && now - before >= LONG_NS) {
-    b->wait = TT_PAGES_REST;
+    pay(t, now - before);
   }
 }
 
@@ -87,14 +100,14 @@ void tt_pages_use(tt_pages *t, const tt_pages_call *c)
 {
   const void *buffers[] = {c->in, c->out};
   const size_t bytes[] = {c->in_bytes, c->out_bytes};
-  uint64_t end_ns = 0; // of both together
+  int64_t earned = (int64_t)(TT_MAX(c->in_bytes, c->out_bytes) / SPEED);
+  t->credit_ns = TT_MIN(t->credit_ns + earned, (int64_t)MOST_NS);
   for (int i = 0; i < 2 && t->huge > 0; i++) {
     tt_pages_buffer *b = bytes[i] < t->huge ? NULL : count_use(t, buffers[i], bytes[i]);
-    if (b == NULL || (end_ns > 0 && tt_now_ns() >= end_ns)) {
+    if (b == NULL) {
       continue;
     }
-    end_ns = end_ns > 0 ? end_ns : tt_now_ns() + TT_MIN(TT_MAX(c->in_bytes, c->out_bytes) / SPEED, (size_t)MOST_NS);
-    see_to(t, b, end_ns);
+    see_to(t, b);
     if (b->next >= b->to) {
       end_round(t, b);
     }

@@ -2,7 +2,10 @@
 //
 // From small pages of 4 KiB a peer's kernel copies at half the speed: it looks each one up. And each reader walks longer tables. So the buffers that come back
 // are put on huge pages, in which nothing changes for their owner: only pages that are there, and this process's alone. It costs about as much as touching the
-// memory for the first time: hence only from the fourth use on, and in shares: of a call about as long as the operation itself takes, and one page at least.
+// memory for the first time, and more where the machine has to look for room: hence only from the fourth use on, and on credit. Each call earns the time
+// that it is taken to need itself, by its bytes: sooner there, sooner of use. A page is tried when the credit covers what the last one
+// cost, and what it did cost is taken off, below zero if need be. A dear page, of over 2 ms, counts eight times. So all calls together take twice their time
+// and one page more at most, an eighth more where pages are dear.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,10 +26,12 @@ typedef struct tt_pages_buffer {
 
 // Of a communicator: the launching thread's.
 typedef struct tt_pages {
-  size_t huge;   // bytes of a huge page; 0: off
-  size_t least;  // bytes of a buffer that is worth telling; SIZE_MAX: none is
-  uint64_t made; // pages that the kernel has put in place, or found there
-  uint32_t told; // buffers that the log has named
+  size_t huge;       // bytes of a huge page; 0: off
+  size_t least;      // bytes of a buffer that is worth telling; SIZE_MAX: none is
+  uint64_t made;     // pages that the kernel has put in place, or found there
+  uint32_t told;     // buffers that the log has named
+  int64_t credit_ns; // for pages; less than nothing where one has cost more than there was
+  uint64_t page_ns;  // what the last one counted as; 0: none yet
   tt_pages_buffer seen[TT_PAGES_SEEN];
 } tt_pages;
 

@@ -238,33 +238,18 @@ static void message_ends(tt_shm_events *e, row *r)
   }
 }
 
-static tt_proto fifo_of(const tt_lane *l, const tt_ref *r)
-{
-  return r->kind == TT_TOKEN ? TT_TOK : (tt_proto)l->fifo;
-}
-
-static bool is_there(const tt_port *port, const tt_lane *l, const tt_ref *r)
-{
-  switch (r->kind) {
-  case TT_FIFO:
-  case TT_TOKEN: return tt_fifo_arrived(&port->links[r->peer]->recv[fifo_of(l, r)]);
-  case TT_DRAIN: return tt_fifo_drained(&port->links[r->peer]->send[TT_TOK]);
-  default: return true;
-  }
-}
-
 // How far is the step?
 static stage stage_of(const tt_port *port, const tt_lane *l, const tt_step *step)
 {
   const tt_ref *r = l->sched->refs + step->src;
   for (int i = 0; i < step->nsrc; i++) {
-    if (!is_there(port, l, &r[i])) {
+    if (!tt_lane_source_ready(port, l, &r[i])) {
       return STARTED;
     }
   }
   r = l->sched->refs + step->dst;
   for (int i = 0; i < step->ndst; i++) {
-    if (is_message(&r[i]) && !tt_fifo_room(&port->links[r[i].peer]->send[fifo_of(l, &r[i])])) {
+    if (!tt_lane_has_room(port, l, step, &r[i])) {
       return THERE;
     }
   }
@@ -320,7 +305,7 @@ static void tell_side(const tt_port *port, tt_lane *l, const side *s)
     if (which == NULL || (!message && !s->send) || (message && !is_message(r))) {
       continue; // what is read after its token has gone, or told with its token
     }
-    bool there = !s->send && s->stage < THERE && is_there(port, l, r);
+    bool there = !s->send && s->stage < THERE && tt_lane_source_ready(port, l, r);
     reach(t->events, which, there ? THERE : s->stage, bytes);
     if (s->taken && message) {
       message_ends(t->events, which);

@@ -16,18 +16,22 @@
 #define ONESHOT_MAX (8u << 10) // bytes times ranks, for that
 #define FLAT_CROWD 4           // ranks per core from which one rank sums for all, between processes, up to FLAT_MAX
 #define FLAT_MAX (2u << 10)
-#define TREE_CROWD 8                    // and from which a tree is faster than a ring, and one for all also with longer messages
-#define CROWD_PART (8u << 10)           // parts up to which everybody sends to everybody, between processes whose cores are short,
-#define CROWD_PART_FEW (128u << 10)     // and with fewer than FLAT_CROWD ranks per core,
-#define CROWD_SWAP_FEW (64u << 10)      // where everybody has something else for everybody
-#define DIRECT_MIN_COPY (32u << 10)     // from here a system call per copy pays
-#define DIRECT_MIN_LOCAL (8u << 10)     // from here meeting pays when the peer's memory is ours
-#define DIRECT_CHUNK DIRECT_PAGES_CHUNK // of an all-reduce that fetches
-#define DIRECT_COPY_CHUNK (4u << 20)    // of everything else: only bounds how long one step takes
+#define TREE_CROWD 8                // and from which a tree is faster than a ring, and one for all also with longer messages
+#define TREE_PART (4u << 10)        // of so short parts: from FLAT_CROWD on
+#define CROWD_PART (8u << 10)       // parts up to which everybody sends to everybody, between processes whose cores are short,
+#define CROWD_PART_FEW (128u << 10) // and with fewer than FLAT_CROWD ranks per core,
+#define CROWD_SWAP_FEW (64u << 10)  // where everybody has something else for everybody
+#define DIRECT_MIN_COPY (32u << 10) // from here a system call per copy pays
+#define DIRECT_MIN_LOCAL (8u << 10) // from here meeting pays when the peer's memory is ours
+#define DIRECT_CHUNK \
+  (512u << 10) // of an all-reduce that fetches: two of them, and what is made of them, fit the second-level caches of two cores
+#define PAIR_CHUNK (512u << 10)                              // of a reduce of two processes, twice that of a broadcast
+#define SHARE_MIN (256u << 10)                               // of a broadcast or reduce of two processes
+#define DIRECT_COPY_CHUNK (4u << 20)                         // of everything else: only bounds how long one step takes
 #define DIRECT_PAGES_CHUNK ((TT_PAGEPIPE_PAGES - 1) * 4096u) // between processes: what a pipe holds, wherever it begins
 #define MOST_TAKES_US 1000                                   // that a rank goes on looking for a peer that is at work
 #define PIPELINE 4                                           // passes a message should take so that sender and receiver overlap
-#define CHUNK_MIN (4u << 10)
+#define CHUNK_MIN (8u << 10)                                 // a second message costs more than what its copying overlaps with
 #define CHANNEL_MIN (64u << 10)   // of the message, for each channel that takes part: less is not worth another order
 #define NET_CHUNK_MIN (32u << 10) // a message over the network costs two system calls
 #define NET_SEGMENT (60u << 10)   // of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB
@@ -166,6 +170,13 @@ static bool has_turns(const struct ncclComm *comm)
   return comm->crowded && !comm->all_local && !comm->needs_net;
 }
 
+// Are a ring's hops, each of which waits for the neighbour's turn, too many for an all-reduce? With very many ranks per core always; with many, where messages
+// are so short that the hop costs more than its bytes.
+static bool many_hops(const struct ncclComm *comm, size_t bytes)
+{
+  return crowd_of(comm) >= (bytes / (size_t)comm->nranks <= TREE_PART ? FLAT_CROWD : TREE_CROWD);
+}
+
 static bool has_blocks(tt_func func)
 {
   return func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER ||
@@ -179,11 +190,15 @@ static bool short_parts(const struct ncclComm *comm, tt_func func, size_t bytes)
   return bytes / (size_t)comm->nranks <= (crowd_of(comm) < FLAT_CROWD ? few : CROWD_PART);
 }
 
-// Direct access between processes lets everybody wait for everybody several times per pass: where cores are short, each time all ranks must have had
-// a core. Collectives through FIFOs go from rank to rank, in whatever order they get it, and root and leaves run ahead.
+// Direct access between processes lets everybody wait for everybody several times per pass: where cores are short, each time all ranks must have had a
+// core. Collectives through FIFOs go from rank to rank, in whatever order they get it, and root and leaves run ahead. But Ring's ranks wait for each other
+// in every hop of every pass: with few ranks per core an all-reduce of more than one pass waits less where each rank reads what it sums.
 static bool must_take_turns(const struct ncclComm *comm, tt_func func, size_t bytes)
 {
   if (!has_turns(comm) || tt_params_get()->host_direct_threshold >= 0) {
+    return false;
+  }
+  if (func == TT_FUNC_ALLREDUCE && crowd_of(comm) < FLAT_CROWD && bytes / (size_t)comm->nranks > comm->tuning->simple_capacity) {
     return false;
   }
   return func <= TT_FUNC_ALLREDUCE || (func == TT_FUNC_ALLTOALL && short_parts(comm, func, bytes));
@@ -205,9 +220,12 @@ static bool straight_on(const struct ncclComm *comm, tt_func func, size_t bytes)
 
 // Between processes: do ranks share the work of a broadcast or reduce, and write parts into each other's outputs? Else one copies for all, or all from
 // one. A part of a reduce is fetched by whoever sums it, and written back: each must be worth a copy. What all ranks sum or copy anyway is read: the kernel
-// writes slower than it reads.
+// writes slower than it reads. Two ranks decide that chunk by chunk (coll/directw.c), and below SHARE_MIN gain more by not waiting for each other.
 static bool shares_pay(const struct ncclComm *comm, tt_func func, size_t bytes)
 {
+  if (comm->nranks == 2) {
+    return (func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE) && bytes >= SHARE_MIN;
+  }
   return func == TT_FUNC_BROADCAST || (func == TT_FUNC_REDUCE && bytes / (size_t)comm->nranks >= comm->tuning->direct_min);
 }
 
@@ -234,7 +252,7 @@ static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes,
     if (one_for_all(comm, bytes)) {
       list[n++] = r->hier_rd;
     }
-    list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->rd : crowd_of(comm) >= TREE_CROWD ? r->tree : r->ring;
+    list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->rd : many_hops(comm, bytes) ? r->tree : r->ring;
     list[n++] = r->tree;
     break;
   case TT_FUNC_ALLGATHER: list[n++] = small || straight ? r->oneshot : bytes <= LL_MAX ? r->pat : r->ring; break;
@@ -330,8 +348,8 @@ static size_t part_of(const struct ncclComm *comm, int algo, tt_func func, size_
   return (has_blocks(func) ? bytes / (size_t)comm->nranks : bytes) / subs_of(comm, algo, func);
 }
 
-// Of direct access where nothing is summed twice. Between processes equal chunks that each fit into a pipe of full length; but, where cores are short and all wait
-// for all, whole blocks of up to DIRECT_COPY_CHUNK, so that they do it once: the kernel reads what the pipe does not hold.
+// Of direct access where nothing is summed twice. Between processes equal chunks that each fit into a pipe of full length; but, where cores are short and
+// all wait for all, whole blocks of up to DIRECT_COPY_CHUNK, so that they do it once: the kernel reads what the pipe does not hold.
 static size_t direct_chunk(const struct ncclComm *comm, tt_func func, size_t bytes)
 {
   if (comm->all_local || (has_turns(comm) && has_blocks(func))) {
@@ -341,12 +359,21 @@ static size_t direct_chunk(const struct ncclComm *comm, tt_func func, size_t byt
   return TT_CLAMP(TT_ROUND_UP(TT_DIV_UP(part, passes), 4096), 4096, DIRECT_PAGES_CHUNK);
 }
 
+// Of direct access where ranks share the work. Two processes may have to hand chunks over, and sums of whole chunks are made while these are in a cache.
+static size_t shared_chunk(const struct ncclComm *comm, tt_func func)
+{
+  if (comm->nranks > 2 || comm->all_local) {
+    return DIRECT_COPY_CHUNK;
+  }
+  return func == TT_FUNC_REDUCE ? PAIR_CHUNK : 2 * PAIR_CHUNK;
+}
+
 // Chunk size: as large as a slot, but small enough that a message takes several passes.
 static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
   if (c->direct) {
     return func == TT_FUNC_ALLREDUCE && c->fetches ? comm->tuning->limits.direct_chunk
-           : c->algo == comm->tuning->row.directw  ? DIRECT_COPY_CHUNK
+           : c->algo == comm->tuning->row.directw  ? shared_chunk(comm, func)
                                                    : direct_chunk(comm, func, bytes);
   }
   size_t capacity = c->networked ? whole_segments(capacity_of(comm, c, func)) : capacity_of(comm, c, func);

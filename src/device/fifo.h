@@ -19,7 +19,10 @@
 
 typedef enum { TT_SIMPLE, TT_LL, TT_TOK, TT_TINY, TT_NFIFOS } tt_proto;
 
-enum { TT_TINY_BYTES = 232 }; // payload of a TINY slot
+enum {
+  TT_TINY_BYTES = 232, // payload of a TINY slot
+  TT_TOKEN_SLOTS = 8   // an outbox remembers where the copies of twice as many end (link.h)
+};
 
 // What a token tells the receiver: where the sender's buffers are. `mem` 0: addresses of the sender's own address space; otherwise the
 // serial of a shareable allocation, and `in`/`out` are offsets into it.
@@ -29,13 +32,14 @@ typedef struct tt_desc {
   uint64_t scalar;    // the sender's pre-scaling factor
   uint32_t freed;     // how many shareable allocations the sender has freed: a change invalidates what the receiver has mapped
   uint32_t given : 1; // the sender has written its last TT_STEP_GIVE into the receiver's output
-  uint32_t
-      pipe : 31; // 1 + number, in the sender's process, of the pipe with the slot's `bytes` bytes that the token offers; 0: none (os/pagepipe.h)
+  uint32_t along : 2; // 1 + tt_way: how the slot's `bytes` bytes of what the token offers come along (device/host/offer.h); 0: nothing does
+  // PAGES: number, in the sender's process, of the pipe (os/pagepipe.h); COPY: where in the sender's outbox, in cache lines.
+  uint32_t place : 29;
 } tt_desc;
 
 typedef struct tt_slot {
   _Atomic uint32_t seq; // number of this message + 1; written last
-  uint32_t bytes;       // payload; token: what is in the sender's pipe for it
+  uint32_t bytes;       // payload; token: what comes along with it
   uint64_t sig;         // fingerprint of the call: sequence number, function, type, operation, root
   uint64_t count;       // its count
   union {

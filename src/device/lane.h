@@ -24,7 +24,7 @@ typedef struct tt_call {
   uint64_t in_off, out_off; // offsets therein
   bool stream;              // large, and nobody reads the result soon: keep it out of the caches
   bool fetched;             // peers read the output while the call runs
-  bool stream_given;        // the same of a step all of whose gifts are made
+  bool stream_given;        // the same of a step all of whose gifts are made or laid out as copies, and of one that reads such a copy
   _Atomic bool open;        // its plan has begun: the output is its own, so the network may write there. Written by the plan (release)
   void *event;              // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
 } tt_call;
@@ -112,6 +112,11 @@ size_t tt_lane_pass(const tt_lane *l, uint64_t pass, size_t *chunk);
 
 // The lane's first `steps` steps, over all passes, have been taken already. Right after tt_lane_init.
 void tt_lane_skip(tt_lane *l, int steps);
+
+// Has what a step takes by this source arrived, or is what it waits for there? May what it sends by this destination be sent? As tt_lane_run asks.
+// The thread that runs the plan.
+bool tt_lane_source_ready(const tt_port *port, const tt_lane *l, const tt_ref *source);
+bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *destination);
 
 // Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED: tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);

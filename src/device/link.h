@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "device/fifo.h"
+#include "device/taste.h"
 #include "nccl.h"
 #include "os/bell.h"
 #include "os/fdbox.h"
@@ -74,6 +75,27 @@ typedef struct tt_maplist {
   uint32_t freed;
 } tt_maplist;
 
+// A ring behind the window to a peer, in which this rank lays copies of what its tokens offer. A copy stays until the peer has given its token back. Positions
+// count bytes since the beginning, modulo 2^32. Used by the thread that runs the rank's plan.
+typedef struct tt_outbox {
+  char *base;
+  uint32_t size; // a power of two; 0: there is none
+  uint32_t tail; // where the next copy goes
+  uint32_t laid; // bytes from there on with the chunk that the next token offers, but has not been given for yet; 0: none
+  uint32_t end[2 * TT_TOKEN_SLOTS]; // the tail behind each token, by the last digits of its number
+} tt_outbox;
+
+#define TT_WANTS_PAGES (1u << 31)
+enum { TT_TASTES = 12 }; // sizes of a call's blocks: below 64 KiB, and twice as much each
+
+// What this rank has found out about a peer's offers, by size.
+typedef struct tt_tastes {
+  tt_taste take[TT_TASTES];
+  uint8_t given[TT_TASTES]; // offers that this rank has made since it last took one
+  uint8_t told;             // trials that the log has named
+  bool only;                // the user wants copies, whatever takes less time
+} tt_tastes;
+
 // Who stands behind a link to a network that reduces: the ranks whose messages it waits for, and the copies of their pages.
 typedef struct tt_behind {
   int n;
@@ -97,14 +119,26 @@ typedef struct tt_link {
   void *own;               // and what it keeps there
   const char *mailbox;     // the peer process's, for descriptors
   tt_maplist shared, mapped;
-  tt_pagepipe pages; // COPY: for what this rank's tokens offer
-  tt_pagetap tap;    // and the peer's
-  uint32_t handed;   // bytes that the token now being sent offers
-  size_t offered;    // bytes in the peer's pipe: the first of the chunk that its last token has offered
-  char *in, *out;    // from the peer's last token: local pointers, NULL when only `…_remote` is known
+  tt_pagepipe pages;       // COPY: for what this rank's tokens offer
+  tt_pagetap tap;          // and the peer's
+  tt_outbox outbox;        // COPY: the other way
+  const char *inbox;       // the peer's outbox,
+  uint32_t inbox_size;     // though it may do without
+  tt_tastes *tastes;       // COPY: of what the peer's tokens offer; NULL: there is no outbox
+  _Atomic uint32_t *wants; // sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: all for ever. Relaxed, only it writes there
+  const _Atomic uint32_t *wanted; // and the peer: a hint, so that it need not be the latest
+  const char *copied;             // what the peer's last token has offered lies here; NULL: it came otherwise, or not
+  uint64_t since;                 // when this rank last offered something or had read what the peer offered, if that is measured; else 0
+  uint8_t size;                   // its number among the tastes
+  uint8_t came;                   // 1 + the tt_way it came; 0: nothing did
+  uint32_t held;                  // number of the token behind the last one that needs this rank's own memory until it comes back
+  uint32_t handed;                // bytes that the token now being sent offers
+  size_t offered;                 // bytes that came along with the peer's last token: the first of the chunk that it has offered
+  char *in, *out;                 // from the peer's last token: local pointers, NULL when only `…_remote` is known
   uint64_t in_remote, out_remote;
   uint64_t scalar;
   bool gives; // TT_STEP_GIVE: this rank has written into the peer's output since its last token,
+  bool far;   // with the kernel's help,
   bool given; // and the peer's last token says the same of it
 } tt_link;
 

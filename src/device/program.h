@@ -26,7 +26,7 @@ typedef enum {
   TT_TOKEN, // the same without data. Says "I am here": carries the addresses of the sender's buffers and its scalar, and may offer a chunk (below)
   TT_PEER_IN,  // peer's input, read directly (allowed between a token from that peer and the token that lets it go on)
   TT_PEER_OUT, // peer's output, read or written directly
-  TT_DRAIN,    // source, no data: waits until `peer` has given back every token this rank has sent it
+  TT_DRAIN, // source, no data: waits until `peer` has given back every token this rank has sent it, or else has copies of what they offer
 } tt_ref_kind;
 
 // What a token offers: a chunk of the sender's memory, that stays as it is until the token is answered, and that the step which takes the token reads, once
@@ -48,10 +48,14 @@ enum {
   TT_STEP_PLACE = 8,          // the message the step copies to OUT may be written there as soon as the call has begun
   TT_STEP_LEND_IN_PLACE = 16, // the same for a call in place
   TT_STEP_PLACE_IN_PLACE = 32,
-  // Where some ranks have mapped others' outputs and some have not. Whoever writes decides, chunk by chunk, and tells with the next token.
-  TT_STEP_GIVE = 64, // TT_PEER_OUT among the destinations: those alone that this rank reaches as memory
-  TT_STEP_UNLESS_GIVEN =
-      128, // a copy from a peer's TT_PEER_OUT: nothing where the peer's last token says that it has written the chunk here already
+  // Where some ranks have mapped others' outputs and some have not. Whoever writes decides, chunk by chunk, and tells with the next token, which offers
+  // the same chunk: that of the input in a copy, that of the output in a sum which goes there, too. A sum that goes to peers alone is made where it is
+  // given, or not at all. TT_PEER_OUT among the destinations: those alone that this rank reaches as memory. Where no destination is left nothing is done.
+  TT_STEP_GIVE = 64,
+  // Nothing where the last token of the peer whose memory is read says that it has written the result here already.
+  TT_STEP_UNLESS_GIVEN = 128,
+  // With TT_STEP_GIVE: also those that the kernel must write, where the peer does not want copies (device/host/offer.h).
+  TT_STEP_GIVE_FAR = 256,
 };
 
 typedef struct tt_step {

@@ -11,6 +11,7 @@
 #include "os/proc.h"
 #include "os/shm.h"
 
+#define OUTBOX_RANKS 8 // ranks of a machine up to which each pair has outboxes
 #define JOIN_TIMEOUT_MS 60000
 #define MAGIC 0x7475747469736567ull
 
@@ -38,11 +39,17 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static tt_segment *list;
 
+// For two chunks of the longest that one token offers, or of those of an all-reduce (comm/tuning.c), which has two under way.
+uint32_t tt_outbox_bytes(int nranks)
+{
+  return nranks <= 4 ? 2u << 20 : nranks <= OUTBOX_RANKS ? 1u << 20 : 0;
+}
+
 static void lay_out(tt_segment *s)
 {
   s->pages_at = 4096;
   s->windows_at = TT_ROUND_UP(s->pages_at + (size_t)s->n * sizeof(tt_rank_page), 4096);
-  s->window_bytes = tt_window_bytes(&s->geometry);
+  s->window_bytes = tt_window_bytes(&s->geometry) + tt_outbox_bytes(s->n);
   s->size = s->windows_at + (size_t)s->n * (size_t)s->n * s->window_bytes;
 }
 
@@ -254,8 +261,15 @@ int tt_segment_place(const tt_segment *s, int rank)
 void tt_segment_connect(tt_segment *s, tt_link *link)
 {
   int me = tt_segment_place(s, link->rank), peer = tt_segment_place(s, link->peer);
-  tt_window_view(&s->geometry, tt_segment_window(s, me, peer), link->send);
-  tt_window_view(&s->geometry, tt_segment_window(s, peer, me), link->recv);
+  char *to = tt_segment_window(s, me, peer), *from = tt_segment_window(s, peer, me);
+  size_t behind = tt_window_bytes(&s->geometry);
+  tt_window_view(&s->geometry, to, link->send);
+  tt_window_view(&s->geometry, from, link->recv);
+  link->wanted = tt_window_wants(to);
+  link->wants = tt_window_wants(from);
+  link->outbox = (tt_outbox){.base = to + behind, .size = tt_outbox_bytes(s->n)};
+  link->inbox = from + behind;
+  link->inbox_size = link->outbox.size;
   link->page = tt_segment_page(s, peer);
 }
 

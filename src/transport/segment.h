@@ -1,4 +1,5 @@
-// segment.h: memory shared by all ranks of a communicator on one machine: a page per rank, a window per ordered pair of ranks.
+// segment.h: memory shared by all ranks of a communicator on one machine: a page per rank, a window per ordered pair of ranks, and behind it the sender's
+// outbox (device/host/offer.h).
 //
 // One memfd per communicator and machine, sparse: pages exist once they are touched, so a pair that never talks costs nothing. The first
 // local rank creates it and passes the descriptor to one rank of every other process; ranks of one process share one mapping.
@@ -18,6 +19,8 @@ tt_geometry tt_geometry_default(void);
 size_t tt_window_bytes(const tt_geometry *g);
 // Makes the sender's (or the receiver's) view of a window at `base`.
 void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS]);
+// The word of a window by which its receiver says how it wants what is offered (device/link.h).
+_Atomic uint32_t *tt_window_wants(char *base);
 // The same for a window whose messages go over a network: each SIMPLE payload lies directly behind its header, so that one piece of memory
 // is one network message. There are no tokens.
 size_t tt_net_window_bytes(const tt_geometry *g);
@@ -48,7 +51,10 @@ ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const volatile 
 // Drops this rank's share; the last one in the process unmaps. NULL is allowed.
 void tt_segment_leave(tt_segment *s);
 
-// Fills link->send, recv and page for the pair (link->rank, link->peer), both on this machine.
+// Bytes of the outbox behind each window, where so many ranks share the segment. 0: there is none.
+uint32_t tt_outbox_bytes(int nranks);
+
+// Fills link->send, recv, page, outbox, inbox, wants and wanted for the pair (link->rank, link->peer), both on this machine.
 void tt_segment_connect(tt_segment *s, tt_link *link);
 
 // Page of the local rank at `place`.

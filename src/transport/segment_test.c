@@ -58,6 +58,7 @@ static void check_window(const tt_geometry *g, bool network)
   assert_true(network || size % PAGE == 0);
   (network ? tt_net_window_view : tt_window_view)(g, base, f);
   npieces = 0;
+  add_piece(base, tt_window_wants(base), TT_CACHE_LINE, "what the receiver wants", 0);
   for (int k = 0; k < TT_NFIFOS; k++) {
     assert_int_equal((uintptr_t)f[k].head % TT_CACHE_LINE, 0);
     assert_int_equal((f[k].mask + 1) & f[k].mask, 0);
@@ -332,6 +333,10 @@ static void one_process(int unused)
   CHECK(link.page == tt_segment_page(j[0].s, 2));
   CHECK((char *)link.send[TT_SIMPLE].head == tt_segment_window(j[0].s, 1, 2));
   CHECK((char *)link.recv[TT_SIMPLE].head == tt_segment_window(j[0].s, 2, 1));
+  CHECK(link.wanted == tt_window_wants(tt_segment_window(j[0].s, 1, 2)) && link.wants == tt_window_wants(tt_segment_window(j[0].s, 2, 1)));
+  CHECK(link.outbox.size > 0 &&
+        link.inbox + link.outbox.size == tt_segment_window(j[0].s, 2, 2)); // behind the windows, up to the next ones
+  CHECK(link.outbox.base + link.outbox.size == tt_segment_window(j[0].s, 1, 3));
   for (int i = 0; i < 8; i++) {
     tt_segment_leave(j[i].s);
   }
@@ -511,7 +516,7 @@ static void wrong_segments(int unused)
 {
   static joiner j;
   tt_geometry g = tt_geometry_default(), mad = {~0u, ~0u, ~0u, ~0u, ~0u};
-  size_t right = 4096 + 4096 + 4 * tt_window_bytes(&g);
+  size_t right = 4096 + 4096 + 4 * (tt_window_bytes(&g) + (2 << 20)); // pages, windows, outboxes of two ranks
   const header headers[] = {
       {0, 0, {0, 0, 0, 0, 0}},
       {0x7475747469736567ull + 1, right, g},

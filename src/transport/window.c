@@ -3,7 +3,6 @@
 #include "transport/segment.h"
 
 #define PAGE 4096
-#define TOKEN_SLOTS 8
 #define SIMPLE_SLOTS 8
 #define LL_SLOTS 16
 #define TINY_SLOTS 64
@@ -14,16 +13,19 @@
 #define LL_SLOT_MAX (64u << 10)
 #define SIMPLE_SLOT_MAX (64u << 20)
 
-// What stands at the start of a window. Heads are written by the receiver, everything else by the sender.
+// What stands at the start of a window. Heads and what the receiver wants are written by the receiver, everything else by the sender.
 typedef struct header {
   struct {
     _Alignas(TT_CACHE_LINE) _Atomic uint32_t head;
   } heads[TT_NFIFOS];
-  tt_slot tokens[TOKEN_SLOTS];
+  struct {
+    _Alignas(TT_CACHE_LINE) _Atomic uint32_t word;
+  } wants;
+  tt_slot tokens[TT_TOKEN_SLOTS];
   tt_slot simple[SIMPLE_SLOTS];
 } header;
 _Static_assert(TINY_SLOT_BYTES % TT_CACHE_LINE == 0 && TINY_SLOTS * TINY_SLOT_BYTES % PAGE == 0, "shared memory layout");
-_Static_assert(sizeof(header) == 4 * 64 + 16 * 64, "shared memory layout");
+_Static_assert(sizeof(header) == 5 * 64 + 16 * 64 && offsetof(header, tokens) == 5 * 64, "shared memory layout");
 
 // Bytes per slot out of a buffer of `bytes` with `slots` slots, kept within [lo, hi] and a multiple of `unit`.
 static uint32_t per_slot(int64_t bytes, int slots, uint32_t unit, uint32_t hi)
@@ -96,6 +98,11 @@ void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFO
   fifos[TT_TINY] = (tt_fifo){.head = fifos[TT_TINY].head};
 }
 
+_Atomic uint32_t *tt_window_wants(char *base)
+{
+  return &((header *)base)->wants.word;
+}
+
 void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
 {
   header *h = (header *)base;
@@ -116,7 +123,7 @@ void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
                             .stride = sizeof(tt_slot),
                             .data = (char *)h->tokens[0].data,
                             .data_stride = sizeof(tt_slot),
-                            .mask = TOKEN_SLOTS - 1};
+                            .mask = TT_TOKEN_SLOTS - 1};
   fifos[TT_TINY] = (tt_fifo){.slots = base + tiny_at(g),
                              .stride = TINY_SLOT_BYTES,
                              .data = base + tiny_at(g) + inline_at,

@@ -2,6 +2,7 @@
 #include "device/lane.h"
 
 #include "base/result.h"
+#include "device/host/offer.h"
 #include "device/host/step.h"
 
 #define CHUNK_ALIGN 64 // bytes: keeps the chunks of a short last pass on cache lines
@@ -71,7 +72,25 @@ static inline bool source_ready(tt_link *link, const tt_lane *l, const tt_ref *r
   if (r->kind == TT_FIFO || r->kind == TT_TOKEN) {
     return tt_fifo_arrived(&link->recv[fifo_of(l, r)]);
   }
-  return r->kind != TT_DRAIN || tt_fifo_drained(&link->send[TT_TOK]);
+  return r->kind != TT_DRAIN || tt_offers_drained(link);
+}
+
+static inline bool has_room(tt_link *link, const tt_lane *l, const tt_step *step, const tt_ref *r)
+{
+  return tt_fifo_room(&link->send[fifo_of(l, r)]) &&
+         (r->kind != TT_TOKEN || r->offer == TT_OFFER_NONE ||
+          tt_offer_room(link, l->call, r, count_in_pass(l, step, l->pos, l->chunk) * l->call->esize));
+}
+
+bool tt_lane_source_ready(const tt_port *port, const tt_lane *l, const tt_ref *source)
+{
+  return source->kind < TT_FIFO || source_ready(port->links[source->peer], l, source);
+}
+
+bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *destination)
+{
+  bool sends = destination->kind == TT_FIFO || destination->kind == TT_TOKEN;
+  return !sends || has_room(port->links[destination->peer], l, step, destination);
 }
 
 // Is everything the step needs there? Remembers the peer it waits for.
@@ -89,7 +108,7 @@ static bool step_ready(tt_port *port, tt_lane *l, const tt_step *step)
   }
   r = l->sched->refs + step->dst;
   for (int i = 0; i < step->ndst; i++, r++) {
-    if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && !tt_fifo_room(&port->links[r->peer]->send[fifo_of(l, r)])) {
+    if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && !has_room(port->links[r->peer], l, step, r)) {
       l->waits_for = r->peer;
       return false;
     }

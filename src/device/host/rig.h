@@ -1,4 +1,4 @@
-// rig.h: ports and links made by hand for the tests of this folder: up to four ranks in shared memory, FIFOs of four slots, tiny schedules.
+// rig.h: ports and links made by hand for the tests of this folder: up to four ranks in shared memory, FIFOs of four slots, small outboxes, tiny schedules.
 #pragma once
 #include "device/host/toys.h"
 
@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "device/lane.h"
 
-enum { RIG_RANKS = 4, RIG_SLOTS = 4, RIG_SLOT_BYTES = 256 };
+enum { RIG_RANKS = 4, RIG_SLOTS = 4, RIG_SLOT_BYTES = 256, RIG_BOX_BYTES = 1024 };
 
 // One direction between two ranks.
 typedef struct rig_window {
@@ -16,6 +16,8 @@ typedef struct rig_window {
   } heads[TT_NFIFOS];
   tt_slot slots[TT_NFIFOS][RIG_SLOTS];
   char data[TT_NFIFOS][RIG_SLOTS][RIG_SLOT_BYTES];
+  _Atomic uint32_t wants;
+  _Alignas(TT_CACHE_LINE) char box[RIG_BOX_BYTES];
 } rig_window;
 
 typedef struct rig {
@@ -24,6 +26,8 @@ typedef struct rig {
   tt_port ports[RIG_RANKS];
   tt_link links[RIG_RANKS][RIG_RANKS], *tables[RIG_RANKS][RIG_RANKS];
   void *operands[RIG_RANKS][TT_OPERAND_ROWS * (RIG_RANKS + 2)];
+  char bounce[RIG_RANKS][TT_BOUNCE_BYTES];
+  tt_tastes tastes[RIG_RANKS][RIG_RANKS];
   _Atomic int word; // for a test with two processes
   tt_proc_id child;
 } rig;
@@ -47,6 +51,7 @@ TOY rig *rig_open(void)
   assert_true(r != MAP_FAILED);
   for (int i = 0; i < RIG_RANKS; i++) {
     r->ports[i] = (tt_port){.rank = i, .nranks = RIG_RANKS, .page = &r->pages[i], .links = r->tables[i], .operands = r->operands[i]};
+    r->ports[i].bounce = r->bounce[i];
     atomic_store(&r->pages[i].state, TT_RANK_RUNNING);
     for (int k = 0; k < RIG_RANKS; k++) {
       tt_link *link = r->tables[i][k] = &r->links[i][k];
@@ -56,6 +61,27 @@ TOY rig *rig_open(void)
     }
   }
   return r;
+}
+
+TOY void rig_reach(rig *r, int rank, int peer)
+{
+  rig_window *to = &r->windows[rank][peer], *from = &r->windows[peer][rank];
+  tt_link *link = &r->links[rank][peer];
+  link->access = TT_ACCESS_COPY;
+  link->pages.state = TT_PAGEPIPE_NONE;
+  link->outbox = (tt_outbox){.base = to->box, .size = RIG_BOX_BYTES};
+  link->inbox = from->box;
+  link->inbox_size = RIG_BOX_BYTES;
+  link->wanted = &to->wants;
+  link->wants = &from->wants;
+  link->tastes = &r->tastes[rank][peer];
+}
+
+// From now on the two ranks read each other's memory as two processes do, and have outboxes. There are no pipes.
+TOY void rig_part(rig *r, int rank, int peer)
+{
+  rig_reach(r, rank, peer);
+  rig_reach(r, peer, rank);
 }
 
 TOY void rig_close(rig *r)

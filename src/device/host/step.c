@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "device/host/mem.h"
+#include "device/host/offer.h"
 #include "device/owner.h"
 
 #define SMALL_COPY 4096 // bytes up to which a plain memcpy is as good as any
@@ -15,6 +16,8 @@
 typedef struct operands {
   int nsrc, ndst;
   bool remote;
+  bool spared; // TT_STEP_UNLESS_GIVEN, and the result is here
+  bool took;   // something has come along with a token
   void **src, **dst;
   const uint64_t **scale;
   tt_link **src_link, **dst_link;
@@ -80,21 +83,6 @@ ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer
       port->rank, mine, peer, theirs);
 }
 
-static ncclResult_t mismatch(const tt_port *port, const tt_call *c, int peer, const tt_slot *s)
-{
-  return tt_call_mismatch(port, c, peer, s->sig, s->count);
-}
-
-static inline bool same_call(const tt_call *c, const tt_slot *s)
-{
-  return s->sig == c->sig && tt_sig_count_same(s->count, c->sig_count);
-}
-
-static inline size_t chunk_at(const tt_lane *l, const tt_step *step, uint32_t chunk)
-{
-  return tt_lane_element(l, step, chunk, l->pos, l->chunk);
-}
-
 // Where the next message's payload lies.
 static inline char *message_at(const tt_lane *l, const tt_link *link)
 {
@@ -110,8 +98,8 @@ static inline char *operand_at(tt_port *port, const tt_lane *l, const tt_step *s
 {
   const tt_call *c = l->call;
   switch (r->kind) {
-  case TT_IN: return (char *)c->in + chunk_at(l, step, r->chunk) * c->esize;
-  case TT_OUT: return c->out + chunk_at(l, step, r->chunk) * c->esize;
+  case TT_IN: return (char *)c->in + tt_lane_chunk(l, step, r->chunk) * c->esize;
+  case TT_OUT: return c->out + tt_lane_chunk(l, step, r->chunk) * c->esize;
   case TT_TMP: return l->tmp + (size_t)r->chunk * l->max_chunk * c->esize;
   default: // TT_FIFO
     return source ? message_at(l, port->links[r->peer]) : tt_fifo_data(&port->links[r->peer]->send[l->fifo]);
@@ -147,13 +135,6 @@ static inline bool lend(tt_lane *l, tt_link *link, char *lender)
   return lender != NULL;
 }
 
-// A message must belong to the call this rank is in.
-static inline ncclResult_t check_message(const tt_port *port, const tt_lane *l, const tt_ref *r)
-{
-  const tt_slot *s = tt_fifo_slot(&port->links[r->peer]->recv[l->fifo]);
-  return TT_LIKELY(same_call(l->call, s)) ? ncclSuccess : mismatch(port, l->call, r->peer, s);
-}
-
 // Where a peer's buffer begins: a pointer when it is reachable, else an address in its process.
 static inline void *peer_base(const tt_link *link, bool out, bool *remote)
 {
@@ -162,70 +143,15 @@ static inline void *peer_base(const tt_link *link, bool out, bool *remote)
   return local != NULL ? local : (void *)(uintptr_t)(out ? link->out_remote : link->in_remote);
 }
 
-// Joins the peer's pipe, at the first token that names it. A peer that has given up may have closed it, and the number be another file's: it says so before.
-static bool join_pipe(tt_link *link, int fd)
+// A message must belong to the call this rank is in.
+static inline ncclResult_t check_message(const tt_port *port, const tt_lane *l, const tt_ref *r)
 {
-  bool first = link->tap.state == TT_PAGEPIPE_UNTRIED, here = tt_pagetap_join(&link->tap, link->proc.pid, fd);
-  if (first && here && tt_page_stopped(link->page)) {
-    tt_pagetap_close(&link->tap);
-    link->tap.state = TT_PAGEPIPE_NONE;
-    here = false;
-  }
-  return here;
-}
-
-static ncclResult_t take_token(tt_port *port, const tt_lane *l, tt_link *link)
-{
-  const tt_slot *s = tt_fifo_slot(&link->recv[TT_TOK]);
-  if (TT_UNLIKELY(!same_call(l->call, s))) {
-    return mismatch(port, l->call, link->peer, s);
-  }
-  link->scalar = s->desc.scalar;
-  link->given = s->desc.given != 0;
-  link->in_remote = s->desc.in;
-  link->out_remote = s->desc.out;
-  link->offered = 0;
-  if (link->access == TT_ACCESS_LOCAL) {
-    link->in = (char *)(uintptr_t)s->desc.in;
-    link->out = (char *)(uintptr_t)s->desc.out;
-    return ncclSuccess;
-  }
-  bool here = s->desc.pipe != 0 && join_pipe(link, (int)s->desc.pipe - 1);
-  link->offered = here ? s->bytes : 0; // else it stays in the pipe, which the sender finds full
-  return tt_mem_import(link, &s->desc, &port->abort_flag);
-}
-
-// Hands over what the token offers, where the peer has not got it yet, and would need the kernel's help to read it.
-static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link, tt_desc *d)
-{
-  const tt_call *c = l->call;
-  bool in = token->offer == TT_OFFER_IN;
-  if (token->offer == TT_OFFER_NONE || d->given || link->access != TT_ACCESS_COPY || (in ? d->in_mem : d->out_mem) != 0) {
-    return;
-  }
-  link->handed = (uint32_t)tt_pagepipe_give(&link->pages, (in ? c->in : c->out) + chunk_at(l, step, token->chunk) * c->esize, bytes);
-  d->pipe = link->handed > 0 ? 1 + (uint32_t)link->pages.read : 0;
-}
-
-static ncclResult_t give_token(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
-{
-  const tt_call *c = l->call;
-  ncclResult_t res = ncclSuccess;
-  tt_desc *d = &tt_fifo_slot(&link->send[TT_TOK])->desc;
-  *d = (tt_desc){.in = (uint64_t)(uintptr_t)c->in, .out = (uint64_t)(uintptr_t)c->out, .scalar = c->op.scalar, .given = link->gives};
-  link->gives = false;
-  if (link->access != TT_ACCESS_LOCAL && (c->in_mem | c->out_mem) != 0) {
-    res = tt_mem_export(link, c, d);
-  } else {
-    d->freed = link->shared.freed;
-  }
-  link->handed = 0;
-  hand_over(l, step, token, bytes, link, d);
-  return res;
+  const tt_slot *s = tt_fifo_slot(&port->links[r->peer]->recv[l->fifo]);
+  return TT_LIKELY(tt_call_same(l->call, s)) ? ncclSuccess : tt_call_mismatch(port, l->call, r->peer, s->sig, s->count);
 }
 
 // Adds the data sources of the step to `o`, taking tokens on the way.
-static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step, operands *o)
+static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step, size_t count, operands *o)
 {
   const tt_call *c = l->call;
   const tt_ref *r = l->sched->refs + step->src;
@@ -235,7 +161,10 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
     const uint64_t *scale = NULL;
     bool remote = false;
     switch (r->kind) {
-    case TT_TOKEN: TT_TRY(take_token(port, l, port->links[r->peer])); continue;
+    case TT_TOKEN:
+      TT_TRY(tt_token_take(port, l, port->links[r->peer], count * c->esize));
+      o->took |= port->links[r->peer]->came != 0;
+      continue;
     case TT_DRAIN: continue;
     case TT_FIFO:
       TT_TRY(check_message(port, l, r));
@@ -249,10 +178,9 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
       break;
     default: // TT_PEER_IN, TT_PEER_OUT
       link = port->links[r->peer];
-      if ((step->flags & TT_STEP_UNLESS_GIVEN) && link->given) {
-        continue;
-      }
-      p = (char *)peer_base(link, r->kind == TT_PEER_OUT, &remote) + chunk_at(l, step, r->chunk) * c->esize;
+      o->spared |= (step->flags & TT_STEP_UNLESS_GIVEN) && link->given;
+      p = link->copied != NULL ? (char *)(uintptr_t)link->copied
+                               : (char *)peer_base(link, r->kind == TT_PEER_OUT, &remote) + tt_lane_chunk(l, step, r->chunk) * c->esize;
       scale = r->kind == TT_PEER_IN ? &link->scalar : NULL;
       break;
     }
@@ -262,6 +190,24 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
     o->remote |= remote;
   }
   return ncclSuccess;
+}
+
+// A gift to a peer whose output is out of reach: shall the kernel write it?
+static bool gives_far(const tt_lane *l, const tt_step *step, const tt_link *link, size_t count)
+{
+  return (step->flags & TT_STEP_GIVE_FAR) && link->access == TT_ACCESS_COPY && !tt_offer_copies(link, l->call, count * l->call->esize);
+}
+
+// Else it goes where the peer gets a copy from, if it is what this rank's next token offers.
+static void lay_copy(const tt_lane *l, const tt_step *step, tt_link *link, size_t count, operands *o)
+{
+  bool same = !(step->flags & TT_STEP_REDUCE) || step->ndst > 1;
+  bool mapped = (step->flags & TT_STEP_REDUCE ? l->call->out_mem : l->call->in_mem) != 0; // then the peer reads what is offered there
+  void *copy = same && !mapped ? tt_offer_lay(link, l->call, count * l->call->esize) : NULL;
+  if (copy != NULL) {
+    o->dst[o->ndst] = copy;
+    o->dst_link[o->ndst++] = NULL;
+  }
 }
 
 static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *step, size_t count, operands *o)
@@ -274,7 +220,7 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     void *p;
     bool remote = false;
     switch (r->kind) {
-    case TT_TOKEN: TT_TRY(give_token(l, step, r, count * c->esize, port->links[r->peer])); continue;
+    case TT_TOKEN: TT_TRY(tt_token_give(l, step, r, count * c->esize, port->links[r->peer])); continue;
     case TT_FIFO:
       if (lend(l, port->links[r->peer], lender)) {
         continue;
@@ -285,11 +231,13 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     case TT_TMP: p = operand_at(port, l, step, r, false); break;
     default: // TT_PEER_OUT (a schedule never writes to an input)
       link = port->links[r->peer];
-      p = (char *)peer_base(link, true, &remote) + chunk_at(l, step, r->chunk) * c->esize;
-      link->gives = (step->flags & TT_STEP_GIVE) && !remote;
-      if ((step->flags & TT_STEP_GIVE) && remote) {
+      p = (char *)peer_base(link, true, &remote) + tt_lane_chunk(l, step, r->chunk) * c->esize;
+      if ((step->flags & TT_STEP_GIVE) && remote && !gives_far(l, step, link, count)) {
+        lay_copy(l, step, link, count, o);
         continue;
       }
+      link->gives = (step->flags & TT_STEP_GIVE) != 0;
+      link->far = link->gives && remote;
       o->owner = link;
       o->nowners++;
       break;
@@ -314,14 +262,15 @@ static unsigned stream_flag(const tt_lane *l, const tt_step *step)
 }
 
 // How the step's results may bypass the caches. One destination that is read again at once is put first.
-static unsigned stream_flags(const tt_lane *l, const tt_step *step, operands *o)
+static unsigned stream_flags(const tt_port *port, const tt_lane *l, const tt_step *step, operands *o)
 {
   const tt_ref *r = l->sched->refs + step->dst;
   int kept = 0, n = 0, last = 0;
   for (int i = 0; i < step->ndst; i++, r++) {
     if (r->kind != TT_TOKEN) {
-      kept += !may_stream(r);
-      last = may_stream(r) ? last : n;
+      bool keep = !may_stream(r) || (r->kind == TT_PEER_OUT && port->links[r->peer]->outbox.laid > 0);
+      kept += keep;
+      last = keep ? n : last;
       n++;
     }
   }
@@ -337,10 +286,12 @@ static unsigned stream_flags(const tt_lane *l, const tt_step *step, operands *o)
   return TT_REDUCE_STREAM | TT_REDUCE_KEEP_FIRST;
 }
 
-// May the step's results bypass the caches? A gift that is not made will be fetched soon.
+// May the step's results bypass the caches? A gift that is neither made nor laid out as a copy will be fetched soon; what is read from a copy is this
+// rank's alone.
 static inline bool streams(const tt_lane *l, const tt_step *step, const operands *o)
 {
-  return l->call->stream || ((step->flags & TT_STEP_GIVE) && l->call->stream_given && o->ndst == step->ndst);
+  bool own = ((step->flags & TT_STEP_GIVE) && o->ndst == step->ndst) || ((step->flags & TT_STEP_UNLESS_GIVEN) && !o->remote);
+  return l->call->stream || (own && l->call->stream_given);
 }
 
 static int remote_destinations(const operands *o)
@@ -491,7 +442,7 @@ static ncclResult_t combine_piece(tt_port *port, tt_lane *l, const tt_step *step
   }
   TT_TRY(begin_writing(port, l, step, o));
   combine(l, step, &piece, part->count,
-          streams(l, step, o) ? stream_flags(l, step, &piece) | (result != NULL ? TT_REDUCE_KEEP_FIRST : 0) : 0);
+          streams(l, step, o) ? stream_flags(port, l, step, &piece) | (result != NULL ? TT_REDUCE_KEEP_FIRST : 0) : 0);
   for (int i = 0; i < o->ndst && res == ncclSuccess; i++) {
     if (o->dst_link[i] != NULL) {
       res = kernel_copy(port, o->dst_link[i], result, (char *)o->dst[i] + done, bytes, true);
@@ -564,6 +515,17 @@ static ncclResult_t plain_copy(tt_port *port, tt_lane *l, const tt_step *step, s
   return ncclSuccess;
 }
 
+// The offers that came along with the step's tokens have been read.
+static void tell_taken(const tt_port *port, const tt_lane *l, const tt_step *step, const operands *o)
+{
+  const tt_ref *r = l->sched->refs + step->src;
+  for (int i = 0; i < step->nsrc && o->took; i++) {
+    if (r[i].kind == TT_TOKEN && port->links[r[i].peer]->came != 0) {
+      tt_offer_taken(port->links[r[i].peer]);
+    }
+  }
+}
+
 ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t count)
 {
   if (is_plain_copy(step, &l->sched->refs[step->src], &l->sched->refs[step->dst])) {
@@ -575,14 +537,20 @@ ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t 
                 .scale = (const uint64_t **)port->operands + 2 * row,
                 .src_link = (tt_link **)port->operands + 5 * row,
                 .dst_link = (tt_link **)port->operands + 6 * row};
-  TT_TRY(find_sources(port, l, step, &o));
+  TT_TRY(find_sources(port, l, step, count, &o));
   TT_TRY(find_destinations(port, l, step, count, &o));
   if (count == 0 || o.nsrc == 0 || o.ndst == 0) {
     return ncclSuccess;
   }
-  if (TT_LIKELY(!o.remote && o.nowners == 0)) {
-    combine(l, step, &o, count, streams(l, step, &o) ? stream_flags(l, step, &o) : 0);
+  if (o.spared) {
+    tell_taken(port, l, step, &o);
     return ncclSuccess;
   }
-  return combine_far(port, l, step, &o, count);
+  if (TT_LIKELY(!o.remote && o.nowners == 0)) {
+    combine(l, step, &o, count, streams(l, step, &o) ? stream_flags(port, l, step, &o) : 0);
+  } else {
+    TT_TRY(combine_far(port, l, step, &o, count));
+  }
+  tell_taken(port, l, step, &o);
+  return ncclSuccess;
 }

@@ -10,6 +10,18 @@ static inline size_t tt_lane_element(const tt_lane *l, const tt_step *step, uint
   return block * l->call->count + pos + (size_t)step->sub * chunk_size;
 }
 
+// The same in the lane's current pass.
+static inline size_t tt_lane_chunk(const tt_lane *l, const tt_step *step, uint32_t chunk)
+{
+  return tt_lane_element(l, step, chunk, l->pos, l->chunk);
+}
+
+// Is the message of the call?
+static inline bool tt_call_same(const tt_call *c, const tt_slot *s)
+{
+  return s->sig == c->sig && tt_sig_count_same(s->count, c->sig_count);
+}
+
 // Takes the tokens and messages among the step's sources, combines `count` elements and writes them to its destinations, tokens included.
 // Everything the step waits for is there. Nothing is published yet. Errors: ncclInvalidUsage (the peer is in another call),
 // ncclRemoteError, ncclSystemError; recorded with tt_fail.

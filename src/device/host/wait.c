@@ -11,6 +11,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "device/host/stream.h"
+#include "device/host/theft.h"
 #include "os/clock.h"
 #include "os/proc.h"
 #include "os/thread.h"
@@ -27,10 +28,15 @@
 #define WORKER_IDLE_TICKS 50 // ticks without any before it sleeps for good
 
 static _Atomic bool crowded; // some communicator has more ranks on this machine than there are cores
+static _Atomic int per_core; // the most of them
 
 void tt_host_load(int ranks, int cores)
 {
   if (ranks > cores) {
+    int each = ranks / TT_MAX(cores, 1);
+    if (each > atomic_load_explicit(&per_core, memory_order_relaxed)) {
+      atomic_store_explicit(&per_core, each, memory_order_relaxed);
+    }
     atomic_store_explicit(&crowded, true, memory_order_relaxed);
   }
 }
@@ -64,10 +70,24 @@ static inline void cpu_relax(void)
 // One waiting thread's patience: how it passes the time between two looks.
 typedef struct patience {
   uint64_t deadline; // when it goes to sleep; 0: clock not read yet
+  uint64_t now;      // what the clock last said
   unsigned looks;
   unsigned least; // looks before it goes to sleep, whatever the clock says
   bool tight;
+  bool gives_up; // sleeps when other work has stolen the core
 } patience;
+
+// Where other work has the core, sleeping is cheaper. What this thread knows of that.
+static _Thread_local tt_theft theft;
+
+// Gives the core to others. *now: the last reading of the clock, and the new one. Returns whether it was stolen.
+static bool yield_core(uint64_t *now)
+{
+  uint64_t then = *now;
+  sched_yield();
+  *now = tt_now_ns();
+  return tt_theft_note(&theft, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed));
+}
 
 // Microseconds of busy waiting for the stream's current entry. Who sleeps while a peer is at work wakes up late, so waiting goes on for about as long as
 // that takes; where cores are short, the peer may need this one.
@@ -80,24 +100,35 @@ static int64_t spin_us(const tt_stream *s, bool tight)
   return SPIN_US_DEFAULT + (s != NULL ? (int64_t)atomic_load_explicit(&s->takes_us, memory_order_relaxed) : 0);
 }
 
+// Reads the clock for the first time. False: this is not the time for yields.
+static bool begin_patience(patience *p, const tt_stream *s)
+{
+  p->now = tt_now_ns();
+  p->deadline = p->now + 1000ull * (uint64_t)spin_us(s, p->tight);
+  p->gives_up = p->tight && tt_params_get()->host_spin_us < 0;
+  p->least = p->gives_up ? PAUSES_CROWDED + YIELDS_CROWDED : 0;
+  return !p->gives_up || !tt_theft_sleeps(&theft);
+}
+
 // Passes a moment. False: patience is over, sleep.
 static bool pass_time(patience *p, const tt_stream *s)
 {
   p->looks++;
+  bool first = p->deadline == 0, reads = first || p->looks % (p->tight ? 4 : CLOCK_EVERY) == 0;
   if (p->tight && p->looks > PAUSES_CROWDED) {
-    sched_yield();
+    if (yield_core(&p->now) && p->gives_up) {
+      return false;
+    }
   } else {
     cpu_relax();
   }
-  if (p->deadline == 0 || p->looks % (p->tight ? 4 : CLOCK_EVERY) == 0) {
-    uint64_t now = tt_now_ns();
-    if (p->deadline == 0) {
-      p->deadline = now + 1000ull * (uint64_t)spin_us(s, p->tight);
-      p->least = p->tight && tt_params_get()->host_spin_us < 0 ? PAUSES_CROWDED + YIELDS_CROWDED : 0;
-    }
-    return now < p->deadline || p->looks < p->least;
+  if (first && !begin_patience(p, s)) {
+    return false;
   }
-  return true;
+  if (reads && !first && !p->tight) {
+    p->now = tt_now_ns();
+  }
+  return !reads || p->now < p->deadline || p->looks < p->least;
 }
 
 // Held while a thread picks bells from streams and announces itself: whoever frees a bell takes it once in between (tt_bell_retire).

@@ -13,6 +13,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "device/host/event.h"
+#include "device/host/theft.h"
 
 #define CHECK_MS 60000
 #define BRIEF_CHECK_MS 300
@@ -666,6 +667,60 @@ static void test_the_runner_makes_the_check(void **state)
   tt_stream_destroy(s);
 }
 
+// ---- Yields that other work takes the core from ----
+
+enum { SLICE = 4000000, BRIEF = 2000 }; // ns of a stolen yield and of any other
+
+static bool yielded(tt_theft *t, uint64_t *now, uint64_t took)
+{
+  *now += took;
+  return tt_theft_note(t, *now - took, *now, 2);
+}
+
+// Begins waits until one may yield; returns how many slept.
+static uint64_t sleeps(tt_theft *t)
+{
+  uint64_t n = 1;
+  while (tt_theft_sleeps(t)) {
+    n++;
+  }
+  return n;
+}
+
+static void test_thefts_in_short_succession_end_yielding(void **state)
+{
+  tt_theft t = {0};
+  uint64_t now = 1000, times = 1;
+  (void)state;
+  assert_false(tt_theft_sleeps(&t));
+  for (int i = 0; i < 10; i++, times = TT_MIN(2 * times, TT_STOLEN_TIMES)) {
+    assert_false(yielded(&t, &now, BRIEF));
+    assert_true(yielded(&t, &now, SLICE));
+    assert_int_equal(sleeps(&t), times * (SLICE / TT_SLEEP_NS));
+  }
+}
+
+static void test_a_theft_now_and_then_is_borne(void **state)
+{
+  tt_theft t = {0};
+  uint64_t now = 1000;
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    for (int k = 0; k < TT_STOLEN_YIELDS; k++) {
+      assert_false(yielded(&t, &now, BRIEF));
+    }
+    assert_true(yielded(&t, &now, SLICE)); // gives up this once
+    assert_false(tt_theft_sleeps(&t));
+  }
+  assert_true(yielded(&t, &now, SLICE));
+  assert_true(tt_theft_sleeps(&t));
+  for (int k = 0; k < TT_STOLEN_YIELDS; k++) {
+    assert_false(yielded(&t, &now, BRIEF));
+  }
+  assert_true(yielded(&t, &now, SLICE)); // begins anew
+  assert_false(tt_theft_sleeps(&t));
+}
+
 int main(int argc, char **argv)
 {
   char text[20];
@@ -679,7 +734,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_work_left_by_a_waiter_is_run),   cmocka_unit_test(test_deferred_work_is_tried_until_it_is_done),
       cmocka_unit_test(test_a_retired_bell_is_free),         cmocka_unit_test(test_retiring_wakes_and_waits_for_sleepers),
       cmocka_unit_test(test_a_waiter_helps_elsewhere),       cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
-      cmocka_unit_test(test_the_runner_makes_the_check),
+      cmocka_unit_test(test_the_runner_makes_the_check),     cmocka_unit_test(test_thefts_in_short_succession_end_yielding),
+      cmocka_unit_test(test_a_theft_now_and_then_is_borne),
   };
   snprintf(text, sizeof text, "%d", peers ? BRIEF_CHECK_MS : CHECK_MS);
   setenv("NCCL_PEER_CHECK_MS", text, 1); // read when first needed

@@ -1,0 +1,245 @@
+// offer.c: see offer.h.
+#include "device/host/offer.h"
+
+#include "base/log.h"
+#include "base/result.h"
+#include "device/host/mem.h"
+#include "device/host/step.h"
+#include "device/owner.h"
+#include "os/clock.h"
+
+#define TELL 16        // trials of a link that the log names
+#define BOTH_WAYS 8    // offers made in a row without one taken, up to which a pair is taken for one that goes both ways
+#define LEAST_TASTE 15 // log2 of the bytes from which on blocks of twice the size have a taste of their own
+
+// By the call's size, not the chunk's: it tells which cache the data are in.
+static int taste_of(const tt_call *c)
+{
+  int log2 = 63 - __builtin_clzll(c->count * c->esize | 1);
+  return TT_CLAMP(log2 - LEAST_TASTE, 0, TT_TASTES - 1);
+}
+
+// ---- Taking
+
+// Joins the peer's pipe, at the first token that names it. A peer that has given up may have closed it, and the number be another file's: it says so before.
+static bool join_pipe(tt_link *link, int fd)
+{
+  bool first = link->tap.state == TT_PAGEPIPE_UNTRIED, here = tt_pagetap_join(&link->tap, link->proc.pid, fd);
+  if (first && here && tt_page_stopped(link->page)) {
+    tt_pagetap_close(&link->tap);
+    link->tap.state = TT_PAGEPIPE_NONE;
+    here = false;
+  }
+  return here;
+}
+
+// What the slot says is read once, and believed only where it leads to memory that both map.
+static ncclResult_t take_along(const tt_port *port, const tt_call *c, tt_link *link, const tt_slot *s, size_t bytes)
+{
+  const tt_desc d = s->desc;
+  uint32_t along = s->bytes;
+  if (d.along > TT_NWAYS) {
+    return tt_fail(ncclSystemError, "rank %d: rank %d hands over in way %u, which does not exist: different library versions?", port->rank,
+                   link->peer, (unsigned)d.along);
+  }
+  link->size = (uint8_t)taste_of(c);
+  link->came = (uint8_t)d.along;
+  if (d.along == 1 + TT_WAY_COPY) {
+    size_t at = (size_t)d.place * TT_CACHE_LINE;
+    if (along != bytes || at > link->inbox_size || bytes > link->inbox_size - at) {
+      return tt_fail(ncclSystemError, "rank %d: rank %d says that it has laid %u of %zu bytes at %zu of %u: different library versions?",
+                     port->rank, link->peer, along, bytes, at, link->inbox_size);
+    }
+    link->copied = link->inbox + at;
+  } else if (along > 0 && join_pipe(link, (int)d.place)) {
+    link->offered = along; // else it stays in the pipe, which the sender finds full
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_t bytes)
+{
+  const tt_slot *s = tt_fifo_slot(&link->recv[TT_TOK]);
+  if (TT_UNLIKELY(!tt_call_same(l->call, s))) {
+    return tt_call_mismatch(port, l->call, link->peer, s->sig, s->count);
+  }
+  const tt_desc *d = &s->desc;
+  link->scalar = d->scalar;
+  link->given = d->given != 0;
+  link->in_remote = d->in;
+  link->out_remote = d->out;
+  link->offered = 0;
+  link->copied = NULL;
+  link->came = 0;
+  if (link->access == TT_ACCESS_LOCAL) {
+    link->in = (char *)(uintptr_t)d->in;
+    link->out = (char *)(uintptr_t)d->out;
+    return ncclSuccess;
+  }
+  if (d->along != 0) {
+    TT_TRY(take_along(port, l->call, link, s, bytes));
+  }
+  return tt_mem_import(link, d, &port->abort_flag);
+}
+
+// What a trial has found, where it is the first one or turns the taste.
+static void tell_taste(const tt_link *link, const tt_taste *t)
+{
+  if (t->least_ns[TT_WAY_COPY] == 0 || t->least_ns[TT_WAY_PAGES] == 0) {
+    return; // one of them was not to be had
+  }
+  tt_info(TT_TUNING, "rank %d: blocks from %u KiB of rank %d: %u us copied, %u us as pages: %s from now on (NCCL_HOST_COPIES)", link->rank,
+          link->size == 0 ? 0 : 1u << (LEAST_TASTE + link->size - 10), link->peer, t->least_ns[TT_WAY_COPY] / 2000,
+          t->least_ns[TT_WAY_PAGES] / 2000, t->liked == TT_WAY_COPY ? "copies" : "pages");
+}
+
+void tt_offer_taken(tt_link *link)
+{
+  tt_tastes *all = link->tastes;
+  if (all == NULL || all->only) {
+    return;
+  }
+  all->given[link->size] = 0;
+  tt_taste *t = &all->take[link->size];
+  tt_way way = (tt_way)(link->came - 1);
+  bool tries = tt_taste_tries(t);
+  uint64_t now_ns = tries ? tt_now_ns() : 0;
+  if (tt_taste_add(t, way, link->since != 0 ? now_ns - link->since : UINT32_MAX) && all->told < TELL) {
+    all->told++;
+    tell_taste(link, t);
+  }
+  link->since = now_ns;
+  uint32_t bit = 1u << link->size, wants = atomic_load_explicit(link->wants, memory_order_relaxed);
+  uint32_t now = tt_taste_wants(t) == TT_WAY_PAGES ? wants | bit : wants & ~bit;
+  if (now != wants) {
+    atomic_store_explicit(link->wants, now, memory_order_relaxed);
+  }
+}
+
+// ---- Giving
+
+// As the peer wants it, who reads them. But of two ranks that offer each other something the lower one decides for both: what each measures is made of what
+// both do.
+bool tt_offer_copies(const tt_link *link, const tt_call *c, size_t bytes)
+{
+  if (bytes > link->outbox.size || bytes == 0) {
+    return false;
+  }
+  int size = taste_of(c);
+  bool decides = link->rank < link->peer && link->tastes->given[size] < BOTH_WAYS;
+  uint32_t wanted = atomic_load_explicit(link->wanted, memory_order_relaxed);
+  uint32_t pages = decides ? atomic_load_explicit(link->wants, memory_order_relaxed) : wanted;
+  return (pages >> size & 1) == 0 && (wanted & TT_WANTS_PAGES) == 0;
+}
+
+static uint32_t whole_lines(size_t bytes)
+{
+  return (uint32_t)TT_ROUND_UP(bytes, TT_CACHE_LINE);
+}
+
+// Makes the outbox's tail a place for that many bytes. False: there is none until the peer has given more back.
+static bool find_room(tt_link *link, size_t bytes)
+{
+  tt_outbox *box = &link->outbox;
+  tt_fifo *tokens = &link->send[TT_TOK];
+  if (tt_fifo_drained(tokens)) { // begins anew, where the caches know it
+    box->tail = box->end[(tokens->next - 1) % TT_COUNT(box->end)] = 0;
+  }
+  uint32_t free_to = box->end[(tokens->seen - 1) % TT_COUNT(box->end)], at = box->tail;
+  if (at % box->size + whole_lines(bytes) > box->size) {
+    at = TT_ROUND_UP(at, box->size);
+  }
+  if (at + whole_lines(bytes) - free_to > box->size) {
+    return false;
+  }
+  box->tail = at;
+  return true;
+}
+
+static char *tail_of(const tt_outbox *box)
+{
+  return box->base + box->tail % box->size;
+}
+
+// Would the peer need the kernel's help to read what the token offers?
+static bool is_far(const tt_link *link, const tt_call *c, const tt_ref *token)
+{
+  return token->offer != TT_OFFER_NONE && link->access == TT_ACCESS_COPY && (token->offer == TT_OFFER_IN ? c->in_mem : c->out_mem) == 0;
+}
+
+bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t bytes)
+{
+  return link->outbox.laid > 0 || link->gives || !is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || find_room(link, bytes);
+}
+
+void *tt_offer_lay(tt_link *link, const tt_call *c, size_t bytes)
+{
+  bool may = link->access == TT_ACCESS_COPY && tt_offer_copies(link, c, bytes) && find_room(link, bytes);
+  link->outbox.laid = may ? (uint32_t)bytes : 0;
+  return may ? tail_of(&link->outbox) : NULL;
+}
+
+static void hand_copy(tt_link *link, const void *from, size_t bytes, tt_desc *d)
+{
+  tt_outbox *box = &link->outbox;
+  void *to = tail_of(box);
+  if (box->laid == 0) {
+    tt_copy(1, &to, from, bytes, 0);
+  }
+  d->along = 1 + TT_WAY_COPY;
+  d->place = box->tail % box->size / TT_CACHE_LINE;
+  link->handed = (uint32_t)bytes;
+  box->tail += whole_lines(bytes);
+}
+
+static void hand_pages(tt_link *link, const void *from, size_t bytes, tt_desc *d)
+{
+  link->handed = (uint32_t)tt_pagepipe_give(&link->pages, from, bytes);
+  d->along = 1 + TT_WAY_PAGES;
+  d->place = link->handed > 0 ? (uint32_t)link->pages.read : 0;
+}
+
+// Hands over what the token offers, where the peer has not got it yet, and would need the kernel's help to read it.
+static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link, tt_desc *d)
+{
+  const tt_call *c = l->call;
+  if (d->given || !is_far(link, c, token)) {
+    d->along = d->given && link->far ? 1 + TT_WAY_PAGES : 0; // a use of that way
+    return;
+  }
+  const char *from = (token->offer == TT_OFFER_IN ? c->in : c->out) + tt_lane_chunk(l, step, token->chunk) * c->esize;
+  if (link->tastes != NULL) {
+    int size = taste_of(c);
+    link->tastes->given[size] = (uint8_t)TT_MIN(link->tastes->given[size] + 1, BOTH_WAYS);
+    link->since = tt_taste_tries(&link->tastes->take[size]) ? tt_now_ns() : 0;
+  }
+  if (link->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
+    hand_copy(link, from, bytes, d);
+  } else {
+    hand_pages(link, from, bytes, d);
+  }
+}
+
+ncclResult_t tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
+{
+  const tt_call *c = l->call;
+  ncclResult_t res = ncclSuccess;
+  tt_fifo *tokens = &link->send[TT_TOK];
+  tt_desc *d = &tt_fifo_slot(tokens)->desc;
+  *d = (tt_desc){.in = (uint64_t)(uintptr_t)c->in, .out = (uint64_t)(uintptr_t)c->out, .scalar = c->op.scalar, .given = link->gives};
+  link->gives = false;
+  if (link->access != TT_ACCESS_LOCAL && (c->in_mem | c->out_mem) != 0) {
+    res = tt_mem_export(link, c, d);
+  } else {
+    d->freed = link->shared.freed;
+  }
+  link->handed = 0;
+  hand_over(l, step, token, bytes, link, d);
+  if (d->along != 1 + TT_WAY_COPY) {
+    link->held = tokens->next + 1;
+  }
+  link->far = false;
+  link->outbox.laid = 0;
+  link->outbox.end[tokens->next % TT_COUNT(link->outbox.end)] = link->outbox.tail;
+  return res;
+}
