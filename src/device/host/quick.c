@@ -42,6 +42,7 @@ static bool add_ref(const pass *p, const tt_step *step, const tt_ref *r, bool so
     return false;
   }
   *out = (tt_quick_ref){.fifo = source ? &link->recv[l->fifo] : &link->send[l->fifo]};
+  q->receives |= source;
   return add_page(q, link->page);
 }
 
@@ -184,11 +185,15 @@ static inline void move(const tt_quick *q, const tt_quick_step *s, const tt_quic
   }
 }
 
-static inline void publish(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c)
+// alone: this rank does not wait for those it sends to.
+static inline void publish(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c, bool alone)
 {
   for (int i = s->nsrc; i < s->nsrc + s->ndst; i++) {
     if (refs[i].fifo != NULL) {
       tt_fifo_publish(refs[i].fifo, s->bytes, c->sig, c->sig_count);
+      if (alone && s->bytes <= sizeof((tt_slot *)0)->data) {
+        tt_fifo_claim(refs[i].fifo);
+      }
     }
   }
   for (int i = 0; i < s->nsrc; i++) {
@@ -208,7 +213,7 @@ static inline int run_strand(const tt_quick *q, const tt_quick_call *c, unsigned
       break;
     }
     move(q, s, refs, c);
-    publish(s, refs, c);
+    publish(s, refs, c, !q->receives);
   }
   return i - from;
 }
