@@ -58,7 +58,8 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
     return res;
   }
   tt_comm_enter(comm);
-  bool known = tt_comm_usable(comm) && tt_comm_is_ready(comm, t) && t->in != NULL && t->out != NULL;
+  bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
+  bool known = tt_comm_usable(comm) && tt_comm_is_ready(comm, t) && buffers;
   res = TT_LIKELY(known) ? ncclSuccess : check_task(t, what); // but for the buffers the same has been checked before
   if (TT_LIKELY(res == ncclSuccess)) {
     res = tt_task_add(t);

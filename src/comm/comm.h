@@ -121,7 +121,7 @@ typedef struct tt_decision {
 typedef struct tt_job tt_job;
 
 #define TT_CACHE_BUCKETS 64
-#define TT_QUICK_LOOKS 512      // at a message that has not come, before a plan waits for it: takes less time than making the plan
+#define TT_QUICK_LOOKS 512     // at a message that has not come, before a plan waits for it: takes less time than making the plan
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
 struct ncclComm {
@@ -279,8 +279,8 @@ void tt_comm_free_registrations(struct ncclComm *comm);
 
 // Adds an operation to the open group, or launches it at once when there is none.
 ncclResult_t tt_task_add(tt_task *task);
-// Launches the operations of one communicator, in order, but for those that are over. Takes the events of those it launches (profile.h).
-ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n);
+// Launches the operations of one communicator, in order, but for those that are over; small ones look `looks` times for messages that have not come. Takes the events of those it launches (profile.h).
+ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks);
 // Bytes of an operation's larger buffer: what the perf programs show.
 size_t tt_task_bytes(const tt_task *t);
 // Is the task of an accepted communicator one that has been checked, launched and made ready before, but for its buffers and stream?
@@ -298,7 +298,7 @@ bool tt_comm_quick(tt_task *t, unsigned looks);
 void tt_comm_quick_together(tt_task *tasks, size_t n);
 // The messages among a communicator's tasks of one group: each as above, in the order of their directions, where all are on one stream. Returns how many are
 // not over.
-int tt_comm_quick_messages(tt_task *tasks, size_t n);
+int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks);
 // Some task has failed with `res`, which this returns. What peers have got of a task that has begun cannot be taken back: that ends the communicator.
 ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res);
 // The task's lanes have just been made by this decision: from the second time on the call is made ready.

@@ -117,7 +117,7 @@ static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *ta
   tt_profile_call_stop(task->events);
   if (g->depth == 0) {
     tt_profile_group_ends(&g->events);
-    res = tt_comm_launch(task->comm, task, 1);
+    res = tt_comm_launch(task->comm, task, 1, TT_QUICK_LOOKS);
     tt_profile_group_stop(&g->events);
   }
   if (g->depth == 0 || res != ncclSuccess) {
@@ -133,7 +133,7 @@ ncclResult_t tt_task_add(tt_task *task)
     return add_profiled(g, task);
   }
   if (TT_LIKELY(g->depth == 0)) {
-    return tt_comm_launch(task->comm, task, 1);
+    return tt_comm_launch(task->comm, task, 1, TT_QUICK_LOOKS);
   }
   return keep(g, task);
 }
@@ -399,7 +399,8 @@ static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
   }
   for (size_t done = 0, mine; done < n; done += mine) {
     mine = gather_first(tasks + done, n - done);
-    ncclResult_t r = tt_comm_launch(tasks[done].comm, tasks + done, mine);
+    unsigned looks = mine == n ? TT_QUICK_LOOKS : 0; // peers of the same group send what one would look for later
+    ncclResult_t r = tt_comm_launch(tasks[done].comm, tasks + done, mine, looks);
     res = res == ncclSuccess ? r : res;
   }
   leave_all(tasks, n);

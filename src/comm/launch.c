@@ -566,7 +566,7 @@ fail:
   return res;
 }
 
-ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n)
+ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
 {
   bool messages = false;
   size_t collectives = 0;
@@ -576,14 +576,14 @@ ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n)
   for (size_t i = 0; i < n; i++) {
     if (is_p2p(&tasks[i])) {
       messages |= is_open_message(&tasks[i]);
-    } else if (tasks[i].count > 0 && !tasks[i].over && (tasks[i].begun || !tt_comm_quick(&tasks[i], TT_QUICK_LOOKS))) {
+    } else if (tasks[i].count > 0 && !tasks[i].over && (tasks[i].begun || !tt_comm_quick(&tasks[i], looks))) {
       ncclResult_t res = launch_collective(comm, &tasks[i], collectives);
       if (TT_UNLIKELY(res != ncclSuccess)) {
         return tt_comm_quick_failed(comm, &tasks[i], 1, res);
       }
     }
   }
-  int left = messages ? tt_comm_quick_messages(tasks, n) : 0;
+  int left = messages ? tt_comm_quick_messages(tasks, n, looks) : 0;
   ncclResult_t res = left > 0 ? launch_p2p(comm, tasks, n, left) : ncclSuccess;
   return TT_LIKELY(res == ncclSuccess) ? res : tt_comm_quick_failed(comm, tasks, n, res);
 }

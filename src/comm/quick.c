@@ -3,24 +3,24 @@
 
 #define TOGETHER 64 // tasks of a group
 
-// May the task be run now, before everything that is queued later? Nothing of the communicator or the stream is under way.
-static inline bool may_run(const tt_task *t)
+// Is nothing of the communicator or the stream under way?
+static inline bool is_free(const struct ncclComm *comm, cudaStream_t stream)
 {
-  const struct ncclComm *comm = t->comm;
-  if (t->events != NULL || (t->func == TT_FUNC_ALLTOALL && t->in == t->out)) { // profilers are told of plans; the latter is copied first
-    return false;
-  }
-  tt_stream *s = tt_stream_find(t->stream, comm->device);
-  return s != NULL && tt_stream_is_free(s) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->issued &&
-         tt_port_status(&comm->port) == ncclSuccess; // since the call was added to its group it may have been stopped
+  tt_stream *s = tt_stream_find(stream, comm->device);
+  return s != NULL && tt_stream_is_free(s) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->issued;
 }
 
-bool tt_comm_quick(tt_task *t, unsigned looks)
+// May the task be run now, before everything that is queued later, when nothing is under way?
+static inline bool may_run(const tt_task *t)
+{
+  // Profilers are told of plans; an all-to-all in place is copied first; since the call was added to its group the communicator may have been stopped.
+  return t->events == NULL && (t->func != TT_FUNC_ALLTOALL || t->in != t->out) && tt_port_status(&t->comm->port) == ncclSuccess;
+}
+
+// Runs what can be run of a task that is ready. Returns whether nothing is left.
+static inline bool run(tt_task *t, unsigned looks)
 {
   struct ncclComm *comm = t->comm;
-  if (!tt_comm_is_ready(comm, t) || (!t->begun && !may_run(t))) {
-    return false;
-  }
   const tt_ready *r = &comm->last[t->func].ready;
   bool numbered = t->func < TT_FUNC_SEND;
   uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
@@ -33,6 +33,11 @@ bool tt_comm_quick(tt_task *t, unsigned looks)
     comm->calls[t->func]++;
   }
   return t->over;
+}
+
+bool tt_comm_quick(tt_task *t, unsigned looks)
+{
+  return tt_comm_is_ready(t->comm, t) && (t->begun || (may_run(t) && is_free(t->comm, t->stream))) && run(t, looks);
 }
 
 // Are they of different communicators, on streams that do not order each other?
@@ -58,7 +63,7 @@ static bool are_apart(const tt_task *tasks, size_t n)
 
 void tt_comm_quick_together(tt_task *tasks, size_t n)
 {
-  if (n > TOGETHER || !are_apart(tasks, n)) {
+  if (n > TOGETHER || tasks->comm == tasks[n - 1].comm || !are_apart(tasks, n)) {
     return;
   }
   for (bool moved = true; moved;) {
@@ -100,21 +105,21 @@ void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
   }
 }
 
-// Runs the group's messages of one direction as far as they can go at once: up to the first that cannot, because those of a pair keep their order. Returns
-// how many are left.
-static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may)
+// Runs the group's messages of one direction as far as they can go at once, if they `may`: up to the first that cannot, because those of a pair keep their
+// order. Returns how many are left.
+static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsigned looks)
 {
   int left = 0;
   for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func == func && t->count > 0 && !t->over) {
-      may = may && tt_comm_quick(t, TT_QUICK_LOOKS);
+      may = may && tt_comm_is_ready(t->comm, t) && may_run(t) && run(t, looks);
       left += !may;
     }
   }
   return left;
 }
 
-int tt_comm_quick_messages(tt_task *tasks, size_t n)
+int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks)
 {
   const tt_task *first = NULL;
   bool one_stream = true;
@@ -124,8 +129,9 @@ int tt_comm_quick_messages(tt_task *tasks, size_t n)
       one_stream = one_stream && t->stream == first->stream;
     }
   }
-  int left = one_direction(tasks, n, TT_FUNC_SEND, one_stream); // first, because peers wait for them
-  return left + one_direction(tasks, n, TT_FUNC_RECV, one_stream);
+  bool may = one_stream && is_free(first->comm, first->stream);
+  int left = one_direction(tasks, n, TT_FUNC_SEND, may, looks); // first, because peers wait for them
+  return left + one_direction(tasks, n, TT_FUNC_RECV, may, looks);
 }
 
 ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res)

@@ -114,7 +114,8 @@ bool tt_quick_make(const tt_port *port, const tt_lane *lanes, tt_quick *q)
 // ---- Running it
 
 // Is everything there that the step waits for?
-static inline bool ready(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c, unsigned looks)
+static inline __attribute__((always_inline)) bool ready(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c,
+                                                        unsigned looks)
 {
   for (int i = 0; i < s->nsrc; i++) {
     const tt_fifo *f = refs[i].fifo;
@@ -172,7 +173,8 @@ static void move_any(const tt_quick *q, const tt_quick_step *s, const tt_quick_r
   }
 }
 
-static inline void move(const tt_quick *q, const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c)
+static inline __attribute__((always_inline)) void move(const tt_quick *q, const tt_quick_step *s, const tt_quick_ref *refs,
+                                                       const tt_quick_call *c)
 {
   if (s->kind == TT_QUICK_COPY) {
     copy(address(&refs[1], c), address(&refs[0], c), s->bytes);
@@ -186,7 +188,8 @@ static inline void move(const tt_quick *q, const tt_quick_step *s, const tt_quic
 }
 
 // alone: this rank does not wait for those it sends to.
-static inline void publish(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c, bool alone)
+static inline __attribute__((always_inline)) void publish(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c,
+                                                          bool alone)
 {
   for (int i = s->nsrc; i < s->nsrc + s->ndst; i++) {
     if (refs[i].fifo != NULL) {
@@ -204,7 +207,7 @@ static inline void publish(const tt_quick_step *s, const tt_quick_ref *refs, con
 }
 
 // Returns how many steps of a strand were run from number `from` on.
-static inline int run_strand(const tt_quick *q, const tt_quick_call *c, unsigned looks, int from, int end)
+static inline __attribute__((always_inline)) int run_strand(const tt_quick *q, const tt_quick_call *c, unsigned looks, int from, int end)
 {
   int i = from;
   for (const tt_quick_step *s = q->steps + from; i < end; i++, s++) {
@@ -218,9 +221,30 @@ static inline int run_strand(const tt_quick *q, const tt_quick_call *c, unsigned
   return i - from;
 }
 
+static inline void ring(const tt_port *port, const tt_quick *q)
+{
+  tt_bell_fence(); // one for all: a peer that sleeps until then sleeps a fraction of a microsecond longer
+  for (int i = 0; i < q->npages; i++) {
+    tt_page_ring(q->pages[i], port->rank);
+  }
+}
+
+// Most messages, and what roots and others have to do.
+static inline bool run_single(const tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks, tt_quick_done *done)
+{
+  if (done->steps[0] == 0 && run_strand(q, c, looks, 0, 1) == 1) {
+    done->steps[0] = 1;
+    ring(port, q);
+  }
+  return done->steps[0] == 1;
+}
+
 bool tt_quick_run(tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks, tt_quick_done *done)
 {
   int sum = 0, left = 0;
+  if (q->nstrands == 1 && q->nsteps == 1 && q->npages > 0) {
+    return run_single(port, q, c, looks, done);
+  }
   for (int k = 0; k < q->nstrands; k++) {
     int from = q->first[k] + done->steps[k];
     int n = run_strand(q, c, looks, from, q->first[k + 1]);
@@ -228,11 +252,8 @@ bool tt_quick_run(tt_port *port, const tt_quick *q, const tt_quick_call *c, unsi
     sum += n;
     left += q->first[k + 1] - from - n;
   }
-  if (sum > 0 && q->npages > 0) { // one fence for all: a peer that sleeps until then sleeps a fraction of a microsecond longer
-    tt_bell_fence();
-    for (int i = 0; i < q->npages; i++) {
-      tt_page_ring(q->pages[i], port->rank);
-    }
+  if (sum > 0 && q->npages > 0) {
+    ring(port, q);
   }
   return left == 0;
 }
