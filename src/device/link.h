@@ -128,13 +128,15 @@ typedef struct tt_link {
   _Atomic uint32_t *wants; // sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: all for ever. Relaxed, only it writes there
   const _Atomic uint32_t *wanted; // and the peer: a hint, so that it need not be the latest
   const char *copied;             // what the peer's last token has offered lies here; NULL: it came otherwise, or not
-  uint64_t since;                 // when this rank last offered something or had read what the peer offered, if that is measured; else 0
-  uint8_t size;                   // its number among the tastes
-  uint8_t came;                   // 1 + the tt_way it came; 0: nothing did
-  uint32_t held;                  // number of the token behind the last one that needs this rank's own memory until it comes back
-  uint32_t handed;                // bytes that the token now being sent offers
-  size_t offered;                 // bytes that came along with the peer's last token: the first of the chunk that it has offered
-  char *in, *out;                 // from the peer's last token: local pointers, NULL when only `…_remote` is known
+  uint64_t since;  // when this rank had read what the peer offered, or before that began with a call, if that is measured; else 0
+  uint64_t until;  // and when it last offered something, or had read that
+  uint8_t size;    // its number among the tastes
+  uint8_t period;  // offers of the call that they belong to
+  uint8_t came;    // 1 + the tt_way it came; 0: nothing did
+  uint32_t held;   // number of the token behind the last one that needs this rank's own memory until it comes back
+  uint32_t handed; // bytes that the token now being sent offers
+  size_t offered;  // bytes that came along with the peer's last token: the first of the chunk that it has offered
+  char *in, *out;  // from the peer's last token: local pointers, NULL when only `…_remote` is known
   uint64_t in_remote, out_remote;
   uint64_t scalar;
   bool gives; // TT_STEP_GIVE: this rank has written into the peer's output since its last token,

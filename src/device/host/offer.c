@@ -19,6 +19,15 @@ static int taste_of(const tt_call *c)
   return TT_CLAMP(log2 - LEAST_TASTE, 0, TT_TASTES - 1);
 }
 
+// Offers of one peer that the lane's call takes, up to the longest sample of a taste. Of each sub-chunk one; but among more than two ranks only an all-reduce has
+// several, and takes of each peer what it sums, and that one's sums.
+static uint8_t uses_of(const tt_port *port, const tt_lane *l)
+{
+  size_t nsub = (size_t)l->sched->nsub, pass = nsub * l->max_chunk, part = l->end - l->begin;
+  size_t each = port->nranks == 2 ? nsub : TT_MIN(nsub, 2), passes = TT_MIN(TT_DIV_UP(part, pass), TT_TASTE_PERIOD);
+  return (uint8_t)TT_MIN(passes * each, TT_TASTE_PERIOD);
+}
+
 // ---- Taking
 
 // Joins the peer's pipe, at the first token that names it. A peer that has given up may have closed it, and the number be another file's: it says so before.
@@ -34,7 +43,7 @@ static bool join_pipe(tt_link *link, int fd)
 }
 
 // What the slot says is read once, and believed only where it leads to memory that both map.
-static ncclResult_t take_along(const tt_port *port, const tt_call *c, tt_link *link, const tt_slot *s, size_t bytes)
+static ncclResult_t take_along(const tt_port *port, const tt_lane *l, tt_link *link, const tt_slot *s, size_t bytes)
 {
   const tt_desc d = s->desc;
   uint32_t along = s->bytes;
@@ -42,7 +51,8 @@ static ncclResult_t take_along(const tt_port *port, const tt_call *c, tt_link *l
     return tt_fail(ncclSystemError, "rank %d: rank %d hands over in way %u, which does not exist: different library versions?", port->rank,
                    link->peer, (unsigned)d.along);
   }
-  link->size = (uint8_t)taste_of(c);
+  link->size = (uint8_t)taste_of(l->call);
+  link->period = uses_of(port, l);
   link->came = (uint8_t)d.along;
   if (d.along == 1 + TT_WAY_COPY) {
     size_t at = (size_t)d.place * TT_CACHE_LINE;
@@ -77,7 +87,7 @@ ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_
     return ncclSuccess;
   }
   if (d->along != 0) {
-    TT_TRY(take_along(port, l->call, link, s, bytes));
+    TT_TRY(take_along(port, l, link, s, bytes));
   }
   return tt_mem_import(link, d, &port->abort_flag);
 }
@@ -89,8 +99,8 @@ static void tell_taste(const tt_link *link, const tt_taste *t)
     return; // one of them was not to be had
   }
   tt_info(TT_TUNING, "rank %d: blocks from %u KiB of rank %d: %u us copied, %u us as pages: %s from now on (NCCL_HOST_COPIES)", link->rank,
-          link->size == 0 ? 0 : 1u << (LEAST_TASTE + link->size - 10), link->peer, t->least_ns[TT_WAY_COPY] / 2000,
-          t->least_ns[TT_WAY_PAGES] / 2000, t->liked == TT_WAY_COPY ? "copies" : "pages");
+          link->size == 0 ? 0 : 1u << (LEAST_TASTE + link->size - 10), link->peer, t->least_ns[TT_WAY_COPY] / (1000 * TT_TASTE_PERIOD),
+          t->least_ns[TT_WAY_PAGES] / (1000 * TT_TASTE_PERIOD), t->liked == TT_WAY_COPY ? "copies" : "pages");
 }
 
 void tt_offer_taken(tt_link *link)
@@ -102,13 +112,13 @@ void tt_offer_taken(tt_link *link)
   all->given[link->size] = 0;
   tt_taste *t = &all->take[link->size];
   tt_way way = (tt_way)(link->came - 1);
-  bool tries = tt_taste_tries(t);
-  uint64_t now_ns = tries ? tt_now_ns() : 0;
-  if (tt_taste_add(t, way, link->since != 0 ? now_ns - link->since : UINT32_MAX) && all->told < TELL) {
+  uint64_t now_ns = tt_taste_looks(t) ? tt_now_ns() : 0;
+  tt_use use = {.way = way, .period = link->period, .ns = link->since != 0 ? now_ns - link->since : UINT32_MAX, .now_ns = now_ns};
+  if (tt_taste_add(t, &use) && all->told < TELL) {
     all->told++;
     tell_taste(link, t);
   }
-  link->since = now_ns;
+  link->since = link->until = now_ns;
   uint32_t bit = 1u << link->size, wants = atomic_load_explicit(link->wants, memory_order_relaxed);
   uint32_t now = tt_taste_wants(t) == TT_WAY_PAGES ? wants | bit : wants & ~bit;
   if (now != wants) {
@@ -199,6 +209,19 @@ static void hand_pages(tt_link *link, const void *from, size_t bytes, tt_desc *d
   d->place = link->handed > 0 ? (uint32_t)link->pages.read : 0;
 }
 
+// The peer is about to get something; `tries`: this rank measures what it gets itself. A call's time counts from its first offer on, and the last one's as far
+// as it went on after all was taken; not what the program did since.
+static void begin_use(const tt_lane *l, tt_link *link, bool tries)
+{
+  bool first = l->pos == l->begin && l->pc == 0;
+  if (!tries) {
+    link->since = 0;
+  } else if (first || link->since == 0) {
+    uint64_t last_ns = link->since != 0 ? link->until - link->since : 0;
+    link->since = tt_now_ns() - last_ns;
+  }
+}
+
 // Hands over what the token offers, where the peer has not got it yet, and would need the kernel's help to read it.
 static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link, tt_desc *d)
 {
@@ -211,13 +234,14 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
   if (link->tastes != NULL) {
     int size = taste_of(c);
     link->tastes->given[size] = (uint8_t)TT_MIN(link->tastes->given[size] + 1, BOTH_WAYS);
-    link->since = tt_taste_tries(&link->tastes->take[size]) ? tt_now_ns() : 0;
+    begin_use(l, link, link->tastes->given[size] < BOTH_WAYS && tt_taste_tries(&link->tastes->take[size]));
   }
   if (link->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
     hand_copy(link, from, bytes, d);
   } else {
     hand_pages(link, from, bytes, d);
   }
+  link->until = link->since != 0 ? tt_now_ns() : 0;
 }
 
 ncclResult_t tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)

@@ -1,7 +1,8 @@
 // offer_test.c: what comes along with a token: copies in a ring that wraps, fills and begins anew, sums laid there at once, pages or addresses; who
-// decides which.
+// decides which; what is measured for that.
 #include "device/host/offer.h"
 #include "device/host/rig.h"
+#include "os/clock.h"
 
 enum { LINES = RIG_BOX_BYTES / TT_CACHE_LINE, MOST = 4096 };
 
@@ -602,10 +603,71 @@ static void test_the_reader_says_what_it_wants(void **state)
       tt_lane_share(&taker.lane, 0, 64);
       assert_int_equal(go(&taker), TT_RUN_DONE);
       assert_int_equal(atomic_load(&r->windows[0][1].wants), 1u << TT_TASTES | (only ? 0 : 1u << size));
-      assert_int_equal(all->take[size].seen[TT_WAY_COPY], !only);
+      assert_int_equal(all->take[size].part, !only);
       assert_int_equal(r->tastes[0][1].given[size], 1);
     }
   }
+}
+
+// As many uses as a call has are a sample.
+static void test_uses_of_a_call(void **state)
+{
+  static const struct {
+    size_t count, chunk;
+    int nsub, nranks, uses;
+  } list[] = {{64, 64, 1, 2, 1}, {65, 64, 1, 2, 2},  {320, 64, 1, 2, 5}, {320, 64, 2, 2, 6},  {64, 64, 3, 2, 3},  {64, 64, 3, 3, 2},
+              {64, 64, 4, 4, 2}, {320, 64, 1, 4, 5}, {512, 64, 1, 2, 8}, {4000, 64, 1, 2, 8}, {4000, 64, 2, 4, 8}};
+  tt_port *port = &r->ports[1];
+  int nranks = port->nranks;
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(list); i++) {
+    give_input(64, 64);
+    assert_int_equal(go(&giver), TT_RUN_DONE);
+    take_input(list[i].count, list[i].chunk);
+    next_token()->sig = taker.call.sig;
+    next_token()->count = taker.call.sig_count;
+    taker.sch.s.nsub = list[i].nsub;
+    port->nranks = list[i].nranks;
+    assert_int_equal(tt_token_take(port, &taker.lane, &r->links[1][0], 64), ncclSuccess);
+    port->nranks = nranks;
+    tt_fifo_release(&r->links[1][0].recv[TT_TOK]);
+    assert_int_equal(r->links[1][0].period, list[i].uses);
+  }
+}
+
+static uint64_t measured(void)
+{
+  return tt_now_ns() - r->links[0][1].since;
+}
+
+// What is measured is all of a call, also what was still offered when the last one had taken everything, and not what the program does in between.
+static void test_what_counts_as_a_calls_time(void **state)
+{
+  static const uint64_t second = 1000000000, hour = 3600 * second;
+  tt_link *link = &r->links[0][1];
+  (void)state;
+  r->tastes[0][1].given[0] = 0;
+  give_input(128, 64);
+  assert_int_equal(one_step(&giver), TT_RUN_MORE);
+  assert_true(link->since != 0 && link->until >= link->since && measured() < hour);
+  link->since -= hour;
+  assert_int_equal(go(&giver), TT_RUN_DONE); // the second chunk
+  assert_true(measured() > hour && link->until - link->since > hour);
+  take_input(128, 64);
+  assert_int_equal(go(&taker), TT_RUN_DONE);
+  link->since = 3 * second; // everything was taken then, and something more offered afterwards
+  link->until = 8 * second;
+  give_input(64, 64);
+  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_in_range(measured(), 5 * second, 6 * second + hour / 2);
+  r->tastes[0][1].given[0] = ONE_WAY; // who takes nothing measures nothing
+  give_input(64, 64);
+  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_true(link->since == 0 && link->until == 0);
+  r->tastes[0][1] = (tt_tastes){.only = true, .take[0] = {.resting = true}}; // and nobody between trials
+  give_input(64, 64);
+  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_true(link->since == 0 && link->until == 0);
 }
 
 int main(void)
@@ -629,6 +691,8 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_a_reader_that_forbids_copies, setup, teardown),
       cmocka_unit_test_setup_teardown(test_offers_that_go_one_way, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_reader_says_what_it_wants, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_uses_of_a_call, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_what_counts_as_a_calls_time, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,11 +3,11 @@
 
 #include "base/util.h"
 
-#define USES (1 + 2 * TT_TASTE_SAMPLES) // of a way in a trial: one that warms its memory up, and two for each sample
+#define ENOUGH (1 + TT_TASTE_SAMPLES) // samples of a way, with the one that warms up
 
 tt_way tt_taste_wants(const tt_taste *t)
 {
-  bool other = !t->resting && t->seen[t->liked] >= USES;
+  bool other = !t->resting && t->seen[t->liked] >= ENOUGH;
   return (tt_way)(other ? !t->liked : t->liked);
 }
 
@@ -15,57 +15,72 @@ tt_way tt_taste_wants(const tt_taste *t)
 static bool is_plain(const tt_taste *t)
 {
   uint64_t ours = t->least_ns[t->liked], others = t->least_ns[!t->liked];
-  return t->seen[t->liked] >= USES && t->seen[!t->liked] >= 3 && (others > 2 * ours || (t->seen[!t->liked] >= 5 && 2 * others < ours));
+  return t->seen[t->liked] >= ENOUGH && t->seen[!t->liked] >= 3 && (others > 2 * ours || 2 * others < ours);
+}
+
+// Uses at least until the next trial.
+static uint16_t rest_of(const tt_taste *t)
+{
+  return (uint16_t)(TT_TASTE_REST * t->spent);
+}
+
+// Uses that take TT_TASTE_WORTH times as long as the trial has lost.
+static uint16_t uses_to_rest(const tt_taste *t, uint64_t liked_ns, uint64_t other_ns)
+{
+  uint64_t more_ns = other_ns > liked_ns ? other_ns - liked_ns : 0, uses = (uint64_t)t->seen[!t->liked] * t->period;
+  return (uint16_t)TT_CLAMP(TT_TASTE_WORTH * uses * more_ns / TT_MAX(liked_ns, 1), (uint64_t)rest_of(t), (uint64_t)TT_TASTE_LONG);
 }
 
 // The trial is over.
-static bool decide(tt_taste *t)
+static bool decide(tt_taste *t, uint64_t now_ns)
 {
-  bool news = t->rest == 0;
+  bool news = t->pause_ns == 0;
   uint64_t ours = t->least_ns[t->liked], others = t->least_ns[!t->liked];
-  bool told = t->seen[!t->liked] >= 3; // else it was not to be had
-  if (told && others * 10 < ours * 9) {
+  bool told = TT_MIN(t->seen[0], t->seen[1]) >= 2; // else one was not to be had
+  t->left = told ? uses_to_rest(t, ours, others) : rest_of(t);
+  t->pause_ns = news ? TT_TASTE_SOON_NS : TT_MIN(4 * t->pause_ns, (uint32_t)TT_TASTE_LATE_NS);
+  if (told && others * 20 < ours * 19) {
     t->liked = !t->liked;
-    t->rest = TT_TASTE_REST;
+    t->pause_ns = TT_TASTE_SOON_NS;
     news = true;
-  } else {
-    uint32_t longer = t->rest == 0 ? TT_TASTE_REST : 4u * t->rest;
-    t->rest = (uint16_t)TT_MIN(longer, (uint32_t)(told && others * 4 < ours * 5 ? TT_TASTE_CLOSE : TT_TASTE_LONG));
   }
-  t->left = t->rest;
+  t->due_ns = now_ns + t->pause_ns;
   t->resting = true;
   return news;
 }
 
-// Samples are of two uses that follow one another, because calls may be made of two different ones.
-static void add_sample(tt_taste *t, tt_way way, uint32_t ns)
+// Only uses that follow one another make a sample.
+static void add_to_sample(tt_taste *t, const tt_use *use)
 {
-  int n = t->seen[way];
-  if (n % 2 == 1) {
-    t->first_ns = ns;
-  } else if (n > 0) {
-    uint32_t both = ns < UINT32_MAX - t->first_ns ? t->first_ns + ns : UINT32_MAX;
-    t->least_ns[way] = n == 2 ? both : TT_MIN(t->least_ns[way], both);
+  int period = TT_CLAMP(use->period, 2, TT_TASTE_PERIOD);
+  if (t->part > 0 && (use->way != t->last || period != t->period)) {
+    t->part = 0;
   }
+  t->last = (uint8_t)use->way;
+  t->period = (uint8_t)period;
+  t->sum_ns = t->part == 0 ? 0 : t->sum_ns;
+  t->sum_ns = use->ns < UINT32_MAX - t->sum_ns ? t->sum_ns + (uint32_t)use->ns : UINT32_MAX;
+  if (++t->part < period || t->seen[use->way] >= ENOUGH) {
+    return;
+  }
+  uint64_t all_ns = (uint64_t)t->sum_ns * TT_TASTE_PERIOD / (unsigned)period;
+  uint32_t ns = (uint32_t)TT_MIN(all_ns, (uint64_t)UINT32_MAX), *least = &t->least_ns[use->way];
+  *least = t->seen[use->way] <= 1 ? ns : TT_MIN(*least, ns);
+  t->seen[use->way]++;
+  t->part = 0;
 }
 
-bool tt_taste_add(tt_taste *t, tt_way way, uint64_t ns)
+bool tt_taste_add(tt_taste *t, const tt_use *use)
 {
   if (t->resting) {
     if (--t->left == 0) {
-      *t = (tt_taste){.liked = t->liked, .rest = t->rest};
+      t->left = TT_TASTE_LOOK;
+      *t = use->now_ns < t->due_ns ? *t : (tt_taste){.liked = t->liked, .pause_ns = t->pause_ns};
     }
     return false;
   }
-  if (way != t->last && t->seen[way] % 2 == 0 && t->seen[way] > 0) {
-    t->seen[way]--; // what came in between has parted a sample's two
-  }
-  t->last = (uint8_t)way;
-  if (t->seen[way] < USES) {
-    add_sample(t, way, (uint32_t)TT_MIN(ns, (uint64_t)UINT32_MAX));
-    t->seen[way]++;
-  }
+  add_to_sample(t, use);
   t->spent++;
-  bool over = t->seen[!t->liked] >= USES || is_plain(t) || t->spent >= TT_TASTE_PATIENCE;
-  return over && decide(t);
+  bool over = t->seen[!t->liked] >= ENOUGH || is_plain(t) || t->spent >= TT_TASTE_PATIENCE * t->period;
+  return over && decide(t, use->now_ns);
 }

@@ -8,7 +8,12 @@
 #include "base/util.h"
 #include "device/taste.h"
 
-enum { USES = 1 + 2 * TT_TASTE_SAMPLES }; // of a way in a trial: one that warms up, and two for each sample
+enum {
+  PERIOD = 2,
+  USES = PERIOD * (1 + TT_TASTE_SAMPLES), // of a way in a trial: a sample that warms up, and those that count
+  PATIENCE = PERIOD * TT_TASTE_PATIENCE,
+  REST = TT_TASTE_REST * 2 * USES // behind a trial of both ways
+};
 
 // A machine on which each way takes so long, for the calls with even numbers and for the others. The clock is the sum of all uses.
 typedef struct machine {
@@ -16,12 +21,25 @@ typedef struct machine {
   bool lacks[TT_NWAYS]; // the way is not to be had: uses go the other one
   int calls;
   int uses[TT_NWAYS];
-  uint64_t clock_ns;
+  uint64_t clock_ns, pause_ns; // and so much passes before each use
 } machine;
 
 static machine machine_of(uint64_t copy_ns, uint64_t pages_ns)
 {
-  return (machine){.ns = {{copy_ns, copy_ns}, {pages_ns, pages_ns}}};
+  return (machine){.ns = {{copy_ns, copy_ns}, {pages_ns, pages_ns}}, .clock_ns = 1};
+}
+
+// The same, where a trial is due as soon as there were uses enough.
+static machine slow_machine_of(uint64_t copy_ns, uint64_t pages_ns)
+{
+  machine m = machine_of(copy_ns, pages_ns);
+  m.pause_ns = TT_TASTE_LATE_NS / 16;
+  return m;
+}
+
+static bool add(tt_taste *t, tt_way way, uint64_t ns, uint64_t now_ns)
+{
+  return tt_taste_add(t, &(tt_use){.way = way, .period = PERIOD, .ns = ns, .now_ns = now_ns});
 }
 
 // One call as the taste wants it; `slower_ns`: something disturbs it.
@@ -32,8 +50,8 @@ static tt_way use(tt_taste *t, machine *m, uint64_t slower_ns)
   uint64_t ns = m->ns[way][m->calls % 2] + slower_ns;
   m->calls++;
   m->uses[way]++;
-  m->clock_ns += ns;
-  tt_taste_add(t, way, ns);
+  m->clock_ns += m->pause_ns + TT_MIN(ns, (uint64_t)UINT32_MAX);
+  add(t, way, ns, tt_taste_looks(t) ? m->clock_ns : 0);
   return way;
 }
 
@@ -85,14 +103,14 @@ static void check_choice(tt_way liked, uint64_t copy_ns, uint64_t pages_ns, tt_w
   assert_int_equal(tt_taste_wants(&t), chosen);
 }
 
-static void test_switches_where_the_other_is_quicker_by_a_tenth(void **state)
+static void test_switches_where_the_other_is_quicker_by_a_twentieth(void **state)
 {
   (void)state;
-  check_choice(TT_WAY_COPY, 1000, 899, TT_WAY_PAGES);
-  check_choice(TT_WAY_PAGES, 899, 1000, TT_WAY_COPY);
+  check_choice(TT_WAY_COPY, 1000, 949, TT_WAY_PAGES);
+  check_choice(TT_WAY_PAGES, 949, 1000, TT_WAY_COPY);
   check_choice(TT_WAY_COPY, 100000, 300, TT_WAY_PAGES);
-  check_choice(TT_WAY_COPY, 1000, 900, TT_WAY_COPY);
-  check_choice(TT_WAY_PAGES, 900, 1000, TT_WAY_PAGES);
+  check_choice(TT_WAY_COPY, 1000, 950, TT_WAY_COPY);
+  check_choice(TT_WAY_PAGES, 950, 1000, TT_WAY_PAGES);
   check_choice(TT_WAY_COPY, 1000, 1000, TT_WAY_COPY);
   check_choice(TT_WAY_COPY, 1000, 5000, TT_WAY_COPY);
   check_choice(TT_WAY_COPY, 1000, UINT64_MAX, TT_WAY_COPY);           // longer than what is kept
@@ -104,7 +122,7 @@ static void test_a_trial_ends_where_it_is_plain(void **state)
   static const struct {
     uint64_t other_ns;
     int uses; // of the other way
-  } list[] = {{2001, 3}, {2000, USES}, {901, USES}, {500, USES}, {499, 5}, {10, 5}};
+  } list[] = {{2001, 3 * PERIOD}, {2000, USES}, {901, USES}, {500, USES}, {499, 3 * PERIOD}, {10, 3 * PERIOD}};
   (void)state;
   for (size_t i = 0; i < TT_COUNT(list); i++) {
     tt_taste t = {0};
@@ -114,87 +132,102 @@ static void test_a_trial_ends_where_it_is_plain(void **state)
   }
 }
 
-// A trial of a way that is not to be had ends, too, and looks again ever more seldom.
+// A trial of a way that is not to be had ends, too. Where the liked way is the one that lacks, uses count as the other's.
 static void test_a_way_that_is_not_to_be_had(void **state)
 {
-  static const int rests[] = {TT_TASTE_REST, 4 * TT_TASTE_REST, 16 * TT_TASTE_REST, TT_TASTE_LONG, TT_TASTE_LONG};
   (void)state;
-  for (int lacking = 0; lacking < TT_NWAYS; lacking++) { // where the liked way is the one that lacks, uses count as the other's
+  for (int lacking = 0; lacking < TT_NWAYS; lacking++) {
     tt_taste t = {0};
-    machine m = machine_of(1000, 1000);
+    machine m = slow_machine_of(1000, 1000);
     m.lacks[lacking] = true;
-    for (size_t i = 0; i < TT_COUNT(rests); i++) {
-      int n = try_out(&t, &m);
-      assert_in_range(n, USES, TT_TASTE_PATIENCE);
-      assert_int_equal(n, lacking == TT_WAY_PAGES ? TT_TASTE_PATIENCE : USES);
+    for (int i = 0; i < 5; i++) {
+      assert_int_equal(try_out(&t, &m), lacking == TT_WAY_PAGES ? PATIENCE : USES);
       assert_int_equal(m.uses[lacking], 0);
-      if (lacking == TT_WAY_PAGES) {
-        assert_int_equal(t.liked, TT_WAY_COPY);
-        assert_int_equal(rest(&t, &m), rests[i]);
-      } else {
-        rest(&t, &m);
-      }
+      assert_true(lacking == TT_WAY_COPY || t.liked == TT_WAY_COPY);
+      assert_int_equal(rest(&t, &m), TT_TASTE_REST * (lacking == TT_WAY_PAGES ? PATIENCE : USES));
     }
   }
 }
 
-static void test_rests_grow(void **state)
+// Where time passes, the next trial comes when the last one has been paid for.
+static void test_rests_are_worth_the_trial(void **state)
 {
   static const struct {
     uint64_t pages_ns;
-    int rests[5];
-  } list[] = {
-      {1249, {TT_TASTE_REST, 4 * TT_TASTE_REST, TT_TASTE_CLOSE, TT_TASTE_CLOSE, TT_TASTE_CLOSE}},
-      {950, {TT_TASTE_REST, 4 * TT_TASTE_REST, TT_TASTE_CLOSE, TT_TASTE_CLOSE, TT_TASTE_CLOSE}},
-      {1250, {TT_TASTE_REST, 4 * TT_TASTE_REST, 16 * TT_TASTE_REST, TT_TASTE_LONG, TT_TASTE_LONG}},
-      {9000, {TT_TASTE_REST, 4 * TT_TASTE_REST, 16 * TT_TASTE_REST, TT_TASTE_LONG, TT_TASTE_LONG}},
-      {100, {TT_TASTE_REST, 4 * TT_TASTE_REST, 16 * TT_TASTE_REST, TT_TASTE_LONG, TT_TASTE_LONG}}, // begins anew behind the switch
-  };
+    int uses;
+  } list[] = {{960, REST},
+              {1000, REST},
+              {1100, REST},
+              {1250, REST},
+              {1900, TT_TASTE_WORTH * USES * 9 / 10},
+              {2000, TT_TASTE_WORTH * USES},
+              {4000, TT_TASTE_WORTH * 3 * PERIOD * 3},
+              {900000, TT_TASTE_LONG},
+              {100, TT_TASTE_REST * (USES + 3 * PERIOD)}}; // the first trial; behind the switch it is the other way that loses
   (void)state;
   for (size_t i = 0; i < TT_COUNT(list); i++) {
     tt_taste t = {0};
-    machine m = machine_of(1000, list[i].pages_ns);
-    for (size_t k = 0; k < TT_COUNT(list[i].rests); k++) {
+    machine m = slow_machine_of(1000, list[i].pages_ns);
+    try_out(&t, &m);
+    assert_int_equal(rest(&t, &m), list[i].uses);
+  }
+}
+
+// Where uses are quick it comes when time has passed: soon at first, then ever more seldom up to a limit.
+static void test_pauses_grow(void **state)
+{
+  static const uint64_t pauses_ns[] = {TT_TASTE_SOON_NS, 4 * TT_TASTE_SOON_NS, 16 * TT_TASTE_SOON_NS, TT_TASTE_LATE_NS, TT_TASTE_LATE_NS};
+  (void)state;
+  for (int turns = 0; turns < 2; turns++) {
+    tt_taste t = {0};
+    machine m = turns ? machine_of(1000, 500) : machine_of(1000, 1000);
+    for (size_t i = 0; i < TT_COUNT(pauses_ns); i++) {
       try_out(&t, &m);
-      assert_int_equal(rest(&t, &m), list[i].rests[k]);
+      uint64_t from_ns = m.clock_ns;
+      rest(&t, &m);
+      assert_in_range(m.clock_ns - from_ns, pauses_ns[i], pauses_ns[i] + TT_TASTE_LOOK * 1000);
     }
   }
 }
 
-// The ways swap their times once the taste has settled, as where a virtual machine's cores move.
+// The ways swap their times once the taste has settled, as where a virtual machine's cores move: found as soon as TT_TASTE_LATE_NS have passed and the last
+// trial is paid for.
 static void test_a_change_is_found_within_the_rest(void **state)
 {
-  static const uint64_t far_ns = 9000, close_ns = 1200;
+  static const uint64_t slow_ns[] = {1200, 9000};
   (void)state;
-  for (int close = 0; close < 2; close++) {
+  for (size_t i = 0; i < TT_COUNT(slow_ns); i++) {
     tt_taste t = {0};
-    uint64_t slow = close ? close_ns : far_ns;
-    int longest = close ? TT_TASTE_CLOSE : TT_TASTE_LONG;
-    machine before = machine_of(1000, slow), after = machine_of(slow, 1000);
-    for (int i = 0; i < 20000; i++) {
+    machine before = machine_of(1000, slow_ns[i]), after = machine_of(slow_ns[i], 1000);
+    for (int n = 0; n < 500000; n++) {
       use(&t, &before, 0);
     }
     assert_int_equal(t.liked, TT_WAY_COPY);
-    int n = 0;
-    for (; t.liked == TT_WAY_COPY; n++) {
-      assert_true(n < longest + 2 * TT_TASTE_PATIENCE);
+    after.clock_ns = before.clock_ns;
+    while (t.liked == TT_WAY_COPY) {
+      assert_true(after.clock_ns - before.clock_ns < TT_TASTE_LATE_NS + (PATIENCE + TT_TASTE_LOOK) * slow_ns[i]);
       use(&t, &after, 0);
     }
-    assert_int_equal(rest(&t, &after), TT_TASTE_REST); // and looks again soon
+    uint64_t from_ns = after.clock_ns;
+    rest(&t, &after);
+    assert_true(after.clock_ns - from_ns < 2 * TT_TASTE_SOON_NS); // and looks again soon
   }
 }
 
-// What trials cost where nothing changes: few uses of the other way.
+// What trials cost where nothing changes, however seldom calls are: few uses of the other way.
 static void test_the_slower_way_is_used_seldom(void **state)
 {
-  tt_taste t = {0};
-  machine m = machine_of(1000, 9000);
   (void)state;
-  for (int i = 0; i < 100000; i++) {
-    use(&t, &m, 0);
+  for (int seldom = 0; seldom < 2; seldom++) {
+    tt_taste t = {0};
+    machine m = seldom ? slow_machine_of(1000, 9000) : machine_of(1000, 9000);
+    for (int i = 0; i < 100000; i++) {
+      use(&t, &m, 0);
+    }
+    int lost = m.uses[TT_WAY_PAGES] * 8; // in uses of the quicker way
+    assert_true(lost * TT_TASTE_WORTH < 101000);
+    assert_true(seldom || lost < 1000);
   }
-  assert_true(m.uses[TT_WAY_PAGES] < 100000 / 1000);
-  assert_true(m.clock_ns < 101 * UINT64_C(1000000)); // a hundredth more than without
 }
 
 // Of a trial's samples the least counts: one that nothing has disturbed is enough.
@@ -206,8 +239,8 @@ static void test_single_slow_uses_do_not_matter(void **state)
       tt_taste t = {0};
       machine m = quicker == TT_WAY_COPY ? machine_of(800, 1000) : machine_of(1000, 800);
       while (tt_taste_tries(&t)) {
-        int at = t.seen[tt_taste_wants(&t)], sample = (at - 1) / 2;
-        use(&t, &m, at == 0 || sample != good ? 100 * (uint64_t)(at + 3) : 0);
+        int sample = t.seen[tt_taste_wants(&t)] - 1;
+        use(&t, &m, sample != good ? 100 * (uint64_t)(sample + 3) : 0);
       }
       assert_int_equal(t.liked, quicker);
     }
@@ -236,11 +269,11 @@ static void test_calls_of_two_kinds_in_turn(void **state)
 static void try_parted(tt_taste *t, int first, int at)
 {
   for (int i = 0; tt_taste_tries(t); i++) {
-    assert_true(i < TT_TASTE_PATIENCE);
+    assert_true(i < PATIENCE);
     if (i == at) {
-      tt_taste_add(t, TT_WAY_COPY, 10);
+      add(t, TT_WAY_COPY, 10, 1);
     }
-    tt_taste_add(t, TT_WAY_PAGES, (first + i + (i >= at)) % 2 == 0 ? 1000 : 6000);
+    add(t, TT_WAY_PAGES, (first + i + (i >= at)) % 2 == 0 ? 1000 : 6000, 1);
   }
 }
 
@@ -251,23 +284,64 @@ static void test_what_comes_between_parts_a_sample(void **state)
   for (int k = 0; k < 2 * USES; k++) {
     tt_taste t = {0};
     for (int i = 0; i < USES; i++) {
-      tt_taste_add(&t, TT_WAY_COPY, 3000);
+      add(&t, TT_WAY_COPY, 3000, 1);
     }
     try_parted(&t, k % 2, k / 2);
     assert_int_equal(t.liked, TT_WAY_COPY);
   }
 }
 
+// Calls of many chunks, of which some are quick because the giver has run ahead while others were slow: only whole calls tell.
+static void test_a_sample_is_a_whole_call(void **state)
+{
+  static const uint64_t copy_ns[] = {100, 100, 3000, 200, 2000}, pages_ns[] = {900, 900, 900, 900, 900};
+  enum { CALL = TT_COUNT(copy_ns) };
+  (void)state;
+  for (int first = 0; first < CALL; first++) {
+    tt_taste t = {0};
+    for (int i = first; tt_taste_tries(&t); i++) {
+      tt_way way = tt_taste_wants(&t);
+      uint64_t ns = way == TT_WAY_COPY ? copy_ns[i % CALL] : pages_ns[i % CALL];
+      tt_taste_add(&t, &(tt_use){.way = way, .period = CALL, .ns = ns, .now_ns = 1});
+      assert_true(i < 3 * CALL * (1 + TT_TASTE_SAMPLES));
+    }
+    assert_int_equal(t.liked, TT_WAY_PAGES);
+    assert_int_equal(t.least_ns[TT_WAY_COPY], 5400 * TT_TASTE_PERIOD / CALL);
+    assert_int_equal(t.least_ns[TT_WAY_PAGES], 4500 * TT_TASTE_PERIOD / CALL);
+  }
+}
+
+// A call of another length parts a sample, too; longer ones than the longest sample are samples of that.
+static void test_calls_of_other_lengths(void **state)
+{
+  tt_taste t = {0};
+  (void)state;
+  for (int i = 0; i < 7; i++) {
+    tt_taste_add(&t, &(tt_use){.way = TT_WAY_COPY, .period = 100, .ns = 10});
+  }
+  tt_taste_add(&t, &(tt_use){.way = TT_WAY_COPY, .period = 1, .ns = 10});
+  assert_int_equal(t.seen[TT_WAY_COPY], 0);
+  tt_taste_add(&t, &(tt_use){.way = TT_WAY_COPY, .period = 1, .ns = 10});
+  assert_int_equal(t.seen[TT_WAY_COPY], 1);
+  for (int i = 0; i < 2 * TT_TASTE_PERIOD; i++) {
+    assert_int_equal(t.seen[TT_WAY_COPY], 1 + i / TT_TASTE_PERIOD);
+    tt_taste_add(&t, &(tt_use){.way = TT_WAY_COPY, .period = 100, .ns = 10});
+  }
+  assert_int_equal(t.least_ns[TT_WAY_COPY], 10 * TT_TASTE_PERIOD);
+}
+
 // What the first trial has found is news, and what turns the taste; not that all is as it was.
 static void test_what_is_news(void **state)
 {
   tt_taste t = {0};
+  uint64_t now_ns = 1;
   int news = 0;
   (void)state;
   for (int i = 0; i < 4 * TT_TASTE_LONG; i++) {
     tt_way way = tt_taste_wants(&t);
     bool before = tt_taste_tries(&t);
-    bool now = tt_taste_add(&t, way, way == TT_WAY_COPY ? 1000 : i < 2 * TT_TASTE_LONG ? 3000 : 300);
+    now_ns += TT_TASTE_LATE_NS / 16;
+    bool now = add(&t, way, way == TT_WAY_COPY ? 1000 : i < 2 * TT_TASTE_LONG ? 3000 : 300, now_ns);
     assert_true(!now || (before && !tt_taste_tries(&t)));
     news += now;
   }
@@ -277,15 +351,17 @@ static void test_what_is_news(void **state)
 static void test_times_do_not_matter_between_trials(void **state)
 {
   tt_taste t = {0};
-  machine m = machine_of(1000, 1500);
+  machine m = machine_of(1000, 1100);
   (void)state;
   try_out(&t, &m);
-  for (int i = 1; i < TT_TASTE_REST; i++) {
-    tt_taste_add(&t, i % 3 == 0 ? TT_WAY_PAGES : TT_WAY_COPY, i % 3 == 0 ? 0 : UINT64_MAX);
+  for (int i = 1; i < REST; i++) {
+    assert_false(tt_taste_looks(&t));
+    add(&t, i % 3 == 0 ? TT_WAY_PAGES : TT_WAY_COPY, i % 3 == 0 ? 0 : UINT64_MAX, 0);
     assert_false(tt_taste_tries(&t));
     assert_int_equal(tt_taste_wants(&t), TT_WAY_COPY);
   }
-  tt_taste_add(&t, TT_WAY_COPY, UINT64_MAX);
+  assert_true(tt_taste_looks(&t));
+  add(&t, TT_WAY_COPY, UINT64_MAX, UINT64_MAX);
   assert_true(tt_taste_tries(&t));
   try_out(&t, &m);
   assert_int_equal(t.liked, TT_WAY_COPY);
@@ -295,15 +371,18 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_liked_way_comes_first),
-      cmocka_unit_test(test_switches_where_the_other_is_quicker_by_a_tenth),
+      cmocka_unit_test(test_switches_where_the_other_is_quicker_by_a_twentieth),
       cmocka_unit_test(test_a_trial_ends_where_it_is_plain),
       cmocka_unit_test(test_a_way_that_is_not_to_be_had),
-      cmocka_unit_test(test_rests_grow),
+      cmocka_unit_test(test_rests_are_worth_the_trial),
+      cmocka_unit_test(test_pauses_grow),
       cmocka_unit_test(test_a_change_is_found_within_the_rest),
       cmocka_unit_test(test_the_slower_way_is_used_seldom),
       cmocka_unit_test(test_single_slow_uses_do_not_matter),
       cmocka_unit_test(test_calls_of_two_kinds_in_turn),
       cmocka_unit_test(test_what_comes_between_parts_a_sample),
+      cmocka_unit_test(test_a_sample_is_a_whole_call),
+      cmocka_unit_test(test_calls_of_other_lengths),
       cmocka_unit_test(test_what_is_news),
       cmocka_unit_test(test_times_do_not_matter_between_trials),
   };
