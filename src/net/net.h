@@ -69,6 +69,7 @@ typedef struct tt_net_part {
   void *data;
   size_t size;
   void *mhandle; // as for isend
+  bool spare;    // to receive, of the first part for both: what the message does not fill may be overwritten. Else it stays as it is
 } tt_net_part;
 
 typedef struct tt_net_ops {

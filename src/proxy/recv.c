@@ -70,11 +70,15 @@ static ncclResult_t give(const tt_proxy_conn *c, tt_proxy_step *st, const tt_pro
   void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
   size_t head = f->at - sizeof st->slot->seq, size = head + f->capacity;
   int tag = TT_PROXY_WHOLE;
-  if (st->place == NULL ||
-      st->two) { // a header has room for a whole message: should the peer be in another call, that is seen best by what it sends
-    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->request);
+  if (!c->parts ||
+      st->item->proto != TT_SIMPLE) { // a header has room for a whole message: should the peer be in another call, that is seen best by
+    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->request); // what it sends
   }
-  const tt_net_part parts[2] = {{.data = data, .size = head}, {.data = st->place, .size = st->room}};
+  tt_net_part parts[2] = {{.data = data, .size = size, .spare = true}}; // slot and place are this message's alone
+  if (st->place != NULL) {
+    parts[0].size = head;
+    parts[1] = (tt_net_part){.data = st->place, .size = st->room};
+  }
   return net->irecv_parts(c->comm, parts, tag, st->phandle, &st->request);
 }
 

@@ -213,6 +213,7 @@ ncclResult_t tt_snet_req_begin(tt_snet_conn *c, const tt_net_part parts[2], tt_s
     return ncclSuccess;
   }
   *r = (tt_snet_req){.conn = c, .number = c->posted, .data = parts[0].data, .rest = parts[1].data, .split = parts[0].size};
+  r->spare = parts[0].spare;
   r->room = parts[0].size + parts[1].size;
   *out = r;
   return ncclSuccess;

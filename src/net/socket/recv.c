@@ -1,7 +1,8 @@
 // recv.c: from the control socket into the posted buffers. See socket_priv.h.
 //
 // Small messages are read ahead, many in one call, and copied; of a large one everything but its beginning goes straight into its buffer.
-// After a large message a large one is expected: then only the next frame is read ahead.
+// After a large message a large one is expected: then only the next frame is read ahead, and of one that is not very large the frame and the
+// payload are read in one call, the payload straight into the buffer.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +58,25 @@ static void scatter(const tt_snet_conn *c, const tt_snet_req *r, size_t bytes)
   }
 }
 
+// The frame of what look_together has read is known now: what is not this message's is the beginning of those that follow it.
+static void settle_early(tt_snet_conn *c, const tt_snet_req *r)
+{
+  struct iovec pieces[2];
+  size_t own = TT_MIN(c->early, r->size), others = c->early - own;
+  char *to = c->ahead + c->ahead_at;
+  int n = tt_snet_req_pieces(r, own, c->early, pieces);
+  if (others > 0) {
+    memmove(to + others, to, c->ahead_end - c->ahead_at);
+    c->ahead_end += others;
+  }
+  for (int i = 0; i < n; i++) {
+    memcpy(to, pieces[i].iov_base, pieces[i].iov_len);
+    to += pieces[i].iov_len;
+  }
+  c->early = 0;
+  c->moved = own;
+}
+
 // Uses what was read ahead for the front. False: there was too little to get on.
 static ncclResult_t take_ahead(tt_snet_conn *c, bool *moved)
 {
@@ -69,12 +89,13 @@ static ncclResult_t take_ahead(tt_snet_conn *c, bool *moved)
     }
     memcpy(&c->frame, c->ahead + c->ahead_at, sizeof(c->frame));
     c->ahead_at += sizeof(c->frame);
-    there -= sizeof(c->frame);
     *moved = true;
     TT_TRY(begin_message(c, r));
     if (!c->have_frame) {
       return ncclSuccess;
     }
+    settle_early(c, r);
+    there = c->ahead_end - c->ahead_at;
   }
   size_t n = TT_MIN(there, r->size - c->moved), keep = kept(r);
   if (c->moved < keep && n > 0) {
@@ -100,13 +121,46 @@ static void compact(tt_snet_conn *c)
   c->ahead_end = left;
 }
 
+// How much of the front's payload is asked for together with its frame, before it is known how long it is: after a large message what the second part
+// is cut to measure for, or, where there is none, what the message before had. 0: nothing. Only into memory that may be overwritten behind the
+// message; and beside a very large one a call more is little.
+static size_t guess(const tt_snet_conn *c, const tt_snet_req *r)
+{
+  if (!r->spare || !c->bulk || c->have_frame || c->ahead_end > c->ahead_at) {
+    return 0;
+  }
+  size_t size = r->rest != NULL ? r->room : TT_MIN(r->room, c->frame.size);
+  return size <= TT_SNET_EARLY ? size : 0;
+}
+
+// One call for the front's frame, `size` bytes of its payload into the buffer, and the next frame. As look.
+static ssize_t look_together(tt_snet_conn *c, size_t size, bool *full)
+{
+  enum { FRAME = sizeof(c->frame) };
+  struct iovec parts[4] = {{.iov_base = c->ahead, .iov_len = FRAME}};
+  int count = 1 + tt_snet_req_pieces(tt_snet_req_of(c, c->front), 0, size, parts + 1);
+  c->ahead_at = c->ahead_end = 0;
+  parts[count++] = (struct iovec){.iov_base = c->ahead + FRAME, .iov_len = FRAME};
+  ssize_t n = tt_sock_recvv(c->fd, parts, count);
+  if (n > 0) {
+    size_t got = (size_t)n, behind = got - TT_MIN(got, (size_t)FRAME);
+    c->early = TT_MIN(behind, size);
+    c->ahead_end = got - c->early;
+    *full = got == FRAME + size + FRAME;
+  }
+  return n;
+}
+
 // One call to the socket. Returns the bytes it gave, or -errno; *full when it gave all that was asked for, so that there may be more.
 static ssize_t look(tt_snet_conn *c, bool *full)
 {
   const tt_snet_req *r = tt_snet_req_of(c, c->front);
   struct iovec parts[3];
-  size_t direct = 0, ahead;
+  size_t direct = 0, ahead, early = guess(c, r);
   int count = 0;
+  if (early > 0) {
+    return look_together(c, early, full);
+  }
   compact(c);
   ahead = c->bulk ? sizeof(c->frame) - TT_MIN(c->ahead_end, sizeof(c->frame) - 1) : TT_SNET_AHEAD - c->ahead_end;
   if (c->have_frame && c->moved < kept(r)) {

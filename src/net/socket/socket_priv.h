@@ -21,16 +21,17 @@
 #include "os/thread.h"
 
 enum {
-  TT_SNET_DEVS = 16,                 // interfaces used
-  TT_SNET_SOCKS = 64,                // data sockets of a connection
-  TT_SNET_THREADS = 16,              // helper threads of a connection
-  TT_SNET_ADDRS = 4,                 // addresses in a handle
-  TT_SNET_AHEAD = 32 << 10,          // bytes a receiver reads ahead
-  TT_SNET_BULK = 8 << 10,            // from messages of this size on it reads no more ahead than the next frame
-  TT_SNET_RING = TT_NET_REQUESTS,    // a power of two
-  TT_SNET_FRAME_MAGIC = 0x746e6574,  // "tent"
-  TT_SNET_HANDLE_MAGIC = 0x68746e74, // "tnth"
-  TT_SNET_GO = 0x6f676e74,           // "tngo"
+  TT_SNET_DEVS = 16,                  // interfaces used
+  TT_SNET_SOCKS = 64,                 // data sockets of a connection
+  TT_SNET_THREADS = 16,               // helper threads of a connection
+  TT_SNET_ADDRS = 4,                  // addresses in a handle
+  TT_SNET_AHEAD = 32 << 10,           // bytes a receiver reads ahead
+  TT_SNET_BULK = 8 << 10,             // from messages of this size on it reads no more ahead than the next frame,
+  TT_SNET_EARLY = TT_SNET_AHEAD - 32, // and the payload with it, if no longer than this: read-ahead has room for what is not its own
+  TT_SNET_RING = TT_NET_REQUESTS,     // a power of two
+  TT_SNET_FRAME_MAGIC = 0x746e6574,   // "tent"
+  TT_SNET_HANDLE_MAGIC = 0x68746e74,  // "tnth"
+  TT_SNET_GO = 0x6f676e74,            // "tngo"
 };
 
 // Before each message. Host byte order: ranks of one job run on machines of one kind.
@@ -40,6 +41,7 @@ typedef struct tt_snet_frame {
   uint64_t size;
 } tt_snet_frame;
 static_assert(sizeof(tt_snet_frame) == 16, "tt_snet_frame is sent as it is");
+static_assert(TT_SNET_EARLY + 2 * sizeof(tt_snet_frame) <= TT_SNET_AHEAD, "what was read early has room there");
 
 // The connecting side's first word on the control socket: all sockets stand. Until then whoever connects may still give up and begin anew.
 // With `twin` the new connection has no use for its own control socket: its frames go over that of the connection called so, which comes
@@ -105,7 +107,7 @@ typedef struct tt_snet_req {
   size_t room;     // send: bytes of the message; receive: of the buffer
   size_t size;     // bytes of the message
   uint32_t piece;  // as in the frame
-  uint32_t unused;
+  bool spare;      // as in net.h
 } tt_snet_req;
 
 // What one data socket moves for one message.
@@ -167,6 +169,7 @@ struct tt_snet_conn {
   unsigned looks;      // in vain
   char *ahead;         // receive: TT_SNET_AHEAD bytes
   size_t ahead_at, ahead_end;
+  size_t early; // receive: bytes behind the frame in `ahead` that lie in the front's buffer; 0 but between look and use_ahead
   ncclResult_t failed;
   char why[320];
   tt_snet_req reqs[TT_SNET_RING];
