@@ -32,10 +32,11 @@
 #define MOST_TAKES_US 1000                                   // that a rank goes on looking for a peer that is at work
 #define PIPELINE 4                                           // passes a message should take so that sender and receiver overlap
 #define CHUNK_MIN (8u << 10)                                 // a second message costs more than what its copying overlaps with
-#define CHANNEL_MIN (64u << 10)   // of the message, for each channel that takes part: less is not worth another order
-#define NET_CHUNK_MIN (32u << 10) // a message over the network costs two system calls
-#define NET_SEGMENT (60u << 10)   // of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB
-#define NET_LARGE (4u << 20)      // from here on the longest messages that the network's slots hold
+#define CHANNEL_MIN (64u << 10)      // of the message, for each channel that takes part: less is not worth another order
+#define NET_CHUNK_MIN (32u << 10)    // a message over the network costs two system calls
+#define NET_SEGMENT (60u << 10)      // of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB
+#define NET_LARGE (4u << 20)         // from here on the longest messages that the network's slots hold
+#define NET_LARGE_BLOCK (256u << 10) // and of blocks that all ranks send and receive at the same time from here on
 
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 {
@@ -385,11 +386,13 @@ static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fun
 }
 
 // The model knows nothing of segments. Where a message takes several passes anyway, they are whole ones; where it takes many, there are chunks enough to
-// overlap, and the longest that the network's slots hold cost fewer calls.
+// overlap, and the longest that the network's slots hold cost fewer calls. Where each rank sends while it receives, few are enough.
 static size_t fit_segments(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
-  bool longest = bytes >= NET_LARGE && c->chunk == comm->tuning->simple_capacity;
-  return part_of(comm, c->algo, func, bytes) > c->chunk ? whole_segments(longest ? capacity_of(comm, c, func) : c->chunk) : c->chunk;
+  size_t part = part_of(comm, c->algo, func, bytes);
+  bool large = bytes >= NET_LARGE || (has_blocks(func) && part >= NET_LARGE_BLOCK);
+  bool longest = large && c->chunk == comm->tuning->simple_capacity;
+  return part > c->chunk ? whole_segments(longest ? capacity_of(comm, c, func) : c->chunk) : c->chunk;
 }
 
 // What the cost model finds best; algo -1 when it has nothing to say.
