@@ -121,7 +121,7 @@ typedef struct tt_decision {
 typedef struct tt_job tt_job;
 
 #define TT_CACHE_BUCKETS 64
-#define TT_QUICK_LOOKS 512     // at a message that has not come, before a plan waits for it: takes less time than making the plan
+#define TT_QUICK_LOOKS 512     // at a message that has not come, before a plan waits for it: half a microsecond, about what a plan takes
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
 struct ncclComm {
@@ -238,8 +238,8 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
 
 // A call that uses what the communicator owns stands between enter and leave: ncclCommAbort, which may come from another thread at any time, stops the port,
 // makes the handle a dead one, and frees nothing before the call that it finds inside has left. Rules: tt_comm_lives before entering (the struct itself is
-// never freed); after entering ask once more, by tt_comm_usable or tt_comm_check, and leave at once if that says no; who is inside does not wait for peers,
-// or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls on a communicator but for the abort.
+// never freed); after entering ask once more, by tt_comm_usable or tt_comm_check, and leave at once if that says no; who is inside does not wait for peers
+// (but for TT_QUICK_LOOKS looks), or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls on a communicator but for the abort.
 static inline void tt_comm_mark(struct ncclComm *c) // the first half of entering: several marks need one barrier
 {
   atomic_store_explicit(&c->launcher, (uintptr_t)__builtin_thread_pointer(), memory_order_relaxed);
@@ -279,7 +279,8 @@ void tt_comm_free_registrations(struct ncclComm *comm);
 
 // Adds an operation to the open group, or launches it at once when there is none.
 ncclResult_t tt_task_add(tt_task *task);
-// Launches the operations of one communicator, in order, but for those that are over; small ones look `looks` times for messages that have not come. Takes the events of those it launches (profile.h).
+// Launches the operations of one communicator, in order, but for those that are over; small ones look `looks` times for each message that has not come. Takes
+// the events of those it launches (profile.h).
 ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks);
 // Bytes of an operation's larger buffer: what the perf programs show.
 size_t tt_task_bytes(const tt_task *t);
@@ -296,8 +297,8 @@ static inline bool tt_comm_is_ready(const struct ncclComm *c, const tt_task *t)
 bool tt_comm_quick(tt_task *t, unsigned looks);
 // The same for tasks of one group, of different communicators on different streams, which may wait for each other.
 void tt_comm_quick_together(tt_task *tasks, size_t n);
-// The messages among a communicator's tasks of one group: each as above, in the order of their directions, where all are on one stream. Returns how many are
-// not over.
+// The messages among a communicator's tasks of one group: each as above, in the order of their directions, where all are on one stream; no look is allowed, too.
+// Returns how many are not over.
 int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks);
 // Some task has failed with `res`, which this returns. What peers have got of a task that has begun cannot be taken back: that ends the communicator.
 ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res);

@@ -389,6 +389,17 @@ static ncclResult_t enter_all(const tt_task *tasks, size_t n)
   return ncclSuccess;
 }
 
+// Does another rank of the communicator come later in the group? What it sends is not there yet.
+static bool comes_again(const struct ncclComm *comm, const tt_task *later, size_t n)
+{
+  for (size_t i = 0; i < n; i++) {
+    if (later[i].comm->hash == comm->hash) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Launches the group's operations: all of one communicator together, communicators in the order of their first operation.
 static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
 {
@@ -399,8 +410,9 @@ static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
   }
   for (size_t done = 0, mine; done < n; done += mine) {
     mine = gather_first(tasks + done, n - done);
-    unsigned looks = mine == n ? TT_QUICK_LOOKS : 0; // peers of the same group send what one would look for later
-    ncclResult_t r = tt_comm_launch(tasks[done].comm, tasks + done, mine, looks);
+    struct ncclComm *comm = tasks[done].comm;
+    unsigned looks = comes_again(comm, tasks + done + mine, n - done - mine) ? 0 : TT_QUICK_LOOKS;
+    ncclResult_t r = tt_comm_launch(comm, tasks + done, mine, looks);
     res = res == ncclSuccess ? r : res;
   }
   leave_all(tasks, n);

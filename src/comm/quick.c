@@ -10,7 +10,7 @@ static inline bool is_free(const struct ncclComm *comm, cudaStream_t stream)
   return s != NULL && tt_stream_is_free(s) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->issued;
 }
 
-// May the task be run now, before everything that is queued later, when nothing is under way?
+// May the task be run now, before everything that is queued later? Asked after is_free: between the two the communicator may be stopped.
 static inline bool may_run(const tt_task *t)
 {
   // Profilers are told of plans; an all-to-all in place is copied first; since the call was added to its group the communicator may have been stopped.
@@ -37,7 +37,7 @@ static inline bool run(tt_task *t, unsigned looks)
 
 bool tt_comm_quick(tt_task *t, unsigned looks)
 {
-  return tt_comm_is_ready(t->comm, t) && (t->begun || (may_run(t) && is_free(t->comm, t->stream))) && run(t, looks);
+  return tt_comm_is_ready(t->comm, t) && (t->begun || (is_free(t->comm, t->stream) && may_run(t))) && run(t, looks);
 }
 
 // Are they of different communicators, on streams that do not order each other?
@@ -99,6 +99,7 @@ void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
     r->quick = tt_calloc(1, sizeof *r->quick); // without memory the call takes the usual way
   }
   if (fits && r->quick != NULL && tt_quick_make(&t->comm->port, lanes, r->quick)) {
+    r->quick->claims &= t->func < TT_FUNC_SEND; // who sends with ncclSend receives as well, mostly
     r->sig = lanes->call->sig & UINT32_MAX;
     r->sig_count = lanes->call->sig_count;
     r->state = TT_READY_YES;

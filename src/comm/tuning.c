@@ -36,7 +36,7 @@
 #define NET_CHUNK_MIN (32u << 10)    // a message over the network costs two system calls
 #define NET_SEGMENT (60u << 10)      // of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB
 #define NET_LARGE (4u << 20)         // from here on the longest messages that the network's slots hold
-#define NET_LARGE_BLOCK (256u << 10) // and of blocks that all ranks send and receive at the same time from here on
+#define NET_LARGE_BLOCK (256u << 10) // and of parts that all ranks send and receive at the same time from here on
 
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 {
@@ -390,7 +390,8 @@ static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fun
 static size_t fit_segments(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
   size_t part = part_of(comm, c->algo, func, bytes);
-  bool large = bytes >= NET_LARGE || (has_blocks(func) && part >= NET_LARGE_BLOCK);
+  bool both_ways = has_blocks(func) && func != TT_FUNC_GATHER && func != TT_FUNC_SCATTER;
+  bool large = bytes >= NET_LARGE || (both_ways && part >= NET_LARGE_BLOCK);
   bool longest = large && c->chunk == comm->tuning->simple_capacity;
   return part > c->chunk ? whole_segments(longest ? capacity_of(comm, c, func) : c->chunk) : c->chunk;
 }

@@ -113,10 +113,15 @@ static inline void tt_fifo_publish(tt_fifo *f, uint32_t bytes, uint64_t sig, uin
 // that only send: a reader that waits for this one would take the line back at once.
 static inline void tt_fifo_claim(const tt_fifo *f)
 {
-#if defined(__x86_64__)
-  if (TT_LIKELY(f->next - f->seen <= f->mask)) { // it has been read
-    __asm__ __volatile__("prefetchw %0" : : "m"(*tt_fifo_slot(f)));
+  if (TT_UNLIKELY(f->next - f->seen > f->mask)) {
+    return; // it may not have been read yet
   }
+#if defined(__x86_64__)
+  __asm__ __volatile__("prefetchw %0"
+                       :
+                       : "m"(*tt_fifo_slot(f))); // does nothing on processors that lack it; the builtin would fetch for reading
+#else
+  __builtin_prefetch(tt_fifo_slot(f), 1);
 #endif
 }
 

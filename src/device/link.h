@@ -130,6 +130,7 @@ typedef struct tt_link {
   const char *copied;             // what the peer's last token has offered lies here; NULL: it came otherwise, or not
   uint64_t since;  // when this rank had read what the peer offered, or before that began with a call, if that is measured; else 0
   uint64_t until;  // and when it last offered something, or had read that
+  uint64_t begun;  // fingerprint of the call in which it last offered something
   uint8_t size;    // its number among the tastes
   uint8_t period;  // offers of the call that they belong to
   uint8_t came;    // 1 + the tt_way it came; 0: nothing did

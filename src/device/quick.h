@@ -32,7 +32,7 @@ typedef struct tt_quick_step {
 
 typedef struct tt_quick {
   int nstrands, nsteps, npages;
-  bool receives;                   // some step takes a message
+  bool claims;                     // nobody is waited for: the line of the next message may be claimed (tt_fifo_claim)
   int first[TT_QUICK_STRANDS + 1]; // step of each strand, and one behind the last
   tt_redop op;
   tt_quick_step steps[TT_QUICK_STEPS];

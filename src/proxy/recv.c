@@ -70,10 +70,10 @@ static ncclResult_t give(const tt_proxy_conn *c, tt_proxy_step *st, const tt_pro
   void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
   size_t head = f->at - sizeof st->slot->seq, size = head + f->capacity;
   int tag = TT_PROXY_WHOLE;
-  if (!c->parts ||
-      st->item->proto != TT_SIMPLE) { // a header has room for a whole message: should the peer be in another call, that is seen best by
-    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->request); // what it sends
+  if (!c->parts || st->item->proto != TT_SIMPLE) {
+    return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->request);
   }
+  // A header has room for a whole message: should the peer be in another call, that is seen best by what it sends.
   tt_net_part parts[2] = {{.data = data, .size = size, .spare = true}}; // slot and place are this message's alone
   if (st->place != NULL) {
     parts[0].size = head;

@@ -213,7 +213,9 @@ static void hand_pages(tt_link *link, const void *from, size_t bytes, tt_desc *d
 // as it went on after all was taken; not what the program did since.
 static void begin_use(const tt_lane *l, tt_link *link, bool tries)
 {
-  bool first = l->pos == l->begin && l->pc == 0;
+  uint64_t sig = l->call->sig; // of a message the same for all
+  bool first = sig >> 32 != 0 ? sig != link->begun : l->pos == l->begin && l->pc == 0;
+  link->begun = sig;
   if (!tries) {
     link->since = 0;
   } else if (first || link->since == 0) {

@@ -660,6 +660,24 @@ static void test_what_counts_as_a_calls_time(void **state)
   give_input(64, 64);
   assert_int_equal(go(&giver), TT_RUN_DONE);
   assert_in_range(measured(), 5 * second, 6 * second + hour / 2);
+  for (uint64_t call = 6; call <= 7; call++) { // numbered ones: among several ranks only one peer is offered something in the first step
+    link->since = 3 * second;
+    link->until = 8 * second;
+    give_input(64, 64);
+    giver.call.sig = call << 32;
+    assert_int_equal(go(&giver), TT_RUN_DONE);
+    assert_in_range(measured(), 5 * second, 6 * second + hour / 2);
+  }
+  link->since = 3 * second;
+  give_input(64, 64);
+  giver.call.sig = 7ull << 32;
+  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(link->since, 3 * second); // in the midst of the call
+  for (int i = 0; i < 4; i++) {
+    take_input(64, 64);
+    taker.call.sig = (uint64_t)(i == 0 ? 0 : TT_MIN(5 + i, 7)) << 32;
+    assert_int_equal(go(&taker), TT_RUN_DONE);
+  }
   r->tastes[0][1].given[0] = ONE_WAY; // who takes nothing measures nothing
   give_input(64, 64);
   assert_int_equal(go(&giver), TT_RUN_DONE);

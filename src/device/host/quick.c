@@ -42,7 +42,7 @@ static bool add_ref(const pass *p, const tt_step *step, const tt_ref *r, bool so
     return false;
   }
   *out = (tt_quick_ref){.fifo = source ? &link->recv[l->fifo] : &link->send[l->fifo]};
-  q->receives |= source;
+  q->claims &= !source;
   return add_page(q, link->page);
 }
 
@@ -101,7 +101,7 @@ bool tt_quick_make(const tt_port *port, const tt_lane *lanes, tt_quick *q)
 {
   int nrefs = 0;
   const tt_call *c = lanes->call;
-  *q = (tt_quick){.op = c->op, .nstrands = lanes->sched->nstrands};
+  *q = (tt_quick){.op = c->op, .nstrands = lanes->sched->nstrands, .claims = true};
   bool fits = q->nstrands <= TT_QUICK_STRANDS && !c->op.prescale && c->scalar == NULL && lanes->fifo != TT_TOK;
   for (int i = 0; fits && i < q->nstrands; i++) {
     q->first[i] = q->nsteps;
@@ -187,14 +187,13 @@ static inline __attribute__((always_inline)) void move(const tt_quick *q, const 
   }
 }
 
-// alone: this rank does not wait for those it sends to.
 static inline __attribute__((always_inline)) void publish(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c,
-                                                          bool alone)
+                                                          bool claims)
 {
   for (int i = s->nsrc; i < s->nsrc + s->ndst; i++) {
     if (refs[i].fifo != NULL) {
       tt_fifo_publish(refs[i].fifo, s->bytes, c->sig, c->sig_count);
-      if (alone && s->bytes <= sizeof((tt_slot *)0)->data) {
+      if (claims && s->bytes <= sizeof((tt_slot *)0)->data) {
         tt_fifo_claim(refs[i].fifo);
       }
     }
@@ -216,7 +215,7 @@ static inline __attribute__((always_inline)) int run_strand(const tt_quick *q, c
       break;
     }
     move(q, s, refs, c);
-    publish(s, refs, c, !q->receives);
+    publish(s, refs, c, q->claims);
   }
   return i - from;
 }

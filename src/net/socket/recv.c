@@ -92,7 +92,7 @@ static ncclResult_t take_ahead(tt_snet_conn *c, bool *moved)
     *moved = true;
     TT_TRY(begin_message(c, r));
     if (!c->have_frame) {
-      return ncclSuccess;
+      return ncclSuccess; // it comes in pieces, over data sockets: then nothing was asked for together with its frame
     }
     settle_early(c, r);
     there = c->ahead_end - c->ahead_at;
