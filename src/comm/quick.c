@@ -130,7 +130,7 @@ int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks)
       one_stream = one_stream && t->stream == first->stream;
     }
   }
-  bool may = one_stream && is_free(first->comm, first->stream);
+  bool may = first != NULL && one_stream && is_free(first->comm, first->stream);
   int left = one_direction(tasks, n, TT_FUNC_SEND, may, looks); // first, because peers wait for them
   return left + one_direction(tasks, n, TT_FUNC_RECV, may, looks);
 }
