@@ -116,10 +116,8 @@ static inline void tt_fifo_claim(const tt_fifo *f)
   if (TT_UNLIKELY(f->next - f->seen > f->mask)) {
     return; // it may not have been read yet
   }
-#if defined(__x86_64__)
-  __asm__ __volatile__("prefetchw %0"
-                       :
-                       : "m"(*tt_fifo_slot(f))); // does nothing on processors that lack it; the builtin would fetch for reading
+#if defined(__x86_64__) // the builtin would fetch for reading; does nothing on processors that lack the instruction
+  __asm__ __volatile__("prefetchw %0" : : "m"(*tt_fifo_slot(f)));
 #else
   __builtin_prefetch(tt_fifo_slot(f), 1);
 #endif
