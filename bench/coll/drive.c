@@ -19,6 +19,7 @@
 #define BLOCKS_LONG 3   // when two calls are longer than a block should be
 #define LONG_US 20000.0 // from here on a block is a single call
 #define CALLS_MAX 20000
+#define TRIES_MAX 12                 // to find out how many calls make a block
 #define WARM_BYTES ((size_t)8 << 20) // sizes from this one on are warmed up, every player alike:
 #define WARM_CALLS 50                // by so many calls, but for no longer than
 #define WARM_S 1.0
@@ -84,23 +85,25 @@ static void warm_up(run_options *opt, results *r, int who, int size, coll_order 
   }
 }
 
-// How many calls make a block, found by trying (the best of three: a first try may connect, or be disturbed); warms up on the way.
+// How many calls make a block, found by trying (the best of three: a first try may connect, or be disturbed); warms up on the way. A block begins and ends
+// together, which costs many ranks on few cores as much as some calls: so the figure is that of a block of half the length at least.
 static int64_t find_calls(const run_options *opt, player *p, coll_order o)
 {
-  double us = 0;
+  double us = 0, calls = 0;
   o.blocks = 1;
   o.calls = 1;
   if (ask_time(p, &o) > LONG_US && ask_time(p, &o) > LONG_US) {
     return 1;
   }
   o.blocks = 3;
-  for (;; o.calls *= 8) {
+  for (int tries = 0; tries < TRIES_MAX; tries++) {
     us = ask_time(p, &o);
-    if (us <= 0 || us * (double)o.calls > opt->block_us / 8 || o.calls > CALLS_MAX / 8) {
+    calls = us > 0 ? opt->block_us / us : 1;
+    if ((double)o.calls >= calls / 2 || o.calls >= CALLS_MAX / 2) {
       break;
     }
+    o.calls = calls > 8 * (double)o.calls ? 8 * o.calls : (int64_t)calls;
   }
-  double calls = us > 0 ? opt->block_us / us : 1;
   return calls < 2 ? 2 : calls > CALLS_MAX ? CALLS_MAX : (int64_t)calls;
 }
 
@@ -143,7 +146,11 @@ static void measure_point(run_options *opt, results *r, int kind, int size, int 
     }
     o.calls = *calls;
     o.blocks = o.calls <= 2 ? BLOCKS_LONG : BLOCKS;
-    r->us[who][kind][size][cold][round] = ask_time(&opt->players[who], &o);
+    double us = ask_time(&opt->players[who], &o);
+    r->us[who][kind][size][cold][round] = us;
+    if (us > 0 && us * (double)o.calls < opt->block_us / 4 && o.calls < CALLS_MAX) {
+      *calls = 0; // was disturbed when it was tried: the next round tries again
+    }
   }
 }
 

@@ -15,10 +15,12 @@
 #include <unistd.h>
 
 #define RANKS_MAX 64
+#define LOOKS 4096 // of a waiting rank with a core of its own between two yields; others wait for who needs theirs
 
 // Shared by the ranks.
 typedef struct meeting {
   int nranks;
+  int looks; // between two yields
   _Alignas(128) _Atomic int arrived;
   _Alignas(128) _Atomic int round;
   _Alignas(128) char area[RANKS_AREA];
@@ -41,7 +43,7 @@ int ranks_barrier(void)
     return 0;
   }
   for (int look = 1; atomic_load(&meet->round) == round; look++) {
-    if (look % 4096 == 0) {
+    if (look % meet->looks == 0) {
       sched_yield();
     }
   }
@@ -116,6 +118,7 @@ int ranks_run(int nranks, int threads, int (*run)(int rank))
     return 1;
   }
   meet->nranks = nranks;
+  meet->looks = nranks > sysconf(_SC_NPROCESSORS_ONLN) ? 1 : LOOKS;
   entry = run;
   return threads ? run_threads(nranks) : run_processes(nranks);
 }
