@@ -9,37 +9,44 @@
 
 #include "base/util.h"
 
-#define TT_STOLEN_NS 1000000ull // a yield that takes longer: ranks that wait do not hold a core for so long, and who sleeps loses little
-#define TT_TURN_NS 250000ull    // but many ranks may: for each on this core
-#define TT_STOLEN_YIELDS 8      // yields within which a second theft is likely to be the same work's
-#define TT_STOLEN_TIMES 16      // how far the price may rise
-#define TT_SLEEP_NS 20000ull    // what a sleep costs with its wake-up
-#define TT_MOST_STOLEN 100000000ull // that a theft counts as: who was stopped for a minute need not sleep for hours
+#define TT_STOLEN_NS 1000000ull    // a yield that takes longer: ranks that wait do not hold a core for so long, and who sleeps loses little
+#define TT_TURN_NS 250000ull       // but many ranks may: for each on this core
+#define TT_STOLEN_YIELDS 8         // yields within which a second theft is likely to be the same work's
+#define TT_STOLEN_TIMES 16         // how far the price may rise
+#define TT_SLEEP_NS 20000ull       // what a sleep costs with its wake-up
+#define TT_MOST_STOLEN 20000000ull // that a theft counts as: who was stopped for a minute need not sleep for hours
+#define TT_STOLEN_WALL \
+  2 // sleeps end after so many times what they may cost: where many ranks share a core each lasts for longer than TT_SLEEP_NS
+#define TT_HELPED 2 // entries of the thread's stream that others complete during a yield: they were at its work
 
 // A thread's experience. Starts zeroed.
 typedef struct tt_theft {
   uint64_t sleeps; // so many waits are still to sleep at once
+  uint64_t until;  // but none that begins later
   unsigned yields; // since the last that was stolen
   unsigned times;  // of that one's duration, that sleeps may cost
 } tt_theft;
 
-// Notes a yield that ended at `now`; the thread was last seen at `then`, and shares its core with `ranks` ranks. Returns whether the core was stolen.
+// Notes a yield that ended at `now`; the thread was last seen at `then`, and shares its core with `ranks` ranks. Meanwhile others completed so many entries
+// of its stream (`helped`): whoever does that is no thief, nothing was to be done here. Returns whether the core was stolen.
 // Thefts in short succession pay for sleeps, each for twice as many as the one before; a theft now and then does not.
-static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int ranks)
+static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int ranks, uint32_t helped)
 {
   t->yields++;
-  if (now - then < TT_MAX(TT_STOLEN_NS, TT_TURN_NS * (uint64_t)ranks)) {
+  if (helped >= TT_HELPED || now - then < TT_MAX(TT_STOLEN_NS, TT_TURN_NS * (uint64_t)ranks)) {
     return false;
   }
   t->times = t->yields > TT_STOLEN_YIELDS ? 0 : TT_CLAMP(2 * t->times, 1, TT_STOLEN_TIMES);
-  t->sleeps = t->times * (TT_MIN(now - then, TT_MOST_STOLEN) / TT_SLEEP_NS);
+  uint64_t price = t->times * TT_MIN(now - then, TT_MOST_STOLEN);
+  t->sleeps = price / TT_SLEEP_NS;
+  t->until = now + TT_STOLEN_WALL * price;
   t->yields = 0;
   return true;
 }
 
-// Whether a wait that begins should sleep at once.
-static inline bool tt_theft_sleeps(tt_theft *t)
+// Whether a wait that begins at `now` should sleep at once.
+static inline bool tt_theft_sleeps(tt_theft *t, uint64_t now)
 {
   t->sleeps -= t->sleeps > 0;
-  return t->sleeps > 0;
+  return t->sleeps > 0 && now < t->until;
 }

@@ -80,13 +80,20 @@ typedef struct patience {
 // Where other work has the core, sleeping is cheaper. What this thread knows of that.
 static _Thread_local tt_theft theft;
 
+static uint32_t pending(const tt_stream *s)
+{
+  return s == NULL ? 0 : atomic_load_explicit(&s->pending, memory_order_relaxed);
+}
+
 // Gives the core to others. *now: the last reading of the clock, and the new one. Returns whether it was stolen.
-static bool yield_core(uint64_t *now)
+static bool yield_core(const tt_stream *s, uint64_t *now)
 {
   uint64_t then = *now;
+  uint32_t before = pending(s);
   sched_yield();
   *now = tt_now_ns();
-  return tt_theft_note(&theft, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed));
+  uint32_t after = pending(s);
+  return tt_theft_note(&theft, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed), before > after ? before - after : 0);
 }
 
 // Microseconds of busy waiting for the stream's current entry. Who sleeps while a peer is at work wakes up late, so waiting goes on for about as long as
@@ -107,7 +114,7 @@ static bool begin_patience(patience *p, const tt_stream *s)
   p->deadline = p->now + 1000ull * (uint64_t)spin_us(s, p->tight);
   p->gives_up = p->tight && tt_params_get()->host_spin_us < 0;
   p->least = p->gives_up ? PAUSES_CROWDED + YIELDS_CROWDED : 0;
-  return !p->gives_up || !tt_theft_sleeps(&theft);
+  return !p->gives_up || !tt_theft_sleeps(&theft, p->now);
 }
 
 // Passes a moment. False: patience is over, sleep.
@@ -116,7 +123,7 @@ static bool pass_time(patience *p, const tt_stream *s)
   p->looks++;
   bool first = p->deadline == 0, reads = first || p->looks % (p->tight ? 4 : CLOCK_EVERY) == 0;
   if (p->tight && p->looks > PAUSES_CROWDED) {
-    if (yield_core(&p->now) && p->gives_up) {
+    if (yield_core(s, &p->now) && p->gives_up) {
       return false;
     }
   } else {

@@ -674,14 +674,14 @@ enum { SLICE = 4000000, BRIEF = 2000 }; // ns of a stolen yield and of any other
 static bool yielded(tt_theft *t, uint64_t *now, uint64_t took)
 {
   *now += took;
-  return tt_theft_note(t, *now - took, *now, 2);
+  return tt_theft_note(t, *now - took, *now, 2, 0);
 }
 
-// Begins waits until one may yield; returns how many slept.
-static uint64_t sleeps(tt_theft *t)
+// Begins waits at `now` until one may yield; returns how many slept.
+static uint64_t sleeps(tt_theft *t, uint64_t now)
 {
   uint64_t n = 1;
-  while (tt_theft_sleeps(t)) {
+  while (tt_theft_sleeps(t, now)) {
     n++;
   }
   return n;
@@ -692,11 +692,11 @@ static void test_thefts_in_short_succession_end_yielding(void **state)
   tt_theft t = {0};
   uint64_t now = 1000, times = 1;
   (void)state;
-  assert_false(tt_theft_sleeps(&t));
+  assert_false(tt_theft_sleeps(&t, now));
   for (int i = 0; i < 10; i++, times = TT_MIN(2 * times, TT_STOLEN_TIMES)) {
     assert_false(yielded(&t, &now, BRIEF));
     assert_true(yielded(&t, &now, SLICE));
-    assert_int_equal(sleeps(&t), times * (SLICE / TT_SLEEP_NS));
+    assert_int_equal(sleeps(&t, now), times * (SLICE / TT_SLEEP_NS));
   }
 }
 
@@ -710,15 +710,42 @@ static void test_a_theft_now_and_then_is_borne(void **state)
       assert_false(yielded(&t, &now, BRIEF));
     }
     assert_true(yielded(&t, &now, SLICE)); // gives up this once
-    assert_false(tt_theft_sleeps(&t));
+    assert_false(tt_theft_sleeps(&t, now));
   }
   assert_true(yielded(&t, &now, SLICE));
-  assert_true(tt_theft_sleeps(&t));
+  assert_true(tt_theft_sleeps(&t, now));
   for (int k = 0; k < TT_STOLEN_YIELDS; k++) {
     assert_false(yielded(&t, &now, BRIEF));
   }
   assert_true(yielded(&t, &now, SLICE)); // begins anew
-  assert_false(tt_theft_sleeps(&t));
+  assert_false(tt_theft_sleeps(&t, now));
+}
+
+static void test_who_helps_is_no_thief(void **state)
+{
+  tt_theft t = {0};
+  (void)state;
+  for (int i = 0; i < 10; i++) {
+    assert_false(tt_theft_note(&t, 1000, 1000 + SLICE, 2, TT_HELPED));
+  }
+  assert_true(tt_theft_note(&t, 1000, 1000 + SLICE, 2, TT_HELPED - 1)); // the entry that was waited for may have ended long before
+}
+
+// Where many ranks share a core a wait that sleeps takes long: as many of them as a theft pays for would take seconds.
+static void test_what_a_theft_pays_for_ends_with_time(void **state)
+{
+  tt_theft t = {0};
+  uint64_t now = 1000, longest = 3600 * TT_NS_PER_S;
+  (void)state;
+  assert_true(yielded(&t, &now, SLICE));
+  assert_true(tt_theft_sleeps(&t, now));
+  assert_true(tt_theft_sleeps(&t, now + TT_STOLEN_WALL * SLICE - 1));
+  assert_false(tt_theft_sleeps(&t, now + TT_STOLEN_WALL * SLICE));
+  for (int i = 0; i < 10; i++) {
+    assert_true(yielded(&t, &now, longest));
+  }
+  assert_true(tt_theft_sleeps(&t, now));
+  assert_false(tt_theft_sleeps(&t, now + TT_NS_PER_S)); // whatever was stolen
 }
 
 int main(int argc, char **argv)
@@ -735,7 +762,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_a_retired_bell_is_free),         cmocka_unit_test(test_retiring_wakes_and_waits_for_sleepers),
       cmocka_unit_test(test_a_waiter_helps_elsewhere),       cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
       cmocka_unit_test(test_the_runner_makes_the_check),     cmocka_unit_test(test_thefts_in_short_succession_end_yielding),
-      cmocka_unit_test(test_a_theft_now_and_then_is_borne),
+      cmocka_unit_test(test_a_theft_now_and_then_is_borne),  cmocka_unit_test(test_what_a_theft_pays_for_ends_with_time),
+      cmocka_unit_test(test_who_helps_is_no_thief),
   };
   snprintf(text, sizeof text, "%d", peers ? BRIEF_CHECK_MS : CHECK_MS);
   setenv("NCCL_PEER_CHECK_MS", text, 1); // read when first needed
