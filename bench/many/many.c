@@ -1,7 +1,8 @@
 // many.c: ranks without a core of their own, and cores that ranks do not need.
 //
-//   many latency|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n ranks] [-b bytes] [-c calls] [-q queue]
+//   many latency|yield|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n ranks] [-b bytes] [-c calls] [-q queue]
 //     latency  calls of a collective (all_reduce) with a wait after each `queue` (1), and what each costs: time, processor time, changes of the core
+//     yield    what so many ranks cost that only yield: no call among them can take less than a turn of each
 //     init     from the call to a usable communicator, and the memory that it takes
 //     idle     processor time of ranks that wait half a second for the last one
 //     share    what a computing process beside the ranks gets: while they wait, and while they reduce
@@ -28,6 +29,12 @@
 static double cpu_seconds(const struct rusage *u)
 {
   return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) + 1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+}
+
+static int cores(void)
+{
+  cpu_set_t all;
+  return sched_getaffinity(0, sizeof all, &all) == 0 ? CPU_COUNT(&all) : 1;
 }
 
 static struct rusage used_now(const many_rank *r)
@@ -98,6 +105,38 @@ static int latency(many_job *job)
   double median = many_median(block, MANY_BLOCKS);
   printf("us %.2f (least %.2f, quartile %.2f); per call, all ranks: processor us %.2f, cores given away %.2f, taken away %.2f\n", median,
          block[0], block[MANY_BLOCKS / 4], 1e6 * cpu / ops, given / ops, taken / ops);
+  return 0;
+}
+
+// ---- yield
+
+static int body_yield(many_rank *r)
+{
+  many_job *job = r->job;
+  bench_pin(r->rank);
+  for (int b = 0; b < MANY_BLOCKS; b++) {
+    many_meet(job);
+    double start = many_now();
+    for (int i = 0; i < job->calls; i++) {
+      sched_yield();
+    }
+    job->seconds[b][r->rank] = many_now() - start;
+  }
+  return 0;
+}
+
+static int yields(many_job *job)
+{
+  if (job->mode == MANY_ONE_THREAD || many_run(job, body_yield) != 0) {
+    return 1;
+  }
+  double turn[MANY_BLOCKS];
+  for (int b = 0; b < MANY_BLOCKS; b++) {
+    turn[b] = job->seconds[b][0] * 1e6 / job->calls;
+  }
+  double median = many_median(turn, MANY_BLOCKS);
+  printf("us %.2f (least %.2f) for a turn of every rank, %.2f for each on its core\n", median, turn[0],
+         median / ((job->nranks + cores() - 1) / cores()));
   return 0;
 }
 
@@ -242,9 +281,7 @@ static int share(many_job *job)
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     _exit(many_run(job, body_share) != 0);
   }
-  cpu_set_t all;
-  sched_getaffinity(0, sizeof all, &all);
-  int cores = CPU_COUNT(&all);
+  int fair_ranks = (job->nranks + cores() - 1) / cores();
   bench_pin(0);
   usleep(1000000); // until they are under way
   double beside[REPEATS], alone[REPEATS];
@@ -257,7 +294,7 @@ static int share(many_job *job)
   for (int k = 0; k < REPEATS; k++) {
     alone[k] = compute(WAIT_S);
   }
-  double got = many_median(beside, REPEATS) / many_median(alone, REPEATS), fair = 1.0 / ((job->nranks + cores - 1) / cores + 1);
+  double got = many_median(beside, REPEATS) / many_median(alone, REPEATS), fair = 1.0 / (fair_ranks + 1);
   printf("beside ranks that reduce: %.0f%% of a core, %.0f%% of a fair share\n", 100 * got, 100 * got / fair);
   return status != 0;
 }
@@ -340,12 +377,12 @@ int main(int argc, char **argv)
   static const struct {
     const char *name;
     int (*run)(many_job *job);
-  } kinds[] = {{"latency", latency}, {"init", init}, {"idle", idle}, {"share", share}, {"overlap", overlap}};
+  } kinds[] = {{"latency", latency}, {"yield", yields}, {"init", init}, {"idle", idle}, {"share", share}, {"overlap", overlap}};
   many_job *job = mmap(NULL, sizeof *job + sizeof *over, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (job == MAP_FAILED || argc < 2 || parse(argc - 1, argv + 1, job) != 0) {
     fprintf(
         stderr,
-        "usage: many latency|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n 2..%d] [-b bytes] [-c calls] [-q queue]\n",
+        "usage: many latency|yield|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n 2..%d] [-b bytes] [-c calls] [-q queue]\n",
         MANY_RANKS);
     return 2;
   }

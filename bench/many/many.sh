@@ -18,6 +18,7 @@ say() {
 
 echo "$(uname -sr), $(nproc) cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); load $(cut -d ' ' -f 1 /proc/loadavg)"
 for n in ${MANY_RANKS:-4 8 16 64}; do
+  say "nothing but yields, $n processes" yield -n "$n" -c $((40000 / n))
   for mode in processes threads one; do
     for bytes in ${MANY_BYTES:-8 2048 16384}; do
       say "all-reduce $bytes B, $n $mode" latency -m $mode -n "$n" -b "$bytes" -c $((1600 / n))
