@@ -14,10 +14,8 @@
 #define TT_STOLEN_YIELDS 8         // yields within which a second theft is likely to be the same work's
 #define TT_STOLEN_TIMES 16         // how far the price may rise
 #define TT_SLEEP_NS 20000ull       // what a sleep costs with its wake-up
-#define TT_MOST_STOLEN 20000000ull // that a theft counts as: who was stopped for a minute need not sleep for hours
-#define TT_STOLEN_WALL \
-  2 // sleeps end after so many times what they may cost: where many ranks share a core each lasts for longer than TT_SLEEP_NS
-#define TT_HELPED 2 // entries of the thread's stream that others complete during a yield: they were at its work
+#define TT_MOST_STOLEN 10000000ull // that a theft counts as: who was stopped for a minute need not sleep for hours
+#define TT_STOLEN_WALL 8           // sleeps end after so many times what they may cost: among many ranks each takes longer than TT_SLEEP_NS
 
 // A thread's experience. Starts zeroed.
 typedef struct tt_theft {
@@ -27,13 +25,13 @@ typedef struct tt_theft {
   unsigned times;  // of that one's duration, that sleeps may cost
 } tt_theft;
 
-// Notes a yield that ended at `now`; the thread was last seen at `then`, and shares its core with `ranks` ranks. Meanwhile others completed so many entries
-// of its stream (`helped`): whoever does that is no thief, nothing was to be done here. Returns whether the core was stolen.
+// Notes a yield that ended at `now`. `then`: when the ranks' work was last seen on this core, which it shares with others of theirs, `ranks` in all. Returns
+// whether the core was stolen meanwhile.
 // Thefts in short succession pay for sleeps, each for twice as many as the one before; a theft now and then does not.
-static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int ranks, uint32_t helped)
+static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int ranks)
 {
   t->yields++;
-  if (helped >= TT_HELPED || now - then < TT_MAX(TT_STOLEN_NS, TT_TURN_NS * (uint64_t)ranks)) {
+  if (now < then + TT_MAX(TT_STOLEN_NS, TT_TURN_NS * (uint64_t)ranks)) {
     return false;
   }
   t->times = t->yields > TT_STOLEN_YIELDS ? 0 : TT_CLAMP(2 * t->times, 1, TT_STOLEN_TIMES);

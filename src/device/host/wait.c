@@ -80,20 +80,26 @@ typedef struct patience {
 // Where other work has the core, sleeping is cheaper. What this thread knows of that.
 static _Thread_local tt_theft theft;
 
-static uint32_t pending(const tt_stream *s)
+// When a thread of this process last moved something on a core: whoever finds his stream run by others, who needed long for it, has lost nothing to strangers.
+// Written by the thread on the core (who is moved elsewhere meanwhile writes a wrong one, which costs a sleep or a yield), relaxed: nothing is published by it.
+#define CORES 256 // more share what is noted
+static struct {
+  _Alignas(TT_CACHE_LINE) _Atomic uint64_t worked;
+} cores[CORES];
+
+static _Atomic uint64_t *worked_here(void)
 {
-  return s == NULL ? 0 : atomic_load_explicit(&s->pending, memory_order_relaxed);
+  return &cores[(unsigned)sched_getcpu() % CORES].worked;
 }
 
 // Gives the core to others. *now: the last reading of the clock, and the new one. Returns whether it was stolen.
-static bool yield_core(const tt_stream *s, uint64_t *now)
+static bool yield_core(uint64_t *now)
 {
   uint64_t then = *now;
-  uint32_t before = pending(s);
   sched_yield();
   *now = tt_now_ns();
-  uint32_t after = pending(s);
-  return tt_theft_note(&theft, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed), before > after ? before - after : 0);
+  then = TT_MAX(then, atomic_load_explicit(worked_here(), memory_order_relaxed));
+  return tt_theft_note(&theft, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed));
 }
 
 // Microseconds of busy waiting for the stream's current entry. Who sleeps while a peer is at work wakes up late, so waiting goes on for about as long as
@@ -123,7 +129,7 @@ static bool pass_time(patience *p, const tt_stream *s)
   p->looks++;
   bool first = p->deadline == 0, reads = first || p->looks % (p->tight ? 4 : CLOCK_EVERY) == 0;
   if (p->tight && p->looks > PAUSES_CROWDED) {
-    if (yield_core(s, &p->now) && p->gives_up) {
+    if (yield_core(&p->now) && p->gives_up) {
       return false;
     }
   } else {
@@ -309,6 +315,9 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
       moved |= tt_stream_help(s, RUN_BYTES);
     }
     if (moved) {
+      if (p.tight) {
+        atomic_store_explicit(worked_here(), tt_now_ns(), memory_order_relaxed);
+      }
       p.deadline = 0;
       p.looks = 0;
     } else if (!pass_time(&p, s)) {
