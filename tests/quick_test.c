@@ -231,6 +231,38 @@ static void one_way_rank(int rank, void *arg)
   }
 }
 
+// Who sleeps is woken by each group, of few messages and of many, though it tells its peers once: rank 1 is asleep when the messages come, and rank 0 waits for
+// the answer. Without a word both would sleep until they look for each other's lives.
+static void answers_rank(int rank, void *arg)
+{
+  enum { ROUNDS = 24, MOST = 12 };
+  ncclComm_t comm = join_processes(0, 2, rank);
+  cudaStream_t stream;
+  (void)arg;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING));
+  int sent[MOST] = {0}, got[MOST] = {0};
+  double begin = seconds_now();
+  for (int k = 0; k < ROUNDS; k++) {
+    int n = 1 + k % MOST;
+    sent[n - 1] = k;
+    sleep_ms(rank == 0 ? 3 : 0);
+    OK(ncclGroupStart());
+    for (int m = 0; m < n; m++) {
+      OK(rank == 0 ? ncclSend(&sent[m], 1, ncclInt, 1, comm, stream) : ncclRecv(&got[m], 1, ncclInt, 0, comm, stream));
+    }
+    OK(rank == 0 ? ncclRecv(&got[0], 1, ncclInt, 1, comm, stream) : ncclSuccess);
+    OK(ncclGroupEnd());
+    OK(tuttiStreamSynchronize(stream));
+    OK(rank == 1 ? ncclSend(&got[n - 1], 1, ncclInt, 0, comm, stream) : ncclSuccess);
+    CHECK(rank == 1 || got[0] == k, "round %d: the answer is %d", k, got[0]);
+  }
+  OK(tuttiStreamSynchronize(stream));
+  double took = seconds_now() - begin;
+  CHECK(took < GENEROUS(0.12), "rank %d: %d answers took %g s", rank, ROUNDS, took);
+  OK(tuttiStreamDestroy(stream));
+  OK(ncclCommDestroy(comm));
+}
+
 // A group whose later message has no stream sends none of them.
 static void wrong_stream_body(int rank, void *arg)
 {
@@ -272,6 +304,7 @@ static void messages_keep_their_order(void **state)
 {
   (void)state;
   PROCESSES(1, 30, messages_body, NULL);
+  PROCESSES(2, 30, answers_rank, NULL);
   PROCESSES(1, 30, wrong_stream_body, NULL);
 }
 

@@ -44,16 +44,26 @@ static _Thread_local group open_group;
 static pthread_key_t cleanup_key; // has a thread's task array: see cleanup
 static pthread_once_t cleanup_once = PTHREAD_ONCE_INIT;
 
+// The calling thread's. Asked once per call of the API: thread-local memory of a library that may be loaded at any time is looked up by a call, which the
+// compiler would make again wherever it is short of registers if it knew the address for what it is.
+static inline group *my_group(void)
+{
+  group *g = &open_group;
+  __asm__("" : "+r"(g));
+  return g;
+}
+
 static void cancel(void);
 
 // A thread ends. A group that it has left open is dropped: profilers would otherwise wait for its end for ever.
 static void cleanup(void *tasks)
 {
-  if (open_group.depth > 0) {
+  group *g = my_group();
+  if (g->depth > 0) {
     cancel();
   }
-  open_group.tasks = NULL;
-  open_group.room = 0;
+  g->tasks = NULL;
+  g->room = 0;
   free(tasks);
 }
 
@@ -65,27 +75,29 @@ static void cleanup_make(void)
 
 bool tt_group_open(void)
 {
-  return open_group.depth > 0;
+  return my_group()->depth > 0;
+}
+
+static void note(group *g, ncclResult_t code)
+{
+  if (g->depth > 0 && g->error == ncclSuccess) {
+    g->error = code;
+  }
 }
 
 void tt_group_note(ncclResult_t code)
 {
-  if (open_group.depth > 0 && open_group.error == ncclSuccess) {
-    open_group.error = code;
-  }
+  note(my_group(), code);
 }
 
 ncclResult_t tt_group_start(void)
 {
-  open_group.depth++;
+  my_group()->depth++;
   return ncclSuccess;
 }
 
-static ncclResult_t make_room(group *g)
+static __attribute__((noinline)) ncclResult_t make_room(group *g)
 {
-  if (g->ntasks < g->room) {
-    return ncclSuccess;
-  }
   size_t room = g->room == 0 ? 32 : g->room * 2;
   tt_task *tasks = realloc(g->tasks, room * sizeof *tasks);
   if (tasks == NULL) {
@@ -98,15 +110,15 @@ static ncclResult_t make_room(group *g)
   return ncclSuccess;
 }
 
-static ncclResult_t keep(group *g, const tt_task *task)
+static inline ncclResult_t keep(group *g, const tt_task *task)
 {
-  ncclResult_t res = make_room(g);
-  if (res == ncclSuccess) {
-    g->tasks[g->ntasks++] = *task;
-  } else {
-    tt_group_note(res);
+  ncclResult_t res = TT_LIKELY(g->ntasks < g->room) ? ncclSuccess : make_room(g);
+  if (TT_UNLIKELY(res != ncclSuccess)) {
+    note(g, res);
+    return res;
   }
-  return res;
+  g->tasks[g->ntasks++] = *task;
+  return ncclSuccess;
 }
 
 // The communicator has profilers. A single operation is a group to them.
@@ -128,7 +140,7 @@ static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *ta
 
 ncclResult_t tt_task_add(tt_task *task)
 {
-  group *g = &open_group;
+  group *g = my_group();
   if (TT_UNLIKELY(task->comm->profilers != NULL) && tt_profilers_want(task->comm->profilers, ncclProfileGroupApi)) {
     return add_profiled(g, task);
   }
@@ -243,7 +255,7 @@ static ncclResult_t start_nonblocking(tt_job *j)
 
 ncclResult_t tt_job_submit(const tt_job_desc *d)
 {
-  group *g = &open_group;
+  group *g = my_group();
   if (g->depth == 0 && !d->nonblocking) {
     ncclResult_t res = d->fn(d->arg);
     if (d->release != NULL) {
@@ -400,14 +412,12 @@ static bool comes_again(const struct ncclComm *comm, const tt_task *later, size_
   return false;
 }
 
-// Launches the group's operations: all of one communicator together, communicators in the order of their first operation.
-static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
+// Launches the operations of several communicators: all of one communicator together, communicators in the order of their first operation.
+static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, size_t n)
 {
   ncclResult_t res = ncclSuccess;
   TT_TRY(enter_all(tasks, n));
-  if (n > 1) {
-    tt_comm_quick_together(tasks, n);
-  }
+  tt_comm_quick_together(tasks, n);
   for (size_t done = 0, mine; done < n; done += mine) {
     mine = gather_first(tasks + done, n - done);
     struct ncclComm *comm = tasks[done].comm;
@@ -417,6 +427,25 @@ static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
   }
   leave_all(tasks, n);
   return res;
+}
+
+// Launches those of one communicator.
+static inline ncclResult_t launch_one(struct ncclComm *comm, tt_task *tasks, size_t n)
+{
+  tt_comm_enter(comm);
+  ncclResult_t res = TT_LIKELY(tt_comm_lives(comm)) ? tt_comm_launch(comm, tasks, n, TT_QUICK_LOOKS) : tt_comm_dead(comm, "ncclGroupEnd");
+  tt_comm_leave(comm);
+  return res;
+}
+
+// Launches the group's operations.
+static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
+{
+  size_t same = 1;
+  while (same < n && tasks[same].comm == tasks->comm) {
+    same++;
+  }
+  return TT_LIKELY(same == n) ? launch_one(tasks->comm, tasks, n) : launch_several(tasks, n);
 }
 
 // Communicators work side by side: the slowest counts.
@@ -442,13 +471,15 @@ static void end_events(group *g, size_t n)
   if (TT_UNLIKELY(g->events.told)) {
     tt_profile_drop(g->tasks, n);
   }
-  tt_profile_group_stop(&g->events);
+  if (TT_UNLIKELY(g->events.profilers != NULL)) {
+    tt_profile_group_stop(&g->events);
+  }
 }
 
 // Closes all open groups of the thread and drops what they have collected.
 static void cancel(void)
 {
-  group *g = &open_group;
+  group *g = my_group();
   for (tt_job *j = g->jobs, *next; j != NULL; j = next) {
     next = j->next;
     drop_job(j, false);
@@ -462,8 +493,8 @@ static void cancel(void)
 
 ncclResult_t tt_group_end(void)
 {
-  group *g = &open_group;
-  if (g->depth == 0) {
+  group *g = my_group();
+  if (TT_UNLIKELY(g->depth == 0)) {
     return tt_fail(ncclInvalidUsage, "ncclGroupEnd: no group is open on this thread (ncclGroupStart was not called)");
   }
   if (--g->depth > 0) {
@@ -472,15 +503,16 @@ ncclResult_t tt_group_end(void)
   ncclResult_t res = g->error;
   tt_job *jobs = g->jobs;
   size_t n = g->ntasks;
-  tt_profile_group_ends(&g->events);
-  if (res != ncclSuccess) {
+  if (TT_UNLIKELY(g->events.profilers != NULL)) {
+    tt_profile_group_ends(&g->events);
+  }
+  if (TT_UNLIKELY(res != ncclSuccess)) {
     cancel();
     return res;
   }
   g->jobs = NULL;
   g->ntasks = 0;
-  g->error = ncclSuccess;
-  if (jobs != NULL) {
+  if (TT_UNLIKELY(jobs != NULL)) {
     res = run_jobs(jobs);
   }
   ncclResult_t r = n > 0 && (res == ncclSuccess || res == ncclInProgress) ? launch_tasks(g->tasks, n) : ncclSuccess;
@@ -490,7 +522,7 @@ ncclResult_t tt_group_end(void)
 
 ncclResult_t tt_group_simulate(double *us)
 {
-  group *g = &open_group;
+  group *g = my_group();
   if (g->depth == 0) {
     return tt_fail(ncclInvalidUsage, "ncclGroupSimulateEnd: no group is open on this thread (ncclGroupStart was not called)");
   }

@@ -427,7 +427,7 @@ static __attribute__((noinline)) ncclResult_t launch_profiled(struct ncclComm *c
   return res;
 }
 
-static ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops)
+static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops)
 {
   tt_decision *d;
   tt_plan *p;
@@ -530,7 +530,7 @@ static bool is_open_message(const tt_task *t)
 }
 
 // Sends and receives of one group run side by side; those to the same peer in the same direction one after the other.
-static ncclResult_t launch_p2p(struct ncclComm *comm, tt_task *tasks, size_t n, int messages)
+static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, tt_task *tasks, size_t n, int messages)
 {
   tt_launch_events events, *told = NULL;
   tt_plan *p;
@@ -566,24 +566,35 @@ fail:
   return res;
 }
 
-ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
+// Launches the collectives among the tasks. Returns at the first failure; *messages: are there any?
+static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks, bool *messages)
 {
-  bool messages = false;
   size_t collectives = 0;
   for (size_t i = 0; i < n && comm->tuned; i++) {
     collectives += tasks[i].count > 0 && !is_p2p(&tasks[i]);
   }
   for (size_t i = 0; i < n; i++) {
-    if (is_p2p(&tasks[i])) {
-      messages |= is_open_message(&tasks[i]);
-    } else if (tasks[i].count > 0 && !tasks[i].over && (tasks[i].begun || !tt_comm_quick(&tasks[i], looks))) {
-      ncclResult_t res = launch_collective(comm, &tasks[i], collectives);
+    tt_task *t = &tasks[i];
+    if (is_p2p(t)) {
+      *messages |= is_open_message(t);
+    } else if (t->count > 0 && !t->over && (t->begun || !tt_comm_quick(t, looks))) {
+      ncclResult_t res = launch_collective(comm, t, collectives);
       if (TT_UNLIKELY(res != ncclSuccess)) {
-        return tt_comm_quick_failed(comm, &tasks[i], 1, res);
+        return tt_comm_quick_failed(comm, t, 1, res);
       }
     }
   }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
+{
+  bool messages = false;
+  TT_TRY(launch_collectives(comm, tasks, n, looks, &messages));
   int left = messages ? tt_comm_quick_messages(tasks, n, looks) : 0;
-  ncclResult_t res = left > 0 ? launch_p2p(comm, tasks, n, left) : ncclSuccess;
+  if (TT_LIKELY(left == 0)) {
+    return ncclSuccess;
+  }
+  ncclResult_t res = launch_p2p(comm, tasks, n, left);
   return TT_LIKELY(res == ncclSuccess) ? res : tt_comm_quick_failed(comm, tasks, n, res);
 }

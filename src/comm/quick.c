@@ -17,14 +17,14 @@ static inline bool may_run(const tt_task *t)
   return t->events == NULL && (t->func != TT_FUNC_ALLTOALL || t->in != t->out) && tt_port_status(&t->comm->port) == ncclSuccess;
 }
 
-// Runs what can be run of a task that is ready. Returns whether nothing is left.
-static inline bool run(tt_task *t, unsigned looks)
+// Runs what can be run of a task that is ready. Returns whether nothing is left. `silent`: peers that sleep are told by the caller.
+static inline bool run(tt_task *t, unsigned looks, bool silent)
 {
   struct ncclComm *comm = t->comm;
   const tt_ready *r = &comm->last[t->func].ready;
   bool numbered = t->func < TT_FUNC_SEND;
   uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
-  tt_quick_call c = {.in = t->in, .out = t->out, .sig = r->sig | (uint64_t)seq << 32, .sig_count = r->sig_count};
+  tt_quick_call c = {.in = t->in, .out = t->out, .sig = r->sig | (uint64_t)seq << 32, .sig_count = r->sig_count, .silent = silent};
   tt_page_show(comm->port.page, c.sig, c.sig_count);
   t->begun = true;
   t->over = tt_quick_run(&comm->port, r->quick, &c, comm->crowded ? 0 : looks, &t->done);
@@ -37,7 +37,7 @@ static inline bool run(tt_task *t, unsigned looks)
 
 bool tt_comm_quick(tt_task *t, unsigned looks)
 {
-  return tt_comm_is_ready(t->comm, t) && (t->begun || (is_free(t->comm, t->stream) && may_run(t))) && run(t, looks);
+  return tt_comm_is_ready(t->comm, t) && (t->begun || (is_free(t->comm, t->stream) && may_run(t))) && run(t, looks, false);
 }
 
 // Are they of different communicators, on streams that do not order each other?
@@ -99,21 +99,56 @@ void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
     r->quick = tt_calloc(1, sizeof *r->quick); // without memory the call takes the usual way
   }
   if (fits && r->quick != NULL && tt_quick_make(&t->comm->port, lanes, r->quick)) {
-    r->quick->claims &= t->func < TT_FUNC_SEND; // who sends with ncclSend receives as well, mostly
+    if (t->func >= TT_FUNC_SEND) { // who sends with ncclSend receives as well, mostly
+      r->quick->claims = false;
+      r->quick->pauses = true;
+    }
     r->sig = lanes->call->sig & UINT32_MAX;
     r->sig_count = lanes->call->sig_count;
     r->state = TT_READY_YES;
   }
 }
 
+// What peers that sleep have still to be told: that messages of these directions were sent or taken. A fence waits until what was published has reached the
+// caches, so the messages of a group share one. Rule: nothing stays untold when a message must be left to a plan, when the group's messages are over, after
+// NEWS_MESSAGES, or after one that takes longer than a fence; so a sleeper is late by the looks at so many messages at most, some microseconds.
+typedef struct news {
+  bool sent, taken;
+  int messages;
+} news;
+
+enum { NEWS_MESSAGES = 8, NEWS_BYTES = 4096 };
+
+static void tell(struct ncclComm *comm, news *u)
+{
+  const tt_quick *sent = u->sent ? comm->last[TT_FUNC_SEND].ready.quick : NULL,
+                 *taken = u->taken ? comm->last[TT_FUNC_RECV].ready.quick : NULL;
+  if (sent != NULL || taken != NULL) {
+    tt_quick_tell(&comm->port, sent, taken);
+  }
+  *u = (news){.messages = 0};
+}
+
+// Runs a message that is ready.
+static inline bool run_message(tt_task *t, unsigned looks, news *u)
+{
+  u->sent |= t->func == TT_FUNC_SEND;
+  u->taken |= t->func == TT_FUNC_RECV;
+  bool over = run(t, looks, true);
+  if (!over || ++u->messages == NEWS_MESSAGES || tt_quick_bytes(t->comm->last[t->func].ready.quick) > NEWS_BYTES) {
+    tell(t->comm, u);
+  }
+  return over;
+}
+
 // Runs the group's messages of one direction as far as they can go at once, if they `may`: up to the first that cannot, because those of a pair keep their
 // order. Returns how many are left.
-static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsigned looks)
+static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsigned looks, news *u)
 {
   int left = 0;
   for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func == func && t->count > 0 && !t->over) {
-      may = may && tt_comm_is_ready(t->comm, t) && may_run(t) && run(t, looks);
+      may = may && tt_comm_is_ready(t->comm, t) && may_run(t) && run_message(t, looks, u);
       left += !may;
     }
   }
@@ -130,9 +165,12 @@ int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks)
       one_stream = one_stream && t->stream == first->stream;
     }
   }
+  news u = {.messages = 0};
   bool may = first != NULL && one_stream && is_free(first->comm, first->stream);
-  int left = one_direction(tasks, n, TT_FUNC_SEND, may, looks); // first, because peers wait for them
-  return left + one_direction(tasks, n, TT_FUNC_RECV, may, looks);
+  int left = one_direction(tasks, n, TT_FUNC_SEND, may, looks, &u); // first, because peers wait for them
+  left += one_direction(tasks, n, TT_FUNC_RECV, may, looks, &u);
+  tell(tasks->comm, &u);
+  return left;
 }
 
 ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res)

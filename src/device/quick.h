@@ -32,7 +32,9 @@ typedef struct tt_quick_step {
 
 typedef struct tt_quick {
   int nstrands, nsteps, npages;
-  bool claims;                     // nobody is waited for: the line of the next message may be claimed (tt_fifo_claim)
+  tt_quick_kind single; // there is one step, of this kind; TT_QUICK_ANY: or any number of any
+  bool claims;          // nobody is waited for: the line of the next message may be claimed (tt_fifo_claim)
+  bool pauses; // between two looks, because peers wait for this rank as well: else their stores and its looks are in each other's way
   int first[TT_QUICK_STRANDS + 1]; // step of each strand, and one behind the last
   tt_redop op;
   tt_quick_step steps[TT_QUICK_STEPS];
@@ -54,8 +56,18 @@ typedef struct tt_quick_call {
   const char *in;
   char *out;
   uint64_t sig, sig_count; // as in tt_call
+  bool silent;             // peers that sleep are not told of it: the caller does that (tt_quick_tell), within microseconds
 } tt_quick_call;
 
 // Runs the steps that `done` has not, as long as nothing has to be waited for longer than `looks` looks, and counts them there. Returns whether none is left. A
 // message of another call ends it too: whoever goes on reports that.
 bool tt_quick_run(tt_port *port, const tt_quick *q, const tt_quick_call *call, unsigned looks, tt_quick_done *done);
+
+// Tells the peers of one or two quick calls, of which one may be NULL, that something was published or given back.
+void tt_quick_tell(const tt_port *port, const tt_quick *a, const tt_quick *b);
+
+// Bytes of its messages, about: of the first step's, and for each step.
+static inline size_t tt_quick_bytes(const tt_quick *q)
+{
+  return (size_t)q->nsteps * q->steps[0].bytes;
+}

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device/host/step.h"
+#include "os/relax.h"
 
 // ---- Making it ready
 
@@ -43,6 +44,7 @@ static bool add_ref(const pass *p, const tt_step *step, const tt_ref *r, bool so
   }
   *out = (tt_quick_ref){.fifo = source ? &link->recv[l->fifo] : &link->send[l->fifo]};
   q->claims &= !source;
+  q->pauses |= !source;
   return add_page(q, link->page);
 }
 
@@ -108,36 +110,36 @@ bool tt_quick_make(const tt_port *port, const tt_lane *lanes, tt_quick *q)
     fits = !lanes[i].done && add_strand(port, &lanes[i], &nrefs, q);
     q->first[i + 1] = q->nsteps;
   }
+  q->single = q->nsteps == 1 && q->npages > 0 ? (tt_quick_kind)q->steps[0].kind : TT_QUICK_ANY;
   return fits;
 }
 
 // ---- Running it
 
-// Is everything there that the step waits for?
-static inline __attribute__((always_inline)) bool ready(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c,
-                                                        unsigned looks)
+#if defined(__x86_64__)
+#define PAUSE_LOOKS 8 // as many looks as one with a pause behind it takes, about: a pause is 40 to 140 cycles, mostly
+#else
+#define PAUSE_LOOKS 1
+#endif
+
+// Waits for the reference's message, if it is one, as long as there are looks left; false: it is not there, or of another call.
+static inline __attribute__((always_inline)) bool arrived(const tt_quick *q, const tt_quick_ref *r, const tt_quick_call *c, unsigned *looks)
 {
-  for (int i = 0; i < s->nsrc; i++) {
-    const tt_fifo *f = refs[i].fifo;
-    if (f == NULL) {
-      continue;
-    }
-    while (!tt_fifo_arrived(f)) {
-      if (looks-- == 0) {
-        return false;
-      }
-    }
-    const tt_slot *slot = tt_fifo_slot(f);
-    if (TT_UNLIKELY(slot->sig != c->sig || slot->count != c->sig_count)) {
+  const tt_fifo *f = r->fifo;
+  if (f == NULL) {
+    return true;
+  }
+  const tt_slot *slot = tt_fifo_slot(f);
+  while (atomic_load_explicit(&slot->seq, memory_order_acquire) != f->next + 1) {
+    if (*looks == 0) {
       return false;
     }
-  }
-  for (int i = s->nsrc; i < s->nsrc + s->ndst; i++) {
-    if (refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
-      return false;
+    if (q->pauses) {
+      tt_cpu_relax();
     }
+    *looks -= TT_MIN(*looks, q->pauses ? PAUSE_LOOKS : 1);
   }
-  return true;
+  return TT_LIKELY(slot->sig == c->sig && slot->count == c->sig_count);
 }
 
 static inline void *address(const tt_quick_ref *r, const tt_quick_call *c)
@@ -157,7 +159,7 @@ static inline void copy(void *to, const void *from, size_t bytes)
   }
 }
 
-static void move_any(const tt_quick *q, const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c)
+static __attribute__((noinline)) void move_any(const tt_quick *q, const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c)
 {
   void *at[TT_QUICK_REFS];
   int n = s->nsrc + s->ndst;
@@ -174,11 +176,11 @@ static void move_any(const tt_quick *q, const tt_quick_step *s, const tt_quick_r
 }
 
 static inline __attribute__((always_inline)) void move(const tt_quick *q, const tt_quick_step *s, const tt_quick_ref *refs,
-                                                       const tt_quick_call *c)
+                                                       const tt_quick_call *c, tt_quick_kind kind)
 {
-  if (s->kind == TT_QUICK_COPY) {
+  if (kind == TT_QUICK_COPY) {
     copy(address(&refs[1], c), address(&refs[0], c), s->bytes);
-  } else if (s->kind == TT_QUICK_FOLD) {
+  } else if (kind == TT_QUICK_FOLD) {
     const void *src[2] = {address(&refs[0], c), address(&refs[1], c)};
     void *dst = address(&refs[2], c);
     tt_reduce(&q->op, 1, &dst, 2, src, NULL, s->count, 0);
@@ -187,63 +189,112 @@ static inline __attribute__((always_inline)) void move(const tt_quick *q, const 
   }
 }
 
-static inline __attribute__((always_inline)) void publish(const tt_quick_step *s, const tt_quick_ref *refs, const tt_quick_call *c,
-                                                          bool claims)
+// Runs a step. The numbers of sources and destinations are constants where `kind` tells them. False: it would have to wait.
+static inline __attribute__((always_inline)) bool run_kind(const tt_quick *q, const tt_quick_step *s, const tt_quick_call *c,
+                                                           unsigned looks, tt_quick_kind kind)
 {
-  for (int i = s->nsrc; i < s->nsrc + s->ndst; i++) {
+  const int nsrc = kind == TT_QUICK_COPY ? 1 : kind == TT_QUICK_FOLD ? 2 : s->nsrc, nall = nsrc + (kind == TT_QUICK_ANY ? s->ndst : 1);
+  const tt_quick_ref *refs = q->refs + s->first;
+  for (int i = 0; i < nsrc; i++) {
+    if (!arrived(q, &refs[i], c, &looks)) {
+      return false;
+    }
+  }
+  for (int i = nsrc; i < nall; i++) {
+    if (refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
+      return false;
+    }
+  }
+  move(q, s, refs, c, kind);
+  for (int i = nsrc; i < nall; i++) {
     if (refs[i].fifo != NULL) {
       tt_fifo_publish(refs[i].fifo, s->bytes, c->sig, c->sig_count);
-      if (claims && s->bytes <= sizeof((tt_slot *)0)->data) {
+      if (q->claims && s->bytes <= sizeof((tt_slot *)0)->data) {
         tt_fifo_claim(refs[i].fifo);
       }
     }
   }
-  for (int i = 0; i < s->nsrc; i++) {
+  for (int i = 0; i < nsrc; i++) {
     if (refs[i].fifo != NULL) {
       tt_fifo_release(refs[i].fifo);
     }
   }
+  return true;
+}
+
+static inline __attribute__((always_inline)) bool run_step(const tt_quick *q, const tt_quick_step *s, const tt_quick_call *c,
+                                                           unsigned looks)
+{
+  switch (s->kind) {
+  case TT_QUICK_COPY: return run_kind(q, s, c, looks, TT_QUICK_COPY);
+  case TT_QUICK_FOLD: return run_kind(q, s, c, looks, TT_QUICK_FOLD);
+  default: return run_kind(q, s, c, looks, TT_QUICK_ANY);
+  }
 }
 
 // Returns how many steps of a strand were run from number `from` on.
-static inline __attribute__((always_inline)) int run_strand(const tt_quick *q, const tt_quick_call *c, unsigned looks, int from, int end)
+static int run_strand(const tt_quick *q, const tt_quick_call *c, unsigned looks, int from, int end)
 {
   int i = from;
-  for (const tt_quick_step *s = q->steps + from; i < end; i++, s++) {
-    const tt_quick_ref *refs = q->refs + s->first;
-    if (!ready(s, refs, c, looks)) {
-      break;
-    }
-    move(q, s, refs, c);
-    publish(s, refs, c, q->claims);
+  while (i < end && run_step(q, &q->steps[i], c, looks)) {
+    i++;
   }
   return i - from;
 }
 
-static inline void ring(const tt_port *port, const tt_quick *q)
+static inline void ring_pages(const tt_port *port, const tt_quick *q)
 {
-  tt_bell_fence(); // one for all: a peer that sleeps until then sleeps a fraction of a microsecond longer
   for (int i = 0; i < q->npages; i++) {
     tt_page_ring(q->pages[i], port->rank);
   }
 }
 
-// Most messages, and what roots and others have to do.
-static inline bool run_single(const tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks, tt_quick_done *done)
+static inline void ring(const tt_port *port, const tt_quick *q, const tt_quick_call *c)
 {
-  if (done->steps[0] == 0 && run_strand(q, c, looks, 0, 1) == 1) {
+  if (!c->silent) {
+    tt_bell_fence(); // one for all: a peer that sleeps until then sleeps a fraction of a microsecond longer
+    ring_pages(port, q);
+  }
+}
+
+void tt_quick_tell(const tt_port *port, const tt_quick *a, const tt_quick *b)
+{
+  tt_bell_fence();
+  if (a != NULL) {
+    ring_pages(port, a);
+  }
+  if (b != NULL) {
+    ring_pages(port, b);
+  }
+}
+
+// Most messages, and what roots and others have to do: one step. Functions of their own, because they need few registers.
+static inline __attribute__((always_inline)) bool run_single(const tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks,
+                                                             tt_quick_done *done, tt_quick_kind kind)
+{
+  if (done->steps[0] == 0 && run_kind(q, q->steps, c, looks, kind)) {
     done->steps[0] = 1;
-    ring(port, q);
+    ring(port, q, c);
   }
   return done->steps[0] == 1;
 }
 
-bool tt_quick_run(tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks, tt_quick_done *done)
+static __attribute__((noinline)) bool run_copy(const tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks,
+                                               tt_quick_done *done)
+{
+  return run_single(port, q, c, looks, done, TT_QUICK_COPY);
+}
+
+static __attribute__((noinline)) bool run_fold(const tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks,
+                                               tt_quick_done *done)
+{
+  return run_single(port, q, c, looks, done, TT_QUICK_FOLD);
+}
+
+static __attribute__((noinline)) bool run_strands(const tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks,
+                                                  tt_quick_done *done)
 {
   int sum = 0, left = 0;
-  if (q->nstrands == 1 && q->nsteps == 1 && q->npages > 0) {
-    return run_single(port, q, c, looks, done);
-  }
   for (int k = 0; k < q->nstrands; k++) {
     int from = q->first[k] + done->steps[k];
     int n = run_strand(q, c, looks, from, q->first[k + 1]);
@@ -252,7 +303,16 @@ bool tt_quick_run(tt_port *port, const tt_quick *q, const tt_quick_call *c, unsi
     left += q->first[k + 1] - from - n;
   }
   if (sum > 0 && q->npages > 0) {
-    ring(port, q);
+    ring(port, q, c);
   }
   return left == 0;
+}
+
+bool tt_quick_run(tt_port *port, const tt_quick *q, const tt_quick_call *c, unsigned looks, tt_quick_done *done)
+{
+  switch (q->single) {
+  case TT_QUICK_COPY: return run_copy(port, q, c, looks, done);
+  case TT_QUICK_FOLD: return run_fold(port, q, c, looks, done);
+  default: return run_strands(port, q, c, looks, done);
+  }
 }

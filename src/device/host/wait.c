@@ -14,6 +14,7 @@
 #include "device/host/theft.h"
 #include "os/clock.h"
 #include "os/proc.h"
+#include "os/relax.h"
 #include "os/thread.h"
 
 #define RUN_BYTES (8u << 20)      // what a waiter moves before it looks around
@@ -56,15 +57,6 @@ static inline void attend(attend_fn fn, int delta)
   if (fn != NULL) {
     fn(delta);
   }
-}
-
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ __volatile__("yield");
-#endif
 }
 
 // One waiting thread's patience: how it passes the time between two looks.
@@ -133,7 +125,7 @@ static bool pass_time(patience *p, const tt_stream *s)
       return false;
     }
   } else {
-    cpu_relax();
+    tt_cpu_relax();
   }
   if (first && !begin_patience(p, s)) {
     return false;
