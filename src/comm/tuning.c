@@ -230,6 +230,14 @@ static bool shares_pay(const struct ncclComm *comm, tt_func func, size_t bytes)
   return func == TT_FUNC_BROADCAST || (func == TT_FUNC_REDUCE && bytes / (size_t)comm->nranks >= comm->tuning->direct_min);
 }
 
+// Two ranks of a process: up to the size where meeting pays for good, the one that sends goes on at once through a FIFO, and both copies stay in the caches.
+static bool goes_ahead(const struct ncclComm *comm, tt_func func, size_t bytes)
+{
+  bool one_way = func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
+  return one_way && comm->nranks == 2 && comm->all_local && bytes < 2 * comm->tuning->direct_min &&
+         tt_params_get()->host_direct_threshold < 0;
+}
+
 // The order in which algorithms are considered for a function and size; -1 ends the list.
 static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes, int list[10])
 {
@@ -238,7 +246,7 @@ static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes,
   int n = 0;
   bool small = comm->nranks <= ONESHOT_RANKS && bytes * (size_t)comm->nranks <= ONESHOT_MAX;
   bool straight = straight_on(comm, func, bytes);
-  if (bytes >= t->direct_min && comm->nranks > 1 && !must_take_turns(comm, func, bytes)) {
+  if (bytes >= t->direct_min && comm->nranks > 1 && !must_take_turns(comm, func, bytes) && !goes_ahead(comm, func, bytes)) {
     list[n++] = comm->all_local || shares_pay(comm, func, bytes) ? r->directw : r->direct;
     list[n++] = r->direct;
   }
