@@ -21,6 +21,8 @@ enum {
   TT_TASTE_WORTH = 32,            // and so many times what it has lost,
   TT_TASTE_LONG = 4096,           // but no more than this, if the time is over
   TT_TASTE_LOOK = 16,             // uses between two looks at the clock
+  TT_TASTE_ALARM = 2,             // samples in a row that make one, and samples of the other way in the trial that follows
+  TT_TASTE_WATCH_NS = TT_TASTE_PERIOD * 20000, // of samples that are watched between trials: shorter ones would pay for the clock, and are many
   TT_TASTE_SOON_NS = 1500000,     // between two trials: first so long, then four times as long after each one that has turned nothing,
   TT_TASTE_LATE_NS = 64 * 1500000 // at most
 };
@@ -29,20 +31,30 @@ enum {
 typedef struct tt_taste {
   uint8_t liked, last;         // tt_way of most uses, and of this trial's last one
   bool resting;                // no trial is on
+  bool watching;               // resting: samples are taken all the same
+  bool alarmed;                // this trial, or the last one, has begun because the liked way had become slow
+  uint8_t slow;                // such samples in a row
   uint8_t seen[TT_NWAYS];      // samples of this trial
   uint8_t period, part;        // uses of a sample, and of the one that is being taken so far
   uint16_t left;               // resting: uses until the clock is looked at
   uint16_t spent;              // uses since this trial began
   uint32_t pause_ns;           // between the last two trials; 0: there was none yet
   uint32_t sum_ns;             // of the uses so far
+  uint32_t least_slow_ns;      // of the slow samples
   uint32_t least_ns[TT_NWAYS]; // of this trial's samples, for TT_TASTE_PERIOD uses
   uint64_t due_ns;             // resting: when the next trial begins
 } tt_taste;
 
-// Is a trial on? Then uses are to be measured.
+// Is a trial on?
 static inline bool tt_taste_tries(const tt_taste *t)
 {
   return !t->resting;
+}
+
+// Is none on, but the liked way's time looked after?
+static inline bool tt_taste_watches(const tt_taste *t)
+{
+  return t->resting && t->watching;
 }
 
 // The way the next use should go: of a trial first the liked one, then the other.
@@ -51,7 +63,7 @@ tt_way tt_taste_wants(const tt_taste *t);
 // Is the time to be told with the next use?
 static inline bool tt_taste_looks(const tt_taste *t)
 {
-  return !t->resting || t->left <= 1;
+  return !t->resting || t->watching || t->left <= 1;
 }
 
 // A use, as one has it.

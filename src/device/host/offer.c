@@ -236,7 +236,8 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
   if (link->tastes != NULL) {
     int size = taste_of(c);
     link->tastes->given[size] = (uint8_t)TT_MIN(link->tastes->given[size] + 1, BOTH_WAYS);
-    begin_use(l, link, link->tastes->given[size] < BOTH_WAYS && tt_taste_tries(&link->tastes->take[size]));
+    const tt_taste *t = &link->tastes->take[size];
+    begin_use(l, link, link->tastes->given[size] < BOTH_WAYS && (tt_taste_tries(t) || tt_taste_watches(t)));
   }
   if (link->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
     hand_copy(link, from, bytes, d);

@@ -348,6 +348,7 @@ static void test_what_is_news(void **state)
   assert_int_equal(news, 2);
 }
 
+// Of short uses.
 static void test_times_do_not_matter_between_trials(void **state)
 {
   tt_taste t = {0};
@@ -365,6 +366,74 @@ static void test_times_do_not_matter_between_trials(void **state)
   assert_true(tt_taste_tries(&t));
   try_out(&t, &m);
   assert_int_equal(t.liked, TT_WAY_COPY);
+}
+
+// So long that uses are watched between trials.
+enum { LONG = TT_TASTE_WATCH_NS / TT_TASTE_PERIOD };
+
+static tt_taste settled(machine *m, uint64_t copy_ns, uint64_t pages_ns)
+{
+  tt_taste t = {0};
+  *m = machine_of(copy_ns, pages_ns);
+  try_out(&t, m);
+  return t;
+}
+
+// Long uses that take twice as long all of a sudden, more than the other way has taken: two samples tell, and two of the other way behind one that warms up.
+static void test_a_way_that_becomes_slow_is_left_soon(void **state)
+{
+  machine m;
+  tt_taste t = settled(&m, LONG, LONG * 5 / 4);
+  (void)state;
+  m.ns[TT_WAY_COPY][0] = m.ns[TT_WAY_COPY][1] = 2 * LONG;
+  assert_int_equal(rest(&t, &m), TT_TASTE_ALARM * PERIOD);
+  assert_int_equal(try_out(&t, &m), (1 + TT_TASTE_ALARM) * PERIOD);
+  assert_int_equal(t.liked, TT_WAY_PAGES);
+  m.ns[TT_WAY_PAGES][0] = m.ns[TT_WAY_PAGES][1] = 4 * LONG; // and back
+  assert_int_equal(rest(&t, &m), TT_TASTE_ALARM * PERIOD);
+  try_out(&t, &m);
+  assert_int_equal(t.liked, TT_WAY_COPY);
+}
+
+// Everything has become slower: one look, which turns nothing, and none before the next trial.
+static void test_an_alarm_that_turns_nothing_is_the_last(void **state)
+{
+  machine m;
+  tt_taste t = settled(&m, LONG, LONG * 5 / 4);
+  (void)state;
+  m = machine_of(3 * LONG, 3 * LONG * 4 / 5); // a fifth less is not enough where two samples tell
+  assert_int_equal(rest(&t, &m), TT_TASTE_ALARM * PERIOD);
+  try_out(&t, &m);
+  assert_int_equal(t.liked, TT_WAY_COPY);
+  m.ns[TT_WAY_COPY][0] = m.ns[TT_WAY_COPY][1] = 30 * LONG;
+  assert_true(rest(&t, &m) > TT_TASTE_ALARM * PERIOD);
+}
+
+// What makes none: single slow samples; no more than half as much again; no slower than the other way was; calls that are short.
+static void test_what_is_no_alarm(void **state)
+{
+  static const struct {
+    uint64_t copy_ns, pages_ns, then_ns;
+    int every; // so many uses are slow, and as many are not
+  } list[] = {{LONG, LONG, 9 * LONG, PERIOD},
+              {LONG, LONG, LONG * 3 / 2, 0},
+              {LONG, 4 * LONG, 4 * LONG, 0},
+              {LONG - 1, LONG, 9 * LONG, 0},
+              {1000, 1000, UINT64_MAX, 0}};
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(list); i++) {
+    machine m;
+    tt_taste t = settled(&m, list[i].copy_ns, list[i].pages_ns);
+    uint64_t due_ns = t.due_ns;
+    int left = t.left;
+    for (int n = 0; n < 20 * PERIOD; n++) {
+      bool slow = list[i].every == 0 || n / list[i].every % 2 == 0;
+      assert_false(tt_taste_tries(&t));
+      add(&t, TT_WAY_COPY, slow ? list[i].then_ns : list[i].copy_ns, 1);
+    }
+    assert_int_equal(t.due_ns, due_ns);
+    assert_int_equal(t.left, left - 20 * PERIOD);
+  }
 }
 
 int main(void)
@@ -385,6 +454,9 @@ int main(void)
       cmocka_unit_test(test_calls_of_other_lengths),
       cmocka_unit_test(test_what_is_news),
       cmocka_unit_test(test_times_do_not_matter_between_trials),
+      cmocka_unit_test(test_a_way_that_becomes_slow_is_left_soon),
+      cmocka_unit_test(test_an_alarm_that_turns_nothing_is_the_last),
+      cmocka_unit_test(test_what_is_no_alarm),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
