@@ -129,10 +129,12 @@ typedef struct tt_link {
   const _Atomic uint32_t *wanted; // and the peer: a hint, so that it need not be the latest
   const char *copied;             // what the peer's last token has offered lies here; NULL: it came otherwise, or not
   uint64_t since;  // when this rank had read what the peer offered, or before that began with a call, if that is measured; else 0
-  uint64_t until;  // and when it last offered something, or had read that
+  uint64_t until;  // and when it last offered something, or had read that, or was told that the peer has
+  uint64_t waits;  // since when what it offers next has no room, if that is measured; else 0
   uint64_t begun;  // fingerprint of the call in which it last offered something
   uint8_t size;    // its number among the tastes
-  uint8_t period;  // offers of the call that they belong to
+  uint8_t period;  // offers of the call that they belong to,
+  bool sums;       // which sums
   uint8_t came;    // 1 + the tt_way it came; 0: nothing did
   uint32_t held;   // number of the token behind the last one that needs this rank's own memory until it comes back
   uint32_t handed; // bytes that the token now being sent offers

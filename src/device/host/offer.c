@@ -28,6 +28,16 @@ static uint8_t uses_of(const tt_port *port, const tt_lane *l)
   return (uint8_t)TT_MIN(passes * each, TT_TASTE_PERIOD);
 }
 
+// Does the lane's call sum?
+static bool sums(const tt_lane *l)
+{
+  unsigned flags = 0;
+  for (int i = 0; i < (int)l->sched->nsteps; i++) {
+    flags |= l->sched->steps[i].flags;
+  }
+  return (flags & TT_STEP_REDUCE) != 0;
+}
+
 // ---- Taking
 
 // Joins the peer's pipe, at the first token that names it. A peer that has given up may have closed it, and the number be another file's: it says so before.
@@ -53,6 +63,7 @@ static ncclResult_t take_along(const tt_port *port, const tt_lane *l, tt_link *l
   }
   link->size = (uint8_t)taste_of(l->call);
   link->period = uses_of(port, l);
+  link->sums = sums(l);
   link->came = (uint8_t)d.along;
   if (d.along == 1 + TT_WAY_COPY) {
     size_t at = (size_t)d.place * TT_CACHE_LINE;
@@ -113,7 +124,7 @@ void tt_offer_taken(tt_link *link)
   tt_taste *t = &all->take[link->size];
   tt_way way = (tt_way)(link->came - 1);
   uint64_t now_ns = tt_taste_looks(t) ? tt_now_ns() : 0;
-  tt_use use = {.way = way, .period = link->period, .ns = link->since != 0 ? now_ns - link->since : UINT32_MAX, .now_ns = now_ns};
+  tt_use use = {.way = way, .period = link->period, .sums = link->sums, .ns = link->since != 0 ? now_ns - link->since : UINT32_MAX, .now_ns = now_ns};
   if (tt_taste_add(t, &use) && all->told < TELL) {
     all->told++;
     tell_taste(link, t);
@@ -177,9 +188,22 @@ static bool is_far(const tt_link *link, const tt_call *c, const tt_ref *token)
   return token->offer != TT_OFFER_NONE && link->access == TT_ACCESS_COPY && (token->offer == TT_OFFER_IN ? c->in_mem : c->out_mem) == 0;
 }
 
+// Does this rank measure what it gets from the peer in calls of that size? Not what goes one way: who only gives takes nothing.
+static bool measures(const tt_link *link, int size)
+{
+  const tt_taste *t = &link->tastes->take[size];
+  return link->tastes->given[size] < BOTH_WAYS && (tt_taste_tries(t) || tt_taste_watches(t));
+}
+
 bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t bytes)
 {
-  return link->outbox.laid > 0 || link->gives || !is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || find_room(link, bytes);
+  if (link->outbox.laid > 0 || link->gives || !is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || find_room(link, bytes)) {
+    return true;
+  }
+  if (link->waits == 0 && link->tastes != NULL && measures(link, taste_of(c))) {
+    link->waits = tt_now_ns();
+  }
+  return false;
 }
 
 void *tt_offer_lay(tt_link *link, const tt_call *c, size_t bytes)
@@ -209,19 +233,20 @@ static void hand_pages(tt_link *link, const void *from, size_t bytes, tt_desc *d
   d->place = link->handed > 0 ? (uint32_t)link->pages.read : 0;
 }
 
-// The peer is about to get something; `tries`: this rank measures what it gets itself. A call's time counts from its first offer on, and the last one's as far
-// as it went on after all was taken; not what the program did since.
-static void begin_use(const tt_lane *l, tt_link *link, bool tries)
+// The peer is about to get something; `measured`: so is what this rank gets itself. A call's time counts from its first offer on, or from when there was no room
+// for that, and the last one's as far as it went on after all was taken; not what the program did since.
+static void begin_use(const tt_lane *l, tt_link *link, bool measured)
 {
   uint64_t sig = l->call->sig; // of a message the same for all
   bool first = sig >> 32 != 0 ? sig != link->begun : l->pos == l->begin && l->pc == 0;
   link->begun = sig;
-  if (!tries) {
+  if (!measured) {
     link->since = 0;
   } else if (first || link->since == 0) {
     uint64_t last_ns = link->since != 0 ? link->until - link->since : 0;
-    link->since = tt_now_ns() - last_ns;
+    link->since = (link->waits != 0 ? link->waits : tt_now_ns()) - last_ns;
   }
+  link->waits = 0;
 }
 
 // Hands over what the token offers, where the peer has not got it yet, and would need the kernel's help to read it.
@@ -236,8 +261,7 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
   if (link->tastes != NULL) {
     int size = taste_of(c);
     link->tastes->given[size] = (uint8_t)TT_MIN(link->tastes->given[size] + 1, BOTH_WAYS);
-    const tt_taste *t = &link->tastes->take[size];
-    begin_use(l, link, link->tastes->given[size] < BOTH_WAYS && (tt_taste_tries(t) || tt_taste_watches(t)));
+    begin_use(l, link, measures(link, size));
   }
   if (link->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
     hand_copy(link, from, bytes, d);

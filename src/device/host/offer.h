@@ -11,6 +11,7 @@
 // chunk. Both carry the same bytes: results do not depend on it. NCCL_HOST_COPIES leaves one.
 #pragma once
 #include "device/lane.h"
+#include "os/clock.h"
 
 // Takes the token that has arrived from the peer, for a step that reads `bytes` bytes of what it offers, if it offers anything. Errors: ncclInvalidUsage
 // (the peer is in another call), ncclRemoteError, ncclSystemError.
@@ -43,5 +44,6 @@ static inline bool tt_offers_drained(tt_link *link)
     return false;
   }
   link->held = f->seen; // so that it never is half the numbers behind
+  link->until = link->since != 0 ? tt_now_ns() : 0;
   return true;
 }

@@ -627,17 +627,48 @@ static void test_uses_of_a_call(void **state)
     next_token()->sig = taker.call.sig;
     next_token()->count = taker.call.sig_count;
     taker.sch.s.nsub = list[i].nsub;
+    taker.sch.steps[0].flags = i % 2 == 0 ? TT_STEP_REDUCE : 0;
     port->nranks = list[i].nranks;
     assert_int_equal(tt_token_take(port, &taker.lane, &r->links[1][0], 64), ncclSuccess);
     port->nranks = nranks;
     tt_fifo_release(&r->links[1][0].recv[TT_TOK]);
     assert_int_equal(r->links[1][0].period, list[i].uses);
+    assert_int_equal(r->links[1][0].sums, i % 2 == 0);
   }
 }
 
 static uint64_t measured(void)
 {
   return tt_now_ns() - r->links[0][1].since;
+}
+
+// Waiting for room before a call's first offer is measured, and for the peer to read the last one.
+static void test_waiting_counts(void **state)
+{
+  static const uint64_t second = 1000000000;
+  tt_link *link = &r->links[0][1];
+  (void)state;
+  r->tastes[0][1].given[0] = 0;
+  give_input(100, MOST);
+  take_input(100, MOST);
+  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(link->waits, 0);
+  give_input(RIG_BOX_BYTES, MOST); // has no room before the first one is taken
+  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
+  uint64_t from_ns = link->waits;
+  assert_true(from_ns != 0);
+  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
+  assert_int_equal(link->waits, from_ns);
+  link->since = 0;
+  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(link->since, from_ns);
+  assert_int_equal(link->waits, 0);
+  link->until = second; // long ago: the peer has not read that yet
+  take_input(RIG_BOX_BYTES, MOST);
+  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_true(tt_offers_drained(link));
+  assert_true(link->until >= link->since);
 }
 
 // What is measured is all of a call, also what was still offered when the last one had taken everything, and not what the program does in between.
@@ -710,6 +741,7 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_offers_that_go_one_way, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_reader_says_what_it_wants, setup, teardown),
       cmocka_unit_test_setup_teardown(test_uses_of_a_call, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_waiting_counts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_what_counts_as_a_calls_time, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
