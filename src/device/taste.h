@@ -18,11 +18,12 @@ enum {
   TT_TASTE_PATIENCE =
       20,            // samples' uses of a trial in all: the way that is tried may not be to be had, and what is under way goes the old one
   TT_TASTE_REST = 8, // uses between two trials: at least so many times those of the last one,
-  TT_TASTE_WORTH = 32,            // and so many times what it has lost,
-  TT_TASTE_LONG = 4096,           // but no more than this, if the time is over
-  TT_TASTE_LOOK = 16,             // uses between two looks at the clock
-  TT_TASTE_ALARM = 2,             // samples in a row that make one, and samples of the other way in the trial that follows
-  TT_TASTE_WATCH_NS = TT_TASTE_PERIOD * 20000, // of samples that are watched between trials: shorter ones would pay for the clock, and are many
+  TT_TASTE_WORTH = 32,  // and so many times what it has lost,
+  TT_TASTE_LONG = 4096, // but no more than this, if the time is over
+  TT_TASTE_LOOK = 16,   // uses between two looks at the clock
+  TT_TASTE_ALARM = 2,   // samples in a row that make one, and samples of the other way in the trial that follows
+  TT_TASTE_WATCH_NS =
+      TT_TASTE_PERIOD * 20000,    // of samples that are watched between trials: shorter ones would pay for the clock, and are many
   TT_TASTE_SOON_NS = 1500000,     // between two trials: first so long, then four times as long after each one that has turned nothing,
   TT_TASTE_LATE_NS = 64 * 1500000 // at most
 };

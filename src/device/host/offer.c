@@ -124,7 +124,8 @@ void tt_offer_taken(tt_link *link)
   tt_taste *t = &all->take[link->size];
   tt_way way = (tt_way)(link->came - 1);
   uint64_t now_ns = tt_taste_looks(t) ? tt_now_ns() : 0;
-  tt_use use = {.way = way, .period = link->period, .sums = link->sums, .ns = link->since != 0 ? now_ns - link->since : UINT32_MAX, .now_ns = now_ns};
+  tt_use use = {
+      .way = way, .period = link->period, .sums = link->sums, .ns = link->since != 0 ? now_ns - link->since : UINT32_MAX, .now_ns = now_ns};
   if (tt_taste_add(t, &use) && all->told < TELL) {
     all->told++;
     tell_taste(link, t);
