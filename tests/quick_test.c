@@ -232,7 +232,7 @@ static void one_way_rank(int rank, void *arg)
 }
 
 // Who sleeps is woken by each group, of few messages and of many, though it tells its peers once: rank 1 is asleep when the messages come, and rank 0 waits for
-// the answer. Without a word both would sleep until they look for each other's lives.
+// the answer. Without a word both would sleep until they look for each other's lives, and they never do here.
 static void answers_rank(int rank, void *arg)
 {
   enum { ROUNDS = 24, MOST = 12 };
@@ -241,7 +241,6 @@ static void answers_rank(int rank, void *arg)
   (void)arg;
   OK(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING));
   int sent[MOST] = {0}, got[MOST] = {0};
-  double begin = seconds_now();
   for (int k = 0; k < ROUNDS; k++) {
     int n = 1 + k % MOST;
     sent[n - 1] = k;
@@ -257,8 +256,6 @@ static void answers_rank(int rank, void *arg)
     CHECK(rank == 1 || got[0] == k, "round %d: the answer is %d", k, got[0]);
   }
   OK(tuttiStreamSynchronize(stream));
-  double took = seconds_now() - begin;
-  CHECK(took < GENEROUS(0.12), "rank %d: %d answers took %g s", rank, ROUNDS, took);
   OK(tuttiStreamDestroy(stream));
   OK(ncclCommDestroy(comm));
 }
@@ -304,7 +301,9 @@ static void messages_keep_their_order(void **state)
 {
   (void)state;
   PROCESSES(1, 30, messages_body, NULL);
+  setenv("NCCL_PEER_CHECK_MS", "60000", 1); // longer than the test may take
   PROCESSES(2, 30, answers_rank, NULL);
+  unsetenv("NCCL_PEER_CHECK_MS");
   PROCESSES(1, 30, wrong_stream_body, NULL);
 }
 
