@@ -30,6 +30,7 @@ enum {
   DESERTED,
   RUNG,
   EDGE,
+  LISTENS, // the networks' descriptors are in the set: what comes makes an edge
   POSTED_0,
   POSTED_1,
   FIN_0,
@@ -52,7 +53,7 @@ typedef struct model {
   const char *name;
   bool broken;          // a state that cannot finish must be found
   uint8_t kicks, waits; // operations of the kicker and of the waiter
-  bool no_kick_fence, no_kick, no_attend_wake, no_drive, trust_incoming, no_ring, no_second_look, weak_state;
+  bool no_kick_fence, no_kick, no_attend_wake, no_drive, trust_incoming, no_ring, no_second_look, weak_state, listens_late;
   bool coarse; // the network's two steps, and the two loads of a look at an operation, are one each: fewer states
 } model;
 
@@ -329,7 +330,7 @@ static bool wait_step(const model *m, state *s, int t)
 // ---- the progress thread. `y`: nobody attends, and what was attended to has been deserted. A proxy that is not alone and not left may count as driven by others, or not: both are
 // tried (`choice`).
 
-enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, LOOKED, NEXT, DECIDE, SAY, SAID, SLEEP, WOKEN, SAY_AWAKE };
+enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, LOOKED, NEXT, DECIDE, LISTEN, SAY, SAID, SLEEP, WOKEN, SAY_AWAKE };
 
 static uint8_t rest_kind(const thread *th, int choice)
 {
@@ -386,8 +387,15 @@ static bool thread_step(const model *m, state *s, int t, int choice)
       th->pc = same ? SLEEP : SAY_AWAKE;
     } else {
       th->kind = rest_kind(th, choice);
-      th->pc = th->moved ? LOOK : SAY;
+      th->pc = th->moved ? LOOK : LISTEN;
     }
+    return true;
+  case LISTEN: // a system call; what is there already may make an edge, which is not counted on
+    if (!fenced(s, t)) {
+      return false;
+    }
+    s->word[LISTENS] = (th->kind == POLLING || th->kind == MIXED) && !m->listens_late;
+    th->pc = SAY;
     return true;
   case SAY:
     if (m->weak_state ? !put(s, t, STATE, th->kind) : !fenced(s, t)) {
@@ -403,6 +411,7 @@ static bool thread_step(const model *m, state *s, int t, int choice)
     if (!fenced(s, t)) {
       return false;
     }
+    s->word[LISTENS] |= m->listens_late;
     if ((th->kind == ASLEEP && !s->word[RUNG]) || (th->kind == POLLING && !s->word[EDGE])) {
       return false;
     }
@@ -427,19 +436,19 @@ static bool thread_step(const model *m, state *s, int t, int choice)
   }
 }
 
-// The network brings what was asked for, in turn: first it is there, then it makes an edge.
+// The network brings what was asked for, in turn: first it is there, then it makes an edge, where somebody listens.
 static bool network_step(const model *m, state *s)
 {
   thread *th = &s->t[NETWORK];
   if (th->pc == 1) {
-    s->word[EDGE] = 1;
+    s->word[EDGE] |= s->word[LISTENS];
     th->pc = 0;
     return true;
   }
   if (th->pc == 0 && s->word[NET_0] + s->word[NET_1] < m->kicks + m->waits) {
     int p = s->word[NET_0] <= s->word[NET_1] ? s->word[NET_0] == m->kicks : s->word[NET_1] < m->waits;
     s->word[NET_0 + p]++;
-    s->word[EDGE] |= m->coarse;
+    s->word[EDGE] |= m->coarse && s->word[LISTENS];
     th->pc = !m->coarse;
     return true;
   }
@@ -666,6 +675,7 @@ static void test_protocol(void **unused)
       {.name = "attend(-1) wakes nobody", .waits = 1, .no_attend_wake = true, .broken = true},
       {.name = "the thread does not look again", .kicks = 1, .no_second_look = true, .broken = true},
       {.name = "the thread says so by a plain store, without a fence", .kicks = 1, .weak_state = true, .broken = true},
+      {.name = "the thread listens to the networks after its second look", .kicks = 1, .listens_late = true, .broken = true},
   };
   for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
     check(&models[i]);

@@ -14,7 +14,10 @@
 // So either the leaver sees the state, or the second look sees the operation. In POLLING the wake is saved when the network of the proxy is
 // watched: the descriptors are edge-triggered, and the leaver has tested everything after the operation was posted, so whatever happens
 // later makes an edge. In MIXED an edge may go by while the thread leaves that proxy to others: hence the tick.
+// The networks' descriptors are in the thread's set only while it rests on them (prepare_rest), because whoever sends pays for each set that the
+// receiving socket is in. They come in before the thread says how it rests: what happened until then, the second look finds.
 // tests/proxy_model_test.c walks all interleavings.
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/result.h"
@@ -29,6 +32,7 @@
 #define BLIND_NS 50000ull    // sleep where a network has no descriptor
 #define EVENT_NS TT_NS_PER_S // longest sleep on descriptors: what a network that forgets an event costs
 #define IDLE_TICKS 50        // ticks without operations before it falls asleep
+#define RESTS_APART 4        // rests that taking a network's descriptor out of the set, and putting it back, is worth
 
 enum { NONE, AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
 static _Atomic int state;                                // the thread; whoever wakes it sets AWAKE
@@ -38,6 +42,11 @@ static _Atomic bool crowded;                             // the machine has more
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // one creator starts the thread
 static _Atomic bool held;                                // tests only: it drives nothing
 static int wake_fd = -1, set_fd = -1;                    // written under `lock` before the thread starts
+
+// The networks' descriptors. All under `lock`.
+static int *watched;
+static int nwatched, room;
+static bool listening; // they are in the set; the thread's to change
 
 // ---- what others call
 
@@ -194,9 +203,64 @@ static void visit(tt_proxy *p, void *arg)
   s->blind |= waits && !is_watched(p);
 }
 
+// The thread's own: rests since it last slept on descriptors; could they not be put into the set?
+static int naps;
+static bool deaf;
+
+static void stop_listening(int n)
+{
+  for (int i = 0; i < n; i++) {
+    tt_events_remove(set_fd, watched[i]);
+  }
+  listening = false;
+}
+
+// Puts the networks' descriptors into the set. False: one could not be put there, and none is.
+static bool listen_to_networks(void)
+{
+  pthread_mutex_lock(&lock);
+  int i = 0;
+  while (!listening && i < nwatched && tt_events_add(set_fd, watched[i], true) == 0) {
+    i++;
+  }
+  bool all = listening || i == nwatched;
+  if (!all) {
+    stop_listening(i);
+  }
+  listening = all;
+  pthread_mutex_unlock(&lock);
+  return all;
+}
+
+// Takes them out, where the thread has done without for so long that putting them back costs little beside that.
+static void forget_networks(void)
+{
+  pthread_mutex_lock(&lock);
+  if (listening && naps >= RESTS_APART * nwatched) {
+    stop_listening(nwatched);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+// Before a rest of this kind. False: the thread cannot rest like that. Then it is deaf until its next sleep, which is a short one.
+static bool prepare_rest(int kind)
+{
+  if (kind == POLLING || kind == MIXED) {
+    naps = 0;
+    deaf = !listen_to_networks();
+    return !deaf;
+  }
+  if (listening) {
+    naps++;
+    forget_networks();
+  }
+  return true;
+}
+
 static survey look_around(bool rests)
 {
   survey s = {.rests = rests,
+              .blind = deaf,
               .now = tt_now_ns(),
               .tick = atomic_load_explicit(&crowded, memory_order_relaxed) ? TICK_CROWDED_NS : TICK_NS,
               .alone =
@@ -228,6 +292,9 @@ static void sleep_as(int kind, const survey *s)
 
 static void rest(int kind, int idle)
 {
+  if (!prepare_rest(kind)) {
+    return;
+  }
   atomic_store(&state, kind);
   tt_bell_fence();
   survey s = look_around(true);
@@ -237,6 +304,7 @@ static void rest(int kind, int idle)
       tt_proxy_each(tell_sleep, &sleeps);
     }
     sleep_as(kind, &s);
+    deaf = false;
     if (sleeps) {
       sleeps = false;
       tt_proxy_each(tell_sleep, &sleeps);
@@ -301,16 +369,49 @@ void tt_proxy_thread_hold(bool on)
   atomic_store(&held, on);
 }
 
+// Into the set at once, to see that this works. Caller holds `lock`.
+static bool watch_now(int fd)
+{
+  if (nwatched == room) {
+    int more = room == 0 ? 16 : 2 * room;
+    int *all = realloc(watched, (size_t)more * sizeof *all);
+    if (all == NULL) {
+      return false;
+    }
+    watched = all;
+    room = more;
+  }
+  if (tt_events_add(set_fd, fd, true) != 0) {
+    return false;
+  }
+  if (!listening) {
+    tt_events_remove(set_fd, fd);
+  }
+  watched[nwatched++] = fd;
+  return true;
+}
+
 bool tt_proxy_thread_watch(int fd)
 {
-  return fd >= 0 && tt_events_add(set_fd, fd, true) == 0;
+  pthread_mutex_lock(&lock);
+  bool done = fd >= 0 && watch_now(fd);
+  pthread_mutex_unlock(&lock);
+  return done;
 }
 
 void tt_proxy_thread_unwatch(int fd)
 {
-  if (fd >= 0) {
-    tt_events_remove(set_fd, fd);
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < nwatched; i++) {
+    if (watched[i] == fd) {
+      watched[i] = watched[--nwatched];
+      if (listening) {
+        tt_events_remove(set_fd, fd);
+      }
+      break;
+    }
   }
+  pthread_mutex_unlock(&lock);
 }
 
 void tt_proxy_thread_forget(void)
@@ -318,6 +419,10 @@ void tt_proxy_thread_forget(void)
   tt_fd_close(wake_fd);
   tt_fd_close(set_fd);
   wake_fd = set_fd = -1;
+  watched = NULL; // the parent may have been about to move it
+  nwatched = room = 0;
+  listening = deaf = false;
+  naps = 0;
   atomic_store(&state, NONE);
   atomic_store(&attending, 0);
   atomic_store(&deserted, false);

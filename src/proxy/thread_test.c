@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proxy/service_priv.h"
@@ -152,6 +153,59 @@ static void mixed(void **state)
   fake_stop();
 }
 
+// Whenever the thread has not listened to the networks for a while, it does again before it sleeps on them: what comes wakes it, not the second's end.
+static void listens_again(void **state)
+{
+  (void)state;
+  fake_start(15);
+  fake.events = true;
+  rig *r = open_wired();
+  for (int i = 0; i < 5; i++) {
+    tt_sleep_ns(20 * TT_NS_PER_MS); // many rests without operations
+    post_both(r, 1);
+    kick_both(r);
+    tt_sleep_ns(5 * TT_NS_PER_MS); // by now it sleeps on the descriptors
+    put(r);
+    uint64_t start = tt_now_ns();
+    tt_proxy_progress(r->ranks[0].proxy, true);
+    UNTIL(idle(r));
+    assert_true(tt_now_ns() - start < TT_NS_PER_S / 2);
+    assert_true(get(r));
+  }
+  rig_close(r);
+  fake_stop();
+}
+
+// A descriptor that cannot be put into the set when the thread wants to sleep: it looks every now and then instead, and does not look all the time.
+static void deaf(void **state)
+{
+  (void)state;
+  fake_start(16);
+  fake.events = true;
+  rig *r = open_wired();
+  int fd = -1;
+  assert_int_equal(tt_ring_open(&fd), 0);
+  assert_true(tt_proxy_thread_watch(fd));
+  tt_sleep_ns(20 * TT_NS_PER_MS); // it does not listen now
+  tt_fd_close(fd);
+  for (int i = 0; i < 3; i++) {
+    post_both(r, 1);
+    kick_both(r);
+    struct timespec begin, end;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    tt_sleep_ns(200 * TT_NS_PER_MS);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+    assert_true((end.tv_sec - begin.tv_sec) * 1000000000L + end.tv_nsec - begin.tv_nsec < (long)(150 * TT_NS_PER_MS));
+    put(r);
+    tt_proxy_kick(r->ranks[0].proxy);
+    UNTIL(idle(r));
+    assert_true(get(r));
+  }
+  tt_proxy_thread_unwatch(fd);
+  rig_close(r);
+  fake_stop();
+}
+
 // ---- coming and going
 
 static _Atomic bool stop;
@@ -269,7 +323,8 @@ static void forked(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(left),  cmocka_unit_test(stands_back),    cmocka_unit_test(asleep),
-                                     cmocka_unit_test(mixed), cmocka_unit_test(comes_and_goes), cmocka_unit_test(forked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(left),           cmocka_unit_test(stands_back),   cmocka_unit_test(asleep),
+                                     cmocka_unit_test(mixed),          cmocka_unit_test(listens_again), cmocka_unit_test(deaf),
+                                     cmocka_unit_test(comes_and_goes), cmocka_unit_test(forked)};
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
