@@ -10,7 +10,7 @@
 #   NETNS_STOPPED_S (25)  seconds until every rank knows that a process is stopped: NCCL_NET_TIMEOUT of NETNS_SHORTEN and some more
 #   NETNS_JOBS (6)        scenarios at a time
 #
-# shellcheck disable=SC2154 # variables of the sourced files
+# shellcheck disable=SC2154,SC2034 # variables of the sourced files, and for them
 set -u
 build=$(cd "${1:?usage: netns_faults.sh BUILD [SCENARIO…]}" && pwd)
 shift
@@ -18,6 +18,7 @@ here=$(cd "$(dirname "$0")" && pwd)/netns
 . "$here/lib.sh"
 . "$here/job.sh"
 . "$here/ranks.sh"
+. "$here/scenarios.sh"
 
 slower=$(job_slower "$build")
 closed=$((${NETNS_CLOSED_S:-9} * slower))
@@ -388,50 +389,7 @@ scenarios="down_only down_only_v6 unplug_only mute_only power_off down_first dow
   reset_connections reset_connections_v6 cut_shutdown cut_reset flap ports_none ports_few dead_first_refused dead_first_silent
   dead_first_unasked"
 
-# run_one NAME: in a shell of its own, whose output is one line and, when it went wrong, what everybody said.
-run_one() {
-  local res start=$SECONDS
-  trap 'job_close; hosts_remove' EXIT
-  say="its hosts, processes or mischief could not be set up"
-  "$1"
-  res=$?
-  case $res in
-    0) echo "ok: $1: $say ($((SECONDS - start)) s)" ;;
-    77) echo "skipped: $1: $say" ;;
-    *)
-      echo "FAILED: $1: $say"
-      [ -z "$job_dir" ] || job_tell 60
-      ;;
-  esac
-}
-
-for name; do
-  case " list alone $scenarios " in *[[:space:]]"$name"[[:space:]]*) ;; *) echo "netns_faults: no scenario $name (list prints them)"; exit 2 ;; esac
-done
-[ "${1:-}" != list ] || { echo "$scenarios" | tr -s ' \n' '\n'; exit 0; }
-hosts_possible || exit 77
-[ "${1:-}" != alone ] || shift
-
-results=$(mktemp -d)
-programs=$(mktemp -d)
-member=$programs/member
-trap 'rm -rf "$results" "$programs"' EXIT
-trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
-job_build_member "$build" "$member" || { echo "member.c does not compile"; exit 1; }
-
+scenarios_asked "$scenarios" "$@"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $scenarios
-running=0
-for name; do
-  if [ "$running" -ge "${NETNS_JOBS:-6}" ]; then
-    wait -n
-    running=$((running - 1))
-  fi
-  { (run_one "$name") >"$results/$name" 2>&1; cat "$results/$name"; } &
-  running=$((running + 1))
-done
-wait
-passed=$(cat "$results"/* | grep -ac '^ok: ')
-failed=$(($# - passed - $(cat "$results"/* | grep -ac '^skipped: ')))
-echo "netns_faults: $passed passed, $failed failed"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+scenarios_run "$build" "${NETNS_JOBS:-6}" member.c 60 "$@"

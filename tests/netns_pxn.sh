@@ -10,10 +10,10 @@ here=$(cd "$(dirname "$0")" && pwd)/netns
 . "$here/lib.sh"
 . "$here/job.sh"
 . "$here/ranks.sh"
+. "$here/scenarios.sh"
 
 slower=$(job_slower "$build")
 closed=$((5 * slower))
-say=""
 
 # --- Which way messages go.
 
@@ -185,45 +185,7 @@ scenarios="rails processes mixed host_stopped host_stopped_small sockets ring_or
   small_messages host_leaves host_leaves_small host_left bystander_leaves host_killed host_killed_small sender_killed receiver_killed
   receiver_killed_small host_aborts"
 
-# run_one NAME: in a shell of its own, whose output is one line and, when it went wrong, what everybody said.
-run_one() {
-  local res start=$SECONDS
-  trap 'job_close; hosts_remove' EXIT
-  say="its hosts or processes could not be set up"
-  "$1"
-  res=$?
-  if [ "$res" = 0 ]; then
-    echo "ok: $1: $say ($((SECONDS - start)) s)"
-  else
-    echo "FAILED: $1: $say"
-    [ -z "$job_dir" ] || job_tell 25
-  fi
-}
-
-for name; do
-  case " list $scenarios " in *[[:space:]]"$name"[[:space:]]*) ;; *) echo "netns_pxn: no scenario $name (list prints them)"; exit 2 ;; esac
-done
-[ "${1:-}" != list ] || { echo "$scenarios" | tr -s ' \n' '\n'; exit 0; }
-hosts_possible || exit 77
-results=$(mktemp -d)
-programs_dir=$(mktemp -d)
-member=$programs_dir/relay
-trap 'rm -rf "$results" "$programs_dir"' EXIT
-trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
-job_build_member "$build" "$member" relay.c || { echo "relay.c does not compile"; exit 1; }
+scenarios_asked "$scenarios" "$@"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $scenarios
-running=0
-for name; do
-  if [ "$running" -ge "${NETNS_JOBS:-3}" ]; then
-    wait -n
-    running=$((running - 1))
-  fi
-  { (run_one "$name") >"$results/$name" 2>&1; cat "$results/$name"; } &
-  running=$((running + 1))
-done
-wait
-passed=$(cat "$results"/* | grep -ac '^ok: ')
-failed=$(($# - passed))
-echo "netns_pxn: $passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+scenarios_run "$build" "${NETNS_JOBS:-3}" relay.c 25 "$@"

@@ -10,10 +10,17 @@
 # Every process dies with the shell that started it, and by job_close at the latest.
 
 job_dir="" # folder with what they print, and what they share
+job_napping="" # the process id of the sleep in progress
 job_labels=() job_pids=() job_status=() # status: empty while running, a number, or "hung" when it had to be killed
 
 # job_nap SECONDS: not with read -t, whose alarm ends bash 5.2 once in many thousand naps ("longjmp causes uninitialized stack frame").
-job_nap() { sleep "$1"; }
+# In the background, so that a signal is heard at once.
+job_nap() {
+  sleep "$1" &
+  job_napping=$!
+  wait "$job_napping"
+  job_napping=""
+}
 
 # job_slower BUILD: how much longer things take with this build: 1, or more when it is instrumented.
 job_slower() {
@@ -31,6 +38,7 @@ job_open() {
 }
 
 job_close() {
+  [ -z "$job_napping" ] || kill "$job_napping" 2>/dev/null
   [ -n "$job_dir" ] || return 0
   job_kill KILL
   wait "${job_pids[@]}" 2>/dev/null
