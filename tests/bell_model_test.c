@@ -18,8 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STORES 3
+#include "store_buffer.h"
+
 #define THREADS 3
-#define BUFFER 3
 #define MAX_STATES 4000000
 
 // Shared words. DATA0 and DATA1 are written by one publisher each.
@@ -172,16 +174,11 @@ static const char *const op_names[] = {
 };
 static const char *const word_names[WORDS] = {"data0", "data1", "seq", "sleepers", "lock", "done"};
 
-typedef struct store {
-  uint8_t word, value;
-} store;
-
 typedef struct thread {
   uint8_t pc, ticket, round, reg, saw;
   uint8_t seen[2]; // how much of DATA0 and DATA1 was taken
   uint8_t asleep;
-  uint8_t nstores;
-  store stores[BUFFER]; // oldest first; unused entries are zero
+  store_buffer buf;
 } thread;
 
 typedef struct state {
@@ -224,35 +221,21 @@ typedef struct explorer {
 
 static uint8_t load(const state *s, int t, uint8_t word)
 {
-  const thread *th = &s->t[t];
-  for (int i = th->nstores; i-- > 0;) {
-    if (th->stores[i].word == word) {
-      return th->stores[i].value;
-    }
-  }
-  return s->word[word];
+  return buffer_load(&s->t[t].buf, s->word, word);
 }
 
 static bool put(state *s, int t, uint8_t word, uint8_t value)
 {
-  thread *th = &s->t[t];
-  if (th->nstores == BUFFER) {
-    return false; // waits until the buffer has room
-  }
-  th->stores[th->nstores++] = (store){word, value};
-  return true;
+  return buffer_put(&s->t[t].buf, word, value);
 }
 
 static bool flush(state *s, int t)
 {
-  thread *th = &s->t[t];
-  if (th->nstores == 0) {
+  store oldest;
+  if (!buffer_take(&s->t[t].buf, &oldest)) {
     return false;
   }
-  s->word[th->stores[0].word] = th->stores[0].value;
-  th->nstores--;
-  memmove(&th->stores[0], &th->stores[1], sizeof(store) * (BUFFER - 1));
-  th->stores[BUFFER - 1] = (store){0, 0};
+  s->word[oldest.word] = oldest.value;
   return true;
 }
 
@@ -369,7 +352,7 @@ static bool step(const model *m, state *s, int t)
   } else if (in->op < FENCE) {
     jump = do_load(m, s, t, in);
   } else {
-    if (th->nstores > 0) {
+    if (th->buf.n > 0) {
       return false;
     }
     jump = do_locked(s, t, in);
@@ -384,7 +367,7 @@ static bool step(const model *m, state *s, int t)
 static bool is_finished(const model *m, const state *s)
 {
   for (int t = 0; t < THREADS; t++) {
-    if (m->prog[t] != NULL && (s->t[t].asleep || s->t[t].nstores > 0 || m->prog[t][s->t[t].pc].op != END)) {
+    if (m->prog[t] != NULL && (s->t[t].asleep || s->t[t].buf.n > 0 || m->prog[t][s->t[t].pc].op != END)) {
       return false;
     }
   }
@@ -400,10 +383,7 @@ static void *grow(void *p, size_t n, size_t size)
 
 static uint32_t *find_slot(explorer *e, const state *s)
 {
-  uint64_t h = 1469598103934665603ull;
-  for (size_t i = 0; i < sizeof *s; i++) {
-    h = (h ^ ((const uint8_t *)s)[i]) * 1099511628211ull;
-  }
+  uint64_t h = state_hash(s, sizeof *s);
   uint32_t i = (uint32_t)(h >> 20) & (e->nslots - 1);
   while (e->slots[i] != 0 && memcmp(&e->nodes[e->slots[i] - 1].s, s, sizeof *s) != 0) {
     i = (i + 1) & (e->nslots - 1);

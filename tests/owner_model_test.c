@@ -19,8 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STORES 3
+#include "store_buffer.h"
+
 enum { WRITER, STOPPER, WAITER, THREADS };
-enum { PIECES = 2, BUFFER = 3, MAX_STATES = 200000, SLOTS = 1 << 19 };
+enum { PIECES = 2, MAX_STATES = 200000, SLOTS = 1 << 19 };
 
 // Shared words. DATA is the buffer: a piece adds one.
 enum { WRITES, STATE, STOP, DATA, SLEEPERS, SEQ, WORDS };
@@ -35,14 +38,10 @@ typedef struct model {
   bool stop_first, no_owner_fence, owner_looks_once, no_announce, no_life;
 } model;
 
-typedef struct store {
-  uint8_t word, value;
-} store;
-
 typedef struct thread {
   uint8_t pc, round, ticket, saw;
-  uint8_t asleep, dead, nbuf;
-  store buf[BUFFER]; // oldest first; unused entries are zero
+  uint8_t asleep, dead;
+  store_buffer buf;
 } thread;
 
 typedef struct state {
@@ -57,13 +56,7 @@ enum { END = 200 };
 
 static uint8_t load(const state *s, int t, int word)
 {
-  const thread *th = &s->t[t];
-  for (int i = th->nbuf; i-- > 0;) {
-    if (th->buf[i].word == word) {
-      return th->buf[i].value;
-    }
-  }
-  return s->word[word];
+  return buffer_load(&s->t[t].buf, s->word, word);
 }
 
 static void reach_memory(state *s, int word, uint8_t value)
@@ -72,26 +65,18 @@ static void reach_memory(state *s, int word, uint8_t value)
   s->late |= word == DATA && s->given_back;
 }
 
-// A plain store. False: the buffer is full, the step cannot be made now.
 static bool put(state *s, int t, int word, uint8_t value)
 {
-  thread *th = &s->t[t];
-  if (th->nbuf == BUFFER) {
-    return false;
-  }
-  th->buf[th->nbuf++] = (store){(uint8_t)word, value};
-  return true;
+  return buffer_put(&s->t[t].buf, word, value);
 }
 
 static bool flush(state *s, int t)
 {
-  thread *th = &s->t[t];
-  if (th->nbuf == 0) {
+  store oldest;
+  if (!buffer_take(&s->t[t].buf, &oldest)) {
     return false;
   }
-  reach_memory(s, th->buf[0].word, th->buf[0].value);
-  memmove(&th->buf[0], &th->buf[1], sizeof th->buf[0] * (BUFFER - 1));
-  th->buf[--th->nbuf] = (store){0, 0};
+  reach_memory(s, oldest.word, oldest.value);
   return true;
 }
 
@@ -101,7 +86,7 @@ static bool put_fenced(state *s, int t, int word, uint8_t value, bool fence)
   if (!fence) {
     return put(s, t, word, value);
   }
-  if (s->t[t].nbuf > 0) {
+  if (s->t[t].buf.n > 0) {
     return false;
   }
   reach_memory(s, word, value);
@@ -148,7 +133,7 @@ static bool writer(const model *m, state *s)
   case W_STOPPED: th->pc = load(s, WRITER, STATE) != 0 && !m->no_ring ? W_RING : ++th->round < PIECES ? writer_begin(m) : END; return true;
   case W_RING: th->pc = !ring(s, WRITER, 0) ? W_WAKE : ++th->round < PIECES ? writer_begin(m) : END; return true;
   default: // W_WAKE
-    if (th->nbuf > 0) {
+    if (th->buf.n > 0) {
       return false;
     }
     ring(s, WRITER, 1);
@@ -167,7 +152,7 @@ static bool stopper(const model *m, state *s)
   switch (th->pc) {
   case 0: th->pc = 1; return put(s, STOPPER, first, 1);
   case 1: th->pc = 2; return put(s, STOPPER, second, 1);
-  default: th->pc = END; return m->no_owner_fence || s->t[STOPPER].nbuf == 0;
+  default: th->pc = END; return m->no_owner_fence || s->t[STOPPER].buf.n == 0;
   }
 }
 
@@ -186,9 +171,9 @@ static bool waiter(const model *m, state *s)
     }
     th->pc = m->no_owner_fence ? O_LOOK : O_FENCE;
     return true;
-  case O_FENCE: th->pc = O_LOOK; return s->t[me].nbuf == 0;
+  case O_FENCE: th->pc = O_LOOK; return s->t[me].buf.n == 0;
   case O_LOOK:
-    named = load(s, me, WRITES) != 0 && !(s->t[WRITER].dead && !m->no_life && s->t[WRITER].nbuf == 0);
+    named = load(s, me, WRITES) != 0 && !(s->t[WRITER].dead && !m->no_life && s->t[WRITER].buf.n == 0);
     th->pc = !named || m->owner_looks_once ? O_DONE : O_TICKET;
     return true;
   case O_TICKET:
@@ -196,7 +181,7 @@ static bool waiter(const model *m, state *s)
     th->pc = m->no_announce ? O_AGAIN : O_ANNOUNCE;
     return true;
   case O_ANNOUNCE:
-    if (s->t[me].nbuf > 0) {
+    if (s->t[me].buf.n > 0) {
       return false;
     }
     s->word[SLEEPERS]++;
@@ -264,16 +249,12 @@ static uint32_t slots[SLOTS], count;
 static bool is_finished(const state *s)
 {
   bool over = s->t[WRITER].pc == END || s->t[WRITER].dead;
-  return over && s->t[STOPPER].pc == END && s->t[WAITER].pc == END && s->t[WRITER].nbuf + s->t[STOPPER].nbuf + s->t[WAITER].nbuf == 0;
+  return over && s->t[STOPPER].pc == END && s->t[WAITER].pc == END && s->t[WRITER].buf.n + s->t[STOPPER].buf.n + s->t[WAITER].buf.n == 0;
 }
 
 static uint32_t *find_slot(const state *s)
 {
-  uint64_t h = 1469598103934665603ull;
-  for (size_t i = 0; i < sizeof *s; i++) {
-    h = (h ^ ((const uint8_t *)s)[i]) * 1099511628211ull;
-  }
-  uint32_t i = (uint32_t)(h >> 20) % SLOTS;
+  uint32_t i = (uint32_t)(state_hash(s, sizeof *s) >> 20) % SLOTS;
   while (slots[i] != 0 && memcmp(&nodes[slots[i] - 1].s, s, sizeof *s) != 0) {
     i = (i + 1) % SLOTS;
   }

@@ -20,8 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STORES 2
+#include "store_buffer.h"
+
 enum { THREAD, KICKER, WAITER, NETWORK, THREADS };
-enum { PROXIES = 2, BUFFER = 2, MAX_STATES = 6000000 };
+enum { PROXIES = 2, MAX_STATES = 6000000 };
 
 // Shared words; those with _0 have a second one for proxy 1.
 enum {
@@ -57,16 +60,11 @@ typedef struct model {
   bool coarse; // the network's two steps, and the two loads of a look at an operation, are one each: fewer states
 } model;
 
-typedef struct store {
-  uint8_t word, value;
-} store;
-
 typedef struct thread {
   uint8_t pc, ret, x, y; // ret: where a drive returns to; registers
   uint8_t proxy, round;
   uint8_t pending, mine, others, moved, kind, second;
-  uint8_t nbuf;
-  store buf[BUFFER];
+  store_buffer buf;
 } thread;
 
 typedef struct state {
@@ -77,41 +75,27 @@ typedef struct state {
 
 static uint8_t load(const state *s, int t, int word)
 {
-  const thread *th = &s->t[t];
-  for (int i = th->nbuf; i-- > 0;) {
-    if (th->buf[i].word == word) {
-      return th->buf[i].value;
-    }
-  }
-  return s->word[word];
+  return buffer_load(&s->t[t].buf, s->word, word);
 }
 
-// A plain store. False: the buffer is full, the step cannot be made now.
 static bool put(state *s, int t, int word, uint8_t value)
 {
-  thread *th = &s->t[t];
-  if (th->nbuf == BUFFER) {
-    return false;
-  }
-  th->buf[th->nbuf++] = (store){(uint8_t)word, value};
-  return true;
+  return buffer_put(&s->t[t].buf, word, value);
 }
 
 static bool flush(state *s, int t)
 {
-  thread *th = &s->t[t];
-  if (th->nbuf == 0) {
+  store oldest;
+  if (!buffer_take(&s->t[t].buf, &oldest)) {
     return false;
   }
-  s->word[th->buf[0].word] = th->buf[0].value;
-  memmove(&th->buf[0], &th->buf[1], sizeof th->buf[0] * (BUFFER - 1));
-  th->buf[--th->nbuf] = (store){0, 0};
+  s->word[oldest.word] = oldest.value;
   return true;
 }
 
 static bool fenced(const state *s, int t)
 {
-  return s->t[t].nbuf == 0;
+  return s->t[t].buf.n == 0;
 }
 
 // ---- tt_proxy_look(p, true): program counters 100 and up. Returns to th->ret with th->moved raised.
@@ -530,11 +514,7 @@ static void *grow(void *p, size_t n, size_t size)
 
 static uint32_t *find_slot(const explorer *e, const state *s)
 {
-  uint64_t h = 14695981039346656037ull;
-  for (size_t i = 0; i < sizeof *s; i++) {
-    h = (h ^ ((const uint8_t *)s)[i]) * 1099511628211ull;
-  }
-  uint32_t i = (uint32_t)(h >> 20) & (e->nslots - 1);
+  uint32_t i = (uint32_t)(state_hash(s, sizeof *s) >> 20) & (e->nslots - 1);
   while (e->slots[i] != 0 && memcmp(&e->states[e->slots[i] - 1], s, sizeof *s) != 0) {
     i = (i + 1) & (e->nslots - 1);
   }
