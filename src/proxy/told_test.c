@@ -112,6 +112,17 @@ static void host_tells(void)
   close_told(r);
 }
 
+// An error, after which the sender's rank leaves.
+static void sender_goes(rig *r)
+{
+  tt_port_stop(&r->ranks[0].port, tt_fail(ncclInternalError, "rank 0 stops for the test"));
+  tt_proxy_mover.state_changed(proxy(r, 0));
+  UNTIL((tt_proxy_progress(proxy(r, 0), true), tt_proxy_idle(proxy(r, 0))));
+  rig_leave(r, 0);
+  tt_profilers_stop(rig_profilers[0], &coll);
+  leave_profilers(0);
+}
+
 // The sender leaves before the host has seen its operation.
 static void sender_had_left(void)
 {
@@ -120,12 +131,7 @@ static void sender_had_left(void)
   post_told(r, 2);
   put(r, 1);
   tt_proxy_progress(proxy(r, 0), true);
-  tt_port_stop(&r->ranks[0].port, tt_fail(ncclInternalError, "rank 0 stops for the test"));
-  tt_proxy_mover.state_changed(proxy(r, 0));
-  UNTIL((tt_proxy_progress(proxy(r, 0), true), tt_proxy_idle(proxy(r, 0))));
-  rig_leave(r, 0);
-  tt_profilers_stop(rig_profilers[0], &coll);
-  leave_profilers(0);
+  sender_goes(r);
   FAKE_DEMAND(says("finalize rank=0\n") && !says("ProxyOp#"));
   tt_proxy_run_release(proxy(r, 1));
   UNTIL(says("stop ProxyOp#1\n"));
@@ -140,12 +146,7 @@ static void sender_leaves(void)
   put(r, 1);
   UNTIL((tt_proxy_progress(proxy(r, 0), true), says("start ProxyOp#1 ")));
   tt_proxy_run_hold(proxy(r, 1));
-  tt_port_stop(&r->ranks[0].port, tt_fail(ncclInternalError, "rank 0 stops for the test"));
-  tt_proxy_mover.state_changed(proxy(r, 0));
-  UNTIL((tt_proxy_progress(proxy(r, 0), true), tt_proxy_idle(proxy(r, 0))));
-  rig_leave(r, 0);
-  tt_profilers_stop(rig_profilers[0], &coll);
-  leave_profilers(0);
+  sender_goes(r);
   FAKE_DEMAND(!says("finalize") && !says("stop ProxyOp#1\n"));
   tt_proxy_run_release(proxy(r, 1));
   UNTIL(says("finalize rank=0\n"));

@@ -33,6 +33,26 @@ RIG tt_xml *rig_read(const char *path)
   return xml;
 }
 
+// Two hosts of one NVLink domain: the machine twice.
+RIG void rig_double_hosts(tt_xml *xml, const char *path)
+{
+  tt_xml *other = rig_read(path);
+  long long ranks = 0, rank;
+  for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
+    ranks += tt_xml_get(n, "rank") != NULL;
+  }
+  for (tt_xml_node *n = other->root; n != NULL; n = tt_xml_walk(other->root, n)) {
+    if (tt_xml_get(n, "rank") != NULL) {
+      assert_int_equal(tt_xml_int(n, "rank", 0, ranks, &rank), ncclSuccess);
+      assert_int_equal(tt_xml_set_int(other, n, "rank", rank + ranks), ncclSuccess);
+    }
+  }
+  assert_int_equal(tt_topo_set_host(xml, 1), ncclSuccess);
+  assert_int_equal(tt_topo_set_host(other, 2), ncclSuccess);
+  assert_int_equal(tt_topo_fuse(xml, other), ncclSuccess);
+  tt_xml_destroy(other);
+}
+
 // Counts notes instead of logging them.
 RIG void rig_count(void *arg, const tt_xml_node *at, const char *text)
 {
