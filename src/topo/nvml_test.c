@@ -1,4 +1,4 @@
-// nvml_test.c: opening the library, and facts as text. What it is asked is in source_test.c, over a library that is not there.
+// nvml_test.c: opening the library, and facts as text. What it is asked is in source_test.c, over a library that is not there (nvml_fake.h).
 #include "topo/nvml.h"
 #include "topo/topo_rig.h"
 
