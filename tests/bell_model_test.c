@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STORES 3
 #include "store_buffer.h"
 
 #define THREADS 3

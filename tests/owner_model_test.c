@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STORES 3
 #include "store_buffer.h"
 
 enum { WRITER, STOPPER, WAITER, THREADS };

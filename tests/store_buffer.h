@@ -1,11 +1,14 @@
 // store_buffer.h: a thread's store buffer (total store order, as on x86) and a hash of states, for the tests that walk every interleaving of a protocol
-// (*_model_test.c). Whoever includes it has defined STORES, how many stores a buffer holds. A plain store becomes visible later than the loads that
-// follow it; what has to be seen at once waits until the buffer is empty.
+// (*_model_test.c). A plain store becomes visible later than the loads that follow it; what has to be seen at once waits until the buffer is empty.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#ifndef STORES
+#define STORES 3 // in a buffer
+#endif
 
 typedef struct store {
   uint8_t word, value;
