@@ -191,7 +191,7 @@ static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
 }
 #define TT_COMM_MAGIC 0x7475747469636f6dull
 
-// --- life (init.c, comm.c)
+// --- life (init.c, pool.c, comm.c)
 
 // Takes a zeroed communicator from the pool, state TT_COMM_STARTING. Errors: ncclSystemError.
 ncclResult_t tt_comm_new(struct ncclComm **out);
@@ -213,6 +213,10 @@ ncclResult_t tt_comm_split(struct ncclComm *comm, const tt_init_args *args);
 void tt_comm_log_memory(const struct ncclComm *comm);
 // Waits until every operation of the communicator is complete (or it has failed). Helps.
 ncclResult_t tt_comm_flush(struct ncclComm *comm);
+// Says goodbye: peers that still wait for this rank learn that it is gone. After a failure they have been told that already.
+void tt_comm_announce_gone(struct ncclComm *comm);
+// Frees what tt_comm_init made, after operations have ended.
+void tt_comm_take_down(struct ncclComm *comm);
 // Frees everything; the handle is dead afterwards. Operations have been flushed or aborted.
 void tt_comm_free(struct ncclComm *comm);
 // The same after an abort: waits for a call that another thread is in, never for work that others have queued before ours; what cannot be freed yet is freed

@@ -1,6 +1,4 @@
 // init.c: creating a communicator: a table of steps, each with its undo.
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -10,13 +8,9 @@
 #include "comm/collnet.h"
 #include "comm/comm.h"
 #include "comm/topology.h"
-#include "device/host/stream.h"
 #include "net/plugin/plugin.h"
 #include "os/clock.h"
-#include "os/random.h"
 #include "plugin/env.h"
-
-#define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
 
 // What a rank reports to all others.
 typedef struct report {
@@ -300,8 +294,7 @@ static ncclResult_t port_step(init *in)
   return ncclSuccess;
 }
 
-// Says goodbye: peers that still wait for this rank learn that it is gone. After a failure they have been told that already.
-static void announce_gone(struct ncclComm *c)
+void tt_comm_announce_gone(struct ncclComm *c)
 {
   uint32_t running = TT_RANK_RUNNING;
   if (c->port.page != NULL && atomic_compare_exchange_strong(&c->port.page->state, &running, TT_RANK_GONE)) {
@@ -414,7 +407,7 @@ fail:
 
 static void network_undo(struct ncclComm *c)
 {
-  announce_gone(c); // while there is still somebody who can tell the others
+  tt_comm_announce_gone(c); // while there is still somebody who can tell the others
   tt_proxy_destroy(c->proxy);
   c->port.mover = NULL;
   c->wiring.proxy = c->proxy = NULL;
@@ -423,7 +416,7 @@ static void network_undo(struct ncclComm *c)
 static void port_undo(struct ncclComm *c)
 {
   tt_port *p = &c->port;
-  announce_gone(c); // when a later step has failed here only
+  tt_comm_announce_gone(c); // when a later step has failed here only
   if (p->page != NULL) {
     tt_transport_disconnect(&c->wiring);
     tt_bell_retire(&p->page->bell);
@@ -690,99 +683,12 @@ out:
   return res;
 }
 
-// Frees what tt_comm_init made, after operations have ended.
-static void take_down(struct ncclComm *comm)
+void tt_comm_take_down(struct ncclComm *comm)
 {
   undo(comm, (int)TT_COUNT(steps) - 1);
 }
 
-// The pool of communicators: never given back to the system, so that a stale handle can be recognised. Under `pool_lock`.
-static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ncclComm *pool;
-
 __attribute__((constructor)) static void at_start(void)
 {
-  tt_proc_hold_at_fork(&pool_lock);
   tt_param_set_opener(tt_env_plugin_open);
-}
-
-ncclResult_t tt_comm_new(struct ncclComm **out)
-{
-  pthread_mutex_lock(&pool_lock);
-  struct ncclComm *c = pool;
-  tt_barrier_prepare();
-  if (c != NULL) {
-    pool = c->pool;
-  }
-  pthread_mutex_unlock(&pool_lock);
-  if (c == NULL) {
-    c = tt_calloc_line(sizeof *c);
-  } else {
-    memset(c, 0, sizeof *c);
-  }
-  if (c == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a communicator");
-  }
-  c->generation = tt_proc_generation;
-  atomic_store(&c->state, TT_COMM_STARTING);
-  atomic_store(&c->magic, TT_COMM_MAGIC);
-  *out = c;
-  return ncclSuccess;
-}
-
-static bool bury(tt_deferred *d)
-{
-  struct ncclComm *comm = (struct ncclComm *)((char *)d - offsetof(struct ncclComm, grave));
-  if (tt_comm_outstanding(comm) != 0) {
-    return false;
-  }
-  tt_comm_free(comm);
-  return true;
-}
-
-static void pass(tt_stream *s, void *arg)
-{
-  (void)arg;
-  tt_stream_pass(s);
-}
-
-void tt_comm_free_aborted(struct ncclComm *comm)
-{
-  atomic_store(&comm->magic, 0);
-  tt_comm_expel(comm);
-  for (int i = 0; i < ABORT_TRIES && tt_comm_outstanding(comm) != 0; i++) {
-    tt_stream_help(NULL, 1 << 20);
-    sched_yield();
-  }
-  if (tt_comm_outstanding(comm) != 0) { // another thread may still be in one: its buffers are the user's as soon as this returns
-    tt_stream_each(pass, NULL);
-  }
-  if (tt_comm_outstanding(comm) !=
-      0) { // its plans stand in streams behind work of others, and have not begun; or a thread is just taking one back
-    comm->grave.run = bury;
-    tt_worker_defer(&comm->grave);
-  } else {
-    tt_comm_free(comm);
-  }
-}
-
-void tt_comm_free(struct ncclComm *comm)
-{
-  atomic_store(&comm->magic, 0);
-  announce_gone(comm);
-  while (tt_comm_outstanding(comm) != 0) {
-    tt_stream_help(NULL, 1 << 20);
-    sched_yield(); // plans that a helper is completing right now
-  }
-  tt_comm_free_plans(comm);
-  tt_comm_free_schedules(comm);
-  take_down(comm);
-  tt_comm_free_registrations(comm);
-  tt_free(comm->userops);
-  comm->userops = NULL;
-  atomic_store(&comm->state, TT_COMM_FREE);
-  pthread_mutex_lock(&pool_lock);
-  comm->pool = pool;
-  pool = comm;
-  pthread_mutex_unlock(&pool_lock);
 }
