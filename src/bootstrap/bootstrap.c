@@ -265,11 +265,6 @@ ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int co
   return ncclSuccess;
 }
 
-tt_key tt_bootstrap_key(const tt_bootstrap *b, const char *purpose)
-{
-  return tt_key_derive(&b->key, purpose, b->name, sizeof(b->name));
-}
-
 const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b)
 {
   return b->name;

@@ -51,8 +51,5 @@ ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b);
 // 16 bytes known to this ring's ranks only (derived per split), for use as a communicator's secret and name.
 const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b);
 
-// A key known to this ring's ranks only, for the handshake (hello.h) of other connections; `purpose` names their kind. Pure.
-tt_key tt_bootstrap_key(const tt_bootstrap *b, const char *purpose);
-
 // Closes everything. NULL is allowed. Never waits for peers; what they have been sent still arrives.
 void tt_bootstrap_destroy(tt_bootstrap *b);

@@ -78,9 +78,6 @@ void tt_comm_expel(struct ncclComm *comm)
   }
 }
 
-// Bytes of ncclConfig_t as far as a member: older callers pass less.
-#define HAS(cfg, member) ((cfg)->size >= offsetof(ncclConfig_t, member) + sizeof((cfg)->member))
-
 static int pick(int user, int env_set, int64_t env, int fallback)
 {
   return env_set ? (int)env : user != NCCL_CONFIG_UNDEF_INT ? user : fallback;
