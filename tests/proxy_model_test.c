@@ -98,7 +98,7 @@ static bool fenced(const state *s, int t)
   return s->t[t].buf.n == 0;
 }
 
-// ---- tt_proxy_look(p, true): program counters 100 and up. Returns to th->ret with th->moved raised.
+// ---- tt_proxy_look(p): program counters 100 and up. Returns to th->ret with th->moved raised.
 
 enum { DRIVE = 100, DRIVE_ASK, DRIVE_LOOK, DRIVE_RELEASE, DRIVE_AGAIN };
 

@@ -265,7 +265,7 @@ static void move_in(tt_proxy *p, tt_relay_guest *g)
   atomic_store(&p->nguests, atomic_load(&p->nguests) + 1);
   atomic_store(&p->foreign, atomic_load(&p->foreign) + is_foreign(p, g));
   tt_proxy_run_release(p);
-  tt_proxy_look(p, true);
+  tt_proxy_look(p);
   tt_proxy_kick(p);
 }
 

@@ -163,7 +163,7 @@ void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush)
   c->comm = comm;
   c->flush = flush;
   atomic_store_explicit(&c->stage, TT_CONN_READY, memory_order_release);
-  tt_proxy_look(c->proxy, true);
+  tt_proxy_look(c->proxy);
   tt_proxy_kick(c->proxy);
 }
 
@@ -335,9 +335,9 @@ static bool take_run(tt_proxy *p, bool insist)
   return true; // he has gone meanwhile: the flag is ours, and a 2 asks us to look twice
 }
 
-bool tt_proxy_look(tt_proxy *p, bool insist)
+bool tt_proxy_look(tt_proxy *p)
 {
-  if (!tt_proxy_busy(p) || !take_run(p, insist)) {
+  if (!tt_proxy_busy(p) || !take_run(p, true)) {
     return false;
   }
   bool moved = look(p);

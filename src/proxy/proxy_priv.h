@@ -340,8 +340,8 @@ void tt_proxy_pools_free(tt_proxy *p);
 
 // ---- progress.c
 
-// As tt_proxy_progress, for threads that do not count as drivers: progress and service thread.
-bool tt_proxy_look(tt_proxy *p, bool insist);
+// As tt_proxy_progress, which insists, for threads that do not count as drivers: progress and service thread.
+bool tt_proxy_look(tt_proxy *p);
 // Makes a connection usable: `comm` is the network's. Service thread.
 void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush);
 // A connection has failed with the thread's last error: drops its operations and tells the service thread. Run flag held.

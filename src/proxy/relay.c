@@ -238,7 +238,7 @@ static void end(tt_proxy_service *s, tt_relay *r, const char *why)
            r->host, why);
   tt_info(TT_PROXY | TT_NET, "%s", r->text);
   atomic_store_explicit(&r->ended, true, memory_order_release);
-  tt_proxy_look(s->proxy, true);
+  tt_proxy_look(s->proxy);
 }
 
 static ncclResult_t hand_over(const tt_proxy_service *s, tt_relay *r)

@@ -102,7 +102,7 @@ tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank)
 void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code)
 {
   tt_port_stop(s->proxy->port, code);
-  tt_proxy_look(s->proxy, true); // drops the operations
+  tt_proxy_look(s->proxy); // drops the operations
   tt_proxy_tell_all(s);
 }
 
@@ -156,7 +156,7 @@ static bool take_wants(tt_proxy_service *s)
   uint32_t wants = atomic_exchange(&s->wants, 0);
   take_news(s);
   if (wants & (TT_WANT(TT_MSG_STATE) | TT_WANT(TT_MSG_STOP))) {
-    tt_proxy_look(s->proxy, true); // what was sent before the port stopped goes out, and is counted
+    tt_proxy_look(s->proxy); // what was sent before the port stopped goes out, and is counted
   }
   if (wants & TT_WANT(TT_MSG_STATE)) {
     tt_proxy_tell_all(s);

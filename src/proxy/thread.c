@@ -198,7 +198,7 @@ static void visit(tt_proxy *p, void *arg)
       (atomic_load_explicit(&p->nguests, memory_order_relaxed) != 0 || atomic_load_explicit(&p->relays, memory_order_relaxed) != NULL)) {
     atomic_store(&p->rests, true);
   }
-  s->moved |= tt_proxy_look(p, true);
+  s->moved |= tt_proxy_look(p);
   bool waits = !tt_proxy_idle(p) || atomic_load_explicit(&p->sending, memory_order_relaxed);
   s->blind |= waits && !is_watched(p);
 }
