@@ -181,21 +181,26 @@ static void test_marks_of_choices(void **state)
   assert_false(tt_sig_count_same(own, tt_sig_count_mark(count - 1, UINT64_MAX, false)));
 }
 
+// A lane of rank 0 that sends to rank 1, and that one's: ten elements at a time.
+static void send_and_receive(tt_lane *l, tt_call *a, tt_lane *m, tt_call *b)
+{
+  static rig_schedule other;
+  tt_lane_init(l, rig_send(&sch, 1), 0, a, 10, TT_SIMPLE);
+  tt_lane_init(m, rig_recv(&other, 0), 0, b, 10, TT_SIMPLE);
+}
+
 static void test_received_messages_go_back_at_once(void **state)
 {
   tt_call a = {.in = in, .count = 100, .esize = 1, .sig = 77, .sig_count = 100},
           b = {.out = out, .count = 100, .esize = 1, .sig = 77, .sig_count = 100};
-  rig_schedule other;
   tt_lane l, m;
-  size_t budget = 1 << 20;
   (void)state;
-  tt_lane_init(&l, rig_send(&sch, 1), 0, &a, 10, TT_SIMPLE);
-  tt_lane_init(&m, rig_recv(&other, 0), 0, &b, 10, TT_SIMPLE);
-  assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_BLOCKED);
+  send_and_receive(&l, &a, &m, &b);
+  assert_int_equal(rig_run(r, 1, &m), TT_RUN_BLOCKED);
   assert_int_equal(m.waits_for, 0);
   while (!m.done) {
-    tt_lane_run(&r->ports[0], &l, &budget);
-    assert_int_not_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_FAILED);
+    rig_run(r, 0, &l);
+    assert_int_not_equal(rig_run(r, 1, &m), TT_RUN_FAILED);
     assert_int_equal(atomic_load(&r->windows[0][1].heads[TT_SIMPLE].head), m.done ? 10 : m.pos / 10);
   }
   assert_true(tt_fifo_drained(&r->links[0][1].send[TT_SIMPLE]));
@@ -209,7 +214,6 @@ static void test_tokens_carry_addresses_and_scalars(void **state)
   rig_schedule reader = {0};
   tt_call a = {.in = in, .out = out + 1000, .count = 64, .esize = 1, .op.scalar = 4711}, b = {.out = out, .count = 64, .esize = 1};
   tt_lane l, m;
-  size_t budget = 1 << 20;
   (void)state;
   rig_write(&reader, 1, &(rig_step){TT_TOKEN, 0, -1, -1, 0}, 1);
   reader.refs[1] = (tt_ref){.kind = TT_PEER_IN, .peer = 0};
@@ -218,30 +222,27 @@ static void test_tokens_carry_addresses_and_scalars(void **state)
   reader.s.nrefs = 3;
   tt_lane_init(&l, rig_write(&sch, 1, give, 2), 0, &a, 64, TT_TOK);
   tt_lane_init(&m, &reader.s, 0, &b, 64, TT_TOK);
-  assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_BLOCKED);
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(rig_run(r, 1, &m), TT_RUN_BLOCKED);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_BLOCKED);
   assert_int_equal(l.pc, 1); // waits until the token comes back
   assert_int_equal(l.waits_for, 1);
-  assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_DONE);
+  assert_int_equal(rig_run(r, 1, &m), TT_RUN_DONE);
   assert_memory_equal(out, in, 64);
   assert_ptr_equal(r->links[1][0].in, in);
   assert_ptr_equal(r->links[1][0].out, out + 1000);
   assert_int_equal(r->links[1][0].scalar, 4711);
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
 }
 
 static void test_a_message_of_another_call_stops_the_port(void **state)
 {
   tt_call a = {.in = in, .count = 3, .esize = 1, .sig = tt_sig_make(7, 4, ncclFloat32, 0, 0), .sig_count = 3};
   tt_call b = {.out = out, .count = 3, .esize = 1, .sig = tt_sig_make(7, 4, ncclFloat32, 1, 0), .sig_count = 3};
-  rig_schedule other;
   tt_lane l, m;
-  size_t budget = 1 << 20;
   (void)state;
-  tt_lane_init(&l, rig_send(&sch, 1), 0, &a, 10, TT_SIMPLE);
-  tt_lane_init(&m, rig_recv(&other, 0), 0, &b, 10, TT_SIMPLE);
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
-  assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), TT_RUN_FAILED);
+  send_and_receive(&l, &a, &m, &b);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
+  assert_int_equal(rig_run(r, 1, &m), TT_RUN_FAILED);
   assert_int_equal(tt_port_status(&r->ports[1]), ncclInvalidUsage);
   assert_int_equal(atomic_load(&r->pages[1].state), TT_RANK_FAILED);
   assert_non_null(strstr(r->ports[1].error, "op prod"));
@@ -269,13 +270,10 @@ static void test_choices_that_differ(void **state)
     a.sig_count = tt_sig_count_mark(3, list[i].choice, list[i].there);
     b.out = out;
     b.sig_count = tt_sig_count_mark(3, 5, list[i].here);
-    rig_schedule other;
     tt_lane l, m;
-    size_t budget = 1 << 20;
-    tt_lane_init(&l, rig_send(&sch, 1), 0, &a, 10, TT_SIMPLE);
-    tt_lane_init(&m, rig_recv(&other, 0), 0, &b, 10, TT_SIMPLE);
-    assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
-    assert_int_equal(tt_lane_run(&r->ports[1], &m, &budget), list[i].error != NULL ? TT_RUN_FAILED : TT_RUN_DONE);
+    send_and_receive(&l, &a, &m, &b);
+    assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
+    assert_int_equal(rig_run(r, 1, &m), list[i].error != NULL ? TT_RUN_FAILED : TT_RUN_DONE);
     if (list[i].error != NULL) {
       assert_int_equal(tt_port_status(&r->ports[1]), ncclInvalidUsage);
       assert_non_null(strstr(r->ports[1].error, list[i].error));
@@ -304,27 +302,26 @@ static void test_lending_over_the_network(void **state)
 {
   tt_call call = {.in = large, .count = 4 * TT_LEND_MIN - 300, .esize = 1};
   tt_lane l;
-  size_t budget = 1 << 20;
   (void)state;
   rig_send(&sch, 1);
   sch.steps[0].flags = TT_STEP_LEND;
   r->links[0][1].networked = true;
   tt_lane_init(&l, &sch.s, 0, &call, 2 * TT_LEND_MIN, TT_SIMPLE);
   l.lends = TT_STEP_LEND;
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_BLOCKED);
   assert_true(l.drains && !l.done);
   assert_int_equal(l.waits_for, 1);
   assert_ptr_equal(elsewhere(true), large);
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_BLOCKED);
   assert_ptr_equal(elsewhere(true), large + 2 * TT_LEND_MIN);
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
   assert_int_equal(l.waits_for, -1);
 
   call.count = 100; // too small to be lent: and the slot says so again
   tt_fifo_slot(&r->links[0][1].send[TT_SIMPLE])->elsewhere = 1;
   tt_lane_init(&l, &sch.s, 0, &call, 2 * TT_LEND_MIN, TT_SIMPLE);
   l.lends = TT_STEP_LEND;
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
   assert_null(elsewhere(false));
   assert_int_equal(take(TT_SIMPLE, large), 100);
 }
@@ -333,7 +330,6 @@ static void check_lender(const rig_step *steps, unsigned flags, const tt_redop *
 {
   tt_call call = {.in = large, .out = copy, .count = TT_LEND_MIN, .esize = 1, .op = *op};
   tt_lane l;
-  size_t budget = 1 << 20;
   rig_write(&sch, 1, steps, 1);
   if (steps->dst == TT_OUT) { // and a message besides
     sch.refs[2] = (tt_ref){.kind = TT_FIFO, .peer = 1};
@@ -342,9 +338,9 @@ static void check_lender(const rig_step *steps, unsigned flags, const tt_redop *
   sch.steps[0].flags = (uint16_t)(flags | TT_STEP_LEND_IN_PLACE);
   tt_lane_init(&l, &sch.s, 0, &call, TT_LEND_MIN, TT_SIMPLE);
   l.lends = TT_STEP_LEND_IN_PLACE;
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_BLOCKED);
   assert_ptr_equal(elsewhere(true), expected);
-  assert_int_equal(tt_lane_run(&r->ports[0], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
 }
 
 // The output if there is one, else the source, unless the step changes it.
@@ -432,7 +428,6 @@ static void test_a_placed_message(void **state)
 {
   tt_call call = {.out = copy, .count = TT_LEND_MIN, .esize = 1};
   tt_lane l;
-  size_t budget = 1 << 20;
   (void)state;
   r->links[1][0].networked = r->links[1][2].networked = true;
   rig_recv(&sch, 0);
@@ -443,10 +438,10 @@ static void test_a_placed_message(void **state)
   l.lends = TT_STEP_LEND;
   l.places = TT_STEP_PLACE;
   put_elsewhere(copy, TT_LEND_MIN, 9);
-  assert_int_equal(tt_lane_run(&r->ports[1], &l, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(rig_run(r, 1, &l), TT_RUN_BLOCKED);
   assert_ptr_equal((char *)(uintptr_t)tt_fifo_slot(&r->links[2][1].recv[TT_SIMPLE])->elsewhere, copy);
   tt_fifo_release(&r->links[2][1].recv[TT_SIMPLE]);
-  assert_int_equal(tt_lane_run(&r->ports[1], &l, &budget), TT_RUN_DONE);
+  assert_int_equal(rig_run(r, 1, &l), TT_RUN_DONE);
   assert_int_equal(copy[0], 9);
   assert_int_equal(copy[TT_LEND_MIN - 1], 9);
 }

@@ -58,8 +58,7 @@ static void ready(actor *a, size_t count, size_t chunk)
 
 static tt_run go(actor *a)
 {
-  size_t budget = 1 << 20;
-  return tt_lane_run(&r->ports[a->rank], &a->lane, &budget);
+  return rig_run(r, a->rank, &a->lane);
 }
 
 // What whoever watches the lane is told of its step: is its first source ready? Is there room for what it sends first?

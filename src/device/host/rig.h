@@ -147,3 +147,10 @@ TOY const tt_schedule *rig_recv(rig_schedule *out, int peer)
 {
   return rig_write(out, 1, &(rig_step){TT_FIFO, peer, TT_OUT, -1, 0}, 1);
 }
+
+// Runs the lane of a rank for as long as it can.
+TOY tt_run rig_run(rig *r, int rank, tt_lane *l)
+{
+  size_t budget = 1 << 20;
+  return tt_lane_run(&r->ports[rank], l, &budget);
+}
