@@ -2,6 +2,13 @@
 #pragma once
 #include <sched.h>
 
+// How many cores the calling process may use.
+static inline int bench_cores(void)
+{
+  cpu_set_t may;
+  return sched_getaffinity(0, sizeof may, &may) == 0 ? CPU_COUNT(&may) : 1;
+}
+
 // Binds the calling process to one of the cores that it may use: number `rank`, modulo how many there are. The includer defines _GNU_SOURCE.
 static inline void bench_pin(int rank)
 {

@@ -252,6 +252,7 @@ static void answers_rank(int rank, void *arg)
     OK(rank == 0 ? ncclRecv(&got[0], 1, ncclInt, 1, comm, stream) : ncclSuccess);
     OK(ncclGroupEnd());
     OK(tuttiStreamSynchronize(stream));
+    sleep_ms(rank == 1 ? 1 : 0); // rank 0 is asleep, too
     OK(rank == 1 ? ncclSend(&got[n - 1], 1, ncclInt, 0, comm, stream) : ncclSuccess);
     CHECK(rank == 1 || got[0] == k, "round %d: the answer is %d", k, got[0]);
   }
@@ -301,7 +302,7 @@ static void messages_keep_their_order(void **state)
 {
   (void)state;
   PROCESSES(1, 30, messages_body, NULL);
-  setenv("NCCL_PEER_CHECK_MS", "60000", 1); // longer than the test may take
+  setenv("NCCL_PEER_CHECK_MS", "3600000", 1); // longer than the test may take
   PROCESSES(2, 30, answers_rank, NULL);
   unsetenv("NCCL_PEER_CHECK_MS");
   PROCESSES(1, 30, wrong_stream_body, NULL);

@@ -103,6 +103,7 @@ static int64_t find_calls(const run_options *opt, player *p, coll_order o)
       break;
     }
     o.calls = calls > 8 * (double)o.calls ? 8 * o.calls : (int64_t)calls;
+    o.calls = o.calls < CALLS_MAX ? o.calls : CALLS_MAX;
   }
   return calls < 2 ? 2 : calls > CALLS_MAX ? CALLS_MAX : (int64_t)calls;
 }

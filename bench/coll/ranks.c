@@ -14,8 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../pin.h"
+
 #define RANKS_MAX 64
-#define LOOKS 4096 // of a waiting rank with a core of its own between two yields; others wait for who needs theirs
+#define LOOKS 4096 // between two yields of a waiting rank with a core of its own; others yield after each
 
 // Shared by the ranks.
 typedef struct meeting {
@@ -118,7 +120,7 @@ int ranks_run(int nranks, int threads, int (*run)(int rank))
     return 1;
   }
   meet->nranks = nranks;
-  meet->looks = nranks > sysconf(_SC_NPROCESSORS_ONLN) ? 1 : LOOKS;
+  meet->looks = nranks > bench_cores() ? 1 : LOOKS;
   entry = run;
   return threads ? run_threads(nranks) : run_processes(nranks);
 }

@@ -31,12 +31,6 @@ static double cpu_seconds(const struct rusage *u)
   return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) + 1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
 }
 
-static int cores(void)
-{
-  cpu_set_t all;
-  return sched_getaffinity(0, sizeof all, &all) == 0 ? CPU_COUNT(&all) : 1;
-}
-
 static struct rusage used_now(const many_rank *r)
 {
   struct rusage u;
@@ -136,7 +130,7 @@ static int yields(many_job *job)
   }
   double median = many_median(turn, MANY_BLOCKS);
   printf("us %.2f (least %.2f) for a turn of every rank, %.2f for each on its core\n", median, turn[0],
-         median / ((job->nranks + cores() - 1) / cores()));
+         median / ((job->nranks + bench_cores() - 1) / bench_cores()));
   return 0;
 }
 
@@ -281,7 +275,7 @@ static int share(many_job *job)
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     _exit(many_run(job, body_share) != 0);
   }
-  int fair_ranks = (job->nranks + cores() - 1) / cores();
+  int fair_ranks = (job->nranks + bench_cores() - 1) / bench_cores();
   bench_pin(0);
   usleep(1000000); // until they are under way
   double beside[REPEATS], alone[REPEATS];

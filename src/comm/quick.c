@@ -111,7 +111,7 @@ void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
 
 // What peers that sleep have still to be told: that messages of these directions were sent or taken. A fence waits until what was published has reached the
 // caches, so the messages of a group share one. Rule: nothing stays untold when a message must be left to a plan, when the group's messages are over, after
-// NEWS_MESSAGES, or after one that takes longer than a fence; so a sleeper is late by the looks at so many messages at most, some microseconds.
+// NEWS_MESSAGES, or after one that takes longer than a fence; so a sleeper is late by the looks at so many messages at most: a message's take a microsecond or two.
 typedef struct news {
   bool sent, taken;
   int messages;
@@ -132,9 +132,10 @@ static void tell(struct ncclComm *comm, news *u)
 // Runs a message that is ready.
 static inline bool run_message(tt_task *t, unsigned looks, news *u)
 {
-  u->sent |= t->func == TT_FUNC_SEND;
-  u->taken |= t->func == TT_FUNC_RECV;
-  bool over = run(t, looks, true);
+  tt_quick_done before = t->done;
+  bool over = run(t, looks, true), moved = over || memcmp(&before, &t->done, sizeof before) != 0;
+  u->sent |= moved && t->func == TT_FUNC_SEND;
+  u->taken |= moved && t->func == TT_FUNC_RECV;
   if (!over || ++u->messages == NEWS_MESSAGES || tt_quick_bytes(t->comm->last[t->func].ready.quick) > NEWS_BYTES) {
     tell(t->comm, u);
   }

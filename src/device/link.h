@@ -133,8 +133,7 @@ typedef struct tt_link {
   uint64_t waits;  // since when what it offers next has no room, if that is measured; else 0
   uint64_t begun;  // fingerprint of the call in which it last offered something
   uint8_t size;    // its number among the tastes
-  uint8_t period;  // offers of the call that they belong to,
-  bool sums;       // which sums
+  uint8_t period;  // offers of the call that they belong to
   uint8_t came;    // 1 + the tt_way it came; 0: nothing did
   uint32_t held;   // number of the token behind the last one that needs this rank's own memory until it comes back
   uint32_t handed; // bytes that the token now being sent offers

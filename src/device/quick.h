@@ -32,7 +32,7 @@ typedef struct tt_quick_step {
 
 typedef struct tt_quick {
   int nstrands, nsteps, npages;
-  tt_quick_kind single; // there is one step, of this kind; TT_QUICK_ANY: or any number of any
+  tt_quick_kind single; // kind of the only step; TT_QUICK_ANY: it may be of any, and there may be more
   bool claims;          // nobody is waited for: the line of the next message may be claimed (tt_fifo_claim)
   bool pauses; // between two looks, because peers wait for this rank as well: else their stores and its looks are in each other's way
   int first[TT_QUICK_STRANDS + 1]; // step of each strand, and one behind the last

@@ -70,9 +70,8 @@ static inline bool tt_taste_looks(const tt_taste *t)
 // A use, as one has it.
 typedef struct tt_use {
   tt_way way;
-  int period;      // uses of the call it belongs to,
-  bool sums;       // which sums what it reads, rather than copy it
-  uint64_t ns;     // how long it took: does not matter where no trial is on
+  int period;      // uses of the call it belongs to
+  uint64_t ns;     // how long it took: does not matter unless tt_taste_looks
   uint64_t now_ns; // when it ended: does not matter unless tt_taste_looks
 } tt_use;
 

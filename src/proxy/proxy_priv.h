@@ -470,6 +470,9 @@ void tt_proxy_thread_unwatch(int fd);
 int tt_proxy_thread_bell(void);
 // Tests only: the thread drives nothing until it is let go (and some proxy kicked).
 void tt_proxy_thread_hold(bool on);
+// Tests only: how long it sleeps on descriptors at most, from its next sleep on; how often it has looked around.
+void tt_proxy_thread_patience(uint64_t ns);
+uint32_t tt_proxy_thread_rounds(void);
 // In a forked child: there is no thread any more.
 void tt_proxy_thread_forget(void);
 

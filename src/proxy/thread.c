@@ -41,6 +41,8 @@ static _Atomic bool deserted;                            // the last of them has
 static _Atomic bool crowded;                             // the machine has more ranks than cores
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // one creator starts the thread
 static _Atomic bool held;                                // tests only: it drives nothing
+static _Atomic uint64_t event_ns = EVENT_NS;             // written by tests only
+static _Atomic uint32_t rounds;                          // of its main loop, for tests
 static int wake_fd = -1, set_fd = -1;                    // written under `lock` before the thread starts
 
 // The networks' descriptors. All under `lock`.
@@ -284,7 +286,7 @@ static void sleep_as(int kind, const survey *s)
 {
   switch (kind) {
   case ASLEEP: tt_ring_wait(wake_fd, TT_EVENTS_FOREVER); break;
-  case POLLING: tt_events_wait(set_fd, EVENT_NS); break;
+  case POLLING: tt_events_wait(set_fd, atomic_load_explicit(&event_ns, memory_order_relaxed)); break;
   case MIXED: tt_events_wait(set_fd, s->tick); break;
   default: tt_ring_wait(wake_fd, s->blind ? BLIND_NS : s->tick); break;
   }
@@ -318,6 +320,7 @@ static void *thread_main(void *unused)
 {
   for (int idle = 0;;) {
     survey s = look_around(false);
+    atomic_fetch_add_explicit(&rounds, 1, memory_order_relaxed);
     idle = s.pending ? 0 : idle + 1;
     if (!s.moved) {
       rest(rest_kind(&s, idle), idle); // at once: where others compute on every core, who yields first gets it back milliseconds later
@@ -369,9 +372,24 @@ void tt_proxy_thread_hold(bool on)
   atomic_store(&held, on);
 }
 
+void tt_proxy_thread_patience(uint64_t ns)
+{
+  atomic_store(&event_ns, ns);
+}
+
+uint32_t tt_proxy_thread_rounds(void)
+{
+  return atomic_load(&rounds);
+}
+
 // Into the set at once, to see that this works. Caller holds `lock`.
 static bool watch_now(int fd)
 {
+  for (int i = 0; i < nwatched; i++) {
+    if (watched[i] == fd) {
+      return false; // as the set would say: a network's own descriptor is nobody else's
+    }
+  }
   if (nwatched == room) {
     int more = room == 0 ? 16 : 2 * room;
     int *all = realloc(watched, (size_t)more * sizeof *all);

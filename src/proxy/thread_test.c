@@ -4,7 +4,6 @@
 
 #include <sched.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "proxy/service_priv.h"
@@ -153,30 +152,30 @@ static void mixed(void **state)
   fake_stop();
 }
 
-// Whenever the thread has not listened to the networks for a while, it does again before it sleeps on them: what comes wakes it, not the second's end.
+// Whenever the thread has not listened to the networks for a while, it does again before it sleeps on them, here for as long as it takes: what comes wakes it.
 static void listens_again(void **state)
 {
   (void)state;
   fake_start(15);
   fake.events = true;
   rig *r = open_wired();
+  tt_proxy_thread_patience(3600 * TT_NS_PER_S);
   for (int i = 0; i < 5; i++) {
     tt_sleep_ns(20 * TT_NS_PER_MS); // many rests without operations
     post_both(r, 1);
     kick_both(r);
-    tt_sleep_ns(5 * TT_NS_PER_MS); // by now it sleeps on the descriptors
+    tt_sleep_ns(5 * TT_NS_PER_MS); // by now it sleeps on the descriptors, mostly
     put(r);
-    uint64_t start = tt_now_ns();
     tt_proxy_progress(r->ranks[0].proxy, true);
     UNTIL(idle(r));
-    assert_true(tt_now_ns() - start < TT_NS_PER_S / 2);
     assert_true(get(r));
   }
+  tt_proxy_thread_patience(TT_NS_PER_S);
   rig_close(r);
   fake_stop();
 }
 
-// A descriptor that cannot be put into the set when the thread wants to sleep: it looks every now and then instead, and does not look all the time.
+// A descriptor that cannot be put into the set when the thread wants to sleep: it looks every now and then instead, three times for each sleep of 50 us at most.
 static void deaf(void **state)
 {
   (void)state;
@@ -186,16 +185,17 @@ static void deaf(void **state)
   int fd = -1;
   assert_int_equal(tt_ring_open(&fd), 0);
   assert_true(tt_proxy_thread_watch(fd));
-  tt_sleep_ns(20 * TT_NS_PER_MS); // it does not listen now
+  assert_false(tt_proxy_thread_watch(fd)); // once is enough
+  tt_sleep_ns(20 * TT_NS_PER_MS);          // it does not listen now
   tt_fd_close(fd);
   for (int i = 0; i < 3; i++) {
     post_both(r, 1);
     kick_both(r);
-    struct timespec begin, end;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    uint64_t begin = tt_now_ns();
+    uint32_t rounds = tt_proxy_thread_rounds();
     tt_sleep_ns(200 * TT_NS_PER_MS);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
-    assert_true((end.tv_sec - begin.tv_sec) * 1000000000L + end.tv_nsec - begin.tv_nsec < (long)(150 * TT_NS_PER_MS));
+    rounds = tt_proxy_thread_rounds() - rounds;
+    assert_in_range(rounds, 0, 100 + 3 * (tt_now_ns() - begin) / 50000);
     put(r);
     tt_proxy_kick(r->ranks[0].proxy);
     UNTIL(idle(r));

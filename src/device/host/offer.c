@@ -28,16 +28,6 @@ static uint8_t uses_of(const tt_port *port, const tt_lane *l)
   return (uint8_t)TT_MIN(passes * each, TT_TASTE_PERIOD);
 }
 
-// Does the lane's call sum?
-static bool sums(const tt_lane *l)
-{
-  unsigned flags = 0;
-  for (int i = 0; i < (int)l->sched->nsteps; i++) {
-    flags |= l->sched->steps[i].flags;
-  }
-  return (flags & TT_STEP_REDUCE) != 0;
-}
-
 // ---- Taking
 
 // Joins the peer's pipe, at the first token that names it. A peer that has given up may have closed it, and the number be another file's: it says so before.
@@ -63,7 +53,6 @@ static ncclResult_t take_along(const tt_port *port, const tt_lane *l, tt_link *l
   }
   link->size = (uint8_t)taste_of(l->call);
   link->period = uses_of(port, l);
-  link->sums = sums(l);
   link->came = (uint8_t)d.along;
   if (d.along == 1 + TT_WAY_COPY) {
     size_t at = (size_t)d.place * TT_CACHE_LINE;
@@ -124,8 +113,7 @@ void tt_offer_taken(tt_link *link)
   tt_taste *t = &all->take[link->size];
   tt_way way = (tt_way)(link->came - 1);
   uint64_t now_ns = tt_taste_looks(t) ? tt_now_ns() : 0;
-  tt_use use = {
-      .way = way, .period = link->period, .sums = link->sums, .ns = link->since != 0 ? now_ns - link->since : UINT32_MAX, .now_ns = now_ns};
+  tt_use use = {.way = way, .period = link->period, .ns = link->since != 0 ? now_ns - link->since : UINT32_MAX, .now_ns = now_ns};
   if (tt_taste_add(t, &use) && all->told < TELL) {
     all->told++;
     tell_taste(link, t);
@@ -245,7 +233,7 @@ static void begin_use(const tt_lane *l, tt_link *link, bool measured)
     link->since = 0;
   } else if (first || link->since == 0) {
     uint64_t last_ns = link->since != 0 ? link->until - link->since : 0;
-    link->since = (link->waits != 0 ? link->waits : tt_now_ns()) - last_ns;
+    link->since = (link->waits != 0 ? TT_MAX(link->waits, link->until) : tt_now_ns()) - last_ns;
   }
   link->waits = 0;
 }
@@ -256,6 +244,9 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
   const tt_call *c = l->call;
   if (d->given || !is_far(link, c, token)) {
     d->along = d->given && link->far ? 1 + TT_WAY_PAGES : 0; // a use of that way
+    if (!d->given && token->offer != TT_OFFER_NONE) {
+      link->since = 0; // the peer reads that without help: what comes until the next offer is no use's time
+    }
     return;
   }
   const char *from = (token->offer == TT_OFFER_IN ? c->in : c->out) + tt_lane_chunk(l, step, token->chunk) * c->esize;

@@ -117,7 +117,7 @@ bool tt_quick_make(const tt_port *port, const tt_lane *lanes, tt_quick *q)
 // ---- Running it
 
 #if defined(__x86_64__)
-#define PAUSE_LOOKS 8 // as many looks as one with a pause behind it takes, about: a pause is 40 to 140 cycles, mostly
+#define PAUSE_LOOKS 8 // looks that one with a pause behind it counts as; it takes as long as 16 to 60: a pause is 40 to 140 cycles, mostly
 #else
 #define PAUSE_LOOKS 1
 #endif

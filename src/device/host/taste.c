@@ -31,36 +31,30 @@ static uint16_t uses_to_rest(const tt_taste *t, uint64_t liked_ns, uint64_t othe
   return (uint16_t)TT_CLAMP(TT_TASTE_WORTH * uses * more_ns / TT_MAX(liked_ns, 1), (uint64_t)rest_of(t), (uint64_t)TT_TASTE_LONG);
 }
 
-// Is the other way to be liked? Where it gains a twentieth; a fifth where only few samples tell. But of long copies that nothing is summed from there are few in the
-// time that the machine stays as it is, and they cost more where they have become wrong than they gain while they are right: they must be quicker by 15%, or by 10%
-// where they are liked.
-static bool turns(const tt_taste *t, bool sums)
+// Is the other way to be liked? Where it gains a twentieth; a fifth where only few samples tell.
+static bool turns(const tt_taste *t)
 {
   uint64_t ours = t->least_ns[t->liked], others = t->least_ns[!t->liked];
-  if (sums || ours < TT_TASTE_WATCH_NS) {
-    return t->alarmed ? others * 5 < ours * 4 : others * 20 < ours * 19;
-  }
-  return t->liked == TT_WAY_COPY ? others * 9 < ours * 10 : others * 20 < ours * 17;
+  return t->alarmed ? others * 5 < ours * 4 : others * 20 < ours * 19;
 }
 
 // The trial is over.
-static bool decide(tt_taste *t, const tt_use *use)
+static bool decide(tt_taste *t, uint64_t now_ns)
 {
   bool news = t->pause_ns == 0;
   uint64_t ours = t->least_ns[t->liked], others = t->least_ns[!t->liked];
   bool told = TT_MIN(t->seen[0], t->seen[1]) >= 2; // else one was not to be had
   t->left = told ? uses_to_rest(t, ours, others) : rest_of(t);
   t->pause_ns = news ? TT_TASTE_SOON_NS : TT_MIN(4 * t->pause_ns, (uint32_t)TT_TASTE_LATE_NS);
-  t->watching = told && t->least_ns[t->liked] >= TT_TASTE_WATCH_NS && !t->alarmed;
-  if (told && turns(t, use->sums)) {
+  if (told && turns(t)) {
     t->liked = !t->liked;
     t->pause_ns = TT_TASTE_SOON_NS;
-    t->watching = t->least_ns[t->liked] >= TT_TASTE_WATCH_NS;
     news = true;
   }
+  t->watching = told && t->least_ns[t->liked] >= TT_TASTE_WATCH_NS && !t->alarmed; // an alarm is the last before the next trial
   t->slow = 0;
   t->part = 0;
-  t->due_ns = use->now_ns + t->pause_ns;
+  t->due_ns = now_ns + t->pause_ns;
   t->resting = true;
   return news;
 }
@@ -130,5 +124,5 @@ bool tt_taste_add(tt_taste *t, const tt_use *use)
   t->spent++;
   int enough = t->alarmed ? 1 + TT_TASTE_ALARM : ENOUGH;
   bool over = t->seen[!t->liked] >= enough || is_plain(t) || t->spent >= TT_TASTE_PATIENCE * t->period;
-  return over && decide(t, use);
+  return over && decide(t, use->now_ns);
 }

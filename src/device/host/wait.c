@@ -72,7 +72,7 @@ typedef struct patience {
 // Where other work has the core, sleeping is cheaper. What this thread knows of that.
 static _Thread_local tt_theft theft;
 
-// When a thread of this process last moved something on a core: whoever finds his stream run by others, who needed long for it, has lost nothing to strangers.
+// When a waiting thread of this process last moved something on a core: whoever finds his stream run by others, who needed long, has lost nothing to strangers.
 // Written by the thread on the core (who is moved elsewhere meanwhile writes a wrong one, which costs a sleep or a yield), relaxed: nothing is published by it.
 #define CORES 256 // more share what is noted
 static struct {
@@ -252,7 +252,7 @@ static void check_stream(tt_stream *s, void *arg)
 static uint64_t check_ns(void)
 {
   int64_t ms = tt_params_get()->peer_check_ms;
-  return (uint64_t)TT_CLAMP(ms, 1, 60000) * 1000000ull;
+  return (uint64_t)TT_CLAMP(ms, 1, 3600000) * 1000000ull;
 }
 
 static bool look_again(tt_stream *s, bool (*ready)(void *arg), void *arg)
