@@ -15,20 +15,22 @@
 #define TT_STOLEN_TIMES 16         // how far the price may rise
 #define TT_SLEEP_NS 20000ull       // what a sleep costs with its wake-up
 #define TT_MOST_STOLEN 10000000ull // that a theft counts as: who was stopped for a minute need not sleep for hours
+#define TT_MUCH_LONGER 8           // times as long
 #define TT_STOLEN_WALL 8           // sleeps end after so many times what they may cost: among many ranks each takes longer than TT_SLEEP_NS
 
 // A thread's experience. Starts zeroed.
 typedef struct tt_theft {
-  uint64_t sleeps; // so many waits are still to sleep at once
-  uint64_t until;  // but none that begins later
-  unsigned yields; // since the last that was stolen
-  unsigned times;  // of that one's duration, that sleeps may cost
+  uint64_t sleeps;   // so many waits are still to sleep at once
+  uint64_t until;    // but none that begins later
+  unsigned yields;   // since the last that was stolen
+  unsigned times;    // of that one's duration, that sleeps may cost
+  uint32_t takes_us; // what was waited for then (tt_work.takes_us)
 } tt_theft;
 
-// Notes a yield that ended at `now`. `then`: when the ranks' work was last seen on this core, which it shares with others of theirs, `ranks` in all. Returns
+// Notes a yield that ended at `now`, in a wait for work that takes others `takes_us` or so. `then`: when the ranks' work was last seen on this core, which it shares with others of theirs, `ranks` in all. Returns
 // whether the core was stolen meanwhile.
 // Thefts in short succession pay for sleeps, each for twice as many as the one before; a theft now and then does not.
-static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int ranks)
+static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int ranks, uint32_t takes_us)
 {
   t->yields++;
   if (now < then + TT_MAX(TT_STOLEN_NS, TT_TURN_NS * (uint64_t)ranks)) {
@@ -38,13 +40,18 @@ static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int r
   uint64_t price = t->times * TT_MIN(now - then, TT_MOST_STOLEN);
   t->sleeps = price / TT_SLEEP_NS;
   t->until = now + TT_STOLEN_WALL * price;
+  t->takes_us = takes_us;
   t->yields = 0;
   return true;
 }
 
-// Whether a wait that begins at `now` should sleep at once.
-static inline bool tt_theft_sleeps(tt_theft *t, uint64_t now)
+// Whether a wait that begins at `now`, for work that takes others `takes_us` or so, should sleep at once. What was learned while others may have been at much
+// longer work, as ranks of other processes are that copy megabytes, is forgotten.
+static inline bool tt_theft_sleeps(tt_theft *t, uint64_t now, uint32_t takes_us)
 {
+  if (TT_MUCH_LONGER * takes_us < t->takes_us) {
+    *t = (tt_theft){.sleeps = 0};
+  }
   t->sleeps -= t->sleeps > 0;
   return t->sleeps > 0 && now < t->until;
 }

@@ -84,14 +84,19 @@ static _Atomic uint64_t *worked_here(void)
   return &cores[(unsigned)sched_getcpu() % CORES].worked;
 }
 
+static uint32_t takes_us(const tt_stream *s)
+{
+  return s != NULL ? atomic_load_explicit(&s->takes_us, memory_order_relaxed) : 0;
+}
+
 // Gives the core to others. *now: the last reading of the clock, and the new one. Returns whether it was stolen.
-static bool yield_core(uint64_t *now)
+static bool yield_core(const tt_stream *s, uint64_t *now)
 {
   uint64_t then = *now;
   sched_yield();
   *now = tt_now_ns();
   then = TT_MAX(then, atomic_load_explicit(worked_here(), memory_order_relaxed));
-  return tt_theft_note(&theft, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed));
+  return tt_theft_note(&theft, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed), takes_us(s));
 }
 
 // Microseconds of busy waiting for the stream's current entry. Who sleeps while a peer is at work wakes up late, so waiting goes on for about as long as
@@ -102,7 +107,7 @@ static int64_t spin_us(const tt_stream *s, bool tight)
   if (us >= 0 || tight) {
     return us >= 0 ? us : YIELD_US_CROWDED;
   }
-  return SPIN_US_DEFAULT + (s != NULL ? (int64_t)atomic_load_explicit(&s->takes_us, memory_order_relaxed) : 0);
+  return SPIN_US_DEFAULT + (int64_t)takes_us(s);
 }
 
 // Reads the clock for the first time. False: this is not the time for yields.
@@ -112,7 +117,7 @@ static bool begin_patience(patience *p, const tt_stream *s)
   p->deadline = p->now + 1000ull * (uint64_t)spin_us(s, p->tight);
   p->gives_up = p->tight && tt_params_get()->host_spin_us < 0;
   p->least = p->gives_up ? PAUSES_CROWDED + YIELDS_CROWDED : 0;
-  return !p->gives_up || !tt_theft_sleeps(&theft, p->now);
+  return !p->gives_up || !tt_theft_sleeps(&theft, p->now, takes_us(s));
 }
 
 // Passes a moment. False: patience is over, sleep.
@@ -121,7 +126,7 @@ static bool pass_time(patience *p, const tt_stream *s)
   p->looks++;
   bool first = p->deadline == 0, reads = first || p->looks % (p->tight ? 4 : CLOCK_EVERY) == 0;
   if (p->tight && p->looks > PAUSES_CROWDED) {
-    if (yield_core(&p->now) && p->gives_up) {
+    if (yield_core(s, &p->now) && p->gives_up) {
       return false;
     }
   } else {

@@ -669,19 +669,19 @@ static void test_the_runner_makes_the_check(void **state)
 
 // ---- Yields that other work takes the core from ----
 
-enum { SLICE = 4000000, BRIEF = 2000 }; // ns of a stolen yield and of any other
+enum { SLICE = 4000000, BRIEF = 2000, TAKES = 100 }; // ns of a stolen yield and of any other; us of the work that is waited for
 
 static bool yielded(tt_theft *t, uint64_t *now, uint64_t took)
 {
   *now += took;
-  return tt_theft_note(t, *now - took, *now, 2);
+  return tt_theft_note(t, *now - took, *now, 2, TAKES);
 }
 
 // Begins waits at `now` until one may yield; returns how many slept.
 static uint64_t sleeps(tt_theft *t, uint64_t now)
 {
   uint64_t n = 1;
-  while (tt_theft_sleeps(t, now)) {
+  while (tt_theft_sleeps(t, now, TAKES)) {
     n++;
   }
   return n;
@@ -692,7 +692,7 @@ static void test_thefts_in_short_succession_end_yielding(void **state)
   tt_theft t = {0};
   uint64_t now = 1000, times = 1;
   (void)state;
-  assert_false(tt_theft_sleeps(&t, now));
+  assert_false(tt_theft_sleeps(&t, now, TAKES));
   for (int i = 0; i < 10; i++, times = TT_MIN(2 * times, TT_STOLEN_TIMES)) {
     assert_false(yielded(&t, &now, BRIEF));
     assert_true(yielded(&t, &now, SLICE));
@@ -710,15 +710,15 @@ static void test_a_theft_now_and_then_is_borne(void **state)
       assert_false(yielded(&t, &now, BRIEF));
     }
     assert_true(yielded(&t, &now, SLICE)); // gives up this once
-    assert_false(tt_theft_sleeps(&t, now));
+    assert_false(tt_theft_sleeps(&t, now, TAKES));
   }
   assert_true(yielded(&t, &now, SLICE));
-  assert_true(tt_theft_sleeps(&t, now));
+  assert_true(tt_theft_sleeps(&t, now, TAKES));
   for (int k = 0; k < TT_STOLEN_YIELDS; k++) {
     assert_false(yielded(&t, &now, BRIEF));
   }
   assert_true(yielded(&t, &now, SLICE)); // begins anew
-  assert_false(tt_theft_sleeps(&t, now));
+  assert_false(tt_theft_sleeps(&t, now, TAKES));
 }
 
 // Where many ranks share a core a wait that sleeps takes long: as many of them as a theft pays for would take seconds.
@@ -728,14 +728,27 @@ static void test_what_a_theft_pays_for_ends_with_time(void **state)
   uint64_t now = 1000, longest = 3600 * TT_NS_PER_S;
   (void)state;
   assert_true(yielded(&t, &now, SLICE));
-  assert_true(tt_theft_sleeps(&t, now));
-  assert_true(tt_theft_sleeps(&t, now + TT_STOLEN_WALL * SLICE - 1));
-  assert_false(tt_theft_sleeps(&t, now + TT_STOLEN_WALL * SLICE));
+  assert_true(tt_theft_sleeps(&t, now, TAKES));
+  assert_true(tt_theft_sleeps(&t, now + TT_STOLEN_WALL * SLICE - 1, TAKES));
+  assert_false(tt_theft_sleeps(&t, now + TT_STOLEN_WALL * SLICE, TAKES));
   for (int i = 0; i < 10; i++) {
     assert_true(yielded(&t, &now, longest));
   }
-  assert_true(tt_theft_sleeps(&t, now));
-  assert_false(tt_theft_sleeps(&t, now + 2 * TT_NS_PER_S)); // whatever was stolen
+  assert_true(tt_theft_sleeps(&t, now, TAKES));
+  assert_false(tt_theft_sleeps(&t, now + 2 * TT_NS_PER_S, TAKES)); // whatever was stolen
+}
+
+// Other ranks' turns at long work look like thefts. What waits for short work does not pay for them; and work of any kind that was seen on the core is none.
+static void test_what_long_work_teaches_is_for_long_work(void **state)
+{
+  tt_theft t = {0};
+  uint64_t now = 1000;
+  (void)state;
+  assert_true(yielded(&t, &now, SLICE));
+  assert_true(tt_theft_sleeps(&t, now, TAKES / TT_MUCH_LONGER + 1));
+  assert_false(tt_theft_sleeps(&t, now, TAKES / TT_MUCH_LONGER - 1));
+  assert_false(tt_theft_sleeps(&t, now, TAKES));
+  assert_false(tt_theft_note(&t, now + SLICE, now, 2, TAKES)); // seen by another core's clock, later than now
 }
 
 int main(int argc, char **argv)
@@ -744,15 +757,25 @@ int main(int argc, char **argv)
   bool peers = argc > 1 && strcmp(argv[1], "peers") == 0;
   const struct CMUnitTest second_start[] = {cmocka_unit_test(a_sleeper_looks_after_its_peers)};
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_a_waiter_sleeps_until_the_post), cmocka_unit_test(test_no_wake_up_is_lost),
-      cmocka_unit_test(test_the_own_bell_counts_among_many), cmocka_unit_test(test_the_bell_changes_while_a_waiter_falls_asleep),
-      cmocka_unit_test(test_a_helper_leaves_in_the_middle),  cmocka_unit_test(test_the_worker_runs_what_nobody_waits_for),
-      cmocka_unit_test(test_the_worker_sleeps_again),        cmocka_unit_test(test_a_blocked_orphan_is_cheap),
-      cmocka_unit_test(test_work_left_by_a_waiter_is_run),   cmocka_unit_test(test_deferred_work_is_tried_until_it_is_done),
-      cmocka_unit_test(test_a_retired_bell_is_free),         cmocka_unit_test(test_retiring_wakes_and_waits_for_sleepers),
-      cmocka_unit_test(test_a_waiter_helps_elsewhere),       cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
-      cmocka_unit_test(test_the_runner_makes_the_check),     cmocka_unit_test(test_thefts_in_short_succession_end_yielding),
-      cmocka_unit_test(test_a_theft_now_and_then_is_borne),  cmocka_unit_test(test_what_a_theft_pays_for_ends_with_time),
+      cmocka_unit_test(test_a_waiter_sleeps_until_the_post),
+      cmocka_unit_test(test_no_wake_up_is_lost),
+      cmocka_unit_test(test_the_own_bell_counts_among_many),
+      cmocka_unit_test(test_the_bell_changes_while_a_waiter_falls_asleep),
+      cmocka_unit_test(test_a_helper_leaves_in_the_middle),
+      cmocka_unit_test(test_the_worker_runs_what_nobody_waits_for),
+      cmocka_unit_test(test_the_worker_sleeps_again),
+      cmocka_unit_test(test_a_blocked_orphan_is_cheap),
+      cmocka_unit_test(test_work_left_by_a_waiter_is_run),
+      cmocka_unit_test(test_deferred_work_is_tried_until_it_is_done),
+      cmocka_unit_test(test_a_retired_bell_is_free),
+      cmocka_unit_test(test_retiring_wakes_and_waits_for_sleepers),
+      cmocka_unit_test(test_a_waiter_helps_elsewhere),
+      cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
+      cmocka_unit_test(test_the_runner_makes_the_check),
+      cmocka_unit_test(test_thefts_in_short_succession_end_yielding),
+      cmocka_unit_test(test_a_theft_now_and_then_is_borne),
+      cmocka_unit_test(test_what_a_theft_pays_for_ends_with_time),
+      cmocka_unit_test(test_what_long_work_teaches_is_for_long_work),
 
   };
   snprintf(text, sizeof text, "%d", peers ? BRIEF_CHECK_MS : CHECK_MS);
