@@ -68,8 +68,7 @@ void tt_comm_free_aborted(struct ncclComm *comm)
   if (tt_comm_outstanding(comm) != 0) { // another thread may still be in one: its buffers are the user's as soon as this returns
     tt_stream_each(pass, NULL);
   }
-  if (tt_comm_outstanding(comm) !=
-      0) { // its plans stand in streams behind work of others, and have not begun; or a thread is just taking one back
+  if (tt_comm_outstanding(comm) != 0) { // plans behind work of others in streams, which have not begun; or a thread is just taking one back
     comm->grave.run = bury;
     tt_worker_defer(&comm->grave);
   } else {
