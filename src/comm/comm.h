@@ -121,8 +121,7 @@ typedef struct tt_decision {
 typedef struct tt_job tt_job;
 
 #define TT_CACHE_BUCKETS 64
-#define TT_QUICK_LOOKS \
-  512 // at a message that has not come, before a plan waits for it: half a microsecond, or two with pauses, about what a plan takes
+#define TT_QUICK_LOOKS 512 // at a message that has not come, before a plan waits for it: half a microsecond to two, about what a plan takes
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
 struct ncclComm {

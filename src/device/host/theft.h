@@ -15,7 +15,8 @@
 #define TT_STOLEN_TIMES 16         // how far the price may rise
 #define TT_SLEEP_NS 20000ull       // what a sleep costs with its wake-up
 #define TT_MOST_STOLEN 10000000ull // that a theft counts as: who was stopped for a minute need not sleep for hours
-#define TT_MUCH_LONGER 8           // times as long
+#define TT_LONG_US 200             // work that takes as long: turns of the ranks at it may look like thefts,
+#define TT_MUCH_LONGER 8           // which tells nothing about waits for work that takes this part of it
 #define TT_STOLEN_WALL 8           // sleeps end after so many times what they may cost: among many ranks each takes longer than TT_SLEEP_NS
 
 // A thread's experience. Starts zeroed.
@@ -27,8 +28,8 @@ typedef struct tt_theft {
   uint32_t takes_us; // what was waited for then (tt_work.takes_us)
 } tt_theft;
 
-// Notes a yield that ended at `now`, in a wait for work that takes others `takes_us` or so. `then`: when the ranks' work was last seen on this core, which it shares with others of theirs, `ranks` in all. Returns
-// whether the core was stolen meanwhile.
+// Notes a yield that ended at `now`, in a wait for work that takes others `takes_us` or so. `then`: when the ranks' work was last seen on this core, which
+// `ranks` of them share. Returns whether the core was stolen meanwhile.
 // Thefts in short succession pay for sleeps, each for twice as many as the one before; a theft now and then does not.
 static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int ranks, uint32_t takes_us)
 {
@@ -49,7 +50,7 @@ static inline bool tt_theft_note(tt_theft *t, uint64_t then, uint64_t now, int r
 // longer work, as ranks of other processes are that copy megabytes, is forgotten.
 static inline bool tt_theft_sleeps(tt_theft *t, uint64_t now, uint32_t takes_us)
 {
-  if (TT_MUCH_LONGER * takes_us < t->takes_us) {
+  if (t->takes_us >= TT_LONG_US && TT_MUCH_LONGER * takes_us < t->takes_us) {
     *t = (tt_theft){.sleeps = 0};
   }
   t->sleeps -= t->sleeps > 0;

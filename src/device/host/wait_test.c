@@ -669,7 +669,7 @@ static void test_the_runner_makes_the_check(void **state)
 
 // ---- Yields that other work takes the core from ----
 
-enum { SLICE = 4000000, BRIEF = 2000, TAKES = 100 }; // ns of a stolen yield and of any other; us of the work that is waited for
+enum { SLICE = 4000000, BRIEF = 2000, TAKES = 8 * TT_LONG_US }; // ns of a stolen yield and of any other; us of the work that is waited for
 
 static bool yielded(tt_theft *t, uint64_t *now, uint64_t took)
 {
@@ -748,6 +748,9 @@ static void test_what_long_work_teaches_is_for_long_work(void **state)
   assert_true(tt_theft_sleeps(&t, now, TAKES / TT_MUCH_LONGER + 1));
   assert_false(tt_theft_sleeps(&t, now, TAKES / TT_MUCH_LONGER - 1));
   assert_false(tt_theft_sleeps(&t, now, TAKES));
+  t = (tt_theft){0};
+  assert_true(tt_theft_note(&t, now, now + SLICE, 2, TT_LONG_US - 1)); // of calls of some size all sizes learn
+  assert_true(tt_theft_sleeps(&t, now, 0));
   assert_false(tt_theft_note(&t, now + SLICE, now, 2, TAKES)); // seen by another core's clock, later than now
 }
 
