@@ -253,6 +253,9 @@ static void *service_main(void *arg)
   }
   tt_proxy_talks_close(s, tt_now_ns() + LAST_WORDS_NS);
   if (s->left) {
+    while (!atomic_load(&s->parted)) { // the last guest may have left while the rank was still about to ring for its answer
+      tt_sleep_ns(LEAVE_NAP_NS);
+    }
     tt_proxy_bury(s->proxy);
   }
   return NULL;
@@ -338,7 +341,7 @@ ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
 bool tt_proxy_service_leave(tt_proxy *p)
 {
   tt_proxy_service *s = p->service;
-  _Atomic int answer = 0; // the service touches it once: afterwards it may end at any time
+  _Atomic int answer = 0; // the service touches it once; with 1 it goes on alone, and frees itself once this thread has parted from it
   if (s == NULL || !s->thread.running || atomic_load(&p->nguests) == 0 || tt_port_status(p->port) != ncclSuccess) {
     return false;
   }
@@ -347,7 +350,11 @@ bool tt_proxy_service_leave(tt_proxy *p)
   while (atomic_load(&answer) == 0) {
     tt_sleep_ns(LEAVE_NAP_NS);
   }
-  return atomic_load(&answer) > 0;
+  bool alone = atomic_load(&answer) > 0;
+  if (alone) {
+    atomic_store(&s->parted, true); // the last this thread does with it
+  }
+  return alone;
 }
 
 void tt_proxy_service_stop(tt_proxy *p)

@@ -105,6 +105,7 @@ struct tt_proxy_service {
   int rails;                     // devices of every rank; 0: they have different numbers. The same
   bool left;                     // the rank has gone, guests have not
   _Atomic int *leaver;           // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no guests
+  _Atomic bool parted;           // the leaver has that answer, and does nothing more here: it writes, the service ends after that
   _Atomic uint32_t wants;        // bits of tt_msg_type: START, STATE, STOP. Any thread sets
   _Atomic(tt_proxy_ties *) news; // any thread adds, the service takes all
   _Atomic uint64_t ask_ns;       // from when on the next question may be asked. Any thread

@@ -132,9 +132,9 @@ job_await() {
   done
 }
 
-# job_tell [LINES]: who ended how, and the last lines that each printed.
+# job_tell [LINES]: who ended how, and the last lines that each printed; a sanitizer's report from its beginning.
 job_tell() {
-  local i how
+  local i how out
   for i in "${!job_pids[@]}"; do
     how=${job_status[i]}
     case $how in
@@ -143,7 +143,12 @@ job_tell() {
       *) if [ "$how" -gt 128 ]; then how="died by signal $((how - 128))"; else how="exit status $how"; fi ;;
     esac
     echo "  --- ${job_labels[i]}: $how"
-    tail -n "${1:-12}" "$job_dir/${job_labels[i]}.out" | sed 's/^/      /'
+    out=$job_dir/${job_labels[i]}.out
+    if grep -q '^WARNING: ThreadSanitizer\|^==[0-9]*==ERROR: \|: runtime error: ' "$out"; then
+      sed -n '/^WARNING: ThreadSanitizer\|^==[0-9]*==ERROR: \|: runtime error: /,$p' "$out" | head -n 120
+    else
+      tail -n "${1:-12}" "$out"
+    fi | sed 's/^/      /'
   done
 }
 
