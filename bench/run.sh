@@ -17,8 +17,8 @@ set -- "tutti=exec $out/coll_tutti $ranks"
 for variant in ${BENCH_VARIANTS:-}; do
   set -- "$@" "$variant=exec $out/coll_tutti $ranks $variant"
 done
-if [ "${BENCH_FLOOR:-0}" != 0 ] && [ "$ranks" = 2 ] && build_floor; then
-  set -- "$@" "floor=exec $out/coll_floor"
+if [ "${BENCH_FLOOR:-0}" != 0 ] && build_floor; then
+  set -- "$@" "floor=exec $out/coll_floor $ranks"
 fi
 root=
 [ "$(id -u)" = 0 ] && root=--allow-run-as-root

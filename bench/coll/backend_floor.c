@@ -1,72 +1,124 @@
-// backend_floor.c: no library: the least that an all-reduce of large buffers has to do. Two threads, each of which reads its half of both inputs once and
-// writes the sums once into both outputs, around the caches: 4 bytes of memory traffic per byte of the buffer, and two barriers.
+// backend_floor.c: no library: the least that an all-reduce of large buffers has to do. A thread per core, each of which reads its part of all inputs once
+// and writes the sums once into all outputs, around the caches: two bytes of memory traffic per byte and rank, and two barriers. With more ranks than cores
+// the others only wait.
 //
-//   coll_floor [cached]    cached: ordinary stores, for buffers that fit the caches
+//   coll_floor [RANKS] [cached]    RANKS: 2, or up to 64; cached: ordinary stores, for buffers that fit the caches
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#include "../pin.h"
 #include "coll_bench.h"
 #include "ranks.h"
 
-enum { RANKS = 2 };
+enum { MAX_RANKS = 64, BLOCK = 1024, LINE = 16 }; // floats: of sums that wait in the first cache; of a cache line
 
 // What each rank has posted of its call.
 typedef struct posts {
-  const float *_Atomic in[RANKS];
-  float *_Atomic out[RANKS];
+  const float *_Atomic in[MAX_RANKS];
+  float *_Atomic out[MAX_RANKS];
 } posts;
 
-static int cached;
+static int nranks = 2, workers = 2, cached; // workers: ranks 0 and up, one per core
 static _Thread_local int rank;
 
-static void sum_plain(const float *a, const float *b, float *x, float *y, size_t n)
+// Elements from..from+n of all inputs into `sums`.
+static void sum_block(const float *const *in, size_t from, size_t n, float *sums)
 {
-  for (size_t i = 0; i < n; i++) {
-    float sum = a[i] + b[i];
-    x[i] = sum;
-    y[i] = sum;
+  memcpy(sums, in[0] + from, n * sizeof *sums);
+  for (int k = 1; k < nranks; k++) {
+    const float *x = in[k] + from;
+    for (size_t i = 0; i < n; i++) {
+      sums[i] += x[i];
+    }
   }
 }
 
 #if defined(__x86_64__)
-// Returns how many it has done; buffers are mapped, halves are multiples of a line in all sizes that are large.
-__attribute__((target("avx2"))) static size_t sum_stream(const float *a, const float *b, float *x, float *y, size_t n)
+// The same, source after source for each line: from two of them on that is faster than a pass per source. n: whole lines.
+__attribute__((target("avx2"))) static void sum_lines(const float *const *in, size_t from, size_t n, float *sums)
 {
+  for (int k = 0; k < nranks; k++) { // what comes next, while this is summed
+    for (size_t i = 0; i < n; i += LINE) {
+      __builtin_prefetch(in[k] + from + n + i);
+    }
+  }
+  for (size_t i = from; i < from + n; i += LINE) {
+    __m256 lo = _mm256_loadu_ps(in[0] + i), hi = _mm256_loadu_ps(in[0] + i + 8);
+    for (int k = 1; k < nranks; k++) {
+      lo = _mm256_add_ps(lo, _mm256_loadu_ps(in[k] + i));
+      hi = _mm256_add_ps(hi, _mm256_loadu_ps(in[k] + i + 8));
+    }
+    _mm256_store_ps(sums + i - from, lo);
+    _mm256_store_ps(sums + i - from + 8, hi);
+  }
+}
+
+__attribute__((target("avx2"))) static void stream_lines(float *to, const float *sums, size_t n)
+{
+  for (size_t i = 0; i < n; i += LINE) {
+    _mm256_stream_ps(to + i, _mm256_load_ps(sums + i));
+    _mm256_stream_ps(to + i + 8, _mm256_load_ps(sums + i + 8));
+  }
+}
+
+// Returns how many elements it has done: whole blocks.
+__attribute__((target("avx2"))) static size_t sum_stream(const float *const *in, float *const *out, size_t from, size_t n)
+{
+  _Alignas(64) float sums[BLOCK];
   size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m256 lo = _mm256_add_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
-    __m256 hi = _mm256_add_ps(_mm256_loadu_ps(a + i + 8), _mm256_loadu_ps(b + i + 8));
-    _mm256_stream_ps(x + i, lo);
-    _mm256_stream_ps(x + i + 8, hi);
-    _mm256_stream_ps(y + i, lo);
-    _mm256_stream_ps(y + i + 8, hi);
+  for (; i + BLOCK <= n; i += BLOCK) {
+    sum_lines(in, from + i, BLOCK, sums);
+    for (int k = 0; k < nranks; k++) {
+      stream_lines(out[k] + from + i, sums, BLOCK);
+    }
   }
   _mm_sfence();
   return i;
+}
+
+static int can_stream(float *const *out, size_t from)
+{
+  size_t addresses = 0;
+  for (int k = 0; k < nranks; k++) {
+    addresses |= (size_t)(out[k] + from);
+  }
+  return !cached && addresses % 32 == 0 && __builtin_cpu_supports("avx2");
 }
 #endif
 
 static int call(const coll_call *c)
 {
   posts *p = ranks_area();
+  const float *in[MAX_RANKS];
+  float *out[MAX_RANKS], sums[BLOCK];
   atomic_store(&p->in[rank], c->in);
   atomic_store(&p->out[rank], c->out);
   ranks_barrier();
-  size_t half = c->count / 2 / 16 * 16, from = rank == 0 ? 0 : half, n = rank == 0 ? half : c->count - half, done = 0;
-  const float *a = p->in[0] + from, *b = p->in[1] + from;
-  float *x = p->out[0] + from, *y = p->out[1] + from;
+  for (int k = 0; k < nranks; k++) {
+    in[k] = p->in[k];
+    out[k] = p->out[k];
+  }
+  size_t part = c->count / (size_t)workers / LINE * LINE, from = (size_t)rank * part;
+  size_t n = rank >= workers ? 0 : rank == workers - 1 ? c->count - from : part, done = 0;
 #if defined(__x86_64__)
-  if (!cached && ((size_t)x | (size_t)y) % 32 == 0 && __builtin_cpu_supports("avx2")) {
-    done = sum_stream(a, b, x, y, n);
+  if (n > 0 && can_stream(out, from)) {
+    done = sum_stream(in, out, from, n);
   }
 #endif
-  sum_plain(a + done, b + done, x + done, y + done, n - done);
+  for (size_t i = done, m; i < n; i += m) {
+    m = n - i < BLOCK ? n - i : BLOCK;
+    sum_block(in, from + i, m, sums);
+    for (int k = 0; k < nranks; k++) {
+      memcpy(out[k] + from + i, sums, m * sizeof *sums);
+    }
+  }
   return ranks_barrier();
 }
 
@@ -91,15 +143,26 @@ static int run_rank(int number)
 {
   const coll_library lib = {.lacks = ~(1u << COLL_ALL_REDUCE), .call = call, .settle = settle, .barrier = ranks_barrier, .buffer = buffer};
   rank = number;
-  return coll_obey(&lib, rank, RANKS);
+  return coll_obey(&lib, rank, nranks);
+}
+
+static int read_options(int argc, char **argv)
+{
+  int i = 1;
+  char *end = NULL;
+  if (i < argc && argv[i][0] >= '0' && argv[i][0] <= '9') {
+    nranks = (int)strtol(argv[i++], &end, 10);
+  }
+  cached = i < argc && strcmp(argv[i], "cached") == 0;
+  return i + cached == argc && nranks >= 2 && nranks <= MAX_RANKS && (end == NULL || *end == 0);
 }
 
 int main(int argc, char **argv)
 {
-  cached = argc > 1 && strcmp(argv[1], "cached") == 0;
-  if (argc > 2 || (argc == 2 && !cached)) {
-    fprintf(stderr, "usage: coll_floor [cached]\n");
+  if (!read_options(argc, argv)) {
+    fprintf(stderr, "usage: coll_floor [RANKS, 2 to %d] [cached]\n", MAX_RANKS);
     return 2;
   }
-  return ranks_run(RANKS, 1, run_rank);
+  workers = nranks < bench_cores() ? nranks : bench_cores();
+  return ranks_run(nranks, 1, run_rank);
 }
