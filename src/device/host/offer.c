@@ -20,12 +20,14 @@ static int taste_of(const tt_call *c)
 }
 
 // Offers of one peer that the lane's call takes, up to the longest sample of a taste. Of each sub-chunk one; but among more than two ranks only an all-reduce has
-// several, and takes of each peer what it sums, and that one's sums.
+// several, and takes of each peer what it sums, and that one's sums. A call that puts its own block beside others' is a sample as a whole: the peer runs ahead
+// during that, so that a part of it tells how quick those chunks were that needed no waiting.
 static uint8_t uses_of(const tt_port *port, const tt_lane *l)
 {
-  size_t nsub = (size_t)l->sched->nsub, pass = nsub * l->max_chunk, part = l->end - l->begin;
-  size_t each = port->nranks == 2 ? nsub : TT_MIN(nsub, 2), passes = TT_MIN(TT_DIV_UP(part, pass), TT_TASTE_PERIOD);
-  return (uint8_t)TT_MIN(passes * each, TT_TASTE_PERIOD);
+  size_t nsub = (size_t)l->sched->nsub, pass = nsub * l->max_chunk, part = l->end - l->begin,
+         most = l->sched->out_blocks > 1 ? TT_TASTE_CALL : TT_TASTE_PERIOD;
+  size_t each = port->nranks == 2 ? nsub : TT_MIN(nsub, 2), passes = TT_MIN(TT_DIV_UP(part, pass), most);
+  return (uint8_t)TT_MIN(passes * each, most);
 }
 
 // ---- Taking

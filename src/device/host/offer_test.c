@@ -608,14 +608,16 @@ static void test_the_reader_says_what_it_wants(void **state)
   }
 }
 
-// As many uses as a call has are a sample.
+// As many uses as a call has are a sample; of one without blocks of several ranks at most eight.
 static void test_uses_of_a_call(void **state)
 {
   static const struct {
     size_t count, chunk;
-    int nsub, nranks, uses;
-  } list[] = {{64, 64, 1, 2, 1}, {65, 64, 1, 2, 2},  {320, 64, 1, 2, 5}, {320, 64, 2, 2, 6},  {64, 64, 3, 2, 3},  {64, 64, 3, 3, 2},
-              {64, 64, 4, 4, 2}, {320, 64, 1, 4, 5}, {512, 64, 1, 2, 8}, {4000, 64, 1, 2, 8}, {4000, 64, 2, 4, 8}};
+    int nsub, nranks, blocks, uses;
+  } list[] = {{64, 64, 1, 2, 1, 1},  {65, 64, 1, 2, 1, 2},    {320, 64, 1, 2, 1, 5},   {320, 64, 2, 2, 1, 6},
+              {64, 64, 3, 2, 1, 3},  {64, 64, 3, 3, 1, 2},    {64, 64, 4, 4, 1, 2},    {320, 64, 1, 4, 1, 5},
+              {512, 64, 1, 2, 1, 8}, {4000, 64, 1, 2, 1, 8},  {4000, 64, 2, 4, 1, 8},  {320, 64, 1, 2, 2, 5},
+              {576, 64, 1, 2, 2, 9}, {1088, 64, 1, 4, 4, 17}, {2112, 64, 1, 2, 2, 33}, {4000, 64, 1, 2, 2, TT_TASTE_CALL}};
   tt_port *port = &r->ports[1];
   int nranks = port->nranks;
   (void)state;
@@ -626,6 +628,7 @@ static void test_uses_of_a_call(void **state)
     next_token()->sig = taker.call.sig;
     next_token()->count = taker.call.sig_count;
     taker.sch.s.nsub = list[i].nsub;
+    taker.sch.s.out_blocks = list[i].blocks;
     port->nranks = list[i].nranks;
     assert_int_equal(tt_token_take(port, &taker.lane, &r->links[1][0], 64), ncclSuccess);
     port->nranks = nranks;

@@ -62,7 +62,7 @@ static bool decide(tt_taste *t, uint64_t now_ns)
 // Only uses that follow one another make a sample. Its time, for TT_TASTE_PERIOD uses, when it is complete; else 0.
 static uint32_t sample_of(tt_taste *t, const tt_use *use)
 {
-  int period = TT_CLAMP(use->period, 2, TT_TASTE_PERIOD);
+  int period = TT_CLAMP(use->period, 2, TT_TASTE_CALL);
   if (t->part > 0 && (use->way != t->last || period != t->period)) {
     t->part = 0;
   }

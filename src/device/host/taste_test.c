@@ -312,6 +312,23 @@ static void test_a_sample_is_a_whole_call(void **state)
   }
 }
 
+// Of a call of nine chunks, one of which waits for the peer: eight in a row would leave that one out. The same with as many as a sample may have.
+static void test_a_long_call_is_one_sample(void **state)
+{
+  static const int calls[] = {9, 17, TT_TASTE_CALL};
+  (void)state;
+  for (size_t k = 0; k < TT_COUNT(calls); k++) {
+    tt_taste t = {0};
+    for (int i = 0; tt_taste_tries(&t); i++) {
+      tt_way way = tt_taste_wants(&t);
+      uint64_t quick = way == TT_WAY_COPY ? 800 : 1000, waits = way == TT_WAY_COPY ? 10000 : 1000;
+      tt_taste_add(&t, &(tt_use){.way = way, .period = calls[k], .ns = i % calls[k] == 0 ? waits : quick, .now_ns = 1});
+      assert_true(i < 3 * calls[k] * (1 + TT_TASTE_SAMPLES));
+    }
+    assert_int_equal(t.liked, TT_WAY_PAGES);
+  }
+}
+
 // A call of another length parts a sample, too; longer ones than the longest sample are samples of that.
 static void test_calls_of_other_lengths(void **state)
 {
@@ -324,8 +341,8 @@ static void test_calls_of_other_lengths(void **state)
   assert_int_equal(t.seen[TT_WAY_COPY], 0);
   tt_taste_add(&t, &(tt_use){.way = TT_WAY_COPY, .period = 1, .ns = 10});
   assert_int_equal(t.seen[TT_WAY_COPY], 1);
-  for (int i = 0; i < 2 * TT_TASTE_PERIOD; i++) {
-    assert_int_equal(t.seen[TT_WAY_COPY], 1 + i / TT_TASTE_PERIOD);
+  for (int i = 0; i < 2 * TT_TASTE_CALL; i++) {
+    assert_int_equal(t.seen[TT_WAY_COPY], 1 + i / TT_TASTE_CALL);
     tt_taste_add(&t, &(tt_use){.way = TT_WAY_COPY, .period = 100, .ns = 10});
   }
   assert_int_equal(t.least_ns[TT_WAY_COPY], 10 * TT_TASTE_PERIOD);
@@ -453,6 +470,7 @@ int main(void)
       cmocka_unit_test(test_calls_of_two_kinds_in_turn),
       cmocka_unit_test(test_what_comes_between_parts_a_sample),
       cmocka_unit_test(test_a_sample_is_a_whole_call),
+      cmocka_unit_test(test_a_long_call_is_one_sample),
       cmocka_unit_test(test_calls_of_other_lengths),
       cmocka_unit_test(test_what_is_news),
       cmocka_unit_test(test_times_do_not_matter_between_trials),
