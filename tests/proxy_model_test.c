@@ -33,7 +33,12 @@ enum {
   DESERTED,
   RUNG,
   EDGE,
-  LISTENS, // the networks' descriptors are in the set: what comes makes an edge
+  LISTENS, // the networks' descriptors are in the thread's set
+  WATCHED, // the networks' own sets have their sockets
+  SOCKET_0,
+  SOCKET_1, // a connection's socket is in its network's set: what comes makes an edge, where LISTENS
+  LINKED_0, // the connection is there
+  LINKED_1,
   POSTED_0,
   POSTED_1,
   FIN_0,
@@ -57,6 +62,8 @@ typedef struct model {
   bool broken;          // a state that cannot finish must be found
   uint8_t kicks, waits; // operations of the kicker and of the waiter
   bool no_kick_fence, no_kick, no_attend_wake, no_drive, trust_incoming, no_ring, no_second_look, weak_state, listens_late;
+  bool sockets_late,
+      alone;   // the sockets come in after the second look; a connection that is made while the sockets are watched does not join them
   bool coarse; // the network's two steps, and the two loads of a look at an operation, are one each: fewer states
 } model;
 
@@ -314,7 +321,7 @@ static bool wait_step(const model *m, state *s, int t)
 // ---- the progress thread. `y`: nobody attends, and what was attended to has been deserted. A proxy that is not alone and not left may count as driven by others, or not: both are
 // tried (`choice`).
 
-enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, LOOKED, NEXT, DECIDE, LISTEN, SAY, SAID, SLEEP, WOKEN, SAY_AWAKE };
+enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, LOOKED, NEXT, DECIDE, LISTEN, WATCH, SAY, SAID, SLEEP, WOKEN, SAY_AWAKE };
 
 static uint8_t rest_kind(const thread *th, int choice)
 {
@@ -359,6 +366,15 @@ static bool look_step(const model *m, state *s, int t, int choice)
   }
 }
 
+// The network's lock is held: every connection that is linked joins, or leaves, in one step.
+static void watch_sockets(state *s, bool on)
+{
+  for (int p = 0; p < PROXIES && on != s->word[WATCHED]; p++) {
+    s->word[SOCKET_0 + p] = on && s->word[LINKED_0 + p];
+  }
+  s->word[WATCHED] = on;
+}
+
 static bool thread_step(const model *m, state *s, int t, int choice)
 {
   thread *th = &s->t[t];
@@ -379,6 +395,10 @@ static bool thread_step(const model *m, state *s, int t, int choice)
       return false;
     }
     s->word[LISTENS] = (th->kind == POLLING || th->kind == MIXED) && !m->listens_late;
+    th->pc = WATCH;
+    return true;
+  case WATCH: // likewise
+    watch_sockets(s, (th->kind == POLLING || th->kind == MIXED) && !(m->sockets_late && !s->word[WATCHED]));
     th->pc = SAY;
     return true;
   case SAY:
@@ -396,6 +416,9 @@ static bool thread_step(const model *m, state *s, int t, int choice)
       return false;
     }
     s->word[LISTENS] |= m->listens_late;
+    if (m->sockets_late && (th->kind == POLLING || th->kind == MIXED)) {
+      watch_sockets(s, true);
+    }
     if ((th->kind == ASLEEP && !s->word[RUNG]) || (th->kind == POLLING && !s->word[EDGE])) {
       return false;
     }
@@ -420,19 +443,26 @@ static bool thread_step(const model *m, state *s, int t, int choice)
   }
 }
 
-// The network brings what was asked for, in turn: first it is there, then it makes an edge, where somebody listens.
+// The network brings what was asked for, in turn: first it is there, then it makes an edge, where somebody listens. Before the first for a proxy its
+// connection is made, and joins the sockets that are watched, under the network's lock.
 static bool network_step(const model *m, state *s)
 {
   thread *th = &s->t[NETWORK];
   if (th->pc == 1) {
-    s->word[EDGE] |= s->word[LISTENS];
+    s->word[EDGE] |= s->word[LISTENS] && s->word[SOCKET_0 + th->proxy];
     th->pc = 0;
     return true;
   }
   if (th->pc == 0 && s->word[NET_0] + s->word[NET_1] < m->kicks + m->waits) {
     int p = s->word[NET_0] <= s->word[NET_1] ? s->word[NET_0] == m->kicks : s->word[NET_1] < m->waits;
+    if (!s->word[LINKED_0 + p]) {
+      s->word[LINKED_0 + p] = 1;
+      s->word[SOCKET_0 + p] = s->word[WATCHED] && !m->alone;
+      return true;
+    }
     s->word[NET_0 + p]++;
-    s->word[EDGE] |= m->coarse && s->word[LISTENS];
+    s->word[EDGE] |= m->coarse && s->word[LISTENS] && s->word[SOCKET_0 + p];
+    th->proxy = (uint8_t)(m->coarse ? 0 : p);
     th->pc = !m->coarse;
     return true;
   }
@@ -656,6 +686,8 @@ static void test_protocol(void **unused)
       {.name = "the thread does not look again", .kicks = 1, .no_second_look = true, .broken = true},
       {.name = "the thread says so by a plain store, without a fence", .kicks = 1, .weak_state = true, .broken = true},
       {.name = "the thread listens to the networks after its second look", .kicks = 1, .listens_late = true, .broken = true},
+      {.name = "the networks watch their sockets after its second look", .kicks = 1, .sockets_late = true, .broken = true},
+      {.name = "a new connection's socket does not join the others", .kicks = 1, .alone = true, .broken = true},
   };
   for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
     check(&models[i]);

@@ -119,6 +119,10 @@ typedef struct tt_net_ops {
   // A descriptor of the context that becomes readable when a request that was not done may be by now. It is never read, so it must be watched
   // edge-triggered: add it to an epoll with EPOLLIN | EPOLLET, test everything, then wait. -1 or NULL: there is none, the progress thread must look.
   int (*events_fd)(void *ctx);
+  // May anybody sleep on events_fd? On, as it is at first: what happens from now on is told; what has happened before need not be, so test everything after
+  // this. Off: nothing need be told. Returns how many descriptors were put under watch now, which cost a system call each, and another one later (0: it was
+  // on, or goes off), or -errno: it is off. Any thread, also beside calls for the context's connections; not beside finalize. NULL: always on.
+  int (*watch_events)(void *ctx, bool on);
   // In a forked child, whichever threads the parent has: closes the context's descriptors and frees nothing. May be NULL.
   void (*forget)(void *ctx);
   // Makes one device of `n`, which remain; *dev is its number, behind those that there were. For tests: networks that can, fuse by themselves what

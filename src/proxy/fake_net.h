@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,8 @@ typedef struct fake_message {
 
 typedef struct fake_ctx {
   int rank;
-  int events; // -1: none
+  int events;   // -1: none
+  bool watched; // under the lock; what comes while it is not is never told
 } fake_ctx;
 
 struct fake_comm;
@@ -114,6 +116,7 @@ static struct fake_state {
   uint64_t send_ns;         // longest time until a send is done
   int not_now;              // refusals of isend and irecv in 1000
   bool events;              // have a descriptor
+  _Atomic bool unwatchable; // watch_events refuses
   bool flush;               // wants flushes
   bool groups;              // one irecv takes FAKE_GROUP buffers
   _Atomic long fail_in;     // the k-th isend, irecv or test from now fails; 0: none
@@ -129,6 +132,7 @@ static struct fake_state {
   _Atomic long regs, sends_there, recvs_there, closed;
   // What was done.
   _Atomic long sends, recvs, grouped, flushes, refusals, objects, cancels; // recvs: messages; grouped: receives of several
+  _Atomic int watching;                                                    // contexts whose events are watched
   _Atomic long tests_here, tests_elsewhere; // calls of test by the thread that called fake_start, and by others
   // Its own.
   pthread_t home;
@@ -154,12 +158,20 @@ FAKE bool fake_strikes(_Atomic long *in)
   return atomic_load(in) > 0 && atomic_fetch_sub(in, 1) == 1;
 }
 
+// An event for a context. Lock held.
+FAKE void fake_tell(const fake_ctx *c)
+{
+  if (c->events >= 0 && c->watched) {
+    tt_ring(c->events);
+  }
+}
+
 // Tells the receiver of messages that have become visible, and the sender of what is done. Lock held.
 FAKE void fake_deliver(fake_pipe *p, uint64_t now)
 {
   for (fake_message *m = p->first; m != NULL && m->due_ns <= now; m = m->next) {
-    if (!m->announced && p->to != NULL && p->to->ctx->events >= 0) {
-      tt_ring(p->to->ctx->events);
+    if (!m->announced && p->to != NULL) {
+      fake_tell(p->to->ctx);
       m->announced = true;
     }
   }
@@ -167,7 +179,7 @@ FAKE void fake_deliver(fake_pipe *p, uint64_t now)
   fake_request *r = c == NULL || c->done == c->posted ? NULL : &c->requests[c->done % TT_COUNT(c->requests)];
   if (r != NULL && c->ctx->events >= 0 && r->tests > 0 && r->due_ns <= now) {
     r->tests = 0;
-    tt_ring(c->ctx->events);
+    fake_tell(c->ctx);
   }
 }
 
@@ -199,6 +211,8 @@ FAKE ncclResult_t fake_init(const tt_net_env *env, void **ctx)
     tt_free(c);
     return tt_fail(ncclSystemError, "fake network: no descriptor");
   }
+  c->watched = true;
+  atomic_fetch_add(&fake.watching, 1);
   atomic_fetch_add(&fake.objects, 1);
   *ctx = c;
   return ncclSuccess;
@@ -396,9 +410,9 @@ FAKE void fake_put(fake_comm *c, const void *data, size_t size, int tag)
   c->pipe->last_due = m->due_ns;
   *c->pipe->last = m;
   c->pipe->last = &m->next;
-  if (fake.delay_ns == 0 && c->pipe->to != NULL && c->pipe->to->ctx->events >= 0) {
+  if (fake.delay_ns == 0 && c->pipe->to != NULL) {
     m->announced = true;
-    tt_ring(c->pipe->to->ctx->events);
+    fake_tell(c->pipe->to->ctx);
   }
 }
 
@@ -536,9 +550,11 @@ FAKE ncclResult_t fake_test(void *request, int *done, size_t *sizes)
   }
   if (r->flush) {
     *done = r->tests++ > 0;
-    if (!*done && c->ctx->events >= 0) {
-      tt_ring(c->ctx->events);
+    pthread_mutex_lock(&fake.lock);
+    if (!*done) {
+      fake_tell(c->ctx);
     }
+    pthread_mutex_unlock(&fake.lock);
     return ncclSuccess;
   }
   FAKE_DEMAND(r == &c->requests[c->done % TT_COUNT(c->requests)]);
@@ -573,8 +589,8 @@ FAKE ncclResult_t fake_close(void *comm)
   fake_pipe *p = c->pipe;
   fake_comm *other = c->send ? p->to : p->from;
   *(c->send ? &p->from : &p->to) = NULL;
-  if (other != NULL && other->ctx->events >= 0) {
-    tt_ring(other->ctx->events);
+  if (other != NULL) {
+    fake_tell(other->ctx);
   }
   if (p->to == NULL && (!c->send || p->accepted)) {
     fake_drop(p);
@@ -605,8 +621,10 @@ FAKE ncclResult_t fake_close_listen(void *listen_comm)
 
 FAKE ncclResult_t fake_finalize(void *ctx)
 {
-  tt_fd_close(((fake_ctx *)ctx)->events);
-  tt_free(ctx);
+  fake_ctx *c = ctx;
+  tt_fd_close(c->events);
+  atomic_fetch_sub(&fake.watching, c->watched);
+  tt_free(c);
   atomic_fetch_sub(&fake.objects, 1);
   return ncclSuccess;
 }
@@ -614,6 +632,18 @@ FAKE ncclResult_t fake_finalize(void *ctx)
 FAKE int fake_events_fd(void *ctx)
 {
   return ((fake_ctx *)ctx)->events;
+}
+
+FAKE int fake_watch_events(void *ctx, bool on)
+{
+  fake_ctx *c = ctx;
+  pthread_mutex_lock(&fake.lock);
+  bool refused = on && atomic_load(&fake.unwatchable);
+  int was = c->watched;
+  c->watched = on && !refused;
+  atomic_fetch_add(&fake.watching, c->watched - was);
+  pthread_mutex_unlock(&fake.lock);
+  return refused ? -ENOSPC : c->watched > was;
 }
 
 FAKE void fake_forget(void *ctx)
@@ -641,6 +671,7 @@ static const tt_net_ops fake_net = {
     .close_listen = fake_close_listen,
     .finalize = fake_finalize,
     .events_fd = fake_events_fd,
+    .watch_events = fake_watch_events,
     .forget = fake_forget,
 };
 

@@ -224,7 +224,7 @@ static ncclResult_t open_net(tt_proxy *p, const tt_proxy_env *env)
                   .key = tt_key_derive(&env->key, "proxy: network", &env->hash, sizeof env->hash)};
   TT_TRY(p->net->init(&e, &p->ctx));
   int fd = p->net->events_fd == NULL ? -1 : p->net->events_fd(p->ctx);
-  p->events_fd = tt_proxy_thread_watch(fd) ? fd : -1;
+  p->events_fd = tt_proxy_thread_watch(p->net, p->ctx, fd) ? fd : -1;
   return ncclSuccess;
 }
 

@@ -463,8 +463,9 @@ static inline uint32_t tt_proxy_count(const _Atomic uint32_t *n)
 
 // Starts the process's progress thread unless it runs. `is_crowded`: the machine has more ranks than cores. Errors: ncclSystemError.
 ncclResult_t tt_proxy_thread_start(bool is_crowded);
-// Adds or removes a network's events_fd (negative: nothing to do). False: it cannot be watched.
-bool tt_proxy_thread_watch(int fd);
+// Adds or removes a network's events_fd (negative: nothing to do). False: it cannot be watched. Between the two the thread may call the network's
+// watch_events with `ctx`.
+bool tt_proxy_thread_watch(const tt_net_ops *net, void *ctx, int fd);
 void tt_proxy_thread_unwatch(int fd);
 // The descriptor that wakes the thread (tt_ring), whatever it does.
 int tt_proxy_thread_bell(void);

@@ -14,8 +14,9 @@
 // So either the leaver sees the state, or the second look sees the operation. In POLLING the wake is saved when the network of the proxy is
 // watched: the descriptors are edge-triggered, and the leaver has tested everything after the operation was posted, so whatever happens
 // later makes an edge. In MIXED an edge may go by while the thread leaves that proxy to others: hence the tick.
-// The networks' descriptors are in the thread's set only while it rests on them (prepare_rest), because whoever sends pays for each set that the
-// receiving socket is in. They come in before the thread says how it rests: what happened until then, the second look finds.
+// The networks' descriptors are in the thread's set, and what they stand for in the networks' own (net.h: watch_events), only while it rests on them
+// (prepare_rest), because whoever sends pays for each set that the receiving socket is in. Both come in before the thread says how it rests: what
+// happened until then, the second look finds; what happens later finds a socket in a set in a set.
 // tests/proxy_model_test.c walks all interleavings.
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@
 #define BLIND_NS 50000ull    // sleep where a network has no descriptor
 #define EVENT_NS TT_NS_PER_S // longest sleep on descriptors: what a network that forgets an event costs
 #define IDLE_TICKS 50        // ticks without operations before it falls asleep
-#define RESTS_APART 4        // rests that taking a network's descriptor out of the set, and putting it back, is worth
+#define RESTS_APART 4        // rests that taking a descriptor out of its set, and putting it back, is worth
 
 enum { NONE, AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
 static _Atomic int state;                                // the thread; whoever wakes it sets AWAKE
@@ -45,10 +46,17 @@ static _Atomic uint64_t event_ns = EVENT_NS;             // written by tests onl
 static _Atomic uint32_t rounds;                          // of its main loop, for tests
 static int wake_fd = -1, set_fd = -1;                    // written under `lock` before the thread starts
 
-// The networks' descriptors. All under `lock`.
-static int *watched;
+// The networks' descriptors. All under `lock`, which comes before a network's own.
+typedef struct watch {
+  int fd;
+  const tt_net_ops *net; // with `ctx`, until tt_proxy_thread_unwatch
+  void *ctx;
+} watch;
+
+static watch *watched;
 static int nwatched, room;
 static bool listening; // they are in the set; the thread's to change
+static int nlistened;  // descriptors that came into sets for that, also the networks' own
 
 // ---- what others call
 
@@ -209,10 +217,29 @@ static void visit(tt_proxy *p, void *arg)
 static int naps;
 static bool deaf;
 
+// Puts a network's descriptor into the set, and what it stands for into the network's own. The number of descriptors, or -errno: none.
+static int listen_to(const watch *w)
+{
+  int n = w->net->watch_events == NULL ? 0 : w->net->watch_events(w->ctx, true);
+  int e = n < 0 ? n : tt_events_add(set_fd, w->fd, true);
+  if (e != 0 && n >= 0 && w->net->watch_events != NULL) {
+    w->net->watch_events(w->ctx, false);
+  }
+  return e != 0 ? e : n + 1;
+}
+
+static void forget(const watch *w)
+{
+  tt_events_remove(set_fd, w->fd);
+  if (w->net->watch_events != NULL) {
+    w->net->watch_events(w->ctx, false);
+  }
+}
+
 static void stop_listening(int n)
 {
   for (int i = 0; i < n; i++) {
-    tt_events_remove(set_fd, watched[i]);
+    forget(&watched[i]);
   }
   listening = false;
 }
@@ -221,24 +248,27 @@ static void stop_listening(int n)
 static bool listen_to_networks(void)
 {
   pthread_mutex_lock(&lock);
-  int i = 0;
-  while (!listening && i < nwatched && tt_events_add(set_fd, watched[i], true) == 0) {
-    i++;
+  if (!listening) {
+    nlistened = 0;
+    int i = 0;
+    for (int n; i < nwatched && (n = listen_to(&watched[i])) > 0; i++) {
+      nlistened += n;
+    }
+    listening = i == nwatched;
+    if (!listening) {
+      stop_listening(i);
+    }
   }
-  bool all = listening || i == nwatched;
-  if (!all) {
-    stop_listening(i);
-  }
-  listening = all;
+  bool all = listening;
   pthread_mutex_unlock(&lock);
   return all;
 }
 
-// Takes them out, where the thread has done without for so long that putting them back costs little beside that.
-static void forget_networks(void)
+// Takes them out, where the thread has done without for so long that putting them back costs little beside that; that it falls asleep says so, too.
+static void forget_networks(int kind)
 {
   pthread_mutex_lock(&lock);
-  if (listening && naps >= RESTS_APART * nwatched) {
+  if (listening && (kind == ASLEEP || naps >= RESTS_APART * nlistened)) {
     stop_listening(nwatched);
   }
   pthread_mutex_unlock(&lock);
@@ -254,7 +284,7 @@ static bool prepare_rest(int kind)
   }
   if (listening) {
     naps++;
-    forget_networks();
+    forget_networks(kind);
   }
   return true;
 }
@@ -383,36 +413,39 @@ uint32_t tt_proxy_thread_rounds(void)
 }
 
 // Into the set at once, to see that this works. Caller holds `lock`.
-static bool watch_now(int fd)
+static bool watch_now(const tt_net_ops *net, void *ctx, int fd)
 {
   for (int i = 0; i < nwatched; i++) {
-    if (watched[i] == fd) {
+    if (watched[i].fd == fd) {
       return false; // as the set would say: a network's own descriptor is nobody else's
     }
   }
   if (nwatched == room) {
     int more = room == 0 ? 16 : 2 * room;
-    int *all = realloc(watched, (size_t)more * sizeof *all);
+    watch *all = realloc(watched, (size_t)more * sizeof *all);
     if (all == NULL) {
       return false;
     }
     watched = all;
     room = more;
   }
-  if (tt_events_add(set_fd, fd, true) != 0) {
+  watch new = {.fd = fd, .net = net, .ctx = ctx};
+  int n = listen_to(&new);
+  if (n < 0) {
     return false;
   }
   if (!listening) {
-    tt_events_remove(set_fd, fd);
+    forget(&new);
   }
-  watched[nwatched++] = fd;
+  nlistened += n;
+  watched[nwatched++] = new;
   return true;
 }
 
-bool tt_proxy_thread_watch(int fd)
+bool tt_proxy_thread_watch(const tt_net_ops *net, void *ctx, int fd)
 {
   pthread_mutex_lock(&lock);
-  bool done = fd >= 0 && watch_now(fd);
+  bool done = fd >= 0 && watch_now(net, ctx, fd);
   pthread_mutex_unlock(&lock);
   return done;
 }
@@ -421,11 +454,11 @@ void tt_proxy_thread_unwatch(int fd)
 {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < nwatched; i++) {
-    if (watched[i] == fd) {
-      watched[i] = watched[--nwatched];
+    if (watched[i].fd == fd) {
       if (listening) {
-        tt_events_remove(set_fd, fd);
+        forget(&watched[i]);
       }
+      watched[i] = watched[--nwatched];
       break;
     }
   }
@@ -438,7 +471,7 @@ void tt_proxy_thread_forget(void)
   tt_fd_close(set_fd);
   wake_fd = set_fd = -1;
   watched = NULL; // the parent may have been about to move it
-  nwatched = room = 0;
+  nwatched = room = nlistened = 0;
   listening = deaf = false;
   naps = 0;
   atomic_store(&state, NONE);

@@ -153,6 +153,7 @@ static void mixed(void **state)
 }
 
 // Whenever the thread has not listened to the networks for a while, it does again before it sleeps on them, here for as long as it takes: what comes wakes it.
+// A network that can be told is told both times.
 static void listens_again(void **state)
 {
   (void)state;
@@ -161,9 +162,10 @@ static void listens_again(void **state)
   rig *r = open_wired();
   tt_proxy_thread_patience(3600 * TT_NS_PER_S);
   for (int i = 0; i < 5; i++) {
-    tt_sleep_ns(20 * TT_NS_PER_MS); // many rests without operations
+    UNTIL(atomic_load(&fake.watching) == 0); // many rests without operations
     post_both(r, 1);
     kick_both(r);
+    UNTIL(atomic_load(&fake.watching) == 2);
     tt_sleep_ns(5 * TT_NS_PER_MS); // by now it sleeps on the descriptors, mostly
     put(r);
     tt_proxy_progress(r->ranks[0].proxy, true);
@@ -175,20 +177,11 @@ static void listens_again(void **state)
   fake_stop();
 }
 
-// A descriptor that cannot be put into the set when the thread wants to sleep: it looks every now and then instead, three times for each sleep of 50 us at most.
-static void deaf(void **state)
+// The thread cannot listen: it looks every now and then instead, three times for each sleep of 50 us at most, and no network is told that it does.
+static void manage_deaf(rig *r)
 {
-  (void)state;
-  fake_start(16);
-  fake.events = true;
-  rig *r = open_wired();
-  int fd = -1;
-  assert_int_equal(tt_ring_open(&fd), 0);
-  assert_true(tt_proxy_thread_watch(fd));
-  assert_false(tt_proxy_thread_watch(fd)); // once is enough
-  tt_sleep_ns(20 * TT_NS_PER_MS);          // it does not listen now
-  tt_fd_close(fd);
   for (int i = 0; i < 3; i++) {
+    UNTIL(atomic_load(&fake.watching) == 0);
     post_both(r, 1);
     kick_both(r);
     uint64_t begin = tt_now_ns();
@@ -201,8 +194,53 @@ static void deaf(void **state)
     UNTIL(idle(r));
     assert_true(get(r));
   }
+}
+
+// A descriptor that cannot be put into the set when the thread wants to sleep.
+static void deaf(void **state)
+{
+  (void)state;
+  static const tt_net_ops plain = {.name = "Plain"}; // always on
+  fake_start(16);
+  fake.events = true;
+  rig *r = open_wired();
+  int fd = -1;
+  assert_int_equal(tt_ring_open(&fd), 0);
+  assert_true(tt_proxy_thread_watch(&plain, NULL, fd));
+  assert_false(tt_proxy_thread_watch(&plain, NULL, fd)); // once is enough
+  UNTIL(atomic_load(&fake.watching) == 0);               // it does not listen now
+  tt_fd_close(fd);
+  manage_deaf(r);
   tt_proxy_thread_unwatch(fd);
   rig_close(r);
+  fake_stop();
+}
+
+// A network that cannot do what it is told.
+static void refused(void **state)
+{
+  (void)state;
+  fake_start(17);
+  fake.events = true;
+  rig *r = open_wired();
+  UNTIL(atomic_load(&fake.watching) == 0);
+  atomic_store(&fake.unwatchable, true);
+  manage_deaf(r);
+  rig *other = open_wired(); // not watched from the beginning
+  assert_int_equal(other->ranks[0].proxy->events_fd, -1);
+  assert_int_equal(other->ranks[1].proxy->events_fd, -1);
+  manage_deaf(other);
+  rig_close(other);
+  atomic_store(&fake.unwatchable, false);
+  post_both(r, 1);
+  kick_both(r);
+  UNTIL(atomic_load(&fake.watching) == 2); // as if nothing had been
+  put(r);
+  tt_proxy_kick(r->ranks[0].proxy);
+  UNTIL(idle(r));
+  assert_true(get(r));
+  rig_close(r);
+  assert_int_equal(atomic_load(&fake.watching), 0);
   fake_stop();
 }
 
@@ -323,8 +361,8 @@ static void forked(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(left),           cmocka_unit_test(stands_back),   cmocka_unit_test(asleep),
-                                     cmocka_unit_test(mixed),          cmocka_unit_test(listens_again), cmocka_unit_test(deaf),
-                                     cmocka_unit_test(comes_and_goes), cmocka_unit_test(forked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(left),    cmocka_unit_test(stands_back),    cmocka_unit_test(asleep),
+                                     cmocka_unit_test(mixed),   cmocka_unit_test(listens_again),  cmocka_unit_test(deaf),
+                                     cmocka_unit_test(refused), cmocka_unit_test(comes_and_goes), cmocka_unit_test(forked)};
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }

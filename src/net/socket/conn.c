@@ -6,13 +6,17 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "net/socket/socket_priv.h"
-#include "os/events.h"
 
-// Joins the list, and the connection that shares the control socket, if it is still there.
-static void link_conn(tt_snet_conn *c)
+// Joins the list, the set of events, and the connection that shares the control socket, if it is still there. 0, or -errno: nothing.
+static int link_conn(tt_snet_conn *c)
 {
   tt_snet *net = c->net;
   pthread_mutex_lock(&net->lock);
+  int e = tt_snet_conn_join(c);
+  if (e != 0) {
+    pthread_mutex_unlock(&net->lock);
+    return e;
+  }
   for (tt_snet_conn *o = net->conns; c->paired && o != NULL; o = o->next) {
     if (o->wire == c->wire && o->peer == c->peer && o->send != c->send) {
       c->twin = o;
@@ -22,6 +26,7 @@ static void link_conn(tt_snet_conn *c)
   c->next = net->conns;
   __atomic_store_n(&net->conns, c, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&net->lock);
+  return 0;
 }
 
 // True when no other connection uses the control socket any more.
@@ -34,6 +39,7 @@ static bool unlink_conn(tt_snet_conn *c)
   }
   if (*at == c) {
     __atomic_store_n(at, c->next, __ATOMIC_RELEASE);
+    tt_snet_conn_leave(c);
   }
   bool alone = c->twin == NULL;
   if (!alone) {
@@ -64,8 +70,7 @@ static tt_snet_conn *allocate(tt_snet *net, const tt_snet_ends *ends)
   if (c == NULL) {
     return NULL;
   }
-  *c = (tt_snet_conn){
-      .net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .fd = -1, .at = ends->at, .nsocks = ends->nsocks};
+  *c = (tt_snet_conn){.net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .at = ends->at, .nsocks = ends->nsocks};
   c->wire = ends->wire;
   c->paired = ends->paired;
   c->nthreads = TT_MIN(net->devs[ends->dev].nthreads, ends->nsocks);
@@ -79,8 +84,9 @@ static tt_snet_conn *allocate(tt_snet *net, const tt_snet_ends *ends)
     tt_free(c);
     return NULL;
   }
+  c->fd = ends->fds[0];
   for (int i = 0; i < c->nsocks; i++) {
-    c->socks[i].fd = -1;
+    c->socks[i].fd = ends->fds[1 + i];
   }
   for (int i = 0; i < c->nthreads; i++) {
     c->helpers[i].ring = -1;
@@ -96,21 +102,11 @@ static void deallocate(tt_snet_conn *c)
   tt_free(c);
 }
 
-// Puts into the set of events what no helper thread looks after.
-static int add_events(const tt_snet_conn *c, const tt_snet_ends *ends)
-{
-  int e = tt_events_add(c->net->events, ends->fds[0], !c->send);
-  for (int i = 0; i < c->nsocks && e == 0 && c->nthreads == 0; i++) {
-    e = tt_events_add(c->net->events, ends->fds[1 + i], !c->send);
-  }
-  return e;
-}
-
 ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet_conn **out)
 {
   char at[TT_ADDR_TEXT];
   tt_snet_conn *c = allocate(net, ends);
-  int e = c == NULL ? -ENOMEM : add_events(c, ends);
+  int e = c == NULL ? -ENOMEM : link_conn(c);
   if (e != 0) {
     if (c != NULL) {
       deallocate(c);
@@ -118,13 +114,10 @@ ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet
     return tt_fail(ncclSystemError, "rank %d: connection to rank %d at %s over %s: %s", net->env.rank, ends->peer,
                    tt_addr_text(&ends->at, at), net->devs[ends->dev].name, strerror(-e));
   }
-  c->fd = ends->fds[0];
   tt_sock_patience(c->fd, net->timeout_s);
   for (int i = 0; i < c->nsocks; i++) {
-    c->socks[i].fd = ends->fds[1 + i];
     tt_sock_patience(c->socks[i].fd, net->timeout_s);
   }
-  link_conn(c);
   tt_info(TT_NET, "socket: rank %d %s rank %d at %s over %s%s; %d data sockets, %d threads", net->env.rank,
           c->send ? "sends to" : "receives from", c->peer, tt_addr_text(&c->at, at), net->devs[c->dev].name,
           c->paired ? ", by the socket of the other direction" : "", c->nsocks, c->nthreads);

@@ -87,11 +87,8 @@ void tt_snet_helpers_start(tt_snet_conn *c)
     }
     tt_snet_helpers_stop(c);
     c->helped = false;
-    c->nthreads = 0;
+    tt_snet_conn_unhelped(c);
     tt_warn("rank %d: connection to rank %d goes on without helper threads", c->net->env.rank, c->peer);
-    for (int s = 0; s < c->nsocks; s++) {
-      tt_events_add(c->net->events, c->socks[s].fd, !c->send);
-    }
     return;
   }
 }

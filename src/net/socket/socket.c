@@ -87,6 +87,7 @@ static ncclResult_t socket_init(const tt_net_env *env, void **ctx)
   }
   net->env = *env;
   net->events = net->ring = -1;
+  net->watched = true;
   pthread_mutex_init(&net->lock, NULL);
   read_params(net);
   ncclResult_t res = find_devices(net);
@@ -171,4 +172,5 @@ const tt_net_ops tt_net_socket = {.name = "Socket",
                                   .close_listen = tt_snet_close_listen,
                                   .finalize = socket_finalize,
                                   .events_fd = socket_events_fd,
+                                  .watch_events = tt_snet_watch_events,
                                   .forget = socket_forget};

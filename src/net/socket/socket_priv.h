@@ -85,7 +85,8 @@ typedef struct tt_snet {
   tt_net_env env;
   unsigned timeout_s;
   size_t inline_max, min_piece;
-  int events;           // set of all sockets that no helper thread looks after
+  int events;           // set of all sockets that no helper thread looks after, while `watched`
+  bool watched;         // under the lock
   int ring;             // rung by helper threads; in `events`
   int one_way;          // large messages sent since a receive for one was posted, as far as anybody asks; of all connections; relaxed
   pthread_mutex_t lock; // over the changes of the three lists
@@ -220,6 +221,17 @@ static inline bool tt_snet_req_done(const tt_snet_req *r)
 {
   return (int32_t)(r->conn->front - r->number) > 0 && __atomic_load_n(&r->left, __ATOMIC_ACQUIRE) == 0;
 }
+
+// ---- watch.c ----
+// net.h's watch_events.
+int tt_snet_watch_events(void *ctx, bool on);
+// The connection's sockets that no helper thread looks after join the set of events, if that is watched, or show that they can. 0 or -errno: then
+// none has. Caller holds the context's lock, as for the next one.
+int tt_snet_conn_join(const tt_snet_conn *c);
+// They leave it. The descriptors are still open.
+void tt_snet_conn_leave(const tt_snet_conn *c);
+// The connection has no helper threads after all. Takes the lock.
+void tt_snet_conn_unhelped(tt_snet_conn *c);
 
 // ---- send.c, recv.c ----
 ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);

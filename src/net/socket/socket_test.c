@@ -414,23 +414,42 @@ static int watch_events(tt_snet *net)
   return outer;
 }
 
+// Tests until the request is done, asleep between two tests. In turns the events are watched only while it sleeps: on, tested once more, off.
+static int sleep_until_done(tt_snet *net, int outer, bool in_turns, void *r, size_t *got)
+{
+  int done = 0;
+  assert_int_equal(NET->test(r, &done, got), ncclSuccess);
+  if (!done && in_turns) {
+    assert_true(NET->watch_events(net, true) >= 0);
+    assert_int_equal(NET->test(r, &done, got), ncclSuccess);
+  }
+  while (!done && event(outer)) {
+    assert_int_equal(NET->test(r, &done, got), ncclSuccess);
+  }
+  if (in_turns) {
+    assert_int_equal(NET->watch_events(net, false), 0);
+  }
+  return done;
+}
+
+typedef struct sleepers {
+  pair p;
+  bool in_turns;
+} sleepers;
+
 static void *late_sender(void *arg)
 {
-  pair *p = arg;
+  sleepers *both = arg;
+  pair *p = &both->p;
   int outer = watch_events(p->net[0]);
   for (unsigned i = 0; i < 40; i++) {
     size_t size = i % 2 ? 4 << 20 : 100;
     char *data = malloc(size);
     void *r = NULL;
-    int done = 0;
     tt_sleep_ns(i % 4 == 0 ? 2 * TT_NS_PER_MS : 0);
     pattern(data, size, i);
     assert_int_equal(NET->isend(p->send, data, size, 0, NULL, NULL, &r), ncclSuccess);
-    assert_int_equal(NET->test(r, &done, NULL), ncclSuccess);
-    while (!done && event(outer)) {
-      assert_int_equal(NET->test(r, &done, NULL), ncclSuccess);
-    }
-    assert_int_equal(done, 1);
+    assert_int_equal(sleep_until_done(p->net[0], outer, both->in_turns, r, NULL), 1);
     free(data);
   }
   close(outer);
@@ -438,39 +457,38 @@ static void *late_sender(void *arg)
 }
 
 // Both sides sleep on nothing but the events: none is lost.
-static void sleeping_pair(int threads, int sockets)
+static void sleeping_pair(int threads, int sockets, bool in_turns)
 {
-  pair p;
+  sleepers both = {.in_turns = in_turns};
+  pair *p = &both.p;
   pthread_t t;
   char *in = malloc(4 << 20);
-  pair_open(&p, threads, sockets);
-  int outer = watch_events(p.net[1]);
-  assert_int_equal(pthread_create(&t, NULL, late_sender, &p), 0);
+  pair_open(p, threads, sockets);
+  int outer = watch_events(p->net[1]);
+  assert_int_equal(pthread_create(&t, NULL, late_sender, &both), 0);
   for (unsigned i = 0; i < 40; i++) {
     size_t room = 4 << 20, got = 0;
-    int done = 0, tag = 0;
+    int tag = 0;
     void *r = NULL, *data = in;
-    assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, NULL, &r), ncclSuccess);
-    assert_int_equal(NET->test(r, &done, &got), ncclSuccess);
-    while (!done && event(outer)) {
-      assert_int_equal(NET->test(r, &done, &got), ncclSuccess);
-    }
-    assert_int_equal(done, 1);
+    assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, NULL, &r), ncclSuccess);
+    assert_int_equal(sleep_until_done(p->net[1], outer, in_turns, r, &got), 1);
     assert_int_equal(got, i % 2 ? 4 << 20 : 100);
     assert_true(pattern_holds(in, got, i));
   }
   pthread_join(t, NULL);
   close(outer);
-  pair_close(&p);
+  pair_close(p);
   free(in);
 }
 
 static void test_events(void **state)
 {
   (void)state;
-  sleeping_pair(0, 0);
-  sleeping_pair(0, 3);
-  sleeping_pair(2, 4);
+  for (int in_turns = 0; in_turns < 2; in_turns++) {
+    sleeping_pair(0, 0, in_turns);
+    sleeping_pair(0, 3, in_turns);
+    sleeping_pair(2, 4, in_turns);
+  }
 }
 
 // Two processes: the child receives.
