@@ -17,7 +17,7 @@ set -- "tutti=exec $out/coll_tutti $ranks"
 for variant in ${BENCH_VARIANTS:-}; do
   set -- "$@" "$variant=exec $out/coll_tutti $ranks $variant"
 done
-if [ "${BENCH_FLOOR:-0}" != 0 ] && build_floor; then
+if [ "${BENCH_FLOOR:-0}" != 0 ] && [ "$ranks" -ge 2 ] && [ "$ranks" -le 64 ] && build_floor; then
   set -- "$@" "floor=exec $out/coll_floor $ranks"
 fi
 root=

@@ -46,7 +46,7 @@ __attribute__((target("avx2"))) static void sum_lines(const float *const *in, si
 {
   for (int k = 0; k < nranks; k++) { // what comes next, while this is summed
     for (size_t i = 0; i < n; i += LINE) {
-      __builtin_prefetch(in[k] + from + n + i);
+      __builtin_prefetch((const void *)((size_t)in[k] + (from + n + i) * sizeof(float)));
     }
   }
   for (size_t i = from; i < from + n; i += LINE) {
@@ -151,7 +151,8 @@ static int read_options(int argc, char **argv)
   int i = 1;
   char *end = NULL;
   if (i < argc && argv[i][0] >= '0' && argv[i][0] <= '9') {
-    nranks = (int)strtol(argv[i++], &end, 10);
+    long n = strtol(argv[i++], &end, 10);
+    nranks = n > MAX_RANKS ? 0 : (int)n;
   }
   cached = i < argc && strcmp(argv[i], "cached") == 0;
   return i + cached == argc && nranks >= 2 && nranks <= MAX_RANKS && (end == NULL || *end == 0);

@@ -12,11 +12,12 @@
 
 typedef enum { TT_WAY_COPY, TT_WAY_PAGES, TT_NWAYS } tt_way; // device/host/offer.h
 
+// A sample has as many uses as its call: at least two, because calls may be made of two different ones, and TT_TASTE_CALL at most. Of longer calls it need not
+// hold the use that waits for the others.
 enum {
   TT_TASTE_SAMPLES = 4, // of each way that a trial compares, at most, behind one that warms up
-  TT_TASTE_PERIOD =
-      8, // uses that a sample's time is told for. It is of as many as the call has: at least two, because calls may be made of two different ones,
-  TT_TASTE_CALL = 34, // and at most this, which is 32 MiB in chunks of a pipe's length
+  TT_TASTE_PERIOD = 8,  // uses that a sample's time is told for
+  TT_TASTE_CALL = 34,   // just over a block of 32 MiB in chunks of a pipe's length, which are 33
   TT_TASTE_PATIENCE =
       20,            // samples' uses of a trial in all: the way that is tried may not be to be had, and what is under way goes the old one
   TT_TASTE_REST = 8, // uses between two trials: at least so many times those of the last one,

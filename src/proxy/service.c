@@ -11,7 +11,7 @@
 #include "proxy/relay.h"
 
 #define LAST_WORDS_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
-#define LEAVE_NAP_NS 20000ull              // between two looks of a leaving rank: the service never waits for long
+#define LEAVE_NAP_NS 20000ull              // between two looks of a leaving rank at its answer, and of the service at the rank's parting
 
 // With NCCL_NET_TIMEOUT.
 static tt_proxy_limits limits_of(unsigned patience_s)

@@ -14,8 +14,8 @@
 // So either the leaver sees the state, or the second look sees the operation. In POLLING the wake is saved when the network of the proxy is
 // watched: the descriptors are edge-triggered, and the leaver has tested everything after the operation was posted, so whatever happens
 // later makes an edge. In MIXED an edge may go by while the thread leaves that proxy to others: hence the tick.
-// The networks' descriptors are in the thread's set, and what they stand for in the networks' own (net.h: watch_events), only while it rests on them
-// (prepare_rest), because whoever sends pays for each set that the receiving socket is in. Both come in before the thread says how it rests: what
+// The networks' descriptors are in the thread's set, and what they stand for in the networks' own (net.h: watch_events), only while it rests on them,
+// and a little longer (prepare_rest), because whoever sends pays for each set that the receiving socket is in. Both come in before the thread says how it rests: what
 // happened until then, the second look finds; what happens later finds a socket in a set in a set.
 // tests/proxy_model_test.c walks all interleavings.
 #include <stdlib.h>
@@ -56,7 +56,7 @@ typedef struct watch {
 static watch *watched;
 static int nwatched, room;
 static bool listening; // they are in the set; the thread's to change
-static int nlistened;  // descriptors that came into sets for that, also the networks' own
+static int nlistened;  // descriptors, also the networks' own, that came into sets when it began to; about, as networks come and go
 
 // ---- what others call
 
@@ -228,7 +228,7 @@ static int listen_to(const watch *w)
   return e != 0 ? e : n + 1;
 }
 
-static void forget(const watch *w)
+static void ignore(const watch *w)
 {
   tt_events_remove(set_fd, w->fd);
   if (w->net->watch_events != NULL) {
@@ -239,7 +239,7 @@ static void forget(const watch *w)
 static void stop_listening(int n)
 {
   for (int i = 0; i < n; i++) {
-    forget(&watched[i]);
+    ignore(&watched[i]);
   }
   listening = false;
 }
@@ -265,7 +265,7 @@ static bool listen_to_networks(void)
 }
 
 // Takes them out, where the thread has done without for so long that putting them back costs little beside that; that it falls asleep says so, too.
-static void forget_networks(int kind)
+static void ignore_networks(int kind)
 {
   pthread_mutex_lock(&lock);
   if (listening && (kind == ASLEEP || naps >= RESTS_APART * nlistened)) {
@@ -284,7 +284,7 @@ static bool prepare_rest(int kind)
   }
   if (listening) {
     naps++;
-    forget_networks(kind);
+    ignore_networks(kind);
   }
   return true;
 }
@@ -412,30 +412,45 @@ uint32_t tt_proxy_thread_rounds(void)
   return atomic_load(&rounds);
 }
 
-// Into the set at once, to see that this works. Caller holds `lock`.
+// Room for one more. Caller holds `lock`.
+static bool make_room(void)
+{
+  if (nwatched < room) {
+    return true;
+  }
+  int more = room == 0 ? 16 : 2 * room;
+  watch *all = realloc(watched, (size_t)more * sizeof *all);
+  if (all == NULL) {
+    return false;
+  }
+  watched = all;
+  room = more;
+  return true;
+}
+
+static bool is_watched_already(int fd)
+{
+  int i = 0;
+  while (i < nwatched && watched[i].fd != fd) {
+    i++;
+  }
+  return i < nwatched;
+}
+
+// Into the set at once, to see that this works; not what somebody has put there, as the set would say: a network's own descriptor is nobody else's.
+// Caller holds `lock`.
 static bool watch_now(const tt_net_ops *net, void *ctx, int fd)
 {
-  for (int i = 0; i < nwatched; i++) {
-    if (watched[i].fd == fd) {
-      return false; // as the set would say: a network's own descriptor is nobody else's
-    }
-  }
-  if (nwatched == room) {
-    int more = room == 0 ? 16 : 2 * room;
-    watch *all = realloc(watched, (size_t)more * sizeof *all);
-    if (all == NULL) {
-      return false;
-    }
-    watched = all;
-    room = more;
-  }
   watch new = {.fd = fd, .net = net, .ctx = ctx};
-  int n = listen_to(&new);
+  int n = !is_watched_already(fd) && make_room() ? listen_to(&new) : -1;
   if (n < 0) {
+    if (net->watch_events != NULL) { // nobody will sleep on it
+      net->watch_events(ctx, false);
+    }
     return false;
   }
   if (!listening) {
-    forget(&new);
+    ignore(&new);
   }
   nlistened += n;
   watched[nwatched++] = new;
@@ -456,7 +471,7 @@ void tt_proxy_thread_unwatch(int fd)
   for (int i = 0; i < nwatched; i++) {
     if (watched[i].fd == fd) {
       if (listening) {
-        forget(&watched[i]);
+        ignore(&watched[i]);
       }
       watched[i] = watched[--nwatched];
       break;

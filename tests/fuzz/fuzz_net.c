@@ -32,8 +32,13 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
   (void)argc;
   (void)argv;
   setenv("NCCL_DEBUG", "NONE", 1);
-  net = (tt_snet){
-      .env = {.rank = 1, .nranks = 4}, .timeout_s = 60, .inline_max = 100, .min_piece = 10, .ndevs = 1, .devs = {{.name = "fuzz"}}};
+  net = (tt_snet){.env = {.rank = 1, .nranks = 4},
+                  .timeout_s = 60,
+                  .inline_max = 100,
+                  .min_piece = 10,
+                  .ndevs = 1,
+                  .devs = {{.name = "fuzz"}},
+                  .watched = true};
   pthread_mutex_init(&net.lock, NULL);
   demand(tt_events_open(&net.events) == 0 && tt_ring_open(&net.ring) == 0);
   return 0;

@@ -145,10 +145,10 @@ job_tell() {
     echo "  --- ${job_labels[i]}: $how"
     out=$job_dir/${job_labels[i]}.out
     if grep -q '^WARNING: ThreadSanitizer\|^==[0-9]*==ERROR: \|: runtime error: ' "$out"; then
-      sed -n '/^WARNING: ThreadSanitizer\|^==[0-9]*==ERROR: \|: runtime error: /,$p' "$out" | head -n 120
-    else
-      tail -n "${1:-12}" "$out"
-    fi | sed 's/^/      /'
+      sed -n '/^WARNING: ThreadSanitizer\|^==[0-9]*==ERROR: \|: runtime error: /,$p' "$out" | head -n 120 | sed 's/^/      /'
+      echo "      and at last:"
+    fi
+    tail -n "${1:-12}" "$out" | sed 's/^/      /'
   done
 }
 

@@ -20,8 +20,8 @@ static int taste_of(const tt_call *c)
 }
 
 // Offers of one peer that the lane's call takes, up to the longest sample of a taste. Of each sub-chunk one; but among more than two ranks only an all-reduce has
-// several, and takes of each peer what it sums, and that one's sums. A call that puts its own block beside others' is a sample as a whole: the peer runs ahead
-// during that, so that a part of it tells how quick those chunks were that needed no waiting.
+// several, and takes of each peer what it sums, and that one's sums. A call whose output has a block for each rank is a sample as a whole: the peer runs ahead
+// while the own block is copied, so that a part of it tells how quick those chunks were that needed no waiting.
 static uint8_t uses_of(const tt_port *port, const tt_lane *l)
 {
   size_t nsub = (size_t)l->sched->nsub, pass = nsub * l->max_chunk, part = l->end - l->begin,
@@ -254,7 +254,9 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
   const char *from = (token->offer == TT_OFFER_IN ? c->in : c->out) + tt_lane_chunk(l, step, token->chunk) * c->esize;
   if (link->tastes != NULL) {
     int size = taste_of(c);
-    link->tastes->given[size] = (uint8_t)TT_MIN(link->tastes->given[size] + 1, BOTH_WAYS);
+    uint8_t *given = &link->tastes->given[size];
+    *given = (uint8_t)TT_MIN((l->sched->out_blocks > 1 ? 0 : *given) + 1,
+                             BOTH_WAYS); // with a block for each rank it goes both ways, whatever was before
     begin_use(l, link, measures(link, size));
   }
   if (link->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {

@@ -637,6 +637,21 @@ static void test_uses_of_a_call(void **state)
   }
 }
 
+// With a block for each rank a call goes both ways, whatever went before: it is measured from its first offer on.
+static void test_a_call_of_blocks_goes_both_ways(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    give_input(100, MOST);
+    take_input(100, MOST);
+    giver.sch.s.out_blocks = 2 - i;
+    assert_int_equal(go(&giver), TT_RUN_DONE);
+    assert_int_equal(go(&taker), TT_RUN_DONE);
+    assert_int_equal(r->tastes[0][1].given[0], 1 + i);
+    assert_true(r->links[0][1].since != 0);
+  }
+}
+
 static uint64_t measured(void)
 {
   return tt_now_ns() - r->links[0][1].since;
@@ -741,6 +756,7 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_offers_that_go_one_way, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_reader_says_what_it_wants, setup, teardown),
       cmocka_unit_test_setup_teardown(test_uses_of_a_call, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_call_of_blocks_goes_both_ways, setup, teardown),
       cmocka_unit_test_setup_teardown(test_waiting_counts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_what_counts_as_a_calls_time, setup, teardown),
   };

@@ -21,7 +21,7 @@ static bool is_plain(const tt_taste *t)
 // Uses at least until the next trial.
 static uint16_t rest_of(const tt_taste *t)
 {
-  return (uint16_t)(TT_TASTE_REST * t->spent);
+  return (uint16_t)TT_MIN(TT_TASTE_REST * t->spent, TT_TASTE_LONG);
 }
 
 // Uses that take TT_TASTE_WORTH times as long as the trial has lost.
@@ -74,6 +74,9 @@ static uint32_t sample_of(tt_taste *t, const tt_use *use)
     return 0;
   }
   t->part = 0;
+  if (t->sum_ns == UINT32_MAX) { // a time that is not known, or too long, is none of so many uses either
+    return UINT32_MAX;
+  }
   uint64_t all_ns = (uint64_t)t->sum_ns * TT_TASTE_PERIOD / (unsigned)period;
   return (uint32_t)TT_CLAMP(all_ns, (uint64_t)1, (uint64_t)UINT32_MAX);
 }

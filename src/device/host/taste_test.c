@@ -455,6 +455,31 @@ static void test_what_is_no_alarm(void **state)
   }
 }
 
+// Nor samples with a use whose time is not known, however many uses a sample has.
+static void test_no_time_is_no_alarm(void **state)
+{
+  static const int calls[] = {8, 9, 17, TT_TASTE_CALL};
+  (void)state;
+  for (size_t k = 0; k < TT_COUNT(calls); k++) {
+    tt_taste t = {.resting = true, .watching = true, .left = TT_TASTE_LONG, .least_ns = {2 * TT_TASTE_WATCH_NS, 2 * TT_TASTE_WATCH_NS}};
+    for (int i = 0; i < 10 * calls[k]; i++) {
+      tt_taste_add(&t, &(tt_use){.way = TT_WAY_COPY, .period = calls[k], .ns = i % calls[k] == 0 ? UINT64_MAX : LONG, .now_ns = 1});
+      assert_false(tt_taste_tries(&t));
+    }
+  }
+}
+
+// A trial of long calls with a way that is not to be had.
+static void test_no_rest_is_too_long(void **state)
+{
+  tt_taste t = {0};
+  (void)state;
+  while (tt_taste_tries(&t)) {
+    tt_taste_add(&t, &(tt_use){.way = TT_WAY_COPY, .period = TT_TASTE_CALL, .ns = 1000, .now_ns = 1});
+  }
+  assert_int_equal(t.left, TT_TASTE_LONG);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -477,6 +502,8 @@ int main(void)
       cmocka_unit_test(test_a_way_that_becomes_slow_is_left_soon),
       cmocka_unit_test(test_an_alarm_that_turns_nothing_is_the_last),
       cmocka_unit_test(test_what_is_no_alarm),
+      cmocka_unit_test(test_no_time_is_no_alarm),
+      cmocka_unit_test(test_no_rest_is_too_long),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

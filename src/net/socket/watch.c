@@ -3,6 +3,9 @@
 // Only those that somebody sleeps on: whoever sends to a socket pays for each set that it is in, watched or not. All under the context's lock: a
 // connection that is made while the sockets are watched joins by itself, one that is made meanwhile comes with the others. So once
 // tt_snet_watch_events has put them in, every linked connection is there.
+#include <string.h>
+
+#include "base/log.h"
 #include "net/socket/socket_priv.h"
 #include "os/events.h"
 
@@ -59,7 +62,11 @@ void tt_snet_conn_unhelped(tt_snet_conn *c)
   pthread_mutex_lock(&c->net->lock);
   c->nthreads = 0;
   for (int i = 1; i < count(c) && c->net->watched; i++) {
-    tt_events_add(c->net->events, fd_of(c, i), !c->send);
+    int e = tt_events_add(c->net->events, fd_of(c, i), !c->send);
+    if (e != 0) {
+      tt_warn("rank %d: a data socket to rank %d cannot be watched, so messages may wait for a second: %s", c->net->env.rank, c->peer,
+              strerror(-e));
+    }
   }
   pthread_mutex_unlock(&c->net->lock);
 }
