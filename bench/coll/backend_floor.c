@@ -17,7 +17,7 @@
 #include "coll_bench.h"
 #include "ranks.h"
 
-enum { MAX_RANKS = 64, BLOCK = 1024, LINE = 16 }; // floats: of sums that wait in the first cache; of a cache line
+enum { MAX_RANKS = 64, BLOCK = 1024, LINE = 16 }; // floats: of a block of sums; of a cache line
 
 // What each rank has posted of its call.
 typedef struct posts {
@@ -41,46 +41,23 @@ static void sum_block(const float *const *in, size_t from, size_t n, float *sums
 }
 
 #if defined(__x86_64__)
-// The same, source after source for each line: from two of them on that is faster than a pass per source. n: whole lines.
-__attribute__((target("avx2"))) static void sum_lines(const float *const *in, size_t from, size_t n, float *sums)
+// Line by line from the inputs to all outputs, each line written at once. Returns how many elements it has done: whole lines.
+__attribute__((target("avx2"))) static size_t sum_stream(const float *const *in, float *const *out, size_t from, size_t n)
 {
-  for (int k = 0; k < nranks; k++) { // what comes next, while this is summed
-    for (size_t i = 0; i < n; i += LINE) {
-      __builtin_prefetch((const void *)((size_t)in[k] + (from + n + i) * sizeof(float)));
-    }
-  }
-  for (size_t i = from; i < from + n; i += LINE) {
+  size_t end = from + n / LINE * LINE;
+  for (size_t i = from; i < end; i += LINE) {
     __m256 lo = _mm256_loadu_ps(in[0] + i), hi = _mm256_loadu_ps(in[0] + i + 8);
     for (int k = 1; k < nranks; k++) {
       lo = _mm256_add_ps(lo, _mm256_loadu_ps(in[k] + i));
       hi = _mm256_add_ps(hi, _mm256_loadu_ps(in[k] + i + 8));
     }
-    _mm256_store_ps(sums + i - from, lo);
-    _mm256_store_ps(sums + i - from + 8, hi);
-  }
-}
-
-__attribute__((target("avx2"))) static void stream_lines(float *to, const float *sums, size_t n)
-{
-  for (size_t i = 0; i < n; i += LINE) {
-    _mm256_stream_ps(to + i, _mm256_load_ps(sums + i));
-    _mm256_stream_ps(to + i + 8, _mm256_load_ps(sums + i + 8));
-  }
-}
-
-// Returns how many elements it has done: whole blocks.
-__attribute__((target("avx2"))) static size_t sum_stream(const float *const *in, float *const *out, size_t from, size_t n)
-{
-  _Alignas(64) float sums[BLOCK];
-  size_t i = 0;
-  for (; i + BLOCK <= n; i += BLOCK) {
-    sum_lines(in, from + i, BLOCK, sums);
     for (int k = 0; k < nranks; k++) {
-      stream_lines(out[k] + from + i, sums, BLOCK);
+      _mm256_stream_ps(out[k] + i, lo);
+      _mm256_stream_ps(out[k] + i + 8, hi);
     }
   }
   _mm_sfence();
-  return i;
+  return end - from;
 }
 
 static int can_stream(float *const *out, size_t from)
