@@ -203,9 +203,9 @@ stop_and_go() { stops 4; }
 stop_and_go_v6() { stops 6; }
 
 # A whole job that is stopped, and its machine suspended, goes on later: hosts one after the other.
-# Those of the second must be back before the limit of the first: where this machine takes that long for a nap of 3 s, nothing can be told.
+# One that does not come back within the limit is rightly taken for dead: so a failure says how long it was.
 stop_all() {
-  local since seconds
+  local since apart
   begin 4 1 $((90 * slower)) || return 1
   # shellcheck disable=SC2046
   kill -STOP $(pids 0 1 2 3) && job_nap 14 && kill -CONT $(pids 2 3) || return 1
@@ -213,10 +213,9 @@ stop_all() {
   job_nap 3
   # shellcheck disable=SC2046
   kill -CONT $(pids 0 1) || return 1
-  seconds=$((SECONDS - since))
-  [ "$seconds" -lt 8 ] || { say="a nap of 3 s took $seconds s here"; return 77; }
+  apart=$((SECONDS - since))
   stop_after 1
-  finish success $((60 * slower))
+  finish success $((60 * slower)) || { say="$say ($apart s between the hosts, 3 were asked for)"; return 1; }
 }
 
 # pids RANK…

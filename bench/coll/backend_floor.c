@@ -25,7 +25,7 @@ typedef struct posts {
   float *_Atomic out[MAX_RANKS];
 } posts;
 
-static int nranks = 2, workers = 2, cached; // workers: ranks 0 and up, one per core
+static int nranks = 2, workers, cached; // workers: ranks 0 and up, one per core
 static _Thread_local int rank;
 
 // Elements from..from+n of all inputs into `sums`.

@@ -428,13 +428,14 @@ static bool make_room(void)
   return true;
 }
 
-static bool is_watched_already(int fd)
+// Where it stands among the watched ones; nwatched: it does not. Caller holds `lock`.
+static int place_of(int fd)
 {
   int i = 0;
   while (i < nwatched && watched[i].fd != fd) {
     i++;
   }
-  return i < nwatched;
+  return i;
 }
 
 // Into the set at once, to see that this works; not what somebody has put there, as the set would say: a network's own descriptor is nobody else's.
@@ -442,7 +443,7 @@ static bool is_watched_already(int fd)
 static bool watch_now(const tt_net_ops *net, void *ctx, int fd)
 {
   watch new = {.fd = fd, .net = net, .ctx = ctx};
-  int n = !is_watched_already(fd) && make_room() ? listen_to(&new) : -1;
+  int n = place_of(fd) == nwatched && make_room() ? listen_to(&new) : -1;
   if (n < 0) {
     if (net->watch_events != NULL) { // nobody will sleep on it
       net->watch_events(ctx, false);
@@ -468,14 +469,12 @@ bool tt_proxy_thread_watch(const tt_net_ops *net, void *ctx, int fd)
 void tt_proxy_thread_unwatch(int fd)
 {
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < nwatched; i++) {
-    if (watched[i].fd == fd) {
-      if (listening) {
-        ignore(&watched[i]);
-      }
-      watched[i] = watched[--nwatched];
-      break;
+  int i = place_of(fd);
+  if (i < nwatched) {
+    if (listening) {
+      ignore(&watched[i]);
     }
+    watched[i] = watched[--nwatched];
   }
   pthread_mutex_unlock(&lock);
 }

@@ -19,13 +19,19 @@ static int taste_of(const tt_call *c)
   return TT_CLAMP(log2 - LEAST_TASTE, 0, TT_TASTES - 1);
 }
 
+// Does the call's output have a block for each rank, or its root's?
+static bool has_blocks(const tt_lane *l)
+{
+  return l->sched->out_blocks > 1;
+}
+
 // Offers of one peer that the lane's call takes, up to the longest sample of a taste. Of each sub-chunk one; but among more than two ranks only an all-reduce has
 // several, and takes of each peer what it sums, and that one's sums. A call whose output has a block for each rank is a sample as a whole: the peer runs ahead
 // while the own block is copied, so that a part of it tells how quick those chunks were that needed no waiting.
 static uint8_t uses_of(const tt_port *port, const tt_lane *l)
 {
-  size_t nsub = (size_t)l->sched->nsub, pass = nsub * l->max_chunk, part = l->end - l->begin,
-         most = l->sched->out_blocks > 1 ? TT_TASTE_CALL : TT_TASTE_PERIOD;
+  size_t nsub = (size_t)l->sched->nsub, pass = nsub * l->max_chunk, part = l->end - l->begin;
+  size_t most = has_blocks(l) ? TT_TASTE_CALL : TT_TASTE_PERIOD;
   size_t each = port->nranks == 2 ? nsub : TT_MIN(nsub, 2), passes = TT_MIN(TT_DIV_UP(part, pass), most);
   return (uint8_t)TT_MIN(passes * each, most);
 }
@@ -255,8 +261,8 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
   if (link->tastes != NULL) {
     int size = taste_of(c);
     uint8_t *given = &link->tastes->given[size];
-    *given = (uint8_t)TT_MIN((l->sched->out_blocks > 1 ? 0 : *given) + 1,
-                             BOTH_WAYS); // with a block for each rank it goes both ways, whatever was before
+    int before = has_blocks(l) ? 0 : *given; // who gives in such a call also takes, whatever went before
+    *given = (uint8_t)TT_MIN(before + 1, BOTH_WAYS);
     begin_use(l, link, measures(link, size));
   }
   if (link->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
