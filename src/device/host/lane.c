@@ -220,8 +220,9 @@ static bool drained(const tt_port *port, tt_lane *l)
     const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
     const tt_ref *dst = l->sched->refs + step->dst;
     for (int i = 0; i < step->ndst && (step->flags & l->lends); i++) {
-      tt_link *link = port->links[dst[i].peer];
-      if (dst[i].kind == TT_FIFO && link->networked && !tt_fifo_drained(&link->send[l->fifo])) {
+      // A link that the reference does not need is not looked at: it may be connecting just then.
+      tt_link *link = dst[i].kind == TT_FIFO ? port->links[dst[i].peer] : NULL;
+      if (link != NULL && link->networked && !tt_fifo_drained(&link->send[l->fifo])) {
         l->waits_for = dst[i].peer;
         return false;
       }

@@ -446,6 +446,35 @@ static void test_a_placed_message(void **state)
   assert_int_equal(copy[TT_LEND_MIN - 1], 9);
 }
 
+// Links that no reference needs are not read at all, for another thread may be making them: the own one lies on a page here that cannot be read.
+static void test_links_that_are_not_needed(void **state)
+{
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  tt_call call = {.in = large, .out = copy, .count = 2 * TT_LEND_MIN, .esize = 1};
+  tt_lane l;
+  (void)state;
+  char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(pages != MAP_FAILED);
+  tt_link **table = (tt_link **)(pages + page) - 1;
+  memcpy(table, r->tables[0], sizeof r->tables[0]);
+  assert_int_equal(mprotect(pages, page, PROT_NONE), 0);
+  r->ports[0].links = table;
+  r->links[0][1].networked = true;
+  rig_send(&sch, 1);
+  sch.refs[2] = (tt_ref){.kind = TT_OUT}; // beside the message
+  sch.steps[0].ndst = 2;
+  sch.steps[0].flags = TT_STEP_LEND;
+  tt_lane_init(&l, &sch.s, 0, &call, TT_LEND_MIN, TT_SIMPLE);
+  l.lends = TT_STEP_LEND;
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_BLOCKED);
+  assert_true(l.drains && !l.done);
+  assert_non_null(elsewhere(true));
+  assert_non_null(elsewhere(true));
+  assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
+  r->ports[0].links = r->tables[0];
+  munmap(pages, 2 * page);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -463,6 +492,7 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_who_lends, setup, teardown),
       cmocka_unit_test_setup_teardown(test_where_messages_belong, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_placed_message, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_links_that_are_not_needed, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
