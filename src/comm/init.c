@@ -197,6 +197,7 @@ static void survey(struct ncclComm *c)
     if (i == c->rank) {
       c->local_ranks = ranks;
       tt_host_load(load, c->peers[i].cpus);
+      c->per_core = load > c->peers[i].cpus ? load / TT_MAX(c->peers[i].cpus, 1) : 0;
     }
     c->shares |= ranks > 1;
     c->crowded |= load > c->peers[i].cpus;

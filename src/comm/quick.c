@@ -3,6 +3,11 @@
 
 #define TOGETHER 64 // tasks of a group
 
+// Waiting inside a call where cores are short (linger).
+#define MANY_PER_CORE 4 // ranks; with fewer the one that is waited for is likely to be at work on another core, so
+#define LOOKS_FEW 30    // looks before each yield, a tenth of what it takes to change a core's thread; with more none
+#define IN_VAIN_MOST 6  // after so many failures in a row 2 to the power of that many calls do without
+
 // Is nothing of the communicator or the stream under way?
 static inline bool is_free(const struct ncclComm *comm, cudaStream_t stream)
 {
@@ -17,8 +22,54 @@ static inline bool may_run(const tt_task *t)
   return t->events == NULL && (t->func != TT_FUNC_ALLTOALL || t->in != t->out) && tt_port_status(&t->comm->port) == ncclSuccess;
 }
 
-// Runs what can be run of a task that is ready. Returns whether nothing is left. `silent`: peers that sleep are told by the caller.
-static inline bool run(tt_task *t, unsigned looks, bool silent)
+// With more ranks than cores a call is rarely over before its peers have had the core. Who waits for the stream after every call, as far as could be seen,
+// loses nothing by waiting in the call instead, and saves the plan. Where that was in vain, because peers came much later or other work has the core, some calls
+// do without. Looks by ready(arg), and returns what it said last.
+static __attribute__((noinline)) bool linger(struct ncclComm *comm, cudaStream_t stream, bool (*ready)(void *arg), void *arg)
+{
+  tt_stream *s = tt_stream_find(stream, comm->device);
+  if (s == NULL || !atomic_load_explicit(&s->awaited, memory_order_relaxed)) {
+    return false;
+  }
+  atomic_store_explicit(&s->awaited, false, memory_order_relaxed);
+  if (comm->hurries > 0) {
+    comm->hurries--;
+    return false;
+  }
+  bool over = tt_host_linger(s, ready, arg);
+  comm->in_vain = over ? 0 : TT_MIN(comm->in_vain + 1, IN_VAIN_MOST);
+  comm->hurries = over ? 0 : 1u << comm->in_vain;
+  return over;
+}
+
+static inline unsigned linger_looks(const struct ncclComm *comm)
+{
+  return comm->per_core < MANY_PER_CORE ? LOOKS_FEW : 0;
+}
+
+// May a call wait inside? Not where one rank of this process sums for all: whoever has the core runs the plans of the others, too, and with few ranks per core
+// that is quicker than one turn more of each.
+static inline bool may_linger(const struct ncclComm *comm, tt_func func)
+{
+  return comm->per_core > 0 && (func != TT_FUNC_ALLREDUCE || !comm->all_local || comm->per_core >= MANY_PER_CORE);
+}
+
+// A collective that has been begun.
+typedef struct begun {
+  tt_task *task;
+  const tt_quick *quick;
+  const tt_quick_call *call;
+} begun;
+
+static bool run_rest(void *arg)
+{
+  begun *b = arg;
+  struct ncclComm *comm = b->task->comm;
+  return tt_quick_run(&comm->port, b->quick, b->call, linger_looks(comm), &b->task->done);
+}
+
+// Runs what can be run of a task that is ready. Returns whether nothing is left. `silent`: peers that sleep are told by the caller. `patient`: it may wait inside.
+static inline bool run(tt_task *t, unsigned looks, bool silent, bool patient)
 {
   struct ncclComm *comm = t->comm;
   const tt_ready *r = &comm->last[t->func].ready;
@@ -27,7 +78,10 @@ static inline bool run(tt_task *t, unsigned looks, bool silent)
   tt_quick_call c = {.in = t->in, .out = t->out, .sig = r->sig | (uint64_t)seq << 32, .sig_count = r->sig_count, .silent = silent};
   tt_page_show(comm->port.page, c.sig, c.sig_count);
   t->begun = true;
-  t->over = tt_quick_run(&comm->port, r->quick, &c, comm->crowded ? 0 : looks, &t->done);
+  t->over = tt_quick_run(&comm->port, r->quick, &c, looks, &t->done);
+  if (TT_UNLIKELY(patient) && !t->over) {
+    t->over = linger(comm, t->stream, run_rest, &(begun){.task = t, .quick = r->quick, .call = &c});
+  }
   if (t->over && numbered) {
     comm->sequence = seq;
     comm->calls[t->func]++;
@@ -37,7 +91,9 @@ static inline bool run(tt_task *t, unsigned looks, bool silent)
 
 bool tt_comm_quick(tt_task *t, unsigned looks)
 {
-  return tt_comm_is_ready(t->comm, t) && (t->begun || (is_free(t->comm, t->stream) && may_run(t))) && run(t, looks, false);
+  const struct ncclComm *comm = t->comm;
+  return tt_comm_is_ready(comm, t) && (t->begun || (is_free(comm, t->stream) && may_run(t))) &&
+         run(t, comm->crowded ? 0 : looks, false, looks > 0 && may_linger(comm, t->func));
 }
 
 // Are they of different communicators, on streams that do not order each other?
@@ -133,7 +189,7 @@ static void tell(struct ncclComm *comm, news *u)
 static inline bool run_message(tt_task *t, unsigned looks, news *u)
 {
   tt_quick_done before = t->done;
-  bool over = run(t, looks, true), moved = over || memcmp(&before, &t->done, sizeof before) != 0;
+  bool over = run(t, looks, true, false), moved = over || memcmp(&before, &t->done, sizeof before) != 0;
   u->sent |= moved && t->func == TT_FUNC_SEND;
   u->taken |= moved && t->func == TT_FUNC_RECV;
   if (!over || ++u->messages == NEWS_MESSAGES || tt_quick_bytes(t->comm->last[t->func].ready.quick) > NEWS_BYTES) {
@@ -156,8 +212,28 @@ static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsig
   return left;
 }
 
+// A group's messages, and how many of them are left.
+typedef struct messages {
+  tt_task *tasks;
+  size_t n;
+  bool may;
+  unsigned looks;
+  int left;
+} messages;
+
+static bool run_messages(void *arg)
+{
+  messages *m = arg;
+  news u = {.messages = 0};
+  m->left = one_direction(m->tasks, m->n, TT_FUNC_SEND, m->may, m->looks, &u); // first, because peers wait for them
+  m->left += one_direction(m->tasks, m->n, TT_FUNC_RECV, m->may, m->looks, &u);
+  tell(m->tasks->comm, &u);
+  return m->left == 0;
+}
+
 int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks)
 {
+  struct ncclComm *comm = tasks->comm;
   const tt_task *first = NULL;
   bool one_stream = true;
   for (const tt_task *t = tasks; t < tasks + n; t++) {
@@ -166,12 +242,13 @@ int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks)
       one_stream = one_stream && t->stream == first->stream;
     }
   }
-  news u = {.messages = 0};
-  bool may = first != NULL && one_stream && is_free(first->comm, first->stream);
-  int left = one_direction(tasks, n, TT_FUNC_SEND, may, looks, &u); // first, because peers wait for them
-  left += one_direction(tasks, n, TT_FUNC_RECV, may, looks, &u);
-  tell(tasks->comm, &u);
-  return left;
+  messages m = {.tasks = tasks, .n = n, .looks = comm->crowded ? 0 : looks};
+  m.may = first != NULL && one_stream && is_free(comm, first->stream);
+  if (!run_messages(&m) && m.may && looks > 0 && may_linger(comm, TT_FUNC_SEND)) {
+    m.looks = linger_looks(comm);
+    linger(comm, first->stream, run_messages, &m);
+  }
+  return m.left;
 }
 
 ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res)

@@ -10,7 +10,7 @@
 #pragma once
 #include "device/lane.h"
 
-enum { TT_QUICK_STRANDS = 2, TT_QUICK_STEPS = 16, TT_QUICK_REFS = 40, TT_QUICK_PAGES = 8, TT_QUICK_BYTES = 16 << 10 };
+enum { TT_QUICK_STRANDS = 2, TT_QUICK_STEPS = 32, TT_QUICK_REFS = 64, TT_QUICK_PAGES = 16, TT_QUICK_BYTES = 16 << 10 };
 
 // One reference of a step. fifo NULL: in the user's input or output.
 typedef struct tt_quick_ref {

@@ -30,6 +30,8 @@ struct tt_stream {
   uint32_t seen_pushes;                  // at the worker's last tick; the worker's
   bool orphan;                           // nobody has pushed since: the worker runs it. The worker's
   _Atomic int device;
+  _Atomic bool
+      awaited; // somebody has waited for it since a call ran on it last. Relaxed: it says how the stream is used, and orders nothing
   bool is_legacy;
 };
 
@@ -94,6 +96,10 @@ ncclResult_t tt_stream_wait_device(int device, bool take_errors);
 
 // Waits until ready(arg), running `s` (may be NULL) first and helping elsewhere; the waiting half of tt_stream_wait and of events.
 void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg);
+
+// Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for their part of a small call; never sleeps.
+// Returns whether it is ready. For who has a short thing to wait for, on a machine with more ranks than cores.
+bool tt_host_linger(const tt_stream *s, bool (*ready)(void *arg), void *arg);
 
 // The process's bell: rung when an event completes or an entry without a bell of its own does.
 extern tt_bell tt_process_bell;

@@ -332,6 +332,16 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
   }
 }
 
+bool tt_host_linger(const tt_stream *s, bool (*ready)(void *arg), void *arg)
+{
+  patience p = {.tight = true};
+  bool over = ready(arg);
+  while (!over && pass_time(&p, s)) {
+    over = ready(arg);
+  }
+  return over;
+}
+
 static bool stream_idle(void *s)
 {
   return tt_stream_idle(s);
@@ -339,6 +349,7 @@ static bool stream_idle(void *s)
 
 ncclResult_t tt_stream_wait(tt_stream *s)
 {
+  atomic_store_explicit(&s->awaited, true, memory_order_relaxed);
   if (!tt_stream_idle(s)) {
     tt_host_wait(s, stream_idle, s);
   }
