@@ -187,6 +187,64 @@ static void senders_run_ahead(void **state)
   PROCESSES(FEW, 40, ahead_rank, NULL);
 }
 
+// Who waits after every call may do so inside the call, but never for long: rank 0 makes its own when those that wait for it have returned from theirs. As
+// that goes on, they do not even try any more.
+typedef struct patience_case {
+  int n;
+  bool ring; // instead of a sum
+} patience_case;
+
+static void issue_late(const patience_case *c, int rank, ncclComm_t comm, cudaStream_t s, const int *x, int *y)
+{
+  if (!c->ring) {
+    OK(ncclAllReduce(x, y, 2, ncclInt, ncclSum, comm, s));
+    return;
+  }
+  OK(ncclGroupStart());
+  OK(ncclSend(x, 2, ncclInt, (rank + 1) % c->n, comm, s));
+  OK(ncclRecv(y, 2, ncclInt, (rank + c->n - 1) % c->n, comm, s));
+  OK(ncclGroupEnd());
+}
+
+static void patient_rank(int rank, void *arg)
+{
+  enum { LATE = 24, TOGETHER = 200 };
+  const patience_case *c = arg;
+  int n = c->n, waiters = c->ring ? 1 : n - 1;
+  bool waits = c->ring ? rank == 1 : rank > 0; // for rank 0 itself
+  keep_cores(1);
+  ncclComm_t comm = join_processes(0, n, rank);
+  cudaStream_t s;
+  OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
+  CHECK(comm->per_core == n, "%d ranks on one core: %d per core", n, comm->per_core);
+  for (int k = 0; k < LATE + TOGETHER; k++) {
+    int x[2] = {rank + k, rank - k}, y[2] = {-1, -1}, before = (rank + n - 1) % n, sum = n * (n - 1) / 2;
+    while (k < LATE && rank == 0 && atomic_load(&the_board->word[0]) < (uint64_t)((k + 1) * waiters)) {
+      sleep_ms(0.1);
+    }
+    issue_late(c, rank, comm, s, x, y);
+    atomic_fetch_add(&the_board->word[0], waits);
+    OK(tuttiStreamSynchronize(s));
+    int want[2] = {c->ring ? before + k : sum + n * k, c->ring ? before - k : sum - n * k};
+    CHECK(memcmp(y, want, sizeof y) == 0, "rank %d, call %d: %d and %d, not %d and %d", rank, k, y[0], y[1], want[0], want[1]);
+    if (k == LATE - 1 && waits) {
+      CHECK(comm->in_vain >= 3 && comm->hurries > 0, "rank %d has waited in vain %u times, and will %u times not", rank, comm->in_vain,
+            comm->hurries);
+    }
+  }
+  OK(tuttiStreamDestroy(s));
+  OK(ncclCommDestroy(comm));
+}
+
+static void calls_wait_for_nobody_long(void **state)
+{
+  (void)state;
+  static patience_case cases[] = {{3, false}, {FEW, false}, {2, true}, {FEW, true}};
+  for (int i = 0; i < 4; i++) {
+    PROCESSES(cases[i].n, 40, patient_rank, &cases[i]);
+  }
+}
+
 // Nodes that NCCL_HOSTID makes up share the cores of one machine.
 static void fake_node(int rank, void *arg)
 {
@@ -212,8 +270,8 @@ static void fake_nodes_share_cores(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_as_threads),  cmocka_unit_test(ranks_as_processes),     cmocka_unit_test(ranks_as_both),
-      cmocka_unit_test(senders_run_ahead), cmocka_unit_test(fake_nodes_share_cores),
+      cmocka_unit_test(ranks_as_threads),  cmocka_unit_test(ranks_as_processes),         cmocka_unit_test(ranks_as_both),
+      cmocka_unit_test(senders_run_ahead), cmocka_unit_test(calls_wait_for_nobody_long), cmocka_unit_test(fake_nodes_share_cores),
   };
   return RUN_TESTS("crowd", tests, argc, argv);
 }
