@@ -15,7 +15,7 @@ build_driver && build_tutti || exit 1
 # Both MPIs as their users start them: a core for each process, nothing else set.
 set -- "tutti=exec $out/coll_tutti $ranks"
 for variant in ${BENCH_VARIANTS:-}; do
-  set -- "$@" "$variant=exec $out/coll_tutti $ranks $variant"
+  set -- "$@" "$variant=exec $out/coll_tutti $ranks $(echo "$variant" | tr + ' ')"
 done
 if [ "${BENCH_FLOOR:-0}" != 0 ] && [ "$ranks" -ge 2 ] && [ "$ranks" -le 64 ] && build_floor; then
   set -- "$@" "floor=exec $out/coll_floor $ranks"

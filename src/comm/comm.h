@@ -246,8 +246,8 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
 // A call that uses what the communicator owns stands between enter and leave: ncclCommAbort, which may come from another thread at any time, stops the port,
 // makes the handle a dead one, and frees nothing before the call that it finds inside has left. Rules: tt_comm_lives before entering (the struct itself is
 // never freed); after entering ask once more, by tt_comm_usable or tt_comm_check, and leave at once if that says no; who is inside does not wait for peers
-// (but for TT_QUICK_LOOKS looks), or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls on a communicator but for the
-// abort.
+// (but for TT_QUICK_LOOKS looks, or some yields: linger in quick.c), or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls
+// on a communicator but for the abort.
 static inline void tt_comm_mark(struct ncclComm *c) // the first half of entering: several marks need one barrier
 {
   atomic_store_explicit(&c->launcher, (uintptr_t)__builtin_thread_pointer(), memory_order_relaxed);
@@ -301,7 +301,7 @@ static inline bool tt_comm_is_ready(const struct ncclComm *c, const tt_task *t)
 }
 
 // Runs what can be run at once of a repeated small call; tt_comm_launch does the rest of it. Returns whether nothing is left. Looks `looks` times for a message
-// that has not come. The launching thread.
+// that has not come; 0: once, and never waits. The launching thread.
 bool tt_comm_quick(tt_task *t, unsigned looks);
 // The same for tasks of one group, of different communicators on different streams, which may wait for each other.
 void tt_comm_quick_together(tt_task *tasks, size_t n);

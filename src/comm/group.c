@@ -1,7 +1,7 @@
 // group.c: ncclGroupStart/End: collects operations and jobs of the calling thread, and starts them together.
 //
-// Operations are launched one communicator after the other; launching never waits for a peer, so one thread may issue for any number of
-// ranks. Jobs (init, split, finalize) do wait for peers, so several of them run on threads of their own.
+// Operations are launched one communicator after the other; launching never waits for a peer for more than some microseconds, so one thread
+// may issue for any number of ranks. Jobs (init, split, finalize) do wait for peers, so several of them run on threads of their own.
 #include <stdio.h>
 #include <stdlib.h>
 
