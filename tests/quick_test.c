@@ -69,7 +69,8 @@ static void all_samples(part *p, int n)
       ready += is_ready(p->comm, lib_func[s.func]);
     }
   }
-  CHECK(over_network() || ready > FUNCS * NCOUNTS / SLOWER / 2, "%d ranks: only %d samples were made ready", n, ready);
+  CHECK(over_network() || (n > 8 && !p->comm->crowded) || ready > FUNCS * NCOUNTS / SLOWER / 2, "%d ranks: only %d samples were made ready",
+        n, ready);
   CHECK(!over_network() || n == 1 || ready == 0, "%d ranks: %d samples were made ready over the network", n, ready);
 }
 

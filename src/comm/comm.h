@@ -158,13 +158,13 @@ struct ncclComm {
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
   tt_cached *cache[TT_CACHE_BUCKETS];
   tt_decision last[TT_NFUNCS]; // newest decision per function
-  uint32_t hurries,
-      in_vain;       // collectives and groups that do not wait inside for their peers (quick.c), because that was in vain so often in a row
-  uint64_t issued;   // plans launched
-  uint64_t finished; // of these: complete before their launch returned
-  _Atomic uintptr_t launcher; // the thread that is in a call just now (tt_comm_enter); 0: none
-  uint32_t sequence;          // collectives launched
-  uint64_t calls[TT_NFUNCS];  // collectives launched, per function
+  uint32_t in_vain;            // calls in a row that have waited inside for their peers (quick.c), in vain
+  uint32_t hurries;            // so many more do not
+  uint64_t issued;             // plans launched
+  uint64_t finished;           // of these: complete before their launch returned
+  _Atomic uintptr_t launcher;  // the thread that is in a call just now (tt_comm_enter); 0: none
+  uint32_t sequence;           // collectives launched
+  uint64_t calls[TT_NFUNCS];   // collectives launched, per function
   uint64_t splits;
   _Atomic uint32_t split_calls, split_ends; // calls of ncclCommSplit and how many are over; they take their turns in the order of the calls
   tt_plan *plans;                           // free plans

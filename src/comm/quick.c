@@ -5,7 +5,7 @@
 
 // Waiting inside a call where cores are short (linger).
 #define MANY_PER_CORE 4 // ranks; with fewer the one that is waited for is likely to be at work on another core, so
-#define LOOKS_FEW 30    // looks before each yield, a tenth of what it takes to change a core's thread; with more none
+#define LOOKS_FEW 30    // looks come before each yield, which takes ten times as long; with more none
 #define IN_VAIN_MOST 6  // after so many failures in a row 2 to the power of that many calls do without
 
 // Is nothing of the communicator or the stream under way?

@@ -30,8 +30,7 @@ struct tt_stream {
   uint32_t seen_pushes;                  // at the worker's last tick; the worker's
   bool orphan;                           // nobody has pushed since: the worker runs it. The worker's
   _Atomic int device;
-  _Atomic bool
-      awaited; // somebody has waited for it since a call ran on it last. Relaxed: it says how the stream is used, and orders nothing
+  _Atomic bool awaited; // somebody has waited for it since a call last waited inside (comm/quick.c). Relaxed: a hint, which orders nothing
   bool is_legacy;
 };
 
