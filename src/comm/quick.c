@@ -54,22 +54,8 @@ static inline bool may_linger(const struct ncclComm *comm, tt_func func)
   return comm->per_core > 0 && (func != TT_FUNC_ALLREDUCE || !comm->all_local || comm->per_core >= MANY_PER_CORE);
 }
 
-// A collective that has been begun.
-typedef struct begun {
-  tt_task *task;
-  const tt_quick *quick;
-  const tt_quick_call *call;
-} begun;
-
-static bool run_rest(void *arg)
-{
-  begun *b = arg;
-  struct ncclComm *comm = b->task->comm;
-  return tt_quick_run(&comm->port, b->quick, b->call, linger_looks(comm), &b->task->done);
-}
-
-// Runs what can be run of a task that is ready. Returns whether nothing is left. `silent`: peers that sleep are told by the caller. `patient`: it may wait inside.
-static inline bool run(tt_task *t, unsigned looks, bool silent, bool patient)
+// Runs what can be run of a task that is ready. Returns whether nothing is left. `silent`: peers that sleep are told by the caller.
+static inline __attribute__((always_inline)) bool run(tt_task *t, unsigned looks, bool silent)
 {
   struct ncclComm *comm = t->comm;
   const tt_ready *r = &comm->last[t->func].ready;
@@ -79,9 +65,6 @@ static inline bool run(tt_task *t, unsigned looks, bool silent, bool patient)
   tt_page_show(comm->port.page, c.sig, c.sig_count);
   t->begun = true;
   t->over = tt_quick_run(&comm->port, r->quick, &c, looks, &t->done);
-  if (TT_UNLIKELY(patient) && !t->over) {
-    t->over = linger(comm, t->stream, run_rest, &(begun){.task = t, .quick = r->quick, .call = &c});
-  }
   if (t->over && numbered) {
     comm->sequence = seq;
     comm->calls[t->func]++;
@@ -89,11 +72,20 @@ static inline bool run(tt_task *t, unsigned looks, bool silent, bool patient)
   return t->over;
 }
 
+static bool run_rest(void *arg)
+{
+  tt_task *t = arg;
+  return run(t, linger_looks(t->comm), false);
+}
+
 bool tt_comm_quick(tt_task *t, unsigned looks)
 {
-  const struct ncclComm *comm = t->comm;
-  return tt_comm_is_ready(comm, t) && (t->begun || (is_free(comm, t->stream) && may_run(t))) &&
-         run(t, comm->crowded ? 0 : looks, false, looks > 0 && may_linger(comm, t->func));
+  struct ncclComm *comm = t->comm;
+  if (!tt_comm_is_ready(comm, t) || !(t->begun || (is_free(comm, t->stream) && may_run(t)))) {
+    return false;
+  }
+  return run(t, comm->crowded ? 0 : looks, false) ||
+         (TT_UNLIKELY(comm->crowded) && looks > 0 && may_linger(comm, t->func) && linger(comm, t->stream, run_rest, t));
 }
 
 // Are they of different communicators, on streams that do not order each other?
@@ -189,7 +181,7 @@ static void tell(struct ncclComm *comm, news *u)
 static inline bool run_message(tt_task *t, unsigned looks, news *u)
 {
   tt_quick_done before = t->done;
-  bool over = run(t, looks, true, false), moved = over || memcmp(&before, &t->done, sizeof before) != 0;
+  bool over = run(t, looks, true), moved = over || memcmp(&before, &t->done, sizeof before) != 0;
   u->sent |= moved && t->func == TT_FUNC_SEND;
   u->taken |= moved && t->func == TT_FUNC_RECV;
   if (!over || ++u->messages == NEWS_MESSAGES || tt_quick_bytes(t->comm->last[t->func].ready.quick) > NEWS_BYTES) {
