@@ -337,14 +337,25 @@ TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
   return ncclSuccess;
 }
 
+static ncclResult_t async_error(struct ncclComm *comm)
+{
+  ncclResult_t async = (ncclResult_t)atomic_load_explicit(&comm->async, memory_order_acquire), status = tt_port_status(&comm->port);
+  return status != ncclSuccess ? status : splitting(comm) ? ncclInProgress : async;
+}
+
+static bool is_settled(void *comm)
+{
+  return async_error(comm) != ncclInProgress;
+}
+
 TT_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *asyncError)
 {
   TT_TRY(tt_comm_check(comm, "ncclCommGetAsyncError", false));
   if (asyncError == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError on rank %d: asyncError is NULL", comm->rank);
   }
-  ncclResult_t async = (ncclResult_t)atomic_load_explicit(&comm->async, memory_order_acquire), status = tt_port_status(&comm->port);
-  *asyncError = status != ncclSuccess ? status : splitting(comm) ? ncclInProgress : async;
+  tt_host_poll(NULL, is_settled, comm);
+  *asyncError = async_error(comm);
   return ncclSuccess;
 }
 

@@ -106,15 +106,16 @@ TUTTI_API tuttiStreamSynchronize(cudaStream_t stream)
   return tt_stream_wait(s);
 }
 
+static bool stream_idle(void *s)
+{
+  return tt_stream_idle(s);
+}
+
 TUTTI_API tuttiStreamQuery(cudaStream_t stream)
 {
   tt_stream *s;
   TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
-  if (!tt_stream_idle(s)) {
-    tt_stream_progress(s, 1 << 20, false);
-    tt_stream_help(s, 1 << 20);
-  }
-  return tt_stream_idle(s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire) : ncclInProgress;
+  return tt_host_poll(s, stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire) : ncclInProgress;
 }
 
 TUTTI_API tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event)
@@ -196,7 +197,29 @@ TUTTI_API tuttiEventDestroy(tuttiEvent_t event)
 
 TUTTI_API tuttiEventRecord(tuttiEvent_t event, cudaStream_t stream)
 {
-  return event == NULL ? tt_api_null("tuttiEventRecord") : tt_api_push("tuttiEventRecord", stream, tt_event_record_work((tt_event *)event));
+  tt_stream *s;
+  tt_event *e = (tt_event *)event;
+  if (e == NULL) {
+    return tt_api_null("tuttiEventRecord");
+  }
+  TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
+  atomic_store_explicit(&e->stream, s, memory_order_relaxed);
+  return tt_api_push("tuttiEventRecord", stream, tt_event_record_work(e));
+}
+
+// Where this process recorded the event last: whoever asks for the event runs that first.
+static tt_stream *stream_of(const tt_event *e)
+{
+  return atomic_load_explicit(&e->stream, memory_order_relaxed);
+}
+
+static ncclResult_t poll_event(tt_event *e)
+{
+  if (tt_host_poll(stream_of(e), tt_event_reached, e)) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_event_check(e));
+  return ncclInProgress;
 }
 
 TUTTI_API tuttiEventQuery(tuttiEvent_t event)
@@ -204,17 +227,7 @@ TUTTI_API tuttiEventQuery(tuttiEvent_t event)
   if (event == NULL) {
     return tt_api_null("tuttiEventQuery");
   }
-  const tt_event *e = (const tt_event *)event;
-  if (tt_event_complete(e)) {
-    return ncclSuccess;
-  }
-  TT_TRY(tt_event_check(e));
-  return ncclInProgress;
-}
-
-static bool event_ready(void *e)
-{
-  return tt_event_complete(e);
+  return poll_event((tt_event *)event);
 }
 
 // Waits for an event of several processes: its bell and the life of whoever recorded it are watched by a wait in a stream.
@@ -243,13 +256,13 @@ TUTTI_API tuttiEventSynchronize(tuttiEvent_t event)
   if (e->slot != NULL) {
     return wait_for_shared(e);
   }
-  tt_host_wait(NULL, event_ready, event);
+  tt_host_wait(stream_of(e), tt_event_reached, e);
   return ncclSuccess;
 }
 
 TUTTI_API tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)
 {
-  const tt_event *a = (const tt_event *)start, *b = (const tt_event *)end;
+  tt_event *a = (tt_event *)start, *b = (tt_event *)end;
   if (ms == NULL || a == NULL || b == NULL) {
     return tt_api_null("tuttiEventElapsedTime");
   }
@@ -259,8 +272,10 @@ TUTTI_API tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)
   if (!tt_event_recorded(a) || !tt_event_recorded(b)) {
     return tt_fail(ncclInvalidUsage, "tuttiEventElapsedTime: an event was never recorded");
   }
-  if (!tt_event_complete(a) || !tt_event_complete(b)) {
-    return ncclInProgress;
+  ncclResult_t res = poll_event(a);
+  res = res == ncclSuccess ? poll_event(b) : res;
+  if (res != ncclSuccess) {
+    return res;
   }
   *ms = (float)((double)(int64_t)(tt_event_time(b) - tt_event_time(a)) / 1e6);
   return ncclSuccess;

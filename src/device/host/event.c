@@ -112,6 +112,11 @@ bool tt_event_complete(const tt_event *e)
   return atomic_load_explicit(&e->reached, memory_order_acquire) >= atomic_load_explicit(&e->recorded, memory_order_acquire);
 }
 
+bool tt_event_reached(void *e)
+{
+  return tt_event_complete(e);
+}
+
 static void entry_done(tt_work *w)
 {
   entry *n = (entry *)w;

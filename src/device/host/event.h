@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "device/host/ipc.h"
+#include "device/host/stream.h"
 #include "device/work.h"
 
 // An event counts how often it has been recorded and how often a record has been reached. Kept alive by its user and by queued entries.
@@ -14,6 +15,7 @@
 typedef struct tt_event {
   _Atomic uint32_t refs;
   unsigned flags;                // TUTTI_EVENT_…
+  _Atomic(tt_stream *) stream;   // where this process recorded it last, NULL: nowhere. Relaxed: whoever waits runs that stream first
   tt_event_slot *slot;           // shared with other processes; NULL: not
   uint32_t generation;           // of the slot, when the event was made or opened
   bool imported;                 // the slot is another process's
@@ -33,6 +35,8 @@ ncclResult_t tt_event_create_shared(const tuttiIpcEventHandle_t *handle, tt_even
 void tt_event_destroy(tt_event *e);
 // True when the newest record has been reached, or there was none.
 bool tt_event_complete(const tt_event *e);
+// The same, for arguments of tt_host_wait and tt_host_poll.
+bool tt_event_reached(void *e);
 // A shared event whose newest record will never be reached, because the process that made it has ended or the owner has destroyed it:
 // ncclRemoteError. Costs microseconds. ncclSuccess for all others.
 ncclResult_t tt_event_check(const tt_event *e);

@@ -501,11 +501,6 @@ static bool stream_idle(void *s)
   return tt_stream_idle(s);
 }
 
-static bool event_reached(void *e)
-{
-  return tt_event_complete(e);
-}
-
 // Waits for what is queued to `s` now, not for what others queue meanwhile. Without memory for a mark: until it is idle.
 static void wait_so_far(tt_stream *s)
 {
@@ -518,7 +513,7 @@ static void wait_so_far(tt_stream *s)
   mark = tt_event_record_work(e);
   if (mark != NULL) {
     push_only(s, mark);
-    tt_host_wait(s, event_reached, e);
+    tt_host_wait(s, tt_event_reached, e);
   } else {
     tt_host_wait(s, stream_idle, s);
   }

@@ -96,6 +96,10 @@ ncclResult_t tt_stream_wait_device(int device, bool take_errors);
 // Waits until ready(arg), running `s` (may be NULL) first and helping elsewhere; the waiting half of tt_stream_wait and of events.
 void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg);
 
+// Looks once whether ready(arg), after running what can be run: `s` (may be NULL) first, then others. Never waits; of a thread that asks again and again
+// in vain each query gives the core away, once it has asked for as long as a waiting thread looks before it sleeps.
+bool tt_host_poll(tt_stream *s, bool (*ready)(void *arg), void *arg);
+
 // Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for their part of a small call; never sleeps.
 // Returns whether it is ready. For who has a short thing to wait for, on a machine with more ranks than cores.
 bool tt_host_linger(const tt_stream *s, bool (*ready)(void *arg), void *arg);

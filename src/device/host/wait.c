@@ -18,6 +18,7 @@
 #include "os/thread.h"
 
 #define RUN_BYTES (8u << 20)      // what a waiter moves before it looks around
+#define POLL_BYTES (1u << 20)     // what a query moves
 #define SPIN_US_DEFAULT 50        // longest busy wait for what takes no time, when every rank has a core of its own
 #define YIELD_US_CROWDED 20       // longest time of yielding to others before sleeping, when cores are short
 #define PAUSES_CROWDED 2          // looks before the first yield, when cores are short: who is waited for has no core, probably
@@ -338,6 +339,44 @@ bool tt_host_linger(const tt_stream *s, bool (*ready)(void *arg), void *arg)
   bool over = ready(arg);
   while (!over && pass_time(&p, s)) {
     over = ready(arg);
+  }
+  return over;
+}
+
+// What the calling thread's queries have met since one of them found something. Starts zeroed.
+typedef struct poll_streak {
+  patience patience;
+  bool over; // it has been patient for long enough: every query in vain gives the core away
+} poll_streak;
+static _Thread_local poll_streak streak;
+
+// A query in vain. It never sleeps: the program may have other things to ask for. So a thread that has been patient gives the core to whoever wants it,
+// perhaps the one that is waited for.
+static void poll_in_vain(poll_streak *k, const tt_stream *s)
+{
+  if (k->over) {
+    sched_yield();
+  } else {
+    k->over = !pass_time(&k->patience, s);
+  }
+}
+
+bool tt_host_poll(tt_stream *s, bool (*ready)(void *arg), void *arg)
+{
+  if (ready(arg)) {
+    return true;
+  }
+  poll_streak *k = &streak;
+  bool moved = s != NULL && tt_stream_progress(s, POLL_BYTES, false), over = ready(arg);
+  k->patience.tight = tt_host_crowded();
+  if (!over && (!k->patience.tight || k->patience.looks % HELP_EVERY_CROWDED == 0)) {
+    moved |= tt_stream_help(s, POLL_BYTES);
+    over = ready(arg);
+  }
+  if (over || moved) {
+    *k = (poll_streak){.over = false};
+  } else {
+    poll_in_vain(k, s);
   }
   return over;
 }
