@@ -35,22 +35,45 @@ run() {
   if LD_LIBRARY_PATH=$libdir timeout 60 "$2"; then passed "$1"; else fail "$1 does not run"; fi
 }
 
+# build_and_run LANGUAGE SOURCE PACKAGE COMPILER OPTION...: with what pkg-config says of the package.
+build_and_run() {
+  local name="$2 as $1 with package $3" flags libs program=$tmp/$1-$3
+  flags=$(pkg-config --cflags "$3")
+  libs=$(pkg-config --libs "$3")
+  # shellcheck disable=SC2086
+  if "${@:4}" -Wall -Wextra -Werror $flags -x "$1" "tests/abi/$2" -x none -o "$program" $libs; then run "$name" "$program"; else fail "$name"; fi
+}
+
 check_pkg_config() {
   command -v pkg-config >/dev/null || { echo "no pkg-config: not checked"; return; }
-  local flags libs
+  local cxx try source package
   export PKG_CONFIG_PATH=$libdir/pkgconfig
-  flags=$(pkg-config --cflags nccl)
-  libs=$(pkg-config --libs nccl)
-  # shellcheck disable=SC2086
-  "$cc" -std=c99 -pedantic -Wall -Werror $flags -o "$tmp/c99" tests/abi/program.c $libs && run "C99 with pkg-config" "$tmp/c99"
-  local cxx
-  for cxx in "${CXX:-}" c++ g++ clang++; do
-    [ -n "$cxx" ] && command -v "$cxx" >/dev/null || continue
-    # shellcheck disable=SC2086
-    "$cxx" -std=c++11 -Wall -Werror $flags -x c++ tests/abi/program.c -x none -o "$tmp/cxx" $libs && run "C++ with pkg-config" "$tmp/cxx"
-    return
+  for try in "${CXX:-}" c++ g++ clang++; do
+    [ -z "$try" ] || ! command -v "$try" >/dev/null || { cxx=$try; break; }
   done
-  echo "no C++ compiler: not checked as C++"
+  [ -n "${cxx:-}" ] || echo "no C++ compiler: not checked as C++"
+  for source in program.c device.c; do
+    for package in nccl hostcuda; do
+      build_and_run c "$source" "$package" "$cc" -std=c99 -pedantic
+      [ -z "${cxx:-}" ] || build_and_run c++ "$source" "$package" "$cxx" -std=c++11
+    done
+  done
+}
+
+# Every name that NCCL exports, and its twin, are there for a program that is loaded with all its symbols bound at once.
+check_names() {
+  {
+    sed -E '/^#/d; s/(.*)/extern char \1[], p\1[];/' tests/abi/names.txt
+    echo 'char *all[] = {'
+    sed -E '/^#/d; s/(.*)/\1, p\1,/' tests/abi/names.txt
+    echo '}; int main(void) { return all[0] == 0; }'
+  } >"$tmp/names.c"
+  if "$cc" -Wno-builtin-declaration-mismatch "$tmp/names.c" -o "$tmp/names" -L"$libdir" -lnccl 2>"$tmp/log"; then
+    LD_BIND_NOW=1 run "$(grep -vc '^#' tests/abi/names.txt) names of NCCL's library" "$tmp/names"
+  else
+    sed -n 's/.*undefined reference to/missing:/p' "$tmp/log"
+    fail "names of NCCL's library"
+  fi
 }
 
 check_find_package() {
@@ -70,6 +93,7 @@ check_soname
 DESTDIR=$tmp/dest cmake --install "$build" --prefix /opt/tutti >"$tmp/log" || { cat "$tmp/log"; exit 1; }
 mv "$tmp/dest/opt/tutti" "$tmp/moved"
 libdir=$(dirname "$(dirname "$(find "$tmp/moved" -name nccl.pc)")")
+check_names
 check_pkg_config
 check_find_package
 [ $failed = 0 ] && echo "abi: all good"

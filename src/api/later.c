@@ -1,6 +1,7 @@
 // later.c: functions of the API that are not part of this version yet. docs/compatibility.md lists them.
 #include "api/api_priv.h"
 #include "base/result.h"
+#include "nccl_device.h"
 
 static ncclResult_t later(const char *name)
 {
@@ -26,3 +27,15 @@ LATER(ncclPutSignal, const void *localbuff, size_t count, ncclDataType_t datatyp
       int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 LATER(ncclSignal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 LATER(ncclWaitSignal, int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream)
+
+// NCCL exports these two and installs no header that declares them.
+struct ncclGinOutboxHandle;
+struct ncclGinInboxA2AHandle;
+ncclResult_t ncclGinOutboxCreateRequirement(int nBlocks, int size_log2, struct ncclGinOutboxHandle *outHandle,
+                                            ncclDevResourceRequirements_t *outReq);
+ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam_t peers, int nBlocks, int size_log2, struct ncclGinInboxA2AHandle *outHandle,
+                                              ncclDevResourceRequirements_t *outReq);
+LATER(ncclGinOutboxCreateRequirement, int nBlocks, int size_log2, struct ncclGinOutboxHandle *outHandle,
+      ncclDevResourceRequirements_t *outReq)
+LATER(ncclGinInboxA2ACreateRequirement, ncclTeam_t peers, int nBlocks, int size_log2, struct ncclGinInboxA2AHandle *outHandle,
+      ncclDevResourceRequirements_t *outReq)

@@ -2,6 +2,7 @@
 #include "api/api_priv.h"
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/windows.h"
 #include "device/host/mem.h"
 
 TT_API(ncclResult_t, ncclMemAlloc, void **ptr, size_t size)
@@ -40,6 +41,12 @@ static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, 
                    (unsigned)winFlags, (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
   }
   TT_TRY(tt_comm_register(comm, buff, size, &handle));
+  const tt_window window = {.handle = handle, .base = buff, .size = size, .rank = comm->rank, .nranks = comm->nranks};
+  ncclResult_t res = tt_window_add(&window);
+  if (res != ncclSuccess) {
+    tt_comm_deregister(comm, handle);
+    return res;
+  }
   *win = handle;
   return ncclSuccess;
 }

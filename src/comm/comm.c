@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "comm/windows.h"
 #include "device/host/stream.h"
 #include "os/clock.h"
 
@@ -230,6 +231,7 @@ ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle)
     if (*p == handle) {
       registration *r = *p;
       *p = r->next;
+      tt_window_drop(r);
       if (comm->proxy != NULL) {
         tt_proxy_deregister(comm->proxy, r->buff, r->size);
       }
@@ -268,6 +270,7 @@ void tt_comm_free_registrations(struct ncclComm *comm)
   while (comm->registrations != NULL) {
     registration *r = comm->registrations;
     comm->registrations = r->next;
+    tt_window_drop(r);
     tt_free(r);
   }
 }
