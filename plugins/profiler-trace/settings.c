@@ -1,4 +1,5 @@
 // settings.c: TUTTI_TRACE_… . A value that means nothing is named, and the default taken.
+#include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,11 @@ enum {
   MASK_MOST = (1 << 12) - 1
 };
 
+locale_t tt_trace_c_locale(void)
+{
+  return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+}
+
 // A number from `least` to `most`, or `otherwise`.
 static double number(const char *name, double least, double most, double otherwise, ncclDebugLogger_t log)
 {
@@ -23,7 +29,9 @@ static double number(const char *name, double least, double most, double otherwi
     return otherwise;
   }
   char *end;
+  locale_t before = tt_trace_c_locale();
   double v = strtod(text, &end);
+  uselocale(before);
   if (*end != '\0' || !(v >= least && v <= most)) {
     log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__, "trace: %s=%s is no number from %.0f to %.0f: %.0f is taken", name, text, least,
         most, otherwise);

@@ -145,7 +145,9 @@ static void write_summary(tt_context *c)
   if (memory == NULL) {
     return;
   }
+  locale_t before = tt_trace_c_locale();
   print_summary(c, memory);
+  uselocale(before);
   if (fclose(memory) != 0) {
     free(text);
     return;

@@ -3,6 +3,7 @@
 //   the job's threads   plugin.c: startEvent … stopEvent fill a slot of the communicator's ring (ring.h), and never wait
 //   the plugin's own    thread.c: empties the rings every few milliseconds; events.c turns events into JSON, file.c writes, stats.c counts
 #pragma once
+#include <locale.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +35,10 @@ typedef struct tt_settings {
 } tt_settings;
 
 void tt_settings_read(tt_settings *s, ncclDebugLogger_t log);
+
+// Puts the calling thread into the C locale: the program's must not change how numbers are read and written. Returns the locale before, for
+// uselocale.
+locale_t tt_trace_c_locale(void);
 
 // ---- file.c: a JSON file that is complete after every write
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,7 @@ static int wrong(char why[128], const char *what, const char *field)
   return -1;
 }
 
-int choice_parse(const char *line, choice *out, char why[128])
+static int parse_line(const char *line, choice *out, char why[128])
 {
   char copy[LINE_BYTES], *f[FIELDS];
   choice c = {.ops = -1, .registered = -1};
@@ -115,6 +116,15 @@ int choice_parse(const char *line, choice *out, char why[128])
   }
   *out = c;
   return 1;
+}
+
+// In the C locale: names are compared without case, and in Turkish "i" is not the small "I".
+int choice_parse(const char *line, choice *out, char why[128])
+{
+  locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+  int res = parse_line(line, out, why);
+  uselocale(before);
+  return res;
 }
 
 static bool append(choices *all, size_t *room, const choice *c)

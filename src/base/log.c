@@ -16,6 +16,7 @@
 
 #include "base/log_priv.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "nccl.h"
 
@@ -210,7 +211,7 @@ typedef struct line_buf {
 static void __attribute__((format(printf, 2, 0))) put_v(line_buf *b, const char *fmt, va_list args)
 {
   size_t room = sizeof b->text - b->used;
-  int n = vsnprintf(b->text + b->used, room, fmt, args);
+  int n = tt_vformat(b->text + b->used, room, fmt, args);
   if (n > 0) {
     b->used += TT_MIN((size_t)n, room - 1);
   }

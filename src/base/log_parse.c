@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 #include "base/log_priv.h"
+#include "base/text.h"
 #include "base/util.h"
 
 typedef struct bit_name {
@@ -49,7 +49,7 @@ static const bit_name subsys_names[] = {
 static unsigned bits_of(const bit_name *table, size_t count, const char *name, size_t len)
 {
   for (size_t i = 0; i < count; i++) {
-    if (strlen(table[i].name) == len && strncasecmp(table[i].name, name, len) == 0) {
+    if (strlen(table[i].name) == len && tt_ncasecmp(table[i].name, name, len) == 0) {
       return table[i].bits;
     }
   }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 
 extern char **environ;
@@ -71,7 +72,7 @@ static void __attribute__((format(printf, 2, 3))) note_add(tt_log_level level, c
   va_list args;
   n->level = level;
   va_start(args, fmt);
-  vsnprintf(n->text, sizeof n->text, fmt, args);
+  tt_vformat(n->text, sizeof n->text, fmt, args);
   va_end(args);
 }
 

@@ -3,9 +3,9 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/param.h"
+#include "base/text.h"
 #include "base/util.h"
 
 static bool is_blank(char c)
@@ -22,7 +22,7 @@ static int suffix_bits(const char *text)
   if (text[1] != '\0') {
     return -1;
   }
-  switch (tolower((unsigned char)*text)) {
+  switch (*text | 0x20) {
   case 'k': return 10;
   case 'm': return 20;
   case 'g': return 30;
@@ -84,7 +84,7 @@ static bool parse_bool(const char *text, int64_t *out)
 {
   static const char *const words[] = {"no", "yes", "false", "true", "off", "on"};
   for (size_t i = 0; i < TT_COUNT(words); i++) {
-    if (strcasecmp(text, words[i]) == 0) {
+    if (tt_casecmp(text, words[i]) == 0) {
       *out = (int64_t)(i & 1);
       return true;
     }

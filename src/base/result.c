@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 
 enum { TEXT_BYTES = 1024 };
@@ -40,7 +41,7 @@ ncclResult_t tt_fail_at(ncclResult_t code, const char *file, int line, const cha
   char text[TEXT_BYTES];
   va_list args;
   va_start(args, fmt);
-  if (vsnprintf(text, sizeof text, fmt, args) < 0) {
+  if (tt_vformat(text, sizeof text, fmt, args) < 0) {
     snprintf(text, sizeof text, "%s", fmt);
   }
   va_end(args);

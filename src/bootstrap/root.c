@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 #include "os/thread.h"
@@ -173,7 +174,7 @@ static void fail(root *r, ncclResult_t code, const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
-  vsnprintf(r->text, sizeof(r->text), fmt, ap);
+  tt_vformat(r->text, sizeof(r->text), fmt, ap);
   va_end(ap);
   tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: %s", r->text);
   r->code = code;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 
@@ -38,7 +39,7 @@ ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
   va_list ap;
   int used = snprintf(b->doing, sizeof(b->doing), "rank %d of %d: ", b->rank, b->nranks);
   va_start(ap, fmt);
-  vsnprintf(b->doing + used, sizeof(b->doing) - (size_t)used, fmt, ap);
+  tt_vformat(b->doing + used, sizeof(b->doing) - (size_t)used, fmt, ap);
   va_end(ap);
   b->line_ns = tt_now_ns() + LINE_NS;
   if (getpid() != b->owner) {

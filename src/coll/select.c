@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/result.h"
+#include "base/text.h"
 #include "base/util.h"
 
 // A name the variable may hold and the bits it stands for, in a list of what is allowed and in a list of what is not.
@@ -54,7 +54,7 @@ static piece trimmed(piece p)
 
 static bool same(piece p, const char *name)
 {
-  return strlen(name) == p.length && strncasecmp(p.at, name, p.length) == 0;
+  return strlen(name) == p.length && tt_ncasecmp(p.at, name, p.length) == 0;
 }
 
 static void append(char *text, size_t size, const char *name)

@@ -1,6 +1,6 @@
 // table.c: the table of algorithms. A new algorithm is one file and one row.
-#include <strings.h>
 
+#include "base/text.h"
 #include "base/util.h"
 #include "coll/coll_priv.h"
 
@@ -45,7 +45,7 @@ const tt_algorithm *tt_algorithms(int *count)
 int tt_algorithm_find(const char *name)
 {
   for (int i = 0; i < (int)TT_COUNT(table); i++) {
-    if (strcasecmp(table[i].name, name) == 0) {
+    if (tt_casecmp(table[i].name, name) == 0) {
       return i;
     }
   }

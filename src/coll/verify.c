@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/result.h"
+#include "base/text.h"
 #include "base/util.h"
 
 struct tt_block {
@@ -75,7 +76,7 @@ bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const
   }
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  tt_vformat(what, sizeof what, fmt, args);
   va_end(args);
   if (v->why && v->whylen > 0) {
     snprintf(v->why, v->whylen, "%s: %s%s", tt_verify_class_name(c), where, what);

@@ -1,10 +1,10 @@
 // init.c: creating a communicator: a table of steps, each with its undo.
 #include <stdio.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "comm/collnet.h"
 #include "comm/comm.h"
 #include "comm/topology.h"
@@ -339,7 +339,7 @@ static ncclResult_t compare_networks(const struct ncclComm *c, const meeting *al
   const meeting *a = &all[0];
   for (int i = 1; i < c->nranks; i++) {
     const meeting *b = &all[i];
-    if (strncasecmp(a->net, b->net, sizeof a->net) != 0) {
+    if (tt_ncasecmp(a->net, b->net, sizeof a->net) != 0) {
       return tt_fail(ncclInvalidUsage,
                      "rank 0 uses network %.63s, rank %d uses %.63s: all ranks must use the same. Check NCCL_NET_PLUGIN and NCCL_NET; with "
                      "NCCL_DEBUG=INFO a rank says why it does not use a plugin",

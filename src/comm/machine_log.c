@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "comm/machine.h"
 
@@ -17,7 +18,7 @@ __attribute__((format(printf, 2, 3))) static void add(line *l, const char *fmt, 
 {
   va_list ap;
   va_start(ap, fmt);
-  int n = vsnprintf(l->text + l->used, sizeof(l->text) - l->used, fmt, ap);
+  int n = tt_vformat(l->text + l->used, sizeof(l->text) - l->used, fmt, ap);
   va_end(ap);
   l->used = TT_MIN(l->used + (size_t)TT_MAX(n, 0), sizeof(l->text) - 1);
 }

@@ -2,10 +2,9 @@
 #include "comm/profile.h"
 #include "comm/profile_shm.h"
 
-#include <ctype.h>
-
 #include "base/log.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "os/clock.h"
 
 typedef struct channel_event {
@@ -29,7 +28,7 @@ struct tt_task_events {
 static bool is_name_of(const char *text, const char *name)
 {
   for (; *text != '\0'; text++) {
-    if (*text != '_' && toupper((unsigned char)*name++) != *text) {
+    if (*text != '_' && tt_ncasecmp(name++, text, 1) != 0) {
       return false;
     }
   }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "comm/topology.h"
 
@@ -12,7 +13,7 @@ __attribute__((format(printf, 3, 4))) static void add(char line[LINE_BYTES], siz
 {
   va_list ap;
   va_start(ap, fmt);
-  int n = vsnprintf(line + *used, LINE_BYTES - *used, fmt, ap);
+  int n = tt_vformat(line + *used, LINE_BYTES - *used, fmt, ap);
   va_end(ap);
   *used = TT_MIN(*used + (size_t)TT_MAX(n, 0), (size_t)LINE_BYTES - 1);
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/param.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "figures/figures.h"
 
@@ -24,7 +25,7 @@ __attribute__((format(printf, 2, 3))) static void refuse(reading *r, const char 
   va_list args;
   va_start(args, format);
   if (!r->bad) {
-    vsnprintf(r->why, TT_FIGURES_WHY, format, args);
+    tt_vformat(r->why, TT_FIGURES_WHY, format, args);
   }
   va_end(args);
   r->bad = true;

@@ -3,11 +3,11 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "nccl/net_common.h"
 #include "net/plugin/plugin.h"
@@ -33,7 +33,7 @@ static bool is_wanted(choice *c, const char *name)
   if (c->used < sizeof(c->seen)) {
     c->used += (size_t)snprintf(c->seen + c->used, sizeof(c->seen) - c->used, "%s%s", c->used > 0 ? ", " : "", name);
   }
-  return c->name == NULL || strcasecmp(c->name, name) == 0;
+  return c->name == NULL || tt_casecmp(c->name, name) == 0;
 }
 
 static bool is_wanted_plugin(void *arg, const char *name)

@@ -2,10 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "os/library.h"
 
@@ -175,7 +175,7 @@ static ncclResult_t attempt(plugin_search *s, const char *name, bool *done, tt_p
 
 static bool is_static(const char *wish)
 {
-  return strcasecmp(wish, "STATIC_PLUGIN") == 0;
+  return tt_casecmp(wish, "STATIC_PLUGIN") == 0;
 }
 
 // Neither a path nor "lib….so": the middle of a name.
@@ -333,7 +333,7 @@ bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_p
 
 bool tt_plugin_is_none(const char *wish)
 {
-  return strcasecmp(wish, "none") == 0;
+  return tt_casecmp(wish, "none") == 0;
 }
 
 bool tt_plugin_item(const char *list, int i, char *out, size_t size)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/util.h"
 #include "topo/system.h"
 
@@ -35,7 +36,7 @@ bool tt_bw_pci(const char *speed, int width, float *out)
     int carries;
   } lanes[] = {{2.5f, 15}, {5, 30}, {8, 60}, {16, 120}, {32, 240}, {64, 480}};
   char *end = NULL;
-  float rate = strtof(speed, &end);
+  float rate = tt_strtof(speed, &end);
   int carries = 0;
   for (size_t i = 0; i < TT_COUNT(lanes) && end != speed && strncmp(end, " GT/s", 5) == 0; i++) {
     carries = lanes[i].rate == rate ? lanes[i].carries : carries;

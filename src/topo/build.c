@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "topo/build_priv.h"
 
@@ -19,7 +20,7 @@ void tt_build_note(tt_builder *b, const tt_xml_node *at, const char *fmt, ...)
   int n = snprintf(text, sizeof(text), "%.256s:%d: <%.64s>: ", at->file, at->line, at->tag);
   va_list ap;
   va_start(ap, fmt);
-  vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
+  tt_vformat(text + n, sizeof(text) - (size_t)n, fmt, ap);
   va_end(ap);
   tt_xml_plain(text);
   if (b->note != NULL) {

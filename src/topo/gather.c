@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "topo/source.h"
 #include "topo/sysfs_priv.h"
@@ -309,7 +310,7 @@ static int ib_speed(const tt_tree *tree, const char *port)
 {
   char rate[64];
   tt_sysfs_text(tree, port, "rate", rate, sizeof(rate));
-  double gbps = rate[0] >= '0' && rate[0] <= '9' ? strtod(rate, NULL) : 0;
+  double gbps = rate[0] >= '0' && rate[0] <= '9' ? tt_strtod(rate, NULL) : 0;
   return gbps > 0 && gbps < 1e6 ? (int)(gbps * 1000) : 0;
 }
 

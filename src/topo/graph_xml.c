@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "topo/search_priv.h"
 
@@ -23,7 +24,7 @@ static uint64_t dev_of(const tt_topo *topo, int node)
 static ncclResult_t set_float(tt_xml *xml, tt_xml_node *at, const char *name, float value)
 {
   char text[32];
-  snprintf(text, sizeof(text), "%g", (double)value);
+  tt_format(text, sizeof(text), "%g", (double)value);
   return tt_xml_set(xml, at, name, text);
 }
 

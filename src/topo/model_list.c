@@ -2,8 +2,8 @@
 #include "topo/model.h"
 
 #include <stdio.h>
-#include <strings.h>
 
+#include "base/text.h"
 #include "base/util.h"
 
 static const char *const func_names[TT_MODEL_FUNCS] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"};
@@ -31,7 +31,7 @@ static bool take(piece *rest, char end, piece *out)
 static int find(const char *const *names, int n, piece p)
 {
   for (int i = 0; i < n; i++) {
-    if (strlen(names[i]) == p.n && strncasecmp(names[i], p.at, p.n) == 0) {
+    if (strlen(names[i]) == p.n && tt_ncasecmp(names[i], p.at, p.n) == 0) {
       return i;
     }
   }

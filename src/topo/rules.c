@@ -1,8 +1,8 @@
 // rules.c: who may reach whom, and how: pure functions of machine, paths and options.
 #include <stdlib.h>
-#include <strings.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "topo/paths_priv.h"
 
@@ -37,13 +37,13 @@ static int level_from(const char *name, const char *text)
 
 static int nets_from(const char *text)
 {
-  if (text == NULL || strcasecmp(text, "AUTO") == 0) {
+  if (text == NULL || tt_casecmp(text, "AUTO") == 0) {
     return 0;
   }
-  if (strcasecmp(text, "ALL") == 0) {
+  if (tt_casecmp(text, "ALL") == 0) {
     return -1;
   }
-  int most = strncasecmp(text, "MAX:", 4) == 0 ? atoi(text + 4) : 0;
+  int most = tt_ncasecmp(text, "MAX:", 4) == 0 ? atoi(text + 4) : 0;
   if (most <= 0) {
     tt_warn("NCCL_NETDEVS_POLICY=%s: AUTO, ALL or MAX:n is expected; AUTO is used", text);
   }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "topo/sysfs_priv.h"
 #include "topo/system.h"
@@ -261,7 +262,7 @@ static ncclResult_t init_int(tt_xml *xml, tt_xml_node *node, const char *name, l
 static ncclResult_t fill_net(tt_xml *xml, tt_xml_node *net, const tt_source_net *n)
 {
   char text[64];
-  snprintf(text, sizeof(text), "%f", (double)n->latency);
+  tt_format(text, sizeof(text), "%f", (double)n->latency);
   TT_TRY(tt_sysfs_init(xml, net, "latency", text));
   TT_TRY(init_int(xml, net, "speed", n->speed));
   TT_TRY(init_int(xml, net, "port", n->port));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "topo/sysfs_priv.h"
 #include "topo/system.h"
@@ -116,7 +117,7 @@ bool tt_sysfs_bus_of(const tt_sysfs *s, const char *path, char out[16])
 // The number a speed begins with; FLT_MAX when it is none ("Unknown").
 static float speed_of(const char *text)
 {
-  return text[0] >= '0' && text[0] <= '9' ? strtof(text, NULL) : FLT_MAX;
+  return text[0] >= '0' && text[0] <= '9' ? tt_strtof(text, NULL) : FLT_MAX;
 }
 
 // The slower of what the device and the port above it can.

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "topo/xml.h"
 
 void tt_xml_plain(char *text)
@@ -25,7 +26,7 @@ ncclResult_t tt_xml_fail_at(const tt_xml_node *node, const char *file, int line,
   char text[1024];
   va_list ap;
   va_start(ap, fmt);
-  vsnprintf(text, sizeof(text), fmt, ap);
+  tt_vformat(text, sizeof(text), fmt, ap);
   va_end(ap);
   tt_xml_plain(text);
   return tt_fail_at(ncclInvalidArgument, file, line, "%s:%d: <%.64s>: %s", node->file, node->line, node->tag, text);
@@ -109,7 +110,7 @@ ncclResult_t tt_xml_float_or(const tt_xml_node *node, const char *name, float de
   }
   const char *text = tt_xml_get(node, name);
   char *end = NULL;
-  float value = strtof(text, &end);
+  float value = tt_strtof(text, &end);
   if (end == text || !only_blanks(end) || !isfinite(value) || value < range[0] || value > range[1]) {
     return tt_xml_fail(node, "%s=\"%.64s\": a number from %g to %g is expected", name, text, (double)range[0], (double)range[1]);
   }

@@ -4,11 +4,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "base/text.h"
 
 // In order of preference.
 static const tt_transport *const transports[] = {&tt_transport_self, &tt_transport_p2p, &tt_transport_shm, &tt_transport_net};
@@ -71,14 +71,14 @@ bool tt_transport_level_allows(const char *text, bool *known)
 {
   static const char *const nearer[] = {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"};
   for (size_t i = 0; i < TT_COUNT(nearer); i++) {
-    if (strcasecmp(text, nearer[i]) == 0) {
+    if (tt_casecmp(text, nearer[i]) == 0) {
       *known = true;
       return false;
     }
   }
   bool number = text[0] != 0 && strspn(text, "0123456789") == strlen(text);
   bool near = number && strtoul(text, NULL, 10) < 4; // LOC, PIX, PXB, PHB; from 4 on SYS
-  *known = number || strcasecmp(text, "SYS") == 0;
+  *known = number || tt_casecmp(text, "SYS") == 0;
   return !near;
 }
 

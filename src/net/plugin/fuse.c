@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "base/text.h"
 #include "base/util.h"
 #include "os/folder.h"
 
@@ -76,13 +76,13 @@ void tt_fuse_place_of(const char *pci_path, tt_fuse_place *out)
 // The same but for the function.
 static bool are_functions(const char *a, const char *b)
 {
-  return strncasecmp(a, b, TT_FUSE_BUS - 2) == 0;
+  return tt_ncasecmp(a, b, TT_FUSE_BUS - 2) == 0;
 }
 
 tt_fuse_level tt_fuse_distance(const tt_fuse_place *a, const tt_fuse_place *b)
 {
   int same = 0;
-  while (same < a->count && same < b->count && strcasecmp(a->bus[same], b->bus[same]) == 0) {
+  while (same < a->count && same < b->count && tt_casecmp(a->bus[same], b->bus[same]) == 0) {
     same++;
   }
   if (same == a->count && same == b->count) {

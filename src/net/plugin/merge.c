@@ -1,11 +1,11 @@
 // merge.c: makes one device of several where the plugin can (makeVDevice) and the parameters say so, once per library. See fuse.h for what is near.
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "net/plugin/fuse.h"
 #include "net/plugin/plugin_priv.h"
@@ -183,8 +183,8 @@ static ncclResult_t fuse_all(fusion *f)
   if (!tt_fuse_level_of(p->net_merge_level, &level)) {
     tt_warn("NCCL_NET_MERGE_LEVEL=%.64s is none of LOC, PORT, PIX, PXB, PHB, SYS; no devices are fused", p->net_merge_level);
   }
-  bool by_rail = strcasecmp(p->net_merge_policy, "RAIL") == 0;
-  if (!by_rail && strcasecmp(p->net_merge_policy, "ALL") != 0) {
+  bool by_rail = tt_casecmp(p->net_merge_policy, "RAIL") == 0;
+  if (!by_rail && tt_casecmp(p->net_merge_policy, "ALL") != 0) {
     tt_warn("NCCL_NET_MERGE_POLICY=%.64s is neither ALL nor RAIL; ALL counts", p->net_merge_policy);
   }
   measure(f);
