@@ -140,8 +140,8 @@ typedef struct ncclConfig_v23000 {
   unsigned int version;    // NCCL_VERSION_CODE in the program; set by the initialiser
   int blocking;            // 1: calls return when they are done (default). 0: they may return ncclInProgress
   int cgaClusterSize;      // 0…8, GPU only: thread blocks per cluster
-  int minCTAs;             // fewest channels, at least 1
-  int maxCTAs;             // most channels, at least minCTAs
+  int minCTAs;             // fewest channels, at least 1; above 64 counts as 64
+  int maxCTAs;             // most channels, at least minCTAs; above 64 counts as 64
   const char *netName;     // network to use ("Socket", "IB", a plugin's name)
   int splitShare;          // 1: children of ncclCommSplit share the parent's resources
   int trafficClass;        // traffic class that the network gets told, 0 or more
@@ -150,10 +150,10 @@ typedef struct ncclConfig_v23000 {
   int CTAPolicy;           // NCCL_CTA_POLICY_… bits
   int shrinkShare;         // 1: children of ncclCommShrink share the parent's resources
   int nvlsCTAs;            // GPU only: channels for NVLink SHARP
-  int nChannelsPerNetPeer; // channels per network peer for send/recv, a power of two
+  int nChannelsPerNetPeer; // channels per network peer for send/recv, 1…64
   int nvlinkCentricSched;  // GPU only: 1 prefers NVLink when scheduling send/recv
   int graphUsageMode;      // 0: no CUDA graphs, 1: one graph, 2: graphs mixed with other launches
-  int numRmaCtx;           // contexts for one-sided operations, at least 1
+  int numRmaCtx;           // contexts for one-sided operations, at least 0
   int maxP2pPeers;         // most peers that this rank sends to or receives from
   int graphStreamOrdering; // 1: launches from graphs and streams keep the order of the calls
 } ncclConfig_t;
@@ -303,7 +303,8 @@ void pncclResetDebugInit(void);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId);
 ncclResult_t pncclGetUniqueId(ncclUniqueId *uniqueId);
 
-// Makes rank `rank` (0…nranks-1, each once) of a communicator of `nranks`, on the calling thread's device.
+// Makes rank `rank` (0…nranks-1, each once) of a communicator of `nranks`, on the calling thread's device. Another number gives
+// ncclInvalidArgument at once, no other rank learns of it, and the ticket stays usable.
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank);
 ncclResult_t pncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank);
 

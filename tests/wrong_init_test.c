@@ -42,10 +42,37 @@ static void meeting_body(int rank, void *arg)
   (void)rank, (void)arg;
   expect_refusal(&(attempt){.nranks = {2, 3}, .rank = {0, 1}}, 2, ncclInvalidUsage, WORDS("disagree", "2 ranks", "3 ranks"));
   expect_refusal(&(attempt){.nranks = {3, 3, 3}, .rank = {0, 2, 2}}, 3, ncclInvalidUsage, WORDS("rank 2"));
-  expect_refusal(&(attempt){.nranks = {2, 2}, .rank = {0, 2}}, 2, ncclInvalidUsage, WORDS("rank 2 of 2"));
-  expect_refusal(&(attempt){.nranks = {2, 2}, .rank = {-1, 1}}, 2, ncclInvalidUsage, WORDS("rank -1 of 2"));
   expect_refusal(&(attempt){.nranks = {0}, .rank = {0}}, 1, ncclInvalidArgument, WORDS("ncclCommInitRank", "nranks"));
   expect_refusal(&(attempt){.nranks = {-5}, .rank = {0}}, 1, ncclInvalidArgument, WORDS("ncclCommInitRank", "nranks"));
+}
+
+// A rank that cannot be is refused without a word to the others, whatever the function, and the id stays good.
+static void wrong_rank_body(int r, void *arg)
+{
+  static const int wrong[] = {2, -1, INT_MAX, INT_MIN};
+  attempt a = {.nranks = {2, 2}, .rank = {0, 1}};
+  ncclComm_t comm = NULL;
+  (void)r, (void)arg;
+  OK(ncclGetUniqueId(&a.id));
+  for (size_t i = 0; i < TT_COUNT(wrong); i++) {
+    char text[32];
+    snprintf(text, sizeof text, "rank is %d", wrong[i]);
+    REFUSED(ncclCommInitRank(&comm, 2, a.id, wrong[i]), ncclInvalidArgument, "ncclCommInitRank", text, "0 and 1");
+    REFUSED(ncclCommInitRankConfig(&comm, 2, a.id, wrong[i], NULL), ncclInvalidArgument, "ncclCommInitRankConfig", text);
+    REFUSED(ncclCommInitRankScalable(&comm, 2, wrong[i], 1, &a.id, NULL), ncclInvalidArgument, "ncclCommInitRankScalable", text);
+    CHECK(comm == NULL, "a handle for rank %d", wrong[i]);
+  }
+  run_threads(2, attempt_one, &a);
+  for (int i = 0; i < 2; i++) {
+    CHECK(a.res[i] == ncclSuccess, "rank %d with the id that others used wrongly: %d %s", i, (int)a.res[i], a.text[i]);
+    OK(ncclCommDestroy(a.comm[i]));
+  }
+}
+
+static void ranks_out_of_range(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, wrong_rank_body, NULL);
 }
 
 static void ranks_that_cannot_meet(void **state)
@@ -144,10 +171,11 @@ static void bad_config_body(int rank, void *arg)
   BAD_CONFIG(collnetEnable = 2, "collnetEnable", "2");
   BAD_CONFIG(CTAPolicy = 64, "CTAPolicy", "64");
   BAD_CONFIG(shrinkShare = 7, "shrinkShare", "7");
-  BAD_CONFIG(nChannelsPerNetPeer = 3, "nChannelsPerNetPeer", "3");
+  BAD_CONFIG(nChannelsPerNetPeer = 0, "nChannelsPerNetPeer", "0");
+  BAD_CONFIG(nChannelsPerNetPeer = 65, "nChannelsPerNetPeer", "65");
   BAD_CONFIG(nvlinkCentricSched = 5, "nvlinkCentricSched", "5");
   BAD_CONFIG(graphUsageMode = 3, "graphUsageMode", "3");
-  BAD_CONFIG(numRmaCtx = 0, "numRmaCtx", "0");
+  BAD_CONFIG(numRmaCtx = -1, "numRmaCtx", "-1");
   BAD_CONFIG(trafficClass = -5, "trafficClass", "-5");
 }
 
@@ -202,6 +230,30 @@ static void net_name_body(int env_wins, void *arg)
   }
 }
 
+// On one machine nobody needs the network, and a name that does not exist is refused all the same: by one rank, by two, from the environment.
+static void unused_name_body(int by_env, void *arg)
+{
+  ncclComm_t comm = NULL;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  (void)arg;
+  config.netName = by_env ? NULL : "NoSuchNet";
+  REFUSED(init_with(&config, &comm), ncclInvalidUsage, "NoSuchNet", "netName", "Socket");
+  config.netName = "socket";
+  GIVES(init_with(&config, &comm), by_env ? ncclInvalidUsage : ncclSuccess);
+  OK(ncclCommDestroy(comm));
+  net_names n = {.parent = "NoSuchNet"};
+  OK(ncclGetUniqueId(&n.id));
+  run_threads(2, net_name_rank, &n);
+  CHECK(n.res[0] == ncclInvalidUsage && n.res[1] == ncclInvalidUsage && has_words(n.text[0], WORDS("NoSuchNet")), "%d %d '%s'",
+        (int)n.res[0], (int)n.res[1], n.text[0]);
+}
+
+static void unused_env_body(int rank, void *arg)
+{
+  (void)rank;
+  unused_name_body(1, arg);
+}
+
 static void env_wins_body(int rank, void *arg)
 {
   (void)rank;
@@ -216,37 +268,46 @@ static void names_of_networks(void **state)
   r.fn = env_wins_body;
   r.env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_NET=Socket");
   assert_int_equal(run_processes(&r), 0);
+  r.fn = unused_name_body;
+  r.env = NULL;
+  assert_int_equal(run_processes(&r), 0);
+  r.fn = unused_env_body;
+  r.env = ENV("NCCL_NET=NoSuchNet");
+  assert_int_equal(run_processes(&r), 0);
 }
 
-// Sizes that earlier versions of the struct had: it ended before one of these members.
+// The structures of earlier versions: the bytes that they have, then what the compiler made of the rest up to their size. That is not looked at.
 static void sizes_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
-  static const size_t sizes[] = {
-      offsetof(ncclConfig_t, cgaClusterSize),
-      offsetof(ncclConfig_t, splitShare) + 8 - sizeof(int),
-      offsetof(ncclConfig_t, splitShare),
-      offsetof(ncclConfig_t, trafficClass),
-      offsetof(ncclConfig_t, commName),
-      offsetof(ncclConfig_t, collnetEnable),
-      offsetof(ncclConfig_t, shrinkShare),
-      offsetof(ncclConfig_t, nChannelsPerNetPeer),
-      offsetof(ncclConfig_t, graphUsageMode),
-      offsetof(ncclConfig_t, numRmaCtx),
-      offsetof(ncclConfig_t, maxP2pPeers),
-      offsetof(ncclConfig_t, graphStreamOrdering),
-      sizeof(ncclConfig_t),
+  static const struct {
+    unsigned version;
+    size_t used, size;
+  } rows[] = {
+      {NCCL_VERSION(2, 14, 3), offsetof(ncclConfig_t, cgaClusterSize), 24},
+      {NCCL_VERSION(2, 17, 1), offsetof(ncclConfig_t, splitShare), 40},
+      {NCCL_VERSION(2, 18, 1), offsetof(ncclConfig_t, trafficClass), 48},
+      {NCCL_VERSION(2, 25, 1), offsetof(ncclConfig_t, trafficClass), 48},
+      {NCCL_VERSION(2, 26, 2), offsetof(ncclConfig_t, commName), 48},
+      {NCCL_VERSION(2, 27, 3), offsetof(ncclConfig_t, nChannelsPerNetPeer), 72},
+      {NCCL_VERSION(2, 28, 3), offsetof(ncclConfig_t, graphUsageMode), 80},
+      {NCCL_VERSION(2, 29, 2), offsetof(ncclConfig_t, maxP2pPeers), 88},
+      {NCCL_VERSION(2, 30, 3), offsetof(ncclConfig_t, graphStreamOrdering), 96},
+      {NCCL_VERSION(2, 30, 7), sizeof(ncclConfig_t), 96},
   };
-  for (size_t i = 0; i < TT_COUNT(sizes); i++) {
-    ncclConfig_t whole = NCCL_CONFIG_INITIALIZER, *old = malloc(sizes[i]); // so that a sanitizer sees a read beyond the end
+  for (size_t i = 0; i < TT_COUNT(rows); i++) {
+    ncclConfig_t whole = NCCL_CONFIG_INITIALIZER, *old = malloc(rows[i].size); // so that a sanitizer sees a read beyond the end
     ncclUniqueId id;
     ncclComm_t comm = NULL;
-    whole.size = sizes[i];
-    whole.version = NCCL_VERSION(2, 14, 0);
-    whole.blocking = 1;
-    memcpy(old, &whole, sizes[i]);
+    whole.size = rows[i].size;
+    whole.version = rows[i].version;
+    whole.blocking = 0;
+    memset(old, 0x5a, rows[i].size);
+    memcpy(old, &whole, rows[i].used);
     OK(ncclGetUniqueId(&id));
-    OK(ncclCommInitRankConfig(&comm, 1, id, 0, old));
+    ncclResult_t res = ncclCommInitRankConfig(&comm, 1, id, 0, old);
+    CHECK(res == ncclSuccess || res == ncclInProgress, "that of version %u: %d", rows[i].version, (int)res);
+    CHECK(comm->config.blocking == 0, "that of version %u: blocking is lost", rows[i].version);
     OK(ncclCommDestroy(comm));
     free(old);
   }
@@ -259,6 +320,26 @@ static void sizes_body(int rank, void *arg)
   OK(ncclGetUniqueId(&id));
   OK(ncclCommInitRankConfig(&comm, 1, id, 0, (ncclConfig_t *)(void *)newer));
   OK(ncclCommDestroy(comm));
+}
+
+static void good_config_body(int rank, void *arg)
+{
+  ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
+  ncclComm_t comm;
+  (void)rank, (void)arg;
+  c.nChannelsPerNetPeer = 3;
+  c.numRmaCtx = 0;
+  c.minCTAs = 3;
+  c.maxCTAs = 1000;
+  OK(init_with(&c, &comm));
+  CHECK(comm->config.min_ctas == 3 && comm->config.max_ctas == 64, "%d to %d channels", comm->config.min_ctas, comm->config.max_ctas);
+  OK(ncclCommDestroy(comm));
+}
+
+static void accepts_what_nccl_accepts(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, good_config_body, NULL);
 }
 
 static void accepts_older_configurations(void **state)
@@ -542,10 +623,12 @@ int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ranks_that_cannot_meet),
+      cmocka_unit_test(ranks_out_of_range),
       cmocka_unit_test(processes_that_cannot_meet),
       cmocka_unit_test(bad_unique_ids),
       cmocka_unit_test(refuses_bad_configurations),
       cmocka_unit_test(accepts_older_configurations),
+      cmocka_unit_test(accepts_what_nccl_accepts),
       cmocka_unit_test(names_of_networks),
       cmocka_unit_test(no_memory_in_one_process),
       cmocka_unit_test(no_memory_between_processes),

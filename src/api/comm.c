@@ -131,7 +131,11 @@ static ncclResult_t init_rank(const char *what, ncclComm_t *comm, tt_init_args *
   }
   if (args->nranks < 1) {
     return tt_fail(ncclInvalidArgument, "%s on rank %d: nranks is %d; it must be at least 1", what, args->rank, args->nranks);
-  } // a rank out of range is refused by the bootstrap root, so that the other ranks learn of it too
+  }
+  if (args->rank < 0 || args->rank >= args->nranks) { // nobody is told: the id stays good for the rank that was meant
+    return tt_fail(ncclInvalidArgument, "%s: rank is %d; with %d ranks it must lie between 0 and %d", what, args->rank, args->nranks,
+                   args->nranks - 1);
+  }
   TT_TRY(tt_config_read(config, NULL, &cfg));
   args->device = tt_host_device();
   return submit_init(comm, args, &cfg);

@@ -10,6 +10,7 @@
 #include "comm/windows.h"
 #include "device/host/stream.h"
 #include "os/clock.h"
+#include "topo/graph.h"
 
 #define EXPEL_YIELDS 100 // looks at a call that another thread is in, before sleeping in between
 #define EXPEL_SLEEP_NS 50000ull
@@ -92,12 +93,40 @@ static ncclResult_t check_range(const char *name, int value, int lo, int hi)
   return ncclSuccess;
 }
 
-static ncclResult_t check_config(const ncclConfig_t *c)
+// Where the structure of this NCCL version ends. What follows, up to its size, is padding.
+static size_t config_end(unsigned version)
 {
+  static const struct {
+    unsigned before; // the first version that has more
+    size_t end;
+  } rows[] = {
+      {NCCL_VERSION(2, 14, 0), offsetof(ncclConfig_t, blocking)},
+      {NCCL_VERSION(2, 17, 0), offsetof(ncclConfig_t, cgaClusterSize)},
+      {NCCL_VERSION(2, 18, 0), offsetof(ncclConfig_t, splitShare)},
+      {NCCL_VERSION(2, 26, 0), offsetof(ncclConfig_t, trafficClass)},
+      {NCCL_VERSION(2, 27, 0), offsetof(ncclConfig_t, commName)},
+      {NCCL_VERSION(2, 28, 0), offsetof(ncclConfig_t, nChannelsPerNetPeer)},
+      {NCCL_VERSION(2, 29, 0), offsetof(ncclConfig_t, graphUsageMode)},
+      {NCCL_VERSION(2, 30, 0), offsetof(ncclConfig_t, maxP2pPeers)},
+      {NCCL_VERSION(2, 30, 5), offsetof(ncclConfig_t, graphStreamOrdering)},
+  };
+  for (size_t i = 0; i < TT_COUNT(rows); i++) {
+    if (version < rows[i].before) {
+      return rows[i].end;
+    }
+  }
+  return sizeof(ncclConfig_t);
+}
+
+// Copies what a user's structure of any version has over the defaults in *out.
+static ncclResult_t take_config(const ncclConfig_t *c, ncclConfig_t *out)
+{
+  const size_t from = offsetof(ncclConfig_t, blocking);
   if (c->magic != NCCL_API_MAGIC || c->size < offsetof(ncclConfig_t, cgaClusterSize)) {
     return tt_fail(ncclInvalidArgument, "ncclConfig_t at %p was not initialised with NCCL_CONFIG_INITIALIZER (magic 0x%x, size %zu)",
                    (const void *)c, c->magic, c->size);
   }
+  memcpy((char *)out + from, (const char *)c + from, TT_MIN(c->size, config_end(c->version)) - from);
   return ncclSuccess;
 }
 
@@ -114,10 +143,10 @@ static ncclResult_t check_unused(const ncclConfig_t *c)
       {"CTAPolicy", c->CTAPolicy, 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO},
       {"shrinkShare", c->shrinkShare, 0, 1},
       {"nvlsCTAs", c->nvlsCTAs, 1, INT_MAX},
-      {"nChannelsPerNetPeer", c->nChannelsPerNetPeer, 1, INT_MAX},
+      {"nChannelsPerNetPeer", c->nChannelsPerNetPeer, 1, TT_GRAPH_MAX_CHANNELS},
       {"nvlinkCentricSched", c->nvlinkCentricSched, 0, 1},
       {"graphUsageMode", c->graphUsageMode, 0, 2},
-      {"numRmaCtx", c->numRmaCtx, 1, INT_MAX},
+      {"numRmaCtx", c->numRmaCtx, 0, INT_MAX},
       {"maxP2pPeers", c->maxP2pPeers, 1, INT_MAX},
       {"graphStreamOrdering", c->graphStreamOrdering, 0, 1},
   };
@@ -125,10 +154,6 @@ static ncclResult_t check_unused(const ncclConfig_t *c)
     if (rows[i].value != NCCL_CONFIG_UNDEF_INT) {
       TT_TRY(check_range(rows[i].name, rows[i].value, rows[i].lo, rows[i].hi));
     }
-  }
-  int n = c->nChannelsPerNetPeer;
-  if (n != NCCL_CONFIG_UNDEF_INT && (n & (n - 1)) != 0) {
-    return tt_fail(ncclInvalidArgument, "ncclConfig_t.nChannelsPerNetPeer is %d; it must be a power of two", n);
   }
   return ncclSuccess;
 }
@@ -138,12 +163,11 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
   const tt_params *p = tt_params_get();
   ncclConfig_t all = NCCL_CONFIG_INITIALIZER, *c = &all;
   if (user != NULL) {
-    TT_TRY(check_config(user));
-    memcpy((char *)c + offsetof(ncclConfig_t, blocking), (const char *)user + offsetof(ncclConfig_t, blocking),
-           TT_MIN(user->size, sizeof *c) - offsetof(ncclConfig_t, blocking));
+    TT_TRY(take_config(user, c));
   }
-  tt_config from =
-      parent != NULL ? parent->config : (tt_config){.blocking = 1, .min_ctas = 1, .max_ctas = 64, .traffic_class = TT_NET_ANY_CLASS};
+  tt_config from = parent != NULL
+                       ? parent->config
+                       : (tt_config){.blocking = 1, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .traffic_class = TT_NET_ANY_CLASS};
   tt_config r = from;
   r.blocking = pick(c->blocking, tt_param_is_set(comm_blocking), p->comm_blocking, from.blocking);
   r.min_ctas = pick(c->minCTAs, tt_param_is_set(min_ctas), p->min_ctas, from.min_ctas);
@@ -152,8 +176,10 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
   r.collnet_enable = pick(c->collnetEnable, tt_param_is_set(collnet_enable), p->collnet_enable != 0, from.collnet_enable);
   r.traffic_class = pick(c->trafficClass, 0, 0, from.traffic_class);
   TT_TRY(check_range("blocking", r.blocking, 0, 1));
-  TT_TRY(check_range("minCTAs", r.min_ctas, 1, 64));
-  TT_TRY(check_range("maxCTAs", r.max_ctas, r.min_ctas, 64));
+  TT_TRY(check_range("minCTAs", r.min_ctas, 1, INT_MAX));
+  TT_TRY(check_range("maxCTAs", r.max_ctas, r.min_ctas, INT_MAX));
+  r.min_ctas = TT_MIN(r.min_ctas, TT_GRAPH_MAX_CHANNELS);
+  r.max_ctas = TT_MIN(r.max_ctas, TT_GRAPH_MAX_CHANNELS);
   TT_TRY(check_range("splitShare", r.split_share, 0, 1));
   TT_TRY(check_unused(c));
   if (c->commName != NULL) {
