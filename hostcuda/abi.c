@@ -1,9 +1,11 @@
 // abi.c: the functions whose structures differ between CUDA 11, 12 and 13. Compiled once for each library.
 #include <string.h>
 
+#include "graph.h"
 #include "properties.h"
 
 #undef cudaGetDeviceProperties
+#undef cudaStreamGetCaptureInfo
 _Static_assert(sizeof(struct cudaDeviceProp) == 1032, "CUDA 12's");
 _Static_assert(sizeof(struct cudaPointerAttributes) == 24, "CUDA 12's");
 
@@ -31,7 +33,71 @@ HC_API cudaGetDeviceProperties(void *prop, int device)
   return e;
 }
 
+// CUDA 11's, which newer programs do not call.
+HC_API cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id);
+HC_API cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id)
+{
+  return hc_capture_info(stream, &(hc_capture_answer){.status = status, .id = id});
+}
+HC_TWIN(cudaStreamGetCaptureInfo, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id),
+        (hc_own(stream), status, id))
+
+HC_API cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *dependencies, size_t count, unsigned int flags)
+{
+  return cudaStreamUpdateCaptureDependencies_v2(stream, dependencies, NULL, count, flags);
+}
+HC_TWIN(cudaStreamUpdateCaptureDependencies, _ptsz, (cudaStream_t stream, cudaGraphNode_t *dependencies, size_t count, unsigned int flags),
+        (hc_own(stream), dependencies, count, flags))
+
+HC_API cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, size_t *count)
+{
+  return cudaGraphGetEdges_v2(graph, from, to, NULL, count);
+}
+
+HC_API cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *dependencies, size_t *count)
+{
+  return cudaGraphNodeGetDependencies_v2(node, dependencies, NULL, count);
+}
+
 #else
+
+// CUDA 13's names mean the last forms of CUDA 12, under names that our header gives to older ones.
+HC_API hc_capture_info_13(HC_CAPTURE_INFO_V3) __asm__("cudaStreamGetCaptureInfo");
+HC_API hc_capture_info_13(HC_CAPTURE_INFO_V3)
+{
+  return hc_capture_info(stream, &(hc_capture_answer){status, id, graph, dependencies, edges, count});
+}
+HC_API hc_capture_info_13_ptsz(HC_CAPTURE_INFO_V3) __asm__("cudaStreamGetCaptureInfo_ptsz");
+HC_API hc_capture_info_13_ptsz(HC_CAPTURE_INFO_V3)
+{
+  return hc_capture_info(hc_own(stream), &(hc_capture_answer){status, id, graph, dependencies, edges, count});
+}
+
+#define UPDATE_13 cudaStream_t stream, cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges, size_t count, unsigned int flags
+HC_API hc_update_13(UPDATE_13) __asm__("cudaStreamUpdateCaptureDependencies");
+HC_API hc_update_13(UPDATE_13)
+{
+  return cudaStreamUpdateCaptureDependencies_v2(stream, dependencies, edges, count, flags);
+}
+HC_API hc_update_13_ptsz(UPDATE_13) __asm__("cudaStreamUpdateCaptureDependencies_ptsz");
+HC_API hc_update_13_ptsz(UPDATE_13)
+{
+  return cudaStreamUpdateCaptureDependencies_v2(hc_own(stream), dependencies, edges, count, flags);
+}
+
+#define EDGES_13 cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, cudaGraphEdgeData *edges, size_t *count
+HC_API hc_edges_13(EDGES_13) __asm__("cudaGraphGetEdges");
+HC_API hc_edges_13(EDGES_13)
+{
+  return cudaGraphGetEdges_v2(graph, from, to, edges, count);
+}
+
+#define DEPENDENCIES_13 cudaGraphNode_t node, cudaGraphNode_t *dependencies, cudaGraphEdgeData *edges, size_t *count
+HC_API hc_dependencies_13(DEPENDENCIES_13) __asm__("cudaGraphNodeGetDependencies");
+HC_API hc_dependencies_13(DEPENDENCIES_13)
+{
+  return cudaGraphNodeGetDependencies_v2(node, dependencies, edges, count);
+}
 
 // CUDA 13's cudaDeviceProp: what cudaDeviceGetAttribute tells too was taken out.
 typedef struct properties13 {

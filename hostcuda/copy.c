@@ -9,11 +9,12 @@
 // What is copied, and what CUDA says about when.
 typedef struct plan {
   tuttiMemory_t dst, src;
+  bool captured;
 } plan;
 
-static plan look_at(const void *dst, const void *src)
+static plan look_at(const void *dst, const void *src, cudaStream_t stream)
 {
-  return (plan){.dst = hc_look_up(dst).kind, .src = hc_look_up(src).kind};
+  return (plan){.dst = hc_look_up(dst).kind, .src = hc_look_up(src).kind, .captured = hc_captured(stream)};
 }
 
 static bool on_device(tuttiMemory_t kind)
@@ -21,10 +22,10 @@ static bool on_device(tuttiMemory_t kind)
   return kind == tuttiMemoryDevice || kind == tuttiMemoryManaged;
 }
 
-// Must a call of the Async family wait for its copy?
+// Must a call of the Async family wait for its copy? A captured one is done at each launch of the graph.
 static bool waits(const plan *p)
 {
-  return p->dst == tuttiMemoryUnknown || (!on_device(p->dst) && !on_device(p->src));
+  return !p->captured && (p->dst == tuttiMemoryUnknown || (!on_device(p->dst) && !on_device(p->src)));
 }
 
 static bool is_kind(enum cudaMemcpyKind kind)
@@ -45,17 +46,17 @@ static cudaError_t check_stream(cudaStream_t stream)
 
 static cudaError_t queue(void *dst, const void *src, size_t count, const plan *p, cudaStream_t stream)
 {
-  bool staged = p->src == tuttiMemoryUnknown && !waits(p) && count <= STAGED_MOST;
+  bool staged = p->src == tuttiMemoryUnknown && !waits(p) && !p->captured && count <= STAGED_MOST;
   ncclResult_t r = staged ? tuttiMemcpyStagedAsync(dst, src, count, stream) : tuttiMemcpyAsync(dst, src, count, stream);
   return hc_result(r, cudaErrorInvalidValue);
 }
 
 static cudaError_t copy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
-  HC_ENTER();
+  HC_ENTER_UNSAFE();
   HC_REFUSE(!is_kind(kind), cudaErrorInvalidMemcpyDirection);
   HC_REFUSE(count > 0 && (dst == NULL || src == NULL), cudaErrorInvalidValue);
-  plan p = look_at(dst, src);
+  plan p = look_at(dst, src, stream);
   cudaError_t e = queue(dst, src, count, &p, stream);
   return e != cudaSuccess || (p.dst == tuttiMemoryDevice && p.src == tuttiMemoryDevice) ? e : wait_for(stream);
 }
@@ -80,7 +81,7 @@ HC_API cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpy
   if (e != cudaSuccess) {
     return e;
   }
-  plan p = look_at(dst, src);
+  plan p = look_at(dst, src, stream);
   e = queue(dst, src, count, &p, stream);
   return e == cudaSuccess && waits(&p) ? wait_for(stream) : e;
 }
@@ -98,7 +99,7 @@ static cudaError_t queue_rows(const tuttiRows_t *rows, enum cudaMemcpyKind kind,
 
 static cudaError_t copy_rows(const tuttiRows_t *rows, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
-  plan p = look_at(rows->dst, rows->src);
+  plan p = look_at(rows->dst, rows->src, stream);
   cudaError_t e = queue_rows(rows, kind, stream);
   return e != cudaSuccess || (p.dst == tuttiMemoryDevice && p.src == tuttiMemoryDevice) ? e : wait_for(stream);
 }
@@ -123,7 +124,7 @@ HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitc
 HC_API cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind,
                          cudaStream_t stream)
 {
-  plan p = look_at(dst, src);
+  plan p = look_at(dst, src, stream);
   cudaError_t e = queue_rows(ROWS, kind, stream);
   return e == cudaSuccess && waits(&p) ? wait_for(stream) : e;
 }

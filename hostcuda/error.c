@@ -17,6 +17,20 @@ void hc_restore(cudaError_t error)
   last = error;
 }
 
+// The error of a rule of captures that was broken; else, work of NCCL in a stream has failed.
+static cudaError_t usage(void)
+{
+  tuttiCaptureFault_t fault = tuttiTakeCaptureFault();
+  switch (fault) {
+  case tuttiCaptureFaultNone: return cudaErrorLaunchFailure;
+  case tuttiCaptureFaultState: return cudaErrorIllegalState;
+  default: return (cudaError_t)(cudaErrorStreamCaptureUnsupported + (fault - tuttiCaptureFaultUnsupported));
+  }
+}
+_Static_assert(cudaErrorStreamCaptureWrongThread - cudaErrorStreamCaptureUnsupported ==
+                   tuttiCaptureFaultThread - tuttiCaptureFaultUnsupported,
+               "the rules are in the order of the errors");
+
 cudaError_t hc_result(ncclResult_t result, cudaError_t invalid)
 {
   switch (result) {
@@ -24,6 +38,7 @@ cudaError_t hc_result(ncclResult_t result, cudaError_t invalid)
   case ncclInProgress: return hc_error(cudaErrorNotReady);
   case ncclInvalidArgument: return hc_error(invalid);
   case ncclSystemError: return hc_error(cudaErrorMemoryAllocation);
+  case ncclInvalidUsage: return hc_error(usage());
   default: // work of NCCL in a stream has failed
     return hc_error(cudaErrorLaunchFailure);
   }

@@ -34,7 +34,7 @@ cudaError_t hc_error(cudaError_t error);
 // Makes `error`, which was the thread's last error before, that again.
 void hc_restore(cudaError_t error);
 
-// CUDA's code for a result, as hc_error. `invalid`: what an argument that cannot be means in the calling function.
+// CUDA's code for a result, as hc_error; of a broken rule of captures that rule's. `invalid`: what an argument that cannot be means in the calling function.
 cudaError_t hc_result(ncclResult_t result, cudaError_t invalid);
 
 // True, with the last error set, inside a host function: the runtime cannot be called there.
@@ -50,6 +50,16 @@ void hc_inside(bool inside);
     }                                          \
   } while (0)
 
+// The same for what CUDA calls potentially unsafe while a stream is captured, and the thread's capture mode does not allow.
+#define HC_ENTER_UNSAFE()                                 \
+  do {                                                    \
+    HC_ENTER();                                           \
+    ncclResult_t allowed_ = tuttiCaptureAllows(__func__); \
+    if (__builtin_expect(allowed_ != ncclSuccess, 0)) {   \
+      return hc_result(allowed_, cudaErrorInvalidValue);  \
+    }                                                     \
+  } while (0)
+
 // Returns from the calling function with this error if the condition holds.
 #define HC_REFUSE(condition, error) \
   do {                              \
@@ -63,3 +73,9 @@ bool hc_is_device(int device);
 
 // What a pointer is, as far as known.
 tuttiPointerAttributes_t hc_look_up(const void *ptr);
+
+// Is the stream captured? False also where it is none.
+bool hc_captured(cudaStream_t stream);
+
+// Queues a call of the host that may not call the runtime.
+ncclResult_t hc_queue_function(cudaStream_t stream, cudaHostFn_t fn, void *data);

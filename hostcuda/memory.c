@@ -13,7 +13,7 @@ tuttiPointerAttributes_t hc_look_up(const void *ptr)
 
 static cudaError_t allocate(void **ptr, size_t size, tuttiMemory_t kind, unsigned int flags)
 {
-  HC_ENTER();
+  HC_ENTER_UNSAFE();
   HC_REFUSE(ptr == NULL, cudaErrorInvalidValue);
   if (size == 0) {
     *ptr = NULL;
@@ -59,7 +59,7 @@ HC_API cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height)
 // As CUDA does: not while work of the device may use it.
 static cudaError_t release(void *ptr, bool host)
 {
-  HC_ENTER();
+  HC_ENTER_UNSAFE();
   if (ptr == NULL) {
     return cudaSuccess;
   }
@@ -87,6 +87,7 @@ static cudaError_t check_stream(cudaStream_t stream)
 HC_API cudaMallocAsync(void **ptr, size_t size, cudaStream_t stream)
 {
   cudaError_t e = check_stream(stream);
+  HC_REFUSE(e == cudaSuccess && hc_captured(stream), cudaErrorStreamCaptureUnsupported); // memory of graphs
   return e != cudaSuccess ? e : allocate(ptr, size, tuttiMemoryDevice, 0);
 }
 HC_TWIN(cudaMallocAsync, _ptsz, (void **ptr, size_t size, cudaStream_t stream), (ptr, size, hc_own(stream)))

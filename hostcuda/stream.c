@@ -1,6 +1,4 @@
 // stream.c: streams, and calls of the host in them.
-#include <stdlib.h>
-
 #include "hostcuda.h"
 
 // A handle of a stream that is none: CUDA's error for it.
@@ -35,14 +33,14 @@ HC_API cudaStreamDestroy(cudaStream_t stream)
 
 HC_API cudaStreamSynchronize(cudaStream_t stream)
 {
-  HC_ENTER();
+  HC_ENTER_UNSAFE();
   return result(tuttiStreamSynchronize(stream));
 }
 HC_TWIN(cudaStreamSynchronize, _ptsz, (cudaStream_t stream), (hc_own(stream)))
 
 HC_API cudaStreamQuery(cudaStream_t stream)
 {
-  HC_ENTER();
+  HC_ENTER_UNSAFE();
   return result(tuttiStreamQuery(stream));
 }
 HC_TWIN(cudaStreamQuery, _ptsz, (cudaStream_t stream), (hc_own(stream)))
@@ -52,7 +50,7 @@ HC_API cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int 
   HC_ENTER();
   HC_REFUSE(event == NULL, cudaErrorInvalidResourceHandle);
   HC_REFUSE(flags > cudaEventWaitExternal, cudaErrorInvalidValue);
-  return result(tuttiStreamWaitEvent(stream, (tuttiEvent_t)event));
+  return result(tuttiStreamWaitEventWithFlags(stream, (tuttiEvent_t)event, flags));
 }
 HC_TWIN(cudaStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned int flags), (hc_own(stream), event, flags))
 
@@ -92,7 +90,7 @@ HC_API cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
 }
 HC_TWIN(cudaStreamGetId, _ptsz, (cudaStream_t stream, unsigned long long *id), (hc_own(stream), id))
 
-// What a stream is to call: fn, or callback. Freed by the call.
+// What a stream is to call: fn, or callback.
 typedef struct call {
   cudaHostFn_t fn;
   cudaStreamCallback_t callback;
@@ -102,93 +100,37 @@ typedef struct call {
 
 static void run(void *arg)
 {
-  call c = *(call *)arg;
-  free(arg);
+  const call *c = arg;
   hc_inside(true);
-  if (c.fn != NULL) {
-    c.fn(c.data);
+  if (c->fn != NULL) {
+    c->fn(c->data);
   } else {
-    c.callback(c.stream, cudaSuccess, c.data);
+    c->callback(c->stream, cudaSuccess, c->data);
   }
   hc_inside(false);
 }
 
-static cudaError_t queue(const call *c)
+ncclResult_t hc_queue_function(cudaStream_t stream, cudaHostFn_t fn, void *data)
 {
-  HC_ENTER();
-  call *mine = malloc(sizeof *mine);
-  HC_REFUSE(mine == NULL, cudaErrorMemoryAllocation);
-  *mine = *c;
-  ncclResult_t r = tuttiLaunchHostFunc(c->stream, run, mine);
-  if (r != ncclSuccess) {
-    free(mine);
-  }
-  return result(r);
+  call c = {.fn = fn, .data = data};
+  return tuttiLaunchHostFuncStaged(stream, run, &c, sizeof c);
 }
 
 HC_API cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData)
 {
+  HC_ENTER();
   HC_REFUSE(fn == NULL, cudaErrorInvalidValue);
-  return queue(&(call){.fn = fn, .stream = stream, .data = userData});
+  return result(hc_queue_function(stream, fn, userData));
 }
 HC_TWIN(cudaLaunchHostFunc, _ptsz, (cudaStream_t stream, cudaHostFn_t fn, void *userData), (hc_own(stream), fn, userData))
 
 HC_API cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *userData, unsigned int flags)
 {
+  HC_ENTER();
   HC_REFUSE(callback == NULL || flags != 0, cudaErrorInvalidValue);
-  return queue(&(call){.callback = callback, .stream = stream, .data = userData});
+  HC_REFUSE(hc_captured(stream), cudaErrorStreamCaptureUnsupported);
+  call c = {.callback = callback, .stream = stream, .data = userData};
+  return result(tuttiLaunchHostFuncStaged(stream, run, &c, sizeof c));
 }
 HC_TWIN(cudaStreamAddCallback, _ptsz, (cudaStream_t stream, cudaStreamCallback_t callback, void *userData, unsigned int flags),
         (hc_own(stream), callback, userData, flags))
-
-// ---- Capture: there is none ----
-
-HC_API cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
-{
-  (void)stream, (void)mode;
-  return hc_error(cudaErrorNotSupported);
-}
-HC_TWIN(cudaStreamBeginCapture, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureMode mode), (stream, mode))
-
-HC_API cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
-{
-  (void)stream;
-  HC_REFUSE(graph == NULL, cudaErrorInvalidValue);
-  *graph = NULL;
-  return hc_error(cudaErrorIllegalState);
-}
-HC_TWIN(cudaStreamEndCapture, _ptsz, (cudaStream_t stream, cudaGraph_t *graph), (stream, graph))
-
-HC_API cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
-{
-  HC_ENTER();
-  HC_REFUSE(status == NULL, cudaErrorInvalidValue);
-  cudaError_t e = result(tuttiStreamGetInfo(stream, NULL, NULL, NULL));
-  if (e == cudaSuccess) {
-    *status = cudaStreamCaptureStatusNone;
-  }
-  return e;
-}
-HC_TWIN(cudaStreamIsCapturing, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureStatus *status), (hc_own(stream), status))
-
-// All versions of the question have the stream and the answer first; of a stream that is not captured nothing else is answered.
-#define CAPTURE_INFO(name)                                                \
-  HC_API name(cudaStream_t stream, enum cudaStreamCaptureStatus *status); \
-  HC_API name(cudaStream_t stream, enum cudaStreamCaptureStatus *status)  \
-  {                                                                       \
-    return cudaStreamIsCapturing(stream, status);                         \
-  }                                                                       \
-  HC_TWIN(name, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureStatus * status), (hc_own(stream), status))
-CAPTURE_INFO(cudaStreamGetCaptureInfo)
-CAPTURE_INFO(cudaStreamGetCaptureInfo_v2)
-CAPTURE_INFO(cudaStreamGetCaptureInfo_v3)
-
-HC_API cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-  static _Thread_local enum cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
-  HC_REFUSE(mode == NULL || (int)*mode < 0 || *mode > cudaStreamCaptureModeRelaxed, cudaErrorInvalidValue);
-  enum cudaStreamCaptureMode before = current;
-  current = *mode;
-  *mode = before;
-  return cudaSuccess;
-}

@@ -176,6 +176,105 @@ ncclResult_t tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream
 // operations; not while the communicator is destroyed.
 ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states, int max, int *count);
 
+// ---- Graphs ----
+//
+// While a stream is captured, what is queued to it (copies, fills, calls of the host, operations of NCCL) is recorded in a graph instead. Streams
+// that wait for an event recorded in it are captured too, from then on, until the capture ends at the stream where it began. A graph is
+// instantiated and launched in a stream as often as wanted. Each launch does what the recorded calls would do if they were made then, so
+// operations of NCCL count anew, and may be mixed with ordinary calls; all ranks launch alike. A graph with operations of NCCL is launched by
+// the threads that may use their communicators; when one of these is destroyed the launch gives ncclInvalidArgument and queues nothing.
+//
+// Rules and errors are CUDA's: a call that is not allowed gives ncclInvalidUsage and makes the capture invalid, which its end then says;
+// tuttiTakeCaptureFault tells which rule it was. Use a graph from one thread at a time.
+
+typedef struct tuttiGraph *tuttiGraph_t;
+typedef struct tuttiNode *tuttiNode_t; // of a graph; goes with it
+typedef struct tuttiGraphExec *tuttiGraphExec_t;
+
+// Which calls of others a capture forbids (tuttiCaptureAllows): those of all threads, of the thread that began it, of nobody.
+typedef enum { tuttiCaptureGlobal = 0, tuttiCaptureThreadLocal = 1, tuttiCaptureRelaxed = 2 } tuttiCaptureMode_t;
+typedef enum { tuttiCaptureNone = 0, tuttiCaptureActive = 1, tuttiCaptureInvalidated = 2 } tuttiCaptureStatus_t;
+
+// Rules of captures.
+typedef enum {
+  tuttiCaptureFaultNone = 0,
+  tuttiCaptureFaultUnsupported = 1, // cannot be captured, or is not allowed meanwhile
+  tuttiCaptureFaultInvalidated = 2, // an earlier call has broken a rule
+  tuttiCaptureFaultMerge = 3,       // two captures would become one
+  tuttiCaptureFaultUnmatched = 4,   // ends at another stream than where it began
+  tuttiCaptureFaultUnjoined = 5,    // ends before another of its streams is joined
+  tuttiCaptureFaultIsolation = 6,   // depends on work outside
+  tuttiCaptureFaultImplicit = 7,    // depends on the legacy default stream
+  tuttiCaptureFaultEvent = 8,       // asks for an event that was recorded in a captured stream
+  tuttiCaptureFaultThread = 9,      // ends in another thread than where it began
+  tuttiCaptureFaultState = 10       // begins on a captured stream, or ends on one that is not
+} tuttiCaptureFault_t;
+
+typedef enum {
+  tuttiNodeCopy = 1,
+  tuttiNodeFill = 2,
+  tuttiNodeHost = 3,
+  tuttiNodeGraph = 4,
+  tuttiNodeEmpty = 5,
+  tuttiNodeRecord = 6,
+  tuttiNodeWait = 7,
+  tuttiNodeNccl = 8 // the operations of one communicator in one group
+} tuttiNodeKind_t;
+
+// What a stream's capture is; all but the status is 0 when there is none.
+typedef struct {
+  tuttiCaptureStatus_t status;
+  unsigned long long id;           // no other capture of this process has it
+  tuttiGraph_t graph;              // as far as it has come; not to be destroyed
+  const tuttiNode_t *dependencies; // the stream's next node comes after these; good until the stream is used again
+  size_t dependencyCount;
+} tuttiCaptureInfo_t;
+
+// Begins to capture the stream: in a new graph, or in one that is there, whose nodes `dependencies` go before the first that is added. Not the legacy
+// default stream.
+ncclResult_t tuttiStreamBeginCapture(cudaStream_t stream, tuttiCaptureMode_t mode);
+ncclResult_t tuttiStreamBeginCaptureToGraph(cudaStream_t stream, tuttiGraph_t graph, const tuttiNode_t *dependencies, size_t count,
+                                            tuttiCaptureMode_t mode);
+// Ends it. The graph is the caller's, to be destroyed. Errors: ncclInvalidUsage; no graph then, and, but where thread or stream are wrong, no capture.
+ncclResult_t tuttiStreamEndCapture(cudaStream_t stream, tuttiGraph_t *graph);
+ncclResult_t tuttiStreamGetCaptureInfo(cudaStream_t stream, tuttiCaptureInfo_t *info);
+// The stream's next node comes after these; with `set` 0 also after those it would come after anyway.
+ncclResult_t tuttiStreamUpdateCaptureDependencies(cudaStream_t stream, const tuttiNode_t *dependencies, size_t count, int set);
+// The calling thread's mode, tuttiCaptureGlobal at first; the one before is given back.
+ncclResult_t tuttiThreadExchangeCaptureMode(tuttiCaptureMode_t *mode);
+// ncclInvalidUsage, with the captures invalid, if the thread's mode does not allow a call such as function `what` beside the captures under way: calls that
+// may wait for a captured stream in a program that is not the only user of its process.
+ncclResult_t tuttiCaptureAllows(const char *what);
+// Which rule the calling thread's last call with ncclInvalidUsage has broken, once.
+tuttiCaptureFault_t tuttiTakeCaptureFault(void);
+
+// With TUTTI_EVENT_EXTERNAL the record or wait is a node of its own when the stream is captured, done at each launch, for work outside of the graph.
+#define TUTTI_EVENT_EXTERNAL 1
+ncclResult_t tuttiEventRecordWithFlags(tuttiEvent_t event, cudaStream_t stream, unsigned flags);
+ncclResult_t tuttiStreamWaitEventWithFlags(cudaStream_t stream, tuttiEvent_t event, unsigned flags);
+// As tuttiLaunchHostFunc, with a copy of `size` bytes of `arg`, which is the library's: the same for every launch of a graph.
+ncclResult_t tuttiLaunchHostFuncStaged(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size_t size);
+
+ncclResult_t tuttiGraphCreate(tuttiGraph_t *graph);
+// What was instantiated from it stays good. NULL does nothing.
+ncclResult_t tuttiGraphDestroy(tuttiGraph_t graph);
+ncclResult_t tuttiGraphAddEmptyNode(tuttiGraph_t graph, const tuttiNode_t *dependencies, size_t count, tuttiNode_t *node);
+// The graph's nodes, each behind those that it comes after; good until the graph changes.
+ncclResult_t tuttiGraphGetNodes(tuttiGraph_t graph, const tuttiNode_t **nodes, size_t *count);
+ncclResult_t tuttiNodeGetKind(tuttiNode_t node, tuttiNodeKind_t *kind);
+// The nodes that this one comes after: at most `max` are written, `count` is how many there are.
+ncclResult_t tuttiNodeGetDependencies(tuttiNode_t node, tuttiNode_t *dependencies, size_t max, size_t *count);
+
+// What can be launched. The graph may then be changed or destroyed.
+ncclResult_t tuttiGraphInstantiate(tuttiGraphExec_t *exec, tuttiGraph_t graph);
+// Queues the graph's work in stream order; launches of one exec run one after the other. In a captured stream: a node. Any thread.
+ncclResult_t tuttiGraphLaunch(tuttiGraphExec_t exec, cudaStream_t stream);
+// Later launches do what `graph` says, if it has the same kinds of nodes in the same order. If not: ncclInvalidArgument, and the first node that differs (NULL:
+// there are fewer).
+ncclResult_t tuttiGraphExecUpdate(tuttiGraphExec_t exec, tuttiGraph_t graph, tuttiNode_t *changed);
+// Launched work still runs. NULL does nothing.
+ncclResult_t tuttiGraphExecDestroy(tuttiGraphExec_t exec);
+
 #ifdef __cplusplus
 }
 #endif

@@ -61,6 +61,13 @@ static inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags
   return ::cudaEventCreateWithFlags(event, flags);
 }
 
+// CUDA 11's form.
+static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *errorNode, char *log, size_t size)
+{
+  (void)errorNode, (void)log, (void)size;
+  return ::cudaGraphInstantiate(exec, graph, 0);
+}
+
 #endif
 
 #endif

@@ -16,7 +16,7 @@ typedef struct {
   int rank;        // whose event it is
   TUTTI_NCCL_UNNAMED union {
     struct {              // GroupApi
-      bool graphCaptured; // never here
+      bool graphCaptured; // by a stream capture, or the launch of a graph
       int groupDepth;     // 1: a single call, which makes its own group; else 1 + how many groups are open
     } groupApi;
 
@@ -26,7 +26,7 @@ typedef struct {
       const char *datatype; // "ncclFloat32"
       int root;
       void *stream;
-      bool graphCaptured; // never here
+      bool graphCaptured; // by a stream capture, or the launch of a graph
     } collApi;
 
     struct {            // P2pApi
@@ -34,7 +34,7 @@ typedef struct {
       size_t count;
       const char *datatype;
       void *stream;
-      bool graphCaptured; // never here
+      bool graphCaptured; // by a stream capture, or the launch of a graph
     } p2pApi;
 
     struct { // KernelLaunch

@@ -1,6 +1,7 @@
 // host.c: the tutti… functions for devices, streams and events of the host device. Memory is in host_mem.c.
 #include "api/host_priv.h"
 #include "base/result.h"
+#include "device/host/capture.h"
 #include "device/host/device.h"
 #include "device/host/event.h"
 #include "device/host/ops.h"
@@ -11,19 +12,41 @@ ncclResult_t tt_api_null(const char *what)
   return tt_fail(ncclInvalidArgument, "%s: a pointer argument is NULL", what);
 }
 
-ncclResult_t tt_api_push(const char *what, cudaStream_t stream, tt_work *w)
+// The stream is captured: the entry becomes a node, which can be queued again and again.
+static ncclResult_t capture(const char *what, tt_stream *s, tt_work *w)
 {
-  tt_stream *s;
+  if (w->ops->again == NULL) {
+    w->ops->done(w);
+    return tt_capture_refuse(s, what);
+  }
+  return tt_capture_add(&s, 1, tt_node_of_work(w));
+}
+
+ncclResult_t tt_api_push_to(const char *what, tt_stream *s, tt_work *w)
+{
   if (w == NULL) {
     return tt_fail(ncclSystemError, "%s: no memory", what);
   }
-  ncclResult_t res = tt_stream_get(stream, tt_host_device(), &s);
+  if (TT_UNLIKELY(tt_stream_captures(s))) {
+    return capture(what, s, w);
+  }
+  ncclResult_t res = tt_capturing() ? tt_capture_refuse_legacy(s, what) : ncclSuccess;
   if (res != ncclSuccess) {
     w->ops->done(w);
     return res;
   }
   tt_stream_push(s, w);
   return ncclSuccess;
+}
+
+ncclResult_t tt_api_push(const char *what, cudaStream_t stream, tt_work *w)
+{
+  tt_stream *s;
+  ncclResult_t res = tt_stream_look(stream, tt_host_device(), &s);
+  if (res != ncclSuccess && w != NULL) {
+    w->ops->done(w);
+  }
+  return res != ncclSuccess ? res : tt_api_push_to(what, s, w);
 }
 
 TUTTI_API tuttiGetDeviceCount(int *count)
@@ -78,7 +101,7 @@ TUTTI_API tuttiStreamDestroy(cudaStream_t stream)
   if ((uintptr_t)stream <= 2) {
     return tt_fail(ncclInvalidArgument, "tuttiStreamDestroy: %p is a default stream, which cannot be destroyed", (void *)stream);
   }
-  TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
   tt_stream_destroy(s);
   return ncclSuccess;
 }
@@ -86,7 +109,7 @@ TUTTI_API tuttiStreamDestroy(cudaStream_t stream)
 TUTTI_API tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flags, unsigned long long *id)
 {
   tt_stream *s;
-  TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
   if (device != NULL) {
     *device = s->device;
   }
@@ -102,7 +125,7 @@ TUTTI_API tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flags, 
 TUTTI_API tuttiStreamSynchronize(cudaStream_t stream)
 {
   tt_stream *s;
-  TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_get(stream, tt_host_device(), "tuttiStreamSynchronize", &s));
   return tt_stream_wait(s);
 }
 
@@ -114,14 +137,28 @@ static bool stream_idle(void *s)
 TUTTI_API tuttiStreamQuery(cudaStream_t stream)
 {
   tt_stream *s;
-  TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_get(stream, tt_host_device(), "tuttiStreamQuery", &s));
   return tt_host_poll(s, stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire) : ncclInProgress;
 }
 
 TUTTI_API tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event)
 {
-  return event == NULL ? tt_api_null("tuttiStreamWaitEvent")
-                       : tt_api_push("tuttiStreamWaitEvent", stream, tt_event_wait_work((tt_event *)event));
+  return tuttiStreamWaitEventWithFlags(stream, event, 0);
+}
+
+TUTTI_API tuttiStreamWaitEventWithFlags(cudaStream_t stream, tuttiEvent_t event, unsigned flags)
+{
+  tt_event *e = (tt_event *)event;
+  tt_stream *s;
+  if (e == NULL) {
+    return tt_api_null("tuttiStreamWaitEvent");
+  }
+  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  if (tt_stream_captures(s) && (flags & TUTTI_EVENT_EXTERNAL) != 0) {
+    return tt_capture_add(&s, 1, tt_node_of_event(e, false));
+  }
+  return tt_stream_captures(s) || tt_event_captured(e) ? tt_capture_wait(s, e)
+                                                       : tt_api_push_to("tuttiStreamWaitEvent", s, tt_event_wait_work(e));
 }
 
 TUTTI_API tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *arg)
@@ -129,8 +166,17 @@ TUTTI_API tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *
   return fn == NULL ? tt_api_null("tuttiLaunchHostFunc") : tt_api_push("tuttiLaunchHostFunc", stream, tt_host_function(fn, arg));
 }
 
+TUTTI_API tuttiLaunchHostFuncStaged(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size_t size)
+{
+  if (fn == NULL || arg == NULL || size == 0) {
+    return tt_api_null("tuttiLaunchHostFuncStaged");
+  }
+  return tt_api_push("tuttiLaunchHostFuncStaged", stream, tt_host_function_staged(fn, (void *)(uintptr_t)arg, size));
+}
+
 TUTTI_API tuttiDeviceSynchronize(void)
 {
+  TT_TRY(tt_capture_refuse_device(tt_host_device(), "tuttiDeviceSynchronize"));
   return tt_stream_wait_device(tt_host_device(), true);
 }
 
@@ -197,14 +243,22 @@ TUTTI_API tuttiEventDestroy(tuttiEvent_t event)
 
 TUTTI_API tuttiEventRecord(tuttiEvent_t event, cudaStream_t stream)
 {
-  tt_stream *s;
+  return tuttiEventRecordWithFlags(event, stream, 0);
+}
+
+TUTTI_API tuttiEventRecordWithFlags(tuttiEvent_t event, cudaStream_t stream, unsigned flags)
+{
   tt_event *e = (tt_event *)event;
+  tt_stream *s;
   if (e == NULL) {
     return tt_api_null("tuttiEventRecord");
   }
-  TT_TRY(tt_stream_get(stream, tt_host_device(), &s));
-  atomic_store_explicit(&e->stream, s, memory_order_relaxed);
-  return tt_api_push("tuttiEventRecord", stream, tt_event_record_work(e));
+  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  if (!tt_stream_captures(s)) {
+    atomic_store_explicit(&e->stream, s, memory_order_relaxed);
+    return tt_api_push_to("tuttiEventRecord", s, tt_event_record_work(e));
+  }
+  return (flags & TUTTI_EVENT_EXTERNAL) != 0 ? tt_capture_add(&s, 1, tt_node_of_event(e, true)) : tt_capture_record(s, e);
 }
 
 // Where this process recorded the event last: whoever asks for the event runs that first.
@@ -227,7 +281,7 @@ TUTTI_API tuttiEventQuery(tuttiEvent_t event)
   if (event == NULL) {
     return tt_api_null("tuttiEventQuery");
   }
-  return poll_event((tt_event *)event);
+  return tt_event_captured((tt_event *)event) ? tt_capture_refuse_event("tuttiEventQuery") : poll_event((tt_event *)event);
 }
 
 // Waits for an event of several processes: its bell and the life of whoever recorded it are watched by a wait in a stream.
@@ -253,6 +307,9 @@ TUTTI_API tuttiEventSynchronize(tuttiEvent_t event)
   if (e == NULL) {
     return tt_api_null("tuttiEventSynchronize");
   }
+  if (tt_event_captured(e)) {
+    return tt_capture_refuse_event("tuttiEventSynchronize");
+  }
   if (e->slot != NULL) {
     return wait_for_shared(e);
   }
@@ -268,6 +325,9 @@ TUTTI_API tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)
   }
   if (((a->flags | b->flags) & TUTTI_EVENT_DISABLE_TIMING) != 0) {
     return tt_fail(ncclInvalidUsage, "tuttiEventElapsedTime: an event was made without a time stamp");
+  }
+  if (tt_event_captured(a) || tt_event_captured(b)) {
+    return tt_capture_refuse_event("tuttiEventElapsedTime");
   }
   if (!tt_event_recorded(a) || !tt_event_recorded(b)) {
     return tt_fail(ncclInvalidUsage, "tuttiEventElapsedTime: an event was never recorded");

@@ -31,7 +31,8 @@ typedef struct tt_task {
   size_t count; // elements of one block, of `type`
   ncclDataType_t type;
   ncclRedOp_t op;
-  int root; // root, or peer of SEND and RECV
+  const struct tt_userop *userop; // what `op` was when the call was captured; NULL: as it is
+  int root;                       // root, or peer of SEND and RECV
   struct ncclComm *comm;
   cudaStream_t stream;
   struct tt_task_events *events; // what profilers are told of it; NULL: nothing (profile.h)
@@ -290,6 +291,9 @@ ncclResult_t tt_task_add(tt_task *task);
 // Launches the operations of one communicator, in order, but for those that are over; small ones look `looks` times for each message that has not come. Takes
 // the events of those it launches (profile.h).
 ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks);
+// Some stream of the process is captured (tt_capturing): if the tasks' streams are, records them in the graph, and they are not to be launched. Errors:
+// ncclInvalidUsage where only some of them are.
+ncclResult_t tt_comm_capture(struct ncclComm *comm, const tt_task *tasks, size_t n, bool *captured);
 // Bytes of an operation's larger buffer: what the perf programs show.
 size_t tt_task_bytes(const tt_task *t);
 // Is the task of an accepted communicator one that has been checked, launched and made ready before, but for its buffers and stream?
@@ -378,6 +382,6 @@ tt_cost_env tt_tuning_costs(const struct ncclComm *comm);
 
 // --- user-defined operations (redop.c)
 
-// Turns a handle into what the kernels need. Errors: ncclInvalidArgument.
-ncclResult_t tt_op_resolve(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type, tt_redop *out, const void **device_scalar);
+// Turns the handle of a checked task into what the kernels need.
+void tt_op_resolve(const tt_task *t, tt_redop *out, const void **device_scalar);
 ncclResult_t tt_op_check(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type, const char *what);

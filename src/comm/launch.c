@@ -5,6 +5,7 @@
 #include "comm/collnet.h"
 #include "comm/comm.h"
 #include "comm/profile.h"
+#include "device/host/capture.h"
 #include "device/host/mem.h"
 #include "device/host/stream.h"
 
@@ -131,7 +132,7 @@ static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 // --- calls and lanes
 
 // Fills the call. Functions that only copy count in bytes, so that both sides cut messages alike whatever their types.
-static ncclResult_t fill_call(const struct ncclComm *comm, const tt_task *t, uint32_t seq, tt_call *c)
+static void fill_call(const tt_task *t, uint32_t seq, tt_call *c)
 {
   size_t esize = tt_type_size(t->type);
   int op = 6; // "none" in messages
@@ -146,7 +147,7 @@ static ncclResult_t fill_call(const struct ncclComm *comm, const tt_task *t, uin
     op = TT_MIN((int)t->op, ncclNumOps);
     c->count = t->count;
     c->esize = esize;
-    TT_TRY(tt_op_resolve(comm, t->op, t->type, &c->op, &c->scalar));
+    tt_op_resolve(t, &c->op, &c->scalar);
   } else {
     c->count = t->count * esize;
     c->esize = 1;
@@ -160,7 +161,6 @@ static ncclResult_t fill_call(const struct ncclComm *comm, const tt_task *t, uin
     c->sig = tt_sig_make(seq, t->func, t->type, op, t->root);
     c->sig_count = t->count;
   }
-  return ncclSuccess;
 }
 
 // Where the buffers lie, for peers that map them.
@@ -432,7 +432,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   tt_decision *d;
   tt_plan *p;
   tt_stream *stream;
-  TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
+  TT_TRY(tt_stream_get(t->stream, comm->device, tt_func_name(t->func), &stream));
   size_t bytes = tt_task_bytes(t);
   bool in_network = TT_UNLIKELY(comm->collnet != NULL) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
   TT_TRY(TT_UNLIKELY(comm->tuned) ? decide_with_plugin(comm, t, bytes, ops, &d) : decide(comm, t->func, bytes, t->root, in_network, &d));
@@ -442,10 +442,8 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   size_t scratch = staged ? bytes : (size_t)d->ntmp * d->choice.chunk;
   TT_TRY(plan_get(comm, 1, d->lanes, scratch, &p));
   tt_call *c = &p->calls[p->ncalls++];
-  ncclResult_t res = fill_call(comm, t, seq, c);
-  if (res != ncclSuccess) {
-    goto fail;
-  }
+  ncclResult_t res;
+  fill_call(t, seq, c);
   if (TT_UNLIKELY(comm->tuned)) {
     mark_choice(c, &d->choice);
   }
@@ -487,8 +485,8 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
     if (!is_p2p(&tasks[i]) || TT_LIKELY(tasks[i].stream == main)) {
       continue;
     }
-    TT_TRY(tt_stream_get(tasks[i].stream, comm->device, &s));
-    TT_TRY(tt_stream_get(main, comm->device, &m));
+    TT_TRY(tt_stream_get(tasks[i].stream, comm->device, tt_func_name(tasks[i].func), &s));
+    TT_TRY(tt_stream_get(main, comm->device, tt_func_name(tasks[i].func), &m));
     if (s != m) {
       TT_TRY(before ? tt_stream_order(s, m) : tt_stream_order(m, s));
     }
@@ -501,7 +499,7 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, t
 {
   tt_decision *d;
   tt_call *c = &p->calls[p->ncalls];
-  TT_TRY(fill_call(comm, t, 0, c));
+  fill_call(t, 0, c);
   TT_TRY(decide(comm, t->func, c->count, t->root, false, &d));
   if (d->choice.direct && !comm->all_local) {
     find_memory(d->cached->sched, c);
@@ -545,7 +543,7 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
   if (TT_UNLIKELY(told != NULL)) {
     tt_profile_plan_start(told, comm, p);
   }
-  TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, &stream), res);
+  TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, tt_func_name(first->func), &stream), res);
   TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res); // a wrong stream is found before the proxy is told of anything
   for (size_t i = 0; i < n; i++) {
     if (is_open_message(&tasks[i])) {
@@ -589,7 +587,13 @@ static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *ta
 
 ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
 {
-  bool messages = false;
+  bool messages = false, captured = false;
+  if (tt_capturing()) {
+    TT_TRY(tt_comm_capture(comm, tasks, n, &captured));
+  }
+  if (captured) {
+    return ncclSuccess;
+  }
   TT_TRY(launch_collectives(comm, tasks, n, looks, &messages));
   int left = messages ? tt_comm_quick_messages(tasks, n, looks) : 0;
   if (TT_LIKELY(left == 0)) {

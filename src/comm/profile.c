@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "device/host/capture.h"
 #include "os/clock.h"
 
 typedef struct channel_event {
@@ -73,9 +74,16 @@ static void events_free(tt_task_events *e)
 
 // ---- calls
 
-static void start_group(tt_group_events *g, tt_profilers *p, int depth)
+// Is the call captured in a graph, or made by the launch of one?
+static bool is_captured(const tt_group_events *g, const tt_task *t)
 {
-  tt_prof_descr d = {.type = ncclProfileGroupApi, .groupApi = {.groupDepth = depth + 1}};
+  tt_stream *s;
+  return g->captured || (tt_capturing() && tt_stream_look(t->stream, t->comm->device, &s) == ncclSuccess && tt_stream_captures(s));
+}
+
+static void start_group(tt_group_events *g, tt_profilers *p, int depth, bool captured)
+{
+  tt_prof_descr d = {.type = ncclProfileGroupApi, .groupApi = {.graphCaptured = captured, .groupDepth = depth + 1}};
   if (g->profilers == NULL) {
     g->profilers = tt_profilers_hold(p);
     tt_profilers_start(p, &d, NULL, NULL, &g->api);
@@ -83,7 +91,7 @@ static void start_group(tt_group_events *g, tt_profilers *p, int depth)
   }
 }
 
-static void start_call(const tt_task *t, tt_task_events *e)
+static void start_call(const tt_task *t, tt_task_events *e, bool captured)
 {
   tt_prof_descr d = {.type = is_p2p(t) ? ncclProfileP2pApi : ncclProfileCollApi};
   if (is_p2p(t)) {
@@ -91,12 +99,14 @@ static void start_call(const tt_task *t, tt_task_events *e)
     d.p2pApi.count = t->count;
     d.p2pApi.datatype = tt_type_name((int)t->type);
     d.p2pApi.stream = t->stream;
+    d.p2pApi.graphCaptured = captured;
   } else {
     d.collApi.func = tt_func_name(t->func);
     d.collApi.count = t->count;
     d.collApi.datatype = tt_type_name((int)t->type);
     d.collApi.root = t->root;
     d.collApi.stream = t->stream;
+    d.collApi.graphCaptured = captured;
   }
   tt_profilers_start(e->profilers, &d, &e->group, NULL, &e->api);
 }
@@ -104,7 +114,8 @@ static void start_call(const tt_task *t, tt_task_events *e)
 void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
 {
   tt_profilers *p = t->comm->profilers;
-  start_group(g, p, depth);
+  bool captured = is_captured(g, t);
+  start_group(g, p, depth, captured);
   tt_task_events *e = tt_profilers_take(p, sizeof *e);
   if (e == NULL) {
     tt_info(TT_PROFILE, "rank %d: no memory to tell profilers of %s", t->comm->rank, tt_func_name(t->func));
@@ -112,7 +123,7 @@ void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
   }
   e->profilers = tt_profilers_hold(p);
   e->group = g->api;
-  start_call(t, e);
+  start_call(t, e, captured);
   t->events = e;
   g->told = true;
 }

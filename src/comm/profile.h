@@ -23,7 +23,8 @@ typedef struct tt_task_events tt_task_events;
 typedef struct tt_group_events {
   tt_profilers *profilers; // held; those of the first operation's communicator. NULL: no GroupApi event
   tt_prof_event api;
-  bool told; // some of its tasks have events
+  bool told;     // some of its tasks have events
+  bool captured; // a launch of a graph makes its calls; else it is seen by the stream of each
 } tt_group_events;
 
 // Some profiler of the task's communicator wants events (tt_profilers_want, GroupApi: the ancestor of all). Starts the group's event with the first operation, then the call's; t->events stays NULL when there is no memory.

@@ -20,17 +20,17 @@ ncclResult_t tt_op_check(const struct ncclComm *comm, ncclRedOp_t op, ncclDataTy
   return ncclSuccess;
 }
 
-ncclResult_t tt_op_resolve(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type, tt_redop *out, const void **device_scalar)
+void tt_op_resolve(const tt_task *t, tt_redop *out, const void **device_scalar)
 {
+  const struct ncclComm *comm = t->comm;
   *device_scalar = NULL;
-  if ((int)op < ncclNumOps) {
-    tt_redop_builtin(out, type, op, comm->nranks);
-    return ncclSuccess;
+  if ((int)t->op < ncclNumOps) {
+    tt_redop_builtin(out, t->type, t->op, comm->nranks);
+    return;
   }
-  const tt_userop *u = &comm->userops[(int)op - ncclNumOps];
-  tt_redop_builtin(out, type, ncclSum, comm->nranks);
+  const tt_userop *u = t->userop != NULL ? t->userop : &comm->userops[(int)t->op - ncclNumOps];
+  tt_redop_builtin(out, t->type, ncclSum, comm->nranks);
   out->prescale = 1;
   out->scalar = u->scalar;
   *device_scalar = u->device_scalar;
-  return ncclSuccess;
 }

@@ -43,7 +43,7 @@ ncclResult_t tt_comm_simulate(struct ncclComm *comm, const tt_task *tasks, size_
   for (size_t i = 0; i < n; i++) {
     const tt_task *t = &tasks[i];
     tt_stream *stream;
-    TT_TRY(tt_stream_get(t->stream, comm->device, &stream));
+    TT_TRY(tt_stream_look(t->stream, comm->device, &stream));
     if (t->count == 0) {
       continue;
     }

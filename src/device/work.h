@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "nccl.h"
 #include "os/bell.h"
+#include "tutti.h"
 
 typedef enum {
   TT_RUN_DONE,    // complete
@@ -28,6 +28,10 @@ typedef struct tt_work_ops {
   tt_bell *(*bell)(tt_work *w);
   // Called now and then while `w` is blocked: looks whether what it waits for can still come. May be NULL.
   void (*check)(tt_work *w);
+  // For what a graph can hold (host/graph.h): the kind of its node, and a new entry that does the same as `w`, which has never run; NULL when
+  // there is no memory. `again` NULL: a graph cannot hold it.
+  tuttiNodeKind_t kind;
+  tt_work *(*again)(const tt_work *w);
 } tt_work_ops;
 
 struct tt_work {

@@ -5,6 +5,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
+#include "device/host/capture.h"
 #include "device/host/hostcall.h"
 #include "device/host/ipc.h"
 #include "device/host/stream.h"
@@ -43,6 +44,7 @@ ncclResult_t tt_host_device_set(int device)
 static void in_child(void)
 {
   tt_stream_forget();
+  tt_capture_forget();
   tt_worker_forget();
   tt_hostcall_forget();
   tt_ipc_forked();

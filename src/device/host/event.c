@@ -59,6 +59,7 @@ void tt_event_destroy(tt_event *e)
       tt_ipc_slot_free(e->slot);
     }
     entry_drop(e->newest);
+    tt_mark_free(e->mark);
     pthread_mutex_destroy(&e->lock);
     tt_free(e);
   }
@@ -191,8 +192,19 @@ static entry *make(tt_event *e, const tt_work_ops *ops)
   return n;
 }
 
+void tt_event_mark(tt_event *e, tt_mark *mark)
+{
+  pthread_mutex_lock(&e->lock);
+  tt_mark *before = atomic_exchange_explicit(&e->mark, mark, memory_order_relaxed);
+  pthread_mutex_unlock(&e->lock);
+  tt_mark_free(before);
+}
+
 tt_work *tt_event_record_work(tt_event *e)
 {
+  if (tt_event_captured(e)) {
+    tt_event_mark(e, NULL);
+  }
   entry *n = make(e, &record_ops);
   if (n == NULL) {
     return NULL;

@@ -5,9 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/util.h"
 #include "device/host/ipc.h"
 #include "device/host/stream.h"
 #include "device/work.h"
+
+typedef struct tt_mark tt_mark; // capture.c's
 
 // An event counts how often it has been recorded and how often a record has been reached. Kept alive by its user and by queued entries.
 // The state of an event that several processes share is in its slot instead, and a wait there is for a count, not for a certain record:
@@ -22,8 +25,9 @@ typedef struct tt_event {
   _Atomic uint64_t recorded;     // number of the newest record queued
   _Atomic uint64_t reached;      // number of the newest record reached (release)
   _Atomic uint64_t time;         // when, tt_now_ns
-  pthread_mutex_t lock;          // of `newest`
+  pthread_mutex_t lock;          // of `newest`, and of what `mark` points to
   struct tt_event_entry *newest; // newest record; waits hold on to the one they are for
+  _Atomic(tt_mark *) mark;       // was last recorded in a captured stream, behind these nodes (capture.h); NULL: was not
 } tt_event;
 
 // One reference for the caller. Errors: ncclSystemError.
@@ -48,3 +52,13 @@ uint64_t tt_event_time(const tt_event *e);
 tt_work *tt_event_record_work(tt_event *e);
 // Waits for the record that is the newest now, whatever is recorded later.
 tt_work *tt_event_wait_work(tt_event *e);
+
+// Was the event last recorded in a captured stream?
+static inline bool tt_event_captured(const tt_event *e)
+{
+  return TT_UNLIKELY(atomic_load_explicit(&e->mark, memory_order_relaxed) != NULL);
+}
+// Gives the event a new mark, which it owns (NULL: none), in place of the one it has.
+void tt_event_mark(tt_event *e, tt_mark *mark);
+// NULL is allowed. capture.c
+void tt_mark_free(tt_mark *mark);

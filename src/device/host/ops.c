@@ -1,6 +1,8 @@
 // ops.c: small work on the host device: host functions, copies, fills.
 #include "device/host/ops.h"
 
+#include <stddef.h>
+
 #include "base/util.h"
 #include "device/host/heap.h"
 #include "device/host/hostcall.h"
@@ -14,6 +16,8 @@ typedef struct function {
   tt_work work;
   bool started;
   tt_hostcall call;
+  size_t staged; // bytes of the argument that are here
+  _Alignas(max_align_t) char argument[];
 } function;
 
 static tt_run run_function(tt_work *w, size_t *budget, ncclResult_t *result)
@@ -28,18 +32,35 @@ static tt_run run_function(tt_work *w, size_t *budget, ncclResult_t *result)
   return tt_hostcall_over(&f->call) ? TT_RUN_DONE : TT_RUN_BLOCKED;
 }
 
-static const tt_work_ops function_ops = {.name = "host function", .run = run_function, .done = done};
-
-tt_work *tt_host_function(void (*fn)(void *arg), void *arg)
+static tt_work *function_again(const tt_work *w)
 {
-  function *f = tt_calloc(1, sizeof *f);
+  const function *f = (const function *)w;
+  return tt_host_function_staged(f->call.fn, f->call.arg, f->staged);
+}
+
+static const tt_work_ops function_ops = {
+    .name = "host function", .run = run_function, .done = done, .kind = tuttiNodeHost, .again = function_again};
+
+tt_work *tt_host_function_staged(void (*fn)(void *arg), void *arg, size_t staged)
+{
+  function *f = tt_calloc(1, sizeof *f + staged);
   if (f == NULL) {
     return NULL;
   }
   f->work.ops = &function_ops;
   f->call.fn = fn;
   f->call.arg = arg;
+  f->staged = staged;
+  if (staged > 0) {
+    memcpy(f->argument, arg, staged);
+    f->call.arg = f->argument;
+  }
   return &f->work;
+}
+
+tt_work *tt_host_function(void (*fn)(void *arg), void *arg)
+{
+  return tt_host_function_staged(fn, arg, 0);
 }
 
 // Rows to copy or to fill. How far it has come: `row` rows, and `at` bytes of the next.
@@ -95,8 +116,20 @@ static tt_run run_fill(tt_work *w, size_t *budget, ncclResult_t *result)
   return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
 }
 
-static const tt_work_ops copy_ops = {.name = "copy", .run = run_copy, .done = done};
-static const tt_work_ops fill_ops = {.name = "fill", .run = run_fill, .done = done};
+static tt_work *job_again(const tt_work *w)
+{
+  const job *j = (const job *)w;
+  size_t staged = j->r.src == j->staged ? j->r.width : 0;
+  job *again = tt_calloc(1, sizeof *j + staged);
+  if (again != NULL) {
+    memcpy(again, j, sizeof *j + staged);
+    again->r.src = staged > 0 ? again->staged : j->r.src;
+  }
+  return again == NULL ? NULL : &again->work;
+}
+
+static const tt_work_ops copy_ops = {.name = "copy", .run = run_copy, .done = done, .kind = tuttiNodeCopy, .again = job_again};
+static const tt_work_ops fill_ops = {.name = "fill", .run = run_fill, .done = done, .kind = tuttiNodeFill, .again = job_again};
 
 static job *make(const tt_work_ops *ops, const tuttiRows_t *r, size_t staged)
 {

@@ -8,6 +8,8 @@
 // Calls fn(arg) on a thread of its own kind (hostcall.h), never on one that queues, waits or helps. What follows in the stream waits for
 // it.
 tt_work *tt_host_function(void (*fn)(void *arg), void *arg);
+// The same with a copy of `size` bytes of `arg`, made now; 0: with `arg` itself.
+tt_work *tt_host_function_staged(void (*fn)(void *arg), void *arg, size_t size);
 
 // Copies `size` bytes; the ranges may overlap.
 tt_work *tt_host_copy(void *dst, const void *src, size_t size);

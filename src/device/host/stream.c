@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 #include "base/result.h"
-#include "device/host/event.h"
+#include "device/host/capture.h"
 #include "os/clock.h"
 #include "os/library.h"
 #include "os/proc.h"
@@ -85,6 +85,7 @@ static tt_stream *take(int device, tt_stream *with)
     s->device = device;
     s->legacy = with;
     s->is_legacy = false;
+    s->member = NULL;
     s->queue_end = &s->queue;
     atomic_store_explicit(&s->error, 0, memory_order_relaxed);
   }
@@ -125,6 +126,9 @@ ncclResult_t tt_stream_create(int device, bool blocking, tt_stream **out)
 
 void tt_stream_destroy(tt_stream *s)
 {
+  if (tt_stream_captures(s)) {
+    tt_capture_abandon(s);
+  }
   pthread_mutex_lock(&lock);
   s->state = TT_STREAM_DESTROYED;
   pthread_mutex_unlock(&lock);
@@ -173,20 +177,20 @@ static ncclResult_t per_thread(int device, tt_stream **out)
   return ncclSuccess;
 }
 
-// Is this pointer one of our streams, and alive? Asked several times per call: a look into the table costs less than thread-local memory of what was asked last.
-static bool is_stream(const tt_stream *s)
+// The state of this stream, if the pointer is one of ours. Asked several times per call: a look into the table costs less than thread-local memory of what was asked last.
+static int stream_state(const tt_stream *s)
 {
   int n = atomic_load_explicit(&count, memory_order_acquire);
   for (int c = 0; c * TABLE_CHUNK < n; c++) {
     uintptr_t offset = (uintptr_t)s - (uintptr_t)table[c];
     if (TT_LIKELY(offset < TABLE_CHUNK * sizeof *s)) {
-      return offset % sizeof *s == 0 && s->state == TT_STREAM_LIVE;
+      return offset % sizeof *s == 0 ? s->state : TT_STREAM_FREE;
     }
   }
-  return false;
+  return TT_STREAM_FREE;
 }
 
-ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out)
+ncclResult_t tt_stream_look(cudaStream_t handle, int device, tt_stream **out)
 {
   uintptr_t h = (uintptr_t)handle;
   if (h == 2) {
@@ -194,7 +198,8 @@ ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out)
   }
   if (h > 2) {
     tt_stream *s = (tt_stream *)handle;
-    if (!is_stream(s)) {
+    int state = stream_state(s);
+    if (state != TT_STREAM_LIVE && state != TT_STREAM_CAPTURING) {
       return tt_fail(ncclInvalidArgument, "stream %p is not a stream of the host device: create it with tuttiStreamCreate", (void *)handle);
     }
     *out = s;
@@ -210,13 +215,24 @@ ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out)
   return ncclSuccess;
 }
 
+ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt_stream **out)
+{
+  tt_stream *s;
+  TT_TRY(tt_stream_look(handle, device, &s));
+  if (TT_UNLIKELY(tt_stream_captures(s))) {
+    return tt_capture_refuse(s, what);
+  }
+  *out = s;
+  return ncclSuccess;
+}
+
 tt_stream *tt_stream_find(cudaStream_t handle, int device)
 {
   tt_stream *s = (tt_stream *)handle;
   if (TT_LIKELY((uintptr_t)handle > 2)) {
-    return is_stream(s) ? s : NULL;
+    return stream_state(s) == TT_STREAM_LIVE ? s : NULL;
   }
-  return tt_stream_get(handle, device, &s) == ncclSuccess ? s : NULL;
+  return tt_stream_look(handle, device, &s) == ncclSuccess && s->state == TT_STREAM_LIVE ? s : NULL;
 }
 
 // Moves what has been pushed into the ordered queue. Run flag held.

@@ -32,15 +32,18 @@ struct tt_stream {
   _Atomic int device;
   _Atomic bool awaited; // somebody has waited for it since a call last waited inside (comm/quick.c). Relaxed: a hint, which orders nothing
   bool is_legacy;
+  struct tt_member *member; // of a capture (capture.c, whose lock guards it); NULL: is not captured
 };
 
-enum { TT_STREAM_FREE, TT_STREAM_LIVE, TT_STREAM_DESTROYED }; // destroyed: goes back to the pool when it is idle
+// Capturing: what would be queued is recorded (capture.h). Destroyed: goes back to the pool when it is idle.
+enum { TT_STREAM_FREE, TT_STREAM_LIVE, TT_STREAM_CAPTURING, TT_STREAM_DESTROYED };
 
 // Turns a handle of the API into a stream: NULL and 1 are the device's legacy default stream, 2 the calling thread's own.
 // Errors: ncclInvalidArgument for a handle that is not a live stream.
-ncclResult_t tt_stream_get(cudaStream_t handle, int device, tt_stream **out);
-
-// The same, without a word where there is no such stream: NULL.
+ncclResult_t tt_stream_look(cudaStream_t handle, int device, tt_stream **out);
+// The same for function `what`, which uses the stream. Errors: ncclInvalidUsage where it is captured, which breaks the capture (capture.h).
+ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt_stream **out);
+// The same, without a word where there is no such stream, or it is captured: NULL.
 tt_stream *tt_stream_find(cudaStream_t handle, int device);
 
 // Could an entry be run at once, because nothing that must go before it is under way? Runs a little of what is.

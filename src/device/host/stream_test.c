@@ -236,13 +236,13 @@ static void test_streams_are_used_again(void **state)
   (void)state;
   tt_stream *a = toy_stream(), *got;
   tt_stream_destroy(a);
-  assert_int_equal(tt_stream_get((cudaStream_t)a, 0, &got), ncclInvalidArgument);
+  assert_int_equal(tt_stream_look((cudaStream_t)a, 0, &got), ncclInvalidArgument);
   tt_stream *b = toy_stream();
   assert_ptr_equal(a, b);
-  assert_int_equal(tt_stream_get((cudaStream_t)b, 0, &got), ncclSuccess);
+  assert_int_equal(tt_stream_look((cudaStream_t)b, 0, &got), ncclSuccess);
   assert_ptr_equal(got, b);
-  assert_int_equal(tt_stream_get((cudaStream_t)((char *)b + 8), 0, &got), ncclInvalidArgument);
-  assert_int_equal(tt_stream_get((cudaStream_t)&got, 0, &got), ncclInvalidArgument);
+  assert_int_equal(tt_stream_look((cudaStream_t)((char *)b + 8), 0, &got), ncclInvalidArgument);
+  assert_int_equal(tt_stream_look((cudaStream_t)&got, 0, &got), ncclInvalidArgument);
   tt_stream_destroy(b);
 }
 
@@ -328,7 +328,7 @@ static void test_two_thousand_streams(void **state)
 static tt_stream *get(uintptr_t handle, int device)
 {
   tt_stream *s = NULL;
-  assert_int_equal(tt_stream_get((cudaStream_t)handle, device, &s), ncclSuccess);
+  assert_int_equal(tt_stream_look((cudaStream_t)handle, device, &s), ncclSuccess);
   return s;
 }
 
@@ -508,14 +508,14 @@ static int child(tt_stream *parents)
   tt_stream *s, *got;
   static toy t[2];
   tt_stream_each(count_stream, &busy);
-  if (busy != 0 || tt_stream_get((cudaStream_t)parents, 0, &got) == ncclSuccess) {
+  if (busy != 0 || tt_stream_look((cudaStream_t)parents, 0, &got) == ncclSuccess) {
     return 1;
   }
-  if (tt_stream_create(0, true, &s) != ncclSuccess || tt_stream_get((cudaStream_t)s, 0, &got) != ncclSuccess || got != s) {
+  if (tt_stream_create(0, true, &s) != ncclSuccess || tt_stream_look((cudaStream_t)s, 0, &got) != ncclSuccess || got != s) {
     return 2;
   }
   tt_stream_push(s, &toy_init(&t[0], NULL, NULL)->work);
-  if (!tt_stream_idle(s) || tt_stream_wait(s) != ncclSuccess || tt_stream_get((cudaStream_t)2, 0, &got) != ncclSuccess) {
+  if (!tt_stream_idle(s) || tt_stream_wait(s) != ncclSuccess || tt_stream_look((cudaStream_t)2, 0, &got) != ncclSuccess) {
     return 3;
   }
 #ifndef TT_TSAN // no threads there after a fork

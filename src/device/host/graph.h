@@ -1,0 +1,89 @@
+// graph.h: graphs of work on the host device, and graphs that can be launched. Who records them: capture.h.
+//
+// A graph is a list of nodes. A node knows how to queue its work again, on any stream, and which nodes of the graph it comes after: all of
+// these stand before it in the list. Launching queues the nodes in this order as the calls that were recorded would have; so what a call
+// takes from the moment it is made (sequence numbers, tickets) is taken at each launch.
+#pragma once
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/host/event.h"
+#include "device/host/stream.h"
+#include "tutti.h"
+
+typedef struct tt_node tt_node;
+
+typedef struct tt_node_ops {
+  tuttiNodeKind_t kind;
+  // Could it be issued? Asked of all nodes of a graph before the first is issued. NULL: always.
+  ncclResult_t (*check)(const tt_node *n);
+  // Queues the node's work on `s`. Never waits. One thread at a time.
+  ncclResult_t (*issue)(tt_node *n, tt_stream *s);
+  // Frees the node, when no graph has it any more.
+  void (*drop)(tt_node *n);
+} tt_node_ops;
+
+// The first member of whatever a node is. Nobody changes it once it is in a graph. A graph and what was instantiated from it share their nodes.
+struct tt_node {
+  const tt_node_ops *ops;
+  _Atomic uint32_t refs;
+  const struct tt_graph *graph; // that it was added to, not to be used when that has gone
+  uint32_t number;              // place in its graph
+  uint32_t home;                // nodes of one home run one after the other, on one stream
+  uint32_t *deps;               // numbers of the nodes that it comes after
+  uint32_t ndeps;
+};
+
+// Some nodes of one graph, in order of their numbers.
+typedef struct tt_nodes {
+  tt_node **at;
+  uint32_t n, room;
+} tt_nodes;
+
+// Makes room for one more. False: there is no memory.
+bool tt_nodes_reserve(tt_nodes *set, uint32_t n);
+// Adds a node that is not there yet, where there is room.
+void tt_nodes_add(tt_nodes *set, tt_node *n);
+void tt_nodes_free(tt_nodes *set);
+
+// One thread at a time uses a graph.
+typedef struct tt_graph {
+  tt_nodes nodes;
+  uint32_t homes; // numbers given
+} tt_graph;
+
+// A new node of `size` bytes. NULL: there is no memory.
+tt_node *tt_node_new(size_t size, const tt_node_ops *ops);
+// Drops one reference; NULL is allowed.
+void tt_node_drop(tt_node *n);
+// A node that pushes a copy of `w` (tt_work_ops.again), and owns `w`. NULL, with `w` freed: there is no memory.
+tt_node *tt_node_of_work(tt_work *w);
+// A node that records or waits for an event when it is issued.
+tt_node *tt_node_of_event(tt_event *e, bool record);
+// A node that does nothing.
+tt_node *tt_node_empty(void);
+// A node that launches a graph, with what it holds now.
+struct tt_exec;
+tt_node *tt_node_of_exec(struct tt_exec *x);
+
+// Errors: ncclSystemError.
+ncclResult_t tt_graph_create(tt_graph **out);
+void tt_graph_destroy(tt_graph *g);
+// Takes the node over, behind those in `deps`. Errors: ncclSystemError; then the caller keeps it.
+ncclResult_t tt_graph_add(tt_graph *g, tt_node *n, const tt_nodes *deps, uint32_t home);
+// Is every node of `some` in `set`, or one that a node of `set` comes after? False also where there is no memory to find out.
+bool tt_graph_covers(const tt_graph *g, const tt_nodes *set, const tt_nodes *some);
+
+// A graph that can be launched; it keeps what it needs of the graph it was made from.
+typedef struct tt_exec tt_exec;
+
+// `device`: of the streams that it makes for itself. Errors: ncclSystemError.
+ncclResult_t tt_exec_create(const tt_graph *g, int device, tt_exec **out);
+// Work that was launched still runs.
+void tt_exec_destroy(tt_exec *x);
+// Queues all nodes: after what was pushed to `s`, before what is pushed to it later, and after the earlier launches of `x`. Never waits; any
+// thread. Errors: those of the nodes' checks, with nothing queued; of an issue, with the nodes before it queued.
+ncclResult_t tt_exec_launch(tt_exec *x, tt_stream *s);
+// Launches do what `g` says from now on, which must have the same nodes as regards kinds and order: *changed is 1 + the number of the first
+// node that differs, and 0 when it was done.
+void tt_exec_update(tt_exec *x, const tt_graph *g, uint32_t *changed);
