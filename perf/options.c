@@ -51,10 +51,10 @@ static const option_row rows[] = {
     {'R', "local_register", ARG_INT, AT(local_register), 0, 2, "0/1/2", "register buffers: 1 ncclCommRegister, 2 symmetric windows"},
     {'x', "cta_policy", ARG_INT, AT(cta_policy), 0, 2, "0/1/2", "no meaning on host memory"},
     {'D', "device_implementation", ARG_INT, AT(device_impl), 0, INT_MAX, "number", "not on host memory (default 0)"},
-    {'V', "device_cta_count", ARG_INT, AT(device_ctas), 1, 128, "count", "no meaning on host memory"},
+    {'V', "device_cta_count", ARG_INT, AT(device_ctas), INT_MIN, INT_MAX, "count", "no meaning on host memory"},
     {'M', "memory", ARG_INT, AT(memory), 0, 1, "0/1", "report memory use per phase"},
     {'u', "unalign", ARG_INT, AT(unalign), 0, 1 << 20, "elements", "move buffers by so many elements"},
-    {'I', "per_iter_timing", ARG_INT, AT(per_iter), 0, 1, "0/1", "time each iteration, four more columns"},
+    {'I', "per_iter_timing", ARG_INT, AT(per_iter), INT_MIN, INT_MAX, "0/1", "time each iteration, four more columns"},
     {'K', "per_iter_skip", ARG_INT, AT(per_iter_skip), 0, INT_MAX, "count", "leave the first iterations out of -I's columns"},
     {'h', "help", ARG_NONE, 0, 0, 0, NULL, "this text"},
 };
@@ -306,8 +306,30 @@ static bool check_together(perf_options *o, perf_text *text)
   return true;
 }
 
+// Values that nccl-tests replaces, and says so.
+static void replace_values(perf_options *o, perf_text *text)
+{
+  if (o->device_ctas <= 0 || o->device_ctas > 128) {
+    perf_text_add(text, "-V %d: the number of thread blocks must be 1 to 128. Using the default, 16.\n", o->device_ctas);
+    o->device_ctas = 16;
+  }
+  if (o->per_iter != 0 && o->per_iter != 1) {
+    perf_text_add(text, "-I %d: per-iteration timing is 0 (off) or 1 (on). Disabling.\n", o->per_iter);
+    o->per_iter = 0;
+  }
+  if (o->per_iter && o->graph) {
+    perf_text_add(text, "per-iteration timing (-I) does not go together with CUDA graphs (-G). Disabling.\n");
+    o->per_iter = 0;
+  }
+  if (o->blocking == 3 && o->graph) {
+    perf_text_add(text, "-z 3 does not go together with CUDA graphs (-G). Using -z 0.\n");
+    o->blocking = 0;
+  }
+}
+
 static void add_notes(perf_options *o, perf_text *text)
 {
+  replace_values(o, text);
   if (o->graph) {
     perf_text_add(text, "# -G %d: there are no CUDA graphs on host memory; running without\n", o->graph);
     o->graph = 0;

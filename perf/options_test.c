@@ -74,15 +74,27 @@ static void test_forms(void **state)
   assert_int_equal(parse("--help"), PERF_HELP);
 }
 
+static void test_replaced_values(void **state)
+{
+  (void)state;
+  // What nccl-tests replaces by a default, and says so.
+  assert_int_equal(parse("-V 200"), PERF_RUN);
+  assert_int_equal(o.device_ctas, 16);
+  assert_non_null(strstr(text.buf, "-V 200"));
+  assert_int_equal(parse("-I 2"), PERF_RUN);
+  assert_int_equal(o.per_iter, 0);
+  assert_int_equal(parse("-I 1 -z 3 -K 1 -G 4"), PERF_RUN);
+  assert_true(o.per_iter == 0 && o.blocking == 0 && o.per_iter_skip == 0 && o.graph == 0);
+  assert_non_null(strstr(text.buf, "(-I) does not go together"));
+  assert_non_null(strstr(text.buf, "-G 4"));
+}
+
 static void test_every_letter(void **state)
 {
   (void)state;
-  assert_int_equal(
-      parse("-P 2 -t 1 -g 1 -b 1K -e 2K -i 1K -f 1 -n 5 -m 2 -w 3 -N 0 -p 1 -c 0 -o max -d half -r 1 -z 3 -y 1 -T 9 -G 4 -C 1 -S 1 "
-            "-J x.json -a 3 -R 2 -x 1 -D 1 -V 8 -M 1 -u 3 -I 1 -K 2"),
-      PERF_RUN);
-  assert_int_equal(o.graph, 0); // said so instead
-  assert_non_null(strstr(text.buf, "-G 4"));
+  assert_int_equal(parse("-P 2 -t 1 -g 1 -b 1K -e 2K -i 1K -f 1 -n 5 -m 2 -w 3 -N 0 -p 1 -c 0 -o max -d half -r 1 -z 3 -y 1 -T 9 -C 1 -S 1 "
+                         "-J x.json -a 3 -R 2 -x 1 -D 1 -V 8 -M 1 -u 3 -I 1 -K 2"),
+                   PERF_RUN);
   assert_non_null(strstr(text.buf, "-V 8"));
   assert_non_null(strstr(text.buf, "-x 1"));
   assert_string_equal(o.output_file, "x.json");
@@ -259,11 +271,17 @@ static void test_counts(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_defaults),     cmocka_unit_test(test_forms),
-      cmocka_unit_test(test_every_letter), cmocka_unit_test(test_bad),
-      cmocka_unit_test(test_sizes),        cmocka_unit_test(test_scan),
-      cmocka_unit_test(test_split),        cmocka_unit_test(test_hash),
-      cmocka_unit_test(test_matrix),       cmocka_unit_test(test_generated_matrix),
+      cmocka_unit_test(test_defaults),
+      cmocka_unit_test(test_forms),
+      cmocka_unit_test(test_every_letter),
+      cmocka_unit_test(test_replaced_values),
+      cmocka_unit_test(test_bad),
+      cmocka_unit_test(test_sizes),
+      cmocka_unit_test(test_scan),
+      cmocka_unit_test(test_split),
+      cmocka_unit_test(test_hash),
+      cmocka_unit_test(test_matrix),
+      cmocka_unit_test(test_generated_matrix),
       cmocka_unit_test(test_counts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,7 +78,7 @@ check_names() {
 
 check_find_package() {
   local target
-  for target in shared static tutti; do
+  for target in shared static tutti variables; do
     cmake -S tests/abi -B "$tmp/cmake" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$tmp/moved" >"$tmp/log" 2>&1 &&
       cmake --build "$tmp/cmake" --target "program_$target" >>"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "find_package: $target"; continue; }
     run "find_package, $target" "$tmp/cmake/program_$target"

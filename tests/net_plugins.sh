@@ -194,9 +194,6 @@ finds() {
 }
 finds "NCCL_NET_PLUGIN=nobody,$(plugin hollow),$mixed"
 finds "LD_LIBRARY_PATH=$plugins_dir"
-variables=("$subsystems" NCCL_P2P_DISABLE=0 NCCL_SHM_DISABLE=0 "LD_LIBRARY_PATH=$plugins_dir" NCCL_NET_PLUGIN=none NCCL_TUNER_PLUGIN= NCCL_PROFILER_PLUGIN=)
-works 2 "TUNER/Plugin: none is installed" all_reduce -P 2 -b 8 -e 8
-works 2 "PROFILER/Plugin: none is installed" all_reduce -P 2 -b 8 -e 8
 
 # Ranks that chose differently.
 # differs LABEL RANK NAME=VALUE…

@@ -59,7 +59,7 @@ log_lines() {
   ranks_env=(NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET NCCL_P2P_PXN_LEVEL=1)
   ranks_start 2 2 4 "$build/bin/alltoall_perf" -b 4K -e 4K -n 1 -w 0 -c 1
   job_wait $((60 * slower)) 15 || { say="alltoall_perf failed"; return 1; }
-  [ "$(lines process0 'rank 0 -> rank 3 via NET/Socket/1(1)')" = 1 ] && [ "$(lines process0 'rank 0 -> rank 2 via NET/Socket/0$')" = 1 ] ||
+  [ "$(lines process0 '0\[[0-9]*\] -> 3\[[0-9]*\] \[send\] via NET/Socket/1(1)')" = 1 ] && [ "$(lines process0 '0\[[0-9]*\] -> 2\[[0-9]*\] \[send\] via NET/Socket/0$')" = 1 ] ||
     { say="rank 0 does not say how it sends"; return 1; }
   [ "$(lines process1 'rank 1 sends for rank 0 to rank 3')" = 1 ] || { say="rank 1 does not say that it sends for rank 0"; return 1; }
   hosts_make 2 1 4 && job_open || return 1
@@ -119,7 +119,7 @@ all_well() {
 }
 
 # through_neighbour: it did go that way.
-through_neighbour() { grep -q 'rank 0 -> rank 3 via NET/Socket/1(1)' "$job_dir/rank0.out" || { say="not through rank 1"; return 1; }; }
+through_neighbour() { grep -q '0\[[0-9]*\] -> 3\[[0-9]*\] \[send\] via NET/Socket/1(1)' "$job_dir/rank0.out" || { say="not through rank 1"; return 1; }; }
 
 undisturbed() { relay 1 200000 && all_well && through_neighbour; }
 # Without doorbells every message would take a second, or the millisecond after which a thread looks by itself.

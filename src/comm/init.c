@@ -388,6 +388,7 @@ static ncclResult_t network_step(init *in)
   if (!c->needs_net) {
     return ncclSuccess;
   }
+  int *gpus = tt_calloc((size_t)c->nranks, sizeof *gpus);
   tt_proxy_env env = {.rank = c->rank,
                       .nranks = c->nranks,
                       .hash = comm_hash(c),
@@ -397,11 +398,17 @@ static ncclResult_t network_step(init *in)
                       .node = c->layout->node_of[c->rank],
                       .place = c->layout->index_of[c->rank],
                       .mailbox = c->peers[c->rank].mailbox,
-                      .profilers = c->profilers};
+                      .profilers = c->profilers,
+                      .gpus = gpus};
   meeting *all = tt_calloc((size_t)c->nranks, sizeof *all);
   ncclResult_t res = ncclSuccess;
-  if (all == NULL) {
+  if (all == NULL || gpus == NULL) {
+    tt_free(gpus);
+    tt_free(all);
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
+  }
+  for (int i = 0; i < c->nranks; i++) {
+    gpus[i] = c->peers[i].device;
   }
   TT_TRY_GOTO(tt_proxy_create(&env, &c->proxy, &all[c->rank].where), res);
   TT_TRY_GOTO(meet(c, all), res);
@@ -410,6 +417,7 @@ static ncclResult_t network_step(init *in)
   c->port.mover = &tt_proxy_mover;
   atomic_store(&tt_host_attend, tt_proxy_attend);
 fail:
+  tt_free(gpus);
   tt_free(all);
   return res;
 }
@@ -617,7 +625,9 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
 {
   init in = {.comm = comm, .args = args};
   uint64_t start = tt_now_ns();
-  tt_log_version();
+  if (comm->boot == NULL && (args->rank == 0 || tt_log_on(TT_LOG_INFO, TT_ALL))) { // below INFO once in a job, as NCCL does
+    tt_log_version();
+  }
   if (comm->nranks == 0) { // a split has just learnt its rank; others know it from the start
     tt_comm_name(comm, args);
   }
@@ -629,9 +639,11 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
       return res;
     }
   }
-  tt_info(TT_INIT, "comm 0x%llx rank %d nranks %d device %d, %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms - Init COMPLETE",
-          (unsigned long long)comm->hash, comm->rank, comm->nranks, comm->device, comm->layout->nnodes, comm->local_ranks,
-          comm->peers[comm->rank].cpus, comm->crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);
+  // The first line is in NCCL's form: the handle, the device under each of its names, and what is the same on all ranks.
+  tt_info(TT_INIT, "comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %x commId 0x%llx - Init COMPLETE", (void *)comm, comm->rank,
+          comm->nranks, comm->device, comm->device, (unsigned)comm->device << 12, (unsigned long long)comm->hash);
+  tt_info(TT_INIT, "rank %d: %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms", comm->rank, comm->layout->nnodes,
+          comm->local_ranks, comm->peers[comm->rank].cpus, comm->crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);
   tt_comm_log_memory(comm);
   atomic_store(&comm->state, TT_COMM_READY);
   return ncclSuccess;

@@ -245,8 +245,6 @@ ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plug
   if (*out == NULL && !done && wish != NULL && wish[0] != '\0') {
     tt_info(s.info->subsystem, "%s/Plugin: %s asks for %s, which is not there; looked for:%s", s.info->title, s.info->variable, wish,
             s.absent);
-  } else if (*out == NULL && !done) {
-    tt_info(s.info->subsystem, "%s/Plugin: none is installed (looked for:%s)", s.info->title, s.absent);
   }
   return ncclSuccess;
 }

@@ -9,7 +9,7 @@
 // A name without a slash is looked for where the dynamic linker looks, then beside the library itself.
 // Of the versions that a kind knows the newest that the library has is taken.
 //
-// What was looked for, found and refused is told in one line each at INFO, subsystem INIT and the kind's own. Nothing is remembered between calls: an
+// What was found, refused, or asked for and not found is told in one line each at INFO, subsystem INIT and the kind's own. Nothing is remembered between calls: an
 // open plugin is an object, opened and closed as often as one likes; the dynamic linker counts. Source: NCCL's plugin documentation, seed 000.
 #pragma once
 #include <stdarg.h>

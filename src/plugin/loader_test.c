@@ -55,9 +55,7 @@ static void a_missing_plugin_is_told_in_one_calm_line(void **state)
   (void)state;
   assert_null(open_it(TT_PLUGIN_PROFILER, NULL));
   const char *text = said();
-  assert_non_null(strstr(text, "PROFILER/Plugin: none is installed (looked for: libnccl-profiler.so librccl-profiler.so)"));
-  assert_null(strstr(text, "rror"));
-  assert_null(strstr(text, "fail"));
+  assert_null(strstr(text, "Plugin")); // nobody has asked for one
 
   assert_null(open_it(TT_PLUGIN_PROFILER, ""));
   said();
@@ -133,7 +131,7 @@ static void the_fallback_is_asked_last(void **state)
   tt_plugin_close(p);
   assert_int_equal(tt_plugin_open(TT_PLUGIN_PROFILER, NULL, net, &p), ncclSuccess);
   assert_null(p);
-  assert_non_null(strstr(said(), "none is installed"));
+  assert_null(strstr(said(), "Plugin"));
   tt_plugin_close(lib);
   assert_int_equal(tt_plugin_peek(TT_PLUGIN_TUNER, plugin_file("two_kinds"), &p), ncclSuccess);
   assert_non_null(p);

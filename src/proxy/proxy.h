@@ -27,6 +27,7 @@ typedef struct tt_proxy_env {
   // Which ranks have memory in common, for those that send through a neighbour's proxy: number of the node, and the rank's place among its
   // ranks. Where all ranks have the same number of devices, and more than one, `place` is added to `device`.
   int node, place;
+  const int *gpus;         // device that each rank was created on, for the log; copied. NULL: 0 for all
   const char *mailbox;     // of the process (os/fdbox.h); NULL: no descriptors are passed
   tt_profilers *profilers; // of the rank; held. NULL: none
 } tt_proxy_env;

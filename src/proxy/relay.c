@@ -342,8 +342,9 @@ void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m)
     end(s, r, m->answer.text);
   } else if (!r->taken_on) {
     r->taken_on = true;
-    tt_info(TT_PROXY | TT_NET, "rank %d -> rank %d via NET/%s/%d(%d)", s->proxy->rank, r->peer, s->proxy->net->name, device_of(s, r->peer),
-            host);
+    int me = s->proxy->rank;
+    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d(%d)", me, s->gpus[me], r->peer, s->gpus[r->peer],
+            s->proxy->net->name, device_of(s, r->peer), host);
     take_bell(s, r);
   }
 }

@@ -291,8 +291,12 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   p->service = s; // from here on tt_proxy_service_free has it
   s->where = tt_calloc((size_t)p->nranks, sizeof *s->where);
   s->homes = tt_calloc((size_t)p->nranks, sizeof *s->homes);
-  if (s->where == NULL || s->homes == NULL || !make_room(s)) {
+  s->gpus = tt_calloc((size_t)p->nranks, sizeof *s->gpus);
+  if (s->where == NULL || s->homes == NULL || s->gpus == NULL || !make_room(s)) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d proxies", p->rank, p->nranks);
+  }
+  if (env->gpus != NULL) {
+    memcpy(s->gpus, env->gpus, (size_t)p->nranks * sizeof *s->gpus);
   }
   tt_sock_raise_file_limit(); // a rank of this process needs up to four for each peer
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
@@ -382,6 +386,7 @@ void tt_proxy_service_free(tt_proxy *p)
   tt_free(s->fds);
   tt_free(s->where);
   tt_free(s->homes);
+  tt_free(s->gpus);
   tt_free(s);
 }
 

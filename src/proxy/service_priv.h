@@ -68,6 +68,7 @@ struct tt_proxy_ties {
   bool told;      // the peer's end stands
   bool begun;     // the peer has begun to connect
   uint32_t accept_attempt;
+  int accept_device; // of the network, on which it listens
   void *listener, *accepted;
   bool flush, groups;
   uint64_t accept_ns, accept_pause_ns;
@@ -102,6 +103,7 @@ struct tt_proxy_service {
   int ndevices;
   tt_addrs *where;               // by rank; written by tt_proxy_meet, read after a link was taken on
   tt_proxy_home *homes;          // the same
+  int *gpus;                     // device that each rank was created on, for the log
   int rails;                     // devices of every rank; 0: they have different numbers. The same
   bool left;                     // the rank has gone, guests have not
   _Atomic int *leaver;           // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no guests

@@ -108,7 +108,9 @@ static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
 {
   t->sending = TT_SETUP_UP;
   if (t->behalf == 0) { // else it is the line of the rank whose messages go here
-    tt_info(TT_PROXY | TT_NET, "rank %d -> rank %d via NET/%s/%d", s->proxy->rank, t->peer->rank, s->proxy->net->name, own_device(s, t));
+    int me = s->proxy->rank, peer = t->peer->rank;
+    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d", me, s->gpus[me], peer, s->gpus[peer],
+            s->proxy->net->name, own_device(s, t));
   }
   tt_proxy_say_for(s, t->out, TT_MSG_CONNECT, t->attempt, t->behalf, NULL);
   tt_proxy_conn_ready(&t->peer->send, comm, false);
@@ -212,6 +214,7 @@ static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, 
   _Alignas(16) char handle[TT_NET_HANDLE] = {0};
   close_accept(s, t);
   ncclResult_t res = start_listening(s, t, m->setup.device, handle);
+  t->accept_device = m->setup.device % TT_MAX(s->ndevices, 1);
   t->accepting = res == ncclSuccess;
   t->accept_attempt = m->head.id;
   t->accept_by = k->rank;
@@ -226,7 +229,9 @@ static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
     void *comm = t->accepted;
     t->accepted = NULL;
     t->accepting = false;
-    tt_info(TT_PROXY | TT_NET, "rank %d <- rank %d via NET/%s", s->proxy->rank, t->peer->rank, s->proxy->net->name);
+    int me = s->proxy->rank, peer = t->peer->rank;
+    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [receive] via NET/%s/%d", peer, s->gpus[peer], me, s->gpus[me],
+            s->proxy->net->name, t->accept_device);
     t->peer->recv.groups = t->groups;
     tt_proxy_conn_ready(&t->peer->recv, comm, t->flush);
   }

@@ -31,6 +31,19 @@ static ncclResult_t no_transport(const tt_wiring *w, int peer)
                  w->rank, peer, where, (int)p->p2p_disable, (int)p->shm_disable);
 }
 
+// One line for a connection, in NCCL's form. It is the connection of all channels, and channel 00 stands for them. Over the network the proxy says it.
+static void say_link(const tt_wiring *w, const tt_link *link)
+{
+  const tt_transport *t = link->transport;
+  const int from = w->peers[w->rank].device, to = w->peers[link->peer].device;
+  if (t == &tt_transport_p2p) {
+    tt_info(TT_INIT | TT_P2P, "Channel 00/0 : %d[%d] -> %d[%d] via P2P/direct pointer", w->rank, from, link->peer, to);
+  } else if (t == &tt_transport_shm) {
+    tt_info(TT_INIT | TT_SHM, "Channel 00 : %d[%d] -> %d[%d] via SHM/%s", w->rank, from, link->peer, to,
+            link->access == TT_ACCESS_COPY ? "CMA" : "direct");
+  }
+}
+
 ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
 {
   tt_port *port = w->port;
@@ -59,10 +72,7 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
   // Over the network the peer's proxy tells how it ended, and that only after its last messages.
   link->watched = link->access != TT_ACCESS_LOCAL && !link->networked && them->host == me->host && them->pid_space != 0 &&
                   them->pid_space == me->pid_space;
-  tt_info(TT_P2P, "rank %d[%d] -> rank %d[%d] via %s%s", w->rank, w->peers[w->rank].device, peer, w->peers[peer].device, t->name,
-          link->access == TT_ACCESS_COPY    ? "/CMA"
-          : link->access == TT_ACCESS_LOCAL ? "/direct"
-                                            : "");
+  say_link(w, link);
   __atomic_store_n(&port->links[peer], link, __ATOMIC_RELEASE);
   return ncclSuccess;
 }

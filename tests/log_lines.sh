@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# log_lines.sh BUILD: lines of the log that NCCL's users look for, in NCCL's form; and what is said once in a job, or only where it was asked for.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+failed=0
+
+# job NAME=VALUE…: four ranks in two processes, their log.
+job() { env -u NCCL_DEBUG_FILE NCCL_NET_PLUGIN=none "$@" "$build/bin/all_reduce_perf" -P 2 -t 2 -b 8 -e 8 -n 1 -w 0 >"$out" 2>&1; }
+
+# expect COUNT PATTERN: so many lines have it.
+expect() {
+  local count
+  count=$(grep -cE "$2" "$out") || true
+  [ "$count" = "$1" ] || { echo "FAILED: $count lines, not $1, with: $2"; failed=1; }
+}
+
+job NCCL_DEBUG=VERSION
+expect 1 '^NCCL version 2\.'
+
+job NCCL_DEBUG=INFO NCCL_RUNTIME_CONNECT=0
+expect 4 'NCCL INFO comm 0x[0-9a-f]+ rank [0-3] nranks 4 cudaDev [0-3] nvmlDev [0-3] busId [0-9a-f]+ commId 0x[0-9a-f]+ - Init COMPLETE$'
+expect 4 'NCCL INFO Channel 00/0 : [0-3]\[[0-3]\] -> [0-3]\[[0-3]\] via P2P/direct pointer$'
+expect 8 'NCCL INFO Channel 00 : [0-3]\[[0-3]\] -> [0-3]\[[0-3]\] via SHM/(CMA|direct)$'
+expect 0 '(TUNER|PROFILER|ENV)/Plugin'
+
+job NCCL_DEBUG=INFO NCCL_RUNTIME_CONNECT=0 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
+expect 12 'NCCL INFO Channel 00/0 : [0-3]\[[0-3]\] -> [0-3]\[[0-3]\] \[send\] via NET/Socket/[0-9]+$'
+expect 12 'NCCL INFO Channel 00/0 : [0-3]\[[0-3]\] -> [0-3]\[[0-3]\] \[receive\] via NET/Socket/[0-9]+$'
+
+job NCCL_DEBUG=INFO NCCL_TUNER_PLUGIN=nobody
+expect 4 'TUNER/Plugin: NCCL_TUNER_PLUGIN asks for nobody, which is not there'
+[ $failed = 0 ] && echo "log lines: all good"
+exit $failed
