@@ -278,6 +278,57 @@ static void abort_during_split(void **state)
   PROCESSES(1, 20, split_abort_body, NULL);
 }
 
+// Rank 0 splits, the other does not. The child's abort ends its creation, also that of a second one that waits for its turn.
+static void child_abort_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  for (int later_first = 0; later_first < 2; later_first++) {
+    world w;
+    ncclComm_t child[2] = {NULL, NULL}, other = NULL;
+    world_open(&w, 2);
+    CHECK(going(ncclCommSplit(w.comm[0], 0, 0, &child[0], &config)), "split");
+    if (later_first) {
+      ncclComm_t parent = w.comm[0];
+      (void)ncclCommSplit(parent, 0, 0, &child[1], &config); // may be refused: the parent is in a call
+      OK(ncclCommAbort(child[1]));
+    }
+    OK(ncclCommAbort(child[0]));
+    CHECK(ncclCommSplit(w.comm[1], 0, 0, &other, NULL) == ncclRemoteError && other == NULL, "rank 1 splits with nobody");
+    CHECK(strstr(ncclGetLastError(NULL), "rank 0 was aborted") != NULL, "text: %s", ncclGetLastError(NULL));
+    OK(ncclCommAbort(w.comm[0]));
+    OK(ncclCommAbort(w.comm[1]));
+  }
+}
+
+static void abort_of_a_child(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, child_abort_body, NULL);
+}
+
+// A split that one rank never calls ends, and names it.
+static void lonely_split_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  ncclComm_t child = NULL;
+  world_open(&w, 2);
+  CHECK(ncclCommSplit(w.comm[0], 0, 0, &child, NULL) == ncclRemoteError && child == NULL, "a split without rank 1");
+  const char *text = ncclGetLastError(NULL);
+  CHECK(strstr(text, "ncclCommSplit") != NULL && strstr(text, "rank 1 has not") != NULL, "text: %s", text);
+  CHECK(strstr(text, "NCCL_BOOTSTRAP_TIMEOUT") != NULL, "text: %s", text);
+  OK(ncclCommAbort(w.comm[0]));
+  OK(ncclCommAbort(w.comm[1]));
+}
+
+static void lonely_split(void **state)
+{
+  (void)state;
+  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 30, .fn = lonely_split_body, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=2")}), 0);
+}
+
 static void split_process(int rank, void *arg)
 {
   int n = *(int *)arg;
@@ -345,7 +396,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nonblocking_communicators), cmocka_unit_test(abort_during_init),  cmocka_unit_test(splits_in_groups),
       cmocka_unit_test(several_splits_in_a_group), cmocka_unit_test(abort_during_split), cmocka_unit_test(splits_between_processes),
-      cmocka_unit_test(ends_in_any_order),
+      cmocka_unit_test(ends_in_any_order),         cmocka_unit_test(abort_of_a_child),   cmocka_unit_test(lonely_split),
   };
   return RUN_TESTS("life", tests, argc, argv);
 }

@@ -1,4 +1,5 @@
 // comm.c: life of a communicator.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "base/result.h"
 #include "comm/comm.h"
 #include "device/host/device.h"
-#include "os/clock.h"
+#include "os/socket.h"
 #include "tutti.h"
 
 // What an init or split job needs; freed by release_init.
@@ -16,37 +17,46 @@ typedef struct init_job {
   ncclUniqueId *ids; // args.ids, when there are several
   struct ncclComm *comm;
   ncclComm_t *out; // where a blocking call leaves the handle
-  uint32_t turn;   // of the parent's splits
+  tt_turn turn;    // among the parent's splits
   bool nonblocking;
   bool dropped; // the user has no handle of it
 } init_job;
 
-// Splits of one communicator use its bootstrap ring, one after the other in the order of the calls.
-static void await_turn(const init_job *j)
+// What the job is for. After an abort, which the steps of creation report without a text, says so.
+static ncclResult_t create(init_job *j)
 {
-  while (j->args.parent != NULL && atomic_load(&j->args.parent->split_ends) != j->turn) {
-    tt_sleep_ns(100000);
+  struct ncclComm *parent = j->args.parent;
+  char text[96];
+  ncclResult_t res = parent == NULL ? ncclSuccess : tt_turns_await(&parent->turns, &j->turn);
+  if (res == ncclSuccess) {
+    res = parent != NULL ? tt_comm_split(j->comm, &j->args) : tt_comm_init(j->comm, &j->args);
   }
+  if (res != ncclSuccess && tt_aborted(&j->comm->port.abort_flag)) {
+    snprintf(text, sizeof text, "%s on rank %d: ended by ncclCommAbort", parent != NULL ? "ncclCommSplit" : "creating the communicator",
+             parent != NULL ? parent->rank : j->args.rank);
+    tt_last_error_set(text);
+  }
+  return res;
 }
 
-static void end_turn(const init_job *j)
+// The split uses its parent no more. An abort of that which came too late for the child has no business with it.
+static void leave_parent(init_job *j, ncclResult_t res)
 {
-  if (j->args.parent != NULL) {
-    atomic_fetch_add(&j->args.parent->split_ends, 1);
+  struct ncclComm *parent = j->args.parent;
+  if (parent != NULL) {
+    bool orphan = res == ncclSuccess && tt_aborted(&parent->port.abort_flag);
+    tt_turns_leave(&parent->turns, &j->turn, parent->boot);
+    if (orphan) {
+      __atomic_store_n(&j->comm->port.abort_flag, 0, __ATOMIC_RELEASE);
+    }
   }
-}
-
-static bool splitting(const struct ncclComm *comm)
-{
-  return atomic_load(&comm->split_ends) != atomic_load(&comm->split_calls);
 }
 
 static ncclResult_t run_init(void *arg)
 {
   init_job *j = arg;
-  bool split = j->args.parent != NULL, member = !split || j->args.color != NCCL_SPLIT_NOCOLOR;
-  await_turn(j);
-  ncclResult_t res = split ? tt_comm_split(j->comm, &j->args) : tt_comm_init(j->comm, &j->args);
+  bool member = j->args.parent == NULL || j->args.color != NCCL_SPLIT_NOCOLOR;
+  ncclResult_t res = create(j);
   if (res == ncclSuccess && member && !j->nonblocking) {
     *j->out = j->comm;
   } else if (res != ncclSuccess && member && j->nonblocking) {
@@ -54,7 +64,7 @@ static ncclResult_t run_init(void *arg)
   } else if (res != ncclSuccess || !member) {
     j->dropped = true;
   }
-  end_turn(j);
+  leave_parent(j, res);
   return res;
 }
 
@@ -62,8 +72,7 @@ static void release_init(void *arg, bool ran)
 {
   init_job *j = arg;
   if (!ran) {
-    await_turn(j);
-    end_turn(j);
+    leave_parent(j, ncclInternalError);
     *j->out = NULL;
   }
   if (!ran || j->dropped) {
@@ -109,8 +118,10 @@ static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const
   j->args.ids = j->ids;
   if (args->parent == NULL) {
     tt_comm_name(comm, args);
-  } else {
-    j->turn = atomic_fetch_add(&args->parent->split_calls, 1);
+  } else if (!tt_turns_add(&args->parent->turns, &j->turn, &comm->port.abort_flag)) {
+    tt_comm_free(comm);
+    free(j);
+    return tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: the communicator is being aborted", args->parent->rank);
   }
   *out = nonblocking && !alone ? comm : NULL;
   tt_job_desc d = {.fn = run_init,
@@ -288,18 +299,10 @@ TT_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm)
 // The communicator cannot go while a split of it waits for the calling thread.
 static ncclResult_t check_splits(const struct ncclComm *comm, const char *what)
 {
-  if (splitting(comm) && tt_group_open()) {
+  if (tt_turns_busy(&comm->turns) && tt_group_open()) {
     return tt_fail(ncclInvalidUsage, "%s on rank %d: a split of the communicator waits for the end of the open group", what, comm->rank);
   }
   return ncclSuccess;
-}
-
-// Waits until the splits that were begun are over: they use the parent.
-static void await_splits(const struct ncclComm *comm)
-{
-  while (splitting(comm)) {
-    tt_sleep_ns(100000);
-  }
 }
 
 TT_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm)
@@ -309,7 +312,7 @@ TT_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm)
   }
   TT_TRY(tt_comm_check(comm, "ncclCommDestroy", false));
   TT_TRY(check_splits(comm, "ncclCommDestroy"));
-  await_splits(comm);
+  tt_turns_drain(&comm->turns); // splits use their parent
   tt_job_join(comm);
   if (atomic_load(&comm->state) == TT_COMM_READY) {
     tt_comm_flush(comm); // after a failure this only waits for the plans to be dropped
@@ -330,7 +333,8 @@ TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
                    comm->rank);
   }
   __atomic_store_n(&comm->port.abort_flag, 1, __ATOMIC_RELEASE);
-  await_splits(comm);
+  tt_turns_abort(&comm->turns);
+  tt_turns_drain(&comm->turns);
   tt_job_join(comm);
   if (comm->port.page != NULL) {
     tt_last_error_set("the communicator was aborted by ncclCommAbort");
@@ -344,7 +348,7 @@ TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
 static ncclResult_t async_error(struct ncclComm *comm)
 {
   ncclResult_t async = (ncclResult_t)atomic_load_explicit(&comm->async, memory_order_acquire), status = tt_port_status(&comm->port);
-  return status != ncclSuccess ? status : splitting(comm) ? ncclInProgress : async;
+  return status != ncclSuccess ? status : tt_turns_busy(&comm->turns) ? ncclInProgress : async;
 }
 
 static bool is_settled(void *comm)

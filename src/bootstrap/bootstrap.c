@@ -249,9 +249,10 @@ ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int co
     return tt_fail(ncclSystemError, "%s: no memory", parent->doing);
   }
   ncclResult_t res = prepare_child(parent, members, count, tag, &child);
+  const volatile uint32_t *outer = parent->abort_also;
   parent->abort_also = abort_flag;
   res = exchange_cards(parent, child, res, cards);
-  parent->abort_also = NULL;
+  parent->abort_also = outer;
   if (res == ncclSuccess && child != NULL) {
     child->abort_flag = abort_flag;
     res = connect_child(parent, child, members, cards);

@@ -41,12 +41,18 @@ ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, in
 ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag, const volatile uint32_t *abort_flag,
                                 tt_bootstrap **out);
 
-// Fills `data` (nranks blocks of `size` bytes, own block already in place) with every rank's block. No deadline. Errors: ncclRemoteError
-// naming the rank that has gone, on every survivor; ncclInvalidUsage when ranks pass different sizes or are not at the same call. Both end
+// Fills `data` (nranks blocks of `size` bytes, own block already in place) with every rank's block. Errors: ncclRemoteError
+// naming the rank that has gone, or of which nothing has come for NCCL_BOOTSTRAP_TIMEOUT seconds, on every survivor; ncclInvalidUsage when ranks pass different sizes or are not at the same call. Both end
 // the ring: later calls fail the same way. size 0 does nothing.
 ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size);
 // Returns when every rank has called it.
 ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b);
+
+// From now on ncclCommAbort of another communicator ends the waits of `b` as well: `also` is its flag, and `what` (a literal) names the call
+// in messages. NULL and NULL: no more. The thread that uses `b`.
+void tt_bootstrap_watch(tt_bootstrap *b, const volatile uint32_t *also, const char *what);
+// Ends the ring: the neighbours are told that this rank has aborted a call. NULL, and a ring that has ended, are allowed.
+void tt_bootstrap_stop(tt_bootstrap *b);
 
 // 16 bytes known to this ring's ranks only (derived per split), for use as a communicator's secret and name.
 const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b);

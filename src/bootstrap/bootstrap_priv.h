@@ -117,6 +117,7 @@ struct tt_bootstrap {
   tt_key key;
   uint8_t name[16];                                 // tt_bootstrap_secret
   const volatile uint32_t *abort_flag, *abort_also; // abort_also: of the child, while a split runs
+  const char *what;                                 // the call that uses the ring, for messages; NULL: creation
   tt_greeter door;                                  // open until the predecessor has come: nobody else has business here
   tt_addrs own;                                     // where it was; splits listen on the same addresses. None when nranks is 1
   int next, prev;                                   // ring connections, -1: none

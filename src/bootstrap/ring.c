@@ -17,9 +17,24 @@ enum { FRAME_BLOCK = 0x626c6f63, FRAME_STOP = 0x73746f70, STAGE = 8192 };
 typedef struct {
   uint32_t kind;
   uint32_t sequence; // BLOCK: the operation's number. STOP: the rank that is the cause
-  uint64_t size;     // BLOCK: bytes that follow. STOP: ncclResult_t
+  uint64_t size;     // BLOCK: bytes that follow. STOP: ncclResult_t, and in the upper half why
 } frame;
 static_assert(sizeof(frame) == 16, "frames are sent as they are");
+
+// Why a rank is the cause, beside ncclRemoteError.
+enum { GONE, LATE, ABORTED };
+static const char *const reasons[] = {[GONE] = "has gone",
+                                      [LATE] = "has not made this call in time (NCCL_BOOTSTRAP_TIMEOUT)",
+                                      [ABORTED] = "was aborted in it, or stopped waiting"};
+
+// What ends a ring.
+typedef struct {
+  int cause; // a rank
+  ncclResult_t code;
+  uint32_t reason;
+} verdict;
+
+#define PATIENCE_SLICE_NS (100 * TT_NS_PER_MS)
 
 // One direction of one all-gather.
 typedef struct {
@@ -35,6 +50,7 @@ typedef struct {
   tt_bootstrap *b;
   char *data;
   size_t size;
+  uint64_t waited_ns; // since something moved, as far as this process was awake
   flow in, out;
 } gather;
 
@@ -48,14 +64,14 @@ static int next_of(const tt_bootstrap *b)
   return (b->rank + 1) % b->nranks;
 }
 
-static void send_stop(int fd, int cause, ncclResult_t code)
+static void send_stop(int fd, const verdict *v)
 {
-  frame f = {.kind = FRAME_STOP, .sequence = (uint32_t)cause, .size = (uint64_t)code};
+  frame f = {.kind = FRAME_STOP, .sequence = (uint32_t)v->cause, .size = (uint64_t)v->code | (uint64_t)v->reason << 32};
   (void)tt_sock_send(fd, &f, sizeof(f));
 }
 
 // Ends the ring: both neighbours hear who is the cause, as far as the stream to the successor allows, and then that nothing more comes.
-static ncclResult_t stop(tt_bootstrap *b, flow *out, int cause, ncclResult_t code)
+static ncclResult_t end_ring(tt_bootstrap *b, flow *out, const verdict *v)
 {
   bool between_blocks = out == NULL;
   if (out != NULL) {
@@ -63,31 +79,44 @@ static ncclResult_t stop(tt_bootstrap *b, flow *out, int cause, ncclResult_t cod
     between_blocks = n == (ssize_t)(out->staged - out->drained) && out->at == 0;
   }
   if (between_blocks && b->next >= 0) {
-    send_stop(b->next, cause, code);
+    send_stop(b->next, v);
   }
   if (b->prev >= 0) {
-    send_stop(b->prev, cause, code);
+    send_stop(b->prev, v);
   }
   tt_sock_finish(b->next);
   tt_sock_finish(b->prev);
-  b->broken = code;
-  return code;
+  b->broken = v->code;
+  return v->code;
+}
+
+static ncclResult_t stop(tt_bootstrap *b, flow *out, int cause, ncclResult_t code)
+{
+  return end_ring(b, out, &(verdict){.cause = cause, .code = code});
+}
+
+void tt_bootstrap_stop(tt_bootstrap *b)
+{
+  if (b != NULL && b->broken == ncclSuccess) {
+    end_ring(b, NULL, &(verdict){.cause = b->rank, .code = ncclRemoteError, .reason = ABORTED});
+  }
 }
 
 // What a neighbour's connection says at its end: reads a STOP frame if there is one, else the neighbour itself is the cause.
 static ncclResult_t told(tt_bootstrap *b, flow *out, int neighbour, const frame *f)
 {
-  int cause = neighbour;
-  ncclResult_t code = ncclRemoteError;
+  verdict v = {.cause = neighbour, .code = ncclRemoteError};
   if (f->kind == FRAME_STOP) {
-    cause = (int)f->sequence;
-    code = f->size > 0 && f->size < ncclInProgress ? (ncclResult_t)f->size : ncclRemoteError;
+    uint32_t code = (uint32_t)f->size, reason = (uint32_t)(f->size >> 32);
+    v.cause = (int)f->sequence;
+    v.code = code > 0 && code < ncclInProgress ? (ncclResult_t)code : ncclRemoteError;
+    v.reason = reason < TT_COUNT(reasons) ? reason : GONE;
   }
-  stop(b, out, cause, code);
-  if (code != ncclRemoteError) {
-    return tt_fail(code, "%s: stopped, because a call failed on rank %d (%s)", b->doing, cause, tt_result_string(code));
+  end_ring(b, out, &v);
+  if (v.code != ncclRemoteError) {
+    return tt_fail(v.code, "%s: stopped, because a call failed on rank %d (%s)", b->doing, v.cause, tt_result_string(v.code));
   }
-  return tt_fail(code, "%s: rank %d has gone%s", b->doing, cause, cause == neighbour ? "" : " (told by a neighbour)");
+  return tt_fail(v.code, "%s: rank %d %s%s", b->doing, v.cause, reasons[v.reason], v.cause == neighbour ? "" : " (told by a neighbour)");
 }
 
 static ncclResult_t successor_ended(tt_bootstrap *b, flow *out)
@@ -206,15 +235,40 @@ static ncclResult_t receive_some(gather *g, bool *moved)
   return ncclSuccess;
 }
 
+// Seconds without a sign before a rank counts as missing.
+static uint64_t patience_s(void)
+{
+  return (uint64_t)TT_CLAMP(tt_params_get()->bootstrap_timeout, (int64_t)1, (int64_t)(INT64_MAX / (int64_t)TT_NS_PER_S));
+}
+
+// Time in which this process itself was held up does not count, or a job that is stopped as a whole would not go on.
+static ncclResult_t check_patience(gather *g, uint64_t since_ns)
+{
+  tt_bootstrap *b = g->b;
+  g->waited_ns += TT_MIN(tt_now_ns() - since_ns, PATIENCE_SLICE_NS);
+  if (g->waited_ns < patience_s() * TT_NS_PER_S) {
+    return ncclSuccess;
+  }
+  bool receiving = still_to_come(g) > 0;
+  int late = receiving ? (b->rank - 1 - g->in.block + 2 * b->nranks) % b->nranks : next_of(b);
+  end_ring(b, &g->out, &(verdict){.cause = late, .code = ncclRemoteError, .reason = LATE});
+  return tt_fail(ncclRemoteError, "%s: rank %d has not made this call for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, late,
+                 (unsigned long long)patience_s());
+}
+
 // The successor matters only as long as it has to get something: afterwards it may finish and leave.
 static ncclResult_t wait_gather(gather *g, bool sending)
 {
   tt_bootstrap *b = g->b;
   short out = (short)(g->out.drained < g->out.staged ? POLLOUT | POLLIN : POLLIN);
   struct pollfd want[2] = {{.fd = still_to_come(g) > 0 ? b->prev : -1, .events = POLLIN}, {.fd = sending ? b->next : -1, .events = out}};
-  ncclResult_t res = tt_bs_wait(b, want, 2, 0);
+  uint64_t now = tt_now_ns();
+  ncclResult_t res = tt_bs_wait(b, want, 2, now + PATIENCE_SLICE_NS);
   if (res != ncclSuccess) {
-    return stop(b, &g->out, b->rank, ncclRemoteError), res;
+    return end_ring(b, &g->out, &(verdict){.cause = b->rank, .code = ncclRemoteError, .reason = ABORTED}), res;
+  }
+  if (want[0].revents == 0 && want[1].revents == 0) {
+    return check_patience(g, now);
   }
   return (want[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0 ? successor_ended(b, &g->out) : ncclSuccess;
 }
@@ -229,7 +283,9 @@ static ncclResult_t run_gather(gather *g)
     if (!sending && still_to_come(g) == 0) {
       return ncclSuccess;
     }
-    if (!moved) {
+    if (moved) {
+      g->waited_ns = 0;
+    } else {
       TT_TRY(wait_gather(g, sending));
     }
   }
@@ -241,6 +297,7 @@ static ncclResult_t gather_blocks(tt_bootstrap *b, void *data, size_t size)
   g.b = b;
   g.data = data;
   g.size = size;
+  g.waited_ns = 0;
   g.in.block = g.out.block = 0;
   g.in.at = g.out.at = g.in.staged = g.in.drained = g.out.staged = g.out.drained = 0;
   b->sequence++;

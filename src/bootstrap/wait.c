@@ -14,6 +14,12 @@
 #define LINE_NS (30 * TT_NS_PER_S)
 #define SLICE_NS (100 * TT_NS_PER_MS) // the longest sleep between two looks at the abort flags
 
+void tt_bootstrap_watch(tt_bootstrap *b, const volatile uint32_t *also, const char *what)
+{
+  b->abort_also = also;
+  b->what = what;
+}
+
 tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile uint32_t *abort_flag)
 {
   tt_bootstrap *b = tt_calloc(1, sizeof(*b));
@@ -37,7 +43,8 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
 {
   va_list ap;
-  int used = snprintf(b->doing, sizeof(b->doing), "rank %d of %d: ", b->rank, b->nranks);
+  int used = snprintf(b->doing, sizeof(b->doing), "rank %d of %d: %s%s", b->rank, b->nranks, b->what == NULL ? "" : b->what,
+                      b->what == NULL ? "" : ": ");
   va_start(ap, fmt);
   tt_vformat(b->doing + used, sizeof(b->doing) - (size_t)used, fmt, ap);
   va_end(ap);
@@ -46,7 +53,7 @@ ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
     return tt_fail(ncclInvalidUsage, "%s: a forked child cannot use its parent's communicator; create one in the child", b->doing);
   }
   if (b->broken != ncclSuccess) {
-    return tt_fail(b->broken, "%s: this bootstrap has failed before and cannot be used again", b->doing);
+    return tt_fail(b->broken, "%s: an earlier call of this kind failed or was aborted, and ended the ring of these ranks", b->doing);
   }
   return ncclSuccess;
 }

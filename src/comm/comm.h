@@ -11,6 +11,7 @@
 #include "coll/cost.h"
 #include "comm/pages.h"
 #include "comm/reuse.h"
+#include "comm/turns.h"
 #include "device/host/stream.h"
 #include "device/lane.h"
 #include "device/quick.h"
@@ -167,12 +168,12 @@ struct ncclComm {
   uint32_t sequence;           // collectives launched
   uint64_t calls[TT_NFUNCS];   // collectives launched, per function
   uint64_t splits;
-  _Atomic uint32_t split_calls, split_ends; // calls of ncclCommSplit and how many are over; they take their turns in the order of the calls
-  tt_plan *plans;                           // free plans
-  _Atomic(tt_plan *) returned;              // plans that are complete, put here by whoever completed them
-  _Atomic uint64_t recycled;                // plans completed later; TT_FLUSHING is set while somebody waits for them
-  tt_pages huge_pages;                      // under large buffers
-  tt_reuse reuse;                           // of large results
+  tt_turns turns;              // splits under way
+  tt_plan *plans;              // free plans
+  _Atomic(tt_plan *) returned; // plans that are complete, put here by whoever completed them
+  _Atomic uint64_t recycled;   // plans completed later; TT_FLUSHING is set while somebody waits for them
+  tt_pages huge_pages;         // under large buffers
+  tt_reuse reuse;              // of large results
   tt_userop *userops;
   int nuserops;
   struct tt_registration *registrations;

@@ -687,6 +687,7 @@ ncclResult_t tt_comm_split(struct ncclComm *c, const tt_init_args *args)
     goto out;
   }
   all[me] = (choice){.color = args->color, .key = args->key, .rank = me};
+  tt_bootstrap_watch(parent->boot, &c->port.abort_flag, "ncclCommSplit");
   TT_TRY_GOTO(tt_bootstrap_allgather(parent->boot, all, sizeof *all), res);
   if (args->color != NCCL_SPLIT_NOCOLOR) {
     count = members_of(all, n, me, members, &place);
@@ -698,6 +699,7 @@ ncclResult_t tt_comm_split(struct ncclComm *c, const tt_init_args *args)
     res = tt_comm_init(c, &child);
   }
 fail:
+  tt_bootstrap_watch(parent->boot, NULL, NULL);
 out:
   tt_free(all);
   tt_free(members);

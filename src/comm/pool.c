@@ -34,6 +34,7 @@ ncclResult_t tt_comm_new(struct ncclComm **out)
   if (c == NULL) {
     return tt_fail(ncclSystemError, "no memory for a communicator");
   }
+  tt_turns_init(&c->turns);
   c->generation = tt_proc_generation;
   atomic_store(&c->state, TT_COMM_STARTING);
   atomic_store(&c->magic, TT_COMM_MAGIC);
