@@ -72,7 +72,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .host = tt_proc_host_hash(),
                   .machine = tt_proc_machine_hash(),
                   .proc = tt_proc_self(),
-                  .pid_space = tt_proc_pid_space(),
+                  .net_space = tt_proc_net_space(),
                   .cpus = tt_proc_cpus(),
                   .version = NCCL_VERSION_CODE,
                   .algo = hash_text(p->algo),
@@ -121,6 +121,33 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
   return ncclSuccess;
 }
 
+// Processes that will share memory belong to one user, and find each other's mailboxes. Every rank finds the same culprits.
+static ncclResult_t compare_neighbours(const struct ncclComm *c)
+{
+  for (int i = 1; i < c->nranks; i++) {
+    int k = 0;
+    while (k < i && tt_transport_needs_net(&c->peers[k], &c->peers[i])) {
+      k++;
+    }
+    const tt_peer *a = &c->peers[k], *b = &c->peers[i];
+    if (a->proc.uid != b->proc.uid) {
+      return tt_fail(
+          ncclInvalidUsage,
+          "rank %d runs as user %u, rank %d on the same machine as user %u: only processes of one user share memory. Run all as one "
+          "user, or set NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 on all ranks: then they use the network",
+          k, a->proc.uid, i, b->proc.uid);
+    }
+    if (a->net_space != b->net_space && a->proc.cookie != b->proc.cookie) {
+      return tt_fail(
+          ncclInvalidUsage,
+          "NCCL_HOSTID says that ranks %d and %d are on one machine, but they are in different network namespaces (containers) and "
+          "cannot share memory: give them different values",
+          k, i);
+    }
+  }
+  return ncclSuccess;
+}
+
 static ncclResult_t peers_step(init *in)
 {
   struct ncclComm *c = in->comm;
@@ -136,9 +163,12 @@ static ncclResult_t peers_step(init *in)
   if (c->nranks == 1) {
     return ncclSuccess;
   }
-  TT_TRY(tt_fdbox_open(me->mailbox));
+  if (!me->shm_disable) { // else no memory is shared between processes
+    TT_TRY(tt_fdbox_open(me->mailbox));
+  }
   TT_TRY(tt_bootstrap_allgather(c->boot, c->peers, sizeof *c->peers));
-  return compare_peers(c);
+  TT_TRY(compare_peers(c));
+  return compare_neighbours(c);
 }
 
 static void peers_undo(struct ncclComm *c)
@@ -183,7 +213,7 @@ static size_t stream_bytes(void)
   return cache == 0 ? UNKNOWN : TT_MAX(cache / 8, (size_t)LEAST);
 }
 
-// Ranks of this rank's host, cores of its machine, and whether any machine has more ranks than cores: those of fake nodes (NCCL_HOSTID) share them.
+// Ranks that share memory with this rank, cores of its machine, and whether any machine has more ranks than cores: those of fake nodes (NCCL_HOSTID) share them.
 static void survey(struct ncclComm *c)
 {
   c->needs_net = c->layout->nnodes > 1;
@@ -191,7 +221,7 @@ static void survey(struct ncclComm *c)
   for (int i = 0; i < c->nranks; i++) {
     int ranks = 0, load = 0;
     for (int j = 0; j < c->nranks; j++) {
-      ranks += c->peers[i].host == c->peers[j].host;
+      ranks += c->layout->node_of[i] == c->layout->node_of[j];
       load += c->peers[i].machine == c->peers[j].machine;
     }
     if (i == c->rank) {
@@ -213,6 +243,7 @@ static void survey(struct ncclComm *c)
 static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_proc_id *procs, const char **boxes)
 {
   const tt_peer *me = &c->peers[c->rank];
+  const int *node = c->layout->node_of;
   *who = (tt_local){.one_process = true,
                     .ranks = ranks,
                     .procs = procs,
@@ -222,7 +253,7 @@ static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_p
                     .geometry = c->peers[0].geometry};
   for (int i = 0; i < c->nranks; i++) {
     const tt_peer *p = &c->peers[i];
-    if (p->host != me->host) {
+    if (node[i] != node[c->rank]) {
       continue;
     }
     ranks[who->n] = i;
@@ -455,8 +486,9 @@ static bool probe_copy(const struct ncclComm *c)
     return false;
   }
   for (int k = 1; k < c->nranks; k++) {
-    const tt_peer *p = &c->peers[(c->rank + k) % c->nranks];
-    if (p->host == me->host && !same_process(p, me)) {
+    int i = (c->rank + k) % c->nranks;
+    const tt_peer *p = &c->peers[i];
+    if (c->layout->node_of[i] == c->layout->node_of[c->rank] && !same_process(p, me)) {
       uint64_t seen = 0;
       return tt_proc_copy(p->proc.pid, &seen, p->probe, sizeof seen, false) == 0 && seen == p->proc.cookie &&
              tt_proc_copy(p->proc.pid, &seen, p->probe, sizeof seen, true) == 0;

@@ -111,7 +111,8 @@ typedef struct tt_link {
   tt_fifo send[TT_NFIFOS], recv[TT_NFIFOS];
   tt_rank_page *page; // the peer's
   tt_proc_id proc;
-  bool watched;            // the peer is another process whose end can be noticed
+  bool watched;            // the peer is another process whose end can be noticed:
+  int life;                // descriptor of memory in which its process holds a lock while it lives (tt_proc_holds)
   bool networked;          // messages go over the network: port->mover moves them, `page` is a copy
   const tt_behind *behind; // the peer is a network that reduces (program.h): `page` is a rank's that never changes; NULL: it is a rank
   bool staged;             // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
@@ -183,6 +184,13 @@ typedef struct tt_port {
   char error[512];               // why `stop` was set; written before it
 } tt_port;
 
+// Has the peer's process ended? Looks anew: one system call. Ask before you read the state on its page: a rank that leaves in good order
+// says so there before it lets go. Any thread.
+static inline bool tt_link_ended(const tt_link *link)
+{
+  return link->watched && !tt_proc_holds(link->life, link->proc.cookie);
+}
+
 #define TT_BOUNCE_BYTES (256u << 10)
 #define TT_OPERAND_ROWS 7
 
@@ -194,7 +202,7 @@ void tt_port_stop(tt_port *port, ncclResult_t code);
 void tt_port_ring_all(tt_port *port);
 
 // The port is stopped: a peer that may still be writing into its outputs (owner.h); NULL: none is, and none will be. A peer whose process has ended counts only
-// until somebody asks with `look`, which reads /proc for each peer concerned: for every 100 ms or so. One whose process is stopped (SIGSTOP) counts: it would
+// until somebody asks with `look`, which costs a system call for each peer concerned: for every 100 ms or so. One whose process is stopped (SIGSTOP) counts: it would
 // write on when it continues. It rings this rank's bell when it has finished. Any thread.
 const tt_link *tt_port_writer(tt_port *port, bool look);
 

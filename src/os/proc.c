@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -172,6 +173,45 @@ bool tt_proc_alive(const tt_proc_id *id)
   return !ended && (id->start == 0 || st.start == id->start);
 }
 
+// The byte of a process, which may lie beyond the file's end.
+static struct flock byte_of(uint64_t cookie)
+{
+  return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(cookie >> 2), .l_len = 1};
+}
+
+ncclResult_t tt_proc_hold(int fd)
+{
+  struct flock mine = byte_of(tt_proc_self().cookie);
+  if (fcntl(fd, F_SETLK, &mine) < 0) {
+    return tt_fail(ncclSystemError, "cannot lock a byte of shared memory, by which other processes see that this one lives: fcntl: %s",
+                   strerror(errno));
+  }
+  return ncclSuccess;
+}
+
+bool tt_proc_holds(int fd, uint64_t cookie)
+{
+  struct flock theirs = byte_of(cookie);
+  return fcntl(fd, F_GETLK, &theirs) < 0 || theirs.l_type != F_UNLCK;
+}
+
+uint64_t tt_proc_net_space(void)
+{
+  uint64_t cookie = 0;
+  struct stat st;
+  int s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+#ifdef SO_NETNS_COOKIE
+  socklen_t size = sizeof cookie;
+  if (s < 0 || getsockopt(s, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) != 0) {
+    cookie = 0;
+  }
+#endif
+  if (s >= 0) {
+    close(s);
+  }
+  return cookie != 0 ? cookie : stat("/proc/self/ns/net", &st) == 0 ? (uint64_t)st.st_ino : 0; // Linux before 5.14
+}
+
 uint64_t tt_proc_pid_space(void)
 {
   struct stat st;
@@ -250,7 +290,8 @@ uint64_t tt_proc_host_hash(void)
   if (id != NULL && id[0] != 0) {
     return tt_hash(id, strlen(id), 1);
   }
-  return tt_proc_machine_hash();
+  uint64_t space = tt_proc_net_space();
+  return tt_hash(&space, sizeof space, tt_proc_machine_hash());
 }
 
 int tt_proc_cpus(void)

@@ -32,6 +32,19 @@ void tt_proc_hold_at_fork(pthread_mutex_t *lock);
 // Is the process that was `id` still there? Reads /proc; costs microseconds. Any thread.
 bool tt_proc_alive(const tt_proc_id *id);
 
+// Life of processes that map one piece of shared memory, also where one cannot look for the other by its number: another PID namespace,
+// no /proc. Each process locks the byte of the memory's file that its cookie names; the kernel gives the lock back when the process ends,
+// calls exec, or closes any descriptor of this file. A forked child does not inherit it. So a process keeps the descriptor as long as it
+// uses the memory, and opens the file no second time.
+//
+// Takes this process's lock in `fd`. Any thread. Errors: ncclSystemError.
+ncclResult_t tt_proc_hold(int fd);
+// Does the process with this cookie, another one, hold its lock in `fd`? One system call. True where it cannot be found out. Any thread.
+bool tt_proc_holds(int fd, uint64_t cookie);
+
+// Names the network namespace of this process, in which abstract local sockets are found: equal values, same namespace. 0: not known.
+uint64_t tt_proc_net_space(void);
+
 // Names the name space that process ids are numbers of: equal for two processes that can look for each other in /proc. 0 when /proc does
 // not show this process itself.
 uint64_t tt_proc_pid_space(void);
@@ -44,7 +57,7 @@ ncclResult_t tt_proc_open_fd(const tt_proc_id *id, int fd, uint64_t inode, int *
 // Reads (write = false) or writes `size` bytes of another process's memory. Returns 0 or an errno value. Any thread.
 int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write);
 
-// Hash that says "same machine": boot id and host name, or NCCL_HOSTID when set.
+// Hash that says "same machine, and descriptors can be passed": boot id, host name and network namespace, or NCCL_HOSTID when set.
 uint64_t tt_proc_host_hash(void);
 // The same whatever NCCL_HOSTID says: ranks with equal values share cores.
 uint64_t tt_proc_machine_hash(void);

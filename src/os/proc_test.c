@@ -21,6 +21,7 @@
 #include "base/util.h"
 #include "os/clock.h"
 #include "os/proc.h"
+#include "os/shm.h"
 
 // A child that does nothing until it is killed; it writes its identity to *id first.
 static pid_t start_child(tt_proc_id *id, int (*fn)(void))
@@ -82,6 +83,43 @@ static void test_alive(void **state)
   assert_false(tt_proc_alive(&id)); // dead, but not buried
   end_child(pid);
   assert_false(tt_proc_alive(&id));
+}
+
+static int life; // descriptor of shared memory
+
+static int hold_life(void)
+{
+  return tt_proc_hold(life) != ncclSuccess;
+}
+
+// The same where neither process sees the other's number, and without /proc: the kernel gives the lock back when the process ends, at once, not when it is reaped.
+static void test_holds(void **state)
+{
+  (void)state;
+  tt_proc_id id, survivor;
+  assert_int_equal(tt_shm_create("life", 4096, &life), ncclSuccess);
+  assert_int_equal(tt_proc_hold(life), ncclSuccess);
+  pid_t pid = start_child(&id, hold_life);
+  assert_true(tt_proc_holds(life, id.cookie));
+  assert_false(tt_proc_holds(life, id.cookie ^ 1ull << 40)); // nobody's
+  pid_t other = start_child(&survivor, NULL);                // has the descriptor too, and holds nothing
+  assert_false(tt_proc_holds(life, survivor.cookie));
+  kill(pid, SIGSTOP);
+  assert_true(tt_proc_holds(life, id.cookie));
+  kill(pid, SIGKILL);
+  siginfo_t info;
+  assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+  assert_false(tt_proc_holds(life, id.cookie));
+  end_child(pid);
+  end_child(other);
+  tt_fd_close(life);
+}
+
+static void test_net_space(void **state)
+{
+  (void)state;
+  assert_true(tt_proc_net_space() != 0);
+  assert_true(tt_proc_net_space() == tt_proc_net_space());
 }
 
 // A name with spaces and parentheses does not confuse the reader of /proc.
@@ -280,7 +318,7 @@ static void test_host(void **state)
   assert_true(a != b);
   assert_true(a != here);
   assert_true(b != here);
-  assert_int_equal(hash_elsewhere(NULL), tt_proc_machine_hash()); // which NCCL_HOSTID does not change
+  assert_true(here != tt_proc_machine_hash()); // which knows nothing of network namespaces
   assert_in_range(tt_proc_cpus(), 1, 100000);
   assert_in_range(tt_proc_numa() + 1, 0, 256); // -1: not known
   size_t cache = tt_proc_cache();
@@ -296,11 +334,12 @@ int main(int argc, char **argv)
   }
   tt_proc_on_fork(hook);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_self),     cmocka_unit_test(test_alive),
-      cmocka_unit_test(test_odd_name), cmocka_unit_test(test_main_thread_left),
-      cmocka_unit_test(test_fork),     cmocka_unit_test(test_alive_without_descriptors),
-      cmocka_unit_test(test_copy),     cmocka_unit_test(test_copy_bad_address),
-      cmocka_unit_test(test_host),
+      cmocka_unit_test(test_self),      cmocka_unit_test(test_alive),
+      cmocka_unit_test(test_odd_name),  cmocka_unit_test(test_main_thread_left),
+      cmocka_unit_test(test_fork),      cmocka_unit_test(test_alive_without_descriptors),
+      cmocka_unit_test(test_copy),      cmocka_unit_test(test_copy_bad_address),
+      cmocka_unit_test(test_host),      cmocka_unit_test(test_holds),
+      cmocka_unit_test(test_net_space),
   };
   return cmocka_run_group_tests_name("proc", tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ struct tt_segment {
   char *base;
   size_t size, pages_at, windows_at, window_bytes;
   tt_geometry geometry;
+  int fd; // of the memory; -1: private to the process. Kept, and the only one of this file: closing another would end the lock (tt_proc_hold)
   int refs;  // ranks of this process; under `lock`
   int ready; // 0 not yet, 1 mapped, -1 failed; under `lock`
   tt_segment *next;
@@ -70,6 +71,7 @@ static tt_segment *enter(const tt_local *who)
       memcpy(s->ranks, who->ranks, (size_t)who->n * sizeof *s->ranks);
       memcpy(s->secret, who->secret, sizeof s->secret);
       s->n = who->n;
+      s->fd = -1;
       s->next = list;
       list = s;
     }
@@ -97,6 +99,7 @@ void tt_segment_leave(tt_segment *s)
   pthread_mutex_unlock(&lock);
   if (last) {
     tt_shm_unmap(s->base, s->size);
+    tt_fd_close(s->fd);
     tt_free(s->ranks);
     tt_free(s);
   }
@@ -124,40 +127,36 @@ static bool leads(const tt_local *who, int place)
 // The first local rank makes the segment and hands it to every other process.
 static ncclResult_t create(tt_segment *s, const tt_local *who)
 {
-  int fd = -1;
-  ncclResult_t res = ncclSuccess;
   s->geometry = who->geometry;
   lay_out(s);
   if (!who->one_process) {
-    TT_TRY_GOTO(tt_shm_create("tutti-comm", s->size, &fd), res);
+    TT_TRY(tt_shm_create("tutti-comm", s->size, &s->fd));
+    TT_TRY(tt_proc_hold(s->fd));
   }
-  TT_TRY_GOTO(tt_shm_map(fd, s->size, (void **)&s->base), res);
+  TT_TRY(tt_shm_map(s->fd, s->size, (void **)&s->base));
   *(seg_header *)s->base = (seg_header){.magic = MAGIC, .size = s->size, .geometry = s->geometry};
   for (int i = 1; i < who->n; i++) {
     if (leads(who, i)) {
       tt_fdkey key = key_for(who, i);
-      TT_TRY_GOTO(tt_fdbox_push(who->mailboxes[i], &key, fd), res);
+      TT_TRY(tt_fdbox_push(who->mailboxes[i], &key, s->fd));
     }
   }
   tt_info(TT_SHM, "shared segment of %zu bytes (sparse) for %d local ranks, slots %u x %u B + %u x %u B per pair", s->size, s->n,
           s->geometry.simple_slots, s->geometry.simple_slot_bytes, s->geometry.ll_slots, s->geometry.ll_slot_bytes);
-fail:
-  tt_fd_close(fd);
-  return res;
+  return ncclSuccess;
 }
 
 static ncclResult_t receive(tt_segment *s, const tt_local *who, const volatile uint32_t *abort_flag)
 {
-  int fd;
   tt_fdkey key = key_for(who, who->me);
-  TT_TRY(tt_fdbox_take(&key, JOIN_TIMEOUT_MS, abort_flag, &fd));
-  size_t size = tt_shm_size(fd);
+  TT_TRY(tt_fdbox_take(&key, JOIN_TIMEOUT_MS, abort_flag, &s->fd));
+  size_t size = tt_shm_size(s->fd);
   void *p = NULL;
-  ncclResult_t res = size < 4096 ? ncclSystemError : tt_shm_map(fd, size, &p);
-  tt_fd_close(fd);
-  if (res != ncclSuccess) {
-    return size < 4096 ? tt_fail(res, "shared segment of local rank %d is too small (%zu bytes)", who->ranks[0], size) : res;
+  if (size < 4096) {
+    return tt_fail(ncclSystemError, "shared segment of local rank %d is too small (%zu bytes)", who->ranks[0], size);
   }
+  TT_TRY(tt_proc_hold(s->fd));
+  TT_TRY(tt_shm_map(s->fd, size, &p));
   const seg_header *h = p;
   s->geometry = h->geometry;
   lay_out(s);
@@ -248,6 +247,11 @@ const tt_geometry *tt_segment_geometry(const tt_segment *s)
   return &s->geometry;
 }
 
+int tt_segment_life(const tt_segment *s)
+{
+  return s->fd;
+}
+
 int tt_segment_place(const tt_segment *s, int rank)
 {
   for (int i = 0; i < s->n; i++) {
@@ -273,9 +277,13 @@ void tt_segment_connect(tt_segment *s, tt_link *link)
   link->page = tt_segment_page(s, peer);
 }
 
-// A condition counts who waits for it, and a child has none of these threads.
+// A condition counts who waits for it, and a child has none of these threads. The child has no use for its parent's segments but what it has mapped.
 static void in_child(void)
 {
+  for (tt_segment *s = list; s != NULL; s = s->next) {
+    tt_fd_close(s->fd);
+    s->fd = -1;
+  }
   pthread_cond_init(&changed, NULL);
 }
 

@@ -44,6 +44,11 @@ static void say_link(const tt_wiring *w, const tt_link *link)
   }
 }
 
+static bool same_process(const tt_peer *a, const tt_peer *b)
+{
+  return a->proc.pid == b->proc.pid && a->proc.cookie == b->proc.cookie;
+}
+
 ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
 {
   tt_port *port = w->port;
@@ -70,8 +75,8 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
   }
   const tt_peer *me = &w->peers[w->rank], *them = &w->peers[peer];
   // Over the network the peer's proxy tells how it ended, and that only after its last messages.
-  link->watched = link->access != TT_ACCESS_LOCAL && !link->networked && them->host == me->host && them->pid_space != 0 &&
-                  them->pid_space == me->pid_space;
+  link->life = w->segment != NULL ? tt_segment_life(w->segment) : -1;
+  link->watched = link->life >= 0 && !link->networked && !same_process(me, them);
   say_link(w, link);
   __atomic_store_n(&port->links[peer], link, __ATOMIC_RELEASE);
   return ncclSuccess;
@@ -109,11 +114,6 @@ bool tt_transport_p2p_off(void)
 {
   pthread_once(&off_once, read_off);
   return off;
-}
-
-static bool same_process(const tt_peer *a, const tt_peer *b)
-{
-  return a->proc.pid == b->proc.pid && a->proc.cookie == b->proc.cookie;
 }
 
 bool tt_transport_needs_net(const tt_peer *a, const tt_peer *b)

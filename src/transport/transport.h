@@ -18,7 +18,7 @@ typedef struct tt_peer {
   uint64_t host;    // same value: same machine, as NCCL_HOSTID has it
   uint64_t machine; // same value: the same cores
   tt_proc_id proc;
-  uint64_t pid_space; // names the name space that proc.pid is a number of; 0 when that cannot be told
+  uint64_t net_space; // names the network namespace, in which mailboxes are found (tt_proc_net_space)
   uint64_t probe;     // address of 8 bytes that hold proc.cookie
   int32_t cpus;       // cores the process may use
   int32_t version;    // NCCL_VERSION_CODE

@@ -31,13 +31,11 @@ static void make_peers(void)
                              .device = i,
                              .host = i < LOCAL_RANKS ? 100 : 200,
                              .proc = i < 3 ? me : other,
-                             .pid_space = 55,
                              .p2p_disable = tt_transport_p2p_off(),
                              .shm_disable = tt_params_get()->shm_disable,
                              .geometry = tt_geometry_default()};
     CHECK(tt_fdbox_open(net.peers[i].mailbox) == ncclSuccess);
   }
-  net.peers[4].pid_space = 66;
 }
 
 // One mapping serves all of them; for rank 3 we only pretend.
@@ -52,7 +50,7 @@ static void make_segment(void)
     boxes[i] = net.peers[0].mailbox;
   }
   tt_local who = {.n = LOCAL_RANKS,
-                  .one_process = true,
+                  .one_process = false,
                   .ranks = ranks,
                   .procs = procs,
                   .mailboxes = boxes,
@@ -289,15 +287,13 @@ static void test_what_is_sent_arrives(void **state)
   in_children(2, every_pair_talks); // i = 0, 1: process_vm_readv is not allowed, is allowed
 }
 
-// A peer that cannot be looked for is not watched: it would seem dead.
-static void peers_of_other_pid_spaces(int unused)
+// Rank 3's process holds no lock in the segment: it has ended, or there never was one.
+static void a_peer_without_a_lock_has_ended(int unused)
 {
   (void)unused;
   open_net(true);
-  net.peers[3].pid_space = 77;
-  CHECK(!connect_to(0, 3)->watched);
-  net.peers[3].pid_space = net.peers[1].pid_space = 0;
-  CHECK(!connect_to(1, 3)->watched);
+  CHECK(tt_link_ended(connect_to(0, 3)));
+  CHECK(!tt_link_ended(connect_to(0, 1)));
   close_net();
 }
 
@@ -322,7 +318,7 @@ static void far_peers_and_no_memory(int unused)
 static void test_failures(void **state)
 {
   (void)state;
-  in_child(peers_of_other_pid_spaces);
+  in_child(a_peer_without_a_lock_has_ended);
   in_child(far_peers_and_no_memory);
 }
 

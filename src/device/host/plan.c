@@ -275,8 +275,8 @@ static suspect suspect_at(const tt_link *link, int i)
 {
   suspect s = {.rank = link->behind != NULL ? link->behind->ranks[i] : link->peer,
                .page = link->behind != NULL ? link->behind->pages[i] : link->page};
+  s.ended = link->behind == NULL && tt_link_ended(link); // before its state: who leaves says so first
   s.state = atomic_load_explicit(&s.page->state, memory_order_acquire);
-  s.ended = link->behind == NULL && s.state < TT_RANK_FAILED && link->watched && !tt_proc_alive(&link->proc);
   return s;
 }
 

@@ -403,7 +403,7 @@ static pid_t fork_rank_2(bool sends)
 {
   pid_t pid = fork();
   if (pid == 0) {
-    r->child = tt_proc_self();
+    rig_live(r);
     if (sends) {
       tt_fifo_publish(&r->links[2][0].send[TT_SIMPLE], 50, tt_sig_make(9, 4, ncclInt8, 0, 0), 50);
     }
@@ -423,8 +423,7 @@ static void test_a_killed_process_is_noticed(void **state)
     atomic_store(&r->word, 0);
     pid_t pid = fork_rank_2(sends);
     assert_true(toy_becomes(&r->word, 1, TOY_LONG_S));
-    r->links[0][2].proc = r->child;
-    r->links[0][2].watched = true;
+    rig_watch(r, 0, 2);
     tt_stream *s = own_stream();
     if (!sends) { // the message is in the way of nobody: the child's copy of the link was another one
       tt_stream_push(s, &receiver(&j, 0, 1, 2, 9)->plan.work);
@@ -451,8 +450,7 @@ static void test_a_zombie_is_noticed(void **state)
   (void)state;
   pid_t pid = fork_rank_2(false);
   assert_true(toy_becomes(&r->word, 1, TOY_LONG_S));
-  r->links[0][2].proc = r->child;
-  r->links[0][2].watched = true;
+  rig_watch(r, 0, 2);
   kill(pid, SIGKILL);
   siginfo_t info;
   assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);

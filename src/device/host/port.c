@@ -46,12 +46,6 @@ static bool is_named(const tt_port *port, const tt_link *link)
   return whose == (uint32_t)port->rank + 1 || whose == TT_WRITES_ALL;
 }
 
-// A process that cannot be looked for is taken for alive as long as its number is somebody's.
-static bool is_dead(const tt_link *link)
-{
-  return link->access != TT_ACCESS_LOCAL && !tt_proc_alive(&link->proc);
-}
-
 const tt_link *tt_port_writer(tt_port *port, bool look)
 {
   if (atomic_load_explicit(&port->unwritten, memory_order_acquire)) {
@@ -60,7 +54,7 @@ const tt_link *tt_port_writer(tt_port *port, bool look)
   tt_bell_fence(); // the state was stored before
   for (int i = 0; port->links != NULL && i < port->nranks; i++) {
     const tt_link *link = __atomic_load_n(&port->links[i], __ATOMIC_ACQUIRE);
-    if (link == NULL || link->page == NULL || i == port->rank || !is_named(port, link) || (look && is_dead(link))) {
+    if (link == NULL || link->page == NULL || i == port->rank || !is_named(port, link) || (look && tt_link_ended(link))) {
       continue;
     }
     if (look && atomic_fetch_add(&port->writer_looks, 1) == SAY_AFTER) {

@@ -127,7 +127,7 @@ static pid_t start_child(rig *shared)
   pid_t pid = fork();
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); // also when a check fails
-    shared->child = tt_proc_self();
+    rig_live(shared);
     atomic_store(&shared->word, 1);
     for (;;) {
       pause();
@@ -144,7 +144,7 @@ static void test_a_writer_that_dies(void **state)
   (void)state;
   pid_t pid = start_child(r);
   r->links[1][0].access = TT_ACCESS_COPY;
-  r->links[1][0].proc = r->child;
+  rig_watch(r, 1, 0);
   tt_writes_begin(&r->pages[0], 1 + 1);
   stop(1);
   kill(pid, SIGSTOP);

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "device/lane.h"
+#include "os/shm.h"
 
 enum { RIG_RANKS = 4, RIG_SLOTS = 4, RIG_SLOT_BYTES = 256, RIG_BOX_BYTES = 1024 };
 
@@ -30,6 +31,7 @@ typedef struct rig {
   tt_tastes tastes[RIG_RANKS][RIG_RANKS];
   _Atomic int word; // for a test with two processes
   tt_proc_id child;
+  int life; // descriptor of shared memory in which the child holds its lock
 } rig;
 
 TOY void rig_fifos(rig_window *w, tt_fifo *fifos)
@@ -49,6 +51,7 @@ TOY rig *rig_open(void)
 {
   rig *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(r != MAP_FAILED);
+  assert_int_equal(tt_shm_create("rig", 4096, &r->life), ncclSuccess);
   for (int i = 0; i < RIG_RANKS; i++) {
     r->ports[i] = (tt_port){.rank = i, .nranks = RIG_RANKS, .page = &r->pages[i], .links = r->tables[i], .operands = r->operands[i]};
     r->ports[i].bounce = r->bounce[i];
@@ -84,11 +87,28 @@ TOY void rig_part(rig *r, int rank, int peer)
   rig_reach(r, peer, rank);
 }
 
+// In a forked child: it plays a rank.
+TOY void rig_live(rig *r)
+{
+  r->child = tt_proc_self();
+  assert_int_equal(tt_proc_hold(r->life), ncclSuccess);
+}
+
+// The rank watches the peer, which the child plays.
+TOY void rig_watch(rig *r, int rank, int peer)
+{
+  tt_link *link = &r->links[rank][peer];
+  link->proc = r->child;
+  link->life = r->life;
+  link->watched = true;
+}
+
 TOY void rig_close(rig *r)
 {
   for (int i = 0; i < RIG_RANKS; i++) {
     tt_bell_retire(&r->pages[i].bell); // the worker may still sleep on it
   }
+  tt_fd_close(r->life);
   munmap(r, sizeof *r);
 }
 

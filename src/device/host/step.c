@@ -384,9 +384,16 @@ static ncclResult_t kernel_copy(const tt_port *port, tt_link *link, void *local,
     return ncclSuccess;
   }
   // A rank that has failed or aborted may free its buffers while others still read them.
-  bool stopped = tt_page_stopped(link->page);
-  if (e == ESRCH || stopped || (link->watched && !tt_proc_alive(&link->proc))) {
+  bool ended = e == ESRCH || tt_link_ended(link), stopped = tt_page_stopped(link->page);
+  if (ended || stopped) {
     return peer_left(port, link, stopped);
+  }
+  if (e == EPERM || e == ENOSYS) {
+    return tt_fail(
+        ncclSystemError,
+        "rank %d may no longer %s memory of rank %d (process %d): %s. It was permitted when the communicator was created; a process "
+        "has changed its user or capabilities since, or a sandbox forbids it. NCCL_CMA_ENABLE=0 avoids direct copies",
+        port->rank, write ? "write" : "read", link->peer, link->proc.pid, strerror(e));
   }
   return tt_fail(ncclSystemError,
                  "rank %d cannot %s %zu bytes at %p of rank %d (process %d): %s; is that buffer valid and long enough on rank %d? "

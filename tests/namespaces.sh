@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# namespaces.sh BUILD: two ranks of one machine in different namespaces, or of different users. A rank that dies is noticed in another PID namespace; two network
+# namespaces use the network; users who cannot share memory are told so at once, and use the network where they say so. Needs root.
+set -u
+build=$(cd "${1:?usage: namespaces.sh BUILD}" && pwd)
+dir=$(mktemp -d) && chmod 755 "$dir" || exit 1
+net=ttns$$ failed=0
+ended() { ip netns del "${net}a"; ip netns del "${net}b"; rm -rf "$dir"; } 2>/dev/null
+trap ended EXIT
+unshare -p -f --mount-proc --kill-child true 2>/dev/null && ip netns add "${net}a" && ip netns add "${net}b" && command -v setpriv >/dev/null ||
+  { echo "skipped: no right to make namespaces"; exit 77; }
+
+# rank NUMBER COMMAND…: starts a rank; its process id in `pid`.
+rank() {
+  local number=$1
+  shift
+  RANK=$number WORLD_SIZE=2 MASTER_ADDR=$address MASTER_PORT=$port NCCL_DEBUG=WARN timeout 100 "$@" >"$dir/$number" 2>&1 &
+  pid=$!
+}
+perf="$build/bin/all_reduce_perf"
+user="setpriv --reuid 65534 --regid 65534 --clear-groups"
+
+# expect NAME WANTED TEXT: did both ranks end with a status that is 0 (or not: WANTED 1), and does rank 0's output have TEXT?
+expect() {
+  local status=0
+  wait "$first" || status=1
+  wait "$pid" || status=1
+  if [ "$status" = "$2" ] && grep -q "$3" "$dir/0"; then
+    echo "ok $1"
+  else
+    echo "FAILED $1: status $status"
+    cat "$dir/0" "$dir/1"
+    failed=1
+  fi
+}
+
+# The first line of results shows that both run; then rank 1 is killed.
+address=127.0.0.1 port=$((20000 + $$ % 10000))
+space="unshare -p -f --mount-proc --kill-child"
+# shellcheck disable=SC2086 # several words
+rank 0 $space "$perf" -b 8 -e 1G -n 200 && first=$pid
+# shellcheck disable=SC2086
+RANK=1 WORLD_SIZE=2 MASTER_ADDR=$address MASTER_PORT=$port $space "$perf" -b 8 -e 1G -n 200 >"$dir/1" 2>&1 &
+pid=$!
+for ((i = 0; i < 600; i++)); do
+  grep -qE '^ +8 ' "$dir/0" && break
+  sleep 0.1
+done
+kill -KILL "$pid"
+expect "death in another PID namespace" 1 "waits for rank 1, but its process"
+
+port=$((port + 1))
+# shellcheck disable=SC2086 # several words
+{ rank 0 $user "$perf" -b 8 -e 8 && first=$pid; rank 1 "$perf" -b 8 -e 8; }
+expect "two users" 1 "only processes of one user share memory"
+
+port=$((port + 1))
+export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
+# shellcheck disable=SC2086
+{ rank 0 $user "$perf" -b 8 -e 8 && first=$pid; rank 1 "$perf" -b 8 -e 8; }
+expect "two users over the network" 0 "Out of bounds values : 0 OK"
+unset NCCL_P2P_DISABLE NCCL_SHM_DISABLE
+
+ip link add v0 netns "${net}a" type veth peer name v0 netns "${net}b"
+for side in a b; do ip -n "$net$side" link set lo up && ip -n "$net$side" link set v0 up; done
+ip -n "${net}a" addr add 10.78.0.1/24 dev v0 && ip -n "${net}b" addr add 10.78.0.2/24 dev v0
+address=10.78.0.1
+rank 0 ip netns exec "${net}a" "$perf" -b 8 -e 8 && first=$pid
+rank 1 ip netns exec "${net}b" "$perf" -b 8 -e 8
+expect "two network namespaces" 0 "Out of bounds values : 0 OK"
+
+export NCCL_HOSTID=same
+port=$((port + 1))
+rank 0 ip netns exec "${net}a" "$perf" -b 8 -e 8 && first=$pid
+rank 1 ip netns exec "${net}b" "$perf" -b 8 -e 8
+expect "two network namespaces, one NCCL_HOSTID" 1 "in different network namespaces"
+exit $failed
