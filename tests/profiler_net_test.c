@@ -28,6 +28,15 @@ static void an_allreduce_over_sockets(void **state)
   }
 }
 
+// The longest, as NCCL has it, also where messages are of several lengths.
+static void chunks_are_whole_elements(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "6", .work = odd_allreduce, .env = ENV(SOCKETS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+  assert_non_null(strstr(record(0, 6), " steps=2 chunk=2000 send=1\n"));
+  record(1, 6);
+}
+
 static void messages_over_sockets(void **state)
 {
   (void)state;
@@ -71,10 +80,8 @@ static void a_peer_that_dies(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_allreduce_over_sockets),
-      cmocka_unit_test(messages_over_sockets),
-      cmocka_unit_test(aborted_over_sockets),
-      cmocka_unit_test(a_peer_that_dies),
+      cmocka_unit_test(an_allreduce_over_sockets), cmocka_unit_test(chunks_are_whole_elements), cmocka_unit_test(messages_over_sockets),
+      cmocka_unit_test(aborted_over_sockets),      cmocka_unit_test(a_peer_that_dies),
   };
   return RUN_TESTS("profiler_net_test", tests, argc, argv);
 }

@@ -260,6 +260,15 @@ HARNESS void one_allreduce(int rank, int n, ncclComm_t comm)
   OK(tuttiStreamDestroy(stream));
 }
 
+// Its two chunks are not of one length.
+HARNESS void odd_allreduce(int rank, int n, ncclComm_t comm)
+{
+  static float x[COUNT];
+  (void)rank, (void)n;
+  OK(ncclAllReduce(x, x, COUNT - 1, ncclFloat, ncclSum, comm, NULL));
+  OK(tuttiStreamSynchronize(NULL));
+}
+
 HARNESS void mixed_group(int rank, int n, ncclComm_t comm)
 {
   static int x[COUNT], y[COUNT], z[COUNT];

@@ -30,6 +30,15 @@ static void an_allreduce(void **state)
   }
 }
 
+// The longest, as NCCL has it, also where messages are of several lengths.
+static void chunks_are_whole_elements(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "6", .work = odd_allreduce, .env = ENV(EVENTS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+  assert_non_null(strstr(record(0, 6), " steps=2 chunk=2000 send=1\n"));
+  record(1, 6);
+}
+
 static void messages_of_a_group(void **state)
 {
   (void)state;
@@ -363,6 +372,7 @@ int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_allreduce),
+      cmocka_unit_test(chunks_are_whole_elements),
       cmocka_unit_test(messages_of_a_group),
       cmocka_unit_test(every_algorithm),
       cmocka_unit_test(bytes_of_direct_access),

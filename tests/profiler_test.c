@@ -501,6 +501,42 @@ static void what_is_no_profiler_is_done_without(void **state)
   PROCESSES(2, 60, not_usable, NULL);
 }
 
+// A call that a capture records, and two launches of the graph.
+static void captured(int rank, int n, ncclComm_t comm)
+{
+  static float x[COUNT];
+  cudaStream_t stream;
+  tuttiGraph_t graph;
+  tuttiGraphExec_t exec;
+  (void)rank, (void)n;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  OK(tuttiStreamBeginCapture(stream, tuttiCaptureThreadLocal));
+  OK(ncclAllReduce(x, x, COUNT, ncclFloat, ncclSum, comm, stream));
+  OK(tuttiStreamEndCapture(stream, &graph));
+  OK(tuttiGraphInstantiate(&exec, graph));
+  OK(tuttiGraphDestroy(graph));
+  for (int i = 0; i < 2; i++) {
+    OK(tuttiGraphLaunch(exec, stream));
+  }
+  OK(tuttiStreamSynchronize(stream));
+  OK(tuttiGraphExecDestroy(exec));
+  OK(tuttiStreamDestroy(stream));
+}
+
+static void launches_of_a_graph(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "6", .work = captured});
+  const char *text = record(0, 6);
+  assert_sound(text);
+  assert_int_equal(count_lines(text, "start GroupApi#"), 3);
+  assert_int_equal(count_lines(text, "start CollApi#"), 3);
+  assert_int_equal(count_lines(text, "start Coll#"), 2);
+  assert_null(strstr(text, "graph=0"));
+  assert_non_null(strstr(text, "graph=1"));
+  record(1, 6);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -517,6 +553,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_profiler_without_handles_hears_no_more),
       cmocka_unit_test(a_bit_of_the_mask_brings_the_parents),
       cmocka_unit_test(a_profiler_without_a_context_is_not_finalized),
+      cmocka_unit_test(launches_of_a_graph),
       cmocka_unit_test(libraries_come_and_go),
       cmocka_unit_test(communicators_that_fail_leave_the_libraries_to_others),
       cmocka_unit_test(what_is_no_profiler_is_done_without),

@@ -225,6 +225,7 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
                       .channel = (uint8_t)channel,
                       .shared = cached->func >= TT_FUNC_ALLTOALL, // as NCCL: what is made of sends and receives
                       .nsteps = (uint32_t)(passes * t->messages),
+                      .chunk = (uint32_t)TT_MIN(tt_lane_longest(l), UINT32_MAX),
                       .nbytes = (uint64_t)(l->end - l->pos) * c->esize * t->messages / (uint64_t)l->sched->nsub,
                       .opcount = opcount,
                       .sig = c->sig,

@@ -8,7 +8,7 @@
 typedef struct tt_nearby {
   int strand, peer;
   bool send;
-  uint32_t messages, parts; // parts: chunks that go with them
+  uint32_t messages;
 } tt_nearby;
 
 typedef enum { IDLE, STARTED, THERE, MOVING } stage;
@@ -19,7 +19,7 @@ typedef struct row {
   bool send, in_progress, running;
   stage stage;           // of the message whose turn it is
   uint32_t nsteps, done; // messages
-  int chunk;             // bytes of one, on average
+  int chunk;             // bytes of the longest
   tt_prof_event op, step;
 } row;
 
@@ -63,7 +63,6 @@ static void count_ref(tt_cached *c, int strand, const tt_ref *r, bool send)
     c->nnearby++;
   }
   t->messages += is_message(r);
-  t->parts += r->kind != TT_TOKEN;
 }
 
 // Destinations that are told of. A gift is not: where it is made, the peer has nothing to fetch, and it is the fetching that is told.
@@ -117,9 +116,9 @@ static void add_rows(tt_shm_events *e, told_lane *t, const tt_lane *l, const tt_
     if (l->strand != &l->sched->strands[n->strand] || n->messages == 0) {
       continue;
     }
-    uint64_t steps = passes * n->messages, bytes = (uint64_t)(l->end - l->begin) * l->call->esize * n->parts / (uint64_t)l->sched->nsub;
-    t->rows[t->nrows++] = (row){
-        .peer = n->peer, .send = n->send, .nsteps = (uint32_t)steps, .chunk = (int)TT_MIN(TT_DIV_UP(bytes, steps), (uint64_t)INT32_MAX)};
+    uint64_t steps = passes * n->messages;
+    t->rows[t->nrows++] =
+        (row){.peer = n->peer, .send = n->send, .nsteps = (uint32_t)steps, .chunk = (int)TT_MIN(tt_lane_longest(l), INT32_MAX)};
   }
   e->nrows += t->nrows;
 }

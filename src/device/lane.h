@@ -90,6 +90,12 @@ static inline bool tt_sig_count_same(uint64_t a, uint64_t b)
 // FIFO references (TT_TOK when it has none). The lane starts done when there is nothing to do.
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo) __attribute__((nonnull));
 
+// Bytes of the lane's longest chunk: whole elements.
+static inline size_t tt_lane_longest(const tt_lane *l)
+{
+  return TT_MIN(l->max_chunk, TT_DIV_UP(l->end - l->begin, (size_t)l->sched->nsub)) * l->call->esize;
+}
+
 // Gives the lane a part of each block, elements [begin, end). Right after tt_lane_init.
 void tt_lane_share(tt_lane *l, size_t begin, size_t end);
 

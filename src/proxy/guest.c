@@ -41,6 +41,7 @@ static void enqueue(tt_relay_guest *g, const tt_relay_op *from)
                     .channel = from->channel,
                     .nsteps = from->nsteps,
                     .behalf = (uint32_t)g->rank + 1,
+                    .chunk = from->chunk,
                     .nbytes = from->nbytes,
                     .opcount = from->opcount,
                     .sig = from->sig,

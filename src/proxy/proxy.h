@@ -104,6 +104,7 @@ typedef struct tt_proxy_op {
   bool shared;                // what is staged may lie in memory that all connections of the rank share: for operations with many peers
   uint32_t nsteps;            // messages
   uint32_t behalf;            // 1 + the rank whose operation this is, when the proxy sends for a neighbour; 0: its own
+  uint32_t chunk;             // bytes of the longest of them
   uint64_t nbytes;            // all of them together, about
   uint64_t opcount;           // number of the plan
   uint64_t sig;               // fingerprint of the call

@@ -27,7 +27,7 @@ enum {
   TT_PROXY_PAYLOAD = 1,  // and of a payload that is a message of its own
   TT_PROXY_BERTHS = 8,   // berths of one connection, at most
   TT_PROXY_EXTRAS = 16,  // berths of all connections of a direction beyond the first of each, at most
-  TT_PROXY_OP_WORDS = 10 // tt_proxy_op in words of 8 bytes
+  TT_PROXY_OP_WORDS = 11 // tt_proxy_op in words of 8 bytes
 };
 _Static_assert(sizeof(tt_proxy_op) == 8 * TT_PROXY_OP_WORDS, "copied word by word");
 

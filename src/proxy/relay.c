@@ -84,6 +84,7 @@ static bool forward(tt_proxy_conn *c)
                                                                    .nsteps = op.nsteps,
                                                                    .proto = op.proto,
                                                                    .channel = op.channel,
+                                                                   .chunk = op.chunk,
                                                                    .nbytes = op.nbytes,
                                                                    .opcount = op.opcount,
                                                                    .sig = op.sig,

@@ -29,7 +29,7 @@ typedef struct tt_relay_op {
   uint8_t zero;
   uint64_t nbytes, opcount, sig, count;
   int32_t pid;
-  uint32_t zero2;
+  uint32_t chunk;
   tt_prof_event event;
   uint64_t owner; // the sender's profilers (tt_profilers_id)
 } tt_relay_op;

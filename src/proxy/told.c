@@ -73,7 +73,7 @@ void tt_proxy_told_begin(tt_proxy_item *i)
                                  .channelId = op.channel,
                                  .peer = c->peer->rank,
                                  .nSteps = (int)i->nsteps,
-                                 .chunkSize = (int)TT_MIN(TT_DIV_UP(op.nbytes, (uint64_t)i->nsteps), (uint64_t)INT32_MAX),
+                                 .chunkSize = (int)TT_MIN(op.chunk, (uint32_t)INT32_MAX),
                                  .isSend = c->send}};
   tt_profilers_start(t->profilers, &d, &t->from.event, NULL, &t->op);
 }
