@@ -498,7 +498,7 @@ static void test_a_message_of_another_size_class(void **state)
   tt_fifo_publish(&r->links[1][0].send[TT_LL], 3, tt_sig_make(0, 8, ncclInt8, 6, 0), 3);
   tt_stream_check(s);
   assert_int_equal(tt_stream_wait(s), ncclInvalidUsage);
-  expect_words(r->ports[0].error, "count 3", "count 50");
+  expect_words(r->ports[0].error, "of 3 bytes", "of 50 bytes");
   drop_stream(s);
 }
 

@@ -30,15 +30,21 @@ typedef struct elements {
   size_t first, count;
 } elements;
 
+static const char message[] = "Send/Recv";
 static const char *const func_names[16] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce",
-                                           "AlltoAll",  "Gather", "Scatter",   "Send/Recv",     "Send/Recv"};
+                                           "AlltoAll",  "Gather", "Scatter",   message,         message};
 
-// "operation 3 AllReduce type ncclFloat32 op sum root 0 count 12"
-static void describe(char *text, size_t size, uint64_t sig, uint64_t count)
+// "operation 3 AllReduce type ncclFloat32 op sum root 0 count 12". Messages match by their bytes alone, and their fingerprint says no more: "Send/Recv with
+// rank 1 of 12 bytes". `with`: the other rank.
+static void describe(char *text, size_t size, uint64_t sig, uint64_t count, int with)
 {
   static const char *const ops[16] = {"sum", "prod", "max", "min", "avg", "user-defined", "none"};
   const char *func = func_names[sig & 15], *op = ops[sig >> 8 & 15];
-  snprintf(text, size, "operation %u %s type %s op %s root/peer %d count %llu", (unsigned)(sig >> 32), func == NULL ? "?" : func,
+  if (func == message) {
+    snprintf(text, size, "%s with rank %d of %llu bytes", message, with, (unsigned long long)TT_SIG_COUNT(count));
+    return;
+  }
+  snprintf(text, size, "operation %u %s type %s op %s root %d count %llu", (unsigned)(sig >> 32), func == NULL ? "?" : func,
            tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op, (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
 }
 
@@ -48,7 +54,7 @@ static ncclResult_t choices_differ(const tt_port *port, const tt_call *call, int
   char what[160], who[96];
   const char *tuner = port->tuner != NULL ? port->tuner : "(none here)";
   bool here = (call->sig_count & TT_SIG_DECIDED) != 0, there = (count & TT_SIG_DECIDED) != 0;
-  describe(what, sizeof what, sig, count);
+  describe(what, sizeof what, sig, count, port->rank);
   if (!here && !there) {
     return tt_fail(
         ncclInvalidUsage,
@@ -74,8 +80,8 @@ ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer
   if (call->sig == sig && call->sig_count != count && TT_SIG_COUNT(call->sig_count) == TT_SIG_COUNT(count)) {
     return choices_differ(port, call, peer, sig, count);
   }
-  describe(mine, sizeof mine, call->sig, call->sig_count);
-  describe(theirs, sizeof theirs, sig, count);
+  describe(mine, sizeof mine, call->sig, call->sig_count, peer);
+  describe(theirs, sizeof theirs, sig, count, port->rank);
   return tt_fail(
       ncclInvalidUsage,
       "ranks are in different calls: rank %d is in %s, but rank %d is in %s; all ranks must make the same calls in the same order "
