@@ -35,7 +35,7 @@ target_include_directories(hostcuda INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include/hostcuda> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/hostcuda>)
 target_link_libraries(hostcuda INTERFACE nccl)
 
-# Full names of their own: both would want to be libcudart.so. That name is 12's, whose layouts our headers have.
+# Full names of their own: both would want to be libcudart.so. That name points to the one with the layouts of our headers.
 set(HOSTCUDA_FOLDER ${PROJECT_BINARY_DIR}/lib/cuda)
 foreach(abi 12 13)
   hostcuda_library(cudart${abi} ${abi} libcudart.so.${abi})
@@ -53,7 +53,9 @@ target_link_options(hostcu PRIVATE -Wl,-soname,libcuda.so.1)
 
 file(MAKE_DIRECTORY ${HOSTCUDA_FOLDER})
 file(CREATE_LINK libcuda.so.1 ${HOSTCUDA_FOLDER}/libcuda.so SYMBOLIC)
-file(CREATE_LINK libcudart.so.12 ${HOSTCUDA_FOLDER}/libcudart.so SYMBOLIC)
+file(STRINGS ${PROJECT_SOURCE_DIR}/include/hostcuda/cuda_runtime_api.h HOSTCUDA_MAJOR REGEX "define CUDART_VERSION [0-9]+")
+string(REGEX REPLACE ".* ([0-9]+)[0-9][0-9][0-9]$" "\\1" HOSTCUDA_MAJOR "${HOSTCUDA_MAJOR}")
+file(CREATE_LINK libcudart.so.${HOSTCUDA_MAJOR} ${HOSTCUDA_FOLDER}/libcudart.so SYMBOLIC)
 file(CREATE_LINK . ${HOSTCUDA_FOLDER}/lib64 SYMBOLIC)
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include/hostcuda ${HOSTCUDA_FOLDER}/include SYMBOLIC)
 

@@ -147,11 +147,14 @@ HC_API cudaGetDeviceProperties(void *prop, int device)
   properties13 *q = prop;
   *q = (properties13){.uuid = p.uuid,
                       .totalGlobalMem = p.totalGlobalMem,
+                      .sharedMemPerBlock = p.sharedMemPerBlock,
+                      .regsPerBlock = p.regsPerBlock,
                       .warpSize = p.warpSize,
                       .memPitch = p.memPitch,
                       .maxThreadsPerBlock = p.maxThreadsPerBlock,
-                      .maxThreadsDim = {1, 1, 1},
-                      .maxGridSize = {1, 1, 1},
+                      .totalConstMem = p.totalConstMem,
+                      .major = p.major,
+                      .minor = p.minor,
                       .textureAlignment = p.textureAlignment,
                       .texturePitchAlignment = p.texturePitchAlignment,
                       .multiProcessorCount = p.multiProcessorCount,
@@ -179,6 +182,8 @@ HC_API cudaGetDeviceProperties(void *prop, int device)
                       .deviceNumaId = -1,
                       .hostNumaId = -1};
   memcpy(q->name, p.name, sizeof q->name);
+  memcpy(q->maxThreadsDim, p.maxThreadsDim, sizeof q->maxThreadsDim);
+  memcpy(q->maxGridSize, p.maxGridSize, sizeof q->maxGridSize);
   return cudaSuccess;
 }
 

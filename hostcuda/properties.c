@@ -1,6 +1,7 @@
 // properties.c: see properties.h.
 #include "properties.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,11 +52,15 @@ void hc_properties(struct cudaDeviceProp *p, int device)
   tuttiMemGetInfo(&available, &total);
   *p = (struct cudaDeviceProp){
       .totalGlobalMem = total,
-      .warpSize = 1, // programs divide by it
+      .sharedMemPerBlock = 48 << 10,
+      .regsPerBlock = 64 << 10,
+      .warpSize = 32,
       .memPitch = (size_t)1 << 31,
-      .maxThreadsPerBlock = 1,
-      .maxThreadsDim = {1, 1, 1},
-      .maxGridSize = {1, 1, 1},
+      .maxThreadsPerBlock = 1024,
+      .maxThreadsDim = {1024, 1024, 64},
+      .maxGridSize = {INT_MAX, 65535, 65535},
+      .totalConstMem = 64 << 10,
+      .major = 9, // see properties.h
       .textureAlignment = 512,
       .texturePitchAlignment = 32,
       .multiProcessorCount = cores(),
@@ -67,7 +72,7 @@ void hc_properties(struct cudaDeviceProp *p, int device)
       .asyncEngineCount = 1,
       .unifiedAddressing = 1,
       .l2CacheSize = l2_size(),
-      .maxThreadsPerMultiProcessor = 1,
+      .maxThreadsPerMultiProcessor = 2048,
       .managedMemory = 1,
       .hostNativeAtomicSupported = 1,
       .singleToDoublePrecisionPerfRatio = 2,
@@ -76,7 +81,7 @@ void hc_properties(struct cudaDeviceProp *p, int device)
       .canUseHostPointerForRegisteredMem = 1,
       .pageableMemoryAccessUsesHostPageTables = 1,
       .directManagedMemAccessFromHost = 1,
-      .maxBlocksPerMultiProcessor = 1,
+      .maxBlocksPerMultiProcessor = 32,
       .hostRegisterSupported = 1,
       .hostRegisterReadOnlySupported = 1,
       .memoryPoolsSupported = 1,
@@ -89,17 +94,8 @@ void hc_properties(struct cudaDeviceProp *p, int device)
 bool hc_attribute(enum cudaDeviceAttr attr, int device, int *value)
 {
   switch (attr) {
-  case cudaDevAttrMaxThreadsPerBlock:
-  case cudaDevAttrMaxBlockDimX:
-  case cudaDevAttrMaxBlockDimY:
-  case cudaDevAttrMaxBlockDimZ:
-  case cudaDevAttrMaxGridDimX:
-  case cudaDevAttrMaxGridDimY:
-  case cudaDevAttrMaxGridDimZ:
-  case cudaDevAttrWarpSize:
   case cudaDevAttrIntegrated:
   case cudaDevAttrCanMapHostMemory:
-  case cudaDevAttrMaxThreadsPerMultiProcessor:
   case cudaDevAttrAsyncEngineCount:
   case cudaDevAttrUnifiedAddressing:
   case cudaDevAttrManagedMemory:
@@ -110,10 +106,23 @@ bool hc_attribute(enum cudaDeviceAttr attr, int device, int *value)
   case cudaDevAttrHostRegisterSupported:
   case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
   case cudaDevAttrDirectManagedMemAccessFromHost:
-  case cudaDevAttrMaxBlocksPerMultiprocessor:
   case cudaDevAttrHostRegisterReadOnlySupported:
   case cudaDevAttrMemoryPoolsSupported:
   case cudaDevAttrIpcEventSupport: *value = 1; return true;
+  case cudaDevAttrMaxThreadsPerBlock:
+  case cudaDevAttrMaxBlockDimX:
+  case cudaDevAttrMaxBlockDimY: *value = 1024; return true;
+  case cudaDevAttrMaxBlockDimZ: *value = 64; return true;
+  case cudaDevAttrMaxGridDimX: *value = INT_MAX; return true;
+  case cudaDevAttrMaxGridDimY:
+  case cudaDevAttrMaxGridDimZ: *value = 65535; return true;
+  case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; return true;
+  case cudaDevAttrTotalConstantMemory:
+  case cudaDevAttrMaxRegistersPerBlock: *value = 64 << 10; return true;
+  case cudaDevAttrWarpSize:
+  case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; return true;
+  case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; return true;
+  case cudaDevAttrComputeCapabilityMajor: *value = 9; return true;
   case cudaDevAttrMaxPitch: *value = 0x7fffffff; return true;
   case cudaDevAttrTextureAlignment:
   case cudaDevAttrSurfaceAlignment: *value = 512; return true;

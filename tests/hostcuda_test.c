@@ -134,7 +134,8 @@ static void test_properties(void **state)
   OK(cudaGetDeviceProperties(&q, 4));
   assert_true(strncmp(p.name, "Host device", 11) == 0);
   assert_memory_not_equal(&p.uuid, &q.uuid, sizeof p.uuid);
-  assert_int_equal(p.major, 0); // no kernels
+  assert_true(p.major == 9 && p.minor == 0); // programs try fp8 from 9.0 on
+  assert_true(p.warpSize == 32 && p.maxThreadsPerBlock == 1024 && p.maxThreadsDim[2] == 64 && p.maxGridSize[0] == 2147483647);
   assert_true(p.totalGlobalMem > 0 && p.multiProcessorCount > 0 && p.warpSize > 0 && p.maxThreadsPerBlock > 0);
   assert_int_equal(p.pciBusID, 3);
   assert_int_equal(p.reserved[62], 0);
@@ -146,6 +147,17 @@ static void test_properties(void **state)
     int value;
   } same[] = {
       {cudaDevAttrWarpSize, p.warpSize},
+      {cudaDevAttrMaxBlockDimX, p.maxThreadsDim[0]},
+      {cudaDevAttrMaxBlockDimY, p.maxThreadsDim[1]},
+      {cudaDevAttrMaxBlockDimZ, p.maxThreadsDim[2]},
+      {cudaDevAttrMaxGridDimX, p.maxGridSize[0]},
+      {cudaDevAttrMaxGridDimY, p.maxGridSize[1]},
+      {cudaDevAttrMaxGridDimZ, p.maxGridSize[2]},
+      {cudaDevAttrMaxSharedMemoryPerBlock, (int)p.sharedMemPerBlock},
+      {cudaDevAttrTotalConstantMemory, (int)p.totalConstMem},
+      {cudaDevAttrMaxRegistersPerBlock, p.regsPerBlock},
+      {cudaDevAttrMaxThreadsPerMultiProcessor, p.maxThreadsPerMultiProcessor},
+      {cudaDevAttrMaxBlocksPerMultiprocessor, p.maxBlocksPerMultiProcessor},
       {cudaDevAttrMultiProcessorCount, p.multiProcessorCount},
       {cudaDevAttrIntegrated, p.integrated},
       {cudaDevAttrUnifiedAddressing, p.unifiedAddressing},

@@ -100,7 +100,7 @@ cudaError_t cudaSetDeviceFlags(unsigned int flags);
 cudaError_t cudaGetDeviceFlags(unsigned int *flags);
 cudaError_t cudaSetValidDevices(int *devices, int count);
 cudaError_t cudaChooseDevice(int *device, const struct cudaDeviceProp *wanted);
-// Compute capability 0.0: no kernels. The memory is the machine's, shared by all devices.
+// Compute capability 9.0 and its limits, because programs choose data types and sizes by them; kernels do not run. The memory is the machine's, shared by all devices.
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
 // "0000:05:00.0" for device 5, and back.

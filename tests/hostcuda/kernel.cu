@@ -40,7 +40,7 @@ int main()
   OK(cudaRuntimeGetVersion(&version));
   WANT(version / 1000 == CUDART_VERSION / 1000);
   OK(cudaGetDeviceProperties(&prop, 1));
-  WANT(prop.pciBusID == 1 && prop.unifiedAddressing == 1 && prop.ipcEventSupported == 1 && prop.maxThreadsPerBlock == 1);
+  WANT(prop.pciBusID == 1 && prop.unifiedAddressing == 1 && prop.ipcEventSupported == 1 && prop.maxThreadsPerBlock == 1024 && prop.maxGridSize[1] == 65535 && prop.major == 9);
   WANT(prop.reserved[sizeof prop.reserved / sizeof prop.reserved[0] - 1] == 0);
   OK(cudaMalloc(&device, sizeof in));
   OK(cudaPointerGetAttributes(&a.attributes, device));
