@@ -110,6 +110,21 @@ if messages == 0 or begins != ends or len(begins) * 2 != messages:
 END
 )"
 
+report "over the network: an operation starts with its first channel, however long it was queued" "$(python3 - "$tmp/net" <<'END' 2>&1
+import glob, json, sys
+for name in glob.glob(sys.argv[1] + '/*.json'):
+    starts, ops = {}, []
+    for e in json.load(open(name))['traceEvents']:
+        if e.get('cat') == 'channel':
+            parent = e['args']['parent']
+            starts[parent] = min(e['ts'], starts.get(parent, e['ts']))
+        ops += [e] if e.get('cat') == 'op' else []
+    wrong = [e for e in ops if e['ts'] != starts.get(e['args']['id'])]
+    if wrong or not ops:
+        sys.exit(f'{name}: {len(wrong)} of {len(ops)} start at another time')
+END
+)"
+
 job unwritable TUTTI_TRACE_DIR="$tmp/none/such" -- -P 2 -b 8 -e 64 -n 5
 report "no such folder: the job" "$([ $? = 0 ] || tail -5 "$tmp/unwritable.log")"
 report "no such folder: said" "$(grep -c 'WARN trace: rank [01]: cannot create .*none/such.*No such file' "$tmp/unwritable.log" | grep -qx 2 || tail -5 "$tmp/unwritable.log")"

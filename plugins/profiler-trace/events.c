@@ -308,8 +308,10 @@ static void write_record(tt_context *c, const tt_record *r, const tt_op *op)
 
 // ---- operations
 
+// An operation starts with its first channel. Its proxies begin when it is queued: they tell its start only where no channel does.
 static void end_op(tt_context *c, tt_op *op, bool write, bool count)
 {
+  op->start = op->start != 0 ? op->start : op->proxied;
   c->dropped += count && op->func != NULL && op->start == 0; // nothing has told when it ran
   if (op->func != NULL && op->start != 0) {
     if (write) {
@@ -435,7 +437,8 @@ static tt_op *tell_op(tt_context *c, const tt_record *r, bool write, bool count)
     op->ended++;
   } else if (r->kind == KIND_PROXY_OP) {
     c->events->network = true;
-    span(op, op->start != 0 ? op->start : r->start, r->stop);
+    op->proxied = op->proxied == 0 || r->start < op->proxied ? r->start : op->proxied;
+    op->stop = r->stop > op->stop ? r->stop : op->stop;
   } else if (!r->send && r->mark[1] != 0) {
     count_wait(c, op, r, count);
   }

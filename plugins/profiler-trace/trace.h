@@ -78,6 +78,7 @@ typedef struct tt_op {
   uint64_t number; // of the Coll or P2p; 0: free
   const char *func, *algo, *proto, *datatype;
   uint64_t bytes, seq, queued, start, stop, waited, age;
+  uint64_t proxied; // when its first proxy operation began; 0: none has
   int32_t peer, waited_for;
   uint64_t waited_most;
   uint32_t nchannels, ended;

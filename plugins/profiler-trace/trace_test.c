@@ -455,6 +455,42 @@ static void many_operations_may_be_queued(void **state_)
   json_decref(root);
 }
 
+// The proxy posts messages when an operation is queued, which says nothing of when it ran: that its first channel tells.
+static void a_queued_operation_starts_with_its_first_channel(void **state_)
+{
+  (void)state_;
+  enum { SOON = 1000 }; // nanoseconds from the proxy's end to the channel's start
+  void *ctx = open_rank(0);
+  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileColl};
+  d.coll.func = "AllReduce";
+  d.coll.nChannels = 2;
+  void *op = start(ctx, d);
+  ncclProfiler_v6.stopEvent(op);
+  d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1}};
+  ncclProfiler_v6.stopEvent(start(ctx, d));
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec + SOON;
+  for (uint8_t i = 0; i < 2; i++) {
+    d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {i, ns + 100 * i}};
+    void *kernel = start(ctx, d);
+    ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = ns + 5000}};
+    ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+    ncclProfiler_v6.stopEvent(kernel);
+  }
+  ncclProfiler_v6.finalize(ctx);
+  json_t *root = load(0, ".json");
+  const json_t *events = json_object_get(root, "traceEvents");
+  double dur = -1;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *e = json_array_get(events, i);
+    const char *cat = json_string_value(json_object_get(e, "cat"));
+    dur = cat != NULL && strcmp(cat, "op") == 0 ? json_number_value(json_object_get(e, "dur")) : dur;
+  }
+  assert_true(dur > 4.999 && dur < 5.001);
+  json_decref(root);
+}
+
 static void handles_of_others_do_no_harm(void **state_)
 {
   (void)state_;
@@ -556,6 +592,7 @@ int main(void)
       cmocka_unit_test(table_has_mean_and_quantiles),
       cmocka_unit_test(time_lines_have_all_events_and_arrows_meet),
       cmocka_unit_test(many_operations_may_be_queued),
+      cmocka_unit_test(a_queued_operation_starts_with_its_first_channel),
       cmocka_unit_test(handles_of_others_do_no_harm),
       cmocka_unit_test(nothing_is_lost_without_being_counted),
       cmocka_unit_test(what_networks_tell_stands_with_its_peer),
