@@ -32,8 +32,10 @@ cat >"$tmp/check.html" <<'END'
   check('somebody waited', [...document.querySelectorAll('#waits td')].some(c => Number(c.textContent) > 0));
   check('the summary is there', /AllReduce +65536/.test(document.getElementById('summary').textContent));
   const before = span();
-  line.dispatchEvent(new WheelEvent('wheel', { deltaY: -1, clientX: line.getBoundingClientRect().x + 600, clientY: 0, bubbles: true, cancelable: true }));
-  check('the wheel zooms', span() < before);
+  const wheel = ctrlKey => line.dispatchEvent(new WheelEvent('wheel',
+    { deltaY: -1, ctrlKey, clientX: line.getBoundingClientRect().x + 600, clientY: 0, bubbles: true, cancelable: true }));
+  check('the wheel alone scrolls the page', wheel(false) && span() === before);
+  check('the wheel with Ctrl zooms', !wheel(true) && span() < before);
   const key = k => line.dispatchEvent(new KeyboardEvent('keydown', { key: k, bubbles: true, cancelable: true }));
   key('+'); key('+');
   const at = from();

@@ -135,6 +135,14 @@ static bool is_twice(const xt_job *job, int n)
   return false;
 }
 
+// By communicator, then by rank as a number: names of files would put rank 10 before rank 2.
+static int by_rank(const void *a, const void *b)
+{
+  const xt_trace *x = a, *y = b;
+  int c = strcmp(x->comm, y->comm);
+  return c != 0 ? c : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
 bool xt_job_open(xt_job *job, char *const *paths, int n)
 {
   *job = (xt_job){.traces = calloc((size_t)n, sizeof(xt_trace))};
@@ -148,6 +156,7 @@ bool xt_job_open(xt_job *job, char *const *paths, int n)
     xt_job_close(job);
     return false;
   }
+  qsort(job->traces, (size_t)job->n, sizeof *job->traces, by_rank);
   if (!xt_set_clocks(job) || !collect_ops(job) || !find_waits(job)) {
     fprintf(stderr, "tutti-trace: no memory\n");
     xt_job_close(job);

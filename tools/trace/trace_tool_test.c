@@ -334,6 +334,28 @@ static void wall_clocks_are_believed_without_messages(void **state)
   xt_job_close(&job);
 }
 
+// Names of files sort rank 10 before rank 2; they may also come in any order.
+static void ranks_are_sorted_as_numbers(void **state)
+{
+  (void)state;
+  xt_job job;
+  static const char other[] =
+      "{\"traceEvents\":[],\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":16,\"comm\":\"0x1\",\"name\":\"\","
+      "\"host\":\"h\",\"pid\":7,\"clock\":\"a\",\"realtime_minus_monotonic_ns\":0,\"lost_ring_full\":0,\"lost_disk\":0}}";
+  static const int ranks[] = {0, 10, 2};
+  for (int i = 0; i < 3; i++) {
+    FILE *f = fopen(paths[i], "w");
+    assert_non_null(f);
+    fprintf(f, other, ranks[i]);
+    fclose(f);
+  }
+  assert_true(xt_job_open(&job, names, 3));
+  assert_int_equal(job.traces[0].rank, 0);
+  assert_int_equal(job.traces[1].rank, 2);
+  assert_int_equal(job.traces[2].rank, 10);
+  xt_job_close(&job);
+}
+
 static void the_last_one_is_waited_for(void **state)
 {
   (void)state;
@@ -396,6 +418,7 @@ int main(void)
       cmocka_unit_test(refuses_a_rank_twice),
       cmocka_unit_test(messages_bring_clocks_together),
       cmocka_unit_test(wall_clocks_are_believed_without_messages),
+      cmocka_unit_test(ranks_are_sorted_as_numbers),
       cmocka_unit_test(the_last_one_is_waited_for),
       cmocka_unit_test(a_clock_that_drifts),
       cmocka_unit_test(messages_that_go_round),
