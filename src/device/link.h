@@ -73,6 +73,7 @@ typedef struct tt_maplist {
   tt_map map[TT_LINK_MAPS];
   uint32_t next;
   uint32_t freed;
+  uint32_t refused[TT_LINK_MAPS], nrefused; // sender: serials that the peer's mailbox did not take; the last ones are not tried again
 } tt_maplist;
 
 // A ring behind the window to a peer, in which this rank lays copies of what its tokens offer. A copy stays until the peer has given its token back. Positions

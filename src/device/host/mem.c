@@ -207,13 +207,24 @@ static tt_fdkey key_of(uint64_t cookie, int peer, uint32_t serial)
   return key;
 }
 
+// Could its descriptor not be passed to the peer? Another attempt may take a second, so each allocation gets one.
+static bool was_refused(const tt_maplist *l, uint32_t serial)
+{
+  for (int i = 0; i < TT_LINK_MAPS; i++) {
+    if (l->refused[i] == serial) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Sees to it that the peer's process has a descriptor of `serial`. False: it cannot have it, use the address.
 static bool share(tt_link *link, uint32_t serial, uint32_t keep)
 {
   if (find(&link->shared, serial) != NULL) {
     return true;
   }
-  int fd = dup_serial(serial);
+  int fd = was_refused(&link->shared, serial) ? -1 : dup_serial(serial);
   if (fd < 0) {
     return false;
   }
@@ -221,6 +232,7 @@ static bool share(tt_link *link, uint32_t serial, uint32_t keep)
   ncclResult_t res = tt_fdbox_push(link->mailbox, &key, fd);
   tt_fd_close(fd);
   if (res != ncclSuccess) {
+    link->shared.refused[link->shared.nrefused++ % TT_LINK_MAPS] = serial;
     return false;
   }
   insert(&link->shared, serial, keep);

@@ -338,6 +338,15 @@ static void test_peers_that_are_gone(void **state)
   assert_int_equal(tt_mem_export(&p.sender, &call, &d), ncclSuccess);
   assert_int_equal(d.in_mem, 0);
   assert_false(knows(&p.sender.shared, call.in_mem));
+  p.sender.mailbox = p.mailbox;
+  assert_int_equal(tt_mem_export(&p.sender, &call, &d), ncclSuccess);
+  assert_int_equal(d.in_mem, 0); // not tried again
+  renew(1);
+  tt_call next = {.in = p.pool[1]};
+  next.in_mem = tt_mem_find(next.in, 1, &next.in_off);
+  assert_int_equal(tt_mem_export(&p.sender, &next, &d), ncclSuccess);
+  assert_int_equal(d.in_mem, next.in_mem); // another allocation is
+  assert_int_equal(tt_mem_import(&p.receiver, &d, &(volatile uint32_t){0}), ncclSuccess);
   d.in_mem = call.in_mem;
   assert_int_not_equal(tt_mem_import(&p.receiver, &d, &abort_flag), ncclSuccess);
   assert_false(knows(&p.receiver.mapped, call.in_mem));
