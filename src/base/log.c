@@ -16,6 +16,7 @@
 
 #include "base/log_priv.h"
 #include "base/param.h"
+#include "base/quiet.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "nccl.h"
@@ -96,7 +97,8 @@ static int open_file(const log_config *c)
   if (history != NULL && strcmp(history->path, c->path) == 0 && file_fd >= 0) {
     return file_fd; // opening it again would cut what is in it
   }
-  int fd = open(c->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  // A named pipe nobody reads, or reads too slowly, must not hold up the program.
+  int fd = open(c->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) {
     return -1;
   }
@@ -277,8 +279,11 @@ static void put_level(line_buf *b, tt_log_level level, bool call, const char *fi
 // must not hold up the program, and there is nowhere to report it.
 static void write_line(int fd, const char *text, size_t size)
 {
+  tt_quiet q;
+  tt_quiet_begin(&q);
   ssize_t ignored = write(fd, text, size);
   (void)ignored;
+  tt_quiet_end(&q);
 }
 
 void tt_log_line(tt_log_level level, unsigned subsys, const char *file, int line, const char *fmt, ...)

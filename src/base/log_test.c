@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <regex.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log_priv.h"
 #include "base/test_child.h"
@@ -183,6 +185,34 @@ static void long_line_is_cut(void **unused)
   assert_string_equal(out + 4095, "\nraw\n");
 }
 
+// Standard output is a pipe that nobody reads any more.
+static void talk_to_nobody(void)
+{
+  int ends[2], out = dup(STDOUT_FILENO);
+  assert_int_equal(pipe(ends), 0);
+  close(ends[0]);
+  dup2(ends[1], STDOUT_FILENO);
+  tt_warn("lost");
+  dup2(out, STDOUT_FILENO);
+  printf("alive\n");
+}
+
+static void lost_readers_end_nobody(void **unused)
+{
+  (void)unused;
+  char out[4096], path[] = "/tmp/tutti-log-XXXXXX", fifo[64], setting[96];
+  child_run(CHILD_ENV("NCCL_DEBUG=WARN"), talk_to_nobody, out, sizeof out);
+  assert_string_equal(out, "alive\n");
+  assert_non_null(mkdtemp(path));
+  snprintf(fifo, sizeof fifo, "%s/fifo", path);
+  snprintf(setting, sizeof setting, "NCCL_DEBUG_FILE=%s", fifo);
+  assert_int_equal(mkfifo(fifo, 0600), 0);
+  child_run(CHILD_ENV("NCCL_DEBUG=WARN", setting), talk, out, sizeof out); // would wait for a reader for ever
+  assert_contains(out, "warned 1");
+  unlink(fifo);
+  rmdir(path);
+}
+
 static void parses_lists(void **unused)
 {
   (void)unused;
@@ -238,6 +268,7 @@ int main(void)
       cmocka_unit_test(file_and_reset),
       cmocka_unit_test(threads_write_whole_lines),
       cmocka_unit_test(long_line_is_cut),
+      cmocka_unit_test(lost_readers_end_nobody),
       cmocka_unit_test(parses_lists),
       cmocka_unit_test(expands_names),
       cmocka_unit_test(stamps),

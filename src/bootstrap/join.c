@@ -42,7 +42,7 @@ typedef struct {
 
 static uint64_t patience_ns(void)
 {
-  return (uint64_t)TT_MAX(tt_params_get()->bootstrap_timeout, 1) * TT_NS_PER_S;
+  return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
 }
 
 static bool is_fixed(const root_line *l)
@@ -82,7 +82,7 @@ static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
 static bool rest(const talk *t, root_line *l, int e)
 {
   const tt_params *p = tt_params_get();
-  uint64_t now = tt_now_ns(), pause = (uint64_t)TT_MAX(p->socket_retry_sleep_msec, 1) * (uint64_t)++l->dials * TT_NS_PER_MS;
+  uint64_t now = tt_now_ns(), pause = tt_span_ns(p->socket_retry_sleep_msec, (uint64_t)++l->dials * TT_NS_PER_MS);
   uint64_t end = is_gone(l, e) ? t->began_ns + REFUSED_NS : t->deadline_ns;
   bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EPROTONOSUPPORT || (e == -EACCES && is_fixed(l));
   if (final || l->dials > p->socket_retry_cnt || now + pause > end) {

@@ -238,7 +238,7 @@ static ncclResult_t receive_some(gather *g, bool *moved)
 // Seconds without a sign before a rank counts as missing.
 static uint64_t patience_s(void)
 {
-  return (uint64_t)TT_CLAMP(tt_params_get()->bootstrap_timeout, (int64_t)1, (int64_t)(INT64_MAX / (int64_t)TT_NS_PER_S));
+  return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S) / TT_NS_PER_S;
 }
 
 // Time in which this process itself was held up does not count, or a job that is stopped as a whole would not go on.
@@ -362,7 +362,7 @@ static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
 
 ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next)
 {
-  uint64_t deadline = tt_now_ns() + (uint64_t)TT_MAX(tt_params_get()->bootstrap_timeout, 1) * TT_NS_PER_S;
+  uint64_t deadline = tt_now_ns() + tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
   TT_TRY(tt_bs_begin(b, "forming the ring"));
   ncclResult_t res = connect_next(b, next, deadline);
   if (res == ncclSuccess) {

@@ -651,7 +651,7 @@ ncclResult_t tt_root_start(const tt_id *in, tt_addrs *bound)
     return tt_fail(ncclSystemError, "no memory for a bootstrap root");
   }
   r->key = in->key;
-  r->timeout_ns = (uint64_t)TT_MAX(tt_params_get()->bootstrap_timeout, 1) * TT_NS_PER_S;
+  r->timeout_ns = tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
   r->file_limit = tt_sock_raise_file_limit();
   int e = listen_patiently(r, in);
   if (e != 0) {

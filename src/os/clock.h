@@ -5,6 +5,16 @@
 #define TT_NS_PER_MS 1000000ull
 #define TT_NS_PER_S 1000000000ull
 
+// The longest span that parameters mean: a century. The sum of two, and of one and the time, still fits.
+#define TT_LONGEST_NS (100ull * 365 * 86400 * TT_NS_PER_S)
+
+// `count` units of `unit_ns` nanoseconds, at least one and at most TT_LONGEST_NS, whatever a user has written. Pure.
+static inline uint64_t tt_span_ns(int64_t count, uint64_t unit_ns)
+{
+  uint64_t most = TT_LONGEST_NS / unit_ns;
+  return count < 1 ? unit_ns : ((uint64_t)count < most ? (uint64_t)count : most) * unit_ns;
+}
+
 // Nanoseconds of CLOCK_MONOTONIC: comparable between the processes of one machine, never goes back. Any thread; never fails.
 uint64_t tt_now_ns(void);
 // Sleeps at least `ns` nanoseconds, whatever signals arrive. Any thread.

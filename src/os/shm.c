@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/quiet.h"
 #include "base/result.h"
 
 ncclResult_t tt_shm_create(const char *name, size_t size, int *fd)
@@ -18,7 +20,11 @@ ncclResult_t tt_shm_create(const char *name, size_t size, int *fd)
     return tt_fail(ncclSystemError, "cannot create shared memory '%s': memfd_create: %s (descriptor limit: see ulimit -n)", name,
                    strerror(errno));
   }
-  if (ftruncate(f, (off_t)size) < 0) {
+  tt_quiet q;
+  tt_quiet_begin(&q);
+  bool sized = ftruncate(f, (off_t)size) == 0;
+  tt_quiet_end(&q);
+  if (!sized) {
     int e = errno;
     close(f);
     return tt_fail(ncclSystemError, "cannot size shared memory '%s' to %zu bytes: %s (see ulimit -f)", name, size, strerror(e));

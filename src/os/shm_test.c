@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/result.h"
 #include "os/shm.h"
 
 #define SIZE 100000 // not a multiple of a page
@@ -135,6 +136,23 @@ static void test_no_descriptor(void **state)
   assert_int_equal(status, 0);
 }
 
+// The limit of a file's size ends nobody: there is a text.
+static void test_file_limit(void **state)
+{
+  (void)state;
+  int status = -1;
+  pid_t pid = fork();
+  if (pid == 0) {
+    struct rlimit little = {4096, 4096};
+    int fd = -5;
+    setrlimit(RLIMIT_FSIZE, &little);
+    ncclResult_t res = tt_shm_create("shm_test", 1 << 20, &fd);
+    _exit(res == ncclSystemError && fd == -5 && strstr(tt_last_error(), "ulimit -f") != NULL ? 0 : 1);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -145,6 +163,7 @@ int main(void)
       cmocka_unit_test(test_private),
       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_no_descriptor),
+      cmocka_unit_test(test_file_limit),
   };
   return cmocka_run_group_tests_name("shm", tests, NULL, NULL);
 }

@@ -220,9 +220,21 @@ static void tune(int fd)
   tt_sock_watch(fd, false);
 }
 
+// A program that has closed its standard output may still write to it: no socket takes its number, or those of input and errors.
+static int above_standard(int fd)
+{
+  if (fd < 0 || fd > STDERR_FILENO) {
+    return fd;
+  }
+  int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), e = errno;
+  close(fd);
+  errno = e;
+  return higher;
+}
+
 static int open_tcp(int family)
 {
-  int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int fd = above_standard(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   return fd < 0 ? -errno : fd;
 }
 
@@ -286,7 +298,7 @@ int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from)
   int sock;
   do {
     // A connection that its maker has already dropped (ECONNABORTED) says nothing about the next one in the queue.
-    sock = accept4(listen_fd, &s.any, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    sock = above_standard(accept4(listen_fd, &s.any, &len, SOCK_NONBLOCK | SOCK_CLOEXEC));
   } while (sock < 0 && (errno == EINTR || errno == ECONNABORTED));
   if (sock < 0) {
     return -errno;

@@ -475,14 +475,45 @@ static void test_random(void **state)
   }
 }
 
+// In a program that has closed its standard descriptors.
+static void test_standard_descriptors(void **state)
+{
+  (void)state;
+  int status = -1;
+  pid_t pid = fork();
+  if (pid == 0) {
+    int fd[3] = {-1, -1, -1};
+    tt_addr at;
+    tt_until until = {.deadline_ns = 0};
+    close(0), close(1), close(2);
+    bool good = tt_tcp_listen(&loopback, &fd[0], &at) == 0 && tt_tcp_connect(&at, &until, &fd[1]) == 0;
+    struct pollfd p = {.fd = fd[0], .events = POLLIN};
+    good = good && tt_sock_poll(&p, 1, &until) == 1 && tt_tcp_accept(fd[0], &fd[2], NULL) == 0;
+    _exit(good && fd[0] > 2 && fd[1] > 2 && fd[2] > 2 ? 0 : 1);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_address_text), cmocka_unit_test(test_bad_addresses),   cmocka_unit_test(test_address_lists),
-      cmocka_unit_test(test_order),        cmocka_unit_test(test_transfer),        cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_deadline),     cmocka_unit_test(test_abort),           cmocka_unit_test(test_match),
-      cmocka_unit_test(test_shortages),    cmocka_unit_test(test_select),          cmocka_unit_test(test_many_interfaces),
-      cmocka_unit_test(test_family),       cmocka_unit_test(test_real_interfaces), cmocka_unit_test(test_random),
+      cmocka_unit_test(test_address_text),
+      cmocka_unit_test(test_bad_addresses),
+      cmocka_unit_test(test_address_lists),
+      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_transfer),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_deadline),
+      cmocka_unit_test(test_abort),
+      cmocka_unit_test(test_match),
+      cmocka_unit_test(test_shortages),
+      cmocka_unit_test(test_select),
+      cmocka_unit_test(test_many_interfaces),
+      cmocka_unit_test(test_standard_descriptors),
+      cmocka_unit_test(test_family),
+      cmocka_unit_test(test_real_interfaces),
+      cmocka_unit_test(test_random),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -318,7 +318,7 @@ static bool dial_again(const tt_proxy_service *s, tt_proxy_ties *t, int e, uint6
 {
   const tt_params *q = tt_params_get();
   bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EACCES || e == -EPROTONOSUPPORT || e == -EINVAL;
-  uint64_t pause = (uint64_t)TT_MAX(q->socket_retry_sleep_msec, 1) * (uint64_t)++t->dials * TT_NS_PER_MS;
+  uint64_t pause = tt_span_ns(q->socket_retry_sleep_msec, (uint64_t)++t->dials * TT_NS_PER_MS);
   uint64_t end = t->linked_ns + (e == -ECONNREFUSED ? s->limits.refused_ns : s->limits.connect_ns);
   t->rest_ns = now + pause;
   return !final && t->dials <= q->socket_retry_cnt && t->rest_ns <= end;
