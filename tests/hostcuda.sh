@@ -28,7 +28,7 @@ check_symbols() {
     [ -z "$(grep -v "@libcudart.so.$abi\$" "$tmp/versions")" ] || fail "symbols without version in $file"
     cmp -s <(names "$lib" | grep -v '^cudaGetDeviceProperties') <(names "$file" | grep -v '^cudaGetDeviceProperties') || fail "$file has other names"
   done
-  abi=$(awk '$2 == "CUDART_VERSION" { print int($3 / 1000) }' include/hostcuda/cuda_runtime_api.h)
+  abi=$(awk '$1 == "#define" && $2 == "CUDART_VERSION" { print int($3 / 1000) }' include/hostcuda/cuda_runtime_api.h)
   [ "$(readlink "$build/lib/cuda/libcudart.so")" = "libcudart.so.$abi" ] || fail "libcudart.so is not of our headers' version $abi"
   for file in "$lib" "$build"/lib/cuda/libcudart.so.1?; do
     [ -z "$(names "$file" | grep -vE '^(__)?cuda[A-Z]')" ] || fail "$file exports other names"
