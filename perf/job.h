@@ -26,7 +26,8 @@ typedef struct perf_rank {
   perf_buffers buffers;            // as moved by -u
   perf_pattern *pattern;
   perf_case c;
-  tuttiEvent_t *events; // during a measurement with -I
+  tuttiEvent_t *events;  // during a measurement with -I
+  tuttiGraphExec_t exec; // with -G, what is being launched; else NULL
 } perf_rank;
 
 enum { PERF_RSS_START, PERF_RSS_COMMS, PERF_RSS_BUFFERS, PERF_RSS_END, PERF_RSS_MARKS };

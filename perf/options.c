@@ -43,7 +43,7 @@ static const option_row rows[] = {
      "1 wait and barrier after each operation, 2 wait only, 3 both after each -n iteration"},
     {'y', "stream_null", ARG_INT, AT(stream_null), 0, 1, "0/1", "use the NULL stream"},
     {'T', "timeout", ARG_INT, AT(timeout), 0, INT_MAX, "seconds", "give up when one wait lasts longer (default 0: never)"},
-    {'G', "cudagraph", ARG_INT, AT(graph), 0, INT_MAX, "launches", "no meaning on host memory"},
+    {'G', "cudagraph", ARG_INT, AT(graph), 0, INT_MAX, "launches", "capture the iterations in a graph, launch it so often"},
     {'C', "report_cputime", ARG_INT, AT(cputime), 0, 1, "0/1", "report the time to issue, not to complete"},
     {'S', "report_timestamps", ARG_INT, AT(timestamps), 0, 1, "0/1", "end each line with date and time"},
     {'J', "output_file", ARG_STRING, AT(output_file), 0, 0, "file.json", "also write the results as JSON"},
@@ -293,6 +293,10 @@ static bool check_together(perf_options *o, perf_text *text)
   if (o->device_impl > 0 && o->local_register != 2) {
     return error_text(text, "device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)");
   }
+  if (o->graph && (o->blocking == 1 || o->blocking == 2 || o->stream_null)) {
+    return error_text(
+        text, "-G: neither -z 1, -z 2 nor -y 1: a stream that is captured cannot be waited for, and the NULL stream not be captured");
+  }
   if ((long)o->iters * o->agg_iters > INT_MAX / 2) {
     text->len = 0;
     perf_text_add(text, "-n %d x -m %d: more than %d operations", o->iters, o->agg_iters, INT_MAX / 2);
@@ -330,10 +334,6 @@ static void replace_values(perf_options *o, perf_text *text)
 static void add_notes(perf_options *o, perf_text *text)
 {
   replace_values(o, text);
-  if (o->graph) {
-    perf_text_add(text, "# -G %d: there are no CUDA graphs on host memory; running without\n", o->graph);
-    o->graph = 0;
-  }
   if (o->cta_policy >= 0) {
     perf_text_add(text, "# -x %d: thread blocks mean nothing on host memory; passed on to the library only\n", o->cta_policy);
   }

@@ -84,9 +84,10 @@ static void test_replaced_values(void **state)
   assert_int_equal(parse("-I 2"), PERF_RUN);
   assert_int_equal(o.per_iter, 0);
   assert_int_equal(parse("-I 1 -z 3 -K 1 -G 4"), PERF_RUN);
-  assert_true(o.per_iter == 0 && o.blocking == 0 && o.per_iter_skip == 0 && o.graph == 0);
+  assert_true(o.per_iter == 0 && o.blocking == 0 && o.per_iter_skip == 0 && o.graph == 4);
   assert_non_null(strstr(text.buf, "(-I) does not go together"));
-  assert_non_null(strstr(text.buf, "-G 4"));
+  assert_int_equal(parse("-G 4 -z 1"), PERF_BAD);
+  assert_int_equal(parse("-G 4 -y 1"), PERF_BAD);
 }
 
 static void test_every_letter(void **state)

@@ -176,10 +176,66 @@ static timing time_with_barriers(perf_thread *t)
   return (timing){sum, sum};
 }
 
+// -G: what is issued between the two is captured, in a graph for each rank.
+static void begin_capture(const perf_thread *t)
+{
+  for (int i = 0; options(t)->graph && i < options(t)->gpus; i++) {
+    PERF_NCCL(tuttiStreamBeginCapture(t->ranks[i].stream, tuttiCaptureThreadLocal));
+  }
+}
+
+static void end_capture(perf_thread *t)
+{
+  for (int i = 0; options(t)->graph && i < options(t)->gpus; i++) {
+    tuttiGraph_t graph;
+    PERF_NCCL(tuttiStreamEndCapture(t->ranks[i].stream, &graph));
+    PERF_NCCL(tuttiGraphInstantiate(&t->ranks[i].exec, graph));
+    PERF_NCCL(tuttiGraphDestroy(graph));
+  }
+}
+
+static void launch_graphs(perf_thread *t, int launches)
+{
+  for (int l = 0; options(t)->graph && l < launches; l++) {
+    for (int i = 0; i < options(t)->gpus; i++) {
+      PERF_NCCL(tuttiGraphLaunch(t->ranks[i].exec, t->ranks[i].stream));
+    }
+  }
+}
+
+static void destroy_graphs(perf_thread *t)
+{
+  for (int i = 0; options(t)->graph && i < options(t)->gpus; i++) {
+    PERF_NCCL(tuttiGraphExecDestroy(t->ranks[i].exec));
+    t->ranks[i].exec = NULL;
+  }
+}
+
+static timing time_graph(perf_thread *t)
+{
+  timing out;
+  begin_capture(t);
+  for (int iter = 0; iter < options(t)->iters; iter++) {
+    iterate(t, iter);
+  }
+  end_capture(t);
+  barrier(t);
+  uint64_t start = perf_now();
+  launch_graphs(t, options(t)->graph);
+  out.issue = seconds_since(start) / options(t)->graph;
+  complete(t);
+  out.total = seconds_since(start) / options(t)->graph;
+  destroy_graphs(t);
+  return out;
+}
+
 static timing time_series(perf_thread *t)
 {
   if (options(t)->blocking == 3) {
     return time_with_barriers(t);
+  }
+  if (options(t)->graph) {
+    return time_graph(t);
   }
   timing out;
   uint64_t start = perf_now();
@@ -269,8 +325,12 @@ static int64_t check_repeatedly(perf_thread *t)
     t->rep++;
     fill(t, t->rep);
     // No barrier: a peer that touches this rank's buffers before this rank has started is a bug to be found.
+    begin_capture(t);
     issue(t, 0);
+    end_capture(t);
+    launch_graphs(t, 1);
     complete(t);
+    destroy_graphs(t);
     size_t wrong = check(t, t->rep);
     t->errors += wrong != 0;
     all = (int64_t)reduce(t, (double)wrong, PERF_TOTAL);

@@ -36,6 +36,9 @@ all="-d all -o all -b 4 -e 1028 -f 257 -n 1 -w 0 -c 1"
 few="-d half -o avg -b 4 -e 16448 -f 257 -n 1 -w 0 -c 1"
 some=$programs
 grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" || some="all_reduce reduce_scatter broadcast alltoall sendrecv" # the ways through the code
+for program in $programs; do # graphs: launched twice, and once for each check
+  run "$program" -P 2 -t 2 -G 2 -b 4 -e 16448 -f 257 -n 3 -c 1
+done
 for n in 1 2 3 4 7 8 16 64; do
   options=$all
   chosen=$programs
