@@ -85,9 +85,33 @@ static ncclResult_t twice(const tt_builder *b, int first, const tt_xml_node *x, 
 
 // ---- The tree ----
 
-// Does this take part: a GPU with a rank, a port with a device number?
+// May an element of this name stand in one of that name?
+static bool belongs(const char *tag, const char *parent)
+{
+  static const char *const places[][2] = {{"cpu", "system"}, {"pci", "cpu"}, {"pci", "pci"}, {"nic", "pci"},
+                                          {"nic", "cpu"},    {"gpu", "pci"}, {"net", "nic"}};
+  for (size_t i = 0; i < TT_COUNT(places); i++) {
+    if (strcmp(tag, places[i][0]) == 0 && strcmp(parent, places[i][1]) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool tt_topo_in_place(const tt_xml_node *x)
+{
+  while (x->parent != NULL && belongs(x->tag, x->parent->tag)) {
+    x = x->parent;
+  }
+  return x->parent == NULL;
+}
+
+// Does this take part: a GPU with a rank, a port with a device number, where they belong?
 static bool takes_part(const tt_xml_node *x)
 {
+  if (!tt_topo_in_place(x)) {
+    return false;
+  }
   if (tt_build_is(x, "gpu")) {
     return tt_xml_get(x, "rank") != NULL;
   }
@@ -185,7 +209,7 @@ static ncclResult_t read_gpu(const tt_builder *b, const tt_xml_node *x, tt_topo_
 {
   TT_TRY(tt_build_int(x, "rank", COUNTS, &n->gpu.rank));
   TT_TRY(tt_build_int(x, "dev", COUNTS, &n->gpu.dev));
-  TT_TRY(tt_build_int(x, "sm", (long long[]){0, 100000}, &n->gpu.sm));
+  TT_TRY(get_int(x, "sm", 0, (long long[]){0, 100000}, &n->gpu.sm)); // 0: not known, as of host ranks
   TT_TRY(get_int(x, "gdr", 0, FLAGS, &n->gpu.gdr));
   const char *gcn = tt_xml_get(x, "gcn");
   if (gcn == NULL && !b->amd) {

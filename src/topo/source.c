@@ -62,23 +62,12 @@ static ncclResult_t begin(const tt_source *in, tt_xml **out)
 
 // ---- Ranks ----
 
-// Does a <gpu> stand where the model looks: in <pci>s of a <cpu> of the root?
-static bool stands_right(const tt_xml *xml, const tt_xml_node *gpu)
-{
-  const tt_xml_node *up = gpu->parent;
-  bool in_pci = up != NULL && strcmp(up->tag, "pci") == 0;
-  while (up != NULL && strcmp(up->tag, "pci") == 0) {
-    up = up->parent;
-  }
-  return in_pci && up != NULL && strcmp(up->tag, "cpu") == 0 && up->parent == xml->root;
-}
-
 // The <gpu> of that number in the file; what was detected is not for host ranks.
 static tt_xml_node *find_place(const tt_xml *xml, int dev)
 {
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
     const char *text = n->line > 0 && strcmp(n->tag, "gpu") == 0 ? tt_xml_get(n, "dev") : NULL;
-    if (text != NULL && tt_sysfs_number(text, 0, INT32_MAX, -1) == dev && stands_right(xml, n)) {
+    if (text != NULL && tt_sysfs_number(text, 0, INT32_MAX, -1) == dev && tt_topo_in_place(n)) {
       return n;
     }
   }
@@ -231,7 +220,7 @@ static tt_xml_node *find_net(const tt_xml *xml, const char *name)
 {
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
     const char *have = strcmp(n->tag, "net") == 0 ? tt_xml_get(n, "name") : NULL;
-    if (have != NULL && strcmp(have, name) == 0) {
+    if (have != NULL && strcmp(have, name) == 0 && tt_topo_in_place(n)) {
       return n;
     }
   }

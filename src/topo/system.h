@@ -97,6 +97,10 @@ typedef struct tt_topo {
   size_t bytes;    // of the whole allocation
 } tt_topo;
 
+// Do an element and all above it stand where the model looks for them: <cpu> in <system>, <pci> in <cpu> or <pci>, <nic> in <pci> or <cpu>,
+// <gpu> in <pci>, <net> in <nic>? Others are skipped, with all that is in them.
+bool tt_topo_in_place(const tt_xml_node *x);
+
 // What tt_topo_build says beside errors: something in the document that is odd but not wrong (an unknown element, a link told by one side
 // only). `text` begins with "FILE:LINE: " and is valid during the call.
 typedef void tt_topo_note_fn(void *arg, const tt_xml_node *at, const char *text);

@@ -248,19 +248,24 @@ static ncclResult_t init_int(tt_xml *xml, tt_xml_node *node, const char *name, l
   return have != NULL && have[0] != 0 ? ncclSuccess : tt_xml_set_int(xml, node, name, value);
 }
 
+static bool is_placed(const tt_xml_node *x, const char *tag)
+{
+  return strcmp(x->tag, tag) == 0 && tt_topo_in_place(x);
+}
+
 // A file that no run has filled in: every GPU gets a rank, every port a number, and cards reach GPUs.
 static ncclResult_t fill_in(tt_xml *xml)
 {
   int gpus = 0, nets = 0;
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    if (strcmp(n->tag, "gpu") == 0) {
+    if (is_placed(n, "gpu")) {
       TT_TRY(init_int(xml, n, "dev", gpus));
       TT_TRY(tt_xml_set_int(xml, n, "rank", gpus++));
       TT_TRY(init_int(xml, n, "gdr", 1));
     }
   }
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    if (strcmp(n->tag, "net") == 0) {
+    if (is_placed(n, "net")) {
       TT_TRY(init_int(xml, n, "dev", nets++));
       TT_TRY(init_int(xml, n, "gdr", 1));
     }
@@ -283,11 +288,11 @@ static ncclResult_t renumber(tt_xml *xml, seat *seats, int count)
   return ncclSuccess;
 }
 
-static ncclResult_t number_ranks(tt_xml *xml)
+ncclResult_t xp_number_ranks(tt_xml *xml)
 {
   int count = 0, room = 0;
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    room += strcmp(n->tag, "gpu") == 0;
+    room += is_placed(n, "gpu");
   }
   seat *seats = tt_calloc((size_t)room + 1, sizeof(*seats));
   if (seats == NULL) {
@@ -295,7 +300,7 @@ static ncclResult_t number_ranks(tt_xml *xml)
   }
   ncclResult_t res = ncclSuccess;
   for (tt_xml_node *n = xml->root; n != NULL && res == ncclSuccess; n = tt_xml_walk(xml->root, n)) {
-    if (strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "rank") != NULL) {
+    if (is_placed(n, "gpu") && tt_xml_get(n, "rank") != NULL) {
       seats[count].gpu = n;
       res = tt_xml_int(n, "rank", -1, INT32_MAX, &seats[count].key);
       count += seats[count].key >= 0;
@@ -369,7 +374,7 @@ static ncclResult_t finish(const xp_options *o, tt_xml *xml)
     return tt_xml_fail(xml->root, "a machine begins with <system>; %s",
                        strcmp(xml->root->tag, "graphs") == 0 ? "graphs of one are for --graph-file" : "this is something else");
   }
-  TT_TRY(number_ranks(xml));
+  TT_TRY(xp_number_ranks(xml));
   TT_TRY(o->collnet ? offer_reduction(xml) : ncclSuccess);
   return o->hosts > 1 ? add_hosts(xml, o->hosts) : ncclSuccess;
 }

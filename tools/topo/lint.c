@@ -99,11 +99,12 @@ static void tell(const xp_findings *f, const char *file, FILE *out)
   }
 }
 
-static void check(xp_findings *f, const tt_xml *xml)
+static void check(xp_findings *f, tt_xml *xml)
 {
   xp_lint_elements(f, xml);
   if (strcmp(xml->root->tag, "system") == 0) {
     xp_lint_machine(f, xml);
+    xp_lint_model(f, xml);
   } else if (strcmp(xml->root->tag, "graphs") == 0) {
     xp_lint_graphs(f, xml);
   }

@@ -38,7 +38,7 @@ static const attribute machine_attributes[] = {
     {"pci", "link_width", WHOLE, SHOULD, 0, 64},
     {"pcilink", "target", BUS, MUST, 0, 0},
     {"gpu", "dev", WHOLE, TAKES_PART, COUNT},
-    {"gpu", "sm", WHOLE, TAKES_PART, 0, 100000},
+    {"gpu", "sm", WHOLE, SHOULD, 0, 100000},
     {"gpu", "rank", WHOLE, SHOULD, COUNT},
     {"gpu", "gdr", WHOLE, SHOULD, 0, 255},
     {"gpu", "gcn", TEXT, MAY, 0, 0},

@@ -458,5 +458,4 @@ void xp_lint_machine(xp_findings *f, const tt_xml *xml)
     xp_find(f, xml->root, &no_net, "no network port");
   }
   xp_lint_slots(f, xml);
-  xp_lint_model(f, xml);
 }

@@ -4,9 +4,12 @@
 
 #include "base/util.h"
 #include "lint_priv.h"
+#include "machine.h"
 #include "topo/paths.h"
 
 static const xp_reason not_loaded = {XP_ERROR, "the library does not load the file", "correct what the message names"};
+static const xp_reason not_read = {XP_WARNING, "the library does not read it here, as nothing that takes part needs it",
+                                   "correct it all the same: the file will not load once something does"};
 static const xp_reason far_card = {
     XP_WARNING, "its traffic to other machines goes through the CPU, or another GPU, while others have a card at their switch",
     "see whether a card is missing, or is seen at another switch than it is"};
@@ -121,35 +124,72 @@ static int *all_gdr(tt_topo *t)
   return told;
 }
 
-static void check_paths(xp_findings *f, const tt_xml *xml, tt_topo *t)
+// Builds the paths; false: they cannot be.
+static bool check_paths(xp_findings *f, const tt_xml *xml, tt_topo *t)
 {
   tt_paths *paths = NULL;
   tt_topo_rules rules = tt_topo_rules_default();
   int *told = all_gdr(t);
-  if (told == NULL) {
-    f->no_memory = true;
-  } else if (tt_paths_build(t, &rules, &paths) != ncclSuccess) {
-    tell_error(f, xml);
-  } else {
+  f->no_memory |= told == NULL;
+  bool loads = told != NULL && tt_paths_build(t, &rules, &paths) == ncclSuccess;
+  if (loads) {
     check_near(f, xml, t, paths);
     check_gdr(f, xml, t, paths, told);
+  } else if (told != NULL) {
+    tell_error(f, xml);
   }
   tt_paths_destroy(paths);
   tt_free(told);
+  return loads;
 }
 
-void xp_lint_model(xp_findings *f, const tt_xml *xml)
+// What the loader does not read cannot keep the file from loading.
+static void weaken(xp_findings *f)
+{
+  for (int i = 0; i < f->count; i++) {
+    f->list[i].reason = f->list[i].reason->level == XP_ERROR ? &not_read : f->list[i].reason;
+  }
+  f->counts[XP_WARNING] += f->counts[XP_ERROR];
+  f->counts[XP_ERROR] = 0;
+}
+
+static bool has_gpu(const tt_xml *xml)
+{
+  bool found = false;
+  for (const tt_xml_node *x = xml->root; x != NULL && !found; x = tt_xml_walk(xml->root, x)) {
+    found = strcmp(x->tag, "gpu") == 0 && tt_topo_in_place(x);
+  }
+  return found;
+}
+
+// Where there is no GPU, a communicator's ranks sit on the first CPU: it must load with one.
+static ncclResult_t seat_rank(tt_xml *xml)
+{
+  tt_xml_node *cpu = tt_xml_child(xml->root, "cpu"), *at = NULL;
+  if (cpu == NULL) {
+    return ncclSuccess; // it makes one
+  }
+  TT_TRY(tt_xml_add(xml, cpu, "pci", &at));
+  TT_TRY(tt_xml_set(xml, at, "busid", "fffe:00:00.0"));
+  TT_TRY(tt_xml_add(xml, at, "gpu", &at));
+  TT_TRY(tt_xml_set(xml, at, "dev", "0"));
+  return tt_xml_set(xml, at, "rank", "0");
+}
+
+void xp_lint_model(xp_findings *f, tt_xml *xml)
 {
   tt_topo *t = NULL;
-  if (tt_topo_build(xml, ignore, NULL, &t) != ncclSuccess) {
+  bool gpus = has_gpu(xml);
+  if (xp_number_ranks(xml) != ncclSuccess || (!gpus && seat_rank(xml) != ncclSuccess) ||
+      tt_topo_build(xml, ignore, NULL, &t) != ncclSuccess) {
     tell_error(f, xml);
     return;
   }
   if (tt_topo_ends(t) > TT_PATHS_MAX_ENDS) {
     xp_find(f, xml->root, &too_large, "%d GPUs, ports, CPUs and NVSwitches; paths are computed for at most %d", tt_topo_ends(t),
             TT_PATHS_MAX_ENDS);
-  } else if (tt_topo_count(t, TT_NODE_GPU) > 0) {
-    check_paths(f, xml, t);
+  } else if (!gpus || check_paths(f, xml, t)) {
+    weaken(f);
   }
   tt_topo_destroy(t);
 }

@@ -44,11 +44,12 @@ void xp_lint_elements(xp_findings *f, const tt_xml *xml);
 // What is odd in a machine as a whole.
 void xp_lint_machine(xp_findings *f, const tt_xml *xml);
 
+// Loads the machine as a communicator does, and adds what the model shows: GPUs that are far from cards, the loader's own error. The loader
+// decides what an error is: where it takes the document, errors found before become warnings. Ranks are numbered in `xml`: call it last.
+void xp_lint_model(xp_findings *f, tt_xml *xml);
+
 // PCI slots and network cards: speeds, widths. Part of xp_lint_machine.
 void xp_lint_slots(xp_findings *f, const tt_xml *xml);
-
-// What the model of the machine shows: errors that the library alone finds, GPUs that are far from cards. Part of xp_lint_machine.
-void xp_lint_model(xp_findings *f, const tt_xml *xml);
 
 // What is odd in a file of graphs as a whole.
 void xp_lint_graphs(xp_findings *f, const tt_xml *xml);

@@ -107,7 +107,7 @@ static void test_elements(void **state)
       {good, "32.0 GT/s PCIe", "fast", {"3: warning", "link_speed=\"fast\""}},
       {good, "0x060400", "switch", {"3: warning", "class=\"switch\""}},
       {good, "sm=\"90\" rank=\"0\"", "sm=\"H100\" rank=\"0\"", {"5: error", "sm=\"H100\""}},
-      {good, "sm=\"90\" rank=\"0\"", "rank=\"0\"", {"5: error", "sm is missing"}},
+      {good, "sm=\"90\" rank=\"0\"", "rank=\"0\"", {"5: note", "sm is missing"}},
       {good, " rank=\"0\"", "", {"5: note", "rank is missing"}},
       {good, " dev=\"0\" speed", " speed", {"9: note", "dev is missing"}},
       {good, "count=\"18\"", "count=\"0\"", {"6: error", "count=\"0\""}},

@@ -39,6 +39,10 @@ typedef struct xp_machine {
 // which, for people. Ranks are numbered from 0 and, where nobody has one, given to all GPUs. Free *out with tt_xml_destroy.
 ncclResult_t xp_document(const xp_options *o, char name[XP_NAME], tt_xml **out);
 
+// Numbers the ranks of a document from 0; where no GPU has a rank, all get one, and all ports take part. Errors: a rank that is no number, no
+// memory.
+ncclResult_t xp_number_ranks(tt_xml *xml);
+
 // Reads what lint and diff look at, as it stands: a document of a machine or of channels ("-": standard input). What a capture or a folder with
 // a copy of /sys shows becomes a document first, and *made is true: its lines are those that `show --format xml` writes. Free *out with
 // tt_xml_destroy.
