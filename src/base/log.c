@@ -333,3 +333,10 @@ void tt_log_raw(const char *text, size_t size)
   write_line(config_get()->fd, text, size);
   errno = saved;
 }
+
+void tt_log_stderr(const char *text, size_t size)
+{
+  int saved = errno;
+  write_line(STDERR_FILENO, text, size);
+  errno = saved;
+}

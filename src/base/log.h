@@ -66,6 +66,9 @@ void tt_log_version(void);
 // Writes `size` bytes to wherever the log goes, whatever NCCL_DEBUG says. Any thread.
 void tt_log_raw(const char *text, size_t size);
 
+// Writes `size` bytes to standard error, under the same rules as a line of the log: nothing holds up the program. Any thread.
+void tt_log_stderr(const char *text, size_t size);
+
 #define tt_warn(...) tt_log_line(TT_LOG_WARN, TT_ALL, __FILE__, __LINE__, __VA_ARGS__)
 #define tt_info(subsys, ...)                                               \
   do {                                                                     \

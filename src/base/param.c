@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/advice.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -81,8 +82,11 @@ static void notes_say(void)
   note_list *list = pending;
   pending = NULL;
   for (size_t i = 0; list != NULL && i < list->count; i++) {
-    tt_log_line(list->notes[i].level, list->notes[i].level == TT_LOG_WARN ? (unsigned)TT_ALL : TT_ENV, __FILE__, __LINE__, "%s",
-                list->notes[i].text);
+    if (list->notes[i].level == TT_LOG_WARN) {
+      tt_advise("%s", list->notes[i].text);
+    } else {
+      tt_info(TT_ENV, "%s", list->notes[i].text);
+    }
   }
   if (list != NULL && list->count == NOTES) {
     tt_warn("more could be said about the NCCL_ variables; correct the first ones");
@@ -133,6 +137,12 @@ static void apply(const tt_param_row *row, const char *text, tt_param_origin ori
   }
 }
 
+static bool starts_with(const char *text, const char *prefix)
+{
+  return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+// Names that somebody else reads and that are like none of ours are not this library's business: those of the perf programs, all of TUTTI_.
 static void note_unknown(const char *name, const char *where)
 {
   if (pending == NULL || pending->count == NOTES) {
@@ -141,14 +151,14 @@ static void note_unknown(const char *name, const char *where)
   const char *nearest = tt_param_nearest(name);
   if (nearest != NULL) {
     note_add(TT_LOG_WARN, "%.64s (%s) is not known; did you mean %s?", name, where, nearest);
-  } else {
+  } else if (starts_with(name, "NCCL_")) {
     note_add(TT_LOG_INFO, "%.64s (%s) is not known and has no effect", name, where);
   }
 }
 
-static bool starts_with(const char *text, const char *prefix)
+static bool is_ours(const char *name)
 {
-  return strncmp(text, prefix, strlen(prefix)) == 0;
+  return (starts_with(name, "NCCL_") && !starts_with(name, "NCCL_TESTS_")) || starts_with(name, "TUTTI_");
 }
 
 // What the source needs itself is the process's own.
@@ -182,8 +192,7 @@ static void note_unknown_environment(void)
   for (char **e = environ; e != NULL && *e != NULL; e++) {
     size_t len = strcspn(*e, "=");
     char name[80];
-    // NCCL_TESTS_… belongs to the perf programs.
-    if (!starts_with(*e, "NCCL_") || starts_with(*e, "NCCL_TESTS_") || len >= sizeof name) {
+    if (!is_ours(*e) || len >= sizeof name) {
       continue;
     }
     memcpy(name, *e, len);
@@ -212,9 +221,13 @@ static void conf_apply(void *arg, const tt_conf_line *line)
   }
   const tt_param_row *row = tt_param_find(line->key);
   if (row == NULL) {
-    if (starts_with(line->key, "NCCL_") && !starts_with(line->key, "NCCL_TESTS_")) {
+    if (is_ours(line->key)) {
       note_unknown(line->key, where);
     }
+    return;
+  }
+  if (row->flags & TT_PARAM_ELSEWHERE) {
+    note_add(TT_LOG_WARN, "%s (%s) has no effect in a file: a plugin reads it from the environment", row->name, where);
     return;
   }
   // The environment came first, and so did an earlier file; inside one file the first line of a name counts.
@@ -390,7 +403,7 @@ const tt_param_row *tt_param_row_at(size_t i)
 
 const tt_param_row *tt_param_find(const char *key)
 {
-  if (!starts_with(key, "NCCL_")) {
+  if (!is_ours(key)) {
     return NULL;
   }
   for (size_t i = 0; i < ROWS; i++) {

@@ -28,6 +28,7 @@ enum {
   TT_PARAM_HIDDEN = 2,  // shown only with NCCL_PARAM_DUMP_ALL
   TT_PARAM_IGNORED = 4, // accepted, means nothing here; said at INFO when set
   TT_PARAM_EMPTY = 8,   // an empty text is a value; elsewhere it counts as not set
+  TT_PARAM_ELSEWHERE = 16, // a plugin reads it from the environment; the row is for the nearest name and for docs/params.md
 };
 
 // The process's parameters. First call reads environment and files; later calls return the same struct. Any thread.
@@ -60,7 +61,7 @@ typedef struct tt_param_row {
 size_t tt_param_count(void);
 const tt_param_row *tt_param_row_at(size_t i);
 
-// Row of a key such as "NCCL_DEBUG"; NULL when there is none.
+// Row of a key such as "NCCL_DEBUG" or "TUTTI_TRACE_DIR"; NULL when there is none.
 const tt_param_row *tt_param_find(const char *key);
 
 // Where the row's value came from.
@@ -128,6 +129,6 @@ typedef void tt_conf_fn(void *arg, const tt_conf_line *line);
 // Returns ncclInvalidArgument when a line was malformed or len is above TT_CONF_MAX_BYTES (then fn gets one call, line 0). Logs nothing.
 ncclResult_t tt_param_parse_conf(const char *text, size_t len, tt_conf_fn *fn, void *arg);
 
-// The known name that is nearest to `name` by edit distance, when that is at most 3 and at most a third of the name without "NCCL_";
-// NULL otherwise.
+// The known name with the same prefix (NCCL_ or TUTTI_) that is nearest to `name` by edit distance, when that is at most 3 and at most a
+// third of the name without the prefix; NULL otherwise.
 const char *tt_param_nearest(const char *name);

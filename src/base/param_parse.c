@@ -241,7 +241,7 @@ static size_t edit_distance(const char *a, const char *b)
 
 const char *tt_param_nearest(const char *name)
 {
-  const size_t prefix = strlen("NCCL_");
+  size_t prefix = strcspn(name, "_") + 1;
   size_t len = strlen(name);
   if (len <= prefix || len > NAME_MAX_BYTES) {
     return NULL;
@@ -251,7 +251,7 @@ const char *tt_param_nearest(const char *name)
   for (size_t i = 0; i < tt_param_count(); i++) {
     const char *known = tt_param_row_at(i)->name;
     size_t known_len = strlen(known);
-    if (known_len >= len + best || len >= known_len + best) {
+    if (known_len >= len + best || len >= known_len + best || strncmp(known, name, prefix) != 0) {
       continue; // that many insertions alone are too many
     }
     size_t distance = edit_distance(name, known);

@@ -1,6 +1,7 @@
 // init.c: creating a communicator: a table of steps, each with its undo.
 #include <stdio.h>
 
+#include "base/advice.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
@@ -503,7 +504,7 @@ static bool same_tuner(const struct ncclComm *c, const report *all)
   for (int i = 1; i < c->nranks; i++) {
     if (all[i].tuner != all[0].tuner) {
       if (c->rank == 0 || c->rank == i) {
-        tt_warn(
+        tt_advise(
             "no tuner plugin is used: rank 0 has %s, rank %d has %s; all ranks must load the same one and read the same file of choices",
             all[0].tuner == 0 ? "none" : "one", i,
             all[i].tuner == 0   ? "none"
@@ -662,6 +663,8 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
   }
   if (comm->nranks == 0) { // a split has just learnt its rank; others know it from the start
     tt_comm_name(comm, args);
+  } else if (args->rank == 0) {
+    tt_advice_speak();
   }
   for (int i = 0; i < (int)TT_COUNT(steps); i++) {
     ncclResult_t res = steps[i].run(&in);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/advice.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
@@ -56,7 +57,7 @@ static ncclResult_t try_plugins(choice *c, const tt_net_ops **out)
   }
   for (int i = 0; *out == NULL && tt_plugin_item(list, i, item, sizeof(item)); i++) {
     if (i == NCCL_NET_MAX_PLUGINS) {
-      tt_warn("NCCL_NET_PLUGIN: only the first %d plugins of the list count, from %s on none does", NCCL_NET_MAX_PLUGINS, item);
+      tt_advise("NCCL_NET_PLUGIN: only the first %d plugins of the list count, from %s on none does", NCCL_NET_MAX_PLUGINS, item);
       break;
     }
     TT_TRY(tt_net_plugin_open(item, c->env, is_wanted_plugin, c, out));

@@ -1,8 +1,10 @@
 #include "plugin/loader.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/advice.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -82,6 +84,7 @@ static void describe(tt_library *lib, char *out, size_t size)
 typedef struct plugin_search {
   const tt_plugin_info *info;
   bool quiet; // nothing is told
+  bool asked; // the user named it: what is wrong with it is the user's to mend
   char absent[TOLD_BYTES];
   size_t used;
 } plugin_search;
@@ -93,16 +96,32 @@ static void note_absent(plugin_search *s, const char *name)
   }
 }
 
-static void say_useless(const tt_plugin_info *info, tt_library *lib, const char *name)
+// Says why a library is not used.
+static void __attribute__((format(printf, 2, 3))) say_unused(const plugin_search *s, const char *fmt, ...)
 {
+  char text[TOLD_BYTES + TT_LIBRARY_WHY];
+  va_list args;
+  va_start(args, fmt);
+  tt_vformat(text, sizeof text, fmt, args);
+  va_end(args);
+  if (s->asked) {
+    tt_advise("%s/Plugin: %s", s->info->title, text);
+  } else if (!s->quiet) {
+    tt_info(s->info->subsystem, "%s/Plugin: %s", s->info->title, text);
+  }
+}
+
+static void say_useless(const plugin_search *s, tt_library *lib, const char *name)
+{
+  const tt_plugin_info *info = s->info;
   char has[TOLD_BYTES];
   char range[64] = "";
   describe(lib, has, sizeof has);
   if (info->newest > 0) {
     snprintf(range, sizeof range, " of versions %d to %d", info->oldest, info->newest);
   }
-  tt_info(info->subsystem, "%s/Plugin: %s is not used: it has no %s plugin%s; it has %s", info->title, name, info->title, range,
-          has[0] != '\0' ? has : "nothing that is a plugin");
+  say_unused(s, "%s is not used: it has no %s plugin%s; it has %s", name, info->title, range,
+             has[0] != '\0' ? has : "nothing that is a plugin");
 }
 
 static ncclResult_t make(tt_library *lib, const char *name, int version, const void *table, tt_plugin **out)
@@ -119,15 +138,16 @@ static ncclResult_t make(tt_library *lib, const char *name, int version, const v
   return ncclSuccess;
 }
 
-// The table of the newest version in an open library, which is closed when there is none. `quiet`: nobody asked for this library by name.
-static ncclResult_t take(const tt_plugin_info *info, tt_library *lib, const char *name, bool quiet, tt_plugin **out)
+// The table of the newest version in an open library, which is closed when there is none.
+static ncclResult_t take(const plugin_search *s, tt_library *lib, const char *name, tt_plugin **out)
 {
+  const tt_plugin_info *info = s->info;
   int version = version_in(lib, info, info->newest, info->oldest);
   ncclResult_t res = ncclSuccess;
   if (version > 0) {
     res = make(lib, name, version, table_of(lib, info, version), out);
-  } else if (!quiet) {
-    say_useless(info, lib, name != NULL ? tt_library_path(lib) : "the program");
+  } else if (!s->quiet) {
+    say_useless(s, lib, name != NULL ? tt_library_path(lib) : "the program");
   }
   if (*out == NULL) {
     tt_library_close(lib);
@@ -157,12 +177,10 @@ static ncclResult_t attempt(plugin_search *s, const char *name, bool *done, tt_p
     return ncclSuccess;
   }
   if (state == TT_LIBRARY_REFUSED) {
-    if (!s->quiet) {
-      tt_info(info->subsystem, "%s/Plugin: %s is there but cannot be loaded: %s", info->title, name != NULL ? name : "the program", why);
-    }
+    say_unused(s, "%s is there but cannot be loaded: %s", name != NULL ? name : "the program", why);
     return ncclSuccess;
   }
-  TT_TRY(take(info, lib, name, s->quiet, out));
+  TT_TRY(take(s, lib, name, out));
   if (*out != NULL && !s->quiet) {
     tt_info(info->subsystem, "%s/Plugin: loaded %s, version %d of the interface", info->title, tt_plugin_path(*out), (*out)->version);
     if (why[0] != '\0') {
@@ -231,7 +249,7 @@ ncclResult_t tt_plugin_peek(tt_plugin_kind kind, const char *wish, tt_plugin **o
 
 ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plugin_fallback *fallback, tt_plugin **out)
 {
-  plugin_search s = {.info = &kinds[kind]};
+  plugin_search s = {.info = &kinds[kind], .asked = wish != NULL && wish[0] != '\0'};
   *out = NULL;
   if (wish != NULL && tt_plugin_is_none(wish)) {
     tt_info(s.info->subsystem, "%s/Plugin: none, as %s says", s.info->title, s.info->variable);
@@ -242,9 +260,8 @@ ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plug
   if (*out == NULL && fallback != NULL) {
     TT_TRY(try_fallback(s.info, kind, fallback, out));
   }
-  if (*out == NULL && !done && wish != NULL && wish[0] != '\0') {
-    tt_info(s.info->subsystem, "%s/Plugin: %s asks for %s, which is not there; looked for:%s", s.info->title, s.info->variable, wish,
-            s.absent);
+  if (*out == NULL && !done && s.asked) {
+    say_unused(&s, "%s asks for %s, which is not there; looked for:%s", s.info->variable, wish, s.absent);
   }
   return ncclSuccess;
 }
@@ -258,7 +275,7 @@ ncclResult_t tt_plugin_also(const tt_plugin *plugin, tt_plugin_kind kind, tt_plu
   if (tt_library_open(plugin->name != NULL ? tt_library_path(plugin->lib) : NULL, &lib, why) != TT_LIBRARY_OPEN) {
     return ncclSuccess;
   }
-  return take(&kinds[kind], lib, plugin->name, true, out);
+  return take(&(plugin_search){.info = &kinds[kind], .quiet = true}, lib, plugin->name, out);
 }
 
 void tt_plugin_close(tt_plugin *plugin)

@@ -1,7 +1,7 @@
 // rules.c: who may reach whom, and how: pure functions of machine, paths and options.
 #include <stdlib.h>
 
-#include "base/log.h"
+#include "base/advice.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "topo/paths_priv.h"
@@ -30,7 +30,7 @@ static int level_from(const char *name, const char *text)
 {
   int level = text != NULL ? tt_topo_level(text) : -1;
   if (text != NULL && level < 0) {
-    tt_warn("%s=%s: LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected; the default is used", name, text);
+    tt_advise("%s=%s: LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected; the default is used", name, text);
   }
   return level;
 }
@@ -45,7 +45,7 @@ static int nets_from(const char *text)
   }
   int most = tt_ncasecmp(text, "MAX:", 4) == 0 ? atoi(text + 4) : 0;
   if (most <= 0) {
-    tt_warn("NCCL_NETDEVS_POLICY=%s: AUTO, ALL or MAX:n is expected; AUTO is used", text);
+    tt_advise("NCCL_NETDEVS_POLICY=%s: AUTO, ALL or MAX:n is expected; AUTO is used", text);
   }
   return TT_MAX(most, 0);
 }

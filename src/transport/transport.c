@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/advice.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
@@ -105,7 +106,7 @@ static void read_off(void)
   const tt_params *p = tt_params_get();
   bool known = true, allowed = p->p2p_level == NULL || tt_transport_level_allows(p->p2p_level, &known);
   if (!known) {
-    tt_warn("NCCL_P2P_LEVEL=%s means nothing; use LOC, NVL, PIX, PXB, PHB or SYS (now SYS)", p->p2p_level);
+    tt_advise("NCCL_P2P_LEVEL=%s means nothing; use LOC, NVL, PIX, PXB, PHB or SYS (now SYS)", p->p2p_level);
   }
   off = p->p2p_disable || !allowed;
 }

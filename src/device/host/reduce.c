@@ -6,7 +6,7 @@
 #include <cpuid.h>
 #endif
 
-#include "base/log.h"
+#include "base/advice.h"
 #include "base/param.h"
 #include "base/util.h"
 #include "device/host/reduce_convert.h"
@@ -70,7 +70,7 @@ static __attribute__((cold, noinline)) const tt_kernels *kernels_choose(void)
   const tt_kernels *k = isa_find(want && *want ? want : NULL);
   if (!k) {
     k = isa_find(NULL);
-    tt_warn("NCCL_HOST_ISA=%s is not one of plain, avx2, avx512, avx512bf16, or this machine lacks it: using %s", want, k->name);
+    tt_advise("NCCL_HOST_ISA=%s is not one of plain, avx2, avx512, avx512bf16, or this machine lacks it: using %s", want, k->name);
   }
   __atomic_store_n(&chosen, k, __ATOMIC_RELEASE);
   return k;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/advice.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
@@ -181,11 +182,11 @@ static ncclResult_t fuse_all(fusion *f)
     TT_TRY(force(f, p->net_force_merge));
   }
   if (!tt_fuse_level_of(p->net_merge_level, &level)) {
-    tt_warn("NCCL_NET_MERGE_LEVEL=%.64s is none of LOC, PORT, PIX, PXB, PHB, SYS; no devices are fused", p->net_merge_level);
+    tt_advise("NCCL_NET_MERGE_LEVEL=%.64s is none of LOC, PORT, PIX, PXB, PHB, SYS; no devices are fused", p->net_merge_level);
   }
   bool by_rail = tt_casecmp(p->net_merge_policy, "RAIL") == 0;
   if (!by_rail && tt_casecmp(p->net_merge_policy, "ALL") != 0) {
-    tt_warn("NCCL_NET_MERGE_POLICY=%.64s is neither ALL nor RAIL; ALL counts", p->net_merge_policy);
+    tt_advise("NCCL_NET_MERGE_POLICY=%.64s is neither ALL nor RAIL; ALL counts", p->net_merge_policy);
   }
   measure(f);
   fuse_near(f, level, by_rail);

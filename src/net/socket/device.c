@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/advice.h"
 #include "base/param.h"
 #include "net/socket/socket_priv.h"
 
@@ -40,12 +40,12 @@ void tt_snet_dev_sockets(int64_t want_threads, int64_t want_per_thread, const ch
   int64_t threads = want_threads != -2 ? want_threads : aws ? 2 : google ? 4 : 0;
   int64_t each = want_per_thread != -2 ? want_per_thread : aws ? 8 : 1;
   if (threads < 0 || threads > TT_SNET_THREADS) {
-    tt_warn("NCCL_SOCKET_NTHREADS=%lld is not in 0 … %d", (long long)threads, TT_SNET_THREADS);
+    tt_advise("NCCL_SOCKET_NTHREADS=%lld is not in 0 … %d", (long long)threads, TT_SNET_THREADS);
     threads = TT_CLAMP(threads, 0, TT_SNET_THREADS);
   }
   if (each < 0 || threads * TT_MIN(each, TT_SNET_SOCKS) > TT_SNET_SOCKS || each > TT_SNET_SOCKS) {
     int64_t most = threads > 0 ? TT_SNET_SOCKS / threads : TT_SNET_SOCKS;
-    tt_warn("NCCL_NSOCKS_PERTHREAD=%lld is not in 0 … %lld (at most %d sockets in all)", (long long)each, (long long)most, TT_SNET_SOCKS);
+    tt_advise("NCCL_NSOCKS_PERTHREAD=%lld is not in 0 … %lld (at most %d sockets in all)", (long long)each, (long long)most, TT_SNET_SOCKS);
     each = TT_CLAMP(each, 0, most);
   }
   *nsocks = (int)(threads * each);

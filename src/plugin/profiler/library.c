@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "base/advice.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
@@ -93,7 +94,7 @@ static ncclResult_t open_all(const tt_plugin_fallback *net)
     TT_TRY(open_row(i, item, net));
   }
   if (tt_plugin_item(list, TT_PROFILERS, item, sizeof item)) {
-    tt_warn("NCCL_PROFILER_PLUGIN names more than %d profilers: %s and what follows is not loaded", (int)TT_PROFILERS, item);
+    tt_advise("NCCL_PROFILER_PLUGIN names more than %d profilers: %s and what follows is not loaded", (int)TT_PROFILERS, item);
   }
   return ncclSuccess;
 }
