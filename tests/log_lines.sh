@@ -7,7 +7,7 @@ trap 'rm -f "$out"' EXIT
 failed=0
 
 # job NAME=VALUE…: four ranks in two processes, their log.
-job() { env -u NCCL_DEBUG_FILE NCCL_NET_PLUGIN=none "$@" "$build/bin/all_reduce_perf" -P 2 -t 2 -b 8 -e 8 -n 1 -w 0 >"$out" 2>&1; }
+job() { env -u NCCL_DEBUG -u NCCL_DEBUG_FILE NCCL_NET_PLUGIN=none "$@" "$build/bin/all_reduce_perf" -P 2 -t 2 -b 8 -e 8 -n 1 -w 0 >"$out" 2>&1; }
 
 # expect COUNT PATTERN: so many lines have it.
 expect() {
@@ -31,5 +31,18 @@ expect 12 'NCCL INFO Channel 00/0 : [0-3]\[[0-3]\] -> [0-3]\[[0-3]\] \[receive\]
 
 job NCCL_DEBUG=INFO NCCL_TUNER_PLUGIN=nobody
 expect 4 'TUNER/Plugin: NCCL_TUNER_PLUGIN asks for nobody, which is not there'
+
+# Faults in settings are said once in a job, on standard error, where NCCL_DEBUG is not set.
+job NCCL_DEBG=INFO TUTTI_TRACE_DRI=/tmp NCCL_BUFFSIZE=abc NCCL_TUNER_PLUGIN=nobody NCCL_PROFILER_PLUGIN="$build/lib/libnccl-profiler-trace.so" \
+  TUTTI_TRACE_DIR="$out/none"
+expect 1 '^NCCL WARN NCCL_DEBG \(environment\) is not known; did you mean NCCL_DEBUG\?$'
+expect 1 '^NCCL WARN TUTTI_TRACE_DRI \(environment\) is not known; did you mean TUTTI_TRACE_DIR\?$'
+expect 1 '^NCCL WARN NCCL_BUFFSIZE=abc \(environment\): expected a whole number'
+expect 1 '^NCCL WARN TUNER/Plugin: NCCL_TUNER_PLUGIN asks for nobody, which is not there'
+expect 1 '^NCCL WARN trace: rank 0: cannot create '
+expect 1 '^NCCL WARN trace: rank 1: cannot create '
+expect 6 'NCCL WARN'
+job NCCL_DEBUG=
+expect 0 'NCCL WARN'
 [ $failed = 0 ] && echo "log lines: all good"
 exit $failed

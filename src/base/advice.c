@@ -57,22 +57,27 @@ static void keep(const char *text)
   }
 }
 
-void tt_advise_at(const char *file, int line, const char *fmt, ...)
+void tt_advise_v(const char *file, int line, const char *fmt, va_list args)
 {
   static const char head[] = "NCCL WARN ";
   char text[TT_ADVICE_BYTES] = "NCCL WARN ";
   const size_t used = sizeof head - 1;
   int saved = errno;
-  va_list args;
-  va_start(args, fmt);
   tt_vformat(text + used, sizeof text - used - 1, fmt, args);
-  va_end(args);
   tt_log_line(TT_LOG_WARN, TT_ALL, file, line, "%s", text + used);
   if (tt_param_now("NCCL_DEBUG") == NULL) {
     strcat(text, "\n");
     keep(text);
   }
   errno = saved;
+}
+
+void tt_advise_at(const char *file, int line, const char *fmt, ...)
+{
+  va_list args;
+  va_start(args, fmt);
+  tt_advise_v(file, line, fmt, args);
+  va_end(args);
 }
 
 void tt_advice_speak(void)

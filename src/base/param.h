@@ -24,10 +24,10 @@ typedef struct tt_params {
 
 // Flags of a row.
 enum {
-  TT_PARAM_PUBLIC = 1,  // documented by NCCL or by us
-  TT_PARAM_HIDDEN = 2,  // shown only with NCCL_PARAM_DUMP_ALL
-  TT_PARAM_IGNORED = 4, // accepted, means nothing here; said at INFO when set
-  TT_PARAM_EMPTY = 8,   // an empty text is a value; elsewhere it counts as not set
+  TT_PARAM_PUBLIC = 1,     // documented by NCCL or by us
+  TT_PARAM_HIDDEN = 2,     // shown only with NCCL_PARAM_DUMP_ALL
+  TT_PARAM_IGNORED = 4,    // accepted, means nothing here; said at INFO when set
+  TT_PARAM_EMPTY = 8,      // an empty text is a value; elsewhere it counts as not set
   TT_PARAM_ELSEWHERE = 16, // a plugin reads it from the environment; the row is for the nearest name and for docs/params.md
 };
 

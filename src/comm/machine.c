@@ -105,8 +105,8 @@ static void tell_strays(const tt_machine *m, const tt_xml *xml)
   }
   if (strays > 0 && strays < m->nlocal) {
     tt_advise("%s has no GPU number %d for rank %d%s: a rank without a place counts as a processor beside the machine's CPU. NCCL_HOSTID "
-            "makes several machines of this one",
-            m->file, dev, first, strays > 1 ? ", and none for others" : "");
+              "makes several machines of this one",
+              m->file, dev, first, strays > 1 ? ", and none for others" : "");
   }
 }
 

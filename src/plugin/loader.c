@@ -371,11 +371,13 @@ bool tt_plugin_item(const char *list, int i, char *out, size_t size)
 
 void tt_plugin_log(ncclDebugLogLevel level, unsigned long flags, const char *file, int line, const char *fmt, ...)
 {
-  if (!tt_log_on((tt_log_level)level, (unsigned)flags)) {
-    return;
-  }
+  const char *where = file != NULL ? file : "plugin";
   va_list args;
   va_start(args, fmt);
-  tt_log_line_v((tt_log_level)level, (unsigned)flags, file != NULL ? file : "plugin", line, fmt, args);
+  if (level == NCCL_LOG_WARN) {
+    tt_advise_v(where, line, fmt, args);
+  } else if (tt_log_on((tt_log_level)level, (unsigned)flags)) {
+    tt_log_line_v((tt_log_level)level, (unsigned)flags, where, line, fmt, args);
+  }
   va_end(args);
 }

@@ -98,6 +98,6 @@ bool tt_plugin_item(const char *list, int i, char *out, size_t size);
 // Is it "none", in any case?
 bool tt_plugin_is_none(const char *wish);
 
-// The logger that plugins are given.
+// The logger that plugins are given. What they warn of is advice (base/advice.h): the user asked for the plugin.
 void tt_plugin_log(ncclDebugLogLevel level, unsigned long flags, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
