@@ -193,8 +193,21 @@ same "other ranks: the same" "$tmp/out" "$tmp/graphs.xml"
 
 # ---- This machine, and captures ----
 
-good "this machine" '^this computer: ' show --ranks 3
-good "this machine's paths" '^GPU0 +GPU1 +(PHB|SYS)' paths --ranks 2
+if ! [ -e /proc/driver/nvidia/gpus ]; then # no GPU: none is drawn, and nothing that nobody has measured
+  good "this machine" '^this computer: no GPU, 3 ranks in host memory, ' show --ranks 3
+  good "a rank in host memory" '^ *[|`]- RANK2  host memory$' show --ranks 3
+  "$topo" show >"$tmp/out" 2>"$tmp/err"
+  "$topo" show --format svg >>"$tmp/out" 2>>"$tmp/err"
+  "$topo" show --format json >>"$tmp/out" 2>>"$tmp/err"
+  report "no GPU, no NUMA node -1, no bandwidth of memory" "$(grep -E '[0-9] GPU|GPU[0-9]|CPU/-1|96 GB/s|PCI 96' "$tmp/out")"
+fi
+good "one of four machines" '8 GPUs, .*; one of 4 machines over the network$' show -N 4 "$h100"
+for form in svg html; do
+  good "one of four machines, $form" '<title>input.xml, one of 4 machines: 4 machines over the network, 32 ranks; one is drawn: 8 GPUs, ' \
+    show --format $form -N 4 "$h100"
+done
+good "one of four machines, json" '^"machines":4,' show --format json -N 4 "$h100"
+good "this machine's paths" '^(GPU0 +GPU1|RANK0 +RANK1) +(PHB|SYS)' paths --ranks 2
 good "gather" '^tutti-machine 1$' gather
 "$topo" gather -o "$tmp/capture" 2>"$tmp/err" || report "gather -o" " status $?"
 "$topo" show --format xml --ranks 4 >"$tmp/here.xml" 2>"$tmp/err"
@@ -205,7 +218,12 @@ good "a capture's choices" '^\* ' explain --ranks 4 "$tmp/capture"
 NCCL_TOPO_FILE=$h100 good "where a machine comes from" '^tests/.*/input.xml .NCCL_TOPO_FILE.: 8 GPUs' show
 mkdir -p "$tmp/folder/sys/devices/system/node"
 bad "a folder without /sys" 2 'a copy of /sys is expected; there is no sys/bus/pci/devices' show "$machines"
-good "a folder with /sys" ': 3 GPUs' show --ranks 3 "$tmp/folder"
+good "a folder with /sys" ': no GPU, 3 ranks in host memory' show --ranks 3 "$tmp/folder"
+for cores in "1 2" "3f 6" "3,ffffffff 8"; do # a rank for each core, 2 to 8
+  mkdir -p "$tmp/folder/sys/devices/system/node/node0"
+  echo "${cores% *}" >"$tmp/folder/sys/devices/system/node/node0/cpumap"
+  good "ranks for cores $cores" ": no GPU, ${cores#* } ranks in host memory" show "$tmp/folder"
+done
 good "CPU by name" 'CPU/0  Intel Sapphire Rapids' show "$h100"
 sed 's/modelid="143"/modelid="250"/' "$h100" >"$tmp/cpu.xml"
 good "CPU by numbers" 'CPU/0  Intel family 6 model 250' show "$tmp/cpu.xml"
@@ -248,7 +266,7 @@ bad "unknown option" 2 'unknown option --cros-nic; the nearest is --cross-nic' g
 bad "another command's option" 2 'unknown option --bytes; only these have it: explain;' show --bytes 8 "$h100"
 bad "another command's option that begins one of this" 2 'unknown option --rank; only these have it: graphs, channels' explain --rank 3 "$h100"
 bad "ambiguous option" 2 'unknown option --net: it may be --net-gdr-level, .*--netdevs-policy' graphs --net 1 "$h100"
-good "an option's begin" 'this computer: 3 GPUs' show --ran 3
+good "an option's begin" 'this computer: .*3 ranks|this computer: .*GPU' show --ran 3
 bad "sizes as in the perf programs" 2 'unknown option -b: one size is explained, --bytes SIZE' explain -b 8 "$h100"
 bad "ranks as in the perf programs" 2 '--nodes M takes M machines' simulate -g 8 "$h100"
 bad "iterations as in the perf programs" 2 'nothing is run here' simulate --iters 20 "$h100"

@@ -83,7 +83,7 @@ static ncclResult_t add_host(const tt_source *in, tt_xml *xml, const tt_source_r
     return tt_fail(ncclInvalidArgument, "rank %d: host device %d: a number below %d is expected", r->rank, r->dev, TT_SOURCE_HOST_DEVICES);
   }
   unsigned dev = (unsigned)r->dev;
-  snprintf(bus_id, sizeof(bus_id), "%04x:%02x:%02x.%x", TT_SOURCE_HOST_DOMAIN, dev >> 8 & 0xff, dev >> 3 & 0x1f, dev & 7);
+  snprintf(bus_id, sizeof(bus_id), "%04x:%02x:%02x.%x", TT_TOPO_HOST_DOMAIN, dev >> 8 & 0xff, dev >> 3 & 0x1f, dev & 7);
   pci = tt_sysfs_find(xml, "pci", "busid", bus_id);
   if (pci != NULL) { // several ranks on one device
     const char *class = tt_xml_get(pci, "class");

@@ -39,18 +39,26 @@ int tt_path_type_of(const char *name)
   return -1;
 }
 
+bool tt_topo_host_rank(const tt_topo_node *node)
+{
+  return (node->kind == TT_NODE_GPU || node->kind == TT_NODE_DEV) && node->id >> 20 == TT_TOPO_HOST_DOMAIN;
+}
+
 const char *tt_node_name(const tt_topo *topo, int node, char *buf, size_t size)
 {
   const tt_topo_node *n = &topo->nodes[node];
-  char host[16] = "";
+  char host[16] = "", number[24];
   if (topo->nhosts > 1 && n->kind != TT_NODE_GPU && n->kind != TT_NODE_NVS) {
     snprintf(host, sizeof(host), ".h%d", n->host);
   }
   switch (n->kind) {
-  case TT_NODE_GPU: snprintf(buf, size, "GPU%d", n->gpu.rank); break;
+  case TT_NODE_GPU: snprintf(buf, size, tt_topo_host_rank(n) ? "RANK%d" : "GPU%d", n->gpu.rank); break;
   case TT_NODE_NET: snprintf(buf, size, "NET%d%s", n->net.dev, host); break;
   case TT_NODE_NVS: snprintf(buf, size, "NVS"); break;
-  case TT_NODE_CPU: snprintf(buf, size, "CPU/%" PRId64 "%s", n->id, host); break;
+  case TT_NODE_CPU:
+    snprintf(number, sizeof(number), n->id >= 0 ? "/%" PRId64 : "", n->id);
+    snprintf(buf, size, "CPU%s%s", number, host);
+    break;
   default: snprintf(buf, size, "%s/%" PRIx64 "%s", tt_node_kind_name(n->kind), n->id, host); break;
   }
   return buf;

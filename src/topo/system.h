@@ -42,6 +42,8 @@ typedef enum {
 } tt_path_type;
 #define TT_LINK_PCI TT_PATH_PIX // what a link of that type is called
 
+#define TT_TOPO_HOST_DOMAIN 0xfffe // domain of the bus ids that ranks in host memory get
+
 #define TT_BW_LOC 5000.0f // of what is the same place
 
 typedef enum { TT_CPU_UNKNOWN, TT_CPU_X86, TT_CPU_ARM, TT_CPU_POWER } tt_cpu_arch;
@@ -120,6 +122,9 @@ ncclResult_t tt_topo_check(const tt_topo *topo);
 // The machine as one group of ranks sees it: GPUs of other ranks become DEV. in_group[r] says whether rank r is in it, for r below nranks.
 ncclResult_t tt_topo_group(const tt_topo *topo, const bool *in_group, int nranks, tt_topo **out);
 
+// Is it the place of a rank in host memory, not a GPU?
+bool tt_topo_host_rank(const tt_topo_node *node);
+
 // Number of nodes of a kind.
 static inline int tt_topo_count(const tt_topo *topo, int kind)
 {
@@ -146,7 +151,8 @@ const char *tt_link_type_name(int type);
 // Type of that name, -1 when there is none.
 int tt_path_type_of(const char *name);
 
-// "GPU3", "NET0", "CPU/1", "PCI/1100" with ".h1" behind it where there are several hosts, in a buffer of `size` bytes. Returns buf.
+// "GPU3" ("RANK3" in host memory), "NET0", "CPU/1" ("CPU" where the NUMA node is unknown), "PCI/1100", in a buffer of `size` bytes. ".h1" stands
+// behind where there are several hosts. Returns buf.
 const char *tt_node_name(const tt_topo *topo, int node, char *buf, size_t size);
 
 // A bus id such as "0000:0f:00.0" as a number, the digits side by side. False when it is none.

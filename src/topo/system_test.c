@@ -48,6 +48,11 @@ static void test_tree(void **state)
   assert_string_equal(tt_node_name(t, net, name, sizeof(name)), "NET3");
   assert_string_equal(tt_node_name(t, sw, name, sizeof(name)), "PCI/10000");
   tt_topo_destroy(t);
+  t = build(SYSTEM(INTEL("-1", PCI("fffe:0:0.3", GPU("3", "0", "")))), NULL); // a rank in host memory, on a machine without NUMA nodes
+  assert_true(tt_topo_host_rank(&t->nodes[0]));
+  assert_string_equal(tt_node_name(t, 0, name, sizeof(name)), "RANK3");
+  assert_string_equal(tt_node_name(t, t->first[TT_NODE_CPU], name, sizeof(name)), "CPU");
+  tt_topo_destroy(t);
 }
 
 static void test_nvlinks(void **state)

@@ -12,7 +12,10 @@
 
 #define CAPTURE "tutti-machine"
 
-enum { HOST_RANKS = 8, MAX_PORTS = 256, MAX_NUMA = 1024, DEFAULT_SPEED = 10000 };
+// Ranks in host memory where nobody says how many: one for each core, within these limits.
+enum { FEW_HOST_RANKS = 2, MANY_HOST_RANKS = 8 };
+
+enum { MAX_PORTS = 256, MAX_NUMA = 1024, MAX_CORE_SET = 4096, DEFAULT_SPEED = 10000 };
 
 // ---- From /sys, a copy of it or a capture ----
 
@@ -21,24 +24,38 @@ static int compare_ints(const void *a, const void *b)
   return *(const int *)a - *(const int *)b;
 }
 
-// NUMA nodes with CPUs, ascending. Returns how many.
-static int numa_nodes(const tt_tree *tree, int out[MAX_NUMA])
+// Cores in a set such as "ff,00000003".
+static int count_cores(const char *set)
+{
+  static const char digits[] = "0123456789abcdef";
+  int count = 0;
+  for (; *set != 0; set++) {
+    const char *digit = strchr(digits, *set);
+    count += digit != NULL ? __builtin_popcountl((unsigned long)(digit - digits)) : 0;
+  }
+  return count;
+}
+
+// NUMA nodes with cores, ascending, and how many cores they have together. Returns how many nodes.
+static int numa_nodes(const tt_tree *tree, int out[MAX_NUMA], int *cores)
 {
   tt_tree_names names = {0};
   int count = 0;
+  *cores = 0;
   if (tt_tree_list(tree, "/sys/devices/system/node", &names) != ncclSuccess) {
     return 0;
   }
   for (int i = 0; i < names.count && count < MAX_NUMA; i++) {
-    char path[TT_TREE_PATH], text[8], *end;
+    char path[TT_TREE_PATH], set[MAX_CORE_SET] = "", *end;
     if (strncmp(names.names[i], "node", 4) != 0 || strlen(names.names[i]) > 12) {
       continue;
     }
     long n = strtol(names.names[i] + 4, &end, 10);
-    snprintf(path, sizeof(path), "/sys/devices/system/node/%s/cpulist", names.names[i]);
-    bool cpus = tt_tree_read(tree, path, text, sizeof(text)) > 0 && text[0] >= '0' && text[0] <= '9';
-    if (end != names.names[i] + 4 && *end == 0 && cpus) {
+    snprintf(path, sizeof(path), "/sys/devices/system/node/%s/cpumap", names.names[i]);
+    int here = tt_tree_read(tree, path, set, sizeof(set)) > 0 ? count_cores(set) : 0;
+    if (end != names.names[i] + 4 && *end == 0 && here > 0) {
       out[count++] = (int)n;
+      *cores += here;
     }
   }
   tt_tree_names_free(&names);
@@ -57,7 +74,8 @@ typedef struct finder {
 
 static void add_ranks(finder *f, const xp_options *o, int ngpus)
 {
-  int nodes = numa_nodes(f->in.machine.tree, f->numa), n = ngpus > 0 ? ngpus : o->ranks > 0 ? o->ranks : HOST_RANKS;
+  int cores, nodes = numa_nodes(f->in.machine.tree, f->numa, &cores);
+  int n = ngpus > 0 ? ngpus : o->ranks > 0 ? o->ranks : (int)TT_CLAMP(cores, FEW_HOST_RANKS, MANY_HOST_RANKS);
   for (int i = 0; i < n; i++) {
     f->ranks[i] = (tt_source_rank){.rank = i, .dev = i, .numa = nodes > 0 ? f->numa[(long)i * nodes / n] : -1};
     if (ngpus > 0) {

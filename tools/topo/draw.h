@@ -12,7 +12,17 @@ typedef struct xp_drawing {
   const tt_paths *paths;
   const tt_graphs *graphs;
   const char *const *ports;
+  int machines; // such machines over the network, of which one is drawn; 0 counts as 1
 } xp_drawing;
+
+enum { XP_SUMMARY = 256 };
+
+// "8 GPUs, 8 network ports, 2 CPUs, NVSwitch": what is in a machine. Returns out.
+const char *xp_summary(const tt_topo *topo, char out[XP_SUMMARY]);
+
+// What a link is: "MEM" where it leads to a rank in host memory, else the name of its type. The bandwidth of MEM is what the search counts with;
+// nobody measured it.
+const char *xp_link_kind(const tt_topo *topo, const tt_topo_link *link);
 
 // Writes an SVG picture for a slide: every node a box, every link a line (colour: kind; thickness: bandwidth; number: GB/s in one
 // direction), a legend; with graphs the ring of channel 0. A viewer shows names under the pointer. The same machine is always the same

@@ -45,6 +45,16 @@ static void write_graph(const tt_graph *g, int kind, FILE *out)
           g->inter ? tt_path_type_name(g->typeinter) : "-", g->nhops, g->crossnic);
 }
 
+static void write_host_note(const xp_drawing *d, FILE *out)
+{
+  if (tt_topo_host_rank(&d->topo->nodes[0])) {
+    fputs(
+        "<p class=\"soft\">Ranks in host memory: the search counts with assumed links to memory. <code>tutti-topo host</code> shows what was\n"
+        "measured, and what a communicator chooses.</p>\n",
+        out);
+  }
+}
+
 static void write_graphs(const xp_drawing *d, FILE *out)
 {
   fputs("<section aria-label=\"graphs\">\n<h2>Channels</h2>\n", out);
@@ -63,6 +73,7 @@ static void write_graphs(const xp_drawing *d, FILE *out)
     write_graph(&d->graphs->graph[k], k, out);
   }
   fputs("</table></div>\n", out);
+  write_host_note(d, out);
   if (xp_edge_count(d) > XP_PAGE_EDGES) {
     fputs("<p class=\"soft\">The channels have too many edges for their lines; the links that they use are shown.</p>\n", out);
   }

@@ -139,15 +139,17 @@ static json_t *own_of(const tt_topo_node *n)
 
 static bool has_bus(const tt_topo_node *n)
 {
-  return n->kind == TT_NODE_GPU || n->kind == TT_NODE_DEV || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
+  bool gpu = (n->kind == TT_NODE_GPU || n->kind == TT_NODE_DEV) && !tt_topo_host_rank(n);
+  return gpu || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
 }
 
 static ncclResult_t put_node(writer *w, int i)
 {
   const tt_topo_node *n = &w->d->topo->nodes[i];
   char name[48], bus[32];
-  json_t *o = json_pack("{si ss ss si si}", "id", i, "name", tt_node_name(w->d->topo, i, name, sizeof(name)), "kind",
-                        tt_node_kind_name(n->kind), "host", n->host, "line", n->line);
+  json_t *o =
+      json_pack("{si ss ss si si}", "id", i, "name", tt_node_name(w->d->topo, i, name, sizeof(name)), "kind",
+                n->kind == TT_NODE_GPU && tt_topo_host_rank(n) ? "RANK" : tt_node_kind_name(n->kind), "host", n->host, "line", n->line);
   if (o != NULL && has_bus(n)) {
     json_object_set_new(o, "bus", json_string(xp_bus_text(n->id, bus, sizeof(bus))));
   }
@@ -165,8 +167,8 @@ static ncclResult_t put_node(writer *w, int i)
 static ncclResult_t put_link(writer *w, int i)
 {
   const tt_topo_link *l = &w->d->topo->links[i];
-  return put(w, json_pack("{si si si si ss so}", "id", i, "from", l->from, "to", l->to, "back", l->back, "type", tt_link_type_name(l->type),
-                          "bandwidth", real((double)l->bw)));
+  return put(w, json_pack("{si si si si ss so}", "id", i, "from", l->from, "to", l->to, "back", l->back, "type",
+                          xp_link_kind(w->d->topo, l), "bandwidth", real((double)l->bw)));
 }
 
 // ---- Paths ----
@@ -269,6 +271,7 @@ static ncclResult_t put_title(writer *w)
 static ncclResult_t put_lists(writer *w, bool page)
 {
   const xp_drawing *d = w->d;
+  fprintf(w->out, ",\n\"machines\":%d", TT_MAX(d->machines, 1));
   open_list(w, "hosts");
   for (int i = 0; i < d->topo->nhosts; i++) {
     TT_TRY(put(w, hex("0x", d->topo->hosts[i])));

@@ -333,7 +333,7 @@ static void test_texts(void **state)
   same_text(j, "title", "</script> \"?? \xc3\xa9");
   same_text(json_array_get(member(j, "nodes"), (size_t)r.topo->first[TT_NODE_NET]), "port_name", "a\"?\n");
   json_decref(j);
-  r.d = (xp_drawing){NULL, r.topo, NULL, NULL, NULL};
+  r.d = (xp_drawing){.topo = r.topo};
   j = json_of(&r.d);
   same_text(j, "title", "");
   list(j, "paths", 0);

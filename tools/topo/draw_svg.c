@@ -5,6 +5,7 @@
 
 #include "base/util.h"
 #include "draw_priv.h"
+#include "print.h"
 
 enum {
   BOW_LABELS = 16,   // more links between GPUs have their numbers in the legend only
@@ -58,25 +59,39 @@ static float link_bandwidth(const tt_topo *t, const tt_topo_link *l)
   return l->back >= 0 ? fmaxf(l->bw, t->links[l->back].bw) : l->bw;
 }
 
+const char *xp_link_kind(const tt_topo *t, const tt_topo_link *link)
+{
+  bool memory = link->type == TT_LINK_PCI && (tt_topo_host_rank(&t->nodes[link->from]) || tt_topo_host_rank(&t->nodes[link->to]));
+  return memory ? "MEM" : tt_link_type_name(link->type);
+}
+
+// Does a link have a bandwidth that says something? Those inside one place and those to host memory do not.
+static bool has_number(const tt_topo *t, const tt_topo_link *link)
+{
+  return link->type != TT_PATH_LOC && link->bw < TT_BW_LOC && strcmp(xp_link_kind(t, link), "MEM") != 0;
+}
+
 static void write_link(const svg *s, int l)
 {
   const tt_topo *t = s->d->topo;
   const tt_topo_link *link = &t->links[l];
-  char path[256], a[48], b[48], bw[24];
+  char path[256], text[192], a[48], b[48], bw[24];
   xp_label label;
   if (!xp_layout_link(s->o, l, path, sizeof(path), &label)) {
     return;
   }
   float wide = link_bandwidth(t, link);
-  fprintf(s->out, "<path class=\"tt-link tt-%s\" d=\"%s\" stroke-width=\"%.1f\"", tt_link_type_name(link->type), path,
+  const char *kind = xp_link_kind(t, link);
+  bool number = has_number(t, link);
+  fprintf(s->out, "<path class=\"tt-link tt-%s\" d=\"%s\" stroke-width=\"%.1f\"", kind, path,
           (double)thickness(wide >= TT_BW_LOC ? 4 : wide));
+  tt_node_name(t, link->from, a, sizeof(a));
+  tt_node_name(t, link->to, b, sizeof(b));
+  snprintf(text, sizeof(text), number ? "%s %s - %s: %s GB/s" : "%s %s - %s", kind, a, b, bandwidth_text(wide, bw, sizeof(bw)));
   if (s->page) {
-    fprintf(s->out, " data-link=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s, %s to %s, %s GB/s\"/>\n", l,
-            tt_link_type_name(link->type), tt_node_name(t, link->from, a, sizeof(a)), tt_node_name(t, link->to, b, sizeof(b)),
-            bandwidth_text(wide, bw, sizeof(bw)));
+    fprintf(s->out, " data-link=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s\"/>\n", l, text);
   } else {
-    fprintf(s->out, "><title>%s %s - %s: %s GB/s</title></path>\n", tt_link_type_name(link->type),
-            tt_node_name(t, link->from, a, sizeof(a)), tt_node_name(t, link->to, b, sizeof(b)), bandwidth_text(wide, bw, sizeof(bw)));
+    fprintf(s->out, "><title>%s</title></path>\n", text);
   }
 }
 
@@ -87,7 +102,7 @@ static void write_number(const svg *s, int l, bool bow_numbers)
   bool bow = is_gpu(t, link->from) && is_gpu(t, link->to);
   char path[256], bw[24];
   xp_label label;
-  if (link->type == TT_PATH_LOC || link->bw >= TT_BW_LOC || (bow && !bow_numbers) || !xp_layout_link(s->o, l, path, sizeof(path), &label)) {
+  if (!has_number(t, link) || (bow && !bow_numbers) || !xp_layout_link(s->o, l, path, sizeof(path), &label)) {
     return;
   }
   float wide = link_bandwidth(t, link);
@@ -140,10 +155,14 @@ static const char *cpu_text(const tt_topo_node *n)
   }
 }
 
-// "dev 3, 0f:00.0", as much of it as fits.
+// "dev 3, 0f:00.0", as much of it as fits; "host memory".
 static void gpu_text(const tt_topo_node *n, char second[48])
 {
   char bus[32];
+  if (tt_topo_host_rank(n)) {
+    snprintf(second, 48, "host memory");
+    return;
+  }
   xp_bus_text(n->id, bus, sizeof(bus));
   bool near = strncmp(bus, "0000:", 5) == 0 && strlen(bus) == 12;
   snprintf(second, 48, n->gpu.dev < 100 && near ? "dev %d, %s" : "dev %d", n->gpu.dev, bus + 5);
@@ -183,7 +202,7 @@ static void open_box(const svg *s, int node)
   char name[48], bus[32];
   const tt_topo_node *n = &t->nodes[node];
   const char *port = xp_port_name(s->d, node);
-  fprintf(s->out, "<g class=\"tt-box tt-%s\"", classes[n->kind]);
+  fprintf(s->out, "<g class=\"tt-box tt-%s\"", tt_topo_host_rank(n) ? "rank" : classes[n->kind]);
   tt_node_name(t, node, name, sizeof(name));
   if (s->page) {
     fprintf(s->out, " data-node=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s%s", node, name, port[0] != 0 ? " " : "");
@@ -191,7 +210,7 @@ static void open_box(const svg *s, int node)
     fputs("\">", s->out);
     return;
   }
-  bool pci = is_gpu(t, node) || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
+  bool pci = (is_gpu(t, node) && !tt_topo_host_rank(n)) || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
   fprintf(s->out, "><title>%s%s%s", name, pci ? " " : "", pci ? xp_bus_text(n->id, bus, sizeof(bus)) : "");
   if (is_gpu(t, node)) {
     fprintf(s->out, ", rank %d, dev %d", n->gpu.rank, n->gpu.dev);
@@ -368,46 +387,57 @@ static int count_word(char *at, size_t size, int count, const char *one, const c
   return count > 0 ? snprintf(at, size, "%d %s, ", count, count == 1 ? one : many) : 0;
 }
 
-// "8 GPUs, 8 network ports, 2 CPUs, NVSwitch"
-static void summary(const tt_topo *t, char *buf, size_t size)
+const char *xp_summary(const tt_topo *t, char out[XP_SUMMARY])
 {
-  size_t n = 0;
-  n += (size_t)count_word(buf, size, t->nhosts > 1 ? t->nhosts : 0, "host", "hosts");
-  bool host = true; // no GPUs, but ranks in host memory
+  size_t n = 0, size = XP_SUMMARY;
+  int ranks = tt_topo_count(t, TT_NODE_GPU), host = 0; // of them in host memory
   for (int i = t->first[TT_NODE_GPU]; i < t->first[TT_NODE_GPU + 1]; i++) {
-    host = host && t->nodes[i].gpu.sm == 0 && t->nodes[i].gpu.gcn == 0;
+    host += tt_topo_host_rank(&t->nodes[i]);
   }
-  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_GPU), host ? "host rank" : "GPU", host ? "host ranks" : "GPUs");
-  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_NET), "network port", "network ports");
-  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_CPU), "CPU", "CPUs");
-  n += (size_t)count_word(buf + n, size - n, tt_topo_count(t, TT_NODE_PCI), "PCI switch", "PCI switches");
+  n += (size_t)count_word(out, size, t->nhosts > 1 ? t->nhosts : 0, "host", "hosts");
+  n += (size_t)(ranks == host ? snprintf(out + n, size - n, "no GPU, ") : count_word(out + n, size - n, ranks - host, "GPU", "GPUs"));
+  n += (size_t)count_word(out + n, size - n, host, "rank in host memory", "ranks in host memory");
+  n += (size_t)count_word(out + n, size - n, tt_topo_count(t, TT_NODE_NET), "network port", "network ports");
+  n += (size_t)count_word(out + n, size - n, tt_topo_count(t, TT_NODE_CPU), "CPU", "CPUs");
+  n += (size_t)count_word(out + n, size - n, tt_topo_count(t, TT_NODE_PCI), "PCI switch", "PCI switches");
   if (tt_topo_count(t, TT_NODE_NVS) > 0) {
-    snprintf(buf + n, size - n, "NVSwitch");
-  } else if (n >= 2) {
-    buf[n - 2] = 0;
+    snprintf(out + n, size - n, "NVSwitch");
+  } else {
+    out[n - 2] = 0; // there is a rank
   }
+  return out;
+}
+
+// What is drawn, of how much: "4 machines, 32 ranks; drawn is one: 8 GPUs, ...".
+static const char *contents(const xp_drawing *d, char out[2 * XP_SUMMARY])
+{
+  char text[XP_SUMMARY], all[XP_SUMMARY] = "";
+  if (d->machines > 1) {
+    long ranks = (long)d->machines * tt_topo_count(d->topo, TT_NODE_GPU);
+    snprintf(all, sizeof(all), "%d machines over the network, %ld ranks; one is drawn: ", d->machines, ranks);
+  }
+  snprintf(out, (size_t)2 * XP_SUMMARY, "%s%s", all, xp_summary(d->topo, text));
+  return out;
 }
 
 // "dgx.xml: 8 GPUs, …": what a window or a reader of screens calls it.
 void xp_title_write(const xp_drawing *d, FILE *out)
 {
-  char text[256] = "";
-  summary(d->topo, text, sizeof(text));
+  char text[2 * XP_SUMMARY];
   xp_escape(d->title != NULL ? d->title : "", 400, out);
   fputs(d->title != NULL && d->title[0] != 0 ? ": " : "", out);
-  fputs(text, out);
+  fputs(contents(d, text), out);
 }
 
 static void write_title(const svg *s)
 {
-  char text[256] = "";
+  char text[2 * XP_SUMMARY];
   double z = (double)s->o->scale;
-  summary(s->d->topo, text, sizeof(text));
   fprintf(s->out, "<text class=\"tt-text\" font-size=\"%.1f\" font-weight=\"bold\" x=\"24\" y=\"%.1f\">", 18 * z, 16 + 18 * z);
   size_t room = (size_t)((s->o->width - 48) / (11 * s->o->scale));
   xp_escape(s->d->title != NULL ? s->d->title : "", TT_MIN(room, TITLE_CHARS), s->out);
   fprintf(s->out, "</text>\n<text class=\"tt-soft\" font-size=\"%.1f\" x=\"24\" y=\"%.1f\">", 12 * z, 16 + 38 * z);
-  xp_escape(text, (size_t)((s->o->width - 48) / (6 * s->o->scale)), s->out);
+  xp_escape(contents(s->d, text), (size_t)((s->o->width - 48) / (6 * s->o->scale)), s->out);
   fputs("</text>\n", s->out);
 }
 
@@ -417,27 +447,28 @@ static int compare_floats(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-// "20, 40 GB/s": the different bandwidths of a kind of links. Returns false when there is no such link.
-static bool values_of(const tt_topo *t, int type, float *scratch, char *buf, size_t size)
+// "NVLink 20, 40 GB/s": the different bandwidths of a kind of links, or the name alone where they have none. False when there is no such link.
+static bool legend_text(const tt_topo *t, const char *const kind[2], float *scratch, xp_text *out)
 {
-  int count = 0, different = 0;
-  size_t n = 0;
+  int links = 0, count = 0, different = 0;
   char bw[24];
   for (int l = 0; l < t->nlinks; l++) {
-    if (t->links[l].type == type && t->links[l].bw < TT_BW_LOC) { // 5000: as much as one likes
-      scratch[count++] = link_bandwidth(t, &t->links[l]);
+    bool inside = t->links[l].bw >= TT_BW_LOC && t->links[l].type != TT_PATH_LOC; // of a card that is no device
+    if (!inside && strcmp(xp_link_kind(t, &t->links[l]), kind[0]) == 0) {
+      links++;
+      scratch[count] = link_bandwidth(t, &t->links[l]);
+      count += has_number(t, &t->links[l]);
     }
   }
   qsort(scratch, (size_t)count, sizeof(*scratch), compare_floats);
+  xp_add(out, "%s", kind[1]);
   for (int i = 0; i < count; i++) {
-    if (i == 0 || scratch[i] != scratch[i - 1]) {
-      if (++different <= LEGEND_VALUES) {
-        n += (size_t)snprintf(buf + n, size - n, "%s%s", different > 1 ? ", " : "", bandwidth_text(scratch[i], bw, sizeof(bw)));
-      }
+    if ((i == 0 || scratch[i] != scratch[i - 1]) && ++different <= LEGEND_VALUES) {
+      xp_add(out, "%s %s", different > 1 ? "," : "", bandwidth_text(scratch[i], bw, sizeof(bw)));
     }
   }
-  snprintf(buf + n, size - n, "%s GB/s", different > LEGEND_VALUES ? ", ..." : "");
-  return count > 0;
+  xp_add(out, "%s%s", different > LEGEND_VALUES ? ", ..." : "", different > 0 ? " GB/s" : "");
+  return links > 0;
 }
 
 typedef struct cursor {
@@ -472,19 +503,15 @@ static void ring_entry(const svg *s, cursor *at)
 // The legend from y on. Without `out` it is only measured. Returns where it ends.
 static float write_legend(const svg *s, float y, float *scratch)
 {
-  static const struct {
-    int type;
-    const char *name;
-  } kinds[] = {{TT_PATH_NVL, "NVLink"},       {TT_PATH_C2C, "C2C"},          {TT_LINK_PCI, "PCI"},
-               {TT_PATH_SYS, "between CPUs"}, {TT_PATH_NET, "network port"}, {TT_PATH_LOC, "the same"}};
+  static const char *const kinds[][2] = {{"NVL", "NVLink"},       {"C2C", "C2C"},          {"PCI", "PCI"},      {"MEM", "host memory"},
+                                         {"SYS", "between CPUs"}, {"NET", "network port"}, {"LOC", "one place"}};
   cursor at = {24, y};
-  char values[128], text[192], line[96];
+  char line[96];
   for (size_t i = 0; i < TT_COUNT(kinds); i++) {
-    if (values_of(s->d->topo, kinds[i].type, scratch, values, sizeof(values))) {
-      bool loc = kinds[i].type == TT_PATH_LOC;
-      snprintf(text, sizeof(text), "%s%s%s", kinds[i].name, loc ? "" : " ", loc ? " place" : values);
-      snprintf(line, sizeof(line), "class=\"tt-link tt-%s\" stroke-width=\"%.1f\"", tt_link_type_name(kinds[i].type), loc ? 1.5 : 3.0);
-      write_entry(s, &at, line, text);
+    xp_text text = {0};
+    if (legend_text(s->d->topo, kinds[i], scratch, &text)) {
+      snprintf(line, sizeof(line), "class=\"tt-link tt-%s\" stroke-width=\"3.0\"", kinds[i][0]);
+      write_entry(s, &at, line, text.buf);
     }
   }
   ring_entry(s, &at);

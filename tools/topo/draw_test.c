@@ -300,7 +300,7 @@ static void test_spoilt(void **state)
     if (tt_xml_parse("spoilt", copy, size, &xml) == ncclSuccess && tt_topo_build(xml, rig_count, &notes, &topo) == ncclSuccess) {
       rig_out o;
       rig_open(&o);
-      assert_int_equal(xp_draw_html(&(xp_drawing){"spoilt", topo, NULL, NULL, NULL}, o.f), ncclSuccess);
+      assert_int_equal(xp_draw_html(&(xp_drawing){.title = "spoilt", .topo = topo}, o.f), ncclSuccess);
       rig_close(&o);
       check_layout(topo);
       drawn++;

@@ -5,6 +5,7 @@
 
 #include "base/util.h"
 #include "commands.h"
+#include "draw.h"
 
 enum { NAME = 64 };
 
@@ -33,7 +34,7 @@ static void write_way(const xp_machine *m, const tt_path *p, FILE *f)
   char name[NAME];
   for (int i = 0; i < p->count; i++) {
     const tt_topo_link *l = &m->topo->links[m->paths->hops[p->first + i]];
-    fprintf(f, "%s%s %s", i > 0 ? " " : "  ", tt_link_type_name(l->type), xp_node_name(m->topo, l->to, name, sizeof(name)));
+    fprintf(f, "%s%s %s", i > 0 ? " " : "  ", xp_link_kind(m->topo, l), xp_node_name(m->topo, l->to, name, sizeof(name)));
   }
 }
 

@@ -178,8 +178,12 @@ static xp_colour describe(const drawing *d, int node, float up, char name[128], 
   switch (n->kind) {
   case TT_NODE_GPU:
   case TT_NODE_DEV:
+    if (tt_topo_host_rank(n)) {
+      xp_add(rest, "  host memory");
+      return XP_GPU;
+    }
     xp_add(rest, "  %s", id);
-    xp_add(rest, n->gpu.gcn != 0 ? "  gfx%x" : n->gpu.sm != 0 ? "  sm %d" : "  host", n->gpu.gcn != 0 ? n->gpu.gcn : n->gpu.sm);
+    xp_add(rest, n->gpu.gcn != 0 ? "  gfx%x" : n->gpu.sm != 0 ? "  sm %d" : "", n->gpu.gcn != 0 ? n->gpu.gcn : n->gpu.sm);
     xp_add(rest, n->gpu.gdr != 0 ? "  gdr" : "");
     xp_add(rest, "  %g GB/s", (double)up);
     add_links(d, node, TT_PATH_NVL, false, rest);
@@ -258,15 +262,12 @@ static void draw_node(drawing *d, int node, float bw, const char *branch, const 
 
 static void draw_head(const drawing *d)
 {
-  const tt_topo *t = d->t;
   char name[512];
   xp_text head = {0};
-  xp_add(&head, ": %d GPU%s on %d CPU node%s", d->m->nranks, d->m->nranks == 1 ? "" : "s", tt_topo_count(t, TT_NODE_CPU),
-         tt_topo_count(t, TT_NODE_CPU) == 1 ? "" : "s");
-  xp_add(&head, tt_topo_count(t, TT_NODE_NVS) > 0 ? ", NVSwitch" : "");
-  xp_add(&head, ", %d network port%s", tt_topo_count(t, TT_NODE_NET), tt_topo_count(t, TT_NODE_NET) == 1 ? "" : "s");
-  if (t->nhosts > 1) {
-    xp_add(&head, ", %d hosts", t->nhosts);
+  char summary[XP_SUMMARY];
+  xp_add(&head, ": %s", xp_summary(d->t, summary));
+  if (d->m->nodes > 1) {
+    xp_add(&head, "; one of %d machines over the network", d->m->nodes);
   }
   if (d->m->ngroups > 1) {
     xp_add(&head, "; %d groups that meet over the network only", d->m->ngroups);
@@ -321,16 +322,18 @@ static int show_xml(const xp_machine *m, const char *title, xp_print *out)
 // Draws the machine; where its ranks fall into groups, each has channels of its own, and none are shown.
 static int draw(const xp_machine *m, const char *title, xp_print *out, ncclResult_t (*write)(const xp_drawing *d, FILE *f))
 {
-  const char *slash = strrchr(m->name, '/');
+  const char *slash = strrchr(m->name, '/'), *name = slash != NULL && slash[1] != 0 ? slash + 1 : m->name;
+  char own[XP_NAME + 32];
   if (title == NULL) {
-    title = slash != NULL && slash[1] != 0 ? slash + 1 : m->name;
+    snprintf(own, sizeof(own), m->nodes > 1 ? "%s, one of %d machines" : "%s", name, m->nodes);
+    title = own;
   }
   const char **ports = port_texts(m, "name");
   if (ports == NULL) {
     (void)tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
     return xp_complain(1);
   }
-  xp_drawing d = {title, m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL, ports};
+  xp_drawing d = {title, m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL, ports, m->nodes};
   bool failed = write(&d, out->f) != ncclSuccess;
   tt_free(ports);
   return failed && ferror(out->f) == 0 ? xp_complain(1) : 0; // what cannot be written is said at the end
