@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trace_browser.sh BUILD: the page of `tutti-trace report` in a real browser, from a file: it loads without a word on the console and asks for nothing else, draws
-# what the job did, can be zoomed and moved, and says what is under the pointer.
+# what the job did, can be zoomed and moved, and says what is under the pointer. Of many ranks it has a heat map; two runs in a folder are two jobs.
 # shellcheck disable=SC2154 # variables of the sourced file
 set -u
 . "$(dirname "$0")/trace/begin.sh" "$1"
@@ -25,7 +25,10 @@ cat >"$tmp/check.html" <<'END'
   };
   const from = () => Number(line.dataset.from), to = () => Number(line.dataset.to), span = () => to() - from();
   check('the script has run to its end', document.documentElement.dataset.ready === '1');
-  check('the facts are there', /2 ranks, [1-9]\d* operations/.test(document.getElementById('facts').textContent));
+  const text = id => document.getElementById(id).textContent;
+  check('the title names ranks, host, processes and time', /^2 ranks on \S+, pids \d+ to \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$/.test(text('title')));
+  check('the facts are there', /2 time lines, [1-9]\d* operations/.test(text('facts')));
+  check('the legend names the function', text('legend') === 'AllReduce' && text('curves') === 'algbwbusbw');
   check('the time line is drawn', inked(line) > 5 && line.clientHeight > 50);
   check('the bandwidth is drawn', inked(rate) > 3 && Number(rate.dataset.most) > 0);
   check('a row and a column for each rank', document.querySelectorAll('#waits tr').length === 3 && document.querySelectorAll('#waits td').length === 4);
@@ -43,10 +46,21 @@ cat >"$tmp/check.html" <<'END'
   check('an arrow key moves', from() > at);
   document.getElementById('all').click();
   check('and all comes back', from() === 0 && span() === before);
-  const longest = data.ranks[0].ops.reduce((a, b) => b[1] > a[1] ? b : a);
-  const box = line.getBoundingClientRect(), x = 150 + (longest[0] + longest[1] / 2) / before * (line.clientWidth - 150);
-  line.dispatchEvent(new PointerEvent('pointermove', { clientX: box.x + x + 1, clientY: box.y + 22 + 12, bubbles: true }));
-  check('the pointer finds an operation', /rank 0: AllReduce, .* bytes/.test(says.textContent));
+  const longest = data.jobs[0].ranks[0].ops.reduce((a, b) => b[1] > a[1] ? b : a);
+  const point = (canvas, x, y) => {
+    const box = canvas.getBoundingClientRect();
+    canvas.dispatchEvent(new PointerEvent('pointermove', { clientX: box.x + x, clientY: box.y + y, bubbles: true }));
+  };
+  point(line, 151 + (longest[0] + longest[1] / 2) / before * (line.clientWidth - 162), 22 + 12);
+  check('the pointer finds an operation', /rank 0: AllReduce, [\d,]+ bytes/.test(says.textContent));
+  check('with algorithm, protocol and type', /\n[A-Z]+, [A-Z0-9]+, ncclFloat32, \d+ channel/.test(says.textContent));
+  check('and its bandwidth', /algbw [\d.]+ GB\/s, busbw [\d.]+ GB\/s/.test(says.textContent));
+  point(rate, 400, 100);
+  check('the pointer finds a bandwidth', /algbw [\d.]+ GB\/s, busbw/.test(says.textContent));
+  const highest = rate.dataset.most;
+  for (let i = 0; i < 12; i++) key('+');
+  check('the bandwidth follows the zoom', rate.dataset.most !== highest);
+  document.getElementById('all').click();
   const height = line.clientHeight;
   document.getElementById('detail').click();
   check('channels appear', line.clientHeight > height);
@@ -71,14 +85,57 @@ NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp" timeout 120 "$build/bin/all_re
 sed -i '1,20s|"args":{"name":"channel 0"}|"args":{"name":"</script><b>channel 0"}|' "$tmp"/*-r1.json
 "$tool" report "$tmp"/tutti-trace-*.json -o "$tmp/page.html" 2>"$tmp/errors"
 report "the page is written" "$([ $? = 0 ] || cat "$tmp/errors")"
-cat "$tmp/page.html" "$tmp/check.html" >"$tmp/checked.html"
-for scheme in light dark; do
-  options=()
-  [ $scheme = light ] || options=(--blink-settings=preferredColorScheme=0 --force-dark-mode)
-  browse "$tmp/checked.html" "${options[@]}" >"$tmp/dom"
-  report "$scheme: console" "$(grep -a 'CONSOLE' "$tmp/console" | head -3)"
+
+judge() { # judge NAME PAGE CHECK OPTION...: what the check says in the page, and the console
+  cat "$2" "$3" >"$tmp/checked.html"
+  browse "$tmp/checked.html" "${@:4}" >"$tmp/dom"
+  report "$1: console" "$(grep -a 'CONSOLE' "$tmp/console" | head -3)"
   verdict=$(sed -n '/<pre id="verdict">/,/<\/pre>/p' "$tmp/dom")
-  report "$scheme: verdict" "$(grep -q '^end' <<<"$verdict" || echo "the check did not run to its end")"
-  report "$scheme: page" "$(grep '^not ok' <<<"$verdict" | tr '\n' ';')"
+  report "$1: verdict" "$(grep -q '^end' <<<"$verdict" || echo "the check did not run to its end")"
+  report "$1: page" "$(grep '^not ok' <<<"$verdict" | tr '\n' ';')"
+}
+
+judge light "$tmp/page.html" "$tmp/check.html"
+judge dark "$tmp/page.html" "$tmp/check.html" --blink-settings=preferredColorScheme=0 --force-dark-mode
+
+# A job of 64 ranks in which all wait for rank 5, for 100 us, and a day later one of two ranks.
+mkdir "$tmp/many"
+trace() { # trace COMM RANK RANKS PID START DURATION DAYS
+  printf '{"traceEvents":[{"name":"AllGather","cat":"op","ph":"X","pid":0,"tid":1,"ts":%d,"dur":%d,"args":{"bytes":1000000,"seq":0}}],' "$5" "$6"
+  printf '"otherData":{"tutti_trace":1,"rank":%d,"ranks":%d,"comm":"%s","name":"","host":"h","pid":%d,"clock":"c",' "$2" "$3" "$1" "$4"
+  printf '"realtime_minus_monotonic_ns":0,"began_us":%d,"lost_ring_full":0,"lost_disk":0}}' $((86400000000 * $7))
+}
+for ((rank = 0; rank < 64; rank++)); do
+  late=$((rank == 5 ? 100 : 0))
+  trace 0x1 $rank 64 $((100 + rank)) $((1000 + late)) $((1100 - late)) 1 >"$tmp/many/a$rank.json"
 done
+for rank in 0 1; do
+  trace 0x2 $rank 2 $((200 + rank)) 1000 1000 2 >"$tmp/many/b$rank.json"
+done
+cat >"$tmp/many.html" <<'END'
+<script>
+(function () {
+  const said = [], check = (name, good) => said.push((good ? 'ok ' : 'not ok ') + name);
+  const $ = id => document.getElementById(id), cells = (t, i) => [...$(t).rows[i].cells].map(c => c.textContent).join();
+  const point = (id, x, y) => {
+    const box = $(id).getBoundingClientRect();
+    $(id).dispatchEvent(new PointerEvent('pointermove', { clientX: box.x + x, clientY: box.y + y, bubbles: true }));
+    return $('says').textContent;
+  };
+  check('two jobs', $('jobs').children.length === 2 && $('title').textContent === 'Job 1 of 2: 64 ranks on h, pids 100 to 163, 1970-01-02 00:00:00 UTC');
+  check('a heat map, no numbers', $('heat').clientHeight > 300 && $('waits').textContent === '' && $('waits').hidden);
+  check('who was waited for', cells('most', 1) === 'rank 5,6.300,100.0 %,' && $('most').rows.length === 2);
+  check('the pointer finds a wait', point('heat', 92 + 5.5 * 12, 56 + 3.5 * 12) === 'rank 3 waited 100.000 µs for rank 5');
+  check('bandwidth of an all-gather: 64 MB in 1.1 ms', /algbw 58.2 GB\/s, busbw 57.3 GB\/s/.test(point('line', 700, 29)));
+  $('jobs').children[1].click();
+  check('the other job', $('title').textContent === 'Job 2 of 2: 2 ranks on h, pids 200 to 201, 1970-01-03 00:00:00 UTC');
+  check('nobody waited', !$('nobody').hidden && $('waiting').hidden);
+  check('bandwidth: 2 MB in 1 ms', Math.abs($('rate').dataset.most - 2) < 1e-6);
+  document.body.append(Object.assign(document.createElement('pre'), { id: 'verdict', textContent: '\n' + said.join('\n') + '\nend\n' }));
+})();
+</script>
+END
+"$tool" report "$tmp"/many/*.json -o "$tmp/many-page.html" 2>"$tmp/errors"
+report "64 ranks and 2: the page is written" "$([ $? = 0 ] || cat "$tmp/errors")"
+judge "64 ranks and 2" "$tmp/many-page.html" "$tmp/many.html"
 exit $failed

@@ -40,6 +40,13 @@ static size_t name_length(const xt_trace *t)
   return t->knows_ahead ? strcspn(t->clock, " ") : strlen(t->clock);
 }
 
+double xt_job_shift(const xt_job *job, const xt_job *to)
+{
+  const xt_trace *a = &job->traces[0], *b = &to->traces[0];
+  bool same = name_length(a) == name_length(b) && strncmp(a->clock, b->clock, name_length(a)) == 0;
+  return same ? 0 : (a->skew + a->ahead) - (b->skew + b->ahead);
+}
+
 static int clock_of(const xt_job *job, const xt_trace *t)
 {
   int i = 0;

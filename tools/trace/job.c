@@ -1,7 +1,9 @@
-// job.c: the files of a job: its operations, who waited for whom.
+// job.c: one job: its operations, who waited for whom, its title.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <time.h>
 
 #include "trace_tool.h"
 
@@ -69,6 +71,7 @@ static xt_op op_of(const xt_job *job, int i, const json_t *e)
                  .peer = peer != NULL ? (int)json_integer_value(peer) : -1,
                  .send = strcmp(func, "Send") == 0,
                  .start = start,
+                 .args = args,
                  .end = start + json_number_value(json_object_get(e, "dur"))};
 }
 
@@ -123,56 +126,86 @@ static bool find_waits(xt_job *job)
   return job->waited != NULL;
 }
 
-static bool is_twice(const xt_job *job, int n)
+bool xt_job_collect(xt_job *job)
 {
-  for (int i = 0; i < n; i++) {
-    if (job->traces[i].rank == job->traces[n].rank && strcmp(job->traces[i].comm, job->traces[n].comm) == 0) {
-      fprintf(stderr, "tutti-trace: %s and %s are both of rank %d of communicator %s: give one of them\n", job->traces[i].path,
-              job->traces[n].path, job->traces[n].rank, job->traces[n].comm);
-      return true;
+  return collect_ops(job) && find_waits(job);
+}
+
+// ---- what is said of a job
+
+int xt_job_ranks(const xt_job *job, const char **comm)
+{
+  int most = 0;
+  for (int i = 0, n; i < job->n; i += n) {
+    for (n = 1; i + n < job->n && strcmp(job->traces[i].comm, job->traces[i + n].comm) == 0; n++) {
+    }
+    if (n > most) {
+      most = n;
+      *comm = job->traces[i].comm;
     }
   }
-  return false;
+  return most;
 }
 
-// By communicator, then by rank as a number: names of files would put rank 10 before rank 2.
-static int by_rank(const void *a, const void *b)
+static int count_comms(const xt_job *job)
 {
-  const xt_trace *x = a, *y = b;
-  int c = strcmp(x->comm, y->comm);
-  return c != 0 ? c : (x->rank > y->rank) - (x->rank < y->rank);
-}
-
-bool xt_job_open(xt_job *job, char *const *paths, int n)
-{
-  *job = (xt_job){.traces = calloc((size_t)n, sizeof(xt_trace))};
-  bool good = job->traces != NULL && xt_fit(paths, n);
-  for (int i = 0; good && i < n; i++) {
-    good = xt_load(paths[i], &job->traces[i]);
-    job->n += good;
-    good = good && !is_twice(job, i);
-  }
-  if (!good) {
-    xt_job_close(job);
-    return false;
-  }
-  qsort(job->traces, (size_t)job->n, sizeof *job->traces, by_rank);
-  if (!xt_set_clocks(job) || !collect_ops(job) || !find_waits(job)) {
-    fprintf(stderr, "tutti-trace: no memory\n");
-    xt_job_close(job);
-    return false;
-  }
-  return true;
-}
-
-void xt_job_close(xt_job *job)
-{
+  int n = 0;
   for (int i = 0; i < job->n; i++) {
-    xt_unload(&job->traces[i]);
+    n += i == 0 || strcmp(job->traces[i - 1].comm, job->traces[i].comm) != 0;
   }
-  free(job->traces);
-  free(job->ops);
-  free(job->clocks);
-  free(job->waited);
-  *job = (xt_job){0};
+  return n;
+}
+
+// Hosts, each once, and the least and greatest process id.
+static void print_places(const xt_job *job, FILE *out)
+{
+  int least = job->traces[0].pid, most = least;
+  fputs(" on ", out);
+  for (int i = 0, hosts = 0; i < job->n; i++) {
+    bool new = true;
+    for (int k = 0; new &&k < i; k++) {
+      new = strcmp(job->traces[k].host, job->traces[i].host) != 0;
+    }
+    if (new &&hosts++ < 4) {
+      fprintf(out, "%s%s", hosts == 1 ? "" : ", ", hosts == 4 ? "..." : job->traces[i].host);
+    }
+    least = job->traces[i].pid < least ? job->traces[i].pid : least;
+    most = job->traces[i].pid > most ? job->traces[i].pid : most;
+  }
+  fprintf(out, least == most ? ", pid %d" : ", pids %d to %d", least, most);
+}
+
+void xt_job_title(const xt_job *job, FILE *out)
+{
+  char when[64] = "";
+  time_t began = (time_t)(job->began / 1e6);
+  struct tm utc;
+  const char *comm = "";
+  int here = xt_job_ranks(job, &comm), ranks = 0, comms = count_comms(job);
+  for (int i = 0; i < job->n; i++) {
+    ranks = strcmp(job->traces[i].comm, comm) == 0 ? job->traces[i].ranks : ranks;
+  }
+  fprintf(out, here == ranks ? "%d ranks" : "%d of %d ranks", here, ranks);
+  print_places(job, out);
+  fprintf(out, comms > 1 ? ", %d communicators" : "", comms);
+  if (gmtime_r(&began, &utc) != NULL && strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &utc) > 0) {
+    fprintf(out, ", %s", when);
+  }
+}
+
+// Functions that are not in the table move what their calls say: broadcast, reduce, send, receive.
+xt_factors xt_bandwidth(const char *func, int ranks)
+{
+  static const struct {
+    const char *func;
+    bool each; // bytes are those of each rank's part
+    int times; // that (n - 1) / n of all goes over the busiest link
+  } table[] = {{"AllReduce", false, 2}, {"AllGather", true, 1}, {"ReduceScatter", true, 1},
+               {"AlltoAll", true, 1},   {"Gather", true, 1},    {"Scatter", true, 1}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    if (strcasecmp(func, table[i].func) == 0) {
+      return (xt_factors){table[i].each ? ranks : 1, table[i].times * (ranks - 1.0) / ranks};
+    }
+  }
+  return (xt_factors){1, 1};
 }

@@ -81,7 +81,7 @@ static bool get_count(const json_t *other, const char *key, uint64_t *out)
 static bool read_head(const char *path, xt_trace *t)
 {
   const json_t *other = json_object_get(t->root, "otherData");
-  uint64_t version, rank, ranks, pid, skew, full, disk;
+  uint64_t version, rank, ranks, pid, skew, full, disk, began;
   if (!json_is_object(other) || !get_count(other, "tutti_trace", &version)) {
     return bad(path, "is JSON, but no time line of libnccl-profiler-trace.so (no otherData.tutti_trace)");
   }
@@ -104,6 +104,8 @@ static bool read_head(const char *path, xt_trace *t)
   t->pid = (int)pid;
   t->skew = (double)skew / 1e3;
   t->lost = full + disk;
+  get_count(other, "began_us", &began);
+  t->began = (double)began;
   const json_t *ahead = json_object_get(other, "clock_ahead_ns");
   if (ahead != NULL && !json_is_integer(ahead)) {
     return bad(path, "otherData.clock_ahead_ns is no number");

@@ -9,7 +9,7 @@
 
 static const char help[] = "usage: tutti-trace COMMAND FILE... [-o OUTPUT]\n"
                            "\n"
-                           "FILE: time lines of a job's ranks, as libnccl-profiler-trace.so writes them (NCCL_PROFILER_PLUGIN=trace).\n"
+                           "FILE: time lines of ranks, as libnccl-profiler-trace.so writes them (NCCL_PROFILER_PLUGIN=trace).\n"
                            "\n"
                            "commands\n"
                            "  report    one page of HTML that needs nothing else: time line, who waits for whom, bandwidth over time\n"
@@ -22,23 +22,12 @@ static const char help[] = "usage: tutti-trace COMMAND FILE... [-o OUTPUT]\n"
                            "\n"
                            "exit status: 0 good, 1 the output could not be written, 2 bad usage or a file that is no such time line\n";
 
-static bool run_summary(xt_job *job, FILE *out)
-{
-  xt_summary(job, out);
-  return true;
-}
-
-static bool run_report(xt_job *job, FILE *out)
-{
-  return xt_report(job, out);
-}
-
 typedef struct command {
   const char *name;
-  bool (*run)(xt_job *job, FILE *out);
+  bool (*run)(xt_jobs *jobs, FILE *out);
 } command;
 
-static const command commands[] = {{"report", run_report}, {"merge", xt_merge}, {"summary", run_summary}};
+static const command commands[] = {{"report", xt_report}, {"merge", xt_merge}, {"summary", xt_summary}};
 
 static int usage(const char *what, const char *which)
 {
@@ -59,10 +48,10 @@ static bool is_input(const char *output, char *const *files, int n)
   return false;
 }
 
-static int write_output(const command *c, xt_job *job, const char *output)
+static int write_output(const command *c, xt_jobs *jobs, const char *output)
 {
   FILE *out = output != NULL ? fopen(output, "we") : stdout;
-  bool good = out != NULL && c->run(job, out);
+  bool good = out != NULL && c->run(jobs, out);
   good = good && fflush(out) == 0 && ferror(out) == 0;
   int error = errno;
   if (out != NULL && out != stdout) {
@@ -106,14 +95,14 @@ int main(int argc, char **argv)
       files[n++] = argv[i];
     }
   }
-  xt_job job;
-  int status = c == NULL                     ? usage("a command is missing", "")
-               : n == 0                      ? usage("files are missing", "")
-               : is_input(output, files, n)  ? usage("the output is one of the inputs: ", output)
-               : xt_job_open(&job, files, n) ? write_output(c, &job, output)
-                                             : 2;
+  xt_jobs jobs;
+  int status = c == NULL                       ? usage("a command is missing", "")
+               : n == 0                        ? usage("files are missing", "")
+               : is_input(output, files, n)    ? usage("the output is one of the inputs: ", output)
+               : xt_jobs_open(&jobs, files, n) ? write_output(c, &jobs, output)
+                                               : 2;
   if (status < 2) {
-    xt_job_close(&job);
+    xt_jobs_close(&jobs);
   }
   free(files);
   return status;

@@ -7,6 +7,12 @@
 
 enum { MOST_SLICES = 200000 };
 
+// Every how many operations and other slices are shown; texts, each once: slices have their numbers.
+typedef struct page {
+  size_t op_stride, stride;
+  json_t *texts, *numbers;
+} page;
+
 static int put_safely(const char *text, size_t n, void *arg)
 {
   FILE *out = arg;
@@ -25,6 +31,18 @@ static bool write_json(json_t *v, FILE *out)
   bool good = v != NULL && json_dump_callback(v, put_safely, out, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) == 0;
   json_decref(v);
   return good;
+}
+
+static json_int_t number_of(page *p, const char *text)
+{
+  const json_t *known = json_object_get(p->numbers, text);
+  if (known != NULL) {
+    return json_integer_value(known);
+  }
+  json_int_t n = (json_int_t)json_array_size(p->texts);
+  json_array_append_new(p->texts, json_string(text));
+  json_object_set_new(p->numbers, text, json_integer(n));
+  return n;
 }
 
 static double rounded(double us)
@@ -54,34 +72,69 @@ static json_t *thread_names(const xt_trace *t)
 }
 
 // [start, duration, name, tid] of what is shown; every `stride`th.
-static json_t *slices(const xt_job *job, const xt_trace *t, size_t stride)
+static json_t *slices(page *p, const xt_job *job, const xt_trace *t)
 {
   json_t *list = json_array();
   size_t seen = 0;
   for (size_t k = 0; k < json_array_size(t->events); k++) {
     const json_t *e = json_array_get(t->events, k);
     const char *cat = json_string_value(json_object_get(e, "cat"));
-    bool slice = strcmp(json_string_value(json_object_get(e, "ph")), "X") == 0;
-    if (slice && is_shown(cat) && seen++ % stride == 0) {
+    if (xt_is_phase(e, "X") && is_shown(cat) && seen++ % p->stride == 0) {
       double at = xt_time(t, json_number_value(json_object_get(e, "ts"))) - job->begin;
-      json_array_append_new(list, json_pack("[f,f,s,I]", rounded(at), json_number_value(json_object_get(e, "dur")),
-                                            json_string_value(json_object_get(e, "name")), json_integer_value(json_object_get(e, "tid"))));
+      json_array_append_new(list, json_pack("[f,f,I,I]", rounded(at), json_number_value(json_object_get(e, "dur")),
+                                            number_of(p, json_string_value(json_object_get(e, "name"))),
+                                            json_integer_value(json_object_get(e, "tid"))));
     }
   }
   return list;
 }
 
-// [start, duration, name, bytes, number, peer] of each operation; every `stride`th, all ranks' the same ones.
-static json_t *operations(const xt_job *job, int at, size_t stride)
+// Algorithm, protocol, type and channels of an operation, as far as its file tells them.
+static json_int_t how_of(page *p, const xt_op *op)
+{
+  static const char *const keys[] = {"algo", "proto", "type"};
+  const json_t *channels = json_object_get(op->args, "channels");
+  char text[256] = "";
+  size_t n = 0;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const char *value = json_string_value(json_object_get(op->args, keys[i]));
+    if (value != NULL && value[0] != '\0' && strlen(value) < 64) {
+      n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n > 0 ? ", " : "", value);
+    }
+  }
+  if (json_is_integer(channels)) {
+    long long many = json_integer_value(channels);
+    snprintf(text + n, sizeof text - n, "%s%lld channel%s", n > 0 ? ", " : "", many, many == 1 ? "" : "s");
+  }
+  return number_of(p, text);
+}
+
+// [start, duration, name, bytes, number, peer, how, queued before] of each operation; every `stride`th, all ranks' the same ones.
+static json_t *operations(page *p, const xt_job *job, int at)
 {
   json_t *list = json_array();
   size_t group = 0;
   for (size_t i = 0; i < job->nops; i++) {
     const xt_op *op = &job->ops[i];
     group += i > 0 && !xt_same_op(&job->ops[i - 1], op);
-    if (op->at == at && group % stride == 0) {
-      json_array_append_new(list, json_pack("[f,f,s,I,I,i]", rounded(op->start - job->begin), rounded(op->end - op->start), op->func,
-                                            (json_int_t)op->bytes, (json_int_t)op->seq, op->peer));
+    if (op->at == at && group % p->op_stride == 0) {
+      json_array_append_new(list, json_pack("[f,f,I,I,I,i,I,f]", rounded(op->start - job->begin), rounded(op->end - op->start),
+                                            number_of(p, op->func), (json_int_t)op->bytes, (json_int_t)op->seq, op->peer, how_of(p, op),
+                                            rounded(json_number_value(json_object_get(op->args, "queued_us")))));
+    }
+  }
+  return list;
+}
+
+// Of each function that the rank used: [size, bus] of its bandwidth.
+static json_t *factors(const xt_job *job, int at)
+{
+  json_t *list = json_object();
+  for (size_t i = 0; i < job->nops; i++) {
+    const xt_op *op = &job->ops[i];
+    if (op->at == at && json_object_get(list, op->func) == NULL) {
+      xt_factors f = xt_bandwidth(op->func, op->trace->ranks);
+      json_object_set_new(list, op->func, json_pack("[f,f]", f.size, f.bus));
     }
   }
   return list;
@@ -100,63 +153,74 @@ static json_t *waits(const xt_job *job)
   return rows;
 }
 
+// What `print` writes of the job.
+static json_t *text_of(const xt_job *job, void (*print)(const xt_job *job, FILE *out))
+{
+  char *text = NULL;
+  size_t size = 0;
+  FILE *memory = open_memstream(&text, &size);
+  if (memory == NULL) {
+    return json_string("");
+  }
+  print(job, memory);
+  fclose(memory);
+  json_t *v = json_string(text);
+  free(text);
+  return v;
+}
+
+static json_t *rank_of(page *p, const xt_job *job, int at)
+{
+  const xt_trace *t = &job->traces[at];
+  return json_pack("{s:i,s:s,s:s,s:s,s:i,s:I,s:o,s:o,s:o,s:o}", "rank", t->rank, "comm", t->comm, "name", t->name, "host", t->host, "pid",
+                   t->pid, "lost", (json_int_t)t->lost, "names", thread_names(t), "factors", factors(job, at), "ops",
+                   operations(p, job, at), "slices", slices(p, job, t));
+}
+
+static json_t *job_of(page *p, const xt_job *job)
+{
+  const char *comm;
+  json_t *ranks = json_array();
+  for (int i = 0; i < job->n; i++) {
+    json_array_append_new(ranks, rank_of(p, job, i));
+  }
+  return json_pack("{s:o,s:f,s:i,s:o,s:o,s:o}", "title", text_of(job, xt_job_title), "length", job->end - job->begin, "width",
+                   xt_job_ranks(job, &comm), "ranks", ranks, "waited", waits(job), "summary", text_of(job, xt_job_summary));
+}
+
 static size_t stride_of(size_t n)
 {
   return n / MOST_SLICES + 1;
 }
 
-static size_t count_slices(const xt_job *job)
+static bool write_data(const xt_jobs *jobs, FILE *out)
 {
-  size_t n = 0;
-  for (int i = 0; i < job->n; i++) {
-    n += json_array_size(job->traces[i].events);
+  size_t ops = 0, events = 0;
+  for (int i = 0; i < jobs->n; i++) {
+    ops += jobs->list[i].nops;
   }
-  return n;
+  for (int i = 0; i < jobs->ntraces; i++) {
+    events += json_array_size(jobs->traces[i].events);
+  }
+  page p = {.op_stride = stride_of(ops), .stride = stride_of(events), .texts = json_array(), .numbers = json_object()};
+  json_t *list = json_array();
+  for (int i = 0; i < jobs->n; i++) {
+    json_array_append_new(list, job_of(&p, &jobs->list[i]));
+  }
+  json_decref(p.numbers);
+  return write_json(
+      json_pack("{s:I,s:I,s:o,s:o}", "opStride", (json_int_t)p.op_stride, "stride", (json_int_t)p.stride, "texts", p.texts, "jobs", list),
+      out);
 }
 
-static bool write_data(const xt_job *job, FILE *out)
-{
-  size_t op_stride = stride_of(job->nops), stride = stride_of(count_slices(job));
-  json_t *ranks = json_array();
-  for (int i = 0; i < job->n; i++) {
-    const xt_trace *t = &job->traces[i];
-    json_array_append_new(ranks, json_pack("{s:i,s:s,s:s,s:s,s:i,s:I,s:o,s:o,s:o}", "rank", t->rank, "comm", t->comm, "name", t->name,
-                                           "host", t->host, "pid", t->pid, "lost", (json_int_t)t->lost, "names", thread_names(t), "ops",
-                                           operations(job, i, op_stride), "slices", slices(job, t, stride)));
-  }
-  return write_json(json_pack("{s:f,s:I,s:I,s:o,s:o}", "length", job->end - job->begin, "opStride", (json_int_t)op_stride, "stride",
-                              (json_int_t)stride, "ranks", ranks, "waited", waits(job)),
-                    out);
-}
-
-static void write_text(const xt_job *job, FILE *out)
-{
-  char *text = NULL;
-  size_t size = 0;
-  FILE *memory = open_memstream(&text, &size);
-  if (memory != NULL) {
-    xt_summary(job, memory);
-    fclose(memory);
-    for (size_t i = 0; i < size; i++) {
-      fputs(text[i] == '<' ? "&lt;" : text[i] == '&' ? "&amp;" : (char[2]){text[i], '\0'}, out);
-    }
-    free(text);
-  }
-}
-
-bool xt_report(const xt_job *job, FILE *out)
+bool xt_report(xt_jobs *jobs, FILE *out)
 {
   fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n"
         "<title>Tutti: time lines</title>\n<style>\n",
         out);
-  fputs(xt_page_style, out);
-  fputs("</style>\n</head>\n<body>\n", out);
-  fputs(xt_page_body, out);
-  fputs("<section aria-label=\"summary\">\n<h2>Summary</h2>\n<pre id=\"summary\">", out);
-  write_text(job, out);
-  fputs("</pre>\n</section>\n<script type=\"application/json\" id=\"data\">", out);
-  bool good = write_data(job, out);
-  fprintf(out, "</script>\n<script>\n%s</script>\n</body>\n</html>\n", xt_page_script);
+  fprintf(out, "%s</style>\n</head>\n<body>\n%s<script type=\"application/json\" id=\"data\">", xt_page_css, xt_page_html);
+  bool good = write_data(jobs, out);
+  fprintf(out, "</script>\n<script>\n%s</script>\n</body>\n</html>\n", xt_page_js);
   return good && ferror(out) == 0;
 }

@@ -13,9 +13,11 @@ typedef struct xt_trace {
   int rank, ranks, pid;
   const char *comm, *host, *name, *clock; // of root
   double skew;                            // CLOCK_REALTIME minus its clock
+  double began;                           // when its communicator began; 0: not known
   double ahead;                           // of the machine's clock, in a time namespace of its own
   bool knows_ahead;
-  int at_clock;        // number of its clock
+  int at_job;          // number of its job
+  int at_clock;        // number of its clock in the job
   double shift, drift; // what brings it to the job's time (xt_time)
   uint64_t lost;       // events, for any reason
 } xt_trace;
@@ -25,10 +27,11 @@ typedef struct xt_op {
   const xt_trace *trace;
   int at; // number of the trace
   const char *func;
-  uint64_t bytes, seq;
-  int peer; // -1: a collective
+  uint64_t bytes, seq; // bytes: count * size of the type, as the call had them
+  int peer;            // -1: a collective
   bool send;
-  double start, end; // the job's
+  double start, end;  // the job's
+  const json_t *args; // of its event
 } xt_op;
 
 typedef enum { XT_CLOCK_FIRST, XT_CLOCK_MEASURED, XT_CLOCK_WALL } xt_clock_how;
@@ -44,10 +47,12 @@ typedef struct xt_clock {
   bool tried;          // with messages to and from known ones
 } xt_clock;
 
+// Ranks that belong together: of one communicator, or of one process.
 typedef struct xt_job {
-  xt_trace *traces;
+  xt_trace *traces; // of xt_jobs: sorted by communicator and rank
   int n;
-  xt_op *ops; // sorted: those that belong together stand together
+  double began; // first of its traces by the wall clock, microseconds since 1970
+  xt_op *ops;   // sorted: those that belong together stand together
   size_t nops;
   xt_clock *clocks;
   int nclocks;
@@ -55,15 +60,35 @@ typedef struct xt_job {
   double *waited;    // n x n: microseconds that the row has waited for the column
 } xt_job;
 
+// Everything that was read; jobs are sorted by when they began.
+typedef struct xt_jobs {
+  xt_trace *traces;
+  int ntraces;
+  xt_job *list;
+  int n;
+} xt_jobs;
+
+// How the bandwidth of an operation is counted, as the perf programs do: its bytes times `size` by its time is algbw, times `bus` is busbw.
+typedef struct xt_factors {
+  double size, bus;
+} xt_factors;
+
 // Are the files together as small as memory wants them: a sixteenth of the machine's, at most 2 GB? False: said so.
 bool xt_fit(char *const *paths, int n);
 // Reads and checks a file. On failure a message names the file and the place; false.
 bool xt_load(const char *path, xt_trace *out);
 void xt_unload(xt_trace *t);
 
-// All files, on one clock, with their operations and who waited for whom. False: said why.
-bool xt_job_open(xt_job *job, char *const *paths, int n);
-void xt_job_close(xt_job *job);
+// Reads all files and splits them into jobs. The files of a job are on one clock. False: said why.
+bool xt_jobs_open(xt_jobs *jobs, char *const *paths, int n);
+void xt_jobs_close(xt_jobs *jobs);
+// The job's operations and who waited for whom, once its clocks are set. False: no memory.
+bool xt_job_collect(xt_job *job);
+// Writes ranks, hosts, processes and start of the job.
+void xt_job_title(const xt_job *job, FILE *out);
+// The most files that the job has of one communicator, and that communicator.
+int xt_job_ranks(const xt_job *job, const char **comm);
+xt_factors xt_bandwidth(const char *func, int ranks);
 // Phase of an event: "X", "s", "f", "M".
 bool xt_is_phase(const json_t *e, const char *phase);
 // A time of this file in the job's.
@@ -71,14 +96,18 @@ double xt_time(const xt_trace *t, double at);
 
 // clocks.c: names the clocks and brings all traces to that of the first. False: no memory.
 bool xt_set_clocks(xt_job *job);
+// What brings a time of one job to the time of another: nothing on one machine, else what the wall clocks say.
+double xt_job_shift(const xt_job *job, const xt_job *to);
 
 // Do these two belong to the same operation (a collective of a communicator, or a send and its receive)?
 bool xt_same_op(const xt_op *a, const xt_op *b);
 
 // The commands' work. False: the output failed.
-void xt_summary(const xt_job *job, FILE *out);
-bool xt_merge(xt_job *job, FILE *out);
-bool xt_report(const xt_job *job, FILE *out);
+bool xt_summary(xt_jobs *jobs, FILE *out);
+bool xt_merge(xt_jobs *jobs, FILE *out);
+bool xt_report(xt_jobs *jobs, FILE *out);
+// The summary of one job.
+void xt_job_summary(const xt_job *job, FILE *out);
 
-// page.c
-extern const char xt_page_style[], xt_page_body[], xt_page_script[];
+// page.css, page.html and page.js, put into the program by CMake.
+extern const char xt_page_css[], xt_page_html[], xt_page_js[];

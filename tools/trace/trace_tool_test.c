@@ -39,6 +39,17 @@ static const char *write_file(int i, const char *fmt, ...)
   ",\"args\":{\"bytes\":1000,\"seq\":" seq "}}"
 #define ARROW(ph, id, ts) "{\"name\":\"message\",\"ph\":\"" ph "\",\"id\":\"" id "\",\"pid\":0,\"tid\":1,\"ts\":" ts "}"
 
+// Files of one job.
+static xt_jobs opened;
+
+static bool open_job(xt_job *job, int n)
+{
+  bool good = xt_jobs_open(&opened, names, n);
+  assert_true(!good || opened.n == 1);
+  *job = good ? opened.list[0] : (xt_job){0};
+  return good;
+}
+
 static void refuses_what_is_no_time_line(void **state)
 {
   (void)state;
@@ -85,9 +96,9 @@ static void operations_are_slices(void **state)
       0, "%s",
       "{\"traceEvents\":[{\"name\":\"n\",\"cat\":\"op\",\"ph\":\"M\",\"args\":{}},{\"name\":\"message\",\"cat\":\"op\",\"ph\":\"s\",\"id\":\"a\","
       "\"pid\":0,\"tid\":1,\"ts\":1}," OP("1", "1", "5") "]," OTHER("0", "a", "0") "}");
-  assert_true(xt_job_open(&job, names, 1));
+  assert_true(open_job(&job, 1));
   assert_int_equal(job.nops, 1);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 // A file with a hole, larger than any memory it might be given: nothing of it is read.
@@ -97,7 +108,7 @@ static void refuses_what_is_too_large(void **state)
   xt_job job;
   assert_int_equal(truncate(write_file(0, "{}"), (off_t)3 << 30), 0);
   assert_false(xt_fit(names, 1));
-  assert_false(xt_job_open(&job, names, 1));
+  assert_false(open_job(&job, 1));
   write_file(0, "{}");
   assert_true(xt_fit(names, 1));
 }
@@ -108,10 +119,10 @@ static void refuses_a_rank_twice(void **state)
   xt_job job;
   write_file(0, "%s", "{\"traceEvents\":[]," OTHER("0", "a", "0") "}");
   write_file(1, "%s", "{\"traceEvents\":[]," OTHER("0", "a", "0") "}");
-  assert_false(xt_job_open(&job, names, 2));
-  assert_true(xt_job_open(&job, names, 1));
+  assert_false(open_job(&job, 2));
+  assert_true(open_job(&job, 1));
   assert_int_equal(job.nops, 0);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 // Clock b is 500 us ahead of a. Messages take 10 us and more one way, 30 us the other: the shift is found within 20 us.
@@ -125,7 +136,7 @@ static void messages_bring_clocks_together(void **state)
   write_file(1, "%s",
              "{\"traceEvents\":[" ARROW("f", "m1", "1590") "," ARROW("f", "m2", "2510") "," ARROW("s", "m3", "3470") "," OP(
                  "1540", "60", "0") "]," OTHER("1", "b", "9000000") "}");
-  assert_true(xt_job_open(&job, names, 2));
+  assert_true(open_job(&job, 2));
   assert_int_equal(job.nclocks, 2);
   assert_int_equal(job.clocks[1].how, XT_CLOCK_MEASURED);
   assert_true(job.clocks[1].error >= 20 && job.clocks[1].error < 20.5); // in 2 ms clocks drift apart by 0.4 us at most
@@ -133,7 +144,7 @@ static void messages_bring_clocks_together(void **state)
   // Rank 1 came at 1540 - 490, rank 0 at 1000.
   assert_true(job.waited[0 * 2 + 1] == 50);
   assert_true(job.waited[1 * 2 + 0] == 0);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 // Many messages between clock a and clock b, which is 1 s ahead and gains 50 us a second: in both directions some are as fast as 15 us, others late.
@@ -161,7 +172,7 @@ static void a_clock_that_drifts(void **state)
   fprintf(files[1], "]," OTHER("1", "b", "0") "}");
   fclose(files[0]);
   fclose(files[1]);
-  assert_true(xt_job_open(&job, names, 2));
+  assert_true(open_job(&job, 2));
   assert_int_equal(job.clocks[1].how, XT_CLOCK_MEASURED);
   assert_true(job.clocks[1].error < 30);
   for (double at = 1e6; at < 41e6; at += 1e6) {
@@ -170,7 +181,7 @@ static void a_clock_that_drifts(void **state)
       fail_msg("%.3f is %.3f", at, found);
     }
   }
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 // Messages go from a to b to c to a: each a hundred microseconds under way. b is 1000 us ahead, c 5000.
@@ -181,7 +192,7 @@ static void messages_that_go_round(void **state)
   write_file(0, "%s", "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m3", "1400") "]," OTHER("0", "a", "0") "}");
   write_file(1, "%s", "{\"traceEvents\":[" ARROW("f", "m1", "2100") "," ARROW("s", "m2", "2150") "]," OTHER("1", "b", "0") "}");
   write_file(2, "%s", "{\"traceEvents\":[" ARROW("f", "m2", "6250") "," ARROW("s", "m3", "6300") "]," OTHER("2", "c", "0") "}");
-  assert_true(xt_job_open(&job, names, 3));
+  assert_true(open_job(&job, 3));
   for (int i = 1; i < 3; i++) {
     assert_int_equal(job.clocks[i].how, XT_CLOCK_MEASURED);
     assert_true(job.clocks[i].error >= 150 && job.clocks[i].error < 151); // what clocks may drift apart in a ms stands besides
@@ -189,7 +200,7 @@ static void messages_that_go_round(void **state)
   // The middle of what is possible.
   assert_true(fabs(xt_time(&job.traces[1], 2100) - (2100 - 1000 + 50)) < 0.5);
   assert_true(fabs(xt_time(&job.traces[2], 6250) - (6250 - 5000 - 50)) < 0.5);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 enum { ROUNDS = 200 };
@@ -239,7 +250,7 @@ static void drifting_clocks_in_a_ring(void **state)
     const ring_job *r = &jobs[i];
     xt_job job;
     write_ring(r);
-    assert_true(xt_job_open(&job, names, FILES));
+    assert_true(open_job(&job, FILES));
     for (int k = 1; k < FILES; k++) {
       assert_int_equal(job.clocks[k].how, XT_CLOCK_MEASURED);
       assert_true(job.clocks[k].error < 200); // a round takes 30 to 180 us, and 160 as it was sent
@@ -250,7 +261,7 @@ static void drifting_clocks_in_a_ring(void **state)
         }
       }
     }
-    xt_job_close(&job);
+    xt_jobs_close(&opened);
   }
 }
 
@@ -261,11 +272,11 @@ static void a_clock_that_is_put_forward(void **state)
   xt_job job;
   static const ring_job r = {10, 1e6, {0, 3e8, 7e8, 1e6}, {0, 20e-6, -17e-6, 5e-6}};
   write_ring(&r);
-  assert_true(xt_job_open(&job, names, FILES));
+  assert_true(open_job(&job, FILES));
   for (int k = 1; k < FILES; k++) {
     assert_int_equal(job.clocks[k].how, XT_CLOCK_WALL);
   }
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 // The same between two clocks: b is put forward between one message there and back and the next.
@@ -279,10 +290,10 @@ static void two_clocks_that_contradict_each_other(void **state)
   write_file(1, "%s",
              "{\"traceEvents\":[" ARROW("f", "m1", "1040") "," ARROW("s", "m2", "1060") "," ARROW("f", "m3", "3040") "," ARROW(
                  "s", "m4", "3060") "]," OTHER("1", "b", "9000000") "}");
-  assert_true(xt_job_open(&job, names, 2));
+  assert_true(open_job(&job, 2));
   assert_int_equal(job.clocks[1].how, XT_CLOCK_WALL);
   assert_true(job.traces[1].shift == 4000);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 // b is measured against a, c against b: what b may be wrong by c may be, too.
@@ -295,10 +306,10 @@ static void errors_add_up(void **state)
              "{\"traceEvents\":[" ARROW("f", "m1", "1050") "," ARROW("s", "m2", "1050") "," ARROW("s", "m3", "1200") "," ARROW(
                  "f", "m4", "1240") "]," OTHER("1", "b", "0") "}");
   write_file(2, "%s", "{\"traceEvents\":[" ARROW("f", "m3", "1220") "," ARROW("s", "m4", "1220") "]," OTHER("2", "c", "0") "}");
-  assert_true(xt_job_open(&job, names, 3));
+  assert_true(open_job(&job, 3));
   assert_true(job.clocks[1].error >= 50 && job.clocks[1].error < 51);
   assert_true(job.clocks[2].error >= 70 && job.clocks[2].error < 71);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 // Time namespaces of one machine: nothing need be measured.
@@ -309,17 +320,17 @@ static void one_machine_has_one_clock(void **state)
   write_file(0, "%s",
              "{\"traceEvents\":[" OP("1000", "100",
                                      "0") "," ARROW("s", "m1", "1000") "]," OTHER("0", "boot time:[1]\",\"clock_ahead_ns\":\"x", "0") "}");
-  assert_false(xt_job_open(&job, names, 1));
+  assert_false(open_job(&job, 1));
   write_file(0, "%s", "{\"traceEvents\":[" OP("1000", "100", "0") "]," OTHER("0", "boot time:[1]", "0,\"clock_ahead_ns\":-7000") "}");
   write_file(1, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("1", "boot time:[2]", "0,\"clock_ahead_ns\":1993000") "}");
   write_file(2, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("2", "boot time:[3]", "-1") "}");
-  assert_false(xt_job_open(&job, names, 3)); // no such difference to the wall clock
+  assert_false(open_job(&job, 3)); // no such difference to the wall clock
   write_file(2, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("2", "boot time:[3]", "0") "}");
-  assert_true(xt_job_open(&job, names, 3));
+  assert_true(open_job(&job, 3));
   assert_int_equal(job.nclocks, 2); // of the third it is not known
   assert_true(xt_time(&job.traces[0], 1000) == 1007 && xt_time(&job.traces[1], 3000) == 1007);
   assert_int_equal(job.clocks[job.traces[2].at_clock].how, XT_CLOCK_WALL);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 static void wall_clocks_are_believed_without_messages(void **state)
@@ -328,10 +339,10 @@ static void wall_clocks_are_believed_without_messages(void **state)
   xt_job job;
   write_file(0, "%s", "{\"traceEvents\":[" ARROW("s", "m1", "1000") "]," OTHER("0", "a", "5000000") "}");
   write_file(1, "%s", "{\"traceEvents\":[" ARROW("f", "m1", "1590") "]," OTHER("1", "b", "9000000") "}");
-  assert_true(xt_job_open(&job, names, 2));
+  assert_true(open_job(&job, 2));
   assert_int_equal(job.clocks[1].how, XT_CLOCK_WALL);
   assert_true(job.traces[1].shift == 4000);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 // Names of files sort rank 10 before rank 2; they may also come in any order.
@@ -349,11 +360,11 @@ static void ranks_are_sorted_as_numbers(void **state)
     fprintf(f, other, ranks[i]);
     fclose(f);
   }
-  assert_true(xt_job_open(&job, names, 3));
+  assert_true(open_job(&job, 3));
   assert_int_equal(job.traces[0].rank, 0);
   assert_int_equal(job.traces[1].rank, 2);
   assert_int_equal(job.traces[2].rank, 10);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
 }
 
 static void the_last_one_is_waited_for(void **state)
@@ -365,19 +376,19 @@ static void the_last_one_is_waited_for(void **state)
   write_file(0, "%s", "{\"traceEvents\":[" OP("100", "400", "0") "," OP("1000", "10", "1") "]," OTHER("0", "a", "0") "}");
   write_file(1, "%s", "{\"traceEvents\":[" OP("300", "200", "0") "," OP("1000", "10", "1") "]," OTHER("1", "a", "0") "}");
   write_file(2, "%s", "{\"traceEvents\":[" OP("450", "50", "0") "," OP("1000", "10", "1") "]," OTHER("2", "a", "0") "}");
-  assert_true(xt_job_open(&job, names, 3));
+  assert_true(open_job(&job, 3));
   assert_int_equal(job.nops, 6);
   assert_true(job.waited[0 * 3 + 2] == 350);
   assert_true(job.waited[1 * 3 + 2] == 150);
   assert_true(job.waited[2 * 3 + 0] == 0 && job.waited[0 * 3 + 1] == 0);
   FILE *out = open_memstream(&text, &size);
-  xt_summary(&job, out);
+  xt_job_summary(&job, out);
   fclose(out);
   assert_non_null(strstr(text, "6 operations"));
   assert_non_null(strstr(text, "rank 0 of 0x1 waited 0.350 ms for others to come, most for rank 2"));
   free(text);
   out = open_memstream(&text, &size);
-  assert_true(xt_merge(&job, out));
+  assert_true(xt_merge(&opened, out));
   fclose(out);
   json_t *merged = json_loads(text, 0, NULL);
   assert_int_equal(json_array_size(json_object_get(merged, "traceEvents")), 6);
@@ -385,7 +396,99 @@ static void the_last_one_is_waited_for(void **state)
   assert_int_equal(json_integer_value(json_object_get(json_array_get(json_object_get(merged, "traceEvents"), 5), "pid")), 2);
   json_decref(merged);
   free(text);
-  xt_job_close(&job);
+  xt_jobs_close(&opened);
+}
+
+#define RUN(comm, rank, pid, seconds)                                                                                              \
+  "\"otherData\":{\"tutti_trace\":1,\"rank\":" rank ",\"ranks\":2,\"comm\":\"" comm "\",\"name\":\"\",\"host\":\"h\",\"pid\":" pid \
+  ",\"clock\":\"a\",\"realtime_minus_monotonic_ns\":1000000000,\"began_us\":" seconds "000000,\"lost_ring_full\":0,\"lost_disk\":0}"
+
+// The text that a command writes; free it.
+static char *text_of(bool (*run)(xt_jobs *jobs, FILE *out))
+{
+  static char *text;
+  static size_t size;
+  FILE *out = open_memstream(&text, &size);
+  assert_true(run(&opened, out));
+  fclose(out);
+  return text;
+}
+
+// The later run is the first file. Numbers of its operations begin anew: they are none of the other's.
+static void two_runs_are_two_jobs(void **state)
+{
+  (void)state;
+  write_file(0, "%s", "{\"traceEvents\":[" OP("90000000", "100", "0") "]," RUN("0x1", "0", "9", "90") "}");
+  write_file(1, "%s", "{\"traceEvents\":[" OP("10000000", "500", "0") "]," RUN("0x2", "0", "7", "9") "}");
+  write_file(2, "%s", "{\"traceEvents\":[" OP("10000200", "300", "0") "]," RUN("0x2", "1", "8", "10") "}");
+  assert_true(xt_jobs_open(&opened, names, 3));
+  assert_int_equal(opened.n, 2);
+  assert_int_equal(opened.list[0].n, 2);
+  assert_true(opened.list[0].end - opened.list[0].begin == 500 && opened.list[0].waited[0 * 2 + 1] == 200);
+  assert_true(opened.list[1].end - opened.list[1].begin == 100 && opened.list[1].began == 91e6);
+  char *text = text_of(xt_summary);
+  assert_non_null(strstr(text, "job 1 of 2: 2 ranks on h, pids 7 to 8, 1970-01-01 00:00:10 UTC\n2 time lines, 2 operations in 0.001 s"));
+  assert_non_null(strstr(text, "job 2 of 2: 1 of 2 ranks on h, pid 9, 1970-01-01 00:01:31 UTC\n1 time lines"));
+  free(text);
+  text = text_of(xt_merge);
+  assert_non_null(strstr(text, "\"ts\":80000000.0")); // one machine: as far apart as they were
+  free(text);
+  xt_jobs_close(&opened);
+}
+
+// A process that has two communicators makes one job of their ranks, in whatever order the files come.
+static void processes_join_communicators(void **state)
+{
+  (void)state;
+  write_file(0, "%s", "{\"traceEvents\":[]," RUN("0x1", "0", "7", "1") "}");
+  write_file(1, "%s", "{\"traceEvents\":[]," RUN("0x2", "1", "8", "1") "}");
+  write_file(2, "%s", "{\"traceEvents\":[]," RUN("0x1", "1", "8", "1") "}");
+  write_file(3, "%s", "{\"traceEvents\":[]," RUN("0x2", "0", "9", "1") "}");
+  assert_true(xt_jobs_open(&opened, names, 4));
+  assert_int_equal(opened.n, 1);
+  char *text = text_of(xt_summary);
+  assert_non_null(strstr(text, "2 ranks on h, pids 7 to 9, 2 communicators, 1970-01-01 00:00:02 UTC\n4 time lines"));
+  free(text);
+  xt_jobs_close(&opened);
+}
+
+static json_t *data_of(const char *page)
+{
+  const char *at = strstr(page, "id=\"data\">");
+  assert_non_null(at);
+  json_t *data = json_loads(at + strlen("id=\"data\">"), JSON_DISABLE_EOF_CHECK, NULL);
+  assert_non_null(data);
+  return data;
+}
+
+// 1000 bytes of each of 2 ranks: an all-gather of 2000 bytes in 2 us moves half of them over a link.
+static void bandwidth_is_that_of_the_perf_programs(void **state)
+{
+  (void)state;
+  static const char gather[] =
+      "{\"traceEvents\":[{\"name\":\"AllGather\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":5,\"dur\":2,\"args\":{\"bytes\":1000,"
+      "\"seq\":0,\"algo\":\"RING\",\"proto\":\"LL\",\"type\":\"<b>\",\"channels\":1,\"queued_us\":3}}],";
+  write_file(0, "%s%s", gather, RUN("0x1", "0", "7", "1") "}");
+  write_file(1, "%s%s", gather, RUN("0x1", "1", "8", "1") "}");
+  assert_true(xt_jobs_open(&opened, names, 2));
+  char *text = text_of(xt_summary);
+  assert_non_null(
+      strstr(text, "AllGather                  1000          2         2.00         2.00         2.00      1.000      0.500        0\n"));
+  free(text);
+  text = text_of(xt_report);
+  assert_null(strstr(text, "<b>"));
+  json_t *data = data_of(text), *rank, *op, *factors;
+  assert_int_equal(json_unpack(data, "{s:[{s:[o]}]}", "jobs", "ranks", &rank), 0);
+  assert_int_equal(json_unpack(rank, "{s:[o],s:{s:o}}", "ops", &op, "factors", "AllGather", &factors), 0);
+  assert_true(json_number_value(json_array_get(factors, 0)) == 2 && json_number_value(json_array_get(factors, 1)) == 0.5);
+  assert_true(json_number_value(json_array_get(op, 1)) == 2 && json_number_value(json_array_get(op, 7)) == 3);
+  const json_t *how = json_array_get(json_object_get(data, "texts"), (size_t)json_integer_value(json_array_get(op, 6)));
+  assert_string_equal(json_string_value(how), "RING, LL, <b>, 1 channel");
+  json_decref(data);
+  free(text);
+  xt_jobs_close(&opened);
+  assert_true(xt_bandwidth("AllReduce", 4).size == 1 && xt_bandwidth("AllReduce", 4).bus == 1.5);
+  assert_true(xt_bandwidth("Send", 4).size == 1 && xt_bandwidth("Broadcast", 4).bus == 1);
 }
 
 static int make_folder(void **state)
@@ -419,6 +522,9 @@ int main(void)
       cmocka_unit_test(messages_bring_clocks_together),
       cmocka_unit_test(wall_clocks_are_believed_without_messages),
       cmocka_unit_test(ranks_are_sorted_as_numbers),
+      cmocka_unit_test(two_runs_are_two_jobs),
+      cmocka_unit_test(processes_join_communicators),
+      cmocka_unit_test(bandwidth_is_that_of_the_perf_programs),
       cmocka_unit_test(the_last_one_is_waited_for),
       cmocka_unit_test(a_clock_that_drifts),
       cmocka_unit_test(messages_that_go_round),
