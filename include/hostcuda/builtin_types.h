@@ -2,6 +2,7 @@
 #ifndef HOSTCUDA_BUILTIN_TYPES_H_
 #define HOSTCUDA_BUILTIN_TYPES_H_
 
+#include "device_types.h"
 #include "driver_types.h"
 #include "vector_types.h"
 

@@ -8,6 +8,8 @@
 
 #include "builtin_types.h"
 #include "cuda_runtime_api.h"
+#include "library_types.h"
+#include "vector_functions.h"
 
 #ifdef __cplusplus
 
