@@ -143,6 +143,42 @@ report "one rank" "$([ "$(wc -l <"$tmp/out")" = 1 ] || echo " more is said")"
 good "one rank, json" '"choice": null,' explain --format json "$machines/pcie_1gpu_1nic_switch/input.xml"
 good "18 hosts in one domain" '^NVLS' graphs --table --hosts 18 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
 
+# All-to-all: the least that the links allow. One H100 sends 7/8 of a buffer at 370.8 GB/s; of four, 24/32 of it at its card's 48 GB/s.
+h100_bound='GPU0 NVL (→|->) NVS [(]896 KiB at 370.8 GB/s[)]'
+good "all-to-all, one node" "$h100_bound" explain --coll alltoall "$h100"
+good "all-to-all, its time" '^at least 2.47 us: 423.8 GB/s, bus bandwidth 370.8 GB/s$' explain --coll alltoall "$h100"
+good "all-to-all, four nodes" '^at least 1048.58 us: 64 GB/s, bus bandwidth 62 GB/s$' explain --coll alltoall -N 4 --bytes 64M "$h100"
+good "all-to-all, what is sent" 'sends 14 MiB inside its node, 48 MiB over the network' explain --coll alltoall -N 4 --bytes 64M "$h100"
+good "all-to-all, one rank" '^AllToAll on 1 rank: .*nothing is sent$' explain --coll alltoall "$machines/pcie_1gpu_1nic_switch/input.xml"
+good "all-to-all, a table" '^ +64 MiB +1048.58 +64.00$' tuning --coll alltoall -N 4 -b 1M -e 64M "$h100"
+good "all-to-all, plain" '^least AllToAll 67108864 1048.5760$' tuning --format plain -N 4 -b 1M -e 64M "$h100"
+good "all-to-all, host memory" '^AlltoAll of 4 processes' host --coll alltoall --ranks 4 -e 64
+bad "all-to-all is not simulated" 2 'no cost model for all-to-all' simulate --coll alltoall "$h100"
+bad "tuning's formats" 2 'format xml: there are text, plain and json' tuning --format xml "$h100"
+if command -v python3 >"$tmp/python"; then
+  for nodes in 1 4; do
+    good "tuning plain $nodes" '^choice' tuning --format plain -N $nodes "$h100"
+    cp "$tmp/out" "$tmp/plain"
+    good "tuning json $nodes" '"choices"' tuning --format json -N $nodes "$h100"
+    python3 -c '
+import json, sys
+x = json.load(open(sys.argv[1]))
+assert (x["nodes"], x["ranks"]) == (int(sys.argv[3]), 8 * int(sys.argv[3]))
+lines = ["choice %s %d %s %s %.4f %d %d" % tuple(c[k] for k in ("function", "bytes", "algorithm", "protocol", "us", "channels", "threads"))
+         for c in x["choices"]]
+lines += ["least %s %d %.4f" % (c["function"], c["bytes"], c["us"]) for c in x["least"]]
+model = ["model %s %s %s %.4f %.4f" % tuple(c[k] for k in ("function", "algorithm", "protocol", "latency", "bandwidth"))
+         for c in x["model"] if "bound" in c]
+known = open(sys.argv[2]).read().splitlines()
+assert lines == [k for k in known if not k.startswith("model")], lines
+assert model and set(model) <= set(known), model
+assert all(c["bound"] if "bound" in c else c["out"] for c in x["model"])
+' "$tmp/out" "$tmp/plain" $nodes 2>"$tmp/err" || report "tuning json $nodes" " says something else than plain"
+  done
+  good "explain json, all-to-all" '"least": [{]"us": 16.3840, "algbw": 64.0000, "busbw": 62.0000[}]' explain --coll alltoall -N 4 --format json "$h100"
+  python3 -m json.tool "$tmp/out" >"$tmp/json" 2>"$tmp/err" || report "explain json, all-to-all" " is none"
+fi
+
 # Files as such.
 good "lint: nothing to say" '' lint "$h100"
 sed 's/link_width="16"/link_width="8"/' "$h100" >"$tmp/narrow.xml"

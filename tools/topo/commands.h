@@ -20,8 +20,12 @@ int xp_diff_files(const xp_options *o, xp_print *out);
 
 // ---- What several commands share ----
 
-// The function that --coll names; -1, with a message: none.
+// The function that --coll names, a tt_model_func or XP_ALL_TO_ALL; -1, with a message: none.
+enum { XP_ALL_TO_ALL = TT_MODEL_FUNCS };
 int xp_func_of(const char *name);
+
+// "AllReduce" … "AllToAll".
+const char *xp_func_name(int func);
 
 // An operation of the options (without its size). False, with a message: unknown type or operation.
 bool xp_op_of(const xp_options *o, tt_model_op *out);
@@ -35,13 +39,42 @@ size_t xp_element_of(const xp_options *o);
 size_t xp_next_size(const xp_options *o, size_t size);
 
 // Bytes on the wire per byte of the operation's size, as the perf programs reckon bus bandwidth.
-double xp_bus_factor(tt_model_func func, int nranks);
+double xp_bus_factor(int func, int nranks);
 
 // Why an algorithm is out, with the value of the variable that is to blame. Returns out.
 const char *xp_off_text(tt_model_off off, char *out, size_t size);
 
 // Says, where collnet takes part, that communicators of this library have none.
 void xp_say_collnet(const xp_print *out, const tt_model *m);
+
+// Says, where ranks sit in host memory, which command has a model of that.
+void xp_say_host(const xp_print *out, const tt_topo *topo, int func);
+
+// What all-to-all puts on the links of a machine.
+typedef struct xp_messages {
+  int peers;
+  double near, far; // messages of a rank to its node, over the network; on average
+  double *load;     // of each link, in messages
+  double most;      // of a link, in messages per GB/s
+  int bound;        // that link; -1: none
+  bool reached;     // false: a rank has no card to reach other machines, and nothing else is known
+} xp_messages;
+
+// After xp_machine_connect; free with xp_messages_clear, also after an error.
+ncclResult_t xp_messages_make(const xp_machine *m, xp_messages *out);
+
+// An error unless other machines are reached.
+ncclResult_t xp_messages_check(const xp_machine *m, const xp_messages *x);
+void xp_messages_clear(xp_messages *x);
+
+// Microseconds that the links need for buffers of so many bytes, at least. Latency is not in it.
+double xp_messages_time(const xp_messages *x, size_t bytes);
+
+// Name of its slowest link, "GPU0 NVL → NVS", in `text` of 192 bytes.
+const char *xp_messages_bound(const xp_machine *m, const xp_messages *x, const xp_print *out, char text[192]);
+
+// explain for all-to-all. Returns an exit code.
+int xp_explain_messages(const xp_options *o, const xp_machine *m, bool json, xp_print *out);
 
 // Name of a node for people: a card that is no PCI device is "NIC". In `out`, or constant.
 const char *xp_node_name(const tt_topo *t, int node, char *out, size_t size);

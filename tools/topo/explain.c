@@ -470,6 +470,7 @@ static int explain(inquiry *q)
   write_out(q);
   title(q, "Why");
   write_margin(q);
+  xp_say_host(q->out, q->w->m.topo, (int)q->op.func);
   write_graph(q);
   write_size(q);
   write_changes(q);
@@ -494,6 +495,11 @@ int xp_explain(const xp_options *o, xp_print *out)
   q.op.func = (tt_model_func)func;
   q.op.bytes = o->bytes;
   int code = xp_prepare(o, XP_TO_MODEL, &w);
+  if (code == 0 && func == XP_ALL_TO_ALL) {
+    code = xp_explain_messages(o, &w.m, json, out);
+    xp_release(&w);
+    return code;
+  }
   code = code == 0 ? (json ? explain_json : explain)(&q) : code;
   xp_release(&w);
   return code;

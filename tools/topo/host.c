@@ -29,7 +29,8 @@ static int find_function(const char *name)
                                   [TT_MODEL_ALL_GATHER] = TT_FUNC_ALLGATHER,
                                   [TT_MODEL_REDUCE_SCATTER] = TT_FUNC_REDUCESCATTER,
                                   [TT_MODEL_BROADCAST] = TT_FUNC_BROADCAST,
-                                  [TT_MODEL_REDUCE] = TT_FUNC_REDUCE};
+                                  [TT_MODEL_REDUCE] = TT_FUNC_REDUCE,
+                                  [XP_ALL_TO_ALL] = TT_FUNC_ALLTOALL};
   int f = xp_func_of(name != NULL ? name : "allreduce");
   return f < 0 ? -1 : (int)known[f];
 }

@@ -25,7 +25,7 @@ static const command commands[] = {
     {"channels", "[FILE]", "rings and trees of every rank over all nodes", XP_CHANNELS, xp_channels,
      "--format text (default, NCCL's log), json, plain (one ring or rank a line)"},
     {"tuning", "[FILE]", "the cost model, and the choice per size", XP_TUNING, xp_tuning,
-     "--format text (default), plain (one number a line)"},
+     "--format text (default), plain (one number a line), json"},
     {"explain", "[FILE]", "one operation: what is chosen, how long it takes, and why", XP_EXPLAIN, xp_explain,
      "--format text (default), json"},
     {"simulate", "[FILE]", "the table that a perf program would print", XP_SIMULATE, xp_simulate, NULL},

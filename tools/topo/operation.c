@@ -74,8 +74,21 @@ static int find(const char *what, const char *name, list l)
 
 int xp_func_of(const char *name)
 {
-  static const char *const names[TT_MODEL_FUNCS] = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
-  return find("function", name, (list){names, TT_MODEL_FUNCS});
+  static const char *const names[] = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce", [XP_ALL_TO_ALL] = "alltoall"};
+  return find("function", name, (list){names, TT_COUNT(names)});
+}
+
+const char *xp_func_name(int func)
+{
+  return func == XP_ALL_TO_ALL ? "AllToAll" : tt_model_func_name((tt_model_func)func);
+}
+
+void xp_say_host(const xp_print *out, const tt_topo *topo, int func)
+{
+  if (tt_topo_host_rank(&topo->nodes[0])) {
+    xp_say(out, 4, "  ranks in host memory: this is NCCL's model of GPUs; tutti-topo host --coll %s has the model that communicators use",
+           xp_func_name(func));
+  }
 }
 
 static int type_index(const xp_options *o)
@@ -132,13 +145,14 @@ size_t xp_next_size(const xp_options *o, size_t size)
   return next > size && next <= o->max_bytes ? next : 0;
 }
 
-double xp_bus_factor(tt_model_func func, int nranks)
+double xp_bus_factor(int func, int nranks)
 {
   double others = (double)(nranks - 1) / nranks;
   switch (func) {
   case TT_MODEL_ALL_REDUCE: return 2 * others;
   case TT_MODEL_ALL_GATHER:
-  case TT_MODEL_REDUCE_SCATTER: return others;
+  case TT_MODEL_REDUCE_SCATTER:
+  case XP_ALL_TO_ALL: return others;
   default: return 1;
   }
 }

@@ -45,7 +45,7 @@ static const row rows[] = {
      "of this rank: its node's graphs, its trees, rings from it on"},
     {0, "channel", ARG_INT, AT(channel), 0, 63, XP_CHANNELS, "C", "this channel only"},
     {0, "coll", ARG_TEXT, AT(coll), 0, 0, XP_TUNING | XP_EXPLAIN | XP_SIMULATE | XP_HOST, "NAME",
-     "allreduce (default), allgather, reducescatter, broadcast, reduce"},
+     "allreduce (default), allgather, reducescatter, broadcast, reduce, alltoall (not simulate)"},
     {0, "bytes", ARG_SIZE, AT(bytes), 0, 0, XP_EXPLAIN, "SIZE", "of the larger of a rank's two buffers (default 1M)"},
     {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE", "first size (default 8)"},
     {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE", "last size (default 8G)"},

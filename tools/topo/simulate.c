@@ -119,6 +119,11 @@ int xp_simulate(const xp_options *o, xp_print *out)
   xp_work w;
   run x = {.o = o, .m = &w.m, .f = out->f};
   int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
+  if (func == XP_ALL_TO_ALL) {
+    fprintf(stderr,
+            "tutti-topo: simulate: NCCL has no cost model for all-to-all; tuning and explain say the least time that links allow\n");
+    return 2;
+  }
   if (func < 0 || !xp_op_of(o, &x.op)) {
     return 2;
   }
