@@ -27,7 +27,8 @@ typedef enum { TRACK_CALLS = 1, TRACK_OPS, TRACK_CHANNEL, TRACK_PROXY, TRACK_MES
 typedef struct track {
   uint64_t key; // track_kind and two numbers
   uint64_t end[LANES];
-  uint64_t arrived; // messages: when the last one came
+  uint64_t arrived; // messages: when the last one came,
+  uint64_t op;      // and its operation
   unsigned named;   // lanes that have a name in the file
 } track;
 
@@ -308,12 +309,30 @@ static void write_record(tt_context *c, const tt_record *r, const tt_op *op)
 
 // ---- operations
 
+// All its channels together cannot wait for longer than they run.
+static void end_waits(tt_context *c, tt_op *op, bool count)
+{
+  uint64_t ns[TT_TRACE_PEERS] = {0};
+  double most = (double)(op->stop > op->start ? op->stop - op->start : 0) * (op->nchannels > 0 ? op->nchannels : 1);
+  for (int i = 0; i < TT_TRACE_PEERS && op->waits[i].first > 0; i++) {
+    const tt_wait *w = &op->waits[i];
+    ns[i] = w->waited + (w->came > w->first * op->start ? w->came - w->first * op->start : 0);
+    op->waited += ns[i];
+  }
+  double share = (double)op->waited > most ? most / (double)op->waited : 1;
+  for (int i = 0; i < TT_TRACE_PEERS && count && ns[i] > 0; i++) {
+    tt_stats_wait(c->stats, op->waits[i].peer, (uint64_t)((double)ns[i] * share));
+  }
+  op->waited = (uint64_t)((double)op->waited * share);
+}
+
 // An operation starts with its first channel. Its proxies begin when it is queued: they tell its start only where no channel does.
 static void end_op(tt_context *c, tt_op *op, bool write, bool count)
 {
   op->start = op->start != 0 ? op->start : op->proxied;
   c->dropped += count && op->func != NULL && op->start == 0; // nothing has told when it ran
   if (op->func != NULL && op->start != 0) {
+    end_waits(c, op, count);
     if (write) {
       write_op(c, op);
     }
@@ -406,17 +425,30 @@ static void introduce(tt_op *op, const tt_record *r)
   op->send = r->send;
 }
 
-// Slots are posted ahead: what counts is the time in which nothing came.
-static void count_wait(tt_context *c, tt_op *op, const tt_record *r, bool count)
+static tt_wait *wait_of(tt_op *op, int32_t peer)
 {
-  track *t = track_for(c, r);
-  uint64_t from = r->start > t->arrived ? r->start : t->arrived;
-  if (r->mark[1] > from) {
-    op->waited += r->mark[1] - from;
-    if (count) {
-      tt_stats_wait(c->stats, r->peer, r->mark[1] - from);
+  for (int i = 0; i < TT_TRACE_PEERS; i++) {
+    if (op->waits[i].first == 0 || op->waits[i].peer == peer) {
+      op->waits[i].peer = peer;
+      return &op->waits[i];
     }
   }
+  return NULL;
+}
+
+// Slots are posted ahead, also before the operation runs: what counts is the time in which it ran and nothing came.
+static void count_wait(tt_context *c, tt_op *op, const tt_record *r)
+{
+  track *t = track_for(c, r);
+  tt_wait *w = wait_of(op, r->peer);
+  uint64_t from = r->start > t->arrived ? r->start : t->arrived;
+  if (w != NULL && (t->op != op->number || w->first == 0)) {
+    w->first++;
+    w->came += r->mark[1];
+  } else if (w != NULL && r->mark[1] > from) {
+    w->waited += r->mark[1] - from;
+  }
+  t->op = op->number;
   t->arrived = r->mark[1] > t->arrived ? r->mark[1] : t->arrived;
 }
 
@@ -440,7 +472,7 @@ static tt_op *tell_op(tt_context *c, const tt_record *r, bool write, bool count)
     op->proxied = op->proxied == 0 || r->start < op->proxied ? r->start : op->proxied;
     op->stop = r->stop > op->stop ? r->stop : op->stop;
   } else if (!r->send && r->mark[1] != 0) {
-    count_wait(c, op, r, count);
+    count_wait(c, op, r);
   }
   return op;
 }

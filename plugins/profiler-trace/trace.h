@@ -73,14 +73,25 @@ typedef struct tt_stats tt_stats;
 tt_stats *tt_stats_create(int nranks);
 void tt_stats_destroy(tt_stats *s);
 
+enum { TT_TRACE_PEERS = 8 }; // whose messages an operation waits for; those of others are not counted
+
+// Waiting for a peer's messages. The first one of each connection is waited for since the operation started, which is known only when it ends.
+typedef struct tt_wait {
+  int32_t peer;
+  uint32_t first;  // how many first messages; 0: free
+  uint64_t came;   // sum of the times when they came
+  uint64_t waited; // nanoseconds for all further ones
+} tt_wait;
+
 // An operation, complete when all its channels have ended; its messages may end a little later.
 typedef struct tt_op {
   uint64_t number; // of the Coll or P2p; 0: free
   const char *func, *algo, *proto, *datatype;
-  uint64_t bytes, seq, queued, start, stop, waited, age;
+  uint64_t bytes, seq, queued, start, stop, age;
   uint64_t proxied; // when its first proxy operation began; 0: none has
-  int32_t peer, waited_for;
-  uint64_t waited_most;
+  uint64_t waited;  // of all channels together; set when it ends
+  tt_wait waits[TT_TRACE_PEERS];
+  int32_t peer;
   uint32_t nchannels, ended;
   uint8_t kind, send;
 } tt_op;

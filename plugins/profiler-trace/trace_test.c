@@ -491,6 +491,68 @@ static void a_queued_operation_starts_with_its_first_channel(void **state_)
   json_decref(root);
 }
 
+static uint64_t clock_now(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t let_pass(uint64_t ns)
+{
+  uint64_t begin = clock_now();
+  while (clock_now() < begin + ns) {
+  }
+  return clock_now();
+}
+
+// Messages of one channel come over two connections. They were posted long before the operation started: neither that time nor what both waited in excess of
+// the operation's own time is waiting.
+static void nothing_is_waited_for_before_or_beyond_the_operation(void **state_)
+{
+  (void)state_;
+  enum { WHILE = 2000000 }; // ns
+  void *ctx = open_rank(0), *proxies[2], *steps[2];
+  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileColl};
+  d.coll.func = "AllReduce";
+  d.coll.nChannels = 1;
+  void *op = start(ctx, d);
+  ncclProfiler_v6.stopEvent(op);
+  for (uint8_t i = 0; i < 2; i++) {
+    d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1}};
+    d.proxyOp.channelId = i;
+    proxies[i] = start(ctx, d);
+    steps[i] = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
+    state(steps[i], ncclProfilerProxyStepRecvWait, 0);
+  }
+  uint64_t began = let_pass(WHILE);
+  void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, began}});
+  let_pass(WHILE);
+  for (int i = 0; i < 2; i++) {
+    state(steps[i], ncclProfilerProxyStepRecvFlushWait, 1000);
+    ncclProfiler_v6.stopEvent(steps[i]);
+    ncclProfiler_v6.stopEvent(proxies[i]);
+  }
+  uint64_t ended = clock_now();
+  ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = ended}};
+  ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+  ncclProfiler_v6.stopEvent(kernel);
+  ncclProfiler_v6.finalize(ctx);
+  char path[4096], line[256];
+  double waited = -1;
+  file_of(0, ".txt", path, sizeof path);
+  FILE *f = fopen(path, "r");
+  assert_non_null(f);
+  while (fgets(line, sizeof line, f) != NULL) {
+    double ms;
+    waited = sscanf(line, "waited for messages of rank 1: %lf ms", &ms) == 1 ? ms : waited;
+  }
+  fclose(f);
+  if (waited < WHILE / 1e6 || waited > (double)(ended - began) / 1e6 + 0.001) {
+    fail_msg("waited %.3f ms in an operation of %.3f ms", waited, (double)(ended - began) / 1e6);
+  }
+}
+
 static void handles_of_others_do_no_harm(void **state_)
 {
   (void)state_;
@@ -593,6 +655,7 @@ int main(void)
       cmocka_unit_test(time_lines_have_all_events_and_arrows_meet),
       cmocka_unit_test(many_operations_may_be_queued),
       cmocka_unit_test(a_queued_operation_starts_with_its_first_channel),
+      cmocka_unit_test(nothing_is_waited_for_before_or_beyond_the_operation),
       cmocka_unit_test(handles_of_others_do_no_harm),
       cmocka_unit_test(nothing_is_lost_without_being_counted),
       cmocka_unit_test(what_networks_tell_stands_with_its_peer),
