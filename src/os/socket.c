@@ -18,8 +18,9 @@
 
 #include "base/util.h"
 #include "os/clock.h"
+#include "os/ports.h"
 
-enum { BACKLOG = 4096, ABORT_POLL_MS = 100 };
+enum { BACKLOG = 4096, ABORT_POLL_MS = 100, MISSES = 16 };
 
 typedef union {
   struct sockaddr any;
@@ -232,10 +233,15 @@ static int above_standard(int fd)
   return higher;
 }
 
+// What is left of a connection holds its port for a minute, unless it and who wants the port both allow it (ports.h).
 static int open_tcp(int family)
 {
-  int fd = above_standard(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  return fd < 0 ? -errno : fd;
+  int fd = above_standard(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), on = 1;
+  if (fd < 0) {
+    return -errno;
+  }
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  return fd;
 }
 
 int tt_sock_local(int fd, tt_addr *out)
@@ -262,19 +268,17 @@ int tt_sock_peer(int fd, tt_addr *out)
   return 0;
 }
 
-int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound)
+// One try, on exactly that port; 0: the kernel's choice.
+static int listen_on(const tt_addr *at, int *fd, tt_addr *bound)
 {
   sock_name s;
   socklen_t len = to_kernel(at, &s);
   if (len == 0) {
     return -EAFNOSUPPORT;
   }
-  int sock = open_tcp(at->family), on = 1, e = 0;
+  int sock = open_tcp(at->family), e = 0;
   if (sock < 0) {
     return sock;
-  }
-  if (at->port != 0) {
-    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   }
   if (bind(sock, &s.any, len) != 0 || listen(sock, BACKLOG) != 0) {
     e = -errno;
@@ -288,6 +292,21 @@ int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound)
   }
   *fd = sock;
   return 0;
+}
+
+int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound)
+{
+  int e = listen_on(at, fd, bound);
+  if (e != -EADDRINUSE || at->port != 0) {
+    return e;
+  }
+  tt_ports ports;
+  tt_addr try = *at;
+  tt_ports_begin(&ports, NULL, NULL);
+  while (e == -EADDRINUSE && (try.port = tt_ports_next(&ports)) != 0) {
+    e = listen_on(&try, fd, bound);
+  }
+  return e == -EADDRINUSE ? -EADDRNOTAVAIL : e;
 }
 
 int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from)
@@ -311,10 +330,12 @@ int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from)
   return 0;
 }
 
-int tt_tcp_connect_start(const tt_addr *to, int *fd)
+// One try; `port` 0: the kernel's choice of the own one. -EADDRINUSE: that port is not to be had.
+static int connect_from(uint16_t port, const tt_addr *to, int *fd)
 {
-  sock_name s;
-  socklen_t len = to_kernel(to, &s);
+  sock_name s, own;
+  tt_addr from = {.family = to->family, .port = port};
+  socklen_t len = to_kernel(to, &s), own_len = to_kernel(&from, &own);
   if (len == 0) {
     return -EAFNOSUPPORT;
   }
@@ -323,13 +344,36 @@ int tt_tcp_connect_start(const tt_addr *to, int *fd)
     return sock;
   }
   tune(sock);
-  // An interrupted connect goes on by itself, as one in progress does.
-  int e = connect(sock, &s.any, len) == 0 ? 0 : errno == EINTR ? -EINPROGRESS : -errno;
+  int e = port == 0 || bind(sock, &own.any, own_len) == 0 ? 0 : -errno;
+  if (e == 0 && connect(sock, &s.any, len) != 0) {
+    e = errno == EINTR ? -EINPROGRESS : -errno; // an interrupted connect goes on by itself
+  }
   if (e != 0 && e != -EINPROGRESS) {
     tt_sock_close(&sock);
     return e;
   }
   *fd = sock;
+  return e;
+}
+
+// The kernel says -EADDRNOTAVAIL when it has no port, when this pair of ports is taken, and for an address that this machine cannot reach
+// at all: a few such answers are enough.
+int tt_tcp_connect_start(const tt_addr *to, int *fd)
+{
+  int e = connect_from(0, to, fd);
+  if (e != -EADDRNOTAVAIL) {
+    return e;
+  }
+  tt_ports ports;
+  uint16_t port;
+  tt_ports_begin(&ports, NULL, NULL);
+  for (int left = MISSES; left > 0 && (port = tt_ports_next(&ports)) != 0;) {
+    int again = connect_from(port, to, fd);
+    if (again != -EADDRINUSE && again != -EADDRNOTAVAIL) {
+      return again;
+    }
+    left -= again == -EADDRNOTAVAIL;
+  }
   return e;
 }
 

@@ -59,12 +59,12 @@ bool tt_addrs_good(const tt_addrs *list);
 // Writes all of them, separated by ", ", into buf and returns it. Pure.
 const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT]);
 
-// Opens a listening socket on `at` (port 0: any) and writes where it listens. `at` with a port is taken even while old connections of
-// that port linger, but not from another listener (-EADDRINUSE).
+// Opens a listening socket on `at` (port 0: any) and writes where it listens. A port is taken even while old connections of it linger, but
+// not from another listener (-EADDRINUSE). -EADDRNOTAVAIL: the machine has not got the address, or (port 0) every port has a listener.
 int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound);
 // Takes one waiting connection. -EAGAIN: none waits. `from` may be NULL. -EMFILE and the like: the connection stays in the queue.
 int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from);
-// Starts to connect. 0: connected; -EINPROGRESS: wait for POLLOUT, then ask tt_tcp_connect_end. *fd is valid in both cases.
+// Starts to connect, if need be from a port where old connections linger. 0: connected; -EINPROGRESS: wait for POLLOUT, then ask tt_tcp_connect_end. *fd is valid in both cases.
 int tt_tcp_connect_start(const tt_addr *to, int *fd);
 // The outcome of tt_tcp_connect_start; the caller closes the socket on an error.
 int tt_tcp_connect_end(int fd);

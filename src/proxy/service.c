@@ -270,7 +270,8 @@ static ncclResult_t start_listening(tt_proxy_service *s)
   TT_TRY(tt_netif_addrs(&own));
   int e = tt_greeter_open(&s->door, &own, &s->key, TT_HELLO_PROXY, s->proxy->rank);
   if (e != 0) {
-    return tt_fail(ncclSystemError, "rank %d: the proxy cannot listen on %s: %s", s->proxy->rank, tt_addrs_text(&own, text), strerror(-e));
+    return tt_fail(ncclSystemError, "rank %d: the proxy cannot listen on %s: %s", s->proxy->rank, tt_addrs_text(&own, text),
+                   tt_sock_error_text(e));
   }
   e = tt_ring_open(&s->wake);
   return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: the proxy has no descriptor left: %s", s->proxy->rank, strerror(-e));
