@@ -46,9 +46,29 @@ static void handles_body(int rank, void *arg)
   CHECK(ncclGetLastError(gone) != NULL, "text of a communicator that has been destroyed");
 }
 
+// However many communicators come after it, a stale handle means none of them.
+static void stale_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  enum { ROUNDS = 40 };
+  ncclComm_t dead[ROUNDS], comm;
+  int n;
+  for (int i = 0; i < ROUNDS; i++) {
+    OK(ncclCommInitAll(&comm, 1, NULL));
+    for (int k = 0; k < i; k++) {
+      CHECK(dead[k] != comm, "handle %d is that of communicator %d", k, i);
+      REFUSED(ncclCommDestroy(dead[k]), ncclInvalidArgument, "ncclCommDestroy", "has been destroyed");
+    }
+    OK(ncclCommCount(comm, &n));
+    dead[i] = comm;
+    OK(i % 2 == 0 ? ncclCommDestroy(comm) : ncclCommAbort(comm));
+  }
+}
+
 static void refuses_bad_handles(void **state)
 {
   (void)state;
+  PROCESSES(1, 60, stale_body, NULL);
   PROCESSES(1, 10, handles_body, NULL);
 }
 

@@ -81,7 +81,7 @@ typedef struct tt_traffic {
   const uint32_t *steps; // receives: which step takes each message
 } tt_traffic;
 
-enum { TT_COMM_FREE, TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };
+enum { TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };
 
 // Algorithm, protocol and chunk size for an operation (tuning.c).
 typedef struct tt_choice {
@@ -127,8 +127,7 @@ typedef struct tt_job tt_job;
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
 struct ncclComm {
-  _Atomic uint64_t magic; // TT_COMM_MAGIC while the handle is good. Communicators come from a pool and are never given back to the system
-  struct ncclComm *pool;  // next free one
+  _Atomic uint64_t magic; // TT_COMM_MAGIC while the handle is good. No address is used for a second communicator, nor for anything else
   uint32_t generation;    // tt_proc_generation at creation: a forked child's differs
   _Atomic int state;      // TT_COMM_…
   _Atomic int async;      // ncclResult_t: ncclInProgress while a non-blocking job runs, then its result
@@ -198,7 +197,7 @@ static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
 
 // --- life (init.c, pool.c, comm.c)
 
-// Takes a zeroed communicator from the pool, state TT_COMM_STARTING. Errors: ncclSystemError.
+// Makes a zeroed communicator, at an address that was never used for one, state TT_COMM_STARTING. Errors: ncclSystemError.
 ncclResult_t tt_comm_new(struct ncclComm **out);
 // Runs the init steps; on failure undoes them in reverse order. `parent` NULL: by unique id.
 typedef struct tt_init_args {

@@ -1,36 +1,74 @@
-// pool.c: the pool that communicators come from and go back to, also by way of an abort.
+// pool.c: where communicators come from, and how they end, also by way of an abort.
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/result.h"
 #include "comm/comm.h"
 #include "device/host/stream.h"
 
 #define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
+#define BLOCK_PLACES 16
 
-// Never given back to the system, so that a stale handle can be recognised. Under `pool_lock`.
-static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ncclComm *pool;
+// Places for communicators. Each is used once, so that a handle never means another communicator. Afterwards its pages are given back, but
+// for their addresses: they read as zero, which is no magic.
+typedef struct block {
+  struct block *before;
+  char places[];
+} block;
+
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER; // over the next two
+static block *newest;
+static unsigned used; // places, of all blocks
 
 __attribute__((constructor)) static void at_start(void)
 {
   tt_proc_hold_at_fork(&pool_lock);
 }
 
+// A place is whole pages.
+static size_t page_size(void)
+{
+  return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t place_size(void)
+{
+  return TT_ROUND_UP(sizeof(struct ncclComm), page_size());
+}
+
+// A zeroed place; NULL: no memory. Communicators begin at different cache lines of their pages, lest all use the same sets of a cache.
+static struct ncclComm *take_place(void)
+{
+  size_t size = place_size(), lines = (size - sizeof(struct ncclComm)) / TT_CACHE_LINE + 1;
+  if (used % BLOCK_PLACES == 0) {
+    block *b = tt_calloc_line(sizeof *b + (BLOCK_PLACES + 1) * size);
+    if (b == NULL) {
+      return NULL;
+    }
+    b->before = newest;
+    newest = b;
+  }
+  uintptr_t first = TT_ROUND_UP((uintptr_t)newest->places, page_size());
+  uintptr_t place = first + used % BLOCK_PLACES * size + used % lines * TT_CACHE_LINE;
+  used++;
+  return (struct ncclComm *)place;
+}
+
+// Locked memory cannot be given back, and stays.
+static void leave_place(struct ncclComm *comm)
+{
+  uintptr_t place = (uintptr_t)comm / page_size() * page_size();
+  (void)madvise((void *)place, place_size(), MADV_DONTNEED);
+}
+
 ncclResult_t tt_comm_new(struct ncclComm **out)
 {
   pthread_mutex_lock(&pool_lock);
-  struct ncclComm *c = pool;
   tt_barrier_prepare();
-  if (c != NULL) {
-    pool = c->pool;
-  }
+  struct ncclComm *c = take_place();
   pthread_mutex_unlock(&pool_lock);
-  if (c == NULL) {
-    c = tt_calloc_line(sizeof *c);
-  } else {
-    memset(c, 0, sizeof *c);
-  }
   if (c == NULL) {
     return tt_fail(ncclSystemError, "no memory for a communicator");
   }
@@ -90,10 +128,5 @@ void tt_comm_free(struct ncclComm *comm)
   tt_comm_take_down(comm);
   tt_comm_free_registrations(comm);
   tt_free(comm->userops);
-  comm->userops = NULL;
-  atomic_store(&comm->state, TT_COMM_FREE);
-  pthread_mutex_lock(&pool_lock);
-  comm->pool = pool;
-  pool = comm;
-  pthread_mutex_unlock(&pool_lock);
+  leave_place(comm);
 }

@@ -83,8 +83,7 @@ ncclResult_t tt_snet_listen(void *ctx, int dev, void *handle, void **listen_comm
   int e = tt_greeter_open(&l->greeter, &at, &net->env.key, TT_HELLO_NET, net->env.rank);
   if (e != 0) {
     tt_free(l);
-    return tt_fail(ncclSystemError, "rank %d: cannot listen on %s: %s", net->env.rank, net->devs[dev].name,
-                   tt_sock_error_text(e));
+    return tt_fail(ncclSystemError, "rank %d: cannot listen on %s: %s", net->env.rank, net->devs[dev].name, tt_sock_error_text(e));
   }
   tt_snet_handle_write(handle, &l->greeter.addrs, net->env.rank, l->cookie, &net->devs[dev]);
   link_listener(l);
