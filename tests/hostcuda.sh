@@ -48,12 +48,31 @@ check_symbols() {
   [ "$(wc -l <"$tmp/declared")" -gt 100 ] || fail "no declarations found"
   comm -23 "$tmp/declared" <(names "$lib") >"$tmp/missing"
   [ ! -s "$tmp/missing" ] || fail "not exported: $(paste -sd' ' "$tmp/missing")"
+  check_cuda_h "$build/lib/cuda/libcuda.so.1"
   passed "symbols"
+}
+
+# cuda.h declares what the library at $1 exports, and all names that a program can ask it for.
+check_cuda_h() {
+  "$cc" -E -P -Iinclude/hostcuda include/hostcuda/cuda.h | sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' | sort -u >"$tmp/declared"
+  [ "$(wc -l <"$tmp/declared")" -gt 40 ] || fail "no declarations found in cuda.h"
+  comm -23 "$tmp/declared" <(names "$1") >"$tmp/missing"
+  [ ! -s "$tmp/missing" ] || fail "cuda.h declares what is not exported: $(paste -sd' ' "$tmp/missing")"
+  sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' include/hostcuda/cuda.h | sort -u >"$tmp/declared"
+  sed -nE 's/^[DT]\((\w+), .*/\1/p' hostcuda/driver.def | sort -u | comm -13 "$tmp/declared" - >"$tmp/missing"
+  [ ! -s "$tmp/missing" ] || fail "cuda.h does not declare $(paste -sd' ' "$tmp/missing")"
 }
 
 # run NAME PROGRAM [LIBRARIES]: with the libraries of the installed copy.
 run() {
   if LD_LIBRARY_PATH=$libdir${3:+:$3} timeout 60 "$2"; then passed "$1"; else fail "$1 does not run"; fi
+}
+
+# With our own headers.
+check_driver_program() {
+  local p=$tmp/own_driver_program
+  "$cc" -std=gnu99 -Wall -Werror -I"$libdir/cuda/include" -o "$p" tests/hostcuda/driver.c -L"$libdir/cuda" -lcuda -Wl,-rpath-link,"$libdir" &&
+    run "driver, with our cuda.h" "$p" "$libdir/cuda"
 }
 
 check_pkg_config() {
@@ -108,6 +127,7 @@ check_symbols
 DESTDIR=$tmp/dest cmake --install "$build" --prefix /opt/tutti >"$tmp/log" || { cat "$tmp/log"; exit 1; }
 mv "$tmp/dest/opt/tutti" "$tmp/moved"
 libdir=$(dirname "$(dirname "$(find "$tmp/moved" -name hostcuda.pc)")")
+check_driver_program
 check_pkg_config
 check_find_package
 check_cuda_home

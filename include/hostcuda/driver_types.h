@@ -91,9 +91,12 @@ typedef struct CUmemPoolHandle_st *cudaMemPool_t;
 typedef struct cudaArray *cudaArray_t;
 typedef const struct cudaArray *cudaArray_const_t;
 
+#ifndef CU_UUID_HAS_BEEN_DEFINED // cuda.h has it, too
+#define CU_UUID_HAS_BEEN_DEFINED
 typedef struct CUuuid_st {
   char bytes[16];
 } CUuuid;
+#endif
 typedef CUuuid cudaUUID_t;
 
 typedef struct cudaIpcEventHandle_st {
