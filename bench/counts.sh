@@ -2,6 +2,7 @@
 # counts.sh [BUILD]: instructions of small calls in the build BUILD (default: build), counted by callgrind, beside bench/counts/table.
 # Fails when a case takes 15% more instructions than the table says, more locked ones, or a system call; says when it takes 15% less.
 #   --update   writes the table anew
+#   --growth   counts many objects of each kind instead (counts/growth.c): four times as many may take 6 times the instructions at most
 #   --stages   prints which stage takes how many, as a table for docs/performance.md (COUNTS_CASES: of which cases)
 # Nothing here depends on a clock. Exits with 77 where there is no valgrind, or one core, for which other algorithms are chosen.
 set -u
@@ -12,28 +13,57 @@ for arg; do
   case $arg in
     --update) mode=update ;;
     --stages) mode=stages ;;
-    -*) echo "counts: no option '$arg' (--update, --stages)" >&2 && exit 2 ;;
+    --growth) mode=growth ;;
+    -*) echo "counts: no option '$arg' (--update, --stages, --growth)" >&2 && exit 2 ;;
     *) build=$arg ;;
   esac
 done
 table=bench/counts/table
 program=$build/bench/counts
+[ $mode = growth ] && program=$build/bench/growth
 
 command -v valgrind >/dev/null 2>&1 || { echo "counts: valgrind is not here (Debian, Ubuntu: valgrind): skipped"; exit 77; }
 valgrind -q --tool=callgrind --callgrind-out-file=/dev/null true >/dev/null 2>&1 || { echo "counts: valgrind does not run here: skipped"; exit 77; }
 [ "$(nproc)" -ge 2 ] || { echo "counts: two ranks want two cores, here is one: skipped"; exit 77; }
-[ -x "$program" ] || { echo "counts: $program is not built (cmake --build $build --target counts)" >&2; exit 1; }
-program=$(cd "$build" && pwd)/bench/counts
+[ -x "$program" ] || { echo "counts: $program is not built (cmake --build $build --target ${program##*/})" >&2; exit 1; }
+program=$(cd "$build" && pwd)/bench/${program##*/}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-# One run for each set of cases: a dump after each part. Settings of the caller's must not change what is counted.
-count() {
+# run NAME ARGUMENT...: runs the program under callgrind: a dump $tmp/NAME.out.N after each part. Settings of the caller's must not change what is counted.
+run() {
+  name=$1 && shift
   # shellcheck disable=SC2046
   env $(env | sed -n 's/^\(\(NCCL\|TUTTI\)_[A-Z0-9_]*\)=.*/-u \1/p') valgrind -q --tool=callgrind --toggle-collect=counted \
-    --dump-after=counted --collect-bus=yes --collect-systime=yes --callgrind-out-file="$tmp/$1.out" "$program" "$1" \
-    >"$tmp/$1.cases" 2>"$tmp/$1.said" || { echo "counts: counts $1 failed under valgrind:" >&2; cat "$tmp/$1.said" >&2; exit 1; }
-  [ -f "$tmp/$1.out.1" ] || { echo "counts: callgrind has not found the function counted of $program" >&2; exit 1; }
+    --dump-after=counted --collect-bus=yes --collect-systime=yes --callgrind-out-file="$tmp/$name.out" "$program" "$@" \
+    >"$tmp/$name.cases" 2>"$tmp/$name.said" || { echo "counts: ${program##*/} $* failed under valgrind:" >&2; cat "$tmp/$name.said" >&2; exit 1; }
+  [ -f "$tmp/$name.out.1" ] || { echo "counts: callgrind has not found the function counted of $program" >&2; exit 1; }
+}
+
+# The parts of each case of a set come in pairs: n objects, and four times as many.
+if [ $mode = growth ]; then
+  run growth
+  parts=$(awk '{ printf " %s.out.%d", set, NR }' set="$tmp/growth" "$tmp/growth.cases")
+  # shellcheck disable=SC2086
+  awk '
+    NR == FNR { name[NR] = $1; n[NR] = $2; parts = NR; next }
+    /^totals:/ {
+      if (++part % 2 == 1) { few = $2; next }
+      ratio = $2 / few
+      verdict = ratio <= 6 ? "" : ": grows too fast"
+      bad += ratio > 6
+      printf "%-24s %9d instructions for %d, %10d for %d: %.1f times as many%s\n", name[part], few, n[part - 1], $2, n[part], ratio, verdict
+    }
+    END {
+      printf "counts: %d kinds of objects, %d too dear\n", part / 2, bad
+      exit part == 0 || part != parts || bad > 0
+    }' "$tmp/growth.cases" $parts
+  exit
+fi
+
+# One run for each set of cases.
+count() {
+  run "$1" "$1"
   parts=$(awk '{ printf " %s.out.%d", set, NR }' set="$tmp/$1" "$tmp/$1.cases")
   # shellcheck disable=SC2086
   awk -f bench/counts/sum.awk bench/counts/stages "$tmp/$1.cases" $parts >>"$tmp/sums" || exit 1

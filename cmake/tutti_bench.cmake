@@ -11,16 +11,20 @@ foreach(file ${bench_sources})
   add_dependencies(bench_programs ${name})
 endforeach()
 
-# bench/counts: instructions of small calls through the shared library, as users have it; a test where bench/counts/table is about this
-# kind of build. (With clang they differ by 5%, but valgrind reads its debug information only with -gdwarf-4.)
+# bench/counts, bench/growth: instructions of small calls, and of many objects, through the shared library, as users have it; a test where
+# bench/counts/table is about this kind of build. (With clang they differ by 5%, but valgrind reads its debug information only with -gdwarf-4.)
 if(NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ)
-  add_executable(counts ${PROJECT_SOURCE_DIR}/bench/counts/counts.c)
-  set_target_properties(counts PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
-  target_compile_options(counts PRIVATE -O1) # at -O3 its function counted has copies; its own instructions do not count
-  target_link_libraries(counts PRIVATE tutti_include nccl Threads::Threads ${CMAKE_DL_LIBS})
+  foreach(name counts growth)
+    add_executable(${name} ${PROJECT_SOURCE_DIR}/bench/counts/${name}.c)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+    target_compile_options(${name} PRIVATE -O1) # at -O3 its function counted has copies; its own instructions do not count
+    target_link_libraries(${name} PRIVATE tutti_include nccl Threads::Threads ${CMAKE_DL_LIBS})
+  endforeach()
   if(CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_BUILD_TYPE MATCHES "^(RelWithDebInfo|Release)$" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     add_test(NAME counts.sh COMMAND bench/counts.sh ${PROJECT_BINARY_DIR} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     tutti_test_properties(counts.sh system ${TUTTI_SYSTEM_SECONDS})
+    add_test(NAME counts_growth.sh COMMAND bench/counts.sh --growth ${PROJECT_BINARY_DIR} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    tutti_test_properties(counts_growth.sh system ${TUTTI_SYSTEM_SECONDS})
   endif()
 endif()
 

@@ -39,6 +39,7 @@ typedef struct tt_task {
   struct tt_task_events *events; // what profilers are told of it; NULL: nothing (profile.h)
   bool begun, over;              // tt_comm_quick has run some of its steps; all of them
   tt_quick_done done;            // which
+  uint32_t place;                // group.c's: where it belongs in the group
 } tt_task;
 
 // A user-defined operation.
@@ -173,11 +174,13 @@ struct ncclComm {
   _Atomic uint64_t recycled;   // plans completed later; TT_FLUSHING is set while somebody waits for them
   tt_pages huge_pages;         // under large buffers
   tt_reuse reuse;              // of large results
+  tt_lane **flows;             // launch.c's, two for each peer
   tt_userop *userops;
   int nuserops;
   struct tt_registration *registrations;
-  tt_deferred grave; // while an aborted communicator waits to be freed
-  tt_job *job;       // a non-blocking job that is still running; joined by the next one
+  tt_deferred grave;                 // while an aborted communicator waits to be freed
+  uint32_t group_tasks, group_place; // group.c's, while a group with several communicators is launched
+  tt_job *job;                       // a non-blocking job that is still running; joined by the next one
 };
 
 #define TT_FLUSHING (1ull << 63)

@@ -360,24 +360,6 @@ static ncclResult_t run_jobs(tt_job *jobs)
   return r != ncclSuccess ? r : res;
 }
 
-// How many tasks are of the first one's communicator, after bringing all of these to the front. Keeps the order of both.
-static size_t gather_first(tt_task *tasks, size_t n)
-{
-  const struct ncclComm *comm = tasks[0].comm;
-  size_t mine = 1;
-  while (mine < n && tasks[mine].comm == comm) {
-    mine++;
-  }
-  for (size_t i = mine; i < n; i++) {
-    if (tasks[i].comm == comm) {
-      tt_task t = tasks[i];
-      memmove(&tasks[mine + 1], &tasks[mine], (i - mine) * sizeof t);
-      tasks[mine++] = t;
-    }
-  }
-  return mine;
-}
-
 static void leave_all(const tt_task *tasks, size_t n)
 {
   for (size_t i = 0; i < n; i++) {
@@ -401,27 +383,80 @@ static ncclResult_t enter_all(const tt_task *tasks, size_t n)
   return ncclSuccess;
 }
 
-// Does another rank of the communicator come later in the group? What it sends is not there yet.
-static bool comes_again(const struct ncclComm *comm, const tt_task *later, size_t n)
+// Works out where each task belongs: those of one communicator together, in their order, communicators in the order of their first task. Returns whether all
+// are there. The communicators have been entered.
+static bool find_places(tt_task *tasks, size_t n)
 {
+  bool there = true;
+  uint32_t next = 0;
   for (size_t i = 0; i < n; i++) {
-    if (later[i].comm->hash == comm->hash) {
-      return true;
+    tasks[i].comm->group_tasks = 0;
+  }
+  for (size_t i = 0; i < n; i++) {
+    there = (tasks[i].comm->group_tasks++ == 0 || tasks[i - 1].comm == tasks[i].comm) && there;
+  }
+  for (size_t i = 0; i < n && !there; i++) {
+    struct ncclComm *comm = tasks[i].comm;
+    if (comm->group_tasks > 0) { // its first one
+      comm->group_place = next;
+      next += comm->group_tasks;
+      comm->group_tasks = 0;
+    }
+    tasks[i].place = comm->group_place++;
+  }
+  return there;
+}
+
+// Brings the tasks of each communicator together (find_places). Every swap brings one task to its place.
+static void gather(tt_task *tasks, size_t n)
+{
+  if (TT_LIKELY(find_places(tasks, n))) {
+    return;
+  }
+  for (size_t i = 0; i < n; i++) {
+    while (tasks[i].place != i) {
+      tt_task *to = &tasks[tasks[i].place], t = *to;
+      *to = tasks[i];
+      tasks[i] = t;
     }
   }
-  return false;
+}
+
+// How many of the tasks, from the first on, are of its communicator.
+static size_t of_first(const tt_task *tasks, size_t n)
+{
+  size_t mine = 1;
+  while (mine < n && tasks[mine].comm == tasks->comm) {
+    mine++;
+  }
+  return mine;
+}
+
+// For each task the last one that may be of the same communicator, on whatever rank: by some bits of its hash. What such a rank sends is not there yet.
+typedef struct last_tasks {
+  size_t at[64];
+} last_tasks;
+
+static inline size_t *last_of(last_tasks *l, const struct ncclComm *comm)
+{
+  return &l->at[comm->hash % TT_COUNT(l->at)];
 }
 
 // Launches the operations of several communicators: all of one communicator together, communicators in the order of their first operation.
 static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, size_t n)
 {
   ncclResult_t res = ncclSuccess;
+  last_tasks last;
   TT_TRY(enter_all(tasks, n));
   tt_comm_quick_together(tasks, n);
+  gather(tasks, n);
+  for (size_t i = 0; i < n; i++) {
+    *last_of(&last, tasks[i].comm) = i;
+  }
   for (size_t done = 0, mine; done < n; done += mine) {
-    mine = gather_first(tasks + done, n - done);
     struct ncclComm *comm = tasks[done].comm;
-    unsigned looks = comes_again(comm, tasks + done + mine, n - done - mine) ? 0 : TT_QUICK_LOOKS;
+    mine = of_first(tasks + done, n - done);
+    unsigned looks = *last_of(&last, comm) >= done + mine ? 0 : TT_QUICK_LOOKS;
     ncclResult_t r = tt_comm_launch(comm, tasks + done, mine, looks);
     res = res == ncclSuccess ? r : res;
   }
@@ -441,11 +476,7 @@ static inline ncclResult_t launch_one(struct ncclComm *comm, tt_task *tasks, siz
 // Launches the group's operations.
 static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
 {
-  size_t same = 1;
-  while (same < n && tasks[same].comm == tasks->comm) {
-    same++;
-  }
-  return TT_LIKELY(same == n) ? launch_one(tasks->comm, tasks, n) : launch_several(tasks, n);
+  return TT_LIKELY(of_first(tasks, n) == n) ? launch_one(tasks->comm, tasks, n) : launch_several(tasks, n);
 }
 
 // Communicators work side by side: the slowest counts.
@@ -454,9 +485,10 @@ static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
   double most = 0;
   ncclResult_t res = ncclSuccess;
   TT_TRY(enter_all(tasks, n));
+  gather(tasks, n);
   for (size_t done = 0, mine; done < n && res == ncclSuccess; done += mine) {
     double one = 0;
-    mine = gather_first(tasks + done, n - done);
+    mine = of_first(tasks + done, n - done);
     res = tt_comm_simulate(tasks[done].comm, tasks + done, mine, &one);
     most = TT_MAX(most, one);
   }

@@ -319,8 +319,9 @@ static ncclResult_t port_step(init *in)
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
   p->links = tt_calloc((size_t)c->nranks + TT_COLLNET_HEADS, sizeof *p->links);
   p->operands = tt_calloc(TT_OPERAND_ROWS * ((size_t)c->nranks + 2), sizeof *p->operands);
+  c->flows = tt_calloc(2 * (size_t)c->nranks, sizeof *c->flows);
   p->bounce = c->local_ranks > 1 && !c->all_local ? tt_calloc_line(TT_BOUNCE_BYTES) : NULL;
-  if (p->links == NULL || p->operands == NULL || (p->bounce == NULL && c->local_ranks > 1 && !c->all_local)) {
+  if (p->links == NULL || p->operands == NULL || c->flows == NULL || (p->bounce == NULL && c->local_ranks > 1 && !c->all_local)) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the connections to %d ranks", c->rank, c->nranks);
   }
   atomic_store_explicit(&p->page->state, TT_RANK_RUNNING, memory_order_release);
@@ -473,9 +474,11 @@ static void port_undo(struct ncclComm *c)
   tt_free(p->links);
   tt_free(p->operands);
   tt_free(p->bounce);
+  tt_free(c->flows);
   p->links = NULL;
   p->operands = NULL;
   p->bounce = NULL;
+  c->flows = NULL;
   p->page = NULL;
 }
 

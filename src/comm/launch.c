@@ -89,7 +89,9 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
   p->recycle = recycle;
   p->started = false;
   p->stage_bytes = 0;
-  p->ncalls = p->nlanes = p->live = 0;
+  p->ncalls = p->nlanes = 0;
+  p->turns = NULL;
+  p->turns_end = &p->turns;
   *out = p;
   return ncclSuccess;
 }
@@ -194,17 +196,6 @@ static inline int blocks_of(const tt_schedule *s, const tt_call *c)
   return c->in == c->out ? TT_MAX(s->in_blocks, s->out_blocks) : s->in_blocks + s->out_blocks;
 }
 
-// The last lane so far on the same connection and direction, or -1.
-static int lane_before(const tt_plan *p, int flow)
-{
-  for (int i = p->nlanes - 1; i >= 0; i--) {
-    if (p->lanes[i].flow == flow) {
-      return i;
-    }
-  }
-  return -1;
-}
-
 // Tells the proxy what a lane will send and receive over the network. Called in the order of the lanes, which is the order on both sides.
 static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached, const tt_lane *l, int channel, uint64_t opcount)
 {
@@ -263,7 +254,8 @@ typedef struct channel_part {
   tt_proto proto;
   bool whole;        // the part is everything
   size_t begin, end; // if not
-  int flow, after, nafter;
+  tt_lane **flow;    // a message's: the last lane of its direction of the connection. NULL: no message
+  int after, nafter;
   int channel; // its number; of messages, which may be many, modulo TT_MESSAGE_CHANNELS
 } channel_part;
 
@@ -286,10 +278,14 @@ static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclCo
       l->nafter = part->nafter;
     }
     l->after = part->after;
-    l->flow = part->flow;
     l->lends = zerocopy & (TT_STEP_LEND | TT_STEP_LEND_IN_PLACE);
     l->places = zerocopy & (TT_STEP_PLACE | TT_STEP_PLACE_IN_PLACE);
-    p->live += !l->done;
+    if (TT_LIKELY(!l->done)) {
+      tt_plan_add(p, l, part->flow != NULL ? *part->flow : NULL);
+      if (part->flow != NULL) {
+        *part->flow = l;
+      }
+    }
     if (TT_UNLIKELY(cached->ntraffic > 0) && !l->done) {
       ncclResult_t res = post_traffic(comm, cached, l, part->channel, comm->issued);
       if (res != ncclSuccess) {
@@ -319,15 +315,15 @@ static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm
   return ncclSuccess;
 }
 
-// Adds the lanes of an operation. Those of one `flow` (0: none) run one after the other.
-static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, int flow)
+// Adds the lanes of an operation. Those of one `flow` (NULL: no message) run one after the other.
+static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, tt_lane **flow)
 {
   if (TT_UNLIKELY(d->choice.channels > 1)) {
     return add_channels(comm, p, c, d);
   }
   channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = fifo_of(&d->choice), .whole = true, .flow = flow};
-  part.after = flow == 0 ? -1 : lane_before(p, flow);
-  part.channel = flow == 0 ? 0 : p->nlanes % TT_MESSAGE_CHANNELS;
+  part.after = -1;
+  part.channel = flow == NULL ? 0 : p->nlanes % TT_MESSAGE_CHANNELS;
   return add_part(comm, p, c, &part);
 }
 
@@ -372,7 +368,6 @@ static inline void skip_done(tt_plan *p, int first, const tt_task *t)
 {
   for (int i = 0; t->begun && i < TT_QUICK_STRANDS && first + i < p->nlanes; i++) {
     tt_lane_skip(&p->lanes[first + i], t->done.steps[i]);
-    p->live -= p->lanes[first + i].done;
   }
 }
 
@@ -396,10 +391,10 @@ static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, in
 }
 
 // Adds the operation's lanes to the plan, and tells profilers of them. `channel`: number of the first one, to profilers.
-static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, int flow)
+static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, tt_lane **flow)
 {
   int first = l->plan->nlanes;
-  tt_profile_op_start(l, t, d, flow != 0 ? first : 0);
+  tt_profile_op_start(l, t, d, flow != NULL ? first : 0);
   TT_TRY(add_lanes(l->comm, l->plan, c, d, flow));
   tt_profile_op_lanes(l, c, d, first);
   return ncclSuccess;
@@ -418,7 +413,7 @@ static __attribute__((noinline)) ncclResult_t launch_profiled(struct ncclComm *c
 {
   tt_launch_events l;
   tt_profile_plan_start(&l, comm, p);
-  ncclResult_t res = add_lanes_profiled(&l, t, &p->calls[0], d, 0);
+  ncclResult_t res = add_lanes_profiled(&l, t, &p->calls[0], d, NULL);
   if (res == ncclSuccess) {
     push_profiled(&l, stream, t->stream);
   } else {
@@ -468,7 +463,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   if (TT_UNLIKELY(t->events != NULL)) {
     return launch_profiled(comm, p, t, d, stream);
   }
-  TT_TRY_GOTO(add_lanes(comm, p, c, d, 0), res);
+  TT_TRY_GOTO(add_lanes(comm, p, c, d, NULL), res);
   tt_comm_quick_learn(t, p->lanes, d);
   skip_done(p, 0, t);
   plan_push(comm, p, stream);
@@ -495,6 +490,12 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
   return ncclSuccess;
 }
 
+// The last lane of a message's direction of its connection, in the plan that is being made.
+static inline tt_lane **flow_of(const struct ncclComm *comm, const tt_task *t)
+{
+  return &comm->flows[2 * t->root + (t->func == TT_FUNC_SEND)];
+}
+
 // `l` NULL: profilers are not told.
 static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_launch_events *l)
 {
@@ -512,7 +513,7 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, t
   p->work.takes_us = TT_MAX(p->work.takes_us, d->takes_us);
   p->ncalls++;
   c->event = t->events;
-  int flow = 2 * (t->root + 1) + (t->func == TT_FUNC_SEND);
+  tt_lane **flow = flow_of(comm, t);
   if (TT_UNLIKELY(l != NULL)) {
     return add_lanes_profiled(l, t, c, d, flow);
   }
@@ -538,7 +539,10 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
   ncclResult_t res = ncclSuccess;
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
   for (size_t i = n; i-- > 0;) {
-    first = is_open_message(&tasks[i]) ? &tasks[i] : first;
+    if (is_open_message(&tasks[i])) {
+      first = &tasks[i];
+      *flow_of(comm, first) = NULL;
+    }
     told = tasks[i].events != NULL ? &events : told;
   }
   if (TT_UNLIKELY(told != NULL)) {

@@ -52,12 +52,13 @@ typedef struct tt_lane {
   bool lent;        // something was; then the lane is done when all of it has gone
   bool drains;      // everything else is
   bool done;
-  int waits_for;   // peer that made it wait, -1: none
-  int after;       // lane of the same plan that comes first: must be done (same flow), or have taken all its steps (channels); -1: none
-  int nafter;      // so many lanes, of which `after` is the last
-  int flow;        // names connection and direction of a send or receive; 0: none
-  tt_stamp *stamp; // of its channel, where the plan is watched; else not looked at
-  void *told;      // the same: the watcher's, of a lane whose steps are told one by one (tt_plan.step); NULL: they are not
+  int waits_for;            // peer that made it wait, -1: none
+  int after;                // lane of the same plan (another channel's) that must have taken all its steps before this one begins; -1: none
+  int nafter;               // so many lanes, of which `after` is the last
+  struct tt_lane *next;     // in the plan's list
+  struct tt_lane *follower; // takes its place there when it is done: the next message on the same connection and direction. NULL: none
+  tt_stamp *stamp;          // of its channel, where the plan is watched; else not looked at
+  void *told;               // the same: the watcher's, of a lane whose steps are told one by one (tt_plan.step); NULL: they are not
 } tt_lane;
 
 // Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
@@ -133,8 +134,10 @@ typedef struct tt_plan {
   tt_port *port;
   uint64_t ticket; // runs when port->done == ticket
   bool started;
-  int ncalls, nlanes, live;
+  int ncalls, nlanes;
   int max_calls, max_lanes;
+  tt_lane *turns,
+      **turns_end; // the lanes that take turns, in their order; where the next one is added, until the plan starts. turns NULL: all are done
   tt_call *calls;
   tt_lane *lanes;
   const void *stage_src; // copied to `scratch` when the plan starts (an input that the output overwrites)
@@ -151,6 +154,18 @@ typedef struct tt_plan {
   // Of lanes with `told`: before the lane tries a step, which moves `bytes`, perhaps more than once; when it has taken it. Never waits.
   void (*step)(const struct tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes, bool taken);
 } tt_plan;
+
+// Adds a lane, which is not done, to those that take turns, or behind the lane `before` of the same flow. Before the plan starts.
+static inline void tt_plan_add(tt_plan *p, tt_lane *l, tt_lane *before)
+{
+  l->next = l->follower = NULL;
+  if (before != NULL) {
+    before->follower = l;
+    return;
+  }
+  *p->turns_end = l;
+  p->turns_end = &l->next;
+}
 
 // Reports that a peer is in another call than this rank's: names both calls. Returns ncclInvalidUsage.
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count);

@@ -43,7 +43,6 @@ void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *cal
   l->fifo = (uint8_t)fifo;
   l->waits_for = l->after = -1;
   l->nafter = 1;
-  l->flow = 0;
   l->lends = l->places = 0;
   l->lent = l->drains = false;
   l->done = l->strand->count == 0 || call->count == 0;

@@ -27,11 +27,11 @@ static inline __attribute__((always_inline)) void begin(tt_plan *p)
   }
 }
 
-// Must a lane go first that is not done? Between channels what it has lent may still be under way.
+// Must a lane of another channel go first that has steps to take? What it has lent may still be under way.
 static bool is_early(const tt_plan *p, const tt_lane *l)
 {
   for (int i = l->after; i > l->after - l->nafter; i--) {
-    if (!p->lanes[i].done && !(p->lanes[i].drains && l->flow == 0)) {
+    if (!p->lanes[i].done && !p->lanes[i].drains) {
       return true;
     }
   }
@@ -73,21 +73,36 @@ static tt_run watched_turn(tt_plan *p, tt_lane *l, size_t *budget)
   return r;
 }
 
-// One turn of every lane that is not done. Inlined, so that plans nobody watches pay nothing.
+// A lane that is done leaves the list to its follower.
+static inline void leave(tt_lane **at)
+{
+  tt_lane *l = *at, *f = l->follower;
+  if (TT_LIKELY(f == NULL)) {
+    *at = l->next;
+  } else {
+    f->next = l->next;
+    *at = f;
+  }
+}
+
+// One turn of every lane in the list. Inlined, so that plans nobody watches pay nothing.
 static inline __attribute__((always_inline)) tt_run turn(tt_plan *p, size_t *budget, bool watched)
 {
-  for (int i = 0; i < p->nlanes; i++) {
-    tt_lane *l = &p->lanes[i];
-    if (l->done || (l->after >= 0 && is_early(p, l))) {
-      continue;
+  for (tt_lane **at = &p->turns; *at != NULL;) {
+    tt_lane *l = *at;
+    tt_run r = TT_RUN_DONE;
+    if (!l->done) {
+      r = l->after >= 0 && is_early(p, l) ? TT_RUN_BLOCKED : watched ? watched_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
     }
-    tt_run r = watched ? watched_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
-    if (r == TT_RUN_FAILED || r == TT_RUN_MORE) {
+    if (r == TT_RUN_DONE) {
+      leave(at);
+    } else if (r == TT_RUN_BLOCKED) {
+      at = &l->next;
+    } else {
       return r;
     }
-    p->live -= r == TT_RUN_DONE;
   }
-  return p->live == 0 ? TT_RUN_DONE : TT_RUN_BLOCKED;
+  return p->turns == NULL ? TT_RUN_DONE : TT_RUN_BLOCKED;
 }
 
 // Says whose post the blocked plan waits for. True when that has changed: then the lanes must be looked at once more, because a peer that
@@ -96,8 +111,7 @@ static inline __attribute__((always_inline)) bool say_want(tt_plan *p)
 {
   uint32_t want = 0;
   int blocked = 0;
-  for (int i = 0; i < p->nlanes; i++) {
-    const tt_lane *l = &p->lanes[i];
+  for (const tt_lane *l = p->turns; l != NULL; l = l->next) {
     if (!l->done && l->waits_for >= 0) {
       want = (uint32_t)l->waits_for + 1;
       blocked++;
@@ -333,8 +347,7 @@ static void plan_check(tt_work *w)
     tt_port_writer(p->port, true); // one that has died is not waited for
     return;
   }
-  for (int i = 0; p->started && i < p->nlanes; i++) {
-    tt_lane *l = &p->lanes[i];
+  for (tt_lane *l = p->started ? p->turns : NULL; l != NULL; l = l->next) {
     int peer = l->waits_for;
     if (l->done || peer < 0 || peer == p->port->rank) {
       continue;
@@ -348,7 +361,6 @@ static void plan_check(tt_work *w)
     size_t budget = CHECK_BYTES;
     move(p);
     tt_run r = w->ops == &tt_plan_watched_ops ? watched_turn(p, l, &budget) : tt_lane_run(p->port, l, &budget);
-    p->live -= r == TT_RUN_DONE;
     if (r == TT_RUN_FAILED) {
       return;
     }

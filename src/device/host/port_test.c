@@ -204,7 +204,7 @@ static void test_a_plan_ends_after_its_writers(void **state)
                    .lanes = &lane,
                    .ncalls = 1,
                    .nlanes = 1,
-                   .live = 1,
+                   .turns = &lane,
                    .recycle = recycle};
   atomic_store(&recycled, 0);
   tt_stream *s = toy_stream();

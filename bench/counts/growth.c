@@ -1,0 +1,141 @@
+// growth.c: many objects of a kind, n and 4n of them, whose instructions bench/counts.sh --growth counts: what a call costs must not grow with their number.
+// As in counts.c: one thread issues for all ranks, the library's worker is held, and all that is counted happens inside counted(). Prints a line per
+// part, in the order of callgrind's dumps: the case's name and the number of objects.
+#define _GNU_SOURCE
+#include "worker.h"
+
+enum { RANKS = 2, MOST = 8000 };
+
+typedef struct world {
+  ncclComm_t comm[RANKS];
+  cudaStream_t stream[RANKS];
+  int in[RANKS][MOST], out[RANKS][MOST];
+} world;
+
+static void wait_all(const world *w)
+{
+  for (int r = 0; r < RANKS; r++) {
+    must(tuttiStreamSynchronize(w->stream[r]), "tuttiStreamSynchronize");
+  }
+}
+
+// A group in which the ranks' all-reduces alternate.
+static void group_of_all_reduces(world *w, int n)
+{
+  must(ncclGroupStart(), "ncclGroupStart");
+  for (int i = 0; i < n; i++) {
+    for (int r = 0; r < RANKS; r++) {
+      must(ncclAllReduce(&w->in[r][i], &w->out[r][i], 1, ncclInt32, ncclSum, w->comm[r], w->stream[r]), "ncclAllReduce");
+    }
+  }
+  must(ncclGroupEnd(), "ncclGroupEnd");
+  wait_all(w);
+}
+
+// The same of messages to and from the other rank.
+static void group_of_messages(world *w, int n)
+{
+  must(ncclGroupStart(), "ncclGroupStart");
+  for (int i = 0; i < n; i++) {
+    for (int r = 0; r < RANKS; r++) {
+      must(ncclSend(&w->in[r][i], 1, ncclInt32, 1 - r, w->comm[r], w->stream[r]), "ncclSend");
+      must(ncclRecv(&w->out[r][i], 1, ncclInt32, 1 - r, w->comm[r], w->stream[r]), "ncclRecv");
+    }
+  }
+  must(ncclGroupEnd(), "ncclGroupEnd");
+  wait_all(w);
+}
+
+// All of a rank's calls are queued before the other rank begins.
+static void calls_queued(world *w, int n)
+{
+  for (int r = 0; r < RANKS; r++) {
+    for (int i = 0; i < n; i++) {
+      must(ncclAllReduce(&w->in[r][i], &w->out[r][i], 1, ncclInt32, ncclSum, w->comm[r], w->stream[r]), "ncclAllReduce");
+    }
+  }
+  wait_all(w);
+}
+
+static bool sums(const world *w, int i)
+{
+  return w->out[0][i] == w->in[0][i] + w->in[1][i] && w->out[1][i] == w->out[0][i];
+}
+
+static bool others(const world *w, int i)
+{
+  return w->out[0][i] == w->in[1][i] && w->out[1][i] == w->in[0][i];
+}
+
+typedef struct growth_case {
+  const char *name;
+  void (*run)(world *w, int n);
+  bool (*good)(const world *w, int i); // the i-th result; NULL: there is none
+  int n;
+} growth_case;
+
+static const growth_case cases[] = {
+    {"group_of_all_reduces", group_of_all_reduces, sums, 1000},
+    {"group_of_messages", group_of_messages, others, 1000},
+    {"calls_queued", calls_queued, sums, 1000},
+};
+
+// Never inlined nor copied: its name is what callgrind looks for.
+void counted(const growth_case *c, world *w, int n);
+__attribute__((noinline)) void counted(const growth_case *c, world *w, int n)
+{
+  c->run(w, n);
+  __asm__ volatile("" ::: "memory"); // not a tail call: the function ends after its calls
+}
+
+static void measure(const growth_case *c, world *w, int n)
+{
+  memset(w->out, 0, sizeof w->out);
+  counted(c, w, n);
+  printf("%s %d\n", c->name, n);
+  for (int i = 0; i < n && c->good != NULL; i++) {
+    if (!c->good(w, i)) {
+      fprintf(stderr, "growth: %s of %d: the ranks have %d and %d as result %d\n", c->name, n, w->out[0][i], w->out[1][i], i);
+      exit(1);
+    }
+  }
+}
+
+static void open_world(world *w)
+{
+  must(ncclCommInitAll(w->comm, RANKS, NULL), "ncclCommInitAll");
+  for (int r = 0; r < RANKS; r++) {
+    must(tuttiSetDevice(r), "tuttiSetDevice");
+    must(tuttiStreamCreate(&w->stream[r], TUTTI_STREAM_NON_BLOCKING), "tuttiStreamCreate");
+    for (int i = 0; i < MOST; i++) {
+      w->in[r][i] = 10 * i + r + 1;
+    }
+  }
+}
+
+static void close_world(world *w)
+{
+  for (int r = 0; r < RANKS; r++) {
+    must(ncclCommDestroy(w->comm[r]), "ncclCommDestroy");
+    must(tuttiStreamDestroy(w->stream[r]), "tuttiStreamDestroy");
+  }
+}
+
+int main(void)
+{
+  static world w;
+  open_world(&w);
+  calls_queued(&w, 1); // the worker begins
+  if (await_worker(1) < 1) {
+    fprintf(stderr, "growth: the library's worker was not held (has its thread another name?): what is counted may depend on the clock\n");
+    return 1;
+  }
+  for (const growth_case *c = cases; c < cases + sizeof cases / sizeof *cases; c++) {
+    c->run(&w, c->n); // what is done once
+    measure(c, &w, c->n);
+    measure(c, &w, 4 * c->n);
+  }
+  release_worker();
+  close_world(&w);
+  return 0;
+}
