@@ -1,5 +1,6 @@
 // full.h: the report of `make bench-full`: what the parts measured (load.c), compared (judge.c), as tables (print.c), JSON (json.c) and pictures
 // (plot.c).
+// Tables that were printed as markdown can be read again (tables.c).
 //
 // A player is what was measured under one name: "tutti" and "tutti:VARIANT" are this library, "NAME" is a peer as installed, "NAME:SETTING" the same
 // peer with another setting. A column is what is printed: each of ours, each peer as installed, and "NAME tuned", the best of all its settings at
@@ -20,6 +21,7 @@
 typedef struct full_point {
   int ranks, kind, cold;
   double bytes;
+  double limit;             // microseconds at least; 0: not known
   double us[FULL_PLAYERS];  // by player; 0: not measured
   int rounds[FULL_PLAYERS]; // that the median was made from
 } full_point;
@@ -56,13 +58,15 @@ extern const char *const full_kinds[COLL_COUNT];
 
 // load.c. Adds what one part measured, a file as coll_drive writes it. 0 on success; what is wrong is said with the file's name.
 int full_load(full_run *r, const char *path);
+// The same of a file of tables, docs/bench/tables.md: medians as far as they were printed, and limits.
+int full_load_tables(full_run *r, const char *path);
 // Number of the player of that name, made when it is new; -1 when there are too many.
 int full_player(full_run *r, const char *name);
 // The point, made when it is new; NULL without memory.
 full_point *full_at(full_run *r, int ranks, int kind, int cold, double bytes);
 void full_free(full_run *r);
 
-// judge.c. Makes columns and sorts points, once everything is loaded.
+// judge.c. Makes columns, sorts points and sets their limits where the table is known, once everything is loaded.
 void full_columns(full_run *r);
 // A column's time at a point, 0 when missing; *player (may be NULL): whose.
 double full_us(const full_run *r, const full_point *p, int column, int *player);
@@ -76,5 +80,6 @@ int full_table_end(const full_run *r, int from);
 void full_print(const full_run *r, FILE *out, int markdown);
 // json.c. 0 on success.
 int full_json(const full_run *r, const char *path);
-// plot.c. One picture of all points from `from` to before `end`, which are of one collective among as many ranks.
+// plot.c. One picture of all points from `from` to before `end`, which are of one collective among as many ranks: bandwidth, time of small messages and the
+// best peer's time over ours.
 void full_plot(const full_run *r, FILE *out, int from, int end);

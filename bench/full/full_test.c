@@ -56,7 +56,7 @@ static void test_columns(void **state)
   fill(&r);
   assert_int_equal(r.ncolumns, 5);
   assert_int_equal(column(&r, "tutti"), 0);
-  assert_int_equal(column(&r, "threads"), 1);
+  assert_int_equal(column(&r, "tutti threads"), 1);
   assert_true(r.columns[0].own && r.columns[1].own);
   int plain = column(&r, "A"), tuned = column(&r, "A tuned"), b = column(&r, "B");
   assert_true(plain > 0 && tuned > 0 && b > 0 && !r.columns[plain].own && !r.columns[tuned].own);
@@ -236,9 +236,57 @@ static void test_plot(void **state)
   assert_null(strstr(text, "nan"));
   assert_null(strstr(text, "inf\"")); // no coordinate without a number
   assert_null(strstr(text, "href"));  // nothing from elsewhere
-  // Lines: tutti, threads, A, A tuned, B warm; tutti, A, A tuned cold; five in the legend; no limit is known.
-  assert_int_equal(count(text, "<polyline"), 13);
+  // Lines: tutti, threads, A, A tuned, B warm; tutti, A, A tuned cold; as many of times; of ratios tutti and threads warm, tutti cold; five in the legend; no
+  // limit is known.
+  assert_int_equal(count(text, "<polyline"), 8 + 8 + 3 + 5);
+  assert_int_equal(count(text, "<clipPath"), 6);
+  assert_int_equal(count(text, "best peer's time over ours"), 2);
+  assert_int_equal(count(text, ">tutti threads<"), 1);
   free(text);
+  full_free(&r);
+}
+
+// What was printed is read again: pictures can be drawn from the tables.
+static void test_read_tables(void **state)
+{
+  (void)state;
+  full_run r, again = {0};
+  char path[] = "/tmp/tutti-full-XXXXXX";
+  fill(&r);
+  r.points[0].limit = 0.125; // printed as 0.12 or 0.13
+  int fd = mkstemp(path);
+  FILE *f = fdopen(fd, "w");
+  assert_non_null(f);
+  full_print(&r, f, 1);
+  fclose(f);
+  assert_int_equal(full_load_tables(&again, path), 0);
+  full_columns(&again);
+  assert_int_equal(again.npoints, r.npoints);
+  assert_int_equal(again.ncolumns, r.ncolumns);
+  for (int i = 0; i < r.npoints; i++) {
+    const full_point *p = &r.points[i], *q = &again.points[i];
+    assert_true(p->ranks == q->ranks && p->kind == q->kind && p->cold == q->cold && p->bytes == q->bytes);
+    assert_true(fabs(p->limit - q->limit) < 0.006);
+    for (int k = 0; k < r.ncolumns; k++) {
+      int same = column(&again, r.columns[k].name);
+      assert_true(same >= 0 && again.columns[same].own == r.columns[k].own);
+      assert_true(full_us(&r, p, k, NULL) == full_us(&again, q, same, NULL));
+    }
+  }
+  static const char *const bad[] = {"", "nothing\n",
+                                    "### all_reduce, 2 ranks, warm\n\n| us | tutti | best peer |\n|---|---|---|\n| 8 B | 1 |\n",
+                                    "### all_reduce, 2 ranks, warm\n\n| us | tutti | best peer |\n|---|---|---|\n| eight | 1 | - |\n"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    f = fopen(path, "w");
+    fputs(bad[i], f);
+    fclose(f);
+    full_run none = {0};
+    assert_int_equal(full_load_tables(&none, path), 1);
+    full_free(&none);
+  }
+  unlink(path);
+  assert_int_equal(full_load_tables(&again, "/nowhere/at/all.md"), 1);
+  full_free(&again);
   full_free(&r);
 }
 
@@ -266,6 +314,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns), cmocka_unit_test(test_judge), cmocka_unit_test(test_summary),
                                      cmocka_unit_test(test_tables),  cmocka_unit_test(test_load),  cmocka_unit_test(test_load_bad),
-                                     cmocka_unit_test(test_print),   cmocka_unit_test(test_plot),  cmocka_unit_test(test_json)};
+                                     cmocka_unit_test(test_print),   cmocka_unit_test(test_plot),  cmocka_unit_test(test_read_tables),
+                                     cmocka_unit_test(test_json)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,8 +46,11 @@ static void own_columns(full_run *r)
   for (int i = 0; i < r->nplayers; i++) {
     const char *name = r->players[i];
     if (same_stem(name, FULL_OURS)) {
-      const char *variant = name[stem(name)] == ':' ? name + stem(name) + 1 : name;
-      full_column *c = add_column(r, variant, (int)strlen(variant), "");
+      char variant[FULL_NAME + 1] = "";
+      if (name[stem(name)] == ':') {
+        snprintf(variant, sizeof variant, " %s", name + stem(name) + 1);
+      }
+      full_column *c = add_column(r, name, (int)stem(name), variant);
       c->own = 1;
       c->players[c->n++] = i;
     }
@@ -91,6 +94,10 @@ void full_columns(full_run *r)
   if (r->npoints > 0) {
     qsort(r->points, (size_t)r->npoints, sizeof r->points[0], by_place);
   }
+  for (int i = 0; i < r->npoints && r->limits.n > 0; i++) {
+    full_point *p = &r->points[i];
+    p->limit = limit_us(&r->limits, (coll_kind)p->kind, p->ranks, p->bytes, p->cold);
+  }
 }
 
 double full_us(const full_run *r, const full_point *p, int column, int *player)
@@ -116,7 +123,7 @@ full_verdict full_judge(const full_run *r, const full_point *p, int own)
   full_verdict v = {.ours = full_us(r, p, own, NULL), .by = stats_least(us, r->ncolumns)};
   v.best = v.by < 0 ? 0 : us[v.by];
   v.ratio = stats_ratio(v.best, v.ours);
-  v.limit = limit_us(&r->limits, (coll_kind)p->kind, p->ranks, p->bytes, p->cold);
+  v.limit = p->limit;
   v.share = stats_ratio(v.limit, v.ours);
   return v;
 }

@@ -1,7 +1,8 @@
 // main.c: the report of `make bench-full`, from what its parts measured.
 //
-//   coll_full [-l limits] [-o json] [-m markdown] [-p folder] part.json …
+//   coll_full [-l limits] [-t tables] [-o json] [-m markdown] [-p folder] [part.json …]
 //     -l  what `limits sizes` printed      -o  everything as JSON      -m  the tables once more as markdown      -p  folder for the pictures
+//     -t  tables that -m wrote: draws their pictures anew
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -60,17 +61,18 @@ int main(int argc, char **argv)
   static full_run r;
   const char *json = NULL, *markdown = NULL, *folder = NULL;
   int res = 0;
-  for (int c; (c = getopt(argc, argv, "l:o:m:p:")) != -1;) {
+  for (int c; (c = getopt(argc, argv, "l:t:o:m:p:")) != -1;) {
     switch (c) {
     case 'l': res |= read_limits(&r, optarg); break;
+    case 't': res |= full_load_tables(&r, optarg); break;
     case 'o': json = optarg; break;
     case 'm': markdown = optarg; break;
     case 'p': folder = optarg; break;
-    default: optind = argc;
+    default: res = 2;
     }
   }
-  if (optind >= argc) {
-    fprintf(stderr, "usage: coll_full [-l limits] [-o json] [-m markdown] [-p folder] part.json ...\n");
+  if (res == 2 || (optind >= argc && r.npoints == 0)) {
+    fprintf(stderr, "usage: coll_full [-l limits] [-t tables] [-o json] [-m markdown] [-p folder] [part.json ...]\n");
     return 2;
   }
   for (; optind < argc; optind++) {

@@ -13,7 +13,7 @@ typedef struct sheet {
 
 static void cell(const sheet *s, const char *text)
 {
-  fprintf(s->out, s->markdown ? " %s |" : " %11s", text);
+  fprintf(s->out, s->markdown ? " %s |" : " %16s", text);
 }
 
 static void begin_row(const sheet *s, const char *first)
@@ -84,7 +84,7 @@ static void table_head(const sheet *s, const full_run *r, int from, int end)
   for (int pass = 0; pass < 2; pass++) {
     for (int i = 0; i < r->ncolumns; i++) {
       if (r->columns[i].own && used(r, i, from, end)) {
-        snprintf(text, sizeof text, "%s %.7s", pass ? "%" : "x", r->columns[i].name);
+        snprintf(text, sizeof text, "%s %s", pass ? "%" : "x", r->columns[i].name);
         cell(s, text);
       }
     }
@@ -181,6 +181,9 @@ static void print_rounds(const sheet *s, const full_run *r)
       least = n > 0 && (least == 0 || n < least) ? n : least;
       most = n > most ? n : most;
     }
+  }
+  if (most == 0) { // they are not known of tables that were read
+    return;
   }
   fprintf(s->out, "\nMedians of %d to %d rounds. x: the best peer's time over ours; %%: the limit over ours, in percent.\n", least, most);
   for (int k = 0; k < r->nplayers; k++) {
