@@ -119,6 +119,7 @@ helpers="window.t = {
   visible: () => [...document.querySelectorAll('.tt-channel')].filter(g => getComputedStyle(g).visibility === 'visible'),
   boxes: () => document.querySelectorAll('input[data-channel]').length,
   on: () => document.querySelectorAll('.tt-link.on').length,
+  first: () => [...document.querySelectorAll('#values tr.first td')].slice(1, 3).map(e => e.textContent).join(' '),
   hot: () => document.querySelectorAll('.tt-link.hot').length,
   bright: c => c.match(/[0-9.]+/g).slice(0, 3).reduce((a, v) => a + Number(v), 0) / 3,
   light: c => c.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -229,6 +230,26 @@ check_keys() {
   says "and hides it" "t.visible().length === 0"
 }
 
+# The chart, beside what the tool's other commands say of the same machine.
+check_chart() { # check_chart FILE OPTION…
+  local first
+  says "two plots with every prediction" "(() => {
+    const n = JSON.parse(document.getElementById('data').textContent).predictions.filter(p => p.function === 'AllReduce').length;
+    const plots = [...document.querySelectorAll('#plots svg')];
+    return n > 1 && plots.length === 2 && plots.every(p => p.querySelectorAll('.curve').length === n); })()"
+  first=$("$tool" explain --bytes 1M "${@:2}" "$1" | awk '$1 == "*" { print $2, $3 }')
+  says "1 MiB: what is chosen comes first" "t.first() === $(quoted "$first")"
+  done_well "the pointer in a plot" point '#plots svg' 1
+  says "it names another size" "document.getElementById('said').textContent !== '1 MiB'"
+  js "const s = document.getElementById('size'); s.value = s.max; s.dispatchEvent(new Event('input'))" >"$tmp/answer"
+  first=$("$tool" explain --bytes 8G "${@:2}" "$1" | awk '$1 == "*" { print $2, $3 }')
+  says "8 GiB: what is chosen comes first" "document.getElementById('said').textContent === '8 GiB' && t.first() === $(quoted "$first")"
+  js "const f = document.getElementById('func'); f.value = 'AllToAll'; f.dispatchEvent(new Event('change'))" >"$tmp/answer"
+  says "all-to-all has the least time of its links" "document.querySelectorAll('#plots .curve').length === 2"
+  says "curves stay inside" "[...document.querySelectorAll('#plots .curve')].every(c => { const b = c.getBBox();
+    return b.x >= 50 && b.y >= 20 && b.x + b.width <= 452 && b.y + b.height <= 250; })"
+}
+
 check_looks() {
   local scheme
   js "window.width = () => document.getElementById('machine').getBoundingClientRect().width; window.fit = width()" >"$tmp/answer"
@@ -264,6 +285,7 @@ visit() { # visit NAME FILE OPTION…
   check_pointer "$file"
   check_pair "$file"
   check_keys
+  check_chart "$file" "$@"
   check_looks
   wire POST /se/log '{"type":"browser"}' >"$tmp/console"
   report "console" "$(grep -vx '{"value":\[\]}' "$tmp/console" | head -c 500)"

@@ -175,6 +175,18 @@ assert model and set(model) <= set(known), model
 assert all(c["bound"] if "bound" in c else c["out"] for c in x["model"])
 ' "$tmp/out" "$tmp/plain" $nodes 2>"$tmp/err" || report "tuning json $nodes" " says something else than plain"
   done
+  good "show json, predictions" '^"predictions":' show --format json -N 4 "$h100"
+  cp "$tmp/out" "$tmp/show"
+  good "tuning json, all sizes" '"choices"' tuning --format json -N 4 -f 2 "$h100"
+  python3 -c '
+import json, sys
+show, tuning = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
+for c in tuning["choices"] + tuning["least"]:
+  at = show["sizes"].index(c["bytes"])
+  times = {(p["algorithm"], p["protocol"]): p["us"][at] for p in show["predictions"] if p["function"] == c["function"] and p["us"][at]}
+  key = (c["algorithm"], c["protocol"]) if "algorithm" in c else ("links, at least", "")
+  assert times[key] == min(times.values()) and abs(times[key] - c["us"]) <= 1e-3 * c["us"] + 1e-4, c
+' "$tmp/show" "$tmp/out" 2>"$tmp/err" || report "predictions" " are not those of tuning"
   good "explain json, all-to-all" '"least": [{]"us": 16.3840, "algbw": 64.0000, "busbw": 62.0000[}]' explain --coll alltoall -N 4 --format json "$h100"
   python3 -m json.tool "$tmp/out" >"$tmp/json" 2>"$tmp/err" || report "explain json, all-to-all" " is none"
 fi

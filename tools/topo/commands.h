@@ -1,6 +1,7 @@
 // commands.h: the commands, one file each. All return an exit code: 0 good, 1 failed or found something, 2 bad usage or unreadable input;
 // where it is not 0 a message has been written to standard error.
 #pragma once
+#include "draw.h"
 #include "machine.h"
 #include "print.h"
 
@@ -75,6 +76,11 @@ const char *xp_messages_bound(const xp_machine *m, const xp_messages *x, const x
 
 // explain for all-to-all. Returns an exit code.
 int xp_explain_messages(const xp_options *o, const xp_machine *m, bool json, xp_print *out);
+
+// Predicted times for the chart of a page, after xp_machine_connect; none for one rank. `here`: ranks in host memory are processes of this
+// computer. Free with xp_curves_clear, also after an error.
+ncclResult_t xp_curves_make(const xp_machine *m, bool here, xp_curves *out);
+void xp_curves_clear(xp_curves *x);
 
 // Name of a node for people: a card that is no PCI device is "NIC". In `out`, or constant.
 const char *xp_node_name(const tt_topo *t, int node, char *out, size_t size);

@@ -4,6 +4,21 @@
 
 #include "topo/graph.h"
 
+// Predicted time over size: us[i] for xp_curve_size(i) bytes, which are 8, 16, … 8 GiB; 0 or less: not for that size. Names are constants.
+enum { XP_CURVE_SIZES = 31 };
+typedef struct xp_curve {
+  const char *func, *algo, *proto; // "AllReduce", "Ring", "LL"; "": no protocol
+  double us[XP_CURVE_SIZES];
+} xp_curve;
+
+typedef struct xp_curves {
+  xp_curve *list;
+  int count;
+  const char *model; // whose prediction it is
+} xp_curves;
+
+size_t xp_curve_size(int i);
+
 // What is drawn. `title` is any text; `graphs` may be NULL; `ports`, too: the names of network ports by node, NULL for what has none. All are
 // read only and the caller's.
 typedef struct xp_drawing {
@@ -12,7 +27,8 @@ typedef struct xp_drawing {
   const tt_paths *paths;
   const tt_graphs *graphs;
   const char *const *ports;
-  int machines; // such machines over the network, of which one is drawn; 0 counts as 1
+  const xp_curves *curves; // NULL: no chart
+  int machines;            // such machines over the network, of which one is drawn; 0 counts as 1
 } xp_drawing;
 
 enum { XP_SUMMARY = 256 };

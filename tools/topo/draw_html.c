@@ -10,10 +10,10 @@ static void write_head(const xp_drawing *d, FILE *out)
         out);
   xp_title_write(d, out);
   fprintf(out,
-          "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<div>\n<div id=\"bar\">\n"
+          "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<main>\n<div>\n<div id=\"bar\">\n"
           "<label>Find <input type=\"search\" id=\"find\" placeholder=\"bus id, name, port\"></label>\n<output id=\"found\"></output>\n"
           "<button type=\"button\" id=\"zoom\" aria-pressed=\"false\">actual size</button>\n</div>\n<div id=\"view\">\n",
-          xp_page_style);
+          xp_page_style, xp_chart_style);
 }
 
 static void write_cell(FILE *out, double value)
@@ -80,6 +80,23 @@ static void write_graphs(const xp_drawing *d, FILE *out)
   fputs("<div id=\"controls\"></div>\n</section>\n", out);
 }
 
+// The script draws it.
+static void write_chart(const xp_drawing *d, FILE *out)
+{
+  if (d->curves == NULL || d->curves->count == 0) {
+    return;
+  }
+  int machines = TT_MAX(d->machines, 1);
+  long ranks = (long)machines * tt_topo_count(d->topo, TT_NODE_GPU);
+  fprintf(
+      out,
+      "<section aria-label=\"predictions\">\n<h2>Predicted time and bandwidth</h2>\n<p class=\"soft\">%ld ranks on %d machine%s, by %s. "
+      "GB/s: the operation's size (the larger of a\nrank's two buffers) over the time.%s</p>"
+      "\n<div id=\"chart\"></div>\n</section>\n",
+      ranks, machines, machines == 1 ? "" : "s", d->curves->model,
+      tt_topo_host_rank(&d->topo->nodes[0]) ? "" : " The fastest is chosen: the broad line behind the others.");
+}
+
 static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *out)
 {
   write_head(d, out);
@@ -88,6 +105,7 @@ static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *ou
   xp_svg_colours(1, out);
   fputs("}\n</style>\n", out);
   write_graphs(d, out);
+  write_chart(d, out);
   if (d->paths != NULL && d->paths->nends > XP_PAGE_ENDS) {
     fprintf(out, "<section class=\"soft\">More than %d places: without the table of paths.</section>\n", XP_PAGE_ENDS);
   }
@@ -95,7 +113,7 @@ static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *ou
         "<noscript><p>Details and channels need JavaScript.</p></noscript>\n<script type=\"application/json\" id=\"data\">\n",
         out);
   TT_TRY(xp_json_write(d, true, out));
-  fprintf(out, "</script>\n<script>\n%s</script>\n</body>\n</html>\n", xp_page_script);
+  fprintf(out, "</script>\n<script>\n%s%s</script>\n</body>\n</html>\n", xp_page_script, xp_chart_script);
   return ncclSuccess;
 }
 

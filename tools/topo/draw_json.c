@@ -1,6 +1,7 @@
 // draw_json.c: the machine as data. Written piece by piece, so that memory does not grow with the table of paths.
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -259,6 +260,41 @@ static ncclResult_t put_graph(writer *w, int kind)
   return put(w, o);
 }
 
+// ---- Predictions ----
+
+// Four digits are what a prediction is worth; null where there is none.
+static json_t *time_of(double us)
+{
+  char text[32];
+  snprintf(text, sizeof(text), "%.4g", us);
+  return us > 0 ? real(strtod(text, NULL)) : json_null();
+}
+
+static ncclResult_t put_curve(writer *w, const xp_curve *c)
+{
+  json_t *times = json_array();
+  for (int i = 0; i < XP_CURVE_SIZES; i++) {
+    json_array_append_new(times, time_of(c->us[i]));
+  }
+  return put(w, json_pack("{ss ss ss so}", "function", c->func, "algorithm", c->algo, "protocol", c->proto, "us", times));
+}
+
+static ncclResult_t put_curves(writer *w, const xp_curves *curves)
+{
+  int count = curves != NULL ? curves->count : 0;
+  open_list(w, "sizes");
+  for (int i = 0; i < XP_CURVE_SIZES && count > 0; i++) {
+    TT_TRY(put(w, json_integer((json_int_t)xp_curve_size(i))));
+  }
+  close_list(w);
+  open_list(w, "predictions");
+  for (int i = 0; i < count; i++) {
+    TT_TRY(put_curve(w, &curves->list[i]));
+  }
+  close_list(w);
+  return ncclSuccess;
+}
+
 // ---- The whole ----
 
 static ncclResult_t put_title(writer *w)
@@ -297,7 +333,7 @@ static ncclResult_t put_lists(writer *w, bool page)
     TT_TRY(put_graph(w, k));
   }
   close_list(w);
-  return ncclSuccess;
+  return put_curves(w, d->curves);
 }
 
 ncclResult_t xp_json_write(const xp_drawing *d, bool page, FILE *out)

@@ -275,6 +275,9 @@ static void check_json(const rig *r)
   for (int i = 0; i < r->paths->nends; i++) {
     check_row(json_array_get(paths, (size_t)i), r->paths, i);
   }
+  list(j, "sizes", 0);
+  list(j, "predictions", 0);
+  same_int(j, "machines", 1);
   int found = 0;
   for (int k = 0; r->d.graphs != NULL && k < TT_GRAPH_KINDS; k++) {
     if (r->graphs.graph[k].nchannels > 0) {
@@ -321,6 +324,29 @@ static void test_values(void **state)
   tear_down(&r);
 }
 
+// Predicted times: four digits, null where there is none.
+static void test_predictions(void **state)
+{
+  (void)state;
+  rig r;
+  set_up(&r, rig_read(H100), false);
+  xp_curve curve = {"AllReduce", "Ring", "LL", {1.23456, -1, 0}};
+  r.d.curves = &(xp_curves){.list = &curve, .count = 1, .model = "a model"};
+  r.d.machines = 4;
+  json_t *j = json_of(&r.d), *sizes = list(j, "sizes", XP_CURVE_SIZES), *one = json_array_get(list(j, "predictions", 1), 0);
+  same_int(j, "machines", 4);
+  assert_int_equal(json_integer_value(json_array_get(sizes, 0)), 8);
+  assert_true(json_integer_value(json_array_get(sizes, XP_CURVE_SIZES - 1)) == (json_int_t)8 << 30);
+  same_text(one, "function", "AllReduce");
+  same_text(one, "algorithm", "Ring");
+  same_text(one, "protocol", "LL");
+  json_t *us = list(one, "us", XP_CURVE_SIZES);
+  assert_true(json_real_value(json_array_get(us, 0)) == 1.235);
+  assert_true(json_is_null(json_array_get(us, 1)) && json_is_null(json_array_get(us, 2)));
+  json_decref(j);
+  tear_down(&r);
+}
+
 // Texts that are not UTF-8, and none at all; without graphs and paths.
 static void test_texts(void **state)
 {
@@ -344,6 +370,7 @@ static void test_texts(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_machines), cmocka_unit_test(test_values), cmocka_unit_test(test_texts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_machines), cmocka_unit_test(test_values), cmocka_unit_test(test_predictions),
+                                     cmocka_unit_test(test_texts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

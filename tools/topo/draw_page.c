@@ -71,7 +71,7 @@ const char xp_page_style[] =
 
 const char xp_page_script[] =
     "'use strict';\n"
-    "(function () {\n"
+    "const page = (function () {\n"
     "  const $ = id => document.getElementById(id);\n"
     "  const data = JSON.parse($('data').textContent);\n"
     "  const nodes = data.nodes, links = data.links;\n"
@@ -418,5 +418,5 @@ const char xp_page_script[] =
     "    $('view').classList.toggle('full', full);\n"
     "  });\n"
     "  rest();\n"
-    "  document.documentElement.setAttribute('data-ready', '1');\n"
+    "  return { data, el, shape };\n"
     "})();\n";

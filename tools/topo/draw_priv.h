@@ -94,5 +94,8 @@ ncclResult_t xp_json_write(const xp_drawing *d, bool page, FILE *out);
 // The page's rules and script.
 extern const char xp_page_style[], xp_page_script[];
 
+// Those of its chart; the script stands behind the page's, and marks <html> as ready at its end.
+extern const char xp_chart_style[], xp_chart_script[];
+
 // ncclSuccess, or an error when something could not be written.
 ncclResult_t xp_written(FILE *out);

@@ -38,7 +38,7 @@ RIG void set_up(rig *r, tt_xml *xml, bool inter)
   for (int i = r->topo->first[TT_NODE_NET]; i < r->topo->first[TT_NODE_NET + 1]; i++) {
     r->ports[i] = i % 5 == 4 ? NULL : i % 2 ? "</script><!--<script>\"&" : "eth\xc3\xa9";
   }
-  r->d = (xp_drawing){"a machine", r->topo, r->paths, found ? &r->graphs : NULL, r->ports, 1};
+  r->d = (xp_drawing){"a machine", r->topo, r->paths, found ? &r->graphs : NULL, r->ports, NULL, 1};
 }
 
 RIG void tear_down(rig *r)

@@ -275,9 +275,8 @@ static void draw_head(const drawing *d)
   line(d, "", XP_BOLD, xp_clean(d->m->name, name, sizeof(name)), head.buf);
 }
 
-static int show_text(const xp_machine *m, const char *title, xp_print *out)
+static int show_text(const xp_machine *m, xp_print *out)
 {
-  (void)title;
   drawing d = {.m = m, .t = m->topo, .out = out, .seen = tt_calloc((size_t)m->topo->nnodes + 1, sizeof(bool))};
   bool u = out->utf8;
   d.ports = port_texts(m, "name");
@@ -306,9 +305,8 @@ static int show_text(const xp_machine *m, const char *title, xp_print *out)
   return 0;
 }
 
-static int show_xml(const xp_machine *m, const char *title, xp_print *out)
+static int show_xml(const xp_machine *m, xp_print *out)
 {
-  (void)title;
   char *text = NULL;
   size_t size = 0;
   if (tt_xml_text(m->xml, &text, &size) != ncclSuccess) {
@@ -319,50 +317,17 @@ static int show_xml(const xp_machine *m, const char *title, xp_print *out)
   return 0;
 }
 
-// Draws the machine; where its ranks fall into groups, each has channels of its own, and none are shown.
-static int draw(const xp_machine *m, const char *title, xp_print *out, ncclResult_t (*write)(const xp_drawing *d, FILE *f))
-{
-  const char *slash = strrchr(m->name, '/'), *name = slash != NULL && slash[1] != 0 ? slash + 1 : m->name;
-  char own[XP_NAME + 32];
-  if (title == NULL) {
-    snprintf(own, sizeof(own), m->nodes > 1 ? "%s, one of %d machines" : "%s", name, m->nodes);
-    title = own;
-  }
-  const char **ports = port_texts(m, "name");
-  if (ports == NULL) {
-    (void)tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
-    return xp_complain(1);
-  }
-  xp_drawing d = {title, m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL, ports, m->nodes};
-  bool failed = write(&d, out->f) != ncclSuccess;
-  tt_free(ports);
-  return failed && ferror(out->f) == 0 ? xp_complain(1) : 0; // what cannot be written is said at the end
-}
-
-static int show_json(const xp_machine *m, const char *title, xp_print *out)
-{
-  return draw(m, title, out, xp_draw_json);
-}
-
-static int show_svg(const xp_machine *m, const char *title, xp_print *out)
-{
-  return draw(m, title, out, xp_draw_svg);
-}
-
-static int show_html(const xp_machine *m, const char *title, xp_print *out)
-{
-  return draw(m, title, out, xp_draw_html);
-}
-
-// Forms of --format. Those that draw want the channels, too: `graphs`; and they have a title, NULL for that of the machine.
+// Forms of --format: what must be known for it, and who writes it as text or draws it.
 typedef struct form {
   const char *name;
-  bool graphs;
-  int (*write)(const xp_machine *m, const char *title, xp_print *out);
+  xp_depth depth;
+  int (*write)(const xp_machine *m, xp_print *out);
+  ncclResult_t (*draw)(const xp_drawing *d, FILE *f);
 } form;
 
 static const form forms[] = {
-    {"text", false, show_text}, {"xml", false, show_xml}, {"json", true, show_json}, {"svg", true, show_svg}, {"html", true, show_html},
+    {"text", XP_TO_MACHINE, show_text, NULL}, {"xml", XP_TO_MACHINE, show_xml, NULL},    {"json", XP_TO_MODEL, NULL, xp_draw_json},
+    {"svg", XP_TO_GRAPHS, NULL, xp_draw_svg}, {"html", XP_TO_MODEL, NULL, xp_draw_html},
 };
 
 static const char *form_at(void *arg, int i)
@@ -387,6 +352,40 @@ static const form *find_form(const char *name)
   return NULL;
 }
 
+// What stands above: the option's, or the machine's name and how many there are.
+static const char *title_of(const xp_options *o, const xp_machine *m, char own[XP_NAME + 32])
+{
+  const char *slash = strrchr(m->name, '/'), *name = slash != NULL && slash[1] != 0 ? slash + 1 : m->name;
+  snprintf(own, XP_NAME + 32, m->nodes > 1 ? "%s, one of %d machines" : "%s", name, m->nodes);
+  return o->title != NULL ? o->title : own;
+}
+
+// Draws the machine; where its ranks fall into groups, each has channels of its own, and none are shown.
+static ncclResult_t draw(const form *f, const xp_options *o, const xp_machine *m, xp_print *out)
+{
+  char own[XP_NAME + 32];
+  xp_curves curves = {0};
+  const char **ports = port_texts(m, "name");
+  ncclResult_t res = ports != NULL ? ncclSuccess : tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
+  if (res == ncclSuccess && f->depth == XP_TO_MODEL) {
+    res = xp_curves_make(m, o->file[0] == NULL, &curves);
+  }
+  xp_drawing d = {title_of(o, m, own), m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL, ports, &curves, m->nodes};
+  res = res == ncclSuccess ? f->draw(&d, out->f) : res;
+  xp_curves_clear(&curves);
+  tt_free(ports);
+  return res;
+}
+
+// An exit code. What cannot be written is said at the end.
+static int write_form(const form *f, const xp_options *o, const xp_machine *m, xp_print *out)
+{
+  if (f->write != NULL) {
+    return f->write(m, out);
+  }
+  return draw(f, o, m, out) != ncclSuccess && ferror(out->f) == 0 ? xp_complain(1) : 0;
+}
+
 int xp_show(const xp_options *o, xp_print *out)
 {
   xp_work w;
@@ -394,12 +393,12 @@ int xp_show(const xp_options *o, xp_print *out)
   if (f == NULL) {
     return 2;
   }
-  if (o->title != NULL && !f->graphs) {
+  if (o->title != NULL && f->draw == NULL) {
     fprintf(stderr, "tutti-topo: --title is for --format svg, html and json; %s has none\n", f->name);
     return 2;
   }
-  int code = xp_prepare(o, f->graphs ? XP_TO_GRAPHS : XP_TO_MACHINE, &w);
-  code = code == 0 ? f->write(&w.m, o->title, out) : code;
+  int code = xp_prepare(o, f->depth, &w);
+  code = code == 0 ? write_form(f, o, &w.m, out) : code;
   xp_release(&w);
   return code;
 }
