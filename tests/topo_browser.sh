@@ -143,7 +143,13 @@ helpers="window.t = {
   } };"
 
 check_channels() {
-  says "no channel is shown at first" "t.visible().length === 0"
+  says "one ring is shown at first" "t.visible().length === 1 && t.visible()[0].dataset.graph === 'ring' && t.boxes() > 1"
+  done_well "the next ring" click 'button[data-next=ring]'
+  says "it is alone" "t.visible().length === 1 && t.visible()[0].dataset.channel === '1'"
+  says "neighbours differ in colour" "(() => { const of = i => getComputedStyle(document.querySelector(
+    '.tt-channel[data-graph=ring][data-channel=\"' + i + '\"] .tt-edge')).stroke; return of(0) !== of(1); })()"
+  done_well "ring: none" click 'button[data-set=ring]' 1
+  says "none is shown" "t.visible().length === 0 && t.on() === 0"
   done_well "a click on a box" click 'input[data-graph=ring][data-channel="0"]'
   says "the channel appears" "t.visible().length === 1 && t.visible()[0].dataset.graph === 'ring'"
   says "its lines have lengths" "[...t.visible()[0].children].every(p => p.getTotalLength() > 1) && t.visible()[0].children.length > 0"

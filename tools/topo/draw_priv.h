@@ -67,10 +67,13 @@ ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *layout, bool pag
 // The title and what is in the machine, escaped.
 void xp_title_write(const xp_drawing *d, FILE *out);
 
-enum { XP_SHADES = 3 }; // of a graph's colour: channels take turns
+enum { XP_COLOURS = 15 }; // of channels, which take turns
 
-// Colours of the picture, as style rules: 0 for a light background, 1 for a dark one. An edge of graph k has the classes tt-gK and tt-gKsS,
-// for shade S, and the marker tt-aKsS.
+// The colour of a channel of a graph, from 0 on.
+int xp_colour_of(int kind, int channel);
+
+// Colours of the picture, as style rules: 0 for a light background, 1 for a dark one. An edge has the class tt-gK for the dashes of
+// graph K, tt-cC for colour C, and the marker tt-aC.
 void xp_svg_colours(int dark, FILE *out);
 
 // The picture's <style>, light, and its markers.

@@ -1,7 +1,6 @@
 // draw_style.c: colours and dashes of the picture, for a light and a dark background.
 //
-// Each graph has a hue of its own, of those that the colour-blind tell apart, and dashes of its own; its channels take turns with shades of
-// different lightness.
+// Channels take turns with colours that the colour-blind, too, tell apart; each graph has dashes of its own, and begins with another colour.
 #include "base/util.h"
 #include "draw_priv.h"
 
@@ -32,23 +31,25 @@ static const rule rules[] = {
     {".tt-number", "fill:#3d4650;stroke:#ffffff", "fill:#c3ccd4;stroke:#15181c"},
 };
 
-// Blue, orange, purple, grey, green: the order of tt_graph_kind. On a light background, then on a dark one. draw_style_test.c says how far
-// they are from each other, and how the colour-blind see that.
-static const char *const shades[TT_GRAPH_KINDS][2][XP_SHADES] = {
-    {{"#1946c6", "#6089f1", "#0e2b83"}, {"#369ff8", "#0859f7", "#a7c3f2"}},
-    {{"#d27b00", "#5e1e08", "#995e11"}, {"#fd9b11", "#a94713", "#faba62"}},
-    {{"#9d1c81", "#df4bc9", "#4f173e"}, {"#da3fda", "#a04d94", "#e184c5"}},
-    {{"#676767", "#181b19", "#95919a"}, {"#9aa0a0", "#616967", "#d1d6d2"}},
-    {{"#056437", "#249152", "#0f3d2b"}, {"#17a75e", "#49e697", "#14764b"}},
+// On a light background, on a dark one. Neighbours differ in hue. draw_style_test.c says how far any two are from each other, and how the
+// colour-blind see that.
+static const char *const colours[XP_COLOURS][2] = {
+    {"#1946c6", "#369ff8"}, {"#d27b00", "#fd9b11"}, {"#9d1c81", "#da3fda"}, {"#056437", "#17a75e"}, {"#df4bc9", "#a04d94"},
+    {"#5e1e08", "#a94713"}, {"#6089f1", "#0859f7"}, {"#249152", "#49e697"}, {"#676767", "#9aa0a0"}, {"#0e2b83", "#a7c3f2"},
+    {"#995e11", "#faba62"}, {"#4f173e", "#e184c5"}, {"#181b19", "#616967"}, {"#95919a", "#d1d6d2"}, {"#0f3d2b", "#14764b"},
 };
+
 static const char *const dashes[TT_GRAPH_KINDS] = {"", "8 4", "10 3 2 3", "5 3", "2 3"};
 
-static void write_shades(int dark, FILE *out)
+int xp_colour_of(int kind, int channel)
 {
-  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
-    for (int s = 0; s < XP_SHADES; s++) {
-      fprintf(out, ".tt-g%ds%d{stroke:%s}\n.tt-m%ds%d{fill:%s}\n", k, s, shades[k][dark][s], k, s, shades[k][dark][s]);
-    }
+  return (channel + 4 * kind) % XP_COLOURS;
+}
+
+static void write_channel_colours(int dark, FILE *out)
+{
+  for (int c = 0; c < XP_COLOURS; c++) {
+    fprintf(out, ".tt-c%d{stroke:%s}\n.tt-m%d{fill:%s}\n", c, colours[c][dark], c, colours[c][dark]);
   }
 }
 
@@ -57,7 +58,7 @@ void xp_svg_colours(int dark, FILE *out)
   for (size_t i = 0; i < TT_COUNT(rules); i++) {
     fprintf(out, "%s{%s}\n", rules[i].what, dark ? rules[i].dark : rules[i].light);
   }
-  write_shades(dark, out);
+  write_channel_colours(dark, out);
 }
 
 void xp_svg_style(FILE *out)
@@ -78,11 +79,11 @@ void xp_svg_style(FILE *out)
     }
   }
   fputs("</style>\n<defs>\n", out);
-  for (int i = 0; i < TT_GRAPH_KINDS * XP_SHADES; i++) {
+  for (int c = 0; c < XP_COLOURS; c++) {
     fprintf(out,
-            "<marker id=\"tt-a%ds%d\" viewBox=\"0 0 8 8\" refX=\"6.5\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" "
-            "markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path class=\"tt-m%ds%d\" d=\"M0 0L8 4L0 8Z\"/></marker>\n",
-            i / XP_SHADES, i % XP_SHADES, i / XP_SHADES, i % XP_SHADES);
+            "<marker id=\"tt-a%d\" viewBox=\"0 0 8 8\" refX=\"6.5\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" "
+            "markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path class=\"tt-m%d\" d=\"M0 0L8 4L0 8Z\"/></marker>\n",
+            c, c);
   }
   fputs("</defs>\n", out);
 }

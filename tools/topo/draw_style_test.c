@@ -6,7 +6,7 @@
 
 #include "draw_priv.h"
 
-enum { EYES = 4, COLOURS = TT_GRAPH_KINDS * XP_SHADES };
+enum { EYES = 4, COLOURS = XP_COLOURS };
 
 // How people without one kind of receptor see linear red, green and blue (Machado, Oliveira and Fernandes 2009, severity 1). First: with all.
 static const double eyes[EYES][3][3] = {
@@ -91,8 +91,8 @@ static void check_colours(int dark)
   colour back = rule(o.text, ".tt-back{");
   for (int i = 0; i < COLOURS; i++) {
     char line[32], head[32];
-    snprintf(line, sizeof(line), ".tt-g%ds%d{stroke", i / XP_SHADES, i % XP_SHADES);
-    snprintf(head, sizeof(head), ".tt-m%ds%d{fill", i / XP_SHADES, i % XP_SHADES);
+    snprintf(line, sizeof(line), ".tt-c%d{stroke", i);
+    snprintf(head, sizeof(head), ".tt-m%d{fill", i);
     c[i] = rule(o.text, line);
     assert_true(distance(c[i], rule(o.text, head)) < 0.01);
     assert_true(contrast(c[i], back) >= 3);
@@ -101,9 +101,11 @@ static void check_colours(int dark)
     int a = i / EYES / COLOURS, b = i / EYES % COLOURS;
     double d = distance(seen(eyes[i % EYES], c[a]), seen(eyes[i % EYES], c[b]));
     if (a < b && d < 11) {
-      fail_msg("%s: graph %d shade %d and graph %d shade %d are %.1f apart for eyes %d", dark ? "dark" : "light", a / XP_SHADES,
-               a % XP_SHADES, b / XP_SHADES, b % XP_SHADES, d, i % EYES);
+      fail_msg("%s: colours %d and %d are %.1f apart for eyes %d", dark ? "dark" : "light", a, b, d, i % EYES);
     }
+  }
+  for (int i = 0; i < 8; i++) { // channels that are shown beside each other are far from alike
+    assert_true(distance(c[i], c[(i + 1) % 8]) > 40);
   }
   rig_close(&o);
 }

@@ -317,12 +317,13 @@ static void write_edge(void *arg, int from, int to)
 {
   svg *s = arg;
   const tt_topo *t = s->d->topo;
-  int k = s->kind, shade = s->channel % XP_SHADES, edge = s->edge++, lane = s->page ? s->channel + 3 * k : 3; // graphs stand apart, too
+  int k = s->kind, colour = xp_colour_of(k, s->channel), edge = s->edge++,
+      lane = s->page ? s->channel + 3 * k : 3; // graphs stand apart, too
   char path[256], a[48], b[48], bw[24];
   if (!xp_layout_edge(s->o, (int[]){from, to}, lane, path, sizeof(path))) {
     return;
   }
-  fprintf(s->out, "<path class=\"tt-edge tt-g%d tt-g%ds%d\" d=\"%s\" marker-end=\"url(#tt-a%ds%d)\"", k, k, shade, path, k, shade);
+  fprintf(s->out, "<path class=\"tt-edge tt-g%d tt-c%d\" d=\"%s\" marker-end=\"url(#tt-a%d)\"", k, colour, path, colour);
   if (s->page) {
     fprintf(s->out, " data-edge=\"%d\"/>\n", edge);
     return;
@@ -496,7 +497,7 @@ static void ring_entry(const svg *s, cursor *at)
   char text[128];
   if (g != NULL && g->nchannels > 0 && !s->page) {
     snprintf(text, sizeof(text), "ring, channel 0 of %d, %.4g GB/s each", g->nchannels, (double)g->speedintra);
-    write_entry(s, at, "class=\"tt-edge tt-g0 tt-g0s0\" marker-end=\"url(#tt-a0s0)\"", text);
+    write_entry(s, at, "class=\"tt-edge tt-g0 tt-c0\" marker-end=\"url(#tt-a0)\"", text);
   }
 }
 

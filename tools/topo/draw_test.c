@@ -124,7 +124,7 @@ static void check_svg(const xp_drawing *d)
   assert_true(lines >= d->topo->nlinks / 2);
   bool ring = d->graphs != NULL && d->graphs->graph[TT_GRAPH_RING].nchannels > 0;
   if (tt_topo_count(d->topo, TT_NODE_GPU) > 1) { // one alone has edges to its card, or none
-    assert_int_equal(strstr(o.text, "tt-edge tt-g0 tt-g0s0\" d=") != NULL, ring);
+    assert_int_equal(strstr(o.text, "tt-edge tt-g0 tt-c0\" d=") != NULL, ring);
   }
   tt_xml_destroy(xml);
   rig_close(&o);
