@@ -100,8 +100,9 @@ judge dark "$tmp/page.html" "$tmp/check.html" --blink-settings=preferredColorSch
 
 # A job of 64 ranks in which all wait for rank 5, for 100 us, and a day later one of two ranks.
 mkdir "$tmp/many"
-trace() { # trace COMM RANK RANKS PID START DURATION DAYS
-  printf '{"traceEvents":[{"name":"AllGather","cat":"op","ph":"X","pid":0,"tid":1,"ts":%d,"dur":%d,"args":{"bytes":1000000,"seq":0}}],' "$5" "$6"
+trace() { # trace COMM RANK RANKS PID START DURATION DAYS [MORE]
+  printf '{"traceEvents":[{"name":"AllGather","cat":"op","ph":"X","pid":0,"tid":1,"ts":%d,"dur":%d,"args":{"bytes":1000000,"seq":0}}%s],' \
+    "$5" "$6" "${8:-}"
   printf '"otherData":{"tutti_trace":1,"rank":%d,"ranks":%d,"comm":"%s","name":"","host":"h","pid":%d,"clock":"c",' "$2" "$3" "$1" "$4"
   printf '"realtime_minus_monotonic_ns":0,"began_us":%d,"lost_ring_full":0,"lost_disk":0}}' $((86400000000 * $7))
 }
@@ -110,7 +111,8 @@ for ((rank = 0; rank < 64; rank++)); do
   trace 0x1 $rank 64 $((100 + rank)) $((1000 + late)) $((1100 - late)) 1 >"$tmp/many/a$rank.json"
 done
 for rank in 0 1; do
-  trace 0x2 $rank 2 $((200 + rank)) 1000 1000 2 >"$tmp/many/b$rank.json"
+  trace 0x2 $rank 2 $((200 + rank)) 1000 1000 2 \
+    ',{"name":"Recv","cat":"op","ph":"X","pid":0,"tid":2,"ts":1500,"dur":100,"args":{"bytes":9000000,"seq":0,"peer":1}}' >"$tmp/many/b$rank.json"
 done
 cat >"$tmp/many.html" <<'END'
 <script>
@@ -130,7 +132,8 @@ cat >"$tmp/many.html" <<'END'
   $('jobs').children[1].click();
   check('the other job', $('title').textContent === 'Job 2 of 2: 2 ranks on h, pids 200 to 201, 1970-01-03 00:00:00 UTC');
   check('nobody waited', !$('nobody').hidden && $('waiting').hidden);
-  check('bandwidth: 2 MB in 1 ms', Math.abs($('rate').dataset.most - 2) < 1e-6);
+  check('operations at the same time stand below each other', $('line').clientHeight === 22 + 4 * 24 + 4 && $('legend').textContent === 'AllGatherRecv');
+  check('bandwidth: 2 MB in 1 ms, a receive does not count', Math.abs($('rate').dataset.most - 2) < 1e-6);
   document.body.append(Object.assign(document.createElement('pre'), { id: 'verdict', textContent: '\n' + said.join('\n') + '\nend\n' }));
 })();
 </script>

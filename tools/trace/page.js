@@ -4,6 +4,7 @@
   const $ = id => document.getElementById(id), line = $('line'), rate = $('rate'), heat = $('heat');
   const LEFT = 150, TOP = 22, RIGHT = 12; // margins of what has a time axis
   const BINS = 300; // of the bandwidth's curve
+  const LANES = 4;
   const MANY = 8; // from more ranks on, waiting is a heat map; so many are named
   const HUES = { AllReduce: 212, AllGather: 150, ReduceScatter: 28, Broadcast: 275, Reduce: 330, AlltoAll: 185, Gather: 90, Scatter: 55, Send: 0, Recv: 245 };
   const OTHERS = { message: 'msg', other: 'call' }; // names of colours in the style
@@ -58,10 +59,32 @@
     for (const s of r.slices) { if (!tracks.has(s[3])) tracks.set(s[3], []); tracks.get(s[3]).push(s); }
     return [...tracks].sort((a, b) => a[0] - b[0]).map(([tid, slices]) => ({ rank: r, title: r.names[tid] || 'track ' + tid, slices, height: 18 }));
   }
+  // Operations that run at the same time stand below each other, in LANES rows at most.
+  function lanesOf(r) {
+    const lanes = [];
+    for (const op of r.ops) {
+      let lane = lanes.find(l => l.end <= op[0] + 1e-3);
+      if (!lane && lanes.length < LANES) lanes.push(lane = { slices: [] });
+      lane = lane || lanes[LANES - 1];
+      lane.end = op[0] + op[1];
+      lane.slices.push(op);
+    }
+    return (lanes.length ? lanes : [{ slices: [] }]).map((l, i) =>
+      withBandwidth({ rank: r, title: i ? '' : rankTitle(r), ops: true, slices: l.slices, height: job.ranks.length > 16 ? 14 : 24 }));
+  }
+  // What each operation adds to the mean of the ranks, in GB/s: both ends of a message have its bytes.
+  function withBandwidth(row) {
+    const n = row.slices.length, mean = data.opStride / job.width;
+    row.bandwidth = [new Float64Array(n), new Float64Array(n)];
+    row.slices.forEach((op, i) => {
+      if (data.texts[op[2]] !== 'Recv') bandwidth(row.rank, op).forEach((v, c) => { row.bandwidth[c][i] = v * mean; });
+    });
+    return row;
+  }
   function makeRows() {
     rows = [];
     for (const r of job.ranks) {
-      rows.push({ rank: r, title: rankTitle(r), ops: true, slices: r.ops, height: job.ranks.length > 16 ? 14 : 24 });
+      rows.push(...lanesOf(r));
       if (view.detail) rows.push(...tracksOf(r));
     }
     let y = TOP;
@@ -113,6 +136,11 @@
     g.textAlign = 'left';
   }
 
+  const widths = new Map(); // of names, in pixels: measuring is slow
+  function widthOf(g, name) {
+    if (!widths.has(g.font + name)) widths.set(g.font + name, g.measureText(name).width);
+    return widths.get(g.font + name);
+  }
   function drawSlice(g, row, s, width, last) {
     const a = x(s[0], width), w = Math.max(x(s[0] + s[1], width) - a, 1), name = data.texts[s[2]];
     if (a + w <= last) return last; // nothing new would be seen
@@ -120,7 +148,7 @@
     g.globalAlpha = row.ops ? 0.9 : 0.65;
     g.fillStyle = palette[kindOf(name, row.title)];
     g.fillRect(a, row.y + gap, w > 3 ? w - 0.5 : w, row.height - 2 * gap);
-    if (w > g.measureText(name).width + 10) {
+    if (w > 20 && w > widthOf(g, name) + 10) {
       g.globalAlpha = 1;
       g.fillStyle = palette.back;
       g.fillText(name, Math.max(a, LEFT) + 4, row.y + row.height / 2 + 0.5, w - 8);
@@ -156,17 +184,16 @@
   }
   // Mean of the ranks in each part of what is shown.
   function curves() {
-    const list = [new Float64Array(BINS), new Float64Array(BINS)], size = (view.to - view.from) / BINS;
+    const alg = new Float64Array(BINS), bus = new Float64Array(BINS), size = (view.to - view.from) / BINS;
     for (const row of rows) for (let i = row.ops ? firstEnding(row, view.from) : Infinity; i < row.slices.length && row.slices[i][0] < view.to; i++) {
-      const op = row.slices[i];
-      if (data.texts[op[2]] === 'Recv') continue;
-      const a = (op[0] - view.from) / size, b = (op[0] + Math.max(op[1], 1e-3) - view.from) / size, bw = bandwidth(row.rank, op);
+      const op = row.slices[i], a = (op[0] - view.from) / size, b = (op[0] + Math.max(op[1], 1e-3) - view.from) / size;
       for (let k = Math.max(0, Math.floor(a)); k < Math.min(Math.ceil(b), BINS); k++) {
-        const share = Math.max(0, Math.min(b, k + 1) - Math.max(a, k)) * data.opStride / job.width;
-        list.forEach((curve, c) => curve[k] += bw[c] * share);
+        const share = Math.max(0, Math.min(b, k + 1) - Math.max(a, k));
+        alg[k] += row.bandwidth[0][i] * share;
+        bus[k] += row.bandwidth[1][i] * share;
       }
     }
-    return list;
+    return [alg, bus];
   }
   const CURVES = ['algbw', 'busbw'], CURVE_HUES = ['AllReduce', 'ReduceScatter'];
   let shownCurves;
@@ -184,8 +211,9 @@
       g.textAlign = 'left';
     }
     g.fillText('GB/s', 6, TOP + 10);
-    g.lineWidth = 1.5;
-    shownCurves.forEach((curve, c) => {
+    [1, 0].forEach(c => { // algbw is seen where both are the same
+      const curve = shownCurves[c];
+      g.lineWidth = c ? 3 : 1.5;
       g.strokeStyle = palette[CURVE_HUES[c]];
       g.beginPath();
       for (let i = 0; i < BINS; i++) {

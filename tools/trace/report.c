@@ -109,35 +109,30 @@ static json_int_t how_of(page *p, const xt_op *op)
   return number_of(p, text);
 }
 
-// [start, duration, name, bytes, number, peer, how, queued before] of each operation; every `stride`th, all ranks' the same ones.
-static json_t *operations(page *p, const xt_job *job, int at)
+// [start, duration, name, bytes, number, peer, how, queued before]
+static json_t *operation(page *p, const xt_job *job, const xt_op *op)
 {
-  json_t *list = json_array();
+  return json_pack("[f,f,I,I,I,i,I,f]", rounded(op->start - job->begin), rounded(op->end - op->start), number_of(p, op->func),
+                   (json_int_t)op->bytes, (json_int_t)op->seq, op->peer, how_of(p, op),
+                   rounded(json_number_value(json_object_get(op->args, "queued_us"))));
+}
+
+// Each rank's operations, every `stride`th, all ranks' the same ones; and of each function that it used [size, bus] of its bandwidth.
+static void add_operations(page *p, const xt_job *job, json_t *ranks)
+{
   size_t group = 0;
   for (size_t i = 0; i < job->nops; i++) {
     const xt_op *op = &job->ops[i];
+    json_t *rank = json_array_get(ranks, (size_t)op->at), *factors = json_object_get(rank, "factors");
     group += i > 0 && !xt_same_op(&job->ops[i - 1], op);
-    if (op->at == at && group % p->op_stride == 0) {
-      json_array_append_new(list, json_pack("[f,f,I,I,I,i,I,f]", rounded(op->start - job->begin), rounded(op->end - op->start),
-                                            number_of(p, op->func), (json_int_t)op->bytes, (json_int_t)op->seq, op->peer, how_of(p, op),
-                                            rounded(json_number_value(json_object_get(op->args, "queued_us")))));
-    }
-  }
-  return list;
-}
-
-// Of each function that the rank used: [size, bus] of its bandwidth.
-static json_t *factors(const xt_job *job, int at)
-{
-  json_t *list = json_object();
-  for (size_t i = 0; i < job->nops; i++) {
-    const xt_op *op = &job->ops[i];
-    if (op->at == at && json_object_get(list, op->func) == NULL) {
+    if (json_object_get(factors, op->func) == NULL) {
       xt_factors f = xt_bandwidth(op->func, op->trace->ranks);
-      json_object_set_new(list, op->func, json_pack("[f,f]", f.size, f.bus));
+      json_object_set_new(factors, op->func, json_pack("[f,f]", f.size, f.bus));
+    }
+    if (group % p->op_stride == 0) {
+      json_array_append_new(json_object_get(rank, "ops"), operation(p, job, op));
     }
   }
-  return list;
 }
 
 static json_t *waits(const xt_job *job)
@@ -173,8 +168,8 @@ static json_t *rank_of(page *p, const xt_job *job, int at)
 {
   const xt_trace *t = &job->traces[at];
   return json_pack("{s:i,s:s,s:s,s:s,s:i,s:I,s:o,s:o,s:o,s:o}", "rank", t->rank, "comm", t->comm, "name", t->name, "host", t->host, "pid",
-                   t->pid, "lost", (json_int_t)t->lost, "names", thread_names(t), "factors", factors(job, at), "ops",
-                   operations(p, job, at), "slices", slices(p, job, t));
+                   t->pid, "lost", (json_int_t)t->lost, "names", thread_names(t), "factors", json_object(), "ops", json_array(), "slices",
+                   slices(p, job, t));
 }
 
 static json_t *job_of(page *p, const xt_job *job)
@@ -184,6 +179,7 @@ static json_t *job_of(page *p, const xt_job *job)
   for (int i = 0; i < job->n; i++) {
     json_array_append_new(ranks, rank_of(p, job, i));
   }
+  add_operations(p, job, ranks);
   return json_pack("{s:o,s:f,s:i,s:o,s:o,s:o}", "title", text_of(job, xt_job_title), "length", job->end - job->begin, "width",
                    xt_job_ranks(job, &comm), "ranks", ranks, "waited", waits(job), "summary", text_of(job, xt_job_summary));
 }
