@@ -168,8 +168,8 @@ static void fill_call(const tt_task *t, uint32_t seq, tt_call *c)
 // Where the buffers lie, for peers that map them.
 static void find_memory(const tt_schedule *s, tt_call *c)
 {
-  c->in_mem = tt_mem_find(c->in, (size_t)TT_MAX(s->in_blocks, 1) * c->count * c->esize, &c->in_off);
-  c->out_mem = tt_mem_find(c->out, (size_t)TT_MAX(s->out_blocks, 1) * c->count * c->esize, &c->out_off);
+  c->in_mem = tt_mem_find(c->in, (size_t)TT_MAX(s->in_blocks, 1) * c->count * c->esize);
+  c->out_mem = tt_mem_find(c->out, (size_t)TT_MAX(s->out_blocks, 1) * c->count * c->esize);
 }
 
 // Large buffers that come back get huge pages. In place one may be the beginning of the other.

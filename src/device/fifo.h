@@ -24,8 +24,8 @@ enum {
   TT_TOKEN_SLOTS = 8   // an outbox remembers where the copies of twice as many end (link.h)
 };
 
-// What a token tells the receiver: where the sender's buffers are. `mem` 0: addresses of the sender's own address space; otherwise the
-// serial of a shareable allocation, and `in`/`out` are offsets into it.
+// What a token tells the receiver: where the sender's buffers are, as addresses of the sender's address space. A `mem` that is not 0 names
+// the shareable allocation that the buffer lies in, which the receiver maps if it may (device/host/mem.h).
 typedef struct tt_desc {
   uint64_t in, out;
   uint32_t in_mem, out_mem;

@@ -20,8 +20,7 @@ typedef struct tt_call {
   const void *scalar;       // device scalar of the operation, read when the plan starts; NULL: op.scalar is it
   uint64_t sig, sig_count;  // fingerprint (tt_sig…)
   char *tmp;                // scratch, ntmp slots of `chunk` elements; channels take turns with it
-  uint32_t in_mem, out_mem; // shareable allocations the buffers lie in; 0: none
-  uint64_t in_off, out_off; // offsets therein
+  uint32_t in_mem, out_mem; // shareable allocations the buffers lie in (tt_mem_find); 0: none
   bool stream;              // large, and nobody reads the result soon: keep it out of the caches
   bool fetched;             // peers read the output while the call runs
   bool stream_given;        // the same of a step all of whose gifts are made or laid out as copies, and of one that reads such a copy

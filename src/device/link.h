@@ -10,7 +10,6 @@
 #include "device/taste.h"
 #include "nccl.h"
 #include "os/bell.h"
-#include "os/fdbox.h"
 #include "os/pagepipe.h"
 #include "os/proc.h"
 
@@ -60,20 +59,20 @@ static inline void tt_page_ring(tt_rank_page *page, int poster)
 
 #define TT_LINK_MAPS 8
 
-// An allocation of a peer that this rank has mapped, or one of its own that it has shared with the peer.
+// An allocation of a peer that this rank has mapped, or has tried to.
 typedef struct tt_map {
-  uint32_t serial; // 0: empty
+  uint32_t handle; // 0: empty
   size_t size;
-  char *base; // peer's allocation, mapped here; NULL in the list of shared ones
+  uint64_t remote; // its address in the peer's process
+  char *base;      // and here; NULL: it cannot be mapped, which is not tried again
 } tt_map;
 
-// Sender and receiver keep these lists by the same rule (first in, first out; emptied when `freed` changes), so each knows what the other
-// has.
+// The last ones that the peer's tokens have named. Emptied when the peer has freed something.
 typedef struct tt_maplist {
   tt_map map[TT_LINK_MAPS];
   uint32_t next;
   uint32_t freed;
-  uint32_t refused[TT_LINK_MAPS], nrefused; // sender: serials that the peer's mailbox did not take; the last ones are not tried again
+  bool told; // the log has said that something cannot be mapped
 } tt_maplist;
 
 // A ring behind the window to a peer, in which this rank lays copies of what its tokens offer. A copy stays until the peer has given its token back. Positions
@@ -119,8 +118,7 @@ typedef struct tt_link {
   bool staged;             // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
   const void *transport;   // who made the link
   void *own;               // and what it keeps there
-  const char *mailbox;     // the peer process's, for descriptors
-  tt_maplist shared, mapped;
+  tt_maplist mapped;
   tt_pagepipe pages;       // COPY: for what this rank's tokens offer
   tt_pagetap tap;          // and the peer's
   tt_outbox outbox;        // COPY: the other way

@@ -219,23 +219,49 @@ uint64_t tt_proc_pid_space(void)
   return tt_proc_alive(&me) && stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-ncclResult_t tt_proc_open_fd(const tt_proc_id *id, int fd, uint64_t inode, int *out)
+// Is what `held` holds shared memory of tt_shm_create with that name and inode number?
+static bool is_shm(int held, const char *name, uint64_t inode)
+{
+  char path[64], is[128], wanted[128];
+  struct stat st;
+  snprintf(path, sizeof path, "/proc/self/fd/%d", held);
+  snprintf(wanted, sizeof wanted, "/memfd:%s (deleted)", name != NULL ? name : "tutti-");
+  ssize_t n = readlink(path, is, sizeof is - 1);
+  is[n > 0 ? n : 0] = 0;
+  bool named = name != NULL ? strcmp(is, wanted) == 0 : strncmp(is, wanted, strlen("/memfd:tutti-")) == 0;
+  return named && fstat(held, &st) == 0 && (inode == 0 || (uint64_t)st.st_ino == inode);
+}
+
+int tt_proc_open_shm(int32_t pid, int fd, const char *name, uint64_t inode, int *out)
 {
   char path[64];
-  struct stat st;
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", id->pid, fd);
-  int f = tt_proc_alive(id) ? open(path, O_RDWR | O_CLOEXEC) : -1, e = errno;
-  if (f >= 0 && fstat(f, &st) == 0 && (uint64_t)st.st_ino == inode && (fcntl(f, F_GET_SEALS) & F_SEAL_SHRINK) != 0) {
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
+  int held = open(path, O_PATH | O_CLOEXEC); // opens nothing: it keeps what stands there now
+  if (held < 0) {
+    return errno;
+  }
+  int f = -1, e = ENOENT;
+  if (is_shm(held, name, inode)) {
+    snprintf(path, sizeof path, "/proc/self/fd/%d", held);
+    f = open(path, O_RDWR | O_CLOEXEC);
+    e = f < 0 ? errno : 0;
+  }
+  close(held);
+  if (e == 0) {
     *out = f;
-    return ncclSuccess;
   }
-  if (f >= 0) {
-    close(f);
-  } else if (tt_proc_alive(id) && e != ENOENT) {
-    return tt_fail(ncclSystemError, "cannot open shared memory of process %d: %s: %s (same user? same pid name space?)", id->pid, path,
-                   strerror(e));
+  return e;
+}
+
+ncclResult_t tt_proc_open_fd(const tt_proc_id *id, int fd, uint64_t inode, int *out)
+{
+  int e = tt_proc_alive(id) ? tt_proc_open_shm(id->pid, fd, NULL, inode, out) : ENOENT;
+  if (e != 0 && e != ENOENT && tt_proc_alive(id)) {
+    return tt_fail(ncclSystemError, "cannot open shared memory of process %d: /proc/%d/fd/%d: %s (same user? same pid name space?)",
+                   id->pid, id->pid, fd, strerror(e));
   }
-  return tt_fail(ncclInvalidArgument, "the shared memory of process %d is gone: it was freed, or the process has ended", id->pid);
+  return e == 0 ? ncclSuccess
+                : tt_fail(ncclInvalidArgument, "the shared memory of process %d is gone: it was freed, or the process has ended", id->pid);
 }
 
 int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write)

@@ -50,7 +50,12 @@ uint64_t tt_proc_net_space(void);
 uint64_t tt_proc_pid_space(void);
 
 // Opens a descriptor of another process (or of this one) anew: what stands behind number `fd` there, if it is shared memory of
-// tt_shm_create with this inode number. Needs /proc and the right to look into the process (same user). The caller closes *out. Any thread.
+// tt_shm_create with this name (NULL: any) and this inode number (0: any). Anything else is left alone: it is not even opened, because
+// closing it would give up this process's locks in it (tt_proc_hold). Needs /proc and the right to look into the process (same user). The
+// caller closes *out. Returns 0 or an errno value; ENOENT: the process or its descriptor is gone, or is another one now. Any thread.
+int tt_proc_open_shm(int32_t pid, int fd, const char *name, uint64_t inode, int *out);
+
+// The same with the error in words.
 // Errors: ncclInvalidArgument (the process or its descriptor is gone, or is another one now), ncclSystemError.
 ncclResult_t tt_proc_open_fd(const tt_proc_id *id, int fd, uint64_t inode, int *out);
 

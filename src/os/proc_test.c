@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +113,34 @@ static void test_holds(void **state)
   assert_false(tt_proc_holds(life, id.cookie));
   end_child(pid);
   end_child(other);
+  tt_fd_close(life);
+}
+
+// A number that now stands for other memory, in which this process holds its lock: the look leaves the lock alone.
+static void test_a_wrong_descriptor_keeps_the_lock(void **state)
+{
+  (void)state;
+  tt_proc_id id, me = tt_proc_self();
+  int out = -1;
+  struct stat st;
+  assert_int_equal(tt_shm_create("tutti-comm", 4096, &life), ncclSuccess);
+  assert_int_equal(fstat(life, &st), 0);
+  pid_t pid = start_child(&id, hold_life);
+  assert_int_equal(tt_proc_hold(life), ncclSuccess);
+  assert_int_equal(tt_proc_open_fd(&me, life, (uint64_t)st.st_ino + 1, &out), ncclInvalidArgument);
+  assert_int_equal(tt_proc_open_shm(me.pid, life, "tutti-mem", 0, &out), ENOENT);
+  assert_int_equal(out, -1);
+  pid_t witness = fork();
+  if (witness == 0) {
+    _exit(tt_proc_holds(life, me.cookie) ? 0 : 1);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(witness, &status, 0), witness);
+  assert_int_equal(status, 0);
+  assert_int_equal(tt_proc_open_shm(id.pid, life, "tutti-comm", 0, &out), 0);
+  assert_int_equal(tt_shm_size(out), 4096);
+  end_child(pid);
+  tt_fd_close(out);
   tt_fd_close(life);
 }
 
@@ -334,11 +363,17 @@ int main(int argc, char **argv)
   }
   tt_proc_on_fork(hook);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_self),      cmocka_unit_test(test_alive),
-      cmocka_unit_test(test_odd_name),  cmocka_unit_test(test_main_thread_left),
-      cmocka_unit_test(test_fork),      cmocka_unit_test(test_alive_without_descriptors),
-      cmocka_unit_test(test_copy),      cmocka_unit_test(test_copy_bad_address),
-      cmocka_unit_test(test_host),      cmocka_unit_test(test_holds),
+      cmocka_unit_test(test_self),
+      cmocka_unit_test(test_alive),
+      cmocka_unit_test(test_odd_name),
+      cmocka_unit_test(test_main_thread_left),
+      cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_alive_without_descriptors),
+      cmocka_unit_test(test_copy),
+      cmocka_unit_test(test_copy_bad_address),
+      cmocka_unit_test(test_host),
+      cmocka_unit_test(test_holds),
+      cmocka_unit_test(test_a_wrong_descriptor_keeps_the_lock),
       cmocka_unit_test(test_net_space),
   };
   return cmocka_run_group_tests_name("proc", tests, NULL, NULL);

@@ -59,6 +59,16 @@ size_t tt_shm_size(int fd)
   return fstat(fd, &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
 }
 
+bool tt_shm_put(int fd, size_t at, const void *data, size_t size)
+{
+  return pwrite(fd, data, size, (off_t)at) == (ssize_t)size;
+}
+
+bool tt_shm_get(int fd, size_t at, void *data, size_t size)
+{
+  return pread(fd, data, size, (off_t)at) == (ssize_t)size;
+}
+
 void tt_fd_close(int fd)
 {
   if (fd >= 0) {

@@ -18,5 +18,9 @@ void tt_shm_unmap(void *addr, size_t size);
 // Size in bytes of the object behind `fd`; 0 when it cannot be told.
 size_t tt_shm_size(int fd);
 
+// Writes or reads `size` bytes at `at` of the object behind `fd`. False: not all of them can be. Any thread.
+bool tt_shm_put(int fd, size_t at, const void *data, size_t size);
+bool tt_shm_get(int fd, size_t at, void *data, size_t size);
+
 // Closes a descriptor. Negative values are allowed.
 void tt_fd_close(int fd);

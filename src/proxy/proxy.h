@@ -12,6 +12,7 @@
 
 #include "device/lane.h"
 #include "net/net.h"
+#include "os/fdbox.h"
 #include "plugin/profiler/profiler.h"
 #include "os/socket.h"
 

@@ -67,7 +67,6 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
   link->peer = peer;
   link->rank = w->rank;
   link->proc = w->peers[peer].proc;
-  link->mailbox = w->peers[peer].mailbox;
   link->transport = t;
   ncclResult_t res = t->connect(w, link);
   if (res != ncclSuccess) {

@@ -2,32 +2,47 @@
 #include "device/host/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "device/host/device.h"
 #include "device/host/heap.h"
 #include "os/shm.h"
 
-#define IMPORT_WAIT_MS 5000 // the descriptor was pushed before the token was sent, so it is there at once
+#define NAME "tutti-mem"
 
 typedef struct alloc {
   char *base;
   size_t size;
-  uint32_t serial;
   int fd;
   struct alloc *next;
 } alloc;
 
-// The process's shareable allocations. `list` and `serials` under `lock`; `live` and `freed` are written under it and read without.
+// Stands behind the memory in its file, for peers: what they have opened.
+typedef struct record {
+  uint64_t cookie; // of the process
+  uint64_t base;   // address there
+  uint64_t size;
+} record;
+
+// The process's shareable allocations. `list` under `lock`; `live` and `freed` are written under it and read without.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static alloc *list;
-static uint32_t serials;
 static _Atomic uint32_t live, freed;
 static void (*_Atomic on_free)(void *base, size_t size); // NULL: nobody is told. Set once
+
+// Makes the memory and its record.
+static ncclResult_t make(alloc *a)
+{
+  TT_TRY(tt_shm_create(NAME, a->size + sizeof(record), &a->fd));
+  TT_TRY(tt_shm_map(a->fd, a->size, (void **)&a->base));
+  record r = {.cookie = tt_proc_self().cookie, .base = (uint64_t)(uintptr_t)a->base, .size = a->size};
+  return tt_shm_put(a->fd, a->size, &r, sizeof r) ? ncclSuccess
+                                                  : tt_fail(ncclSystemError, "cannot write behind %zu bytes of shared memory", a->size);
+}
 
 ncclResult_t tt_mem_alloc(size_t size, void **ptr)
 {
@@ -38,12 +53,10 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr)
   a->fd = -1;
   a->size = TT_ROUND_UP(TT_MAX(size, 1), 4096);
   ncclResult_t res = ncclSuccess;
-  TT_TRY_GOTO(tt_shm_create("tutti-mem", a->size, &a->fd), res);
-  TT_TRY_GOTO(tt_shm_map(a->fd, a->size, (void **)&a->base), res);
+  TT_TRY_GOTO(make(a), res);
   tt_block b = {.base = a->base, .size = a->size, .kind = tuttiMemoryDevice, .owner = TT_BLOCK_NCCL, .device = tt_host_device(), .fd = -1};
   TT_TRY_GOTO(tt_heap_note(&b), res);
   pthread_mutex_lock(&lock);
-  a->serial = ++serials;
   a->next = list;
   list = a;
   atomic_fetch_add_explicit(&live, 1, memory_order_release);
@@ -113,20 +126,24 @@ static const alloc *holder_of(const char *p, size_t size)
   return a;
 }
 
-uint32_t tt_mem_find(const void *ptr, size_t size, uint64_t *offset)
+uint32_t tt_mem_find(const void *ptr, size_t size)
 {
-  uint32_t serial = 0;
+  uint32_t handle = 0;
   if (atomic_load_explicit(&live, memory_order_acquire) == 0) {
     return 0;
   }
   pthread_mutex_lock(&lock);
   const alloc *a = holder_of(ptr, size);
   if (a != NULL) {
-    serial = a->serial;
-    *offset = (uint64_t)((const char *)ptr - a->base);
+    handle = (uint32_t)a->fd + 1;
   }
   pthread_mutex_unlock(&lock);
-  return serial;
+  return handle;
+}
+
+uint32_t tt_mem_freed(void)
+{
+  return atomic_load_explicit(&freed, memory_order_relaxed);
 }
 
 bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes)
@@ -144,49 +161,35 @@ bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes)
   return a != NULL;
 }
 
-// The descriptor of a live allocation, duplicated so that it stays valid; -1 when it is gone.
-static int dup_serial(uint32_t serial)
-{
-  int fd = -1;
-  pthread_mutex_lock(&lock);
-  for (const alloc *a = list; a != NULL; a = a->next) {
-    if (a->serial == serial) {
-      fd = fcntl(a->fd, F_DUPFD_CLOEXEC, 0);
-    }
-  }
-  pthread_mutex_unlock(&lock);
-  return fd;
-}
-
 static void drop(tt_map *m)
 {
   tt_shm_unmap(m->base, m->size);
   *m = (tt_map){0};
 }
 
-static tt_map *find(tt_maplist *l, uint32_t serial)
+static tt_map *find(tt_maplist *l, uint32_t handle)
 {
   for (int i = 0; i < TT_LINK_MAPS; i++) {
-    if (l->map[i].serial == serial) {
+    if (l->map[i].handle == handle) {
       return &l->map[i];
     }
   }
   return NULL;
 }
 
-// Makes room for `serial` by dropping the oldest entry, but not `keep`, which the same token uses.
-static tt_map *insert(tt_maplist *l, uint32_t serial, uint32_t keep)
+// Makes room for `handle` by dropping the oldest entry, but not `keep`, which the same token uses.
+static tt_map *insert(tt_maplist *l, uint32_t handle, uint32_t keep)
 {
   tt_map *m = &l->map[l->next++ % TT_LINK_MAPS];
-  if (keep != 0 && m->serial == keep) {
+  if (keep != 0 && m->handle == keep) {
     m = &l->map[l->next++ % TT_LINK_MAPS];
   }
   drop(m);
-  m->serial = serial;
+  m->handle = handle;
   return m;
 }
 
-// Both sides empty their lists when the owner has freed something since the last token.
+// Empties the list when the owner has freed something since its last token.
 static void follow_frees(tt_maplist *l, uint32_t now)
 {
   if (l->freed != now) {
@@ -198,103 +201,62 @@ static void follow_frees(tt_maplist *l, uint32_t now)
   }
 }
 
-static tt_fdkey key_of(uint64_t cookie, int peer, uint32_t serial)
+// Maps what `fd` holds, if its record says that it is an allocation of that process. False: it is not mapped.
+static bool map_record(int fd, uint64_t cookie, tt_map *m)
 {
-  tt_fdkey key = {0};
-  memcpy(key.bytes, &cookie, 8);
-  memcpy(key.bytes + 8, &serial, 4);
-  memcpy(key.bytes + 12, &peer, 4);
-  return key;
-}
-
-// Could its descriptor not be passed to the peer? Another attempt may take a second, so each allocation gets one.
-static bool was_refused(const tt_maplist *l, uint32_t serial)
-{
-  for (int i = 0; i < TT_LINK_MAPS; i++) {
-    if (l->refused[i] == serial) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Sees to it that the peer's process has a descriptor of `serial`. False: it cannot have it, use the address.
-static bool share(tt_link *link, uint32_t serial, uint32_t keep)
-{
-  if (find(&link->shared, serial) != NULL) {
-    return true;
-  }
-  int fd = was_refused(&link->shared, serial) ? -1 : dup_serial(serial);
-  if (fd < 0) {
+  record r;
+  void *p = NULL;
+  size_t whole = tt_shm_size(fd), size = whole - TT_MIN(whole, sizeof r);
+  bool ours = tt_shm_get(fd, size, &r, sizeof r) && r.cookie == cookie && r.size == size;
+  if (!ours || tt_shm_map(fd, size, &p) != ncclSuccess) {
     return false;
   }
-  tt_fdkey key = key_of(tt_proc_self().cookie, link->peer, serial);
-  ncclResult_t res = tt_fdbox_push(link->mailbox, &key, fd);
-  tt_fd_close(fd);
-  if (res != ncclSuccess) {
-    link->shared.refused[link->shared.nrefused++ % TT_LINK_MAPS] = serial;
-    return false;
-  }
-  insert(&link->shared, serial, keep);
+  m->base = p;
+  m->size = size;
+  m->remote = r.base;
   return true;
 }
 
-ncclResult_t tt_mem_export(tt_link *link, const tt_call *call, tt_desc *d)
+// Opens and maps the peer's allocation. Where that cannot be done the entry says so, so that the next token does not try it again.
+static void pull(tt_link *link, tt_map *m)
 {
-  follow_frees(&link->shared, atomic_load_explicit(&freed, memory_order_relaxed));
-  d->freed = link->shared.freed;
-  if (call->in_mem != 0 && share(link, call->in_mem, 0)) {
-    d->in_mem = call->in_mem;
-    d->in = call->in_off;
+  int fd = -1, e = tt_proc_open_shm(link->proc.pid, (int)m->handle - 1, NAME, 0, &fd);
+  if (e == 0 && !map_record(fd, link->proc.cookie, m)) {
+    e = EINVAL;
   }
-  if (call->out_mem != 0 && share(link, call->out_mem, d->in_mem)) {
-    d->out_mem = call->out_mem;
-    d->out = call->out_off;
+  tt_fd_close(fd);
+  if (e != 0 && !link->mapped.told) {
+    link->mapped.told = true;
+    tt_info(TT_SHM, "rank %d reads memory of rank %d by address: /proc/%d/fd/%u cannot be mapped: %s (said once)", link->rank, link->peer,
+            link->proc.pid, m->handle - 1, strerror(e));
   }
-  return ncclSuccess;
 }
 
-static ncclResult_t map_serial(tt_link *link, uint32_t serial, uint32_t keep, const volatile uint32_t *abort_flag, char **base)
+// Where this process has the byte at address `remote` of the peer's allocation. NULL: nowhere.
+static char *place_of(tt_link *link, uint32_t handle, uint32_t keep, uint64_t remote)
 {
-  tt_map *m = find(&link->mapped, serial);
+  if (handle == 0) {
+    return NULL;
+  }
+  tt_map *m = find(&link->mapped, handle);
   if (m == NULL) {
-    tt_fdkey key = key_of(link->proc.cookie, link->rank, serial);
-    int fd;
-    TT_TRY(tt_fdbox_take(&key, IMPORT_WAIT_MS, abort_flag, &fd));
-    size_t size = tt_shm_size(fd);
-    void *p = NULL;
-    ncclResult_t res = tt_shm_map(fd, size, &p);
-    tt_fd_close(fd);
-    TT_TRY(res);
-    m = insert(&link->mapped, serial, keep);
-    m->base = p;
-    m->size = size;
+    m = insert(&link->mapped, handle, keep);
+    pull(link, m);
   }
-  *base = m->base;
-  return ncclSuccess;
+  return m->base != NULL && remote >= m->remote && remote - m->remote < m->size ? m->base + (remote - m->remote) : NULL;
 }
 
-ncclResult_t tt_mem_import(tt_link *link, const tt_desc *d, const volatile uint32_t *abort_flag)
+void tt_mem_import(tt_link *link, const tt_desc *d)
 {
-  char *base;
   follow_frees(&link->mapped, d->freed);
-  link->in = link->out = NULL;
-  if (d->in_mem != 0) {
-    TT_TRY(map_serial(link, d->in_mem, 0, abort_flag, &base));
-    link->in = base + d->in;
-  }
-  if (d->out_mem != 0) {
-    TT_TRY(map_serial(link, d->out_mem, d->in_mem, abort_flag, &base));
-    link->out = base + d->out;
-  }
-  return ncclSuccess;
+  link->in = place_of(link, d->in_mem, 0, d->in);
+  link->out = place_of(link, d->out_mem, d->in_mem, d->out);
 }
 
 void tt_mem_forget(tt_link *link)
 {
   for (int i = 0; i < TT_LINK_MAPS; i++) {
     drop(&link->mapped.map[i]);
-    drop(&link->shared.map[i]);
   }
 }
 

@@ -1,6 +1,8 @@
 // mem.h: memory of the host device. Shareable allocations (ncclMemAlloc) are memfds that peers map; ordinary ones are not.
 //
-// An address crosses processes only as (serial, offset). Serials are never used again, so a freed allocation can't be mistaken for another.
+// A token names an allocation by a handle: its descriptor's number in the sender's process, plus 1. The receiver opens that descriptor by
+// /proc, which takes less than the right to read the sender's memory, and reads behind the memory whose it is and where it lies there. The
+// sender does nothing and waits for nothing, and other users take no part in it. What cannot be opened is read by its address.
 #pragma once
 #include "device/lane.h"
 
@@ -13,9 +15,12 @@ ncclResult_t tt_mem_free(void *ptr);
 // The descriptor of the allocation that begins at `base`, which keeps it; -1 when there is none.
 int tt_mem_descriptor(const void *base);
 
-// Finds the shareable allocation that holds [ptr, ptr + size). Returns its serial and writes the offset; 0 when there is none. Any thread;
-// costs one load when there are no shareable allocations.
-uint32_t tt_mem_find(const void *ptr, size_t size, uint64_t *offset);
+// Finds the shareable allocation that holds [ptr, ptr + size). Returns its handle; 0 when there is none. Any thread; costs one load when
+// there are no shareable allocations.
+uint32_t tt_mem_find(const void *ptr, size_t size);
+
+// How many shareable allocations this process has freed, for its tokens: where that has changed, handles may mean other allocations. Any thread.
+uint32_t tt_mem_freed(void);
 
 // The whole shareable allocation that holds [ptr, ptr + size). False: there is none. Any thread; costs as tt_mem_find.
 bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes);
@@ -24,9 +29,7 @@ bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes);
 // it. One such function per process.
 void tt_mem_on_free(void (*fn)(void *base, size_t size));
 
-// Puts the call's buffers into a token for `link`, sharing their allocations with the peer's process when it does not have them yet.
-ncclResult_t tt_mem_export(tt_link *link, const tt_call *call, tt_desc *d);
-// Reads a token from `link`: fills in/out (mapped) or in_remote/out_remote.
-ncclResult_t tt_mem_import(tt_link *link, const tt_desc *d, const volatile uint32_t *abort_flag);
+// Reads what a token from `link` says of allocations: fills in/out where they are mapped, now or from an earlier token; NULL: use the address.
+void tt_mem_import(tt_link *link, const tt_desc *d);
 // Unmaps all that the link has mapped.
 void tt_mem_forget(tt_link *link);

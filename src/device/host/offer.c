@@ -97,7 +97,8 @@ ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_
   if (d->along != 0) {
     TT_TRY(take_along(port, l, link, s, bytes));
   }
-  return tt_mem_import(link, d, &port->abort_flag);
+  tt_mem_import(link, d);
+  return ncclSuccess;
 }
 
 // What a trial has found, where it is the first one or turns the taste.
@@ -273,19 +274,19 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
   link->until = link->since != 0 ? tt_now_ns() : 0;
 }
 
-ncclResult_t tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
+void tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
 {
   const tt_call *c = l->call;
-  ncclResult_t res = ncclSuccess;
   tt_fifo *tokens = &link->send[TT_TOK];
   tt_desc *d = &tt_fifo_slot(tokens)->desc;
-  *d = (tt_desc){.in = (uint64_t)(uintptr_t)c->in, .out = (uint64_t)(uintptr_t)c->out, .scalar = c->op.scalar, .given = link->gives};
+  *d = (tt_desc){.in = (uint64_t)(uintptr_t)c->in,
+                 .out = (uint64_t)(uintptr_t)c->out,
+                 .in_mem = c->in_mem,
+                 .out_mem = c->out_mem,
+                 .scalar = c->op.scalar,
+                 .freed = tt_mem_freed(),
+                 .given = link->gives};
   link->gives = false;
-  if (link->access != TT_ACCESS_LOCAL && (c->in_mem | c->out_mem) != 0) {
-    res = tt_mem_export(link, c, d);
-  } else {
-    d->freed = link->shared.freed;
-  }
   link->handed = 0;
   hand_over(l, step, token, bytes, link, d);
   if (d->along != 1 + TT_WAY_COPY) {
@@ -294,5 +295,4 @@ ncclResult_t tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *
   link->far = false;
   link->outbox.laid = 0;
   link->outbox.end[tokens->next % TT_COUNT(link->outbox.end)] = link->outbox.tail;
-  return res;
 }

@@ -30,8 +30,8 @@ void *tt_offer_lay(tt_link *link, const tt_call *c, size_t bytes);
 // Should offers of so many bytes to the peer be copies?
 bool tt_offer_copies(const tt_link *link, const tt_call *c, size_t bytes);
 
-// Fills in the token that is about to be sent, which offers `bytes` bytes if it offers anything. Errors: ncclSystemError.
-ncclResult_t tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link);
+// Fills in the token that is about to be sent, which offers `bytes` bytes if it offers anything.
+void tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link);
 
 // Has the peer no need of this rank's own memory any more for what the tokens have offered so far?
 static inline bool tt_offers_drained(tt_link *link)

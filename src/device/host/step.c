@@ -226,7 +226,7 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     void *p;
     bool remote = false;
     switch (r->kind) {
-    case TT_TOKEN: TT_TRY(tt_token_give(l, step, r, count * c->esize, port->links[r->peer])); continue;
+    case TT_TOKEN: tt_token_give(l, step, r, count * c->esize, port->links[r->peer]); continue;
     case TT_FIFO:
       if (lend(l, port->links[r->peer], lender)) {
         continue;
