@@ -132,10 +132,11 @@ HC_API cudaGraphNodeGetDependencies_v2(cudaGraphNode_t node, cudaGraphNode_t *de
 HC_API cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type)
 {
   static const enum cudaGraphNodeType types[] = {
-      [tuttiNodeCopy] = cudaGraphNodeTypeMemcpy,    [tuttiNodeFill] = cudaGraphNodeTypeMemset,
-      [tuttiNodeHost] = cudaGraphNodeTypeHost,      [tuttiNodeGraph] = cudaGraphNodeTypeGraph,
-      [tuttiNodeEmpty] = cudaGraphNodeTypeEmpty,    [tuttiNodeRecord] = cudaGraphNodeTypeEventRecord,
-      [tuttiNodeWait] = cudaGraphNodeTypeWaitEvent, [tuttiNodeNccl] = cudaGraphNodeTypeKernel, // what NCCL's would be
+      [tuttiNodeCopy] = cudaGraphNodeTypeMemcpy,     [tuttiNodeFill] = cudaGraphNodeTypeMemset,
+      [tuttiNodeHost] = cudaGraphNodeTypeHost,       [tuttiNodeGraph] = cudaGraphNodeTypeGraph,
+      [tuttiNodeEmpty] = cudaGraphNodeTypeEmpty,     [tuttiNodeRecord] = cudaGraphNodeTypeEventRecord,
+      [tuttiNodeWait] = cudaGraphNodeTypeWaitEvent,  [tuttiNodeNccl] = cudaGraphNodeTypeKernel, // what NCCL's would be
+      [tuttiNodeValue] = (enum cudaGraphNodeType)12, // the driver's batch of memory operations, which the runtime has no name for
   };
   tuttiNodeKind_t kind;
   HC_ENTER();

@@ -11,6 +11,7 @@
 #define TUTTI_H_
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "nccl.h"
 
@@ -105,6 +106,21 @@ ncclResult_t tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event);
 // Queues fn(arg). It runs on a thread of its own kind, never on one that queues or waits; what follows in the stream waits until it has
 // returned, other streams go on. It may queue work and wait for other streams, but not for its own. More than 64 at a time take turns.
 ncclResult_t tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *arg);
+
+// Conditions for a word in memory and a value of the same width. AtLeast: the difference, as a signed number, is not negative. And: some bit is
+// set in both. Nor: some bit is set in neither.
+typedef enum { tuttiValueAtLeast = 0, tuttiValueEqual = 1, tuttiValueAnd = 2, tuttiValueNor = 3 } tuttiValueCondition_t;
+
+// In stream order: stores a value in a word, and holds up the stream, and nothing else, until a word meets the condition. Anybody may store what is
+// waited for: the program, another process, another stream. `at` is aligned to the width; its memory stays until the entry is complete.
+// A wait that never ends also keeps whoever synchronises with the stream.
+ncclResult_t tuttiStreamWriteValue32(cudaStream_t stream, uint32_t *at, uint32_t value);
+ncclResult_t tuttiStreamWriteValue64(cudaStream_t stream, uint64_t *at, uint64_t value);
+ncclResult_t tuttiStreamWaitValue32(cudaStream_t stream, const uint32_t *at, uint32_t value, tuttiValueCondition_t condition);
+ncclResult_t tuttiStreamWaitValue64(cudaStream_t stream, const uint64_t *at, uint64_t value, tuttiValueCondition_t condition);
+// Ends all waits for values that are queued to the streams of `device` now. Each gives its stream an error, ncclInvalidUsage; what is
+// behind them runs. For a program that gives up the device's work.
+ncclResult_t tuttiDeviceAbandonValues(int device);
 
 // Waits for all streams of the calling thread's device. Returns (and clears) the first error among them.
 ncclResult_t tuttiDeviceSynchronize(void);
@@ -218,7 +234,8 @@ typedef enum {
   tuttiNodeEmpty = 5,
   tuttiNodeRecord = 6,
   tuttiNodeWait = 7,
-  tuttiNodeNccl = 8 // the operations of one communicator in one group
+  tuttiNodeNccl = 8, // the operations of one communicator in one group
+  tuttiNodeValue = 9 // a value that is written or waited for
 } tuttiNodeKind_t;
 
 // What a stream's capture is; all but the status is 0 when there is none.

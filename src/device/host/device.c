@@ -9,6 +9,7 @@
 #include "device/host/hostcall.h"
 #include "device/host/ipc.h"
 #include "device/host/stream.h"
+#include "device/host/value.h"
 #include "os/proc.h"
 
 #define USUAL_DEVICES 8 // as in the machines that programs with a loop over all devices are written for
@@ -47,6 +48,7 @@ static void in_child(void)
   tt_capture_forget();
   tt_worker_forget();
   tt_hostcall_forget();
+  tt_value_forget();
   tt_ipc_forked();
 }
 

@@ -105,6 +105,7 @@ tt_node *tt_node_of_work(tt_work *w)
       [tuttiNodeCopy] = {.kind = tuttiNodeCopy, .issue = issue_work, .drop = drop_work},
       [tuttiNodeFill] = {.kind = tuttiNodeFill, .issue = issue_work, .drop = drop_work},
       [tuttiNodeHost] = {.kind = tuttiNodeHost, .issue = issue_work, .drop = drop_work},
+      [tuttiNodeValue] = {.kind = tuttiNodeValue, .issue = issue_work, .drop = drop_work},
   };
   work_node *n = (work_node *)tt_node_new(sizeof *n, &ops[w->ops->kind]);
   if (n == NULL) {
