@@ -8,19 +8,19 @@ CMAKE_FLAGS  ?=
 
 export JOBS CMAKE_FLAGS FUZZ_SECONDS
 
-.PHONY: all demo demo-dgx test check bench bench-full lint format fuzz install clean help
+.PHONY: all demo demo-dgx test check bench bench-full lint format fuzz install uninstall deb clean help
 
 all: ## build the library and the perf programs into build/ (default)
 	@scripts/build $(BUILD) || { TUTTI_NO_INSTALL=1 scripts/deps build; exit 1; }
 
 demo: ## build, then all-reduce among 4 ranks in 2 processes, 8 bytes to 64 MiB
 	@scripts/deps demo
-	@scripts/build $(BUILD)
+	@TUTTI_QUIET=1 scripts/build $(BUILD)
 	$(BUILD)/bin/all_reduce_perf $(DEMO)
 
 demo-dgx: ## this computer as a DGX H100, then as two of them: 8 and 16 ranks on their channels (MACHINE: another file)
 	@scripts/deps demo
-	@scripts/build $(BUILD)
+	@TUTTI_QUIET=1 scripts/build $(BUILD)
 	@scripts/demo_machine $(BUILD) $(MACHINE)
 
 test: ## build, then run all tests
@@ -57,7 +57,13 @@ fuzz: ## run each fuzz program for FUZZ_SECONDS (60) seconds with sanitizers
 
 install: all ## install under PREFIX (/usr/local); DESTDIR is honoured
 	cmake --install $(BUILD) --prefix $(PREFIX)
-	@[ -n "$(DESTDIR)$$SUDO_USER" ] || "$(BUILD)/bin/tutti-tune" --machine || echo "install: the library reckons with figures of its own"
+	@echo "install: tutti-tune --machine measures this computer for the library, in a tenth of a second (tutti-tune(1))"
+
+uninstall: ## remove what install puts under PREFIX (and DESTDIR)
+	@scripts/uninstall $(BUILD) $(PREFIX)
+
+deb: all ## Debian packages (library, dev, tools, one per MPI) into BUILD/deb
+	cd $(BUILD) && cpack -B deb
 
 clean: ## remove the build directories
 	rm -rf build build-asan build-tsan
