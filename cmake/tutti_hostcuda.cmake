@@ -65,13 +65,13 @@ target_link_libraries(hostcuda_static PUBLIC hostcuda_include)
 set_target_properties(hostcuda_static PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/hostcuda)
 
 # Installation: as in the build tree, with relative paths.
-install(TARGETS hostcuda EXPORT NCCLTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS cudart12 cudart13 hostcu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/cuda)
+install(TARGETS hostcuda EXPORT NCCLTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT dev INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS cudart12 cudart13 hostcu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/cuda COMPONENT library)
 file(RELATIVE_PATH to_headers /prefix/${CMAKE_INSTALL_LIBDIR}/cuda /prefix/${CMAKE_INSTALL_INCLUDEDIR}/hostcuda)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/install)
 file(CREATE_LINK ${to_headers} ${PROJECT_BINARY_DIR}/install/include SYMBOLIC)
 install(FILES ${HOSTCUDA_FOLDER}/libcudart.so ${HOSTCUDA_FOLDER}/libcuda.so ${HOSTCUDA_FOLDER}/lib64 ${PROJECT_BINARY_DIR}/install/include
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cuda)
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cuda COMPONENT dev)
 
 set(PC_PREFIX ../..)
 set(PC_INCLUDE include)
@@ -79,4 +79,4 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/hostcuda.pc.in ${PROJECT_BINARY_DIR}/
 file(RELATIVE_PATH PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 set(PC_INCLUDE ${CMAKE_INSTALL_INCLUDEDIR})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/hostcuda.pc.in ${PROJECT_BINARY_DIR}/install/hostcuda.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/install/hostcuda.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/install/hostcuda.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

@@ -70,7 +70,7 @@ function(tutti_mpi_object wrapper)
   target_link_libraries(perf_mpi_${kind} PRIVATE ${link})
   set_target_properties(perf_mpi_${kind} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${places}")
-  install(TARGETS perf_mpi_${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS perf_mpi_${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${kind})
 endfunction()
 
 if(TUTTI_PERF_PROGRAMS AND TUTTI_MPI)

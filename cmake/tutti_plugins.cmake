@@ -3,4 +3,4 @@ file(GLOB tuner_csv_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/plugins/tune
 add_library(tuner_csv MODULE ${tuner_csv_sources})
 set_target_properties(tuner_csv PROPERTIES OUTPUT_NAME nccl-tuner-csv PREFIX lib LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 target_include_directories(tuner_csv PRIVATE ${PROJECT_SOURCE_DIR}/include)
-install(TARGETS tuner_csv LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS tuner_csv LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)

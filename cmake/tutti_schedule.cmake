@@ -20,7 +20,7 @@ set(TUTTI_LOCKS ports memory manifest)
 set(TUTTI_LOCK_ports # look for a free port of this machine and give it to others
   collnet.sh net_nodes.sh net_ofi.sh net_plugins.sh perf_launch.sh trace_clocks.sh)
 set(TUTTI_LOCK_memory tests_bits_test tests_bits_test_network) # need memory for buffers of over four gigabytes
-set(TUTTI_LOCK_manifest abi.sh hostcuda.sh)                    # install the build tree, which writes into it what was installed
+set(TUTTI_LOCK_manifest abi.sh hostcuda.sh install.sh)         # install the build tree, which writes into it what was installed
 
 # What takes long begins first, in this order.
 set(TUTTI_LONG_TESTS

@@ -10,8 +10,8 @@ if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
   target_link_libraries(topo_tool PUBLIC tutti_include nccl_static tutti_jansson)
   add_executable(tutti-topo ${PROJECT_SOURCE_DIR}/tools/topo/main.c)
   target_link_libraries(tutti-topo PRIVATE topo_tool)
-  install(TARGETS tutti-topo RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-topo.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(TARGETS tutti-topo RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-topo.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()
 
 # tools/plugin/ becomes bin/tutti-plugin, in the same way; it needs no jansson.
@@ -19,8 +19,8 @@ file(GLOB plugin_tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/plug
 if(NOT TUTTI_FUZZ)
   add_executable(tutti-plugin ${plugin_tool_sources})
   target_link_libraries(tutti-plugin PRIVATE tutti_include nccl_static)
-  install(TARGETS tutti-plugin RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-plugin.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(TARGETS tutti-plugin RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-plugin.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()
 
 # tools/tune/ becomes bin/tutti-tune.
@@ -28,6 +28,6 @@ file(GLOB tune_tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/tune/*
 if(NOT TUTTI_FUZZ)
   add_executable(tutti-tune ${tune_tool_sources})
   target_link_libraries(tutti-tune PRIVATE tutti_include nccl_static)
-  install(TARGETS tutti-tune RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-tune.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(TARGETS tutti-tune RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-tune.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()

@@ -9,7 +9,7 @@ target_link_libraries(trace_plugin PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
 set_target_properties(trace_plugin PROPERTIES OUTPUT_NAME nccl-profiler-trace PREFIX lib LINKER_LANGUAGE C
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 target_link_options(trace_plugin PRIVATE -Wl,-z,nodelete)
-install(TARGETS trace_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS trace_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 
 # For the tests beside the code.
 add_library(trace_plugin_static STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:trace_plugin_objects>)
@@ -37,6 +37,6 @@ if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
   target_link_libraries(trace_tool PUBLIC tutti_jansson m)
   add_executable(tutti-trace ${PROJECT_SOURCE_DIR}/tools/trace/main.c)
   target_link_libraries(tutti-trace PRIVATE trace_tool)
-  install(TARGETS tutti-trace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-trace.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(TARGETS tutti-trace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-trace.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()
