@@ -39,16 +39,16 @@ static void print_row(const xt_job *job, const xt_op *const *ops, size_t n, doub
   const xt_op *p50 = ops[(n - 1) / 2], *p99 = ops[(size_t)(ceil(0.99 * (double)n)) - 1];
   xt_factors factors = xt_bandwidth(ops[0]->func, ops[0]->trace->ranks);
   double algbw = mean > 0 ? (double)ops[0]->bytes * factors.size / mean / 1e3 : 0;
-  fprintf(out, "%-16s %14llu %10zu %12.2f %12.2f %12.2f %10.3f %10.3f %8d\n", ops[0]->func, (unsigned long long)ops[0]->bytes, n, mean,
-          p50->end - p50->start, p99->end - p99->start, algbw, algbw * factors.bus, job->traces[slowest].rank);
+  fprintf(out, "%-16s %14llu %10zu %12.2f %12.2f %12.2f %10.3f %10.3f %6d %8d\n", ops[0]->func, (unsigned long long)ops[0]->bytes, n, mean,
+          p50->end - p50->start, p99->end - p99->start, algbw, algbw * factors.bus, ops[0]->trace->ranks, job->traces[slowest].rank);
 }
 
 static void print_table(const xt_job *job, FILE *out)
 {
   const xt_op **sorted = malloc((job->nops + 1) * sizeof *sorted);
   double *sums = malloc((size_t)job->n * sizeof *sums);
-  fprintf(out, "%-16s %14s %10s %12s %12s %12s %10s %10s %8s\n", "operation", "bytes", "count", "mean us", "p50 us", "p99 us", "algbw GB/s",
-          "busbw GB/s", "slowest");
+  fprintf(out, "%-16s %14s %10s %12s %12s %12s %10s %10s %6s %8s\n", "operation", "bytes", "count", "mean us", "p50 us", "p99 us",
+          "algbw GB/s", "busbw GB/s", "ranks", "slowest");
   for (size_t i = 0; sorted != NULL && i < job->nops; i++) {
     sorted[i] = &job->ops[i];
   }

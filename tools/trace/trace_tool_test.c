@@ -472,8 +472,8 @@ static void bandwidth_is_that_of_the_perf_programs(void **state)
   write_file(1, "%s%s", gather, RUN("0x1", "1", "8", "1") "}");
   assert_true(xt_jobs_open(&opened, names, 2));
   char *text = text_of(xt_summary);
-  assert_non_null(
-      strstr(text, "AllGather                  1000          2         2.00         2.00         2.00      1.000      0.500        0\n"));
+  assert_non_null(strstr(
+      text, "AllGather                  1000          2         2.00         2.00         2.00      1.000      0.500      2        0\n"));
   free(text);
   text = text_of(xt_report);
   assert_null(strstr(text, "<b>"));
