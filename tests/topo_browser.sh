@@ -256,6 +256,18 @@ check_chart() { # check_chart FILE OPTION…
     return b.x >= 50 && b.y >= 20 && b.x + b.width <= 452 && b.y + b.height <= 250; })"
 }
 
+check_words() { # every column that needs it is explained below its table
+  local word
+  for word in bound hops "cross NIC" together path; do
+    says "$word is explained" "[...document.querySelectorAll('dt')].some(e => e.textContent === '$word' && e.nextSibling.textContent.length > 20)"
+  done
+  says "names and numbers are legible in the picture at its actual size" "[...document.querySelectorAll('.tt-box text, .tt-number')]
+    .every(e => parseFloat(getComputedStyle(e).fontSize) >= 10)"
+  says "texts stay in their boxes" "[...document.querySelectorAll('.tt-box')].every(g =>
+    [...g.querySelectorAll('text')].every(e => [...g.querySelectorAll('rect')].some(f => { const b = e.getBBox(), r = f.getBBox();
+      return b.x >= r.x - 1 && b.x + b.width <= r.x + r.width + 1 && b.y >= r.y - 2 && b.y + b.height <= r.y + r.height + 2; })))"
+}
+
 check_looks() {
   local scheme
   js "window.width = () => document.getElementById('machine').getBoundingClientRect().width; window.fit = width()" >"$tmp/answer"
@@ -277,24 +289,42 @@ check_looks() {
   media "" ""
 }
 
-visit() { # visit NAME FILE OPTION…
-  local file=$2
-  page=$1
-  shift 2
-  "$tool" show --format html -o "$tmp/page.html" "$@" "$file" 2>"$tmp/errors" || { report "written" "$(head -3 "$tmp/errors")"; return; }
+load() { # load FILE OPTION…: writes the page and opens it
+  local file=$1
+  shift
+  "$tool" show --format html -o "$tmp/page.html" "$@" "$file" 2>"$tmp/errors" || { report "written" "$(head -3 "$tmp/errors")"; return 1; }
   wire POST /url "{\"url\":\"file://$tmp/page.html\"}" >"$tmp/answer"
   js "$helpers" >"$tmp/answer"
   says "the script has run to its end" "document.documentElement.dataset.ready === '1'"
   says "the drawing has a size" "document.getElementById('machine').getBoundingClientRect().height > 200"
   says "nothing else was asked for" "performance.getEntriesByType('resource').filter(r => !r.name.startsWith('data:')).length === 0"
+}
+
+console() {
+  wire POST /se/log '{"type":"browser"}' >"$tmp/console"
+  report "console" "$(grep -vx '{"value":\[\]}' "$tmp/console" | head -c 500)"
+}
+
+look() { # look NAME FILE OPTION…: at the picture and the texts alone
+  page=$1
+  load "${@:2}" || return
+  check_words
+  console
+}
+
+visit() { # visit NAME FILE OPTION…
+  local file=$2
+  page=$1
+  load "${@:2}" || return
+  shift 2
   check_channels
   check_pointer "$file"
   check_pair "$file"
   check_keys
   check_chart "$file" "$@"
+  check_words
   check_looks
-  wire POST /se/log '{"type":"browser"}' >"$tmp/console"
-  report "console" "$(grep -vx '{"value":\[\]}' "$tmp/console" | head -c 500)"
+  console
 }
 
 start
@@ -302,6 +332,7 @@ machines=tests/topologies/known
 visit "H100" $machines/hgx_h100_8gpu_nvswitch_8nic/input.xml
 visit "V100" $machines/dgx1v_8xV100_4nic/input.xml -N 2
 visit "16 AMD GPUs" $machines/amd_asnv_topo_16p1h/input.xml
+look "GB200 x 4" $machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml --hosts 4
 visit "PCI alone" $machines/pcie_2gpu_1nic_one_switch/input.xml
 echo "$checks checks"
 exit $failed

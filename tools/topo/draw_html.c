@@ -41,8 +41,34 @@ static void write_graph(const tt_graph *g, int kind, FILE *out)
   } else {
     fputs("<td class=\"n soft\">-</td>", out);
   }
-  fprintf(out, "<td>%s</td><td>%s</td><td class=\"n\">%d</td><td>%d</td></tr>\n", tt_path_type_name(g->typeintra),
-          g->inter ? tt_path_type_name(g->typeinter) : "-", g->nhops, g->crossnic);
+  fprintf(out, "<td>%s</td><td>%s</td><td class=\"n\">%d</td><td>%s</td></tr>\n", tt_path_type_name(g->typeintra),
+          g->inter ? tt_path_type_name(g->typeinter) : "-", g->nhops,
+          !g->inter          ? "-"
+          : g->crossnic == 0 ? "no"
+          : g->crossnic == 1 ? "any"
+                             : "pairs");
+}
+
+// What the table's columns mean, where they stand.
+static void write_words(FILE *out)
+{
+  static const char *const words[][2] = {
+      {"channels &#215; GB/s",
+       "each channel carries so much between two ranks in one direction; <b>to a card</b>: to and from the network"},
+      {"together", "all channels of the graph, GB/s"},
+      {"bound", "GB/s that no such graph exceeds on this machine: the search found the best where both are equal; -: not known"},
+      {"path",
+       "the farthest that an edge goes: NVL NVLink, C2C chip to chip, PIX one PCI switch, PXB several, PXN by another GPU's card, PHB "
+       "through the CPU, SYS between CPUs"},
+      {"hops", "links that the edges of all channels pass, together; fewer are better"},
+      {"cross NIC",
+       "may a ring leave by another card than it came by: no, any, or pairs (two channels swap cards); -: one machine, no network"},
+  };
+  fputs("<dl>\n", out);
+  for (size_t i = 0; i < TT_COUNT(words); i++) {
+    fprintf(out, "<dt>%s</dt><dd>%s</dd>\n", words[i][0], words[i][1]);
+  }
+  fputs("</dl>\n", out);
 }
 
 static void write_host_note(const xp_drawing *d, FILE *out)
@@ -66,13 +92,14 @@ static void write_graphs(const xp_drawing *d, FILE *out)
   }
   fputs("<div class=\"wide\"><table id=\"graphs\">\n<tr><th scope=\"col\">graph</th><th scope=\"col\">pattern</th>"
         "<th scope=\"col\" class=\"n\">channels &#215; GB/s</th><th scope=\"col\" class=\"n\">together</th>"
-        "<th scope=\"col\" class=\"n\">bound</th><th scope=\"col\" class=\"n\">to a card</th><th scope=\"col\">GPU to GPU</th>"
-        "<th scope=\"col\">GPU to card</th><th scope=\"col\" class=\"n\">hops</th><th scope=\"col\">cross NIC</th></tr>\n",
+        "<th scope=\"col\" class=\"n\">bound</th><th scope=\"col\" class=\"n\">to a card</th><th scope=\"col\">path of ranks</th>"
+        "<th scope=\"col\">path to card</th><th scope=\"col\" class=\"n\">hops</th><th scope=\"col\">cross NIC</th></tr>\n",
         out);
   for (int k = 0; k < TT_GRAPH_KINDS; k++) {
     write_graph(&d->graphs->graph[k], k, out);
   }
   fputs("</table></div>\n", out);
+  write_words(out);
   write_host_note(d, out);
   if (xp_edge_count(d) > XP_PAGE_EDGES) {
     fputs("<p class=\"soft\">The channels have too many edges for their lines; the links that they use are shown.</p>\n", out);

@@ -13,7 +13,7 @@ enum { MAX_TIERS = 4, MANY_PORTS = 4, ROWS = TT_XML_MAX_DEPTH + 8 + (MAX_TIERS +
 
 #define TOP 74.0f     // title, where it is not enlarged
 #define MARGIN 24.0f  // around all
-#define ROW 34.0f     // height of a box
+#define ROW 34.0f     // height of a box, where texts are not enlarged
 #define STEP 70.0f    // from row to row
 #define GAP 12.0f     // between boxes
 #define CLEAR 9.0f    // between a line and a box
@@ -130,6 +130,12 @@ static int row_of(const placer *p, int kind, int depth)
   }
 }
 
+// Two lines of text, which are larger in a large picture.
+static float row_height(const xp_layout *o)
+{
+  return ROW * fminf(o->scale, 1.25f);
+}
+
 static float row_y(int row)
 {
   return (float)row * STEP;
@@ -242,7 +248,7 @@ static void place(const placer *p, int node, int row, int depth, outline *o)
   }
   float center = right > left ? (left + right) / 2 : 0;
   w = right > left ? fmaxf(w, right - left) : w;
-  *b = (xp_box){.x = center - w / 2, .y = row_y(row), .w = w, .h = ROW};
+  *b = (xp_box){.x = center - w / 2, .y = row_y(row), .w = w, .h = row_height(p->out)};
   p->out->hang[node] = tiers_of(p, n->kind) > 1 ? HANG : w / 2;
   outline_add(o, row, b->x, b->x + b->w);
 }
@@ -315,7 +321,7 @@ static float grid_height(const grid *g, int columns)
   return g->top + (float)TT_DIV_UP(g->nhosts, columns) * g->h + MARGIN;
 }
 
-// The number of columns that comes nearest to a slide's shape.
+// The number of columns that comes nearest to a slide's shape; no more than its rows need, so that the last row is full or nearly so.
 static void choose_columns(grid *g)
 {
   float best = INFINITY;
@@ -326,6 +332,7 @@ static void choose_columns(grid *g)
       g->columns = c;
     }
   }
+  g->columns = TT_DIV_UP(g->nhosts, TT_DIV_UP(g->nhosts, g->columns));
 }
 
 static float bars_height(const xp_layout *o)
@@ -347,7 +354,7 @@ static void settle(placer *p, const grid *g, const float *widths)
       o->box[i].y += g->top + (float)o->band[i] * g->h + o->arch + (panels ? CAPTION + PANEL : 0);
     }
   }
-  float down = row_y(row_of(p, TT_NODE_GPU, 0)) + ROW;
+  float down = row_y(row_of(p, TT_NODE_GPU, 0)) + row_height(o);
   for (int h = 0; panels && h < g->nhosts; h++) {
     o->panels[h] = (xp_box){.x = MARGIN + (float)(h % g->columns) * g->w,
                             .y = g->top + (float)(h / g->columns) * g->h,
@@ -365,7 +372,7 @@ static void place_bars(xp_layout *o)
       if (is_gpu(&t->nodes[i]) && o->band[i] == b && o->box[i].w > 0) {
         left = fminf(left, o->box[i].x);
         right = fmaxf(right, o->box[i].x + o->box[i].w);
-        y = o->box[i].y + ROW + o->zone;
+        y = o->box[i].y + row_height(o) + o->zone;
       }
     }
     if (right > left) {
@@ -481,7 +488,7 @@ static ncclResult_t place_all(placer *p)
     g.w = fmaxf(g.w, widths[h]);
   }
   g.w += g.nhosts > 1 ? 3 * PANEL : 0;
-  g.h = row_y(row_of(p, TT_NODE_GPU, 0)) + ROW + o->arch + o->zone + bars_height(o) + (g.nhosts > 1 ? CAPTION + 2 * PANEL : 0);
+  g.h = row_y(row_of(p, TT_NODE_GPU, 0)) + row_height(o) + o->arch + o->zone + bars_height(o) + (g.nhosts > 1 ? CAPTION + 2 * PANEL : 0);
   choose_columns(&g);
   o->nbands = TT_DIV_UP(g.nhosts, g.columns);
   o->width = fmaxf(NARROWEST, grid_width(&g, g.columns));

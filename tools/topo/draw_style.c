@@ -68,9 +68,8 @@ void xp_svg_style(FILE *out)
   fputs("text{font-family:sans-serif}\n"
         ".tt-link,.tt-edge{fill:none}\n"
         ".tt-edge{stroke-width:2.4}\n"
-        ".tt-number{font-size:9px;stroke-width:2.5px;paint-order:stroke;stroke-linejoin:round}\n"
-        ".tt-box text{font-size:11px;text-anchor:middle}\n"
-        ".tt-box .tt-soft{font-size:9px}\n"
+        ".tt-number{stroke-width:2.5px;paint-order:stroke;stroke-linejoin:round}\n"
+        ".tt-box text{text-anchor:middle}\n"
         ".tt-legend{font-size:11px}\n",
         out);
   for (int k = 0; k < TT_GRAPH_KINDS; k++) {

@@ -14,8 +14,8 @@ enum {
 };
 
 #define LEGEND_ROW 20.0f
-#define LETTER 5.2f // the same in a box's small line
-#define CHAR 6.1f   // width of a character of the legend
+#define LETTER 0.57f // the same of a box's small line and of numbers, per pixel of their size
+#define CHAR 6.1f    // width of a character of the legend
 
 typedef struct svg {
   const xp_drawing *d;
@@ -155,8 +155,8 @@ static const char *cpu_text(const tt_topo_node *n)
   }
 }
 
-// "dev 3, 0f:00.0", as much of it as fits; "host memory".
-static void gpu_text(const tt_topo_node *n, char second[48])
+// "dev 3, 0f:00.0", or "dev 3" where that does not fit; "host memory".
+static void gpu_text(const tt_topo_node *n, size_t room, char second[48])
 {
   char bus[32];
   if (tt_topo_host_rank(n)) {
@@ -165,18 +165,20 @@ static void gpu_text(const tt_topo_node *n, char second[48])
   }
   xp_bus_text(n->id, bus, sizeof(bus));
   bool near = strncmp(bus, "0000:", 5) == 0 && strlen(bus) == 12;
-  snprintf(second, 48, n->gpu.dev < 100 && near ? "dev %d, %s" : "dev %d", n->gpu.dev, bus + 5);
+  bool fits = snprintf(second, 48, "dev %d, %s", n->gpu.dev, bus + 5) <= (int)room;
+  snprintf(second, 48, near && fits ? "dev %d, %s" : "dev %d", n->gpu.dev, bus + 5);
 }
 
 // The two lines of a box: its name, as everywhere, and something else.
-static void box_text(const xp_drawing *d, int node, char first[48], char second[48])
+static void box_text(const xp_drawing *d, int node, size_t room, char *first, char *second)
 {
   const tt_topo_node *n = &d->topo->nodes[node];
   char bus[32];
   const char *tail = n->id >= 0 ? xp_bus_text(n->id, bus, sizeof(bus)) : "", *port = xp_port_name(d, node);
+  const char *short_tail = strncmp(tail, "0000:", 5) == 0 ? tail + 5 : tail;
   tt_node_name(d->topo, node, first, 48);
   switch (n->kind) {
-  case TT_NODE_GPU: gpu_text(n, second); break;
+  case TT_NODE_GPU: gpu_text(n, room, second); break;
   case TT_NODE_DEV:
     snprintf(first, 48, "GPU, dev %d", n->gpu.dev);
     snprintf(second, 48, "other group");
@@ -185,11 +187,11 @@ static void box_text(const xp_drawing *d, int node, char first[48], char second[
   case TT_NODE_CPU: snprintf(second, 48, "%s", cpu_text(n)); break;
   case TT_NODE_PCI:
     snprintf(first, 48, "PCI switch");
-    snprintf(second, 48, "%s", tail);
+    snprintf(second, 48, "%s", strlen(tail) > room ? short_tail : tail);
     break;
   default:
     snprintf(first, 48, "NIC");
-    snprintf(second, 48, "%s", strncmp(tail, "0000:", 5) == 0 ? tail + 5 : tail);
+    snprintf(second, 48, "%s", short_tail);
     break;
   }
 }
@@ -226,10 +228,22 @@ static void write_rect(const svg *s, const xp_box *b, float round)
           (double)b->h, (double)round);
 }
 
+// Size of a box's small line, and of numbers: larger in large pictures, which are seen from further away.
+static float small_size(const xp_layout *o)
+{
+  return 10 * fminf(o->scale, 1.5f);
+}
+
+// Characters of a small line that a box has room for.
+static size_t small_room(const xp_layout *o, const xp_box *b)
+{
+  return TT_MIN(48, (size_t)(b->w / (LETTER * small_size(o))));
+}
+
 static void write_line(const svg *s, const xp_box *b, float y, const char *class, const char *text)
 {
   fprintf(s->out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, (double)(b->x + b->w / 2), (double)(b->y + y));
-  xp_escape(text, TT_MIN(48, (size_t)(b->w / LETTER)), s->out);
+  xp_escape(text, small_room(s->o, b), s->out);
   fputs("</text>", s->out);
 }
 
@@ -251,12 +265,12 @@ static void write_box(const svg *s, int node)
   if (b->w <= 0) {
     return;
   }
-  box_text(s->d, node, first, second);
+  box_text(s->d, node, small_room(s->o, b), first, second);
   open_box(s, node);
   write_rect(s, b, 4);
-  write_line(s, b, second[0] != 0 ? 15 : 21, is_large(s, b, first) ? "tt-text tt-large" : "tt-text", first);
+  write_line(s, b, (second[0] != 0 ? 0.44f : 0.62f) * b->h, is_large(s, b, first) ? "tt-text tt-large" : "tt-text", first);
   if (second[0] != 0) {
-    write_line(s, b, 27, "tt-soft", second);
+    write_line(s, b, 0.82f * b->h, "tt-soft", second);
   }
   fputs("</g>\n", s->out);
 }
@@ -540,7 +554,10 @@ ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *o, bool page, FI
   xp_title_write(d, out);
   fputs("</title>\n", out);
   xp_svg_style(out);
-  fprintf(out, "<style>.tt-large,.tt-box .tt-large{font-size:%.0fpx}</style>\n", (double)large_size(&s));
+  fprintf(out,
+          "<style>.tt-large,.tt-box .tt-large{font-size:%.0fpx}.tt-number,.tt-box .tt-soft{font-size:%.1fpx}"
+          ".tt-box text{font-size:%.1fpx}</style>\n",
+          (double)large_size(&s), (double)small_size(o), fmax(11, (double)small_size(o)));
   fprintf(out, "<rect class=\"tt-back\" width=\"%.0f\" height=\"%.0f\"/>\n", (double)o->width, (double)height);
   write_title(&s);
   write_panels(&s);
