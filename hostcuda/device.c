@@ -184,6 +184,7 @@ HC_API cudaDeviceSynchronize(void)
 HC_API cudaDeviceReset(void)
 {
   HC_ENTER();
+  tuttiDeviceAbandonValues(current()); // nothing else in a stream may never end
   tuttiDeviceWait(current());
   pthread_mutex_lock(&lock);
   settings *s = settings_of(current());

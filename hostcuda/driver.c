@@ -2,41 +2,15 @@
 //
 // A context is its device's number and one, and every thread always has one: its device's. Codes of the driver have the numbers of the
 // runtime's. What the runtime calls the last error is not the driver's business: it stays as it was.
-#include "driver.h"
+#include "driver_priv.h"
 
-#include <stdint.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "properties.h"
 
-typedef int CUresult;
-typedef int CUdevice;
-typedef unsigned long long CUdeviceptr;
-typedef struct CUctx_st *CUcontext;
-typedef void *CUhandle; // whatever a refused function is given
-
-enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
 enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2 }; // CUmemorytype
-
-// The head of an exported function; its prototype is cuda.h's.
-#define CU_API(name, parameters)                                   \
-  __attribute__((visibility("default"))) CUresult name parameters; \
-  __attribute__((visibility("default"))) CUresult name parameters
-
-// Returns what a call of the runtime says, with the last error as it was before.
-#define CU_RETURN(call)                         \
-  do {                                          \
-    cudaError_t before = cudaPeekAtLastError(); \
-    CUresult result = (CUresult)(call);         \
-    hc_restore(before);                         \
-    return result;                              \
-  } while (0)
-
-static void *at(CUdeviceptr ptr)
-{
-  return (void *)(uintptr_t)ptr;
-}
 
 // ---- The driver, its devices and contexts ----
 
@@ -170,6 +144,96 @@ CU_API(cuCtxSetCurrent, (CUcontext context))
   CU_RETURN(cudaSetDevice(device_of(context)));
 }
 
+// The contexts beneath the thread's current one. A thread always has a context, so a program may pop more than it has pushed: `depth` counts below 0 then.
+enum { PUSHED_MOST = 64 };
+static _Thread_local struct {
+  int depth;
+  CUcontext beneath[PUSHED_MOST];
+} pushed;
+
+CU_API(cuCtxPushCurrent_v2, (CUcontext context))
+{
+  CUcontext before = NULL;
+  if (context == NULL || device_of(context) < 0) {
+    return INVALID_CONTEXT;
+  }
+  if (pushed.depth == PUSHED_MOST) {
+    return OUT_OF_MEMORY;
+  }
+  CUresult e = cuCtxGetCurrent(&before);
+  e = e == SUCCESS ? cuCtxSetCurrent(context) : e;
+  if (e != SUCCESS) {
+    return e;
+  }
+  if (pushed.depth >= 0) {
+    pushed.beneath[pushed.depth] = before;
+  }
+  pushed.depth++;
+  return SUCCESS;
+}
+
+CU_API(cuCtxPopCurrent_v2, (CUcontext * context))
+{
+  CUcontext now = NULL;
+  CUresult e = cuCtxGetCurrent(&now);
+  if (e == SUCCESS && pushed.depth > 0) {
+    e = cuCtxSetCurrent(pushed.beneath[pushed.depth - 1]);
+  }
+  if (e == SUCCESS) {
+    pushed.depth--;
+  }
+  if (e == SUCCESS && context != NULL) {
+    *context = now;
+  }
+  return e;
+}
+
+// NULL: the thread's. A context's number is its handle.
+CU_API(cuCtxGetId, (CUcontext context, unsigned long long *id))
+{
+  if (id == NULL) {
+    return INVALID_VALUE;
+  }
+  CUresult e = context == NULL ? cuCtxGetCurrent(&context) : device_of(context) < 0 ? INVALID_CONTEXT : SUCCESS;
+  if (e == SUCCESS) {
+    *id = (uintptr_t)context;
+  }
+  return e;
+}
+
+// Gives up the device's work, and makes the device again what it was at first.
+CU_API(cuDevicePrimaryCtxReset_v2, (CUdevice device))
+{
+  CUdevice before = 0;
+  CUresult e = hc_is_device(device) ? cuCtxGetDevice(&before) : INVALID_DEVICE;
+  if (e != SUCCESS) {
+    return e;
+  }
+  cudaError_t last = cudaPeekAtLastError();
+  e = (CUresult)cudaSetDevice(device);
+  e = e == SUCCESS ? (CUresult)cudaDeviceReset() : e;
+  cudaSetDevice(before);
+  hc_restore(last);
+  return e;
+}
+
+// It always is active.
+CU_API(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))
+{
+  if (flags == NULL || active == NULL) {
+    return INVALID_VALUE;
+  }
+  if (!hc_is_device(device)) {
+    return INVALID_DEVICE;
+  }
+  *flags = 0;
+  *active = 1;
+  return SUCCESS;
+}
+
+CU_IS(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), cudaDeviceCanAccessPeer(can, device, peer))
+CU_IS(cuDeviceGetByPCIBusId, (CUdevice * device, const char *id), cudaDeviceGetByPCIBusId(device, id))
+
 CU_API(cuCtxSynchronize, (void))
 {
   CU_RETURN(cudaDeviceSynchronize());
@@ -204,43 +268,6 @@ CU_API(cuCtxSynchronize_v2, (CUcontext context))
     cuCtxSetCurrent(before);
   }
   return e;
-}
-
-// ---- Streams ----
-
-CU_API(cuStreamCreate, (cudaStream_t * stream, unsigned flags))
-{
-  CU_RETURN(cudaStreamCreateWithFlags(stream, flags));
-}
-
-CU_API(cuStreamDestroy_v2, (cudaStream_t stream))
-{
-  CU_RETURN(cudaStreamDestroy(stream));
-}
-
-CU_API(cuStreamQuery, (cudaStream_t stream))
-{
-  CU_RETURN(cudaStreamQuery(stream));
-}
-
-CU_API(cuStreamQuery_ptsz, (cudaStream_t stream))
-{
-  return cuStreamQuery(hc_own(stream));
-}
-
-CU_API(cuStreamSynchronize, (cudaStream_t stream))
-{
-  CU_RETURN(cudaStreamSynchronize(stream));
-}
-
-CU_API(cuStreamSynchronize_ptsz, (cudaStream_t stream))
-{
-  return cuStreamSynchronize(hc_own(stream));
-}
-
-CU_API(cuThreadExchangeStreamCaptureMode, (int *mode))
-{
-  CU_RETURN(cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)mode));
 }
 
 // ---- Memory ----
@@ -303,36 +330,6 @@ CU_API(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr p
     *size = a.size;
   }
   return SUCCESS;
-}
-
-CU_API(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t size, cudaStream_t stream))
-{
-  CU_RETURN(cudaMemcpyAsync(at(dst), at(src), size, cudaMemcpyDefault, stream));
-}
-
-CU_API(cuMemcpyAsync_ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t size, cudaStream_t stream))
-{
-  return cuMemcpyAsync(dst, src, size, hc_own(stream));
-}
-
-CU_API(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t size, cudaStream_t stream))
-{
-  CU_RETURN(cudaMemcpyAsync(at(dst), src, size, cudaMemcpyHostToDevice, stream));
-}
-
-CU_API(cuMemcpyHtoDAsync_v2_ptsz, (CUdeviceptr dst, const void *src, size_t size, cudaStream_t stream))
-{
-  return cuMemcpyHtoDAsync_v2(dst, src, size, hc_own(stream));
-}
-
-CU_API(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t size, cudaStream_t stream))
-{
-  CU_RETURN(cudaMemcpyAsync(dst, at(src), size, cudaMemcpyDeviceToHost, stream));
-}
-
-CU_API(cuMemcpyDtoHAsync_v2_ptsz, (void *dst, CUdeviceptr src, size_t size, cudaStream_t stream))
-{
-  return cuMemcpyDtoHAsync_v2(dst, src, size, hc_own(stream));
 }
 
 CU_API(cuMemsetD8_v2, (CUdeviceptr ptr, unsigned char value, size_t size))
@@ -401,26 +398,14 @@ CU_API(cuPointerGetAttributes, (unsigned count, int *which, void **out, CUdevice
   return SUCCESS;
 }
 
-// ---- What host memory does not have ----
-
-#define REFUSED(name)     \
-  CU_API(name, (void))    \
-  {                       \
-    return NOT_SUPPORTED; \
+// What can be set is how synchronous operations wait, which is the same for all memory.
+CU_API(cuPointerSetAttribute, (const void *value, int which, CUdeviceptr ptr))
+{
+  if (value == NULL || hc_look_up(at(ptr)).kind == tuttiMemoryUnknown) {
+    return INVALID_VALUE;
   }
-REFUSED(cuMemAddressFree)
-REFUSED(cuMemAddressReserve)
-REFUSED(cuMemCreate)
-REFUSED(cuMemExportToShareableHandle)
-REFUSED(cuMemGetAllocationGranularity)
-REFUSED(cuMemGetAllocationPropertiesFromHandle)
-REFUSED(cuMemGetHandleForAddressRange)
-REFUSED(cuMemImportFromShareableHandle)
-REFUSED(cuMemMap)
-REFUSED(cuMemRelease)
-REFUSED(cuMemRetainAllocationHandle)
-REFUSED(cuMemSetAccess)
-REFUSED(cuMemUnmap)
+  return which == 6 ? SUCCESS : NOT_SUPPORTED;
+}
 
 // ---- Errors, and finding functions ----
 
@@ -435,7 +420,10 @@ static const char *name_of(CUresult error)
   case 100: return "CUDA_ERROR_NO_DEVICE";
   case 101: return "CUDA_ERROR_INVALID_DEVICE";
   case 201: return "CUDA_ERROR_INVALID_CONTEXT";
+  case 209: return "CUDA_ERROR_NO_BINARY_FOR_GPU";
+  case 205: return "CUDA_ERROR_MAP_FAILED";
   case 400: return "CUDA_ERROR_INVALID_HANDLE";
+  case 401: return "CUDA_ERROR_ILLEGAL_STATE";
   case 500: return "CUDA_ERROR_NOT_FOUND";
   case 600: return "CUDA_ERROR_NOT_READY";
   case 712: return "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED";
@@ -443,6 +431,16 @@ static const char *name_of(CUresult error)
   case 719: return "CUDA_ERROR_LAUNCH_FAILED";
   case 800: return "CUDA_ERROR_NOT_PERMITTED";
   case 801: return "CUDA_ERROR_NOT_SUPPORTED";
+  case 900: return "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
+  case 901: return "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
+  case 902: return "CUDA_ERROR_STREAM_CAPTURE_MERGE";
+  case 903: return "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED";
+  case 904: return "CUDA_ERROR_STREAM_CAPTURE_UNJOINED";
+  case 905: return "CUDA_ERROR_STREAM_CAPTURE_ISOLATION";
+  case 906: return "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT";
+  case 907: return "CUDA_ERROR_CAPTURED_EVENT";
+  case 908: return "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD";
+  case 910: return "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE";
   case 999: return "CUDA_ERROR_UNKNOWN";
   default: return NULL;
   }
@@ -486,35 +484,20 @@ CU_API(cuGetProcAddress, (const char *name, void **out, int version, unsigned lo
   return cuGetProcAddress_v2(name, out, version, flags, NULL);
 }
 
-typedef void (*function)(void);
-
-void *hc_driver_find(const char *name, unsigned version, bool per_thread, enum cudaDriverEntryPointQueryResult *status)
+// Only NVIDIA's runtime asks for these tables, which nobody else knows: a program that contains it cannot work here. It says no more than that
+// there is no driver, so the reason is said here, once.
+CU_API(cuGetExportTable, (const void **table, const void *id))
 {
-  static const struct form {
-    const char *name;
-    unsigned since;
-    function usual, per_thread;
-  } all[] = {
-#define T(name, since, symbol, twin) {#name, since, (function)(symbol), (function)(twin)},
-#define D(name, since, symbol) T(name, since, symbol, symbol)
-#include "driver.def"
-#undef D
-#undef T
-  };
-  const struct form *best = NULL;
-  void *found = NULL;
-  *status = cudaDriverEntryPointSymbolNotFound;
-  for (const struct form *f = all; f < all + sizeof all / sizeof *all; f++) {
-    if (strcmp(f->name, name) != 0) {
-      continue;
-    }
-    if (f->since <= version && (best == NULL || f->since > best->since)) {
-      best = f;
-    }
-    *status = best != NULL ? cudaDriverEntryPointSuccess : cudaDriverEntryPointVersionNotSufficent;
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  (void)id;
+  if (table != NULL) {
+    *table = NULL;
   }
-  if (best != NULL) {
-    memcpy(&found, per_thread ? &best->per_thread : &best->usual, sizeof found);
+  if (!atomic_flag_test_and_set(&said)) {
+    fputs(
+        "libcuda.so.1 of Tutti: this program uses NVIDIA's CUDA runtime, which needs NVIDIA's driver. Link with \"nvcc -cudart shared\" (nvcc's "
+        "default is libcudart_static.a), and let LD_LIBRARY_PATH find lib/cuda/libcudart.so of Tutti first.\n",
+        stderr);
   }
-  return found;
+  return NOT_SUPPORTED;
 }

@@ -93,7 +93,7 @@ void hc_properties(struct cudaDeviceProp *p, int device)
 
 bool hc_attribute(enum cudaDeviceAttr attr, int device, int *value)
 {
-  switch (attr) {
+  switch ((int)attr) {
   case cudaDevAttrIntegrated:
   case cudaDevAttrCanMapHostMemory:
   case cudaDevAttrAsyncEngineCount:
@@ -109,6 +109,11 @@ bool hc_attribute(enum cudaDeviceAttr attr, int device, int *value)
   case cudaDevAttrHostRegisterReadOnlySupported:
   case cudaDevAttrMemoryPoolsSupported:
   case cudaDevAttrIpcEventSupport: *value = 1; return true;
+  case 92: // the driver's alone, in two versions: streams write and wait for values, of 64 bits too, and under the condition "nor"
+  case 93:
+  case 94:
+  case 122:
+  case 123: *value = 1; return true;
   case cudaDevAttrMaxThreadsPerBlock:
   case cudaDevAttrMaxBlockDimX:
   case cudaDevAttrMaxBlockDimY: *value = 1024; return true;

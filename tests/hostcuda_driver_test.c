@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +52,39 @@ F(cuMemRelease, void)
 F(cuMemUnmap, void)
 F(cuPointerGetAttribute, void *, int, address)
 F(cuPointerGetAttributes, unsigned, int *, void **, address)
+F(cuStreamWaitEvent, void *, void *, unsigned)
+F(cuEventCreate, void **, unsigned)
+F(cuEventRecord, void *, void *)
+F(cuEventQuery, void *)
+F(cuEventSynchronize, void *)
+F(cuEventElapsedTime, float *, void *, void *)
+F(cuEventDestroy, void *)
+F(cuLaunchHostFunc, void *, void (*)(void *), void *)
+F(cuStreamWriteValue32, void *, address, uint32_t, unsigned)
+F(cuStreamWriteValue64, void *, address, uint64_t, unsigned)
+F(cuStreamWaitValue32, void *, address, uint32_t, unsigned)
+F(cuStreamWaitValue64, void *, address, uint64_t, unsigned)
+F(cuStreamBatchMemOp, void *, unsigned, const void *, unsigned)
+F(cuMemAllocAsync, address *, size_t, void *)
+F(cuMemFreeAsync, address, void *)
+F(cuMemHostAlloc, void **, size_t, unsigned)
+F(cuMemFreeHost, void *)
+F(cuMemcpyHtoD, address, const void *, size_t)
+F(cuMemcpyDtoD, address, address, size_t)
+F(cuMemcpyDtoH, void *, address, size_t)
+F(cuStreamBeginCapture, void *, int)
+F(cuStreamEndCapture, void *, void **)
+F(cuGraphGetNodes, void *, void **, size_t *)
+F(cuGraphNodeGetType, void *, int *)
+F(cuGraphInstantiate, void **, void *, unsigned long long)
+F(cuGraphLaunch, void *, void *)
+F(cuGraphExecDestroy, void *)
+F(cuGraphDestroy, void *)
+F(cuCtxPushCurrent, void *)
+F(cuCtxPopCurrent, void **)
+F(cuDevicePrimaryCtxReset, int)
+F(cuModuleLoadData, void **, const void *)
+F(cuGetExportTable, const void **, const void *)
 F(cuGetErrorName, int, const char **)
 F(cuGetErrorString, int, const char **)
 F(cuGetProcAddress, const char *, void **, int, unsigned long long, enum cudaDriverEntryPointQueryResult *)
@@ -81,7 +115,7 @@ static void test_find(void **state)
   assert_non_null(a);
   assert_ptr_equal(a, b);
   // One that is not here is no error.
-  assert_int_equal(cudaGetDriverEntryPoint("cuLaunchKernel", &c, cudaEnableDefault, &status), cudaSuccess);
+  assert_int_equal(cudaGetDriverEntryPoint("cuTexObjectCreate", &c, cudaEnableDefault, &status), cudaSuccess);
   assert_null(c);
   assert_int_equal(status, cudaDriverEntryPointSymbolNotFound);
   assert_int_equal(cudaGetDriverEntryPoint("cuMemAlloc_v2", &c, cudaEnableDefault, NULL), cudaSuccess); // a symbol, not a name
@@ -99,7 +133,7 @@ static void test_find(void **state)
   assert_ptr_equal(c, a);
   OK(cuGetProcAddress, "cuMemcpyAsync", &c, 12000, 2, &status);
   assert_ptr_equal(c, b);
-  GIVES(NOT_FOUND, cuGetProcAddress, "cuLaunchKernel", &c, 12000, 0, &status);
+  GIVES(NOT_FOUND, cuGetProcAddress, "cuTexObjectCreate", &c, 12000, 0, &status);
   assert_int_equal(status, cudaDriverEntryPointSymbolNotFound);
   GIVES(INVALID_VALUE, cuGetProcAddress, "cuInit", NULL, 12000, 0, NULL);
 }
@@ -281,6 +315,153 @@ static void test_memory(void **state)
   assert_int_equal(cudaGetLastError(), cudaErrorInvalidDevice);
 }
 
+// An operation of cuStreamBatchMemOp, as words.
+static void operation(uint64_t *o, uint64_t type, address at, uint64_t value, uint64_t flags)
+{
+  o[0] = type;
+  o[1] = at;
+  o[2] = value;
+  o[3] = flags;
+}
+
+// What is written by one stream lets the other go on; so does a store of the program, which is what libraries do whose host threads work for a stream.
+static void test_values(void **state)
+{
+  (void)state;
+  enum { GEQ = 0, EQ = 1, WAIT_64 = 4, WRITE_32 = 2, WRITE_64 = 5, BARRIER = 6 };
+  void *a = NULL, *b = NULL, *memory = NULL;
+  uint64_t batch[4][6] = {{0}};
+  int value = 0;
+  OK(cuStreamCreate, &a, 1u);
+  OK(cuStreamCreate, &b, 1u);
+  OK(cuMemHostAlloc, &memory, 64, 0u);
+  _Atomic uint32_t *word = memory;
+  _Atomic uint64_t *wide = (_Atomic uint64_t *)memory + 4;
+  address w = (uintptr_t)word, v = (uintptr_t)wide;
+  OK(cuDeviceGetAttribute, &value, 122 /* 64 bits */, 0);
+  assert_int_equal(value, 1);
+  OK(cuStreamWaitValue32, b, w, 5u, EQ);
+  OK(cuStreamWriteValue64, b, v, 1ull << 40, 0u);
+  GIVES(600, cuStreamQuery, b);
+  OK(cuStreamWriteValue32, a, w, 5u, 1u /* without a barrier */);
+  OK(cuStreamWaitValue64, a, v, 1ull << 40, GEQ | 1u << 30 /* with a flush */);
+  OK(cuStreamSynchronize, a);
+  OK(cuStreamSynchronize, b);
+  operation(batch[0], WRITE_32, w, 9, 0);
+  operation(batch[1], WAIT_64, v, 3, EQ);
+  operation(batch[2], BARRIER, 0, 0, 0);
+  operation(batch[3], WRITE_64, v, 4, 0);
+  OK(cuStreamBatchMemOp, a, 4u, batch, 0u);
+  GIVES(600, cuStreamQuery, a);
+  assert_int_equal(atomic_load(word), 9);
+  atomic_store(wide, 3);
+  OK(cuStreamSynchronize, a);
+  assert_int_equal(atomic_load(wide), 4);
+  // Wrong arguments; of a batch with one nothing is queued.
+  GIVES(INVALID_VALUE, cuStreamWriteValue32, a, w + 2, 1u, 0u);
+  GIVES(INVALID_VALUE, cuStreamWriteValue64, a, v + 4, 1ull, 0u);
+  GIVES(INVALID_VALUE, cuStreamWriteValue32, a, (address)0, 1u, 0u);
+  GIVES(INVALID_VALUE, cuStreamWriteValue32, a, w, 1u, 2u);
+  GIVES(INVALID_VALUE, cuStreamWaitValue32, a, w, 1u, 4u);
+  GIVES(INVALID_HANDLE, cuStreamWaitValue32, memory, w, 1u, EQ);
+  operation(batch[3], 7, v, 4, 0);
+  GIVES(INVALID_VALUE, cuStreamBatchMemOp, a, 4u, batch, 0u);
+  GIVES(INVALID_VALUE, cuStreamBatchMemOp, a, 0u, batch, 0u);
+  OK(cuStreamQuery, a);
+  // A reset gives up what would wait for ever.
+  OK(cuStreamWaitValue32, a, w, 77u, EQ);
+  GIVES(600, cuStreamQuery, a);
+  OK(cuDevicePrimaryCtxReset, 0);
+  GIVES(719, cuStreamSynchronize, a);
+  OK(cuStreamDestroy, a);
+  OK(cuStreamDestroy, b);
+  OK(cuMemFreeHost, memory);
+}
+
+static void add_one(void *arg)
+{
+  ++*(int *)arg;
+}
+
+static void test_events_and_graphs(void **state)
+{
+  (void)state;
+  void *a = NULL, *b = NULL, *e = NULL, *f = NULL, *graph = NULL, *exec = NULL, *nodes[2];
+  uint32_t word = 0;
+  int called = 0, type = -1;
+  size_t count = 2;
+  float ms = -1;
+  address p = 0, q = 0;
+  char in[100], out[100] = "";
+  OK(cuStreamCreate, &a, 1u);
+  OK(cuStreamCreate, &b, 1u);
+  OK(cuEventCreate, &e, 0u);
+  OK(cuEventCreate, &f, 0u);
+  OK(cuLaunchHostFunc, a, add_one, &called);
+  OK(cuEventRecord, e, a);
+  OK(cuStreamWaitEvent, b, e, 0u);
+  OK(cuEventRecord, f, b);
+  OK(cuEventSynchronize, f);
+  OK(cuEventQuery, e);
+  OK(cuEventElapsedTime, &ms, e, f);
+  assert_true(called == 1 && ms >= 0);
+  OK(cuStreamBeginCapture, a, 2);
+  OK(cuLaunchHostFunc, a, add_one, &called);
+  OK(cuStreamWriteValue32, a, (uintptr_t)&word, 6u, 0u);
+  OK(cuStreamEndCapture, a, &graph);
+  OK(cuGraphGetNodes, graph, nodes, &count);
+  assert_int_equal(count, 2);
+  OK(cuGraphNodeGetType, nodes[1], &type);
+  assert_int_equal(type, 12 /* a batch of memory operations */);
+  OK(cuGraphInstantiate, &exec, graph, 0ull);
+  OK(cuGraphLaunch, exec, a);
+  OK(cuGraphLaunch, exec, a);
+  OK(cuStreamSynchronize, a);
+  assert_true(called == 3 && word == 6);
+  OK(cuGraphExecDestroy, exec);
+  OK(cuGraphDestroy, graph);
+  memset(in, 5, sizeof in);
+  OK(cuMemAllocAsync, &p, sizeof in, a);
+  OK(cuMemAllocAsync, &q, sizeof in, a);
+  GIVES(INVALID_VALUE, cuMemAllocAsync, &q, 0, a);
+  OK(cuMemcpyHtoD, p, in, sizeof in);
+  OK(cuMemcpyDtoD, q, p, sizeof in);
+  OK(cuMemcpyDtoH, out, q, sizeof in);
+  assert_memory_equal(in, out, sizeof in);
+  OK(cuMemFreeAsync, p, a);
+  OK(cuMemFreeAsync, q, a);
+  OK(cuEventDestroy, e);
+  OK(cuEventDestroy, f);
+  OK(cuStreamDestroy, a);
+  OK(cuStreamDestroy, b);
+}
+
+// The stack of contexts, also beyond what was pushed, and what needs a GPU or NVIDIA's driver.
+static void test_stack_and_refusals(void **state)
+{
+  (void)state;
+  void *first = NULL, *second = NULL, *top = NULL, *module = NULL;
+  const void *table = &table;
+  OK(cuCtxGetCurrent, &first);
+  OK(cuDevicePrimaryCtxRetain, &second, 1);
+  OK(cuCtxPushCurrent, second);
+  OK(cuCtxGetCurrent, &top);
+  assert_ptr_equal(top, second);
+  OK(cuCtxPopCurrent, &top);
+  assert_ptr_equal(top, second);
+  for (int i = 0; i < 1000; i++) { // a library that puts the caller's context away and back
+    OK(cuCtxPopCurrent, &top);
+    assert_ptr_equal(top, first);
+    OK(cuCtxPushCurrent, top);
+  }
+  OK(cuCtxGetCurrent, &top);
+  assert_ptr_equal(top, first);
+  GIVES(INVALID_CONTEXT, cuCtxPushCurrent, NULL);
+  GIVES(209, cuModuleLoadData, &module, "code");
+  GIVES(NOT_SUPPORTED, cuGetExportTable, &table, first);
+  assert_null(table);
+}
+
 static void test_pointers(void **state)
 {
   (void)state;
@@ -328,8 +509,16 @@ static void test_errors(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_find),   cmocka_unit_test(test_versions), cmocka_unit_test(test_devices), cmocka_unit_test(test_contexts),
-      cmocka_unit_test(test_memory), cmocka_unit_test(test_pointers), cmocka_unit_test(test_errors),
+      cmocka_unit_test(test_find),
+      cmocka_unit_test(test_versions),
+      cmocka_unit_test(test_devices),
+      cmocka_unit_test(test_contexts),
+      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_values),
+      cmocka_unit_test(test_events_and_graphs),
+      cmocka_unit_test(test_stack_and_refusals),
+      cmocka_unit_test(test_pointers),
+      cmocka_unit_test(test_errors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

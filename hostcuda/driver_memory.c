@@ -1,0 +1,64 @@
+// driver_memory.c: the driver's functions that allocate, copy and share memory, beside those of driver.c.
+#include "driver_priv.h"
+
+// ---- Allocations ----
+
+CU_IS(cuMemGetInfo_v2, (size_t * available, size_t *total), cudaMemGetInfo(available, total))
+CU_IS(cuMemFreeHost, (void *ptr), cudaFreeHost(ptr))
+CU_IS(cuMemHostAlloc, (void **out, size_t size, unsigned flags), size == 0 ? cudaErrorInvalidValue : cudaHostAlloc(out, size, flags))
+CU_IS(cuMemAllocHost_v2, (void **out, size_t size), size == 0 ? cudaErrorInvalidValue : cudaMallocHost(out, size))
+CU_IS(cuMemHostGetFlags, (unsigned *flags, void *ptr), cudaHostGetFlags(flags, ptr))
+CU_IS(cuMemFreeAsync, (CUdeviceptr ptr, cudaStream_t stream), ptr == 0 ? cudaErrorInvalidValue : cudaFreeAsync(at(ptr), stream))
+CU_TWIN(cuMemFreeAsync, _ptsz, (CUdeviceptr ptr, cudaStream_t stream), (ptr, hc_own(stream)))
+
+// A call of the runtime that gives a pointer, which a CUdeviceptr has room for.
+_Static_assert(sizeof(CUdeviceptr) == sizeof(void *), "the same bits");
+
+cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream); // a name of C++ in the header
+
+CU_IS(cuMemAllocManaged, (CUdeviceptr * out, size_t size, unsigned flags), cudaMallocManaged((void **)out, size, flags))
+CU_IS(cuMemAllocAsync, (CUdeviceptr * out, size_t size, cudaStream_t stream),
+      size == 0 ? cudaErrorInvalidValue : cudaMallocAsync((void **)out, size, stream))
+CU_TWIN(cuMemAllocAsync, _ptsz, (CUdeviceptr * out, size_t size, cudaStream_t stream), (out, size, hc_own(stream)))
+CU_IS(cuMemAllocFromPoolAsync, (CUdeviceptr * out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
+      size == 0 ? cudaErrorInvalidValue : cudaMallocFromPoolAsync((void **)out, size, pool, stream))
+CU_TWIN(cuMemAllocFromPoolAsync, _ptsz, (CUdeviceptr * out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
+        (out, size, pool, hc_own(stream)))
+CU_IS(cuDeviceGetDefaultMemPool, (cudaMemPool_t * pool, CUdevice device), cudaDeviceGetDefaultMemPool(pool, device))
+CU_IS(cuDeviceGetMemPool, (cudaMemPool_t * pool, CUdevice device), cudaDeviceGetMemPool(pool, device))
+CU_IS(cuDeviceSetMemPool, (CUdevice device, cudaMemPool_t pool), cudaDeviceSetMemPool(device, pool))
+CU_IS(cuMemPoolSetAttribute, (cudaMemPool_t pool, int which, void *value),
+      cudaMemPoolSetAttribute(pool, (enum cudaMemPoolAttr)which, value))
+CU_IS(cuMemPoolGetAttribute, (cudaMemPool_t pool, int which, void *value),
+      cudaMemPoolGetAttribute(pool, (enum cudaMemPoolAttr)which, value))
+CU_IS(cuMemPoolTrimTo, (cudaMemPool_t pool, size_t keep), cudaMemPoolTrimTo(pool, keep))
+CU_IS(cuIpcGetMemHandle, (cudaIpcMemHandle_t * handle, CUdeviceptr ptr), cudaIpcGetMemHandle(handle, at(ptr)))
+CU_IS(cuIpcOpenMemHandle_v2, (CUdeviceptr * out, cudaIpcMemHandle_t handle, unsigned flags),
+      cudaIpcOpenMemHandle((void **)out, handle, flags))
+CU_IS(cuIpcCloseMemHandle, (CUdeviceptr ptr), cudaIpcCloseMemHandle(at(ptr)))
+
+// ---- Copies and fills ----
+//
+// The forms that wait come in a twin for the thread's own default stream (_ptds), the others in one for its streams (_ptsz).
+
+#define COPY(name, dst_type, dst, src_type, src, kind)                                 \
+  CU_IS(name, (dst_type d, src_type s, size_t size), cudaMemcpy(dst, src, size, kind)) \
+  CU_IS(name##_ptds, (dst_type d, src_type s, size_t size), cudaMemcpy_ptds(dst, src, size, kind))
+#define COPY_ASYNC(name, dst_type, dst, src_type, src, kind)                                                             \
+  CU_IS(name, (dst_type d, src_type s, size_t size, cudaStream_t stream), cudaMemcpyAsync(dst, src, size, kind, stream)) \
+  CU_TWIN(name, _ptsz, (dst_type d, src_type s, size_t size, cudaStream_t stream), (d, s, size, hc_own(stream)))
+
+cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind); // declared under another name
+
+COPY(cuMemcpy, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDefault)
+COPY(cuMemcpyHtoD_v2, CUdeviceptr, at(d), const void *, s, cudaMemcpyHostToDevice)
+COPY(cuMemcpyDtoH_v2, void *, d, CUdeviceptr, at(s), cudaMemcpyDeviceToHost)
+COPY(cuMemcpyDtoD_v2, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDeviceToDevice)
+COPY_ASYNC(cuMemcpyAsync, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDefault)
+COPY_ASYNC(cuMemcpyHtoDAsync_v2, CUdeviceptr, at(d), const void *, s, cudaMemcpyHostToDevice)
+COPY_ASYNC(cuMemcpyDtoHAsync_v2, void *, d, CUdeviceptr, at(s), cudaMemcpyDeviceToHost)
+COPY_ASYNC(cuMemcpyDtoDAsync_v2, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDeviceToDevice)
+CU_IS(cuMemsetD8Async, (CUdeviceptr ptr, unsigned char value, size_t size, cudaStream_t stream),
+      cudaMemsetAsync(at(ptr), value, size, stream))
+CU_TWIN(cuMemsetD8Async, _ptsz, (CUdeviceptr ptr, unsigned char value, size_t size, cudaStream_t stream),
+        (ptr, value, size, hc_own(stream)))
