@@ -82,13 +82,13 @@ void tt_comm_expel(struct ncclComm *comm)
 
 static int pick(int user, int env_set, int64_t env, int fallback)
 {
-  return env_set ? (int)env : user != NCCL_CONFIG_UNDEF_INT ? user : fallback;
+  return env_set ? (int)TT_CLAMP(env, INT_MIN, INT_MAX) : user != NCCL_CONFIG_UNDEF_INT ? user : fallback;
 }
 
 static ncclResult_t check_range(const char *name, int value, int lo, int hi)
 {
   if (value < lo || value > hi) {
-    return tt_fail(ncclInvalidArgument, "ncclConfig_t.%s is %d; it must lie between %d and %d", name, value, lo, hi);
+    return tt_fail(ncclInvalidArgument, "%s is %d; it must lie between %d and %d", name, value, lo, hi);
   }
   return ncclSuccess;
 }
@@ -137,18 +137,18 @@ static ncclResult_t check_unused(const ncclConfig_t *c)
     const char *name;
     int value, lo, hi;
   } rows[] = {
-      {"cgaClusterSize", c->cgaClusterSize, 0, 8},
-      {"trafficClass", c->trafficClass, 0, INT_MAX},
-      {"collnetEnable", c->collnetEnable, 0, 1},
-      {"CTAPolicy", c->CTAPolicy, 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO},
-      {"shrinkShare", c->shrinkShare, 0, 1},
-      {"nvlsCTAs", c->nvlsCTAs, 1, INT_MAX},
-      {"nChannelsPerNetPeer", c->nChannelsPerNetPeer, 1, TT_GRAPH_MAX_CHANNELS},
-      {"nvlinkCentricSched", c->nvlinkCentricSched, 0, 1},
-      {"graphUsageMode", c->graphUsageMode, 0, 2},
-      {"numRmaCtx", c->numRmaCtx, 0, INT_MAX},
-      {"maxP2pPeers", c->maxP2pPeers, 1, INT_MAX},
-      {"graphStreamOrdering", c->graphStreamOrdering, 0, 1},
+      {"ncclConfig_t.cgaClusterSize", c->cgaClusterSize, 0, 8},
+      {"ncclConfig_t.trafficClass", c->trafficClass, 0, INT_MAX},
+      {"ncclConfig_t.collnetEnable", c->collnetEnable, 0, 1},
+      {"ncclConfig_t.CTAPolicy", c->CTAPolicy, 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO},
+      {"ncclConfig_t.shrinkShare", c->shrinkShare, 0, 1},
+      {"ncclConfig_t.nvlsCTAs", c->nvlsCTAs, 1, INT_MAX},
+      {"ncclConfig_t.nChannelsPerNetPeer", c->nChannelsPerNetPeer, 1, TT_GRAPH_MAX_CHANNELS},
+      {"ncclConfig_t.nvlinkCentricSched", c->nvlinkCentricSched, 0, 1},
+      {"ncclConfig_t.graphUsageMode", c->graphUsageMode, 0, 2},
+      {"ncclConfig_t.numRmaCtx", c->numRmaCtx, 0, INT_MAX},
+      {"ncclConfig_t.maxP2pPeers", c->maxP2pPeers, 1, INT_MAX},
+      {"ncclConfig_t.graphStreamOrdering", c->graphStreamOrdering, 0, 1},
   };
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
     if (rows[i].value != NCCL_CONFIG_UNDEF_INT) {
@@ -175,12 +175,17 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
   r.split_share = pick(c->splitShare, 0, 0, 0);
   r.collnet_enable = pick(c->collnetEnable, tt_param_is_set(collnet_enable), p->collnet_enable != 0, from.collnet_enable);
   r.traffic_class = pick(c->trafficClass, 0, 0, from.traffic_class);
-  TT_TRY(check_range("blocking", r.blocking, 0, 1));
-  TT_TRY(check_range("minCTAs", r.min_ctas, 1, INT_MAX));
-  TT_TRY(check_range("maxCTAs", r.max_ctas, r.min_ctas, INT_MAX));
+  const char *least = tt_param_is_set(min_ctas) ? "NCCL_MIN_CTAS" : "ncclConfig_t.minCTAs";
+  const char *most = tt_param_is_set(max_ctas) ? "NCCL_MAX_CTAS" : "ncclConfig_t.maxCTAs";
+  TT_TRY(check_range(tt_param_is_set(comm_blocking) ? "NCCL_COMM_BLOCKING" : "ncclConfig_t.blocking", r.blocking, 0, 1));
+  TT_TRY(check_range(least, r.min_ctas, 1, INT_MAX));
+  TT_TRY(check_range(most, r.max_ctas, 1, INT_MAX));
+  if (r.min_ctas > r.max_ctas) {
+    return tt_fail(ncclInvalidArgument, "%s is %d and %s is %d: the least is more than the most", least, r.min_ctas, most, r.max_ctas);
+  }
   r.min_ctas = TT_MIN(r.min_ctas, TT_GRAPH_MAX_CHANNELS);
   r.max_ctas = TT_MIN(r.max_ctas, TT_GRAPH_MAX_CHANNELS);
-  TT_TRY(check_range("splitShare", r.split_share, 0, 1));
+  TT_TRY(check_range("ncclConfig_t.splitShare", r.split_share, 0, 1));
   TT_TRY(check_unused(c));
   if (c->commName != NULL) {
     snprintf(r.name, sizeof r.name, "%s", c->commName);

@@ -240,7 +240,7 @@ static bool dumps_graphs(const tt_machine *m)
 static ncclResult_t write_graphs(const tt_topo *topo, const tt_graphs *graphs)
 {
   const char *path = tt_params_get()->graph_dump_file;
-  int node = tt_topo_rank_node(topo, tt_params_get()->graph_dump_file_rank);
+  int node = tt_topo_rank_node(topo, (int)TT_CLAMP(tt_params_get()->graph_dump_file_rank, -1, INT_MAX));
   tt_xml *xml = NULL;
   if (path == NULL || node < 0 || topo->nodes[node].kind != TT_NODE_GPU) {
     return ncclSuccess;

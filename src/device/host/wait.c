@@ -115,7 +115,8 @@ static int64_t spin_us(const tt_stream *s, bool tight)
 static bool begin_patience(patience *p, const tt_stream *s)
 {
   p->now = tt_now_ns();
-  p->deadline = p->now + 1000ull * (uint64_t)spin_us(s, p->tight);
+  int64_t us = spin_us(s, p->tight);
+  p->deadline = p->now + (us > 0 ? tt_span_ns(us, 1000) : 0);
   p->gives_up = p->tight && tt_params_get()->host_spin_us < 0;
   p->least = p->gives_up ? PAUSES_CROWDED + YIELDS_CROWDED : 0;
   return !p->gives_up || !tt_theft_sleeps(&theft, p->now, takes_us(s));
