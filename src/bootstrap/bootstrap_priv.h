@@ -57,11 +57,12 @@ int tt_share_of(int nranks, int nroots, int rank);
 enum {
   TT_NOTE_JOIN = 1, // rank to root: tt_join_card
   TT_NOTE_JOINED,   // root to rank: it counts as joined; if the connection ends now, the root is dying
-  TT_NOTE_WAIT,     // root to rank: a sign of life. With an int32_t: ranks of that share are missing
-  TT_NOTE_NEXT,     // root to its own ranks: tt_addrs of the successor; everybody has joined
-  TT_NOTE_FAIL,     // both ways: int32_t ncclResult_t, then the text
-  TT_NOTE_READY,    // passed on: all ranks of the shares from the first to this one have joined
-  TT_NOTE_GO        // passed on: all ranks have joined. The last word of a root to its neighbour
+  TT_NOTE_WAIT,  // root to its own ranks: a sign of life, with a text that says who is missing. To the neighbour: nothing, or the int32_t
+                 // of its share, whose ranks are missing; passed on
+  TT_NOTE_NEXT,  // root to its own ranks: tt_addrs of the successor; everybody has joined
+  TT_NOTE_FAIL,  // both ways: int32_t ncclResult_t, then the text
+  TT_NOTE_READY, // passed on: all ranks of the shares from the first to this one have joined
+  TT_NOTE_GO     // passed on: all ranks have joined. The last word of a root to its neighbour
 };
 
 typedef struct tt_join_card {
@@ -124,6 +125,7 @@ struct tt_bootstrap {
   ncclResult_t broken;                              // ncclSuccess, or what every later call returns
   uint32_t sequence;                                // collective operations so far
   char doing[96];                                   // "rank 1 of 4: ...", for lines and errors
+  char awaits[128];                                 // "ranks 1-5 of 7": for the line; "" unknown
   uint64_t line_ns;                                 // when to say so next
   struct pollfd *fds;                               // room for fds_room
   size_t fds_room;
@@ -134,6 +136,8 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 // ncclSuccess when the object may be used: not in a forked child, not after its ring has ended. Says, for the line after 30 s of silence
 // and for messages, what is being done.
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// Says for the same line who is waited for.
+void tt_bs_awaits(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // Waits until one of `want` (revents are set) is ready, the predecessor has come (b->prev), or `wake_ns` (0: none) has come. May return
 // without any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns);

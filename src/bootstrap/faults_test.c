@@ -100,6 +100,7 @@ static void test_missing_ranks_are_named(void **state)
 {
   (void)state;
   player *p = cast(7, NULL);
+  char log[4096] = "";
   p[1] = p[6];
   uint64_t began = tt_now_ns();
   perform(p, 2); // ranks 0 and 6
@@ -107,6 +108,63 @@ static void test_missing_ranks_are_named(void **state)
   assert_true(tt_now_ns() - began >= TIMEOUT_S * TT_NS_PER_S);
   free(p);
   await_no_roots();
+  FILE *f = fopen(getenv("NCCL_DEBUG_FILE"), "re"); // test_with_short_limit_and_log has named it
+  assert_non_null(f);
+  assert_true(fread(log, 1, sizeof(log) - 1, f) > 0);
+  fclose(f);
+  assert_non_null(strstr(log, "rank 0 of 7: asking the root for the next rank: still waiting for ranks 1-5 of 7"));
+  assert_non_null(strstr(log, "rank 6 of 7: asking the root for the next rank: still waiting for ranks 1-5 of 7"));
+}
+
+// Second start of this program, with TUTTI_ID_TIMEOUT: the roots of unused ids end by themselves, those of used ones do not.
+static void test_unused_ids_end(void **state)
+{
+  (void)state;
+  ncclUniqueId unused;
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(tt_bootstrap_id(&unused), ncclSuccess);
+  }
+  player *p = cast(2, NULL), *late = calloc(1, sizeof(*late));
+  unsigned before = tt_root_joined();
+  start(p, 1);
+  await_joined(before, 1);
+  for (uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; tt_root_count() > 1 && tt_now_ns() < end;) {
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
+  assert_int_equal(tt_root_count(), 1);
+  *late = (player){.ids = {unused}, .nids = 1, .nranks = 1};
+  perform(late, 1);
+  expect_all(late, 1, ncclInvalidUsage, "nobody listens", "TUTTI_ID_TIMEOUT");
+  start(p + 1, 1);
+  finish(p, 2);
+  expect_success(p, 2);
+  free(p);
+  free(late);
+}
+
+static void test_with_unused_ids(void **state)
+{
+  (void)state;
+  setenv("TUTTI_ID_TIMEOUT", "2", 1);
+  int status = start_again("unused", false);
+  unsetenv("TUTTI_ID_TIMEOUT");
+  assert_int_equal(status, 0);
+}
+
+static void test_with_short_limit_and_log(void **state)
+{
+  (void)state;
+  char path[] = "/tmp/tutti-faults-XXXXXX";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  close(fd);
+  setenv("NCCL_DEBUG", "INFO", 1);
+  setenv("NCCL_DEBUG_FILE", path, 1);
+  int status = start_again("missing", true);
+  unlink(path);
+  unsetenv("NCCL_DEBUG");
+  unsetenv("NCCL_DEBUG_FILE");
+  assert_int_equal(status, 0);
 }
 
 static void test_abort_before_all_have_joined(void **state)
@@ -554,13 +612,18 @@ int main(int argc, char **argv)
   if (argc > 1 && strcmp(argv[1], "missing") == 0) {
     return cmocka_run_group_tests(missing, NULL, NULL);
   }
+  const struct CMUnitTest unused[] = {cmocka_unit_test(test_unused_ids_end)};
+  if (argc > 1 && strcmp(argv[1], "unused") == 0) {
+    return cmocka_run_group_tests(unused, NULL, NULL);
+  }
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_with_unused_ids),
       cmocka_unit_test(test_two_ranks_with_one_number),
       cmocka_unit_test(test_ranks_disagree),
       cmocka_unit_test(test_rank_out_of_range),
       cmocka_unit_test(test_bad_ids),
       cmocka_unit_test(test_used_id),
-      cmocka_unit_test(test_with_short_limit),
+      cmocka_unit_test(test_with_short_limit_and_log),
       cmocka_unit_test(test_abort_before_all_have_joined),
       cmocka_unit_test(test_abort_in_calls),
       cmocka_unit_test(test_death),

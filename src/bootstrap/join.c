@@ -63,7 +63,7 @@ static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
   if (is_gone(l, e)) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: nobody listens at %s: this unique id was already used by a communicator (each needs a new one from "
-                   "ncclGetUniqueId), or the process that made it has ended",
+                   "ncclGetUniqueId), was not used in time (TUTTI_ID_TIMEOUT), or the process that made it has ended",
                    t->j->rank, at);
   }
   if (e == -EACCES && is_fixed(l)) {
@@ -226,6 +226,8 @@ static ncclResult_t hear_note(talk *t, root_line *l, const tt_note *note)
   } else if (note->kind == TT_NOTE_NEXT && note->size == sizeof(t->j->next)) {
     memcpy(&t->j->next, note->body, sizeof(t->j->next));
     l->told = true;
+  } else if (note->kind == TT_NOTE_WAIT) {
+    tt_bs_awaits(t->j->b, "%.*s", (int)note->size, (const char *)note->body);
   }
   carry(t);
   return ncclSuccess;

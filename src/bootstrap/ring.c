@@ -241,6 +241,13 @@ static uint64_t patience_s(void)
   return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S) / TT_NS_PER_S;
 }
 
+// The rank that something must come from next, or, when only the successor has still to take something, that one.
+static int late_rank(const gather *g)
+{
+  const tt_bootstrap *b = g->b;
+  return still_to_come(g) > 0 ? (b->rank - 1 - g->in.block + 2 * b->nranks) % b->nranks : next_of(b);
+}
+
 // Time in which this process itself was held up does not count, or a job that is stopped as a whole would not go on.
 static ncclResult_t check_patience(gather *g, uint64_t since_ns)
 {
@@ -249,8 +256,7 @@ static ncclResult_t check_patience(gather *g, uint64_t since_ns)
   if (g->waited_ns < patience_s() * TT_NS_PER_S) {
     return ncclSuccess;
   }
-  bool receiving = still_to_come(g) > 0;
-  int late = receiving ? (b->rank - 1 - g->in.block + 2 * b->nranks) % b->nranks : next_of(b);
+  int late = late_rank(g);
   end_ring(b, &g->out, &(verdict){.cause = late, .code = ncclRemoteError, .reason = LATE});
   return tt_fail(ncclRemoteError, "%s: rank %d has not made this call for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, late,
                  (unsigned long long)patience_s());
@@ -263,6 +269,7 @@ static ncclResult_t wait_gather(gather *g, bool sending)
   short out = (short)(g->out.drained < g->out.staged ? POLLOUT | POLLIN : POLLIN);
   struct pollfd want[2] = {{.fd = still_to_come(g) > 0 ? b->prev : -1, .events = POLLIN}, {.fd = sending ? b->next : -1, .events = out}};
   uint64_t now = tt_now_ns();
+  tt_bs_awaits(b, "rank %d", late_rank(g));
   ncclResult_t res = tt_bs_wait(b, want, 2, now + PATIENCE_SLICE_NS);
   if (res != ncclSuccess) {
     return end_ring(b, &g->out, &(verdict){.cause = b->rank, .code = ncclRemoteError, .reason = ABORTED}), res;
@@ -327,6 +334,7 @@ static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t
 {
   int e = 0;
   tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = next_of(b), .nranks = b->nranks};
+  tt_bs_awaits(b, "rank %d", next_of(b));
   TT_TRY(tt_bs_dial(b, next, &h, deadline_ns, &b->next, &e));
   if (e == 0) {
     return ncclSuccess;
@@ -347,6 +355,7 @@ static ncclResult_t prev_is_late(const tt_bootstrap *b)
 
 static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
 {
+  tt_bs_awaits(b, "rank %d", prev_of(b));
   while (b->prev < 0) {
     struct pollfd want = {.fd = b->next, .events = POLLIN};
     TT_TRY(tt_bs_wait(b, &want, 1, deadline_ns));

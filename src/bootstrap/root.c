@@ -13,7 +13,7 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/thread.h"
 
-#define TICK_NS (30 * TT_NS_PER_S)     // how often to say who is missing
+#define TICK_NS (25 * TT_NS_PER_S)     // how often to say who is missing: before a rank says that it waits (wait.c)
 #define ANSWER_NS (5 * TT_NS_PER_S)    // for ranks to take their answers
 #define LINGER_NS (2 * TT_NS_PER_S)    // for telling late ranks what went wrong
 #define CARD_NS (5 * TT_NS_PER_S)      // between a rank's hello and its card
@@ -48,7 +48,7 @@ typedef struct {
   int narrivals, arrivals_room;
   arrival *arrivals;
   uint64_t file_limit;      // most descriptors that the process may have
-  uint64_t timeout_ns;      // since the last rank has joined
+  uint64_t timeout_ns;      // since the last rank has joined; before the first, TUTTI_ID_TIMEOUT counts
   uint64_t end_ns, tick_ns; // 0: none
   bool spared;              // end_ns was put off since it was set
   ncclResult_t code;        // ncclSuccess, or what every rank gets
@@ -442,17 +442,20 @@ static void look_at_lines(root *r, const struct pollfd *lines)
 // Says who is missing, here and to the waiting ranks, which learn that the root lives; the neighbour tells the next root.
 static void tick(root *r)
 {
-  char missing[256];
+  char missing[256], text[320];
   int32_t share = r->share;
   missing_text(r, missing, sizeof(missing));
   if (complete(r)) {
-    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for ranks of the other %d roots", r->nroots - 1);
+    snprintf(text, sizeof(text), "ranks of the other %d roots", r->nroots - 1);
   } else {
-    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for ranks %s of %d", missing, r->nranks);
+    snprintf(text, sizeof(text), "ranks %s of %d", missing, r->nranks);
   }
+  tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for %s", text);
   for (int i = 0; i < r->nseats; i++) {
-    if (is_joined(r, i)) {
-      (void)tt_note_send(&r->seats[i].line, TT_NOTE_WAIT, &share, i == r->count && !complete(r) ? sizeof(share) : 0);
+    if (is_joined(r, i) && i < r->count) {
+      (void)tt_note_send(&r->seats[i].line, TT_NOTE_WAIT, text, strlen(text));
+    } else if (is_joined(r, i)) {
+      (void)tt_note_send(&r->seats[i].line, TT_NOTE_WAIT, &share, complete(r) ? 0 : sizeof(share));
     }
   }
   r->tick_ns = tt_now_ns() + TT_MIN(TICK_NS, r->timeout_ns / 2);
@@ -561,7 +564,7 @@ static void collect(root *r)
     int fd = -1;
     const struct pollfd *lines;
     if (!wait_event(r, &lines)) {
-      if (r->code != ncclSuccess) {
+      if (r->code != ncclSuccess || r->nranks == 0) {
         return;
       }
       time_out(r);
@@ -611,6 +614,9 @@ static void *run(void *arg)
 {
   root *r = arg;
   collect(r);
+  if (r->nranks == 0 && r->code == ncclSuccess) {
+    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: no rank has used its unique id (TUTTI_ID_TIMEOUT): it ends");
+  }
   // From here on nobody can join: who tries learns at once that the id is used up.
   tt_greeter_close(&r->door, true);
   if (r->code == ncclSuccess) {
@@ -653,6 +659,8 @@ ncclResult_t tt_root_start(const tt_id *in, tt_addrs *bound)
   r->key = in->key;
   r->timeout_ns = tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
   r->file_limit = tt_sock_raise_file_limit();
+  int64_t unused_s = tt_params_get()->id_timeout;
+  r->end_ns = unused_s > 0 ? tt_now_ns() + tt_span_ns(unused_s, TT_NS_PER_S) : 0;
   int e = listen_patiently(r, in);
   if (e != 0) {
     TT_TRY_GOTO(listen_failed(in, e), res);

@@ -6,13 +6,19 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/param.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 
-#define LINE_NS (30 * TT_NS_PER_S)
+#define LINE_NS (30 * TT_NS_PER_S)    // between two lines that say what is waited for; earlier where patience is short
 #define SLICE_NS (100 * TT_NS_PER_MS) // the longest sleep between two looks at the abort flags
+
+static uint64_t next_line(void)
+{
+  return tt_now_ns() + TT_MIN(LINE_NS, tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S) / 3 * 2);
+}
 
 void tt_bootstrap_watch(tt_bootstrap *b, const volatile uint32_t *also, const char *what)
 {
@@ -36,7 +42,7 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
   tt_key name = tt_key_derive(key, "name", NULL, 0);
   memcpy(b->name, name.b, sizeof(b->name));
   b->abort_flag = abort_flag;
-  b->line_ns = tt_now_ns() + LINE_NS;
+  b->line_ns = next_line();
   return b;
 }
 
@@ -48,7 +54,8 @@ ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
   va_start(ap, fmt);
   tt_vformat(b->doing + used, sizeof(b->doing) - (size_t)used, fmt, ap);
   va_end(ap);
-  b->line_ns = tt_now_ns() + LINE_NS;
+  b->awaits[0] = '\0';
+  b->line_ns = next_line();
   if (getpid() != b->owner) {
     return tt_fail(ncclInvalidUsage, "%s: a forked child cannot use its parent's communicator; create one in the child", b->doing);
   }
@@ -56,6 +63,14 @@ ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
     return tt_fail(b->broken, "%s: an earlier call of this kind failed or was aborted, and ended the ring of these ranks", b->doing);
   }
   return ncclSuccess;
+}
+
+void tt_bs_awaits(tt_bootstrap *b, const char *fmt, ...)
+{
+  va_list ap;
+  va_start(ap, fmt);
+  tt_vformat(b->awaits, sizeof(b->awaits), fmt, ap);
+  va_end(ap);
 }
 
 // Lets in whoever has proved himself; there is one who may.
@@ -104,11 +119,11 @@ static void end_lost(int fd)
   }
 }
 
-// After half a minute of waiting: says so, and ends connections whose other end cannot be reached any more.
+// After a while of waiting: says so, and ends connections whose other end cannot be reached any more.
 static void still_waiting(tt_bootstrap *b)
 {
-  tt_info(TT_BOOTSTRAP, "%s: still waiting", b->doing);
-  b->line_ns += LINE_NS;
+  tt_info(TT_BOOTSTRAP, "%s: still waiting%s%s", b->doing, b->awaits[0] != '\0' ? " for " : "", b->awaits);
+  b->line_ns = next_line();
   end_lost(b->next);
 }
 

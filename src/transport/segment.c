@@ -1,18 +1,20 @@
 // segment.c: see segment.h.
 #include "transport/segment.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/log.h"
+#include "base/param.h"
 #include "base/result.h"
+#include "os/clock.h"
 #include "os/fdbox.h"
 #include "os/proc.h"
 #include "os/shm.h"
 
 #define OUTBOX_RANKS 8 // ranks of a machine up to which each pair has outboxes
-#define JOIN_TIMEOUT_MS 60000
 #define MAGIC 0x7475747469736567ull
 
 // Start of the segment: what its creator decided.
@@ -146,10 +148,16 @@ static ncclResult_t create(tt_segment *s, const tt_local *who)
   return ncclSuccess;
 }
 
+// Creation waits as long for the segment as for the ranks.
+static uint64_t patience_ns(void)
+{
+  return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
+}
+
 static ncclResult_t receive(tt_segment *s, const tt_local *who, const volatile uint32_t *abort_flag)
 {
   tt_fdkey key = key_for(who, who->me);
-  TT_TRY(tt_fdbox_take(&key, JOIN_TIMEOUT_MS, abort_flag, &s->fd));
+  TT_TRY(tt_fdbox_take(&key, (int)TT_MIN(patience_ns() / TT_NS_PER_MS, (uint64_t)INT_MAX), abort_flag, &s->fd));
   size_t size = tt_shm_size(s->fd);
   void *p = NULL;
   if (size < 4096) {
@@ -173,16 +181,15 @@ static ncclResult_t receive(tt_segment *s, const tt_local *who, const volatile u
 // Waits until the process's first rank has mapped the segment.
 static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
 {
-  int waited = 0;
+  uint64_t end_ns = tt_now_ns() + patience_ns();
   pthread_mutex_lock(&lock);
-  while (s->ready == 0 && waited < JOIN_TIMEOUT_MS && !__atomic_load_n(abort_flag, __ATOMIC_RELAXED)) {
+  while (s->ready == 0 && tt_now_ns() < end_ns && !__atomic_load_n(abort_flag, __ATOMIC_RELAXED)) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     t.tv_nsec += 100 * 1000000;
     t.tv_sec += t.tv_nsec / 1000000000;
     t.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&changed, &lock, &t);
-    waited += 100;
   }
   int ready = s->ready;
   pthread_mutex_unlock(&lock);
@@ -191,7 +198,8 @@ static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
   }
   return __atomic_load_n(abort_flag, __ATOMIC_RELAXED)
              ? ncclInternalError
-             : tt_fail(ncclSystemError, "another rank of this process could not join the shared segment");
+             : tt_fail(ncclSystemError, "another rank of this process could not join the shared segment%s",
+                       ready == 0 ? " in time (NCCL_BOOTSTRAP_TIMEOUT)" : "");
 }
 
 // Tells the other ranks of this process how it went.
