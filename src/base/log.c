@@ -18,6 +18,7 @@
 #include "base/param.h"
 #include "base/quiet.h"
 #include "base/text.h"
+#include "base/trust.h"
 #include "base/util.h"
 #include "nccl.h"
 
@@ -54,7 +55,7 @@ typedef struct complaints {
   char level[64];
   char subsys[64];
   char stamp_level[64];
-  int open_errno;
+  char open_why[TT_TRUST_WHY];
 } complaints;
 
 static const char *text_or(const char *text, const char *otherwise)
@@ -92,13 +93,13 @@ static void read_levels(log_config *c, complaints *bad)
 }
 
 // Opens c->path under the number that the log's file has had before, if any.
-static int open_file(const log_config *c)
+static int open_file(const log_config *c, complaints *bad)
 {
   if (history != NULL && strcmp(history->path, c->path) == 0 && file_fd >= 0) {
     return file_fd; // opening it again would cut what is in it
   }
-  // A named pipe nobody reads, or reads too slowly, must not hold up the program.
-  int fd = open(c->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
+  // A named pipe nobody reads, or reads too slowly, does not hold up the program.
+  int fd = tt_trust_create(c->path, O_APPEND, bad->open_why);
   if (fd < 0) {
     return -1;
   }
@@ -107,6 +108,9 @@ static int open_file(const log_config *c)
     return fd;
   }
   int res = dup3(fd, file_fd, O_CLOEXEC);
+  if (res < 0) {
+    snprintf(bad->open_why, sizeof bad->open_why, "%s", strerror(errno));
+  }
   close(fd);
   return res;
 }
@@ -118,13 +122,12 @@ static void read_file(log_config *c, complaints *bad)
   if (c->level <= TT_LOG_VERSION || pattern == NULL) {
     return;
   }
-  int fd = -1;
-  errno = ENAMETOOLONG;
-  if (tt_log_expand(pattern, c->host, (int)getpid(), c->path, sizeof c->path)) {
-    fd = open_file(c);
+  if (!tt_log_expand(pattern, c->host, (int)getpid(), c->path, sizeof c->path)) {
+    snprintf(bad->open_why, sizeof bad->open_why, "%s", strerror(ENAMETOOLONG));
+    return;
   }
+  int fd = open_file(c, bad);
   if (fd < 0) {
-    bad->open_errno = errno;
     return;
   }
   c->fd = fd;
@@ -141,8 +144,8 @@ static void say(const log_config *c, const complaints *bad)
   if (bad->stamp_level[0] != '\0') {
     tt_warn("NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level %s; use VERSION, WARN, INFO, ABORT, TRACE or ALL", bad->stamp_level);
   }
-  if (bad->open_errno != 0) {
-    tt_warn("NCCL_DEBUG_FILE: cannot open %s (%s); writing to standard output", c->path, strerror(bad->open_errno));
+  if (bad->open_why[0] != '\0') {
+    tt_warn("NCCL_DEBUG_FILE: cannot open %s (%s); writing to standard output", c->path, bad->open_why);
   }
 }
 

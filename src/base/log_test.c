@@ -213,6 +213,71 @@ static void lost_readers_end_nobody(void **unused)
   rmdir(path);
 }
 
+static void say_once(void)
+{
+  tt_warn("said");
+}
+
+// Does the log go to `path`? `why` (NULL: it does) is what standard output says otherwise.
+static void expect_log(const char *path, const char *why)
+{
+  char out[4096], text[4096] = "", setting[320];
+  snprintf(setting, sizeof setting, "NCCL_DEBUG_FILE=%s", path);
+  child_run(CHILD_ENV("NCCL_DEBUG=WARN", setting), say_once, out, sizeof out);
+  assert_int_equal(count_of(out, "said"), why != NULL);
+  if (why != NULL) {
+    assert_contains(out, why);
+    return;
+  }
+  read_file(path, text, sizeof text); // and removes it
+  assert_contains(text, "said");
+}
+
+static char *below(const char *folder, const char *name)
+{
+  static char path[4][320];
+  static int turn;
+  turn = (turn + 1) % 4;
+  snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
+  return path[turn];
+}
+
+static void make_victim(const char *folder)
+{
+  FILE *f = fopen(below(folder, "victim"), "we");
+  assert_non_null(f);
+  fputs("precious", f);
+  fclose(f);
+}
+
+// Links of this user's own are followed. Other people's, and files with a second name, are not touched.
+static void strange_files_are_left_alone(void **unused)
+{
+  (void)unused;
+  char folder[] = "/tmp/tutti-log-XXXXXX", text[64];
+  assert_non_null(mkdtemp(folder));
+  make_victim(folder);
+  assert_int_equal(symlink("victim", below(folder, "link")), 0);
+  expect_log(below(folder, "link"), NULL);
+  make_victim(folder);
+  assert_int_equal(link(below(folder, "victim"), below(folder, "second")), 0);
+  expect_log(below(folder, "second"), "2 names");
+  unlink(below(folder, "second"));
+  if (geteuid() == 0) { // who else can make other people's links
+    assert_int_equal(symlink("victim", below(folder, "link")), 0);
+    assert_int_equal(lchown(below(folder, "link"), 12345, 12345), 0);
+    expect_log(below(folder, "link"), "the link belongs to user 12345");
+    unlink(below(folder, "link"));
+    assert_int_equal(rename(below(folder, "victim"), below(folder, "theirs")), 0);
+    assert_int_equal(lchown(below(folder, "theirs"), 12345, 12345), 0);
+    expect_log(below(folder, "theirs"), "the file belongs to user 12345");
+    assert_int_equal(rename(below(folder, "theirs"), below(folder, "victim")), 0);
+  }
+  read_file(below(folder, "victim"), text, sizeof text);
+  assert_string_equal(text, "precious");
+  rmdir(folder);
+}
+
 static void parses_lists(void **unused)
 {
   (void)unused;
@@ -269,6 +334,7 @@ int main(void)
       cmocka_unit_test(threads_write_whole_lines),
       cmocka_unit_test(long_line_is_cut),
       cmocka_unit_test(lost_readers_end_nobody),
+      cmocka_unit_test(strange_files_are_left_alone),
       cmocka_unit_test(parses_lists),
       cmocka_unit_test(expands_names),
       cmocka_unit_test(stamps),

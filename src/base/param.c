@@ -14,6 +14,7 @@
 #include "base/advice.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/trust.h"
 #include "base/util.h"
 
 extern char **environ;
@@ -277,6 +278,7 @@ static void load_open_file(const char *path, int fd)
 // `required`: the user named this file, so that its absence is worth a warning.
 static void load_file(const char *path, bool required)
 {
+  char why[TT_TRUST_WHY];
   // Without O_NONBLOCK a FIFO of that name would hold up the program.
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) {
@@ -285,7 +287,11 @@ static void load_file(const char *path, bool required)
     }
     return;
   }
-  load_open_file(path, fd);
+  if (tt_trust_contents(fd, required, why)) {
+    load_open_file(path, fd);
+  } else {
+    note_add(TT_LOG_WARN, "configuration file %.256s is not read: %s", path, why);
+  }
   close(fd);
 }
 

@@ -231,6 +231,30 @@ static void home_file(void **unused)
   assert_contains(out, "hostid NULL set 0");
 }
 
+// A file that others can write, or that is theirs, is not obeyed.
+static void strange_files(void **unused)
+{
+  (void)unused;
+  char out[8192], conf[128], home[64];
+  snprintf(home, sizeof home, "HOME=%s", dir);
+  write_file(".nccl.conf", "NCCL_HOSTID=strange\n", conf, sizeof conf);
+  assert_int_equal(chmod(strchr(conf, '=') + 1, 0666), 0);
+  child_run(CHILD_ENV(home, "NCCL_DEBUG=WARN"), print_some, out, sizeof out);
+  assert_contains(out, "is not read: others may write it (mode 666)");
+  assert_contains(out, "hostid NULL set 0");
+  child_run(CHILD_ENV(conf, "NCCL_DEBUG=WARN"), print_some, out, sizeof out);
+  assert_contains(out, "is not read: others may write it (mode 666)");
+  if (geteuid() == 0) {
+    assert_int_equal(chmod(strchr(conf, '=') + 1, 0644), 0);
+    assert_int_equal(chown(strchr(conf, '=') + 1, 12345, 12345), 0);
+    child_run(CHILD_ENV(home, "NCCL_DEBUG=WARN"), print_some, out, sizeof out);
+    assert_contains(out, "is not read: it belongs to user 12345");
+    child_run(CHILD_ENV(conf), print_some, out, sizeof out); // named by the user
+    assert_contains(out, "hostid strange set 1");
+  }
+  unlink(strchr(conf, '=') + 1);
+}
+
 static void flood(void **unused)
 {
   (void)unused;
@@ -320,6 +344,7 @@ int main(void)
       cmocka_unit_test(complaints),
       cmocka_unit_test(file_values),
       cmocka_unit_test(home_file),
+      cmocka_unit_test(strange_files),
       cmocka_unit_test(flood),
       cmocka_unit_test(registry),
       cmocka_unit_test(rows_are_sound),

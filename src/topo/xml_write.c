@@ -1,9 +1,13 @@
 // xml_write.c: tree into text.
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/quiet.h"
+#include "base/trust.h"
 #include "base/util.h"
 #include "topo/xml_priv.h"
 
@@ -116,16 +120,39 @@ ncclResult_t tt_xml_text(const tt_xml *xml, char **text, size_t *size)
   return ncclSuccess;
 }
 
+// False: errno. Beyond ulimit -f, and to a pipe without a reader, the kernel's signals are held back.
+static bool write_all(int fd, const char *text, size_t size)
+{
+  tt_quiet q;
+  ssize_t n = 0;
+  tt_quiet_begin(&q);
+  for (size_t done = 0; done < size && n >= 0; done += n > 0 ? (size_t)n : 0) {
+    n = write(fd, text + done, size - done);
+    n = n < 0 && errno == EINTR ? 0 : n;
+  }
+  tt_quiet_end(&q);
+  return n >= 0;
+}
+
 ncclResult_t tt_xml_write(const tt_xml *xml, const char *path)
 {
   char *text = NULL;
   size_t size = 0;
   TT_TRY(tt_xml_text(xml, &text, &size));
-  FILE *f = fopen(path, "wbe");
-  bool good = f != NULL && fwrite(text, 1, size, f) == size;
-  if (f != NULL && fclose(f) != 0) {
-    good = false;
+  char why[TT_TRUST_WHY];
+  int fd = tt_trust_create(path, 0, why);
+  if (fd >= 0) {
+    fcntl(fd, F_SETFL, 0); // who reads a pipe may be slow
+  }
+  if (fd >= 0 && !write_all(fd, text, size)) {
+    snprintf(why, sizeof why, "%s", strerror(errno));
+    close(fd);
+    fd = -1;
   }
   tt_free(text);
-  return good ? ncclSuccess : tt_fail(ncclSystemError, "%s: cannot be written: %s", path, strerror(errno));
+  if (fd < 0) {
+    return tt_fail(ncclSystemError, "%s: cannot be written: %s", path, why);
+  }
+  close(fd);
+  return ncclSuccess;
 }
