@@ -3,6 +3,7 @@
 #include "reference.h"
 
 #include "coll/coll.h"
+#include "device/host/reduce_priv.h"
 
 static const int rank_counts[] = {1, 2, 3, 4, 7, 8};
 static const size_t counts[] = {0, 1, 2, 3, 17, 1000, 4099, 100003};
@@ -336,6 +337,124 @@ static void random_numbers_between_processes(void **state)
   }
 }
 
+// --- One element of two ranks: the same bits in a call of any length, at any place, with every algorithm and instruction set
+
+enum { ALIKE_COUNT = 4099, ALIKE_MOST = 70, ALIKE_OPS = ncclNumOps + 1 };
+
+// Of each type and operation, of the first run: later ones compare with them. Shared by the runs' processes.
+static uint64_t (*alike_prints)[ncclNumTypes][ALIKE_OPS];
+
+// Zeros, subnormals, odd mantissas, the largest numbers, infinities, NaN: and as many random bits. Of two zeros the maximum and the minimum
+// take the later one, so they get zeros of one sign.
+static uint64_t special_bits(const sample *s, uint32_t seed)
+{
+  const format *f = &formats[s->type];
+  const uint64_t one = power_of_two(0, f, 0, 0), least = (uint64_t)1 << f->mbits, inf = least * (((uint64_t)1 << f->ebits) - 1);
+  const uint64_t magnitudes[] = {0, 1, least - 1, least, least + 1, one, one + 1, inf - 1, inf, inf + least - 1};
+  uint32_t h = mix(seed);
+  if (f->ebits == 0 || h % 2 == 0) {
+    return (uint64_t)mix(h) << 32 | mix(~h);
+  }
+  bool negative = h >> 31 != 0 && (h / 2 % 10 != 0 || (s->op != ncclMax && s->op != ncclMin));
+  return magnitudes[h / 2 % 10] | (uint64_t)negative << (f->ebits + f->mbits);
+}
+
+// Both ranks reduce elements at … at + count - 1, twice: the second time as a call that is known.
+static void alike_call(const world *w, const sample *s, const part *p, size_t at, size_t count)
+{
+  size_t skip = at * (size_t)formats[s->type].size;
+  for (int round = 0; round < 2; round++) {
+    for (int i = 0; i < 2; i++) {
+      OK(ncclAllReduce(p[i].in + skip, p[i].out + skip, count, (ncclDataType_t)s->type, p[i].user_op, w->comm[i], w->stream[i]));
+    }
+    world_wait(w);
+  }
+}
+
+static void alike_lengths(const world *w, const sample *s, part *p, const char *isa)
+{
+  size_t size = (size_t)formats[s->type].size;
+  char *want = malloc(p[0].out_size), text[200];
+  CHECK(want != NULL, "no memory");
+  describe(s, text, sizeof text);
+  alike_call(w, s, p, 0, s->count);
+  memcpy(want, p[0].out, p[0].out_size);
+  uint64_t *first = &(*alike_prints)[s->type][s->op], print = fingerprint(want, p[0].out_size);
+  CHECK(*first == 0 || *first == print, "%s, %s: other bits than in the first run", text, isa);
+  *first = print;
+  for (size_t n = 1; n <= ALIKE_MOST; n++) {
+    size_t at = mix((uint32_t)n) % (s->count - n);
+    alike_call(w, s, p, at, n);
+    for (size_t k = at; k < at + n; k++) {
+      for (int i = 0; i < 2; i++) {
+        CHECK(memcmp(p[i].out + k * size, want + k * size, size) == 0, "%s, %s, call of %zu: element %zu of rank %d: 0x%llx, not 0x%llx",
+              text, isa, n, k, i, (unsigned long long)get(p[i].out, k, (int)size), (unsigned long long)get(want, k, (int)size));
+      }
+    }
+  }
+  free(want);
+}
+
+static void alike_sample(const world *w, const sample *s, const char *isa)
+{
+  part p[2];
+  for (int i = 0; i < 2; i++) {
+    p[i] = (part){.rank = i, .comm = w->comm[i], .stream = w->stream[i]};
+    prepare(s, &p[i]);
+    for (size_t k = 0; k < s->count; k++) {
+      put(p[i].in, k, formats[s->type].size, special_bits(s, (uint32_t)k * 2 + (uint32_t)i));
+    }
+  }
+  alike_lengths(w, s, p, isa);
+  for (int i = 0; i < 2; i++) {
+    if (s->op >= ncclNumOps) {
+      OK(ncclRedOpDestroy(p[i].user_op, p[i].comm));
+    }
+    drop(&p[i]);
+  }
+}
+
+static void alike_body(int rank, void *arg)
+{
+  static const char *const isas[] = {"plain", "avx2", "avx512", "avx512bf16"};
+  const choice *c = arg;
+  world w;
+  (void)rank;
+  set_environment(c);
+  world_open(&w, 2);
+  for (int k = 0; k < 4; k++) {
+    if (!tt_reduce_select(isas[k])) {
+      continue;
+    }
+    sample s = {.n = 2, .func = ALLREDUCE, .count = ALIKE_COUNT};
+    for (s.type = 0; s.type < ncclNumTypes; s.type++) {
+      for (s.op = 0; s.op < ALIKE_OPS; s.op++) {
+        alike_sample(&w, &s, isas[k]);
+      }
+    }
+  }
+  world_close(&w);
+}
+
+static void alike_everywhere(void **state)
+{
+  (void)state;
+  int n;
+  char algo[512];
+  const tt_algorithm *all = tt_algorithms(&n);
+  alike_prints = mmap(NULL, sizeof *alike_prints, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(alike_prints != MAP_FAILED);
+  PROCESSES(1, 60, alike_body, &((choice){.n = 2}));
+  for (int i = 0; i < n; i++) {
+    if (is_possible(&all[i]) && (all[i].funcs & 1u << TT_FUNC_ALLREDUCE)) {
+      choice c = {.n = 2, .env = {algo}};
+      algorithm_setting(&all[i], algo, sizeof algo);
+      PROCESSES(1, 60, alike_body, &c);
+    }
+  }
+  munmap(alike_prints, sizeof *alike_prints);
+}
+
 // --- More than 2^32 bytes
 
 static const size_t HUGE = ((size_t)1 << 32) + (64 << 20) + 5;
@@ -408,6 +527,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(with_each_algorithm_and_protocol),
       cmocka_unit_test(random_numbers),
       cmocka_unit_test(random_numbers_between_processes),
+      cmocka_unit_test(alike_everywhere),
       cmocka_unit_test(beyond_four_gigabytes),
   };
   return RUN_TESTS("bits", tests, argc, argv);

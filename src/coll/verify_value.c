@@ -51,7 +51,7 @@ static void add_counts(uint16_t *sum, const tt_value *x, int n)
   }
 }
 
-// A raw operand is scaled and added without being rounded in between; a stored one was rounded when it was stored. So they differ.
+// A raw operand is scaled and rounded when it is added, a stored one when it was stored. The bits are the same, but the expressions are kept apart.
 static uint64_t hash_of_sum(const tt_verifier *v, int count)
 {
   if (count == 1) {

@@ -2,8 +2,10 @@
 //
 // One set of kernels per instruction set, chosen once per process (NCCL_HOST_ISA overrides): avx512bf16 (AVX-512 with VBMI and BF16), avx512
 // (F, BW, DQ, VL), avx2 (with FMA and F16C), plain.
-// All sets give the same bits. Half, bfloat16 and fp8 are accumulated in float over all sources of one call and rounded once (to nearest
-// even); integers wrap. fp8 results saturate: what is too large, infinity too, becomes the largest finite value (e4m3 448, e5m2 57344),
+// All sets give the same bits, and an element's result depends on its operands alone, not on its place or on the length of the call.
+// Half, bfloat16 and fp8: a scaled source is multiplied in float and rounded to the type, so that it is the same whether a peer scaled it
+// and sent it or it is scaled here. Then all sources of one call are accumulated in float and rounded once (to nearest even). Integers
+// wrap. fp8 results saturate: what is too large, infinity too, becomes the largest finite value (e4m3 448, e5m2 57344),
 // as with CUDA's __NV_SATFINITE. A NaN in any source gives a NaN, for min and max too; every NaN that was computed has all bits but the
 // sign set (0x7fffffff, 0x7fff, 0x7f). max is a > b ? a : b in the order of the sources, min likewise: of two zeros the later one is taken.
 // One source that is neither scaled nor divided is copied bit by bit.

@@ -187,8 +187,6 @@ static void fold(const tt_job *j, void *out, size_t first, size_t n)
   const size_t b = first * row->size;
   if (j->nsrc == 2 && !j->scaled) {
     row->fold2[j->kind](out, at(j, 0, b), at(j, 1, b), n);
-  } else if (j->nsrc == 2) {
-    row->fold2s[j->kind](out, at(j, 0, b), at(j, 1, b), j->scale[0], j->scale[1], n);
   } else if (j->nsrc == 1 && !j->scaled) {
     if (out != at(j, 0, b)) {
       memcpy(out, at(j, 0, b), n * row->size);
@@ -196,6 +194,8 @@ static void fold(const tt_job *j, void *out, size_t first, size_t n)
   } else if (row->many[j->kind]) {
     const tt_many m = {j->src, j->scaled ? j->scale : NULL, j->nsrc, b};
     row->many[j->kind](out, &m, n);
+  } else if (j->nsrc == 2) {
+    row->fold2s[j->kind](out, at(j, 0, b), at(j, 1, b), j->scale[0], j->scale[1], n);
   } else if (j->scaled) {
     fold_accumulate(j, out, first, n);
   } else if (j->nsrc == 3) {

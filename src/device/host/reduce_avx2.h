@@ -39,11 +39,6 @@ TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
   return (tt_vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
 }
 
-TT_INLINE tt_vf tt_vf_exact_prod_sum(tt_vf x, tt_vf y, tt_vf z)
-{
-  return (tt_vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
-}
-
 TT_INLINE __m256 tt_vf_ordered(__m256 x, __m256 y, __m256 r)
 {
   return _mm256_blendv_ps(r, _mm256_set1_ps(TT_NAN_F32), _mm256_cmp_ps(x, y, _CMP_UNORD_Q));

@@ -47,12 +47,6 @@ TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
   return (tt_vf){_mm512_mul_ps(x.a, y.a), _mm512_mul_ps(x.b, y.b)};
 }
 
-// x * y + z, for products that are exact: rounded once or twice is the same then.
-TT_INLINE tt_vf tt_vf_exact_prod_sum(tt_vf x, tt_vf y, tt_vf z)
-{
-  return (tt_vf){_mm512_fmadd_ps(x.a, y.a, z.a), _mm512_fmadd_ps(x.b, y.b, z.b)};
-}
-
 // `r` where x and y are numbers, NaN elsewhere.
 TT_INLINE __m512 tt_vf_ordered(__m512 x, __m512 y, __m512 r)
 {

@@ -327,15 +327,15 @@ static void fence(void)
   {                                                     \
     F##_sum_##T, F##_prod_##T, F##_max_##T, F##_min_##T \
   }
-#define FOLD2_ROWS(T) ROW4(fold2, T), ROW4(fold2nt, T), ROW4(fold2s, T)
+#define FOLD2_ROWS(T) ROW4(fold2, T), ROW4(fold2nt, T)
 #define ACC_ROWS(T) open_##T, ROW4(step, T), close_##T
-#define WIDE_ROW(T, DIV)                                                               \
-  {                                                                                    \
-    sizeof(T), FOLD2_ROWS(T), {NULL}, ROW4(fold3, T), ROW4(fold4, T), ACC_ROWS(T), DIV \
+#define WIDE_ROW(T, DIV)                                                                                \
+  {                                                                                                     \
+    sizeof(T), FOLD2_ROWS(T), {NULL}, ROW4(fold2s, T), ROW4(fold3, T), ROW4(fold4, T), ACC_ROWS(T), DIV \
   }
-#define NARROW_ROW(T, SIZE)                                                      \
-  {                                                                              \
-    SIZE, FOLD2_ROWS(T), ROW4(many, T), {NULL}, {NULL}, NULL, {NULL}, NULL, NULL \
+#define NARROW_ROW(T, SIZE)                                                              \
+  {                                                                                      \
+    SIZE, FOLD2_ROWS(T), ROW4(many, T), {NULL}, {NULL}, {NULL}, NULL, {NULL}, NULL, NULL \
   }
 
 #define TT_PASTE2(a, b) a##b

@@ -76,100 +76,75 @@ TT_INLINE void narrow_fold2(tt_pair op, void *dst, const void *a, const void *b,
   }
 }
 
-// Two sources and their scalars: what fold2s gets besides its destination.
-typedef struct tt_scaled_pair {
-  const uint8_t *x, *y;
-  tt_vf p, q;
-} tt_scaled_pair;
-
-// How a scaled pair is combined: by the operation after two products, or, for sums of exact products, by what spares roundings.
-typedef enum { TT_TWO_PRODUCTS, TT_EXACT_PRODUCTS, TT_EXACT_SECOND } tt_scaling; // second: the first is not scaled
-
-TT_INLINE void narrow_scaled_pair(tt_narrow_type t, tt_op_fn *op, tt_scaling how, uint8_t *r, tt_scaled_pair s)
-{
-  tt_vf x = t.ld(s.x), y = t.ld(s.y);
-  if (how == TT_EXACT_SECOND) {
-    t.st(r, tt_vf_exact_prod_sum(y, s.q, x));
-  } else if (how == TT_EXACT_PRODUCTS) {
-    t.st(r, tt_vf_exact_prod_sum(y, s.q, tt_vf_prod(x, s.p)));
-  } else {
-    t.st(r, op(tt_vf_prod(x, s.p), tt_vf_prod(y, s.q)));
-  }
-}
-
-TT_INLINE void narrow_fold2s(tt_narrow_type t, tt_op_fn *op, tt_scaling how, uint8_t *r, tt_scaled_pair s, size_t n)
-{
-  const size_t bytes = n * t.size, step = TT_W * t.size;
-  const uint8_t *x = s.x, *y = s.y;
-  size_t i = 0;
-  TT_VECTOR_LOOP
-  for (; i + step <= bytes; i += step) {
-    narrow_scaled_pair(t, op, how, r + i, (tt_scaled_pair){x + i, y + i, s.p, s.q});
-  }
-  if (TT_W > 1 && i < bytes) {
-    uint8_t p[64], q[64];
-    tt_tail_in(p, x + i, bytes - i);
-    tt_tail_in(q, y + i, bytes - i);
-    narrow_scaled_pair(t, op, how, p, (tt_scaled_pair){p, q, s.p, s.q});
-    tt_tail_out(r + i, p, bytes - i);
-  }
-}
-
-// Sums. A product of two elements of `t` is exact in float, but where it leaves float's range: bfloat16 alone can get there, not with a
-// factor from 1 down to 1/512, whose last place is 2^-16 or more, that of elements being 2^-133 or more.
-TT_INLINE void narrow_sum2s(tt_narrow_type t, uint8_t *r, tt_scaled_pair s, const float f[2], size_t n)
-{
-  bool exact = t.st != tt_st_bf16 || (f[0] >= 0x1p-9F && f[0] <= 1 && f[1] >= 0x1p-9F && f[1] <= 1);
-  if (exact && f[0] == 1) {
-    narrow_fold2s(t, tt_vf_sum, TT_EXACT_SECOND, r, s, n);
-  } else if (exact && TT_W > 1) {
-    narrow_fold2s(t, tt_vf_sum, TT_EXACT_PRODUCTS, r, s, n);
-  } else {
-    narrow_fold2s(t, tt_vf_sum, TT_TWO_PRODUCTS, r, s, n);
-  }
-}
-
 // ---- Any number of sources, folded in registers ----
 
 enum { TT_MANY = TT_W > 1 ? 4 : 64 }; // vectors that are folded side by side
 
-TT_INLINE tt_vf narrow_scaled(tt_narrow_type t, const tt_many *m, int k, const void *p)
+// Elements times their factor, rounded as if they had been stored: an input that a peer scaled and sent is equal to one that is scaled here.
+TT_INLINE tt_vf narrow_scaled(tt_narrow_type t, tt_vf factor, const void *p)
 {
-  return m->scale ? tt_vf_prod(t.ld(p), tt_vf_set(t.scalar(m->scale[k]))) : t.ld(p);
+  uint8_t rounded[TT_W * sizeof(float)];
+  t.st(rounded, tt_vf_prod(t.ld(p), factor));
+  return t.ld(rounded);
 }
 
-// `vectors` vectors from byte `i` on.
-TT_INLINE void narrow_many_block(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_many *m, size_t i, int vectors)
+TT_INLINE const uint64_t *narrow_scalar(const tt_many *m, int k)
+{
+  return m->scale ? m->scale[k] : NULL;
+}
+
+// Source k: `vectors` vectors from byte `i` on.
+TT_INLINE void narrow_source(tt_narrow_type t, tt_vf *v, const tt_many *m, int k, size_t i, int vectors)
 {
   const size_t step = TT_W * t.size;
-  tt_vf acc[TT_MANY];
-  const uint8_t *p = (const uint8_t *)m->src[0] + m->first + i;
-  TT_VECTOR_LOOP
-  for (int v = 0; v < vectors; v++) {
-    acc[v] = narrow_scaled(t, m, 0, p + (size_t)v * step);
+  const uint8_t *p = (const uint8_t *)m->src[k] + m->first + i;
+  const uint64_t *s = narrow_scalar(m, k);
+  if (s == NULL) {
+    TT_VECTOR_LOOP
+    for (int w = 0; w < vectors; w++) {
+      v[w] = t.ld(p + (size_t)w * step);
+    }
+    return;
   }
+  const tt_vf factor = tt_vf_set(t.scalar(s));
+  TT_VECTOR_LOOP
+  for (int w = 0; w < vectors; w++) {
+    v[w] = narrow_scaled(t, factor, p + (size_t)w * step);
+  }
+}
+
+TT_INLINE void narrow_many_block(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_many *m, size_t i, int vectors)
+{
+  tt_vf acc[TT_MANY], x[TT_MANY];
+  narrow_source(t, acc, m, 0, i, vectors);
   for (int k = 1; k < m->nsrc; k++) {
-    p = (const uint8_t *)m->src[k] + m->first + i;
+    narrow_source(t, x, m, k, i, vectors);
     TT_VECTOR_LOOP
     for (int v = 0; v < vectors; v++) {
-      acc[v] = op(acc[v], narrow_scaled(t, m, k, p + (size_t)v * step));
+      acc[v] = op(acc[v], x[v]);
     }
   }
   TT_VECTOR_LOOP
   for (int v = 0; v < vectors; v++) {
-    t.st(r + i + (size_t)v * step, acc[v]);
+    t.st(r + i + (size_t)v * TT_W * t.size, acc[v]);
   }
+}
+
+TT_INLINE tt_vf narrow_tail_source(tt_narrow_type t, const tt_many *m, int k, size_t i, size_t bytes)
+{
+  uint8_t p[64];
+  const uint64_t *s = narrow_scalar(m, k);
+  tt_tail_in(p, (const uint8_t *)m->src[k] + m->first + i, bytes);
+  return s == NULL ? t.ld(p) : narrow_scaled(t, tt_vf_set(t.scalar(s)), p);
 }
 
 // The last elements, fewer than a vector.
 TT_INLINE void narrow_many_tail(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_many *m, size_t i, size_t bytes)
 {
   uint8_t p[64];
-  tt_tail_in(p, (const uint8_t *)m->src[0] + m->first + i, bytes);
-  tt_vf acc = narrow_scaled(t, m, 0, p);
+  tt_vf acc = narrow_tail_source(t, m, 0, i, bytes);
   for (int k = 1; k < m->nsrc; k++) {
-    tt_tail_in(p, (const uint8_t *)m->src[k] + m->first + i, bytes);
-    acc = op(acc, narrow_scaled(t, m, k, p));
+    acc = op(acc, narrow_tail_source(t, m, k, i, bytes));
   }
   t.st(p, acc);
   tt_tail_out(r + i, p, bytes);
@@ -223,42 +198,31 @@ TT_INLINE void pair_min_bf16(void *d, const void *a, const void *b)
     tt_st_##T(d, tt_vf_##OP(tt_ld_##T(a), tt_ld_##T(b)));               \
   }
 
-#define SCALED_sum(T, dst, s, f, n) narrow_sum2s(TYPE_##T, dst, s, f, n)
-#define SCALED_prod(T, dst, s, f, n) narrow_fold2s(TYPE_##T, tt_vf_prod, TT_TWO_PRODUCTS, dst, s, n)
-#define SCALED_max(T, dst, s, f, n) narrow_fold2s(TYPE_##T, tt_vf_max, TT_TWO_PRODUCTS, dst, s, n)
-#define SCALED_min(T, dst, s, f, n) narrow_fold2s(TYPE_##T, tt_vf_min, TT_TWO_PRODUCTS, dst, s, n)
-
-#define NARROW_OP(T, OP, PAIR_BYTES)                                                                                       \
-  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                          \
-  {                                                                                                                        \
-    const tt_pair op = {pair_##OP##_##T, PAIR_BYTES, TYPE_##T.size};                                                       \
-    narrow_fold2(op, dst, a, b, n);                                                                                        \
-  }                                                                                                                        \
-  static void fold2nt_##OP##_##T(void *dst, void *dst2, const void *a, const void *b, size_t n)                            \
-  {                                                                                                                        \
-    const tt_pair op = {pair_##OP##_##T, PAIR_BYTES, TYPE_##T.size};                                                       \
-    narrow_chunks_nt(op, dst, dst2, a, b, n *TYPE_##T.size);                                                               \
-  }                                                                                                                        \
-  static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
-  {                                                                                                                        \
-    const float f[] = {scalar_##T(sa), scalar_##T(sb)};                                                                    \
-    const tt_scaled_pair s = {a, b, tt_vf_set(f[0]), tt_vf_set(f[1])};                                                     \
-    SCALED_##OP(T, dst, s, f, n);                                                                                          \
-  }                                                                                                                        \
-  static void many_##OP##_##T(void *dst, const tt_many *m, size_t n)                                                       \
-  {                                                                                                                        \
-    const tt_many bare = {m->src, NULL, m->nsrc, m->first};                                                                \
-    if (m->scale) {                                                                                                        \
-      narrow_many(TYPE_##T, tt_vf_##OP, dst, m, n);                                                                        \
-    } else {                                                                                                               \
-      narrow_many(TYPE_##T, tt_vf_##OP, dst, &bare, n);                                                                    \
-    }                                                                                                                      \
+#define NARROW_OP(T, OP, PAIR_BYTES)                                                            \
+  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)               \
+  {                                                                                             \
+    const tt_pair op = {pair_##OP##_##T, PAIR_BYTES, TYPE_##T.size};                            \
+    narrow_fold2(op, dst, a, b, n);                                                             \
+  }                                                                                             \
+  static void fold2nt_##OP##_##T(void *dst, void *dst2, const void *a, const void *b, size_t n) \
+  {                                                                                             \
+    const tt_pair op = {pair_##OP##_##T, PAIR_BYTES, TYPE_##T.size};                            \
+    narrow_chunks_nt(op, dst, dst2, a, b, n *TYPE_##T.size);                                    \
+  }                                                                                             \
+  static void many_##OP##_##T(void *dst, const tt_many *m, size_t n)                            \
+  {                                                                                             \
+    const tt_many bare = {m->src, NULL, m->nsrc, m->first};                                     \
+    if (m->scale) {                                                                             \
+      narrow_many(TYPE_##T, tt_vf_##OP, dst, m, n);                                             \
+    } else {                                                                                    \
+      narrow_many(TYPE_##T, tt_vf_##OP, dst, &bare, n);                                         \
+    }                                                                                           \
   }
 
 #define NARROW_TYPE(T, CODE, PAIR_BYTES)          \
   TT_INLINE float scalar_##T(const uint64_t *s)   \
   {                                               \
-    return s ? tt_f32_from_##T((CODE)*s) : 1.0F;  \
+    return tt_f32_from_##T((CODE)*s);             \
   }                                               \
   NARROW_OP(T, sum, PAIR_BYTES)                   \
   NARROW_OP(T, prod, PAIR_BYTES)                  \

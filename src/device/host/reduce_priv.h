@@ -4,6 +4,7 @@
 // No pointer has to be aligned. A destination may be identical to a source, or else not overlap it.
 //
 // "Narrow" types (half, bfloat16, fp8) give what folding in float and rounding once gives; all others are folded in their own type.
+// A scaled source is rounded to the type before it is folded, in every kernel.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,9 +44,9 @@ typedef struct tt_kernel_row {
   size_t size; // bytes of an element
   tt_fold2_fn *fold2[TT_RED_KINDS];
   tt_fold2nt_fn *fold2nt[TT_RED_KINDS];
-  tt_fold2s_fn *fold2s[TT_RED_KINDS];
-  tt_many_fn *many[TT_RED_KINDS];   // narrow types; NULL for the others
-  tt_fold3_fn *fold3[TT_RED_KINDS]; // from here on: NULL for narrow types
+  tt_many_fn *many[TT_RED_KINDS];     // narrow types; NULL for the others
+  tt_fold2s_fn *fold2s[TT_RED_KINDS]; // from here on: NULL for narrow types
+  tt_fold3_fn *fold3[TT_RED_KINDS];
   tt_fold4_fn *fold4[TT_RED_KINDS];
   tt_acc_src_fn *open, *step[TT_RED_KINDS];
   tt_acc_close_fn *close;

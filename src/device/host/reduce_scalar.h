@@ -36,11 +36,6 @@ TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
   return x * y;
 }
 
-TT_INLINE tt_vf tt_vf_exact_prod_sum(tt_vf x, tt_vf y, tt_vf z)
-{
-  return x * y + z;
-}
-
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
 {
   uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));

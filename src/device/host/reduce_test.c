@@ -226,7 +226,9 @@ static uint64_t expect(const tt_redop *op, int nsrc, const void *const *src, con
   double acc = 0;
   for (int k = 0; k < nsrc; k++) {
     double x = to_double(t, get(src[k], t, i));
-    x = scale && scale[k] ? fold_floating(t, TT_RED_PROD, x, to_double(t, *scale[k])) : x;
+    if (scale && scale[k]) { // rounded as if it had been stored
+      x = to_double(t, from_double(t, fold_floating(t, TT_RED_PROD, x, to_double(t, *scale[k]))));
+    }
     acc = k ? fold_floating(t, op->kind, acc, x) : x;
   }
   return from_double(t, acc);
