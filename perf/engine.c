@@ -77,6 +77,11 @@ static void start_job(perf_job *j, int argc, char **argv)
   print(j, text);
   perf_plan_ranks(j);
   perf_print_devices(j);
+  if (j->world.cores > 0) {
+    snprintf(text, sizeof(text), "# Each process is bound to %d core%s of its own (-B 0: none is)\n", j->world.cores,
+             j->world.cores > 1 ? "s" : "");
+    print(j, text);
+  }
   perf_plan_memory(j);
   perf_monitor_end(j->monitor, 0);
   perf_mark_memory(j, PERF_RSS_START);

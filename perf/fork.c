@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bind.h"
 #include "fail.h"
 #include "launch.h"
 #include "system.h"
@@ -35,6 +36,7 @@ typedef struct supervision {
   pid_t *pids;
   int procs, left, status;
   int ranks_each;
+  int cores_each;       // that a process is bound to; 0: none
   uint64_t first_death; // ns; 0: none
   const char *who;
 } supervision;
@@ -205,14 +207,15 @@ static void supervise(supervision *s)
   }
 }
 
-static void become_process(perf_world *w, meeting *m, int proc, int procs, pid_t parent)
+static void become_process(perf_world *w, const supervision *s, int proc, pid_t parent)
 {
   // No orphan may go on when the supervisor is killed; it may already have been.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) {
     _exit(PERF_EXIT_INTERNAL);
   }
-  *w = (perf_world){.launcher = &perf_launch_fork, .proc = proc, .procs = procs, .state = m};
+  bool bound = s->cores_each > 0 && perf_bind(proc * s->cores_each, s->cores_each);
+  *w = (perf_world){.launcher = &perf_launch_fork, .proc = proc, .procs = s->procs, .cores = bound ? s->cores_each : 0, .state = s->m};
 }
 
 // Forks them all. True in a child, false in the parent. A fork that fails ends those that were made.
@@ -223,7 +226,7 @@ static bool fork_all(supervision *s, perf_world *w)
   for (int p = 0; p < s->procs; p++) {
     pid_t pid = fork();
     if (pid == 0) {
-      become_process(w, s->m, p, s->procs, parent);
+      become_process(w, s, p, parent);
       return true;
     }
     if (pid < 0) {
@@ -238,6 +241,13 @@ static bool fork_all(supervision *s, perf_world *w)
   return false;
 }
 
+// With a core for every rank, each process gets as many as it has ranks, as mpirun does. Else nobody is bound: the system balances.
+static int cores_each(const perf_options *o)
+{
+  int ranks = o->threads * o->gpus;
+  return o->bind && (int64_t)o->procs * ranks <= perf_cores() ? ranks : 0;
+}
+
 static perf_launch_result init(const perf_options *o, const perf_place *p, perf_world *w)
 {
   (void)p;
@@ -249,7 +259,12 @@ static perf_launch_result init(const perf_options *o, const perf_place *p, perf_
     free(pids);
     return PERF_LAUNCH_FAILED;
   }
-  supervision s = {.m = m, .pids = pids, .procs = o->procs, .ranks_each = o->threads * o->gpus, .who = program_invocation_short_name};
+  supervision s = {.m = m,
+                   .pids = pids,
+                   .procs = o->procs,
+                   .ranks_each = o->threads * o->gpus,
+                   .cores_each = cores_each(o),
+                   .who = program_invocation_short_name};
   bool child = fork_all(&s, w);
   if (!child) {
     supervise(&s);

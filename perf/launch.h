@@ -42,6 +42,7 @@ struct perf_world {
   int local_proc;  // its number among the processes of this node: same host name and NCCL_HOSTID
   int local_procs;
   int machine_procs; // processes on this machine, whatever NCCL_HOSTID says
+  int cores;         // that each process of -P has to itself; 0: it goes where the system puts it
   bool supervisor;   // not a process of the job
   int status;        // of the supervisor
   void *state;       // of the launcher

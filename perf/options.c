@@ -23,6 +23,7 @@ typedef struct option_row {
 
 static const option_row rows[] = {
     {'P', "procs", ARG_INT, AT(procs), 1, PERF_MAX_RANKS, "processes", "fork this many processes on this machine (default 1)"},
+    {'B', "bind", ARG_INT, AT(bind), 0, 1, "0/1", "with -P: each process on cores of its own, where ranks have a core each (default 1)"},
     {'t', "nthreads", ARG_INT, AT(threads), 1, PERF_MAX_RANKS, "threads", "threads per process (default 1)"},
     {'g', "ngpus", ARG_INT, AT(gpus), 1, PERF_MAX_RANKS, "devices", "ranks per thread, each on its own host device (default 1)"},
     {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, "size", "first size (default 32M)"},
@@ -254,6 +255,7 @@ static void set_defaults(perf_options *o)
 {
   *o = (perf_options){
       .procs = 1,
+      .bind = 1,
       .threads = 1,
       .gpus = 1,
       .min_bytes = 32 << 20,

@@ -18,6 +18,7 @@ typedef enum { PERF_RUN, PERF_HELP, PERF_BAD } perf_parse_result;
 
 typedef struct perf_options {
   int procs, threads, gpus; // -P, -t, -g: processes, threads per process, ranks per thread
+  int bind;                 // -B 0..1
   size_t min_bytes, max_bytes, step_bytes;
   int step_factor; // 1: steps are step_bytes
   int iters, agg_iters, warmup_iters;

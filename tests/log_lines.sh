@@ -16,6 +16,25 @@ expect() {
   [ "$count" = "$1" ] || { echo "FAILED: $count lines, not $1, with: $2"; failed=1; }
 }
 
+# bound CORES LINES: two processes, with the cores that taskset allows.
+bound() {
+  NCCL_DEBUG=INFO taskset -c "$1" "$build/bin/all_reduce_perf" -P 2 -b 8 -e 8 -n 1 -w 0 "${@:3}" >"$out" 2>&1
+  expect "$2" '^# Each process is bound to 1 core of its own'
+}
+
+# Ranks that are bound to a core each are no crowd; ranks that share a core are.
+mapfile -t cores < <(for cpu in /sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list; do sed 's/[,-].*//' "$cpu"; done | sort -nu)
+if [ "${#cores[@]}" -ge 2 ] && taskset -c "${cores[0]},${cores[1]}" true 2>/dev/null; then
+  bound "${cores[0]},${cores[1]}" 1
+  expect 0 'crowded'
+  bound "${cores[0]},${cores[1]}" 0 -B 0
+  expect 0 'crowded'
+  bound "${cores[0]}" 0
+  expect 2 'crowded'
+else
+  echo "not tried: processes bound to cores (two cores are needed)"
+fi
+
 job NCCL_DEBUG=VERSION
 expect 1 '^NCCL version 2\.'
 
