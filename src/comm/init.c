@@ -1,5 +1,6 @@
 // init.c: creating a communicator: a table of steps, each with its undo.
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/advice.h"
 #include "base/log.h"
@@ -74,6 +75,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .machine = tt_proc_machine_hash(),
                   .proc = tt_proc_self(),
                   .net_space = tt_proc_net_space(),
+                  .core_set = tt_proc_core_set(),
                   .cpus = tt_proc_cpus(),
                   .version = NCCL_VERSION_CODE,
                   .algo = hash_text(p->algo),
@@ -149,6 +151,38 @@ static ncclResult_t compare_neighbours(const struct ncclComm *c)
   return ncclSuccess;
 }
 
+static int by_cores(const void *a, const void *b)
+{
+  const tt_peer *x = *(tt_peer *const *)a, *y = *(tt_peer *const *)b;
+  uint64_t p = x->machine != y->machine ? x->machine : x->core_set, q = x->machine != y->machine ? y->machine : y->core_set;
+  return (p > q) - (p < q);
+}
+
+// Each rank's cores become those that the ranks of its machine have together: processes that are bound to a core each have as many as they are.
+// Sets count as the same or as disjoint, which is how launchers bind.
+static ncclResult_t pool_cores(struct ncclComm *c)
+{
+  tt_peer **order = tt_calloc((size_t)c->nranks, sizeof(tt_peer *));
+  if (order == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the cores of %d ranks", c->rank, c->nranks);
+  }
+  for (int i = 0; i < c->nranks; i++) {
+    order[i] = &c->peers[i];
+  }
+  qsort(order, (size_t)c->nranks, sizeof *order, by_cores);
+  for (int i = 0, end; i < c->nranks; i = end) {
+    int cores = 0;
+    for (end = i; end < c->nranks && order[end]->machine == order[i]->machine; end++) {
+      cores += end == i || order[end]->core_set != order[end - 1]->core_set ? order[end]->cpus : 0;
+    }
+    for (int j = i; j < end; j++) {
+      order[j]->cpus = cores;
+    }
+  }
+  tt_free(order);
+  return ncclSuccess;
+}
+
 static ncclResult_t peers_step(init *in)
 {
   struct ncclComm *c = in->comm;
@@ -169,7 +203,8 @@ static ncclResult_t peers_step(init *in)
   }
   TT_TRY(tt_bootstrap_allgather(c->boot, c->peers, sizeof *c->peers));
   TT_TRY(compare_peers(c));
-  return compare_neighbours(c);
+  TT_TRY(compare_neighbours(c));
+  return pool_cores(c);
 }
 
 static void peers_undo(struct ncclComm *c)

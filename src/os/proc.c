@@ -320,6 +320,12 @@ uint64_t tt_proc_host_hash(void)
   return tt_hash(&space, sizeof space, tt_proc_machine_hash());
 }
 
+uint64_t tt_proc_core_set(void)
+{
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? tt_hash(&set, sizeof set, 1) : 0;
+}
+
 int tt_proc_cpus(void)
 {
   cpu_set_t set;
