@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # namespaces.sh BUILD: two ranks of one machine in different namespaces, or of different users. A rank that dies is noticed in another PID namespace; two network
-# namespaces use the network; users who cannot share memory are told so at once, and use the network where they say so. Needs root.
+# namespaces use the network; users who cannot share memory are told so at once, and use the network where they say so. A rank alone needs no network. Needs root.
 set -u
 build=$(cd "${1:?usage: namespaces.sh BUILD}" && pwd)
 dir=$(mktemp -d) && chmod 755 "$dir" || exit 1
@@ -33,6 +33,21 @@ expect() {
     failed=1
   fi
 }
+
+# alone NAME WANTED TEXT RANKS: so many ranks of one process where no interface is up, not even lo; status and TEXT as above.
+alone() {
+  local status=0
+  unshare -n timeout 100 "$perf" -b 8 -e 8 -g "$4" >"$dir/0" 2>&1 || status=1
+  if [ "$status" = "$2" ] && grep -Eq "$3" "$dir/0"; then
+    echo "ok $1"
+  else
+    echo "FAILED $1: status $status"
+    cat "$dir/0"
+    failed=1
+  fi
+}
+alone "one rank without a network" 0 '^ +8 ' 1
+alone "two ranks without a network" 1 'no network interface was up where it was made: it is for one rank, and there are 2' 2
 
 # The first line of results shows that both run; then rank 1 is killed.
 address=127.0.0.1 port=$((20000 + $$ % 10000))

@@ -71,6 +71,25 @@ static void log_table(const tt_bootstrap *b, const tt_join *j)
   }
 }
 
+// A rank alone needs no root; where no interface was up when the id was made, there is none.
+static bool is_rootless(const tt_join *j)
+{
+  return j->nids == 1 && j->ids[0].root.n == 0;
+}
+
+static ncclResult_t check_roots(const tt_join *j)
+{
+  for (int i = 0; i < j->nids && (j->nranks > 1 || j->nids > 1); i++) {
+    if (j->ids[i].root.n == 0) {
+      return tt_fail(ncclSystemError,
+                     "rank %d: unique id %d has no address, because no network interface was up where it was made: it is for one rank, and "
+                     "there are %d. Set an interface up (ip link set lo up) before ncclGetUniqueId",
+                     j->rank, i, j->nranks);
+    }
+  }
+  return ncclSuccess;
+}
+
 // Reads the ids; *n may become smaller. Free *out with tt_free.
 static ncclResult_t parse_ids(const ncclUniqueId *ids, int *n, int nranks, tt_id **out)
 {
@@ -108,6 +127,11 @@ fail:
 static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
 {
   uint64_t began = tt_now_ns();
+  TT_TRY(check_roots(j));
+  if (is_rootless(j)) {
+    tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d is alone, without a root", b->rank);
+    return ncclSuccess;
+  }
   TT_TRY(start_fixed_root(&j->ids[0], b->rank));
   TT_TRY(tt_bs_begin(b, "asking the root for the next rank"));
   TT_TRY(tt_join_roots(j));

@@ -20,7 +20,7 @@ typedef struct tt_bootstrap tt_bootstrap;
 // Makes an id and starts its root thread. That ends by itself: when all ranks have joined, when they have been told what is wrong, or after
 // NCCL_BOOTSTRAP_TIMEOUT seconds (default 300) since the last rank joined, or TUTTI_ID_TIMEOUT seconds (an hour) when none has.
 // With NCCL_COMM_ID the id names that address, and rank 0 starts the root in tt_bootstrap_init. Honours NCCL_SOCKET_IFNAME and
-// NCCL_SOCKET_FAMILY. Any thread. Errors: ncclSystemError (no usable interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID),
+// NCCL_SOCKET_FAMILY. Where no interface is up there is no root, and the id has no address: it is for one rank. Any thread. Errors: ncclSystemError (no usable interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID),
 // ncclInvalidUsage (NCCL_SOCKET_FAMILY).
 ncclResult_t tt_bootstrap_id(ncclUniqueId *id);
 

@@ -2,6 +2,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
@@ -84,7 +85,7 @@ static bool unpack_all(const uint8_t *from, size_t room, tt_addrs *out)
   }
   uint8_t again[sizeof(((id_layout *)0)->addrs)] = {0};
   pack_all(out, again, sizeof(again));
-  return tt_addrs_good(out) && memcmp(again, from, room) == 0;
+  return (out->n == 0 || tt_addrs_good(out)) && memcmp(again, from, room) == 0;
 }
 
 void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id)
@@ -158,6 +159,21 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out)
   return ncclSuccess;
 }
 
+// Finds where the root can listen. No interface that is up is no error yet: one rank alone needs no root, and an id without an address says so.
+static ncclResult_t find_addresses(tt_addrs *out)
+{
+  tt_netif *all = NULL;
+  int count = 0;
+  const char *chosen = tt_params_get()->socket_ifname;
+  TT_TRY(tt_netif_list(&all, &count));
+  tt_free(all);
+  if (count > 0 || (chosen != NULL && *chosen != '\0')) {
+    return tt_netif_addrs(out);
+  }
+  tt_info(TT_INIT | TT_BOOTSTRAP, "no network interface is up: the unique id is for a communicator of one rank");
+  return ncclSuccess;
+}
+
 ncclResult_t tt_bootstrap_id(ncclUniqueId *id)
 {
   const char *fixed = tt_params_get()->comm_id;
@@ -167,10 +183,10 @@ ncclResult_t tt_bootstrap_id(ncclUniqueId *id)
     tt_bootstrap_id_write(&new, id);
     return ncclSuccess;
   }
-  TT_TRY(tt_netif_addrs(&new.root));
+  TT_TRY(find_addresses(&new.root));
   tt_random(new.secret, sizeof(new.secret));
   new.key = tt_key_of(new.secret);
-  TT_TRY(tt_root_start(&new, &new.root));
+  TT_TRY(new.root.n > 0 ? tt_root_start(&new, &new.root) : ncclSuccess);
   tt_bootstrap_id_write(&new, id);
   return ncclSuccess;
 }
