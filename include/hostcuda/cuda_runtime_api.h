@@ -290,6 +290,9 @@ cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *src, size_t count
                                enum cudaMemcpyKind kind HOSTCUDA_OR(cudaMemcpyHostToDevice));
 cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
                                    const struct cudaKernelNodeParams *params);
+// A graph that is ready to run keeps its copies: cudaErrorNotSupported. Capture it again, and update or instantiate.
+cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t exec, cudaGraphNode_t node, void *dst, const void *src, size_t count,
+                                               enum cudaMemcpyKind kind);
 cudaError_t cudaMemcpyFromSymbol(void *dst, const void *symbol, size_t count, size_t offset HOSTCUDA_OR(0),
                                  enum cudaMemcpyKind kind HOSTCUDA_OR(cudaMemcpyDeviceToHost));
 
