@@ -167,6 +167,9 @@ static void memory_body(int rank, void *arg)
   REFUSED(ncclCommRegister(w.comm[0], data, 8, NULL), ncclInvalidArgument, "handle", "rank 0");
   REFUSED(ncclCommDeregister(w.comm[0], data), ncclInvalidArgument, "not a handle", "rank 0");
   OK(ncclCommRegister(w.comm[0], data, 8, &handle));
+  REFUSED(ncclCommWindowDeregister(w.comm[0], handle), ncclInvalidArgument, "ncclCommWindowDeregister on rank 0",
+          "deregister it with ncclCommDeregister");
+  REFUSED(ncclWinGetUserPtr(w.comm[0], handle, &p), ncclInvalidArgument, "ncclWinGetUserPtr on rank 0", "not a window");
   OK(ncclCommDeregister(w.comm[0], handle));
   REFUSED(ncclCommDeregister(w.comm[0], handle), ncclInvalidArgument, "not a handle", "rank 0");
   REFUSED(ncclCommWindowRegister(w.comm[0], NULL, 8, &win, 0), ncclInvalidArgument, "buff", "rank 0");
@@ -177,10 +180,12 @@ static void memory_body(int rank, void *arg)
   OK(ncclWinGetUserPtr(w.comm[0], win, &p));
   CHECK(p == data, "the window begins at %p, not at %p", p, (void *)data);
   REFUSED(ncclWinGetUserPtr(w.comm[0], win, NULL), ncclInvalidArgument, "outUserPtr", "rank 0");
+  REFUSED(ncclCommDeregister(w.comm[0], win), ncclInvalidArgument, "ncclCommDeregister on rank 0",
+          "deregister it with ncclCommWindowDeregister");
   OK(ncclCommWindowDeregister(w.comm[0], win));
   OK(ncclCommWindowDeregister(w.comm[0], NULL));
   REFUSED(ncclCommWindowDeregister(w.comm[0], win), ncclInvalidArgument, "not a handle", "rank 0");
-  REFUSED(ncclWinGetUserPtr(w.comm[0], win, &p), ncclInvalidArgument, "not a window", "rank 0");
+  REFUSED(ncclWinGetUserPtr(w.comm[0], win, &p), ncclInvalidArgument, "not a handle", "rank 0");
   world_close(&w);
 }
 

@@ -57,6 +57,48 @@ static void calls_queued(world *w, int n)
   wait_all(w);
 }
 
+// What was registered first is deregistered first.
+static void registrations(world *w, int n)
+{
+  static void *handles[MOST];
+  for (int i = 0; i < n; i++) {
+    must(ncclCommRegister(w->comm[0], &w->in[0][i], sizeof(int), &handles[i]), "ncclCommRegister");
+  }
+  for (int i = 0; i < n; i++) {
+    must(ncclCommDeregister(w->comm[0], handles[i]), "ncclCommDeregister");
+  }
+}
+
+static void windows(world *w, int n)
+{
+  static ncclWindow_t handles[MOST];
+  for (int i = 0; i < n; i++) {
+    void *p;
+    must(ncclCommWindowRegister(w->comm[0], &w->in[0][i], sizeof(int), &handles[i], 0), "ncclCommWindowRegister");
+    must(ncclWinGetUserPtr(w->comm[0], handles[i], &p), "ncclWinGetUserPtr");
+  }
+  for (int i = 0; i < n; i++) {
+    must(ncclCommWindowDeregister(w->comm[0], handles[i]), "ncclCommWindowDeregister");
+  }
+}
+
+// Made one after the other, dropped and made anew.
+static void operators(world *w, int n)
+{
+  static ncclRedOp_t ops[MOST];
+  float two = 2;
+  for (int i = 0; i < n; i++) {
+    must(ncclRedOpCreatePreMulSum(&ops[i], &two, ncclFloat32, ncclScalarHostImmediate, w->comm[0]), "ncclRedOpCreatePreMulSum");
+  }
+  for (int i = 0; i < n; i++) {
+    must(ncclRedOpDestroy(ops[i], w->comm[0]), "ncclRedOpDestroy");
+    must(ncclRedOpCreatePreMulSum(&ops[i], &two, ncclFloat32, ncclScalarHostImmediate, w->comm[0]), "ncclRedOpCreatePreMulSum");
+  }
+  for (int i = 0; i < n; i++) {
+    must(ncclRedOpDestroy(ops[i], w->comm[0]), "ncclRedOpDestroy");
+  }
+}
+
 static bool sums(const world *w, int i)
 {
   return w->out[0][i] == w->in[0][i] + w->in[1][i] && w->out[1][i] == w->out[0][i];
@@ -78,6 +120,9 @@ static const growth_case cases[] = {
     {"group_of_all_reduces", group_of_all_reduces, sums, 1000},
     {"group_of_messages", group_of_messages, others, 1000},
     {"calls_queued", calls_queued, sums, 1000},
+    {"registrations", registrations, NULL, 2000},
+    {"windows", windows, NULL, 2000},
+    {"operators", operators, NULL, 2000},
 };
 
 // Never inlined nor copied: its name is what callgrind looks for.

@@ -26,7 +26,7 @@ static ncclResult_t take_buffer(struct ncclComm *comm, void *buff, size_t size, 
     return tt_fail(ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size is %zu, handle is %p; all must be given", comm->rank,
                    buff, size, (void *)handle);
   }
-  return tt_comm_register(comm, buff, size, handle);
+  return tt_comm_register(comm, buff, size, false, handle);
 }
 
 static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
@@ -40,11 +40,11 @@ static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, 
     return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x", comm->rank,
                    (unsigned)winFlags, (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
   }
-  TT_TRY(tt_comm_register(comm, buff, size, &handle));
+  TT_TRY(tt_comm_register(comm, buff, size, true, &handle));
   const tt_window window = {.handle = handle, .base = buff, .size = size, .rank = comm->rank, .nranks = comm->nranks};
   ncclResult_t res = tt_window_add(&window);
   if (res != ncclSuccess) {
-    tt_comm_deregister(comm, handle);
+    tt_comm_deregister(comm, handle, true);
     return res;
   }
   *win = handle;
@@ -56,7 +56,7 @@ static ncclResult_t window_pointer(const struct ncclComm *comm, ncclWindow_t win
   if (out == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclWinGetUserPtr on rank %d: outUserPtr is NULL", comm->rank);
   }
-  return tt_comm_registered(comm, win, out);
+  return tt_comm_window(comm, win, out);
 }
 
 // Enters, makes the call, leaves.
@@ -73,7 +73,7 @@ TT_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t
 
 TT_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle)
 {
-  INSIDE(comm, "ncclCommDeregister", false, tt_comm_deregister(comm, handle));
+  INSIDE(comm, "ncclCommDeregister", false, tt_comm_deregister(comm, handle, false));
 }
 
 // A window is a registration: ranks reach each other's buffers without knowing of windows, so there is nothing to exchange.
@@ -84,7 +84,7 @@ TT_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t
 
 TT_API(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win)
 {
-  INSIDE(comm, "ncclCommWindowDeregister", false, win == NULL ? ncclSuccess : tt_comm_deregister(comm, win));
+  INSIDE(comm, "ncclCommWindowDeregister", false, win == NULL ? ncclSuccess : tt_comm_deregister(comm, win, true));
 }
 
 TT_API(ncclResult_t, ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
@@ -92,27 +92,36 @@ TT_API(ncclResult_t, ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void 
   INSIDE(comm, "ncclWinGetUserPtr", false, window_pointer(comm, win, outUserPtr));
 }
 
-// A free slot in the communicator's list of operations, or -1.
-static int free_slot(struct ncclComm *comm)
+// More room for operations. The new ones are free.
+static bool grow_ops(struct ncclComm *comm)
 {
-  for (int i = 0; i < comm->nuserops; i++) {
-    if (!comm->userops[i].live) {
-      return i;
-    }
-  }
-  int n = comm->nuserops == 0 ? 8 : comm->nuserops * 2;
+  int first = comm->nuserops, n = first == 0 ? 8 : first * 2;
   tt_userop *ops = tt_calloc((size_t)n, sizeof *ops);
   if (ops == NULL) {
-    return -1;
+    return false;
   }
-  if (comm->nuserops > 0) {
-    memcpy(ops, comm->userops, (size_t)comm->nuserops * sizeof *ops);
+  if (first > 0) {
+    memcpy(ops, comm->userops, (size_t)first * sizeof *ops);
   }
-  int first = comm->nuserops;
+  for (int i = first; i < n - 1; i++) {
+    ops[i].next_free = i + 2;
+  }
   tt_free(comm->userops);
   comm->userops = ops;
   comm->nuserops = n;
-  return first;
+  comm->free_userop = first + 1;
+  return true;
+}
+
+// Takes a free slot of the communicator's operations. -1: no memory.
+static int take_slot(struct ncclComm *comm)
+{
+  if (comm->free_userop == 0 && !grow_ops(comm)) {
+    return -1;
+  }
+  int slot = comm->free_userop - 1;
+  comm->free_userop = comm->userops[slot].next_free;
+  return slot;
 }
 
 static ncclResult_t make_op(struct ncclComm *comm, ncclRedOp_t *op, const void *scalar, ncclDataType_t datatype,
@@ -123,7 +132,7 @@ static ncclResult_t make_op(struct ncclComm *comm, ncclRedOp_t *op, const void *
     return tt_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d",
                    comm->rank, (void *)op, scalar, (int)datatype, (int)residence);
   }
-  int slot = free_slot(comm);
+  int slot = take_slot(comm);
   if (slot < 0) {
     return tt_fail(ncclSystemError, "ncclRedOpCreatePreMulSum on rank %d: no memory for operation %d", comm->rank, comm->nuserops);
   }
@@ -145,7 +154,8 @@ static ncclResult_t drop_op(struct ncclComm *comm, ncclRedOp_t op)
     return tt_fail(ncclInvalidArgument, "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank,
                    (int)op);
   }
-  comm->userops[slot].live = false;
+  comm->userops[slot] = (tt_userop){.next_free = comm->free_userop};
+  comm->free_userop = slot + 1;
   return ncclSuccess;
 }
 

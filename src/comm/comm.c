@@ -233,75 +233,98 @@ ncclResult_t tt_comm_flush(struct ncclComm *comm)
   return status == ncclSuccess && aborted ? tt_fail(ncclInternalError, "rank %d: the communicator is being aborted", comm->rank) : status;
 }
 
-typedef struct tt_registration {
-  struct tt_registration *next;
-  void *buff;
-  size_t size;
+// One buffer the user has registered. Its handle is its address.
+typedef struct registration {
+  tt_span buffer, handle;
+  bool window; // by ncclCommWindowRegister
 } registration;
 
-ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, void **handle)
+static void *handle_of(registration *r)
+{
+  return r;
+}
+
+// The registration with this handle, or NULL.
+static registration *find_registration(const struct ncclComm *comm, const void *handle)
+{
+  tt_span *s = tt_spans_same(comm->handles, (uintptr_t)handle, 1);
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, registration, handle);
+}
+
+ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bool window, void **handle)
 {
   registration *r = tt_calloc(1, sizeof *r);
   if (r == NULL) {
-    return tt_fail(ncclSystemError, "ncclCommRegister on rank %d: no memory", comm->rank);
+    return tt_fail(ncclSystemError, "registering %zu bytes on rank %d: no memory", size, comm->rank);
   }
-  *r = (registration){.next = comm->registrations, .buff = buff, .size = size};
+  *r = (registration){
+      .buffer = {.start = (uintptr_t)buff, .size = size}, .handle = {.start = (uintptr_t)handle_of(r), .size = 1}, .window = window};
   ncclResult_t res = comm->proxy == NULL ? ncclSuccess : tt_proxy_register(comm->proxy, buff, size);
   if (res != ncclSuccess) {
     tt_free(r);
     return res;
   }
-  comm->registrations = r;
-  *handle = r;
+  tt_spans_add(&comm->buffers, &r->buffer);
+  tt_spans_add(&comm->handles, &r->handle);
+  *handle = handle_of(r);
   return ncclSuccess;
 }
 
-ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle)
+static void drop_registration(struct ncclComm *comm, registration *r)
 {
-  for (registration **p = &comm->registrations; *p != NULL; p = &(*p)->next) {
-    if (*p == handle) {
-      registration *r = *p;
-      *p = r->next;
-      tt_window_drop(r);
-      if (comm->proxy != NULL) {
-        tt_proxy_deregister(comm->proxy, r->buff, r->size);
-      }
-      tt_free(r);
-      return ncclSuccess;
-    }
+  tt_spans_remove(&comm->buffers, &r->buffer);
+  tt_spans_remove(&comm->handles, &r->handle);
+  if (r->window) {
+    tt_window_drop(handle_of(r));
   }
-  return tt_fail(ncclInvalidArgument, "deregistering on rank %d: %p is not a handle of this communicator", comm->rank, handle);
+  tt_free(r);
+}
+
+// The registration with this handle, for a function of windows or of the others. The error names the function that takes the other kind.
+static ncclResult_t take_handle(const struct ncclComm *comm, const char *what, const void *handle, bool window, registration **out)
+{
+  registration *r = find_registration(comm, handle);
+  if (r == NULL) {
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: %p is not a handle of this communicator, or has been deregistered", what,
+                   comm->rank, handle);
+  }
+  if (r->window != window) {
+    return tt_fail(ncclInvalidArgument,
+                   r->window ? "%s on rank %d: %p is a window (ncclCommWindowRegister): deregister it with ncclCommWindowDeregister"
+                             : "%s on rank %d: %p is not a window but a handle of ncclCommRegister: deregister it with ncclCommDeregister",
+                   what, comm->rank, handle);
+  }
+  *out = r;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle, bool window)
+{
+  registration *r = NULL;
+  TT_TRY(take_handle(comm, window ? "ncclCommWindowDeregister" : "ncclCommDeregister", handle, window, &r));
+  if (comm->proxy != NULL) {
+    tt_proxy_deregister(comm->proxy, (void *)r->buffer.start, r->buffer.size);
+  }
+  drop_registration(comm, r);
+  return ncclSuccess;
 }
 
 bool tt_comm_is_registered(const struct ncclComm *comm, const void *buff, size_t size)
 {
-  uintptr_t begin = (uintptr_t)buff;
-  for (const registration *r = comm->registrations; r != NULL; r = r->next) {
-    uintptr_t from = (uintptr_t)r->buff;
-    if (begin >= from && size <= r->size && begin - from <= r->size - size) {
-      return true;
-    }
-  }
-  return false;
+  return tt_spans_holder(comm->buffers, (uintptr_t)buff, size) != NULL;
 }
 
-ncclResult_t tt_comm_registered(const struct ncclComm *comm, const void *handle, void **buff)
+ncclResult_t tt_comm_window(const struct ncclComm *comm, const void *handle, void **buff)
 {
-  for (const registration *r = comm->registrations; r != NULL; r = r->next) {
-    if (r == handle) {
-      *buff = r->buff;
-      return ncclSuccess;
-    }
-  }
-  return tt_fail(ncclInvalidArgument, "rank %d: %p is not a window of this communicator", comm->rank, handle);
+  registration *r = NULL;
+  TT_TRY(take_handle(comm, "ncclWinGetUserPtr", handle, true, &r));
+  *buff = (void *)r->buffer.start;
+  return ncclSuccess;
 }
 
 void tt_comm_free_registrations(struct ncclComm *comm)
 {
-  while (comm->registrations != NULL) {
-    registration *r = comm->registrations;
-    comm->registrations = r->next;
-    tt_window_drop(r);
-    tt_free(r);
+  while (comm->handles != NULL) {
+    drop_registration(comm, TT_SPAN_OWNER(comm->handles, registration, handle));
   }
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/spans.h"
 #include "bootstrap/bootstrap.h"
 #include "coll/coll.h"
 #include "coll/cost.h"
@@ -45,6 +46,7 @@ typedef struct tt_task {
 // A user-defined operation.
 typedef struct tt_userop {
   bool live;
+  int next_free; // as free_userop of the communicator
   ncclDataType_t type;
   const void *device_scalar; // read when the plan starts; NULL: `scalar` is it
   uint64_t scalar;
@@ -176,8 +178,8 @@ struct ncclComm {
   tt_reuse reuse;              // of large results
   tt_lane **flows;             // launch.c's, two for each peer
   tt_userop *userops;
-  int nuserops;
-  struct tt_registration *registrations;
+  int nuserops, free_userop;         // free_userop: the first free one plus one; 0: none
+  tt_span *buffers, *handles;        // of the registrations (comm.c)
   tt_deferred grave;                 // while an aborted communicator waits to be freed
   uint32_t group_tasks, group_place; // group.c's, while a group with several communicators is launched
   tt_job *job;                       // a non-blocking job that is still running; joined by the next one
@@ -278,13 +280,14 @@ void tt_comm_expel(struct ncclComm *comm);
 // Reads a user's configuration of any older size. `parent` NULL or where unset fields come from. Errors: ncclInvalidArgument.
 ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *parent, tt_config *out);
 
-// Buffers the user has registered. A handle is good until it is deregistered or the communicator is freed.
-ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, void **handle);
-ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle);
+// Buffers the user has registered, as windows or not. A handle is good until it is deregistered, as what it was registered, or the communicator is freed.
+// Errors: ncclSystemError (no memory), those of the network; ncclInvalidArgument for a handle that is not one, or is of the other kind.
+ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bool window, void **handle);
+ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle, bool window);
 // Does a buffer of so many bytes lie in a registered one?
 bool tt_comm_is_registered(const struct ncclComm *comm, const void *buff, size_t size);
-// The buffer behind a handle. Errors: ncclInvalidArgument.
-ncclResult_t tt_comm_registered(const struct ncclComm *comm, const void *handle, void **buff);
+// The buffer behind a window's handle. Errors: as tt_comm_deregister.
+ncclResult_t tt_comm_window(const struct ncclComm *comm, const void *handle, void **buff);
 void tt_comm_free_registrations(struct ncclComm *comm);
 
 // --- operations (group.c, launch.c)
