@@ -36,8 +36,8 @@ typedef struct tt_id {
 ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out);
 // Writes an id. Pure.
 void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id);
-// The id that NCCL_COMM_ID=`text` stands for, the same in every process. Errors: ncclInvalidArgument.
-ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out);
+// The id that NCCL_COMM_ID=`text` stands for, the same in every process that knows the secret in the file; NULL: in every process at all. Errors: ncclInvalidArgument.
+ncclResult_t tt_bootstrap_id_fixed(const char *text, const char *secret_file, tt_id *out);
 
 // ---- root.c
 

@@ -9,6 +9,8 @@
 #include <dirent.h>
 #include <netinet/in.h>
 
+#include <sys/stat.h>
+
 #include "bootstrap/players.h"
 
 static void test_threads(void **state)
@@ -277,7 +279,7 @@ static int comm_id_differs(const char *port)
     _exit(!told);
   }
   snprintf(text, sizeof(text), "[127.0.0.1]:%s", port);
-  bool told = tt_bootstrap_id_fixed(text, &other) == ncclSuccess;
+  bool told = tt_bootstrap_id_fixed(text, NULL, &other) == ncclSuccess;
   tt_bootstrap_id_write(&other, &id);
   told = told && tt_bootstrap_init(&id, 1, 2, 1, NULL, &b) == ncclInvalidUsage &&
          strstr(tt_last_error(), "NCCL_COMM_ID is not the same text") != NULL;
@@ -293,6 +295,49 @@ static void test_comm_ids_differ(void **state)
   assert_int_equal(start_comm_id("comm_id_differs", "127.0.0.1", &any), 0);
 }
 
+// Writes `secret` into the file and makes the id of one address with it.
+static ncclResult_t id_with(const char *path, const char *secret, mode_t mode, ncclUniqueId *id)
+{
+  tt_id parts;
+  FILE *f = fopen(path, "we");
+  assert_non_null(f);
+  fputs(secret, f);
+  fclose(f);
+  assert_int_equal(chmod(path, mode), 0);
+  ncclResult_t res = tt_bootstrap_id_fixed("127.0.0.1:4711", path, &parts);
+  if (res == ncclSuccess) {
+    tt_bootstrap_id_write(&parts, id);
+  }
+  return res;
+}
+
+// The same secret gives the same id, another one, or none, another id: ids that differ do not meet, as the test above shows.
+static void test_comm_id_secret(void **state)
+{
+  (void)state;
+  char path[] = "/tmp/tutti-secret-XXXXXX";
+  ncclUniqueId a, b, other, none;
+  tt_id parts;
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  close(fd);
+  assert_int_equal(id_with(path, "one", 0600, &a), ncclSuccess);
+  assert_int_equal(id_with(path, "one", 0600, &b), ncclSuccess);
+  assert_int_equal(id_with(path, "two", 0600, &other), ncclSuccess);
+  assert_int_equal(tt_bootstrap_id_fixed("127.0.0.1:4711", NULL, &parts), ncclSuccess);
+  tt_bootstrap_id_write(&parts, &none);
+  assert_memory_equal(&a, &b, sizeof(a));
+  assert_memory_not_equal(&a, &other, sizeof(a));
+  assert_memory_not_equal(&a, &none, sizeof(a));
+  assert_int_equal(id_with(path, "", 0600, &b), ncclInvalidArgument);
+  assert_non_null(strstr(tt_last_error(), "it is empty"));
+  assert_int_equal(id_with(path, "one", 0666, &b), ncclInvalidArgument);
+  assert_non_null(strstr(tt_last_error(), "others may write it"));
+  unlink(path);
+  assert_int_equal(tt_bootstrap_id_fixed("127.0.0.1:4711", path, &parts), ncclInvalidArgument);
+  assert_non_null(strstr(tt_last_error(), "TUTTI_COMM_ID_SECRET_FILE="));
+}
+
 int main(int argc, char **argv)
 {
   restart_with_time_limit(argv);
@@ -303,9 +348,9 @@ int main(int argc, char **argv)
     return comm_id_differs(argv[2]);
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_threads),         cmocka_unit_test(test_init_is_quick), cmocka_unit_test(test_processes),
-      cmocka_unit_test(test_split),           cmocka_unit_test(test_nothing_left),  cmocka_unit_test(test_comm_id),
-      cmocka_unit_test(test_comm_ids_differ),
+      cmocka_unit_test(test_threads),         cmocka_unit_test(test_init_is_quick),  cmocka_unit_test(test_processes),
+      cmocka_unit_test(test_split),           cmocka_unit_test(test_nothing_left),   cmocka_unit_test(test_comm_id),
+      cmocka_unit_test(test_comm_ids_differ), cmocka_unit_test(test_comm_id_secret),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

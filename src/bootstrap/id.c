@@ -8,10 +8,12 @@
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 #include "os/netif.h"
+#include "os/own_file.h"
 #include "os/random.h"
 
 #define ID_MAGIC 0x0064697474757400ull // first byte 0, so that nobody takes an id for text
 #define ID_VERSION 2
+#define SECRET_FILE_MAX 4096
 
 typedef struct {
   uint64_t magic;
@@ -143,7 +145,19 @@ static int wanted_family(void)
   return f == NULL ? AF_UNSPEC : strcmp(f, "AF_INET6") == 0 ? AF_INET6 : strcmp(f, "AF_INET") == 0 ? AF_INET : AF_UNSPEC;
 }
 
-ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out)
+// Mixes the bytes of the file into the key.
+static ncclResult_t add_secret(const char *path, tt_key *key)
+{
+  char bytes[SECRET_FILE_MAX], why[TT_OWN_FILE_WHY];
+  long n = tt_own_file_read(path, bytes, sizeof(bytes), NULL, why);
+  if (n <= 0) {
+    return tt_fail(ncclInvalidArgument, "TUTTI_COMM_ID_SECRET_FILE=%s: %s", path, n == 0 ? "it is empty" : why);
+  }
+  *key = tt_key_derive(key, "TUTTI_COMM_ID_SECRET_FILE", bytes, (size_t)n);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_bootstrap_id_fixed(const char *text, const char *secret_file, tt_id *out)
 {
   tt_id id = {.flags = TT_ID_FIXED};
   static const uint8_t none[TT_SECRET_BYTES];
@@ -151,8 +165,11 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, tt_id *out)
   if (tt_addrs_parse(text, wanted_family(), &id.root) != 0 && tt_addrs_parse(text, AF_UNSPEC, &id.root) != 0) {
     return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s is not <ipv4>:<port>, [<ipv6>]:<port> or <known host name>:<port>", text);
   }
-  // Whoever knows the variable may join: there is no other channel for a secret.
+  // Without a secret whoever knows the address may join.
   tt_key public = tt_key_of(none), derived = tt_key_derive(&public, "NCCL_COMM_ID", text, strlen(text));
+  if (secret_file != NULL) {
+    TT_TRY(add_secret(secret_file, &derived));
+  }
   memcpy(id.secret, derived.b, sizeof(id.secret));
   id.key = tt_key_of(id.secret);
   *out = id;
@@ -179,7 +196,7 @@ ncclResult_t tt_bootstrap_id(ncclUniqueId *id)
   const char *fixed = tt_params_get()->comm_id;
   tt_id new = {.flags = 0};
   if (fixed != NULL && *fixed != '\0') {
-    TT_TRY(tt_bootstrap_id_fixed(fixed, &new));
+    TT_TRY(tt_bootstrap_id_fixed(fixed, tt_params_get()->comm_id_secret_file, &new));
     tt_bootstrap_id_write(&new, id);
     return ncclSuccess;
   }
