@@ -18,27 +18,74 @@
 
 // The newest form of a function has a plain name here and a number in the library, as with NVIDIA's header; and per-thread default
 // streams are other symbols.
+#define cuCtxPopCurrent cuCtxPopCurrent_v2
+#define cuCtxPushCurrent cuCtxPushCurrent_v2
 #define cuDeviceGetUuid cuDeviceGetUuid_v2
 #define cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
+#define cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
 #define cuDeviceTotalMem cuDeviceTotalMem_v2
+#define cuEventDestroy cuEventDestroy_v2
 #define cuGetProcAddress cuGetProcAddress_v2
+#define cuGraphExecUpdate cuGraphExecUpdate_v2
+#define cuGraphInstantiate cuGraphInstantiateWithFlags
+#define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
 #define cuMemAlloc cuMemAlloc_v2
+#define cuMemAllocHost cuMemAllocHost_v2
 #define cuMemFree cuMemFree_v2
 #define cuMemGetAddressRange cuMemGetAddressRange_v2
+#define cuMemGetInfo cuMemGetInfo_v2
 #define cuMemHostGetDevicePointer cuMemHostGetDevicePointer_v2
 #define cuMemHostRegister cuMemHostRegister_v2
 #define cuStreamDestroy cuStreamDestroy_v2
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+#define cuEventRecord cuEventRecord_ptsz
+#define cuEventRecordWithFlags cuEventRecordWithFlags_ptsz
+#define cuGraphLaunch cuGraphLaunch_ptsz
+#define cuGraphUpload cuGraphUpload_ptsz
+#define cuLaunchHostFunc cuLaunchHostFunc_ptsz
+#define cuMemAllocAsync cuMemAllocAsync_ptsz
+#define cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz
+#define cuMemFreeAsync cuMemFreeAsync_ptsz
+#define cuMemcpy cuMemcpy_ptds
 #define cuMemcpyAsync cuMemcpyAsync_ptsz
+#define cuMemcpyDtoD cuMemcpyDtoD_v2_ptds
+#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2_ptsz
+#define cuMemcpyDtoH cuMemcpyDtoH_v2_ptds
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2_ptsz
+#define cuMemcpyHtoD cuMemcpyHtoD_v2_ptds
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2_ptsz
 #define cuMemsetD8 cuMemsetD8_v2_ptds
+#define cuMemsetD8Async cuMemsetD8Async_ptsz
+#define cuStreamAddCallback cuStreamAddCallback_ptsz
+#define cuStreamBatchMemOp cuStreamBatchMemOp_v2_ptsz
+#define cuStreamBeginCapture cuStreamBeginCapture_v2_ptsz
+#define cuStreamEndCapture cuStreamEndCapture_ptsz
+#define cuStreamGetCtx cuStreamGetCtx_ptsz
+#define cuStreamGetFlags cuStreamGetFlags_ptsz
+#define cuStreamGetId cuStreamGetId_ptsz
+#define cuStreamGetPriority cuStreamGetPriority_ptsz
+#define cuStreamIsCapturing cuStreamIsCapturing_ptsz
 #define cuStreamQuery cuStreamQuery_ptsz
 #define cuStreamSynchronize cuStreamSynchronize_ptsz
+#define cuStreamWaitEvent cuStreamWaitEvent_ptsz
+#define cuStreamWaitValue32 cuStreamWaitValue32_v2_ptsz
+#define cuStreamWaitValue64 cuStreamWaitValue64_v2_ptsz
+#define cuStreamWriteValue32 cuStreamWriteValue32_v2_ptsz
+#define cuStreamWriteValue64 cuStreamWriteValue64_v2_ptsz
 #else
+#define cuMemcpyDtoD cuMemcpyDtoD_v2
+#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
+#define cuMemcpyDtoH cuMemcpyDtoH_v2
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
+#define cuMemcpyHtoD cuMemcpyHtoD_v2
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
 #define cuMemsetD8 cuMemsetD8_v2
+#define cuStreamBatchMemOp cuStreamBatchMemOp_v2
+#define cuStreamBeginCapture cuStreamBeginCapture_v2
+#define cuStreamWaitValue32 cuStreamWaitValue32_v2
+#define cuStreamWaitValue64 cuStreamWaitValue64_v2
+#define cuStreamWriteValue32 cuStreamWriteValue32_v2
+#define cuStreamWriteValue64 cuStreamWriteValue64_v2
 #endif
 
 #ifdef __cplusplus
@@ -56,7 +103,6 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
-typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUarray_st *CUarray;
 typedef struct CUstream_st *CUstream; // cudaStream_t
 typedef struct CUevent_st *CUevent;   // cudaEvent_t
@@ -69,7 +115,6 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 #define CU_DEVICE_CPU ((CUdevice)-1)
 #define CU_DEVICE_INVALID ((CUdevice)-2)
-
 #ifndef CU_UUID_HAS_BEEN_DEFINED
 #define CU_UUID_HAS_BEEN_DEFINED
 typedef struct CUuuid_st {
@@ -78,7 +123,6 @@ typedef struct CUuuid_st {
 #endif
 
 #define CU_IPC_HANDLE_SIZE 64
-
 typedef struct CUipcEventHandle_st {
   char reserved[CU_IPC_HANDLE_SIZE];
 } CUipcEventHandle;
@@ -165,12 +209,6 @@ typedef enum cudaError_enum {
   CUDA_ERROR_SYSTEM_NOT_READY = 802,
   CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
   CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804,
-  CUDA_ERROR_MPS_CONNECTION_FAILED = 805,
-  CUDA_ERROR_MPS_RPC_FAILURE = 806,
-  CUDA_ERROR_MPS_SERVER_NOT_READY = 807,
-  CUDA_ERROR_MPS_MAX_CLIENTS_REACHED = 808,
-  CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED = 809,
-  CUDA_ERROR_MPS_CLIENT_TERMINATED = 810,
   CUDA_ERROR_CDP_NOT_SUPPORTED = 811,
   CUDA_ERROR_CDP_VERSION_MISMATCH = 812,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
@@ -310,11 +348,7 @@ typedef enum CUctx_flags_enum {
   CU_CTX_FLAGS_MASK = 0xff,
 } CUctx_flags;
 
-typedef enum CUstream_flags_enum {
-  CU_STREAM_DEFAULT = 0,
-  CU_STREAM_NON_BLOCKING = 1,
-} CUstream_flags;
-
+typedef enum CUstream_flags_enum { CU_STREAM_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1 } CUstream_flags;
 typedef enum CUevent_flags_enum {
   CU_EVENT_DEFAULT = 0,
   CU_EVENT_BLOCKING_SYNC = 1,
@@ -390,7 +424,77 @@ typedef union CUstreamBatchMemOpParams_union {
   cuuint64_t pad[6];
 } CUstreamBatchMemOpParams;
 
+// ---- Host functions and graphs ----
+
+typedef void(CUDA_CB *CUhostFn)(void *data);
+typedef void(CUDA_CB *CUstreamCallback)(CUstream stream, CUresult status, void *data);
+
+typedef enum CUstreamCaptureStatus_enum {
+  CU_STREAM_CAPTURE_STATUS_NONE = 0,
+  CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+  CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
+} CUstreamCaptureStatus;
+
+typedef enum CUgraphNodeType_enum {
+  CU_GRAPH_NODE_TYPE_KERNEL = 0,
+  CU_GRAPH_NODE_TYPE_MEMCPY = 1,
+  CU_GRAPH_NODE_TYPE_MEMSET = 2,
+  CU_GRAPH_NODE_TYPE_HOST = 3,
+  CU_GRAPH_NODE_TYPE_GRAPH = 4,
+  CU_GRAPH_NODE_TYPE_EMPTY = 5,
+  CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6,
+  CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7,
+  CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL = 8,
+  CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT = 9,
+  CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+  CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
+  CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
+  CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
+} CUgraphNodeType;
+
+typedef enum CUgraphInstantiate_flags_enum {
+  CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH = 1,
+  CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
+  CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH = 4,
+  CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY = 8,
+} CUgraphInstantiate_flags;
+
+typedef enum CUgraphExecUpdateResult_enum {
+  CU_GRAPH_EXEC_UPDATE_SUCCESS = 0,
+  CU_GRAPH_EXEC_UPDATE_ERROR = 1,
+  CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED = 2,
+  CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED = 3,
+  CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED = 4,
+  CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED = 5,
+  CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED = 6,
+  CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE = 7,
+  CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED = 8,
+} CUgraphExecUpdateResult;
+
+typedef struct CUgraphExecUpdateResultInfo_st {
+  CUgraphExecUpdateResult result;
+  CUgraphNode errorNode;
+  CUgraphNode errorFromNode;
+} CUgraphExecUpdateResultInfo;
+
+typedef struct CUDA_HOST_NODE_PARAMS_st {
+  CUhostFn fn;
+  void *userData;
+} CUDA_HOST_NODE_PARAMS;
+
 // ---- Memory ----
+
+typedef enum CUmemAttach_flags_enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2, CU_MEM_ATTACH_SINGLE = 4 } CUmemAttach_flags;
+typedef enum CUmemPool_attribute_enum {
+  CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
+  CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC = 2,
+  CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
+  CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
+  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+  CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,
+  CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+  CU_MEMPOOL_ATTR_USED_MEM_HIGH = 8,
+} CUmemPool_attribute;
 
 typedef enum CUmemorytype_enum {
   CU_MEMORYTYPE_HOST = 1,
@@ -559,6 +663,17 @@ CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuCtxSynchronize(void);
 
+// A thread may pop more contexts than it has pushed; it keeps one.
+CUresult cuCtxPushCurrent(CUcontext context);
+CUresult cuCtxPopCurrent(CUcontext *context);
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
+CUresult cuDevicePrimaryCtxReset(CUdevice device);
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active);
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer);
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id);
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUdeviceptr ptr);
+CUresult cuGetExportTable(const void **table, const CUuuid *id);
+
 // ---- Functions: streams and memory; see the runtime's of the same meaning ----
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
@@ -582,7 +697,75 @@ CUresult cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdevic
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **out, CUdeviceptr ptr);
 CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope);
 
-// ---- Functions: virtual memory; each returns CUDA_ERROR_NOT_SUPPORTED ----
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority);
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+CUresult cuStreamGetFlags(CUstream stream, unsigned *flags);
+CUresult cuStreamGetPriority(CUstream stream, int *priority);
+CUresult cuStreamGetId(CUstream stream, unsigned long long *id);
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *data);
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback fn, void *data, unsigned flags);
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *context);
+CUresult cuEventCreate(CUevent *event, unsigned flags);
+CUresult cuEventDestroy(CUevent event);
+CUresult cuEventQuery(CUevent event);
+CUresult cuEventSynchronize(CUevent event);
+CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end);
+CUresult cuEventRecord(CUevent event, CUstream stream);
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags);
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event);
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle);
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams *operations, unsigned flags);
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status);
+CUresult cuGraphCreate(CUgraph *graph, unsigned flags);
+CUresult cuGraphDestroy(CUgraph graph);
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type);
+CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count);
+CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                            const CUDA_HOST_NODE_PARAMS *params);
+CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUevent event);
+CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUevent event);
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child);
+CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
+CUresult cuGraphUpload(CUgraphExec exec, CUstream stream);
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream);
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info);
+CUresult cuGraphExecDestroy(CUgraphExec exec);
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned int flags);
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned int flags);
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned int flags);
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned int flags);
+
+CUresult cuMemGetInfo(size_t *available, size_t *total);
+CUresult cuMemFreeHost(void *ptr);
+CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags);
+CUresult cuMemAllocHost(void **out, size_t size);
+CUresult cuMemHostGetFlags(unsigned *flags, void *ptr);
+CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream);
+CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags);
+CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device);
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device);
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute which, void *value);
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which, void *value);
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr);
+CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags);
+CUresult cuIpcCloseMemHandle(CUdeviceptr ptr);
+CUresult cuMemsetD8Async(CUdeviceptr ptr, unsigned char value, size_t size, CUstream stream);
+CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t size);
+CUresult cuMemcpyHtoD(CUdeviceptr dst, const void *src, size_t size);
+CUresult cuMemcpyDtoH(void *dst, CUdeviceptr src, size_t size);
+CUresult cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t size);
+CUresult cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
+
+// ---- Functions: virtual memory, multicast; each returns CUDA_ERROR_NOT_SUPPORTED ----
 
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr wanted, unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size);
@@ -598,6 +781,14 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *ptr);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType type, unsigned long long flags);
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop);
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device);
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory, size_t memOffset,
+                            size_t size, unsigned long long flags);
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr ptr, size_t size, unsigned long long flags);
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t size);
+CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option);
 
 #ifdef __cplusplus
 }

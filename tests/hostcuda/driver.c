@@ -1,4 +1,4 @@
-// driver.c: built with NVIDIA's cuda.h: what the driver's functions on host devices say to its prototypes, types and numbers.
+// driver.c: built with our cuda.h, and with NVIDIA's where there is one: what the driver's functions on host devices say to its prototypes, types and numbers.
 #include <cuda.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,6 +90,55 @@ static void check_memory(void)
   OK(cuThreadExchangeStreamCaptureMode(&mode));
 }
 
+// One stream's write and the program's store let others go on; the same in a graph.
+static void check_values(void)
+{
+  CUstream a, b;
+  CUdeviceptr p;
+  CUgraph graph;
+  CUgraphExec exec;
+  CUgraphNode node;
+  CUgraphNodeType type;
+  CUstreamBatchMemOpParams batch[2] = {{.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32}, {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64}};
+  void *memory;
+  size_t count = 1;
+  OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+  OK(cuMemHostAlloc(&memory, 64, CU_MEMHOSTALLOC_PORTABLE));
+  memset(memory, 0, 64);
+  OK(cuMemHostGetDevicePointer(&p, memory, 0));
+  OK(cuStreamWaitValue32(b, p, 1, CU_STREAM_WAIT_VALUE_EQ));
+  CHECK(cuStreamQuery(b) == CUDA_ERROR_NOT_READY);
+  OK(cuStreamWriteValue32(a, p, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+  OK(cuStreamSynchronize(b));
+  batch[0].writeValue.address = p + 4;
+  batch[0].writeValue.value = 7;
+  batch[1].waitValue.address = p + 8;
+  batch[1].waitValue.value64 = 9;
+  batch[1].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  OK(cuStreamBatchMemOp(a, 2, batch, 0));
+  CHECK(cuStreamQuery(a) == CUDA_ERROR_NOT_READY);
+  __atomic_store_n((unsigned long long *)memory + 1, 9, __ATOMIC_SEQ_CST);
+  OK(cuStreamSynchronize(a));
+  CHECK(((unsigned *)memory)[1] == 7);
+  CHECK(cuStreamWriteValue32(a, p + 1, 1, 0) == CUDA_ERROR_INVALID_VALUE);
+  OK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(cuStreamWriteValue64(a, p, 44, 0));
+  OK(cuStreamEndCapture(a, &graph));
+  OK(cuGraphGetNodes(graph, &node, &count));
+  OK(cuGraphNodeGetType(node, &type));
+  CHECK(type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+  OK(cuGraphInstantiate(&exec, graph, 0));
+  OK(cuGraphLaunch(exec, a));
+  OK(cuStreamSynchronize(a));
+  CHECK(*(unsigned long long *)memory == 44);
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(graph));
+  OK(cuMemFreeHost(memory));
+  OK(cuStreamDestroy(a));
+  OK(cuStreamDestroy(b));
+}
+
 static void check_entry_points(void)
 {
   CUdriverProcAddressQueryResult status;
@@ -109,6 +158,7 @@ int main(void)
 {
   check_device();
   check_memory();
+  check_values();
   check_entry_points();
   return failed;
 }
