@@ -344,8 +344,7 @@ enum { ALIKE_COUNT = 4099, ALIKE_MOST = 70, ALIKE_OPS = ncclNumOps + 1 };
 // Of each type and operation, of the first run: later ones compare with them. Shared by the runs' processes.
 static uint64_t (*alike_prints)[ncclNumTypes][ALIKE_OPS];
 
-// Zeros, subnormals, odd mantissas, the largest numbers, infinities, NaN: and as many random bits. Of two zeros the maximum and the minimum
-// take the later one, so they get zeros of one sign.
+// Zeros, subnormals, odd mantissas, the largest numbers, infinities, NaN: and as many random bits.
 static uint64_t special_bits(const sample *s, uint32_t seed)
 {
   const format *f = &formats[s->type];
@@ -355,8 +354,7 @@ static uint64_t special_bits(const sample *s, uint32_t seed)
   if (f->ebits == 0 || h % 2 == 0) {
     return (uint64_t)mix(h) << 32 | mix(~h);
   }
-  bool negative = h >> 31 != 0 && (h / 2 % 10 != 0 || (s->op != ncclMax && s->op != ncclMin));
-  return magnitudes[h / 2 % 10] | (uint64_t)negative << (f->ebits + f->mbits);
+  return magnitudes[h / 2 % 10] | (uint64_t)(h >> 31) << (f->ebits + f->mbits);
 }
 
 // Both ranks reduce elements at … at + count - 1, twice: the second time as a call that is known.

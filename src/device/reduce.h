@@ -7,7 +7,8 @@
 // and sent it or it is scaled here. Then all sources of one call are accumulated in float and rounded once (to nearest even). Integers
 // wrap. fp8 results saturate: what is too large, infinity too, becomes the largest finite value (e4m3 448, e5m2 57344),
 // as with CUDA's __NV_SATFINITE. A NaN in any source gives a NaN, for min and max too; every NaN that was computed has all bits but the
-// sign set (0x7fffffff, 0x7fff, 0x7f). max is a > b ? a : b in the order of the sources, min likewise: of two zeros the later one is taken.
+// sign set (0x7fffffff, 0x7fff, 0x7f). -0 is smaller than +0: max of both is
+// +0 and min is -0, in any order.
 // One source that is neither scaled nor divided is copied bit by bit.
 #pragma once
 #include <stddef.h>

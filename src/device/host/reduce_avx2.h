@@ -44,14 +44,25 @@ TT_INLINE __m256 tt_vf_ordered(__m256 x, __m256 y, __m256 r)
   return _mm256_blendv_ps(r, _mm256_set1_ps(TT_NAN_F32), _mm256_cmp_ps(x, y, _CMP_UNORD_Q));
 }
 
+// vmaxps gives its second operand when both are zero: both orders together are +0 unless both are -0.
+TT_INLINE __m256 tt_max_half(__m256 x, __m256 y)
+{
+  return tt_vf_ordered(x, y, _mm256_and_ps(_mm256_max_ps(x, y), _mm256_max_ps(y, x)));
+}
+
+TT_INLINE __m256 tt_min_half(__m256 x, __m256 y)
+{
+  return tt_vf_ordered(x, y, _mm256_or_ps(_mm256_min_ps(x, y), _mm256_min_ps(y, x)));
+}
+
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
 {
-  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm256_max_ps(x.a, y.a)), tt_vf_ordered(x.b, y.b, _mm256_max_ps(x.b, y.b))};
+  return (tt_vf){tt_max_half(x.a, y.a), tt_max_half(x.b, y.b)};
 }
 
 TT_INLINE tt_vf tt_vf_min(tt_vf x, tt_vf y)
 {
-  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm256_min_ps(x.a, y.a)), tt_vf_ordered(x.b, y.b, _mm256_min_ps(x.b, y.b))};
+  return (tt_vf){tt_min_half(x.a, y.a), tt_min_half(x.b, y.b)};
 }
 
 TT_INLINE void tt_tail_in(void *buf, const void *src, size_t n)
@@ -171,29 +182,36 @@ TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
   tt_st_fp8(p, v, TT_SPEC_E5M2);
 }
 
-// ---- The larger or smaller of two codes, for 32 bytes. Codes are compared as signed numbers, both zeros as 0; of equal ones the later is taken ----
+// ---- The larger or smaller of two codes, for 32 bytes. Codes are compared as signed numbers, of which -0 is -1, and so on ----
 
 #define TT_PICK_BYTES(size) 32
+
+// From codes to such numbers, and back.
+TT_INLINE __m256i tt_key16(__m256i x)
+{
+  return _mm256_xor_si256(x, _mm256_srli_epi16(_mm256_srai_epi16(x, 15), 1));
+}
+
+TT_INLINE __m256i tt_key8(__m256i x)
+{
+  return _mm256_xor_si256(x, _mm256_and_si256(_mm256_cmpgt_epi8(_mm256_setzero_si256(), x), _mm256_set1_epi8(0x7f)));
+}
 
 TT_INLINE void tt_pick16(void *d, const void *pa, const void *pb, tt_codes c)
 {
   const __m256i mag = _mm256_set1_epi16(0x7fff), a = _mm256_loadu_si256(pa), b = _mm256_loadu_si256(pb);
-  __m256i ma = _mm256_and_si256(a, mag), mb = _mm256_and_si256(b, mag);
-  __m256i ka = _mm256_sign_epi16(ma, a), kb = _mm256_sign_epi16(mb, b);
-  __m256i first = c.max ? _mm256_cmpgt_epi16(ka, kb) : _mm256_cmpgt_epi16(kb, ka);
-  __m256i nan = _mm256_cmpgt_epi16(_mm256_max_epi16(ma, mb), _mm256_set1_epi16((short)c.last));
-  __m256i r = _mm256_blendv_epi8(b, a, first);
+  __m256i ka = tt_key16(a), kb = tt_key16(b), most = _mm256_max_epi16(_mm256_and_si256(a, mag), _mm256_and_si256(b, mag));
+  __m256i nan = _mm256_cmpgt_epi16(most, _mm256_set1_epi16((short)c.last));
+  __m256i r = tt_key16(c.max ? _mm256_max_epi16(ka, kb) : _mm256_min_epi16(ka, kb));
   _mm256_storeu_si256(d, _mm256_blendv_epi8(r, mag, nan));
 }
 
 TT_INLINE void tt_pick8(void *d, const void *pa, const void *pb, tt_codes c)
 {
   const __m256i mag = _mm256_set1_epi8(0x7f), a = _mm256_loadu_si256(pa), b = _mm256_loadu_si256(pb);
-  __m256i ma = _mm256_and_si256(a, mag), mb = _mm256_and_si256(b, mag);
-  __m256i ka = _mm256_sign_epi8(ma, a), kb = _mm256_sign_epi8(mb, b);
-  __m256i first = c.max ? _mm256_cmpgt_epi8(ka, kb) : _mm256_cmpgt_epi8(kb, ka);
-  __m256i nan = _mm256_cmpgt_epi8(_mm256_max_epi8(ma, mb), _mm256_set1_epi8((char)c.last));
-  __m256i r = _mm256_blendv_epi8(b, a, first);
+  __m256i ka = tt_key8(a), kb = tt_key8(b), most = _mm256_max_epi8(_mm256_and_si256(a, mag), _mm256_and_si256(b, mag));
+  __m256i nan = _mm256_cmpgt_epi8(most, _mm256_set1_epi8((char)c.last));
+  __m256i r = tt_key8(c.max ? _mm256_max_epi8(ka, kb) : _mm256_min_epi8(ka, kb));
   if (c.largest < c.last) { // there is one code between: infinity
     r = _mm256_add_epi8(r, _mm256_cmpeq_epi8(_mm256_and_si256(r, mag), _mm256_set1_epi8((char)c.last)));
   }

@@ -53,15 +53,15 @@ TT_INLINE __m512 tt_vf_ordered(__m512 x, __m512 y, __m512 r)
   return _mm512_mask_mov_ps(r, _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q), _mm512_set1_ps(TT_NAN_F32));
 }
 
-// vmaxps gives its second operand when both are zero: max(a, b) = a > b ? a : b exactly.
+// vrangeps takes -0 as smaller than +0; 4 and 5: the sign is the result's own.
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
 {
-  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm512_max_ps(x.a, y.a)), tt_vf_ordered(x.b, y.b, _mm512_max_ps(x.b, y.b))};
+  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm512_range_ps(x.a, y.a, 5)), tt_vf_ordered(x.b, y.b, _mm512_range_ps(x.b, y.b, 5))};
 }
 
 TT_INLINE tt_vf tt_vf_min(tt_vf x, tt_vf y)
 {
-  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm512_min_ps(x.a, y.a)), tt_vf_ordered(x.b, y.b, _mm512_min_ps(x.b, y.b))};
+  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm512_range_ps(x.a, y.a, 4)), tt_vf_ordered(x.b, y.b, _mm512_range_ps(x.b, y.b, 4))};
 }
 
 // Brings n bytes (n < 64) to a buffer that a whole vector can be loaded from, and back.
@@ -265,26 +265,37 @@ TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
   tt_st_fp8(p, v, TT_SPEC_E5M2);
 }
 
-// ---- The larger or smaller of two codes, for 64 bytes. Codes are compared as signed numbers, both zeros as 0; of equal ones the later is taken ----
+// ---- The larger or smaller of two codes, for 64 bytes. Codes are compared as signed numbers, of which -0 is -1, and so on ----
 
 #define TT_PICK_BYTES(size) 64
 
+// From codes to such numbers, and back.
+TT_INLINE __m512i tt_key16(__m512i x)
+{
+  return _mm512_xor_si512(x, _mm512_maskz_set1_epi16(_mm512_movepi16_mask(x), 0x7fff));
+}
+
+TT_INLINE __m512i tt_key8(__m512i x)
+{
+  return _mm512_xor_si512(x, _mm512_maskz_set1_epi8(_mm512_movepi8_mask(x), 0x7f));
+}
+
 TT_INLINE void tt_pick16(void *d, const void *pa, const void *pb, tt_codes c)
 {
-  const __m512i sign = _mm512_set1_epi16((short)0x8000), a = _mm512_loadu_si512(pa), b = _mm512_loadu_si512(pb);
-  __m512i ka = _mm512_mask_sub_epi16(a, _mm512_movepi16_mask(a), sign, a), kb = _mm512_mask_sub_epi16(b, _mm512_movepi16_mask(b), sign, b);
-  __mmask32 first = c.max ? _mm512_cmpgt_epi16_mask(ka, kb) : _mm512_cmplt_epi16_mask(ka, kb);
-  __m512i most = _mm512_max_epi16(_mm512_abs_epi16(ka), _mm512_abs_epi16(kb));
+  const __m512i mag = _mm512_set1_epi16(0x7fff), a = _mm512_loadu_si512(pa), b = _mm512_loadu_si512(pb);
+  __m512i ka = tt_key16(a), kb = tt_key16(b);
+  __m512i most = _mm512_max_epi16(_mm512_and_si512(a, mag), _mm512_and_si512(b, mag));
   __mmask32 nan = _mm512_cmpgt_epi16_mask(most, _mm512_set1_epi16((short)c.last));
-  __m512i r = _mm512_mask_mov_epi16(b, first, a);
-  _mm512_storeu_si512(d, _mm512_mask_mov_epi16(r, nan, _mm512_set1_epi16(0x7fff)));
+  __m512i r = tt_key16(c.max ? _mm512_max_epi16(ka, kb) : _mm512_min_epi16(ka, kb));
+  _mm512_storeu_si512(d, _mm512_mask_mov_epi16(r, nan, mag));
 }
 
 // bfloat16 among floats is cheaper: nothing has to be rounded.
 TT_INLINE void tt_pick_bf16(void *d, const void *pa, const void *pb, bool max)
 {
   tt_vf x = tt_ld_bf16(pa), y = tt_ld_bf16(pb);
-  tt_vf r = max ? (tt_vf){_mm512_max_ps(x.a, y.a), _mm512_max_ps(x.b, y.b)} : (tt_vf){_mm512_min_ps(x.a, y.a), _mm512_min_ps(x.b, y.b)};
+  tt_vf r = max ? (tt_vf){_mm512_range_ps(x.a, y.a, 5), _mm512_range_ps(x.b, y.b, 5)}
+                : (tt_vf){_mm512_range_ps(x.a, y.a, 4), _mm512_range_ps(x.b, y.b, 4)};
   if (TT_UNLIKELY(_mm512_cmp_ps_mask(x.a, y.a, _CMP_UNORD_Q) | _mm512_cmp_ps_mask(x.b, y.b, _CMP_UNORD_Q))) {
     r = (tt_vf){tt_vf_ordered(x.a, y.a, r.a), tt_vf_ordered(x.b, y.b, r.b)};
   }
@@ -294,15 +305,14 @@ TT_INLINE void tt_pick_bf16(void *d, const void *pa, const void *pb, bool max)
 
 TT_INLINE void tt_pick8(void *d, const void *pa, const void *pb, tt_codes c)
 {
-  const __m512i sign = _mm512_set1_epi8((char)0x80), a = _mm512_loadu_si512(pa), b = _mm512_loadu_si512(pb);
-  __m512i ka = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(a), sign, a), kb = _mm512_mask_sub_epi8(b, _mm512_movepi8_mask(b), sign, b);
-  __mmask64 first = c.max ? _mm512_cmpgt_epi8_mask(ka, kb) : _mm512_cmplt_epi8_mask(ka, kb);
-  __m512i most = _mm512_max_epi8(_mm512_abs_epi8(ka), _mm512_abs_epi8(kb));
+  const __m512i mag = _mm512_set1_epi8(0x7f), a = _mm512_loadu_si512(pa), b = _mm512_loadu_si512(pb);
+  __m512i ka = tt_key8(a), kb = tt_key8(b);
+  __m512i most = _mm512_max_epi8(_mm512_and_si512(a, mag), _mm512_and_si512(b, mag));
   __mmask64 nan = _mm512_cmpgt_epi8_mask(most, _mm512_set1_epi8((char)c.last));
-  __m512i r = _mm512_mask_mov_epi8(b, first, a);
+  __m512i r = tt_key8(c.max ? _mm512_max_epi8(ka, kb) : _mm512_min_epi8(ka, kb));
   if (c.largest < c.last) { // there is one code between: infinity
-    const __m512i inf = _mm512_set1_epi8((char)c.last), mag = _mm512_set1_epi8(0x7f);
+    const __m512i inf = _mm512_set1_epi8((char)c.last);
     r = _mm512_mask_sub_epi8(r, _mm512_cmpeq_epi8_mask(_mm512_and_si512(r, mag), inf), r, _mm512_set1_epi8(1));
   }
-  _mm512_storeu_si512(d, _mm512_mask_mov_epi8(r, nan, _mm512_set1_epi8(0x7f)));
+  _mm512_storeu_si512(d, _mm512_mask_mov_epi8(r, nan, mag));
 }

@@ -57,7 +57,8 @@ typedef double tt_f64 TT_ELEMENT;
     return s ? (T)*s : (T)1;                \
   }
 
-#define FLOAT_OPS(T, NAN_T)                         \
+// Of two zeros the maximum is +0 and the minimum -0 where one of them is: the bits that both orders of the operands have, or either.
+#define FLOAT_OPS(T, NAN_T, BITS)                   \
   TT_INLINE T sum_##T(T a, T b)                     \
   {                                                 \
     return a + b;                                   \
@@ -66,14 +67,32 @@ typedef double tt_f64 TT_ELEMENT;
   {                                                 \
     return a * b;                                   \
   }                                                 \
+  TT_INLINE T both_##T(T a, T b)                    \
+  {                                                 \
+    BITS x, y;                                      \
+    memcpy(&x, &a, sizeof x);                       \
+    memcpy(&y, &b, sizeof y);                       \
+    x &= y;                                         \
+    memcpy(&a, &x, sizeof a);                       \
+    return a;                                       \
+  }                                                 \
+  TT_INLINE T either_##T(T a, T b)                  \
+  {                                                 \
+    BITS x, y;                                      \
+    memcpy(&x, &a, sizeof x);                       \
+    memcpy(&y, &b, sizeof y);                       \
+    x |= y;                                         \
+    memcpy(&a, &x, sizeof a);                       \
+    return a;                                       \
+  }                                                 \
   TT_INLINE T max_##T(T a, T b)                     \
   {                                                 \
-    T r = a > b ? a : b;                            \
+    T r = both_##T(a > b ? a : b, b > a ? b : a);   \
     return __builtin_isunordered(a, b) ? NAN_T : r; \
   }                                                 \
   TT_INLINE T min_##T(T a, T b)                     \
   {                                                 \
-    T r = a < b ? a : b;                            \
+    T r = either_##T(a < b ? a : b, b < a ? b : a); \
     return __builtin_isunordered(a, b) ? NAN_T : r; \
   }                                                 \
   TT_INLINE T fin_##T(T a)                          \
@@ -105,8 +124,8 @@ INT_OPS(int32_t, tt_i32, uint32_t)
 INT_OPS(uint32_t, tt_u32, uint32_t)
 INT_OPS(int64_t, tt_i64, uint64_t)
 INT_OPS(uint64_t, tt_u64, uint64_t)
-FLOAT_OPS(float, TT_NAN_F32)
-FLOAT_OPS(double, TT_NAN_F64)
+FLOAT_OPS(float, TT_NAN_F32, uint32_t)
+FLOAT_OPS(double, TT_NAN_F64, uint64_t)
 PICKED(int8_t)
 PICKED(uint8_t)
 PICKED(int32_t)

@@ -39,13 +39,15 @@ TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
 {
   uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));
-  return tt_f32_of_bits(tt_pick(0u - (uint32_t)(x > y), a, b) | (nan & 0x7fffffff));
+  uint32_t r = tt_pick(0u - (uint32_t)(x > y), a, b), same = 0u - (uint32_t)(x == y);
+  return tt_f32_of_bits(tt_pick(same, a & b, r) | (nan & 0x7fffffff));
 }
 
 TT_INLINE tt_vf tt_vf_min(tt_vf x, tt_vf y)
 {
   uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));
-  return tt_f32_of_bits(tt_pick(0u - (uint32_t)(x < y), a, b) | (nan & 0x7fffffff));
+  uint32_t r = tt_pick(0u - (uint32_t)(x < y), a, b), same = 0u - (uint32_t)(x == y);
+  return tt_f32_of_bits(tt_pick(same, a | b, r) | (nan & 0x7fffffff));
 }
 
 // Never called: there are no tails when a vector is one element.
@@ -99,7 +101,7 @@ TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
   *(uint8_t *)p = tt_e5m2_from_f32(v);
 }
 
-// ---- The larger or smaller of two codes. They are compared as signed numbers, both zeros as 0; of equal ones the later is taken ----
+// ---- The larger or smaller of two codes. They are compared as signed numbers, of which -0 is -1, and so on ----
 
 #define TT_PICK_BYTES(size) (size)
 
@@ -108,7 +110,7 @@ TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
   {                                                                                         \
     const CODE a = *(const CODE *)pa, b = *(const CODE *)pb;                                \
     const KEY ma = (KEY)(a & (MAG)), mb = (KEY)(b & (MAG)), last = (KEY)c.last;             \
-    const KEY ka = (KEY)(a > (MAG) ? -ma : ma), kb = (KEY)(b > (MAG) ? -mb : mb);           \
+    const KEY ka = (KEY)(a > (MAG) ? ~ma : ma), kb = (KEY)(b > (MAG) ? ~mb : mb);           \
     CODE r = (c.max ? ka > kb : ka < kb) ? a : b;                                           \
     r = (CODE)(r - (c.largest < c.last && (r & (MAG)) == c.last)); /* infinity saturates */ \
     *(CODE *)d = ((ma > last) | (mb > last)) ? (CODE)(MAG) : r;                             \

@@ -128,8 +128,8 @@ static double fold_double(int kind, double a, double b)
   switch (kind) {
   case TT_RED_SUM: return a + b;
   case TT_RED_PROD: return a * b;
-  case TT_RED_MAX: return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
-  default: return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
+  case TT_RED_MAX: return isnan(a) || isnan(b) ? NAN : a > b || (a == b && signbit(b)) ? a : b;
+  default: return isnan(a) || isnan(b) ? NAN : a < b || (a == b && signbit(a)) ? a : b;
   }
 }
 
