@@ -9,7 +9,7 @@
 #include "device/host/stream.h"
 
 #define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
-#define BLOCK_PLACES 16
+#define BLOCK_PLACES 256 // 2 MiB of address space, which the C library maps: no page is touched before its place is taken
 
 // Places for communicators. Each is used once, so that a handle never means another communicator. Afterwards its pages are given back, but
 // for their addresses: they read as zero, which is no magic.
@@ -43,7 +43,7 @@ static struct ncclComm *take_place(void)
 {
   size_t size = place_size(), lines = (size - sizeof(struct ncclComm)) / TT_CACHE_LINE + 1;
   if (used % BLOCK_PLACES == 0) {
-    block *b = tt_calloc_line(sizeof *b + (BLOCK_PLACES + 1) * size);
+    block *b = tt_calloc(1, sizeof *b + (BLOCK_PLACES + 1) * size);
     if (b == NULL) {
       return NULL;
     }
