@@ -32,8 +32,8 @@ complete_words() {
   PATH=$bin:$PATH bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tutti; printf "%s\n" "${COMPREPLY[@]}"' "$share/bash-completion/completions/tutti" "$@"
 }
 [ "$(complete_words tutti-topo tun)" = tuning ] || fail "tutti-topo tun: $(complete_words tutti-topo tun)"
-complete_words tutti-topo show --f | grep -qx -- --format || fail "tutti-topo show --f is not completed"
-complete_words all_reduce_perf --minb | grep -qx -- --minbytes || fail "all_reduce_perf --minb is not completed"
+complete_words tutti-topo show --f | grep -x -- --format >/dev/null || fail "tutti-topo show --f is not completed"
+complete_words all_reduce_perf --minb | grep -x -- --minbytes >/dev/null || fail "all_reduce_perf --minb is not completed"
 [ "$(complete_words tutti-trace report "$tmp/ho")" = "$tmp/home" ] || fail "no files are completed"
 if command -v zsh >/dev/null; then
   zsh -n "$share/zsh/site-functions/_tutti" || fail "zsh cannot read its completion"
@@ -62,7 +62,7 @@ else
   touch "$root/var/lib/dpkg/status"
   at_root() { dpkg --root="$root" --log="$tmp/dpkg.log" --force-depends --force-script-chrootless "$@" >"$tmp/log" 2>&1 || { cat "$tmp/log"; exit 1; }; }
   at_root -i "$tmp"/deb/*.deb
-  dpkg-deb -f "$tmp"/deb/tutti_*.deb Depends | grep -q libsodium || fail "the library's package does not depend on libsodium"
+  dpkg-deb -f "$tmp"/deb/tutti_*.deb Depends | grep libsodium >/dev/null || fail "the library's package does not depend on libsodium"
   "$root/usr/bin/all_reduce_perf" -P 2 -b 8 -e 1K -n 1 -w 0 >"$tmp/log" 2>&1 || { fail "the installed perf program:"; cat "$tmp/log"; }
   compile_readme "$root/usr/lib"
   # shellcheck disable=SC2046
