@@ -20,7 +20,7 @@ static void try_id(const ncclUniqueId *id)
   ncclUniqueId again;
   tt_id parsed;
   if (tt_bootstrap_id_parse(id, &parsed) == ncclSuccess) {
-    demand(tt_addrs_good(&parsed.root));
+    demand(parsed.root.n == 0 || tt_addrs_good(&parsed.root)); // without a network an id has no address
     tt_bootstrap_id_write(&parsed, &again);
     demand(memcmp(&again, id, sizeof(again)) == 0);
   }

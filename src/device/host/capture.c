@@ -149,8 +149,8 @@ static ncclResult_t begin(tt_stream *s, tt_graph *into, const tt_nodes *deps, tu
     return no_memory();
   }
   *c = (capture){.graph = into, .own = into == NULL, .mode = mode, .thread = this_thread(), .id = ++last_id};
-  ncclResult_t res = into == NULL ? tt_graph_create(&c->graph) : ncclSuccess;
-  TT_TRY_GOTO(res, res);
+  ncclResult_t res;
+  TT_TRY_GOTO(into == NULL ? tt_graph_create(&c->graph) : ncclSuccess, res);
   TT_TRY_GOTO(join(c, s, deps == NULL ? 1 : deps->n, home_behind(c->graph, deps), &c->origin), res);
   if (deps != NULL) {
     add_nodes(&c->origin->tail, deps);
