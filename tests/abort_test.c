@@ -272,11 +272,73 @@ static void ends_a_finalize(void **state)
   PROCESSES(1, 20, finalize_body, NULL);
 }
 
+static single interrupted;
+static _Atomic int handled;
+static ncclResult_t from_handler;
+
+// Where the signal comes before the wait has begun, the abort is in order.
+static void abort_in_handler(int number)
+{
+  (void)number;
+  from_handler = ncclCommAbort(interrupted.comm);
+  atomic_store(&handled, 1);
+}
+
+// Aborts from another thread what the handler could not.
+static void *signals_waiter(void *waiter)
+{
+  while (atomic_load(&handled) == 0) {
+    sched_yield();
+  }
+  sleep_ms(20); // the waiter is asleep by then, or about to be
+  atomic_store(&handled, 0);
+  pthread_kill(*(pthread_t *)waiter, SIGUSR1);
+  while (atomic_load(&handled) == 0) {
+    sched_yield();
+  }
+  if (from_handler != ncclSuccess) {
+    OK(ncclCommAbort(interrupted.comm));
+  }
+  return NULL;
+}
+
+// A signal handler that interrupts a wait cannot end it: the thread would wait for itself. It is told so at once, and the wait goes on.
+static void handler_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  pthread_t self = pthread_self(), thread;
+  int refused = 0;
+  CHECK(signal(SIGUSR1, abort_in_handler) != SIG_ERR, "no handler");
+  for (int i = 0; i < 10; i++) {
+    ncclComm_t comm[2];
+    OK(ncclCommInitAll(comm, 2, NULL));
+    OK(tuttiSetDevice(0));
+    interrupted.comm = comm[0];
+    atomic_store(&handled, 0);
+    CHECK(pthread_create(&thread, NULL, signals_waiter, &self) == 0, "no thread");
+    OK(ncclAllReduce(in[0], out[0], 16, ncclFloat, ncclSum, comm[0], NULL));
+    atomic_store(&handled, 1);
+    CHECK(tuttiStreamSynchronize(NULL) != ncclSuccess, "the aborted operation was good");
+    pthread_join(thread, NULL);
+    CHECK(from_handler == ncclSuccess || from_handler == ncclInvalidUsage, "the handler's abort gave %d", (int)from_handler);
+    refused += from_handler == ncclInvalidUsage;
+    OK(ncclCommAbort(comm[1]));
+  }
+  CHECK(refused > 0, "no signal came into a wait");
+}
+
+static void refuses_a_handler_in_a_wait(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, handler_body, NULL);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(waits_for_the_call),
       cmocka_unit_test(ends_a_finalize),
+      cmocka_unit_test(refuses_a_handler_in_a_wait),
       cmocka_unit_test(storms),
   };
   return RUN_TESTS("abort", tests, argc, argv);

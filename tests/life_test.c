@@ -391,12 +391,42 @@ static void ends_in_any_order(void **state)
   PROCESSES(1, 20, ends_body, NULL);
 }
 
+// With main gone and everything destroyed, no thread of the library keeps the process. The proxy's thread still does, where there was a network.
+static void last_thread_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  world w;
+  buffers b;
+  world_open(&w, 2);
+  buffers_open(&b, 2, 2);
+  for (int i = 0; i < 2; i++) {
+    OK(sum(&w, &b, i));
+  }
+  world_wait(&w);
+  for (int i = 0; i < 2; i++) {
+    OK(ncclCommDestroy(w.comm[i]));
+    OK(tuttiStreamDestroy(w.stream[i]));
+  }
+  buffers_close(&b, 2);
+  pthread_exit(NULL);
+}
+
+static void ends_with_its_last_thread(void **state)
+{
+  (void)state;
+  if (over_network()) {
+    skip();
+  }
+  PROCESSES(1, 20, last_thread_body, NULL);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nonblocking_communicators), cmocka_unit_test(abort_during_init),  cmocka_unit_test(splits_in_groups),
       cmocka_unit_test(several_splits_in_a_group), cmocka_unit_test(abort_during_split), cmocka_unit_test(splits_between_processes),
       cmocka_unit_test(ends_in_any_order),         cmocka_unit_test(abort_of_a_child),   cmocka_unit_test(lonely_split),
+      cmocka_unit_test(ends_with_its_last_thread),
   };
   return RUN_TESTS("life", tests, argc, argv);
 }

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "comm/comm.h"
 #include "device/host/device.h"
+#include "device/host/stream.h"
 #include "os/socket.h"
 #include "tutti.h"
 
@@ -296,11 +297,18 @@ TT_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm)
   return noted(res);
 }
 
-// The communicator cannot go while a split of it waits for the calling thread.
-static ncclResult_t check_splits(const struct ncclComm *comm, const char *what)
+// The communicator cannot go while a split of it, or a call that a signal handler has interrupted, waits for the calling thread.
+static ncclResult_t check_caller(const struct ncclComm *comm, const char *what)
 {
   if (tt_turns_busy(&comm->turns) && tt_group_open()) {
     return tt_fail(ncclInvalidUsage, "%s on rank %d: a split of the communicator waits for the end of the open group", what, comm->rank);
+  }
+  if (tt_host_waiting() || atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
+    return tt_fail(
+        ncclInvalidUsage,
+        "%s on rank %d: the calling thread is inside another call, which a signal handler or a function on a stream cannot end; call it "
+        "from another thread, or after that call",
+        what, comm->rank);
   }
   return ncclSuccess;
 }
@@ -311,7 +319,7 @@ TT_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm)
     return ncclSuccess;
   }
   TT_TRY(tt_comm_check(comm, "ncclCommDestroy", false));
-  TT_TRY(check_splits(comm, "ncclCommDestroy"));
+  TT_TRY(check_caller(comm, "ncclCommDestroy"));
   tt_turns_drain(&comm->turns); // splits use their parent
   tt_job_join(comm);
   if (atomic_load(&comm->state) == TT_COMM_READY) {
@@ -327,11 +335,7 @@ TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
     return ncclSuccess;
   }
   TT_TRY(tt_comm_check(comm, "ncclCommAbort", false));
-  TT_TRY(check_splits(comm, "ncclCommAbort"));
-  if (atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
-    return tt_fail(ncclInvalidUsage, "ncclCommAbort on rank %d: the calling thread is inside another call on this communicator",
-                   comm->rank);
-  }
+  TT_TRY(check_caller(comm, "ncclCommAbort"));
   __atomic_store_n(&comm->port.abort_flag, 1, __ATOMIC_RELEASE);
   tt_turns_abort(&comm->turns);
   tt_turns_drain(&comm->turns);

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <time.h>
 
 #include "base/log.h"
@@ -27,7 +28,8 @@
 #define CLOCK_EVERY 64            // looks between two readings of the clock
 #define WORKER_TICK_NS 1000000ull // how often the worker looks for orphaned work while there has been some lately
 #define WORKER_TICK_CROWDED_NS 10000000ull
-#define WORKER_IDLE_TICKS 50 // ticks without any before it sleeps for good
+#define WORKER_IDLE_TICKS 50         // ticks without any before it sleeps until a kick
+#define WORKER_ENDS_NS 1000000000ull // how long it sleeps so before it ends
 
 static _Atomic bool crowded; // some communicator has more ranks on this machine than there are cores
 static _Atomic int per_core; // the most of them
@@ -291,6 +293,14 @@ static void sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, attend
   nap_leave(&n);
 }
 
+// Waits that the calling thread is inside of. Its own, and its signal handlers'.
+static _Thread_local volatile sig_atomic_t waits;
+
+bool tt_host_waiting(void)
+{
+  return waits > 0;
+}
+
 void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
 {
   if (s != NULL) {
@@ -299,6 +309,7 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
   if (ready(arg)) {
     return;
   }
+  waits++;
   if (s != NULL) {
     atomic_fetch_add_explicit(&s->waiters, 1, memory_order_relaxed);
   }
@@ -326,6 +337,7 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
     }
   }
   attend(attending, -1);
+  waits--;
   if (s != NULL) {
     atomic_fetch_sub(&s->waiters, 1);
     if (TT_UNLIKELY(!tt_stream_idle(s))) {
@@ -400,8 +412,8 @@ ncclResult_t tt_stream_wait(tt_stream *s)
 
 // The worker: one thread per process, started when work is first left behind.
 enum { WORKER_NONE, WORKER_TICKING, WORKER_ASLEEP };
-static _Atomic int worker_state;                                // NONE -> TICKING by the first kick; TICKING <-> ASLEEP
-static tt_bell worker_bell;                                     // rung by a kick that finds it asleep
+static _Atomic int worker_state; // NONE -> TICKING by a kick, TICKING <-> ASLEEP; ASLEEP -> NONE by the worker, which ends
+static tt_bell worker_bell;      // rung by a kick that finds it asleep
 static pthread_mutex_t worker_lock = PTHREAD_MUTEX_INITIALIZER; // one thread starts it
 
 // A thread that keeps pushing runs its stream itself, a bit with every push: the worker would only be in its way, and be woken for every
@@ -543,8 +555,9 @@ static bool worker_round(uint64_t tick, worker_times *last)
   return o.any || left;
 }
 
-// Sleeps until a kick. The state says so first, and work pushed meanwhile is looked for once more.
-static void worker_sleep(void)
+// Sleeps until a kick, and returns true. The state says so first, and work pushed meanwhile is looked for once more. False: no kick came for so long that
+// the worker ends, so that a process whose main thread has left can end. Whoever pushes changes ASLEEP, or finds NONE and starts another worker.
+static bool worker_sleep(void)
 {
   uint32_t ticket = tt_bell_announce(&worker_bell);
   atomic_store(&worker_state, WORKER_ASLEEP);
@@ -553,23 +566,25 @@ static void worker_sleep(void)
   tt_stream_each(find_orphan, &o);
   if (!o.any) {
     tt_bell *bell = &worker_bell;
-    tt_bell_sleep(&bell, &ticket, 1, 3600ull * 1000000000ull);
+    tt_bell_sleep(&bell, &ticket, 1, WORKER_ENDS_NS);
   }
   tt_bell_leave(&worker_bell);
+  int asleep = WORKER_ASLEEP;
+  if (!o.any && atomic_compare_exchange_strong(&worker_state, &asleep, WORKER_NONE)) {
+    return false;
+  }
   atomic_store(&worker_state, WORKER_TICKING);
+  return true;
 }
 
 static void *worker_main(void *arg)
 {
   (void)arg;
   worker_times last = {0};
-  for (int idle = 0;;) {
+  for (int idle = 0; idle <= WORKER_IDLE_TICKS || worker_sleep();) {
+    idle = idle > WORKER_IDLE_TICKS ? 0 : idle;
     bool tight = atomic_load_explicit(&crowded, memory_order_relaxed);
     idle = worker_round(tight ? WORKER_TICK_CROWDED_NS : WORKER_TICK_NS, &last) ? 0 : idle + 1;
-    if (idle > WORKER_IDLE_TICKS) {
-      worker_sleep();
-      idle = 0;
-    }
   }
   return NULL;
 }
@@ -578,8 +593,9 @@ static void worker_start(void)
 {
   pthread_mutex_lock(&worker_lock);
   if (atomic_load(&worker_state) == WORKER_NONE) {
-    if (tt_thread_start_detached("tutti worker", worker_main, NULL) == ncclSuccess) {
-      atomic_store(&worker_state, WORKER_TICKING);
+    atomic_store(&worker_state, WORKER_TICKING); // first: a worker may end before this thread goes on
+    if (tt_thread_start_detached("tutti worker", worker_main, NULL) != ncclSuccess) {
+      atomic_store(&worker_state, WORKER_NONE);
     }
   }
   pthread_mutex_unlock(&worker_lock);
