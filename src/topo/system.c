@@ -47,7 +47,7 @@ bool tt_topo_host_rank(const tt_topo_node *node)
 const char *tt_node_name(const tt_topo *topo, int node, char *buf, size_t size)
 {
   const tt_topo_node *n = &topo->nodes[node];
-  char host[16] = "", number[24];
+  char host[16] = "", number[24] = "";
   if (topo->nhosts > 1 && n->kind != TT_NODE_GPU && n->kind != TT_NODE_NVS) {
     snprintf(host, sizeof(host), ".h%d", n->host);
   }
@@ -56,7 +56,9 @@ const char *tt_node_name(const tt_topo *topo, int node, char *buf, size_t size)
   case TT_NODE_NET: snprintf(buf, size, "NET%d%s", n->net.dev, host); break;
   case TT_NODE_NVS: snprintf(buf, size, "NVS"); break;
   case TT_NODE_CPU:
-    snprintf(number, sizeof(number), n->id >= 0 ? "/%" PRId64 : "", n->id);
+    if (n->id >= 0) {
+      snprintf(number, sizeof(number), "/%" PRId64, n->id);
+    }
     snprintf(buf, size, "CPU%s%s", number, host);
     break;
   default: snprintf(buf, size, "%s/%" PRIx64 "%s", tt_node_kind_name(n->kind), n->id, host); break;

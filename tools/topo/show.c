@@ -183,8 +183,10 @@ static xp_colour describe(const drawing *d, int node, float up, char name[128], 
       return XP_GPU;
     }
     xp_add(rest, "  %s", id);
-    xp_add(rest, n->gpu.gcn != 0 ? "  gfx%x" : n->gpu.sm != 0 ? "  sm %d" : "", n->gpu.gcn != 0 ? n->gpu.gcn : n->gpu.sm);
-    xp_add(rest, n->gpu.gdr != 0 ? "  gdr" : "");
+    if (n->gpu.gcn != 0 || n->gpu.sm != 0) {
+      xp_add(rest, n->gpu.gcn != 0 ? "  gfx%x" : "  sm %d", n->gpu.gcn != 0 ? n->gpu.gcn : n->gpu.sm);
+    }
+    xp_add(rest, "%s", n->gpu.gdr != 0 ? "  gdr" : "");
     xp_add(rest, "  %g GB/s", (double)up);
     add_links(d, node, TT_PATH_NVL, false, rest);
     add_links(d, node, TT_PATH_C2C, false, rest);

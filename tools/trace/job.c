@@ -187,7 +187,9 @@ void xt_job_title(const xt_job *job, FILE *out)
   }
   fprintf(out, here == ranks ? "%d ranks" : "%d of %d ranks", here, ranks);
   print_places(job, out);
-  fprintf(out, comms > 1 ? ", %d communicators" : "", comms);
+  if (comms > 1) {
+    fprintf(out, ", %d communicators", comms);
+  }
   if (gmtime_r(&began, &utc) != NULL && strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &utc) > 0) {
     fprintf(out, ", %s", when);
   }
