@@ -244,6 +244,13 @@ static void test_abandon(void **state)
   ended(s);
 }
 
+// ThreadSanitizer ends a child that makes threads, unless told otherwise.
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+  return "die_after_fork=0";
+}
+
 // A child has none of the parent's waits, and a watcher of its own.
 static void test_fork(void **state)
 {
