@@ -56,6 +56,9 @@ foreach(program ${completed}) # bash looks for a file of the program's name
 endforeach()
 
 # make deb: cpack. The library takes the place of NVIDIA's packages, which have files of the same names.
+if(CMAKE_VERSION VERSION_LESS 3.20)
+  return() # cpack finds the dependencies between our own packages from 3.20 on; this file is the last one included
+endif()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR Tutti)
 set(CPACK_PACKAGE_CONTACT "Tutti <tutti@localhost>")

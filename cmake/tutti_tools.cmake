@@ -5,6 +5,10 @@ list(FILTER topo_tool_sources EXCLUDE REGEX "_test\\.c$")
 list(REMOVE_ITEM topo_tool_sources ${PROJECT_SOURCE_DIR}/tools/topo/main.c)
 
 if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
+  foreach(part page chart) # of the page that `tutti-topo show --format html` writes
+    tutti_embed(topo_tool_sources xp_${part}_style tools/topo/${part}.css)
+    tutti_embed(topo_tool_sources xp_${part}_script tools/topo/${part}.js)
+  endforeach()
   add_library(topo_tool STATIC ${topo_tool_sources})
   set_target_properties(topo_tool PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tools)
   target_link_libraries(topo_tool PUBLIC tutti_include nccl_static tutti_jansson)

@@ -26,11 +26,7 @@ list(REMOVE_ITEM trace_tool_sources ${PROJECT_SOURCE_DIR}/tools/trace/main.c)
 if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
   # The page of `tutti-trace report`.
   foreach(part css html js)
-    add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/tools/trace_page_${part}.c
-      COMMAND ${CMAKE_COMMAND} -DNAME=xt_page_${part} -DOUT=${PROJECT_BINARY_DIR}/tools/trace_page_${part}.c
-        -DIN=${PROJECT_SOURCE_DIR}/tools/trace/page.${part} -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
-      DEPENDS ${PROJECT_SOURCE_DIR}/tools/trace/page.${part} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
-    list(APPEND trace_tool_sources ${PROJECT_BINARY_DIR}/tools/trace_page_${part}.c)
+    tutti_embed(trace_tool_sources xt_page_${part} tools/trace/page.${part})
   endforeach()
   add_library(trace_tool STATIC ${trace_tool_sources})
   set_target_properties(trace_tool PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tools)

@@ -184,7 +184,7 @@ HC_API cudaDeviceSynchronize(void)
 HC_API cudaDeviceReset(void)
 {
   HC_ENTER();
-  tuttiDeviceAbandonValues(current()); // nothing else in a stream may never end
+  tuttiDeviceAbandonValues(current()); // a wait for a value that nobody stores would keep the reset for ever
   tuttiDeviceWait(current());
   pthread_mutex_lock(&lock);
   settings *s = settings_of(current());

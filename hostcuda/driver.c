@@ -109,7 +109,7 @@ CU_API(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))
   if (!hc_is_device(device)) {
     return INVALID_DEVICE;
   }
-  *context = (CUcontext)(intptr_t)(device + 1);
+  *context = context_of(device);
   return SUCCESS;
 }
 
@@ -144,7 +144,7 @@ CU_API(cuCtxSetCurrent, (CUcontext context))
   CU_RETURN(cudaSetDevice(device_of(context)));
 }
 
-// The contexts beneath the thread's current one. A thread always has a context, so a program may pop more than it has pushed: `depth` counts below 0 then.
+// The contexts beneath the thread's current one. A thread always has a context, so a pop with nothing beneath leaves it the one that it has.
 enum { PUSHED_MOST = 64 };
 static _Thread_local struct {
   int depth;
@@ -165,10 +165,7 @@ CU_API(cuCtxPushCurrent_v2, (CUcontext context))
   if (e != SUCCESS) {
     return e;
   }
-  if (pushed.depth >= 0) {
-    pushed.beneath[pushed.depth] = before;
-  }
-  pushed.depth++;
+  pushed.beneath[pushed.depth++] = before;
   return SUCCESS;
 }
 
@@ -178,9 +175,7 @@ CU_API(cuCtxPopCurrent_v2, (CUcontext * context))
   CUresult e = cuCtxGetCurrent(&now);
   if (e == SUCCESS && pushed.depth > 0) {
     e = cuCtxSetCurrent(pushed.beneath[pushed.depth - 1]);
-  }
-  if (e == SUCCESS) {
-    pushed.depth--;
+    pushed.depth -= e == SUCCESS;
   }
   if (e == SUCCESS && context != NULL) {
     *context = now;

@@ -47,6 +47,12 @@ enum {
     return result;                              \
   } while (0)
 
+// A device's context: its number plus one.
+static inline CUcontext context_of(int device)
+{
+  return (CUcontext)(intptr_t)(device + 1);
+}
+
 static inline void *at(CUdeviceptr ptr)
 {
   return (void *)(uintptr_t)ptr;

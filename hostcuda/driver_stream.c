@@ -37,7 +37,7 @@ CU_API(cuStreamGetCtx, (cudaStream_t stream, CUcontext *context))
   CUresult e = (CUresult)cudaStreamGetDevice(stream, &device);
   hc_restore(before);
   if (e == SUCCESS) {
-    *context = (CUcontext)(intptr_t)(device + 1);
+    *context = context_of(device);
   }
   return e;
 }
@@ -132,6 +132,10 @@ CU_TWIN(cuStreamBatchMemOp_v2, _ptsz, (cudaStream_t stream, unsigned count, cons
   CU_API(name, (cudaStream_t stream, CUdeviceptr p, number value, unsigned flags))                              \
   {                                                                                                             \
     return name##_v2(stream, p, value, flags);                                                                  \
+  }                                                                                                             \
+  CU_API(name##_ptsz, (cudaStream_t stream, CUdeviceptr p, number value, unsigned flags))                       \
+  {                                                                                                             \
+    return name##_v2(hc_own(stream), p, value, flags);                                                          \
   }                                                                                                             \
   CU_API(name##_v2_ptsz, (cudaStream_t stream, CUdeviceptr p, number value, unsigned flags))                    \
   {                                                                                                             \

@@ -30,8 +30,6 @@ typedef void (*function)(void);
 #undef D
 #undef T
 
-typedef void (*function)(void);
-
 void *hc_driver_find(const char *name, unsigned version, bool per_thread, enum cudaDriverEntryPointQueryResult *status)
 {
   static const struct form {

@@ -113,7 +113,7 @@ typedef enum { tuttiValueAtLeast = 0, tuttiValueEqual = 1, tuttiValueAnd = 2, tu
 
 // In stream order: stores a value in a word, and holds up the stream, and nothing else, until a word meets the condition. Anybody may store what is
 // waited for: the program, another process, another stream. `at` is aligned to the width; its memory stays until the entry is complete.
-// A wait that never ends also keeps whoever synchronises with the stream.
+// While a wait does not end, synchronising with its stream does not return either.
 ncclResult_t tuttiStreamWriteValue32(cudaStream_t stream, uint32_t *at, uint32_t value);
 ncclResult_t tuttiStreamWriteValue64(cudaStream_t stream, uint64_t *at, uint64_t value);
 ncclResult_t tuttiStreamWaitValue32(cudaStream_t stream, const uint32_t *at, uint32_t value, tuttiValueCondition_t condition);

@@ -21,10 +21,11 @@ static void fill(const char *name, size_t length)
   }
 }
 
-// Fills those that the ranks' processes listen at.
-static void fill_all(void)
+// Fills those that the ranks' processes listen at. Returns whether each process had one.
+static bool fill_all(void)
 {
   char line[512], own[RANKS][32];
+  bool found[RANKS] = {false}, all = true;
   for (int i = 0; i < RANKS; i++) {
     snprintf(own[i], sizeof own[i], "@tutti-%d-", (int)atomic_load(&the_board->word[i]));
   }
@@ -35,10 +36,15 @@ static void fill_all(void)
       const char *at = strstr(line, own[i]);
       if (at != NULL && strlen(at) < 100) {
         fill(at + 1, strcspn(at, "\n") - 1);
+        found[i] = true;
       }
     }
   }
   fclose(f);
+  for (int i = 0; i < RANKS; i++) {
+    all &= found[i];
+  }
+  return all;
 }
 
 static void flood(void)
@@ -49,8 +55,9 @@ static void flood(void)
   }
   double end = seconds_now() + GENEROUS(6); // should the ranks fail
   while (atomic_load(&the_board->word[DONE]) < RANKS && seconds_now() < end) {
-    fill_all();
-    atomic_store(&the_board->word[FULL], 1);
+    if (fill_all()) {
+      atomic_store(&the_board->word[FULL], 1);
+    }
     sleep_ms(1);
   }
 }

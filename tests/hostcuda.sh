@@ -54,10 +54,13 @@ check_symbols() {
 
 # cuda.h declares what the library at $1 exports, and all names that a program can ask it for.
 check_cuda_h() {
-  "$cc" -E -P -Iinclude/hostcuda include/hostcuda/cuda.h | sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' | sort -u >"$tmp/declared"
-  [ "$(wc -l <"$tmp/declared")" -gt 40 ] || fail "no declarations found in cuda.h"
-  comm -23 "$tmp/declared" <(names "$1") >"$tmp/missing"
-  [ ! -s "$tmp/missing" ] || fail "cuda.h declares what is not exported: $(paste -sd' ' "$tmp/missing")"
+  local streams
+  for streams in -UCUDA_API_PER_THREAD_DEFAULT_STREAM -DCUDA_API_PER_THREAD_DEFAULT_STREAM; do
+    "$cc" "$streams" -E -P -Iinclude/hostcuda include/hostcuda/cuda.h | sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' | sort -u >"$tmp/declared"
+    [ "$(wc -l <"$tmp/declared")" -gt 100 ] || fail "no declarations found in cuda.h"
+    comm -23 "$tmp/declared" <(names "$1") >"$tmp/missing"
+    [ ! -s "$tmp/missing" ] || fail "cuda.h declares what is not exported ($streams): $(paste -sd' ' "$tmp/missing")"
+  done
   sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' include/hostcuda/cuda.h | sort -u >"$tmp/declared"
   sed -nE 's/^[DT]\((\w+), .*/\1/p' hostcuda/driver.def | sort -u | comm -13 "$tmp/declared" - >"$tmp/missing"
   [ ! -s "$tmp/missing" ] || fail "cuda.h does not declare $(paste -sd' ' "$tmp/missing")"

@@ -353,9 +353,9 @@ static void test_values(void **state)
   operation(batch[3], WRITE_64, v, 4, 0);
   OK(cuStreamBatchMemOp, a, 4u, batch, 0u);
   GIVES(600, cuStreamQuery, a);
-  assert_int_equal(atomic_load(word), 9);
   atomic_store(wide, 3);
   OK(cuStreamSynchronize, a);
+  assert_int_equal(atomic_load(word), 9);
   assert_int_equal(atomic_load(wide), 4);
   // Wrong arguments; of a batch with one nothing is queued.
   GIVES(INVALID_VALUE, cuStreamWriteValue32, a, w + 2, 1u, 0u);
@@ -454,6 +454,13 @@ static void test_stack_and_refusals(void **state)
     assert_ptr_equal(top, first);
     OK(cuCtxPushCurrent, top);
   }
+  OK(cuCtxGetCurrent, &top);
+  assert_ptr_equal(top, first);
+  OK(cuCtxPopCurrent, &top); // the push of the last round
+  OK(cuCtxPopCurrent, &top); // nothing is beneath
+  OK(cuCtxPushCurrent, second);
+  OK(cuCtxPopCurrent, &top);
+  assert_ptr_equal(top, second);
   OK(cuCtxGetCurrent, &top);
   assert_ptr_equal(top, first);
   GIVES(INVALID_CONTEXT, cuCtxPushCurrent, NULL);

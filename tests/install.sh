@@ -21,6 +21,9 @@ for program in "$bin"/*; do
   [ -s "$share/man/man1/$name.1" ] || fail "$name has no manual page"
   [ -s "$share/bash-completion/completions/$name" ] || fail "$name has no completion"
 done
+for word in $("$bin/all_reduce_perf" -h 2>/dev/null | awk -f cmake/help_words.awk | grep '^--'); do
+  grep -F -- "\\-\\-${word#--}" "$share/man/man1/tutti-perf.1" >/dev/null || fail "tutti-perf.1 does not have $word"
+done
 if command -v groff >/dev/null; then
   for page in "$share"/man/man?/*; do
     [ -z "$(cd "$share/man" && groff -man -s -ww -Tutf8 "$page" 2>&1 >/dev/null)" ] || fail "$page: groff has something to say"
@@ -53,8 +56,8 @@ left=$(cd "$tmp/dest" && find . ! -type d)
 [ -z "$left" ] || fail "make uninstall leaves $left"
 
 # Packages. A folder is the system; dpkg wants to be root for that. The dependencies are the system's own, and not in the folder.
-if ! command -v dpkg-deb >/dev/null || ! command -v dpkg-shlibdeps >/dev/null || [ "$(id -u)" != 0 ]; then
-  echo "not tried: Debian packages (dpkg-dev and root are needed)"
+if ! command -v dpkg-deb >/dev/null || ! command -v dpkg-shlibdeps >/dev/null || [ "$(id -u)" != 0 ] || ! [ -f "$build/CPackConfig.cmake" ]; then
+  echo "not tried: Debian packages (dpkg-dev, CMake 3.20 and root are needed)"
 else
   (cd "$build" && cpack -B "$tmp/deb" >"$tmp/log" 2>&1) || { cat "$tmp/log"; exit 1; }
   root=$tmp/root

@@ -18,7 +18,7 @@ expect() {
 
 # bound CORES LINES: two processes, with the cores that taskset allows.
 bound() {
-  NCCL_DEBUG=INFO taskset -c "$1" "$build/bin/all_reduce_perf" -P 2 -b 8 -e 8 -n 1 -w 0 "${@:3}" >"$out" 2>&1
+  env -u NCCL_DEBUG_FILE NCCL_NET_PLUGIN=none NCCL_DEBUG=INFO taskset -c "$1" "$build/bin/all_reduce_perf" -P 2 -b 8 -e 8 -n 1 -w 0 "${@:3}" >"$out" 2>&1
   expect "$2" '^# Each process is bound to 1 core of its own'
 }
 
@@ -28,6 +28,7 @@ if [ "${#cores[@]}" -ge 2 ] && taskset -c "${cores[0]},${cores[1]}" true 2>/dev/
   bound "${cores[0]},${cores[1]}" 1
   expect 0 'crowded'
   bound "${cores[0]},${cores[1]}" 0 -B 0
+  expect 2 'Init COMPLETE'
   expect 0 'crowded'
   bound "${cores[0]}" 0
   expect 2 'crowded'

@@ -6,6 +6,7 @@
 set -euo pipefail
 build=$(cd "$1" && pwd)
 folder=${2:-${TUTTI_NCCL_TESTS:-}}
+folder=${folder:+$(realpath -m -- "$folder")}
 cd "$(dirname "$0")/.."
 
 skip() { echo "skipped: $*"; exit 77; }

@@ -7,6 +7,7 @@
 set -euo pipefail
 build=$(cd "$1" && pwd)
 checkout=${2:-${TUTTI_NCCL_CHECKOUT:-}}
+checkout=${checkout:+$(realpath -m -- "$checkout")}
 cd "$(dirname "$0")/.."
 
 skip() { echo "skipped: $*"; exit 77; }

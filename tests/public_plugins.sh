@@ -11,13 +11,13 @@
 set -euo pipefail
 build=$(cd "$1" && pwd)
 from=${2:-${TUTTI_PUBLIC_PLUGINS:-}}
+from=${from:+$(realpath -m -- "$from")}
 cd "$(dirname "$0")/.."
 root=$PWD
 
 skip() { echo "skipped: $*"; exit 77; }
 [ -n "$from" ] || skip "no folder with checkouts of plugins given"
 [ -d "$from" ] || skip "$from is no folder"
-from=$(cd "$from" && pwd)
 grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" || skip "a sanitized library needs sanitized programs"
 command -v "${CXX:=g++}" >/dev/null && command -v "${CC:=gcc}" >/dev/null && command -v python3 >/dev/null || skip "needs $CC, $CXX and python3"
 cuda=${CUDA_HOME:-/usr/local/cuda}

@@ -244,14 +244,12 @@ same "other ranks: the same" "$tmp/out" "$tmp/graphs.xml"
 if ! [ -e /proc/driver/nvidia/gpus ]; then # no GPU: none is drawn, and nothing that nobody has measured
   good "this machine" '^this computer: no GPU, 3 ranks in host memory, ' show --ranks 3
   good "a rank in host memory" '^ *[|`]- RANK2  host memory$' show --ranks 3
-  "$topo" show >"$tmp/out" 2>"$tmp/err"
-  "$topo" show --format svg >>"$tmp/out" 2>>"$tmp/err"
-  "$topo" show --format json >>"$tmp/out" 2>>"$tmp/err"
+  { "$topo" show && "$topo" show --format svg && "$topo" show --format json; } >"$tmp/out" 2>"$tmp/err" || report "this machine in each form" " status $?"
   report "no GPU, no NUMA node -1, no bandwidth of memory" "$(grep -E '[0-9] GPU|GPU[0-9]|CPU/-1|96 GB/s|PCI 96' "$tmp/out")"
 fi
 good "one of four machines" '8 GPUs, .*; one of 4 machines over the network$' show -N 4 "$h100"
 for form in svg html; do
-  good "one of four machines, $form" '<title>input.xml, one of 4 machines: 4 machines over the network, 32 ranks; one is drawn: 8 GPUs, ' \
+  good "one of four machines, $form" '<title>input.xml: 4 machines over the network, 32 ranks; one is drawn: 8 GPUs, ' \
     show --format $form -N 4 "$h100"
 done
 good "one of four machines, json" '^"machines":4,' show --format json -N 4 "$h100"

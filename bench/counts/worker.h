@@ -21,8 +21,8 @@ static void must(ncclResult_t res, const char *what)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static bool let_go; // under the lock, like
-static int held;    // how often it was
+static bool let_go; // under the lock
+static int held;    // how often it was held; under the lock
 
 // Stands before the C library's. A thread of the library begins by taking its name: that is where the worker is held.
 __attribute__((visibility("default"))) int pthread_setname_np(pthread_t id, const char *name)

@@ -3,6 +3,7 @@
 //   coll_full [-l limits] [-t tables] [-o json] [-m markdown] [-p folder] [part.json …]
 //     -l  what `limits sizes` printed      -o  everything as JSON      -m  the tables once more as markdown      -p  folder for the pictures
 //     -t  tables that -m wrote: draws their pictures anew
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,6 +62,7 @@ int main(int argc, char **argv)
   static full_run r;
   const char *json = NULL, *markdown = NULL, *folder = NULL;
   int res = 0;
+  bool usage = false;
   for (int c; (c = getopt(argc, argv, "l:t:o:m:p:")) != -1;) {
     switch (c) {
     case 'l': res |= read_limits(&r, optarg); break;
@@ -68,12 +70,15 @@ int main(int argc, char **argv)
     case 'o': json = optarg; break;
     case 'm': markdown = optarg; break;
     case 'p': folder = optarg; break;
-    default: res = 2;
+    default: usage = true;
     }
   }
-  if (res == 2 || (optind >= argc && r.npoints == 0)) {
+  if (usage || (optind >= argc && r.npoints == 0 && res == 0)) {
     fprintf(stderr, "usage: coll_full [-l limits] [-t tables] [-o json] [-m markdown] [-p folder] [part.json ...]\n");
     return 2;
+  }
+  if (res != 0) {
+    return res; // said already
   }
   for (; optind < argc; optind++) {
     res |= full_load(&r, argv[optind]);

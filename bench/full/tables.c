@@ -92,7 +92,11 @@ int full_load_tables(full_run *r, const char *path)
   table t = {.kind = COLL_COUNT};
   int res = 0, before = r->npoints, number = 0;
   FILE *in = fopen(path, "r");
-  while (in != NULL && res == 0 && fgets(line, sizeof line, in) != NULL) {
+  if (in == NULL) {
+    perror(path);
+    return 1;
+  }
+  while (res == 0 && fgets(line, sizeof line, in) != NULL) {
     number++;
     int n = line[0] == '|' ? split_cells(line, cells) : 0;
     if (line[0] == '#') {
@@ -101,12 +105,10 @@ int full_load_tables(full_run *r, const char *path)
       res = t.n == 0 ? read_head(r, &t, cells, n) : read_row(r, &t, cells, n);
     }
   }
-  if (in == NULL || res != 0 || r->npoints == before) {
+  if (res != 0 || r->npoints == before) {
     fprintf(stderr, "coll_full: %s, line %d: cannot be read as the tables of `make bench-full`\n", path, number);
     res = 1;
   }
-  if (in != NULL) {
-    fclose(in);
-  }
+  fclose(in);
   return res;
 }

@@ -638,7 +638,7 @@ typedef struct CUmulticastObjectProp_st {
 
 // ---- Functions: the driver, devices, contexts ----
 
-// `flags` is 0. Nothing needs to be initialised; the function says whether the call was a right one.
+// Nothing needs to be initialised: the call only checks `flags`, which is 0.
 CUresult cuInit(unsigned int flags);
 CUresult cuDriverGetVersion(int *version);
 // "CUDA_ERROR_INVALID_VALUE", and a text; constant.
@@ -672,6 +672,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *activ
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer);
 CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id);
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUdeviceptr ptr);
+// Always CUDA_ERROR_NOT_SUPPORTED.
 CUresult cuGetExportTable(const void **table, const CUuuid *id);
 
 // ---- Functions: streams and memory; see the runtime's of the same meaning ----

@@ -37,17 +37,6 @@ typedef struct __attribute__((aligned(4))) {
 #define HC_OPERATORS2 1
 #endif
 #include "hostcuda_half.h"
-#undef HC_WORD
-#undef HC_T
-#undef HC_T2
-#undef HC_RAW
-#undef HC_RAW2
-#undef HC_OTHER
-#undef HC_FORMAT
-#undef HC_VALUE
-#undef HC_CONVERSIONS
-#undef HC_OPERATORS
-#undef HC_OPERATORS2
 
 #ifndef __CUDA_NO_HALF_CONVERSIONS__
 inline __half::__half(const __nv_bfloat16 other) : __x(__half_raw(__float2half(__bfloat162float(other))).x) {}

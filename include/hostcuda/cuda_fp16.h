@@ -42,17 +42,6 @@ typedef struct __attribute__((aligned(4))) {
 #define HC_OPERATORS2 1
 #endif
 #include "hostcuda_half.h"
-#undef HC_WORD
-#undef HC_T
-#undef HC_T2
-#undef HC_RAW
-#undef HC_RAW2
-#undef HC_OTHER
-#undef HC_FORMAT
-#undef HC_VALUE
-#undef HC_CONVERSIONS
-#undef HC_OPERATORS
-#undef HC_OPERATORS2
 
 #define CUDART_INF_FP16 __ushort_as_half((unsigned short)0x7c00)
 #define CUDART_NAN_FP16 __ushort_as_half((unsigned short)0x7fff)

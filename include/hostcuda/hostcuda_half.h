@@ -1,5 +1,5 @@
 // hostcuda_half.h: the C++ type of a 16-bit number, its pair, and all functions of both. cuda_fp16.h and cuda_bf16.h include it, once each,
-// with these macros; without them it is empty. HC_CONVERSIONS and HC_OPERATORS, HC_OPERATORS2 (of pairs) are left out where the program
+// with these macros, which it undefines; without them it is empty. HC_CONVERSIONS and HC_OPERATORS, HC_OPERATORS2 (of pairs) are left out where the program
 // asks for it, as with NVIDIA's headers.
 //
 //   HC_WORD    the type's name within those of functions: half, bfloat16
@@ -531,5 +531,16 @@ HC_RELATE(HC_T2, >=, __hbge2)
 #undef HC_NAME
 #undef HC_NAME2_
 #undef HC_NAME2
+#undef HC_WORD
+#undef HC_T
+#undef HC_T2
+#undef HC_RAW
+#undef HC_RAW2
+#undef HC_OTHER
+#undef HC_FORMAT
+#undef HC_VALUE
+#undef HC_CONVERSIONS
+#undef HC_OPERATORS
+#undef HC_OPERATORS2
 
 #endif

@@ -1,4 +1,6 @@
 // events.c: from finished events to lines of the time line: tracks, operations, arrows. The plugin's thread alone.
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -425,24 +427,34 @@ static void introduce(tt_op *op, const tt_record *r)
   op->send = r->send;
 }
 
-static tt_wait *wait_of(tt_op *op, int32_t peer)
+// Where waiting for a peer is counted. With all places taken, a peer's `first` message takes that of the peer whose messages came earliest, which was waited
+// for least. NULL: the peer has no place.
+static tt_wait *wait_of(tt_op *op, int32_t peer, bool first)
 {
+  tt_wait *place = NULL;
   for (int i = 0; i < TT_TRACE_PEERS; i++) {
-    if (op->waits[i].first == 0 || op->waits[i].peer == peer) {
-      op->waits[i].peer = peer;
-      return &op->waits[i];
+    tt_wait *w = &op->waits[i];
+    if (w->first > 0 && w->peer == peer) {
+      return w;
     }
+    bool better = place == NULL || (place->first > 0 && (w->first == 0 || w->came / w->first < place->came / place->first));
+    place = better ? w : place;
   }
-  return NULL;
+  if (!first) {
+    return NULL;
+  }
+  *place = (tt_wait){.peer = peer};
+  return place;
 }
 
 // Slots are posted ahead, also before the operation runs: what counts is the time in which it ran and nothing came.
 static void count_wait(tt_context *c, tt_op *op, const tt_record *r)
 {
   track *t = track_for(c, r);
-  tt_wait *w = wait_of(op, r->peer);
+  bool first = t->op != op->number;
+  tt_wait *w = wait_of(op, r->peer, first);
   uint64_t from = r->start > t->arrived ? r->start : t->arrived;
-  if (w != NULL && (t->op != op->number || w->first == 0)) {
+  if (first) {
     w->first++;
     w->came += r->mark[1];
   } else if (w != NULL && r->mark[1] > from) {
@@ -560,6 +572,26 @@ void tt_events_begin(tt_context *c)
   }
 }
 
+// When this process was made, in the kernel's ticks since it started: with the number, it names a process for ever. 0: not known.
+static uint64_t process_start(void)
+{
+  char text[1024] = "";
+  unsigned long long ticks = 0;
+  int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+  const char *at = n > 0 ? strrchr(text, ')') : NULL; // the name may have anything in it
+  for (int field = 2; at != NULL && field < 22; field++) {
+    at = strchr(at + 1, ' ');
+  }
+  if (at != NULL) {
+    (void)sscanf(at, "%llu", &ticks);
+  }
+  if (fd >= 0) {
+    close(fd);
+  }
+  return ticks;
+}
+
 void tt_events_footer(void *context, char *out, size_t size)
 {
   tt_context *c = context;
@@ -573,10 +605,10 @@ void tt_events_footer(void *context, char *out, size_t size)
   snprintf(
       out, size,
       "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":%d,\"nodes\":%d,\"comm\":\"0x%016llx\","
-      "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"clock\":\"%s\"%s,\"realtime_minus_monotonic_ns\":%llu,\"began_us\":%llu,"
+      "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"process_start\":%llu,\"clock\":\"%s\"%s,\"realtime_minus_monotonic_ns\":%llu,\"began_us\":%llu,"
       "\"finished\":%d,\"written\":%20llu,\"lost_ring_full\":%20llu,\"lost_disk\":%20llu,\"lost_operations\":%20llu,\"overwritten\":%20llu}}\n",
-      c->rank, c->nranks, c->nnodes, (unsigned long long)c->comm, texts[0], texts[1], (int)c->pid, texts[2], ahead,
-      (unsigned long long)c->skew, (unsigned long long)(c->began / 1000), c->finished, (unsigned long long)c->file.written,
+      c->rank, c->nranks, c->nnodes, (unsigned long long)c->comm, texts[0], texts[1], (int)c->pid, (unsigned long long)process_start(),
+      texts[2], ahead, (unsigned long long)c->skew, (unsigned long long)(c->began / 1000), c->finished, (unsigned long long)c->file.written,
       (unsigned long long)atomic_load(&c->ring.lost), (unsigned long long)c->file.unwritten, (unsigned long long)c->dropped,
       (unsigned long long)atomic_load(&c->ring.overwritten));
 }

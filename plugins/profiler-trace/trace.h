@@ -73,7 +73,7 @@ typedef struct tt_stats tt_stats;
 tt_stats *tt_stats_create(int nranks);
 void tt_stats_destroy(tt_stats *s);
 
-enum { TT_TRACE_PEERS = 8 }; // whose messages an operation waits for; those of others are not counted
+enum { TT_TRACE_PEERS = 8 }; // whose messages an operation waits for; of more, those that came last
 
 // Waiting for a peer's messages. The first one of each connection is waited for since the operation started, which is known only when it ends.
 typedef struct tt_wait {

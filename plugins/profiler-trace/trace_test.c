@@ -553,6 +553,50 @@ static void nothing_is_waited_for_before_or_beyond_the_operation(void **state_)
   }
 }
 
+// There is room for some peers: those that come last are counted.
+static void the_late_ones_are_counted(void **state_)
+{
+  (void)state_;
+  enum { PEERS = TT_TRACE_PEERS + 1, WHILE = 2000000 };
+  void *ctx = NULL, *proxies[PEERS], *steps[PEERS];
+  int mask = 0;
+  assert_int_equal(ncclProfiler_v6.init(&ctx, 0xabcd, &mask, "", 1, PEERS + 1, 0, log_line), ncclSuccess);
+  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileColl};
+  d.coll.func = "AllReduce";
+  d.coll.nChannels = 1;
+  void *op = start(ctx, d);
+  ncclProfiler_v6.stopEvent(op);
+  void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, clock_now()}});
+  for (int i = 0; i < PEERS; i++) {
+    d = (ncclProfilerEventDescr_v6_t){
+        .type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = i + 1, .nSteps = 1}};
+    d.proxyOp.channelId = (uint8_t)i;
+    proxies[i] = start(ctx, d);
+    steps[i] = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
+    state(steps[i], ncclProfilerProxyStepRecvWait, 0);
+  }
+  for (int i = 0; i < PEERS; i++) {
+    let_pass(i == PEERS - 1 ? WHILE : 1000);
+    state(steps[i], ncclProfilerProxyStepRecvFlushWait, 1000);
+    ncclProfiler_v6.stopEvent(steps[i]);
+    ncclProfiler_v6.stopEvent(proxies[i]);
+  }
+  ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = clock_now()}};
+  ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+  ncclProfiler_v6.stopEvent(kernel);
+  ncclProfiler_v6.finalize(ctx);
+  char path[4096], line[256];
+  int most = -1;
+  file_of(0, ".txt", path, sizeof path);
+  FILE *f = fopen(path, "r");
+  assert_non_null(f);
+  while (most < 0 && fgets(line, sizeof line, f) != NULL) {
+    (void)sscanf(line, "waited for messages of rank %d:", &most);
+  }
+  fclose(f);
+  assert_int_equal(most, PEERS);
+}
+
 static void handles_of_others_do_no_harm(void **state_)
 {
   (void)state_;
@@ -656,6 +700,7 @@ int main(void)
       cmocka_unit_test(many_operations_may_be_queued),
       cmocka_unit_test(a_queued_operation_starts_with_its_first_channel),
       cmocka_unit_test(nothing_is_waited_for_before_or_beyond_the_operation),
+      cmocka_unit_test(the_late_ones_are_counted),
       cmocka_unit_test(handles_of_others_do_no_harm),
       cmocka_unit_test(nothing_is_lost_without_being_counted),
       cmocka_unit_test(what_networks_tell_stands_with_its_peer),

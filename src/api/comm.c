@@ -306,8 +306,8 @@ static ncclResult_t check_caller(const struct ncclComm *comm, const char *what)
   if (tt_host_waiting() || atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
     return tt_fail(
         ncclInvalidUsage,
-        "%s on rank %d: the calling thread is inside another call, which a signal handler or a function on a stream cannot end; call it "
-        "from another thread, or after that call",
+        "%s on rank %d: the calling thread is inside another call, which a signal handler or a plugin cannot end; call it from another "
+        "thread, or after that call",
         what, comm->rank);
   }
   return ncclSuccess;

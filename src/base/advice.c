@@ -10,7 +10,7 @@
 #include "base/param.h"
 #include "base/text.h"
 
-// EMPTY -> WRITING by whoever takes the place, -> KEPT when the text is whole, -> SAID by whoever writes it out.
+// EMPTY -> WRITING: a thread took the place; -> KEPT: the text is whole; -> SAID: it is written out.
 enum { EMPTY, WRITING, KEPT, SAID };
 
 typedef struct advice {
@@ -59,13 +59,16 @@ static void keep(const char *text)
 
 void tt_advise_v(const char *file, int line, const char *fmt, va_list args)
 {
-  static const char head[] = "NCCL WARN ";
-  char text[TT_ADVICE_BYTES] = "NCCL WARN ";
-  const size_t used = sizeof head - 1;
   int saved = errno;
-  tt_vformat(text + used, sizeof text - used - 1, fmt, args);
-  tt_log_line(TT_LOG_WARN, TT_ALL, file, line, "%s", text + used);
+  va_list copy;
+  va_copy(copy, args);
+  tt_log_line_v(TT_LOG_WARN, TT_ALL, file, line, fmt, copy);
+  va_end(copy);
   if (tt_param_now("NCCL_DEBUG") == NULL) {
+    char text[TT_ADVICE_BYTES] = "NCCL WARN ";
+    const size_t used = strlen(text);
+    errno = saved;
+    tt_vformat(text + used, sizeof text - used - 1, fmt, args);
     strcat(text, "\n");
     keep(text);
   }

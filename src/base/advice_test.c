@@ -53,6 +53,12 @@ static void advises_much(void)
   tt_advice_speak();
 }
 
+static void advises_at_length(void)
+{
+  both();
+  tt_advise("%*s the end", 2 * TT_ADVICE_BYTES, "a");
+}
+
 static void who_speaks_says_each_fault_once(void **unused)
 {
   (void)unused;
@@ -87,6 +93,8 @@ static void a_log_that_shows_warnings_has_them(void **unused)
   assert_contains(out, "NCCL WARN NCCL_DEBG (environment) is not known");
   child_run(CHILD_ENV("NCCL_DEBUG=WARN", "NCCL_DEBG=INFO"), reads_and_speaks, out, sizeof out);
   assert_int_equal(count_of(out, "NCCL_DEBG"), 1);
+  child_run(CHILD_ENV("NCCL_DEBUG=WARN"), advises_at_length, out, sizeof out);
+  assert_contains(out, " a the end\n");
 }
 
 static void bounded(void **unused)

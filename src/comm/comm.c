@@ -239,11 +239,6 @@ typedef struct registration {
   bool window; // by ncclCommWindowRegister
 } registration;
 
-static void *handle_of(registration *r)
-{
-  return r;
-}
-
 // The registration with this handle, or NULL.
 static registration *find_registration(const struct ncclComm *comm, const void *handle)
 {
@@ -257,8 +252,7 @@ ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bo
   if (r == NULL) {
     return tt_fail(ncclSystemError, "registering %zu bytes on rank %d: no memory", size, comm->rank);
   }
-  *r = (registration){
-      .buffer = {.start = (uintptr_t)buff, .size = size}, .handle = {.start = (uintptr_t)handle_of(r), .size = 1}, .window = window};
+  *r = (registration){.buffer = {.start = (uintptr_t)buff, .size = size}, .handle = {.start = (uintptr_t)r, .size = 1}, .window = window};
   ncclResult_t res = comm->proxy == NULL ? ncclSuccess : tt_proxy_register(comm->proxy, buff, size);
   if (res != ncclSuccess) {
     tt_free(r);
@@ -266,7 +260,7 @@ ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bo
   }
   tt_spans_add(&comm->buffers, &r->buffer);
   tt_spans_add(&comm->handles, &r->handle);
-  *handle = handle_of(r);
+  *handle = r;
   return ncclSuccess;
 }
 
@@ -275,7 +269,7 @@ static void drop_registration(struct ncclComm *comm, registration *r)
   tt_spans_remove(&comm->buffers, &r->buffer);
   tt_spans_remove(&comm->handles, &r->handle);
   if (r->window) {
-    tt_window_drop(handle_of(r));
+    tt_window_drop(r);
   }
   tt_free(r);
 }

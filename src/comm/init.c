@@ -75,7 +75,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .machine = tt_proc_machine_hash(),
                   .proc = tt_proc_self(),
                   .net_space = tt_proc_net_space(),
-                  .core_set = tt_proc_core_set(),
+                  .cores = tt_proc_core_set(),
                   .cpus = tt_proc_cpus(),
                   .version = NCCL_VERSION_CODE,
                   .algo = hash_text(p->algo),
@@ -151,15 +151,13 @@ static ncclResult_t compare_neighbours(const struct ncclComm *c)
   return ncclSuccess;
 }
 
-static int by_cores(const void *a, const void *b)
+static int by_machine(const void *a, const void *b)
 {
-  const tt_peer *x = *(tt_peer *const *)a, *y = *(tt_peer *const *)b;
-  uint64_t p = x->machine != y->machine ? x->machine : x->core_set, q = x->machine != y->machine ? y->machine : y->core_set;
-  return (p > q) - (p < q);
+  uint64_t x = (*(tt_peer *const *)a)->machine, y = (*(tt_peer *const *)b)->machine;
+  return (x > y) - (x < y);
 }
 
 // Each rank's cores become those that the ranks of its machine have together: processes that are bound to a core each have as many as they are.
-// Sets count as the same or as disjoint, which is how launchers bind.
 static ncclResult_t pool_cores(struct ncclComm *c)
 {
   tt_peer **order = tt_calloc((size_t)c->nranks, sizeof(tt_peer *));
@@ -169,11 +167,12 @@ static ncclResult_t pool_cores(struct ncclComm *c)
   for (int i = 0; i < c->nranks; i++) {
     order[i] = &c->peers[i];
   }
-  qsort(order, (size_t)c->nranks, sizeof *order, by_cores);
+  qsort(order, (size_t)c->nranks, sizeof *order, by_machine);
   for (int i = 0, end; i < c->nranks; i = end) {
-    int cores = 0;
+    tt_core_set all = {{0}};
+    int cores = 0; // at least what one of them says: its set may not be known
     for (end = i; end < c->nranks && order[end]->machine == order[i]->machine; end++) {
-      cores += end == i || order[end]->core_set != order[end - 1]->core_set ? order[end]->cpus : 0;
+      cores = TT_MAX(cores, TT_MAX(order[end]->cpus, tt_core_set_add(&all, &order[end]->cores)));
     }
     for (int j = i; j < end; j++) {
       order[j]->cpus = cores;

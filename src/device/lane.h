@@ -135,8 +135,8 @@ typedef struct tt_plan {
   bool started;
   int ncalls, nlanes;
   int max_calls, max_lanes;
-  tt_lane *turns,
-      **turns_end; // the lanes that take turns, in their order; where the next one is added, until the plan starts. turns NULL: all are done
+  tt_lane *turns;      // the lanes that take turns, in their order; NULL: all are done
+  tt_lane **turns_end; // where the next one is added, until the plan starts
   tt_call *calls;
   tt_lane *lanes;
   const void *stage_src; // copied to `scratch` when the plan starts (an input that the output overwrites)

@@ -28,10 +28,10 @@ typedef struct tt_work_ops {
   tt_bell *(*bell)(tt_work *w);
   // Called now and then while `w` is blocked: looks whether what it waits for can still come. May be NULL.
   void (*check)(tt_work *w);
-  // For what a graph can hold (host/graph.h): the kind of its node, and a new entry that does the same as `w`, which has never run; NULL when
-  // there is no memory. `again` NULL: a graph cannot hold it.
+  // For what a graph can hold (host/graph.h): the kind of its node, and a new entry for a stream of `device` that does the same as `w`,
+  // which has never run; NULL when there is no memory. `again` NULL: a graph cannot hold it.
   tuttiNodeKind_t kind;
-  tt_work *(*again)(const tt_work *w);
+  tt_work *(*again)(const tt_work *w, int device);
 } tt_work_ops;
 
 struct tt_work {

@@ -90,8 +90,7 @@ static bool make_folders(char *path)
   return true;
 }
 
-// False: errno.
-static bool write_all(int fd, const char *text, size_t size)
+bool tt_write_all(int fd, const char *text, size_t size)
 {
   while (size > 0) {
     ssize_t n = write(fd, text, size);
@@ -111,7 +110,7 @@ static bool write_new(char *name, const char *text, size_t size)
   if (fd < 0) {
     return false;
   }
-  bool good = write_all(fd, text, size) && fsync(fd) == 0;
+  bool good = tt_write_all(fd, text, size) && fsync(fd) == 0;
   int e = errno;
   good = close(fd) == 0 && good;
   if (!good) {

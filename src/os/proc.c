@@ -320,10 +320,25 @@ uint64_t tt_proc_host_hash(void)
   return tt_hash(&space, sizeof space, tt_proc_machine_hash());
 }
 
-uint64_t tt_proc_core_set(void)
+tt_core_set tt_proc_core_set(void)
 {
   cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? tt_hash(&set, sizeof set, 1) : 0;
+  tt_core_set s = {{0}};
+  bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+  for (int i = 0; known && i < CPU_SETSIZE && i < (int)TT_COUNT(s.bits) * 64; i++) {
+    s.bits[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
+  }
+  return s;
+}
+
+int tt_core_set_add(tt_core_set *s, const tt_core_set *more)
+{
+  int n = 0;
+  for (size_t i = 0; i < TT_COUNT(s->bits); i++) {
+    s->bits[i] |= more->bits[i];
+    n += __builtin_popcountll(s->bits[i]);
+  }
+  return n;
 }
 
 int tt_proc_cpus(void)

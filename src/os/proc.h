@@ -68,9 +68,16 @@ uint64_t tt_proc_host_hash(void);
 uint64_t tt_proc_machine_hash(void);
 // Host name, without domain. Valid for the life of the process.
 const char *tt_proc_host_name(void);
-// Cores this process may use, and a hash of which they are.
+// Cores this process may use.
 int tt_proc_cpus(void);
-uint64_t tt_proc_core_set(void);
+
+// Which they are: a bit for each. Empty where the system has more than fit, or does not say.
+typedef struct tt_core_set {
+  uint64_t bits[16];
+} tt_core_set;
+tt_core_set tt_proc_core_set(void);
+// Adds the cores of `more`, and returns how many the set has then.
+int tt_core_set_add(tt_core_set *s, const tt_core_set *more);
 // NUMA node of the cores that the calling thread may use; -1: they are on several, or the system does not say. Reads a file or two of /sys.
 int tt_proc_numa(void);
 // Bytes of the largest cache that a core of the calling thread uses; 0: the system does not say. Reads a few files of /sys.

@@ -9,6 +9,7 @@
 #include "base/quiet.h"
 #include "base/trust.h"
 #include "base/util.h"
+#include "os/own_file.h"
 #include "topo/xml_priv.h"
 
 // Text that is only counted while `at` is NULL.
@@ -120,39 +121,34 @@ ncclResult_t tt_xml_text(const tt_xml *xml, char **text, size_t *size)
   return ncclSuccess;
 }
 
-// False: errno. Beyond ulimit -f, and to a pipe without a reader, the kernel's signals are held back.
-static bool write_all(int fd, const char *text, size_t size)
+// False: errno. Beyond ulimit -f, and to a pipe without a reader, the kernel's signals are held back. What a file system has put off fails at the close.
+static bool write_and_close(int fd, const char *text, size_t size)
 {
   tt_quiet q;
-  ssize_t n = 0;
   tt_quiet_begin(&q);
-  for (size_t done = 0; done < size && n >= 0; done += n > 0 ? (size_t)n : 0) {
-    n = write(fd, text + done, size - done);
-    n = n < 0 && errno == EINTR ? 0 : n;
+  bool good = tt_write_all(fd, text, size);
+  int e = errno;
+  if (close(fd) != 0 && good) {
+    good = false;
+    e = errno;
   }
   tt_quiet_end(&q);
-  return n >= 0;
+  errno = e;
+  return good;
 }
 
 ncclResult_t tt_xml_write(const tt_xml *xml, const char *path)
 {
-  char *text = NULL;
+  char *text = NULL, why[TT_TRUST_WHY];
   size_t size = 0;
   TT_TRY(tt_xml_text(xml, &text, &size));
-  char why[TT_TRUST_WHY];
   int fd = tt_trust_create(path, 0, why);
-  if (fd >= 0) {
+  bool good = fd >= 0;
+  if (good) {
     fcntl(fd, F_SETFL, 0); // who reads a pipe may be slow
-  }
-  if (fd >= 0 && !write_all(fd, text, size)) {
-    snprintf(why, sizeof why, "%s", strerror(errno));
-    close(fd);
-    fd = -1;
+    good = write_and_close(fd, text, size);
+    snprintf(why, sizeof why, "%s", good ? "" : strerror(errno));
   }
   tt_free(text);
-  if (fd < 0) {
-    return tt_fail(ncclSystemError, "%s: cannot be written: %s", path, why);
-  }
-  close(fd);
-  return ncclSuccess;
+  return good ? ncclSuccess : tt_fail(ncclSystemError, "%s: cannot be written: %s", path, why);
 }

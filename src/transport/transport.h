@@ -11,7 +11,7 @@
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 320
+#define TT_PEER_BYTES 440
 enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   int32_t rank, device;
@@ -20,8 +20,8 @@ typedef struct tt_peer {
   tt_proc_id proc;
   uint64_t net_space; // names the network namespace, in which mailboxes are found (tt_proc_net_space)
   uint64_t probe;     // address of 8 bytes that hold proc.cookie
-  uint64_t core_set;  // same value: the process may use the same cores
-  int32_t cpus;       // cores the process may use; once all ranks are known: cores that the ranks of its machine have together
+  tt_core_set cores;  // that the process may use
+  int32_t cpus;       // how many they are; once all ranks are known: how many the ranks of its machine have together
   int32_t version;    // NCCL_VERSION_CODE
   // Parameters on which all ranks must agree, because algorithms and connections are chosen from them.
   uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO

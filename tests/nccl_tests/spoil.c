@@ -1,4 +1,4 @@
-// spoil.c: preloaded into a program, all-reduces leave the last element out. Whoever checks results must see it.
+// spoil.c: preloaded into a program, all-reduces leave the last element out. A program that checks results must notice.
 #include <nccl.h>
 
 ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,

@@ -2,7 +2,7 @@
 // their verifiable.h. NVIDIA's are kernels for a GPU. Which values stand where, and which results are right, is perf/pattern.h's.
 //
 // Any thread may call them. Each waits for what the stream has to do, does its work itself and returns cudaSuccess (0); cudaErrorInvalidValue (1)
-// for an unknown type or no memory, and then has written nothing.
+// for an unknown type, no memory or an error of the stream, and then has written nothing.
 #include <tutti.h>
 
 #include "options.h"

@@ -5,7 +5,6 @@
 #include "base/param.h"
 #include "base/util.h"
 #include "commands.h"
-#include "draw.h"
 
 // ---- What every link carries ----
 
@@ -93,18 +92,18 @@ double xp_messages_time(const xp_messages *x, size_t bytes)
 
 enum { NAMED = 4 };
 
-static const char *link_text(const xp_machine *m, int l, const xp_print *out, char text[192])
+static const char *link_text(const xp_machine *m, int l, const char *arrow, char text[192])
 {
   const tt_topo_link *link = &m->topo->links[l];
   char a[64], b[64];
-  snprintf(text, 192, "%s %s %s %s", xp_node_name(m->topo, link->from, a, sizeof(a)), xp_link_kind(m->topo, link), out->utf8 ? "→" : "->",
+  snprintf(text, 192, "%s %s %s %s", xp_node_name(m->topo, link->from, a, sizeof(a)), xp_link_kind(m->topo, link), arrow,
            xp_node_name(m->topo, link->to, b, sizeof(b)));
   return text;
 }
 
-const char *xp_messages_bound(const xp_machine *m, const xp_messages *x, const xp_print *out, char text[192])
+const char *xp_messages_bound(const xp_machine *m, const xp_messages *x, const char *arrow, char text[192])
 {
-  return x->bound >= 0 ? link_text(m, x->bound, out, text) : "nothing";
+  return x->bound >= 0 ? link_text(m, x->bound, arrow, text) : "nothing";
 }
 
 static bool is_fullest(const xp_machine *m, const xp_messages *x, int l)
@@ -119,7 +118,7 @@ static void write_fullest(const xp_machine *m, const xp_messages *x, size_t bloc
   xp_text line = {0};
   for (int l = 0; l < m->topo->nlinks; l++) {
     if (is_fullest(m, x, l) && count++ < NAMED) {
-      xp_add(&line, "%s%s (%s at %g GB/s)", count == 1 ? "  the links that take longest: " : ", ", link_text(m, l, out, text),
+      xp_add(&line, "%s%s (%s at %g GB/s)", count == 1 ? "  the links that take longest: " : ", ", link_text(m, l, xp_arrow(out), text),
              xp_bytes((size_t)(x->load[l] * (double)block), size, sizeof(size)), (double)m->topo->links[l].bw);
     }
   }
@@ -168,7 +167,7 @@ static void explain_json(const xp_options *o, const xp_machine *m, const xp_mess
   for (int l = 0; l < m->topo->nlinks; l++) {
     if (is_fullest(m, x, l)) {
       fputs(count++ > 0 ? ", " : "", out->f);
-      xp_json_text(out->f, link_text(m, l, out, text));
+      xp_json_text(out->f, link_text(m, l, "->", text));
     }
   }
   fprintf(out->f, "]\n}\n");
@@ -187,5 +186,5 @@ int xp_explain_messages(const xp_options *o, const xp_machine *m, bool json, xp_
     (json ? explain_json : explain_text)(o, m, &x, out);
   }
   xp_messages_clear(&x);
-  return res == ncclSuccess ? 0 : xp_complain(1);
+  return res == ncclSuccess ? 0 : xp_complain(xp_code_of(res));
 }

@@ -71,8 +71,8 @@ void xp_messages_clear(xp_messages *x);
 // Microseconds that the links need for buffers of so many bytes, at least. Latency is not in it.
 double xp_messages_time(const xp_messages *x, size_t bytes);
 
-// Name of its slowest link, "GPU0 NVL → NVS", in `text` of 192 bytes.
-const char *xp_messages_bound(const xp_machine *m, const xp_messages *x, const xp_print *out, char text[192]);
+// Name of its slowest link, such as "GPU0 NVL -> NVS", in `text` of 192 bytes.
+const char *xp_messages_bound(const xp_machine *m, const xp_messages *x, const char *arrow, char text[192]);
 
 // explain for all-to-all. Returns an exit code.
 int xp_explain_messages(const xp_options *o, const xp_machine *m, bool json, xp_print *out);

@@ -69,7 +69,7 @@ static ncclResult_t host_curves(int nranks, xp_curves *out)
   }
   tt_preview_destroy(p);
   out->model = s.figures.measured != 0 ? "this library's cost model for processes of this computer, with measured figures"
-                                       : "this library's cost model for processes of this computer, with the library's own figures";
+                                       : "this library's cost model for processes of this computer, with built-in cost figures";
   return res;
 }
 

@@ -12,7 +12,8 @@
 
 #define CAPTURE "tutti-machine"
 
-// Ranks in host memory where nobody says how many: one for each core, within these limits.
+// Ranks in host memory where nobody says how many: one for each core, within these limits; the most
+// where cores are not known.
 enum { FEW_HOST_RANKS = 2, MANY_HOST_RANKS = 8 };
 
 enum { MAX_PORTS = 256, MAX_NUMA = 1024, MAX_CORE_SET = 4096, DEFAULT_SPEED = 10000 };
@@ -75,7 +76,7 @@ typedef struct finder {
 static void add_ranks(finder *f, const xp_options *o, int ngpus)
 {
   int cores, nodes = numa_nodes(f->in.machine.tree, f->numa, &cores);
-  int n = ngpus > 0 ? ngpus : o->ranks > 0 ? o->ranks : (int)TT_CLAMP(cores, FEW_HOST_RANKS, MANY_HOST_RANKS);
+  int n = ngpus > 0 ? ngpus : o->ranks > 0 ? o->ranks : cores > 0 ? (int)TT_CLAMP(cores, FEW_HOST_RANKS, MANY_HOST_RANKS) : MANY_HOST_RANKS;
   for (int i = 0; i < n; i++) {
     f->ranks[i] = (tt_source_rank){.rank = i, .dev = i, .numa = nodes > 0 ? f->numa[(long)i * nodes / n] : -1};
     if (ngpus > 0) {

@@ -17,6 +17,7 @@ typedef struct xp_curves {
   const char *model; // whose prediction it is
 } xp_curves;
 
+// Bytes of size number i, from 0 to XP_CURVE_SIZES - 1.
 size_t xp_curve_size(int i);
 
 // What is drawn. `title` is any text; `graphs` may be NULL; `ports`, too: the names of network ports by node, NULL for what has none. All are

@@ -1,4 +1,4 @@
-// draw_html.c: the page: the picture, its data, the table of graphs; draw_page.c brings it to life.
+// draw_html.c: the page: the picture, its data, the table of graphs; page.js brings it to life.
 #include "base/util.h"
 #include "draw_priv.h"
 
@@ -140,7 +140,8 @@ static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *ou
         "<noscript><p>Details and channels need JavaScript.</p></noscript>\n<script type=\"application/json\" id=\"data\">\n",
         out);
   TT_TRY(xp_json_write(d, true, out));
-  fprintf(out, "</script>\n<script>\n%s%s</script>\n</body>\n</html>\n", xp_page_script, xp_chart_script);
+  fprintf(out, "</script>\n<script>\n'use strict';\nconst COLOURS = %d;\n%s%s</script>\n</body>\n</html>\n", XP_COLOURS, xp_page_script,
+          xp_chart_script);
   return ncclSuccess;
 }
 

@@ -94,10 +94,10 @@ long xp_edge_count(const xp_drawing *d);
 // The JSON document; `page`: without the title, and without paths where there are too many.
 ncclResult_t xp_json_write(const xp_drawing *d, bool page, FILE *out);
 
-// The page's rules and script.
+// page.css and page.js: the page's rules and script, which makes elements and their text, never HTML from text.
 extern const char xp_page_style[], xp_page_script[];
 
-// Those of its chart; the script stands behind the page's, and marks <html> as ready at its end.
+// chart.css and chart.js: those of its chart; the script stands behind the page's, and marks <html> as ready at its end.
 extern const char xp_chart_style[], xp_chart_script[];
 
 // ncclSuccess, or an error when something could not be written.

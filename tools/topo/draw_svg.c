@@ -423,7 +423,7 @@ const char *xp_summary(const tt_topo *t, char out[XP_SUMMARY])
   return out;
 }
 
-// What is drawn, of how much: "4 machines, 32 ranks; drawn is one: 8 GPUs, ...".
+// What is drawn, of how much: "4 machines over the network, 32 ranks; one is drawn: 8 GPUs, ...".
 static const char *contents(const xp_drawing *d, char out[2 * XP_SUMMARY])
 {
   char text[XP_SUMMARY], all[XP_SUMMARY] = "";

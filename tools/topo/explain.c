@@ -7,7 +7,6 @@
 #include "base/param.h"
 #include "base/util.h"
 #include "commands.h"
-#include "draw.h"
 
 enum { CELLS = TT_MODEL_ALGOS * TT_MODEL_PROTOS };
 
@@ -163,7 +162,7 @@ static void write_links(const inquiry *q, const xp_group *x, const tt_graph *g)
     }
     if (count++ < NAMED) {
       xp_add(&text, "%s%s %s %s %s (%g of %g GB/s)", count == 1 ? "  fullest links: " : ", ",
-             xp_node_name(t, t->links[l].from, a, sizeof(a)), xp_link_kind(t, &t->links[l]), q->out->utf8 ? "→" : "->",
+             xp_node_name(t, t->links[l].from, a, sizeof(a)), xp_link_kind(t, &t->links[l]), xp_arrow(q->out),
              xp_node_name(t, t->links[l].to, b, sizeof(b)), (double)load[l], (double)t->links[l].bw);
     }
   }

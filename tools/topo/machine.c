@@ -244,9 +244,15 @@ int xp_complain(int code)
   return code;
 }
 
+enum { FAILED = 1, BAD_INPUT = 2 };
+
+int xp_code_of(ncclResult_t res)
+{
+  return res == ncclInvalidArgument || res == ncclInvalidUsage ? BAD_INPUT : FAILED;
+}
+
 int xp_prepare(const xp_options *o, xp_depth depth, xp_work *out)
 {
-  enum { FAILED = 1, BAD_INPUT = 2 };
   const tt_params *params = tt_params_get();
   *out = (xp_work){0};
   if (o->collnet && !may_reduce(o, params)) {
@@ -261,7 +267,7 @@ int xp_prepare(const xp_options *o, xp_depth depth, xp_work *out)
   if (res == ncclSuccess && depth >= XP_TO_MODEL) {
     res = xp_machine_connect(o, params, &out->m);
   }
-  return res == ncclSuccess ? 0 : xp_complain(res == ncclInvalidArgument || res == ncclInvalidUsage ? BAD_INPUT : FAILED);
+  return res == ncclSuccess ? 0 : xp_complain(xp_code_of(res));
 }
 
 void xp_release(xp_work *w)

@@ -77,3 +77,5 @@ void xp_release(xp_work *w);
 
 // Writes the last error to standard error and returns `code`.
 int xp_complain(int code);
+// The exit code for an error: 2 where the input is to blame, else 1.
+int xp_code_of(ncclResult_t res);

@@ -5,7 +5,6 @@
 
 #include "base/util.h"
 #include "commands.h"
-#include "draw.h"
 
 enum { NAME = 64 };
 

@@ -115,6 +115,11 @@ const char *xp_ansi(const xp_print *p, xp_colour c)
   return p->colour ? codes[c] : "";
 }
 
+const char *xp_arrow(const xp_print *p)
+{
+  return p->utf8 ? "→" : "->";
+}
+
 // Ends a text that has no more room behind one of its words.
 static void end_full(xp_text *t)
 {

@@ -25,6 +25,9 @@ typedef enum { XP_PLAIN, XP_BOLD, XP_DIM, XP_GPU, XP_NET, XP_CPU, XP_PCI, XP_GOO
 // The terminal's sequence for a colour, "" without colour. XP_PLAIN ends what was begun.
 const char *xp_ansi(const xp_print *p, xp_colour c);
 
+// An arrow to the right, as the terminal can show it.
+const char *xp_arrow(const xp_print *p);
+
 // A text that grows. Where its room ends, "..." stands behind the last word that fits, and nothing is added any more.
 typedef struct xp_text {
   char buf[1024];

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/param.h"
 #include "base/util.h"
 #include "commands.h"
-#include "draw.h"
 
 enum { PREFIX = 512 };
 
@@ -354,25 +354,23 @@ static const form *find_form(const char *name)
   return NULL;
 }
 
-// What stands above: the option's, or the machine's name and how many there are.
-static const char *title_of(const xp_options *o, const xp_machine *m, char own[XP_NAME + 32])
+// What stands above: the option's, or the file's name.
+static const char *title_of(const xp_options *o, const xp_machine *m)
 {
   const char *slash = strrchr(m->name, '/'), *name = slash != NULL && slash[1] != 0 ? slash + 1 : m->name;
-  snprintf(own, XP_NAME + 32, m->nodes > 1 ? "%s, one of %d machines" : "%s", name, m->nodes);
-  return o->title != NULL ? o->title : own;
+  return o->title != NULL ? o->title : name;
 }
 
 // Draws the machine; where its ranks fall into groups, each has channels of its own, and none are shown.
 static ncclResult_t draw(const form *f, const xp_options *o, const xp_machine *m, xp_print *out)
 {
-  char own[XP_NAME + 32];
   xp_curves curves = {0};
   const char **ports = port_texts(m, "name");
   ncclResult_t res = ports != NULL ? ncclSuccess : tt_fail(ncclSystemError, "no memory for %d nodes", m->topo->nnodes);
   if (res == ncclSuccess && f->depth == XP_TO_MODEL) {
-    res = xp_curves_make(m, o->file[0] == NULL, &curves);
+    res = xp_curves_make(m, o->file[0] == NULL && tt_params_get()->topo_file == NULL, &curves);
   }
-  xp_drawing d = {title_of(o, m, own), m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL, ports, &curves, m->nodes};
+  xp_drawing d = {title_of(o, m), m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL, ports, &curves, m->nodes};
   res = res == ncclSuccess ? f->draw(&d, out->f) : res;
   xp_curves_clear(&curves);
   tt_free(ports);

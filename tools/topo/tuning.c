@@ -90,7 +90,7 @@ static void write_messages(const table *t)
   fprintf(out->f, "\n%s%-15s%s", xp_ansi(out, XP_BOLD), xp_func_name(XP_ALL_TO_ALL), xp_ansi(out, XP_PLAIN));
   xp_text why = {0};
   xp_add(&why, "messages, for which NCCL has no cost model: the least time that the links allow, without latency; bound by %s",
-         xp_messages_bound(t->m, &t->messages, out, text));
+         xp_messages_bound(t->m, &t->messages, xp_arrow(out), text));
   xp_flow(out, 15, 4, why.buf);
   fprintf(out->f, "  %12s  %22s %12s %9s\n", "size", "", "us", "GB/s");
   for (size_t bytes = t->o->min_bytes, more = 1; more != 0; more = bytes = xp_next_size(t->o, bytes)) {
@@ -207,7 +207,7 @@ static void json_messages(const table *t)
   for (size_t bytes = t->o->min_bytes, more = 1; more != 0 && has_messages(t); more = bytes = xp_next_size(t->o, bytes)) {
     fprintf(t->out->f, "%s\n    {\"function\": \"%s\", \"bytes\": %zu, \"us\": %.4f, \"bound\": ", nth++ > 0 ? "," : "",
             xp_func_name(XP_ALL_TO_ALL), bytes, xp_messages_time(&t->messages, bytes));
-    xp_json_text(t->out->f, xp_messages_bound(t->m, &t->messages, t->out, text));
+    xp_json_text(t->out->f, xp_messages_bound(t->m, &t->messages, "->", text));
     fputc('}', t->out->f);
   }
 }
@@ -255,7 +255,7 @@ int xp_tuning(const xp_options *o, xp_print *out)
   if (code == 0 && is_wanted(&t, XP_ALL_TO_ALL)) {
     ncclResult_t res = xp_messages_make(&w.m, &t.messages);
     res = res == ncclSuccess && func == XP_ALL_TO_ALL ? xp_messages_check(&w.m, &t.messages) : res;
-    code = res == ncclSuccess ? 0 : xp_complain(1);
+    code = res == ncclSuccess ? 0 : xp_complain(xp_code_of(res));
   }
   code = code == 0 ? forms[form].write(&t) : code;
   xp_messages_clear(&t.messages);

@@ -19,7 +19,8 @@ static bool is_twice(const xt_trace *traces, int n)
 
 static bool belong_together(const xt_trace *a, const xt_trace *b)
 {
-  bool process = a->pid == b->pid && strcmp(a->host, b->host) == 0 && strcmp(a->clock, b->clock) == 0;
+  bool known = a->born != 0 && b->born != 0; // numbers of processes come again
+  bool process = a->pid == b->pid && (!known || a->born == b->born) && strcmp(a->host, b->host) == 0 && strcmp(a->clock, b->clock) == 0;
   return process || strcmp(a->comm, b->comm) == 0;
 }
 

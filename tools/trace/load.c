@@ -94,7 +94,7 @@ static bool read_head(const char *path, xt_trace *t)
   t->clock = json_string_value(json_object_get(other, "clock"));
   bool good = get_count(other, "rank", &rank) && get_count(other, "ranks", &ranks) && get_count(other, "pid", &pid) &&
               get_count(other, "realtime_minus_monotonic_ns", &skew) && get_count(other, "lost_ring_full", &full) &&
-              get_count(other, "lost_disk", &disk);
+              get_count(other, "lost_disk", &disk) && get_count(other, "began_us", &began);
   if (!good || t->comm == NULL || t->host == NULL || t->name == NULL || t->clock == NULL || rank >= ranks || ranks > INT32_MAX ||
       pid > INT32_MAX) {
     return bad(path, "otherData lacks something, or its rank is not below its number of ranks");
@@ -104,7 +104,7 @@ static bool read_head(const char *path, xt_trace *t)
   t->pid = (int)pid;
   t->skew = (double)skew / 1e3;
   t->lost = full + disk;
-  get_count(other, "began_us", &began);
+  get_count(other, "process_start", &t->born);
   t->began = (double)began;
   const json_t *ahead = json_object_get(other, "clock_ahead_ns");
   if (ahead != NULL && !json_is_integer(ahead)) {

@@ -104,10 +104,11 @@
   // ---- Drawing: both canvases over time have the same axis
 
   function prepare(canvas, height, width) {
-    const scale = window.devicePixelRatio || 1;
     if (width) canvas.style.width = width + 'px';
     canvas.style.height = height + 'px';
     width = width || canvas.clientWidth || 800;
+    // Browsers draw nothing on a canvas that is larger.
+    const scale = Math.min(window.devicePixelRatio || 1, 32000 / Math.max(width, height), Math.sqrt(2e8 / (width * height)));
     canvas.width = width * scale;
     canvas.height = height * scale;
     const g = canvas.getContext('2d');
@@ -370,7 +371,7 @@
     let held = null;
     canvas.addEventListener('wheel', e => { if (!e.ctrlKey && !e.metaKey) return; e.preventDefault(); zoom(e.deltaY < 0 ? 0.8 : 1.25, timeAt(e)); }, { passive: false });
     canvas.addEventListener('pointerdown', e => { held = { x: e.offsetX, from: view.from, to: view.to }; canvas.setPointerCapture(e.pointerId); });
-    canvas.addEventListener('pointerup', () => { held = null; });
+    for (const end of ['pointerup', 'pointercancel']) canvas.addEventListener(end, () => { held = null; });
     canvas.addEventListener('pointermove', e => {
       if (!held) return say(e, what(e));
       const d = (e.offsetX - held.x) / (canvas.clientWidth - LEFT - RIGHT) * (held.to - held.from);

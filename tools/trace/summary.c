@@ -97,7 +97,7 @@ static void print_late(const xt_job *job, FILE *out)
 {
   late *list = calloc((size_t)job->n, sizeof *list);
   double all = 0;
-  for (size_t i = 0; list != NULL && i < (size_t)(job->n * job->n); i++) {
+  for (size_t i = 0; list != NULL && i < (size_t)job->n * (size_t)job->n; i++) {
     late *l = &list[i % (size_t)job->n];
     *l = (late){(int)(i % (size_t)job->n), l->sum + job->waited[i]};
     all += job->waited[i];

@@ -11,9 +11,10 @@ typedef struct xt_trace {
   json_t *root;
   const json_t *events;
   int rank, ranks, pid;
+  uint64_t born;                          // when its process was made; 0: not known
   const char *comm, *host, *name, *clock; // of root
   double skew;                            // CLOCK_REALTIME minus its clock
-  double began;                           // when its communicator began; 0: not known
+  double began;                           // when its communicator began
   double ahead;                           // of the machine's clock, in a time namespace of its own
   bool knows_ahead;
   int at_job;          // number of its job

@@ -33,7 +33,7 @@ static const char *write_file(int i, const char *fmt, ...)
 #define OTHER(rank, clock, skew)                                                                                                       \
   "\"otherData\":{\"tutti_trace\":1,\"rank\":" rank                                                                                    \
   ",\"ranks\":4,\"comm\":\"0x1\",\"name\":\"\",\"host\":\"h\",\"pid\":7,\"clock\":\"" clock "\",\"realtime_minus_monotonic_ns\":" skew \
-  ",\"lost_ring_full\":2,\"lost_disk\":0}"
+  ",\"began_us\":0,\"lost_ring_full\":2,\"lost_disk\":0}"
 #define OP(ts, dur, seq)                                                                               \
   "{\"name\":\"AllReduce\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":" ts ",\"dur\":" dur \
   ",\"args\":{\"bytes\":1000,\"seq\":" seq "}}"
@@ -352,7 +352,7 @@ static void ranks_are_sorted_as_numbers(void **state)
   xt_job job;
   static const char other[] =
       "{\"traceEvents\":[],\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":16,\"comm\":\"0x1\",\"name\":\"\","
-      "\"host\":\"h\",\"pid\":7,\"clock\":\"a\",\"realtime_minus_monotonic_ns\":0,\"lost_ring_full\":0,\"lost_disk\":0}}";
+      "\"host\":\"h\",\"pid\":7,\"clock\":\"a\",\"realtime_minus_monotonic_ns\":0,\"began_us\":0,\"lost_ring_full\":0,\"lost_disk\":0}}";
   static const int ranks[] = {0, 10, 2};
   for (int i = 0; i < 3; i++) {
     FILE *f = fopen(paths[i], "w");
@@ -433,6 +433,19 @@ static void two_runs_are_two_jobs(void **state)
   text = text_of(xt_merge);
   assert_non_null(strstr(text, "\"ts\":80000000.0")); // one machine: as far apart as they were
   free(text);
+  xt_jobs_close(&opened);
+}
+
+// A container's first process has the same number in every run.
+static void numbers_come_again(void **state)
+{
+  (void)state;
+  write_file(0, "%s", "{\"traceEvents\":[" OP("10000000", "100", "0") "]," RUN("0x1", "0", "1,\"process_start\":500", "9") "}");
+  write_file(1, "%s", "{\"traceEvents\":[" OP("90000000", "100", "0") "]," RUN("0x2", "0", "1,\"process_start\":700", "90") "}");
+  write_file(2, "%s", "{\"traceEvents\":[" OP("95000000", "100", "0") "]," RUN("0x3", "0", "1,\"process_start\":700", "95") "}");
+  assert_true(xt_jobs_open(&opened, names, 3));
+  assert_int_equal(opened.n, 2);
+  assert_int_equal(opened.list[1].n, 2);
   xt_jobs_close(&opened);
 }
 
@@ -523,6 +536,7 @@ int main(void)
       cmocka_unit_test(wall_clocks_are_believed_without_messages),
       cmocka_unit_test(ranks_are_sorted_as_numbers),
       cmocka_unit_test(two_runs_are_two_jobs),
+      cmocka_unit_test(numbers_come_again),
       cmocka_unit_test(processes_join_communicators),
       cmocka_unit_test(bandwidth_is_that_of_the_perf_programs),
       cmocka_unit_test(the_last_one_is_waited_for),

@@ -89,7 +89,7 @@ static ncclResult_t push_or_fail(tt_stream *s, tt_work *w)
 static ncclResult_t issue_work(tt_node *n, tt_stream *s)
 {
   const tt_work *w = ((work_node *)n)->work;
-  return push_or_fail(s, w->ops->again(w));
+  return push_or_fail(s, w->ops->again(w, s->device));
 }
 
 static void drop_work(tt_node *n)

@@ -32,8 +32,9 @@ static tt_run run_function(tt_work *w, size_t *budget, ncclResult_t *result)
   return tt_hostcall_over(&f->call) ? TT_RUN_DONE : TT_RUN_BLOCKED;
 }
 
-static tt_work *function_again(const tt_work *w)
+static tt_work *function_again(const tt_work *w, int device)
 {
+  (void)device;
   const function *f = (const function *)w;
   return tt_host_function_staged(f->call.fn, f->call.arg, f->staged);
 }
@@ -116,8 +117,9 @@ static tt_run run_fill(tt_work *w, size_t *budget, ncclResult_t *result)
   return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
 }
 
-static tt_work *job_again(const tt_work *w)
+static tt_work *job_again(const tt_work *w, int device)
 {
+  (void)device;
   const job *j = (const job *)w;
   size_t staged = j->r.src == j->staged ? j->r.width : 0;
   job *again = tt_calloc(1, sizeof *j + staged);

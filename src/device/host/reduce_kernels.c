@@ -57,6 +57,18 @@ typedef double tt_f64 TT_ELEMENT;
     return s ? (T)*s : (T)1;                \
   }
 
+// The operation on the bits of two floating numbers.
+#define BITS_OP(T, BITS, name, op) \
+  TT_INLINE T name##_##T(T a, T b) \
+  {                                \
+    BITS x, y;                     \
+    memcpy(&x, &a, sizeof x);      \
+    memcpy(&y, &b, sizeof y);      \
+    x = x op y;                    \
+    memcpy(&a, &x, sizeof a);      \
+    return a;                      \
+  }
+
 // Of two zeros the maximum is +0 and the minimum -0 where one of them is: the bits that both orders of the operands have, or either.
 #define FLOAT_OPS(T, NAN_T, BITS)                   \
   TT_INLINE T sum_##T(T a, T b)                     \
@@ -67,24 +79,8 @@ typedef double tt_f64 TT_ELEMENT;
   {                                                 \
     return a * b;                                   \
   }                                                 \
-  TT_INLINE T both_##T(T a, T b)                    \
-  {                                                 \
-    BITS x, y;                                      \
-    memcpy(&x, &a, sizeof x);                       \
-    memcpy(&y, &b, sizeof y);                       \
-    x &= y;                                         \
-    memcpy(&a, &x, sizeof a);                       \
-    return a;                                       \
-  }                                                 \
-  TT_INLINE T either_##T(T a, T b)                  \
-  {                                                 \
-    BITS x, y;                                      \
-    memcpy(&x, &a, sizeof x);                       \
-    memcpy(&y, &b, sizeof y);                       \
-    x |= y;                                         \
-    memcpy(&a, &x, sizeof a);                       \
-    return a;                                       \
-  }                                                 \
+  BITS_OP(T, BITS, both, &)                         \
+  BITS_OP(T, BITS, either, |)                       \
   TT_INLINE T max_##T(T a, T b)                     \
   {                                                 \
     T r = both_##T(a > b ? a : b, b > a ? b : a);   \

@@ -117,8 +117,8 @@ extern void (*_Atomic tt_host_attend)(int delta);
 // Is some communicator crowded (tt_host_load)?
 bool tt_host_crowded(void);
 
-// Is the calling thread inside tt_host_wait? So it is in a signal handler that interrupted the wait, or in a function on a stream that the wait runs. Neither
-// may wait for anything that the wait holds.
+// Is the calling thread inside tt_host_wait? So it is in a signal handler that interrupted the wait, or in a plugin that the wait called: it must not wait
+// for anything that the wait holds.
 bool tt_host_waiting(void);
 
 // Tells how crowded the machine is: `ranks` ranks of one communicator share it with `cores` cores. Waits spin less when crowded.

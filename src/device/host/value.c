@@ -23,7 +23,7 @@ typedef struct wait_entry {
   _Atomic bool over;                // the condition has held (release); set by the watcher
   _Atomic bool abandoned;           // ends as failed
   bool blocked;                     // the stream's next entry: the watcher looks. Under `lock`
-  bool asked;                       // the same, for who runs the stream. Run flag held
+  bool asked;                       // the same; of the thread that holds the run flag
   unsigned age;                     // of the list that it is in
   struct wait_entry *before, *next; // under `lock`
 } wait_entry;
@@ -127,10 +127,8 @@ static ncclResult_t ask(wait_entry *w)
 
 // ---- Waits ----
 
-static tt_run run_wait(tt_work *work, size_t *budget, ncclResult_t *result)
+static tt_run look_once(wait_entry *w, ncclResult_t *result)
 {
-  wait_entry *w = (wait_entry *)work;
-  (void)budget;
   if (atomic_load_explicit(&w->over, memory_order_acquire) || holds(w)) {
     return TT_RUN_DONE;
   }
@@ -144,6 +142,19 @@ static tt_run run_wait(tt_work *work, size_t *budget, ncclResult_t *result)
     return *result == ncclSuccess ? TT_RUN_BLOCKED : TT_RUN_FAILED;
   }
   return TT_RUN_BLOCKED;
+}
+
+static tt_run run_wait(tt_work *work, size_t *budget, ncclResult_t *result)
+{
+  wait_entry *w = (wait_entry *)work;
+  (void)budget;
+  tt_run run = look_once(w, result);
+  if (run != TT_RUN_BLOCKED && w->asked) { // the entry counts as complete before wait_done: from then on the program may free the word
+    pthread_mutex_lock(&lock);
+    w->blocked = false;
+    pthread_mutex_unlock(&lock);
+  }
+  return run;
 }
 
 static void wait_done(tt_work *work)
@@ -160,10 +171,10 @@ static void wait_done(tt_work *work)
   tt_free(w);
 }
 
-static tt_work *wait_again(const tt_work *work)
+static tt_work *wait_again(const tt_work *work, int device)
 {
   const wait_entry *w = (const wait_entry *)work;
-  return tt_value_wait(&w->v, w->condition, w->device);
+  return tt_value_wait(&w->v, w->condition, device);
 }
 
 static const tt_work_ops wait_ops = {.name = "value wait", .run = run_wait, .done = wait_done, .kind = tuttiNodeValue, .again = wait_again};
@@ -232,8 +243,9 @@ static void write_done(tt_work *work)
   tt_free(work);
 }
 
-static tt_work *write_again(const tt_work *work)
+static tt_work *write_again(const tt_work *work, int device)
 {
+  (void)device;
   return tt_value_write(&((const write_entry *)work)->v);
 }
 

@@ -1,8 +1,8 @@
 // value.h: words of memory that streams write and wait for, as entries for tt_stream_push.
 //
 // Anybody may store the value that a stream waits for: a thread, another process, an entry of another stream. A plain store rings no bell.
-// Who runs the stream sees it at once. For those who sleep, one thread of this module looks at the words of all blocked waits, at intervals
-// that grow with how long nothing has happened (from 50 us to 10 ms), and rings the process's bell.
+// The thread that runs the stream sees it at once. For sleeping threads, one thread of this module looks at the words of all blocked waits, at
+// intervals that grow with how long nothing has happened (from 50 us to 10 ms), and rings the process's bell. It ends after 10 s without a wait.
 //
 // A wait that has held once while it was the next entry of its stream is over, even if the word changes back.
 #pragma once

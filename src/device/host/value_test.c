@@ -244,6 +244,54 @@ static void test_abandon(void **state)
   ended(s);
 }
 
+// A graph's wait belongs to the device of the stream that it is launched on.
+static void test_abandon_launched(void **state)
+{
+  (void)state;
+  uint32_t word = 0;
+  cudaStream_t s = stream(), other;
+  tuttiGraph_t g = NULL;
+  tuttiGraphExec_t x = NULL;
+  assert_int_equal(tuttiSetDevice(1), ncclSuccess);
+  other = stream();
+  assert_int_equal(tuttiSetDevice(0), ncclSuccess);
+  assert_int_equal(tuttiStreamBeginCapture(s, tuttiCaptureRelaxed), ncclSuccess);
+  assert_int_equal(tuttiStreamWaitValue32(s, &word, 1, tuttiValueEqual), ncclSuccess);
+  assert_int_equal(tuttiStreamEndCapture(s, &g), ncclSuccess);
+  assert_int_equal(tuttiGraphInstantiate(&x, g), ncclSuccess);
+  tuttiGraphDestroy(g);
+  assert_int_equal(tuttiGraphLaunch(x, other), ncclSuccess);
+  assert_int_equal(tuttiDeviceAbandonValues(0), ncclSuccess);
+  assert_int_equal(tuttiStreamQuery(other), ncclInProgress);
+  assert_int_equal(tuttiDeviceAbandonValues(1), ncclSuccess);
+  assert_int_equal(tuttiStreamSynchronize(other), ncclInvalidUsage);
+  tuttiGraphExecDestroy(x);
+  ended(other);
+  ended(s);
+}
+
+// Once the stream says that it is idle, nobody looks at the word any more: here it is unmapped.
+static void test_word_goes_away(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 1000; i++) {
+    pthread_t t;
+    cudaStream_t s = stream();
+    uint32_t *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(word != MAP_FAILED);
+    assert_int_equal(tuttiStreamWaitValue32(s, word, 1, tuttiValueEqual), ncclSuccess);
+    assert_int_equal(tuttiStreamQuery(s), ncclInProgress); // the watcher looks from now on
+    assert_int_equal(pthread_create(&t, NULL, synchronize, s), 0);
+    store(word, 1);
+    while (tuttiStreamQuery(s) == ncclInProgress) {
+      ;
+    }
+    munmap(word, 4096);
+    pthread_join(t, NULL);
+    ended(s);
+  }
+}
+
 // ThreadSanitizer ends a child that makes threads, unless told otherwise.
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
@@ -288,6 +336,8 @@ int main(void)
       cmocka_unit_test(test_wrong_arguments),
       cmocka_unit_test(test_graph),
       cmocka_unit_test(test_abandon),
+      cmocka_unit_test(test_abandon_launched),
+      cmocka_unit_test(test_word_goes_away),
       cmocka_unit_test(test_fork),
   };
   setenv("NCCL_PEER_CHECK_MS", "3600000", 1); // who sleeps is woken by a bell or not at all

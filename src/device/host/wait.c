@@ -293,7 +293,7 @@ static void sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, attend
   nap_leave(&n);
 }
 
-// Waits that the calling thread is inside of. Its own, and its signal handlers'.
+// Waits that the calling thread is inside of: its own, and its signal handlers'. Also read by a handler, hence volatile.
 static _Thread_local volatile sig_atomic_t waits;
 
 bool tt_host_waiting(void)
@@ -303,13 +303,14 @@ bool tt_host_waiting(void)
 
 void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
 {
+  waits++;
   if (s != NULL) {
     tt_stream_progress(s, RUN_BYTES, false);
   }
   if (ready(arg)) {
+    waits--;
     return;
   }
-  waits++;
   if (s != NULL) {
     atomic_fetch_add_explicit(&s->waiters, 1, memory_order_relaxed);
   }
