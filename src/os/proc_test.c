@@ -355,6 +355,19 @@ static void test_host(void **state)
   assert_int_equal(cache == 0, access("/sys/devices/system/cpu/cpu0/cache/index0/size", R_OK) != 0);
 }
 
+// Ranks that share cores have these cores once, whatever else each may use.
+static void test_core_sets(void **state)
+{
+  (void)state;
+  tt_core_set own = tt_proc_core_set(), all = {{0}}, low = {{3}}, middle = {{6}}, high = {.bits[15] = 1ull << 63};
+  assert_int_equal(tt_core_set_add(&all, &low), 2);
+  assert_int_equal(tt_core_set_add(&all, &middle), 3);
+  assert_int_equal(tt_core_set_add(&all, &low), 3);
+  assert_int_equal(tt_core_set_add(&all, &high), 4);
+  all = (tt_core_set){{0}};
+  assert_int_equal(tt_core_set_add(&all, &own), tt_proc_cpus());
+}
+
 int main(int argc, char **argv)
 {
   if (argc == 3 && strcmp(argv[1], "hash") == 0) {
@@ -375,6 +388,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_holds),
       cmocka_unit_test(test_a_wrong_descriptor_keeps_the_lock),
       cmocka_unit_test(test_net_space),
+      cmocka_unit_test(test_core_sets),
   };
   return cmocka_run_group_tests_name("proc", tests, NULL, NULL);
 }
