@@ -348,12 +348,12 @@ static uint64_t (*alike_prints)[ncclNumTypes][ALIKE_OPS];
 static uint64_t special_bits(const sample *s, uint32_t seed)
 {
   const format *f = &formats[s->type];
-  const uint64_t one = power_of_two(0, f, 0, 0), least = (uint64_t)1 << f->mbits, inf = least * (((uint64_t)1 << f->ebits) - 1);
-  const uint64_t magnitudes[] = {0, 1, least - 1, least, least + 1, one, one + 1, inf - 1, inf, inf + least - 1};
   uint32_t h = mix(seed);
   if (f->ebits == 0 || h % 2 == 0) {
     return (uint64_t)mix(h) << 32 | mix(~h);
   }
+  const uint64_t one = power_of_two(0, f, 0, 0), least = (uint64_t)1 << f->mbits, inf = least * (((uint64_t)1 << f->ebits) - 1);
+  const uint64_t magnitudes[] = {0, 1, least - 1, least, least + 1, one, one + 1, inf - 1, inf, inf + least - 1};
   return magnitudes[h / 2 % 10] | (uint64_t)(h >> 31) << (f->ebits + f->mbits);
 }
 

@@ -85,6 +85,13 @@ static void open_asked(asked *a)
   OK(tuttiEventRecord(a->before, a->stream));
 }
 
+static void close_asked(asked *a)
+{
+  OK(tuttiEventDestroy(a->before));
+  OK(tuttiEventDestroy(a->event));
+  OK(tuttiStreamDestroy(a->stream));
+}
+
 static void drive_body(int rank, void *arg)
 {
   static own_entry entries[ASKS];
@@ -101,6 +108,7 @@ static void drive_body(int rank, void *arg)
       CHECK(++queries < QUERIES, "%s does not run the stream: %d looks after %d queries", asks[i].name, o->looks, queries);
     }
     OK(asks[i].fn(&a));
+    close_asked(&a);
   }
 }
 
@@ -123,7 +131,7 @@ static void expect_yields(const char *what, ncclResult_t (*fn)(asked *a), asked 
 static void yield_body(int rank, void *arg)
 {
   static own_entry stuck;
-  asked a;
+  static asked a; // its stream is never done, and so never destroyed
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclUniqueId id;
   (void)rank, (void)arg;
@@ -165,6 +173,7 @@ static void ask_body(int rank, void *arg)
     CHECK(out == (float)(2 * i + 1), "call %d, waited for by %s: %g", i, asks[i % ASKS].name, (double)out);
   }
   OK(ncclCommDestroy(a.comm));
+  close_asked(&a);
 }
 
 static void two_processes_ask(void **state)
