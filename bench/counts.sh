@@ -2,7 +2,7 @@
 # counts.sh [BUILD]: instructions of small calls in the build BUILD (default: build), counted by callgrind, beside bench/counts/table.
 # Fails when a case takes 15% more instructions than the table says, more locked ones, or a system call; says when it takes 15% less.
 #   --update   writes the table anew
-#   --growth   counts many objects of each kind instead (counts/growth.c): four times as many may take 6 times the instructions at most
+#   --growth   counts many objects of each kind instead (counts/growth.c, counts/inside.c): four times as many may take 6 times the instructions at most
 #   --stages   prints which stage takes how many, as a table for docs/performance.md (COUNTS_CASES: of which cases)
 # Nothing here depends on a clock. Exits with 77 where there is no valgrind, or one core, for which other algorithms are chosen.
 set -u
@@ -25,7 +25,9 @@ program=$build/bench/counts
 command -v valgrind >/dev/null 2>&1 || { echo "counts: valgrind is not here (Debian, Ubuntu: valgrind): skipped"; exit 77; }
 valgrind -q --tool=callgrind --callgrind-out-file=/dev/null true >/dev/null 2>&1 || { echo "counts: valgrind does not run here: skipped"; exit 77; }
 [ "$(nproc)" -ge 2 ] || { echo "counts: two ranks want two cores, here is one: skipped"; exit 77; }
-[ -x "$program" ] || { echo "counts: $program is not built (cmake --build $build --target ${program##*/})" >&2; exit 1; }
+for p in "$program" "$build/bench/inside"; do
+  [ -x "$p" ] || { echo "counts: $p is not built (cmake --build $build --target ${p##*/})" >&2; exit 1; }
+done
 program=$(cd "$build" && pwd)/bench/${program##*/}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -34,7 +36,7 @@ trap 'rm -rf "$tmp"' EXIT
 run() {
   name=$1 && shift
   # shellcheck disable=SC2046
-  env $(env | sed -n 's/^\(\(NCCL\|TUTTI\)_[A-Z0-9_]*\)=.*/-u \1/p') valgrind -q --tool=callgrind --toggle-collect=counted \
+  env $(env | sed -n 's/^\(\(NCCL\|TUTTI\)_[A-Z0-9_]*\)=.*/-u \1/p') valgrind -q --tool=callgrind --max-threads=5000 --toggle-collect=counted \
     --dump-after=counted --collect-bus=yes --collect-systime=yes --callgrind-out-file="$tmp/$name.out" "$program" "$@" \
     >"$tmp/$name.cases" 2>"$tmp/$name.said" || { echo "counts: ${program##*/} $* failed under valgrind:" >&2; cat "$tmp/$name.said" >&2; exit 1; }
   [ -f "$tmp/$name.out.1" ] || { echo "counts: callgrind has not found the function counted of $program" >&2; exit 1; }
@@ -43,7 +45,10 @@ run() {
 # The parts of each case of a set come in pairs: n objects, and four times as many.
 if [ $mode = growth ]; then
   run growth
-  parts=$(awk '{ printf " %s.out.%d", set, NR }' set="$tmp/growth" "$tmp/growth.cases")
+  program=${program%/*}/inside
+  run inside
+  parts=$(for set in growth inside; do awk '{ printf " %s.out.%d", set, NR }' set="$tmp/$set" "$tmp/$set.cases"; done)
+  cat "$tmp/inside.cases" >>"$tmp/growth.cases"
   # shellcheck disable=SC2086
   awk '
     NR == FNR { name[NR] = $1; n[NR] = $2; parts = NR; next }

@@ -11,14 +11,15 @@ foreach(file ${bench_sources})
   add_dependencies(bench_programs ${name})
 endforeach()
 
-# bench/counts, bench/growth: instructions of small calls, and of many objects, through the shared library, as users have it; a test where
+# bench/counts, bench/growth: instructions of small calls, and of many objects, through the shared library, as users have it; bench/inside: of many objects of
+# its functions, over the static one. A test where
 # bench/counts/table is about this kind of build. (With clang they differ by 5%, but valgrind reads its debug information only with -gdwarf-4.)
 if(NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ)
-  foreach(name counts growth)
+  foreach(name counts growth inside)
     add_executable(${name} ${PROJECT_SOURCE_DIR}/bench/counts/${name}.c)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
     target_compile_options(${name} PRIVATE -O1) # at -O3 its function counted has copies; its own instructions do not count
-    target_link_libraries(${name} PRIVATE tutti_include nccl Threads::Threads ${CMAKE_DL_LIBS})
+    target_link_libraries(${name} PRIVATE tutti_include $<IF:$<STREQUAL:${name},inside>,nccl_static,nccl> Threads::Threads ${CMAKE_DL_LIBS})
   endforeach()
   if(CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_BUILD_TYPE MATCHES "^(RelWithDebInfo|Release)$" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     add_test(NAME counts.sh COMMAND bench/counts.sh ${PROJECT_BINARY_DIR} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/alike.h"
 #include "base/result.h"
 #include "base/util.h"
 
@@ -11,23 +12,23 @@ typedef struct tables {
   int *node_of, *index_of, *order, *first;
 } tables;
 
-// Gives rank r the node of the first rank with the same name; ranks with new names open nodes. Returns how many nodes.
-static int number_nodes(int nranks, const int *name_of, const tables *t)
+static int by_name(const void *a, const void *b)
 {
-  int nnodes = 0;
-  int *founder = t->order; // by node, until the order is written
-  for (int r = 0; r < nranks; r++) {
-    int k = 0;
-    while (k < nnodes && name_of[founder[k]] != name_of[r]) {
-      k++;
-    }
-    if (k == nnodes) {
-      founder[nnodes++] = r;
-    }
+  int x = **(const int *const *)a, y = **(const int *const *)b;
+  return (x > y) - (x < y);
+}
+
+// Gives rank r the node of the first rank with the same name; ranks with new names open nodes.
+static ncclResult_t number_nodes(tt_layout *l, const int *name_of, const tables *t)
+{
+  int *first = t->order; // by rank, until the order is written
+  TT_TRY(tt_alike(name_of, sizeof *name_of, l->nranks, by_name, first));
+  for (int r = 0; r < l->nranks; r++) {
+    int k = first[r] == r ? l->nnodes++ : t->node_of[first[r]];
     t->node_of[r] = k;
     t->index_of[r] = t->first[k + 1]++; // counts the node's ranks, until it is summed up
   }
-  return nnodes;
+  return ncclSuccess;
 }
 
 static void list_members(tt_layout *l, const tables *t)
@@ -57,7 +58,11 @@ ncclResult_t tt_layout_create(int nranks, const int *name_of, tt_layout **out)
   tables t = {.node_of = ints, .index_of = ints + n, .order = ints + 2 * n, .first = ints + 3 * n};
   *l = (tt_layout){
       .nranks = nranks, .node_of = t.node_of, .index_of = t.index_of, .order = t.order, .first = t.first, .channels = {.count = 1}};
-  l->nnodes = number_nodes(nranks, name_of, &t);
+  ncclResult_t res = number_nodes(l, name_of, &t);
+  if (res != ncclSuccess) {
+    tt_free(l);
+    return res;
+  }
   list_members(l, &t);
   *out = l;
   return ncclSuccess;

@@ -158,6 +158,7 @@ struct ncclComm {
   bool crowded;        // more ranks on some machine than cores
   int per_core;        // ranks per core of this machine where it is crowded; else 0
   bool tuned;          // a tuner plugin is asked for each collective
+  int machine_ranks;   // ranks on the cores of this machine: those of fake nodes (NCCL_HOSTID), too
   size_t stream_bytes; // results from this size on are not kept in the caches, unless they are there (reuse.h)
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
   tt_cached *cache[TT_CACHE_BUCKETS];

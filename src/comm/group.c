@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/spans.h"
 #include "comm/comm.h"
 #include "comm/profile.h"
 #include "os/library.h"
@@ -18,6 +19,7 @@ struct tt_job {
   tt_thread thread;
   struct tt_job *next;   // of the group
   struct tt_job *serial; // next one with the same serial, run by the same thread
+  tt_span by_serial;     // see chain_jobs
   bool chained, unstarted;
   bool over;           // under the set's lock
   struct job_set *set; // NULL: does not run beside others
@@ -282,16 +284,20 @@ ncclResult_t tt_job_submit(const tt_job_desc *d)
   return ncclSuccess;
 }
 
-// Puts jobs with the same serial behind one another.
+// Puts jobs with the same serial behind one another. A set has the last job of each serial so far.
 static void chain_jobs(tt_job *jobs)
 {
+  tt_span *lasts = NULL;
   for (tt_job *j = jobs; j != NULL; j = j->next) {
-    for (tt_job *k = j->next; k != NULL && j->d.serial != NULL; k = k->next) {
-      if (k->d.serial == j->d.serial && !k->d.nonblocking) {
-        j->serial = k;
-        k->chained = true;
-        break;
-      }
+    tt_span *s = tt_spans_same(lasts, (uintptr_t)j->d.serial, 1);
+    if (s != NULL) {
+      TT_SPAN_OWNER(s, tt_job, by_serial)->serial = j;
+      j->chained = true;
+      tt_spans_remove(&lasts, s);
+    }
+    if (j->d.serial != NULL) {
+      j->by_serial = (tt_span){.start = (uintptr_t)j->d.serial, .size = 1};
+      tt_spans_add(&lasts, &j->by_serial);
     }
   }
 }

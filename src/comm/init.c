@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "comm/collnet.h"
 #include "comm/comm.h"
+#include "comm/ranks.h"
 #include "comm/topology.h"
 #include "net/plugin/plugin.h"
 #include "os/clock.h"
@@ -95,6 +96,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
 static ncclResult_t compare_peers(const struct ncclComm *c)
 {
   const tt_peer *a = &c->peers[0];
+  bool sees = tt_topology_anything_to_see(c); // plain hosts have one channel, whatever the settings
   for (int i = 1; i < c->nranks; i++) {
     const tt_peer *b = &c->peers[i];
     if (a->version != b->version) {
@@ -107,7 +109,8 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
                           : a->net_chunk != b->net_chunk               ? "NCCL_P2P_NET_CHUNKSIZE"
                           : a->p2p_disable != b->p2p_disable           ? "NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL)"
                           : a->shm_disable != b->shm_disable           ? "NCCL_SHM_DISABLE"
-                                                                       : tt_topology_differs(c, i);
+                          : sees                                       ? tt_topology_differs(c, i)
+                                                                       : NULL;
     if (differs != NULL) {
       return tt_fail(ncclInvalidUsage, "%s has different values on rank 0 and rank %d: all ranks must use the same", differs, i);
     }
@@ -121,64 +124,6 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
         "rank 0 reckons with figures of version %u, rank %d with version %d, or they or what follows are out of range: different builds?",
         a->figures.version, c->rank, TT_FIGURES_VERSION);
   }
-  return ncclSuccess;
-}
-
-// Processes that will share memory belong to one user, and find each other's mailboxes. Every rank finds the same culprits.
-static ncclResult_t compare_neighbours(const struct ncclComm *c)
-{
-  for (int i = 1; i < c->nranks; i++) {
-    int k = 0;
-    while (k < i && tt_transport_needs_net(&c->peers[k], &c->peers[i])) {
-      k++;
-    }
-    const tt_peer *a = &c->peers[k], *b = &c->peers[i];
-    if (a->proc.uid != b->proc.uid) {
-      return tt_fail(
-          ncclInvalidUsage,
-          "rank %d runs as user %u, rank %d on the same machine as user %u: only processes of one user share memory. Run all as one "
-          "user, or set NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 on all ranks: then they use the network",
-          k, a->proc.uid, i, b->proc.uid);
-    }
-    if (a->net_space != b->net_space && a->proc.cookie != b->proc.cookie) {
-      return tt_fail(
-          ncclInvalidUsage,
-          "NCCL_HOSTID says that ranks %d and %d are on one machine, but they are in different network namespaces (containers) and "
-          "cannot share memory: give them different values",
-          k, i);
-    }
-  }
-  return ncclSuccess;
-}
-
-static int by_machine(const void *a, const void *b)
-{
-  uint64_t x = (*(tt_peer *const *)a)->machine, y = (*(tt_peer *const *)b)->machine;
-  return (x > y) - (x < y);
-}
-
-// Each rank's cores become those that the ranks of its machine have together: processes that are bound to a core each have as many as they are.
-static ncclResult_t pool_cores(struct ncclComm *c)
-{
-  tt_peer **order = tt_calloc((size_t)c->nranks, sizeof(tt_peer *));
-  if (order == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the cores of %d ranks", c->rank, c->nranks);
-  }
-  for (int i = 0; i < c->nranks; i++) {
-    order[i] = &c->peers[i];
-  }
-  qsort(order, (size_t)c->nranks, sizeof *order, by_machine);
-  for (int i = 0, end; i < c->nranks; i = end) {
-    tt_core_set all = {{0}};
-    int cores = 0; // at least what one of them says: its set may not be known
-    for (end = i; end < c->nranks && order[end]->machine == order[i]->machine; end++) {
-      cores = TT_MAX(cores, TT_MAX(order[end]->cpus, tt_core_set_add(&all, &order[end]->cores)));
-    }
-    for (int j = i; j < end; j++) {
-      order[j]->cpus = cores;
-    }
-  }
-  tt_free(order);
   return ncclSuccess;
 }
 
@@ -201,9 +146,7 @@ static ncclResult_t peers_step(init *in)
     TT_TRY(tt_fdbox_open(me->mailbox));
   }
   TT_TRY(tt_bootstrap_allgather(c->boot, c->peers, sizeof *c->peers));
-  TT_TRY(compare_peers(c));
-  TT_TRY(compare_neighbours(c));
-  return pool_cores(c);
+  return compare_peers(c);
 }
 
 static void peers_undo(struct ncclComm *c)
@@ -217,21 +160,35 @@ static bool same_process(const tt_peer *a, const tt_peer *b)
   return a->host == b->host && a->proc.pid == b->proc.pid && a->proc.cookie == b->proc.cookie;
 }
 
+// Processes that will share memory belong to one user, and find each other's mailboxes. Every rank finds the same culprits.
+static ncclResult_t compare_neighbours(const struct ncclComm *c)
+{
+  for (int i = 1; i < c->nranks; i++) {
+    int k = c->layout->order[c->layout->first[c->layout->node_of[i]]]; // the first one there
+    const tt_peer *a = &c->peers[k], *b = &c->peers[i];
+    if (a->proc.uid != b->proc.uid) {
+      return tt_fail(
+          ncclInvalidUsage,
+          "rank %d runs as user %u, rank %d on the same machine as user %u: only processes of one user share memory. Run all as one "
+          "user, or set NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 on all ranks: then they use the network",
+          k, a->proc.uid, i, b->proc.uid);
+    }
+    if (a->net_space != b->net_space && a->proc.cookie != b->proc.cookie) {
+      return tt_fail(
+          ncclInvalidUsage,
+          "NCCL_HOSTID says that ranks %d and %d are on one machine, but they are in different network namespaces (containers) and "
+          "cannot share memory: give them different values",
+          k, i);
+    }
+  }
+  return ncclSuccess;
+}
+
 static ncclResult_t layout_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  int *name = tt_calloc((size_t)c->nranks, sizeof *name);
-  if (name == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the layout of %d ranks", c->rank, c->nranks);
-  }
-  for (int i = 0; i < c->nranks; i++) {
-    while (name[i] < i && tt_transport_needs_net(&c->peers[name[i]], &c->peers[i])) {
-      name[i]++;
-    }
-  }
-  ncclResult_t res = tt_layout_create(c->nranks, name, &c->layout);
-  tt_free(name);
-  return res;
+  TT_TRY(tt_ranks_layout(c->peers, c->nranks, &c->layout));
+  return compare_neighbours(c);
 }
 
 static void layout_undo(struct ncclComm *c)
@@ -248,30 +205,24 @@ static size_t stream_bytes(void)
   return cache == 0 ? UNKNOWN : TT_MAX(cache / 8, (size_t)LEAST);
 }
 
-// Ranks that share memory with this rank, cores of its machine, and whether any machine has more ranks than cores: those of fake nodes (NCCL_HOSTID) share them.
-static void survey(struct ncclComm *c)
+// What follows from where the ranks are.
+static ncclResult_t survey(struct ncclComm *c)
 {
+  TT_TRY(tt_ranks_pool_cores(c->peers, c->nranks, c->rank, &c->machine_ranks, &c->crowded));
+  int cores = c->peers[c->rank].cpus;
   c->needs_net = c->layout->nnodes > 1;
-  c->all_local = true;
-  for (int i = 0; i < c->nranks; i++) {
-    int ranks = 0, load = 0;
-    for (int j = 0; j < c->nranks; j++) {
-      ranks += c->layout->node_of[i] == c->layout->node_of[j];
-      load += c->peers[i].machine == c->peers[j].machine;
-    }
-    if (i == c->rank) {
-      c->local_ranks = ranks;
-      tt_host_load(load, c->peers[i].cpus);
-      c->per_core = load > c->peers[i].cpus ? load / TT_MAX(c->peers[i].cpus, 1) : 0;
-    }
-    c->shares |= ranks > 1;
-    c->crowded |= load > c->peers[i].cpus;
+  c->local_ranks = tt_layout_size(c->layout, c->layout->node_of[c->rank]);
+  c->shares = c->layout->largest > 1;
+  c->per_core = c->machine_ranks > cores ? c->machine_ranks / TT_MAX(cores, 1) : 0;
+  tt_host_load(c->machine_ranks, cores);
+  c->all_local = !tt_transport_p2p_off();
+  for (int i = 1; i < c->nranks; i++) {
     c->all_local &= same_process(&c->peers[i], &c->peers[0]);
   }
-  c->all_local &= !tt_transport_p2p_off();
   c->stream_bytes = stream_bytes();
   c->reuse.cache = tt_proc_cache() / (size_t)c->local_ranks;
   tt_pages_open(&c->huge_pages, c->nranks > 1);
+  return ncclSuccess;
 }
 
 // Fills the arrays of `who`, which have room for every rank.
@@ -312,7 +263,7 @@ static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who)
 static ncclResult_t segment_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  survey(c);
+  TT_TRY(survey(c));
   if (c->local_ranks == 1) { // on its machine; others wait for each other
     return c->shares ? tt_bootstrap_barrier(c->boot) : ncclSuccess;
   }
@@ -721,48 +672,22 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
   return ncclSuccess;
 }
 
-// What split ranks tell each other.
-typedef struct choice {
-  int32_t color, key, rank;
-} choice;
-
-// Orders members by key, then by parent rank. Returns how many there are and the caller's place.
-static int members_of(const choice *all, int n, int me, int *members, int *place)
-{
-  int count = 0;
-  for (int i = 0; i < n; i++) {
-    if (all[i].color != all[me].color) {
-      continue;
-    }
-    int at = count++;
-    while (at > 0 && all[members[at - 1]].key > all[i].key) {
-      members[at] = members[at - 1];
-      at--;
-    }
-    members[at] = i;
-  }
-  for (int i = 0; i < count; i++) {
-    *place = members[i] == me ? i : *place;
-  }
-  return count;
-}
-
 ncclResult_t tt_comm_split(struct ncclComm *c, const tt_init_args *args)
 {
   struct ncclComm *parent = args->parent;
   int n = parent->nranks, me = parent->rank, place = 0, count = 0;
-  choice *all = tt_calloc((size_t)n, sizeof *all);
+  tt_split_choice *all = tt_calloc((size_t)n, sizeof *all);
   int *members = tt_calloc((size_t)n, sizeof *members);
   ncclResult_t res = ncclSuccess;
   if (all == NULL || members == NULL) {
     res = tt_fail(ncclSystemError, "ncclCommSplit on rank %d: no memory for %d ranks", me, n);
     goto out;
   }
-  all[me] = (choice){.color = args->color, .key = args->key, .rank = me};
+  all[me] = (tt_split_choice){.color = args->color, .key = args->key, .rank = me};
   tt_bootstrap_watch(parent->boot, &c->port.abort_flag, "ncclCommSplit");
   TT_TRY_GOTO(tt_bootstrap_allgather(parent->boot, all, sizeof *all), res);
   if (args->color != NCCL_SPLIT_NOCOLOR) {
-    count = members_of(all, n, me, members, &place);
+    count = tt_ranks_members(all, n, me, members, &place);
   }
   // The ring of the child is made over the parent's, so ranks of no group take part too.
   TT_TRY_GOTO(tt_bootstrap_split(parent->boot, members, count, ++parent->splits, &c->port.abort_flag, &c->boot), res);

@@ -167,12 +167,13 @@ fail:
 
 // ---- Graphs ----
 
-// Number within the node of a rank of the communicator.
+// Number within the node of a rank of the communicator: the node's ranks are in order.
 static int local_of(const tt_machine *m, int rank)
 {
-  int i = 0;
-  while (i < m->nlocal - 1 && m->ranks[i].rank != rank) {
-    i++;
+  int i = 0, end = m->nlocal;
+  while (end - i > 1) {
+    int middle = (i + end) / 2;
+    *(rank < m->ranks[middle].rank ? &end : &i) = middle;
   }
   return i;
 }

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/alike.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/util.h"
@@ -204,8 +205,8 @@ static ncclResult_t read_views(work *w, const gathered *g)
 static bool views_differ(const struct ncclComm *c)
 {
   bool differ = false;
-  for (int i = 0; i < c->nranks; i++) {
-    differ |= tt_topology_has_view(c, i);
+  for (int node = 0; node < c->layout->nnodes; node++) {
+    differ |= tt_topology_views_differ(c, node);
   }
   return differ;
 }
@@ -285,14 +286,19 @@ fail:
 
 // ---- From nodes to channels ----
 
+// The graphs of a node, as bytes.
+typedef struct node_bytes {
+  const char *at;
+  size_t size;
+} node_bytes;
+
 // Collects what tt_connect_create wants.
 typedef struct joint {
   const struct ncclComm *comm;
-  gathered got;       // empty when all nodes are plain
-  const char **known; // [nknown]: bytes of a kind: within `got`, or else ours
-  size_t *sizes;
+  gathered got;      // empty when all nodes are plain
+  node_bytes *bytes; // of each node of the layout: within `got`, or else ours
   tt_node_shapes *kinds;
-  int nkinds, nknown;
+  int nkinds;
   int *kind_of;     // of each node of the layout
   int *shape_first; // [kind]: number of its first group's shape
   int *node_of;     // of each rank: node in the sense of connect.h
@@ -307,12 +313,11 @@ static void joint_clear(joint *j)
   for (int k = 0; k < j->nkinds; k++) {
     tt_node_shapes_clear(&j->kinds[k]);
   }
-  for (int k = 0; k < j->nknown && j->got.data == NULL; k++) {
-    tt_free((char *)(uintptr_t)j->known[k]);
+  for (int node = 0; node < j->comm->layout->nnodes && j->bytes != NULL && j->got.data == NULL; node++) {
+    tt_free((char *)(uintptr_t)j->bytes[node].at);
   }
   gathered_clear(&j->got);
-  tt_free(j->known);
-  tt_free(j->sizes);
+  tt_free(j->bytes);
   tt_free(j->kinds);
   tt_free(j->kind_of);
   tt_free(j->shape_first);
@@ -325,21 +330,20 @@ static void joint_clear(joint *j)
 static ncclResult_t joint_room(joint *j)
 {
   size_t n = (size_t)j->comm->nranks, nodes = (size_t)j->comm->layout->nnodes;
-  j->known = tt_calloc(nodes, sizeof(char *));
-  j->sizes = tt_calloc(nodes, sizeof(size_t));
+  j->bytes = tt_calloc(nodes, sizeof(*j->bytes));
   j->kinds = tt_calloc(nodes, sizeof(*j->kinds));
   j->kind_of = tt_calloc(nodes, sizeof(int));
   j->shape_first = tt_calloc(nodes, sizeof(int));
   j->node_of = tt_calloc(n, sizeof(int));
   j->shape_of = tt_calloc(n, sizeof(int));
   j->founder = tt_calloc(n, sizeof(int));
-  bool all = j->known != NULL && j->sizes != NULL && j->kinds != NULL && j->kind_of != NULL && j->shape_first != NULL &&
-             j->node_of != NULL && j->shape_of != NULL && j->founder != NULL;
+  bool all = j->bytes != NULL && j->kinds != NULL && j->kind_of != NULL && j->shape_first != NULL && j->node_of != NULL &&
+             j->shape_of != NULL && j->founder != NULL;
   return all ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: no memory for the channels of %d ranks", j->comm->rank, j->comm->nranks);
 }
 
 // The bytes of a plain node, which every rank can write.
-static ncclResult_t plain_node(const struct ncclComm *c, int node, char **bytes, size_t *size)
+static ncclResult_t plain_node(const struct ncclComm *c, int node, node_bytes *out)
 {
   tt_node_shapes s = {0};
   tt_source_rank *places = tt_calloc((size_t)tt_layout_size(c->layout, node), sizeof(*places));
@@ -348,37 +352,37 @@ static ncclResult_t plain_node(const struct ncclComm *c, int node, char **bytes,
   }
   int n = tt_topology_places(c, node, places);
   ncclResult_t res = tt_node_shapes_plain(places, n, n < c->nranks, &s);
-  res = res == ncclSuccess ? tt_node_shapes_write(&s, bytes, size) : res;
+  char *bytes = NULL;
+  res = res == ncclSuccess ? tt_node_shapes_write(&s, &bytes, &out->size) : res;
+  out->at = bytes;
   tt_node_shapes_clear(&s);
   tt_free(places);
   return res;
 }
 
-// Gives a node its kind: one that was there before, or a new one. Takes over `mine`, which is NULL when the bytes are the gathered ones.
-static ncclResult_t add_node(joint *j, int node, const char *bytes, size_t size, char *mine)
+static int by_bytes(const void *a, const void *b)
 {
-  int k = 0;
-  while (k < j->nkinds && (j->sizes[k] != size || memcmp(j->known[k], bytes, size) != 0)) {
-    k++;
+  const node_bytes *x = *(const node_bytes *const *)a, *y = *(const node_bytes *const *)b;
+  return x->size != y->size ? (x->size > y->size) - (x->size < y->size) : memcmp(x->at, y->at, x->size);
+}
+
+// Nodes of the same bytes are of one kind. Kinds are numbered by their first nodes.
+static ncclResult_t read_kinds(joint *j)
+{
+  const tt_layout *l = j->comm->layout;
+  TT_TRY(tt_alike(j->bytes, sizeof(*j->bytes), l->nnodes, by_bytes, j->kind_of));
+  for (int node = 0; node < l->nnodes; node++) {
+    bool known = j->kind_of[node] < node;
+    int k = known ? j->kind_of[j->kind_of[node]] : j->nkinds, n = tt_layout_size(l, node);
+    j->kind_of[node] = k;
+    if (!known) {
+      TT_TRY(tt_node_shapes_read(j->bytes[node].at, j->bytes[node].size, &j->kinds[k]));
+      j->nkinds++;
+    }
+    if (j->kinds[k].nranks != n) {
+      return tt_fail(ncclInternalError, "the graphs of node %d are for %d ranks, it has %d", node, j->kinds[k].nranks, n);
+    }
   }
-  j->kind_of[node] = k;
-  if (k < j->nkinds) {
-    tt_free(mine);
-    return ncclSuccess;
-  }
-  ncclResult_t res = tt_node_shapes_read(bytes, size, &j->kinds[k]);
-  int n = tt_layout_size(j->comm->layout, node);
-  if (res == ncclSuccess && j->kinds[k].nranks != n) {
-    res = tt_fail(ncclInternalError, "the graphs of node %d are for %d ranks, it has %d", node, j->kinds[k].nranks, n);
-    tt_node_shapes_clear(&j->kinds[k]);
-  }
-  if (res != ncclSuccess) {
-    tt_free(mine);
-    return res;
-  }
-  j->known[k] = bytes;
-  j->sizes[k] = size;
-  j->nkinds = j->nknown = k + 1;
   return ncclSuccess;
 }
 
@@ -387,16 +391,13 @@ static ncclResult_t find_kinds(joint *j)
   const struct ncclComm *c = j->comm;
   for (int node = 0; node < c->layout->nnodes; node++) {
     int leader = tt_topology_leader(c->layout, node);
-    char *mine = NULL;
-    size_t size = 0;
     if (j->got.data == NULL) {
-      TT_TRY(plain_node(c, node, &mine, &size));
-      TT_TRY(add_node(j, node, mine, size, mine));
+      TT_TRY(plain_node(c, node, &j->bytes[node]));
     } else {
-      TT_TRY(add_node(j, node, j->got.data + (size_t)leader * j->got.block, j->got.notes[leader].size, NULL));
+      j->bytes[node] = (node_bytes){.at = j->got.data + (size_t)leader * j->got.block, .size = j->got.notes[leader].size};
     }
   }
-  return ncclSuccess;
+  return read_kinds(j);
 }
 
 static ncclResult_t list_shapes(joint *j)
@@ -421,20 +422,32 @@ static ncclResult_t list_shapes(joint *j)
   return ncclSuccess;
 }
 
+// Writes the first rank of each rank's group into node_of. Uses `founder` for the first rank of each group of a node.
+static void find_founders(joint *j)
+{
+  const tt_layout *l = j->comm->layout;
+  for (int node = 0; node < l->nnodes; node++) {
+    const tt_node_shapes *kind = &j->kinds[j->kind_of[node]];
+    for (int g = 0; g < kind->ngroups; g++) {
+      j->founder[g] = -1;
+    }
+    for (int i = 0; i < tt_layout_size(l, node); i++) {
+      int rank = l->order[l->first[node] + i], *first = &j->founder[kind->group_of[i]];
+      *first = *first < 0 ? rank : *first;
+      j->node_of[rank] = *first;
+    }
+  }
+}
+
 // Nodes of the connection are the groups of the layout's nodes, in the order of their first ranks.
 static void number_nodes(joint *j)
 {
   const tt_layout *l = j->comm->layout;
+  find_founders(j);
   for (int r = 0; r < j->comm->nranks; r++) {
-    int node = l->node_of[r];
-    const tt_node_shapes *kind = &j->kinds[j->kind_of[node]];
-    int group = kind->group_of[l->index_of[r]], i = l->first[node];
-    while (kind->group_of[i - l->first[node]] != group) {
-      i++;
-    }
-    int founder = l->order[i]; // the group's first rank
+    int founder = j->node_of[r], kind = j->kind_of[l->node_of[r]];
     if (founder == r) {
-      j->shape_of[j->nnodes] = j->shape_first[j->kind_of[node]] + group;
+      j->shape_of[j->nnodes] = j->shape_first[kind] + j->kinds[kind].group_of[l->index_of[r]];
       j->founder[r] = j->nnodes++;
     }
     j->node_of[r] = j->founder[founder];

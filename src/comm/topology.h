@@ -26,7 +26,10 @@ typedef struct tt_topology {
 // What this rank tells of itself in the peers' exchange: which machine it sees, where it sits, its settings.
 void tt_topology_describe(const struct ncclComm *comm, tt_peer *me);
 
-// The variable on which a rank differs from rank 0, and must not, because some machine is described and every rank connects the nodes by it;
+// Does some rank see more than a plain host?
+bool tt_topology_anything_to_see(const struct ncclComm *comm);
+
+// The variable on which a rank differs from rank 0, and must not where some rank sees more than a plain host, since every rank connects the nodes by it;
 // NULL: none. What nodes are searched by may differ: the first rank's holds for its node.
 const char *tt_topology_differs(const struct ncclComm *comm, int rank);
 

@@ -93,7 +93,7 @@ const char *tt_topology_differs(const struct ncclComm *comm, int rank)
                      : a->max_channels != b->max_channels ? "NCCL_MAX_NCHANNELS"
                      : a->nthreads != b->nthreads         ? "NCCL_NTHREADS"
                                                           : NULL;
-  return name != NULL && tt_topology_anything_to_see(comm) ? name : NULL; // plain hosts have one channel, whatever the settings
+  return name;
 }
 
 int tt_topology_leader(const tt_layout *l, int node)
@@ -127,15 +127,21 @@ bool tt_topology_has_view(const struct ncclComm *c, int rank)
   return !tt_topology_same_view(c, rank, tt_topology_leader(c->layout, node)) && sees(c, node, TT_SEES_FILE | TT_SEES_ASKED);
 }
 
-bool tt_topology_tells_view(const struct ncclComm *c, int rank)
+bool tt_topology_views_differ(const struct ncclComm *c, int node)
 {
   const tt_layout *l = c->layout;
-  int node = l->node_of[rank];
-  bool tells = tt_topology_has_view(c, rank);
-  for (int i = l->first[node]; i < l->first[node + 1] && rank == tt_topology_leader(l, node) && sees(c, node, TT_SEES_ASKED); i++) {
-    tells |= tt_topology_has_view(c, l->order[i]);
+  bool differ = false;
+  for (int i = l->first[node]; i < l->first[node + 1]; i++) {
+    differ |= !tt_topology_same_view(c, l->order[i], tt_topology_leader(l, node));
   }
-  return tells;
+  return differ && sees(c, node, TT_SEES_FILE | TT_SEES_ASKED);
+}
+
+bool tt_topology_tells_view(const struct ncclComm *c, int rank)
+{
+  int node = c->layout->node_of[rank];
+  bool leads = rank == tt_topology_leader(c->layout, node);
+  return tt_topology_has_view(c, rank) || (leads && sees(c, node, TT_SEES_ASKED) && tt_topology_views_differ(c, node));
 }
 
 int tt_topology_places(const struct ncclComm *c, int node, tt_source_rank *out)
@@ -156,13 +162,13 @@ static void say_view(const struct ncclComm *c, int node)
 {
   const tt_layout *l = c->layout;
   int leader = tt_topology_leader(l, node), first = -1, count = 0;
+  if (!tt_topology_views_differ(c, node)) {
+    return;
+  }
   for (int k = l->first[node] + 1; k < l->first[node + 1]; k++) {
-    bool other = tt_topology_has_view(c, l->order[k]);
+    bool other = !tt_topology_same_view(c, l->order[k], leader);
     first = other && count == 0 ? l->order[k] : first;
     count += other;
-  }
-  if (count == 0) {
-    return;
   }
   bool file = ((c->peers[leader].sees ^ c->peers[first].sees) & TT_SEES_FILE) != 0;
   tt_info(

@@ -10,9 +10,6 @@ enum {
   TT_SEES_ASKED = 2 // files with what is found are read or written
 };
 
-// Does some rank see more than a plain host?
-bool tt_topology_anything_to_see(const struct ncclComm *c);
-
 // The rank that works for its node: the first one.
 int tt_topology_leader(const tt_layout *l, int node);
 
@@ -24,6 +21,9 @@ bool tt_topology_same_view(const struct ncclComm *c, int a, int b);
 
 // Must a rank tell its node's leader what it sees? A plain node has nothing to tell, unless files with what is found are asked for.
 bool tt_topology_has_view(const struct ncclComm *c, int rank);
+
+// Must some rank of the node?
+bool tt_topology_views_differ(const struct ncclComm *c, int node);
 
 // Does a rank tell what it sees? The leader does, too, where somebody may have to write what all see together.
 bool tt_topology_tells_view(const struct ncclComm *c, int rank);

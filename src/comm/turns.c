@@ -19,7 +19,7 @@ bool tt_turns_add(tt_turns *l, tt_turn *t, volatile uint32_t *abort_flag)
   pthread_mutex_lock(&l->lock);
   bool good = !l->aborted;
   if (good) {
-    *t = (tt_turn){.abort_flag = abort_flag, .cut = l->cut};
+    *t = (tt_turn){.place = l->end, .abort_flag = abort_flag, .cut = l->cut};
     *l->end = t;
     l->end = &t->next;
     atomic_fetch_add(&l->waiting, 1);
@@ -28,10 +28,10 @@ bool tt_turns_add(tt_turns *l, tt_turn *t, volatile uint32_t *abort_flag)
   return good;
 }
 
-// Under the lock: `t` gives up.
+// Under the lock: `t` gives up. Behind one that is cut all are.
 static void cut_from(tt_turns *l, tt_turn *t)
 {
-  for (; t != NULL; t = t->next) {
+  for (; t != NULL && !t->cut; t = t->next) {
     t->cut = true;
   }
   l->cut = true;
@@ -62,12 +62,8 @@ ncclResult_t tt_turns_await(tt_turns *l, tt_turn *t)
 void tt_turns_leave(tt_turns *l, tt_turn *t, tt_bootstrap *ring)
 {
   pthread_mutex_lock(&l->lock);
-  tt_turn **p = &l->first;
-  while (*p != t) {
-    p = &(*p)->next;
-  }
-  *p = t->next;
-  l->end = l->end == &t->next ? p : l->end;
+  *t->place = t->next;
+  *(t->next != NULL ? &t->next->place : &l->end) = t->place;
   if (l->cut && (l->first == NULL || l->first->cut)) {
     tt_bootstrap_stop(ring);
   }

@@ -13,7 +13,7 @@
 
 // One split under way. Its memory is the caller's, until it has left. Everything in it is under the list's lock.
 typedef struct tt_turn {
-  struct tt_turn *next;
+  struct tt_turn *next, **place; // place: what points to it
   volatile uint32_t *abort_flag; // the child's
   bool cut;                      // it, or one before it, has given up
 } tt_turn;

@@ -116,10 +116,22 @@ bool tt_transport_p2p_off(void)
   return off;
 }
 
+static int order(uint64_t a, uint64_t b)
+{
+  return (a > b) - (a < b);
+}
+
+int tt_transport_order(const tt_peer *a, const tt_peer *b)
+{
+  int host = order(a->host, b->host), pid = order((uint64_t)a->proc.pid, (uint64_t)b->proc.pid),
+      cookie = order(a->proc.cookie, b->proc.cookie);
+  int process = pid != 0 ? pid : cookie;
+  return host != 0 ? host : !a->shm_disable ? 0 : a->p2p_disable ? order((uint64_t)a->rank, (uint64_t)b->rank) : process;
+}
+
 bool tt_transport_needs_net(const tt_peer *a, const tt_peer *b)
 {
-  bool memory = a->host == b->host && (!a->shm_disable || (!a->p2p_disable && same_process(a, b)));
-  return a->rank != b->rank && !memory;
+  return a->rank != b->rank && tt_transport_order(a, b) != 0;
 }
 
 void tt_transport_disconnect(const tt_wiring *w)

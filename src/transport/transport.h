@@ -72,6 +72,9 @@ extern const tt_transport tt_transport_self, tt_transport_p2p, tt_transport_shm,
 bool tt_transport_level_allows(const char *text, bool *known);
 // Has the user forbidden direct access between ranks of one process (NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL)? Compared at init.
 bool tt_transport_p2p_off(void);
+// Sorts ranks by what memory they can share, of their host or their process: 0 for two that need no network. All ranks agree about NCCL_SHM_DISABLE
+// and NCCL_P2P_DISABLE. Pure.
+int tt_transport_order(const tt_peer *a, const tt_peer *b);
 // Must these two use the network? Asked before there are segments and proxies, and the same on all ranks.
 bool tt_transport_needs_net(const tt_peer *a, const tt_peer *b);
 

@@ -1,0 +1,181 @@
+// inside.c: the library's own functions with made-up ranks, jobs and buffers, n and 4n of them, for what no process alone can have so many of. Like growth.c:
+// bench/counts.sh --growth counts the instructions of the calling thread inside counted(), and a line per part is printed.
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "base/util.h"
+#include "comm/comm.h"
+#include "comm/ranks.h"
+#include "comm/topology.h"
+
+enum { MOST = 8000 };
+
+static void must_be(bool good, const char *what, int n)
+{
+  if (!good) {
+    fprintf(stderr, "growth_inside: %s of %d: wrong result (%s)\n", what, n, tt_last_error());
+    exit(1);
+  }
+}
+
+// ---- ranks
+
+static tt_peer peers[MOST];
+static tt_split_choice choices[MOST];
+static int members[MOST];
+
+// Rank 8 i to 8 i + 7 are on one host; neighbours in number are not neighbours in the order of the hosts' hashes.
+static void make_peers(int n)
+{
+  for (int i = 0; i < n; i++) {
+    uint64_t host = (uint64_t)(i / 8 + 1) * 0x9e3779b97f4a7c15ull;
+    peers[i] = (tt_peer){.rank = i, .host = host, .machine = host, .proc = {.pid = i + 1, .cookie = host}, .cpus = 4};
+  }
+}
+
+static void layout_of_hosts(int n)
+{
+  tt_layout *l = NULL;
+  must_be(tt_ranks_layout(peers, n, &l) == ncclSuccess && l->nnodes == n / 8 && l->node_of[n - 1] == n / 8 - 1, "layout", n);
+  tt_layout_destroy(l);
+}
+
+static void no_shared_memory(int n)
+{
+  make_peers(n);
+  for (int i = 0; i < n; i++) {
+    peers[i].shm_disable = peers[i].p2p_disable = true;
+  }
+}
+
+static void layout_of_lone_ranks(int n)
+{
+  tt_layout *l = NULL;
+  must_be(tt_ranks_layout(peers, n, &l) == ncclSuccess && l->nnodes == n && l->index_of[n - 1] == 0, "layout", n);
+  tt_layout_destroy(l);
+}
+
+static void cores_of_machines(int n)
+{
+  int mine = 0;
+  bool crowded = false;
+  must_be(tt_ranks_pool_cores(peers, n, 0, &mine, &crowded) == ncclSuccess && mine == 8 && crowded, "cores", n);
+}
+
+// All in one group, by falling keys.
+static void make_choices(int n)
+{
+  for (int i = 0; i < n; i++) {
+    choices[i] = (tt_split_choice){.color = 1, .key = -i, .rank = i};
+  }
+}
+
+static void members_of_a_group(int n)
+{
+  int place = -1, count = tt_ranks_members(choices, n, 0, members, &place);
+  must_be(count == n && place == n - 1 && members[0] == n - 1, "members", n);
+}
+
+// ---- channels
+
+static struct ncclComm comm;
+
+// The layout is the previous case's; every host is a plain node.
+static void make_comm(int n)
+{
+  make_peers(n);
+  memset(&comm, 0, sizeof comm);
+  comm.nranks = n;
+  comm.peers = peers;
+  comm.needs_net = true;
+  must_be(tt_ranks_layout(peers, n, &comm.layout) == ncclSuccess, "layout", n);
+}
+
+static void channels_of_plain_nodes(int n)
+{
+  tt_topology *t = NULL;
+  must_be(tt_topology_create(&comm, &t) == ncclSuccess && t->connect->nnodes == n / 8, "topology", n);
+  tt_topology_destroy(t);
+}
+
+static void drop_comm(int n)
+{
+  (void)n;
+  tt_layout_destroy(comm.layout);
+}
+
+// ---- jobs
+
+static int places[MOST], jobs_run;
+
+static ncclResult_t run_nothing(void *arg)
+{
+  (void)arg;
+  __atomic_fetch_add(&jobs_run, 1, __ATOMIC_RELAXED);
+  return ncclSuccess;
+}
+
+// As of splits of n communicators in a group.
+static void jobs_of_communicators(int n)
+{
+  jobs_run = 0;
+  must_be(tt_group_start() == ncclSuccess, "ncclGroupStart", n);
+  for (int i = 0; i < n; i++) {
+    must_be(tt_job_submit(&(tt_job_desc){.fn = run_nothing, .serial = &places[i]}) == ncclSuccess, "a job", n);
+  }
+  must_be(tt_group_end() == ncclSuccess && jobs_run == n, "jobs", n);
+}
+
+typedef struct growth_case {
+  const char *name;
+  void (*prepare)(int n), (*run)(int n), (*drop)(int n); // prepare, drop: NULL: there is nothing to do
+  int n;
+} growth_case;
+
+static const growth_case cases[] = {
+    {"layout_of_hosts", make_peers, layout_of_hosts, NULL, 2000},
+    {"layout_of_lone_ranks", no_shared_memory, layout_of_lone_ranks, NULL, 2000},
+    {"cores_of_machines", make_peers, cores_of_machines, NULL, 2000},
+    {"members_of_a_group", make_choices, members_of_a_group, NULL, 2000},
+    {"channels_of_plain_nodes", make_comm, channels_of_plain_nodes, drop_comm, 2000},
+    {"jobs_of_communicators", NULL, jobs_of_communicators, NULL, 500},
+};
+
+// Never inlined nor copied: its name is what callgrind looks for.
+void counted(const growth_case *c, int n);
+__attribute__((noinline)) void counted(const growth_case *c, int n)
+{
+  c->run(n);
+  __asm__ volatile("" ::: "memory"); // not a tail call: the function ends after its calls
+}
+
+static void measure(const growth_case *c, int n, void (*run)(const growth_case *c, int n))
+{
+  if (c->prepare != NULL) {
+    c->prepare(n);
+  }
+  run(c, n);
+  if (c->drop != NULL) {
+    c->drop(n);
+  }
+}
+
+static void run_once(const growth_case *c, int n)
+{
+  c->run(n);
+}
+
+int main(void)
+{
+  for (const growth_case *c = cases; c < cases + TT_COUNT(cases); c++) {
+    measure(c, c->n, run_once); // what is done once
+    for (int n = c->n; n <= 4 * c->n; n *= 4) {
+      measure(c, n, counted);
+      printf("%s %d\n", c->name, n);
+    }
+  }
+  return 0;
+}
