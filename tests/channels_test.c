@@ -54,10 +54,15 @@ static bool next_sample(const trial *t, unsigned *at, sample *s)
 static void check_channels(const trial *t, const sample *s, ncclComm_t comm)
 {
   static const tt_func lib_func[] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE, TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER};
-  const tt_decision *d = &comm->last[lib_func[s->func]];
+  bool rooted = s->func == REDUCE || s->func == BROADCAST;
+  tt_task like = {.func = lib_func[s->func], .count = s->count, .type = (ncclDataType_t)s->type};
+  like.op = reduces(s->func) ? (ncclRedOp_t)s->op : ncclSum;
+  like.root = rooted ? s->root : 0;
+  tt_comm_recall(comm, &like);
+  const tt_decision *d = like.known;
   size_t bytes = s->count * (size_t)formats[s->type].size * in_blocks(s) * out_blocks(s);
   bool lockstep = strcmp(t->algo, "Ring") == 0 && s->func != BROADCAST && s->func != REDUCE;
-  CHECK(d->made && d->choice.channels >= 1 && d->choice.channels <= CHANNELS, "%d channels", d->choice.channels);
+  CHECK(d != NULL && d->made && d->choice.channels >= 1 && d->choice.channels <= CHANNELS, "%d channels", d->choice.channels);
   CHECK(bytes >= 128 << 10 || d->choice.channels == 1, "%zu bytes over %d channels", bytes, d->choice.channels);
   CHECK(bytes < 1 << 20 || !lockstep || t->n == 1 || d->choice.channels > 1, "%s of %zu bytes over one channel", func_name[s->func], bytes);
 }

@@ -13,9 +13,20 @@ enum { NCOUNTS = sizeof counts / sizeof counts[0] };
 static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE,  TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER,
                                         TT_FUNC_ALLTOALL,  TT_FUNC_GATHER,        TT_FUNC_SCATTER, TT_FUNC_SEND};
 
+// Of how many kinds calls of `f` are ready.
+static int ready_kinds(ncclComm_t comm, tt_func f)
+{
+  int n = 0;
+  for (int i = 0; i < TT_KNOWN_SETS * TT_KNOWN_WAYS; i++) {
+    const tt_decision *set = comm->known[i / TT_KNOWN_WAYS], *d = set + i % TT_KNOWN_WAYS;
+    n += set != NULL && d->made && (tt_func)(d->kind & UINT8_MAX) == f && d->ready.state == TT_READY_YES;
+  }
+  return n;
+}
+
 static bool is_ready(ncclComm_t comm, tt_func f)
 {
-  return comm->last[f].ready.state == TT_READY_YES;
+  return ready_kinds(comm, f) > 0;
 }
 
 // Sample number `i` of those for n ranks; false at the end. Every third is in place.
@@ -410,6 +421,89 @@ static void changing_body(int rank, void *arg)
   OK(ncclCommDestroy(p.comm));
 }
 
+// Lengths, operations and roots in turn: each is ready from its third call on. Then so many others that all are forgotten, with the right bits as well.
+static void kinds_body(int rank, void *arg)
+{
+  enum { LENGTHS = 5, SUMS = 3, OTHERS = 2 * TT_KNOWN_SETS * TT_KNOWN_WAYS };
+  int n = *(const int *)arg, kinds = LENGTHS * SUMS;
+  part p = {.rank = rank, .comm = join_processes(0, n, rank)};
+  OK(tuttiStreamCreate(&p.stream, TUTTI_STREAM_NON_BLOCKING));
+  for (int k = 0; k < 5 * kinds + OTHERS; k++) {
+    bool other = k >= 5 * kinds;
+    sample s = {.n = n,
+                .func = ALLREDUCE,
+                .count = other ? (size_t)(k - 4 * kinds) : 1 + (size_t)(k % LENGTHS),
+                .type = ncclInt64,
+                .op = other ? 0 : k % SUMS};
+    if (k % 2 == 1 && !other) { // a root beside
+      sample b = {.n = n, .func = BROADCAST, .count = s.count, .type = ncclFloat, .root = k / 2 % n};
+      part q = p;
+      prepare(&b, &q);
+      call(&b, &q);
+      OK(tuttiStreamSynchronize(p.stream));
+      verify(&b, &q);
+    }
+    part q = p;
+    prepare(&s, &q);
+    call(&s, &q);
+    OK(tuttiStreamSynchronize(p.stream));
+    verify(&s, &q);
+    if (k == 5 * kinds - 1 && !over_network()) {
+      CHECK(ready_kinds(p.comm, TT_FUNC_ALLREDUCE) == kinds, "%d of %d kinds are ready", ready_kinds(p.comm, TT_FUNC_ALLREDUCE), kinds);
+      CHECK(ready_kinds(p.comm, TT_FUNC_BROADCAST) >= n, "%d kinds of broadcast are ready", ready_kinds(p.comm, TT_FUNC_BROADCAST));
+    }
+  }
+  OK(tuttiStreamDestroy(p.stream));
+  OK(ncclCommDestroy(p.comm));
+}
+
+// Messages of several lengths to every other rank in one group; each is woken by those that are meant for it, and answers.
+static void fan_rank(int rank, void *arg)
+{
+  enum { RANKS = 4, ROUNDS = 12, MOST = 3 };
+  ncclComm_t comm = join_processes(0, RANKS, rank);
+  cudaStream_t stream;
+  int sent[RANKS][MOST] = {{0}}, got[RANKS][MOST] = {{0}};
+  (void)arg;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING));
+  for (int k = 0; k < ROUNDS; k++) {
+    sleep_ms(rank == 0 ? 3 : 0);
+    OK(ncclGroupStart());
+    for (int peer = rank == 0 ? 1 : 0; peer < (rank == 0 ? RANKS : 1); peer++) {
+      size_t count = 1 + (size_t)(peer + rank) % MOST;
+      sent[peer][count - 1] = 100 * k + rank;
+      OK(rank == 0 ? ncclSend(sent[peer], count, ncclInt, peer, comm, stream) : ncclRecv(got[peer], count, ncclInt, peer, comm, stream));
+      OK(rank == 0 ? ncclRecv(got[peer], 1, ncclInt, peer, comm, stream) : ncclSuccess);
+    }
+    OK(ncclGroupEnd());
+    OK(rank == 0 ? ncclSuccess : tuttiStreamSynchronize(stream));
+    sleep_ms(rank > 0 ? 1 : 0);
+    sent[0][0] = 100 * k + rank;
+    OK(rank > 0 ? ncclSend(sent[0], 1, ncclInt, 0, comm, stream) : ncclSuccess);
+    OK(tuttiStreamSynchronize(stream));
+    for (int peer = 1; peer < RANKS && rank == 0; peer++) {
+      CHECK(got[peer][0] == 100 * k + peer, "round %d: rank %d answers %d", k, peer, got[peer][0]);
+    }
+    CHECK(rank == 0 || got[0][rank % MOST] == 100 * k, "round %d: rank %d got %d", k, rank, got[0][rank % MOST]);
+  }
+  CHECK(over_network() || ready_kinds(comm, TT_FUNC_SEND) == (rank == 0 ? RANKS - 1 : 1), "rank %d: %d kinds of send are ready", rank,
+        ready_kinds(comm, TT_FUNC_SEND));
+  OK(tuttiStreamDestroy(stream));
+  OK(ncclCommDestroy(comm));
+}
+
+static void several_kinds_are_ready(void **state)
+{
+  (void)state;
+  static int numbers[] = {1, 2, 3};
+  for (int i = 0; i < 3; i++) {
+    PROCESSES(numbers[i], 60, kinds_body, &numbers[i]);
+  }
+  setenv("NCCL_PEER_CHECK_MS", "3600000", 1); // longer than the test may take
+  PROCESSES(4, 60, fan_rank, NULL);
+  unsetenv("NCCL_PEER_CHECK_MS");
+}
+
 static void calls_change(void **state)
 {
   (void)state;
@@ -422,8 +516,13 @@ static void calls_change(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_come_when_they_will), cmocka_unit_test(one_thread_for_all),       cmocka_unit_test(streams_keep_their_order),
-      cmocka_unit_test(messages_keep_their_order), cmocka_unit_test(others_are_no_repetition), cmocka_unit_test(calls_change),
+      cmocka_unit_test(ranks_come_when_they_will),
+      cmocka_unit_test(one_thread_for_all),
+      cmocka_unit_test(streams_keep_their_order),
+      cmocka_unit_test(messages_keep_their_order),
+      cmocka_unit_test(others_are_no_repetition),
+      cmocka_unit_test(several_kinds_are_ready),
+      cmocka_unit_test(calls_change),
   };
   return RUN_TESTS("quick", tests, argc, argv);
 }

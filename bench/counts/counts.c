@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #include "worker.h"
 
-enum { WARM = 100, PARTS = 4, CALLS = 32, BURST = 8, RANKS = 2, MOST = 16 };
+enum { WARM = 100, PARTS = 4, CALLS = 32, BURST = 8, RANKS = 2, LENGTHS = 1024, MOST = LENGTHS + 2 };
 
 typedef struct world {
   int n;
@@ -36,10 +36,17 @@ static ncclResult_t all_reduce(world *w, int r)
   return ncclAllReduce(w->in[r], w->out[r], 2, ncclFloat32, ncclSum, w->comm[r], w->stream[r]);
 }
 
-// Of another length every time: by way of a plan, also where repeated calls go a shorter one.
+// Of several lengths in turn, as programs have them.
 static ncclResult_t all_reduce_varied(world *w, int r)
 {
-  size_t count = 2 + (w->turn[r]++ & 1);
+  size_t count = 2 + w->turn[r]++ % 4;
+  return ncclAllReduce(w->in[r], w->out[r], count, ncclFloat32, ncclSum, w->comm[r], w->stream[r]);
+}
+
+// Of a length that was not seen lately: chosen anew, and by way of a plan.
+static ncclResult_t all_reduce_new(world *w, int r)
+{
+  size_t count = 2 + w->turn[r]++ % LENGTHS;
   return ncclAllReduce(w->in[r], w->out[r], count, ncclFloat32, ncclSum, w->comm[r], w->stream[r]);
 }
 
@@ -81,6 +88,7 @@ static const call_case cases[] = {
     {"all_reduce", all_reduce, 1, "one two shm"},
     {"all_reduce_burst", all_reduce, BURST, "one two shm"},
     {"all_reduce_varied", all_reduce_varied, 1, "one two shm"},
+    {"all_reduce_new", all_reduce_new, 1, "one two shm"},
     {"broadcast", broadcast, 1, "one two shm"},
     {"reduce", reduce, 1, "two shm"},
     {"reduce_scatter", reduce_scatter, 1, "two shm"},
@@ -121,7 +129,7 @@ static void check(const call_case *c, const world *w)
 {
   for (int r = 0; r < w->n; r++) {
     float want = w->in[r][0];
-    if (c->issue == all_reduce || c->issue == all_reduce_varied || (c->issue == reduce && r == 0)) {
+    if (c->issue == all_reduce || c->issue == all_reduce_varied || c->issue == all_reduce_new || (c->issue == reduce && r == 0)) {
       want = w->n == 1 ? w->in[0][0] : w->in[0][0] + w->in[1][0];
     } else if (c->issue == reduce) {
       continue; // only the root has a result

@@ -59,7 +59,8 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
   }
   tt_comm_enter(comm);
   bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
-  bool known = tt_comm_usable(comm) && tt_comm_is_ready(comm, t) && buffers;
+  tt_comm_recall(comm, t);
+  bool known = tt_comm_usable(comm) && tt_comm_is_ready(t) && buffers;
   res = TT_LIKELY(known) ? ncclSuccess : check_task(t, what); // but for the buffers the same has been checked before
   if (TT_LIKELY(res == ncclSuccess)) {
     res = tt_task_add(t);

@@ -61,6 +61,7 @@ static ncclResult_t issue_node(tt_node *node, tt_stream *s)
   TT_TRY(check_node(node));
   for (size_t i = 0; i < n->n; i++) {
     n->copies[i] = n->tasks[i];
+    tt_comm_recall(n->copies[i].comm, &n->copies[i]);
     n->copies[i].stream = (cudaStream_t)s;
   }
   tt_comm_enter(n->comm);

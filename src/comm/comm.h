@@ -41,6 +41,9 @@ typedef struct tt_task {
   bool begun, over;              // tt_comm_quick has run some of its steps; all of them
   tt_quick_done done;            // which
   uint32_t place;                // group.c's: where it belongs in the group
+  uint64_t kind;                 // tt_task_kind, and
+  struct tt_decision *
+      known; // what tt_comm_recall found when the task was added; tt_comm_is_ready checks that it still is of such a call. NULL: there was none
 } tt_task;
 
 // A user-defined operation.
@@ -102,18 +105,16 @@ typedef struct tt_choice {
 // A call that has been repeated, ready to be run at once (quick.c). Belongs to the decision it stands in.
 typedef struct tt_ready {
   enum { TT_READY_NEW, TT_READY_SEEN, TT_READY_YES, TT_READY_NEVER } state;
-  size_t count;
-  ncclDataType_t type;
-  ncclRedOp_t op;
   uint64_t sig, sig_count; // its fingerprint, without a sequence number
   tt_quick *quick;         // kept for the next one
 } tt_ready;
 
 // What was chosen for an operation. A program that repeats a call pays for the choice once.
 typedef struct tt_decision {
-  bool made;
-  int root;
-  size_t bytes;
+  size_t count;    // which operation: elements, and
+  uint64_t kind;   // tt_task_kind
+  bool made;       // the choice and the schedules are there
+  bool used;       // since a place for another one was last looked for
   bool in_network; // the network may reduce it
   tt_choice choice;
   tt_cached *cached; // of the first channel
@@ -126,6 +127,7 @@ typedef struct tt_decision {
 typedef struct tt_job tt_job;
 
 #define TT_CACHE_BUCKETS 64
+enum { TT_KNOWN_SETS = 64, TT_KNOWN_WAYS = 4 };
 #define TT_QUICK_LOOKS 512 // at a message that has not come, before a plan waits for it: half a microsecond to two, about what a plan takes
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
@@ -162,14 +164,16 @@ struct ncclComm {
   size_t stream_bytes; // results from this size on are not kept in the caches, unless they are there (reuse.h)
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
   tt_cached *cache[TT_CACHE_BUCKETS];
-  tt_decision last[TT_NFUNCS]; // newest decision per function
-  uint32_t in_vain;            // calls in a row that have waited inside for their peers (quick.c), in vain
-  uint32_t hurries;            // so many more do not
-  uint64_t issued;             // plans launched
-  uint64_t finished;           // of these: complete before their launch returned
-  _Atomic uintptr_t launcher;  // the thread that is in a call just now (tt_comm_enter); 0: none
-  uint32_t sequence;           // collectives launched
-  uint64_t calls[TT_NFUNCS];   // collectives launched, per function
+  tt_decision *known
+      [TT_KNOWN_SETS]; // decisions by operation, TT_KNOWN_WAYS in each set that is there; of a full set one goes that was not used lately
+  unsigned hand;       // where a place for the next one is looked for
+  uint32_t in_vain;    // calls in a row that have waited inside for their peers (quick.c), in vain
+  uint32_t hurries;    // so many more do not
+  uint64_t issued;     // plans launched
+  uint64_t finished;   // of these: complete before their launch returned
+  _Atomic uintptr_t launcher; // the thread that is in a call just now (tt_comm_enter); 0: none
+  uint32_t sequence;          // collectives launched
+  uint64_t calls[TT_NFUNCS];  // collectives launched, per function
   uint64_t splits;
   tt_turns turns;              // splits under way
   tt_plan *plans;              // free plans
@@ -303,12 +307,34 @@ ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, uns
 ncclResult_t tt_comm_capture(struct ncclComm *comm, const tt_task *tasks, size_t n, bool *captured);
 // Bytes of an operation's larger buffer: what the perf programs show.
 size_t tt_task_bytes(const tt_task *t);
-// Is the task of an accepted communicator one that has been checked, launched and made ready before, but for its buffers and stream?
-static inline bool tt_comm_is_ready(const struct ncclComm *c, const tt_task *t)
+// What the task does, but for how many elements, in a word. Arguments that have not been checked give what no checked ones give, or the same arguments.
+static inline uint64_t tt_task_kind(const tt_task *t)
 {
-  const tt_decision *d = &c->last[t->func];
-  const tt_ready *r = &d->ready;
-  return r->state == TT_READY_YES && r->count == t->count && r->type == t->type && r->op == t->op && d->root == t->root;
+  return (uint64_t)t->func | (uint64_t)TT_MIN((unsigned)t->type, UINT8_MAX) << 8 |
+         (uint64_t)TT_MIN((unsigned)t->op, (unsigned)ncclNumOps) << 16 |
+         (uint64_t)(uint32_t)t->root << 32; // user-defined operations come and go, and are decided alike
+}
+
+static inline unsigned tt_known_set(size_t count, uint64_t kind)
+{
+  return (unsigned)((count + (kind ^ kind >> 30)) * 0x9e3779b97f4a7c15u >> 58);
+}
+
+// Looks for a decision for such a task.
+static inline void tt_comm_recall(const struct ncclComm *c, tt_task *t)
+{
+  t->kind = tt_task_kind(t);
+  t->known = c->known[tt_known_set(t->count, t->kind)];
+  for (int i = 0; t->known != NULL && (t->known->count != t->count || t->known->kind != t->kind); i++) {
+    t->known = i < TT_KNOWN_WAYS - 1 ? t->known + 1 : NULL;
+  }
+}
+
+// Is the task one that has been checked, launched and made ready before, but for its buffers and stream? `t->known` may be of another one by now.
+static inline bool tt_comm_is_ready(const tt_task *t)
+{
+  const tt_decision *d = t->known;
+  return d != NULL && d->ready.state == TT_READY_YES && d->count == t->count && d->kind == t->kind;
 }
 
 // Runs what can be run at once of a repeated small call; tt_comm_launch does the rest of it. Returns whether nothing is left. Looks `looks` times for a message

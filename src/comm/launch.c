@@ -106,8 +106,11 @@ void tt_comm_free_plans(struct ncclComm *comm)
     }
   }
   comm->plans = NULL;
-  for (int i = 0; i < TT_NFUNCS; i++) {
-    tt_free(comm->last[i].ready.quick);
+  for (int i = 0; i < TT_KNOWN_SETS; i++) {
+    for (int k = 0; comm->known[i] != NULL && k < TT_KNOWN_WAYS; k++) {
+      tt_free(comm->known[i][k].ready.quick);
+    }
+    tt_free(comm->known[i]);
   }
 }
 
@@ -339,23 +342,6 @@ static bool same_choice(const tt_choice *a, const tt_choice *b)
   return a->algo == b->algo && a->proto == b->proto && a->chunk == b->chunk && a->channels == b->channels;
 }
 
-// The same with a tuner plugin, which is asked each time.
-static __attribute__((noinline)) ncclResult_t decide_with_plugin(struct ncclComm *comm, const tt_task *t, size_t bytes, size_t ops,
-                                                                 tt_decision **out)
-{
-  tt_decision *d = &comm->last[t->func];
-  tt_choice c;
-  TT_TRY(tt_tuning_choose_task(comm, t, ops, &c));
-  if (!d->made || d->bytes != bytes || d->root != t->root || !same_choice(&d->choice, &c)) {
-    *d = (tt_decision){.bytes = bytes, .root = t->root, .choice = c, .takes_us = tt_tuning_takes_us(comm, bytes)};
-    TT_TRY(tt_comm_schedules(comm, t->func, t->root, d));
-    d->made = true;
-  }
-  d->choice.decided = c.decided;
-  *out = d;
-  return ncclSuccess;
-}
-
 // What was chosen goes with the messages, in case another rank's plugin chooses something else.
 static void mark_choice(tt_call *call, const tt_choice *c)
 {
@@ -371,23 +357,65 @@ static inline void skip_done(tt_plan *p, int first, const tt_task *t)
   }
 }
 
-// Algorithm and schedule for an operation: the last decision for this function when it fits, else a new one.
-static ncclResult_t decide(struct ncclComm *comm, tt_func func, size_t bytes, int root, bool in_network, tt_decision **out)
+static void forget(tt_decision *d)
 {
-  tt_decision *d = &comm->last[func];
-  if (TT_UNLIKELY(!d->made || d->bytes != bytes || d->root != root || d->in_network != in_network)) {
-    d->made = false;
-    d->ready.state = TT_READY_NEW;
-    d->in_network = in_network;
-    TT_TRY(tt_tuning_choose(comm, func, bytes, root, in_network, &d->choice));
-    TT_TRY(tt_comm_schedules(comm, func, root, d));
-    d->bytes = bytes;
-    d->root = root;
+  d->made = false;
+  d->ready.state = TT_READY_NEW;
+}
+
+// A place for the decision of such a task: that of one which was not used since the last search, if none is free.
+static ncclResult_t claim(struct ncclComm *comm, tt_task *t)
+{
+  tt_decision **set = &comm->known[tt_known_set(t->count, t->kind)], *d;
+  if (*set == NULL) {
+    *set = tt_calloc(TT_KNOWN_WAYS, sizeof **set);
+  }
+  if (*set == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the choice of an algorithm of %s", comm->rank, tt_func_name(t->func));
+  }
+  for (d = *set; d->used; d = *set + ++comm->hand % TT_KNOWN_WAYS) {
+    d->used = false;
+  }
+  forget(d);
+  d->count = t->count;
+  d->kind = t->kind;
+  t->known = d;
+  return ncclSuccess;
+}
+
+// Chooses, and finds the schedules, unless the choice is the same as before. `asks`: a tuner plugin, each time.
+static __attribute__((noinline)) ncclResult_t choose(struct ncclComm *comm, const tt_task *t, size_t ops, bool asks, tt_decision *d)
+{
+  size_t bytes = tt_task_bytes(t);
+  tt_choice c;
+  TT_TRY(asks ? tt_tuning_choose_task(comm, t, ops, &c) : tt_tuning_choose(comm, t->func, bytes, t->root, d->in_network, &c));
+  if (!d->made || !same_choice(&d->choice, &c)) {
+    forget(d);
+    d->choice = c;
+    TT_TRY(tt_comm_schedules(comm, t->func, t->root, d));
     d->takes_us = tt_tuning_takes_us(comm, bytes);
     d->made = true;
   }
-  *out = d;
+  d->choice.decided = c.decided;
   return ncclSuccess;
+}
+
+// Algorithm and schedule for an operation: those of the last one like it, else new ones. `ops`: collectives of the group.
+static ncclResult_t decide(struct ncclComm *comm, tt_task *t, size_t ops, tt_decision **out)
+{
+  bool in_network = TT_UNLIKELY(comm->collnet != NULL) && !is_p2p(t) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
+  bool asks = TT_UNLIKELY(comm->tuned) && !is_p2p(t);
+  tt_comm_recall(comm, t); // another one may have been made since
+  if (TT_UNLIKELY(t->known == NULL)) {
+    TT_TRY(claim(comm, t));
+  }
+  tt_decision *d = *out = t->known;
+  d->used = true;
+  if (TT_UNLIKELY(d->in_network != in_network)) { // of user-defined operations some may be summed there
+    forget(d);
+    d->in_network = in_network;
+  }
+  return TT_LIKELY(d->made && !asks) ? ncclSuccess : choose(comm, t, ops, asks, d);
 }
 
 // Adds the operation's lanes to the plan, and tells profilers of them. `channel`: number of the first one, to profilers.
@@ -430,8 +458,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   tt_stream *stream;
   TT_TRY(tt_stream_get(t->stream, comm->device, tt_func_name(t->func), &stream));
   size_t bytes = tt_task_bytes(t);
-  bool in_network = TT_UNLIKELY(comm->collnet != NULL) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
-  TT_TRY(TT_UNLIKELY(comm->tuned) ? decide_with_plugin(comm, t, bytes, ops, &d) : decide(comm, t->func, bytes, t->root, in_network, &d));
+  TT_TRY(decide(comm, t, ops, &d));
   const tt_schedule *s = d->cached->sched;
   uint32_t seq = comm->sequence = tt_comm_next(comm);
   bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
@@ -502,7 +529,7 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, t
   tt_decision *d;
   tt_call *c = &p->calls[p->ncalls];
   fill_call(t, 0, c);
-  TT_TRY(decide(comm, t->func, c->count, t->root, false, &d));
+  TT_TRY(decide(comm, t, 0, &d));
   if (d->choice.direct && !comm->all_local) {
     find_memory(d->cached->sched, c);
   }

@@ -58,12 +58,12 @@ static inline bool may_linger(const struct ncclComm *comm, tt_func func)
 static inline __attribute__((always_inline)) bool run(tt_task *t, unsigned looks, bool silent)
 {
   struct ncclComm *comm = t->comm;
-  const tt_ready *r = &comm->last[t->func].ready;
+  const tt_ready *r = &t->known->ready;
   bool numbered = t->func < TT_FUNC_SEND;
   uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
   tt_quick_call c = {.in = t->in, .out = t->out, .sig = r->sig | (uint64_t)seq << 32, .sig_count = r->sig_count, .silent = silent};
   tt_page_show(comm->port.page, c.sig, c.sig_count);
-  t->begun = true;
+  t->begun = t->known->used = true;
   t->over = tt_quick_run(&comm->port, r->quick, &c, looks, &t->done);
   if (t->over && numbered) {
     comm->sequence = seq;
@@ -81,7 +81,7 @@ static bool run_rest(void *arg)
 bool tt_comm_quick(tt_task *t, unsigned looks)
 {
   struct ncclComm *comm = t->comm;
-  if (!tt_comm_is_ready(comm, t) || !(t->begun || (is_free(comm, t->stream) && may_run(t)))) {
+  if (!tt_comm_is_ready(t) || !(t->begun || (is_free(comm, t->stream) && may_run(t)))) {
     return false;
   }
   return run(t, comm->crowded ? 0 : looks, false) ||
@@ -93,7 +93,7 @@ static bool are_apart(const tt_task *tasks, size_t n)
 {
   const tt_stream *streams[TOGETHER];
   for (size_t i = 0; i < n; i++) {
-    if (tasks[i].func >= TT_FUNC_SEND || !tt_comm_is_ready(tasks[i].comm, &tasks[i])) {
+    if (tasks[i].func >= TT_FUNC_SEND || !tt_comm_is_ready(&tasks[i])) {
       return false;
     }
     streams[i] = tt_stream_find(tasks[i].stream, tasks[i].comm->device);
@@ -123,21 +123,13 @@ void tt_comm_quick_together(tt_task *tasks, size_t n)
   }
 }
 
-static bool same_task(const tt_ready *r, const tt_task *t)
-{
-  return r->count == t->count && r->type == t->type && r->op == t->op;
-}
-
 void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
 {
   tt_ready *r = &d->ready;
-  if (TT_LIKELY(r->state >= TT_READY_YES && same_task(r, t))) {
+  if (TT_LIKELY(r->state >= TT_READY_YES)) {
     return;
   }
-  if (r->state != TT_READY_SEEN || !same_task(r, t)) {
-    r->count = t->count;
-    r->type = t->type;
-    r->op = t->op;
+  if (r->state == TT_READY_NEW) {
     r->state = TT_READY_SEEN;
     return;
   }
@@ -157,34 +149,34 @@ void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
   }
 }
 
-// What peers that sleep have still to be told: that messages of these directions were sent or taken. A fence waits until what was published has reached the
+// What peers that sleep have still to be told: that messages of these calls were sent or taken. A fence waits until what was published has reached the
 // caches, so the messages of a group share one. Rule: nothing stays untold when a message must be left to a plan, when the group's messages are over, after
 // NEWS_MESSAGES, or after one that takes longer than a fence; so a sleeper is late by the looks at so many messages at most: a message's take a microsecond or two.
-typedef struct news {
-  bool sent, taken;
-  int messages;
-} news;
-
 enum { NEWS_MESSAGES = 8, NEWS_BYTES = 4096 };
+
+typedef struct news {
+  const tt_quick *quicks[NEWS_MESSAGES]; // of messages in a row that are alike once
+  int nquicks, messages;
+} news;
 
 static void tell(struct ncclComm *comm, news *u)
 {
-  const tt_quick *sent = u->sent ? comm->last[TT_FUNC_SEND].ready.quick : NULL,
-                 *taken = u->taken ? comm->last[TT_FUNC_RECV].ready.quick : NULL;
-  if (sent != NULL || taken != NULL) {
-    tt_quick_tell(&comm->port, sent, taken);
+  if (u->nquicks > 0) {
+    tt_quick_tell(&comm->port, u->quicks, u->nquicks);
   }
-  *u = (news){.messages = 0};
+  u->nquicks = u->messages = 0;
 }
 
 // Runs a message that is ready.
 static inline bool run_message(tt_task *t, unsigned looks, news *u)
 {
+  const tt_quick *q = t->known->ready.quick;
   tt_quick_done before = t->done;
   bool over = run(t, looks, true), moved = over || memcmp(&before, &t->done, sizeof before) != 0;
-  u->sent |= moved && t->func == TT_FUNC_SEND;
-  u->taken |= moved && t->func == TT_FUNC_RECV;
-  if (!over || ++u->messages == NEWS_MESSAGES || tt_quick_bytes(t->comm->last[t->func].ready.quick) > NEWS_BYTES) {
+  if (moved && (u->nquicks == 0 || u->quicks[u->nquicks - 1] != q)) {
+    u->quicks[u->nquicks++] = q;
+  }
+  if (!over || ++u->messages == NEWS_MESSAGES || tt_quick_bytes(q) > NEWS_BYTES) {
     tell(t->comm, u);
   }
   return over;
@@ -197,7 +189,7 @@ static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsig
   int left = 0;
   for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func == func && t->count > 0 && !t->over) {
-      may = may && tt_comm_is_ready(t->comm, t) && may_run(t) && run_message(t, looks, u);
+      may = may && tt_comm_is_ready(t) && may_run(t) && run_message(t, looks, u);
       left += !may;
     }
   }
@@ -216,7 +208,8 @@ typedef struct messages {
 static bool run_messages(void *arg)
 {
   messages *m = arg;
-  news u = {.messages = 0};
+  news u;
+  u.nquicks = u.messages = 0;
   m->left = one_direction(m->tasks, m->n, TT_FUNC_SEND, m->may, m->looks, &u); // first, because peers wait for them
   m->left += one_direction(m->tasks, m->n, TT_FUNC_RECV, m->may, m->looks, &u);
   tell(m->tasks->comm, &u);

@@ -63,8 +63,8 @@ typedef struct tt_quick_call {
 // message of another call ends it too: whoever goes on reports that.
 bool tt_quick_run(tt_port *port, const tt_quick *q, const tt_quick_call *call, unsigned looks, tt_quick_done *done);
 
-// Tells the peers of one or two quick calls, of which one may be NULL, that something was published or given back.
-void tt_quick_tell(const tt_port *port, const tt_quick *a, const tt_quick *b);
+// Tells the peers of some quick calls that something was published or given back.
+void tt_quick_tell(const tt_port *port, const tt_quick *const *quicks, int n);
 
 // Bytes of its messages, about: of the first step's, and for each step.
 static inline size_t tt_quick_bytes(const tt_quick *q)

@@ -257,14 +257,11 @@ static inline void ring(const tt_port *port, const tt_quick *q, const tt_quick_c
   }
 }
 
-void tt_quick_tell(const tt_port *port, const tt_quick *a, const tt_quick *b)
+void tt_quick_tell(const tt_port *port, const tt_quick *const *quicks, int n)
 {
   tt_bell_fence();
-  if (a != NULL) {
-    ring_pages(port, a);
-  }
-  if (b != NULL) {
-    ring_pages(port, b);
+  for (int i = 0; i < n; i++) {
+    ring_pages(port, quicks[i]);
   }
 }
 
