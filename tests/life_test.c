@@ -396,8 +396,7 @@ static void no_thread(int rank, void *arg)
   (void)rank, (void)arg;
 }
 
-// When everything is destroyed, the library's threads end: a process whose main thread has left with pthread_exit ends, too. The proxy's thread still
-// stays, where there was a network.
+// When everything is destroyed, the library's threads end: a process whose main thread has left with pthread_exit ends, too.
 static void no_thread_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -424,9 +423,6 @@ static void no_thread_body(int rank, void *arg)
 static void leaves_no_thread(void **state)
 {
   (void)state;
-  if (over_network()) {
-    skip();
-  }
   PROCESSES(1, 20, no_thread_body, NULL);
 }
 

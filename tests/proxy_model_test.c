@@ -8,6 +8,8 @@
 // Threads: the progress thread; one that posts operations of proxy 0, drives it once and leaves it with a kick; one that attends, posts
 // operations of proxy 1, drives it and leaves by attend(-1) without a kick, as waiters that fall asleep do; the network, which brings what
 // the operations wait for.
+// Where proxies come and go (`lives`), each of the two takes its place in the table and starts the thread before an operation, and frees the place when
+// that is done. Asleep without a user, the thread may end at any time: then it starts anew for the next one, and at last it has ended.
 // Each rule is left out once, to show that it is needed and that this test would see it missing.
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,10 +53,12 @@ enum {
   INCOMING_1,
   NET_0,
   NET_1,
+  USERS, // places of the table that are not free
+  LOCK,  // of the thread's start and end
   WORDS
 };
 
-enum { AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
+enum { AWAKE, NAPPING, POLLING, MIXED, ASLEEP, NONE };
 
 // What a variant leaves out or bends.
 typedef struct model {
@@ -63,7 +67,10 @@ typedef struct model {
   uint8_t kicks, waits; // operations of the kicker and of the waiter
   bool no_kick_fence, no_kick, no_attend_wake, no_drive, trust_incoming, no_ring, no_second_look, weak_state, listens_late;
   bool sockets_late,
-      alone;   // the sockets come in after the second look; a connection that is made while the sockets are watched does not join them
+      alone;  // the sockets come in after the second look; a connection that is made while the sockets are watched does not join them
+  bool lives; // proxies come and go
+  bool early; // the network has brought everything before
+  bool no_left_ring, no_recount, no_end_lock;
   bool coarse; // the network's two steps, and the two loads of a look at an operation, are one each: fewer states
 } model;
 
@@ -318,10 +325,54 @@ static bool wait_step(const model *m, state *s, int t)
   }
 }
 
+// ---- a proxy's life around an operation. CREATE is under the table's lock
+
+enum { CREATE = ANY_POSTED + 1, START_LOCK, START, AWAIT, LEAVE_PLACE, LEFT_LOCK, LEFT_RING };
+
+static bool life_step(const model *m, state *s, int t)
+{
+  thread *th = &s->t[t];
+  if (!fenced(s, t) || ((th->pc == START_LOCK || th->pc == LEFT_LOCK) && s->word[LOCK])) {
+    return false;
+  }
+  switch (th->pc) {
+  case CREATE:
+    s->word[USERS]++;
+    s->word[LEFT_0 + th->proxy] = 0;
+    th->pc = START_LOCK;
+    return true;
+  case START: // of which all is done before another thread has the lock, or sees that the state is not NONE any more
+    if (s->word[STATE] == NONE) {
+      memset(&s->t[THREAD], 0, sizeof s->t[THREAD]); // LOOK
+      s->word[STATE] = AWAKE;
+    }
+    s->word[LOCK] = 0;
+    th->pc = t == KICKER ? POST : COME;
+    return true;
+  case AWAIT: th->pc = LEAVE_PLACE; return s->word[FIN_0 + th->proxy] == s->word[POSTED_0 + th->proxy];
+  case LEAVE_PLACE:
+    s->word[USERS]--;
+    th->pc = LEFT_LOCK;
+    return true;
+  case LEFT_RING:
+    if (s->word[STATE] != NONE && !m->no_left_ring) {
+      s->word[RUNG] = s->word[EDGE] = 1;
+    }
+    s->word[LOCK] = 0;
+    th->pc = ++th->round < (t == KICKER ? m->kicks : m->waits) ? CREATE : END;
+    return true;
+  default: // START_LOCK, LEFT_LOCK
+    s->word[LOCK] = 1;
+    th->pc++;
+    return true;
+  }
+}
+
 // ---- the progress thread. `y`: nobody attends, and what was attended to has been deserted. A proxy that is not alone and not left may count as driven by others, or not: both are
 // tried (`choice`).
 
-enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, LOOKED, NEXT, DECIDE, LISTEN, WATCH, SAY, SAID, SLEEP, WOKEN, SAY_AWAKE };
+enum { LOOK, LOOK_FIN, LOOK_POSTED, LOOK_LEFT, NEXT, DECIDE, LISTEN, WATCH, SAY, COUNT, SLEEP, WOKEN, SAY_AWAKE };
+enum { END_LOCK = SAY_AWAKE + 1, END_COUNT, END_SAY, GONE };
 
 static uint8_t rest_kind(const thread *th, int choice)
 {
@@ -375,16 +426,44 @@ static void watch_sockets(state *s, bool on)
   s->word[WATCHED] = on;
 }
 
+// Asleep long enough without a user.
+static bool end_step(const model *m, state *s, int t)
+{
+  thread *th = &s->t[t];
+  if (!fenced(s, t) || (th->pc == END_LOCK && s->word[LOCK] && !m->no_end_lock)) {
+    return false;
+  }
+  switch (th->pc) {
+  case END_LOCK:
+    s->word[LOCK] |= !m->no_end_lock;
+    th->pc = m->no_recount ? END_SAY : END_COUNT;
+    return true;
+  case END_COUNT:
+    th->x = s->word[USERS];
+    th->pc = END_SAY;
+    return true;
+  default: // END_SAY: CAS ASLEEP -> NONE
+    th->pc = th->x == 0 && s->word[STATE] == ASLEEP ? GONE : SAY_AWAKE;
+    s->word[STATE] = th->pc == GONE ? NONE : s->word[STATE];
+    s->word[LOCK] = m->no_end_lock ? s->word[LOCK] : 0;
+    return true;
+  }
+}
+
 static bool thread_step(const model *m, state *s, int t, int choice)
 {
   thread *th = &s->t[t];
   switch (th->pc) {
+  case END_LOCK:
+  case END_COUNT:
+  case END_SAY: return end_step(m, s, t);
+  case GONE: return false;
   case DECIDE:
     if (th->second) {
       th->second = 0;
       // With an idle time of its own, ASLEEP stays ASLEEP when nothing is pending.
       bool same = !th->moved && (th->kind == ASLEEP ? !th->pending : rest_kind(th, 0) == th->kind);
-      th->pc = same ? SLEEP : SAY_AWAKE;
+      th->pc = same ? COUNT : SAY_AWAKE;
     } else {
       th->kind = rest_kind(th, choice);
       th->pc = th->moved ? LOOK : LISTEN;
@@ -409,7 +488,11 @@ static bool thread_step(const model *m, state *s, int t, int choice)
       s->word[STATE] = th->kind;
     }
     th->second = 1;
-    th->pc = m->no_second_look ? SLEEP : LOOK;
+    th->pc = m->no_second_look ? COUNT : LOOK;
+    return true;
+  case COUNT: // x: it has users, or does not end
+    th->x = !m->lives || load(s, t, USERS) > 0;
+    th->pc = SLEEP;
     return true;
   case SLEEP:
     if (!fenced(s, t)) {
@@ -419,7 +502,7 @@ static bool thread_step(const model *m, state *s, int t, int choice)
     if (m->sockets_late && (th->kind == POLLING || th->kind == MIXED)) {
       watch_sockets(s, true);
     }
-    if ((th->kind == ASLEEP && !s->word[RUNG]) || (th->kind == POLLING && !s->word[EDGE])) {
+    if ((th->kind == ASLEEP && !s->word[RUNG] && th->x != 0) || (th->kind == POLLING && !s->word[EDGE])) {
       return false;
     }
     if (th->kind == POLLING || th->kind == MIXED) {
@@ -430,7 +513,7 @@ static bool thread_step(const model *m, state *s, int t, int choice)
   case WOKEN:
     s->word[RUNG] = 0;
     th->second = 0;
-    th->pc = SAY_AWAKE;
+    th->pc = th->kind == ASLEEP && th->x == 0 && choice ? END_LOCK : SAY_AWAKE;
     return true;
   case SAY_AWAKE:
     if (!fenced(s, t)) {
@@ -481,7 +564,10 @@ static bool step(const model *m, state *s, int t, int choice)
   if (t == THREAD) {
     return thread_step(m, s, t, choice);
   }
-  return th->pc == END ? false : t == KICKER ? kick_step(m, s, t) : wait_step(m, s, t);
+  if (th->pc == NEXT_ROUND && m->lives) {
+    th->pc = AWAIT;
+  }
+  return th->pc == END ? false : th->pc >= CREATE ? life_step(m, s, t) : t == KICKER ? kick_step(m, s, t) : wait_step(m, s, t);
 }
 
 // Registers that are not read any more: states that differ in them alone are one.
@@ -491,14 +577,14 @@ static void forget(int t, thread *th)
     th->ret = 0;
   }
   if (t == THREAD) {
-    th->x = th->pc == LOOK_POSTED ? th->x : 0;
+    th->x = th->pc == LOOK_POSTED || th->pc == SLEEP || th->pc == WOKEN || th->pc == END_SAY || th->pc == END_LOCK ? th->x : 0;
     th->y = th->pc == DECIDE || (th->pc > DECIDE && th->pc < DRIVE) || th->pc == LOOK ? 0 : th->y;
     th->proxy = th->pc >= DECIDE && th->pc < DRIVE ? 0 : th->proxy;
     th->kind = th->pc == LOOK && !th->second ? 0 : th->kind;
     if (th->pc == LOOK || (th->pc > DECIDE && th->pc < DRIVE)) {
       th->pending = th->mine = th->others = th->moved = 0;
     }
-  } else if (th->pc == POST || th->pc == COME || th->pc == END || th->pc == NEXT_ROUND || th->pc == RING) {
+  } else if (th->pc == POST || th->pc == COME || th->pc == END || th->pc == NEXT_ROUND || th->pc == RING || th->pc >= CREATE) {
     th->x = th->y = th->kind = th->second = 0;
   }
 }
@@ -521,7 +607,8 @@ static bool step_and_unleave(const model *m, state *s, int t, int choice)
 
 static bool is_finished(const model *m, const state *s)
 {
-  return s->t[KICKER].pc == END && s->t[WAITER].pc == END && s->word[FIN_0] == m->kicks && s->word[FIN_1] == m->waits;
+  return s->t[KICKER].pc == END && s->t[WAITER].pc == END && s->word[FIN_0] == m->kicks && s->word[FIN_1] == m->waits &&
+         (!m->lives || s->t[THREAD].pc == GONE);
 }
 
 // ---- exploring: states in the order they are found, a hash table of them, and who follows whom
@@ -594,9 +681,13 @@ static void explore(explorer *e, const model *m)
   assert_non_null(e->slots);
   state first;
   memset(&first, 0, sizeof first);
-  first.t[KICKER].pc = m->kicks > 0 ? POST : END;
-  first.t[WAITER].pc = m->waits > 0 ? COME : END;
+  first.word[STATE] = m->lives ? NONE : AWAKE;
+  first.t[THREAD].pc = m->lives ? GONE : LOOK;
+  first.t[KICKER].pc = m->kicks == 0 ? END : m->lives ? CREATE : POST;
+  first.t[WAITER].pc = m->waits == 0 ? END : m->lives ? CREATE : COME;
   first.t[WAITER].proxy = 1;
+  first.word[NET_0] = m->early ? m->kicks : 0;
+  first.word[NET_1] = m->early ? m->waits : 0;
   reach(e, &first, 0);
   for (uint32_t i = 0; i < e->n; i++) {
     for (int t = 0; t < THREADS; t++) {
@@ -688,6 +779,12 @@ static void test_protocol(void **unused)
       {.name = "the thread listens to the networks after its second look", .kicks = 1, .listens_late = true, .broken = true},
       {.name = "the networks watch their sockets after its second look", .kicks = 1, .sockets_late = true, .broken = true},
       {.name = "a new connection's socket does not join the others", .kicks = 1, .alone = true, .broken = true},
+      {.name = "a proxy comes and goes, twice", .kicks = 2, .lives = true},
+      {.name = "the same with attending", .waits = 2, .lives = true},
+      {.name = "two proxies come and go", .kicks = 1, .waits = 1, .lives = true, .early = true, .no_drive = true, .coarse = true},
+      {.name = "who goes does not ring", .kicks = 1, .lives = true, .no_left_ring = true, .broken = true},
+      {.name = "the thread ends without another count", .kicks = 2, .lives = true, .no_recount = true, .broken = true},
+      {.name = "the thread counts and ends without the lock", .kicks = 2, .lives = true, .no_end_lock = true, .broken = true},
   };
   for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
     check(&models[i]);

@@ -151,6 +151,7 @@ void tt_proxy_bury(tt_proxy *p)
   pthread_mutex_lock(&lock);
   atomic_store_explicit(&p->life, TT_PROXY_FREE, memory_order_release);
   pthread_mutex_unlock(&lock);
+  tt_proxy_thread_left();
 }
 
 static void disown_conn(tt_proxy_conn *c)

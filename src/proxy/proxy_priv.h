@@ -461,8 +461,11 @@ static inline uint32_t tt_proxy_count(const _Atomic uint32_t *n)
 
 // ---- thread.c
 
-// Starts the process's progress thread unless it runs. `is_crowded`: the machine has more ranks than cores. Errors: ncclSystemError.
+// Starts the process's progress thread unless it runs, for a proxy that has its place in the table. `is_crowded`: the machine has more ranks than
+// cores. Errors: ncclSystemError.
 ncclResult_t tt_proxy_thread_start(bool is_crowded);
+// A proxy's place in the table is free again, also one that started no thread. A second after the last one the thread ends. Any thread.
+void tt_proxy_thread_left(void);
 // Adds or removes a network's events_fd (negative: nothing to do). False: it cannot be watched. Between the two the thread may call the network's
 // watch_events with `ctx`.
 bool tt_proxy_thread_watch(const tt_net_ops *net, void *ctx, int fd);
@@ -471,9 +474,10 @@ void tt_proxy_thread_unwatch(int fd);
 int tt_proxy_thread_bell(void);
 // Tests only: the thread drives nothing until it is let go (and some proxy kicked).
 void tt_proxy_thread_hold(bool on);
-// Tests only: how long it sleeps on descriptors at most, from its next sleep on; how often it has looked around.
+// Tests only: how long it sleeps on descriptors at most, and without a proxy, from its next sleep on; how often it has looked around; is there one?
 void tt_proxy_thread_patience(uint64_t ns);
 uint32_t tt_proxy_thread_rounds(void);
+bool tt_proxy_thread_runs(void);
 // In a forked child: there is no thread any more.
 void tt_proxy_thread_forget(void);
 

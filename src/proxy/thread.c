@@ -1,7 +1,10 @@
 // thread.c: the process's progress thread: drives the proxies that nobody else drives (seed 001, part 5).
 //
-// It is started with the first proxy and then kept: asleep, a thread costs nothing, and ending it would race with the next proxy. How it
-// passes the time between two looks is its state:
+// It is started with the first proxy. It ends when it has slept for a second (LONGEST_NS) while there was no proxy, so that a process whose main
+// thread has left can end. Its users are the places of the table that are not free: a place is taken before tt_proxy_thread_start, and free before
+// tt_proxy_thread_left, which rings. The thread counts them under `lock` before it ends. So whoever took a place before is counted; whoever takes
+// one later finds the state NONE under `lock` and starts another thread. How it passes the time between two looks is its state:
+//   NONE     there is no thread
 //   AWAKE    it looks, or will look before it rests
 //   NAPPING  proxies are driven by attending or launching threads (it comes back after a tick), or cannot be watched (after a short sleep)
 //   POLLING  operations of its own wait for the network: it sleeps on the networks' descriptors
@@ -30,21 +33,21 @@
 
 #define TICK_NS (1 * TT_NS_PER_MS) // between two looks at what others drive
 #define TICK_CROWDED_NS (10 * TT_NS_PER_MS)
-#define BLIND_NS 50000ull    // sleep where a network has no descriptor
-#define EVENT_NS TT_NS_PER_S // longest sleep on descriptors: what a network that forgets an event costs
-#define IDLE_TICKS 50        // ticks without operations before it falls asleep
-#define RESTS_APART 4        // rests that taking a descriptor out of its set, and putting it back, is worth
+#define BLIND_NS 50000ull      // sleep where a network has no descriptor
+#define LONGEST_NS TT_NS_PER_S // longest sleep on descriptors: what a network that forgets an event costs; and without a proxy
+#define IDLE_TICKS 50          // ticks without operations before it falls asleep
+#define RESTS_APART 4          // rests that taking a descriptor out of its set, and putting it back, is worth
 
 enum { NONE, AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
-static _Atomic int state;                                // the thread; whoever wakes it sets AWAKE
+static _Atomic int state;                                // the thread; whoever wakes it sets AWAKE. From and to NONE under `lock` only
 static _Atomic int attending;                            // threads that drive proxies
 static _Atomic bool deserted;                            // the last of them has gone, or sleeps, and left operations behind
 static _Atomic bool crowded;                             // the machine has more ranks than cores
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // one creator starts the thread
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // the thread is started, or ends
 static _Atomic bool held;                                // tests only: it drives nothing
-static _Atomic uint64_t event_ns = EVENT_NS;             // written by tests only
+static _Atomic uint64_t longest_ns = LONGEST_NS;         // written by tests only
 static _Atomic uint32_t rounds;                          // of its main loop, for tests
-static int wake_fd = -1, set_fd = -1;                    // written under `lock` before the thread starts
+static int wake_fd = -1, set_fd = -1;                    // written under `lock` before the first thread starts; kept for later ones
 
 // The networks' descriptors. All under `lock`, which comes before a network's own.
 typedef struct watch {
@@ -312,20 +315,47 @@ static int rest_kind(const survey *s, int idle)
   return !s->mine || s->blind ? NAPPING : s->others ? MIXED : POLLING;
 }
 
+static void count_user(tt_proxy *p, void *users)
+{
+  *(int *)users += atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_FREE;
+}
+
+static int count_users(void)
+{
+  int users = 0;
+  tt_proxy_each(count_user, &users);
+  return users;
+}
+
 static void sleep_as(int kind, const survey *s)
 {
+  uint64_t longest = atomic_load_explicit(&longest_ns, memory_order_relaxed);
   switch (kind) {
-  case ASLEEP: tt_ring_wait(wake_fd, TT_EVENTS_FOREVER); break;
-  case POLLING: tt_events_wait(set_fd, atomic_load_explicit(&event_ns, memory_order_relaxed)); break;
+  case ASLEEP: tt_ring_wait(wake_fd, count_users() > 0 ? TT_EVENTS_FOREVER : longest); break;
+  case POLLING: tt_events_wait(set_fd, longest); break;
   case MIXED: tt_events_wait(set_fd, s->tick); break;
   default: tt_ring_wait(wake_fd, s->blind ? BLIND_NS : s->tick); break;
   }
 }
 
-static void rest(int kind, int idle)
+// Has the thread, asleep since `since`, nobody to come back for? Then there is no thread from here on. Nobody has woken it: its state is the same.
+static bool has_ended(uint64_t since)
+{
+  int asleep = ASLEEP;
+  if (tt_now_ns() - since < atomic_load_explicit(&longest_ns, memory_order_relaxed)) {
+    return false;
+  }
+  pthread_mutex_lock(&lock);
+  bool over = count_users() == 0 && atomic_compare_exchange_strong(&state, &asleep, NONE);
+  pthread_mutex_unlock(&lock);
+  return over;
+}
+
+// Returns whether the thread goes on.
+static bool rest(int kind, int idle)
 {
   if (!prepare_rest(kind)) {
-    return;
+    return true;
   }
   atomic_store(&state, kind);
   tt_bell_fence();
@@ -342,19 +372,23 @@ static void rest(int kind, int idle)
       tt_proxy_each(tell_sleep, &sleeps);
     }
     tt_ring_clear(wake_fd);
+    if (kind == ASLEEP && has_ended(s.now)) {
+      return false;
+    }
   }
   atomic_exchange(&state, AWAKE); // an exchange: the look that follows must not be earlier
+  return true;
 }
 
 static void *thread_main(void *unused)
 {
-  for (int idle = 0;;) {
+  int idle = 0;
+  for (bool on = true; on;) {
     survey s = look_around(false);
     atomic_fetch_add_explicit(&rounds, 1, memory_order_relaxed);
     idle = s.pending ? 0 : idle + 1;
-    if (!s.moved) {
-      rest(rest_kind(&s, idle), idle); // at once: where others compute on every core, who yields first gets it back milliseconds later
-    }
+    // At once: where others compute on every core, who yields first gets it back milliseconds later.
+    on = s.moved || rest(rest_kind(&s, idle), idle);
   }
   return unused;
 }
@@ -392,6 +426,15 @@ ncclResult_t tt_proxy_thread_start(bool is_crowded)
   return res;
 }
 
+void tt_proxy_thread_left(void)
+{
+  pthread_mutex_lock(&lock);
+  if (atomic_load_explicit(&state, memory_order_relaxed) != NONE) {
+    tt_ring(wake_fd); // asleep, it counts its users again
+  }
+  pthread_mutex_unlock(&lock);
+}
+
 int tt_proxy_thread_bell(void)
 {
   return wake_fd;
@@ -404,7 +447,7 @@ void tt_proxy_thread_hold(bool on)
 
 void tt_proxy_thread_patience(uint64_t ns)
 {
-  atomic_store(&event_ns, ns);
+  atomic_store(&longest_ns, ns);
 }
 
 uint32_t tt_proxy_thread_rounds(void)
@@ -477,6 +520,11 @@ void tt_proxy_thread_unwatch(int fd)
     watched[i] = watched[--nwatched];
   }
   pthread_mutex_unlock(&lock);
+}
+
+bool tt_proxy_thread_runs(void)
+{
+  return atomic_load(&state) != NONE;
 }
 
 void tt_proxy_thread_forget(void)

@@ -322,6 +322,38 @@ static void comes_and_goes(void **state)
   fake_stop();
 }
 
+// Without a proxy the thread ends, and another one starts with the next proxy; here most of them come when it is just about to end, and somebody looks at
+// everything meanwhile. At last no thread is left.
+static void ends_and_starts(void **state)
+{
+  (void)state;
+  tt_thread t = {0};
+  fake_start(18);
+  fake.events = true;
+  UNTIL(!tt_proxy_thread_runs()); // of the tests before
+  atomic_store(&stop, false);
+  assert_int_equal(tt_thread_start(&t, "meddler", meddle, NULL), ncclSuccess);
+  for (uint64_t round = 0; round < 20; round++) {
+    rig *r = open_wired();
+    assert_true(tt_proxy_thread_runs());
+    tt_proxy_thread_patience(round % 5 * 200000);
+    post_both(r, 1);
+    kick_both(r);
+    put(r);
+    tt_proxy_kick(r->ranks[0].proxy);
+    UNTIL(idle(r));
+    assert_true(get(r));
+    UNTIL(atomic_load(&fake.watching) == 0); // it is asleep, or about to be
+    rig_close(r);
+    tt_sleep_ns(round % 4 * 200000);
+  }
+  UNTIL(!tt_proxy_thread_runs());
+  tt_proxy_thread_patience(TT_NS_PER_S);
+  atomic_store(&stop, true);
+  tt_thread_join(&t);
+  fake_stop();
+}
+
 // A forked child has proxies and a thread of its own, and the parent's go on.
 static void forked(void **state)
 {
@@ -338,6 +370,7 @@ static void forked(void **state)
   pid_t pid = fork();
   if (pid == 0) {
     alarm(60);
+    FAKE_DEMAND(!tt_proxy_thread_runs());
     fake_start(13);
     fake.events = true;
     rig *c = open_wired();
@@ -347,7 +380,9 @@ static void forked(void **state)
     kick_both(c);
     UNTIL(idle(c));
     FAKE_DEMAND(get(c) && get(c) && get(c));
+    tt_proxy_thread_patience(0);
     rig_close(c);
+    UNTIL(!tt_proxy_thread_runs());
     fake_stop();
     _exit(0);
   }
@@ -366,6 +401,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(left),    cmocka_unit_test(stands_back),    cmocka_unit_test(asleep),
                                      cmocka_unit_test(mixed),   cmocka_unit_test(listens_again),  cmocka_unit_test(deaf),
-                                     cmocka_unit_test(refused), cmocka_unit_test(comes_and_goes), cmocka_unit_test(forked)};
+                                     cmocka_unit_test(refused), cmocka_unit_test(comes_and_goes), cmocka_unit_test(ends_and_starts),
+                                     cmocka_unit_test(forked)};
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
