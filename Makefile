@@ -62,7 +62,9 @@ install: all ## install under PREFIX (/usr/local); DESTDIR is honoured
 uninstall: ## remove what install puts under PREFIX (and DESTDIR)
 	@scripts/uninstall $(BUILD) $(PREFIX)
 
-deb: all ## Debian packages (library, dev, tools, one per MPI) into BUILD/deb
+deb: ## Debian packages (library, dev, tools, one per MPI) into BUILD/deb
+	@scripts/deps deb
+	@scripts/build $(BUILD)
 	cd $(BUILD) && cpack -B deb
 
 clean: ## remove the build directories

@@ -56,8 +56,8 @@ left=$(cd "$tmp/dest" && find . ! -type d)
 [ -z "$left" ] || fail "make uninstall leaves $left"
 
 # Packages. A folder is the system; dpkg wants to be root for that. The dependencies are the system's own, and not in the folder.
-if ! command -v dpkg-deb >/dev/null || ! command -v dpkg-shlibdeps >/dev/null || [ "$(id -u)" != 0 ] || ! [ -f "$build/CPackConfig.cmake" ]; then
-  echo "not tried: Debian packages (dpkg-dev, CMake 3.20 and root are needed)"
+if ! command -v dpkg-deb >/dev/null || ! command -v dpkg-shlibdeps >/dev/null || ! command -v file >/dev/null || [ "$(id -u)" != 0 ] || ! [ -f "$build/CPackConfig.cmake" ]; then
+  echo "not tried: Debian packages (dpkg-dev, file, CMake 3.20 and root are needed)"
 else
   (cd "$build" && cpack -B "$tmp/deb" >"$tmp/log" 2>&1) || { cat "$tmp/log"; exit 1; }
   root=$tmp/root
