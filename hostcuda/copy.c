@@ -88,45 +88,64 @@ HC_API cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpy
 HC_TWIN(cudaMemcpyAsync, _ptsz, (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream),
         (dst, src, count, kind, hc_own(stream)))
 
-static cudaError_t queue_rows(const tuttiRows_t *rows, enum cudaMemcpyKind kind, cudaStream_t stream)
+// Queues one call for each plane; a box without gaps between its planes is one plane.
+static cudaError_t queue_planes(const hc_box *b, const uint32_t *value, size_t size, cudaStream_t stream)
+{
+  tuttiRows_t r = b->rows;
+  size_t depth = b->depth, ends;
+  HC_REFUSE(__builtin_mul_overflow(b->dstPlane, depth, &ends) || __builtin_mul_overflow(b->srcPlane, depth, &ends), cudaErrorInvalidValue);
+  bool flat = b->dstPlane == r.dstPitch * r.height && (value != NULL || b->srcPlane == r.srcPitch * r.height);
+  if (flat) {
+    r.height *= depth;
+    depth = depth > 0;
+  }
+  ncclResult_t e = ncclSuccess;
+  for (size_t z = 0; e == ncclSuccess && z < depth; z++) {
+    e = value != NULL ? tuttiFillRowsAsync(&r, *value, size, stream) : tuttiMemcpyRowsAsync(&r, stream);
+    r.dst = (void *)((uintptr_t)r.dst + b->dstPlane);
+    r.src = (const void *)((uintptr_t)r.src + b->srcPlane);
+  }
+  return hc_result(e, cudaErrorInvalidValue);
+}
+
+static cudaError_t queue_box(const hc_box *b, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
   HC_ENTER();
   HC_REFUSE(!is_kind(kind), cudaErrorInvalidMemcpyDirection);
-  HC_REFUSE(rows->width > rows->dstPitch || rows->width > rows->srcPitch, cudaErrorInvalidPitchValue);
+  HC_REFUSE(b->rows.width > b->rows.dstPitch || b->rows.width > b->rows.srcPitch, cudaErrorInvalidPitchValue);
   cudaError_t e = check_stream(stream);
-  return e != cudaSuccess ? e : hc_result(tuttiMemcpyRowsAsync(rows, stream), cudaErrorInvalidValue);
+  return e != cudaSuccess ? e : queue_planes(b, NULL, 0, stream);
 }
 
-static cudaError_t copy_rows(const tuttiRows_t *rows, enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t hc_copy_box(const hc_box *b, enum cudaMemcpyKind kind, cudaStream_t stream, bool async)
 {
-  plan p = look_at(rows->dst, rows->src, stream);
-  cudaError_t e = queue_rows(rows, kind, stream);
-  return e != cudaSuccess || (p.dst == tuttiMemoryDevice && p.src == tuttiMemoryDevice) ? e : wait_for(stream);
+  plan p = look_at(b->rows.dst, b->rows.src, stream);
+  cudaError_t e = queue_box(b, kind, stream);
+  bool wait = async ? waits(&p) : p.dst != tuttiMemoryDevice || p.src != tuttiMemoryDevice;
+  return e == cudaSuccess && wait ? wait_for(stream) : e;
 }
 
-#define ROWS                                                                                         \
-  &(tuttiRows_t)                                                                                     \
-  {                                                                                                  \
-    .dst = dst, .dstPitch = dpitch, .src = src, .srcPitch = spitch, .width = width, .height = height \
+#define ROWS                                                                                                               \
+  &(hc_box)                                                                                                                \
+  {                                                                                                                        \
+    .rows = {.dst = dst, .dstPitch = dpitch, .src = src, .srcPitch = spitch, .width = width, .height = height}, .depth = 1 \
   }
 
 HC_API cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind)
 {
-  return copy_rows(ROWS, kind, cudaStreamLegacy);
+  return hc_copy_box(ROWS, kind, cudaStreamLegacy, false);
 }
 
 HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind);
 HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind)
 {
-  return copy_rows(ROWS, kind, cudaStreamPerThread);
+  return hc_copy_box(ROWS, kind, cudaStreamPerThread, false);
 }
 
 HC_API cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind,
                          cudaStream_t stream)
 {
-  plan p = look_at(dst, src, stream);
-  cudaError_t e = queue_rows(ROWS, kind, stream);
-  return e == cudaSuccess && waits(&p) ? wait_for(stream) : e;
+  return hc_copy_box(ROWS, kind, stream, true);
 }
 HC_TWIN(cudaMemcpy2DAsync, _ptsz,
         (void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind,
@@ -180,60 +199,60 @@ HC_API cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDev
   return hc_result(tuttiMemcpyAsync(dst, src, count, stream), cudaErrorInvalidResourceHandle);
 }
 
-static cudaError_t set_rows(const tuttiRows_t *rows, int value, cudaStream_t stream, bool wait)
+cudaError_t hc_fill_box(const hc_box *b, uint32_t value, size_t size, cudaStream_t stream, bool async)
 {
+  const tuttiRows_t *r = &b->rows;
+  bool some = r->height > 0 && b->depth > 0;
   HC_ENTER();
-  HC_REFUSE(rows->height > 0 && rows->width > rows->dstPitch, cudaErrorInvalidPitchValue);
-  HC_REFUSE(rows->height > 0 && rows->width > 0 && rows->dst == NULL, cudaErrorInvalidValue);
+  HC_REFUSE(some && r->width > r->dstPitch, cudaErrorInvalidPitchValue);
+  HC_REFUSE(some && r->width > 0 && r->dst == NULL, cudaErrorInvalidValue);
   cudaError_t e = check_stream(stream);
-  if (e == cudaSuccess) {
-    e = hc_result(tuttiMemsetRowsAsync(rows, value, stream), cudaErrorInvalidValue);
-  }
-  return e == cudaSuccess && wait && hc_look_up(rows->dst).kind != tuttiMemoryDevice ? wait_for(stream) : e;
+  e = e == cudaSuccess ? queue_planes(b, &value, size, stream) : e;
+  return e == cudaSuccess && !async && hc_look_up(r->dst).kind != tuttiMemoryDevice ? wait_for(stream) : e;
 }
 
-#define AREA                                                        \
-  &(tuttiRows_t)                                                    \
-  {                                                                 \
-    .dst = ptr, .dstPitch = pitch, .width = width, .height = height \
+#define AREA                                                                              \
+  &(hc_box)                                                                               \
+  {                                                                                       \
+    .rows = {.dst = ptr, .dstPitch = pitch, .width = width, .height = height}, .depth = 1 \
   }
-#define RANGE                                                  \
-  &(tuttiRows_t)                                               \
-  {                                                            \
-    .dst = ptr, .dstPitch = count, .width = count, .height = 1 \
+#define RANGE                                                                        \
+  &(hc_box)                                                                          \
+  {                                                                                  \
+    .rows = {.dst = ptr, .dstPitch = count, .width = count, .height = 1}, .depth = 1 \
   }
 
 HC_API cudaMemset(void *ptr, int value, size_t count)
 {
-  return set_rows(RANGE, value, cudaStreamLegacy, true);
+  return hc_fill_box(RANGE, (uint32_t)value, 1, cudaStreamLegacy, false);
 }
 
 HC_API cudaMemset_ptds(void *ptr, int value, size_t count);
 HC_API cudaMemset_ptds(void *ptr, int value, size_t count)
 {
-  return set_rows(RANGE, value, cudaStreamPerThread, true);
+  return hc_fill_box(RANGE, (uint32_t)value, 1, cudaStreamPerThread, false);
 }
 
 HC_API cudaMemset2D(void *ptr, size_t pitch, int value, size_t width, size_t height)
 {
-  return set_rows(AREA, value, cudaStreamLegacy, true);
+  return hc_fill_box(AREA, (uint32_t)value, 1, cudaStreamLegacy, false);
 }
 
 HC_API cudaMemset2D_ptds(void *ptr, size_t pitch, int value, size_t width, size_t height);
 HC_API cudaMemset2D_ptds(void *ptr, size_t pitch, int value, size_t width, size_t height)
 {
-  return set_rows(AREA, value, cudaStreamPerThread, true);
+  return hc_fill_box(AREA, (uint32_t)value, 1, cudaStreamPerThread, false);
 }
 
 HC_API cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t stream)
 {
-  return set_rows(RANGE, value, stream, false);
+  return hc_fill_box(RANGE, (uint32_t)value, 1, stream, true);
 }
 HC_TWIN(cudaMemsetAsync, _ptsz, (void *ptr, int value, size_t count, cudaStream_t stream), (ptr, value, count, hc_own(stream)))
 
 HC_API cudaMemset2DAsync(void *ptr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
 {
-  return set_rows(AREA, value, stream, false);
+  return hc_fill_box(AREA, (uint32_t)value, 1, stream, true);
 }
 HC_TWIN(cudaMemset2DAsync, _ptsz, (void *ptr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
         (ptr, pitch, value, width, height, hc_own(stream)))

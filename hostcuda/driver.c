@@ -1,7 +1,6 @@
 // driver.c: the CUDA driver's functions that libraries around NCCL call, each a few lines over the runtime's.
 //
-// A context is its device's number and one, and every thread always has one: its device's. Codes of the driver have the numbers of the
-// runtime's. What the runtime calls the last error is not the driver's business: it stays as it was.
+// Codes of the driver have the numbers of the runtime's. What the runtime calls the last error is not the driver's business: it stays as it was.
 #include "driver_priv.h"
 
 #include <stdatomic.h>
@@ -12,7 +11,7 @@
 
 enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2 }; // CUmemorytype
 
-// ---- The driver, its devices and contexts ----
+// ---- The driver and its devices ----
 
 CU_API(cuInit, (unsigned flags))
 {
@@ -96,173 +95,15 @@ CU_API(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))
   CU_RETURN(cudaMemGetInfo(&available, bytes));
 }
 
-CU_API(cuCtxGetDevice, (CUdevice * device))
-{
-  CU_RETURN(cudaGetDevice(device));
-}
-
-CU_API(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))
-{
-  if (context == NULL) {
-    return INVALID_VALUE;
-  }
-  if (!hc_is_device(device)) {
-    return INVALID_DEVICE;
-  }
-  *context = context_of(device);
-  return SUCCESS;
-}
-
-CU_API(cuDevicePrimaryCtxRelease_v2, (CUdevice device))
-{
-  return hc_is_device(device) ? SUCCESS : INVALID_DEVICE;
-}
-
-CU_API(cuCtxGetCurrent, (CUcontext * context))
-{
-  CUdevice device = 0;
-  CUresult e = cuCtxGetDevice(&device);
-  return e != SUCCESS ? e : cuDevicePrimaryCtxRetain(context, device);
-}
-
-// Its device; -1: it is none.
-static int device_of(CUcontext context)
-{
-  uintptr_t number = (uintptr_t)context - 1;
-  return number < INT32_MAX && hc_is_device((int)number) ? (int)number : -1;
-}
-
-// NULL, no context, leaves the thread the one that it has.
-CU_API(cuCtxSetCurrent, (CUcontext context))
-{
-  if (context == NULL) {
-    return SUCCESS;
-  }
-  if (device_of(context) < 0) {
-    return INVALID_CONTEXT;
-  }
-  CU_RETURN(cudaSetDevice(device_of(context)));
-}
-
-// The contexts beneath the thread's current one. A thread always has a context, so a pop with nothing beneath leaves it the one that it has.
-enum { PUSHED_MOST = 64 };
-static _Thread_local struct {
-  int depth;
-  CUcontext beneath[PUSHED_MOST];
-} pushed;
-
-CU_API(cuCtxPushCurrent_v2, (CUcontext context))
-{
-  CUcontext before = NULL;
-  if (context == NULL || device_of(context) < 0) {
-    return INVALID_CONTEXT;
-  }
-  if (pushed.depth == PUSHED_MOST) {
-    return OUT_OF_MEMORY;
-  }
-  CUresult e = cuCtxGetCurrent(&before);
-  e = e == SUCCESS ? cuCtxSetCurrent(context) : e;
-  if (e != SUCCESS) {
-    return e;
-  }
-  pushed.beneath[pushed.depth++] = before;
-  return SUCCESS;
-}
-
-CU_API(cuCtxPopCurrent_v2, (CUcontext * context))
-{
-  CUcontext now = NULL;
-  CUresult e = cuCtxGetCurrent(&now);
-  if (e == SUCCESS && pushed.depth > 0) {
-    e = cuCtxSetCurrent(pushed.beneath[pushed.depth - 1]);
-    pushed.depth -= e == SUCCESS;
-  }
-  if (e == SUCCESS && context != NULL) {
-    *context = now;
-  }
-  return e;
-}
-
-// NULL: the thread's. A context's number is its handle.
-CU_API(cuCtxGetId, (CUcontext context, unsigned long long *id))
-{
-  if (id == NULL) {
-    return INVALID_VALUE;
-  }
-  CUresult e = context == NULL ? cuCtxGetCurrent(&context) : device_of(context) < 0 ? INVALID_CONTEXT : SUCCESS;
-  if (e == SUCCESS) {
-    *id = (uintptr_t)context;
-  }
-  return e;
-}
-
-// Gives up the device's work, and makes the device again what it was at first.
-CU_API(cuDevicePrimaryCtxReset_v2, (CUdevice device))
-{
-  CUdevice before = 0;
-  CUresult e = hc_is_device(device) ? cuCtxGetDevice(&before) : INVALID_DEVICE;
-  if (e != SUCCESS) {
-    return e;
-  }
-  cudaError_t last = cudaPeekAtLastError();
-  e = (CUresult)cudaSetDevice(device);
-  e = e == SUCCESS ? (CUresult)cudaDeviceReset() : e;
-  cudaSetDevice(before);
-  hc_restore(last);
-  return e;
-}
-
-// It always is active.
-CU_API(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))
-{
-  if (flags == NULL || active == NULL) {
-    return INVALID_VALUE;
-  }
-  if (!hc_is_device(device)) {
-    return INVALID_DEVICE;
-  }
-  *flags = 0;
-  *active = 1;
-  return SUCCESS;
-}
-
 CU_IS(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), cudaDeviceCanAccessPeer(can, device, peer))
 CU_IS(cuDeviceGetByPCIBusId, (CUdevice * device, const char *id), cudaDeviceGetByPCIBusId(device, id))
+CU_IS(cuDeviceGetP2PAttribute, (int *value, int which, CUdevice source, CUdevice destination),
+      cudaDeviceGetP2PAttribute(value, (enum cudaDeviceP2PAttr)which, source, destination))
 
-CU_API(cuCtxSynchronize, (void))
+CU_API(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device))
 {
-  CU_RETURN(cudaDeviceSynchronize());
-}
-
-// From version 13000 on these two take a context; NULL: the thread's.
-
-CU_API(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context))
-{
-  if (device == NULL) {
-    return INVALID_VALUE;
-  }
-  if (context == NULL) {
-    return cuCtxGetDevice(device);
-  }
-  if (device_of(context) < 0) {
-    return INVALID_CONTEXT;
-  }
-  *device = device_of(context);
-  return SUCCESS;
-}
-
-CU_API(cuCtxSynchronize_v2, (CUcontext context))
-{
-  CUcontext before = NULL;
-  CUresult e = cuCtxGetCurrent(&before);
-  if (e == SUCCESS) {
-    e = cuCtxSetCurrent(context);
-  }
-  if (e == SUCCESS) {
-    e = cuCtxSynchronize();
-    cuCtxSetCurrent(before);
-  }
-  return e;
+  CUresult e = major == NULL || minor == NULL ? INVALID_VALUE : cuDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device);
+  return e != SUCCESS ? e : cuDeviceGetAttribute(minor, cudaDevAttrComputeCapabilityMinor, device);
 }
 
 // ---- Memory ----
@@ -325,17 +166,6 @@ CU_API(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr p
     *size = a.size;
   }
   return SUCCESS;
-}
-
-CU_API(cuMemsetD8_v2, (CUdeviceptr ptr, unsigned char value, size_t size))
-{
-  CU_RETURN(cudaMemset(at(ptr), value, size));
-}
-
-CU_API(cuMemsetD8_v2_ptds, (CUdeviceptr ptr, unsigned char value, size_t size))
-{
-  cudaError_t cudaMemset_ptds(void *ptr, int value, size_t count); // declared under another name
-  CU_RETURN(cudaMemset_ptds(at(ptr), value, size));
 }
 
 // Host memory needs no flush.
@@ -415,12 +245,16 @@ static const char *name_of(CUresult error)
   case 100: return "CUDA_ERROR_NO_DEVICE";
   case 101: return "CUDA_ERROR_INVALID_DEVICE";
   case 201: return "CUDA_ERROR_INVALID_CONTEXT";
-  case 209: return "CUDA_ERROR_NO_BINARY_FOR_GPU";
   case 205: return "CUDA_ERROR_MAP_FAILED";
+  case 209: return "CUDA_ERROR_NO_BINARY_FOR_GPU";
+  case 215: return "CUDA_ERROR_UNSUPPORTED_LIMIT";
+  case 224: return "CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY";
   case 400: return "CUDA_ERROR_INVALID_HANDLE";
   case 401: return "CUDA_ERROR_ILLEGAL_STATE";
   case 500: return "CUDA_ERROR_NOT_FOUND";
   case 600: return "CUDA_ERROR_NOT_READY";
+  case 704: return "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED";
+  case 705: return "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED";
   case 712: return "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED";
   case 713: return "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED";
   case 719: return "CUDA_ERROR_LAUNCH_FAILED";

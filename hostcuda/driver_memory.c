@@ -1,4 +1,4 @@
-// driver_memory.c: the driver's functions that allocate, copy and share memory, beside those of driver.c.
+// driver_memory.c: the driver's functions that allocate and share memory, beside those of driver.c.
 #include "driver_priv.h"
 
 // ---- Allocations ----
@@ -15,6 +15,14 @@ CU_TWIN(cuMemFreeAsync, _ptsz, (CUdeviceptr ptr, cudaStream_t stream), (ptr, hc_
 _Static_assert(sizeof(CUdeviceptr) == sizeof(void *), "the same bits");
 
 cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream); // a name of C++ in the header
+
+CU_API(cuMemAllocPitch_v2, (CUdeviceptr * out, size_t *pitch, size_t width, size_t height, unsigned elementSize))
+{
+  if (out == NULL || width == 0 || height == 0 || (elementSize != 4 && elementSize != 8 && elementSize != 16)) {
+    return INVALID_VALUE;
+  }
+  CU_RETURN(cudaMallocPitch((void **)out, pitch, width, height));
+}
 
 CU_IS(cuMemAllocManaged, (CUdeviceptr * out, size_t size, unsigned flags), cudaMallocManaged((void **)out, size, flags))
 CU_IS(cuMemAllocAsync, (CUdeviceptr * out, size_t size, cudaStream_t stream),
@@ -36,29 +44,3 @@ CU_IS(cuIpcGetMemHandle, (cudaIpcMemHandle_t * handle, CUdeviceptr ptr), cudaIpc
 CU_IS(cuIpcOpenMemHandle_v2, (CUdeviceptr * out, cudaIpcMemHandle_t handle, unsigned flags),
       cudaIpcOpenMemHandle((void **)out, handle, flags))
 CU_IS(cuIpcCloseMemHandle, (CUdeviceptr ptr), cudaIpcCloseMemHandle(at(ptr)))
-
-// ---- Copies and fills ----
-//
-// The forms that wait come in a twin for the thread's own default stream (_ptds), the others in one for its streams (_ptsz).
-
-#define COPY(name, dst_type, dst, src_type, src, kind)                                 \
-  CU_IS(name, (dst_type d, src_type s, size_t size), cudaMemcpy(dst, src, size, kind)) \
-  CU_IS(name##_ptds, (dst_type d, src_type s, size_t size), cudaMemcpy_ptds(dst, src, size, kind))
-#define COPY_ASYNC(name, dst_type, dst, src_type, src, kind)                                                             \
-  CU_IS(name, (dst_type d, src_type s, size_t size, cudaStream_t stream), cudaMemcpyAsync(dst, src, size, kind, stream)) \
-  CU_TWIN(name, _ptsz, (dst_type d, src_type s, size_t size, cudaStream_t stream), (d, s, size, hc_own(stream)))
-
-cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind); // declared under another name
-
-COPY(cuMemcpy, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDefault)
-COPY(cuMemcpyHtoD_v2, CUdeviceptr, at(d), const void *, s, cudaMemcpyHostToDevice)
-COPY(cuMemcpyDtoH_v2, void *, d, CUdeviceptr, at(s), cudaMemcpyDeviceToHost)
-COPY(cuMemcpyDtoD_v2, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDeviceToDevice)
-COPY_ASYNC(cuMemcpyAsync, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDefault)
-COPY_ASYNC(cuMemcpyHtoDAsync_v2, CUdeviceptr, at(d), const void *, s, cudaMemcpyHostToDevice)
-COPY_ASYNC(cuMemcpyDtoHAsync_v2, void *, d, CUdeviceptr, at(s), cudaMemcpyDeviceToHost)
-COPY_ASYNC(cuMemcpyDtoDAsync_v2, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDeviceToDevice)
-CU_IS(cuMemsetD8Async, (CUdeviceptr ptr, unsigned char value, size_t size, cudaStream_t stream),
-      cudaMemsetAsync(at(ptr), value, size, stream))
-CU_TWIN(cuMemsetD8Async, _ptsz, (CUdeviceptr ptr, unsigned char value, size_t size, cudaStream_t stream),
-        (ptr, value, size, hc_own(stream)))

@@ -17,6 +17,7 @@ enum {
   OUT_OF_MEMORY = 2,
   INVALID_DEVICE = 101,
   INVALID_CONTEXT = 201,
+  UNSUPPORTED_EXEC_AFFINITY = 224,
   NOT_FOUND = 500,
   NOT_SUPPORTED = 801,
 };
@@ -51,6 +52,13 @@ enum {
 static inline CUcontext context_of(int device)
 {
   return (CUcontext)(intptr_t)(device + 1);
+}
+
+// Its device; -1: it is none.
+static inline int device_of(CUcontext context)
+{
+  uintptr_t number = (uintptr_t)context - 1;
+  return number < INT32_MAX && hc_is_device((int)number) ? (int)number : -1;
 }
 
 static inline void *at(CUdeviceptr ptr)

@@ -43,6 +43,9 @@ CU_API(cuStreamGetCtx, (cudaStream_t stream, CUcontext *context))
 }
 CU_TWIN(cuStreamGetCtx, _ptsz, (cudaStream_t stream, CUcontext *context), (hc_own(stream), context))
 
+CU_IS(cuStreamGetDevice, (cudaStream_t stream, CUdevice *device), cudaStreamGetDevice(stream, device))
+CU_TWIN(cuStreamGetDevice, _ptsz, (cudaStream_t stream, CUdevice *device), (hc_own(stream), device))
+
 // ---- Events ----
 
 CU_IS(cuEventCreate, (cudaEvent_t * event, unsigned flags), cudaEventCreateWithFlags(event, flags))

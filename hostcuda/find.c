@@ -11,21 +11,25 @@ typedef void (*function)(void);
 
 #define T(name, since, symbol, twin) VISIBLE void symbol(void), twin(void);
 #define D(name, since, symbol) VISIBLE void symbol(void);
-#define R(name, since, symbol, error) VISIBLE int refuse_##symbol(void) __asm__(#symbol);
+#define R(name, since, symbol, error) VISIBLE int constant_##symbol(void) __asm__(#symbol);
+#define Q(name, since, symbol, twin, error) R(name, since, symbol, error) R(name, since, twin, error)
 #include "driver.def"
+#undef Q
 #undef R
 #undef D
 #undef T
 
-// What needs a GPU.
+// Whose answer is constant.
 #define T(name, since, symbol, twin)
 #define D(name, since, symbol)
 #define R(name, since, symbol, error) \
-  int refuse_##symbol(void)           \
+  int constant_##symbol(void)         \
   {                                   \
     return error;                     \
   }
+#define Q(name, since, symbol, twin, error) R(name, since, symbol, error) R(name, since, twin, error)
 #include "driver.def"
+#undef Q
 #undef R
 #undef D
 #undef T
@@ -39,8 +43,10 @@ void *hc_driver_find(const char *name, unsigned version, bool per_thread, enum c
   } all[] = {
 #define T(name, since, symbol, twin) {#name, since, symbol, twin},
 #define D(name, since, symbol) T(name, since, symbol, symbol)
-#define R(name, since, symbol, error) T(name, since, (function)refuse_##symbol, (function)refuse_##symbol)
+#define R(name, since, symbol, error) T(name, since, (function)constant_##symbol, (function)constant_##symbol)
+#define Q(name, since, symbol, twin, error) T(name, since, (function)constant_##symbol, (function)constant_##twin)
 #include "driver.def"
+#undef Q
 #undef R
 #undef D
 #undef T

@@ -74,6 +74,17 @@ bool hc_is_device(int device);
 // What a pointer is, as far as known.
 tuttiPointerAttributes_t hc_look_up(const void *ptr);
 
+// `depth` planes of rows. A plane begins `dstPlane` or `srcPlane` bytes behind the one before.
+typedef struct hc_box {
+  tuttiRows_t rows;
+  size_t dstPlane, srcPlane, depth;
+} hc_box;
+
+// Copies a box in the order of the stream, and returns when cudaMemcpy2D does, or if `async` cudaMemcpy2DAsync.
+cudaError_t hc_copy_box(const hc_box *box, enum cudaMemcpyKind kind, cudaStream_t stream, bool async);
+// Sets each element of `size` bytes (1, 2 or 4; the rows' width is a multiple of it) to `value`; returns as cudaMemset2D or cudaMemset2DAsync.
+cudaError_t hc_fill_box(const hc_box *box, uint32_t value, size_t size, cudaStream_t stream, bool async);
+
 // Is the stream captured? False also where it is none.
 bool hc_captured(cudaStream_t stream);
 

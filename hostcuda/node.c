@@ -210,12 +210,11 @@ HC_API cudaGraphAddMemsetNode(PLACE_PARAMETERS, const struct cudaMemsetParams *p
 {
   HC_ENTER();
   HC_REFUSE(params == NULL, cudaErrorInvalidValue);
-  unsigned value = params->value, size = params->elementSize, byte = value & 255;
+  unsigned size = params->elementSize;
   HC_REFUSE(size != 1 && size != 2 && size != 4, cudaErrorInvalidValue);
-  HC_REFUSE((size == 2 && value != byte * 0x101) || (size == 4 && value != byte * 0x1010101), cudaErrorNotSupported);
   tuttiRows_t rows = {.dst = params->dst, .dstPitch = params->pitch, .width = params->width * size, .height = params->height};
   rows.dstPitch = rows.height <= 1 ? rows.width : rows.dstPitch;
-  ADD(tuttiMemsetRowsAsync(&rows, (int)byte, stream));
+  ADD(tuttiFillRowsAsync(&rows, params->value, size, stream));
 }
 
 HC_API cudaGraphAddHostNode(PLACE_PARAMETERS, const struct cudaHostNodeParams *params)

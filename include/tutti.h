@@ -186,6 +186,8 @@ ncclResult_t tuttiMemcpyStagedAsync(void *dst, const void *src, size_t size, cud
 // The same for rows. Those of source and destination do not overlap.
 ncclResult_t tuttiMemcpyRowsAsync(const tuttiRows_t *rows, cudaStream_t stream);
 ncclResult_t tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream_t stream);
+// Sets each element of `elementSize` bytes (1, 2 or 4) of the rows to `value`. A row's width is a multiple of it.
+ncclResult_t tuttiFillRowsAsync(const tuttiRows_t *rows, uint32_t value, size_t elementSize, cudaStream_t stream);
 
 // The communicator's operations with ranks on other machines that are not done, as they stand: who waits for whom, and how far it is. At most `max` of
 // them are written to `states`, which may be NULL when `max` is 0; `count` is how many there are. From any thread, also while others wait for these

@@ -36,8 +36,8 @@ check_symbols() {
   lib=$build/lib/cuda/libcuda.so.1
   has 'Library soname: [libcuda.so.1]' readelf -d "$lib" || fail "soname of $lib"
   [ -z "$(names "$lib" | grep -v '^cu[A-Z]')" ] || fail "$lib exports other names"
-  sed -nE 's/^[DTR]\(\w+, [0-9]+, (\w+)(, ([a-z]\w+|[0-9]+))?\)/\1 \3/p' hostcuda/driver.def | tr ' ' '\n' | sed '/^[0-9]*$/d' | sort -u >"$tmp/driver"
-  [ "$(wc -l <"$tmp/driver")" -gt 150 ] || fail "no functions found in driver.def"
+  sed -nE 's/^[DTRQ]\(\w+, [0-9]+, (\w+)(, ([a-z]\w+|[0-9]+))?(, [0-9]+)?\)/\1 \3/p' hostcuda/driver.def | tr ' ' '\n' | sed '/^[0-9]*$/d' | sort -u >"$tmp/driver"
+  [ "$(wc -l <"$tmp/driver")" -gt 300 ] || fail "no functions found in driver.def"
   comm -23 "$tmp/driver" <(names "$lib") >"$tmp/missing"
   [ ! -s "$tmp/missing" ] || fail "$lib does not export $(paste -sd' ' "$tmp/missing")"
   lib=$build/lib/libhostcuda.so.1
@@ -56,14 +56,23 @@ check_symbols() {
 check_cuda_h() {
   local streams
   for streams in -UCUDA_API_PER_THREAD_DEFAULT_STREAM -DCUDA_API_PER_THREAD_DEFAULT_STREAM; do
-    "$cc" "$streams" -E -P -Iinclude/hostcuda include/hostcuda/cuda.h | sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' | sort -u >"$tmp/declared"
+    "$cc" "$streams" -E -P -Iinclude/hostcuda include/hostcuda/cudaProfiler.h | sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' | sort -u >"$tmp/declared"
     [ "$(wc -l <"$tmp/declared")" -gt 100 ] || fail "no declarations found in cuda.h"
     comm -23 "$tmp/declared" <(names "$1") >"$tmp/missing"
     [ ! -s "$tmp/missing" ] || fail "cuda.h declares what is not exported ($streams): $(paste -sd' ' "$tmp/missing")"
   done
-  sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' include/hostcuda/cuda.h | sort -u >"$tmp/declared"
+  cat include/hostcuda/{cuda,cudaProfiler,hostcuda_cu_*}.h | sed -nE 's/^CUresult (cu[A-Z]\w+)\(.*/\1/p' | sort -u >"$tmp/declared"
   sed -nE 's/^[DT]\((\w+), .*/\1/p' hostcuda/driver.def | sort -u | comm -13 "$tmp/declared" - >"$tmp/missing"
   [ ! -s "$tmp/missing" ] || fail "cuda.h does not declare $(paste -sd' ' "$tmp/missing")"
+  check_typedefs
+}
+
+# cudaTypedefs.h has a type for each form of each function that is declared (in $tmp/declared), and for nothing else.
+check_typedefs() {
+  sed -nE 's/^[DTRQ]\((\w+), ([0-9]+), .*/\1 \2/p' hostcuda/driver.def | sort -u | join - "$tmp/declared" | tr ' ' '_' | sort >"$tmp/forms"
+  "$cc" -E -P -Iinclude/hostcuda include/hostcuda/cudaTypedefs.h | grep -oE 'PFN_cu\w+_v[0-9]+\b' | sed -E 's/^PFN_(.*)_v([0-9]+)$/\1_\2/' | sort -u >"$tmp/typed"
+  [ "$(wc -l <"$tmp/forms")" -gt 180 ] || fail "no forms of functions found"
+  diff "$tmp/forms" "$tmp/typed" || fail "cudaTypedefs.h has other forms than driver.def"
 }
 
 # run NAME PROGRAM [LIBRARIES]: with the libraries of the installed copy.

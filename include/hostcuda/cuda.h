@@ -16,77 +16,7 @@
 #define CUDAAPI
 #define CUDA_CB
 
-// The newest form of a function has a plain name here and a number in the library, as with NVIDIA's header; and per-thread default
-// streams are other symbols.
-#define cuCtxPopCurrent cuCtxPopCurrent_v2
-#define cuCtxPushCurrent cuCtxPushCurrent_v2
-#define cuDeviceGetUuid cuDeviceGetUuid_v2
-#define cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
-#define cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
-#define cuDeviceTotalMem cuDeviceTotalMem_v2
-#define cuEventDestroy cuEventDestroy_v2
-#define cuGetProcAddress cuGetProcAddress_v2
-#define cuGraphExecUpdate cuGraphExecUpdate_v2
-#define cuGraphInstantiate cuGraphInstantiateWithFlags
-#define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
-#define cuMemAlloc cuMemAlloc_v2
-#define cuMemAllocHost cuMemAllocHost_v2
-#define cuMemFree cuMemFree_v2
-#define cuMemGetAddressRange cuMemGetAddressRange_v2
-#define cuMemGetInfo cuMemGetInfo_v2
-#define cuMemHostGetDevicePointer cuMemHostGetDevicePointer_v2
-#define cuMemHostRegister cuMemHostRegister_v2
-#define cuStreamDestroy cuStreamDestroy_v2
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-#define cuEventRecord cuEventRecord_ptsz
-#define cuEventRecordWithFlags cuEventRecordWithFlags_ptsz
-#define cuGraphLaunch cuGraphLaunch_ptsz
-#define cuGraphUpload cuGraphUpload_ptsz
-#define cuLaunchHostFunc cuLaunchHostFunc_ptsz
-#define cuMemAllocAsync cuMemAllocAsync_ptsz
-#define cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz
-#define cuMemFreeAsync cuMemFreeAsync_ptsz
-#define cuMemcpy cuMemcpy_ptds
-#define cuMemcpyAsync cuMemcpyAsync_ptsz
-#define cuMemcpyDtoD cuMemcpyDtoD_v2_ptds
-#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2_ptsz
-#define cuMemcpyDtoH cuMemcpyDtoH_v2_ptds
-#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2_ptsz
-#define cuMemcpyHtoD cuMemcpyHtoD_v2_ptds
-#define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2_ptsz
-#define cuMemsetD8 cuMemsetD8_v2_ptds
-#define cuMemsetD8Async cuMemsetD8Async_ptsz
-#define cuStreamAddCallback cuStreamAddCallback_ptsz
-#define cuStreamBatchMemOp cuStreamBatchMemOp_v2_ptsz
-#define cuStreamBeginCapture cuStreamBeginCapture_v2_ptsz
-#define cuStreamEndCapture cuStreamEndCapture_ptsz
-#define cuStreamGetCtx cuStreamGetCtx_ptsz
-#define cuStreamGetFlags cuStreamGetFlags_ptsz
-#define cuStreamGetId cuStreamGetId_ptsz
-#define cuStreamGetPriority cuStreamGetPriority_ptsz
-#define cuStreamIsCapturing cuStreamIsCapturing_ptsz
-#define cuStreamQuery cuStreamQuery_ptsz
-#define cuStreamSynchronize cuStreamSynchronize_ptsz
-#define cuStreamWaitEvent cuStreamWaitEvent_ptsz
-#define cuStreamWaitValue32 cuStreamWaitValue32_v2_ptsz
-#define cuStreamWaitValue64 cuStreamWaitValue64_v2_ptsz
-#define cuStreamWriteValue32 cuStreamWriteValue32_v2_ptsz
-#define cuStreamWriteValue64 cuStreamWriteValue64_v2_ptsz
-#else
-#define cuMemcpyDtoD cuMemcpyDtoD_v2
-#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
-#define cuMemcpyDtoH cuMemcpyDtoH_v2
-#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
-#define cuMemcpyHtoD cuMemcpyHtoD_v2
-#define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
-#define cuMemsetD8 cuMemsetD8_v2
-#define cuStreamBatchMemOp cuStreamBatchMemOp_v2
-#define cuStreamBeginCapture cuStreamBeginCapture_v2
-#define cuStreamWaitValue32 cuStreamWaitValue32_v2
-#define cuStreamWaitValue64 cuStreamWaitValue64_v2
-#define cuStreamWriteValue32 cuStreamWriteValue32_v2
-#define cuStreamWriteValue64 cuStreamWriteValue64_v2
-#endif
+#include "hostcuda_cu_names.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -348,6 +278,52 @@ typedef enum CUctx_flags_enum {
   CU_CTX_FLAGS_MASK = 0xff,
 } CUctx_flags;
 
+typedef enum CUlimit_enum {
+  CU_LIMIT_STACK_SIZE = 0,
+  CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+  CU_LIMIT_MALLOC_HEAP_SIZE = 2,
+  CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH = 3,
+  CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT = 4,
+  CU_LIMIT_MAX_L2_FETCH_GRANULARITY = 5,
+  CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6,
+} CUlimit;
+
+typedef enum CUfunc_cache_enum {
+  CU_FUNC_CACHE_PREFER_NONE = 0,
+  CU_FUNC_CACHE_PREFER_SHARED = 1,
+  CU_FUNC_CACHE_PREFER_L1 = 2,
+  CU_FUNC_CACHE_PREFER_EQUAL = 3,
+} CUfunc_cache;
+
+typedef enum CUsharedconfig_enum {
+  CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE = 0,
+  CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE = 1,
+  CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE = 2,
+} CUsharedconfig;
+
+typedef enum CUdevice_P2PAttribute_enum {
+  CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
+  CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2,
+  CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED = 3,
+  CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED = 4,
+} CUdevice_P2PAttribute;
+
+typedef enum CUexecAffinityType_enum { CU_EXEC_AFFINITY_TYPE_SM_COUNT = 0, CU_EXEC_AFFINITY_TYPE_MAX } CUexecAffinityType;
+typedef struct CUexecAffinitySmCount_st {
+  unsigned int val;
+} CUexecAffinitySmCount;
+typedef struct CUexecAffinityParam_st {
+  CUexecAffinityType type;
+  union {
+    CUexecAffinitySmCount smCount;
+  } param;
+} CUexecAffinityParam;
+typedef struct CUctxCreateParams_st {
+  CUexecAffinityParam *execAffinityParams;
+  int numExecAffinityParams;
+  struct CUctxCigParam_st *cigParams;
+} CUctxCreateParams;
+
 typedef enum CUstream_flags_enum { CU_STREAM_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1 } CUstream_flags;
 typedef enum CUevent_flags_enum {
   CU_EVENT_DEFAULT = 0,
@@ -526,6 +502,29 @@ typedef enum CUpointer_attribute_enum {
   CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,
 } CUpointer_attribute;
 
+typedef enum CUmemLocationType_enum {
+  CU_MEM_LOCATION_TYPE_INVALID = 0,
+  CU_MEM_LOCATION_TYPE_DEVICE = 1,
+  CU_MEM_LOCATION_TYPE_HOST = 2,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
+  CU_MEM_LOCATION_TYPE_MAX = 0x7fffffff,
+} CUmemLocationType;
+
+typedef struct CUmemLocation_st {
+  CUmemLocationType type;
+  int id;
+} CUmemLocation;
+
+typedef enum CUmem_advise_enum {
+  CU_MEM_ADVISE_SET_READ_MOSTLY = 1,
+  CU_MEM_ADVISE_UNSET_READ_MOSTLY = 2,
+  CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3,
+  CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION = 4,
+  CU_MEM_ADVISE_SET_ACCESSED_BY = 5,
+  CU_MEM_ADVISE_UNSET_ACCESSED_BY = 6,
+} CUmem_advise;
+
 #define CU_MEMHOSTALLOC_PORTABLE 0x01
 #define CU_MEMHOSTALLOC_DEVICEMAP 0x02
 #define CU_MEMHOSTALLOC_WRITECOMBINED 0x04
@@ -553,88 +552,6 @@ typedef enum CUflushGPUDirectRDMAWritesScope_enum {
   CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER = 100,
   CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES = 200,
 } CUflushGPUDirectRDMAWritesScope;
-
-// ---- Virtual memory and multicast: types for the calls that are refused ----
-
-typedef enum CUmemAllocationType_enum {
-  CU_MEM_ALLOCATION_TYPE_INVALID = 0,
-  CU_MEM_ALLOCATION_TYPE_PINNED = 1,
-  CU_MEM_ALLOCATION_TYPE_MAX = 0x7fffffff,
-} CUmemAllocationType;
-
-typedef enum CUmemAllocationHandleType_enum {
-  CU_MEM_HANDLE_TYPE_NONE = 0,
-  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
-  CU_MEM_HANDLE_TYPE_WIN32 = 2,
-  CU_MEM_HANDLE_TYPE_WIN32_KMT = 4,
-  CU_MEM_HANDLE_TYPE_FABRIC = 8,
-  CU_MEM_HANDLE_TYPE_MAX = 0x7fffffff,
-} CUmemAllocationHandleType;
-
-typedef enum CUmemLocationType_enum {
-  CU_MEM_LOCATION_TYPE_INVALID = 0,
-  CU_MEM_LOCATION_TYPE_DEVICE = 1,
-  CU_MEM_LOCATION_TYPE_HOST = 2,
-  CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
-  CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
-  CU_MEM_LOCATION_TYPE_MAX = 0x7fffffff,
-} CUmemLocationType;
-
-typedef enum CUmemAccess_flags_enum {
-  CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
-  CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
-  CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
-  CU_MEM_ACCESS_FLAGS_PROT_MAX = 0x7fffffff,
-} CUmemAccess_flags;
-
-typedef enum CUmemAllocationGranularity_flags_enum {
-  CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
-  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1,
-} CUmemAllocationGranularity_flags;
-
-typedef enum CUmemRangeHandleType_enum {
-  CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
-  CU_MEM_RANGE_HANDLE_TYPE_MAX = 0x7fffffff,
-} CUmemRangeHandleType;
-
-typedef enum CUmulticastGranularity_flags_enum {
-  CU_MULTICAST_GRANULARITY_MINIMUM = 0,
-  CU_MULTICAST_GRANULARITY_RECOMMENDED = 1,
-} CUmulticastGranularity_flags;
-
-typedef struct CUmemLocation_st {
-  CUmemLocationType type;
-  int id;
-} CUmemLocation;
-
-typedef struct CUmemAllocationProp_st {
-  CUmemAllocationType type;
-  CUmemAllocationHandleType requestedHandleTypes;
-  CUmemLocation location;
-  void *win32HandleMetaData;
-  struct {
-    unsigned char compressionType;
-    unsigned char gpuDirectRDMACapable;
-    unsigned short usage;
-    unsigned char reserved[4];
-  } allocFlags;
-} CUmemAllocationProp;
-
-typedef struct CUmemAccessDesc_st {
-  CUmemLocation location;
-  CUmemAccess_flags flags;
-} CUmemAccessDesc;
-
-typedef struct CUmemFabricHandle_st {
-  unsigned char data[CU_IPC_HANDLE_SIZE];
-} CUmemFabricHandle;
-
-typedef struct CUmulticastObjectProp_st {
-  unsigned int numDevices;
-  size_t size;
-  unsigned long long handleTypes;
-  unsigned long long flags;
-} CUmulticastObjectProp;
 
 // ---- Functions: the driver, devices, contexts ----
 
@@ -672,6 +589,29 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *activ
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer);
 CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id);
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUdeviceptr ptr);
+
+// A context is its device's, and is shared: creating one makes it the thread's until it is popped or destroyed, and destroying frees nothing. A
+// wanted number of multiprocessors is CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY; limits are CUDA_ERROR_UNSUPPORTED_LIMIT; other settings are kept or accepted.
+CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int count, unsigned int flags, CUdevice device);
+CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device);
+CUresult cuCtxDestroy(CUcontext context);
+CUresult cuCtxGetFlags(unsigned int *flags);
+CUresult cuCtxSetFlags(unsigned int flags);
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags);
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit);
+CUresult cuCtxSetLimit(CUlimit limit, size_t value);
+CUresult cuCtxGetCacheConfig(CUfunc_cache *config);
+CUresult cuCtxSetCacheConfig(CUfunc_cache config);
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config);
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config);
+CUresult cuCtxResetPersistingL2Cache(void);
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version);
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags);
+CUresult cuCtxDisablePeerAccess(CUcontext peer);
+CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source, CUdevice destination);
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device);
 // Always CUDA_ERROR_NOT_SUPPORTED.
 CUresult cuGetExportTable(const void **table, const CUuuid *id);
 
@@ -685,15 +625,20 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
 
 CUresult cuMemAlloc(CUdeviceptr *ptr, size_t size);
 CUresult cuMemFree(CUdeviceptr ptr);
+// The rows of a matrix: `pitch` is at least `width`. Elements have 4, 8 or 16 bytes.
+CUresult cuMemAllocPitch(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height, unsigned int elementSize);
+// Hints: accepted.
+CUresult cuMemAdvise(CUdeviceptr ptr, size_t size, CUmem_advise advice, CUdevice device);
+CUresult cuMemAdvise_v2(CUdeviceptr ptr, size_t size, CUmem_advise advice, CUmemLocation location);
+CUresult cuMemPrefetchAsync(CUdeviceptr ptr, size_t size, CUdevice device, CUstream stream);
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr ptr, size_t size, CUmemLocation location, unsigned int flags, CUstream stream);
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t size, unsigned int flags);
+CUresult cuStreamGetDevice(CUstream stream, CUdevice *device);
 // The allocation that `ptr` lies in. `base` and `size` may be NULL.
 CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 CUresult cuMemHostRegister(void *ptr, size_t size, unsigned int flags);
 CUresult cuMemHostUnregister(void *ptr);
 CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *host, unsigned int flags);
-CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
-CUresult cuMemcpyHtoDAsync(CUdeviceptr dst, const void *src, size_t size, CUstream stream);
-CUresult cuMemcpyDtoHAsync(void *dst, CUdeviceptr src, size_t size, CUstream stream);
-CUresult cuMemsetD8(CUdeviceptr ptr, unsigned char value, size_t size);
 CUresult cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr ptr);
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **out, CUdeviceptr ptr);
 CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope);
@@ -759,40 +704,13 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr);
 CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags);
 CUresult cuIpcCloseMemHandle(CUdeviceptr ptr);
-CUresult cuMemsetD8Async(CUdeviceptr ptr, unsigned char value, size_t size, CUstream stream);
-CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t size);
-CUresult cuMemcpyHtoD(CUdeviceptr dst, const void *src, size_t size);
-CUresult cuMemcpyDtoH(void *dst, CUdeviceptr src, size_t size);
-CUresult cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t size);
-CUresult cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
-
-// ---- Functions: virtual memory, multicast; each returns CUDA_ERROR_NOT_SUPPORTED ----
-
-CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr wanted, unsigned long long flags);
-CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size);
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
-CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
-CUresult cuMemUnmap(CUdeviceptr ptr, size_t size);
-CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count);
-CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-                                      unsigned long long flags);
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type);
-CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option);
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *ptr);
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType type, unsigned long long flags);
-
-CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop);
-CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device);
-CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory, size_t memOffset,
-                            size_t size, unsigned long long flags);
-CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr ptr, size_t size, unsigned long long flags);
-CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t size);
-CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include "hostcuda_cu_copies.h"
+#include "hostcuda_cu_kernels.h"
+#include "hostcuda_cu_virtual.h"
 
 #endif

@@ -280,6 +280,33 @@ enum cudaMemoryAdvise {
   cudaMemAdviseUnsetAccessedBy = 6,
 };
 
+// Memory whose rows lie `pitch` bytes apart, and its planes `pitch` times `ysize`.
+struct cudaPitchedPtr {
+  void *ptr;
+  size_t pitch;
+  size_t xsize, ysize; // bytes in a row; rows in a plane
+};
+
+struct cudaExtent {
+  size_t width, height, depth; // bytes, rows, planes
+};
+
+struct cudaPos {
+  size_t x, y, z;
+};
+
+// Each side is an array or pitched memory; there are no arrays here.
+struct cudaMemcpy3DParms {
+  cudaArray_t srcArray;
+  struct cudaPos srcPos;
+  struct cudaPitchedPtr srcPtr;
+  cudaArray_t dstArray;
+  struct cudaPos dstPos;
+  struct cudaPitchedPtr dstPtr;
+  struct cudaExtent extent;
+  enum cudaMemcpyKind kind;
+};
+
 enum cudaMemPoolAttr {
   cudaMemPoolReuseFollowEventDependencies = 1,
   cudaMemPoolReuseAllowOpportunistic = 2,

@@ -158,11 +158,25 @@ TUTTI_API tuttiMemcpyRowsAsync(const tuttiRows_t *rows, cudaStream_t stream)
   return tt_api_push("tuttiMemcpyRowsAsync", stream, tt_host_copy_rows(rows));
 }
 
-TUTTI_API tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream_t stream)
+static ncclResult_t fill_rows(const char *what, const tuttiRows_t *rows, uint32_t value, size_t size, cudaStream_t stream)
 {
   if (rows == NULL) {
-    return tt_api_null("tuttiMemsetRowsAsync");
+    return tt_api_null(what);
   }
-  TT_TRY(check_rows("tuttiMemsetRowsAsync", rows->dst, rows->dstPitch, rows));
-  return tt_api_push("tuttiMemsetRowsAsync", stream, tt_host_fill_rows(rows, value));
+  if ((size != 1 && size != 2 && size != 4) || rows->width % size != 0) {
+    return tt_fail(ncclInvalidArgument, "%s: rows of %zu bytes have no whole number of elements of %zu bytes, which may be 1, 2 or 4", what,
+                   rows->width, size);
+  }
+  TT_TRY(check_rows(what, rows->dst, rows->dstPitch, rows));
+  return tt_api_push(what, stream, tt_host_fill_rows(rows, value, size));
+}
+
+TUTTI_API tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream_t stream)
+{
+  return fill_rows("tuttiMemsetRowsAsync", rows, (unsigned char)value, 1, stream);
+}
+
+TUTTI_API tuttiFillRowsAsync(const tuttiRows_t *rows, uint32_t value, size_t elementSize, cudaStream_t stream)
+{
+  return fill_rows("tuttiFillRowsAsync", rows, value, elementSize, stream);
 }

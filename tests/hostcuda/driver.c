@@ -1,5 +1,7 @@
 // driver.c: built with our cuda.h, and with NVIDIA's where there is one: what the driver's functions on host devices say to its prototypes, types and numbers.
 #include <cuda.h>
+#include <cudaProfiler.h>
+#include <cudaTypedefs.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -139,6 +141,78 @@ static void check_values(void)
   OK(cuStreamDestroy(b));
 }
 
+// A matrix and a box of it, elements of 16 and 32 bits; a context, a limit, code for a GPU.
+static void check_rows(void)
+{
+  CUdeviceptr p;
+  CUcontext context;
+  CUmodule module;
+  CUdevice device = -1;
+  unsigned got[2][3];
+  unsigned short words[4];
+  size_t pitch = 0, limit;
+  OK(cuMemAllocPitch(&p, &pitch, 64, 4, 4));
+  OK(cuMemsetD2D32(p, pitch, 0x01020304, 16, 4));
+  OK(cuMemsetD16(p + pitch + 4, 0x0506, 4));
+  CUDA_MEMCPY2D rows = {.srcXInBytes = 4,
+                        .srcY = 1,
+                        .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                        .srcDevice = p,
+                        .srcPitch = pitch,
+                        .dstMemoryType = CU_MEMORYTYPE_HOST,
+                        .dstHost = got,
+                        .dstPitch = sizeof got[0],
+                        .WidthInBytes = sizeof got[0],
+                        .Height = 2};
+  OK(cuMemcpy2D(&rows));
+  CHECK(got[0][0] == 0x05060506 && got[0][1] == 0x05060506 && got[0][2] == 0x01020304 && got[1][0] == 0x01020304);
+  CUDA_MEMCPY3D box = {.srcXInBytes = 4,
+                       .srcZ = 1,
+                       .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                       .srcDevice = p,
+                       .srcPitch = pitch,
+                       .srcHeight = 1,
+                       .dstMemoryType = CU_MEMORYTYPE_HOST,
+                       .dstHost = words,
+                       .dstPitch = 4,
+                       .dstHeight = 1,
+                       .WidthInBytes = 4,
+                       .Height = 1,
+                       .Depth = 2};
+  OK(cuMemcpy3D(&box));
+  CHECK(words[0] == 0x0506 && words[1] == 0x0506 && words[2] == 0x0304 && words[3] == 0x0102);
+  OK(cuMemFree(p));
+  OK(cuDeviceGet(&device, 0));
+  OK(cuDevicePrimaryCtxRetain(&context, device));
+  OK(cuCtxPushCurrent(context));
+  OK(cuCtxPopCurrent(&context));
+  CHECK(cuCtxGetLimit(&limit, CU_LIMIT_STACK_SIZE) == CUDA_ERROR_UNSUPPORTED_LIMIT);
+  CHECK(cuModuleLoad(&module, "none") == CUDA_ERROR_NO_BINARY_FOR_GPU);
+  OK(cuProfilerStart());
+  OK(cuProfilerStop());
+}
+
+// A function found by name and version, through the type that has both in its name.
+static void check_typedefs(void)
+{
+  PFN_cuDeviceGetAttribute_v2000 attribute = NULL;
+  PFN_cuMemcpyAsync_v7000_ptsz copy = NULL;
+  PFN_cuMemCreate_v10020 create = NULL;
+  CUmemGenericAllocationHandle handle;
+  void *found = NULL;
+  int value = 0;
+  OK(cuGetProcAddress("cuDeviceGetAttribute", &found, 2000, CU_GET_PROC_ADDRESS_DEFAULT, NULL));
+  memcpy(&attribute, &found, sizeof attribute);
+  OK(attribute(&value, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 0));
+  CHECK(value == 1);
+  OK(cuGetProcAddress("cuMemcpyAsync", &found, 7000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL));
+  memcpy(&copy, &found, sizeof copy);
+  OK(copy(0, 0, 0, NULL));
+  OK(cuGetProcAddress("cuMemCreate", &found, 10020, CU_GET_PROC_ADDRESS_DEFAULT, NULL));
+  memcpy(&create, &found, sizeof create);
+  CHECK(create(&handle, 1 << 21, NULL, 0) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
 static void check_entry_points(void)
 {
   CUdriverProcAddressQueryResult status;
@@ -159,6 +233,8 @@ int main(void)
   check_device();
   check_memory();
   check_values();
+  check_rows();
+  check_typedefs();
   check_entry_points();
   return failed;
 }

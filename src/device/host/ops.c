@@ -69,8 +69,8 @@ typedef struct job {
   tt_work work;
   tuttiRows_t r;
   size_t row, at;
-  int value;
-  bool backward; // one row whose destination overlaps the end of its source
+  uint32_t value; // of a fill: every byte's, pair's or four's, repeated to four bytes
+  bool backward;  // one row whose destination overlaps the end of its source
   char staged[];
 } job;
 
@@ -104,13 +104,31 @@ static tt_run run_copy(tt_work *w, size_t *budget, ncclResult_t *result)
   return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
 }
 
+// Writes `n` bytes of rows filled with `value`, from byte `offset` of a row on.
+static void fill(char *to, size_t offset, size_t n, uint32_t value)
+{
+  unsigned char bytes[sizeof value];
+  memcpy(bytes, &value, sizeof value);
+  if (value == bytes[0] * 0x1010101u) {
+    memset(to, bytes[0], n);
+    return;
+  }
+  size_t done = TT_MIN(n, sizeof value);
+  for (size_t i = 0; i < done; i++) {
+    to[i] = (char)bytes[(offset + i) % sizeof value];
+  }
+  for (; done < n; done += TT_MIN(done, n - done)) { // what is there repeats
+    memcpy(to + done, to, TT_MIN(done, n - done));
+  }
+}
+
 static tt_run run_fill(tt_work *w, size_t *budget, ncclResult_t *result)
 {
   job *j = (job *)w;
   (void)result;
   while (j->row<j->r.height && * budget> 0) {
     size_t offset, n = next_piece(j, *budget, &offset);
-    memset((char *)j->r.dst + j->row * j->r.dstPitch + offset, j->value, n);
+    fill((char *)j->r.dst + j->row * j->r.dstPitch + offset, offset, n, j->value);
     *budget -= n;
     end_piece(j);
   }
@@ -178,16 +196,16 @@ tt_work *tt_host_copy_rows(const tuttiRows_t *r)
 
 tt_work *tt_host_fill(void *dst, int value, size_t size)
 {
-  return tt_host_fill_rows(&(tuttiRows_t){.dst = dst, .width = size, .height = 1}, value);
+  return tt_host_fill_rows(&(tuttiRows_t){.dst = dst, .width = size, .height = 1}, (unsigned char)value, 1);
 }
 
-tt_work *tt_host_fill_rows(const tuttiRows_t *r, int value)
+tt_work *tt_host_fill_rows(const tuttiRows_t *r, uint32_t value, size_t size)
 {
   job *j = make(&fill_ops, r, 0);
   if (j == NULL) {
     return NULL;
   }
-  j->value = value;
+  j->value = size == 1 ? (value & 0xff) * 0x1010101u : size == 2 ? (value & 0xffff) * 0x10001u : value;
   return &j->work;
 }
 

@@ -19,7 +19,8 @@ tt_work *tt_host_copy_staged(void *dst, const void *src, size_t size);
 tt_work *tt_host_copy_rows(const tuttiRows_t *r);
 // Sets every byte to `value`.
 tt_work *tt_host_fill(void *dst, int value, size_t size);
-tt_work *tt_host_fill_rows(const tuttiRows_t *r, int value);
+// Sets every element of `size` bytes (1, 2 or 4) of the rows, whose width is a multiple of it, to `value`.
+tt_work *tt_host_fill_rows(const tuttiRows_t *r, uint32_t value, size_t size);
 
 // Gives memory of tt_heap_alloc back.
 tt_work *tt_host_release(void *ptr);

@@ -80,7 +80,7 @@ static void test_rows(void **state)
     assert_int_equal(to[y * TO + WIDTH], 0xee);
     assert_int_equal(to[y * TO + TO - 1], 0xee);
   }
-  tt_stream_push(s, tt_host_fill_rows(&r, 7));
+  tt_stream_push(s, tt_host_fill_rows(&r, 7, 1));
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   for (int y = 0; y < HEIGHT; y++) {
     for (int x = 0; x < TO; x++) {
@@ -91,7 +91,7 @@ static void test_rows(void **state)
   tt_stream_push(s, tt_host_copy_rows(&r));
   r.width = WIDTH;
   r.height = 0;
-  tt_stream_push(s, tt_host_fill_rows(&r, 1));
+  tt_stream_push(s, tt_host_fill_rows(&r, 1, 1));
   tt_stream_push(s, tt_host_copy(NULL, NULL, 0));
   tt_stream_push(s, tt_host_fill(NULL, 0, 0));
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
@@ -99,6 +99,33 @@ static void test_rows(void **state)
   tt_stream_destroy(s);
   free(from);
   free(to);
+}
+
+// Elements of two and four bytes are whole wherever a portion ends.
+static void test_fills_of_elements(void **state)
+{
+  enum { COUNT = 30, ROWS = 3 };
+  uint32_t got[ROWS][COUNT + 1];
+  (void)state;
+  for (size_t size = 1; size <= 4; size *= 2) {
+    uint32_t value = 0x01020304, four = size == 1 ? 0x04040404 : size == 2 ? 0x03040304 : value;
+    for (size_t portion = 1; portion < 400; portion = portion * 2 + 1) {
+      memset(got, 0xee, sizeof got);
+      tt_work *w =
+          tt_host_fill_rows(&(tuttiRows_t){.dst = got, .dstPitch = sizeof got[0], .width = COUNT * 4, .height = ROWS}, value, size);
+      tt_run r;
+      do {
+        size_t budget = portion;
+        ncclResult_t res;
+        r = w->ops->run(w, &budget, &res);
+      } while (r == TT_RUN_MORE);
+      assert_int_equal(r, TT_RUN_DONE);
+      w->ops->done(w);
+      for (int i = 0; i < ROWS * (COUNT + 1); i++) {
+        assert_int_equal(got[i / (COUNT + 1)][i % (COUNT + 1)], i % (COUNT + 1) < COUNT ? four : 0xeeeeeeee);
+      }
+    }
+  }
 }
 
 static void test_a_staged_source_may_change(void **state)
@@ -264,6 +291,7 @@ int main(void)
       cmocka_unit_test(test_a_large_copy_returns_before_it_is_done),
       cmocka_unit_test(test_overlapping_copies),
       cmocka_unit_test(test_rows),
+      cmocka_unit_test(test_fills_of_elements),
       cmocka_unit_test(test_a_staged_source_may_change),
       cmocka_unit_test(test_release_in_stream_order),
       cmocka_unit_test(test_a_function_may_wait_for_its_caller),
