@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/ranks.h"
 #include "comm/topology.h"
+#include "proxy/proxy_priv.h"
 
 enum { MOST = 8000 };
 
@@ -129,6 +130,49 @@ static void jobs_of_communicators(int n)
   must_be(tt_group_end() == ncclSuccess && jobs_run == n, "jobs", n);
 }
 
+// ---- memory that a network knows
+
+static int known; // registrations with the made-up network
+
+static ncclResult_t reg_mr(void *ctx, void *data, size_t size, int type, void **mhandle)
+{
+  (void)ctx, (void)size, (void)type;
+  known++;
+  *mhandle = data;
+  return ncclSuccess;
+}
+
+static ncclResult_t dereg_mr(void *ctx, void *mhandle)
+{
+  (void)ctx, (void)mhandle;
+  known--;
+  return ncclSuccess;
+}
+
+static const tt_net_ops made_up_net = {.name = "made up", .reg_mr = reg_mr, .dereg_mr = dereg_mr};
+static tt_proxy_peer peer;
+static _Atomic(tt_proxy_peer *) proxy_peers[] = {&peer};
+static tt_proxy proxy = {.net = &made_up_net, .registers = true, .nranks = 1, .peers = proxy_peers};
+static tt_proxy_peer peer = {.send = {.proxy = &proxy}, .recv = {.proxy = &proxy}};
+static char memory[MOST];
+
+// n buffers are registered, sent from, and deregistered in the order of their registration.
+static void buffers_of_the_network(int n)
+{
+  tt_proxy_mr *mr;
+  for (int i = 0; i < n; i++) {
+    must_be(tt_proxy_register(&proxy, &memory[i], 1) == ncclSuccess, "a registration", n);
+  }
+  for (int i = 0; i < n; i++) {
+    must_be(tt_proxy_reach(&peer.send, &memory[i], 1, &mr), "a buffer", n);
+  }
+  must_be(known == n, "buffers that the network knows", n);
+  for (int i = 0; i < n; i++) {
+    tt_proxy_deregister(&proxy, &memory[i], 1);
+  }
+  must_be(known == 0, "buffers that the network still knows", n);
+}
+
 typedef struct growth_case {
   const char *name;
   void (*prepare)(int n), (*run)(int n), (*drop)(int n); // prepare, drop: NULL: there is nothing to do
@@ -141,6 +185,7 @@ static const growth_case cases[] = {
     {"cores_of_machines", make_peers, cores_of_machines, NULL, 2000},
     {"members_of_a_group", make_choices, members_of_a_group, NULL, 2000},
     {"channels_of_plain_nodes", make_comm, channels_of_plain_nodes, drop_comm, 2000},
+    {"buffers_of_the_network", NULL, buffers_of_the_network, NULL, 1000},
     {"jobs_of_communicators", NULL, jobs_of_communicators, NULL, 500},
 };
 

@@ -278,6 +278,7 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
     one_round(g); // what the executor had published
   }
   tt_proxy_conn_drop(&g->peer.send);
+  tt_proxy_mrs_close(&g->peer.send); // the set of all of them is the holder's
   for (tt_relay_guest **at = &p->guests; *at != NULL; at = &(*at)->next) {
     if (*at == g) {
       *at = g->next;

@@ -16,6 +16,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_proxy *table[TABLE_CHUNKS];
 static _Atomic int count;
+static tt_proxy *free_places; // places that are free again, by next_free; under `lock`
 static pthread_once_t hook_once = PTHREAD_ONCE_INIT;
 
 static inline tt_proxy *at(int i)
@@ -32,13 +33,13 @@ void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg)
 }
 
 // A place for a new proxy, or NULL. Caller holds `lock`.
-static tt_proxy *find_free(void)
+static tt_proxy *take_place(void)
 {
   int n = atomic_load_explicit(&count, memory_order_relaxed);
-  for (int i = 0; i < n; i++) {
-    if (atomic_load_explicit(&at(i)->life, memory_order_relaxed) == TT_PROXY_FREE) {
-      return at(i);
-    }
+  if (free_places != NULL) {
+    tt_proxy *p = free_places;
+    free_places = p->next_free;
+    return p;
   }
   if (n == TABLE_CHUNK * TABLE_CHUNKS) {
     return NULL;
@@ -79,6 +80,7 @@ static void in_child(void)
     table[c] = NULL;
   }
   atomic_store(&count, 0);
+  free_places = NULL;
 }
 
 static void hook(void)
@@ -150,6 +152,8 @@ void tt_proxy_bury(tt_proxy *p)
   tt_proxy_unseize(p); // before the place is given away: from then on the flag means the next one
   pthread_mutex_lock(&lock);
   atomic_store_explicit(&p->life, TT_PROXY_FREE, memory_order_release);
+  p->next_free = free_places;
+  free_places = p;
   pthread_mutex_unlock(&lock);
   tt_proxy_thread_left();
 }
@@ -200,7 +204,7 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   atomic_store_explicit(&p->unsent, 0, memory_order_relaxed);
   p->rounds = 0;
   p->sends = p->recvs = NULL;
-  p->regions = NULL;
+  p->regions = p->mrs = NULL;
   p->sums = NULL;
   p->round = 1;
   p->max_extras = TT_PROXY_EXTRAS;
@@ -234,7 +238,7 @@ ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_w
   ncclResult_t res = ncclSuccess;
   pthread_once(&hook_once, hook);
   pthread_mutex_lock(&lock);
-  tt_proxy *p = find_free();
+  tt_proxy *p = take_place();
   if (p != NULL) {
     prepare(p, env);
     p->peers = tt_calloc((size_t)env->nranks, sizeof *p->peers);

@@ -12,6 +12,7 @@
 #pragma once
 #include <pthread.h>
 
+#include "base/spans.h"
 #include "proxy/proxy.h"
 
 typedef struct tt_proxy_conn tt_proxy_conn;
@@ -68,22 +69,20 @@ typedef struct tt_proxy_fifo {
   void *mhandle;
 } tt_proxy_fifo;
 
-// Memory of the user's that a connection's network knows.
+// Memory of the user's that a connection's network knows. It is found in two sets, until it is gone.
 typedef struct tt_proxy_mr {
-  struct tt_proxy_mr *next;
-  char *base;
-  size_t size;
+  tt_span in_conn, in_proxy; // its extent, in tt_proxy_conn.mrs and in tt_proxy.mrs
+  tt_proxy_conn *conn;
   void *mhandle;
-  uint32_t users; // messages under way in it
-  bool failed;    // the network does not want it
-  bool gone;      // to be deregistered as soon as nobody uses it; found by nobody
+  uint32_t users;           // messages under way in it
+  bool failed;              // the network does not want it
+  bool gone;                // to be deregistered as soon as nobody uses it; found by nobody
+  struct tt_proxy_mr *next; // gone: of the connection's list
 } tt_proxy_mr;
 
 // Memory that the user has registered.
 typedef struct tt_proxy_region {
-  struct tt_proxy_region *next;
-  char *base;
-  size_t size;
+  tt_span extent;
 } tt_proxy_region;
 
 // Room for one payload in memory that connections share (pool.c).
@@ -162,7 +161,8 @@ struct tt_proxy_conn {
   tt_proxy_conn *next_active;
   uint32_t depth;                          // messages that may be under way
   uint32_t abroad;                         // split: of these with a payload in the user's memory
-  tt_proxy_mr *mrs;                        // what it has registered of that, or tried to
+  tt_span *mrs;                            // what it has registered of that, or tried to
+  tt_proxy_mr *gone;                       // of that, what was taken away while messages were under way in it
   tt_proxy_berth *berths[TT_PROXY_BERTHS]; // those it has, each at its message's number modulo TT_PROXY_BERTHS
   uint32_t nberths;
   bool holds; // in its pool's list
@@ -197,7 +197,8 @@ struct tt_proxy {
   int unstamped;                // rounds until new operations get their time. The holder's
   tt_proxy_item *spent;         // finished, and not in `returned` yet. The holder's
   tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
-  tt_proxy_region *regions;     // The holder's
+  tt_span *regions;             // what the user has registered. The holder's
+  tt_span *mrs;                 // what all connections have registered with the network. The holder's
   struct tt_proxy_sums *sums;   // the link with a network that reduces; NULL: none. The holder's
   tt_proxy_pool pools[2];       // of receives and of sends. The holder's
   uint32_t round;               // counts rounds. The holder's
@@ -212,6 +213,7 @@ struct tt_proxy {
   tt_proxy_item *spare;              // the launching thread's
   _Atomic(tt_proxy_chunk *) chunks;  // only grows, also over lives
 
+  struct tt_proxy *next_free;               // of the table's free places; under its lock
   _Alignas(TT_CACHE_LINE) _Atomic int life; // TT_PROXY_…: under the table's lock, and read without
   int rank, nranks;
   uint64_t hash;

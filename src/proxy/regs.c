@@ -8,51 +8,62 @@
 #include "device/host/mem.h"
 #include "proxy/proxy_priv.h"
 
-static inline bool covers(const char *base, size_t size, const char *data, size_t bytes)
-{
-  return data >= base && bytes <= size && (size_t)(data - base) <= size - bytes;
-}
-
 // ---- what a connection has registered
 
-static void mr_free(tt_proxy_conn *c, tt_proxy_mr **at)
+static void mr_free(tt_proxy_mr *m)
 {
-  tt_proxy_mr *m = *at;
-  *at = m->next;
   if (!m->failed) {
-    c->proxy->net->dereg_mr(c->comm, m->mhandle);
+    m->conn->proxy->net->dereg_mr(m->conn->comm, m->mhandle);
   }
   tt_free(m);
 }
 
-// Frees what is gone and used by nobody.
-static void sweep(tt_proxy_conn *c)
+// From now on nobody finds it. It is deregistered when no message is under way in it any more.
+static void mr_drop(tt_proxy_mr *m)
 {
-  for (tt_proxy_mr **at = &c->mrs; *at != NULL;) {
-    if ((*at)->gone && (*at)->users == 0) {
-      mr_free(c, at);
-    } else {
-      at = &(*at)->next;
-    }
+  tt_proxy_conn *c = m->conn;
+  tt_spans_remove(&c->mrs, &m->in_conn);
+  tt_spans_remove(&c->proxy->mrs, &m->in_proxy);
+  if (m->users == 0) {
+    mr_free(m);
+    return;
   }
+  m->gone = true;
+  m->next = c->gone;
+  c->gone = m;
+}
+
+// The last message in it is through. There are fewer such ones than messages may be under way.
+static void mr_leave_gone(tt_proxy_mr *m)
+{
+  tt_proxy_mr **at = &m->conn->gone;
+  while (*at != m) {
+    at = &(*at)->next;
+  }
+  *at = m->next;
+  mr_free(m);
 }
 
 void tt_proxy_mrs_close(tt_proxy_conn *c)
 {
   while (c->mrs != NULL) {
-    mr_free(c, &c->mrs);
+    mr_drop(TT_SPAN_OWNER(c->mrs, tt_proxy_mr, in_conn));
+  }
+  while (c->gone != NULL) {
+    tt_proxy_mr *m = c->gone;
+    c->gone = m->next;
+    mr_free(m);
   }
 }
 
 // The known extent of the memory around a payload.
 static bool find_extent(const tt_proxy *p, const char *data, size_t bytes, void **base, size_t *size)
 {
-  for (const tt_proxy_region *r = p->regions; r != NULL; r = r->next) {
-    if (covers(r->base, r->size, data, bytes)) {
-      *base = r->base;
-      *size = r->size;
-      return true;
-    }
+  const tt_span *r = tt_spans_holder(p->regions, (uintptr_t)data, bytes);
+  if (r != NULL) {
+    *base = (void *)r->start;
+    *size = r->size;
+    return true;
   }
   return tt_mem_range(data, bytes, base, size);
 }
@@ -64,9 +75,11 @@ static tt_proxy_mr *mr_new(tt_proxy_conn *c, void *base, size_t size)
   if (m == NULL) {
     return NULL;
   }
-  *m = (tt_proxy_mr){.next = c->mrs, .base = base, .size = size};
+  const tt_span extent = {.start = (uintptr_t)base, .size = size};
+  *m = (tt_proxy_mr){.in_conn = extent, .in_proxy = extent, .conn = c};
   m->failed = p->net->reg_mr(c->comm, base, size, TT_NET_PTR_HOST, &m->mhandle) != ncclSuccess;
-  c->mrs = m;
+  tt_spans_add(&c->mrs, &m->in_conn);
+  tt_spans_add(&p->mrs, &m->in_proxy);
   if (m->failed && !p->said) {
     p->said = true;
     tt_info(TT_PROXY | TT_NET, "rank %d: network %s does not register %zu bytes at %p (%s); messages there are copied", p->rank,
@@ -78,11 +91,8 @@ static tt_proxy_mr *mr_new(tt_proxy_conn *c, void *base, size_t size)
 // What the connection has registered around a payload, or tried to; NULL: nothing.
 static tt_proxy_mr *mr_find(const tt_proxy_conn *c, const char *data, size_t bytes)
 {
-  tt_proxy_mr *m = c->mrs;
-  while (m != NULL && (m->gone || !covers(m->base, m->size, data, bytes))) {
-    m = m->next;
-  }
-  return m;
+  tt_span *s = tt_spans_holder(c->mrs, (uintptr_t)data, bytes);
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, tt_proxy_mr, in_conn);
 }
 
 static bool is_usable(tt_proxy_mr *m, tt_proxy_mr **mr)
@@ -127,31 +137,17 @@ void tt_proxy_mr_leave(tt_proxy_conn *c, tt_proxy_mr *mr)
 {
   c->abroad--;
   if (mr != NULL && --mr->users == 0 && mr->gone) {
-    sweep(c);
+    mr_leave_gone(mr);
   }
 }
 
 // ---- what the user says
 
-// Marks what lies in memory that goes, or (exactly) is one registration of the user's.
-static void drop_memory(tt_proxy_conn *c, const char *base, size_t size, bool exactly)
+// Drops what all connections have registered and `find` finds: of this extent (tt_spans_same), or within memory that goes (tt_spans_overlap). Run flag held.
+static void drop_memory(tt_proxy *p, tt_span *(*find)(tt_span *root, uintptr_t start, size_t size), const void *base, size_t size)
 {
-  for (tt_proxy_mr *m = c->mrs; m != NULL; m = m->next) {
-    bool same = m->base == base && m->size == size;
-    m->gone |= exactly ? same : m->base < base + size && base < m->base + m->size;
-  }
-  sweep(c);
-}
-
-// Run flag held, the proxy is alive.
-static void drop_everywhere(const tt_proxy *p, const char *base, size_t size, bool exactly)
-{
-  for (int i = 0; i < p->nranks; i++) {
-    tt_proxy_peer *peer = tt_proxy_peer_find(p, i);
-    if (peer != NULL) {
-      drop_memory(&peer->send, base, size, exactly);
-      drop_memory(&peer->recv, base, size, exactly);
-    }
+  for (tt_span *s; (s = find(p->mrs, (uintptr_t)base, size)) != NULL;) {
+    mr_drop(TT_SPAN_OWNER(s, tt_proxy_mr, in_proxy));
   }
 }
 
@@ -164,52 +160,35 @@ ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size)
   if (r == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the registration of a buffer", p->rank);
   }
+  r->extent = (tt_span){.start = (uintptr_t)base, .size = size};
   tt_proxy_run_hold(p);
-  *r = (tt_proxy_region){.next = p->regions, .base = base, .size = size};
-  p->regions = r;
+  tt_spans_add(&p->regions, &r->extent);
   tt_proxy_run_release(p);
   return ncclSuccess;
 }
 
-// Takes a region of exactly this extent out of the list. *others: there are more like it.
-static tt_proxy_region *take_region(tt_proxy *p, const char *base, size_t size, bool *others)
-{
-  tt_proxy_region *found = NULL;
-  *others = false;
-  for (tt_proxy_region **at = &p->regions; *at != NULL;) {
-    tt_proxy_region *r = *at;
-    bool same = r->base == base && r->size == size;
-    if (same && found == NULL) {
-      found = r;
-      *at = r->next;
-      continue;
-    }
-    *others |= same;
-    at = &r->next;
-  }
-  return found;
-}
-
 void tt_proxy_deregister(tt_proxy *p, void *base, size_t size)
 {
-  bool others;
   if (!atomic_load_explicit(&p->registers, memory_order_relaxed)) {
     return;
   }
   tt_proxy_run_hold(p);
-  tt_proxy_region *r = take_region(p, base, size, &others);
-  if (r != NULL && !others) {
-    drop_everywhere(p, base, size, true);
+  tt_span *r = tt_spans_same(p->regions, (uintptr_t)base, size);
+  if (r != NULL) {
+    tt_spans_remove(&p->regions, r);
+  }
+  if (r != NULL && tt_spans_same(p->regions, (uintptr_t)base, size) == NULL) { // it was not said twice
+    drop_memory(p, tt_spans_same, base, size);
   }
   tt_proxy_run_release(p);
-  tt_free(r);
+  tt_free(r == NULL ? NULL : TT_SPAN_OWNER(r, tt_proxy_region, extent));
 }
 
 void tt_proxy_regions_free(tt_proxy *p)
 {
   while (p->regions != NULL) {
-    tt_proxy_region *r = p->regions;
-    p->regions = r->next;
+    tt_proxy_region *r = TT_SPAN_OWNER(p->regions, tt_proxy_region, extent);
+    tt_spans_remove(&p->regions, &r->extent);
     tt_free(r);
   }
 }
@@ -227,8 +206,8 @@ static void tell_one(tt_proxy *p, void *arg)
     return;
   }
   tt_proxy_run_hold(p);
-  if (atomic_load_explicit(&p->life, memory_order_acquire) == TT_PROXY_LIVE && p->peers != NULL) {
-    drop_everywhere(p, e->base, e->size, false);
+  if (atomic_load_explicit(&p->life, memory_order_acquire) == TT_PROXY_LIVE) {
+    drop_memory(p, tt_spans_overlap, e->base, e->size);
   }
   tt_proxy_run_release(p);
 }
