@@ -71,67 +71,83 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
   return res;
 }
 
-#define ENQUEUE(what, f, ...) enqueue(what, &(tt_task){.func = (f), .comm = comm, .stream = stream, .type = datatype, __VA_ARGS__})
+// Every member is named: a compiler that fills in the rest clears the whole task first.
+#define ENQUEUE(what, f, src, dst, n, with, at)    \
+  enqueue(what, &(tt_task){.func = (f),            \
+                           .type = datatype,       \
+                           .in = (src),            \
+                           .out = (dst),           \
+                           .count = (n),           \
+                           .op = (with),           \
+                           .root = (at),           \
+                           .comm = comm,           \
+                           .stream = stream,       \
+                           .userop = NULL,         \
+                           .events = NULL,         \
+                           .place = 0,             \
+                           .done = {.steps = {0}}, \
+                           .begun = false,         \
+                           .over = false})
 
 TT_API(ncclResult_t, ncclReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
        ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclReduce", TT_FUNC_REDUCE, .in = sendbuff, .out = recvbuff, .count = count, .op = op, .root = root);
+  return ENQUEUE("ncclReduce", TT_FUNC_REDUCE, sendbuff, recvbuff, count, op, root);
 }
 
 TT_API(ncclResult_t, ncclBroadcast, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclBroadcast", TT_FUNC_BROADCAST, .in = sendbuff, .out = recvbuff, .count = count, .root = root);
+  return ENQUEUE("ncclBroadcast", TT_FUNC_BROADCAST, sendbuff, recvbuff, count, ncclSum, root);
 }
 
 TT_API(ncclResult_t, ncclBcast, void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclBcast", TT_FUNC_BROADCAST, .in = buff, .out = buff, .count = count, .root = root);
+  return ENQUEUE("ncclBcast", TT_FUNC_BROADCAST, buff, buff, count, ncclSum, root);
 }
 
 TT_API(ncclResult_t, ncclAllReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
        ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclAllReduce", TT_FUNC_ALLREDUCE, .in = sendbuff, .out = recvbuff, .count = count, .op = op);
+  return ENQUEUE("ncclAllReduce", TT_FUNC_ALLREDUCE, sendbuff, recvbuff, count, op, 0);
 }
 
 TT_API(ncclResult_t, ncclReduceScatter, const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
        ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclReduceScatter", TT_FUNC_REDUCESCATTER, .in = sendbuff, .out = recvbuff, .count = recvcount, .op = op);
+  return ENQUEUE("ncclReduceScatter", TT_FUNC_REDUCESCATTER, sendbuff, recvbuff, recvcount, op, 0);
 }
 
 TT_API(ncclResult_t, ncclAllGather, const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclAllGather", TT_FUNC_ALLGATHER, .in = sendbuff, .out = recvbuff, .count = sendcount);
+  return ENQUEUE("ncclAllGather", TT_FUNC_ALLGATHER, sendbuff, recvbuff, sendcount, ncclSum, 0);
 }
 
 TT_API(ncclResult_t, ncclAlltoAll, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclAlltoAll", TT_FUNC_ALLTOALL, .in = sendbuff, .out = recvbuff, .count = count);
+  return ENQUEUE("ncclAlltoAll", TT_FUNC_ALLTOALL, sendbuff, recvbuff, count, ncclSum, 0);
 }
 
 TT_API(ncclResult_t, ncclGather, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclGather", TT_FUNC_GATHER, .in = sendbuff, .out = recvbuff, .count = count, .root = root);
+  return ENQUEUE("ncclGather", TT_FUNC_GATHER, sendbuff, recvbuff, count, ncclSum, root);
 }
 
 TT_API(ncclResult_t, ncclScatter, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclScatter", TT_FUNC_SCATTER, .in = sendbuff, .out = recvbuff, .count = count, .root = root);
+  return ENQUEUE("ncclScatter", TT_FUNC_SCATTER, sendbuff, recvbuff, count, ncclSum, root);
 }
 
 TT_API(ncclResult_t, ncclSend, const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclSend", TT_FUNC_SEND, .in = sendbuff, .count = count, .root = peer);
+  return ENQUEUE("ncclSend", TT_FUNC_SEND, sendbuff, NULL, count, ncclSum, peer);
 }
 
 TT_API(ncclResult_t, ncclRecv, void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclRecv", TT_FUNC_RECV, .out = recvbuff, .count = count, .root = peer);
+  return ENQUEUE("ncclRecv", TT_FUNC_RECV, NULL, recvbuff, count, ncclSum, peer);
 }

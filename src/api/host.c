@@ -42,7 +42,7 @@ ncclResult_t tt_api_push_to(const char *what, tt_stream *s, tt_work *w)
 ncclResult_t tt_api_push(const char *what, cudaStream_t stream, tt_work *w)
 {
   tt_stream *s;
-  ncclResult_t res = tt_stream_look(stream, tt_host_device(), &s);
+  ncclResult_t res = tt_stream_look(stream, TT_STREAM_CALLERS, &s);
   if (res != ncclSuccess && w != NULL) {
     w->ops->done(w);
   }
@@ -101,7 +101,7 @@ TUTTI_API tuttiStreamDestroy(cudaStream_t stream)
   if ((uintptr_t)stream <= 2) {
     return tt_fail(ncclInvalidArgument, "tuttiStreamDestroy: %p is a default stream, which cannot be destroyed", (void *)stream);
   }
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   tt_stream_destroy(s);
   return ncclSuccess;
 }
@@ -109,7 +109,7 @@ TUTTI_API tuttiStreamDestroy(cudaStream_t stream)
 TUTTI_API tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flags, unsigned long long *id)
 {
   tt_stream *s;
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   if (device != NULL) {
     *device = s->device;
   }
@@ -125,7 +125,7 @@ TUTTI_API tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flags, 
 TUTTI_API tuttiStreamSynchronize(cudaStream_t stream)
 {
   tt_stream *s;
-  TT_TRY(tt_stream_get(stream, tt_host_device(), "tuttiStreamSynchronize", &s));
+  TT_TRY(tt_stream_get(stream, TT_STREAM_CALLERS, "tuttiStreamSynchronize", &s));
   return tt_stream_wait(s);
 }
 
@@ -137,7 +137,7 @@ static bool stream_idle(void *s)
 TUTTI_API tuttiStreamQuery(cudaStream_t stream)
 {
   tt_stream *s;
-  TT_TRY(tt_stream_get(stream, tt_host_device(), "tuttiStreamQuery", &s));
+  TT_TRY(tt_stream_get(stream, TT_STREAM_CALLERS, "tuttiStreamQuery", &s));
   return tt_host_poll(s, stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire) : ncclInProgress;
 }
 
@@ -153,7 +153,7 @@ TUTTI_API tuttiStreamWaitEventWithFlags(cudaStream_t stream, tuttiEvent_t event,
   if (e == NULL) {
     return tt_api_null("tuttiStreamWaitEvent");
   }
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   if (tt_stream_captures(s) && (flags & TUTTI_EVENT_EXTERNAL) != 0) {
     return tt_capture_add(&s, 1, tt_node_of_event(e, false));
   }
@@ -253,7 +253,7 @@ TUTTI_API tuttiEventRecordWithFlags(tuttiEvent_t event, cudaStream_t stream, uns
   if (e == NULL) {
     return tt_api_null("tuttiEventRecord");
   }
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   if (!tt_stream_captures(s)) {
     atomic_store_explicit(&e->stream, s, memory_order_relaxed);
     return tt_api_push_to("tuttiEventRecord", s, tt_event_record_work(e));

@@ -10,7 +10,7 @@ TUTTI_API tuttiStreamBeginCapture(cudaStream_t stream, tuttiCaptureMode_t mode)
   if ((unsigned)mode > tuttiCaptureRelaxed) {
     return tt_fail(ncclInvalidArgument, "tuttiStreamBeginCapture: mode is %d; known are 0 to %d", (int)mode, tuttiCaptureRelaxed);
   }
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   return tt_capture_begin(s, NULL, NULL, mode);
 }
 
@@ -54,7 +54,7 @@ TUTTI_API tuttiStreamBeginCaptureToGraph(cudaStream_t stream, tuttiGraph_t graph
   if (graph == NULL) {
     return tt_api_null(what);
   }
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   ncclResult_t res = read_nodes_of(what, (tt_graph *)graph, dependencies, count, &deps);
   res = res == ncclSuccess ? tt_capture_begin(s, (tt_graph *)graph, &deps, mode) : res;
   tt_nodes_free(&deps);
@@ -68,7 +68,7 @@ TUTTI_API tuttiStreamEndCapture(cudaStream_t stream, tuttiGraph_t *graph)
     return tt_api_null("tuttiStreamEndCapture");
   }
   *graph = NULL;
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   return tt_capture_end(s, (tt_graph **)graph);
 }
 
@@ -78,7 +78,7 @@ TUTTI_API tuttiStreamGetCaptureInfo(cudaStream_t stream, tuttiCaptureInfo_t *inf
   if (info == NULL) {
     return tt_api_null("tuttiStreamGetCaptureInfo");
   }
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   tt_capture_info(s, info);
   return ncclSuccess;
 }
@@ -87,7 +87,7 @@ TUTTI_API tuttiStreamUpdateCaptureDependencies(cudaStream_t stream, const tuttiN
 {
   tt_stream *s;
   tt_nodes deps;
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   ncclResult_t res = read_nodes("tuttiStreamUpdateCaptureDependencies", dependencies, count, &deps);
   res = res == ncclSuccess ? tt_capture_update(s, &deps, set != 0) : res;
   tt_nodes_free(&deps);
@@ -195,7 +195,7 @@ TUTTI_API tuttiGraphLaunch(tuttiGraphExec_t exec, cudaStream_t stream)
   if (exec == NULL) {
     return tt_api_null("tuttiGraphLaunch");
   }
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   if (tt_stream_captures(s)) {
     return tt_capture_add(&s, 1, tt_node_of_exec((tt_exec *)exec));
   }

@@ -26,7 +26,7 @@ static ncclResult_t wait_value(const char *what, cudaStream_t stream, const tt_v
   if ((unsigned)condition > tuttiValueNor) {
     return tt_fail(ncclInvalidArgument, "%s: condition is %d; known are 0 to %d", what, (int)condition, tuttiValueNor);
   }
-  TT_TRY(tt_stream_look(stream, tt_host_device(), &s));
+  TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   return tt_api_push_to(what, s, tt_value_wait(v, condition, s->device));
 }
 

@@ -3,24 +3,25 @@
 // Whoever detects an error calls tt_fail() once (what, which object, which value, what to try).
 // Callers pass the code on with TT_TRY and add nothing.
 #pragma once
+#include "base/util.h"
 #include "nccl.h"
 
 // Returns from the calling function with the code of `x` unless it is ncclSuccess (or ncclInProgress).
-#define TT_TRY(x)                                              \
-  do {                                                         \
-    ncclResult_t tt_try_ = (x);                                \
-    if (tt_try_ != ncclSuccess && tt_try_ != ncclInProgress) { \
-      return tt_try_;                                          \
-    }                                                          \
+#define TT_TRY(x)                                                           \
+  do {                                                                      \
+    ncclResult_t tt_try_ = (x);                                             \
+    if (TT_UNLIKELY(tt_try_ != ncclSuccess) && tt_try_ != ncclInProgress) { \
+      return tt_try_;                                                       \
+    }                                                                       \
   } while (0)
 
 // Like TT_TRY, for constructors: stores the code in `res` and jumps to the label `fail`.
-#define TT_TRY_GOTO(x, res)                                \
-  do {                                                     \
-    (res) = (x);                                           \
-    if ((res) != ncclSuccess && (res) != ncclInProgress) { \
-      goto fail;                                           \
-    }                                                      \
+#define TT_TRY_GOTO(x, res)                                             \
+  do {                                                                  \
+    (res) = (x);                                                        \
+    if (TT_UNLIKELY((res) != ncclSuccess) && (res) != ncclInProgress) { \
+      goto fail;                                                        \
+    }                                                                   \
   } while (0)
 
 // Records an error: logs it as a WARN line, makes it the calling thread's and the process's last error text, returns `code`.

@@ -28,22 +28,21 @@ struct tt_comm_collnet;
 // An operation as the API received it, arguments checked.
 typedef struct tt_task {
   tt_func func;
+  ncclDataType_t type;
   const void *in;
   void *out;
   size_t count; // elements of one block, of `type`
-  ncclDataType_t type;
   ncclRedOp_t op;
-  const struct tt_userop *userop; // what `op` was when the call was captured; NULL: as it is
-  int root;                       // root, or peer of SEND and RECV
+  int root; // root, or peer of SEND and RECV
   struct ncclComm *comm;
   cudaStream_t stream;
-  struct tt_task_events *events; // what profilers are told of it; NULL: nothing (profile.h)
-  bool begun, over;              // tt_comm_quick has run some of its steps; all of them
-  tt_quick_done done;            // which
-  uint32_t place;                // group.c's: where it belongs in the group
-  uint64_t kind;                 // tt_task_kind, and
-  struct tt_decision *
-      known; // what tt_comm_recall found when the task was added; tt_comm_is_ready checks that it still is of such a call. NULL: there was none
+  const struct tt_userop *userop; // what `op` was when the call was captured; NULL: as it is
+  struct tt_task_events *events;  // what profilers are told of it; NULL: nothing (profile.h)
+  uint32_t place;                 // group.c's: where it belongs in the group
+  tt_quick_done done;             // which steps tt_comm_quick has run
+  bool begun, over;               // some of them; all
+  uint64_t kind;                  // tt_task_kind
+  struct tt_decision *known;      // what tt_comm_recall found for it; NULL: nothing. By now it may be of another one (tt_comm_is_ready)
 } tt_task;
 
 // A user-defined operation.

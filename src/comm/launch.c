@@ -596,18 +596,26 @@ fail:
   return res;
 }
 
+// How many of the tasks are collectives: what a tuner is told.
+static size_t count_collectives(const tt_task *tasks, size_t n)
+{
+  size_t collectives = 0;
+  for (size_t i = 0; i < n; i++) {
+    collectives += tasks[i].count > 0 && !is_p2p(&tasks[i]);
+  }
+  return collectives;
+}
+
 // Launches the collectives among the tasks. Returns at the first failure; *messages: are there any?
 static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks, bool *messages)
 {
-  size_t collectives = 0;
-  for (size_t i = 0; i < n && comm->tuned; i++) {
-    collectives += tasks[i].count > 0 && !is_p2p(&tasks[i]);
-  }
+  size_t collectives = 0; // 0: not counted
   for (size_t i = 0; i < n; i++) {
     tt_task *t = &tasks[i];
     if (is_p2p(t)) {
       *messages |= is_open_message(t);
     } else if (t->count > 0 && !t->over && (t->begun || !tt_comm_quick(t, looks))) {
+      collectives = comm->tuned && collectives == 0 ? count_collectives(tasks, n) : collectives;
       ncclResult_t res = launch_collective(comm, t, collectives);
       if (TT_UNLIKELY(res != ncclSuccess)) {
         return tt_comm_quick_failed(comm, t, 1, res);
@@ -617,15 +625,9 @@ static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *ta
   return ncclSuccess;
 }
 
-ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
+static inline ncclResult_t launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
 {
-  bool messages = false, captured = false;
-  if (tt_capturing()) {
-    TT_TRY(tt_comm_capture(comm, tasks, n, &captured));
-  }
-  if (captured) {
-    return ncclSuccess;
-  }
+  bool messages = false;
   TT_TRY(launch_collectives(comm, tasks, n, looks, &messages));
   int left = messages ? tt_comm_quick_messages(tasks, n, looks) : 0;
   if (TT_LIKELY(left == 0)) {
@@ -633,4 +635,17 @@ ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, uns
   }
   ncclResult_t res = launch_p2p(comm, tasks, n, left);
   return TT_LIKELY(res == ncclSuccess) ? res : tt_comm_quick_failed(comm, tasks, n, res);
+}
+
+// The same while some stream of the process is captured.
+static __attribute__((noinline)) ncclResult_t launch_or_capture(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
+{
+  bool captured = false;
+  TT_TRY(tt_comm_capture(comm, tasks, n, &captured));
+  return captured ? ncclSuccess : launch(comm, tasks, n, looks);
+}
+
+ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
+{
+  return tt_capturing() ? launch_or_capture(comm, tasks, n, looks) : launch(comm, tasks, n, looks);
 }

@@ -11,8 +11,7 @@
 // Is nothing of the communicator or the stream under way?
 static inline bool is_free(const struct ncclComm *comm, cudaStream_t stream)
 {
-  tt_stream *s = tt_stream_find(stream, comm->device);
-  return s != NULL && tt_stream_is_free(s) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->issued;
+  return tt_stream_is_free(stream, comm->device) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->issued;
 }
 
 // May the task be run now, before everything that is queued later? Asked after is_free: between the two the communicator may be stopped.

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "device/host/capture.h"
+#include "device/host/device.h"
 #include "os/clock.h"
 #include "os/library.h"
 #include "os/proc.h"
@@ -13,10 +14,11 @@
 #define TABLE_CHUNK 64
 #define TABLE_CHUNKS 4096
 
-// All streams ever made, in chunks that never move. `count` grows under `lock` (release) and is read without (acquire).
+// All streams ever made, in chunks that never move. `count` and `first_bytes` grow under `lock` (release) and are read without (acquire).
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_stream *table[TABLE_CHUNKS];
 static _Atomic int count;
+static _Atomic uintptr_t first_bytes; // of the first chunk; 0: it is not there yet
 
 tt_bell tt_process_bell;
 
@@ -62,6 +64,7 @@ static tt_stream *find_free(void)
       return NULL;
     }
   }
+  atomic_store_explicit(&first_bytes, TABLE_CHUNK * sizeof(tt_stream), memory_order_release);
   atomic_store_explicit(&count, n + 1, memory_order_release);
   return at(n);
 }
@@ -177,22 +180,34 @@ static ncclResult_t per_thread(int device, tt_stream **out)
   return ncclSuccess;
 }
 
-// The state of this stream, if the pointer is one of ours. Asked several times per call: a look into the table costs less than thread-local memory of what was asked last.
-static int stream_state(const tt_stream *s)
+// The same beyond the first chunk.
+static __attribute__((noinline)) int state_beyond(const tt_stream *s)
 {
   int n = atomic_load_explicit(&count, memory_order_acquire);
-  for (int c = 0; c * TABLE_CHUNK < n; c++) {
+  for (int c = 1; c * TABLE_CHUNK < n; c++) {
     uintptr_t offset = (uintptr_t)s - (uintptr_t)table[c];
-    if (TT_LIKELY(offset < TABLE_CHUNK * sizeof *s)) {
+    if (offset < TABLE_CHUNK * sizeof *s) {
       return offset % sizeof *s == 0 ? s->state : TT_STREAM_FREE;
     }
   }
   return TT_STREAM_FREE;
 }
 
+// The state of this stream, if the pointer is one of ours. Asked several times per call. Few programs have more streams than the first chunk holds.
+static inline int stream_state(const tt_stream *s)
+{
+  uintptr_t bytes = atomic_load_explicit(&first_bytes, memory_order_acquire);
+  uintptr_t offset = (uintptr_t)s - (uintptr_t)table[0];
+  if (TT_UNLIKELY(offset >= bytes)) {
+    return state_beyond(s);
+  }
+  return TT_LIKELY(offset % sizeof *s == 0) ? s->state : TT_STREAM_FREE;
+}
+
 ncclResult_t tt_stream_look(cudaStream_t handle, int device, tt_stream **out)
 {
   uintptr_t h = (uintptr_t)handle;
+  device = h <= 2 && device == TT_STREAM_CALLERS ? tt_host_device() : device;
   if (h == 2) {
     return per_thread(device, out);
   }
@@ -215,7 +230,8 @@ ncclResult_t tt_stream_look(cudaStream_t handle, int device, tt_stream **out)
   return ncclSuccess;
 }
 
-ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt_stream **out)
+// The same of a default stream, and of what is no stream or is captured.
+static __attribute__((noinline)) ncclResult_t get_unusual(cudaStream_t handle, int device, const char *what, tt_stream **out)
 {
   tt_stream *s;
   TT_TRY(tt_stream_look(handle, device, &s));
@@ -226,13 +242,29 @@ ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt
   return ncclSuccess;
 }
 
+ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt_stream **out)
+{
+  tt_stream *s = (tt_stream *)handle;
+  if (TT_LIKELY((uintptr_t)handle > 2 && stream_state(s) == TT_STREAM_LIVE)) {
+    *out = s;
+    return ncclSuccess;
+  }
+  return get_unusual(handle, device, what, out);
+}
+
+static __attribute__((noinline)) tt_stream *find_default(cudaStream_t handle, int device)
+{
+  tt_stream *s;
+  return tt_stream_look(handle, device, &s) == ncclSuccess && s->state == TT_STREAM_LIVE ? s : NULL;
+}
+
 tt_stream *tt_stream_find(cudaStream_t handle, int device)
 {
   tt_stream *s = (tt_stream *)handle;
-  if (TT_LIKELY((uintptr_t)handle > 2)) {
-    return stream_state(s) == TT_STREAM_LIVE ? s : NULL;
+  if (TT_UNLIKELY((uintptr_t)handle <= 2)) {
+    return find_default(handle, device);
   }
-  return tt_stream_look(handle, device, &s) == ncclSuccess && s->state == TT_STREAM_LIVE ? s : NULL;
+  return stream_state(s) == TT_STREAM_LIVE ? s : NULL;
 }
 
 // Moves what has been pushed into the ordered queue. Run flag held.
@@ -422,21 +454,29 @@ static void order_with_legacy(tt_stream *s)
   }
 }
 
-bool tt_stream_is_free(tt_stream *s)
+// Are the streams idle that the legacy default stream is ordered with?
+static __attribute__((noinline)) bool others_idle(const tt_stream *s)
 {
-  if (!tt_stream_idle(s)) {
-    tt_stream_progress(s, FIRST_RUN_BYTES, false);
-  }
-  if (!tt_stream_idle(s) || (s->legacy != NULL && !tt_stream_idle(s->legacy))) {
-    return false;
-  }
-  int n = TT_UNLIKELY(s->is_legacy) ? atomic_load_explicit(&count, memory_order_acquire) : 0;
+  int n = atomic_load_explicit(&count, memory_order_acquire);
   for (int i = 0; i < n; i++) {
     if (at(i)->legacy == s && !tt_stream_idle(at(i))) {
       return false;
     }
   }
   return true;
+}
+
+bool tt_stream_is_free(cudaStream_t handle, int device)
+{
+  tt_stream *s = tt_stream_find(handle, device);
+  if (TT_UNLIKELY(s == NULL)) {
+    return false;
+  }
+  if (TT_UNLIKELY(!tt_stream_idle(s))) {
+    tt_stream_progress(s, FIRST_RUN_BYTES, false);
+  }
+  const tt_stream *with = s->legacy;
+  return tt_stream_idle(s) && (with == NULL || tt_stream_idle(with)) && (TT_LIKELY(!s->is_legacy) || others_idle(s));
 }
 
 static void push_only(tt_stream *s, tt_work *w)
@@ -563,6 +603,7 @@ void tt_stream_forget(void)
   for (int c = 0; c < TABLE_CHUNKS; c++) {
     table[c] = NULL;
   }
+  atomic_store(&first_bytes, 0);
   atomic_store(&count, 0);
   legacy = NULL;
   pthread_once(&thread_once, thread_start);

@@ -38,6 +38,9 @@ struct tt_stream {
 // Capturing: what would be queued is recorded (capture.h). Destroyed: goes back to the pool when it is idle.
 enum { TT_STREAM_FREE, TT_STREAM_LIVE, TT_STREAM_CAPTURING, TT_STREAM_DESTROYED };
 
+// As a device: the calling thread's. Looked up only where the stream depends on it.
+#define TT_STREAM_CALLERS (-1)
+
 // Turns a handle of the API into a stream: NULL and 1 are the device's legacy default stream, 2 the calling thread's own.
 // Errors: ncclInvalidArgument for a handle that is not a live stream.
 ncclResult_t tt_stream_look(cudaStream_t handle, int device, tt_stream **out);
@@ -46,8 +49,8 @@ ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt
 // The same, without a word where there is no such stream, or it is captured: NULL.
 tt_stream *tt_stream_find(cudaStream_t handle, int device);
 
-// Could an entry be run at once, because nothing that must go before it is under way? Runs a little of what is.
-bool tt_stream_is_free(tt_stream *s);
+// Could an entry be run at once on the stream that tt_stream_find finds, because nothing that must go before it is under way? Runs a little of what is.
+bool tt_stream_is_free(cudaStream_t handle, int device);
 
 // A stream of `device` from the pool. blocking: ordered with the legacy default stream. Errors: ncclSystemError.
 ncclResult_t tt_stream_create(int device, bool blocking, tt_stream **out);
@@ -60,7 +63,7 @@ void tt_stream_push(tt_stream *s, tt_work *w);
 // Orders streams: what is pushed to `later` from now on runs after what has been pushed to `earlier`. Errors: ncclSystemError.
 ncclResult_t tt_stream_order(tt_stream *earlier, tt_stream *later);
 
-static inline bool tt_stream_idle(tt_stream *s)
+static inline bool tt_stream_idle(const tt_stream *s)
 {
   return atomic_load_explicit(&s->pending, memory_order_acquire) == 0;
 }

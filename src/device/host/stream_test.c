@@ -231,18 +231,30 @@ static void test_the_first_failure_is_told_once(void **state)
 
 // ---- The pool ----
 
+// Is it the handle of a stream that lives? All three ways to ask say the same.
+static bool lives(const void *handle)
+{
+  cudaStream_t h = (cudaStream_t)(uintptr_t)handle;
+  tt_stream *looked = NULL, *got = NULL, *found = tt_stream_find(h, 0);
+  bool is = tt_stream_look(h, 0, &looked) == ncclSuccess;
+  assert_int_equal(tt_stream_get(h, 0, "test", &got), is ? ncclSuccess : ncclInvalidArgument);
+  assert_ptr_equal(got, looked);
+  assert_ptr_equal(found, looked);
+  assert_true(!is || looked == handle);
+  return is;
+}
+
 static void test_streams_are_used_again(void **state)
 {
   (void)state;
-  tt_stream *a = toy_stream(), *got;
+  tt_stream *a = toy_stream();
   tt_stream_destroy(a);
-  assert_int_equal(tt_stream_look((cudaStream_t)a, 0, &got), ncclInvalidArgument);
+  assert_false(lives(a));
   tt_stream *b = toy_stream();
   assert_ptr_equal(a, b);
-  assert_int_equal(tt_stream_look((cudaStream_t)b, 0, &got), ncclSuccess);
-  assert_ptr_equal(got, b);
-  assert_int_equal(tt_stream_look((cudaStream_t)((char *)b + 8), 0, &got), ncclInvalidArgument);
-  assert_int_equal(tt_stream_look((cudaStream_t)&got, 0, &got), ncclInvalidArgument);
+  assert_true(lives(b));
+  assert_false(lives((char *)b + 8));
+  assert_false(lives(&b));
   tt_stream_destroy(b);
 }
 
@@ -319,7 +331,10 @@ static void test_two_thousand_streams(void **state)
   assert_memory_equal(streams, again, sizeof again);
   for (int i = 0; i < MANY; i++) {
     assert_true(i == 0 || streams[i] != streams[i - 1]);
+    assert_true(lives(streams[i]));
+    assert_false(lives((char *)streams[i] + 8));
     tt_stream_destroy(streams[i]);
+    assert_false(lives(streams[i]));
   }
 }
 
@@ -349,6 +364,11 @@ static void test_handles_of_default_streams(void **state)
   assert_ptr_equal(get(2, 0), get(2, 0));
   assert_ptr_not_equal(get(2, 0), get(2, 1));
   assert_ptr_not_equal(get(2, 0), get(0, 0));
+  for (int device = 1; device >= 0; device--) {
+    assert_int_equal(tt_host_device_set(device), ncclSuccess);
+    assert_ptr_equal(get(0, TT_STREAM_CALLERS), get(0, device));
+    assert_ptr_equal(get(2, TT_STREAM_CALLERS), get(2, device));
+  }
   assert_int_equal(pthread_create(&thread, NULL, own_default, &theirs), 0);
   pthread_join(thread, NULL);
   assert_ptr_not_equal(theirs, get(2, 0));
@@ -508,7 +528,7 @@ static int child(tt_stream *parents)
   tt_stream *s, *got;
   static toy t[2];
   tt_stream_each(count_stream, &busy);
-  if (busy != 0 || tt_stream_look((cudaStream_t)parents, 0, &got) == ncclSuccess) {
+  if (busy != 0 || lives(parents) || lives((void *)sizeof *s)) { // the second one would be a stream of a table that begins at NULL
     return 1;
   }
   if (tt_stream_create(0, true, &s) != ncclSuccess || tt_stream_look((cudaStream_t)s, 0, &got) != ncclSuccess || got != s) {
