@@ -45,10 +45,11 @@ run() {
 # The parts of each case of a set come in pairs: n objects, and four times as many.
 if [ $mode = growth ]; then
   run growth
+  run watched watched
   program=${program%/*}/inside
   run inside
-  parts=$(for set in growth inside; do awk '{ printf " %s.out.%d", set, NR }' set="$tmp/$set" "$tmp/$set.cases"; done)
-  cat "$tmp/inside.cases" >>"$tmp/growth.cases"
+  parts=$(for set in growth watched inside; do awk '{ printf " %s.out.%d", set, NR }' set="$tmp/$set" "$tmp/$set.cases"; done)
+  cat "$tmp/watched.cases" "$tmp/inside.cases" >>"$tmp/growth.cases"
   # shellcheck disable=SC2086
   awk '
     NR == FNR { name[NR] = $1; n[NR] = $2; parts = NR; next }

@@ -18,6 +18,7 @@ if(NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ)
   foreach(name counts growth inside)
     add_executable(${name} ${PROJECT_SOURCE_DIR}/bench/counts/${name}.c)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+    set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # the profiler in growth
     target_compile_options(${name} PRIVATE -O1) # at -O3 its function counted has copies; its own instructions do not count
     target_link_libraries(${name} PRIVATE tutti_include $<IF:$<STREQUAL:${name},inside>,nccl_static,nccl> Threads::Threads ${CMAKE_DL_LIBS})
   endforeach()

@@ -2,6 +2,7 @@
 // As in counts.c: one thread issues for all ranks, the library's worker is held, and all that is counted happens inside counted(). Prints a line per
 // part, in the order of callgrind's dumps: the case's name and the number of objects.
 #define _GNU_SOURCE
+#include "nccl/profiler_v5.h"
 #include "worker.h"
 
 enum { RANKS = 2, MOST = 8000 };
@@ -99,6 +100,24 @@ static void operators(world *w, int n)
   }
 }
 
+// Communicators of one rank, made, asked, and destroyed in the same order.
+static void communicators(world *w, int n)
+{
+  static ncclComm_t comms[MOST];
+  (void)w;
+  for (int i = 0; i < n; i++) {
+    must(ncclCommInitAll(&comms[i], 1, NULL), "ncclCommInitAll");
+  }
+  for (int i = 0; i < n; i++) {
+    ncclResult_t state = ncclInternalError;
+    must(ncclCommGetAsyncError(comms[i], &state), "ncclCommGetAsyncError");
+    must(state, "the communicator");
+  }
+  for (int i = 0; i < n; i++) {
+    must(ncclCommDestroy(comms[i]), "ncclCommDestroy");
+  }
+}
+
 static bool sums(const world *w, int i)
 {
   return w->out[0][i] == w->in[0][i] + w->in[1][i] && w->out[1][i] == w->out[0][i];
@@ -123,7 +142,57 @@ static const growth_case cases[] = {
     {"registrations", registrations, NULL, 2000},
     {"windows", windows, NULL, 2000},
     {"operators", operators, NULL, 2000},
+    {"communicators", communicators, NULL, 50},
 };
+
+static const growth_case watched_cases[] = {
+    {"watched_messages", group_of_messages, others, 2000},
+};
+
+// ---- a profiler in the program, which wants to know of operations and their channels
+
+static ncclResult_t profiler_init(void **context, uint64_t comm, int *mask, const char *name, int nodes, int ranks, int rank,
+                                  ncclDebugLogger_t log)
+{
+  (void)comm, (void)name, (void)nodes, (void)ranks, (void)rank, (void)log;
+  *context = NULL;
+  *mask = ncclProfileP2p | ncclProfileKernelCh;
+  return ncclSuccess;
+}
+
+static ncclResult_t profiler_start(void *context, void **event, ncclProfilerEventDescr_v5_t *d)
+{
+  static char some;
+  (void)context, (void)d;
+  *event = &some;
+  return ncclSuccess;
+}
+
+static ncclResult_t profiler_stop(void *event)
+{
+  (void)event;
+  return ncclSuccess;
+}
+
+static ncclResult_t profiler_state(void *event, ncclProfilerEventState_v5_t state, ncclProfilerEventStateArgs_v5_t *args)
+{
+  (void)event, (void)state, (void)args;
+  return ncclSuccess;
+}
+
+static ncclResult_t profiler_finalize(void *context)
+{
+  (void)context;
+  return ncclSuccess;
+}
+
+extern const ncclProfiler_v5_t ncclProfiler_v5;
+__attribute__((visibility("default"))) const ncclProfiler_v5_t ncclProfiler_v5 = {.name = "growth",
+                                                                                  .init = profiler_init,
+                                                                                  .startEvent = profiler_start,
+                                                                                  .stopEvent = profiler_stop,
+                                                                                  .recordEventState = profiler_state,
+                                                                                  .finalize = profiler_finalize};
 
 // Never inlined nor copied: its name is what callgrind looks for.
 void counted(const growth_case *c, world *w, int n);
@@ -166,16 +235,23 @@ static void close_world(world *w)
   }
 }
 
-int main(void)
+// growth: all cases but the watched ones; growth watched: these, with a profiler.
+int main(int argc, char **argv)
 {
   static world w;
+  bool watched = argc > 1 && strcmp(argv[1], "watched") == 0;
+  const growth_case *from = watched ? watched_cases : cases;
+  size_t count = watched ? sizeof watched_cases / sizeof *cases : sizeof cases / sizeof *cases;
+  if (watched) {
+    setenv("NCCL_PROFILER_PLUGIN", "STATIC_PLUGIN", 1);
+  }
   open_world(&w);
   calls_queued(&w, 1); // the worker begins
   if (await_worker(1) < 1) {
     fprintf(stderr, "growth: the library's worker was not held (has its thread another name?): what is counted may depend on the clock\n");
     return 1;
   }
-  for (const growth_case *c = cases; c < cases + sizeof cases / sizeof *cases; c++) {
+  for (const growth_case *c = from; c < from + count; c++) {
     c->run(&w, c->n); // what is done once
     measure(c, &w, c->n);
     measure(c, &w, 4 * c->n);

@@ -249,6 +249,7 @@ void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_d
     lane->stamp = e != NULL && e->channels != NULL ? &e->channels[channel].stamp : NULL;
     if (lane->stamp != NULL) {
       lane->stamp->lanes += !lane->done;
+      lane->stamp->owner = c->event;
     }
     lane->told = NULL;
     if (++strand == cached->sched->nstrands) {
@@ -342,29 +343,46 @@ static void stamp_idle(tt_task_events *e, bool started)
   }
 }
 
-// tt_plan.watch.
-static void watch(tt_plan *p, bool ended)
+// Tells of operations whose channels have begun since the last time, the first one first. There may be many others in the plan.
+static void tell_begun(tt_plan *p)
 {
-  for (tt_task_events *e = p->watcher; e != NULL; e = e->next) {
-    if (e->channels == NULL) {
-      continue;
-    }
-    if (ended) {
-      stamp_idle(e, p->started);
-    }
-    if (ended || all_begun(e)) {
+  tt_stamp *oldest = NULL;
+  for (tt_stamp *s = p->begun, *next; s != NULL; s = next) {
+    next = s->next;
+    s->next = oldest;
+    oldest = s;
+  }
+  p->begun = NULL;
+  for (const tt_stamp *s = oldest; s != NULL; s = s->next) {
+    tt_task_events *e = s->owner;
+    if (e != NULL && all_begun(e)) {
       start_channels(e);
     }
   }
-  for (tt_task_events *e = p->watcher; e != NULL && ended; e = e->next) {
+}
+
+static void tell_all(tt_plan *p)
+{
+  p->begun = NULL;
+  for (tt_task_events *e = p->watcher; e != NULL; e = e->next) {
+    if (e->channels != NULL) {
+      stamp_idle(e, p->started);
+      start_channels(e);
+    }
+  }
+  for (tt_task_events *e = p->watcher; e != NULL; e = e->next) {
     tt_shm_events_end(e->messages);
     if (e->channels != NULL) {
       stop_channels(e);
     }
   }
-  if (ended) {
-    free_all(p->watcher);
-  }
+  free_all(p->watcher);
+}
+
+// tt_plan.watch.
+static void watch(tt_plan *p, bool ended)
+{
+  (ended ? tell_all : tell_begun)(p);
 }
 
 // The plan's lanes get stamps, whosever they are.
@@ -376,6 +394,7 @@ static void watch_plan(tt_launch_events *l, tt_task_events *some)
   }
   p->work.ops = &tt_plan_watched_ops;
   p->watch = watch;
+  p->begun = NULL;
   p->step = tt_shm_step;
   p->watcher = l->first;
   l->first = NULL;

@@ -32,7 +32,9 @@ typedef struct tt_call {
 // runs the plan.
 typedef struct tt_stamp {
   uint64_t start, stop;
-  int lanes; // of the channel that are not done
+  int lanes;             // of the channel that are not done
+  struct tt_stamp *next; // in the plan's list of those that have begun
+  void *owner;           // the watcher's
 } tt_stamp;
 
 typedef struct tt_lane {
@@ -150,6 +152,7 @@ typedef struct tt_plan {
   // ended, however that was, before it is recycled. Never waits.
   void (*watch)(struct tt_plan *p, bool ended);
   void *watcher;
+  tt_stamp *begun; // of channels that have begun since the watcher has last emptied the list, newest first
   // Of lanes with `told`: before the lane tries a step, which moves `bytes`, perhaps more than once; when it has taken it. Never waits.
   void (*step)(const struct tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes, bool taken);
 } tt_plan;

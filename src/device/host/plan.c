@@ -65,6 +65,8 @@ static tt_run watched_turn(tt_plan *p, tt_lane *l, size_t *budget)
   tt_stamp *s = l->stamp;
   if (s->start == 0) {
     s->start = tt_now_ns();
+    s->next = p->begun;
+    p->begun = s;
   }
   tt_run r = l->told != NULL ? told_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
   if (r == TT_RUN_DONE && --s->lanes == 0) {
