@@ -1,5 +1,6 @@
-// Another user connects to every socket of the library that any user can reach, until their queues are full and all the while. Calls on memory from
-// ncclMemAlloc, which peers map, are served as ever: by the log no peer falls back to reading by address, and nobody waits for a queue. Needs root.
+// Another user connects to every socket of the library that any user can reach, until their queues are full and all the while. Further communicators
+// are made as ever, and calls on memory from ncclMemAlloc, which peers map, are served as ever: by the log no peer falls back to reading by address, and
+// nobody waits for a queue. Needs root.
 #include "harness.h"
 
 #include <sys/socket.h>
@@ -79,6 +80,17 @@ static void one_call(ncclComm_t comm, int rank)
   OK(ncclMemFree(out));
 }
 
+static void one_communicator(ncclComm_t parent, int rank)
+{
+  ncclComm_t comm;
+  float x = (float)rank;
+  OK(ncclCommSplit(parent, 0, rank, &comm, NULL));
+  OK(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, comm, NULL));
+  OK(tuttiStreamSynchronize(NULL));
+  CHECK(x == 1, "sum %g", (double)x);
+  OK(ncclCommDestroy(comm));
+}
+
 static void check_log(const char *path)
 {
   static char text[1 << 20];
@@ -112,6 +124,7 @@ static void body(int rank, void *arg)
     sleep_ms(1);
   }
   for (int i = 0; i < CALLS; i++) {
+    one_communicator(comm, rank);
     one_call(comm, rank);
   }
   atomic_fetch_add(&the_board->word[DONE], 1);

@@ -76,6 +76,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .machine = tt_proc_machine_hash(),
                   .proc = tt_proc_self(),
                   .net_space = tt_proc_net_space(),
+                  .pid_space = tt_proc_pid_space(),
                   .cores = tt_proc_core_set(),
                   .cpus = tt_proc_cpus(),
                   .version = NCCL_VERSION_CODE,
@@ -250,38 +251,55 @@ static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_p
     who->one_process &= same_process(p, me);
     who->n++;
   }
+  who->pulls = tt_proc_may_open(procs[0].pid, c->peers[ranks[0]].pid_space);
 }
 
-// Whoever cannot open its share leaves the ring, so that nobody waits for it.
-static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who)
+static bool any_pushed(const struct ncclComm *c, const tt_segment_note *notes)
 {
-  TT_TRY(tt_segment_open(who, &c->segment));
-  TT_TRY(tt_bootstrap_barrier(c->boot));
-  return tt_segment_join(c->segment, who, &c->port.abort_flag);
+  int i = 0;
+  while (i < c->nranks && notes[i].pushed == 0) {
+    i++;
+  }
+  return i < c->nranks;
+}
+
+// Whoever cannot open its share, or pass it on, leaves the ring, so that nobody waits for it. A rank that is alone on its machine waits with the others.
+static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who, tt_segment_note *notes)
+{
+  bool alone = who->n == 1;
+  TT_TRY(alone ? ncclSuccess : tt_segment_open(who, &c->segment, &notes[c->rank]));
+  TT_TRY(tt_bootstrap_allgather(c->boot, notes, sizeof *notes));
+  if (any_pushed(c, notes)) {
+    TT_TRY(alone ? ncclSuccess : tt_segment_push(c->segment, who, notes));
+    TT_TRY(tt_bootstrap_barrier(c->boot));
+  }
+  return alone ? ncclSuccess : tt_segment_join(c->segment, who, notes, &c->port.abort_flag);
 }
 
 static ncclResult_t segment_step(init *in)
 {
   struct ncclComm *c = in->comm;
   TT_TRY(survey(c));
-  if (c->local_ranks == 1) { // on its machine; others wait for each other
-    return c->shares ? tt_bootstrap_barrier(c->boot) : ncclSuccess;
+  if (!c->shares) {
+    return ncclSuccess;
   }
   size_t n = (size_t)c->nranks;
   int *ranks = tt_calloc(n, sizeof *ranks);
   tt_proc_id *procs = tt_calloc(n, sizeof *procs);
   const char **boxes = tt_calloc(n, sizeof *boxes);
+  tt_segment_note *notes = tt_calloc(n, sizeof *notes);
   ncclResult_t res;
-  if (ranks == NULL || procs == NULL || boxes == NULL) {
+  if (ranks == NULL || procs == NULL || boxes == NULL || notes == NULL) {
     res = tt_fail(ncclSystemError, "rank %d: no memory for the list of %d local ranks", c->rank, c->local_ranks);
   } else {
     tt_local who;
     list_local(c, &who, ranks, procs, boxes);
-    res = open_segment(c, &who);
+    res = open_segment(c, &who, notes);
   }
   tt_free(ranks);
   tt_free(procs);
   tt_free(boxes);
+  tt_free(notes);
   return res;
 }
 

@@ -219,6 +219,14 @@ uint64_t tt_proc_pid_space(void)
   return tt_proc_alive(&me) && stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
+// The kernel asks for the same right to read where a process works as to open its descriptors.
+bool tt_proc_may_open(int32_t pid, uint64_t space)
+{
+  char path[64], where[1];
+  snprintf(path, sizeof path, "/proc/%d/cwd", (int)pid);
+  return space != 0 && space == tt_proc_pid_space() && readlink(path, where, sizeof where) >= 0;
+}
+
 // Is what `held` holds shared memory of tt_shm_create with that name and inode number?
 static bool is_shm(int held, const char *name, uint64_t inode)
 {

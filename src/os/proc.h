@@ -49,6 +49,9 @@ uint64_t tt_proc_net_space(void);
 // not show this process itself.
 uint64_t tt_proc_pid_space(void);
 
+// May this process open descriptors of the process `pid`, whose ids are numbers of `space` (its tt_proc_pid_space)? Reads a few links of /proc. Any thread.
+bool tt_proc_may_open(int32_t pid, uint64_t space);
+
 // Opens a descriptor of another process (or of this one) anew: what stands behind number `fd` there, if it is shared memory of
 // tt_shm_create with this name (NULL: any) and this inode number (0: any). Anything else is left alone: it is not even opened, because
 // closing it would give up this process's locks in it (tt_proc_hold). Needs /proc and the right to look into the process (same user). The

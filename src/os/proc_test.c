@@ -144,6 +144,21 @@ static void test_a_wrong_descriptor_keeps_the_lock(void **state)
   tt_fd_close(life);
 }
 
+// A process of the same user and the same name space, while it is there.
+static void test_may_open(void **state)
+{
+  (void)state;
+  tt_proc_id id;
+  uint64_t space = tt_proc_pid_space();
+  assert_true(space != 0 && tt_proc_may_open(getpid(), space));
+  assert_false(tt_proc_may_open(getpid(), 0));
+  assert_false(tt_proc_may_open(getpid(), space + 1));
+  pid_t pid = start_child(&id, NULL);
+  assert_true(tt_proc_may_open(pid, space));
+  end_child(pid);
+  assert_false(tt_proc_may_open(pid, space));
+}
+
 static void test_net_space(void **state)
 {
   (void)state;
@@ -387,6 +402,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_host),
       cmocka_unit_test(test_holds),
       cmocka_unit_test(test_a_wrong_descriptor_keeps_the_lock),
+      cmocka_unit_test(test_may_open),
       cmocka_unit_test(test_net_space),
       cmocka_unit_test(test_core_sets),
   };

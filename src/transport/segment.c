@@ -1,9 +1,11 @@
 // segment.c: see segment.h.
 #include "transport/segment.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "base/log.h"
@@ -15,6 +17,7 @@
 #include "os/shm.h"
 
 #define OUTBOX_RANKS 8 // ranks of a machine up to which each pair has outboxes
+#define NAME "tutti-comm"
 #define MAGIC 0x7475747469736567ull
 
 // Start of the segment: what its creator decided.
@@ -115,34 +118,30 @@ static tt_fdkey key_for(const tt_local *who, int place)
   return key;
 }
 
-// Is this place the first of its process?
-static bool leads(const tt_local *who, int place)
+// Memory that other processes find.
+static ncclResult_t create_shared(tt_segment *s, tt_segment_note *note)
 {
-  for (int i = 0; i < place; i++) {
-    if (who->procs[i].cookie == who->procs[place].cookie && who->procs[i].pid == who->procs[place].pid) {
-      return false;
-    }
+  struct stat st;
+  TT_TRY(tt_shm_create(NAME, s->size, &s->fd));
+  TT_TRY(tt_proc_hold(s->fd));
+  if (fstat(s->fd, &st) != 0) {
+    return tt_fail(ncclSystemError, "cannot ask for the inode number of the shared segment: fstat: %s", strerror(errno));
   }
-  return true;
+  note->fd = s->fd;
+  note->inode = (uint64_t)st.st_ino;
+  return ncclSuccess;
 }
 
-// The first local rank makes the segment and hands it to every other process.
-static ncclResult_t create(tt_segment *s, const tt_local *who)
+// The first local rank makes the segment.
+static ncclResult_t create(tt_segment *s, const tt_local *who, tt_segment_note *note)
 {
   s->geometry = who->geometry;
   lay_out(s);
   if (!who->one_process) {
-    TT_TRY(tt_shm_create("tutti-comm", s->size, &s->fd));
-    TT_TRY(tt_proc_hold(s->fd));
+    TT_TRY(create_shared(s, note));
   }
   TT_TRY(tt_shm_map(s->fd, s->size, (void **)&s->base));
   *(seg_header *)s->base = (seg_header){.magic = MAGIC, .size = s->size, .geometry = s->geometry};
-  for (int i = 1; i < who->n; i++) {
-    if (leads(who, i)) {
-      tt_fdkey key = key_for(who, i);
-      TT_TRY(tt_fdbox_push(who->mailboxes[i], &key, s->fd));
-    }
-  }
   tt_info(TT_SHM, "shared segment of %zu bytes (sparse) for %d local ranks, slots %u x %u B + %u x %u B per pair", s->size, s->n,
           s->geometry.simple_slots, s->geometry.simple_slot_bytes, s->geometry.ll_slots, s->geometry.ll_slot_bytes);
   return ncclSuccess;
@@ -154,10 +153,27 @@ static uint64_t patience_ns(void)
   return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
 }
 
-static ncclResult_t receive(tt_segment *s, const tt_local *who, const volatile uint32_t *abort_flag)
+// Opens the first local rank's descriptor.
+static ncclResult_t pull(tt_segment *s, const tt_local *who, const tt_segment_note *note)
+{
+  int pid = who->procs[0].pid, e = tt_proc_open_shm(pid, note->fd, NAME, note->inode, &s->fd);
+  if (e == ENOENT) {
+    return tt_fail(ncclRemoteError, "rank %d (process %d) has ended before rank %d could open the memory that they share", who->ranks[0],
+                   pid, who->ranks[who->me]);
+  }
+  return e == 0 ? ncclSuccess
+                : tt_fail(ncclSystemError, "rank %d cannot open the memory that it shares with rank %d: /proc/%d/fd/%d: %s",
+                          who->ranks[who->me], who->ranks[0], pid, note->fd, strerror(e));
+}
+
+static ncclResult_t receive(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag)
 {
   tt_fdkey key = key_for(who, who->me);
-  TT_TRY(tt_fdbox_take(&key, (int)TT_MIN(patience_ns() / TT_NS_PER_MS, (uint64_t)INT_MAX), abort_flag, &s->fd));
+  if (notes[who->ranks[who->me]].pushed != 0) {
+    TT_TRY(tt_fdbox_take(&key, (int)TT_MIN(patience_ns() / TT_NS_PER_MS, (uint64_t)INT_MAX), abort_flag, &s->fd));
+  } else {
+    TT_TRY(pull(s, who, &notes[who->ranks[0]]));
+  }
   size_t size = tt_shm_size(s->fd);
   void *p = NULL;
   if (size < 4096) {
@@ -211,15 +227,16 @@ static void announce(tt_segment *s, ncclResult_t res)
   pthread_mutex_unlock(&lock);
 }
 
-ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out)
+ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out, tt_segment_note *note)
 {
   tt_segment *s = enter(who);
   ncclResult_t res = ncclSuccess;
   if (s == NULL) {
     return tt_fail(ncclSystemError, "no memory for the shared segment of %d local ranks", who->n);
   }
+  *note = (tt_segment_note){.fd = -1, .pushed = who->me == who->leader && who->me != 0 && !who->pulls};
   if (who->me == 0) {
-    res = create(s, who);
+    res = create(s, who, note);
     announce(s, res);
   }
   if (res != ncclSuccess) {
@@ -230,12 +247,23 @@ ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out)
   return ncclSuccess;
 }
 
-ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const volatile uint32_t *abort_flag)
+ncclResult_t tt_segment_push(const tt_segment *s, const tt_local *who, const tt_segment_note *notes)
+{
+  for (int i = 1; i < who->n && who->me == 0; i++) {
+    if (notes[who->ranks[i]].pushed != 0) {
+      tt_fdkey key = key_for(who, i);
+      TT_TRY(tt_fdbox_push(who->mailboxes[i], &key, s->fd));
+    }
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag)
 {
   if (who->me != who->leader || who->me == 0) {
     return await(s, abort_flag);
   }
-  ncclResult_t res = receive(s, who, abort_flag);
+  ncclResult_t res = receive(s, who, notes, abort_flag);
   announce(s, res);
   return res;
 }

@@ -2,7 +2,8 @@
 // outbox (device/host/offer.h).
 //
 // One memfd per communicator and machine, sparse: pages exist once they are touched, so a pair that never talks costs nothing. The first
-// local rank creates it and passes the descriptor to one rank of every other process; ranks of one process share one mapping.
+// local rank creates it, and one rank of every other process opens it through /proc, where no other user can disturb that. A process that may not
+// look into the first rank's gets the descriptor in its mailbox. Ranks of one process share one mapping.
 #pragma once
 #include "device/link.h"
 
@@ -35,6 +36,7 @@ typedef struct tt_local {
   int n, me;        // number of local ranks; own place
   int leader;       // place of the first rank of the own process
   bool one_process; // all of them are in this process
+  bool pulls;       // this process may open descriptors of the first local rank's (tt_proc_may_open)
   const int *ranks;
   const tt_proc_id *procs; // by place
   const char *const *mailboxes;
@@ -42,12 +44,23 @@ typedef struct tt_local {
   tt_geometry geometry;
 } tt_local;
 
-// Opens this rank's share. The first local rank makes the segment and hands it to the other processes; nobody waits. Errors:
-// ncclSystemError, ncclRemoteError (a process has ended). Free with tt_segment_leave.
-ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out);
-// Maps an open segment. Called once every local rank has opened its share, so that there is something to wait for; waits at most 60 s.
-// Errors: ncclSystemError, ncclInternalError (aborted).
-ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const volatile uint32_t *abort_flag);
+// What each rank tells the others between opening and joining.
+typedef struct tt_segment_note {
+  int32_t fd;      // of the first local rank: number of the segment's descriptor in its process
+  uint32_t pushed; // not 0: the first rank of its process, which cannot open that; it shall have it in its mailbox
+  uint64_t inode;  // of the first local rank: the segment's
+} tt_segment_note;
+_Static_assert(sizeof(tt_segment_note) == 16, "tt_segment_note is sent as it is");
+
+// Opens this rank's share, and fills its note. The first local rank makes the segment; nobody waits. Errors: ncclSystemError. Free with tt_segment_leave.
+ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out, tt_segment_note *note);
+// With the notes of all ranks of the communicator, by rank: passes the segment to the mailboxes of those processes that asked for it. Does nothing but
+// on the first local rank. Errors: ncclSystemError, ncclRemoteError (a process has ended).
+ncclResult_t tt_segment_push(const tt_segment *s, const tt_local *who, const tt_segment_note *notes);
+// Maps an open segment. Called once every local rank has opened its share, and the first has passed it to those that asked for it, so that there is
+// something to wait for; waits for NCCL_BOOTSTRAP_TIMEOUT at most. Errors: ncclSystemError, ncclRemoteError (the first local rank has ended),
+// ncclInternalError (aborted).
+ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag);
 // Drops this rank's share; the last one in the process unmaps. NULL is allowed.
 void tt_segment_leave(tt_segment *s);
 

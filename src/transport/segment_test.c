@@ -207,13 +207,15 @@ static void test_buffer_sizes(void **state)
 
 // ---- Joining ----
 
-enum { MOST = 8 };
+enum { MOST = 8, LAST_RANK = 10 + 3 * (MOST - 1) };
 
 // What all processes of a test see.
 typedef struct board {
   _Atomic int arrived[8];
   tt_proc_id procs[MOST];
   char boxes[MOST][TT_FDBOX_NAME];
+  tt_segment_note notes[LAST_RANK + 1];
+  _Atomic bool pushes; // no process may open another one's descriptors
 } board;
 
 static board *shared;
@@ -235,6 +237,7 @@ static void make_party(party *p, int n, int me, int leader, int key)
                         .me = me,
                         .leader = leader,
                         .one_process = true,
+                        .pulls = !atomic_load(&shared->pushes),
                         .ranks = p->ranks,
                         .procs = shared->procs,
                         .mailboxes = p->boxes,
@@ -267,11 +270,16 @@ typedef struct joiner {
   pthread_t thread;
 } joiner;
 
+static ncclResult_t open_share(joiner *j)
+{
+  return tt_segment_open(&j->p.local, &j->s, &shared->notes[j->p.ranks[j->p.local.me]]);
+}
+
 static void *join_main(void *arg)
 {
   joiner *j = arg;
   uint64_t start = tt_now_ns();
-  j->res = tt_segment_join(j->s, &j->p.local, j->abort_flag != NULL ? j->abort_flag : &no_abort);
+  j->res = tt_segment_join(j->s, &j->p.local, shared->notes, j->abort_flag != NULL ? j->abort_flag : &no_abort);
   j->took = tt_now_ns() - start;
   atomic_store(&j->back, true);
   return NULL;
@@ -317,7 +325,7 @@ static void one_process(int unused)
   sign_in(0, 4);
   for (int i = 7; i >= 0; i--) { // the creator comes last
     make_party(&j[i].p, 4, i % 4, 0, 1 + i / 4);
-    CHECK(tt_segment_open(&j[i].p.local, &j[i].s) == ncclSuccess);
+    CHECK(open_share(&j[i]) == ncclSuccess);
   }
   join_all(j, 8);
   for (int i = 0; i < 8; i++) {
@@ -364,9 +372,14 @@ static void process_of_three(int me)
   for (int i = 0; i < 2; i++) {
     make_party(&j[i].p, 6, 2 * me + i, 2 * me, 7);
     CHECK(!j[i].p.local.one_process);
-    CHECK(tt_segment_open(&j[i].p.local, &j[i].s) == ncclSuccess);
+    CHECK(open_share(&j[i]) == ncclSuccess);
   }
   barrier(1, 3);
+  for (int i = 2 * me; i < 2 * me + 2; i++) {
+    CHECK((shared->notes[10 + 3 * i].pushed != 0) == (i % 2 == 0 && i > 0 && atomic_load(&shared->pushes)));
+  }
+  CHECK(tt_segment_push(j[0].s, &j[0].p.local, shared->notes) == ncclSuccess);
+  barrier(4, 3);
   join_all(j, 2);
   CHECK(j[0].res == ncclSuccess && j[1].res == ncclSuccess && j[0].s == j[1].s);
   tt_segment *s = j[0].s;
@@ -393,8 +406,46 @@ static void process_of_three(int me)
 static void test_ranks_of_three_processes(void **state)
 {
   (void)state;
+  for (int pushes = 0; pushes < 2; pushes++) {
+    memset(shared, 0, sizeof *shared);
+    atomic_store(&shared->pushes, pushes != 0);
+    in_children(3, process_of_three);
+  }
+}
+
+// Makes the segment, and ends at once.
+static void creator_of_two(int unused)
+{
+  static joiner j;
+  (void)unused;
+  sign_in(0, 1);
+  shared->procs[1].pid = 1;
+  make_party(&j.p, 2, 0, 0, 8);
+  CHECK(open_share(&j) == ncclSuccess && shared->notes[10].fd >= 0 && shared->notes[10].inode != 0);
+}
+
+// Nobody waits for a creator that has ended, and nothing else is taken for its memory.
+static void joiner_of_two(int unused)
+{
+  static joiner j;
+  (void)unused;
+  sign_in(1, 2);
+  make_party(&j.p, 2, 1, 1, 8);
+  CHECK(open_share(&j) == ncclSuccess);
+  join_main(&j);
+  CHECK(j.res == ncclRemoteError && strstr(tt_last_error(), "has ended") != NULL);
+  shared->procs[0].pid = getpid(); // as another name space may have it
+  join_main(&j);
+  CHECK(j.res == ncclRemoteError);
+  tt_segment_leave(j.s);
+}
+
+static void test_the_creator_ends(void **state)
+{
+  (void)state;
   memset(shared, 0, sizeof *shared);
-  in_children(3, process_of_three);
+  in_child(creator_of_two);
+  in_child(joiner_of_two);
 }
 
 // ---- What goes wrong ----
@@ -407,9 +458,10 @@ static void abort_while_waiting(int i)
   sign_in(0, 2);
   if (i == 0) {
     shared->procs[0].cookie++;
+    atomic_store(&shared->pushes, true);
   }
   make_party(&j.p, 2, 1, i == 0 ? 1 : 0, 3);
-  CHECK(tt_segment_open(&j.p.local, &j.s) == ncclSuccess);
+  CHECK(open_share(&j) == ncclSuccess);
   j.abort_flag = &flag;
   CHECK(pthread_create(&j.thread, NULL, join_main, &j) == 0);
   tt_sleep_ns(100 * TT_NS_PER_MS);
@@ -451,11 +503,11 @@ static void creator_fails(int unused)
     make_party(&j[i].p, 3, i, 0, 4);
     CHECK(!j[i].p.local.one_process);
   }
-  CHECK(tt_segment_open(&j[1].p.local, &j[1].s) == ncclSuccess);
+  CHECK(open_share(&j[1]) == ncclSuccess);
   getrlimit(RLIMIT_NOFILE, &old);
   few = (struct rlimit){.rlim_cur = 3, .rlim_max = old.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
-  ncclResult_t res = tt_segment_open(&j[0].p.local, &j[0].s);
+  ncclResult_t res = open_share(&j[0]);
   setrlimit(RLIMIT_NOFILE, &old);
   CHECK(res == ncclSystemError && j[0].s == NULL);
   join_main(&j[1]);
@@ -471,10 +523,10 @@ static void creator_without_memory(int unused)
   make_party(&j.p, 2, 0, 0, 5);
   for (int k = 1; k <= 2; k++) {
     tt_alloc_fail_at(k);
-    CHECK(tt_segment_open(&j.p.local, &j.s) == ncclSystemError);
+    CHECK(open_share(&j) == ncclSystemError);
     tt_alloc_fail_at(0);
   }
-  CHECK(tt_segment_open(&j.p.local, &j.s) == ncclSuccess); // and then it works
+  CHECK(open_share(&j) == ncclSuccess); // and then it works
   join_main(&j);
   CHECK(j.res == ncclSuccess);
   use_segment(j.s, 2);
@@ -527,9 +579,10 @@ static void wrong_segments(int unused)
   (void)unused;
   sign_in(0, 2);
   shared->procs[0].cookie++;
+  atomic_store(&shared->pushes, true);
   for (int i = -1; i < (int)TT_COUNT(headers); i++) {
     make_party(&j.p, 2, 1, 1, 20 + i);
-    CHECK(tt_segment_open(&j.p.local, &j.s) == ncclSuccess);
+    CHECK(open_share(&j) == ncclSuccess);
     push_wrong(&j.p, i < 0 ? 100 : i == (int)TT_COUNT(headers) - 1 ? right - 4096 : right, i < 0 ? NULL : &headers[i]);
     join_main(&j);
     CHECK(j.res == ncclSystemError && j.took < 30 * TT_NS_PER_S);
@@ -537,7 +590,7 @@ static void wrong_segments(int unused)
     tt_segment_leave(j.s);
   }
   make_party(&j.p, 2, 1, 1, 60); // and what the right one looks like
-  CHECK(tt_segment_open(&j.p.local, &j.s) == ncclSuccess);
+  CHECK(open_share(&j) == ncclSuccess);
   push_wrong(&j.p, right, &headers[TT_COUNT(headers) - 1]);
   join_main(&j);
   CHECK(j.res == ncclSuccess);
@@ -554,11 +607,11 @@ static void test_wrong_segments_are_refused(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_windows_of_all_kinds),       cmocka_unit_test(test_geometries_of_others),
-      cmocka_unit_test(test_a_message_passes),           cmocka_unit_test(test_buffer_sizes),
-      cmocka_unit_test(test_ranks_of_one_process),       cmocka_unit_test(test_ranks_of_three_processes),
-      cmocka_unit_test(test_abort_while_waiting),        cmocka_unit_test(test_the_creator_fails),
-      cmocka_unit_test(test_wrong_segments_are_refused),
+      cmocka_unit_test(test_windows_of_all_kinds), cmocka_unit_test(test_geometries_of_others),
+      cmocka_unit_test(test_a_message_passes),     cmocka_unit_test(test_buffer_sizes),
+      cmocka_unit_test(test_ranks_of_one_process), cmocka_unit_test(test_ranks_of_three_processes),
+      cmocka_unit_test(test_abort_while_waiting),  cmocka_unit_test(test_the_creator_fails),
+      cmocka_unit_test(test_the_creator_ends),     cmocka_unit_test(test_wrong_segments_are_refused),
   };
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   return shared == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);

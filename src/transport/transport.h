@@ -11,7 +11,7 @@
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 440
+#define TT_PEER_BYTES 448
 enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   int32_t rank, device;
@@ -19,6 +19,7 @@ typedef struct tt_peer {
   uint64_t machine; // same value: the same cores
   tt_proc_id proc;
   uint64_t net_space; // names the network namespace, in which mailboxes are found (tt_proc_net_space)
+  uint64_t pid_space; // names what process ids are numbers of (tt_proc_pid_space)
   uint64_t probe;     // address of 8 bytes that hold proc.cookie
   tt_core_set cores;  // that the process may use
   int32_t cpus;       // how many they are; once all ranks are known: how many the ranks of its machine have together

@@ -56,8 +56,9 @@ static void make_segment(void)
                   .mailboxes = boxes,
                   .secret = secret,
                   .geometry = tt_geometry_default()};
-  CHECK(tt_segment_open(&who, &net.segment) == ncclSuccess);
-  CHECK(tt_segment_join(net.segment, &who, &no_abort) == ncclSuccess);
+  tt_segment_note notes[LOCAL_RANKS];
+  CHECK(tt_segment_open(&who, &net.segment, &notes[0]) == ncclSuccess);
+  CHECK(tt_segment_join(net.segment, &who, notes, &no_abort) == ncclSuccess);
 }
 
 static void open_net(bool can_copy)
