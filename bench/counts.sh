@@ -90,7 +90,7 @@ case $mode in
     ;;
   stages)
     # Rows in the order of bench/counts/stages, then what it does not name.
-    awk -v cases="${COUNTS_CASES:-one/all_reduce shm/all_reduce shm/all_reduce_varied shm/broadcast shm/send_recv}" '
+    awk -v cases="${COUNTS_CASES:-one/all_reduce shm/all_reduce shm/all_reduce_new shm/broadcast shm/send_recv}" '
       function cell(instructions, locked) { return sprintf(" %.0f%s |", instructions, locked > 0 ? sprintf(" (%.3g)", locked) : "") }
       function known(name) { if (!(name in place)) { row[++rows] = name; place[name] = rows } }
       BEGIN { n = split(cases, name, " ") }

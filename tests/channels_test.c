@@ -58,6 +58,7 @@ static void check_channels(const trial *t, const sample *s, ncclComm_t comm)
   tt_task like = {.func = lib_func[s->func], .count = s->count, .type = (ncclDataType_t)s->type};
   like.op = reduces(s->func) ? (ncclRedOp_t)s->op : ncclSum;
   like.root = rooted ? s->root : 0;
+  like.kind = tt_task_kind(like.func, like.type, like.op, like.root);
   tt_comm_recall(comm, &like);
   const tt_decision *d = like.known;
   size_t bytes = s->count * (size_t)formats[s->type].size * in_blocks(s) * out_blocks(s);

@@ -58,9 +58,14 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
     return res;
   }
   tt_comm_enter(comm);
+  t->userop = NULL;
+  t->events = NULL;
+  t->place = 0;
+  t->done = (tt_quick_done){.steps = {0}};
+  t->begun = t->over = false;
   bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
   tt_comm_recall(comm, t);
-  bool known = tt_comm_usable(comm) && tt_comm_is_ready(t) && buffers;
+  bool known = t->known != NULL && t->known->ready.state == TT_READY_YES && tt_comm_usable(comm) && buffers;
   res = TT_LIKELY(known) ? ncclSuccess : check_task(t, what); // but for the buffers the same has been checked before
   if (TT_LIKELY(res == ncclSuccess)) {
     res = tt_task_add(t);
@@ -71,83 +76,90 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
   return res;
 }
 
-// Every member is named: a compiler that fills in the rest clears the whole task first.
-#define ENQUEUE(what, f, src, dst, n, with, at)    \
-  enqueue(what, &(tt_task){.func = (f),            \
-                           .type = datatype,       \
-                           .in = (src),            \
-                           .out = (dst),           \
-                           .count = (n),           \
-                           .op = (with),           \
-                           .root = (at),           \
-                           .comm = comm,           \
-                           .stream = stream,       \
-                           .userop = NULL,         \
-                           .events = NULL,         \
-                           .place = 0,             \
-                           .done = {.steps = {0}}, \
-                           .begun = false,         \
-                           .over = false})
+// A task of these arguments. Member by member: an initialiser would clear the whole task first. What is no argument is enqueue's.
+#define TASK(name, f, src, dst, n, with, at) \
+  tt_task name;                              \
+  name.func = (f);                           \
+  name.in = (src);                           \
+  name.out = (dst);                          \
+  name.count = (n);                          \
+  name.type = datatype;                      \
+  name.op = (with);                          \
+  name.root = (at);                          \
+  name.comm = comm;                          \
+  name.stream = stream;                      \
+  name.kind = tt_task_kind((f), datatype, (with), (at))
 
 TT_API(ncclResult_t, ncclReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
        ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclReduce", TT_FUNC_REDUCE, sendbuff, recvbuff, count, op, root);
+  TASK(t, TT_FUNC_REDUCE, sendbuff, recvbuff, count, op, root);
+  return enqueue("ncclReduce", &t);
 }
 
 TT_API(ncclResult_t, ncclBroadcast, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclBroadcast", TT_FUNC_BROADCAST, sendbuff, recvbuff, count, ncclSum, root);
+  TASK(t, TT_FUNC_BROADCAST, sendbuff, recvbuff, count, ncclSum, root);
+  return enqueue("ncclBroadcast", &t);
 }
 
 TT_API(ncclResult_t, ncclBcast, void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclBcast", TT_FUNC_BROADCAST, buff, buff, count, ncclSum, root);
+  TASK(t, TT_FUNC_BROADCAST, buff, buff, count, ncclSum, root);
+  return enqueue("ncclBcast", &t);
 }
 
 TT_API(ncclResult_t, ncclAllReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
        ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclAllReduce", TT_FUNC_ALLREDUCE, sendbuff, recvbuff, count, op, 0);
+  TASK(t, TT_FUNC_ALLREDUCE, sendbuff, recvbuff, count, op, 0);
+  return enqueue("ncclAllReduce", &t);
 }
 
 TT_API(ncclResult_t, ncclReduceScatter, const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
        ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclReduceScatter", TT_FUNC_REDUCESCATTER, sendbuff, recvbuff, recvcount, op, 0);
+  TASK(t, TT_FUNC_REDUCESCATTER, sendbuff, recvbuff, recvcount, op, 0);
+  return enqueue("ncclReduceScatter", &t);
 }
 
 TT_API(ncclResult_t, ncclAllGather, const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclAllGather", TT_FUNC_ALLGATHER, sendbuff, recvbuff, sendcount, ncclSum, 0);
+  TASK(t, TT_FUNC_ALLGATHER, sendbuff, recvbuff, sendcount, ncclSum, 0);
+  return enqueue("ncclAllGather", &t);
 }
 
 TT_API(ncclResult_t, ncclAlltoAll, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclAlltoAll", TT_FUNC_ALLTOALL, sendbuff, recvbuff, count, ncclSum, 0);
+  TASK(t, TT_FUNC_ALLTOALL, sendbuff, recvbuff, count, ncclSum, 0);
+  return enqueue("ncclAlltoAll", &t);
 }
 
 TT_API(ncclResult_t, ncclGather, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclGather", TT_FUNC_GATHER, sendbuff, recvbuff, count, ncclSum, root);
+  TASK(t, TT_FUNC_GATHER, sendbuff, recvbuff, count, ncclSum, root);
+  return enqueue("ncclGather", &t);
 }
 
 TT_API(ncclResult_t, ncclScatter, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
        cudaStream_t stream)
 {
-  return ENQUEUE("ncclScatter", TT_FUNC_SCATTER, sendbuff, recvbuff, count, ncclSum, root);
+  TASK(t, TT_FUNC_SCATTER, sendbuff, recvbuff, count, ncclSum, root);
+  return enqueue("ncclScatter", &t);
 }
 
 TT_API(ncclResult_t, ncclSend, const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclSend", TT_FUNC_SEND, sendbuff, NULL, count, ncclSum, peer);
+  TASK(t, TT_FUNC_SEND, sendbuff, NULL, count, ncclSum, peer);
+  return enqueue("ncclSend", &t);
 }
 
 TT_API(ncclResult_t, ncclRecv, void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-  return ENQUEUE("ncclRecv", TT_FUNC_RECV, NULL, recvbuff, count, ncclSum, peer);
+  TASK(t, TT_FUNC_RECV, NULL, recvbuff, count, ncclSum, peer);
+  return enqueue("ncclRecv", &t);
 }

@@ -42,7 +42,7 @@ typedef struct tt_task {
   tt_quick_done done;             // which steps tt_comm_quick has run
   bool begun, over;               // some of them; all
   uint64_t kind;                  // tt_task_kind
-  struct tt_decision *known;      // what tt_comm_recall found for it; NULL: nothing. By now it may be of another one (tt_comm_is_ready)
+  struct tt_decision *known;      // what tt_comm_recall found for it; NULL: nothing. By now it may be of another one (tt_task_is_known)
 } tt_task;
 
 // A user-defined operation.
@@ -306,12 +306,11 @@ ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, uns
 ncclResult_t tt_comm_capture(struct ncclComm *comm, const tt_task *tasks, size_t n, bool *captured);
 // Bytes of an operation's larger buffer: what the perf programs show.
 size_t tt_task_bytes(const tt_task *t);
-// What the task does, but for how many elements, in a word. Arguments that have not been checked give what no checked ones give, or the same arguments.
-static inline uint64_t tt_task_kind(const tt_task *t)
+// What a task does, but for how many elements, in a word. Arguments that have not been checked give what no checked ones give, or the same arguments.
+static inline uint64_t tt_task_kind(tt_func func, ncclDataType_t type, ncclRedOp_t op, int root)
 {
-  return (uint64_t)t->func | (uint64_t)TT_MIN((unsigned)t->type, UINT8_MAX) << 8 |
-         (uint64_t)TT_MIN((unsigned)t->op, (unsigned)ncclNumOps) << 16 |
-         (uint64_t)(uint32_t)t->root << 32; // user-defined operations come and go, and are decided alike
+  return (uint64_t)func | (uint64_t)TT_MIN((unsigned)type, UINT8_MAX) << 8 | (uint64_t)TT_MIN((unsigned)op, (unsigned)ncclNumOps) << 16 |
+         (uint64_t)(uint32_t)root << 32; // user-defined operations come and go, and are decided alike
 }
 
 static inline unsigned tt_known_set(size_t count, uint64_t kind)
@@ -319,21 +318,25 @@ static inline unsigned tt_known_set(size_t count, uint64_t kind)
   return (unsigned)((count + (kind ^ kind >> 30)) * 0x9e3779b97f4a7c15u >> 58);
 }
 
+// Has the task a decision, which still is of such a task?
+static inline bool tt_task_is_known(const tt_task *t)
+{
+  return TT_LIKELY(t->known != NULL) && TT_LIKELY(t->known->count == t->count && t->known->kind == t->kind);
+}
+
 // Looks for a decision for such a task.
 static inline void tt_comm_recall(const struct ncclComm *c, tt_task *t)
 {
-  t->kind = tt_task_kind(t);
   t->known = c->known[tt_known_set(t->count, t->kind)];
-  for (int i = 0; t->known != NULL && (t->known->count != t->count || t->known->kind != t->kind); i++) {
-    t->known = i < TT_KNOWN_WAYS - 1 ? t->known + 1 : NULL;
+  for (int way = 1; TT_LIKELY(t->known != NULL) && !tt_task_is_known(t); way++) {
+    t->known = way < TT_KNOWN_WAYS ? t->known + 1 : NULL;
   }
 }
 
-// Is the task one that has been checked, launched and made ready before, but for its buffers and stream? `t->known` may be of another one by now.
+// Is the task one that has been checked, launched and made ready before, but for its buffers and stream?
 static inline bool tt_comm_is_ready(const tt_task *t)
 {
-  const tt_decision *d = t->known;
-  return d != NULL && d->ready.state == TT_READY_YES && d->count == t->count && d->kind == t->kind;
+  return tt_task_is_known(t) && TT_LIKELY(t->known->ready.state == TT_READY_YES);
 }
 
 // Runs what can be run at once of a repeated small call; tt_comm_launch does the rest of it. Returns whether nothing is left. Looks `looks` times for a message

@@ -381,61 +381,15 @@ static ncclResult_t enter_all(const tt_task *tasks, size_t n)
   }
   tt_barrier_often();
   for (size_t i = 0; i < n; i++) {
-    if (TT_UNLIKELY(!tt_comm_lives(tasks[i].comm))) {
+    struct ncclComm *comm = tasks[i].comm;
+    if (TT_UNLIKELY(!tt_comm_lives(comm))) {
       leave_all(tasks, n);
-      return tt_comm_dead(tasks[i].comm, "ncclGroupEnd");
+      return tt_comm_dead(comm, "ncclGroupEnd");
     }
+    comm->group_tasks = 0;
+    comm->group_place = UINT32_MAX; // not known
   }
   return ncclSuccess;
-}
-
-// Works out where each task belongs: those of one communicator together, in their order, communicators in the order of their first task. Returns whether all
-// are there. The communicators have been entered.
-static bool find_places(tt_task *tasks, size_t n)
-{
-  bool there = true;
-  uint32_t next = 0;
-  for (size_t i = 0; i < n; i++) {
-    tasks[i].comm->group_tasks = 0;
-  }
-  for (size_t i = 0; i < n; i++) {
-    there = (tasks[i].comm->group_tasks++ == 0 || tasks[i - 1].comm == tasks[i].comm) && there;
-  }
-  for (size_t i = 0; i < n && !there; i++) {
-    struct ncclComm *comm = tasks[i].comm;
-    if (comm->group_tasks > 0) { // its first one
-      comm->group_place = next;
-      next += comm->group_tasks;
-      comm->group_tasks = 0;
-    }
-    tasks[i].place = comm->group_place++;
-  }
-  return there;
-}
-
-// Brings the tasks of each communicator together (find_places). Every swap brings one task to its place.
-static void gather(tt_task *tasks, size_t n)
-{
-  if (TT_LIKELY(find_places(tasks, n))) {
-    return;
-  }
-  for (size_t i = 0; i < n; i++) {
-    while (tasks[i].place != i) {
-      tt_task *to = &tasks[tasks[i].place], t = *to;
-      *to = tasks[i];
-      tasks[i] = t;
-    }
-  }
-}
-
-// How many of the tasks, from the first on, are of its communicator.
-static size_t of_first(const tt_task *tasks, size_t n)
-{
-  size_t mine = 1;
-  while (mine < n && tasks[mine].comm == tasks->comm) {
-    mine++;
-  }
-  return mine;
 }
 
 // For each task the last one that may be of the same communicator, on whatever rank: by some bits of its hash. What such a rank sends is not there yet.
@@ -448,6 +402,51 @@ static inline size_t *last_of(last_tasks *l, const struct ncclComm *comm)
   return &l->at[comm->hash % TT_COUNT(l->at)];
 }
 
+// Counts the tasks of each communicator, which has been entered. Returns whether they are together.
+static bool count_tasks(const tt_task *tasks, size_t n, last_tasks *last)
+{
+  bool together = true;
+  const struct ncclComm *before = NULL;
+  for (size_t i = 0; i < n; i++) {
+    struct ncclComm *comm = tasks[i].comm;
+    together &= comm == before || comm->group_tasks == 0;
+    comm->group_tasks++;
+    *last_of(last, comm) = i;
+    before = comm;
+  }
+  return together;
+}
+
+// Brings the tasks of each communicator together, in their order, communicators in the order of their first task. Every swap brings one task to its place.
+static __attribute__((noinline)) void gather_apart(tt_task *tasks, size_t n, last_tasks *last)
+{
+  uint32_t next = 0;
+  for (size_t i = 0; i < n; i++) {
+    struct ncclComm *comm = tasks[i].comm;
+    if (comm->group_place == UINT32_MAX) { // its first one
+      comm->group_place = next;
+      next += comm->group_tasks;
+    }
+    tasks[i].place = comm->group_place++;
+  }
+  for (size_t i = 0; i < n; i++) {
+    while (tasks[i].place != i) {
+      tt_task *to = &tasks[tasks[i].place], t = *to;
+      *to = tasks[i];
+      tasks[i] = t;
+    }
+    *last_of(last, tasks[i].comm) = i;
+  }
+}
+
+// Afterwards the tasks of each communicator are together, and it knows how many they are.
+static inline void gather(tt_task *tasks, size_t n, last_tasks *last)
+{
+  if (TT_UNLIKELY(!count_tasks(tasks, n, last))) {
+    gather_apart(tasks, n, last);
+  }
+}
+
 // Launches the operations of several communicators: all of one communicator together, communicators in the order of their first operation.
 static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, size_t n)
 {
@@ -455,13 +454,10 @@ static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, siz
   last_tasks last;
   TT_TRY(enter_all(tasks, n));
   tt_comm_quick_together(tasks, n);
-  gather(tasks, n);
-  for (size_t i = 0; i < n; i++) {
-    *last_of(&last, tasks[i].comm) = i;
-  }
+  gather(tasks, n, &last);
   for (size_t done = 0, mine; done < n; done += mine) {
     struct ncclComm *comm = tasks[done].comm;
-    mine = of_first(tasks + done, n - done);
+    mine = comm->group_tasks;
     unsigned looks = *last_of(&last, comm) >= done + mine ? 0 : TT_QUICK_LOOKS;
     ncclResult_t r = tt_comm_launch(comm, tasks + done, mine, looks);
     res = res == ncclSuccess ? r : res;
@@ -482,7 +478,11 @@ static inline ncclResult_t launch_one(struct ncclComm *comm, tt_task *tasks, siz
 // Launches the group's operations.
 static ncclResult_t launch_tasks(tt_task *tasks, size_t n)
 {
-  return TT_LIKELY(of_first(tasks, n) == n) ? launch_one(tasks->comm, tasks, n) : launch_several(tasks, n);
+  size_t of_first = 1;
+  while (of_first < n && tasks[of_first].comm == tasks->comm) {
+    of_first++;
+  }
+  return TT_LIKELY(of_first == n) ? launch_one(tasks->comm, tasks, n) : launch_several(tasks, n);
 }
 
 // Communicators work side by side: the slowest counts.
@@ -490,11 +490,12 @@ static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
 {
   double most = 0;
   ncclResult_t res = ncclSuccess;
+  last_tasks last;
   TT_TRY(enter_all(tasks, n));
-  gather(tasks, n);
+  gather(tasks, n, &last);
   for (size_t done = 0, mine; done < n && res == ncclSuccess; done += mine) {
     double one = 0;
-    mine = of_first(tasks + done, n - done);
+    mine = tasks[done].comm->group_tasks;
     res = tt_comm_simulate(tasks[done].comm, tasks + done, mine, &one);
     most = TT_MAX(most, one);
   }

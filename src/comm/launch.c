@@ -405,7 +405,9 @@ static ncclResult_t decide(struct ncclComm *comm, tt_task *t, size_t ops, tt_dec
 {
   bool in_network = TT_UNLIKELY(comm->collnet != NULL) && !is_p2p(t) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
   bool asks = TT_UNLIKELY(comm->tuned) && !is_p2p(t);
-  tt_comm_recall(comm, t); // another one may have been made since
+  if (TT_UNLIKELY(!tt_task_is_known(t))) { // one may have been made since
+    tt_comm_recall(comm, t);
+  }
   if (TT_UNLIKELY(t->known == NULL)) {
     TT_TRY(claim(comm, t));
   }
