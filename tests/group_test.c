@@ -437,6 +437,64 @@ static void special_streams(void **state)
   PROCESSES(1, 20, special_body, NULL);
 }
 
+// --- Operations of the user
+
+// Two calls with operations that are destroyed at once; the second one gets the place of the first.
+static void call_twice(const world *w, buffers b[2], int i, const float by[2])
+{
+  for (int k = 0; k < 2; k++) {
+    ncclRedOp_t op;
+    float scalar = by[k];
+    OK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate, w->comm[i]));
+    OK(ncclAllReduce(b[k].in[i], b[k].out[i], b[k].count, ncclFloat, op, w->comm[i], w->stream[i]));
+    OK(ncclRedOpDestroy(op, w->comm[i]));
+  }
+}
+
+// What has been destroyed, or never was, is refused however often calls like it were made.
+static void expect_refusal(const world *w, buffers *b)
+{
+  static const int gone[] = {ncclNumOps, ncclNumOps + 100000, -1};
+  for (int k = 0; k < 3; k++) {
+    REFUSED(ncclAllReduce(b->in[0], b->out[0], b->count, ncclFloat, (ncclRedOp_t)gone[k], w->comm[0], w->stream[0]), ncclInvalidArgument,
+            "live handle");
+  }
+}
+
+static void operations(world *w, buffers *b)
+{
+  buffers both[2] = {*b};
+  buffers_open(&both[1], N, b->count);
+  for (int repeat = 0; repeat < 4; repeat++) { // small calls are ready from the second one on
+    const float by[2] = {2 + (float)repeat, 13};
+    OK(ncclGroupStart());
+    for (int i = 0; i < N; i++) {
+      call_twice(w, both, i, by);
+    }
+    OK(ncclGroupEnd());
+    world_wait(w);
+    for (int k = 0; k < 2; k++) {
+      for (int i = 0; i < N; i++) {
+        expect(both[k].out[i], b->count, by[k] * (float)(N * (N + 1) / 2), k == 0 ? "first operation" : "second operation", i);
+      }
+    }
+  }
+  expect_refusal(w, b);
+  buffers_close(&both[1], N);
+}
+
+static void operations_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  with_sizes(operations);
+}
+
+static void operations_end_in_the_group(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, operations_body, NULL);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -449,6 +507,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(messages_to_oneself),
       cmocka_unit_test(several_streams),
       cmocka_unit_test(special_streams),
+      cmocka_unit_test(operations_end_in_the_group),
   };
   return RUN_TESTS("group", tests, argc, argv);
 }

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # nccl_tests.sh BUILD [FOLDER]: the eleven programs of NVIDIA's nccl-tests over the libraries of the build tree BUILD, with their own check (-c 1), every
 # type and operation: each must find no wrong value. A library that spoils one element must be found out.
-# FOLDER (or TUTTI_NCCL_TESTS): where the programs are; without it there is nothing to do. They must load libnccl.so.2, libcudart.so.12 or .13
-# and libverifiable.so.0 (nccl-tests' DSO=1): the last of these is replaced with ours, which computes on the host. Nothing is written there.
+# FOLDER (or TUTTI_NCCL_TESTS); without one there is nothing to do, and nothing is written there:
+# - a checkout: its sources are copied, and built by its own Makefile with $CXX (g++) against our headers; no nvcc and no GPU are needed.
+#     git clone https://github.com/NVIDIA/nccl-tests && tests/nccl_tests.sh build nccl-tests
+# - programs that are built, by nvcc against NVIDIA's NCCL with a shared runtime and libverifiable.so.0, which we replace:
+#     make -C nccl-tests DSO=1 NCCL_HOME=... && tests/nccl_tests.sh build nccl-tests/build
 set -euo pipefail
 build=$(cd "$1" && pwd)
 folder=${2:-${TUTTI_NCCL_TESTS:-}}
@@ -10,15 +13,35 @@ folder=${folder:+$(realpath -m -- "$folder")}
 cd "$(dirname "$0")/.."
 
 skip() { echo "skipped: $*"; exit 77; }
-[ -n "$folder" ] || skip "no folder with the programs of nccl-tests given (TUTTI_NCCL_TESTS)"
-[ -d "$folder" ] || skip "$folder is no folder"
+[ -n "$folder" ] || skip "give a checkout of nccl-tests, or a folder with its programs, in TUTTI_NCCL_TESTS"
+[ -f "$folder/src/common.cu" ] || [ -x "$folder/all_reduce_perf" ] || skip "$folder is no checkout of nccl-tests and has no all_reduce_perf"
 grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" || skip "a sanitized library needs sanitized programs"
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 export LD_LIBRARY_PATH=$build/tests/nccl_tests:$build/lib:$build/lib/cuda
 failed=0
+
+# build_programs CHECKOUT: into $tmp/programs. libverifiable.so counts as made (make -o): theirs are kernels, the copy here is only linked with.
+build_programs() {
+  if ! command -v "${CXX:=g++}" >/dev/null || ! command -v make >/dev/null; then
+    skip "a checkout is built with $CXX and make"
+  fi
+  local programs=$tmp/programs
+  mkdir -p "$programs/verifiable"
+  cp -r "$1/src" "$1/os" "$1/verifiable" "$tmp/"
+  cp "$build/tests/nccl_tests/libverifiable.so.0" "$programs/verifiable/libverifiable.so"
+  make -C "$tmp/src" build -j 2 -o "$programs/verifiable/libverifiable.so" BUILDDIR="$programs" DSO=1 NCCL_HOME="$build" \
+    CUDA_HOME="$build/lib/cuda" NVCC="$PWD/tests/nccl_tests/nvcc" CXX="$CXX" >"$tmp/log" 2>&1 || { tail -40 "$tmp/log"; echo "FAILED: nccl-tests does not build"; exit 1; }
+  echo "ok: built $(find "$programs" -name '*_perf' | wc -l) programs"
+}
+
 failure() { echo "FAILED: $*"; tail -20 "$tmp/log"; failed=1; }
+
+if [ -f "$folder/src/common.cu" ]; then
+  build_programs "$folder"
+  folder=$tmp/programs
+fi
 
 # program NAME OPTION...: on 2 threads with 2 ranks each; its output in $tmp/log.
 program() {

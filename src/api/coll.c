@@ -24,7 +24,7 @@ static ncclResult_t check_buffers(const tt_task *t, const char *what)
   return writes && t->out == NULL ? bad_pointer(t, what, "recvbuff") : ncclSuccess;
 }
 
-static ncclResult_t check_task(const tt_task *t, const char *what)
+static ncclResult_t check_task(tt_task *t, const char *what)
 {
   TT_TRY(tt_comm_check(t->comm, what, true));
   const struct ncclComm *c = t->comm;
@@ -43,7 +43,7 @@ static ncclResult_t check_task(const tt_task *t, const char *what)
                    tt_type_name((int)t->type));
   }
   if (tt_func_reduces(t->func)) {
-    TT_TRY(tt_op_check(c, t->op, t->type, what));
+    TT_TRY(tt_op_take(t, what));
   }
   return check_buffers(t, what);
 }
@@ -58,14 +58,14 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
     return res;
   }
   tt_comm_enter(comm);
-  t->userop = NULL;
   t->events = NULL;
   t->place = 0;
   t->done = (tt_quick_done){.steps = {0}};
   t->begun = t->over = false;
   bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
   tt_comm_recall(comm, t);
-  bool known = t->known != NULL && t->known->ready.state == TT_READY_YES && tt_comm_usable(comm) && buffers;
+  bool lasting = (unsigned)t->op < ncclNumOps; // the user's operations come and go
+  bool known = t->known != NULL && t->known->ready.state == TT_READY_YES && tt_comm_usable(comm) && buffers && lasting;
   res = TT_LIKELY(known) ? ncclSuccess : check_task(t, what); // but for the buffers the same has been checked before
   if (TT_LIKELY(res == ncclSuccess)) {
     res = tt_task_add(t);

@@ -1,8 +1,7 @@
 // capture.c: operations on captured streams become nodes of a graph (device/host/capture.h).
 //
 // A node has the operations of one communicator in one group, as tasks. Each launch of the graph hands copies of them to tt_comm_launch, as the calls
-// would, outside of any group that is open; so everything that a launch counts is counted then. What calls take from the communicator
-// beforehand, user-defined operations, is kept in the node: the program may destroy them.
+// would, outside of any group that is open; so everything that a launch counts is counted then.
 #include "base/result.h"
 #include "comm/comm.h"
 #include "comm/profile.h"
@@ -15,7 +14,6 @@ typedef struct nccl_node {
   int rank;
   size_t n;
   tt_task *tasks, *copies; // copies: of the launch that is being issued
-  tt_userop *ops;          // of the tasks, as far as they have one
 } nccl_node;
 
 // Does the communicator live that the operations were captured for?
@@ -75,7 +73,6 @@ static void drop_node(tt_node *node)
   nccl_node *n = (nccl_node *)node;
   tt_free(n->tasks);
   tt_free(n->copies);
-  tt_free(n->ops);
   tt_free(n);
 }
 
@@ -93,18 +90,13 @@ static nccl_node *make_node(struct ncclComm *comm, const tt_task *tasks, size_t 
   node->n = n;
   node->tasks = tt_calloc(n, sizeof *tasks);
   node->copies = tt_calloc(n, sizeof *tasks);
-  node->ops = tt_calloc(n, sizeof *node->ops);
-  if (node->tasks == NULL || node->copies == NULL || node->ops == NULL) {
+  if (node->tasks == NULL || node->copies == NULL) {
     tt_node_drop(&node->node);
     return NULL;
   }
   for (size_t i = 0; i < n; i++) {
     node->tasks[i] = tasks[i];
     node->tasks[i].events = NULL;
-    if (tt_func_reduces(tasks[i].func) && (int)tasks[i].op >= ncclNumOps) {
-      node->ops[i] = comm->userops[(int)tasks[i].op - ncclNumOps];
-      node->tasks[i].userop = &node->ops[i];
-    }
   }
   return node;
 }

@@ -36,13 +36,14 @@ typedef struct tt_task {
   int root; // root, or peer of SEND and RECV
   struct ncclComm *comm;
   cudaStream_t stream;
-  const struct tt_userop *userop; // what `op` was when the call was captured; NULL: as it is
-  struct tt_task_events *events;  // what profilers are told of it; NULL: nothing (profile.h)
-  uint32_t place;                 // group.c's: where it belongs in the group
-  tt_quick_done done;             // which steps tt_comm_quick has run
-  bool begun, over;               // some of them; all
-  uint64_t kind;                  // tt_task_kind
-  struct tt_decision *known;      // what tt_comm_recall found for it; NULL: nothing. By now it may be of another one (tt_task_is_known)
+  const void *device_scalar; // of a user's `op`, tt_op_take's: what it was at the call. When the task is launched the handle may be gone
+  uint64_t scalar;           // the same
+  struct tt_task_events *events; // what profilers are told of it; NULL: nothing (profile.h)
+  uint32_t place;                // group.c's: where it belongs in the group
+  tt_quick_done done;            // which steps tt_comm_quick has run
+  bool begun, over;              // some of them; all
+  uint64_t kind;                 // tt_task_kind
+  struct tt_decision *known;     // what tt_comm_recall found for it; NULL: nothing. By now it may be of another one (tt_task_is_known)
 } tt_task;
 
 // A user-defined operation.
@@ -417,6 +418,8 @@ tt_cost_env tt_tuning_costs(const struct ncclComm *comm);
 
 // --- user-defined operations (redop.c)
 
-// Turns the handle of a checked task into what the kernels need.
+// Checks the operation of a call, and keeps in the task what a user-defined one is now. Errors: ncclInvalidArgument (no live handle of this
+// communicator, or of another type).
+ncclResult_t tt_op_take(tt_task *t, const char *what);
+// What the kernels need of a task's operation.
 void tt_op_resolve(const tt_task *t, tt_redop *out, const void **device_scalar);
-ncclResult_t tt_op_check(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type, const char *what);

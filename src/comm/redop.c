@@ -2,35 +2,35 @@
 #include "base/result.h"
 #include "comm/comm.h"
 
-ncclResult_t tt_op_check(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type, const char *what)
+ncclResult_t tt_op_take(tt_task *t, const char *what)
 {
-  int i = (int)op - ncclNumOps;
-  if (i < 0 && (int)op >= 0) {
+  const struct ncclComm *comm = t->comm;
+  int op = (int)t->op, i = op - ncclNumOps;
+  if (i < 0 && op >= 0) {
     return ncclSuccess;
   }
   if (i < 0 || i >= comm->nuserops || !comm->userops[i].live) {
     return tt_fail(ncclInvalidArgument,
                    "%s on rank %d: operation %d is neither one of ncclSum..ncclAvg nor a live handle of this communicator", what,
-                   comm->rank, (int)op);
+                   comm->rank, op);
   }
-  if (comm->userops[i].type != type) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: operation %d was created for %s, not for %s", what, comm->rank, (int)op,
-                   tt_type_name(comm->userops[i].type), tt_type_name(type));
+  const tt_userop *u = &comm->userops[i];
+  if (u->type != t->type) {
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: operation %d was created for %s, not for %s", what, comm->rank, op,
+                   tt_type_name(u->type), tt_type_name(t->type));
   }
+  t->scalar = u->scalar;
+  t->device_scalar = u->device_scalar;
   return ncclSuccess;
 }
 
 void tt_op_resolve(const tt_task *t, tt_redop *out, const void **device_scalar)
 {
-  const struct ncclComm *comm = t->comm;
-  *device_scalar = NULL;
-  if ((int)t->op < ncclNumOps) {
-    tt_redop_builtin(out, t->type, t->op, comm->nranks);
-    return;
+  bool builtin = (int)t->op < ncclNumOps;
+  *device_scalar = builtin ? NULL : t->device_scalar;
+  tt_redop_builtin(out, t->type, builtin ? t->op : ncclSum, t->comm->nranks);
+  if (!builtin) {
+    out->prescale = 1;
+    out->scalar = t->scalar;
   }
-  const tt_userop *u = t->userop != NULL ? t->userop : &comm->userops[(int)t->op - ncclNumOps];
-  tt_redop_builtin(out, t->type, ncclSum, comm->nranks);
-  out->prescale = 1;
-  out->scalar = u->scalar;
-  *device_scalar = u->device_scalar;
 }
