@@ -1,10 +1,11 @@
-# plugins/profiler-trace/ becomes lib/libnccl-profiler-trace.so, a plugin that comes with the library; installed headers alone. It stays in memory once it is
-# loaded: its thread may be waiting for a disk when the last communicator goes.
+# plugins/profiler-trace/ becomes lib/libnccl-profiler-trace.so, a plugin that comes with the library; installed headers alone, and base/trust.c, which needs
+# libc alone, compiled in. It stays in memory once it is loaded: its thread may be waiting for a disk when the last communicator goes.
 file(GLOB trace_plugin_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/plugins/profiler-trace/*.c)
 list(FILTER trace_plugin_sources EXCLUDE REGEX "_test\\.c$")
 add_library(trace_plugin_objects OBJECT ${trace_plugin_sources})
-target_include_directories(trace_plugin_objects PUBLIC ${PROJECT_SOURCE_DIR}/include)
-add_library(trace_plugin MODULE $<TARGET_OBJECTS:trace_plugin_objects>)
+target_include_directories(trace_plugin_objects PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+add_library(trace_plugin MODULE $<TARGET_OBJECTS:trace_plugin_objects> ${PROJECT_SOURCE_DIR}/src/base/trust.c)
+target_include_directories(trace_plugin PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(trace_plugin PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
 set_target_properties(trace_plugin PROPERTIES OUTPUT_NAME nccl-profiler-trace PREFIX lib LINKER_LANGUAGE C
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)

@@ -49,6 +49,30 @@ static void lines(void **state)
   assert_int_equal(choice_parse(long_line, &c, why), -1);
 }
 
+static void not_expected(void *arg, int line, const char *what)
+{
+  (void)arg;
+  fail_msg("line %d: %s", line, what);
+}
+
+// A file that everybody may write is not believed, even one that the user has named.
+static void strange_file(void **state)
+{
+  (void)state;
+  char path[] = "/tmp/tutti-choices-XXXXXX", why[TT_TRUST_WHY];
+  choices all;
+  int fd = mkstemp(path);
+  assert_true(fd >= 0 && write(fd, "allreduce,0,100,tree,ll,-1,1,2\n", 31) == 31);
+  assert_true(choices_read(path, false, &all, not_expected, NULL, why));
+  assert_int_equal(all.count, 1);
+  free(all.list);
+  assert_int_equal(fchmod(fd, 0666), 0);
+  assert_false(choices_read(path, true, &all, not_expected, NULL, why));
+  assert_non_null(strstr(why, "others may write it (mode 666)"));
+  close(fd);
+  unlink(path);
+}
+
 // ---- In a job ----
 
 static char folder[64], log_file[128];
@@ -177,10 +201,8 @@ static void test_files_differ(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lines),
-      cmocka_unit_test(test_by_itself),
-      cmocka_unit_test(test_not_wanted),
-      cmocka_unit_test(test_files_differ),
+      cmocka_unit_test(lines),           cmocka_unit_test(strange_file),      cmocka_unit_test(test_by_itself),
+      cmocka_unit_test(test_not_wanted), cmocka_unit_test(test_files_differ),
   };
   return RUN_TESTS("the bundled tuner", tests, argc, argv);
 }

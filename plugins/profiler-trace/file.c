@@ -1,7 +1,6 @@
 // file.c: the time line's file. After every write it is complete JSON: the footer goes behind the new events, and the next write begins where it began. A disk that
 // is full costs the events that found no room, and nothing else.
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -46,16 +45,17 @@ static void mend(tt_file *f)
   f->end = empty && good ? sizeof head - 1 : f->end;
 }
 
-bool tt_file_open(tt_file *f, const char *path)
+bool tt_file_open(tt_file *f, const char *path, char why[TT_TRUST_WHY])
 {
   *f = (tt_file){.fd = -1, .unwritten = f->unwritten, .footer = f->footer, .arg = f->arg};
   snprintf(f->path, sizeof f->path, "%s", path);
   f->buf = malloc(BUFFER + TT_FILE_LINE + FOOTER);
   if (f->buf == NULL) {
     f->error = ENOMEM;
+    snprintf(why, TT_TRUST_WHY, "%s", strerror(f->error));
     return false;
   }
-  f->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+  f->fd = tt_trust_create(path, 0, why);
   if (f->fd < 0) {
     f->error = errno;
     return false;
@@ -63,6 +63,24 @@ bool tt_file_open(tt_file *f, const char *path)
   memcpy(f->buf, head, sizeof head - 1);
   f->used = sizeof head - 1;
   return true;
+}
+
+bool tt_file_put(const char *path, const char *text, size_t size, char why[TT_TRUST_WHY])
+{
+  int fd = tt_trust_create(path, 0, why);
+  if (fd < 0) {
+    return false;
+  }
+  bool good = put(fd, text, size, 0);
+  int e = errno;
+  if (close(fd) != 0 && good) {
+    good = false;
+    e = errno;
+  }
+  if (!good) {
+    snprintf(why, TT_TRUST_WHY, "%s", strerror(e));
+  }
+  return good;
 }
 
 char *tt_file_line(tt_file *f)

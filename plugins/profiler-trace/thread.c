@@ -27,11 +27,11 @@ static struct {
 
 // ---- what is written
 
-static void say(tt_context *c, const char *what, const char *path, int error)
+static void say(tt_context *c, const char *what, const char *path, const char *why)
 {
   if ((atomic_fetch_or(&c->said, TT_SAID_DISK) & TT_SAID_DISK) == 0) {
     c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
-           "trace: rank %d: cannot %s %s: %s; the job goes on, what is not written is counted", c->rank, what, path, strerror(error));
+           "trace: rank %d: cannot %s %s: %s; the job goes on, what is not written is counted", c->rank, what, path, why);
   }
 }
 
@@ -55,21 +55,21 @@ static void flush(tt_context *c)
 {
   tt_file_flush(&c->file);
   if (c->file.error != 0) {
-    say(c, "write", c->file.path, c->file.error);
+    say(c, "write", c->file.path, strerror(c->file.error));
   }
 }
 
 static void open_file(tt_context *c, const char *end)
 {
-  char path[4096];
+  char path[4096], why[TT_TRUST_WHY];
   file_name(c, end, path, sizeof path);
   c->file.footer = tt_events_footer;
   c->file.arg = c;
-  if (tt_file_open(&c->file, path)) {
+  if (tt_file_open(&c->file, path, why)) {
     tt_events_begin(c);
     flush(c); // a disk that fills up later leaves a file that is whole
   } else {
-    say(c, "create", path, c->file.error);
+    say(c, "create", path, why);
   }
 }
 
@@ -139,7 +139,7 @@ static void log_lines(const tt_context *c, char *text)
 // Beside the time line; where that cannot be written, into the log.
 static void write_summary(tt_context *c)
 {
-  char path[4096], *text = NULL;
+  char path[4096], why[TT_TRUST_WHY], *text = NULL;
   size_t size = 0;
   FILE *memory = open_memstream(&text, &size);
   if (memory == NULL) {
@@ -153,11 +153,8 @@ static void write_summary(tt_context *c)
     return;
   }
   file_name(c, ".txt", path, sizeof path);
-  FILE *out = fopen(path, "we");
-  bool good = out != NULL && fwrite(text, 1, size, out) == size;
-  good = (out == NULL || fclose(out) == 0) && good;
-  if (!good) {
-    say(c, "write", path, errno);
+  if (!tt_file_put(path, text, size, why)) {
+    say(c, "write", path, why);
     log_lines(c, text);
   }
   free(text);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/trust.h"
 #include "nccl/profiler_net.h"
 #include "nccl/profiler_v6.h"
 #include "ring.h"
@@ -57,8 +58,10 @@ typedef struct tt_file {
   void *arg;
 } tt_file;
 
-// `path` is copied. False: no memory, or it cannot be created (f->error).
-bool tt_file_open(tt_file *f, const char *path);
+// `path` is copied. Other people's links and files are not touched (base/trust.h). False: no memory, or it cannot be created; f->error, and in words `why`.
+bool tt_file_open(tt_file *f, const char *path, char why[TT_TRUST_WHY]);
+// Makes a file of a text, by the same rule. False: `why`.
+bool tt_file_put(const char *path, const char *text, size_t size, char why[TT_TRUST_WHY]);
 // Room for one more event's text, which is at most TT_FILE_LINE bytes; put back with the end of the text. Writes when the buffer is full.
 enum { TT_FILE_LINE = 2048 };
 char *tt_file_line(tt_file *f);

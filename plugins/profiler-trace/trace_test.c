@@ -665,6 +665,42 @@ static void an_operation_may_have_very_many_messages(void **state_)
   json_decref(root);
 }
 
+// What stands in the folder under the names of the files: other people's links and second names are not touched, and the job goes on.
+static void strange_files_are_left_alone(void **state_)
+{
+  (void)state_;
+  static const char *const ends[] = {".json", ".txt"};
+  char victim[4096], path[4096], text[16] = "";
+  snprintf(victim, sizeof victim, "%s/victim", folder);
+  FILE *f = fopen(victim, "w");
+  assert_non_null(f);
+  fputs("precious", f);
+  fclose(f);
+  for (int i = 0; i < 2; i++) {
+    file_of(0, ends[i], path, sizeof path);
+    unlink(path);
+    assert_int_equal(link(victim, path), 0);
+    file_of(1, ends[i], path, sizeof path);
+    unlink(path);
+    assert_int_equal(geteuid() == 0 ? symlink("victim", path) : link(victim, path), 0);
+    assert_int_equal(geteuid() == 0 ? lchown(path, 12345, 12345) : 0, 0);
+  }
+  said[0] = '\0';
+  for (int r = 0; r < 2; r++) {
+    void *ctx = open_rank(r);
+    all_reduce(ctx, r, 0, 5);
+    ncclProfiler_v6.finalize(ctx);
+  }
+  assert_non_null(strstr(said, "names (hard links)"));
+  assert_true(geteuid() != 0 || strstr(said, "the link belongs to user 12345") != NULL);
+  f = fopen(victim, "r");
+  assert_non_null(f);
+  assert_non_null(fgets(text, sizeof text, f));
+  fclose(f);
+  assert_string_equal(text, "precious");
+  unlink(victim);
+}
+
 static int make_folder(void **state_)
 {
   (void)state_;
@@ -705,6 +741,7 @@ int main(void)
       cmocka_unit_test(nothing_is_lost_without_being_counted),
       cmocka_unit_test(what_networks_tell_stands_with_its_peer),
       cmocka_unit_test(an_operation_may_have_very_many_messages),
+      cmocka_unit_test(strange_files_are_left_alone),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -142,37 +142,36 @@ static bool append(choices *all, size_t *room, const choice *c)
   return true;
 }
 
-// A file, and nothing that would have a rank wait. NULL: errno.
-static FILE *open_file(const char *name)
+// A file, and nothing that would have a rank wait. NULL: `why`.
+static FILE *open_file(const char *name, bool any_owner, char why[TT_TRUST_WHY])
 {
   struct stat st;
-  int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY), error;
-  if (fd < 0) {
+  FILE *f = NULL;
+  int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY), error = errno;
+  if (fd >= 0) {
+    error = fstat(fd, &st) != 0 ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : ENOTSUP;
+  }
+  if (error == 0 && !tt_trust_contents(fd, any_owner, why)) {
+    close(fd);
     return NULL;
   }
-  if (fstat(fd, &st) != 0) {
-    error = errno;
-  } else if (!S_ISREG(st.st_mode)) {
-    error = S_ISDIR(st.st_mode) ? EISDIR : ENOTSUP;
-  } else {
-    FILE *f = fdopen(fd, "r");
-    if (f != NULL) {
-      return f;
-    }
-    error = errno;
+  if (error == 0 && (f = fdopen(fd, "r")) != NULL) {
+    return f;
   }
-  close(fd);
-  errno = error;
+  snprintf(why, TT_TRUST_WHY, "%s", strerror(error != 0 ? error : errno));
+  if (fd >= 0) {
+    close(fd);
+  }
   return NULL;
 }
 
-bool choices_read(const char *name, choices *out, choices_complain *complain, void *arg)
+bool choices_read(const char *name, bool any_owner, choices *out, choices_complain *complain, void *arg, char why[TT_TRUST_WHY])
 {
-  char *line = NULL, why[128];
+  char *line = NULL, wrong[128];
   size_t size = 0, room = 0;
   ssize_t n;
   bool ok = true;
-  FILE *f = open_file(name);
+  FILE *f = open_file(name, any_owner, why);
   *out = (choices){0};
   if (f == NULL) {
     return false;
@@ -180,9 +179,9 @@ bool choices_read(const char *name, choices *out, choices_complain *complain, vo
   for (int number = 1; ok && (n = getline(&line, &size, f)) >= 0; number++) {
     choice c;
     line[strcspn(line, "\n")] = '\0';
-    int what = choice_parse(line, &c, why);
+    int what = choice_parse(line, &c, wrong);
     if (what < 0) {
-      complain(arg, number, why);
+      complain(arg, number, wrong);
     }
     ok = what <= 0 || append(out, &room, &c);
   }
@@ -190,6 +189,7 @@ bool choices_read(const char *name, choices *out, choices_complain *complain, vo
   free(line);
   fclose(f);
   if (!ok) {
+    snprintf(why, TT_TRUST_WHY, "%s", strerror(errno));
     free(out->list);
     *out = (choices){0};
   }

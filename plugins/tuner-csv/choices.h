@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/trust.h"
 #include "nccl/tuner.h"
 
 typedef struct choice {
@@ -29,5 +30,5 @@ typedef struct choices {
 // One line without its end. 1: a choice, in *out; 0: nothing to read; -1: wrong, and why[128] says what.
 int choice_parse(const char *line, choice *out, char why[128]);
 
-// Reads a file. False: it cannot be read (errno), or there is no memory. Free out->list.
-bool choices_read(const char *name, choices *out, choices_complain *complain, void *arg);
+// Reads a file that nobody else may write (base/trust.h, as `any_owner`). False: it cannot be read, or there is no memory: `why` says it. Free out->list.
+bool choices_read(const char *name, bool any_owner, choices *out, choices_complain *complain, void *arg, char why[TT_TRUST_WHY]);

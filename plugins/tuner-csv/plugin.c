@@ -34,11 +34,12 @@ static void complain(void *arg, int line, const char *what)
   }
 }
 
-// The first of the places that there is; the variable's always.
-static const char *find_file(char path[PATH_MAX])
+// The first of the places that there is; the variable's always, and then it is the user's choice whose file it is.
+static const char *find_file(char path[PATH_MAX], bool *named_by_user)
 {
   const char *named = getenv("NCCL_TUNER_CONFIG_FILE"), *home = getenv("HOME");
-  if (named != NULL && named[0] != '\0') {
+  *named_by_user = named != NULL && named[0] != '\0';
+  if (*named_by_user) {
     return named;
   }
   if (access("nccl_tuner.conf", R_OK) == 0) {
@@ -49,14 +50,15 @@ static const char *find_file(char path[PATH_MAX])
 
 static ncclResult_t begin(size_t nranks, size_t nnodes, ncclDebugLogger_t log, void **context)
 {
-  char path[PATH_MAX];
+  char path[PATH_MAX], why[TT_TRUST_WHY];
+  bool named = false;
   tuner *t = calloc(1, sizeof *t);
   if (t == NULL) {
     return ncclSystemError;
   }
-  *t = (tuner){.nranks = nranks, .nnodes = nnodes, .log = log, .file = find_file(path)};
-  if (!choices_read(t->file, &t->all, complain, t)) {
-    SAY(t, NCCL_LOG_INFO, "TUNER/" NAME ": %s cannot be read (%s): no choices", t->file, strerror(errno));
+  *t = (tuner){.nranks = nranks, .nnodes = nnodes, .log = log, .file = find_file(path, &named)};
+  if (!choices_read(t->file, named, &t->all, complain, t, why)) {
+    SAY(t, NCCL_LOG_INFO, "TUNER/" NAME ": %s cannot be read (%s): no choices", t->file, why);
   } else {
     SAY(t, NCCL_LOG_INFO, "TUNER/" NAME ": %zu choices in %s, %d lines are wrong", t->all.count, t->file, t->wrong);
   }

@@ -1,14 +1,15 @@
 // trust.h: whose files the library believes, and which it writes to. A process of root, or a folder that everybody may write to (/tmp), shall
-// be no way to change other files or other programs' settings.
+// be no way to change other files or other programs' settings. The rule stands here alone; the bundled plugins have this file compiled in.
 #pragma once
 #include <stdbool.h>
 
 #define TT_TRUST_WHY 128
 
-// May the process believe what stands in the open file? Regular files that everybody may write are refused, or their group, unless it is
-// the process's own; and, unless the user has `named` the file, those that belong neither to the process's user nor to root. False: `why`
-// says it. Any thread.
-bool tt_trust_contents(int fd, bool named, char why[TT_TRUST_WHY]);
+// May the process believe what stands in the open file? A regular file is refused when others than its owner may write it: everybody, or
+// its group, unless that has the owner's number (the owner's private group, in which by convention nobody else is). It is also refused when
+// it belongs neither to the process's user nor to root, unless `any_owner` is set: the user has named the file, and it holds no secret.
+// False: `why` says it. Any thread.
+bool tt_trust_contents(int fd, bool any_owner, char why[TT_TRUST_WHY]);
 
 // Opens a file for writing, made if need be (mode 0644), emptied; nothing is waited for, the descriptor is closed on exec and does not
 // block. `flags`: more of open(2)'s. Refused: a link that belongs neither to the process's user nor to root;

@@ -3,10 +3,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TT_OWN_FILE_WHY 128
+#include "base/trust.h"
 
-// Reads a regular file of fewer than `size` bytes that belongs to this user or to root and that nobody else may write, and puts a 0 behind. Nothing is waited
-// for. `missing` (NULL: not wanted) says whether there is just no such file. Returns its length; -1, with the reason in `why`, when it is not such a file or
+#define TT_OWN_FILE_WHY TT_TRUST_WHY
+
+// Reads a regular file of fewer than `size` bytes that belongs to this user or to root and that nobody else may write (base/trust.h), and puts a 0 behind.
+// Nothing is waited for. `missing` (NULL: not wanted) says whether there is just no such file. Returns its length; -1, with the reason in `why`, when it is not such a file or
 // cannot be read. Any thread.
 long tt_own_file_read(const char *path, char *buf, size_t size, bool *missing, char why[TT_OWN_FILE_WHY]);
 

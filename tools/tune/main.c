@@ -1,5 +1,6 @@
 // main.c: tutti-tune. See tutti-tune(1).
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/trust.h"
 #include "os/own_file.h"
 #include "os/proc.h"
 #include "tune.h"
@@ -250,7 +252,9 @@ static bool put_file(const place *p, const char *text, size_t size)
 {
   bool replaces = p->beside[0] != '\0';
   const char *beside = replaces ? p->beside : p->name;
-  FILE *f = fopen(beside, "we");
+  char why[TT_TRUST_WHY];
+  int fd = replaces ? tt_trust_create(beside, O_EXCL, why) : -1; // nobody's link that waits under this name
+  FILE *f = replaces ? fd >= 0 ? fdopen(fd, "w") : NULL : fopen(beside, "we");
   if (f == NULL) {
     return false;
   }

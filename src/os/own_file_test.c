@@ -1,0 +1,67 @@
+// own_file_test.c: whose files are believed (base/trust.h). What is written to whose files: log_test.c, plugins/profiler-trace/trace_test.c.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/trust.h"
+#include "base/util.h"
+#include "os/own_file.h"
+
+enum { THEIRS = 12345, SHARED = 54321 }; // a user, a group
+
+typedef struct deal {
+  mode_t mode;
+  uid_t owner;
+  gid_t group;
+  bool any_owner; // accepted from any owner
+  bool own;       // accepted where the owner counts
+} deal;
+
+static const deal deals[] = {
+    {0600, 0, 0, true, true},
+    {0644, 0, SHARED, true, true},
+    {0664, 0, 0, true, true}, // the owner's private group
+    {0664, 0, SHARED, false, false},
+    {0646, 0, 0, false, false},
+    {0644, THEIRS, THEIRS, true, false},
+    {0664, THEIRS, THEIRS, true, false},
+    {0664, THEIRS, 0, false, false}, // the process's own group is no exception
+};
+
+// Settings and the user's own files are judged alike.
+static void contents(void **state)
+{
+  (void)state;
+  char path[] = "/tmp/tutti-trust-XXXXXX", why[TT_TRUST_WHY], text[8];
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  if (geteuid() != 0) {
+    unlink(path);
+    skip(); // who else can give files away
+  }
+  for (size_t i = 0; i < TT_COUNT(deals); i++) {
+    const deal *d = &deals[i];
+    assert_int_equal(fchown(fd, d->owner, d->group), 0);
+    assert_int_equal(fchmod(fd, d->mode), 0);
+    bool good = tt_trust_contents(fd, true, why) == d->any_owner && tt_trust_contents(fd, false, why) == d->own &&
+                (tt_own_file_read(path, text, sizeof text, NULL, why) == 0) == d->own;
+    if (!good) {
+      fail_msg("mode %o, user %u, group %u: %s", (unsigned)d->mode, (unsigned)d->owner, (unsigned)d->group, why);
+    }
+  }
+  close(fd);
+  unlink(path);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(contents)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
