@@ -19,9 +19,15 @@ has_header() { # has_header HEADER COMPILER ARGUMENT…
   printf '#include <%s>\n' "$header" | "$@" -E - >/dev/null 2>&1
 }
 
+# The line about this machine, for the head of each table.
+# shellcheck disable=SC2086
+say_machine() {
+  compile machine "${CC:-cc}" $cflags $sources/machine_main.c $sources/machine.c && "$out/machine"
+}
+
 # shellcheck disable=SC2086
 build_driver() {
-  compile coll_drive "${CC:-cc}" $cflags $sources/drive.c $sources/players.c $sources/report.c $sources/stats.c -lm
+  compile coll_drive "${CC:-cc}" $cflags $sources/drive.c $sources/players.c $sources/report.c $sources/machine.c $sources/stats.c -lm
 }
 
 # shellcheck disable=SC2086

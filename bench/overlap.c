@@ -31,6 +31,7 @@
 
 #include "nccl.h"
 #include "tutti.h"
+#include "coll/machine.h"
 
 enum { MOST = 8, ROUNDS_MOST = 64, FLIGHTS = 4 };
 #define BYTES ((size_t)64 << 20)
@@ -321,7 +322,8 @@ static void report(void)
   for (int k = 0; k < COLUMNS; k++) {
     m[k] = median(v[k]);
   }
-  printf("| processes | ranks of each | speed | own time | library | kept | beside | longer | idle |\n");
+  machine_say(stdout);
+  printf("\n| processes | ranks of each | speed | own time | library | kept | beside | longer | idle |\n");
   printf("|---|---|---|---|---|---|---|---|---|\n");
   printf("| %d | %d | %.2f | %.2f | %.2f | %.2f | %.2f, %.2f | %.2f | %.2f ms |\n", nprocs, nranks, m[SPEED], m[OWN], m[LIBRARY], m[KEPT],
          m[BESIDE], m[BESIDE_OWN], m[LONGER], 1000 * m[IDLE]);

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "device/host/reduce_priv.h"
+#include "coll/machine.h"
 
 static const char *const type_names[TT_RED_TYPES] = {"int8", "uint8", "int32",  "uint32", "int64", "uint64",
                                                      "half", "float", "double", "bf16",   "e4m3",  "e5m2"};
@@ -209,6 +210,7 @@ int main(int argc, char **argv)
     }
     memset(bufs[i], 0x11 * (i % 4 + 2), buf_bytes); // numbers of ordinary size in every type
   }
+  machine_say(stdout);
   heading(of_ratios);
   for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
     if ((strcmp(want, "all") != 0 && strcmp(want, isas[i]) != 0) || !tt_reduce_select(isas[i])) {

@@ -37,7 +37,7 @@ fi
 rounds=3 block=1
 if [ "${BENCH_FULL:-0}" != 0 ]; then rounds=9 block=4; fi
 
-echo "$(uname -sr), $cores cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); load $(cut -d ' ' -f 1 /proc/loadavg)"
+say_machine
 if [ "${BENCH_LIMITS:-1}" != 0 ] && [ -x "$out/limits" ]; then
   "$out/limits" | tee "$out/limits.txt"
 fi

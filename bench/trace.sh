@@ -6,6 +6,11 @@
 #   TRACE_EVENTS=1000000  of the longest run, both ranks together
 set -u
 build=$(cd "${1:-${BUILD:-build}}" && pwd) || exit 1
+cd "$(dirname "$0")/.." || exit 1
+out=$build/bench
+mkdir -p "$out" || exit 1
+# shellcheck source=bench/build.sh
+. bench/build.sh
 perf=$build/bin/all_reduce_perf tool=$build/bin/tutti-trace
 [ -x "$perf" ] && [ -f "$build/lib/libnccl-profiler-trace.so" ] || { echo "trace.sh: no perf programs or no plugin in $build" >&2; exit 1; }
 tmp=$(mktemp -d)
@@ -31,7 +36,7 @@ median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : 
 # otherData KEY FOLDER: the sum of all ranks
 other_data() { grep -ho "\"$1\": *[0-9]*" "$2"/*.json | awk -F: '{ n += $2 } END { print n + 0 }'; }
 
-echo "$(uname -sr), $(nproc) cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); load $(cut -d ' ' -f 1 /proc/loadavg)"
+say_machine
 echo "all-reduce of 64 KB, 2 processes, $iters operations at once, 20 batches a run; medians of $rounds runs of each kind, in turn"
 for ((round = 0; round < rounds; round++)); do
   for kind in without traced ring; do

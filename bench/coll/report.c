@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "drive.h"
+#include "machine.h"
 #include "stats.h"
 
 #define TWICE 0.5 // a peer's time over ours, from which on we are called slow
@@ -217,6 +218,11 @@ int report_json(const run_options *o, const results *r)
     fprintf(f, "%s\"%s\"", i == 0 ? "" : ", ", o->players[i].name);
   }
   fprintf(f, "],\n");
+  machine m;
+  machine_read(&m, "");
+  fprintf(f, "  \"machine\": ");
+  machine_json(&m, f);
+  fprintf(f, ",\n");
   json_wrong(f, o, r);
   json_limits(f, o->limits);
   fprintf(f, "  \"collectives\": {");

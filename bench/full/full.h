@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "../coll/coll_bench.h"
+#include "../coll/machine.h"
 #include "../coll/stats.h"
 #include "limit.h"
 
@@ -39,6 +40,8 @@ typedef struct full_run {
   full_point *points;      // sorted: ranks, collective, warm or cold, size
   full_column columns[2 * FULL_PLAYERS];
   limit_table limits;
+  int nmachines; // that measured
+  machine machines[MACHINE_MOST];
 } full_run;
 
 // What came out at one point for one of our columns.

@@ -290,6 +290,38 @@ static void test_read_tables(void **state)
   full_free(&r);
 }
 
+#define MEASURED(machine) "{\"ranks\": 2, \"players\": [], \"machine\": " machine "}"
+
+// Every machine that measured a part stands once above the tables and in the JSON.
+static void test_machines(void **state)
+{
+  (void)state;
+  full_run r;
+  char path[] = "/tmp/tutti-full-XXXXXX", json[65536] = "";
+  fill(&r);
+  assert_int_equal(load_text(&r, MEASURED("{\"cpu\": \"Xeon\", \"cores\": \"2\", \"load\": \"0.10\"}")), 0);
+  assert_int_equal(load_text(&r, MEASURED("{\"cpu\": \"Xeon\", \"cores\": \"2\", \"load\": \"0.90\"}")), 0);
+  assert_int_equal(load_text(&r, MEASURED("{\"cpu\": \"EPYC\", \"cores\": \"2\"}")), 0);
+  assert_int_equal(load_text(&r, "{\"ranks\": 2, \"players\": []}"), 0); // of an older driver
+  assert_int_equal(r.nmachines, 2);
+  char *text = printed(&r, 0), *markdown = printed(&r, 1);
+  assert_int_equal(count(text, "Machine: "), 2);
+  assert_non_null(strstr(text, "Machine: cpu Xeon, cores 2, load 0.10\n"));
+  assert_non_null(strstr(markdown, "Machine: cpu EPYC, cores 2\n"));
+  assert_true(strstr(markdown, "Machine: ") < strstr(markdown, "### all_reduce"));
+  free(text);
+  free(markdown);
+  int fd = mkstemp(path);
+  assert_int_equal(full_json(&r, path), 0);
+  assert_true(read(fd, json, sizeof json - 1) > 0);
+  close(fd);
+  unlink(path);
+  assert_int_equal(count(json, "\"cpu\": "), 2);
+  assert_non_null(strstr(json, "\"machines\""));
+  assert_int_equal(load_text(&r, MEASURED("{\"cpu\": 3}")), 1);
+  full_free(&r);
+}
+
 static void test_json(void **state)
 {
   (void)state;
@@ -312,9 +344,9 @@ static void test_json(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns), cmocka_unit_test(test_judge), cmocka_unit_test(test_summary),
-                                     cmocka_unit_test(test_tables),  cmocka_unit_test(test_load),  cmocka_unit_test(test_load_bad),
-                                     cmocka_unit_test(test_print),   cmocka_unit_test(test_plot),  cmocka_unit_test(test_read_tables),
-                                     cmocka_unit_test(test_json)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns), cmocka_unit_test(test_judge),   cmocka_unit_test(test_summary),
+                                     cmocka_unit_test(test_tables),  cmocka_unit_test(test_load),    cmocka_unit_test(test_load_bad),
+                                     cmocka_unit_test(test_print),   cmocka_unit_test(test_plot),    cmocka_unit_test(test_read_tables),
+                                     cmocka_unit_test(test_json),    cmocka_unit_test(test_machines)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,6 +86,15 @@ static json_t *limits_json(const limit_table *t)
   return o;
 }
 
+static json_t *machine_object(const machine *m)
+{
+  json_t *o = json_object();
+  for (int i = 0; i < m->n; i++) {
+    json_object_set_new(o, m->rows[i].name, json_string(m->rows[i].value));
+  }
+  return o;
+}
+
 int full_json(const full_run *r, const char *path)
 {
   json_t *root = json_object(), *points = json_array(), *summaries = json_array();
@@ -97,6 +106,11 @@ int full_json(const full_run *r, const char *path)
       }
     }
   }
+  json_t *machines = json_array();
+  for (int i = 0; i < r->nmachines; i++) {
+    json_array_append_new(machines, machine_object(&r->machines[i]));
+  }
+  json_object_set_new(root, "machines", machines);
   json_object_set_new(root, "limits", limits_json(&r->limits));
   json_object_set_new(root, "points", points);
   json_object_set_new(root, "means", summaries);

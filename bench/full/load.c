@@ -98,6 +98,32 @@ static int load_kind(full_run *r, const char *path, int ranks, const char *name,
   return res;
 }
 
+// The machine that measured the part, unless another part was measured there, too. Parts of older drivers do not say it.
+static int load_machine(full_run *r, const char *path, json_t *o)
+{
+  const char *key;
+  json_t *value;
+  machine m = {0};
+  json_object_foreach(o, key, value)
+  {
+    if (!json_is_string(value) || machine_add(&m, key, json_string_value(value)) != 0) {
+      return complain(path, "no texts in \"machine\", or too many", "");
+    }
+  }
+  for (int i = 0; i < r->nmachines; i++) {
+    if (machine_same(&r->machines[i], &m)) {
+      return 0;
+    }
+  }
+  if (m.n > 0 && r->nmachines == MACHINE_MOST) {
+    return complain(path, "measured on too many machines", "");
+  }
+  if (m.n > 0) {
+    r->machines[r->nmachines++] = m;
+  }
+  return 0;
+}
+
 static int load_root(full_run *r, const char *path, json_t *root)
 {
   const char *key;
@@ -112,6 +138,7 @@ static int load_root(full_run *r, const char *path, json_t *root)
       return complain(path, "too many players, or too long a name: ", name == NULL ? "(none)" : name);
     }
   }
+  res = load_machine(r, path, json_object_get(root, "machine"));
   json_object_foreach(json_object_get(root, "wrong"), key, value)
   {
     int who = full_player(r, key);

@@ -201,6 +201,10 @@ void full_print(const full_run *r, FILE *out, int markdown)
         out,
         "# The whole comparison\n\nWritten by `make bench-full`, whose README (bench/full) says what was measured and how. Microseconds.\n");
   }
+  for (int i = 0; i < r->nmachines; i++) {
+    fprintf(out, "\nMachine: ");
+    machine_print(&r->machines[i], out);
+  }
   print_rounds(&s, r);
   for (int from = 0, end; from < r->npoints; from = end) {
     end = full_table_end(r, from);

@@ -4,8 +4,11 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-${BUILD:-build}}
 build=$(cd "$build" && pwd) || exit 1
-mkdir -p "$build/bench" || exit 1
-many=$build/bench/many
+out=$build/bench
+mkdir -p "$out" || exit 1
+# shellcheck source-path=SCRIPTDIR source=../build.sh
+. bench/build.sh
+many=$out/many
 "${CC:-cc}" -std=gnu11 -O2 -g -Wall -Wextra -pthread -o "$many" bench/many/many.c bench/many/job.c -Iinclude -I"$build/include" \
   -L"$build/lib" -Wl,-rpath,"$build/lib" -lnccl || exit 1
 
@@ -16,7 +19,7 @@ say() {
   "$many" "$@" || exit 1
 }
 
-echo "$(uname -sr), $(nproc) cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); load $(cut -d ' ' -f 1 /proc/loadavg)"
+say_machine
 for n in ${MANY_RANKS:-4 8 16 64}; do
   say "nothing but yields, $n processes" yield -n "$n" -c $((40000 / n))
   for mode in processes threads one; do

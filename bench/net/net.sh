@@ -37,7 +37,7 @@ if build_mpi mpich MPICH mpich; then
   set -- "$@" "MPICH=exec env $tcp mpirun.mpich -bind-to core -np 2 $out/coll_mpich"
 fi
 
-echo "$(uname -sr), $(nproc) cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); load $(cut -d ' ' -f 1 /proc/loadavg)"
+say_machine
 "$out/raw_sockets" -q -r "${BENCH_RAW_ROUNDS:-9}" | tee "$out/net_limits.txt"
 
 rounds=5 block=1
