@@ -24,7 +24,7 @@ static ncclResult_t join_ring(tt_bootstrap *b, const tt_addrs *next)
 static ncclResult_t start_fixed_root(const tt_id *id, int rank)
 {
   tt_addrs bound;
-  return rank == 0 && (id->flags & TT_ID_FIXED) != 0 ? tt_root_start(id, &bound) : ncclSuccess;
+  return rank == 0 && (id->flags & TT_ID_FIXED) != 0 ? tt_lobby_add(id, &bound) : ncclSuccess;
 }
 
 // Position of `a` in `list`, from 1; 0: it is not there.

@@ -1,7 +1,8 @@
 // bootstrap.h: how ranks find each other before they can communicate (seed 002 §1-2).
 //
-// ncclGetUniqueId starts a root thread that listens on TCP ports; the id holds its addresses and a random secret. Every rank listens too,
-// reports to the root where, learns its successor, and the ranks form a ring. After that: all-gather and barrier.
+// A process that makes unique ids listens on TCP ports, with one thread for all of them; an id holds these addresses and a random secret.
+// Every rank listens too, reports to the root of its id where, learns its successor, and the ranks form a ring. After that: all-gather and
+// barrier.
 // Whoever can be reached by several addresses is reached by the first that answers. Every connection starts with a handshake that proves
 // knowledge of the secret (hello.h).
 //
@@ -17,8 +18,9 @@
 
 typedef struct tt_bootstrap tt_bootstrap;
 
-// Makes an id and starts its root thread. That ends by itself: when all ranks have joined, when they have been told what is wrong, or after
-// NCCL_BOOTSTRAP_TIMEOUT seconds (default 300) since the last rank joined, or TUTTI_ID_TIMEOUT seconds (an hour) when none has.
+// Makes an id, which the thread for all ids of this process serves. It ends by itself: when all ranks have joined, when they have been told
+// what is wrong, or after NCCL_BOOTSTRAP_TIMEOUT seconds (default 300) since the last rank joined, or TUTTI_ID_TIMEOUT seconds (an hour)
+// when none has.
 // With NCCL_COMM_ID the id names that address, and rank 0 starts the root in tt_bootstrap_init. Honours NCCL_SOCKET_IFNAME and
 // NCCL_SOCKET_FAMILY. Where no interface is up there is no root, and the id has no address: it is for one rank. Any thread. Errors: ncclSystemError (no usable interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID),
 // ncclInvalidUsage (NCCL_SOCKET_FAMILY).

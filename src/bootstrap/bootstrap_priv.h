@@ -5,7 +5,8 @@
 // greet.c   accept without ever waiting for a stranger
 // dial.c    connect to whichever address answers first
 // note.c    sealed messages after the handshake
-// root.c    the thread that introduces the ranks to each other
+// lobby.c   the thread and the sockets behind the unique ids of a process
+// root.c    introduces the ranks of one id to each other
 // join.c    the rank's side of that conversation
 // wait.c    the one place where a rank waits, and the object's life
 // ring.c    forming the ring, all-gather, barrier
@@ -78,12 +79,44 @@ static_assert(sizeof(tt_join_card) == 224, "cards are sent as they are");
 #define TT_FAIL_TEXT 1024 // most bytes of the text of a TT_NOTE_FAIL
 static_assert(sizeof(int32_t) + TT_FAIL_TEXT <= TT_NOTE_MAX, "it fits into a note");
 
-// Starts a root thread on in->root (port 0: any) and writes where it listens. It ends by itself. Errors: ncclSystemError.
-ncclResult_t tt_root_start(const tt_id *in, tt_addrs *bound);
-// Root threads of this process that have not ended.
-int tt_root_count(void);
+#define TT_HELD_UP_NS (50 * TT_NS_PER_MS) // who wakes up so late was held up (a stopped process, a busy machine)
+#define TT_SPARE_NS (5 * TT_NS_PER_S)     // and then puts an end off by as long as it was away, but at most by this
+
+// One unique id that a rank has used. It never waits. All calls are made by the thread of its lobby.
+typedef struct tt_root tt_root;
+
+// A root without ranks, or NULL without memory. `door`, for messages, is the one through which its ranks come; it must outlive the root.
+// `end_ns` (0: none): when it ends if no rank has joined. `file_limit`: most descriptors that the process may have.
+tt_root *tt_root_new(const tt_greeter *door, const tt_key *key, uint64_t end_ns, uint64_t file_limit);
+// A rank has proved itself at the door. Takes over `fd`.
+void tt_root_take(tt_root *r, const tt_hello *h, int fd);
+// Does it still take ranks? When it does not: close the door, unless others use it, then tt_root_answer.
+bool tt_root_is_open(const tt_root *r);
+// Writes what to poll for into `fds` (room for tt_root_poll_room) and returns how many. `wake_ns` (0: none yet) is lowered to the time of
+// the next step that is due in any case.
+size_t tt_root_poll_room(const tt_root *r);
+size_t tt_root_poll(const tt_root *r, struct pollfd *fds, uint64_t *wake_ns);
+// Goes on, before any tt_root_take. `fds`: what tt_root_poll has listed, with its revents; NULL: there is nothing to be seen. The poll was
+// to end at `wake_ns`.
+void tt_root_step(tt_root *r, const struct pollfd *fds, uint64_t wake_ns);
+// poll(2) has refused `n` entries, because somebody has lowered the limit of open files: the ranks are told.
+void tt_root_starve(tt_root *r, size_t n);
+// Gives every rank its answer, once. From now on nobody can join.
+void tt_root_answer(tt_root *r);
+// Has every rank taken its answer, or had its time for that?
+bool tt_root_has_ended(const tt_root *r);
+// Closes everything.
+void tt_root_destroy(tt_root *r);
 // How many ranks have joined the roots of this process so far, all told. For tests.
 unsigned tt_root_joined(void);
+
+// ---- lobby.c
+
+// Lets ranks use `in`: listens on in->root (port 0: any, the same for all ids made while some of them are unused), starts a thread for that
+// if none runs, and writes where it listens. Any thread. Errors: ncclSystemError.
+ncclResult_t tt_lobby_add(const tt_id *in, tt_addrs *bound);
+// Unique ids of this process that have not ended: unused, or with a root. When there is none, the lobby's sockets are closed.
+int tt_lobby_count(void);
 
 // ---- join.c
 

@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <netinet/in.h>
 
 #include <sys/stat.h>
@@ -113,45 +112,6 @@ static void test_split(void **state)
   free(p);
 }
 
-static int count_entries(const char *dir)
-{
-  DIR *d = opendir(dir);
-  int n = 0;
-  while (readdir(d) != NULL) {
-    n++;
-  }
-  closedir(d);
-  return n;
-}
-
-// The numbers of this process's threads. How many.
-static int list_threads(int *ids, int room)
-{
-  DIR *d = opendir("/proc/self/task");
-  int n = 0;
-  for (struct dirent *e; (e = readdir(d)) != NULL && n < room;) {
-    if (e->d_name[0] != '.') {
-      ids[n++] = atoi(e->d_name);
-    }
-  }
-  closedir(d);
-  return n;
-}
-
-// How many threads are not among those.
-static int count_new_threads(const int *old, int n)
-{
-  int ids[2 * MAX], found = 0, now = list_threads(ids, 2 * MAX);
-  for (int i = 0; i < now; i++) {
-    bool known = false;
-    for (int k = 0; k < n; k++) {
-      known |= ids[i] == old[k];
-    }
-    found += !known;
-  }
-  return found;
-}
-
 static void brief_life(tt_bootstrap *b, int rank, int n)
 {
   (void)rank;
@@ -173,12 +133,8 @@ static void test_nothing_left(void **state)
     free(p);
   }
   await_no_roots();
-  uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; // a thread is listed for a moment after its last line
-  while (count_new_threads(old, nold) > 0 && tt_now_ns() < end) {
-    tt_sleep_ns(TT_NS_PER_MS);
-  }
+  assert_int_equal(await_new_threads(old, nold, 0), 0);
   assert_int_equal(count_entries("/proc/self/fd"), fds);
-  assert_int_equal(count_new_threads(old, nold), 0);
 }
 
 // A second start of this program with NCCL_COMM_ID: two communicators one after the other, and rank 0 comes last.

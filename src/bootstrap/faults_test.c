@@ -128,10 +128,10 @@ static void test_unused_ids_end(void **state)
   unsigned before = tt_root_joined();
   start(p, 1);
   await_joined(before, 1);
-  for (uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; tt_root_count() > 1 && tt_now_ns() < end;) {
+  for (uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; tt_lobby_count() > 1 && tt_now_ns() < end;) {
     tt_sleep_ns(TT_NS_PER_MS);
   }
-  assert_int_equal(tt_root_count(), 1);
+  assert_int_equal(tt_lobby_count(), 1);
   *late = (player){.ids = {unused}, .nids = 1, .nranks = 1};
   perform(late, 1);
   expect_all(late, 1, ncclInvalidUsage, "nobody listens", "TUTTI_ID_TIMEOUT");
@@ -520,7 +520,7 @@ static pid_t start_poor_root(ncclUniqueId *id)
     unsigned before = tt_root_joined();
     limit_files(FEW_FILES);
     bool made = tt_bootstrap_id(id) == ncclSuccess && write(pipes[1], id, sizeof(*id)) == sizeof(*id);
-    while (tt_root_count() > 0) {
+    while (tt_lobby_count() > 0) {
       __atomic_store_n(&shared->made, tt_root_joined() - before, __ATOMIC_RELEASE);
       tt_sleep_ns(TT_NS_PER_MS);
     }

@@ -18,9 +18,7 @@ int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsign
 {
   int first = -EADDRNOTAVAIL;
   tt_greeter_none(g);
-  g->key = *key;
-  g->kinds = kinds;
-  g->to = to;
+  g->welcome = (tt_welcome){.key = *key, .kinds = kinds, .to = to};
   for (uint32_t i = 0; i < TT_MIN(at->n, TT_ADDRS_MAX); i++) {
     uint32_t n = g->addrs.n;
     int e = tt_tcp_listen(&at->a[i], &g->fds[n], &g->addrs.a[n]);
@@ -36,9 +34,11 @@ static uint64_t admits_from(const tt_greeter *g)
   return g->nguests < TT_GREET_MAX ? 0 : g->guests[0].came_ns + TT_GREET_STAY_NS;
 }
 
-static void lower(uint64_t *wake_ns, uint64_t to)
+void tt_wake_by(uint64_t *wake_ns, uint64_t at_ns)
 {
-  *wake_ns = *wake_ns == 0 ? to : TT_MIN(*wake_ns, to);
+  if (at_ns != 0) {
+    *wake_ns = *wake_ns == 0 ? at_ns : TT_MIN(*wake_ns, at_ns);
+  }
 }
 
 size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_ns)
@@ -53,9 +53,9 @@ size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_n
     fds[n++] = (struct pollfd){.fd = g->guests[i].shake.fd, .events = POLLIN};
   }
   if (!admits) {
-    lower(wake_ns, from);
+    tt_wake_by(wake_ns, from);
   } else if (g->nguests > 0) {
-    lower(wake_ns, g->guests[0].came_ns + TT_GREET_NS);
+    tt_wake_by(wake_ns, g->guests[0].came_ns + TT_GREET_NS);
   }
   return n;
 }
@@ -177,7 +177,7 @@ static bool hear_guests(tt_greeter *g, uint64_t now, int *at)
   (void)tt_sock_poll(fds, (size_t)g->nguests, &at_once);
   for (int i = g->nguests - 1; i >= 0; i--) {
     const char *why = "it stayed silent";
-    int e = fds[i].revents != 0 ? tt_shake_in_step(&g->guests[i].shake, &g->key, g->kinds, g->to, &why) : 0;
+    int e = fds[i].revents != 0 ? tt_shake_in_step(&g->guests[i].shake, &g->welcome, &why) : 0;
     if (e == 1) {
       *at = i;
       return true;

@@ -20,9 +20,7 @@ typedef struct tt_guest {
 typedef struct tt_greeter {
   tt_addrs addrs;        // where it listens; n is 0 when it does not
   int fds[TT_ADDRS_MAX]; // the same in sockets
-  tt_key key;
-  unsigned kinds;     // tt_hello_kind bits let in
-  int to;             // the listener's own rank; -1: root
+  tt_welcome welcome;
   unsigned strangers; // dropped so far
   bool logged;        // the first stranger was
   bool quiet_logged;  // the first one that closed without a word was
@@ -31,10 +29,14 @@ typedef struct tt_greeter {
   tt_guest *guests; // oldest first; room for `room`
 } tt_greeter;
 
+// Lowers `wake_ns` (0: none yet) to `at_ns` (0: no time). Pure.
+void tt_wake_by(uint64_t *wake_ns, uint64_t at_ns);
+
 // Zeroes `g` to a state that tt_greeter_close accepts.
 void tt_greeter_none(tt_greeter *g);
 // Listens on as many of `at` as can be (port 0: any); g->addrs says where. 0, or, when it is none, the first one's -errno, but
-// -EADDRINUSE if it is that of any (the caller knows the purpose).
+// -EADDRINUSE if it is that of any (the caller knows the purpose). `key`, `kinds` and `to` as in tt_welcome; who has several keys sets
+// g->welcome.find next.
 int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsigned kinds, int to);
 // Writes what to poll for into `fds` (room for TT_GREET_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to the time of the
 // next tt_greeter_next that is due in any case.

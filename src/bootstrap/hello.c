@@ -81,6 +81,14 @@ tt_key tt_key_derive(const tt_key *key, const char *purpose, const void *data, s
   return key_from(&s);
 }
 
+uint64_t tt_key_name(const tt_key *key)
+{
+  uint64_t name;
+  tt_seal s = tt_key_seal(key, "tutti name", NULL, 0);
+  memcpy(&name, s.b, sizeof(name));
+  return name;
+}
+
 tt_seal tt_key_seal(const tt_key *key, const char *label, const tt_part *parts, int n)
 {
   return seal_parts(key->b, sizeof(key->b), label, parts, n);
@@ -138,7 +146,7 @@ const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, con
     return NULL;
   }
   tt_seal want = hello_seal(h, key, g);
-  return tt_seal_same(&want, &h->seal) ? NULL : "a rank of another job (its secret is not ours)";
+  return tt_seal_same(&want, &h->seal) ? NULL : "a rank of another job, or with a unique id that is used up (its secret is not ours)";
 }
 
 tt_seal tt_proof_make(const tt_hello *h, const tt_key *key, const tt_greeting *g)

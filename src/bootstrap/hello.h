@@ -16,7 +16,7 @@
 
 #define TT_GREETING_MAGIC 0x7465657267747574ull // "tutgreet" in a little-endian dump
 #define TT_HELLO_MAGIC 0x6f6c6c6568747574ull    // "tuthello"
-#define TT_HELLO_VERSION 2
+#define TT_HELLO_VERSION 3
 
 enum { TT_SECRET_BYTES = 16, TT_NONCE_BYTES = 16 };
 
@@ -59,7 +59,7 @@ typedef struct tt_hello {
   int32_t rank;    // the sender's
   int32_t to;      // the receiver's, as the sender believes; -1: root
   int32_t nranks;  // as the sender believes
-  uint64_t tag;    // PROXY, NET: theirs
+  uint64_t tag;    // JOIN: tt_key_name of the unique id's key. PROXY, NET: theirs
   uint64_t cookie; // PROXY, NET: theirs
   uint8_t nonce[TT_NONCE_BYTES];
   tt_seal seal;
@@ -70,6 +70,8 @@ static_assert(sizeof(tt_hello) == 88, "tt_hello is sent as it is");
 tt_key tt_key_of(const uint8_t secret[TT_SECRET_BYTES]);
 // A key for another purpose: hash of `purpose` (a text) and `size` bytes under `key`. Pure.
 tt_key tt_key_derive(const tt_key *key, const char *purpose, const void *data, size_t size);
+// A name of `key`, by which a listener with many keys finds it. Says nothing about the key. Pure.
+uint64_t tt_key_name(const tt_key *key);
 // Keyed hash of `label` (a text) and `n` parts, each with its length, so that no two lists of parts are alike. Pure.
 tt_seal tt_key_seal(const tt_key *key, const char *label, const tt_part *parts, int n);
 // True when they are equal. Takes the same time wherever they differ. Pure.

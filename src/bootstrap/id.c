@@ -203,7 +203,7 @@ ncclResult_t tt_bootstrap_id(ncclUniqueId *id)
   TT_TRY(find_addresses(&new.root));
   tt_random(new.secret, sizeof(new.secret));
   new.key = tt_key_of(new.secret);
-  TT_TRY(new.root.n > 0 ? tt_root_start(&new, &new.root) : ncclSuccess);
+  TT_TRY(new.root.n > 0 ? tt_lobby_add(&new, &new.root) : ncclSuccess);
   tt_bootstrap_id_write(&new, id);
   return ncclSuccess;
 }

@@ -62,7 +62,7 @@ static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
   tt_addrs_text(&l->id->root, at);
   if (is_gone(l, e)) {
     return tt_fail(ncclInvalidUsage,
-                   "rank %d: nobody listens at %s: this unique id was already used by a communicator (each needs a new one from "
+                   "rank %d: nobody listens at %s for this unique id: it was already used by a communicator (each needs a new one from "
                    "ncclGetUniqueId), was not used in time (TUTTI_ID_TIMEOUT), or the process that made it has ended",
                    t->j->rank, at);
   }
@@ -151,14 +151,14 @@ static ncclResult_t send_card(const talk *t, root_line *l)
   return tt_note_send(&l->notes, TT_NOTE_JOIN, &card, sizeof(card)) == 0 ? ncclSuccess : dropped(t, l);
 }
 
-static tt_hello hello_of(const talk *t)
+static tt_hello hello_of(const talk *t, const root_line *l)
 {
-  return (tt_hello){.kind = TT_HELLO_JOIN, .rank = t->j->rank, .to = -1, .nranks = t->j->nranks};
+  return (tt_hello){.kind = TT_HELLO_JOIN, .rank = t->j->rank, .to = -1, .nranks = t->j->nranks, .tag = tt_key_name(&l->id->key)};
 }
 
 static ncclResult_t go_on_dialing(const talk *t, root_line *l)
 {
-  tt_hello h = hello_of(t);
+  tt_hello h = hello_of(t, l);
   int fd = -1, e = 0;
   if (tt_now_ns() < l->rest_ns) {
     return ncclSuccess;
@@ -327,7 +327,7 @@ static ncclResult_t talk_until_told(talk *t)
 // The init has failed before this line stood: its root shall hear of it all the same. Quietly; whatever goes wrong now is no news.
 static void connect_late(const talk *t, root_line *l)
 {
-  tt_hello h = hello_of(t);
+  tt_hello h = hello_of(t, l);
   tt_until until = {.abort_flag = t->j->abort_flag};
   int fd = -1, e = 0;
   tt_dial_cancel(l->dial);

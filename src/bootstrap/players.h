@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,14 +108,65 @@ static UNUSED_OK void expect_success(player *p, int n)
   }
 }
 
-// No root thread is left, or soon none is.
+// No unique id is left, or soon none is.
 static UNUSED_OK void await_no_roots(void)
 {
   uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S;
-  while (tt_root_count() > 0 && tt_now_ns() < end) {
+  while (tt_lobby_count() > 0 && tt_now_ns() < end) {
     tt_sleep_ns(TT_NS_PER_MS);
   }
-  assert_int_equal(tt_root_count(), 0);
+  assert_int_equal(tt_lobby_count(), 0);
+}
+
+// Entries of a directory, "." and ".." among them.
+static UNUSED_OK int count_entries(const char *dir)
+{
+  DIR *d = opendir(dir);
+  int n = 0;
+  while (readdir(d) != NULL) {
+    n++;
+  }
+  closedir(d);
+  return n;
+}
+
+// The numbers of this process's threads. How many.
+static UNUSED_OK int list_threads(int *ids, int room)
+{
+  DIR *d = opendir("/proc/self/task");
+  int n = 0;
+  for (struct dirent *e; (e = readdir(d)) != NULL && n < room;) {
+    if (e->d_name[0] != '.') {
+      ids[n++] = atoi(e->d_name);
+    }
+  }
+  closedir(d);
+  return n;
+}
+
+// How many threads are not among those.
+static UNUSED_OK int count_new_threads(const int *old, int n)
+{
+  int ids[2 * MAX], found = 0, now = list_threads(ids, 2 * MAX);
+  for (int i = 0; i < now; i++) {
+    bool known = false;
+    for (int k = 0; k < n; k++) {
+      known |= ids[i] == old[k];
+    }
+    found += !known;
+  }
+  return found;
+}
+
+// A thread is listed for a moment after its last line: waits until `n` are there that are not among the old ones, or it takes too long. How
+// many there are.
+static UNUSED_OK int await_new_threads(const int *old, int nold, int n)
+{
+  uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S;
+  while (count_new_threads(old, nold) != n && tt_now_ns() < end) {
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
+  return count_new_threads(old, nold);
 }
 
 // Waits until `*count`, which others raise, is `n`.

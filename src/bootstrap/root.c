@@ -1,5 +1,6 @@
-// root.c: the thread behind a unique id. It collects where every rank listens and tells each of them its successor; then it ends.
-// It never waits for one connection, holds nothing but its own sockets, and says what is wrong to everybody who has joined.
+// root.c: what a unique id does once ranks use it. It collects where every rank listens and tells each of them its successor; then it
+// ends. It never waits for anything, because all roots of a process share one thread (lobby.c), and says what is wrong to everybody who has
+// joined.
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,14 +12,12 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
-#include "os/thread.h"
 
-#define TICK_NS (25 * TT_NS_PER_S)     // how often to say who is missing: before a rank says that it waits (wait.c)
-#define ANSWER_NS (5 * TT_NS_PER_S)    // for ranks to take their answers
-#define LINGER_NS (2 * TT_NS_PER_S)    // for telling late ranks what went wrong
-#define CARD_NS (5 * TT_NS_PER_S)      // between a rank's hello and its card
-#define HELD_UP_NS (50 * TT_NS_PER_MS) // a root that wakes up so late was held up itself
-#define LATE_NS (5 * TT_NS_PER_S)      // a root that has all its ranks leaves it to the others to give up first
+#define TICK_NS (25 * TT_NS_PER_S)  // how often to say who is missing: before a rank says that it waits (wait.c)
+#define ANSWER_NS (5 * TT_NS_PER_S) // for ranks to take their answers
+#define LINGER_NS (2 * TT_NS_PER_S) // for telling late ranks what went wrong
+#define CARD_NS (5 * TT_NS_PER_S)   // between a rank's hello and its card
+#define LATE_NS (5 * TT_NS_PER_S)   // a root that has all its ranks leaves it to the others to give up first
 
 // A rank that has joined.
 typedef struct {
@@ -34,8 +33,8 @@ typedef struct {
   uint64_t deadline_ns;
 } arrival;
 
-typedef struct {
-  tt_greeter door;
+struct tt_root {
+  const tt_greeter *door; // through which its ranks come
   tt_key key;
   int nranks;              // 0 until the first rank has come
   int first;               // that rank
@@ -51,21 +50,14 @@ typedef struct {
   uint64_t timeout_ns;      // since the last rank has joined; before the first, TUTTI_ID_TIMEOUT counts
   uint64_t end_ns, tick_ns; // 0: none
   bool spared;              // end_ns was put off since it was set
+  bool over, answered;      // the time of the current state is; every rank has its answer, and the lines are about to end
   ncclResult_t code;        // ncclSuccess, or what every rank gets
   char text[TT_FAIL_TEXT];
   int told, to_tell; // after a failure
-  size_t fds_room;
-  struct pollfd *fds;
-} root;
+};
 
-// Really one per process: its root threads, whoever started them.
-static int live_roots;
-static unsigned joined_ever; // ranks that have joined them
-
-int tt_root_count(void)
-{
-  return __atomic_load_n(&live_roots, __ATOMIC_ACQUIRE);
-}
+// Really one per process: how many ranks have joined its roots.
+static unsigned joined_ever;
 
 unsigned tt_root_joined(void)
 {
@@ -91,30 +83,30 @@ int tt_share_of(int nranks, int nroots, int rank)
   return low;
 }
 
-static bool is_joined(const root *r, int place)
+static bool is_joined(const tt_root *r, int place)
 {
   return r->seats[place].line.fd >= 0;
 }
 
-static bool complete(const root *r)
+static bool complete(const tt_root *r)
 {
   return r->nranks > 0 && r->joined == r->nseats;
 }
 
-static int rank_at(const root *r, int place)
+static int rank_at(const tt_root *r, int place)
 {
   return (r->begin + place) % r->nranks;
 }
 
 // The seat of a rank; -1: it does not sit here. A single root has no neighbour.
-static int place_of(const root *r, int rank)
+static int place_of(const tt_root *r, int rank)
 {
   int place = rank - r->begin;
   return place >= 0 && place < r->count ? place : r->nseats > r->count && rank == rank_at(r, r->count) ? r->count : -1;
 }
 
 // "3, 5-7" of the ranks that have not joined; what does not fit ends in "...".
-static void missing_text(const root *r, char *buf, size_t room)
+static void missing_text(const tt_root *r, char *buf, size_t room)
 {
   size_t used = 0;
   buf[0] = '\0';
@@ -135,7 +127,7 @@ static void missing_text(const root *r, char *buf, size_t room)
   }
 }
 
-static void send_failure(const root *r, tt_notes *line)
+static void send_failure(const tt_root *r, tt_notes *line)
 {
   uint8_t note[sizeof(int32_t) + TT_FAIL_TEXT];
   int32_t code = (int32_t)r->code;
@@ -146,7 +138,7 @@ static void send_failure(const root *r, tt_notes *line)
 }
 
 // Tells everybody who has joined where the successor is, or the failure. Who cannot be told has gone, and its successor will notice.
-static void answer_joined(root *r)
+static void answer_joined(tt_root *r)
 {
   for (int i = 0; i < r->nseats; i++) {
     tt_notes *line = &r->seats[i].line;
@@ -162,15 +154,15 @@ static void answer_joined(root *r)
   }
 }
 
-static void set_end(root *r, uint64_t end_ns)
+static void set_end(tt_root *r, uint64_t end_ns)
 {
   r->end_ns = end_ns;
   r->spared = false;
 }
 
-static void fail(root *r, ncclResult_t code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void fail(tt_root *r, ncclResult_t code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 // Everybody so far gets code and text; whoever comes within LINGER_NS gets it too, until as many as there should be have been told.
-static void fail(root *r, ncclResult_t code, const char *fmt, ...)
+static void fail(tt_root *r, ncclResult_t code, const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
@@ -184,7 +176,7 @@ static void fail(root *r, ncclResult_t code, const char *fmt, ...)
   answer_joined(r);
 }
 
-static bool first_rank(root *r, const tt_hello *h, const tt_join_card *card)
+static bool first_rank(tt_root *r, const tt_hello *h, const tt_join_card *card)
 {
   int begin = tt_share_begin(h->nranks, card->nroots, card->share);
   int count = tt_share_begin(h->nranks, card->nroots, card->share + 1) - begin;
@@ -209,7 +201,7 @@ static bool first_rank(root *r, const tt_hello *h, const tt_join_card *card)
 }
 
 // Is what the rank says possible at all? No: everybody who should come is told.
-static bool check_numbers(root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
+static bool check_numbers(tt_root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
 {
   char a[TT_ADDR_TEXT];
   if (h->nranks < 1 || h->nranks > TT_BOOTSTRAP_MAX_RANKS) {
@@ -225,7 +217,7 @@ static bool check_numbers(root *r, const tt_hello *h, const tt_join_card *card, 
 }
 
 // Does it say the same as the first one? With several roots it may be one too many here, and missing elsewhere.
-static bool check_agreement(root *r, const tt_hello *h, const tt_join_card *card)
+static bool check_agreement(tt_root *r, const tt_hello *h, const tt_join_card *card)
 {
   bool several = r->nroots > 1 || card->nroots > 1;
   r->to_tell = several ? r->nseats + 1 : TT_MAX(r->nranks, h->nranks);
@@ -244,7 +236,7 @@ static bool check_agreement(root *r, const tt_hello *h, const tt_join_card *card
 }
 
 // Every rank keeps its line until all have come.
-static bool check_limit(root *r, const tt_hello *h, const tt_join_card *card)
+static bool check_limit(tt_root *r, const tt_hello *h, const tt_join_card *card)
 {
   int lines = TT_DIV_UP(h->nranks, card->nroots);
   if (r->nranks == 0 && (uint64_t)lines >= r->file_limit) {
@@ -258,7 +250,7 @@ static bool check_limit(root *r, const tt_hello *h, const tt_join_card *card)
 }
 
 // Finds out why this rank cannot sit down; true when it can.
-static bool check_rank(root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
+static bool check_rank(tt_root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
 {
   char a[TT_ADDR_TEXT], b[TT_ADDR_TEXT];
   if (!check_numbers(r, h, card, from) || !check_limit(r, h, card)) {
@@ -285,7 +277,7 @@ static bool check_rank(root *r, const tt_hello *h, const tt_join_card *card, con
 }
 
 // Once READY has come from the roots before and everybody is here, the next root may know.
-static void pass_ready(root *r)
+static void pass_ready(tt_root *r)
 {
   if (r->nroots > 1 && complete(r) && r->ready && !r->passed) {
     r->passed = true;
@@ -294,7 +286,7 @@ static void pass_ready(root *r)
 }
 
 // Seats a rank that has sent its card, or tells it why not. Takes over its line.
-static void take_rank(root *r, arrival *a, const tt_join_card *card)
+static void take_rank(tt_root *r, arrival *a, const tt_join_card *card)
 {
   tt_addr from = {.family = 0};
   (void)tt_sock_peer(a->line.fd, &from);
@@ -321,8 +313,7 @@ static void take_rank(root *r, arrival *a, const tt_join_card *card)
   pass_ready(r);
 }
 
-// Somebody has proved himself at the door.
-static void add_arrival(root *r, const tt_hello *h, int fd)
+void tt_root_take(tt_root *r, const tt_hello *h, int fd)
 {
   if (r->narrivals == r->arrivals_room) {
     int room = TT_MAX(8, 2 * r->arrivals_room);
@@ -344,7 +335,7 @@ static void add_arrival(root *r, const tt_hello *h, int fd)
 }
 
 // Reads the cards that have come; arrivals that send something else, or nothing, are dropped.
-static void hear_arrivals(root *r)
+static void hear_arrivals(tt_root *r)
 {
   uint64_t now = tt_now_ns();
   for (int i = 0; i < r->narrivals;) {
@@ -366,7 +357,7 @@ static void hear_arrivals(root *r)
   }
 }
 
-static void take_fail(root *r, const tt_note *note)
+static void take_fail(tt_root *r, const tt_note *note)
 {
   int32_t code = ncclRemoteError;
   int size = (int)note->size - (int)sizeof(code);
@@ -376,7 +367,7 @@ static void take_fail(root *r, const tt_note *note)
 }
 
 // Ranks of another share are missing, as their root says: it is that root which gives up first. Passed on until it has gone round.
-static void take_wait(root *r, const tt_note *note)
+static void take_wait(tt_root *r, const tt_note *note)
 {
   int32_t share;
   if (note->size != sizeof(share) || !complete(r)) {
@@ -390,7 +381,7 @@ static void take_wait(root *r, const tt_note *note)
 }
 
 // What another root says, through the rank that sits at both. False: no rank of ours says this.
-static bool take_note(root *r, int place, const tt_note *note)
+static bool take_note(tt_root *r, int place, const tt_note *note)
 {
   bool from_before = r->nroots > 1 && place == 0;
   if (note->kind == TT_NOTE_FAIL && r->nroots > 1) {
@@ -410,7 +401,7 @@ static bool take_note(root *r, int place, const tt_note *note)
 }
 
 // A joined rank sends nothing of its own: when its line says something else than notes of another root, it has gone.
-static void hear_seat(root *r, int place)
+static void hear_seat(tt_root *r, int place)
 {
   char at[TT_ADDR_TEXT];
   tt_note note;
@@ -430,17 +421,42 @@ static void hear_seat(root *r, int place)
   }
 }
 
-static void look_at_lines(root *r, const struct pollfd *lines)
+// A rank closes its line when it has its answer; closing first would look like a death. What it says until then is no news.
+static void await_end(tt_root *r, int place)
 {
-  for (int i = 0; i < r->nseats && r->code == ncclSuccess; i++) {
-    if (is_joined(r, i) && lines++->revents != 0) {
+  tt_note note;
+  tt_notes *line = &r->seats[place].line;
+  int e = 1;
+  while (e == 1) {
+    e = tt_note_recv(line, &note);
+  }
+  if (e < 0) {
+    tt_notes_close(line);
+  }
+}
+
+// Does it listen to the ranks that have joined?
+static bool hears_lines(const tt_root *r)
+{
+  return r->code == ncclSuccess || r->answered;
+}
+
+static void look_at_lines(tt_root *r, const struct pollfd *lines)
+{
+  for (int i = 0; i < r->nseats && hears_lines(r); i++) {
+    if (!is_joined(r, i) || lines++->revents == 0) {
+      continue;
+    }
+    if (r->answered) {
+      await_end(r, i);
+    } else {
       hear_seat(r, i);
     }
   }
 }
 
 // Says who is missing, here and to the waiting ranks, which learn that the root lives; the neighbour tells the next root.
-static void tick(root *r)
+static void tick(tt_root *r)
 {
   char missing[256], text[320];
   int32_t share = r->share;
@@ -461,81 +477,23 @@ static void tick(root *r)
   r->tick_ns = tt_now_ns() + TT_MIN(TICK_NS, r->timeout_ns / 2);
 }
 
-static bool reserve_fds(root *r, size_t n)
-{
-  if (n > r->fds_room) {
-    tt_free(r->fds);
-    r->fds = tt_calloc(2 * n, sizeof(r->fds[0]));
-    r->fds_room = r->fds == NULL ? 0 : 2 * n;
-  }
-  return r->fds != NULL;
-}
-
-// Writes what to wait for into r->fds, *lines being where the lines of the ranks that have joined begin, in their order. Seats without one
-// stay out: poll(2) counts every entry against the limit of open files. Returns how many.
-static size_t list_fds(root *r, uint64_t *wake_ns, const struct pollfd **lines)
-{
-  size_t n = tt_greeter_poll(&r->door, r->fds, wake_ns);
-  for (int i = 0; i < r->narrivals; i++) {
-    uint64_t deadline = r->arrivals[i].deadline_ns;
-    r->fds[n++] = (struct pollfd){.fd = r->arrivals[i].line.fd, .events = POLLIN};
-    *wake_ns = *wake_ns == 0 ? deadline : TT_MIN(*wake_ns, deadline);
-  }
-  *lines = r->fds + n;
-  for (int i = 0; i < r->nseats && r->code == ncclSuccess; i++) {
-    if (is_joined(r, i)) {
-      r->fds[n++] = (struct pollfd){.fd = r->seats[i].line.fd, .events = POLLIN};
-    }
-  }
-  return n;
-}
-
-// Somebody has lowered the limit below what is open, or the kernel has no memory at the moment. Neither shall become a busy loop.
-static void poll_failed(root *r, size_t n, int e)
-{
-  if (e == -EINVAL && r->code == ncclSuccess) {
-    r->to_tell = TT_MAX(r->nseats, 1);
-    fail(r, ncclRemoteError, "the process that made the unique id may not wait for its %zu connections any more: see its ulimit -n", n);
-  }
-  tt_sleep_ns(10 * TT_NS_PER_MS);
-}
-
 // Is the time of the current state over? A root that was to wake up at `wake_ns` and was held up (a stopped process, a busy machine) has not heard who came
 // meanwhile: it listens once more, for as long as it was away.
-static bool is_over(root *r, uint64_t wake_ns)
+static bool is_over(tt_root *r, uint64_t wake_ns)
 {
   uint64_t now = tt_now_ns();
   if (r->end_ns == 0 || now < r->end_ns) {
     return false;
   }
-  if (now - wake_ns < HELD_UP_NS || r->spared) {
+  if (now - wake_ns < TT_HELD_UP_NS || r->spared) {
     return true;
   }
-  r->end_ns = now + TT_MIN(now - wake_ns, ANSWER_NS);
+  r->end_ns = now + TT_MIN(now - wake_ns, TT_SPARE_NS);
   r->spared = true;
   return false;
 }
 
-// Waits for the next thing to do. *lines: as list_fds says; NULL: there is nothing to be seen there. Returns false when the time of the
-// current state is over.
-static bool wait_event(root *r, const struct pollfd **lines)
-{
-  tt_until until = {.deadline_ns = r->tick_ns != 0 ? TT_MIN(r->end_ns, r->tick_ns) : r->end_ns};
-  *lines = NULL;
-  if (!reserve_fds(r, TT_GREET_POLL + (size_t)r->narrivals + (size_t)r->nseats)) {
-    tt_sleep_ns(10 * TT_NS_PER_MS);
-  } else {
-    size_t n = list_fds(r, &until.deadline_ns, lines);
-    int e = tt_sock_poll(r->fds, n, &until);
-    if (e < 0 && e != -ETIMEDOUT) {
-      *lines = NULL;
-      poll_failed(r, n, e);
-    }
-  }
-  return !is_over(r, until.deadline_ns);
-}
-
-static void time_out(root *r)
+static void time_out(tt_root *r)
 {
   char missing[256];
   unsigned long long seconds = r->timeout_ns / TT_NS_PER_S;
@@ -545,137 +503,123 @@ static void time_out(root *r)
          "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined (NCCL_BOOTSTRAP_TIMEOUT)", seconds,
          r->begin, r->begin + r->count - 1);
   } else {
-    bool full = r->door.shortage != 0;
+    bool full = r->door->shortage != 0;
     fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)%s%s", missing,
-         r->nranks, seconds, full ? ". The root could not take all that came: " : "", full ? tt_sock_error_text(r->door.shortage) : "");
+         r->nranks, seconds, full ? ". The root could not take all that came: " : "", full ? tt_sock_error_text(r->door->shortage) : "");
   }
 }
 
 // Everybody has joined, or everybody who came has been told why not.
-static bool finished(const root *r)
+static bool finished(const tt_root *r)
 {
   return r->code == ncclSuccess ? r->all : r->told >= r->to_tell;
 }
 
-static void collect(root *r)
+bool tt_root_is_open(const tt_root *r)
 {
-  while (!finished(r)) {
-    tt_hello h;
-    int fd = -1;
-    const struct pollfd *lines;
-    if (!wait_event(r, &lines)) {
-      if (r->code != ncclSuccess || r->nranks == 0) {
-        return;
-      }
+  return !r->over && !r->answered && !finished(r);
+}
+
+size_t tt_root_poll_room(const tt_root *r)
+{
+  return (size_t)r->nseats + (size_t)r->narrivals;
+}
+
+// First the lines, as look_at_lines takes them. Seats without one stay out: poll(2) counts every entry against the limit of open files.
+size_t tt_root_poll(const tt_root *r, struct pollfd *fds, uint64_t *wake_ns)
+{
+  size_t n = 0;
+  for (int i = 0; i < r->nseats && hears_lines(r); i++) {
+    if (is_joined(r, i)) {
+      fds[n++] = (struct pollfd){.fd = r->seats[i].line.fd, .events = POLLIN};
+    }
+  }
+  for (int i = 0; i < r->narrivals; i++) {
+    fds[n++] = (struct pollfd){.fd = r->arrivals[i].line.fd, .events = POLLIN};
+    tt_wake_by(wake_ns, r->arrivals[i].deadline_ns);
+  }
+  tt_wake_by(wake_ns, r->end_ns);
+  tt_wake_by(wake_ns, r->tick_ns);
+  return n;
+}
+
+void tt_root_step(tt_root *r, const struct pollfd *fds, uint64_t wake_ns)
+{
+  if (is_over(r, wake_ns)) {
+    r->over = r->answered || r->code != ncclSuccess || r->nranks == 0;
+    if (!r->over) {
       time_out(r);
     }
-    if (lines != NULL) {
-      look_at_lines(r, lines);
-    }
-    hear_arrivals(r);
-    while (tt_greeter_next(&r->door, &h, &fd)) {
-      add_arrival(r, &h, fd);
-    }
-    if (r->tick_ns != 0 && tt_now_ns() >= r->tick_ns) {
-      tick(r);
-    }
+  }
+  if (fds != NULL) {
+    look_at_lines(r, fds);
+  }
+  hear_arrivals(r);
+  if (r->tick_ns != 0 && tt_now_ns() >= r->tick_ns) {
+    tick(r);
   }
 }
 
-// A rank closes its line when it has its answer; closing first would look like a death.
-static void await_lines(root *r)
+void tt_root_starve(tt_root *r, size_t n)
 {
-  tt_until until = {.deadline_ns = tt_now_ns() + ANSWER_NS};
+  if (r->code == ncclSuccess && !r->answered) {
+    r->to_tell = TT_MAX(r->nseats, 1);
+    fail(r, ncclRemoteError, "the process that made the unique id may not wait for its %zu connections any more: see its ulimit -n", n);
+  }
+}
+
+static void close_arrivals(tt_root *r)
+{
+  while (r->narrivals > 0) {
+    tt_notes_close(&r->arrivals[--r->narrivals].line);
+  }
+}
+
+void tt_root_answer(tt_root *r)
+{
+  if (r->answered) {
+    return;
+  }
+  close_arrivals(r);
+  if (r->code == ncclSuccess) {
+    answer_joined(r);
+  }
+  r->answered = true;
+  r->over = false;
+  r->tick_ns = 0;
+  set_end(r, tt_now_ns() + ANSWER_NS);
+}
+
+bool tt_root_has_ended(const tt_root *r)
+{
+  bool lines = false;
   for (int i = 0; i < r->nseats; i++) {
-    struct pollfd p = {.fd = r->seats[i].line.fd, .events = POLLIN};
-    if (p.fd >= 0) {
-      (void)tt_sock_poll(&p, 1, &until);
-    }
+    lines |= is_joined(r, i);
   }
+  return r->answered && (r->over || !lines);
 }
 
-static void destroy(root *r)
+tt_root *tt_root_new(const tt_greeter *door, const tt_key *key, uint64_t end_ns, uint64_t file_limit)
 {
-  tt_greeter_close(&r->door, true);
+  tt_root *r = tt_calloc(1, sizeof(*r));
+  if (r != NULL) {
+    r->door = door;
+    r->key = *key;
+    r->end_ns = end_ns;
+    r->file_limit = file_limit;
+    r->timeout_ns = tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
+  }
+  return r;
+}
+
+void tt_root_destroy(tt_root *r)
+{
   for (int i = 0; i < r->nseats; i++) {
     tt_sock_kill(r->seats[i].line.fd);
     tt_notes_close(&r->seats[i].line);
   }
-  for (int i = 0; i < r->narrivals; i++) {
-    tt_notes_close(&r->arrivals[i].line);
-  }
+  close_arrivals(r);
   tt_free(r->seats);
   tt_free(r->arrivals);
-  tt_free(r->fds);
   tt_free(r);
-}
-
-static void *run(void *arg)
-{
-  root *r = arg;
-  collect(r);
-  if (r->nranks == 0 && r->code == ncclSuccess) {
-    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: no rank has used its unique id (TUTTI_ID_TIMEOUT): it ends");
-  }
-  // From here on nobody can join: who tries learns at once that the id is used up.
-  tt_greeter_close(&r->door, true);
-  if (r->code == ncclSuccess) {
-    answer_joined(r);
-  }
-  await_lines(r);
-  destroy(r);
-  __atomic_sub_fetch(&live_roots, 1, __ATOMIC_RELEASE);
-  return NULL;
-}
-
-// A root of the job's communicator before this one may be about to leave the port of NCCL_COMM_ID; one of this process may be late.
-static int listen_patiently(root *r, const tt_id *in)
-{
-  uint64_t give_up = tt_now_ns() + (tt_root_count() > 0 ? 5 * LINGER_NS : LINGER_NS);
-  for (;;) {
-    int e = tt_greeter_open(&r->door, &in->root, &in->key, TT_HELLO_JOIN, -1);
-    if (e != -EADDRINUSE || (in->flags & TT_ID_FIXED) == 0 || tt_now_ns() > give_up) {
-      return e;
-    }
-    tt_sleep_ns(20 * TT_NS_PER_MS);
-  }
-}
-
-static ncclResult_t listen_failed(const tt_id *in, int e)
-{
-  char at[TT_ADDRS_TEXT];
-  return tt_fail(ncclSystemError, "the bootstrap root cannot listen on %s: %s%s", tt_addrs_text(&in->root, at), tt_sock_error_text(e),
-                 (in->flags & TT_ID_FIXED) != 0 ? " (NCCL_COMM_ID must name a free port of the machine of rank 0)" : "");
-}
-
-ncclResult_t tt_root_start(const tt_id *in, tt_addrs *bound)
-{
-  char text[TT_ADDRS_TEXT];
-  root *r = tt_calloc(1, sizeof(*r));
-  ncclResult_t res = ncclSuccess;
-  if (r == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a bootstrap root");
-  }
-  r->key = in->key;
-  r->timeout_ns = tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
-  r->file_limit = tt_sock_raise_file_limit();
-  int64_t unused_s = tt_params_get()->id_timeout;
-  r->end_ns = unused_s > 0 ? tt_now_ns() + tt_span_ns(unused_s, TT_NS_PER_S) : 0;
-  int e = listen_patiently(r, in);
-  if (e != 0) {
-    TT_TRY_GOTO(listen_failed(in, e), res);
-  }
-  tt_addrs at = r->door.addrs;
-  __atomic_add_fetch(&live_roots, 1, __ATOMIC_RELAXED);
-  res = tt_thread_start_detached("tutti root", run, r);
-  if (res != ncclSuccess) {
-    __atomic_sub_fetch(&live_roots, 1, __ATOMIC_RELAXED);
-    goto fail;
-  }
-  tt_info(TT_BOOTSTRAP, "bootstrap root listens on %s", tt_addrs_text(&at, text));
-  *bound = at; // not read from r: the thread may have ended already
-  return ncclSuccess;
-fail:
-  destroy(r);
-  return res;
 }

@@ -30,8 +30,23 @@ static int answer(tt_shake_in *s, const tt_key *key)
   return n == (ssize_t)sizeof(proof) ? 1 : n < 0 ? (int)n : -ENOBUFS;
 }
 
-int tt_shake_in_step(tt_shake_in *s, const tt_key *key, unsigned kinds, int to, const char **why)
+// NULL: so far this may be one of those who are welcome, or, complete, is one, and *key is the one that it knows.
+static const char *look_at_hello(const tt_shake_in *s, const tt_welcome *welcome, tt_key *key)
 {
+  const tt_hello *h = &s->hello;
+  bool whole = s->got == sizeof(*h);
+  *key = welcome->key;
+  if (whole && welcome->find != NULL) {
+    welcome->find(welcome->arg, h, key);
+  }
+  const char *wrong = tt_hello_check(h, s->got, key, &s->greeting);
+  bool astray = whole && ((h->kind & welcome->kinds) == 0 || h->to != welcome->to);
+  return wrong == NULL && astray ? "a rank that wanted another socket" : wrong;
+}
+
+int tt_shake_in_step(tt_shake_in *s, const tt_welcome *welcome, const char **why)
+{
+  tt_key key = welcome->key;
   while (s->got < sizeof(s->hello)) {
     ssize_t n = tt_sock_recv(s->fd, (char *)&s->hello + s->got, sizeof(s->hello) - s->got);
     if (n == -EAGAIN) {
@@ -42,16 +57,13 @@ int tt_shake_in_step(tt_shake_in *s, const tt_key *key, unsigned kinds, int to, 
       return (int)n;
     }
     s->got += (size_t)n;
-    const char *wrong = tt_hello_check(&s->hello, s->got, key, &s->greeting);
-    if (wrong == NULL && s->got == sizeof(s->hello) && ((s->hello.kind & kinds) == 0 || s->hello.to != to)) {
-      wrong = "a rank that wanted another socket";
-    }
+    const char *wrong = look_at_hello(s, welcome, &key);
     if (wrong != NULL) {
       *why = wrong;
       return s->got == sizeof(s->hello) ? refuse(s) : -EPROTO;
     }
   }
-  int e = answer(s, key);
+  int e = answer(s, &key);
   if (e < 0) {
     *why = "it closed before the proof could be sent";
   }

@@ -2,6 +2,17 @@
 #pragma once
 #include "bootstrap/hello.h"
 
+// Who is let in.
+typedef struct tt_welcome {
+  tt_key key;
+  unsigned kinds; // tt_hello_kind bits
+  int to;         // the listener's own rank; -1: root
+  // Writes the key that a complete hello has to know, and leaves *key alone when it names none. `key` is then one that nobody knows. NULL:
+  // `key` is the only one.
+  void (*find)(void *arg, const tt_hello *h, tt_key *key);
+  void *arg;
+} tt_welcome;
+
 // The accepting side.
 typedef struct tt_shake_in {
   int fd;
@@ -12,9 +23,9 @@ typedef struct tt_shake_in {
 
 // Greets. The socket stays the caller's. 0 or -errno.
 int tt_shake_in_start(tt_shake_in *s, int fd);
-// Reads what has come; a complete hello under `key`, of one of `kinds`, to rank `to` is answered by the proof. 1: done; 0: not yet; < 0:
-// this is not one of us, `*why` says what it was (a text; untouched otherwise). Nothing beyond the hello is read.
-int tt_shake_in_step(tt_shake_in *s, const tt_key *key, unsigned kinds, int to, const char **why);
+// Reads what has come; a complete hello of one who is welcome is answered by the proof. 1: done; 0: not yet; < 0: this is not one of us,
+// `*why` says what it was (a text; untouched otherwise). Nothing beyond the hello is read.
+int tt_shake_in_step(tt_shake_in *s, const tt_welcome *welcome, const char **why);
 
 // The connecting side.
 typedef struct tt_shake_out {

@@ -12,6 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const tt_key key = {{1}};
+static const tt_welcome welcome = {.key = {{1}}, .kinds = TT_HELLO_NET, .to = 5};
 
 static void demand(bool good)
 {
@@ -39,7 +40,7 @@ static int feed_in(tt_shake_in *s, int fd, const uint8_t *data, size_t size, boo
     size_t n = slowly ? 1 : size;
     say(fd, data + at, n);
     at += n;
-    e = tt_shake_in_step(s, &key, TT_HELLO_NET, 5, &why);
+    e = tt_shake_in_step(s, &welcome, &why);
     demand((e < 0) == (why != NULL));
   }
   return e;

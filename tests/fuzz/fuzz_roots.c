@@ -82,16 +82,16 @@ static void feed_root(input *in)
   enum { WIRES = 12 };
   tt_notes far[WIRES];
   int n = 0;
-  root *r = calloc(1, sizeof(*r)); // no door
-  r->key = key;
-  r->timeout_ns = TT_NS_PER_S;
+  static const tt_greeter no_door;
+  tt_root *r = tt_root_new(&no_door, &key, 0, 1024);
+  demand(r != NULL);
   while (in->size > 0) {
     uint8_t what = next_byte(in);
     if (n < WIRES && what % 4 == 0) {
       tt_hello h = {.kind = TT_HELLO_JOIN, .rank = (int8_t)next_byte(in) % 8, .to = -1, .nranks = 1 + next_byte(in) % 8};
       wire w = make_wire(&h);
       far[n++] = w.far;
-      add_arrival(r, &h, w.near.fd);
+      tt_root_take(r, &h, w.near.fd);
       say_card(&far[n - 1], in);
     } else if (n > 0 && what % 4 == 1) {
       tt_notes_close(&far[what / 4 % n]);
@@ -112,10 +112,12 @@ static void feed_root(input *in)
     tick(r);
     time_out(r);
   }
+  tt_root_answer(r);
+  demand(!tt_root_is_open(r));
   for (int i = 0; i < n; i++) {
     tt_notes_close(&far[i]);
   }
-  destroy(r);
+  tt_root_destroy(r);
 }
 
 static void feed_rank(input *in)
