@@ -11,7 +11,6 @@
 #include "base/util.h"
 #include "topo/connect.h"
 #include "topo/model.h"
-#include "../coll/machine.h"
 
 #define MACHINES "tests/topologies"
 
@@ -539,7 +538,6 @@ int main(int argc, char **argv)
   }
   all.results = argv[1];
   all.repeats = argc > 2 ? TT_MAX(atoi(argv[2]), 1) : 5;
-  machine_say(stdout);
   printf("%-46s n graph  | %-30s | %-30s | %7s | %8s\n", "machine", "ours: channels x GB/s, types, hops", "NCCL 2.30.7", "bound", "ms");
   each(MACHINES "/known", known_machine);
   each(MACHINES "/more", other_machine);

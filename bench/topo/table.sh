@@ -7,7 +7,10 @@ build=${1:-${BUILD:-build}}
 build=$(cd "$build" && pwd) || exit 1
 library=$build/lib/libnccl_static.a
 results=$build/topologies/known
-mkdir -p "$build/bench" || exit 1
+out=$build/bench
+mkdir -p "$out" || exit 1
+# shellcheck source-path=SCRIPTDIR source=../build.sh
+. bench/build.sh
 
 [ -f "$library" ] || { echo "table: $library is missing: build the project first" >&2; exit 1; }
 [ -d "$results" ] || { echo "table: $results is missing: configuring the project unpacks the known results" >&2; exit 1; }
@@ -16,7 +19,8 @@ found() { # found NAME: the library that cmake found
   sed -n "s/^$1_LIBRARY:FILEPATH=//p" "$build/CMakeCache.txt"
 }
 
+say_machine || exit 1
 # shellcheck disable=SC2046
-"${CC:-cc}" -std=gnu11 -O2 -g -Wall -Wextra -Iinclude -Isrc -o "$build/bench/topo_table" bench/topo/table.c bench/coll/machine.c "$library" \
+"${CC:-cc}" -std=gnu11 -O2 -g -Wall -Wextra -Iinclude -Isrc -o "$build/bench/topo_table" bench/topo/table.c "$library" \
   $(found sodium) $(found expat) -lpthread -ldl -lm || exit 1
 exec "$build/bench/topo_table" "$results" "${2:-5}"
