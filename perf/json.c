@@ -71,10 +71,22 @@ static FILE *create(const char *path, char *used, size_t size)
   return f;
 }
 
+// The environment, but for the values of secrets: files of results are handed on.
+static json_t *environment_list(void)
+{
+  json_t *list = json_array();
+  for (char *const *e = environ; *e != NULL; e++) {
+    size_t n = strcspn(*e, "=");
+    bool secret = n >= 7 && strncmp(*e + n - 7, "_SECRET", 7) == 0;
+    json_array_append_new(list, secret ? json_sprintf("%.*s=(not shown)", (int)n, *e) : string_of(*e));
+  }
+  return list;
+}
+
 static json_t *string_list(int count, char *const *strings)
 {
   json_t *list = json_array();
-  for (int i = 0; count < 0 ? strings[i] != NULL : i < count; i++) {
+  for (int i = 0; i < count; i++) {
     json_array_append_new(list, string_of(strings[i]));
   }
   return list;
@@ -99,7 +111,7 @@ perf_json *perf_json_open(const char *path, int argc, char *const *argv, int lib
   json_object_set_new(j->top, "version", json_integer(3));
   json_object_set_new(j->top, "start_time", now());
   json_object_set_new(j->top, "args", string_list(argc, argv));
-  json_object_set_new(j->top, "env", string_list(-1, environ));
+  json_object_set_new(j->top, "env", environment_list());
   json_object_set_new(j->top, "nccl_version", json_integer(library_version));
   return j;
 }

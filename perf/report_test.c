@@ -155,6 +155,18 @@ static json_t *write_and_load(const char *path, const perf_options *o)
   return top;
 }
 
+// Has the document's list of the environment this line?
+static bool has_variable(const json_t *top, const char *line)
+{
+  const json_t *list = json_object_get(top, "env");
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    if (strcmp(json_string_value(json_array_get(list, i)), line) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static void assert_keys(const json_t *object, const char *keys)
 {
   char found[512] = "";
@@ -175,7 +187,10 @@ static void test_json(void **state)
   assert_non_null(mkdtemp(folder));
   snprintf(path, sizeof(path), "%s/a.JSON", folder);
   perf_options o = options_of(9, (char *[]){"x", "-n", "2", "-f", "2", "-I", "1", "-e", "64M"});
+  setenv("TUTTI_COMM_ID_SECRET", "xyzzy", 1);
+  setenv("TUTTI_COMM_ID", "seen", 1);
   json_t *top = write_and_load(path, &o);
+  assert_true(has_variable(top, "TUTTI_COMM_ID_SECRET=(not shown)") && has_variable(top, "TUTTI_COMM_ID=seen"));
   assert_keys(top, "version start_time args env nccl_version config results out_of_bounds average_bus_bandwidth errors end_time");
   assert_keys(json_object_get(top, "config"),
               "nthreads ngpus minimum_bytes maximum_bytes step_factor warmup_iters iterations "

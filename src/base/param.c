@@ -107,6 +107,12 @@ static char *text_keep(const char *text)
   return copy;
 }
 
+// What may be said of a value.
+static const char *shown(const tt_param_row *row, const char *text)
+{
+  return row->flags & TT_PARAM_SECRET ? TT_PARAM_NOT_SHOWN : text;
+}
+
 // Puts one value in its place. `where`: "environment" or "file:line", for messages.
 static void apply(const tt_param_row *row, const char *text, tt_param_origin origin, const char *where)
 {
@@ -116,8 +122,8 @@ static void apply(const tt_param_row *row, const char *text, tt_param_origin ori
     return;
   }
   if (!tt_param_parse_value(row->type, text, &number)) {
-    note_add(TT_LOG_WARN, "%s=%.64s (%s): expected %s; using the default %s", row->name, text, where, tt_param_expected(row->type),
-             row->def_text);
+    note_add(TT_LOG_WARN, "%s=%.64s (%s): expected %s; using the default %s", row->name, shown(row, text), where,
+             tt_param_expected(row->type), row->def_text);
     return;
   }
   if (row->type == TT_PARAM_TYPE_STR) {
@@ -132,9 +138,9 @@ static void apply(const tt_param_row *row, const char *text, tt_param_origin ori
   }
   state.origin[row - rows] = (unsigned char)origin;
   if (row->flags & TT_PARAM_IGNORED) {
-    note_add(TT_LOG_INFO, "%s=%.64s (%s) is accepted, but means nothing here", row->name, text, where);
+    note_add(TT_LOG_INFO, "%s=%.64s (%s) is accepted, but means nothing here", row->name, shown(row, text), where);
   } else {
-    note_add(TT_LOG_INFO, "%s set by %s to %.128s", row->name, where, text);
+    note_add(TT_LOG_INFO, "%s set by %s to %.128s", row->name, where, shown(row, text));
   }
 }
 
@@ -447,7 +453,7 @@ size_t tt_param_text(const tt_param_row *row, char *out, size_t size)
     return (size_t)snprintf(out, size, "%lld", (long long)number);
   }
   const char *text = text_value(row);
-  return (size_t)snprintf(out, size, "%s", text != NULL ? text : "");
+  return (size_t)snprintf(out, size, "%s", text != NULL ? shown(row, text) : "");
 }
 
 void tt_param_dump(bool all)

@@ -29,7 +29,10 @@ enum {
   TT_PARAM_IGNORED = 4,    // accepted, means nothing here; said at INFO when set
   TT_PARAM_EMPTY = 8,      // an empty text is a value; elsewhere it counts as not set
   TT_PARAM_ELSEWHERE = 16, // a plugin reads it from the environment; the row is for the nearest name and for docs/params.md
+  TT_PARAM_SECRET = 32,    // a text that is never shown: TT_PARAM_NOT_SHOWN stands in its place in the log, in dumps and in tt_param_text
 };
+
+#define TT_PARAM_NOT_SHOWN "(not shown)"
 
 // The process's parameters. First call reads environment and files; later calls return the same struct. Any thread.
 const tt_params *tt_params_get(void);
@@ -70,7 +73,7 @@ tt_param_origin tt_param_origin_of(const tt_param_row *row);
 // Value of an INT or BOOL row. Returns false for a STR row.
 bool tt_param_int(const tt_param_row *row, int64_t *out);
 
-// Value as text in a buffer of `size` bytes: a number in decimal, "" for a text that is not set. Returns the length of the whole text,
+// Value as text in a buffer of `size` bytes: a number in decimal, "" for a text that is not set, TT_PARAM_NOT_SHOWN for a secret that is. Returns the length of the whole text,
 // which may be `size` or more, as snprintf.
 size_t tt_param_text(const tt_param_row *row, char *out, size_t size);
 

@@ -301,6 +301,32 @@ static void registry(void **unused)
   assert_int_equal(count_of(out, "NCCL_HOSTID"), 0); // hidden
 }
 
+static void print_secret(void)
+{
+  char text[64];
+  const tt_params *p = tt_params_get();
+  tt_param_text(tt_param_find("TUTTI_COMM_ID_SECRET"), text, sizeof text);
+  printf("known %d shown %s\n", p->comm_id_secret != NULL && strlen(p->comm_id_secret) == 7, text);
+  fflush(stdout);
+  tt_param_dump(true);
+}
+
+// Neither the log nor a dump has the value of a secret, good or bad; both say whether it is set.
+static void secrets_are_not_shown(void **unused)
+{
+  (void)unused;
+  char out[1 << 16];
+  child_run(CHILD_ENV("NCCL_DEBUG=INFO", "TUTTI_COMM_ID_SECRET=xyzzy12"), print_secret, out, sizeof out);
+  assert_contains(out, "known 1 shown (not shown)\n");
+  assert_contains(out, "TUTTI_COMM_ID_SECRET set by environment to (not shown)");
+  assert_contains(out, "TUTTI_COMM_ID_SECRET=(not shown) (environment)");
+  assert_int_equal(count_of(out, "xyzzy"), 0);
+  child_run(CHILD_ENV("NCCL_DEBUG=INFO", "TUTTI_COMM_ID_SECRET=xyzzy\n"), print_secret, out, sizeof out);
+  assert_contains(out, "TUTTI_COMM_ID_SECRET=(not shown) (environment): expected text without control characters");
+  assert_contains(out, "TUTTI_COMM_ID_SECRET= (default)");
+  assert_int_equal(count_of(out, "xyzzy"), 0);
+}
+
 static void rows_are_sound(void **unused)
 {
   (void)unused;
@@ -310,6 +336,7 @@ static void rows_are_sound(void **unused)
     assert_true(strncmp(row->name, "NCCL_", 5) == 0 || strncmp(row->name, "TUTTI_", 6) == 0);
     assert_true(strlen(row->name) <= 48 && strlen(row->doc) > 10);
     assert_true(!(row->flags & TT_PARAM_PUBLIC) != !(row->flags & TT_PARAM_HIDDEN));
+    assert_true(!(row->flags & TT_PARAM_SECRET) || row->type == TT_PARAM_TYPE_STR);
   }
 }
 
@@ -348,6 +375,7 @@ int main(void)
       cmocka_unit_test(flood),
       cmocka_unit_test(registry),
       cmocka_unit_test(rows_are_sound),
+      cmocka_unit_test(secrets_are_not_shown),
   };
   return cmocka_run_group_tests_name("param", tests, make_dir, remove_dir);
 }

@@ -37,8 +37,14 @@ typedef struct tt_id {
 ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out);
 // Writes an id. Pure.
 void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id);
-// The id that NCCL_COMM_ID=`text` stands for, the same in every process that knows the secret in the file; NULL: in every process at all. Errors: ncclInvalidArgument.
-ncclResult_t tt_bootstrap_id_fixed(const char *text, const char *secret_file, tt_id *out);
+// What only ranks of a job know: a text, or a file with it. NULL: not given.
+typedef struct tt_id_secret {
+  const char *text, *file;
+} tt_id_secret;
+
+// The id that NCCL_COMM_ID=`text` stands for, the same in every process that knows the secret; without one in every process at all. A text and a file of the
+// same bytes are one secret. Errors: ncclInvalidArgument, also where both are given.
+ncclResult_t tt_bootstrap_id_fixed(const char *text, const tt_id_secret *secret, tt_id *out);
 
 // ---- root.c
 

@@ -235,7 +235,7 @@ static int comm_id_differs(const char *port)
     _exit(!told);
   }
   snprintf(text, sizeof(text), "[127.0.0.1]:%s", port);
-  bool told = tt_bootstrap_id_fixed(text, NULL, &other) == ncclSuccess;
+  bool told = tt_bootstrap_id_fixed(text, &(tt_id_secret){.text = NULL}, &other) == ncclSuccess;
   tt_bootstrap_id_write(&other, &id);
   told = told && tt_bootstrap_init(&id, 1, 2, 1, NULL, &b) == ncclInvalidUsage &&
          strstr(tt_last_error(), "NCCL_COMM_ID is not the same text") != NULL;
@@ -260,7 +260,7 @@ static ncclResult_t id_with(const char *path, const char *secret, mode_t mode, n
   fputs(secret, f);
   fclose(f);
   assert_int_equal(chmod(path, mode), 0);
-  ncclResult_t res = tt_bootstrap_id_fixed("127.0.0.1:4711", path, &parts);
+  ncclResult_t res = tt_bootstrap_id_fixed("127.0.0.1:4711", &(tt_id_secret){.file = path}, &parts);
   if (res == ncclSuccess) {
     tt_bootstrap_id_write(&parts, id);
   }
@@ -280,7 +280,7 @@ static void test_comm_id_secret(void **state)
   assert_int_equal(id_with(path, "one", 0600, &a), ncclSuccess);
   assert_int_equal(id_with(path, "one", 0600, &b), ncclSuccess);
   assert_int_equal(id_with(path, "two", 0600, &other), ncclSuccess);
-  assert_int_equal(tt_bootstrap_id_fixed("127.0.0.1:4711", NULL, &parts), ncclSuccess);
+  assert_int_equal(tt_bootstrap_id_fixed("127.0.0.1:4711", &(tt_id_secret){.text = NULL}, &parts), ncclSuccess);
   tt_bootstrap_id_write(&parts, &none);
   assert_memory_equal(&a, &b, sizeof(a));
   assert_memory_not_equal(&a, &other, sizeof(a));
@@ -290,8 +290,16 @@ static void test_comm_id_secret(void **state)
   assert_int_equal(id_with(path, "one", 0666, &b), ncclInvalidArgument);
   assert_non_null(strstr(tt_last_error(), "others may write it"));
   unlink(path);
-  assert_int_equal(tt_bootstrap_id_fixed("127.0.0.1:4711", path, &parts), ncclInvalidArgument);
+  tt_id_secret secret = {.file = path};
+  assert_int_equal(tt_bootstrap_id_fixed("127.0.0.1:4711", &secret, &parts), ncclInvalidArgument);
   assert_non_null(strstr(tt_last_error(), "TUTTI_COMM_ID_SECRET_FILE="));
+  secret.text = "two";
+  assert_int_equal(tt_bootstrap_id_fixed("127.0.0.1:4711", &secret, &parts), ncclInvalidArgument);
+  assert_non_null(strstr(tt_last_error(), "both TUTTI_COMM_ID_SECRET and"));
+  secret.file = NULL;
+  assert_int_equal(tt_bootstrap_id_fixed("127.0.0.1:4711", &secret, &parts), ncclSuccess);
+  tt_bootstrap_id_write(&parts, &b);
+  assert_memory_equal(&b, &other, sizeof(b)); // the file's bytes were the same
 }
 
 int main(int argc, char **argv)

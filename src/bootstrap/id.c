@@ -145,19 +145,31 @@ static int wanted_family(void)
   return f == NULL ? AF_UNSPEC : strcmp(f, "AF_INET6") == 0 ? AF_INET6 : strcmp(f, "AF_INET") == 0 ? AF_INET : AF_UNSPEC;
 }
 
-// Mixes the bytes of the file into the key.
-static ncclResult_t add_secret(const char *path, tt_key *key)
+// Mixes what only the job knows into the key: the variable's text, or the bytes of the file. Nothing where neither is given.
+static ncclResult_t add_secret(const tt_id_secret *secret, tt_key *key)
 {
   char bytes[SECRET_FILE_MAX], why[TT_OWN_FILE_WHY];
-  long n = tt_own_file_read(path, bytes, sizeof(bytes), NULL, why);
-  if (n <= 0) {
-    return tt_fail(ncclInvalidArgument, "TUTTI_COMM_ID_SECRET_FILE=%s: %s", path, n == 0 ? "it is empty" : why);
+  const void *data = secret->text;
+  size_t size = secret->text != NULL ? strlen(secret->text) : 0;
+  if (secret->text != NULL && secret->file != NULL) {
+    return tt_fail(ncclInvalidArgument, "both TUTTI_COMM_ID_SECRET and TUTTI_COMM_ID_SECRET_FILE=%s are set: unset one of them",
+                   secret->file);
   }
-  *key = tt_key_derive(key, "TUTTI_COMM_ID_SECRET_FILE", bytes, (size_t)n);
+  if (secret->file != NULL) {
+    long n = tt_own_file_read(secret->file, bytes, sizeof(bytes), NULL, why);
+    if (n <= 0) {
+      return tt_fail(ncclInvalidArgument, "TUTTI_COMM_ID_SECRET_FILE=%s: %s", secret->file, n == 0 ? "it is empty" : why);
+    }
+    data = bytes;
+    size = (size_t)n;
+  }
+  if (size > 0) {
+    *key = tt_key_derive(key, "secret", data, size);
+  }
   return ncclSuccess;
 }
 
-ncclResult_t tt_bootstrap_id_fixed(const char *text, const char *secret_file, tt_id *out)
+ncclResult_t tt_bootstrap_id_fixed(const char *text, const tt_id_secret *secret, tt_id *out)
 {
   tt_id id = {.flags = TT_ID_FIXED};
   static const uint8_t none[TT_SECRET_BYTES];
@@ -167,9 +179,7 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, const char *secret_file, tt
   }
   // Without a secret whoever knows the address may join.
   tt_key public = tt_key_of(none), derived = tt_key_derive(&public, "NCCL_COMM_ID", text, strlen(text));
-  if (secret_file != NULL) {
-    TT_TRY(add_secret(secret_file, &derived));
-  }
+  TT_TRY(add_secret(secret, &derived));
   memcpy(id.secret, derived.b, sizeof(id.secret));
   id.key = tt_key_of(id.secret);
   *out = id;
@@ -193,10 +203,12 @@ static ncclResult_t find_addresses(tt_addrs *out)
 
 ncclResult_t tt_bootstrap_id(ncclUniqueId *id)
 {
-  const char *fixed = tt_params_get()->comm_id;
+  const tt_params *p = tt_params_get();
+  const char *fixed = p->comm_id;
+  tt_id_secret secret = {.text = p->comm_id_secret, .file = p->comm_id_secret_file};
   tt_id new = {.flags = 0};
   if (fixed != NULL && *fixed != '\0') {
-    TT_TRY(tt_bootstrap_id_fixed(fixed, tt_params_get()->comm_id_secret_file, &new));
+    TT_TRY(tt_bootstrap_id_fixed(fixed, &secret, &new));
     tt_bootstrap_id_write(&new, id);
     return ncclSuccess;
   }

@@ -69,7 +69,7 @@ static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
   if (e == -EACCES && is_fixed(l)) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: the root at %s belongs to another job, or NCCL_COMM_ID is not the same text on all ranks, or the "
-                   "secret of TUTTI_COMM_ID_SECRET_FILE is another one",
+                   "secret of TUTTI_COMM_ID_SECRET or TUTTI_COMM_ID_SECRET_FILE is another one",
                    t->j->rank, at);
   }
   if (tt_sock_is_shortage(e)) {
