@@ -58,7 +58,7 @@ if [ $mode = growth ]; then
       ratio = $2 / few
       verdict = ratio <= 6 ? "" : ": grows too fast"
       bad += ratio > 6
-      printf "%-24s %9d instructions for %d, %10d for %d: %.1f times as many%s\n", name[part], few, n[part - 1], $2, n[part], ratio, verdict
+      printf "%-24s %9.0f instructions for %d, %10.0f for %d: %.1f times as many%s\n", name[part], few, n[part - 1], $2, n[part], ratio, verdict
     }
     END {
       printf "counts: %d kinds of objects, %d too dear\n", part / 2, bad

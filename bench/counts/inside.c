@@ -108,6 +108,52 @@ static void drop_comm(int n)
   tt_layout_destroy(comm.layout);
 }
 
+// ---- schedules
+
+static tt_link *links[MOST + TT_COLLNET_HEADS];
+
+// Every rank is on a host of its own, and every peer has been connected over a network.
+static void make_networked(int n)
+{
+  static tt_link far = {.networked = true};
+  static tt_proxy none;
+  no_shared_memory(n);
+  memset(&comm, 0, sizeof comm);
+  comm.nranks = n;
+  comm.proxy = &none;
+  comm.port.links = links;
+  comm.wiring = (tt_wiring){.nranks = n, .peers = peers, .port = &comm.port};
+  for (int i = 0; i < n; i++) {
+    links[i] = &far;
+  }
+  must_be(tt_ranks_layout(peers, n, &comm.layout) == ncclSuccess, "layout", n);
+}
+
+static void write_schedule(tt_func func, const char *algo, int root, int n)
+{
+  tt_decision d = {.choice = {.algo = tt_algorithm_find(algo), .channels = 1}};
+  must_be(tt_comm_schedules(&comm, func, root, &d) == ncclSuccess && d.cached->ntraffic > 0, algo, n);
+}
+
+static void all_to_all_of_ranks(int n)
+{
+  write_schedule(TT_FUNC_ALLTOALL, "Pairwise", 0, n);
+}
+
+// A schedule for each peer.
+static void sends_to_ranks(int n)
+{
+  for (int i = 1; i < n; i++) {
+    write_schedule(TT_FUNC_SEND, "Linear", i, n);
+  }
+}
+
+static void drop_networked(int n)
+{
+  tt_comm_free_schedules(&comm);
+  drop_comm(n);
+}
+
 // ---- jobs
 
 static int places[MOST], jobs_run;
@@ -185,6 +231,8 @@ static const growth_case cases[] = {
     {"cores_of_machines", make_peers, cores_of_machines, NULL, 2000},
     {"members_of_a_group", make_choices, members_of_a_group, NULL, 2000},
     {"channels_of_plain_nodes", make_comm, channels_of_plain_nodes, drop_comm, 2000},
+    {"all_to_all_of_ranks", make_networked, all_to_all_of_ranks, drop_networked, 1000},
+    {"sends_to_ranks", make_networked, sends_to_ranks, drop_networked, 1000},
     {"buffers_of_the_network", NULL, buffers_of_the_network, NULL, 1000},
     {"jobs_of_communicators", NULL, jobs_of_communicators, NULL, 500},
 };

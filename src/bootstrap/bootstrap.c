@@ -178,18 +178,29 @@ typedef struct {
 } split_card;
 static_assert(sizeof(split_card) == 216, "cards are sent as they are");
 
-static ncclResult_t check_members(const tt_bootstrap *parent, const int *members, int count, int *own)
+static ncclResult_t check_each(const tt_bootstrap *parent, const int *members, int count, bool *seen)
 {
-  *own = -1;
   for (int i = 0; i < count; i++) {
     if (members[i] < 0 || members[i] >= parent->nranks) {
       return tt_fail(ncclInvalidArgument, "%s: member %d is rank %d", parent->doing, i, members[i]);
     }
-    for (int k = 0; k < i; k++) {
-      if (members[k] == members[i]) {
-        return tt_fail(ncclInvalidArgument, "%s: rank %d is a member twice", parent->doing, members[i]);
-      }
+    if (seen[members[i]]) {
+      return tt_fail(ncclInvalidArgument, "%s: rank %d is a member twice", parent->doing, members[i]);
     }
+    seen[members[i]] = true;
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t check_members(const tt_bootstrap *parent, const int *members, int count, int *own)
+{
+  bool *seen = tt_calloc((size_t)parent->nranks, sizeof(bool));
+  ncclResult_t res = seen != NULL ? check_each(parent, members, count, seen)
+                                  : tt_fail(ncclSystemError, "%s: no memory for %d ranks", parent->doing, parent->nranks);
+  tt_free(seen);
+  TT_TRY(res);
+  *own = -1;
+  for (int i = 0; i < count; i++) {
     *own = members[i] == parent->rank ? i : *own;
   }
   return count == 0 || *own >= 0 ? ncclSuccess : tt_fail(ncclInvalidArgument, "%s: this rank is not among its members", parent->doing);

@@ -5,10 +5,21 @@
 
 #include "base/result.h"
 
+// A send or a receive speaks to one rank: all others cost it nothing.
+static bool is_single(const tt_shape *shape)
+{
+  return shape->func == TT_FUNC_SEND || shape->func == TT_FUNC_RECV;
+}
+
+static int turns_of(const tt_shape *shape)
+{
+  return is_single(shape) ? 1 : shape->nranks;
+}
+
 // Is the flow from a rank to itself a copy? For send and recv it is a message: the two ends are two calls with two buffers.
 static bool is_own_copy(const tt_shape *shape, int peer)
 {
-  return peer == shape->rank && shape->func != TT_FUNC_SEND && shape->func != TT_FUNC_RECV;
+  return peer == shape->rank && !is_single(shape);
 }
 
 // Whom this rank sends to in its i-th turn, or who sends to it in theirs: in each turn every rank sends one message and receives one.
@@ -18,6 +29,9 @@ static int partner(const tt_shape *shape, int i, bool send)
 {
   const tt_layout *l = shape->func == TT_FUNC_ALLTOALL ? shape->layout : NULL;
   int sign = send ? 1 : -1;
+  if (is_single(shape)) {
+    return shape->root;
+  }
   if (!l) {
     return tt_mod(shape->rank + sign * i, shape->nranks);
   }
@@ -32,7 +46,7 @@ static int partner(const tt_shape *shape, int i, bool send)
 static void send_strand(tt_build *b, const tt_shape *shape)
 {
   tt_build_strand(b);
-  for (int i = 0; i < shape->nranks; i++) {
+  for (int i = 0; i < turns_of(shape); i++) {
     int to = partner(shape, i, true);
     uint32_t in, out;
     if (tt_flow(shape, to, shape->rank, &in, &out)) {
@@ -44,7 +58,7 @@ static void send_strand(tt_build *b, const tt_shape *shape)
 static void recv_strand(tt_build *b, const tt_shape *shape)
 {
   tt_build_strand(b);
-  for (int i = 0; i < shape->nranks; i++) {
+  for (int i = 0; i < turns_of(shape); i++) {
     int from = partner(shape, i, false);
     uint32_t in, out;
     if (tt_flow(shape, shape->rank, from, &in, &out) && !is_own_copy(shape, from)) {

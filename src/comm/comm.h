@@ -74,8 +74,8 @@ typedef struct tt_cached {
   bool lent; // schedule and traffic are those of an earlier channel that has the same
   tt_schedule *sched;
   struct tt_traffic *traffic; // what one pass moves over the network
-  int ntraffic;
-  struct tt_nearby *nearby; // and in common memory: profile_shm.c's. NULL: nobody has asked yet
+  int ntraffic, *traffic_of;  // traffic_of: [strand]: number of its first row; one more: where the last one's end
+  struct tt_nearby *nearby;   // and in common memory: profile_shm.c's. NULL: nobody has asked yet
   int nnearby;
 } tt_cached;
 
@@ -84,7 +84,7 @@ typedef struct tt_traffic {
   int strand, peer;
   bool send;
   uint32_t messages;
-  const uint32_t *steps; // receives: which step takes each message
+  uint32_t *steps; // receives: which step takes each message
 } tt_traffic;
 
 enum { TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };
@@ -126,7 +126,6 @@ typedef struct tt_decision {
 // A job that needs other ranks: init, split, finalize (group.c runs them).
 typedef struct tt_job tt_job;
 
-#define TT_CACHE_BUCKETS 64
 enum { TT_KNOWN_SETS = 64, TT_KNOWN_WAYS = 4 };
 #define TT_QUICK_LOOKS 512 // at a message that has not come, before a plan waits for it: half a microsecond to two, about what a plan takes
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
@@ -163,7 +162,9 @@ struct ncclComm {
   int machine_ranks;   // ranks on the cores of this machine: those of fake nodes (NCCL_HOSTID), too
   size_t stream_bytes; // results from this size on are not kept in the caches, unless they are there (reuse.h)
   // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
-  tt_cached *cache[TT_CACHE_BUCKETS];
+  tt_cached **cache;            // [cache_room] buckets; NULL: nothing has been written yet
+  unsigned cache_room, ncached; // ncached: schedules in it
+  int *newest_row;              // [2 * peer + send]: schedules.c's; NULL: nothing goes over the network yet
   tt_decision *known
       [TT_KNOWN_SETS]; // decisions by operation, TT_KNOWN_WAYS in each set that is there; of a full set one goes that was not used lately
   unsigned hand;       // where a place for the next one is looked for

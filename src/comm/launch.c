@@ -204,11 +204,9 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
 {
   const tt_call *c = l->call;
   uint64_t passes = TT_DIV_UP(l->end - l->pos, (size_t)l->sched->nsub * l->max_chunk);
-  for (int i = 0; i < cached->ntraffic; i++) {
+  const int *rows = &cached->traffic_of[l->strand - l->sched->strands];
+  for (int i = rows[0]; i < rows[1]; i++) {
     const tt_traffic *t = &cached->traffic[i];
-    if (l->strand != &l->sched->strands[t->strand]) {
-      continue;
-    }
     if (TT_UNLIKELY(t->peer >= comm->nranks)) { // a network that reduces: what comes back needs no word
       tt_proxy_sums_post(comm->collnet->sums, t->send ? (uint32_t)(passes * t->messages) : 0);
       continue;

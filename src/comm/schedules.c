@@ -5,6 +5,8 @@
 #include "coll/zerocopy.h"
 #include "comm/comm.h"
 
+enum { CACHE_LEAST = 64 }; // buckets; a power of two
+
 // Connects this rank with everybody the schedule mentions.
 static ncclResult_t connect_peers(struct ncclComm *comm, const tt_schedule *s)
 {
@@ -17,66 +19,105 @@ static ncclResult_t connect_peers(struct ncclComm *comm, const tt_schedule *s)
   return ncclSuccess;
 }
 
-// Counts one message of a strand between this rank and a peer on another machine.
-static void count_message(tt_cached *c, int strand, int peer, bool send)
+// A walk over the messages of a schedule: the first counts them, the second lists the steps that receive them.
+typedef struct traffic_walk {
+  struct ncclComm *comm;
+  tt_cached *c;
+  int first; // of the rows of the strand
+  bool lists;
+} traffic_walk;
+
+static bool is_far(const struct ncclComm *comm, const tt_ref *r)
 {
-  tt_traffic *t = c->traffic;
-  while (t < c->traffic + c->ntraffic && (t->strand != strand || t->peer != peer || t->send != send)) {
-    t++;
-  }
-  if (t == c->traffic + c->ntraffic) {
-    *t = (tt_traffic){.strand = strand, .peer = peer, .send = send};
-    c->ntraffic++;
-  }
-  t->messages++;
+  return r->kind == TT_FIFO && (comm->port.links[r->peer]->networked || r->peer >= comm->nranks);
 }
 
-// Counts the messages among `n` references of a strand.
-static void count_refs(const struct ncclComm *comm, tt_cached *c, int strand, const tt_ref *refs, int n, bool send)
+// The row of a strand's messages between this rank and a peer on another machine: rows of a strand stand together. The communicator remembers the newest row of
+// each peer and direction, from whatever schedule.
+static tt_traffic *traffic_row(const traffic_walk *w, int strand, int peer, bool send)
 {
-  for (int i = 0; i < n; i++) {
-    if (refs[i].kind == TT_FIFO && (comm->port.links[refs[i].peer]->networked || refs[i].peer >= comm->nranks)) {
-      count_message(c, strand, refs[i].peer, send);
-    }
+  tt_cached *c = w->c;
+  int *row = &w->comm->newest_row[2 * peer + send];
+  bool known = *row >= w->first && *row < c->ntraffic && c->traffic[*row].peer == peer && c->traffic[*row].send == send;
+  if (!known) {
+    *row = c->ntraffic++;
+    tt_traffic *t = &c->traffic[*row];
+    t->strand = strand;
+    t->peer = peer;
+    t->send = send;
   }
+  return &c->traffic[*row];
 }
 
-// Adds step `i` once for every message of `peer` that it takes. Returns where the next one goes.
-static uint32_t *list_step(const tt_schedule *s, uint32_t i, int peer, uint32_t *room)
+// The messages among `n` references of a step (number `i`).
+static void walk_refs(const traffic_walk *w, int strand, uint32_t i, bool send)
 {
+  const tt_schedule *s = w->c->sched;
   const tt_step *step = &s->steps[i];
-  for (uint32_t r = step->src; r < step->src + step->nsrc; r++) {
-    if (s->refs[r].kind == TT_FIFO && s->refs[r].peer == peer) {
-      *room++ = i;
+  const tt_ref *refs = s->refs + (send ? step->dst : step->src);
+  for (int k = 0; k < (send ? step->ndst : step->nsrc); k++) {
+    if (!is_far(w->comm, &refs[k])) {
+      continue;
     }
-  }
-  return room;
-}
-
-// Which steps receive the messages of each row, in order: where they belong can be told before they come.
-static void list_steps(tt_cached *c, uint32_t *room)
-{
-  const tt_schedule *s = c->sched;
-  for (tt_traffic *t = c->traffic; t < c->traffic + c->ntraffic; t++) {
-    const tt_strand *strand = &s->strands[t->strand];
-    t->steps = room;
-    for (uint32_t i = strand->first; i < strand->first + strand->count && !t->send; i++) {
-      room = list_step(s, i, t->peer, room);
+    tt_traffic *t = traffic_row(w, strand, refs[k].peer, send);
+    if (w->lists && !send) {
+      t->steps[t->messages] = i;
     }
+    t->messages++;
   }
 }
 
-// Counts all messages in the rows of c->traffic, which has room for as many as there are references.
-static void count_messages(const struct ncclComm *comm, tt_cached *c)
+static void walk_messages(traffic_walk *w)
 {
-  const tt_schedule *s = c->sched;
+  const tt_schedule *s = w->c->sched;
   for (int k = 0; k < s->nstrands; k++) {
+    w->first = w->c->ntraffic;
     for (uint32_t i = s->strands[k].first; i < s->strands[k].first + s->strands[k].count; i++) {
-      const tt_step *step = &s->steps[i];
-      count_refs(comm, c, k, s->refs + step->src, step->nsrc, false);
-      count_refs(comm, c, k, s->refs + step->dst, step->ndst, true);
+      walk_refs(w, k, i, false);
+      walk_refs(w, k, i, true);
     }
   }
+}
+
+// Moves the rows into memory of their size, with the lists behind them: of each strand's first row, and of the steps that receive the messages of each row, in
+// order: where they belong can be told before they come. False: no memory.
+static bool keep_traffic(tt_cached *c)
+{
+  const tt_traffic *rows = c->traffic;
+  int nstrands = c->sched->nstrands, n = 0;
+  size_t received = 0;
+  for (int i = 0; i < c->ntraffic; i++) {
+    received += rows[i].send ? 0 : rows[i].messages;
+  }
+  tt_traffic *kept = tt_calloc(1, (size_t)c->ntraffic * sizeof *rows + (size_t)(nstrands + 1) * sizeof(int) + received * sizeof(uint32_t));
+  if (kept == NULL) {
+    return false;
+  }
+  memcpy(kept, rows, (size_t)c->ntraffic * sizeof *rows);
+  c->traffic = kept;
+  c->traffic_of = (int *)(kept + c->ntraffic);
+  for (int k = 0; k <= nstrands; k++) {
+    c->traffic_of[k] = n;
+    for (; n < c->ntraffic && kept[n].strand == k; n++) {
+    }
+  }
+  uint32_t *room = (uint32_t *)(c->traffic_of + nstrands + 1);
+  for (tt_traffic *t = kept; t < kept + c->ntraffic; t++) {
+    t->steps = room;
+    room += t->send ? 0 : t->messages;
+  }
+  return true;
+}
+
+static void list_steps(traffic_walk *w)
+{
+  tt_cached *c = w->c;
+  for (tt_traffic *t = c->traffic; t < c->traffic + c->ntraffic; t++) {
+    t->messages = 0;
+  }
+  c->ntraffic = 0;
+  w->lists = true;
+  walk_messages(w);
 }
 
 // What one pass of the schedule moves over the network: the proxy is told with each operation.
@@ -86,23 +127,21 @@ static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
     return ncclSuccess;
   }
   TT_TRY(tt_zerocopy_mark(c->sched));
-  tt_traffic *rows = c->traffic = tt_calloc((size_t)c->sched->nrefs, sizeof *rows), *kept = NULL;
-  size_t received = 0;
-  if (rows != NULL) {
-    count_messages(comm, c);
-    for (int i = 0; i < c->ntraffic; i++) {
-      received += rows[i].send ? 0 : rows[i].messages;
-    }
-    kept = tt_calloc(1, (size_t)c->ntraffic * sizeof *rows + received * sizeof(uint32_t) + 1); // rows, then steps
+  if (comm->newest_row == NULL) {
+    comm->newest_row = tt_calloc(2 * ((size_t)comm->nranks + TT_COLLNET_HEADS), sizeof(int));
   }
-  if (kept != NULL) {
-    memcpy(kept, rows, (size_t)c->ntraffic * sizeof *rows);
-    c->traffic = kept;
-    list_steps(c, (uint32_t *)(kept + c->ntraffic));
+  traffic_walk w = {.comm = comm, .c = c};
+  tt_traffic *rows = c->traffic = tt_calloc((size_t)c->sched->nrefs, sizeof *rows);
+  bool kept = false;
+  if (rows != NULL && comm->newest_row != NULL) {
+    walk_messages(&w);
+    kept = keep_traffic(c);
+  }
+  if (kept) {
+    list_steps(&w);
     tt_free(rows);
   }
-  return kept != NULL ? ncclSuccess
-                      : tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(c->func));
+  return kept ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(c->func));
 }
 
 static bool same_ref(const tt_ref *a, const tt_ref *b)
@@ -134,19 +173,46 @@ static bool same_schedule(const tt_schedule *a, const tt_schedule *b)
   return same;
 }
 
-static tt_cached **cache_bucket(struct ncclComm *comm, tt_func func, int algo, int root, int channel)
+static tt_cached **cache_bucket(const struct ncclComm *comm, tt_func func, int algo, int root, int channel)
 {
   unsigned number = (unsigned)func * 7 + (unsigned)algo * 31 + (unsigned)root + (unsigned)channel * 13;
-  return &comm->cache[number % TT_CACHE_BUCKETS];
+  return &comm->cache[number & (comm->cache_room - 1)];
 }
 
-static tt_cached *cache_find(struct ncclComm *comm, tt_func func, int algo, int root, int channel)
+static tt_cached *cache_find(const struct ncclComm *comm, tt_func func, int algo, int root, int channel)
 {
-  tt_cached *c = *cache_bucket(comm, func, algo, root, channel);
+  tt_cached *c = comm->cache == NULL ? NULL : *cache_bucket(comm, func, algo, root, channel);
   while (c != NULL && (c->func != func || c->algo != algo || c->root != root || c->channel != channel)) {
     c = c->next;
   }
   return c;
+}
+
+static void cache_add(struct ncclComm *comm, tt_cached *c)
+{
+  tt_cached **bucket = cache_bucket(comm, c->func, c->algo, c->root, c->channel);
+  c->next = *bucket;
+  *bucket = c;
+}
+
+// Makes room for one more: as many buckets as schedules, a power of two. False: no memory.
+static bool cache_grow(struct ncclComm *comm)
+{
+  unsigned room = comm->cache_room, more = room == 0 ? CACHE_LEAST : 2 * room;
+  tt_cached **old = comm->cache, **cache = comm->ncached < room ? old : tt_calloc(more, sizeof(tt_cached *));
+  if (cache == old || cache == NULL) {
+    return cache != NULL;
+  }
+  comm->cache = cache;
+  comm->cache_room = more;
+  for (unsigned i = 0; i < room; i++) {
+    for (tt_cached *c = old[i], *next; c != NULL; c = next) {
+      next = c->next;
+      cache_add(comm, c);
+    }
+  }
+  tt_free(old);
+  return true;
 }
 
 // Channels often come in pairs with the same order, or all have it: they share a schedule. Takes that of an earlier channel.
@@ -159,6 +225,7 @@ static bool borrow(struct ncclComm *comm, tt_cached *c)
       c->sched = other->sched;
       c->traffic = other->traffic;
       c->ntraffic = other->ntraffic;
+      c->traffic_of = other->traffic_of;
       c->lent = true;
     }
   }
@@ -172,16 +239,16 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
   if (TT_LIKELY(*out != NULL)) {
     return ncclSuccess;
   }
-  tt_cached **bucket = cache_bucket(comm, func, algo, root, channel);
   const tt_algorithm *a = &tt_algorithms(NULL)[algo];
   bool placed = comm->layout->nnodes > 1 || tt_algorithm_channels(a, comm->layout) > 0;
   tt_shape shape = {
       .func = func, .rank = comm->rank, .nranks = comm->nranks, .root = root, .layout = placed ? comm->layout : NULL, .channel = channel};
   tt_cached *c = tt_calloc(1, sizeof *c);
-  if (c == NULL) {
+  if (c == NULL || !cache_grow(comm)) {
+    tt_free(c);
     return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(func));
   }
-  *c = (tt_cached){.func = func, .algo = algo, .root = root, .channel = channel, .next = *bucket};
+  *c = (tt_cached){.func = func, .algo = algo, .root = root, .channel = channel};
   ncclResult_t res = a->write(&shape, &c->sched);
   bool lent = res == ncclSuccess && borrow(comm, c);
   if (res == ncclSuccess && !lent) {
@@ -196,7 +263,8 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
     tt_free(c);
     return res;
   }
-  *bucket = c;
+  cache_add(comm, c);
+  comm->ncached++;
   *out = c;
   return ncclSuccess;
 }
@@ -222,7 +290,7 @@ ncclResult_t tt_comm_schedules(struct ncclComm *comm, tt_func func, int root, tt
 
 void tt_comm_free_schedules(struct ncclComm *comm)
 {
-  for (int i = 0; i < TT_CACHE_BUCKETS; i++) {
+  for (unsigned i = 0; i < comm->cache_room; i++) {
     for (tt_cached *c = comm->cache[i], *next; c != NULL; c = next) {
       next = c->next;
       if (!c->lent) {
@@ -232,6 +300,10 @@ void tt_comm_free_schedules(struct ncclComm *comm)
       tt_free(c->nearby);
       tt_free(c);
     }
-    comm->cache[i] = NULL;
   }
+  tt_free(comm->cache);
+  comm->cache = NULL;
+  comm->cache_room = comm->ncached = 0;
+  tt_free(comm->newest_row);
+  comm->newest_row = NULL;
 }

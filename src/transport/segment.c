@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "base/spans.h"
 #include "os/clock.h"
 #include "os/fdbox.h"
 #include "os/proc.h"
@@ -29,21 +30,28 @@ typedef struct seg_header {
 _Static_assert(sizeof(seg_header) <= 4096, "first page");
 
 struct tt_segment {
-  uint8_t secret[16];
   int n, *ranks;
   char *base;
   size_t size, pages_at, windows_at, window_bytes;
   tt_geometry geometry;
   int fd; // of the memory; -1: private to the process. Kept, and the only one of this file: closing another would end the lock (tt_proc_hold)
-  int refs;  // ranks of this process; under `lock`
-  int ready; // 0 not yet, 1 mapped, -1 failed; under `lock`
-  tt_segment *next;
+  int refs;          // ranks of this process; under `lock`
+  int ready;         // 0 not yet, 1 mapped, -1 failed; under `lock`
+  tt_span by_secret; // of the process's; see key_of
 };
 
 // Segments of this process, for ranks that share one. Everything under `lock`.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static tt_segment *list;
+static tt_span *segments;
+
+// Segments are found by their secrets, which are random, as a start and a size.
+static tt_span key_of(const uint8_t *secret)
+{
+  uint64_t words[2];
+  memcpy(words, secret, sizeof words);
+  return (tt_span){.start = (uintptr_t)words[0], .size = (size_t)words[1] | 1};
+}
 
 // For two chunks of the longest that one token offers, or of those of an all-reduce (comm/tuning.c), which has two under way.
 uint32_t tt_outbox_bytes(int nranks)
@@ -63,10 +71,8 @@ static void lay_out(tt_segment *s)
 static tt_segment *enter(const tt_local *who)
 {
   pthread_mutex_lock(&lock);
-  tt_segment *s = list;
-  while (s != NULL && memcmp(s->secret, who->secret, sizeof s->secret) != 0) {
-    s = s->next;
-  }
+  tt_span key = key_of(who->secret), *found = tt_spans_same(segments, key.start, key.size);
+  tt_segment *s = found == NULL ? NULL : TT_SPAN_OWNER(found, tt_segment, by_secret);
   if (s == NULL && (s = tt_calloc(1, sizeof *s)) != NULL) {
     s->ranks = tt_calloc((size_t)who->n, sizeof *s->ranks);
     if (s->ranks == NULL) {
@@ -74,11 +80,10 @@ static tt_segment *enter(const tt_local *who)
       s = NULL;
     } else {
       memcpy(s->ranks, who->ranks, (size_t)who->n * sizeof *s->ranks);
-      memcpy(s->secret, who->secret, sizeof s->secret);
       s->n = who->n;
       s->fd = -1;
-      s->next = list;
-      list = s;
+      s->by_secret = key;
+      tt_spans_add(&segments, &s->by_secret);
     }
   }
   if (s != NULL) {
@@ -95,11 +100,8 @@ void tt_segment_leave(tt_segment *s)
   }
   pthread_mutex_lock(&lock);
   bool last = --s->refs == 0;
-  for (tt_segment **p = &list; last && *p != NULL; p = &(*p)->next) {
-    if (*p == s) {
-      *p = s->next;
-      break;
-    }
+  if (last) {
+    tt_spans_remove(&segments, &s->by_secret);
   }
   pthread_mutex_unlock(&lock);
   if (last) {
@@ -313,13 +315,21 @@ void tt_segment_connect(tt_segment *s, tt_link *link)
   link->page = tt_segment_page(s, peer);
 }
 
+static void forget(const tt_span *tree)
+{
+  if (tree != NULL) {
+    tt_segment *s = TT_SPAN_OWNER((uintptr_t)tree, tt_segment, by_secret);
+    tt_fd_close(s->fd);
+    s->fd = -1;
+    forget(tree->less);
+    forget(tree->more);
+  }
+}
+
 // A condition counts who waits for it, and a child has none of these threads. The child has no use for its parent's segments but what it has mapped.
 static void in_child(void)
 {
-  for (tt_segment *s = list; s != NULL; s = s->next) {
-    tt_fd_close(s->fd);
-    s->fd = -1;
-  }
+  forget(segments);
   pthread_cond_init(&changed, NULL);
 }
 
