@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # namespaces.sh BUILD: two ranks of one machine in different namespaces, or of different users. A rank that dies is noticed in another PID namespace; two network
-# namespaces use the network; users who cannot share memory are told so at once, and use the network where they say so. A rank alone needs no network. Needs root.
+# namespaces use the network; users who cannot share memory are told so at once, and use the network where they say so. A rank alone needs no network. Of several
+# addresses the one that leads to the other rank is found. Needs root.
 set -u
 build=$(cd "${1:?usage: namespaces.sh BUILD}" && pwd)
 dir=$(mktemp -d) && chmod 755 "$dir" || exit 1
@@ -20,12 +21,12 @@ rank() {
 perf="$build/bin/all_reduce_perf"
 user="setpriv --reuid 65534 --regid 65534 --clear-groups"
 
-# expect NAME WANTED TEXT: did both ranks end with a status that is 0 (or not: WANTED 1), and does rank 0's output have TEXT?
+# expect NAME WANTED TEXT [RANK]: did both ranks end with a status that is 0 (or not: WANTED 1), and does RANK's output (0's) have TEXT?
 expect() {
   local status=0
   wait "$first" || status=1
   wait "$pid" || status=1
-  if [ "$status" = "$2" ] && grep -q "$3" "$dir/0"; then
+  if [ "$status" = "$2" ] && grep -q "$3" "$dir/${4:-0}"; then
     echo "ok $1"
   else
     echo "FAILED $1: status $status"
@@ -89,4 +90,42 @@ port=$((port + 1))
 rank 0 ip netns exec "${net}a" "$perf" -b 8 -e 8 && first=$pid
 rank 1 ip netns exec "${net}b" "$perf" -b 8 -e 8
 expect "two network namespaces, one NCCL_HOSTID" 1 "in different network namespaces"
+unset NCCL_HOSTID
+
+# both NAME WANTED TEXT RANK: a rank in each network namespace, as expect.
+both() {
+  port=$((port + 1))
+  rank 0 ip netns exec "${net}a" "$perf" -b 8 -e 8 && first=$pid
+  rank 1 ip netns exec "${net}b" "$perf" -b 8 -e 8
+  expect "$@"
+}
+
+# at SIDE ARGUMENT…: ip in a network namespace.
+at() {
+  local side=$1
+  shift
+  ip -n "$net$side" "$@"
+}
+fits="Out of bounds values : 0 OK"
+
+# The network that both are in is that of a second address.
+at a addr flush dev v0 && at a addr add 172.31.1.1/24 dev v0 && at a addr add 10.78.0.1/24 dev v0
+at b addr flush dev v0 && at b addr add 172.31.2.1/24 dev v0 && at b addr add 10.78.0.2/24 dev v0
+NCCL_SOCKET_FAMILY=AF_INET both "second address" 0 "$fits"
+
+# The address that others reach is on lo, behind 127.0.0.1, and routed over v0.
+at a addr add 10.88.0.1/32 dev lo && at b addr add 10.88.0.2/32 dev lo
+at a route add 10.88.0.2/32 via 10.78.0.2 src 10.88.0.1 && at b route add 10.88.0.1/32 via 10.78.0.1 src 10.88.0.2
+NCCL_SOCKET_IFNAME=lo NCCL_SOCKET_FAMILY=AF_INET both "routed address on lo" 0 "$fits"
+
+# More addresses than fit a list, before the useful one: said where it is cut; the default route's is in it.
+at a addr flush dev v0 && at b addr flush dev v0
+for i in 1 2 3 4 5 6 7 8 9; do
+  at a addr add "172.30.$i.1/24" dev v0 && at b addr add "172.31.$i.1/24" dev v0
+done
+at a addr add 10.78.0.1/24 dev v0 && at b addr add 10.78.0.2/24 dev v0
+export NCCL_SOCKET_FAMILY=AF_INET
+NCCL_BOOTSTRAP_TIMEOUT=1 both "addresses without room" 1 "2 more addresses were left out" 1
+at a route add default via 10.78.0.2 && at b route add default via 10.78.0.1
+both "address of the default route" 0 "$fits"
 exit $failed

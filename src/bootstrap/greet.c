@@ -19,6 +19,7 @@ int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsign
   int first = -EADDRNOTAVAIL;
   tt_greeter_none(g);
   g->welcome = (tt_welcome){.key = *key, .kinds = kinds, .to = to};
+  g->addrs.more = at->more;
   for (uint32_t i = 0; i < TT_MIN(at->n, TT_ADDRS_MAX); i++) {
     uint32_t n = g->addrs.n;
     int e = tt_tcp_listen(&at->a[i], &g->fds[n], &g->addrs.a[n]);

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
+#include "os/addrs.h"
 #include "os/netif.h"
 #include "os/own_file.h"
 #include "os/random.h"
@@ -18,76 +19,18 @@
 typedef struct {
   uint64_t magic;
   uint16_t version;
-  uint16_t flags;
+  uint8_t flags;
+  uint8_t more; // addresses of the root that are not among these
   uint8_t secret[TT_SECRET_BYTES];
-  uint8_t addrs[92]; // packed, best first; zero after the last
-  uint64_t check;    // over everything above
+  uint8_t addrs[TT_ADDRS_PACKED];
+  uint64_t check; // over everything above
 } id_layout;
 static_assert(sizeof(id_layout) == NCCL_UNIQUE_ID_BYTES, "an id is 128 bytes");
 static_assert(offsetof(id_layout, addrs) == 28 && offsetof(id_layout, check) == 120, "ids are sent");
 
-// A packed address: family, port (low byte first), scope where there is one, address.
-enum { PACK_NONE, PACK_V4 = 4, PACK_V6 = 6, PACK_V6_SCOPE = 7 };
-
 static uint64_t id_check(const id_layout *l)
 {
   return tt_hash(l, offsetof(id_layout, check), ID_MAGIC);
-}
-
-// Bytes of a packed address of this kind; 0: there is no such kind.
-static size_t packed_size(uint8_t kind)
-{
-  return kind == PACK_V4 ? 3 + 4 : kind == PACK_V6 ? 3 + 16 : kind == PACK_V6_SCOPE ? 3 + 4 + 16 : 0;
-}
-
-static size_t pack(const tt_addr *a, uint8_t *to, size_t room)
-{
-  uint8_t kind = a->family == AF_INET ? PACK_V4 : a->scope == 0 ? PACK_V6 : PACK_V6_SCOPE;
-  size_t size = packed_size(kind), scope = kind == PACK_V6_SCOPE ? sizeof(a->scope) : 0;
-  if (size > room) {
-    return 0;
-  }
-  to[0] = kind;
-  to[1] = (uint8_t)a->port;
-  to[2] = (uint8_t)(a->port >> 8);
-  memcpy(to + 3, &a->scope, scope);
-  memcpy(to + 3 + scope, a->ip, size - 3 - scope);
-  return size;
-}
-
-// As many as there is room for: at least four.
-static void pack_all(const tt_addrs *list, uint8_t *to, size_t room)
-{
-  size_t used = 0;
-  for (uint32_t i = 0; i < TT_MIN(list->n, TT_ADDRS_MAX); i++) {
-    used += pack(&list->a[i], to + used, room - used);
-  }
-}
-
-static tt_addr unpack(const uint8_t *from, size_t size)
-{
-  tt_addr a = {.family = from[0] == PACK_V4 ? AF_INET : AF_INET6, .port = (uint16_t)(from[1] | from[2] << 8)};
-  size_t scope = from[0] == PACK_V6_SCOPE ? sizeof(a.scope) : 0;
-  memcpy(&a.scope, from + 3, scope);
-  memcpy(a.ip, from + 3 + scope, size - 3 - scope);
-  return a;
-}
-
-// False: not what pack_all writes.
-static bool unpack_all(const uint8_t *from, size_t room, tt_addrs *out)
-{
-  size_t used = 0;
-  while (used < room && from[used] != PACK_NONE && out->n < TT_ADDRS_MAX) {
-    size_t size = packed_size(from[used]);
-    if (size == 0 || size > room - used) {
-      return false;
-    }
-    out->a[out->n++] = unpack(from + used, size);
-    used += size;
-  }
-  uint8_t again[sizeof(((id_layout *)0)->addrs)] = {0};
-  pack_all(out, again, sizeof(again));
-  return (out->n == 0 || tt_addrs_good(out)) && memcmp(again, from, room) == 0;
 }
 
 void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id)
@@ -96,9 +39,9 @@ void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id)
   memset(&l, 0, sizeof(l));
   l.magic = ID_MAGIC;
   l.version = ID_VERSION;
-  l.flags = (uint16_t)in->flags;
+  l.flags = (uint8_t)in->flags;
   memcpy(l.secret, in->secret, sizeof(l.secret));
-  pack_all(&in->root, l.addrs, sizeof(l.addrs));
+  l.more = tt_addrs_pack(&in->root, l.addrs);
   l.check = id_check(&l);
   memcpy(id, &l, sizeof(l));
 }
@@ -130,7 +73,7 @@ ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
                    NCCL_UNIQUE_ID_BYTES);
   }
   tt_id says = {.flags = l.flags};
-  if (!unpack_all(l.addrs, sizeof(l.addrs), &says.root)) {
+  if (!tt_addrs_unpack(l.addrs, l.more, &says.root)) {
     return tt_fail(ncclInvalidArgument, "the unique id holds no usable address");
   }
   memcpy(says.secret, l.secret, sizeof(says.secret));
@@ -195,7 +138,9 @@ static ncclResult_t find_addresses(tt_addrs *out)
   TT_TRY(tt_netif_list(&all, &count));
   tt_free(all);
   if (count > 0 || (chosen != NULL && *chosen != '\0')) {
-    return tt_netif_addrs(out);
+    TT_TRY(tt_netif_addrs(NULL, out));
+    tt_netif_tell_left_out(out);
+    return ncclSuccess;
   }
   tt_info(TT_INIT | TT_BOOTSTRAP, "no network interface is up: the unique id is for a communicator of one rank");
   return ncclSuccess;

@@ -99,17 +99,11 @@ static bool rest(const talk *t, root_line *l, int e)
 static ncclResult_t own_addresses(const root_line *l, tt_addrs *out)
 {
   const tt_params *p = tt_params_get();
-  tt_addrs all;
   tt_addr here = l->way.own;
   here.port = 0;
-  out->n = 0;
-  TT_TRY(tt_netif_addrs(&all));
-  if ((p->socket_ifname == NULL || *p->socket_ifname == '\0') && here.family != 0 && here.scope == 0) {
-    tt_addrs_add(out, &here);
-  }
-  for (uint32_t i = 0; i < all.n; i++) {
-    tt_addrs_add(out, &all.a[i]);
-  }
+  bool first = (p->socket_ifname == NULL || *p->socket_ifname == '\0') && here.family != 0 && here.scope == 0;
+  TT_TRY(tt_netif_addrs(first ? &here : NULL, out));
+  tt_netif_tell_left_out(out);
   return ncclSuccess;
 }
 

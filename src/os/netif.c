@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
@@ -107,10 +108,10 @@ static bool starts(const char *name, const char *prefix)
 // The order without a list of the user: bridges that lead only into this machine's containers and guests come late.
 static int default_class(const tt_netif *n)
 {
-  if (n->loopback) {
+  if (n->loopback && !n->way_out) {
     return 3;
   }
-  return starts(n->name, "ib") ? 0 : starts(n->name, "docker") ? 2 : starts(n->name, "virbr") ? 4 : 1;
+  return n->way_out || starts(n->name, "ib") ? 0 : starts(n->name, "docker") ? 2 : starts(n->name, "virbr") ? 4 : 1;
 }
 
 static int address_class(const tt_netif *n)
@@ -142,17 +143,20 @@ static bool named(const char *spec)
   return spec != NULL && *spec != '\0' && *spec != '^';
 }
 
-// Lower is better. All addresses of one interface have the same.
+// Lower is better. All addresses of one interface have the same, but for one with way_out.
 static int class_of(const tt_netif *n, const char *spec)
 {
   return named(spec) ? tt_netif_match(n->name, spec) : default_class(n);
 }
 
-// By class, then by kind of address.
+// By class, then what the default route sends from, then by kind of address.
 static bool before(const tt_netif *a, const tt_netif *b, const char *spec)
 {
   int of_a = class_of(a, spec), of_b = class_of(b, spec);
-  return of_a != of_b ? of_a < of_b : address_class(a) < address_class(b);
+  if (of_a != of_b) {
+    return of_a < of_b;
+  }
+  return a->way_out != b->way_out ? a->way_out : address_class(a) < address_class(b);
 }
 
 // Moves list[from] to `to` <= from; what was between makes room.
@@ -231,6 +235,36 @@ static ncclResult_t check_family(const char *family)
   return tt_fail(ncclInvalidUsage, "NCCL_SOCKET_FAMILY=%s is not one of AF_INET, AF_INET6; unset, both are used", family);
 }
 
+// Marks the addresses from which the machine sends by its default routes: to networks that are set aside for examples (RFC 5737, RFC 3849), so
+// that no other route leads there.
+static void mark_way_out(tt_netif *list, int count)
+{
+  static const tt_addr far[] = {{.family = AF_INET, .port = 9, .ip = {192, 0, 2, 1}},
+                                {.family = AF_INET6, .port = 9, .ip = {0x20, 0x01, 0x0d, 0xb8, [15] = 1}}};
+  for (size_t f = 0; f < TT_COUNT(far); f++) {
+    tt_addr from;
+    if (tt_addr_source(&far[f], &from) != 0) {
+      continue;
+    }
+    for (int i = 0; i < count; i++) {
+      list[i].way_out |= tt_addr_same_ip(&list[i].addr, &from);
+    }
+  }
+}
+
+static int order_by_routes(tt_netif *list, int count, const char *spec, const char *family)
+{
+  mark_way_out(list, count);
+  return tt_netif_order(list, count, spec, family);
+}
+
+static ncclResult_t none_fits(const tt_params *p, const char *names)
+{
+  return tt_fail(ncclSystemError, "no network interface for NCCL_SOCKET_IFNAME=%s NCCL_SOCKET_FAMILY=%s; interfaces that are up: %s",
+                 p->socket_ifname != NULL ? p->socket_ifname : "(unset)", p->socket_family != NULL ? p->socket_family : "(unset)",
+                 names[0] == '\0' ? "(none)" : names);
+}
+
 // The machine's addresses and what `choose` leaves of them; at least one. Free *out with tt_free.
 static ncclResult_t find(tt_netif **out, int *count, int (*choose)(tt_netif *, int, const char *, const char *))
 {
@@ -244,9 +278,7 @@ static ncclResult_t find(tt_netif **out, int *count, int (*choose)(tt_netif *, i
   n = choose(all, n, p->socket_ifname, p->socket_family);
   if (n == 0) {
     tt_free(all);
-    return tt_fail(ncclSystemError, "no network interface for NCCL_SOCKET_IFNAME=%s NCCL_SOCKET_FAMILY=%s; interfaces that are up: %s",
-                   p->socket_ifname != NULL ? p->socket_ifname : "(unset)", p->socket_family != NULL ? p->socket_family : "(unset)",
-                   names[0] == '\0' ? "(none)" : names);
+    return none_fits(p, names);
   }
   *out = all;
   *count = n;
@@ -265,18 +297,79 @@ ncclResult_t tt_netif_find(tt_netif *out, int max, int *count)
   return ncclSuccess;
 }
 
-ncclResult_t tt_netif_addrs(tt_addrs *out)
+ncclResult_t tt_netif_reach(tt_netif **out, int *count)
+{
+  return find(out, count, order_by_routes);
+}
+
+void tt_netif_pick(const tt_netif *list, int count, const char *first, tt_addrs *out)
+{
+  for (int others = first == NULL; others <= 1; others++) {
+    for (int i = 0; i < count; i++) {
+      if ((first == NULL || strcmp(list[i].name, first) != 0) == (others != 0)) {
+        tt_addrs_add(out, &list[i].addr);
+      }
+    }
+  }
+}
+
+static bool has_ip(const tt_addrs *list, const tt_addr *a)
+{
+  for (uint32_t i = 0; i < list->n; i++) {
+    if (tt_addr_same_ip(&list->a[i], a)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// "10.0.0.1:0 (eth0), ...": the addresses that are not in `kept`.
+static void left_out_text(const tt_netif *list, int count, const tt_addrs *kept, char *buf, size_t room)
+{
+  char at[TT_ADDR_TEXT];
+  size_t used = 0;
+  buf[0] = '\0';
+  for (int i = 0; i < count; i++) {
+    if (has_ip(kept, &list[i].addr)) {
+      continue;
+    }
+    if (used + TT_ADDR_TEXT + sizeof(list[0].name) > room) {
+      snprintf(buf + used, room - used, ", ...");
+      return;
+    }
+    used += (size_t)snprintf(buf + used, room - used, "%s%s on %s", used > 0 ? ", " : "", tt_addr_ip_text(&list[i].addr, at), list[i].name);
+  }
+}
+
+ncclResult_t tt_netif_addrs(const tt_addr *first, tt_addrs *out)
 {
   tt_netif *all = NULL;
   tt_addrs list = {.n = 0};
   int n = 0;
-  TT_TRY(find(&all, &n, tt_netif_order));
-  for (int i = 0; i < n; i++) {
-    tt_addrs_add(&list, &all[i].addr);
+  TT_TRY(tt_netif_reach(&all, &n));
+  if (first != NULL) {
+    tt_addrs_add(&list, first);
   }
+  tt_netif_pick(all, n, NULL, &list);
   tt_free(all);
   *out = list;
   return ncclSuccess;
+}
+
+void tt_netif_tell_left_out(const tt_addrs *told)
+{
+  tt_netif *all = NULL;
+  char text[400];
+  int n = 0;
+  if (told->more == 0 || !tt_log_on(TT_LOG_INFO, TT_INIT | TT_BOOTSTRAP) || tt_netif_reach(&all, &n) != ncclSuccess) {
+    return;
+  }
+  left_out_text(all, n, told, text, sizeof(text));
+  tt_info(TT_INIT | TT_BOOTSTRAP,
+          "this machine has %u addresses that ranks may use, and other ranks are told %u of them. Left out: %s. NCCL_SOCKET_IFNAME chooses "
+          "the interfaces",
+          told->n + told->more, told->n, text);
+  tt_free(all);
 }
 
 const char *tt_netif_name(const tt_addr *addr, char name[16])

@@ -12,6 +12,7 @@
 typedef struct tt_netif {
   char name[16];
   bool loopback;
+  bool way_out; // the default route sends from this address; only as tt_netif_reach says
   tt_addr addr; // port 0
 } tt_netif;
 
@@ -26,13 +27,21 @@ int tt_netif_match(const char *name, const char *spec);
 int tt_netif_select(tt_netif *list, int count, const char *spec, const char *family);
 // Keeps in `list` every address that `spec` and `family` select, best first: the first one of each interface in tt_netif_select's order,
 // then their further ones, link-local IPv6 last. Without a list of the user: InfiniBand and ordinary interfaces together; only when there
-// are none docker's, else loopback, else virbr. Returns how many. Pure.
+// are none docker's, else loopback, else virbr. Addresses with way_out come first of all, of what a list of the user names at the same
+// place. Returns how many. Pure.
 int tt_netif_order(tt_netif *list, int count, const char *spec, const char *family);
 // tt_netif_list and tt_netif_select with the process's parameters; the best `max`. At least one is found, or ncclSystemError with the names
 // there are; ncclInvalidUsage when NCCL_SOCKET_FAMILY is another word.
 ncclResult_t tt_netif_find(tt_netif *out, int max, int *count);
-// tt_netif_list and tt_netif_order with the process's parameters: where this machine can be reached, port 0, the best TT_ADDRS_MAX. Errors
-// as tt_netif_find.
-ncclResult_t tt_netif_addrs(tt_addrs *out);
+// tt_netif_list and tt_netif_order with the process's parameters and routes: where this machine can be reached, all of it. Errors as
+// tt_netif_find. Free *out with tt_free.
+ncclResult_t tt_netif_reach(tt_netif **out, int *count);
+// Adds to `out`, best first, the list's addresses of the interface `first` (NULL: none), then the others, each once. Pure.
+void tt_netif_pick(const tt_netif *list, int count, const char *first, tt_addrs *out);
+// Where this machine can be reached, port 0: `first` (NULL: none), then the best of tt_netif_reach, TT_ADDRS_MAX together. Errors as
+// tt_netif_find.
+ncclResult_t tt_netif_addrs(const tt_addr *first, tt_addrs *out);
+// Says at INFO, for a list of tt_netif_addrs without room for all, which addresses are left out, and what chooses.
+void tt_netif_tell_left_out(const tt_addrs *told);
 // Name of the interface that has this address (its port is not looked at); "?" when none has. Written to `name`, which is returned.
 const char *tt_netif_name(const tt_addr *addr, char name[16]);

@@ -61,17 +61,27 @@ static void from_kernel(const sock_name *s, tt_addr *a)
   }
 }
 
-const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT])
+const char *tt_addr_ip_text(const tt_addr *a, char buf[TT_ADDR_TEXT])
 {
   char ip[INET6_ADDRSTRLEN];
   if ((a->family != AF_INET && a->family != AF_INET6) || inet_ntop(a->family, a->ip, ip, sizeof(ip)) == NULL) {
     snprintf(buf, TT_ADDR_TEXT, "(no address)");
-  } else if (a->family == AF_INET) {
-    snprintf(buf, TT_ADDR_TEXT, "%s:%u", ip, a->port);
-  } else if (a->scope != 0) {
-    snprintf(buf, TT_ADDR_TEXT, "[%s%%%u]:%u", ip, a->scope, a->port);
+  } else if (a->family == AF_INET6 && a->scope != 0) {
+    snprintf(buf, TT_ADDR_TEXT, "%s%%%u", ip, a->scope);
   } else {
-    snprintf(buf, TT_ADDR_TEXT, "[%s]:%u", ip, a->port);
+    snprintf(buf, TT_ADDR_TEXT, "%s", ip);
+  }
+  return buf;
+}
+
+const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT])
+{
+  char ip[TT_ADDR_TEXT];
+  tt_addr_ip_text(a, ip);
+  if (a->family == AF_INET || a->family == AF_INET6) {
+    snprintf(buf, TT_ADDR_TEXT, a->family == AF_INET ? "%.60s:%u" : "[%.60s]:%u", ip, a->port);
+  } else {
+    memcpy(buf, ip, sizeof(ip));
   }
   return buf;
 }
@@ -97,6 +107,8 @@ void tt_addrs_add(tt_addrs *list, const tt_addr *a)
   }
   if (list->n < TT_ADDRS_MAX) {
     list->a[list->n++] = *a;
+  } else {
+    list->more++;
   }
 }
 
@@ -120,6 +132,9 @@ const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT])
   snprintf(buf, TT_ADDRS_TEXT, "(no address)");
   for (uint32_t i = 0; i < list->n && i < TT_ADDRS_MAX; i++) {
     used += (size_t)snprintf(buf + used, TT_ADDRS_TEXT - used, "%s%s", i > 0 ? ", " : "", tt_addr_text(&list->a[i], one));
+  }
+  if (list->more > 0) {
+    snprintf(buf + used, TT_ADDRS_TEXT - used, " (%u more %s left out)", list->more, list->more == 1 ? "address was" : "addresses were");
   }
   return buf;
 }
@@ -254,6 +269,20 @@ int tt_sock_local(int fd, tt_addr *out)
   }
   from_kernel(&s, out);
   return 0;
+}
+
+// Connecting a UDP socket only chooses the route.
+int tt_addr_source(const tt_addr *to, tt_addr *out)
+{
+  sock_name s;
+  socklen_t len = to_kernel(to, &s);
+  int fd = socket(to->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) {
+    return -errno;
+  }
+  int e = connect(fd, &s.any, len) != 0 ? -errno : tt_sock_local(fd, out);
+  close(fd);
+  return e;
 }
 
 int tt_sock_peer(int fd, tt_addr *out)

@@ -26,7 +26,7 @@ enum { TT_ADDRS_MAX = 8 };
 // Where one listener can be reached, best first. Sent as it is.
 typedef struct tt_addrs {
   uint32_t n;
-  uint32_t zero;
+  uint32_t more; // further addresses, for which there was no room
   tt_addr a[TT_ADDRS_MAX];
 } tt_addrs;
 static_assert(sizeof(tt_addrs) == 200, "tt_addrs is sent as it is");
@@ -41,6 +41,8 @@ typedef struct tt_until {
 
 // Writes "192.0.2.1:4711" or "[fd00::1]:4711" into buf and returns it; "(no address)" for an empty or unknown address. Pure.
 const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
+// The same without the port: "192.0.2.1", "fd00::1", "fe80::1%scope". Pure.
+const char *tt_addr_ip_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
 // Reads "host:port", "1.2.3.4:port" or "[v6%interface]:port". A name is looked up (may wait for the resolver); `family` AF_UNSPEC
 // prefers IPv4. Errors: -EINVAL (not of that form, port 0 or above 65535), -ENOENT (unknown name or interface).
 int tt_addr_parse(const char *text, int family, tt_addr *out);
@@ -50,13 +52,13 @@ int tt_addrs_parse(const char *text, int family, tt_addrs *out);
 bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b);
 // A list of one address. Pure.
 tt_addrs tt_addrs_one(const tt_addr *a);
-// Adds `a` at the end unless it is there (with its port) or the list is full. Pure.
+// Adds `a` at the end unless it is there (with its port); when the list is full, counts it in `more`. Pure.
 void tt_addrs_add(tt_addrs *list, const tt_addr *a);
 // True when what came from another machine can be used: at most TT_ADDRS_MAX, each of a family we speak, with a port. Pure.
 bool tt_addrs_good(const tt_addrs *list);
 
 #define TT_ADDRS_TEXT (TT_ADDRS_MAX * TT_ADDR_TEXT)
-// Writes all of them, separated by ", ", into buf and returns it. Pure.
+// Writes all of them, separated by ", ", and how many were left out, into buf and returns it. Pure.
 const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT]);
 
 // Opens a listening socket on `at` (port 0: any) and writes where it listens. A port is taken even while old connections of it linger, but
@@ -87,6 +89,8 @@ int tt_sock_poll(struct pollfd *fds, size_t n, const tt_until *until);
 // True when `flag` is not NULL and set.
 bool tt_aborted(const volatile uint32_t *flag);
 
+// The address from which this machine would send to `to` by its routes. Nothing is sent. -ENETUNREACH and the like: it has no route there.
+int tt_addr_source(const tt_addr *to, tt_addr *out);
 // The socket's own address.
 int tt_sock_local(int fd, tt_addr *out);
 // The address of the other end.

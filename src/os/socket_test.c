@@ -341,6 +341,75 @@ static void test_order(void **state)
   assert_int_equal(tt_netif_order(mixed, 0, NULL, NULL), 0);
 }
 
+// The address from which the default route sends comes first, also where the user's list names several interfaces at one place.
+static void test_way_out(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *spec, *first, *second;
+    int n;
+  } cases[] = {
+      {NULL, "eth1", "ib0", 5}, {"", "eth1", "ib0", 5}, {"eth", "eth1", "eth0", 4}, {"ib,eth", "ib0", "eth1", 5}, {"eth0", "eth0", "", 1}};
+  for (size_t c = 0; c < TT_COUNT(cases); c++) {
+    tt_netif list[] = {netif("lo", AF_INET, 127),  netif("eth0", AF_INET, 10), netif("ib0", AF_INET, 11),
+                       netif("eth1", AF_INET, 12), netif("eth1", AF_INET, 13), netif("eth1", AF_INET6, 0xfe)};
+    list[4].way_out = true;
+    assert_int_equal(tt_netif_order(list, TT_COUNT(list), cases[c].spec, NULL), cases[c].n);
+    assert_string_equal(list[0].name, cases[c].first);
+    assert_string_equal(cases[c].n > 1 ? list[1].name : "", cases[c].second);
+    assert_int_equal(list[0].addr.ip[0], strcmp(list[0].name, "eth1") == 0 ? 13 : list[0].name[0] == 'i' ? 11 : 10);
+  }
+  // Every machine of a routed network may have its address on lo, where only this one leads out.
+  tt_netif routed[] = {netif("lo", AF_INET, 127), netif("lo", AF_INET, 10), netif("eth0", AF_INET6, 0xfe)};
+  routed[1].way_out = true;
+  assert_int_equal(tt_netif_order(routed, 3, NULL, NULL), 2);
+  assert_int_equal(routed[0].addr.ip[0], 10);
+  assert_string_equal(routed[1].name, "eth0");
+}
+
+// All addresses of the interface that is meant, then the others; what there is no room for is counted, once each.
+static void test_pick(void **state)
+{
+  (void)state;
+  enum { N = 2 * TT_ADDRS_MAX };
+  tt_netif list[N];
+  for (int i = 0; i < N; i++) {
+    list[i] = netif(i % 2 == 0 ? "eth0" : "eth1", AF_INET, (uint8_t)(i + 1));
+  }
+  tt_addrs to = {.n = 0};
+  tt_netif_pick(list, 4, "eth1", &to);
+  assert_int_equal(to.n, 4);
+  static const uint8_t order[] = {2, 4, 1, 3};
+  for (size_t i = 0; i < TT_COUNT(order); i++) {
+    assert_int_equal(to.a[i].ip[0], order[i]);
+  }
+  assert_int_equal(to.more, 0);
+  static const char *const first[] = {NULL, "eth0", "eth1", "eth2"};
+  for (size_t i = 0; i < TT_COUNT(first); i++) {
+    to = (tt_addrs){.n = 0};
+    tt_netif_pick(list, N, first[i], &to);
+    assert_int_equal(to.n, TT_ADDRS_MAX);
+    assert_int_equal(to.more, N - TT_ADDRS_MAX);
+    assert_int_equal(to.a[0].ip[0], i == 2 ? 2 : 1);
+    assert_int_equal(to.a[1].ip[0], i == 1 ? 3 : i == 2 ? 4 : 2);
+  }
+  to = tt_addrs_one(&list[N - 1].addr); // what stands there already is no second one
+  tt_netif_pick(list, N, NULL, &to);
+  assert_int_equal(to.n, TT_ADDRS_MAX);
+  assert_int_equal(to.more, N - TT_ADDRS_MAX);
+  assert_int_equal(to.a[1].ip[0], 1);
+}
+
+static void test_source(void **state)
+{
+  (void)state;
+  tt_addr here = {.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}, from;
+  assert_int_equal(tt_addr_source(&here, &from), 0);
+  here.port = from.port;
+  assert_true(tt_addr_same_ip(&here, &from));
+  assert_true(tt_addr_source(&(tt_addr){.family = 77}, &from) < 0);
+}
+
 static void test_real_interfaces(void **state)
 {
   (void)state;
@@ -358,7 +427,7 @@ static void test_real_interfaces(void **state)
   }
   tt_addrs all;
   char name[16];
-  assert_true(n == 0 || tt_netif_addrs(&all) == ncclSuccess);
+  assert_true(n == 0 || tt_netif_addrs(NULL, &all) == ncclSuccess);
   assert_true(n == 0 || (all.n >= 1 && all.n <= TT_ADDRS_MAX && all.a[0].port == 0));
   assert_string_equal(tt_netif_name(&(tt_addr){.family = AF_INET, .ip = {255, 255, 255, 255}}, name), "?");
   tt_free(list);
@@ -519,14 +588,14 @@ static int find_behind_many(void)
   bool six = good && list[n - 1].addr.family == AF_INET6; // unless the kernel has none
   tt_free(list);
   good = good && (!six || (tt_netif_find(&found, 1, &n) == ncclSuccess && n == 1 && found.addr.family == AF_INET6));
-  return good && (!six || (tt_netif_addrs(&addrs) == ncclSuccess && addrs.n == 1)) ? 0 : 1;
+  return good && (!six || (tt_netif_addrs(NULL, &addrs) == ncclSuccess && addrs.n == 1)) ? 0 : 1;
 }
 
 // Another word than the two is no choice.
 static int family_is_refused(void)
 {
   tt_addrs addrs = {.n = 0};
-  return tt_netif_addrs(&addrs) == ncclInvalidUsage && addrs.n == 0 && strstr(tt_last_error(), "NCCL_SOCKET_FAMILY=inet6") != NULL &&
+  return tt_netif_addrs(NULL, &addrs) == ncclInvalidUsage && addrs.n == 0 && strstr(tt_last_error(), "NCCL_SOCKET_FAMILY=inet6") != NULL &&
                  strstr(tt_last_error(), "AF_INET, AF_INET6") != NULL
              ? 0
              : 1;
@@ -592,23 +661,16 @@ static void test_standard_descriptors(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_address_text),
-      cmocka_unit_test(test_bad_addresses),
-      cmocka_unit_test(test_address_lists),
-      cmocka_unit_test(test_order),
-      cmocka_unit_test(test_transfer),
-      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_deadline),
-      cmocka_unit_test(test_abort),
-      cmocka_unit_test(test_match),
-      cmocka_unit_test(test_shortages),
-      cmocka_unit_test(test_select),
-      cmocka_unit_test(test_many_interfaces),
-      cmocka_unit_test(test_standard_descriptors),
-      cmocka_unit_test(test_lingering_ports),
-      cmocka_unit_test(test_port_walk),
-      cmocka_unit_test(test_family),
-      cmocka_unit_test(test_real_interfaces),
+      cmocka_unit_test(test_address_text),    cmocka_unit_test(test_bad_addresses),
+      cmocka_unit_test(test_address_lists),   cmocka_unit_test(test_order),
+      cmocka_unit_test(test_way_out),         cmocka_unit_test(test_pick),
+      cmocka_unit_test(test_source),          cmocka_unit_test(test_transfer),
+      cmocka_unit_test(test_refused),         cmocka_unit_test(test_deadline),
+      cmocka_unit_test(test_abort),           cmocka_unit_test(test_match),
+      cmocka_unit_test(test_shortages),       cmocka_unit_test(test_select),
+      cmocka_unit_test(test_many_interfaces), cmocka_unit_test(test_standard_descriptors),
+      cmocka_unit_test(test_lingering_ports), cmocka_unit_test(test_port_walk),
+      cmocka_unit_test(test_family),          cmocka_unit_test(test_real_interfaces),
       cmocka_unit_test(test_random),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -267,7 +267,7 @@ static ncclResult_t start_listening(tt_proxy_service *s)
 {
   char text[TT_ADDRS_TEXT];
   tt_addrs own;
-  TT_TRY(tt_netif_addrs(&own));
+  TT_TRY(tt_netif_addrs(NULL, &own));
   int e = tt_greeter_open(&s->door, &own, &s->key, TT_HELLO_PROXY, s->proxy->rank);
   if (e != 0) {
     return tt_fail(ncclSystemError, "rank %d: the proxy cannot listen on %s: %s", s->proxy->rank, tt_addrs_text(&own, text),

@@ -124,7 +124,7 @@ static void try_handle(const uint8_t *data, size_t size)
   }
   if (tt_snet_handle_check(&h, 4) == NULL) {
     tt_snet_handle_addrs(&h, &net.devs[0], &to);
-    demand(to.n >= 1 && to.n <= TT_SNET_ADDRS);
+    demand(to.n >= 1 && to.n <= TT_ADDRS_MAX);
     for (uint32_t i = 0; i < to.n; i++) {
       demand(to.a[i].port != 0 && tt_addr_text(&to.a[i], text)[0] != '(');
     }

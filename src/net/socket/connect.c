@@ -177,14 +177,10 @@ static const char *describe(int e)
 
 static ncclResult_t fail_call(tt_snet_call *call, int e)
 {
-  char text[TT_SNET_ADDRS * (TT_ADDR_TEXT + 2)] = "", at[TT_ADDR_TEXT];
-  size_t used = 0;
-  for (uint32_t i = 0; i < call->to.n; i++) {
-    used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? ", " : "", tt_addr_text(&call->to.a[i], at));
-  }
+  char text[TT_ADDRS_TEXT];
   ncclResult_t res =
       tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d: cannot connect to rank %d at %s over %s: %s",
-              call->net->env.rank, call->ends.peer, text, call->net->devs[call->ends.dev].name, describe(e));
+              call->net->env.rank, call->ends.peer, tt_addrs_text(&call->to, text), call->net->devs[call->ends.dev].name, describe(e));
   tt_snet_call_destroy(call);
   return res;
 }

@@ -52,14 +52,13 @@ void tt_snet_dev_sockets(int64_t want_threads, int64_t want_per_thread, const ch
   *nthreads = *nsocks > 0 ? (int)threads : 0;
 }
 
-void tt_snet_dev_open(tt_snet_dev *dev, const char *root, const tt_netif *netif)
+void tt_snet_dev_open(tt_snet_dev *dev, const char *root, const char *name)
 {
   const tt_params *p = tt_params_get();
   char word[32];
   memset(dev, 0, sizeof(*dev));
-  memcpy(dev->name, netif->name, sizeof(dev->name));
+  snprintf(dev->name, sizeof(dev->name), "%s", name);
   dev->index = if_nametoindex(dev->name);
-  dev->addr = netif->addr;
   dev->pci_path = device_path(root, dev->name);
   read_word(root, dev->name, "speed", word);
   long speed = strtol(word, NULL, 10);

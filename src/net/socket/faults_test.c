@@ -89,14 +89,22 @@ static void test_wrong_key(void **state)
 // Connects to the listener and sends `size` bytes.
 static int stranger(const pair *p, const void *data, size_t size)
 {
-  tt_snet_handle h;
+  tt_addrs to;
   int fd = -1;
-  memcpy(&h, p->handle, sizeof(h));
-  assert_int_equal(tt_tcp_connect(&h.addrs[0], &(tt_until){.deadline_ns = tt_now_ns() + LONG_NS}, &fd), 0);
+  tt_snet_handle_addrs((const tt_snet_handle *)p->handle, &p->net[0]->devs[0], &to);
+  assert_int_equal(tt_tcp_connect(&to.a[0], &(tt_until){.deadline_ns = tt_now_ns() + LONG_NS}, &fd), 0);
   if (size > 0) {
     tt_sock_send(fd, data, size);
   }
   return fd;
+}
+
+// Addresses of the handle: a socket listens on each.
+static uint32_t door_count(const pair *p)
+{
+  tt_addrs to;
+  tt_snet_handle_addrs((const tt_snet_handle *)p->handle, &p->net[0]->devs[0], &to);
+  return to.n;
 }
 
 static void test_strangers(void **state)
@@ -133,17 +141,51 @@ static void test_unreachable_first(void **state)
   pair p;
   tt_snet_handle h;
   tt_addr dead;
+  tt_addrs to, with = {.n = 0};
   int fd = -1;
   contexts(&p, 1, 2);
   assert_int_equal(tt_tcp_listen(&(tt_addr){.family = AF_INET, .ip = {127, 0, 0, 1}}, &fd, &dead), 0);
   tt_sock_close(&fd);
   memcpy(&h, p.handle, sizeof(h));
-  h.addrs[1] = h.addrs[0];
-  h.addrs[0] = dead;
-  h.naddrs = 2;
+  tt_snet_handle_addrs(&h, &p.net[0]->devs[0], &to);
+  tt_addrs_add(&with, &dead);
+  tt_addrs_add(&with, &to.a[0]);
+  h.more = tt_addrs_pack(&with, h.addrs);
   memcpy(p.handle, &h, sizeof(h));
   pair_connect(&p);
   assert_works(&p);
+  pair_close(&p);
+}
+
+// A listener is reached at every address of its interface. (With ::1, where the machine has IPv6, loopback has two.)
+static void test_every_address(void **state)
+{
+  (void)state;
+  pair p;
+  tt_snet_handle h;
+  tt_addrs all;
+  contexts(&p, 0, 0);
+  memcpy(&h, p.handle, sizeof(h));
+  tt_snet_handle_addrs(&h, &p.net[0]->devs[0], &all);
+  int ends = 0, count = 0;
+  tt_netif *list = NULL;
+  assert_int_equal(tt_netif_list(&list, &count), ncclSuccess);
+  for (int i = 0; i < count; i++) {
+    ends += list[i].loopback;
+  }
+  tt_free(list);
+  assert_int_equal(all.n + all.more, ends);
+  for (uint32_t i = 0; i < all.n; i++) {
+    tt_addrs one = tt_addrs_one(&all.a[i]);
+    h.more = tt_addrs_pack(&one, h.addrs);
+    memcpy(p.handle, &h, sizeof(h));
+    pair_connect(&p);
+    assert_true(tt_addr_same_ip(&((tt_snet_conn *)p.send)->at, &all.a[i]));
+    assert_works(&p);
+    NET->close_send(p.send);
+    NET->close_recv(p.recv);
+    p.send = p.recv = NULL;
+  }
   pair_close(&p);
 }
 
@@ -173,7 +215,7 @@ static void test_bad_handles(void **state)
   p.listener = NULL;
   p.net[0]->timeout_s = 1;
   memcpy(good, p.handle, sizeof(good));
-  static const size_t vital[] = {0, 1, 2, 3, 7, 16, 19, 20, 21, 22, 23};
+  static const size_t vital[] = {0, 1, 2, 3, 7, 16, 17, 19, 110, 111, 127};
   for (size_t i = 0; i < TT_COUNT(vital); i++) {
     memcpy(p.handle, good, sizeof(good));
     p.handle[vital[i]] = (char)(p.handle[vital[i]] ^ 0x80);
@@ -587,9 +629,10 @@ static void test_fork(void **state)
     _exit(write(pipes[1], &byte, 1) == 1 && read(idle[0], &byte, 1) == 0 ? 0 : 1); // stays until the parent lets go
   }
   assert_int_equal(read(pipes[0], &byte, 1), 1);
-  // Two contexts of two descriptors, two ends of three sockets, the listener; the same for the other pair, whose one half-made socket
-  // stays; idle[1].
-  assert_int_equal(byte, 2 * 2 + 2 * 3 + 1 + 2 * 2 + 1 + 1);
+  // Two contexts of two descriptors, two ends of three sockets, the listener with a socket for each address; the same for the other pair, whose
+  // one half-made socket stays; idle[1].
+  int doors = (int)door_count(&half);
+  assert_int_equal(byte, 2 * 2 + 2 * 3 + doors + 2 * 2 + doors + 1);
   assert_works(&p);
   void *r = post(&p, in, sizeof(in));
   NET->close_send(p.send);
@@ -666,12 +709,25 @@ static void test_killed(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_wrong_key),        cmocka_unit_test(test_strangers),      cmocka_unit_test(test_unreachable_first),
-      cmocka_unit_test(test_nobody_listens),   cmocka_unit_test(test_bad_handles),    cmocka_unit_test(test_connector_gives_up),
-      cmocka_unit_test(test_closed_half_made), cmocka_unit_test(test_cancelled),      cmocka_unit_test(test_sender_dies),
-      cmocka_unit_test(test_last_words),       cmocka_unit_test(test_receiver_dies),  cmocka_unit_test(test_peer_does_not_read),
-      cmocka_unit_test(test_closed_under_way), cmocka_unit_test(test_garbage_frames), cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_few_descriptors),  cmocka_unit_test(test_fork),           cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_wrong_key),
+      cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_unreachable_first),
+      cmocka_unit_test(test_every_address),
+      cmocka_unit_test(test_nobody_listens),
+      cmocka_unit_test(test_bad_handles),
+      cmocka_unit_test(test_connector_gives_up),
+      cmocka_unit_test(test_closed_half_made),
+      cmocka_unit_test(test_cancelled),
+      cmocka_unit_test(test_sender_dies),
+      cmocka_unit_test(test_last_words),
+      cmocka_unit_test(test_receiver_dies),
+      cmocka_unit_test(test_peer_does_not_read),
+      cmocka_unit_test(test_closed_under_way),
+      cmocka_unit_test(test_garbage_frames),
+      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_few_descriptors),
+      cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_killed),
   };
   setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);

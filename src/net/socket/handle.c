@@ -23,16 +23,11 @@ const char *tt_snet_handle_check(const tt_snet_handle *h, int nranks)
   if (h->rank < 0 || h->rank >= nranks) {
     return "it names a rank that does not exist";
   }
-  if (h->naddrs < 1 || h->naddrs > TT_SNET_ADDRS || h->nsocks > TT_SNET_SOCKS || h->nthreads > TT_SNET_THREADS ||
-      !zero(h->zero, sizeof(h->zero))) {
-    return "its numbers of addresses, sockets or threads are impossible";
+  if (h->nsocks > TT_SNET_SOCKS || h->nthreads > TT_SNET_THREADS || !zero(h->zero, sizeof(h->zero))) {
+    return "its numbers of sockets or threads are impossible";
   }
-  for (int i = 0; i < h->naddrs; i++) {
-    if ((h->addrs[i].family != AF_INET && h->addrs[i].family != AF_INET6) || h->addrs[i].port == 0) {
-      return "it has an address that is none";
-    }
-  }
-  return NULL;
+  tt_addrs at;
+  return tt_addrs_unpack(h->addrs, h->more, &at) && at.n > 0 ? NULL : "it has no usable address";
 }
 
 static bool link_local(const tt_addr *a)
@@ -46,18 +41,15 @@ void tt_snet_handle_write(tt_snet_handle *h, const tt_addrs *at, int rank, uint6
   h->magic = TT_SNET_HANDLE_MAGIC;
   h->rank = rank;
   h->cookie = cookie;
-  h->naddrs = (uint8_t)TT_MIN(at->n, (uint32_t)TT_SNET_ADDRS);
   h->nsocks = (uint8_t)dev->nsocks;
   h->nthreads = (uint8_t)dev->nthreads;
-  memcpy(h->addrs, at->a, h->naddrs * sizeof(h->addrs[0]));
+  h->more = tt_addrs_pack(at, h->addrs);
 }
 
 void tt_snet_handle_addrs(const tt_snet_handle *h, const tt_snet_dev *from, tt_addrs *out)
 {
-  memset(out, 0, sizeof(*out));
-  out->n = h->naddrs;
+  (void)tt_addrs_unpack(h->addrs, h->more, out);
   for (uint32_t i = 0; i < out->n; i++) {
-    out->a[i] = h->addrs[i];
     // A scope is a number of the machine that owns the address: here it is the interface to leave by.
     if (link_local(&out->a[i]) && from->index != 0) {
       out->a[i].scope = from->index;

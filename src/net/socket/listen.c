@@ -44,19 +44,6 @@ static void unlink_listener(tt_snet_listener *l)
   pthread_mutex_unlock(&l->net->lock);
 }
 
-// The device's own address first, then others of the machine, so that one which cannot be reached is not the end.
-static tt_addrs own_addrs(const tt_snet *net, int dev)
-{
-  tt_addrs at = {.n = 0};
-  at.a[at.n++] = net->devs[dev].addr;
-  for (int i = 0; i < net->ndevs && at.n < TT_SNET_ADDRS; i++) {
-    if (i != dev) {
-      at.a[at.n++] = net->devs[i].addr;
-    }
-  }
-  return at;
-}
-
 static void drop_ends(tt_snet_listener *l)
 {
   for (int i = 0; i < 1 + TT_SNET_SOCKS; i++) {
@@ -79,8 +66,7 @@ ncclResult_t tt_snet_listen(void *ctx, int dev, void *handle, void **listen_comm
   l->dev = dev;
   memset(l->ends.fds, -1, sizeof(l->ends.fds));
   tt_random(&l->cookie, sizeof(l->cookie));
-  tt_addrs at = own_addrs(net, dev);
-  int e = tt_greeter_open(&l->greeter, &at, &net->env.key, TT_HELLO_NET, net->env.rank);
+  int e = tt_greeter_open(&l->greeter, &net->devs[dev].addrs, &net->env.key, TT_HELLO_NET, net->env.rank);
   if (e != 0) {
     tt_free(l);
     return tt_fail(ncclSystemError, "rank %d: cannot listen on %s: %s", net->env.rank, net->devs[dev].name, tt_sock_error_text(e));

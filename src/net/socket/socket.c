@@ -17,22 +17,23 @@ static void log_devices(const tt_snet *net)
   char text[TT_SNET_DEVS * 48] = "", at[TT_ADDR_TEXT];
   size_t used = 0;
   for (int i = 0; i < net->ndevs && used < sizeof(text); i++) {
-    tt_addr_text(&net->devs[i].addr, at);
-    char *port = strrchr(at, ':');
-    *(port != NULL ? port : at) = '\0';
-    used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %s", i > 0 ? ", " : "", net->devs[i].name, at);
+    used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %s", i > 0 ? ", " : "", net->devs[i].name,
+                             tt_addr_ip_text(&net->devs[i].addrs.a[0], at));
   }
   tt_info(TT_INIT | TT_NET, "socket: rank %d uses %s", net->env.rank, text);
 }
 
 static ncclResult_t find_devices(tt_snet *net)
 {
-  tt_netif found[TT_SNET_DEVS];
-  int n = 0;
+  tt_netif found[TT_SNET_DEVS], *all = NULL;
+  int n = 0, count = 0;
   TT_TRY(tt_netif_find(found, TT_SNET_DEVS, &n));
+  TT_TRY(tt_netif_reach(&all, &count));
   for (int i = 0; i < n; i++) {
-    tt_snet_dev_open(&net->devs[i], SYSFS_NET, &found[i]);
+    tt_snet_dev_open(&net->devs[i], SYSFS_NET, found[i].name);
+    tt_netif_pick(all, count, found[i].name, &net->devs[i].addrs);
   }
+  tt_free(all);
   net->ndevs = n;
   log_devices(net);
   return ncclSuccess;

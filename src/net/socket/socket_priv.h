@@ -16,6 +16,7 @@
 #include "bootstrap/dial.h"
 #include "bootstrap/greet.h"
 #include "net/net.h"
+#include "os/addrs.h"
 #include "os/netif.h"
 #include "os/socket.h"
 #include "os/thread.h"
@@ -24,13 +25,12 @@ enum {
   TT_SNET_DEVS = 16,                  // interfaces used
   TT_SNET_SOCKS = 64,                 // data sockets of a connection
   TT_SNET_THREADS = 16,               // helper threads of a connection
-  TT_SNET_ADDRS = 4,                  // addresses in a handle
   TT_SNET_AHEAD = 32 << 10,           // bytes a receiver reads ahead
   TT_SNET_BULK = 8 << 10,             // from messages of this size on it reads no more ahead than the next frame,
   TT_SNET_EARLY = TT_SNET_AHEAD - 32, // and the payload with it, if no longer than this: read-ahead has room for what is not its own
   TT_SNET_RING = TT_NET_REQUESTS,     // a power of two
   TT_SNET_FRAME_MAGIC = 0x746e6574,   // "tent"
-  TT_SNET_HANDLE_MAGIC = 0x68746e74,  // "tnth"
+  TT_SNET_HANDLE_MAGIC = 0x32746e74,  // "tnt2"
   TT_SNET_GO = 0x6f676e74,            // "tngo"
 };
 
@@ -58,12 +58,11 @@ static_assert(sizeof(tt_snet_go) == 16, "tt_snet_go is sent as it is");
 typedef struct tt_snet_handle {
   uint32_t magic;
   int32_t rank;
-  uint64_t cookie; // names the listener
-  uint8_t naddrs;
-  uint8_t nsocks, nthreads; // what the listener would like
-  uint8_t zero[5];
-  tt_addr addrs[TT_SNET_ADDRS]; // the device's own first
-  uint64_t spare;
+  uint64_t cookie;                // names the listener
+  uint8_t nsocks, nthreads;       // what the listener would like
+  uint8_t more;                   // addresses that are not among these
+  uint8_t addrs[TT_ADDRS_PACKED]; // its interface's first
+  uint8_t zero[17];
 } tt_snet_handle;
 static_assert(sizeof(tt_snet_handle) == TT_NET_HANDLE, "a handle is sent as it is");
 
@@ -72,7 +71,7 @@ typedef struct tt_snet_dev {
   char name[16];
   char *pci_path; // or NULL
   unsigned index; // the kernel's number
-  tt_addr addr;   // port 0
+  tt_addrs addrs; // port 0; its own first, then others of the machine
   int speed;      // Mbit/s
   int nthreads, nsocks;
 } tt_snet_dev;
@@ -178,8 +177,8 @@ struct tt_snet_conn {
 
 // ---- device.c ----
 // Reads what sysfs (below `root`, normally /sys/class/net) says about the interface `name`, and chooses threads and sockets. Logs nothing
-// that is not there.
-void tt_snet_dev_open(tt_snet_dev *dev, const char *root, const tt_netif *netif);
+// that is not there. The addresses stay empty.
+void tt_snet_dev_open(tt_snet_dev *dev, const char *root, const char *name);
 void tt_snet_dev_close(tt_snet_dev *dev);
 // Threads and sockets from what the user wants (-2: nothing) and the adapter's vendor ("0x1d0f"; "" or NULL: unknown). Pure but for
 // warnings.

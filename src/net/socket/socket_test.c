@@ -281,7 +281,7 @@ static void test_six(void **state)
   memset(&p, 0, sizeof(p));
   for (int i = 0; i < 2; i++) {
     p.net[i] = pair_context(i, 1, 2);
-    p.net[i]->devs[0].addr = (tt_addr){.family = AF_INET6, .ip = {[15] = 1}};
+    p.net[i]->devs[0].addrs = tt_addrs_one(&(tt_addr){.family = AF_INET6, .ip = {[15] = 1}});
   }
   tt_addr here = {.family = AF_INET6, .ip = {[15] = 1}}, at;
   int fd = -1;
@@ -597,15 +597,14 @@ static void test_device(void **state)
   snprintf(command, sizeof(command), "%s/device", path);
   assert_int_equal(mkdir(command, 0700), 0);
   write_file(command, "vendor", "0x1d0f\n");
-  tt_netif netif = {.name = "eth7", .addr = {.family = AF_INET, .ip = {10, 0, 0, 1}}};
-  tt_snet_dev_open(&d, root, &netif);
+  tt_snet_dev_open(&d, root, "eth7");
   assert_int_equal(d.speed, 25000);
   assert_string_equal(d.pci_path, command);
   assert_int_equal(d.nthreads, 2);
   assert_int_equal(d.nsocks, 16);
   tt_snet_dev_close(&d);
   write_file(path, "speed", "-1\n");
-  tt_snet_dev_open(&d, root, &netif);
+  tt_snet_dev_open(&d, root, "eth7");
   assert_int_equal(d.speed, 10000);
   tt_snet_dev_close(&d);
   snprintf(command, sizeof(command), "rm -r %s", root);
