@@ -1,4 +1,4 @@
-// host_only.h: before each source of nccl-tests: what nvcc has and a host compiler has not, and no kernels. Those for NCCL's device API stand behind its
+// host_only.hh: before each source of nccl-tests: what nvcc has and a host compiler has not, and no kernels. Those for NCCL's device API stand behind its
 // version, so nccl.h counts as the last one without.
 #pragma once
 #include <algorithm>
