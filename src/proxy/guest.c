@@ -146,13 +146,16 @@ void tt_guest_drop(tt_proxy *p)
 
 // ---- coming
 
+// Guests are found by sender and receiver, as a start and a size.
+static tt_span pair_of(int rank, int peer)
+{
+  return (tt_span){.start = (uintptr_t)rank, .size = (size_t)peer + 1};
+}
+
 tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer)
 {
-  tt_relay_guest *g = p->guests;
-  while (g != NULL && (g->rank != rank || g->peer.rank != peer)) {
-    g = g->next;
-  }
-  return g;
+  tt_span key = pair_of(rank, peer), *s = tt_spans_same(p->guest_pairs, key.start, key.size);
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, tt_relay_guest, pair);
 }
 
 // Does the FIFO lie within the memory, in a way that the proxy can use?
@@ -262,7 +265,13 @@ static void move_in(tt_proxy *p, tt_relay_guest *g)
 {
   tt_proxy_run_hold(p);
   g->next = p->guests;
+  g->at = &p->guests;
+  if (g->next != NULL) {
+    g->next->at = &g->next;
+  }
   p->guests = g;
+  g->pair = pair_of(g->rank, g->peer.rank);
+  tt_spans_add(&p->guest_pairs, &g->pair);
   atomic_store(&p->nguests, atomic_load(&p->nguests) + 1);
   atomic_store(&p->foreign, atomic_load(&p->foreign) + is_foreign(p, g));
   tt_proxy_run_release(p);
@@ -279,12 +288,11 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
   }
   tt_proxy_conn_drop(&g->peer.send);
   tt_proxy_mrs_close(&g->peer.send); // the set of all of them is the holder's
-  for (tt_relay_guest **at = &p->guests; *at != NULL; at = &(*at)->next) {
-    if (*at == g) {
-      *at = g->next;
-      break;
-    }
+  *g->at = g->next;
+  if (g->next != NULL) {
+    g->next->at = g->at;
   }
+  tt_spans_remove(&p->guest_pairs, &g->pair);
   atomic_store(&p->nguests, atomic_load(&p->nguests) - 1);
   atomic_store(&p->foreign, atomic_load(&p->foreign) - is_foreign(p, g));
   tt_proxy_run_release(p);
@@ -434,6 +442,7 @@ void tt_guest_free(tt_proxy *p)
     p->guests = g->next;
     guest_free(g);
   }
+  p->guest_pairs = NULL;
   atomic_store(&p->nguests, 0);
   atomic_store(&p->sending, false);
   atomic_store(&p->foreign, 0);

@@ -204,7 +204,7 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   atomic_store_explicit(&p->unsent, 0, memory_order_relaxed);
   p->rounds = 0;
   p->sends = p->recvs = NULL;
-  p->regions = p->mrs = NULL;
+  p->regions = p->mrs = p->guest_pairs = NULL;
   p->sums = NULL;
   p->round = 1;
   p->max_extras = TT_PROXY_EXTRAS;

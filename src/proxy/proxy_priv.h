@@ -232,6 +232,7 @@ struct tt_proxy {
   struct tt_proxy_service *service;  // written by create and destroy
   _Atomic(struct tt_relay *) relays; // this rank's connections through neighbours: the launching thread adds
   struct tt_relay_guest *guests;     // neighbours' connections. Changed by the service thread with the run flag held
+  tt_span *guest_pairs;              // the same guests, by sender and receiver. The service thread's
   _Atomic int nguests;               // by the same
   _Atomic bool sending;              // guests have operations. Written by the run flag's holder
   _Atomic int foreign;               // guests of other processes. By the same

@@ -67,8 +67,9 @@ typedef struct tt_relay {
 
 // The host's half.
 typedef struct tt_relay_guest {
-  struct tt_relay_guest *next; // of the proxy. Changed by the service thread with the run flag held
-  int rank;                    // the sender
+  struct tt_relay_guest *next, **at; // of the proxy; at: what points to it. Changed by the service thread with the run flag held
+  tt_span pair;                      // sender and receiver, in tt_proxy.guest_pairs
+  int rank;                          // the sender
   tt_relay_shared *shared;
   size_t size;
   int bell;           // the sender's doorbell
