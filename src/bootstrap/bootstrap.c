@@ -306,6 +306,11 @@ const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b)
   return b->name;
 }
 
+bool tt_bootstrap_is_public(const tt_bootstrap *b)
+{
+  return b->key.is_public;
+}
+
 // What was sent must still arrive, so connections end by "nothing more comes", which a forked copy of the descriptor cannot hold back.
 static void close_connection(const tt_bootstrap *b, int *fd)
 {

@@ -58,6 +58,8 @@ void tt_bootstrap_stop(tt_bootstrap *b);
 
 // 16 bytes known to this ring's ranks only (derived per split), for use as a communicator's secret and name.
 const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b);
+// Can everybody compute it (NCCL_COMM_ID without a secret)? Pure.
+bool tt_bootstrap_is_public(const tt_bootstrap *b);
 
 // Closes everything. NULL is allowed. Never waits for peers; what they have been sent still arrives.
 void tt_bootstrap_destroy(tt_bootstrap *b);

@@ -23,7 +23,10 @@
 
 // ---- id.c
 
-enum { TT_ID_FIXED = 1 }; // the address comes from NCCL_COMM_ID: rank 0 starts the root in init, and it may come later than the others
+enum {
+  TT_ID_FIXED = 1,  // the address comes from NCCL_COMM_ID: rank 0 starts the root in init, and it may come later than the others
+  TT_ID_PUBLIC = 2, // and there is no secret (tt_key.is_public)
+};
 
 // What an id says.
 typedef struct tt_id {

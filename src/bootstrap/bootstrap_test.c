@@ -10,6 +10,7 @@
 
 #include <sys/stat.h>
 
+#include "base/param.h"
 #include "bootstrap/players.h"
 
 static void test_threads(void **state)
@@ -195,6 +196,9 @@ static int start_comm_id(const char *what, const char *host, const tt_addr *any)
     if (strcmp(what, "comm_id_differs") == 0) { // rank 0 waits for somebody who is not there
       shorten_time_limit();
     }
+    if (strncmp(what, "comm_id_strange", 15) == 0 && getenv("TUTTI_COMM_ID_SECRET") == NULL) { // as above
+      setenv("NCCL_BOOTSTRAP_TIMEOUT", "2", 1);
+    }
     snprintf(text, sizeof(text), "%u", port);
     execl("/proc/self/exe", "bootstrap_test", what, text, (char *)NULL);
     _exit(1);
@@ -249,6 +253,46 @@ static void test_comm_ids_differ(void **state)
   (void)state;
   tt_addr any = {.family = AF_INET, .ip = {127, 0, 0, 1}};
   assert_int_equal(start_comm_id("comm_id_differs", "127.0.0.1", &any), 0);
+}
+
+// Another user's process of this machine takes rank 1's place, or rank 0's: both sides refuse it, and it is told so at once. A secret lets it in.
+static int comm_id_stranger(bool has_root)
+{
+  ncclUniqueId id;
+  tt_bootstrap *b = NULL;
+  bool shares = tt_params_get()->comm_id_secret != NULL;
+  pid_t child = fork();
+  int own = child == 0 ? has_root ? 0 : 1 : has_root ? 1 : 0;
+  if (child == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) {
+    _exit(1);
+  }
+  ncclResult_t res = tt_bootstrap_id(&id) == ncclSuccess ? tt_bootstrap_init(&id, 1, 2, own, NULL, &b) : ncclInternalError;
+  const char *text = own == 1 ? "is another user's process" : "ranks 1 of 2"; // rank 0 waits for the right one
+  bool good = shares ? res == ncclSuccess : res == (own == 1 ? ncclInvalidUsage : ncclRemoteError) && strstr(tt_last_error(), text) != NULL;
+  tt_bootstrap_destroy(b);
+  if (!good) {
+    print_error("rank %d, user %u: %d %s\n", own, (unsigned)geteuid(), res, tt_last_error());
+  }
+  if (child == 0) {
+    _exit(!good);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  return !good || status != 0;
+}
+
+static void test_comm_id_strangers(void **state)
+{
+  (void)state;
+  tt_addr any = {.family = AF_INET, .ip = {127, 0, 0, 1}};
+  if (geteuid() != 0) {
+    skip(); // who else can become another user
+  }
+  assert_int_equal(start_comm_id("comm_id_stranger", "127.0.0.1", &any), 0);
+  assert_int_equal(start_comm_id("comm_id_strange_root", "127.0.0.1", &any), 0);
+  setenv("TUTTI_COMM_ID_SECRET", "ours", 1); // for the second starts
+  assert_int_equal(start_comm_id("comm_id_stranger", "127.0.0.1", &any), 0);
+  unsetenv("TUTTI_COMM_ID_SECRET");
 }
 
 // Writes `secret` into the file and makes the id of one address with it.
@@ -311,10 +355,13 @@ int main(int argc, char **argv)
   if (argc > 2 && strcmp(argv[1], "comm_id_differs") == 0) {
     return comm_id_differs(argv[2]);
   }
+  if (argc > 1 && strncmp(argv[1], "comm_id_strange", 15) == 0) {
+    return comm_id_stranger(strcmp(argv[1], "comm_id_strange_root") == 0);
+  }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_threads),         cmocka_unit_test(test_init_is_quick),  cmocka_unit_test(test_processes),
       cmocka_unit_test(test_split),           cmocka_unit_test(test_nothing_left),   cmocka_unit_test(test_comm_id),
-      cmocka_unit_test(test_comm_ids_differ), cmocka_unit_test(test_comm_id_secret),
+      cmocka_unit_test(test_comm_ids_differ), cmocka_unit_test(test_comm_id_secret), cmocka_unit_test(test_comm_id_strangers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,7 @@ static int weight(int e)
   case -ENOBUFS:
   case -ENOMEM: return 7;
   case -ETIMEDOUT: return 6;
+  case -EKEYREJECTED:
   case -EACCES: return 5;
   case -EPROTONOSUPPORT: return 4;
   case -EPROTO: return 3;

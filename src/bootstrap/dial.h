@@ -16,7 +16,8 @@ typedef struct tt_dial tt_dial;
 int tt_dial_start(const tt_addrs *to, const tt_key *key, const tt_hello *hello, uint64_t deadline_ns, tt_dial **out);
 // Goes on without waiting. 0: not yet; 1: done, *fd is the caller's (non-blocking) and *at the address that answered; < 0: -errno of the
 // failure that says most: -EMFILE and its like (tt_sock_is_shortage: this process could not try), -ETIMEDOUT (an address has stayed silent
-// until the deadline), -EACCES (who listens there has another secret, or is another rank), -EPROTONOSUPPORT (another version), -EPROTO
+// until the deadline), -EACCES (who listens there has another secret, or is another rank),
+// -EKEYREJECTED (the key is public, and who listens there is another user's process), -EPROTONOSUPPORT (another version), -EPROTO
 // (somebody else), -ECONNREFUSED, -ECONNRESET, … Answers the same again after a failure; not to be called again after 1.
 int tt_dial_step(tt_dial *d, int *fd, tt_addr *at);
 // Writes what to poll for before the next step (room for TT_DIAL_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to the time

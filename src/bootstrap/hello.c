@@ -11,7 +11,8 @@
 #include "os/proc.h"
 #include "os/random.h"
 
-static_assert(sizeof(tt_key) <= crypto_generichash_KEYBYTES_MAX && TT_SECRET_BYTES >= crypto_generichash_KEYBYTES_MIN, "keys fit");
+static_assert(sizeof(((tt_key *)0)->b) <= crypto_generichash_KEYBYTES_MAX && TT_SECRET_BYTES >= crypto_generichash_KEYBYTES_MIN,
+              "keys fit");
 static_assert(sizeof(tt_seal) <= crypto_generichash_BYTES_MAX && sizeof(tt_seal) >= crypto_generichash_BYTES_MIN, "seals fit");
 
 // Really one per process: whether libsodium is set up. libsodium does that under a lock of its own, which a child forked meanwhile would find taken
@@ -61,8 +62,8 @@ static tt_seal seal_parts(const void *key, size_t key_size, const char *label, c
 
 static tt_key key_from(const tt_seal *s)
 {
-  tt_key k;
-  static_assert(sizeof(k) == sizeof(*s), "a key is a hash");
+  tt_key k = {.is_public = false};
+  static_assert(sizeof(k.b) == sizeof(*s), "a key is a hash");
   memcpy(k.b, s->b, sizeof(k.b));
   return k;
 }
@@ -78,7 +79,9 @@ tt_key tt_key_derive(const tt_key *key, const char *purpose, const void *data, s
 {
   tt_part parts[] = {{purpose, strlen(purpose)}, {data, size}};
   tt_seal s = tt_key_seal(key, "tutti key", parts, 2);
-  return key_from(&s);
+  tt_key k = key_from(&s);
+  k.is_public = key->is_public;
+  return k;
 }
 
 uint64_t tt_key_name(const tt_key *key)

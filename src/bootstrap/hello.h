@@ -23,6 +23,7 @@ enum { TT_SECRET_BYTES = 16, TT_NONCE_BYTES = 16 };
 // What the ranks of one ring, or those who know one unique id, share.
 typedef struct tt_key {
   uint8_t b[32];
+  bool is_public; // everybody can compute it, so the handshake also refuses other users' processes of this network namespace
 } tt_key;
 
 // A keyed hash.
@@ -68,7 +69,7 @@ static_assert(sizeof(tt_hello) == 88, "tt_hello is sent as it is");
 
 // The key of a unique id's secret. Any thread. Pure but for setting up libsodium, once in a process.
 tt_key tt_key_of(const uint8_t secret[TT_SECRET_BYTES]);
-// A key for another purpose: hash of `purpose` (a text) and `size` bytes under `key`. Pure.
+// A key for another purpose: hash of `purpose` (a text) and `size` bytes under `key`, public if that is. Pure.
 tt_key tt_key_derive(const tt_key *key, const char *purpose, const void *data, size_t size);
 // A name of `key`, by which a listener with many keys finds it. Says nothing about the key. Pure.
 uint64_t tt_key_name(const tt_key *key);

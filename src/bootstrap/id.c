@@ -78,6 +78,7 @@ ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
   }
   memcpy(says.secret, l.secret, sizeof(says.secret));
   says.key = tt_key_of(says.secret);
+  says.key.is_public = (l.flags & TT_ID_PUBLIC) != 0;
   *out = says;
   return ncclSuccess;
 }
@@ -114,17 +115,19 @@ static ncclResult_t add_secret(const tt_id_secret *secret, tt_key *key)
 
 ncclResult_t tt_bootstrap_id_fixed(const char *text, const tt_id_secret *secret, tt_id *out)
 {
-  tt_id id = {.flags = TT_ID_FIXED};
+  bool is_public = secret->text == NULL && secret->file == NULL;
+  tt_id id = {.flags = TT_ID_FIXED | (is_public ? TT_ID_PUBLIC : 0)};
   static const uint8_t none[TT_SECRET_BYTES];
   // A numeric address of the other family is meant as it stands.
   if (tt_addrs_parse(text, wanted_family(), &id.root) != 0 && tt_addrs_parse(text, AF_UNSPEC, &id.root) != 0) {
     return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s is not <ipv4>:<port>, [<ipv6>]:<port> or <known host name>:<port>", text);
   }
-  // Without a secret whoever knows the address may join.
+  // Without a secret whoever knows the address may join, but for other users of one machine.
   tt_key public = tt_key_of(none), derived = tt_key_derive(&public, "NCCL_COMM_ID", text, strlen(text));
   TT_TRY(add_secret(secret, &derived));
   memcpy(id.secret, derived.b, sizeof(id.secret));
   id.key = tt_key_of(id.secret);
+  id.key.is_public = is_public;
   *out = id;
   return ncclSuccess;
 }

@@ -66,6 +66,12 @@ static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
                    "ncclGetUniqueId), was not used in time (TUTTI_ID_TIMEOUT), or the process that made it has ended",
                    t->j->rank, at);
   }
+  if (e == -EKEYREJECTED) {
+    return tt_fail(ncclInvalidUsage,
+                   "rank %d: who listens at %s, as NCCL_COMM_ID says, is another user's process. Choose another port, or let the ranks of "
+                   "several users share a secret (TUTTI_COMM_ID_SECRET)",
+                   t->j->rank, at);
+  }
   if (e == -EACCES && is_fixed(l)) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: the root at %s belongs to another job, or NCCL_COMM_ID is not the same text on all ranks, or the "
@@ -86,7 +92,8 @@ static bool rest(const talk *t, root_line *l, int e)
   const tt_params *p = tt_params_get();
   uint64_t now = tt_now_ns(), pause = tt_span_ns(p->socket_retry_sleep_msec, (uint64_t)++l->dials * TT_NS_PER_MS);
   uint64_t end = is_gone(l, e) ? t->began_ns + REFUSED_NS : t->deadline_ns;
-  bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EPROTONOSUPPORT || (e == -EACCES && is_fixed(l));
+  bool final =
+      e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EPROTONOSUPPORT || e == -EKEYREJECTED || (e == -EACCES && is_fixed(l));
   if (final || l->dials > p->socket_retry_cnt || now + pause > end) {
     return false;
   }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "os/sockuser.h"
+
 int tt_shake_in_start(tt_shake_in *s, int fd)
 {
   memset(s, 0, sizeof(*s));
@@ -63,6 +65,10 @@ int tt_shake_in_step(tt_shake_in *s, const tt_welcome *welcome, const char **why
       return s->got == sizeof(s->hello) ? refuse(s) : -EPROTO;
     }
   }
+  if (key.is_public && tt_sock_is_strangers(s->fd)) {
+    *why = "a process of another user of this machine (NCCL_COMM_ID without TUTTI_COMM_ID_SECRET)";
+    return refuse(s);
+  }
   int e = answer(s, &key);
   if (e < 0) {
     *why = "it closed before the proof could be sent";
@@ -117,6 +123,7 @@ int tt_shake_out_step(tt_shake_out *s, const tt_key *key, const tt_hello *hello,
   if (!s->greeted) {
     e = read_on(s, &s->greeting, sizeof(s->greeting));
     s->greeted = e == 1;
+    e = s->greeted && key->is_public && tt_sock_is_strangers(s->fd) ? -EKEYREJECTED : e;
   }
   if (e == 1 && s->sent < sizeof(s->hello)) {
     e = speak ? say_hello(s, key, hello) : 0;

@@ -42,6 +42,7 @@ typedef struct tt_shake_out {
 void tt_shake_out_start(tt_shake_out *s, int fd);
 // Goes on as far as possible. After the greeting it waits until `speak`, then says `hello` under `key`. 1: the other end has proved itself;
 // 0: not yet; < 0: -EPROTO, -EPROTONOSUPPORT (no greeting of ours), -EACCES (the proof is wrong, or the other end says that our hello is),
+// -EKEYREJECTED (a public key, and another user's process of this machine),
 // or the connection's error: -ECONNRESET before the proof means that it was dropped unread, for want of room, and may be tried again.
 int tt_shake_out_step(tt_shake_out *s, const tt_key *key, const tt_hello *hello, bool speak);
 // True when the next step needs the socket to be writable rather than readable. Pure.

@@ -345,6 +345,7 @@ void tt_comm_announce_gone(struct ncclComm *c)
 static tt_key net_key(const struct ncclComm *c)
 {
   tt_key key = tt_key_of(tt_bootstrap_secret(c->boot));
+  key.is_public = tt_bootstrap_is_public(c->boot);
   return tt_key_derive(&key, "network", &c->nranks, sizeof c->nranks);
 }
 
