@@ -100,7 +100,7 @@ static void say(int fd, const void *data, size_t size)
 // A connection of one of eight kinds. Returns it if it shall stay open.
 static int molest(uint64_t port, unsigned kind, uint8_t junk[128])
 {
-  static const tt_key wrong = {{1}};
+  static const tt_key wrong = {.b = {1}};
   struct linger at_once = {.l_onoff = 1};
   tt_greeting g = {.magic = 0};
   tt_hello h = {.kind = (uint16_t)(1 << kind % 6), .to = -1, .nranks = RANKS};

@@ -366,7 +366,7 @@ static void *harass(void *arg)
   tt_until until = {.deadline_ns = tt_now_ns() + LONG_S * TT_NS_PER_S};
   for (int i = 0; i < 200; i++) {
     tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i % 8, .to = -1, .nranks = 8};
-    tt_key other = {{1, 2, 3}};
+    tt_key other = {.b = {1, 2, 3}};
     tt_greeting none = {.magic = 0};
     c->fds[i] = -1;
     tt_hello_seal(&h, &other, &none);
@@ -459,7 +459,7 @@ static bool child_is_good(bool (*body)(void))
 // A rank that has no descriptor for its successor, which listens and is not to blame.
 static bool ring_without_descriptors(void)
 {
-  tt_key key = {{1}};
+  tt_key key = {.b = {1}};
   tt_addr at = {.family = AF_INET, .ip = {127, 0, 0, 1}};
   tt_addrs next;
   tt_greeter successor;
@@ -477,7 +477,7 @@ static bool ring_without_descriptors(void)
 // A rank that can connect, but not accept.
 static bool door_without_descriptors(void)
 {
-  tt_key key = {{1}};
+  tt_key key = {.b = {1}};
   tt_addrs here = {.n = 1, .a = {{.family = AF_INET, .ip = {127, 0, 0, 1}}}}, next;
   tt_hello h = {.kind = TT_HELLO_RING, .rank = 1, .to = 0, .nranks = 2};
   tt_bootstrap *b = tt_bs_new(0, 2, &key, NULL);

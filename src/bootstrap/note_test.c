@@ -11,7 +11,7 @@
 
 #include "bootstrap/note.h"
 
-static const tt_key key = {{1}};
+static const tt_key key = {.b = {1}};
 
 typedef struct {
   tt_notes a, b;

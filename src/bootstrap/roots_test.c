@@ -250,7 +250,7 @@ static struct {
 
 static void open_nowhere(void)
 {
-  static const tt_key other = {{9}};
+  static const tt_key other = {.b = {9}};
   tt_addr at = {.family = AF_INET, .ip = {127, 0, 0, 1}}, closed, deaf;
   int fd = -1;
   assert_int_equal(tt_tcp_listen(&at, &fd, &closed), 0);

@@ -51,7 +51,7 @@ static void feed_ring(tt_bootstrap *b, const uint8_t *data, size_t size, size_t 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-  static const tt_key key = {{1}};
+  static const tt_key key = {.b = {1}};
   setenv("NCCL_DEBUG", "NONE", 1);
   if (size < 2) {
     return 0;

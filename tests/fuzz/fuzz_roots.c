@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const tt_key key = {{1}};
+static const tt_key key = {.b = {1}};
 
 static void demand(bool good)
 {
