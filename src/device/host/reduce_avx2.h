@@ -44,15 +44,17 @@ TT_INLINE __m256 tt_vf_ordered(__m256 x, __m256 y, __m256 r)
   return _mm256_blendv_ps(r, _mm256_set1_ps(TT_NAN_F32), _mm256_cmp_ps(x, y, _CMP_UNORD_Q));
 }
 
-// vmaxps gives its second operand when both are zero: both orders together are +0 unless both are -0.
+// vmaxps gives its second operand when both are zero. The maximum has a sign only if x has one, which changes no other number; the minimum likewise.
 TT_INLINE __m256 tt_max_half(__m256 x, __m256 y)
 {
-  return tt_vf_ordered(x, y, _mm256_and_ps(_mm256_max_ps(x, y), _mm256_max_ps(y, x)));
+  __m256 sign = _mm256_or_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)));
+  return tt_vf_ordered(x, y, _mm256_and_ps(_mm256_max_ps(x, y), sign));
 }
 
 TT_INLINE __m256 tt_min_half(__m256 x, __m256 y)
 {
-  return tt_vf_ordered(x, y, _mm256_or_ps(_mm256_min_ps(x, y), _mm256_min_ps(y, x)));
+  __m256 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0F));
+  return tt_vf_ordered(x, y, _mm256_or_ps(_mm256_min_ps(x, y), sign));
 }
 
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
@@ -180,6 +182,46 @@ TT_INLINE void tt_st_e4m3(void *p, tt_vf v)
 TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
 {
   tt_st_fp8(p, v, TT_SPEC_E5M2);
+}
+
+// ---- Floats rounded to those that a type has. A NaN stays one, of any bits ----
+
+TT_INLINE tt_vf tt_rnd_f16(tt_vf v)
+{
+  return (tt_vf){_mm256_cvtph_ps(_mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)),
+                 _mm256_cvtph_ps(_mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
+}
+
+TT_INLINE __m256 tt_bf16_upper(__m256 x)
+{
+  return _mm256_castsi256_ps(_mm256_and_si256(tt_bf16_half(x), _mm256_set1_epi32((int)0xffff0000)));
+}
+
+TT_INLINE tt_vf tt_rnd_bf16(tt_vf v)
+{
+  return (tt_vf){tt_bf16_upper(v.a), tt_bf16_upper(v.b)};
+}
+
+// tt_narrow_round for 8 lanes.
+TT_INLINE __m256 tt_fp8_round(__m256 x, tt_narrow_spec s)
+{
+  __m256i u = _mm256_castps_si256(x), least = _mm256_set1_epi32((int)((128 - s.bias) << 23));
+  __m256i clamped = _mm256_min_epi32(_mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff)), _mm256_set1_epi32((int)s.limit));
+  __m256i e = _mm256_max_epi32(_mm256_and_si256(clamped, _mm256_set1_epi32(0x7f800000)), least);
+  __m256 large = _mm256_castsi256_ps(_mm256_add_epi32(e, _mm256_set1_epi32((23 - s.mbits) << 23)));
+  __m256 r = _mm256_sub_ps(_mm256_add_ps(_mm256_castsi256_ps(clamped), large), large);
+  r = _mm256_or_ps(r, _mm256_and_ps(x, _mm256_set1_ps(-0.0F)));
+  return _mm256_or_ps(r, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+TT_INLINE tt_vf tt_rnd_e4m3(tt_vf v)
+{
+  return (tt_vf){tt_fp8_round(v.a, TT_SPEC_E4M3), tt_fp8_round(v.b, TT_SPEC_E4M3)};
+}
+
+TT_INLINE tt_vf tt_rnd_e5m2(tt_vf v)
+{
+  return (tt_vf){tt_fp8_round(v.a, TT_SPEC_E5M2), tt_fp8_round(v.b, TT_SPEC_E5M2)};
 }
 
 // ---- The larger or smaller of two codes, for 32 bytes. Codes are compared as signed numbers, of which -0 is -1, and so on ----

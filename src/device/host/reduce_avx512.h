@@ -265,6 +265,37 @@ TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
   tt_st_fp8(p, v, TT_SPEC_E5M2);
 }
 
+// ---- Floats rounded to those that a type has. A NaN stays one, of any bits ----
+
+TT_INLINE tt_vf tt_rnd_f16(tt_vf v)
+{
+  return (tt_vf){_mm512_cvtph_ps(tt_f16_half(v.a)), _mm512_cvtph_ps(tt_f16_half(v.b))};
+}
+
+TT_INLINE __m512 tt_bf16_upper(__m512 x)
+{
+  return _mm512_castsi512_ps(_mm512_and_si512(tt_bf16_half(x), _mm512_set1_epi32((int)0xffff0000)));
+}
+
+TT_INLINE tt_vf tt_rnd_bf16(tt_vf v)
+{
+  return (tt_vf){tt_bf16_upper(v.a), tt_bf16_upper(v.b)};
+}
+
+TT_INLINE tt_vf tt_rnd_e4m3(tt_vf v)
+{
+  uint8_t codes[TT_W];
+  tt_st_e4m3(codes, v);
+  return tt_ld_e4m3(codes);
+}
+
+TT_INLINE tt_vf tt_rnd_e5m2(tt_vf v)
+{
+  uint8_t codes[TT_W];
+  tt_st_e5m2(codes, v);
+  return tt_ld_e5m2(codes);
+}
+
 // ---- The larger or smaller of two codes, for 64 bytes. Codes are compared as signed numbers, of which -0 is -1, and so on ----
 
 #define TT_PICK_BYTES(size) 64

@@ -111,6 +111,22 @@ static inline __attribute__((always_inline)) uint32_t tt_narrow(float f, tt_narr
   return tt_pick(tt_above(m, 0x7f800000), nan, code | sign);
 }
 
+// The same, but gives the rounded value as a float: that power of two, added and subtracted again. A NaN stays one, of any bits.
+static inline __attribute__((always_inline)) float tt_narrow_round(float f, tt_narrow_spec s)
+{
+  const uint32_t least = (128 - s.bias) << 23, shift = 23 - (uint32_t)s.mbits;
+  uint32_t u = tt_f32_bits(f), m = u & 0x7fffffff;
+  uint32_t clamped = tt_pick(tt_above(m, s.limit), s.limit, m);
+  uint32_t e = clamped & 0x7f800000;
+  e = tt_pick(tt_above(e, least), e, least);
+  float large = tt_f32_of_bits(e + (shift << 23));
+  uint32_t r = tt_f32_bits((tt_f32_of_bits(clamped) + large) - large);
+  if (s.mbits == 10) { // there is an infinity, which `limit` is rounded to
+    r = tt_pick(tt_above(s.limit, r), r, 0x7f800000);
+  }
+  return tt_f32_of_bits(tt_pick(tt_above(m, 0x7f800000), 0x7fffffff, r) | (u & 0x80000000));
+}
+
 #define TT_SPEC_F16 ((tt_narrow_spec){10, 15, 0x47800000}) // 65536: rounds to the code of infinity
 #define TT_SPEC_E4M3 ((tt_narrow_spec){3, 7, 0x43e00000})  // 448
 #define TT_SPEC_E5M2 ((tt_narrow_spec){2, 15, 0x47600000}) // 57344
@@ -125,6 +141,13 @@ static inline __attribute__((always_inline)) uint16_t tt_bf16_from_f32(float f)
   uint32_t u = tt_f32_bits(f);
   uint32_t r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
   return (uint16_t)tt_pick(tt_above(u & 0x7fffffff, 0x7f800000), 0x7fff, r);
+}
+
+// The same as a float, of a product of two such numbers: where that is a NaN its lower half is 0, so rounding leaves it alone.
+static inline __attribute__((always_inline)) float tt_bf16_round(float f)
+{
+  uint32_t u = tt_f32_bits(f);
+  return tt_f32_of_bits((u + 0x7fff + (u >> 16 & 1)) & 0xffff0000);
 }
 
 static inline __attribute__((always_inline)) uint8_t tt_e4m3_from_f32(float f)

@@ -57,19 +57,28 @@ typedef double tt_f64 TT_ELEMENT;
     return s ? (T)*s : (T)1;                \
   }
 
-// The operation on the bits of two floating numbers.
-#define BITS_OP(T, BITS, name, op) \
-  TT_INLINE T name##_##T(T a, T b) \
-  {                                \
-    BITS x, y;                     \
-    memcpy(&x, &a, sizeof x);      \
-    memcpy(&y, &b, sizeof y);      \
-    x = x op y;                    \
-    memcpy(&a, &x, sizeof a);      \
-    return a;                      \
+// What compilers make of `a > b ? a : b` takes `b` of two zeros. The maximum has a sign only if `a` has one, the minimum has one if `a` has one: that is so of
+// all other numbers anyway. So two operations on bits make +0 the larger zero, in any order.
+#define SIGN_OPS(T, BITS)            \
+  TT_INLINE T max_sign_##T(T r, T a) \
+  {                                  \
+    BITS x, y;                       \
+    memcpy(&x, &r, sizeof x);        \
+    memcpy(&y, &a, sizeof y);        \
+    x &= y | (BITS)-1 >> 1;          \
+    memcpy(&r, &x, sizeof r);        \
+    return r;                        \
+  }                                  \
+  TT_INLINE T min_sign_##T(T r, T a) \
+  {                                  \
+    BITS x, y;                       \
+    memcpy(&x, &r, sizeof x);        \
+    memcpy(&y, &a, sizeof y);        \
+    x |= y & ~((BITS)-1 >> 1);       \
+    memcpy(&r, &x, sizeof r);        \
+    return r;                        \
   }
 
-// Of two zeros the maximum is +0 and the minimum -0 where one of them is: the bits that both orders of the operands have, or either.
 #define FLOAT_OPS(T, NAN_T, BITS)                   \
   TT_INLINE T sum_##T(T a, T b)                     \
   {                                                 \
@@ -79,16 +88,15 @@ typedef double tt_f64 TT_ELEMENT;
   {                                                 \
     return a * b;                                   \
   }                                                 \
-  BITS_OP(T, BITS, both, &)                         \
-  BITS_OP(T, BITS, either, |)                       \
+  SIGN_OPS(T, BITS)                                 \
   TT_INLINE T max_##T(T a, T b)                     \
   {                                                 \
-    T r = both_##T(a > b ? a : b, b > a ? b : a);   \
+    T r = max_sign_##T(a > b ? a : b, a);           \
     return __builtin_isunordered(a, b) ? NAN_T : r; \
   }                                                 \
   TT_INLINE T min_##T(T a, T b)                     \
   {                                                 \
-    T r = either_##T(a < b ? a : b, b < a ? b : a); \
+    T r = min_sign_##T(a < b ? a : b, a);           \
     return __builtin_isunordered(a, b) ? NAN_T : r; \
   }                                                 \
   TT_INLINE T fin_##T(T a)                          \

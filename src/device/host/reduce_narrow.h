@@ -12,11 +12,13 @@
 typedef tt_vf tt_ld_fn(const void *p);
 typedef void tt_st_fn(void *p, tt_vf v);
 typedef tt_vf tt_op_fn(tt_vf x, tt_vf y);
+typedef tt_vf tt_rnd_fn(tt_vf v);
 typedef float tt_scalar_fn(const uint64_t *s);
 
 typedef struct tt_narrow_type {
   tt_ld_fn *ld;
   tt_st_fn *st;
+  tt_rnd_fn *rnd; // what st and ld together give
   tt_scalar_fn *scalar;
   size_t size;
 } tt_narrow_type;
@@ -83,9 +85,7 @@ enum { TT_MANY = TT_W > 1 ? 4 : 64 }; // vectors that are folded side by side
 // Elements times their factor, rounded as if they had been stored: an input that a peer scaled and sent is equal to one that is scaled here.
 TT_INLINE tt_vf narrow_scaled(tt_narrow_type t, tt_vf factor, const void *p)
 {
-  uint8_t rounded[TT_W * sizeof(float)];
-  t.st(rounded, tt_vf_prod(t.ld(p), factor));
-  return t.ld(rounded);
+  return t.rnd(tt_vf_prod(t.ld(p), factor));
 }
 
 TT_INLINE const uint64_t *narrow_scalar(const tt_many *m, int k)
@@ -165,6 +165,40 @@ TT_INLINE void narrow_many(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_
   }
 }
 
+// Two sources, which of them is scaled as constants.
+TT_INLINE void narrow_two(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_many *m, size_t n, int scaled)
+{
+  const size_t bytes = n * t.size, step = TT_W * t.size;
+  const uint8_t *x = (const uint8_t *)m->src[0] + m->first, *y = (const uint8_t *)m->src[1] + m->first;
+  const tt_vf fx = tt_vf_set(scaled & 1 ? t.scalar(m->scale[0]) : 1), fy = tt_vf_set(scaled & 2 ? t.scalar(m->scale[1]) : 1);
+  size_t i = 0;
+  TT_VECTOR_LOOP
+  for (; i + (step - 1) < bytes; i += step) {
+    tt_vf a = scaled & 1 ? narrow_scaled(t, fx, x + i) : t.ld(x + i);
+    t.st(r + i, op(a, scaled & 2 ? narrow_scaled(t, fy, y + i) : t.ld(y + i)));
+  }
+  if (TT_W > 1 && i < bytes) {
+    narrow_many_tail(t, op, r, m, i, bytes - i);
+  }
+}
+
+// Sums are what is scaled, mostly of two sources. One element at a time the loops over many are as fast.
+TT_INLINE void narrow_scaled_sum(tt_narrow_type t, uint8_t *r, const tt_many *m, size_t n)
+{
+  const int scaled = m->nsrc == 2 && TT_W > 1 ? (m->scale[0] != NULL) + 2 * (m->scale[1] != NULL) : 0;
+  switch (scaled) {
+  case 1: narrow_two(t, tt_vf_sum, r, m, n, 1); break;
+  case 2: narrow_two(t, tt_vf_sum, r, m, n, 2); break;
+  case 3: narrow_two(t, tt_vf_sum, r, m, n, 3); break;
+  default: narrow_many(t, tt_vf_sum, r, m, n);
+  }
+}
+
+#define SCALED_sum(T, dst, m, n) narrow_scaled_sum(TYPE_##T, dst, m, n)
+#define SCALED_prod(T, dst, m, n) narrow_many(TYPE_##T, tt_vf_prod, dst, m, n)
+#define SCALED_max(T, dst, m, n) narrow_many(TYPE_##T, tt_vf_max, dst, m, n)
+#define SCALED_min(T, dst, m, n) narrow_many(TYPE_##T, tt_vf_min, dst, m, n)
+
 // ---- The kernels of one operation and one type ----
 
 // The larger or smaller of two codes; fp8's infinity becomes the largest number.
@@ -213,7 +247,7 @@ TT_INLINE void pair_min_bf16(void *d, const void *a, const void *b)
   {                                                                                             \
     const tt_many bare = {m->src, NULL, m->nsrc, m->first};                                     \
     if (m->scale) {                                                                             \
-      narrow_many(TYPE_##T, tt_vf_##OP, dst, m, n);                                             \
+      SCALED_##OP(T, dst, m, n);                                                                \
     } else {                                                                                    \
       narrow_many(TYPE_##T, tt_vf_##OP, dst, &bare, n);                                         \
     }                                                                                           \
@@ -229,10 +263,10 @@ TT_INLINE void pair_min_bf16(void *d, const void *a, const void *b)
   NARROW_OP(T, max, TT_PICK_BYTES(TYPE_##T.size)) \
   NARROW_OP(T, min, TT_PICK_BYTES(TYPE_##T.size))
 
-#define TYPE_f16 ((tt_narrow_type){tt_ld_f16, tt_st_f16, scalar_f16, 2})
-#define TYPE_bf16 ((tt_narrow_type){tt_ld_bf16, tt_st_bf16, scalar_bf16, 2})
-#define TYPE_e4m3 ((tt_narrow_type){tt_ld_e4m3, tt_st_e4m3, scalar_e4m3, 1})
-#define TYPE_e5m2 ((tt_narrow_type){tt_ld_e5m2, tt_st_e5m2, scalar_e5m2, 1})
+#define TYPE_f16 ((tt_narrow_type){tt_ld_f16, tt_st_f16, tt_rnd_f16, scalar_f16, 2})
+#define TYPE_bf16 ((tt_narrow_type){tt_ld_bf16, tt_st_bf16, tt_rnd_bf16, scalar_bf16, 2})
+#define TYPE_e4m3 ((tt_narrow_type){tt_ld_e4m3, tt_st_e4m3, tt_rnd_e4m3, scalar_e4m3, 1})
+#define TYPE_e5m2 ((tt_narrow_type){tt_ld_e5m2, tt_st_e5m2, tt_rnd_e5m2, scalar_e5m2, 1})
 
 NARROW_PAIR(f16, sum)
 NARROW_PAIR(f16, prod)

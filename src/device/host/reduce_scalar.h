@@ -36,18 +36,17 @@ TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
   return x * y;
 }
 
+// Of two zeros both have the sign that the rule wants: the maximum's stays only if x has one, which changes no other number; the minimum likewise.
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
 {
   uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));
-  uint32_t r = tt_pick(0u - (uint32_t)(x > y), a, b), same = 0u - (uint32_t)(x == y);
-  return tt_f32_of_bits(tt_pick(same, a & b, r) | (nan & 0x7fffffff));
+  return tt_f32_of_bits((tt_pick(0u - (uint32_t)(x > y), a, b) & (a | 0x7fffffff)) | (nan & 0x7fffffff));
 }
 
 TT_INLINE tt_vf tt_vf_min(tt_vf x, tt_vf y)
 {
   uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));
-  uint32_t r = tt_pick(0u - (uint32_t)(x < y), a, b), same = 0u - (uint32_t)(x == y);
-  return tt_f32_of_bits(tt_pick(same, a | b, r) | (nan & 0x7fffffff));
+  return tt_f32_of_bits(tt_pick(0u - (uint32_t)(x < y), a, b) | (a & 0x80000000) | (nan & 0x7fffffff));
 }
 
 // Never called: there are no tails when a vector is one element.
@@ -99,6 +98,28 @@ TT_INLINE tt_vf tt_ld_e5m2(const void *p)
 TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
 {
   *(uint8_t *)p = tt_e5m2_from_f32(v);
+}
+
+// ---- Floats rounded to those that a type has. A NaN stays one, of any bits ----
+
+TT_INLINE tt_vf tt_rnd_f16(tt_vf v)
+{
+  return tt_narrow_round(v, TT_SPEC_F16);
+}
+
+TT_INLINE tt_vf tt_rnd_bf16(tt_vf v)
+{
+  return tt_bf16_round(v);
+}
+
+TT_INLINE tt_vf tt_rnd_e4m3(tt_vf v)
+{
+  return tt_narrow_round(v, TT_SPEC_E4M3);
+}
+
+TT_INLINE tt_vf tt_rnd_e5m2(tt_vf v)
+{
+  return tt_narrow_round(v, TT_SPEC_E5M2);
 }
 
 // ---- The larger or smaller of two codes. They are compared as signed numbers, of which -0 is -1, and so on ----
