@@ -19,7 +19,7 @@
 
 enum { LONG_MS = 100000 }; // only a hang takes longer
 
-static const tt_key key = {.b = {7, 7, 7}}, other_key = {{8}};
+static const tt_key key = {.b = {7, 7, 7}}, other_key = {.b = {8}};
 static const tt_hello usual = {.kind = TT_HELLO_NET, .rank = 3, .to = 5, .nranks = 8, .tag = 0x1122334455667788, .cookie = 42};
 
 static tt_addr loopback(uint8_t last)

@@ -141,7 +141,7 @@ static void test_names_and_keys_belong_together(void **state)
   (void)state;
   ncclUniqueId ids[2];
   tt_id id[2];
-  tt_key other = {.b = {9}}, zero = {{0}};
+  tt_key other = {.b = {9}}, zero = {.b = {0}};
   int fd = -1;
   make_ids(ids, 2);
   for (int i = 0; i < 2; i++) {
