@@ -118,6 +118,150 @@ static void communicators(world *w, int n)
   }
 }
 
+// ---- the host device
+
+static cudaStream_t streams[MOST];
+
+// Streams that have each done something and are idle.
+static void make_streams(int n, unsigned flags)
+{
+  for (int i = 0; i < n; i++) {
+    must(tuttiStreamCreate(&streams[i], flags), "tuttiStreamCreate");
+    must(tuttiMemsetAsync(&streams[i], 0, 0, streams[i]), "tuttiMemsetAsync");
+  }
+}
+
+static void drop_streams(int n)
+{
+  for (int i = 0; i < n; i++) {
+    must(tuttiStreamDestroy(streams[i]), "tuttiStreamDestroy");
+  }
+}
+
+// What was made first is destroyed first, and made anew.
+static void many_streams(world *w, int n)
+{
+  (void)w;
+  make_streams(n, TUTTI_STREAM_NON_BLOCKING);
+  for (int i = 0; i < n; i++) {
+    must(tuttiStreamSynchronize(streams[i]), "tuttiStreamSynchronize");
+    must(tuttiStreamDestroy(streams[i]), "tuttiStreamDestroy");
+    must(tuttiStreamCreate(&streams[i], TUTTI_STREAM_NON_BLOCKING), "tuttiStreamCreate");
+  }
+  drop_streams(n);
+}
+
+// Rank 0 asks in vain for its all-reduce, and helps others each time, until rank 1 has come.
+static void queries_beside_idle(world *w, int n)
+{
+  make_streams(n, TUTTI_STREAM_NON_BLOCKING);
+  must(ncclAllReduce(&w->in[0][0], &w->out[0][0], 1, ncclInt32, ncclSum, w->comm[0], w->stream[0]), "ncclAllReduce");
+  for (int i = 0; i < n; i++) {
+    if (tuttiStreamQuery(w->stream[0]) != ncclInProgress) {
+      fprintf(stderr, "growth: an all-reduce of one rank was over before the other rank began\n");
+      exit(1);
+    }
+  }
+  must(ncclAllReduce(&w->in[1][0], &w->out[1][0], 1, ncclInt32, ncclSum, w->comm[1], w->stream[1]), "ncclAllReduce");
+  wait_all(w);
+  drop_streams(n);
+}
+
+static void device_beside_idle(world *w, int n)
+{
+  (void)w;
+  make_streams(n, TUTTI_STREAM_NON_BLOCKING);
+  for (int i = 0; i < n; i++) {
+    must(tuttiDeviceSynchronize(), "tuttiDeviceSynchronize");
+  }
+  drop_streams(n);
+}
+
+// What the legacy default stream does is ordered with all blocking streams.
+static void legacy_beside_idle(world *w, int n)
+{
+  make_streams(n, TUTTI_STREAM_DEFAULT);
+  for (int i = 0; i < n; i++) {
+    must(tuttiMemsetAsync(&w->out[0][i], 0, sizeof(int), NULL), "tuttiMemsetAsync");
+  }
+  drop_streams(n);
+}
+
+static void events_of(world *w, int n, unsigned flags)
+{
+  static tuttiEvent_t events[MOST];
+  for (int i = 0; i < n; i++) {
+    must(tuttiEventCreateWithFlags(&events[i], flags), "tuttiEventCreateWithFlags");
+    must(tuttiEventRecord(events[i], w->stream[0]), "tuttiEventRecord");
+  }
+  for (int i = 0; i < n; i++) {
+    must(tuttiStreamWaitEvent(w->stream[1], events[i]), "tuttiStreamWaitEvent");
+    must(tuttiEventSynchronize(events[i]), "tuttiEventSynchronize");
+    must(tuttiEventDestroy(events[i]), "tuttiEventDestroy");
+  }
+}
+
+static void events(world *w, int n)
+{
+  events_of(w, n, TUTTI_EVENT_DISABLE_TIMING);
+}
+
+static void shared_events(world *w, int n)
+{
+  events_of(w, n, TUTTI_EVENT_DISABLE_TIMING | TUTTI_EVENT_INTERPROCESS);
+}
+
+static void *blocks[MOST];
+
+static void look_up(int n)
+{
+  for (int i = 0; i < n; i++) {
+    tuttiPointerAttributes_t a;
+    must(tuttiPointerGetAttributes(&a, blocks[i]), "tuttiPointerGetAttributes");
+    if (a.base != blocks[i]) {
+      fprintf(stderr, "growth: memory at %p is said to begin at %p\n", blocks[i], a.base);
+      exit(1);
+    }
+  }
+}
+
+static void allocations(world *w, int n)
+{
+  (void)w;
+  for (int i = 0; i < n; i++) {
+    must(tuttiMalloc(&blocks[i], 1), "tuttiMalloc");
+  }
+  look_up(n);
+  for (int i = 0; i < n; i++) {
+    must(tuttiFree(blocks[i]), "tuttiFree");
+  }
+}
+
+static void host_registrations(world *w, int n)
+{
+  for (int i = 0; i < n; i++) {
+    blocks[i] = &w->in[0][i];
+    must(tuttiHostRegister(blocks[i], sizeof(int), 0), "tuttiHostRegister");
+  }
+  look_up(n);
+  for (int i = 0; i < n; i++) {
+    must(tuttiHostUnregister(blocks[i]), "tuttiHostUnregister");
+  }
+}
+
+// Each has a descriptor.
+static void shareable_allocations(world *w, int n)
+{
+  (void)w;
+  for (int i = 0; i < n; i++) {
+    must(ncclMemAlloc(&blocks[i], 1), "ncclMemAlloc");
+  }
+  look_up(n);
+  for (int i = 0; i < n; i++) {
+    must(ncclMemFree(blocks[i]), "ncclMemFree");
+  }
+}
+
 static bool sums(const world *w, int i)
 {
   return w->out[0][i] == w->in[0][i] + w->in[1][i] && w->out[1][i] == w->out[0][i];
@@ -143,6 +287,16 @@ static const growth_case cases[] = {
     {"windows", windows, NULL, 2000},
     {"operators", operators, NULL, 2000},
     {"communicators", communicators, NULL, 50},
+    {"queries_beside_idle", queries_beside_idle, NULL,
+     250}, // streams are used again: each of these cases wants more of them than those before
+    {"device_beside_idle", device_beside_idle, NULL, 500},
+    {"legacy_beside_idle", legacy_beside_idle, NULL, 1000},
+    {"streams", many_streams, NULL, 2000},
+    {"events", events, NULL, 2000},
+    {"shared_events", shared_events, NULL, 2000},
+    {"allocations", allocations, NULL, 2000},
+    {"host_registrations", host_registrations, NULL, 2000},
+    {"shareable_allocations", shareable_allocations, NULL, 300},
 };
 
 static const growth_case watched_cases[] = {

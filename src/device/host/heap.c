@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "base/result.h"
+#include "base/spans.h"
 #include "base/util.h"
 #include "os/map.h"
 #include "os/proc.h"
@@ -11,66 +12,53 @@
 
 #define PAGE 4096
 
-// All blocks by address. Under `lock`.
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static tt_block *blocks;
-static size_t count, room;
+// A block that is known.
+typedef struct known {
+  tt_span span;
+  tt_block block;
+} known;
 
-// Index of the first block that ends behind `p`: the one that holds it, or before which it would have to stand. Caller holds `lock`.
-static size_t place(const char *p)
+// All blocks, none of which overlap. Under `lock`.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tt_span *blocks;
+
+static known *known_of(tt_span *s)
 {
-  size_t low = 0, high = count;
-  while (low < high) {
-    size_t mid = low + (high - low) / 2;
-    if (blocks[mid].base + blocks[mid].size <= p) {
-      low = mid + 1;
-    } else {
-      high = mid;
-    }
-  }
-  return low;
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, known, span);
 }
 
 // The block that holds `p`, or NULL. Caller holds `lock`.
-static tt_block *holder(const char *p)
+static tt_block *holder(const void *p)
 {
-  size_t i = place(p);
-  return i < count && blocks[i].base <= p ? &blocks[i] : NULL;
+  known *k = known_of(tt_spans_holder(blocks, (uintptr_t)p, 1));
+  return k == NULL ? NULL : &k->block;
 }
 
-static void remove_at(size_t i)
+static void remove_block(tt_block *b)
 {
-  memmove(&blocks[i], &blocks[i + 1], (count - i - 1) * sizeof *blocks);
-  count--;
+  known *k = (known *)(void *)((char *)b - offsetof(known, block));
+  tt_spans_remove(&blocks, &k->span);
+  tt_free(k);
 }
 
 // Caller holds `lock`.
 static ncclResult_t insert(const tt_block *b)
 {
-  size_t i = place(b->base);
-  while (b->owner != TT_BLOCK_REGISTERED && i < count && blocks[i].base < b->base + b->size && blocks[i].owner == TT_BLOCK_REGISTERED) {
-    remove_at(i); // the kernel has just given us these addresses: the user has unmapped what was registered there
+  known *other = known_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
+  while (b->owner != TT_BLOCK_REGISTERED && other != NULL && other->block.owner == TT_BLOCK_REGISTERED) {
+    remove_block(&other->block); // the kernel has just given us these addresses: the user has unmapped what was registered there
+    other = known_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
   }
-  if (i < count && blocks[i].base < b->base + b->size) {
+  if (other != NULL) {
     return tt_fail(ncclInvalidArgument, "memory at %p, %zu bytes, overlaps %zu bytes at %p that the device knows already", (void *)b->base,
-                   b->size, blocks[i].size, (void *)blocks[i].base);
+                   b->size, other->block.size, (void *)other->block.base);
   }
-  if (count == room) {
-    size_t more = TT_MAX(room * 2, 64);
-    tt_block *n = tt_calloc(more, sizeof *n);
-    if (n == NULL) {
-      return tt_fail(ncclSystemError, "no memory for the record of %zu bytes", b->size);
-    }
-    if (count > 0) {
-      memcpy(n, blocks, count * sizeof *n);
-    }
-    tt_free(blocks);
-    blocks = n;
-    room = more;
+  known *k = tt_calloc(1, sizeof *k);
+  if (k == NULL) {
+    return tt_fail(ncclSystemError, "no memory for the record of %zu bytes", b->size);
   }
-  memmove(&blocks[i + 1], &blocks[i], (count - i) * sizeof *blocks);
-  blocks[i] = *b;
-  count++;
+  *k = (known){.span = {.start = (uintptr_t)b->base, .size = b->size}, .block = *b};
+  tt_spans_add(&blocks, &k->span);
   return ncclSuccess;
 }
 
@@ -82,7 +70,7 @@ static bool take_out(const void *base, tt_block_owner owner, tt_block *out)
     return false;
   }
   *out = *b;
-  remove_at((size_t)(b - blocks));
+  remove_block(b);
   return true;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/spans.h"
 #include "device/host/device.h"
 #include "device/host/heap.h"
 #include "os/shm.h"
@@ -18,7 +19,7 @@ typedef struct alloc {
   char *base;
   size_t size;
   int fd;
-  struct alloc *next;
+  tt_span span;
 } alloc;
 
 // Stands behind the memory in its file, for peers: what they have opened.
@@ -28,9 +29,9 @@ typedef struct record {
   uint64_t size;
 } record;
 
-// The process's shareable allocations. `list` under `lock`; `live` and `freed` are written under it and read without.
+// The process's shareable allocations. `allocs` under `lock`; `live` and `freed` are written under it and read without.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static alloc *list;
+static tt_span *allocs;
 static _Atomic uint32_t live, freed;
 static void (*_Atomic on_free)(void *base, size_t size); // NULL: nobody is told. Set once
 
@@ -57,8 +58,8 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr)
   tt_block b = {.base = a->base, .size = a->size, .kind = tuttiMemoryDevice, .owner = TT_BLOCK_NCCL, .device = tt_host_device(), .fd = -1};
   TT_TRY_GOTO(tt_heap_note(&b), res);
   pthread_mutex_lock(&lock);
-  a->next = list;
-  list = a;
+  a->span = (tt_span){.start = (uintptr_t)a->base, .size = a->size};
+  tt_spans_add(&allocs, &a->span);
   atomic_fetch_add_explicit(&live, 1, memory_order_release);
   pthread_mutex_unlock(&lock);
   *ptr = a->base;
@@ -70,16 +71,25 @@ fail:
   return res;
 }
 
+// The allocation that holds [p, p + size), or NULL. Caller holds `lock`.
+static alloc *holder_of(const void *p, size_t size)
+{
+  tt_span *s = tt_spans_holder(allocs, (uintptr_t)p, TT_MAX(size, 1));
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, alloc, span);
+}
+
+static alloc *beginning_at(const void *base)
+{
+  alloc *a = holder_of(base, 1);
+  return a != NULL && a->base == base ? a : NULL;
+}
+
 ncclResult_t tt_mem_free(void *ptr)
 {
   pthread_mutex_lock(&lock);
-  alloc **p = &list;
-  while (*p != NULL && (*p)->base != ptr) {
-    p = &(*p)->next;
-  }
-  alloc *a = *p;
+  alloc *a = beginning_at(ptr);
   if (a != NULL) {
-    *p = a->next;
+    tt_spans_remove(&allocs, &a->span);
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&freed, 1, memory_order_relaxed);
   }
@@ -105,25 +115,11 @@ void tt_mem_on_free(void (*fn)(void *base, size_t size))
 
 int tt_mem_descriptor(const void *base)
 {
-  int fd = -1;
   pthread_mutex_lock(&lock);
-  for (const alloc *a = list; a != NULL; a = a->next) {
-    if (a->base == base) {
-      fd = a->fd;
-    }
-  }
+  const alloc *a = beginning_at(base);
+  int fd = a != NULL ? a->fd : -1;
   pthread_mutex_unlock(&lock);
   return fd;
-}
-
-// The allocation that holds [p, p + size), or NULL. Caller holds `lock`.
-static const alloc *holder_of(const char *p, size_t size)
-{
-  const alloc *a = list;
-  while (a != NULL && !(p >= a->base && p < a->base + a->size && size <= (size_t)(a->base + a->size - p))) {
-    a = a->next;
-  }
-  return a;
 }
 
 uint32_t tt_mem_find(const void *ptr, size_t size)

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "base/result.h"
+#include "base/spans.h"
 #include "device/host/capture.h"
 #include "device/host/device.h"
 #include "os/clock.h"
@@ -11,72 +12,92 @@
 #include "os/proc.h"
 
 #define FIRST_RUN_BYTES (32u << 10) // what a launch may do on the caller's time
-#define TABLE_CHUNK 64
-#define TABLE_CHUNKS 4096
+#define FIRST_CHUNK 64              // streams
+#define CHUNKS 13                   // each twice as large as the one before: half a million streams
+#define LISTED_IDLE 64              // idle streams in the list of busy ones, beside as many as there are busy, before they are taken out
 
-// All streams ever made, in chunks that never move. `count` and `first_bytes` grow under `lock` (release) and are read without (acquire).
+// All streams ever made, in chunks that never move. `count` and `first_bytes` grow under `lock` (release) and are read without (acquire). Free streams are in a list, under
+// `lock` as well.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static tt_stream *table[TABLE_CHUNKS];
+static tt_stream *table[CHUNKS];
+static tt_stream *free_streams;
 static _Atomic int count;
 static _Atomic uintptr_t first_bytes; // of the first chunk; 0: it is not there yet
+
+// Streams with pending work or an error that nobody has taken, and some that had: what looks for work looks at these alone. A stream is put in at the front
+// by the thread that sets `listed`, after the entry is counted (both sequentially consistent). One thread at a time takes idle ones out, holding
+// `sweep_lock`, and never the first: nobody else changes a `next_busy` of the list. A stream that it has taken out it puts in again where work has come
+// meanwhile; for that moment the stream is missing, and `sweeping` says so (first_busy). Readers hold nothing: a stream that was taken out leads on to
+// those behind it, or to the front, where it was put in again.
+static _Atomic(tt_stream *) busy;
+static pthread_mutex_t sweep_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool sweeping;
 
 tt_bell tt_process_bell;
 
 // Default streams: one legacy stream per device, one per-thread stream per thread and device.
 typedef struct defaults {
-  int device;
+  tt_span device; // its number
   tt_stream *stream;
-  struct defaults *next;
 } defaults;
-static defaults *legacy;         // under `lock`; only grows
-static pthread_key_t thread_key; // list of the thread's own default streams
+static tt_span *legacy;          // under `lock`; only grows
+static pthread_key_t thread_key; // set of the thread's own default streams
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
-
-static inline tt_stream *at(int i)
-{
-  return &table[i / TABLE_CHUNK][i % TABLE_CHUNK];
-}
 
 static void recycle_if_idle(tt_stream *s)
 {
   pthread_mutex_lock(&lock);
   if (s->state == TT_STREAM_DESTROYED && tt_stream_idle(s)) {
     s->state = TT_STREAM_FREE;
+    s->next_free = free_streams;
+    free_streams = s;
   }
   pthread_mutex_unlock(&lock);
+}
+
+// Streams in a chunk.
+static inline int chunk_room(int chunk)
+{
+  return FIRST_CHUNK << chunk;
+}
+
+// A stream that was never used. Caller holds `lock`.
+static tt_stream *new_stream(void)
+{
+  int n = atomic_load_explicit(&count, memory_order_relaxed), chunk = 0, before = 0;
+  while (chunk < CHUNKS && n - before >= chunk_room(chunk)) {
+    before += chunk_room(chunk++);
+  }
+  if (chunk == CHUNKS) {
+    return NULL;
+  }
+  if (n == before) {
+    table[chunk] = tt_calloc_line((size_t)chunk_room(chunk) * sizeof(tt_stream));
+    if (table[chunk] == NULL) {
+      return NULL;
+    }
+  }
+  atomic_store_explicit(&first_bytes, FIRST_CHUNK * sizeof(tt_stream), memory_order_release);
+  atomic_store_explicit(&count, n + 1, memory_order_release);
+  return &table[chunk][n - before];
 }
 
 // Caller holds `lock`.
 static tt_stream *find_free(void)
 {
-  int n = atomic_load_explicit(&count, memory_order_relaxed);
-  for (int i = 0; i < n; i++) {
-    if (at(i)->state == TT_STREAM_FREE) {
-      return at(i);
-    }
+  tt_stream *s = free_streams;
+  if (s == NULL) {
+    return new_stream();
   }
-  if (n == TABLE_CHUNK * TABLE_CHUNKS) {
-    return NULL;
-  }
-  if (n % TABLE_CHUNK == 0) {
-    table[n / TABLE_CHUNK] = tt_calloc_line(TABLE_CHUNK * sizeof(tt_stream));
-    if (table[n / TABLE_CHUNK] == NULL) {
-      return NULL;
-    }
-  }
-  atomic_store_explicit(&first_bytes, TABLE_CHUNK * sizeof(tt_stream), memory_order_release);
-  atomic_store_explicit(&count, n + 1, memory_order_release);
-  return at(n);
+  free_streams = s->next_free;
+  return s;
 }
 
-static tt_stream *legacy_of(int device)
+// A device's stream in a set of default streams, or NULL.
+static tt_stream *default_of(tt_span *set, int device)
 {
-  for (defaults *d = legacy; d != NULL; d = d->next) {
-    if (d->device == device) {
-      return d->stream;
-    }
-  }
-  return NULL;
+  tt_span *found = tt_spans_same(set, (uintptr_t)device, 1);
+  return found == NULL ? NULL : TT_SPAN_OWNER(found, defaults, device)->stream;
 }
 
 // Caller holds `lock`.
@@ -98,7 +119,7 @@ static tt_stream *take(int device, tt_stream *with)
 // The device's legacy default stream, made when first asked for. Caller holds `lock`.
 static tt_stream *legacy_get(int device)
 {
-  tt_stream *s = legacy_of(device);
+  tt_stream *s = default_of(legacy, device);
   if (s != NULL) {
     return s;
   }
@@ -109,8 +130,8 @@ static tt_stream *legacy_get(int device)
     return NULL;
   }
   s->is_legacy = true;
-  *d = (defaults){.device = device, .stream = s, .next = legacy};
-  legacy = d;
+  *d = (defaults){.device = {.start = (uintptr_t)device, .size = 1}, .stream = s};
+  tt_spans_add(&legacy, &d->device);
   return s;
 }
 
@@ -138,10 +159,11 @@ void tt_stream_destroy(tt_stream *s)
   recycle_if_idle(s);
 }
 
-static void thread_exit(void *list)
+static void thread_exit(void *set)
 {
-  for (defaults *d = list, *next; d != NULL; d = next) {
-    next = d->next;
+  for (tt_span *rest = set; rest != NULL;) {
+    defaults *d = TT_SPAN_OWNER(rest, defaults, device);
+    tt_spans_remove(&rest, rest);
     tt_stream_destroy(d->stream);
     tt_free(d);
   }
@@ -157,12 +179,11 @@ static void thread_start(void)
 static ncclResult_t per_thread(int device, tt_stream **out)
 {
   pthread_once(&thread_once, thread_start);
-  defaults *head = pthread_getspecific(thread_key);
-  for (defaults *d = head; d != NULL; d = d->next) {
-    if (d->device == device) {
-      *out = d->stream;
-      return ncclSuccess;
-    }
+  tt_span *own = pthread_getspecific(thread_key);
+  tt_stream *s = default_of(own, device);
+  if (s != NULL) {
+    *out = s;
+    return ncclSuccess;
   }
   defaults *d = tt_calloc(1, sizeof *d);
   if (d == NULL) {
@@ -173,9 +194,9 @@ static ncclResult_t per_thread(int device, tt_stream **out)
     tt_free(d);
     return res;
   }
-  d->device = device;
-  d->next = head;
-  pthread_setspecific(thread_key, d);
+  d->device = (tt_span){.start = (uintptr_t)device, .size = 1};
+  tt_spans_add(&own, &d->device);
+  pthread_setspecific(thread_key, own);
   *out = d->stream;
   return ncclSuccess;
 }
@@ -183,10 +204,10 @@ static ncclResult_t per_thread(int device, tt_stream **out)
 // The same beyond the first chunk.
 static __attribute__((noinline)) int state_beyond(const tt_stream *s)
 {
-  int n = atomic_load_explicit(&count, memory_order_acquire);
-  for (int c = 1; c * TABLE_CHUNK < n; c++) {
+  int n = atomic_load_explicit(&count, memory_order_acquire) - FIRST_CHUNK;
+  for (int c = 1; n > 0; n -= chunk_room(c++)) {
     uintptr_t offset = (uintptr_t)s - (uintptr_t)table[c];
-    if (offset < TABLE_CHUNK * sizeof *s) {
+    if (offset < (uintptr_t)chunk_room(c) * sizeof *s) {
       return offset % sizeof *s == 0 ? s->state : TT_STREAM_FREE;
     }
   }
@@ -437,33 +458,156 @@ void tt_stream_check(tt_stream *s)
   release_run(s, FIRST_RUN_BYTES);
 }
 
-// The legacy default stream waits for every blocking stream of its device, and they for it.
-static void order_with_legacy(tt_stream *s)
+// ---- Busy streams
+
+static __attribute__((noinline)) void add_to_busy(tt_stream *s)
 {
-  if (s->legacy != NULL) {
-    if (!tt_stream_idle(s->legacy)) {
-      tt_stream_order(s->legacy, s);
-    }
-    return;
+  if (!atomic_exchange(&s->listed, true)) {
+    tt_stream *first = atomic_load_explicit(&busy, memory_order_relaxed);
+    do {
+      atomic_store_explicit(&s->next_busy, first, memory_order_relaxed);
+    } while (!atomic_compare_exchange_weak(&busy, &first, s));
   }
-  int n = atomic_load_explicit(&count, memory_order_acquire);
-  for (int i = 0; i < n; i++) {
-    if (at(i)->legacy == s && !tt_stream_idle(at(i))) {
-      tt_stream_order(at(i), s);
+}
+
+// Has the stream found from now on. An entry has been counted. Not later than anybody has to find it.
+static inline void list(tt_stream *s)
+{
+  if (TT_UNLIKELY(!atomic_load(&s->listed))) {
+    add_to_busy(s);
+  }
+}
+
+static inline bool has_error(tt_stream *s)
+{
+  return atomic_load_explicit(&s->error, memory_order_relaxed) != 0;
+}
+
+// May the stream be missing in the list?
+static bool is_over(tt_stream *s)
+{
+  return atomic_load(&s->pending) == 0 && !has_error(s);
+}
+
+// Takes idle streams out of the list. Caller holds `sweep_lock`.
+static void take_idle_out(void)
+{
+  tt_stream *before = atomic_load_explicit(&busy, memory_order_acquire);
+  for (tt_stream *s = before == NULL ? NULL : before->next_busy; s != NULL; s = before->next_busy) {
+    if (!is_over(s)) {
+      before = s;
+      continue;
+    }
+    atomic_store_explicit(&before->next_busy, s->next_busy, memory_order_release);
+    atomic_exchange(&s->listed, false);
+    if (!is_over(s)) { // an entry that came before that has not listed the stream
+      list(s);
+      tt_worker_kick();
     }
   }
 }
 
-// Are the streams idle that the legacy default stream is ordered with?
-static __attribute__((noinline)) bool others_idle(const tt_stream *s)
+// What nobody else is at.
+static void sweep(void)
 {
-  int n = atomic_load_explicit(&count, memory_order_acquire);
-  for (int i = 0; i < n; i++) {
-    if (at(i)->legacy == s && !tt_stream_idle(at(i))) {
-      return false;
+  if (pthread_mutex_trylock(&sweep_lock) == 0) {
+    atomic_exchange(&sweeping, true); // before any look at a stream: see first_busy
+    take_idle_out();
+    atomic_store(&sweeping, false);
+    pthread_mutex_unlock(&sweep_lock);
+  }
+}
+
+// The list has every stream whose entry was queued before: a sweep that began earlier is over, one that begins later sees the entry. A thread inside a wait
+// does not ask, for it may be in a signal handler that interrupted its own sweep: it looks again, and what it misses the worker is told of.
+static tt_stream *first_busy(void)
+{
+  if (TT_UNLIKELY(atomic_load(&sweeping)) && !tt_host_waiting()) {
+    pthread_mutex_lock(&sweep_lock);
+    pthread_mutex_unlock(&sweep_lock);
+  }
+  return atomic_load_explicit(&busy, memory_order_acquire);
+}
+
+static inline tt_stream *next_busy(const tt_stream *s)
+{
+  return atomic_load_explicit(&s->next_busy, memory_order_acquire);
+}
+
+void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg)
+{
+  int idle = -LISTED_IDLE;
+  for (tt_stream *s = first_busy(); s != NULL; s = next_busy(s)) {
+    if (!tt_stream_idle(s)) {
+      idle--;
+      visit(s, arg);
+    } else {
+      idle += !has_error(s);
     }
   }
-  return true;
+  if (TT_UNLIKELY(idle > 0)) {
+    sweep();
+  }
+}
+
+// What tt_stream_help does with each.
+typedef struct helping {
+  const tt_stream *except;
+  size_t budget;
+  bool moved;
+} helping;
+
+static void help(tt_stream *s, void *arg)
+{
+  helping *h = arg;
+  if (s != h->except) {
+    h->moved |= tt_stream_progress(s, h->budget, false);
+  }
+}
+
+bool tt_stream_help(const tt_stream *except, size_t budget)
+{
+  helping h = {.except = except, .budget = budget};
+  tt_stream_each(help, &h);
+  return h.moved;
+}
+
+// The streams that are ordered with a legacy default stream.
+typedef struct ordered {
+  tt_stream *with;
+  bool any;
+} ordered;
+
+static void find_ordered(tt_stream *s, void *arg)
+{
+  ordered *o = arg;
+  o->any |= s->legacy == o->with;
+}
+
+static void order_before(tt_stream *s, void *arg)
+{
+  const ordered *o = arg;
+  if (s->legacy == o->with) {
+    tt_stream_order(s, o->with);
+  }
+}
+
+// The legacy default stream waits for every blocking stream of its device, and they for it.
+static void order_with_legacy(tt_stream *s)
+{
+  if (s->legacy == NULL) {
+    tt_stream_each(order_before, &(ordered){.with = s});
+  } else if (!tt_stream_idle(s->legacy)) {
+    tt_stream_order(s->legacy, s);
+  }
+}
+
+// Are the streams idle that the legacy default stream is ordered with?
+static __attribute__((noinline)) bool others_idle(tt_stream *s)
+{
+  ordered o = {.with = s};
+  tt_stream_each(find_ordered, &o);
+  return !o.any;
 }
 
 bool tt_stream_is_free(cudaStream_t handle, int device)
@@ -482,6 +626,7 @@ bool tt_stream_is_free(cudaStream_t handle, int device)
 static void push_only(tt_stream *s, tt_work *w)
 {
   atomic_fetch_add_explicit(&s->pending, 1, memory_order_seq_cst);
+  list(s);
   w->next = atomic_load_explicit(&s->incoming, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&s->incoming, &w->next, w, memory_order_release, memory_order_relaxed)) {
   }
@@ -496,7 +641,8 @@ static bool run_at_once(tt_stream *s, tt_work *w)
   }
   bool empty = s->current == NULL && s->queue == NULL && atomic_load_explicit(&s->incoming, memory_order_relaxed) == NULL;
   if (empty) {
-    atomic_fetch_add_explicit(&s->pending, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->pending, 1, memory_order_seq_cst);
+    list(s);
     s->current = w;
     run_queue(s, FIRST_RUN_BYTES);
   }
@@ -539,56 +685,63 @@ ncclResult_t tt_stream_order(tt_stream *earlier, tt_stream *later)
   return ncclSuccess;
 }
 
-bool tt_stream_help(const tt_stream *except, size_t budget)
-{
-  bool moved = false;
-  int n = atomic_load_explicit(&count, memory_order_acquire);
-  for (int i = 0; i < n; i++) {
-    tt_stream *s = at(i);
-    if (s != except && !tt_stream_idle(s)) {
-      moved |= tt_stream_progress(s, budget, false);
-    }
-  }
-  return moved;
-}
-
 static bool stream_idle(void *s)
 {
   return tt_stream_idle(s);
 }
 
-// Waits for what is queued to `s` now, not for what others queue meanwhile. Without memory for a mark: until it is idle.
-static void wait_so_far(tt_stream *s)
+// What stands behind what is queued to a stream now.
+typedef struct milestone {
+  tt_event *event;
+  tt_stream *stream;
+  struct milestone *next;
+} milestone;
+
+// The milestones of a device's streams.
+typedef struct milestones {
+  int device;
+  milestone *first;
+} milestones;
+
+// Sets one, or without memory for it waits until the stream is idle.
+static void mark_so_far(tt_stream *s, void *arg)
 {
-  tt_event *e;
+  milestones *all = arg;
+  if (s->device != all->device) {
+    return;
+  }
+  milestone *m = tt_calloc(1, sizeof *m);
   tt_work *mark = NULL;
-  if (tt_event_create(&e) != ncclSuccess) {
+  if (m != NULL && tt_event_create(&m->event) == ncclSuccess) {
+    mark = tt_event_record_work(m->event);
+  }
+  if (mark == NULL) {
+    tt_event_destroy(m == NULL ? NULL : m->event);
+    tt_free(m);
     tt_host_wait(s, stream_idle, s);
     return;
   }
-  mark = tt_event_record_work(e);
-  if (mark != NULL) {
-    push_only(s, mark);
-    tt_host_wait(s, tt_event_reached, e);
-  } else {
-    tt_host_wait(s, stream_idle, s);
-  }
-  tt_event_destroy(e);
+  m->stream = s;
+  m->next = all->first;
+  all->first = m;
+  push_only(s, mark);
 }
 
-ncclResult_t tt_stream_wait_device(int device, bool take_errors)
+static void wait_for_marks(milestone *m)
+{
+  for (milestone *next; m != NULL; m = next) {
+    next = m->next;
+    tt_host_wait(m->stream, tt_event_reached, m->event);
+    tt_event_destroy(m->event);
+    tt_free(m);
+  }
+}
+
+static ncclResult_t take_device_error(int device)
 {
   uint32_t res = 0;
-  int n = atomic_load_explicit(&count, memory_order_acquire);
-  for (int i = 0; i < n; i++) {
-    tt_stream *s = at(i);
-    if (s->device != device) {
-      continue;
-    }
-    if (!tt_stream_idle(s)) {
-      wait_so_far(s);
-    }
-    if (take_errors && atomic_load_explicit(&s->error, memory_order_relaxed) != 0) {
+  for (tt_stream *s = first_busy(); s != NULL; s = next_busy(s)) {
+    if (s->device == device && has_error(s)) {
       uint32_t e = atomic_exchange_explicit(&s->error, 0, memory_order_acquire);
       res = res != 0 ? res : e;
     }
@@ -596,26 +749,28 @@ ncclResult_t tt_stream_wait_device(int device, bool take_errors)
   return (ncclResult_t)res;
 }
 
+ncclResult_t tt_stream_wait_device(int device, bool take_errors)
+{
+  milestones all = {.device = device};
+  tt_stream_each(mark_so_far, &all);
+  wait_for_marks(all.first);
+  return take_errors ? take_device_error(device) : ncclSuccess;
+}
+
 // A forked child starts with no streams: the parent's work is the parent's.
 void tt_stream_forget(void)
 {
   pthread_mutex_init(&lock, NULL);
-  for (int c = 0; c < TABLE_CHUNKS; c++) {
+  pthread_mutex_init(&sweep_lock, NULL);
+  for (int c = 0; c < CHUNKS; c++) {
     table[c] = NULL;
   }
   atomic_store(&first_bytes, 0);
   atomic_store(&count, 0);
+  atomic_store(&busy, NULL);
+  atomic_store(&sweeping, false);
+  free_streams = NULL;
   legacy = NULL;
   pthread_once(&thread_once, thread_start);
   pthread_setspecific(thread_key, NULL);
-}
-
-void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg)
-{
-  int n = atomic_load_explicit(&count, memory_order_acquire);
-  for (int i = 0; i < n; i++) {
-    if (!tt_stream_idle(at(i))) {
-      visit(at(i), arg);
-    }
-  }
 }

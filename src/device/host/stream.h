@@ -16,6 +16,7 @@ typedef struct tt_stream tt_stream;
 struct tt_stream {
   _Alignas(TT_CACHE_LINE) _Atomic int run;
   _Atomic bool check;                    // somebody wants a check: the run flag's holder makes it. Set before `run` becomes 2
+  _Atomic bool listed;                   // is in the list of busy streams (stream.c), or is just being put there or taken out
   _Atomic uint32_t again;                // looks that the holder has made because somebody asked; counted by him when one is over
   _Atomic uint32_t pending;              // entries not complete; > 0 from push until after `done`
   _Atomic uint32_t waiters;              // threads inside tt_stream_wait for this stream
@@ -32,8 +33,13 @@ struct tt_stream {
   _Atomic int device;
   _Atomic bool awaited; // somebody has waited for it since a call last waited inside (comm/quick.c). Relaxed: a hint, which orders nothing
   bool is_legacy;
-  struct tt_member *member; // of a capture (capture.c, whose lock guards it); NULL: is not captured
+  _Atomic(tt_stream *) next_busy; // in the list of busy streams
+  union {
+    struct tt_member *member; // of a capture (capture.c, whose lock guards it); NULL: is not captured
+    tt_stream *next_free;     // of a free stream: in the pool's list of those, under its lock
+  };
 };
+_Static_assert(sizeof(tt_stream) == 2 * TT_CACHE_LINE, "two lines; finding a stream divides by this");
 
 // Capturing: what would be queued is recorded (capture.h). Destroyed: goes back to the pool when it is idle.
 enum { TT_STREAM_FREE, TT_STREAM_LIVE, TT_STREAM_CAPTURING, TT_STREAM_DESTROYED };
