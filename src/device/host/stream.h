@@ -95,7 +95,7 @@ bool tt_stream_help(const tt_stream *except, size_t budget);
 // Forgets all streams; for a forked child.
 void tt_stream_forget(void);
 
-// Calls visit(s, arg) for every stream with pending work.
+// Calls visit(s, arg) for every stream with pending work, perhaps more than once. Takes time in proportion to their number.
 void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg);
 
 // Waits until `s` is idle. Helps, spins as the machine's load allows, sleeps. Returns and clears the stream's error.

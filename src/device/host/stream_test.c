@@ -483,6 +483,61 @@ static void test_waiting_for_a_device(void **state)
   tt_stream_destroy(failed);
 }
 
+// Streams that become busy and idle while others take idle ones out of the list of busy ones.
+enum { LISTERS = 3, LISTED = 100, LIST_ROUNDS = 60 };
+
+static _Atomic int listing, missed;
+
+static void *lister(void *arg)
+{
+  int device = (int)(intptr_t)arg;
+  tt_stream *streams[LISTED];
+  toy *toys = calloc(LISTED, sizeof *toys);
+  for (int i = 0; i < LISTED; i++) {
+    missed += tt_stream_create(device, false, &streams[i]) != ncclSuccess;
+  }
+  for (int round = 0; round < LIST_ROUNDS; round++) {
+    for (int i = round % 7; i < LISTED; i += 1 + round % 5) {
+      toy_init(&toys[i], NULL, NULL)->bytes = 2 * FIRST_RUN; // a push leaves some of it
+      tt_stream_push(streams[i], &toys[i].work);
+    }
+    missed += tt_stream_wait_device(device, true) != ncclSuccess;
+    for (int i = round % 7; i < LISTED; i += 1 + round % 5) {
+      missed += !tt_stream_idle(streams[i]);
+      missed += !toy_becomes(&toys[i].done, 1, TOY_LONG_S);
+    }
+  }
+  for (int i = 0; i < LISTED; i++) {
+    tt_stream_destroy(streams[i]);
+  }
+  free(toys);
+  atomic_fetch_sub(&listing, 1);
+  return NULL;
+}
+
+static void no_visit(tt_stream *s, void *arg)
+{
+  (void)s, (void)arg;
+}
+
+static void test_busy_streams_are_found_whatever_is_idle(void **state)
+{
+  pthread_t threads[LISTERS];
+  (void)state;
+  atomic_store(&listing, LISTERS);
+  for (int i = 0; i < LISTERS; i++) {
+    assert_int_equal(pthread_create(&threads[i], NULL, lister, (void *)(intptr_t)(7 + i)), 0);
+  }
+  while (atomic_load(&listing) > 0) {
+    tt_stream_each(no_visit, NULL);
+    sched_yield();
+  }
+  for (int i = 0; i < LISTERS; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  assert_int_equal(atomic_load(&missed), 0);
+}
+
 // ---- Small work ----
 
 static void add_one(void *arg)
@@ -588,6 +643,7 @@ int main(void)
       cmocka_unit_test(test_the_legacy_stream_is_ordered_with_blocking_ones),
       cmocka_unit_test(test_order_between_two_streams),
       cmocka_unit_test(test_waiting_for_a_device),
+      cmocka_unit_test(test_busy_streams_are_found_whatever_is_idle),
       cmocka_unit_test(test_copies_fills_and_functions),
       cmocka_unit_test(test_a_forked_child_starts_empty),
   };
