@@ -361,6 +361,9 @@ ncclResult_t tt_comm_schedules(struct ncclComm *comm, tt_func func, int root, tt
 // Frees all of them.
 void tt_comm_free_schedules(struct ncclComm *comm);
 
+// Opens a group, or one more level of the open one. The calling thread's.
+// tt_group_end closes a level; the outermost one runs the jobs and launches the operations that were collected. Errors: ncclInvalidUsage where no group is open;
+// the first error that a call inside the group reported, and then nothing is launched; those of the jobs and launches.
 ncclResult_t tt_group_start(void);
 ncclResult_t tt_group_end(void);
 // Ends the open group without running anything. Outermost group: *us is how long its operations would take, in microseconds, and stays as it

@@ -52,6 +52,7 @@ typedef struct tt_launch_events {
 // objects have gone.
 const char *tt_profile_algorithm(int algo);
 
+// A plan is being made, of which profilers are told: fills *l, which the calls below take, in their order. The launching thread.
 void tt_profile_plan_start(tt_launch_events *l, struct ncclComm *comm, tt_plan *p);
 // The operation of task t, which the plan takes over: before its lanes are added. `channel`: number of the first one it uses.
 void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, int channel);

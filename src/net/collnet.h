@@ -24,6 +24,7 @@ ncclResult_t tt_collnet_open(const tt_net_ops *net, const tt_net_env *env, tt_co
 // The caller needs it no more; connections, and an attempt to connect that was given up, keep it. NULL is allowed.
 void tt_collnet_close(tt_collnet *c);
 
+// The plugin's name, which is good as long as *c is; how many devices it has.
 const char *tt_collnet_name(const tt_collnet *c);
 int tt_collnet_devices(const tt_collnet *c);
 // What the plugin reduces: bit type * TT_COLLNET_OPS + operation (ncclDataType_t; ncclSum, ncclProd, ncclMax, ncclMin).
@@ -49,6 +50,7 @@ ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64
 // Also with reductions under way, whose memory is the caller's afterwards. NULL is allowed.
 void tt_collnet_disconnect(tt_collnet_comm *c);
 
+// Registers `size` bytes for reductions of the connection, until tt_collnet_dereg. The caller keeps the memory until then.
 ncclResult_t tt_collnet_reg(tt_collnet_comm *c, void *data, size_t size, void **mhandle);
 void tt_collnet_dereg(tt_collnet_comm *c, void *mhandle);
 

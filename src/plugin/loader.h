@@ -40,6 +40,7 @@ typedef struct tt_plugin_info {
   unsigned subsystem;   // TT_…, for the log
 } tt_plugin_info;
 
+// The row of a kind of plugin. Never NULL.
 const tt_plugin_info *tt_plugin_kind_info(tt_plugin_kind kind);
 
 // A library with a table of one kind and version.

@@ -387,7 +387,6 @@ bool tt_proxy_sums_round(struct tt_proxy_sums *s);
 void tt_proxy_sums_drop(struct tt_proxy_sums *s);
 
 // ---- send.c, recv.c: one round over one connection. True when its FIFO has changed (then the caller rings the rank's bell). Run flag held.
-
 bool tt_proxy_send_round(tt_proxy_conn *c);
 bool tt_proxy_recv_round(tt_proxy_conn *c);
 

@@ -12,6 +12,8 @@
 
 typedef struct tt_capture tt_capture;
 
+// Reads a capture of `size` bytes; `name` is for messages. *out goes with tt_capture_free, which takes NULL, too. Errors: ncclInvalidArgument (a text that is no
+// capture, with the line), ncclSystemError (no memory).
 ncclResult_t tt_capture_parse(const char *name, const void *text, size_t size, tt_capture **out);
 void tt_capture_free(tt_capture *c);
 

@@ -63,6 +63,7 @@ typedef struct tt_connect_options {
   int p2p_peers;                  // peers that a rank talks to at a time; -2: all ranks
 } tt_connect_options;
 
+// What NCCL has where no variable is set.
 tt_connect_options tt_connect_options_default(void);
 
 // The options as NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_COLLNET_NODE_THRESHOLD have them.
@@ -119,6 +120,7 @@ typedef struct tt_tree_place {
   int up, down[TT_TREE_DOWNS];
 } tt_tree_place;
 
+// Of a rank of the communicator in a channel.
 tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank);
 
 // Depth of the trees, about: what NCCL reckons with.
@@ -130,6 +132,7 @@ typedef struct tt_nvls_place {
   tt_tree_place tree;
 } tt_nvls_place;
 
+// Of a rank of the communicator in a channel.
 tt_nvls_place tt_connect_nvls(const tt_connect *c, int channel, int rank);
 
 // A rank's place in the chain to the rank that speaks to the network; up is nranks (the network) at its head.
@@ -142,6 +145,7 @@ typedef struct tt_direct_place {
   int down[TT_GRAPH_MAX_DIRECT], up[TT_GRAPH_MAX_DIRECT];
 } tt_direct_place;
 
+// Of a rank of the communicator, the same in all channels.
 tt_direct_place tt_connect_direct(const tt_connect *c, int rank);
 
 // The NET, as the caller counts them, with which a rank sends and receives in a channel of a graph; -1 when the graph has none for it.
@@ -202,4 +206,5 @@ typedef struct tt_btree_place {
   bool second;
 } tt_btree_place;
 
+// n > 0; `node` from 0 to n - 1. Pure.
 tt_btree_place tt_btree(int n, int node, int tree);

@@ -73,6 +73,7 @@ typedef struct tt_model_options {
   tt_model_off no_nvls, no_collnet; // what to say where these are not used; TT_OFF_NOT: what the machine lacks
 } tt_model_options;
 
+// What NCCL has where no variable is set.
 tt_model_options tt_model_options_default(void);
 
 // The options as NCCL_ALGO, NCCL_PROTO, NCCL_NTHREADS, NCCL_NVLS_ENABLE and NCCL_COLLNET_ENABLE have them.

@@ -70,6 +70,7 @@ typedef struct tt_ends {
   int *all;  // [nnets + 1]: nets to begin with
 } tt_ends;
 
+// Finds the ends of ways through the machine. *e goes with tt_ends_destroy. Errors: ncclSystemError (no memory).
 ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_ends *e);
 void tt_ends_destroy(tt_ends *e);
 
@@ -87,6 +88,7 @@ typedef struct tt_cuts {
   int *links; // that lead from one side to the other; the ways back are their `back`
 } tt_cuts;
 
+// Finds the cuts that bound what channels can carry. *cuts goes with tt_cuts_destroy. Errors: ncclSystemError (no memory).
 ncclResult_t tt_cuts_create(const tt_topo *topo, tt_cuts *cuts);
 void tt_cuts_destroy(tt_cuts *cuts);
 

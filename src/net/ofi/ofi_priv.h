@@ -138,6 +138,7 @@ bool tt_ofi_take_back(const tt_ofi *net, tt_ofi_dev *dev, tt_ofi_req *reqs, int 
 // Registers memory if the device wants that. Errors: ncclSystemError.
 ncclResult_t tt_ofi_register(tt_ofi_dev *dev, void *data, size_t size, struct fid_mr **mr);
 
+// The rows of tt_net_ops (net/net.h) of these names, with the same arguments, threads and errors.
 ncclResult_t tt_ofi_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
 ncclResult_t tt_ofi_dereg_mr(void *comm, void *mhandle);
 ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
@@ -147,6 +148,7 @@ ncclResult_t tt_ofi_test(void *request, int *done, size_t *sizes);
 
 // ---- connect.c
 
+// The rows of tt_net_ops of these names; tt_ofi_close_conn closes sending and receiving connections.
 ncclResult_t tt_ofi_listen(void *ctx, int dev, void *handle, void **listen_comm);
 ncclResult_t tt_ofi_connect(void *ctx, int dev, void *handle, void **send_comm);
 void tt_ofi_cancel(void *ctx, int dev, const void *handle);

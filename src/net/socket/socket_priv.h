@@ -196,6 +196,7 @@ typedef struct tt_snet_ends {
   int fds[1 + TT_SNET_SOCKS];
 } tt_snet_ends;
 
+// Makes a connection of open sockets and adds it to the context's list. The sockets stay the caller's where this fails. Errors: ncclSystemError.
 ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet_conn **out);
 // Ends the helper threads and closes everything, also with requests under way. NULL is allowed.
 void tt_snet_conn_destroy(tt_snet_conn *c);
@@ -298,6 +299,7 @@ typedef struct tt_snet_tag {
 } tt_snet_tag;
 static_assert(sizeof(tt_snet_tag) == sizeof(uint64_t), "it travels in hello.tag");
 
+// The rows of tt_net_ops (net/net.h) of these names, with the same arguments, threads and errors.
 ncclResult_t tt_snet_listen(void *ctx, int dev, void *handle, void **listen_comm);
 ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm);
 ncclResult_t tt_snet_close_listen(void *listen_comm);
