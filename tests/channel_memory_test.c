@@ -43,7 +43,7 @@ static int different_rings(const tt_topology *t, int channels)
 static void count_of(ncclComm_t comm, tt_func func, int *channels, int *own)
 {
   *channels = *own = 0;
-  for (int i = 0; i < TT_CACHE_BUCKETS; i++) {
+  for (unsigned i = 0; i < comm->cache_room; i++) {
     for (const tt_cached *c = comm->cache[i]; c != NULL; c = c->next) {
       *channels += c->func == func;
       *own += c->func == func && !c->lent;
@@ -104,7 +104,7 @@ typedef struct kept {
 static kept kept_by(ncclComm_t comm)
 {
   kept k = {0};
-  for (int i = 0; i < TT_CACHE_BUCKETS; i++) {
+  for (unsigned i = 0; i < comm->cache_room; i++) {
     for (const tt_cached *c = comm->cache[i]; c != NULL; c = c->next) {
       k.schedules++;
     }

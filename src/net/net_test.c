@@ -39,7 +39,7 @@ static void print_socket(void)
   }
   const tt_snet *net = ctx;
   char at[TT_ADDR_TEXT];
-  printf("%s %s threads %d sockets %d inline %zu piece %zu timeout %u\n", net->devs[0].name, tt_addr_text(&net->devs[0].addr, at),
+  printf("%s %s threads %d sockets %d inline %zu piece %zu timeout %u\n", net->devs[0].name, tt_addr_text(&net->devs[0].addrs.a[0], at),
          net->devs[0].nthreads, net->devs[0].nsocks, net->inline_max, net->min_piece, net->timeout_s);
   NET->finalize(ctx);
 }
