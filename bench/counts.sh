@@ -3,7 +3,7 @@
 # Fails when a case takes 15% more instructions than the table says, more locked ones, or a system call; says when it takes 15% less.
 #   --update   writes the table anew
 #   --growth   counts many objects of each kind instead (counts/growth.c, counts/inside.c): four times as many may take 6 times the instructions at most
-#   --stages   prints which stage takes how many, as a table for docs/performance.md (COUNTS_CASES: of which cases)
+#   --stages   prints which stage takes how many, as a table for docs/notes/performance-log.md (COUNTS_CASES: of which cases)
 # Nothing here depends on a clock. Exits with 77 where there is no valgrind, or one core, for which other algorithms are chosen.
 set -u
 cd "$(dirname "$0")/.." || exit 1

@@ -35,7 +35,7 @@ struct tt_cost {
   curve *curves;
 };
 
-// Estimates for memory shared by two cores and for TCP; choices depend on their ratios. What was measured stands in docs/performance.md.
+// Estimates for memory shared by two cores and for TCP; choices depend on their ratios. Measurements: docs/notes/performance-log.md.
 tt_cost_env tt_cost_env_default(int cores)
 {
   static const tt_cost_env table = {

@@ -55,8 +55,8 @@ static void limits_move_as_they_should(void **state)
   assert_true(with(TT_FIG_NET_WAY, 4).direct_copy == own.direct_copy);
 }
 
-// Where direct access begins to pay was measured (docs/performance.md) on one machine in two states: two cores that share caches, two that do not. The model
-// finds it within a factor of two. LL ends to pay where a message takes more than one of its slots.
+// Where direct access begins to pay was measured (docs/notes/performance-log.md) on one machine in two states: two cores that share caches,
+// two that do not. The model finds it within a factor of two. LL ends to pay where a message takes more than one of its slots.
 static void measured_crossings(void **state)
 {
   (void)state;

@@ -9,8 +9,8 @@
 #include "comm/topology.h"
 #include "comm/tuning_priv.h"
 
-// Sizes in bytes of the operation, from measurements on host memory (docs/performance.md). DIRECT_MIN_…, DIRECT_CHUNK, and LL_MAX for the protocol,
-// hold where no figures of the machine are known; else tt_tuning_limits finds others.
+// Sizes in bytes of the operation, from measurements on host memory (docs/notes/performance-log.md). DIRECT_MIN_…, DIRECT_CHUNK,
+// and LL_MAX for the protocol, hold where no figures of the machine are known; else tt_tuning_limits finds others.
 #define LL_MAX (16u << 10)     // up to here small slots win
 #define ONESHOT_RANKS 8        // up to so many ranks everybody sends to everybody
 #define ONESHOT_MAX (8u << 10) // bytes times ranks, for that
