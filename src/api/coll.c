@@ -90,75 +90,86 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
   name.stream = stream;                      \
   name.kind = tt_task_kind((f), datatype, (with), (at))
 
-TT_API(ncclResult_t, ncclReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-       ncclComm_t comm, cudaStream_t stream)
+TT_TWIN(ncclReduce);
+TT_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
+                                  ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_REDUCE, sendbuff, recvbuff, count, op, root);
   return enqueue("ncclReduce", &t);
 }
 
-TT_API(ncclResult_t, ncclBroadcast, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-       cudaStream_t stream)
+TT_TWIN(ncclBroadcast);
+TT_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                                     cudaStream_t stream)
 {
   TASK(t, TT_FUNC_BROADCAST, sendbuff, recvbuff, count, ncclSum, root);
   return enqueue("ncclBroadcast", &t);
 }
 
-TT_API(ncclResult_t, ncclBcast, void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
+TT_TWIN(ncclBcast);
+TT_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_BROADCAST, buff, buff, count, ncclSum, root);
   return enqueue("ncclBcast", &t);
 }
 
-TT_API(ncclResult_t, ncclAllReduce, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
-       ncclComm_t comm, cudaStream_t stream)
+TT_TWIN(ncclAllReduce);
+TT_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                                     ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLREDUCE, sendbuff, recvbuff, count, op, 0);
   return enqueue("ncclAllReduce", &t);
 }
 
-TT_API(ncclResult_t, ncclReduceScatter, const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
-       ncclComm_t comm, cudaStream_t stream)
+TT_TWIN(ncclReduceScatter);
+TT_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
+                                         ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_REDUCESCATTER, sendbuff, recvbuff, recvcount, op, 0);
   return enqueue("ncclReduceScatter", &t);
 }
 
-TT_API(ncclResult_t, ncclAllGather, const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-       cudaStream_t stream)
+TT_TWIN(ncclAllGather);
+TT_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
+                                     cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLGATHER, sendbuff, recvbuff, sendcount, ncclSum, 0);
   return enqueue("ncclAllGather", &t);
 }
 
-TT_API(ncclResult_t, ncclAlltoAll, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
-       cudaStream_t stream)
+TT_TWIN(ncclAlltoAll);
+TT_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+                                    cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLTOALL, sendbuff, recvbuff, count, ncclSum, 0);
   return enqueue("ncclAlltoAll", &t);
 }
 
-TT_API(ncclResult_t, ncclGather, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-       cudaStream_t stream)
+TT_TWIN(ncclGather);
+TT_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                                  cudaStream_t stream)
 {
   TASK(t, TT_FUNC_GATHER, sendbuff, recvbuff, count, ncclSum, root);
   return enqueue("ncclGather", &t);
 }
 
-TT_API(ncclResult_t, ncclScatter, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-       cudaStream_t stream)
+TT_TWIN(ncclScatter);
+TT_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                                   cudaStream_t stream)
 {
   TASK(t, TT_FUNC_SCATTER, sendbuff, recvbuff, count, ncclSum, root);
   return enqueue("ncclScatter", &t);
 }
 
-TT_API(ncclResult_t, ncclSend, const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
+TT_TWIN(ncclSend);
+TT_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_SEND, sendbuff, NULL, count, ncclSum, peer);
   return enqueue("ncclSend", &t);
 }
 
-TT_API(ncclResult_t, ncclRecv, void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
+TT_TWIN(ncclRecv);
+TT_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_RECV, NULL, recvbuff, count, ncclSum, peer);
   return enqueue("ncclRecv", &t);

@@ -161,7 +161,8 @@ static ncclResult_t noted(ncclResult_t res)
   return res;
 }
 
-TT_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId *uniqueId)
+TT_TWIN(ncclGetUniqueId);
+TT_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
 {
   if (uniqueId == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
@@ -169,20 +170,23 @@ TT_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId *uniqueId)
   return tt_bootstrap_id(uniqueId);
 }
 
-TT_API(ncclResult_t, ncclCommInitRank, ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
+TT_TWIN(ncclCommInitRank);
+TT_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
 {
   tt_init_args args = {.id = commId, .nranks = nranks, .rank = rank};
   return noted(init_rank("ncclCommInitRank", comm, &args, NULL));
 }
 
-TT_API(ncclResult_t, ncclCommInitRankConfig, ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
+TT_TWIN(ncclCommInitRankConfig);
+TT_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
 {
   tt_init_args args = {.id = commId, .nranks = nranks, .rank = rank};
   return noted(init_rank("ncclCommInitRankConfig", comm, &args, config));
 }
 
-TT_API(ncclResult_t, ncclCommInitRankScalable, ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
-       ncclConfig_t *config)
+TT_TWIN(ncclCommInitRankScalable);
+TT_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+                                                ncclConfig_t *config)
 {
   if (commIds == NULL || nId < 1 || nId > nranks) {
     return noted(
@@ -222,7 +226,8 @@ static ncclResult_t init_all(ncclComm_t *comms, int ndev, const int *devlist)
   return res;
 }
 
-TT_API(ncclResult_t, ncclCommInitAll, ncclComm_t *comm, int ndev, const int *devlist)
+TT_TWIN(ncclCommInitAll);
+TT_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 {
   int count = tt_host_device_count();
   if (comm == NULL || ndev < 1) {
@@ -258,7 +263,8 @@ static ncclResult_t split(struct ncclComm *comm, int color, int key, ncclComm_t 
   return submit_init(newcomm, &args, &cfg);
 }
 
-TT_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+TT_TWIN(ncclCommSplit);
+TT_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
   ncclResult_t res = tt_comm_begin(comm, "ncclCommSplit", true);
   if (res == ncclSuccess) {
@@ -285,7 +291,8 @@ static ncclResult_t run_finalize(void *arg)
   return res;
 }
 
-TT_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm)
+TT_TWIN(ncclCommFinalize);
+TT_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
   ncclResult_t res = tt_comm_begin(comm, "ncclCommFinalize", true);
   if (res != ncclSuccess) {
@@ -313,7 +320,8 @@ static ncclResult_t check_caller(const struct ncclComm *comm, const char *what)
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm)
+TT_TWIN(ncclCommDestroy);
+TT_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
   if (comm == NULL) {
     return ncclSuccess;
@@ -329,7 +337,8 @@ TT_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm)
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
+TT_TWIN(ncclCommAbort);
+TT_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
   if (comm == NULL) {
     return ncclSuccess;
@@ -360,7 +369,8 @@ static bool is_settled(void *comm)
   return async_error(comm) != ncclInProgress;
 }
 
-TT_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *asyncError)
+TT_TWIN(ncclCommGetAsyncError);
+TT_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
   TT_TRY(tt_comm_check(comm, "ncclCommGetAsyncError", false));
   if (asyncError == NULL) {
@@ -420,21 +430,24 @@ __attribute__((visibility("default"))) ncclResult_t tuttiCommProxyStates(ncclCom
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclCommCount, const ncclComm_t comm, int *count)
+TT_TWIN(ncclCommCount);
+TT_EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 {
   QUERY("ncclCommCount", count);
   *count = comm->nranks;
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclCommCuDevice, const ncclComm_t comm, int *device)
+TT_TWIN(ncclCommCuDevice);
+TT_EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 {
   QUERY("ncclCommCuDevice", device);
   *device = comm->device;
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclCommUserRank, const ncclComm_t comm, int *rank)
+TT_TWIN(ncclCommUserRank);
+TT_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
   QUERY("ncclCommUserRank", rank);
   *rank = comm->rank;

@@ -45,7 +45,8 @@ static ncclResult_t take_properties(const struct ncclComm *comm, ncclCommPropert
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclCommQueryProperties, ncclComm_t comm, ncclCommProperties_t *props)
+TT_TWIN(ncclCommQueryProperties);
+TT_EXPORT ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *props)
 {
   TT_TRY(tt_comm_begin(comm, "ncclCommQueryProperties", true));
   ncclResult_t res = take_properties(comm, props);
@@ -53,7 +54,8 @@ TT_API(ncclResult_t, ncclCommQueryProperties, ncclComm_t comm, ncclCommPropertie
   return res;
 }
 
-TT_API(ncclResult_t, ncclDevCommCreate, ncclComm_t comm, ncclDevCommRequirements_t const *reqs, ncclDevComm_t *outDevComm)
+TT_TWIN(ncclDevCommCreate);
+TT_EXPORT ncclResult_t ncclDevCommCreate(ncclComm_t comm, ncclDevCommRequirements_t const *reqs, ncclDevComm_t *outDevComm)
 {
   TT_TRY(tt_comm_check(comm, "ncclDevCommCreate", true));
   if (reqs == NULL || outDevComm == NULL) {
@@ -67,7 +69,8 @@ TT_API(ncclResult_t, ncclDevCommCreate, ncclComm_t comm, ncclDevCommRequirements
                  comm->rank);
 }
 
-TT_API(ncclResult_t, ncclDevCommDestroy, ncclComm_t comm, ncclDevComm_t const *devComm)
+TT_TWIN(ncclDevCommDestroy);
+TT_EXPORT ncclResult_t ncclDevCommDestroy(ncclComm_t comm, ncclDevComm_t const *devComm)
 {
   static const ncclDevComm_t none;
   TT_TRY(tt_comm_check(comm, "ncclDevCommDestroy", false));
@@ -93,7 +96,8 @@ static ncclResult_t find_window(const char *what, ncclWindow_t handle, size_t of
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclGetLsaMultimemDevicePointer, ncclWindow_t window, size_t offset, void **outPtr)
+TT_TWIN(ncclGetLsaMultimemDevicePointer);
+TT_EXPORT ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void **outPtr)
 {
   tt_window w;
   TT_TRY(find_window("ncclGetLsaMultimemDevicePointer", window, offset, outPtr, &w));
@@ -101,7 +105,8 @@ TT_API(ncclResult_t, ncclGetLsaMultimemDevicePointer, ncclWindow_t window, size_
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclGetMultimemDevicePointer, ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void **outPtr)
+TT_TWIN(ncclGetMultimemDevicePointer);
+TT_EXPORT ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void **outPtr)
 {
   tt_window w;
   TT_TRY(find_window("ncclGetMultimemDevicePointer", window, offset, outPtr, &w));
@@ -112,7 +117,8 @@ TT_API(ncclResult_t, ncclGetMultimemDevicePointer, ncclWindow_t window, size_t o
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclGetLsaDevicePointer, ncclWindow_t window, size_t offset, int lsaRank, void **outPtr)
+TT_TWIN(ncclGetLsaDevicePointer);
+TT_EXPORT ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void **outPtr)
 {
   tt_window w;
   TT_TRY(find_window("ncclGetLsaDevicePointer", window, offset, outPtr, &w));
@@ -124,7 +130,8 @@ TT_API(ncclResult_t, ncclGetLsaDevicePointer, ncclWindow_t window, size_t offset
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclGetPeerDevicePointer, ncclWindow_t window, size_t offset, int peer, void **outPtr)
+TT_TWIN(ncclGetPeerDevicePointer);
+TT_EXPORT ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **outPtr)
 {
   tt_window w;
   TT_TRY(find_window("ncclGetPeerDevicePointer", window, offset, outPtr, &w));
@@ -136,30 +143,35 @@ TT_API(ncclResult_t, ncclGetPeerDevicePointer, ncclWindow_t window, size_t offse
   return ncclSuccess;
 }
 
-TT_API(ncclTeam_t, ncclTeamWorld, ncclComm_t comm)
+TT_TWIN(ncclTeamWorld);
+TT_EXPORT ncclTeam_t ncclTeamWorld(ncclComm_t comm)
 {
   bool good = tt_comm_check(comm, "ncclTeamWorld", true) == ncclSuccess;
   return good ? (ncclTeam_t){.nRanks = comm->nranks, .rank = comm->rank, .stride = 1} : (ncclTeam_t){0};
 }
 
-TT_API(ncclTeam_t, ncclTeamLsa, ncclComm_t comm)
+TT_TWIN(ncclTeamLsa);
+TT_EXPORT ncclTeam_t ncclTeamLsa(ncclComm_t comm)
 {
   bool good = tt_comm_check(comm, "ncclTeamLsa", true) == ncclSuccess;
   return good ? (ncclTeam_t){.nRanks = 1, .rank = 0, .stride = 1} : (ncclTeam_t){0};
 }
 
-TT_API(ncclTeam_t, ncclTeamRail, ncclComm_t comm)
+TT_TWIN(ncclTeamRail);
+TT_EXPORT ncclTeam_t ncclTeamRail(ncclComm_t comm)
 {
   bool good = tt_comm_check(comm, "ncclTeamRail", true) == ncclSuccess;
   return good ? (ncclTeam_t){.nRanks = comm->nranks, .rank = comm->rank, .stride = 1} : (ncclTeam_t){0};
 }
 
-TT_API(int, ncclTeamRankToWorld, ncclComm_t comm, ncclTeam_t team, int rank)
+TT_TWIN(ncclTeamRankToWorld);
+TT_EXPORT int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank)
 {
   return tt_comm_check(comm, "ncclTeamRankToWorld", true) == ncclSuccess ? comm->rank + tuttiTeamDistance(team, rank) : -1;
 }
 
-TT_API(int, ncclTeamRankToLsa, ncclComm_t comm, ncclTeam_t team, int rank)
+TT_TWIN(ncclTeamRankToLsa);
+TT_EXPORT int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank)
 {
   return tt_comm_check(comm, "ncclTeamRankToLsa", true) == ncclSuccess ? tuttiTeamDistance(team, rank) : -1;
 }
@@ -175,8 +187,9 @@ static ncclResult_t check_requirement(const char *what, int a, int b, const void
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclLsaBarrierCreateRequirement, ncclTeam_t team, int nBarriers, ncclLsaBarrierHandle_t *outHandle,
-       ncclDevResourceRequirements_t *outReq)
+TT_TWIN(ncclLsaBarrierCreateRequirement);
+TT_EXPORT ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, ncclLsaBarrierHandle_t *outHandle,
+                                                       ncclDevResourceRequirements_t *outReq)
 {
   TT_TRY(check_requirement("ncclLsaBarrierCreateRequirement", team.nRanks, nBarriers, outHandle, outReq));
   outHandle->nBarriers = nBarriers;
@@ -186,8 +199,9 @@ TT_API(ncclResult_t, ncclLsaBarrierCreateRequirement, ncclTeam_t team, int nBarr
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclGinBarrierCreateRequirement, ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle,
-       ncclDevResourceRequirements_t *outReq)
+TT_TWIN(ncclGinBarrierCreateRequirement);
+TT_EXPORT ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle,
+                                                       ncclDevResourceRequirements_t *outReq)
 {
   TT_TRY(tt_comm_check(comm, "ncclGinBarrierCreateRequirement", true));
   TT_TRY(check_requirement("ncclGinBarrierCreateRequirement", team.nRanks, nBarriers, outHandle, outReq));
@@ -195,13 +209,15 @@ TT_API(ncclResult_t, ncclGinBarrierCreateRequirement, ncclComm_t comm, ncclTeam_
   return ncclSuccess;
 }
 
-TT_API(int, ncclLLA2ACalcSlots, int maxElts, int maxEltSize)
+TT_TWIN(ncclLLA2ACalcSlots);
+TT_EXPORT int ncclLLA2ACalcSlots(int maxElts, int maxEltSize)
 {
   return maxElts * TT_DIV_UP(maxEltSize, 8);
 }
 
-TT_API(ncclResult_t, ncclLLA2ACreateRequirement, int nBlocks, int nSlots, ncclLLA2AHandle_t *outHandle,
-       ncclDevResourceRequirements_t *outReq)
+TT_TWIN(ncclLLA2ACreateRequirement);
+TT_EXPORT ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t *outHandle,
+                                                  ncclDevResourceRequirements_t *outReq)
 {
   TT_TRY(check_requirement("ncclLLA2ACreateRequirement", nBlocks, nSlots, outHandle, outReq));
   outHandle->nSlots = (uint32_t)nSlots;

@@ -6,17 +6,20 @@
 #include "base/result.h"
 #include "comm/comm.h"
 
-TT_API(ncclResult_t, ncclGroupStart, void)
+TT_TWIN(ncclGroupStart);
+TT_EXPORT ncclResult_t ncclGroupStart(void)
 {
   return tt_group_start();
 }
 
-TT_API(ncclResult_t, ncclGroupEnd, void)
+TT_TWIN(ncclGroupEnd);
+TT_EXPORT ncclResult_t ncclGroupEnd(void)
 {
   return tt_group_end();
 }
 
-TT_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *simInfo)
+TT_TWIN(ncclGroupSimulateEnd);
+TT_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
   size_t known = offsetof(ncclSimInfo_t, estimatedTime) + sizeof info.estimatedTime;
@@ -29,7 +32,8 @@ TT_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *simInfo)
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclGetVersion, int *version)
+TT_TWIN(ncclGetVersion);
+TT_EXPORT ncclResult_t ncclGetVersion(int *version)
 {
   if (version == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclGetVersion: version is NULL");
@@ -38,12 +42,14 @@ TT_API(ncclResult_t, ncclGetVersion, int *version)
   return ncclSuccess;
 }
 
-TT_API(const char *, ncclGetErrorString, ncclResult_t result)
+TT_TWIN(ncclGetErrorString);
+TT_EXPORT const char *ncclGetErrorString(ncclResult_t result)
 {
   return tt_result_string(result);
 }
 
-TT_API(const char *, ncclGetLastError, ncclComm_t comm)
+TT_TWIN(ncclGetLastError);
+TT_EXPORT const char *ncclGetLastError(ncclComm_t comm)
 {
   bool alive = comm != NULL && atomic_load(&comm->magic) == TT_COMM_MAGIC;
   if (alive && tt_port_status(&comm->port) != ncclSuccess) {
@@ -52,7 +58,9 @@ TT_API(const char *, ncclGetLastError, ncclComm_t comm)
   return tt_last_error();
 }
 
-TT_API(void, ncclResetDebugInit, void)
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // its twin is one, too
+TT_TWIN(ncclResetDebugInit);
+TT_EXPORT void ncclResetDebugInit(void)
 {
   tt_log_reset();
 }

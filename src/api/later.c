@@ -8,10 +8,11 @@ static ncclResult_t later(const char *name)
   return tt_fail(ncclInvalidUsage, "%s is not part of this version of Tutti (see docs/compatibility.md)", name);
 }
 
-#define LATER(name, ...)                  \
-  TT_API(ncclResult_t, name, __VA_ARGS__) \
-  {                                       \
-    return later(#name);                  \
+#define LATER(name, ...)                   \
+  TT_TWIN(name);                           \
+  TT_EXPORT ncclResult_t name(__VA_ARGS__) \
+  {                                        \
+    return later(#name);                   \
   }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -5,7 +5,8 @@
 #include "comm/windows.h"
 #include "device/host/mem.h"
 
-TT_API(ncclResult_t, ncclMemAlloc, void **ptr, size_t size)
+TT_TWIN(ncclMemAlloc);
+TT_EXPORT ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
   if (ptr == NULL || size == 0) {
     return tt_fail(ncclInvalidArgument, "ncclMemAlloc: ptr is %p, size is %zu; both must be given", (void *)ptr, size);
@@ -13,7 +14,8 @@ TT_API(ncclResult_t, ncclMemAlloc, void **ptr, size_t size)
   return tt_mem_alloc(size, ptr);
 }
 
-TT_API(ncclResult_t, ncclMemFree, void *ptr)
+TT_TWIN(ncclMemFree);
+TT_EXPORT ncclResult_t ncclMemFree(void *ptr)
 {
   return ptr == NULL ? ncclSuccess : tt_mem_free(ptr);
 }
@@ -66,28 +68,33 @@ static ncclResult_t window_pointer(const struct ncclComm *comm, ncclWindow_t win
   tt_comm_leave(comm);                         \
   return inside_
 
-TT_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t size, void **handle)
+TT_TWIN(ncclCommRegister);
+TT_EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle)
 {
   INSIDE(comm, "ncclCommRegister", true, take_buffer(comm, buff, size, handle));
 }
 
-TT_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle)
+TT_TWIN(ncclCommDeregister);
+TT_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
 {
   INSIDE(comm, "ncclCommDeregister", false, tt_comm_deregister(comm, handle, false));
 }
 
 // A window is a registration: ranks reach each other's buffers without knowing of windows, so there is nothing to exchange.
-TT_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
+TT_TWIN(ncclCommWindowRegister);
+TT_EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
 {
   INSIDE(comm, "ncclCommWindowRegister", true, take_window(comm, buff, size, win, winFlags));
 }
 
-TT_API(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win)
+TT_TWIN(ncclCommWindowDeregister);
+TT_EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 {
   INSIDE(comm, "ncclCommWindowDeregister", false, win == NULL ? ncclSuccess : tt_comm_deregister(comm, win, true));
 }
 
-TT_API(ncclResult_t, ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
+TT_TWIN(ncclWinGetUserPtr);
+TT_EXPORT ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
 {
   INSIDE(comm, "ncclWinGetUserPtr", false, window_pointer(comm, win, outUserPtr));
 }
@@ -159,13 +166,15 @@ static ncclResult_t drop_op(struct ncclComm *comm, ncclRedOp_t op)
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
-       ncclComm_t comm)
+TT_TWIN(ncclRedOpCreatePreMulSum);
+TT_EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
+                                                ncclComm_t comm)
 {
   INSIDE(comm, "ncclRedOpCreatePreMulSum", true, make_op(comm, op, scalar, datatype, residence));
 }
 
-TT_API(ncclResult_t, ncclRedOpDestroy, ncclRedOp_t op, ncclComm_t comm)
+TT_TWIN(ncclRedOpDestroy);
+TT_EXPORT ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
   INSIDE(comm, "ncclRedOpDestroy", false, drop_op(comm, op));
 }

@@ -31,7 +31,8 @@ static ncclResult_t find(const char *key, const tt_param_row **out)
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclParamBind, ncclParamHandle_t *out, const char *key)
+TT_TWIN(ncclParamBind);
+TT_EXPORT ncclResult_t ncclParamBind(ncclParamHandle_t *out, const char *key)
 {
   const tt_param_row *row = NULL;
   if (out == NULL) {
@@ -59,25 +60,27 @@ static ncclResult_t get_number(ncclParamHandle_t h, const void *out, int64_t min
   return ncclSuccess;
 }
 
-#define GETTER(suffix, type, min, max)                                       \
-  TT_API(ncclResult_t, ncclParamGet##suffix, ncclParamHandle_t h, type *out) \
-  {                                                                          \
-    int64_t value;                                                           \
-    TT_TRY(get_number(h, out, (min), (max), &value));                        \
-    *out = (type)value;                                                      \
-    return ncclSuccess;                                                      \
+#define GETTER(name, type, min, max)                          \
+  TT_TWIN(name);                                              \
+  TT_EXPORT ncclResult_t name(ncclParamHandle_t h, type *out) \
+  {                                                           \
+    int64_t value;                                            \
+    TT_TRY(get_number(h, out, (min), (max), &value));         \
+    *out = (type)value;                                       \
+    return ncclSuccess;                                       \
   }
 
-GETTER(I8, int8_t, INT8_MIN, INT8_MAX)
-GETTER(I16, int16_t, INT16_MIN, INT16_MAX)
-GETTER(I32, int32_t, INT32_MIN, INT32_MAX)
-GETTER(I64, int64_t, INT64_MIN, INT64_MAX)
-GETTER(U8, uint8_t, 0, UINT8_MAX)
-GETTER(U16, uint16_t, 0, UINT16_MAX)
-GETTER(U32, uint32_t, 0, UINT32_MAX)
-GETTER(U64, uint64_t, 0, INT64_MAX)
+GETTER(ncclParamGetI8, int8_t, INT8_MIN, INT8_MAX)
+GETTER(ncclParamGetI16, int16_t, INT16_MIN, INT16_MAX)
+GETTER(ncclParamGetI32, int32_t, INT32_MIN, INT32_MAX)
+GETTER(ncclParamGetI64, int64_t, INT64_MIN, INT64_MAX)
+GETTER(ncclParamGetU8, uint8_t, 0, UINT8_MAX)
+GETTER(ncclParamGetU16, uint16_t, 0, UINT16_MAX)
+GETTER(ncclParamGetU32, uint32_t, 0, UINT32_MAX)
+GETTER(ncclParamGetU64, uint64_t, 0, INT64_MAX)
 
-TT_API(ncclResult_t, ncclParamGetStr, ncclParamHandle_t h, const char **out)
+TT_TWIN(ncclParamGetStr);
+TT_EXPORT ncclResult_t ncclParamGetStr(ncclParamHandle_t h, const char **out)
 {
   static __thread char text[TEXT_BYTES];
   if (h == NULL || out == NULL) {
@@ -88,7 +91,8 @@ TT_API(ncclResult_t, ncclParamGetStr, ncclParamHandle_t h, const char **out)
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclParamGet, ncclParamHandle_t h, void *out, int maxLen, int *len)
+TT_TWIN(ncclParamGet);
+TT_EXPORT ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, int *len)
 {
   char text[TEXT_BYTES];
   int64_t number;
@@ -111,7 +115,8 @@ TT_API(ncclResult_t, ncclParamGet, ncclParamHandle_t h, void *out, int maxLen, i
   return ncclSuccess;
 }
 
-TT_API(ncclResult_t, ncclParamGetParameter, const char *key, const char **value, int *valueLen)
+TT_TWIN(ncclParamGetParameter);
+TT_EXPORT ncclResult_t ncclParamGetParameter(const char *key, const char **value, int *valueLen)
 {
   static __thread char text[TEXT_BYTES];
   const tt_param_row *row = NULL;
@@ -144,7 +149,8 @@ static int list_keys(const char **table, bool all)
   return n;
 }
 
-TT_API(ncclResult_t, ncclParamGetAllParameterKeys, const char ***table, int *tableLen)
+TT_TWIN(ncclParamGetAllParameterKeys);
+TT_EXPORT ncclResult_t ncclParamGetAllParameterKeys(const char ***table, int *tableLen)
 {
   // The choice never changes in a process, so that one table serves all threads. Built at the first call; a thread that loses the race
   // to publish it throws its own away.
@@ -171,7 +177,8 @@ TT_API(ncclResult_t, ncclParamGetAllParameterKeys, const char ***table, int *tab
   return ncclSuccess;
 }
 
-TT_API(void, ncclParamDumpAll, void)
+TT_TWIN(ncclParamDumpAll);
+TT_EXPORT void ncclParamDumpAll(void)
 {
   tt_param_dump(tt_params_get()->param_dump_all != 0);
 }
