@@ -18,6 +18,7 @@
 #define LINGER_NS (2 * TT_NS_PER_S) // for telling late ranks what went wrong
 #define CARD_NS (5 * TT_NS_PER_S)   // between a rank's hello and its card
 #define LATE_NS (5 * TT_NS_PER_S)   // a root that has all its ranks leaves it to the others to give up first
+enum { NOTES_AT_ONCE = 8 };         // that one step takes from one rank: a rank that never stops sending must not hold up the other ids
 
 // A rank that has joined.
 typedef struct {
@@ -407,11 +408,9 @@ static void hear_seat(tt_root *r, int place)
   tt_note note;
   seat *s = &r->seats[place];
   int e = 1;
-  while (r->code == ncclSuccess && (e = tt_note_recv(&s->line, &note)) == 1) {
-    e = take_note(r, place, &note) ? 1 : -EPROTO;
-    if (e < 0) {
-      break;
-    }
+  for (int i = 0; i < NOTES_AT_ONCE && e == 1 && r->code == ncclSuccess; i++) {
+    e = tt_note_recv(&s->line, &note);
+    e = e == 1 && !take_note(r, place, &note) ? -EPROTO : e;
   }
   if (e < 0 && r->code == ncclSuccess) {
     tt_notes_close(&s->line);
@@ -427,7 +426,7 @@ static void await_end(tt_root *r, int place)
   tt_note note;
   tt_notes *line = &r->seats[place].line;
   int e = 1;
-  while (e == 1) {
+  for (int i = 0; i < NOTES_AT_ONCE && e == 1; i++) {
     e = tt_note_recv(line, &note);
   }
   if (e < 0) {

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "bootstrap/players.h"
@@ -346,6 +347,73 @@ static void test_no_address(void **state)
   close_nowhere();
 }
 
+// One turn of the lobby, for a root alone.
+static void step_once(tt_root *r)
+{
+  struct pollfd fds[8];
+  uint64_t wake_ns = 0;
+  assert_in_range(tt_root_poll_room(r), 0, TT_COUNT(fds));
+  size_t n = tt_root_poll(r, fds, &wake_ns);
+  assert_true(poll(fds, (nfds_t)n, 0) >= 0);
+  tt_root_step(r, fds, wake_ns);
+}
+
+static int unread_bytes(int fd)
+{
+  int n = -1;
+  assert_int_equal(ioctl(fd, FIONREAD, &n), 0);
+  return n;
+}
+
+enum { FLOOD = 100 };
+
+// A rank of several roots sends notes faster than its root reads them: the root takes a part of them and comes back, for the sake of other
+// ids. No note is lost.
+static void expect_bounded_steps(tt_root *r, int fd, tt_notes *rank)
+{
+  int32_t share = 1;
+  int steps = 0;
+  for (int i = 0; i < FLOOD; i++) {
+    assert_int_equal(tt_note_send(rank, TT_NOTE_WAIT, &share, sizeof(share)), 0);
+  }
+  for (; unread_bytes(fd) > 0 && steps < FLOOD; steps++) {
+    step_once(r);
+  }
+  assert_int_equal(unread_bytes(fd), 0);
+  assert_in_range(steps, 2, FLOOD);
+  step_once(r);
+  assert_false(tt_root_has_ended(r));
+}
+
+static void test_flood_of_notes(void **state)
+{
+  (void)state;
+  const tt_greeter door = {.nguests = 0};
+  const tt_key key = {.b = {7}};
+  const tt_hello hello = {.kind = TT_HELLO_JOIN, .rank = 0, .to = -1, .nranks = 4};
+  const tt_join_card card = {.peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}), .nroots = 2};
+  tt_root *r = tt_root_new(&door, &key, 0, 1024);
+  tt_notes rank;
+  unsigned before = tt_root_joined();
+  int fds[2];
+  assert_non_null(r);
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  tt_notes_open(&rank, fds[0], &key, &hello, false);
+  tt_root_take(r, &hello, fds[1]);
+  assert_int_equal(tt_note_send(&rank, TT_NOTE_JOIN, &card, sizeof(card)), 0);
+  step_once(r);
+  assert_int_equal(tt_root_joined() - before, 1);
+  expect_bounded_steps(r, fds[1], &rank);
+  assert_true(tt_root_is_open(r));
+  tt_root_starve(r, 1);
+  tt_root_answer(r);
+  expect_bounded_steps(r, fds[1], &rank); // until it has taken its answer
+  tt_notes_close(&rank);
+  step_once(r);
+  assert_true(tt_root_has_ended(r));
+  tt_root_destroy(r);
+}
+
 int main(int argc, char **argv)
 {
   restart_with_time_limit(argv);
@@ -367,6 +435,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_with_short_limit),
       cmocka_unit_test(test_misleading_addresses),
       cmocka_unit_test(test_no_address),
+      cmocka_unit_test(test_flood_of_notes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -323,7 +323,7 @@ static bool has_ip(const tt_addrs *list, const tt_addr *a)
   return false;
 }
 
-// "10.0.0.1:0 (eth0), ...": the addresses that are not in `kept`.
+// "10.0.0.1 on eth0, ...": the addresses that are not in `kept`.
 static void left_out_text(const tt_netif *list, int count, const tt_addrs *kept, char *buf, size_t room)
 {
   char at[TT_ADDR_TEXT];
