@@ -34,15 +34,16 @@ typedef struct {
 typedef struct lobby {
   // Under `lobbies_lock`.
   struct lobby *next;
-  bool opened; // the thread that opens it is done with it
+  bool opened; // it is listed, and the thread that opens it is done with it
   id_list unused;
   // Never changed.
+  bool fixed;          // of NCCL_COMM_ID: no other id may use it
   tt_addrs where;      // what was to be listened on
   uint64_t space;      // in which network name space
   uint64_t timeout_ns; // of unused ids; 0: none
   uint64_t file_limit; // most descriptors of the process
   // Of the thread.
-  tt_greeter door; // its addresses are there as long as the lobby is listed
+  tt_greeter door; // its addresses and listening sockets are there as long as the lobby is listed
   id_list begun;
   uint64_t spare_ns; // no unused id ends before; 0: at its time
   size_t fds_room;
@@ -50,14 +51,20 @@ typedef struct lobby {
 } lobby;
 
 // Really one per process. The lock is held across forks, and so for a short while only: nothing is logged, opened or started under it. A
-// forked child, which has none of the threads, begins anew.
+// forked child, which has none of the threads, begins anew, and closes its copies of the listening sockets: when the parent ends, nothing
+// shall listen any more.
 static pthread_mutex_t lobbies_lock = PTHREAD_MUTEX_INITIALIZER;
-static lobby *lobbies; // under the lock: those that take further ids
+static lobby *lobbies; // under the lock: those that listen
 static bool opening;   // under the lock: a thread opens another one; one at a time, so that there is one for the same addresses
 static int live_ids;   // atomic
 
 static void forget_lobbies(void)
 {
+  for (lobby *l = lobbies; l != NULL; l = l->next) {
+    for (uint32_t i = 0; i < l->door.addrs.n; i++) {
+      tt_sock_close(&l->door.fds[i]);
+    }
+  }
   lobbies = NULL;
   opening = false;
   __atomic_store_n(&live_ids, 0, __ATOMIC_RELAXED);
@@ -391,7 +398,7 @@ static ncclResult_t open_lobby(const tt_id *in, uint64_t space, lobby **out)
   l->file_limit = tt_sock_raise_file_limit();
   l->where = in->root;
   l->space = space;
-  l->opened = (in->flags & TT_ID_FIXED) != 0; // never listed
+  l->fixed = (in->flags & TT_ID_FIXED) != 0;
   int e = listen_patiently(l, in);
   if (e == 0 && add_entry(l, in)) {
     *out = l;
@@ -401,15 +408,32 @@ static ncclResult_t open_lobby(const tt_id *in, uint64_t space, lobby **out)
   return e != 0 ? listen_failed(in, e) : no_memory();
 }
 
+// Under the lock: lets other threads find it, and its own one end it.
+static void list_lobby(lobby *l)
+{
+  l->opened = true;
+  l->next = lobbies;
+  lobbies = l;
+}
+
 // The same with its thread, which frees it: of a fixed one, at any time; of another one, not before it is listed.
 static ncclResult_t start_lobby(const tt_id *in, uint64_t space, tt_addrs *bound, lobby **out)
 {
   TT_TRY(open_lobby(in, space, out));
-  *bound = (*out)->door.addrs;
-  ncclResult_t res = tt_thread_start_detached("tutti root", attend, *out);
+  lobby *l = *out;
+  *bound = l->door.addrs;
+  if (l->fixed) {
+    pthread_mutex_lock(&lobbies_lock);
+    list_lobby(l);
+    pthread_mutex_unlock(&lobbies_lock);
+  }
+  ncclResult_t res = tt_thread_start_detached("tutti root", attend, l);
   if (res != ncclSuccess) {
+    pthread_mutex_lock(&lobbies_lock);
+    unlist(l);
+    pthread_mutex_unlock(&lobbies_lock);
     __atomic_sub_fetch(&live_ids, 1, __ATOMIC_RELAXED);
-    destroy_lobby(*out);
+    destroy_lobby(l);
   }
   return res;
 }
@@ -427,7 +451,7 @@ static bool same_places(const tt_addrs *a, const tt_addrs *b)
 static lobby *find_lobby(const tt_id *in, uint64_t space)
 {
   lobby *l = lobbies;
-  while (l != NULL && (l->space != space || !same_places(&l->where, &in->root))) {
+  while (l != NULL && (l->fixed || l->space != space || !same_places(&l->where, &in->root))) {
     l = l->next;
   }
   return l;
@@ -465,9 +489,7 @@ static ncclResult_t add_shared(const tt_id *in, tt_addrs *bound)
   pthread_mutex_lock(&lobbies_lock);
   opening = false;
   if (res == ncclSuccess) {
-    l->opened = true;
-    l->next = lobbies;
-    lobbies = l;
+    list_lobby(l);
   }
   pthread_mutex_unlock(&lobbies_lock);
   return res;

@@ -267,6 +267,50 @@ static void test_forked_child_makes_ids(void **state)
   free(p);
 }
 
+// Makes an id and a child, which tells the id by `ids` and lives until `stop` has no writer any more; ends at once.
+static void make_id_and_child(int ids, int stop)
+{
+  ncclUniqueId id;
+  char byte;
+  if (tt_bootstrap_id(&id) != ncclSuccess) {
+    _exit(1);
+  }
+  pid_t child = fork();
+  if (child == 0) {
+    bool told = write(ids, &id, sizeof(id)) == (ssize_t)sizeof(id);
+    _exit(!told || read(stop, &byte, 1) != 0);
+  }
+  _exit(child < 0);
+}
+
+// A child of the process that made an id does not listen in its place when that has ended: ranks are refused at once.
+static void test_forked_child_does_not_listen(void **state)
+{
+  (void)state;
+  int ids[2], stop[2], status = 1, fd = -1;
+  tt_until until = {.deadline_ns = tt_now_ns() + LONG_S * TT_NS_PER_S};
+  ncclUniqueId id;
+  tt_id parsed;
+  assert_int_equal(pipe(ids), 0);
+  assert_int_equal(pipe(stop), 0);
+  pid_t maker = fork();
+  if (maker == 0) {
+    close(stop[1]);
+    make_id_and_child(ids[1], stop[0]);
+  }
+  close(ids[1]);
+  close(stop[0]);
+  assert_int_equal(read(ids[0], &id, sizeof(id)), sizeof(id));
+  assert_int_equal(waitpid(maker, &status, 0), maker);
+  assert_int_equal(status, 0);
+  assert_int_equal(tt_bootstrap_id_parse(&id, &parsed), ncclSuccess);
+  for (uint32_t i = 0; i < parsed.root.n; i++) {
+    assert_int_equal(tt_tcp_connect(&parsed.root.a[i], &until, &fd), -ECONNREFUSED);
+  }
+  close(ids[0]);
+  close(stop[1]);
+}
+
 int main(int argc, char **argv)
 {
   restart_with_time_limit(argv);
@@ -285,6 +329,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_ids_do_not_wait_for_each_other),
       cmocka_unit_test(test_threads_make_ids),
       cmocka_unit_test(test_forked_child_makes_ids),
+      cmocka_unit_test(test_forked_child_does_not_listen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
