@@ -327,22 +327,28 @@ static int count_users(void)
   return users;
 }
 
-static void sleep_as(int kind, const survey *s)
+// Returns since when the thread has slept without a proxy to come back for; 0: there was one.
+static uint64_t sleep_as(int kind, const survey *s)
 {
-  uint64_t longest = atomic_load_explicit(&longest_ns, memory_order_relaxed);
+  uint64_t longest = atomic_load_explicit(&longest_ns, memory_order_relaxed), unused_ns = 0;
   switch (kind) {
-  case ASLEEP: tt_ring_wait(wake_fd, count_users() > 0 ? TT_EVENTS_FOREVER : longest); break;
+  case ASLEEP:
+    unused_ns = count_users() == 0 ? tt_now_ns() : 0;
+    tt_ring_wait(wake_fd, unused_ns == 0 ? TT_EVENTS_FOREVER : longest);
+    break;
   case POLLING: tt_events_wait(set_fd, longest); break;
   case MIXED: tt_events_wait(set_fd, s->tick); break;
   default: tt_ring_wait(wake_fd, s->blind ? BLIND_NS : s->tick); break;
   }
+  return unused_ns;
 }
 
-// Has the thread, asleep since `since`, nobody to come back for? Then there is no thread from here on. Nobody has woken it: its state is the same.
-static bool has_ended(uint64_t since)
+// Has the thread been without a proxy since `unused_ns` (0: it had one) for long enough, and still is? Then there is no thread from here on. Nobody has
+// woken it: its state is the same.
+static bool has_ended(uint64_t unused_ns)
 {
   int asleep = ASLEEP;
-  if (tt_now_ns() - since < atomic_load_explicit(&longest_ns, memory_order_relaxed)) {
+  if (unused_ns == 0 || tt_now_ns() - unused_ns < atomic_load_explicit(&longest_ns, memory_order_relaxed)) {
     return false;
   }
   pthread_mutex_lock(&lock);
@@ -365,14 +371,14 @@ static bool rest(int kind, int idle)
     if (sleeps) {
       tt_proxy_each(tell_sleep, &sleeps);
     }
-    sleep_as(kind, &s);
+    uint64_t unused_ns = sleep_as(kind, &s);
     deaf = false;
     if (sleeps) {
       sleeps = false;
       tt_proxy_each(tell_sleep, &sleeps);
     }
     tt_ring_clear(wake_fd);
-    if (kind == ASLEEP && has_ended(s.now)) {
+    if (has_ended(unused_ns)) {
       return false;
     }
   }

@@ -354,6 +354,27 @@ static void ends_and_starts(void **state)
   fake_stop();
 }
 
+// However long the thread has slept, it stays for a while after the last proxy.
+static void stays_a_while(void **state)
+{
+  (void)state;
+  const uint64_t patience = 100 * TT_NS_PER_MS;
+  fake_start(19);
+  tt_proxy_thread_patience(patience);
+  rig *r = rig_open(1, &fake_net);
+  uint32_t rounds = tt_proxy_thread_rounds();
+  for (int quiet = 0; quiet < 2; rounds = tt_proxy_thread_rounds()) { // it sleeps for longer than that
+    tt_sleep_ns(2 * patience);
+    quiet = tt_proxy_thread_rounds() == rounds ? quiet + 1 : 0;
+  }
+  uint64_t began = tt_now_ns();
+  rig_close(r);
+  UNTIL(!tt_proxy_thread_runs());
+  assert_true(tt_now_ns() - began >= patience);
+  tt_proxy_thread_patience(TT_NS_PER_S);
+  fake_stop();
+}
+
 // A forked child has proxies and a thread of its own, and the parent's go on.
 static void forked(void **state)
 {
@@ -399,9 +420,9 @@ static void forked(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(left),    cmocka_unit_test(stands_back),    cmocka_unit_test(asleep),
-                                     cmocka_unit_test(mixed),   cmocka_unit_test(listens_again),  cmocka_unit_test(deaf),
-                                     cmocka_unit_test(refused), cmocka_unit_test(comes_and_goes), cmocka_unit_test(ends_and_starts),
-                                     cmocka_unit_test(forked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(left),          cmocka_unit_test(stands_back),    cmocka_unit_test(asleep),
+                                     cmocka_unit_test(mixed),         cmocka_unit_test(listens_again),  cmocka_unit_test(deaf),
+                                     cmocka_unit_test(refused),       cmocka_unit_test(comes_and_goes), cmocka_unit_test(ends_and_starts),
+                                     cmocka_unit_test(stays_a_while), cmocka_unit_test(forked)};
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
