@@ -224,7 +224,7 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args);
 void tt_comm_name(struct ncclComm *comm, const tt_init_args *args);
 // As a member of a split: decides with the parent's other ranks. With NCCL_SPLIT_NOCOLOR `comm` stays as it was.
 ncclResult_t tt_comm_split(struct ncclComm *comm, const tt_init_args *args);
-// Says at INFO what the communicator takes at most, by sums of what it allocates (docs/architecture.md, "What a communicator takes").
+// Says at INFO what the communicator takes at most, by sums of what it allocates (src/transport/README.md, "What a communicator takes").
 void tt_comm_log_memory(const struct ncclComm *comm);
 // Waits until every operation of the communicator is complete (or it has failed). Helps.
 ncclResult_t tt_comm_flush(struct ncclComm *comm);
