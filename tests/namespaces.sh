@@ -54,9 +54,9 @@ alone "two ranks without a network" 1 'no network interface was up where it was 
 address=127.0.0.1 port=$((20000 + $$ % 10000))
 space="unshare -p -f --mount-proc --kill-child"
 # shellcheck disable=SC2086 # several words
-rank 0 $space "$perf" -b 8 -e 1G -n 200 && first=$pid
+rank 0 $space "$perf" -b 8 -e 8M -n 2000 && first=$pid
 # shellcheck disable=SC2086
-RANK=1 WORLD_SIZE=2 MASTER_ADDR=$address MASTER_PORT=$port $space "$perf" -b 8 -e 1G -n 200 >"$dir/1" 2>&1 &
+RANK=1 WORLD_SIZE=2 MASTER_ADDR=$address MASTER_PORT=$port $space "$perf" -b 8 -e 8M -n 2000 >"$dir/1" 2>&1 &
 pid=$!
 for ((i = 0; i < 600; i++)); do
   grep -qE '^ +8 ' "$dir/0" && break
