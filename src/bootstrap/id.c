@@ -89,6 +89,15 @@ static int wanted_family(void)
   return f == NULL ? AF_UNSPEC : strcmp(f, "AF_INET6") == 0 ? AF_INET6 : strcmp(f, "AF_INET") == 0 ? AF_INET : AF_UNSPEC;
 }
 
+// No error: in a container with files of mode 644 there may be no other user.
+static void warn_if_open(const char *path)
+{
+  if (tt_own_file_is_open(path)) {
+    tt_warn("TUTTI_COMM_ID_SECRET_FILE=%s: every user of this machine may read this file and can then join as a rank. Give it mode 600",
+            path);
+  }
+}
+
 // Mixes what only the job knows into the key: the variable's text, or the bytes of the file. Nothing where neither is given.
 static ncclResult_t add_secret(const tt_id_secret *secret, tt_key *key)
 {
@@ -106,6 +115,7 @@ static ncclResult_t add_secret(const tt_id_secret *secret, tt_key *key)
     }
     data = bytes;
     size = (size_t)n;
+    warn_if_open(secret->file);
   }
   if (size > 0) {
     *key = tt_key_derive(key, "secret", data, size);

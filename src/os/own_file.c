@@ -72,6 +72,12 @@ long tt_own_file_read(const char *path, char *buf, size_t size, bool *missing, c
   return n;
 }
 
+bool tt_own_file_is_open(const char *path)
+{
+  struct stat st;
+  return stat(path, &st) == 0 && (st.st_mode & S_IROTH) != 0;
+}
+
 // Makes the folders above `path`, which is changed meanwhile. False: errno.
 static bool make_folders(char *path)
 {

@@ -60,8 +60,24 @@ static void contents(void **state)
   unlink(path);
 }
 
+static void is_open(void **state)
+{
+  (void)state;
+  static const mode_t modes[] = {0600, 0640, 0604, 0644};
+  char path[] = "/tmp/tutti-open-XXXXXX";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  for (size_t i = 0; i < TT_COUNT(modes); i++) {
+    assert_int_equal(fchmod(fd, modes[i]), 0);
+    assert_int_equal(tt_own_file_is_open(path), i >= 2);
+  }
+  close(fd);
+  unlink(path);
+  assert_false(tt_own_file_is_open(path));
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(contents)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(contents), cmocka_unit_test(is_open)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
