@@ -151,9 +151,7 @@ static ncclResult_t find_addresses(tt_addrs *out)
   TT_TRY(tt_netif_list(&all, &count));
   tt_free(all);
   if (count > 0 || (chosen != NULL && *chosen != '\0')) {
-    TT_TRY(tt_netif_addrs(NULL, out));
-    tt_netif_tell_left_out(out);
-    return ncclSuccess;
+    return tt_netif_addrs(NULL, out);
   }
   tt_info(TT_INIT | TT_BOOTSTRAP, "no network interface is up: the unique id is for a communicator of one rank");
   return ncclSuccess;
@@ -175,5 +173,7 @@ ncclResult_t tt_bootstrap_id(ncclUniqueId *id)
   new.key = tt_key_of(new.secret);
   TT_TRY(new.root.n > 0 ? tt_lobby_add(&new, &new.root) : ncclSuccess);
   tt_bootstrap_id_write(&new, id);
+  TT_TRY(tt_bootstrap_id_parse(id, &new)); // an id may have room for fewer addresses than the list
+  tt_netif_tell_left_out(&new.root);
   return ncclSuccess;
 }
