@@ -62,6 +62,10 @@ expect 1 '^NCCL WARN TUNER/Plugin: NCCL_TUNER_PLUGIN asks for nobody, which is n
 expect 1 '^NCCL WARN trace: rank 0: cannot create '
 expect 1 '^NCCL WARN trace: rank 1: cannot create '
 expect 6 'NCCL WARN'
+job NCCL_NET_PLUGIN=nobody NCCL_TUNER_CONFIG_FILE="$out/none"
+expect 1 '^NCCL WARN NET/Plugin: NCCL_NET_PLUGIN asks for nobody, which is not there'
+expect 1 "^NCCL WARN TUNER/CSV: $out/none cannot be read"
+expect 2 'NCCL WARN'
 job NCCL_DEBUG=
 expect 0 'NCCL WARN'
 [ $failed = 0 ] && echo "log lines: all good"

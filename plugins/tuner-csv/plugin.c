@@ -58,7 +58,7 @@ static ncclResult_t begin(size_t nranks, size_t nnodes, ncclDebugLogger_t log, v
   }
   *t = (tuner){.nranks = nranks, .nnodes = nnodes, .log = log, .file = find_file(path, &named)};
   if (!choices_read(t->file, named, &t->all, complain, t, why)) {
-    SAY(t, NCCL_LOG_INFO, "TUNER/" NAME ": %s cannot be read (%s): no choices", t->file, why);
+    SAY(t, named ? NCCL_LOG_WARN : NCCL_LOG_INFO, "TUNER/" NAME ": %s cannot be read (%s): no choices", t->file, why);
   } else {
     SAY(t, NCCL_LOG_INFO, "TUNER/" NAME ": %zu choices in %s, %d lines are wrong", t->all.count, t->file, t->wrong);
   }

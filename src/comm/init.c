@@ -349,14 +349,15 @@ static tt_key net_key(const struct ncclComm *c)
   return tt_key_derive(&key, "network", &c->nranks, sizeof c->nranks);
 }
 
-// NCCL_NET wins over the configuration's netName. A name that does not exist is an error where no pair of ranks needs the network, too.
+// NCCL_NET wins over the configuration's netName. A name that does not exist is an error where no pair of ranks needs the network, too;
+// a plugin that is not there is said.
 static ncclResult_t choice_step(init *in)
 {
   struct ncclComm *c = in->comm;
   const char *name = tt_params_get()->net != NULL ? tt_params_get()->net : c->config.net_name;
   const tt_net_env env = {.rank = c->rank, .nranks = c->nranks, .comm_hash = comm_hash(c), .traffic_class = c->config.traffic_class};
   if (!c->needs_net && name[0] == '\0') {
-    return ncclSuccess;
+    return tt_net_look();
   }
   TT_TRY(tt_net_open(&env, name, &c->net));
   if (!c->needs_net) {

@@ -65,6 +65,18 @@ static ncclResult_t try_plugins(choice *c, const tt_net_ops **out)
   return ncclSuccess;
 }
 
+ncclResult_t tt_net_look(void)
+{
+  const char *list = tt_params_get()->net_plugin;
+  char item[4096];
+  for (int i = 0; list != NULL && i < NCCL_NET_MAX_PLUGINS && tt_plugin_item(list, i, item, sizeof item); i++) {
+    tt_plugin *plugin = NULL;
+    TT_TRY(tt_plugin_open(TT_PLUGIN_NET, item, NULL, &plugin));
+    tt_plugin_close(plugin);
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_net_open(const tt_net_env *env, const char *name, const tt_net_ops **out)
 {
   choice c = {.env = env, .name = name != NULL && name[0] != '\0' ? name : NULL};

@@ -147,5 +147,8 @@ unsigned tt_net_patience(void);
 // reason. A plugin is initialised here, for this rank, and its context shared by all who init it by this table. Errors: ncclInvalidUsage (no network of
 // that name; the text lists those there are), ncclSystemError (no memory). Any thread.
 ncclResult_t tt_net_open(const tt_net_env *env, const char *name, const tt_net_ops **out);
+// Where nobody needs the network: opens the plugins of NCCL_NET_PLUGIN to look, and closes them, so that the log says which are not there. None is
+// initialised. Errors: ncclSystemError (no memory). Any thread.
+ncclResult_t tt_net_look(void);
 // The caller needs it no more; contexts that are open keep it. NULL is allowed.
 void tt_net_close(const tt_net_ops *net);
