@@ -4,13 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/result.h"
 #include "base/util.h"
 #include "comm/comm.h"
 #include "comm/ranks.h"
 #include "comm/topology.h"
-#include "proxy/proxy_priv.h"
+#include "proxy/relay.h"
 
 enum { MOST = 8000 };
 
@@ -219,6 +220,62 @@ static void buffers_of_the_network(int n)
   must_be(known == 0, "buffers that the network still knows", n);
 }
 
+// ---- networks of communicators
+
+static int rings[MOST];
+
+static void open_rings(int n)
+{
+  must_be(tt_proxy_thread_start(false) == ncclSuccess, "the progress thread", n);
+  for (int i = 0; i < n; i++) {
+    must_be(tt_ring_open(&rings[i]) == 0, "a descriptor", n);
+  }
+}
+
+// n descriptors of networks are watched, and not any more in the order in which they came.
+static void watched_descriptors(int n)
+{
+  for (int i = 0; i < n; i++) {
+    must_be(tt_proxy_thread_watch(&made_up_net, NULL, rings[i]), "a watched descriptor", n);
+  }
+  must_be(!tt_proxy_thread_watch(&made_up_net, NULL, rings[n / 2]), "a descriptor watched twice", n);
+  for (int i = 0; i < n; i++) {
+    tt_proxy_thread_unwatch(rings[i]);
+  }
+}
+
+static void close_rings(int n)
+{
+  for (int i = 0; i < n; i++) {
+    close(rings[i]);
+  }
+}
+
+// ---- neighbours that send for each other
+
+static tt_proxy_home homes[MOST];
+static int hosts[MOST];
+static tt_proxy_service service = {.proxy = &proxy, .homes = homes, .hosts = hosts, .rails = 2};
+
+// Two nodes with two devices each.
+static void make_neighbours(int n)
+{
+  proxy.service = &service;
+  proxy.nranks = n;
+  for (int i = 0; i < n; i++) {
+    homes[i] = (tt_proxy_home){.node = i / (n / 2), .place = i % (n / 2), .ndevices = 2, .mailbox = "here"};
+  }
+}
+
+// The host for each peer of rank 0.
+static void hosts_of_peers(int n)
+{
+  tt_relay_find_hosts(&service);
+  for (int i = 1; i < n; i++) {
+    must_be(tt_proxy_host_of(&proxy, i) == (i >= n / 2 && (i - n / 2) % 2 == 1 ? 1 : -1), "a host", n);
+  }
+}
+
 typedef struct growth_case {
   const char *name;
   void (*prepare)(int n), (*run)(int n), (*drop)(int n); // prepare, drop: NULL: there is nothing to do
@@ -235,6 +292,8 @@ static const growth_case cases[] = {
     {"sends_to_ranks", make_networked, sends_to_ranks, drop_networked, 1000},
     {"buffers_of_the_network", NULL, buffers_of_the_network, NULL, 1000},
     {"jobs_of_communicators", NULL, jobs_of_communicators, NULL, 500},
+    {"watched_descriptors", open_rings, watched_descriptors, close_rings, 150},
+    {"hosts_of_peers", make_neighbours, hosts_of_peers, NULL, 500},
 };
 
 // Never inlined nor copied: its name is what callgrind looks for.

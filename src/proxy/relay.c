@@ -29,10 +29,30 @@ static int device_of(const tt_proxy_service *s, int rank)
   return s->homes[rank].place % s->rails;
 }
 
-// May this rank's proxy send for the ranks of `node` on the rail?
-static bool is_host(const tt_proxy_service *s, int rank, int node, int rail)
+// May this rank's proxy send for its neighbours on this node?
+static bool is_host(const tt_proxy_service *s, int rank)
 {
-  return s->homes[rank].node == node && s->homes[rank].mailbox[0] != 0 && device_of(s, rank) == rail;
+  return s->homes[rank].node == s->homes[s->proxy->rank].node && s->homes[rank].mailbox[0] != 0;
+}
+
+void tt_relay_find_hosts(tt_proxy_service *s)
+{
+  int *end = s->hosts_end, n = s->proxy->nranks;
+  memset(s->hosts_end, 0, sizeof s->hosts_end);
+  if (s->rails <= 1) {
+    return;
+  }
+  for (int i = 0; i < n; i++) {
+    end[device_of(s, i) + 1] += is_host(s, i);
+  }
+  for (int rail = 0; rail < s->rails; rail++) {
+    end[rail + 1] += end[rail]; // now end[rail] is where its hosts begin; it moves to their end as they are listed
+  }
+  for (int i = 0; i < n; i++) {
+    if (is_host(s, i)) {
+      s->hosts[end[device_of(s, i)]++] = i;
+    }
+  }
 }
 
 // Sockets reach every device of the peer's machine alike: there a neighbour is one more thread on the way, and gains nothing.
@@ -50,19 +70,17 @@ int tt_proxy_host_of(const tt_proxy *p, int peer)
   if (s->rails <= 1 || level <= 0 || s->homes[peer].node == me->node) {
     return -1;
   }
-  int rail = device_of(s, peer), n = 0, host = -1;
+  int rail = device_of(s, peer);
   bool always = level >= 2;
   if (device_of(s, p->rank) == rail && !always) {
     return -1;
   }
-  for (int i = 0; i < p->nranks; i++) {
-    n += is_host(s, i, me->node, rail);
+  int begin = rail == 0 ? 0 : s->hosts_end[rail - 1], n = s->hosts_end[rail] - begin;
+  if (n == 0) {
+    return -1;
   }
   // Always: one for all, so that everything for one rail leaves from one proxy. Otherwise the neighbours share the work.
-  int nth = n == 0 || always ? 0 : me->place / s->rails % n;
-  for (int i = 0; i < p->nranks && host < 0; i++) {
-    host = is_host(s, i, me->node, rail) && nth-- == 0 ? i : host;
-  }
+  int host = s->hosts[begin + (always ? 0 : me->place / s->rails % n)];
   return host == p->rank ? -1 : host;
 }
 

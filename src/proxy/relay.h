@@ -104,6 +104,8 @@ void tt_relay_rest(tt_proxy *p);
 
 // ---- relay.c; service thread
 
+// Finds the neighbours that may send for this rank, by device; tt_proxy_meet calls it, in the launching thread.
+void tt_relay_find_hosts(tt_proxy_service *s);
 // A link through a host was taken on.
 void tt_relay_begin(tt_proxy_service *s, tt_relay *r);
 // The host has been reached, or cannot be: then the rank connects by itself.

@@ -293,7 +293,8 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   s->where = tt_calloc((size_t)p->nranks, sizeof *s->where);
   s->homes = tt_calloc((size_t)p->nranks, sizeof *s->homes);
   s->gpus = tt_calloc((size_t)p->nranks, sizeof *s->gpus);
-  if (s->where == NULL || s->homes == NULL || s->gpus == NULL || !make_room(s)) {
+  s->hosts = tt_calloc((size_t)p->nranks, sizeof *s->hosts);
+  if (s->where == NULL || s->homes == NULL || s->gpus == NULL || s->hosts == NULL || !make_room(s)) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d proxies", p->rank, p->nranks);
   }
   if (env->gpus != NULL) {
@@ -321,7 +322,7 @@ static bool is_home(const tt_proxy_home *h)
 static void spread(tt_proxy_service *s)
 {
   const tt_proxy *p = s->proxy;
-  s->rails = s->homes[p->rank].ndevices;
+  s->rails = s->ndevices;
   for (int i = 0; i < p->nranks; i++) {
     s->rails = s->homes[i].ndevices == s->rails ? s->rails : 0;
   }
@@ -340,6 +341,7 @@ ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
     p->service->homes[i] = all[i].home;
   }
   spread(p->service);
+  tt_relay_find_hosts(p->service);
   return ncclSuccess;
 }
 
@@ -388,6 +390,7 @@ void tt_proxy_service_free(tt_proxy *p)
   tt_free(s->where);
   tt_free(s->homes);
   tt_free(s->gpus);
+  tt_free(s->hosts);
   tt_free(s);
 }
 

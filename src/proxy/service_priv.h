@@ -101,17 +101,19 @@ struct tt_proxy_service {
   tt_key key;
   int device; // of the network, to begin with
   int ndevices;
-  tt_addrs *where;               // by rank; written by tt_proxy_meet, read after a link was taken on
-  tt_proxy_home *homes;          // the same
-  int *gpus;                     // device that each rank was created on, for the log
-  int rails;                     // devices of every rank; 0: they have different numbers. The same
-  bool left;                     // the rank has gone, guests have not
-  _Atomic int *leaver;           // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no guests
-  _Atomic bool parted;           // the leaver has that answer, and does nothing more here: it writes, the service ends after that
-  _Atomic uint32_t wants;        // bits of tt_msg_type: START, STATE, STOP. Any thread sets
-  _Atomic(tt_proxy_ties *) news; // any thread adds, the service takes all
-  _Atomic uint64_t ask_ns;       // from when on the next question may be asked. Any thread
-  _Atomic uint64_t pending_ns;   // from when on tt_proxy_ask_pending looks again. Any thread
+  tt_addrs *where;                   // by rank; written by tt_proxy_meet, read after a link was taken on
+  tt_proxy_home *homes;              // the same
+  int *gpus;                         // device that each rank was created on, for the log
+  int rails;                         // devices of every rank; 0: they have different numbers. The same
+  int *hosts;                        // neighbours whose proxies may send for others, by device (tt_relay_find_hosts). The same
+  int hosts_end[TT_MSG_DEVICES + 1]; // where those of each device end in `hosts`. The same
+  bool left;                         // the rank has gone, guests have not
+  _Atomic int *leaver;               // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no guests
+  _Atomic bool parted;               // the leaver has that answer, and does nothing more here: it writes, the service ends after that
+  _Atomic uint32_t wants;            // bits of tt_msg_type: START, STATE, STOP. Any thread sets
+  _Atomic(tt_proxy_ties *) news;     // any thread adds, the service takes all
+  _Atomic uint64_t ask_ns;           // from when on the next question may be asked. Any thread
+  _Atomic uint64_t pending_ns;       // from when on tt_proxy_ask_pending looks again. Any thread
   tt_proxy_limits limits;
   tt_proxy_ties *ties;
   tt_proxy_talk *talks;

@@ -21,7 +21,6 @@
 // and a little longer (prepare_rest), because whoever sends pays for each set that the receiving socket is in. Both come in before the thread says how it rests: what
 // happened until then, the second look finds; what happens later finds a socket in a set in a set.
 // tests/proxy_model_test.c walks all interleavings.
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/result.h"
@@ -51,13 +50,15 @@ static int wake_fd = -1, set_fd = -1;                    // written under `lock`
 
 // The networks' descriptors. All under `lock`, which comes before a network's own.
 typedef struct watch {
+  struct watch *next, **at; // of `watched`; at: what points to it
+  tt_span key;              // its descriptor, in `watched_fds`
   int fd;
   const tt_net_ops *net; // with `ctx`, until tt_proxy_thread_unwatch
   void *ctx;
 } watch;
 
 static watch *watched;
-static int nwatched, room;
+static tt_span *watched_fds;
 static bool listening; // they are in the set; the thread's to change
 static int nlistened;  // descriptors, also the networks' own, that came into sets when it began to; about, as networks come and go
 
@@ -239,10 +240,11 @@ static void ignore(const watch *w)
   }
 }
 
-static void stop_listening(int n)
+// Takes out those in the list before `end`; NULL: all.
+static void stop_listening(const watch *end)
 {
-  for (int i = 0; i < n; i++) {
-    ignore(&watched[i]);
+  for (const watch *w = watched; w != end; w = w->next) {
+    ignore(w);
   }
   listening = false;
 }
@@ -253,13 +255,13 @@ static bool listen_to_networks(void)
   pthread_mutex_lock(&lock);
   if (!listening) {
     nlistened = 0;
-    int i = 0;
-    for (int n; i < nwatched && (n = listen_to(&watched[i])) > 0; i++) {
+    const watch *w = watched;
+    for (int n; w != NULL && (n = listen_to(w)) > 0; w = w->next) {
       nlistened += n;
     }
-    listening = i == nwatched;
+    listening = w == NULL;
     if (!listening) {
-      stop_listening(i);
+      stop_listening(w);
     }
   }
   bool all = listening;
@@ -272,7 +274,7 @@ static void ignore_networks(int kind)
 {
   pthread_mutex_lock(&lock);
   if (listening && (kind == ASLEEP || naps >= RESTS_APART * nlistened)) {
-    stop_listening(nwatched);
+    stop_listening(NULL);
   }
   pthread_mutex_unlock(&lock);
 }
@@ -461,49 +463,55 @@ uint32_t tt_proxy_thread_rounds(void)
   return atomic_load(&rounds);
 }
 
-// Room for one more. Caller holds `lock`.
-static bool make_room(void)
+// NULL: nobody watches this descriptor. Caller holds `lock`.
+static watch *find_watch(int fd)
 {
-  if (nwatched < room) {
-    return true;
-  }
-  int more = room == 0 ? 16 : 2 * room;
-  watch *all = realloc(watched, (size_t)more * sizeof *all);
-  if (all == NULL) {
-    return false;
-  }
-  watched = all;
-  room = more;
-  return true;
+  tt_span *key = fd < 0 ? NULL : tt_spans_same(watched_fds, (uintptr_t)fd, 1);
+  return key == NULL ? NULL : TT_SPAN_OWNER(key, watch, key);
 }
 
-// Where it stands among the watched ones; nwatched: it does not. Caller holds `lock`.
-static int place_of(int fd)
+static void list_watch(watch *w)
 {
-  int i = 0;
-  while (i < nwatched && watched[i].fd != fd) {
-    i++;
+  w->next = watched;
+  w->at = &watched;
+  if (w->next != NULL) {
+    w->next->at = &w->next;
   }
-  return i;
+  watched = w;
+  tt_spans_add(&watched_fds, &w->key);
+}
+
+static void unlist_watch(watch *w)
+{
+  *w->at = w->next;
+  if (w->next != NULL) {
+    w->next->at = w->at;
+  }
+  tt_spans_remove(&watched_fds, &w->key);
 }
 
 // Into the set at once, to see that this works; not what somebody has put there, as the set would say: a network's own descriptor is nobody else's.
 // Caller holds `lock`.
 static bool watch_now(const tt_net_ops *net, void *ctx, int fd)
 {
-  watch new = {.fd = fd, .net = net, .ctx = ctx};
-  int n = place_of(fd) == nwatched && make_room() ? listen_to(&new) : -1;
+  watch *w = find_watch(fd) == NULL ? tt_calloc(1, sizeof *w) : NULL;
+  int n = -1;
+  if (w != NULL) {
+    *w = (watch){.key = {.start = (uintptr_t)fd, .size = 1}, .fd = fd, .net = net, .ctx = ctx};
+    n = listen_to(w);
+  }
   if (n < 0) {
+    tt_free(w);
     if (net->watch_events != NULL) { // nobody will sleep on it
       net->watch_events(ctx, false);
     }
     return false;
   }
   if (!listening) {
-    ignore(&new);
+    ignore(w);
   }
   nlistened += n;
-  watched[nwatched++] = new;
+  list_watch(w);
   return true;
 }
 
@@ -518,12 +526,13 @@ bool tt_proxy_thread_watch(const tt_net_ops *net, void *ctx, int fd)
 void tt_proxy_thread_unwatch(int fd)
 {
   pthread_mutex_lock(&lock);
-  int i = place_of(fd);
-  if (i < nwatched) {
+  watch *w = find_watch(fd);
+  if (w != NULL) {
     if (listening) {
-      ignore(&watched[i]);
+      ignore(w);
     }
-    watched[i] = watched[--nwatched];
+    unlist_watch(w);
+    tt_free(w);
   }
   pthread_mutex_unlock(&lock);
 }
@@ -538,8 +547,9 @@ void tt_proxy_thread_forget(void)
   tt_fd_close(wake_fd);
   tt_fd_close(set_fd);
   wake_fd = set_fd = -1;
-  watched = NULL; // the parent may have been about to move it
-  nwatched = room = nlistened = 0;
+  watched = NULL; // the parent may have been about to change them
+  watched_fds = NULL;
+  nlistened = 0;
   listening = deaf = false;
   naps = 0;
   atomic_store(&state, NONE);
