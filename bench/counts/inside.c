@@ -196,7 +196,42 @@ static ncclResult_t dereg_mr(void *ctx, void *mhandle)
   return ncclSuccess;
 }
 
-static const tt_net_ops made_up_net = {.name = "made up", .reg_mr = reg_mr, .dereg_mr = dereg_mr};
+static int listeners; // with the made-up network
+
+static ncclResult_t get_properties(void *ctx, int dev, tt_net_props *props)
+{
+  (void)ctx, (void)dev;
+  props->max_recvs = 1;
+  return ncclSuccess;
+}
+
+static ncclResult_t listen_for_peer(void *ctx, int dev, void *handle, void **listener)
+{
+  (void)ctx, (void)dev, (void)handle;
+  listeners++;
+  *listener = &listeners;
+  return ncclSuccess;
+}
+
+static ncclResult_t close_listen(void *listener)
+{
+  listeners -= listener != NULL;
+  return ncclSuccess;
+}
+
+static ncclResult_t close_recv(void *received)
+{
+  (void)received;
+  return ncclSuccess;
+}
+
+static const tt_net_ops made_up_net = {.name = "made up",
+                                       .reg_mr = reg_mr,
+                                       .dereg_mr = dereg_mr,
+                                       .get_properties = get_properties,
+                                       .listen = listen_for_peer,
+                                       .close_listen = close_listen,
+                                       .close_recv = close_recv};
 static tt_proxy_peer peer;
 static _Atomic(tt_proxy_peer *) proxy_peers[] = {&peer};
 static tt_proxy proxy = {.net = &made_up_net, .registers = true, .nranks = 1, .peers = proxy_peers};
@@ -276,6 +311,122 @@ static void hosts_of_peers(int n)
   }
 }
 
+// ---- connections that end
+
+static tt_proxy_peer far_peers[MOST];
+static tt_proxy_ties far_ties[MOST];
+static _Atomic(tt_proxy_peer *) far_table[MOST];
+
+// This rank is the last one; every other one has a control connection with it.
+static void make_far_peers(int n)
+{
+  proxy.service = &service;
+  proxy.rank = n - 1;
+  proxy.nranks = n;
+  proxy.peers = far_table;
+  service.ndevices = 1;
+  service.ties = NULL;
+  for (int i = 0; i < n; i++) {
+    far_ties[i] = (tt_proxy_ties){.peer = &far_peers[i], .next = service.ties, .listed = true};
+    service.ties = &far_ties[i];
+    far_peers[i].rank = i;
+    far_peers[i].ties = &far_ties[i];
+    far_table[i] = &far_peers[i];
+  }
+}
+
+// Each has asked this rank to listen.
+static void connections_that_end(int n)
+{
+  const tt_msg setup = {.head = {.type = TT_MSG_SETUP}};
+  for (int i = 0; i < n - 1; i++) {
+    tt_proxy_talk none = {.fd = -1, .rank = i};
+    tt_proxy_setup_message(&service, &none, &far_ties[i], &setup);
+  }
+  must_be(listeners == n - 1, "listeners", n);
+  for (int i = 0; i < n - 1; i++) {
+    tt_proxy_setup_end(&service, &far_ties[i], false);
+  }
+  must_be(listeners == 0, "listeners that are left", n);
+}
+
+static tt_relay_guest *guests;
+
+// Each sends through this rank.
+static void make_guests(int n)
+{
+  make_far_peers(n);
+  guests = calloc((size_t)n, sizeof *guests);
+  must_be(guests != NULL, "guests", n);
+  for (int i = 0; i < n; i++) {
+    tt_relay_guest *g = &guests[i];
+    *g = (tt_relay_guest){
+        .rank = i, .peer.rank = (i + 1) % n, .next = proxy.guests, .pair = tt_pair(i, (i + 1) % n), .end = tt_pair((i + 1) % n, i)};
+    proxy.guests = g;
+    tt_spans_add(&proxy.guest_pairs, &g->pair);
+    tt_spans_add(&proxy.guest_ends, &g->end);
+  }
+}
+
+static void guests_that_go(int n)
+{
+  for (int i = 0; i < n; i++) {
+    tt_guest_unreachable(&service, i);
+    tt_guest_gone(&service, i);
+  }
+  for (int i = 0; i < n; i++) {
+    must_be(guests[i].told && guests[i].leaving, "a guest", n);
+  }
+}
+
+static void drop_guests(int n)
+{
+  (void)n;
+  proxy.guests = NULL;
+  proxy.guest_pairs = proxy.guest_ends = NULL;
+  free(guests);
+}
+
+static tt_relay *relays;
+
+// This rank sends through each.
+static void make_relays(int n)
+{
+  make_far_peers(n);
+  relays = calloc((size_t)n, sizeof *relays);
+  must_be(relays != NULL, "relays", n);
+  for (int i = 0; i < n; i++) {
+    tt_relay *r = &relays[i];
+    far_peers[i].send.relay = r;
+    *r = (tt_relay){.host = i,
+                    .peer = (i + 1) % n,
+                    .next = proxy.relays,
+                    .conn = &far_peers[i].send,
+                    .taken_on = true,
+                    .pair = tt_pair(i, (i + 1) % n)};
+    proxy.relays = r;
+    tt_spans_add(&proxy.relay_pairs, &r->pair);
+  }
+}
+
+static void hosts_that_go(int n)
+{
+  for (int i = 0; i < n; i++) {
+    tt_relay_lost(&service, i);
+  }
+  for (int i = 0; i < n; i++) {
+    must_be(relays[i].ended, "a relay", n);
+  }
+}
+
+static void drop_relays(int n)
+{
+  (void)n;
+  proxy.relays = NULL;
+  proxy.relay_pairs = NULL;
+  free(relays);
+}
+
 typedef struct growth_case {
   const char *name;
   void (*prepare)(int n), (*run)(int n), (*drop)(int n); // prepare, drop: NULL: there is nothing to do
@@ -294,6 +445,9 @@ static const growth_case cases[] = {
     {"jobs_of_communicators", NULL, jobs_of_communicators, NULL, 500},
     {"watched_descriptors", open_rings, watched_descriptors, close_rings, 150},
     {"hosts_of_peers", make_neighbours, hosts_of_peers, NULL, 500},
+    {"connections_that_end", make_far_peers, connections_that_end, NULL, 500},
+    {"guests_that_go", make_guests, guests_that_go, drop_guests, 500},
+    {"hosts_that_go", make_relays, hosts_that_go, drop_relays, 500},
 };
 
 // Never inlined nor copied: its name is what callgrind looks for.

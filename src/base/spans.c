@@ -132,3 +132,14 @@ tt_span *tt_spans_same(tt_span *root, uintptr_t start, size_t size)
   }
   return t;
 }
+
+tt_span *tt_spans_from(tt_span *root, uintptr_t start, size_t size)
+{
+  tt_span *t = root, *found = NULL;
+  while (t != NULL) {
+    bool before = t->start < start || (t->start == start && t->size < size);
+    found = before ? found : t;
+    t = before ? t->more : t->less;
+  }
+  return found;
+}

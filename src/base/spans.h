@@ -25,3 +25,5 @@ void tt_spans_remove(tt_span **root, tt_span *s);
 tt_span *tt_spans_holder(tt_span *root, uintptr_t start, size_t size);
 tt_span *tt_spans_overlap(tt_span *root, uintptr_t start, size_t size);
 tt_span *tt_spans_same(tt_span *root, uintptr_t start, size_t size);
+// The first member, by start and then by size, that does not come before this one; NULL: there is none.
+tt_span *tt_spans_from(tt_span *root, uintptr_t start, size_t size);

@@ -53,6 +53,19 @@ static void compare(tt_span *found, bool (*fits)(const tt_span *s, uintptr_t sta
   }
 }
 
+static bool comes_from(const tt_span *s, uintptr_t start, size_t size)
+{
+  return s->start != start ? s->start > start : s->size >= size;
+}
+
+// Nothing between the two is in the set.
+static void compare_first(const tt_span *found, uintptr_t start, size_t size)
+{
+  for (int i = 0; i < SPANS && found != NULL; i++) {
+    assert_true(!in[i] || !comes_from(&spans[i], start, size) || comes_from(&spans[i], found->start, found->size));
+  }
+}
+
 // In a small range, so that spans meet, are nested and are the same.
 static void searches_find_what_a_list_finds(void **state)
 {
@@ -72,6 +85,8 @@ static void searches_find_what_a_list_finds(void **state)
     compare(tt_spans_holder(root, start, size), is_holder, start, size);
     compare(tt_spans_overlap(root, start, size), does_overlap, start, size);
     compare(tt_spans_same(root, start, size), is_same, start, size);
+    compare(tt_spans_from(root, start, size), comes_from, start, size);
+    compare_first(tt_spans_from(root, start, size), start, size);
   }
   for (int i = 0; i < SPANS; i++) {
     if (in[i]) {

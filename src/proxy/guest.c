@@ -146,15 +146,9 @@ void tt_guest_drop(tt_proxy *p)
 
 // ---- coming
 
-// Guests are found by sender and receiver, as a start and a size.
-static tt_span pair_of(int rank, int peer)
-{
-  return (tt_span){.start = (uintptr_t)rank, .size = (size_t)peer + 1};
-}
-
 tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer)
 {
-  tt_span key = pair_of(rank, peer), *s = tt_spans_same(p->guest_pairs, key.start, key.size);
+  tt_span key = tt_pair(rank, peer), *s = tt_spans_same(p->guest_pairs, key.start, key.size);
   return s == NULL ? NULL : TT_SPAN_OWNER(s, tt_relay_guest, pair);
 }
 
@@ -270,8 +264,10 @@ static void move_in(tt_proxy *p, tt_relay_guest *g)
     g->next->at = &g->next;
   }
   p->guests = g;
-  g->pair = pair_of(g->rank, g->peer.rank);
+  g->pair = tt_pair(g->rank, g->peer.rank);
+  g->end = tt_pair(g->peer.rank, g->rank);
   tt_spans_add(&p->guest_pairs, &g->pair);
+  tt_spans_add(&p->guest_ends, &g->end);
   atomic_store(&p->nguests, atomic_load(&p->nguests) + 1);
   atomic_store(&p->foreign, atomic_load(&p->foreign) + is_foreign(p, g));
   tt_proxy_run_release(p);
@@ -293,6 +289,7 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
     g->next->at = g->at;
   }
   tt_spans_remove(&p->guest_pairs, &g->pair);
+  tt_spans_remove(&p->guest_ends, &g->end);
   atomic_store(&p->nguests, atomic_load(&p->nguests) - 1);
   atomic_store(&p->foreign, atomic_load(&p->foreign) - is_foreign(p, g));
   tt_proxy_run_release(p);
@@ -418,21 +415,16 @@ bool tt_guest_any(tt_proxy_service *s)
 
 void tt_guest_gone(tt_proxy_service *s, int rank)
 {
-  for (tt_relay_guest *g = s->proxy->guests; g != NULL; g = g->next) {
-    g->leaving |= g->rank == rank;
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_pairs, rank, g)) != NULL;) {
+    TT_SPAN_OWNER(g, tt_relay_guest, pair)->leaving = true;
   }
 }
 
-bool tt_guest_unreachable(tt_proxy_service *s, int peer)
+void tt_guest_unreachable(tt_proxy_service *s, int peer)
 {
-  bool any = false;
-  for (tt_relay_guest *g = s->proxy->guests; g != NULL; g = g->next) {
-    if (g->peer.rank == peer) {
-      any = true;
-      tell(s, g, tt_last_error());
-    }
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_ends, peer, g)) != NULL;) {
+    tell(s, TT_SPAN_OWNER(g, tt_relay_guest, end), tt_last_error());
   }
-  return any;
 }
 
 void tt_guest_free(tt_proxy *p)
@@ -442,7 +434,7 @@ void tt_guest_free(tt_proxy *p)
     p->guests = g->next;
     guest_free(g);
   }
-  p->guest_pairs = NULL;
+  p->guest_pairs = p->guest_ends = NULL;
   atomic_store(&p->nguests, 0);
   atomic_store(&p->sending, false);
   atomic_store(&p->foreign, 0);

@@ -232,7 +232,9 @@ struct tt_proxy {
   struct tt_proxy_service *service;  // written by create and destroy
   _Atomic(struct tt_relay *) relays; // this rank's connections through neighbours: the launching thread adds
   struct tt_relay_guest *guests;     // neighbours' connections. Changed by the service thread with the run flag held
-  tt_span *guest_pairs;              // the same guests, by sender and receiver. The service thread's
+  tt_span *guest_pairs;              // the same guests, by sender and receiver,
+  tt_span *guest_ends;               // and by receiver and sender. The service thread's
+  tt_span *relay_pairs;              // `relays` that the service thread has begun with, by host and receiver. The same
   _Atomic int nguests;               // by the same
   _Atomic bool sending;              // guests have operations. Written by the run flag's holder
   _Atomic int foreign;               // guests of other processes. By the same
@@ -245,6 +247,20 @@ struct tt_proxy {
 };
 
 enum { TT_PROXY_FREE, TT_PROXY_LIVE, TT_PROXY_ENDED };
+
+// ---- pairs of ranks, in sets of base/spans.h: by the first rank, and then by the second
+
+static inline tt_span tt_pair(int first, int second)
+{
+  return (tt_span){.start = (uintptr_t)first, .size = (size_t)second + 1};
+}
+
+// The pair after `last` (which need not be in the set) with this first rank; `last` NULL: the first one. NULL: there is none.
+static inline tt_span *tt_pair_next(tt_span *root, int first, const tt_span *last)
+{
+  tt_span *s = tt_spans_from(root, (uintptr_t)first, last == NULL ? 0 : last->size + 1);
+  return s != NULL && s->start == (uintptr_t)first ? s : NULL;
+}
 
 // ---- proxy.c
 

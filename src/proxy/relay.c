@@ -216,11 +216,8 @@ ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_
 
 static tt_relay *find(const tt_proxy_service *s, int host, int peer)
 {
-  tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire);
-  while (r != NULL && (r->host != host || r->conn == NULL || r->peer != peer)) {
-    r = r->next;
-  }
-  return r;
+  tt_span key = tt_pair(host, peer), *r = tt_spans_same(s->proxy->relay_pairs, key.start, key.size);
+  return r == NULL || TT_SPAN_OWNER(r, tt_relay, pair)->conn == NULL ? NULL : TT_SPAN_OWNER(r, tt_relay, pair);
 }
 
 // The host does not take this rank on: it connects by itself, over its own device.
@@ -290,6 +287,10 @@ static void ask(tt_proxy_service *s, tt_relay *r, tt_proxy_talk *k)
 
 void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
 {
+  if (r->pair.size == 0) {
+    r->pair = tt_pair(r->host, r->peer);
+    tt_spans_add(&s->proxy->relay_pairs, &r->pair);
+  }
   tt_proxy_ties *t = tt_proxy_ties_get(s, r->host);
   if (t == NULL) {
     do_without(s, r, "no memory");
@@ -306,19 +307,15 @@ void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
 void tt_relay_reached(tt_proxy_service *s, int host)
 {
   const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, host);
-  for (tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire); r != NULL; r = r->next) {
-    if (r->host == host && peer->ties->out != NULL) {
-      ask(s, r, peer->ties->out);
-    }
+  for (tt_span *r = NULL; peer->ties->out != NULL && (r = tt_pair_next(s->proxy->relay_pairs, host, r)) != NULL;) {
+    ask(s, TT_SPAN_OWNER(r, tt_relay, pair), peer->ties->out);
   }
 }
 
 static void end_all(tt_proxy_service *s, int host, const char *why)
 {
-  for (tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire); r != NULL; r = r->next) {
-    if (r->host == host) {
-      end(s, r, why);
-    }
+  for (tt_span *r = NULL; (r = tt_pair_next(s->proxy->relay_pairs, host, r)) != NULL;) {
+    end(s, TT_SPAN_OWNER(r, tt_relay, pair), why);
   }
 }
 
@@ -403,6 +400,7 @@ void tt_relay_forget(tt_proxy *p)
 void tt_relay_free(tt_proxy *p)
 {
   tt_relay_forget(p);
+  p->relay_pairs = NULL;
   tt_relay *r = atomic_exchange(&p->relays, NULL), *next;
   for (; r != NULL; r = next) {
     next = r->next;

@@ -50,6 +50,7 @@ typedef struct tt_relay {
   struct tt_relay *next; // of the proxy; the launching thread adds
   tt_proxy_conn *conn;   // NULL: the rank does without
   int host, peer;
+  tt_span pair; // host and peer, in tt_proxy.relay_pairs; size 0: not there. The service thread's
   tt_relay_shared *shared;
   char *base; // of the memory: the transport's
   size_t size;
@@ -68,7 +69,7 @@ typedef struct tt_relay {
 // The host's half.
 typedef struct tt_relay_guest {
   struct tt_relay_guest *next, **at; // of the proxy; at: what points to it. Changed by the service thread with the run flag held
-  tt_span pair;                      // sender and receiver, in tt_proxy.guest_pairs
+  tt_span pair, end;                 // sender and receiver, in tt_proxy.guest_pairs; the other way round, in tt_proxy.guest_ends
   int rank;                          // the sender
   tt_relay_shared *shared;
   size_t size;
@@ -146,8 +147,8 @@ tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer);
 bool tt_guest_any(tt_proxy_service *s);
 // The control connection of a rank has ended: its guests leave.
 void tt_guest_gone(tt_proxy_service *s, int rank);
-// The peer cannot be reached: the thread's last error says why. True when there were guests for it.
-bool tt_guest_unreachable(tt_proxy_service *s, int peer);
+// The peer cannot be reached: the thread's last error says why. Tells the senders of guests for it.
+void tt_guest_unreachable(tt_proxy_service *s, int peer);
 // Frees all. Nobody drives the proxy any more.
 void tt_guest_free(tt_proxy *p);
 void tt_guest_forget(tt_proxy *p);

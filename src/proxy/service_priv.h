@@ -65,6 +65,7 @@ struct tt_proxy_ties {
 
   bool accepting; // peer -> this rank
   int accept_by;  // the rank that has asked: the peer, or the neighbour whose proxy sends for it
+  tt_span asker;  // that rank and the peer, in tt_proxy_service.askers; size 0: not there
   bool told;      // the peer's end stands
   bool begun;     // the peer has begun to connect
   uint32_t accept_attempt;
@@ -116,6 +117,7 @@ struct tt_proxy_service {
   _Atomic uint64_t pending_ns;       // from when on tt_proxy_ask_pending looks again. Any thread
   tt_proxy_limits limits;
   tt_proxy_ties *ties;
+  tt_span *askers; // those of them that listen for a peer, or have accepted it, by who has asked for that
   tt_proxy_talk *talks;
   struct pollfd *fds;
   size_t nfds, room;

@@ -174,6 +174,10 @@ static void close_accept(tt_proxy_service *s, tt_proxy_ties *t)
   net->close_recv(t->accepted);
   t->listener = t->accepted = NULL;
   t->accepting = t->told = t->begun = false;
+  if (t->asker.size != 0) {
+    tt_spans_remove(&s->askers, &t->asker);
+    t->asker.size = 0;
+  }
 }
 
 // Answers an attempt: with the handle, or with the thread's last error.
@@ -218,6 +222,10 @@ static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, 
   t->accepting = res == ncclSuccess;
   t->accept_attempt = m->head.id;
   t->accept_by = k->rank;
+  if (t->accepting) {
+    t->asker = tt_pair(k->rank, t->peer->rank);
+    tt_spans_add(&s->askers, &t->asker);
+  }
   t->accept_ns = 0;
   t->accept_pause_ns = PAUSE_NS;
   answer(s, k, t, res, handle);
@@ -303,9 +311,12 @@ void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
     }
     return;
   }
-  for (tt_proxy_ties *u = s->ties; u != NULL; u = u->next) {
+  tt_span last = tt_pair(t->peer->rank, -1); // before any other
+  for (tt_span *a; (a = tt_pair_next(s->askers, t->peer->rank, &last)) != NULL;) {
+    tt_proxy_ties *u = TT_SPAN_OWNER(a, tt_proxy_ties, asker);
+    last = *a;
     // Where the other end stands, there may be messages in it already, the last ones of a peer that has gone.
-    if (u->accept_by == t->peer->rank && !u->told) {
+    if (!u->told) {
       close_accept(s, u);
     }
   }
