@@ -97,9 +97,9 @@ static uint64_t mix(uint64_t h, uint64_t x)
 
 static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t size)
 {
-  for (size_t i = 0; i + 8 <= size; i += 8) {
-    uint64_t word;
-    memcpy(&word, (const char *)bytes + i, 8);
+  for (size_t i = 0; i < size; i += 8) {
+    uint64_t word = 0;
+    memcpy(&word, (const char *)bytes + i, size - i < 8 ? size - i : 8);
     h = mix(h, word);
   }
   return h;

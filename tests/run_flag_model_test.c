@@ -59,6 +59,7 @@ static void begin(uint32_t n)
   mem.stream.queue_end = &mem.stream.queue;
   mem.stream.pending = n;
   mem.stream.state = TT_STREAM_LIVE;
+  mem.stream.listed = true; // the list of busy streams belongs to the process: it is no part of a scene's memory
   for (uint32_t i = 0; i < n; i++) {
     mem.entries[i] = (entry){.work = {.ops = &ops}, .goal = i + 1};
     *mem.stream.queue_end = &mem.entries[i].work;
