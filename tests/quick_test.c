@@ -457,6 +457,41 @@ static void kinds_body(int rank, void *arg)
   OK(ncclCommDestroy(p.comm));
 }
 
+// Kinds of one set, each called once: none is forgotten while the set has room.
+static void set_body(int rank, void *arg)
+{
+  part p = {.rank = rank, .comm = join_processes(0, 1, rank)};
+  sample s = {.n = 1, .func = ALLREDUCE, .type = ncclInt64};
+  uint64_t kind = tt_task_kind(TT_FUNC_ALLREDUCE, ncclInt64, ncclSum, 0);
+  unsigned set = tt_known_set(1, kind);
+  int calls = 0;
+  (void)arg;
+  OK(tuttiStreamCreate(&p.stream, TUTTI_STREAM_NON_BLOCKING));
+  for (s.count = 1; calls < TT_KNOWN_WAYS; s.count++) {
+    if (tt_known_set(s.count, kind) == set) {
+      part q = p;
+      prepare(&s, &q);
+      call(&s, &q);
+      OK(tuttiStreamSynchronize(p.stream));
+      verify(&s, &q);
+      calls++;
+      int made = 0;
+      for (int way = 0; way < TT_KNOWN_WAYS; way++) {
+        made += p.comm->known[set][way].made;
+      }
+      CHECK(made == calls, "%d of %d kinds are remembered", made, calls);
+    }
+  }
+  OK(tuttiStreamDestroy(p.stream));
+  OK(ncclCommDestroy(p.comm));
+}
+
+static void a_set_is_filled_before_any_is_forgotten(void **state)
+{
+  (void)state;
+  PROCESSES(1, 60, set_body, NULL);
+}
+
 // Messages of several lengths to every other rank in one group; each is woken by those that are meant for it, and answers.
 static void fan_rank(int rank, void *arg)
 {
@@ -522,6 +557,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(messages_keep_their_order),
       cmocka_unit_test(others_are_no_repetition),
       cmocka_unit_test(several_kinds_are_ready),
+      cmocka_unit_test(a_set_is_filled_before_any_is_forgotten),
       cmocka_unit_test(calls_change),
   };
   return RUN_TESTS("quick", tests, argc, argv);

@@ -361,19 +361,32 @@ static void forget(tt_decision *d)
   d->ready.state = TT_READY_NEW;
 }
 
-// A place for the decision of such a task: that of one which was not used since the last search, if none is free.
+// A place in a set: a free one; else, going round, that of the first decision which was not used since the last search.
+static tt_decision *place_in(struct ncclComm *comm, tt_decision *set)
+{
+  for (tt_decision *d = set; d < set + TT_KNOWN_WAYS; d++) {
+    if (!d->made) {
+      return d;
+    }
+  }
+  tt_decision *d = &set[++comm->hand % TT_KNOWN_WAYS];
+  for (; d->used; d = &set[++comm->hand % TT_KNOWN_WAYS]) {
+    d->used = false;
+  }
+  return d;
+}
+
+// Gives the task a decision that is still to be made.
 static ncclResult_t claim(struct ncclComm *comm, tt_task *t)
 {
-  tt_decision **set = &comm->known[tt_known_set(t->count, t->kind)], *d;
+  tt_decision **set = &comm->known[tt_known_set(t->count, t->kind)];
   if (*set == NULL) {
     *set = tt_calloc(TT_KNOWN_WAYS, sizeof **set);
   }
   if (*set == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the choice of an algorithm of %s", comm->rank, tt_func_name(t->func));
   }
-  for (d = *set; d->used; d = *set + ++comm->hand % TT_KNOWN_WAYS) {
-    d->used = false;
-  }
+  tt_decision *d = place_in(comm, *set);
   forget(d);
   d->count = t->count;
   d->kind = t->kind;
