@@ -210,9 +210,9 @@ HC_API cudaGraphAddMemsetNode(PLACE_PARAMETERS, const struct cudaMemsetParams *p
 {
   HC_ENTER();
   HC_REFUSE(params == NULL, cudaErrorInvalidValue);
-  unsigned size = params->elementSize;
-  HC_REFUSE(size != 1 && size != 2 && size != 4, cudaErrorInvalidValue);
-  tuttiRows_t rows = {.dst = params->dst, .dstPitch = params->pitch, .width = params->width * size, .height = params->height};
+  size_t size = params->elementSize, width;
+  HC_REFUSE((size != 1 && size != 2 && size != 4) || __builtin_mul_overflow(params->width, size, &width), cudaErrorInvalidValue);
+  tuttiRows_t rows = {.dst = params->dst, .dstPitch = params->pitch, .width = width, .height = params->height};
   rows.dstPitch = rows.height <= 1 ? rows.width : rows.dstPitch;
   ADD(tuttiFillRowsAsync(&rows, params->value, size, stream));
 }

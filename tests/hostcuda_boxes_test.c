@@ -265,6 +265,10 @@ static void test_graph_fills(void **state)
   struct cudaMemsetParams wide = {.dst = area, .value = 0x01020304, .elementSize = 4, .width = 5, .height = 1};
   struct cudaMemsetParams narrow = {.dst = area, .value = 0x0506, .elementSize = 2, .width = 1, .height = 2, .pitch = 8};
   OK(cudaGraphCreate(&graph, 0));
+  struct cudaMemsetParams huge = wide; // its bytes would be none again
+  huge.width = SIZE_MAX / huge.elementSize + 1;
+  GIVES(cudaErrorInvalidValue, cudaGraphAddMemsetNode(&first, graph, NULL, 0, &huge));
+  assert_int_equal(cudaGetLastError(), cudaErrorInvalidValue);
   OK(cudaGraphAddMemsetNode(&first, graph, NULL, 0, &wide));
   OK(cudaGraphAddMemsetNode(&second, graph, &first, 1, &narrow));
   OK(cudaGraphInstantiate(&exec, graph, 0));
