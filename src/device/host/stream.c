@@ -470,7 +470,7 @@ static __attribute__((noinline)) void add_to_busy(tt_stream *s)
   }
 }
 
-// Has the stream found from now on. An entry has been counted. Not later than anybody has to find it.
+// Puts the stream into the list, unless it is there. Called after an entry has been counted in `pending`, and before anybody must find that entry.
 static inline void list(tt_stream *s)
 {
   if (TT_UNLIKELY(!atomic_load(&s->listed))) {
@@ -483,7 +483,7 @@ static inline bool has_error(tt_stream *s)
   return atomic_load_explicit(&s->error, memory_order_relaxed) != 0;
 }
 
-// May the stream be missing in the list?
+// May the stream be left out of the list? `pending` is read first: an error is written before the entry counts as complete.
 static bool is_over(tt_stream *s)
 {
   return atomic_load(&s->pending) == 0 && !has_error(s);
@@ -507,7 +507,7 @@ static void take_idle_out(void)
   }
 }
 
-// What nobody else is at.
+// Takes idle streams out of the list, unless another thread is doing that already.
 static void sweep(void)
 {
   if (pthread_mutex_trylock(&sweep_lock) == 0) {
