@@ -109,7 +109,7 @@ FAKE rig *rig_open_nodes(int n, int node_size, const tt_net_ops *net)
   r->net = net;
   r->node_size = node_size;
   FAKE_DEMAND(node_size == 0 || tt_fdbox_open(r->mailbox) == ncclSuccess);
-  memset(&r->key, 7, sizeof r->key);
+  memset(r->key.b, 7, sizeof r->key.b);
   for (int i = 0; i < n; i++) {
     rig_port(r, i);
     tt_proxy_env e = rig_env(r, i);
