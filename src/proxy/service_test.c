@@ -450,7 +450,7 @@ static void other_secret(void **state)
   (void)state;
   fake_start(11);
   rig *r = rig_open(2, &fake_net), *other = tt_calloc_line(sizeof *other);
-  *other = (rig){.n = 2, .net = &fake_net, .key = {{9}}};
+  *other = (rig){.n = 2, .net = &fake_net, .key = {.b = {9}}};
   rig_port(other, 1);
   tt_proxy_env e = rig_env(other, 1);
   assert_int_equal(tt_proxy_create(&e, &other->ranks[1].proxy, &r->ranks[1].where), ncclSuccess);

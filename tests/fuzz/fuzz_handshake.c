@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const tt_key key = {.b = {1}};
-static const tt_welcome welcome = {.key = {{1}}, .kinds = TT_HELLO_NET, .to = 5};
+static const tt_welcome welcome = {.key = {.b = {1}}, .kinds = TT_HELLO_NET, .to = 5};
 
 static void demand(bool good)
 {

@@ -28,7 +28,7 @@ typedef struct pair {
 
 static void *context(int rank, uint8_t secret)
 {
-  tt_net_env env = {.rank = rank, .nranks = 2, .comm_hash = 7, .key = {{secret, 2, 3}}};
+  tt_net_env env = {.rank = rank, .nranks = 2, .comm_hash = 7, .key = {.b = {secret, 2, 3}}};
   void *ctx = NULL;
   assert_int_equal(NET->init(&env, &ctx), ncclSuccess);
   return ctx;

@@ -539,7 +539,7 @@ static void test_garbage_frames(void **state)
 // One life of a pair, whatever fails in it; nothing may be left.
 static void try_life(pair *p)
 {
-  tt_net_env env = {.nranks = 2, .key = {{9}}};
+  tt_net_env env = {.nranks = 2, .key = {.b = {9}}};
   uint64_t end = tt_now_ns() + 300 * TT_NS_PER_MS;
   memset(p, 0, sizeof(*p));
   for (int i = 0; i < 2; i++) {

@@ -24,7 +24,7 @@ typedef struct pair {
 
 static inline tt_snet *pair_context(int rank, int threads, int sockets)
 {
-  tt_net_env env = {.rank = rank, .nranks = 2, .comm_hash = 7, .key = {{1, 2, 3}}};
+  tt_net_env env = {.rank = rank, .nranks = 2, .comm_hash = 7, .key = {.b = {1, 2, 3}}};
   void *ctx = NULL;
   assert_int_equal(NET->init(&env, &ctx), ncclSuccess);
   tt_snet *net = ctx;
