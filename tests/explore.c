@@ -338,9 +338,6 @@ static void take_step(int t)
 {
   uint64_t result;
   if (perform(&ex.threads[t], &result)) {
-    if (ex.threads[t].site->file[0] == 0) { // ex_is_dead
-      result = ex.threads[0].dead && ex.threads[0].nstores == 0;
-    }
     run(t, result);
   }
 }

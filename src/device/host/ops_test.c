@@ -15,6 +15,19 @@ static unsigned char *pattern(unsigned char *p, size_t size, unsigned seed)
   return p;
 }
 
+// Runs the work, so many bytes at a time, and frees it.
+static void run_in_portions(tt_work *w, size_t portion)
+{
+  tt_run r;
+  do {
+    size_t budget = portion;
+    ncclResult_t res;
+    r = w->ops->run(w, &budget, &res);
+  } while (r == TT_RUN_MORE);
+  assert_int_equal(r, TT_RUN_DONE);
+  w->ops->done(w);
+}
+
 static void test_a_large_copy_returns_before_it_is_done(void **state)
 {
   _Atomic int gate = 0;
@@ -52,14 +65,7 @@ static void test_overlapping_copies(void **state)
       memcpy(want, pattern(got, sizeof got, 5), sizeof got);
       memmove(want + to, want + from, N);
       tt_work *w = tt_host_copy(got + to, got + from, N);
-      tt_run r;
-      do {
-        size_t budget = portion;
-        ncclResult_t res;
-        r = w->ops->run(w, &budget, &res);
-      } while (r == TT_RUN_MORE);
-      assert_int_equal(r, TT_RUN_DONE);
-      w->ops->done(w);
+      run_in_portions(w, portion);
       assert_memory_equal(got, want, sizeof got);
     }
   }
@@ -113,14 +119,7 @@ static void test_fills_of_elements(void **state)
       memset(got, 0xee, sizeof got);
       tt_work *w =
           tt_host_fill_rows(&(tuttiRows_t){.dst = got, .dstPitch = sizeof got[0], .width = COUNT * 4, .height = ROWS}, value, size);
-      tt_run r;
-      do {
-        size_t budget = portion;
-        ncclResult_t res;
-        r = w->ops->run(w, &budget, &res);
-      } while (r == TT_RUN_MORE);
-      assert_int_equal(r, TT_RUN_DONE);
-      w->ops->done(w);
+      run_in_portions(w, portion);
       for (int i = 0; i < ROWS * (COUNT + 1); i++) {
         assert_int_equal(got[i / (COUNT + 1)][i % (COUNT + 1)], i % (COUNT + 1) < COUNT ? four : 0xeeeeeeee);
       }
