@@ -4,13 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/result.h"
 #include "base/util.h"
+#include "bootstrap/bootstrap_priv.h"
 #include "comm/comm.h"
 #include "comm/ranks.h"
 #include "comm/topology.h"
+#include "os/clock.h"
+#include "os/events.h"
 #include "proxy/relay.h"
 
 enum { MOST = 8000 };
@@ -427,6 +431,75 @@ static void drop_relays(int n)
   free(relays);
 }
 
+// ---- the root of a unique id
+
+static const tt_greeter no_door;
+static tt_root_shared root_shared = {.door = &no_door, .events = -1, .file_limit = 1 << 20};
+static const tt_key id_key = {.b = {1}};
+static tt_root *root;
+static tt_notes *ranks; // the ranks' ends of their connections
+static int *root_ends;
+
+static void make_root(int n)
+{
+  ranks = calloc((size_t)n, sizeof *ranks);
+  root_ends = calloc((size_t)n, sizeof *root_ends);
+  must_be(ranks != NULL && root_ends != NULL && tt_events_open(&root_shared.events) == 0, "an event set", n);
+  root = tt_root_new(&root_shared, &id_key, 0, &root);
+  must_be(root != NULL, "a root", n);
+  for (int i = 0; i < n; i++) {
+    int fds[2];
+    must_be(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0, "a connection", n);
+    tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i, .to = -1, .nranks = n};
+    tt_notes_open(&ranks[i], fds[0], &id_key, &h, false);
+    root_ends[i] = fds[1];
+  }
+}
+
+// What the lobby's thread does at a wake-up for which one id has something to do.
+static void serve_root(int n)
+{
+  void *lines[TT_EVENTS_AT_ONCE];
+  int count = tt_events_take(root_shared.events, lines, TT_EVENTS_AT_ONCE);
+  for (int i = 0; i < count; i++) {
+    must_be(tt_root_hear(lines[i]) == &root, "a connection's root", n);
+  }
+  tt_root_step(root, tt_now_ns());
+  must_be(tt_root_wake_ns(root) != 0, "the root's time", n);
+  if (!tt_root_is_open(root)) {
+    tt_root_answer(root);
+  }
+}
+
+// They come one after the other, and leave as they have their answers.
+static void ranks_of_a_root(int n)
+{
+  tt_note note;
+  tt_join_card card = {.peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}), .nroots = 1};
+  for (int i = 0; i < n; i++) {
+    tt_root_take(root, &(tt_hello){.kind = TT_HELLO_JOIN, .rank = i, .to = -1, .nranks = n}, root_ends[i]);
+    must_be(tt_note_send(&ranks[i], TT_NOTE_JOIN, &card, sizeof card) == 0, "a card", n);
+    serve_root(n);
+  }
+  for (int i = 0; i < n; i++) {
+    must_be(tt_note_recv(&ranks[i], &note) == 1 && note.kind == TT_NOTE_JOINED, "the root's first word", n);
+    must_be(tt_note_recv(&ranks[i], &note) == 1 && note.kind == TT_NOTE_NEXT, "the root's last word", n);
+    must_be(!tt_root_has_ended(root), "a root with ranks", n);
+    tt_notes_close(&ranks[i]);
+    serve_root(n);
+  }
+  must_be(tt_root_has_ended(root), "a root without ranks", n);
+}
+
+static void drop_root(int n)
+{
+  (void)n;
+  tt_root_destroy(root);
+  close(root_shared.events);
+  free(ranks);
+  free(root_ends);
+}
+
 typedef struct growth_case {
   const char *name;
   void (*prepare)(int n), (*run)(int n), (*drop)(int n); // prepare, drop: NULL: there is nothing to do
@@ -448,6 +521,7 @@ static const growth_case cases[] = {
     {"connections_that_end", make_far_peers, connections_that_end, NULL, 500},
     {"guests_that_go", make_guests, guests_that_go, drop_guests, 500},
     {"hosts_that_go", make_relays, hosts_that_go, drop_relays, 500},
+    {"ranks_of_a_root", make_root, ranks_of_a_root, drop_root, 100}, // two descriptors each
 };
 
 // Never inlined nor copied: its name is what callgrind looks for.

@@ -91,25 +91,32 @@ static_assert(sizeof(int32_t) + TT_FAIL_TEXT <= TT_NOTE_MAX, "it fits into a not
 #define TT_HELD_UP_NS (50 * TT_NS_PER_MS) // who wakes up so late was held up (a stopped process, a busy machine)
 #define TT_SPARE_NS (5 * TT_NS_PER_S)     // and then puts an end off by as long as it was away, but at most by this
 
+// Is the time *end_ns over (0: there is none)? A thread that was to wake up at `wake_ns` and was held up (a stopped process, a busy machine)
+// has not heard who came meanwhile: the end is put off for as long as it was away, once (*spared).
+bool tt_bs_is_over(uint64_t *end_ns, bool *spared, uint64_t wake_ns);
+
 // One unique id that a rank has used. It never waits. All calls are made by the thread of its lobby.
 typedef struct tt_root tt_root;
 
-// A root without ranks, or NULL without memory. `door`, for messages, is the one through which its ranks come; it must outlive the root.
-// `end_ns` (0: none): when it ends if no rank has joined. `file_limit`: most descriptors that the process may have.
-tt_root *tt_root_new(const tt_greeter *door, const tt_key *key, uint64_t end_ns, uint64_t file_limit);
+// What the roots of a lobby share. It must outlive them.
+typedef struct tt_root_shared {
+  const tt_greeter *door; // the one through which their ranks come, for messages
+  int events;             // the set (os/events.h) in which they watch their connections
+  uint64_t file_limit;    // most descriptors that the process may have
+} tt_root_shared;
+
+// A root without ranks, or NULL without memory. `end_ns` (0: none): when it ends if no rank has joined. `id`: tt_root_hear returns it.
+tt_root *tt_root_new(const tt_root_shared *shared, const tt_key *key, uint64_t end_ns, void *id);
 // A rank has proved itself at the door. Takes over `fd`.
 void tt_root_take(tt_root *r, const tt_hello *h, int fd);
+// Takes a bounded part of what has come on one connection. `line`: an owner that the set has told. Returns the `id` of its root.
+void *tt_root_hear(void *line);
+// When the next step is due; 0: none is.
+uint64_t tt_root_wake_ns(const tt_root *r);
+// Does what is due. The thread was to wake up at `wake_ns`.
+void tt_root_step(tt_root *r, uint64_t wake_ns);
 // Does it still take ranks? When it does not: close the door, unless others use it, then tt_root_answer.
 bool tt_root_is_open(const tt_root *r);
-// Writes what to poll for into `fds` (room for tt_root_poll_room) and returns how many. `wake_ns` (0: none yet) is lowered to the time of
-// the next step that is due in any case.
-size_t tt_root_poll_room(const tt_root *r);
-size_t tt_root_poll(const tt_root *r, struct pollfd *fds, uint64_t *wake_ns);
-// Goes on, before any tt_root_take. `fds`: what tt_root_poll has listed, with its revents; NULL: there is nothing to be seen. The poll was
-// to end at `wake_ns`.
-void tt_root_step(tt_root *r, const struct pollfd *fds, uint64_t wake_ns);
-// poll(2) has refused `n` entries, because somebody has lowered the limit of open files: the ranks are told.
-void tt_root_starve(tt_root *r, size_t n);
 // Gives every rank its answer, once. From now on nobody can join.
 void tt_root_answer(tt_root *r);
 // Has every rank taken its answer, or had its time for that?

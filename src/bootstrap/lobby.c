@@ -1,6 +1,9 @@
 // lobby.c: the thread and the listening sockets behind the unique ids of a process. A rank's hello names the id (tt_hello.tag); the first
-// one turns an unused id, which is an entry in a list, into a root (root.c). All ids that listen on the same addresses share one lobby; an
+// one turns an unused id, which is an entry in a set, into a root (root.c). All ids that listen on the same addresses share one lobby; an
 // id of NCCL_COMM_ID, whose port is given, has its own. A lobby ends with its last id.
+//
+// A wake-up costs what there is to do: the thread goes to the ids whose connections are ready (an event set) or whose time has come (timers),
+// and settles those alone.
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -10,49 +13,48 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
+#include "os/events.h"
 #include "os/proc.h"
 #include "os/random.h"
+#include "os/shm.h"
 #include "os/thread.h"
 
 #define LEAVE_NS (2 * TT_NS_PER_S) // for an earlier root to leave the port of NCCL_COMM_ID
-enum { FIRST_ROOM = 8 };
 
-// A unique id.
-typedef struct {
-  uint64_t name; // tt_key_name
+// A unique id. The thread alone removes it, and so may keep a pointer to it.
+typedef struct id_entry {
+  tt_span name, timer; // under `lobbies_lock`: in the lobby's sets; tt_key_name, and when something is due
   tt_key key;
-  uint64_t end_ns;            // of an unused one; 0: none
-  tt_root *root;              // NULL: unused
-  const struct pollfd *lines; // of the root, where the last poll has listed them; NULL: there is nothing to be seen
+  // Of the thread.
+  uint64_t end_ns; // of an unused one; 0: none
+  bool spared;     // end_ns was put off
+  bool is_closed;  // no rank can join any more; counted out of lobby.nopen
+  tt_root *root;   // NULL: unused
+  bool touched;    // in lobby.touched
+  struct id_entry *next;
 } id_entry;
-
-typedef struct {
-  int n, room;
-  id_entry *at;
-} id_list;
 
 typedef struct lobby {
   // Under `lobbies_lock`.
   struct lobby *next;
   bool opened; // it is listed, and the thread that opens it is done with it
-  id_list unused;
+  tt_span *names, *timers;
+  int nopen; // ids that ranks can join
   // Never changed.
   bool fixed;          // of NCCL_COMM_ID: no other id may use it
   tt_addrs where;      // what was to be listened on
   uint64_t space;      // in which network name space
   uint64_t timeout_ns; // of unused ids; 0: none
-  uint64_t file_limit; // most descriptors of the process
+  tt_root_shared shared;
   // Of the thread.
-  tt_greeter door; // its addresses and listening sockets are there as long as the lobby is listed
-  id_list begun;
-  uint64_t spare_ns; // no unused id ends before; 0: at its time
-  size_t fds_room;
-  struct pollfd *fds;
+  tt_greeter door;   // its addresses and listening sockets are there as long as the lobby is listed
+  id_entry *touched; // those to be looked at in this round
+  struct pollfd fds[1 + TT_GREET_POLL];
 } lobby;
 
 // Really one per process. The lock is held across forks, and so for a short while only: nothing is logged, opened or started under it. A
-// forked child, which has none of the threads, begins anew, and closes its copies of the listening sockets: when the parent ends, nothing
-// shall listen any more.
+// forked child, which has none of the threads, begins anew, and closes its copies of the listening sockets and of the sets: when the parent
+// ends, nothing shall listen any more.
 static pthread_mutex_t lobbies_lock = PTHREAD_MUTEX_INITIALIZER;
 static lobby *lobbies; // under the lock: those that listen
 static bool opening;   // under the lock: a thread opens another one; one at a time, so that there is one for the same addresses
@@ -64,6 +66,7 @@ static void forget_lobbies(void)
     for (uint32_t i = 0; i < l->door.addrs.n; i++) {
       tt_sock_close(&l->door.fds[i]);
     }
+    tt_fd_close(l->shared.events);
   }
   lobbies = NULL;
   opening = false;
@@ -81,81 +84,62 @@ int tt_lobby_count(void)
   return __atomic_load_n(&live_ids, __ATOMIC_ACQUIRE);
 }
 
-// ---- Lists of ids
+// ---- Ids
 
-// Room for one more; false without memory.
-static bool reserve_entry(id_list *l)
+// The id of this name that a rank may still join; NULL: there is none. The thread.
+static id_entry *find_id(lobby *l, uint64_t name)
 {
-  if (l->n < l->room) {
-    return true;
-  }
-  int room = TT_MAX(FIRST_ROOM, 2 * l->room);
-  id_entry *more = tt_calloc((size_t)room, sizeof(more[0]));
-  if (more == NULL) {
-    return false;
-  }
-  if (l->n > 0) {
-    memcpy(more, l->at, (size_t)l->n * sizeof(more[0]));
-  }
-  tt_free(l->at);
-  l->at = more;
-  l->room = room;
-  return true;
-}
-
-static id_entry *find_entry(const id_list *l, uint64_t name)
-{
-  for (int i = 0; i < l->n; i++) {
-    if (l->at[i].name == name) {
-      return &l->at[i];
-    }
-  }
-  return NULL;
-}
-
-static void remove_entry(id_list *l, id_entry *e)
-{
-  *e = l->at[--l->n];
-}
-
-// The id of this name that a rank may still use, copied. False: there is none.
-static bool find_id(lobby *l, uint64_t name, id_entry *out)
-{
-  const id_entry *e = find_entry(&l->begun, name);
-  if (e != NULL) {
-    *out = *e;
-    return tt_root_is_open(e->root);
-  }
   pthread_mutex_lock(&lobbies_lock);
-  e = find_entry(&l->unused, name);
-  if (e != NULL) {
-    *out = *e;
-  }
+  tt_span *s = tt_spans_same(l->names, name, 1);
   pthread_mutex_unlock(&lobbies_lock);
-  return e != NULL;
+  id_entry *e = s == NULL ? NULL : TT_SPAN_OWNER(s, id_entry, name);
+  return e == NULL || e->is_closed || (e->root != NULL && !tt_root_is_open(e->root)) ? NULL : e;
+}
+
+static void touch_id(lobby *l, id_entry *e)
+{
+  if (!e->touched) {
+    e->touched = true;
+    e->next = l->touched;
+    l->touched = e;
+  }
+}
+
+static void set_id_timer(lobby *l, id_entry *e, uint64_t at_ns)
+{
+  pthread_mutex_lock(&lobbies_lock);
+  tt_timer_set(&l->timers, &e->timer, at_ns);
+  pthread_mutex_unlock(&lobbies_lock);
+}
+
+// Nobody can join it any more.
+static void close_id(lobby *l, id_entry *e)
+{
+  if (!e->is_closed) {
+    e->is_closed = true;
+    pthread_mutex_lock(&lobbies_lock);
+    l->nopen--;
+    pthread_mutex_unlock(&lobbies_lock);
+  }
+}
+
+static void free_id(lobby *l, id_entry *e)
+{
+  pthread_mutex_lock(&lobbies_lock);
+  tt_spans_remove(&l->names, &e->name);
+  tt_timer_set(&l->timers, &e->timer, 0);
+  pthread_mutex_unlock(&lobbies_lock);
+  tt_free(e);
 }
 
 // ---- The thread
 
 static void key_of_hello(void *arg, const tt_hello *h, tt_key *key)
 {
-  id_entry e;
-  if (find_id(arg, h->tag, &e)) {
-    *key = e.key;
+  const id_entry *e = find_id(arg, h->tag);
+  if (e != NULL) {
+    *key = e->key;
   }
-}
-
-// Turns an unused id into a root. NULL without memory.
-static tt_root *begin_root(lobby *l, id_entry *e)
-{
-  e->root = reserve_entry(&l->begun) ? tt_root_new(&l->door, &e->key, e->end_ns, l->file_limit) : NULL;
-  if (e->root != NULL) {
-    l->begun.at[l->begun.n++] = *e;
-    pthread_mutex_lock(&lobbies_lock);
-    remove_entry(&l->unused, find_entry(&l->unused, e->name));
-    pthread_mutex_unlock(&lobbies_lock);
-  }
-  return e->root;
 }
 
 static void let_ranks_in(lobby *l)
@@ -163,106 +147,89 @@ static void let_ranks_in(lobby *l)
   tt_hello h;
   int fd = -1;
   while (tt_greeter_next(&l->door, &h, &fd)) {
-    id_entry e;
-    if (find_id(l, h.tag, &e) && (e.root != NULL || begin_root(l, &e) != NULL)) {
-      tt_root_take(e.root, &h, fd);
+    id_entry *e = find_id(l, h.tag);
+    if (e != NULL && e->root == NULL) { // the first rank turns it into a root
+      e->root = tt_root_new(&l->shared, &e->key, e->end_ns, e);
+    }
+    if (e != NULL && e->root != NULL) {
+      tt_root_take(e->root, &h, fd);
+      touch_id(l, e);
     } else {
       tt_sock_close(&fd); // no memory: it will try again
     }
   }
 }
 
-// When the next unused id ends, if none is added; 0: none does. An id that is added later does not end before an idle time has passed.
-static uint64_t first_end(lobby *l)
+// When to wake up at the latest; 0: at no time. An id that is added later does not end before an idle time has passed.
+static uint64_t next_wake_ns(lobby *l)
 {
-  uint64_t first = l->timeout_ns == 0 ? 0 : tt_now_ns() + l->timeout_ns;
+  uint64_t wake_ns = l->timeout_ns == 0 ? 0 : tt_now_ns() + l->timeout_ns;
   pthread_mutex_lock(&lobbies_lock);
-  for (int i = 0; i < l->unused.n; i++) {
-    tt_wake_by(&first, l->unused.at[i].end_ns);
-  }
+  const tt_span *first = tt_timer_first(l->timers);
+  tt_wake_by(&wake_ns, first == NULL ? 0 : first->start);
   pthread_mutex_unlock(&lobbies_lock);
-  return TT_MAX(first, l->spare_ns);
-}
-
-static bool reserve_lobby_fds(lobby *l)
-{
-  size_t n = TT_GREET_POLL;
-  for (int i = 0; i < l->begun.n; i++) {
-    n += tt_root_poll_room(l->begun.at[i].root);
-  }
-  if (n > l->fds_room) {
-    tt_free(l->fds);
-    l->fds = tt_calloc(2 * n, sizeof(l->fds[0]));
-    l->fds_room = l->fds == NULL ? 0 : 2 * n;
-  }
-  return l->fds != NULL;
-}
-
-// Lists what to wait for; returns how many.
-static size_t list_lobby_fds(lobby *l, uint64_t *wake_ns)
-{
-  size_t n = tt_greeter_poll(&l->door, l->fds, wake_ns);
-  for (int i = 0; i < l->begun.n; i++) {
-    id_entry *e = &l->begun.at[i];
-    e->lines = l->fds + n;
-    n += tt_root_poll(e->root, l->fds + n, wake_ns);
-  }
-  tt_wake_by(wake_ns, first_end(l));
-  return n;
-}
-
-// Somebody has lowered the limit below what is open, or the kernel has no memory at the moment. Neither shall become a busy loop.
-static void no_poll(lobby *l, size_t n, int e)
-{
-  for (int i = 0; i < l->begun.n; i++) {
-    l->begun.at[i].lines = NULL;
-    if (e == -EINVAL) {
-      tt_root_starve(l->begun.at[i].root, n);
-    }
-  }
-  tt_sleep_ns(10 * TT_NS_PER_MS);
+  return wake_ns;
 }
 
 // Waits for the next thing to do, and returns the time at which that was due at the latest.
 static uint64_t await_event(lobby *l)
 {
-  tt_until until = {.deadline_ns = 0};
-  if (!reserve_lobby_fds(l)) {
-    no_poll(l, 0, -ENOMEM);
-    return tt_now_ns();
-  }
-  size_t n = list_lobby_fds(l, &until.deadline_ns);
-  int e = tt_sock_poll(l->fds, n, &until);
+  uint64_t wake_ns = next_wake_ns(l);
+  size_t n = 1 + tt_greeter_poll(&l->door, l->fds + 1, &wake_ns);
+  l->fds[0] = (struct pollfd){.fd = l->shared.events, .events = POLLIN};
+  int e = tt_sock_poll(l->fds, n, &(tt_until){.deadline_ns = wake_ns});
   if (e < 0 && e != -ETIMEDOUT) {
-    no_poll(l, n, e);
+    tt_sleep_ns(10 * TT_NS_PER_MS); // the limit of open files is below `n` by now, or the kernel has no memory: not a busy loop
   }
-  return until.deadline_ns;
+  return wake_ns;
 }
 
-// Removes the unused ids whose time is over; returns how many. A lobby that was held up has not heard who came meanwhile: then they stay
-// a little longer, once.
-static int end_unused(lobby *l, uint64_t wake_ns)
+// The next id whose time has come, without its timer; NULL: there is none.
+static id_entry *next_due(lobby *l, uint64_t now)
 {
-  uint64_t now = tt_now_ns();
-  int ended = 0;
-  if (now < l->spare_ns) {
-    return 0;
-  }
-  bool spare = l->spare_ns == 0 && wake_ns != 0 && now > wake_ns && now - wake_ns >= TT_HELD_UP_NS;
-  l->spare_ns = spare ? now + TT_MIN(now - wake_ns, TT_SPARE_NS) : 0;
   pthread_mutex_lock(&lobbies_lock);
-  for (int i = l->unused.n - 1; i >= 0 && !spare; i--) {
-    id_entry *e = &l->unused.at[i];
-    if (e->end_ns != 0 && now >= e->end_ns) {
-      remove_entry(&l->unused, e);
-      ended++;
-    }
+  tt_span *s = tt_timer_first(l->timers);
+  id_entry *e = s == NULL || s->start > now ? NULL : TT_SPAN_OWNER(s, id_entry, timer);
+  if (e != NULL) {
+    tt_timer_set(&l->timers, &e->timer, 0);
   }
   pthread_mutex_unlock(&lobbies_lock);
-  if (ended > 0) {
-    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap: no rank has used %d unique ids in time (TUTTI_ID_TIMEOUT): they end", ended);
+  return e;
+}
+
+static void step_due(lobby *l, uint64_t wake_ns)
+{
+  uint64_t now = tt_now_ns();
+  for (id_entry *e; (e = next_due(l, now)) != NULL; touch_id(l, e)) {
+    if (e->root != NULL) {
+      tt_root_step(e->root, wake_ns);
+    }
   }
-  return ended;
+}
+
+static void hear_ranks(lobby *l)
+{
+  void *lines[TT_EVENTS_AT_ONCE];
+  int n = tt_events_take(l->shared.events, lines, TT_EVENTS_AT_ONCE);
+  for (int i = 0; i < n; i++) {
+    touch_id(l, tt_root_hear(lines[i]));
+  }
+}
+
+// Before the ranks of an id that is closed have their answers, the lobby stops to listen if that was its last one (shut_door).
+static void close_ids(lobby *l, uint64_t wake_ns)
+{
+  int unused = 0;
+  for (id_entry *e = l->touched; e != NULL; e = e->next) {
+    bool ends = e->root == NULL && tt_bs_is_over(&e->end_ns, &e->spared, wake_ns);
+    if (ends || (e->root != NULL && !tt_root_is_open(e->root))) {
+      close_id(l, e);
+    }
+    unused += ends;
+  }
+  if (unused > 0) {
+    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap: no rank has used %d unique ids in time (TUTTI_ID_TIMEOUT): they end", unused);
+  }
 }
 
 static void unlist(lobby *l)
@@ -279,13 +246,8 @@ static void unlist(lobby *l)
 // free, and no rank of its communicator finds this one.
 static void shut_door(lobby *l)
 {
-  for (int i = 0; i < l->begun.n; i++) {
-    if (tt_root_is_open(l->begun.at[i].root)) {
-      return;
-    }
-  }
   pthread_mutex_lock(&lobbies_lock);
-  bool idle = l->opened && l->unused.n == 0;
+  bool idle = l->opened && l->nopen == 0;
   if (idle) {
     unlist(l);
   }
@@ -295,30 +257,37 @@ static void shut_door(lobby *l)
   }
 }
 
-// Answers the ranks of roots that are complete or have failed, and frees the roots that have ended. Returns how many.
-static int end_roots(lobby *l)
+// Answers the ranks of roots that are complete or have failed, and frees the ids that have ended. Returns how many.
+static int settle_ids(lobby *l)
 {
   int ended = 0;
-  for (int i = l->begun.n - 1; i >= 0; i--) {
-    id_entry *e = &l->begun.at[i];
-    if (!tt_root_is_open(e->root)) {
+  for (id_entry *e; (e = l->touched) != NULL;) {
+    l->touched = e->next;
+    e->touched = false;
+    if (e->root != NULL && e->is_closed) {
       tt_root_answer(e->root);
     }
-    if (tt_root_has_ended(e->root)) {
-      tt_root_destroy(e->root);
-      remove_entry(&l->begun, e);
+    if (e->root == NULL ? e->is_closed : tt_root_has_ended(e->root)) {
+      if (e->root != NULL) {
+        tt_root_destroy(e->root);
+      }
+      free_id(l, e);
       ended++;
+    } else {
+      set_id_timer(l, e, e->root == NULL ? e->end_ns : tt_root_wake_ns(e->root));
     }
   }
   return ended;
 }
 
+// With its ids: those of a lobby whose thread has not begun.
 static void destroy_lobby(lobby *l)
 {
+  for (tt_span *s; (s = l->names) != NULL;) {
+    free_id(l, TT_SPAN_OWNER(s, id_entry, name));
+  }
   tt_greeter_close(&l->door, true);
-  tt_free(l->unused.at);
-  tt_free(l->begun.at);
-  tt_free(l->fds);
+  tt_fd_close(l->shared.events);
   tt_free(l);
 }
 
@@ -329,16 +298,15 @@ static void *attend(void *arg)
   do {
     __atomic_sub_fetch(&live_ids, ended, __ATOMIC_RELEASE);
     uint64_t wake_ns = await_event(l);
-    for (int i = 0; i < l->begun.n; i++) {
-      tt_root_step(l->begun.at[i].root, l->begun.at[i].lines, wake_ns);
-    }
+    step_due(l, wake_ns);
+    hear_ranks(l);
     let_ranks_in(l);
-    ended = end_unused(l, wake_ns);
+    close_ids(l, wake_ns);
     if (l->door.addrs.n > 0) {
       shut_door(l);
     }
-    ended += end_roots(l);
-  } while (l->door.addrs.n > 0 || l->begun.n > 0);
+    ended = settle_ids(l);
+  } while (l->door.addrs.n > 0 || l->names != NULL); // without a door no id is added
   destroy_lobby(l);
   __atomic_sub_fetch(&live_ids, ended, __ATOMIC_RELEASE);
   return NULL;
@@ -370,13 +338,19 @@ static ncclResult_t listen_failed(const tt_id *in, int e)
                  (in->flags & TT_ID_FIXED) != 0 ? " (NCCL_COMM_ID must name a free port of the machine of rank 0)" : "");
 }
 
-static bool add_entry(lobby *l, const tt_id *in)
+// Under the lock, or before the lobby is listed. False without memory.
+static bool add_id(lobby *l, const tt_id *in)
 {
-  if (!reserve_entry(&l->unused)) {
+  id_entry *e = tt_calloc(1, sizeof(*e));
+  if (e == NULL) {
     return false;
   }
-  uint64_t end_ns = l->timeout_ns == 0 ? 0 : tt_now_ns() + l->timeout_ns;
-  l->unused.at[l->unused.n++] = (id_entry){.name = tt_key_name(&in->key), .key = in->key, .end_ns = end_ns};
+  e->key = in->key;
+  e->name = (tt_span){.start = tt_key_name(&in->key), .size = 1};
+  e->end_ns = l->timeout_ns == 0 ? 0 : tt_now_ns() + l->timeout_ns;
+  tt_spans_add(&l->names, &e->name);
+  tt_timer_set(&l->timers, &e->timer, e->end_ns);
+  l->nopen++;
   __atomic_add_fetch(&live_ids, 1, __ATOMIC_RELAXED);
   return true;
 }
@@ -395,12 +369,13 @@ static ncclResult_t open_lobby(const tt_id *in, uint64_t space, lobby **out)
   }
   int64_t unused_s = tt_params_get()->id_timeout;
   l->timeout_ns = unused_s > 0 ? tt_span_ns(unused_s, TT_NS_PER_S) : 0;
-  l->file_limit = tt_sock_raise_file_limit();
+  l->shared = (tt_root_shared){.door = &l->door, .events = -1, .file_limit = tt_sock_raise_file_limit()};
   l->where = in->root;
   l->space = space;
   l->fixed = (in->flags & TT_ID_FIXED) != 0;
-  int e = listen_patiently(l, in);
-  if (e == 0 && add_entry(l, in)) {
+  int e = tt_events_open(&l->shared.events);
+  e = e == 0 ? listen_patiently(l, in) : e;
+  if (e == 0 && add_id(l, in)) {
     *out = l;
     return ncclSuccess;
   }
@@ -471,7 +446,7 @@ static bool join_lobby(const tt_id *in, uint64_t space, tt_addrs *bound, bool *a
     opening = true;
   } else {
     *bound = l->door.addrs;
-    *added = add_entry(l, in);
+    *added = add_id(l, in);
   }
   pthread_mutex_unlock(&lobbies_lock);
   return l != NULL;

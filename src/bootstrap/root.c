@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
+#include "os/events.h"
 
 #define TICK_NS (25 * TT_NS_PER_S)  // how often to say who is missing: before a rank says that it waits (wait.c)
 #define ANSWER_NS (5 * TT_NS_PER_S) // for ranks to take their answers
@@ -20,39 +21,37 @@
 #define LATE_NS (5 * TT_NS_PER_S)   // a root that has all its ranks leaves it to the others to give up first
 enum { NOTES_AT_ONCE = 8 };         // that one step takes from one rank: a rank that never stops sending must not hold up the other ids
 
-// A rank that has joined.
-typedef struct {
-  tt_notes line; // open while the root lives: each side sees by it that the other has died. No socket: not joined
-  tt_addr from;  // the other end of it
-  tt_join_card card;
-} seat;
-
-// A rank that has proved itself and says who it is.
-typedef struct {
-  tt_notes line;
+// The connection of a rank that has proved itself. It stays open while the root lives: each side sees by it that the other has died.
+typedef struct tt_root_line {
+  tt_root *root;
+  tt_notes notes;
   tt_hello hello;
-  uint64_t deadline_ns;
-} arrival;
+  int place;                           // its seat; -1: its card has not come
+  tt_addr from;                        // the other end. This and the card: of those with a seat
+  tt_join_card card;                   // what it has said
+  uint64_t card_ns;                    // until when the card must have come
+  struct tt_root_line *before, *after; // of those without a seat, by card_ns
+} tt_root_line;
 
 struct tt_root {
-  const tt_greeter *door; // through which its ranks come
+  const tt_root_shared *shared;
+  void *id; // the lobby's
   tt_key key;
-  int nranks;              // 0 until the first rank has come
-  int first;               // that rank
-  int nroots, share;       // as it says
-  uint64_t ids;            // the same
-  int begin, count;        // own ranks
-  int joined, nseats;      // nseats: one more than count when there are more roots
-  seat *seats;             // own ranks in order, then the neighbour: the first rank of the next share
-  bool ready, passed, all; // READY has come, was passed on; every rank of every share has joined
-  int narrivals, arrivals_room;
-  arrival *arrivals;
-  uint64_t file_limit;      // most descriptors that the process may have
-  uint64_t timeout_ns;      // since the last rank has joined; before the first, TUTTI_ID_TIMEOUT counts
-  uint64_t end_ns, tick_ns; // 0: none
-  bool spared;              // end_ns was put off since it was set
-  bool over, answered;      // the time of the current state is; every rank has its answer, and the lines are about to end
-  ncclResult_t code;        // ncclSuccess, or what every rank gets
+  int nranks;                    // 0 until the first rank has come
+  int first;                     // that rank
+  int nroots, share;             // as it says
+  uint64_t ids;                  // the same
+  int begin, count;              // own ranks
+  int joined, nseats;            // nseats: one more than count when there are more roots
+  tt_root_line **seats;          // own ranks in order, then the neighbour: the first rank of the next share. NULL: not joined, or gone
+  bool ready, passed, all;       // READY has come, was passed on; every rank of every share has joined
+  int nlines;                    // with a seat or without
+  tt_root_line *oldest, *newest; // without a seat
+  uint64_t timeout_ns;           // since the last rank has joined; before the first, TUTTI_ID_TIMEOUT counts
+  uint64_t end_ns, tick_ns;      // 0: none
+  bool spared;                   // end_ns was put off since it was set
+  bool over, answered;           // the time of the current state is; every rank has its answer, and the lines are about to end
+  ncclResult_t code;             // ncclSuccess, or what every rank gets
   char text[TT_FAIL_TEXT];
   int told, to_tell; // after a failure
 };
@@ -86,7 +85,7 @@ int tt_share_of(int nranks, int nroots, int rank)
 
 static bool is_joined(const tt_root *r, int place)
 {
-  return r->seats[place].line.fd >= 0;
+  return r->seats[place] != NULL;
 }
 
 static bool complete(const tt_root *r)
@@ -128,29 +127,32 @@ static void missing_text(const tt_root *r, char *buf, size_t room)
   }
 }
 
-static void send_failure(const tt_root *r, tt_notes *line)
+static void send_failure(const tt_root *r, tt_notes *notes)
 {
   uint8_t note[sizeof(int32_t) + TT_FAIL_TEXT];
   int32_t code = (int32_t)r->code;
   size_t size = strlen(r->text);
   memcpy(note, &code, sizeof(code));
   memcpy(note + sizeof(code), r->text, size);
-  (void)tt_note_send(line, TT_NOTE_FAIL, note, sizeof(code) + size);
+  (void)tt_note_send(notes, TT_NOTE_FAIL, note, sizeof(code) + size);
 }
 
 // Tells everybody who has joined where the successor is, or the failure. Who cannot be told has gone, and its successor will notice.
 static void answer_joined(tt_root *r)
 {
   for (int i = 0; i < r->nseats; i++) {
-    tt_notes *line = &r->seats[i].line;
-    if (is_joined(r, i) && r->code != ncclSuccess) {
-      send_failure(r, line);
+    if (!is_joined(r, i)) {
+      continue;
+    }
+    tt_notes *notes = &r->seats[i]->notes;
+    if (r->code != ncclSuccess) {
+      send_failure(r, notes);
       r->told++;
     } else if (i < r->count) {
-      const tt_addrs *next = &r->seats[(i + 1) % r->nseats].card.peer;
-      (void)tt_note_send(line, TT_NOTE_NEXT, next, sizeof(*next));
+      const tt_addrs *next = &r->seats[(i + 1) % r->nseats]->card.peer;
+      (void)tt_note_send(notes, TT_NOTE_NEXT, next, sizeof(*next));
     } else {
-      (void)tt_note_send(line, TT_NOTE_GO, NULL, 0);
+      (void)tt_note_send(notes, TT_NOTE_GO, NULL, 0);
     }
   }
 }
@@ -185,9 +187,6 @@ static bool first_rank(tt_root *r, const tt_hello *h, const tt_join_card *card)
   r->seats = tt_calloc((size_t)nseats, sizeof(r->seats[0]));
   if (r->seats == NULL) {
     return false;
-  }
-  for (int i = 0; i < nseats; i++) {
-    tt_notes_none(&r->seats[i].line);
   }
   r->nranks = h->nranks;
   r->first = h->rank;
@@ -240,20 +239,23 @@ static bool check_agreement(tt_root *r, const tt_hello *h, const tt_join_card *c
 static bool check_limit(tt_root *r, const tt_hello *h, const tt_join_card *card)
 {
   int lines = TT_DIV_UP(h->nranks, card->nroots);
-  if (r->nranks == 0 && (uint64_t)lines >= r->file_limit) {
+  if (r->nranks == 0 && (uint64_t)lines >= r->shared->file_limit) {
     r->to_tell = lines + (card->nroots > 1);
     fail(r, ncclRemoteError,
          "the process that made the unique id may have %llu files open, and needs a connection to each of %d ranks: raise its limit "
          "(ulimit -n), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
-         (unsigned long long)r->file_limit, lines);
+         (unsigned long long)r->shared->file_limit, lines);
   }
   return r->code == ncclSuccess;
 }
 
 // Finds out why this rank cannot sit down; true when it can.
-static bool check_rank(tt_root *r, const tt_hello *h, const tt_join_card *card, const tt_addr *from)
+static bool check_rank(tt_root *r, const tt_root_line *l)
 {
   char a[TT_ADDR_TEXT], b[TT_ADDR_TEXT];
+  const tt_hello *h = &l->hello;
+  const tt_join_card *card = &l->card;
+  const tt_addr *from = &l->from;
   if (!check_numbers(r, h, card, from) || !check_limit(r, h, card)) {
     return false;
   }
@@ -268,7 +270,7 @@ static bool check_rank(tt_root *r, const tt_hello *h, const tt_join_card *card, 
   }
   int place = place_of(r, h->rank);
   if (is_joined(r, place)) {
-    const seat *s = &r->seats[place];
+    const tt_root_line *s = r->seats[place];
     fail(r, ncclInvalidUsage, "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
          h->rank, r->nranks, tt_addr_text(&s->from, a), s->card.pid, tt_addr_text(from, b), card->pid);
   } else if (h->nranks > 1 && !tt_addrs_good(&card->peer)) {
@@ -282,27 +284,54 @@ static void pass_ready(tt_root *r)
 {
   if (r->nroots > 1 && complete(r) && r->ready && !r->passed) {
     r->passed = true;
-    (void)tt_note_send(&r->seats[r->count].line, TT_NOTE_READY, NULL, 0);
+    (void)tt_note_send(&r->seats[r->count]->notes, TT_NOTE_READY, NULL, 0);
   }
 }
 
-// Seats a rank that has sent its card, or tells it why not. Takes over its line.
-static void take_rank(tt_root *r, arrival *a, const tt_join_card *card)
+// ---- Lines
+
+static void leave_arrivals(tt_root_line *l)
 {
-  tt_addr from = {.family = 0};
-  (void)tt_sock_peer(a->line.fd, &from);
-  // Without this note a rank whose connection ends knows that it may try again.
-  if (tt_note_send(&a->line, TT_NOTE_JOINED, NULL, 0) != 0) {
-    tt_notes_close(&a->line);
+  tt_root *r = l->root;
+  *(l->before != NULL ? &l->before->after : &r->oldest) = l->after;
+  *(l->after != NULL ? &l->after->before : &r->newest) = l->before;
+}
+
+// A forked child may have a copy of the descriptor, so the set is told first.
+static void end_line(tt_root_line *l)
+{
+  tt_root *r = l->root;
+  if (l->place < 0) {
+    leave_arrivals(l);
+  } else {
+    r->seats[l->place] = NULL;
+  }
+  r->nlines--;
+  tt_events_remove(r->shared->events, l->notes.fd);
+  tt_notes_close(&l->notes);
+  tt_free(l);
+}
+
+void tt_root_take(tt_root *r, const tt_hello *h, int fd)
+{
+  tt_root_line *l = tt_calloc(1, sizeof(*l));
+  if (l == NULL || tt_events_watch(r->shared->events, fd, TT_EVENTS_IN, l) != 0) {
+    tt_free(l);
+    tt_sock_close(&fd); // it will try again
     return;
   }
-  if (r->code != ncclSuccess || !check_rank(r, &a->hello, card, &from)) {
-    send_failure(r, &a->line);
-    r->told++;
-    tt_notes_close(&a->line);
-    return;
-  }
-  r->seats[place_of(r, a->hello.rank)] = (seat){.line = a->line, .from = from, .card = *card};
+  *l = (tt_root_line){.root = r, .hello = *h, .place = -1, .card_ns = tt_now_ns() + CARD_NS, .before = r->newest};
+  *(r->newest != NULL ? &r->newest->after : &r->oldest) = l;
+  r->newest = l;
+  r->nlines++;
+  tt_notes_open(&l->notes, fd, &r->key, h, true);
+}
+
+static void take_seat(tt_root *r, tt_root_line *l)
+{
+  leave_arrivals(l);
+  l->place = place_of(r, l->hello.rank);
+  r->seats[l->place] = l;
   r->joined++;
   __atomic_add_fetch(&joined_ever, 1, __ATOMIC_RELEASE);
   r->all = r->nroots == 1 && complete(r);
@@ -314,47 +343,32 @@ static void take_rank(tt_root *r, arrival *a, const tt_join_card *card)
   pass_ready(r);
 }
 
-void tt_root_take(tt_root *r, const tt_hello *h, int fd)
+// Seats a rank that has sent its card, or tells it why not.
+static void take_rank(tt_root *r, tt_root_line *l)
 {
-  if (r->narrivals == r->arrivals_room) {
-    int room = TT_MAX(8, 2 * r->arrivals_room);
-    arrival *more = tt_calloc((size_t)room, sizeof(more[0]));
-    if (more == NULL) {
-      tt_sock_close(&fd); // it will try again
-      return;
-    }
-    if (r->narrivals > 0) {
-      memcpy(more, r->arrivals, (size_t)r->narrivals * sizeof(more[0]));
-    }
-    tt_free(r->arrivals);
-    r->arrivals = more;
-    r->arrivals_room = room;
+  (void)tt_sock_peer(l->notes.fd, &l->from);
+  // Without this note a rank whose connection ends knows that it may try again.
+  if (tt_note_send(&l->notes, TT_NOTE_JOINED, NULL, 0) != 0) {
+    end_line(l);
+  } else if (r->code != ncclSuccess || !check_rank(r, l)) {
+    send_failure(r, &l->notes);
+    r->told++;
+    end_line(l);
+  } else {
+    take_seat(r, l);
   }
-  arrival *a = &r->arrivals[r->narrivals++];
-  *a = (arrival){.hello = *h, .deadline_ns = tt_now_ns() + CARD_NS};
-  tt_notes_open(&a->line, fd, &r->key, h, true);
 }
 
-// Reads the cards that have come; arrivals that send something else, or nothing, are dropped.
-static void hear_arrivals(tt_root *r)
+// Reads the card if it has come. A line on which something else comes is dropped, and `late` one without.
+static void hear_card(tt_root *r, tt_root_line *l, bool late)
 {
-  uint64_t now = tt_now_ns();
-  for (int i = 0; i < r->narrivals;) {
-    tt_note note;
-    tt_join_card card;
-    arrival *a = &r->arrivals[i];
-    int e = tt_note_recv(&a->line, &note);
-    if (e == 0 && now < a->deadline_ns) {
-      i++;
-      continue;
-    }
-    if (e == 1 && note.kind == TT_NOTE_JOIN && note.size == sizeof(card)) {
-      memcpy(&card, note.body, sizeof(card));
-      take_rank(r, a, &card);
-    } else {
-      tt_notes_close(&a->line);
-    }
-    r->arrivals[i] = r->arrivals[--r->narrivals];
+  tt_note note;
+  int e = tt_note_recv(&l->notes, &note);
+  if (e == 1 && note.kind == TT_NOTE_JOIN && note.size == sizeof(l->card)) {
+    memcpy(&l->card, note.body, sizeof(l->card));
+    take_rank(r, l);
+  } else if (e != 0 || late) {
+    end_line(l);
   }
 }
 
@@ -377,7 +391,7 @@ static void take_wait(tt_root *r, const tt_note *note)
   memcpy(&share, note->body, sizeof(share));
   set_end(r, tt_now_ns() + r->timeout_ns + LATE_NS);
   if ((r->share + 1) % r->nroots != share) {
-    (void)tt_note_send(&r->seats[r->count].line, TT_NOTE_WAIT, &share, sizeof(share));
+    (void)tt_note_send(&r->seats[r->count]->notes, TT_NOTE_WAIT, &share, sizeof(share));
   }
 }
 
@@ -402,57 +416,50 @@ static bool take_note(tt_root *r, int place, const tt_note *note)
 }
 
 // A joined rank sends nothing of its own: when its line says something else than notes of another root, it has gone.
-static void hear_seat(tt_root *r, int place)
+static void hear_seat(tt_root *r, tt_root_line *l)
 {
   char at[TT_ADDR_TEXT];
   tt_note note;
-  seat *s = &r->seats[place];
   int e = 1;
   for (int i = 0; i < NOTES_AT_ONCE && e == 1 && r->code == ncclSuccess; i++) {
-    e = tt_note_recv(&s->line, &note);
-    e = e == 1 && !take_note(r, place, &note) ? -EPROTO : e;
+    e = tt_note_recv(&l->notes, &note);
+    e = e == 1 && !take_note(r, l->place, &note) ? -EPROTO : e;
   }
   if (e < 0 && r->code == ncclSuccess) {
-    tt_notes_close(&s->line);
-    r->told++;
-    fail(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", rank_at(r, place),
-         tt_addr_text(&s->from, at), s->card.pid, r->nranks);
+    fail(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", rank_at(r, l->place),
+         tt_addr_text(&l->from, at), l->card.pid, r->nranks);
+    end_line(l);
   }
 }
 
 // A rank closes its line when it has its answer; closing first would look like a death. What it says until then is no news.
-static void await_end(tt_root *r, int place)
+static void await_end(tt_root_line *l)
 {
   tt_note note;
-  tt_notes *line = &r->seats[place].line;
   int e = 1;
   for (int i = 0; i < NOTES_AT_ONCE && e == 1; i++) {
-    e = tt_note_recv(line, &note);
+    e = tt_note_recv(&l->notes, &note);
   }
   if (e < 0) {
-    tt_notes_close(line);
+    end_line(l);
   }
 }
 
-// Does it listen to the ranks that have joined?
-static bool hears_lines(const tt_root *r)
+void *tt_root_hear(void *line)
 {
-  return r->code == ncclSuccess || r->answered;
+  tt_root_line *l = line;
+  tt_root *r = l->root;
+  if (l->place < 0) {
+    hear_card(r, l, false);
+  } else if (r->code == ncclSuccess && !r->answered) {
+    hear_seat(r, l);
+  } else {
+    await_end(l);
+  }
+  return r->id;
 }
 
-static void look_at_lines(tt_root *r, const struct pollfd *lines)
-{
-  for (int i = 0; i < r->nseats && hears_lines(r); i++) {
-    if (!is_joined(r, i) || lines++->revents == 0) {
-      continue;
-    }
-    if (r->answered) {
-      await_end(r, i);
-    } else {
-      hear_seat(r, i);
-    }
-  }
-}
+// ---- Time
 
 // Says who is missing, here and to the waiting ranks, which learn that the root lives; the neighbour tells the next root.
 static void tick(tt_root *r)
@@ -468,27 +475,25 @@ static void tick(tt_root *r)
   tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for %s", text);
   for (int i = 0; i < r->nseats; i++) {
     if (is_joined(r, i) && i < r->count) {
-      (void)tt_note_send(&r->seats[i].line, TT_NOTE_WAIT, text, strlen(text));
+      (void)tt_note_send(&r->seats[i]->notes, TT_NOTE_WAIT, text, strlen(text));
     } else if (is_joined(r, i)) {
-      (void)tt_note_send(&r->seats[i].line, TT_NOTE_WAIT, &share, complete(r) ? 0 : sizeof(share));
+      (void)tt_note_send(&r->seats[i]->notes, TT_NOTE_WAIT, &share, complete(r) ? 0 : sizeof(share));
     }
   }
   r->tick_ns = tt_now_ns() + TT_MIN(TICK_NS, r->timeout_ns / 2);
 }
 
-// Is the time of the current state over? A root that was to wake up at `wake_ns` and was held up (a stopped process, a busy machine) has not heard who came
-// meanwhile: it listens once more, for as long as it was away.
-static bool is_over(tt_root *r, uint64_t wake_ns)
+bool tt_bs_is_over(uint64_t *end_ns, bool *spared, uint64_t wake_ns)
 {
   uint64_t now = tt_now_ns();
-  if (r->end_ns == 0 || now < r->end_ns) {
+  if (*end_ns == 0 || now < *end_ns) {
     return false;
   }
-  if (now - wake_ns < TT_HELD_UP_NS || r->spared) {
+  if (now - wake_ns < TT_HELD_UP_NS || *spared) {
     return true;
   }
-  r->end_ns = now + TT_MIN(now - wake_ns, TT_SPARE_NS);
-  r->spared = true;
+  *end_ns = now + TT_MIN(now - wake_ns, TT_SPARE_NS);
+  *spared = true;
   return false;
 }
 
@@ -502,9 +507,10 @@ static void time_out(tt_root *r)
          "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined (NCCL_BOOTSTRAP_TIMEOUT)", seconds,
          r->begin, r->begin + r->count - 1);
   } else {
-    bool full = r->door->shortage != 0;
+    int shortage = r->shared->door->shortage;
     fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)%s%s", missing,
-         r->nranks, seconds, full ? ". The root could not take all that came: " : "", full ? tt_sock_error_text(r->door->shortage) : "");
+         r->nranks, seconds, shortage != 0 ? ". The root could not take all that came: " : "",
+         shortage != 0 ? tt_sock_error_text(shortage) : "");
   }
 }
 
@@ -519,58 +525,34 @@ bool tt_root_is_open(const tt_root *r)
   return !r->over && !r->answered && !finished(r);
 }
 
-size_t tt_root_poll_room(const tt_root *r)
+uint64_t tt_root_wake_ns(const tt_root *r)
 {
-  return (size_t)r->nseats + (size_t)r->narrivals;
+  uint64_t wake_ns = r->oldest != NULL ? r->oldest->card_ns : 0;
+  tt_wake_by(&wake_ns, r->end_ns);
+  tt_wake_by(&wake_ns, r->tick_ns);
+  return wake_ns;
 }
 
-// First the lines, as look_at_lines takes them. Seats without one stay out: poll(2) counts every entry against the limit of open files.
-size_t tt_root_poll(const tt_root *r, struct pollfd *fds, uint64_t *wake_ns)
+void tt_root_step(tt_root *r, uint64_t wake_ns)
 {
-  size_t n = 0;
-  for (int i = 0; i < r->nseats && hears_lines(r); i++) {
-    if (is_joined(r, i)) {
-      fds[n++] = (struct pollfd){.fd = r->seats[i].line.fd, .events = POLLIN};
-    }
-  }
-  for (int i = 0; i < r->narrivals; i++) {
-    fds[n++] = (struct pollfd){.fd = r->arrivals[i].line.fd, .events = POLLIN};
-    tt_wake_by(wake_ns, r->arrivals[i].deadline_ns);
-  }
-  tt_wake_by(wake_ns, r->end_ns);
-  tt_wake_by(wake_ns, r->tick_ns);
-  return n;
-}
-
-void tt_root_step(tt_root *r, const struct pollfd *fds, uint64_t wake_ns)
-{
-  if (is_over(r, wake_ns)) {
+  if (tt_bs_is_over(&r->end_ns, &r->spared, wake_ns)) {
     r->over = r->answered || r->code != ncclSuccess || r->nranks == 0;
     if (!r->over) {
       time_out(r);
     }
   }
-  if (fds != NULL) {
-    look_at_lines(r, fds);
+  while (r->oldest != NULL && tt_now_ns() >= r->oldest->card_ns) {
+    hear_card(r, r->oldest, true);
   }
-  hear_arrivals(r);
   if (r->tick_ns != 0 && tt_now_ns() >= r->tick_ns) {
     tick(r);
   }
 }
 
-void tt_root_starve(tt_root *r, size_t n)
+static void drop_arrivals(tt_root *r)
 {
-  if (r->code == ncclSuccess && !r->answered) {
-    r->to_tell = TT_MAX(r->nseats, 1);
-    fail(r, ncclRemoteError, "the process that made the unique id may not wait for its %zu connections any more: see its ulimit -n", n);
-  }
-}
-
-static void close_arrivals(tt_root *r)
-{
-  while (r->narrivals > 0) {
-    tt_notes_close(&r->arrivals[--r->narrivals].line);
+  while (r->oldest != NULL) {
+    end_line(r->oldest);
   }
 }
 
@@ -579,7 +561,7 @@ void tt_root_answer(tt_root *r)
   if (r->answered) {
     return;
   }
-  close_arrivals(r);
+  drop_arrivals(r);
   if (r->code == ncclSuccess) {
     answer_joined(r);
   }
@@ -591,21 +573,17 @@ void tt_root_answer(tt_root *r)
 
 bool tt_root_has_ended(const tt_root *r)
 {
-  bool lines = false;
-  for (int i = 0; i < r->nseats; i++) {
-    lines |= is_joined(r, i);
-  }
-  return r->answered && (r->over || !lines);
+  return r->answered && (r->over || r->nlines == 0);
 }
 
-tt_root *tt_root_new(const tt_greeter *door, const tt_key *key, uint64_t end_ns, uint64_t file_limit)
+tt_root *tt_root_new(const tt_root_shared *shared, const tt_key *key, uint64_t end_ns, void *id)
 {
   tt_root *r = tt_calloc(1, sizeof(*r));
   if (r != NULL) {
-    r->door = door;
+    r->shared = shared;
     r->key = *key;
     r->end_ns = end_ns;
-    r->file_limit = file_limit;
+    r->id = id;
     r->timeout_ns = tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
   }
   return r;
@@ -614,11 +592,12 @@ tt_root *tt_root_new(const tt_greeter *door, const tt_key *key, uint64_t end_ns,
 void tt_root_destroy(tt_root *r)
 {
   for (int i = 0; i < r->nseats; i++) {
-    tt_sock_kill(r->seats[i].line.fd);
-    tt_notes_close(&r->seats[i].line);
+    if (is_joined(r, i)) {
+      tt_sock_kill(r->seats[i]->notes.fd);
+      end_line(r->seats[i]);
+    }
   }
-  close_arrivals(r);
+  drop_arrivals(r);
   tt_free(r->seats);
-  tt_free(r->arrivals);
   tt_free(r);
 }

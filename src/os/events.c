@@ -35,6 +35,28 @@ int tt_events_add(int set, int fd, bool in)
   return epoll_ctl(set, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
 }
 
+int tt_events_watch(int set, int fd, unsigned how, void *owner)
+{
+  struct epoll_event e = {.data.ptr = owner};
+  e.events |= (how & TT_EVENTS_IN) != 0 ? (uint32_t)EPOLLIN : 0;
+  e.events |= (how & TT_EVENTS_OUT) != 0 ? (uint32_t)EPOLLOUT : 0;
+  e.events |= (how & TT_EVENTS_EDGE) != 0 ? (uint32_t)EPOLLET : 0;
+  if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &e) == 0 || (errno == EEXIST && epoll_ctl(set, EPOLL_CTL_MOD, fd, &e) == 0)) {
+    return 0;
+  }
+  return -errno;
+}
+
+int tt_events_take(int set, void **owners, int room)
+{
+  struct epoll_event e[TT_EVENTS_AT_ONCE];
+  int n = epoll_wait(set, e, TT_MIN(room, TT_EVENTS_AT_ONCE), 0);
+  for (int i = 0; i < n; i++) {
+    owners[i] = e[i].data.ptr;
+  }
+  return TT_MAX(n, 0);
+}
+
 void tt_events_remove(int set, int fd)
 {
   epoll_ctl(set, EPOLL_CTL_DEL, fd, &(struct epoll_event){.events = 0});
@@ -175,4 +197,21 @@ void tt_ring_wait(int fd, uint64_t timeout_ns)
   struct pollfd p = {.fd = fd, .events = POLLIN};
   struct timespec t = {.tv_sec = (time_t)(timeout_ns / TT_NS_PER_S), .tv_nsec = (long)(timeout_ns % TT_NS_PER_S)};
   ppoll(&p, 1, timeout_ns == TT_EVENTS_FOREVER ? NULL : &t, NULL);
+}
+
+void tt_timer_set(tt_span **timers, tt_span *t, uint64_t at_ns)
+{
+  if (t->size != 0) {
+    tt_spans_remove(timers, t);
+  }
+  t->start = at_ns;
+  t->size = at_ns != 0;
+  if (at_ns != 0) {
+    tt_spans_add(timers, t);
+  }
+}
+
+tt_span *tt_timer_first(tt_span *timers)
+{
+  return tt_spans_from(timers, 0, 0);
 }

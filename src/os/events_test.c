@@ -82,6 +82,70 @@ static void test_set(void **state)
   tt_fd_close(set);
 }
 
+static void expect_owners(int set, int room, void *first, void *second)
+{
+  void *owners[2] = {NULL, NULL};
+  assert_int_equal(tt_events_take(set, owners, room), (first != NULL) + (second != NULL));
+  assert_true((owners[0] == first && owners[1] == second) || (owners[0] == second && owners[1] == first));
+}
+
+// What is ready is named by its owner: again and again as long as it is ready, or once.
+static void test_owners(void **state)
+{
+  (void)state;
+  int set = -1, level = -1, edge = -1;
+  assert_int_equal(tt_events_open(&set), 0);
+  assert_int_equal(tt_ring_open(&level), 0);
+  assert_int_equal(tt_ring_open(&edge), 0);
+  assert_true(tt_events_watch(set, 1 << 20, TT_EVENTS_IN, &set) < 0);
+  assert_int_equal(tt_events_watch(set, level, TT_EVENTS_IN, &level), 0);
+  assert_int_equal(tt_events_watch(set, edge, TT_EVENTS_IN | TT_EVENTS_EDGE, &edge), 0);
+  expect_owners(set, 2, NULL, NULL);
+  tt_ring(level);
+  tt_ring(edge);
+  expect_owners(set, 2, &level, &edge);
+  expect_owners(set, 2, &level, NULL);
+  tt_ring(edge);
+  void *one = NULL, *other = NULL; // no room for both: each is told by a call of its own
+  assert_int_equal(tt_events_take(set, &one, 1), 1);
+  assert_int_equal(tt_events_take(set, &other, 1), 1);
+  assert_true(one != other);
+  tt_ring_clear(level);
+  expect_owners(set, 2, NULL, NULL);
+  assert_int_equal(tt_events_watch(set, level, TT_EVENTS_IN | TT_EVENTS_OUT, &set), 0); // changed
+  expect_owners(set, 2, &set, NULL);
+  tt_events_remove(set, level);
+  tt_ring(level);
+  expect_owners(set, 2, NULL, NULL);
+  tt_fd_close(level);
+  tt_fd_close(edge);
+  tt_fd_close(set);
+}
+
+static void test_timers(void **state)
+{
+  (void)state;
+  static const uint64_t times[] = {5, 9, 9, 1, UINT64_MAX, 7};
+  tt_span t[TT_COUNT(times)] = {{.size = 0}}, *set = NULL;
+  assert_null(tt_timer_first(set));
+  for (size_t i = 0; i < TT_COUNT(times); i++) {
+    tt_timer_set(&set, &t[i], times[i]);
+  }
+  assert_ptr_equal(tt_timer_first(set), &t[3]);
+  tt_timer_set(&set, &t[3], 0);
+  tt_timer_set(&set, &t[3], 0); // is not set
+  assert_ptr_equal(tt_timer_first(set), &t[0]);
+  tt_timer_set(&set, &t[0], 8);
+  assert_ptr_equal(tt_timer_first(set), &t[5]);
+  for (size_t left = TT_COUNT(times) - 1, last = 0; left > 0; left--) {
+    tt_span *first = tt_timer_first(set);
+    assert_true(first->start >= last);
+    last = first->start;
+    tt_timer_set(&set, first, 0);
+  }
+  assert_null(set);
+}
+
 static bool is_open(int fd)
 {
   return fcntl(fd, F_GETFD) >= 0;
@@ -171,7 +235,8 @@ static void test_close_watched_alike(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring), cmocka_unit_test(test_set), cmocka_unit_test(test_close_watched),
-                                     cmocka_unit_test(test_close_watched_alike)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring),          cmocka_unit_test(test_set),
+                                     cmocka_unit_test(test_owners),        cmocka_unit_test(test_timers),
+                                     cmocka_unit_test(test_close_watched), cmocka_unit_test(test_close_watched_alike)};
   return cmocka_run_group_tests_name("events", tests, NULL, NULL);
 }

@@ -11,6 +11,8 @@
 #include "../../src/bootstrap/join.c"
 #include "../../src/bootstrap/root.c"
 
+#include "os/shm.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const tt_key key = {.b = {1}};
@@ -83,7 +85,9 @@ static void feed_root(input *in)
   tt_notes far[WIRES];
   int n = 0;
   static const tt_greeter no_door;
-  tt_root *r = tt_root_new(&no_door, &key, 0, 1024);
+  tt_root_shared shared = {.door = &no_door, .events = -1, .file_limit = 1024};
+  demand(tt_events_open(&shared.events) == 0);
+  tt_root *r = tt_root_new(&shared, &key, 0, NULL);
   demand(r != NULL);
   while (in->size > 0) {
     uint8_t what = next_byte(in);
@@ -98,11 +102,9 @@ static void feed_root(input *in)
     } else if (n > 0) {
       say_next(&far[what / 4 % n], in);
     }
-    hear_arrivals(r);
-    for (int i = 0; i < r->nseats && r->code == ncclSuccess; i++) {
-      if (is_joined(r, i)) {
-        hear_seat(r, i);
-      }
+    void *lines[WIRES];
+    for (int k = tt_events_take(shared.events, lines, WIRES); k > 0; k--) {
+      (void)tt_root_hear(lines[k - 1]);
     }
     demand(r->joined <= r->nseats);
   }
@@ -118,6 +120,7 @@ static void feed_root(input *in)
     tt_notes_close(&far[i]);
   }
   tt_root_destroy(r);
+  tt_fd_close(shared.events);
 }
 
 static void feed_rank(input *in)
