@@ -36,8 +36,10 @@ else
   echo "not tried: processes bound to cores (two cores are needed)"
 fi
 
-job NCCL_DEBUG=VERSION
-expect 1 '^NCCL version 2\.'
+for level in VERSION WARN INFO; do
+  job NCCL_DEBUG=$level
+  expect 1 'NCCL version 2\.'
+done
 
 job NCCL_DEBUG=INFO NCCL_RUNTIME_CONNECT=0
 expect 4 'NCCL INFO comm 0x[0-9a-f]+ rank [0-3] nranks 4 cudaDev [0-3] nvmlDev [0-3] busId [0-9a-f]+ commId 0x[0-9a-f]+ - Init COMPLETE$'
@@ -68,5 +70,18 @@ expect 1 "^NCCL WARN TUNER/CSV: $out/none cannot be read"
 expect 2 'NCCL WARN'
 job NCCL_DEBUG=
 expect 0 'NCCL WARN'
+
+# What is wrong with the log's own settings is said once in a job, at every level.
+job NCCL_DEBUG=LOUD
+expect 1 'NCCL WARN NCCL_DEBUG=LOUD is no level'
+for level in NCCL_DEBUG= NCCL_DEBUG=WARN NCCL_DEBUG=INFO; do
+  job $level NCCL_DEBUG_SUBSYS=FOO NCCL_DEBUG_TIMESTAMP_LEVELS=BAR
+  expect 1 'NCCL WARN NCCL_DEBUG_SUBSYS: there is no subsystem FOO;'
+  expect 1 'NCCL WARN NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level BAR;'
+  expect 2 'NCCL WARN'
+done
+job NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$out/none"
+expect 1 "NCCL WARN NCCL_DEBUG_FILE: cannot open $out/none"
+expect 4 'Init COMPLETE$'
 [ $failed = 0 ] && echo "log lines: all good"
 exit $failed

@@ -13,9 +13,12 @@
 // EMPTY -> WRITING: a thread took the place; -> KEPT: the text is whole; -> SAID: it is written out.
 enum { EMPTY, WRITING, KEPT, SAID };
 
+#define BEGINNING "NCCL WARN " // of a line on standard error; a newline ends it
+enum { TEXT_BYTES = TT_ADVICE_BYTES - (int)sizeof BEGINNING };
+
 typedef struct advice {
   int state; // atomic
-  char text[TT_ADVICE_BYTES];
+  char text[TEXT_BYTES];
 } advice;
 
 static advice kept[TT_ADVICE_LINES];
@@ -31,12 +34,24 @@ static bool advance(advice *a, int from, int to)
   return __atomic_compare_exchange_n(&a->state, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
+// Standard error gets it where the log shows no warnings because NCCL_DEBUG is not set.
+static void write_out(const advice *a)
+{
+  if (tt_param_now("NCCL_DEBUG") != NULL) {
+    tt_warn("%s", a->text);
+    return;
+  }
+  char line[TT_ADVICE_BYTES];
+  int size = snprintf(line, sizeof line, BEGINNING "%s\n", a->text);
+  tt_log_stderr(line, (size_t)size);
+}
+
 // A keeper stores KEPT and then looks at `speaks`; tt_advice_speak stores `speaks` and then looks at the states. One of the two sees the
 // other, and the change to SAID lets one of them write.
 static void say_if_due(advice *a)
 {
   if (__atomic_load_n(&speaks, __ATOMIC_SEQ_CST) && advance(a, KEPT, SAID)) {
-    tt_log_stderr(a->text, strlen(a->text));
+    write_out(a);
   }
 }
 
@@ -57,22 +72,22 @@ static void keep(const char *text)
   }
 }
 
-void tt_advise_v(const char *file, int line, const char *fmt, va_list args)
+static void __attribute__((format(printf, 1, 0))) keep_v(const char *fmt, va_list args)
 {
   int saved = errno;
-  va_list copy;
-  va_copy(copy, args);
-  tt_log_line_v(TT_LOG_WARN, TT_ALL, file, line, fmt, copy);
-  va_end(copy);
-  if (tt_param_now("NCCL_DEBUG") == NULL) {
-    char text[TT_ADVICE_BYTES] = "NCCL WARN ";
-    const size_t used = strlen(text);
-    errno = saved;
-    tt_vformat(text + used, sizeof text - used - 1, fmt, args);
-    strcat(text, "\n");
-    keep(text);
-  }
+  char text[TEXT_BYTES];
+  tt_vformat(text, sizeof text, fmt, args);
+  keep(text);
   errno = saved;
+}
+
+void tt_advise_v(const char *file, int line, const char *fmt, va_list args)
+{
+  if (tt_param_now("NCCL_DEBUG") == NULL) {
+    keep_v(fmt, args);
+  } else {
+    tt_log_line_v(TT_LOG_WARN, TT_ALL, file, line, fmt, args);
+  }
 }
 
 void tt_advise_at(const char *file, int line, const char *fmt, ...)
@@ -80,6 +95,14 @@ void tt_advise_at(const char *file, int line, const char *fmt, ...)
   va_list args;
   va_start(args, fmt);
   tt_advise_v(file, line, fmt, args);
+  va_end(args);
+}
+
+void tt_advise_job(const char *fmt, ...)
+{
+  va_list args;
+  va_start(args, fmt);
+  keep_v(fmt, args);
   va_end(args);
 }
 

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/advice.h"
 #include "base/log_priv.h"
 #include "base/param.h"
 #include "base/quiet.h"
@@ -77,6 +78,13 @@ static void read_host(log_config *c)
   }
 }
 
+// A list without one good name is no wish for silence, which would hide errors, too: the usual subsystems count.
+static unsigned read_mask(const char *list, complaints *bad)
+{
+  unsigned mask = tt_log_parse_subsys(list, bad->subsys, sizeof bad->subsys);
+  return mask == 0 && list[0] != '^' ? TT_INIT | TT_BOOTSTRAP | TT_ENV : mask;
+}
+
 static void read_levels(log_config *c, complaints *bad)
 {
   const char *level = tt_param_now("NCCL_DEBUG");
@@ -86,7 +94,7 @@ static void read_levels(log_config *c, complaints *bad)
     c->level = TT_LOG_WARN;
     snprintf(bad->level, sizeof bad->level, "%s", level);
   }
-  c->mask = tt_log_parse_subsys(text_or(tt_param_now("NCCL_DEBUG_SUBSYS"), ""), bad->subsys, sizeof bad->subsys);
+  c->mask = read_mask(text_or(tt_param_now("NCCL_DEBUG_SUBSYS"), ""), bad);
   c->stamp_levels =
       tt_log_parse_levels(text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_LEVELS"), ""), bad->stamp_level, sizeof bad->stamp_level);
   snprintf(c->stamp_format, sizeof c->stamp_format, "%s", text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_FORMAT"), ""));
@@ -136,16 +144,16 @@ static void read_file(log_config *c, complaints *bad)
 static void say(const log_config *c, const complaints *bad)
 {
   if (bad->level[0] != '\0') {
-    tt_warn("NCCL_DEBUG=%s is no level: use NONE, VERSION, WARN, INFO, ABORT or TRACE; using WARN", bad->level);
+    tt_advise_job("NCCL_DEBUG=%s is no level: use NONE, VERSION, WARN, INFO, ABORT or TRACE; using WARN", bad->level);
   }
   if (bad->subsys[0] != '\0') {
-    tt_warn("NCCL_DEBUG_SUBSYS: there is no subsystem %s; use names such as INIT, COLL, P2P, SHM, NET, ENV or ALL", bad->subsys);
+    tt_advise_job("NCCL_DEBUG_SUBSYS: there is no subsystem %s; use names such as INIT, COLL, P2P, SHM, NET, ENV or ALL", bad->subsys);
   }
   if (bad->stamp_level[0] != '\0') {
-    tt_warn("NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level %s; use VERSION, WARN, INFO, ABORT, TRACE or ALL", bad->stamp_level);
+    tt_advise_job("NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level %s; use VERSION, WARN, INFO, ABORT, TRACE or ALL", bad->stamp_level);
   }
   if (bad->open_why[0] != '\0') {
-    tt_warn("NCCL_DEBUG_FILE: cannot open %s (%s); writing to standard output", c->path, bad->open_why);
+    tt_advise_job("NCCL_DEBUG_FILE: cannot open %s (%s); writing to standard output", c->path, bad->open_why);
   }
 }
 
@@ -324,7 +332,7 @@ void tt_log_version(void)
   if (c->level < TT_LOG_VERSION || __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED)) {
     return;
   }
-  // At INFO the line says where it comes from, as every other.
+  // At INFO the line says where it comes from, as every other does.
   tt_log_level level = c->level >= TT_LOG_INFO ? TT_LOG_INFO : TT_LOG_VERSION;
   tt_log_line(level, TT_ALL, __FILE__, __LINE__, "NCCL version %d.%d.%d%s (Tutti %s)", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_SUFFIX,
               TUTTI_VERSION);

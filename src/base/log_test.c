@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/advice.h"
 #include "base/log_priv.h"
+#include "base/param.h"
 #include "base/test_child.h"
 
 static void assert_matches(const char *text, const char *pattern)
@@ -73,15 +75,55 @@ static void levels(void **unused)
   assert_contains(out, "errno kept: 1");
 }
 
+static void talk_for_the_job(void)
+{
+  dup2(STDOUT_FILENO, STDERR_FILENO);
+  tt_advice_speak();
+  talk();
+}
+
+// One process of a job says what is wrong with the log's settings; the others use the same ones in silence.
 static void bad_settings_are_named(void **unused)
 {
   (void)unused;
-  char out[4096];
-  child_run(CHILD_ENV("NCCL_DEBUG=loud", "NCCL_DEBUG_SUBSYS=INIT,COL", "NCCL_DEBUG_FILE=/nonexistent/x"), talk, out, sizeof out);
-  assert_contains(out, "NCCL_DEBUG=loud is no level");
-  assert_contains(out, "no subsystem COL;");
-  assert_contains(out, "cannot open /nonexistent/x (No such file or directory)");
-  assert_contains(out, "warned 1");
+  static const struct {
+    const char *setting, *text;
+  } cases[] = {
+      {"NCCL_DEBUG=loud", "NCCL WARN NCCL_DEBUG=loud is no level"},
+      {"NCCL_DEBUG_SUBSYS=INIT,COL", "NCCL WARN NCCL_DEBUG_SUBSYS: there is no subsystem COL;"},
+      {"NCCL_DEBUG_SUBSYS=FOO", "NCCL WARN NCCL_DEBUG_SUBSYS: there is no subsystem FOO;"},
+      {"NCCL_DEBUG_TIMESTAMP_LEVELS=FOO", "NCCL WARN NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level FOO;"},
+      {"NCCL_DEBUG_FILE=/nonexistent/x", "NCCL WARN NCCL_DEBUG_FILE: cannot open /nonexistent/x (No such file or directory)"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char out[4096];
+    bool quiet = strncmp(cases[i].setting, "NCCL_DEBUG_FILE", 15) == 0; // the log has a file only where it has lines
+    child_run(CHILD_ENV("NCCL_DEBUG=WARN", cases[i].setting), talk_for_the_job, out, sizeof out);
+    assert_int_equal(count_of(out, cases[i].text), 1);
+    assert_int_equal(count_of(out, "warned 1"), 1);
+    child_run(CHILD_ENV("NCCL_DEBUG=WARN", cases[i].setting), talk, out, sizeof out);
+    assert_int_equal(count_of(out, "NCCL WARN"), 1);
+    assert_int_equal(count_of(out, "warned 1"), 1);
+    if (i > 0) {
+      child_run(CHILD_ENV(cases[i].setting), talk_for_the_job, out, sizeof out);
+      assert_int_equal(count_of(out, cases[i].text), !quiet);
+    }
+  }
+}
+
+// The list that counts in place of one without a good name is the documented default.
+static void the_usual_subsystems(void **unused)
+{
+  (void)unused;
+  char bad[8], out[4096];
+  const char *usual = tt_param_find("NCCL_DEBUG_SUBSYS")->def_text;
+  assert_string_equal(usual, "\"INIT,BOOTSTRAP,ENV\"");
+  assert_int_equal(tt_log_parse_subsys("INIT,BOOTSTRAP,ENV", bad, sizeof bad), TT_INIT | TT_BOOTSTRAP | TT_ENV);
+  child_run(CHILD_ENV("NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=FOO"), talk, out, sizeof out);
+  assert_int_equal(count_of(out, "about init"), 1);
+  assert_int_equal(count_of(out, "about coll"), 0);
+  child_run(CHILD_ENV("NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=^ALL"), talk, out, sizeof out);
+  assert_string_equal(out, "");
 }
 
 static char dir[] = "/tmp/tt_log_test.XXXXXX";
@@ -215,6 +257,7 @@ static void lost_readers_end_nobody(void **unused)
 
 static void say_once(void)
 {
+  tt_advice_speak();
   tt_warn("said");
 }
 
@@ -330,6 +373,7 @@ int main(void)
       cmocka_unit_test(silent_by_default),
       cmocka_unit_test(levels),
       cmocka_unit_test(bad_settings_are_named),
+      cmocka_unit_test(the_usual_subsystems),
       cmocka_unit_test(file_and_reset),
       cmocka_unit_test(threads_write_whole_lines),
       cmocka_unit_test(long_line_is_cut),

@@ -217,17 +217,45 @@ ncclResult_t tt_param_parse_conf(const char *text, size_t len, tt_conf_fn *fn, v
   return res;
 }
 
-enum { NAME_MAX_BYTES = 48, NAME_MAX_EDITS = 3 };
+enum {
+  NAME_MAX_BYTES = 48,
+  NAME_MAX_WORDS = NAME_MAX_BYTES / 2,
+  NAME_MAX_EDITS = 3,
+  LETTER = 2, // what an edit costs
+  MISSING_WORD = 5,
+  EXTRA_WORD = 7, // at the end
+  NEVER = 1000,
+};
 
-// Levenshtein distance of two names of at most NAME_MAX_BYTES characters.
-static size_t edit_distance(const char *a, const char *b)
+// A name, and its words: what stands between the underscores.
+typedef struct name_words {
+  int n;
+  struct {
+    const char *at;
+    size_t len;
+  } word[NAME_MAX_WORDS];
+} name_words;
+
+static name_words words_of(const char *name)
+{
+  name_words w = {0};
+  while (*name != '\0' && w.n < NAME_MAX_WORDS) {
+    size_t len = strcspn(name, "_");
+    w.word[w.n].at = name;
+    w.word[w.n++].len = len;
+    name += len + (name[len] == '_');
+  }
+  return w;
+}
+
+// Levenshtein distance of two texts of at most NAME_MAX_BYTES characters.
+static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 {
   size_t row[NAME_MAX_BYTES + 1];
-  size_t nb = strlen(b);
   for (size_t j = 0; j <= nb; j++) {
     row[j] = j;
   }
-  for (size_t i = 1; a[i - 1] != '\0'; i++) {
+  for (size_t i = 1; i <= na; i++) {
     size_t diagonal = row[0];
     row[0] = i;
     for (size_t j = 1; j <= nb; j++) {
@@ -239,6 +267,27 @@ static size_t edit_distance(const char *a, const char *b)
   return row[nb];
 }
 
+// The cost from a list of words to the one that was meant: a word can become another, letter by letter, or be missing, or be too many at the end.
+static size_t words_distance(const name_words *a, const name_words *meant)
+{
+  size_t row[NAME_MAX_WORDS + 1];
+  for (int j = 0; j <= meant->n; j++) {
+    row[j] = (size_t)j * MISSING_WORD;
+  }
+  for (int i = 1; i <= a->n; i++) {
+    size_t diagonal = row[0];
+    row[0] = NEVER; // all names begin alike
+    for (int j = 1; j <= meant->n; j++) {
+      size_t change =
+          diagonal + LETTER * edit_distance(a->word[i - 1].at, a->word[i - 1].len, meant->word[j - 1].at, meant->word[j - 1].len);
+      size_t extra = row[j] + (j == meant->n ? EXTRA_WORD : NEVER);
+      diagonal = row[j];
+      row[j] = TT_MIN(change, TT_MIN(extra, row[j - 1] + MISSING_WORD));
+    }
+  }
+  return row[meant->n];
+}
+
 const char *tt_param_nearest(const char *name)
 {
   size_t prefix = strcspn(name, "_") + 1;
@@ -247,16 +296,17 @@ const char *tt_param_nearest(const char *name)
     return NULL;
   }
   const char *nearest = NULL;
-  size_t best = TT_MIN((size_t)NAME_MAX_EDITS, (len - prefix) / 3) + 1;
+  const name_words words = words_of(name);
+  size_t best = LETTER * (TT_MIN((size_t)NAME_MAX_EDITS, (len - prefix) / 3) + 1);
   for (size_t i = 0; i < tt_param_count(); i++) {
     const char *known = tt_param_row_at(i)->name;
-    size_t known_len = strlen(known);
-    if (known_len >= len + best || len >= known_len + best || strncmp(known, name, prefix) != 0) {
-      continue; // that many insertions alone are too many
+    if (strncmp(known, name, prefix) != 0) {
+      continue;
     }
-    size_t distance = edit_distance(name, known);
-    if (distance < best) {
-      best = distance;
+    const name_words known_words = words_of(known);
+    size_t cost = TT_MIN(LETTER * edit_distance(name, len, known, strlen(known)), words_distance(&words, &known_words));
+    if (cost < best) {
+      best = cost;
       nearest = known;
     }
   }

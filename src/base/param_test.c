@@ -79,17 +79,49 @@ static void booleans_and_texts(void **unused)
 static void nearest_names(void **unused)
 {
   (void)unused;
-  assert_string_equal(tt_param_nearest("NCCL_DEBG"), "NCCL_DEBUG");
-  assert_string_equal(tt_param_nearest("NCCL_SOCKET_IFNAMES"), "NCCL_SOCKET_IFNAME");
-  assert_string_equal(tt_param_nearest("NCCL_BUFSIZE"), "NCCL_BUFFSIZE");
-  assert_string_equal(tt_param_nearest("TUTTI_TRACE_DRI"), "TUTTI_TRACE_DIR");
-  assert_null(tt_param_nearest("TUTTI_DEBUG"));
-  assert_null(tt_param_nearest("NCCL_VERSION"));
-  assert_null(tt_param_nearest("NCCL_HOME"));
-  assert_null(tt_param_nearest("NCCL_"));
-  assert_null(tt_param_nearest("NCCL_FOO")); // not NCCL_NET
-  assert_null(tt_param_nearest("NCCL_SOMETHING_ELSE"));
-  assert_null(tt_param_nearest("NCCL_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_IN_THE_TABLE_COULD_EVER_BE"));
+  static const struct {
+    const char *name, *nearest; // NULL: none
+  } cases[] = {
+      // letters
+      {"NCCL_DEBG", "NCCL_DEBUG"},
+      {"NCCL_SOCKET_IFNAMES", "NCCL_SOCKET_IFNAME"},
+      {"NCCL_BUFSIZE", "NCCL_BUFFSIZE"},
+      {"NCCL_BUFFER_SIZE", "NCCL_BUFFSIZE"},
+      {"NCCL_DEBUG_SUBSYSTEM", "NCCL_DEBUG_SUBSYS"},
+      {"TUTTI_TRACE_DRI", "TUTTI_TRACE_DIR"},
+      // words left out, or one too many at the end
+      {"NCCL_GDR_LEVEL", "NCCL_NET_GDR_LEVEL"},
+      {"NCCL_IFNAME", "NCCL_SOCKET_IFNAME"},
+      {"NCCL_DEBUG_LEVEL", "NCCL_DEBUG"},
+      {"NCCL_SOCKET_THREADS", "NCCL_SOCKET_NTHREADS"},
+      {"NCCL_TUNER_FILE", "NCCL_TUNER_CONFIG_FILE"},
+      {"TUTTI_TRACE_DIR_NAME", "TUTTI_TRACE_DIR"},
+      // another word
+      {"NCCL_IB_GDR_LEVEL", "NCCL_NET_GDR_LEVEL"},
+      {"NCCL_P2P_LEVL", "NCCL_P2P_LEVEL"},
+      // other programs' names
+      {"TUTTI_DEBUG", NULL},
+      {"NCCL_VERSION", NULL},
+      {"NCCL_HOME", NULL},
+      {"NCCL_", NULL},
+      {"NCCL_FOO", NULL}, // not NCCL_NET
+      {"NCCL_SOMETHING_ELSE", NULL},
+      {"NCCL_INCLUDE_DIR", NULL},
+      {"NCCL_LIB_DIR", NULL},
+      {"NCCL_ASYNC_ERROR_HANDLING", NULL},
+      {"NCCL_BLOCKING_WAIT", NULL},
+      {"NCCL_DESYNC_DEBUG", NULL},
+      {"NCCL_PROFILE_EVENT_MASK", NULL},
+      {"NCCL_________________________________________A", NULL},
+      {"NCCL_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_IN_THE_TABLE_COULD_EVER_BE", NULL},
+  };
+  for (size_t i = 0; i < TT_COUNT(cases); i++) {
+    const char *nearest = tt_param_nearest(cases[i].name);
+    bool same = nearest == NULL || cases[i].nearest == NULL ? nearest == cases[i].nearest : strcmp(nearest, cases[i].nearest) == 0;
+    if (!same) {
+      fail_msg("%s: %s", cases[i].name, nearest != NULL ? nearest : "none");
+    }
+  }
 }
 
 static void collect(void *arg, const tt_conf_line *line)

@@ -666,12 +666,10 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
 {
   init in = {.comm = comm, .args = args};
   uint64_t start = tt_now_ns();
-  if (comm->boot == NULL && (args->rank == 0 || tt_log_on(TT_LOG_INFO, TT_ALL))) { // below INFO once in a job, as NCCL does
-    tt_log_version();
-  }
   if (comm->nranks == 0) { // a split has just learnt its rank; others know it from the start
     tt_comm_name(comm, args);
-  } else if (args->rank == 0) {
+  } else if (args->rank == 0) { // what a job says once, at whatever level
+    tt_log_version();
     tt_advice_speak();
   }
   for (int i = 0; i < (int)TT_COUNT(steps); i++) {
