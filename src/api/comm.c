@@ -7,8 +7,6 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "comm/comm.h"
-#include "device/host/device.h"
-#include "device/host/stream.h"
 #include "os/socket.h"
 #include "tutti.h"
 
@@ -107,7 +105,7 @@ static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const
   if (j == NULL) {
     return tt_fail(ncclSystemError, "no memory to create a communicator");
   }
-  ncclResult_t res = tt_comm_new(&comm);
+  ncclResult_t res = tt_comm_new(args->parent == NULL ? tt_device_row() : args->parent->port.row, &comm);
   if (res != ncclSuccess) {
     free(j->ids);
     free(j);
@@ -149,7 +147,7 @@ static ncclResult_t init_rank(const char *what, ncclComm_t *comm, tt_init_args *
                    args->nranks - 1);
   }
   TT_TRY(tt_config_read(config, NULL, &cfg));
-  args->device = tt_host_device();
+  args->device = tt_device_row()->current();
   return submit_init(comm, args, &cfg);
 }
 
@@ -229,7 +227,7 @@ static ncclResult_t init_all(ncclComm_t *comms, int ndev, const int *devlist)
 TT_TWIN(ncclCommInitAll);
 TT_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 {
-  int count = tt_host_device_count();
+  int count = tt_device_row()->count();
   if (comm == NULL || ndev < 1) {
     return tt_fail(ncclInvalidArgument, "ncclCommInitAll: comm is %p, ndev is %d; comm must be an array, ndev at least 1", (void *)comm,
                    ndev);
@@ -310,7 +308,7 @@ static ncclResult_t check_caller(const struct ncclComm *comm, const char *what)
   if (tt_turns_busy(&comm->turns) && tt_group_open()) {
     return tt_fail(ncclInvalidUsage, "%s on rank %d: a split of the communicator waits for the end of the open group", what, comm->rank);
   }
-  if (tt_host_waiting() || atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
+  if (comm->port.row->awaiting() || atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
     return tt_fail(
         ncclInvalidUsage,
         "%s on rank %d: the calling thread is inside another call, which a signal handler or a plugin cannot end; call it from another "
@@ -376,7 +374,7 @@ TT_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
   if (asyncError == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError on rank %d: asyncError is NULL", comm->rank);
   }
-  tt_host_poll(NULL, is_settled, comm);
+  comm->port.row->poll(is_settled, comm);
   *asyncError = async_error(comm);
   return ncclSuccess;
 }

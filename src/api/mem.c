@@ -3,7 +3,6 @@
 #include "base/result.h"
 #include "comm/comm.h"
 #include "comm/windows.h"
-#include "device/host/mem.h"
 
 TT_TWIN(ncclMemAlloc);
 TT_EXPORT ncclResult_t ncclMemAlloc(void **ptr, size_t size)
@@ -11,13 +10,13 @@ TT_EXPORT ncclResult_t ncclMemAlloc(void **ptr, size_t size)
   if (ptr == NULL || size == 0) {
     return tt_fail(ncclInvalidArgument, "ncclMemAlloc: ptr is %p, size is %zu; both must be given", (void *)ptr, size);
   }
-  return tt_mem_alloc(size, ptr);
+  return tt_device_row()->alloc(size, ptr);
 }
 
 TT_TWIN(ncclMemFree);
 TT_EXPORT ncclResult_t ncclMemFree(void *ptr)
 {
-  return ptr == NULL ? ncclSuccess : tt_mem_free(ptr);
+  return ptr == NULL ? ncclSuccess : tt_device_row()->free(ptr);
 }
 
 // In these functions the communicator has been entered (comm.h).

@@ -8,7 +8,6 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "comm/windows.h"
-#include "device/host/stream.h"
 #include "os/clock.h"
 #include "topo/graph.h"
 
@@ -70,7 +69,7 @@ ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable)
 void tt_comm_expel(struct ncclComm *comm)
 {
   tt_barrier_rare();
-  tt_bell_ring(&tt_process_bell); // who waits inside for plans to end looks again
+  comm->port.row->wake(); // who waits inside for plans to end looks again
   for (int i = 0; atomic_load_explicit(&comm->launcher, memory_order_acquire) != 0; i++) {
     if (i < EXPEL_YIELDS) {
       sched_yield();
@@ -226,7 +225,7 @@ static bool quiet(void *arg)
 ncclResult_t tt_comm_flush(struct ncclComm *comm)
 {
   atomic_fetch_or(&comm->recycled, TT_FLUSHING);
-  tt_host_wait(NULL, quiet, comm);
+  comm->port.row->await(quiet, comm);
   atomic_fetch_and(&comm->recycled, ~TT_FLUSHING);
   ncclResult_t status = tt_port_status(&comm->port);
   bool aborted = __atomic_load_n(&comm->port.abort_flag, __ATOMIC_ACQUIRE) != 0; // the port may not have been stopped yet

@@ -13,8 +13,7 @@
 #include "comm/pages.h"
 #include "comm/reuse.h"
 #include "comm/turns.h"
-#include "device/host/stream.h"
-#include "device/lane.h"
+#include "device/device.h"
 #include "device/quick.h"
 #include "nccl.h"
 #include "os/barrier.h"
@@ -208,8 +207,8 @@ static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
 
 // --- life (init.c, pool.c, comm.c)
 
-// Makes a zeroed communicator, at an address that was never used for one, state TT_COMM_STARTING. Errors: ncclSystemError.
-ncclResult_t tt_comm_new(struct ncclComm **out);
+// Makes a zeroed communicator of a rank on such a device, at an address that was never used for one, state TT_COMM_STARTING. Errors: ncclSystemError.
+ncclResult_t tt_comm_new(const tt_device_ops *row, struct ncclComm **out);
 // Runs the init steps; on failure undoes them in reverse order. `parent` NULL: by unique id.
 typedef struct tt_init_args {
   ncclUniqueId id;

@@ -215,7 +215,6 @@ static ncclResult_t survey(struct ncclComm *c)
   c->local_ranks = tt_layout_size(c->layout, c->layout->node_of[c->rank]);
   c->shares = c->layout->largest > 1;
   c->per_core = c->machine_ranks > cores ? c->machine_ranks / TT_MAX(cores, 1) : 0;
-  tt_host_load(c->machine_ranks, cores);
   c->all_local = !tt_transport_p2p_off();
   for (int i = 1; i < c->nranks; i++) {
     c->all_local &= same_process(&c->peers[i], &c->peers[0]);
@@ -321,12 +320,12 @@ static ncclResult_t port_step(init *in)
   p->crowded = c->crowded;
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
   p->links = tt_calloc((size_t)c->nranks + TT_COLLNET_HEADS, sizeof *p->links);
-  p->operands = tt_calloc(TT_OPERAND_ROWS * ((size_t)c->nranks + 2), sizeof *p->operands);
   c->flows = tt_calloc(2 * (size_t)c->nranks, sizeof *c->flows);
-  p->bounce = c->local_ranks > 1 && !c->all_local ? tt_calloc_line(TT_BOUNCE_BYTES) : NULL;
-  if (p->links == NULL || p->operands == NULL || c->flows == NULL || (p->bounce == NULL && c->local_ranks > 1 && !c->all_local)) {
+  if (p->links == NULL || c->flows == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the connections to %d ranks", c->rank, c->nranks);
   }
+  const tt_port_env env = {.ranks = c->machine_ranks, .cores = c->peers[c->rank].cpus, .reads = c->local_ranks > 1 && !c->all_local};
+  TT_TRY(p->row->open(p, &env));
   atomic_store_explicit(&p->page->state, TT_RANK_RUNNING, memory_order_release);
   return ncclSuccess;
 }
@@ -453,7 +452,7 @@ static ncclResult_t network_step(init *in)
   c->wiring.proxy = c->proxy;
   c->port.mover_self = c->proxy;
   c->port.mover = &tt_proxy_mover;
-  atomic_store(&tt_host_attend, tt_proxy_attend);
+  c->port.row->attend(tt_proxy_attend);
 fail:
   tt_free(gpus);
   tt_free(all);
@@ -474,15 +473,11 @@ static void port_undo(struct ncclComm *c)
   tt_comm_announce_gone(c); // when a later step has failed here only
   if (p->page != NULL) {
     tt_transport_disconnect(&c->wiring);
-    tt_bell_retire(&p->page->bell);
+    p->row->close(p);
   }
   tt_free(p->links);
-  tt_free(p->operands);
-  tt_free(p->bounce);
   tt_free(c->flows);
   p->links = NULL;
-  p->operands = NULL;
-  p->bounce = NULL;
   c->flows = NULL;
   p->page = NULL;
 }

@@ -6,7 +6,6 @@
 
 #include "base/result.h"
 #include "comm/comm.h"
-#include "device/host/stream.h"
 
 #define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
 #define BLOCK_PLACES 256 // 2 MiB of address space, which the C library maps: no page is touched before its place is taken
@@ -63,7 +62,7 @@ static void leave_place(struct ncclComm *comm)
   (void)madvise((void *)place, place_size(), MADV_DONTNEED);
 }
 
-ncclResult_t tt_comm_new(struct ncclComm **out)
+ncclResult_t tt_comm_new(const tt_device_ops *row, struct ncclComm **out)
 {
   pthread_mutex_lock(&pool_lock);
   tt_barrier_prepare();
@@ -73,6 +72,7 @@ ncclResult_t tt_comm_new(struct ncclComm **out)
     return tt_fail(ncclSystemError, "no memory for a communicator");
   }
   tt_turns_init(&c->turns);
+  c->port.row = row;
   c->generation = tt_proc_generation;
   atomic_store(&c->state, TT_COMM_STARTING);
   atomic_store(&c->magic, TT_COMM_MAGIC);
@@ -90,26 +90,21 @@ static bool bury(tt_deferred *d)
   return true;
 }
 
-static void pass(tt_stream *s, void *arg)
-{
-  (void)arg;
-  tt_stream_pass(s);
-}
-
 void tt_comm_free_aborted(struct ncclComm *comm)
 {
+  const tt_device_ops *row = comm->port.row;
   atomic_store(&comm->magic, 0);
   tt_comm_expel(comm);
   for (int i = 0; i < ABORT_TRIES && tt_comm_outstanding(comm) != 0; i++) {
-    tt_stream_help(NULL, 1 << 20);
+    row->progress();
     sched_yield();
   }
   if (tt_comm_outstanding(comm) != 0) { // another thread may still be in one: its buffers are the user's as soon as this returns
-    tt_stream_each(pass, NULL);
+    row->settle();
   }
   if (tt_comm_outstanding(comm) != 0) { // plans behind work of others in streams, which have not begun; or a thread is just taking one back
     comm->grave.run = bury;
-    tt_worker_defer(&comm->grave);
+    row->defer(&comm->grave);
   } else {
     tt_comm_free(comm);
   }
@@ -120,7 +115,7 @@ void tt_comm_free(struct ncclComm *comm)
   atomic_store(&comm->magic, 0);
   tt_comm_announce_gone(comm);
   while (tt_comm_outstanding(comm) != 0) {
-    tt_stream_help(NULL, 1 << 20);
+    comm->port.row->progress();
     sched_yield(); // plans that a helper is completing right now
   }
   tt_comm_free_plans(comm);

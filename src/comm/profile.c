@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
-#include "device/host/capture.h"
 #include "os/clock.h"
 
 typedef struct channel_event {
@@ -77,8 +76,11 @@ static void events_free(tt_task_events *e)
 // Is the call captured in a graph, or made by the launch of one?
 static bool is_captured(const tt_group_events *g, const tt_task *t)
 {
-  tt_stream *s;
-  return g->captured || (tt_capturing() && tt_stream_look(t->stream, t->comm->device, &s) == ncclSuccess && tt_stream_captures(s));
+  bool captured = false;
+  if (tt_capturing() && !g->captured) {
+    t->comm->port.row->captured(t->stream, t->comm->device, &captured);
+  }
+  return g->captured || captured;
 }
 
 static void start_group(tt_group_events *g, tt_profilers *p, int depth, bool captured)

@@ -1,5 +1,6 @@
 // quick.c: repeated small calls, run inside the call that launches them (device/quick.h).
 #include "comm/comm.h"
+#include "device/host/stream.h"
 
 #define TOGETHER 64 // tasks of a group
 

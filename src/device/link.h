@@ -165,10 +165,11 @@ typedef struct tt_mover {
 typedef struct tt_port {
   int rank, nranks;
   int device;
-  tt_rank_page *page;     // own; ring page->bell to wake whoever waits for this rank
-  tt_rank_page lone_page; // used when there is nobody to share a page with
-  tt_link **links;        // by peer; NULL until connected. Behind the ranks the networks that reduce, as many as there are ranks at most
-  const tt_mover *mover;  // NULL: no link goes over the network
+  const struct tt_device_ops *row; // of that kind of device (device.h)
+  tt_rank_page *page;              // own; ring page->bell to wake whoever waits for this rank
+  tt_rank_page lone_page;          // used when there is nobody to share a page with
+  tt_link **links;       // by peer; NULL until connected. Behind the ranks the networks that reduce, as many as there are ranks at most
+  const tt_mover *mover; // NULL: no link goes over the network
   void *mover_self;
   bool crowded;                  // more ranks on this machine than cores: do not spin
   _Atomic uint64_t done;         // plans completed, in order. Written by the thread that runs the plan (release)

@@ -3,7 +3,7 @@
 
 #include "base/param.h"
 #include "base/result.h"
-#include "device/host/mem.h"
+#include "device/device.h"
 #include "os/clock.h"
 #include "os/proc.h"
 #include "proxy/relay.h"
@@ -86,7 +86,6 @@ static void in_child(void)
 static void hook(void)
 {
   tt_proc_on_fork(in_child);
-  tt_mem_on_free(tt_proxy_memory_goes);
 }
 
 // ---- life
@@ -196,6 +195,7 @@ static void prepare(tt_proxy *p, const tt_proxy_env *env)
   p->nranks = env->nranks;
   p->hash = env->hash;
   p->port = env->port;
+  p->row = env->port->row;
   p->net = env->net;
   p->ctx = NULL;
   p->events_fd = -1;
@@ -237,6 +237,7 @@ ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_w
 {
   ncclResult_t res = ncclSuccess;
   pthread_once(&hook_once, hook);
+  env->port->row->on_free(tt_proxy_memory_goes);
   pthread_mutex_lock(&lock);
   tt_proxy *p = take_place();
   if (p != NULL) {

@@ -65,7 +65,7 @@ ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns);
 
 // Memory of the user's that will be sent from and received into again: a network that wants memory registered is told of it when a
-// connection first uses it (regs.c); other memory, but for that of tt_mem_alloc, goes by way of the slots. Each call undoes one of the
+// connection first uses it (regs.c); other memory, but for that of ncclMemAlloc, goes by way of the slots. Each call undoes one of the
 // other. A message that is using the memory goes on using it. Any thread; for the time of a look they wait for whoever drives the proxy.
 // Errors: ncclSystemError (no memory).
 ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size);

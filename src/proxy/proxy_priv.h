@@ -218,6 +218,7 @@ struct tt_proxy {
   int rank, nranks;
   uint64_t hash;
   tt_port *port;
+  const struct tt_device_ops *row; // of its device: the port's, and still there when the port has gone
   const tt_net_ops *net;
   void *ctx;                         // the network's
   _Atomic(tt_profilers *) profilers; // NULL: none, or the rank has gone. Taken away with the run flag held

@@ -3,6 +3,7 @@
 #pragma once
 #include "proxy/fake_net.h"
 
+#include "device/device.h"
 #include "os/fdbox.h"
 #include "os/shm.h"
 #include "proxy/proxy_priv.h"
@@ -96,7 +97,7 @@ FAKE void rig_port(rig *r, int rank)
 {
   rig_rank *k = &r->ranks[rank];
   memset(k, 0, sizeof *k);
-  k->port = (tt_port){.rank = rank, .nranks = r->n, .page = &k->port.lone_page, .links = k->table};
+  k->port = (tt_port){.rank = rank, .nranks = r->n, .row = &tt_device_host, .page = &k->port.lone_page, .links = k->table};
   atomic_store(&k->port.page->state, TT_RANK_RUNNING);
 }
 

@@ -5,7 +5,7 @@
 // user does, when the memory is freed, or when it is closed itself; but not while a message is under way in it.
 #include "base/log.h"
 #include "base/result.h"
-#include "device/host/mem.h"
+#include "device/device.h"
 #include "proxy/proxy_priv.h"
 
 // ---- what a connection has registered
@@ -65,7 +65,7 @@ static bool find_extent(const tt_proxy *p, const char *data, size_t bytes, void 
     *size = r->size;
     return true;
   }
-  return tt_mem_range(data, bytes, base, size);
+  return p->row->range(data, bytes, base, size);
 }
 
 static tt_proxy_mr *mr_new(tt_proxy_conn *c, void *base, size_t size)
@@ -198,7 +198,7 @@ typedef struct extent {
   size_t size;
 } extent;
 
-// The memory cannot be found any more (tt_mem_on_free), so who looks for it after this has held the run flag finds nothing.
+// The memory cannot be found any more (tt_device_ops.on_free), so who looks for it after this has held the run flag finds nothing.
 static void tell_one(tt_proxy *p, void *arg)
 {
   const extent *e = arg;

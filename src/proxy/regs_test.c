@@ -4,7 +4,7 @@
 
 #include "proxy/user_rig.h"
 
-#include "device/host/mem.h"
+#include "device/device.h"
 
 static rig *open_pair(void)
 {
@@ -122,8 +122,8 @@ static void allocated(void **state)
   free(u.in);
   free(u.out);
   for (int round = 0; round < 3; round++) {
-    assert_int_equal(tt_mem_alloc(u.room, (void **)&u.in), ncclSuccess);
-    assert_int_equal(tt_mem_alloc(u.room, (void **)&u.out), ncclSuccess);
+    assert_int_equal(tt_device_host.alloc(u.room, (void **)&u.in), ncclSuccess);
+    assert_int_equal(tt_device_host.alloc(u.room, (void **)&u.out), ncclSuccess);
     watch(round < 2 ? u.in : u.out, u.room);
     user_begin(&u, 5 * RIG_BIG_BYTES, true);
     user_finish(&u, false);
@@ -131,8 +131,8 @@ static void allocated(void **state)
     user_finish(&u, false);
     assert_int_equal(atomic_load(&fake.regs), 1);
     assert_int_equal(atomic_load(round < 2 ? &fake.sends_there : &fake.recvs_there), 10);
-    assert_int_equal(tt_mem_free(u.in), ncclSuccess);
-    assert_int_equal(tt_mem_free(u.out), ncclSuccess);
+    assert_int_equal(tt_device_host.free(u.in), ncclSuccess);
+    assert_int_equal(tt_device_host.free(u.out), ncclSuccess);
     assert_int_equal(atomic_load(&fake.regs), 0);
   }
   rig_close(u.r);
@@ -456,9 +456,9 @@ static void *register_all_the_time(void *arg)
     add(x->u, 0, x->u->in);
     add(x->u, 1, other);
     add(x->u, 1, x->u->out);
-    FAKE_DEMAND(tt_mem_alloc(5000, (void **)&shared) == ncclSuccess);
+    FAKE_DEMAND(tt_device_host.alloc(5000, (void **)&shared) == ncclSuccess);
     sched_yield();
-    FAKE_DEMAND(tt_mem_free(shared) == ncclSuccess);
+    FAKE_DEMAND(tt_device_host.free(shared) == ncclSuccess);
     take_away(x->u, 0, x->u->in);
     take_away(x->u, 1, x->u->out);
     take_away(x->u, 1, other);

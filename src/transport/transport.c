@@ -10,6 +10,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "device/device.h"
 
 // In order of preference.
 static const tt_transport *const transports[] = {&tt_transport_self, &tt_transport_p2p, &tt_transport_shm, &tt_transport_net};
@@ -140,6 +141,7 @@ void tt_transport_disconnect(const tt_wiring *w)
     tt_link *link = w->port->links[i];
     if (link != NULL) {
       const tt_transport *t = link->transport;
+      w->port->row->forget(link);
       if (t->disconnect != NULL) {
         t->disconnect(link);
       }

@@ -7,6 +7,7 @@
 #include "base/param.h"
 
 #include "base/util.h"
+#include "device/device.h"
 #include "os/proc.h"
 #include "transport/transport.h"
 
@@ -67,7 +68,8 @@ static void open_net(bool can_copy)
   make_segment();
   for (int i = 0; i < N; i++) {
     tt_port *p = &net.ports[i];
-    *p = (tt_port){.rank = i, .nranks = N, .page = i < LOCAL_RANKS ? tt_segment_page(net.segment, i) : &net.lone[i]};
+    *p =
+        (tt_port){.rank = i, .nranks = N, .row = &tt_device_host, .page = i < LOCAL_RANKS ? tt_segment_page(net.segment, i) : &net.lone[i]};
     p->links = tt_calloc(N, sizeof *p->links);
     net.w[i] = (tt_wiring){.rank = i,
                            .nranks = N,

@@ -304,6 +304,37 @@ ncclResult_t tt_capture_add(tt_stream *const *streams, size_t n, tt_node *node)
   return res;
 }
 
+// The streams of the uses, and how many of them are captured.
+static ncclResult_t look_at(const tt_stream_use *uses, size_t n, int device, tt_stream **streams, size_t *captured)
+{
+  *captured = 0;
+  for (size_t i = 0; i < n; i++) {
+    TT_TRY(tt_stream_look(uses[i].stream, device, &streams[i]));
+    *captured += tt_stream_captures(streams[i]);
+  }
+  for (size_t i = 0; i < n && *captured == 0; i++) {
+    TT_TRY(tt_capture_refuse_legacy(streams[i], uses[i].what));
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_capture_calls(const tt_stream_use *uses, size_t n, int device, tt_recorded *r, bool *captured)
+{
+  size_t count = 0;
+  tt_stream *one[1], **streams = n == 1 ? one : tt_calloc(n, sizeof *streams);
+  ncclResult_t res = streams == NULL ? no_memory() : look_at(uses, n, device, streams, &count);
+  *captured = count > 0;
+  if (res == ncclSuccess && count > 0) {
+    res = tt_capture_add(streams, n, r == NULL ? NULL : tt_node_of_recorded(r));
+  } else if (r != NULL) {
+    r->drop(r);
+  }
+  if (streams != one) {
+    tt_free(streams);
+  }
+  return res;
+}
+
 static ncclResult_t record(const tt_stream *s, tt_mark **out)
 {
   if (s->member == NULL || s->member->of->broken) {

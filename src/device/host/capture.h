@@ -12,15 +12,6 @@
 #pragma once
 #include "device/host/graph.h"
 
-// Captures under way. Relaxed: a thread sees its own, and what others do meanwhile to its streams is the program's race.
-extern _Atomic int tt_captures;
-
-// Could some stream be captured? Nothing else of this header need be asked if not.
-static inline bool tt_capturing(void)
-{
-  return TT_UNLIKELY(atomic_load_explicit(&tt_captures, memory_order_relaxed) != 0);
-}
-
 // Is this stream captured?
 bool tt_stream_captures(const tt_stream *s);
 
@@ -35,6 +26,8 @@ ncclResult_t tt_capture_update(tt_stream *s, const tt_nodes *deps, bool set);
 // Records a node behind the tails of all these streams, whose only tail it becomes. NULL: there was no memory for it. Takes it over, on an error drops it.
 // Errors: also ncclInvalidUsage when not all of them belong to one capture.
 ncclResult_t tt_capture_add(tt_stream *const *streams, size_t n, tt_node *node);
+// Records calls of a layer above: tt_device_ops.record.
+ncclResult_t tt_capture_calls(const tt_stream_use *uses, size_t n, int device, tt_recorded *r, bool *captured);
 // Remembers the stream's tail in the event.
 ncclResult_t tt_capture_record(tt_stream *s, tt_event *e);
 // The stream's next node comes after what the event was recorded behind. Begins to capture `s` if it does not capture.

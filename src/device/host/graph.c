@@ -116,6 +116,42 @@ tt_node *tt_node_of_work(tt_work *w)
   return &n->node;
 }
 
+typedef struct recorded_node {
+  tt_node node;
+  tt_recorded *recorded;
+} recorded_node;
+
+static ncclResult_t check_recorded(const tt_node *n)
+{
+  const tt_recorded *r = ((const recorded_node *)n)->recorded;
+  return r->check(r);
+}
+
+static ncclResult_t issue_recorded(tt_node *n, tt_stream *s)
+{
+  tt_recorded *r = ((recorded_node *)n)->recorded;
+  return r->issue(r, (cudaStream_t)s);
+}
+
+static void drop_recorded(tt_node *n)
+{
+  tt_recorded *r = ((recorded_node *)n)->recorded;
+  r->drop(r);
+  tt_free(n);
+}
+
+tt_node *tt_node_of_recorded(tt_recorded *r)
+{
+  static const tt_node_ops ops = {.kind = tuttiNodeNccl, .check = check_recorded, .issue = issue_recorded, .drop = drop_recorded};
+  recorded_node *n = (recorded_node *)tt_node_new(sizeof *n, &ops);
+  if (n == NULL) {
+    r->drop(r);
+    return NULL;
+  }
+  n->recorded = r;
+  return &n->node;
+}
+
 typedef struct event_node {
   tt_node node;
   tt_event *event;

@@ -58,6 +58,8 @@ tt_node *tt_node_new(size_t size, const tt_node_ops *ops);
 void tt_node_drop(tt_node *n);
 // A node that pushes a copy of `w` (tt_work_ops.again), and owns `w`. NULL, with `w` freed: there is no memory.
 tt_node *tt_node_of_work(tt_work *w);
+// A node that queues `r`, and owns it. NULL, with `r` dropped: there is no memory.
+tt_node *tt_node_of_recorded(tt_recorded *r);
 // A node that records or waits for an event when it is issued.
 tt_node *tt_node_of_event(tt_event *e, bool record);
 // A node that does nothing.

@@ -8,9 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "device/work.h"
-
-typedef struct tt_stream tt_stream;
+#include "device/device.h"
 
 // The run flag: 0 free, 1 taken, 2 taken and somebody asked meanwhile (the holder looks again before it leaves).
 struct tt_stream {
@@ -133,11 +131,7 @@ bool tt_host_waiting(void);
 // Tells how crowded the machine is: `ranks` ranks of one communicator share it with `cores` cores. Waits spin less when crowded.
 void tt_host_load(int ranks, int cores);
 
-// Work for the worker's next quiet moments: run(d) is called until it returns true; it may free `d`.
-typedef struct tt_deferred {
-  struct tt_deferred *next;
-  bool (*run)(struct tt_deferred *d);
-} tt_deferred;
+// Work for the worker's next quiet moments.
 void tt_worker_defer(tt_deferred *d);
 
 // A forked child has no worker.

@@ -1,7 +1,6 @@
 // shm.c: two ranks on one machine. FIFOs in the shared segment; buffers are read by process_vm_readv where that is permitted, and mapped
-// where they come from ncclMemAlloc (device/host/mem.h).
+// where they come from ncclMemAlloc.
 #include "base/param.h"
-#include "device/host/mem.h"
 #include "transport/transport.h"
 
 // Ranks of a communicator up to which each pair has pipes, and up to which they are long: together they hold less than half of the 16384 pages that an ordinary
@@ -42,7 +41,6 @@ static ncclResult_t connect(const tt_wiring *w, tt_link *link)
 
 static void disconnect(tt_link *link)
 {
-  tt_mem_forget(link);
   tt_pagepipe_close(&link->pages);
   tt_pagetap_close(&link->tap);
   tt_free(link->tastes);

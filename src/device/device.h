@@ -1,0 +1,115 @@
+// device.h: the table of devices: what the layers above ask of the kind of device that a rank is on. One row per kind.
+//
+// A rank's port holds the row of its device (link.h), and everything above src/device goes through it: no other folder includes a row's headers, but for
+// src/api/host*.c, the public face of the host device (scripts/check_levels). src/device/README.md says what each group of members means for CUDA.
+//
+// Members, unless they say otherwise: any thread; they never wait for a peer. Errors are recorded with tt_fail.
+#pragma once
+#include "device/lane.h"
+
+typedef struct tt_stream tt_stream; // a stream, as its row knows it
+
+// The device that a rank is on, as ranks tell each other. Part of a bootstrap message: fixed layout.
+typedef struct tt_device_id {
+  char kind[8];     // name of its row
+  uint8_t uuid[16]; // tells devices of one machine apart
+} tt_device_id;
+_Static_assert(sizeof(tt_device_id) == 24, "bootstrap message layout");
+
+// What a port needs to know of its surroundings when it is opened.
+typedef struct tt_port_env {
+  int ranks, cores; // ranks of the communicator on this machine, and the cores that they share
+  bool reads;       // some of them are in other processes: their memory is read by the kernel's copies
+} tt_port_env;
+
+// A stream that a call uses, and the name of the call's function, for messages.
+typedef struct tt_stream_use {
+  cudaStream_t stream;
+  const char *what;
+} tt_stream_use;
+
+// Work that a graph keeps, and queues at each of its launches. The first member of whatever it is.
+typedef struct tt_recorded {
+  // Could it be queued? Asked of everything in the graph before the first is queued.
+  ncclResult_t (*check)(const struct tt_recorded *r);
+  // Queues it on the stream. Never waits. One thread at a time.
+  ncclResult_t (*issue)(struct tt_recorded *r, cudaStream_t stream);
+  // Frees it, when no graph has it any more.
+  void (*drop)(struct tt_recorded *r);
+} tt_recorded;
+
+// Work for a quiet moment: run(d) is called until it returns true; it may free `d`.
+typedef struct tt_deferred {
+  struct tt_deferred *next;
+  bool (*run)(struct tt_deferred *d);
+} tt_deferred;
+
+typedef struct tt_device_ops {
+  const char *name; // in messages, and in tt_device_id
+
+  // --- identity
+  int (*count)(void);   // devices of this kind
+  int (*current)(void); // the calling thread's
+  void (*identify)(int device, tt_device_id *out);
+
+  // --- memory that peers can map (ncclMemAlloc)
+  ncclResult_t (*alloc)(size_t size, void **ptr);
+  ncclResult_t (*free)(void *ptr); // ncclInvalidArgument: it is not from `alloc`
+  // Handle of the allocation that holds [ptr, ptr + size), for tokens; 0: none does.
+  uint32_t (*find)(const void *ptr, size_t size);
+  // That whole allocation. False: none holds the range.
+  bool (*range)(const void *ptr, size_t size, void **base, size_t *bytes);
+  // From now on fn is called with each allocation that is freed: nothing finds it any more, and its memory is still there. One such function per process.
+  void (*on_free)(void (*fn)(void *base, size_t size));
+  // Unmaps all allocations of the peer that the link has mapped. Nothing of the port runs.
+  void (*forget)(tt_link *link);
+
+  // --- streams
+  // Is the stream captured? Errors: ncclInvalidArgument (the handle is no stream of this kind of device).
+  ncclResult_t (*captured)(cudaStream_t stream, int device, bool *captured);
+  // Records `r` in the graph if the streams are captured; *captured: they are. Takes `r` over, and drops it on an error or where they are not. `r` NULL: there
+  // was no memory for it. Errors: ncclInvalidUsage (only some are captured, or the call breaks a rule of captures), ncclSystemError. Asked while tt_capturing().
+  ncclResult_t (*record)(const tt_stream_use *uses, size_t n, int device, tt_recorded *r, bool *captured);
+
+  // --- ports
+  // Gives the port what the device needs to run plans. Its page and links are there. Errors: ncclSystemError.
+  ncclResult_t (*open)(tt_port *port, const tt_port_env *env);
+  // Frees that. Accepts a port that `open` has failed on. No plan is left, and no thread of this process sleeps on the page's bell afterwards.
+  void (*close)(tt_port *port);
+
+  // --- work
+  // Moves what can be moved, of all ports. True when anything did.
+  bool (*progress)(void);
+  // The port is stopped: afterwards no thread is in a plan that it found before this call, and plans that had begun touch the user's buffers no more.
+  void (*settle)(void);
+  // Waits until ready(arg), moving what can be moved. `wake` makes these threads look again.
+  void (*await)(bool (*ready)(void *arg), void *arg);
+  void (*wake)(void);
+  // Looks whether ready(arg), after moving what can be moved. Never waits; gives the core away to a thread that asks again and again in vain.
+  bool (*poll)(bool (*ready)(void *arg), void *arg);
+  // Is the calling thread inside `await` or another wait of the device? Then it is in a signal handler or a plugin, and must not wait for what that holds.
+  bool (*awaiting)(void);
+  // Has d->run called by a thread of the device's.
+  void (*defer)(tt_deferred *d);
+  // From now on fn(1) is called when a thread of a user's begins to move what ports have to move, fn(-1) when it stops or falls asleep. One such function per
+  // process.
+  void (*attend)(void (*fn)(int delta));
+} tt_device_ops;
+
+extern const tt_device_ops tt_device_host;
+
+// The row for this process's communicators.
+static inline const tt_device_ops *tt_device_row(void)
+{
+  return &tt_device_host;
+}
+
+// Captures under way whose calls are recorded (tt_device_ops.record). Relaxed: a thread sees its own, and what others do meanwhile to its streams is the
+// program's race.
+extern _Atomic int tt_captures;
+
+// Could some stream be captured? Nothing else of captures need be asked if not.
+static inline bool tt_capturing(void)
+{
+  return TT_UNLIKELY(atomic_load_explicit(&tt_captures, memory_order_relaxed) != 0);
+}

@@ -1,0 +1,109 @@
+// row.c: the host device's row of the table of devices.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "device/host/capture.h"
+#include "device/host/device.h"
+#include "device/host/mem.h"
+#include "device/host/stream.h"
+
+#define HELP_BYTES (1u << 20) // moved by one call of `progress`, about
+
+// The same bytes as a program gets from libhostcuda for this device.
+static void identify(int device, tt_device_id *out)
+{
+  *out = (tt_device_id){.uuid = "tutti host"};
+  snprintf(out->kind, sizeof out->kind, "%s", tt_device_host.name);
+  for (int i = 0; i < 4; i++) {
+    out->uuid[12 + i] = (uint8_t)((uint32_t)device >> (24 - 8 * i));
+  }
+}
+
+static ncclResult_t captured(cudaStream_t stream, int device, bool *captured)
+{
+  tt_stream *s;
+  TT_TRY(tt_stream_look(stream, device, &s));
+  *captured = tt_stream_captures(s);
+  return ncclSuccess;
+}
+
+static ncclResult_t open_port(tt_port *port, const tt_port_env *env)
+{
+  tt_host_load(env->ranks, env->cores);
+  port->operands = tt_calloc(TT_OPERAND_ROWS * ((size_t)port->nranks + 2), sizeof *port->operands);
+  port->bounce = env->reads ? tt_calloc_line(TT_BOUNCE_BYTES) : NULL;
+  if (port->operands == NULL || (env->reads && port->bounce == NULL)) {
+    return tt_fail(ncclSystemError, "rank %d: no memory to run operations of %d ranks", port->rank, port->nranks);
+  }
+  return ncclSuccess;
+}
+
+static void close_port(tt_port *port)
+{
+  tt_bell_retire(&port->page->bell);
+  tt_free(port->operands);
+  tt_free(port->bounce);
+  port->operands = NULL;
+  port->bounce = NULL;
+}
+
+static bool progress(void)
+{
+  return tt_stream_help(NULL, HELP_BYTES);
+}
+
+static void pass(tt_stream *s, void *unused)
+{
+  (void)unused;
+  tt_stream_pass(s);
+}
+
+static void settle(void)
+{
+  tt_stream_each(pass, NULL);
+}
+
+static void await(bool (*ready)(void *arg), void *arg)
+{
+  tt_host_wait(NULL, ready, arg);
+}
+
+static void wake(void)
+{
+  tt_bell_ring(&tt_process_bell);
+}
+
+static bool poll(bool (*ready)(void *arg), void *arg)
+{
+  return tt_host_poll(NULL, ready, arg);
+}
+
+static void attend(void (*fn)(int delta))
+{
+  atomic_store(&tt_host_attend, fn);
+}
+
+const tt_device_ops tt_device_host = {.name = "host",
+                                      .count = tt_host_device_count,
+                                      .current = tt_host_device,
+                                      .identify = identify,
+                                      .alloc = tt_mem_alloc,
+                                      .free = tt_mem_free,
+                                      .find = tt_mem_find,
+                                      .range = tt_mem_range,
+                                      .on_free = tt_mem_on_free,
+                                      .forget = tt_mem_forget,
+                                      .captured = captured,
+                                      .record = tt_capture_calls,
+                                      .open = open_port,
+                                      .close = close_port,
+                                      .progress = progress,
+                                      .settle = settle,
+                                      .await = await,
+                                      .wake = wake,
+                                      .poll = poll,
+                                      .awaiting = tt_host_waiting,
+                                      .defer = tt_worker_defer,
+                                      .attend = attend};
