@@ -252,7 +252,7 @@ static void finalize_body(int rank, void *arg)
     OK(ncclAllReduce(in[1], out[1], 16, ncclFloat, ncclSum, comm[0], stream));
     single s = {.comm = comm[0]};
     CHECK(pthread_create(&thread, NULL, finalizes, &s) == 0, "no thread");
-    while ((atomic_load(&comm[0]->recycled) & TT_FLUSHING) == 0) {
+    while ((atomic_load(&comm[0]->plans.recycled) & TT_FLUSHING) == 0) {
       sched_yield();
     }
     OK(ncclCommAbort(comm[0]));

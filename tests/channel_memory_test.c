@@ -43,8 +43,8 @@ static int different_rings(const tt_topology *t, int channels)
 static void count_of(ncclComm_t comm, tt_func func, int *channels, int *own)
 {
   *channels = *own = 0;
-  for (unsigned i = 0; i < comm->cache_room; i++) {
-    for (const tt_cached *c = comm->cache[i]; c != NULL; c = c->next) {
+  for (unsigned i = 0; i < comm->schedules.room; i++) {
+    for (const tt_cached *c = comm->schedules.buckets[i]; c != NULL; c = c->next) {
       *channels += c->func == func;
       *own += c->func == func && !c->lent;
     }
@@ -104,15 +104,15 @@ typedef struct kept {
 static kept kept_by(ncclComm_t comm)
 {
   kept k = {0};
-  for (unsigned i = 0; i < comm->cache_room; i++) {
-    for (const tt_cached *c = comm->cache[i]; c != NULL; c = c->next) {
+  for (unsigned i = 0; i < comm->schedules.room; i++) {
+    for (const tt_cached *c = comm->schedules.buckets[i]; c != NULL; c = c->next) {
       k.schedules++;
     }
   }
-  for (const tt_plan *p = comm->plans; p != NULL; p = p->next) {
+  for (const tt_plan *p = comm->plans.spare; p != NULL; p = p->next) {
     k.plans++;
   }
-  for (const tt_plan *p = atomic_load(&comm->returned); p != NULL; p = p->next) {
+  for (const tt_plan *p = atomic_load(&comm->plans.returned); p != NULL; p = p->next) {
     k.plans++;
   }
   return k;

@@ -159,7 +159,7 @@ static void ahead_rank(int rank, void *arg)
   ncclComm_t comm = join_processes(0, FEW, rank);
   cudaStream_t s;
   OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
-  CHECK(comm->crowded, "%d ranks on one core are not too many?", FEW);
+  CHECK(comm->machine.crowded, "%d ranks on one core are not too many?", FEW);
   for (int round = 0; round < 8; round++) { // with plans, and made ready
     bool sum = round % 2 != 0, checked = !sum || rank == FEW - 1;
     for (int i = 0; i < AHEAD; i++) {
@@ -216,7 +216,7 @@ static void patient_rank(int rank, void *arg)
   ncclComm_t comm = join_processes(0, n, rank);
   cudaStream_t s;
   OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
-  CHECK(comm->per_core == n, "%d ranks on one core: %d per core", n, comm->per_core);
+  CHECK(comm->machine.per_core == n, "%d ranks on one core: %d per core", n, comm->machine.per_core);
   for (int k = 0; k < LATE + TOGETHER; k++) {
     int x[2] = {rank + k, rank - k}, y[2] = {-1, -1}, before = (rank + n - 1) % n, sum = n * (n - 1) / 2;
     while (k < LATE && rank == 0 && atomic_load(&the_board->word[0]) < (uint64_t)((k + 1) * waiters)) {
@@ -228,8 +228,8 @@ static void patient_rank(int rank, void *arg)
     int want[2] = {c->ring ? before + k : sum + n * k, c->ring ? before - k : sum - n * k};
     CHECK(memcmp(y, want, sizeof y) == 0, "rank %d, call %d: %d and %d, not %d and %d", rank, k, y[0], y[1], want[0], want[1]);
     if (k == LATE - 1 && waits) {
-      CHECK(comm->in_vain >= 3 && comm->hurries > 0, "rank %d has waited in vain %u times, and will %u times not", rank, comm->in_vain,
-            comm->hurries);
+      CHECK(comm->attempts.failed >= 3 && comm->attempts.skip > 0, "rank %d has waited in vain %u times, and will %u times not", rank,
+            comm->attempts.failed, comm->attempts.skip);
     }
   }
   OK(tuttiStreamDestroy(s));
@@ -253,9 +253,9 @@ static void fake_node(int rank, void *arg)
   snprintf(name, sizeof name, "node%d", rank);
   setenv("NCCL_HOSTID", name, 1);
   ncclComm_t comm = join_processes(0, 2, rank);
-  CHECK(comm->layout->nnodes == 2 && comm->local_ranks == 1, "%d nodes", comm->layout->nnodes);
-  CHECK(comm->crowded == (taken < 2), "two ranks on %d cores: crowded %d", taken, comm->crowded);
-  CHECK(tt_host_crowded() == comm->crowded, "waits think otherwise");
+  CHECK(comm->layout->nnodes == 2 && comm->machine.local_ranks == 1, "%d nodes", comm->layout->nnodes);
+  CHECK(comm->machine.crowded == (taken < 2), "two ranks on %d cores: crowded %d", taken, comm->machine.crowded);
+  CHECK(tt_host_crowded() == comm->machine.crowded, "waits think otherwise");
   OK(ncclCommDestroy(comm));
 }
 

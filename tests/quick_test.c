@@ -18,7 +18,7 @@ static int ready_kinds(ncclComm_t comm, tt_func f)
 {
   int n = 0;
   for (int i = 0; i < TT_KNOWN_SETS * TT_KNOWN_WAYS; i++) {
-    const tt_decision *set = comm->known[i / TT_KNOWN_WAYS], *d = set + i % TT_KNOWN_WAYS;
+    const tt_decision *set = comm->decisions.sets[i / TT_KNOWN_WAYS], *d = set + i % TT_KNOWN_WAYS;
     n += set != NULL && d->made && (tt_func)(d->kind & UINT8_MAX) == f && d->ready.state == TT_READY_YES;
   }
   return n;
@@ -80,8 +80,8 @@ static void all_samples(part *p, int n)
       ready += is_ready(p->comm, lib_func[s.func]);
     }
   }
-  CHECK(over_network() || (n > 8 && !p->comm->crowded) || ready > FUNCS * NCOUNTS / SLOWER / 2, "%d ranks: only %d samples were made ready",
-        n, ready);
+  CHECK(over_network() || (n > 8 && !p->comm->machine.crowded) || ready > FUNCS * NCOUNTS / SLOWER / 2,
+        "%d ranks: only %d samples were made ready", n, ready);
   CHECK(!over_network() || n == 1 || ready == 0, "%d ranks: %d samples were made ready over the network", n, ready);
 }
 
@@ -477,7 +477,7 @@ static void set_body(int rank, void *arg)
       calls++;
       int made = 0;
       for (int way = 0; way < TT_KNOWN_WAYS; way++) {
-        made += p.comm->known[set][way].made;
+        made += p.comm->decisions.sets[set][way].made;
       }
       CHECK(made == calls, "%d of %d kinds are remembered", made, calls);
     }

@@ -96,7 +96,7 @@ static void make_comm(int n)
   memset(&comm, 0, sizeof comm);
   comm.nranks = n;
   comm.peers = peers;
-  comm.needs_net = true;
+  comm.network.needed = true;
   must_be(tt_ranks_layout(peers, n, &comm.layout) == ncclSuccess, "layout", n);
 }
 
@@ -125,7 +125,7 @@ static void make_networked(int n)
   no_shared_memory(n);
   memset(&comm, 0, sizeof comm);
   comm.nranks = n;
-  comm.proxy = &none;
+  comm.network.proxy = &none;
   comm.port.links = links;
   comm.wiring = (tt_wiring){.nranks = n, .peers = peers, .port = &comm.port};
   for (int i = 0; i < n; i++) {

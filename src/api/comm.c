@@ -26,7 +26,7 @@ static ncclResult_t create(init_job *j)
 {
   struct ncclComm *parent = j->args.parent;
   char text[96];
-  ncclResult_t res = parent == NULL ? ncclSuccess : tt_turns_await(&parent->turns, &j->turn);
+  ncclResult_t res = parent == NULL ? ncclSuccess : tt_turns_await(&parent->splits.turns, &j->turn);
   if (res == ncclSuccess) {
     res = parent != NULL ? tt_comm_split(j->comm, &j->args) : tt_comm_init(j->comm, &j->args);
   }
@@ -44,7 +44,7 @@ static void leave_parent(init_job *j, ncclResult_t res)
   struct ncclComm *parent = j->args.parent;
   if (parent != NULL) {
     bool orphan = res == ncclSuccess && tt_aborted(&parent->port.abort_flag);
-    tt_turns_leave(&parent->turns, &j->turn, parent->boot);
+    tt_turns_leave(&parent->splits.turns, &j->turn, parent->boot);
     if (orphan) {
       __atomic_store_n(&j->comm->port.abort_flag, 0, __ATOMIC_RELEASE);
     }
@@ -117,7 +117,7 @@ static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const
   j->args.ids = j->ids;
   if (args->parent == NULL) {
     tt_comm_name(comm, args);
-  } else if (!tt_turns_add(&args->parent->turns, &j->turn, &comm->port.abort_flag)) {
+  } else if (!tt_turns_add(&args->parent->splits.turns, &j->turn, &comm->port.abort_flag)) {
     tt_comm_free(comm);
     free(j);
     return tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: the communicator is being aborted", args->parent->rank);
@@ -305,7 +305,7 @@ TT_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
 // The communicator cannot go while a split of it, or a call that a signal handler has interrupted, waits for the calling thread.
 static ncclResult_t check_caller(const struct ncclComm *comm, const char *what)
 {
-  if (tt_turns_busy(&comm->turns) && tt_group_open()) {
+  if (tt_turns_busy(&comm->splits.turns) && tt_group_open()) {
     return tt_fail(ncclInvalidUsage, "%s on rank %d: a split of the communicator waits for the end of the open group", what, comm->rank);
   }
   if (comm->port.row->awaiting() || atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
@@ -326,7 +326,7 @@ TT_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
   }
   TT_TRY(tt_comm_check(comm, "ncclCommDestroy", false));
   TT_TRY(check_caller(comm, "ncclCommDestroy"));
-  tt_turns_drain(&comm->turns); // splits use their parent
+  tt_turns_drain(&comm->splits.turns); // splits use their parent
   tt_job_join(comm);
   if (atomic_load(&comm->state) == TT_COMM_READY) {
     tt_comm_flush(comm); // after a failure this only waits for the plans to be dropped
@@ -344,8 +344,8 @@ TT_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
   TT_TRY(tt_comm_check(comm, "ncclCommAbort", false));
   TT_TRY(check_caller(comm, "ncclCommAbort"));
   __atomic_store_n(&comm->port.abort_flag, 1, __ATOMIC_RELEASE);
-  tt_turns_abort(&comm->turns);
-  tt_turns_drain(&comm->turns);
+  tt_turns_abort(&comm->splits.turns);
+  tt_turns_drain(&comm->splits.turns);
   tt_job_join(comm);
   if (comm->port.page != NULL) {
     tt_last_error_set("the communicator was aborted by ncclCommAbort");
@@ -359,7 +359,7 @@ TT_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 static ncclResult_t async_error(struct ncclComm *comm)
 {
   ncclResult_t async = (ncclResult_t)atomic_load_explicit(&comm->async, memory_order_acquire), status = tt_port_status(&comm->port);
-  return status != ncclSuccess ? status : tt_turns_busy(&comm->turns) ? ncclInProgress : async;
+  return status != ncclSuccess ? status : tt_turns_busy(&comm->splits.turns) ? ncclInProgress : async;
 }
 
 static bool is_settled(void *comm)
@@ -414,12 +414,12 @@ __attribute__((visibility("default"))) ncclResult_t tuttiCommProxyStates(ncclCom
   if (max < 0 || (max > 0 && states == NULL)) {
     return tt_fail(ncclInvalidArgument, "tuttiCommProxyStates on rank %d: no room is given for %d states", comm->rank, max);
   }
-  int n = comm->proxy == NULL ? 0 : tt_proxy_states(comm->proxy, NULL, 0), room = TT_MIN(n, max);
+  int n = comm->network.proxy == NULL ? 0 : tt_proxy_states(comm->network.proxy, NULL, 0), room = TT_MIN(n, max);
   tt_proxy_op_state *all = room == 0 ? NULL : tt_calloc((size_t)room, sizeof *all);
   if (all == NULL && room > 0) {
     return tt_fail(ncclSystemError, "tuttiCommProxyStates on rank %d: no memory for %d states", comm->rank, room);
   }
-  n = room == 0 ? n : tt_proxy_states(comm->proxy, all, room);
+  n = room == 0 ? n : tt_proxy_states(comm->network.proxy, all, room);
   for (int i = 0; i < TT_MIN(n, room); i++) {
     states[i] = public_state(&all[i], comm->rank);
   }

@@ -101,32 +101,32 @@ TT_EXPORT ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void
 // More room for operations. The new ones are free.
 static bool grow_ops(struct ncclComm *comm)
 {
-  int first = comm->nuserops, n = first == 0 ? 8 : first * 2;
+  int first = comm->userops.n, n = first == 0 ? 8 : first * 2;
   tt_userop *ops = tt_calloc((size_t)n, sizeof *ops);
   if (ops == NULL) {
     return false;
   }
   if (first > 0) {
-    memcpy(ops, comm->userops, (size_t)first * sizeof *ops);
+    memcpy(ops, comm->userops.ops, (size_t)first * sizeof *ops);
   }
   for (int i = first; i < n - 1; i++) {
     ops[i].next_free = i + 2;
   }
-  tt_free(comm->userops);
-  comm->userops = ops;
-  comm->nuserops = n;
-  comm->free_userop = first + 1;
+  tt_free(comm->userops.ops);
+  comm->userops.ops = ops;
+  comm->userops.n = n;
+  comm->userops.first_free = first + 1;
   return true;
 }
 
 // Takes a free slot of the communicator's operations. -1: no memory.
 static int take_slot(struct ncclComm *comm)
 {
-  if (comm->free_userop == 0 && !grow_ops(comm)) {
+  if (comm->userops.first_free == 0 && !grow_ops(comm)) {
     return -1;
   }
-  int slot = comm->free_userop - 1;
-  comm->free_userop = comm->userops[slot].next_free;
+  int slot = comm->userops.first_free - 1;
+  comm->userops.first_free = comm->userops.ops[slot].next_free;
   return slot;
 }
 
@@ -140,9 +140,9 @@ static ncclResult_t make_op(struct ncclComm *comm, ncclRedOp_t *op, const void *
   }
   int slot = take_slot(comm);
   if (slot < 0) {
-    return tt_fail(ncclSystemError, "ncclRedOpCreatePreMulSum on rank %d: no memory for operation %d", comm->rank, comm->nuserops);
+    return tt_fail(ncclSystemError, "ncclRedOpCreatePreMulSum on rank %d: no memory for operation %d", comm->rank, comm->userops.n);
   }
-  tt_userop *u = &comm->userops[slot];
+  tt_userop *u = &comm->userops.ops[slot];
   *u = (tt_userop){.live = true, .type = datatype};
   if (residence == ncclScalarHostImmediate) {
     memcpy(&u->scalar, scalar, size);
@@ -156,12 +156,12 @@ static ncclResult_t make_op(struct ncclComm *comm, ncclRedOp_t *op, const void *
 static ncclResult_t drop_op(struct ncclComm *comm, ncclRedOp_t op)
 {
   int slot = (int)op - ncclNumOps;
-  if (slot < 0 || slot >= comm->nuserops || !comm->userops[slot].live) {
+  if (slot < 0 || slot >= comm->userops.n || !comm->userops.ops[slot].live) {
     return tt_fail(ncclInvalidArgument, "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank,
                    (int)op);
   }
-  comm->userops[slot] = (tt_userop){.next_free = comm->free_userop};
-  comm->free_userop = slot + 1;
+  comm->userops.ops[slot] = (tt_userop){.next_free = comm->userops.first_free};
+  comm->userops.first_free = slot + 1;
   return ncclSuccess;
 }
 

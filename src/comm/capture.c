@@ -39,7 +39,7 @@ static void tell_calls(tt_group_events *g, tt_task *tasks, size_t n)
 static ncclResult_t launch(const calls *n)
 {
   tt_group_events events = {.captured = true};
-  bool told = n->comm->profilers != NULL && tt_profilers_want(n->comm->profilers, ncclProfileGroupApi);
+  bool told = n->comm->profiling.profilers != NULL && tt_profilers_want(n->comm->profiling.profilers, ncclProfileGroupApi);
   TT_TRY(tt_comm_check(n->comm, "launch of a graph", true));
   if (told) {
     tell_calls(&events, n->copies, n->n);

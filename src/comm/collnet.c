@@ -42,7 +42,7 @@ bool tt_comm_collnet_wanted(const struct ncclComm *c)
   if (c->config.collnet_enable != 1) {
     return false;
   }
-  if (!c->needs_net || c->layout->nnodes < threshold) {
+  if (!c->network.needed || c->layout->nnodes < threshold) {
     tt_info(TT_INIT | TT_NET, "COLLNET: not used: %d nodes, of which NCCL_COLLNET_NODE_THRESHOLD wants %lld, and there must be two",
             c->layout->nnodes, (long long)threshold);
     return false;
@@ -66,7 +66,7 @@ static int head_of(const struct ncclComm *c, int node, int h)
 // False: some rank cannot. Fills in the rest of `o`, which is this rank's.
 static bool compare(struct ncclComm *c, const offer *all)
 {
-  tt_comm_collnet *n = c->collnet;
+  tt_comm_collnet *n = c->network.reduce;
   int devices = all[0].devices;
   for (int i = 0; i < c->nranks; i++) {
     if (!all[i].good || strncmp(all[i].name, all[0].name, sizeof all[0].name) != 0) {
@@ -83,9 +83,9 @@ static bool compare(struct ncclComm *c, const offer *all)
 
 static ncclResult_t agree_on_plugin(struct ncclComm *c, bool *good)
 {
-  tt_comm_collnet *n = c->collnet;
+  tt_comm_collnet *n = c->network.reduce;
   const tt_net_env env = {.rank = c->rank, .nranks = c->nranks, .comm_hash = c->hash, .traffic_class = c->config.traffic_class};
-  TT_TRY(tt_collnet_open(c->net, &env, &n->net));
+  TT_TRY(tt_collnet_open(c->network.ops, &env, &n->net));
   offer *all = tt_calloc((size_t)c->nranks, sizeof *all);
   if (all == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank, c->nranks);
@@ -106,7 +106,8 @@ static ncclResult_t agree_on_plugin(struct ncclComm *c, bool *good)
 static ncclResult_t listen_all(struct ncclComm *c, door *all, void **listener, bool *good)
 {
   if (is_head(c)) {
-    all[c->rank].good = tt_collnet_listen(c->collnet->net, c->layout->index_of[c->rank], all[c->rank].handle, listener) == ncclSuccess;
+    all[c->rank].good =
+        tt_collnet_listen(c->network.reduce->net, c->layout->index_of[c->rank], all[c->rank].handle, listener) == ncclSuccess;
   } else {
     all[c->rank].good = 1;
   }
@@ -119,7 +120,7 @@ static ncclResult_t listen_all(struct ncclComm *c, door *all, void **listener, b
     }
   }
   if (!*good) {
-    tt_collnet_close_listen(c->collnet->net, *listener);
+    tt_collnet_close_listen(c->network.reduce->net, *listener);
   }
   return res;
 }
@@ -127,14 +128,14 @@ static ncclResult_t listen_all(struct ncclComm *c, door *all, void **listener, b
 // Those of the own group on other nodes, for waits.
 static ncclResult_t find_behind(struct ncclComm *c)
 {
-  tt_comm_collnet *n = c->collnet;
+  tt_comm_collnet *n = c->network.reduce;
   int nodes = c->layout->nnodes, me = c->layout->node_of[c->rank], h = c->layout->index_of[c->rank], count = 0;
   n->ranks = tt_calloc((size_t)nodes, sizeof *n->ranks);
   n->pages = tt_calloc((size_t)nodes, sizeof(tt_rank_page *));
   for (int node = 0; node < nodes && n->ranks != NULL && n->pages != NULL; node++) {
     if (node != me) {
       n->ranks[count] = head_of(c, node, h);
-      n->pages[count] = tt_proxy_page(c->proxy, n->ranks[count]);
+      n->pages[count] = tt_proxy_page(c->network.proxy, n->ranks[count]);
       count += n->pages[count] != NULL;
     }
   }
@@ -145,7 +146,7 @@ static ncclResult_t find_behind(struct ncclComm *c)
 // The link's FIFOs, and a page that nobody writes.
 static ncclResult_t make_link(struct ncclComm *c)
 {
-  tt_comm_collnet *n = c->collnet;
+  tt_comm_collnet *n = c->network.reduce;
   const tt_geometry *g = &c->wiring.geometry;
   size_t one = TT_ROUND_UP(tt_net_window_bytes(g), 4096);
   n->size = 2 * one + sizeof(tt_rank_page);
@@ -169,10 +170,10 @@ static ncclResult_t make_link(struct ncclComm *c)
 static bool is_hopeless(void *arg)
 {
   const struct ncclComm *c = arg;
-  const tt_behind *b = &c->collnet->behind;
+  const tt_behind *b = &c->network.reduce->behind;
   bool gone = c->port.abort_flag != 0 || tt_port_status(&c->port) != ncclSuccess;
   for (int i = 0; i < b->n && !gone; i++) {
-    tt_proxy_ask(c->proxy, b->ranks[i]);
+    tt_proxy_ask(c->network.proxy, b->ranks[i]);
     gone = atomic_load_explicit(&b->pages[i]->state, memory_order_acquire) >= TT_RANK_FAILED;
   }
   return gone;
@@ -181,7 +182,7 @@ static bool is_hopeless(void *arg)
 // This head's connection and link. What the plugin cannot is told and makes all fall back; *hard: what ends the communicator.
 static bool connect_head(struct ncclComm *c, const door *all, void *listener, ncclResult_t *hard)
 {
-  tt_comm_collnet *n = c->collnet;
+  tt_comm_collnet *n = c->network.reduce;
   tt_collnet_comm *comm = NULL;
   int nodes = c->layout->nnodes, h = c->layout->index_of[c->rank];
   char *handles = tt_calloc((size_t)nodes, TT_NET_HANDLE);
@@ -199,7 +200,7 @@ static bool connect_head(struct ncclComm *c, const door *all, void *listener, nc
   tt_free(handles);
   if (res == ncclSuccess) {
     n->longest = tt_collnet_longest(comm);
-    res = tt_proxy_sums_open(c->proxy, n->link, comm, &n->sums);
+    res = tt_proxy_sums_open(c->network.proxy, n->link, comm, &n->sums);
   }
   *hard = c->port.abort_flag && res != ncclSuccess
               ? tt_fail(ncclInternalError, "rank %d: the communicator was aborted while a collective network connected its heads", c->rank)
@@ -210,7 +211,7 @@ static bool connect_head(struct ncclComm *c, const door *all, void *listener, nc
 // Everybody learns whether all heads have connected.
 static ncclResult_t agree_on_links(struct ncclComm *c, bool mine, bool *good)
 {
-  tt_comm_collnet *n = c->collnet;
+  tt_comm_collnet *n = c->network.reduce;
   ready *all = tt_calloc((size_t)c->nranks, sizeof *all);
   if (all == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank, c->nranks);
@@ -251,8 +252,8 @@ static ncclResult_t connect_all(struct ncclComm *c, bool *good)
 ncclResult_t tt_comm_collnet_create(struct ncclComm *c)
 {
   bool good = false;
-  c->collnet = tt_calloc(1, sizeof *c->collnet);
-  if (c->collnet == NULL) {
+  c->network.reduce = tt_calloc(1, sizeof *c->network.reduce);
+  if (c->network.reduce == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for a collective network", c->rank);
   }
   ncclResult_t res = agree_on_plugin(c, &good);
@@ -263,7 +264,7 @@ ncclResult_t tt_comm_collnet_create(struct ncclComm *c)
     tt_comm_collnet_destroy(c);
     return res;
   }
-  const tt_comm_collnet *n = c->collnet;
+  const tt_comm_collnet *n = c->network.reduce;
   if (n->link != NULL) {
     c->port.links[n->link->peer] = n->link;
   }
@@ -274,7 +275,7 @@ ncclResult_t tt_comm_collnet_create(struct ncclComm *c)
 
 void tt_comm_collnet_destroy(struct ncclComm *c)
 {
-  tt_comm_collnet *n = c->collnet;
+  tt_comm_collnet *n = c->network.reduce;
   if (n == NULL) {
     return;
   }
@@ -288,12 +289,12 @@ void tt_comm_collnet_destroy(struct ncclComm *c)
   tt_free(n->ranks);
   tt_free(n->pages);
   tt_free(n);
-  c->collnet = NULL;
+  c->network.reduce = NULL;
 }
 
 bool tt_comm_collnet_allows(const struct ncclComm *c, tt_func func, ncclDataType_t type, ncclRedOp_t op)
 {
-  tt_comm_collnet *n = c->collnet;
+  tt_comm_collnet *n = c->network.reduce;
   if (n == NULL || func != TT_FUNC_ALLREDUCE) {
     return false;
   }

@@ -199,10 +199,10 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
 void tt_comm_log_memory(const struct ncclComm *comm)
 {
   const tt_geometry *g = &comm->peers[0].geometry;
-  size_t n = (size_t)comm->nranks, local = (size_t)comm->local_ranks, remote = n - local;
+  size_t n = (size_t)comm->nranks, local = (size_t)comm->machine.local_ranks, remote = n - local;
   size_t window = tt_window_bytes(g) + tt_outbox_bytes((int)local);
   size_t shared = local > 1 ? 8192 + local * sizeof(tt_rank_page) + local * local * window : 0; // header, pages rounded up, windows
-  size_t own = sizeof *comm + n * (sizeof *comm->peers + sizeof *comm->port.links + 2 * sizeof *comm->flows) +
+  size_t own = sizeof *comm + n * (sizeof *comm->peers + sizeof *comm->port.links + 2 * sizeof *comm->plans.flows) +
                TT_OPERAND_ROWS * (n + 2) * sizeof *comm->port.operands + (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0);
   tt_info(
       TT_INIT,
@@ -224,9 +224,9 @@ static bool quiet(void *arg)
 
 ncclResult_t tt_comm_flush(struct ncclComm *comm)
 {
-  atomic_fetch_or(&comm->recycled, TT_FLUSHING);
+  atomic_fetch_or(&comm->plans.recycled, TT_FLUSHING);
   comm->port.row->await(quiet, comm);
-  atomic_fetch_and(&comm->recycled, ~TT_FLUSHING);
+  atomic_fetch_and(&comm->plans.recycled, ~TT_FLUSHING);
   ncclResult_t status = tt_port_status(&comm->port);
   bool aborted = __atomic_load_n(&comm->port.abort_flag, __ATOMIC_ACQUIRE) != 0; // the port may not have been stopped yet
   return status == ncclSuccess && aborted ? tt_fail(ncclInternalError, "rank %d: the communicator is being aborted", comm->rank) : status;
@@ -241,7 +241,7 @@ typedef struct registration {
 // The registration with this handle, or NULL.
 static registration *find_registration(const struct ncclComm *comm, const void *handle)
 {
-  tt_span *s = tt_spans_same(comm->handles, (uintptr_t)handle, 1);
+  tt_span *s = tt_spans_same(comm->registered.handles, (uintptr_t)handle, 1);
   return s == NULL ? NULL : TT_SPAN_OWNER(s, registration, handle);
 }
 
@@ -252,21 +252,21 @@ ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bo
     return tt_fail(ncclSystemError, "registering %zu bytes on rank %d: no memory", size, comm->rank);
   }
   *r = (registration){.buffer = {.start = (uintptr_t)buff, .size = size}, .handle = {.start = (uintptr_t)r, .size = 1}, .window = window};
-  ncclResult_t res = comm->proxy == NULL ? ncclSuccess : tt_proxy_register(comm->proxy, buff, size);
+  ncclResult_t res = comm->network.proxy == NULL ? ncclSuccess : tt_proxy_register(comm->network.proxy, buff, size);
   if (res != ncclSuccess) {
     tt_free(r);
     return res;
   }
-  tt_spans_add(&comm->buffers, &r->buffer);
-  tt_spans_add(&comm->handles, &r->handle);
+  tt_spans_add(&comm->registered.buffers, &r->buffer);
+  tt_spans_add(&comm->registered.handles, &r->handle);
   *handle = r;
   return ncclSuccess;
 }
 
 static void drop_registration(struct ncclComm *comm, registration *r)
 {
-  tt_spans_remove(&comm->buffers, &r->buffer);
-  tt_spans_remove(&comm->handles, &r->handle);
+  tt_spans_remove(&comm->registered.buffers, &r->buffer);
+  tt_spans_remove(&comm->registered.handles, &r->handle);
   if (r->window) {
     tt_window_drop(r);
   }
@@ -295,8 +295,8 @@ ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle, bool window
 {
   registration *r = NULL;
   TT_TRY(take_handle(comm, window ? "ncclCommWindowDeregister" : "ncclCommDeregister", handle, window, &r));
-  if (comm->proxy != NULL) {
-    tt_proxy_deregister(comm->proxy, (void *)r->buffer.start, r->buffer.size);
+  if (comm->network.proxy != NULL) {
+    tt_proxy_deregister(comm->network.proxy, (void *)r->buffer.start, r->buffer.size);
   }
   drop_registration(comm, r);
   return ncclSuccess;
@@ -304,7 +304,7 @@ ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle, bool window
 
 bool tt_comm_is_registered(const struct ncclComm *comm, const void *buff, size_t size)
 {
-  return tt_spans_holder(comm->buffers, (uintptr_t)buff, size) != NULL;
+  return tt_spans_holder(comm->registered.buffers, (uintptr_t)buff, size) != NULL;
 }
 
 ncclResult_t tt_comm_window(const struct ncclComm *comm, const void *handle, void **buff)
@@ -317,7 +317,7 @@ ncclResult_t tt_comm_window(const struct ncclComm *comm, const void *handle, voi
 
 void tt_comm_free_registrations(struct ncclComm *comm)
 {
-  while (comm->handles != NULL) {
-    drop_registration(comm, TT_SPAN_OWNER(comm->handles, registration, handle));
+  while (comm->registered.handles != NULL) {
+    drop_registration(comm, TT_SPAN_OWNER(comm->registered.handles, registration, handle));
   }
 }

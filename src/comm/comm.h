@@ -48,7 +48,7 @@ typedef struct tt_task {
 // A user-defined operation.
 typedef struct tt_userop {
   bool live;
-  int next_free; // as free_userop of the communicator
+  int next_free; // as tt_comm_userops.first_free
   ncclDataType_t type;
   const void *device_scalar; // read when the plan starts; NULL: `scalar` is it
   uint64_t scalar;
@@ -125,69 +125,138 @@ typedef struct tt_decision {
 // A job that needs other ranks: init, split, finalize (group.c runs them).
 typedef struct tt_job tt_job;
 
-enum { TT_KNOWN_SETS = 64, TT_KNOWN_WAYS = 4 };
 #define TT_QUICK_LOOKS 512 // at a message that has not come, before a plan waits for it: half a microsecond to two, about what a plan takes
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
+// What a communicator holds, by who uses it. The parts are members by value, so that the struct stays one allocation.
+
+// The profilers' contexts. Opened and closed by the init steps; not changed in between.
+typedef struct tt_comm_profiling {
+  tt_profilers *profilers; // NULL: there are none
+  bool counted;            // tt_profilers_open has been called, tt_profilers_close has not: one user of their libraries
+} tt_comm_profiling;
+
+// The way to ranks without memory in common. Made and freed by the init steps; not changed in between.
+typedef struct tt_comm_network {
+  bool needed;                    // some pair has no memory in common
+  const tt_net_ops *ops;          // the chosen network; NULL: no pair needs it
+  tt_proxy *proxy;                // NULL: the same
+  struct tt_comm_collnet *reduce; // NULL: the network does not reduce (collnet.h)
+} tt_comm_network;
+
+// Facts about the machines and their ranks. Written by the init steps; not changed afterwards.
+typedef struct tt_comm_machine {
+  int local_ranks;     // ranks on this machine
+  int ranks_on_cores;  // ranks on the cores of this machine: those of fake nodes (NCCL_HOSTID), too
+  int per_core;        // ranks per core of this machine where it is crowded; else 0
+  bool crowded;        // more ranks on some machine than cores
+  bool shares;         // some machine has several ranks
+  bool all_local;      // every pair shares an address space
+  bool can_read;       // every pair can read each other's memory
+  size_t stream_bytes; // results from this size on are not kept in the caches, unless they are there (reuse.h)
+} tt_comm_machine;
+
+// Schedules that have been written, by a hash (schedules.c). The launching thread's; kept until the communicator is freed.
+typedef struct tt_comm_schedule_cache {
+  tt_cached **buckets; // [room]; NULL: nothing has been written yet
+  unsigned room, n;    // n: schedules in it
+  int *newest_row;     // [2 * peer + send]; NULL: nothing goes over the network yet
+} tt_comm_schedule_cache;
+
+enum { TT_KNOWN_SETS = 64, TT_KNOWN_WAYS = 4 };
+
+// Decisions by operation, TT_KNOWN_WAYS in each set that exists. A full set gives up a decision that was not used lately. The launching thread's.
+typedef struct tt_comm_decisions {
+  tt_decision *sets[TT_KNOWN_SETS];
+  unsigned hand; // where a place for the next one is looked for
+} tt_comm_decisions;
+
+// How calls fared that waited inside for their peers where cores are short (quick.c). The launching thread's.
+typedef struct tt_comm_attempts {
+  uint32_t failed; // in a row
+  uint32_t skip;   // so many more calls do not wait
+} tt_comm_attempts;
+
+// Plans of the communicator. The launching thread's, but for the two atomics.
+typedef struct tt_comm_plans {
+  uint64_t issued;             // plans launched
+  uint64_t finished;           // of these: complete before their launch returned
+  tt_plan *spare;              // ready for the next launch
+  tt_lane **flows;             // launch.c's, two for each peer
+  _Atomic(tt_plan *) returned; // plans that are complete, put here by the thread that completed them
+  _Atomic uint64_t recycled;   // plans completed later; TT_FLUSHING is set while a thread waits for them
+} tt_comm_plans;
+
+// Collectives launched. The launching thread's.
+typedef struct tt_comm_counts {
+  uint32_t sequence;
+  uint64_t calls[TT_NFUNCS]; // per function
+} tt_comm_counts;
+
+// Communicators split off. `n`: the launching thread's; `turns` has its own lock (turns.h).
+typedef struct tt_comm_splits {
+  uint64_t n;
+  tt_turns turns; // splits under way
+} tt_comm_splits;
+
+// What is remembered of large results. The launching thread's.
+typedef struct tt_comm_results {
+  tt_pages huge_pages; // under large buffers
+  tt_reuse reuse;
+} tt_comm_results;
+
+// User-defined operations (redop.c). The launching thread's; freed with the communicator.
+typedef struct tt_comm_userops {
+  tt_userop *ops;
+  int n, first_free; // first_free: the first free one plus one; 0: none
+} tt_comm_userops;
+
+// Registered buffers and their handles (comm.c). The launching thread's; freed with the communicator.
+typedef struct tt_comm_registrations {
+  tt_span *buffers, *handles;
+} tt_comm_registrations;
+
+// group.c's, while a group with several communicators is launched. The launching thread's.
+typedef struct tt_comm_group {
+  uint32_t tasks, place;
+} tt_comm_group;
+
 struct ncclComm {
+  // The handle: each call reads it. Any thread may.
   _Atomic uint64_t magic; // TT_COMM_MAGIC while the handle is good. No address is used for a second communicator, nor for anything else
   uint32_t generation;    // tt_proc_generation at creation: a forked child's differs
   _Atomic int state;      // TT_COMM_…
   _Atomic int async;      // ncclResult_t: ncclInProgress while a non-blocking job runs, then its result
   int rank, nranks, device;
-  uint64_t hash; // names the communicator in logs; the same on all ranks
+  uint64_t hash;              // names the communicator in logs; the same on all ranks
+  _Atomic uintptr_t launcher; // the thread that is in a call just now (tt_comm_enter); 0: none
+  // What the init steps make, in this order; each step's undo frees its own. Not changed in between, but for the port, which has rules of its own (device/link.h).
   tt_config config;
   tt_bootstrap *boot;
   tt_peer *peers;    // by rank
   tt_layout *layout; // nodes: ranks that have memory in common
   tt_segment *segment;
-  const tt_net_ops *net;           // the chosen network; NULL: no pair needs it
-  tt_proxy *proxy;                 // NULL: the same
-  tt_profilers *profilers;         // NULL: there are none
-  bool uses_profilers;             // tt_profilers_open has been called, tt_profilers_close has not: one user of their libraries
-  struct tt_comm_collnet *collnet; // NULL: the network does not reduce (collnet.h)
+  tt_comm_machine machine;
+  tt_comm_profiling profiling;
+  tt_comm_network network;
   tt_wiring wiring;
   tt_port port;
   tt_topology *topology; // the machines and the channels on them (topology.h)
   tt_tuning *tuning;
-  int local_ranks;     // ranks on this machine
-  bool needs_net;      // some pair has no memory in common
-  bool shares;         // some machine has several ranks
-  bool all_local;      // every pair shares an address space
-  bool can_read;       // every pair can read each other's memory
-  bool crowded;        // more ranks on some machine than cores
-  int per_core;        // ranks per core of this machine where it is crowded; else 0
-  bool tuned;          // a tuner plugin is asked for each collective
-  int machine_ranks;   // ranks on the cores of this machine: those of fake nodes (NCCL_HOSTID), too
-  size_t stream_bytes; // results from this size on are not kept in the caches, unless they are there (reuse.h)
-  // Below: used by the thread that launches (API calls on one communicator are made by one thread at a time).
-  tt_cached **cache;            // [cache_room] buckets; NULL: nothing has been written yet
-  unsigned cache_room, ncached; // ncached: schedules in it
-  int *newest_row;              // [2 * peer + send]: schedules.c's; NULL: nothing goes over the network yet
-  tt_decision *known
-      [TT_KNOWN_SETS]; // decisions by operation, TT_KNOWN_WAYS in each set that is there; of a full set one goes that was not used lately
-  unsigned hand;       // where a place for the next one is looked for
-  uint32_t in_vain;    // calls in a row that have waited inside for their peers (quick.c), in vain
-  uint32_t hurries;    // so many more do not
-  uint64_t issued;     // plans launched
-  uint64_t finished;   // of these: complete before their launch returned
-  _Atomic uintptr_t launcher; // the thread that is in a call just now (tt_comm_enter); 0: none
-  uint32_t sequence;          // collectives launched
-  uint64_t calls[TT_NFUNCS];  // collectives launched, per function
-  uint64_t splits;
-  tt_turns turns;              // splits under way
-  tt_plan *plans;              // free plans
-  _Atomic(tt_plan *) returned; // plans that are complete, put here by whoever completed them
-  _Atomic uint64_t recycled;   // plans completed later; TT_FLUSHING is set while somebody waits for them
-  tt_pages huge_pages;         // under large buffers
-  tt_reuse reuse;              // of large results
-  tt_lane **flows;             // launch.c's, two for each peer
-  tt_userop *userops;
-  int nuserops, free_userop;         // free_userop: the first free one plus one; 0: none
-  tt_span *buffers, *handles;        // of the registrations (comm.c)
-  tt_deferred grave;                 // while an aborted communicator waits to be freed
-  uint32_t group_tasks, group_place; // group.c's, while a group with several communicators is launched
-  tt_job *job;                       // a non-blocking job that is still running; joined by the next one
+  bool tuned; // a tuner plugin is asked for each collective
+  // Below: used by the thread that launches. A communicator is used from one thread at a time.
+  tt_comm_decisions decisions; // this and the next three are in each call's way: keep them together
+  tt_comm_attempts attempts;
+  tt_comm_counts counts;
+  tt_comm_plans plans;
+  tt_comm_schedule_cache schedules;
+  tt_comm_splits splits;
+  tt_comm_results results;
+  tt_comm_userops userops;
+  tt_comm_registrations registered;
+  tt_comm_group group;
+  tt_job *job;       // a non-blocking job that is still running; joined by the next one
+  tt_deferred grave; // while an aborted communicator waits to be freed: the worker's
 };
 
 #define TT_FLUSHING (1ull << 63)
@@ -195,13 +264,13 @@ struct ncclComm {
 // The number of the next collective.
 static inline uint32_t tt_comm_next(const struct ncclComm *c)
 {
-  return c->sequence + 1 != 0 ? c->sequence + 1 : 1;
+  return c->counts.sequence + 1 != 0 ? c->counts.sequence + 1 : 1;
 }
 
 // Plans that are not complete. The launching thread's, or when nothing is launched any more.
 static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
 {
-  return c->issued - c->finished - (atomic_load_explicit(&c->recycled, memory_order_acquire) & ~TT_FLUSHING);
+  return c->plans.issued - c->plans.finished - (atomic_load_explicit(&c->plans.recycled, memory_order_acquire) & ~TT_FLUSHING);
 }
 #define TT_COMM_MAGIC 0x7475747469636f6dull
 
@@ -328,7 +397,7 @@ static inline bool tt_task_is_known(const tt_task *t)
 // Looks for a decision for such a task.
 static inline void tt_comm_recall(const struct ncclComm *c, tt_task *t)
 {
-  t->known = c->known[tt_known_set(t->count, t->kind)];
+  t->known = c->decisions.sets[tt_known_set(t->count, t->kind)];
   for (int way = 1; TT_LIKELY(t->known != NULL) && !tt_task_is_known(t); way++) {
     t->known = way < TT_KNOWN_WAYS ? t->known + 1 : NULL;
   }

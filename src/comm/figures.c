@@ -52,6 +52,6 @@ void tt_tuning_take_figures(const struct ncclComm *comm, tt_tuning *t)
   int64_t wish = tt_params_get()->host_direct_threshold;
   t->figures = agreed_figures(comm);
   t->limits = comm->peers[0].limits;
-  t->direct_min = wish >= 0 ? (size_t)wish : comm->all_local ? t->limits.direct_local : t->limits.direct_copy;
+  t->direct_min = wish >= 0 ? (size_t)wish : comm->machine.all_local ? t->limits.direct_local : t->limits.direct_copy;
   log_figures(comm, t);
 }

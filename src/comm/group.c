@@ -143,7 +143,7 @@ static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *ta
 ncclResult_t tt_task_add(tt_task *task)
 {
   group *g = my_group();
-  if (TT_UNLIKELY(task->comm->profilers != NULL) && tt_profilers_want(task->comm->profilers, ncclProfileGroupApi)) {
+  if (TT_UNLIKELY(task->comm->profiling.profilers != NULL) && tt_profilers_want(task->comm->profiling.profilers, ncclProfileGroupApi)) {
     return add_profiled(g, task);
   }
   if (TT_LIKELY(g->depth == 0)) {
@@ -386,8 +386,8 @@ static ncclResult_t enter_all(const tt_task *tasks, size_t n)
       leave_all(tasks, n);
       return tt_comm_dead(comm, "ncclGroupEnd");
     }
-    comm->group_tasks = 0;
-    comm->group_place = UINT32_MAX; // not known
+    comm->group.tasks = 0;
+    comm->group.place = UINT32_MAX; // not known
   }
   return ncclSuccess;
 }
@@ -409,8 +409,8 @@ static bool count_tasks(const tt_task *tasks, size_t n, last_tasks *last)
   const struct ncclComm *before = NULL;
   for (size_t i = 0; i < n; i++) {
     struct ncclComm *comm = tasks[i].comm;
-    together &= comm == before || comm->group_tasks == 0;
-    comm->group_tasks++;
+    together &= comm == before || comm->group.tasks == 0;
+    comm->group.tasks++;
     *last_of(last, comm) = i;
     before = comm;
   }
@@ -423,11 +423,11 @@ static __attribute__((noinline)) void gather_apart(tt_task *tasks, size_t n, las
   uint32_t next = 0;
   for (size_t i = 0; i < n; i++) {
     struct ncclComm *comm = tasks[i].comm;
-    if (comm->group_place == UINT32_MAX) { // its first one
-      comm->group_place = next;
-      next += comm->group_tasks;
+    if (comm->group.place == UINT32_MAX) { // its first one
+      comm->group.place = next;
+      next += comm->group.tasks;
     }
-    tasks[i].place = comm->group_place++;
+    tasks[i].place = comm->group.place++;
   }
   for (size_t i = 0; i < n; i++) {
     while (tasks[i].place != i) {
@@ -457,7 +457,7 @@ static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, siz
   gather(tasks, n, &last);
   for (size_t done = 0, mine; done < n; done += mine) {
     struct ncclComm *comm = tasks[done].comm;
-    mine = comm->group_tasks;
+    mine = comm->group.tasks;
     unsigned looks = *last_of(&last, comm) >= done + mine ? 0 : TT_QUICK_LOOKS;
     ncclResult_t r = tt_comm_launch(comm, tasks + done, mine, looks);
     res = res == ncclSuccess ? r : res;
@@ -495,7 +495,7 @@ static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
   gather(tasks, n, &last);
   for (size_t done = 0, mine; done < n && res == ncclSuccess; done += mine) {
     double one = 0;
-    mine = tasks[done].comm->group_tasks;
+    mine = tasks[done].comm->group.tasks;
     res = tt_comm_simulate(tasks[done].comm, tasks + done, mine, &one);
     most = TT_MAX(most, one);
   }

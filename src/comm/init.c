@@ -209,19 +209,19 @@ static size_t stream_bytes(void)
 // What follows from where the ranks are.
 static ncclResult_t survey(struct ncclComm *c)
 {
-  TT_TRY(tt_ranks_pool_cores(c->peers, c->nranks, c->rank, &c->machine_ranks, &c->crowded));
+  TT_TRY(tt_ranks_pool_cores(c->peers, c->nranks, c->rank, &c->machine.ranks_on_cores, &c->machine.crowded));
   int cores = c->peers[c->rank].cpus;
-  c->needs_net = c->layout->nnodes > 1;
-  c->local_ranks = tt_layout_size(c->layout, c->layout->node_of[c->rank]);
-  c->shares = c->layout->largest > 1;
-  c->per_core = c->machine_ranks > cores ? c->machine_ranks / TT_MAX(cores, 1) : 0;
-  c->all_local = !tt_transport_p2p_off();
+  c->network.needed = c->layout->nnodes > 1;
+  c->machine.local_ranks = tt_layout_size(c->layout, c->layout->node_of[c->rank]);
+  c->machine.shares = c->layout->largest > 1;
+  c->machine.per_core = c->machine.ranks_on_cores > cores ? c->machine.ranks_on_cores / TT_MAX(cores, 1) : 0;
+  c->machine.all_local = !tt_transport_p2p_off();
   for (int i = 1; i < c->nranks; i++) {
-    c->all_local &= same_process(&c->peers[i], &c->peers[0]);
+    c->machine.all_local &= same_process(&c->peers[i], &c->peers[0]);
   }
-  c->stream_bytes = stream_bytes();
-  c->reuse.cache = tt_proc_cache() / (size_t)c->local_ranks;
-  tt_pages_open(&c->huge_pages, c->nranks > 1);
+  c->machine.stream_bytes = stream_bytes();
+  c->results.reuse.cache = tt_proc_cache() / (size_t)c->machine.local_ranks;
+  tt_pages_open(&c->results.huge_pages, c->nranks > 1);
   return ncclSuccess;
 }
 
@@ -279,7 +279,7 @@ static ncclResult_t segment_step(init *in)
 {
   struct ncclComm *c = in->comm;
   TT_TRY(survey(c));
-  if (!c->shares) {
+  if (!c->machine.shares) {
     return ncclSuccess;
   }
   size_t n = (size_t)c->nranks;
@@ -289,7 +289,7 @@ static ncclResult_t segment_step(init *in)
   tt_segment_note *notes = tt_calloc(n, sizeof *notes);
   ncclResult_t res;
   if (ranks == NULL || procs == NULL || boxes == NULL || notes == NULL) {
-    res = tt_fail(ncclSystemError, "rank %d: no memory for the list of %d local ranks", c->rank, c->local_ranks);
+    res = tt_fail(ncclSystemError, "rank %d: no memory for the list of %d local ranks", c->rank, c->machine.local_ranks);
   } else {
     tt_local who;
     list_local(c, &who, ranks, procs, boxes);
@@ -317,14 +317,15 @@ static ncclResult_t port_step(init *in)
   p->rank = c->rank;
   p->nranks = c->nranks;
   p->device = c->device;
-  p->crowded = c->crowded;
+  p->crowded = c->machine.crowded;
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
   p->links = tt_calloc((size_t)c->nranks + TT_COLLNET_HEADS, sizeof *p->links);
-  c->flows = tt_calloc(2 * (size_t)c->nranks, sizeof *c->flows);
-  if (p->links == NULL || c->flows == NULL) {
+  c->plans.flows = tt_calloc(2 * (size_t)c->nranks, sizeof *c->plans.flows);
+  if (p->links == NULL || c->plans.flows == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the connections to %d ranks", c->rank, c->nranks);
   }
-  const tt_port_env env = {.ranks = c->machine_ranks, .cores = c->peers[c->rank].cpus, .reads = c->local_ranks > 1 && !c->all_local};
+  const tt_port_env env = {
+      .ranks = c->machine.ranks_on_cores, .cores = c->peers[c->rank].cpus, .reads = c->machine.local_ranks > 1 && !c->machine.all_local};
   TT_TRY(p->row->open(p, &env));
   atomic_store_explicit(&p->page->state, TT_RANK_RUNNING, memory_order_release);
   return ncclSuccess;
@@ -355,21 +356,21 @@ static ncclResult_t choice_step(init *in)
   struct ncclComm *c = in->comm;
   const char *name = tt_params_get()->net != NULL ? tt_params_get()->net : c->config.net_name;
   const tt_net_env env = {.rank = c->rank, .nranks = c->nranks, .comm_hash = comm_hash(c), .traffic_class = c->config.traffic_class};
-  if (!c->needs_net && name[0] == '\0') {
+  if (!c->network.needed && name[0] == '\0') {
     return tt_net_look();
   }
-  TT_TRY(tt_net_open(&env, name, &c->net));
-  if (!c->needs_net) {
-    tt_net_close(c->net);
-    c->net = NULL;
+  TT_TRY(tt_net_open(&env, name, &c->network.ops));
+  if (!c->network.needed) {
+    tt_net_close(c->network.ops);
+    c->network.ops = NULL;
   }
   return ncclSuccess;
 }
 
 static void choice_undo(struct ncclComm *c)
 {
-  tt_net_close(c->net);
-  c->net = NULL;
+  tt_net_close(c->network.ops);
+  c->network.ops = NULL;
 }
 
 // What a rank says of its network.
@@ -405,14 +406,14 @@ static ncclResult_t meet(const struct ncclComm *c, meeting *all)
   if (wheres == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
   }
-  snprintf(all[c->rank].net, sizeof all->net, "%s", c->net->name);
+  snprintf(all[c->rank].net, sizeof all->net, "%s", c->network.ops->name);
   ncclResult_t res;
   TT_TRY_GOTO(tt_bootstrap_allgather(c->boot, all, sizeof *all), res);
   TT_TRY_GOTO(compare_networks(c, all), res);
   for (int i = 0; i < c->nranks; i++) {
     wheres[i] = all[i].where;
   }
-  res = tt_proxy_meet(c->proxy, wheres);
+  res = tt_proxy_meet(c->network.proxy, wheres);
 fail:
   tt_free(wheres);
   return res;
@@ -422,7 +423,7 @@ fail:
 static ncclResult_t network_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  if (!c->needs_net) {
+  if (!c->network.needed) {
     return ncclSuccess;
   }
   int *gpus = tt_calloc((size_t)c->nranks, sizeof *gpus);
@@ -431,11 +432,11 @@ static ncclResult_t network_step(init *in)
                       .hash = comm_hash(c),
                       .key = net_key(c),
                       .port = &c->port,
-                      .net = c->net,
+                      .net = c->network.ops,
                       .node = c->layout->node_of[c->rank],
                       .place = c->layout->index_of[c->rank],
                       .mailbox = c->peers[c->rank].mailbox,
-                      .profilers = c->profilers,
+                      .profilers = c->profiling.profilers,
                       .gpus = gpus};
   meeting *all = tt_calloc((size_t)c->nranks, sizeof *all);
   ncclResult_t res = ncclSuccess;
@@ -447,10 +448,10 @@ static ncclResult_t network_step(init *in)
   for (int i = 0; i < c->nranks; i++) {
     gpus[i] = c->peers[i].device;
   }
-  TT_TRY_GOTO(tt_proxy_create(&env, &c->proxy, &all[c->rank].where), res);
+  TT_TRY_GOTO(tt_proxy_create(&env, &c->network.proxy, &all[c->rank].where), res);
   TT_TRY_GOTO(meet(c, all), res);
-  c->wiring.proxy = c->proxy;
-  c->port.mover_self = c->proxy;
+  c->wiring.proxy = c->network.proxy;
+  c->port.mover_self = c->network.proxy;
   c->port.mover = &tt_proxy_mover;
   c->port.row->attend(tt_proxy_attend);
 fail:
@@ -462,9 +463,9 @@ fail:
 static void network_undo(struct ncclComm *c)
 {
   tt_comm_announce_gone(c); // while there is still somebody who can tell the others
-  tt_proxy_destroy(c->proxy);
+  tt_proxy_destroy(c->network.proxy);
   c->port.mover = NULL;
-  c->wiring.proxy = c->proxy = NULL;
+  c->wiring.proxy = c->network.proxy = NULL;
 }
 
 static void port_undo(struct ncclComm *c)
@@ -476,9 +477,9 @@ static void port_undo(struct ncclComm *c)
     p->row->close(p);
   }
   tt_free(p->links);
-  tt_free(c->flows);
+  tt_free(c->plans.flows);
   p->links = NULL;
-  c->flows = NULL;
+  c->plans.flows = NULL;
   p->page = NULL;
 }
 
@@ -525,7 +526,7 @@ static ncclResult_t report_step(init *in)
 {
   struct ncclComm *c = in->comm;
   if (c->nranks == 1) {
-    c->can_read = true;
+    c->machine.can_read = true;
     return ncclSuccess;
   }
   report *all = tt_calloc((size_t)c->nranks, sizeof *all);
@@ -547,7 +548,7 @@ static ncclResult_t report_step(init *in)
   bool same = res == ncclSuccess && same_tuner(c, all);
   tt_free(all);
   c->wiring.can_copy = can_copy;
-  c->can_read = !c->needs_net && (can_copy || c->all_local);
+  c->machine.can_read = !c->network.needed && (can_copy || c->machine.all_local);
   return res == ncclSuccess ? tt_tuning_agree(c, same) : res;
 }
 
@@ -567,7 +568,7 @@ static ncclResult_t connect_step(init *in)
   for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
     TT_TRY(tt_transport_connect(&c->wiring, (c->rank + k) % c->nranks));
   }
-  return c->proxy == NULL ? ncclSuccess : tt_proxy_await_links(c->proxy, tt_net_patience() * TT_NS_PER_S);
+  return c->network.proxy == NULL ? ncclSuccess : tt_proxy_await_links(c->network.proxy, tt_net_patience() * TT_NS_PER_S);
 }
 
 // Who could not connect has left the ring, and no rank comes through here.
@@ -593,21 +594,21 @@ static void topology_undo(struct ncclComm *c)
 static ncclResult_t profilers_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  const tt_plugin_fallback net = tt_net_plugin_fallback(c->net);
+  const tt_plugin_fallback net = tt_net_plugin_fallback(c->network.ops);
   const tt_profilers_env env = {
       .name = c->config.name, .hash = comm_hash(c), .nnodes = c->layout->nnodes, .nranks = c->nranks, .rank = c->rank, .net = &net};
-  c->uses_profilers = true; // whatever becomes of it
-  return tt_profilers_open(&env, &c->profilers);
+  c->profiling.counted = true; // whatever becomes of it
+  return tt_profilers_open(&env, &c->profiling.profilers);
 }
 
 // Whoever still tells of something holds them until then. A communicator that never came to the step, or has been undone before, uses no libraries: others may.
 static void profilers_undo(struct ncclComm *c)
 {
-  if (c->uses_profilers) {
-    tt_profilers_close(c->profilers);
+  if (c->profiling.counted) {
+    tt_profilers_close(c->profiling.profilers);
   }
-  c->profilers = NULL;
-  c->uses_profilers = false;
+  c->profiling.profilers = NULL;
+  c->profiling.counted = false;
 }
 
 static ncclResult_t tuning_step(init *in)
@@ -679,7 +680,8 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
   tt_info(TT_INIT, "comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %x commId 0x%llx - Init COMPLETE", (void *)comm, comm->rank,
           comm->nranks, comm->device, comm->device, (unsigned)comm->device << 12, (unsigned long long)comm->hash);
   tt_info(TT_INIT, "rank %d: %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms", comm->rank, comm->layout->nnodes,
-          comm->local_ranks, comm->peers[comm->rank].cpus, comm->crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);
+          comm->machine.local_ranks, comm->peers[comm->rank].cpus, comm->machine.crowded ? ", crowded" : "",
+          (double)(tt_now_ns() - start) / 1e6);
   tt_comm_log_memory(comm);
   atomic_store(&comm->state, TT_COMM_READY);
   return ncclSuccess;
@@ -703,7 +705,7 @@ ncclResult_t tt_comm_split(struct ncclComm *c, const tt_init_args *args)
     count = tt_ranks_members(all, n, me, members, &place);
   }
   // The ring of the child is made over the parent's, so ranks of no group take part too.
-  TT_TRY_GOTO(tt_bootstrap_split(parent->boot, members, count, ++parent->splits, &c->port.abort_flag, &c->boot), res);
+  TT_TRY_GOTO(tt_bootstrap_split(parent->boot, members, count, ++parent->splits.n, &c->port.abort_flag, &c->boot), res);
   if (count > 0) {
     tt_init_args child = {.nranks = count, .rank = place, .device = parent->device};
     res = tt_comm_init(c, &child);

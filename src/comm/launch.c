@@ -22,15 +22,15 @@ static void recycle(tt_plan *p)
 {
   struct ncclComm *comm = p->owner;
   if (atomic_load_explicit(&comm->launcher, memory_order_relaxed) == (uintptr_t)__builtin_thread_pointer()) {
-    p->next = comm->plans;
-    comm->plans = p;
-    comm->finished++;
+    p->next = comm->plans.spare;
+    comm->plans.spare = p;
+    comm->plans.finished++;
     return;
   }
-  p->next = atomic_load_explicit(&comm->returned, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&comm->returned, &p->next, p, memory_order_release, memory_order_relaxed)) {
+  p->next = atomic_load_explicit(&comm->plans.returned, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&comm->plans.returned, &p->next, p, memory_order_release, memory_order_relaxed)) {
   }
-  if (atomic_fetch_add(&comm->recycled, 1) & TT_FLUSHING) {
+  if (atomic_fetch_add(&comm->plans.recycled, 1) & TT_FLUSHING) {
     tt_bell_fence();
     tt_bell_ring(&tt_process_bell);
   }
@@ -67,12 +67,12 @@ static bool plan_reserve(tt_plan *p, int calls, int lanes, size_t scratch)
 // An empty plan with room for so many calls, lanes and bytes of scratch.
 static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t scratch, tt_plan **out)
 {
-  if (comm->plans == NULL) {
-    comm->plans = atomic_exchange_explicit(&comm->returned, NULL, memory_order_acquire);
+  if (comm->plans.spare == NULL) {
+    comm->plans.spare = atomic_exchange_explicit(&comm->plans.returned, NULL, memory_order_acquire);
   }
-  tt_plan *p = comm->plans;
+  tt_plan *p = comm->plans.spare;
   if (p != NULL) {
-    comm->plans = p->next;
+    comm->plans.spare = p->next;
   } else {
     p = tt_calloc(1, sizeof *p);
   }
@@ -98,19 +98,19 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
 
 void tt_comm_free_plans(struct ncclComm *comm)
 {
-  tt_plan *lists[2] = {comm->plans, atomic_exchange_explicit(&comm->returned, NULL, memory_order_acquire)};
+  tt_plan *lists[2] = {comm->plans.spare, atomic_exchange_explicit(&comm->plans.returned, NULL, memory_order_acquire)};
   for (int i = 0; i < 2; i++) {
     for (tt_plan *p = lists[i], *next; p != NULL; p = next) {
       next = p->next;
       plan_free(p);
     }
   }
-  comm->plans = NULL;
+  comm->plans.spare = NULL;
   for (int i = 0; i < TT_KNOWN_SETS; i++) {
-    for (int k = 0; comm->known[i] != NULL && k < TT_KNOWN_WAYS; k++) {
-      tt_free(comm->known[i][k].ready.quick);
+    for (int k = 0; comm->decisions.sets[i] != NULL && k < TT_KNOWN_WAYS; k++) {
+      tt_free(comm->decisions.sets[i][k].ready.quick);
     }
-    tt_free(comm->known[i]);
+    tt_free(comm->decisions.sets[i]);
   }
 }
 
@@ -127,7 +127,7 @@ static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
 
 static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 {
-  p->ticket = comm->issued++;
+  p->ticket = comm->plans.issued++;
   tt_stream_push(stream, &p->work);
   if (comm->port.mover != NULL) {
     comm->port.mover->kick(comm->port.mover_self, true); // should nobody wait for the stream
@@ -186,10 +186,10 @@ static void use_buffers(tt_pages *pages, const tt_schedule *s, const tt_call *c)
 // Shall the results of a call over `bytes` bytes bypass the caches? Sums gain nothing from being stored there.
 static inline bool bypasses(struct ncclComm *comm, tt_func func, const tt_call *c, int blocks, size_t bytes)
 {
-  if (TT_LIKELY(bytes < comm->stream_bytes)) {
+  if (TT_LIKELY(bytes < comm->machine.stream_bytes)) {
     return false;
   }
-  bool cached = tt_reuse_cached(&comm->reuse, c->out != NULL ? c->out : c->in, (size_t)blocks * c->count * c->esize);
+  bool cached = tt_reuse_cached(&comm->results.reuse, c->out != NULL ? c->out : c->in, (size_t)blocks * c->count * c->esize);
   return !cached || tt_func_reduces(func);
 }
 
@@ -208,7 +208,7 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
   for (int i = rows[0]; i < rows[1]; i++) {
     const tt_traffic *t = &cached->traffic[i];
     if (TT_UNLIKELY(t->peer >= comm->nranks)) { // a network that reduces: what comes back needs no word
-      tt_proxy_sums_post(comm->collnet->sums, t->send ? (uint32_t)(passes * t->messages) : 0);
+      tt_proxy_sums_post(comm->network.reduce->sums, t->send ? (uint32_t)(passes * t->messages) : 0);
       continue;
     }
     tt_proxy_op op = {.peer = t->peer,
@@ -224,7 +224,7 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
                       .count = c->sig_count,
                       .event = c->event != NULL ? tt_profile_event(c) : NULL,
                       .place = {.lane = t->send ? NULL : l, .steps = t->steps, .messages = t->messages}};
-    TT_TRY(tt_proxy_post(comm->proxy, &op));
+    TT_TRY(tt_proxy_post(comm->network.proxy, &op));
   }
   return ncclSuccess;
 }
@@ -288,7 +288,7 @@ static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclCo
       }
     }
     if (TT_UNLIKELY(cached->ntraffic > 0) && !l->done) {
-      ncclResult_t res = post_traffic(comm, cached, l, part->channel, comm->issued);
+      ncclResult_t res = post_traffic(comm, cached, l, part->channel, comm->plans.issued);
       if (res != ncclSuccess) {
         return res;
       }
@@ -369,8 +369,8 @@ static tt_decision *place_in(struct ncclComm *comm, tt_decision *set)
       return d;
     }
   }
-  tt_decision *d = &set[++comm->hand % TT_KNOWN_WAYS];
-  for (; d->used; d = &set[++comm->hand % TT_KNOWN_WAYS]) {
+  tt_decision *d = &set[++comm->decisions.hand % TT_KNOWN_WAYS];
+  for (; d->used; d = &set[++comm->decisions.hand % TT_KNOWN_WAYS]) {
     d->used = false;
   }
   return d;
@@ -379,7 +379,7 @@ static tt_decision *place_in(struct ncclComm *comm, tt_decision *set)
 // Gives the task a decision that is still to be made.
 static ncclResult_t claim(struct ncclComm *comm, tt_task *t)
 {
-  tt_decision **set = &comm->known[tt_known_set(t->count, t->kind)];
+  tt_decision **set = &comm->decisions.sets[tt_known_set(t->count, t->kind)];
   if (*set == NULL) {
     *set = tt_calloc(TT_KNOWN_WAYS, sizeof **set);
   }
@@ -414,7 +414,7 @@ static __attribute__((noinline)) ncclResult_t choose(struct ncclComm *comm, cons
 // Algorithm and schedule for an operation: those of the last one like it, else new ones. `ops`: collectives of the group.
 static ncclResult_t decide(struct ncclComm *comm, tt_task *t, size_t ops, tt_decision **out)
 {
-  bool in_network = TT_UNLIKELY(comm->collnet != NULL) && !is_p2p(t) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
+  bool in_network = TT_UNLIKELY(comm->network.reduce != NULL) && !is_p2p(t) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
   bool asks = TT_UNLIKELY(comm->tuned) && !is_p2p(t);
   if (TT_UNLIKELY(!tt_task_is_known(t))) { // one may have been made since
     tt_comm_recall(comm, t);
@@ -473,7 +473,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   size_t bytes = tt_task_bytes(t);
   TT_TRY(decide(comm, t, ops, &d));
   const tt_schedule *s = d->cached->sched;
-  uint32_t seq = comm->sequence = tt_comm_next(comm);
+  uint32_t seq = comm->counts.sequence = tt_comm_next(comm);
   bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
   size_t scratch = staged ? bytes : (size_t)d->ntmp * d->choice.chunk;
   TT_TRY(plan_get(comm, 1, d->lanes, scratch, &p));
@@ -492,13 +492,13 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
     p->stage_src = t->in;
     p->stage_bytes = bytes;
     c->in = p->scratch;
-  } else if (d->choice.direct && !comm->all_local) {
+  } else if (d->choice.direct && !comm->machine.all_local) {
     find_memory(s, c);
   }
-  if (bytes >= comm->huge_pages.least) {
-    use_buffers(&comm->huge_pages, s, c);
+  if (bytes >= comm->results.huge_pages.least) {
+    use_buffers(&comm->results.huge_pages, s, c);
   }
-  comm->calls[t->func]++;
+  comm->counts.calls[t->func]++;
   c->event = t->events;
   if (TT_UNLIKELY(t->events != NULL)) {
     return launch_profiled(comm, p, t, d, stream);
@@ -533,7 +533,7 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
 // The last lane of a message's direction of its connection, in the plan that is being made.
 static inline tt_lane **flow_of(const struct ncclComm *comm, const tt_task *t)
 {
-  return &comm->flows[2 * t->root + (t->func == TT_FUNC_SEND)];
+  return &comm->plans.flows[2 * t->root + (t->func == TT_FUNC_SEND)];
 }
 
 // `l` NULL: profilers are not told.
@@ -543,11 +543,11 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, t
   tt_call *c = &p->calls[p->ncalls];
   fill_call(t, 0, c);
   TT_TRY(decide(comm, t, 0, &d));
-  if (d->choice.direct && !comm->all_local) {
+  if (d->choice.direct && !comm->machine.all_local) {
     find_memory(d->cached->sched, c);
   }
-  if (c->count >= comm->huge_pages.least) {
-    use_buffers(&comm->huge_pages, d->cached->sched, c);
+  if (c->count >= comm->results.huge_pages.least) {
+    use_buffers(&comm->results.huge_pages, d->cached->sched, c);
   }
   c->stream = bypasses(comm, t->func, c, 1, c->count);
   p->work.takes_us = TT_MAX(p->work.takes_us, d->takes_us);

@@ -71,7 +71,7 @@ ncclResult_t tt_comm_new(const tt_device_ops *row, struct ncclComm **out)
   if (c == NULL) {
     return tt_fail(ncclSystemError, "no memory for a communicator");
   }
-  tt_turns_init(&c->turns);
+  tt_turns_init(&c->splits.turns);
   c->port.row = row;
   c->generation = tt_proc_generation;
   atomic_store(&c->state, TT_COMM_STARTING);
@@ -122,6 +122,6 @@ void tt_comm_free(struct ncclComm *comm)
   tt_comm_free_schedules(comm);
   tt_comm_take_down(comm);
   tt_comm_free_registrations(comm);
-  tt_free(comm->userops);
+  tt_free(comm->userops.ops);
   leave_place(comm);
 }

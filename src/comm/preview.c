@@ -19,11 +19,11 @@ static void fill_peers(const tt_preview_env *env, tt_peer *peers)
 static ncclResult_t fill(const tt_preview_env *env, struct ncclComm *c)
 {
   c->nranks = env->nranks;
-  c->can_read = true;
-  c->all_local = env->one_process;
-  c->crowded = env->nranks > env->cores;
-  c->shares = env->nranks > 1;
-  c->local_ranks = env->nranks;
+  c->machine.can_read = true;
+  c->machine.all_local = env->one_process;
+  c->machine.crowded = env->nranks > env->cores;
+  c->machine.shares = env->nranks > 1;
+  c->machine.local_ranks = env->nranks;
   c->peers = tt_calloc((size_t)env->nranks, sizeof *c->peers);
   int *names = tt_calloc((size_t)env->nranks, sizeof *names); // all on node 0
   ncclResult_t res = c->peers == NULL || names == NULL ? tt_fail(ncclSystemError, "no memory for a preview of %d ranks", env->nranks)

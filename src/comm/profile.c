@@ -115,7 +115,7 @@ static void start_call(const tt_task *t, tt_task_events *e, bool captured)
 
 void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
 {
-  tt_profilers *p = t->comm->profilers;
+  tt_profilers *p = t->comm->profiling.profilers;
   bool captured = is_captured(g, t);
   start_group(g, p, depth, captured);
   tt_task_events *e = tt_profilers_take(p, sizeof *e);
@@ -186,14 +186,14 @@ static void start_plan_group(tt_launch_events *l, const tt_task_events *e)
   if (!l->begun) {
     l->begun = true;
     l->api = &e->group;
-    tt_profilers_start(l->comm->profilers, &d, NULL, NULL, &l->group);
+    tt_profilers_start(l->comm->profiling.profilers, &d, NULL, NULL, &l->group);
   }
 }
 
 static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_decision *d)
 {
   tt_prof_descr descr = {.type = ncclProfileColl,
-                         .coll = {.seqNumber = l->comm->calls[t->func] - 1,
+                         .coll = {.seqNumber = l->comm->counts.calls[t->func] - 1,
                                   .func = tt_func_name(t->func),
                                   .sendBuff = t->in,
                                   .recvBuff = t->out,
@@ -204,7 +204,7 @@ static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_dec
                                   .nWarps = 1,
                                   .algo = tt_profile_algorithm(d->choice.algo),
                                   .proto = proto_text(d->choice.proto)}};
-  tt_profilers_start(l->comm->profilers, &descr, &t->events->api, &l->group, &t->events->op);
+  tt_profilers_start(l->comm->profiling.profilers, &descr, &t->events->api, &l->group, &t->events->op);
 }
 
 static void start_p2p(const tt_launch_events *l, const tt_task *t)
@@ -217,7 +217,7 @@ static void start_p2p(const tt_launch_events *l, const tt_task *t)
                                  .datatype = tt_type_name((int)t->type),
                                  .peer = t->root,
                                  .nChannels = 1}};
-  tt_profilers_start(l->comm->profilers, &descr, &t->events->api, &l->group, &t->events->op);
+  tt_profilers_start(l->comm->profiling.profilers, &descr, &t->events->api, &l->group, &t->events->op);
 }
 
 void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, int channel)
@@ -272,7 +272,7 @@ static void stop_queued(tt_launch_events *l)
   for (tt_task_events *e = l->first; e != NULL; e = e->next) {
     stop_copy(e->profilers, &e->op);
   }
-  stop_copy(l->comm->profilers, &l->group);
+  stop_copy(l->comm->profiling.profilers, &l->group);
 }
 
 static void free_all(tt_task_events *e)
@@ -407,7 +407,7 @@ void tt_profile_push_start(tt_launch_events *l, cudaStream_t stream)
   tt_prof_descr d = {.type = ncclProfileKernelLaunch, .kernelLaunch = {.stream = stream}};
   stop_queued(l);
   if (l->begun) {
-    tt_profilers_start(l->comm->profilers, &d, l->api, NULL, &l->launch);
+    tt_profilers_start(l->comm->profiling.profilers, &d, l->api, NULL, &l->launch);
   }
   tt_task_events *some = watched(l->first);
   if (some != NULL) {
@@ -417,7 +417,7 @@ void tt_profile_push_start(tt_launch_events *l, cudaStream_t stream)
 
 void tt_profile_push_stop(tt_launch_events *l)
 {
-  tt_profilers_stop(l->comm->profilers, &l->launch);
+  tt_profilers_stop(l->comm->profiling.profilers, &l->launch);
   free_all(l->first);
 }
 

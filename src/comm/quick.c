@@ -12,7 +12,7 @@
 // Is nothing of the communicator or the stream under way?
 static inline bool is_free(const struct ncclComm *comm, cudaStream_t stream)
 {
-  return tt_stream_is_free(stream, comm->device) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->issued;
+  return tt_stream_is_free(stream, comm->device) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
 }
 
 // May the task be run now, before everything that is queued later? Asked after is_free: between the two the communicator may be stopped.
@@ -32,26 +32,26 @@ static __attribute__((noinline)) bool linger(struct ncclComm *comm, cudaStream_t
     return false;
   }
   atomic_store_explicit(&s->awaited, false, memory_order_relaxed);
-  if (comm->hurries > 0) {
-    comm->hurries--;
+  if (comm->attempts.skip > 0) {
+    comm->attempts.skip--;
     return false;
   }
   bool over = tt_host_linger(s, ready, arg);
-  comm->in_vain = over ? 0 : TT_MIN(comm->in_vain + 1, IN_VAIN_MOST);
-  comm->hurries = over ? 0 : 1u << comm->in_vain;
+  comm->attempts.failed = over ? 0 : TT_MIN(comm->attempts.failed + 1, IN_VAIN_MOST);
+  comm->attempts.skip = over ? 0 : 1u << comm->attempts.failed;
   return over;
 }
 
 static inline unsigned linger_looks(const struct ncclComm *comm)
 {
-  return comm->per_core < MANY_PER_CORE ? LOOKS_FEW : 0;
+  return comm->machine.per_core < MANY_PER_CORE ? LOOKS_FEW : 0;
 }
 
 // May a call wait inside? Not where one rank of this process sums for all: whoever has the core runs the plans of the others, too, and with few ranks per core
 // that is quicker than one turn more of each.
 static inline bool may_linger(const struct ncclComm *comm, tt_func func)
 {
-  return comm->per_core > 0 && (func != TT_FUNC_ALLREDUCE || !comm->all_local || comm->per_core >= MANY_PER_CORE);
+  return comm->machine.per_core > 0 && (func != TT_FUNC_ALLREDUCE || !comm->machine.all_local || comm->machine.per_core >= MANY_PER_CORE);
 }
 
 // Runs what can be run of a task that is ready. Returns whether nothing is left. `silent`: peers that sleep are told by the caller.
@@ -66,8 +66,8 @@ static inline __attribute__((always_inline)) bool run(tt_task *t, unsigned looks
   t->begun = t->known->used = true;
   t->over = tt_quick_run(&comm->port, r->quick, &c, looks, &t->done);
   if (t->over && numbered) {
-    comm->sequence = seq;
-    comm->calls[t->func]++;
+    comm->counts.sequence = seq;
+    comm->counts.calls[t->func]++;
   }
   return t->over;
 }
@@ -84,8 +84,8 @@ bool tt_comm_quick(tt_task *t, unsigned looks)
   if (!tt_comm_is_ready(t) || !(t->begun || (is_free(comm, t->stream) && may_run(t)))) {
     return false;
   }
-  return run(t, comm->crowded ? 0 : looks, false) ||
-         (TT_UNLIKELY(comm->crowded) && looks > 0 && may_linger(comm, t->func) && linger(comm, t->stream, run_rest, t));
+  return run(t, comm->machine.crowded ? 0 : looks, false) ||
+         (TT_UNLIKELY(comm->machine.crowded) && looks > 0 && may_linger(comm, t->func) && linger(comm, t->stream, run_rest, t));
 }
 
 // Are they of different communicators, on streams that do not order each other?
@@ -227,7 +227,7 @@ int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks)
       one_stream = one_stream && t->stream == first->stream;
     }
   }
-  messages m = {.tasks = tasks, .n = n, .looks = comm->crowded ? 0 : looks};
+  messages m = {.tasks = tasks, .n = n, .looks = comm->machine.crowded ? 0 : looks};
   m.may = first != NULL && one_stream && is_free(comm, first->stream);
   if (!run_messages(&m) && m.may && looks > 0 && may_linger(comm, TT_FUNC_SEND)) {
     m.looks = linger_looks(comm);

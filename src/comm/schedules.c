@@ -37,7 +37,7 @@ static bool is_far(const struct ncclComm *comm, const tt_ref *r)
 static tt_traffic *traffic_row(const traffic_walk *w, int strand, int peer, bool send)
 {
   tt_cached *c = w->c;
-  int *row = &w->comm->newest_row[2 * peer + send];
+  int *row = &w->comm->schedules.newest_row[2 * peer + send];
   bool known = *row >= w->first && *row < c->ntraffic && c->traffic[*row].peer == peer && c->traffic[*row].send == send;
   if (!known) {
     *row = c->ntraffic++;
@@ -123,17 +123,17 @@ static void list_steps(traffic_walk *w)
 // What one pass of the schedule moves over the network: the proxy is told with each operation.
 static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
 {
-  if (comm->proxy == NULL || c->sched->nrefs == 0) {
+  if (comm->network.proxy == NULL || c->sched->nrefs == 0) {
     return ncclSuccess;
   }
   TT_TRY(tt_zerocopy_mark(c->sched));
-  if (comm->newest_row == NULL) {
-    comm->newest_row = tt_calloc(2 * ((size_t)comm->nranks + TT_COLLNET_HEADS), sizeof(int));
+  if (comm->schedules.newest_row == NULL) {
+    comm->schedules.newest_row = tt_calloc(2 * ((size_t)comm->nranks + TT_COLLNET_HEADS), sizeof(int));
   }
   traffic_walk w = {.comm = comm, .c = c};
   tt_traffic *rows = c->traffic = tt_calloc((size_t)c->sched->nrefs, sizeof *rows);
   bool kept = false;
-  if (rows != NULL && comm->newest_row != NULL) {
+  if (rows != NULL && comm->schedules.newest_row != NULL) {
     walk_messages(&w);
     kept = keep_traffic(c);
   }
@@ -176,12 +176,12 @@ static bool same_schedule(const tt_schedule *a, const tt_schedule *b)
 static tt_cached **cache_bucket(const struct ncclComm *comm, tt_func func, int algo, int root, int channel)
 {
   unsigned number = (unsigned)func * 7 + (unsigned)algo * 31 + (unsigned)root + (unsigned)channel * 13;
-  return &comm->cache[number & (comm->cache_room - 1)];
+  return &comm->schedules.buckets[number & (comm->schedules.room - 1)];
 }
 
 static tt_cached *cache_find(const struct ncclComm *comm, tt_func func, int algo, int root, int channel)
 {
-  tt_cached *c = comm->cache == NULL ? NULL : *cache_bucket(comm, func, algo, root, channel);
+  tt_cached *c = comm->schedules.buckets == NULL ? NULL : *cache_bucket(comm, func, algo, root, channel);
   while (c != NULL && (c->func != func || c->algo != algo || c->root != root || c->channel != channel)) {
     c = c->next;
   }
@@ -198,13 +198,13 @@ static void cache_add(struct ncclComm *comm, tt_cached *c)
 // Makes room for one more: as many buckets as schedules, a power of two. False: no memory.
 static bool cache_grow(struct ncclComm *comm)
 {
-  unsigned room = comm->cache_room, more = room == 0 ? CACHE_LEAST : 2 * room;
-  tt_cached **old = comm->cache, **cache = comm->ncached < room ? old : tt_calloc(more, sizeof(tt_cached *));
+  unsigned room = comm->schedules.room, more = room == 0 ? CACHE_LEAST : 2 * room;
+  tt_cached **old = comm->schedules.buckets, **cache = comm->schedules.n < room ? old : tt_calloc(more, sizeof(tt_cached *));
   if (cache == old || cache == NULL) {
     return cache != NULL;
   }
-  comm->cache = cache;
-  comm->cache_room = more;
+  comm->schedules.buckets = cache;
+  comm->schedules.room = more;
   for (unsigned i = 0; i < room; i++) {
     for (tt_cached *c = old[i], *next; c != NULL; c = next) {
       next = c->next;
@@ -264,7 +264,7 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
     return res;
   }
   cache_add(comm, c);
-  comm->ncached++;
+  comm->schedules.n++;
   *out = c;
   return ncclSuccess;
 }
@@ -290,8 +290,8 @@ ncclResult_t tt_comm_schedules(struct ncclComm *comm, tt_func func, int root, tt
 
 void tt_comm_free_schedules(struct ncclComm *comm)
 {
-  for (unsigned i = 0; i < comm->cache_room; i++) {
-    for (tt_cached *c = comm->cache[i], *next; c != NULL; c = next) {
+  for (unsigned i = 0; i < comm->schedules.room; i++) {
+    for (tt_cached *c = comm->schedules.buckets[i], *next; c != NULL; c = next) {
       next = c->next;
       if (!c->lent) {
         tt_schedule_free(c->sched);
@@ -301,9 +301,9 @@ void tt_comm_free_schedules(struct ncclComm *comm)
       tt_free(c);
     }
   }
-  tt_free(comm->cache);
-  comm->cache = NULL;
-  comm->cache_room = comm->ncached = 0;
-  tt_free(comm->newest_row);
-  comm->newest_row = NULL;
+  tt_free(comm->schedules.buckets);
+  comm->schedules.buckets = NULL;
+  comm->schedules.room = comm->schedules.n = 0;
+  tt_free(comm->schedules.newest_row);
+  comm->schedules.newest_row = NULL;
 }

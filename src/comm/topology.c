@@ -163,8 +163,8 @@ static ncclResult_t work_prepare(work *w)
                             .host = c->peers[w->leader].host,
                             .file = tt_params_get()->topo_file,
                             .plain = tt_topology_is_plain(c, w->node),
-                            .needs_net = c->needs_net,
-                            .net = c->net};
+                            .needs_net = c->network.needed,
+                            .net = c->network.ops};
   return ncclSuccess;
 }
 

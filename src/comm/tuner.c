@@ -68,7 +68,7 @@ ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t)
   tt_tuner_world world = {.comm_id = comm->hash, .nranks = (size_t)comm->nranks, .nnodes = (size_t)comm->layout->nnodes};
   const char *wish = tt_params_get()->tuner_plugin;
   uint64_t hash = 0;
-  const tt_plugin_fallback net = tt_net_plugin_fallback(comm->net);
+  const tt_plugin_fallback net = tt_net_plugin_fallback(comm->network.ops);
   TT_TRY(tt_plugin_open(TT_PLUGIN_TUNER, wish, &net, &plugin));
   if (plugin == NULL && wish == NULL) {
     TT_TRY(open_bundled(&plugin, &hash));
@@ -178,8 +178,8 @@ static void way_of(const struct ncclComm *comm, int row, tt_func func, double *h
 static double rough_us(const struct ncclComm *comm, tt_func func, const tt_choice *c, size_t bytes)
 {
   tt_cost_env env = tt_tuning_costs(comm);
-  const tt_cost_hop *way = &env.hop[comm->needs_net ? TT_HOP_NETWORK : TT_HOP_MEMORY][c->direct ? TT_TOK : c->proto];
-  double hops = 2, times = func == TT_FUNC_ALLREDUCE ? 2 : 1, share = TT_MAX(1.0, (double)comm->local_ranks / env.cores);
+  const tt_cost_hop *way = &env.hop[comm->network.needed ? TT_HOP_NETWORK : TT_HOP_MEMORY][c->direct ? TT_TOK : c->proto];
+  double hops = 2, times = func == TT_FUNC_ALLREDUCE ? 2 : 1, share = TT_MAX(1.0, (double)comm->machine.local_ranks / env.cores);
   if (!c->direct) {
     way_of(comm, c->algo, func, &hops, &times);
   }

@@ -86,7 +86,7 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
   t->simple_capacity = g.simple_slot_bytes;
   t->net_capacity = g.net_slot_bytes;
   t->mixed = comm->layout->nnodes < comm->nranks;
-  if (comm->needs_net && comm->nranks <= TT_MODEL_RANKS) {
+  if (comm->network.needed && comm->nranks <= TT_MODEL_RANKS) {
     tt_cost_env env = cost_env(comm, t);
     res = tt_cost_create(&env, comm->nranks, comm->layout, &t->cost);
   }
@@ -119,7 +119,7 @@ bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row, bool i
     return false;
   }
   const tt_algorithm *a = &tt_algorithms(NULL)[row];
-  uint32_t can = (comm->can_read ? TT_NEEDS_READ | TT_NEEDS_WRITE : 0);
+  uint32_t can = (comm->machine.can_read ? TT_NEEDS_READ | TT_NEEDS_WRITE : 0);
   bool net = !a->in_network || comm->nranks == 1 || (in_network && (comm->tuning->filter.protos[func] & TT_PROTO_SIMPLE) != 0);
   return (a->funcs & 1u << func) != 0 && (a->needs & ~can) == 0 && net && (comm->tuning->filter.algos[func] & 1u << row) != 0;
 }
@@ -145,13 +145,13 @@ static int follow_machine(const struct ncclComm *comm, tt_func func, size_t byte
 // Ranks per core of the only machine, where cores are short; else 0.
 static int crowd_of(const struct ncclComm *comm)
 {
-  return comm->crowded && !comm->needs_net && comm->peers[0].cpus > 0 ? comm->nranks / comm->peers[0].cpus : 0;
+  return comm->machine.crowded && !comm->network.needed && comm->peers[0].cpus > 0 ? comm->nranks / comm->peers[0].cpus : 0;
 }
 
 // Does everybody send everybody its part? Then each rank must have a core once, not in every round.
 static bool one_hop(const struct ncclComm *comm, size_t bytes)
 {
-  return comm->crowded && !comm->needs_net && bytes <= LL_MAX;
+  return comm->machine.crowded && !comm->network.needed && bytes <= LL_MAX;
 }
 
 // Does one rank sum for all? Where cores are short, what counts is the work of all ranks together and how often a core changes hands: 2n messages
@@ -162,13 +162,13 @@ static bool one_for_all(const struct ncclComm *comm, size_t bytes)
   if (!one_hop(comm, bytes)) {
     return false;
   }
-  return comm->all_local || crowd_of(comm) >= (bytes <= FLAT_MAX ? FLAT_CROWD : TREE_CROWD);
+  return comm->machine.all_local || crowd_of(comm) >= (bytes <= FLAT_MAX ? FLAT_CROWD : TREE_CROWD);
 }
 
 // Do processes share cores? Then what waits least wins: whoever sends through a FIFO needs no turn of the receiver's for that.
 static bool has_turns(const struct ncclComm *comm)
 {
-  return comm->crowded && !comm->all_local && !comm->needs_net;
+  return comm->machine.crowded && !comm->machine.all_local && !comm->network.needed;
 }
 
 // Are a ring's hops, each of which waits for the neighbour's turn, too many for an all-reduce? With very many ranks per core always; with many, where messages
@@ -234,7 +234,7 @@ static bool shares_pay(const struct ncclComm *comm, tt_func func, size_t bytes)
 static bool goes_ahead(const struct ncclComm *comm, tt_func func, size_t bytes)
 {
   bool one_way = func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
-  return one_way && comm->nranks == 2 && comm->all_local && bytes < 2 * comm->tuning->direct_min &&
+  return one_way && comm->nranks == 2 && comm->machine.all_local && bytes < 2 * comm->tuning->direct_min &&
          tt_params_get()->host_direct_threshold < 0;
 }
 
@@ -247,7 +247,7 @@ static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes,
   bool small = comm->nranks <= ONESHOT_RANKS && bytes * (size_t)comm->nranks <= ONESHOT_MAX;
   bool straight = straight_on(comm, func, bytes);
   if (bytes >= t->direct_min && comm->nranks > 1 && !must_take_turns(comm, func, bytes) && !goes_ahead(comm, func, bytes)) {
-    list[n++] = comm->all_local || shares_pay(comm, func, bytes) ? r->directw : r->direct;
+    list[n++] = comm->machine.all_local || shares_pay(comm, func, bytes) ? r->directw : r->direct;
     list[n++] = r->direct;
   }
   switch (func) {
@@ -255,7 +255,7 @@ static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes,
     if (bytes > LL_MAX) {
       list[n++] = r->net_chain;
     }
-    if (comm->needs_net && comm->shares) {
+    if (comm->network.needed && comm->machine.shares) {
       list[n++] = bytes <= LL_MAX ? r->hier_rd : r->hier_ring;
     }
     if (one_for_all(comm, bytes)) {
@@ -308,8 +308,8 @@ static size_t pick_net_chunk(const struct ncclComm *comm, size_t capacity, size_
 static size_t capacity_of(const struct ncclComm *comm, const tt_choice *c, tt_func func)
 {
   const tt_tuning *t = comm->tuning;
-  if (tt_algorithms(NULL)[c->algo].in_network && comm->collnet != NULL) {
-    return TT_MIN(TT_MIN(t->simple_capacity, t->net_capacity), comm->collnet->longest);
+  if (tt_algorithms(NULL)[c->algo].in_network && comm->network.reduce != NULL) {
+    return TT_MIN(TT_MIN(t->simple_capacity, t->net_capacity), comm->network.reduce->longest);
   }
   if (c->proto == TT_LL || !c->networked) {
     return c->proto == TT_LL ? t->ll_capacity : t->simple_capacity;
@@ -361,7 +361,7 @@ static size_t part_of(const struct ncclComm *comm, int algo, tt_func func, size_
 // all wait for all, whole blocks of up to DIRECT_COPY_CHUNK, so that they do it once: the kernel reads what the pipe does not hold.
 static size_t direct_chunk(const struct ncclComm *comm, tt_func func, size_t bytes)
 {
-  if (comm->all_local || (has_turns(comm) && has_blocks(func))) {
+  if (comm->machine.all_local || (has_turns(comm) && has_blocks(func))) {
     return DIRECT_COPY_CHUNK;
   }
   size_t part = has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, passes = TT_MAX(TT_DIV_UP(part, DIRECT_PAGES_CHUNK), 1);
@@ -371,7 +371,7 @@ static size_t direct_chunk(const struct ncclComm *comm, tt_func func, size_t byt
 // Of direct access where ranks share the work. Two processes may have to hand chunks over, and sums of whole chunks are made while these are in a cache.
 static size_t shared_chunk(const struct ncclComm *comm, tt_func func)
 {
-  if (comm->nranks > 2 || comm->all_local) {
+  if (comm->nranks > 2 || comm->machine.all_local) {
     return DIRECT_COPY_CHUNK;
   }
   return func == TT_FUNC_REDUCE ? PAIR_CHUNK : 2 * PAIR_CHUNK;
@@ -389,7 +389,7 @@ static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fun
   if (c->networked && (func == TT_FUNC_SEND || func == TT_FUNC_RECV)) {
     return pick_net_chunk(comm, capacity, bytes);
   }
-  size_t chunk = TT_ROUND_UP(TT_DIV_UP(part_of(comm, c->algo, func, bytes), comm->crowded ? 1 : PIPELINE), 64);
+  size_t chunk = TT_ROUND_UP(TT_DIV_UP(part_of(comm, c->algo, func, bytes), comm->machine.crowded ? 1 : PIPELINE), 64);
   return TT_CLAMP(chunk, TT_MIN(c->networked ? NET_CHUNK_MIN : CHUNK_MIN, capacity), capacity);
 }
 
@@ -439,10 +439,10 @@ static void finish(const struct ncclComm *comm, tt_func func, size_t bytes, int 
 {
   const tt_tuning *t = comm->tuning;
   uint32_t protos = t->filter.protos[func];
-  c->networked =
-      func == TT_FUNC_SEND || func == TT_FUNC_RECV ? tt_transport_needs_net(&comm->peers[comm->rank], &comm->peers[peer]) : comm->needs_net;
+  c->networked = func == TT_FUNC_SEND || func == TT_FUNC_RECV ? tt_transport_needs_net(&comm->peers[comm->rank], &comm->peers[peer])
+                                                              : comm->network.needed;
   // Every pass costs a change of thread when cores are short, and system calls over the network.
-  size_t ll_max = comm->crowded || c->networked ? t->ll_capacity : t->limits.ll;
+  size_t ll_max = comm->machine.crowded || c->networked ? t->ll_capacity : t->limits.ll;
   size_t message = has_turns(comm) && has_blocks(func) ? bytes / (size_t)comm->nranks : bytes;
   bool ll = (protos & TT_PROTO_LL) != 0 && (message <= ll_max || (protos & TT_PROTO_SIMPLE) == 0);
   settle(comm, func, bytes, ll ? TT_LL : TT_SIMPLE, c);
@@ -487,7 +487,7 @@ uint32_t tt_tuning_takes_us(const struct ncclComm *comm, size_t bytes)
 {
   const tt_tuning *t = comm->tuning;
   double us = 2 * (double)bytes / t->figures.value[TT_FIG_CALL];
-  if (comm->needs_net) {
+  if (comm->network.needed) {
     tt_cost_env env = cost_env(comm, t);
     us = (double)bytes * (env.hop[TT_HOP_NETWORK][TT_SIMPLE].byte + env.net_byte);
   }
@@ -496,7 +496,7 @@ uint32_t tt_tuning_takes_us(const struct ncclComm *comm, size_t bytes)
 
 void tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t bytes, tt_proto proto, tt_choice *c)
 {
-  c->networked = comm->needs_net;
+  c->networked = comm->network.needed;
   settle(comm, func, bytes, proto, c);
 }
 
