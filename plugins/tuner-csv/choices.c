@@ -143,7 +143,7 @@ static bool append(choices *all, size_t *room, const choice *c)
 }
 
 // A file, and nothing that would have a rank wait. NULL: `why`.
-static FILE *open_file(const char *name, bool any_owner, char why[TT_TRUST_WHY])
+static FILE *open_file(const char *name, bool named, char why[TT_TRUST_WHY])
 {
   struct stat st;
   FILE *f = NULL;
@@ -151,7 +151,7 @@ static FILE *open_file(const char *name, bool any_owner, char why[TT_TRUST_WHY])
   if (fd >= 0) {
     error = fstat(fd, &st) != 0 ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : ENOTSUP;
   }
-  if (error == 0 && !tt_trust_contents(fd, any_owner, why)) {
+  if (error == 0 && !tt_trust_contents(fd, named, why)) {
     close(fd);
     return NULL;
   }
@@ -165,13 +165,13 @@ static FILE *open_file(const char *name, bool any_owner, char why[TT_TRUST_WHY])
   return NULL;
 }
 
-bool choices_read(const char *name, bool any_owner, choices *out, choices_complain *complain, void *arg, char why[TT_TRUST_WHY])
+bool choices_read(const char *name, bool named, choices *out, choices_complain *complain, void *arg, char why[TT_TRUST_WHY])
 {
   char *line = NULL, wrong[128];
   size_t size = 0, room = 0;
   ssize_t n;
   bool ok = true;
-  FILE *f = open_file(name, any_owner, why);
+  FILE *f = open_file(name, named, why);
   *out = (choices){0};
   if (f == NULL) {
     return false;

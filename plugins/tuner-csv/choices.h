@@ -30,5 +30,5 @@ typedef struct choices {
 // One line without its end. 1: a choice, in *out; 0: nothing to read; -1: wrong, and why[128] says what.
 int choice_parse(const char *line, choice *out, char why[128]);
 
-// Reads a file that nobody else may write (base/trust.h, as `any_owner`). False: it cannot be read, or there is no memory: `why` says it. Free out->list.
-bool choices_read(const char *name, bool any_owner, choices *out, choices_complain *complain, void *arg, char why[TT_TRUST_WHY]);
+// Reads a file that nobody else may write (base/trust.h, as `named`). False: it cannot be read, or there is no memory: `why` says it. Free out->list.
+bool choices_read(const char *name, bool named, choices *out, choices_complain *complain, void *arg, char why[TT_TRUST_WHY]);

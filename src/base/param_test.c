@@ -263,7 +263,13 @@ static void home_file(void **unused)
   assert_contains(out, "hostid NULL set 0");
 }
 
-// A file that others can write, or that is theirs, is not obeyed.
+static void print_as_user(void)
+{
+  assert_int_equal(setuid(23456), 0);
+  print_some();
+}
+
+// A file that others can write, or that is theirs, is not obeyed; a user, but not root, may name one of theirs.
 static void strange_files(void **unused)
 {
   (void)unused;
@@ -281,7 +287,11 @@ static void strange_files(void **unused)
     assert_int_equal(chown(strchr(conf, '=') + 1, 12345, 12345), 0);
     child_run(CHILD_ENV(home, "NCCL_DEBUG=WARN"), print_some, out, sizeof out);
     assert_contains(out, "is not read: it belongs to user 12345");
-    child_run(CHILD_ENV(conf), print_some, out, sizeof out); // named by the user
+    child_run(CHILD_ENV(conf, "NCCL_DEBUG=WARN"), print_some, out, sizeof out); // named: for root that is no reason
+    assert_contains(out, "is not read: it belongs to user 12345, this process runs as 0");
+    assert_contains(out, "hostid NULL set 0");
+    assert_int_equal(chmod(dir, 0755), 0);
+    child_run(CHILD_ENV(conf), print_as_user, out, sizeof out);
     assert_contains(out, "hostid strange set 1");
   }
   unlink(strchr(conf, '=') + 1);

@@ -21,7 +21,7 @@ static bool refuse_owner(const char *what, uid_t owner, char why[TT_TRUST_WHY])
   return false;
 }
 
-bool tt_trust_contents(int fd, bool any_owner, char why[TT_TRUST_WHY])
+bool tt_trust_contents(int fd, bool named, char why[TT_TRUST_WHY])
 {
   struct stat st;
   if (fstat(fd, &st) != 0) {
@@ -31,7 +31,7 @@ bool tt_trust_contents(int fd, bool any_owner, char why[TT_TRUST_WHY])
   if (!S_ISREG(st.st_mode)) {
     return true; // a device or a pipe: the user's choice
   }
-  if (!any_owner && !is_ours(st.st_uid)) {
+  if (!is_ours(st.st_uid) && (!named || geteuid() == 0)) {
     return refuse_owner("it", st.st_uid, why);
   }
   if ((st.st_mode & S_IWOTH) != 0 || ((st.st_mode & S_IWGRP) != 0 && st.st_gid != st.st_uid)) {

@@ -7,9 +7,10 @@
 
 // May the process believe what stands in the open file? A regular file is refused when others than its owner may write it: everybody, or
 // its group, unless that has the owner's number (the owner's private group, in which by convention nobody else is). It is also refused when
-// it belongs neither to the process's user nor to root, unless `any_owner` is set: the user has named the file, and it holds no secret.
+// it belongs neither to the process's user nor to root. `named`: the user has named the file, and it holds no secret; then the owner may be
+// anybody, but not for root: a setting can name libraries to load, so the owner of a file that root obeys could do all that root can.
 // False: `why` says it. Any thread.
-bool tt_trust_contents(int fd, bool any_owner, char why[TT_TRUST_WHY]);
+bool tt_trust_contents(int fd, bool named, char why[TT_TRUST_WHY]);
 
 // Opens a file for writing, made if need be (mode 0644), emptied; nothing is waited for, the descriptor is closed on exec and does not
 // block. `flags`: more of open(2)'s. Refused: a link that belongs neither to the process's user nor to root;

@@ -14,14 +14,14 @@
 #include "base/util.h"
 #include "os/own_file.h"
 
-enum { THEIRS = 12345, SHARED = 54321 }; // a user, a group
+enum { THEIRS = 12345, SHARED = 54321, USER = 23456 }; // a user, a group, another user
 
 typedef struct deal {
   mode_t mode;
   uid_t owner;
   gid_t group;
-  bool any_owner; // accepted from any owner
-  bool own;       // accepted where the owner counts
+  bool obeyed_by_root;
+  bool obeyed_by_user; // who has named it
 } deal;
 
 static const deal deals[] = {
@@ -30,12 +30,12 @@ static const deal deals[] = {
     {0664, 0, 0, true, true}, // the owner's private group
     {0664, 0, SHARED, false, false},
     {0646, 0, 0, false, false},
-    {0644, THEIRS, THEIRS, true, false},
-    {0664, THEIRS, THEIRS, true, false},
+    {0644, THEIRS, THEIRS, false, true},
+    {0664, THEIRS, THEIRS, false, true},
     {0664, THEIRS, 0, false, false}, // the process's own group is no exception
 };
 
-// Settings and the user's own files are judged alike.
+// Settings and the user's own files are judged alike. Root obeys no other user's file, whoever named it.
 static void contents(void **state)
 {
   (void)state;
@@ -50,8 +50,12 @@ static void contents(void **state)
     const deal *d = &deals[i];
     assert_int_equal(fchown(fd, d->owner, d->group), 0);
     assert_int_equal(fchmod(fd, d->mode), 0);
-    bool good = tt_trust_contents(fd, true, why) == d->any_owner && tt_trust_contents(fd, false, why) == d->own &&
-                (tt_own_file_read(path, text, sizeof text, NULL, why) == 0) == d->own;
+    bool good = tt_trust_contents(fd, true, why) == d->obeyed_by_root && tt_trust_contents(fd, false, why) == d->obeyed_by_root &&
+                (tt_own_file_read(path, text, sizeof text, NULL, why) == 0) == d->obeyed_by_root;
+    assert_int_equal(seteuid(USER), 0);
+    good &= tt_trust_contents(fd, true, why) == d->obeyed_by_user;
+    good &= tt_trust_contents(fd, false, why) == (d->obeyed_by_user && d->owner == 0);
+    assert_int_equal(seteuid(0), 0);
     if (!good) {
       fail_msg("mode %o, user %u, group %u: %s", (unsigned)d->mode, (unsigned)d->owner, (unsigned)d->group, why);
     }
