@@ -88,9 +88,26 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .shm_disable = p->shm_disable != 0,
                   .geometry = tt_geometry_default(),
                   .figures = tt_figures_own()->figures};
+  c->port.row->identify(c->device, &me->where);
   tt_topology_describe(c, me);
   __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
   me->probe = (uint64_t)(uintptr_t)&probe_value;
+}
+
+// Kinds of devices have no way to work together yet.
+static ncclResult_t compare_devices(const struct ncclComm *c)
+{
+  const tt_device_id *a = &c->peers[0].where;
+  for (int i = 1; i < c->nranks; i++) {
+    const tt_device_id *b = &c->peers[i].where;
+    if (strncmp(a->kind, b->kind, sizeof a->kind) != 0) {
+      return tt_fail(
+          ncclInvalidUsage,
+          "rank 0 is on a device of kind '%.8s', rank %d on one of kind '%.8s': all ranks of a communicator must be on devices of one kind",
+          a->kind, i, b->kind);
+    }
+  }
+  return ncclSuccess;
 }
 
 // Do all ranks run the same library with the same parameters? Compared with rank 0, so that every rank finds the same culprit.
@@ -116,6 +133,7 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
       return tt_fail(ncclInvalidUsage, "%s has different values on rank 0 and rank %d: all ranks must use the same", differs, i);
     }
   }
+  TT_TRY(compare_devices(c));
   if (!tt_geometry_valid(&a->geometry)) {
     return tt_fail(ncclInvalidUsage, "rank 0 asks for buffers that this library cannot make: different builds?");
   }

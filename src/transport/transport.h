@@ -5,18 +5,19 @@
 // transport too gives the link FIFOs in local memory at once, and the proxy moves messages through them when its connection stands.
 #pragma once
 #include "coll/crossing.h"
-#include "device/link.h"
+#include "device/device.h"
 #include "figures/figures.h"
 #include "proxy/proxy.h"
 #include "transport/segment.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 448
+#define TT_PEER_BYTES 472
 enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   int32_t rank, device;
   uint64_t host;    // same value: same machine, as NCCL_HOSTID has it
   uint64_t machine; // same value: the same cores
+  tt_device_id where;
   tt_proc_id proc;
   uint64_t net_space; // names the network namespace, in which mailboxes are found (tt_proc_net_space)
   uint64_t pid_space; // names what process ids are numbers of (tt_proc_pid_space)
