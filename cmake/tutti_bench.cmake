@@ -7,7 +7,7 @@ foreach(file ${bench_sources})
   get_filename_component(name ${file} NAME_WE)
   add_executable(${name} EXCLUDE_FROM_ALL ${file} ${PROJECT_SOURCE_DIR}/bench/coll/machine.c)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
-  target_link_libraries(${name} PRIVATE tutti_include nccl_static)
+  target_link_libraries(${name} PRIVATE tutti_tools)
   add_dependencies(bench_programs ${name})
 endforeach()
 

@@ -10,7 +10,7 @@ function(tutti_fuzz_program name)
   if(TARGET perf_engine)
     target_link_libraries(${name} PRIVATE perf_engine)
   endif()
-  target_link_libraries(${name} PRIVATE nccl_static)
+  target_link_libraries(${name} PRIVATE tutti_tools)
 endfunction()
 
 foreach(file ${fuzz_sources})

@@ -1,9 +1,13 @@
-# src/ becomes one set of objects, and from it lib/libnccl.so.2 and lib/libnccl_static.a.
+# src/ becomes one set of objects, and from it lib/libnccl.so.2 and lib/libnccl_static.a. src/tools/ becomes tools/libtutti-tools.a: what only
+# tools and tests call.
 
 file(GLOB_RECURSE TUTTI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c)
 list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$")
 set(TUTTI_KERNELS ${PROJECT_SOURCE_DIR}/src/device/host/reduce_kernels.c)
 list(REMOVE_ITEM TUTTI_SOURCES ${TUTTI_KERNELS})
+set(TUTTI_TOOLS_SOURCES ${TUTTI_SOURCES})
+list(FILTER TUTTI_TOOLS_SOURCES INCLUDE REGEX "/src/tools/")
+list(FILTER TUTTI_SOURCES EXCLUDE REGEX "/src/tools/")
 
 # The network OFI needs libfabric's headers; the library itself is opened at run time.
 find_path(fabric_INCLUDE rdma/fi_tagged.h)
@@ -91,6 +95,12 @@ set(needed $<BUILD_INTERFACE:${sodium_LIBRARY}> $<INSTALL_INTERFACE:sodium>
   $<BUILD_INTERFACE:${expat_LIBRARY}> $<INSTALL_INTERFACE:expat>)
 target_link_libraries(nccl PRIVATE ${needed} Threads::Threads ${CMAKE_DL_LIBS} m)
 target_link_libraries(nccl_static PUBLIC ${needed} Threads::Threads ${CMAKE_DL_LIBS} m)
+
+# Not installed: programs contain what they use of it.
+add_library(tutti_tools STATIC ${TUTTI_TOOLS_SOURCES})
+set_target_properties(tutti_tools PROPERTIES OUTPUT_NAME tutti-tools ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tools)
+target_link_libraries(tutti_tools PUBLIC tutti_include nccl_static)
+target_compile_options(tutti_tools PRIVATE -ffp-contract=off)
 
 # The build tree looks like an installed NCCL (include/, lib/): NCCL_HOME may point to it.
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include SYMBOLIC)

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "comm/preview.h"
+#include "tools/preview.h"
 #include "comm/tuning_priv.h"
 #include "figures/figures.h"
 #include "os/own_file.h"

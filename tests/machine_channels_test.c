@@ -3,7 +3,7 @@
 #include "topo/plan_rig.h"
 
 #include "coll/coll.h"
-#include "coll/verify.h"
+#include "tools/verify.h"
 
 enum { RANKS = RIG_MAX_RANKS * 4, STAGES = 4 };
 

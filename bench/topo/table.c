@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "tools/model_choice.h"
 #include "topo/connect.h"
 #include "topo/model.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/util.h"
 #include "coll/random_channels.h"
-#include "coll/verify_ranks.h"
+#include "tools/verify_rig.h"
 
 enum { STAGES = 4 };
 

@@ -1,7 +1,7 @@
 // coll.h: the collective algorithms as pure functions that write schedules, and the table of them. Front door of src/coll.
 //
 // An algorithm is a function (shape) -> schedule: no I/O, no threads, no state. What a schedule says is in device/program.h; that the
-// schedules are right is proved by verify.h for every number of ranks the tests ask for.
+// schedules are right is proved by tools/verify.h for every number of ranks the tests ask for.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,7 +73,7 @@ int tt_algorithm_find(const char *name);
 // An operation shares its message out to channels, which take their turns: a rank begins the schedule of a channel, for all passes of that
 // channel's part, when it has ended all strands of the one before. Any such row of schedules over the same connections is right if each of
 // them is: what a rank that is ahead has sent stands behind what others still have to read, and it has read all that they still had to
-// send before; so those least advanced find what they would find alone. verify.h proves rows of schedules (`stages`).
+// send before; so those least advanced find what they would find alone. tools/verify.h proves rows of schedules (`stages`).
 int tt_algorithm_channels(const tt_algorithm *a, const tt_layout *layout);
 
 enum { TT_COLLNET_HEADS = 8 }; // at most

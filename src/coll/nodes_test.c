@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "coll/verify_ranks.h"
+#include "tools/verify_rig.h"
 
 // With a sanitizer only some numbers of ranks are tried.
 enum { N_STEP = MOST < 64 ? 5 : 1 };

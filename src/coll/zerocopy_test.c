@@ -6,7 +6,7 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "coll/random_channels.h"
-#include "coll/verify_ranks.h"
+#include "tools/verify_rig.h"
 #include "coll/zerocopy.h"
 
 enum { SLOTS = 8, RANKS = 16 };

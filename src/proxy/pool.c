@@ -4,7 +4,7 @@
 // payloads.
 //
 // Why nothing waits for ever: a connection that has no berth always gets one, if need be a new one. So each connection goes on as if its
-// FIFO had at least one slot, and no FIFO of any schedule needs more (coll/verify.h). Only further berths are counted, and denied when
+// FIFO had at least one slot, and no FIFO of any schedule needs more (tools/verify.h). Only further berths are counted, and denied when
 // TT_PROXY_EXTRAS are given out: who is denied one has another, which comes back without anybody's help but that of its own peer and
 // executor.
 // How many there will be: one for each connection that is staging at the same time, and TT_PROXY_EXTRAS. They are kept for the next ones.

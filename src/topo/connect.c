@@ -1,4 +1,4 @@
-// connect.c: neighbours in rings, trees, NVLS and collnet, each worked out when asked for.
+// connect.c: neighbours in rings and trees, each worked out when asked for.
 #include "topo/connect_priv.h"
 
 #include "base/util.h"
@@ -99,15 +99,15 @@ static void add_down(tt_tree_place *p, int rank)
 }
 
 // Neighbours within the node: a chain.
-static tt_tree_place chain(const tt_connect *c, tt_graph_kind graph, int channel, int rank)
+static tt_tree_place tree_in_node(const tt_connect *c, int channel, int rank)
 {
-  int node = c->node_of[rank], i = tt_connect_place(c, graph, channel, rank);
+  int node = c->node_of[rank], i = tt_connect_place(c, TT_GRAPH_TREE, channel, rank);
   tt_tree_place p = {-1, {-1, -1, -1}};
   if (i > 0) {
-    p.up = tt_connect_at(c, graph, node, channel, i - 1);
+    p.up = tt_connect_at(c, TT_GRAPH_TREE, node, channel, i - 1);
   }
   if (i < tt_connect_shape(c, node)->ngpus - 1) {
-    p.down[0] = tt_connect_at(c, graph, node, channel, i + 1);
+    p.down[0] = tt_connect_at(c, TT_GRAPH_TREE, node, channel, i + 1);
   }
   return p;
 }
@@ -115,7 +115,7 @@ static tt_tree_place chain(const tt_connect *c, tt_graph_kind graph, int channel
 tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank)
 {
   int node = c->node_of[rank], ch = c->origin[channel] % c->nsearch;
-  tt_tree_place p = chain(c, TT_GRAPH_TREE, ch, rank);
+  tt_tree_place p = tree_in_node(c, ch, rank);
   tt_btree_place b = tt_btree(c->nnodes, node, c->origin[channel] / c->nsearch);
   const tt_plan_shape *s = tt_connect_shape(c, node);
   int i = tt_connect_place(c, TT_GRAPH_TREE, ch, rank);
@@ -128,117 +128,4 @@ tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank)
     }
   }
   return p;
-}
-
-// How often n can be halved.
-static int log2_down(int n)
-{
-  return 31 - __builtin_clz((unsigned)n);
-}
-
-int tt_connect_tree_depth(const tt_connect *c)
-{
-  return c->nranks / c->nnodes - 1 + log2_down(c->nnodes);
-}
-
-// ---- NVLS ----
-
-tt_nvls_place tt_connect_nvls(const tt_connect *c, int channel, int rank)
-{
-  tt_nvls_place p = {.head = -1, .nheads = c->nvls_heads, .tree = {-1, {-1, -1, -1}}};
-  int node = c->node_of[rank], n = 0;
-  const int *heads = tt_connect_heads(c, c->shape_of[node], 0, &n);
-  for (int h = 0; h < c->nvls_heads && p.head < 0; h++) {
-    p.head = heads[h] == c->local_of[rank] ? h : -1;
-  }
-  if (p.head < 0 || c->nnodes == 1) {
-    return p;
-  }
-  tt_btree_place b = tt_btree(c->nnodes, node, channel % 2);
-  for (int k = -1; k < 2; k++) {
-    int other = k < 0 ? b.up : b.down[k];
-    if (other < 0) {
-      continue;
-    }
-    int there = tt_connect_rank(c, other, tt_connect_heads(c, c->shape_of[other], 0, &n)[p.head]);
-    if (k < 0) {
-      p.tree.up = there;
-    } else {
-      add_down(&p.tree, there);
-    }
-  }
-  return p;
-}
-
-// ---- Collnet ----
-
-tt_tree_place tt_connect_chain(const tt_connect *c, int channel, int rank)
-{
-  int ch = c->origin[channel] % c->nsearch;
-  if (!c->collnet || ch >= c->common[TT_GRAPH_COLLNET_CHAIN].nchannels) {
-    return (tt_tree_place){-1, {-1, -1, -1}};
-  }
-  tt_tree_place p = chain(c, TT_GRAPH_COLLNET_CHAIN, ch, rank);
-  p.up = p.up < 0 ? c->nranks : p.up;
-  return p;
-}
-
-tt_direct_place tt_connect_direct(const tt_connect *c, int rank)
-{
-  tt_direct_place p = {.head = -1, .out = -1};
-  int node = c->node_of[rank], n = tt_connect_shape(c, node)->ngpus;
-  const int *heads = tt_connect_heads(c, c->shape_of[node], 1, &p.nheads);
-  if (!c->collnet || c->max_local > TT_GRAPH_MAX_DIRECT || p.nheads == 0) {
-    return (tt_direct_place){.head = -1, .out = -1};
-  }
-  for (int h = 0; h < p.nheads; h++) {
-    if (heads[h] == c->local_of[rank]) {
-      p.head = h;
-    } else {
-      p.up[p.nup++] = tt_connect_rank(c, node, heads[h]);
-    }
-  }
-  for (int i = 0; p.head >= 0 && i < n; i++) {
-    int below = tt_connect_at(c, TT_GRAPH_COLLNET_DIRECT, node, p.head, i);
-    if (below != rank) {
-      p.down[p.ndown++] = below;
-    }
-  }
-  p.out = p.head >= 0 ? c->nranks : -1;
-  p.shift = rank % n % p.nheads;
-  for (int h = 0; h < p.nheads; h++) {
-    p.heads[h] = tt_connect_rank(c, node, heads[(TT_MAX(p.head, 0) + h) % p.nheads]);
-  }
-  return p;
-}
-
-// ---- Network cards ----
-
-// Of the channels whose head a rank is, the one that comes `turn`-th; -1: it is no head.
-static int headed_channel(const tt_plan_graph *g, int ngpus, int local, int turn)
-{
-  int of[TT_GRAPH_MAX_CHANNELS], n = 0;
-  for (int ch = 0; ch < g->nchannels; ch++) {
-    if (g->gpus[(size_t)ch * (size_t)ngpus] == local) {
-      of[n++] = ch;
-    }
-  }
-  return n > 0 ? of[turn % n] : -1;
-}
-
-int tt_connect_net(const tt_connect *c, tt_graph_kind graph, int channel, int rank)
-{
-  int node = c->node_of[rank];
-  const tt_plan_shape *s = tt_connect_shape(c, node);
-  const tt_plan_graph *g = &s->graph[graph];
-  if (g->nets == NULL || g->nchannels == 0) {
-    return -1;
-  }
-  if (graph == TT_GRAPH_NVLS) {
-    int ch = headed_channel(g, s->ngpus, c->local_of[rank], channel);
-    return ch < 0 ? -1 : g->nets[ch * 2];
-  }
-  int ch = graph == TT_GRAPH_RING ? ring_channel(c, node, channel) : c->origin[channel] % c->nsearch % g->nchannels;
-  bool first = g->gpus[(size_t)ch * (size_t)s->ngpus] == c->local_of[rank];
-  return g->nets[ch * 2 + (first ? 0 : 1)];
 }

@@ -1,4 +1,4 @@
-// connect.h: from the graphs of each node to the channels of all nodes: rings, trees, NVLS and collnet heads, point-to-point channels.
+// connect.h: from the graphs of each node to the channels of all nodes: rings, trees, numbers of NVLS and point-to-point channels.
 //
 // Nothing is stored per rank and channel. Nodes of one shape share their graphs; a rank's neighbours follow from its place in them, from the
 // number of its node and from arithmetic (double binary trees), so that 16,384 nodes cost a few MiB and any question about one rank and
@@ -31,6 +31,9 @@ ncclResult_t tt_plan_shape_make(const tt_topo *topo, const tt_graphs *graphs, tt
 
 // Frees what tt_plan_shape_make made; the struct is the caller's and may be all zero.
 void tt_plan_shape_clear(tt_plan_shape *shape);
+
+// How many GPUs are the first one of a channel of the graph.
+int tt_plan_heads(const tt_plan_shape *shape, tt_graph_kind graph);
 
 // What matters beside the graphs.
 typedef struct tt_plan_machine {
@@ -98,8 +101,6 @@ typedef struct tt_connect {
   int *place;                            // places of GPUs in the channels of each shape: see tt_connect_place
   int place_of[TT_GRAPH_KINDS];          // offsets of a graph within a shape's part of `place`
   int *shape_place;                      // [nshapes]: where that part begins
-  int *heads;                            // [nshapes * (2 * heads_room + 2)]: NVLS heads, direct heads, and how many
-  int heads_room;
 } tt_connect;
 
 // Connects. Errors, which name node, graph, channel and value: a graph that is no permutation of its node's GPUs, nodes not numbered by
@@ -123,35 +124,6 @@ typedef struct tt_tree_place {
 // Of a rank of the communicator in a channel.
 tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank);
 
-// Depth of the trees, about: what NCCL reckons with.
-int tt_connect_tree_depth(const tt_connect *c);
-
-// A rank's place in NVLS: which head it is (-1: none), and where a head is in the tree between nodes (NVLS tree); down[2] is not used.
-typedef struct tt_nvls_place {
-  int head, nheads;
-  tt_tree_place tree;
-} tt_nvls_place;
-
-// Of a rank of the communicator in a channel.
-tt_nvls_place tt_connect_nvls(const tt_connect *c, int channel, int rank);
-
-// A rank's place in the chain to the rank that speaks to the network; up is nranks (the network) at its head.
-tt_tree_place tt_connect_chain(const tt_connect *c, int channel, int rank);
-
-// A rank's place in collnet direct: heads speak to the network (out is nranks, -1 for others), get from all ranks below and send back.
-typedef struct tt_direct_place {
-  int head, nheads, out, shift, ndown, nup; // head: which head it is; shift: with which head to begin
-  int heads[TT_GRAPH_MAX_DIRECT];           // beginning with its own
-  int down[TT_GRAPH_MAX_DIRECT], up[TT_GRAPH_MAX_DIRECT];
-} tt_direct_place;
-
-// Of a rank of the communicator, the same in all channels.
-tt_direct_place tt_connect_direct(const tt_connect *c, int rank);
-
-// The NET, as the caller counts them, with which a rank sends and receives in a channel of a graph; -1 when the graph has none for it.
-// The first GPU of a channel uses the NET in, every other the NET out; a head of NVLS those of the channels that it heads, in turn.
-int tt_connect_net(const tt_connect *c, tt_graph_kind graph, int channel, int rank);
-
 // ---- Point-to-point ----
 
 // Channels per peer that the ranks of one machine (or group of it) want, before all nodes agree on the least. TT_GRAPH_MAX_CHANNELS for a machine
@@ -167,36 +139,6 @@ tt_p2p_channels tt_p2p_agree(const tt_connect *c, const tt_connect_options *opt,
 
 // Ranks per group of the schedule: what divides all nodes' ranks and the option. One node: all of its ranks.
 int tt_p2p_group(const tt_connect *c, const tt_connect_options *opt);
-
-typedef struct tt_p2p_round {
-  int send, recv; // ranks: to whom, from whom
-} tt_p2p_round;
-
-// The rounds in which a rank sends to and receives from everybody, itself first: nranks of them. In each round whoever is sent to expects
-// it, and groups are visited at growing distances, so that the ranks of a group meet the same nodes together.
-void tt_p2p_schedule(const tt_connect *c, int group, int rank, tt_p2p_round *out);
-
-// The channel of part `part` of a message in round `round` of the schedule (a power of two of channels). `group`: ranks per group of the
-// schedule when there are several nodes; 0 for one node.
-int tt_p2p_channel(int channels, int group, int round, int part);
-
-// A network card, and the GPU whose rank's proxy speaks to it: the rank itself, or one that is near the card (PXN). Both nodes; -1: none.
-typedef struct tt_net_choice {
-  int net, proxy;
-} tt_net_choice;
-
-// The way of GPU node `gpu` to a NET that a graph gives it.
-tt_net_choice tt_connect_via(const tt_topo *topo, const tt_paths *paths, int gpu, int net);
-
-typedef struct tt_p2p_rules {
-  int cross_nic; // NCCL_CROSS_NIC: 0: always over the card that is near the peer's twin here
-  int pxn;       // NCCL_P2P_PXN_LEVEL: over the GPU near that card 0 never, 1 where the way there is PXN anyway, 2 wherever it can be
-} tt_p2p_rules;
-
-// The card with which GPU node `gpu` sends a channel's part to a rank elsewhere that sits on GPU number `peer_dev` of its machine: its own,
-// or, so that messages for one card over there leave by one card here, that of the GPU with the same number.
-tt_net_choice tt_p2p_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_p2p_rules p2p,
-                         const int gpu_peer_dev[2], int channel);
 
 // ---- Pure functions, for tests ----
 

@@ -143,32 +143,14 @@ static void find_common(tt_connect *c)
   c->common[TT_GRAPH_RING].nchannels = c->common[TT_GRAPH_TREE].nchannels = c->nsearch;
 }
 
-// The first GPUs of a graph's channels, each once.
-static void collect_heads(const tt_plan_shape *s, tt_graph_kind graph, int *out)
+static int count_nvls_heads(const tt_connect *c)
 {
-  const tt_plan_graph *g = &s->graph[graph];
-  out[0] = 0;
-  for (int ch = 0; ch < g->nchannels; ch++) {
-    int head = g->gpus[(size_t)ch * (size_t)s->ngpus], h = 0;
-    while (h < out[0] && out[1 + h] != head) {
-      h++;
-    }
-    if (h == out[0]) {
-      out[1 + out[0]++] = head;
-    }
-  }
-}
-
-static void find_heads(tt_connect *c)
-{
-  int row = c->heads_room + 1;
-  c->nvls_heads = c->heads_room;
+  int least = TT_GRAPH_MAX_CHANNELS;
   for (int s = 0; s < c->nshapes; s++) {
-    int *nvls = c->heads + (size_t)s * 2 * (size_t)row;
-    collect_heads(&c->shapes[s], TT_GRAPH_NVLS, nvls);
-    collect_heads(&c->shapes[s], TT_GRAPH_COLLNET_DIRECT, nvls + row);
-    c->nvls_heads = c->used[s] ? TT_MIN(c->nvls_heads, nvls[0]) : c->nvls_heads;
+    int heads = c->used[s] ? tt_plan_heads(&c->shapes[s], TT_GRAPH_NVLS) : least;
+    least = TT_MIN(least, heads);
   }
+  return least;
 }
 
 // ---- Numbers of channels ----
@@ -234,9 +216,7 @@ static ncclResult_t allocate(tt_connect *c)
   c->node_of = tt_calloc((size_t)c->nranks, sizeof(int));
   c->local_of = tt_calloc((size_t)c->nranks, sizeof(int));
   c->shape_place = tt_calloc((size_t)c->nshapes, sizeof(int));
-  c->heads_room = TT_GRAPH_MAX_CHANNELS;
-  c->heads = tt_calloc((size_t)c->nshapes * 2 * (size_t)(c->heads_room + 1), sizeof(int));
-  if (!c->shapes || !c->used || !c->shape_of || !c->first || !c->ranks || !c->node_of || !c->local_of || !c->shape_place || !c->heads) {
+  if (!c->shapes || !c->used || !c->shape_of || !c->first || !c->ranks || !c->node_of || !c->local_of || !c->shape_place) {
     return tt_fail(ncclSystemError, "no memory to connect %d ranks on %d nodes", c->nranks, c->nnodes);
   }
   return ncclSuccess;
@@ -301,7 +281,7 @@ static ncclResult_t fill(tt_connect *c, const tt_connect_input *in)
   TT_TRY(sort_ranks(c));
   find_common(c);
   TT_TRY(find_places(c));
-  find_heads(c);
+  c->nvls_heads = count_nvls_heads(c);
   c->collnet = opt->collnet && c->common[TT_GRAPH_COLLNET_CHAIN].nchannels > 0 && c->nnodes >= opt->collnet_nodes;
   count_channels(c, opt);
   c->nvls_channels = count_nvls(c, opt);
@@ -342,7 +322,6 @@ void tt_connect_destroy(tt_connect *c)
   tt_free(c->node_of);
   tt_free(c->local_of);
   tt_free(c->shape_place);
-  tt_free(c->heads);
   tt_free(c->place);
   tt_free(c);
 }

@@ -26,11 +26,3 @@ static inline int tt_connect_place(const tt_connect *c, tt_graph_kind graph, int
   int shape = c->shape_of[c->node_of[rank]], n = c->shapes[shape].ngpus;
   return c->place[c->shape_place[shape] + (c->place_of[graph] + channel) * n + c->local_of[rank]];
 }
-
-// A shape's NVLS heads (which 0) or direct heads (which 1), numbers of GPUs; *n: how many.
-static inline const int *tt_connect_heads(const tt_connect *c, int shape, int which, int *n)
-{
-  const int *h = c->heads + (size_t)shape * 2 * (size_t)(c->heads_room + 1) + (size_t)which * (size_t)(c->heads_room + 1);
-  *n = h[0];
-  return h + 1;
-}

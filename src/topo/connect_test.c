@@ -258,7 +258,7 @@ static void test_double_trees(void **state)
   }
 }
 
-// ---- Places beside rings and trees ----
+// ---- Numbers of heads, networks that reduce ----
 
 static void test_heads(void **state)
 {
@@ -273,37 +273,35 @@ static void test_heads(void **state)
   assert_true(c->collnet);
   assert_int_equal(c->nvls_channels, 16);
   assert_int_equal(c->nvls_heads, 4);
+  assert_int_equal(tt_plan_heads(&kinds[0], TT_GRAPH_COLLNET_DIRECT), 2);
+  assert_int_equal(tt_plan_heads(&kinds[1], TT_GRAPH_NVLS), 0);
   assert_int_equal(c->nchannels, 24); // 8, half more for the chain, twice for the generation
-  int roots[2] = {0, 0};
-  for (int r = 0; r < c->nranks; r++) {
-    for (int tree = 0; tree < 2; tree++) {
-      tt_nvls_place p = tt_connect_nvls(c, tree, r);
-      assert_int_equal(p.head, r % 4);
-      roots[tree] += p.tree.up < 0;
-      assert_true(p.tree.up < 0 || p.tree.up % 4 == r % 4);
-      tt_nvls_place above = tt_connect_nvls(c, tree, TT_MAX(p.tree.up, 0));
-      assert_true(p.tree.up < 0 || has_down(&above.tree, r));
-    }
-    tt_direct_place d = tt_connect_direct(c, r);
-    assert_int_equal(d.nheads, 2);
-    assert_int_equal(d.head, r % 4 < 2 ? r % 4 : -1);
-    assert_int_equal(d.out, r % 4 < 2 ? c->nranks : -1);
-    assert_int_equal(d.ndown, r % 4 < 2 ? 3 : 0);
-    assert_int_equal(d.nup, r % 4 < 2 ? 1 : 2);
-    assert_int_equal(d.heads[0], r / 4 * 4 + (r % 4 < 2 ? r % 4 : 0));
-    tt_tree_place chain = tt_connect_chain(c, 1, r); // 1 0 3 2
-    assert_int_equal(chain.up, r % 4 == 1 ? c->nranks : r / 4 * 4 + ((int[]){1, 0, 3, 0})[r % 4]);
-  }
-  assert_int_equal(roots[0], 4); // one per head
-  assert_int_equal(roots[1], 4);
   tt_connect_destroy(c);
   opt.collnet_nodes = 7;
   c = connect(w);
   assert_false(c->collnet);
-  assert_int_equal(tt_connect_chain(c, 0, 0).up, -1);
-  assert_int_equal(tt_connect_direct(c, 0).nheads, 0);
   tt_connect_destroy(c);
   free(w);
+}
+
+// The card of a rank at an end of its node's ring: the node's places in the channel are a row of four_rings.
+static int ring_card(const tt_connect *c, int channel, int rank)
+{
+  int first = rank;
+  while (c->node_of[tt_connect_ring_step(c, channel, first, -1)] == c->node_of[rank]) {
+    first = tt_connect_ring_step(c, channel, first, -1);
+  }
+  for (int row = 0; row < 4; row++) {
+    int i = 0;
+    for (int r = first; i < 4 && four_rings[row * 4 + i] == c->local_of[r]; i++) {
+      r = tt_connect_ring_step(c, channel, r, 1);
+    }
+    if (i == 4) {
+      return four_nets[row * 2 + (rank == first ? 0 : 1)];
+    }
+  }
+  fail_msg("channel %d: the ring of rank %d's node is none of the search's", channel, rank);
+  return -1;
 }
 
 // Rings that cross: on each hop between nodes, both ends have the same card.
@@ -317,13 +315,10 @@ static void test_rails(void **state)
     for (int r = 0; r < c->nranks; r++) {
       int next = tt_connect_ring_step(c, ch, r, 1);
       if (c->node_of[next] != c->node_of[r]) {
-        assert_int_equal(tt_connect_net(c, TT_GRAPH_RING, ch, r), tt_connect_net(c, TT_GRAPH_RING, ch, next));
+        assert_int_equal(ring_card(c, ch, r), ring_card(c, ch, next));
       }
     }
   }
-  assert_int_equal(tt_connect_net(c, TT_GRAPH_TREE, 0, 0), 0);
-  assert_int_equal(tt_connect_net(c, TT_GRAPH_TREE, 0, 1), 3);
-  assert_int_equal(tt_connect_net(c, TT_GRAPH_NVLS, 5, 2), 0);
   tt_connect_destroy(c);
   free(w);
 }
@@ -406,14 +401,6 @@ static void test_nvls_channels(void **state)
 static void test_p2p_channels(void **state)
 {
   (void)state;
-  // One node: rounds in bit-reversed order, parts beside each other; all channels are used before one comes again.
-  static const int first[] = {0, 4, 2, 6, 1, 5, 3, 7};
-  for (int round = 0; round < 16; round++) {
-    assert_int_equal(tt_p2p_channel(8, 0, round, 0), first[round % 8]);
-    assert_int_equal(tt_p2p_channel(8, 0, round, 3), (first[round % 8] + 3) % 8);
-    assert_int_equal(tt_p2p_channel(8, 8, round, 0), first[round / 8]); // a group's rounds share
-  }
-  assert_int_equal(tt_p2p_channel(1, 0, 5, 2), 0);
   tt_connect c = {.nranks = 64, .nnodes = 8, .nchannels = 12};
   tt_connect_options o = tt_connect_options_default();
   tt_p2p_channels p = tt_p2p_agree(&c, &o, 5);
@@ -431,27 +418,8 @@ static void test_p2p_channels(void **state)
   assert_true(p.channels == 4 && p.per_peer == 4);
 }
 
-// Everybody once, and both ends agree on the round.
-static void check_schedule(const tt_connect *c, int group)
-{
-  tt_p2p_round *all = calloc((size_t)c->nranks * (size_t)c->nranks, sizeof(*all));
-  for (int r = 0; r < c->nranks; r++) {
-    tt_p2p_schedule(c, group, r, all + (size_t)r * (size_t)c->nranks);
-    assert_true(all[r * c->nranks].send == r && all[r * c->nranks].recv == r);
-  }
-  for (int r = 0; r < c->nranks; r++) {
-    char sent[RIG_MAX_RANKS * 4] = {0};
-    for (int k = 0; k < c->nranks; k++) {
-      tt_p2p_round round = all[r * c->nranks + k];
-      assert_int_equal(all[round.send * c->nranks + k].recv, r);
-      assert_false(sent[round.send]);
-      sent[round.send] = 1;
-    }
-  }
-  free(all);
-}
-
-static void test_p2p_schedule(void **state)
+// What divides the ranks of all nodes, and the option.
+static void test_p2p_group(void **state)
 {
   (void)state;
   world *w = malloc(sizeof(*w));
@@ -459,22 +427,9 @@ static void test_p2p_schedule(void **state)
   for (int n = 1; n <= 13; n++) {
     make(w, n, (int[]){0, n > 1 && n % 2 == 0}, n % 3 == 0);
     tt_connect *c = connect(w);
-    int group = tt_p2p_group(c, &o);
-    assert_int_equal(group, n % 2 == 0 ? 2 : 4);
-    check_schedule(c, group);
+    assert_int_equal(tt_p2p_group(c, &o), n % 2 == 0 ? 2 : 4);
     tt_connect_destroy(c);
   }
-  // Five nodes of four: distances 0 1 3 6 10 15 21 28 modulo 8, below 5.
-  make(w, 5, (int[]){0, 0}, false);
-  tt_connect *c = connect(w);
-  tt_p2p_round rounds[20];
-  tt_p2p_schedule(c, 4, 5, rounds);
-  static const int sends[] = {5, 6, 7, 4, 9, 10, 11, 8, 17, 18, 19, 16, 13, 14, 15, 12, 1, 2, 3, 0};
-  for (int k = 0; k < 20; k++) {
-    assert_int_equal(rounds[k].send, sends[k]);
-  }
-  assert_int_equal(rounds[9].recv, 12); // 5 - 12 - 1: node 3, before its second
-  tt_connect_destroy(c);
   free(w);
 }
 
@@ -590,7 +545,7 @@ int main(void)
       cmocka_unit_test(test_known_channels), cmocka_unit_test(test_known_p2p),     cmocka_unit_test(test_networks),
       cmocka_unit_test(test_double_trees),   cmocka_unit_test(test_heads),         cmocka_unit_test(test_rails),
       cmocka_unit_test(test_channel_limits), cmocka_unit_test(test_nvls_channels), cmocka_unit_test(test_p2p_channels),
-      cmocka_unit_test(test_p2p_schedule),   cmocka_unit_test(test_many_nodes),    cmocka_unit_test(test_bad_input),
+      cmocka_unit_test(test_p2p_group),      cmocka_unit_test(test_many_nodes),    cmocka_unit_test(test_bad_input),
       cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

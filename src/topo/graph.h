@@ -72,10 +72,6 @@ ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const 
 // Frees what the graphs have; the struct is the caller's and may be all zero.
 void tt_graphs_clear(tt_graphs *graphs);
 
-// Checks what must hold: every channel is a permutation of the machine's GPUs, no edge is of a worse type than the graph says, and all
-// channels together fit into the links.
-ncclResult_t tt_graph_check(const tt_topo *topo, const tt_paths *paths, const tt_graph *graph);
-
 // "RING", "BALANCED_TREE", …: for messages.
 const char *tt_pattern_name(int pattern);
 

@@ -3,7 +3,6 @@
 // Where NCCL mixes float and double, so does this: the results are compared with its own to the last printed digit.
 #include "topo/model.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -13,8 +12,6 @@
 
 static const char *const algo_names[TT_MODEL_ALGOS] = {"Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"};
 static const char *const proto_names[TT_MODEL_PROTOS] = {"LL", "LL128", "Simple"};
-
-enum { WARP = 32, MAX_THREADS = 640 };
 
 // ---- Constants, measured by NCCL's authors ----
 
@@ -110,11 +107,6 @@ static bool gathers(tt_model_func f)
   return f == TT_MODEL_ALL_GATHER || f == TT_MODEL_REDUCE_SCATTER;
 }
 
-static bool is_nvls(tt_model_algo a)
-{
-  return a == TT_MODEL_NVLS || a == TT_MODEL_NVLS_TREE;
-}
-
 static bool is_collnet(tt_model_algo a)
 {
   return a == TT_MODEL_COLLNET_DIRECT || a == TT_MODEL_COLLNET_CHAIN;
@@ -129,7 +121,7 @@ static int log2_down(uint64_t n)
 static bool exists(const maker *k, const cell *x)
 {
   switch (x->f) {
-  case TT_MODEL_ALL_REDUCE: return x->a != TT_MODEL_PAT && (!is_nvls(x->a) || x->p == TT_MODEL_SIMPLE);
+  case TT_MODEL_ALL_REDUCE: return x->a != TT_MODEL_PAT && (!tt_model_is_nvls(x->a) || x->p == TT_MODEL_SIMPLE);
   case TT_MODEL_ALL_GATHER:
   case TT_MODEL_REDUCE_SCATTER:
     return x->a == TT_MODEL_RING || x->a == TT_MODEL_COLLNET_DIRECT || (x->a == TT_MODEL_NVLS && x->p == TT_MODEL_SIMPLE) ||
@@ -201,7 +193,7 @@ static float bus_bw(const maker *k, cell *x)
   bool intra = k->nnodes <= 2 || is_collnet(x->a);
   float bw = intra ? x->g->bw_intra : x->g->bw_inter;
   x->bound = intra ? TT_BOUND_INTRA : TT_BOUND_INTER;
-  bw = is_nvls(x->a) ? nvls_bw(k, x) : bw;
+  bw = tt_model_is_nvls(x->a) ? nvls_bw(k, x) : bw;
   bw *= (float)x->g->nchannels;
   switch (x->a) {
   case TT_MODEL_RING:
@@ -228,7 +220,7 @@ static float cell_bw(const maker *k, cell *x)
   if (x->a != TT_MODEL_RING && gathers(x->f)) {
     return bw;
   }
-  bool ring = x->a == TT_MODEL_RING || is_nvls(x->a);
+  bool ring = x->a == TT_MODEL_RING || tt_model_is_nvls(x->a);
   return bw * (ring ? (float)((1.0 * k->nranks) / x->nsteps) : .5F);
 }
 
@@ -335,7 +327,7 @@ static tt_model_off missing(const maker *k, const cell *x)
   if (!exists(k, x)) {
     return TT_OFF_NEVER;
   }
-  return is_nvls(x->a) && x->g->nchannels < 2 ? no_nvls(k) : TT_OFF_NOT;
+  return tt_model_is_nvls(x->a) && x->g->nchannels < 2 ? no_nvls(k) : TT_OFF_NOT;
 }
 
 static tt_model_off slow(const maker *k, const cell *x)
@@ -400,9 +392,9 @@ static int threads_of(const char *variable, int set, const int limits[2], int ot
   if (set <= 0) {
     return otherwise;
   }
-  int n = set % WARP != 0 ? limits[1] : TT_CLAMP(set, limits[0], limits[1]);
+  int n = set % TT_MODEL_WARP != 0 ? limits[1] : TT_CLAMP(set, limits[0], limits[1]);
   if (n != set) {
-    tt_info(TT_TUNING, "%s=%d: must be a multiple of %d from %d to %d; %d is taken", variable, set, WARP, limits[0], limits[1], n);
+    tt_info(TT_TUNING, "%s=%d: must be a multiple of %d from %d to %d; %d is taken", variable, set, TT_MODEL_WARP, limits[0], limits[1], n);
   }
   return n;
 }
@@ -413,14 +405,14 @@ static void fill_threads(const maker *k)
   tt_model *m = k->m;
   bool slow_links = (double)(ring->bw_intra * (float)ring->nchannels) <= 12.0; // what PCI 3.0 carries
   for (int a = 0; a < TT_MODEL_ALGOS; a++) {
-    bool simple_only = is_collnet(a) || is_nvls(a);
-    m->threads[a][TT_MODEL_SIMPLE] = simple_only ? MAX_THREADS : 0;
+    bool simple_only = is_collnet(a) || tt_model_is_nvls(a);
+    m->threads[a][TT_MODEL_SIMPLE] = simple_only ? TT_MODEL_MAX_THREADS : 0;
     m->threshold[a][TT_MODEL_LL] = m->threshold[a][TT_MODEL_LL128] = 8;
     m->threshold[a][TT_MODEL_SIMPLE] = is_collnet(a) ? 512 : 64;
   }
-  static const int limits[2] = {2 * WARP, 512}, ll128_limits[2] = {MAX_THREADS / 4, MAX_THREADS};
+  static const int limits[2] = {2 * TT_MODEL_WARP, 512}, ll128_limits[2] = {TT_MODEL_MAX_THREADS / 4, TT_MODEL_MAX_THREADS};
   int threads = threads_of("NCCL_NTHREADS", k->opt.nthreads, limits, 0);
-  int ll128 = threads_of("NCCL_LL128_NTHREADS", k->opt.ll128_nthreads, ll128_limits, MAX_THREADS);
+  int ll128 = threads_of("NCCL_LL128_NTHREADS", k->opt.ll128_nthreads, ll128_limits, TT_MODEL_MAX_THREADS);
   for (int a = TT_MODEL_TREE; a <= TT_MODEL_RING; a++) {
     m->threads[a][TT_MODEL_LL] = threads > 0 ? threads : 512;
     m->threads[a][TT_MODEL_LL128] = ll128;
@@ -461,21 +453,6 @@ static bool chain_ends_in_heads(const tt_connect *c)
   return true;
 }
 
-// Different GPUs among the first of the channels.
-static int count_heads(const tt_plan_shape *s, tt_graph_kind graph)
-{
-  const tt_plan_graph *g = &s->graph[graph];
-  int n = 0;
-  for (int ch = 0; ch < g->nchannels; ch++) {
-    int before = 0;
-    while (g->gpus[(size_t)before * (size_t)s->ngpus] != g->gpus[(size_t)ch * (size_t)s->ngpus]) {
-      before++;
-    }
-    n += before == ch;
-  }
-  return n;
-}
-
 static void look(maker *k)
 {
   const tt_connect *c = k->c;
@@ -489,9 +466,9 @@ static void look(maker *k)
   k->ppn = (float)c->nranks / (float)c->nnodes;
   k->pat = c->machine.cc_min >= 60 && (k->opt.pat == 2 ? c->nnodes == c->nranks : k->opt.pat != 0);
   k->chain = chain_ends_in_heads(c);
-  int heads = c->nvls_channels > 0 ? c->nvls_heads : count_heads(&c->shapes[c->shape_of[0]], TT_GRAPH_COLLNET_DIRECT);
+  int heads = c->nvls_channels > 0 ? c->nvls_heads : tt_plan_heads(&c->shapes[c->shape_of[0]], TT_GRAPH_COLLNET_DIRECT);
   k->gathers = c->collnet && k->in->net_gathers && c->max_local <= heads;
-  k->m->direct_heads = count_heads(&c->shapes[c->shape_of[0]], TT_GRAPH_COLLNET_DIRECT);
+  k->m->direct_heads = tt_plan_heads(&c->shapes[c->shape_of[0]], TT_GRAPH_COLLNET_DIRECT);
 }
 
 tt_model_options tt_model_options_default(void)
@@ -555,10 +532,10 @@ static tt_model_off op_off(const tt_model *m, const tt_model_op *op, tt_model_al
   if (is_collnet(a) && m->max_local > TT_GRAPH_MAX_DIRECT) {
     return TT_OFF_LOCALS;
   }
-  if (is_nvls(a) && (m->nvls_channels == 0 || (op->no_nvls && op->func != TT_MODEL_ALL_GATHER))) {
+  if (tt_model_is_nvls(a) && (m->nvls_channels == 0 || (op->no_nvls && op->func != TT_MODEL_ALL_GATHER))) {
     return TT_OFF_NVLS;
   }
-  if (is_nvls(a) && op->func != TT_MODEL_ALL_REDUCE && m->max_local > TT_GRAPH_MAX_HEADS) {
+  if (tt_model_is_nvls(a) && op->func != TT_MODEL_ALL_REDUCE && m->max_local > TT_GRAPH_MAX_HEADS) {
     return TT_OFF_LOCALS;
   }
   if (a == TT_MODEL_NVLS && !net && m->nnodes > 1) {
@@ -602,62 +579,6 @@ float tt_model_time(const tt_model *m, const tt_model_op *op, tt_model_algo algo
   return op->fp8 && ring && m->nranks > 8 ? us * 1024 : us; // a long ring of additions in 8 bits would lose too much
 }
 
-static int direct_channels(const tt_model *m, size_t bytes, int threads, size_t threshold)
-{
-  int n = m->nchannels;
-  bool less = true;
-  for (int stop = 16; stop >= 1 && less; stop /= 2) {
-    while ((less = bytes < (size_t)n * (size_t)threads * (size_t)m->direct_heads * threshold) && n > stop) {
-      threshold = n == stop + stop / 2 ? threshold / 2 : threshold;
-      n--;
-    }
-  }
-  return n;
-}
-
-void tt_model_size(const tt_model *m, const tt_model_op *op, tt_model_choice *c)
-{
-  int n = m->nchannels, threads = m->threads[c->algo][c->proto];
-  size_t threshold = (size_t)m->threshold[c->algo][c->proto];
-  if (c->algo == TT_MODEL_COLLNET_DIRECT) {
-    n = direct_channels(m, op->bytes, threads, threshold);
-  } else if (is_nvls(c->algo)) {
-    n = m->nnodes > 1 && c->algo == TT_MODEL_NVLS ? TT_MIN(m->nvls_channels, n) : m->nvls_channels;
-  } else {
-    while (n > 1 && op->bytes < (size_t)n * (size_t)threads * threshold) {
-      n--;
-    }
-    while (threads > 0 && threads % 128 == 0 && op->bytes < (size_t)n * (size_t)threads * threshold) {
-      threads /= 2;
-    }
-  }
-  threads += c->algo == TT_MODEL_RING && c->proto == TT_MODEL_SIMPLE ? WARP : 0; // one more warp, to synchronise
-  threads = TT_MAX(threads, 3 * WARP);
-  c->channels = n;
-  c->threads = c->algo == TT_MODEL_TREE || c->algo == TT_MODEL_PAT ? MAX_THREADS : threads;
-}
-
-ncclResult_t tt_model_choose(const tt_model *m, const tt_model_op *op, tt_model_choice *out)
-{
-  tt_model_choice best = {.us = FLT_MAX};
-  for (int i = 0; i < TT_MODEL_ALGOS * TT_MODEL_PROTOS; i++) {
-    tt_model_algo a = i / TT_MODEL_PROTOS;
-    tt_model_proto p = i % TT_MODEL_PROTOS;
-    float us = tt_model_time(m, op, a, p);
-    if (us >= 0 && us < best.us) {
-      best = (tt_model_choice){.algo = a, .proto = p, .us = us};
-    }
-  }
-  if (best.us == FLT_MAX) {
-    return tt_fail(m->by_variable ? ncclInvalidUsage : ncclInternalError, "no algorithm is left for %s on %d ranks and %d nodes%s",
-                   tt_model_func_name(op->func), m->nranks, m->nnodes,
-                   m->by_variable ? ": NCCL_ALGO or NCCL_PROTO allow none that can do it" : "");
-  }
-  tt_model_size(m, op, &best);
-  *out = best;
-  return ncclSuccess;
-}
-
 const char *tt_model_algo_name(tt_model_algo algo)
 {
   return algo_names[algo];
@@ -666,53 +587,4 @@ const char *tt_model_algo_name(tt_model_algo algo)
 const char *tt_model_proto_name(tt_model_proto proto)
 {
   return proto_names[proto];
-}
-
-const char *tt_model_bound_text(tt_model_bound bound)
-{
-  static const char *const texts[TT_BOUND_KINDS] = {
-      "nothing",
-      "the links between the node's GPUs",
-      "the network cards and the way to them",
-      "what GPUs of that generation do per channel",
-      "what protocol LL reaches with that GPU, or CPU between nodes",
-  };
-  return texts[bound];
-}
-
-const char *tt_model_off_text(tt_model_off off)
-{
-  static const char *const texts[TT_OFF_REASONS] = {
-      "can be had",
-      "the function has no such algorithm or protocol",
-      "the search found too few channels for it",
-      "there is only one node",
-      "the network does not reduce",
-      "the node has no NVSwitch",
-      "not every GPU speaks to the network by itself",
-      "it takes one rank per node",
-      "LL128 would cross links that may tear its lines",
-      "NVLink cannot reduce this",
-      "a node has too many ranks",
-      "this reduction is not done so",
-      "NCCL_ALGO leaves it out",
-      "NCCL_PROTO leaves it out",
-      "a GPU is older than sm 90",
-      "NCCL_NVLS_ENABLE switches it off",
-      "NCCL_COLLNET_ENABLE does not let the network reduce",
-      "NCCL_COLLNET_NODE_THRESHOLD wants more nodes before the network reduces",
-  };
-  return texts[off];
-}
-
-const char *tt_model_off_variable(tt_model_off off)
-{
-  switch (off) {
-  case TT_OFF_ALGO_VAR: return "NCCL_ALGO";
-  case TT_OFF_PROTO_VAR: return "NCCL_PROTO";
-  case TT_OFF_NVLS_ENABLE: return "NCCL_NVLS_ENABLE";
-  case TT_OFF_COLLNET_ENABLE: return "NCCL_COLLNET_ENABLE";
-  case TT_OFF_COLLNET_NODES: return "NCCL_COLLNET_NODE_THRESHOLD";
-  default: return NULL;
-  }
 }

@@ -29,6 +29,14 @@ typedef enum {
 
 typedef enum { TT_MODEL_LL, TT_MODEL_LL128, TT_MODEL_SIMPLE, TT_MODEL_PROTOS } tt_model_proto;
 
+enum { TT_MODEL_WARP = 32, TT_MODEL_MAX_THREADS = 640 }; // threads of a warp; most threads of a channel
+
+// Is the algorithm one of the two that reduce in NVSwitches?
+static inline bool tt_model_is_nvls(tt_model_algo a)
+{
+  return a == TT_MODEL_NVLS || a == TT_MODEL_NVLS_TREE;
+}
+
 // Why an algorithm and protocol is not to be had for a function.
 typedef enum {
   TT_OFF_NOT,            // it is
@@ -124,28 +132,10 @@ float tt_model_time(const tt_model *m, const tt_model_op *op, tt_model_algo algo
 // Why that is off, for this operation.
 tt_model_off tt_model_why(const tt_model *m, const tt_model_op *op, tt_model_algo algo, tt_model_proto proto);
 
-typedef struct tt_model_choice {
-  tt_model_algo algo;
-  tt_model_proto proto;
-  float us;
-  int channels, threads;
-} tt_model_choice;
-
-// The fastest for an operation. ncclInvalidUsage: the variables leave none; ncclInternalError: there is none without them.
-ncclResult_t tt_model_choose(const tt_model *m, const tt_model_op *op, tt_model_choice *out);
-
-// Channels and threads of an operation with a given algorithm and protocol.
-void tt_model_size(const tt_model *m, const tt_model_op *op, tt_model_choice *choice);
-
-// "AllReduce", "Tree", "LL128": NCCL's names. Why something is off, what bounds its bandwidth, as part of a sentence.
+// "AllReduce", "Tree", "LL128": NCCL's names.
 const char *tt_model_func_name(tt_model_func func);
 const char *tt_model_algo_name(tt_model_algo algo);
 const char *tt_model_proto_name(tt_model_proto proto);
-const char *tt_model_off_text(tt_model_off off);
-const char *tt_model_bound_text(tt_model_bound bound);
-
-// The variable that a reason's text names; NULL: none.
-const char *tt_model_off_variable(tt_model_off off);
 
 // Reads a list such as "ring,tree;allreduce:^tree" over `nelems` names; allow[func * nelems + e] becomes 0 or 1 for the functions that the
 // list speaks of and stays as it is for the others. `variable` is named in messages. ncclInvalidUsage for unknown names, and for a list

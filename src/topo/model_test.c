@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "tools/model_choice.h"
 #include "topo/model.h"
 
 // ---- Known models and choices ----

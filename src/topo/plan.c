@@ -60,6 +60,20 @@ ncclResult_t tt_plan_shape_make(const tt_topo *topo, const tt_graphs *graphs, tt
   return ncclSuccess;
 }
 
+int tt_plan_heads(const tt_plan_shape *s, tt_graph_kind graph)
+{
+  const tt_plan_graph *g = &s->graph[graph];
+  int n = 0;
+  for (int ch = 0; ch < g->nchannels; ch++) {
+    int before = 0;
+    while (g->gpus[(size_t)before * (size_t)s->ngpus] != g->gpus[(size_t)ch * (size_t)s->ngpus]) {
+      before++;
+    }
+    n += before == ch;
+  }
+  return n;
+}
+
 void tt_plan_shape_clear(tt_plan_shape *shape)
 {
   tt_free(shape->memory);

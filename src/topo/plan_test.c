@@ -1,6 +1,7 @@
 // plan_test.c: from graphs to shapes; which card a rank uses, by itself or over another GPU.
 #include "topo/topo_rig.h"
 
+#include "tools/cards.h"
 #include "topo/connect.h"
 
 #define SLOT "link_speed=\"16.0 GT/s PCIe\" link_width=\"16\""
@@ -93,7 +94,7 @@ static void test_look(void **state)
 
 static tt_net_choice p2p(const made *m, tt_p2p_rules rules, int rank, int peer_dev)
 {
-  return tt_p2p_net(m->t, m->p, &m->r, rules, (int[]){tt_topo_rank_node(m->t, rank), peer_dev}, 0);
+  return tt_p2p_net(m->t, m->p, &m->r, rules, (tt_p2p_part){.gpu = tt_topo_rank_node(m->t, rank), .peer_dev = peer_dev});
 }
 
 static void assert_choice(tt_net_choice c, int net, int proxy)
@@ -114,14 +115,10 @@ static void test_cards(void **state)
   assert_choice(p2p(&m, none, 0, 1), n1, r0);
   assert_choice(p2p(&m, rail, 0, 1), n0, r0);
   assert_choice(p2p(&m, any, 0, 7), n1, r0); // nobody here has that number
-  assert_choice(tt_connect_via(m.t, m.p, r0, n1), n1, r0);
-  assert_choice(tt_connect_via(m.t, m.p, r0, n0), n0, r1);
-  assert_choice(tt_connect_via(m.t, m.p, r0, -1), -1, r0);
   m.r.pxn_disable = true;
   tt_paths_destroy(m.p);
   m.p = rig_paths(m.t, &m.r);
   assert_choice(p2p(&m, any, 0, 1), n1, r0);
-  assert_choice(tt_connect_via(m.t, m.p, r0, n0), n0, r0);
   unmake(&m);
 }
 

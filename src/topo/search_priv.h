@@ -112,7 +112,7 @@ typedef struct tt_memo_entry {
 
 enum { TT_MEMO_SIZE = 1 << 15 };
 
-// ---- graph_check.c: edges of a ring or tree ----
+// ---- search_flow.c: edges of a ring or tree ----
 
 typedef struct tt_edge {
   int ends[2], amount; // nodes, MB/s

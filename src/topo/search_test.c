@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "tools/graph_check.h"
 #include "topo/graph.h"
 
 enum { NODES = 3 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "topo/source.h"
+#include "tools/gather.h"
 #include "topo/topo_rig.h"
 
 typedef struct rig_machine {

@@ -1,5 +1,6 @@
 // source_test.c: documents of machines made of files, compared byte by byte.
 #include "topo/nvml_fake.h"
+#include "tools/gather.h"
 #include "topo/source_rig.h"
 
 static rig_machine m;

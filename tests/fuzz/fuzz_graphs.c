@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "tools/model_choice.h"
 #include "topo/model.h"
 
 enum { GPUS = 4, NETS = 2 };
@@ -73,15 +74,7 @@ static void ask(const tt_connect *c)
       for (int k = 0; k < TT_TREE_DOWNS; k++) {
         must(t.down[k] >= -1 && t.down[k] < c->nranks);
       }
-      tt_connect_net(c, TT_GRAPH_RING, ch, i);
-      tt_connect_chain(c, ch, i);
     }
-  }
-  for (int i = 0; i < c->nranks; i++) {
-    for (int ch = 0; ch < c->nvls_channels; ch++) {
-      tt_connect_nvls(c, ch, i);
-    }
-    tt_connect_direct(c, i);
   }
 }
 

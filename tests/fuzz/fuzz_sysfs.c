@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "tools/gather.h"
 #include "topo/paths.h"
 #include "topo/source.h"
 

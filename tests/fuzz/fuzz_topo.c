@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "tools/graph_check.h"
 #include "topo/graph.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

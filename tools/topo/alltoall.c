@@ -5,6 +5,7 @@
 #include "base/param.h"
 #include "base/util.h"
 #include "commands.h"
+#include "tools/cards.h"
 
 // ---- What every link carries ----
 
@@ -25,7 +26,8 @@ static bool add_remote(const xp_machine *m, double *load, const int ends[2], dou
                         .pxn = params->p2p_pxn_level < 0 ? 2 : (int)TT_MIN(params->p2p_pxn_level, 2)};
   int parts = TT_MAX(m->p2p.per_peer, 1);
   for (int c = 0; c < parts; c++) {
-    tt_net_choice out = tt_p2p_net(m->topo, m->paths, &m->rules, rules, (int[]){ends[0], m->topo->nodes[ends[1]].gpu.dev}, c);
+    tt_p2p_part part = {.gpu = ends[0], .peer_dev = m->topo->nodes[ends[1]].gpu.dev, .channel = c};
+    tt_net_choice out = tt_p2p_net(m->topo, m->paths, &m->rules, rules, part);
     int in = tt_topo_gpu_net(m->topo, m->paths, &m->rules, ends[1], c);
     if (out.net < 0 || in < 0) {
       return false;

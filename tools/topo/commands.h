@@ -4,6 +4,7 @@
 #include "draw.h"
 #include "machine.h"
 #include "print.h"
+#include "tools/model_choice.h"
 
 int xp_show(const xp_options *o, xp_print *out);     // the machine as a tree, or in the form of --format
 int xp_paths(const xp_options *o, xp_print *out);    // type, bandwidth and links of the path between any two ends

@@ -1,7 +1,7 @@
 // curves.c: predicted time over size, for the chart of a page: of every algorithm and protocol of NCCL's model, of all-to-all by its links, and
 // for ranks in the memory of this computer, of what this library chooses.
 #include "base/util.h"
-#include "comm/preview.h"
+#include "tools/preview.h"
 #include "commands.h"
 #include "os/proc.h"
 

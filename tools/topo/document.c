@@ -9,6 +9,7 @@
 #include "base/param.h"
 #include "base/util.h"
 #include "machine.h"
+#include "tools/gather.h"
 
 #define CAPTURE "tutti-machine"
 

@@ -3,6 +3,7 @@
 
 #include "base/util.h"
 #include "commands.h"
+#include "tools/gather.h"
 
 int xp_gather(const xp_options *o, xp_print *out)
 {

@@ -4,7 +4,7 @@
 
 #include "base/util.h"
 #include "commands.h"
-#include "comm/preview.h"
+#include "tools/preview.h"
 #include "os/proc.h"
 
 enum { DEFAULT_RANKS = 2 };

@@ -74,11 +74,17 @@ static int write_line(run *x, size_t size)
   return 0;
 }
 
+// Depth of the trees, about: what NCCL reckons with.
+static int tree_depth(const tt_connect *c)
+{
+  return c->nranks / c->nnodes - 1 + 31 - __builtin_clz((unsigned)c->nnodes);
+}
+
 static void write_head(const run *x)
 {
   const tt_connect *c = x->m->connect;
   fprintf(x->f, "# %s predicted: %d ranks on %d node%s, %d channels, trees about %d deep; no measurement\n", tt_model_func_name(x->op.func),
-          c->nranks, c->nnodes, c->nnodes == 1 ? "" : "s", c->nchannels, tt_connect_tree_depth(c));
+          c->nranks, c->nnodes, c->nnodes == 1 ? "" : "s", c->nchannels, tree_depth(c));
   fprintf(x->f, "#\n# %10s  %12s  %8s  %6s  %6s%11sout-of-place%23sin-place%10s\n", "", "", "", "", "", "", "", "");
   static const char *const heads[2][8] = {{"size", "count", "type", "redop", "root", "time", "algbw", "busbw"},
                                           {"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)"}};

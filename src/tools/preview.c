@@ -1,5 +1,5 @@
 // preview.c: see preview.h. The part of a communicator that choices follow from; nothing is connected.
-#include "comm/preview.h"
+#include "tools/preview.h"
 
 #include "base/result.h"
 #include "comm/topology.h"

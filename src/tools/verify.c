@@ -1,5 +1,5 @@
 // verify.c: runs the schedules of all ranks over bounded connections. What it proves and why: verify.h.
-#include "coll/verify_priv.h"
+#include "tools/verify_priv.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // verify_memory.c: chunks of memory, who touched them when, and whether that was ordered.
 #include "base/util.h"
-#include "coll/verify_priv.h"
+#include "tools/verify_priv.h"
 
 // Input chunk that shares memory with output chunk `out` of schedule s when the call is in place; -1: none.
 static int alias_of(const tt_verifier *v, const tt_schedule *s, int out)

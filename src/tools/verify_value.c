@@ -1,6 +1,6 @@
 // verify_value.c: sets of contributions, how steps combine them, and what outputs must hold.
 #include "base/util.h"
-#include "coll/verify_priv.h"
+#include "tools/verify_priv.h"
 
 enum { TAG_LEAF = 1, TAG_SCALED, TAG_FINAL, TAG_SUM };
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdbool.h>
 
-#include "coll/verify.h"
+#include "tools/verify.h"
 
 // What a piece of memory or a message holds. Immutable once made; shared by all its copies. Passes are counted on from stage to stage
 // (tt_verify_pass).

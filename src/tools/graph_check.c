@@ -1,28 +1,8 @@
-// graph_check.c: the edges of a graph's channels, and what must hold of any graph.
+// graph_check.c: what must hold of any graph.
+#include "tools/graph_check.h"
+
 #include "base/util.h"
 #include "topo/search_priv.h"
-
-int tt_graph_edges(const tt_graph *g, int channel, tt_edge *out)
-{
-  const int *gpus = &g->gpus[(size_t)channel * (size_t)g->ngpus], *nets = &g->nets[2 * channel];
-  int n = g->ngpus, count = 0, intra = tt_flow_amount(g->speedintra), inter = tt_flow_amount(g->speedinter);
-  bool ring = g->pattern == TT_PATTERN_RING, balanced = g->pattern == TT_PATTERN_BALANCED_TREE && n > 1;
-  int last = ring ? n - 1 : g->pattern == TT_PATTERN_SPLIT_TREE && n > 1 ? 1 : 0;
-  for (int i = 0; i < n - 1; i++) {
-    out[count++] = (tt_edge){.ends = {gpus[i], gpus[i + 1]}, .amount = intra, .intra = true};
-  }
-  if (ring && !g->inter && n > 1) {
-    out[count++] = (tt_edge){.ends = {gpus[n - 1], gpus[0]}, .amount = intra, .intra = true};
-  }
-  if (g->inter && nets[0] >= 0 && nets[1] >= 0) {
-    out[count++] = (tt_edge){.ends = {nets[0], gpus[0]}, .amount = inter};
-    out[count++] = (tt_edge){.ends = {gpus[last], nets[1]}, .amount = balanced ? inter / 2 : inter};
-    if (balanced) {
-      out[count++] = (tt_edge){.ends = {gpus[1], nets[1]}, .amount = inter / 2};
-    }
-  }
-  return count;
-}
 
 static ncclResult_t check_order(const tt_topo *topo, const tt_graph *g, int c, bool *seen)
 {

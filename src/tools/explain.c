@@ -1,5 +1,5 @@
 // explain.c: prints schedules.
-#include "coll/explain.h"
+#include "tools/explain.h"
 
 #include <stdbool.h>
 
@@ -79,7 +79,7 @@ static void print_step(const print *p, int number, const tt_step *step)
   fprintf(p->f, "%s\n", mark(step));
 }
 
-void tt_schedule_print_nodes(FILE *f, const tt_schedule *s, const tt_layout *layout)
+void tt_schedule_print(FILE *f, const tt_schedule *s, const tt_layout *layout)
 {
   print p = {.f = f, .s = s, .layout = layout};
   fprintf(f, "rank %d of %d", s->rank, s->nranks);
@@ -94,9 +94,4 @@ void tt_schedule_print_nodes(FILE *f, const tt_schedule *s, const tt_layout *lay
       print_step(&p, (int)i, &s->steps[s->strands[k].first + i]);
     }
   }
-}
-
-void tt_schedule_print(FILE *f, const tt_schedule *s)
-{
-  tt_schedule_print_nodes(f, s, NULL);
 }

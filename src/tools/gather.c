@@ -1,4 +1,6 @@
 // gather.c: what a machine has, and a capture of it.
+#include "tools/gather.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "topo/source.h"
 #include "topo/sysfs_priv.h"
 
 enum { FILE_BYTES = 16384 };

@@ -13,8 +13,8 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "coll/build.h"
-#include "coll/explain.h"
-#include "coll/verify_ranks.h"
+#include "tools/explain.h"
+#include "tools/verify_rig.h"
 
 static ranks write_all(const tt_algorithm *a, tt_func f, int n, int root, const int *order)
 {
@@ -627,7 +627,7 @@ static void expect_print(const tt_shape *shape, const char *name, const char *ex
   assert_int_equal(tt_algorithms(NULL)[tt_algorithm_find(name)].write(shape, &s), ncclSuccess);
   FILE *f = open_memstream(&text, &size);
   assert_non_null(f);
-  tt_schedule_print_nodes(f, s, shape->layout);
+  tt_schedule_print(f, s, shape->layout);
   fclose(f);
   assert_string_equal(text, expected);
   free(text);

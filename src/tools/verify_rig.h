@@ -1,4 +1,4 @@
-// verify_ranks.h: for tests: the schedules of all ranks, written by a row of the table and put before the verifier.
+// verify_rig.h: for tests: the schedules of all ranks, written by a row of the table and put before the verifier.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "coll/coll.h"
-#include "coll/verify.h"
+#include "tools/verify.h"
 
 // Sanitizers make this pure arithmetic ten times slower and see nothing new beyond a few dozen ranks.
 #if defined(TT_TSAN) || defined(TT_ASAN)

@@ -1,6 +1,6 @@
 // verify_form.c: whether schedules are well formed, and the connections that their references name.
 #include "base/util.h"
-#include "coll/verify_priv.h"
+#include "tools/verify_priv.h"
 
 static tt_queue *create_queue(tt_verifier *v, int from, int to, bool token)
 {
