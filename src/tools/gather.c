@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "tools/capture.h"
+#include "tools/nvml.h"
 #include "topo/sysfs_priv.h"
 
 enum { FILE_BYTES = 16384 };
@@ -28,7 +30,7 @@ static void put(writer *t, const char *bytes, size_t size)
   }
   if (t->size + size + 1 > t->room) {
     size_t room = TT_MAX(2 * t->room, t->size + size + 4096);
-    char *more = room <= 2 * (size_t)TT_TREE_CAPTURE ? tt_calloc(1, room) : NULL;
+    char *more = room <= 2 * (size_t)TT_CAPTURE_BYTES ? tt_calloc(1, room) : NULL;
     if (more == NULL) {
       t->failed = true;
       return;
@@ -226,9 +228,9 @@ static ncclResult_t put_gpus(gather *g)
   int count = 0;
   TT_TRY(tt_source_gpus(g->machine, bus, &count));
   for (int i = 0; i < count; i++) {
-    tt_nvml_gpu gpu;
+    tt_gpu_facts gpu;
     snprintf(path, sizeof(path), "/nvml/%.15s", bus[i]);
-    if (tt_sysfs_gpu_facts(g->machine, bus[i], &gpu) && tt_nvml_gpu_print(&gpu, facts, sizeof(facts))) {
+    if (tt_gpu_facts_read(g->machine, bus[i], &gpu) && tt_gpu_facts_print(&gpu, facts, sizeof(facts))) {
       put_entry(&g->out, 'f', path, facts, strlen(facts));
     }
   }
@@ -246,8 +248,8 @@ static ncclResult_t put_all(gather *g)
   TT_TRY(each(g, "/sys/class/net", put_net));
   TT_TRY(each(g, "/sys/class/infiniband", put_ib));
   TT_TRY(put_gpus(g));
-  return g->out.failed || g->out.size > TT_TREE_CAPTURE
-             ? tt_fail(ncclSystemError, "%s: more than %d bytes to gather, or no memory", tt_tree_name(g->machine->tree), TT_TREE_CAPTURE)
+  return g->out.failed || g->out.size > TT_CAPTURE_BYTES
+             ? tt_fail(ncclSystemError, "%s: more than %d bytes to gather, or no memory", tt_tree_name(g->machine->tree), TT_CAPTURE_BYTES)
              : ncclSuccess;
 }
 
@@ -276,8 +278,8 @@ ncclResult_t tt_source_gpus(const tt_sysfs *machine, char (*bus_ids)[16], int *c
   TT_TRY(tt_tree_list(machine->tree, "/nvml", &names));
   int found = 0;
   for (int i = 0; i < names.count && found < TT_NVML_MAX_GPUS; i++) {
-    tt_nvml_gpu gpu;
-    if (tt_bus_id_sysfs(names.names[i], bus_ids[found]) && tt_sysfs_gpu_facts(machine, bus_ids[found], &gpu)) {
+    tt_gpu_facts gpu;
+    if (tt_bus_id_sysfs(names.names[i], bus_ids[found]) && tt_gpu_facts_read(machine, bus_ids[found], &gpu)) {
       found++;
     }
   }

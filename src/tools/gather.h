@@ -1,5 +1,6 @@
 // gather.h: what a machine has, and a capture of it: for the explorer and tests.
 #pragma once
+#include "tools/nvml.h"
 #include "topo/source.h"
 
 typedef struct tt_source_port {
@@ -17,7 +18,7 @@ ncclResult_t tt_source_gpus(const tt_sysfs *machine, char (*bus_ids)[16], int *c
 
 // ---- Captures ----
 
-// Writes what the tree (and NVML, if it is given) says of the machine as one text that tt_tree_parse reads: PCI, NUMA nodes, kind of CPU,
+// Writes what the tree (and NVML, if it is given) says of the machine as one text that tt_capture_parse reads: PCI, NUMA nodes, kind of CPU,
 // network ports, GPUs. Nothing that names the machine or its owner: no host name, addresses, serial numbers. *text ends with a 0 that *size
-// does not count; free it with tt_free. Errors: no memory, more than TT_TREE_CAPTURE bytes.
+// does not count; free it with tt_free. Errors: no memory, more than TT_CAPTURE_BYTES bytes.
 ncclResult_t tt_gather(const tt_sysfs *machine, char **text, size_t *size);

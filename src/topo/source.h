@@ -1,6 +1,6 @@
 // source.h: one rank's view of its machine, as a document: what a file says of it, what /sys and NVML say, its cards, and where ranks sit.
 //
-//     tt_tree_open("/"), tt_nvml_open → tt_source_detect → (all ranks' views: tt_topo_fuse) → tt_topo_build
+//     tt_tree_open("/") → tt_source_detect → (all ranks' views: tt_topo_fuse) → tt_topo_build
 #pragma once
 #include "topo/sysfs.h"
 

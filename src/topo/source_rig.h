@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "topo/source.h"
+#include "tools/capture.h"
 #include "tools/gather.h"
 #include "topo/topo_rig.h"
 
@@ -65,7 +66,7 @@ RIG void rig_intel(rig_machine *m, const char *map0, const char *map1)
 RIG tt_tree *rig_capture(const rig_machine *m)
 {
   tt_tree *t = NULL;
-  if (tt_tree_parse("machine.txt", m->text, m->size, &t) != ncclSuccess) {
+  if (tt_capture_parse("machine.txt", m->text, m->size, &t) != ncclSuccess) {
     fail_msg("%s", tt_last_error());
   }
   return t;
@@ -153,6 +154,7 @@ RIG char *rig_detect(const tt_source *in, const tt_tree *tree)
   char *text = NULL;
   size_t size;
   s.machine.tree = tree;
+  s.machine.gpu_facts = tt_gpu_facts_read;
   if (tt_source_detect(&s, &xml) != ncclSuccess) {
     fail_msg("%s", tt_last_error());
   }
@@ -170,7 +172,7 @@ RIG void rig_expect(rig_machine *m, const tt_source *in, const char *expected)
   char *gathered = NULL;
   size_t size = 0;
   assert_int_equal(tt_gather(&machine, &gathered, &size), ncclSuccess);
-  assert_int_equal(tt_tree_parse("gathered.txt", gathered, size, &again), ncclSuccess);
+  assert_int_equal(tt_capture_parse("gathered.txt", gathered, size, &again), ncclSuccess);
   tt_tree *trees[] = {capture, folder, again};
   for (int i = 0; i < 3; i++) {
     tt_source s = *in;

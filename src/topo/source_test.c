@@ -1,5 +1,5 @@
 // source_test.c: documents of machines made of files, compared byte by byte.
-#include "topo/nvml_fake.h"
+#include "tools/nvml_rig.h"
 #include "tools/gather.h"
 #include "topo/source_rig.h"
 
@@ -166,8 +166,11 @@ static void test_views(void **state)
   tt_tree *tree = rig_capture(&m);
   tt_xml *views[2] = {NULL, NULL};
   for (int r = 0; r < 2; r++) {
-    tt_source in = {
-        .machine = {.tree = tree, .nvml = nvml, .host_hash = 0x1234}, .ranks = &dgx_ranks[r], .nranks = 1, .nets = dgx_nets, .nnets = 3};
+    tt_source in = {.machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read, .nvml = nvml, .host_hash = 0x1234},
+                    .ranks = &dgx_ranks[r],
+                    .nranks = 1,
+                    .nets = dgx_nets,
+                    .nnets = 3};
     assert_int_equal(tt_source_detect(&in, &views[r]), ncclSuccess);
   }
   assert_int_equal(tt_topo_fuse(views[0], views[1]), ncclSuccess);
@@ -456,7 +459,7 @@ static void places(const char *path)
     }
   }
   tt_xml_destroy(file);
-  assert_int_equal(tt_tree_parse("none", "tutti-machine 1\n", 16, &tree), ncclSuccess);
+  assert_int_equal(tt_capture_parse("none", "tutti-machine 1\n", 16, &tree), ncclSuccess);
   tt_source in = {.machine = {.tree = tree}, .file = path, .ranks = ranks, .nranks = count, .file_nets = true};
   if (tt_source_detect(&in, &xml) != ncclSuccess) {
     fail_msg("%s: %s", path, tt_last_error());
@@ -526,7 +529,7 @@ static void test_this_machine(void **state)
   }
   tt_sysfs machine = {.tree = tree};
   assert_int_equal(tt_gather(&machine, &capture, &size), ncclSuccess);
-  assert_int_equal(tt_tree_parse("this", capture, size, &again), ncclSuccess);
+  assert_int_equal(tt_capture_parse("this", capture, size, &again), ncclSuccess);
   tt_source in = {.ranks = &rank, .nranks = 1, .nets = nets, .nnets = count};
   char *text = rig_detect(&in, tree), *second = rig_detect(&in, again);
   assert_string_equal(text, second);
@@ -565,7 +568,7 @@ static void expect_error(const tt_source *in, const char *place, const char *wha
   tt_tree *tree = NULL;
   tt_xml *xml = NULL;
   tt_source s = *in;
-  assert_int_equal(tt_tree_parse("none", "tutti-machine 1\n", 16, &tree), ncclSuccess);
+  assert_int_equal(tt_capture_parse("none", "tutti-machine 1\n", 16, &tree), ncclSuccess);
   s.machine.tree = tree;
   rig_error(tt_source_detect(&s, &xml), place, what);
   assert_null(xml);
@@ -624,7 +627,11 @@ static void test_no_memory(void **state)
   tt_nvml *nvml = fake_nvml();
   dgx();
   tt_tree *tree = rig_capture(&m);
-  tt_source in = {.machine = {.tree = tree, .nvml = nvml}, .ranks = dgx_ranks, .nranks = 2, .nets = dgx_nets, .nnets = 3};
+  tt_source in = {.machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read, .nvml = nvml},
+                  .ranks = dgx_ranks,
+                  .nranks = 2,
+                  .nets = dgx_nets,
+                  .nnets = 3};
   ncclResult_t res = ncclSystemError;
   for (long k = 1; res != ncclSuccess && k < 10000; k++) {
     tt_xml *xml = NULL;

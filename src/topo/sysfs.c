@@ -1,6 +1,7 @@
 // sysfs.c: PCI devices, what is above them, and GPUs.
 #include "topo/sysfs.h"
 
+#include <ctype.h>
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,27 @@ tt_xml_node *tt_sysfs_find(const tt_xml *xml, const char *tag, const char *key, 
     }
   }
   return NULL;
+}
+
+// ---- Bus ids ----
+
+bool tt_bus_id_sysfs(const char *text, char out[16])
+{
+  unsigned domain, bus, device, function;
+  int end = 0;
+  for (const char *c = text; *c != 0; c++) { // no signs, no blanks
+    if (!isxdigit((unsigned char)*c) && *c != ':' && *c != '.') {
+      return false;
+    }
+  }
+  if (sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) != 4 || text[end] != 0) {
+    return false;
+  }
+  if (domain > 0xfffffff || device > 0x1f || function > 7) {
+    return false;
+  }
+  snprintf(out, 16, "%04x:%02x:%02x.%x", domain & 0xfffffff, bus & 0xff, device & 0x1f, function & 7);
+  return true;
 }
 
 // Moves the last child of `parent` in front of another one.
@@ -121,7 +143,7 @@ static float speed_of(const char *text)
 }
 
 // The slower of what the device and the port above it can.
-static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_nvml_gpu *gpu)
+static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_gpu_facts *gpu)
 {
   static const char *generations[] = {
       "", "2.5 GT/s PCIe", "5.0 GT/s PCIe", "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"};
@@ -135,7 +157,7 @@ static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, 
   return tt_xml_set(xml, pci, "link_speed", speed);
 }
 
-static ncclResult_t set_width(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_nvml_gpu *gpu)
+static ncclResult_t set_width(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_gpu_facts *gpu)
 {
   char device[128], port[128];
   tt_sysfs_text(s->tree, folder, "max_link_width", device, sizeof(device));
@@ -171,7 +193,7 @@ static ncclResult_t set_id(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, con
 }
 
 // What NVML says where the machine does not show the device.
-static ncclResult_t set_gpu_ids(tt_xml *xml, tt_xml_node *pci, const tt_nvml_gpu *gpu)
+static ncclResult_t set_gpu_ids(tt_xml *xml, tt_xml_node *pci, const tt_gpu_facts *gpu)
 {
   const struct {
     const char *name;
@@ -217,7 +239,7 @@ static ncclResult_t add_switch_links(const tt_sysfs *s, tt_xml *xml, tt_xml_node
 }
 
 // Everything the machine says of a device; "" folder: it does not show it.
-static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_nvml_gpu *gpu)
+static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_gpu_facts *gpu)
 {
   static const char *ids[] = {"vendor", "device", "subsystem_vendor", "subsystem_device"};
   char class[32] = "", bus_id[16];
@@ -287,7 +309,7 @@ static ncclResult_t fill_cpu_above(const tt_sysfs *s, tt_xml *xml, const tt_xml_
 }
 
 // Completes a device and all above it.
-static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, const tt_nvml_gpu *gpu)
+static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, const tt_gpu_facts *gpu)
 {
   for (; node != NULL && strcmp(node->tag, "pci") == 0; node = node->parent) {
     char bus_id[16], folder[TT_TREE_PATH] = "";
@@ -301,7 +323,7 @@ static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, c
   return node != NULL ? fill_cpu_above(s, xml, node) : ncclSuccess;
 }
 
-static ncclResult_t add_device(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, const tt_nvml_gpu *gpu,
+static ncclResult_t add_device(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, const tt_gpu_facts *gpu,
                                tt_xml_node **out)
 {
   char bus[16], folder[TT_TREE_PATH];
@@ -324,27 +346,7 @@ ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, co
 
 // ---- GPUs ----
 
-bool tt_sysfs_gpu_facts(const tt_sysfs *s, const char *bus_id, tt_nvml_gpu *out)
-{
-  char path[64], text[4096], bus[16];
-  if (s->nvml != NULL) {
-    return tt_nvml_gpu_read(s->nvml, bus_id, out);
-  }
-  if (!tt_bus_id_sysfs(bus_id, bus)) {
-    return false;
-  }
-  snprintf(path, sizeof(path), "/nvml/%s", bus);
-  if (tt_tree_read(s->tree, path, text, sizeof(text)) <= 0) {
-    return false;
-  }
-  if (!tt_nvml_gpu_parse(text, out)) {
-    tt_info(TT_GRAPH, "%s: %s is not a description of a GPU, ignored", tt_tree_name(s->tree), path);
-    return false;
-  }
-  return true;
-}
-
-static ncclResult_t add_links(tt_xml *xml, tt_xml_node *gpu, const tt_nvml_gpu *facts)
+static ncclResult_t add_links(tt_xml *xml, tt_xml_node *gpu, const tt_gpu_facts *facts)
 {
   for (int i = 0; i < facts->nlinks; i++) {
     tt_xml_node *link = NULL;
@@ -355,7 +357,7 @@ static ncclResult_t add_links(tt_xml *xml, tt_xml_node *gpu, const tt_nvml_gpu *
   return ncclSuccess;
 }
 
-static ncclResult_t add_c2c(tt_xml *xml, tt_xml_node *gpu, const tt_nvml_gpu *facts)
+static ncclResult_t add_c2c(tt_xml *xml, tt_xml_node *gpu, const tt_gpu_facts *facts)
 {
   tt_xml_node *c2c = NULL;
   TT_TRY(tt_xml_add(xml, gpu, "c2c", &c2c));
@@ -382,9 +384,9 @@ static ncclResult_t set_target_classes(const tt_sysfs *s, tt_xml *xml, tt_xml_no
 
 ncclResult_t tt_sysfs_gpu(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt_xml_node **out)
 {
-  tt_nvml_gpu facts = {0};
+  tt_gpu_facts facts = {0};
   tt_xml_node *pci = NULL;
-  bool known = tt_sysfs_gpu_facts(s, bus_id, &facts);
+  bool known = s->gpu_facts != NULL && s->gpu_facts(s, bus_id, &facts);
   *out = NULL;
   TT_TRY(add_device(s, xml, bus_id, "0x03", known ? &facts : NULL, &pci));
   tt_xml_node *gpu = tt_xml_child(pci, "gpu");

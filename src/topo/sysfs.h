@@ -6,17 +6,45 @@
 // what they say stays. Source: seed 004.
 //
 // Link speed and width are the lower of device and port, as sysfs has them; NVML is asked where sysfs says nothing. (NCCL 2.30 prefers
-// NVML, which tells a GPU's present speed: one that rests looks slow.) Captures have what NVML said in /nvml/<bus id>.
+// NVML, which tells a GPU's present speed: one that rests looks slow.) The library knows no GPUs; tools ask NVML or a capture.
 #pragma once
-#include "topo/nvml.h"
+#include <stdint.h>
+
 #include "topo/tree.h"
 #include "topo/xml.h"
 
-typedef struct tt_sysfs {
+enum { TT_GPU_MAX_LINKS = 36 }; // NVLinks of one GPU that are looked at
+
+typedef struct tt_gpu_link {
+  char target[16]; // bus id of the far end in lower case, or TT_NVML_HIDDEN
+  int count;       // links to it
+} tt_gpu_link;
+
+typedef struct tt_gpu_facts {
+  char bus_id[16];             // as sysfs has it: "0000:0f:00.0"
+  int index;                   // in the library's order
+  int sm;                      // compute capability × 10
+  int device_id, subsystem_id; // device << 16 | vendor; 0: not known
+  int generation, width;       // PCI Express, at most; 0: not known
+  int nlinks;                  // far ends, in the order of the links
+  tt_gpu_link links[TT_GPU_MAX_LINKS];
+  int c2c_count, c2c_bw; // links to the CPU that are up, MB/s of each
+} tt_gpu_facts;
+
+typedef struct tt_sysfs tt_sysfs;
+
+// What is known of a GPU beside what sysfs says of its device. False: nothing.
+typedef bool tt_gpu_facts_fn(const tt_sysfs *s, const char *bus_id, tt_gpu_facts *out);
+
+struct tt_sysfs {
   const tt_tree *tree;
-  const tt_nvml *nvml; // NULL: GPUs are known from the root's /nvml alone, which captures have
-  uint64_t host_hash;  // of the machine, for its CPUs
-} tt_sysfs;
+  tt_gpu_facts_fn *gpu_facts; // NULL: nothing is known of any GPU; tools have tt_gpu_facts_read
+  const struct tt_nvml *nvml; // for that function
+  uint64_t host_hash;         // of the machine, for its CPUs
+};
+
+// A bus id as sysfs writes it ("0000:0f:00.0") from any spelling ("00000000:0F:00.0"). False when it is none of a device.
+bool tt_bus_id_sysfs(const char *text, char out[16]);
 
 // The <cpu> of a NUMA node (-1: the machine does not say), made or completed.
 ncclResult_t tt_sysfs_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node **out);
@@ -39,6 +67,3 @@ ncclResult_t tt_sysfs_gpu(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt
 
 // Bus id of the PCI device that `path` (in /sys) is. False when it is none: virtual, USB, virtio.
 bool tt_sysfs_bus_of(const tt_sysfs *s, const char *path, char out[16]);
-
-// What is known of a GPU, from NVML or from the root. False: nothing.
-bool tt_sysfs_gpu_facts(const tt_sysfs *s, const char *bus_id, tt_nvml_gpu *out);

@@ -6,26 +6,55 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "os/folder.h"
-#include "topo/capture.h"
 
 struct tt_tree {
   char *name;
-  int folder;          // -1: none
-  tt_capture *capture; // else
+  const tt_tree_ops *ops;
+  void *files;
 };
 
-static ncclResult_t new_tree(const char *name, tt_tree **out)
+// ---- A folder: its descriptor in place of a pointer ----
+
+static int folder_of(const void *files)
+{
+  return (int)(intptr_t)files;
+}
+
+static tt_folder_kind look_in_folder(const void *files, const char *path, char *target, size_t size)
+{
+  return tt_folder_look(folder_of(files), path, target, size);
+}
+
+static long read_in_folder(const void *files, const char *path, char *buf, size_t size)
+{
+  return tt_folder_read(folder_of(files), path, buf, size);
+}
+
+static int list_in_folder(const void *files, const char *path, int max, tt_folder_name_fn *fn, void *arg)
+{
+  return tt_folder_list(folder_of(files), path, max, fn, arg);
+}
+
+static void close_folder(void *files)
+{
+  tt_folder_close(folder_of(files));
+}
+
+static const tt_tree_ops folder_ops = {look_in_folder, read_in_folder, list_in_folder, close_folder};
+
+// ---- Opening ----
+
+ncclResult_t tt_tree_over(const char *name, const tt_tree_ops *ops, void *files, tt_tree **out)
 {
   tt_tree *t = tt_calloc(1, sizeof(*t));
-  if (t != NULL) {
-    t->folder = -1;
-    t->name = tt_strdup(name);
-  }
-  if (t == NULL || t->name == NULL) {
-    tt_tree_close(t);
+  char *copy = tt_strdup(name);
+  if (t == NULL || copy == NULL) {
+    tt_free(t);
+    tt_free(copy);
+    ops->close(files);
     return tt_fail(ncclSystemError, "%s: no memory", name);
   }
+  *t = (tt_tree){copy, ops, files};
   *out = t;
   return ncclSuccess;
 }
@@ -35,10 +64,7 @@ void tt_tree_close(tt_tree *tree)
   if (tree == NULL) {
     return;
   }
-  if (tree->folder >= 0) {
-    tt_folder_close(tree->folder);
-  }
-  tt_capture_free(tree->capture);
+  tree->ops->close(tree->files);
   tt_free(tree->name);
   tt_free(tree);
 }
@@ -48,67 +74,20 @@ const char *tt_tree_name(const tt_tree *tree)
   return tree->name;
 }
 
-ncclResult_t tt_tree_parse(const char *name, const void *text, size_t size, tt_tree **out)
-{
-  tt_tree *t = NULL;
-  TT_TRY(new_tree(name, &t));
-  ncclResult_t res = tt_capture_parse(name, text, size, &t->capture);
-  if (res != ncclSuccess) {
-    tt_tree_close(t);
-    return res;
-  }
-  *out = t;
-  return ncclSuccess;
-}
-
-static ncclResult_t open_capture(const char *path, tt_tree **out)
-{
-  FILE *f = fopen(path, "rbe");
-  char *text = f != NULL ? tt_calloc(1, TT_TREE_CAPTURE + 1) : NULL; // zeroed pages that are not touched cost nothing
-  ncclResult_t res = ncclSuccess;
-  if (text == NULL) {
-    res = tt_fail(ncclSystemError, "%s: %s", path, f == NULL ? "cannot be read" : "no memory");
-  } else {
-    size_t size = fread(text, 1, TT_TREE_CAPTURE + 1, f);
-    res = ferror(f) ? tt_fail(ncclSystemError, "%s: cannot be read", path) : tt_tree_parse(path, text, size, out);
-  }
-  tt_free(text);
-  if (f != NULL) {
-    fclose(f);
-  }
-  return res;
-}
-
 ncclResult_t tt_tree_open(const char *root, tt_tree **out)
 {
-  int here = -1;
+  int here = -1, folder = -1;
   TT_TRY(tt_folder_open("/", &here));
   char full[4096];
   // What the name leads to is the caller's choice: links count here.
   bool known = realpath(root, full) != NULL;
-  tt_folder_kind kind = known ? tt_folder_look(here, full + 1, NULL, 0) : TT_FOLDER_NONE;
+  bool good = known && tt_folder_look(here, full + 1, NULL, 0) == TT_FOLDER_FOLDER;
   tt_folder_close(here);
-  if (kind == TT_FOLDER_FILE) {
-    return open_capture(root, out);
+  if (!good) {
+    return tt_fail(ncclInvalidArgument, "%s: %s", root, known ? "not a folder" : "there is no such folder");
   }
-  if (kind != TT_FOLDER_FOLDER) {
-    return tt_fail(ncclInvalidArgument, "%s: %s", root, known ? "neither a folder nor a file" : "there is no such folder or file");
-  }
-  tt_tree *t = NULL;
-  TT_TRY(new_tree(root, &t));
-  ncclResult_t res = tt_folder_open(full, &t->folder);
-  if (res != ncclSuccess) {
-    tt_tree_close(t);
-    return res;
-  }
-  *out = t;
-  return ncclSuccess;
-}
-
-static tt_folder_kind look(const tt_tree *t, const char *path, char *target)
-{
-  return t->capture != NULL ? tt_capture_look(t->capture, path, target, TT_TREE_PATH)
-                            : tt_folder_look(t->folder, path, target, TT_TREE_PATH);
+  TT_TRY(tt_folder_open(full, &folder));
+  return tt_tree_over(root, &folder_ops, (void *)(intptr_t)folder, out);
 }
 
 // ---- Following links ----
@@ -163,7 +142,7 @@ static bool step(walk *w)
     w->done[at] = '/';
     memcpy(w->done + at + 1, name, length);
     w->done[at + 1 + length] = 0;
-    tt_folder_kind kind = look(w->tree, w->done + 1, w->target);
+    tt_folder_kind kind = w->tree->ops->look(w->tree->files, w->done + 1, w->target, sizeof(w->target));
     if (kind == TT_FOLDER_NONE || kind == TT_FOLDER_LINK) {
       return kind == TT_FOLDER_LINK && follow(w, after);
     }
@@ -202,8 +181,7 @@ long tt_tree_read(const tt_tree *tree, const char *path, char *buf, size_t size)
   if (size == 0 || !tt_tree_resolve(tree, path, full)) {
     return -1;
   }
-  return tree->capture != NULL ? tt_capture_read(tree->capture, inside(full), buf, size)
-                               : tt_folder_read(tree->folder, inside(full), buf, size);
+  return tree->ops->read(tree->files, inside(full), buf, size);
 }
 
 bool tt_tree_link(const tt_tree *tree, const char *path, char out[TT_TREE_PATH])
@@ -220,7 +198,7 @@ bool tt_tree_link(const tt_tree *tree, const char *path, char out[TT_TREE_PATH])
     return false;
   }
   strcat(full, slash);
-  return look(tree, inside(full), out) == TT_FOLDER_LINK;
+  return tree->ops->look(tree->files, inside(full), out, TT_TREE_PATH) == TT_FOLDER_LINK;
 }
 
 typedef struct collector {
@@ -265,11 +243,7 @@ ncclResult_t tt_tree_list(const tt_tree *tree, const char *path, tt_tree_names *
   collector c = {.names = &names};
   char full[TT_TREE_PATH];
   if (tt_tree_resolve(tree, path, full)) {
-    if (tree->capture != NULL) {
-      tt_capture_list(tree->capture, inside(full), TT_TREE_NAMES, collect, &c);
-    } else {
-      tt_folder_list(tree->folder, inside(full), TT_TREE_NAMES, collect, &c);
-    }
+    tree->ops->list(tree->files, inside(full), TT_TREE_NAMES, collect, &c);
   }
   if (c.failed) {
     tt_tree_names_free(&names);

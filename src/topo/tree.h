@@ -1,5 +1,5 @@
-// tree.h: the files that describe a machine (/sys, /proc/cpuinfo), read from any root: the machine's own, a folder with a copy of it, or a
-// capture: one text file that tt_gather writes. Paths begin with "/" and are the machine's ("/sys/class/net").
+// tree.h: the files that describe a machine (/sys, /proc/cpuinfo), read from any root: the machine's own, a folder with a copy of it, or
+// what a table of functions shows (tools/capture.h). Paths begin with "/" and are the machine's ("/sys/class/net").
 //
 // Whatever is below the root may be bad. Links are followed inside the root alone ("/" in a link is the root, ".." stops there), at most
 // TT_TREE_LINKS of them; only regular files are read, and only as much as asked for. A tree never changes; any thread may read.
@@ -8,23 +8,29 @@
 #include <stddef.h>
 
 #include "base/result.h"
+#include "os/folder.h"
 
 enum {
-  TT_TREE_PATH = 1024,        // longest path, with its 0
-  TT_TREE_LINKS = 40,         // links followed for one path
-  TT_TREE_NAMES = 65536,      // entries of a folder that are looked at
-  TT_TREE_FILES = 500000,     // entries of a capture
-  TT_TREE_CAPTURE = 64 << 20, // bytes of a capture
+  TT_TREE_PATH = 1024,   // longest path, with its 0
+  TT_TREE_LINKS = 40,    // links followed for one path
+  TT_TREE_NAMES = 65536, // entries of a folder that are looked at
 };
 
 typedef struct tt_tree tt_tree;
 
-// Opens a root: a folder, or the file of a capture. Errors name the file, the line of a capture, and what is wrong. Free *out with
-// tt_tree_close.
+// Opens a folder as root. Errors name it and what is wrong. Free *out with tt_tree_close.
 ncclResult_t tt_tree_open(const char *root, tt_tree **out);
 
-// The same from a capture's text in memory; `name` stands for the file in messages.
-ncclResult_t tt_tree_parse(const char *name, const void *text, size_t size, tt_tree **out);
+// Files that are no folder of this machine: look, read and list are as in os/folder.h, `path` without "/" in front.
+typedef struct tt_tree_ops {
+  tt_folder_kind (*look)(const void *files, const char *path, char *target, size_t size);
+  long (*read)(const void *files, const char *path, char *buf, size_t size);
+  int (*list)(const void *files, const char *path, int max, tt_folder_name_fn *fn, void *arg);
+  void (*close)(void *files);
+} tt_tree_ops;
+
+// A tree over such files; `name` stands for the root in messages. `files` are the tree's from now on, on an error too. Errors: no memory.
+ncclResult_t tt_tree_over(const char *name, const tt_tree_ops *ops, void *files, tt_tree **out);
 
 // Closes the tree. NULL is allowed.
 void tt_tree_close(tt_tree *tree);

@@ -110,10 +110,12 @@ static void test_open(void **state)
   char name[] = "/tmp/tutti-tree-XXXXXX";
   int fd = mkstemp(name);
   rig_error(tt_tree_open("/nonexistent/root", &t), "/nonexistent/root", "no such");
-  rig_error(tt_tree_open("/dev/null", &t), "/dev/null", "neither");
-  rig_error(tt_tree_open(name, &t), name, "first line");
+  rig_error(tt_tree_open("/dev/null", &t), "/dev/null", "not a folder");
+  rig_error(tt_tree_open(name, &t), name, "not a folder");
+  rig_error(tt_capture_open("/nonexistent/root", &t), "/nonexistent/root", "no such");
+  rig_error(tt_capture_open(name, &t), name, "first line");
   assert_int_equal(write(fd, "tutti-machine 1\nf /x y\n", 23), 23);
-  assert_int_equal(tt_tree_open(name, &t), ncclSuccess);
+  assert_int_equal(tt_capture_open(name, &t), ncclSuccess);
   assert_string_equal(tt_tree_name(t), name);
   tt_tree_close(t);
   close(fd);
@@ -123,7 +125,7 @@ static void test_open(void **state)
 static void expect(const char *text, size_t size, const char *place, const char *what)
 {
   tt_tree *t = NULL;
-  rig_error(tt_tree_parse("bad.txt", text, size, &t), place, what);
+  rig_error(tt_capture_parse("bad.txt", text, size, &t), place, what);
   assert_null(t);
 }
 
@@ -148,7 +150,7 @@ static void test_bad_captures(void **state)
              {"l /a b\\x00c", "bad.txt:2", "nowhere"},
              {"f /a b\nf /b\nf /a c", "bad.txt:4", "line 2"},
              {"f /a b\nl /a b", "bad.txt:3", "line 2"}};
-  char text[256], *big = malloc(TT_TREE_CAPTURE + 2);
+  char text[256], *big = malloc(TT_CAPTURE_BYTES + 2);
   for (size_t i = 0; i < TT_COUNT(bad); i++) {
     snprintf(text, sizeof(text), "tutti-machine 1\n%s", bad[i].lines);
     expect(text, strlen(text), bad[i].place, bad[i].what);
@@ -156,9 +158,9 @@ static void test_bad_captures(void **state)
   expect("", 0, "bad.txt:1", "first line");
   expect("tutti-machine 2\n", 16, "bad.txt:1", "first line");
   expect("tutti-machine 1\nf\0", 18, "bad.txt", "zero");
-  memset(big, '\n', TT_TREE_CAPTURE + 1);
-  expect(big, TT_TREE_CAPTURE + 1, "bad.txt", "longer");
-  expect(big, TT_TREE_CAPTURE, "bad.txt", "lines");
+  memset(big, '\n', TT_CAPTURE_BYTES + 1);
+  expect(big, TT_CAPTURE_BYTES + 1, "bad.txt", "longer");
+  expect(big, TT_CAPTURE_BYTES, "bad.txt", "lines");
   free(big);
 }
 
@@ -168,7 +170,7 @@ static void test_escapes(void **state)
   static const char text[] = "tutti-machine 1\nf /a\\x20b/c \\x00\\xff\\t\\\\ \\n\nf /a\\x20b/c \\x00\\xff\\t\\\\ \\n\nf /empty\n";
   tt_tree *t = NULL;
   char buf[16];
-  assert_int_equal(tt_tree_parse("good.txt", text, sizeof(text) - 1, &t), ncclSuccess);
+  assert_int_equal(tt_capture_parse("good.txt", text, sizeof(text) - 1, &t), ncclSuccess);
   assert_int_equal(tt_tree_read(t, "/a b/c", buf, sizeof(buf)), 6);
   assert_memory_equal(buf, "\0\xff\t\\ \n", 7);
   assert_int_equal(tt_tree_read(t, "/empty", buf, sizeof(buf)), 0);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "tools/capture.h"
 #include "tools/gather.h"
 #include "topo/paths.h"
 #include "topo/source.h"
@@ -59,7 +60,7 @@ static char *detect(const tt_tree *tree)
 {
   tt_source_rank ranks[MAX_RANKS];
   tt_source_net nets[MAX_PORTS];
-  tt_source in = {.machine = {.tree = tree, .host_hash = 1}, .ranks = ranks, .nets = nets};
+  tt_source in = {.machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read, .host_hash = 1}, .ranks = ranks, .nets = nets};
   tt_xml *xml = NULL;
   tt_topo *topo = NULL;
   char *text = NULL;
@@ -86,13 +87,13 @@ static char *detect(const tt_tree *tree)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
   tt_tree *tree = NULL, *again = NULL;
-  if (tt_tree_parse("fuzz.txt", data, size, &tree) != ncclSuccess) {
+  if (tt_capture_parse("fuzz.txt", data, size, &tree) != ncclSuccess) {
     return 0;
   }
   char *once = detect(tree), *capture = NULL;
-  tt_sysfs machine = {.tree = tree};
+  tt_sysfs machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read};
   must(tt_gather(&machine, &capture, &size) == ncclSuccess);
-  must(tt_tree_parse("again.txt", capture, size, &again) == ncclSuccess);
+  must(tt_capture_parse("again.txt", capture, size, &again) == ncclSuccess);
   char *twice = detect(again);
   must(twice != NULL);
   tt_free(once);

@@ -9,6 +9,7 @@
 #include "base/param.h"
 #include "base/util.h"
 #include "machine.h"
+#include "tools/capture.h"
 #include "tools/gather.h"
 
 #define CAPTURE "tutti-machine"
@@ -119,7 +120,7 @@ ncclResult_t xp_detect(const tt_tree *tree, const tt_nvml *nvml, const xp_option
   if (f == NULL) {
     return tt_fail(ncclSystemError, "no memory to look at the machine");
   }
-  f->in = (tt_source){.machine = {.tree = tree, .nvml = nvml}};
+  f->in = (tt_source){.machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read, .nvml = nvml}};
   ncclResult_t res = tt_source_gpus(&f->in.machine, f->gpus, &ngpus);
   // A file of this computer's hints is joined to what is found.
   f->in.file = nvml != NULL && ngpus > 0 ? tt_params_get()->topo_file : NULL;
@@ -135,7 +136,7 @@ ncclResult_t xp_detect(const tt_tree *tree, const tt_nvml *nvml, const xp_option
 static ncclResult_t detect_root(const char *root, const tt_nvml *nvml, const xp_options *o, tt_xml **out)
 {
   tt_tree *tree = NULL;
-  TT_TRY(tt_tree_open(root, &tree));
+  TT_TRY(tt_capture_open(root, &tree));
   ncclResult_t res = xp_detect(tree, nvml, o, out);
   tt_tree_close(tree);
   return res;
@@ -169,7 +170,7 @@ static ncclResult_t parse(const char *name, const char *text, size_t size, const
   if (size < strlen(CAPTURE) || memcmp(text, CAPTURE, strlen(CAPTURE)) != 0) {
     return tt_xml_parse(name, text, size, out);
   }
-  TT_TRY(tt_tree_parse(name, text, size, &tree));
+  TT_TRY(tt_capture_parse(name, text, size, &tree));
   ncclResult_t res = xp_detect(tree, NULL, o, out);
   tt_tree_close(tree);
   return res;
@@ -177,14 +178,14 @@ static ncclResult_t parse(const char *name, const char *text, size_t size, const
 
 static ncclResult_t standard_input(const xp_options *o, tt_xml **out)
 {
-  char *text = tt_calloc(1, TT_TREE_CAPTURE + 1); // zeroed pages that are not touched cost nothing
+  char *text = tt_calloc(1, TT_CAPTURE_BYTES + 1); // zeroed pages that are not touched cost nothing
   if (text == NULL) {
     return tt_fail(ncclSystemError, "standard input: no memory");
   }
-  size_t size = fread(text, 1, TT_TREE_CAPTURE + 1, stdin);
-  ncclResult_t res = ferror(stdin)            ? tt_fail(ncclSystemError, "standard input: cannot be read: %s", strerror(errno))
-                     : size > TT_TREE_CAPTURE ? tt_fail(ncclInvalidArgument, "standard input: more than %d bytes", TT_TREE_CAPTURE)
-                                              : parse("standard input", text, size, o, out);
+  size_t size = fread(text, 1, TT_CAPTURE_BYTES + 1, stdin);
+  ncclResult_t res = ferror(stdin)             ? tt_fail(ncclSystemError, "standard input: cannot be read: %s", strerror(errno))
+                     : size > TT_CAPTURE_BYTES ? tt_fail(ncclInvalidArgument, "standard input: more than %d bytes", TT_CAPTURE_BYTES)
+                                               : parse("standard input", text, size, o, out);
   tt_free(text);
   return res;
 }

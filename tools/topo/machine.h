@@ -2,6 +2,7 @@
 #pragma once
 #include "options.h"
 #include "topo/model.h"
+#include "tools/nvml.h"
 #include "topo/source.h"
 #include "topo/xml.h"
 

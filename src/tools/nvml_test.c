@@ -1,5 +1,5 @@
-// nvml_test.c: opening the library, and facts as text. What it is asked is in source_test.c, over a library that is not there (nvml_fake.h).
-#include "topo/nvml.h"
+// nvml_test.c: opening the library, and facts as text. What it is asked is in source_test.c, over a library that is not there (nvml_rig.h).
+#include "tools/nvml.h"
 #include "topo/topo_rig.h"
 
 static void test_no_library(void **state)
@@ -22,7 +22,7 @@ static void test_real_library(void **state)
   tt_nvml *n = NULL;
   assert_int_equal(tt_nvml_open(NULL, &n), ncclSuccess);
   for (int i = 0, count = n != NULL ? tt_nvml_list(n, bus) : 0; i < count; i++) {
-    tt_nvml_gpu gpu;
+    tt_gpu_facts gpu;
     assert_true(tt_nvml_gpu_read(n, bus[i], &gpu));
     assert_true(gpu.sm >= 30);
     assert_int_equal(gpu.device_id & 0xffff, 0x10de);
@@ -57,26 +57,26 @@ static void test_no_driver(void **state)
 static void test_text(void **state)
 {
   (void)state;
-  tt_nvml_gpu gpu = {.bus_id = "0000:0f:00.0",
-                     .index = 3,
-                     .sm = 100,
-                     .device_id = (int)0xf34310de,
-                     .subsystem_id = 7,
-                     .generation = 5,
-                     .width = 16,
-                     .nlinks = 2,
-                     .c2c_count = 10,
-                     .c2c_bw = 40000},
-              back;
+  tt_gpu_facts gpu = {.bus_id = "0000:0f:00.0",
+                      .index = 3,
+                      .sm = 100,
+                      .device_id = (int)0xf34310de,
+                      .subsystem_id = 7,
+                      .generation = 5,
+                      .width = 16,
+                      .nlinks = 2,
+                      .c2c_count = 10,
+                      .c2c_bw = 40000},
+               back;
   char text[512];
-  gpu.links[0] = (tt_nvml_link){"0000:c1:00.0", 18};
-  gpu.links[1] = (tt_nvml_link){TT_NVML_HIDDEN, 1};
-  assert_true(tt_nvml_gpu_print(&gpu, text, sizeof(text)));
-  assert_true(tt_nvml_gpu_parse(text, &back));
+  gpu.links[0] = (tt_gpu_link){"0000:c1:00.0", 18};
+  gpu.links[1] = (tt_gpu_link){TT_NVML_HIDDEN, 1};
+  assert_true(tt_gpu_facts_print(&gpu, text, sizeof(text)));
+  assert_true(tt_gpu_facts_parse(text, &back));
   assert_memory_equal(&gpu, &back, sizeof(gpu));
   for (size_t size = 0; size <= strlen(text); size++) {
     char small[512];
-    assert_false(tt_nvml_gpu_print(&gpu, small, size));
+    assert_false(tt_gpu_facts_print(&gpu, small, size));
   }
 }
 
@@ -94,9 +94,9 @@ static void test_bad_text(void **state)
                               "bus 0000:0f:00.0\nindex 1\nsm 80\nc2c -1 5\n",
                               "bus 0000:0f:00.0\nindex 1\nsm 80\nc2c 5 0\n",
                               "bus 0000:0f:00.0\nindex 1\nsm 80\nslot 7 16\n"};
-  tt_nvml_gpu gpu;
+  tt_gpu_facts gpu;
   for (size_t i = 0; i < TT_COUNT(bad); i++) {
-    if (tt_nvml_gpu_parse(bad[i], &gpu)) {
+    if (tt_gpu_facts_parse(bad[i], &gpu)) {
       fail_msg("accepted: %s", bad[i]);
     }
   }
@@ -105,8 +105,8 @@ static void test_bad_text(void **state)
   for (int i = 0; i < 200; i++) {
     sprintf(many + strlen(many), "nvlink 0000:%02x:00.0 1\n", i);
   }
-  assert_true(tt_nvml_gpu_parse(many, &gpu));
-  assert_int_equal(gpu.nlinks, TT_NVML_MAX_LINKS);
+  assert_true(tt_gpu_facts_parse(many, &gpu));
+  assert_int_equal(gpu.nlinks, TT_GPU_MAX_LINKS);
 }
 
 static void test_bus_ids(void **state)

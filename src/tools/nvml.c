@@ -1,7 +1,6 @@
 // nvml.c: see nvml.h.
-#include "topo/nvml.h"
+#include "tools/nvml.h"
 
-#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,27 +135,6 @@ void tt_nvml_close(tt_nvml *nvml)
   tt_free(nvml);
 }
 
-// ---- Bus ids ----
-
-bool tt_bus_id_sysfs(const char *text, char out[16])
-{
-  unsigned domain, bus, device, function;
-  int end = 0;
-  for (const char *c = text; *c != 0; c++) { // no signs, no blanks
-    if (!isxdigit((unsigned char)*c) && *c != ':' && *c != '.') {
-      return false;
-    }
-  }
-  if (sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) != 4 || text[end] != 0) {
-    return false;
-  }
-  if (domain > 0xfffffff || device > 0x1f || function > 7) {
-    return false;
-  }
-  snprintf(out, 16, "%04x:%02x:%02x.%x", domain & 0xfffffff, bus & 0xff, device & 0x1f, function & 7);
-  return true;
-}
-
 // ---- Asking ----
 
 int tt_nvml_list(const tt_nvml *nvml, char (*bus_ids)[16])
@@ -216,22 +194,22 @@ static void name_target(const char *text, char out[16])
   }
 }
 
-static void add_link(tt_nvml_gpu *gpu, const char *target, int count)
+static void add_link(tt_gpu_facts *gpu, const char *target, int count)
 {
   for (int i = 0; i < gpu->nlinks; i++) {
     if (strcmp(gpu->links[i].target, target) == 0) {
-      gpu->links[i].count = TT_MIN(gpu->links[i].count + count, TT_NVML_MAX_LINKS);
+      gpu->links[i].count = TT_MIN(gpu->links[i].count + count, TT_GPU_MAX_LINKS);
       return;
     }
   }
-  if (gpu->nlinks < TT_NVML_MAX_LINKS) {
-    tt_nvml_link *l = &gpu->links[gpu->nlinks++];
+  if (gpu->nlinks < TT_GPU_MAX_LINKS) {
+    tt_gpu_link *l = &gpu->links[gpu->nlinks++];
     snprintf(l->target, sizeof(l->target), "%s", target);
     l->count = count;
   }
 }
 
-static void read_links(const tt_nvml_ops *ops, void *device, tt_nvml_gpu *gpu)
+static void read_links(const tt_nvml_ops *ops, void *device, tt_gpu_facts *gpu)
 {
   if (ops->link_can == NULL || ops->link_remote == NULL || (ops->link_state == NULL && ops->fields == NULL)) {
     return;
@@ -249,7 +227,7 @@ static void read_links(const tt_nvml_ops *ops, void *device, tt_nvml_gpu *gpu)
   }
 }
 
-static void read_c2c(const tt_nvml_ops *ops, void *device, tt_nvml_gpu *gpu)
+static void read_c2c(const tt_nvml_ops *ops, void *device, tt_gpu_facts *gpu)
 {
   unsigned count = 0;
   if (gpu->sm < 90 || !get_field(ops, device, FIELD_C2C_COUNT, 0, &count)) {
@@ -265,7 +243,7 @@ static void read_c2c(const tt_nvml_ops *ops, void *device, tt_nvml_gpu *gpu)
   }
 }
 
-static void read_slot(const tt_nvml_ops *ops, void *device, tt_nvml_gpu *gpu)
+static void read_slot(const tt_nvml_ops *ops, void *device, tt_gpu_facts *gpu)
 {
   unsigned value = 0;
   tt_nvml_pci pci = {0};
@@ -281,13 +259,13 @@ static void read_slot(const tt_nvml_ops *ops, void *device, tt_nvml_gpu *gpu)
   }
 }
 
-bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_nvml_gpu *out)
+bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_gpu_facts *out)
 {
   const tt_nvml_ops *ops = &nvml->ops;
   void *device = NULL;
   unsigned index = 0;
   int major = 0, minor = 0;
-  tt_nvml_gpu gpu = {0};
+  tt_gpu_facts gpu = {0};
   if (!tt_bus_id_sysfs(bus_id, gpu.bus_id)) {
     return false;
   }
@@ -310,7 +288,7 @@ bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_nvml_gpu *out)
 
 // ---- As text ----
 
-bool tt_nvml_gpu_print(const tt_nvml_gpu *gpu, char *text, size_t size)
+bool tt_gpu_facts_print(const tt_gpu_facts *gpu, char *text, size_t size)
 {
   int n = snprintf(text, size, "bus %s\nindex %d\nsm %d\ndevice %08x %08x\nslot %d %d\nc2c %d %d\n", gpu->bus_id, gpu->index, gpu->sm,
                    (unsigned)gpu->device_id, (unsigned)gpu->subsystem_id, gpu->generation, gpu->width, gpu->c2c_count, gpu->c2c_bw);
@@ -341,7 +319,7 @@ typedef struct facts {
   int index[2], sm[2], slot[2], c2c[2];
 } facts;
 
-static bool parse_line(const char *line, facts *f, tt_nvml_gpu *gpu)
+static bool parse_line(const char *line, facts *f, tt_gpu_facts *gpu)
 {
   char word[40];
   int count = 0;
@@ -357,7 +335,7 @@ static bool parse_line(const char *line, facts *f, tt_nvml_gpu *gpu)
   if (sscanf(line, "nvlink %31s %4d", word, &count) == 2) {
     char target[16];
     name_target(strlen(word) < 16 ? word : "", target);
-    if (count < 1 || count > TT_NVML_MAX_LINKS) {
+    if (count < 1 || count > TT_GPU_MAX_LINKS) {
       return false;
     }
     add_link(gpu, target, count);
@@ -367,9 +345,9 @@ static bool parse_line(const char *line, facts *f, tt_nvml_gpu *gpu)
          numbers(line, "c2c", &f->c2c, TT_NVML_MAX_C2C);
 }
 
-bool tt_nvml_gpu_parse(const char *text, tt_nvml_gpu *out)
+bool tt_gpu_facts_parse(const char *text, tt_gpu_facts *out)
 {
-  tt_nvml_gpu gpu = {0};
+  tt_gpu_facts gpu = {0};
   facts f = {.index = {-1, 0}, .sm = {-1, 0}};
   for (const char *at = text; *at != 0;) {
     char line[80];
@@ -390,5 +368,27 @@ bool tt_nvml_gpu_parse(const char *text, tt_nvml_gpu *out)
     return false;
   }
   *out = gpu;
+  return true;
+}
+
+// ---- For documents ----
+
+bool tt_gpu_facts_read(const tt_sysfs *s, const char *bus_id, tt_gpu_facts *out)
+{
+  char path[64], text[4096], bus[16];
+  if (s->nvml != NULL) {
+    return tt_nvml_gpu_read(s->nvml, bus_id, out);
+  }
+  if (!tt_bus_id_sysfs(bus_id, bus)) {
+    return false;
+  }
+  snprintf(path, sizeof(path), "/nvml/%s", bus);
+  if (tt_tree_read(s->tree, path, text, sizeof(text)) <= 0) {
+    return false;
+  }
+  if (!tt_gpu_facts_parse(text, out)) {
+    tt_info(TT_GRAPH, "%s: %s is not a description of a GPU, ignored", tt_tree_name(s->tree), path);
+    return false;
+  }
   return true;
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/result.h"
+#include "topo/sysfs.h"
 
 #define TT_NVML_LIBRARY "libnvidia-ml.so.1"
 // A far end that the machine does not show, as NVML writes it: an NVSwitch outside of a virtual machine.
@@ -16,7 +17,6 @@
 
 enum {
   TT_NVML_MAX_GPUS = 256,
-  TT_NVML_MAX_LINKS = 36, // NVLinks of one GPU that are asked for
   TT_NVML_MAX_C2C = 64,
 };
 
@@ -77,32 +77,16 @@ void tt_nvml_close(tt_nvml *nvml);
 
 // ---- What we want to know ----
 
-typedef struct tt_nvml_link {
-  char target[16]; // bus id of the far end in lower case, or TT_NVML_HIDDEN
-  int count;       // links to it
-} tt_nvml_link;
-
-typedef struct tt_nvml_gpu {
-  char bus_id[16];             // as sysfs has it: "0000:0f:00.0"
-  int index;                   // in the library's order
-  int sm;                      // compute capability × 10
-  int device_id, subsystem_id; // device << 16 | vendor; 0: not known
-  int generation, width;       // PCI Express, at most; 0: not known
-  int nlinks;                  // far ends, in the order of the links
-  tt_nvml_link links[TT_NVML_MAX_LINKS];
-  int c2c_count, c2c_bw; // links to the CPU that are up, MB/s of each
-} tt_nvml_gpu;
-
 // Bus ids of all GPUs, at most TT_NVML_MAX_GPUS; returns how many.
 int tt_nvml_list(const tt_nvml *nvml, char (*bus_ids)[16]);
 
 // Everything about the GPU with that bus id. False when the library does not know it (an INFO line says what it said).
-bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_nvml_gpu *out);
+bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_gpu_facts *out);
 
 // The same facts as a text of at most `size` bytes, one per line, for captures; and back. Unknown lines are ignored; numbers that cannot be
 // are refused. False: no room, or not such a text.
-bool tt_nvml_gpu_print(const tt_nvml_gpu *gpu, char *text, size_t size);
-bool tt_nvml_gpu_parse(const char *text, tt_nvml_gpu *out);
+bool tt_gpu_facts_print(const tt_gpu_facts *gpu, char *text, size_t size);
+bool tt_gpu_facts_parse(const char *text, tt_gpu_facts *out);
 
-// A bus id as sysfs writes it ("0000:0f:00.0") from any spelling ("00000000:0F:00.0"). False when it is none of a device.
-bool tt_bus_id_sysfs(const char *text, char out[16]);
+// For tt_sysfs: what is known of a GPU, from NVML (`nvml`) or, without it, from the root's /nvml, which captures have. False: nothing.
+bool tt_gpu_facts_read(const tt_sysfs *s, const char *bus_id, tt_gpu_facts *out);

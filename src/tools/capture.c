@@ -1,9 +1,10 @@
 // capture.c: see capture.h. Entries are sorted by path, so that a folder is a range of them.
-#include "topo/capture.h"
+#include "tools/capture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/util.h"
 
@@ -17,14 +18,15 @@ typedef struct entry {
   bool link;
 } entry;
 
-struct tt_capture {
+typedef struct capture {
   char *text; // paths and data point into it
   entry *entries;
   int count;
-};
+} capture;
 
-void tt_capture_free(tt_capture *c)
+static void free_capture(void *files)
 {
+  capture *c = files;
   if (c == NULL) {
     return;
   }
@@ -115,7 +117,7 @@ static bool same(const entry *a, const entry *b)
 }
 
 // What is told twice counts once, if it is the same.
-static ncclResult_t sort_entries(const char *name, tt_capture *c)
+static ncclResult_t sort_entries(const char *name, capture *c)
 {
   int kept = 0;
   if (c->count > 1) {
@@ -134,7 +136,7 @@ static ncclResult_t sort_entries(const char *name, tt_capture *c)
   return ncclSuccess;
 }
 
-static ncclResult_t read_lines(const char *name, tt_capture *c)
+static ncclResult_t read_lines(const char *name, capture *c)
 {
   int number = 0;
   char *next = NULL;
@@ -162,8 +164,8 @@ static ncclResult_t read_lines(const char *name, tt_capture *c)
 
 static ncclResult_t check_size(const char *name, const char *text, size_t size, size_t *lines)
 {
-  if (size > TT_TREE_CAPTURE) {
-    return tt_fail(ncclInvalidArgument, "%s: longer than %d bytes", name, TT_TREE_CAPTURE);
+  if (size > TT_CAPTURE_BYTES) {
+    return tt_fail(ncclInvalidArgument, "%s: longer than %d bytes", name, TT_CAPTURE_BYTES);
   }
   if (size > 0 && memchr(text, 0, size) != NULL) {
     return tt_fail(ncclInvalidArgument, "%s: not a machine's capture: it has zero bytes in it", name);
@@ -172,24 +174,24 @@ static ncclResult_t check_size(const char *name, const char *text, size_t size, 
   for (size_t i = 0; i < size; i++) {
     count += text[i] == '\n';
   }
-  if (count > TT_TREE_FILES) {
-    return tt_fail(ncclInvalidArgument, "%s: more than %d lines", name, TT_TREE_FILES);
+  if (count > TT_CAPTURE_FILES) {
+    return tt_fail(ncclInvalidArgument, "%s: more than %d lines", name, TT_CAPTURE_FILES);
   }
   *lines = count;
   return ncclSuccess;
 }
 
-ncclResult_t tt_capture_parse(const char *name, const void *text, size_t size, tt_capture **out)
+static ncclResult_t make_capture(const char *name, const void *text, size_t size, capture **out)
 {
   size_t lines = 0;
   TT_TRY(check_size(name, text, size, &lines));
-  tt_capture *c = tt_calloc(1, sizeof(*c));
+  capture *c = tt_calloc(1, sizeof(*c));
   if (c != NULL) {
     c->text = tt_calloc(1, size + 1);
     c->entries = tt_calloc(lines, sizeof(*c->entries));
   }
   if (c == NULL || c->text == NULL || c->entries == NULL) {
-    tt_capture_free(c);
+    free_capture(c);
     return tt_fail(ncclSystemError, "%s: no memory for %zu bytes", name, size);
   }
   if (size > 0) {
@@ -197,7 +199,7 @@ ncclResult_t tt_capture_parse(const char *name, const void *text, size_t size, t
   }
   ncclResult_t res = read_lines(name, c);
   if (res != ncclSuccess) {
-    tt_capture_free(c);
+    free_capture(c);
     return res;
   }
   *out = c;
@@ -213,7 +215,7 @@ static bool is_in(const char *path, const char *folder, size_t size)
 }
 
 // First entry that does not come before `text`.
-static int lower(const tt_capture *c, const char *text)
+static int lower(const capture *c, const char *text)
 {
   int lo = 0, hi = c->count;
   while (lo < hi) {
@@ -228,7 +230,7 @@ static int lower(const tt_capture *c, const char *text)
 }
 
 // First entry inside a folder; -1: none. Names such as "a-b" stand between "a" and "a/…", hence the slash.
-static int first_in(const tt_capture *c, const char *folder)
+static int first_in(const capture *c, const char *folder)
 {
   char text[TT_TREE_PATH + 1];
   size_t size = strlen(folder);
@@ -240,15 +242,16 @@ static int first_in(const tt_capture *c, const char *folder)
   return i < c->count && is_in(c->entries[i].path, folder, size) ? i : -1;
 }
 
-static const entry *find(const tt_capture *c, const char *path)
+static const entry *find_entry(const capture *c, const char *path)
 {
   int i = lower(c, path);
   return i < c->count && strcmp(c->entries[i].path, path) == 0 ? &c->entries[i] : NULL;
 }
 
-tt_folder_kind tt_capture_look(const tt_capture *c, const char *path, char *target, size_t size)
+static tt_folder_kind look_in_capture(const void *files, const char *path, char *target, size_t size)
 {
-  const entry *e = find(c, path);
+  const capture *c = files;
+  const entry *e = find_entry(c, path);
   if (e == NULL) {
     return path[0] == 0 || first_in(c, path) >= 0 ? TT_FOLDER_FOLDER : TT_FOLDER_NONE;
   }
@@ -264,9 +267,9 @@ tt_folder_kind tt_capture_look(const tt_capture *c, const char *path, char *targ
   return TT_FOLDER_LINK;
 }
 
-long tt_capture_read(const tt_capture *c, const char *path, char *buf, size_t size)
+static long read_in_capture(const void *files, const char *path, char *buf, size_t size)
 {
-  const entry *e = find(c, path);
+  const entry *e = find_entry(files, path);
   if (e == NULL || e->link) {
     return -1;
   }
@@ -276,8 +279,9 @@ long tt_capture_read(const tt_capture *c, const char *path, char *buf, size_t si
   return (long)n;
 }
 
-int tt_capture_list(const tt_capture *c, const char *path, int max, tt_folder_name_fn *fn, void *arg)
+static int list_in_capture(const void *files, const char *path, int max, tt_folder_name_fn *fn, void *arg)
 {
+  const capture *c = files;
   char last[TT_TREE_PATH] = "";
   size_t size = strlen(path), skip = size > 0 ? size + 1 : 0;
   int count = 0, i = first_in(c, path);
@@ -298,4 +302,37 @@ int tt_capture_list(const tt_capture *c, const char *path, int max, tt_folder_na
     }
   }
   return count;
+}
+
+// ---- Opening ----
+
+static const tt_tree_ops capture_ops = {look_in_capture, read_in_capture, list_in_capture, free_capture};
+
+ncclResult_t tt_capture_parse(const char *name, const void *text, size_t size, tt_tree **out)
+{
+  capture *c = NULL;
+  TT_TRY(make_capture(name, text, size, &c));
+  return tt_tree_over(name, &capture_ops, c, out);
+}
+
+ncclResult_t tt_capture_open(const char *path, tt_tree **out)
+{
+  struct stat st;
+  if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
+    return tt_tree_open(path, out);
+  }
+  FILE *f = fopen(path, "rbe");
+  char *text = f != NULL ? tt_calloc(1, TT_CAPTURE_BYTES + 1) : NULL; // zeroed pages that are not touched cost nothing
+  ncclResult_t res = ncclSuccess;
+  if (text == NULL) {
+    res = tt_fail(ncclSystemError, "%s: %s", path, f == NULL ? "cannot be read" : "no memory");
+  } else {
+    size_t size = fread(text, 1, TT_CAPTURE_BYTES + 1, f);
+    res = ferror(f) ? tt_fail(ncclSystemError, "%s: cannot be read", path) : tt_capture_parse(path, text, size, out);
+  }
+  tt_free(text);
+  if (f != NULL) {
+    fclose(f);
+  }
+  return res;
 }
