@@ -55,7 +55,8 @@ int main(void)
       "files have lines `NAME=VALUE` and comments that begin with `#`; `NCCL_CONF_FILE` (or `~/.nccl.conf` when that is not set) is read\n"
       "first, then `/etc/nccl.conf`; the first one to name a variable counts. An empty value counts as not set, unless a line says otherwise.\n\n"
       "`INT` is decimal or `0x...`, with `k`, `m` or `g` (times 1024, 1024², 1024³) behind it if wanted. `BOOL` is 0 or 1 (also no/yes,\n"
-      "false/true, off/on). What cannot be read gives a warning and the default. A name that is not in these tables gives a warning with the\n"
+      "false/true, off/on). What cannot be read, and a number or a word\n"
+      "that means nothing, give a warning and the default. A name that is not in these tables gives a warning with the\n"
       "nearest one that is, on standard error where `NCCL_DEBUG` is not set. *No effect*: accepted because NCCL has it, but nothing here depends on it (said at `NCCL_DEBUG=INFO`).\n"
       "*Hidden*: listed by `ncclParamGetAllParameterKeys` and `ncclParamDumpAll` only with `NCCL_PARAM_DUMP_ALL=1`.");
 #define G(title) put_group(title);

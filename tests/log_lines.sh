@@ -68,6 +68,17 @@ job NCCL_NET_PLUGIN=nobody NCCL_TUNER_CONFIG_FILE="$out/none"
 expect 1 '^NCCL WARN NET/Plugin: NCCL_NET_PLUGIN asks for nobody, which is not there'
 expect 1 "^NCCL WARN TUNER/CSV: $out/none cannot be read"
 expect 2 'NCCL WARN'
+# Variables of a profiler, and none that reads them.
+for level in NCCL_DEBUG= NCCL_DEBUG=WARN; do
+  job $level TUTTI_TRACE_DIR=/tmp
+  expect 1 'NCCL WARN TUTTI_TRACE_DIR is set, but no profiler plugin is there to read it'
+  expect 1 'NCCL WARN'
+done
+job NCCL_PROFILE_EVENT_MASK=abc NCCL_NET_GDR_LEVEL=NEAR NCCL_CROSS_NIC=3
+expect 1 '^NCCL WARN NCCL_PROFILE_EVENT_MASK=abc \(environment\): expected a whole number'
+expect 1 '^NCCL WARN NCCL_NET_GDR_LEVEL=NEAR \(environment\): expected one of LOC, '
+expect 1 '^NCCL WARN NCCL_CROSS_NIC=3 \(environment\): expected a number from 0 to 2; using the default 2$'
+expect 3 'NCCL WARN'
 job NCCL_DEBUG=
 expect 0 'NCCL WARN'
 

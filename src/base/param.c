@@ -113,6 +113,30 @@ static const char *shown(const tt_param_row *row, const char *text)
   return row->flags & TT_PARAM_SECRET ? TT_PARAM_NOT_SHOWN : text;
 }
 
+// What stands in place of a value that is of no use.
+static void note_bad(const tt_param_row *row, const char *text, const char *where, const char *expected)
+{
+  bool none = strcmp(row->def_text, "NULL") == 0 || strcmp(row->def_text, "UNSET") == 0;
+  note_add(TT_LOG_WARN, "%s=%.64s (%s): expected %s; %s%s", row->name, shown(row, text), where, expected,
+           none ? "it counts as not set" : "using the default ", none ? "" : row->def_text);
+}
+
+// Does the value mean something? If not, says so. *number: of a row of numbers.
+static bool is_good(const tt_param_row *row, const char *text, const char *where, int64_t *number)
+{
+  char expected[TT_PARAM_EXPECTED];
+  if (!tt_param_parse_value(row->type, text, number)) {
+    note_bad(row, text, where, tt_param_expected(row->type));
+    return false;
+  }
+  bool usual = row->type != TT_PARAM_TYPE_STR && *number == *(const int64_t *)((const char *)&defaults + row->offset);
+  if (!usual && !tt_param_means(row, text, *number, expected)) {
+    note_bad(row, text, where, expected);
+    return false;
+  }
+  return true;
+}
+
 // Puts one value in its place. `where`: "environment" or "file:line", for messages.
 static void apply(const tt_param_row *row, const char *text, tt_param_origin origin, const char *where)
 {
@@ -121,9 +145,7 @@ static void apply(const tt_param_row *row, const char *text, tt_param_origin ori
   if (text[0] == '\0' && (row->flags & TT_PARAM_EMPTY) == 0) {
     return;
   }
-  if (!tt_param_parse_value(row->type, text, &number)) {
-    note_add(TT_LOG_WARN, "%s=%.64s (%s): expected %s; using the default %s", row->name, shown(row, text), where,
-             tt_param_expected(row->type), row->def_text);
+  if (!is_good(row, text, where, &number)) {
     return;
   }
   if (row->type == TT_PARAM_TYPE_STR) {

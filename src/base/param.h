@@ -29,6 +29,7 @@ enum {
   TT_PARAM_IGNORED = 4,    // accepted, means nothing here; said at INFO when set
   TT_PARAM_EMPTY = 8,      // an empty text is a value; elsewhere it counts as not set
   TT_PARAM_ELSEWHERE = 16, // a plugin reads it from the environment; the row is for the nearest name and for docs/params.md
+  TT_PARAM_PROFILER = 64,  // beside ELSEWHERE: the plugin is a profiler; said when the variable is set and there is none
   TT_PARAM_SECRET = 32,    // a text that is never shown: TT_PARAM_NOT_SHOWN stands in its place in the log, in dumps and in tt_param_text
 };
 
@@ -113,6 +114,12 @@ enum {
 // yes/no, true/false, on/off, and any number but 0 is 1. Blanks around it are allowed. False, *out untouched, when malformed.
 // STR: true when the text has no control characters; *out untouched.
 bool tt_param_parse_value(tt_param_type type, const char *text, int64_t *out);
+
+enum { TT_PARAM_EXPECTED = 96 };
+
+// False: the row has a range or a list of words, and the value is outside of it. `number`: of a row of numbers, whose default is always good (the caller knows it);
+// `text`: of a row of texts. `expected` (written only where the row has one) says what is wanted, for messages.
+bool tt_param_means(const tt_param_row *row, const char *text, int64_t number, char expected[TT_PARAM_EXPECTED]);
 
 // What a value of that type has to look like, for messages.
 const char *tt_param_expected(tt_param_type type);

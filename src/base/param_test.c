@@ -111,7 +111,7 @@ static void nearest_names(void **unused)
       {"NCCL_ASYNC_ERROR_HANDLING", NULL},
       {"NCCL_BLOCKING_WAIT", NULL},
       {"NCCL_DESYNC_DEBUG", NULL},
-      {"NCCL_PROFILE_EVENT_MASK", NULL},
+      {"NCCL_TRACE_BUFFER_SIZE", NULL},
       {"NCCL_________________________________________A", NULL},
       {"NCCL_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_IN_THE_TABLE_COULD_EVER_BE", NULL},
   };
@@ -228,6 +228,114 @@ static void complaints(void **unused)
   assert_contains(out, "buffsize -1 set 0");
   assert_int_equal(count_of(out, "NCCL_TESTS"), 0);
   assert_int_equal(count_of(out, "NCCL_BUFFSIZE"), 1);
+}
+
+static void read_now(void)
+{
+  tt_params_get();
+}
+
+// Values out of range, and words that are none of a variable's, are named when they are read.
+static void bad_values_are_named(void **unused)
+{
+  (void)unused;
+  static const struct {
+    const char *setting, *said; // NULL: nothing
+  } cases[] = {
+      {"NCCL_SOCKET_NTHREADS=17", ": expected a number from 0 to 16; using the default -2\n"},
+      {"NCCL_SOCKET_NTHREADS=-1", ": expected a number from 0 to 16; using the default -2\n"},
+      {"NCCL_SOCKET_NTHREADS=-2", NULL},
+      {"NCCL_SOCKET_NTHREADS=16", NULL},
+      {"NCCL_BOOTSTRAP_TIMEOUT=0", ": expected a number from 1; using the default 300\n"},
+      {"NCCL_COLLNET_ENABLE=2", ": expected a number from 0 to 1; it counts as not set\n"},
+      {"NCCL_NET_MERGE_POLICY=SOME", ": expected one of ALL, RAIL; using the default \"ALL\"\n"},
+      {"NCCL_NET_MERGE_POLICY=rail", NULL},
+      {"NCCL_NET_GDR_LEVEL=NEAR", ": expected one of LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, n; it counts as not set\n"},
+      {"NCCL_NET_GDR_LEVEL=0", NULL},
+      {"NCCL_NET_GDR_LEVEL=pxb", NULL},
+      {"NCCL_P2P_LEVEL=-1", ": expected one of LOC"},
+      {"NCCL_P2P_LEVEL=n", ": expected one of LOC"},
+      {"NCCL_NETDEVS_POLICY=MAX:2", NULL},
+      {"NCCL_NETDEVS_POLICY=max:12", NULL},
+      {"NCCL_NETDEVS_POLICY=MAX:0", ": expected one of AUTO, ALL, MAX:n;"},
+      {"NCCL_NETDEVS_POLICY=MAX:", ": expected one of AUTO, ALL, MAX:n;"},
+      {"NCCL_NETDEVS_POLICY=MAX:2x", ": expected one of AUTO, ALL, MAX:n;"},
+  };
+  for (size_t i = 0; i < TT_COUNT(cases); i++) {
+    char out[4096], line[256];
+    child_run(CHILD_ENV("NCCL_DEBUG=WARN", cases[i].setting), read_now, out, sizeof out);
+    snprintf(line, sizeof line, "NCCL WARN %s (environment)%s", cases[i].setting, cases[i].said != NULL ? cases[i].said : "");
+    if (cases[i].said != NULL) {
+      assert_contains(out, line);
+    }
+    assert_int_equal(count_of(out, "NCCL WARN"), cases[i].said != NULL);
+  }
+}
+
+// Every other value of a text means something, or the module that it is for finds out: it refuses it with an error, or says what is missing.
+static bool is_free(const tt_param_row *row)
+{
+  static const char *const names[] = {
+      "NCCL_DEBUG",
+      "NCCL_DEBUG_SUBSYS",
+      "NCCL_DEBUG_TIMESTAMP_FORMAT",
+      "NCCL_DEBUG_TIMESTAMP_LEVELS", // log.c
+      "NCCL_DEBUG_FILE",
+      "NCCL_CONF_FILE",
+      "TUTTI_COMM_ID_SECRET_FILE",
+      "NCCL_HOST_FIGURES",
+      "NCCL_TOPO_FILE", // files
+      "NCCL_TOPO_DUMP_FILE",
+      "NCCL_GRAPH_FILE",
+      "NCCL_GRAPH_DUMP_FILE",
+      "NCCL_TUNER_CONFIG_FILE", //
+      "NCCL_COMM_ID",
+      "TUTTI_COMM_ID_SECRET",
+      "NCCL_HOSTID",
+      "NCCL_SOCKET_IFNAME",
+      "NCCL_NET",
+      "NCCL_OFI_PROVIDER", // names of things
+      "NCCL_NET_FORCE_MERGE",
+      "NCCL_NET_PLUGIN",
+      "NCCL_TUNER_PLUGIN",
+      "NCCL_PROFILER_PLUGIN",
+      "NCCL_ENV_PLUGIN", //
+      "NCCL_ALGO",
+      "NCCL_PROTO",
+      "NCCL_SOCKET_FAMILY",
+      "NCCL_HOST_ISA", // refused where they are used, always
+      "NCCL_COMM_BLOCKING",
+      "NCCL_MIN_CTAS",
+      "NCCL_MAX_CTAS", // refused by every communicator
+  };
+  for (size_t i = 0; i < TT_COUNT(names); i++) {
+    if (strcmp(names[i], row->name) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// No variable has values that are wrong in silence, also those that mean nothing here. (On and off may be any numbers.)
+static void no_variable_is_wrong_in_silence(void **unused)
+{
+  (void)unused;
+  static const char *const bad[] = {"abc", "-5", "1x"};
+  enum { USELESS = TT_PARAM_IGNORED | TT_PARAM_ELSEWHERE };
+  for (size_t i = 0; i < tt_param_count() * TT_COUNT(bad); i++) {
+    const tt_param_row *row = tt_param_row_at(i / TT_COUNT(bad));
+    const char *value = bad[i % TT_COUNT(bad)];
+    char out[4096], setting[96];
+    bool number = strcmp(value, "-5") == 0, text = row->type == TT_PARAM_TYPE_STR;
+    bool read = text || number; // by the type alone
+    if (read && (is_free(row) || row->type == TT_PARAM_TYPE_BOOL || (row->flags & USELESS) != 0)) {
+      continue;
+    }
+    snprintf(setting, sizeof setting, "%s=%s", row->name, value);
+    child_run(CHILD_ENV("NCCL_DEBUG=WARN", setting), read_now, out, sizeof out);
+    snprintf(setting, sizeof setting, "NCCL WARN %s=%s (environment): expected ", row->name, value);
+    assert_contains(out, setting);
+  }
 }
 
 static void file_values(void **unused)
@@ -411,6 +519,8 @@ int main(void)
       cmocka_unit_test(defaults_and_environment),
       cmocka_unit_test(an_empty_text_can_be_a_value),
       cmocka_unit_test(complaints),
+      cmocka_unit_test(bad_values_are_named),
+      cmocka_unit_test(no_variable_is_wrong_in_silence),
       cmocka_unit_test(file_values),
       cmocka_unit_test(home_file),
       cmocka_unit_test(strange_files),

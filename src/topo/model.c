@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/advice.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/util.h"
@@ -394,7 +395,7 @@ static int threads_of(const char *variable, int set, const int limits[2], int ot
   }
   int n = set % TT_MODEL_WARP != 0 ? limits[1] : TT_CLAMP(set, limits[0], limits[1]);
   if (n != set) {
-    tt_info(TT_TUNING, "%s=%d: must be a multiple of %d from %d to %d; %d is taken", variable, set, TT_MODEL_WARP, limits[0], limits[1], n);
+    tt_advise("%s=%d: must be a multiple of %d from %d to %d; %d is taken", variable, set, TT_MODEL_WARP, limits[0], limits[1], n);
   }
   return n;
 }

@@ -1,7 +1,6 @@
 // rules.c: who may reach whom, and how: pure functions of machine, paths and options.
 #include <stdlib.h>
 
-#include "base/advice.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "topo/paths_priv.h"
@@ -26,13 +25,9 @@ int tt_topo_level(const char *text)
   return numbers[TT_MIN(number, (long)TT_COUNT(numbers) - 1)];
 }
 
-static int level_from(const char *name, const char *text)
+static int level_from(const char *text)
 {
-  int level = text != NULL ? tt_topo_level(text) : -1;
-  if (text != NULL && level < 0) {
-    tt_advise("%s=%s: LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected; the default is used", name, text);
-  }
-  return level;
+  return text != NULL ? tt_topo_level(text) : -1;
 }
 
 static int nets_from(const char *text)
@@ -40,21 +35,14 @@ static int nets_from(const char *text)
   if (text == NULL || tt_casecmp(text, "AUTO") == 0) {
     return 0;
   }
-  if (tt_casecmp(text, "ALL") == 0) {
-    return -1;
-  }
-  int most = tt_ncasecmp(text, "MAX:", 4) == 0 ? atoi(text + 4) : 0;
-  if (most <= 0) {
-    tt_advise("NCCL_NETDEVS_POLICY=%s: AUTO, ALL or MAX:n is expected; AUTO is used", text);
-  }
-  return TT_MAX(most, 0);
+  return tt_casecmp(text, "ALL") == 0 ? -1 : tt_ncasecmp(text, "MAX:", 4) == 0 ? TT_MAX(atoi(text + 4), 0) : 0;
 }
 
 tt_topo_rules tt_topo_rules_from(const tt_params *params)
 {
   tt_topo_rules r = tt_topo_rules_default();
-  r.p2p_level = params->p2p_disable ? TT_PATH_LOC : level_from("NCCL_P2P_LEVEL", params->p2p_level);
-  r.gdr_level = level_from("NCCL_NET_GDR_LEVEL", params->net_gdr_level);
+  r.p2p_level = params->p2p_disable ? TT_PATH_LOC : level_from(params->p2p_level);
+  r.gdr_level = level_from(params->net_gdr_level);
   r.gdr_read = (int)TT_CLAMP(params->net_gdr_read, -2, 1);
   r.gdr_c2c = params->net_gdr_c2c;
   r.pxn_c2c = params->pxn_c2c;

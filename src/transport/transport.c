@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/advice.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
@@ -83,19 +82,16 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
   return ncclSuccess;
 }
 
-bool tt_transport_level_allows(const char *text, bool *known)
+bool tt_transport_level_allows(const char *text)
 {
   static const char *const nearer[] = {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"};
   for (size_t i = 0; i < TT_COUNT(nearer); i++) {
     if (tt_casecmp(text, nearer[i]) == 0) {
-      *known = true;
       return false;
     }
   }
   bool number = text[0] != 0 && strspn(text, "0123456789") == strlen(text);
-  bool near = number && strtoul(text, NULL, 10) < 4; // LOC, PIX, PXB, PHB; from 4 on SYS
-  *known = number || tt_casecmp(text, "SYS") == 0;
-  return !near;
+  return !number || strtoul(text, NULL, 10) >= 4; // LOC, PIX, PXB, PHB; from 4 on SYS
 }
 
 static pthread_once_t off_once = PTHREAD_ONCE_INIT;
@@ -104,11 +100,7 @@ static bool off; // of the parameters, which do not change
 static void read_off(void)
 {
   const tt_params *p = tt_params_get();
-  bool known = true, allowed = p->p2p_level == NULL || tt_transport_level_allows(p->p2p_level, &known);
-  if (!known) {
-    tt_advise("NCCL_P2P_LEVEL=%s means nothing; use LOC, NVL, PIX, PXB, PHB or SYS (now SYS)", p->p2p_level);
-  }
-  off = p->p2p_disable || !allowed;
+  off = p->p2p_disable || (p->p2p_level != NULL && !tt_transport_level_allows(p->p2p_level));
 }
 
 bool tt_transport_p2p_off(void)

@@ -70,8 +70,8 @@ typedef struct tt_transport {
 extern const tt_transport tt_transport_self, tt_transport_p2p, tt_transport_shm, tt_transport_net;
 
 // Does NCCL_P2P_LEVEL (a word, or one of the old numbers) allow direct access over distance SYS, at which all host devices are from each other?
-// *known: is it one of these at all? Pure.
-bool tt_transport_level_allows(const char *text, bool *known);
+// Anything else does. Pure.
+bool tt_transport_level_allows(const char *text);
 // Has the user forbidden direct access between ranks of one process (NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL)? Compared at init.
 bool tt_transport_p2p_off(void);
 // Sorts ranks by what memory they can share, of their host or their process: 0 for two that need no network. All ranks agree about NCCL_SHM_DISABLE

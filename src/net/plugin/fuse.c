@@ -107,7 +107,7 @@ bool tt_fuse_level_of(const char *word, tt_fuse_level *out)
                {"P2C", TT_FUSE_PXB}, {"PXN", TT_FUSE_PXB},   {"PHB", TT_FUSE_PHB}, {"SYS", TT_FUSE_SYS}};
   *out = TT_FUSE_LOC;
   for (size_t i = 0; i < TT_COUNT(words); i++) {
-    if (strcmp(word, words[i].word) == 0) {
+    if (tt_casecmp(word, words[i].word) == 0) {
       *out = words[i].level;
       return true;
     }

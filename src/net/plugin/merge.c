@@ -181,13 +181,8 @@ static ncclResult_t fuse_all(fusion *f)
   if (p->net_force_merge != NULL) {
     TT_TRY(force(f, p->net_force_merge));
   }
-  if (!tt_fuse_level_of(p->net_merge_level, &level)) {
-    tt_advise("NCCL_NET_MERGE_LEVEL=%.64s is none of LOC, PORT, PIX, PXB, PHB, SYS; no devices are fused", p->net_merge_level);
-  }
+  tt_fuse_level_of(p->net_merge_level, &level);
   bool by_rail = tt_casecmp(p->net_merge_policy, "RAIL") == 0;
-  if (!by_rail && tt_casecmp(p->net_merge_policy, "ALL") != 0) {
-    tt_advise("NCCL_NET_MERGE_POLICY=%.64s is neither ALL nor RAIL; ALL counts", p->net_merge_policy);
-  }
   measure(f);
   fuse_near(f, level, by_rail);
   return ncclSuccess;
@@ -244,7 +239,7 @@ ncclResult_t tt_pnet_fuse(tt_pnet_library *lib)
   if (lib->v->has(lib->table, TT_PNET_CAN_MERGE) && !has_virtual(lib)) {
     TT_TRY(fuse(lib));
   } else if (tt_params_get()->net_force_merge != NULL && !has_virtual(lib)) {
-    tt_info(TT_INIT | TT_NET, "NCCL_NET_FORCE_MERGE: network plugin %s cannot make one device of several", lib->name);
+    tt_advise("NCCL_NET_FORCE_MERGE has no effect: network plugin %s cannot make one device of several", lib->name);
   }
   for (int i = 0; i < lib->ndevs; i++) {
     if (!is_part(lib, lib->devs[i])) {

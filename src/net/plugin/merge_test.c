@@ -188,8 +188,8 @@ static void by_distance(void **state)
       {12, "PIX", NULL, NULL, "tcp3 tcp4 tcp5 tcp0+tcp1+tcp2"},
       {12, "PXB", NULL, NULL, "tcp4 tcp5 tcp0+tcp1+tcp2+tcp3"},
       {12, "SYS", NULL, NULL, "tcp0+tcp1+tcp2+tcp3+tcp4+tcp5"},
-      {12, "near", NULL, NULL, "tcp0 tcp1 tcp2 tcp3 tcp4 tcp5"},
-      {11, "SYS", NULL, NULL, "tcp0+tcp1+tcp2+tcp3 tcp4+tcp5"}, // four at most
+      {12, "near", NULL, NULL, "tcp2 tcp3 tcp4 tcp5 tcp0+tcp1"}, // as if it were not set
+      {11, "SYS", NULL, NULL, "tcp0+tcp1+tcp2+tcp3 tcp4+tcp5"},  // four at most
       {10, "PIX", NULL, NULL, "tcp3 tcp4 tcp5 tcp0+tcp1+tcp2"},
       {9, "PIX", "ALL", NULL, "tcp3 tcp4 tcp5 tcp0+tcp1+tcp2"},
       {8, "SYS", NULL, NULL, "tcp0 tcp1 tcp2 tcp3 tcp4 tcp5"}, // cannot

@@ -83,12 +83,27 @@ static ncclResult_t open_row(int i, const char *wish, const tt_plugin_fallback *
   return ncclSuccess;
 }
 
+// What is said of a profiler's variables when there is no profiler. One that was asked for and is not there has been named.
+static void say_unread(void)
+{
+  for (size_t i = 0; i < tt_param_count(); i++) {
+    const tt_param_row *row = tt_param_row_at(i);
+    if ((row->flags & TT_PARAM_PROFILER) != 0 && tt_param_origin_of(row) == TT_PARAM_FROM_ENV) {
+      tt_advise_job("%s is set, but no profiler plugin is there to read it: set NCCL_PROFILER_PLUGIN, too", row->name);
+    }
+  }
+}
+
 static ncclResult_t open_all(const tt_plugin_fallback *net)
 {
   const char *list = tt_params_get()->profiler_plugin;
   char item[ITEM_BYTES];
   if (!tt_plugin_item(list, 0, item, sizeof item)) {
-    return open_row(0, NULL, net);
+    TT_TRY(open_row(0, NULL, net));
+    if (libraries.rows[0].plugin == NULL) {
+      say_unread();
+    }
+    return ncclSuccess;
   }
   for (int i = 0; i < TT_PROFILERS && tt_plugin_item(list, i, item, sizeof item); i++) {
     TT_TRY(open_row(i, item, net));
