@@ -330,6 +330,7 @@ static void make_far_peers(int n)
   proxy.peers = far_table;
   service.ndevices = 1;
   service.ties = NULL;
+  service.timers = NULL;
   for (int i = 0; i < n; i++) {
     far_ties[i] = (tt_proxy_ties){.peer = &far_peers[i], .next = service.ties, .listed = true};
     service.ties = &far_ties[i];
@@ -431,6 +432,62 @@ static void drop_relays(int n)
   free(relays);
 }
 
+// ---- control connections
+
+static int *far_ends; // the peers' ends of their control connections
+
+static void make_talks(int n)
+{
+  static tt_port port;
+  make_far_peers(n);
+  memset(&port, 0, sizeof port);
+  port.page = &port.lone_page;
+  proxy.port = &port;
+  service.limits.silent_ns = TT_NS_PER_S;
+  far_ends = calloc((size_t)n, sizeof *far_ends);
+  must_be(far_ends != NULL && tt_events_open(&service.events) == 0, "an event set", n);
+  for (int i = 0; i < n - 1; i++) {
+    int fds[2];
+    must_be(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0, "a connection", n);
+    far_ends[i] = fds[1];
+    far_ties[i].in = tt_proxy_talk_new(&service, fds[0], i, false);
+    must_be(far_ties[i].in != NULL, "a control connection", n);
+    far_ties[i].in->known = true;
+    far_peers[i].page.state = TT_RANK_RUNNING;
+  }
+}
+
+// The peers tell their states one after the other, and then end: this rank's service wakes up for each.
+static void states_of_peers(int n)
+{
+  struct {
+    tt_msg_head head;
+    tt_msg_state state;
+  } m = {.head = {.type = TT_MSG_STATE, .size = sizeof m.state}, .state = {.state = TT_RANK_RUNNING}};
+  for (int i = 0; i < n - 1; i++) {
+    m.head.from = i;
+    m.state.count = (uint64_t)i + 1;
+    must_be(write(far_ends[i], &m, sizeof m) == sizeof m, "a message", n);
+    tt_proxy_talk_step(&service);
+    (void)tt_proxy_service_step(&service);
+    must_be(far_peers[i].page.count == (uint64_t)i + 1, "a peer's state", n);
+  }
+  for (int i = 0; i < n - 1; i++) {
+    close(far_ends[i]);
+    tt_proxy_talk_step(&service);
+    (void)tt_proxy_service_step(&service);
+    must_be(far_ties[i].in == NULL && far_ties[i].lost_ns != 0, "a connection that has ended", n);
+  }
+  must_be(service.talks == NULL, "control connections", n);
+}
+
+static void drop_talks(int n)
+{
+  (void)n;
+  close(service.events);
+  free(far_ends);
+}
+
 // ---- the root of a unique id
 
 static const tt_greeter no_door;
@@ -521,7 +578,8 @@ static const growth_case cases[] = {
     {"connections_that_end", make_far_peers, connections_that_end, NULL, 500},
     {"guests_that_go", make_guests, guests_that_go, drop_guests, 500},
     {"hosts_that_go", make_relays, hosts_that_go, drop_relays, 500},
-    {"ranks_of_a_root", make_root, ranks_of_a_root, drop_root, 100}, // two descriptors each
+    {"states_of_peers", make_talks, states_of_peers, drop_talks, 100}, // two descriptors each
+    {"ranks_of_a_root", make_root, ranks_of_a_root, drop_root, 100},   // two descriptors each
 };
 
 // Never inlined nor copied: its name is what callgrind looks for.

@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "bootstrap/shake.h"
 #include "os/clock.h"
+#include "os/events.h"
 
 #define STAGGER_NS (100 * TT_NS_PER_MS)
 #define PAUSE_NS (20 * TT_NS_PER_MS) // after the first drop; longer each time
@@ -33,6 +34,8 @@ struct tt_dial {
   int speaker;          // whose hello is said; -1: nobody's
   bool again;           // a try has failed: look at the others once more
   int failure;          // after the end, or 0
+  int events;           // a set that watches the connections, or -1
+  void *owner;          // whom it tells
   try tries[TT_ADDRS_MAX];
 };
 
@@ -49,12 +52,32 @@ int tt_dial_start(const tt_addrs *to, const tt_key *key, const tt_hello *hello, 
   d->key = *key;
   d->hello = *hello;
   d->deadline_ns = deadline_ns;
-  d->speaker = -1;
+  d->speaker = d->events = -1;
   for (int i = 0; i < TT_ADDRS_MAX; i++) {
     d->tries[i].shake.fd = -1;
   }
   *out = d;
   return 0;
+}
+
+void tt_dial_watch(tt_dial *d, int events, void *owner)
+{
+  d->events = events;
+  d->owner = owner;
+}
+
+// The set is told first: a forked child may have a copy of the descriptor.
+static void leave_set(const tt_dial *d, const try *t)
+{
+  if (d->events >= 0 && t->shake.fd >= 0) {
+    tt_events_remove(d->events, t->shake.fd);
+  }
+}
+
+static void close_try(const tt_dial *d, try *t)
+{
+  leave_set(d, t);
+  tt_sock_close(&t->shake.fd);
 }
 
 // How much a failure says about the whole: the right one may be where this process could not even try, or where nothing answers; somebody
@@ -87,7 +110,7 @@ static bool passing(int e)
 static void fail_try(tt_dial *d, uint32_t i, int e, uint64_t now)
 {
   try *t = &d->tries[i];
-  tt_sock_close(&t->shake.fd);
+  close_try(d, t);
   d->speaker = d->speaker == (int)i ? -1 : d->speaker;
   d->next_ns = now;
   d->again = true;
@@ -125,7 +148,12 @@ static void begin(tt_dial *d, uint32_t i, uint64_t now)
 {
   try *t = &d->tries[i];
   int e = tt_tcp_connect_start(&d->to.a[i], &t->shake.fd);
-  if (e == -EINPROGRESS) {
+  int w = d->events >= 0 && t->shake.fd >= 0
+              ? tt_events_watch(d->events, t->shake.fd, TT_EVENTS_IN | TT_EVENTS_OUT | TT_EVENTS_EDGE, d->owner)
+              : 0;
+  if (w != 0) {
+    fail_try(d, i, -ENOMEM, now);
+  } else if (e == -EINPROGRESS) {
     t->state = CONNECTING;
   } else {
     connected(d, i, e == -EACCES ? -EPERM : e, now); // the kernel forbids it: no word of the listener
@@ -176,7 +204,7 @@ static int outcome(const tt_dial *d, uint64_t now)
 static void close_tries(tt_dial *d)
 {
   for (uint32_t i = 0; i < d->to.n; i++) {
-    tt_sock_close(&d->tries[i].shake.fd);
+    close_try(d, &d->tries[i]);
   }
 }
 
@@ -193,6 +221,7 @@ int tt_dial_step(tt_dial *d, int *fd, tt_addr *at)
     for (uint32_t i = 0; i < d->begun; i++) {
       if (go_on(d, i, now)) {
         tt_sock_watch(d->tries[i].shake.fd, false);
+        leave_set(d, &d->tries[i]);
         *fd = d->tries[i].shake.fd;
         *at = d->to.a[i];
         d->tries[i].shake.fd = -1;
@@ -217,7 +246,7 @@ size_t tt_dial_poll(const tt_dial *d, struct pollfd *fds, uint64_t *wake_ns)
     bool held = t->state == SHAKING && t->shake.greeted && d->speaker != (int)i;
     if (t->state == RESTING) {
       wake = TT_MIN(wake, t->wake_ns);
-    } else if (t->shake.fd >= 0 && !held) {
+    } else if (fds != NULL && t->shake.fd >= 0 && !held) {
       short events = t->state == CONNECTING || tt_shake_out_writes(&t->shake) ? POLLOUT : POLLIN;
       fds[n++] = (struct pollfd){.fd = t->shake.fd, .events = events};
     }

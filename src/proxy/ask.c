@@ -16,6 +16,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "os/clock.h"
+#include "os/events.h"
 #include "proxy/relay.h"
 
 #define ASK_EVERY_NS (50 * TT_NS_PER_MS)
@@ -102,6 +103,7 @@ static void ask_one(tt_proxy_service *s, tt_proxy_ties *t)
     k->asked = true;
     k->silent_ns = 0;
     k->looked_ns = now;
+    tt_timer_set(&s->questions, &k->question, now);
     tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
   }
 }
@@ -171,29 +173,29 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
   }
 }
 
-// A question without an answer. True when it has ended the port.
-static bool judge(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now, uint64_t *wake_ns)
+// A question without an answer. Returns when to look again; 0: not again.
+static uint64_t judge(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now)
 {
   const uint64_t limit = s->limits.silent_ns, pause = TT_MIN(LOOK_NS, limit / LOOKS);
-  if (limit == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
-    return false;
+  if (k->fd < 0 || !k->asked || limit == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
+    return 0;
   }
   k->silent_ns += TT_MIN(now - k->looked_ns, 2 * pause);
   k->looked_ns = now;
   const tt_proxy_ties *t = k->silent_ns >= limit ? tt_proxy_waits(s, k->rank, now) : NULL;
   if (t != NULL) {
     tt_proxy_silent(s, t, k->rank);
-    return true;
+    return 0;
   }
-  tt_proxy_wake_at(wake_ns, now + pause);
-  return false;
+  return now + TT_MAX(pause, 1);
 }
 
 void tt_proxy_question_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns)
 {
-  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
-    if (k->fd >= 0 && k->asked && judge(s, k, now, wake_ns)) {
-      return;
-    }
+  for (tt_span *first; (first = tt_timer_first(s->questions)) != NULL && first->start <= now;) {
+    tt_timer_set(&s->questions, first, judge(s, TT_SPAN_OWNER(first, tt_proxy_talk, question), now));
+  }
+  if (s->questions != NULL) {
+    tt_proxy_wake_at(wake_ns, tt_timer_first(s->questions)->start);
   }
 }

@@ -5,31 +5,42 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "os/events.h"
 #include "proxy/relay.h"
 
 // ---- one connection
 
-static tt_proxy_talk *talk_new(tt_proxy_service *s, int fd, int rank, bool outgoing)
+tt_proxy_talk *tt_proxy_talk_new(tt_proxy_service *s, int fd, int rank, bool outgoing)
 {
   tt_proxy_talk *k = tt_calloc(1, sizeof *k);
-  if (k == NULL) {
+  if (k == NULL || tt_events_watch(s->events, fd, TT_EVENTS_IN, &k->watched) != 0) {
     tt_warn("rank %d: no memory for a control connection with rank %d", s->proxy->rank, rank);
+    tt_free(k);
     tt_sock_close(&fd);
     return NULL;
   }
-  *k = (tt_proxy_talk){.fd = fd, .slot = -1, .rank = rank, .outgoing = outgoing, .known = outgoing, .next = s->talks};
+  *k = (tt_proxy_talk){.watched = TT_WATCHED_TALK, .fd = fd, .rank = rank, .outgoing = outgoing, .known = outgoing};
+  k->next = s->talks;
+  k->at = &s->talks;
+  if (k->next != NULL) {
+    k->next->at = &k->next;
+  }
   s->talks = k;
   tt_sock_patience(fd, tt_net_patience());
   return k;
 }
 
-// Closes the socket; the entry goes with the next sweep. `lost`: the peer may have died.
+// Closes the socket; the entry goes with the next sweep. `lost`: the peer may have died. The set is told first, as a forked child may have a
+// copy of the descriptor.
 static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
 {
   int fd = k->fd;
   if (fd < 0) {
     return;
   }
+  tt_events_remove(s->events, fd);
+  k->ended = s->ended;
+  s->ended = k;
   k->fd = -1; // before the number can be somebody else's: a forked child closes what it finds here
   tt_sock_close(&fd);
   tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, k->rank);
@@ -38,8 +49,10 @@ static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
     return;
   }
   *(k->outgoing ? &t->out : &t->in) = NULL;
+  tt_proxy_ties_due(s, t);
   tt_proxy_setup_end(s, t, k->outgoing);
   if (k->outgoing) {
+    tt_guest_due(s, k->rank);
     tt_relay_lost(s, k->rank);
   } else {
     tt_guest_gone(s, k->rank);
@@ -57,12 +70,23 @@ static void damaged(tt_proxy_service *s, tt_proxy_talk *k, const char *why)
 
 // ---- writing
 
+// While something is left to be written, the set tells when there is room.
+static void watch_room(const tt_proxy_service *s, tt_proxy_talk *k)
+{
+  bool out = k->out_end > 0;
+  if (k->fd >= 0 && k->watch_out != out &&
+      tt_events_watch(s->events, k->fd, TT_EVENTS_IN | (out ? (unsigned)TT_EVENTS_OUT : 0), &k->watched) == 0) {
+    k->watch_out = out;
+  }
+}
+
 // A connection that the peer has closed is ended by who reads it: the peer's last word may be there, unread.
 static void flush(tt_proxy_service *s, tt_proxy_talk *k)
 {
   while (k->fd >= 0 && k->out_at < k->out_end) {
     ssize_t n = tt_sock_send(k->fd, k->out + k->out_at, k->out_end - k->out_at);
     if (n == -EAGAIN) {
+      watch_room(s, k);
       return;
     }
     if (n == -EPIPE || n == -ECONNRESET) {
@@ -76,6 +100,7 @@ static void flush(tt_proxy_service *s, tt_proxy_talk *k)
     k->out_at += (size_t)n;
   }
   k->out_at = k->out_end = 0;
+  watch_room(s, k);
 }
 
 void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body)
@@ -150,6 +175,7 @@ static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties 
   tt_proxy_ties *about = k->outgoing ? g == NULL ? NULL : &g->ties : tt_proxy_ties_get(s, rank);
   if (about != NULL) { // else the guest has left, or there is no memory
     tt_proxy_setup_message(s, k, about, m);
+    tt_proxy_ties_due(s, about);
   }
 }
 
@@ -227,29 +253,47 @@ static void read_some(tt_proxy_service *s, tt_proxy_talk *k)
   tt_proxy_talk_feed(s, k);
 }
 
+static void talk_ready(tt_proxy_service *s, tt_proxy_talk *k)
+{
+  if (k->fd >= 0) {
+    read_some(s, k);
+    flush(s, k);
+  }
+  if (k->fd >= 0 && k->owes_state && k->out_end == 0) {
+    k->owes_state = false;
+    tt_proxy_tell(s, k);
+  }
+  if (k->fd >= 0 && k->owes_ask && k->out_end == 0) {
+    k->owes_ask = false;
+    tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
+  }
+}
+
+static void talk_free(tt_proxy_service *s, tt_proxy_talk *k)
+{
+  *k->at = k->next;
+  if (k->next != NULL) {
+    k->next->at = k->at;
+  }
+  tt_timer_set(&s->questions, &k->question, 0);
+  tt_free(k);
+}
+
 void tt_proxy_talk_step(tt_proxy_service *s)
 {
-  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
-    if (k->fd >= 0 && (k->slot < 0 || s->fds[k->slot].revents != 0)) {
-      read_some(s, k);
-      flush(s, k);
-    }
-    if (k->fd >= 0 && k->owes_state && k->out_end == 0) {
-      k->owes_state = false;
-      tt_proxy_tell(s, k);
-    }
-    if (k->fd >= 0 && k->owes_ask && k->out_end == 0) {
-      k->owes_ask = false;
-      tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
+  void *ready[TT_EVENTS_AT_ONCE];
+  int n = tt_events_take(s->events, ready, TT_EVENTS_AT_ONCE);
+  for (int i = 0; i < n; i++) {
+    if (*(tt_proxy_watched *)ready[i] == TT_WATCHED_DIAL) {
+      tt_proxy_ties_due(s, TT_SPAN_OWNER(ready[i], tt_proxy_ties, watched));
+    } else {
+      talk_ready(s, TT_SPAN_OWNER(ready[i], tt_proxy_talk, watched));
     }
   }
-  for (tt_proxy_talk **at = &s->talks, *k; (k = *at) != NULL;) {
-    if (k->fd < 0) {
-      *at = k->next;
-      tt_free(k);
-    } else {
-      at = &k->next;
-    }
+  while (s->ended != NULL) {
+    tt_proxy_talk *k = s->ended;
+    s->ended = k->ended;
+    talk_free(s, k);
   }
 }
 
@@ -266,7 +310,7 @@ void tt_proxy_admit(tt_proxy_service *s)
       tt_sock_close(&fd);
       continue;
     }
-    talk_new(s, fd, h.rank, false);
+    tt_proxy_talk_new(s, fd, h.rank, false);
   }
 }
 
@@ -278,7 +322,10 @@ static void dial_start(tt_proxy_service *s, tt_proxy_ties *t)
   tt_hello h = {.kind = TT_HELLO_PROXY, .rank = p->rank, .to = t->peer->rank, .nranks = p->nranks, .tag = p->hash};
   int e = tt_dial_start(&s->where[t->peer->rank], &s->key, &h, t->linked_ns + s->limits.connect_ns, &t->dial);
   t->dialling = TT_DIAL_ON;
-  if (e != 0) {
+  tt_proxy_ties_due(s, t);
+  if (e == 0) {
+    tt_dial_watch(t->dial, s->events, &t->watched);
+  } else {
     tt_proxy_dial_failed(s, t, e);
   }
 }
@@ -349,6 +396,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
   t->dial = NULL;
   if (dial_again(s, t, e, tt_now_ns())) {
     t->dialling = TT_DIAL_RESTING;
+    tt_proxy_ties_wake(s, t, t->rest_ns);
     return;
   }
   t->dialling = TT_DIAL_FAILED;
@@ -379,7 +427,7 @@ static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_ad
   tt_dial_cancel(t->dial);
   t->dial = NULL;
   t->dialling = TT_DIAL_DONE;
-  tt_proxy_talk *k = talk_new(s, fd, t->peer->rank, true);
+  tt_proxy_talk *k = tt_proxy_talk_new(s, fd, t->peer->rank, true);
   t->out = k;
   if (k == NULL) {
     tt_proxy_stop_port(s, tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, t->peer->rank));
@@ -394,6 +442,7 @@ static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_ad
   if (t->out != NULL && t->own) {
     tt_proxy_setup_begin(s, t);
   }
+  tt_guest_due(s, t->peer->rank);
   tt_relay_reached(s, t->peer->rank);
 }
 
@@ -447,8 +496,6 @@ void tt_proxy_talks_close(tt_proxy_service *s, uint64_t until_ns)
     }
   }
   while (s->talks != NULL) {
-    tt_proxy_talk *k = s->talks;
-    s->talks = k->next;
-    tt_free(k);
+    talk_free(s, s->talks);
   }
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "os/clock.h"
+#include "os/events.h"
 #include "os/shm.h"
 #include "proxy/relay.h"
 
@@ -140,6 +141,7 @@ void tt_guest_drop(tt_proxy *p)
     if (atomic_load_explicit(&c->stage, memory_order_relaxed) != TT_CONN_BROKEN) {
       snprintf(c->text, sizeof c->text, "that rank has stopped: %.200s", p->port->error);
       tt_proxy_conn_drop(c);
+      tt_proxy_alert(c); // the sender has to be told
     }
   }
 }
@@ -294,6 +296,7 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
   atomic_store(&p->foreign, atomic_load(&p->foreign) - is_foreign(p, g));
   tt_proxy_run_release(p);
   tt_proxy_setup_cancel(p->service, &g->ties);
+  tt_timer_set(&p->service->timers, &g->ties.timer, 0);
   guest_free(g);
 }
 
@@ -342,8 +345,15 @@ static void take_on(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
   }
   tt_info(TT_PROXY | TT_NET, "rank %d sends for rank %d to rank %d", p->rank, rank, peer);
   move_in(p, g);
+  tt_proxy_ties_due(s, &g->ties);
   answer(s, k, peer, ncclSuccess, NULL);
   tt_proxy_dial(s, t);
+}
+
+static void leave(tt_proxy_service *s, tt_relay_guest *g)
+{
+  g->leaving = true;
+  tt_proxy_ties_due(s, &g->ties);
 }
 
 void tt_guest_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
@@ -354,7 +364,7 @@ void tt_guest_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
   }
   tt_relay_guest *g = tt_guest_find(s->proxy, k->rank, (int)m->head.id);
   if (g != NULL) {
-    g->leaving = true;
+    leave(s, g);
   }
 }
 
@@ -368,17 +378,23 @@ static void tell(tt_proxy_service *s, tt_relay_guest *g, const char *why)
   }
 }
 
-static void step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now, uint64_t *wake_ns)
+void tt_guest_step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now)
 {
   const tt_proxy_ties *own = tt_proxy_peer_find(s->proxy, g->peer.rank)->ties;
   tt_proxy_conn *c = &g->peer.send;
+  uint64_t wake_ns = 0;
+  if (g->leaving) {
+    move_out(s->proxy, g);
+    return;
+  }
   g->ties.out = own->out;
   if (g->ties.out == NULL) {
     tt_proxy_setup_end(s, &g->ties, true);
   } else {
     tt_proxy_setup_begin(s, &g->ties);
   }
-  tt_proxy_setup_step(s, &g->ties, now, wake_ns);
+  tt_proxy_setup_step(s, &g->ties, now, &wake_ns);
+  tt_proxy_ties_wake(s, &g->ties, wake_ns == 0 ? 0 : TT_MAX(wake_ns, now + 1));
   if (g->told) {
     return;
   }
@@ -387,18 +403,6 @@ static void step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now, uint64_t 
     tell(s, g, tt_last_error());
   } else if (atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN) {
     tell(s, g, c->text);
-  }
-}
-
-void tt_guest_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns)
-{
-  for (tt_relay_guest *g = s->proxy->guests, *next; g != NULL; g = next) {
-    next = g->next;
-    if (g->leaving) {
-      move_out(s->proxy, g);
-    } else {
-      step(s, g, now, wake_ns); // which may find that others leave
-    }
   }
 }
 
@@ -416,7 +420,14 @@ bool tt_guest_any(tt_proxy_service *s)
 void tt_guest_gone(tt_proxy_service *s, int rank)
 {
   for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_pairs, rank, g)) != NULL;) {
-    TT_SPAN_OWNER(g, tt_relay_guest, pair)->leaving = true;
+    leave(s, TT_SPAN_OWNER(g, tt_relay_guest, pair));
+  }
+}
+
+void tt_guest_due(tt_proxy_service *s, int peer)
+{
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_ends, peer, g)) != NULL;) {
+    tt_proxy_ties_due(s, &TT_SPAN_OWNER(g, tt_relay_guest, end)->ties);
   }
 }
 

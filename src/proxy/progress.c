@@ -177,7 +177,7 @@ void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
              tt_proxy_count(c->send ? &i->done : &i->transmitted), i->nsteps, c->send ? "sent to" : "received from", c->peer->rank);
   }
   tt_proxy_conn_drop(c);
-  tt_proxy_alert(c->proxy);
+  tt_proxy_alert(c);
 }
 
 // ---- rounds

@@ -517,7 +517,7 @@ void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer);
 void tt_proxy_service_ask(tt_proxy *p, tt_proxy_peer *peer);
 // Asks the peers of operations that are not done (some of them). Any thread.
 void tt_proxy_ask_pending(tt_proxy *p);
-// Something for the service thread to look at. Any thread.
-void tt_proxy_alert(tt_proxy *p);
+// The connection has failed: the service thread looks at its peer. Any thread.
+void tt_proxy_alert(const tt_proxy_conn *c);
 // In a forked child: closes the copies of the descriptors.
 void tt_proxy_service_forget(tt_proxy *p);

@@ -139,8 +139,10 @@ void tt_guest_retire(tt_proxy_conn *c, tt_proxy_item *i);
 
 // GET_FD has come.
 void tt_guest_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m);
-// Goes on with the guests' connections; lowers *wake_ns.
-void tt_guest_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns);
+// Goes on with a guest's connection, or forgets a guest that leaves.
+void tt_guest_step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now);
+// The next step looks at the guests that send to the peer.
+void tt_guest_due(tt_proxy_service *s, int peer);
 // The guest for whom an ANSWER of `peer` is, or NULL.
 tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer);
 // Are there guests? Forgets those that have left.

@@ -1,4 +1,5 @@
 // service.c: a proxy's service thread: what it waits for, requests of its own rank, start, stop, fork.
+#include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -45,10 +46,13 @@ static void want_of(tt_proxy_service *s, tt_proxy_ties *t, tt_msg_type type)
   tt_ring(s->wake);
 }
 
-void tt_proxy_alert(tt_proxy *p)
+// A guest's receiver is a peer of this rank's, too.
+void tt_proxy_alert(const tt_proxy_conn *c)
 {
-  if (p->service != NULL) {
-    want(p->service, TT_MSG_START);
+  const tt_proxy *p = c->proxy;
+  const tt_proxy_peer *peer = c->guest == NULL ? c->peer : tt_proxy_peer_find(p, c->peer->rank);
+  if (p->service != NULL && peer != NULL) {
+    want_of(p->service, peer->ties, TT_MSG_START);
   }
 }
 
@@ -76,8 +80,31 @@ tt_proxy_ties *tt_proxy_ties_new(tt_proxy_peer *peer)
   tt_proxy_ties *t = tt_calloc(1, sizeof *t);
   if (t != NULL) {
     t->peer = peer;
+    t->watched = TT_WATCHED_DIAL;
   }
   return t;
+}
+
+void tt_proxy_ties_wake(tt_proxy_service *s, tt_proxy_ties *t, uint64_t at_ns)
+{
+  if (at_ns != 0 && (t->timer.size == 0 || at_ns < t->timer.start)) {
+    tt_timer_set(&s->timers, &t->timer, at_ns);
+  }
+}
+
+// Not in the step that is under way: two peers that make each other due shall not keep it from its end.
+void tt_proxy_ties_due(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  tt_proxy_ties_wake(s, t, s->step_ns + 1);
+}
+
+// The port's state concerns all.
+static void all_due(tt_proxy_service *s)
+{
+  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
+    tt_proxy_ties_due(s, t);
+    tt_guest_due(s, t->peer->rank);
+  }
 }
 
 static void list(tt_proxy_service *s, tt_proxy_ties *t)
@@ -96,6 +123,7 @@ tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank)
     return NULL;
   }
   list(s, peer->ties);
+  tt_proxy_ties_due(s, peer->ties);
   return peer->ties;
 }
 
@@ -104,6 +132,7 @@ void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code)
   tt_port_stop(s->proxy->port, code);
   tt_proxy_look(s->proxy); // drops the operations
   tt_proxy_tell_all(s);
+  all_due(s);
 }
 
 // ---- the thread
@@ -115,6 +144,10 @@ static void take_news(tt_proxy_service *s)
     next = t->news; // from the exchange on it may be in the list again
     uint32_t wants = atomic_exchange(&t->wants, 0);
     list(s, t);
+    tt_proxy_ties_due(s, t);
+    if (wants & TT_WANT(TT_MSG_START)) {
+      tt_guest_due(s, t->peer->rank);
+    }
     if (wants & TT_WANT(TT_MSG_INIT)) {
       tt_proxy_link(s, t);
     }
@@ -160,85 +193,62 @@ static bool take_wants(tt_proxy_service *s)
   }
   if (wants & TT_WANT(TT_MSG_STATE)) {
     tt_proxy_tell_all(s);
+    all_due(s);
   }
   if (wants & TT_WANT(TT_MSG_CLOSE)) {
     let_go(s);
   }
-  return (wants & TT_WANT(TT_MSG_STOP)) == 0 && !(s->left && !tt_guest_any(s));
+  return (wants & TT_WANT(TT_MSG_STOP)) == 0 && !(s->left && s->proxy->guests == NULL);
 }
 
-// Goes on with everything that is under way; returns when to come again at the latest (0: whenever).
-static uint64_t step(tt_proxy_service *s)
+static void step_ties(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
+{
+  uint64_t wake_ns = 0;
+  tt_proxy_dial_step(s, t, now);
+  tt_proxy_setup_step(s, t, now, &wake_ns);
+  tt_proxy_word_step(s, t, now, &wake_ns);
+  if (t->dialling == TT_DIAL_RESTING) {
+    tt_proxy_wake_at(&wake_ns, t->rest_ns);
+  } else if (t->dial != NULL) {
+    (void)tt_dial_poll(t->dial, NULL, &wake_ns);
+  }
+  tt_proxy_ties_wake(s, t, wake_ns == 0 ? 0 : TT_MAX(wake_ns, now + 1));
+}
+
+uint64_t tt_proxy_service_step(tt_proxy_service *s)
 {
   uint64_t now = tt_now_ns(), wake_ns = 0;
-  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
-    tt_proxy_dial_step(s, t, now);
-    tt_proxy_setup_step(s, t, now, &wake_ns);
-    tt_proxy_word_step(s, t, now, &wake_ns);
-    if (t->dialling == TT_DIAL_RESTING) {
-      tt_proxy_wake_at(&wake_ns, t->rest_ns);
+  s->step_ns = now;
+  for (tt_span *first; (first = tt_timer_first(s->timers)) != NULL && first->start <= now;) {
+    tt_proxy_ties *t = TT_SPAN_OWNER(first, tt_proxy_ties, timer);
+    tt_timer_set(&s->timers, first, 0);
+    if (t->behalf != 0) {
+      tt_guest_step(s, TT_SPAN_OWNER(t, tt_relay_guest, ties), now);
+    } else {
+      step_ties(s, t, now);
     }
   }
-  tt_guest_step(s, now, &wake_ns);
   tt_proxy_question_step(s, now, &wake_ns);
+  if (s->timers != NULL) {
+    tt_proxy_wake_at(&wake_ns, tt_timer_first(s->timers)->start);
+  }
   if (s->left && s->proxy->guests == NULL) {
     tt_proxy_wake_at(&wake_ns, now); // the last one has just left
   }
   return wake_ns;
 }
 
-// Makes room for everything that may have to be polled. False: no memory; then less is polled, and more often.
-static bool make_room(tt_proxy_service *s)
-{
-  size_t need = 1 + TT_GREET_POLL;
-  for (const tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
-    need++;
-  }
-  for (const tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
-    need += t->dial != NULL ? TT_DIAL_POLL : 0;
-  }
-  if (need <= s->room) {
-    return true;
-  }
-  struct pollfd *fds = tt_calloc(2 * need, sizeof *fds);
-  if (fds == NULL) {
-    return false;
-  }
-  tt_free(s->fds);
-  s->fds = fds;
-  s->room = 2 * need;
-  return true;
-}
-
-// Writes what to poll for; lowers *wake_ns.
-static size_t gather(tt_proxy_service *s, uint64_t *wake_ns)
-{
-  size_t n = 0;
-  s->fds[n++] = (struct pollfd){.fd = s->wake, .events = POLLIN};
-  n += tt_greeter_poll(&s->door, s->fds + n, wake_ns);
-  for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
-    k->slot = (int)n;
-    s->fds[n++] = (struct pollfd){.fd = k->fd, .events = (short)(k->out_end > 0 ? POLLIN | POLLOUT : POLLIN)};
-  }
-  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
-    n += t->dial != NULL ? tt_dial_poll(t->dial, s->fds + n, wake_ns) : 0;
-  }
-  return n;
-}
-
 static void wait_for(tt_proxy_service *s, uint64_t wake_ns)
 {
-  if (!make_room(s)) {
-    tt_sleep_ns(10 * TT_NS_PER_MS);
-    for (tt_proxy_talk *k = s->talks; k != NULL; k = k->next) {
-      k->slot = -1; // all are read
-    }
-    return;
-  }
-  size_t n = gather(s, &wake_ns);
   tt_until until = {.deadline_ns = wake_ns};
-  tt_sock_poll(s->fds, n, &until);
-  if (s->fds[0].revents != 0) {
+  s->fds[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
+  s->fds[1] = (struct pollfd){.fd = s->events, .events = POLLIN};
+  size_t n = 2 + tt_greeter_poll(&s->door, s->fds + 2, &until.deadline_ns);
+  int e = tt_sock_poll(s->fds, n, &until);
+  if (e < 0 && e != -ETIMEDOUT) {
+    tt_sleep_ns(10 * TT_NS_PER_MS); // the limit of open files is below `n` by now, or the kernel has no memory: not a busy loop
+  }
+  if (e < 0 || s->fds[0].revents != 0) {
     tt_ring_clear(s->wake);
   }
 }
@@ -249,7 +259,7 @@ static void *service_main(void *arg)
   while (take_wants(s)) {
     tt_proxy_admit(s);
     tt_proxy_talk_step(s);
-    wait_for(s, step(s));
+    wait_for(s, tt_proxy_service_step(s));
   }
   tt_proxy_talks_close(s, tt_now_ns() + LAST_WORDS_NS);
   if (s->left) {
@@ -274,6 +284,7 @@ static ncclResult_t start_listening(tt_proxy_service *s)
                    tt_sock_error_text(e));
   }
   e = tt_ring_open(&s->wake);
+  e = e == 0 ? tt_events_open(&s->events) : e;
   return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: the proxy has no descriptor left: %s", s->proxy->rank, strerror(-e));
 }
 
@@ -284,7 +295,7 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
     return tt_fail(ncclSystemError, "rank %d: no memory for the proxy's service", p->rank);
   }
   s->proxy = p;
-  s->wake = -1;
+  s->wake = s->events = -1;
   s->limits = limits_of(tt_net_patience());
   s->device = TT_MAX(env->device, 0);
   s->key = tt_key_derive(&env->key, "proxy: service", &env->hash, sizeof env->hash);
@@ -294,7 +305,7 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   s->homes = tt_calloc((size_t)p->nranks, sizeof *s->homes);
   s->gpus = tt_calloc((size_t)p->nranks, sizeof *s->gpus);
   s->hosts = tt_calloc((size_t)p->nranks, sizeof *s->hosts);
-  if (s->where == NULL || s->homes == NULL || s->gpus == NULL || s->hosts == NULL || !make_room(s)) {
+  if (s->where == NULL || s->homes == NULL || s->gpus == NULL || s->hosts == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d proxies", p->rank, p->nranks);
   }
   if (env->gpus != NULL) {
@@ -386,7 +397,7 @@ void tt_proxy_service_free(tt_proxy *p)
   }
   tt_greeter_close(&s->door, true);
   tt_fd_close(s->wake);
-  tt_free(s->fds);
+  tt_fd_close(s->events);
   tt_free(s->where);
   tt_free(s->homes);
   tt_free(s->gpus);
@@ -417,4 +428,5 @@ void tt_proxy_service_forget(tt_proxy *p)
     }
   }
   tt_fd_close(s->wake);
+  tt_fd_close(s->events);
 }

@@ -14,19 +14,25 @@
 #include "proxy/messages.h"
 #include "proxy/proxy_priv.h"
 
+// What the service's event set tells: a pointer to this, which stands in the object.
+typedef enum { TT_WATCHED_TALK, TT_WATCHED_DIAL } tt_proxy_watched;
+
 // A control connection.
 typedef struct tt_proxy_talk {
-  struct tt_proxy_talk *next; // of the service
-  int fd;                     // -1: ended
-  int slot;                   // among the descriptors polled last; -1: none
-  int rank;                   // the peer's
+  struct tt_proxy_talk *next, **at; // of the service; at: what points to it
+  struct tt_proxy_talk *ended;      // of those that have ended
+  tt_proxy_watched watched;         // TALK
+  int fd;                           // -1: ended
+  bool watch_out;                   // the set also tells when it is writable
+  int rank;                         // the peer's
   bool outgoing;
   bool known;                    // outgoing, or INIT has come
   bool closing;                  // CLOSE has come: the end is no surprise
   bool deaf;                     // takes nothing any more; what it has said is still read
   bool owes_state;               // STATE has to be sent when there is room,
   bool owes_ask;                 // and ASK
-  bool asked;                    // a question has no answer yet
+  bool asked;                    // a question has no answer yet;
+  tt_span question;              // when to look at that, in tt_proxy_service.questions
   uint64_t looked_ns, silent_ns; // when that was last looked at; how long there was none while this thread was awake
   size_t got, out_at, out_end;
   char in[1024], out[2048];
@@ -38,13 +44,15 @@ typedef enum { TT_SETUP_NONE, TT_SETUP_ASKED, TT_SETUP_CONNECTING, TT_SETUP_UP, 
 // What the service knows of a peer. The first group is touched by other threads too.
 struct tt_proxy_ties {
   struct tt_proxy_ties *news; // list of those with requests
-  _Atomic uint32_t wants;     // bits of tt_msg_type: INIT, ASK
+  _Atomic uint32_t wants;     // bits of tt_msg_type: INIT, ASK, START (a connection has failed)
   _Atomic uint64_t asked_ns;  // last question
   _Atomic uint64_t wanted_ns; // last tt_proxy_ask, whether it became a question or not
   _Atomic uint64_t since_ns;  // the first of those without a long pause between them
   tt_proxy_peer *peer;
   struct tt_proxy_ties *next; // list of those that the service has dealt with
   bool listed;
+  tt_proxy_watched watched; // DIAL
+  tt_span timer;            // when to look at it, in tt_proxy_service.timers
 
   tt_proxy_talk *out, *in;
   bool linked; // to be dialled: for a link, or for a neighbour's messages
@@ -97,7 +105,8 @@ typedef struct tt_proxy_limits {
 struct tt_proxy_service {
   tt_proxy *proxy;
   tt_thread thread;
-  int wake; // eventfd
+  int wake;   // eventfd
+  int events; // set of control connections and dials
   tt_greeter door;
   tt_key key;
   int device; // of the network, to begin with
@@ -111,16 +120,18 @@ struct tt_proxy_service {
   bool left;                         // the rank has gone, guests have not
   _Atomic int *leaver;               // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no guests
   _Atomic bool parted;               // the leaver has that answer, and does nothing more here: it writes, the service ends after that
-  _Atomic uint32_t wants;            // bits of tt_msg_type: START, STATE, STOP. Any thread sets
+  _Atomic uint32_t wants;            // bits of tt_msg_type: STATE, CLOSE, STOP. Any thread sets
   _Atomic(tt_proxy_ties *) news;     // any thread adds, the service takes all
   _Atomic uint64_t ask_ns;           // from when on the next question may be asked. Any thread
   _Atomic uint64_t pending_ns;       // from when on tt_proxy_ask_pending looks again. Any thread
   tt_proxy_limits limits;
   tt_proxy_ties *ties;
   tt_span *askers; // those of them that listen for a peer, or have accepted it, by who has asked for that
-  tt_proxy_talk *talks;
-  struct pollfd *fds;
-  size_t nfds, room;
+  tt_proxy_talk *talks, *ended;
+  tt_span *timers;    // of peers, guests' included
+  tt_span *questions; // of control connections
+  uint64_t step_ns;   // when the last step began
+  struct pollfd fds[2 + TT_GREET_POLL];
 };
 typedef struct tt_proxy_service tt_proxy_service;
 
@@ -138,6 +149,11 @@ static inline void tt_proxy_wake_at(uint64_t *wake_ns, uint64_t at)
 
 // The peer's entry, in the service's list from now on; NULL: no memory, or no such rank.
 tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank);
+// The next step looks at the peer at `at_ns`, or before. What changes what a step finds calls tt_proxy_ties_due: the next one does.
+void tt_proxy_ties_wake(tt_proxy_service *s, tt_proxy_ties *t, uint64_t at_ns);
+void tt_proxy_ties_due(tt_proxy_service *s, tt_proxy_ties *t);
+// Goes on with the peers that are due; returns when to come again at the latest (0: whenever).
+uint64_t tt_proxy_service_step(tt_proxy_service *s);
 // Stops the port with the thread's last error: its operations are dropped and its peers are told.
 void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code);
 
@@ -152,8 +168,10 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e);
 void tt_proxy_dial_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now);
 // Takes in connections that have proved themselves.
 void tt_proxy_admit(tt_proxy_service *s);
-// Reads and writes what is possible on all control connections, and frees those that have ended.
+// Reads and writes what is possible on the control connections that are ready, frees those that have ended, and makes dials due.
 void tt_proxy_talk_step(tt_proxy_service *s);
+// The service's end of a control connection, which takes over `fd`; NULL: no memory, and `fd` is closed.
+tt_proxy_talk *tt_proxy_talk_new(tt_proxy_service *s, int fd, int rank, bool outgoing);
 // Sends a message; a connection on which too many wait is ended. `body` may be NULL.
 void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body);
 // The same about another rank's messages (tt_msg_head).

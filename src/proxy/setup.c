@@ -79,6 +79,7 @@ void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
   if (t->sending != TT_SETUP_NONE || t->peer->send.relay != NULL) {
     return;
   }
+  tt_proxy_ties_due(s, t);
   if (s->ndevices <= 0) {
     give_up(s, t, "this rank has no network device");
     return;
@@ -318,6 +319,7 @@ void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
     // Where the other end stands, there may be messages in it already, the last ones of a peer that has gone.
     if (!u->told) {
       close_accept(s, u);
+      tt_proxy_ties_due(s, u);
     }
   }
 }

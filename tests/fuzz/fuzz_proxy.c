@@ -122,13 +122,13 @@ static tt_proxy_talk *set_scene(scene *s, int outgoing)
   s->proxy.service = &s->service;
   pthread_mutex_init(&s->proxy.lock, NULL);
   s->service.proxy = &s->proxy;
-  s->service.wake = -1;
+  s->service.wake = s->service.events = -1;
   s->service.ndevices = 2;
   s->service.limits =
       (tt_proxy_limits){.connect_ns = TT_NS_PER_S, .attempt_ns = TT_NS_PER_S, .refused_ns = 1, .grace_ns = 100 * TT_NS_PER_MS};
   tt_proxy_talk *k = calloc(1, sizeof *k);
   demand(k != NULL);
-  *k = (tt_proxy_talk){.fd = fds[0], .slot = -1, .rank = PEER, .outgoing = outgoing, .known = outgoing};
+  *k = (tt_proxy_talk){.fd = fds[0], .rank = PEER, .outgoing = outgoing, .known = outgoing};
   s->service.talks = k;
   tt_proxy_ties *t = tt_proxy_ties_get(&s->service, PEER);
   demand(t != NULL);
