@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "comm/comm.h"
+#include "device/host/stream.h"
 
 enum { CROWD = 64, LIMIT_MIB = 512, MOST = 1 << 20 };
 

@@ -30,6 +30,7 @@ static void must_be(bool good, const char *what, int n)
 // ---- ranks
 
 static tt_peer peers[MOST];
+static tt_endpoint endpoints[MOST];
 static tt_split_choice choices[MOST];
 static int members[MOST];
 
@@ -38,7 +39,7 @@ static void make_peers(int n)
 {
   for (int i = 0; i < n; i++) {
     uint64_t host = (uint64_t)(i / 8 + 1) * 0x9e3779b97f4a7c15ull;
-    peers[i] = (tt_peer){.rank = i, .host = host, .machine = host, .proc = {.pid = i + 1, .cookie = host}, .cpus = 4};
+    peers[i] = (tt_peer){.at.rank = i, .at.host = host, .machine = host, .at.proc = {.pid = i + 1, .cookie = host}, .cpus = 4};
   }
 }
 
@@ -53,7 +54,7 @@ static void no_shared_memory(int n)
 {
   make_peers(n);
   for (int i = 0; i < n; i++) {
-    peers[i].shm_disable = peers[i].p2p_disable = true;
+    peers[i].at.shm_disable = peers[i].at.p2p_disable = true;
   }
 }
 
@@ -127,8 +128,9 @@ static void make_networked(int n)
   comm.nranks = n;
   comm.network.proxy = &none;
   comm.port.links = links;
-  comm.wiring = (tt_wiring){.nranks = n, .peers = peers, .port = &comm.port};
+  comm.wiring = (tt_wiring){.nranks = n, .ranks = endpoints, .port = &comm.port};
   for (int i = 0; i < n; i++) {
+    endpoints[i] = peers[i].at;
     links[i] = &far;
   }
   must_be(tt_ranks_layout(peers, n, &comm.layout) == ncclSuccess, "layout", n);

@@ -202,7 +202,8 @@ void tt_comm_log_memory(const struct ncclComm *comm)
   size_t n = (size_t)comm->nranks, local = (size_t)comm->machine.local_ranks, remote = n - local;
   size_t window = tt_window_bytes(g) + tt_outbox_bytes((int)local);
   size_t shared = local > 1 ? 8192 + local * sizeof(tt_rank_page) + local * local * window : 0; // header, pages rounded up, windows
-  size_t own = sizeof *comm + n * (sizeof *comm->peers + sizeof *comm->port.links + 2 * sizeof *comm->plans.flows) +
+  size_t own = sizeof *comm +
+               n * (sizeof *comm->peers + sizeof *comm->wiring.ranks + sizeof *comm->port.links + 2 * sizeof *comm->plans.flows) +
                TT_OPERAND_ROWS * (n + 2) * sizeof *comm->port.operands + (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0);
   tt_info(
       TT_INIT,

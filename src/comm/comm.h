@@ -11,6 +11,7 @@
 #include "coll/coll.h"
 #include "coll/cost.h"
 #include "comm/pages.h"
+#include "comm/ranks.h"
 #include "comm/reuse.h"
 #include "comm/turns.h"
 #include "device/device.h"

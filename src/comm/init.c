@@ -70,11 +70,11 @@ static uint64_t hash_text(const char *s)
 static void describe_self(const struct ncclComm *c, tt_peer *me)
 {
   const tt_params *p = tt_params_get();
-  *me = (tt_peer){.rank = c->rank,
-                  .device = c->device,
-                  .host = tt_proc_host_hash(),
+  *me = (tt_peer){.at.rank = c->rank,
+                  .at.device = c->device,
+                  .at.host = tt_proc_host_hash(),
                   .machine = tt_proc_machine_hash(),
-                  .proc = tt_proc_self(),
+                  .at.proc = tt_proc_self(),
                   .net_space = tt_proc_net_space(),
                   .pid_space = tt_proc_pid_space(),
                   .cores = tt_proc_core_set(),
@@ -84,13 +84,13 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .proto = hash_text(p->proto),
                   .direct_threshold = p->host_direct_threshold,
                   .net_chunk = p->p2p_net_chunksize,
-                  .p2p_disable = tt_transport_p2p_off(),
-                  .shm_disable = p->shm_disable != 0,
+                  .at.p2p_disable = tt_transport_p2p_off(),
+                  .at.shm_disable = p->shm_disable != 0,
                   .geometry = tt_geometry_default(),
                   .figures = tt_figures_own()->figures};
   c->port.row->identify(c->device, &me->where);
   tt_topology_describe(c, me);
-  __atomic_store_n(&probe_value, me->proc.cookie, __ATOMIC_RELAXED);
+  __atomic_store_n(&probe_value, me->at.proc.cookie, __ATOMIC_RELAXED);
   me->probe = (uint64_t)(uintptr_t)&probe_value;
 }
 
@@ -125,8 +125,8 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
                           : a->proto != b->proto                       ? "NCCL_PROTO"
                           : a->direct_threshold != b->direct_threshold ? "NCCL_HOST_DIRECT_THRESHOLD"
                           : a->net_chunk != b->net_chunk               ? "NCCL_P2P_NET_CHUNKSIZE"
-                          : a->p2p_disable != b->p2p_disable           ? "NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL)"
-                          : a->shm_disable != b->shm_disable           ? "NCCL_SHM_DISABLE"
+                          : a->at.p2p_disable != b->at.p2p_disable     ? "NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL)"
+                          : a->at.shm_disable != b->at.shm_disable     ? "NCCL_SHM_DISABLE"
                           : sees                                       ? tt_topology_differs(c, i)
                                                                        : NULL;
     if (differs != NULL) {
@@ -161,7 +161,7 @@ static ncclResult_t peers_step(init *in)
   if (c->nranks == 1) {
     return ncclSuccess;
   }
-  if (!me->shm_disable) { // else no memory is shared between processes
+  if (!me->at.shm_disable) { // else no memory is shared between processes
     TT_TRY(tt_fdbox_open(me->mailbox));
   }
   TT_TRY(tt_bootstrap_allgather(c->boot, c->peers, sizeof *c->peers));
@@ -176,7 +176,7 @@ static void peers_undo(struct ncclComm *c)
 
 static bool same_process(const tt_peer *a, const tt_peer *b)
 {
-  return a->host == b->host && a->proc.pid == b->proc.pid && a->proc.cookie == b->proc.cookie;
+  return a->at.host == b->at.host && a->at.proc.pid == b->at.proc.pid && a->at.proc.cookie == b->at.proc.cookie;
 }
 
 // Processes that will share memory belong to one user, and find each other's mailboxes. Every rank finds the same culprits.
@@ -185,14 +185,14 @@ static ncclResult_t compare_neighbours(const struct ncclComm *c)
   for (int i = 1; i < c->nranks; i++) {
     int k = c->layout->order[c->layout->first[c->layout->node_of[i]]]; // the first one there
     const tt_peer *a = &c->peers[k], *b = &c->peers[i];
-    if (a->proc.uid != b->proc.uid) {
+    if (a->at.proc.uid != b->at.proc.uid) {
       return tt_fail(
           ncclInvalidUsage,
           "rank %d runs as user %u, rank %d on the same machine as user %u: only processes of one user share memory. Run all as one "
           "user, or set NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 on all ranks: then they use the network",
-          k, a->proc.uid, i, b->proc.uid);
+          k, a->at.proc.uid, i, b->at.proc.uid);
     }
-    if (a->net_space != b->net_space && a->proc.cookie != b->proc.cookie) {
+    if (a->net_space != b->net_space && a->at.proc.cookie != b->at.proc.cookie) {
       return tt_fail(
           ncclInvalidUsage,
           "NCCL_HOSTID says that ranks %d and %d are on one machine, but they are in different network namespaces (containers) and "
@@ -261,7 +261,7 @@ static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_p
       continue;
     }
     ranks[who->n] = i;
-    procs[who->n] = p->proc;
+    procs[who->n] = p->at.proc;
     boxes[who->n] = p->mailbox;
     who->me = i == c->rank ? who->n : who->me;
     who->leader = who->leader < 0 && same_process(p, me) ? who->n : who->leader;
@@ -326,12 +326,22 @@ static void segment_undo(struct ncclComm *c)
   c->segment = NULL;
 }
 
+// What transports must know of the ranks. NULL: no memory. The caller frees it.
+static tt_endpoint *endpoints_of(const struct ncclComm *c)
+{
+  tt_endpoint *all = tt_calloc((size_t)c->nranks, sizeof *all);
+  for (int i = 0; all != NULL && i < c->nranks; i++) {
+    all[i] = c->peers[i].at;
+  }
+  return all;
+}
+
 static ncclResult_t port_step(init *in)
 {
   struct ncclComm *c = in->comm;
   tt_port *p = &c->port;
   c->wiring = (tt_wiring){
-      .rank = c->rank, .nranks = c->nranks, .peers = c->peers, .segment = c->segment, .port = p, .geometry = c->peers[0].geometry};
+      .rank = c->rank, .nranks = c->nranks, .ranks = endpoints_of(c), .segment = c->segment, .port = p, .geometry = c->peers[0].geometry};
   p->rank = c->rank;
   p->nranks = c->nranks;
   p->device = c->device;
@@ -339,7 +349,7 @@ static ncclResult_t port_step(init *in)
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
   p->links = tt_calloc((size_t)c->nranks + TT_COLLNET_HEADS, sizeof *p->links);
   c->plans.flows = tt_calloc(2 * (size_t)c->nranks, sizeof *c->plans.flows);
-  if (p->links == NULL || c->plans.flows == NULL) {
+  if (p->links == NULL || c->plans.flows == NULL || c->wiring.ranks == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the connections to %d ranks", c->rank, c->nranks);
   }
   const tt_port_env env = {
@@ -464,7 +474,7 @@ static ncclResult_t network_step(init *in)
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
   }
   for (int i = 0; i < c->nranks; i++) {
-    gpus[i] = c->peers[i].device;
+    gpus[i] = c->peers[i].at.device;
   }
   TT_TRY_GOTO(tt_proxy_create(&env, &c->network.proxy, &all[c->rank].where), res);
   TT_TRY_GOTO(meet(c, all), res);
@@ -496,6 +506,8 @@ static void port_undo(struct ncclComm *c)
   }
   tt_free(p->links);
   tt_free(c->plans.flows);
+  tt_free(c->wiring.ranks);
+  c->wiring.ranks = NULL;
   p->links = NULL;
   c->plans.flows = NULL;
   p->page = NULL;
@@ -513,8 +525,8 @@ static bool probe_copy(const struct ncclComm *c)
     const tt_peer *p = &c->peers[i];
     if (c->layout->node_of[i] == c->layout->node_of[c->rank] && !same_process(p, me)) {
       uint64_t seen = 0;
-      return tt_proc_copy(p->proc.pid, &seen, p->probe, sizeof seen, false) == 0 && seen == p->proc.cookie &&
-             tt_proc_copy(p->proc.pid, &seen, p->probe, sizeof seen, true) == 0;
+      return tt_proc_copy(p->at.proc.pid, &seen, p->probe, sizeof seen, false) == 0 && seen == p->at.proc.cookie &&
+             tt_proc_copy(p->at.proc.pid, &seen, p->probe, sizeof seen, true) == 0;
     }
   }
   return true;

@@ -9,7 +9,7 @@
 
 static int by_memory(const void *a, const void *b)
 {
-  return tt_transport_order(*(const tt_peer *const *)a, *(const tt_peer *const *)b);
+  return tt_transport_order(&(*(const tt_peer *const *)a)->at, &(*(const tt_peer *const *)b)->at);
 }
 
 ncclResult_t tt_ranks_layout(const tt_peer *peers, int n, tt_layout **out)

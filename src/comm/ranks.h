@@ -1,7 +1,43 @@
-// ranks.h: what follows from the list of all ranks: who shares memory, whose cores these are, who belongs to a group. n log n for n ranks. Any thread.
+// ranks.h: what all ranks know of each other, and what follows from that: who shares memory, whose cores these are, who belongs to a group. n log n for n ranks. Any thread.
 #pragma once
+#include "coll/crossing.h"
 #include "coll/layout.h"
+#include "figures/figures.h"
+#include "os/fdbox.h"
 #include "transport/transport.h"
+
+// What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
+#define TT_PEER_BYTES 480
+enum { TT_PEER_SETTINGS = 12 };
+typedef struct tt_peer {
+  tt_endpoint at;
+  uint64_t machine; // same value: the same cores
+  tt_device_id where;
+  uint64_t net_space; // names the network namespace, in which mailboxes are found (tt_proc_net_space)
+  uint64_t pid_space; // names what process ids are numbers of (tt_proc_pid_space)
+  uint64_t probe;     // address of 8 bytes that hold at.proc.cookie
+  tt_core_set cores;  // that the process may use
+  int32_t cpus;       // how many they are; once all ranks are known: how many the ranks of its machine have together
+  int32_t version;    // NCCL_VERSION_CODE
+  // Parameters on which all ranks must agree, because algorithms and connections are chosen from them.
+  uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO
+  int64_t direct_threshold; // NCCL_HOST_DIRECT_THRESHOLD
+  int64_t net_chunk;        // NCCL_P2P_NET_CHUNKSIZE
+  tt_figures figures;       // rank 0's hold for all
+  tt_limits limits;         // that follow from them, as rank 0 has worked them out; else zeros
+  tt_geometry geometry;     // the same
+  // What the topology step makes channels from (comm/topology.h).
+  uint32_t sees;                       // 0: a plain host, and nothing else is asked for
+  int32_t numa;                        // NUMA node, -1: not known
+  int32_t nthreads;                    // NCCL_NTHREADS,
+  int16_t min_channels, max_channels;  // NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS: all ranks must agree
+  int16_t min_ctas, max_ctas;          // rank 0's hold for all
+  uint16_t settings[TT_PEER_SETTINGS]; // hashes of variables; those of the node's first rank hold
+  uint64_t view;                       // hash of what says what its machine is like
+  char mailbox[TT_FDBOX_NAME];
+} tt_peer;
+_Static_assert(sizeof(tt_peer) == TT_PEER_BYTES && offsetof(tt_peer, view) == offsetof(tt_peer, settings) + 2 * TT_PEER_SETTINGS,
+               "bootstrap message layout, without gaps");
 
 // The layout: ranks that need no network between them are one node. The caller destroys *out. Errors: ncclSystemError.
 ncclResult_t tt_ranks_layout(const tt_peer *peers, int n, tt_layout **out);

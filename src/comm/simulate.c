@@ -14,7 +14,7 @@ static tt_hop_kind hop_to(const struct ncclComm *comm, int peer)
   if (peer == comm->rank) {
     return TT_HOP_SELF;
   }
-  return tt_transport_needs_net(&comm->peers[comm->rank], &comm->peers[peer]) ? TT_HOP_NETWORK : TT_HOP_MEMORY;
+  return tt_transport_needs_net(&comm->peers[comm->rank].at, &comm->peers[peer].at) ? TT_HOP_NETWORK : TT_HOP_MEMORY;
 }
 
 // Adds one send or receive. With direct access a token comes first, then the data in one go; else they come in chunks.

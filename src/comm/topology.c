@@ -160,7 +160,7 @@ static ncclResult_t work_prepare(work *w)
                             .seen = w->seen,
                             .views = w->views,
                             .apart = !tt_topology_same_view(c, c->rank, w->leader),
-                            .host = c->peers[w->leader].host,
+                            .host = c->peers[w->leader].at.host,
                             .file = tt_params_get()->topo_file,
                             .plain = tt_topology_is_plain(c, w->node),
                             .needs_net = c->network.needed,

@@ -5,9 +5,9 @@
 // where, and a plain host has one channel. Whatever fails on one rank fails on all, with the same text.
 #pragma once
 #include "coll/layout.h"
+#include "comm/ranks.h"
 #include "comm/shapes.h"
 #include "topo/model.h"
-#include "transport/transport.h"
 
 struct ncclComm;
 

@@ -150,7 +150,7 @@ int tt_topology_places(const struct ncclComm *c, int node, tt_source_rank *out)
   int n = tt_layout_size(l, node);
   for (int i = 0; i < n; i++) {
     const tt_peer *p = &c->peers[l->order[l->first[node] + i]];
-    out[i] = (tt_source_rank){.rank = p->rank, .dev = p->device, .numa = p->numa, .gdr = (p->sees & TT_SEES_FILE) != 0};
+    out[i] = (tt_source_rank){.rank = p->at.rank, .dev = p->at.device, .numa = p->numa, .gdr = (p->sees & TT_SEES_FILE) != 0};
   }
   return n;
 }

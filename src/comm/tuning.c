@@ -439,7 +439,7 @@ static void finish(const struct ncclComm *comm, tt_func func, size_t bytes, int 
 {
   const tt_tuning *t = comm->tuning;
   uint32_t protos = t->filter.protos[func];
-  c->networked = func == TT_FUNC_SEND || func == TT_FUNC_RECV ? tt_transport_needs_net(&comm->peers[comm->rank], &comm->peers[peer])
+  c->networked = func == TT_FUNC_SEND || func == TT_FUNC_RECV ? tt_transport_needs_net(&comm->peers[comm->rank].at, &comm->peers[peer].at)
                                                               : comm->network.needed;
   // Every pass costs a change of thread when cores are short, and system calls over the network.
   size_t ll_max = comm->machine.crowded || c->networked ? t->ll_capacity : t->limits.ll;

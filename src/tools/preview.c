@@ -11,8 +11,8 @@ struct tt_preview {
 static void fill_peers(const tt_preview_env *env, tt_peer *peers)
 {
   for (int i = 0; i < env->nranks; i++) {
-    peers[i] = (tt_peer){.rank = i, .cpus = env->cores, .figures = env->figures, .geometry = tt_geometry_default(), .numa = -1};
-    peers[i].proc.pid = env->one_process ? 1 : i + 1;
+    peers[i] = (tt_peer){.at.rank = i, .cpus = env->cores, .figures = env->figures, .geometry = tt_geometry_default(), .numa = -1};
+    peers[i].at.proc.pid = env->one_process ? 1 : i + 1;
   }
 }
 

@@ -17,7 +17,7 @@ static const tt_transport *const transports[] = {&tt_transport_self, &tt_transpo
 const tt_transport *tt_transport_find(const tt_wiring *w, int peer)
 {
   for (size_t i = 0; i < TT_COUNT(transports); i++) {
-    if (transports[i]->can_connect(w, &w->peers[w->rank], &w->peers[peer])) {
+    if (transports[i]->can_connect(w, &w->ranks[w->rank], &w->ranks[peer])) {
       return transports[i];
     }
   }
@@ -27,7 +27,7 @@ const tt_transport *tt_transport_find(const tt_wiring *w, int peer)
 static ncclResult_t no_transport(const tt_wiring *w, int peer)
 {
   const tt_params *p = tt_params_get();
-  const char *where = w->peers[w->rank].host == w->peers[peer].host ? "on one machine" : "on different machines";
+  const char *where = w->ranks[w->rank].host == w->ranks[peer].host ? "on one machine" : "on different machines";
   return tt_fail(ncclInternalError, "rank %d and rank %d (%s) cannot be connected: NCCL_P2P_DISABLE=%d, NCCL_SHM_DISABLE=%d, no network",
                  w->rank, peer, where, (int)p->p2p_disable, (int)p->shm_disable);
 }
@@ -36,7 +36,7 @@ static ncclResult_t no_transport(const tt_wiring *w, int peer)
 static void say_link(const tt_wiring *w, const tt_link *link)
 {
   const tt_transport *t = link->transport;
-  const int from = w->peers[w->rank].device, to = w->peers[link->peer].device;
+  const int from = w->ranks[w->rank].device, to = w->ranks[link->peer].device;
   if (t == &tt_transport_p2p) {
     tt_info(TT_INIT | TT_P2P, "Channel 00/0 : %d[%d] -> %d[%d] via P2P/direct pointer", w->rank, from, link->peer, to);
   } else if (t == &tt_transport_shm) {
@@ -45,7 +45,7 @@ static void say_link(const tt_wiring *w, const tt_link *link)
   }
 }
 
-static bool same_process(const tt_peer *a, const tt_peer *b)
+static bool same_process(const tt_endpoint *a, const tt_endpoint *b)
 {
   return a->proc.pid == b->proc.pid && a->proc.cookie == b->proc.cookie;
 }
@@ -66,14 +66,14 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
   }
   link->peer = peer;
   link->rank = w->rank;
-  link->proc = w->peers[peer].proc;
+  link->proc = w->ranks[peer].proc;
   link->transport = t;
   ncclResult_t res = t->connect(w, link);
   if (res != ncclSuccess) {
     tt_free(link);
     return res;
   }
-  const tt_peer *me = &w->peers[w->rank], *them = &w->peers[peer];
+  const tt_endpoint *me = &w->ranks[w->rank], *them = &w->ranks[peer];
   // Over the network the peer's proxy tells how it ended, and that only after its last messages.
   link->life = w->segment != NULL ? tt_segment_life(w->segment) : -1;
   link->watched = link->life >= 0 && !link->networked && !same_process(me, them);
@@ -114,7 +114,7 @@ static int order(uint64_t a, uint64_t b)
   return (a > b) - (a < b);
 }
 
-int tt_transport_order(const tt_peer *a, const tt_peer *b)
+int tt_transport_order(const tt_endpoint *a, const tt_endpoint *b)
 {
   int host = order(a->host, b->host), pid = order((uint64_t)a->proc.pid, (uint64_t)b->proc.pid),
       cookie = order(a->proc.cookie, b->proc.cookie);
@@ -122,7 +122,7 @@ int tt_transport_order(const tt_peer *a, const tt_peer *b)
   return host != 0 ? host : !a->shm_disable ? 0 : a->p2p_disable ? order((uint64_t)a->rank, (uint64_t)b->rank) : process;
 }
 
-bool tt_transport_needs_net(const tt_peer *a, const tt_peer *b)
+bool tt_transport_needs_net(const tt_endpoint *a, const tt_endpoint *b)
 {
   return a->rank != b->rank && tt_transport_order(a, b) != 0;
 }

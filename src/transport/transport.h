@@ -4,52 +4,23 @@
 // local: it never waits for the peer, because the memory that both sides use starts zeroed and zero is a valid empty FIFO. The network
 // transport too gives the link FIFOs in local memory at once, and the proxy moves messages through them when its connection stands.
 #pragma once
-#include "coll/crossing.h"
 #include "device/device.h"
-#include "figures/figures.h"
 #include "proxy/proxy.h"
 #include "transport/segment.h"
 
-// What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 472
-enum { TT_PEER_SETTINGS = 12 };
-typedef struct tt_peer {
+// What a transport must know of a rank. Part of a bootstrap message: fixed layout, without gaps.
+typedef struct tt_endpoint {
   int32_t rank, device;
-  uint64_t host;    // same value: same machine, as NCCL_HOSTID has it
-  uint64_t machine; // same value: the same cores
-  tt_device_id where;
+  uint64_t host; // same value: same machine, as NCCL_HOSTID has it
   tt_proc_id proc;
-  uint64_t net_space; // names the network namespace, in which mailboxes are found (tt_proc_net_space)
-  uint64_t pid_space; // names what process ids are numbers of (tt_proc_pid_space)
-  uint64_t probe;     // address of 8 bytes that hold proc.cookie
-  tt_core_set cores;  // that the process may use
-  int32_t cpus;       // how many they are; once all ranks are known: how many the ranks of its machine have together
-  int32_t version;    // NCCL_VERSION_CODE
-  // Parameters on which all ranks must agree, because algorithms and connections are chosen from them.
-  uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO
-  int64_t direct_threshold; // NCCL_HOST_DIRECT_THRESHOLD
-  int64_t net_chunk;        // NCCL_P2P_NET_CHUNKSIZE
-  tt_figures figures;       // rank 0's hold for all
-  tt_limits limits;         // that follow from them, as rank 0 has worked them out; else zeros
-  tt_geometry geometry;     // the same
-  uint8_t p2p_disable, shm_disable;
-  // What the topology step makes channels from (comm/topology.h).
-  uint16_t sees;                       // 0: a plain host, and nothing else is asked for
-  int32_t numa;                        // NUMA node, -1: not known
-  int32_t nthreads;                    // NCCL_NTHREADS,
-  int16_t min_channels, max_channels;  // NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS: all ranks must agree
-  int16_t min_ctas, max_ctas;          // rank 0's hold for all
-  uint16_t settings[TT_PEER_SETTINGS]; // hashes of variables; those of the node's first rank hold
-  uint64_t view;                       // hash of what says what its machine is like
-  char mailbox[TT_FDBOX_NAME];
-} tt_peer;
-_Static_assert(sizeof(tt_peer) == TT_PEER_BYTES && offsetof(tt_peer, view) == offsetof(tt_peer, settings) + 2 * TT_PEER_SETTINGS,
-               "bootstrap message layout, without gaps");
+  uint32_t p2p_disable, shm_disable; // NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL), NCCL_SHM_DISABLE: the same on all ranks
+} tt_endpoint;
+_Static_assert(sizeof(tt_endpoint) == 48, "bootstrap message layout");
 
 // What transports need to connect one rank's links.
 typedef struct tt_wiring {
   int rank, nranks;
-  const tt_peer *peers; // by rank
+  tt_endpoint *ranks;   // by rank; the communicator's
   tt_segment *segment;  // memory shared by the ranks on this machine; NULL when this rank is alone on it
   bool can_copy;        // process_vm_readv works between the processes of this communicator
   tt_geometry geometry; // of the windows
@@ -60,7 +31,7 @@ typedef struct tt_wiring {
 typedef struct tt_transport {
   const char *name;
   // Can it connect these two? The same answer on both sides. Calling thread: init. May not be NULL.
-  bool (*can_connect)(const tt_wiring *w, const tt_peer *me, const tt_peer *peer);
+  bool (*can_connect)(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer);
   // Fills link->send, recv, page, access (link->peer, rank and proc are set). Errors: ncclSystemError. Launching thread. May not be NULL.
   ncclResult_t (*connect)(const tt_wiring *w, tt_link *link);
   // Frees what connect acquired. May be NULL.
@@ -76,9 +47,9 @@ bool tt_transport_level_allows(const char *text);
 bool tt_transport_p2p_off(void);
 // Sorts ranks by what memory they can share, of their host or their process: 0 for two that need no network. All ranks agree about NCCL_SHM_DISABLE
 // and NCCL_P2P_DISABLE. Pure.
-int tt_transport_order(const tt_peer *a, const tt_peer *b);
+int tt_transport_order(const tt_endpoint *a, const tt_endpoint *b);
 // Must these two use the network? Asked before there are segments and proxies, and the same on all ranks.
-bool tt_transport_needs_net(const tt_peer *a, const tt_peer *b);
+bool tt_transport_needs_net(const tt_endpoint *a, const tt_endpoint *b);
 
 // The transport for a pair, or NULL: there is none.
 const tt_transport *tt_transport_find(const tt_wiring *w, int peer);

@@ -14,7 +14,7 @@
 enum { N = 5, LOCAL_RANKS = 4 };
 
 static struct {
-  tt_peer peers[N];
+  tt_endpoint ranks[N];
   tt_wiring w[N];
   tt_port ports[N];
   tt_rank_page lone[N];
@@ -23,19 +23,17 @@ static struct {
 
 static const volatile uint32_t no_abort;
 
-static void make_peers(void)
+static void make_ranks(void)
 {
   tt_proc_id me = tt_proc_self(), other = me;
   other.cookie++;
   for (int i = 0; i < N; i++) {
-    net.peers[i] = (tt_peer){.rank = i,
-                             .device = i,
-                             .host = i < LOCAL_RANKS ? 100 : 200,
-                             .proc = i < 3 ? me : other,
-                             .p2p_disable = tt_transport_p2p_off(),
-                             .shm_disable = tt_params_get()->shm_disable,
-                             .geometry = tt_geometry_default()};
-    CHECK(tt_fdbox_open(net.peers[i].mailbox) == ncclSuccess);
+    net.ranks[i] = (tt_endpoint){.rank = i,
+                                 .device = i,
+                                 .host = i < LOCAL_RANKS ? 100 : 200,
+                                 .proc = i < 3 ? me : other,
+                                 .p2p_disable = tt_transport_p2p_off(),
+                                 .shm_disable = tt_params_get()->shm_disable};
   }
 }
 
@@ -45,10 +43,12 @@ static void make_segment(void)
   static int ranks[LOCAL_RANKS] = {0, 1, 2, 3};
   static tt_proc_id procs[LOCAL_RANKS];
   static const char *boxes[LOCAL_RANKS];
+  static char mailbox[TT_FDBOX_NAME];
   static const uint8_t secret[16] = "sixteen bytes...";
+  CHECK(tt_fdbox_open(mailbox) == ncclSuccess);
   for (int i = 0; i < LOCAL_RANKS; i++) {
-    procs[i] = net.peers[0].proc;
-    boxes[i] = net.peers[0].mailbox;
+    procs[i] = net.ranks[0].proc;
+    boxes[i] = mailbox;
   }
   tt_local who = {.n = LOCAL_RANKS,
                   .one_process = false,
@@ -64,7 +64,7 @@ static void make_segment(void)
 
 static void open_net(bool can_copy)
 {
-  make_peers();
+  make_ranks();
   make_segment();
   for (int i = 0; i < N; i++) {
     tt_port *p = &net.ports[i];
@@ -73,10 +73,10 @@ static void open_net(bool can_copy)
     p->links = tt_calloc(N, sizeof *p->links);
     net.w[i] = (tt_wiring){.rank = i,
                            .nranks = N,
-                           .peers = net.peers,
+                           .ranks = net.ranks,
                            .port = p,
                            .can_copy = can_copy,
-                           .geometry = net.peers[0].geometry,
+                           .geometry = tt_geometry_default(),
                            .segment = i < LOCAL_RANKS ? net.segment : NULL};
   }
 }
@@ -236,7 +236,7 @@ static tt_link *connect_to(int a, int b)
   CHECK(tt_transport_connect(&net.w[a], b) == ncclSuccess);
   tt_link *link = net.ports[a].links[b];
   CHECK(link != NULL && link->peer == b && link->rank == a);
-  CHECK(link->proc.cookie == net.peers[b].proc.cookie);
+  CHECK(link->proc.cookie == net.ranks[b].proc.cookie);
   CHECK((uintptr_t)link % TT_CACHE_LINE == 0);
   return link;
 }

@@ -11,7 +11,7 @@ typedef struct windows {
   size_t size, shared_size;
 } windows;
 
-static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *peer)
+static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   return w->proxy != NULL && tt_transport_needs_net(me, peer);
 }

@@ -1,7 +1,7 @@
 // p2p.c: two ranks in one process. FIFOs in the shared segment; a pointer of one is a pointer of the other.
 #include "transport/transport.h"
 
-static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *peer)
+static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   return w->segment != NULL && !tt_transport_p2p_off() && me->host == peer->host && me->proc.pid == peer->proc.pid &&
          me->proc.cookie == peer->proc.cookie;

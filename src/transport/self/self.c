@@ -6,7 +6,7 @@
 #include "base/result.h"
 #include "transport/transport.h"
 
-static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *peer)
+static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   (void)w;
   return me->rank == peer->rank;

@@ -8,7 +8,7 @@
 #define PIPE_RANKS 8
 #define LONG_PIPE_RANKS 6
 
-static bool can_connect(const tt_wiring *w, const tt_peer *me, const tt_peer *peer)
+static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   return w->segment != NULL && !tt_params_get()->shm_disable && me->host == peer->host;
 }
