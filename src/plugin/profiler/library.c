@@ -44,13 +44,6 @@ void tt_profiler_row_unlock(int i)
   pthread_mutex_unlock(&row_locks[i]);
 }
 
-const tt_profiler_adapter *tt_profiler_adapter_of(int version)
-{
-  static const tt_profiler_adapter *const adapters[] = {
-      NULL, &tt_profiler_v1, &tt_profiler_v2, &tt_profiler_v3, &tt_profiler_v4, &tt_profiler_v5, &tt_profiler_v6};
-  return adapters[version];
-}
-
 static bool is_twice(const void *table)
 {
   for (int i = 0; i < TT_PROFILERS; i++) {

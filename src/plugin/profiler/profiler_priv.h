@@ -3,7 +3,7 @@
 // profiler.c  the profilers of a communicator: contexts, telling all of them
 // library.c   the libraries, one row per process
 // net.c       what network plugins tell
-// v1.c … v6.c one adapter per version
+// versions.c  one adapter per version
 #pragma once
 #include "plugin/profiler/profiler.h"
 
@@ -18,8 +18,6 @@ typedef struct tt_profiler_adapter {
   void (*state)(const void *table, void *handle, ncclProfilerEventState_t state, const tt_prof_args *args);
   void (*finalize)(const void *table, void *ctx);
 } tt_profiler_adapter;
-
-extern const tt_profiler_adapter tt_profiler_v1, tt_profiler_v2, tt_profiler_v3, tt_profiler_v4, tt_profiler_v5, tt_profiler_v6;
 
 // The adapter of a version from 1 to 6.
 const tt_profiler_adapter *tt_profiler_adapter_of(int version);
@@ -49,11 +47,3 @@ void tt_profiler_row_lock(int i);
 void tt_profiler_row_unlock(int i);
 // Called by a forked child. profiler.c.
 void tt_profilers_forget(void);
-
-// Members that the tables of all versions must have.
-#define TT_PROFILER_MEMBERS(type)                                                                        \
-  {                                                                                                      \
-    TT_PLUGIN_MEMBER(type, init), TT_PLUGIN_MEMBER(type, startEvent), TT_PLUGIN_MEMBER(type, stopEvent), \
-        TT_PLUGIN_MEMBER(type, recordEventState), TT_PLUGIN_MEMBER(type, finalize)                       \
-  }
-enum { TT_PROFILER_NMEMBERS = 5 };
