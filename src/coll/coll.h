@@ -84,7 +84,11 @@ int tt_collnet_heads(const tt_layout *layout, int nranks);
 void tt_schedule_free(tt_schedule *s);
 
 // "AllReduce", "Broadcast", ... for messages; "?" when `f` is none of them.
-const char *tt_func_name(tt_func f);
+extern const char *const tt_func_names[TT_NFUNCS];
+static inline const char *tt_func_name(tt_func f)
+{
+  return (unsigned)f < TT_NFUNCS ? tt_func_names[f] : "?";
+}
 
 // Does the function combine inputs with an operation (reduce, reduce-scatter, all-reduce)?
 static inline int tt_func_reduces(tt_func f)

@@ -5,9 +5,6 @@
 #include "comm/collnet.h"
 #include "comm/comm.h"
 #include "comm/profile.h"
-#include "device/host/capture.h"
-#include "device/host/mem.h"
-#include "device/host/stream.h"
 
 static bool is_p2p(const tt_task *t)
 {
@@ -31,8 +28,7 @@ static void recycle(tt_plan *p)
   while (!atomic_compare_exchange_weak_explicit(&comm->plans.returned, &p->next, p, memory_order_release, memory_order_relaxed)) {
   }
   if (atomic_fetch_add(&comm->plans.recycled, 1) & TT_FLUSHING) {
-    tt_bell_fence();
-    tt_bell_ring(&tt_process_bell);
+    comm->port.row->wake();
   }
 }
 
@@ -40,8 +36,20 @@ static void plan_free(tt_plan *p)
 {
   tt_free(p->calls);
   tt_free(p->lanes);
-  tt_free(p->scratch);
+  p->port->row->scratch_free(p->scratch);
   tt_free(p);
+}
+
+// NULL: no memory.
+static tt_plan *plan_new(struct ncclComm *comm)
+{
+  tt_plan *p = tt_calloc(1, sizeof *p);
+  if (p != NULL) {
+    p->port = &comm->port;
+    p->owner = comm;
+    p->recycle = recycle;
+  }
+  return p;
 }
 
 static bool plan_reserve(tt_plan *p, int calls, int lanes, size_t scratch)
@@ -57,8 +65,8 @@ static bool plan_reserve(tt_plan *p, int calls, int lanes, size_t scratch)
     p->max_lanes = p->lanes == NULL ? 0 : lanes;
   }
   if (scratch > p->scratch_size) {
-    tt_free(p->scratch);
-    p->scratch = tt_calloc_line(scratch);
+    p->port->row->scratch_free(p->scratch);
+    p->scratch = p->port->row->scratch_alloc(scratch);
     p->scratch_size = p->scratch == NULL ? 0 : scratch;
   }
   return p->max_calls >= calls && p->max_lanes >= lanes && p->scratch_size >= scratch;
@@ -74,7 +82,7 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
   if (p != NULL) {
     comm->plans.spare = p->next;
   } else {
-    p = tt_calloc(1, sizeof *p);
+    p = plan_new(comm);
   }
   if (p == NULL || !plan_reserve(p, calls, lanes, scratch)) {
     if (p != NULL) {
@@ -83,10 +91,8 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
     return tt_fail(ncclSystemError, "rank %d: no memory for an operation (%d calls, %d lanes, %zu bytes of scratch)", comm->rank, calls,
                    lanes, scratch);
   }
-  p->work = (tt_work){.ops = &tt_plan_ops};
-  p->port = &comm->port;
-  p->owner = comm;
-  p->recycle = recycle;
+  p->work.takes_us = 0;
+  p->watch = NULL;
   p->started = false;
   p->stage_bytes = 0;
   p->ncalls = p->nlanes = 0;
@@ -128,7 +134,7 @@ static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
 static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 {
   p->ticket = comm->plans.issued++;
-  tt_stream_push(stream, &p->work);
+  comm->port.row->submit(p, stream);
   if (comm->port.mover != NULL) {
     comm->port.mover->kick(comm->port.mover_self, true); // should nobody wait for the stream
   }
@@ -169,10 +175,10 @@ static void fill_call(const tt_task *t, uint32_t seq, tt_call *c)
 }
 
 // Where the buffers lie, for peers that map them.
-static void find_memory(const tt_schedule *s, tt_call *c)
+static void find_memory(const tt_device_ops *row, const tt_schedule *s, tt_call *c)
 {
-  c->in_mem = tt_mem_find(c->in, (size_t)TT_MAX(s->in_blocks, 1) * c->count * c->esize);
-  c->out_mem = tt_mem_find(c->out, (size_t)TT_MAX(s->out_blocks, 1) * c->count * c->esize);
+  c->in_mem = row->find(c->in, (size_t)TT_MAX(s->in_blocks, 1) * c->count * c->esize);
+  c->out_mem = row->find(c->out, (size_t)TT_MAX(s->out_blocks, 1) * c->count * c->esize);
 }
 
 // Large buffers that come back get huge pages. In place one may be the beginning of the other.
@@ -469,7 +475,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   tt_decision *d;
   tt_plan *p;
   tt_stream *stream;
-  TT_TRY(tt_stream_get(t->stream, comm->device, tt_func_name(t->func), &stream));
+  TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream));
   size_t bytes = tt_task_bytes(t);
   TT_TRY(decide(comm, t, ops, &d));
   const tt_schedule *s = d->cached->sched;
@@ -493,7 +499,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
     p->stage_bytes = bytes;
     c->in = p->scratch;
   } else if (d->choice.direct && !comm->machine.all_local) {
-    find_memory(s, c);
+    find_memory(comm->port.row, s, c);
   }
   if (bytes >= comm->results.huge_pages.least) {
     use_buffers(&comm->results.huge_pages, s, c);
@@ -521,10 +527,10 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
     if (!is_p2p(&tasks[i]) || TT_LIKELY(tasks[i].stream == main)) {
       continue;
     }
-    TT_TRY(tt_stream_get(tasks[i].stream, comm->device, tt_func_name(tasks[i].func), &s));
-    TT_TRY(tt_stream_get(main, comm->device, tt_func_name(tasks[i].func), &m));
+    TT_TRY(comm->port.row->get(tasks[i].stream, comm->device, tt_func_name(tasks[i].func), &s));
+    TT_TRY(comm->port.row->get(main, comm->device, tt_func_name(tasks[i].func), &m));
     if (s != m) {
-      TT_TRY(before ? tt_stream_order(s, m) : tt_stream_order(m, s));
+      TT_TRY(before ? comm->port.row->order(s, m) : comm->port.row->order(m, s));
     }
   }
   return ncclSuccess;
@@ -544,7 +550,7 @@ static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, t
   fill_call(t, 0, c);
   TT_TRY(decide(comm, t, 0, &d));
   if (d->choice.direct && !comm->machine.all_local) {
-    find_memory(d->cached->sched, c);
+    find_memory(comm->port.row, d->cached->sched, c);
   }
   if (c->count >= comm->results.huge_pages.least) {
     use_buffers(&comm->results.huge_pages, d->cached->sched, c);
@@ -588,7 +594,7 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
   if (TT_UNLIKELY(told != NULL)) {
     tt_profile_plan_start(told, comm, p);
   }
-  TT_TRY_GOTO(tt_stream_get(first->stream, comm->device, tt_func_name(first->func), &stream), res);
+  TT_TRY_GOTO(comm->port.row->get(first->stream, comm->device, tt_func_name(first->func), &stream), res);
   TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res); // a wrong stream is found before the proxy is told of anything
   for (size_t i = 0; i < n; i++) {
     if (is_open_message(&tasks[i])) {

@@ -73,6 +73,7 @@ ncclResult_t tt_comm_new(const tt_device_ops *row, struct ncclComm **out)
   }
   tt_turns_init(&c->splits.turns);
   c->port.row = row;
+  c->port.shortcut = row->shortcut;
   c->generation = tt_proc_generation;
   atomic_store(&c->state, TT_COMM_STARTING);
   atomic_store(&c->magic, TT_COMM_MAGIC);

@@ -394,7 +394,6 @@ static void watch_plan(tt_launch_events *l, tt_task_events *some)
   for (int i = 0; i < p->nlanes; i++) {
     p->lanes[i].stamp = p->lanes[i].stamp != NULL ? p->lanes[i].stamp : &some->nobody;
   }
-  p->work.ops = &tt_plan_watched_ops;
   p->watch = watch;
   p->begun = NULL;
   p->step = tt_shm_step;

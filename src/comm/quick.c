@@ -1,6 +1,5 @@
 // quick.c: repeated small calls, run inside the call that launches them (device/quick.h).
 #include "comm/comm.h"
-#include "device/host/stream.h"
 
 #define TOGETHER 64 // tasks of a group
 
@@ -12,7 +11,8 @@
 // Is nothing of the communicator or the stream under way?
 static inline bool is_free(const struct ncclComm *comm, cudaStream_t stream)
 {
-  return tt_stream_is_free(stream, comm->device) && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
+  return comm->port.shortcut->is_free(stream, comm->device) &&
+         atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
 }
 
 // May the task be run now, before everything that is queued later? Asked after is_free: between the two the communicator may be stopped.
@@ -27,16 +27,14 @@ static inline bool may_run(const tt_task *t)
 // do without. Looks by ready(arg), and returns what it said last.
 static __attribute__((noinline)) bool linger(struct ncclComm *comm, cudaStream_t stream, bool (*ready)(void *arg), void *arg)
 {
-  tt_stream *s = tt_stream_find(stream, comm->device);
-  if (s == NULL || !atomic_load_explicit(&s->awaited, memory_order_relaxed)) {
+  if (!comm->port.shortcut->take_awaited(stream, comm->device)) {
     return false;
   }
-  atomic_store_explicit(&s->awaited, false, memory_order_relaxed);
   if (comm->attempts.skip > 0) {
     comm->attempts.skip--;
     return false;
   }
-  bool over = tt_host_linger(s, ready, arg);
+  bool over = comm->port.shortcut->linger(stream, comm->device, ready, arg);
   comm->attempts.failed = over ? 0 : TT_MIN(comm->attempts.failed + 1, IN_VAIN_MOST);
   comm->attempts.skip = over ? 0 : 1u << comm->attempts.failed;
   return over;
@@ -91,17 +89,18 @@ bool tt_comm_quick(tt_task *t, unsigned looks)
 // Are they of different communicators, on streams that do not order each other?
 static bool are_apart(const tt_task *tasks, size_t n)
 {
-  const tt_stream *streams[TOGETHER];
+  const void *queues[TOGETHER];
   for (size_t i = 0; i < n; i++) {
     if (tasks[i].func >= TT_FUNC_SEND || !tt_comm_is_ready(&tasks[i])) {
       return false;
     }
-    streams[i] = tt_stream_find(tasks[i].stream, tasks[i].comm->device);
-    if (streams[i] == NULL || streams[i]->is_legacy) {
+    const struct ncclComm *comm = tasks[i].comm;
+    queues[i] = comm->port.shortcut->queue(tasks[i].stream, comm->device);
+    if (queues[i] == NULL) {
       return false;
     }
     for (size_t k = 0; k < i; k++) {
-      if (tasks[k].comm == tasks[i].comm || streams[k] == streams[i]) {
+      if (tasks[k].comm == comm || queues[k] == queues[i]) {
         return false;
       }
     }
@@ -134,7 +133,8 @@ void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
     return;
   }
   r->state = TT_READY_NEVER;
-  bool fits = d->choice.channels == 1 && !d->choice.networked && !t->comm->tuned && (int)t->op < ncclNumOps;
+  bool fits =
+      t->comm->port.shortcut != NULL && d->choice.channels == 1 && !d->choice.networked && !t->comm->tuned && (int)t->op < ncclNumOps;
   if (fits && r->quick == NULL) {
     r->quick = tt_calloc(1, sizeof *r->quick); // without memory the call takes the usual way
   }

@@ -1,7 +1,7 @@
 // device.h: the table of devices: what the layers above ask of the kind of device that a rank is on. One row per kind.
 //
 // A rank's port holds the row of its device (link.h), and everything above src/device goes through it: no other folder includes a row's headers, but for
-// src/api/host*.c, the public face of the host device (scripts/check_levels). src/device/README.md says what each group of members means for CUDA.
+// src/api/host*.c, the public face of the host device (src/LEVELS). README.md says what each member means on a GPU.
 //
 // Members, unless they say otherwise: any thread; they never wait for a peer. Errors are recorded with tt_fail.
 #pragma once
@@ -44,6 +44,20 @@ typedef struct tt_deferred {
   bool (*run)(struct tt_deferred *d);
 } tt_deferred;
 
+// What small calls need that the calling thread runs itself (comm/quick.c).
+typedef struct tt_shortcut_ops {
+  // Could a call run at once, because nothing on the stream, or before it in order, is under way? Runs a little of what is. False for a captured stream, and
+  // for what is no stream.
+  bool (*is_free)(cudaStream_t stream, int device);
+  // Has a thread waited for the stream since this was last asked? A hint.
+  bool (*take_awaited)(cudaStream_t stream, int device);
+  // Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for their part of a small call; never sleeps.
+  // Returns whether it is ready. For calls that have a short thing to wait for, with more ranks than cores.
+  bool (*linger)(cudaStream_t stream, int device, bool (*ready)(void *arg), void *arg);
+  // The stream's queue, if no other stream is ordered with it by itself: two calls are apart if their queues differ. NULL: it has none, or is captured.
+  const void *(*queue)(cudaStream_t stream, int device);
+} tt_shortcut_ops;
+
 typedef struct tt_device_ops {
   const char *name; // in messages, and in tt_device_id
 
@@ -64,7 +78,16 @@ typedef struct tt_device_ops {
   // Unmaps all allocations of the peer that the link has mapped. Nothing of the port runs.
   void (*forget)(tt_link *link);
 
+  // Zeroed memory for operations' intermediate results, a cache line's multiple, that no peer reaches. NULL: there is none. `scratch_free` takes NULL.
+  void *(*scratch_alloc)(size_t bytes);
+  void (*scratch_free)(void *scratch);
+
   // --- streams
+  // The stream of this handle, for function `what`: NULL and 1 are the device's legacy default stream, 2 the calling thread's. Errors: ncclInvalidArgument (it
+  // is no stream of this kind of device), ncclInvalidUsage (it is captured, which breaks the capture).
+  ncclResult_t (*get)(cudaStream_t handle, int device, const char *what, tt_stream **out);
+  // What is submitted to `later` from now on runs after what has been submitted to `earlier`. Errors: ncclSystemError.
+  ncclResult_t (*order)(tt_stream *earlier, tt_stream *later);
   // Is the stream captured? Errors: ncclInvalidArgument (the handle is no stream of this kind of device).
   ncclResult_t (*captured)(cudaStream_t stream, int device, bool *captured);
   // Records `r` in the graph if the streams are captured; *captured: they are. Takes `r` over, and drops it on an error or where they are not. `r` NULL: there
@@ -78,6 +101,8 @@ typedef struct tt_device_ops {
   void (*close)(tt_port *port);
 
   // --- work
+  // Runs the plan on the stream, after what stands there; it may be complete when this returns. Plan->recycle gives it back, also after a failure.
+  void (*submit)(tt_plan *plan, tt_stream *stream);
   // Moves what can be moved, of all ports. True when anything did.
   bool (*progress)(void);
   // The port is stopped: afterwards no thread is in a plan that it found before this call, and plans that had begun touch the user's buffers no more.
@@ -94,6 +119,8 @@ typedef struct tt_device_ops {
   // From now on fn(1) is called when a thread of a user's begins to move what ports have to move, fn(-1) when it stops or falls asleep. One such function per
   // process.
   void (*attend)(void (*fn)(int delta));
+
+  const tt_shortcut_ops *shortcut; // NULL: no call is run by the calling thread
 } tt_device_ops;
 
 extern const tt_device_ops tt_device_host;

@@ -165,9 +165,10 @@ typedef struct tt_mover {
 typedef struct tt_port {
   int rank, nranks;
   int device;
-  const struct tt_device_ops *row; // of that kind of device (device.h)
-  tt_rank_page *page;              // own; ring page->bell to wake whoever waits for this rank
-  tt_rank_page lone_page;          // used when there is nobody to share a page with
+  const struct tt_device_ops *row;        // of that kind of device (device.h),
+  const struct tt_shortcut_ops *shortcut; // and the row's
+  tt_rank_page *page;                     // own; ring page->bell to wake whoever waits for this rank
+  tt_rank_page lone_page;                 // used when there is nobody to share a page with
   tt_link **links;       // by peer; NULL until connected. Behind the ranks the networks that reduce, as many as there are ranks at most
   const tt_mover *mover; // NULL: no link goes over the network
   void *mover_self;

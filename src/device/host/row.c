@@ -49,6 +49,12 @@ static void close_port(tt_port *port)
   port->bounce = NULL;
 }
 
+static void submit(tt_plan *plan, tt_stream *stream)
+{
+  plan->work.ops = plan->watch == NULL ? &tt_plan_ops : &tt_plan_watched_ops;
+  tt_stream_push(stream, &plan->work);
+}
+
 static bool progress(void)
 {
   return tt_stream_help(NULL, HELP_BYTES);
@@ -72,6 +78,7 @@ static void await(bool (*ready)(void *arg), void *arg)
 
 static void wake(void)
 {
+  tt_bell_fence();
   tt_bell_ring(&tt_process_bell);
 }
 
@@ -85,6 +92,24 @@ static void attend(void (*fn)(int delta))
   atomic_store(&tt_host_attend, fn);
 }
 
+static bool take_awaited(cudaStream_t stream, int device)
+{
+  tt_stream *s = tt_stream_find(stream, device);
+  if (s == NULL || !atomic_load_explicit(&s->awaited, memory_order_relaxed)) {
+    return false;
+  }
+  atomic_store_explicit(&s->awaited, false, memory_order_relaxed);
+  return true;
+}
+
+static bool linger(cudaStream_t stream, int device, bool (*ready)(void *arg), void *arg)
+{
+  return tt_host_linger(tt_stream_find(stream, device), ready, arg);
+}
+
+static const tt_shortcut_ops shortcut = {
+    .is_free = tt_stream_is_free, .take_awaited = take_awaited, .linger = linger, .queue = tt_stream_queue};
+
 const tt_device_ops tt_device_host = {.name = "host",
                                       .count = tt_host_device_count,
                                       .current = tt_host_device,
@@ -95,10 +120,15 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .range = tt_mem_range,
                                       .on_free = tt_mem_on_free,
                                       .forget = tt_mem_forget,
+                                      .scratch_alloc = tt_calloc_line,
+                                      .scratch_free = tt_free,
+                                      .get = tt_stream_get,
+                                      .order = tt_stream_order,
                                       .captured = captured,
                                       .record = tt_capture_calls,
                                       .open = open_port,
                                       .close = close_port,
+                                      .submit = submit,
                                       .progress = progress,
                                       .settle = settle,
                                       .await = await,
@@ -106,4 +136,5 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .poll = poll,
                                       .awaiting = tt_host_waiting,
                                       .defer = tt_worker_defer,
-                                      .attend = attend};
+                                      .attend = attend,
+                                      .shortcut = &shortcut};

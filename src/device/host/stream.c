@@ -279,13 +279,24 @@ static __attribute__((noinline)) tt_stream *find_default(cudaStream_t handle, in
   return tt_stream_look(handle, device, &s) == ncclSuccess && s->state == TT_STREAM_LIVE ? s : NULL;
 }
 
-tt_stream *tt_stream_find(cudaStream_t handle, int device)
+static inline __attribute__((always_inline)) tt_stream *find_stream(cudaStream_t handle, int device)
 {
   tt_stream *s = (tt_stream *)handle;
   if (TT_UNLIKELY((uintptr_t)handle <= 2)) {
     return find_default(handle, device);
   }
   return stream_state(s) == TT_STREAM_LIVE ? s : NULL;
+}
+
+tt_stream *tt_stream_find(cudaStream_t handle, int device)
+{
+  return find_stream(handle, device);
+}
+
+const void *tt_stream_queue(cudaStream_t handle, int device)
+{
+  const tt_stream *s = find_stream(handle, device);
+  return s == NULL || s->is_legacy ? NULL : s;
 }
 
 // Moves what has been pushed into the ordered queue. Run flag held.
@@ -612,15 +623,18 @@ static __attribute__((noinline)) bool others_idle(tt_stream *s)
 
 bool tt_stream_is_free(cudaStream_t handle, int device)
 {
-  tt_stream *s = tt_stream_find(handle, device);
+  tt_stream *s = find_stream(handle, device);
   if (TT_UNLIKELY(s == NULL)) {
     return false;
   }
   if (TT_UNLIKELY(!tt_stream_idle(s))) {
     tt_stream_progress(s, FIRST_RUN_BYTES, false);
+    if (!tt_stream_idle(s)) {
+      return false;
+    }
   }
   const tt_stream *with = s->legacy;
-  return tt_stream_idle(s) && (with == NULL || tt_stream_idle(with)) && (TT_LIKELY(!s->is_legacy) || others_idle(s));
+  return (with == NULL || tt_stream_idle(with)) && (TT_LIKELY(!s->is_legacy) || others_idle(s));
 }
 
 static void push_only(tt_stream *s, tt_work *w)

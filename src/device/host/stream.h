@@ -56,6 +56,9 @@ tt_stream *tt_stream_find(cudaStream_t handle, int device);
 // Could an entry be run at once on the stream that tt_stream_find finds, because nothing that must go before it is under way? Runs a little of what is.
 bool tt_stream_is_free(cudaStream_t handle, int device);
 
+// The stream that tt_stream_find finds, if it is not a legacy default stream: NULL.
+const void *tt_stream_queue(cudaStream_t handle, int device);
+
 // A stream of `device` from the pool. blocking: ordered with the legacy default stream. Errors: ncclSystemError.
 ncclResult_t tt_stream_create(int device, bool blocking, tt_stream **out);
 // Returns at once; queued work still runs.
