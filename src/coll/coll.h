@@ -51,6 +51,7 @@ enum {
 // One row of the table.
 typedef struct tt_algorithm {
   const char *name; // as in NCCL_ALGO
+  const char *id;   // as profilers are told
   const char *doc;  // one sentence
   uint32_t funcs;   // functions it knows: bit 1 << tt_func
   uint32_t needs;   // TT_NEEDS_…
@@ -61,7 +62,15 @@ typedef struct tt_algorithm {
   bool in_network; // on several nodes the network has to reduce (collnet.c)
 } tt_algorithm;
 
-// The table; *count (may be NULL) receives the number of rows (at most 32). Lives as long as the process. Any thread.
+// Rows of the table: TT_ALGO_RING, ...
+enum {
+#define A(id, name, write, funcs, needs, follows, in_network, doc) TT_ALGO_##id,
+#include "coll/algorithms.def"
+  TT_NALGOS
+};
+_Static_assert(TT_NALGOS <= 32, "sets of algorithms are words of 32 bits");
+
+// The table; *count (may be NULL) receives the number of rows, TT_NALGOS. Lives as long as the process. Any thread.
 const tt_algorithm *tt_algorithms(int *count);
 
 // Row of the algorithm with this name (case does not matter), or -1.

@@ -7,18 +7,8 @@
 struct tt_build;
 
 // The functions behind the rows of the table; contract in tt_algorithm.write.
-ncclResult_t tt_ring_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_tree_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_rd_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_pat_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_oneshot_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_directw_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_exchange_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_hierring_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_hierrd_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_collnet_chain_write(const tt_shape *shape, tt_schedule **out);
-ncclResult_t tt_collnet_direct_write(const tt_shape *shape, tt_schedule **out);
+#define A(id, name, write, funcs, needs, follows, in_network, doc) ncclResult_t write(const tt_shape *shape, tt_schedule **out);
+#include "coll/algorithms.def"
 
 // ncclInvalidArgument (with tt_fail) unless rank, root and nranks fit together and `funcs` holds shape->func. `name`: the algorithm's.
 ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t funcs);

@@ -16,13 +16,14 @@ enum { RANKS = 2, STEPS = 4 }; // STEPS: sizes looked at between a power of two 
 
 // One way of doing an all-reduce: the cheapest of some algorithms.
 typedef struct way {
-  const char *algo[2];
+  uint32_t algos; // bits of their rows
   uint32_t protos;
 } way;
 
-static const way with_ll = {{"RD", "Ring"}, TT_PROTO_LL}, with_simple = {{"RD", "Ring"}, TT_PROTO_SIMPLE},
-                 with_messages = {{"RD", "Ring"}, TT_PROTO_ALL}, with_calls = {{"Direct", "Direct"}, TT_PROTO_SIMPLE},
-                 with_loads = {{"DirectWrite", "DirectWrite"}, TT_PROTO_SIMPLE};
+enum { THROUGH_FIFOS = 1 << TT_ALGO_RD | 1 << TT_ALGO_RING };
+static const way with_ll = {THROUGH_FIFOS, TT_PROTO_LL}, with_simple = {THROUGH_FIFOS, TT_PROTO_SIMPLE},
+                 with_messages = {THROUGH_FIFOS, TT_PROTO_ALL}, with_calls = {1 << TT_ALGO_DIRECT, TT_PROTO_SIMPLE},
+                 with_loads = {1 << TT_ALGO_DIRECTWRITE, TT_PROTO_SIMPLE};
 
 // Where it is reckoned: models may differ in what direct access costs.
 typedef struct side {
@@ -33,8 +34,7 @@ typedef struct side {
 static ncclResult_t time_of(const side *s, double bytes, double *us)
 {
   tt_cost_choice best;
-  uint32_t algos = 1u << tt_algorithm_find(s->way->algo[0]) | 1u << tt_algorithm_find(s->way->algo[1]);
-  TT_TRY(tt_cost_best(s->cost, TT_FUNC_ALLREDUCE, (size_t)bytes, algos, s->way->protos, &best));
+  TT_TRY(tt_cost_best(s->cost, TT_FUNC_ALLREDUCE, (size_t)bytes, s->way->algos, s->way->protos, &best));
   *us = best.us;
   return ncclSuccess;
 }

@@ -47,11 +47,25 @@ static void log_figures(const struct ncclComm *comm, const tt_tuning *t)
           others ? ", others than rank 0's" : "");
 }
 
-void tt_tuning_take_figures(const struct ncclComm *comm, tt_tuning *t)
+static void set_thresholds(const struct ncclComm *comm, tt_tuning *t)
 {
   int64_t wish = tt_params_get()->host_direct_threshold;
+  size_t *at = t->thresholds, direct = comm->machine.all_local ? t->limits.direct_local : t->limits.direct_copy;
+  for (int i = 0; i < TT_NTHRESHOLDS; i++) {
+    at[i] = tt_thresholds[i].value;
+  }
+  at[TT_AT_LL] = t->limits.ll;
+  at[TT_AT_DIRECT_CHUNK] = t->limits.direct_chunk;
+  at[TT_AT_DIRECT_COPY] = t->limits.direct_copy;
+  at[TT_AT_DIRECT_LOCAL] = t->limits.direct_local;
+  at[TT_AT_DIRECT] = wish >= 0 ? (size_t)wish : direct;
+  at[TT_AT_DIRECT_TWO] = wish >= 0 ? (size_t)wish : 2 * direct;
+}
+
+void tt_tuning_take_figures(const struct ncclComm *comm, tt_tuning *t)
+{
   t->figures = agreed_figures(comm);
   t->limits = comm->peers[0].limits;
-  t->direct_min = wish >= 0 ? (size_t)wish : comm->machine.all_local ? t->limits.direct_local : t->limits.direct_copy;
+  set_thresholds(comm, t);
   log_figures(comm, t);
 }

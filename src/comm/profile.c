@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "base/text.h"
 #include "os/clock.h"
 
 typedef struct channel_event {
@@ -23,32 +22,6 @@ struct tt_task_events {
   channel_event one;       // where there is one
   tt_shm_events *messages; // between ranks that have memory in common
 };
-
-// Is it the table's name in capitals, with underlines?
-static bool is_name_of(const char *text, const char *name)
-{
-  for (; *text != '\0'; text++) {
-    if (*text != '_' && tt_ncasecmp(name++, text, 1) != 0) {
-      return false;
-    }
-  }
-  return *name == '\0';
-}
-
-const char *tt_profile_algorithm(int algo)
-{
-  static const char *const names[] = {"RING",     "TREE",   "RD",       "PAT",    "ONESHOT",       "DIRECT",        "DIRECTWRITE",
-                                      "PAIRWISE", "LINEAR", "HIERRING", "HIERRD", "COLLNET_CHAIN", "COLLNET_DIRECT"};
-  const int count = (int)TT_COUNT(names);
-  const char *name = tt_algorithms(NULL)[algo].name;
-  for (int i = 0; i < count; i++) {
-    const char *text = names[(algo + i) % count]; // in the table's order: mostly the first
-    if (is_name_of(text, name)) {
-      return text;
-    }
-  }
-  return name;
-}
 
 static const char *proto_text(tt_proto proto)
 {
@@ -202,7 +175,7 @@ static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_dec
                                   .datatype = tt_type_name((int)t->type),
                                   .nChannels = (uint8_t)d->choice.channels,
                                   .nWarps = 1,
-                                  .algo = tt_profile_algorithm(d->choice.algo),
+                                  .algo = tt_algorithms(NULL)[d->choice.algo].id,
                                   .proto = proto_text(d->choice.proto)}};
   tt_profilers_start(l->comm->profiling.profilers, &descr, &t->events->api, &l->group, &t->events->op);
 }

@@ -48,10 +48,6 @@ typedef struct tt_launch_events {
   tt_task_events *first, **last;
 } tt_launch_events;
 
-// The name of an algorithm, a row of tt_algorithms, as profilers know it: as NCCL spells it, ours in the same way. A text that stays good after the library's
-// objects have gone.
-const char *tt_profile_algorithm(int algo);
-
 // A plan is being made, of which profilers are told: fills *l, which the calls below take, in their order. The launching thread.
 void tt_profile_plan_start(tt_launch_events *l, struct ncclComm *comm, tt_plan *p);
 // The operation of task t, which the plan takes over: before its lanes are added. `channel`: number of the first one it uses.

@@ -137,11 +137,11 @@ ncclResult_t tt_tuning_agree(struct ncclComm *comm, bool agreed)
 // ---- What it is asked ----
 
 // NCCL's number to our row, -1: we do not have it.
-static int row_of(const tt_tuning *t, int algo)
+static int row_of(int algo)
 {
-  const tt_rows *r = &t->row;
-  const int rows[TUTTI_NUM_ALGORITHMS] = {r->tree, r->ring,    r->net_direct, r->net_chain, -1,           -1,        r->pat,
-                                          r->rd,   r->oneshot, r->direct,     r->directw,   r->hier_ring, r->hier_rd};
+  static const int rows[TUTTI_NUM_ALGORITHMS] = {
+      TT_ALGO_TREE,   TT_ALGO_RING,        TT_ALGO_COLLNET_DIRECT, TT_ALGO_COLLNET_CHAIN, -1, -1, TT_ALGO_PAT, TT_ALGO_RD, TT_ALGO_ONESHOT,
+      TT_ALGO_DIRECT, TT_ALGO_DIRECTWRITE, TT_ALGO_HIERRING,       TT_ALGO_HIERRD};
   return rows[algo];
 }
 
@@ -159,16 +159,15 @@ static bool ask_machine(const struct ncclComm *comm)
 // Messages one after the other, and how often a rank passes on the whole message, for our algorithms without direct access.
 static void way_of(const struct ncclComm *comm, int row, tt_func func, double *hops, double *times)
 {
-  const tt_rows *r = &comm->tuning->row;
   int levels = 0; // of a tree of the ranks
   while (levels < 31 && 1u << levels < (unsigned)comm->nranks) {
     levels++;
   }
   double n = comm->nranks, part = (n - 1) / n;
   bool twice = func == TT_FUNC_ALLREDUCE, chain = func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
-  *hops = row == r->ring || row == r->hier_ring ? n - 1 : row == r->oneshot ? 1 : levels;
-  *times = row == r->oneshot ? n - 1 : row == r->rd || row == r->hier_rd ? levels : row == r->tree || chain ? 1 : part;
-  if (twice && (row == r->ring || row == r->hier_ring || row == r->tree)) {
+  *hops = row == TT_ALGO_RING || row == TT_ALGO_HIERRING ? n - 1 : row == TT_ALGO_ONESHOT ? 1 : levels;
+  *times = row == TT_ALGO_ONESHOT ? n - 1 : row == TT_ALGO_RD || row == TT_ALGO_HIERRD ? levels : row == TT_ALGO_TREE || chain ? 1 : part;
+  if (twice && (row == TT_ALGO_RING || row == TT_ALGO_HIERRING || row == TT_ALGO_TREE)) {
     *hops *= 2;
     *times *= 2;
   }
@@ -191,7 +190,7 @@ static double rough_us(const struct ncclComm *comm, tt_func func, const tt_choic
 static ncclResult_t cost_of(struct ncclComm *comm, const tt_asked *a, tt_func func, const int entry[2], float *out)
 {
   const tt_tuning *t = comm->tuning;
-  int row = row_of(t, entry[0]), proto = entry[1];
+  int row = row_of(entry[0]), proto = entry[1];
   *out = (float)NCCL_ALGO_PROTO_IGNORE;
   bool wrong = row >= 0 && tt_algorithms(NULL)[row].in_network && proto != NCCL_PROTO_SIMPLE;
   if (wrong || !tt_tuning_usable(comm, func, row, a->in_network) ||
@@ -227,7 +226,7 @@ static void place_own(const tt_tuning *t, tt_asked *a)
   q->algo = q->proto = -1;
   int proto = a->own.direct || a->own.proto == TT_SIMPLE ? NCCL_PROTO_SIMPLE : NCCL_PROTO_LL;
   for (int algo = 0; algo < tt_tuner_rows(t->tuner); algo++) {
-    if (row_of(t, algo) == a->own.algo && q->costs[algo][proto] >= 0) {
+    if (row_of(algo) == a->own.algo && q->costs[algo][proto] >= 0) {
       q->algo = algo;
       q->proto = proto;
     }
@@ -315,8 +314,8 @@ static ncclResult_t ask(struct ncclComm *comm, const tt_task *task, size_t ops, 
   tt_tuner_ask(comm->tuning->tuner, &a->question, &answer);
   tt_choice c = a->own;
   if (answer.algo >= 0 && (answer.algo != a->question.algo || answer.proto != a->question.proto)) {
-    c = (tt_choice){.algo = row_of(comm->tuning, answer.algo)};
-    tt_tuning_take(comm, func, bytes, proto_of(answer.proto), &c);
+    c = (tt_choice){.algo = row_of(answer.algo), .proto = proto_of(answer.proto)};
+    TT_TRY(tt_tuning_take(comm, func, bytes, &c));
   }
   if (answer.channels > 0) {
     int most = tt_algorithm_channels(&tt_algorithms(NULL)[c.algo], comm->layout);

@@ -1,5 +1,7 @@
 // tuning.c: which algorithm, protocol and chunk size for an operation. The same answer on every rank: it depends on the size, on what all
 // ranks know of each other, and on parameters that init compares.
+#include <string.h>
+
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
@@ -9,34 +11,8 @@
 #include "comm/topology.h"
 #include "comm/tuning_priv.h"
 
-// Sizes in bytes of the operation, from measurements on host memory (docs/notes/performance-log.md). DIRECT_MIN_…, DIRECT_CHUNK,
-// and LL_MAX for the protocol, hold where no figures of the machine are known; else tt_tuning_limits finds others.
-#define LL_MAX (16u << 10)     // up to here small slots win
-#define ONESHOT_RANKS 8        // up to so many ranks everybody sends to everybody
-#define ONESHOT_MAX (8u << 10) // bytes times ranks, for that
-#define FLAT_CROWD 4           // ranks per core from which one rank sums for all, between processes, up to FLAT_MAX
-#define FLAT_MAX (2u << 10)
-#define TREE_CROWD 8                // and from which a tree is faster than a ring, and one for all also with longer messages
-#define TREE_PART (4u << 10)        // of so short parts: from FLAT_CROWD on
-#define CROWD_PART (8u << 10)       // parts up to which everybody sends to everybody, between processes whose cores are short,
-#define CROWD_PART_FEW (128u << 10) // and with fewer than FLAT_CROWD ranks per core,
-#define CROWD_SWAP_FEW (64u << 10)  // where everybody has something else for everybody
-#define DIRECT_MIN_COPY (32u << 10) // from here a system call per copy pays
-#define DIRECT_MIN_LOCAL (8u << 10) // from here meeting pays when the peer's memory is ours
-#define DIRECT_CHUNK \
-  (512u << 10) // of an all-reduce that fetches: two of them, and what is made of them, fit the second-level caches of two cores
-#define PAIR_CHUNK (512u << 10)                              // of a reduce of two processes, twice that of a broadcast
-#define SHARE_MIN (256u << 10)                               // of a broadcast or reduce of two processes
-#define DIRECT_COPY_CHUNK (4u << 20)                         // of everything else: only bounds how long one step takes
-#define DIRECT_PAGES_CHUNK ((TT_PAGEPIPE_PAGES - 1) * 4096u) // between processes: what a pipe holds, wherever it begins
-#define MOST_TAKES_US 1000                                   // that a rank goes on looking for a peer that is at work
-#define PIPELINE 4                                           // passes a message should take so that sender and receiver overlap
-#define CHUNK_MIN (8u << 10)                                 // a second message costs more than what its copying overlaps with
-#define CHANNEL_MIN (64u << 10)      // of the message, for each channel that takes part: less is not worth another order
-#define NET_CHUNK_MIN (32u << 10)    // a message over the network costs two system calls
-#define NET_SEGMENT (60u << 10)      // of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB
-#define NET_LARGE (4u << 20)         // from here on the longest messages that the network's slots hold
-#define NET_LARGE_BLOCK (256u << 10) // and of parts that all ranks send and receive at the same time from here on
+#define MOST_TAKES_US 1000      // that a rank goes on looking for a peer that is at work
+#define NET_SEGMENT (60u << 10) // of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB
 
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 {
@@ -49,10 +25,32 @@ static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 
 ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out)
 {
-  tt_limits l = {.ll = LL_MAX, .direct_copy = DIRECT_MIN_COPY, .direct_local = DIRECT_MIN_LOCAL, .direct_chunk = DIRECT_CHUNK};
+  tt_limits l = {.ll = tt_thresholds[TT_AT_LL].value,
+                 .direct_copy = tt_thresholds[TT_AT_DIRECT_COPY].value,
+                 .direct_local = tt_thresholds[TT_AT_DIRECT_LOCAL].value,
+                 .direct_chunk = tt_thresholds[TT_AT_DIRECT_CHUNK].value};
   TT_TRY(tt_limits_find(f, &l));
   *out = l;
   return ncclSuccess;
+}
+
+// As much of a slot as goes in whole segments. A message of 64 KiB takes a second, tiny one, which costs nearly as much as the long one.
+static size_t whole_segments(size_t capacity)
+{
+  return capacity < NET_SEGMENT ? capacity : capacity / NET_SEGMENT * NET_SEGMENT;
+}
+
+// What slots hold, and the thresholds that follow.
+static void take_slots(const struct ncclComm *comm, tt_tuning *t)
+{
+  tt_geometry g = comm->peers[0].geometry;
+  t->ll_capacity = (uint32_t)(g.ll_slot_bytes - offsetof(tt_slot, data)) / 8 * 8;
+  t->simple_capacity = g.simple_slot_bytes;
+  t->net_capacity = g.net_slot_bytes;
+  t->thresholds[TT_AT_LL_SLOT] = t->ll_capacity;
+  t->thresholds[TT_AT_TINY] = TT_MIN(TT_TINY_BYTES, t->ll_capacity);
+  t->thresholds[TT_AT_SLOT] = t->simple_capacity;
+  t->thresholds[TT_AT_NET_P2P_CHUNK] = whole_segments((size_t)TT_CLAMP(comm->peers[0].net_chunk, 64, 1 << 30) / 64 * 64);
 }
 
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
@@ -68,23 +66,7 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
     tt_free(t);
     return res;
   }
-  t->row = (tt_rows){.ring = tt_algorithm_find("Ring"),
-                     .tree = tt_algorithm_find("Tree"),
-                     .rd = tt_algorithm_find("RD"),
-                     .pat = tt_algorithm_find("PAT"),
-                     .oneshot = tt_algorithm_find("Oneshot"),
-                     .direct = tt_algorithm_find("Direct"),
-                     .directw = tt_algorithm_find("DirectWrite"),
-                     .pairwise = tt_algorithm_find("Pairwise"),
-                     .linear = tt_algorithm_find("Linear"),
-                     .hier_ring = tt_algorithm_find("HierRing"),
-                     .hier_rd = tt_algorithm_find("HierRD"),
-                     .net_chain = tt_algorithm_find("CollNetChain"),
-                     .net_direct = tt_algorithm_find("CollNetDirect")};
-  tt_geometry g = comm->peers[0].geometry;
-  t->ll_capacity = (uint32_t)(g.ll_slot_bytes - offsetof(tt_slot, data)) / 8 * 8;
-  t->simple_capacity = g.simple_slot_bytes;
-  t->net_capacity = g.net_slot_bytes;
+  take_slots(comm, t);
   t->mixed = comm->layout->nnodes < comm->nranks;
   if (comm->network.needed && comm->nranks <= TT_MODEL_RANKS) {
     tt_cost_env env = cost_env(comm, t);
@@ -109,6 +91,10 @@ void tt_tuning_destroy(tt_tuning *t)
     tt_tuning_drop_plugin(t);
     tt_cost_destroy(t->cost);
     tt_cost_destroy(t->estimates);
+    for (int f = 0; f < TT_NFUNCS; f++) {
+      tt_free(t->rules[f][false]);
+      tt_free(t->rules[f][true]);
+    }
   }
   tt_free(t);
 }
@@ -133,49 +119,30 @@ static int follow_machine(const struct ncclComm *comm, tt_func func, size_t byte
                                         [TT_FUNC_ALLGATHER] = TT_MODEL_ALL_GATHER,
                                         [TT_FUNC_REDUCESCATTER] = TT_MODEL_REDUCE_SCATTER,
                                         [TT_FUNC_ALLREDUCE] = TT_MODEL_ALL_REDUCE};
-  const tt_rows *r = &comm->tuning->row;
   if ((size_t)func >= TT_COUNT(funcs) || tt_params_get()->algo != NULL || comm->nranks == 1 || in_network) {
     return -1;
   }
   tt_model_algo algo = tt_topology_algo(comm->topology, comm->tuning->model, funcs[func], bytes);
-  int row = algo == TT_MODEL_RING ? r->ring : algo == TT_MODEL_TREE ? r->tree : algo == TT_MODEL_PAT ? r->pat : -1;
+  int row = algo == TT_MODEL_RING ? TT_ALGO_RING : algo == TT_MODEL_TREE ? TT_ALGO_TREE : algo == TT_MODEL_PAT ? TT_ALGO_PAT : -1;
   return tt_tuning_usable(comm, func, row, false) ? row : -1;
 }
 
-// Ranks per core of the only machine, where cores are short; else 0.
-static int crowd_of(const struct ncclComm *comm)
+// Where the operation runs, as rules ask for it.
+static uint32_t where_of(const struct ncclComm *comm, bool networked)
 {
-  return comm->machine.crowded && !comm->network.needed && comm->peers[0].cpus > 0 ? comm->nranks / comm->peers[0].cpus : 0;
+  bool local_crowd = comm->machine.crowded && !comm->network.needed, turns = local_crowd && !comm->machine.all_local;
+  bool direct_free = !turns || tt_params_get()->host_direct_threshold >= 0;
+  uint32_t ranks = comm->nranks > 2 ? TT_SOME_RANKS | TT_MORE_RANKS : comm->nranks == 2 ? TT_SOME_RANKS | TT_TWO_RANKS : 0;
+  return ranks | (comm->machine.all_local ? TT_ONE_PROCESS : TT_PROCESSES) | (networked ? TT_NETWORK : 0) |
+         (comm->machine.shares ? TT_SHARED_NODE : 0) | (comm->machine.crowded ? TT_CROWDED : 0) | (local_crowd ? TT_LOCAL_CROWD : 0) |
+         (direct_free ? TT_DIRECT_FREE : 0);
 }
 
-// Does everybody send everybody its part? Then each rank must have a core once, not in every round.
-static bool one_hop(const struct ncclComm *comm, size_t bytes)
+static tt_situation situation_of(const struct ncclComm *comm, tt_func func, bool networked)
 {
-  return comm->machine.crowded && !comm->network.needed && bytes <= LL_MAX;
-}
-
-// Does one rank sum for all? Where cores are short, what counts is the work of all ranks together and how often a core changes hands: 2n messages
-// do, and each rank has its core twice at most. Between processes the one that sums must have its turn in between, which pays from some ranks per
-// core on; and it does all the work alone, which with few ranks is more than what the others save as soon as messages are longer than FLAT_MAX.
-static bool one_for_all(const struct ncclComm *comm, size_t bytes)
-{
-  if (!one_hop(comm, bytes)) {
-    return false;
-  }
-  return comm->machine.all_local || crowd_of(comm) >= (bytes <= FLAT_MAX ? FLAT_CROWD : TREE_CROWD);
-}
-
-// Do processes share cores? Then what waits least wins: whoever sends through a FIFO needs no turn of the receiver's for that.
-static bool has_turns(const struct ncclComm *comm)
-{
-  return comm->machine.crowded && !comm->machine.all_local && !comm->network.needed;
-}
-
-// Are a ring's hops, each of which waits for the neighbour's turn, too many for an all-reduce? With very many ranks per core always; with many, where messages
-// are so short that the hop costs more than its bytes.
-static bool many_hops(const struct ncclComm *comm, size_t bytes)
-{
-  return crowd_of(comm) >= (bytes / (size_t)comm->nranks <= TREE_PART ? FLAT_CROWD : TREE_CROWD);
+  tt_situation s = {.func = func, .where = where_of(comm, networked), .ranks = (size_t)comm->nranks};
+  s.per_core = (s.where & TT_LOCAL_CROWD) != 0 && comm->peers[0].cpus > 0 ? s.ranks / (size_t)comm->peers[0].cpus : 0;
+  return s;
 }
 
 static bool has_blocks(tt_func func)
@@ -184,106 +151,91 @@ static bool has_blocks(tt_func func)
          func == TT_FUNC_SCATTER;
 }
 
-// Are the parts short enough to send each straight to who needs it? With longer ones all connections together do not fit into the caches.
-static bool short_parts(const struct ncclComm *comm, tt_func func, size_t bytes)
+static int add_algorithms(const struct ncclComm *comm, const tt_situation *s, tt_size_range *to)
 {
-  size_t few = func == TT_FUNC_ALLTOALL ? CROWD_SWAP_FEW : CROWD_PART_FEW;
-  return bytes / (size_t)comm->nranks <= (crowd_of(comm) < FLAT_CROWD ? few : CROWD_PART);
-}
-
-// Direct access between processes lets everybody wait for everybody several times per pass: where cores are short, each time all ranks must have had a
-// core. Collectives through FIFOs go from rank to rank, in whatever order they get it, and root and leaves run ahead. But Ring's ranks wait for each other
-// in every hop of every pass: with few ranks per core an all-reduce of more than one pass waits less where each rank reads what it sums.
-static bool must_take_turns(const struct ncclComm *comm, tt_func func, size_t bytes)
-{
-  if (!has_turns(comm) || tt_params_get()->host_direct_threshold >= 0) {
-    return false;
-  }
-  if (func == TT_FUNC_ALLREDUCE && crowd_of(comm) < FLAT_CROWD && bytes / (size_t)comm->nranks > comm->tuning->simple_capacity) {
-    return false;
-  }
-  return func <= TT_FUNC_ALLREDUCE || (func == TT_FUNC_ALLTOALL && short_parts(comm, func, bytes));
-}
-
-// Where cores are short: does everybody send everybody who needs it its part, rather than by way of others?
-static bool straight_on(const struct ncclComm *comm, tt_func func, size_t bytes)
-{
-  if (one_hop(comm, bytes)) {
-    return true;
-  }
-  switch (func) {
-  case TT_FUNC_BROADCAST:
-  case TT_FUNC_REDUCE: return has_turns(comm);
-  case TT_FUNC_REDUCESCATTER: return has_turns(comm) && (crowd_of(comm) < TREE_CROWD || short_parts(comm, func, bytes));
-  default: return has_turns(comm) && short_parts(comm, func, bytes);
-  }
-}
-
-// Between processes: do ranks share the work of a broadcast or reduce, and write parts into each other's outputs? Else one copies for all, or all from
-// one. A part of a reduce is fetched by whoever sums it, and written back: each must be worth a copy. What all ranks sum or copy anyway is read: the kernel
-// writes slower than it reads. Two ranks decide that chunk by chunk (coll/directw.c), and below SHARE_MIN gain more by not waiting for each other.
-static bool shares_pay(const struct ncclComm *comm, tt_func func, size_t bytes)
-{
-  if (comm->nranks == 2) {
-    return (func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE) && bytes >= SHARE_MIN;
-  }
-  return func == TT_FUNC_BROADCAST || (func == TT_FUNC_REDUCE && bytes / (size_t)comm->nranks >= comm->tuning->direct_min);
-}
-
-// Two ranks of a process: up to the size where meeting pays for good, the one that sends goes on at once through a FIFO, and both copies stay in the caches.
-static bool goes_ahead(const struct ncclComm *comm, tt_func func, size_t bytes)
-{
-  bool one_way = func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
-  return one_way && comm->nranks == 2 && comm->machine.all_local && bytes < 2 * comm->tuning->direct_min &&
-         tt_params_get()->host_direct_threshold < 0;
-}
-
-// The order in which algorithms are considered for a function and size; -1 ends the list.
-static void preferences(const struct ncclComm *comm, tt_func func, size_t bytes, int list[10])
-{
-  const tt_tuning *t = comm->tuning;
-  const tt_rows *r = &t->row;
+  size_t count;
   int n = 0;
-  bool small = comm->nranks <= ONESHOT_RANKS && bytes * (size_t)comm->nranks <= ONESHOT_MAX;
-  bool straight = straight_on(comm, func, bytes);
-  if (bytes >= t->direct_min && comm->nranks > 1 && !must_take_turns(comm, func, bytes) && !goes_ahead(comm, func, bytes)) {
-    list[n++] = comm->machine.all_local || shares_pay(comm, func, bytes) ? r->directw : r->direct;
-    list[n++] = r->direct;
+  const tt_algo_rule *rules = tt_algo_rules(&count);
+  for (const tt_algo_rule *r = rules; r < rules + count; r++) {
+    tt_size_range range;
+    for (int i = 0; i < 2 && tt_condition_sizes(&r->when, s, comm->tuning->thresholds, &range); i++) {
+      range.result = r->algos[i];
+      to[n] = range;
+      n += tt_tuning_usable(comm, s->func, r->algos[i], true);
+    }
   }
-  switch (func) {
-  case TT_FUNC_ALLREDUCE:
-    if (bytes > LL_MAX) {
-      list[n++] = r->net_chain;
-    }
-    if (comm->network.needed && comm->machine.shares) {
-      list[n++] = bytes <= LL_MAX ? r->hier_rd : r->hier_ring;
-    }
-    if (one_for_all(comm, bytes)) {
-      list[n++] = r->hier_rd;
-    }
-    list[n++] = small ? r->oneshot : bytes <= LL_MAX ? r->rd : many_hops(comm, bytes) ? r->tree : r->ring;
-    list[n++] = r->tree;
-    break;
-  case TT_FUNC_ALLGATHER: list[n++] = small || straight ? r->oneshot : bytes <= LL_MAX ? r->pat : r->ring; break;
-  case TT_FUNC_REDUCESCATTER: list[n++] = straight ? r->oneshot : comm->nranks > 2 && bytes <= LL_MAX ? r->pat : r->ring; break;
-  case TT_FUNC_BROADCAST:
-  case TT_FUNC_REDUCE: list[n++] = straight ? r->oneshot : comm->nranks > 2 && bytes <= LL_MAX ? r->tree : r->ring; break;
-  default: list[n++] = func == TT_FUNC_ALLTOALL ? r->pairwise : r->linear; break;
-  }
-  list[n] = -1;
+  return n;
 }
 
-static int pick_algorithm(const struct ncclComm *comm, tt_func func, size_t bytes, bool in_network)
+static int add_protocols(const struct ncclComm *comm, const tt_situation *s, tt_size_range *to)
 {
-  int list[10], count;
-  preferences(comm, func, bytes, list);
-  for (int i = 0; list[i] >= 0; i++) {
-    if (tt_tuning_usable(comm, func, list[i], in_network)) {
-      return list[i];
+  size_t count;
+  int n = 0;
+  const tt_proto_rule *rules = tt_proto_rules(&count);
+  for (const tt_proto_rule *r = rules; r < rules + count; r++) {
+    uint32_t bit = r->proto == TT_SIMPLE ? TT_PROTO_SIMPLE : TT_PROTO_LL;
+    if ((comm->tuning->filter.protos[s->func] & bit) != 0 && tt_condition_sizes(&r->when, s, comm->tuning->thresholds, &to[n])) {
+      to[n++].result = (int)r->proto;
     }
   }
-  tt_algorithms(&count);
-  for (int i = 0; i < count; i++) { // whatever the user left
+  return n;
+}
+
+static int add_chunks(const struct ncclComm *comm, const tt_situation *s, tt_size_range *to)
+{
+  size_t count;
+  int n = 0;
+  const tt_chunk_rule *rules = tt_chunk_rules(&count);
+  for (size_t i = 0; i < count; i++) {
+    if (tt_condition_sizes(&rules[i].when, s, comm->tuning->thresholds, &to[n])) {
+      to[n++].result = (int)i;
+    }
+  }
+  return n;
+}
+
+static ncclResult_t make_rules(const struct ncclComm *comm, tt_func func, bool networked, tt_func_rules **out)
+{
+  tt_size_range all[TT_RULES_MOST];
+  const tt_situation s = situation_of(comm, func, networked);
+  int nalgos = add_algorithms(comm, &s, all), nprotos = add_protocols(comm, &s, all + nalgos);
+  int nchunks = add_chunks(comm, &s, all + nalgos + nprotos), n = nalgos + nprotos + nchunks;
+  tt_func_rules *r = tt_calloc(1, sizeof *r + (size_t)n * sizeof all[0]);
+  if (r == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the rules of %s", comm->rank, tt_func_name(func));
+  }
+  r->nalgos = nalgos;
+  r->nprotos = nprotos;
+  r->nchunks = nchunks;
+  memcpy(r->ranges, all, (size_t)n * sizeof all[0]);
+  *out = r;
+  return ncclSuccess;
+}
+
+// The rules for a function, made when first asked for. Errors: ncclSystemError.
+static ncclResult_t rules_of(const struct ncclComm *comm, tt_func func, bool networked, const tt_func_rules **out)
+{
+  tt_func_rules **kept = &comm->tuning->rules[func][networked];
+  if (TT_UNLIKELY(*kept == NULL)) {
+    TT_TRY(make_rules(comm, func, networked, kept));
+  }
+  *out = *kept;
+  return ncclSuccess;
+}
+
+static bool in_range(const tt_size_range *r, size_t bytes)
+{
+  return bytes >= r->least && bytes <= r->most;
+}
+
+static int pick_algorithm(const struct ncclComm *comm, const tt_func_rules *rules, tt_func func, size_t bytes, bool in_network)
+{
+  for (const tt_size_range *r = rules->ranges; r < rules->ranges + rules->nalgos; r++) {
+    if (in_range(r, bytes) && (!tt_algorithms(NULL)[r->result].in_network || tt_tuning_usable(comm, func, r->result, in_network))) {
+      return r->result; // what else makes a row unusable does not depend on the operation: such ranges have not been added
+    }
+  }
+  for (int i = 0; i < TT_NALGOS; i++) { // what the user has left
     if (tt_tuning_usable(comm, func, i, in_network)) {
       return i;
     }
@@ -291,17 +243,28 @@ static int pick_algorithm(const struct ncclComm *comm, tt_func func, size_t byte
   return -1;
 }
 
-// As much of a slot as goes in whole segments. A message of 64 KiB takes a second, tiny one, which costs nearly as much as the long one.
-static size_t whole_segments(size_t capacity)
+// Where the user has left LL alone, no rule may hold.
+static tt_proto pick_proto(const tt_func_rules *rules, size_t bytes)
 {
-  return capacity < NET_SEGMENT ? capacity : capacity / NET_SEGMENT * NET_SEGMENT;
+  for (const tt_size_range *r = rules->ranges + rules->nalgos, *end = r + rules->nprotos; r < end; r++) {
+    if (in_range(r, bytes)) {
+      return (tt_proto)r->result;
+    }
+  }
+  return TT_LL;
 }
 
-// Send and receive over the network: as large as the messages may be.
-static size_t pick_net_chunk(const struct ncclComm *comm, size_t capacity, size_t bytes)
+// The rule of the chunk size. The last one holds for all that goes through FIFOs.
+static const tt_chunk_rule *pick_chunk_rule(const tt_func_rules *rules, int algo, size_t bytes)
 {
-  size_t limit = (size_t)TT_CLAMP(comm->peers[0].net_chunk, 64, 1 << 30) / 64 * 64;
-  return TT_CLAMP(TT_ROUND_UP(bytes, 64), 64, TT_MIN(capacity, whole_segments(limit)));
+  size_t count;
+  const tt_chunk_rule *table = tt_chunk_rules(&count);
+  for (const tt_size_range *r = rules->ranges + rules->nalgos + rules->nprotos, *end = r + rules->nchunks; r < end; r++) {
+    if ((table[r->result].algos >> algo & 1) != 0 && in_range(r, bytes)) {
+      return &table[r->result];
+    }
+  }
+  return &table[count - 1];
 }
 
 // The longest message. Collectives use connections of both kinds where some ranks share memory.
@@ -320,18 +283,17 @@ static size_t capacity_of(const struct ncclComm *comm, const tt_choice *c, tt_fu
 
 size_t tt_tuning_longest(const struct ncclComm *comm, tt_func func, const tt_choice *c)
 {
-  return c->direct ? DIRECT_COPY_CHUNK : capacity_of(comm, c, func);
+  return c->direct ? comm->tuning->thresholds[TT_AT_COPY_CHUNK] : capacity_of(comm, c, func);
 }
 
 // Chunks of a block in one pass of Ring and Tree.
 static size_t subs_of(const struct ncclComm *comm, int algo, tt_func func)
 {
-  const tt_rows *r = &comm->tuning->row;
   bool one_tree = comm->layout->channels.ups != NULL;
-  return algo == r->ring && func == TT_FUNC_ALLREDUCE ? (size_t)comm->nranks
-         : algo == r->net_direct                      ? (size_t)tt_collnet_heads(comm->layout, comm->nranks)
-         : algo == r->tree && !one_tree               ? 2
-                                                      : 1;
+  return algo == TT_ALGO_RING && func == TT_FUNC_ALLREDUCE ? (size_t)comm->nranks
+         : algo == TT_ALGO_COLLNET_DIRECT                  ? (size_t)tt_collnet_heads(comm->layout, comm->nranks)
+         : algo == TT_ALGO_TREE && !one_tree               ? 2
+                                                           : 1;
 }
 
 // How many channels share a message, the first ones. The same on every rank, whose sizes and layouts are the same. Small messages use one:
@@ -345,10 +307,10 @@ static int pick_channels(const struct ncclComm *comm, const tt_choice *c, tt_fun
   if (most <= 1 || comm->nranks == 1) {
     return 1;
   }
-  bool chain = c->algo != comm->tuning->row.ring || func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
+  bool chain = c->algo != TT_ALGO_RING || func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
   size_t block = has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, least = chain ? 2 * (size_t)comm->nranks : 1;
   size_t passes = block / (subs_of(comm, c->algo, func) * c->chunk);
-  return (int)TT_CLAMP(TT_MIN(passes / least, bytes / CHANNEL_MIN), 1, (size_t)most);
+  return (int)TT_CLAMP(TT_MIN(passes / least, bytes / comm->tuning->thresholds[TT_AT_CHANNEL]), 1, (size_t)most);
 }
 
 // What one rank sends of one sub-chunk in all passes together.
@@ -357,51 +319,48 @@ static size_t part_of(const struct ncclComm *comm, int algo, tt_func func, size_
   return (has_blocks(func) ? bytes / (size_t)comm->nranks : bytes) / subs_of(comm, algo, func);
 }
 
-// Of direct access where nothing is summed twice. Between processes equal chunks that each fit into a pipe of full length; but, where cores are short and
-// all wait for all, whole blocks of up to DIRECT_COPY_CHUNK, so that they do it once: the kernel reads what the pipe does not hold.
-static size_t direct_chunk(const struct ncclComm *comm, tt_func func, size_t bytes)
+// Equal parts of what a rank gives or gets, in whole pages.
+static size_t equal_chunk(const struct ncclComm *comm, tt_func func, size_t bytes, size_t most)
 {
-  if (comm->machine.all_local || (has_turns(comm) && has_blocks(func))) {
-    return DIRECT_COPY_CHUNK;
-  }
-  size_t part = has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, passes = TT_MAX(TT_DIV_UP(part, DIRECT_PAGES_CHUNK), 1);
-  return TT_CLAMP(TT_ROUND_UP(TT_DIV_UP(part, passes), 4096), 4096, DIRECT_PAGES_CHUNK);
+  size_t part = has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, passes = TT_MAX(TT_DIV_UP(part, most), 1);
+  return TT_CLAMP(TT_ROUND_UP(TT_DIV_UP(part, passes), 4096), 4096, most);
 }
 
-// Of direct access where ranks share the work. Two processes may have to hand chunks over, and sums of whole chunks are made while these are in a cache.
-static size_t shared_chunk(const struct ncclComm *comm, tt_func func)
+// The chunk size by a rule, of a choice whose algorithm, protocol and way are known.
+static size_t rule_chunk(const struct ncclComm *comm, const tt_choice *c, const tt_chunk_rule *r, tt_func func, size_t bytes)
 {
-  if (comm->nranks > 2 || comm->machine.all_local) {
-    return DIRECT_COPY_CHUNK;
+  size_t threshold = comm->tuning->thresholds[r->size];
+  if (r->kind == TT_CHUNK_FIXED) {
+    return threshold;
   }
-  return func == TT_FUNC_REDUCE ? PAIR_CHUNK : 2 * PAIR_CHUNK;
-}
-
-// Chunk size: as large as a slot, but small enough that a message takes several passes.
-static size_t pick_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
-{
-  if (c->direct) {
-    return func == TT_FUNC_ALLREDUCE && c->fetches ? comm->tuning->limits.direct_chunk
-           : c->algo == comm->tuning->row.directw  ? shared_chunk(comm, func)
-                                                   : direct_chunk(comm, func, bytes);
+  if (r->kind == TT_CHUNK_EQUAL) {
+    return equal_chunk(comm, func, bytes, threshold);
   }
-  size_t capacity = c->networked ? whole_segments(capacity_of(comm, c, func)) : capacity_of(comm, c, func);
-  if (c->networked && (func == TT_FUNC_SEND || func == TT_FUNC_RECV)) {
-    return pick_net_chunk(comm, capacity, bytes);
+  size_t slot = capacity_of(comm, c, func), most = c->networked ? whole_segments(slot) : slot;
+  if (r->kind == TT_CHUNK_MESSAGE) {
+    return TT_CLAMP(TT_ROUND_UP(bytes, 64), 64, TT_MIN(most, threshold));
   }
-  size_t chunk = TT_ROUND_UP(TT_DIV_UP(part_of(comm, c->algo, func, bytes), comm->machine.crowded ? 1 : PIPELINE), 64);
-  return TT_CLAMP(chunk, TT_MIN(c->networked ? NET_CHUNK_MIN : CHUNK_MIN, capacity), capacity);
-}
-
-// The model knows nothing of segments. Where a message takes several passes anyway, they are whole ones; where it takes many, there are chunks enough to
-// overlap, and the longest that the network's slots hold cost fewer calls. Where each rank sends while it receives, few are enough.
-static size_t fit_segments(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
-{
   size_t part = part_of(comm, c->algo, func, bytes);
-  bool both_ways = has_blocks(func) && func != TT_FUNC_GATHER && func != TT_FUNC_SCATTER;
-  bool large = bytes >= NET_LARGE || (both_ways && part >= NET_LARGE_BLOCK);
-  bool longest = large && c->chunk == comm->tuning->simple_capacity;
-  return part > c->chunk ? whole_segments(longest ? capacity_of(comm, c, func) : c->chunk) : c->chunk;
+  return TT_CLAMP(TT_ROUND_UP(TT_DIV_UP(part, r->passes), 64), TT_MIN(threshold, most), most);
+}
+
+// The chunk size of a choice of the walking model, which knows nothing of segments: whole ones, where a message takes several passes anyway.
+static size_t model_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
+{
+  size_t count;
+  const tt_chunk_rule *r = tt_chunk_rules(&count), *end = r + count;
+  tt_situation s = situation_of(comm, func, true);
+  tt_size_range range;
+  s.where |= TT_BY_MODEL;
+  while (r < end && !((r->algos >> c->algo & 1) != 0 && tt_condition_sizes(&r->when, &s, comm->tuning->thresholds, &range) &&
+                      in_range(&range, bytes))) {
+    r++;
+  }
+  if (part_of(comm, c->algo, func, bytes) <= c->chunk) {
+    return c->chunk;
+  }
+  bool longest = r < end && r->kind == TT_CHUNK_LONGEST && c->chunk == comm->tuning->simple_capacity;
+  return whole_segments(longest ? capacity_of(comm, c, func) : c->chunk);
 }
 
 // What the cost model finds best; algo -1 when it has nothing to say.
@@ -410,43 +369,27 @@ static ncclResult_t ask_model(const struct ncclComm *comm, tt_func func, size_t 
   const tt_tuning *t = comm->tuning;
   tt_cost_choice best = {.algo = -1};
   uint32_t algos = 0;
-  int count;
-  tt_algorithms(&count);
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < TT_NALGOS; i++) {
     algos |= tt_tuning_usable(comm, func, i, in_network) ? 1u << i : 0;
   }
   TT_TRY(tt_cost_best(t->cost, func, bytes, algos, t->filter.protos[func], &best));
   *c = (tt_choice){.algo = best.algo, .proto = best.proto, .networked = true};
   if (best.algo >= 0) {
     c->chunk = TT_MIN(TT_ROUND_UP(TT_MAX(best.chunk, 1), 64), capacity_of(comm, c, func));
-    c->chunk = c->proto == TT_SIMPLE ? fit_segments(comm, c, func, bytes) : c->chunk;
+    c->chunk = c->proto == TT_SIMPLE ? model_chunk(comm, c, func, bytes) : c->chunk;
   }
   return ncclSuccess;
 }
 
 // The rest of a choice whose algorithm, protocol and way are known.
-static void settle(const struct ncclComm *comm, tt_func func, size_t bytes, tt_proto proto, tt_choice *c)
+static void settle(const struct ncclComm *comm, const tt_func_rules *rules, tt_func func, size_t bytes, tt_choice *c)
 {
   c->direct = tt_algorithms(NULL)[c->algo].needs != 0;
-  c->fetches = c->algo == comm->tuning->row.direct;
-  c->proto = c->direct ? TT_TOK : tt_algorithms(NULL)[c->algo].in_network ? TT_SIMPLE : proto;
-  c->chunk = pick_chunk(comm, c, func, bytes);
+  c->fetches = c->algo == TT_ALGO_DIRECT;
+  c->tiny = c->proto == TT_TINY && !c->direct && !tt_algorithms(NULL)[c->algo].in_network;
+  c->proto = c->direct ? TT_TOK : tt_algorithms(NULL)[c->algo].in_network ? TT_SIMPLE : c->tiny ? TT_LL : c->proto;
+  c->chunk = rule_chunk(comm, c, pick_chunk_rule(rules, c->algo, bytes), func, bytes);
   c->channels = pick_channels(comm, c, func, bytes);
-}
-
-// The rest of a choice whose algorithm is known.
-static void finish(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, tt_choice *c)
-{
-  const tt_tuning *t = comm->tuning;
-  uint32_t protos = t->filter.protos[func];
-  c->networked = func == TT_FUNC_SEND || func == TT_FUNC_RECV ? tt_transport_needs_net(&comm->peers[comm->rank].at, &comm->peers[peer].at)
-                                                              : comm->network.needed;
-  // Every pass costs a change of thread when cores are short, and system calls over the network.
-  size_t ll_max = comm->machine.crowded || c->networked ? t->ll_capacity : t->limits.ll;
-  size_t message = has_turns(comm) && has_blocks(func) ? bytes / (size_t)comm->nranks : bytes;
-  bool ll = (protos & TT_PROTO_LL) != 0 && (message <= ll_max || (protos & TT_PROTO_SIMPLE) == 0);
-  settle(comm, func, bytes, ll ? TT_LL : TT_SIMPLE, c);
-  c->tiny = c->proto == TT_LL && has_turns(comm) && func < TT_FUNC_SEND && message <= TT_TINY_BYTES;
 }
 
 ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, bool in_network, tt_choice *out)
@@ -462,13 +405,16 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
       return ncclSuccess;
     }
   }
-  tt_choice c = {.algo = followed >= 0 ? followed : pick_algorithm(comm, func, bytes, in_network)};
-  bool self = (func == TT_FUNC_SEND || func == TT_FUNC_RECV) && peer == comm->rank;
-  if (self) {
-    c.algo = t->row.linear; // tokens to oneself would not tell who said them
+  bool message = func == TT_FUNC_SEND || func == TT_FUNC_RECV;
+  bool networked = message ? tt_transport_needs_net(&comm->peers[comm->rank].at, &comm->peers[peer].at) : comm->network.needed;
+  const tt_func_rules *rules;
+  TT_TRY(rules_of(comm, func, networked, &rules));
+  tt_choice c = {.algo = followed >= 0 ? followed : pick_algorithm(comm, rules, func, bytes, in_network)};
+  if (message && peer == comm->rank) {
+    c.algo = TT_ALGO_LINEAR; // tokens to oneself would not tell who said them
   }
   if (c.algo < 0) {
-    uint32_t nets = func == TT_FUNC_ALLREDUCE ? t->filter.algos[func] & (1u << t->row.net_chain | 1u << t->row.net_direct) : 0;
+    uint32_t nets = func == TT_FUNC_ALLREDUCE ? t->filter.algos[func] & (1u << TT_ALGO_COLLNET_CHAIN | 1u << TT_ALGO_COLLNET_DIRECT) : 0;
     return tt_fail(ncclInvalidUsage, "no algorithm is left for %s on rank %d: NCCL_ALGO=%s%s", tt_func_name(func), comm->rank,
                    tt_params_get()->algo == NULL ? "(unset)" : tt_params_get()->algo,
                    nets != 0 ? ", and the network does not reduce this (NCCL_COLLNET_ENABLE=1 and NCCL_DEBUG=INFO say why)" : "");
@@ -477,7 +423,9 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
     return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func), comm->rank,
                    tt_params_get()->proto);
   }
-  finish(comm, func, bytes, peer, &c);
+  c.networked = networked;
+  c.proto = pick_proto(rules, bytes);
+  settle(comm, rules, func, bytes, &c);
   *out = c;
   return ncclSuccess;
 }
@@ -494,10 +442,13 @@ uint32_t tt_tuning_takes_us(const struct ncclComm *comm, size_t bytes)
   return (uint32_t)TT_MIN(us, MOST_TAKES_US);
 }
 
-void tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t bytes, tt_proto proto, tt_choice *c)
+ncclResult_t tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t bytes, tt_choice *c)
 {
+  const tt_func_rules *rules;
+  TT_TRY(rules_of(comm, func, comm->network.needed, &rules));
   c->networked = comm->network.needed;
-  settle(comm, func, bytes, proto, c);
+  settle(comm, rules, func, bytes, c);
+  return ncclSuccess;
 }
 
 tt_cost_env tt_tuning_costs(const struct ncclComm *comm)
