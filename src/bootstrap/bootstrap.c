@@ -328,6 +328,5 @@ void tt_bootstrap_destroy(tt_bootstrap *b)
   tt_greeter_close(&b->door, b->owner == getpid());
   close_connection(b, &b->next);
   close_connection(b, &b->prev);
-  tt_free(b->fds);
   tt_free(b);
 }

@@ -1,7 +1,7 @@
 // bootstrap_priv.h: what the files of this folder share.
 //
 // id.c      the 128 bytes: made, parsed, checked
-// hello.c   keys and the messages of the handshake; shake.c both sides of it on a socket
+// hello.c   keys, and both sides of the handshake on a socket
 // greet.c   accept without ever waiting for a stranger
 // dial.c    connect to whichever address answers first
 // note.c    sealed messages after the handshake
@@ -70,7 +70,7 @@ enum {
   TT_NOTE_WAIT,  // root to its own ranks: a sign of life, with a text that says who is missing. To the neighbour: nothing, or the int32_t
                  // of its share, whose ranks are missing; passed on
   TT_NOTE_NEXT,  // root to its own ranks: tt_addrs of the successor; everybody has joined
-  TT_NOTE_FAIL,  // both ways: int32_t ncclResult_t, then the text
+  TT_NOTE_FAIL,  // both ways: tt_note_send_failure
   TT_NOTE_READY, // passed on: all ranks of the shares from the first to this one have joined
   TT_NOTE_GO     // passed on: all ranks have joined. The last word of a root to its neighbour
 };
@@ -84,9 +84,6 @@ typedef struct tt_join_card {
   uint32_t zero;
 } tt_join_card;
 static_assert(sizeof(tt_join_card) == 224, "cards are sent as they are");
-
-#define TT_FAIL_TEXT 1024 // most bytes of the text of a TT_NOTE_FAIL
-static_assert(sizeof(int32_t) + TT_FAIL_TEXT <= TT_NOTE_MAX, "it fits into a note");
 
 #define TT_HELD_UP_NS (50 * TT_NS_PER_MS) // who wakes up so late was held up (a stopped process, a busy machine)
 #define TT_SPARE_NS (5 * TT_NS_PER_S)     // and then puts an end off by as long as it was away, but at most by this
@@ -176,8 +173,6 @@ struct tt_bootstrap {
   char doing[96];                                   // "rank 1 of 4: ...", for lines and errors
   char awaits[128];                                 // "ranks 1-5 of 7": for the line; "" unknown
   uint64_t line_ns;                                 // when to say so next
-  struct pollfd *fds;                               // room for fds_room
-  size_t fds_room;
 };
 
 // An object without sockets yet, or NULL without memory (logged). Free it with tt_bootstrap_destroy.
@@ -187,8 +182,9 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // Says for the same line who is waited for.
 void tt_bs_awaits(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// Waits until one of `want` (revents are set) is ready, the predecessor has come (b->prev), or `wake_ns` (0: none) has come. May return
+// Waits until one of `want` (at most TT_BS_WANTS; revents are set) is ready, the predecessor has come (b->prev), or `wake_ns` (0: none) has come. May return
 // without any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
+enum { TT_BS_WANTS = 2 * TT_DIAL_POLL };
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns);
 // Connects to `to` with `hello`, and lets the predecessor in meanwhile. *e: 0 and *fd, or the -errno of tt_dial_step, quietly.
 // `deadline_ns` 0: none. Errors as tt_bs_wait.

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "bootstrap/shake.h"
 #include "os/clock.h"
 #include "os/events.h"
 
@@ -21,7 +20,7 @@ typedef struct {
   int tries;        // connections that were dropped
   int error;        // the last one
   uint64_t wake_ns; // RESTING: when to try again
-  tt_shake_out shake;
+  tt_shake shake;
 } try;
 
 struct tt_dial {
@@ -83,7 +82,7 @@ static void close_try(const tt_dial *d, try *t)
 // How much a failure says about the whole: the right one may be where this process could not even try, or where nothing answers; somebody
 // was there and refused, or was not ours; nobody was. (-EADDRNOTAVAIL is also what an address of a family that this machine has not got
 // says.)
-static int weight(int e)
+static int weight_of_error(int e)
 {
   switch (e) {
   case -EMFILE:
@@ -102,7 +101,7 @@ static int weight(int e)
 }
 
 // What may pass: a drop before the answer, and being out of descriptors, ports or memory.
-static bool passing(int e)
+static bool may_pass(int e)
 {
   return e == -ECONNRESET || tt_sock_is_shortage(e);
 }
@@ -116,7 +115,7 @@ static void fail_try(tt_dial *d, uint32_t i, int e, uint64_t now)
   d->again = true;
   t->tries++;
   t->error = e;
-  if (passing(e) && t->tries < TRIES) {
+  if (may_pass(e) && t->tries < TRIES) {
     t->state = RESTING;
     t->wake_ns = now + (uint64_t)TT_MIN(t->tries, LONGEST_PAUSE) * PAUSE_NS;
   } else {
@@ -131,7 +130,7 @@ static bool is_itself(int fd)
   return tt_sock_local(fd, &own) == 0 && tt_sock_peer(fd, &other) == 0 && own.port == other.port && tt_addr_same_ip(&own, &other);
 }
 
-static void connected(tt_dial *d, uint32_t i, int e, uint64_t now)
+static void try_connected(tt_dial *d, uint32_t i, int e, uint64_t now)
 {
   try *t = &d->tries[i];
   e = e == 0 && is_itself(t->shake.fd) ? -ECONNREFUSED : e;
@@ -141,10 +140,10 @@ static void connected(tt_dial *d, uint32_t i, int e, uint64_t now)
   }
   t->state = SHAKING;
   tt_sock_watch(t->shake.fd, true); // the listener may have ended just now
-  tt_shake_out_start(&t->shake, t->shake.fd);
+  t->shake = (tt_shake){.fd = t->shake.fd};
 }
 
-static void begin(tt_dial *d, uint32_t i, uint64_t now)
+static void begin_try(tt_dial *d, uint32_t i, uint64_t now)
 {
   try *t = &d->tries[i];
   int e = tt_tcp_connect_start(&d->to.a[i], &t->shake.fd);
@@ -156,27 +155,27 @@ static void begin(tt_dial *d, uint32_t i, uint64_t now)
   } else if (e == -EINPROGRESS) {
     t->state = CONNECTING;
   } else {
-    connected(d, i, e == -EACCES ? -EPERM : e, now); // the kernel forbids it: no word of the listener
+    try_connected(d, i, e == -EACCES ? -EPERM : e, now); // the kernel forbids it: no word of the listener
   }
 }
 
 // Goes on with one address. True: the handshake is done.
-static bool go_on(tt_dial *d, uint32_t i, uint64_t now)
+static bool step_try(tt_dial *d, uint32_t i, uint64_t now)
 {
   try *t = &d->tries[i];
   struct pollfd p = {.fd = t->shake.fd, .events = POLLOUT};
   tt_until at_once = {.deadline_ns = 1};
   if (t->state == RESTING && now >= t->wake_ns) {
-    begin(d, i, now);
+    begin_try(d, i, now);
   } else if (t->state == CONNECTING && tt_sock_poll(&p, 1, &at_once) > 0) {
-    connected(d, i, tt_tcp_connect_end(t->shake.fd), now);
+    try_connected(d, i, tt_tcp_connect_end(t->shake.fd), now);
   }
   if (t->state != SHAKING) {
     return false;
   }
   bool speak = d->speaker < 0 || d->speaker == (int)i;
-  int e = tt_shake_out_step(&t->shake, &d->key, &d->hello, speak);
-  if (t->shake.spoke) {
+  int e = tt_shake_connect(&t->shake, &d->key, &d->hello, speak);
+  if (t->shake.stage > TT_SHAKE_SILENT) {
     d->speaker = (int)i;
   }
   if (e < 0) {
@@ -186,7 +185,7 @@ static bool go_on(tt_dial *d, uint32_t i, uint64_t now)
 }
 
 // When nothing is left to wait for, or no time is left: the failure that says most. An address that only rests has had its answer.
-static int outcome(const tt_dial *d, uint64_t now)
+static int dial_outcome(const tt_dial *d, uint64_t now)
 {
   bool late = d->deadline_ns != 0 && now >= d->deadline_ns;
   int best = 0;
@@ -196,7 +195,7 @@ static int outcome(const tt_dial *d, uint64_t now)
       return 0;
     }
     int e = t->state == FAILED || t->state == RESTING ? t->error : -ETIMEDOUT;
-    best = best == 0 || weight(e) > weight(best) ? e : best;
+    best = best == 0 || weight_of_error(e) > weight_of_error(best) ? e : best;
   }
   return best;
 }
@@ -216,10 +215,10 @@ int tt_dial_step(tt_dial *d, int *fd, tt_addr *at)
     d->again = false;
     if (d->begun < d->to.n && now >= d->next_ns) {
       d->next_ns = now + STAGGER_NS;
-      begin(d, d->begun++, now);
+      begin_try(d, d->begun++, now);
     }
     for (uint32_t i = 0; i < d->begun; i++) {
-      if (go_on(d, i, now)) {
+      if (step_try(d, i, now)) {
         tt_sock_watch(d->tries[i].shake.fd, false);
         leave_set(d, &d->tries[i]);
         *fd = d->tries[i].shake.fd;
@@ -229,7 +228,7 @@ int tt_dial_step(tt_dial *d, int *fd, tt_addr *at)
         return 1;
       }
     }
-    d->failure = outcome(d, now);
+    d->failure = dial_outcome(d, now);
   }
   if (d->failure != 0) {
     close_tries(d);
@@ -240,21 +239,17 @@ int tt_dial_step(tt_dial *d, int *fd, tt_addr *at)
 size_t tt_dial_poll(const tt_dial *d, struct pollfd *fds, uint64_t *wake_ns)
 {
   size_t n = 0;
-  uint64_t wake = d->begun < d->to.n ? d->next_ns : UINT64_MAX;
   for (uint32_t i = 0; i < d->begun; i++) {
     const try *t = &d->tries[i];
-    bool held = t->state == SHAKING && t->shake.greeted && d->speaker != (int)i;
     if (t->state == RESTING) {
-      wake = TT_MIN(wake, t->wake_ns);
-    } else if (fds != NULL && t->shake.fd >= 0 && !held) {
-      short events = t->state == CONNECTING || tt_shake_out_writes(&t->shake) ? POLLOUT : POLLIN;
-      fds[n++] = (struct pollfd){.fd = t->shake.fd, .events = events};
+      tt_wake_by(wake_ns, t->wake_ns);
+    } else if (fds != NULL && t->shake.fd >= 0 && (t->state == CONNECTING || t->shake.stage != TT_SHAKE_SILENT)) {
+      bool writes = t->state == CONNECTING || t->shake.stage == TT_SHAKE_HELLO;
+      fds[n++] = (struct pollfd){.fd = t->shake.fd, .events = writes ? POLLOUT : POLLIN};
     }
   }
-  wake = d->deadline_ns != 0 ? TT_MIN(wake, d->deadline_ns) : wake;
-  if (wake != UINT64_MAX) {
-    *wake_ns = *wake_ns == 0 ? wake : TT_MIN(*wake_ns, wake);
-  }
+  tt_wake_by(wake_ns, d->begun < d->to.n ? TT_MAX(d->next_ns, 1) : 0);
+  tt_wake_by(wake_ns, d->deadline_ns);
   return n;
 }
 
@@ -271,22 +266,16 @@ void tt_dial_cancel(tt_dial *d)
   tt_free(d);
 }
 
-int tt_dial_wait(const tt_addrs *to, const tt_key *key, const tt_hello *hello, const tt_until *until, int *fd, tt_addr *at)
+int tt_dial_finish(tt_dial *d, const volatile uint32_t *abort_flag, int *fd, tt_addr *at)
 {
-  tt_dial *d = NULL;
-  int e = tt_dial_start(to, key, hello, until->deadline_ns, &d);
-  if (e != 0) {
-    return e;
-  }
+  int e;
   while ((e = tt_dial_step(d, fd, at)) == 0) {
     struct pollfd fds[TT_DIAL_POLL];
-    tt_until wait = {.abort_flag = until->abort_flag};
+    tt_until wait = {.abort_flag = abort_flag};
     size_t n = tt_dial_poll(d, fds, &wait.deadline_ns);
     if (tt_sock_poll(fds, n, &wait) == -ECANCELED) {
-      e = -ECANCELED;
-      break;
+      return -ECANCELED;
     }
   }
-  tt_dial_cancel(d);
-  return e == 1 ? 0 : e;
+  return e;
 }

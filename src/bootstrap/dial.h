@@ -1,5 +1,5 @@
 // dial.h: the connecting side: to whichever address of a listener (greet.h) answers first, with the handshake of hello.h. Never waits, but
-// for tt_dial_wait.
+// for tt_dial_finish.
 //
 // The first address is tried at once, each next one 100 ms later, or as soon as one before it has failed. Only one connection at a time
 // says the hello, so that a listener with many addresses never gets two; the others are given up when it is answered. A connection that is
@@ -30,5 +30,5 @@ size_t tt_dial_poll(const tt_dial *d, struct pollfd *fds, uint64_t *wake_ns);
 const tt_hello *tt_dial_hello(const tt_dial *d);
 // Gives up, or frees what is done or failed. NULL is allowed.
 void tt_dial_cancel(tt_dial *d);
-// The same, waiting. 0 and *fd, *at, or -errno as above; -ECANCELED: the abort flag.
-int tt_dial_wait(const tt_addrs *to, const tt_key *key, const tt_hello *hello, const tt_until *until, int *fd, tt_addr *at);
+// Steps until there is a result, and waits between the steps. As tt_dial_step; -ECANCELED: the abort flag.
+int tt_dial_finish(tt_dial *d, const volatile uint32_t *abort_flag, int *fd, tt_addr *at);

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/dial.h"
+#include "bootstrap/dial_rig.h"
 #include "bootstrap/greet.h"
 #include "os/random.h"
 
@@ -265,7 +265,7 @@ static void test_no_way(void **state)
   tt_greeter none;
   deaf d;
   tt_dial *dial = NULL;
-  tt_greeter_none(&none);
+  memset(&none, 0, sizeof(none));
   open_deaf(&d);
   tt_addrs to = {.n = 0};
   assert_int_equal(tt_dial_start(&to, &key, &usual, 0, &dial), -EINVAL);
@@ -280,10 +280,10 @@ static void test_no_way(void **state)
   int fd = -1;
   tt_addr at;
   tt_until until = {.abort_flag = &flag};
-  assert_int_equal(tt_dial_wait(&to, &key, &usual, &until, &fd, &at), -ECANCELED);
+  assert_int_equal(rig_dial(&to, &key, &usual, &until, &fd, &at), -ECANCELED);
   to.a[0] = closed_port();
   until.abort_flag = NULL;
-  assert_int_equal(tt_dial_wait(&to, &key, &usual, &until, &fd, &at), -ECONNREFUSED);
+  assert_int_equal(rig_dial(&to, &key, &usual, &until, &fd, &at), -ECONNREFUSED);
   assert_int_equal(fd, -1);
   close_deaf(&d);
 }
@@ -409,7 +409,7 @@ static int dial_liar(liar *l, uint64_t ms)
   pthread_create(&t, NULL, lie, l);
   tt_addrs to = tt_addrs_one(&l->at);
   tt_until until = {.deadline_ns = soon(ms)};
-  int e = tt_dial_wait(&to, &key, &usual, &until, &fd, &at);
+  int e = rig_dial(&to, &key, &usual, &until, &fd, &at);
   __atomic_store_n(&l->over, 1, __ATOMIC_RELEASE);
   pthread_join(t, NULL);
   tt_sock_close(&l->fd);
@@ -508,13 +508,13 @@ static void test_strangers(void **state)
   tt_sock_close(&fds[2]); // without a word
   assert_int_equal(serve(&g), 0);
   assert_int_equal(g.strangers, 2);
-  assert_int_equal(g.nguests, 2); // half a hello, and silence
+  assert_int_equal(g.npending, 2); // half a hello, and silence
   assert_true(g.logged && g.quiet_logged);
   for (int i = 0; i < 2; i++) {
-    g.guests[i].came_ns -= TT_GREET_NS;
+    g.pending[i].came_ns -= TT_GREET_NS;
   }
   assert_int_equal(serve(&g), 0);
-  assert_int_equal(g.nguests, 0);
+  assert_int_equal(g.npending, 0);
   assert_int_equal(g.strangers, 4);
   for (int i = 0; i < 4; i++) {
     tt_sock_close(&fds[i]);
@@ -577,10 +577,10 @@ static void test_flood(void **state)
   for (int i = 0; i < 2; i++) {
     __atomic_store_n(&f[i].stop, 1, __ATOMIC_RELEASE);
   }
-  while (g.nguests > 0) {
+  while (g.npending > 0) {
     (void)serve(&g);
-    for (int i = 0; i < g.nguests; i++) {
-      g.guests[i].came_ns -= TT_GREET_NS;
+    for (int i = 0; i < g.npending; i++) {
+      g.pending[i].came_ns -= TT_GREET_NS;
     }
   }
   for (int i = 0; i < 2; i++) {

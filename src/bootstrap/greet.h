@@ -1,22 +1,23 @@
 // greet.h: listening sockets that let in only those who can prove that they know the key, and never wait for any one of them.
 //
-// A connection is greeted at once and is a guest until its hello is complete (hello.h). Guests that send something else, nothing for
-// TT_GREET_NS, or close are dropped; the first such stranger is logged. At most TT_GREET_MAX guests at a time: another one pushes out the
+// A connection is greeted at once and is pending until its hello is complete (hello.h). One that sends something else, nothing for
+// TT_GREET_NS, or closes is dropped; the first such stranger is logged. At most TT_GREET_MAX are pending: another one pushes out the
 // oldest, but not before that has had TT_GREET_STAY_NS to answer.
 #pragma once
-#include "bootstrap/shake.h"
+#include "bootstrap/hello.h"
 #include "os/clock.h"
 
 enum { TT_GREET_MAX = 512, TT_GREET_POLL = TT_ADDRS_MAX + TT_GREET_MAX };
 #define TT_GREET_NS (5 * TT_NS_PER_S)
 #define TT_GREET_STAY_NS (50 * TT_NS_PER_MS)
 
-typedef struct tt_guest {
-  tt_shake_in shake;
+typedef struct tt_pending {
+  tt_shake shake;
   tt_addr from;
   uint64_t came_ns;
-} tt_guest;
+} tt_pending;
 
+// Zeroed it listens nowhere.
 typedef struct tt_greeter {
   tt_addrs addrs;        // where it listens; n is 0 when it does not
   int fds[TT_ADDRS_MAX]; // the same in sockets
@@ -25,15 +26,10 @@ typedef struct tt_greeter {
   bool logged;        // the first stranger was
   bool quiet_logged;  // the first one that closed without a word was
   int shortage;       // -errno of the first connection that could not be accepted (no descriptors, no memory), said once; 0: none
-  int nguests, room;
-  tt_guest *guests; // oldest first; room for `room`
+  int npending, room;
+  tt_pending *pending; // oldest first; room for `room`
 } tt_greeter;
 
-// Lowers `wake_ns` (0: none yet) to `at_ns` (0: no time). Pure.
-void tt_wake_by(uint64_t *wake_ns, uint64_t at_ns);
-
-// Zeroes `g` to a state that tt_greeter_close accepts.
-void tt_greeter_none(tt_greeter *g);
 // Listens on as many of `at` as can be (port 0: any); g->addrs says where. 0, or, when it is none, the first one's -errno, but
 // -EADDRINUSE if it is that of any (the caller knows the purpose). `key`, `kinds` and `to` as in tt_welcome; who has several keys sets
 // g->welcome.find next.
@@ -44,5 +40,5 @@ size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_n
 // Accepts and reads whatever is there without waiting, in bounded time whatever comes. When somebody has proved himself, writes the hello
 // and the socket (now the caller's) and returns true; call again until false.
 bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd);
-// Stops to listen (also in forked copies when `kill` is set: only the process that opened it may do so) and drops the guests.
+// Stops to listen (also in forked copies when `kill` is set: only the process that opened it may do so) and drops what is pending.
 void tt_greeter_close(tt_greeter *g, bool kill);

@@ -37,10 +37,11 @@ typedef struct {
   int nlines;
   uint64_t began_ns, deadline_ns;
   uint32_t heard, carried; // bits of note kinds that the root before has said, and that the own root has been told
-  tt_note failure;         // as a root has said it; kind 0: none
+  ncclResult_t failure;    // what a root has said; ncclSuccess: nothing
+  char text[TT_FAIL_TEXT]; // and its text
 } talk;
 
-static uint64_t patience_ns(void)
+static uint64_t join_patience_ns(void)
 {
   return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
 }
@@ -87,7 +88,7 @@ static ncclResult_t unreachable(const talk *t, const root_line *l, int e)
 }
 
 // Rests before the next dial, as NCCL does longer each time. False: no more of them.
-static bool rest(const talk *t, root_line *l, int e)
+static bool rest_line(const talk *t, root_line *l, int e)
 {
   const tt_params *p = tt_params_get();
   uint64_t now = tt_now_ns(), pause = tt_span_ns(p->socket_retry_sleep_msec, (uint64_t)++l->dials * TT_NS_PER_MS);
@@ -128,7 +129,7 @@ static ncclResult_t open_door(const talk *t, const root_line *l)
 }
 
 // The connection was lost before the root had taken notice of this rank: it may come again.
-static ncclResult_t dropped(const talk *t, root_line *l)
+static ncclResult_t line_dropped(const talk *t, root_line *l)
 {
   tt_notes_close(&l->notes);
   if (++l->drops > REJOINS) {
@@ -149,7 +150,7 @@ static ncclResult_t send_card(const talk *t, root_line *l)
 {
   TT_TRY(open_door(t, l));
   tt_join_card card = card_of(t, l);
-  return tt_note_send(&l->notes, TT_NOTE_JOIN, &card, sizeof(card)) == 0 ? ncclSuccess : dropped(t, l);
+  return tt_note_send(&l->notes, TT_NOTE_JOIN, &card, sizeof(card)) == 0 ? ncclSuccess : line_dropped(t, l);
 }
 
 static tt_hello hello_of(const talk *t, const root_line *l)
@@ -177,21 +178,13 @@ static ncclResult_t go_on_dialing(const talk *t, root_line *l)
   }
   tt_dial_cancel(l->dial);
   l->dial = NULL;
-  return e == 1 ? send_card(t, l) : rest(t, l, e) ? ncclSuccess : unreachable(t, l, e);
+  return e == 1 ? send_card(t, l) : rest_line(t, l, e) ? ncclSuccess : unreachable(t, l, e);
 }
 
 static ncclResult_t take_failure(talk *t, const tt_note *note)
 {
-  int32_t code;
-  int size = (int)note->size - (int)sizeof(code);
-  if (size < 0) {
-    return tt_fail(ncclRemoteError, "rank %d could not join: the root's explanation was cut off", t->j->rank);
-  }
-  t->failure = *note;
-  memcpy(&code, note->body, sizeof(code));
-  bool known = code > ncclSuccess && code < ncclInProgress;
-  return tt_fail(known ? (ncclResult_t)code : ncclRemoteError, "rank %d could not join: %.*s", t->j->rank, size,
-                 (const char *)note->body + sizeof(code));
+  t->failure = tt_note_failure(note, t->text);
+  return tt_fail(t->failure, "rank %d could not join: %s", t->j->rank, t->text);
 }
 
 // What the root before says is for the own root, as soon as this rank has joined it. That one's end is seen elsewhere.
@@ -220,7 +213,7 @@ static void take_from_before(talk *t, root_line *l, const tt_note *note)
 static ncclResult_t hear_note(talk *t, root_line *l, const tt_note *note)
 {
   l->joined = true;
-  t->deadline_ns = tt_now_ns() + patience_ns() + SPARE_NS;
+  t->deadline_ns = tt_now_ns() + join_patience_ns() + SPARE_NS;
   if (note->kind == TT_NOTE_FAIL) {
     return take_failure(t, note);
   }
@@ -247,7 +240,7 @@ static ncclResult_t gave_up(const talk *t, const root_line *l)
   }
   return tt_fail(ncclRemoteError, "rank %d: the bootstrap root at %s %s for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", t->j->rank,
                  tt_addrs_text(&l->id->root, all), l->joined ? "is silent" : "accepts connections but does not answer",
-                 (unsigned long long)(patience_ns() / TT_NS_PER_S));
+                 (unsigned long long)(join_patience_ns() / TT_NS_PER_S));
 }
 
 static ncclResult_t go_on_listening(talk *t, root_line *l)
@@ -261,13 +254,13 @@ static ncclResult_t go_on_listening(talk *t, root_line *l)
     return ncclSuccess;
   }
   if (!l->joined) {
-    return dropped(t, l);
+    return line_dropped(t, l);
   }
   tt_notes_close(&l->notes);
   return gave_up(t, l);
 }
 
-static ncclResult_t go_on(talk *t, root_line *l)
+static ncclResult_t step_line(talk *t, root_line *l)
 {
   if (l->notes.fd < 0) {
     TT_TRY(go_on_dialing(t, l));
@@ -295,7 +288,7 @@ static size_t poll_line(const root_line *l, struct pollfd *fds, uint64_t *wake_n
 // Strangers at the own door are heard meanwhile: when the roots have spoken, the predecessor must not stand behind them.
 static ncclResult_t wait_talk(const talk *t)
 {
-  struct pollfd fds[2 * TT_DIAL_POLL];
+  struct pollfd fds[TT_BS_WANTS];
   uint64_t wake_ns = t->deadline_ns;
   const root_line *late = NULL; // a dial has its own deadline, and knows better what was wrong
   size_t n = 0;
@@ -314,7 +307,7 @@ static ncclResult_t talk_until_told(talk *t)
     bool told = true;
     for (int i = 0; i < t->nlines; i++) {
       if (!t->lines[i].told) {
-        TT_TRY(go_on(t, &t->lines[i]));
+        TT_TRY(step_line(t, &t->lines[i]));
       }
       told &= t->lines[i].told;
     }
@@ -329,22 +322,11 @@ static ncclResult_t talk_until_told(talk *t)
 static void connect_late(const talk *t, root_line *l)
 {
   tt_hello h = hello_of(t, l);
-  tt_until until = {.abort_flag = t->j->abort_flag};
-  int fd = -1, e = 0;
+  int fd = -1;
   tt_dial_cancel(l->dial);
   l->dial = NULL;
-  if (tt_dial_start(&l->id->root, &l->id->key, &h, tt_now_ns() + LAST_NS, &l->dial) != 0) {
-    return;
-  }
-  while ((e = tt_dial_step(l->dial, &fd, &l->way.at)) == 0) {
-    struct pollfd fds[TT_DIAL_POLL];
-    until.deadline_ns = 0;
-    size_t n = tt_dial_poll(l->dial, fds, &until.deadline_ns);
-    if (tt_sock_poll(fds, n, &until) == -ECANCELED) {
-      return;
-    }
-  }
-  if (e == 1) {
+  if (tt_dial_start(&l->id->root, &l->id->key, &h, tt_now_ns() + LAST_NS, &l->dial) == 0 &&
+      tt_dial_finish(l->dial, t->j->abort_flag, &fd, &l->way.at) == 1) {
     tt_join_card card = card_of(t, l);
     tt_notes_open(&l->notes, fd, &l->id->key, tt_dial_hello(l->dial), false);
     (void)tt_note_send(&l->notes, TT_NOTE_JOIN, &card, sizeof(card));
@@ -355,21 +337,15 @@ static void connect_late(const talk *t, root_line *l)
 // the connection end.
 static void pass_failure(talk *t)
 {
-  if (t->failure.kind == 0) {
-    int32_t code = ncclRemoteError;
-    const char *text = tt_last_error();
-    size_t size = TT_MIN(strlen(text), TT_FAIL_TEXT - 1);
-    memcpy(t->failure.body, &code, sizeof(code));
-    memcpy(t->failure.body + sizeof(code), text, size);
-    t->failure.kind = TT_NOTE_FAIL;
-    t->failure.size = (uint32_t)(sizeof(code) + size);
-  }
+  bool said = t->failure != ncclSuccess;
+  ncclResult_t code = said ? t->failure : ncclRemoteError;
+  const char *text = said ? t->text : tt_last_error();
   for (int i = 0; i < t->nlines; i++) {
     root_line *l = &t->lines[i];
     if (l->notes.fd < 0 && !l->joined) {
       connect_late(t, l);
     }
-    (void)tt_note_send(&l->notes, TT_NOTE_FAIL, t->failure.body, t->failure.size);
+    tt_note_send_failure(&l->notes, TT_NOTE_FAIL, code, text);
   }
 }
 
@@ -385,7 +361,7 @@ static void add_line(talk *t, int share)
 ncclResult_t tt_join_roots(tt_join *j)
 {
   uint64_t now = tt_now_ns();
-  talk t = {.j = j, .began_ns = now, .deadline_ns = now + patience_ns() + SPARE_NS};
+  talk t = {.j = j, .began_ns = now, .deadline_ns = now + join_patience_ns() + SPARE_NS};
   int share = tt_share_of(j->nranks, j->nids, j->rank);
   add_line(&t, share);
   if (j->nids > 1 && j->rank == tt_share_begin(j->nranks, j->nids, share)) {

@@ -291,7 +291,7 @@ static void destroy_lobby(lobby *l)
   tt_free(l);
 }
 
-static void *attend(void *arg)
+static void *lobby_main(void *arg)
 {
   lobby *l = arg;
   int ended = 0;
@@ -355,7 +355,7 @@ static bool add_id(lobby *l, const tt_id *in)
   return true;
 }
 
-static ncclResult_t no_memory(void)
+static ncclResult_t no_memory_for_id(void)
 {
   return tt_fail(ncclSystemError, "no memory for a unique id");
 }
@@ -365,7 +365,7 @@ static ncclResult_t open_lobby(const tt_id *in, uint64_t space, lobby **out)
 {
   lobby *l = tt_calloc(1, sizeof(*l));
   if (l == NULL) {
-    return no_memory();
+    return no_memory_for_id();
   }
   int64_t unused_s = tt_params_get()->id_timeout;
   l->timeout_ns = unused_s > 0 ? tt_span_ns(unused_s, TT_NS_PER_S) : 0;
@@ -380,7 +380,7 @@ static ncclResult_t open_lobby(const tt_id *in, uint64_t space, lobby **out)
     return ncclSuccess;
   }
   destroy_lobby(l);
-  return e != 0 ? listen_failed(in, e) : no_memory();
+  return e != 0 ? listen_failed(in, e) : no_memory_for_id();
 }
 
 // Under the lock: lets other threads find it, and its own one end it.
@@ -402,7 +402,7 @@ static ncclResult_t start_lobby(const tt_id *in, uint64_t space, tt_addrs *bound
     list_lobby(l);
     pthread_mutex_unlock(&lobbies_lock);
   }
-  ncclResult_t res = tt_thread_start_detached("tutti root", attend, l);
+  ncclResult_t res = tt_thread_start_detached("tutti root", lobby_main, l);
   if (res != ncclSuccess) {
     pthread_mutex_lock(&lobbies_lock);
     unlist(l);
@@ -458,7 +458,7 @@ static ncclResult_t add_shared(const tt_id *in, tt_addrs *bound)
   bool added = false;
   lobby *l = NULL;
   if (join_lobby(in, space, bound, &added)) {
-    return added ? ncclSuccess : no_memory();
+    return added ? ncclSuccess : no_memory_for_id();
   }
   ncclResult_t res = start_lobby(in, space, bound, &l);
   pthread_mutex_lock(&lobbies_lock);

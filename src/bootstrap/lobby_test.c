@@ -7,6 +7,7 @@
 
 #include <errno.h>
 
+#include "bootstrap/dial_rig.h"
 #include "base/util.h"
 #include "bootstrap/players.h"
 
@@ -133,7 +134,7 @@ static int say_hello_to(const tt_id *id, const tt_key *key, uint64_t name, int *
   tt_hello h = {.kind = TT_HELLO_JOIN, .rank = 1, .to = -1, .nranks = 2, .tag = name};
   tt_until until = {.deadline_ns = tt_now_ns() + LONG_S * TT_NS_PER_S};
   tt_addr at;
-  return tt_dial_wait(&id->root, key, &h, &until, fd, &at);
+  return rig_dial(&id->root, key, &h, &until, fd, &at);
 }
 
 // An id's name is no proof, nor is the key of another id.

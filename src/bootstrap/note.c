@@ -52,6 +52,27 @@ int tt_note_send(tt_notes *n, uint32_t kind, const void *body, size_t size)
   return sent == (ssize_t)all ? 0 : sent < 0 && sent != -EAGAIN ? (int)sent : -ENOBUFS;
 }
 
+void tt_note_send_failure(tt_notes *n, uint32_t kind, ncclResult_t code, const char *text)
+{
+  uint8_t body[sizeof(int32_t) + TT_FAIL_TEXT];
+  int32_t number = (int32_t)code;
+  size_t size = strnlen(text, TT_FAIL_TEXT - 1);
+  static_assert(sizeof(body) <= TT_NOTE_MAX, "it fits into a note");
+  memcpy(body, &number, sizeof(number));
+  memcpy(body + sizeof(number), text, size);
+  (void)tt_note_send(n, kind, body, sizeof(number) + size);
+}
+
+ncclResult_t tt_note_failure(const tt_note *note, char *buf)
+{
+  int32_t code = ncclRemoteError;
+  size_t size = note->size > sizeof(code) ? TT_MIN(note->size - sizeof(code), (size_t)TT_FAIL_TEXT - 1) : 0;
+  memcpy(&code, note->body, note->size < sizeof(code) ? 0 : sizeof(code));
+  memcpy(buf, note->body + sizeof(code), size);
+  buf[size] = '\0';
+  return code > ncclSuccess && code < ncclInProgress ? (ncclResult_t)code : ncclRemoteError;
+}
+
 // Bytes of the arriving note as far as they are known: its head first. 0: it is too long.
 static size_t bytes_wanted(const tt_notes *n)
 {
@@ -63,7 +84,7 @@ static size_t bytes_wanted(const tt_notes *n)
   return head[1] > TT_NOTE_MAX ? 0 : HEAD + head[1] + sizeof(tt_seal);
 }
 
-static int take(tt_notes *n, tt_note *note)
+static int check_note(tt_notes *n, tt_note *note)
 {
   size_t size = n->got - sizeof(tt_seal);
   tt_seal want = note_seal(n, !n->accepted, n->heard++, n->box->bytes, size), is;
@@ -93,7 +114,7 @@ int tt_note_recv(tt_notes *n, tt_note *note)
       return -EBADMSG;
     }
     if (n->got == wanted) {
-      return take(n, note);
+      return check_note(n, note);
     }
     ssize_t got = n->fd < 0 ? -ECONNRESET : tt_sock_recv(n->fd, n->box->bytes + n->got, wanted - n->got);
     if (got < 0) {

@@ -54,12 +54,12 @@ typedef struct {
   flow in, out;
 } gather;
 
-static int prev_of(const tt_bootstrap *b)
+static int predecessor_of(const tt_bootstrap *b)
 {
   return (b->rank + b->nranks - 1) % b->nranks;
 }
 
-static int next_of(const tt_bootstrap *b)
+static int successor_of(const tt_bootstrap *b)
 {
   return (b->rank + 1) % b->nranks;
 }
@@ -90,7 +90,7 @@ static ncclResult_t end_ring(tt_bootstrap *b, flow *out, const verdict *v)
   return v->code;
 }
 
-static ncclResult_t stop(tt_bootstrap *b, flow *out, int cause, ncclResult_t code)
+static ncclResult_t stop_ring(tt_bootstrap *b, flow *out, int cause, ncclResult_t code)
 {
   return end_ring(b, out, &(verdict){.cause = cause, .code = code});
 }
@@ -103,7 +103,7 @@ void tt_bootstrap_stop(tt_bootstrap *b)
 }
 
 // What a neighbour's connection says at its end: reads a STOP frame if there is one, else the neighbour itself is the cause.
-static ncclResult_t told(tt_bootstrap *b, flow *out, int neighbour, const frame *f)
+static ncclResult_t neighbour_ended(tt_bootstrap *b, flow *out, int neighbour, const frame *f)
 {
   verdict v = {.cause = neighbour, .code = ncclRemoteError};
   if (f->kind == FRAME_STOP) {
@@ -124,7 +124,7 @@ static ncclResult_t successor_ended(tt_bootstrap *b, flow *out)
   frame f = {.kind = 0};
   tt_until now = {.deadline_ns = 1};
   (void)tt_sock_recv_all(b->next, &f, sizeof(f), &now);
-  return told(b, out, next_of(b), &f);
+  return neighbour_ended(b, out, successor_of(b), &f);
 }
 
 // Puts the next bytes of the outgoing stream into the stage: own block first, then completed incoming ones.
@@ -150,7 +150,7 @@ static void fill_stage(gather *g)
 }
 
 // Sends what can go now. *moved is set when something went.
-static ncclResult_t send_some(gather *g, bool *moved)
+static ncclResult_t send_blocks(gather *g, bool *moved)
 {
   flow *o = &g->out;
   for (;;) {
@@ -177,14 +177,14 @@ static ncclResult_t check_frame(gather *g)
   tt_bootstrap *b = g->b;
   const frame *f = &g->in.head;
   if (f->kind != FRAME_BLOCK) {
-    return told(b, &g->out, prev_of(b), f);
+    return neighbour_ended(b, &g->out, predecessor_of(b), f);
   }
   if (f->sequence == b->sequence && f->size == g->size) {
     return ncclSuccess;
   }
-  stop(b, &g->out, b->rank, ncclInvalidUsage);
+  stop_ring(b, &g->out, b->rank, ncclInvalidUsage);
   return tt_fail(ncclInvalidUsage, "%s: rank %d calls all-gather %u with %llu bytes, rank %d calls all-gather %u with %zu bytes", b->doing,
-                 prev_of(b), f->sequence, (unsigned long long)f->size, b->rank, b->sequence, g->size);
+                 predecessor_of(b), f->sequence, (unsigned long long)f->size, b->rank, b->sequence, g->size);
 }
 
 // Spreads received bytes over frame and block.
@@ -217,7 +217,7 @@ static size_t still_to_come(const gather *g)
   return (size_t)(g->b->nranks - 1 - g->in.block) * (sizeof(frame) + g->size) - g->in.at;
 }
 
-static ncclResult_t receive_some(gather *g, bool *moved)
+static ncclResult_t receive_blocks(gather *g, bool *moved)
 {
   tt_bootstrap *b = g->b;
   for (size_t left = still_to_come(g); left > 0; left = still_to_come(g)) {
@@ -227,7 +227,7 @@ static ncclResult_t receive_some(gather *g, bool *moved)
     }
     if (n < 0) {
       frame none = {.kind = 0};
-      return told(b, &g->out, prev_of(b), &none);
+      return neighbour_ended(b, &g->out, predecessor_of(b), &none);
     }
     TT_TRY(take_bytes(g, g->in.stage, (size_t)n));
     *moved = true;
@@ -245,7 +245,7 @@ static uint64_t patience_s(void)
 static int late_rank(const gather *g)
 {
   const tt_bootstrap *b = g->b;
-  return still_to_come(g) > 0 ? (b->rank - 1 - g->in.block + 2 * b->nranks) % b->nranks : next_of(b);
+  return still_to_come(g) > 0 ? (b->rank - 1 - g->in.block + 2 * b->nranks) % b->nranks : successor_of(b);
 }
 
 // Time in which this process itself was held up does not count, or a job that is stopped as a whole would not go on.
@@ -284,8 +284,8 @@ static ncclResult_t run_gather(gather *g)
 {
   for (;;) {
     bool moved = false;
-    TT_TRY(receive_some(g, &moved));
-    TT_TRY(send_some(g, &moved));
+    TT_TRY(receive_blocks(g, &moved));
+    TT_TRY(send_blocks(g, &moved));
     bool sending = g->out.block < g->b->nranks - 1 || g->out.drained < g->out.staged;
     if (!sending && still_to_come(g) == 0) {
       return ncclSuccess;
@@ -333,29 +333,29 @@ ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b)
 static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t deadline_ns)
 {
   int e = 0;
-  tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = next_of(b), .nranks = b->nranks};
-  tt_bs_awaits(b, "rank %d", next_of(b));
+  tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = successor_of(b), .nranks = b->nranks};
+  tt_bs_awaits(b, "rank %d", successor_of(b));
   TT_TRY(tt_bs_dial(b, next, &h, deadline_ns, &b->next, &e));
   if (e == 0) {
     return ncclSuccess;
   }
   char at[TT_ADDRS_TEXT];
   bool ours = tt_sock_is_shortage(e);
-  return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing, next_of(b),
+  return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing, successor_of(b),
                  tt_addrs_text(next, at), tt_sock_error_text(e), ours ? "" : " (if it lives: NCCL_SOCKET_IFNAME on its machine)");
 }
 
 static ncclResult_t prev_is_late(const tt_bootstrap *b)
 {
   if (b->door.shortage != 0) {
-    return tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, prev_of(b), tt_sock_error_text(b->door.shortage));
+    return tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, predecessor_of(b), tt_sock_error_text(b->door.shortage));
   }
-  return tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, prev_of(b));
+  return tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, predecessor_of(b));
 }
 
 static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
 {
-  tt_bs_awaits(b, "rank %d", prev_of(b));
+  tt_bs_awaits(b, "rank %d", predecessor_of(b));
   while (b->prev < 0) {
     struct pollfd want = {.fd = b->next, .events = POLLIN};
     TT_TRY(tt_bs_wait(b, &want, 1, deadline_ns));
@@ -378,7 +378,7 @@ ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next)
     res = await_prev(b, deadline);
   }
   if (res != ncclSuccess && b->broken == ncclSuccess) {
-    stop(b, NULL, b->rank, ncclRemoteError);
+    stop_ring(b, NULL, b->rank, ncclRemoteError);
   }
   // From here on nobody would look after strangers.
   b->own = b->door.addrs;

@@ -88,21 +88,21 @@ static bool is_joined(const tt_root *r, int place)
   return r->seats[place] != NULL;
 }
 
-static bool complete(const tt_root *r)
+static bool has_all_ranks(const tt_root *r)
 {
   return r->nranks > 0 && r->joined == r->nseats;
 }
 
-static int rank_at(const tt_root *r, int place)
+static int rank_of_seat(const tt_root *r, int place)
 {
   return (r->begin + place) % r->nranks;
 }
 
 // The seat of a rank; -1: it does not sit here. A single root has no neighbour.
-static int place_of(const tt_root *r, int rank)
+static int seat_of(const tt_root *r, int rank)
 {
   int place = rank - r->begin;
-  return place >= 0 && place < r->count ? place : r->nseats > r->count && rank == rank_at(r, r->count) ? r->count : -1;
+  return place >= 0 && place < r->count ? place : r->nseats > r->count && rank == rank_of_seat(r, r->count) ? r->count : -1;
 }
 
 // "3, 5-7" of the ranks that have not joined; what does not fit ends in "...".
@@ -122,19 +122,10 @@ static void missing_text(const tt_root *r, char *buf, size_t room)
       snprintf(buf + used, room - used, ", ...");
       return;
     }
-    used += (size_t)snprintf(buf + used, room - used, last > i ? "%s%d-%d" : "%s%d", used > 0 ? ", " : "", rank_at(r, i), rank_at(r, last));
+    used += (size_t)snprintf(buf + used, room - used, last > i ? "%s%d-%d" : "%s%d", used > 0 ? ", " : "", rank_of_seat(r, i),
+                             rank_of_seat(r, last));
     i = last;
   }
-}
-
-static void send_failure(const tt_root *r, tt_notes *notes)
-{
-  uint8_t note[sizeof(int32_t) + TT_FAIL_TEXT];
-  int32_t code = (int32_t)r->code;
-  size_t size = strlen(r->text);
-  memcpy(note, &code, sizeof(code));
-  memcpy(note + sizeof(code), r->text, size);
-  (void)tt_note_send(notes, TT_NOTE_FAIL, note, sizeof(code) + size);
 }
 
 // Tells everybody who has joined where the successor is, or the failure. Who cannot be told has gone, and its successor will notice.
@@ -146,7 +137,7 @@ static void answer_joined(tt_root *r)
     }
     tt_notes *notes = &r->seats[i]->notes;
     if (r->code != ncclSuccess) {
-      send_failure(r, notes);
+      tt_note_send_failure(notes, TT_NOTE_FAIL, r->code, r->text);
       r->told++;
     } else if (i < r->count) {
       const tt_addrs *next = &r->seats[(i + 1) % r->nseats]->card.peer;
@@ -163,9 +154,9 @@ static void set_end(tt_root *r, uint64_t end_ns)
   r->spared = false;
 }
 
-static void fail(tt_root *r, ncclResult_t code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void fail_root(tt_root *r, ncclResult_t code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 // Everybody so far gets code and text; whoever comes within LINGER_NS gets it too, until as many as there should be have been told.
-static void fail(tt_root *r, ncclResult_t code, const char *fmt, ...)
+static void fail_root(tt_root *r, ncclResult_t code, const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
@@ -205,13 +196,13 @@ static bool check_numbers(tt_root *r, const tt_hello *h, const tt_join_card *car
 {
   char a[TT_ADDR_TEXT];
   if (h->nranks < 1 || h->nranks > TT_BOOTSTRAP_MAX_RANKS) {
-    fail(r, ncclInvalidUsage, "a rank reports %d ranks; from 1 to %d are possible", h->nranks, TT_BOOTSTRAP_MAX_RANKS);
+    fail_root(r, ncclInvalidUsage, "a rank reports %d ranks; from 1 to %d are possible", h->nranks, TT_BOOTSTRAP_MAX_RANKS);
   } else if (card->nroots < 1 || card->nroots > h->nranks || card->share < 0 || card->share >= card->nroots) {
-    fail(r, ncclInternalError, "rank %d of %d speaks of root %d of %d", h->rank, h->nranks, card->share, card->nroots);
+    fail_root(r, ncclInternalError, "rank %d of %d speaks of root %d of %d", h->rank, h->nranks, card->share, card->nroots);
   } else if (h->rank < 0 || h->rank >= h->nranks) {
     r->to_tell = TT_DIV_UP(h->nranks, card->nroots) + (card->nroots > 1);
-    fail(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(from, a), card->pid,
-         h->rank, h->nranks, h->nranks - 1);
+    fail_root(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(from, a), card->pid,
+              h->rank, h->nranks, h->nranks - 1);
   }
   return r->code == ncclSuccess;
 }
@@ -222,13 +213,13 @@ static bool check_agreement(tt_root *r, const tt_hello *h, const tt_join_card *c
   bool several = r->nroots > 1 || card->nroots > 1;
   r->to_tell = several ? r->nseats + 1 : TT_MAX(r->nranks, h->nranks);
   if (h->nranks != r->nranks) {
-    fail(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", r->first, r->nranks,
-         h->rank, h->nranks);
+    fail_root(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", r->first, r->nranks,
+              h->rank, h->nranks);
   } else if (card->nroots != r->nroots) {
-    fail(r, ncclInvalidUsage, "ranks disagree about the number of unique ids: rank %d has %d, rank %d has %d", r->first, r->nroots, h->rank,
-         card->nroots);
-  } else if (card->ids != r->ids || card->share != r->share || place_of(r, h->rank) < 0) {
-    fail(r, ncclInvalidUsage, "rank %d and rank %d have different unique ids, or the same in another order", r->first, h->rank);
+    fail_root(r, ncclInvalidUsage, "ranks disagree about the number of unique ids: rank %d has %d, rank %d has %d", r->first, r->nroots,
+              h->rank, card->nroots);
+  } else if (card->ids != r->ids || card->share != r->share || seat_of(r, h->rank) < 0) {
+    fail_root(r, ncclInvalidUsage, "rank %d and rank %d have different unique ids, or the same in another order", r->first, h->rank);
   } else {
     r->to_tell = 0;
   }
@@ -241,10 +232,10 @@ static bool check_limit(tt_root *r, const tt_hello *h, const tt_join_card *card)
   int lines = TT_DIV_UP(h->nranks, card->nroots);
   if (r->nranks == 0 && (uint64_t)lines >= r->shared->file_limit) {
     r->to_tell = lines + (card->nroots > 1);
-    fail(r, ncclRemoteError,
-         "the process that made the unique id may have %llu files open, and needs a connection to each of %d ranks: raise its limit "
-         "(ulimit -n), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
-         (unsigned long long)r->shared->file_limit, lines);
+    fail_root(r, ncclRemoteError,
+              "the process that made the unique id may have %llu files open, and needs a connection to each of %d ranks: raise its limit "
+              "(ulimit -n), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
+              (unsigned long long)r->shared->file_limit, lines);
   }
   return r->code == ncclSuccess;
 }
@@ -261,20 +252,20 @@ static bool check_rank(tt_root *r, const tt_root_line *l)
   }
   if (r->nranks == 0 && !first_rank(r, h, card)) {
     r->to_tell = TT_DIV_UP(h->nranks, card->nroots) + (card->nroots > 1);
-    fail(r, ncclRemoteError, "the process that made the unique id has no memory for a root of %d ranks",
-         h->nranks); // for whom it is told, remote
+    fail_root(r, ncclRemoteError, "the process that made the unique id has no memory for a root of %d ranks",
+              h->nranks); // for whom it is told, remote
     return false;
   }
   if (!check_agreement(r, h, card)) {
     return false;
   }
-  int place = place_of(r, h->rank);
+  int place = seat_of(r, h->rank);
   if (is_joined(r, place)) {
     const tt_root_line *s = r->seats[place];
-    fail(r, ncclInvalidUsage, "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
-         h->rank, r->nranks, tt_addr_text(&s->from, a), s->card.pid, tt_addr_text(from, b), card->pid);
+    fail_root(r, ncclInvalidUsage, "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
+              h->rank, r->nranks, tt_addr_text(&s->from, a), s->card.pid, tt_addr_text(from, b), card->pid);
   } else if (h->nranks > 1 && !tt_addrs_good(&card->peer)) {
-    fail(r, ncclInternalError, "rank %d (%s, process %u) has sent no usable address", h->rank, tt_addr_text(from, a), card->pid);
+    fail_root(r, ncclInternalError, "rank %d (%s, process %u) has sent no usable address", h->rank, tt_addr_text(from, a), card->pid);
   }
   return r->code == ncclSuccess;
 }
@@ -282,7 +273,7 @@ static bool check_rank(tt_root *r, const tt_root_line *l)
 // Once READY has come from the roots before and everybody is here, the next root may know.
 static void pass_ready(tt_root *r)
 {
-  if (r->nroots > 1 && complete(r) && r->ready && !r->passed) {
+  if (r->nroots > 1 && has_all_ranks(r) && r->ready && !r->passed) {
     r->passed = true;
     (void)tt_note_send(&r->seats[r->count]->notes, TT_NOTE_READY, NULL, 0);
   }
@@ -330,13 +321,13 @@ void tt_root_take(tt_root *r, const tt_hello *h, int fd)
 static void take_seat(tt_root *r, tt_root_line *l)
 {
   leave_arrivals(l);
-  l->place = place_of(r, l->hello.rank);
+  l->place = seat_of(r, l->hello.rank);
   r->seats[l->place] = l;
   r->joined++;
   __atomic_add_fetch(&joined_ever, 1, __ATOMIC_RELEASE);
-  r->all = r->nroots == 1 && complete(r);
+  r->all = r->nroots == 1 && has_all_ranks(r);
   uint64_t now = tt_now_ns();
-  set_end(r, now + r->timeout_ns + (complete(r) ? LATE_NS : 0));
+  set_end(r, now + r->timeout_ns + (has_all_ranks(r) ? LATE_NS : 0));
   if (r->tick_ns == 0) {
     r->tick_ns = now + TT_MIN(TICK_NS, r->timeout_ns / 2);
   }
@@ -351,7 +342,7 @@ static void take_rank(tt_root *r, tt_root_line *l)
   if (tt_note_send(&l->notes, TT_NOTE_JOINED, NULL, 0) != 0) {
     end_line(l);
   } else if (r->code != ncclSuccess || !check_rank(r, l)) {
-    send_failure(r, &l->notes);
+    tt_note_send_failure(&l->notes, TT_NOTE_FAIL, r->code, r->text);
     r->told++;
     end_line(l);
   } else {
@@ -372,20 +363,11 @@ static void hear_card(tt_root *r, tt_root_line *l, bool late)
   }
 }
 
-static void take_fail(tt_root *r, const tt_note *note)
-{
-  int32_t code = ncclRemoteError;
-  int size = (int)note->size - (int)sizeof(code);
-  memcpy(&code, note->body, size < 0 ? 0 : sizeof(code));
-  bool known = code > ncclSuccess && code < ncclInProgress;
-  fail(r, known ? (ncclResult_t)code : ncclRemoteError, "%.*s", TT_MAX(size, 0), (const char *)note->body + sizeof(code));
-}
-
 // Ranks of another share are missing, as their root says: it is that root which gives up first. Passed on until it has gone round.
 static void take_wait(tt_root *r, const tt_note *note)
 {
   int32_t share;
-  if (note->size != sizeof(share) || !complete(r)) {
+  if (note->size != sizeof(share) || !has_all_ranks(r)) {
     return;
   }
   memcpy(&share, note->body, sizeof(share));
@@ -399,8 +381,10 @@ static void take_wait(tt_root *r, const tt_note *note)
 static bool take_note(tt_root *r, int place, const tt_note *note)
 {
   bool from_before = r->nroots > 1 && place == 0;
+  char text[TT_FAIL_TEXT];
   if (note->kind == TT_NOTE_FAIL && r->nroots > 1) {
-    take_fail(r, note);
+    ncclResult_t code = tt_note_failure(note, text);
+    fail_root(r, code, "%s", text);
   } else if (note->kind == TT_NOTE_READY && from_before) {
     r->all |= r->share == 0;
     r->ready = true;
@@ -426,8 +410,8 @@ static void hear_seat(tt_root *r, tt_root_line *l)
     e = e == 1 && !take_note(r, l->place, &note) ? -EPROTO : e;
   }
   if (e < 0 && r->code == ncclSuccess) {
-    fail(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", rank_at(r, l->place),
-         tt_addr_text(&l->from, at), l->card.pid, r->nranks);
+    fail_root(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", rank_of_seat(r, l->place),
+              tt_addr_text(&l->from, at), l->card.pid, r->nranks);
     end_line(l);
   }
 }
@@ -462,12 +446,12 @@ void *tt_root_hear(void *line)
 // ---- Time
 
 // Says who is missing, here and to the waiting ranks, which learn that the root lives; the neighbour tells the next root.
-static void tick(tt_root *r)
+static void tell_who_is_missing(tt_root *r)
 {
   char missing[256], text[320];
   int32_t share = r->share;
   missing_text(r, missing, sizeof(missing));
-  if (complete(r)) {
+  if (has_all_ranks(r)) {
     snprintf(text, sizeof(text), "ranks of the other %d roots", r->nroots - 1);
   } else {
     snprintf(text, sizeof(text), "ranks %s of %d", missing, r->nranks);
@@ -477,7 +461,7 @@ static void tick(tt_root *r)
     if (is_joined(r, i) && i < r->count) {
       (void)tt_note_send(&r->seats[i]->notes, TT_NOTE_WAIT, text, strlen(text));
     } else if (is_joined(r, i)) {
-      (void)tt_note_send(&r->seats[i]->notes, TT_NOTE_WAIT, &share, complete(r) ? 0 : sizeof(share));
+      (void)tt_note_send(&r->seats[i]->notes, TT_NOTE_WAIT, &share, has_all_ranks(r) ? 0 : sizeof(share));
     }
   }
   r->tick_ns = tt_now_ns() + TT_MIN(TICK_NS, r->timeout_ns / 2);
@@ -502,27 +486,27 @@ static void time_out(tt_root *r)
   char missing[256];
   unsigned long long seconds = r->timeout_ns / TT_NS_PER_S;
   missing_text(r, missing, sizeof(missing));
-  if (complete(r)) {
-    fail(r, ncclRemoteError,
-         "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined (NCCL_BOOTSTRAP_TIMEOUT)", seconds,
-         r->begin, r->begin + r->count - 1);
+  if (has_all_ranks(r)) {
+    fail_root(r, ncclRemoteError,
+              "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined (NCCL_BOOTSTRAP_TIMEOUT)",
+              seconds, r->begin, r->begin + r->count - 1);
   } else {
     int shortage = r->shared->door->shortage;
-    fail(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)%s%s", missing,
-         r->nranks, seconds, shortage != 0 ? ". The root could not take all that came: " : "",
-         shortage != 0 ? tt_sock_error_text(shortage) : "");
+    fail_root(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)%s%s",
+              missing, r->nranks, seconds, shortage != 0 ? ". The root could not take all that came: " : "",
+              shortage != 0 ? tt_sock_error_text(shortage) : "");
   }
 }
 
 // Everybody has joined, or everybody who came has been told why not.
-static bool finished(const tt_root *r)
+static bool root_finished(const tt_root *r)
 {
   return r->code == ncclSuccess ? r->all : r->told >= r->to_tell;
 }
 
 bool tt_root_is_open(const tt_root *r)
 {
-  return !r->over && !r->answered && !finished(r);
+  return !r->over && !r->answered && !root_finished(r);
 }
 
 uint64_t tt_root_wake_ns(const tt_root *r)
@@ -545,7 +529,7 @@ void tt_root_step(tt_root *r, uint64_t wake_ns)
     hear_card(r, r->oldest, true);
   }
   if (r->tick_ns != 0 && tt_now_ns() >= r->tick_ns) {
-    tick(r);
+    tell_who_is_missing(r);
   }
 }
 

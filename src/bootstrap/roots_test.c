@@ -393,7 +393,7 @@ static void expect_bounded_steps(tt_root *r, int events, int fd, tt_notes *rank)
 static void test_flood_of_notes(void **state)
 {
   (void)state;
-  const tt_greeter door = {.nguests = 0};
+  const tt_greeter door = {.npending = 0};
   const tt_key key = {.b = {7}};
   const tt_hello hello = {.kind = TT_HELLO_JOIN, .rank = 0, .to = -1, .nranks = 4};
   const tt_join_card card = {.peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}), .nroots = 2};

@@ -33,7 +33,6 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
     (void)tt_fail(ncclSystemError, "no memory for the bootstrap of rank %d of %d", rank, nranks);
     return NULL;
   }
-  tt_greeter_none(&b->door);
   b->next = b->prev = -1;
   b->rank = rank;
   b->nranks = nranks;
@@ -74,7 +73,7 @@ void tt_bs_awaits(tt_bootstrap *b, const char *fmt, ...)
 }
 
 // Lets in whoever has proved himself; there is one who may.
-static void take_guests(tt_bootstrap *b)
+static void take_pending(tt_bootstrap *b)
 {
   tt_hello h;
   int fd = -1;
@@ -88,18 +87,7 @@ static void take_guests(tt_bootstrap *b)
   }
 }
 
-static ncclResult_t reserve_fds(tt_bootstrap *b, size_t n)
-{
-  if (n <= b->fds_room) {
-    return ncclSuccess;
-  }
-  tt_free(b->fds);
-  b->fds = tt_calloc(2 * n, sizeof(b->fds[0]));
-  b->fds_room = b->fds == NULL ? 0 : 2 * n;
-  return b->fds != NULL ? ncclSuccess : tt_fail(ncclSystemError, "%s: no memory to wait for %zu connections", b->doing, n);
-}
-
-static bool aborted(const tt_bootstrap *b)
+static bool bs_aborted(const tt_bootstrap *b)
 {
   return tt_aborted(b->abort_flag) || tt_aborted(b->abort_also);
 }
@@ -129,27 +117,27 @@ static void still_waiting(tt_bootstrap *b)
 
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns)
 {
-  TT_TRY(reserve_fds(b, nwant + TT_GREET_POLL));
-  if (aborted(b)) {
+  struct pollfd fds[TT_BS_WANTS + TT_GREET_POLL];
+  if (bs_aborted(b)) {
     return ncclInternalError;
   }
-  memcpy(b->fds, want, nwant * sizeof(*want));
+  memcpy(fds, want, nwant * sizeof(*want));
   tt_until until = {.deadline_ns = sleep_end(b, wake_ns)};
-  size_t n = nwant + tt_greeter_poll(&b->door, b->fds + nwant, &until.deadline_ns);
-  (void)tt_sock_poll(b->fds, n, &until);
-  memcpy(want, b->fds, nwant * sizeof(*want));
-  bool others = b->door.nguests > 0;
+  size_t n = nwant + tt_greeter_poll(&b->door, fds + nwant, &until.deadline_ns);
+  (void)tt_sock_poll(fds, n, &until);
+  memcpy(want, fds, nwant * sizeof(*want));
+  bool others = b->door.npending > 0;
   for (size_t i = nwant; i < n; i++) {
-    others |= b->fds[i].revents != 0;
+    others |= fds[i].revents != 0;
   }
-  if (aborted(b)) {
+  if (bs_aborted(b)) {
     return ncclInternalError;
   }
   if (tt_now_ns() >= b->line_ns) {
     still_waiting(b);
   }
   if (others) {
-    take_guests(b);
+    take_pending(b);
   }
   return ncclSuccess;
 }

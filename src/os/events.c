@@ -215,3 +215,10 @@ tt_span *tt_timer_first(tt_span *timers)
 {
   return tt_spans_from(timers, 0, 0);
 }
+
+void tt_wake_by(uint64_t *wake_ns, uint64_t at_ns)
+{
+  if (at_ns != 0) {
+    *wake_ns = *wake_ns == 0 ? at_ns : TT_MIN(*wake_ns, at_ns);
+  }
+}

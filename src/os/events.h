@@ -47,5 +47,7 @@ void tt_ring_wait(int fd, uint64_t timeout_ns);
 // Times in order: a set of spans (base/spans.h) that stand in the caller's objects and start at a time in nanoseconds. Sets that of `t`,
 // which may be in the set; 0: none. Takes time in proportion to the logarithm of their number. No locks: the caller's.
 void tt_timer_set(tt_span **timers, tt_span *t, uint64_t at_ns);
+// Lowers `wake_ns` (0: none yet), the time when to wake up at the latest, to `at_ns` (0: no time). Pure.
+void tt_wake_by(uint64_t *wake_ns, uint64_t at_ns);
 // The timer that is due first; NULL: none is set. Its `start` is its time.
 tt_span *tt_timer_first(tt_span *timers);

@@ -43,7 +43,7 @@ static bool may_ask(tt_proxy_service *s, uint64_t now)
 }
 
 // Notes that somebody waits for the peer.
-static void note(tt_proxy_ties *t, uint64_t now)
+static void note_wait(tt_proxy_ties *t, uint64_t now)
 {
   if (now - atomic_load_explicit(&t->wanted_ns, memory_order_relaxed) >= stale_ns()) {
     atomic_store_explicit(&t->since_ns, now, memory_order_relaxed);
@@ -59,7 +59,7 @@ void tt_proxy_ask(tt_proxy *p, int rank)
   }
   uint64_t now = tt_now_ns(), last = atomic_load_explicit(&peer->ties->asked_ns, memory_order_relaxed);
   uint64_t turn = (uint64_t)p->nranks * (ASK_EVERY_NS / ASK_BURST); // so that every peer comes to be asked
-  note(peer->ties, now);
+  note_wait(peer->ties, now);
   if (now - last >= TT_MAX(turn, ASK_EVERY_NS) && may_ask(p->service, now) &&
       atomic_compare_exchange_strong(&peer->ties->asked_ns, &last, now)) {
     tt_proxy_service_ask(p, peer);
@@ -174,7 +174,7 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
 }
 
 // A question without an answer. Returns when to look again; 0: not again.
-static uint64_t judge(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now)
+static uint64_t judge_question(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now)
 {
   const uint64_t limit = s->limits.silent_ns, pause = TT_MIN(LOOK_NS, limit / LOOKS);
   if (k->fd < 0 || !k->asked || limit == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
@@ -193,9 +193,9 @@ static uint64_t judge(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now)
 void tt_proxy_question_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns)
 {
   for (tt_span *first; (first = tt_timer_first(s->questions)) != NULL && first->start <= now;) {
-    tt_timer_set(&s->questions, first, judge(s, TT_SPAN_OWNER(first, tt_proxy_talk, question), now));
+    tt_timer_set(&s->questions, first, judge_question(s, TT_SPAN_OWNER(first, tt_proxy_talk, question), now));
   }
   if (s->questions != NULL) {
-    tt_proxy_wake_at(wake_ns, tt_timer_first(s->questions)->start);
+    tt_wake_by(wake_ns, tt_timer_first(s->questions)->start);
   }
 }

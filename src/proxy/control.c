@@ -81,7 +81,7 @@ static void watch_room(const tt_proxy_service *s, tt_proxy_talk *k)
 }
 
 // A connection that the peer has closed is ended by who reads it: the peer's last word may be there, unread.
-static void flush(tt_proxy_service *s, tt_proxy_talk *k)
+static void flush_talk(tt_proxy_service *s, tt_proxy_talk *k)
 {
   while (k->fd >= 0 && k->out_at < k->out_end) {
     ssize_t n = tt_sock_send(k->fd, k->out + k->out_at, k->out_end - k->out_at);
@@ -127,7 +127,7 @@ void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, u
     memcpy(k->out + k->out_end + sizeof h, body, h.size);
   }
   k->out_end += sizeof h + h.size;
-  flush(s, k);
+  flush_talk(s, k);
 }
 
 // ---- reading
@@ -179,7 +179,7 @@ static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties 
   }
 }
 
-static void dispatch(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
+static void dispatch_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
 {
   tt_proxy_ties *t = tt_proxy_ties_get(s, k->rank);
   if (t == NULL) {
@@ -233,13 +233,13 @@ void tt_proxy_talk_feed(tt_proxy_service *s, tt_proxy_talk *k)
       break;
     }
     at += (size_t)n;
-    dispatch(s, k, &m);
+    dispatch_message(s, k, &m);
   }
   k->got -= at;
   memmove(k->in, k->in + at, k->got);
 }
 
-static void read_some(tt_proxy_service *s, tt_proxy_talk *k)
+static void read_talk(tt_proxy_service *s, tt_proxy_talk *k)
 {
   ssize_t n = tt_sock_recv(k->fd, k->in + k->got, sizeof k->in - k->got);
   if (n == -EAGAIN) {
@@ -256,8 +256,8 @@ static void read_some(tt_proxy_service *s, tt_proxy_talk *k)
 static void talk_ready(tt_proxy_service *s, tt_proxy_talk *k)
 {
   if (k->fd >= 0) {
-    read_some(s, k);
-    flush(s, k);
+    read_talk(s, k);
+    flush_talk(s, k);
   }
   if (k->fd >= 0 && k->owes_state && k->out_end == 0) {
     k->owes_state = false;
@@ -372,7 +372,7 @@ static bool dial_again(const tt_proxy_service *s, tt_proxy_ties *t, int e, uint6
 }
 
 // What is wrong, and what to do about it.
-static const char *describe(int e, const char **advice)
+static const char *describe_dial_error(int e, const char **advice)
 {
   if (tt_sock_is_shortage(e)) {
     return tt_sock_error_text(e);
@@ -403,7 +403,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
   if (t->word != 0 || atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
     return; // that is known already, and why
   }
-  const char *advice = "", *why = describe(e, &advice);
+  const char *advice = "", *why = describe_dial_error(e, &advice);
   ncclResult_t res =
       tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d cannot reach the proxy of rank %d at %s: %s%s%s", rank,
               peer, tt_addrs_text(&s->where[peer], at), why, advice[0] != 0 ? ". " : "", advice);
@@ -489,7 +489,7 @@ void tt_proxy_talks_close(tt_proxy_service *s, uint64_t until_ns)
       struct pollfd f = {.fd = k->fd, .events = POLLOUT};
       tt_until until = {.deadline_ns = until_ns};
       tt_sock_poll(&f, 1, &until);
-      flush(s, k);
+      flush_talk(s, k);
     }
     if (k->fd >= 0) {
       talk_bye(k);

@@ -28,14 +28,14 @@ static tt_proxy_limits limits_of(unsigned patience_s)
 
 // ---- requests of the own rank: what seed 001 sends over a socket; here bits that are set, and the thread is woken
 
-static void want(tt_proxy_service *s, tt_msg_type type)
+static void set_want(tt_proxy_service *s, tt_msg_type type)
 {
   if ((atomic_fetch_or(&s->wants, TT_WANT(type)) & TT_WANT(type)) == 0) {
     tt_ring(s->wake);
   }
 }
 
-static void want_of(tt_proxy_service *s, tt_proxy_ties *t, tt_msg_type type)
+static void set_want_of(tt_proxy_service *s, tt_proxy_ties *t, tt_msg_type type)
 {
   if (atomic_fetch_or(&t->wants, TT_WANT(type)) != 0) {
     return; // it is in the list, or just being taken out: the service looks at the bits after that
@@ -52,25 +52,25 @@ void tt_proxy_alert(const tt_proxy_conn *c)
   const tt_proxy *p = c->proxy;
   const tt_proxy_peer *peer = c->guest == NULL ? c->peer : tt_proxy_peer_find(p, c->peer->rank);
   if (p->service != NULL && peer != NULL) {
-    want_of(p->service, peer->ties, TT_MSG_START);
+    set_want_of(p->service, peer->ties, TT_MSG_START);
   }
 }
 
 void tt_proxy_state_changed(tt_proxy *p)
 {
   if (p->service != NULL) {
-    want(p->service, TT_MSG_STATE);
+    set_want(p->service, TT_MSG_STATE);
   }
 }
 
 void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer)
 {
-  want_of(p->service, peer->ties, TT_MSG_INIT);
+  set_want_of(p->service, peer->ties, TT_MSG_INIT);
 }
 
 void tt_proxy_service_ask(tt_proxy *p, tt_proxy_peer *peer)
 {
-  want_of(p->service, peer->ties, TT_MSG_ASK);
+  set_want_of(p->service, peer->ties, TT_MSG_ASK);
 }
 
 // ---- peers
@@ -107,7 +107,7 @@ static void all_due(tt_proxy_service *s)
   }
 }
 
-static void list(tt_proxy_service *s, tt_proxy_ties *t)
+static void list_ties(tt_proxy_service *s, tt_proxy_ties *t)
 {
   if (!t->listed) {
     t->listed = true;
@@ -122,7 +122,7 @@ tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank)
   if (peer == NULL) {
     return NULL;
   }
-  list(s, peer->ties);
+  list_ties(s, peer->ties);
   tt_proxy_ties_due(s, peer->ties);
   return peer->ties;
 }
@@ -143,7 +143,7 @@ static void take_news(tt_proxy_service *s)
   for (; t != NULL; t = next) {
     next = t->news; // from the exchange on it may be in the list again
     uint32_t wants = atomic_exchange(&t->wants, 0);
-    list(s, t);
+    list_ties(s, t);
     tt_proxy_ties_due(s, t);
     if (wants & TT_WANT(TT_MSG_START)) {
       tt_guest_due(s, t->peer->rank);
@@ -208,7 +208,7 @@ static void step_ties(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
   tt_proxy_setup_step(s, t, now, &wake_ns);
   tt_proxy_word_step(s, t, now, &wake_ns);
   if (t->dialling == TT_DIAL_RESTING) {
-    tt_proxy_wake_at(&wake_ns, t->rest_ns);
+    tt_wake_by(&wake_ns, t->rest_ns);
   } else if (t->dial != NULL) {
     (void)tt_dial_poll(t->dial, NULL, &wake_ns);
   }
@@ -230,15 +230,15 @@ uint64_t tt_proxy_service_step(tt_proxy_service *s)
   }
   tt_proxy_question_step(s, now, &wake_ns);
   if (s->timers != NULL) {
-    tt_proxy_wake_at(&wake_ns, tt_timer_first(s->timers)->start);
+    tt_wake_by(&wake_ns, tt_timer_first(s->timers)->start);
   }
   if (s->left && s->proxy->guests == NULL) {
-    tt_proxy_wake_at(&wake_ns, now); // the last one has just left
+    tt_wake_by(&wake_ns, now); // the last one has just left
   }
   return wake_ns;
 }
 
-static void wait_for(tt_proxy_service *s, uint64_t wake_ns)
+static void service_wait(tt_proxy_service *s, uint64_t wake_ns)
 {
   tt_until until = {.deadline_ns = wake_ns};
   s->fds[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
@@ -259,7 +259,7 @@ static void *service_main(void *arg)
   while (take_wants(s)) {
     tt_proxy_admit(s);
     tt_proxy_talk_step(s);
-    wait_for(s, tt_proxy_service_step(s));
+    service_wait(s, tt_proxy_service_step(s));
   }
   tt_proxy_talks_close(s, tt_now_ns() + LAST_WORDS_NS);
   if (s->left) {
@@ -273,7 +273,7 @@ static void *service_main(void *arg)
 
 // ---- life
 
-static ncclResult_t start_listening(tt_proxy_service *s)
+static ncclResult_t service_listen(tt_proxy_service *s)
 {
   char text[TT_ADDRS_TEXT];
   tt_addrs own;
@@ -299,7 +299,6 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   s->limits = limits_of(tt_net_patience());
   s->device = TT_MAX(env->device, 0);
   s->key = tt_key_derive(&env->key, "proxy: service", &env->hash, sizeof env->hash);
-  tt_greeter_none(&s->door);
   p->service = s; // from here on tt_proxy_service_free has it
   s->where = tt_calloc((size_t)p->nranks, sizeof *s->where);
   s->homes = tt_calloc((size_t)p->nranks, sizeof *s->homes);
@@ -314,7 +313,7 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   tt_sock_raise_file_limit(); // a rank of this process needs up to four for each peer
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
-  TT_TRY(start_listening(s));
+  TT_TRY(service_listen(s));
   *where = (tt_proxy_where){.addrs = s->door.addrs,
                             .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices, .pid = tt_proc_self().pid}};
   if (env->mailbox != NULL) {
@@ -330,7 +329,7 @@ static bool is_home(const tt_proxy_home *h)
 }
 
 // Where all have the same number of devices, neighbours use different ones.
-static void spread(tt_proxy_service *s)
+static void spread_devices(tt_proxy_service *s)
 {
   const tt_proxy *p = s->proxy;
   s->rails = s->ndevices;
@@ -351,7 +350,7 @@ ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
     p->service->where[i] = all[i].addrs;
     p->service->homes[i] = all[i].home;
   }
-  spread(p->service);
+  spread_devices(p->service);
   tt_relay_find_hosts(p->service);
   return ncclSuccess;
 }
@@ -364,7 +363,7 @@ bool tt_proxy_service_leave(tt_proxy *p)
     return false;
   }
   s->leaver = &answer;
-  want(s, TT_MSG_CLOSE);
+  set_want(s, TT_MSG_CLOSE);
   while (atomic_load(&answer) == 0) {
     tt_sleep_ns(LEAVE_NAP_NS);
   }
@@ -378,7 +377,7 @@ bool tt_proxy_service_leave(tt_proxy *p)
 void tt_proxy_service_stop(tt_proxy *p)
 {
   if (p->service != NULL && p->service->thread.running) {
-    want(p->service, TT_MSG_STOP);
+    set_want(p->service, TT_MSG_STOP);
     tt_thread_join(&p->service->thread);
   }
 }

@@ -10,6 +10,7 @@
 #pragma once
 #include "bootstrap/dial.h"
 #include "bootstrap/greet.h"
+#include "os/events.h"
 #include "os/thread.h"
 #include "proxy/messages.h"
 #include "proxy/proxy_priv.h"
@@ -136,14 +137,6 @@ struct tt_proxy_service {
 typedef struct tt_proxy_service tt_proxy_service;
 
 #define TT_WANT(type) (1u << (type))
-
-// Lowers *wake_ns (0: never) to `at`.
-static inline void tt_proxy_wake_at(uint64_t *wake_ns, uint64_t at)
-{
-  if (*wake_ns == 0 || at < *wake_ns) {
-    *wake_ns = at;
-  }
-}
 
 // ---- service.c
 

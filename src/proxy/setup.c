@@ -163,7 +163,7 @@ static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint6
   if (t->sending == TT_SETUP_CONNECTING && now >= t->try_ns) {
     connect_step(s, t, now);
   }
-  tt_proxy_wake_at(wake_ns, t->sending == TT_SETUP_CONNECTING ? TT_MAX(t->try_ns, 1) : end);
+  tt_wake_by(wake_ns, t->sending == TT_SETUP_CONNECTING ? TT_MAX(t->try_ns, 1) : end);
 }
 
 // ---- the receiving end
@@ -271,7 +271,7 @@ static void accept_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uin
     t->accept_ns = now + t->accept_pause_ns;
     t->accept_pause_ns = TT_MIN(2 * t->accept_pause_ns, PAUSE_MAX_NS);
   }
-  tt_proxy_wake_at(wake_ns, t->accept_ns);
+  tt_wake_by(wake_ns, t->accept_ns);
 }
 
 // ---- both

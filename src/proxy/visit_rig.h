@@ -1,5 +1,6 @@
 // visit_rig.h: somebody who speaks to a rank's service by hand, for the tests of this folder.
 #pragma once
+#include "bootstrap/dial_rig.h"
 #include "proxy/proxy_rig.h"
 #include "proxy/service_priv.h"
 
@@ -11,7 +12,7 @@ FAKE int visit(rig *r, int nranks, uint64_t tag, int rank)
   tt_until until = {.deadline_ns = tt_now_ns() + RIG_WAIT_NS};
   tt_addr at;
   int fd = -1;
-  FAKE_DEMAND(tt_dial_wait(&r->ranks[0].where.addrs, &p->service->key, &h, &until, &fd, &at) == 0);
+  FAKE_DEMAND(rig_dial(&r->ranks[0].where.addrs, &p->service->key, &h, &until, &fd, &at) == 0);
   return fd;
 }
 

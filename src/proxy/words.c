@@ -126,7 +126,7 @@ static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint
     tt_proxy_setup_close(s, t);
     return;
   }
-  tt_proxy_wake_at(wake_ns, TT_MIN(end, now + SAMPLE_NS));
+  tt_wake_by(wake_ns, TT_MIN(end, now + SAMPLE_NS));
 }
 
 enum { SENDING, RECEIVING, SETUP };
@@ -162,7 +162,7 @@ static void judge_conn(tt_proxy_service *s, tt_proxy_ties *t, int which, uint64_
   bool remote = which == SETUP || (which == SENDING ? &t->peer->send : &t->peer->recv)->code == ncclRemoteError;
   uint64_t end = t->broken_ns[which] + s->limits.grace_ns;
   if (remote && !is_final(t) && (t->word != 0 || t->lost_ns != 0 || now < end)) {
-    tt_proxy_wake_at(wake_ns, TT_MAX(end, now + SAMPLE_NS));
+    tt_wake_by(wake_ns, TT_MAX(end, now + SAMPLE_NS));
     return;
   }
   t->judged[which] = true;

@@ -111,7 +111,7 @@ static void feed_root(input *in)
   if (r->nranks > 0 && r->code == ncclSuccess) {
     char text[64];
     missing_text(r, text, sizeof(text));
-    tick(r);
+    tell_who_is_missing(r);
     time_out(r);
   }
   tt_root_answer(r);
@@ -148,7 +148,7 @@ static void feed_rank(input *in)
       }
     }
   }
-  if (t.failure.kind != 0) {
+  if (t.failure != ncclSuccess) {
     pass_failure(&t);
   }
   for (int i = 0; i < 2; i++) {
