@@ -1,14 +1,14 @@
 // The table of devices: a communicator works through the row that it was made with, and its ranks must be on devices of one kind.
 //
-// The made-up kind "toy" does everything as the host device does, and counts.
+// The made-up kind "toy" does everything as the host device does, and counts, but that it has no shortcut for small calls.
 #include "harness.h"
 
 #include "comm/comm.h"
 
-enum { RANKS = 2, COUNT = 1000 };
+enum { RANKS = 2, COUNT = 2, CALLS = 8 };
 
 static tt_device_ops toy;
-static _Atomic int opened, closed, waited;
+static _Atomic int opened, closed, waited, submitted;
 
 static void toy_identify(int device, tt_device_id *out)
 {
@@ -34,6 +34,12 @@ static void toy_await(bool (*ready)(void *arg), void *arg)
   tt_device_host.await(ready, arg);
 }
 
+static void toy_submit(tt_plan *plan, tt_stream *stream)
+{
+  atomic_fetch_add(&submitted, 1);
+  tt_device_host.submit(plan, stream);
+}
+
 static void make_toy(void)
 {
   toy = tt_device_host;
@@ -42,6 +48,8 @@ static void make_toy(void)
   toy.open = toy_open;
   toy.close = toy_close;
   toy.await = toy_await;
+  toy.submit = toy_submit;
+  toy.shortcut = NULL;
 }
 
 // Creates this process's rank on a device of the row.
@@ -88,10 +96,13 @@ static void toys_body(int rank, void *arg)
   for (int i = 0; i < COUNT; i++) {
     in[i] = (float)(i + rank);
   }
-  OK(ncclAllReduce(in, out, COUNT, ncclFloat, ncclSum, comm, stream));
-  OK(tuttiStreamSynchronize(stream));
-  for (int i = 0; i < COUNT; i++) {
-    CHECK(out[i] == (float)(2 * i + 1), "rank %d: element %d is %g", rank, i, (double)out[i]);
+  for (int call = 1; call <= CALLS; call++) {
+    OK(ncclAllReduce(in, out, COUNT, ncclFloat, ncclSum, comm, stream));
+    OK(tuttiStreamSynchronize(stream));
+    for (int i = 0; i < COUNT; i++) {
+      CHECK(out[i] == (float)(2 * i + 1), "rank %d: element %d is %g", rank, i, (double)out[i]);
+    }
+    CHECK(atomic_load(&submitted) == call, "rank %d: %d plans for %d calls", rank, atomic_load(&submitted), call);
   }
   OK(tuttiStreamDestroy(stream));
   OK(ncclCommDestroy(comm));
