@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "coll/coll.h"
 #include "coll/random_channels.h"
+#include "device/host/handover.h"
 #include "device/lane.h"
 #include "transport/segment.h"
 
@@ -39,7 +40,8 @@ typedef struct world {
   size_t bytes;
   tt_port ports[MOST];
   tt_rank_page pages[MOST];
-  tt_link *links; // n * n
+  tt_link *links;         // n * n
+  tt_handover *handovers; // of them
   // Where copies come along with tokens (device/host/offer.h); else 0 and NULL.
   uint32_t box_bytes;
   char *boxes;
@@ -80,7 +82,8 @@ static void make_link(int rank, int peer, uint32_t first)
       link->recv[k].next = first;
     }
   }
-  link->held = first;
+  link->handover = &w.handovers[rank * w.n + peer];
+  link->handover->held = first;
   w.ports[rank].links[peer] = link;
 }
 
@@ -95,7 +98,8 @@ static void open_world(int n, int slots, tt_access access, uint32_t first)
   w.bytes = (size_t)(n * n) * TT_ROUND_UP(tt_window_bytes(&w.g), 64);
   w.memory = mmap(NULL, w.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   w.links = tt_calloc((size_t)(n * n), sizeof *w.links);
-  assert_true(w.memory != MAP_FAILED && w.links != NULL);
+  w.handovers = tt_calloc((size_t)(n * n), sizeof *w.handovers);
+  assert_true(w.memory != MAP_FAILED && w.links != NULL && w.handovers != NULL);
   for (int i = 0; i < n; i++) {
     tt_port *p = &w.ports[i];
     *p = (tt_port){.rank = i, .nranks = n, .page = &w.pages[i]};
@@ -121,13 +125,13 @@ static void add_outboxes(uint32_t bytes)
   for (size_t i = 0; i < n * n; i++) {
     tt_link *link = &w.links[i];
     size_t back = (size_t)link->peer * n + (size_t)link->rank;
-    link->outbox = (tt_outbox){.base = w.boxes + i * bytes, .size = bytes};
-    link->inbox = w.boxes + back * bytes;
-    link->inbox_size = bytes;
-    link->wanted = &w.wants[i];
-    link->wants = &w.wants[back];
-    link->tastes = &w.tastes[i];
-    link->tastes->only = true;
+    link->handover->outbox = (tt_outbox){.base = w.boxes + i * bytes, .size = bytes};
+    link->handover->inbox = w.boxes + back * bytes;
+    link->handover->inbox_size = bytes;
+    link->handover->wanted = &w.wants[i];
+    link->handover->wants = &w.wants[back];
+    link->handover->tastes = &w.tastes[i];
+    link->handover->tastes->only = true;
   }
 }
 
@@ -137,8 +141,8 @@ static void close_world(void)
   tt_free(w.tastes);
   tt_free((void *)w.wants);
   for (int i = 0; i < w.n * w.n; i++) {
-    tt_pagepipe_close(&w.links[i].pages);
-    tt_pagetap_close(&w.links[i].tap);
+    tt_pagepipe_close(&w.links[i].handover->pages);
+    tt_pagetap_close(&w.links[i].handover->tap);
   }
   for (int i = 0; i < w.n; i++) {
     tt_free(w.ports[i].links);
@@ -146,6 +150,7 @@ static void close_world(void)
     tt_free(w.ports[i].bounce);
   }
   tt_free(w.links);
+  tt_free(w.handovers);
   munmap(w.memory, w.bytes);
 }
 

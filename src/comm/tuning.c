@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/topology.h"
 #include "comm/tuning_priv.h"
+#include "os/pagepipe.h"
 
 #define MOST_TAKES_US 1000      // that a rank goes on looking for a peer that is at work
 #define NET_SEGMENT (60u << 10) // of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB

@@ -75,8 +75,6 @@ typedef struct tt_device_ops {
   bool (*range)(const void *ptr, size_t size, void **base, size_t *bytes);
   // From now on fn is called with each allocation that is freed: nothing finds it any more, and its memory is still there. One such function per process.
   void (*on_free)(void (*fn)(void *base, size_t size));
-  // Unmaps all allocations of the peer that the link has mapped. Nothing of the port runs.
-  void (*forget)(tt_link *link);
 
   // Zeroed memory for operations' intermediate results, a cache line's multiple, that no peer reaches. NULL: there is none. `scratch_free` takes NULL.
   void *(*scratch_alloc)(size_t bytes);
@@ -99,6 +97,11 @@ typedef struct tt_device_ops {
   ncclResult_t (*open)(tt_port *port, const tt_port_env *env);
   // Frees that. Accepts a port that `open` has failed on. No plan is left, and no thread of this process sleeps on the page's bell afterwards.
   void (*close)(tt_port *port);
+  // Makes link->handover: what the device needs so that tokens can go over the link, whose other members are filled. Called by the transport, for a pair whose
+  // memory one can reach or both map. The thread that connects. Errors: ncclSystemError.
+  ncclResult_t (*connect)(const tt_port *port, tt_link *link, const tt_link_env *env);
+  // Frees that, and unmaps what the link has mapped of the peer's memory. Nothing of the port runs. Accepts a link without.
+  void (*disconnect)(tt_link *link);
 
   // --- work
   // Runs the plan on the stream, after what stands there; it may be complete when this returns. Plan->recycle gives it back, also after a failure.

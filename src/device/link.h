@@ -7,10 +7,9 @@
 #include <stdbool.h>
 
 #include "device/fifo.h"
-#include "device/taste.h"
+#include "device/host/taste.h"
 #include "nccl.h"
 #include "os/bell.h"
-#include "os/pagepipe.h"
 #include "os/proc.h"
 
 typedef enum {
@@ -57,45 +56,6 @@ static inline void tt_page_ring(tt_rank_page *page, int poster)
   }
 }
 
-#define TT_LINK_MAPS 8
-
-// An allocation of a peer that this rank has mapped, or has tried to.
-typedef struct tt_map {
-  uint32_t handle; // 0: empty
-  size_t size;
-  uint64_t remote; // its address in the peer's process
-  char *base;      // and here; NULL: it cannot be mapped, which is not tried again
-} tt_map;
-
-// The last ones that the peer's tokens have named. Emptied when the peer has freed something.
-typedef struct tt_maplist {
-  tt_map map[TT_LINK_MAPS];
-  uint32_t next;
-  uint32_t freed;
-  bool told; // the log has said that something cannot be mapped
-} tt_maplist;
-
-// A ring behind the window to a peer, in which this rank lays copies of what its tokens offer. A copy stays until the peer has given its token back. Positions
-// count bytes since the beginning, modulo 2^32. Used by the thread that runs the rank's plan.
-typedef struct tt_outbox {
-  char *base;
-  uint32_t size; // a power of two; 0: there is none
-  uint32_t tail; // where the next copy goes
-  uint32_t laid; // bytes from there on with the chunk that the next token offers, but has not been given for yet; 0: none
-  uint32_t end[2 * TT_TOKEN_SLOTS]; // the tail behind each token, by the last digits of its number
-} tt_outbox;
-
-#define TT_WANTS_PAGES (1u << 31)
-enum { TT_TASTES = 12 }; // sizes of a call's blocks: below 64 KiB, and twice as much each
-
-// What this rank has found out about a peer's offers, by size.
-typedef struct tt_tastes {
-  tt_taste take[TT_TASTES];
-  uint8_t given[TT_TASTES]; // offers that this rank has made since it last took one
-  uint8_t told;             // trials that the log has named
-  bool only;                // the user wants copies, whatever takes less time
-} tt_tastes;
-
 // Who stands behind a link to a network that reduces: the ranks whose messages it waits for, and the copies of their pages.
 typedef struct tt_behind {
   int n;
@@ -103,7 +63,7 @@ typedef struct tt_behind {
   tt_rank_page *const *pages;
 } tt_behind;
 
-// Everything between this rank and one peer. Used by the thread that runs the rank's plan.
+// Everything between this rank and one peer that its transport, its executor and the proxy share. Used by the thread that runs the rank's plan.
 typedef struct tt_link {
   int peer;
   int rank; // own rank
@@ -111,40 +71,24 @@ typedef struct tt_link {
   tt_fifo send[TT_NFIFOS], recv[TT_NFIFOS];
   tt_rank_page *page; // the peer's
   tt_proc_id proc;
-  bool watched;            // the peer is another process whose end can be noticed:
-  int life;                // descriptor of memory in which its process holds a lock while it lives (tt_proc_holds)
-  bool networked;          // messages go over the network: port->mover moves them, `page` is a copy
-  const tt_behind *behind; // the peer is a network that reduces (program.h): `page` is a rank's that never changes; NULL: it is a rank
-  bool staged;             // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
-  const void *transport;   // who made the link
-  void *own;               // and what it keeps there
-  tt_maplist mapped;
-  tt_pagepipe pages;       // COPY: for what this rank's tokens offer
-  tt_pagetap tap;          // and the peer's
-  tt_outbox outbox;        // COPY: the other way
-  const char *inbox;       // the peer's outbox,
-  uint32_t inbox_size;     // though it may do without
-  tt_tastes *tastes;       // COPY: of what the peer's tokens offer; NULL: there is no outbox
-  _Atomic uint32_t *wants; // sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: all for ever. Relaxed, only it writes there
-  const _Atomic uint32_t *wanted; // and the peer: a hint, so that it need not be the latest
-  const char *copied;             // what the peer's last token has offered lies here; NULL: it came otherwise, or not
-  uint64_t since;  // when this rank had read what the peer offered, or before that began with a call, if that is measured; else 0
-  uint64_t until;  // and when it last offered something, or had read that, or was told that the peer has
-  uint64_t waits;  // since when what it offers next has no room, if that is measured; else 0
-  uint64_t begun;  // fingerprint of the call in which it last offered something
-  uint8_t size;    // its number among the tastes
-  uint8_t period;  // offers of the call that they belong to
-  uint8_t came;    // 1 + the tt_way it came; 0: nothing did
-  uint32_t held;   // number of the token behind the last one that needs this rank's own memory until it comes back
-  uint32_t handed; // bytes that the token now being sent offers
-  size_t offered;  // bytes that came along with the peer's last token: the first of the chunk that it has offered
-  char *in, *out;  // from the peer's last token: local pointers, NULL when only `…_remote` is known
-  uint64_t in_remote, out_remote;
-  uint64_t scalar;
-  bool gives; // TT_STEP_GIVE: this rank has written into the peer's output since its last token,
-  bool far;   // with the kernel's help,
-  bool given; // and the peer's last token says the same of it
+  bool watched;                 // the peer is another process whose end can be noticed:
+  int life;                     // descriptor of memory in which its process holds a lock while it lives (tt_proc_holds)
+  bool networked;               // messages go over the network: port->mover moves them, `page` is a copy
+  const tt_behind *behind;      // the peer is a network that reduces (program.h): `page` is a rank's that never changes; NULL: it is a rank
+  bool staged;                  // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
+  const void *transport;        // which one made the link
+  void *own;                    // and what it keeps there
+  struct tt_handover *handover; // the device's: tokens and what they offer (tt_device_ops.connect); NULL where no tokens go
 } tt_link;
+
+// Memory that a link's two ranks map, for what goes along with tokens. Zeroed: there is none. The segment's, which outlives the link.
+typedef struct tt_link_env {
+  char *outbox;                   // this rank writes,
+  const char *inbox;              // and reads what the peer has written
+  uint32_t box_bytes;             // of each, a power of two
+  _Atomic uint32_t *wants;        // a word that only this rank writes,
+  const _Atomic uint32_t *wanted; // and the peer's
+} tt_link_env;
 
 // What moves a port's messages over the network (src/proxy). Whoever runs the rank's plan drives it.
 typedef struct tt_mover {

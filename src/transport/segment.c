@@ -300,18 +300,18 @@ int tt_segment_place(const tt_segment *s, int rank)
   return -1;
 }
 
-void tt_segment_connect(tt_segment *s, tt_link *link)
+void tt_segment_connect(tt_segment *s, tt_link *link, tt_link_env *env)
 {
   int me = tt_segment_place(s, link->rank), peer = tt_segment_place(s, link->peer);
   char *to = tt_segment_window(s, me, peer), *from = tt_segment_window(s, peer, me);
   size_t behind = tt_window_bytes(&s->geometry);
   tt_window_view(&s->geometry, to, link->send);
   tt_window_view(&s->geometry, from, link->recv);
-  link->wanted = tt_window_wants(to);
-  link->wants = tt_window_wants(from);
-  link->outbox = (tt_outbox){.base = to + behind, .size = tt_outbox_bytes(s->n)};
-  link->inbox = from + behind;
-  link->inbox_size = link->outbox.size;
+  *env = (tt_link_env){.outbox = to + behind,
+                       .inbox = from + behind,
+                       .box_bytes = tt_outbox_bytes(s->n),
+                       .wants = tt_window_wants(from),
+                       .wanted = tt_window_wants(to)};
   link->page = tt_segment_page(s, peer);
 }
 

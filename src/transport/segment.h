@@ -67,8 +67,8 @@ void tt_segment_leave(tt_segment *s);
 // Bytes of the outbox behind each window, where so many ranks share the segment. 0: there is none.
 uint32_t tt_outbox_bytes(int nranks);
 
-// Fills link->send, recv, page, outbox, inbox, wants and wanted for the pair (link->rank, link->peer), both on this machine.
-void tt_segment_connect(tt_segment *s, tt_link *link);
+// Fills link->send, recv, page and *env for the pair (link->rank, link->peer), both on this machine.
+void tt_segment_connect(tt_segment *s, tt_link *link, tt_link_env *env);
 
 // Page of the local rank at `place`.
 tt_rank_page *tt_segment_page(tt_segment *s, int place);

@@ -337,14 +337,14 @@ static void one_process(int unused)
   CHECK(tt_segment_window(j[0].s, 3, 2)[0] == 3 * 16 + 2);
   tt_link link = {.rank = 13, .peer = 16};
   memset(tt_segment_page(j[0].s, 0), 0, 4 * sizeof(tt_rank_page));
-  tt_segment_connect(j[0].s, &link);
+  tt_link_env env;
+  tt_segment_connect(j[0].s, &link, &env);
   CHECK(link.page == tt_segment_page(j[0].s, 2));
   CHECK((char *)link.send[TT_SIMPLE].head == tt_segment_window(j[0].s, 1, 2));
   CHECK((char *)link.recv[TT_SIMPLE].head == tt_segment_window(j[0].s, 2, 1));
-  CHECK(link.wanted == tt_window_wants(tt_segment_window(j[0].s, 1, 2)) && link.wants == tt_window_wants(tt_segment_window(j[0].s, 2, 1)));
-  CHECK(link.outbox.size > 0 &&
-        link.inbox + link.outbox.size == tt_segment_window(j[0].s, 2, 2)); // behind the windows, up to the next ones
-  CHECK(link.outbox.base + link.outbox.size == tt_segment_window(j[0].s, 1, 3));
+  CHECK(env.wanted == tt_window_wants(tt_segment_window(j[0].s, 1, 2)) && env.wants == tt_window_wants(tt_segment_window(j[0].s, 2, 1)));
+  CHECK(env.box_bytes > 0 && env.inbox + env.box_bytes == tt_segment_window(j[0].s, 2, 2)); // behind the windows, up to the next ones
+  CHECK(env.outbox + env.box_bytes == tt_segment_window(j[0].s, 1, 3));
   for (int i = 0; i < 8; i++) {
     tt_segment_leave(j[i].s);
   }

@@ -133,7 +133,7 @@ void tt_transport_disconnect(const tt_wiring *w)
     tt_link *link = w->port->links[i];
     if (link != NULL) {
       const tt_transport *t = link->transport;
-      w->port->row->forget(link);
+      w->port->row->disconnect(link);
       if (t->disconnect != NULL) {
         t->disconnect(link);
       }

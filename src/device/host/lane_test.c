@@ -228,9 +228,9 @@ static void test_tokens_carry_addresses_and_scalars(void **state)
   assert_int_equal(l.waits_for, 1);
   assert_int_equal(rig_run(r, 1, &m), TT_RUN_DONE);
   assert_memory_equal(out, in, 64);
-  assert_ptr_equal(r->links[1][0].in, in);
-  assert_ptr_equal(r->links[1][0].out, out + 1000);
-  assert_int_equal(r->links[1][0].scalar, 4711);
+  assert_ptr_equal(r->links[1][0].handover->in, in);
+  assert_ptr_equal(r->links[1][0].handover->out, out + 1000);
+  assert_int_equal(r->links[1][0].handover->scalar, 4711);
   assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
 }
 

@@ -1,5 +1,6 @@
 // mem.c: see mem.h.
 #include "device/host/mem.h"
+#include "device/host/handover.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -221,8 +222,8 @@ static void pull(tt_link *link, tt_map *m)
     e = EINVAL;
   }
   tt_fd_close(fd);
-  if (e != 0 && !link->mapped.told) {
-    link->mapped.told = true;
+  if (e != 0 && !link->handover->mapped.told) {
+    link->handover->mapped.told = true;
     tt_info(TT_SHM, "rank %d reads memory of rank %d by address: /proc/%d/fd/%u cannot be mapped: %s (said once)", link->rank, link->peer,
             link->proc.pid, m->handle - 1, strerror(e));
   }
@@ -234,9 +235,9 @@ static char *place_of(tt_link *link, uint32_t handle, uint32_t keep, uint64_t re
   if (handle == 0) {
     return NULL;
   }
-  tt_map *m = find(&link->mapped, handle);
+  tt_map *m = find(&link->handover->mapped, handle);
   if (m == NULL) {
-    m = insert(&link->mapped, handle, keep);
+    m = insert(&link->handover->mapped, handle, keep);
     pull(link, m);
   }
   return m->base != NULL && remote >= m->remote && remote - m->remote < m->size ? m->base + (remote - m->remote) : NULL;
@@ -244,15 +245,16 @@ static char *place_of(tt_link *link, uint32_t handle, uint32_t keep, uint64_t re
 
 void tt_mem_import(tt_link *link, const tt_desc *d)
 {
-  follow_frees(&link->mapped, d->freed);
-  link->in = place_of(link, d->in_mem, 0, d->in);
-  link->out = place_of(link, d->out_mem, d->in_mem, d->out);
+  tt_handover *h = link->handover;
+  follow_frees(&h->mapped, d->freed);
+  h->in = place_of(link, d->in_mem, 0, d->in);
+  h->out = place_of(link, d->out_mem, d->in_mem, d->out);
 }
 
 void tt_mem_forget(tt_link *link)
 {
   for (int i = 0; i < TT_LINK_MAPS; i++) {
-    drop(&link->mapped.map[i]);
+    drop(&link->handover->mapped.map[i]);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 
 #include "base/result.h"
+#include "device/host/handover.h"
 #include "device/host/mem.h"
 #include "os/shm.h"
 
@@ -131,6 +132,7 @@ enum { POOL = 14, STEPS = 10000 };
 
 typedef struct play {
   tt_link receiver;
+  tt_handover handover;
   char *pool[POOL];
   size_t size[POOL];
   uint64_t stamp[POOL]; // stands at the start of the allocation
@@ -151,7 +153,7 @@ static unsigned rnd(unsigned below)
 static void open_play(void)
 {
   memset(&p, 0, sizeof p);
-  p.receiver = (tt_link){.rank = 1, .peer = 0, .access = TT_ACCESS_COPY, .proc = tt_proc_self()};
+  p.receiver = (tt_link){.rank = 1, .peer = 0, .access = TT_ACCESS_COPY, .proc = tt_proc_self(), .handover = &p.handover};
 }
 
 static void renew(int i)
@@ -180,7 +182,7 @@ static void close_play(void)
 static bool knows(int i)
 {
   for (int k = 0; k < TT_LINK_MAPS; k++) {
-    const tt_map *m = &p.receiver.mapped.map[k];
+    const tt_map *m = &p.receiver.handover->mapped.map[k];
     if (m->base != NULL && m->remote == (uintptr_t)p.pool[i]) {
       return true;
     }
@@ -207,18 +209,18 @@ static void token(int in, int out)
   tt_desc d = {
       .in = (uintptr_t)from, .out = (uintptr_t)to, .in_mem = tt_mem_find(from, 1), .out_mem = tt_mem_find(to, 1), .freed = tt_mem_freed()};
   assert_int_equal(d.in_mem != 0, in >= 0);
-  p.hits += in >= 0 && p.receiver.mapped.freed == d.freed && knows(in);
+  p.hits += in >= 0 && p.receiver.handover->mapped.freed == d.freed && knows(in);
   p.named += in >= 0;
   tt_mem_import(&p.receiver, &d);
   if (in >= 0) {
-    check_sees(p.receiver.in, in, in_at);
+    check_sees(p.receiver.handover->in, in, in_at);
   } else {
-    assert_null(p.receiver.in);
+    assert_null(p.receiver.handover->in);
   }
   if (out >= 0) {
-    check_sees(p.receiver.out, out, out_at);
+    check_sees(p.receiver.handover->out, out, out_at);
   } else {
-    assert_null(p.receiver.out);
+    assert_null(p.receiver.handover->out);
   }
 }
 
@@ -287,17 +289,17 @@ static void test_handles_that_lead_elsewhere(void **state)
   tt_desc d = {
       .in = (uintptr_t)p.pool[0], .out = (uintptr_t)p.pool[0], .in_mem = (uint32_t)fd + 1, .out_mem = 9999, .freed = tt_mem_freed()};
   tt_mem_import(&p.receiver, &d);
-  assert_null(p.receiver.in);
-  assert_null(p.receiver.out);
+  assert_null(p.receiver.handover->in);
+  assert_null(p.receiver.handover->out);
   d.in_mem = d.out_mem = tt_mem_find(p.pool[0], 1);
   d.out += (size_t)1 << 30;
   tt_mem_import(&p.receiver, &d);
-  check_sees(p.receiver.in, 0, 0);
-  assert_null(p.receiver.out); // beyond its end
+  check_sees(p.receiver.handover->in, 0, 0);
+  assert_null(p.receiver.handover->out); // beyond its end
   tt_mem_forget(&p.receiver);
   p.receiver.proc.cookie ^= 1; // the process that had this number is gone
   tt_mem_import(&p.receiver, &d);
-  assert_null(p.receiver.in);
+  assert_null(p.receiver.handover->in);
   tt_fd_close(fd);
   assert_int_equal(open_descriptors(), before);
   close_play();
@@ -316,13 +318,13 @@ static void test_a_failed_attempt_is_not_repeated(void **state)
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
   tt_mem_import(&p.receiver, &d);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-  assert_null(p.receiver.in);
+  assert_null(p.receiver.handover->in);
   tt_mem_import(&p.receiver, &d);
-  assert_null(p.receiver.in);
+  assert_null(p.receiver.handover->in);
   put(get(1));
   d.freed = tt_mem_freed();
   tt_mem_import(&p.receiver, &d);
-  check_sees(p.receiver.in, 0, 0);
+  check_sees(p.receiver.handover->in, 0, 0);
   close_play();
 }
 

@@ -41,10 +41,11 @@ static uint8_t uses_of(const tt_port *port, const tt_lane *l)
 // Joins the peer's pipe, at the first token that names it. A peer that has given up may have closed it, and the number be another file's: it says so before.
 static bool join_pipe(tt_link *link, int fd)
 {
-  bool first = link->tap.state == TT_PAGEPIPE_UNTRIED, here = tt_pagetap_join(&link->tap, link->proc.pid, fd);
+  tt_handover *h = link->handover;
+  bool first = h->tap.state == TT_PAGEPIPE_UNTRIED, here = tt_pagetap_join(&h->tap, link->proc.pid, fd);
   if (first && here && tt_page_stopped(link->page)) {
-    tt_pagetap_close(&link->tap);
-    link->tap.state = TT_PAGEPIPE_NONE;
+    tt_pagetap_close(&h->tap);
+    h->tap.state = TT_PAGEPIPE_NONE;
     here = false;
   }
   return here;
@@ -53,45 +54,47 @@ static bool join_pipe(tt_link *link, int fd)
 // What the slot says is read once, and believed only where it leads to memory that both map.
 static ncclResult_t take_along(const tt_port *port, const tt_lane *l, tt_link *link, const tt_slot *s, size_t bytes)
 {
+  tt_handover *h = link->handover;
   const tt_desc d = s->desc;
   uint32_t along = s->bytes;
   if (d.along > TT_NWAYS) {
     return tt_fail(ncclSystemError, "rank %d: rank %d hands over in way %u, which does not exist: different library versions?", port->rank,
                    link->peer, (unsigned)d.along);
   }
-  link->size = (uint8_t)taste_of(l->call);
-  link->period = uses_of(port, l);
-  link->came = (uint8_t)d.along;
+  h->timing.size = (uint8_t)taste_of(l->call);
+  h->timing.period = uses_of(port, l);
+  h->timing.came = (uint8_t)d.along;
   if (d.along == 1 + TT_WAY_COPY) {
     size_t at = (size_t)d.place * TT_CACHE_LINE;
-    if (along != bytes || at > link->inbox_size || bytes > link->inbox_size - at) {
+    if (along != bytes || at > h->inbox_size || bytes > h->inbox_size - at) {
       return tt_fail(ncclSystemError, "rank %d: rank %d says that it has laid %u of %zu bytes at %zu of %u: different library versions?",
-                     port->rank, link->peer, along, bytes, at, link->inbox_size);
+                     port->rank, link->peer, along, bytes, at, h->inbox_size);
     }
-    link->copied = link->inbox + at;
+    h->copied = h->inbox + at;
   } else if (along > 0 && join_pipe(link, (int)d.place)) {
-    link->offered = along; // else it stays in the pipe, which the sender finds full
+    h->offered = along; // else it stays in the pipe, which the sender finds full
   }
   return ncclSuccess;
 }
 
 ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_t bytes)
 {
+  tt_handover *h = link->handover;
   const tt_slot *s = tt_fifo_slot(&link->recv[TT_TOK]);
   if (TT_UNLIKELY(!tt_call_same(l->call, s))) {
     return tt_call_mismatch(port, l->call, link->peer, s->sig, s->count);
   }
   const tt_desc *d = &s->desc;
-  link->scalar = d->scalar;
-  link->given = d->given != 0;
-  link->in_remote = d->in;
-  link->out_remote = d->out;
-  link->offered = 0;
-  link->copied = NULL;
-  link->came = 0;
+  h->scalar = d->scalar;
+  h->given = d->given != 0;
+  h->in_remote = d->in;
+  h->out_remote = d->out;
+  h->offered = 0;
+  h->copied = NULL;
+  h->timing.came = 0;
   if (link->access == TT_ACCESS_LOCAL) {
-    link->in = (char *)(uintptr_t)d->in;
-    link->out = (char *)(uintptr_t)d->out;
+    h->in = (char *)(uintptr_t)d->in;
+    h->out = (char *)(uintptr_t)d->out;
     return ncclSuccess;
   }
   if (d->along != 0) {
@@ -108,30 +111,33 @@ static void tell_taste(const tt_link *link, const tt_taste *t)
     return; // one of them was not to be had
   }
   tt_info(TT_TUNING, "rank %d: blocks from %u KiB of rank %d: %u us copied, %u us as pages: %s from now on (NCCL_HOST_COPIES)", link->rank,
-          link->size == 0 ? 0 : 1u << (LEAST_TASTE + link->size - 10), link->peer, t->least_ns[TT_WAY_COPY] / (1000 * TT_TASTE_PERIOD),
-          t->least_ns[TT_WAY_PAGES] / (1000 * TT_TASTE_PERIOD), t->liked == TT_WAY_COPY ? "copies" : "pages");
+          link->handover->timing.size == 0 ? 0 : 1u << (LEAST_TASTE + link->handover->timing.size - 10), link->peer,
+          t->least_ns[TT_WAY_COPY] / (1000 * TT_TASTE_PERIOD), t->least_ns[TT_WAY_PAGES] / (1000 * TT_TASTE_PERIOD),
+          t->liked == TT_WAY_COPY ? "copies" : "pages");
 }
 
 void tt_offer_taken(tt_link *link)
 {
-  tt_tastes *all = link->tastes;
+  tt_handover *h = link->handover;
+  tt_tastes *all = h->tastes;
   if (all == NULL || all->only) {
     return;
   }
-  all->given[link->size] = 0;
-  tt_taste *t = &all->take[link->size];
-  tt_way way = (tt_way)(link->came - 1);
+  all->given[h->timing.size] = 0;
+  tt_taste *t = &all->take[h->timing.size];
+  tt_way way = (tt_way)(h->timing.came - 1);
   uint64_t now_ns = tt_taste_looks(t) ? tt_now_ns() : 0;
-  tt_use use = {.way = way, .period = link->period, .ns = link->since != 0 ? now_ns - link->since : UINT32_MAX, .now_ns = now_ns};
+  tt_use use = {
+      .way = way, .period = h->timing.period, .ns = h->timing.since != 0 ? now_ns - h->timing.since : UINT32_MAX, .now_ns = now_ns};
   if (tt_taste_add(t, &use) && all->told < TELL) {
     all->told++;
     tell_taste(link, t);
   }
-  link->since = link->until = now_ns;
-  uint32_t bit = 1u << link->size, wants = atomic_load_explicit(link->wants, memory_order_relaxed);
+  h->timing.since = h->timing.until = now_ns;
+  uint32_t bit = 1u << h->timing.size, wants = atomic_load_explicit(h->wants, memory_order_relaxed);
   uint32_t now = tt_taste_wants(t) == TT_WAY_PAGES ? wants | bit : wants & ~bit;
   if (now != wants) {
-    atomic_store_explicit(link->wants, now, memory_order_relaxed);
+    atomic_store_explicit(h->wants, now, memory_order_relaxed);
   }
 }
 
@@ -141,13 +147,14 @@ void tt_offer_taken(tt_link *link)
 // both do.
 bool tt_offer_copies(const tt_link *link, const tt_call *c, size_t bytes)
 {
-  if (bytes > link->outbox.size || bytes == 0) {
+  tt_handover *h = link->handover;
+  if (bytes > h->outbox.size || bytes == 0) {
     return false;
   }
   int size = taste_of(c);
-  bool decides = link->rank < link->peer && link->tastes->given[size] < BOTH_WAYS;
-  uint32_t wanted = atomic_load_explicit(link->wanted, memory_order_relaxed);
-  uint32_t pages = decides ? atomic_load_explicit(link->wants, memory_order_relaxed) : wanted;
+  bool decides = link->rank < link->peer && h->tastes->given[size] < BOTH_WAYS;
+  uint32_t wanted = atomic_load_explicit(h->wanted, memory_order_relaxed);
+  uint32_t pages = decides ? atomic_load_explicit(h->wants, memory_order_relaxed) : wanted;
   return (pages >> size & 1) == 0 && (wanted & TT_WANTS_PAGES) == 0;
 }
 
@@ -159,7 +166,7 @@ static uint32_t whole_lines(size_t bytes)
 // Makes the outbox's tail a place for that many bytes. False: there is none until the peer has given more back.
 static bool find_room(tt_link *link, size_t bytes)
 {
-  tt_outbox *box = &link->outbox;
+  tt_outbox *box = &link->handover->outbox;
   tt_fifo *tokens = &link->send[TT_TOK];
   if (tt_fifo_drained(tokens)) { // begins anew, where the caches know it
     box->tail = box->end[(tokens->next - 1) % TT_COUNT(box->end)] = 0;
@@ -189,17 +196,18 @@ static bool is_far(const tt_link *link, const tt_call *c, const tt_ref *token)
 // Does this rank measure what it gets from the peer in calls of that size? Not what goes one way: who only gives takes nothing.
 static bool measures(const tt_link *link, int size)
 {
-  const tt_taste *t = &link->tastes->take[size];
-  return link->tastes->given[size] < BOTH_WAYS && (tt_taste_tries(t) || tt_taste_watches(t));
+  const tt_taste *t = &link->handover->tastes->take[size];
+  return link->handover->tastes->given[size] < BOTH_WAYS && (tt_taste_tries(t) || tt_taste_watches(t));
 }
 
 bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t bytes)
 {
-  if (link->outbox.laid > 0 || link->gives || !is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || find_room(link, bytes)) {
+  tt_handover *h = link->handover;
+  if (h->outbox.laid > 0 || h->gives || !is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || find_room(link, bytes)) {
     return true;
   }
-  if (link->waits == 0 && link->tastes != NULL && measures(link, taste_of(c))) {
-    link->waits = tt_now_ns();
+  if (h->timing.waits == 0 && h->tastes != NULL && measures(link, taste_of(c))) {
+    h->timing.waits = tt_now_ns();
   }
   return false;
 }
@@ -207,75 +215,79 @@ bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t 
 void *tt_offer_lay(tt_link *link, const tt_call *c, size_t bytes)
 {
   bool may = link->access == TT_ACCESS_COPY && tt_offer_copies(link, c, bytes) && find_room(link, bytes);
-  link->outbox.laid = may ? (uint32_t)bytes : 0;
-  return may ? tail_of(&link->outbox) : NULL;
+  link->handover->outbox.laid = may ? (uint32_t)bytes : 0;
+  return may ? tail_of(&link->handover->outbox) : NULL;
 }
 
 static void hand_copy(tt_link *link, const void *from, size_t bytes, tt_desc *d)
 {
-  tt_outbox *box = &link->outbox;
+  tt_outbox *box = &link->handover->outbox;
   void *to = tail_of(box);
   if (box->laid == 0) {
     tt_copy(1, &to, from, bytes, 0);
   }
   d->along = 1 + TT_WAY_COPY;
   d->place = box->tail % box->size / TT_CACHE_LINE;
-  link->handed = (uint32_t)bytes;
+  link->handover->handed = (uint32_t)bytes;
   box->tail += whole_lines(bytes);
 }
 
 static void hand_pages(tt_link *link, const void *from, size_t bytes, tt_desc *d)
 {
-  link->handed = (uint32_t)tt_pagepipe_give(&link->pages, from, bytes);
+  tt_handover *h = link->handover;
+  h->handed = (uint32_t)tt_pagepipe_give(&h->pages, from, bytes);
   d->along = 1 + TT_WAY_PAGES;
-  d->place = link->handed > 0 ? (uint32_t)link->pages.read : 0;
+  d->place = h->handed > 0 ? (uint32_t)h->pages.read : 0;
 }
 
 // The peer is about to get something; `measured`: so is what this rank gets itself. A call's time counts from its first offer on, or from when there was no room
 // for that, and the last one's as far as it went on after all was taken; not what the program did since.
 static void begin_use(const tt_lane *l, tt_link *link, bool measured)
 {
+  tt_handover *h = link->handover;
   uint64_t sig = l->call->sig; // of a message the same for all
-  bool first = sig >> 32 != 0 ? sig != link->begun : l->pos == l->begin && l->pc == 0;
-  link->begun = sig;
+  bool first = sig >> 32 != 0 ? sig != h->timing.begun : l->pos == l->begin && l->pc == 0;
+  h->timing.begun = sig;
   if (!measured) {
-    link->since = 0;
-  } else if (first || link->since == 0) {
-    uint64_t last_ns = link->since != 0 ? link->until - link->since : 0;
-    link->since = (link->waits != 0 ? TT_MAX(link->waits, link->until) : tt_now_ns()) - last_ns;
+    h->timing.since = 0;
+  } else if (first || h->timing.since == 0) {
+    uint64_t last_ns = h->timing.since != 0 ? h->timing.until - h->timing.since : 0;
+    h->timing.since = (h->timing.waits != 0 ? TT_MAX(h->timing.waits, h->timing.until) : tt_now_ns()) - last_ns;
   }
-  link->waits = 0;
+  h->timing.waits = 0;
 }
 
 // Hands over what the token offers, where the peer has not got it yet, and would need the kernel's help to read it.
 static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link, tt_desc *d)
 {
+  tt_handover *h = link->handover;
   const tt_call *c = l->call;
   if (d->given || !is_far(link, c, token)) {
-    d->along = d->given && link->far ? 1 + TT_WAY_PAGES : 0; // a use of that way
+    d->along = d->given && h->far ? 1 + TT_WAY_PAGES : 0; // a use of that way
     if (!d->given && token->offer != TT_OFFER_NONE) {
-      link->since = 0; // the peer reads that without help: what comes until the next offer is no use's time
+      h->timing.since = 0; // the peer reads that without help: what comes until the next offer is no use's time
     }
     return;
   }
   const char *from = (token->offer == TT_OFFER_IN ? c->in : c->out) + tt_lane_chunk(l, step, token->chunk) * c->esize;
-  if (link->tastes != NULL) {
+  if (h->tastes != NULL) {
     int size = taste_of(c);
-    uint8_t *given = &link->tastes->given[size];
+    uint8_t *given = &h->tastes->given[size];
     int before = has_blocks(l) ? 0 : *given; // who gives in such a call also takes, whatever went before
     *given = (uint8_t)TT_MIN(before + 1, BOTH_WAYS);
     begin_use(l, link, measures(link, size));
   }
-  if (link->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
+  if (h->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
     hand_copy(link, from, bytes, d);
   } else {
     hand_pages(link, from, bytes, d);
   }
-  link->until = link->since != 0 ? tt_now_ns() : 0;
+  h->timing.until = h->timing.since != 0 ? tt_now_ns() : 0;
 }
 
 void tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
 {
+  tt_handover *h = link->handover;
   const tt_call *c = l->call;
   tt_fifo *tokens = &link->send[TT_TOK];
   tt_desc *d = &tt_fifo_slot(tokens)->desc;
@@ -285,14 +297,14 @@ void tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, s
                  .out_mem = c->out_mem,
                  .scalar = c->op.scalar,
                  .freed = tt_mem_freed(),
-                 .given = link->gives};
-  link->gives = false;
-  link->handed = 0;
+                 .given = h->gives};
+  h->gives = false;
+  h->handed = 0;
   hand_over(l, step, token, bytes, link, d);
   if (d->along != 1 + TT_WAY_COPY) {
-    link->held = tokens->next + 1;
+    h->held = tokens->next + 1;
   }
-  link->far = false;
-  link->outbox.laid = 0;
-  link->outbox.end[tokens->next % TT_COUNT(link->outbox.end)] = link->outbox.tail;
+  h->far = false;
+  h->outbox.laid = 0;
+  h->outbox.end[tokens->next % TT_COUNT(h->outbox.end)] = h->outbox.tail;
 }

@@ -7,9 +7,10 @@
 //   PAGES  the sender hands its pages over through a pipe, and the receiver copies them out (os/pagepipe.h); what the pipe does not hold the receiver
 //          reads from the sender's memory. One copy instead of two, but the kernel's, and the sender's memory must stay as it is.
 // Which takes less time depends on whether the cores share a cache, on the size, and on where the data are; a virtual machine's cores may move. So whoever
-// reads tries both now and then (device/taste.h), and says in a word of the window which sizes it wants as pages. The sender does as it is told, chunk by
+// reads tries both now and then (device/host/taste.h), and says in a word of the window which sizes it wants as pages. The sender does as it is told, chunk by
 // chunk. Both carry the same bytes: results do not depend on it. NCCL_HOST_COPIES leaves one.
 #pragma once
+#include "device/host/handover.h"
 #include "device/lane.h"
 #include "os/clock.h"
 
@@ -36,14 +37,15 @@ void tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, s
 // Has the peer no need of this rank's own memory any more for what the tokens have offered so far?
 static inline bool tt_offers_drained(tt_link *link)
 {
+  tt_handover *h = link->handover;
   tt_fifo *f = &link->send[TT_TOK];
-  if ((int32_t)(f->seen - link->held) < 0) {
+  if ((int32_t)(f->seen - h->held) < 0) {
     f->seen = atomic_load_explicit(f->head, memory_order_acquire);
   }
-  if ((int32_t)(f->seen - link->held) < 0) {
+  if ((int32_t)(f->seen - h->held) < 0) {
     return false;
   }
-  link->held = f->seen; // so that it never is half the numbers behind
-  link->until = link->since != 0 ? tt_now_ns() : 0;
+  h->held = f->seen; // so that it never is half the numbers behind
+  h->timing.until = h->timing.since != 0 ? tt_now_ns() : 0;
   return true;
 }

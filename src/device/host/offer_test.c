@@ -139,7 +139,7 @@ static int teardown(void **state)
 
 static tt_outbox *box(void)
 {
-  return &r->links[0][1].outbox;
+  return &r->links[0][1].handover->outbox;
 }
 
 // The token of rank 0 that rank 1 takes next.
@@ -296,8 +296,8 @@ static void test_a_drain_waits_for_memory_that_is_read(void **state)
     size_t bytes = why == 2 ? RIG_BOX_BYTES + 1 : 500;
     want(0, why == 0);
     box()->size = why == 1 ? 0 : RIG_BOX_BYTES;
-    r->links[0][1].tastes = why == 1 ? NULL : r->links[0][1].tastes;
-    r->links[0][1].pages.state = TT_PAGEPIPE_UNTRIED; // through a pipe, where the kernel has them
+    r->links[0][1].handover->tastes = why == 1 ? NULL : r->links[0][1].handover->tastes;
+    r->links[0][1].handover->pages.state = TT_PAGEPIPE_UNTRIED; // through a pipe, where the kernel has them
     give_input(bytes, MOST);
     take_input(bytes, MOST);
     assert_int_equal(go(&giver), TT_RUN_BLOCKED);
@@ -306,8 +306,8 @@ static void test_a_drain_waits_for_memory_that_is_read(void **state)
     assert_int_equal(go(&taker), TT_RUN_DONE);
     assert_int_equal(go(&giver), TT_RUN_DONE);
     assert_true(is_filled(out, bytes, 0));
-    tt_pagepipe_close(&r->links[0][1].pages);
-    tt_pagetap_close(&r->links[1][0].tap);
+    tt_pagepipe_close(&r->links[0][1].handover->pages);
+    tt_pagetap_close(&r->links[1][0].handover->tap);
     teardown(state);
   }
 }
@@ -371,8 +371,8 @@ static void test_a_drain_after_very_many_copies(void **state)
 static void test_a_receiver_without_copies_of_its_own(void **state)
 {
   (void)state;
-  r->links[1][0].tastes = NULL;
-  r->links[1][0].outbox.size = 0;
+  r->links[1][0].handover->tastes = NULL;
+  r->links[1][0].handover->outbox.size = 0;
   give_input(100, MOST);
   assert_int_equal(go(&giver), TT_RUN_DONE);
   take_input(100, MOST);
@@ -576,7 +576,7 @@ static void test_offers_that_go_one_way(void **state)
     take_input(64, 64);
     assert_int_equal(go(&taker), TT_RUN_DONE);
   }
-  r->links[0][1].came = 1 + TT_WAY_COPY;
+  r->links[0][1].handover->timing.came = 1 + TT_WAY_COPY;
   tt_offer_taken(&r->links[0][1]); // now one has
   give_input(64, 64);
   assert_int_equal(go(&giver), TT_RUN_DONE);
@@ -633,7 +633,7 @@ static void test_uses_of_a_call(void **state)
     assert_int_equal(tt_token_take(port, &taker.lane, &r->links[1][0], 64), ncclSuccess);
     port->nranks = nranks;
     tt_fifo_release(&r->links[1][0].recv[TT_TOK]);
-    assert_int_equal(r->links[1][0].period, list[i].uses);
+    assert_int_equal(r->links[1][0].handover->timing.period, list[i].uses);
   }
 }
 
@@ -648,13 +648,13 @@ static void test_a_call_of_blocks_goes_both_ways(void **state)
     assert_int_equal(go(&giver), TT_RUN_DONE);
     assert_int_equal(go(&taker), TT_RUN_DONE);
     assert_int_equal(r->tastes[0][1].given[0], 1 + i);
-    assert_true(r->links[0][1].since != 0);
+    assert_true(r->links[0][1].handover->timing.since != 0);
   }
 }
 
 static uint64_t measured(void)
 {
-  return tt_now_ns() - r->links[0][1].since;
+  return tt_now_ns() - r->links[0][1].handover->timing.since;
 }
 
 // Waiting for room before a call's first offer is measured, and for the peer to read the last one.
@@ -667,23 +667,23 @@ static void test_waiting_counts(void **state)
   give_input(100, MOST);
   take_input(100, MOST);
   assert_int_equal(go(&giver), TT_RUN_DONE);
-  assert_int_equal(link->waits, 0);
+  assert_int_equal(link->handover->timing.waits, 0);
   give_input(RIG_BOX_BYTES, MOST); // has no room before the first one is taken
   assert_int_equal(go(&giver), TT_RUN_BLOCKED);
-  uint64_t from_ns = link->waits;
+  uint64_t from_ns = link->handover->timing.waits;
   assert_true(from_ns != 0);
   assert_int_equal(go(&giver), TT_RUN_BLOCKED);
-  assert_int_equal(link->waits, from_ns);
-  link->since = 0;
+  assert_int_equal(link->handover->timing.waits, from_ns);
+  link->handover->timing.since = 0;
   assert_int_equal(go(&taker), TT_RUN_DONE);
   assert_int_equal(go(&giver), TT_RUN_DONE);
-  assert_int_equal(link->since, from_ns);
-  assert_int_equal(link->waits, 0);
-  link->until = second; // long ago: the peer has not read that yet
+  assert_int_equal(link->handover->timing.since, from_ns);
+  assert_int_equal(link->handover->timing.waits, 0);
+  link->handover->timing.until = second; // long ago: the peer has not read that yet
   take_input(RIG_BOX_BYTES, MOST);
   assert_int_equal(go(&taker), TT_RUN_DONE);
   assert_true(tt_offers_drained(link));
-  assert_true(link->until >= link->since);
+  assert_true(link->handover->timing.until >= link->handover->timing.since);
 }
 
 // What is measured is all of a call, also what was still offered when the last one had taken everything, and not what the program does in between.
@@ -695,30 +695,30 @@ static void test_what_counts_as_a_calls_time(void **state)
   r->tastes[0][1].given[0] = 0;
   give_input(128, 64);
   assert_int_equal(one_step(&giver), TT_RUN_MORE);
-  assert_true(link->since != 0 && link->until >= link->since && measured() < hour);
-  link->since -= hour;
+  assert_true(link->handover->timing.since != 0 && link->handover->timing.until >= link->handover->timing.since && measured() < hour);
+  link->handover->timing.since -= hour;
   assert_int_equal(go(&giver), TT_RUN_DONE); // the second chunk
-  assert_true(measured() > hour && link->until - link->since > hour);
+  assert_true(measured() > hour && link->handover->timing.until - link->handover->timing.since > hour);
   take_input(128, 64);
   assert_int_equal(go(&taker), TT_RUN_DONE);
-  link->since = 3 * second; // everything was taken then, and something more offered afterwards
-  link->until = 8 * second;
+  link->handover->timing.since = 3 * second; // everything was taken then, and something more offered afterwards
+  link->handover->timing.until = 8 * second;
   give_input(64, 64);
   assert_int_equal(go(&giver), TT_RUN_DONE);
   assert_in_range(measured(), 5 * second, 6 * second + hour / 2);
   for (uint64_t call = 6; call <= 7; call++) { // numbered ones: among several ranks only one peer is offered something in the first step
-    link->since = 3 * second;
-    link->until = 8 * second;
+    link->handover->timing.since = 3 * second;
+    link->handover->timing.until = 8 * second;
     give_input(64, 64);
     giver.call.sig = call << 32;
     assert_int_equal(go(&giver), TT_RUN_DONE);
     assert_in_range(measured(), 5 * second, 6 * second + hour / 2);
   }
-  link->since = 3 * second;
+  link->handover->timing.since = 3 * second;
   give_input(64, 64);
   giver.call.sig = 7ull << 32;
   assert_int_equal(go(&giver), TT_RUN_DONE);
-  assert_int_equal(link->since, 3 * second); // in the midst of the call
+  assert_int_equal(link->handover->timing.since, 3 * second); // in the midst of the call
   for (int i = 0; i < 4; i++) {
     take_input(64, 64);
     taker.call.sig = (uint64_t)(i == 0 ? 0 : TT_MIN(5 + i, 7)) << 32;
@@ -727,11 +727,11 @@ static void test_what_counts_as_a_calls_time(void **state)
   r->tastes[0][1].given[0] = ONE_WAY; // who takes nothing measures nothing
   give_input(64, 64);
   assert_int_equal(go(&giver), TT_RUN_DONE);
-  assert_true(link->since == 0 && link->until == 0);
+  assert_true(link->handover->timing.since == 0 && link->handover->timing.until == 0);
   r->tastes[0][1] = (tt_tastes){.only = true, .take[0] = {.resting = true}}; // and nobody between trials
   give_input(64, 64);
   assert_int_equal(go(&giver), TT_RUN_DONE);
-  assert_true(link->since == 0 && link->until == 0);
+  assert_true(link->handover->timing.since == 0 && link->handover->timing.until == 0);
 }
 
 int main(void)

@@ -45,8 +45,8 @@ static tt_run write_to_peers(bool both)
   }
   static tt_call call;
   call = (tt_call){.in = in, .count = 100, .esize = 1};
-  r->links[0][1].out = out;
-  r->links[0][2].out = out + 128;
+  r->links[0][1].handover->out = out;
+  r->links[0][2].handover->out = out + 128;
   tt_lane l;
   size_t budget = 1 << 20;
   tt_lane_init(&l, &sch.s, 0, &call, 100, TT_TOK);
@@ -90,7 +90,7 @@ static void test_through_the_kernel(void **state)
   r->links[0][1].access = TT_ACCESS_COPY;
   rig_write(&sch, 1, &(rig_step){TT_IN, -1, TT_PEER_OUT, 1, 0}, 1);
   tt_call call = {.in = in, .count = 100, .esize = 1};
-  r->links[0][1].out_remote = (uint64_t)(uintptr_t)out; // of this process, which the kernel reaches as any
+  r->links[0][1].handover->out_remote = (uint64_t)(uintptr_t)out; // of this process, which the kernel reaches as any
   tt_lane l;
   size_t budget = 1 << 20;
   tt_lane_init(&l, &sch.s, 0, &call, 100, TT_TOK);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/result.h"
+#include "device/host/handover.h"
 #include "device/lane.h"
 #include "os/shm.h"
 
@@ -28,6 +29,7 @@ typedef struct rig {
   tt_link links[RIG_RANKS][RIG_RANKS], *tables[RIG_RANKS][RIG_RANKS];
   void *operands[RIG_RANKS][TT_OPERAND_ROWS * (RIG_RANKS + 2)];
   char bounce[RIG_RANKS][TT_BOUNCE_BYTES];
+  tt_handover handovers[RIG_RANKS][RIG_RANKS];
   tt_tastes tastes[RIG_RANKS][RIG_RANKS];
   _Atomic int word; // for a test with two processes
   tt_proc_id child;
@@ -58,7 +60,8 @@ TOY rig *rig_open(void)
     atomic_store(&r->pages[i].state, TT_RANK_RUNNING);
     for (int k = 0; k < RIG_RANKS; k++) {
       tt_link *link = r->tables[i][k] = &r->links[i][k];
-      *link = (tt_link){.rank = i, .peer = k, .access = TT_ACCESS_LOCAL, .page = &r->pages[k], .proc = tt_proc_self()};
+      *link = (tt_link){
+          .rank = i, .peer = k, .access = TT_ACCESS_LOCAL, .page = &r->pages[k], .proc = tt_proc_self(), .handover = &r->handovers[i][k]};
       rig_fifos(&r->windows[i][k], link->send);
       rig_fifos(&r->windows[k][i], link->recv);
     }
@@ -71,13 +74,13 @@ TOY void rig_reach(rig *r, int rank, int peer)
   rig_window *to = &r->windows[rank][peer], *from = &r->windows[peer][rank];
   tt_link *link = &r->links[rank][peer];
   link->access = TT_ACCESS_COPY;
-  link->pages.state = TT_PAGEPIPE_NONE;
-  link->outbox = (tt_outbox){.base = to->box, .size = RIG_BOX_BYTES};
-  link->inbox = from->box;
-  link->inbox_size = RIG_BOX_BYTES;
-  link->wanted = &to->wants;
-  link->wants = &from->wants;
-  link->tastes = &r->tastes[rank][peer];
+  link->handover->pages.state = TT_PAGEPIPE_NONE;
+  link->handover->outbox = (tt_outbox){.base = to->box, .size = RIG_BOX_BYTES};
+  link->handover->inbox = from->box;
+  link->handover->inbox_size = RIG_BOX_BYTES;
+  link->handover->wanted = &to->wants;
+  link->handover->wants = &from->wants;
+  link->handover->tastes = &r->tastes[rank][peer];
 }
 
 // From now on the two ranks read each other's memory as two processes do, and have outboxes. There are no pipes.

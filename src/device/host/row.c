@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "device/host/capture.h"
 #include "device/host/device.h"
+#include "device/host/handover.h"
 #include "device/host/mem.h"
 #include "device/host/stream.h"
 
@@ -119,7 +120,6 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .find = tt_mem_find,
                                       .range = tt_mem_range,
                                       .on_free = tt_mem_on_free,
-                                      .forget = tt_mem_forget,
                                       .scratch_alloc = tt_calloc_line,
                                       .scratch_free = tt_free,
                                       .get = tt_stream_get,
@@ -129,6 +129,8 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .open = open_port,
                                       .close = close_port,
                                       .submit = submit,
+                                      .connect = tt_handover_open,
+                                      .disconnect = tt_handover_close,
                                       .progress = progress,
                                       .settle = settle,
                                       .await = await,

@@ -144,9 +144,10 @@ static inline bool lend(tt_lane *l, tt_link *link, char *lender)
 // Where a peer's buffer begins: a pointer when it is reachable, else an address in its process.
 static inline void *peer_base(const tt_link *link, bool out, bool *remote)
 {
-  char *local = out ? link->out : link->in;
+  tt_handover *h = link->handover;
+  char *local = out ? h->out : h->in;
   *remote = local == NULL;
-  return local != NULL ? local : (void *)(uintptr_t)(out ? link->out_remote : link->in_remote);
+  return local != NULL ? local : (void *)(uintptr_t)(out ? h->out_remote : h->in_remote);
 }
 
 // A message must belong to the call this rank is in.
@@ -169,7 +170,7 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
     switch (r->kind) {
     case TT_TOKEN:
       TT_TRY(tt_token_take(port, l, port->links[r->peer], count * c->esize));
-      o->took |= port->links[r->peer]->came != 0;
+      o->took |= port->links[r->peer]->handover->timing.came != 0;
       continue;
     case TT_DRAIN: continue;
     case TT_FIFO:
@@ -184,10 +185,11 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
       break;
     default: // TT_PEER_IN, TT_PEER_OUT
       link = port->links[r->peer];
-      o->spared |= (step->flags & TT_STEP_UNLESS_GIVEN) && link->given;
-      p = link->copied != NULL ? (char *)(uintptr_t)link->copied
-                               : (char *)peer_base(link, r->kind == TT_PEER_OUT, &remote) + tt_lane_chunk(l, step, r->chunk) * c->esize;
-      scale = r->kind == TT_PEER_IN ? &link->scalar : NULL;
+      o->spared |= (step->flags & TT_STEP_UNLESS_GIVEN) && link->handover->given;
+      p = link->handover->copied != NULL
+              ? (char *)(uintptr_t)link->handover->copied
+              : (char *)peer_base(link, r->kind == TT_PEER_OUT, &remote) + tt_lane_chunk(l, step, r->chunk) * c->esize;
+      scale = r->kind == TT_PEER_IN ? &link->handover->scalar : NULL;
       break;
     }
     o->src[o->nsrc] = p;
@@ -242,8 +244,8 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
         lay_copy(l, step, link, count, o);
         continue;
       }
-      link->gives = (step->flags & TT_STEP_GIVE) != 0;
-      link->far = link->gives && remote;
+      link->handover->gives = (step->flags & TT_STEP_GIVE) != 0;
+      link->handover->far = link->handover->gives && remote;
       o->owner = link;
       o->nowners++;
       break;
@@ -274,7 +276,7 @@ static unsigned stream_flags(const tt_port *port, const tt_lane *l, const tt_ste
   int kept = 0, n = 0, last = 0;
   for (int i = 0; i < step->ndst; i++, r++) {
     if (r->kind != TT_TOKEN) {
-      bool keep = !may_stream(r) || (r->kind == TT_PEER_OUT && port->links[r->peer]->outbox.laid > 0);
+      bool keep = !may_stream(r) || (r->kind == TT_PEER_OUT && port->links[r->peer]->handover->outbox.laid > 0);
       kept += keep;
       last = keep ? n : last;
       n++;
@@ -380,9 +382,10 @@ static ncclResult_t begin_writing(tt_port *port, const tt_lane *l, const tt_step
 // Copies between this process and the peer's. What is read in the order of addresses may have come along with the peer's token.
 static ncclResult_t kernel_copy(const tt_port *port, tt_link *link, void *local, const void *remote, size_t bytes, bool write)
 {
-  size_t here = write ? 0 : TT_MIN(link->offered, bytes);
-  int e = here > 0 ? tt_pagetap_take(&link->tap, local, here) : 0;
-  link->offered -= here;
+  tt_handover *h = link->handover;
+  size_t here = write ? 0 : TT_MIN(h->offered, bytes);
+  int e = here > 0 ? tt_pagetap_take(&h->tap, local, here) : 0;
+  h->offered -= here;
   if (e == 0 && here < bytes) {
     e = tt_proc_copy(link->proc.pid, (char *)local + here, (uint64_t)(uintptr_t)remote + here, bytes - here, write);
   }
@@ -533,7 +536,7 @@ static void tell_taken(const tt_port *port, const tt_lane *l, const tt_step *ste
 {
   const tt_ref *r = l->sched->refs + step->src;
   for (int i = 0; i < step->nsrc && o->took; i++) {
-    if (r[i].kind == TT_TOKEN && port->links[r[i].peer]->came != 0) {
+    if (r[i].kind == TT_TOKEN && port->links[r[i].peer]->handover->timing.came != 0) {
       tt_offer_taken(port->links[r[i].peer]);
     }
   }

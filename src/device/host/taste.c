@@ -1,5 +1,5 @@
 // taste.c: see taste.h.
-#include "device/taste.h"
+#include "device/host/taste.h"
 
 #include "base/util.h"
 

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/util.h"
-#include "device/taste.h"
+#include "device/host/taste.h"
 
 enum {
   PERIOD = 2,

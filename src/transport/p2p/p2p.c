@@ -9,9 +9,10 @@ static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endp
 
 static ncclResult_t connect(const tt_wiring *w, tt_link *link)
 {
-  tt_segment_connect(w->segment, link);
+  tt_link_env env;
+  tt_segment_connect(w->segment, link, &env);
   link->access = TT_ACCESS_LOCAL;
-  return ncclSuccess;
+  return w->port->row->connect(w->port, link, &env);
 }
 
 const tt_transport tt_transport_p2p = {.name = "p2p", .can_connect = can_connect, .connect = connect};

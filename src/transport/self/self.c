@@ -1,7 +1,7 @@
 // self.c: a rank talking to itself. The whole of a transport in one file: copy it to start a new one.
 //
 // can_connect  says whether the pair is ours (transport.h: the same answer on both sides)
-// connect      fills the link: where the FIFOs lie, whose page is the peer's, and how its memory can be reached
+// connect      fills the link: where the FIFOs lie, whose page is the peer's, and how its memory can be reached; then has the device add its part
 // disconnect   frees what connect acquired
 #include "base/result.h"
 #include "transport/transport.h"
@@ -25,7 +25,11 @@ static ncclResult_t connect(const tt_wiring *w, tt_link *link)
   link->page = w->port->page;
   link->access = TT_ACCESS_LOCAL;
   link->own = window;
-  return ncclSuccess;
+  ncclResult_t res = w->port->row->connect(w->port, link, &(tt_link_env){.box_bytes = 0});
+  if (res != ncclSuccess) {
+    tt_free(window);
+  }
+  return res;
 }
 
 static void disconnect(tt_link *link)

@@ -1,0 +1,89 @@
+// handover.h: what the host device keeps for a link whose tokens hand memory over: the peer's last token, copies and pages under way, and trials of both ways.
+//
+// Private to src/device/host: offer.c, step.c and mem.c use it. Made when the link is connected, freed when it is disconnected; in between it belongs to the
+// thread that runs the rank's plan. The two words in shared memory (`wants`, `wanted`) are relaxed atomics: hints, which order nothing.
+#pragma once
+#include "device/host/taste.h"
+#include "device/link.h"
+#include "os/pagepipe.h"
+
+#define TT_LINK_MAPS 8
+
+// An allocation of a peer that this rank has mapped, or has tried to.
+typedef struct tt_map {
+  uint32_t handle; // 0: empty
+  size_t size;
+  uint64_t remote; // its address in the peer's process
+  char *base;      // and here; NULL: it cannot be mapped, which is not tried again
+} tt_map;
+
+// The last ones that the peer's tokens have named. Emptied when the peer has freed something.
+typedef struct tt_maplist {
+  tt_map map[TT_LINK_MAPS];
+  uint32_t next;
+  uint32_t freed;
+  bool told; // the log has said that something cannot be mapped
+} tt_maplist;
+
+// A ring behind the window to a peer, in which this rank lays copies of what its tokens offer. A copy stays until the peer has given its token back. Positions
+// count bytes since the beginning, modulo 2^32. Used by the thread that runs the rank's plan.
+typedef struct tt_outbox {
+  char *base;
+  uint32_t size; // a power of two; 0: there is none
+  uint32_t tail; // where the next copy goes
+  uint32_t laid; // bytes from there on with the chunk that the next token offers, but has not been given for yet; 0: none
+  uint32_t end[2 * TT_TOKEN_SLOTS]; // the tail behind each token, by the last digits of its number
+} tt_outbox;
+
+#define TT_WANTS_PAGES (1u << 31)
+enum { TT_TASTES = 12 }; // sizes of a call's blocks: below 64 KiB, and twice as much each
+
+// What this rank has found out about a peer's offers, by size.
+typedef struct tt_tastes {
+  tt_taste take[TT_TASTES];
+  uint8_t given[TT_TASTES]; // offers that this rank has made since it last took one
+  uint8_t told;             // trials that the log has named
+  bool only;                // the user wants copies, whatever takes less time
+} tt_tastes;
+
+// Times of what this rank gets from the peer, where they are measured (offer.c).
+typedef struct tt_offer_timing {
+  uint64_t since; // when this rank had read what the peer offered, or before that began with a call, if that is measured; else 0
+  uint64_t until; // and when it last offered something, or had read that, or was told that the peer has
+  uint64_t waits; // since when what it offers next has no room, if that is measured; else 0
+  uint64_t begun; // fingerprint of the call in which it last offered something
+  uint8_t size;   // its number among the tastes
+  uint8_t period; // offers of the call that they belong to
+  uint8_t came;   // 1 + the tt_way it came; 0: nothing did
+} tt_offer_timing;
+
+typedef struct tt_handover {
+  // The peer's last token: local pointers, NULL when only the address in its process is known.
+  char *in, *out;
+  uint64_t in_remote, out_remote;
+  uint64_t scalar;
+  const char *copied; // what it has offered lies here; NULL: it came otherwise, or not
+  size_t offered;     // bytes that came along through the pipe: the first of the chunk that it has offered
+  bool given;         // the peer has written into this rank's output
+  // This rank's tokens.
+  bool gives;      // TT_STEP_GIVE: this rank has written into the peer's output since its last token,
+  bool far;        // with the kernel's help
+  uint32_t held;   // number of the token behind the last one that needs this rank's own memory until it comes back
+  uint32_t handed; // bytes that the token now being sent offers
+  // COPY: what comes along.
+  tt_maplist mapped;
+  tt_pagepipe pages;       // for what this rank's tokens offer
+  tt_pagetap tap;          // and the peer's
+  tt_outbox outbox;        // the other way
+  const char *inbox;       // the peer's outbox,
+  uint32_t inbox_size;     // though it may do without
+  _Atomic uint32_t *wants; // sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: all for ever. Only this rank writes there
+  const _Atomic uint32_t *wanted; // and the peer: it need not be the latest
+  tt_tastes *tastes;              // of what the peer's tokens offer; NULL: there is no outbox
+  tt_offer_timing timing;
+} tt_handover;
+
+// Makes link->handover; tt_device_ops.connect. Errors: ncclSystemError.
+ncclResult_t tt_handover_open(const tt_port *port, tt_link *link, const tt_link_env *env);
+// Frees it, with what the peer's tokens have had mapped; tt_device_ops.disconnect. Nothing of the port runs. Accepts a link without.
+void tt_handover_close(tt_link *link);
