@@ -262,6 +262,104 @@ static void shareable_allocations(world *w, int n)
   }
 }
 
+// Made by this process and, as far as the library can see, by another one: the end of a handle is the number of the process that made it.
+static tuttiIpcMemHandle_t strange_handle(const void *p)
+{
+  tuttiIpcMemHandle_t h;
+  must(tuttiIpcGetMemHandle(&h, p), "tuttiIpcGetMemHandle");
+  ((unsigned char *)&h)[sizeof h - 1] ^= 1;
+  return h;
+}
+
+// Opened many times each, and closed in the same order.
+static void opened_handles(world *w, int n)
+{
+  enum { TIMES = 20 };
+  static tuttiIpcMemHandle_t handles[MOST];
+  static void *opened[MOST], *again;
+  (void)w;
+  for (int i = 0; i < n; i++) {
+    must(tuttiMalloc(&blocks[i], 1), "tuttiMalloc");
+    handles[i] = strange_handle(blocks[i]);
+    must(tuttiIpcOpenMemHandle(&opened[i], &handles[i]), "tuttiIpcOpenMemHandle");
+  }
+  for (int i = 0; i < n * TIMES; i++) {
+    must(tuttiIpcOpenMemHandle(&again, &handles[i % n]), "tuttiIpcOpenMemHandle");
+    if (again != opened[i % n]) {
+      fprintf(stderr, "growth: memory that was opened at %p is at %p, too\n", opened[i % n], again);
+      exit(1);
+    }
+  }
+  for (int i = 0; i < n * (TIMES + 1); i++) {
+    must(tuttiIpcCloseMemHandle(opened[i % n]), "tuttiIpcCloseMemHandle");
+  }
+  for (int i = 0; i < n; i++) {
+    must(tuttiFree(blocks[i]), "tuttiFree");
+  }
+}
+
+// As many captures at a time, each with an event that its stream waits for, beside calls that captures could forbid.
+static void captures(world *w, int n)
+{
+  static tuttiEvent_t seen[MOST];
+  tuttiGraph_t graph;
+  make_streams(n, TUTTI_STREAM_NON_BLOCKING);
+  for (int i = 0; i < n; i++) {
+    must(tuttiStreamBeginCapture(streams[i], tuttiCaptureRelaxed), "tuttiStreamBeginCapture");
+    must(tuttiEventCreateWithFlags(&seen[i], TUTTI_EVENT_DISABLE_TIMING), "tuttiEventCreateWithFlags");
+    must(tuttiMemsetAsync(&w->out[0][i], 0, sizeof(int), streams[i]), "tuttiMemsetAsync");
+    must(tuttiEventRecord(seen[i], streams[i]), "tuttiEventRecord");
+  }
+  for (int i = 0; i < n; i++) {
+    must(tuttiStreamWaitEvent(streams[i], seen[i]), "tuttiStreamWaitEvent");
+    must(tuttiMemsetAsync(&w->out[1][i], 0, sizeof(int), NULL), "tuttiMemsetAsync");
+    must(tuttiCaptureAllows("growth"), "tuttiCaptureAllows");
+  }
+  for (int i = 0; i < n; i++) {
+    must(tuttiStreamEndCapture(streams[i], &graph), "tuttiStreamEndCapture");
+    must(tuttiGraphDestroy(graph), "tuttiGraphDestroy");
+    must(tuttiEventDestroy(seen[i]), "tuttiEventDestroy");
+  }
+  drop_streams(n);
+}
+
+// One capture into which as many streams go, of which the last one is joined first. Its graph is launched twice.
+static void capture_of_streams(world *w, int n)
+{
+  static tuttiEvent_t begun, done[MOST];
+  tuttiGraph_t graph;
+  tuttiGraphExec_t exec;
+  make_streams(n, TUTTI_STREAM_NON_BLOCKING);
+  must(tuttiEventCreateWithFlags(&begun, TUTTI_EVENT_DISABLE_TIMING), "tuttiEventCreateWithFlags");
+  must(tuttiStreamBeginCapture(w->stream[0], tuttiCaptureRelaxed), "tuttiStreamBeginCapture");
+  must(tuttiEventRecord(begun, w->stream[0]), "tuttiEventRecord");
+  for (int i = 0; i < n; i++) {
+    must(tuttiEventCreateWithFlags(&done[i], TUTTI_EVENT_DISABLE_TIMING), "tuttiEventCreateWithFlags");
+    must(tuttiStreamWaitEvent(streams[i], begun), "tuttiStreamWaitEvent");
+    must(tuttiMemsetAsync(&w->out[0][i], 1, sizeof(int), streams[i]), "tuttiMemsetAsync");
+    must(tuttiEventRecord(done[i], streams[i]), "tuttiEventRecord");
+  }
+  for (int i = n; i-- > 0;) {
+    must(tuttiStreamWaitEvent(w->stream[0], done[i]), "tuttiStreamWaitEvent");
+    must(tuttiEventDestroy(done[i]), "tuttiEventDestroy");
+  }
+  must(tuttiEventDestroy(begun), "tuttiEventDestroy");
+  must(tuttiStreamEndCapture(w->stream[0], &graph), "tuttiStreamEndCapture");
+  must(tuttiGraphInstantiate(&exec, graph), "tuttiGraphInstantiate");
+  for (int i = 0; i < 2; i++) {
+    must(tuttiGraphLaunch(exec, w->stream[0]), "tuttiGraphLaunch");
+    must(tuttiStreamSynchronize(w->stream[0]), "tuttiStreamSynchronize");
+  }
+  must(tuttiGraphExecDestroy(exec), "tuttiGraphExecDestroy");
+  must(tuttiGraphDestroy(graph), "tuttiGraphDestroy");
+  drop_streams(n);
+}
+
+static bool is_set(const world *w, int i)
+{
+  return w->out[0][i] == 0x01010101;
+}
+
 static bool sums(const world *w, int i)
 {
   return w->out[0][i] == w->in[0][i] + w->in[1][i] && w->out[1][i] == w->out[0][i];
@@ -297,6 +395,9 @@ static const growth_case cases[] = {
     {"allocations", allocations, NULL, 2000},
     {"host_registrations", host_registrations, NULL, 2000},
     {"shareable_allocations", shareable_allocations, NULL, 300},
+    {"opened_handles", opened_handles, NULL, 200},
+    {"captures", captures, NULL, 1000},
+    {"capture_of_streams", capture_of_streams, is_set, 1000},
 };
 
 static const growth_case watched_cases[] = {

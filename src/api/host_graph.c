@@ -30,6 +30,7 @@ static ncclResult_t read_nodes(const char *what, const tuttiNode_t *nodes, size_
     }
     tt_nodes_add(out, (tt_node *)nodes[i]);
   }
+  tt_nodes_settle(out);
   return ncclSuccess;
 }
 

@@ -2,6 +2,7 @@
 #include "device/host/capture.h"
 
 #include "base/result.h"
+#include "base/spans.h"
 
 typedef struct capture capture;
 
@@ -12,12 +13,13 @@ struct tt_member {
   tt_stream *stream; // NULL: was destroyed
   uint32_t home;
   tt_nodes tail;
+  tt_span by_device, by_legacy; // of members that have a stream; the latter of those that are ordered with a legacy stream
 };
 typedef struct tt_member member;
 
 struct capture {
-  capture *next;
-  uint64_t id;
+  capture *before, *next;
+  tt_span by_id, by_thread; // the latter of those in a mode that is not relaxed
   tt_graph *graph;
   bool own; // the graph was made for it
   bool broken;
@@ -28,14 +30,16 @@ struct capture {
 
 // What an event was recorded behind. Its own lock guards it.
 struct tt_mark {
-  uint64_t capture;
-  tt_nodes nodes; // of a capture that is under way, else not to be looked at
+  uint64_t capture; // its id
+  tt_nodes nodes;   // of a capture that is under way, else not to be looked at
 };
 
 _Atomic int tt_captures;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of all captures, and of what streams know of them
 static capture *captures;
+static tt_span *captures_by_id, *captures_by_thread, *members_by_device, *members_by_legacy; // of all
+static int globals;                                                                          // captures in global mode
 static uint64_t last_id;
 
 static _Thread_local tuttiCaptureMode_t thread_mode;
@@ -54,13 +58,50 @@ bool tt_stream_captures(const tt_stream *s)
 }
 
 // Caller holds `lock`, here and in all that follows up to the functions of the header.
+static void index_at(tt_span **root, tt_span *s, uintptr_t number)
+{
+  s->start = number;
+  s->size = 1;
+  tt_spans_add(root, s);
+}
+
 static capture *find(uint64_t id)
 {
-  capture *c = captures;
-  while (c != NULL && c->id != id) {
-    c = c->next;
+  tt_span *s = tt_spans_same(captures_by_id, id, 1);
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, capture, by_id);
+}
+
+static void list_capture(capture *c)
+{
+  c->next = captures;
+  if (captures != NULL) {
+    captures->before = c;
   }
-  return c;
+  captures = c;
+  index_at(&captures_by_id, &c->by_id, ++last_id);
+  if (c->mode != tuttiCaptureRelaxed) {
+    index_at(&captures_by_thread, &c->by_thread, (uintptr_t)c->thread);
+  }
+  globals += c->mode == tuttiCaptureGlobal;
+  atomic_fetch_add_explicit(&tt_captures, 1, memory_order_relaxed);
+}
+
+// A capture that is not listed has no number.
+static void unlist_capture(capture *c)
+{
+  if (c->by_id.size == 0) {
+    return;
+  }
+  *(c->before != NULL ? &c->before->next : &captures) = c->next;
+  if (c->next != NULL) {
+    c->next->before = c->before;
+  }
+  tt_spans_remove(&captures_by_id, &c->by_id);
+  if (c->mode != tuttiCaptureRelaxed) {
+    tt_spans_remove(&captures_by_thread, &c->by_thread);
+  }
+  globals -= c->mode == tuttiCaptureGlobal;
+  atomic_fetch_sub_explicit(&tt_captures, 1, memory_order_relaxed);
 }
 
 static ncclResult_t no_memory(void)
@@ -88,27 +129,40 @@ static ncclResult_t join(capture *c, tt_stream *s, uint32_t n, uint32_t home, me
   m->next = c->members;
   c->members = m;
   s->member = m;
+  index_at(&members_by_device, &m->by_device, (uintptr_t)s->device);
+  if (s->legacy != NULL) {
+    index_at(&members_by_legacy, &m->by_legacy, (uintptr_t)s->legacy);
+  }
   atomic_store_explicit(&s->state, TT_STREAM_CAPTURING, memory_order_release);
   *out = m;
   return ncclSuccess;
 }
 
+// The member's stream leaves it.
+static void leave(member *m)
+{
+  tt_stream *s = m->stream;
+  if (s == NULL) {
+    return;
+  }
+  tt_spans_remove(&members_by_device, &m->by_device);
+  if (s->legacy != NULL) {
+    tt_spans_remove(&members_by_legacy, &m->by_legacy);
+  }
+  m->stream = NULL;
+  s->member = NULL;
+}
+
 // Ends a capture: its streams are ordinary ones again.
 static void dissolve(capture *c)
 {
-  capture **at = &captures;
-  while (*at != NULL && *at != c) {
-    at = &(*at)->next;
-  }
-  if (*at != NULL) {
-    *at = c->next;
-    atomic_fetch_sub_explicit(&tt_captures, 1, memory_order_relaxed);
-  }
+  unlist_capture(c);
   for (member *m = c->members, *next; m != NULL; m = next) {
     next = m->next;
-    if (m->stream != NULL) {
-      m->stream->member = NULL;
-      atomic_store_explicit(&m->stream->state, TT_STREAM_LIVE, memory_order_release);
+    tt_stream *s = m->stream;
+    leave(m);
+    if (s != NULL) {
+      atomic_store_explicit(&s->state, TT_STREAM_LIVE, memory_order_release);
     }
     tt_nodes_free(&m->tail);
     tt_free(m);
@@ -121,7 +175,7 @@ static void dissolve(capture *c)
 
 static ncclResult_t add_nodes(tt_nodes *to, const tt_nodes *nodes)
 {
-  if (!tt_nodes_reserve(to, to->n + nodes->n)) {
+  if (!tt_nodes_reserve(to, nodes->n)) {
     return no_memory();
   }
   for (uint32_t i = 0; i < nodes->n; i++) {
@@ -148,16 +202,14 @@ static ncclResult_t begin(tt_stream *s, tt_graph *into, const tt_nodes *deps, tu
   if (c == NULL) {
     return no_memory();
   }
-  *c = (capture){.graph = into, .own = into == NULL, .mode = mode, .thread = this_thread(), .id = ++last_id};
+  *c = (capture){.graph = into, .own = into == NULL, .mode = mode, .thread = this_thread()};
   ncclResult_t res;
   TT_TRY_GOTO(into == NULL ? tt_graph_create(&c->graph) : ncclSuccess, res);
   TT_TRY_GOTO(join(c, s, deps == NULL ? 1 : deps->n, home_behind(c->graph, deps), &c->origin), res);
   if (deps != NULL) {
     add_nodes(&c->origin->tail, deps);
   }
-  c->next = captures;
-  captures = c;
-  atomic_fetch_add_explicit(&tt_captures, 1, memory_order_relaxed);
+  list_capture(c);
   return ncclSuccess;
 fail:
   dissolve(c);
@@ -193,17 +245,18 @@ static ncclResult_t check_end(const tt_stream *s)
 
 static ncclResult_t check_joined(const capture *c)
 {
-  if (c->broken) {
-    return broken("the end of a capture");
+  tt_nodes tails = {0};
+  ncclResult_t res = c->broken ? broken("the end of a capture") : ncclSuccess;
+  for (const member *m = c->members; m != NULL && res == ncclSuccess; m = m->next) {
+    res = add_nodes(&tails, &m->tail);
   }
-  for (const member *m = c->members; m != NULL; m = m->next) {
-    if (m != c->origin && !tt_graph_covers(c->graph, &c->origin->tail, &m->tail)) {
-      return FAULT(tuttiCaptureFaultUnjoined,
-                   "the end of a capture: work of another stream that takes part is not joined: record an event behind it, and let the "
-                   "stream where the capture began wait for it");
-    }
+  if (res == ncclSuccess && !tt_graph_covers(c->graph, &c->origin->tail, &tails)) {
+    res = FAULT(tuttiCaptureFaultUnjoined,
+                "the end of a capture: work of another stream that takes part is not joined: record an event behind it, and let the "
+                "stream where the capture began wait for it");
   }
-  return ncclSuccess;
+  tt_nodes_free(&tails);
+  return res;
 }
 
 ncclResult_t tt_capture_end(tt_stream *s, tt_graph **out)
@@ -227,10 +280,11 @@ void tt_capture_info(const tt_stream *s, tuttiCaptureInfo_t *out)
 {
   *out = (tuttiCaptureInfo_t){.status = tuttiCaptureNone};
   pthread_mutex_lock(&lock);
-  const member *m = s->member;
+  member *m = s->member;
   if (m != NULL) {
+    tt_nodes_settle(&m->tail);
     *out = (tuttiCaptureInfo_t){.status = m->of->broken ? tuttiCaptureInvalidated : tuttiCaptureActive,
-                                .id = m->of->id,
+                                .id = m->of->by_id.start,
                                 .graph = (tuttiGraph_t)m->of->graph,
                                 .dependencies = (const tuttiNode_t *)m->tail.at,
                                 .dependencyCount = m->tail.n};
@@ -284,6 +338,7 @@ static ncclResult_t add(tt_stream *const *streams, size_t n, tt_node *node)
   for (size_t i = 0; i < n && res == ncclSuccess; i++) {
     res = add_nodes(&deps, &streams[i]->member->tail);
   }
+  tt_nodes_settle(&deps);
   res = res != ncclSuccess ? res : tt_graph_add(c->graph, node, &deps, streams[0]->member->home);
   tt_nodes_free(&deps);
   for (size_t i = 0; i < n && res == ncclSuccess; i++) {
@@ -341,11 +396,12 @@ static ncclResult_t record(const tt_stream *s, tt_mark **out)
     return broken("an event is recorded");
   }
   tt_mark *mark = tt_calloc(1, sizeof *mark);
+  tt_nodes_settle(&s->member->tail);
   if (mark == NULL || add_nodes(&mark->nodes, &s->member->tail) != ncclSuccess) {
     tt_mark_free(mark);
     return no_memory();
   }
-  mark->capture = s->member->of->id;
+  mark->capture = s->member->of->by_id.start;
   *out = mark;
   return ncclSuccess;
 }
@@ -431,42 +487,40 @@ ncclResult_t tt_capture_refuse(tt_stream *s, const char *what)
                 : FAULT(tuttiCaptureFaultUnsupported, "%s: not allowed on a stream that is captured; the capture is invalid now", what);
 }
 
-// Breaks the captures that have a stream with `hits`. Returns whether there are any.
-static bool break_where(bool (*hits)(const tt_stream *s, const void *arg), const void *arg)
+// Breaks the captures that have a stream with `hits`. Returns whether there are any: only then a member stands in the tree at the number.
+static bool break_where(tt_span **root, uintptr_t number, bool (*hits)(const tt_stream *s, uintptr_t number))
 {
-  bool any = false;
   pthread_mutex_lock(&lock);
-  for (capture *c = captures; c != NULL; c = c->next) {
+  bool any = tt_spans_same(*root, number, 1) != NULL;
+  for (capture *c = any ? captures : NULL; c != NULL; c = c->next) {
     for (const member *m = c->members; m != NULL; m = m->next) {
-      if (m->stream != NULL && hits(m->stream, arg)) {
-        any = c->broken = true;
-      }
+      c->broken = c->broken || (m->stream != NULL && hits(m->stream, number));
     }
   }
   pthread_mutex_unlock(&lock);
   return any;
 }
 
-static bool is_of_device(const tt_stream *s, const void *device)
+static bool is_of_device(const tt_stream *s, uintptr_t device)
 {
-  return s->device == *(const int *)device;
+  return (uintptr_t)s->device == device;
 }
 
 ncclResult_t tt_capture_refuse_device(int device, const char *what)
 {
-  return tt_capturing() && break_where(is_of_device, &device)
+  return tt_capturing() && break_where(&members_by_device, (uintptr_t)device, is_of_device)
              ? FAULT(tuttiCaptureFaultUnsupported, "%s: a stream of device %d is captured; the capture is invalid now", what, device)
              : ncclSuccess;
 }
 
-static bool is_ordered_with(const tt_stream *s, const void *legacy)
+static bool is_ordered_with(const tt_stream *s, uintptr_t legacy)
 {
-  return s->legacy == legacy;
+  return (uintptr_t)s->legacy == legacy;
 }
 
 ncclResult_t tt_capture_refuse_legacy(const tt_stream *s, const char *what)
 {
-  return s->is_legacy && break_where(is_ordered_with, s)
+  return s->is_legacy && break_where(&members_by_legacy, (uintptr_t)s, is_ordered_with)
              ? FAULT(tuttiCaptureFaultImplicit,
                      "%s: on the legacy default stream it would wait for a blocking stream that is captured; the capture is invalid now",
                      what)
@@ -480,16 +534,15 @@ ncclResult_t tt_capture_refuse_event(const char *what)
 
 ncclResult_t tt_capture_allows(const char *what)
 {
-  bool conflict = false;
   if (!tt_capturing() || thread_mode == tuttiCaptureRelaxed) {
     return ncclSuccess;
   }
   pthread_mutex_lock(&lock);
-  for (capture *c = captures; c != NULL; c = c->next) {
+  bool all = thread_mode == tuttiCaptureGlobal && globals > 0;
+  bool conflict = all || tt_spans_same(captures_by_thread, (uintptr_t)this_thread(), 1) != NULL;
+  for (capture *c = conflict ? captures : NULL; c != NULL; c = c->next) {
     bool mine = c->thread == this_thread() && c->mode != tuttiCaptureRelaxed;
-    if (mine || (thread_mode == tuttiCaptureGlobal && c->mode == tuttiCaptureGlobal)) {
-      conflict = c->broken = true;
-    }
+    c->broken = c->broken || mine || (all && c->mode == tuttiCaptureGlobal);
   }
   pthread_mutex_unlock(&lock);
   return conflict ? FAULT(tuttiCaptureFaultUnsupported, "%s: not allowed in this thread's mode while a stream is captured", what)
@@ -501,12 +554,12 @@ void tt_capture_abandon(tt_stream *s)
   pthread_mutex_lock(&lock);
   if (s->member != NULL) {
     capture *c = s->member->of;
+    bool origin = c->origin == s->member;
     c->broken = true;
-    s->member->stream = NULL;
-    if (c->origin == s->member) { // nobody can end it any more
+    leave(s->member);
+    if (origin) { // nobody can end it any more
       dissolve(c);
     }
-    s->member = NULL;
   }
   pthread_mutex_unlock(&lock);
 }
@@ -529,5 +582,7 @@ void tt_capture_forget(void)
 {
   pthread_mutex_init(&lock, NULL);
   captures = NULL;
+  captures_by_id = captures_by_thread = members_by_device = members_by_legacy = NULL;
+  globals = 0;
   atomic_store(&tt_captures, 0);
 }

@@ -7,32 +7,53 @@
 
 // ---- sets of nodes
 
+static int by_number(const void *a, const void *b)
+{
+  uint32_t x = (*(tt_node *const *)a)->number, y = (*(tt_node *const *)b)->number;
+  return (x > y) - (x < y);
+}
+
+void tt_nodes_settle(tt_nodes *set)
+{
+  uint32_t n = 0;
+  if (!set->mixed) {
+    return;
+  }
+  qsort(set->at, set->n, sizeof(tt_node *), by_number);
+  for (uint32_t i = 0; i < set->n; i++) {
+    if (n == 0 || set->at[n - 1] != set->at[i]) {
+      set->at[n++] = set->at[i];
+    }
+  }
+  set->n = n;
+  set->mixed = false;
+}
+
 bool tt_nodes_reserve(tt_nodes *set, uint32_t n)
 {
-  if (n <= set->room) {
+  if (n <= set->room - set->n) {
     return true;
   }
-  uint32_t room = TT_MAX(n, 2 * set->room);
-  tt_node **at = realloc(set->at, room * sizeof *at);
+  tt_nodes_settle(set); // nodes that are there twice give back their room
+  uint64_t room = TT_MAX((uint64_t)set->n + n, 2 * (uint64_t)set->room);
+  if (n <= set->room - set->n && set->n <= set->room / 2) {
+    return true;
+  }
+  tt_node **at = room <= UINT32_MAX ? realloc(set->at, room * sizeof *at) : NULL;
   if (at != NULL) {
     set->at = at;
-    set->room = room;
+    set->room = (uint32_t)room;
   }
   return at != NULL;
 }
 
 void tt_nodes_add(tt_nodes *set, tt_node *n)
 {
-  uint32_t i = set->n;
-  while (i > 0 && set->at[i - 1]->number > n->number) {
-    i--;
-  }
-  if (i > 0 && set->at[i - 1] == n) {
+  if (set->n > 0 && set->at[set->n - 1] == n) {
     return;
   }
-  memmove(&set->at[i + 1], &set->at[i], (set->n - i) * sizeof *set->at);
-  set->at[i] = n;
-  set->n++;
+  set->mixed = set->mixed || (set->n > 0 && set->at[set->n - 1]->number > n->number);
+  set->at[set->n++] = n;
 }
 
 void tt_nodes_free(tt_nodes *set)
@@ -231,7 +252,7 @@ void tt_graph_destroy(tt_graph *g)
 ncclResult_t tt_graph_add(tt_graph *g, tt_node *n, const tt_nodes *deps, uint32_t home)
 {
   uint32_t *numbers = tt_calloc(TT_MAX(deps->n, 1), sizeof *numbers);
-  if (numbers == NULL || !tt_nodes_reserve(&g->nodes, g->nodes.n + 1)) {
+  if (numbers == NULL || !tt_nodes_reserve(&g->nodes, 1)) {
     tt_free(numbers);
     return tt_fail(ncclSystemError, "no memory for a graph of %u nodes", g->nodes.n + 1);
   }

@@ -34,16 +34,18 @@ struct tt_node {
   uint32_t ndeps;
 };
 
-// Some nodes of one graph, in order of their numbers.
+// Some nodes of one graph. Settled, they are in order of their numbers, each once. Adding n of them in any order and settling takes n log n.
 typedef struct tt_nodes {
   tt_node **at;
   uint32_t n, room;
+  bool mixed; // not settled
 } tt_nodes;
 
-// Makes room for one more. False: there is no memory.
+// Makes room for `n` more; may settle the set. False: there is no memory.
 bool tt_nodes_reserve(tt_nodes *set, uint32_t n);
-// Adds a node that is not there yet, where there is room.
+// Adds a node where there is room.
 void tt_nodes_add(tt_nodes *set, tt_node *n);
+void tt_nodes_settle(tt_nodes *set);
 void tt_nodes_free(tt_nodes *set);
 
 // One thread at a time uses a graph.
@@ -71,7 +73,7 @@ tt_node *tt_node_of_exec(struct tt_exec *x);
 // Errors: ncclSystemError.
 ncclResult_t tt_graph_create(tt_graph **out);
 void tt_graph_destroy(tt_graph *g);
-// Takes the node over, behind those in `deps`. Errors: ncclSystemError; then the caller keeps it.
+// Takes the node over, behind those in `deps`, which are settled. Errors: ncclSystemError; then the caller keeps it.
 ncclResult_t tt_graph_add(tt_graph *g, tt_node *n, const tt_nodes *deps, uint32_t home);
 // Is every node of `some` in `set`, or one that a node of `set` comes after? False also where there is no memory to find out.
 bool tt_graph_covers(const tt_graph *g, const tt_nodes *set, const tt_nodes *some);

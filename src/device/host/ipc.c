@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/result.h"
+#include "base/spans.h"
 #include "device/host/mem.h"
 #include "os/shm.h"
 
@@ -30,8 +31,8 @@ _Static_assert(sizeof(handle) == sizeof(tuttiIpcMemHandle_t) && sizeof(handle) =
 
 // Another process's memory that is mapped here.
 typedef struct import {
-  struct import *next;
-  uint64_t inode;
+  struct import *before, *next;
+  tt_span by_inode, by_base; // one number each
   void *base;
   size_t size;
   int refs;
@@ -39,16 +40,26 @@ typedef struct import {
 
 // A piece of shared memory for this process's events, or one of another process.
 typedef struct chunk {
-  struct chunk *next;
-  uint64_t inode;
+  struct chunk *next, *next_free;
+  tt_span by_inode, by_address;
   int fd; // -1: another process's
   tt_event_slot *slots;
-  bool taken[SLOTS];
+  uint16_t free[SLOTS]; // of this process's own: numbers of the slots that nobody has
+  int nfree;
 } chunk;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of what follows
 static import *imports;
-static chunk *chunks; // never freed: threads may be about to sleep on a bell in them
+static tt_span *imports_by_inode, *imports_by_base;
+static chunk *chunks;      // never freed: threads may be about to sleep on a bell in them
+static chunk *free_chunks; // those with free slots
+static tt_span *chunks_by_inode, *chunks_by_address;
+
+// What is looked for by a number.
+static tt_span at_number(uint64_t number)
+{
+  return (tt_span){.start = (uintptr_t)number, .size = 1};
+}
 
 static uint64_t inode_of(int fd)
 {
@@ -114,7 +125,6 @@ static ncclResult_t import_new(const handle *h, import **out)
   ncclResult_t res = open_handle(h, &fd);
   if (res == ncclSuccess) {
     m->size = h->size;
-    m->inode = h->inode;
     res = tt_shm_map(fd, m->size, &m->base);
     tt_fd_close(fd);
   }
@@ -127,10 +137,30 @@ static ncclResult_t import_new(const handle *h, import **out)
     tt_free(m);
     return res;
   }
+  m->by_inode = at_number(h->inode);
+  m->by_base = at_number((uintptr_t)m->base);
   m->next = imports;
+  if (imports != NULL) {
+    imports->before = m;
+  }
   imports = m;
+  tt_spans_add(&imports_by_inode, &m->by_inode);
+  tt_spans_add(&imports_by_base, &m->by_base);
   *out = m;
   return ncclSuccess;
+}
+
+// Unmaps what nobody uses any more. Caller holds `lock`, and frees *m.
+static void drop_import(import *m)
+{
+  *(m->before != NULL ? &m->before->next : &imports) = m->next;
+  if (m->next != NULL) {
+    m->next->before = m->before;
+  }
+  tt_spans_remove(&imports_by_inode, &m->by_inode);
+  tt_spans_remove(&imports_by_base, &m->by_base);
+  tt_heap_forget(m->base, TT_BLOCK_IMPORTED);
+  tt_shm_unmap(m->base, m->size);
 }
 
 ncclResult_t tt_ipc_open(const tuttiIpcMemHandle_t *in, void **ptr)
@@ -145,10 +175,8 @@ ncclResult_t tt_ipc_open(const tuttiIpcMemHandle_t *in, void **ptr)
   }
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&lock);
-  import *m = imports;
-  while (m != NULL && m->inode != h.inode) {
-    m = m->next;
-  }
+  tt_span *known = tt_spans_same(imports_by_inode, (uintptr_t)h.inode, 1);
+  import *m = known != NULL ? TT_SPAN_OWNER(known, import, by_inode) : NULL;
   if (m == NULL) {
     res = import_new(&h, &m);
   }
@@ -163,20 +191,15 @@ ncclResult_t tt_ipc_open(const tuttiIpcMemHandle_t *in, void **ptr)
 ncclResult_t tt_ipc_close(void *ptr)
 {
   pthread_mutex_lock(&lock);
-  import **p = &imports, *gone = NULL;
-  while (*p != NULL && (*p)->base != ptr) {
-    p = &(*p)->next;
-  }
-  bool found = *p != NULL;
-  if (found && --(*p)->refs == 0) {
-    gone = *p;
-    *p = gone->next;
-    tt_heap_forget(gone->base, TT_BLOCK_IMPORTED);
-    tt_shm_unmap(gone->base, gone->size);
+  tt_span *found = tt_spans_same(imports_by_base, (uintptr_t)ptr, 1);
+  import *m = found != NULL ? TT_SPAN_OWNER(found, import, by_base) : NULL, *gone = NULL;
+  if (m != NULL && --m->refs == 0) {
+    gone = m;
+    drop_import(m);
   }
   pthread_mutex_unlock(&lock);
   tt_free(gone);
-  return found ? ncclSuccess : tt_fail(ncclInvalidArgument, "%p was not opened by a handle, or has been closed", ptr);
+  return found != NULL ? ncclSuccess : tt_fail(ncclInvalidArgument, "%p was not opened by a handle, or has been closed", ptr);
 }
 
 // ---- Events ----
@@ -189,11 +212,14 @@ static ncclResult_t add_chunk(int fd, bool own, chunk **out)
   ncclResult_t res =
       c == NULL ? tt_fail(ncclSystemError, "no memory for events between processes") : tt_shm_map(fd, SLOTS * sizeof(tt_event_slot), &p);
   if (res == ncclSuccess) {
-    c->inode = inode_of(fd);
     c->fd = own ? fd : -1;
     c->slots = p;
+    c->by_inode = at_number(inode_of(fd));
+    c->by_address = (tt_span){.start = (uintptr_t)p, .size = SLOTS * sizeof(tt_event_slot)};
     c->next = chunks;
     chunks = c;
+    tt_spans_add(&chunks_by_inode, &c->by_inode);
+    tt_spans_add(&chunks_by_address, &c->by_address);
     *out = c;
   } else {
     tt_free(c);
@@ -204,45 +230,46 @@ static ncclResult_t add_chunk(int fd, bool own, chunk **out)
   return res;
 }
 
-// Takes a free slot of the process's chunks. Caller holds `lock`.
+// A new chunk of the process's own, all of whose slots are free. Caller holds `lock`.
+static ncclResult_t add_free_chunk(void)
+{
+  int fd;
+  chunk *c;
+  TT_TRY(tt_shm_create("tutti-events", SLOTS * sizeof(tt_event_slot), &fd));
+  TT_TRY(add_chunk(fd, true, &c));
+  for (int i = SLOTS; i-- > 0;) {
+    c->free[c->nfree++] = (uint16_t)i;
+  }
+  c->next_free = free_chunks;
+  free_chunks = c;
+  return ncclSuccess;
+}
+
+// Takes a free slot, of which there is one. Caller holds `lock`.
 static tt_event_slot *take_slot(void)
 {
-  for (chunk *c = chunks; c != NULL; c = c->next) {
-    for (int i = 0; c->fd >= 0 && i < SLOTS; i++) {
-      if (!c->taken[i]) {
-        c->taken[i] = true;
-        return &c->slots[i];
-      }
-    }
+  chunk *c = free_chunks;
+  tt_event_slot *s = &c->slots[c->free[--c->nfree]];
+  if (c->nfree == 0) {
+    free_chunks = c->next_free;
   }
-  return NULL;
+  return s;
 }
 
 ncclResult_t tt_ipc_slot_new(tt_event_slot **out)
 {
-  ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&lock);
-  tt_event_slot *s = take_slot();
-  if (s == NULL) {
-    int fd;
-    chunk *c;
-    res = tt_shm_create("tutti-events", SLOTS * sizeof *s, &fd);
-    res = res == ncclSuccess ? add_chunk(fd, true, &c) : res;
-    s = res == ncclSuccess ? take_slot() : NULL;
-  }
+  ncclResult_t res = free_chunks == NULL ? add_free_chunk() : ncclSuccess;
+  *out = res == ncclSuccess ? take_slot() : NULL;
   pthread_mutex_unlock(&lock);
-  *out = s;
   return res;
 }
 
 // The chunk that holds a slot. Caller holds `lock`.
 static chunk *chunk_of(const tt_event_slot *slot)
 {
-  chunk *c = chunks;
-  while (c != NULL && (slot < c->slots || slot >= c->slots + SLOTS)) {
-    c = c->next;
-  }
-  return c;
+  tt_span *s = tt_spans_holder(chunks_by_address, (uintptr_t)slot, 1);
+  return s != NULL ? TT_SPAN_OWNER(s, chunk, by_address) : NULL;
 }
 
 void tt_ipc_slot_free(tt_event_slot *slot)
@@ -254,7 +281,11 @@ void tt_ipc_slot_free(tt_event_slot *slot)
     atomic_store(&slot->recorded, 0);
     atomic_store(&slot->reached, 0);
     atomic_store(&slot->pid, 0);
-    c->taken[slot - c->slots] = false;
+    if (c->nfree == 0) {
+      c->next_free = free_chunks;
+      free_chunks = c;
+    }
+    c->free[c->nfree++] = (uint16_t)(slot - c->slots);
   }
   pthread_mutex_unlock(&lock);
 }
@@ -286,10 +317,8 @@ ncclResult_t tt_ipc_slot_open(const tuttiIpcEventHandle_t *in, tt_event_slot **o
   }
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&lock);
-  chunk *c = chunks;
-  while (c != NULL && c->inode != h.inode) {
-    c = c->next;
-  }
+  tt_span *known = tt_spans_same(chunks_by_inode, (uintptr_t)h.inode, 1);
+  chunk *c = known != NULL ? TT_SPAN_OWNER(known, chunk, by_inode) : NULL;
   if (c == NULL) {
     int fd;
     res = open_handle(&h, &fd);
@@ -305,10 +334,19 @@ ncclResult_t tt_ipc_slot_open(const tuttiIpcEventHandle_t *in, tt_event_slot **o
   return ncclSuccess;
 }
 
+// Another thread of the parent may have been changing the trees: they are made anew.
 void tt_ipc_forked(void)
 {
   pthread_mutex_init(&lock, NULL);
+  free_chunks = NULL;
+  imports_by_inode = imports_by_base = chunks_by_inode = chunks_by_address = NULL;
+  for (import *m = imports; m != NULL; m = m->next) {
+    tt_spans_add(&imports_by_inode, &m->by_inode);
+    tt_spans_add(&imports_by_base, &m->by_base);
+  }
   for (chunk *c = chunks; c != NULL; c = c->next) {
+    tt_spans_add(&chunks_by_inode, &c->by_inode);
+    tt_spans_add(&chunks_by_address, &c->by_address);
     c->fd = -1; // the descriptor itself stays open with the parent's number; it is closed on exec
   }
 }

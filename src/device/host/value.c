@@ -22,18 +22,18 @@ typedef struct wait_entry {
   int device;
   _Atomic bool over;                // the condition has held (release); set by the watcher
   _Atomic bool abandoned;           // ends as failed
-  bool blocked;                     // the stream's next entry: the watcher looks. Under `lock`
+  bool blocked;                     // the stream's next entry: the watcher looks. Under `lock`; says in which list it is
   bool asked;                       // the same; of the thread that holds the run flag
-  unsigned age;                     // of the list that it is in
+  unsigned age;                     // of the lists
   struct wait_entry *before, *next; // under `lock`
 } wait_entry;
 
 // All waits that exist, and the thread that looks at the blocked ones. All under `lock`, but for the bell.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static wait_entry *all;
-static unsigned age;     // a forked child's list is another
-static bool watching;    // there is a thread
-static uint64_t changed; // when a wait last blocked or was over, tt_now_ns
+static wait_entry *lists[2]; // those that are not blocked, those that are: the watcher looks at no others
+static unsigned age;         // a forked child's lists are others
+static bool watching;        // there is a thread
+static uint64_t changed;     // when a wait last blocked or was over, tt_now_ns
 static tt_bell watcher_bell;
 
 static uint64_t load(const tt_value *v)
@@ -54,19 +54,46 @@ static bool holds(const wait_entry *w)
   }
 }
 
+// Caller holds `lock`.
+static void list_wait(wait_entry *w, bool blocked)
+{
+  wait_entry **list = &lists[blocked];
+  w->blocked = blocked;
+  w->before = NULL;
+  w->next = *list;
+  if (*list != NULL) {
+    (*list)->before = w;
+  }
+  *list = w;
+}
+
+// Caller holds `lock`. Not of a list of before a fork.
+static void unlist_wait(wait_entry *w)
+{
+  *(w->before != NULL ? &w->before->next : &lists[w->blocked]) = w->next;
+  if (w->next != NULL) {
+    w->next->before = w->before;
+  }
+}
+
+static void set_blocked(wait_entry *w, bool blocked)
+{
+  if (w->age == age && w->blocked != blocked) {
+    unlist_wait(w);
+    list_wait(w, blocked);
+  }
+}
+
 // ---- The watcher ----
 
 // Looks at all blocked waits. Returns whether there are any; *found: some are over. Caller holds `lock`.
 static bool look(bool *found)
 {
-  bool any = false;
-  for (wait_entry *w = all; w != NULL; w = w->next) {
-    if (!w->blocked) {
-      continue;
-    }
-    any = true;
+  bool any = lists[true] != NULL;
+  for (wait_entry *w = lists[true], *next; w != NULL; w = next) {
+    next = w->next;
     if (holds(w)) {
-      w->blocked = false;
+      set_blocked(w, false);
       atomic_store_explicit(&w->over, true, memory_order_release);
       *found = true;
     }
@@ -113,7 +140,7 @@ static ncclResult_t ask(wait_entry *w)
 {
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&lock);
-  w->blocked = true;
+  set_blocked(w, true);
   changed = tt_now_ns();
   if (!watching) {
     res = tt_thread_start_detached("tutti values", watcher, NULL);
@@ -151,7 +178,7 @@ static tt_run run_wait(tt_work *work, size_t *budget, ncclResult_t *result)
   tt_run run = look_once(w, result);
   if (run != TT_RUN_BLOCKED && w->asked) { // the entry counts as complete before wait_done: from then on the program may free the word
     pthread_mutex_lock(&lock);
-    w->blocked = false;
+    set_blocked(w, false);
     pthread_mutex_unlock(&lock);
   }
   return run;
@@ -162,10 +189,7 @@ static void wait_done(tt_work *work)
   wait_entry *w = (wait_entry *)work;
   pthread_mutex_lock(&lock);
   if (w->age == age) {
-    *(w->before != NULL ? &w->before->next : &all) = w->next;
-    if (w->next != NULL) {
-      w->next->before = w->before;
-    }
+    unlist_wait(w);
   }
   pthread_mutex_unlock(&lock);
   tt_free(w);
@@ -188,11 +212,7 @@ tt_work *tt_value_wait(const tt_value *v, tuttiValueCondition_t condition, int d
   *w = (wait_entry){.work = {.ops = &wait_ops}, .v = *v, .condition = condition, .device = device};
   pthread_mutex_lock(&lock);
   w->age = age;
-  w->next = all;
-  if (all != NULL) {
-    all->before = w;
-  }
-  all = w;
+  list_wait(w, false);
   pthread_mutex_unlock(&lock);
   return &w->work;
 }
@@ -200,9 +220,11 @@ tt_work *tt_value_wait(const tt_value *v, tuttiValueCondition_t condition, int d
 void tt_value_abandon(int device)
 {
   pthread_mutex_lock(&lock);
-  for (wait_entry *w = all; w != NULL; w = w->next) {
-    if (w->device == device) {
-      atomic_store(&w->abandoned, true);
+  for (int i = 0; i < 2; i++) {
+    for (wait_entry *w = lists[i]; w != NULL; w = w->next) {
+      if (w->device == device) {
+        atomic_store(&w->abandoned, true);
+      }
     }
   }
   pthread_mutex_unlock(&lock);
@@ -213,7 +235,7 @@ void tt_value_abandon(int device)
 void tt_value_forget(void)
 {
   pthread_mutex_init(&lock, NULL);
-  all = NULL;
+  lists[0] = lists[1] = NULL;
   age++;
   watching = false;
   watcher_bell = (tt_bell){0};
