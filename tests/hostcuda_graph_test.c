@@ -165,6 +165,52 @@ static void test_branches(void **state)
   OK(cudaStreamDestroy(t));
 }
 
+// Streams are joined in any order, some of them twice: the next node comes after each once.
+static void test_joins_in_any_order(void **state)
+{
+  enum { STREAMS = 4 };
+  static const int order[] = {3, 1, 3, 0, 2, 1, 1, 3};
+  cudaStream_t s = new_stream(), t[STREAMS];
+  cudaEvent_t fork = new_event(), join[STREAMS];
+  cudaGraph_t graph;
+  cudaGraphNode_t nodes[STREAMS + 1], from[STREAMS + 1], to[STREAMS + 1];
+  char at[STREAMS + 1] = {0};
+  (void)state;
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  OK(cudaEventRecord(fork, s));
+  for (int i = 0; i < STREAMS; i++) {
+    t[i] = new_stream();
+    join[i] = new_event();
+    OK(cudaStreamWaitEvent(t[i], fork, 0));
+    OK(cudaMemsetAsync(&at[i], 1, 1, t[i]));
+    OK(cudaEventRecord(join[i], t[i]));
+  }
+  for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+    OK(cudaStreamWaitEvent(s, join[order[i]], 0));
+  }
+  enum cudaStreamCaptureStatus status;
+  const cudaGraphNode_t *tail;
+  size_t n;
+  OK(cudaStreamGetCaptureInfo(s, &status, NULL, &graph, &tail, &n));
+  assert_int_equal(n, STREAMS);
+  memcpy(from, tail, STREAMS * sizeof *tail);
+  OK(cudaMemsetAsync(&at[STREAMS], 1, 1, s));
+  OK(cudaStreamEndCapture(s, &graph));
+  n = STREAMS + 1;
+  OK(cudaGraphGetNodes(graph, nodes, &n));
+  assert_memory_equal(from, nodes, STREAMS * sizeof *nodes);
+  OK(cudaGraphGetEdges(graph, from, to, &n));
+  assert_int_equal(n, STREAMS);
+  for (int i = 0; i < STREAMS; i++) {
+    assert_true(from[i] == nodes[i] && to[i] == nodes[STREAMS]);
+    OK(cudaEventDestroy(join[i]));
+    OK(cudaStreamDestroy(t[i]));
+  }
+  OK(cudaGraphDestroy(graph));
+  OK(cudaEventDestroy(fork));
+  OK(cudaStreamDestroy(s));
+}
+
 static cudaGraph_t capture_copy(cudaStream_t s, void *to, const void *from, bool twice)
 {
   cudaGraph_t graph;
@@ -666,6 +712,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_launches),
       cmocka_unit_test(test_branches),
+      cmocka_unit_test(test_joins_in_any_order),
       cmocka_unit_test(test_update),
       cmocka_unit_test(test_own_nodes),
       cmocka_unit_test(test_external_events),
