@@ -1,13 +1,13 @@
 // coll.h: the collective algorithms as pure functions that write schedules, and the table of them. Front door of src/coll.
 //
-// An algorithm is a function (shape) -> schedule: no I/O, no threads, no state. What a schedule says is in device/program.h; that the
+// An algorithm is a function (shape) -> schedule: no I/O, no threads, no state. What a schedule says is in device/schedule.h; that the
 // schedules are right is proved by tools/verify.h for every number of ranks the tests ask for.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "coll/layout.h"
-#include "device/program.h"
+#include "device/schedule.h"
 #include "nccl.h"
 
 typedef enum {
@@ -105,7 +105,7 @@ static inline int tt_func_reduces(tt_func f)
   return f == TT_FUNC_REDUCE || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLREDUCE;
 }
 
-// Blocks of the rank's input and output buffer, as program.h counts them. 0: the rank has no such buffer (the input of a rank that is not
+// Blocks of the rank's input and output buffer, as schedule.h counts them. 0: the rank has no such buffer (the input of a rank that is not
 // the root of a broadcast, the output of a sender).
 int tt_func_in_blocks(const tt_shape *shape);
 int tt_func_out_blocks(const tt_shape *shape);

@@ -1,7 +1,7 @@
 // collnet.c: "CollNetChain" and "CollNetDirect": all-reduce on several nodes whose network sums by itself (a collective network: NCCL's CollNet plugins).
 //
 // A node's heads give what the node has summed to the network and take back the sum over all nodes, so everything crosses once each way, whatever the
-// number of nodes. Network h joins the ranks with number h of all nodes; to a schedule it is a peer, number nranks + h (program.h).
+// number of nodes. Network h joins the ranks with number h of all nodes; to a schedule it is a peer, number nranks + h (schedule.h).
 //
 // Chain: one head per node, its first rank. Partial sums go up a chain of the node's ranks to it, the result comes down the same way.
 // Direct: several heads, each for its chunk of every pass; the others hand it their chunk and get it back summed.

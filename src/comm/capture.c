@@ -44,7 +44,7 @@ static ncclResult_t launch(const calls *n)
   if (told) {
     tell_calls(&events, n->copies, n->n);
   }
-  ncclResult_t res = tt_comm_launch(n->comm, n->copies, n->n, TT_QUICK_LOOKS);
+  ncclResult_t res = tt_comm_launch(n->comm, n->copies, n->n, TT_INLINE_LOOKS);
   if (told) {
     tt_profile_drop(n->copies, n->n);
     tt_profile_group_stop(&events);

@@ -1,7 +1,7 @@
 // collnet.h: a communicator whose network reduces (net/collnet.h): who wants it, the agreement of all ranks, and the heads' links to it.
 //
 // Every node has the same number of heads, its first ranks; head h of all nodes are a group and connect with each other over one device. Each has a link to
-// that network, peer nranks + h of schedules (device/program.h). Either all ranks can use it, or none does, and the log says why.
+// that network, peer nranks + h of schedules (device/schedule.h). Either all ranks can use it, or none does, and the log says why.
 #pragma once
 #include "comm/comm.h"
 #include "net/collnet.h"

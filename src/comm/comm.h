@@ -15,7 +15,7 @@
 #include "comm/reuse.h"
 #include "comm/turns.h"
 #include "device/device.h"
-#include "device/quick.h"
+#include "device/program.h"
 #include "nccl.h"
 #include "os/barrier.h"
 #include "plugin/profiler/profiler.h"
@@ -40,8 +40,8 @@ typedef struct tt_task {
   uint64_t scalar;           // the same
   struct tt_task_events *events; // what profilers are told of it; NULL: nothing (profile.h)
   uint32_t place;                // group.c's: where it belongs in the group
-  tt_quick_done done;            // which steps tt_comm_quick has run
-  bool begun, over;              // some of them; all
+  tt_program_state state;        // which steps tt_comm_run has run
+  bool begun, over;              // it has been called; all of them
   uint64_t kind;                 // tt_task_kind
   struct tt_decision *known;     // what tt_comm_recall found for it; NULL: nothing. By now it may be of another one (tt_task_is_known)
 } tt_task;
@@ -102,14 +102,18 @@ typedef struct tt_choice {
   bool decided;   // by a tuner plugin: not what the library would have chosen
 } tt_choice;
 
-// A call that has been repeated, ready to be run at once (quick.c). Belongs to the decision it stands in.
-typedef struct tt_ready {
-  enum { TT_READY_NEW, TT_READY_SEEN, TT_READY_YES, TT_READY_NEVER } state;
-  uint64_t sig, sig_count; // its fingerprint, without a sequence number
-  tt_quick *quick;         // kept for the next one
-} tt_ready;
+// Its chunks in elements, and the geometry of its FIFOs.
+static inline size_t tt_chunk_elements(const tt_choice *c, size_t esize)
+{
+  return TT_MAX(c->chunk >> __builtin_ctzl(esize), 1);
+}
 
-// What was chosen for an operation. A program that repeats a call pays for the choice once.
+static inline tt_proto tt_choice_fifo(const tt_choice *c)
+{
+  return c->tiny ? TT_TINY : c->proto;
+}
+
+// What was chosen for an operation, and compiled. An application that repeats a call pays for the choice once.
 typedef struct tt_decision {
   size_t count;    // which operation: elements, and
   uint64_t kind;   // tt_task_kind
@@ -117,16 +121,17 @@ typedef struct tt_decision {
   bool used;       // since a place for another one was last looked for
   bool in_network; // the network may reduce it
   tt_choice choice;
-  tt_cached *cached; // of the first channel
-  int lanes, ntmp;   // strands of all channels' schedules; the most scratch slots that one has
-  uint32_t takes_us; // about how long peers are at it (tt_tuning_takes_us)
-  tt_ready ready;
+  tt_cached *cached;   // of the first channel
+  int lanes, ntmp;     // strands of all channels' schedules; the most scratch slots that one has
+  uint32_t takes_us;   // about how long peers are at it (tt_tuning_takes_us)
+  tt_program *program; // compiled; NULL: it has none (program.h), or there was no memory
 } tt_decision;
 
 // A job that needs other ranks: init, split, finalize (group.c runs them).
 typedef struct tt_job tt_job;
 
-#define TT_QUICK_LOOKS 512 // at a message that has not come, before a plan waits for it: half a microsecond to two, about what a plan takes
+#define TT_INLINE_LOOKS \
+  512 // at a message that has not come, before a plan waits for it: half a microsecond to two, about what a plan takes
 #define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
 // What a communicator holds, by who uses it. The parts are members by value, so that the struct stays one allocation.
@@ -169,10 +174,11 @@ enum { TT_KNOWN_SETS = 64, TT_KNOWN_WAYS = 4 };
 // Decisions by operation, TT_KNOWN_WAYS in each set that exists. A full set gives up a decision that was not used lately. The launching thread's.
 typedef struct tt_comm_decisions {
   tt_decision *sets[TT_KNOWN_SETS];
-  unsigned hand; // where a place for the next one is looked for
+  unsigned hand;                      // where a place for the next one is looked for
+  tt_program *retired, *last_retired; // programs of decisions that have gone (decide.c), the oldest first
 } tt_comm_decisions;
 
-// How calls fared that waited inside for their peers where cores are short (quick.c). The launching thread's.
+// How calls fared that waited inside for their peers where cores are short (inline.c). The launching thread's.
 typedef struct tt_comm_attempts {
   uint32_t failed; // in a row
   uint32_t skip;   // so many more calls do not wait
@@ -180,7 +186,7 @@ typedef struct tt_comm_attempts {
 
 // Plans of the communicator. The launching thread's, but for the two atomics.
 typedef struct tt_comm_plans {
-  uint64_t issued;             // plans launched
+  uint64_t issued;             // plans made
   uint64_t finished;           // of these: complete before their launch returned
   tt_plan *spare;              // ready for the next launch
   tt_lane **flows;             // launch.c's, two for each peer
@@ -327,7 +333,7 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
 // A call that uses what the communicator owns stands between enter and leave: ncclCommAbort, which may come from another thread at any time, stops the port,
 // makes the handle a dead one, and frees nothing before the call that it finds inside has left. Rules: tt_comm_lives before entering (the struct itself is
 // never freed); after entering ask once more, by tt_comm_usable or tt_comm_check, and leave at once if that says no; who is inside does not wait for peers
-// (but for TT_QUICK_LOOKS looks, or some yields: linger in quick.c), or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls
+// (but for TT_INLINE_LOOKS looks, or some yields: linger in inline.c), or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls
 // on a communicator but for the abort.
 static inline void tt_comm_mark(struct ncclComm *c) // the first half of entering: several marks need one barrier
 {
@@ -404,24 +410,32 @@ static inline void tt_comm_recall(const struct ncclComm *c, tt_task *t)
   }
 }
 
-// Is the task one that has been checked, launched and made ready before, but for its buffers and stream?
-static inline bool tt_comm_is_ready(const tt_task *t)
+// The task's program; NULL: it has none, or is still to be decided.
+static inline tt_program *tt_task_program(const tt_task *t)
 {
-  return tt_task_is_known(t) && TT_LIKELY(t->known->ready.state == TT_READY_YES);
+  return tt_task_is_known(t) ? t->known->program : NULL;
 }
 
-// Runs what can be run at once of a repeated small call; tt_comm_launch does the rest of it. Returns whether nothing is left. Looks `looks` times for a message
-// that has not come; 0: once, and never waits. The launching thread.
-bool tt_comm_quick(tt_task *t, unsigned looks);
-// The same for tasks of one group, of different communicators on different streams, which may wait for each other.
-void tt_comm_quick_together(tt_task *tasks, size_t n);
-// The messages among a communicator's tasks of one group: each as above, in the order of their directions, where all are on one stream; no look is allowed, too.
-// Returns how many are not over.
-int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks);
+// Finds the task's decision, `known`: that of the last task like it, or a new one, which is chosen, compiled, and has its schedules and links made. `ops`:
+// collectives of the group. The launching thread. Errors: ncclSystemError (no memory), those of tt_tuning_choose_task and tt_comm_schedules.
+ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops);
+// Frees all decisions. No plan is left.
+void tt_comm_free_decisions(struct ncclComm *comm);
+// What a call passes to the executor, but for scratch and memory of peers. Functions that only copy count in bytes, so that both sides cut messages alike
+// whatever their types. `seq`: the operation's number; 0: a message.
+void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c);
+
+// Runs the task's program inside the call, as far as that takes no waiting; tt_comm_launch does the rest of it. Returns whether nothing is left. Looks `looks`
+// times for a message that has not come; 0: once, and never waits. The launching thread.
+bool tt_comm_run(tt_task *t, unsigned looks);
+// The same for tasks of one group, if they are of different communicators on different streams: they may wait for each other. Errors: those of tt_comm_decide;
+// then none has begun.
+ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n);
+// The messages among a communicator's tasks of one group: decides them, then runs each as above, in the order of their directions, where all are on one stream;
+// no look is allowed, too. *left: how many are not over. Errors: those of tt_comm_decide; then none has begun.
+ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int *left);
 // Some task has failed with `res`, which this returns. What peers have got of a task that has begun cannot be taken back: that ends the communicator.
-ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res);
-// The task's lanes have just been made by this decision: from the second time on the call is made ready.
-void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d);
+ncclResult_t tt_comm_run_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res);
 // Frees plans that are complete.
 void tt_comm_free_plans(struct ncclComm *comm);
 // Puts the schedules of all channels that the decision wants into it; writes and connects those that are not there yet. Errors: those of connecting;

@@ -131,7 +131,7 @@ static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *ta
   tt_profile_call_stop(task->events);
   if (g->depth == 0) {
     tt_profile_group_ends(&g->events);
-    res = tt_comm_launch(task->comm, task, 1, TT_QUICK_LOOKS);
+    res = tt_comm_launch(task->comm, task, 1, TT_INLINE_LOOKS);
     tt_profile_group_stop(&g->events);
   }
   if (g->depth == 0 || res != ncclSuccess) {
@@ -147,7 +147,7 @@ ncclResult_t tt_task_add(tt_task *task)
     return add_profiled(g, task);
   }
   if (TT_LIKELY(g->depth == 0)) {
-    return tt_comm_launch(task->comm, task, 1, TT_QUICK_LOOKS);
+    return tt_comm_launch(task->comm, task, 1, TT_INLINE_LOOKS);
   }
   return keep(g, task);
 }
@@ -450,15 +450,15 @@ static inline void gather(tt_task *tasks, size_t n, last_tasks *last)
 // Launches the operations of several communicators: all of one communicator together, communicators in the order of their first operation.
 static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, size_t n)
 {
-  ncclResult_t res = ncclSuccess;
   last_tasks last;
   TT_TRY(enter_all(tasks, n));
-  tt_comm_quick_together(tasks, n);
+  ncclResult_t res = tt_comm_run_together(tasks, n);
+  bool failed = res != ncclSuccess;
   gather(tasks, n, &last);
-  for (size_t done = 0, mine; done < n; done += mine) {
+  for (size_t done = 0, mine; done < n && !failed; done += mine) {
     struct ncclComm *comm = tasks[done].comm;
     mine = comm->group.tasks;
-    unsigned looks = *last_of(&last, comm) >= done + mine ? 0 : TT_QUICK_LOOKS;
+    unsigned looks = *last_of(&last, comm) >= done + mine ? 0 : TT_INLINE_LOOKS;
     ncclResult_t r = tt_comm_launch(comm, tasks + done, mine, looks);
     res = res == ncclSuccess ? r : res;
   }
@@ -470,7 +470,7 @@ static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, siz
 static inline ncclResult_t launch_one(struct ncclComm *comm, tt_task *tasks, size_t n)
 {
   tt_comm_enter(comm);
-  ncclResult_t res = TT_LIKELY(tt_comm_lives(comm)) ? tt_comm_launch(comm, tasks, n, TT_QUICK_LOOKS) : tt_comm_dead(comm, "ncclGroupEnd");
+  ncclResult_t res = TT_LIKELY(tt_comm_lives(comm)) ? tt_comm_launch(comm, tasks, n, TT_INLINE_LOOKS) : tt_comm_dead(comm, "ncclGroupEnd");
   tt_comm_leave(comm);
   return res;
 }

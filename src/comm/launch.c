@@ -91,6 +91,7 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
     return tt_fail(ncclSystemError, "rank %d: no memory for an operation (%d calls, %d lanes, %zu bytes of scratch)", comm->rank, calls,
                    lanes, scratch);
   }
+  p->ticket = comm->plans.issued++;
   p->work.takes_us = 0;
   p->watch = NULL;
   p->started = false;
@@ -112,18 +113,13 @@ void tt_comm_free_plans(struct ncclComm *comm)
     }
   }
   comm->plans.spare = NULL;
-  for (int i = 0; i < TT_KNOWN_SETS; i++) {
-    for (int k = 0; comm->decisions.sets[i] != NULL && k < TT_KNOWN_WAYS; k++) {
-      tt_free(comm->decisions.sets[i][k].ready.quick);
-    }
-    tt_free(comm->decisions.sets[i]);
-  }
 }
 
 // Frees a plan that will not run. The peers have been promised messages of its lanes, and the proxy knows where they were to come from and
 // go to.
 static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
 {
+  comm->plans.issued--; // it was the last
   if (comm->port.mover != NULL && p->nlanes > 0) {
     tt_port_stop(&comm->port, why);
     comm->port.mover->settle(comm->port.mover_self);
@@ -133,7 +129,6 @@ static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
 
 static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 {
-  p->ticket = comm->plans.issued++;
   comm->port.row->submit(p, stream);
   if (comm->port.mover != NULL) {
     comm->port.mover->kick(comm->port.mover_self, true); // should nobody wait for the stream
@@ -141,38 +136,6 @@ static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 }
 
 // --- calls and lanes
-
-// Fills the call. Functions that only copy count in bytes, so that both sides cut messages alike whatever their types.
-static void fill_call(const tt_task *t, uint32_t seq, tt_call *c)
-{
-  size_t esize = tt_type_size(t->type);
-  int op = 6; // "none" in messages
-  c->in = t->in;
-  c->out = t->out;
-  c->in_mem = c->out_mem = 0;
-  c->scalar = NULL;
-  c->tmp = NULL;
-  c->fetched = false;
-  atomic_store_explicit(&c->open, false, memory_order_relaxed);
-  if (tt_func_reduces(t->func)) {
-    op = TT_MIN((int)t->op, ncclNumOps);
-    c->count = t->count;
-    c->esize = esize;
-    tt_op_resolve(t, &c->op, &c->scalar);
-  } else {
-    c->count = t->count * esize;
-    c->esize = 1;
-    c->op.prescale = 0;
-    c->op.scalar = 0;
-  }
-  if (is_p2p(t)) {
-    c->sig = tt_sig_make(0, TT_FUNC_SEND, ncclInt8, op, 0);
-    c->sig_count = c->count;
-  } else {
-    c->sig = tt_sig_make(seq, t->func, t->type, op, t->root);
-    c->sig_count = t->count;
-  }
-}
 
 // Where the buffers lie, for peers that map them.
 static void find_memory(const tt_device_ops *row, const tt_schedule *s, tt_call *c)
@@ -248,12 +211,6 @@ static unsigned zerocopy_flags(const tt_cached *cached, tt_proto proto, const tt
   }
 }
 
-// Elements of a chunk.
-static inline size_t chunk_of(const tt_decision *d, const tt_call *c)
-{
-  return TT_MAX(d->choice.chunk >> __builtin_ctzl(c->esize), 1);
-}
-
 // The lanes of one channel, and which part of each block is theirs.
 typedef struct channel_part {
   const tt_cached *cached;
@@ -265,11 +222,6 @@ typedef struct channel_part {
   int after, nafter;
   int channel; // its number; of messages, which may be many, modulo TT_MESSAGE_CHANNELS
 } channel_part;
-
-static inline tt_proto fifo_of(const tt_choice *c)
-{
-  return c->tiny ? TT_TINY : c->proto;
-}
 
 // Adds one lane per strand of the channel's schedule. Inlined, so that one channel pays nothing for there being several elsewhere.
 static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclComm *comm, tt_plan *p, tt_call *c, const channel_part *part)
@@ -294,7 +246,7 @@ static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclCo
       }
     }
     if (TT_UNLIKELY(cached->ntraffic > 0) && !l->done) {
-      ncclResult_t res = post_traffic(comm, cached, l, part->channel, comm->plans.issued);
+      ncclResult_t res = post_traffic(comm, cached, l, part->channel, p->ticket);
       if (res != ncclSuccess) {
         return res;
       }
@@ -307,7 +259,7 @@ static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclCo
 // would.
 static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d)
 {
-  channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = fifo_of(&d->choice)};
+  channel_part part = {.cached = d->cached, .chunk = tt_chunk_elements(&d->choice, c->esize), .proto = tt_choice_fifo(&d->choice)};
   size_t pass = (size_t)d->cached->sched->nsub * part.chunk, passes = TT_DIV_UP(c->count, pass), channels = (size_t)d->choice.channels;
   int first = p->nlanes;
   for (size_t i = 0; i < channels; i++) {
@@ -328,10 +280,29 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
   if (TT_UNLIKELY(d->choice.channels > 1)) {
     return add_channels(comm, p, c, d);
   }
-  channel_part part = {.cached = d->cached, .chunk = chunk_of(d, c), .proto = fifo_of(&d->choice), .whole = true, .flow = flow};
+  channel_part part = {.cached = d->cached,
+                       .chunk = tt_chunk_elements(&d->choice, c->esize),
+                       .proto = tt_choice_fifo(&d->choice),
+                       .whole = true,
+                       .flow = flow};
   part.after = -1;
   part.channel = flow == NULL ? 0 : p->nlanes % TT_MESSAGE_CHANNELS;
   return add_part(comm, p, c, &part);
+}
+
+// Adds the lanes that run what is left of the task's program.
+static void add_rest(tt_plan *p, tt_call *c, const tt_task *t, const tt_program *program, tt_lane **flow)
+{
+  for (int i = 0; i < program->nstrands; i++) {
+    tt_lane *l = &p->lanes[p->nlanes++];
+    tt_lane_resume(l, program, i, c, t->state.steps[i]);
+    if (!l->done) {
+      tt_plan_add(p, l, flow != NULL ? *flow : NULL);
+      if (flow != NULL) {
+        *flow = l;
+      }
+    }
+  }
 }
 
 size_t tt_task_bytes(const tt_task *t)
@@ -341,11 +312,6 @@ size_t tt_task_bytes(const tt_task *t)
   return t->count * tt_type_size(t->type) * (one ? 1 : (size_t)t->comm->nranks);
 }
 
-static bool same_choice(const tt_choice *a, const tt_choice *b)
-{
-  return a->algo == b->algo && a->proto == b->proto && a->chunk == b->chunk && a->channels == b->channels;
-}
-
 // What was chosen goes with the messages, in case another rank's plugin chooses something else.
 static void mark_choice(tt_call *call, const tt_choice *c)
 {
@@ -353,91 +319,7 @@ static void mark_choice(tt_call *call, const tt_choice *c)
   call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(words, sizeof words, 12), c->decided);
 }
 
-// The task's lanes, from number `first` on, leave out what has been run already.
-static inline void skip_done(tt_plan *p, int first, const tt_task *t)
-{
-  for (int i = 0; t->begun && i < TT_QUICK_STRANDS && first + i < p->nlanes; i++) {
-    tt_lane_skip(&p->lanes[first + i], t->done.steps[i]);
-  }
-}
-
-static void forget(tt_decision *d)
-{
-  d->made = false;
-  d->ready.state = TT_READY_NEW;
-}
-
-// A place in a set: a free one; else, going round, that of the first decision which was not used since the last search.
-static tt_decision *place_in(struct ncclComm *comm, tt_decision *set)
-{
-  for (tt_decision *d = set; d < set + TT_KNOWN_WAYS; d++) {
-    if (!d->made) {
-      return d;
-    }
-  }
-  tt_decision *d = &set[++comm->decisions.hand % TT_KNOWN_WAYS];
-  for (; d->used; d = &set[++comm->decisions.hand % TT_KNOWN_WAYS]) {
-    d->used = false;
-  }
-  return d;
-}
-
-// Gives the task a decision that is still to be made.
-static ncclResult_t claim(struct ncclComm *comm, tt_task *t)
-{
-  tt_decision **set = &comm->decisions.sets[tt_known_set(t->count, t->kind)];
-  if (*set == NULL) {
-    *set = tt_calloc(TT_KNOWN_WAYS, sizeof **set);
-  }
-  if (*set == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the choice of an algorithm of %s", comm->rank, tt_func_name(t->func));
-  }
-  tt_decision *d = place_in(comm, *set);
-  forget(d);
-  d->count = t->count;
-  d->kind = t->kind;
-  t->known = d;
-  return ncclSuccess;
-}
-
-// Chooses, and finds the schedules, unless the choice is the same as before. `asks`: a tuner plugin, each time.
-static __attribute__((noinline)) ncclResult_t choose(struct ncclComm *comm, const tt_task *t, size_t ops, bool asks, tt_decision *d)
-{
-  size_t bytes = tt_task_bytes(t);
-  tt_choice c;
-  TT_TRY(asks ? tt_tuning_choose_task(comm, t, ops, &c) : tt_tuning_choose(comm, t->func, bytes, t->root, d->in_network, &c));
-  if (!d->made || !same_choice(&d->choice, &c)) {
-    forget(d);
-    d->choice = c;
-    TT_TRY(tt_comm_schedules(comm, t->func, t->root, d));
-    d->takes_us = tt_tuning_takes_us(comm, bytes);
-    d->made = true;
-  }
-  d->choice.decided = c.decided;
-  return ncclSuccess;
-}
-
-// Algorithm and schedule for an operation: those of the last one like it, else new ones. `ops`: collectives of the group.
-static ncclResult_t decide(struct ncclComm *comm, tt_task *t, size_t ops, tt_decision **out)
-{
-  bool in_network = TT_UNLIKELY(comm->network.reduce != NULL) && !is_p2p(t) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
-  bool asks = TT_UNLIKELY(comm->tuned) && !is_p2p(t);
-  if (TT_UNLIKELY(!tt_task_is_known(t))) { // one may have been made since
-    tt_comm_recall(comm, t);
-  }
-  if (TT_UNLIKELY(t->known == NULL)) {
-    TT_TRY(claim(comm, t));
-  }
-  tt_decision *d = *out = t->known;
-  d->used = true;
-  if (TT_UNLIKELY(d->in_network != in_network)) { // of user-defined operations some may be summed there
-    forget(d);
-    d->in_network = in_network;
-  }
-  return TT_LIKELY(d->made && !asks) ? ncclSuccess : choose(comm, t, ops, asks, d);
-}
-
-// Adds the operation's lanes to the plan, and tells profilers of them. `channel`: number of the first one, to profilers.
+// Adds the lanes of an operation whose schedule is interpreted, and tells profilers of them.
 static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, tt_lane **flow)
 {
   int first = l->plan->nlanes;
@@ -447,76 +329,85 @@ static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call 
   return ncclSuccess;
 }
 
-static void push_profiled(tt_launch_events *l, tt_stream *stream, cudaStream_t handle)
+// Adds the lanes of an operation that has been decided, to the plan's last call. `flow`: as in add_lanes. `l` NULL: profilers are not told.
+static ncclResult_t add_operation(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_lane **flow, tt_launch_events *l)
 {
-  tt_profile_push_start(l, handle);
-  plan_push(l->comm, l->plan, stream);
-  tt_profile_push_stop(l);
-}
-
-// The end of launch_collective where profilers are told.
-static __attribute__((noinline)) ncclResult_t launch_profiled(struct ncclComm *comm, tt_plan *p, tt_task *t, const tt_decision *d,
-                                                              tt_stream *stream)
-{
-  tt_launch_events l;
-  tt_profile_plan_start(&l, comm, p);
-  ncclResult_t res = add_lanes_profiled(&l, t, &p->calls[0], d, NULL);
-  if (res == ncclSuccess) {
-    push_profiled(&l, stream, t->stream);
-  } else {
-    tt_profile_plan_drop(&l);
-    plan_drop(comm, p, res);
-  }
-  return res;
-}
-
-static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops)
-{
-  tt_decision *d;
-  tt_plan *p;
-  tt_stream *stream;
-  TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream));
-  size_t bytes = tt_task_bytes(t);
-  TT_TRY(decide(comm, t, ops, &d));
+  const tt_decision *d = t->known;
   const tt_schedule *s = d->cached->sched;
-  uint32_t seq = comm->counts.sequence = tt_comm_next(comm);
-  bool staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
-  size_t scratch = staged ? bytes : (size_t)d->ntmp * d->choice.chunk;
-  TT_TRY(plan_get(comm, 1, d->lanes, scratch, &p));
-  tt_call *c = &p->calls[p->ncalls++];
-  ncclResult_t res;
-  fill_call(t, seq, c);
-  if (TT_UNLIKELY(comm->tuned)) {
-    mark_choice(c, &d->choice);
+  tt_call *c = &p->calls[p->ncalls - 1];
+  size_t bytes = tt_task_bytes(t);
+  p->work.takes_us = TT_MAX(p->work.takes_us, d->takes_us);
+  if (l == NULL && d->program != NULL) {
+    add_rest(p, c, t, d->program, flow);
+    return ncclSuccess;
   }
-  c->tmp = p->scratch;
+  if (TT_UNLIKELY(t->begun)) { // its decision has made room for another one's, and then there was no memory for its program
+    return tt_fail(ncclSystemError, "rank %d: no memory for an operation that is under way", comm->rank);
+  }
   c->fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches;
   c->stream_given = bypasses(comm, t->func, c, blocks_of(s, c), bytes);
   c->stream = c->stream_given && !c->fetched;
-  p->work.takes_us = d->takes_us;
-  if (staged) {
-    p->stage_src = t->in;
-    p->stage_bytes = bytes;
-    c->in = p->scratch;
-  } else if (d->choice.direct && !comm->machine.all_local) {
+  if (d->choice.direct && !comm->machine.all_local && p->stage_bytes == 0) {
     find_memory(comm->port.row, s, c);
   }
   if (bytes >= comm->results.huge_pages.least) {
     use_buffers(&comm->results.huge_pages, s, c);
   }
-  comm->counts.calls[t->func]++;
-  c->event = t->events;
-  if (TT_UNLIKELY(t->events != NULL)) {
-    return launch_profiled(comm, p, t, d, stream);
+  return TT_UNLIKELY(l != NULL) ? add_lanes_profiled(l, t, c, d, flow) : add_lanes(comm, p, c, d, flow);
+}
+
+// Queues a plan whose making has ended with `res`, or drops it. `l` NULL: profilers are not told.
+static ncclResult_t end_plan(struct ncclComm *comm, tt_plan *p, tt_launch_events *l, tt_stream *stream, cudaStream_t handle,
+                             ncclResult_t res)
+{
+  if (TT_UNLIKELY(res != ncclSuccess)) {
+    if (l != NULL) {
+      tt_profile_plan_drop(l);
+    }
+    plan_drop(comm, p, res);
+    return res;
   }
-  TT_TRY_GOTO(add_lanes(comm, p, c, d, NULL), res);
-  tt_comm_quick_learn(t, p->lanes, d);
-  skip_done(p, 0, t);
+  if (TT_LIKELY(l == NULL)) {
+    plan_push(comm, p, stream);
+    return ncclSuccess;
+  }
+  tt_profile_push_start(l, handle);
   plan_push(comm, p, stream);
+  tt_profile_push_stop(l);
   return ncclSuccess;
-fail:
-  plan_drop(comm, p, res);
-  return res;
+}
+
+// Launches a collective that tt_comm_run has not run, or not to its end. One that is decided only now is run first, if it can be.
+static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops, unsigned looks)
+{
+  tt_launch_events events, *told = t->events != NULL ? &events : NULL;
+  bool known = tt_task_is_known(t), staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
+  tt_stream *stream;
+  tt_plan *p;
+  TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream)); // a wrong one is found before anything is sent
+  TT_TRY(tt_comm_decide(comm, t, ops));
+  if (!known && tt_comm_run(t, looks)) {
+    return ncclSuccess;
+  }
+  const tt_decision *d = t->known;
+  uint32_t seq = comm->counts.sequence = tt_comm_next(comm);
+  TT_TRY(plan_get(comm, 1, d->lanes, staged ? tt_task_bytes(t) : (size_t)d->ntmp * d->choice.chunk, &p));
+  tt_call *c = &p->calls[p->ncalls++];
+  tt_call_fill(t, seq, c);
+  comm->counts.calls[t->func]++;
+  if (TT_UNLIKELY(comm->tuned)) {
+    mark_choice(c, &d->choice);
+  }
+  c->tmp = p->scratch;
+  if (staged) {
+    p->stage_src = t->in;
+    p->stage_bytes = tt_task_bytes(t);
+    c->in = p->scratch;
+  }
+  if (TT_UNLIKELY(told != NULL)) {
+    tt_profile_plan_start(told, comm, p);
+  }
+  return end_plan(comm, p, told, stream, t->stream, add_operation(comm, p, t, NULL, told));
 }
 
 // One stream for the group's messages: the first one's; work on the others is ordered with it.
@@ -542,37 +433,22 @@ static inline tt_lane **flow_of(const struct ncclComm *comm, const tt_task *t)
   return &comm->plans.flows[2 * t->root + (t->func == TT_FUNC_SEND)];
 }
 
-// `l` NULL: profilers are not told.
-static ncclResult_t add_message(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_launch_events *l)
-{
-  tt_decision *d;
-  tt_call *c = &p->calls[p->ncalls];
-  fill_call(t, 0, c);
-  TT_TRY(decide(comm, t, 0, &d));
-  if (d->choice.direct && !comm->machine.all_local) {
-    find_memory(comm->port.row, d->cached->sched, c);
-  }
-  if (c->count >= comm->results.huge_pages.least) {
-    use_buffers(&comm->results.huge_pages, d->cached->sched, c);
-  }
-  c->stream = bypasses(comm, t->func, c, 1, c->count);
-  p->work.takes_us = TT_MAX(p->work.takes_us, d->takes_us);
-  p->ncalls++;
-  c->event = t->events;
-  tt_lane **flow = flow_of(comm, t);
-  if (TT_UNLIKELY(l != NULL)) {
-    return add_lanes_profiled(l, t, c, d, flow);
-  }
-  TT_TRY(add_lanes(comm, p, c, d, flow));
-  tt_comm_quick_learn(t, &p->lanes[p->nlanes - 1], d);
-  skip_done(p, p->nlanes - 1, t);
-  return ncclSuccess;
-}
-
 // Is it a message that is still to be launched?
 static bool is_open_message(const tt_task *t)
 {
   return is_p2p(t) && t->count > 0 && !t->over;
+}
+
+static ncclResult_t add_messages(struct ncclComm *comm, tt_plan *p, tt_task *tasks, size_t n, tt_launch_events *l)
+{
+  for (size_t i = 0; i < n; i++) {
+    if (is_open_message(&tasks[i])) {
+      TT_TRY(tt_comm_decide(comm, &tasks[i], 0));
+      tt_call_fill(&tasks[i], 0, &p->calls[p->ncalls++]);
+      TT_TRY(add_operation(comm, p, &tasks[i], flow_of(comm, &tasks[i]), l));
+    }
+  }
+  return ncclSuccess;
 }
 
 // Sends and receives of one group run side by side; those to the same peer in the same direction one after the other.
@@ -582,8 +458,6 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
   tt_plan *p;
   const tt_task *first = NULL;
   tt_stream *stream;
-  ncclResult_t res = ncclSuccess;
-  TT_TRY(plan_get(comm, messages, messages, 0, &p));
   for (size_t i = n; i-- > 0;) {
     if (is_open_message(&tasks[i])) {
       first = &tasks[i];
@@ -591,28 +465,14 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
     }
     told = tasks[i].events != NULL ? &events : told;
   }
+  TT_TRY(comm->port.row->get(first->stream, comm->device, tt_func_name(first->func), &stream));
+  TT_TRY(join_streams(comm, tasks, n, first->stream, true)); // a wrong stream is found before the proxy is told of anything
+  TT_TRY(plan_get(comm, messages, messages, 0, &p));
   if (TT_UNLIKELY(told != NULL)) {
     tt_profile_plan_start(told, comm, p);
   }
-  TT_TRY_GOTO(comm->port.row->get(first->stream, comm->device, tt_func_name(first->func), &stream), res);
-  TT_TRY_GOTO(join_streams(comm, tasks, n, first->stream, true), res); // a wrong stream is found before the proxy is told of anything
-  for (size_t i = 0; i < n; i++) {
-    if (is_open_message(&tasks[i])) {
-      TT_TRY_GOTO(add_message(comm, p, &tasks[i], told), res);
-    }
-  }
-  if (TT_UNLIKELY(told != NULL)) {
-    push_profiled(told, stream, first->stream);
-  } else {
-    plan_push(comm, p, stream);
-  }
+  TT_TRY(end_plan(comm, p, told, stream, first->stream, add_messages(comm, p, tasks, n, told)));
   return join_streams(comm, tasks, n, first->stream, false);
-fail:
-  if (told != NULL) {
-    tt_profile_plan_drop(told);
-  }
-  plan_drop(comm, p, res);
-  return res;
 }
 
 // How many of the tasks are collectives: what a tuner is told.
@@ -633,11 +493,11 @@ static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *ta
     tt_task *t = &tasks[i];
     if (is_p2p(t)) {
       *messages |= is_open_message(t);
-    } else if (t->count > 0 && !t->over && (t->begun || !tt_comm_quick(t, looks))) {
+    } else if (t->count > 0 && !t->over && (t->begun || !tt_comm_run(t, looks))) {
       collectives = comm->tuned && collectives == 0 ? count_collectives(tasks, n) : collectives;
-      ncclResult_t res = launch_collective(comm, t, collectives);
+      ncclResult_t res = launch_collective(comm, t, collectives, looks);
       if (TT_UNLIKELY(res != ncclSuccess)) {
-        return tt_comm_quick_failed(comm, t, 1, res);
+        return tt_comm_run_failed(comm, t, 1, res);
       }
     }
   }
@@ -648,12 +508,15 @@ static inline ncclResult_t launch(struct ncclComm *comm, tt_task *tasks, size_t 
 {
   bool messages = false;
   TT_TRY(launch_collectives(comm, tasks, n, looks, &messages));
-  int left = messages ? tt_comm_quick_messages(tasks, n, looks) : 0;
+  int left = 0;
+  if (messages) {
+    TT_TRY(tt_comm_run_messages(tasks, n, looks, &left));
+  }
   if (TT_LIKELY(left == 0)) {
     return ncclSuccess;
   }
   ncclResult_t res = launch_p2p(comm, tasks, n, left);
-  return TT_LIKELY(res == ncclSuccess) ? res : tt_comm_quick_failed(comm, tasks, n, res);
+  return TT_LIKELY(res == ncclSuccess) ? res : tt_comm_run_failed(comm, tasks, n, res);
 }
 
 // The same while some stream of the process is captured.

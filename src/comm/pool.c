@@ -120,6 +120,7 @@ void tt_comm_free(struct ncclComm *comm)
     sched_yield(); // plans that a helper is completing right now
   }
   tt_comm_free_plans(comm);
+  tt_comm_free_decisions(comm);
   tt_comm_free_schedules(comm);
   tt_comm_take_down(comm);
   tt_comm_free_registrations(comm);

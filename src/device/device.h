@@ -44,7 +44,7 @@ typedef struct tt_deferred {
   bool (*run)(struct tt_deferred *d);
 } tt_deferred;
 
-// What small calls need that the calling thread runs itself (comm/quick.c).
+// What small calls need that the calling thread runs itself (comm/inline.c).
 typedef struct tt_shortcut_ops {
   // Could a call run at once, because nothing on the stream, or before it in order, is under way? Runs a little of what is. False for a captured stream, and
   // for what is no stream.

@@ -1,16 +1,17 @@
 // lane.h: a call that is being executed.
 //
 // A plan is what one launch gives to a device: the calls of one communicator rank that run together. Each call has lanes, one per strand
-// and channel; a lane runs until a FIFO makes it wait, then gives the CPU back. It never blocks a thread.
+// and channel; a lane runs until a FIFO makes it wait, then gives the CPU back. It never blocks a thread. A lane runs the rest of a
+// program (program.h), or where the call has none it interprets the schedule.
 #pragma once
 #include <stdatomic.h>
 
 #include "device/link.h"
-#include "device/program.h"
+#include "device/schedule.h"
 #include "device/reduce.h"
 #include "device/work.h"
 
-// One operation as the executor needs it. Counts are elements of one block (program.h).
+// One operation as the executor needs it. Counts are elements of one block (schedule.h).
 typedef struct tt_call {
   const char *in;
   char *out;
@@ -38,6 +39,8 @@ typedef struct tt_stamp {
 } tt_stamp;
 
 typedef struct tt_lane {
+  const struct tt_program
+      *program; // runs its steps from `pc` up to `stop`; what is of schedules alone is not looked at. NULL: interprets `sched`
   const tt_schedule *sched;
   const tt_strand *strand;
   tt_call *call;
@@ -46,13 +49,15 @@ typedef struct tt_lane {
   size_t chunk;     // elements per chunk in this pass
   size_t max_chunk; // and in a full pass
   char *tmp;        // the call's scratch
-  uint32_t pc;      // step within the strand
+  uint32_t pc;      // step within the strand; or of the program,
+  uint32_t stop;    // where the strand ends there
   uint8_t fifo;     // tt_proto of its FIFO references
   uint8_t lends;    // TT_STEP_…: steps with one of these flags leave what they send over the network where it is; 0: none do
   uint8_t places;   // the same for what they receive straight into the output
   bool lent;        // something was; then the lane is done when all of it has gone
   bool drains;      // everything else is
   bool done;
+  bool receives;            // it waits for a message or token, not for room for one
   int waits_for;            // peer that made it wait, -1: none
   int after;                // lane of the same plan (another channel's) that must have taken all its steps before this one begins; -1: none
   int nafter;               // so many lanes, of which `after` is the last
@@ -118,8 +123,9 @@ const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes);
 // Where the lane's pass number `pass` (from 0 on) begins; *chunk: elements of its chunks. Rules as for tt_lane_place.
 size_t tt_lane_pass(const tt_lane *l, uint64_t pass, size_t *chunk);
 
-// The lane's first `steps` steps, over all passes, have been taken already. Right after tt_lane_init.
-void tt_lane_skip(tt_lane *l, int steps);
+// Prepares a lane to run what is left of one strand of a program, of which `steps` steps have been run. It starts done when nothing is. The program stays until
+// the plan is complete.
+void tt_lane_resume(tt_lane *l, const struct tt_program *program, int strand, tt_call *call, int steps);
 
 // Has what a step takes by this source arrived, or is what it waits for there? May what it sends by this destination be sent? As tt_lane_run asks.
 // The thread that runs the plan.

@@ -74,7 +74,7 @@ typedef struct tt_link {
   bool watched;                 // the peer is another process whose end can be noticed:
   int life;                     // descriptor of memory in which its process holds a lock while it lives (tt_proc_holds)
   bool networked;               // messages go over the network: port->mover moves them, `page` is a copy
-  const tt_behind *behind;      // the peer is a network that reduces (program.h): `page` is a rank's that never changes; NULL: it is a rank
+  const tt_behind *behind;      // the peer is a network that reduces (schedule.h): `page` is a rank's that never changes; NULL: it is a rank
   bool staged;                  // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
   const void *transport;        // which one made the link
   void *own;                    // and what it keeps there

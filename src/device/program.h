@@ -1,81 +1,83 @@
-// program.h: what a schedule says, as data. Written by src/coll, run by the executors, proved by the verifier.
+// program.h: the resolved program of a small call: its steps in order, with every address worked out.
 //
-// A schedule is one rank's part of one collective algorithm. It covers one pass over the message; the executor loops it until the
-// message is done. It holds strands: lists of steps that run in order. Strands of one schedule run side by side.
+// A decision (algorithm, protocol, chunk) is compiled once. Each reference of each step becomes a buffer and an offset, or a FIFO. The steps are those of the
+// schedule, strand by strand, over all passes, with the meaning that schedule.h gives them. Large calls, networks, tokens and scratch have no program: the
+// lanes of their plans interpret the schedule (lane.h).
 //
-// Addressing. A buffer is `blocks` equal blocks (all-reduce: 1 and 1; reduce-scatter: in n, out 1; all-gather: in 1, out n; all-to-all: n,
-// n).
-// In one pass every block gives `nsub` consecutive chunks of equal size. Chunk number = block * nsub + sub. All references of a step
-// have the same sub, hence the same size.
+// The calling thread runs the program first, as far as that takes no waiting (tt_program_run). tt_program_state counts the steps that are done. If any are
+// left, lanes of a plan go on from there (tt_lane_resume), with the same code. A call that need not wait has neither plan nor queue.
 //
-// A step waits until every FIFO and token among its sources has arrived and every FIFO and token among its destinations has room; then it
-// combines its data sources in the order listed, writes the result to every data destination, frees what it received and publishes what it
-// sent.
-// Nothing else blocks. FIFOs and tokens between two ranks are first-in first-out, so the result depends on the schedule alone.
-//
-// A network that reduces is a peer of FIFO references, with a number behind the ranks': it takes one message of every rank that has a connection with it, and
-// gives each of them one, their sum by the call's operation (without scaling or division). Ranks give it their messages in the same order.
+// Rule: the calling thread runs it only while the port has no plan that is not complete, afterwards the thread that runs the plan: the FIFOs belong to it.
 #pragma once
-#include <stdint.h>
+#include "device/lane.h"
 
-typedef enum {
-  TT_IN,   // the call's input, chunk
-  TT_OUT,  // the call's output, chunk
-  TT_TMP,  // scratch private to the rank, chunk = slot number (size of one chunk each)
-  TT_FIFO, // source: next message from `peer`; destination: next message to `peer`
-  TT_TOKEN, // the same without data. Says "I am here": carries the addresses of the sender's buffers and its scalar, and may offer a chunk (below)
-  TT_PEER_IN,  // peer's input, read directly (allowed between a token from that peer and the token that lets it go on)
-  TT_PEER_OUT, // peer's output, read or written directly
-  TT_DRAIN, // source, no data: waits until `peer` has given back every token this rank has sent it, or else has copies of what they offer
-} tt_ref_kind;
+enum { TT_PROGRAM_STRANDS = 2, TT_PROGRAM_STEPS = 32, TT_PROGRAM_REFS = 64, TT_PROGRAM_PAGES = 16, TT_PROGRAM_BYTES = 16 << 10 };
 
-// What a token offers: a chunk of the sender's memory, that stays as it is until the token is answered, and that the step which takes the token reads, once
-// and whole. Then the data may come along with the token. A permission: who ignores it is right, too.
-enum { TT_OFFER_NONE, TT_OFFER_IN, TT_OFFER_OUT };
+// One reference of a step. fifo NULL: in the user's input or output.
+typedef struct tt_program_ref {
+  tt_fifo *fifo;
+  size_t offset; // into the buffer, bytes
+  int peer;      // the FIFO's
+  bool out;
+} tt_program_ref;
 
-typedef struct tt_ref {
-  uint8_t kind;   // tt_ref_kind
-  uint8_t offer;  // of a token that is sent: TT_OFFER_…
-  int32_t peer;   // rank; own rank for IN, OUT, TMP; FIFO: nranks + k is network k that reduces (below)
-  uint32_t chunk; // see above; for FIFO: the chunk whose data passes; TOKEN: the chunk that it offers
-} tt_ref;
+typedef enum { TT_PROGRAM_COPY, TT_PROGRAM_FOLD, TT_PROGRAM_ANY } tt_program_kind; // one to one, two to one without more ado, the others
 
-enum {
-  TT_STEP_REDUCE = 1, // combine with the call's operation (pre-scaling every TT_IN and TT_PEER_IN source); otherwise copy the one source
-  TT_STEP_FINAL = 2,  // the sum is complete here: apply the final division of avg
-  // Where a network can send from and receive into the user's buffers (coll/zerocopy.h). Permissions; whoever ignores them is right, too.
-  TT_STEP_LEND = 4,           // what the step sends stays unchanged in IN or OUT until the call ends
-  TT_STEP_PLACE = 8,          // the message the step copies to OUT may be written there as soon as the call has begun
-  TT_STEP_LEND_IN_PLACE = 16, // the same for a call in place
-  TT_STEP_PLACE_IN_PLACE = 32,
-  // Where some ranks have mapped others' outputs and some have not. Whoever writes decides, chunk by chunk, and tells with the next token, which offers
-  // the same chunk: that of the input in a copy, that of the output in a sum which goes there, too. A sum that goes to peers alone is made where it is
-  // given, or not at all. TT_PEER_OUT among the destinations: those alone that this rank reaches as memory. Where no destination is left nothing is done.
-  TT_STEP_GIVE = 64,
-  // Nothing where the last token of the peer whose memory is read says that it has written the result here already.
-  TT_STEP_UNLESS_GIVEN = 128,
-  // With TT_STEP_GIVE: also those that the kernel must write, where the peer does not want copies (device/host/offer.h).
-  TT_STEP_GIVE_FAR = 256,
-};
+typedef struct tt_program_step {
+  uint8_t kind; // tt_program_kind
+  uint8_t nsrc, ndst;
+  uint8_t first; // source; the destinations follow the sources
+  bool reduce;
+  uint8_t flags; // for tt_reduce
+  uint32_t count, bytes;
+} tt_program_step;
 
-typedef struct tt_step {
-  uint16_t flags; // TT_STEP_…
-  uint16_t nsrc, ndst;
-  uint32_t sub;      // sub-chunk number all references share
-  uint32_t src, dst; // index of the first source and destination in the schedule's refs
-} tt_step;
+typedef struct tt_program {
+  int nstrands, nsteps, npages;
+  tt_program_kind single; // kind of the only step; TT_PROGRAM_ANY: it may be of any, and there may be more
+  bool claims;            // nobody is waited for: the line of the next message may be claimed (tt_fifo_claim)
+  bool pauses; // between two looks, because peers wait for this rank as well: else their stores and its looks are in each other's way
+  int first[TT_PROGRAM_STRANDS + 1]; // step of each strand, and one behind the last
+  uint64_t sig, sig_count;           // the call's fingerprint, without a sequence number
+  tt_redop op;
+  tt_proto fifo;           // geometry of its FIFOs
+  struct tt_program *next; // the owner's list, and
+  uint64_t until;          // the owner's number of the first plan that does not use it any more
+  tt_program_step *steps;
+  tt_rank_page **pages; // of the peers that messages or free slots go to
+} tt_program;           // the references of all steps lie behind it
 
-typedef struct tt_strand {
-  uint32_t first, count; // steps
-} tt_strand;
+// How much of a call has been run: steps of each strand.
+typedef struct tt_program_state {
+  uint8_t steps[TT_PROGRAM_STRANDS];
+} tt_program_state;
 
-typedef struct tt_schedule {
-  int nranks, rank;
-  int in_blocks, out_blocks; // blocks of the input and output buffer
-  int nsub;                  // chunks per block in one pass
-  int ntmp;                  // scratch slots
-  int nstrands, nsteps, nrefs;
-  tt_strand *strands;
-  tt_step *steps;
-  tt_ref *refs;
-} tt_schedule;
+// Compiles the schedule for calls like `call`, in chunks of `chunk` elements, with FIFO references of geometry `fifo`. The links that the schedule mentions must
+// be there, and stay. Free with tt_free. NULL: there are too many steps or bytes; tokens, scratch, a network or scalars; or there is no memory.
+tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk, tt_proto fifo);
+
+// What changes from call to call.
+typedef struct tt_program_call {
+  const char *in;
+  char *out;
+  uint64_t sig, sig_count; // as in tt_call
+  bool silent;             // peers that sleep are not told of it: the caller does that (tt_program_ring), within microseconds
+} tt_program_call;
+
+// Runs the steps that `state` has not, as long as nothing has to be waited for longer than `looks` looks, and counts them there. Returns whether none is left. A
+// message of another call ends it too: the plan that goes on reports that.
+bool tt_program_run(tt_port *port, const tt_program *p, const tt_program_call *call, unsigned looks, tt_program_state *state);
+
+// The same for the steps from number `from` up to `end`, of one strand, with one look at each message. Returns how many it has run.
+int tt_program_run_steps(const tt_port *port, const tt_program *p, const tt_program_call *call, int from, int end);
+// What keeps a step from being run; NULL: nothing does. *receives: it is a message that has not come, or is of another call; else there is no room for one.
+const tt_program_ref *tt_program_missing(const tt_program *p, const tt_program_call *call, int step, bool *receives);
+
+// Tells the peers of some programs that something was published or given back.
+void tt_program_ring(const tt_port *port, const tt_program *const *programs, int n);
+
+// Bytes of its messages, about: of the first step's, and for each step.
+static inline size_t tt_program_bytes(const tt_program *p)
+{
+  return (size_t)p->nsteps * p->steps[0].bytes;
+}

@@ -3,7 +3,7 @@
 #pragma once
 #include "proxy/proxy_rig.h"
 
-#include "device/program.h"
+#include "device/schedule.h"
 
 // The user's side of one operation between two ranks: a buffer that is sent and one that is received, in messages of RIG_BIG_BYTES and a
 // last one.

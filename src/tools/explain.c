@@ -61,7 +61,7 @@ static const char *verb(const tt_step *step)
   return "copy  ";
 }
 
-// What the mark behind a step means is in program.h, at the flags.
+// What the mark behind a step means is in schedule.h, at the flags.
 static const char *mark(const tt_step *step)
 {
   return step->flags & TT_STEP_GIVE_FAR       ? "   if mapped or pages"

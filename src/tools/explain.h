@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "coll/layout.h"
-#include "device/program.h"
+#include "device/schedule.h"
 
 // Writes the schedule: one line for it, one per strand, one per step ("  3: sub 0  reduce  from<2[5] + in[5] -> out[5], to>4[5]"). With a
 // layout (of as many ranks as the schedule; NULL: none) the first line names the rank's node, and where a message goes to another node its

@@ -1,9 +1,10 @@
-// lane.c: the host executor: runs a strand's steps on CPU memory as a resumable state machine (program.h has the semantics).
+// lane.c: the host executor: runs a strand's steps on CPU memory as a resumable state machine (schedule.h has the semantics).
 #include "device/lane.h"
 
 #include "base/result.h"
 #include "device/host/offer.h"
 #include "device/host/step.h"
+#include "device/program.h"
 
 #define CHUNK_ALIGN 64 // bytes: keeps the chunks of a short last pass on cache lines
 
@@ -32,6 +33,7 @@ static inline size_t count_in_pass(const tt_lane *l, const tt_step *step, size_t
 
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
 {
+  l->program = NULL;
   l->sched = sched;
   l->strand = &sched->strands[strand];
   l->call = call;
@@ -44,7 +46,7 @@ void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *cal
   l->waits_for = l->after = -1;
   l->nafter = 1;
   l->lends = l->places = 0;
-  l->lent = l->drains = false;
+  l->lent = l->drains = l->receives = false;
   l->done = l->strand->count == 0 || call->count == 0;
   if (!l->done) {
     begin_pass(l);
@@ -101,6 +103,7 @@ static bool step_ready(tt_port *port, tt_lane *l, const tt_step *step)
       continue;
     }
     if (!source_ready(port->links[r->peer], l, r)) {
+      l->receives = r->kind != TT_DRAIN;
       l->waits_for = r->peer;
       return false;
     }
@@ -108,6 +111,7 @@ static bool step_ready(tt_port *port, tt_lane *l, const tt_step *step)
   r = l->sched->refs + step->dst;
   for (int i = 0; i < step->ndst; i++, r++) {
     if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && !has_room(port->links[r->peer], l, step, r)) {
+      l->receives = false;
       l->waits_for = r->peer;
       return false;
     }
@@ -204,11 +208,16 @@ static void advance(tt_lane *l)
   }
 }
 
-void tt_lane_skip(tt_lane *l, int steps)
+void tt_lane_resume(tt_lane *l, const tt_program *program, int strand, tt_call *call, int steps)
 {
-  while (steps-- > 0) {
-    advance(l);
-  }
+  *l = (tt_lane){.program = program,
+                 .call = call,
+                 .pc = (uint32_t)(program->first[strand] + steps),
+                 .stop = (uint32_t)program->first[strand + 1],
+                 .fifo = (uint8_t)program->fifo,
+                 .waits_for = -1,
+                 .after = -1};
+  l->done = l->pc == l->stop;
 }
 
 // After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that other steps use too
@@ -242,8 +251,33 @@ const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes)
   return step;
 }
 
+// A program's messages are small: it is run as far as it goes, whatever the budget.
+static tt_run run_program(tt_port *port, tt_lane *l, size_t *budget)
+{
+  const tt_call *c = l->call;
+  const tt_program_call call = {.in = c->in, .out = c->out, .sig = c->sig, .sig_count = c->sig_count};
+  int n = tt_program_run_steps(port, l->program, &call, (int)l->pc, (int)l->stop);
+  l->pc += (uint32_t)n;
+  *budget -= TT_MIN(*budget, (size_t)n * (l->program->steps[0].bytes + 64));
+  l->done = l->pc == l->stop;
+  const tt_program_ref *r = l->done ? NULL : tt_program_missing(l->program, &call, (int)l->pc, &l->receives);
+  l->waits_for = r != NULL ? r->peer : -1;
+  if (r == NULL) {
+    return l->done ? TT_RUN_DONE : TT_RUN_MORE; // it has come meanwhile
+  }
+  const tt_slot *s = tt_fifo_slot(r->fifo);
+  if (TT_UNLIKELY(l->receives && tt_fifo_arrived(r->fifo) && !tt_call_same(c, s))) {
+    tt_port_stop(port, tt_call_mismatch(port, c, r->peer, s->sig, s->count));
+    return TT_RUN_FAILED;
+  }
+  return TT_RUN_BLOCKED;
+}
+
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
 {
+  if (l->program != NULL) {
+    return run_program(port, l, budget);
+  }
   while (!l->done) {
     if (TT_UNLIKELY(l->drains)) {
       l->done = drained(port, l);

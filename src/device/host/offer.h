@@ -1,6 +1,6 @@
 // offer.h: tokens, and what comes along with them.
 //
-// A token may offer a chunk of the sender's memory (program.h). Where the receiver would need the kernel's help to read it, the data come along in one of two
+// A token may offer a chunk of the sender's memory (schedule.h). Where the receiver would need the kernel's help to read it, the data come along in one of two
 // ways:
 //   COPY   the sender lays a copy into its outbox, memory that both map, and the receiver reads that. The sender needs its own memory no longer than the step
 //          takes: a drain (TT_DRAIN) does not wait for such a token. Where the ring is full the token waits, as for room in its FIFO.

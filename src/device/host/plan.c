@@ -245,24 +245,11 @@ static bool differs(const tt_lane *l, const tt_rank_page *page, uint64_t *sig, u
   return same_number && (*sig != c->sig || !tt_sig_count_same(*count, c->sig_count));
 }
 
-// Does the lane's current step receive from the peer it waits for?
-static bool receives(const tt_lane *l)
-{
-  const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
-  for (int i = 0; i < step->nsrc; i++) {
-    const tt_ref *r = &l->sched->refs[step->src + i];
-    if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && r->peer == l->waits_for) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // Send/recv only: a receive waits while the peer's next message has come in another size class, so the two disagree about the size.
 // (Messages of a pair are sent in order, so when a later one is there and ours still is not, ours will not come.)
 static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
 {
-  if (l->call->sig >> 32 != 0 || !receives(l)) {
+  if (l->call->sig >> 32 != 0 || !l->receives) {
     return NULL;
   }
   for (int k = 0; k < TT_TINY; k++) { // that one is for collectives

@@ -10,8 +10,6 @@
 #include "device/host/offer.h"
 #include "device/owner.h"
 
-#define SMALL_COPY 4096 // bytes up to which a plain memcpy is as good as any
-
 // Operands of a step: one entry per data source and destination. A remote one has `link` set and an address in the peer's process.
 typedef struct operands {
   int nsrc, ndst;
@@ -263,12 +261,6 @@ static inline bool may_stream(const tt_ref *r)
   return r->kind == TT_OUT || r->kind == TT_PEER_OUT;
 }
 
-// The same of the step's only destination.
-static unsigned stream_flag(const tt_lane *l, const tt_step *step)
-{
-  return may_stream(l->sched->refs + step->dst) ? TT_REDUCE_STREAM : 0;
-}
-
 // How the step's results may bypass the caches. One destination that is read again at once is put first.
 static unsigned stream_flags(const tt_port *port, const tt_lane *l, const tt_step *step, operands *o)
 {
@@ -504,33 +496,6 @@ static ncclResult_t combine_far(tt_port *port, tt_lane *l, const tt_step *step, 
   return ncclSuccess;
 }
 
-// A step that copies one piece of memory or message to another: most steps of small calls.
-static inline bool is_plain_copy(const tt_step *step, const tt_ref *src, const tt_ref *dst)
-{
-  return step->nsrc == 1 && step->ndst == 1 && !(step->flags & TT_STEP_REDUCE) && src->kind <= TT_FIFO && dst->kind <= TT_FIFO;
-}
-
-static ncclResult_t plain_copy(tt_port *port, tt_lane *l, const tt_step *step, size_t count)
-{
-  const tt_ref *src = &l->sched->refs[step->src], *dst = &l->sched->refs[step->dst];
-  if (src->kind == TT_FIFO) {
-    TT_TRY(check_message(port, l, src));
-  }
-  if (dst->kind == TT_FIFO && lend(l, port->links[dst->peer], lender_of(port, l, step, count))) {
-    return ncclSuccess;
-  }
-  void *from = operand_at(port, l, step, src, true), *to = operand_at(port, l, step, dst, false);
-  size_t bytes = count * l->call->esize;
-  if (from != to && bytes > 0) {
-    if (bytes <= SMALL_COPY) {
-      memcpy(to, from, bytes);
-    } else {
-      tt_copy(1, &to, from, bytes, l->call->stream ? stream_flag(l, step) : 0);
-    }
-  }
-  return ncclSuccess;
-}
-
 // The offers that came along with the step's tokens have been read.
 static void tell_taken(const tt_port *port, const tt_lane *l, const tt_step *step, const operands *o)
 {
@@ -544,9 +509,6 @@ static void tell_taken(const tt_port *port, const tt_lane *l, const tt_step *ste
 
 ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t count)
 {
-  if (is_plain_copy(step, &l->sched->refs[step->src], &l->sched->refs[step->dst])) {
-    return plain_copy(port, l, step, count);
-  }
   size_t row = (size_t)port->nranks + 2;
   operands o = {.src = port->operands,
                 .dst = port->operands + row,

@@ -29,7 +29,7 @@ struct tt_stream {
   uint32_t seen_pushes;                  // at the worker's last tick; the worker's
   bool orphan;                           // nobody has pushed since: the worker runs it. The worker's
   _Atomic int device;
-  _Atomic bool awaited; // somebody has waited for it since a call last waited inside (comm/quick.c). Relaxed: a hint, which orders nothing
+  _Atomic bool awaited; // somebody has waited for it since a call last waited inside (comm/inline.c). Relaxed: a hint, which orders nothing
   bool is_legacy;
   _Atomic(tt_stream *) next_busy; // in the list of busy streams
   union {

@@ -1,4 +1,5 @@
-// quick.c: repeated small calls, run inside the call that launches them (device/quick.h).
+// inline.c: programs of small calls (device/program.h), run inside the call, by the calling thread.
+#include "base/result.h"
 #include "comm/comm.h"
 
 #define TOGETHER 64 // tasks of a group
@@ -52,17 +53,18 @@ static inline bool may_linger(const struct ncclComm *comm, tt_func func)
   return comm->machine.per_core > 0 && (func != TT_FUNC_ALLREDUCE || !comm->machine.all_local || comm->machine.per_core >= MANY_PER_CORE);
 }
 
-// Runs what can be run of a task that is ready. Returns whether nothing is left. `silent`: peers that sleep are told by the caller.
+// Runs what can be run of a task that has a program. Returns whether nothing is left. `silent`: peers that sleep are told by the caller.
 static inline __attribute__((always_inline)) bool run(tt_task *t, unsigned looks, bool silent)
 {
   struct ncclComm *comm = t->comm;
-  const tt_ready *r = &t->known->ready;
+  tt_decision *d = t->known;
+  const tt_program *p = d->program;
   bool numbered = t->func < TT_FUNC_SEND;
   uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
-  tt_quick_call c = {.in = t->in, .out = t->out, .sig = r->sig | (uint64_t)seq << 32, .sig_count = r->sig_count, .silent = silent};
+  tt_program_call c = {.in = t->in, .out = t->out, .sig = p->sig | (uint64_t)seq << 32, .sig_count = p->sig_count, .silent = silent};
   tt_page_show(comm->port.page, c.sig, c.sig_count);
-  t->begun = t->known->used = true;
-  t->over = tt_quick_run(&comm->port, r->quick, &c, looks, &t->done);
+  t->begun = d->used = true;
+  t->over = tt_program_run(&comm->port, p, &c, looks, &t->state);
   if (t->over && numbered) {
     comm->counts.sequence = seq;
     comm->counts.calls[t->func]++;
@@ -76,31 +78,40 @@ static bool run_rest(void *arg)
   return run(t, linger_looks(t->comm), false);
 }
 
-bool tt_comm_quick(tt_task *t, unsigned looks)
+bool tt_comm_run(tt_task *t, unsigned looks)
 {
   struct ncclComm *comm = t->comm;
-  if (!tt_comm_is_ready(t) || !(t->begun || (is_free(comm, t->stream) && may_run(t)))) {
+  if (tt_task_program(t) == NULL || !(t->begun || (is_free(comm, t->stream) && may_run(t)))) {
     return false;
   }
   return run(t, comm->machine.crowded ? 0 : looks, false) ||
          (TT_UNLIKELY(comm->machine.crowded) && looks > 0 && may_linger(comm, t->func) && linger(comm, t->stream, run_rest, t));
 }
 
-// Are they of different communicators, on streams that do not order each other?
-static bool are_apart(const tt_task *tasks, size_t n)
+// The task's program, which is decided if it is new. NULL: it has none; *res: or that has failed.
+static __attribute__((noinline)) const tt_program *new_program(tt_task *t, ncclResult_t *res)
+{
+  if (t->count > 0 && !t->comm->tuned && !tt_task_is_known(t)) {
+    *res = tt_comm_decide(t->comm, t, 0);
+  }
+  return tt_task_program(t);
+}
+
+// Have they programs, different communicators, and streams that do not order each other? *res: deciding one that is new has failed.
+static bool are_apart(tt_task *tasks, size_t n, ncclResult_t *res)
 {
   const void *queues[TOGETHER];
   for (size_t i = 0; i < n; i++) {
-    if (tasks[i].func >= TT_FUNC_SEND || !tt_comm_is_ready(&tasks[i])) {
+    tt_task *t = &tasks[i];
+    if (t->func >= TT_FUNC_SEND || (TT_UNLIKELY(tt_task_program(t) == NULL) && new_program(t, res) == NULL)) {
       return false;
     }
-    const struct ncclComm *comm = tasks[i].comm;
-    queues[i] = comm->port.shortcut->queue(tasks[i].stream, comm->device);
+    queues[i] = t->comm->port.shortcut->queue(t->stream, t->comm->device);
     if (queues[i] == NULL) {
       return false;
     }
     for (size_t k = 0; k < i; k++) {
-      if (tasks[k].comm == comm || queues[k] == queues[i]) {
+      if (tasks[k].comm == t->comm || queues[k] == queues[i]) {
         return false;
       }
     }
@@ -108,45 +119,22 @@ static bool are_apart(const tt_task *tasks, size_t n)
   return true;
 }
 
-void tt_comm_quick_together(tt_task *tasks, size_t n)
+ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n)
 {
-  if (n > TOGETHER || tasks->comm == tasks[n - 1].comm || !are_apart(tasks, n)) {
-    return;
-  }
-  for (bool moved = true; moved;) {
+  ncclResult_t res = ncclSuccess;
+  bool moved = n <= TOGETHER && tasks->comm != tasks[n - 1].comm && are_apart(tasks, n, &res);
+  for (size_t left = n; moved && left > 0;) {
     moved = false;
     for (tt_task *t = tasks; t < tasks + n; t++) {
-      tt_quick_done before = t->done;
-      moved |= !t->over && (tt_comm_quick(t, 0) || memcmp(&before, &t->done, sizeof before) != 0);
+      tt_program_state before = t->state;
+      if (!t->over) {
+        bool over = tt_comm_run(t, 0);
+        left -= over;
+        moved |= over || memcmp(&before, &t->state, sizeof before) != 0;
+      }
     }
   }
-}
-
-void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
-{
-  tt_ready *r = &d->ready;
-  if (TT_LIKELY(r->state >= TT_READY_YES)) {
-    return;
-  }
-  if (r->state == TT_READY_NEW) {
-    r->state = TT_READY_SEEN;
-    return;
-  }
-  r->state = TT_READY_NEVER;
-  bool fits =
-      t->comm->port.shortcut != NULL && d->choice.channels == 1 && !d->choice.networked && !t->comm->tuned && (int)t->op < ncclNumOps;
-  if (fits && r->quick == NULL) {
-    r->quick = tt_calloc(1, sizeof *r->quick); // without memory the call takes the usual way
-  }
-  if (fits && r->quick != NULL && tt_quick_make(&t->comm->port, lanes, r->quick)) {
-    if (t->func >= TT_FUNC_SEND) { // who sends with ncclSend receives as well, mostly
-      r->quick->claims = false;
-      r->quick->pauses = true;
-    }
-    r->sig = lanes->call->sig & UINT32_MAX;
-    r->sig_count = lanes->call->sig_count;
-    r->state = TT_READY_YES;
-  }
+  return res;
 }
 
 // What peers that sleep have still to be told: that messages of these calls were sent or taken. A fence waits until what was published has reached the
@@ -155,28 +143,28 @@ void tt_comm_quick_learn(const tt_task *t, const tt_lane *lanes, tt_decision *d)
 enum { NEWS_MESSAGES = 8, NEWS_BYTES = 4096 };
 
 typedef struct news {
-  const tt_quick *quicks[NEWS_MESSAGES]; // of messages in a row that are alike once
-  int nquicks, messages;
+  const tt_program *programs[NEWS_MESSAGES]; // of messages in a row that are alike once
+  int nprograms, messages;
 } news;
 
 static void tell(struct ncclComm *comm, news *u)
 {
-  if (u->nquicks > 0) {
-    tt_quick_tell(&comm->port, u->quicks, u->nquicks);
+  if (u->nprograms > 0) {
+    tt_program_ring(&comm->port, u->programs, u->nprograms);
   }
-  u->nquicks = u->messages = 0;
+  u->nprograms = u->messages = 0;
 }
 
-// Runs a message that is ready.
+// Runs a message that has a program.
 static inline bool run_message(tt_task *t, unsigned looks, news *u)
 {
-  const tt_quick *q = t->known->ready.quick;
-  tt_quick_done before = t->done;
-  bool over = run(t, looks, true), moved = over || memcmp(&before, &t->done, sizeof before) != 0;
-  if (moved && (u->nquicks == 0 || u->quicks[u->nquicks - 1] != q)) {
-    u->quicks[u->nquicks++] = q;
+  const tt_program *q = t->known->program;
+  tt_program_state before = t->state;
+  bool over = run(t, looks, true), moved = over || memcmp(&before, &t->state, sizeof before) != 0;
+  if (moved && (u->nprograms == 0 || u->programs[u->nprograms - 1] != q)) {
+    u->programs[u->nprograms++] = q;
   }
-  if (!over || ++u->messages == NEWS_MESSAGES || tt_quick_bytes(q) > NEWS_BYTES) {
+  if (!over || ++u->messages == NEWS_MESSAGES || tt_program_bytes(q) > NEWS_BYTES) {
     tell(t->comm, u);
   }
   return over;
@@ -189,7 +177,7 @@ static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsig
   int left = 0;
   for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func == func && t->count > 0 && !t->over) {
-      may = may && tt_comm_is_ready(t) && may_run(t) && run_message(t, looks, u);
+      may = may && tt_task_program(t) != NULL && may_run(t) && run_message(t, looks, u);
       left += !may;
     }
   }
@@ -209,34 +197,38 @@ static bool run_messages(void *arg)
 {
   messages *m = arg;
   news u;
-  u.nquicks = u.messages = 0;
+  u.nprograms = u.messages = 0;
   m->left = one_direction(m->tasks, m->n, TT_FUNC_SEND, m->may, m->looks, &u); // first, because peers wait for them
   m->left += one_direction(m->tasks, m->n, TT_FUNC_RECV, m->may, m->looks, &u);
   tell(m->tasks->comm, &u);
   return m->left == 0;
 }
 
-int tt_comm_quick_messages(tt_task *tasks, size_t n, unsigned looks)
+ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int *left)
 {
   struct ncclComm *comm = tasks->comm;
   const tt_task *first = NULL;
-  bool one_stream = true;
-  for (const tt_task *t = tasks; t < tasks + n; t++) {
+  bool alike = true; // on one stream, and none is told to profilers
+  for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func >= TT_FUNC_SEND && t->count > 0) {
       first = first == NULL ? t : first;
-      one_stream = one_stream && t->stream == first->stream;
+      alike = alike && t->stream == first->stream && t->events == NULL;
+      if (TT_UNLIKELY(!tt_task_is_known(t))) {
+        TT_TRY(tt_comm_decide(comm, t, 0)); // before any is run: a program that goes for another one's has no peer to be told of
+      }
     }
   }
   messages m = {.tasks = tasks, .n = n, .looks = comm->machine.crowded ? 0 : looks};
-  m.may = first != NULL && one_stream && is_free(comm, first->stream);
+  m.may = first != NULL && alike && is_free(comm, first->stream);
   if (!run_messages(&m) && m.may && looks > 0 && may_linger(comm, TT_FUNC_SEND)) {
     m.looks = linger_looks(comm);
     linger(comm, first->stream, run_messages, &m);
   }
-  return m.left;
+  *left = m.left;
+  return ncclSuccess;
 }
 
-ncclResult_t tt_comm_quick_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res)
+ncclResult_t tt_comm_run_failed(struct ncclComm *comm, const tt_task *tasks, size_t n, ncclResult_t res)
 {
   for (size_t i = 0; i < n; i++) {
     if (tasks[i].begun) {

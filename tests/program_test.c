@@ -1,4 +1,4 @@
-// Repeated small calls, which are run inside the call that launches them: the right bits whenever the others come, in the stream's order; and every reason to
+// Small calls, whose programs are run inside the call that launches them: the right bits whenever the others come, in the stream's order; and every reason to
 // take the usual way.
 #include "reference.h"
 
@@ -13,20 +13,20 @@ enum { NCOUNTS = sizeof counts / sizeof counts[0] };
 static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE,  TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER,
                                         TT_FUNC_ALLTOALL,  TT_FUNC_GATHER,        TT_FUNC_SCATTER, TT_FUNC_SEND};
 
-// Of how many kinds calls of `f` are ready.
-static int ready_kinds(ncclComm_t comm, tt_func f)
+// How many kinds of calls of `f` have programs.
+static int programs_of(ncclComm_t comm, tt_func f)
 {
   int n = 0;
   for (int i = 0; i < TT_KNOWN_SETS * TT_KNOWN_WAYS; i++) {
     const tt_decision *set = comm->decisions.sets[i / TT_KNOWN_WAYS], *d = set + i % TT_KNOWN_WAYS;
-    n += set != NULL && d->made && (tt_func)(d->kind & UINT8_MAX) == f && d->ready.state == TT_READY_YES;
+    n += set != NULL && d->made && (tt_func)(d->kind & UINT8_MAX) == f && d->program != NULL;
   }
   return n;
 }
 
-static bool is_ready(ncclComm_t comm, tt_func f)
+static bool has_program(ncclComm_t comm, tt_func f)
 {
-  return ready_kinds(comm, f) > 0;
+  return programs_of(comm, f) > 0;
 }
 
 // Sample number `i` of those for n ranks; false at the end. Every third is in place.
@@ -77,12 +77,12 @@ static void all_samples(part *p, int n)
   for (uint32_t i = 0; next_sample(n, i, &s); i++) {
     if (i % SLOWER == 0) {
       repeat(&s, p);
-      ready += is_ready(p->comm, lib_func[s.func]);
+      ready += has_program(p->comm, lib_func[s.func]);
     }
   }
   CHECK(over_network() || (n > 8 && !p->comm->machine.crowded) || ready > FUNCS * NCOUNTS / SLOWER / 2,
-        "%d ranks: only %d samples were made ready", n, ready);
-  CHECK(!over_network() || n == 1 || ready == 0, "%d ranks: %d samples were made ready over the network", n, ready);
+        "%d ranks: only %d samples have programs", n, ready);
+  CHECK(!over_network() || n == 1 || ready == 0, "%d ranks: %d samples have programs over the network", n, ready);
 }
 
 static void thread_rank(int rank, void *arg)
@@ -179,7 +179,7 @@ static void order_body(int rank, void *arg)
   for (int k = 0; k < 4; k++) {
     OK(ncclAllReduce(&input, &output[k], 1, ncclFloat, ncclSum, w.comm[0], w.stream[0]));
   }
-  CHECK(over_network() || is_ready(w.comm[0], TT_FUNC_ALLREDUCE), "a call that was made four times is not ready");
+  CHECK(over_network() || has_program(w.comm[0], TT_FUNC_ALLREDUCE), "a call that was made four times has no program");
   for (int k = 0; k < 4; k++) { // the same stream, and another one: a communicator's operations keep their order
     OK(tuttiLaunchHostFunc(w.stream[0], set_input, &values[k]));
     OK(ncclAllReduce(&input, &output[k], 1, ncclFloat, ncclSum, w.comm[0], w.stream[0]));
@@ -305,7 +305,7 @@ static void messages_body(int rank, void *arg)
   (void)rank, (void)arg;
   world_open(&w, 2);
   run_threads(2, messages_rank, &w);
-  CHECK(over_network() || (is_ready(w.comm[0], TT_FUNC_SEND) && is_ready(w.comm[0], TT_FUNC_RECV)), "messages were not made ready");
+  CHECK(over_network() || (has_program(w.comm[0], TT_FUNC_SEND) && has_program(w.comm[0], TT_FUNC_RECV)), "messages have no programs");
   run_threads(2, one_way_rank, &w);
   world_close(&w);
 }
@@ -421,7 +421,7 @@ static void changing_body(int rank, void *arg)
   OK(ncclCommDestroy(p.comm));
 }
 
-// Lengths, operations and roots in turn: each is ready from its third call on. Then so many others that all are forgotten, with the right bits as well.
+// Lengths, operations and roots in turn: each has its own program. Then so many others that all are forgotten, with the right bits as well.
 static void kinds_body(int rank, void *arg)
 {
   enum { LENGTHS = 5, SUMS = 3, OTHERS = 2 * TT_KNOWN_SETS * TT_KNOWN_WAYS };
@@ -449,8 +449,8 @@ static void kinds_body(int rank, void *arg)
     OK(tuttiStreamSynchronize(p.stream));
     verify(&s, &q);
     if (k == 5 * kinds - 1 && !over_network()) {
-      CHECK(ready_kinds(p.comm, TT_FUNC_ALLREDUCE) == kinds, "%d of %d kinds are ready", ready_kinds(p.comm, TT_FUNC_ALLREDUCE), kinds);
-      CHECK(ready_kinds(p.comm, TT_FUNC_BROADCAST) >= n, "%d kinds of broadcast are ready", ready_kinds(p.comm, TT_FUNC_BROADCAST));
+      CHECK(programs_of(p.comm, TT_FUNC_ALLREDUCE) == kinds, "%d of %d kinds have programs", programs_of(p.comm, TT_FUNC_ALLREDUCE), kinds);
+      CHECK(programs_of(p.comm, TT_FUNC_BROADCAST) >= n, "%d kinds of broadcast have programs", programs_of(p.comm, TT_FUNC_BROADCAST));
     }
   }
   OK(tuttiStreamDestroy(p.stream));
@@ -475,10 +475,12 @@ static void set_body(int rank, void *arg)
       OK(tuttiStreamSynchronize(p.stream));
       verify(&s, &q);
       calls++;
-      int made = 0;
+      int made = 0, compiled = 0;
       for (int way = 0; way < TT_KNOWN_WAYS; way++) {
         made += p.comm->decisions.sets[set][way].made;
+        compiled += p.comm->decisions.sets[set][way].program != NULL;
       }
+      CHECK(compiled == calls, "%d of %d kinds have programs after one call each", compiled, calls);
       CHECK(made == calls, "%d of %d kinds are remembered", made, calls);
     }
   }
@@ -490,6 +492,38 @@ static void a_set_is_filled_before_any_is_forgotten(void **state)
 {
   (void)state;
   PROCESSES(1, 60, set_body, NULL);
+}
+
+// More kinds than are remembered, queued while the other rank is late: plans run programs whose decisions have gone.
+static void queued_rank(int rank, void *arg)
+{
+  enum { KINDS = 3 * TT_KNOWN_SETS * TT_KNOWN_WAYS / SLOWER };
+  static int64_t in[KINDS], out[KINDS][KINDS];
+  ncclComm_t comm = join_processes(0, 2, rank);
+  cudaStream_t stream;
+  (void)arg;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING));
+  for (int i = 0; i < KINDS; i++) {
+    in[i] = 1000 * rank + i;
+  }
+  sleep_ms(rank == 1 ? 20 : 0);
+  for (size_t k = 0; k < KINDS; k++) {
+    OK(ncclAllReduce(in, out[k], k + 1, ncclInt64, ncclSum, comm, stream));
+  }
+  OK(tuttiStreamSynchronize(stream));
+  for (int k = 0; k < KINDS; k++) {
+    for (int i = 0; i <= k; i++) {
+      CHECK(out[k][i] == 1000 + 2 * i, "rank %d, %d elements: number %d is %lld", rank, k + 1, i, (long long)out[k][i]);
+    }
+  }
+  OK(tuttiStreamDestroy(stream));
+  OK(ncclCommDestroy(comm));
+}
+
+static void queued_calls_keep_their_programs(void **state)
+{
+  (void)state;
+  PROCESSES(2, 60, queued_rank, NULL);
 }
 
 // Messages of several lengths to every other rank in one group; each is woken by those that are meant for it, and answers.
@@ -521,13 +555,13 @@ static void fan_rank(int rank, void *arg)
     }
     CHECK(rank == 0 || got[0][rank % MOST] == 100 * k, "round %d: rank %d got %d", k, rank, got[0][rank % MOST]);
   }
-  CHECK(over_network() || ready_kinds(comm, TT_FUNC_SEND) == (rank == 0 ? RANKS - 1 : 1), "rank %d: %d kinds of send are ready", rank,
-        ready_kinds(comm, TT_FUNC_SEND));
+  CHECK(over_network() || programs_of(comm, TT_FUNC_SEND) == (rank == 0 ? RANKS - 1 : 1), "rank %d: %d kinds of send have programs", rank,
+        programs_of(comm, TT_FUNC_SEND));
   OK(tuttiStreamDestroy(stream));
   OK(ncclCommDestroy(comm));
 }
 
-static void several_kinds_are_ready(void **state)
+static void several_kinds_have_programs(void **state)
 {
   (void)state;
   static int numbers[] = {1, 2, 3};
@@ -556,9 +590,10 @@ int main(int argc, char **argv)
       cmocka_unit_test(streams_keep_their_order),
       cmocka_unit_test(messages_keep_their_order),
       cmocka_unit_test(others_are_no_repetition),
-      cmocka_unit_test(several_kinds_are_ready),
+      cmocka_unit_test(queued_calls_keep_their_programs),
+      cmocka_unit_test(several_kinds_have_programs),
       cmocka_unit_test(a_set_is_filled_before_any_is_forgotten),
       cmocka_unit_test(calls_change),
   };
-  return RUN_TESTS("quick", tests, argc, argv);
+  return RUN_TESTS("program", tests, argc, argv);
 }

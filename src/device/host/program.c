@@ -1,0 +1,378 @@
+// program.c: see program.h.
+#include "device/program.h"
+
+#include <string.h>
+
+#include "device/host/step.h"
+#include "os/relax.h"
+
+// ---- Compiling it
+
+// A program in the making: of how many steps is not known yet.
+typedef struct draft {
+  tt_program p;
+  int nrefs;
+  tt_program_step steps[TT_PROGRAM_STEPS];
+  tt_program_ref refs[TT_PROGRAM_REFS];
+  tt_rank_page *pages[TT_PROGRAM_PAGES];
+} draft;
+
+static bool add_page(draft *d, tt_rank_page *page)
+{
+  for (int i = 0; i < d->p.npages; i++) {
+    if (d->pages[i] == page) {
+      return true;
+    }
+  }
+  if (d->p.npages == TT_PROGRAM_PAGES) {
+    return false;
+  }
+  d->pages[d->p.npages++] = page;
+  return true;
+}
+
+// One pass of a lane.
+typedef struct pass {
+  const tt_port *port;
+  const tt_lane *lane;
+  uint64_t number;
+  size_t pos, chunk;
+} pass;
+
+static bool add_ref(draft *d, const pass *p, const tt_step *step, const tt_ref *r, bool source)
+{
+  const tt_lane *l = p->lane;
+  tt_program_ref *out = &d->refs[d->nrefs++];
+  if (r->kind == TT_IN || r->kind == TT_OUT) {
+    size_t element = tt_lane_element(l, step, r->chunk, p->pos, p->chunk);
+    *out = (tt_program_ref){.offset = element * l->call->esize, .out = r->kind == TT_OUT};
+    return true;
+  }
+  tt_link *link = r->kind == TT_FIFO ? p->port->links[r->peer] : NULL;
+  if (link == NULL || link->networked || link->behind != NULL) {
+    return false;
+  }
+  *out = (tt_program_ref){.fifo = source ? &link->recv[l->fifo] : &link->send[l->fifo], .peer = r->peer};
+  d->p.claims &= !source;
+  d->p.pauses |= !source;
+  return add_page(d, link->page);
+}
+
+static tt_program_kind kind_of(const tt_step *step, bool reduces, bool divides)
+{
+  if (step->ndst != 1 || divides) {
+    return TT_PROGRAM_ANY;
+  }
+  return !reduces ? TT_PROGRAM_COPY : step->nsrc == 2 ? TT_PROGRAM_FOLD : TT_PROGRAM_ANY;
+}
+
+static bool add_step(draft *d, const pass *p, uint32_t number)
+{
+  const tt_lane *l = p->lane;
+  const tt_step *step = &l->sched->steps[number];
+  size_t bytes = tt_lane_message(l, number, p->number);
+  if (d->p.nsteps == TT_PROGRAM_STEPS || bytes == 0 || bytes > TT_PROGRAM_BYTES || d->nrefs + step->nsrc + step->ndst > TT_PROGRAM_REFS ||
+      step->nsrc == 0 || step->ndst == 0) {
+    return false;
+  }
+  bool divides = (step->flags & TT_STEP_FINAL) != 0 && l->call->op.divisor > 1;
+  bool reduces = (step->flags & TT_STEP_REDUCE) != 0 && (step->nsrc > 1 || divides);
+  d->steps[d->p.nsteps++] = (tt_program_step){.kind = (uint8_t)kind_of(step, reduces, divides),
+                                              .nsrc = (uint8_t)step->nsrc,
+                                              .ndst = (uint8_t)step->ndst,
+                                              .first = (uint8_t)d->nrefs,
+                                              .reduce = reduces,
+                                              .flags = divides ? TT_REDUCE_FINAL : 0,
+                                              .count = (uint32_t)(bytes / l->call->esize),
+                                              .bytes = (uint32_t)bytes};
+  bool fits = true;
+  for (uint32_t i = 0; fits && i < step->nsrc; i++) {
+    fits = add_ref(d, p, step, &l->sched->refs[step->src + i], true);
+  }
+  for (uint32_t i = 0; fits && i < step->ndst; i++) {
+    fits = add_ref(d, p, step, &l->sched->refs[step->dst + i], false);
+  }
+  return fits;
+}
+
+static bool add_strand(draft *d, const tt_port *port, const tt_lane *l)
+{
+  uint64_t passes = TT_DIV_UP(l->end - l->begin, (size_t)l->sched->nsub * l->max_chunk);
+  bool fits = passes <= TT_PROGRAM_STEPS && !l->done;
+  for (uint64_t n = 0; fits && n < passes; n++) {
+    pass p = {.port = port, .lane = l, .number = n};
+    p.pos = tt_lane_pass(l, n, &p.chunk);
+    for (uint32_t i = 0; fits && i < l->strand->count; i++) {
+      fits = add_step(d, &p, l->strand->first + i);
+    }
+  }
+  return fits;
+}
+
+// A program of the size that it has come to. NULL: there is no memory.
+static tt_program *keep(const draft *d)
+{
+  size_t refs = (size_t)d->nrefs * sizeof *d->refs, pages = (size_t)d->p.npages * sizeof *d->pages;
+  size_t steps = (size_t)d->p.nsteps * sizeof *d->steps;
+  tt_program *p = tt_calloc(1, sizeof *p + refs + pages + steps);
+  if (p != NULL) {
+    *p = d->p;
+    p->pages = (tt_rank_page **)((char *)(p + 1) + refs);
+    p->steps = (tt_program_step *)((char *)p->pages + pages);
+    memcpy(p + 1, d->refs, refs);
+    memcpy(p->pages, d->pages, pages);
+    memcpy(p->steps, d->steps, steps);
+  }
+  return p;
+}
+
+tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk, tt_proto fifo)
+{
+  draft d; // most of it is not needed, mostly
+  bool fits = sched->nstrands <= TT_PROGRAM_STRANDS && !call->op.prescale && call->scalar == NULL && fifo != TT_TOK;
+  d.p = (tt_program){
+      .nstrands = sched->nstrands, .claims = true, .op = call->op, .fifo = fifo, .sig = call->sig, .sig_count = call->sig_count};
+  d.nrefs = 0;
+  for (int i = 0; fits && i < sched->nstrands; i++) {
+    tt_lane l;
+    tt_lane_init(&l, sched, i, call, chunk, fifo);
+    fits = add_strand(&d, port, &l);
+    d.p.first[i + 1] = d.p.nsteps;
+  }
+  d.p.single = d.p.nsteps == 1 && d.p.npages > 0 ? (tt_program_kind)d.steps[0].kind : TT_PROGRAM_ANY;
+  return fits ? keep(&d) : NULL;
+}
+
+// ---- Running it
+
+#if defined(__x86_64__)
+#define PAUSE_LOOKS 8 // looks that one with a pause behind it counts as; it takes as long as 16 to 60: a pause is 40 to 140 cycles, mostly
+#else
+#define PAUSE_LOOKS 1
+#endif
+
+static inline const tt_program_ref *refs_of(const tt_program *q, const tt_program_step *s)
+{
+  return (const tt_program_ref *)(q + 1) + s->first;
+}
+
+// Waits for the reference's message, if it is one, as long as there are looks left; false: it is not there, or of another call.
+static inline __attribute__((always_inline)) bool arrived(const tt_program *q, const tt_program_ref *r, const tt_program_call *c,
+                                                          unsigned *looks)
+{
+  const tt_fifo *f = r->fifo;
+  if (f == NULL) {
+    return true;
+  }
+  const tt_slot *slot = tt_fifo_slot(f);
+  while (atomic_load_explicit(&slot->seq, memory_order_acquire) != f->next + 1) {
+    if (*looks == 0) {
+      return false;
+    }
+    if (q->pauses) {
+      tt_cpu_relax();
+    }
+    *looks -= TT_MIN(*looks, q->pauses ? PAUSE_LOOKS : 1);
+  }
+  return TT_LIKELY(slot->sig == c->sig && slot->count == c->sig_count);
+}
+
+static inline void *address(const tt_program_ref *r, const tt_program_call *c)
+{
+  return r->fifo != NULL ? tt_fifo_data(r->fifo) : r->out ? c->out + r->offset : (char *)c->in + r->offset;
+}
+
+// Small sizes are most, and a call of memcpy costs as much as the copy.
+static inline void copy(void *to, const void *from, size_t bytes)
+{
+  if (bytes == 8) {
+    memcpy(to, from, 8);
+  } else if (bytes == 4) {
+    memcpy(to, from, 4);
+  } else if (to != from) {
+    memcpy(to, from, bytes);
+  }
+}
+
+static __attribute__((noinline)) void move_any(const tt_program *q, const tt_program_step *s, const tt_program_ref *refs,
+                                               const tt_program_call *c)
+{
+  void *at[TT_PROGRAM_REFS];
+  int n = s->nsrc + s->ndst;
+  for (int i = 0; i < n; i++) {
+    at[i] = address(&refs[i], c);
+  }
+  if (s->reduce) {
+    tt_reduce(&q->op, s->ndst, at + s->nsrc, s->nsrc, (const void *const *)at, NULL, s->count, s->flags);
+    return;
+  }
+  for (int i = s->nsrc; i < n; i++) {
+    copy(at[i], at[0], s->bytes);
+  }
+}
+
+static inline __attribute__((always_inline)) void move(const tt_program *q, const tt_program_step *s, const tt_program_ref *refs,
+                                                       const tt_program_call *c, tt_program_kind kind)
+{
+  if (kind == TT_PROGRAM_COPY) {
+    copy(address(&refs[1], c), address(&refs[0], c), s->bytes);
+  } else if (kind == TT_PROGRAM_FOLD) {
+    const void *src[2] = {address(&refs[0], c), address(&refs[1], c)};
+    void *dst = address(&refs[2], c);
+    tt_reduce(&q->op, 1, &dst, 2, src, NULL, s->count, 0);
+  } else {
+    move_any(q, s, refs, c);
+  }
+}
+
+// Runs a step. The numbers of sources and destinations are constants where `kind` tells them. False: it would have to wait.
+static inline __attribute__((always_inline)) bool run_kind(const tt_program *q, const tt_program_step *s, const tt_program_call *c,
+                                                           unsigned looks, tt_program_kind kind)
+{
+  const int nsrc = kind == TT_PROGRAM_COPY   ? 1
+                   : kind == TT_PROGRAM_FOLD ? 2
+                                             : s->nsrc,
+            nall = nsrc + (kind == TT_PROGRAM_ANY ? s->ndst : 1);
+  const tt_program_ref *refs = refs_of(q, s);
+  for (int i = 0; i < nsrc; i++) {
+    if (!arrived(q, &refs[i], c, &looks)) {
+      return false;
+    }
+  }
+  for (int i = nsrc; i < nall; i++) {
+    if (refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
+      return false;
+    }
+  }
+  move(q, s, refs, c, kind);
+  for (int i = nsrc; i < nall; i++) {
+    if (refs[i].fifo != NULL) {
+      tt_fifo_publish(refs[i].fifo, s->bytes, c->sig, c->sig_count);
+      if (q->claims && s->bytes <= sizeof((tt_slot *)0)->data) {
+        tt_fifo_claim(refs[i].fifo);
+      }
+    }
+  }
+  for (int i = 0; i < nsrc; i++) {
+    if (refs[i].fifo != NULL) {
+      tt_fifo_release(refs[i].fifo);
+    }
+  }
+  return true;
+}
+
+static inline __attribute__((always_inline)) bool run_step(const tt_program *q, const tt_program_step *s, const tt_program_call *c,
+                                                           unsigned looks)
+{
+  switch (s->kind) {
+  case TT_PROGRAM_COPY: return run_kind(q, s, c, looks, TT_PROGRAM_COPY);
+  case TT_PROGRAM_FOLD: return run_kind(q, s, c, looks, TT_PROGRAM_FOLD);
+  default: return run_kind(q, s, c, looks, TT_PROGRAM_ANY);
+  }
+}
+
+// Returns how many steps of a strand were run from number `from` on.
+static inline __attribute__((always_inline)) int run_strand(const tt_program *q, const tt_program_call *c, unsigned looks, int from,
+                                                            int end)
+{
+  int i = from;
+  while (i < end && run_step(q, &q->steps[i], c, looks)) {
+    i++;
+  }
+  return i - from;
+}
+
+static inline void ring_pages(const tt_port *port, const tt_program *q)
+{
+  for (int i = 0; i < q->npages; i++) {
+    tt_page_ring(q->pages[i], port->rank);
+  }
+}
+
+static inline void ring(const tt_port *port, const tt_program *q, const tt_program_call *c)
+{
+  if (!c->silent) {
+    tt_bell_fence(); // one for all: a peer that sleeps until then sleeps a fraction of a microsecond longer
+    ring_pages(port, q);
+  }
+}
+
+void tt_program_ring(const tt_port *port, const tt_program *const *programs, int n)
+{
+  tt_bell_fence();
+  for (int i = 0; i < n; i++) {
+    ring_pages(port, programs[i]);
+  }
+}
+
+// Most messages, and what roots and others have to do: one step. Functions of their own, because they need few registers.
+static inline __attribute__((always_inline)) bool run_single(const tt_port *port, const tt_program *q, const tt_program_call *c,
+                                                             unsigned looks, tt_program_state *state, tt_program_kind kind)
+{
+  if (state->steps[0] == 0 && run_kind(q, q->steps, c, looks, kind)) {
+    state->steps[0] = 1;
+    ring(port, q, c);
+  }
+  return state->steps[0] == 1;
+}
+
+static __attribute__((noinline)) bool run_copy(const tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
+                                               tt_program_state *state)
+{
+  return run_single(port, q, c, looks, state, TT_PROGRAM_COPY);
+}
+
+static __attribute__((noinline)) bool run_fold(const tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
+                                               tt_program_state *state)
+{
+  return run_single(port, q, c, looks, state, TT_PROGRAM_FOLD);
+}
+
+static __attribute__((noinline)) bool run_strands(const tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
+                                                  tt_program_state *state)
+{
+  int sum = 0, left = 0;
+  for (int k = 0; k < q->nstrands; k++) {
+    int from = q->first[k] + state->steps[k];
+    int n = run_strand(q, c, looks, from, q->first[k + 1]);
+    state->steps[k] = (uint8_t)(state->steps[k] + n);
+    sum += n;
+    left += q->first[k + 1] - from - n;
+  }
+  if (sum > 0 && q->npages > 0) {
+    ring(port, q, c);
+  }
+  return left == 0;
+}
+
+bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks, tt_program_state *state)
+{
+  switch (q->single) {
+  case TT_PROGRAM_COPY: return run_copy(port, q, c, looks, state);
+  case TT_PROGRAM_FOLD: return run_fold(port, q, c, looks, state);
+  default: return run_strands(port, q, c, looks, state);
+  }
+}
+
+int tt_program_run_steps(const tt_port *port, const tt_program *q, const tt_program_call *c, int from, int end)
+{
+  int n = run_strand(q, c, 0, from, end);
+  if (n > 0 && q->npages > 0) {
+    ring(port, q, c);
+  }
+  return n;
+}
+
+const tt_program_ref *tt_program_missing(const tt_program *q, const tt_program_call *c, int step, bool *receives)
+{
+  const tt_program_step *s = &q->steps[step];
+  const tt_program_ref *refs = refs_of(q, s);
+  unsigned looks = 0;
+  for (int i = 0; i < s->nsrc + s->ndst; i++) {
+    *receives = i < s->nsrc;
+    if (*receives ? !arrived(q, &refs[i], c, &looks) : refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
+      return &refs[i];
+    }
+  }
+  return NULL;
+}
