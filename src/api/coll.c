@@ -63,9 +63,12 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
   t->state = (tt_program_state){.steps = {0}};
   t->begun = t->over = false;
   bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
-  tt_comm_recall(comm, t);
-  bool lasting = (unsigned)t->op < ncclNumOps; // the user's operations come and go
-  bool known = t->known != NULL && t->known->made && tt_comm_usable(comm) && buffers && lasting;
+  bool known = (unsigned)t->op < ncclNumOps; // the user's operations come and go
+  t->known = NULL;
+  if (TT_LIKELY(tt_comm_usable(comm))) { // else an abort may be freeing the decisions
+    tt_comm_recall(comm, t);
+  }
+  known = known && t->known != NULL && t->known->made && buffers;
   res = TT_LIKELY(known) ? ncclSuccess : check_task(t, what); // but for the buffers the same has been checked before
   if (TT_LIKELY(res == ncclSuccess)) {
     res = tt_task_add(t);

@@ -41,6 +41,9 @@ static ncclResult_t launch(const calls *n)
   tt_group_events events = {.captured = true};
   bool told = n->comm->profiling.profilers != NULL && tt_profilers_want(n->comm->profiling.profilers, ncclProfileGroupApi);
   TT_TRY(tt_comm_check(n->comm, "launch of a graph", true));
+  for (size_t i = 0; i < n->n; i++) {
+    tt_comm_recall(n->comm, &n->copies[i]);
+  }
   if (told) {
     tell_calls(&events, n->copies, n->n);
   }
@@ -58,7 +61,6 @@ static ncclResult_t issue_calls(tt_recorded *r, cudaStream_t stream)
   TT_TRY(check_calls(r));
   for (size_t i = 0; i < n->n; i++) {
     n->copies[i] = n->tasks[i];
-    tt_comm_recall(n->copies[i].comm, &n->copies[i]);
     n->copies[i].stream = stream;
   }
   tt_comm_enter(n->comm);

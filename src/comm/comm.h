@@ -401,7 +401,7 @@ static inline bool tt_task_is_known(const tt_task *t)
   return TT_LIKELY(t->known != NULL) && TT_LIKELY(t->known->count == t->count && t->known->kind == t->kind);
 }
 
-// Looks for a decision for such a task.
+// Looks for a decision for such a task. The launching thread, inside, once it has found the communicator usable.
 static inline void tt_comm_recall(const struct ncclComm *c, tt_task *t)
 {
   t->known = c->decisions.sets[tt_known_set(t->count, t->kind)];
