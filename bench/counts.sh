@@ -1,6 +1,7 @@
 #!/bin/sh
 # counts.sh [BUILD]: instructions of small calls in the build BUILD (default: build), counted by callgrind, beside bench/counts/table.
 # Fails when a case takes 15% more instructions than the table says, more locked ones, or a system call; says when it takes 15% less.
+# Fails when calls of several kinds in turn take 20% more than calls of one kind.
 #   --update   writes the table anew
 #   --growth   counts many objects of each kind instead (counts/growth.c, counts/inside.c): four times as many may take 6 times the instructions at most
 #   --stages   prints which stage takes how many, as a table for docs/notes/performance-log.md (COUNTS_CASES: of which cases)
@@ -75,7 +76,7 @@ count() {
   awk -f bench/counts/sum.awk bench/counts/stages "$tmp/$1.cases" $parts >>"$tmp/sums" || exit 1
 }
 
-for set in one two shm; do
+for set in one two shm four; do
   count $set
 done
 awk '$1 == "total" { printf "%-24s %6d %8.1f\n", $2, $3, $4 }' "$tmp/sums" >"$tmp/table"
@@ -84,7 +85,8 @@ case $mode in
   update)
     {
       echo "# Instructions and locked instructions of one rank's warm call of 8 bytes, with its share of the group and the wait; bench/counts.sh"
-      echo "# compares, bench/counts.sh --update writes this file. one: one rank; two: two ranks of a process; shm: as ranks of two processes."
+      echo "# compares, bench/counts.sh --update writes this file. one: one rank; two: two ranks of a process; shm: as ranks of two processes;"
+      echo "# four: ranks of a process."
       cat "$tmp/table"
     } >$table.new && mv $table.new $table && cat $table
     ;;
@@ -124,9 +126,18 @@ case $mode in
         else if ($4 > locked[$2] + 0.05) { verdict = "too many locked"; bad++ }
         else if ($3 < 0.85 * ir[$2]) { verdict = "fewer than the table says: bench/counts.sh --update"; less++ }
         if ($5 > 0) { verdict = verdict sprintf("%s%g system calls", verdict == "" ? "" : ", ", $5); bad++ }
+        count[$2] = $3
         printf "%-24s %6d instructions (table: %s), %4.1f locked (%s)%s\n", $2, $3, $2 in ir ? ir[$2] : "none", $4, $2 in locked ? locked[$2] : "none", verdict == "" ? "" : ": " verdict
       }
       END {
+        fixed["four/send_three"] = "four/send_one"
+        turns = split("varied two kinds", turn, " ")
+        for (c in seen) for (i = 1; i <= turns; i++) if ((c "_" turn[i]) in seen) fixed[c "_" turn[i]] = c
+        for (c in fixed) {
+          ratio = count[c] / count[fixed[c]]
+          bad += dear = ratio > 1.2
+          printf "%-24s %.2f times %s%s\n", c, ratio, fixed[c], dear ? ": too many" : ""
+        }
         for (c in ir) if (!(c in seen)) { printf "%s: in the table, but not measured\n", c; bad++ }
         printf "counts: %d cases, %d with more than the table allows, %d with far fewer\n", n, bad, less
         exit n == 0 || bad > 0

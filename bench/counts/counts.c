@@ -1,7 +1,7 @@
 // counts.c: small calls whose instructions bench/counts.sh counts. All of a case's measured calls are made inside counted(), so that
 // callgrind is told what to count by a function's name (--toggle-collect, --dump-after) and no header of its own is needed.
 //
-//   counts one|two|shm    one rank; two ranks of this process; the same over the memory that ranks of several processes share
+//   counts one|two|shm|four    one rank; two ranks of this process; the same over the memory that ranks of several processes share; four ranks
 //
 // One thread issues for all ranks, so nobody waits and the same instructions run every time. The library's worker would look after a stream
 // now and then, as the clock has it: it is held until all is counted. Each case is counted in several parts, which are alike (as many calls
@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #include "worker.h"
 
-enum { WARM = 100, PARTS = 4, CALLS = 32, BURST = 8, RANKS = 2, LENGTHS = 1024, MOST = LENGTHS + 2 };
+enum { WARM = 100, PARTS = 4, CALLS = 32, BURST = 8, RANKS = 4, LENGTHS = 1024, MOST = LENGTHS + 2 };
 
 typedef struct world {
   int n;
@@ -41,6 +41,21 @@ static ncclResult_t all_reduce_varied(world *w, int r)
 {
   size_t count = 2 + w->turn[r]++ % 4;
   return ncclAllReduce(w->in[r], w->out[r], count, ncclFloat32, ncclSum, w->comm[r], w->stream[r]);
+}
+
+// Of two lengths in turn, 8 and 64 bytes.
+static ncclResult_t all_reduce_two(world *w, int r)
+{
+  size_t count = w->turn[r]++ % 2 == 0 ? 2 : 16;
+  return ncclAllReduce(w->in[r], w->out[r], count, ncclFloat32, ncclSum, w->comm[r], w->stream[r]);
+}
+
+// Of two operations and two types in turn. The last of four is a sum of floats.
+static ncclResult_t all_reduce_kinds(world *w, int r)
+{
+  unsigned turn = w->turn[r]++ % 4;
+  return ncclAllReduce(w->in[r], w->out[r], 2, turn < 2 ? ncclInt32 : ncclFloat32, turn % 2 == 0 ? ncclMax : ncclSum, w->comm[r],
+                       w->stream[r]);
 }
 
 // Of a length that was not seen lately: chosen anew, and by way of a plan.
@@ -84,6 +99,26 @@ static ncclResult_t send_recv(world *w, int r)
   return ncclGroupEnd();
 }
 
+// From rank 0 to `peer`.
+static ncclResult_t send_to(world *w, int r, int peer)
+{
+  if (r == 0) {
+    return ncclSend(w->in[0], 2, ncclFloat32, peer, w->comm[0], w->stream[0]);
+  }
+  return r == peer ? ncclRecv(w->out[r], 2, ncclFloat32, 0, w->comm[r], w->stream[r]) : ncclSuccess;
+}
+
+static ncclResult_t send_one(world *w, int r)
+{
+  return send_to(w, r, 1);
+}
+
+// To the three others in turn.
+static ncclResult_t send_three(world *w, int r)
+{
+  return send_to(w, r, 1 + (int)(w->turn[r]++ % 3));
+}
+
 static const call_case cases[] = {
     {"all_reduce", all_reduce, 1, "one two shm"},
     {"all_reduce_burst", all_reduce, BURST, "one two shm"},
@@ -95,6 +130,10 @@ static const call_case cases[] = {
     {"all_gather", all_gather, 1, "two shm"},
     {"all_to_all", all_to_all, 1, "two shm"},
     {"send_recv", send_recv, 1, "one two shm"},
+    {"all_reduce_two", all_reduce_two, 1, "one two shm"},
+    {"all_reduce_kinds", all_reduce_kinds, 1, "one two shm"},
+    {"send_one", send_one, 1, "four"},
+    {"send_three", send_three, 1, "four"},
 };
 
 // Each rank's call, together where there are several; after `burst` of them all wait.
@@ -129,12 +168,14 @@ static void check(const call_case *c, const world *w)
 {
   for (int r = 0; r < w->n; r++) {
     float want = w->in[r][0];
-    if (c->issue == all_reduce || c->issue == all_reduce_varied || c->issue == all_reduce_new || (c->issue == reduce && r == 0)) {
+    if (strncmp(c->name, "all_reduce", 10) == 0 || (c->issue == reduce && r == 0)) {
       want = w->n == 1 ? w->in[0][0] : w->in[0][0] + w->in[1][0];
     } else if (c->issue == reduce) {
       continue; // only the root has a result
     } else if (c->issue == reduce_scatter) {
       want = w->in[0][2 * r] + w->in[1][2 * r];
+    } else if (c->issue == send_one || c->issue == send_three) {
+      want = r == 0 || (c->issue == send_one && r > 1) ? 0 : w->in[0][0];
     } else if (c->issue == broadcast || c->issue == all_gather) {
       want = w->in[0][0];
     } else if (c->issue == all_to_all) {
@@ -183,16 +224,22 @@ static void close_world(world *w)
 
 int main(int argc, char **argv)
 {
+  static const char *const sets[] = {"one", "two", "shm", "four"};
+  static const int ranks[] = {1, 2, 2, RANKS};
   const char *set = argc == 2 ? argv[1] : "";
-  if (strcmp(set, "one") != 0 && strcmp(set, "two") != 0 && strcmp(set, "shm") != 0) {
-    fprintf(stderr, "usage: counts one|two|shm\n");
+  int k = 0;
+  while (k < 4 && strcmp(set, sets[k]) != 0) {
+    k++;
+  }
+  if (k == 4) {
+    fprintf(stderr, "usage: counts one|two|shm|four\n");
     return 2;
   }
   if (strcmp(set, "shm") == 0) {
     setenv("NCCL_P2P_DISABLE", "1", 1);
   }
   static world w;
-  open_world(&w, strcmp(set, "one") == 0 ? 1 : RANKS);
+  open_world(&w, ranks[k]);
   call_apart(&w);
   if (await_worker(w.n > 1) < (w.n > 1)) {
     fprintf(stderr, "counts: the library's worker was not held (has its thread another name?): what is counted may depend on the clock\n");

@@ -219,7 +219,7 @@ ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int 
     }
   }
   messages m = {.tasks = tasks, .n = n, .looks = comm->machine.crowded ? 0 : looks};
-  m.may = first != NULL && alike && is_free(comm, first->stream);
+  m.may = first != NULL && alike && comm->port.shortcut != NULL && is_free(comm, first->stream);
   if (!run_messages(&m) && m.may && looks > 0 && may_linger(comm, TT_FUNC_SEND)) {
     m.looks = linger_looks(comm);
     linger(comm, first->stream, run_messages, &m);

@@ -71,13 +71,13 @@ typedef struct tt_link {
   tt_fifo send[TT_NFIFOS], recv[TT_NFIFOS];
   tt_rank_page *page; // the peer's
   tt_proc_id proc;
-  bool watched;                 // the peer is another process whose end can be noticed:
-  int life;                     // descriptor of memory in which its process holds a lock while it lives (tt_proc_holds)
-  bool networked;               // messages go over the network: port->mover moves them, `page` is a copy
-  const tt_behind *behind;      // the peer is a network that reduces (schedule.h): `page` is a rank's that never changes; NULL: it is a rank
-  bool staged;                  // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
-  const void *transport;        // which one made the link
-  void *own;                    // and what it keeps there
+  bool watched;            // the peer is another process whose end can be noticed:
+  int life;                // descriptor of memory in which its process holds a lock while it lives (tt_proc_holds)
+  bool networked;          // messages go over the network: port->mover moves them, `page` is a copy
+  const tt_behind *behind; // the peer is a network that reduces (schedule.h): `page` is a rank's that never changes; NULL: it is a rank
+  bool staged;             // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
+  const void *transport;   // which one made the link
+  void *own;               // and what it keeps there
   struct tt_handover *handover; // the device's: tokens and what they offer (tt_device_ops.connect); NULL where no tokens go
 } tt_link;
 
