@@ -559,6 +559,27 @@ static void drop_root(int n)
   free(root_ends);
 }
 
+// ---- the ids of a communicator
+
+static ncclUniqueId unique_ids[MOST];
+
+// The last one is there twice.
+static void make_ids(int n)
+{
+  for (int i = 0; i < n; i++) {
+    tt_id id = {.root = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}})};
+    memcpy(id.secret, &(int){TT_MIN(i, n - 2)}, sizeof(int));
+    tt_bootstrap_id_write(&id, &unique_ids[i]);
+  }
+}
+
+static void ids_of_a_communicator(int n)
+{
+  tt_bootstrap *b = NULL;
+  must_be(tt_bootstrap_init(unique_ids, n, n, 0, NULL, &b) == ncclInvalidArgument && b == NULL, "ids", n);
+  must_be(strstr(tt_last_error(), "are the same") != NULL, "ids", n);
+}
+
 typedef struct growth_case {
   const char *name;
   void (*prepare)(int n), (*run)(int n), (*drop)(int n); // prepare, drop: NULL: there is nothing to do
@@ -580,6 +601,7 @@ static const growth_case cases[] = {
     {"connections_that_end", make_far_peers, connections_that_end, NULL, 500},
     {"guests_that_go", make_guests, guests_that_go, drop_guests, 500},
     {"hosts_that_go", make_relays, hosts_that_go, drop_relays, 500},
+    {"ids_of_a_communicator", make_ids, ids_of_a_communicator, NULL, 1000},
     {"states_of_peers", make_talks, states_of_peers, drop_talks, 100}, // two descriptors each
     {"ranks_of_a_root", make_root, ranks_of_a_root, drop_root, 100},   // two descriptors each
 };

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/spans.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 #include "os/netif.h"
@@ -90,6 +91,32 @@ static ncclResult_t check_roots(const tt_join *j)
   return ncclSuccess;
 }
 
+// Finds an id that is there twice, in time that n log n bounds. `names`: room for n.
+static ncclResult_t check_ids_differ(const ncclUniqueId *ids, int n, tt_span *names)
+{
+  tt_span *set = NULL;
+  for (int i = 0; i < n; i++) {
+    names[i] = (tt_span){.start = tt_hash(&ids[i], sizeof(ids[i]), 0), .size = 1};
+    const tt_span *same = tt_spans_same(set, names[i].start, names[i].size);
+    if (same != NULL && memcmp(&ids[same - names], &ids[i], sizeof(ids[i])) == 0) {
+      return tt_fail(ncclInvalidArgument, "unique ids %d and %d are the same: make each with ncclGetUniqueId", (int)(same - names), i);
+    }
+    tt_spans_add(&set, &names[i]);
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t parse_each(const ncclUniqueId *ids, int n, tt_id *parsed)
+{
+  for (int i = 0; i < n; i++) {
+    TT_TRY(tt_bootstrap_id_parse(&ids[i], &parsed[i]));
+    if ((parsed[i].flags & TT_ID_FIXED) != 0 && (parsed[0].flags & TT_ID_FIXED) == 0) {
+      return tt_fail(ncclInvalidArgument, "unique id %d was made with NCCL_COMM_ID, id 0 without it", i);
+    }
+  }
+  return ncclSuccess;
+}
+
 // Reads the ids; *n may become smaller. Free *out with tt_free.
 static ncclResult_t parse_ids(const ncclUniqueId *ids, int *n, int nranks, tt_id **out)
 {
@@ -97,30 +124,23 @@ static ncclResult_t parse_ids(const ncclUniqueId *ids, int *n, int nranks, tt_id
     return tt_fail(ncclInvalidArgument, "%d unique ids for %d ranks: at least one, at most as many as ranks", *n, nranks);
   }
   tt_id *parsed = tt_calloc((size_t)*n, sizeof(parsed[0]));
-  ncclResult_t res = ncclSuccess;
-  if (parsed == NULL) {
-    return tt_fail(ncclSystemError, "no memory for %d unique ids", *n);
-  }
-  for (int i = 0; i < *n; i++) {
-    TT_TRY_GOTO(tt_bootstrap_id_parse(&ids[i], &parsed[i]), res);
-    if (i > 0 && (parsed[i].flags & TT_ID_FIXED) != 0 && (parsed[0].flags & TT_ID_FIXED) == 0) {
-      TT_TRY_GOTO(tt_fail(ncclInvalidArgument, "unique id %d was made with NCCL_COMM_ID, id 0 without it", i), res);
-    }
-    for (int k = 0; k < i && (parsed[0].flags & TT_ID_FIXED) == 0; k++) {
-      if (memcmp(&ids[k], &ids[i], sizeof(ids[i])) == 0) {
-        TT_TRY_GOTO(tt_fail(ncclInvalidArgument, "unique ids %d and %d are the same: make each with ncclGetUniqueId", k, i), res);
-      }
-    }
-  }
-  if ((parsed[0].flags & TT_ID_FIXED) != 0 && *n > 1) {
+  tt_span *names = tt_calloc((size_t)*n, sizeof(names[0]));
+  ncclResult_t res =
+      parsed != NULL && names != NULL ? parse_each(ids, *n, parsed) : tt_fail(ncclSystemError, "no memory for %d unique ids", *n);
+  bool fixed = res == ncclSuccess && (parsed[0].flags & TT_ID_FIXED) != 0;
+  if (res == ncclSuccess && !fixed) {
+    res = check_ids_differ(ids, *n, names);
+  } else if (fixed && *n > 1) {
     tt_info(TT_INIT | TT_BOOTSTRAP, "NCCL_COMM_ID names one root: the other %d unique ids are not used", *n - 1);
     *n = 1;
   }
+  tt_free(names);
+  if (res != ncclSuccess) {
+    tt_free(parsed);
+    return res;
+  }
   *out = parsed;
   return ncclSuccess;
-fail:
-  tt_free(parsed);
-  return res;
 }
 
 // Everything after the ids are read.
@@ -178,31 +198,23 @@ typedef struct {
 } split_card;
 static_assert(sizeof(split_card) == 216, "cards are sent as they are");
 
-static ncclResult_t check_each(const tt_bootstrap *parent, const int *members, int count, bool *seen)
-{
-  for (int i = 0; i < count; i++) {
-    if (members[i] < 0 || members[i] >= parent->nranks) {
-      return tt_fail(ncclInvalidArgument, "%s: member %d is rank %d", parent->doing, i, members[i]);
-    }
-    if (seen[members[i]]) {
-      return tt_fail(ncclInvalidArgument, "%s: rank %d is a member twice", parent->doing, members[i]);
-    }
-    seen[members[i]] = true;
-  }
-  return ncclSuccess;
-}
-
 static ncclResult_t check_members(const tt_bootstrap *parent, const int *members, int count, int *own)
 {
   bool *seen = tt_calloc((size_t)parent->nranks, sizeof(bool));
-  ncclResult_t res = seen != NULL ? check_each(parent, members, count, seen)
-                                  : tt_fail(ncclSystemError, "%s: no memory for %d ranks", parent->doing, parent->nranks);
+  ncclResult_t res = seen != NULL ? ncclSuccess : tt_fail(ncclSystemError, "%s: no memory for %d ranks", parent->doing, parent->nranks);
+  *own = -1;
+  for (int i = 0; i < count && res == ncclSuccess; i++) {
+    if (members[i] < 0 || members[i] >= parent->nranks) {
+      res = tt_fail(ncclInvalidArgument, "%s: member %d is rank %d", parent->doing, i, members[i]);
+    } else if (seen[members[i]]) {
+      res = tt_fail(ncclInvalidArgument, "%s: rank %d is a member twice", parent->doing, members[i]);
+    } else {
+      seen[members[i]] = true;
+      *own = members[i] == parent->rank ? i : *own;
+    }
+  }
   tt_free(seen);
   TT_TRY(res);
-  *own = -1;
-  for (int i = 0; i < count; i++) {
-    *own = members[i] == parent->rank ? i : *own;
-  }
   return count == 0 || *own >= 0 ? ncclSuccess : tt_fail(ncclInvalidArgument, "%s: this rank is not among its members", parent->doing);
 }
 
