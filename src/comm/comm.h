@@ -333,7 +333,7 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
 // A call that uses what the communicator owns stands between enter and leave: ncclCommAbort, which may come from another thread at any time, stops the port,
 // makes the handle a dead one, and frees nothing before the call that it finds inside has left. Rules: tt_comm_lives before entering (the struct itself is
 // never freed); after entering ask once more, by tt_comm_usable or tt_comm_check, and leave at once if that says no; who is inside does not wait for peers
-// (but for TT_INLINE_LOOKS looks, or some yields: linger in inline.c), or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls
+// (but for TT_INLINE_LOOKS looks, or some yields: run_yielding in inline.c), or looks at port.stop and port.abort_flag while it does. One thread at a time, as all calls
 // on a communicator but for the abort.
 static inline void tt_comm_mark(struct ncclComm *c) // the first half of entering: several marks need one barrier
 {

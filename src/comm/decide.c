@@ -77,7 +77,7 @@ static bool same_choice(const tt_choice *a, const tt_choice *b)
   return a->algo == b->algo && a->proto == b->proto && a->chunk == b->chunk && a->channels == b->channels;
 }
 
-static void forget(struct ncclComm *comm, tt_decision *d)
+static void forget_decision(struct ncclComm *comm, tt_decision *d)
 {
   d->made = false;
   if (d->program != NULL) {
@@ -102,7 +102,7 @@ static tt_decision *place_in(struct ncclComm *comm, tt_decision *set)
 }
 
 // Gives the task a decision that is still to be made.
-static ncclResult_t claim(struct ncclComm *comm, tt_task *t)
+static ncclResult_t claim_decision(struct ncclComm *comm, tt_task *t)
 {
   tt_decision **set = &comm->decisions.sets[tt_known_set(t->count, t->kind)];
   if (*set == NULL) {
@@ -112,7 +112,7 @@ static ncclResult_t claim(struct ncclComm *comm, tt_task *t)
     return tt_fail(ncclSystemError, "rank %d: no memory for the choice of an algorithm of %s", comm->rank, tt_func_name(t->func));
   }
   tt_decision *d = place_in(comm, *set);
-  forget(comm, d);
+  forget_decision(comm, d);
   d->count = t->count;
   d->kind = t->kind;
   t->known = d;
@@ -120,13 +120,14 @@ static ncclResult_t claim(struct ncclComm *comm, tt_task *t)
 }
 
 // Chooses, and finds the schedules, unless the choice is the same as before. `asks`: a tuner plugin, each time.
-static __attribute__((noinline)) ncclResult_t choose(struct ncclComm *comm, const tt_task *t, size_t ops, bool asks, tt_decision *d)
+static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *comm, const tt_task *t, size_t ops, bool asks,
+                                                              tt_decision *d)
 {
   size_t bytes = tt_task_bytes(t);
   tt_choice c;
   TT_TRY(asks ? tt_tuning_choose_task(comm, t, ops, &c) : tt_tuning_choose(comm, t->func, bytes, t->root, d->in_network, &c));
   if (!d->made || !same_choice(&d->choice, &c)) {
-    forget(comm, d);
+    forget_decision(comm, d);
     d->choice = c;
     TT_TRY(tt_comm_schedules(comm, t->func, t->root, d));
     d->takes_us = tt_tuning_takes_us(comm, bytes);
@@ -146,15 +147,15 @@ ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops)
     tt_comm_recall(comm, t);
   }
   if (TT_UNLIKELY(t->known == NULL)) {
-    TT_TRY(claim(comm, t));
+    TT_TRY(claim_decision(comm, t));
   }
   tt_decision *d = t->known;
   d->used = true;
   if (TT_UNLIKELY(d->in_network != in_network)) { // of user-defined operations some may be summed there
-    forget(comm, d);
+    forget_decision(comm, d);
     d->in_network = in_network;
   }
-  return TT_LIKELY(d->made && !asks) ? ncclSuccess : choose(comm, t, ops, asks, d);
+  return TT_LIKELY(d->made && !asks) ? ncclSuccess : choose_decision(comm, t, ops, asks, d);
 }
 
 void tt_comm_free_decisions(struct ncclComm *comm)

@@ -4,29 +4,29 @@
 
 #define TOGETHER 64 // tasks of a group
 
-// Waiting inside a call where cores are short (linger).
+// Waiting inside a call where cores are short (run_yielding).
 #define MANY_PER_CORE 4 // ranks; with fewer the one that is waited for is likely to be at work on another core, so
 #define LOOKS_FEW 30    // looks come before each yield, which takes ten times as long; with more none
-#define IN_VAIN_MOST 6  // after so many failures in a row 2 to the power of that many calls do without
+#define FAILED_MOST 6   // after so many failures in a row, 2 to the power of that many calls do not try
 
 // Is nothing of the communicator or the stream under way?
-static inline bool is_free(const struct ncclComm *comm, cudaStream_t stream)
+static inline bool nothing_queued(const struct ncclComm *comm, cudaStream_t stream)
 {
   return comm->port.shortcut->is_free(stream, comm->device) &&
          atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
 }
 
 // May the task be run now, before everything that is queued later? Asked after is_free: between the two the communicator may be stopped.
-static inline bool may_run(const tt_task *t)
+static inline bool may_run_inline(const tt_task *t)
 {
   // Profilers are told of plans; an all-to-all in place is copied first; since the call was added to its group the communicator may have been stopped.
   return t->events == NULL && (t->func != TT_FUNC_ALLTOALL || t->in != t->out) && tt_port_status(&t->comm->port) == ncclSuccess;
 }
 
-// With more ranks than cores a call is rarely over before its peers have had the core. Who waits for the stream after every call, as far as could be seen,
-// loses nothing by waiting in the call instead, and saves the plan. Where that was in vain, because peers came much later or other work has the core, some calls
-// do without. Looks by ready(arg), and returns what it said last.
-static __attribute__((noinline)) bool linger(struct ncclComm *comm, cudaStream_t stream, bool (*ready)(void *arg), void *arg)
+// With more ranks than cores a call is rarely over before its peers have had the core. A thread that waits for the stream after each call, as far as was seen,
+// can as well wait inside the call: that saves the plan. After a failure, because peers came much later or other work has the core, some calls do not try.
+// Looks by ready(arg), and returns its last answer.
+static __attribute__((noinline)) bool run_yielding(struct ncclComm *comm, cudaStream_t stream, bool (*ready)(void *arg), void *arg)
 {
   if (!comm->port.shortcut->take_awaited(stream, comm->device)) {
     return false;
@@ -36,25 +36,25 @@ static __attribute__((noinline)) bool linger(struct ncclComm *comm, cudaStream_t
     return false;
   }
   bool over = comm->port.shortcut->linger(stream, comm->device, ready, arg);
-  comm->attempts.failed = over ? 0 : TT_MIN(comm->attempts.failed + 1, IN_VAIN_MOST);
+  comm->attempts.failed = over ? 0 : TT_MIN(comm->attempts.failed + 1, FAILED_MOST);
   comm->attempts.skip = over ? 0 : 1u << comm->attempts.failed;
   return over;
 }
 
-static inline unsigned linger_looks(const struct ncclComm *comm)
+static inline unsigned looks_per_yield(const struct ncclComm *comm)
 {
   return comm->machine.per_core < MANY_PER_CORE ? LOOKS_FEW : 0;
 }
 
-// May a call wait inside? Not where one rank of this process sums for all: whoever has the core runs the plans of the others, too, and with few ranks per core
-// that is quicker than one turn more of each.
-static inline bool may_linger(const struct ncclComm *comm, tt_func func)
+// May a call wait inside? Not where one rank of this process sums for all: the thread that has the core runs the plans of the others, too. With few ranks per
+// core that takes less time than one more turn of each thread.
+static inline bool may_yield(const struct ncclComm *comm, tt_func func)
 {
   return comm->machine.per_core > 0 && (func != TT_FUNC_ALLREDUCE || !comm->machine.all_local || comm->machine.per_core >= MANY_PER_CORE);
 }
 
 // Runs what can be run of a task that has a program. Returns whether nothing is left. `silent`: peers that sleep are told by the caller.
-static inline __attribute__((always_inline)) bool run(tt_task *t, unsigned looks, bool silent)
+static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, unsigned looks, bool silent)
 {
   struct ncclComm *comm = t->comm;
   tt_decision *d = t->known;
@@ -72,20 +72,20 @@ static inline __attribute__((always_inline)) bool run(tt_task *t, unsigned looks
   return t->over;
 }
 
-static bool run_rest(void *arg)
+static bool run_again(void *arg)
 {
   tt_task *t = arg;
-  return run(t, linger_looks(t->comm), false);
+  return run_program_of(t, looks_per_yield(t->comm), false);
 }
 
 bool tt_comm_run(tt_task *t, unsigned looks)
 {
   struct ncclComm *comm = t->comm;
-  if (tt_task_program(t) == NULL || !(t->begun || (is_free(comm, t->stream) && may_run(t)))) {
+  if (tt_task_program(t) == NULL || !(t->begun || (nothing_queued(comm, t->stream) && may_run_inline(t)))) {
     return false;
   }
-  return run(t, comm->machine.crowded ? 0 : looks, false) ||
-         (TT_UNLIKELY(comm->machine.crowded) && looks > 0 && may_linger(comm, t->func) && linger(comm, t->stream, run_rest, t));
+  return run_program_of(t, comm->machine.crowded ? 0 : looks, false) ||
+         (TT_UNLIKELY(comm->machine.crowded) && looks > 0 && may_yield(comm, t->func) && run_yielding(comm, t->stream, run_again, t));
 }
 
 // The task's program, which is decided if it is new. NULL: it has none; *res: or that has failed.
@@ -139,15 +139,15 @@ ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n)
 
 // What peers that sleep have still to be told: that messages of these calls were sent or taken. A fence waits until what was published has reached the
 // caches, so the messages of a group share one. Rule: nothing stays untold when a message must be left to a plan, when the group's messages are over, after
-// NEWS_MESSAGES, or after one that takes longer than a fence; so a sleeper is late by the looks at so many messages at most: a message's take a microsecond or two.
-enum { NEWS_MESSAGES = 8, NEWS_BYTES = 4096 };
+// RINGS_MESSAGES, or after one that takes longer than a fence; so a sleeper is late by the looks at so many messages at most: a message's take a microsecond or two.
+enum { RINGS_MESSAGES = 8, RINGS_BYTES = 4096 };
 
-typedef struct news {
-  const tt_program *programs[NEWS_MESSAGES]; // of messages in a row that are alike once
+typedef struct pending_rings {
+  const tt_program *programs[RINGS_MESSAGES]; // of messages in a row that are alike once
   int nprograms, messages;
-} news;
+} pending_rings;
 
-static void tell(struct ncclComm *comm, news *u)
+static void ring_pending(struct ncclComm *comm, pending_rings *u)
 {
   if (u->nprograms > 0) {
     tt_program_ring(&comm->port, u->programs, u->nprograms);
@@ -156,28 +156,28 @@ static void tell(struct ncclComm *comm, news *u)
 }
 
 // Runs a message that has a program.
-static inline bool run_message(tt_task *t, unsigned looks, news *u)
+static inline bool run_message(tt_task *t, unsigned looks, pending_rings *u)
 {
   const tt_program *q = t->known->program;
   tt_program_state before = t->state;
-  bool over = run(t, looks, true), moved = over || memcmp(&before, &t->state, sizeof before) != 0;
+  bool over = run_program_of(t, looks, true), moved = over || memcmp(&before, &t->state, sizeof before) != 0;
   if (moved && (u->nprograms == 0 || u->programs[u->nprograms - 1] != q)) {
     u->programs[u->nprograms++] = q;
   }
-  if (!over || ++u->messages == NEWS_MESSAGES || tt_program_bytes(q) > NEWS_BYTES) {
-    tell(t->comm, u);
+  if (!over || ++u->messages == RINGS_MESSAGES || tt_program_bytes(q) > RINGS_BYTES) {
+    ring_pending(t->comm, u);
   }
   return over;
 }
 
 // Runs the group's messages of one direction as far as they can go at once, if they `may`: up to the first that cannot, because those of a pair keep their
 // order. Returns how many are left.
-static int one_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsigned looks, news *u)
+static int run_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsigned looks, pending_rings *u)
 {
   int left = 0;
   for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func == func && t->count > 0 && !t->over) {
-      may = may && tt_task_program(t) != NULL && may_run(t) && run_message(t, looks, u);
+      may = may && tt_task_program(t) != NULL && may_run_inline(t) && run_message(t, looks, u);
       left += !may;
     }
   }
@@ -196,11 +196,11 @@ typedef struct messages {
 static bool run_messages(void *arg)
 {
   messages *m = arg;
-  news u;
+  pending_rings u;
   u.nprograms = u.messages = 0;
-  m->left = one_direction(m->tasks, m->n, TT_FUNC_SEND, m->may, m->looks, &u); // first, because peers wait for them
-  m->left += one_direction(m->tasks, m->n, TT_FUNC_RECV, m->may, m->looks, &u);
-  tell(m->tasks->comm, &u);
+  m->left = run_direction(m->tasks, m->n, TT_FUNC_SEND, m->may, m->looks, &u); // first, because peers wait for them
+  m->left += run_direction(m->tasks, m->n, TT_FUNC_RECV, m->may, m->looks, &u);
+  ring_pending(m->tasks->comm, &u);
   return m->left == 0;
 }
 
@@ -219,10 +219,10 @@ ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int 
     }
   }
   messages m = {.tasks = tasks, .n = n, .looks = comm->machine.crowded ? 0 : looks};
-  m.may = first != NULL && alike && comm->port.shortcut != NULL && is_free(comm, first->stream);
-  if (!run_messages(&m) && m.may && looks > 0 && may_linger(comm, TT_FUNC_SEND)) {
-    m.looks = linger_looks(comm);
-    linger(comm, first->stream, run_messages, &m);
+  m.may = first != NULL && alike && comm->port.shortcut != NULL && nothing_queued(comm, first->stream);
+  if (!run_messages(&m) && m.may && looks > 0 && may_yield(comm, TT_FUNC_SEND)) {
+    m.looks = looks_per_yield(comm);
+    run_yielding(comm, first->stream, run_messages, &m);
   }
   *left = m.left;
   return ncclSuccess;
