@@ -20,7 +20,7 @@ if(NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
     set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # the profiler in growth
     target_compile_options(${name} PRIVATE -O1) # at -O3 its function counted has copies; its own instructions do not count
-    target_link_libraries(${name} PRIVATE tutti_include $<IF:$<STREQUAL:${name},inside>,nccl_static,nccl> Threads::Threads ${CMAKE_DL_LIBS})
+    target_link_libraries(${name} PRIVATE tutti_include $<IF:$<STREQUAL:${name},inside>,tutti_tools,nccl> Threads::Threads ${CMAKE_DL_LIBS})
   endforeach()
   if(CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_BUILD_TYPE MATCHES "^(RelWithDebInfo|Release)$" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     add_test(NAME counts.sh COMMAND bench/counts.sh ${PROJECT_BINARY_DIR} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

@@ -2,7 +2,7 @@
 // right bits, and as many channels as the size deserves. The channels are given to the layouts by hand, the same on every rank.
 #include "reference.h"
 
-#include "coll/random_channels.h"
+#include "coll/channels_rig.h"
 #include "comm/comm.h"
 
 enum { CHANNELS = 5 };

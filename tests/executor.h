@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 #include "coll/coll.h"
-#include "coll/random_channels.h"
+#include "coll/channels_rig.h"
 #include "device/host/handover.h"
 #include "device/lane.h"
 #include "transport/segment.h"

@@ -6,7 +6,7 @@
 #include "tools/preview.h"
 #include "comm/tuning_priv.h"
 #include "figures/figures.h"
-#include "os/own_file.h"
+#include "tools/figures.h"
 
 enum { RANKS = 3, FLOATS = 20000, TEXT = 1 << 16 };
 

@@ -146,7 +146,7 @@ static void read_and_write(void)
     exit(1);
   }
   char *end, text[64];
-  double value = tt_strtod("32.5 GT/s", &end);
+  double value = (double)tt_strtof("32.5 GT/s", &end);
   tt_format(text, sizeof text, "%.2f %g", value, (double)tt_strtof("0.25", NULL));
   printf("[%s][%s] %d %d", text, end, tt_casecmp("RING", "ring"), tt_ncasecmp("TITLE", "title2", 5));
   printf(" %s", localeconv()->decimal_point); // the program's own locale is as it was

@@ -16,6 +16,7 @@
 #include "os/clock.h"
 #include "os/events.h"
 #include "proxy/relay.h"
+#include "tools/sockets.h"
 
 enum { MOST = 8000 };
 

@@ -14,6 +14,7 @@
 
 #include "net/socket/socket_priv.h"
 #include "os/clock.h"
+#include "tools/sockets.h"
 
 enum { TOTAL = 64 << 20, PINGS = 300, DEPTH = 8, MAX_ROUNDS = 999 };
 #define NET (&tt_net_socket)

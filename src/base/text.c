@@ -11,14 +11,6 @@ static locale_t enter_c_locale(void)
   return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }
 
-double tt_strtod(const char *text, char **end)
-{
-  locale_t before = enter_c_locale();
-  double value = strtod(text, end);
-  uselocale(before);
-  return value;
-}
-
 float tt_strtof(const char *text, char **end)
 {
   locale_t before = enter_c_locale();

@@ -5,8 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-// As strtod, strtof. Any thread.
-double tt_strtod(const char *text, char **end);
+// As strtof. Any thread.
 float tt_strtof(const char *text, char **end);
 
 // As vsnprintf and snprintf. Any thread.

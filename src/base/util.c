@@ -94,10 +94,3 @@ const char *tt_type_name(int type)
 {
   return type >= 0 && type < (int)TT_COUNT(types) ? types[type].name : "?";
 }
-
-const char *tt_op_name(int op)
-{
-  static const char *const names[] = {"ncclSum", "ncclProd", "ncclMax", "ncclMin", "ncclAvg"};
-  _Static_assert(TT_COUNT(names) == ncclNumOps, "one name per operation");
-  return op >= 0 && op < (int)TT_COUNT(names) ? names[op] : "?";
-}

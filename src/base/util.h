@@ -48,6 +48,5 @@ uint64_t tt_hash(const void *data, size_t size, uint64_t seed);
 
 // Number of bytes of one element of an ncclDataType_t value; 0 when `type` is not one.
 size_t tt_type_size(int type);
-// "ncclFloat32", "ncclSum", ... for messages; "?" when unknown.
+// "ncclFloat32", ... for messages; "?" when unknown.
 const char *tt_type_name(int type);
-const char *tt_op_name(int op);

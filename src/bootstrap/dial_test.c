@@ -16,6 +16,7 @@
 #include "bootstrap/dial_rig.h"
 #include "bootstrap/greet.h"
 #include "os/random.h"
+#include "tools/sockets.h"
 
 enum { LONG_MS = 100000 }; // only a hang takes longer
 

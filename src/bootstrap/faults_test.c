@@ -13,6 +13,7 @@
 
 #include "bootstrap/players.h"
 #include "os/random.h"
+#include "tools/sockets.h"
 
 static void test_two_ranks_with_one_number(void **state)
 {

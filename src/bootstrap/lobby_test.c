@@ -10,6 +10,7 @@
 #include "bootstrap/dial_rig.h"
 #include "base/util.h"
 #include "bootstrap/players.h"
+#include "tools/sockets.h"
 
 enum { IDS = 1000 };
 

@@ -15,6 +15,7 @@
 #include "bootstrap/players.h"
 #include "os/events.h"
 #include "os/shm.h"
+#include "tools/sockets.h"
 
 static void test_shares(void **state)
 {

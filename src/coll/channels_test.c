@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "coll/random_channels.h"
+#include "coll/channels_rig.h"
 #include "tools/verify_rig.h"
 
 enum { STAGES = 4 };

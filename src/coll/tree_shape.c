@@ -94,8 +94,3 @@ tt_tree_node tt_tree_node_at(const tt_tree_shape *t, int which, int p)
   }
   return node;
 }
-
-int tt_tree_root_of(const tt_tree_shape *t, int which)
-{
-  return which == 0 ? 0 : rename1(t, 0);
-}

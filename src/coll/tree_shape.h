@@ -21,6 +21,3 @@ tt_tree_shape tt_tree_shape_of(int n);
 
 // Neighbours of position `p` in tree `which` (0 or 1 < ntrees). O(n).
 tt_tree_node tt_tree_node_at(const tt_tree_shape *t, int which, int p);
-
-// Position of the root of tree `which`.
-int tt_tree_root_of(const tt_tree_shape *t, int which);

@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "base/util.h"
-#include "coll/random_channels.h"
+#include "coll/channels_rig.h"
 #include "tools/verify_rig.h"
 #include "coll/zerocopy.h"
 

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/param.h"
-#include "coll/random_channels.h"
+#include "coll/channels_rig.h"
 #include "comm/collnet.h"
 #include "comm/topology.h"
 #include "comm/tuning_priv.h"

@@ -67,9 +67,6 @@ const char *tt_figures_text(const tt_figures *f, char *out, size_t size);
 // Reads a file's text. `kind` NULL: of whatever machine. False, with the reason in `why`: not such a file, of another version or machine, or it lacks a figure.
 // *out is written only on success. Pure.
 bool tt_figures_parse(const char *text, size_t size, const tt_machine_kind *kind, tt_figures *out, char why[TT_FIGURES_WHY]);
-// A file's text, which tt_figures_parse reads to the same figures. Returns its length, less than TT_FIGURES_MAX_BYTES. Pure.
-size_t tt_figures_write(const tt_figures *f, const tt_machine_kind *kind, const char *host, char out[TT_FIGURES_MAX_BYTES]);
-
 // This machine.
 tt_machine_kind tt_machine_kind_get(void);
 

@@ -13,7 +13,7 @@
 
 #include "base/test_child.h"
 #include "figures/figures.h"
-#include "os/own_file.h"
+#include "tools/figures.h"
 
 static const tt_machine_kind kind = {.cpu = "A CPU of 3 GHz", .kernel = "6.1.0-9-x", .cores = 12};
 

@@ -3,7 +3,7 @@
 
 #include "base/param.h"
 #include "base/result.h"
-#include "net/socket/pair.h"
+#include "net/socket/pair_rig.h"
 
 static void print_choice(void)
 {

@@ -1,8 +1,6 @@
 // cpu.c: see cpu.h.
-#define _GNU_SOURCE // cpu_set_t
 #include "os/cpu.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -87,30 +85,4 @@ int tt_cpu_count(void)
 {
   long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n > 0 ? (int)n : 1;
-}
-
-size_t tt_cpu_l2(void)
-{
-#if defined(_SC_LEVEL2_CACHE_SIZE)
-  long n = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  return n > 0 ? (size_t)n : 0;
-#else
-  return 0;
-#endif
-}
-
-bool tt_cpu_pin(int nth)
-{
-  cpu_set_t may, one;
-  if (nth < 0 || sched_getaffinity(0, sizeof may, &may) != 0) {
-    return false;
-  }
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-    if (CPU_ISSET(cpu, &may) && nth-- == 0) {
-      CPU_ZERO(&one);
-      CPU_SET(cpu, &one);
-      return sched_setaffinity(0, sizeof one, &one) == 0;
-    }
-  }
-  return false;
 }

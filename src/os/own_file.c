@@ -78,20 +78,6 @@ bool tt_own_file_is_open(const char *path)
   return stat(path, &st) == 0 && (st.st_mode & S_IROTH) != 0;
 }
 
-// Makes the folders above `path`, which is changed meanwhile. False: errno.
-static bool make_folders(char *path)
-{
-  for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-    *slash = 0;
-    bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
-    *slash = '/';
-    if (!made) {
-      return false;
-    }
-  }
-  return true;
-}
-
 bool tt_write_all(int fd, const char *text, size_t size)
 {
   while (size > 0) {
@@ -103,45 +89,4 @@ bool tt_write_all(int fd, const char *text, size_t size)
     size -= n > 0 ? (size_t)n : 0;
   }
   return true;
-}
-
-// A new file; `name` ends with XXXXXX, which become its own. False: errno, and nothing is left of it.
-static bool write_new(char *name, const char *text, size_t size)
-{
-  int fd = mkostemp(name, O_CLOEXEC);
-  if (fd < 0) {
-    return false;
-  }
-  bool good = tt_write_all(fd, text, size) && fsync(fd) == 0;
-  int e = errno;
-  good = close(fd) == 0 && good;
-  if (!good) {
-    unlink(name);
-    errno = e;
-  }
-  return good;
-}
-
-bool tt_own_file_write(const char *path, const char *text, size_t size, char why[TT_OWN_FILE_WHY])
-{
-  char beside[PATH_MAX];
-  if (path[0] == 0 || snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= (int)sizeof beside) {
-    say(why, "", path[0] == 0 ? ENOENT : ENAMETOOLONG);
-    return false;
-  }
-  if (!make_folders(beside)) {
-    say(why, "its folder cannot be made: ", errno);
-    return false;
-  }
-  bool good = write_new(beside, text, size);
-  if (good && rename(beside, path) != 0) {
-    int e = errno;
-    unlink(beside);
-    errno = e;
-    good = false;
-  }
-  if (!good) {
-    say(why, "", errno);
-  }
-  return good;
 }

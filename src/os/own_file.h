@@ -16,7 +16,3 @@ bool tt_own_file_is_open(const char *path);
 
 // Writes all of a text. False: errno. Any thread.
 bool tt_write_all(int fd, const char *text, size_t size);
-
-// Writes a file that only this user can write, beside its place first: whoever reads meanwhile gets the old one or the new one, whole. Folders that are missing
-// are made, for this user alone. False, with the reason in `why`, when that cannot be done; then nothing has changed but for such folders. Any thread.
-bool tt_own_file_write(const char *path, const char *text, size_t size, char why[TT_OWN_FILE_WHY]);

@@ -91,13 +91,6 @@ bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b)
   return a->family == b->family && a->scope == b->scope && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
-tt_addrs tt_addrs_one(const tt_addr *a)
-{
-  tt_addrs list = {.n = 1};
-  list.a[0] = *a;
-  return list;
-}
-
 void tt_addrs_add(tt_addrs *list, const tt_addr *a)
 {
   for (uint32_t i = 0; i < list->n; i++) {
@@ -198,16 +191,6 @@ int tt_addrs_parse(const char *text, int family, tt_addrs *out)
   }
   *out = list;
   return 0;
-}
-
-int tt_addr_parse(const char *text, int family, tt_addr *out)
-{
-  tt_addrs list;
-  int e = tt_addrs_parse(text, family, &list);
-  if (e == 0) {
-    *out = list.a[0];
-  }
-  return e;
 }
 
 // How many seconds nothing may come before the other end's kernel is asked, after which pause it is asked again, and how often in vain.
@@ -416,23 +399,6 @@ int tt_tcp_connect_end(int fd)
   return -e;
 }
 
-int tt_tcp_connect(const tt_addr *to, const tt_until *until, int *fd)
-{
-  int sock = -1;
-  int e = tt_tcp_connect_start(to, &sock);
-  if (e == -EINPROGRESS) {
-    struct pollfd p = {.fd = sock, .events = POLLOUT};
-    e = tt_sock_poll(&p, 1, until);
-    e = e > 0 ? tt_tcp_connect_end(sock) : e;
-  }
-  if (e != 0) {
-    tt_sock_close(&sock);
-    return e;
-  }
-  *fd = sock;
-  return 0;
-}
-
 ssize_t tt_sock_send(int fd, const void *data, size_t size)
 {
   ssize_t n;
@@ -471,13 +437,12 @@ ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int count)
   return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
 }
 
-// Sends or receives all of it.
-static int move_all(int fd, char *data, size_t size, bool sends, const tt_until *until)
+int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until)
 {
   for (size_t done = 0; done < size;) {
-    ssize_t n = sends ? tt_sock_send(fd, data + done, size - done) : tt_sock_recv(fd, data + done, size - done);
+    ssize_t n = tt_sock_recv(fd, (char *)data + done, size - done);
     if (n == -EAGAIN) {
-      struct pollfd p = {.fd = fd, .events = sends ? POLLOUT : POLLIN};
+      struct pollfd p = {.fd = fd, .events = POLLIN};
       n = tt_sock_poll(&p, 1, until);
       n = n < 0 ? n : 0;
     }
@@ -487,16 +452,6 @@ static int move_all(int fd, char *data, size_t size, bool sends, const tt_until 
     done += (size_t)n;
   }
   return 0;
-}
-
-int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until)
-{
-  return move_all(fd, (char *)(uintptr_t)data, size, true, until);
-}
-
-int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until)
-{
-  return move_all(fd, data, size, false, until);
 }
 
 bool tt_aborted(const volatile uint32_t *flag)

@@ -43,15 +43,11 @@ typedef struct tt_until {
 const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
 // The same without the port: "192.0.2.1", "fd00::1", "fe80::1%scope". Pure.
 const char *tt_addr_ip_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
-// Reads "host:port", "1.2.3.4:port" or "[v6%interface]:port". A name is looked up (may wait for the resolver); `family` AF_UNSPEC
+// Reads every address of "host:port" (IPv4 first, at most TT_ADDRS_MAX), "1.2.3.4:port" or "[v6%interface]:port". A name is looked up (may wait for the resolver); `family` AF_UNSPEC
 // prefers IPv4. Errors: -EINVAL (not of that form, port 0 or above 65535), -ENOENT (unknown name or interface).
-int tt_addr_parse(const char *text, int family, tt_addr *out);
-// The same, with every address of a host that has several: IPv4 first, at most TT_ADDRS_MAX.
 int tt_addrs_parse(const char *text, int family, tt_addrs *out);
 // True when both have the same family, IP and scope (ports are not compared). Pure.
 bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b);
-// A list of one address. Pure.
-tt_addrs tt_addrs_one(const tt_addr *a);
 // Adds `a` at the end unless it is there (with its port); when the list is full, counts it in `more`. Pure.
 void tt_addrs_add(tt_addrs *list, const tt_addr *a);
 // True when what came from another machine can be used: at most TT_ADDRS_MAX, each of a family we speak, with a port. Pure.
@@ -70,8 +66,6 @@ int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from);
 int tt_tcp_connect_start(const tt_addr *to, int *fd);
 // The outcome of tt_tcp_connect_start; the caller closes the socket on an error.
 int tt_tcp_connect_end(int fd);
-// Connects, waiting for the outcome. One attempt. -ETIMEDOUT, -ECANCELED (abort flag), -ECONNREFUSED, ...
-int tt_tcp_connect(const tt_addr *to, const tt_until *until, int *fd);
 
 // Sends or receives what is possible now: bytes (> 0), or -EAGAIN. tt_sock_recv: -ECONNRESET also when the peer has closed. size > 0.
 ssize_t tt_sock_send(int fd, const void *data, size_t size);
@@ -79,8 +73,7 @@ ssize_t tt_sock_recv(int fd, void *data, size_t size);
 // The same from and into several pieces of memory at once (at most 8, together > 0).
 ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int n);
 ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int n);
-// Sends or receives exactly `size` bytes. -ETIMEDOUT, -ECANCELED, or what the connection said.
-int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until);
+// Receives exactly `size` bytes. -ETIMEDOUT, -ECANCELED, or what the connection said.
 int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until);
 
 // As poll(2), until something is ready (> 0), or -ETIMEDOUT, or -ECANCELED when the abort flag is set. Negative fds are skipped, but

@@ -28,7 +28,7 @@
 #include "os/netif.h"
 #include "os/ports.h"
 #include "os/random.h"
-#include "os/socket.h"
+#include "tools/sockets.h"
 #include "os/thread.h"
 
 #define LATE_NS (60 * TT_NS_PER_S) // even on a busy machine

@@ -1,5 +1,6 @@
 // ask_test.c: peers that do not answer, and peers that do, but later than one would like.
 #include "proxy/visit_rig.h"
+#include "tools/sockets.h"
 
 #include <signal.h>
 #include <sys/mman.h>

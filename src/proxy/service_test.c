@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "os/random.h"
 #include "proxy/visit_rig.h"
+#include "tools/sockets.h"
 
 static rig *open_ring(int n)
 {

@@ -3,6 +3,7 @@
 #include "bootstrap/dial_rig.h"
 #include "proxy/proxy_rig.h"
 #include "proxy/service_priv.h"
+#include "tools/sockets.h"
 
 // A control connection to rank 0 by somebody who knows the key and calls himself rank 1; -1: not let in.
 FAKE int visit(rig *r, int nranks, uint64_t tag, int rank)

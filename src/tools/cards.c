@@ -24,11 +24,11 @@ static int twin_of(const tt_topo *topo, int gpu, int dev)
 }
 
 // May what `gpu` sends pass over the memory of GPU node `near` to its card?
-static bool pxn_ok(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const int near_net[2], int gpu)
+static bool pxn_ok(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_net_choice way, int gpu)
 {
-  int near = near_net[0], most = rules->pxn_c2c ? TT_PATH_P2C : TT_PATH_PXB;
+  int near = way.proxy, most = rules->pxn_c2c ? TT_PATH_P2C : TT_PATH_PXB;
   return near >= 0 && topo->nodes[near].kind == TT_NODE_GPU && tt_path_get(paths, near, gpu)->type <= TT_PATH_NVL &&
-         tt_path_get(paths, near, near_net[1])->type <= most && tt_topo_gdr(topo, paths, rules, near_net, false) != TT_GDR_OFF;
+         tt_path_get(paths, near, way.net)->type <= most && tt_topo_gdr(topo, paths, rules, (int[]){near, way.net}, false) != TT_GDR_OFF;
 }
 
 tt_net_choice tt_p2p_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_p2p_rules p2p, tt_p2p_part part)
@@ -43,7 +43,7 @@ tt_net_choice tt_p2p_net(const tt_topo *topo, const tt_paths *paths, const tt_to
   if (level == 1 && tt_path_get(paths, gpu, net)->type <= TT_PATH_PXN) {
     return way_to_card(topo, paths, gpu, net);
   }
-  if (level == 2 && pxn_ok(topo, paths, rules, (int[]){near, net}, gpu)) {
+  if (level == 2 && pxn_ok(topo, paths, rules, (tt_net_choice){net, near}, gpu)) {
     return (tt_net_choice){net, near};
   }
   return p2p.cross_nic == 0 ? (tt_net_choice){net, gpu} : own;

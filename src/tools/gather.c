@@ -313,7 +313,7 @@ static int ib_speed(const tt_tree *tree, const char *port)
 {
   char rate[64];
   tt_sysfs_text(tree, port, "rate", rate, sizeof(rate));
-  double gbps = rate[0] >= '0' && rate[0] <= '9' ? tt_strtod(rate, NULL) : 0;
+  float gbps = rate[0] >= '0' && rate[0] <= '9' ? tt_strtof(rate, NULL) : 0;
   return gbps > 0 && gbps < 1e6 ? (int)(gbps * 1000) : 0;
 }
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "figures/figures.h"
+#include "tools/figures.h"
 
 static void check(int condition)
 {

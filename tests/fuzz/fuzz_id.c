@@ -5,6 +5,7 @@
 
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
+#include "tools/sockets.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -20,9 +20,8 @@
 #include "figures/figures.h"
 #include "os/bell.h"
 #include "os/clock.h"
-#include "os/cpu.h"
 #include "os/proc.h"
-#include "os/socket.h"
+#include "tools/sockets.h"
 #include "tune.h"
 
 #define USUAL_NS 60000000ull // so long, or so many passes, where all figures come out the same twice;
@@ -347,10 +346,38 @@ static double pass_of(side *s, const round_kind *k)
   return least;
 }
 
+// Bytes of a core's second-level cache; 0: the system does not say.
+static size_t level2_bytes(void)
+{
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  long n = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return n > 0 ? (size_t)n : 0;
+#else
+  return 0;
+#endif
+}
+
+// Binds this thread to the core number `nth` of those that it may use. False: there are not so many, or it may not.
+static bool pin_to_core(int nth)
+{
+  cpu_set_t may, one;
+  if (nth < 0 || sched_getaffinity(0, sizeof may, &may) != 0) {
+    return false;
+  }
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    if (CPU_ISSET(cpu, &may) && nth-- == 0) {
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      return sched_setaffinity(0, sizeof one, &one) == 0;
+    }
+  }
+  return false;
+}
+
 // Puts the process on its core; for `together`, both on one. What it may use is set anew each time: a binding only ever narrows it.
 static bool place_side(side *s, bool together)
 {
-  return sched_setaffinity(0, sizeof s->may, &s->may) == 0 && tt_cpu_pin(together || !s->two ? 0 : s->rank);
+  return sched_setaffinity(0, sizeof s->may, &s->may) == 0 && pin_to_core(together || !s->two ? 0 : s->rank);
 }
 
 static bool can(const side *s, const round_kind *k)
@@ -448,7 +475,7 @@ static bool is_whole(const side *s, const result r[ROUNDS])
 static void take_figures(const result r[ROUNDS], tt_figures *f)
 {
   double line = one_of(r, LINES), start = one_of(r, STARTING), call = one_of(r, NET_CALLS);
-  put(f, TT_FIG_L2, (double)tt_cpu_l2() / 1024);
+  put(f, TT_FIG_L2, (double)level2_bytes() / 1024);
   put(f, TT_FIG_ADD, rate(3.0 * ADD, one_of(r, ADDING), 0));
   put(f, TT_FIG_LINE, line * 1e3);
   put(f, TT_FIG_PASS, rate((double)PASS, one_of(r, PASSING), line));

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/trust.h"
-#include "os/own_file.h"
+#include "tools/figures.h"
 #include "os/proc.h"
 #include "tune.h"
 

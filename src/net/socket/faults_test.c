@@ -1,7 +1,7 @@
 // faults_test.c: strangers, wrong keys, bad handles, peers that die or fall silent at every stage, want of memory and descriptors, forks: a
 // named error or nothing, never a hang, a leak or a wrong byte.
 #define _GNU_SOURCE
-#include "pair.h"
+#include "pair_rig.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/result.h"
+#include "tools/sockets.h"
 
 #define LONG_NS (100 * TT_NS_PER_S) // only a hang takes longer
 

@@ -1,6 +1,7 @@
 // socket_test.c: what arrives through the socket network is what was sent: all sizes, many requests, every number of sockets and threads.
 #define _GNU_SOURCE
-#include "pair.h"
+#include "pair_rig.h"
+#include "tools/sockets.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 // twin_test.c: two connections of one pair of ranks, there and back, share a control socket whenever it can be arranged; they work in any
 // case, and each lives and dies by itself.
-#include "pair.h"
+#include "pair_rig.h"
 
 #include "base/result.h"
 #include "base/util.h"

@@ -1,5 +1,5 @@
 // watch_test.c: which sockets are in a context's set of events, and that nothing is missed by them coming late.
-#include "net/socket/pair.h"
+#include "net/socket/pair_rig.h"
 
 #include <poll.h>
 #include <pthread.h>

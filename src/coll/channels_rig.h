@@ -1,4 +1,4 @@
-// random_channels.h: for tests: channels that no machine would have.
+// channels_rig.h: for tests: channels that no machine would have.
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
