@@ -4,15 +4,54 @@
 #include "base/util.h"
 #include "plugin/tuner_priv.h"
 
-// ---- Version 2: names an algorithm and a protocol ----
+// One version: its table's last member (the one that ends a context), the arguments of init, and those of getCollInfo (NULL: see ask_v2).
+#define TUNER(n, last, ...)                                                                                                     \
+  static const tt_plugin_member members_v##n[] = {TT_PLUGIN_MEMBER(ncclTuner_v##n##_t, init),                                   \
+                                                  TT_PLUGIN_MEMBER(ncclTuner_v##n##_t, getCollInfo),                            \
+                                                  TT_PLUGIN_MEMBER(ncclTuner_v##n##_t, last)};                                  \
+  static ncclResult_t init_v##n(const void *table, const tt_tuner_world *w, ncclTunerConstants_v5_t *constants, void **context) \
+  {                                                                                                                             \
+    ncclNvlDomainInfo_v5_t domains = domains_of(w);                                                                             \
+    (void)constants, (void)domains;                                                                                             \
+    return ((const ncclTuner_v##n##_t *)table)->init(__VA_ARGS__);                                                              \
+  }                                                                                                                             \
+  static ncclResult_t end_v##n(const void *table, void *context)                                                                \
+  {                                                                                                                             \
+    return ((const ncclTuner_v##n##_t *)table)->last(context);                                                                  \
+  }
 
-static ncclResult_t init_v2(const void *table, const tt_tuner_world *w, ncclTunerConstants_v5_t *constants, void **context)
+// Versions from 3 on fill a table of costs.
+#define TUNER_ASK(n, ...)                                                                                                    \
+  static ncclResult_t ask_v##n(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, \
+                               int *channels)                                                                                \
+  {                                                                                                                          \
+    return ((const ncclTuner_v##n##_t *)table)                                                                               \
+        ->getCollInfo(context, q->func, q->bytes, q->ops, (float **)costs, rows, NCCL_NUM_PROTOCOLS, __VA_ARGS__);           \
+  }
+
+#define ROW(n, chunk)                                                          \
+  {                                                                            \
+    members_v##n, TT_COUNT(members_v##n), init_v##n, ask_v##n, chunk, end_v##n \
+  }
+
+static ncclNvlDomainInfo_v5_t domains_of(const tt_tuner_world *w)
 {
-  (void)constants;
-  return ((const ncclTuner_v2_t *)table)->init(w->nranks, w->nnodes, tt_plugin_log, context);
+  return (ncclNvlDomainInfo_v5_t){
+      .nNvlDomains = (int)w->nnodes, .minRanksPerNvlDomain = w->min_local, .maxRanksPerNvlDomain = w->max_local};
 }
 
-// What it names becomes the cheapest entry. A name that cannot be had, or half of one, shows as an entry that is touched and should not be.
+TUNER(2, destroy, w->nranks, w->nnodes, tt_plugin_log, context)
+TUNER(3, destroy, w->nranks, w->nnodes, tt_plugin_log, context)
+TUNER(4, destroy, w->nranks, w->nnodes, tt_plugin_log, context)
+TUNER(5, finalize, context, w->comm_id, w->nranks, w->nnodes, tt_plugin_log, &domains, constants)
+TUNER(6, finalize, context, w->comm_id, w->nranks, w->nnodes, tt_plugin_log, &domains, constants)
+TUNER_ASK(3, channels)
+TUNER_ASK(4, q->registered, channels)
+TUNER_ASK(5, q->registered, channels)
+TUNER_ASK(6, q->registered, channels)
+
+// Version 2 names an algorithm and a protocol: they become the cheapest entry. A name that cannot be had, or half of one, shows as an entry that
+// is touched and should not be.
 static ncclResult_t ask_v2(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, int *channels)
 {
   const ncclTuner_v2_t *t = table;
@@ -28,88 +67,6 @@ static ncclResult_t ask_v2(const void *table, void *context, const tt_tuner_ques
   return ncclSuccess;
 }
 
-static ncclResult_t end_v2(const void *table, void *context)
-{
-  return ((const ncclTuner_v2_t *)table)->destroy(context);
-}
-
-// ---- Version 3: the table of costs ----
-
-static ncclResult_t init_v3(const void *table, const tt_tuner_world *w, ncclTunerConstants_v5_t *constants, void **context)
-{
-  (void)constants;
-  return ((const ncclTuner_v3_t *)table)->init(w->nranks, w->nnodes, tt_plugin_log, context);
-}
-
-static ncclResult_t ask_v3(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, int *channels)
-{
-  const ncclTuner_v3_t *t = table;
-  return t->getCollInfo(context, q->func, q->bytes, q->ops, (float **)costs, rows, NCCL_NUM_PROTOCOLS, channels);
-}
-
-static ncclResult_t end_v3(const void *table, void *context)
-{
-  return ((const ncclTuner_v3_t *)table)->destroy(context);
-}
-
-// ---- Version 4: registered buffers ----
-
-static ncclResult_t init_v4(const void *table, const tt_tuner_world *w, ncclTunerConstants_v5_t *constants, void **context)
-{
-  (void)constants;
-  return ((const ncclTuner_v4_t *)table)->init(w->nranks, w->nnodes, tt_plugin_log, context);
-}
-
-static ncclResult_t ask_v4(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, int *channels)
-{
-  const ncclTuner_v4_t *t = table;
-  return t->getCollInfo(context, q->func, q->bytes, q->ops, (float **)costs, rows, NCCL_NUM_PROTOCOLS, q->registered, channels);
-}
-
-static ncclResult_t end_v4(const void *table, void *context)
-{
-  return ((const ncclTuner_v4_t *)table)->destroy(context);
-}
-
-// ---- Version 5: the communicator, domains and constants ----
-
-static ncclNvlDomainInfo_v5_t domains_of(const tt_tuner_world *w)
-{
-  return (ncclNvlDomainInfo_v5_t){
-      .nNvlDomains = (int)w->nnodes, .minRanksPerNvlDomain = w->min_local, .maxRanksPerNvlDomain = w->max_local};
-}
-
-static ncclResult_t init_v5(const void *table, const tt_tuner_world *w, ncclTunerConstants_v5_t *constants, void **context)
-{
-  ncclNvlDomainInfo_v5_t domains = domains_of(w);
-  return ((const ncclTuner_v5_t *)table)->init(context, w->comm_id, w->nranks, w->nnodes, tt_plugin_log, &domains, constants);
-}
-
-static ncclResult_t ask_v5(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, int *channels)
-{
-  const ncclTuner_v5_t *t = table;
-  return t->getCollInfo(context, q->func, q->bytes, q->ops, (float **)costs, rows, NCCL_NUM_PROTOCOLS, q->registered, channels);
-}
-
-static ncclResult_t end_v5(const void *table, void *context)
-{
-  return ((const ncclTuner_v5_t *)table)->finalize(context);
-}
-
-// ---- Version 6: chunks ----
-
-static ncclResult_t init_v6(const void *table, const tt_tuner_world *w, ncclTunerConstants_v5_t *constants, void **context)
-{
-  ncclNvlDomainInfo_v6_t domains = domains_of(w);
-  return ((const ncclTuner_v6_t *)table)->init(context, w->comm_id, w->nranks, w->nnodes, tt_plugin_log, &domains, constants);
-}
-
-static ncclResult_t ask_v6(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, int *channels)
-{
-  const ncclTuner_v6_t *t = table;
-  return t->getCollInfo(context, q->func, q->bytes, q->ops, (float **)costs, rows, NCCL_NUM_PROTOCOLS, q->registered, channels);
-}
-
 static bool chunk_v6(const void *table, void *context, const tt_tuner_question *q, const tt_tuner_answer *choice, size_t *chunk)
 {
   const ncclTuner_v6_t *t = table;
@@ -117,32 +74,9 @@ static bool chunk_v6(const void *table, void *context, const tt_tuner_question *
          t->getChunkSize(context, q->func, q->bytes, choice->algo, choice->proto, choice->channels, chunk) == ncclSuccess;
 }
 
-static ncclResult_t end_v6(const void *table, void *context)
-{
-  return ((const ncclTuner_v6_t *)table)->finalize(context);
-}
-
-// ---- All of them ----
-
-#define MEMBERS(v, last)                                                                             \
-  static const tt_plugin_member members_v##v[] = {TT_PLUGIN_MEMBER(ncclTuner_v##v##_t, init),        \
-                                                  TT_PLUGIN_MEMBER(ncclTuner_v##v##_t, getCollInfo), \
-                                                  TT_PLUGIN_MEMBER(ncclTuner_v##v##_t, last)}
-MEMBERS(2, destroy);
-MEMBERS(3, destroy);
-MEMBERS(4, destroy);
-MEMBERS(5, finalize);
-MEMBERS(6, finalize);
-
-static const tt_tuner_version versions[] = {
-    [2] = {members_v2, TT_COUNT(members_v2), init_v2, ask_v2, NULL, end_v2},
-    [3] = {members_v3, TT_COUNT(members_v3), init_v3, ask_v3, NULL, end_v3},
-    [4] = {members_v4, TT_COUNT(members_v4), init_v4, ask_v4, NULL, end_v4},
-    [5] = {members_v5, TT_COUNT(members_v5), init_v5, ask_v5, NULL, end_v5},
-    [6] = {members_v6, TT_COUNT(members_v6), init_v6, ask_v6, chunk_v6, end_v6},
-};
-
 const tt_tuner_version *tt_tuner_version_find(int version)
 {
+  static const tt_tuner_version versions[] = {
+      [2] = ROW(2, NULL), [3] = ROW(3, NULL), [4] = ROW(4, NULL), [5] = ROW(5, NULL), [6] = ROW(6, chunk_v6)};
   return version >= 2 && version < (int)TT_COUNT(versions) ? &versions[version] : NULL;
 }
