@@ -7,7 +7,6 @@
 #include <stdbool.h>
 
 #include "device/fifo.h"
-#include "device/host/taste.h"
 #include "nccl.h"
 #include "os/bell.h"
 #include "os/proc.h"
