@@ -30,8 +30,8 @@ differing=$(for folder in src include docs scripts; do diff -rq $folder "$tmp/tr
 # compile FILE OBJECT [OPTION...]: as the build compiles the table of algorithms, but without optimisation.
 command=$(sed -n 's/.*"command": "\(.* -o \)[^ ]*coll\/table.c.o .*/\1/p' "$build/compile_commands.json")
 [ -n "$command" ] || fail "the build has no command for coll/table.c"
-command=$(printf '%s' "${command//\\\"/\"}" | sed "s|-I$PWD/|-I$tmp/tree/|g; s| -O2 | -O0 |; s| -o \$||")
-compile() { eval "$command" -Werror "${@:3}" -o "'$tmp/$2'" -c "'$1'" || fail "$1 does not compile"; }
+read -ra command < <(printf '%s\n' "$command" | sed "s|-I$PWD/|-I$tmp/tree/|g; s| -O2 | -O0 |; s| -o \$||")
+compile() { "${command[@]}" -Werror "${@:3}" -o "$tmp/$2" -c "$1" || fail "$1 does not compile"; }
 
 # Whatever counts algorithms is compiled anew.
 objects=

@@ -456,7 +456,7 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
 {
   tt_launch_events events, *told = NULL;
   tt_plan *p;
-  const tt_task *first = NULL;
+  const tt_task *first = tasks;
   tt_stream *stream;
   for (size_t i = n; i-- > 0;) {
     if (is_open_message(&tasks[i])) {
