@@ -119,7 +119,7 @@ judge() {
 
 # finish WHAT SECONDS [VICTIM…]: waits for the members and judges. Their own watches come first, so that they can say where they hang.
 finish() {
-  job_wait $(($2 + 30 * slower)) ""
+  job_wait $(($2 + 60 * slower)) ""
   judge "$@"
 }
 
@@ -143,7 +143,7 @@ all_remote() {
 dies() {
   local family=$1
   shift
-  begin "$family" 1 $((closed + 20 * slower)) "$@" || return 1
+  begin "$family" 1 $((closed + 60 * slower)) "$@" || return 1
   kill -KILL "$(job_pid rank3)"
   finish error "$closed" 3 && all_remote 3 && named 3
 }
@@ -156,13 +156,13 @@ kill_nonblocking() { dies 4 -N; }
 # Rank 2 of four hosts is nobody's neighbour on rank 0.
 kill_four_hosts() {
   hosts=4 each=1
-  begin 46 2 $((closed + 20 * slower)) || return 1
+  begin 46 2 $((closed + 60 * slower)) || return 1
   kill -KILL "$(job_pid rank2)"
   finish error "$closed" 2 && all_remote 2 && named 2
 }
 
 kill_host() {
-  begin 4 1 $((closed + 20 * slower)) || return 1
+  begin 4 1 $((closed + 60 * slower)) || return 1
   kill -KILL "$(job_pid rank2)" "$(job_pid rank3)"
   finish error "$closed" 2 3 && all_remote 2 3
 }
