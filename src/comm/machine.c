@@ -269,7 +269,6 @@ static void number_nets(const tt_topo *topo, tt_plan_shape *shape)
 static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, tt_node_group *out)
 {
   tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
-  tt_connect_options opt = tt_connect_options_from(tt_params_get());
   tt_graphs graphs = {0};
   bool inter = tt_topo_count(topo, TT_NODE_GPU) < m->nranks;
   ncclResult_t res = ncclSuccess;
@@ -284,7 +283,7 @@ static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, cons
   TT_TRY_GOTO(tt_plan_shape_make(topo, &graphs, &out->shape), res);
   number_nets(topo, &out->shape);
   out->machine = tt_plan_look(topo, paths, &rules);
-  out->p2p_wanted = tt_p2p_wanted(topo, paths, &rules, &opt, m->nranks == 1);
+  out->p2p_wanted = tt_p2p_wanted(topo, paths, &rules, m->nranks == 1);
 fail:
   tt_graphs_clear(&graphs);
   return res;

@@ -489,8 +489,8 @@ static ncclResult_t connect_all(joint *j, tt_topology *t)
   if (!t->plain) { // nobody asks how fast a plain host's GPUs would be
     TT_TRY(tt_model_make(&(tt_model_input){.connect = t->connect, .opt = &model}, &t->model));
   }
-  t->p2p = tt_p2p_agree(t->connect, &opt, j->wanted);
-  t->p2p_group = tt_p2p_group(t->connect, &opt);
+  t->p2p = tt_p2p_agree(t->connect, j->wanted);
+  t->p2p_group = tt_p2p_group(t->connect);
   t->kinds = j->kinds; // the connection's arrays
   t->nkinds = j->nkinds;
   return ncclSuccess;

@@ -55,15 +55,8 @@ tt_plan_machine tt_plan_join(const tt_plan_machine *a, const tt_plan_machine *b)
 typedef struct tt_connect_options {
   int min_channels, max_channels; // NCCL_MIN/MAX_NCHANNELS, formerly NRINGS; -2: not set. First cut to the greatest, then duplicate
   int min_ctas, max_ctas;         // of the communicator's configuration
-  int nvls_ctas;                  // NCCL_NVLS_NCHANNELS; -2: chosen by generation
   bool collnet;                   // the network reduces, and may (NCCL_COLLNET_ENABLE)
   int collnet_nodes;              // NCCL_COLLNET_NODE_THRESHOLD: nodes from which on
-  bool unpack;                    // network that unpacks on the device: twice the channels
-  int p2p_min, p2p_max;           // NCCL_MIN/MAX_P2P_NCHANNELS
-  int p2p_per_net_peer;           // NCCL_NCHANNELS_PER_NET_PEER; -2: by bandwidth
-  int p2p_net_bw;                 // NCCL_P2P_PER_CHANNEL_NET_BW: GB/s that one channel carries
-  int p2p_group;                  // NCCL_P2P_SCHEDULE_GROUP_SIZE
-  int p2p_peers;                  // peers that a rank talks to at a time; -2: all ranks
 } tt_connect_options;
 
 // What NCCL has where no variable is set.
@@ -128,17 +121,17 @@ tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank);
 
 // Channels per peer that the ranks of one machine (or group of it) want, before all nodes agree on the least. TT_GRAPH_MAX_CHANNELS for a machine
 // with one rank and `alone` (no ranks elsewhere).
-int tt_p2p_wanted(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const tt_connect_options *opt, bool alone);
+int tt_p2p_wanted(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, bool alone);
 
 typedef struct tt_p2p_channels {
   int channels, per_peer; // powers of two
 } tt_p2p_channels;
 
 // The numbers for all, from what the machine with the least wants.
-tt_p2p_channels tt_p2p_agree(const tt_connect *c, const tt_connect_options *opt, int wanted);
+tt_p2p_channels tt_p2p_agree(const tt_connect *c, int wanted);
 
-// Ranks per group of the schedule: what divides all nodes' ranks and the option. One node: all of its ranks.
-int tt_p2p_group(const tt_connect *c, const tt_connect_options *opt);
+// Ranks per group of the schedule: 8, or the largest number that divides 8 and the ranks of every node. One node: all of its ranks.
+int tt_p2p_group(const tt_connect *c);
 
 // ---- Pure functions, for tests ----
 

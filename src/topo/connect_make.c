@@ -9,14 +9,7 @@ tt_connect_options tt_connect_options_default(void)
                               .max_channels = -2,
                               .min_ctas = 1,
                               .max_ctas = TT_GRAPH_MAX_CHANNELS,
-                              .nvls_ctas = -2,
-                              .collnet_nodes = 2,
-                              .p2p_min = 1,
-                              .p2p_max = TT_GRAPH_MAX_CHANNELS,
-                              .p2p_per_net_peer = -2,
-                              .p2p_net_bw = 14,
-                              .p2p_peers = -2,
-                              .p2p_group = 8};
+                              .collnet_nodes = 2};
 }
 
 static int clamp_int(int64_t v)
@@ -179,9 +172,6 @@ static void count_channels(tt_connect *c, const tt_connect_options *opt)
   if (c->machine.cc_min >= 90 && c->nnodes > 1 && ring->bw_intra > 45.0F && c->nchannels < 16) {
     copy_channels(c, 2 * c->nchannels);
   }
-  if (opt->unpack && c->nnodes > 1 && c->nchannels < 16) {
-    copy_channels(c, 2 * c->nchannels);
-  }
   int most = opt->max_channels == -2 ? TT_GRAPH_MAX_CHANNELS : TT_CLAMP(opt->max_channels, 1, TT_GRAPH_MAX_CHANNELS);
   int least = TT_CLAMP(opt->min_channels, 0, TT_GRAPH_MAX_CHANNELS);
   c->nchannels = TT_MAX(1, TT_MIN(TT_MIN(most, c->nchannels), opt->max_ctas));
@@ -200,7 +190,6 @@ static int count_nvls(const tt_connect *c, const tt_connect_options *opt)
     bool small = net_bw >= 96.0F ? c->min_local <= 8 : net_bw >= 48.0F;
     n = c->nnodes > 1 && !(c->nnodes == 2 && net_bw >= 48.0F) && small ? 24 : n;
   }
-  n = opt->nvls_ctas != -2 ? opt->nvls_ctas : n;
   return TT_MAX(opt->min_ctas, TT_MIN(opt->max_ctas, n));
 }
 

@@ -57,7 +57,7 @@ static bool same_channels(known *k)
 
 static bool same_p2p(known *k)
 {
-  tt_p2p_channels p = tt_p2p_agree(k->c, &k->opt, k->p2p_wanted);
+  tt_p2p_channels p = tt_p2p_agree(k->c, k->p2p_wanted);
   if (p.channels != k->p2p || p.per_peer != k->p2p_per_peer) {
     print_message("%s, %d nodes: %d point-to-point channels, %d per peer; known %d, %d\n", k->name, k->nnodes_in_name, p.channels,
                   p.per_peer, k->p2p, k->p2p_per_peer);
@@ -361,9 +361,6 @@ static void test_channel_limits(void **state)
   o.min_ctas = 20;
   o.max_ctas = 32;
   assert_int_equal(channels_with(w, o), 20);
-  o = tt_connect_options_default();
-  o.unpack = true;
-  assert_int_equal(channels_with(w, o), 16);
   tt_params params = *tt_params_get();
   params.min_nchannels = 5;
   params.max_ctas = 9;
@@ -402,32 +399,26 @@ static void test_p2p_channels(void **state)
 {
   (void)state;
   tt_connect c = {.nranks = 64, .nnodes = 8, .nchannels = 12};
-  tt_connect_options o = tt_connect_options_default();
-  tt_p2p_channels p = tt_p2p_agree(&c, &o, 5);
+  tt_p2p_channels p = tt_p2p_agree(&c, 5);
   assert_true(p.channels == 16 && p.per_peer == 2);
-  o.p2p_per_net_peer = 8;
-  p = tt_p2p_agree(&c, &o, 8);
-  assert_true(p.channels == 16 && p.per_peer == 8);
-  o = tt_connect_options_default();
-  o.p2p_peers = 8;
-  o.p2p_max = 4;
-  p = tt_p2p_agree(&c, &o, 8);
+  c.nranks = 8;
+  c.nchannels = 4;
+  p = tt_p2p_agree(&c, 8);
   assert_true(p.channels == 4 && p.per_peer == 4);
   c.nnodes = 1;
-  p = tt_p2p_agree(&c, &o, 64);
+  p = tt_p2p_agree(&c, 64);
   assert_true(p.channels == 4 && p.per_peer == 4);
 }
 
-// What divides the ranks of all nodes, and the option.
+// What divides the ranks of all nodes, and 8.
 static void test_p2p_group(void **state)
 {
   (void)state;
   world *w = malloc(sizeof(*w));
-  tt_connect_options o = tt_connect_options_default();
   for (int n = 1; n <= 13; n++) {
     make(w, n, (int[]){0, n > 1 && n % 2 == 0}, n % 3 == 0);
     tt_connect *c = connect(w);
-    assert_int_equal(tt_p2p_group(c, &o), n % 2 == 0 ? 2 : 4);
+    assert_int_equal(tt_p2p_group(c), n % 2 == 0 ? 2 : 4);
     tt_connect_destroy(c);
   }
   free(w);

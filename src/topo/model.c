@@ -227,9 +227,6 @@ static float cell_bw(const maker *k, cell *x)
 
 static float overhead(const maker *k)
 {
-  if (k->opt.net_overhead != -2) {
-    return (float)((double)k->opt.net_overhead * .001);
-  }
   return k->c->machine.cpu_arch == TT_CPU_X86 && k->c->machine.cpu_vendor == TT_CPU_AMD ? 2.0F : 1.0F;
 }
 
@@ -276,7 +273,7 @@ static float cell_latency(const maker *k, const cell *x)
 
 static bool ll128_ok(const maker *k, const tt_plan_graph *g)
 {
-  int limit = k->opt.ll128_c2c && k->c->machine.cc_min >= 90 ? TT_PATH_PXN : TT_PATH_PXB;
+  int limit = k->c->machine.cc_min >= 90 ? TT_PATH_PXN : TT_PATH_PXB;
   return g->type_inter <= limit && g->type_intra <= TT_PATH_NVB &&
          (k->c->machine.cc_min == k->c->machine.cc_max || k->c->machine.cc_min >= 90) && k->c->machine.cc_min >= 70;
 }
@@ -387,15 +384,16 @@ static ncclResult_t fill_table(const maker *k)
 
 // ---- Threads ----
 
-// A variable's number of threads: a multiple of a warp within limits. Otherwise INFO, and what NCCL takes instead.
-static int threads_of(const char *variable, int set, const int limits[2], int otherwise)
+// NCCL_NTHREADS: a multiple of a warp within limits, 0: not set. Otherwise INFO, and what NCCL takes instead.
+static int threads_of(int set)
 {
+  enum { LEAST = 2 * TT_MODEL_WARP, MOST = 512 };
   if (set <= 0) {
-    return otherwise;
+    return 0;
   }
-  int n = set % TT_MODEL_WARP != 0 ? limits[1] : TT_CLAMP(set, limits[0], limits[1]);
+  int n = set % TT_MODEL_WARP != 0 ? MOST : TT_CLAMP(set, LEAST, MOST);
   if (n != set) {
-    tt_advise("%s=%d: must be a multiple of %d from %d to %d; %d is taken", variable, set, TT_MODEL_WARP, limits[0], limits[1], n);
+    tt_advise("NCCL_NTHREADS=%d: must be a multiple of %d from %d to %d; %d is taken", set, TT_MODEL_WARP, LEAST, MOST, n);
   }
   return n;
 }
@@ -411,23 +409,13 @@ static void fill_threads(const maker *k)
     m->threshold[a][TT_MODEL_LL] = m->threshold[a][TT_MODEL_LL128] = 8;
     m->threshold[a][TT_MODEL_SIMPLE] = is_collnet(a) ? 512 : 64;
   }
-  static const int limits[2] = {2 * TT_MODEL_WARP, 512}, ll128_limits[2] = {TT_MODEL_MAX_THREADS / 4, TT_MODEL_MAX_THREADS};
-  int threads = threads_of("NCCL_NTHREADS", k->opt.nthreads, limits, 0);
-  int ll128 = threads_of("NCCL_LL128_NTHREADS", k->opt.ll128_nthreads, ll128_limits, TT_MODEL_MAX_THREADS);
+  int threads = threads_of(k->opt.nthreads);
   for (int a = TT_MODEL_TREE; a <= TT_MODEL_RING; a++) {
     m->threads[a][TT_MODEL_LL] = threads > 0 ? threads : 512;
-    m->threads[a][TT_MODEL_LL128] = ll128;
+    m->threads[a][TT_MODEL_LL128] = TT_MODEL_MAX_THREADS;
     m->threads[a][TT_MODEL_SIMPLE] = threads > 0 ? threads : a == TT_MODEL_RING && slow_links ? 256 : 512;
   }
   m->threshold[TT_MODEL_RING][TT_MODEL_LL] *= k->nranks;
-  long t[2 * TT_MODEL_PROTOS] = {-2, -2, -2, -2, -2, -2};
-  if (k->opt.thread_thresholds != NULL) {
-    sscanf(k->opt.thread_thresholds, "%ld %ld %ld %ld %ld %ld", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5]);
-  }
-  for (int i = 0; i < 2 * TT_MODEL_PROTOS; i++) {
-    int64_t *to = &m->threshold[i / TT_MODEL_PROTOS][i % TT_MODEL_PROTOS];
-    *to = t[i] >= 0 ? TT_MIN(t[i], 1L << 40) : *to;
-  }
 }
 
 // ---- The front door ----
@@ -465,27 +453,20 @@ static void look(maker *k)
                                      : GEN_VOLTA;
   k->scale = c->nnodes <= 2 ? c->nnodes - 1 : 2;
   k->ppn = (float)c->nranks / (float)c->nnodes;
-  k->pat = c->machine.cc_min >= 60 && (k->opt.pat == 2 ? c->nnodes == c->nranks : k->opt.pat != 0);
+  k->pat = c->machine.cc_min >= 60 && c->nnodes == c->nranks;
   k->chain = chain_ends_in_heads(c);
   int heads = c->nvls_channels > 0 ? c->nvls_heads : tt_plan_heads(&c->shapes[c->shape_of[0]], TT_GRAPH_COLLNET_DIRECT);
   k->gathers = c->collnet && k->in->net_gathers && c->max_local <= heads;
   k->m->direct_heads = tt_plan_heads(&c->shapes[c->shape_of[0]], TT_GRAPH_COLLNET_DIRECT);
 }
 
-tt_model_options tt_model_options_default(void)
-{
-  return (tt_model_options){.nthreads = -2, .ll128_nthreads = -2, .pat = 2, .net_overhead = -2, .ll128_c2c = true};
-}
-
 tt_model_options tt_model_options_from(const tt_params *params)
 {
-  tt_model_options o = tt_model_options_default();
-  o.algo = params->algo;
-  o.proto = params->proto;
-  o.nthreads = (int)TT_CLAMP(params->nthreads, -2, 1 << 20);
-  o.no_nvls = params->nvls_enable == 0 ? TT_OFF_NVLS_ENABLE : TT_OFF_NOT;
-  o.no_collnet = params->collnet_enable == 0 ? TT_OFF_COLLNET_ENABLE : TT_OFF_NOT;
-  return o;
+  return (tt_model_options){.algo = params->algo,
+                            .proto = params->proto,
+                            .nthreads = (int)TT_CLAMP(params->nthreads, 0, 1 << 20),
+                            .no_nvls = params->nvls_enable == 0 ? TT_OFF_NVLS_ENABLE : TT_OFF_NOT,
+                            .no_collnet = params->collnet_enable == 0 ? TT_OFF_COLLNET_ENABLE : TT_OFF_NOT};
 }
 
 void tt_model_constants_default(tt_model_constants *out)
@@ -507,8 +488,10 @@ ncclResult_t tt_model_make(const tt_model_input *in, tt_model *out)
   maker k = {.in = in,
              .c = c,
              .v = in->constants != NULL ? in->constants : &constants,
-             .m = &m,
-             .opt = in->opt != NULL ? *in->opt : tt_model_options_default()};
+             .m = &m};
+  if (in->opt != NULL) {
+    k.opt = *in->opt;
+  }
   m.by_variable = k.opt.algo != NULL || k.opt.proto != NULL;
   look(&k);
   fill_threads(&k);

@@ -46,7 +46,7 @@ typedef enum {
   TT_OFF_COLLNET,        // the network does not reduce, or not this
   TT_OFF_SWITCH,         // collnet direct, NVLS: there is no NVSwitch
   TT_OFF_HEADS,          // more GPUs than heads, or a chain that does not end in a head
-  TT_OFF_PAT,            // more than one rank per node, or a GPU below sm 60, or NCCL_PAT_ENABLE
+  TT_OFF_PAT,            // more than one rank per node, or a GPU below sm 60
   TT_OFF_LL128,          // LL128 would cross links that tear its lines, or GPUs differ
   TT_OFF_NVLS,           // no NVLS, or not for this operation
   TT_OFF_LOCALS,         // more ranks per node than the algorithm takes
@@ -70,19 +70,12 @@ typedef enum {
   TT_BOUND_KINDS,
 } tt_model_bound;
 
-// What the variables say. Texts may be NULL: not set.
+// What the variables say. All zero: none is set.
 typedef struct tt_model_options {
-  const char *algo, *proto;         // NCCL_ALGO, NCCL_PROTO
-  const char *thread_thresholds;    // NCCL_THREAD_THRESHOLDS
-  int nthreads, ll128_nthreads;     // NCCL_NTHREADS, NCCL_LL128_NTHREADS; -2: not set
-  int pat;                          // NCCL_PAT_ENABLE: 0, 1, or 2 where it pays
-  int net_overhead;                 // NCCL_NET_OVERHEAD in nanoseconds; -2: by CPU
-  bool ll128_c2c;                   // NCCL_LL128_C2C
+  const char *algo, *proto;         // NCCL_ALGO, NCCL_PROTO; NULL: not set
+  int nthreads;                     // NCCL_NTHREADS; 0: not set
   tt_model_off no_nvls, no_collnet; // what to say where these are not used; TT_OFF_NOT: what the machine lacks
 } tt_model_options;
-
-// What NCCL has where no variable is set.
-tt_model_options tt_model_options_default(void);
 
 // The options as NCCL_ALGO, NCCL_PROTO, NCCL_NTHREADS, NCCL_NVLS_ENABLE and NCCL_COLLNET_ENABLE have them.
 tt_model_options tt_model_options_from(const tt_params *params);
@@ -96,7 +89,7 @@ void tt_model_constants_default(tt_model_constants *out);
 typedef struct tt_model_input {
   const tt_connect *connect;           // only read while the model is made
   bool net_gathers;                    // with collnet: the network also does all-gather and reduce-scatter
-  const tt_model_options *opt;         // NULL: the defaults
+  const tt_model_options *opt;         // NULL: no variable is set
   const tt_model_constants *constants; // NULL: those of tt_model_constants_default
 } tt_model_input;
 

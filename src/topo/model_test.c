@@ -173,20 +173,20 @@ static void test_algo_and_proto(void **state)
 {
   (void)state;
   known *k = load(H100, 1);
-  tt_model_options o = tt_model_options_default();
+  tt_model_options o = {0};
   o.algo = "allreduce:ring";
   tt_model m = model_of(k, &o);
   tt_model_op op = {.func = TT_MODEL_ALL_REDUCE, .bytes = 1 << 20};
   assert_int_equal(choose(&m, TT_MODEL_ALL_REDUCE, 1 << 30).algo, TT_MODEL_RING);
   assert_int_equal(tt_model_why(&m, &op, TT_MODEL_NVLS, TT_MODEL_SIMPLE), TT_OFF_ALGO_VAR);
   assert_true(m.bandwidth[TT_MODEL_ALL_GATHER][TT_MODEL_NVLS][TT_MODEL_SIMPLE] > 0);
-  o = tt_model_options_default();
+  o = (tt_model_options){0};
   o.proto = "^LL,LL128";
   m = model_of(k, &o);
   assert_int_equal(choose(&m, TT_MODEL_ALL_REDUCE, 8).proto, TT_MODEL_SIMPLE);
   assert_int_equal(tt_model_why(&m, &op, TT_MODEL_RING, TT_MODEL_LL128), TT_OFF_PROTO_VAR);
   // Tree does not broadcast: nothing is left.
-  o = tt_model_options_default();
+  o = (tt_model_options){0};
   o.algo = "tree";
   m = model_of(k, &o);
   op.func = TT_MODEL_BROADCAST;
@@ -207,7 +207,7 @@ static void test_ll128(void **state)
   tt_model m = model_of(k, NULL);
   tt_model_op op = {.func = TT_MODEL_ALL_REDUCE, .bytes = 1 << 20};
   assert_int_equal(tt_model_why(&m, &op, TT_MODEL_RING, TT_MODEL_LL128), TT_OFF_LL128);
-  tt_model_options o = tt_model_options_default();
+  tt_model_options o = {0};
   o.proto = "LL128";
   m = model_of(k, &o);
   assert_int_equal(choose(&m, TT_MODEL_ALL_REDUCE, 1 << 20).proto, TT_MODEL_LL128);
@@ -220,22 +220,17 @@ static void test_threads(void **state)
   static const int want[][2] = {{128, 128}, {33, 512}, {32, 64}, {4096, 512}, {0, 512}};
   known *k = load(H100, 2);
   for (size_t i = 0; i < TT_COUNT(want); i++) {
-    tt_model_options o = tt_model_options_default();
+    tt_model_options o = {0};
     o.nthreads = want[i][0];
     tt_model m = model_of(k, &o);
     assert_int_equal(m.threads[TT_MODEL_RING][TT_MODEL_SIMPLE], want[i][1]);
     assert_int_equal(m.threads[TT_MODEL_NVLS][TT_MODEL_SIMPLE], 640);
   }
-  tt_model_options o = tt_model_options_default();
-  o.thread_thresholds = "1 2 3 4 -2 6";
-  tt_model m = model_of(k, &o);
-  assert_int_equal(m.threshold[TT_MODEL_TREE][TT_MODEL_LL128], 2);
-  assert_int_equal(m.threshold[TT_MODEL_RING][TT_MODEL_LL], 4);
-  assert_int_equal(m.threshold[TT_MODEL_RING][TT_MODEL_LL128], 8);
-  assert_int_equal(m.threshold[TT_MODEL_RING][TT_MODEL_SIMPLE], 6);
-  o.thread_thresholds = "nonsense";
-  m = model_of(k, &o);
+  tt_model m = model_of(k, NULL);
+  assert_int_equal(m.threads[TT_MODEL_RING][TT_MODEL_LL128], 640);
   assert_int_equal(m.threshold[TT_MODEL_TREE][TT_MODEL_LL], 8);
+  assert_int_equal(m.threshold[TT_MODEL_RING][TT_MODEL_LL128], 8);
+  assert_int_equal(m.threshold[TT_MODEL_RING][TT_MODEL_SIMPLE], 64);
   known_free(k);
 }
 
@@ -277,11 +272,6 @@ static void test_operations(void **state)
   assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_NOT);
   op.scaled = true;
   assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_OPERATION);
-  tt_model_options o = tt_model_options_default();
-  o.pat = 0;
-  m = model_of(k, &o);
-  op.scaled = false;
-  assert_int_equal(tt_model_why(&m, &op, TT_MODEL_PAT, TT_MODEL_SIMPLE), TT_OFF_PAT);
   known_free(k);
 }
 
@@ -355,7 +345,6 @@ static void test_params(void **state)
   assert_string_equal(o.algo, "ring");
   assert_string_equal(o.proto, "LL");
   assert_int_equal(o.nthreads, 64);
-  assert_true(o.pat == 2 && o.ll128_c2c && o.net_overhead == -2);
   assert_true(o.no_nvls == TT_OFF_NOT && o.no_collnet == TT_OFF_NOT);
   params.collnet_enable = 2; // not 0, as to the communicator
   o = tt_model_options_from(&params);
@@ -370,7 +359,7 @@ static void test_params(void **state)
 static void test_switched_off(void **state)
 {
   (void)state;
-  tt_model_options o = tt_model_options_default();
+  tt_model_options o = {0};
   known *k = load("seed_a100_sxm4_vm", 1);
   tt_model m = model_of(k, &o);
   assert_int_equal(m.off[TT_MODEL_ALL_REDUCE][TT_MODEL_NVLS][TT_MODEL_SIMPLE], TT_OFF_SWITCH);

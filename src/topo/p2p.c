@@ -3,6 +3,13 @@
 
 #include "base/util.h"
 
+// NCCL's defaults.
+enum {
+  CHANNEL_NET_BW = 14, // GB/s that one channel carries over the network
+  PEERS_PER_ROUND = 8, // messages that a channel carries at a time
+  SCHEDULE_GROUP = 8,  // ranks that a round of the schedule keeps together
+};
+
 // Number of network cards that a GPU needs to fill its way to the CPU, at most those it has; *bw: what they carry.
 static int nets_needed(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, float *bw)
 {
@@ -22,14 +29,11 @@ static int nets_needed(const tt_topo *topo, const tt_paths *paths, const tt_topo
 }
 
 // Channels for a peer that is reached over the network.
-static int wanted_far(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const tt_connect_options *opt, int gpu)
+static int wanted_far(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu)
 {
-  if (opt->p2p_per_net_peer != -2) {
-    return opt->p2p_per_net_peer;
-  }
   float bw = 0;
   int count = nets_needed(topo, paths, rules, gpu, &bw);
-  return count == 0 ? 2 : TT_MAX(count, TT_DIV_UP((int)bw, TT_MAX(opt->p2p_net_bw, 1)));
+  return count == 0 ? 2 : TT_MAX(count, TT_DIV_UP((int)bw, CHANNEL_NET_BW));
 }
 
 // For a peer of the same machine: two per NVLink between them.
@@ -42,7 +46,7 @@ static int wanted_near(const tt_topo *topo, const tt_paths *paths, int gpu, int 
   return 2 * TT_MAX(1, (int)(p->bw / tt_bw_nvlink(topo->nodes[gpu].gpu.sm)));
 }
 
-int tt_p2p_wanted(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const tt_connect_options *opt, bool alone)
+int tt_p2p_wanted(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, bool alone)
 {
   int least = TT_GRAPH_MAX_CHANNELS, begin = topo->first[TT_NODE_GPU], end = topo->first[TT_NODE_GPU + 1];
   for (int g = begin; g < end; g++) {
@@ -51,7 +55,7 @@ int tt_p2p_wanted(const tt_topo *topo, const tt_paths *paths, const tt_topo_rule
       least = TT_MIN(least, n);
     }
     if (!alone) {
-      int n = wanted_far(topo, paths, rules, opt, g);
+      int n = wanted_far(topo, paths, rules, g);
       least = TT_MIN(least, n);
     }
   }
@@ -67,20 +71,17 @@ static int power_up(int n)
   return p;
 }
 
-enum { PEERS_PER_ROUND = 8 }; // messages that a channel carries at a time
-
-tt_p2p_channels tt_p2p_agree(const tt_connect *c, const tt_connect_options *opt, int wanted)
+tt_p2p_channels tt_p2p_agree(const tt_connect *c, int wanted)
 {
   tt_p2p_channels p;
-  p.channels = power_up(TT_CLAMP(TT_MAX(TT_MIN(c->nchannels, opt->p2p_max), opt->p2p_min), 1, TT_GRAPH_MAX_CHANNELS));
+  p.channels = power_up(TT_CLAMP(c->nchannels, 1, TT_GRAPH_MAX_CHANNELS));
   p.per_peer = power_up(TT_CLAMP(wanted, 1, TT_GRAPH_MAX_CHANNELS));
-  if (c->nnodes == 1 || opt->p2p_per_net_peer != -2) {
+  if (c->nnodes == 1) {
     p.per_peer = TT_MIN(p.channels, p.per_peer);
     return p;
   }
   // The network is the bottleneck: all peers at once, with no more channels than there are.
-  int peers = opt->p2p_peers == -2 ? c->nranks : TT_MIN(opt->p2p_peers, c->nranks);
-  while (p.per_peer > 1 && (int64_t)p.per_peer * TT_DIV_UP(peers, PEERS_PER_ROUND) > p.channels) {
+  while (p.per_peer > 1 && (int64_t)p.per_peer * TT_DIV_UP(c->nranks, PEERS_PER_ROUND) > p.channels) {
     p.per_peer /= 2;
   }
   return p;
@@ -98,9 +99,9 @@ static int common_divisor(int a, int b)
   return a;
 }
 
-int tt_p2p_group(const tt_connect *c, const tt_connect_options *opt)
+int tt_p2p_group(const tt_connect *c)
 {
-  int group = c->nnodes > 1 ? TT_MAX(opt->p2p_group, 1) : c->max_local;
+  int group = c->nnodes > 1 ? SCHEDULE_GROUP : c->max_local;
   for (int s = 0; s < c->nshapes; s++) {
     group = c->used[s] ? common_divisor(group, c->shapes[s].ngpus) : group;
   }

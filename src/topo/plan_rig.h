@@ -164,7 +164,7 @@ RIG void known_machine(known *k)
     tt_paths *paths = rig_paths(part, &rules);
     tt_plan_machine m = tt_plan_look(part, paths, &rules);
     k->machine = g == 0 ? m : tt_plan_join(&k->machine, &m);
-    int wanted = tt_p2p_wanted(part, paths, &rules, &k->opt, k->ngroups == 1 && k->nnodes_in_name == 1);
+    int wanted = tt_p2p_wanted(part, paths, &rules, k->ngroups == 1 && k->nnodes_in_name == 1);
     k->p2p_wanted = g == 0 ? wanted : TT_MIN(k->p2p_wanted, wanted);
     tt_paths_destroy(paths);
     tt_topo_destroy(part);

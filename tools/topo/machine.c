@@ -224,13 +224,13 @@ ncclResult_t xp_machine_connect(const xp_options *o, const tt_params *params, xp
     tt_plan_machine look = tt_plan_look(x->topo, x->paths, &m->rules);
     joined = g == 0 ? look : tt_plan_join(&joined, &look);
     bool alone = m->ngroups * m->nodes == 1;
-    wanted = TT_MIN(wanted, tt_p2p_wanted(x->topo, x->paths, &m->rules, &m->connect_options, alone));
+    wanted = TT_MIN(wanted, tt_p2p_wanted(x->topo, x->paths, &m->rules, alone));
     reduces = reduces && network_reduces(x->topo);
   }
   m->connect_options.collnet = may_reduce(o, params) && reduces;
   m->model_options.no_collnet = no_collnet(o, params, reduces, m->nodes * m->ngroups);
   TT_TRY(connect_nodes(m, &joined));
-  m->p2p = tt_p2p_agree(m->connect, &m->connect_options, wanted);
+  m->p2p = tt_p2p_agree(m->connect, wanted);
   tt_model_input in = {.connect = m->connect, .net_gathers = true, .opt = &m->model_options};
   return tt_model_make(&in, &m->model);
 }
