@@ -5,11 +5,7 @@
 
 tt_connect_options tt_connect_options_default(void)
 {
-  return (tt_connect_options){.min_channels = -2,
-                              .max_channels = -2,
-                              .min_ctas = 1,
-                              .max_ctas = TT_GRAPH_MAX_CHANNELS,
-                              .collnet_nodes = 2};
+  return (tt_connect_options){.min_channels = -2, .max_channels = -2, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .collnet_nodes = 2};
 }
 
 static int clamp_int(int64_t v)

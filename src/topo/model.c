@@ -485,10 +485,7 @@ ncclResult_t tt_model_make(const tt_model_input *in, tt_model *out)
                 .cc_min = c->machine.cc_min,
                 .collnet = c->collnet,
                 .x86 = c->machine.cpu_arch == TT_CPU_X86};
-  maker k = {.in = in,
-             .c = c,
-             .v = in->constants != NULL ? in->constants : &constants,
-             .m = &m};
+  maker k = {.in = in, .c = c, .v = in->constants != NULL ? in->constants : &constants, .m = &m};
   if (in->opt != NULL) {
     k.opt = *in->opt;
   }

@@ -110,13 +110,12 @@ static int gpu_of_net(const tt_topo *t, const tt_paths *p, const tt_topo_rules *
 }
 
 // Does it pay to send over `peer`, which is nearer to the card?
-static bool pxn_pays(const tt_topo *t, const tt_topo_rules *rules, const tt_paths *p, const int gpu_net[2], int peer)
+static bool pxn_pays(const tt_topo *t, const tt_topo_rules *rules, const tt_paths *p, int gpu, int net, int peer)
 {
-  int gpu = gpu_net[0], net = gpu_net[1];
   const tt_path *own = tt_path_get(p, gpu, net), *other = tt_path_get(p, peer, net);
   return other->type <= (rules->pxn_c2c ? TT_PATH_P2C : TT_PATH_PXB) && tt_path_get(p, peer, gpu)->type <= TT_PATH_NVL &&
          t->nodes[peer].host == t->nodes[gpu].host && (other->bw > own->bw || own->type > TT_PATH_PXN) &&
-         tt_topo_gdr(t, p, rules, (int[]){peer, net}, true) != TT_GDR_OFF;
+         tt_topo_gdr(t, p, rules, peer, net, true) != TT_GDR_OFF;
 }
 
 static ncclResult_t route_net(const tt_topo *t, const tt_topo_rules *rules, tt_paths *p, int net)
@@ -127,13 +126,13 @@ static ncclResult_t route_net(const tt_topo *t, const tt_topo_rules *rules, tt_p
     if (!rules->pxn_disable) {
       peer = known ? peer : gpu_of_net(t, p, rules, net);
       known = true;
-      if (peer >= 0 && peer != gpu && pxn_pays(t, rules, p, (int[]){gpu, net}, peer)) {
+      if (peer >= 0 && peer != gpu && pxn_pays(t, rules, p, gpu, net, peer)) {
         TT_TRY(go_over(t, p, gpu, peer, net));
         known = false;
       }
     }
     int cpu = tt_path_at(p, gpu, net)->type < TT_PATH_PHB ? tt_topo_gpu_cpu(t, p, gpu) : -1;
-    if (cpu >= 0 && tt_topo_gdr(t, p, rules, (int[]){gpu, net}, false) == TT_GDR_OFF) {
+    if (cpu >= 0 && tt_topo_gdr(t, p, rules, gpu, net, false) == TT_GDR_OFF) {
       TT_TRY(go_over(t, p, net, cpu, gpu));
       TT_TRY(go_over(t, p, gpu, cpu, net));
       known = false;

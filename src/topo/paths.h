@@ -82,7 +82,7 @@ bool tt_topo_net_wins(const tt_topo *topo, const tt_paths *paths, const tt_topo_
 // May the card of NET node `net` reach the memory of GPU node `gpu`, to read it (sending) or to write it?
 // NCCL's modes: off; on; on, but mapped through PCI on a machine with C2C.
 typedef enum { TT_GDR_OFF, TT_GDR_ON, TT_GDR_PCI } tt_gdr_mode;
-tt_gdr_mode tt_topo_gdr(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const int gpu_net[2], bool read);
+tt_gdr_mode tt_topo_gdr(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, int net, bool read);
 
 // The GPU node that passes on what goes from `from` to `to` (NVB: to a GPU; PXN: to a NET); -1 when nobody has to. A DEV node may be the
 // answer.

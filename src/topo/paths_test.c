@@ -332,17 +332,17 @@ static void test_gdr(void **state)
   tt_topo_rules r = tt_topo_rules_default();
   small s = make(FOUR, &r);
   int net0 = s.t->first[TT_NODE_NET];
-  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, (int[]){0, net0}, false), TT_GDR_ON);
-  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, (int[]){0, net0}, true), TT_GDR_ON);
-  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, (int[]){0, net0 + 1}, true), TT_GDR_ON); // by PXN: rank 2 is near
-  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, (int[]){1, net0 + 1}, false), TT_GDR_OFF);
+  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, 0, net0, false), TT_GDR_ON);
+  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, 0, net0, true), TT_GDR_ON);
+  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, 0, net0 + 1, true), TT_GDR_ON); // by PXN: rank 2 is near
+  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, 1, net0 + 1, false), TT_GDR_OFF);
   r.gdr_read = 0;
-  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, (int[]){0, net0}, true), TT_GDR_OFF);
+  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, 0, net0, true), TT_GDR_OFF);
   unmake(&s);
   r = tt_topo_rules_default();
   r.gdr_level = TT_PATH_LOC;
   s = make(FOUR, &r);
-  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, (int[]){0, net0}, false), TT_GDR_OFF);
+  assert_int_equal(tt_topo_gdr(s.t, s.p, &r, 0, net0, false), TT_GDR_OFF);
   assert_int_equal(type_of(&s, 0, net0), TT_PATH_PHB); // over the CPU instead
   assert_int_equal(tt_path_get(s.p, 0, net0)->count, 5);
   unmake(&s);

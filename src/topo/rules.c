@@ -162,9 +162,8 @@ static bool may_read(const tt_topo *topo, const tt_paths *paths, const tt_topo_r
   return false;
 }
 
-tt_gdr_mode tt_topo_gdr(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const int gpu_net[2], bool read)
+tt_gdr_mode tt_topo_gdr(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, int net, bool read)
 {
-  int gpu = gpu_net[0], net = gpu_net[1];
   if (!topo->nodes[net].net.gdr || !topo->nodes[gpu].gpu.gdr || (read && !may_read(topo, paths, rules, gpu))) {
     return TT_GDR_OFF;
   }

@@ -5,6 +5,11 @@
 
 enum { MAX_SPEEDS = 20, DEFAULT_STEPS = 400000 };
 
+// How many channels a graph may have.
+typedef struct tt_channels {
+  int least, most;
+} tt_channels;
+
 // The search of one graph.
 typedef struct tt_ladder {
   tt_search *s;
@@ -122,6 +127,18 @@ static void accept(tt_search *s, const tt_cond *c, tt_graph *best)
   tt_graph_copy(best, now);
 }
 
+tt_cond tt_search_cond(const tt_graph *g)
+{
+  return (tt_cond){.pattern = g->pattern,
+                   .crossnic = g->crossnic,
+                   .typeintra = g->typeintra,
+                   .typeinter = g->typeinter,
+                   .speedintra = g->speedintra,
+                   .speedinter = g->speedinter,
+                   .same = g->samechannels,
+                   .slower = 1.0f};
+}
+
 bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best)
 {
   const tt_graph *now = &s->now;
@@ -143,30 +160,28 @@ bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best)
   return better;
 }
 
-bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2])
+bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, int in, int out)
 {
-  const tt_topo_node *in = &s->topo->nodes[in_out[0]], *out = &s->topo->nodes[in_out[1]];
-  const int *nets = s->now.nets + 2 * s->now.nchannels;
-  bool ring = c->pattern == TT_PATTERN_RING;
+  const tt_topo_node *a = &s->topo->nodes[in], *b = &s->topo->nodes[out];
   if (c->pin != NULL) {
-    return in_out[1] == c->pin[1];
+    return out == c->pin[1];
   }
-  if (in->net.plane >= 0 && out->net.plane >= 0 && in->net.plane != out->net.plane) {
+  if (a->net.plane >= 0 && b->net.plane >= 0 && a->net.plane != b->net.plane) {
     return false;
   }
-  if (c->pattern == TT_PATTERN_TREE && in_out[0] != in_out[1]) {
+  if (c->pattern == TT_PATTERN_TREE && in != out) {
     return false; // up and down are the same card
   }
-  if (ring && c->crossnic == 2) {
-    return (s->now.nchannels & 1) == 0 || in_out[1] == nets[-2];
+  if (c->pattern == TT_PATTERN_RING && c->crossnic == 2) {
+    return (s->now.nchannels & 1) == 0 || out == s->now.nets[2 * s->now.nchannels - 2];
   }
   if (c->crossnic != 0) {
     return true;
   }
-  if (in->net.rail >= 0 && out->net.rail >= 0) {
-    return in->net.rail == out->net.rail;
+  if (a->net.rail >= 0 && b->net.rail >= 0) {
+    return a->net.rail == b->net.rail;
   }
-  return in->net.guid == out->net.guid && in->net.port == out->net.port;
+  return a->net.guid == b->net.guid && a->net.port == b->net.port;
 }
 
 void tt_search_lanes(tt_search *s, int type)
@@ -307,7 +322,7 @@ static bool try_inter_types(tt_ladder *l)
     bool adds = t == l->s->ends.min_inter || !l->s->now.inter || (l->s->ends.inter_types >> t & 1) != 0 ||
                 (l->s->ends.intra_types >> t & 1) != 0; // the way inside may be as far as the way outside
     if (adds) {
-      tt_ends_select(l->s->topo, l->s->paths, l->s->rules, t, &l->s->ends);
+      tt_ends_select(&l->s->ends, t);
       if (try_intra_types(l)) {
         return true;
       }
@@ -382,17 +397,12 @@ static void climb(tt_ladder *l)
   while (i < l->nspeeds - 1 && l->speeds[i] > g->speedinter) {
     i++;
   }
-  l->c = (tt_cond){.pattern = g->pattern,
-                   .crossnic = g->crossnic,
-                   .typeintra = g->typeintra,
-                   .typeinter = g->typeinter,
-                   .speedintra = l->speeds[i],
-                   .speedinter = l->speeds[i],
-                   .same = g->samechannels,
-                   .min = g->nchannels,
-                   .max = l->c.max,
-                   .slower = 1.0f};
-  tt_ends_select(l->s->topo, l->s->paths, l->s->rules, g->typeinter, &l->s->ends);
+  int max = l->c.max;
+  l->c = tt_search_cond(g);
+  l->c.speedintra = l->c.speedinter = l->speeds[i];
+  l->c.min = g->nchannels;
+  l->c.max = max;
+  tt_ends_select(&l->s->ends, g->typeinter);
   for (i--; i >= 0; i--) {
     if (g->pattern == TT_PATTERN_RING) {
       l->c.speedintra = l->c.speedinter = l->speeds[i];
@@ -453,7 +463,7 @@ static float upper_bound(const tt_ladder *l)
   return inter ? (n == 1 ? nets : TT_MIN(bound, nets)) : bound;
 }
 
-static void prepare(tt_ladder *l, const int channels[2])
+static void prepare(tt_ladder *l, tt_channels channels)
 {
   tt_search *s = l->s;
   bool many = s->now.inter && s->ends.nnets > 1 && (l->pattern == TT_PATTERN_RING || l->pattern <= TT_PATTERN_SPLIT_TREE);
@@ -464,8 +474,8 @@ static void prepare(tt_ladder *l, const int channels[2])
   l->amd = cpu != NULL && cpu->cpu.arch == TT_CPU_X86 && cpu->cpu.vendor == TT_CPU_AMD;
   l->max_intra = s->now.inter ? s->ends.max_inter : s->ends.max_intra;
   l->max_inter = l->sm < 90 || !s->now.inter ? TT_PATH_SYS : s->ends.max_inter; // balanced trees may come back the long way
-  l->c.min = channels[0];
-  l->c.max = channels[1];
+  l->c.min = channels.least;
+  l->c.max = channels.most;
   l->c.slower = 1.0f;
   l->exhausted = true;
   if (s->ends.ngpus == 1 && l->pattern != TT_PATTERN_RING) {
@@ -514,7 +524,7 @@ static void try_one(tt_ladder *l)
 }
 
 // Searches one graph; `channels` are the fewest and the most.
-static void search_graph(tt_search *s, int pattern, const int channels[2], tt_graph *best)
+static void search_graph(tt_search *s, int pattern, tt_channels channels, tt_graph *best)
 {
   tt_ladder l = {.s = s, .best = best, .pattern = pattern};
   s->steps_left = s->max_steps;
@@ -656,15 +666,15 @@ static bool pair_is_better(const tt_graph *const had[2], const tt_graph *const o
 
 // The channels that trees would have by themselves, within limits, and as many rings: exactly so many where there are more than `had`. True
 // when both are better.
-static bool search_other_pair(tt_search *s, const int limits[2], tt_graph *const had[2], tt_graph *const other[2])
+static bool search_other_pair(tt_search *s, tt_channels limits, tt_graph *const had[2], tt_graph *const other[2])
 {
   tt_graph *ring = other[0], *tree = other[1];
-  bool more = limits[0] > had[0]->nchannels;
+  bool more = limits.least > had[0]->nchannels;
   search_graph(s, TT_PATTERN_BALANCED_TREE, limits, tree);
   int count = TT_MAX(tree->nchannels, 1);
-  search_graph(s, TT_PATTERN_RING, (int[]){more ? count : 1, count}, ring);
+  search_graph(s, TT_PATTERN_RING, (tt_channels){more ? count : 1, count}, ring);
   if (ring->nchannels != tree->nchannels && !more) {
-    search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){ring->nchannels, ring->nchannels}, tree);
+    search_graph(s, TT_PATTERN_BALANCED_TREE, (tt_channels){ring->nchannels, ring->nchannels}, tree);
   }
   return pair_is_better((const tt_graph *const[]){had[0], had[1]}, (const tt_graph *const[]){ring, tree});
 }
@@ -676,8 +686,8 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   tt_graph *had[2] = {&out->graph[TT_GRAPH_RING], &out->graph[TT_GRAPH_TREE]};
   tt_graphs room = {0};
   long steps = s->max_steps;
-  search_graph(s, TT_PATTERN_RING, (int[]){1, TT_GRAPH_MAX_RINGS}, had[0]);
-  search_graph(s, TT_PATTERN_BALANCED_TREE, (int[]){had[0]->nchannels, had[0]->nchannels}, had[1]);
+  search_graph(s, TT_PATTERN_RING, (tt_channels){1, TT_GRAPH_MAX_RINGS}, had[0]);
+  search_graph(s, TT_PATTERN_BALANCED_TREE, (tt_channels){had[0]->nchannels, had[0]->nchannels}, had[1]);
   int count = had[0]->nchannels, most = TT_GRAPH_MAX_RINGS;
   bool suffers = total_of(had[1]) < total_of(had[0]) * 0.95f || (!had[0]->inter && total_of(had[1]) < had[1]->bound * 0.75f);
   if (!suffers) {
@@ -688,12 +698,12 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   bool better = false;
   s->max_steps /= 4; // a second opinion, not as deep
   if (res == ncclSuccess && count > 1) {
-    better = search_other_pair(s, (int[]){1, count - 1}, had, other);
+    better = search_other_pair(s, (tt_channels){1, count - 1}, had, other);
   }
   // Trees may want more channels than rings can have.
   bool hope = had[1]->bound > total_of(had[1]) * MUCH;
   for (int i = 0; i < 2 && hope && !better && res == ncclSuccess && most > count; i++) {
-    better = search_other_pair(s, (int[]){count + 1, most}, had, other);
+    better = search_other_pair(s, (tt_channels){count + 1, most}, had, other);
     most = other[1]->nchannels - 1;
   }
   if (better) {
@@ -713,12 +723,12 @@ static ncclResult_t search_all(tt_search *s, tt_graphs *out)
   int rings = g[TT_GRAPH_RING].nchannels;
   s->collnet = true;
   if (s->options->collnet) {
-    search_graph(s, TT_PATTERN_TREE, (int[]){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN]);
-    search_graph(s, TT_PATTERN_COLLNET_DIRECT, (int[]){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)}, &g[TT_GRAPH_COLLNET_DIRECT]);
+    search_graph(s, TT_PATTERN_TREE, (tt_channels){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN]);
+    search_graph(s, TT_PATTERN_COLLNET_DIRECT, (tt_channels){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)}, &g[TT_GRAPH_COLLNET_DIRECT]);
   }
   s->collnet = false;
   if (s->options->nvls && s->ends.nvs && oldest_sm(s->topo) >= 90) {
-    search_graph(s, TT_PATTERN_NVLS, (int[]){1, TT_MIN(TT_GRAPH_MAX_HEADS, n)}, &g[TT_GRAPH_NVLS]);
+    search_graph(s, TT_PATTERN_NVLS, (tt_channels){1, TT_MIN(TT_GRAPH_MAX_HEADS, n)}, &g[TT_GRAPH_NVLS]);
   }
   return ncclSuccess;
 }

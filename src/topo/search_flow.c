@@ -107,9 +107,9 @@ static void hop_cost(const tt_flow *f, int link, const int amounts[2], bool from
 }
 
 // Does this path cost more on PCI links, as it leads from a GPU through Intel's CPUs?
-static bool is_wasteful(const tt_flow *f, const int ends[2])
+static bool is_wasteful(const tt_flow *f, int from, int to)
 {
-  return ends[0] < f->ngpus && f->wasteful[(size_t)ends[0] * (size_t)f->paths->nends + (size_t)ends[1]];
+  return from < f->ngpus && f->wasteful[(size_t)from * (size_t)f->paths->nends + (size_t)to];
 }
 
 // Amount on PCI links of such a path.
@@ -147,10 +147,10 @@ static bool take_links(tt_flow *f, const tt_path *p, int amount)
   return true;
 }
 
-bool tt_flow_take(tt_flow *f, const int ends[2], int amount)
+bool tt_flow_take(tt_flow *f, int from, int to, int amount)
 {
-  const tt_path *p = tt_path_get(f->paths, ends[0], ends[1]);
-  bool wasteful = is_wasteful(f, ends), from_gpu = ends[0] < f->ngpus;
+  const tt_path *p = tt_path_get(f->paths, from, to);
+  bool wasteful = is_wasteful(f, from, to), from_gpu = from < f->ngpus;
   if (f->simple && !wasteful) {
     return take_links(f, p, amount);
   }
@@ -171,17 +171,17 @@ bool tt_flow_take(tt_flow *f, const int ends[2], int amount)
   return true;
 }
 
-void tt_flow_give(tt_flow *f, const int ends[2], int amount)
+void tt_flow_give(tt_flow *f, int from, int to, int amount)
 {
-  const tt_path *p = tt_path_get(f->paths, ends[0], ends[1]);
-  bool wasteful = is_wasteful(f, ends);
+  const tt_path *p = tt_path_get(f->paths, from, to);
+  bool wasteful = is_wasteful(f, from, to);
   if (f->simple && !wasteful) {
     (void)take_links(f, p, -amount); // never too much
     return;
   }
   int amounts[2];
   path_amounts(wasteful, amount, amounts);
-  give_hops(f, p, p->count, ends[0] < f->ngpus, amounts);
+  give_hops(f, p, p->count, from < f->ngpus, amounts);
 }
 
 bool tt_flow_take_port(tt_flow *f, int net, int amount)
@@ -211,16 +211,16 @@ int tt_graph_edges(const tt_graph *g, int channel, tt_edge *out)
   bool ring = g->pattern == TT_PATTERN_RING, balanced = g->pattern == TT_PATTERN_BALANCED_TREE && n > 1;
   int last = ring ? n - 1 : g->pattern == TT_PATTERN_SPLIT_TREE && n > 1 ? 1 : 0;
   for (int i = 0; i < n - 1; i++) {
-    out[count++] = (tt_edge){.ends = {gpus[i], gpus[i + 1]}, .amount = intra, .intra = true};
+    out[count++] = (tt_edge){gpus[i], gpus[i + 1], intra, true};
   }
   if (ring && !g->inter && n > 1) {
-    out[count++] = (tt_edge){.ends = {gpus[n - 1], gpus[0]}, .amount = intra, .intra = true};
+    out[count++] = (tt_edge){gpus[n - 1], gpus[0], intra, true};
   }
   if (g->inter && nets[0] >= 0 && nets[1] >= 0) {
-    out[count++] = (tt_edge){.ends = {nets[0], gpus[0]}, .amount = inter};
-    out[count++] = (tt_edge){.ends = {gpus[last], nets[1]}, .amount = balanced ? inter / 2 : inter};
+    out[count++] = (tt_edge){nets[0], gpus[0], inter, false};
+    out[count++] = (tt_edge){gpus[last], nets[1], balanced ? inter / 2 : inter, false};
     if (balanced) {
-      out[count++] = (tt_edge){.ends = {gpus[1], nets[1]}, .amount = inter / 2};
+      out[count++] = (tt_edge){gpus[1], nets[1], inter / 2, false};
     }
   }
   return count;

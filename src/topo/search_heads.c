@@ -3,49 +3,38 @@
 #include "base/util.h"
 #include "topo/search_priv.h"
 
-// Takes an edge of a channel, `type` at worst. What was taken is counted in now.nhops.
-static bool take(tt_search *s, const int ends[2], int type, int amount)
+// Takes an edge of a channel, `type` at worst.
+static bool heads_take(tt_search *s, int from, int to, int type, int amount)
 {
-  if (tt_path_get(s->paths, ends[0], ends[1])->type > type || !tt_flow_take(&s->flow, ends, amount)) {
-    return false;
-  }
-  s->now.nhops += tt_path_get(s->paths, ends[0], ends[1])->count;
-  return true;
-}
-
-static void give(tt_search *s, const int ends[2], int amount)
-{
-  tt_flow_give(&s->flow, ends, amount);
-  s->now.nhops -= tt_path_get(s->paths, ends[0], ends[1])->count;
+  return tt_path_get(s->paths, from, to)->type <= type && tt_search_take(s, from, to, amount);
 }
 
 // Edge number i of a channel with that head: first all that lead away from it, then all that lead to it.
-static int edge(const tt_search *s, const tt_cond *c, int head, int i, int ends[2])
+static tt_edge heads_edge(const tt_search *s, const tt_cond *c, int head, int i)
 {
   int n = s->ends.ngpus, gpu = i % n, nvs = s->topo->first[TT_NODE_NVS];
   bool nvls = c->pattern == TT_PATTERN_NVLS, away = i < n;
-  ends[0] = nvls ? (away ? nvs : gpu) : (away ? head : gpu);
-  ends[1] = nvls ? (away ? gpu : nvs) : (away ? gpu : head);
+  int far = nvls ? nvs : head; // what the GPU exchanges data with
   // Every GPU has the data of all heads once; the head has its own twice, as it passes the sum on.
   float speed = nvls ? c->speedintra * (gpu == head ? 2.0f : 1.0f) : c->speedintra / (float)TT_MAX(n - 1, 1);
-  return tt_flow_amount(speed);
+  return (tt_edge){.from = away ? far : gpu, .to = away ? gpu : far, .amount = tt_flow_amount(speed)};
 }
 
 static void give_edges(tt_search *s, const tt_cond *c, int head, int count)
 {
   for (int i = 0; i < count; i++) {
-    int ends[2], amount = edge(s, c, head, i, ends);
-    give(s, ends, amount);
+    tt_edge e = heads_edge(s, c, head, i);
+    tt_search_give(s, e.from, e.to, e.amount);
   }
 }
 
 static bool take_edges(tt_search *s, const tt_cond *c, int head)
 {
   for (int i = 0; i < 2 * s->ends.ngpus; i++) {
-    int ends[2], amount = edge(s, c, head, i, ends);
+    tt_edge e = heads_edge(s, c, head, i);
     // As in NCCL, the type counts for edges of full bandwidth only: what collnet direct sends on each is a fraction.
     int type = c->pattern == TT_PATTERN_NVLS ? c->typeintra : TT_PATH_SYS;
-    if (!take(s, ends, type, amount)) {
+    if (!heads_take(s, e.from, e.to, type, e.amount)) {
       give_edges(s, c, head, i);
       return false;
     }
@@ -81,14 +70,13 @@ static void set_channel(tt_search *s, int head, int in, int out)
 // Takes a card's way in and out and the edges of the head that uses it.
 static bool add_from(tt_search *s, const tt_cond *c, int net, int head)
 {
-  int amount = tt_flow_amount(c->speedinter), in[2] = {net, head};
-  const int *list = s->ends.nets + head * (s->ends.nnets + 1);
-  if (!take(s, in, c->typeinter, amount)) {
+  int amount = tt_flow_amount(c->speedinter);
+  const int *list = tt_ends_nets(&s->ends, s->ends.nets, head);
+  if (!heads_take(s, net, head, c->typeinter, amount)) {
     return false;
   }
   for (int i = 1; i <= list[0]; i++) {
-    int out[2] = {head, list[i]};
-    if (!tt_search_nets_ok(s, c, (int[]){net, list[i]}) || !take(s, out, c->typeinter, amount)) {
+    if (!tt_search_nets_ok(s, c, net, list[i]) || !heads_take(s, head, list[i], c->typeinter, amount)) {
       continue;
     }
     if (take_edges(s, c, head)) {
@@ -96,9 +84,9 @@ static bool add_from(tt_search *s, const tt_cond *c, int net, int head)
       s->now.latencyinter = s->topo->nodes[net].net.latency;
       return true;
     }
-    give(s, out, amount);
+    tt_search_give(s, head, list[i], amount);
   }
-  give(s, in, amount);
+  tt_search_give(s, net, head, amount);
   return false;
 }
 
@@ -143,8 +131,8 @@ static void drop_channel(tt_search *s, const tt_cond *c)
   give_edges(s, c, head, 2 * s->ends.ngpus);
   if (now->inter) {
     int in = now->nets[2 * at], out = now->nets[2 * at + 1], amount = tt_flow_amount(c->speedinter);
-    give(s, (int[]){in, head}, amount);
-    give(s, (int[]){head, out}, amount);
+    tt_search_give(s, in, head, amount);
+    tt_search_give(s, head, out, amount);
     tt_flow_give_port(&s->flow, in, tt_flow_port_amount(c->speedinter));
   }
 }

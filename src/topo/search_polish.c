@@ -5,15 +5,15 @@
 
 enum { ORDER_STEPS = 6000 }; // for the order that channels share: few are left to find once one fits
 
-static void hold(tt_search *s, const tt_graph *g, const int part[2], bool take)
+static void hold(tt_search *s, const tt_graph *g, tt_span part, bool take)
 {
   for (int c = 0; c < g->nchannels; c++) {
-    int count = c >= part[0] && c < part[1] ? 0 : tt_graph_edges(g, c, s->edges);
+    int count = c >= part.first && c < part.end ? 0 : tt_graph_edges(g, c, s->edges);
     for (int i = 0; i < count; i++) {
       if (take) {
-        (void)tt_flow_take(&s->flow, s->edges[i].ends, s->edges[i].amount); // it did fit: the graph was found so
+        (void)tt_flow_take(&s->flow, s->edges[i].from, s->edges[i].to, s->edges[i].amount); // it did fit: the graph was found so
       } else {
-        tt_flow_give(&s->flow, s->edges[i].ends, s->edges[i].amount);
+        tt_flow_give(&s->flow, s->edges[i].from, s->edges[i].to, s->edges[i].amount);
       }
     }
     if (count > 0 && g->inter && take) {
@@ -24,29 +24,26 @@ static void hold(tt_search *s, const tt_graph *g, const int part[2], bool take)
   }
 }
 
-static int hops_of(const tt_search *s, const tt_graph *g, const int part[2])
+static int hops_of(const tt_search *s, const tt_graph *g, tt_span part)
 {
   int hops = 0;
-  for (int c = part[0]; c < part[1]; c++) {
+  for (int c = part.first; c < part.end; c++) {
     int count = tt_graph_edges(g, c, s->edges);
     for (int i = 0; i < count; i++) {
-      hops += tt_path_get(s->paths, s->edges[i].ends[0], s->edges[i].ends[1])->count;
+      hops += tt_path_get(s->paths, s->edges[i].from, s->edges[i].to)->count;
     }
   }
   return hops;
 }
 
-// Searches channels part[0] … part[1] - 1 again. True when they got shorter.
-static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, const int part[2])
+// Searches channels part.first … part.end - 1 again. True when they got shorter.
+static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, tt_span part)
 {
-  int count = part[1] - part[0], *gpus = &g->gpus[(size_t)part[0] * (size_t)g->ngpus], *nets = &g->nets[2 * part[0]];
-  int pin[2];
+  int count = part.end - part.first, *gpus = &g->gpus[(size_t)part.first * (size_t)g->ngpus], *nets = &g->nets[2 * part.first];
   bool exhausted = true;
   tt_cond cond = *c;
   if (c->pattern == TT_PATTERN_RING && c->crossnic == 2 && count == 1) {
-    pin[0] = nets[0]; // its partner has the same cards
-    pin[1] = nets[1];
-    cond.pin = pin;
+    cond.pin = nets; // its partner has the same cards
   }
   tt_graph view = *g;
   view.gpus = gpus;
@@ -79,19 +76,13 @@ static void polish_order(tt_search *s, const tt_cond *c, tt_graph *g)
 
 void tt_search_polish(tt_search *s, tt_graph *g)
 {
-  tt_cond c = {.pattern = g->pattern,
-               .crossnic = g->crossnic,
-               .typeintra = g->typeintra,
-               .typeinter = g->typeinter,
-               .speedintra = g->speedintra,
-               .speedinter = g->speedinter,
-               .slower = 1.0f};
-  int all[2] = {0, g->nchannels}, most = g->pattern == TT_PATTERN_RING && g->crossnic == 2 ? 2 : 1;
+  tt_cond c = tt_search_cond(g);
+  int most = g->pattern == TT_PATTERN_RING && g->crossnic == 2 ? 2 : 1;
   if (g->pattern > TT_PATTERN_RING || g->ngpus < 2) {
     return;
   }
-  tt_ends_select(s->topo, s->paths, s->rules, g->typeinter, &s->ends);
-  g->nhops = hops_of(s, g, all);
+  tt_ends_select(&s->ends, g->typeinter);
+  g->nhops = hops_of(s, g, (tt_span){0, g->nchannels});
   if (g->samechannels) {
     polish_order(s, &c, g);
     return;
@@ -101,7 +92,7 @@ void tt_search_polish(tt_search *s, tt_graph *g)
     shorter = false;
     for (int width = 1; width <= most; width++) {
       for (int at = 0; at < g->nchannels && s->steps_left > 0; at += width) {
-        shorter |= polish_part(s, &c, g, (int[]){at, TT_MIN(at + width, g->nchannels)});
+        shorter |= polish_part(s, &c, g, (tt_span){at, TT_MIN(at + width, g->nchannels)});
       }
     }
   }

@@ -4,6 +4,11 @@
 
 // ---- search_flow.c: bandwidth that is left on every link ----
 
+// Numbers from `first` to `end` - 1.
+typedef struct tt_span {
+  int first, end;
+} tt_span;
+
 // Amounts are MB/s in whole numbers, so that taking and giving back leave no trace.
 typedef struct tt_flow {
   const tt_topo *topo;
@@ -24,9 +29,9 @@ ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow 
 void tt_flow_destroy(tt_flow *f);
 
 // Takes bandwidth on the path between two ends; false when a link has too little: then nothing is taken.
-bool tt_flow_take(tt_flow *f, const int ends[2], int amount);
+bool tt_flow_take(tt_flow *f, int from, int to, int amount);
 // Gives back what tt_flow_take took.
-void tt_flow_give(tt_flow *f, const int ends[2], int amount);
+void tt_flow_give(tt_flow *f, int from, int to, int amount);
 
 // The same with the port of a NET, which is what its card sends or receives however it is reached.
 bool tt_flow_take_port(tt_flow *f, int net, int amount);
@@ -47,7 +52,7 @@ static inline int tt_flow_port_amount(float bw)
 
 // Fewest links, among paths of some types.
 typedef struct tt_least {
-  int types[2];         // between GPUs, and between GPU and net
+  int intra, inter;     // types between GPUs, and between GPU and net
   int edge, ring, last; // of an edge between GPUs, of each GPU's shortest together, the longest of those
   int in, out;          // from a net, to a net
   int stuck;            // GPUs from which there is no edge
@@ -56,6 +61,9 @@ typedef struct tt_least {
 } tt_least;
 
 typedef struct tt_ends {
+  const tt_topo *topo;
+  const tt_paths *paths;
+  const tt_topo_rules *rules;
   int ngpus, nnets, first_net;
   bool nvs;
   unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
@@ -75,10 +83,16 @@ ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt
 void tt_ends_destroy(tt_ends *e);
 
 // Fills nets and all for ways of up to that type.
-void tt_ends_select(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int type, tt_ends *e);
+void tt_ends_select(tt_ends *e, int type);
 
-// Fills least for ways of up to those types, between GPUs and between GPU and net.
-void tt_ends_count(const tt_paths *paths, const int types[2], tt_ends *e);
+// Fills least for ways of up to those types: `intra` between GPUs, `inter` between GPU and net.
+void tt_ends_count(tt_ends *e, int intra, int inter);
+
+// A GPU's list in `liked` or `nets`.
+static inline int *tt_ends_nets(const tt_ends *e, int *lists, int gpu)
+{
+  return lists + gpu * (e->nnets + 1);
+}
 
 // ---- search_cuts.c: narrow places that GPUs share ----
 
@@ -115,7 +129,8 @@ enum { TT_MEMO_SIZE = 1 << 15 };
 // ---- search_flow.c: edges of a ring or tree ----
 
 typedef struct tt_edge {
-  int ends[2], amount; // nodes, MB/s
+  int from, to; // nodes
+  int amount;   // MB/s
   bool intra;
 } tt_edge;
 
@@ -160,7 +175,27 @@ bool tt_search_heads(tt_search *s, const tt_cond *c, tt_graph *best);
 bool tt_search_consider(tt_search *s, const tt_cond *c, tt_graph *best);
 
 // May a channel that came by NET node `in` leave by `out`?
-bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, const int in_out[2]);
+bool tt_search_nets_ok(const tt_search *s, const tt_cond *c, int in, int out);
+
+// The condition under which a graph was found.
+tt_cond tt_search_cond(const tt_graph *g);
+
+// Takes an edge of a channel; what was taken is counted in now.nhops.
+static inline bool tt_search_take(tt_search *s, int from, int to, int amount)
+{
+  if (!tt_flow_take(&s->flow, from, to, amount)) {
+    return false;
+  }
+  s->now.nhops += tt_path_get(s->paths, from, to)->count;
+  return true;
+}
+
+// Gives back what tt_search_take took.
+static inline void tt_search_give(tt_search *s, int from, int to, int amount)
+{
+  tt_flow_give(&s->flow, from, to, amount);
+  s->now.nhops -= tt_path_get(s->paths, from, to)->count;
+}
 
 // ---- search_polish.c ----
 

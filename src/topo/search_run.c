@@ -55,25 +55,15 @@ static bool is_tree(int pattern)
 
 // ---- Edges ----
 
-static bool edge_ok(const tt_run *r, const int ends[2], int type)
+static bool run_edge_ok(const tt_run *r, int from, int to, int type)
 {
   const tt_paths *p = r->s->paths;
-  return tt_path_get(p, ends[0], ends[1])->type <= type && (!is_tree(r->c->pattern) || tt_path_get(p, ends[1], ends[0])->type <= type);
+  return tt_path_get(p, from, to)->type <= type && (!is_tree(r->c->pattern) || tt_path_get(p, to, from)->type <= type);
 }
 
-static bool take(tt_run *r, const int ends[2], bool intra, int amount)
+static bool run_take(tt_run *r, int from, int to, bool intra, int amount)
 {
-  if (!edge_ok(r, ends, intra ? r->c->typeintra : r->c->typeinter) || !tt_flow_take(r->flow, ends, amount)) {
-    return false;
-  }
-  r->now->nhops += tt_path_get(r->s->paths, ends[0], ends[1])->count;
-  return true;
-}
-
-static void give(tt_run *r, const int ends[2], int amount)
-{
-  tt_flow_give(r->flow, ends, amount);
-  r->now->nhops -= tt_path_get(r->s->paths, ends[0], ends[1])->count;
+  return run_edge_ok(r, from, to, intra ? r->c->typeintra : r->c->typeinter) && tt_search_take(r->s, from, to, amount);
 }
 
 // ---- Channels ----
@@ -160,14 +150,14 @@ static void channel_done(tt_run *r)
 }
 
 // Has the way between two GPUs room for all the channels that have the order of this one?
-static bool bears_all(tt_run *r, const int ends[2])
+static bool bears_all(tt_run *r, int from, int to)
 {
   if (r->copies < 2 || r->now->nchannels > 0) {
     return true;
   }
-  bool ok = tt_flow_take(r->flow, ends, r->intra * r->copies);
+  bool ok = tt_flow_take(r->flow, from, to, r->intra * r->copies);
   if (ok) {
-    tt_flow_give(r->flow, ends, r->intra * r->copies);
+    tt_flow_give(r->flow, from, to, r->intra * r->copies);
   }
   return ok;
 }
@@ -175,8 +165,8 @@ static bool bears_all(tt_run *r, const int ends[2])
 static void place(tt_run *r, int from, int gpu, int step)
 {
   bool intra = from < r->n;
-  int ends[2] = {from, gpu}, amount = intra ? r->intra : r->inter;
-  if (from >= 0 && ((intra && !bears_all(r, ends)) || !take(r, ends, intra, amount))) {
+  int amount = intra ? r->intra : r->inter;
+  if (from >= 0 && ((intra && !bears_all(r, from, gpu)) || !run_take(r, from, gpu, intra, amount))) {
     return;
   }
   uint64_t flag = 1ull << r->now->nchannels, key = mix((uint64_t)gpu + 77);
@@ -190,19 +180,19 @@ static void place(tt_run *r, int from, int gpu, int step)
   r->placed -= key;
   r->s->used[gpu] &= ~flag;
   if (from >= 0) {
-    give(r, ends, amount);
+    tt_search_give(r->s, from, gpu, amount);
   }
 }
 
 // Closes the channel behind its last GPU.
 static void close_channel(tt_run *r, int gpu)
 {
-  int ends[2] = {gpu, order_of(r)[0]};
+  int first = order_of(r)[0];
   if (r->c->pattern != TT_PATTERN_RING || r->now->inter) {
     channel_done(r);
-  } else if (take(r, ends, true, r->intra)) {
+  } else if (run_take(r, gpu, first, true, r->intra)) {
     channel_done(r);
-    give(r, ends, r->intra);
+    tt_search_give(r->s, gpu, first, r->intra);
   }
 }
 
@@ -248,19 +238,18 @@ static void go_on(tt_run *r, int gpu, int step)
 static void return_net(tt_run *r, int gpu, int step)
 {
   bool balanced = r->c->pattern == TT_PATTERN_BALANCED_TREE;
-  const int *list = r->s->ends.nets + gpu * (r->s->ends.nnets + 1);
+  const int *list = tt_ends_nets(&r->s->ends, r->s->ends.nets, gpu);
   int *nets = r->now->nets + 2 * r->now->nchannels, back = r->back, amount = balanced ? r->inter / 2 : r->inter, first = nets[1];
   for (int i = 1; i <= list[0] && !r->stop && !r->aborted; i++) {
-    int ends[2] = {gpu, list[i]};
     bool same = !balanced || step == 0 || list[i] == first;
-    if (!same || !tt_search_nets_ok(r->s, r->c, (int[]){nets[0], list[i]}) || !take(r, ends, false, amount)) {
+    if (!same || !tt_search_nets_ok(r->s, r->c, nets[0], list[i]) || !run_take(r, gpu, list[i], false, amount)) {
       continue;
     }
     nets[1] = list[i];
     r->back = balanced && step == 0 ? 1 : -1;
     go_on(r, gpu, step);
     r->back = back;
-    give(r, ends, amount);
+    tt_search_give(r->s, gpu, list[i], amount);
   }
   nets[1] = first;
 }
@@ -281,11 +270,10 @@ static void visit(tt_run *r, int gpu, int step)
 // Can the GPU send to a card that the channel may leave by, as long as nothing else was taken?
 static bool leads_back(tt_run *r, int net, int gpu)
 {
-  const int *list = r->s->ends.nets + gpu * (r->s->ends.nnets + 1);
+  const int *list = tt_ends_nets(&r->s->ends, r->s->ends.nets, gpu);
   for (int i = 1; i <= list[0]; i++) {
-    int ends[2] = {gpu, list[i]};
-    if (tt_search_nets_ok(r->s, r->c, (int[]){net, list[i]}) && take(r, ends, false, r->inter)) {
-      give(r, ends, r->inter);
+    if (tt_search_nets_ok(r->s, r->c, net, list[i]) && run_take(r, gpu, list[i], false, r->inter)) {
+      tt_search_give(r->s, gpu, list[i], r->inter);
       return true;
     }
   }
@@ -417,7 +405,7 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
               .intra = tt_flow_amount(c->speedintra),
               .inter = tt_flow_amount(c->speedinter)};
   tt_search_lanes(s, c->typeintra);
-  tt_ends_count(s->paths, (int[]){c->typeintra, c->typeinter}, &s->ends);
+  tt_ends_count(&s->ends, c->typeintra, c->typeinter);
   const tt_least *least = &s->ends.least;
   r.least_edge = least->edge;
   r.least_hops = least->ring - (closed ? 0 : least->last) + net_hops(s, c);

@@ -193,7 +193,7 @@ static void take_all(const tt_graph *g, tt_flow *flow, tt_edge *edges)
   for (int c = 0; c < g->nchannels; c++) {
     int count = tt_graph_edges(g, c, edges);
     for (int i = 0; i < count; i++) {
-      tt_flow_take(flow, edges[i].ends, edges[i].amount);
+      tt_flow_take(flow, edges[i].from, edges[i].to, edges[i].amount);
     }
   }
 }
