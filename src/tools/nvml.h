@@ -80,6 +80,24 @@ void tt_nvml_close(tt_nvml *nvml);
 // Bus ids of all GPUs, at most TT_NVML_MAX_GPUS; returns how many.
 int tt_nvml_list(const tt_nvml *nvml, char (*bus_ids)[16]);
 
+enum { TT_GPU_MAX_LINKS = 36 }; // NVLinks of one GPU that are looked at
+
+typedef struct tt_gpu_link {
+  char target[16]; // bus id of the far end in lower case, or TT_NVML_HIDDEN
+  int count;       // links to it
+} tt_gpu_link;
+
+typedef struct tt_gpu_facts {
+  char bus_id[16];             // as sysfs has it: "0000:0f:00.0"
+  int index;                   // in the library's order
+  int sm;                      // compute capability × 10
+  int device_id, subsystem_id; // device << 16 | vendor; 0: not known
+  int generation, width;       // PCI Express, at most; 0: not known
+  int nlinks;                  // far ends, in the order of the links
+  tt_gpu_link links[TT_GPU_MAX_LINKS];
+  int c2c_count, c2c_bw; // links to the CPU that are up, MB/s of each
+} tt_gpu_facts;
+
 // Everything about the GPU with that bus id. False when the library does not know it (an INFO line says what it said).
 bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_gpu_facts *out);
 
@@ -88,5 +106,11 @@ bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_gpu_facts *out
 bool tt_gpu_facts_print(const tt_gpu_facts *gpu, char *text, size_t size);
 bool tt_gpu_facts_parse(const char *text, tt_gpu_facts *out);
 
-// For tt_sysfs: what is known of a GPU, from NVML (`nvml`) or, without it, from the root's /nvml, which captures have. False: nothing.
+// What is known of a GPU, from NVML (s->nvml) or, without it, from the root's /nvml, which captures have. False: nothing.
 bool tt_gpu_facts_read(const tt_sysfs *s, const char *bus_id, tt_gpu_facts *out);
+
+// ---- gpu.c ----
+
+// For tt_sysfs: the <gpu> of a device with its <nvlink>s and <c2c>, in its <pci>. Where sysfs does not say ids, speed and width of the
+// device, NVML does. (NCCL 2.30 prefers NVML, which tells a GPU's present speed: a GPU at rest looks slow.)
+ncclResult_t tt_gpu_element(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt_xml_node **out);

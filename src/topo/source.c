@@ -155,7 +155,7 @@ static ncclResult_t add_rank(seats *s, tt_xml *xml, const tt_source_rank *r)
 {
   tt_xml_node *gpu = NULL;
   if (r->bus_id != NULL) {
-    TT_TRY(tt_sysfs_gpu(&s->in->machine, xml, r->bus_id, &gpu));
+    TT_TRY(s->in->machine.gpu(&s->in->machine, xml, r->bus_id, &gpu));
   } else {
     gpu = find_place(xml, r->dev);
     TT_TRY(gpu == NULL ? add_host(s->in, xml, r, &gpu) : ncclSuccess);
@@ -235,7 +235,7 @@ static ncclResult_t net_parent(const tt_source *in, tt_xml *xml, const tt_source
     return tt_source_virtual(in, xml, n, out);
   }
   if (n->pci_path != NULL && n->pci_path[0] != 0 && tt_sysfs_bus_of(&in->machine, n->pci_path, bus_id)) {
-    return tt_sysfs_pci(&in->machine, xml, bus_id, "0x02", out);
+    return tt_sysfs_pci(&in->machine, xml, bus_id, "0x02", NULL, out);
   }
   if (n->pci_path != NULL && n->pci_path[0] != 0) {
     tt_info(TT_GRAPH | TT_NET, "%s: %.256s is not a PCI device; attached to the first CPU", n->name, n->pci_path);

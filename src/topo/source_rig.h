@@ -154,7 +154,7 @@ RIG char *rig_detect(const tt_source *in, const tt_tree *tree)
   char *text = NULL;
   size_t size;
   s.machine.tree = tree;
-  s.machine.gpu_facts = tt_gpu_facts_read;
+  s.machine.gpu = tt_gpu_element;
   if (tt_source_detect(&s, &xml) != ncclSuccess) {
     fail_msg("%s", tt_last_error());
   }

@@ -166,7 +166,7 @@ static void test_views(void **state)
   tt_tree *tree = rig_capture(&m);
   tt_xml *views[2] = {NULL, NULL};
   for (int r = 0; r < 2; r++) {
-    tt_source in = {.machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read, .nvml = nvml, .host_hash = 0x1234},
+    tt_source in = {.machine = {.tree = tree, .gpu = tt_gpu_element, .nvml = nvml, .host_hash = 0x1234},
                     .ranks = &dgx_ranks[r],
                     .nranks = 1,
                     .nets = dgx_nets,
@@ -570,6 +570,7 @@ static void expect_error(const tt_source *in, const char *place, const char *wha
   tt_source s = *in;
   assert_int_equal(tt_capture_parse("none", "tutti-machine 1\n", 16, &tree), ncclSuccess);
   s.machine.tree = tree;
+  s.machine.gpu = tt_gpu_element;
   rig_error(tt_source_detect(&s, &xml), place, what);
   assert_null(xml);
   tt_tree_close(tree);
@@ -627,11 +628,8 @@ static void test_no_memory(void **state)
   tt_nvml *nvml = fake_nvml();
   dgx();
   tt_tree *tree = rig_capture(&m);
-  tt_source in = {.machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read, .nvml = nvml},
-                  .ranks = dgx_ranks,
-                  .nranks = 2,
-                  .nets = dgx_nets,
-                  .nnets = 3};
+  tt_source in = {
+      .machine = {.tree = tree, .gpu = tt_gpu_element, .nvml = nvml}, .ranks = dgx_ranks, .nranks = 2, .nets = dgx_nets, .nnets = 3};
   ncclResult_t res = ncclSystemError;
   for (long k = 1; res != ncclSuccess && k < 10000; k++) {
     tt_xml *xml = NULL;

@@ -13,7 +13,6 @@
 #include "topo/sysfs_priv.h"
 #include "topo/system.h"
 
-#define NVSWITCH_CLASS "0x068000"
 #define BROADCOM "0x1000"
 
 // ---- Finding and adding ----
@@ -143,29 +142,27 @@ static float speed_of(const char *text)
 }
 
 // The slower of what the device and the port above it can.
-static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_gpu_facts *gpu)
+static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_sysfs_hints *hints)
 {
-  static const char *generations[] = {
-      "", "2.5 GT/s PCIe", "5.0 GT/s PCIe", "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"};
   char device[128], port[128];
   tt_sysfs_text(s->tree, folder, "max_link_speed", device, sizeof(device));
   tt_sysfs_text(s->tree, folder, "../max_link_speed", port, sizeof(port));
   const char *speed = speed_of(port) < speed_of(device) ? port : device;
-  if (speed_of(speed) == FLT_MAX && gpu != NULL && gpu->generation > 0) {
-    speed = generations[gpu->generation];
+  if (speed_of(speed) == FLT_MAX && hints != NULL && hints->speed != NULL) {
+    speed = hints->speed;
   }
   return tt_xml_set(xml, pci, "link_speed", speed);
 }
 
-static ncclResult_t set_width(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_gpu_facts *gpu)
+static ncclResult_t set_width(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_sysfs_hints *hints)
 {
   char device[128], port[128];
   tt_sysfs_text(s->tree, folder, "max_link_width", device, sizeof(device));
   tt_sysfs_text(s->tree, folder, "../max_link_width", port, sizeof(port));
   // 255 is the kernel's "unknown". 0 counts as 16 lanes.
   int width = TT_MIN(tt_sysfs_number(device, 0, 255, 0), tt_sysfs_number(port, 0, 255, 0));
-  if (width == 0 && gpu != NULL) {
-    width = gpu->width;
+  if (width == 0 && hints != NULL) {
+    width = hints->width;
   }
   return tt_xml_set_int(xml, pci, "link_width", width <= 64 ? width : 0);
 }
@@ -179,35 +176,6 @@ static void read_id(const tt_sysfs *s, const char *folder, const char *name, cha
     tt_info(TT_GRAPH, "%s: %s/%s is \"%s\", a number such as 0x10de is expected; ignored", tt_tree_name(s->tree), folder, name, out);
     out[0] = 0;
   }
-}
-
-static ncclResult_t set_id(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const char *name)
-{
-  char text[32] = "";
-  if (tt_xml_get(pci, name) != NULL) {
-    return ncclSuccess;
-  }
-  read_id(s, folder, name, text);
-  bool good = text[0] != 0 && strtoul(text, NULL, 16) <= 0xffff;
-  return good ? tt_xml_set(xml, pci, name, text) : ncclSuccess;
-}
-
-// What NVML says where the machine does not show the device.
-static ncclResult_t set_gpu_ids(tt_xml *xml, tt_xml_node *pci, const tt_gpu_facts *gpu)
-{
-  const struct {
-    const char *name;
-    unsigned value;
-  } ids[] = {{"vendor", (unsigned)gpu->device_id & 0xffff},
-             {"device", (unsigned)gpu->device_id >> 16},
-             {"subsystem_vendor", (unsigned)gpu->subsystem_id & 0xffff},
-             {"subsystem_device", (unsigned)gpu->subsystem_id >> 16}};
-  for (size_t i = 0; i < TT_COUNT(ids) && gpu->device_id != 0; i++) {
-    char text[16];
-    snprintf(text, sizeof(text), "0x%04x", ids[i].value);
-    TT_TRY(tt_sysfs_init(xml, pci, ids[i].name, text));
-  }
-  return ncclSuccess;
 }
 
 // Broadcom's switches have links between them that the tree of PCI does not show; their driver does.
@@ -238,29 +206,36 @@ static ncclResult_t add_switch_links(const tt_sysfs *s, tt_xml *xml, tt_xml_node
   return res;
 }
 
-// Everything the machine says of a device; "" folder: it does not show it.
-static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_gpu_facts *gpu)
+// Vendor, device and their like, of 16 bits.
+static ncclResult_t set_ids(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_sysfs_hints *hints)
 {
-  static const char *ids[] = {"vendor", "device", "subsystem_vendor", "subsystem_device"};
-  char class[32] = "", bus_id[16];
-  bool shown = folder[0] != 0;
-  if (shown) {
-    read_id(s, folder, "class", class);
+  static const char *names[] = {"vendor", "device", "subsystem_vendor", "subsystem_device"};
+  for (size_t i = 0; i < TT_COUNT(names); i++) {
+    char text[32] = "";
+    if (tt_xml_get(pci, names[i]) != NULL) {
+      continue;
+    }
+    read_id(s, folder, names[i], text);
+    bool good = text[0] != 0 && strtoul(text, NULL, 16) <= 0xffff;
+    const char *value = good ? text : hints != NULL ? hints->ids[i] : "";
+    TT_TRY(value[0] != 0 ? tt_xml_set(xml, pci, names[i], value) : ncclSuccess);
   }
-  if (class[0] != 0) {
-    TT_TRY(tt_xml_set(xml, pci, "class", class));
-  }
-  for (size_t i = 0; i < TT_COUNT(ids) && shown; i++) {
-    TT_TRY(set_id(s, xml, pci, folder, ids[i]));
-  }
-  if (gpu != NULL) {
-    TT_TRY(set_gpu_ids(xml, pci, gpu));
-  }
+  return ncclSuccess;
+}
+
+// Everything the machine says of a device; "" folder: it does not show it.
+static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_sysfs_hints *hints)
+{
+  char class[32], bus_id[16];
+  bool any = folder[0] != 0 || hints != NULL;
+  read_id(s, folder, "class", class);
+  TT_TRY(class[0] != 0 ? tt_xml_set(xml, pci, "class", class) : ncclSuccess);
+  TT_TRY(set_ids(s, xml, pci, folder, hints));
   if (tt_xml_get(pci, "link_speed") == NULL) {
-    TT_TRY(shown || gpu != NULL ? set_speed(s, xml, pci, folder, gpu) : tt_xml_set(xml, pci, "link_speed", ""));
+    TT_TRY(any ? set_speed(s, xml, pci, folder, hints) : tt_xml_set(xml, pci, "link_speed", ""));
   }
   if (tt_xml_get(pci, "link_width") == NULL) {
-    TT_TRY(shown || gpu != NULL ? set_width(s, xml, pci, folder, gpu) : tt_xml_set(xml, pci, "link_width", ""));
+    TT_TRY(any ? set_width(s, xml, pci, folder, hints) : tt_xml_set(xml, pci, "link_width", ""));
   }
   const char *vendor = tt_xml_get(pci, "vendor");
   if (vendor == NULL || strcmp(vendor, BROADCOM) != 0 || !tt_bus_id_sysfs(tt_xml_get(pci, "busid"), bus_id)) {
@@ -309,7 +284,7 @@ static ncclResult_t fill_cpu_above(const tt_sysfs *s, tt_xml *xml, const tt_xml_
 }
 
 // Completes a device and all above it.
-static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, const tt_gpu_facts *gpu)
+static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, const tt_sysfs_hints *hints)
 {
   for (; node != NULL && strcmp(node->tag, "pci") == 0; node = node->parent) {
     char bus_id[16], folder[TT_TREE_PATH] = "";
@@ -317,14 +292,14 @@ static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, c
     if (text == NULL || !tt_bus_id_sysfs(text, bus_id) || !device_folder(s, bus_id, folder)) {
       folder[0] = 0;
     }
-    TT_TRY(fill_pci(s, xml, node, folder, gpu));
-    gpu = NULL;
+    TT_TRY(fill_pci(s, xml, node, folder, hints));
+    hints = NULL;
   }
   return node != NULL ? fill_cpu_above(s, xml, node) : ncclSuccess;
 }
 
-static ncclResult_t add_device(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, const tt_gpu_facts *gpu,
-                               tt_xml_node **out)
+ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, const tt_sysfs_hints *hints,
+                          tt_xml_node **out)
 {
   char bus[16], folder[TT_TREE_PATH];
   if (!tt_bus_id_sysfs(bus_id, bus)) {
@@ -336,80 +311,15 @@ static ncclResult_t add_device(const tt_sysfs *s, tt_xml *xml, const char *bus_i
   }
   TT_TRY(place(s, xml, bus, folder, out));
   TT_TRY(tt_sysfs_init(xml, *out, "class", class));
-  return fill_up(s, xml, *out, gpu);
+  return fill_up(s, xml, *out, hints);
 }
 
-ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, tt_xml_node **out)
+bool tt_sysfs_class(const tt_sysfs *s, const char *bus_id, char out[32])
 {
-  return add_device(s, xml, bus_id, class, NULL, out);
-}
-
-// ---- GPUs ----
-
-static ncclResult_t add_links(tt_xml *xml, tt_xml_node *gpu, const tt_gpu_facts *facts)
-{
-  for (int i = 0; i < facts->nlinks; i++) {
-    tt_xml_node *link = NULL;
-    TT_TRY(tt_xml_add(xml, gpu, "nvlink", &link));
-    TT_TRY(tt_xml_set(xml, link, "target", facts->links[i].target));
-    TT_TRY(tt_xml_set_int(xml, link, "count", facts->links[i].count));
+  char bus[16], folder[TT_TREE_PATH];
+  out[0] = 0;
+  if (tt_bus_id_sysfs(bus_id, bus) && device_folder(s, bus, folder)) {
+    read_id(s, folder, "class", out);
   }
-  return ncclSuccess;
-}
-
-static ncclResult_t add_c2c(tt_xml *xml, tt_xml_node *gpu, const tt_gpu_facts *facts)
-{
-  tt_xml_node *c2c = NULL;
-  TT_TRY(tt_xml_add(xml, gpu, "c2c", &c2c));
-  TT_TRY(tt_xml_set_int(xml, c2c, "bw", facts->c2c_bw));
-  return tt_xml_set_int(xml, c2c, "count", facts->c2c_count);
-}
-
-// What is at the far end of a GPU's links. One that a virtual machine does not show is an NVSwitch.
-static ncclResult_t set_target_classes(const tt_sysfs *s, tt_xml *xml, tt_xml_node *gpu)
-{
-  for (tt_xml_node *l = tt_xml_child(gpu, "nvlink"); l != NULL; l = tt_xml_sibling(l, "nvlink")) {
-    const char *target = tt_xml_get(l, "target");
-    char bus[16], folder[TT_TREE_PATH], class[32] = "";
-    if (tt_xml_get(l, "tclass") != NULL) {
-      continue;
-    }
-    if (target != NULL && tt_bus_id_sysfs(target, bus) && device_folder(s, bus, folder)) {
-      read_id(s, folder, "class", class);
-    }
-    TT_TRY(tt_xml_set(xml, l, "tclass", class[0] != 0 ? class : NVSWITCH_CLASS));
-  }
-  return ncclSuccess;
-}
-
-ncclResult_t tt_sysfs_gpu(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt_xml_node **out)
-{
-  tt_gpu_facts facts = {0};
-  tt_xml_node *pci = NULL;
-  bool known = s->gpu_facts != NULL && s->gpu_facts(s, bus_id, &facts);
-  *out = NULL;
-  TT_TRY(add_device(s, xml, bus_id, "0x03", known ? &facts : NULL, &pci));
-  tt_xml_node *gpu = tt_xml_child(pci, "gpu");
-  if (gpu == NULL && !known) {
-    tt_info(TT_GRAPH, "%s: nobody knows PCI device %s as a GPU; it is left out", tt_tree_name(s->tree), bus_id);
-    return ncclSuccess;
-  }
-  if (gpu == NULL) {
-    TT_TRY(tt_xml_add(xml, pci, "gpu", &gpu));
-  }
-  if (known && tt_xml_get(gpu, "dev") == NULL) {
-    TT_TRY(tt_xml_set_int(xml, gpu, "dev", facts.index));
-  }
-  if (known && tt_xml_get(gpu, "sm") == NULL) {
-    TT_TRY(tt_xml_set_int(xml, gpu, "sm", facts.sm));
-  }
-  if (known && tt_xml_child(gpu, "nvlink") == NULL) {
-    TT_TRY(add_links(xml, gpu, &facts));
-  }
-  if (known && facts.c2c_count > 0 && tt_xml_child(gpu, "c2c") == NULL) {
-    TT_TRY(add_c2c(xml, gpu, &facts));
-  }
-  TT_TRY(set_target_classes(s, xml, gpu));
-  *out = tt_xml_get(gpu, "dev") != NULL ? gpu : NULL;
-  return ncclSuccess;
+  return out[0] != 0;
 }

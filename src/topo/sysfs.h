@@ -5,43 +5,32 @@
 // as unknown, and an INFO line names the file; never an error. Elements that are in the document already (NCCL_TOPO_FILE) are completed:
 // what they say stays. Source: seed 004.
 //
-// Link speed and width are the lower of device and port, as sysfs has them; NVML is asked where sysfs says nothing. (NCCL 2.30 prefers
-// NVML, which tells a GPU's present speed: one that rests looks slow.) The library knows no GPUs; tools ask NVML or a capture.
+// Link speed and width are the lower of device and port, as sysfs has them. The library knows no GPUs; tools ask NVML or a capture
+// (tools/gpu.c).
 #pragma once
 #include <stdint.h>
 
 #include "topo/tree.h"
 #include "topo/xml.h"
 
-enum { TT_GPU_MAX_LINKS = 36 }; // NVLinks of one GPU that are looked at
-
-typedef struct tt_gpu_link {
-  char target[16]; // bus id of the far end in lower case, or TT_NVML_HIDDEN
-  int count;       // links to it
-} tt_gpu_link;
-
-typedef struct tt_gpu_facts {
-  char bus_id[16];             // as sysfs has it: "0000:0f:00.0"
-  int index;                   // in the library's order
-  int sm;                      // compute capability × 10
-  int device_id, subsystem_id; // device << 16 | vendor; 0: not known
-  int generation, width;       // PCI Express, at most; 0: not known
-  int nlinks;                  // far ends, in the order of the links
-  tt_gpu_link links[TT_GPU_MAX_LINKS];
-  int c2c_count, c2c_bw; // links to the CPU that are up, MB/s of each
-} tt_gpu_facts;
-
 typedef struct tt_sysfs tt_sysfs;
 
-// What is known of a GPU beside what sysfs says of its device. False: nothing.
-typedef bool tt_gpu_facts_fn(const tt_sysfs *s, const char *bus_id, tt_gpu_facts *out);
+// Makes or completes the <gpu> of a device in its <pci> (tt_sysfs_pci). *out is NULL when the device is not known as a GPU.
+typedef ncclResult_t tt_sysfs_gpu_fn(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt_xml_node **out);
 
 struct tt_sysfs {
   const tt_tree *tree;
-  tt_gpu_facts_fn *gpu_facts; // NULL: nothing is known of any GPU; tools have tt_gpu_facts_read
+  tt_sysfs_gpu_fn *gpu;       // NULL: no rank has a bus id; tools have tt_gpu_element
   const struct tt_nvml *nvml; // for that function
   uint64_t host_hash;         // of the machine, for its CPUs
 };
+
+// What a device's <pci> says where the machine does not.
+typedef struct tt_sysfs_hints {
+  char ids[4][8];    // vendor, device, subsystem vendor, subsystem device: "0x10de"; "": not known
+  const char *speed; // "16.0 GT/s PCIe"; NULL: not known
+  int width;         // lanes; 0: not known
+} tt_sysfs_hints;
 
 // A bus id as sysfs writes it ("0000:0f:00.0") from any spelling ("00000000:0F:00.0"). False when it is none of a device.
 bool tt_bus_id_sysfs(const char *text, char out[16]);
@@ -58,12 +47,13 @@ ncclResult_t tt_sysfs_first_cpu(const tt_sysfs *s, tt_xml *xml, tt_xml_node **ou
 ncclResult_t tt_sysfs_home(const tt_sysfs *s, int numa, int *out);
 
 // The <pci> of a device with all switches above it, up to its <cpu>, made or completed. Of each switch the upstream port is shown, root
-// ports are not. `class` is what it counts as when the machine does not say ("0x03" a GPU, "0x02" a card). A device that the machine does
-// not show hangs on CPU -1. Errors: a malformed bus id, no memory.
-ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, tt_xml_node **out);
+// ports are not. `class` is what it counts as when the machine does not say ("0x03" a GPU, "0x02" a card); `hints` may be NULL. A device
+// that the machine does not show hangs on CPU -1. Errors: a malformed bus id, no memory.
+ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, const tt_sysfs_hints *hints,
+                          tt_xml_node **out);
 
-// The <gpu> of a device with its <nvlink>s and <c2c>, in its <pci>. *out is NULL when nobody knows it as a GPU: not even its number.
-ncclResult_t tt_sysfs_gpu(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt_xml_node **out);
+// The class of a device ("0x030200"). False: the machine does not show it.
+bool tt_sysfs_class(const tt_sysfs *s, const char *bus_id, char out[32]);
 
 // Bus id of the PCI device that `path` (in /sys) is. False when it is none: virtual, USB, virtio.
 bool tt_sysfs_bus_of(const tt_sysfs *s, const char *path, char out[16]);

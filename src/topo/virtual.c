@@ -145,7 +145,7 @@ ncclResult_t tt_source_virtual(const tt_source *in, tt_xml *xml, const tt_source
               path != NULL ? path : "one of its parts");
       return tt_sysfs_first_cpu(&in->machine, xml, out);
     }
-    TT_TRY(tt_sysfs_pci(&in->machine, xml, bus, "0x02", &p.pci[i]));
+    TT_TRY(tt_sysfs_pci(&in->machine, xml, bus, "0x02", NULL, &p.pci[i]));
   }
   tt_xml_node *common = common_of(&p), *parent = common;
   if (is_part(&p, common)) {

@@ -60,7 +60,7 @@ static char *detect(const tt_tree *tree)
 {
   tt_source_rank ranks[MAX_RANKS];
   tt_source_net nets[MAX_PORTS];
-  tt_source in = {.machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read, .host_hash = 1}, .ranks = ranks, .nets = nets};
+  tt_source in = {.machine = {.tree = tree, .gpu = tt_gpu_element, .host_hash = 1}, .ranks = ranks, .nets = nets};
   tt_xml *xml = NULL;
   tt_topo *topo = NULL;
   char *text = NULL;
@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
   }
   char *once = detect(tree), *capture = NULL;
-  tt_sysfs machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read};
+  tt_sysfs machine = {.tree = tree, .gpu = tt_gpu_element};
   must(tt_gather(&machine, &capture, &size) == ncclSuccess);
   must(tt_capture_parse("again.txt", capture, size, &again) == ncclSuccess);
   char *twice = detect(again);

@@ -120,7 +120,7 @@ ncclResult_t xp_detect(const tt_tree *tree, const tt_nvml *nvml, const xp_option
   if (f == NULL) {
     return tt_fail(ncclSystemError, "no memory to look at the machine");
   }
-  f->in = (tt_source){.machine = {.tree = tree, .gpu_facts = tt_gpu_facts_read, .nvml = nvml}};
+  f->in = (tt_source){.machine = {.tree = tree, .gpu = tt_gpu_element, .nvml = nvml}};
   ncclResult_t res = tt_source_gpus(&f->in.machine, f->gpus, &ngpus);
   // A file of this computer's hints is joined to what is found.
   f->in.file = nvml != NULL && ngpus > 0 ? tt_params_get()->topo_file : NULL;
