@@ -43,6 +43,26 @@ void *tt_calloc_line(size_t size)
   return p;
 }
 
+bool tt_grow(void *array, int used, int more, int *room, size_t size)
+{
+  if (used + more <= *room) {
+    return true;
+  }
+  int wanted = TT_MAX(TT_MAX(2 * *room, used + more), 64);
+  void *old = NULL, *bigger = tt_calloc((size_t)wanted, size);
+  if (bigger == NULL) {
+    return false;
+  }
+  memcpy(&old, array, sizeof(old)); // the pointer has another type there
+  if (used > 0) {
+    memcpy(bigger, old, (size_t)used * size);
+  }
+  memcpy(array, &bigger, sizeof(bigger));
+  tt_free(old);
+  *room = wanted;
+  return true;
+}
+
 char *tt_strdup(const char *s)
 {
   if (s == NULL) {

@@ -1,5 +1,6 @@
 // util.h: arithmetic and memory helpers that know nothing of collectives.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -35,6 +36,9 @@
 void *tt_calloc(size_t n, size_t size);
 // As tt_calloc, aligned to a cache line.
 void *tt_calloc_line(size_t size);
+// Makes room for `more` elements behind the `used` ones of the array that *array points to (a pointer of any type): twice the room, at least
+// 64. False without memory; nothing has changed then.
+bool tt_grow(void *array, int used, int more, int *room, size_t size);
 // Copy of a string (NULL gives NULL).
 char *tt_strdup(const char *s);
 // Frees what tt_calloc, tt_calloc_line and tt_strdup gave. NULL is allowed.

@@ -138,16 +138,11 @@ static int first_view(const tt_xml_node *x, int cards)
   return view;
 }
 
+// A child of an element, in the order of views.
 typedef struct branch {
+  tt_order view; // key: NO_VIEW or the first rank that sees it
   const tt_xml_node *x;
-  int view, place;
 } branch;
-
-static int compare_branches(const void *a, const void *b)
-{
-  const branch *x = a, *y = b;
-  return x->view != y->view ? (x->view < y->view ? -1 : 1) : x->place - y->place;
-}
 
 static int count_children(const tt_xml_node *x)
 {
@@ -168,7 +163,7 @@ static ncclResult_t list_branches(const tt_xml_node *x, int cards, branch **out,
   }
   int i = 0;
   for (const tt_xml_node *c = x->child; c != NULL; c = c->next, i++) {
-    list[i] = (branch){c, first_view(c, cards), i};
+    list[i] = (branch){{first_view(c, cards), i}, c};
   }
   *out = list;
   return ncclSuccess;
@@ -182,7 +177,7 @@ static ncclResult_t each_branch(tt_builder *b, const tt_xml_node *x, add_fn *add
   branch *list = NULL;
   int count = 0;
   TT_TRY(list_branches(x, b->first_rank, &list, &count));
-  qsort(list, (size_t)count, sizeof(*list), compare_branches);
+  qsort(list, (size_t)count, sizeof(*list), tt_order_compare);
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < count && res == ncclSuccess; i++) {
     res = add(b, &list[i], arg);
@@ -349,10 +344,10 @@ static ncclResult_t add_in_slot(tt_builder *b, const branch *c, void *arg)
 {
   slot *s = arg;
   if (tt_build_is(c->x, "gpu")) {
-    return c->view != NO_VIEW ? add_gpu(b, c->x, s->parent, s->bus, s->bw) : ncclSuccess;
+    return c->view.key != NO_VIEW ? add_gpu(b, c->x, s->parent, s->bus, s->bw) : ncclSuccess;
   }
   if (tt_build_is(c->x, "nic")) {
-    return c->view != NO_VIEW ? add_nic(b, c->x, s->parent, s->bus, s->bw) : ncclSuccess;
+    return c->view.key != NO_VIEW ? add_nic(b, c->x, s->parent, s->bus, s->bw) : ncclSuccess;
   }
   if (tt_build_is(c->x, "pcilink")) {
     return ncclSuccess; // in links.c
@@ -361,7 +356,7 @@ static ncclResult_t add_in_slot(tt_builder *b, const branch *c, void *arg)
     tt_build_unknown(b, c->x);
     return ncclSuccess;
   }
-  if (c->view == NO_VIEW) {
+  if (c->view.key == NO_VIEW) {
     return ncclSuccess;
   }
   if (s->sw < 0) {
@@ -450,7 +445,7 @@ static ncclResult_t read_cpu(tt_builder *b, const tt_xml_node *x, tt_topo_node *
 static ncclResult_t add_in_cpu(tt_builder *b, const branch *c, void *arg)
 {
   int cpu = *(int *)arg;
-  bool used = c->view != NO_VIEW;
+  bool used = c->view.key != NO_VIEW;
   if (tt_build_is(c->x, "pci")) {
     return used ? add_pci(b, c->x, cpu) : ncclSuccess;
   }
@@ -485,36 +480,24 @@ static uint64_t host_of(const tt_xml_node *cpu)
   return hash != NULL ? strtoull(hash, NULL, 16) : 0;
 }
 
-// An element of the root on its host.
-typedef struct housed {
-  uint64_t host;
-  int place;
-} housed;
-
-static int compare_housed(const void *a, const void *b)
-{
-  const housed *x = a, *y = b;
-  return x->host != y->host ? (x->host < y->host ? -1 : 1) : x->place - y->place;
-}
-
 // The first rank of the host of each CPU in `list`, whose views are those without cards.
 static ncclResult_t first_ranks(const branch *list, int count, int **out)
 {
   int *first = tt_calloc((size_t)count + 1, sizeof(*first));
-  housed *sorted = tt_calloc((size_t)count + 1, sizeof(*sorted));
+  tt_order *sorted = tt_calloc((size_t)count + 1, sizeof(*sorted));
   if (first == NULL || sorted == NULL) {
     tt_free(first);
     tt_free(sorted);
     return tt_fail(ncclSystemError, "no memory for %d CPUs", count);
   }
   for (int i = 0; i < count; i++) {
-    sorted[i] = (housed){host_of(list[i].x), i};
+    sorted[i] = (tt_order){(int64_t)host_of(list[i].x), i};
   }
-  qsort(sorted, (size_t)count, sizeof(*sorted), compare_housed);
+  qsort(sorted, (size_t)count, sizeof(*sorted), tt_order_compare);
   for (int i = 0, end; i < count; i = end) {
     int least = NO_VIEW - 1; // a host of cards alone comes last
-    for (end = i; end < count && sorted[end].host == sorted[i].host; end++) {
-      least = TT_MIN(least, list[sorted[end].place].view);
+    for (end = i; end < count && sorted[end].key == sorted[i].key; end++) {
+      least = (int)TT_MIN(least, list[sorted[end].place].view.key);
     }
     for (int k = i; k < end; k++) {
       first[sorted[k].place] = least;
@@ -537,11 +520,11 @@ static ncclResult_t list_cpus(const tt_xml_node *root, branch **out, int *count)
     return res;
   }
   for (int i = 0; i < *count; i++) {
-    list[i].view = first_view(list[i].x, first[i]);
+    list[i].view.key = first_view(list[i].x, first[i]);
   }
-  qsort(list, (size_t)*count, sizeof(*list), compare_branches);
+  qsort(list, (size_t)*count, sizeof(*list), tt_order_compare);
   for (int i = 0; i < *count; i++) {
-    list[i].place = first[list[i].place];
+    list[i].view.place = first[list[i].view.place];
   }
   tt_free(first);
   *out = list;
@@ -555,10 +538,10 @@ static ncclResult_t add_tree(tt_builder *b, const tt_xml_node *root)
   TT_TRY(list_cpus(root, &list, &count));
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < count && res == ncclSuccess; i++) {
-    b->first_rank = list[i].place;
+    b->first_rank = list[i].view.place;
     if (!tt_build_is(list[i].x, "cpu")) {
       tt_build_unknown(b, list[i].x);
-    } else if (list[i].view != NO_VIEW) {
+    } else if (list[i].view.key != NO_VIEW) {
       res = add_cpu(b, list[i].x);
     }
   }
@@ -566,33 +549,23 @@ static ncclResult_t add_tree(tt_builder *b, const tt_xml_node *root)
   return res;
 }
 
-typedef struct seat {
-  int rank, node;
-} seat;
-
-static int compare_seats(const void *a, const void *b)
-{
-  const seat *x = a, *y = b;
-  return x->rank != y->rank ? (x->rank < y->rank ? -1 : 1) : x->node - y->node;
-}
-
 static ncclResult_t check_ranks(const tt_builder *b)
 {
   ncclResult_t res = ncclSuccess;
   int count = 0;
-  seat *seats = tt_calloc((size_t)b->d.nnodes + 1, sizeof(*seats));
+  tt_order *seats = tt_calloc((size_t)b->d.nnodes + 1, sizeof(*seats));
   if (seats == NULL) {
     return tt_fail(ncclSystemError, "no memory for a machine of %d nodes", b->d.nnodes);
   }
   for (int i = 0; i < b->d.nnodes; i++) {
     if (b->d.nodes[i].n.kind == TT_NODE_GPU) {
-      seats[count++] = (seat){b->d.nodes[i].n.gpu.rank, i};
+      seats[count++] = (tt_order){b->d.nodes[i].n.gpu.rank, i};
     }
   }
-  qsort(seats, (size_t)count, sizeof(*seats), compare_seats);
+  qsort(seats, (size_t)count, sizeof(*seats), tt_order_compare);
   for (int i = 1; i < count && res == ncclSuccess; i++) {
-    if (seats[i].rank == seats[i - 1].rank) {
-      res = twice(b, seats[i - 1].node, b->d.nodes[seats[i].node].xml, "rank");
+    if (seats[i].key == seats[i - 1].key) {
+      res = twice(b, seats[i - 1].place, b->d.nodes[seats[i].place].xml, "rank");
     }
   }
   tt_free(seats);

@@ -5,161 +5,139 @@
 
 #include "base/util.h"
 
+static ncclResult_t draft_no_memory(int parts)
+{
+  return tt_fail(ncclSystemError, "no memory for a machine of %d parts", parts);
+}
+
 void tt_draft_clear(tt_draft *d)
 {
   tt_free(d->nodes);
   tt_free(d->links);
   tt_free(d->hosts);
-  tt_free(d->node_table.slots);
-  tt_free(d->link_table.slots);
-  tt_free(d->host_table.slots);
+  tt_free(d->slots);
   *d = (tt_draft){0};
 }
 
-// Makes room for one more of `used` elements in *array.
-static ncclResult_t grow(void *array, int used, int *room, size_t size)
+// ---- The table ----
+
+// A part of the machine by what finds it: nodes by kind, host and id, links by type and ends, hosts by hash.
+typedef struct draft_key {
+  int64_t what, a, b;
+} draft_key;
+
+enum { DRAFT_NODE, DRAFT_LINK, DRAFT_HOST, DRAFT_TABLES }; // a filed number is index * DRAFT_TABLES + one of these
+enum { KEY_LINK = TT_NODE_KINDS, KEY_HOST = KEY_LINK + TT_PATH_TYPES };
+
+static draft_key draft_key_of(const tt_draft *d, int filed)
 {
-  if (used < *room) {
-    return ncclSuccess;
+  int i = filed / DRAFT_TABLES;
+  switch (filed % DRAFT_TABLES) {
+  case DRAFT_NODE: return (draft_key){d->nodes[i].n.kind, d->nodes[i].n.host, d->nodes[i].n.id};
+  case DRAFT_LINK: return (draft_key){KEY_LINK + d->links[i].type, d->links[i].from, d->links[i].to};
+  default: return (draft_key){.what = KEY_HOST, .a = (int64_t)d->hosts[i]};
   }
-  int more = *room == 0 ? 64 : *room * 2;
-  void *bigger = tt_calloc((size_t)more, size);
-  if (bigger == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a machine of %d parts", more);
-  }
-  void **old = array;
-  if (used > 0) {
-    memcpy(bigger, *old, (size_t)used * size);
-  }
-  tt_free(*old);
-  *old = bigger;
-  *room = more;
-  return ncclSuccess;
 }
 
-// ---- Tables ----
-
-typedef uint64_t hash_fn(const tt_draft *d, int i);
-
-static uint64_t node_key(int kind, int host, int64_t id)
+// The slot of what has that key, or the free one behind all that may have it. There is a free one.
+static int *draft_slot(const tt_draft *d, draft_key key)
 {
-  int64_t key[3] = {kind, host, id};
-  return tt_hash(key, sizeof(key), 0);
-}
-
-static uint64_t link_key(int from, int to, int type)
-{
-  int key[3] = {from, to, type};
-  return tt_hash(key, sizeof(key), 0);
-}
-
-static uint64_t host_key(uint64_t hash)
-{
-  return tt_hash(&hash, sizeof(hash), 0);
-}
-
-static uint64_t hash_of_node(const tt_draft *d, int i)
-{
-  const tt_topo_node *n = &d->nodes[i].n;
-  return node_key(n->kind, n->host, n->id);
-}
-
-static uint64_t hash_of_link(const tt_draft *d, int i)
-{
-  return link_key(d->links[i].from, d->links[i].to, d->links[i].type);
-}
-
-static uint64_t hash_of_host(const tt_draft *d, int i)
-{
-  return host_key(d->hosts[i]);
-}
-
-static void put(tt_draft_table *t, uint64_t hash, int i)
-{
-  uint64_t s = hash & (uint64_t)(t->room - 1);
-  while (t->slots[s] != 0) {
-    s = (s + 1) & (uint64_t)(t->room - 1);
-  }
-  t->slots[s] = i + 1;
-  t->used++;
-}
-
-// Files i under its key. At most half of a table is used.
-static ncclResult_t file(const tt_draft *d, tt_draft_table *t, hash_fn *hash, int i)
-{
-  if (2 * (t->used + 1) > t->room) {
-    tt_draft_table bigger = {.room = t->room == 0 ? 256 : t->room * 2};
-    bigger.slots = tt_calloc((size_t)bigger.room, sizeof(*bigger.slots));
-    if (bigger.slots == NULL) {
-      return tt_fail(ncclSystemError, "no memory for a machine of %d parts", bigger.room);
+  uint64_t at = tt_hash(&key, sizeof(key), 0);
+  for (;; at++) {
+    int *slot = &d->slots[at & (uint64_t)(d->slot_room - 1)];
+    draft_key have = *slot == 0 ? key : draft_key_of(d, *slot - 1);
+    if (have.what == key.what && have.a == key.a && have.b == key.b) {
+      return slot;
     }
-    for (int s = 0; s < t->room; s++) {
-      if (t->slots[s] != 0) {
-        put(&bigger, hash(d, t->slots[s] - 1), t->slots[s] - 1);
+  }
+}
+
+// Index of what was filed with that key first; -1: nothing.
+static int draft_find(const tt_draft *d, draft_key key)
+{
+  int filed = d->slot_room > 0 ? *draft_slot(d, key) - 1 : -1;
+  return filed >= 0 ? filed / DRAFT_TABLES : -1;
+}
+
+// Files a part under its present key, unless another has it. At most half of the table is used.
+static ncclResult_t draft_file(tt_draft *d, int what, int i)
+{
+  if (2 * (d->slots_used + 1) > d->slot_room) {
+    int *old = d->slots, count = d->slot_room;
+    int *bigger = tt_calloc(count == 0 ? 256 : 2 * (size_t)count, sizeof(*bigger));
+    if (bigger == NULL) {
+      return draft_no_memory(2 * count);
+    }
+    d->slots = bigger;
+    d->slot_room = count == 0 ? 256 : 2 * count;
+    for (int s = 0; s < count; s++) {
+      if (old[s] != 0) {
+        *draft_slot(d, draft_key_of(d, old[s] - 1)) = old[s];
       }
     }
-    tt_free(t->slots);
-    *t = bigger;
+    tt_free(old);
   }
-  put(t, hash(d, i), i);
+  int filed = i * DRAFT_TABLES + what, *slot = draft_slot(d, draft_key_of(d, filed));
+  d->slots_used += *slot == 0;
+  *slot = *slot == 0 ? filed + 1 : *slot;
   return ncclSuccess;
-}
-
-// What is filed in the slots from that of `hash` on, one after the other: -1 behind the last. *slot is the caller's, 0 at first.
-static int next_filed(const tt_draft_table *t, uint64_t hash, uint64_t *slot)
-{
-  return t->room == 0 ? -1 : t->slots[(hash + (*slot)++) & (uint64_t)(t->room - 1)] - 1;
 }
 
 // ---- Nodes and links ----
 
 ncclResult_t tt_draft_add(tt_draft *d, int kind, int host, int64_t id, int *out)
 {
-  bool known = tt_draft_find(d, kind, host, id) >= 0;
-  TT_TRY(grow(&d->nodes, d->nnodes, &d->node_room, sizeof(*d->nodes)));
-  int i = d->nnodes;
-  d->nodes[i] = (tt_draft_node){.n = {.kind = kind, .host = host, .id = id}, .links = -1, .up = -1};
-  TT_TRY(known ? ncclSuccess : file(d, &d->node_table, hash_of_node, i));
-  d->nnodes++;
-  *out = i;
+  if (!tt_grow(&d->nodes, d->nnodes, 1, &d->node_room, sizeof(*d->nodes))) {
+    return draft_no_memory(d->nnodes);
+  }
+  d->nodes[d->nnodes] = (tt_draft_node){.n = {.kind = kind, .host = host, .id = id}, .links = -1, .up = -1};
+  TT_TRY(draft_file(d, DRAFT_NODE, d->nnodes));
+  *out = d->nnodes++;
   return ncclSuccess;
 }
 
 int tt_draft_find(const tt_draft *d, int kind, int host, int64_t id)
 {
-  uint64_t hash = node_key(kind, host, id), slot = 0;
-  int i = next_filed(&d->node_table, hash, &slot);
-  while (i >= 0 && (d->nodes[i].n.kind != kind || d->nodes[i].n.host != host || d->nodes[i].n.id != id)) {
-    i = next_filed(&d->node_table, hash, &slot);
-  }
-  return i;
+  return draft_find(d, (draft_key){kind, host, id});
 }
 
 int tt_draft_link_find(const tt_draft *d, int a, int b, int type)
 {
-  uint64_t hash = link_key(a, b, type), slot = 0;
-  int l = next_filed(&d->link_table, hash, &slot);
-  while (l >= 0 && (d->links[l].from != a || d->links[l].to != b || d->links[l].type != type)) {
-    l = next_filed(&d->link_table, hash, &slot);
-  }
-  return l;
+  return draft_find(d, (draft_key){KEY_LINK + type, a, b});
 }
 
 ncclResult_t tt_draft_link_move(tt_draft *d, int l, int from, int to)
 {
   d->links[l].from = from;
   d->links[l].to = to;
-  return file(d, &d->link_table, hash_of_link, l);
+  return draft_file(d, DRAFT_LINK, l);
+}
+
+ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out)
+{
+  *out = draft_find(d, (draft_key){.what = KEY_HOST, .a = (int64_t)hash});
+  if (*out >= 0) {
+    return ncclSuccess;
+  }
+  if (!tt_grow(&d->hosts, d->nhosts, 1, &d->host_room, sizeof(*d->hosts))) {
+    return draft_no_memory(d->nhosts);
+  }
+  d->hosts[d->nhosts] = hash;
+  TT_TRY(draft_file(d, DRAFT_HOST, d->nhosts));
+  *out = d->nhosts++;
+  return ncclSuccess;
 }
 
 ncclResult_t tt_draft_connect(tt_draft *d, int a, int b, int type, float bw)
 {
   int l = tt_draft_link_find(d, a, b, type);
   if (l < 0) {
-    TT_TRY(grow(&d->links, d->nlinks, &d->link_room, sizeof(*d->links)));
+    if (!tt_grow(&d->links, d->nlinks, 1, &d->link_room, sizeof(*d->links))) {
+      return draft_no_memory(d->nlinks);
+    }
     l = d->nlinks;
     d->links[l] = (tt_draft_link){.from = a, .to = b, .type = type, .next = d->nodes[a].links};
-    TT_TRY(file(d, &d->link_table, hash_of_link, l));
+    TT_TRY(draft_file(d, DRAFT_LINK, l));
     d->nlinks++;
     d->nodes[a].links = l;
   }
@@ -174,7 +152,7 @@ ncclResult_t tt_draft_join(tt_draft *d, int a, int b, int type, float bw)
   return tt_draft_connect(d, b, a, type, bw);
 }
 
-static int compare_links(const void *a, const void *b)
+static int draft_compare_links(const void *a, const void *b)
 {
   const tt_draft_link *x = *(tt_draft_link *const *)a, *y = *(tt_draft_link *const *)b;
   return x->bw != y->bw ? (x->bw > y->bw ? -1 : 1) : (x->changed > y->changed) - (x->changed < y->changed);
@@ -195,7 +173,7 @@ ncclResult_t tt_draft_sort(tt_draft *d, int node)
     list[count] = &d->links[l];
     count += d->links[l].to != TT_DRAFT_NOWHERE;
   }
-  qsort(list, (size_t)count, sizeof(*list), compare_links);
+  qsort(list, (size_t)count, sizeof(*list), draft_compare_links);
   for (int i = 0; i < count; i++) {
     *at = (int)(list[i] - d->links);
     at = &list[i]->next;
@@ -205,28 +183,10 @@ ncclResult_t tt_draft_sort(tt_draft *d, int node)
   return ncclSuccess;
 }
 
-ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out)
-{
-  uint64_t key = host_key(hash), slot = 0;
-  int i = next_filed(&d->host_table, key, &slot);
-  while (i >= 0 && d->hosts[i] != hash) {
-    i = next_filed(&d->host_table, key, &slot);
-  }
-  if (i < 0) {
-    TT_TRY(grow(&d->hosts, d->nhosts, &d->host_room, sizeof(*d->hosts)));
-    i = d->nhosts;
-    d->hosts[i] = hash;
-    TT_TRY(file(d, &d->host_table, hash_of_host, i));
-    d->nhosts++;
-  }
-  *out = i;
-  return ncclSuccess;
-}
-
 // ---- The system ----
 
 // The first link towards the CPU goes to the end of the list: a way through the node tries what is below it first.
-static void up_last(tt_draft *d, int node)
+static void draft_up_last(tt_draft *d, int node)
 {
   int *at = &d->nodes[node].links;
   while (*at >= 0 && d->links[*at].to != d->nodes[node].up) {
@@ -244,57 +204,39 @@ static void up_last(tt_draft *d, int node)
   d->links[l].next = -1;
 }
 
-static void write_links(const tt_draft *d, const int *renamed, int node, tt_topo *flat)
-{
-  tt_topo_node *n = &flat->nodes[renamed[node]];
-  n->first_link = flat->nlinks;
-  for (int l = d->nodes[node].links; l >= 0; l = d->links[l].next) {
-    const tt_draft_link *link = &d->links[l];
-    if (link->to != TT_DRAFT_NOWHERE) {
-      flat->links[flat->nlinks++] =
-          (tt_topo_link){.type = (int16_t)link->type, .from = renamed[node], .to = renamed[link->to], .bw = link->bw};
-    }
-  }
-  n->nlinks = flat->nlinks - n->first_link;
-}
-
-// `flat` has room for all nodes and links, `renamed` for all nodes.
-static void write_flat(tt_draft *d, tt_topo *flat, int *renamed)
+// `flat` has room for all nodes and links, which keep their numbers; `kinds` gets those of the nodes, -1 for one that is gone.
+static void draft_write(tt_draft *d, tt_topo *flat, int *kinds)
 {
   for (int i = 0; i < d->nnodes; i++) {
-    if (!d->nodes[i].gone) {
-      renamed[i] = flat->nnodes;
-      flat->nodes[flat->nnodes++] = d->nodes[i].n;
+    tt_topo_node *n = &flat->nodes[i];
+    draft_up_last(d, i);
+    *n = d->nodes[i].n;
+    n->first_link = flat->nlinks;
+    kinds[i] = d->nodes[i].gone ? -1 : n->kind;
+    for (int l = d->nodes[i].links; l >= 0; l = d->links[l].next) {
+      const tt_draft_link *link = &d->links[l];
+      if (link->to != TT_DRAFT_NOWHERE) {
+        flat->links[flat->nlinks++] = (tt_topo_link){.type = (int16_t)link->type, .from = i, .to = link->to, .bw = link->bw};
+      }
     }
-  }
-  for (int i = 0; i < d->nnodes; i++) {
-    if (d->nodes[i].gone) {
-      continue;
-    }
-    up_last(d, i);
-    write_links(d, renamed, i, flat);
-    tt_topo_node *n = &flat->nodes[renamed[i]];
-    if (n->kind == TT_NODE_GPU) {
-      n->gpu.device = renamed[n->gpu.device];
-    }
+    n->nlinks = flat->nlinks - n->first_link;
   }
 }
 
 ncclResult_t tt_draft_freeze(tt_draft *d, tt_topo **out)
 {
-  tt_topo flat = {.hosts = d->hosts, .nhosts = d->nhosts};
-  int *renamed = tt_calloc((size_t)d->nnodes + 1, sizeof(*renamed));
-  ncclResult_t res;
+  tt_topo flat = {.nnodes = d->nnodes, .hosts = d->hosts, .nhosts = d->nhosts};
+  int *kinds = tt_calloc((size_t)d->nnodes + 1, sizeof(*kinds));
   flat.nodes = tt_calloc((size_t)d->nnodes + 1, sizeof(*flat.nodes));
   flat.links = tt_calloc((size_t)d->nlinks + 1, sizeof(*flat.links));
-  if (renamed == NULL || flat.nodes == NULL || flat.links == NULL) {
+  ncclResult_t res = ncclSuccess;
+  if (kinds == NULL || flat.nodes == NULL || flat.links == NULL) {
     res = tt_fail(ncclSystemError, "no memory for a machine of %d nodes", d->nnodes);
-    goto fail;
+  } else {
+    draft_write(d, &flat, kinds);
+    res = tt_topo_arrange(&flat, kinds, out);
   }
-  write_flat(d, &flat, renamed);
-  res = tt_topo_arrange(&flat, NULL, out);
-fail:
-  tt_free(renamed);
+  tt_free(kinds);
   tt_free(flat.nodes);
   tt_free(flat.links);
   return res;

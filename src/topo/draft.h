@@ -19,17 +19,12 @@ typedef struct tt_draft_node {
   bool gone;
 } tt_draft_node;
 
-// A hash table with open addressing: index + 1 of what is in it, 0 is free. What it holds may have another key by now; then it is not found.
-typedef struct tt_draft_table {
-  int *slots;
-  int room, used;
-} tt_draft_table;
-
 typedef struct tt_draft {
   tt_draft_node *nodes;
   tt_draft_link *links;
   uint64_t *hosts;
-  tt_draft_table node_table, link_table, host_table; // by kind, host and id; by both ends and type; by hash
+  int *slots; // hash table with open addressing over all three; 0: free. A part that has got another key since is not found by the old one
+  int slot_room, slots_used;
   int nnodes, nlinks, nhosts;
   int node_room, link_room, host_room;
   int changes;
@@ -67,9 +62,16 @@ ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out);
 // directions and sorted; those that are added then stand behind the others, and must not be sorted again.
 ncclResult_t tt_draft_flatten(tt_draft *d);
 
+// The order of elements that begin with such a struct: by key, then by place. For qsort.
+typedef struct tt_order {
+  int64_t key;
+  int place;
+} tt_order;
+int tt_order_compare(const void *a, const void *b);
+
 // Makes the system. The way up to the CPU comes last among a node's links.
 ncclResult_t tt_draft_freeze(tt_draft *d, tt_topo **out);
 
 // Copies nodes with their links (any order, links of a node side by side, first_link set) into one allocation, sorted by kind, and checks
-// the result. `kinds` replaces the nodes' kinds; NULL: as they are.
+// the result. `kinds` are the nodes' kinds in the copy; -1: the node is left out, and no link leads to it.
 ncclResult_t tt_topo_arrange(const tt_topo *from, const int *kinds, tt_topo **out);

@@ -194,43 +194,33 @@ static ncclResult_t mirror_links(tt_builder *b)
 
 // ---- CPUs ----
 
-typedef struct socket {
-  int host, node;
-} socket;
-
-static int compare_sockets(const void *a, const void *b)
-{
-  const socket *x = a, *y = b;
-  return x->host != y->host ? (x->host < y->host ? -1 : 1) : x->node - y->node;
-}
-
-// Links each CPU of a host to each.
-static ncclResult_t connect_host(tt_builder *b, const socket *list, int count)
+// Links each CPU of a host to each; `place` is a CPU's node.
+static ncclResult_t connect_host(tt_builder *b, const tt_order *list, int count)
 {
   if (count > MAX_CPUS) {
-    return tt_xml_fail(b->d.nodes[list[0].node].xml, "more than %d CPUs of one host", MAX_CPUS);
+    return tt_xml_fail(b->d.nodes[list[0].place].xml, "more than %d CPUs of one host", MAX_CPUS);
   }
   for (int i = 0; i < count; i++) {
-    tt_topo_node cpu = *tt_build_node(b, list[i].node);
+    tt_topo_node cpu = *tt_build_node(b, list[i].place);
     for (int j = 0; j < count; j++) {
       float bw = tt_bw_cpus(cpu.cpu.arch, cpu.cpu.vendor, cpu.cpu.model);
-      TT_TRY(i != j ? tt_draft_connect(&b->d, list[i].node, list[j].node, TT_PATH_SYS, bw) : ncclSuccess);
+      TT_TRY(i != j ? tt_draft_connect(&b->d, list[i].place, list[j].place, TT_PATH_SYS, bw) : ncclSuccess);
     }
-    TT_TRY(tt_draft_sort(&b->d, list[i].node));
+    TT_TRY(tt_draft_sort(&b->d, list[i].place));
   }
   return ncclSuccess;
 }
 
-static ncclResult_t connect_hosts(tt_builder *b, const socket *list, int count)
+static ncclResult_t connect_hosts(tt_builder *b, const tt_order *list, int count)
 {
   long links = 0;
   for (int i = 0, end; i < count; i = end) {
-    for (end = i; end < count && list[end].host == list[i].host;) {
+    for (end = i; end < count && list[end].key == list[i].key;) {
       end++;
     }
     links += (long)(end - i) * (end - i);
     if (links > MAX_CPU_LINKS) {
-      return tt_xml_fail(b->d.nodes[list[i].node].xml, "more than %d links between the CPUs of all hosts", MAX_CPU_LINKS);
+      return tt_xml_fail(b->d.nodes[list[i].place].xml, "more than %d links between the CPUs of all hosts", MAX_CPU_LINKS);
     }
     TT_TRY(connect_host(b, list + i, end - i));
   }
@@ -240,16 +230,16 @@ static ncclResult_t connect_hosts(tt_builder *b, const socket *list, int count)
 static ncclResult_t connect_cpus(tt_builder *b)
 {
   int count = 0;
-  socket *list = tt_calloc((size_t)b->d.nnodes + 1, sizeof(*list));
+  tt_order *list = tt_calloc((size_t)b->d.nnodes + 1, sizeof(*list));
   if (list == NULL) {
     return tt_fail(ncclSystemError, "no memory for a machine of %d nodes", b->d.nnodes);
   }
   for (int i = 0; i < b->d.nnodes; i++) {
     if (tt_build_node(b, i)->kind == TT_NODE_CPU) {
-      list[count++] = (socket){tt_build_node(b, i)->host, i};
+      list[count++] = (tt_order){tt_build_node(b, i)->host, i};
     }
   }
-  qsort(list, (size_t)count, sizeof(*list), compare_sockets);
+  qsort(list, (size_t)count, sizeof(*list), tt_order_compare);
   ncclResult_t res = connect_hosts(b, list, count);
   tt_free(list);
   return res;

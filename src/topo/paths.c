@@ -17,21 +17,8 @@ void tt_paths_destroy(tt_paths *paths)
 
 ncclResult_t tt_paths_room(tt_paths *p, int more)
 {
-  if (p->nhops + more <= p->hop_room) {
-    return ncclSuccess;
-  }
-  int room = TT_MAX(1024, TT_MAX(p->hop_room * 2, p->nhops + more));
-  int *bigger = tt_calloc((size_t)room, sizeof(*bigger));
-  if (bigger == NULL) {
-    return tt_fail(ncclSystemError, "no memory for paths of %d links together", room);
-  }
-  if (p->nhops > 0) {
-    memcpy(bigger, p->hops, (size_t)p->nhops * sizeof(*bigger));
-  }
-  tt_free(p->hops);
-  p->hops = bigger;
-  p->hop_room = room;
-  return ncclSuccess;
+  bool ok = tt_grow(&p->hops, p->nhops, more, &p->hop_room, sizeof(*p->hops));
+  return ok ? ncclSuccess : tt_fail(ncclSystemError, "no memory for paths of %d links together", p->nhops + more);
 }
 
 // C2C to the CPU and the CPU's own PCI to the card have a name together; else the worse of both.

@@ -6,9 +6,9 @@
 enum { MAX_SPEEDS = 20, DEFAULT_STEPS = 400000 };
 
 // How many channels a graph may have.
-typedef struct tt_channels {
+typedef struct ladder_limits {
   int least, most;
-} tt_channels;
+} ladder_limits;
 
 // The search of one graph.
 typedef struct tt_ladder {
@@ -463,7 +463,7 @@ static float upper_bound(const tt_ladder *l)
   return inter ? (n == 1 ? nets : TT_MIN(bound, nets)) : bound;
 }
 
-static void prepare(tt_ladder *l, tt_channels channels)
+static void prepare(tt_ladder *l, ladder_limits channels)
 {
   tt_search *s = l->s;
   bool many = s->now.inter && s->ends.nnets > 1 && (l->pattern == TT_PATTERN_RING || l->pattern <= TT_PATTERN_SPLIT_TREE);
@@ -524,7 +524,7 @@ static void try_one(tt_ladder *l)
 }
 
 // Searches one graph; `channels` are the fewest and the most.
-static void search_graph(tt_search *s, int pattern, tt_channels channels, tt_graph *best)
+static void search_graph(tt_search *s, int pattern, ladder_limits channels, tt_graph *best)
 {
   tt_ladder l = {.s = s, .best = best, .pattern = pattern};
   s->steps_left = s->max_steps;
@@ -666,15 +666,15 @@ static bool pair_is_better(const tt_graph *const had[2], const tt_graph *const o
 
 // The channels that trees would have by themselves, within limits, and as many rings: exactly so many where there are more than `had`. True
 // when both are better.
-static bool search_other_pair(tt_search *s, tt_channels limits, tt_graph *const had[2], tt_graph *const other[2])
+static bool search_other_pair(tt_search *s, ladder_limits limits, tt_graph *const had[2], tt_graph *const other[2])
 {
   tt_graph *ring = other[0], *tree = other[1];
   bool more = limits.least > had[0]->nchannels;
   search_graph(s, TT_PATTERN_BALANCED_TREE, limits, tree);
   int count = TT_MAX(tree->nchannels, 1);
-  search_graph(s, TT_PATTERN_RING, (tt_channels){more ? count : 1, count}, ring);
+  search_graph(s, TT_PATTERN_RING, (ladder_limits){more ? count : 1, count}, ring);
   if (ring->nchannels != tree->nchannels && !more) {
-    search_graph(s, TT_PATTERN_BALANCED_TREE, (tt_channels){ring->nchannels, ring->nchannels}, tree);
+    search_graph(s, TT_PATTERN_BALANCED_TREE, (ladder_limits){ring->nchannels, ring->nchannels}, tree);
   }
   return pair_is_better((const tt_graph *const[]){had[0], had[1]}, (const tt_graph *const[]){ring, tree});
 }
@@ -686,8 +686,8 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   tt_graph *had[2] = {&out->graph[TT_GRAPH_RING], &out->graph[TT_GRAPH_TREE]};
   tt_graphs room = {0};
   long steps = s->max_steps;
-  search_graph(s, TT_PATTERN_RING, (tt_channels){1, TT_GRAPH_MAX_RINGS}, had[0]);
-  search_graph(s, TT_PATTERN_BALANCED_TREE, (tt_channels){had[0]->nchannels, had[0]->nchannels}, had[1]);
+  search_graph(s, TT_PATTERN_RING, (ladder_limits){1, TT_GRAPH_MAX_RINGS}, had[0]);
+  search_graph(s, TT_PATTERN_BALANCED_TREE, (ladder_limits){had[0]->nchannels, had[0]->nchannels}, had[1]);
   int count = had[0]->nchannels, most = TT_GRAPH_MAX_RINGS;
   bool suffers = total_of(had[1]) < total_of(had[0]) * 0.95f || (!had[0]->inter && total_of(had[1]) < had[1]->bound * 0.75f);
   if (!suffers) {
@@ -698,12 +698,12 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   bool better = false;
   s->max_steps /= 4; // a second opinion, not as deep
   if (res == ncclSuccess && count > 1) {
-    better = search_other_pair(s, (tt_channels){1, count - 1}, had, other);
+    better = search_other_pair(s, (ladder_limits){1, count - 1}, had, other);
   }
   // Trees may want more channels than rings can have.
   bool hope = had[1]->bound > total_of(had[1]) * MUCH;
   for (int i = 0; i < 2 && hope && !better && res == ncclSuccess && most > count; i++) {
-    better = search_other_pair(s, (tt_channels){count + 1, most}, had, other);
+    better = search_other_pair(s, (ladder_limits){count + 1, most}, had, other);
     most = other[1]->nchannels - 1;
   }
   if (better) {
@@ -723,12 +723,12 @@ static ncclResult_t search_all(tt_search *s, tt_graphs *out)
   int rings = g[TT_GRAPH_RING].nchannels;
   s->collnet = true;
   if (s->options->collnet) {
-    search_graph(s, TT_PATTERN_TREE, (tt_channels){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN]);
-    search_graph(s, TT_PATTERN_COLLNET_DIRECT, (tt_channels){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)}, &g[TT_GRAPH_COLLNET_DIRECT]);
+    search_graph(s, TT_PATTERN_TREE, (ladder_limits){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN]);
+    search_graph(s, TT_PATTERN_COLLNET_DIRECT, (ladder_limits){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)}, &g[TT_GRAPH_COLLNET_DIRECT]);
   }
   s->collnet = false;
   if (s->options->nvls && s->ends.nvs && oldest_sm(s->topo) >= 90) {
-    search_graph(s, TT_PATTERN_NVLS, (tt_channels){1, TT_MIN(TT_GRAPH_MAX_HEADS, n)}, &g[TT_GRAPH_NVLS]);
+    search_graph(s, TT_PATTERN_NVLS, (ladder_limits){1, TT_MIN(TT_GRAPH_MAX_HEADS, n)}, &g[TT_GRAPH_NVLS]);
   }
   return ncclSuccess;
 }

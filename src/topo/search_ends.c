@@ -188,7 +188,7 @@ void tt_ends_select(tt_ends *e, int type)
 }
 
 // The fewest links of paths of up to a type from one end to those of a range; INT32_MAX when there is none.
-static int ends_fewest(const tt_ends *e, int from, tt_span to, int type)
+static int ends_fewest(const tt_ends *e, int from, tt_search_span to, int type)
 {
   int least = INT32_MAX;
   for (int i = to.first; i < to.end; i++) {
@@ -202,7 +202,7 @@ static int ends_fewest(const tt_ends *e, int from, tt_span to, int type)
 
 void tt_ends_count(tt_ends *e, int intra, int inter)
 {
-  const tt_span gpus = {0, e->ngpus}, nets = {e->first_net, e->first_net + e->nnets};
+  const tt_search_span gpus = {0, e->ngpus}, nets = {e->first_net, e->first_net + e->nnets};
   tt_least *l = &e->least;
   if (l->counted && l->intra == intra && l->inter == inter) {
     return;

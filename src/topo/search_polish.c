@@ -5,7 +5,7 @@
 
 enum { ORDER_STEPS = 6000 }; // for the order that channels share: few are left to find once one fits
 
-static void hold(tt_search *s, const tt_graph *g, tt_span part, bool take)
+static void hold(tt_search *s, const tt_graph *g, tt_search_span part, bool take)
 {
   for (int c = 0; c < g->nchannels; c++) {
     int count = c >= part.first && c < part.end ? 0 : tt_graph_edges(g, c, s->edges);
@@ -24,7 +24,7 @@ static void hold(tt_search *s, const tt_graph *g, tt_span part, bool take)
   }
 }
 
-static int hops_of(const tt_search *s, const tt_graph *g, tt_span part)
+static int hops_of(const tt_search *s, const tt_graph *g, tt_search_span part)
 {
   int hops = 0;
   for (int c = part.first; c < part.end; c++) {
@@ -37,7 +37,7 @@ static int hops_of(const tt_search *s, const tt_graph *g, tt_span part)
 }
 
 // Searches channels part.first … part.end - 1 again. True when they got shorter.
-static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, tt_span part)
+static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, tt_search_span part)
 {
   int count = part.end - part.first, *gpus = &g->gpus[(size_t)part.first * (size_t)g->ngpus], *nets = &g->nets[2 * part.first];
   bool exhausted = true;
@@ -82,7 +82,7 @@ void tt_search_polish(tt_search *s, tt_graph *g)
     return;
   }
   tt_ends_select(&s->ends, g->typeinter);
-  g->nhops = hops_of(s, g, (tt_span){0, g->nchannels});
+  g->nhops = hops_of(s, g, (tt_search_span){0, g->nchannels});
   if (g->samechannels) {
     polish_order(s, &c, g);
     return;
@@ -92,7 +92,7 @@ void tt_search_polish(tt_search *s, tt_graph *g)
     shorter = false;
     for (int width = 1; width <= most; width++) {
       for (int at = 0; at < g->nchannels && s->steps_left > 0; at += width) {
-        shorter |= polish_part(s, &c, g, (tt_span){at, TT_MIN(at + width, g->nchannels)});
+        shorter |= polish_part(s, &c, g, (tt_search_span){at, TT_MIN(at + width, g->nchannels)});
       }
     }
   }

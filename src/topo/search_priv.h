@@ -5,9 +5,9 @@
 // ---- search_flow.c: bandwidth that is left on every link ----
 
 // Numbers from `first` to `end` - 1.
-typedef struct tt_span {
+typedef struct tt_search_span {
   int first, end;
-} tt_span;
+} tt_search_span;
 
 // Amounts are MB/s in whole numbers, so that taking and giving back leave no trace.
 typedef struct tt_flow {

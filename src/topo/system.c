@@ -136,36 +136,37 @@ int tt_topo_devices(const tt_topo *topo)
 
 // ---- One allocation ----
 
-static tt_topo *allocate(const tt_topo *from)
+static tt_topo *topo_allocate(const tt_topo *from, const int *kinds)
 {
+  size_t count = 0;
+  for (int i = 0; i < from->nnodes; i++) {
+    count += kinds[i] >= 0;
+  }
   size_t nodes = TT_ROUND_UP(sizeof(tt_topo), 16);
-  size_t links = nodes + TT_ROUND_UP((size_t)from->nnodes * sizeof(tt_topo_node), 16);
+  size_t links = nodes + TT_ROUND_UP(count * sizeof(tt_topo_node), 16);
   size_t hosts = links + TT_ROUND_UP((size_t)from->nlinks * sizeof(tt_topo_link), 16);
   size_t bytes = hosts + (size_t)from->nhosts * sizeof(uint64_t);
   char *base = tt_calloc(1, bytes);
-  if (base == NULL) {
-    return NULL;
-  }
   tt_topo *t = (tt_topo *)base;
-  t->nodes = (tt_topo_node *)(base + nodes);
-  t->links = (tt_topo_link *)(base + links);
-  t->hosts = (uint64_t *)(base + hosts);
-  t->nnodes = from->nnodes;
-  t->nlinks = from->nlinks;
-  t->nhosts = from->nhosts;
-  t->bytes = bytes;
+  if (t != NULL) {
+    *t = (tt_topo){.nnodes = (int)count, .nlinks = from->nlinks, .nhosts = from->nhosts, .bytes = bytes};
+    t->nodes = (tt_topo_node *)(base + nodes);
+    t->links = (tt_topo_link *)(base + links);
+    t->hosts = (uint64_t *)(base + hosts);
+  }
   return t;
 }
 
 // New places of the nodes: by kind, and as before within a kind.
-static void sort_nodes(const tt_topo *from, const int *kinds, tt_topo *to, int *place)
+static void topo_sort_nodes(const tt_topo *from, const int *kinds, tt_topo *to, int *place, int *old)
 {
   int next = 0;
   for (int kind = 0; kind < TT_NODE_KINDS; kind++) {
     to->first[kind] = next;
     for (int i = 0; i < from->nnodes; i++) {
-      if ((kinds != NULL ? kinds[i] : from->nodes[i].kind) == kind) {
+      if (kinds[i] == kind) {
         place[i] = next;
+        old[next] = i;
         to->nodes[next] = from->nodes[i];
         to->nodes[next++].kind = kind;
       }
@@ -174,7 +175,7 @@ static void sort_nodes(const tt_topo *from, const int *kinds, tt_topo *to, int *
   to->first[TT_NODE_KINDS] = next;
 }
 
-static void copy_links(const tt_topo *from, tt_topo *to, const int *place, const int *old)
+static void topo_copy_links(const tt_topo *from, tt_topo *to, const int *place, const int *old)
 {
   int next = 0;
   for (int i = 0; i < to->nnodes; i++) {
@@ -192,37 +193,30 @@ static void copy_links(const tt_topo *from, tt_topo *to, const int *place, const
   }
 }
 
-// A link by what it and the way back have in common.
-typedef struct two_way {
-  int low, high, type, link;
-} two_way;
-
-static int compare_two_ways(const void *a, const void *b)
+int tt_order_compare(const void *a, const void *b)
 {
-  const two_way *x = a, *y = b;
-  return x->low != y->low     ? (x->low < y->low ? -1 : 1)
-         : x->high != y->high ? (x->high < y->high ? -1 : 1)
-         : x->type != y->type ? (x->type < y->type ? -1 : 1)
-                              : x->link - y->link;
+  const tt_order *x = a, *y = b;
+  return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->place - y->place;
 }
 
-static ncclResult_t find_backs(tt_topo *t)
+// Finds for each link the way back: both have the same two ends and type.
+static ncclResult_t topo_find_backs(tt_topo *t)
 {
-  two_way *list = tt_calloc((size_t)t->nlinks + 1, sizeof(*list));
+  tt_order *list = tt_calloc((size_t)t->nlinks + 1, sizeof(*list));
   if (list == NULL) {
     return tt_fail(ncclSystemError, "no memory for a machine of %d links", t->nlinks);
   }
   for (int l = 0; l < t->nlinks; l++) {
     const tt_topo_link *link = &t->links[l];
+    int64_t low = TT_MIN(link->from, link->to), high = TT_MAX(link->from, link->to);
     t->links[l].back = -1;
-    list[l] = (two_way){TT_MIN(link->from, link->to), TT_MAX(link->from, link->to), link->type, l};
+    list[l] = (tt_order){(low * t->nnodes + high) * TT_PATH_TYPES + link->type, l};
   }
-  qsort(list, (size_t)t->nlinks, sizeof(*list), compare_two_ways);
+  qsort(list, (size_t)t->nlinks, sizeof(*list), tt_order_compare);
   for (int i = 1; i < t->nlinks; i++) {
-    const two_way *a = &list[i - 1], *b = &list[i];
-    if (a->low == b->low && a->high == b->high && a->type == b->type) {
-      t->links[a->link].back = b->link;
-      t->links[b->link].back = a->link;
+    if (list[i - 1].key == list[i].key) {
+      t->links[list[i - 1].place].back = list[i].place;
+      t->links[list[i].place].back = list[i - 1].place;
     }
   }
   tt_free(list);
@@ -233,21 +227,18 @@ ncclResult_t tt_topo_arrange(const tt_topo *from, const int *kinds, tt_topo **ou
 {
   ncclResult_t res;
   int *place = tt_calloc(2 * (size_t)from->nnodes + 1, sizeof(*place)), *old = NULL;
-  tt_topo *t = allocate(from);
+  tt_topo *t = topo_allocate(from, kinds);
   if (place == NULL || t == NULL) {
     res = tt_fail(ncclSystemError, "no memory for a machine of %d nodes", from->nnodes);
     goto fail;
   }
   old = place + from->nnodes;
-  sort_nodes(from, kinds, t, place);
-  for (int i = 0; i < from->nnodes; i++) {
-    old[place[i]] = i;
-  }
-  copy_links(from, t, place, old);
+  topo_sort_nodes(from, kinds, t, place, old);
+  topo_copy_links(from, t, place, old);
   if (from->nhosts > 0) {
     memcpy(t->hosts, from->hosts, (size_t)from->nhosts * sizeof(uint64_t));
   }
-  TT_TRY_GOTO(find_backs(t), res);
+  TT_TRY_GOTO(topo_find_backs(t), res);
   TT_TRY_GOTO(tt_topo_check(t), res);
   tt_free(place);
   *out = t;

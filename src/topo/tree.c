@@ -207,32 +207,21 @@ typedef struct collector {
   bool failed;
 } collector;
 
-static bool collect(void *arg, const char *name)
+static bool tree_collect(void *arg, const char *name)
 {
   collector *c = arg;
-  if (c->names->count == c->room) {
-    int room = c->room == 0 ? 32 : 2 * c->room;
-    char **more = tt_calloc((size_t)room, sizeof(*more));
-    if (more == NULL) {
-      c->failed = true;
-      return false;
-    }
-    if (c->room > 0) {
-      memcpy(more, c->names->names, (size_t)c->room * sizeof(*more));
-    }
-    tt_free(c->names->names);
-    c->names->names = more;
-    c->room = room;
-  }
+  tt_tree_names *names = c->names;
   char *copy = tt_strdup(name);
-  c->failed = copy == NULL;
-  if (copy != NULL) {
-    c->names->names[c->names->count++] = copy;
+  c->failed = copy == NULL || !tt_grow(&names->names, names->count, 1, &c->room, sizeof(*names->names));
+  if (c->failed) {
+    tt_free(copy);
+    return false;
   }
-  return copy != NULL;
+  names->names[names->count++] = copy;
+  return true;
 }
 
-static int compare_names(const void *a, const void *b)
+static int tree_compare_names(const void *a, const void *b)
 {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -243,14 +232,14 @@ ncclResult_t tt_tree_list(const tt_tree *tree, const char *path, tt_tree_names *
   collector c = {.names = &names};
   char full[TT_TREE_PATH];
   if (tt_tree_resolve(tree, path, full)) {
-    tree->ops->list(tree->files, inside(full), TT_TREE_NAMES, collect, &c);
+    tree->ops->list(tree->files, inside(full), TT_TREE_NAMES, tree_collect, &c);
   }
   if (c.failed) {
     tt_tree_names_free(&names);
     return tt_fail(ncclSystemError, "%s: no memory for the names in %s", tree->name, path);
   }
   if (names.count > 1) {
-    qsort(names.names, (size_t)names.count, sizeof(*names.names), compare_names);
+    qsort(names.names, (size_t)names.count, sizeof(*names.names), tree_compare_names);
   }
   *out = names;
   return ncclSuccess;

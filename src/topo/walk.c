@@ -54,18 +54,8 @@ static ncclResult_t prepare(walk *w)
 
 static ncclResult_t new_cell(walk *w, int link, int rest, int *out)
 {
-  if (w->ncells == w->cell_room) {
-    int room = w->cell_room == 0 ? 512 : w->cell_room * 2;
-    cell *bigger = tt_calloc((size_t)room, sizeof(*bigger));
-    if (bigger == NULL) {
-      return no_memory(w);
-    }
-    if (w->ncells > 0) {
-      memcpy(bigger, w->cells, (size_t)w->ncells * sizeof(*bigger));
-    }
-    tt_free(w->cells);
-    w->cells = bigger;
-    w->cell_room = room;
+  if (!tt_grow(&w->cells, w->ncells, 1, &w->cell_room, sizeof(*w->cells))) {
+    return no_memory(w);
   }
   w->cells[w->ncells] = (cell){link, rest};
   *out = w->ncells++;
