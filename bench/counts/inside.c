@@ -497,7 +497,8 @@ static const tt_greeter no_door;
 static tt_root_shared root_shared = {.door = &no_door, .events = -1, .file_limit = 1 << 20};
 static const tt_key id_key = {.b = {1}};
 static tt_root *root;
-static tt_notes *ranks; // the ranks' ends of their connections
+static bool root_answers;
+static tt_conn *ranks; // the ranks' ends of their connections
 static int *root_ends;
 
 static void make_root(int n)
@@ -506,12 +507,13 @@ static void make_root(int n)
   root_ends = calloc((size_t)n, sizeof *root_ends);
   must_be(ranks != NULL && root_ends != NULL && tt_events_open(&root_shared.events) == 0, "an event set", n);
   root = tt_root_new(&root_shared, &id_key, 0, &root);
+  root_answers = false;
   must_be(root != NULL, "a root", n);
   for (int i = 0; i < n; i++) {
     int fds[2];
     must_be(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0, "a connection", n);
     tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i, .to = -1, .nranks = n};
-    tt_notes_open(&ranks[i], fds[0], &id_key, &h, false);
+    tt_conn_open(&ranks[i], fds[0], &id_key, &h, false);
     root_ends[i] = fds[1];
   }
 }
@@ -526,7 +528,8 @@ static void serve_root(int n)
   }
   tt_root_step(root, tt_now_ns());
   must_be(tt_root_wake_ns(root) != 0, "the root's time", n);
-  if (!tt_root_is_open(root)) {
+  if (!tt_root_is_open(root) && !root_answers) {
+    root_answers = true;
     tt_root_answer(root);
   }
 }
@@ -542,10 +545,10 @@ static void ranks_of_a_root(int n)
     serve_root(n);
   }
   for (int i = 0; i < n; i++) {
-    must_be(tt_note_recv(&ranks[i], &note) == 1 && note.kind == TT_NOTE_JOINED, "the root's first word", n);
-    must_be(tt_note_recv(&ranks[i], &note) == 1 && note.kind == TT_NOTE_NEXT, "the root's last word", n);
+    must_be(tt_note_recv(&ranks[i], &note) == 1 && note.frame.kind == TT_NOTE_JOINED, "the root's first word", n);
+    must_be(tt_note_recv(&ranks[i], &note) == 1 && note.frame.kind == TT_NOTE_NEXT, "the root's last word", n);
     must_be(!tt_root_has_ended(root), "a root with ranks", n);
-    tt_notes_close(&ranks[i]);
+    tt_conn_close(&ranks[i]);
     serve_root(n);
   }
   must_be(tt_root_has_ended(root), "a root without ranks", n);

@@ -39,53 +39,52 @@ static unsigned position(const tt_addrs *list, const tt_addr *a)
   return 0;
 }
 
-// One row of the table; every row stands for itself, because ranks of one process write theirs at the same time.
-static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *at, const tt_addrs *advertised, const tt_addr *own)
+// How a connection runs: between an own address and another one. `list`: what the listener of the two had told the other
+// side. Every row stands for itself, because ranks of one process write theirs at the same time.
+static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *own, const tt_addr *other, const tt_addrs *list)
 {
-  char a[TT_ADDR_TEXT], c[TT_ADDR_TEXT], name[16];
-  tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s at %-27s its address %u of %u, over %-8s from %s", b->rank, b->nranks, who,
-          tt_addr_text(at, a), position(advertised, at), advertised->n, tt_netif_name(own, name), tt_addr_text(own, c));
+  char to[TT_ADDR_TEXT], from[TT_ADDR_TEXT], name[16];
+  bool mine = list == &b->own;
+  const tt_addr *at = mine ? own : other;
+  tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s %s %-27s %s %u of %u, over %-8s from %s", b->rank, b->nranks, who,
+          mine ? "to" : "at", tt_addr_text(at, to), mine ? "my address " : "its address", position(list, at), list->n,
+          tt_netif_name(own, name), tt_addr_text(mine ? other : own, from));
 }
 
-// Who was reached how, and by whom: once for each communicator and rank.
-static void log_table(const tt_bootstrap *b, const tt_join *j)
+// How the root and the neighbours were reached: once for each communicator and rank.
+static void log_ways(const tt_bootstrap *b, const tt_join *j)
 {
-  tt_addr at, own;
-  char who[32], to[TT_ADDR_TEXT], from[TT_ADDR_TEXT], name[16];
+  const struct {
+    const char *name;
+    int rank, fd;
+    const tt_addrs *list;
+  } sides[] = {{"successor", (b->rank + 1) % b->nranks, b->next, &j->next},
+               {"predecessor", (b->rank + b->nranks - 1) % b->nranks, b->prev, &b->own}};
+  tt_addr own, other;
+  char who[32];
   if (!tt_log_on(TT_LOG_INFO, TT_INIT | TT_BOOTSTRAP)) {
     return;
   }
   snprintf(who, sizeof(who), "root %d", j->way.share);
-  log_way(b, who, &j->way.at, &j->ids[j->way.share].root, &j->way.own);
-  if (b->nranks == 1) {
-    return;
-  }
-  int next = (b->rank + 1) % b->nranks, prev = (b->rank + b->nranks - 1) % b->nranks;
-  if (tt_sock_peer(b->next, &at) == 0 && tt_sock_local(b->next, &own) == 0) {
-    snprintf(who, sizeof(who), "successor %d", next);
-    log_way(b, who, &at, &j->next, &own);
-  }
-  if (tt_sock_peer(b->prev, &at) == 0 && tt_sock_local(b->prev, &own) == 0) {
-    snprintf(who, sizeof(who), "predecessor %d", prev);
-    tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s to %-27s my address  %u of %u, over %-8s from %s", b->rank, b->nranks, who,
-            tt_addr_text(&own, to), position(&b->own, &own), b->own.n, tt_netif_name(&own, name), tt_addr_text(&at, from));
+  log_way(b, who, &j->way.own, &j->way.at, &j->ids[j->way.share].root);
+  for (size_t i = 0; i < TT_COUNT(sides) && b->nranks > 1; i++) {
+    if (tt_sock_peer(sides[i].fd, &other) == 0 && tt_sock_local(sides[i].fd, &own) == 0) {
+      snprintf(who, sizeof(who), "%s %d", sides[i].name, sides[i].rank);
+      log_way(b, who, &own, &other, sides[i].list);
+    }
   }
 }
 
 // A rank alone needs no root; where no interface was up when the id was made, there is none.
-static bool is_rootless(const tt_join *j)
+static ncclResult_t check_roots(const tt_join *j, bool *rootless)
 {
-  return j->nids == 1 && j->ids[0].root.n == 0;
-}
-
-static ncclResult_t check_roots(const tt_join *j)
-{
-  for (int i = 0; i < j->nids && (j->nranks > 1 || j->nids > 1); i++) {
+  *rootless = j->nids == 1 && j->b->nranks == 1 && j->ids[0].root.n == 0;
+  for (int i = 0; i < j->nids && !*rootless; i++) {
     if (j->ids[i].root.n == 0) {
       return tt_fail(ncclSystemError,
                      "rank %d: unique id %d has no address, because no network interface was up where it was made: it is for one rank, and "
                      "there are %d. Set an interface up (ip link set lo up) before ncclGetUniqueId",
-                     j->rank, i, j->nranks);
+                     j->b->rank, i, j->b->nranks);
     }
   }
   return ncclSuccess;
@@ -123,32 +122,27 @@ static ncclResult_t parse_ids(const ncclUniqueId *ids, int *n, int nranks, tt_id
   if (*n < 1 || *n > nranks) {
     return tt_fail(ncclInvalidArgument, "%d unique ids for %d ranks: at least one, at most as many as ranks", *n, nranks);
   }
-  tt_id *parsed = tt_calloc((size_t)*n, sizeof(parsed[0]));
+  tt_id *parsed = *out = tt_calloc((size_t)*n, sizeof(parsed[0]));
   tt_span *names = tt_calloc((size_t)*n, sizeof(names[0]));
   ncclResult_t res =
       parsed != NULL && names != NULL ? parse_each(ids, *n, parsed) : tt_fail(ncclSystemError, "no memory for %d unique ids", *n);
-  bool fixed = res == ncclSuccess && (parsed[0].flags & TT_ID_FIXED) != 0;
-  if (res == ncclSuccess && !fixed) {
+  if (res == ncclSuccess && (parsed[0].flags & TT_ID_FIXED) == 0) {
     res = check_ids_differ(ids, *n, names);
-  } else if (fixed && *n > 1) {
+  } else if (res == ncclSuccess && *n > 1) {
     tt_info(TT_INIT | TT_BOOTSTRAP, "NCCL_COMM_ID names one root: the other %d unique ids are not used", *n - 1);
     *n = 1;
   }
   tt_free(names);
-  if (res != ncclSuccess) {
-    tt_free(parsed);
-    return res;
-  }
-  *out = parsed;
-  return ncclSuccess;
+  return res;
 }
 
 // Everything after the ids are read.
 static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
 {
   uint64_t began = tt_now_ns();
-  TT_TRY(check_roots(j));
-  if (is_rootless(j)) {
+  bool rootless;
+  TT_TRY(check_roots(j, &rootless));
+  if (rootless) {
     tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d is alone, without a root", b->rank);
     return ncclSuccess;
   }
@@ -158,7 +152,7 @@ static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
   TT_TRY(join_ring(b, &j->next));
   tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d of %d joined in %.1f ms", b->rank, b->nranks,
           (double)(tt_now_ns() - began) / TT_NS_PER_MS);
-  log_table(b, j);
+  log_ways(b, j);
   return ncclSuccess;
 }
 
@@ -169,14 +163,18 @@ ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, in
   if (nranks < 1 || nranks > TT_BOOTSTRAP_MAX_RANKS) {
     return tt_fail(ncclInvalidArgument, "a communicator of %d ranks is not possible (from 1 to %d)", nranks, TT_BOOTSTRAP_MAX_RANKS);
   }
-  TT_TRY(parse_ids(ids, &nids, nranks, &parsed));
+  ncclResult_t res = parse_ids(ids, &nids, nranks, &parsed);
+  if (res != ncclSuccess) {
+    tt_free(parsed);
+    return res;
+  }
   // All ids name the ring: with one of them changed it is another one.
   size_t size = (size_t)nids * sizeof(ids[0]);
   tt_key key = tt_key_derive(&parsed[0].key, "ring", ids, size), name = tt_key_derive(&parsed[0].key, "ids", ids, size);
   tt_bootstrap *b = tt_bs_new(rank, nranks, &key, abort_flag);
-  ncclResult_t res = ncclSystemError;
+  res = ncclSystemError;
   if (b != NULL) {
-    tt_join j = {.rank = rank, .nranks = nranks, .abort_flag = abort_flag, .b = b, .key = key, .ids = parsed, .nids = nids};
+    tt_join j = {.b = b, .ids = parsed, .nids = nids};
     memcpy(&j.ids_name, name.b, sizeof(j.ids_name));
     res = init_ring(b, &j);
   }

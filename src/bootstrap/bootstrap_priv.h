@@ -1,14 +1,14 @@
 // bootstrap_priv.h: what the files of this folder share.
 //
 // id.c      the 128 bytes: made, parsed, checked
-// hello.c   keys, and both sides of the handshake on a socket
+// hello.c   keys, and the messages of the handshake
+// conn.c    one connection: the handshake on either side, then sealed notes
 // greet.c   accept without ever waiting for a stranger
 // dial.c    connect to whichever address answers first
-// note.c    sealed messages after the handshake
 // lobby.c   the thread and the sockets behind the unique ids of a process
 // root.c    introduces the ranks of one id to each other
 // join.c    the rank's side of that conversation
-// wait.c    the one place where a rank waits, and the object's life
+// wait.c    the one place where a rank waits
 // ring.c    forming the ring, all-gather, barrier
 // bootstrap.c  init, split, destroy out of these parts
 #pragma once
@@ -18,8 +18,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/dial.h"
 #include "bootstrap/greet.h"
-#include "bootstrap/note.h"
-#include "os/socket.h"
+#include "os/events.h"
 
 // ---- id.c
 
@@ -40,39 +39,39 @@ typedef struct tt_id {
 ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out);
 // Writes an id. Pure.
 void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id);
-// What only ranks of a job know: a text, or a file with it. NULL: not given.
+// What only ranks of a job have: a text, or a file with it. NULL: not set.
 typedef struct tt_id_secret {
   const char *text, *file;
 } tt_id_secret;
 
-// The id that NCCL_COMM_ID=`text` stands for, the same in every process that knows the secret; without one in every process at all. A text and a file of the
-// same bytes are one secret. Errors: ncclInvalidArgument, also where both are given.
+// The id that NCCL_COMM_ID=`text` stands for: the same in every process with the same secret. A text and a file of the same
+// bytes are one secret. Errors: ncclInvalidArgument, also where both are set.
 ncclResult_t tt_bootstrap_id_fixed(const char *text, const tt_id_secret *secret, tt_id *out);
 
 // ---- root.c
 
 enum { TT_BOOTSTRAP_MAX_RANKS = 1 << 20 };
 
-// With several ids there are several roots; each has its share of the ranks, as even as possible, in order. First rank of root `share`'s;
-// the share after the last begins at nranks. Pure. 1 <= nroots <= nranks.
+// With several ids there are several roots; each has its share of the ranks, as even as possible, in order. First rank of
+// root `share`'s; the share after the last begins at nranks. Pure. 1 <= nroots <= nranks.
 int tt_share_begin(int nranks, int nroots, int share);
-// Whose share `rank` is in; numbers out of range count as the nearest rank. Pure.
+// The share of `rank`; numbers out of range count as the nearest rank. Pure.
 int tt_share_of(int nranks, int nroots, int rank);
 
-// What a rank tells the root after its hello, and what it hears: notes of these kinds.
+// The notes between a rank and a root, after the rank's hello.
 //
-// With several roots the first rank of each share also joins the root before its own, as that one's neighbour: that root learns from it
-// where the next share begins, and the two roots speak through it. What it hears from the root before (READY, GO, WAIT with a share) it
-// passes on to its own root, and a FAIL to whichever of the two has not said it.
+// With several roots the first rank of each share also joins the root before its own, as the neighbour of that root. The
+// root learns from it where the next share begins, and the two roots speak through it. The rank passes what it hears from
+// the root before (READY, WAIT with a share) on to its own root, and a FAIL to whichever of the two has not said it.
 enum {
   TT_NOTE_JOIN = 1, // rank to root: tt_join_card
   TT_NOTE_JOINED,   // root to rank: it counts as joined; if the connection ends now, the root is dying
-  TT_NOTE_WAIT,  // root to its own ranks: a sign of life, with a text that says who is missing. To the neighbour: nothing, or the int32_t
-                 // of its share, whose ranks are missing; passed on
-  TT_NOTE_NEXT,  // root to its own ranks: tt_addrs of the successor; everybody has joined
-  TT_NOTE_FAIL,  // both ways: tt_note_send_failure
-  TT_NOTE_READY, // passed on: all ranks of the shares from the first to this one have joined
-  TT_NOTE_GO     // passed on: all ranks have joined. The last word of a root to its neighbour
+  TT_NOTE_WAIT,     // root to its own ranks: a sign of life, with a text that says who is missing. To the neighbour: nothing, or
+                    // the int32_t of its share, whose ranks are missing; passed on
+  TT_NOTE_NEXT,     // root to its own ranks: tt_addrs of the successor; all ranks have joined
+  TT_NOTE_FAIL,     // both ways: tt_note_send_failure
+  TT_NOTE_READY     // root to the neighbour, passed on: the int32_t number of shares in a row up to this one that are complete.
+                    // With nroots or more all ranks have joined, and it is the root's last note
 };
 
 typedef struct tt_join_card {
@@ -85,14 +84,7 @@ typedef struct tt_join_card {
 } tt_join_card;
 static_assert(sizeof(tt_join_card) == 224, "cards are sent as they are");
 
-#define TT_HELD_UP_NS (50 * TT_NS_PER_MS) // who wakes up so late was held up (a stopped process, a busy machine)
-#define TT_SPARE_NS (5 * TT_NS_PER_S)     // and then puts an end off by as long as it was away, but at most by this
-
-// Is the time *end_ns over (0: there is none)? A thread that was to wake up at `wake_ns` and was held up (a stopped process, a busy machine)
-// has not heard who came meanwhile: the end is put off for as long as it was away, once (*spared).
-bool tt_bs_is_over(uint64_t *end_ns, bool *spared, uint64_t wake_ns);
-
-// One unique id that a rank has used. It never waits. All calls are made by the thread of its lobby.
+// A unique id of this process and its ranks. It never waits. After tt_root_new all calls are made by the thread of its lobby.
 typedef struct tt_root tt_root;
 
 // What the roots of a lobby share. It must outlive them.
@@ -102,11 +94,13 @@ typedef struct tt_root_shared {
   uint64_t file_limit;    // most descriptors that the process may have
 } tt_root_shared;
 
-// A root without ranks, or NULL without memory. `end_ns` (0: none): when it ends if no rank has joined. `id`: tt_root_hear returns it.
+// A root without ranks, or NULL without memory. `key` must outlive it. `end_ns` (0: none): when it ends if no rank has
+// joined. `id`: tt_root_hear returns it.
 tt_root *tt_root_new(const tt_root_shared *shared, const tt_key *key, uint64_t end_ns, void *id);
 // A rank has proved itself at the door. Takes over `fd`.
 void tt_root_take(tt_root *r, const tt_hello *h, int fd);
-// Takes a bounded part of what has come on one connection. `line`: an owner that the set has told. Returns the `id` of its root.
+// Takes a bounded part of what has come on one connection. `line`: an owner that the set has told. Returns the `id` of its
+// root.
 void *tt_root_hear(void *line);
 // When the next step is due; 0: none is.
 uint64_t tt_root_wake_ns(const tt_root *r);
@@ -114,21 +108,19 @@ uint64_t tt_root_wake_ns(const tt_root *r);
 void tt_root_step(tt_root *r, uint64_t wake_ns);
 // Does it still take ranks? When it does not: close the door, unless others use it, then tt_root_answer.
 bool tt_root_is_open(const tt_root *r);
-// Gives every rank its answer, once. From now on nobody can join.
+// Sends every rank its answer. Once; from now on no rank can join.
 void tt_root_answer(tt_root *r);
 // Has every rank taken its answer, or had its time for that?
 bool tt_root_has_ended(const tt_root *r);
 // Closes everything.
 void tt_root_destroy(tt_root *r);
-// How many ranks have joined the roots of this process so far, all told. For tests.
-unsigned tt_root_joined(void);
 
 // ---- lobby.c
 
-// Lets ranks use `in`: listens on in->root (port 0: any, the same for all ids made while some of them are unused), starts a thread for that
-// if none runs, and writes where it listens. Any thread. Errors: ncclSystemError.
+// Lets ranks use `in`: listens on in->root (port 0: any, the same for all ids made while some of them are unused), starts a
+// thread for that if none runs, and writes where it listens. Any thread. Errors: ncclSystemError.
 ncclResult_t tt_lobby_add(const tt_id *in, tt_addrs *bound);
-// Unique ids of this process that have not ended: unused, or with a root. When there is none, the lobby's sockets are closed.
+// Unique ids of this process that have not ended: unused, or with ranks. When there is none, the lobby's sockets are closed.
 int tt_lobby_count(void);
 
 // ---- join.c
@@ -139,21 +131,18 @@ typedef struct tt_join_way {
   tt_addr at, own; // its address, and ours
 } tt_join_way;
 
-// What a rank learns from the roots: its successor. By the way it opens its door to its predecessor.
+// What a rank learns from the roots: its successor.
 typedef struct tt_join {
-  int rank, nranks;
-  const volatile uint32_t *abort_flag;
+  tt_bootstrap *b;  // its door is opened, unless nranks is 1, and served while the roots are waited for
   const tt_id *ids; // nids, parsed; not more than nranks
   int nids;
   uint64_t ids_name; // tt_join_card.ids
-  tt_key key;        // of the door
-  tt_bootstrap *b;   // whose door is opened, unless nranks is 1, and served while the roots are waited for
   tt_addrs next;     // out
   tt_join_way way;   // out
 } tt_join;
 
-// Reports to the root of this rank's share (and, as the first rank of a share, to the one before) and waits for the answer. Errors as
-// tt_bootstrap_init.
+// Reports to the root of this rank's share (and, as the first rank of a share, to the one before) and waits for the answer.
+// Errors as tt_bootstrap_init.
 ncclResult_t tt_join_roots(tt_join *j);
 
 // ---- wait.c
@@ -165,7 +154,7 @@ struct tt_bootstrap {
   uint8_t name[16];                                 // tt_bootstrap_secret
   const volatile uint32_t *abort_flag, *abort_also; // abort_also: of the child, while a split runs
   const char *what;                                 // the call that uses the ring, for messages; NULL: creation
-  tt_greeter door;                                  // open until the predecessor has come: nobody else has business here
+  tt_greeter door;                                  // open until the predecessor has come
   tt_addrs own;                                     // where it was; splits listen on the same addresses. None when nranks is 1
   int next, prev;                                   // ring connections, -1: none
   ncclResult_t broken;                              // ncclSuccess, or what every later call returns
@@ -175,23 +164,27 @@ struct tt_bootstrap {
   uint64_t line_ns;                                 // when to say so next
 };
 
+// NCCL_BOOTSTRAP_TIMEOUT in nanoseconds.
+uint64_t tt_bs_patience_ns(void);
 // An object without sockets yet, or NULL without memory (logged). Free it with tt_bootstrap_destroy.
 tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile uint32_t *abort_flag);
-// ncclSuccess when the object may be used: not in a forked child, not after its ring has ended. Says, for the line after 30 s of silence
-// and for messages, what is being done.
+// ncclSuccess when the object may be used: not in a forked child, not after its ring has ended. Says, for the line after
+// 30 s of silence and for messages, what is being done.
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// Says for the same line who is waited for.
+// Says for the same line which ranks are waited for.
 void tt_bs_awaits(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// Waits until one of `want` (at most TT_BS_WANTS; revents are set) is ready, the predecessor has come (b->prev), or `wake_ns` (0: none) has come. May return
-// without any of these, so call it in a loop. Errors: ncclInternalError, without a line, when aborted; ncclSystemError.
+// Waits until one of `want` (at most TT_BS_WANTS; revents are set) is ready, the predecessor has come (b->prev), or
+// `wake_ns` (0: none) has come. May return without any of these, so call it in a loop. Error: ncclInternalError, without a
+// line, when aborted.
 enum { TT_BS_WANTS = 2 * TT_DIAL_POLL };
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns);
-// Connects to `to` with `hello`, and lets the predecessor in meanwhile. *e: 0 and *fd, or the -errno of tt_dial_step, quietly.
-// `deadline_ns` 0: none. Errors as tt_bs_wait.
-ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hello, uint64_t deadline_ns, int *fd, int *e);
+// Steps a dial to its end, and lets the predecessor in meanwhile. *e: 0 and *fd, or the -errno of tt_dial_step, quietly.
+// Errors as tt_bs_wait.
+ncclResult_t tt_bs_dial(tt_bootstrap *b, tt_dial *d, int *fd, int *e);
 
 // ---- ring.c
 
 // Connects to the successor, which listens at `next`, waits for the predecessor, and closes the door. nranks > 1.
-// Errors: ncclRemoteError naming the neighbour, ncclSystemError when this machine has run out of something, ncclInternalError when aborted.
+// Errors: ncclRemoteError naming the neighbour, ncclSystemError when this machine has run out of something,
+// ncclInternalError when aborted.
 ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next);

@@ -126,7 +126,7 @@ static void test_unused_ids_end(void **state)
     assert_int_equal(tt_bootstrap_id(&unused), ncclSuccess);
   }
   player *p = cast(2, NULL), *late = calloc(1, sizeof(*late));
-  unsigned before = tt_root_joined();
+  unsigned before = count_joined();
   start(p, 1);
   await_joined(before, 1);
   for (uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; tt_lobby_count() > 1 && tt_now_ns() < end;) {
@@ -172,7 +172,7 @@ static void test_abort_before_all_have_joined(void **state)
 {
   (void)state;
   player *p = cast(3, NULL);
-  unsigned before = tt_root_joined();
+  unsigned before = count_joined();
   start(p, 2);
   await_joined(before, 2);
   __atomic_store_n(&p[1].abort_flag, 1, __ATOMIC_RELAXED);
@@ -316,7 +316,7 @@ static void test_death_in_init(void **state)
   (void)state;
   ncclUniqueId id;
   int go[2], status;
-  unsigned before = tt_root_joined();
+  unsigned before = count_joined();
   pid_t pids[3];
   assert_int_equal(pipe(go), 0);
   assert_int_equal(tt_bootstrap_id(&id), ncclSuccess);
@@ -518,11 +518,11 @@ static pid_t start_poor_root(ncclUniqueId *id)
   assert_int_equal(pipe(pipes), 0);
   pid_t child = fork();
   if (child == 0) {
-    unsigned before = tt_root_joined();
+    unsigned before = count_joined();
     limit_files(FEW_FILES);
     bool made = tt_bootstrap_id(id) == ncclSuccess && write(pipes[1], id, sizeof(*id)) == sizeof(*id);
     while (tt_lobby_count() > 0) {
-      __atomic_store_n(&shared->made, tt_root_joined() - before, __ATOMIC_RELEASE);
+      __atomic_store_n(&shared->made, count_joined() - before, __ATOMIC_RELEASE);
       tt_sleep_ns(TT_NS_PER_MS);
     }
     _exit(!made);

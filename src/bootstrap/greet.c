@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "os/events.h"
 
-enum { ADMIT_AT_ONCE = 64, FIRST_ROOM = 8 };
+enum { ADMIT_ROUNDS = 32, FIRST_ROOM = 8 };
 
 int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsigned kinds, int to)
 {
@@ -24,7 +24,7 @@ int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsign
 }
 
 // When there is no room, newcomers wait in the kernel's queue until the oldest pending connection has had its time. 0: now.
-static uint64_t admits_from(const tt_greeter *g)
+static uint64_t greet_admits_from(const tt_greeter *g)
 {
   return g->npending < TT_GREET_MAX ? 0 : g->pending[0].came_ns + TT_GREET_STAY_NS;
 }
@@ -32,13 +32,13 @@ static uint64_t admits_from(const tt_greeter *g)
 size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_ns)
 {
   size_t n = 0;
-  uint64_t from = admits_from(g);
+  uint64_t from = greet_admits_from(g);
   bool admits = from == 0 || tt_now_ns() >= from;
   for (uint32_t i = 0; admits && i < g->addrs.n; i++) {
     fds[n++] = (struct pollfd){.fd = g->fds[i], .events = POLLIN};
   }
   for (int i = 0; i < g->npending; i++) {
-    fds[n++] = (struct pollfd){.fd = g->pending[i].shake.fd, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = g->pending[i].conn.fd, .events = POLLIN};
   }
   if (!admits) {
     tt_wake_by(wake_ns, from);
@@ -48,20 +48,20 @@ size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_n
   return n;
 }
 
-static void forget_pending(tt_greeter *g, int i)
+static void greet_forget(tt_greeter *g, int i)
 {
   g->npending--;
   memmove(&g->pending[i], &g->pending[i + 1], (size_t)(g->npending - i) * sizeof(g->pending[0]));
 }
 
 // A connection that closed without a word may be a port scan, or one of ours that has got through by another address: no warning.
-static void drop_pending(tt_greeter *g, int i, const char *why, bool quiet)
+static void greet_drop(tt_greeter *g, int i, const char *why, bool quiet)
 {
   char at[TT_ADDR_TEXT], from[TT_ADDR_TEXT];
   tt_pending *p = &g->pending[i];
   bool *logged = quiet ? &g->quiet_logged : &g->logged;
   tt_addr to = g->addrs.a[0];
-  (void)tt_sock_local(p->shake.fd, &to);
+  (void)tt_sock_local(p->conn.fd, &to);
   g->strangers++;
   if (!*logged) {
     *logged = true;
@@ -69,33 +69,33 @@ static void drop_pending(tt_greeter *g, int i, const char *why, bool quiet)
                 "bootstrap: dropped a connection from %s to %s: %s. Further ones are dropped without a line; none of them does harm",
                 tt_addr_text(&p->from, from), tt_addr_text(&to, at), why);
   }
-  tt_sock_close(&p->shake.fd);
-  forget_pending(g, i);
+  tt_sock_close(&p->conn.fd);
+  greet_forget(g, i);
 }
 
 // Without descriptors the connection stays in the queue, and poll(2) would come back at once: drops the oldest
 // pending connection, or sleeps for a moment.
-static void accept_failed(tt_greeter *g, int e)
+static void greet_accept_failed(tt_greeter *g, int e)
 {
   if (g->shortage == 0) {
     g->shortage = e;
     tt_warn("bootstrap: cannot accept a connection: %s", tt_sock_error_text(e));
   }
   if (g->npending > 0) {
-    drop_pending(g, 0, "no descriptors are left, and it was silent", false);
+    greet_drop(g, 0, "no descriptors are left, and it was silent", false);
   } else {
     tt_sleep_ns(10 * TT_NS_PER_MS);
   }
 }
 
 // Makes room for one more pending connection. False: not now.
-static bool make_room_for_pending(tt_greeter *g, uint64_t now)
+static bool greet_make_room(tt_greeter *g, uint64_t now)
 {
   if (g->npending == TT_GREET_MAX) {
-    if (now < admits_from(g)) {
+    if (now < greet_admits_from(g)) {
       return false;
     }
-    drop_pending(g, 0, "too many connections without a hello", false);
+    greet_drop(g, 0, "too many connections without a hello", false);
   }
   if (g->npending == g->room) {
     int room = TT_CLAMP(2 * g->room, FIRST_ROOM, TT_GREET_MAX);
@@ -104,8 +104,8 @@ static bool make_room_for_pending(tt_greeter *g, uint64_t now)
       tt_sleep_ns(10 * TT_NS_PER_MS); // the newcomer stays in the queue, and poll(2) would come back at once
       return false;
     }
-    if (g->npending > 0) {
-      memcpy(more, g->pending, (size_t)g->npending * sizeof(more[0]));
+    for (int i = 0; i < g->npending; i++) {
+      more[i] = g->pending[i];
     }
     tt_free(g->pending);
     g->pending = more;
@@ -114,65 +114,64 @@ static bool make_room_for_pending(tt_greeter *g, uint64_t now)
   return true;
 }
 
-// Takes one connection from the queue of socket i and greets it; false when none waits, or there is no room.
-static bool admit(tt_greeter *g, uint32_t i, uint64_t now)
+// Takes one connection from the queue of a socket and greets it; false when none waits, or there is no room.
+static bool greet_admit(tt_greeter *g, int listener, uint64_t now)
 {
   int fd = -1;
   tt_addr from;
-  if (!make_room_for_pending(g, now)) {
+  if (!greet_make_room(g, now)) {
     return false;
   }
-  int e = tt_tcp_accept(g->fds[i], &fd, &from);
+  int e = tt_tcp_accept(listener, &fd, &from);
   if (e != 0) {
     if (e != -EAGAIN) {
-      accept_failed(g, e);
+      greet_accept_failed(g, e);
     }
     return false;
   }
-  tt_pending *p = &g->pending[g->npending];
-  p->from = from;
-  p->came_ns = now;
-  if (tt_shake_greet(&p->shake, fd) != 0) {
+  tt_pending *p = &g->pending[g->npending++];
+  *p = (tt_pending){.from = from, .came_ns = now};
+  if (tt_conn_greet(&p->conn, fd) != 0) {
     g->strangers++;
+    g->npending--;
     tt_sock_close(&fd);
-    return true;
   }
-  g->npending++;
   return true;
 }
 
-// Whoever has just come cannot have answered yet, so nothing is read here; and a flood must not keep the caller from its other work.
-static void admit_some(tt_greeter *g, uint64_t now)
+// A connection that has just come cannot have answered yet, so nothing is read here. A flood must not keep the caller
+// from its other work.
+static void greet_admit_some(tt_greeter *g, uint64_t now)
 {
-  int left = ADMIT_AT_ONCE;
-  for (bool more = true; more && left > 0;) {
-    more = false;
-    for (uint32_t i = 0; i < g->addrs.n && left > 0; i++) {
-      bool one = admit(g, i, now);
-      more |= one;
-      left -= one;
+  for (int round = 0; round < ADMIT_ROUNDS; round++) {
+    bool more = false;
+    for (uint32_t i = 0; i < g->addrs.n; i++) {
+      more |= greet_admit(g, g->fds[i], now);
+    }
+    if (!more) {
+      return;
     }
   }
 }
 
 // Reads what pending connections have sent, the newest first, and drops those whose time is over. True: that at *at has proved itself.
-static bool hear_pending(tt_greeter *g, uint64_t now, int *at)
+static bool greet_hear(tt_greeter *g, uint64_t now, int *at)
 {
   struct pollfd fds[TT_GREET_MAX];
   tt_until at_once = {.deadline_ns = 1};
   for (int i = 0; i < g->npending; i++) {
-    fds[i] = (struct pollfd){.fd = g->pending[i].shake.fd, .events = POLLIN};
+    fds[i] = (struct pollfd){.fd = g->pending[i].conn.fd, .events = POLLIN};
   }
   (void)tt_sock_poll(fds, (size_t)g->npending, &at_once);
   for (int i = g->npending - 1; i >= 0; i--) {
     const char *why = "it stayed silent";
-    int e = fds[i].revents != 0 ? tt_shake_accept(&g->pending[i].shake, &g->welcome, &why) : 0;
+    int e = fds[i].revents != 0 ? tt_conn_accept(&g->pending[i].conn, &g->welcome, &why) : 0;
     if (e == 1) {
       *at = i;
       return true;
     }
     if (e < 0 || now >= g->pending[i].came_ns + TT_GREET_NS) {
-      drop_pending(g, i, why, e < 0 && g->pending[i].shake.at == 0);
+      greet_drop(g, i, why, e < 0 && g->pending[i].conn.at == 0);
     }
   }
   return false;
@@ -182,13 +181,13 @@ bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd)
 {
   uint64_t now = tt_now_ns();
   int at = -1;
-  if (g->npending > 0 && hear_pending(g, now, &at)) {
-    *hello = g->pending[at].shake.hello;
-    *fd = g->pending[at].shake.fd;
-    forget_pending(g, at);
+  if (g->npending > 0 && greet_hear(g, now, &at)) {
+    *hello = g->pending[at].conn.hello;
+    *fd = g->pending[at].conn.fd;
+    greet_forget(g, at);
     return true;
   }
-  admit_some(g, now);
+  greet_admit_some(g, now);
   return false;
 }
 
@@ -198,7 +197,7 @@ void tt_greeter_close(tt_greeter *g, bool kill)
     tt_info(TT_BOOTSTRAP, "bootstrap: dropped %u connections of strangers", g->strangers);
   }
   for (int i = 0; i < g->npending; i++) {
-    tt_sock_close(&g->pending[i].shake.fd);
+    tt_sock_close(&g->pending[i].conn.fd);
   }
   for (uint32_t i = 0; i < g->addrs.n; i++) {
     if (kill) {

@@ -1,10 +1,10 @@
-// greet.h: listening sockets that let in only those who can prove that they know the key, and never wait for any one of them.
+// greet.h: listening sockets that let in only connections that prove that they know the key, and never wait for any.
 //
-// A connection is greeted at once and is pending until its hello is complete (hello.h). One that sends something else, nothing for
-// TT_GREET_NS, or closes is dropped; the first such stranger is logged. At most TT_GREET_MAX are pending: another one pushes out the
-// oldest, but not before that has had TT_GREET_STAY_NS to answer.
+// A connection is greeted at once and is pending until its hello is complete (conn.h). It is dropped when it sends
+// something else, sends nothing for TT_GREET_NS, or closes; the first such stranger is logged. At most TT_GREET_MAX are
+// pending: another one pushes out the oldest, but not before the oldest has had TT_GREET_STAY_NS to answer.
 #pragma once
-#include "bootstrap/hello.h"
+#include "bootstrap/conn.h"
 #include "os/clock.h"
 
 enum { TT_GREET_MAX = 512, TT_GREET_POLL = TT_ADDRS_MAX + TT_GREET_MAX };
@@ -12,7 +12,7 @@ enum { TT_GREET_MAX = 512, TT_GREET_POLL = TT_ADDRS_MAX + TT_GREET_MAX };
 #define TT_GREET_STAY_NS (50 * TT_NS_PER_MS)
 
 typedef struct tt_pending {
-  tt_shake shake;
+  tt_conn conn;
   tt_addr from;
   uint64_t came_ns;
 } tt_pending;
@@ -25,20 +25,21 @@ typedef struct tt_greeter {
   unsigned strangers; // dropped so far
   bool logged;        // the first stranger was
   bool quiet_logged;  // the first one that closed without a word was
-  int shortage;       // -errno of the first connection that could not be accepted (no descriptors, no memory), said once; 0: none
+  int shortage;       // -errno of the first connection that it could not accept (descriptors, memory), logged once; 0: none
   int npending, room;
   tt_pending *pending; // oldest first; room for `room`
 } tt_greeter;
 
-// Listens on as many of `at` as can be (port 0: any); g->addrs says where. 0, or, when it is none, the first one's -errno, but
-// -EADDRINUSE if it is that of any (the caller knows the purpose). `key`, `kinds` and `to` as in tt_welcome; who has several keys sets
-// g->welcome.find next.
+// Listens on as many of `at` as possible (port 0: any); g->addrs says where. 0, or, when it is none, the first one's
+// -errno, but -EADDRINUSE if it is that of any (the caller knows the purpose). `key`, `kinds` and `to` as in tt_welcome;
+// a listener with several keys sets g->welcome.find next.
 int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsigned kinds, int to);
-// Writes what to poll for into `fds` (room for TT_GREET_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to the time of the
-// next tt_greeter_next that is due in any case.
+// Writes what to poll for into `fds` (room for TT_GREET_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to
+// the time of the next tt_greeter_next that is due in any case.
 size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_ns);
-// Accepts and reads whatever is there without waiting, in bounded time whatever comes. When somebody has proved himself, writes the hello
-// and the socket (now the caller's) and returns true; call again until false.
+// Accepts and reads what is there without waiting, in bounded time whatever comes. When a connection has proved itself,
+// writes its hello and the socket (now the caller's) and returns true; call again until false.
 bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd);
-// Stops to listen (also in forked copies when `kill` is set: only the process that opened it may do so) and drops what is pending.
+// Stops listening (also in forked copies when `kill` is set: only the process that opened it may do so) and drops what is
+// pending.
 void tt_greeter_close(tt_greeter *g, bool kill);

@@ -1,30 +1,27 @@
-// hello.h: keys, the three messages by which two ends of a connection prove to each other that they know one, and both sides of that
-// handshake on one connected socket, without ever waiting.
+// hello.h: keys, and the three messages by which both ends of a connection prove that they know one (conn.h sends them).
 //
 //   greeting   accepting side, at once: a nonce that has never been used before
-//   hello      connecting side: who it is, a nonce of its own, and a seal (keyed hash) over greeting and hello
+//   hello      connecting side: its rank, a nonce of its own, and a seal (keyed hash) over greeting and hello
 //   proof      accepting side: a seal over greeting and hello under another label
 //
-// All three have a fixed size. The secret itself never travels; whoever does not know it can neither make nor change a hello or a proof,
-// and what was recorded is worthless, because nonces differ. Hashes are BLAKE2b (libsodium's crypto_generichash).
+// All three have a fixed size. The secret itself never travels. A process without it can neither make nor change a hello
+// or a proof. A recording is worthless, because nonces differ. Hashes are BLAKE2b (libsodium's crypto_generichash).
 #pragma once
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "os/socket.h"
-
 #define TT_GREETING_MAGIC 0x7465657267747574ull // "tutgreet" in a little-endian dump
 #define TT_HELLO_MAGIC 0x6f6c6c6568747574ull    // "tuthello"
-#define TT_HELLO_VERSION 3
+#define TT_HELLO_VERSION 4
 
 enum { TT_SECRET_BYTES = 16, TT_NONCE_BYTES = 16 };
 
-// What the ranks of one ring, or those who know one unique id, share.
+// What the ranks of one ring, or of one unique id, share.
 typedef struct tt_key {
   uint8_t b[32];
-  bool is_public; // everybody can compute it, so the handshake also refuses other users' processes of this network namespace
+  bool is_public; // every process can compute it, so the handshake also refuses other users of this network namespace
 } tt_key;
 
 // A keyed hash.
@@ -39,7 +36,7 @@ typedef struct tt_part {
 } tt_part;
 
 typedef enum {
-  TT_HELLO_JOIN = 1,   // rank to root: here I am. Sealed notes follow (note.h)
+  TT_HELLO_JOIN = 1,   // rank to root. Sealed notes follow (conn.h)
   TT_HELLO_RING = 4,   // rank to its successor
   TT_HELLO_PROXY = 16, // rank to a rank's proxy service
   TT_HELLO_NET = 32,   // connection of the socket network
@@ -53,7 +50,7 @@ typedef struct tt_greeting {
 } tt_greeting;
 static_assert(sizeof(tt_greeting) == 32, "tt_greeting is sent as it is");
 
-// Who uses the handshake fills kind, rank, to, nranks, tag and cookie.
+// The user of the handshake fills kind, rank, to, nranks, tag and cookie.
 typedef struct tt_hello {
   uint64_t magic;
   uint16_t version;
@@ -90,38 +87,3 @@ void tt_hello_seal(tt_hello *h, const tt_key *key, const tt_greeting *g);
 const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, const tt_greeting *g);
 // The proof that answers a hello. Pure.
 tt_seal tt_proof_make(const tt_hello *h, const tt_key *key, const tt_greeting *g);
-
-// ---- both sides
-
-// One side of a handshake. The socket is the caller's.
-typedef struct tt_shake {
-  int fd;
-  enum { TT_SHAKE_GREETING, TT_SHAKE_SILENT, TT_SHAKE_HELLO, TT_SHAKE_PROOF } stage; // connecting side; SILENT: greeted, may not speak yet
-  size_t at;                                                                         // bytes of the message under way
-  tt_greeting greeting;
-  tt_hello hello; // connecting side: sealed once it may speak
-  tt_seal proof;
-} tt_shake;
-
-// Who is let in.
-typedef struct tt_welcome {
-  tt_key key;
-  unsigned kinds; // tt_hello_kind bits
-  int to;         // the listener's own rank; -1: root
-  // Writes the key that a complete hello has to know, and leaves *key alone when it names none. `key` is then one that nobody knows. NULL:
-  // `key` is the only one.
-  void (*find)(void *arg, const tt_hello *h, tt_key *key);
-  void *arg;
-} tt_welcome;
-
-// The accepting side: greets. 0 or -errno.
-int tt_shake_greet(tt_shake *s, int fd);
-// Reads what has come; a complete hello of one who is welcome is answered by the proof. 1: done; 0: not yet; < 0: this is not one of us,
-// `*why` says what it was (a text; untouched otherwise). Nothing beyond the hello is read.
-int tt_shake_accept(tt_shake *s, const tt_welcome *welcome, const char **why);
-
-// The connecting side, which begins with {.fd = …}. Goes on as far as possible. After the greeting it waits until `speak`, then says `hello`
-// under `key`. 1: the other end has proved itself; 0: not yet; < 0: -EPROTO, -EPROTONOSUPPORT (no greeting of ours), -EACCES (the proof is
-// wrong, or the other end says that our hello is), -EKEYREJECTED (a public key, and another user's process of this machine),
-// or the connection's error: -ECONNRESET before the proof means that it was dropped unread, for want of room, and may be tried again.
-int tt_shake_connect(tt_shake *s, const tt_key *key, const tt_hello *hello, bool speak);

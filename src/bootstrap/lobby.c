@@ -1,9 +1,9 @@
-// lobby.c: the thread and the listening sockets behind the unique ids of a process. A rank's hello names the id (tt_hello.tag); the first
-// one turns an unused id, which is an entry in a set, into a root (root.c). All ids that listen on the same addresses share one lobby; an
-// id of NCCL_COMM_ID, whose port is given, has its own. A lobby ends with its last id.
+// lobby.c: the thread and the listening sockets behind the unique ids of a process. A rank's hello names the id
+// (tt_hello.tag), whose root (root.c) takes the rank. All ids that listen on the same addresses share one lobby; an id of
+// NCCL_COMM_ID, whose port is given, has its own. A lobby ends with its last id.
 //
-// A wake-up costs what there is to do: the thread goes to the ids whose connections are ready (an event set) or whose time has come (timers),
-// and settles those alone.
+// A wake-up costs what there is to do: the thread goes to the ids whose connections are ready (an event set) or whose time
+// has come (timers), and settles those alone.
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -13,7 +13,6 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
-#include "os/events.h"
 #include "os/proc.h"
 #include "os/random.h"
 #include "os/shm.h"
@@ -25,19 +24,13 @@
 typedef struct id_entry {
   tt_span name, timer; // under `lobbies_lock`: in the lobby's sets; tt_key_name, and when something is due
   tt_key key;
-  // Of the thread.
-  uint64_t end_ns; // of an unused one; 0: none
-  bool spared;     // end_ns was put off
-  bool is_closed;  // no rank can join any more; counted out of lobby.nopen
-  tt_root *root;   // NULL: unused
-  bool touched;    // in lobby.touched
-  struct id_entry *next;
+  tt_root *root;
+  bool is_closed; // no rank can join any more; counted out of lobby.nopen
 } id_entry;
 
 typedef struct lobby {
   // Under `lobbies_lock`.
   struct lobby *next;
-  bool opened; // it is listed, and the thread that opens it is done with it
   tt_span *names, *timers;
   int nopen; // ids that ranks can join
   // Never changed.
@@ -47,17 +40,17 @@ typedef struct lobby {
   uint64_t timeout_ns; // of unused ids; 0: none
   tt_root_shared shared;
   // Of the thread.
-  tt_greeter door;   // its addresses and listening sockets are there as long as the lobby is listed
-  id_entry *touched; // those to be looked at in this round
+  tt_greeter door; // its addresses and listening sockets are there as long as the lobby is listed
+  int ended;       // ids that are still counted in live_ids
   struct pollfd fds[1 + TT_GREET_POLL];
 } lobby;
 
-// Really one per process. The lock is held across forks, and so for a short while only: nothing is logged, opened or started under it. A
-// forked child, which has none of the threads, begins anew, and closes its copies of the listening sockets and of the sets: when the parent
-// ends, nothing shall listen any more.
+// One per process. The lock is held across forks, and so for a short while only: nothing is logged, opened or started under
+// it. A forked child, which has none of the threads, begins anew, and closes its copies of the listening sockets and of the
+// sets: when the parent ends, nothing shall listen any more.
 static pthread_mutex_t lobbies_lock = PTHREAD_MUTEX_INITIALIZER;
 static lobby *lobbies; // under the lock: those that listen
-static bool opening;   // under the lock: a thread opens another one; one at a time, so that there is one for the same addresses
+static bool opening;   // under the lock: a thread opens a shared one; one at a time, so that there is one for the same addresses
 static int live_ids;   // atomic
 
 static void forget_lobbies(void)
@@ -73,7 +66,7 @@ static void forget_lobbies(void)
   __atomic_store_n(&live_ids, 0, __ATOMIC_RELAXED);
 }
 
-__attribute__((constructor)) static void watch_forks(void)
+__attribute__((constructor)) static void watch_lobby_forks(void)
 {
   tt_proc_hold_at_fork(&lobbies_lock);
   tt_proc_on_fork(forget_lobbies);
@@ -82,6 +75,24 @@ __attribute__((constructor)) static void watch_forks(void)
 int tt_lobby_count(void)
 {
   return __atomic_load_n(&live_ids, __ATOMIC_ACQUIRE);
+}
+
+static void list_lobby(lobby *l)
+{
+  pthread_mutex_lock(&lobbies_lock);
+  l->next = lobbies;
+  lobbies = l;
+  pthread_mutex_unlock(&lobbies_lock);
+}
+
+// Under the lock.
+static void unlist_lobby(lobby *l)
+{
+  lobby **p = &lobbies;
+  while (*p != l) {
+    p = &(*p)->next;
+  }
+  *p = l->next;
 }
 
 // ---- Ids
@@ -93,46 +104,8 @@ static id_entry *find_id(lobby *l, uint64_t name)
   tt_span *s = tt_spans_same(l->names, name, 1);
   pthread_mutex_unlock(&lobbies_lock);
   id_entry *e = s == NULL ? NULL : TT_SPAN_OWNER(s, id_entry, name);
-  return e == NULL || e->is_closed || (e->root != NULL && !tt_root_is_open(e->root)) ? NULL : e;
+  return e == NULL || e->is_closed ? NULL : e;
 }
-
-static void touch_id(lobby *l, id_entry *e)
-{
-  if (!e->touched) {
-    e->touched = true;
-    e->next = l->touched;
-    l->touched = e;
-  }
-}
-
-static void set_id_timer(lobby *l, id_entry *e, uint64_t at_ns)
-{
-  pthread_mutex_lock(&lobbies_lock);
-  tt_timer_set(&l->timers, &e->timer, at_ns);
-  pthread_mutex_unlock(&lobbies_lock);
-}
-
-// Nobody can join it any more.
-static void close_id(lobby *l, id_entry *e)
-{
-  if (!e->is_closed) {
-    e->is_closed = true;
-    pthread_mutex_lock(&lobbies_lock);
-    l->nopen--;
-    pthread_mutex_unlock(&lobbies_lock);
-  }
-}
-
-static void free_id(lobby *l, id_entry *e)
-{
-  pthread_mutex_lock(&lobbies_lock);
-  tt_spans_remove(&l->names, &e->name);
-  tt_timer_set(&l->timers, &e->timer, 0);
-  pthread_mutex_unlock(&lobbies_lock);
-  tt_free(e);
-}
-
-// ---- The thread
 
 static void key_of_hello(void *arg, const tt_hello *h, tt_key *key)
 {
@@ -142,39 +115,95 @@ static void key_of_hello(void *arg, const tt_hello *h, tt_key *key)
   }
 }
 
+// Under the lock, or before the lobby is listed. False without memory.
+static bool add_id(lobby *l, const tt_id *in)
+{
+  uint64_t end_ns = l->timeout_ns == 0 ? 0 : tt_now_ns() + l->timeout_ns;
+  id_entry *e = tt_calloc(1, sizeof(*e));
+  tt_root *root = e == NULL ? NULL : tt_root_new(&l->shared, &e->key, end_ns, e);
+  if (root == NULL) {
+    tt_free(e);
+    return false;
+  }
+  e->key = in->key;
+  e->root = root;
+  e->name = (tt_span){.start = tt_key_name(&in->key), .size = 1};
+  tt_spans_add(&l->names, &e->name);
+  tt_timer_set(&l->timers, &e->timer, end_ns);
+  l->nopen++;
+  __atomic_add_fetch(&live_ids, 1, __ATOMIC_RELAXED);
+  return true;
+}
+
+static void free_id(lobby *l, id_entry *e)
+{
+  pthread_mutex_lock(&lobbies_lock);
+  tt_spans_remove(&l->names, &e->name);
+  tt_timer_set(&l->timers, &e->timer, 0);
+  pthread_mutex_unlock(&lobbies_lock);
+  tt_root_destroy(e->root);
+  tt_free(e);
+}
+
+// No rank can join `e` any more. With the last such id the lobby stops listening: before the ranks have their answers, so
+// that the next root of NCCL_COMM_ID finds the port free, and no rank of its communicator finds this one.
+static void close_id(lobby *l, id_entry *e)
+{
+  e->is_closed = true;
+  pthread_mutex_lock(&lobbies_lock);
+  bool last = --l->nopen == 0;
+  if (last) {
+    unlist_lobby(l);
+  }
+  pthread_mutex_unlock(&lobbies_lock);
+  if (last) {
+    tt_greeter_close(&l->door, true);
+  }
+  tt_root_answer(e->root);
+}
+
+// After something has happened to `e`: lets its root answer once it is complete or has failed, and frees it at its end.
+static void settle_id(lobby *l, id_entry *e)
+{
+  if (!e->is_closed && !tt_root_is_open(e->root)) {
+    close_id(l, e);
+  }
+  if (tt_root_has_ended(e->root)) {
+    free_id(l, e);
+    l->ended++;
+    return;
+  }
+  pthread_mutex_lock(&lobbies_lock);
+  tt_timer_set(&l->timers, &e->timer, tt_root_wake_ns(e->root));
+  pthread_mutex_unlock(&lobbies_lock);
+}
+
+// ---- The thread
+
 static void let_ranks_in(lobby *l)
 {
   tt_hello h;
   int fd = -1;
   while (tt_greeter_next(&l->door, &h, &fd)) {
     id_entry *e = find_id(l, h.tag);
-    if (e != NULL && e->root == NULL) { // the first rank turns it into a root
-      e->root = tt_root_new(&l->shared, &e->key, e->end_ns, e);
-    }
-    if (e != NULL && e->root != NULL) {
+    if (e != NULL) {
       tt_root_take(e->root, &h, fd);
-      touch_id(l, e);
+      settle_id(l, e);
     } else {
-      tt_sock_close(&fd); // no memory: it will try again
+      tt_sock_close(&fd);
     }
   }
 }
 
-// When to wake up at the latest; 0: at no time. An id that is added later does not end before an idle time has passed.
-static uint64_t next_wake_ns(lobby *l)
+// Waits for the next thing to do, and returns the time at which that was due at the latest. An id that is added meanwhile
+// does not end before an idle time has passed.
+static uint64_t await_event(lobby *l)
 {
   uint64_t wake_ns = l->timeout_ns == 0 ? 0 : tt_now_ns() + l->timeout_ns;
   pthread_mutex_lock(&lobbies_lock);
   const tt_span *first = tt_timer_first(l->timers);
   tt_wake_by(&wake_ns, first == NULL ? 0 : first->start);
   pthread_mutex_unlock(&lobbies_lock);
-  return wake_ns;
-}
-
-// Waits for the next thing to do, and returns the time at which that was due at the latest.
-static uint64_t await_event(lobby *l)
-{
-  uint64_t wake_ns = next_wake_ns(l);
   size_t n = 1 + tt_greeter_poll(&l->door, l->fds + 1, &wake_ns);
   l->fds[0] = (struct pollfd){.fd = l->shared.events, .events = POLLIN};
   int e = tt_sock_poll(l->fds, n, &(tt_until){.deadline_ns = wake_ns});
@@ -200,115 +229,46 @@ static id_entry *next_due(lobby *l, uint64_t now)
 static void step_due(lobby *l, uint64_t wake_ns)
 {
   uint64_t now = tt_now_ns();
-  for (id_entry *e; (e = next_due(l, now)) != NULL; touch_id(l, e)) {
-    if (e->root != NULL) {
-      tt_root_step(e->root, wake_ns);
-    }
+  for (id_entry *e; (e = next_due(l, now)) != NULL;) {
+    tt_root_step(e->root, wake_ns);
+    settle_id(l, e);
   }
 }
 
+// One connection at a time: what it says may end others.
 static void hear_ranks(lobby *l)
 {
-  void *lines[TT_EVENTS_AT_ONCE];
-  int n = tt_events_take(l->shared.events, lines, TT_EVENTS_AT_ONCE);
-  for (int i = 0; i < n; i++) {
-    touch_id(l, tt_root_hear(lines[i]));
+  void *line;
+  for (int i = 0; i < TT_EVENTS_AT_ONCE && tt_events_take(l->shared.events, &line, 1) == 1; i++) {
+    settle_id(l, tt_root_hear(line));
   }
-}
-
-// Before the ranks of an id that is closed have their answers, the lobby stops to listen if that was its last one (shut_door).
-static void close_ids(lobby *l, uint64_t wake_ns)
-{
-  int unused = 0;
-  for (id_entry *e = l->touched; e != NULL; e = e->next) {
-    bool ends = e->root == NULL && tt_bs_is_over(&e->end_ns, &e->spared, wake_ns);
-    if (ends || (e->root != NULL && !tt_root_is_open(e->root))) {
-      close_id(l, e);
-    }
-    unused += ends;
-  }
-  if (unused > 0) {
-    tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap: no rank has used %d unique ids in time (TUTTI_ID_TIMEOUT): they end", unused);
-  }
-}
-
-static void unlist(lobby *l)
-{
-  for (lobby **p = &lobbies; *p != NULL; p = &(*p)->next) {
-    if (*p == l) {
-      *p = l->next;
-      return;
-    }
-  }
-}
-
-// Stops to listen once nobody can join any more: before the ranks have their answers, so that the next root of NCCL_COMM_ID finds the port
-// free, and no rank of its communicator finds this one.
-static void shut_door(lobby *l)
-{
-  pthread_mutex_lock(&lobbies_lock);
-  bool idle = l->opened && l->nopen == 0;
-  if (idle) {
-    unlist(l);
-  }
-  pthread_mutex_unlock(&lobbies_lock);
-  if (idle) {
-    tt_greeter_close(&l->door, true);
-  }
-}
-
-// Answers the ranks of roots that are complete or have failed, and frees the ids that have ended. Returns how many.
-static int settle_ids(lobby *l)
-{
-  int ended = 0;
-  for (id_entry *e; (e = l->touched) != NULL;) {
-    l->touched = e->next;
-    e->touched = false;
-    if (e->root != NULL && e->is_closed) {
-      tt_root_answer(e->root);
-    }
-    if (e->root == NULL ? e->is_closed : tt_root_has_ended(e->root)) {
-      if (e->root != NULL) {
-        tt_root_destroy(e->root);
-      }
-      free_id(l, e);
-      ended++;
-    } else {
-      set_id_timer(l, e, e->root == NULL ? e->end_ns : tt_root_wake_ns(e->root));
-    }
-  }
-  return ended;
 }
 
 // With its ids: those of a lobby whose thread has not begun.
 static void destroy_lobby(lobby *l)
 {
-  for (tt_span *s; (s = l->names) != NULL;) {
+  for (tt_span *s; (s = l->names) != NULL; l->ended++) {
     free_id(l, TT_SPAN_OWNER(s, id_entry, name));
   }
   tt_greeter_close(&l->door, true);
   tt_fd_close(l->shared.events);
+  int ended = l->ended;
   tt_free(l);
+  __atomic_sub_fetch(&live_ids, ended, __ATOMIC_RELEASE);
 }
 
 static void *lobby_main(void *arg)
 {
   lobby *l = arg;
-  int ended = 0;
-  do {
-    __atomic_sub_fetch(&live_ids, ended, __ATOMIC_RELEASE);
+  while (l->door.addrs.n > 0 || l->names != NULL) { // without a door no id is added
+    __atomic_sub_fetch(&live_ids, l->ended, __ATOMIC_RELEASE);
+    l->ended = 0;
     uint64_t wake_ns = await_event(l);
     step_due(l, wake_ns);
     hear_ranks(l);
     let_ranks_in(l);
-    close_ids(l, wake_ns);
-    if (l->door.addrs.n > 0) {
-      shut_door(l);
-    }
-    ended = settle_ids(l);
-  } while (l->door.addrs.n > 0 || l->names != NULL); // without a door no id is added
+  }
   destroy_lobby(l);
-  __atomic_sub_fetch(&live_ids, ended, __ATOMIC_RELEASE);
   return NULL;
 }
 
@@ -336,23 +296,6 @@ static ncclResult_t listen_failed(const tt_id *in, int e)
   char at[TT_ADDRS_TEXT];
   return tt_fail(ncclSystemError, "the bootstrap root cannot listen on %s: %s%s", tt_addrs_text(&in->root, at), tt_sock_error_text(e),
                  (in->flags & TT_ID_FIXED) != 0 ? " (NCCL_COMM_ID must name a free port of the machine of rank 0)" : "");
-}
-
-// Under the lock, or before the lobby is listed. False without memory.
-static bool add_id(lobby *l, const tt_id *in)
-{
-  id_entry *e = tt_calloc(1, sizeof(*e));
-  if (e == NULL) {
-    return false;
-  }
-  e->key = in->key;
-  e->name = (tt_span){.start = tt_key_name(&in->key), .size = 1};
-  e->end_ns = l->timeout_ns == 0 ? 0 : tt_now_ns() + l->timeout_ns;
-  tt_spans_add(&l->names, &e->name);
-  tt_timer_set(&l->timers, &e->timer, e->end_ns);
-  l->nopen++;
-  __atomic_add_fetch(&live_ids, 1, __ATOMIC_RELAXED);
-  return true;
 }
 
 static ncclResult_t no_memory_for_id(void)
@@ -383,31 +326,18 @@ static ncclResult_t open_lobby(const tt_id *in, uint64_t space, lobby **out)
   return e != 0 ? listen_failed(in, e) : no_memory_for_id();
 }
 
-// Under the lock: lets other threads find it, and its own one end it.
-static void list_lobby(lobby *l)
+// The same with its thread, which frees it.
+static ncclResult_t start_lobby(const tt_id *in, uint64_t space, tt_addrs *bound)
 {
-  l->opened = true;
-  l->next = lobbies;
-  lobbies = l;
-}
-
-// The same with its thread, which frees it: of a fixed one, at any time; of another one, not before it is listed.
-static ncclResult_t start_lobby(const tt_id *in, uint64_t space, tt_addrs *bound, lobby **out)
-{
-  TT_TRY(open_lobby(in, space, out));
-  lobby *l = *out;
+  lobby *l = NULL;
+  TT_TRY(open_lobby(in, space, &l));
   *bound = l->door.addrs;
-  if (l->fixed) {
-    pthread_mutex_lock(&lobbies_lock);
-    list_lobby(l);
-    pthread_mutex_unlock(&lobbies_lock);
-  }
+  list_lobby(l);
   ncclResult_t res = tt_thread_start_detached("tutti root", lobby_main, l);
   if (res != ncclSuccess) {
     pthread_mutex_lock(&lobbies_lock);
-    unlist(l);
+    unlist_lobby(l);
     pthread_mutex_unlock(&lobbies_lock);
-    __atomic_sub_fetch(&live_ids, 1, __ATOMIC_RELAXED);
     destroy_lobby(l);
   }
   return res;
@@ -432,19 +362,19 @@ static lobby *find_lobby(const tt_id *in, uint64_t space)
   return l;
 }
 
-// Adds an id to the lobby that listens where it wants to; *added: with success. False: there is none; `opening` is set, and the caller's.
+// Adds an id to the lobby that listens where it wants to; *added: with success. False: there is none; `opening` is set, and
+// the caller's.
 static bool join_lobby(const tt_id *in, uint64_t space, tt_addrs *bound, bool *added)
 {
-  lobby *l;
   pthread_mutex_lock(&lobbies_lock);
-  while ((l = find_lobby(in, space)) == NULL && opening) {
+  while (opening) {
     pthread_mutex_unlock(&lobbies_lock);
     tt_sleep_ns(TT_NS_PER_MS); // another thread opens one: a matter of a few system calls
     pthread_mutex_lock(&lobbies_lock);
   }
-  if (l == NULL) {
-    opening = true;
-  } else {
+  lobby *l = find_lobby(in, space);
+  opening = l == NULL;
+  if (l != NULL) {
     *bound = l->door.addrs;
     *added = add_id(l, in);
   }
@@ -456,16 +386,12 @@ static ncclResult_t add_shared(const tt_id *in, tt_addrs *bound)
 {
   uint64_t space = tt_proc_net_space();
   bool added = false;
-  lobby *l = NULL;
   if (join_lobby(in, space, bound, &added)) {
     return added ? ncclSuccess : no_memory_for_id();
   }
-  ncclResult_t res = start_lobby(in, space, bound, &l);
+  ncclResult_t res = start_lobby(in, space, bound);
   pthread_mutex_lock(&lobbies_lock);
   opening = false;
-  if (res == ncclSuccess) {
-    list_lobby(l);
-  }
   pthread_mutex_unlock(&lobbies_lock);
   return res;
 }
@@ -474,8 +400,7 @@ ncclResult_t tt_lobby_add(const tt_id *in, tt_addrs *bound)
 {
   char text[TT_ADDRS_TEXT];
   tt_addrs at; // not written to *bound, which may be in->root, while that is read
-  lobby *own;
-  TT_TRY((in->flags & TT_ID_FIXED) != 0 ? start_lobby(in, 0, &at, &own) : add_shared(in, &at));
+  TT_TRY((in->flags & TT_ID_FIXED) != 0 ? start_lobby(in, 0, &at) : add_shared(in, &at));
   tt_info(TT_BOOTSTRAP, "bootstrap root listens on %s", tt_addrs_text(&at, text));
   *bound = at;
   return ncclSuccess;

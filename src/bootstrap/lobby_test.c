@@ -176,7 +176,7 @@ static void test_ids_do_not_wait_for_each_other(void **state)
   make_ids(ids, 2);
   assert_int_equal(tt_bootstrap_id_parse(&ids[0], &id), ncclSuccess);
   player *slow = cast_for(&ids[0], 2);
-  unsigned before = tt_root_joined();
+  unsigned before = count_joined();
   start(slow, 1);
   await_joined(before, 1);
   for (; n < HELD; n++) {

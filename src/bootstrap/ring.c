@@ -1,9 +1,9 @@
 // ring.c: the ring of ranks, and the all-gather that runs on it.
 //
-// Each rank sends n-1 blocks to its successor: its own, then what it gets from its predecessor. Before each block goes a frame, so that a
-// wrong size or a skipped call is named, and so that a rank that must stop can say which rank is the cause: STOP frames go both ways round
-// the ring, and every rank names the same culprit. Blocks are passed on as soon as they are complete; under load many go in one system
-// call.
+// Each rank sends n-1 blocks to its successor: its own, then what it gets from its predecessor. Before each block goes a
+// frame, so that a wrong size or a skipped call is named, and so that a rank that must stop can say which rank is the
+// cause: STOP frames go both ways round the ring, and every rank names the same culprit. Blocks are passed on as soon as
+// they are complete; under load many go in one system call.
 #include <errno.h>
 #include <string.h>
 
@@ -12,14 +12,9 @@
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 
+// Kinds of frames. A BLOCK has the operation's number and the size of the block that follows. A STOP has the rank that is
+// the cause for its number, and no block: its size is the ncclResult_t, and in the upper half why.
 enum { FRAME_BLOCK = 0x626c6f63, FRAME_STOP = 0x73746f70, STAGE = 8192 };
-
-typedef struct {
-  uint32_t kind;
-  uint32_t sequence; // BLOCK: the operation's number. STOP: the rank that is the cause
-  uint64_t size;     // BLOCK: bytes that follow. STOP: ncclResult_t, and in the upper half why
-} frame;
-static_assert(sizeof(frame) == 16, "frames are sent as they are");
 
 // Why a rank is the cause, beside ncclRemoteError.
 enum { GONE, LATE, ABORTED };
@@ -27,31 +22,18 @@ static const char *const reasons[] = {[GONE] = "has gone",
                                       [LATE] = "has not made this call in time (NCCL_BOOTSTRAP_TIMEOUT)",
                                       [ABORTED] = "was aborted in it, or stopped waiting"};
 
-// What ends a ring.
-typedef struct {
-  int cause; // a rank
-  ncclResult_t code;
-  uint32_t reason;
-} verdict;
-
 #define PATIENCE_SLICE_NS (100 * TT_NS_PER_MS)
 
-// One direction of one all-gather.
-typedef struct {
-  int block;      // blocks completed
-  size_t at;      // bytes of the current one, frame included
-  frame head;     // of the current one (incoming)
-  size_t staged;  // bytes in `stage`...
-  size_t drained; // ...of which these have been sent
-  char stage[STAGE];
-} flow;
-
+// An all-gather. Each direction is a stream of bytes: nranks - 1 times a frame and a block.
 typedef struct {
   tt_bootstrap *b;
   char *data;
   size_t size;
-  uint64_t waited_ns; // since something moved, as far as this process was awake
-  flow in, out;
+  uint64_t waited_ns;             // since something moved, as far as this process was awake
+  uint64_t in, out;               // bytes of the streams that have come, and that went into the stage
+  tt_frame head;                  // of the block that is arriving
+  size_t staged, sent;            // bytes in the stage; those of them that were sent
+  char stage[STAGE], from[STAGE]; // what goes out, what came in
 } gather;
 
 static int predecessor_of(const tt_bootstrap *b)
@@ -64,220 +46,215 @@ static int successor_of(const tt_bootstrap *b)
   return (b->rank + 1) % b->nranks;
 }
 
-static void send_stop(int fd, const verdict *v)
+static tt_frame stop_frame(int cause, ncclResult_t code, uint32_t reason)
 {
-  frame f = {.kind = FRAME_STOP, .sequence = (uint32_t)v->cause, .size = (uint64_t)v->code | (uint64_t)v->reason << 32};
-  (void)tt_sock_send(fd, &f, sizeof(f));
+  return (tt_frame){.kind = FRAME_STOP, .number = (uint32_t)cause, .size = (uint64_t)code | (uint64_t)reason << 32};
 }
 
-// Ends the ring: both neighbours hear who is the cause, as far as the stream to the successor allows, and then that nothing more comes.
-static ncclResult_t end_ring(tt_bootstrap *b, flow *out, const verdict *v)
+// Ends the ring: both neighbours hear which rank is the cause, as far as the stream to the successor allows, and then that
+// nothing more comes. `g`: the all-gather under way, or NULL.
+static void end_ring(tt_bootstrap *b, const gather *g, tt_frame stop)
 {
-  bool between_blocks = out == NULL;
-  if (out != NULL) {
-    ssize_t n = out->staged > out->drained ? tt_sock_send(b->next, out->stage + out->drained, out->staged - out->drained) : 0;
-    between_blocks = n == (ssize_t)(out->staged - out->drained) && out->at == 0;
+  bool between_blocks = true;
+  if (g != NULL) {
+    size_t left = g->staged - g->sent;
+    between_blocks =
+        (left == 0 || tt_sock_send(b->next, g->stage + g->sent, left) == (ssize_t)left) && g->out % (sizeof(tt_frame) + g->size) == 0;
   }
   if (between_blocks && b->next >= 0) {
-    send_stop(b->next, v);
+    (void)tt_sock_send(b->next, &stop, sizeof(stop));
   }
   if (b->prev >= 0) {
-    send_stop(b->prev, v);
+    (void)tt_sock_send(b->prev, &stop, sizeof(stop));
   }
   tt_sock_finish(b->next);
   tt_sock_finish(b->prev);
-  b->broken = v->code;
-  return v->code;
-}
-
-static ncclResult_t stop_ring(tt_bootstrap *b, flow *out, int cause, ncclResult_t code)
-{
-  return end_ring(b, out, &(verdict){.cause = cause, .code = code});
+  b->broken = (ncclResult_t)(uint32_t)stop.size;
 }
 
 void tt_bootstrap_stop(tt_bootstrap *b)
 {
   if (b != NULL && b->broken == ncclSuccess) {
-    end_ring(b, NULL, &(verdict){.cause = b->rank, .code = ncclRemoteError, .reason = ABORTED});
+    end_ring(b, NULL, stop_frame(b->rank, ncclRemoteError, ABORTED));
   }
 }
 
-// What a neighbour's connection says at its end: reads a STOP frame if there is one, else the neighbour itself is the cause.
-static ncclResult_t neighbour_ended(tt_bootstrap *b, flow *out, int neighbour, const frame *f)
+// What a neighbour's connection says at its end: a STOP frame if there is one, else the neighbour itself is the cause.
+static ncclResult_t neighbour_ended(tt_bootstrap *b, const gather *g, int neighbour, const tt_frame *f)
 {
-  verdict v = {.cause = neighbour, .code = ncclRemoteError};
+  int cause = neighbour;
+  ncclResult_t code = ncclRemoteError;
+  uint32_t reason = GONE;
   if (f->kind == FRAME_STOP) {
-    uint32_t code = (uint32_t)f->size, reason = (uint32_t)(f->size >> 32);
-    v.cause = (int)f->sequence;
-    v.code = code > 0 && code < ncclInProgress ? (ncclResult_t)code : ncclRemoteError;
-    v.reason = reason < TT_COUNT(reasons) ? reason : GONE;
+    uint32_t code_said = (uint32_t)f->size, reason_said = (uint32_t)(f->size >> 32);
+    cause = (int)f->number;
+    code = code_said > 0 && code_said < ncclInProgress ? (ncclResult_t)code_said : ncclRemoteError;
+    reason = reason_said < TT_COUNT(reasons) ? reason_said : GONE;
   }
-  end_ring(b, out, &v);
-  if (v.code != ncclRemoteError) {
-    return tt_fail(v.code, "%s: stopped, because a call failed on rank %d (%s)", b->doing, v.cause, tt_result_string(v.code));
+  end_ring(b, g, stop_frame(cause, code, reason));
+  if (code != ncclRemoteError) {
+    return tt_fail(code, "%s: stopped, because a call failed on rank %d (%s)", b->doing, cause, tt_result_string(code));
   }
-  return tt_fail(v.code, "%s: rank %d %s%s", b->doing, v.cause, reasons[v.reason], v.cause == neighbour ? "" : " (told by a neighbour)");
+  return tt_fail(code, "%s: rank %d %s%s", b->doing, cause, reasons[reason], cause == neighbour ? "" : " (told by a neighbour)");
 }
 
-static ncclResult_t successor_ended(tt_bootstrap *b, flow *out)
+static ncclResult_t successor_ended(tt_bootstrap *b, const gather *g)
 {
-  frame f = {.kind = 0};
+  tt_frame f = {.kind = 0};
   tt_until now = {.deadline_ns = 1};
   (void)tt_sock_recv_all(b->next, &f, sizeof(f), &now);
-  return neighbour_ended(b, out, successor_of(b), &f);
+  return neighbour_ended(b, g, successor_of(b), &f);
+}
+
+// Bytes of one direction.
+static uint64_t stream_size(const gather *g)
+{
+  return (uint64_t)(g->b->nranks - 1) * (sizeof(tt_frame) + g->size);
+}
+
+// Where byte `at` of a stream stands: in the frame `head`, or in a rank's block. *n: how many bytes follow there. `first`:
+// the rank whose block leads the stream.
+static char *stream_place(const gather *g, uint64_t at, int first, tt_frame *head, size_t *n)
+{
+  uint64_t unit = sizeof(*head) + g->size;
+  size_t in_unit = (size_t)(at % unit);
+  if (in_unit < sizeof(*head)) {
+    *n = sizeof(*head) - in_unit;
+    return (char *)head + in_unit;
+  }
+  int whose = (first - (int)(at / unit) + g->b->nranks) % g->b->nranks;
+  *n = (size_t)unit - in_unit;
+  return g->data + (size_t)whose * g->size + (in_unit - sizeof(*head));
 }
 
 // Puts the next bytes of the outgoing stream into the stage: own block first, then completed incoming ones.
 static void fill_stage(gather *g)
 {
-  flow *o = &g->out;
-  const tt_bootstrap *b = g->b;
-  o->staged = o->drained = 0;
-  while (o->staged < STAGE && o->block < b->nranks - 1 && o->block <= g->in.block) {
-    frame f = {.kind = FRAME_BLOCK, .sequence = b->sequence, .size = g->size};
-    int whose = (b->rank - o->block + b->nranks) % b->nranks;
-    bool in_frame = o->at < sizeof(f);
-    const char *from = in_frame ? (const char *)&f + o->at : g->data + (size_t)whose * g->size + (o->at - sizeof(f));
-    size_t n = TT_MIN(STAGE - o->staged, in_frame ? sizeof(f) - o->at : sizeof(f) + g->size - o->at);
-    memcpy(o->stage + o->staged, from, n);
-    o->staged += n;
-    o->at += n;
-    if (o->at == sizeof(f) + g->size) {
-      o->at = 0;
-      o->block++;
-    }
+  uint64_t unit = sizeof(tt_frame) + g->size, ready = TT_MIN((g->in / unit + 1) * unit, stream_size(g));
+  tt_frame f = {.kind = FRAME_BLOCK, .number = g->b->sequence, .size = g->size};
+  g->staged = g->sent = 0;
+  while (g->staged < STAGE && g->out < ready) {
+    size_t n;
+    const char *from = stream_place(g, g->out, g->b->rank, &f, &n);
+    n = TT_MIN(n, STAGE - g->staged);
+    memcpy(g->stage + g->staged, from, n);
+    g->staged += n;
+    g->out += n;
   }
 }
 
 // Sends what can go now. *moved is set when something went.
 static ncclResult_t send_blocks(gather *g, bool *moved)
 {
-  flow *o = &g->out;
   for (;;) {
-    if (o->drained == o->staged) {
+    if (g->sent == g->staged) {
       fill_stage(g);
     }
-    if (o->staged == 0) {
+    if (g->staged == 0) {
       return ncclSuccess;
     }
-    ssize_t n = tt_sock_send(g->b->next, o->stage + o->drained, o->staged - o->drained);
+    ssize_t n = tt_sock_send(g->b->next, g->stage + g->sent, g->staged - g->sent);
     if (n == -EAGAIN) {
       return ncclSuccess;
     }
     if (n < 0) {
-      return successor_ended(g->b, o);
+      return successor_ended(g->b, g);
     }
-    o->drained += (size_t)n;
+    g->sent += (size_t)n;
     *moved = true;
   }
 }
 
-static ncclResult_t check_frame(gather *g)
+static ncclResult_t check_frame(const gather *g)
 {
   tt_bootstrap *b = g->b;
-  const frame *f = &g->in.head;
+  const tt_frame *f = &g->head;
   if (f->kind != FRAME_BLOCK) {
-    return neighbour_ended(b, &g->out, predecessor_of(b), f);
+    return neighbour_ended(b, g, predecessor_of(b), f);
   }
-  if (f->sequence == b->sequence && f->size == g->size) {
+  if (f->number == b->sequence && f->size == g->size) {
     return ncclSuccess;
   }
-  stop_ring(b, &g->out, b->rank, ncclInvalidUsage);
+  end_ring(b, g, stop_frame(b->rank, ncclInvalidUsage, GONE));
   return tt_fail(ncclInvalidUsage, "%s: rank %d calls all-gather %u with %llu bytes, rank %d calls all-gather %u with %zu bytes", b->doing,
-                 predecessor_of(b), f->sequence, (unsigned long long)f->size, b->rank, b->sequence, g->size);
+                 predecessor_of(b), f->number, (unsigned long long)f->size, b->rank, b->sequence, g->size);
 }
 
-// Spreads received bytes over frame and block.
+// Spreads received bytes over frames and blocks.
 static ncclResult_t take_bytes(gather *g, const char *from, size_t n)
 {
-  flow *in = &g->in;
   while (n > 0) {
-    int whose = (g->b->rank - 1 - in->block + 2 * g->b->nranks) % g->b->nranks;
-    bool in_frame = in->at < sizeof(frame);
-    char *to = in_frame ? (char *)&in->head + in->at : g->data + (size_t)whose * g->size + (in->at - sizeof(frame));
-    size_t part = TT_MIN(n, in_frame ? sizeof(frame) - in->at : sizeof(frame) + g->size - in->at);
+    size_t part;
+    char *to = stream_place(g, g->in, predecessor_of(g->b), &g->head, &part);
+    part = TT_MIN(part, n);
     memcpy(to, from, part);
     from += part;
     n -= part;
-    in->at += part;
-    if (in_frame && in->at == sizeof(frame)) {
+    g->in += part;
+    if (g->in % (sizeof(tt_frame) + g->size) == sizeof(tt_frame)) {
       TT_TRY(check_frame(g));
-    }
-    if (in->at == sizeof(frame) + g->size) {
-      in->at = 0;
-      in->block++;
     }
   }
   return ncclSuccess;
 }
 
-// Bytes of this operation that are still to come: never reads into the next one, which may already be under way.
-static size_t still_to_come(const gather *g)
-{
-  return (size_t)(g->b->nranks - 1 - g->in.block) * (sizeof(frame) + g->size) - g->in.at;
-}
-
+// Never reads into the next operation, which may already be under way.
 static ncclResult_t receive_blocks(gather *g, bool *moved)
 {
   tt_bootstrap *b = g->b;
-  for (size_t left = still_to_come(g); left > 0; left = still_to_come(g)) {
-    ssize_t n = tt_sock_recv(b->prev, g->in.stage, TT_MIN(left, (size_t)STAGE));
+  while (g->in < stream_size(g)) {
+    ssize_t n = tt_sock_recv(b->prev, g->from, (size_t)TT_MIN(stream_size(g) - g->in, (uint64_t)STAGE));
     if (n == -EAGAIN) {
       return ncclSuccess;
     }
     if (n < 0) {
-      frame none = {.kind = 0};
-      return neighbour_ended(b, &g->out, predecessor_of(b), &none);
+      return neighbour_ended(b, g, predecessor_of(b), &(tt_frame){.kind = 0});
     }
-    TT_TRY(take_bytes(g, g->in.stage, (size_t)n));
+    TT_TRY(take_bytes(g, g->from, (size_t)n));
     *moved = true;
   }
   return ncclSuccess;
 }
 
-// Seconds without a sign before a rank counts as missing.
-static uint64_t patience_s(void)
-{
-  return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S) / TT_NS_PER_S;
-}
-
-// The rank that something must come from next, or, when only the successor has still to take something, that one.
+// The rank whose block must come next, or, when only the successor has still to take something, the successor.
 static int late_rank(const gather *g)
 {
   const tt_bootstrap *b = g->b;
-  return still_to_come(g) > 0 ? (b->rank - 1 - g->in.block + 2 * b->nranks) % b->nranks : successor_of(b);
+  int block = (int)(g->in / (sizeof(tt_frame) + g->size));
+  return block < b->nranks - 1 ? (predecessor_of(b) - block + b->nranks) % b->nranks : successor_of(b);
 }
 
 // Time in which this process itself was held up does not count, or a job that is stopped as a whole would not go on.
 static ncclResult_t check_patience(gather *g, uint64_t since_ns)
 {
-  tt_bootstrap *b = g->b;
+  uint64_t patience_ns = tt_bs_patience_ns();
   g->waited_ns += TT_MIN(tt_now_ns() - since_ns, PATIENCE_SLICE_NS);
-  if (g->waited_ns < patience_s() * TT_NS_PER_S) {
+  if (g->waited_ns < patience_ns) {
     return ncclSuccess;
   }
   int late = late_rank(g);
-  end_ring(b, &g->out, &(verdict){.cause = late, .code = ncclRemoteError, .reason = LATE});
-  return tt_fail(ncclRemoteError, "%s: rank %d has not made this call for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, late,
-                 (unsigned long long)patience_s());
+  end_ring(g->b, g, stop_frame(late, ncclRemoteError, LATE));
+  return tt_fail(ncclRemoteError, "%s: rank %d has not made this call for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", g->b->doing, late,
+                 (unsigned long long)(patience_ns / TT_NS_PER_S));
 }
 
 // The successor matters only as long as it has to get something: afterwards it may finish and leave.
 static ncclResult_t wait_gather(gather *g, bool sending)
 {
   tt_bootstrap *b = g->b;
-  short out = (short)(g->out.drained < g->out.staged ? POLLOUT | POLLIN : POLLIN);
-  struct pollfd want[2] = {{.fd = still_to_come(g) > 0 ? b->prev : -1, .events = POLLIN}, {.fd = sending ? b->next : -1, .events = out}};
+  short out = (short)(g->sent < g->staged ? POLLOUT | POLLIN : POLLIN);
+  struct pollfd want[2] = {{.fd = g->in < stream_size(g) ? b->prev : -1, .events = POLLIN}, {.fd = sending ? b->next : -1, .events = out}};
   uint64_t now = tt_now_ns();
   tt_bs_awaits(b, "rank %d", late_rank(g));
   ncclResult_t res = tt_bs_wait(b, want, 2, now + PATIENCE_SLICE_NS);
   if (res != ncclSuccess) {
-    return end_ring(b, &g->out, &(verdict){.cause = b->rank, .code = ncclRemoteError, .reason = ABORTED}), res;
+    end_ring(b, g, stop_frame(b->rank, ncclRemoteError, ABORTED));
+    return res;
   }
   if (want[0].revents == 0 && want[1].revents == 0) {
     return check_patience(g, now);
   }
-  return (want[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0 ? successor_ended(b, &g->out) : ncclSuccess;
+  return (want[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0 ? successor_ended(b, g) : ncclSuccess;
 }
 
 static ncclResult_t run_gather(gather *g)
@@ -286,8 +263,8 @@ static ncclResult_t run_gather(gather *g)
     bool moved = false;
     TT_TRY(receive_blocks(g, &moved));
     TT_TRY(send_blocks(g, &moved));
-    bool sending = g->out.block < g->b->nranks - 1 || g->out.drained < g->out.staged;
-    if (!sending && still_to_come(g) == 0) {
+    bool sending = g->out < stream_size(g) || g->sent < g->staged;
+    if (!sending && g->in == stream_size(g)) {
       return ncclSuccess;
     }
     if (moved) {
@@ -304,9 +281,8 @@ static ncclResult_t gather_blocks(tt_bootstrap *b, void *data, size_t size)
   g.b = b;
   g.data = data;
   g.size = size;
-  g.waited_ns = 0;
-  g.in.block = g.out.block = 0;
-  g.in.at = g.out.at = g.in.staged = g.in.drained = g.out.staged = g.out.drained = 0;
+  g.waited_ns = g.in = g.out = 0;
+  g.staged = g.sent = 0;
   b->sequence++;
   return b->nranks == 1 || size == 0 ? ncclSuccess : run_gather(&g);
 }
@@ -317,10 +293,10 @@ ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size)
   return gather_blocks(b, data, size);
 }
 
+// A rank that has a byte of every rank knows that every rank is here.
 ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b)
 {
   TT_TRY(tt_bs_begin(b, "barrier"));
-  // Whoever has a byte of every rank knows that every rank is here.
   char *bytes = tt_calloc((size_t)b->nranks, 1);
   if (bytes == NULL) {
     return tt_fail(ncclSystemError, "%s: no memory", b->doing);
@@ -330,27 +306,23 @@ ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b)
   return res;
 }
 
+// ---- Forming the ring
+
 static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t deadline_ns)
 {
-  int e = 0;
-  tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = successor_of(b), .nranks = b->nranks};
-  tt_bs_awaits(b, "rank %d", successor_of(b));
-  TT_TRY(tt_bs_dial(b, next, &h, deadline_ns, &b->next, &e));
-  if (e == 0) {
-    return ncclSuccess;
-  }
   char at[TT_ADDRS_TEXT];
+  tt_dial *d = NULL;
+  tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = successor_of(b), .nranks = b->nranks};
+  int e = tt_dial_start(next, &b->key, &h, deadline_ns, &d);
+  tt_bs_awaits(b, "rank %d", successor_of(b));
+  ncclResult_t res = e == 0 ? tt_bs_dial(b, d, &b->next, &e) : ncclSuccess;
+  tt_dial_cancel(d);
+  if (res != ncclSuccess || e == 0) {
+    return res;
+  }
   bool ours = tt_sock_is_shortage(e);
   return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing, successor_of(b),
                  tt_addrs_text(next, at), tt_sock_error_text(e), ours ? "" : " (if it lives: NCCL_SOCKET_IFNAME on its machine)");
-}
-
-static ncclResult_t prev_is_late(const tt_bootstrap *b)
-{
-  if (b->door.shortage != 0) {
-    return tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, predecessor_of(b), tt_sock_error_text(b->door.shortage));
-  }
-  return tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, predecessor_of(b));
 }
 
 static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
@@ -363,7 +335,10 @@ static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
       return successor_ended(b, NULL);
     }
     if (b->prev < 0 && tt_now_ns() >= deadline_ns) {
-      return prev_is_late(b);
+      return b->door.shortage != 0
+                 ? tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, predecessor_of(b),
+                           tt_sock_error_text(b->door.shortage))
+                 : tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, predecessor_of(b));
     }
   }
   return ncclSuccess;
@@ -371,16 +346,16 @@ static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
 
 ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next)
 {
-  uint64_t deadline = tt_now_ns() + tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
+  uint64_t deadline = tt_now_ns() + tt_bs_patience_ns();
   TT_TRY(tt_bs_begin(b, "forming the ring"));
   ncclResult_t res = connect_next(b, next, deadline);
   if (res == ncclSuccess) {
     res = await_prev(b, deadline);
   }
   if (res != ncclSuccess && b->broken == ncclSuccess) {
-    stop_ring(b, NULL, b->rank, ncclRemoteError);
+    end_ring(b, NULL, stop_frame(b->rank, ncclRemoteError, GONE));
   }
-  // From here on nobody would look after strangers.
+  // From here on no thread would look after strangers.
   b->own = b->door.addrs;
   tt_greeter_close(&b->door, true);
   return res;

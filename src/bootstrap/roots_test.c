@@ -171,7 +171,7 @@ static void test_abort(void **state)
   (void)state;
   for (int who = 0; who < 2; who++) { // an ordinary rank of a share, and the one between two roots
     player *p = cast_many(6, 2, NULL);
-    unsigned before = tt_root_joined();
+    unsigned before = count_joined();
     start(p, 5);
     await_joined(before, 7); // all five have, ranks 0 and 3 both roots: who ends before it has joined is only missed
     __atomic_store_n(&p[3 + who].abort_flag, 1, __ATOMIC_RELAXED);
@@ -302,7 +302,7 @@ static void *play_misled(void *arg)
   p->res = tt_bootstrap_id_parse(&misleading, &id);
   tt_key key = tt_key_derive(&id.key, "test", NULL, 0);
   tt_bootstrap *b = tt_bs_new(p->rank, p->nranks, &key, NULL);
-  tt_join j = {.rank = p->rank, .nranks = p->nranks, .b = b, .key = key, .ids = &id, .nids = 1};
+  tt_join j = {.b = b, .ids = &id, .nids = 1};
   p->res = p->res == ncclSuccess ? tt_join_roots(&j) : p->res;
   mislead(&j.next);
   p->res = p->res == ncclSuccess ? tt_ring_form(b, &j.next) : p->res;
@@ -375,7 +375,7 @@ enum { FLOOD = 100 };
 
 // A rank of several roots sends notes faster than its root reads them: the root takes a part of them and comes back, for the sake of other
 // ids. No note is lost.
-static void expect_bounded_steps(tt_root *r, int events, int fd, tt_notes *rank)
+static void expect_bounded_steps(tt_root *r, int events, int fd, tt_conn *rank)
 {
   int32_t share = 1;
   int steps = 0;
@@ -400,26 +400,26 @@ static void test_flood_of_notes(void **state)
   const tt_join_card card = {.peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}), .nroots = 2};
   const int32_t code = ncclSystemError;
   tt_root_shared shared = {.door = &door, .events = -1, .file_limit = 1024};
-  tt_notes rank;
-  unsigned before = tt_root_joined();
+  tt_conn rank;
+  unsigned before = count_joined();
   int fds[2], events;
   assert_int_equal(tt_events_open(&shared.events), 0);
   tt_root *r = tt_root_new(&shared, &key, 0, &lines_heard);
   events = shared.events;
   assert_non_null(r);
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-  tt_notes_open(&rank, fds[0], &key, &hello, false);
+  tt_conn_open(&rank, fds[0], &key, &hello, false);
   tt_root_take(r, &hello, fds[1]);
   assert_int_equal(tt_note_send(&rank, TT_NOTE_JOIN, &card, sizeof(card)), 0);
   step_once(r, events);
-  assert_int_equal(tt_root_joined() - before, 1);
+  assert_int_equal(count_joined() - before, 1);
   expect_bounded_steps(r, events, fds[1], &rank);
   assert_true(tt_root_is_open(r));
   assert_int_equal(tt_note_send(&rank, TT_NOTE_FAIL, &code, sizeof(code)), 0);
   step_once(r, events);
   tt_root_answer(r);
   expect_bounded_steps(r, events, fds[1], &rank); // until it has taken its answer
-  tt_notes_close(&rank);
+  tt_conn_close(&rank);
   step_once(r, events);
   assert_true(tt_root_has_ended(r));
   tt_root_destroy(r);

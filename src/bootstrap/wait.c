@@ -1,5 +1,4 @@
 // wait.c: the one place where a rank of a formed or forming ring waits, and where its predecessor comes in meanwhile.
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +14,14 @@
 #define LINE_NS (30 * TT_NS_PER_S)    // between two lines that say what is waited for; earlier where patience is short
 #define SLICE_NS (100 * TT_NS_PER_MS) // the longest sleep between two looks at the abort flags
 
-static uint64_t next_line(void)
+uint64_t tt_bs_patience_ns(void)
 {
-  return tt_now_ns() + TT_MIN(LINE_NS, tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S) / 3 * 2);
+  return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
+}
+
+static uint64_t next_line_ns(void)
+{
+  return tt_now_ns() + TT_MIN(LINE_NS, tt_bs_patience_ns() / 3 * 2);
 }
 
 void tt_bootstrap_watch(tt_bootstrap *b, const volatile uint32_t *also, const char *what)
@@ -41,7 +45,7 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
   tt_key name = tt_key_derive(key, "name", NULL, 0);
   memcpy(b->name, name.b, sizeof(b->name));
   b->abort_flag = abort_flag;
-  b->line_ns = next_line();
+  b->line_ns = next_line_ns();
   return b;
 }
 
@@ -54,7 +58,7 @@ ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
   tt_vformat(b->doing + used, sizeof(b->doing) - (size_t)used, fmt, ap);
   va_end(ap);
   b->awaits[0] = '\0';
-  b->line_ns = next_line();
+  b->line_ns = next_line_ns();
   if (getpid() != b->owner) {
     return tt_fail(ncclInvalidUsage, "%s: a forked child cannot use its parent's communicator; create one in the child", b->doing);
   }
@@ -72,8 +76,8 @@ void tt_bs_awaits(tt_bootstrap *b, const char *fmt, ...)
   va_end(ap);
 }
 
-// Lets in whoever has proved himself; there is one who may.
-static void take_pending(tt_bootstrap *b)
+// Lets in the connections that have proved themselves; the predecessor's is the only one that may.
+static void let_prev_in(tt_bootstrap *b)
 {
   tt_hello h;
   int fd = -1;
@@ -92,37 +96,27 @@ static bool bs_aborted(const tt_bootstrap *b)
   return tt_aborted(b->abort_flag) || tt_aborted(b->abort_also);
 }
 
-// When the next sleep must end, whatever happens.
-static uint64_t sleep_end(const tt_bootstrap *b, uint64_t wake_ns)
-{
-  bool watched = b->abort_flag != NULL || b->abort_also != NULL;
-  uint64_t end = watched ? TT_MIN(tt_now_ns() + SLICE_NS, b->line_ns) : b->line_ns;
-  return wake_ns != 0 ? TT_MIN(end, wake_ns) : end;
-}
-
-static void end_lost(int fd)
-{
-  if (fd >= 0 && tt_sock_lost(fd)) {
-    tt_sock_kill(fd); // whoever waits for it finds that it has ended
-  }
-}
-
-// After a while of waiting: says so, and ends connections whose other end cannot be reached any more.
-static void still_waiting(tt_bootstrap *b)
+// After a while of waiting: says so, and ends the connection to a successor that cannot be reached any more.
+static void say_line(tt_bootstrap *b)
 {
   tt_info(TT_BOOTSTRAP, "%s: still waiting%s%s", b->doing, b->awaits[0] != '\0' ? " for " : "", b->awaits);
-  b->line_ns = next_line();
-  end_lost(b->next);
+  b->line_ns = next_line_ns();
+  if (b->next >= 0 && tt_sock_lost(b->next)) {
+    tt_sock_kill(b->next);
+  }
 }
 
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns)
 {
   struct pollfd fds[TT_BS_WANTS + TT_GREET_POLL];
+  bool watched = b->abort_flag != NULL || b->abort_also != NULL;
   if (bs_aborted(b)) {
     return ncclInternalError;
   }
+  tt_until until = {.deadline_ns = b->line_ns};
+  tt_wake_by(&until.deadline_ns, wake_ns);
+  tt_wake_by(&until.deadline_ns, watched ? tt_now_ns() + SLICE_NS : 0);
   memcpy(fds, want, nwant * sizeof(*want));
-  tt_until until = {.deadline_ns = sleep_end(b, wake_ns)};
   size_t n = nwant + tt_greeter_poll(&b->door, fds + nwant, &until.deadline_ns);
   (void)tt_sock_poll(fds, n, &until);
   memcpy(want, fds, nwant * sizeof(*want));
@@ -134,23 +128,18 @@ ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint
     return ncclInternalError;
   }
   if (tt_now_ns() >= b->line_ns) {
-    still_waiting(b);
+    say_line(b);
   }
   if (others) {
-    take_pending(b);
+    let_prev_in(b);
   }
   return ncclSuccess;
 }
 
-ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hello, uint64_t deadline_ns, int *fd, int *e)
+ncclResult_t tt_bs_dial(tt_bootstrap *b, tt_dial *d, int *fd, int *e)
 {
-  tt_dial *d = NULL;
   tt_addr at;
   ncclResult_t res = ncclSuccess;
-  *e = tt_dial_start(to, &b->key, hello, deadline_ns, &d);
-  if (*e != 0) {
-    return ncclSuccess;
-  }
   while (res == ncclSuccess && (*e = tt_dial_step(d, fd, &at)) == 0) {
     struct pollfd want[TT_DIAL_POLL];
     uint64_t wake_ns = 0;
@@ -158,6 +147,5 @@ ncclResult_t tt_bs_dial(tt_bootstrap *b, const tt_addrs *to, const tt_hello *hel
     res = tt_bs_wait(b, want, n, wake_ns);
   }
   *e = TT_MIN(*e, 0);
-  tt_dial_cancel(d);
   return res;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "bootstrap/hello.h"
+#include "bootstrap/conn.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,7 +32,7 @@ static void say(int fd, const void *data, size_t size)
 }
 
 // Says `data` in one piece, or byte by byte, and lets the accepting side read.
-static int feed_in(tt_shake *s, int fd, const uint8_t *data, size_t size, bool slowly)
+static int feed_in(tt_conn *s, int fd, const uint8_t *data, size_t size, bool slowly)
 {
   const char *why = NULL;
   int e = 0;
@@ -40,7 +40,7 @@ static int feed_in(tt_shake *s, int fd, const uint8_t *data, size_t size, bool s
     size_t n = slowly ? 1 : size;
     say(fd, data + at, n);
     at += n;
-    e = tt_shake_accept(s, &welcome, &why);
+    e = tt_conn_accept(s, &welcome, &why);
     demand((e < 0) == (why != NULL));
   }
   return e;
@@ -49,9 +49,9 @@ static int feed_in(tt_shake *s, int fd, const uint8_t *data, size_t size, bool s
 static void accept_raw(const uint8_t *data, size_t size, bool slowly)
 {
   int fds[2];
-  tt_shake s;
+  tt_conn s;
   make_pair(fds);
-  demand(tt_shake_greet(&s, fds[0]) == 0);
+  demand(tt_conn_greet(&s, fds[0]) == 0);
   demand(feed_in(&s, fds[1], data, size < 4096 ? size : 4096, slowly) <= 0);
   tt_sock_close(&fds[0]);
   tt_sock_close(&fds[1]);
@@ -62,11 +62,11 @@ static void accept_sealed(const uint8_t *data, size_t size, bool spoil)
 {
   int fds[2];
   uint8_t rest[9] = {0};
-  tt_shake s;
+  tt_conn s;
   tt_greeting g;
   tt_hello h;
   make_pair(fds);
-  demand(tt_shake_greet(&s, fds[0]) == 0);
+  demand(tt_conn_greet(&s, fds[0]) == 0);
   demand(tt_sock_recv(fds[1], &g, sizeof(g)) == sizeof(g));
   memset(&h, 0, sizeof(h));
   memcpy(&h, data, size < sizeof(h) ? size : sizeof(h));
@@ -105,16 +105,16 @@ static void connect_to(const uint8_t *data, size_t size, bool good, bool slowly)
   size_t more = size < sizeof(all) - n ? size : sizeof(all) - n;
   memcpy(all + n, data, more);
   n += more;
-  tt_shake s = {.fd = fds[0]};
+  tt_conn s = {.fd = fds[0], .stage = TT_CONN_GREETING};
   for (size_t at = 0; at < n && e == 0;) {
     size_t part = slowly ? 1 : n;
     say(fds[1], all + at, part);
     at += part;
-    e = tt_shake_connect(&s, &key, &h, true);
+    e = tt_conn_connect(&s, &key, &h, true);
   }
   demand(e == 0 || e == -EPROTO || e == -EPROTONOSUPPORT || e == -EACCES);
   demand(!good || n < sizeof(g) + sizeof(tt_seal) || e == -EACCES);
-  demand(e != 0 || s.stage == (n < sizeof(g) ? TT_SHAKE_GREETING : TT_SHAKE_PROOF)); // nothing is said to whom has not greeted
+  demand(e != 0 || s.stage == (n < sizeof(g) ? TT_CONN_GREETING : TT_CONN_PROOF)); // nothing is said to whom has not greeted
   tt_sock_close(&fds[0]);
   tt_sock_close(&fds[1]);
 }

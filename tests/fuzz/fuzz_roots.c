@@ -39,7 +39,7 @@ static uint8_t next_byte(input *in)
 
 // A connection; `near` is the reader's end.
 typedef struct {
-  tt_notes near, far;
+  tt_conn near, far;
 } wire;
 
 static wire make_wire(const tt_hello *h)
@@ -47,13 +47,13 @@ static wire make_wire(const tt_hello *h)
   int fds[2];
   wire w;
   demand(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-  tt_notes_open(&w.near, fds[0], &key, h, true);
-  tt_notes_open(&w.far, fds[1], &key, h, false);
+  tt_conn_open(&w.near, fds[0], &key, h, true);
+  tt_conn_open(&w.far, fds[1], &key, h, false);
   return w;
 }
 
 // Sends what the input says: a sealed note, or bytes as they are.
-static void say_next(tt_notes *far, input *in)
+static void say_next(tt_conn *far, input *in)
 {
   uint8_t kind = next_byte(in), n = next_byte(in);
   size_t size = n < in->size ? n : in->size;
@@ -67,7 +67,7 @@ static void say_next(tt_notes *far, input *in)
 }
 
 // Cards that fit, or that the input changes.
-static void say_card(tt_notes *far, input *in)
+static void say_card(tt_conn *far, input *in)
 {
   tt_join_card card = {.peer = {.n = 1, .a = {{.family = AF_INET, .port = 1}}}, .nroots = next_byte(in) % 4, .share = next_byte(in) % 4};
   uint8_t at = next_byte(in), n = next_byte(in);
@@ -82,7 +82,7 @@ static void say_card(tt_notes *far, input *in)
 static void feed_root(input *in)
 {
   enum { WIRES = 12 };
-  tt_notes far[WIRES];
+  tt_conn far[WIRES];
   int n = 0;
   static const tt_greeter no_door;
   tt_root_shared shared = {.door = &no_door, .events = -1, .file_limit = 1024};
@@ -98,7 +98,7 @@ static void feed_root(input *in)
       tt_root_take(r, &h, w.near.fd);
       say_card(&far[n - 1], in);
     } else if (n > 0 && what % 4 == 1) {
-      tt_notes_close(&far[what / 4 % n]);
+      tt_conn_close(&far[what / 4 % n]);
     } else if (n > 0) {
       say_next(&far[what / 4 % n], in);
     }
@@ -106,9 +106,9 @@ static void feed_root(input *in)
     for (int k = tt_events_take(shared.events, lines, WIRES); k > 0; k--) {
       (void)tt_root_hear(lines[k - 1]);
     }
-    demand(r->joined <= r->nseats);
+    demand(r->seats.joined <= r->seats.n);
   }
-  if (r->nranks > 0 && r->code == ncclSuccess) {
+  if (r->job.nranks > 0 && !root_failed(r)) {
     char text[64];
     missing_text(r, text, sizeof(text));
     tell_who_is_missing(r);
@@ -117,7 +117,7 @@ static void feed_root(input *in)
   tt_root_answer(r);
   demand(!tt_root_is_open(r));
   for (int i = 0; i < n; i++) {
-    tt_notes_close(&far[i]);
+    tt_conn_close(&far[i]);
   }
   tt_root_destroy(r);
   tt_fd_close(shared.events);
@@ -127,15 +127,15 @@ static void feed_rank(input *in)
 {
   tt_id ids[2];
   tt_bootstrap *b = tt_bs_new(2, 4, &key, NULL);
-  tt_join j = {.rank = 2, .nranks = 4, .ids = ids, .nids = 2, .b = b};
-  talk t = {.j = &j, .deadline_ns = UINT64_MAX};
-  tt_notes far[2];
+  tt_join j = {.ids = ids, .nids = 2, .b = b};
+  talk t = {.j = &j, .b = b, .deadline_ns = UINT64_MAX};
+  tt_conn far[2];
   memset(ids, 0, sizeof(ids));
   for (int i = 0; i < 2; i++) {
     tt_hello h = {.kind = TT_HELLO_JOIN, .rank = i};
     wire w = make_wire(&h);
     add_line(&t, i);
-    t.lines[i].notes = w.near;
+    t.lines[i].conn = w.near;
     far[i] = w.far;
   }
   ncclResult_t res = ncclSuccess;
@@ -143,7 +143,7 @@ static void feed_rank(input *in)
     int which = next_byte(in) % 2;
     say_next(&far[which], in);
     for (int i = 0; i < 2 && res == ncclSuccess; i++) {
-      if (t.lines[i].notes.fd >= 0) {
+      if (t.lines[i].conn.fd >= 0) {
         res = go_on_listening(&t, &t.lines[i]);
       }
     }
@@ -152,8 +152,8 @@ static void feed_rank(input *in)
     pass_failure(&t);
   }
   for (int i = 0; i < 2; i++) {
-    tt_notes_close(&far[i]);
-    tt_notes_close(&t.lines[i].notes);
+    tt_conn_close(&far[i]);
+    tt_conn_close(&t.lines[i].conn);
   }
   tt_bootstrap_destroy(b);
 }
