@@ -28,7 +28,7 @@ static inline int send_and_count(tt_conn *c, uint32_t kind, const void *body, si
   return e;
 }
 #define tt_note_send send_and_count
-#include "../../src/bootstrap/root.c"
+#include "bootstrap/root.c"
 #undef tt_note_send
 
 // How many ranks have joined the roots of this process so far.
