@@ -49,8 +49,8 @@ static void connect_net(side *s, int threads, int sockets)
   char handle[TT_NET_HANDLE];
   demand(NET->init(&env, &ctx) == ncclSuccess, "init");
   tt_snet *net = ctx;
-  net->devs[0].nthreads = threads;
-  net->devs[0].nsocks = sockets;
+  net->base.devs[0].nthreads = threads;
+  net->base.devs[0].nsocks = sockets;
   demand(NET->listen(ctx, 0, handle, &listener) == ncclSuccess, "listen");
   demand(write(s->pipe[1], handle, sizeof(handle)) == sizeof(handle), "write");
   demand(read(s->pipe[0], handle, sizeof(handle)) == sizeof(handle), "read");

@@ -39,8 +39,9 @@ static void print_socket(void)
   }
   const tt_snet *net = ctx;
   char at[TT_ADDR_TEXT];
-  printf("%s %s threads %d sockets %d inline %zu piece %zu timeout %u\n", net->devs[0].name, tt_addr_text(&net->devs[0].addrs.a[0], at),
-         net->devs[0].nthreads, net->devs[0].nsocks, net->inline_max, net->min_piece, net->timeout_s);
+  printf("%s %s threads %d sockets %d inline %zu piece %zu timeout %u\n", net->base.devs[0].name,
+         tt_addr_text(&net->base.devs[0].addrs.a[0], at), net->base.devs[0].nthreads, net->base.devs[0].nsocks, net->inline_max,
+         net->min_piece, net->base.timeout_s);
   NET->finalize(ctx);
 }
 

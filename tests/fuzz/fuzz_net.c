@@ -32,15 +32,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
   (void)argc;
   (void)argv;
   setenv("NCCL_DEBUG", "NONE", 1);
-  net = (tt_snet){.env = {.rank = 1, .nranks = 4},
-                  .timeout_s = 60,
+  net = (tt_snet){.base = {.network = "fuzz", .env = {.rank = 1, .nranks = 4}, .timeout_s = 60, .ndevs = 1, .devs = {{.name = "fuzz"}}},
                   .inline_max = 100,
                   .min_piece = 10,
-                  .ndevs = 1,
-                  .devs = {{.name = "fuzz"}},
                   .watched = true};
-  pthread_mutex_init(&net.lock, NULL);
-  demand(tt_events_open(&net.events) == 0 && tt_ring_open(&net.ring) == 0);
+  pthread_mutex_init(&net.base.lock, NULL);
+  demand(tt_events_open(&net.base.events) == 0 && tt_ring_open(&net.base.ring) == 0);
   return 0;
 }
 
@@ -81,7 +78,7 @@ static void try_frames(const uint8_t *data, size_t size)
     return;
   }
   int nsocks = data[0] & 3, n = 1 + (data[0] >> 2) % BUFFERS, far[1 + 3];
-  tt_snet_ends ends = {.peer = 2, .nsocks = nsocks, .wire = 1};
+  tt_rdv_ends ends = {.peer = 2, .nsocks = nsocks, .wire = 1};
   for (int i = 0; i <= nsocks; i++) {
     int pair[2];
     demand(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
@@ -113,17 +110,17 @@ static void try_frames(const uint8_t *data, size_t size)
 
 static void try_handle(const uint8_t *data, size_t size)
 {
-  tt_snet_handle h;
+  tt_rdv_handle h;
   tt_addrs to;
   char text[TT_ADDR_TEXT];
   memset(&h, 0, sizeof(h));
   memcpy(&h, data, size < sizeof(h) ? size : sizeof(h));
-  if (tt_snet_handle_check(&h, 4) != NULL) {
+  if (tt_rdv_handle_check(&h, TT_SNET_HANDLE_MAGIC, 4) != NULL) {
     h.magic = TT_SNET_HANDLE_MAGIC;
     h.rank &= 3;
   }
-  if (tt_snet_handle_check(&h, 4) == NULL) {
-    tt_snet_handle_addrs(&h, &net.devs[0], &to);
+  if (tt_rdv_handle_check(&h, TT_SNET_HANDLE_MAGIC, 4) == NULL) {
+    tt_rdv_handle_addrs(&h, &net.base.devs[0], &to);
     demand(to.n >= 1 && to.n <= TT_ADDRS_MAX);
     for (uint32_t i = 0; i < to.n; i++) {
       demand(to.a[i].port != 0 && tt_addr_text(&to.a[i], text)[0] != '(');

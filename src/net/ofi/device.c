@@ -1,6 +1,7 @@
 // device.c: libfabric itself, its devices, and the endpoint of each. See ofi_priv.h.
 #include <errno.h>
 #include <limits.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,6 @@
 
 enum {
   API = FI_VERSION(1, 9), // the interface that this code asks for
-  UNKNOWN_SPEED = 10000,
   BATCH = 16,
   CQ_SIZE = 4096,
 };
@@ -105,15 +105,15 @@ static bool is_allowed(const struct fi_info *info, const tt_netif *netifs, int n
   return false;
 }
 
-static bool fits(const struct fi_info *info)
+static bool is_usable(const struct fi_info *info)
 {
   return info->domain_attr != NULL && info->domain_attr->name != NULL &&
          (info->ep_attr->mem_tag_format == 0 || info->ep_attr->mem_tag_format >> 47 != 0);
 }
 
-static bool is_known(const tt_ofi *net, const struct fi_info *info)
+static bool is_taken(const tt_ofi *net, const struct fi_info *info)
 {
-  for (int i = 0; i < net->ndevs; i++) {
+  for (int i = 0; i < net->base.ndevs; i++) {
     if (strcmp(net->devs[i].name, info->domain_attr->name) == 0) {
       return true;
     }
@@ -121,33 +121,48 @@ static bool is_known(const tt_ofi *net, const struct fi_info *info)
   return false;
 }
 
-static void set_place(tt_ofi_dev *dev)
+static void describe_device(tt_rdv_dev *dev, const struct fi_info *info)
 {
-  const struct fid_nic *nic = dev->info->nic;
-  char path[PATH_MAX], real[PATH_MAX];
-  path[0] = '\0';
+  const struct fid_nic *nic = info->nic;
+  const char *name = info->domain_attr->name;
+  char path[PATH_MAX] = "";
   if (nic != NULL && nic->bus_attr != NULL && nic->bus_attr->bus_type == FI_BUS_PCI) {
     const struct fi_pci_attr *pci = &nic->bus_attr->attr.pci;
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%04x:%02x:%02x.%x", pci->domain_id, pci->bus_id, pci->device_id, pci->function_id);
-  } else if (strchr(dev->name, '/') == NULL) {
-    snprintf(path, sizeof path, "/sys/class/net/%s/device", dev->name);
+  } else if (strchr(name, '/') == NULL) {
+    snprintf(path, sizeof path, "/sys/class/net/%s/device", name);
   }
-  dev->pci_path = path[0] != '\0' && realpath(path, real) != NULL ? tt_strdup(real) : NULL;
   size_t bits = nic != NULL && nic->link_attr != NULL ? nic->link_attr->speed : 0;
-  dev->speed = bits >= 1000000 ? (int)TT_MIN(bits / 1000000, (size_t)INT_MAX) : UNKNOWN_SPEED;
+  snprintf(dev->name, sizeof dev->name, "%s", name);
+  dev->pci_path = tt_rdv_real_path(path);
+  dev->speed = bits >= 1000000 ? (int)TT_MIN(bits / 1000000, (size_t)INT_MAX) : TT_RDV_UNKNOWN_SPEED;
 }
 
 static void take_devices(tt_ofi *net, const char *provider, const tt_netif *netifs, int n)
 {
-  for (struct fi_info *i = net->infos; i != NULL && net->ndevs < TT_OFI_DEVS; i = i->next) {
-    if (!is_provider(i, provider) || !fits(i) || !is_allowed(i, netifs, n) || is_known(net, i)) {
+  for (struct fi_info *i = net->infos; i != NULL && net->base.ndevs < TT_RDV_DEVS; i = i->next) {
+    if (!is_provider(i, provider) || !is_usable(i) || !is_allowed(i, netifs, n) || is_taken(net, i)) {
       continue;
     }
-    tt_ofi_dev *dev = &net->devs[net->ndevs++];
+    tt_ofi_dev *dev = &net->devs[net->base.ndevs];
     *dev = (tt_ofi_dev){.info = i, .name = i->domain_attr->name, .wait_fd = -1};
     pthread_mutex_init(&dev->lock, NULL);
-    set_place(dev);
+    describe_device(&net->base.devs[net->base.ndevs++], i);
   }
+}
+
+// Where a rank listens for connections of each device: at all addresses of its machine.
+static ncclResult_t set_addresses(tt_rdv *net, const char *first)
+{
+  tt_netif *all = NULL;
+  int n = 0;
+  TT_TRY(tt_netif_reach(&all, &n));
+  for (int i = 0; i < net->ndevs; i++) {
+    net->devs[i].index = if_nametoindex(first);
+    tt_netif_pick(all, n, first, &net->devs[i].addrs);
+  }
+  tt_free(all);
+  return ncclSuccess;
 }
 
 // "verbs;ofi_rxm tcp;ofi_rxm", each once, for messages.
@@ -169,39 +184,39 @@ static ncclResult_t fail_devices(const tt_ofi *net, const char *provider)
   return tt_fail(
       ncclSystemError,
       "rank %d: libfabric has no device for %s%s here (providers with reliable, tagged messages: %s; NCCL_SOCKET_IFNAME selects interfaces)",
-      net->env.rank, provider != NULL ? "NCCL_OFI_PROVIDER=" : "any of efa, cxi, psm3, psm2, verbs, tcp", provider != NULL ? provider : "",
-      text[0] != '\0' ? text : "none");
+      net->base.env.rank, provider != NULL ? "NCCL_OFI_PROVIDER=" : "any of efa, cxi, psm3, psm2, verbs, tcp",
+      provider != NULL ? provider : "", text[0] != '\0' ? text : "none");
 }
 
 ncclResult_t tt_ofi_find_devices(tt_ofi *net)
 {
   const char *provider = tt_params_get()->ofi_provider;
-  tt_netif netifs[TT_OFI_DEVS];
+  tt_netif netifs[TT_RDV_DEVS];
   int n = 0;
-  TT_TRY(tt_netif_find(netifs, TT_OFI_DEVS, &n));
+  TT_TRY(tt_netif_find(netifs, TT_RDV_DEVS, &n));
   struct fi_info *hints = make_hints(&net->lib, provider);
   if (hints == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for libfabric", net->env.rank);
+    return tt_fail(ncclSystemError, "rank %d: no memory for libfabric", net->base.env.rank);
   }
   int e = net->lib.getinfo(API, NULL, NULL, 0, hints, &net->infos);
   net->lib.freeinfo(hints);
   if (e != 0 && e != -FI_ENODATA) {
-    return tt_fail(ncclSystemError, "rank %d: libfabric cannot list its devices: %s", net->env.rank, net->lib.strerror(-e));
+    return tt_fail(ncclSystemError, "rank %d: libfabric cannot list its devices: %s", net->base.env.rank, net->lib.strerror(-e));
   }
   if (provider != NULL) {
     take_devices(net, provider, netifs, n);
   }
-  for (size_t i = 0; provider == NULL && net->ndevs == 0 && i < TT_COUNT(preferred); i++) {
+  for (size_t i = 0; provider == NULL && net->base.ndevs == 0 && i < TT_COUNT(preferred); i++) {
     take_devices(net, preferred[i], netifs, n);
   }
-  return net->ndevs > 0 ? ncclSuccess : fail_devices(net, provider);
+  return net->base.ndevs > 0 ? set_addresses(&net->base, netifs[0].name) : fail_devices(net, provider);
 }
 
 // ---- An endpoint
 
 static ncclResult_t fail_open(const tt_ofi *net, tt_ofi_dev *dev, const char *what, int e)
 {
-  snprintf(dev->why, sizeof dev->why, "rank %d: libfabric cannot open %s (%s): %s: %s", net->env.rank, dev->name,
+  snprintf(dev->why, sizeof dev->why, "rank %d: libfabric cannot open %s (%s): %s: %s", net->base.env.rank, dev->name,
            dev->info->fabric_attr->prov_name, what, net->lib.strerror(-e));
   return tt_fail(ncclSystemError, "%s", dev->why);
 }
@@ -254,7 +269,7 @@ static ncclResult_t open_all(tt_ofi *net, tt_ofi_dev *dev)
   if (e != 0) {
     return fail_open(net, dev, "no endpoint", e);
   }
-  if (dev->wait_fd >= 0 && net->events >= 0 && tt_events_add(net->events, dev->wait_fd, true) != 0) {
+  if (dev->wait_fd >= 0 && net->base.events >= 0 && tt_events_add(net->base.events, dev->wait_fd, true) != 0) {
     return fail_open(net, dev, "its events cannot be watched", -errno);
   }
   dev->local_mr = (dev->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
@@ -315,7 +330,7 @@ static bool complete(tt_ofi_req *req, int error, size_t size, const tt_ofi_req *
   req->state = TT_OFI_DONE;
   req->error = error;
   req->size = size;
-  return req->conn != NULL && req != asked;
+  return req != asked;
 }
 
 // Negative: there is no error (-FI_EAGAIN), or the queue itself has failed; else as complete.
@@ -346,7 +361,8 @@ static bool take_batch(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *ask
   }
   if (error < 0) {
     char why[TT_OFI_WHY];
-    snprintf(why, sizeof why, "rank %d: the completion queue of %s has failed: %s", net->env.rank, dev->name, net->lib.strerror(-error));
+    snprintf(why, sizeof why, "rank %d: the completion queue of %s has failed: %s", net->base.env.rank, dev->name,
+             net->lib.strerror(-error));
     tt_ofi_dev_give_up(dev, why);
     *others = true;
     return false;
@@ -360,8 +376,8 @@ void tt_ofi_progress(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked
   bool others = false;
   while (dev->ep != NULL && take_batch(net, dev, asked, &others)) {
   }
-  if (others && net->events >= 0) {
-    tt_ring(net->ring);
+  if (others && net->base.events >= 0) {
+    tt_ring(net->base.ring);
   }
 }
 

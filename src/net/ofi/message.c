@@ -10,81 +10,47 @@
 
 #define TAKE_BACK_NS (20 * TT_NS_PER_MS) // for sends, which cannot be called off, to be done
 
-// ---- Posting
-
-static int post(tt_ofi_req *req, ssize_t e)
+static bool has_busy_request(const tt_ofi_conn *c)
 {
-  req->state = e == 0 ? TT_OFI_BUSY : TT_OFI_FREE;
-  return (int)e;
-}
-
-static void *desc_of(struct fid_mr *mr)
-{
-  return mr != NULL ? fi_mr_desc(mr) : NULL;
-}
-
-int tt_ofi_post_send(tt_ofi_dev *dev, tt_ofi_req *req, fi_addr_t to, const tt_ofi_piece *m)
-{
-  req->error = 0;
-  return dev->ep == NULL ? -FI_EOPBADSTATE : post(req, fi_tsend(dev->ep, m->data, m->size, desc_of(m->mr), to, m->tag, &req->context));
-}
-
-int tt_ofi_post_recv(tt_ofi_dev *dev, tt_ofi_req *req, const tt_ofi_piece *m)
-{
-  req->error = 0;
-  return dev->ep == NULL ? -FI_EOPBADSTATE
-                         : post(req, fi_trecv(dev->ep, m->data, m->size, desc_of(m->mr), FI_ADDR_UNSPEC, m->tag, 0, &req->context));
-}
-
-static bool any_busy(const tt_ofi_req *reqs, int n)
-{
-  for (int i = 0; i < n; i++) {
-    if (reqs[i].state == TT_OFI_BUSY) {
+  for (size_t i = 0; i < TT_COUNT(c->reqs); i++) {
+    if (c->reqs[i].state == TT_OFI_BUSY) {
       return true;
     }
   }
   return false;
 }
 
-bool tt_ofi_take_back(const tt_ofi *net, tt_ofi_dev *dev, tt_ofi_req *reqs, int n)
+bool tt_ofi_take_back(tt_ofi_conn *c)
 {
-  for (int i = 0; i < n && dev->ep != NULL; i++) {
-    if (reqs[i].state == TT_OFI_BUSY) {
-      fi_cancel(&dev->ep->fid, &reqs[i].context);
+  tt_ofi_dev *dev = c->dev;
+  for (size_t i = 0; i < TT_COUNT(c->reqs) && dev->ep != NULL; i++) {
+    if (c->reqs[i].state == TT_OFI_BUSY) {
+      fi_cancel(&dev->ep->fid, &c->reqs[i].context);
     }
   }
   uint64_t end = tt_now_ns() + TAKE_BACK_NS;
   do {
-    tt_ofi_progress(net, dev, NULL);
-  } while (dev->ep != NULL && any_busy(reqs, n) && tt_now_ns() < end);
-  return dev->ep == NULL || !any_busy(reqs, n);
+    tt_ofi_progress(c->net, dev, NULL);
+  } while (dev->ep != NULL && has_busy_request(c) && tt_now_ns() < end);
+  return dev->ep == NULL || !has_busy_request(c);
 }
 
 // ---- Memory
 
-ncclResult_t tt_ofi_register(tt_ofi_dev *dev, void *data, size_t size, struct fid_mr **mr)
-{
-  *mr = NULL;
-  if (!dev->local_mr || dev->domain == NULL) {
-    return ncclSuccess;
-  }
-  int e = fi_mr_reg(dev->domain, data, size, FI_SEND | FI_RECV, 0, 0, 0, mr, NULL);
-  return e == 0 ? ncclSuccess
-                : tt_fail(ncclSystemError, "libfabric cannot register %zu bytes with %s: error %d (see ulimit -l)", size, dev->name, -e);
-}
-
 ncclResult_t tt_ofi_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle)
 {
-  tt_ofi_conn *c = comm;
+  const tt_ofi_conn *c = comm;
+  tt_ofi_dev *dev = c->dev;
   struct fid_mr *mr = NULL;
   (void)type; // host memory alone is offered
-  pthread_mutex_lock(&c->dev->lock);
-  ncclResult_t res = tt_ofi_register(c->dev, data, size, &mr);
-  pthread_mutex_unlock(&c->dev->lock);
-  if (res == ncclSuccess) {
-    *mhandle = mr;
+  pthread_mutex_lock(&dev->lock);
+  int e = dev->local_mr && dev->domain != NULL ? fi_mr_reg(dev->domain, data, size, FI_SEND | FI_RECV, 0, 0, 0, &mr, NULL) : 0;
+  pthread_mutex_unlock(&dev->lock);
+  if (e != 0) {
+    return tt_fail(ncclSystemError, "libfabric cannot register %zu bytes with %s: error %d (see ulimit -l)", size, dev->name, -e);
   }
-  return res;
+  *mhandle = mr;
+  return ncclSuccess;
 }
 
 ncclResult_t tt_ofi_dereg_mr(void *comm, void *mhandle)
@@ -110,10 +76,10 @@ static const char *direction(const tt_ofi_conn *c)
 static ncclResult_t fail_conn(tt_ofi_conn *c, const char *what, int error)
 {
   if (c->why[0] == '\0' && c->dev->ep == NULL) {
-    snprintf(c->why, sizeof c->why, "rank %d: the connection %s rank %d over OFI has ended with its endpoint: %.128s", c->net->env.rank,
-             direction(c), c->peer, c->dev->why);
+    snprintf(c->why, sizeof c->why, "rank %d: the connection %s rank %d over OFI has ended with its endpoint: %.128s",
+             c->net->base.env.rank, direction(c), c->peer, c->dev->why);
   } else if (c->why[0] == '\0') {
-    snprintf(c->why, sizeof c->why, "rank %d: %s rank %d over OFI (%s, %s) failed: %s", c->net->env.rank, what, c->peer, c->dev->name,
+    snprintf(c->why, sizeof c->why, "rank %d: %s rank %d over OFI (%s, %s) failed: %s", c->net->base.env.rank, what, c->peer, c->dev->name,
              c->dev->info->fabric_attr->prov_name, c->net->lib.strerror(error));
   }
   return tt_fail(ncclRemoteError, "%s", c->why);
@@ -129,13 +95,21 @@ static tt_ofi_req *free_request(tt_ofi_conn *c)
   return NULL;
 }
 
-static int post_one(tt_ofi_conn *c, tt_ofi_req *req, const tt_ofi_piece *piece)
+// 0, or a negative FI_E…: -FI_EAGAIN: not now.
+static int post_request(tt_ofi_conn *c, tt_ofi_req *req, void *data, size_t size, struct fid_mr *mr)
 {
-  return c->send ? tt_ofi_post_send(c->dev, req, c->to, piece) : tt_ofi_post_recv(c->dev, req, piece);
+  struct fid_ep *ep = c->dev->ep;
+  void *desc = mr != NULL ? fi_mr_desc(mr) : NULL;
+  ssize_t e = ep == NULL ? -FI_EOPBADSTATE
+              : c->send  ? fi_tsend(ep, data, size, desc, c->to, c->tag, &req->context)
+                         : fi_trecv(ep, data, size, desc, FI_ADDR_UNSPEC, c->tag, 0, &req->context);
+  req->error = 0;
+  req->state = e == 0 ? TT_OFI_BUSY : TT_OFI_FREE;
+  return (int)e;
 }
 
 // Caller holds the lock. Where libfabric has no room it may get some by going on.
-static ncclResult_t start(tt_ofi_conn *c, void *data, size_t size, void *mhandle, void **request)
+static ncclResult_t start_message(tt_ofi_conn *c, void *data, size_t size, void *mhandle, void **request)
 {
   if (c->why[0] != '\0' || c->dev->ep == NULL) {
     return fail_conn(c, "", 0);
@@ -143,17 +117,16 @@ static ncclResult_t start(tt_ofi_conn *c, void *data, size_t size, void *mhandle
   size_t most = c->dev->info->ep_attr->max_msg_size;
   if (size > most) {
     return tt_fail(ncclInvalidUsage, "rank %d: a message of %zu bytes %s rank %d is too large for %s: %zu bytes at most (NCCL_BUFFSIZE)",
-                   c->net->env.rank, size, direction(c), c->peer, c->dev->name, most);
+                   c->net->base.env.rank, size, direction(c), c->peer, c->dev->name, most);
   }
   tt_ofi_req *req = free_request(c);
   if (req == NULL) {
     return ncclSuccess;
   }
-  const tt_ofi_piece piece = {c->tag, data, size, mhandle};
-  int e = post_one(c, req, &piece);
+  int e = post_request(c, req, data, size, mhandle);
   if (e == -FI_EAGAIN) {
     tt_ofi_progress(c->net, c->dev, NULL);
-    e = post_one(c, req, &piece);
+    e = post_request(c, req, data, size, mhandle);
   }
   if (e == -FI_EAGAIN) {
     return ncclSuccess;
@@ -169,7 +142,7 @@ static ncclResult_t start_locked(tt_ofi_conn *c, void *data, size_t size, void *
 {
   *request = NULL;
   pthread_mutex_lock(&c->dev->lock);
-  ncclResult_t res = start(c, data, size, mhandle, request);
+  ncclResult_t res = start_message(c, data, size, mhandle, request);
   pthread_mutex_unlock(&c->dev->lock);
   return res;
 }
@@ -193,7 +166,7 @@ ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *siz
 }
 
 // Caller holds the lock.
-static ncclResult_t look(tt_ofi_conn *c, tt_ofi_req *req, int *done, size_t *sizes)
+static ncclResult_t look_at_request(tt_ofi_conn *c, tt_ofi_req *req, int *done, size_t *sizes)
 {
   if (req->state == TT_OFI_BUSY) {
     tt_ofi_progress(c->net, c->dev, req);
@@ -208,7 +181,7 @@ static ncclResult_t look(tt_ofi_conn *c, tt_ofi_req *req, int *done, size_t *siz
   if (req->error == FI_ETRUNC) { // providers do not all tell how long it was, nor go on after it
     snprintf(c->why, sizeof c->why,
              "rank %d: a message from rank %d over OFI does not fit into the buffer posted for it: do all ranks call with the same count?",
-             c->net->env.rank, c->peer);
+             c->net->base.env.rank, c->peer);
     return tt_fail(ncclInvalidUsage, "%s", c->why);
   }
   if (req->error != 0) {
@@ -227,7 +200,7 @@ ncclResult_t tt_ofi_test(void *request, int *done, size_t *sizes)
   tt_ofi_conn *c = req->conn;
   *done = 0;
   pthread_mutex_lock(&c->dev->lock);
-  ncclResult_t res = look(c, req, done, sizes);
+  ncclResult_t res = look_at_request(c, req, done, sizes);
   pthread_mutex_unlock(&c->dev->lock);
   return res;
 }

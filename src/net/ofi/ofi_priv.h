@@ -2,13 +2,12 @@
 // installed.
 //
 // A device is one domain of the provider with one endpoint, which all connections of a context share; a connection is a tag. Tags are chosen at random by
-// the receiving end (47 bits), so that one cannot be guessed; bit 47 tells what belongs to the handshake.
+// the receiving end (47 bits), so that one cannot be guessed.
 //
-// A connection comes to be. listen: the handle tells the endpoint's address, the tag and a nonce, and a receive for the hello is posted. connect: sends the
-// hello of bootstrap/hello.h, sealed with the communicator's key, with its own endpoint's address and a tag for the answer; accept checks it and answers with
-// the proof. Messages of strangers are dropped and said once per listener.
+// A connection comes to be: the ranks meet over TCP (net/rendezvous), where both prove the communicator's key. Then the accepting side sends its
+// endpoint's address and the tag, and the socket is closed.
 //
-// Locks: a device's `lock` guards everything of it and of its connections, listeners and calls. The context's lists are the service thread's.
+// Locks: a device's `lock` guards everything of it and of its connections.
 #pragma once
 #include <pthread.h>
 #include <rdma/fabric.h>
@@ -20,18 +19,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "bootstrap/hello.h"
-#include "net/net.h"
+#include "net/rendezvous/rendezvous.h"
 #include "os/library.h"
 
 enum {
-  TT_OFI_DEVS = 16,
   TT_OFI_ADDR = 64, // longest address of an endpoint
   TT_OFI_WHY = 256,
 };
 
-#define TT_OFI_CONTROL (1ull << 47) // messages of the handshake
-#define TT_OFI_TAGS (TT_OFI_CONTROL - 1)
+#define TT_OFI_MAGIC 0x69666f74u // "tofi"
+#define TT_OFI_TAGS ((1ull << 47) - 1)
 
 // What of libfabric is no inline function.
 typedef struct tt_ofi_lib {
@@ -50,7 +47,7 @@ typedef struct tt_ofi_conn tt_ofi_conn;
 // One message under way. libfabric knows it by the address of `context`, which comes first.
 typedef struct tt_ofi_req {
   struct fi_context2 context;
-  tt_ofi_conn *conn; // NULL: of a handshake
+  tt_ofi_conn *conn;
   tt_ofi_state state;
   int error;   // 0, or FI_E… with which it ended
   size_t size; // bytes sent or received
@@ -59,8 +56,6 @@ typedef struct tt_ofi_req {
 typedef struct tt_ofi_dev {
   struct fi_info *info;
   const char *name;     // the domain's
-  char *pci_path;       // NULL: none is known
-  int speed;            // Mbit/s
   bool tried;           // opening has been tried
   char why[TT_OFI_WHY]; // why there is no endpoint (any more)
   struct fid_fabric *fabric;
@@ -76,19 +71,11 @@ typedef struct tt_ofi_dev {
   pthread_mutex_t lock;
 } tt_ofi_dev;
 
-typedef struct tt_ofi_call tt_ofi_call;
-typedef struct tt_ofi_listener tt_ofi_listener;
-
 typedef struct tt_ofi {
-  tt_net_env env;
+  tt_rdv base; // its set of events: the completion queues' descriptors; its ring: a look for one request has completed others
   tt_ofi_lib lib;
-  struct fi_info *infos; // what devs[].info point into
-  int ndevs;
-  tt_ofi_dev devs[TT_OFI_DEVS];
-  int events;         // set of the completion queues' descriptors and `ring`; -1: the provider has none
-  int ring;           // rung when a look for one request has completed others
-  tt_ofi_call *calls; // connections that are being made
-  tt_ofi_listener *listeners;
+  struct fi_info *infos;        // what devs[].info point into
+  tt_ofi_dev devs[TT_RDV_DEVS]; // base.ndevs
 } tt_ofi;
 
 // One end of a connection.
@@ -122,21 +109,8 @@ void tt_ofi_before_sleep(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *a
 
 // ---- message.c
 
-// What is sent or received.
-typedef struct tt_ofi_piece {
-  uint64_t tag;
-  void *data;
-  size_t size;
-  struct fid_mr *mr; // NULL: the device wants no registration
-} tt_ofi_piece;
-
-// Posts one message. 0, or a negative FI_E…: -FI_EAGAIN: not now. Caller holds the lock.
-int tt_ofi_post_send(tt_ofi_dev *dev, tt_ofi_req *req, fi_addr_t to, const tt_ofi_piece *piece);
-int tt_ofi_post_recv(tt_ofi_dev *dev, tt_ofi_req *req, const tt_ofi_piece *piece);
-// Takes posted requests back; false when libfabric does not let go of one of them. Caller holds the lock.
-bool tt_ofi_take_back(const tt_ofi *net, tt_ofi_dev *dev, tt_ofi_req *reqs, int n);
-// Registers memory if the device wants that. Errors: ncclSystemError.
-ncclResult_t tt_ofi_register(tt_ofi_dev *dev, void *data, size_t size, struct fid_mr **mr);
+// Takes what the connection has posted back; false when libfabric does not let go of one request. Caller holds the lock.
+bool tt_ofi_take_back(tt_ofi_conn *c);
 
 // The rows of tt_net_ops (net/net.h) of these names, with the same arguments, threads and errors.
 ncclResult_t tt_ofi_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
@@ -149,11 +123,6 @@ ncclResult_t tt_ofi_test(void *request, int *done, size_t *sizes);
 // ---- connect.c
 
 // The rows of tt_net_ops of these names; tt_ofi_close_conn closes sending and receiving connections.
-ncclResult_t tt_ofi_listen(void *ctx, int dev, void *handle, void **listen_comm);
 ncclResult_t tt_ofi_connect(void *ctx, int dev, void *handle, void **send_comm);
-void tt_ofi_cancel(void *ctx, int dev, const void *handle);
 ncclResult_t tt_ofi_accept(void *listen_comm, void **recv_comm);
 ncclResult_t tt_ofi_close_conn(void *comm);
-ncclResult_t tt_ofi_close_listen(void *listen_comm);
-// Everything that is left of them.
-void tt_ofi_calls_destroy(tt_ofi *net);

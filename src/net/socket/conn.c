@@ -11,10 +11,10 @@
 static int link_conn(tt_snet_conn *c)
 {
   tt_snet *net = c->net;
-  pthread_mutex_lock(&net->lock);
+  pthread_mutex_lock(&net->base.lock);
   int e = tt_snet_conn_join(c);
   if (e != 0) {
-    pthread_mutex_unlock(&net->lock);
+    pthread_mutex_unlock(&net->base.lock);
     return e;
   }
   for (tt_snet_conn *o = net->conns; c->paired && o != NULL; o = o->next) {
@@ -25,34 +25,28 @@ static int link_conn(tt_snet_conn *c)
   }
   c->next = net->conns;
   __atomic_store_n(&net->conns, c, __ATOMIC_RELEASE);
-  pthread_mutex_unlock(&net->lock);
+  pthread_mutex_unlock(&net->base.lock);
   return 0;
 }
 
 // True when no other connection uses the control socket any more.
 static bool unlink_conn(tt_snet_conn *c)
 {
-  pthread_mutex_lock(&c->net->lock);
-  tt_snet_conn **at = &c->net->conns;
-  while (*at != NULL && *at != c) {
-    at = &(*at)->next;
-  }
-  if (*at == c) {
-    __atomic_store_n(at, c->next, __ATOMIC_RELEASE);
-    tt_snet_conn_leave(c);
-  }
+  pthread_mutex_lock(&c->net->base.lock);
+  TT_RDV_UNLINK(&c->net->conns, c);
+  tt_snet_conn_leave(c);
   bool alone = c->twin == NULL;
   if (!alone) {
     c->twin->twin = NULL;
   }
-  pthread_mutex_unlock(&c->net->lock);
+  pthread_mutex_unlock(&c->net->base.lock);
   return alone;
 }
 
 uint32_t tt_snet_conn_share(tt_snet *net, int peer, bool send, uint32_t wire, int *fd)
 {
   uint32_t found = 0;
-  pthread_mutex_lock(&net->lock);
+  pthread_mutex_lock(&net->base.lock);
   for (tt_snet_conn *c = net->conns; c != NULL && found == 0; c = c->next) {
     bool fits = c->send == send && c->peer == peer && !c->paired && (wire == 0 || c->wire == wire);
     if (fits && tt_sock_copy(c->fd, fd) == 0) {
@@ -60,11 +54,11 @@ uint32_t tt_snet_conn_share(tt_snet *net, int peer, bool send, uint32_t wire, in
       found = c->wire;
     }
   }
-  pthread_mutex_unlock(&net->lock);
+  pthread_mutex_unlock(&net->base.lock);
   return found;
 }
 
-static tt_snet_conn *allocate(tt_snet *net, const tt_snet_ends *ends)
+static tt_snet_conn *allocate(tt_snet *net, const tt_rdv_ends *ends)
 {
   tt_snet_conn *c = tt_calloc_line(sizeof(*c));
   if (c == NULL) {
@@ -72,8 +66,8 @@ static tt_snet_conn *allocate(tt_snet *net, const tt_snet_ends *ends)
   }
   *c = (tt_snet_conn){.net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .at = ends->at, .nsocks = ends->nsocks};
   c->wire = ends->wire;
-  c->paired = ends->paired;
-  c->nthreads = TT_MIN(net->devs[ends->dev].nthreads, ends->nsocks);
+  c->paired = ends->twin != 0;
+  c->nthreads = TT_MIN(net->base.devs[ends->dev].nthreads, ends->nsocks);
   c->socks = tt_calloc((size_t)TT_MAX(c->nsocks, 1), sizeof(c->socks[0]));
   c->helpers = tt_calloc((size_t)TT_MAX(c->nthreads, 1), sizeof(c->helpers[0]));
   c->ahead = ends->send ? NULL : tt_calloc_line(TT_SNET_AHEAD);
@@ -102,7 +96,7 @@ static void deallocate(tt_snet_conn *c)
   tt_free(c);
 }
 
-ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet_conn **out)
+ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_rdv_ends *ends, tt_snet_conn **out)
 {
   char at[TT_ADDR_TEXT];
   tt_snet_conn *c = allocate(net, ends);
@@ -111,15 +105,15 @@ ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet
     if (c != NULL) {
       deallocate(c);
     }
-    return tt_fail(ncclSystemError, "rank %d: connection to rank %d at %s over %s: %s", net->env.rank, ends->peer,
-                   tt_addr_text(&ends->at, at), net->devs[ends->dev].name, strerror(-e));
+    return tt_fail(ncclSystemError, "rank %d: connection to rank %d at %s over %s: %s", net->base.env.rank, ends->peer,
+                   tt_addr_text(&ends->at, at), net->base.devs[ends->dev].name, strerror(-e));
   }
-  tt_sock_patience(c->fd, net->timeout_s);
+  tt_sock_patience(c->fd, net->base.timeout_s);
   for (int i = 0; i < c->nsocks; i++) {
-    tt_sock_patience(c->socks[i].fd, net->timeout_s);
+    tt_sock_patience(c->socks[i].fd, net->base.timeout_s);
   }
-  tt_info(TT_NET, "socket: rank %d %s rank %d at %s over %s%s; %d data sockets, %d threads", net->env.rank,
-          c->send ? "sends to" : "receives from", c->peer, tt_addr_text(&c->at, at), net->devs[c->dev].name,
+  tt_info(TT_NET, "socket: rank %d %s rank %d at %s over %s%s; %d data sockets, %d threads", net->base.env.rank,
+          c->send ? "sends to" : "receives from", c->peer, tt_addr_text(&c->at, at), net->base.devs[c->dev].name,
           c->paired ? ", by the socket of the other direction" : "", c->nsocks, c->nthreads);
   *out = c;
   return ncclSuccess;
@@ -167,7 +161,9 @@ static const char *describe(const tt_snet_conn *c, int e, char *buf, size_t room
   switch (e) {
   case -ECONNRESET:
   case -EPIPE: return "the peer has closed it, or died";
-  case -ETIMEDOUT: snprintf(buf, room, "the peer's machine has not answered for %u s (NCCL_NET_TIMEOUT)", c->net->timeout_s); return buf;
+  case -ETIMEDOUT:
+    snprintf(buf, room, "the peer's machine has not answered for %u s (NCCL_NET_TIMEOUT)", c->net->base.timeout_s);
+    return buf;
   default: return strerror(-e);
   }
 }
@@ -182,8 +178,8 @@ ncclResult_t tt_snet_conn_fail(tt_snet_conn *c, int e, const char *why)
   char at[TT_ADDR_TEXT], buf[96];
   if (c->failed == ncclSuccess) {
     c->failed = why == NULL && is_ours(e) ? ncclSystemError : ncclRemoteError;
-    snprintf(c->why, sizeof(c->why), "rank %d: connection to rank %d at %s over %s: %s", c->net->env.rank, c->peer,
-             tt_addr_text(&c->at, at), c->net->devs[c->dev].name, why != NULL ? why : describe(c, e, buf, sizeof(buf)));
+    snprintf(c->why, sizeof(c->why), "rank %d: connection to rank %d at %s over %s: %s", c->net->base.env.rank, c->peer,
+             tt_addr_text(&c->at, at), c->net->base.devs[c->dev].name, why != NULL ? why : describe(c, e, buf, sizeof(buf)));
     return tt_fail(c->failed, "%s", c->why);
   }
   return tt_snet_conn_failed(c);

@@ -71,7 +71,7 @@ static void test_wrong_key(void **state)
   (void)state;
   pair p;
   contexts(&p, 1, 2);
-  p.net[0]->env.key.b[5] ^= 1;
+  p.net[0]->base.env.key.b[5] ^= 1;
   ncclResult_t res = ncclSuccess;
   while (res == ncclSuccess) {
     res = NET->connect(p.net[0], 0, p.handle, &p.send);
@@ -81,7 +81,7 @@ static void test_wrong_key(void **state)
   }
   assert_int_equal(res, ncclRemoteError);
   assert_text("rank 0: cannot connect to rank 1 at 127.0.0.1:");
-  p.net[0]->env.key.b[5] ^= 1;
+  p.net[0]->base.env.key.b[5] ^= 1;
   pair_connect(&p);
   assert_works(&p);
   pair_close(&p);
@@ -92,7 +92,7 @@ static int stranger(const pair *p, const void *data, size_t size)
 {
   tt_addrs to;
   int fd = -1;
-  tt_snet_handle_addrs((const tt_snet_handle *)p->handle, &p->net[0]->devs[0], &to);
+  tt_rdv_handle_addrs((const tt_rdv_handle *)p->handle, &p->net[0]->base.devs[0], &to);
   assert_int_equal(tt_tcp_connect(&to.a[0], &(tt_until){.deadline_ns = tt_now_ns() + LONG_NS}, &fd), 0);
   if (size > 0) {
     tt_sock_send(fd, data, size);
@@ -104,7 +104,7 @@ static int stranger(const pair *p, const void *data, size_t size)
 static uint32_t door_count(const pair *p)
 {
   tt_addrs to;
-  tt_snet_handle_addrs((const tt_snet_handle *)p->handle, &p->net[0]->devs[0], &to);
+  tt_rdv_handle_addrs((const tt_rdv_handle *)p->handle, &p->net[0]->base.devs[0], &to);
   return to.n;
 }
 
@@ -140,7 +140,7 @@ static void test_unreachable_first(void **state)
 {
   (void)state;
   pair p;
-  tt_snet_handle h;
+  tt_rdv_handle h;
   tt_addr dead;
   tt_addrs to, with = {.n = 0};
   int fd = -1;
@@ -148,7 +148,7 @@ static void test_unreachable_first(void **state)
   assert_int_equal(tt_tcp_listen(&(tt_addr){.family = AF_INET, .ip = {127, 0, 0, 1}}, &fd, &dead), 0);
   tt_sock_close(&fd);
   memcpy(&h, p.handle, sizeof(h));
-  tt_snet_handle_addrs(&h, &p.net[0]->devs[0], &to);
+  tt_rdv_handle_addrs(&h, &p.net[0]->base.devs[0], &to);
   tt_addrs_add(&with, &dead);
   tt_addrs_add(&with, &to.a[0]);
   h.more = tt_addrs_pack(&with, h.addrs);
@@ -163,11 +163,11 @@ static void test_every_address(void **state)
 {
   (void)state;
   pair p;
-  tt_snet_handle h;
+  tt_rdv_handle h;
   tt_addrs all;
   contexts(&p, 0, 0);
   memcpy(&h, p.handle, sizeof(h));
-  tt_snet_handle_addrs(&h, &p.net[0]->devs[0], &all);
+  tt_rdv_handle_addrs(&h, &p.net[0]->base.devs[0], &all);
   int ends = 0, count = 0;
   tt_netif *list = NULL;
   assert_int_equal(tt_netif_list(&list, &count), ncclSuccess);
@@ -214,7 +214,7 @@ static void test_bad_handles(void **state)
   contexts(&p, 0, 0);
   NET->close_listen(p.listener);
   p.listener = NULL;
-  p.net[0]->timeout_s = 1;
+  p.net[0]->base.timeout_s = 1;
   memcpy(good, p.handle, sizeof(good));
   static const size_t vital[] = {0, 1, 2, 3, 7, 16, 17, 19, 110, 111, 127};
   for (size_t i = 0; i < TT_COUNT(vital); i++) {
@@ -271,7 +271,7 @@ static void test_closed_half_made(void **state)
     if (steps % 3 == 0) {
       NET->close_listen(p.listener);
       p.listener = NULL;
-      p.net[0]->timeout_s = 1;
+      p.net[0]->base.timeout_s = 1;
       for (int i = 0; i < 5 && p.send == NULL; i++) {
         (void)NET->connect(p.net[0], 0, p.handle, &p.send);
       }
@@ -294,7 +294,7 @@ static void test_cancelled(void **state)
     half_make(&p, steps); // another step each time: where it is, it is given up
     NET->cancel(p.net[0], 0, p.handle);
     NET->cancel(p.net[0], 0, p.handle);
-    assert_null(p.net[0]->calls);
+    assert_null(p.net[0]->base.calls);
     NET->close_send(p.send);
     NET->close_recv(p.recv);
     p.send = p.recv = NULL;
@@ -395,7 +395,7 @@ static void test_last_words(void **state)
 static bool could_go_on(const pair *p)
 {
   const tt_snet_conn *c = p->send;
-  struct pollfd fds[TT_SNET_SOCKS];
+  struct pollfd fds[TT_RDV_SOCKS];
   nfds_t n = 0;
   for (int i = 0; i < c->nsocks; i++) {
     if (__atomic_load_n(&c->socks[i].head, __ATOMIC_RELAXED) != c->socks[i].tail) {
@@ -455,7 +455,7 @@ static void test_peer_does_not_read(void **state)
     pair p;
     int done = 0;
     pair_open(&p, sockets[i % 2][0], sockets[i % 2][1]);
-    p.net[0]->timeout_s = 1;
+    p.net[0]->base.timeout_s = 1;
     pattern(data, SIZE, 3);
     void *s = fill(&p, data, SIZE);
     for (int k = 0; k < 35; k++) {
@@ -551,9 +551,9 @@ static void try_life(pair *p)
       return;
     }
     p->net[i] = ctx;
-    p->net[i]->timeout_s = 1;
-    p->net[i]->devs[0].nthreads = 2;
-    p->net[i]->devs[0].nsocks = 2;
+    p->net[i]->base.timeout_s = 1;
+    p->net[i]->base.devs[0].nthreads = 2;
+    p->net[i]->base.devs[0].nsocks = 2;
   }
   ncclResult_t res = NET->listen(p->net[1], 0, p->handle, &p->listener);
   while (res == ncclSuccess && (p->send == NULL || p->recv == NULL) && tt_now_ns() < end) {

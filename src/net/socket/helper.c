@@ -18,7 +18,7 @@ static bool move_all(tt_snet_helper *h)
       if (e != 0) {
         uint32_t none = 0;
         __atomic_compare_exchange_n(&c->data_error, &none, (uint32_t)-e, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-        tt_ring(c->net->ring);
+        tt_ring(c->net->base.ring);
         return false;
       }
     }
@@ -30,7 +30,7 @@ static bool move_all(tt_snet_helper *h)
 static void sleep_on(tt_snet_helper *h, uint32_t seen)
 {
   const tt_snet_conn *c = h->conn;
-  struct pollfd fds[1 + TT_SNET_SOCKS] = {{.fd = h->ring, .events = POLLIN}};
+  struct pollfd fds[1 + TT_RDV_SOCKS] = {{.fd = h->ring, .events = POLLIN}};
   size_t n = 1;
   for (int i = h->index; i < c->nsocks; i += c->nthreads) {
     if (tt_snet_sock_busy(&c->socks[i])) {
@@ -88,7 +88,7 @@ void tt_snet_helpers_start(tt_snet_conn *c)
     tt_snet_helpers_stop(c);
     c->helped = false;
     tt_snet_conn_unhelped(c);
-    tt_warn("rank %d: connection to rank %d goes on without helper threads", c->net->env.rank, c->peer);
+    tt_warn("rank %d: connection to rank %d goes on without helper threads", c->net->base.env.rank, c->peer);
     return;
   }
 }

@@ -28,9 +28,9 @@ static inline tt_snet *pair_context(int rank, int threads, int sockets)
   void *ctx = NULL;
   assert_int_equal(NET->init(&env, &ctx), ncclSuccess);
   tt_snet *net = ctx;
-  for (int i = 0; i < net->ndevs; i++) {
-    net->devs[i].nthreads = threads;
-    net->devs[i].nsocks = sockets;
+  for (int i = 0; i < net->base.ndevs; i++) {
+    net->base.devs[i].nthreads = threads;
+    net->base.devs[i].nsocks = sockets;
   }
   return net;
 }

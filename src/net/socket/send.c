@@ -170,7 +170,7 @@ static ncclResult_t watch(tt_snet_conn *c)
     c->look_ns = now + TT_NS_PER_S;
   } else if (now >= c->look_ns) {
     c->look_ns = now + TT_NS_PER_S;
-    if (now - c->watch_ns >= c->net->timeout_s * TT_NS_PER_S && silence_ms(c) >= c->net->timeout_s * 1000) {
+    if (now - c->watch_ns >= c->net->base.timeout_s * TT_NS_PER_S && silence_ms(c) >= c->net->base.timeout_s * 1000) {
       return tt_snet_conn_fail(c, -ETIMEDOUT, NULL);
     }
   }

@@ -9,29 +9,17 @@
 // requests' `left` and the connection's data_error, nothing else. The context's lists are changed under its lock, by single stores, so that
 // a forked child can walk them without it.
 #pragma once
-#include <assert.h>
-#include <pthread.h>
-
-#include "base/util.h"
-#include "bootstrap/dial.h"
-#include "bootstrap/greet.h"
-#include "net/net.h"
-#include "os/addrs.h"
-#include "os/netif.h"
+#include "net/rendezvous/rendezvous.h"
 #include "os/socket.h"
 #include "os/thread.h"
 
 enum {
-  TT_SNET_DEVS = 16,                  // interfaces used
-  TT_SNET_SOCKS = 64,                 // data sockets of a connection
-  TT_SNET_THREADS = 16,               // helper threads of a connection
   TT_SNET_AHEAD = 32 << 10,           // bytes a receiver reads ahead
   TT_SNET_BULK = 8 << 10,             // from messages of this size on it reads no more ahead than the next frame,
   TT_SNET_EARLY = TT_SNET_AHEAD - 32, // and the payload with it, if no longer than this: read-ahead has room for what is not its own
   TT_SNET_RING = TT_NET_REQUESTS,     // a power of two
   TT_SNET_FRAME_MAGIC = 0x746e6574,   // "tent"
   TT_SNET_HANDLE_MAGIC = 0x32746e74,  // "tnt2"
-  TT_SNET_GO = 0x6f676e74,            // "tngo"
 };
 
 // Before each message. Host byte order: ranks of one job run on machines of one kind.
@@ -43,57 +31,14 @@ typedef struct tt_snet_frame {
 static_assert(sizeof(tt_snet_frame) == 16, "tt_snet_frame is sent as it is");
 static_assert(TT_SNET_EARLY + 2 * sizeof(tt_snet_frame) <= TT_SNET_AHEAD, "what was read early has room there");
 
-// The connecting side's first word on the control socket: all sockets stand. Until then whoever connects may still give up and begin anew.
-// With `twin` the new connection has no use for its own control socket: its frames go over that of the connection called so, which comes
-// from the other end, against the direction of its frames. Acknowledgements then travel with the data: a small message costs a packet less.
-typedef struct tt_snet_go {
-  uint32_t magic;
-  uint32_t attempt;
-  uint32_t twin; // an attempt, or 0
-  uint32_t zero;
-} tt_snet_go;
-static_assert(sizeof(tt_snet_go) == 16, "tt_snet_go is sent as it is");
-
-// Where a listener is: the bytes of net.h's handle.
-typedef struct tt_snet_handle {
-  uint32_t magic;
-  int32_t rank;
-  uint64_t cookie;                // names the listener
-  uint8_t nsocks, nthreads;       // what the listener would like
-  uint8_t more;                   // addresses that are not among these
-  uint8_t addrs[TT_ADDRS_PACKED]; // its interface's first
-  uint8_t zero[17];
-} tt_snet_handle;
-static_assert(sizeof(tt_snet_handle) == TT_NET_HANDLE, "a handle is sent as it is");
-
-// One interface.
-typedef struct tt_snet_dev {
-  char name[16];
-  char *pci_path; // or NULL
-  unsigned index; // the kernel's number
-  tt_addrs addrs; // port 0; its own first, then others of the machine
-  int speed;      // Mbit/s
-  int nthreads, nsocks;
-} tt_snet_dev;
-
 typedef struct tt_snet_conn tt_snet_conn;
-typedef struct tt_snet_listener tt_snet_listener;
-typedef struct tt_snet_call tt_snet_call;
 
 typedef struct tt_snet {
-  tt_net_env env;
-  unsigned timeout_s;
+  tt_rdv base; // its set of events: all sockets that no helper thread looks after, while `watched`; helper threads ring its ring
   size_t inline_max, min_piece;
-  int events;           // set of all sockets that no helper thread looks after, while `watched`
-  bool watched;         // under the lock
-  int ring;             // rung by helper threads; in `events`
-  int one_way;          // large messages sent since a receive for one was posted, as far as anybody asks; of all connections; relaxed
-  pthread_mutex_t lock; // over the changes of the three lists
+  bool watched; // under the lock
+  int one_way;  // large messages sent since a receive for one was posted; of all connections; relaxed
   tt_snet_conn *conns;
-  tt_snet_listener *listeners;
-  tt_snet_call *calls;
-  int ndevs;
-  tt_snet_dev devs[TT_SNET_DEVS];
 } tt_snet;
 
 // One isend or irecv. Free: conn is NULL.
@@ -175,29 +120,9 @@ struct tt_snet_conn {
   tt_snet_req reqs[TT_SNET_RING];
 };
 
-// ---- device.c ----
-// Reads what sysfs (below `root`, normally /sys/class/net) says about the interface `name`, and chooses threads and sockets. Logs nothing
-// that is not there. The addresses stay empty.
-void tt_snet_dev_open(tt_snet_dev *dev, const char *root, const char *name);
-void tt_snet_dev_close(tt_snet_dev *dev);
-// Threads and sockets from what the user wants (-2: nothing) and the adapter's vendor ("0x1d0f"; "" or NULL: unknown). Pure but for
-// warnings.
-void tt_snet_dev_sockets(int64_t want_threads, int64_t want_per_thread, const char *vendor, int *nthreads, int *nsocks);
-
 // ---- conn.c ----
-// What a connection is made of: control socket, then nsocks data sockets. They belong to the connection on success only.
-typedef struct tt_snet_ends {
-  bool send;
-  int peer, dev;
-  int nsocks;
-  uint32_t wire; // the attempt that made the control socket
-  bool paired;   // it is another connection's too
-  tt_addr at;
-  int fds[1 + TT_SNET_SOCKS];
-} tt_snet_ends;
-
 // Makes a connection of open sockets and adds it to the context's list. The sockets stay the caller's where this fails. Errors: ncclSystemError.
-ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_snet_ends *ends, tt_snet_conn **out);
+ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_rdv_ends *ends, tt_snet_conn **out);
 // Ends the helper threads and closes everything, also with requests under way. NULL is allowed.
 void tt_snet_conn_destroy(tt_snet_conn *c);
 // Finds a connection with `peer`, sending or not, that can share its control socket (with one called `wire`; 0: any), and copies the
@@ -281,34 +206,7 @@ void tt_snet_helpers_start(tt_snet_conn *c);
 void tt_snet_helpers_stop(tt_snet_conn *c);
 void tt_snet_helpers_wake(tt_snet_conn *c);
 
-// ---- handle.c ----
-// NULL, or what is wrong with a handle. Pure.
-const char *tt_snet_handle_check(const tt_snet_handle *h, int nranks);
-// The handle of a listener at `at`. Pure.
-void tt_snet_handle_write(tt_snet_handle *h, const tt_addrs *at, int rank, uint64_t cookie, const tt_snet_dev *dev);
-// Where to connect to, seen from the interface `from`, for a handle that has passed the check. Pure.
-void tt_snet_handle_addrs(const tt_snet_handle *h, const tt_snet_dev *from, tt_addrs *out);
-
-// ---- listen.c, connect.c ----
-// The hello's tag: which socket of which attempt to make a connection.
-typedef struct tt_snet_tag {
-  uint8_t index;  // 0: control socket; data socket index - 1
-  uint8_t nsocks; // data sockets
-  uint16_t zero;
-  uint32_t attempt; // random; differs between attempts
-} tt_snet_tag;
-static_assert(sizeof(tt_snet_tag) == sizeof(uint64_t), "it travels in hello.tag");
-
+// ---- connect.c ----
 // The rows of tt_net_ops (net/net.h) of these names, with the same arguments, threads and errors.
-ncclResult_t tt_snet_listen(void *ctx, int dev, void *handle, void **listen_comm);
 ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm);
-ncclResult_t tt_snet_close_listen(void *listen_comm);
 ncclResult_t tt_snet_connect(void *ctx, int dev, void *handle, void **send_comm);
-void tt_snet_cancel(void *ctx, int dev, const void *handle);
-// True when `peer` is in the middle of connecting to one of this context's listeners.
-bool tt_snet_peer_comes(const tt_snet *net, int peer);
-// Gives up a connection that is being made.
-void tt_snet_call_destroy(tt_snet_call *call);
-// In a forked child: close the sockets of the context's listeners, and those of connections being made.
-void tt_snet_listeners_forget(tt_snet *net);
-void tt_snet_calls_forget(tt_snet *net);

@@ -282,7 +282,7 @@ static void test_six(void **state)
   memset(&p, 0, sizeof(p));
   for (int i = 0; i < 2; i++) {
     p.net[i] = pair_context(i, 1, 2);
-    p.net[i]->devs[0].addrs = tt_addrs_one(&(tt_addr){.family = AF_INET6, .ip = {[15] = 1}});
+    p.net[i]->base.devs[0].addrs = tt_addrs_one(&(tt_addr){.family = AF_INET6, .ip = {[15] = 1}});
   }
   tt_addr here = {.family = AF_INET6, .ip = {[15] = 1}}, at;
   int fd = -1;
@@ -590,7 +590,7 @@ static void test_device(void **state)
 {
   (void)state;
   char root[] = "/tmp/tt_netXXXXXX", path[256], command[300];
-  tt_snet_dev d;
+  tt_rdv_dev d;
   assert_non_null(mkdtemp(root));
   snprintf(path, sizeof(path), "%s/eth7", root);
   assert_int_equal(mkdir(path, 0700), 0);
@@ -598,16 +598,16 @@ static void test_device(void **state)
   snprintf(command, sizeof(command), "%s/device", path);
   assert_int_equal(mkdir(command, 0700), 0);
   write_file(command, "vendor", "0x1d0f\n");
-  tt_snet_dev_open(&d, root, "eth7");
+  tt_rdv_dev_open(&d, root, "eth7");
   assert_int_equal(d.speed, 25000);
   assert_string_equal(d.pci_path, command);
   assert_int_equal(d.nthreads, 2);
   assert_int_equal(d.nsocks, 16);
-  tt_snet_dev_close(&d);
+  tt_rdv_dev_close(&d);
   write_file(path, "speed", "-1\n");
-  tt_snet_dev_open(&d, root, "eth7");
+  tt_rdv_dev_open(&d, root, "eth7");
   assert_int_equal(d.speed, 10000);
-  tt_snet_dev_close(&d);
+  tt_rdv_dev_close(&d);
   snprintf(command, sizeof(command), "rm -r %s", root);
   assert_int_equal(system(command), 0);
 }
@@ -626,7 +626,7 @@ static void test_numbers(void **state)
                {2, -9, "", 0, 0},    {1, 64, NULL, 1, 64},      {INT64_MIN, INT64_MIN, "", 0, 0}};
   for (size_t i = 0; i < TT_COUNT(cases); i++) {
     int t = -1, s = -1;
-    tt_snet_dev_sockets(cases[i].threads, cases[i].each, cases[i].vendor, &t, &s);
+    tt_rdv_dev_sockets(cases[i].threads, cases[i].each, cases[i].vendor, &t, &s);
     assert_int_equal(t, cases[i].nthreads);
     assert_int_equal(s, cases[i].nsocks);
   }

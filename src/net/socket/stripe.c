@@ -67,7 +67,7 @@ static void finish_piece(tt_snet_conn *c, tt_snet_sock *s, tt_snet_req *r)
   s->moved = 0;
   __atomic_store_n(&s->head, s->head + 1, __ATOMIC_RELAXED);
   if (__atomic_sub_fetch(&r->left, 1, __ATOMIC_RELEASE) == 0 && c->helped) {
-    tt_ring(c->net->ring);
+    tt_ring(c->net->base.ring);
   }
 }
 

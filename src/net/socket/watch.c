@@ -24,7 +24,7 @@ static int fd_of(const tt_snet_conn *c, int i)
 static void leave(const tt_snet_conn *c, int n)
 {
   for (int i = 0; i < n; i++) {
-    tt_events_remove(c->net->events, fd_of(c, i));
+    tt_events_remove(c->net->base.events, fd_of(c, i));
   }
 }
 
@@ -32,7 +32,7 @@ static void leave(const tt_snet_conn *c, int n)
 static int join(const tt_snet_conn *c)
 {
   for (int i = 0; i < count(c); i++) {
-    int e = tt_events_add(c->net->events, fd_of(c, i), !c->send);
+    int e = tt_events_add(c->net->base.events, fd_of(c, i), !c->send);
     if (e != 0) {
       leave(c, i);
       return e;
@@ -59,16 +59,16 @@ void tt_snet_conn_leave(const tt_snet_conn *c)
 
 void tt_snet_conn_unhelped(tt_snet_conn *c)
 {
-  pthread_mutex_lock(&c->net->lock);
+  pthread_mutex_lock(&c->net->base.lock);
   c->nthreads = 0;
   for (int i = 1; i < count(c) && c->net->watched; i++) {
-    int e = tt_events_add(c->net->events, fd_of(c, i), !c->send);
+    int e = tt_events_add(c->net->base.events, fd_of(c, i), !c->send);
     if (e != 0) {
-      tt_warn("rank %d: a data socket to rank %d cannot be watched, so messages may wait for a second: %s", c->net->env.rank, c->peer,
+      tt_warn("rank %d: a data socket to rank %d cannot be watched, so messages may wait for a second: %s", c->net->base.env.rank, c->peer,
               strerror(-e));
     }
   }
-  pthread_mutex_unlock(&c->net->lock);
+  pthread_mutex_unlock(&c->net->base.lock);
 }
 
 // Of the connections before `end`.
@@ -97,7 +97,7 @@ int tt_snet_watch_events(void *ctx, bool on)
 {
   tt_snet *net = ctx;
   int n = 0;
-  pthread_mutex_lock(&net->lock);
+  pthread_mutex_lock(&net->base.lock);
   if (on != net->watched) {
     if (on) {
       n = join_all(net);
@@ -106,6 +106,6 @@ int tt_snet_watch_events(void *ctx, bool on)
     }
     net->watched = on && n >= 0;
   }
-  pthread_mutex_unlock(&net->lock);
+  pthread_mutex_unlock(&net->base.lock);
   return n;
 }

@@ -16,12 +16,12 @@ static int in_set(const tt_snet *net)
 {
   char name[64], line[256];
   int n = 0;
-  snprintf(name, sizeof name, "/proc/self/fdinfo/%d", net->events);
+  snprintf(name, sizeof name, "/proc/self/fdinfo/%d", net->base.events);
   FILE *f = fopen(name, "r");
   assert_non_null(f);
   while (fgets(line, sizeof line, f) != NULL) {
     int fd = -1;
-    n += sscanf(line, "tfd: %d", &fd) == 1 && fd != net->ring;
+    n += sscanf(line, "tfd: %d", &fd) == 1 && fd != net->base.ring;
   }
   fclose(f);
   return n;
@@ -182,7 +182,7 @@ static void test_refused_connection(void **state)
   pair_open(&p, 0, 0);
   for (int on = 0; on < 2; on++) {
     tt_snet_conn *c = NULL;
-    tt_snet_ends ends = {.send = true, .peer = 1, .nsocks = 1, .fds = {dup(((tt_snet_conn *)p.send)->fd), -1}};
+    tt_rdv_ends ends = {.send = true, .peer = 1, .nsocks = 1, .fds = {dup(((tt_snet_conn *)p.send)->fd), -1}};
     NET->watch_events(p.net[0], on);
     assert_int_equal(tt_snet_conn_create(p.net[0], &ends, &c), ncclSystemError);
     assert_int_equal(in_set(p.net[0]), on);
