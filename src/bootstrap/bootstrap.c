@@ -28,17 +28,6 @@ static ncclResult_t start_fixed_root(const tt_id *id, int rank)
   return rank == 0 && (id->flags & TT_ID_FIXED) != 0 ? tt_lobby_add(id, &bound) : ncclSuccess;
 }
 
-// Position of `a` in `list`, from 1; 0: it is not there.
-static unsigned position(const tt_addrs *list, const tt_addr *a)
-{
-  for (uint32_t i = 0; i < list->n; i++) {
-    if (tt_addr_same_ip(&list->a[i], a) && list->a[i].port == a->port) {
-      return i + 1;
-    }
-  }
-  return 0;
-}
-
 // How a connection runs: between an own address and another one. `list`: what the listener of the two had told the other
 // side. Every row stands for itself, because ranks of one process write theirs at the same time.
 static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *own, const tt_addr *other, const tt_addrs *list)
@@ -47,7 +36,7 @@ static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *own, 
   bool mine = list == &b->own;
   const tt_addr *at = mine ? own : other;
   tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s %s %-27s %s %u of %u, over %-8s from %s", b->rank, b->nranks, who,
-          mine ? "to" : "at", tt_addr_text(at, to), mine ? "my address " : "its address", position(list, at), list->n,
+          mine ? "to" : "at", tt_addr_text(at, to), mine ? "my address " : "its address", tt_addrs_find(list, at, true), list->n,
           tt_netif_name(own, name), tt_addr_text(mine ? other : own, from));
 }
 

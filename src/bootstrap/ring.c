@@ -100,10 +100,9 @@ static ncclResult_t neighbour_ended(tt_bootstrap *b, const gather *g, int neighb
 
 static ncclResult_t successor_ended(tt_bootstrap *b, const gather *g)
 {
-  tt_frame f = {.kind = 0};
-  tt_until now = {.deadline_ns = 1};
-  (void)tt_sock_recv_all(b->next, &f, sizeof(f), &now);
-  return neighbour_ended(b, g, successor_of(b), &f);
+  tt_frame f, none = {.kind = 0};
+  bool whole = tt_sock_recv(b->next, &f, sizeof(f)) == sizeof(f);
+  return neighbour_ended(b, g, successor_of(b), whole ? &f : &none);
 }
 
 // Bytes of one direction.

@@ -5,8 +5,9 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "os/clock.h"
 
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449
@@ -32,7 +33,7 @@ void tt_bell_wake(tt_bell *b)
 
 static bool sleep_one(tt_bell *b, uint32_t ticket, uint64_t timeout_ns)
 {
-  struct timespec t = {.tv_sec = (time_t)(timeout_ns / 1000000000ull), .tv_nsec = (long)(timeout_ns % 1000000000ull)};
+  struct timespec t = tt_timespec(timeout_ns);
   long r = syscall(SYS_futex, &b->seq, FUTEX_WAIT, ticket, &t, NULL, 0);
   return r == 0 || errno != ETIMEDOUT;
 }
@@ -48,20 +49,6 @@ bool tt_bell_nap(tt_bell *const *bells, const uint32_t *tickets, int n, uint64_t
   return rung || timeout_ns > FALLBACK_NAP_NS; // the end of a short nap is not the caller's timeout
 }
 
-// The moment `timeout_ns` from now on the monotonic clock.
-static struct timespec deadline(uint64_t timeout_ns)
-{
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  t.tv_sec += (time_t)(timeout_ns / 1000000000ull);
-  t.tv_nsec += (long)(timeout_ns % 1000000000ull);
-  if (t.tv_nsec >= 1000000000l) {
-    t.tv_sec++;
-    t.tv_nsec -= 1000000000l;
-  }
-  return t;
-}
-
 bool tt_bell_sleep(tt_bell *const *bells, const uint32_t *tickets, int n, uint64_t timeout_ns)
 {
   if (n == 1) {
@@ -74,7 +61,7 @@ bool tt_bell_sleep(tt_bell *const *bells, const uint32_t *tickets, int n, uint64
   for (int i = 0; i < n; i++) {
     w[i] = (waiter){.val = tickets[i], .addr = (uint64_t)(uintptr_t)&bells[i]->seq, .flags = WAITER_U32};
   }
-  struct timespec until = deadline(timeout_ns);
+  struct timespec until = tt_timespec(tt_now_ns() + timeout_ns);
   long r = syscall(SYS_futex_waitv, w, (unsigned)n, 0u, &until, CLOCK_MONOTONIC);
   if (r < 0 && (errno == ENOSYS || errno == EPERM || errno == EINVAL)) {
     return tt_bell_nap(bells, tickets, n, timeout_ns);

@@ -2,7 +2,6 @@
 #include "os/clock.h"
 
 #include <errno.h>
-#include <time.h>
 
 uint64_t tt_now_ns(void)
 {
@@ -13,8 +12,7 @@ uint64_t tt_now_ns(void)
 
 void tt_sleep_ns(uint64_t ns)
 {
-  uint64_t end = tt_now_ns() + ns;
-  struct timespec t = {.tv_sec = (time_t)(end / TT_NS_PER_S), .tv_nsec = (long)(end % TT_NS_PER_S)};
+  struct timespec t = tt_timespec(tt_now_ns() + ns);
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
   }
 }

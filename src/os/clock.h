@@ -1,6 +1,7 @@
 // clock.h: the one clock of logs, profilers, traces and deadlines.
 #pragma once
 #include <stdint.h>
+#include <time.h>
 
 #define TT_NS_PER_MS 1000000ull
 #define TT_NS_PER_S 1000000000ull
@@ -13,6 +14,12 @@ static inline uint64_t tt_span_ns(int64_t count, uint64_t unit_ns)
 {
   uint64_t most = TT_LONGEST_NS / unit_ns;
   return count < 1 ? unit_ns : ((uint64_t)count < most ? (uint64_t)count : most) * unit_ns;
+}
+
+// Nanoseconds as the kernel takes them. Pure.
+static inline struct timespec tt_timespec(uint64_t ns)
+{
+  return (struct timespec){.tv_sec = (time_t)(ns / TT_NS_PER_S), .tv_nsec = (long)(ns % TT_NS_PER_S)};
 }
 
 // Nanoseconds of CLOCK_MONOTONIC: comparable between the processes of one machine, never goes back. Any thread; never fails.

@@ -10,6 +10,7 @@
 #endif
 
 #include "base/util.h"
+#include "os/folder.h"
 
 // Copies a name with one blank between its words and none around.
 static void copy_words(const char *from, char *out, size_t size)
@@ -49,20 +50,13 @@ static bool ask_cpu(char name[64])
 // The first line that says it: on many cores the whole file is long.
 static bool ask_kernel(char *name, size_t size)
 {
-  char line[256];
-  bool found = false;
-  FILE *f = fopen("/proc/cpuinfo", "re");
-  while (f != NULL && !found && fgets(line, sizeof line, f) != NULL) {
-    const char *colon = strchr(line, ':');
-    found = colon != NULL && strncmp(line, "model name", strlen("model name")) == 0;
-    if (found) {
-      snprintf(name, size, "%s", colon + 1);
-    }
+  char text[1024];
+  const char *line = tt_file_text("/proc/cpuinfo", text, sizeof text) ? strstr(text, "model name") : NULL;
+  const char *colon = line == NULL ? NULL : strchr(line, ':');
+  if (colon != NULL) {
+    snprintf(name, size, "%.*s", (int)strcspn(colon + 1, "\n"), colon + 1);
   }
-  if (f != NULL) {
-    fclose(f);
-  }
-  return found;
+  return colon != NULL;
 }
 
 void tt_cpu_name(char *out, size_t size)

@@ -13,11 +13,11 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/util.h"
 #include "os/clock.h"
+#include "os/retry.h"
 
 int tt_events_open(int *set)
 {
@@ -81,7 +81,7 @@ static void what_is(int fd, char *out, size_t size)
   out[n < 0 ? 0 : n] = '\0';
 }
 
-static bool is_set(int fd)
+static bool is_event_set(int fd)
 {
   char what[LINE];
   what_is(fd, what, sizeof what);
@@ -90,7 +90,7 @@ static bool is_set(int fd)
 
 // Is it the very object that the set watches under this number? Objects with an inode of their own are told apart by that. All eventfds, sets and the like
 // share one: a set takes each object and number once, so it refuses a second time what it has. What it does not have it watches for nothing, for a moment.
-static bool is_the_one(int set, int fd)
+static bool is_watched(int set, int fd)
 {
   char what[LINE];
   what_is(fd, what, sizeof what);
@@ -115,10 +115,10 @@ static void close_one(worklist *w, int set, const char *line)
   int fd = -1;
   if (sscanf(line, "tfd: %d", &fd) != 1 || ino == NULL || sscanf(ino, "ino:%" SCNx64, &inode) != 1 || sdev == NULL ||
       sscanf(sdev, "sdev:%x", &dev) != 1 || fstat(fd, &st) != 0 || st.st_ino != inode || major(st.st_dev) != dev >> KERNEL_MINOR_BITS ||
-      minor(st.st_dev) != (dev & ((1u << KERNEL_MINOR_BITS) - 1)) || !is_the_one(set, fd)) {
+      minor(st.st_dev) != (dev & ((1u << KERNEL_MINOR_BITS) - 1)) || !is_watched(set, fd)) {
     return;
   }
-  if (!is_set(fd)) {
+  if (!is_event_set(fd)) {
     close(fd);
   } else if (w->count < SETS) {
     w->sets[w->count++] = fd;
@@ -181,21 +181,21 @@ int tt_ring_open(int *fd)
 void tt_ring(int fd)
 {
   uint64_t one = 1;
-  while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
+  ssize_t n;
+  TT_RETRY(n, write(fd, &one, sizeof(one)));
 }
 
 void tt_ring_clear(int fd)
 {
-  uint64_t n;
-  while (read(fd, &n, sizeof(n)) < 0 && errno == EINTR) {
-  }
+  uint64_t count;
+  ssize_t n;
+  TT_RETRY(n, read(fd, &count, sizeof(count)));
 }
 
 void tt_ring_wait(int fd, uint64_t timeout_ns)
 {
   struct pollfd p = {.fd = fd, .events = POLLIN};
-  struct timespec t = {.tv_sec = (time_t)(timeout_ns / TT_NS_PER_S), .tv_nsec = (long)(timeout_ns % TT_NS_PER_S)};
+  struct timespec t = tt_timespec(timeout_ns);
   ppoll(&p, 1, timeout_ns == TT_EVENTS_FOREVER ? NULL : &t, NULL);
 }
 

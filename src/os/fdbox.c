@@ -1,8 +1,8 @@
 // fdbox.c: see fdbox.h.
 //
-// No thread serves the mailbox: whoever waits in tt_fdbox_take receives for all. One waiter at a time polls the sockets with the lock
-// released; the others sleep on `news` and take over when it leaves. Until somebody looks, what was pushed lies in the kernel's accept
-// queue, so a sender needs nobody on the other side.
+// No thread serves the mailbox: a thread that waits in tt_fdbox_take receives for all. One waiter at a time polls the sockets
+// with the lock released; the others sleep on `news` and take over when it leaves. Until a thread looks, what was pushed lies
+// in the kernel's accept queue, so a sender needs no thread on the other side.
 #define _GNU_SOURCE
 #include "os/fdbox.h"
 
@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -24,6 +23,9 @@
 #include "os/clock.h"
 #include "os/proc.h"
 #include "os/random.h"
+#include "os/retry.h"
+#include "os/shm.h"
+#include "os/socket.h"
 
 #define MAGIC 0x7474666462783031ull  // "ttfdbx01"
 #define BACKLOG 4096                 // the kernel cuts it to net.core.somaxconn
@@ -96,14 +98,13 @@ static item remove_item(int i)
   return it;
 }
 
-static void store(const tt_fdkey *key, int fd)
+static void store_item(const tt_fdkey *key, int fd)
 {
   if (box.nitems == MAX_ITEMS) {
     warn_once("too many unclaimed descriptors, dropped the oldest");
     close(remove_item(0).fd);
   }
-  box.items[box.nitems] = (item){.key = *key, .fd = fd};
-  box.nitems++;
+  box.items[box.nitems++] = (item){.key = *key, .fd = fd};
   pthread_cond_broadcast(&box.news);
 }
 
@@ -140,7 +141,7 @@ static int collect_fds(struct msghdr *h, int *fd)
 
 // Reads one message with one descriptor and stores it. Returns false when `sock` has said nothing yet, true when it can be closed.
 // A push is a single sendmsg, which a local stream socket delivers whole: whatever else arrives comes from a stranger.
-static bool receive(int sock)
+static bool receive_from(int sock)
 {
   struct {
     message m;
@@ -150,16 +151,14 @@ static bool receive(int sock)
   struct iovec iov = {.iov_base = &data, .iov_len = sizeof(message) + 1};
   struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
   ssize_t n;
-  do {
-    n = recvmsg(sock, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  } while (n < 0 && errno == EINTR);
+  TT_RETRY(n, recvmsg(sock, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT));
   if (n < 0) {
     return errno != EAGAIN && errno != EWOULDBLOCK;
   }
   int fd;
   int count = collect_fds(&h, &fd);
   if (n == sizeof(message) && data.m.magic == MAGIC && count == 1 && !(h.msg_flags & MSG_CTRUNC)) {
-    store(&data.m.key, fd);
+    store_item(&data.m.key, fd);
     return true;
   }
   if (n == sizeof(message) && data.m.magic == MAGIC && count == 0 && (h.msg_flags & MSG_CTRUNC)) {
@@ -167,9 +166,7 @@ static bool receive(int sock)
   } else {
     warn_once(n == 0 ? "dropped a connection that said nothing" : "dropped a stranger's connection");
   }
-  if (fd >= 0) {
-    close(fd);
-  }
+  tt_fd_close(fd);
   return true;
 }
 
@@ -178,14 +175,14 @@ static void hang_up(int i)
 {
   conn c = remove_conn(i);
   shutdown(c.fd, SHUT_RDWR);
-  receive(c.fd);
+  receive_from(c.fd);
   close(c.fd);
 }
 
 static void receive_from_all(uint64_t now)
 {
   for (int i = 0; i < box.nconns;) {
-    if (receive(box.conns[i].fd)) {
+    if (receive_from(box.conns[i].fd)) {
       close(remove_conn(i).fd);
     } else if (now >= box.conns[i].until) {
       hang_up(i);
@@ -226,15 +223,14 @@ static bool accept_one(uint64_t now)
     return true;
   }
   make_room();
-  if (receive(s)) {
+  if (receive_from(s)) {
     close(s);
     return true;
   }
   if (box.nconns == MAX_CONNS) {
     hang_up(0);
   }
-  box.conns[box.nconns] = (conn){.fd = s, .until = now + SILENCE_NS};
-  box.nconns++;
+  box.conns[box.nconns++] = (conn){.fd = s, .until = now + SILENCE_NS};
   return true;
 }
 
@@ -261,19 +257,13 @@ static void poll_sockets(uint64_t ns)
   poll(box.set, n, (int)TT_DIV_UP(ns, TT_NS_PER_MS));
   pthread_mutex_lock(&box.lock);
   box.polling = false;
-  if (box.open) {
-    drain();
-  }
+  drain();
 }
 
 // Sleeps at most `ns` while another thread polls. Lock held, but released while it waits.
 static void await_news(uint64_t ns)
 {
-  struct timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  uint64_t nsec = (uint64_t)until.tv_nsec + ns;
-  until.tv_sec += (time_t)(nsec / TT_NS_PER_S);
-  until.tv_nsec = (long)(nsec % TT_NS_PER_S);
+  struct timespec until = tt_timespec(tt_now_ns() + ns);
   pthread_cond_timedwait(&box.news, &box.lock, &until);
 }
 
@@ -289,7 +279,7 @@ static bool claim(const tt_fdkey *key, int *fd)
 }
 
 // Closes everything. Lock held, or in a forked child, where no other thread is.
-static void close_all(void)
+static void drop_all(void)
 {
   while (box.nitems > 0) {
     close(remove_item(box.nitems - 1).fd);
@@ -313,19 +303,19 @@ static void init_news(void)
 }
 
 // In a forked child: the mailbox is the parent's. Lock and condition are made anew, since a thread of the parent may have held them.
-static void forget(void)
+static void forget_box(void)
 {
-  close_all();
+  drop_all();
   box.polling = false;
   box.warned = false;
   pthread_mutex_init(&box.lock, NULL);
   init_news();
 }
 
-static void start_once(void)
+static void start_box(void)
 {
   init_news();
-  tt_proc_on_fork(forget);
+  tt_proc_on_fork(forget_box);
 }
 
 // Address of a mailbox in the abstract name space; its length is returned.
@@ -353,7 +343,7 @@ static int listen_somewhere(int sock)
   return e == 0 && listen(sock, BACKLOG) < 0 ? errno : e;
 }
 
-static ncclResult_t open_locked(void)
+static ncclResult_t open_box_locked(void)
 {
   if (box.open) {
     return ncclSuccess;
@@ -361,9 +351,7 @@ static ncclResult_t open_locked(void)
   int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   int e = s < 0 ? errno : listen_somewhere(s);
   if (e != 0) {
-    if (s >= 0) {
-      close(s);
-    }
+    tt_fd_close(s);
     return tt_fail(ncclSystemError, "cannot open a local socket to receive descriptors: %s (descriptor limit: see ulimit -n)", strerror(e));
   }
   box.listener = s;
@@ -373,9 +361,9 @@ static ncclResult_t open_locked(void)
 
 ncclResult_t tt_fdbox_open(char name[TT_FDBOX_NAME])
 {
-  pthread_once(&once, start_once);
+  pthread_once(&once, start_box);
   pthread_mutex_lock(&box.lock);
-  ncclResult_t res = open_locked();
+  ncclResult_t res = open_box_locked();
   if (res == ncclSuccess) {
     memcpy(name, box.name, sizeof box.name);
   }
@@ -442,7 +430,7 @@ ncclResult_t tt_fdbox_push(const char *name, const tt_fdkey *key, int fd)
     return tt_fail(ncclSystemError, "cannot pass descriptor %d: the mailbox's name has %zu bytes, 1 to %d are allowed", fd, len,
                    TT_FDBOX_NAME - 1);
   }
-  pthread_once(&once, start_once);
+  pthread_once(&once, start_box);
   uint64_t end = tt_now_ns() + PUSH_NS;
   int hangups = 0;
   int e = push_once(name, key, fd);
@@ -480,11 +468,8 @@ static ncclResult_t take_locked(const tt_fdkey *key, int timeout_ms, const volat
   bool looked = false;
   while (!claim(key, fd)) {
     uint64_t now = tt_now_ns();
-    if (abort_flag != NULL && __atomic_load_n(abort_flag, __ATOMIC_RELAXED) != 0) {
+    if (tt_aborted(abort_flag)) {
       return ncclInternalError;
-    }
-    if (!box.open) {
-      return tt_fail(ncclSystemError, "the descriptor mailbox was closed while a descriptor was awaited");
     }
     if (now >= end && looked) {
       return fail_late(key, timeout_ms);
@@ -504,9 +489,9 @@ static ncclResult_t take_locked(const tt_fdkey *key, int timeout_ms, const volat
 
 ncclResult_t tt_fdbox_take(const tt_fdkey *key, int timeout_ms, const volatile uint32_t *abort_flag, int *fd)
 {
-  pthread_once(&once, start_once);
+  pthread_once(&once, start_box);
   pthread_mutex_lock(&box.lock);
-  ncclResult_t res = open_locked();
+  ncclResult_t res = open_box_locked();
   if (res == ncclSuccess) {
     res = take_locked(key, timeout_ms, abort_flag, fd);
   }
@@ -515,13 +500,4 @@ ncclResult_t tt_fdbox_take(const tt_fdkey *key, int timeout_ms, const volatile u
   }
   pthread_mutex_unlock(&box.lock);
   return res;
-}
-
-void tt_fdbox_close(void)
-{
-  pthread_once(&once, start_once);
-  pthread_mutex_lock(&box.lock);
-  close_all();
-  pthread_cond_broadcast(&box.news);
-  pthread_mutex_unlock(&box.lock);
 }

@@ -28,6 +28,3 @@ ncclResult_t tt_fdbox_push(const char *name, const tt_fdkey *key, int fd);
 // Errors: ncclSystemError (text names the wait; silent when timeout_ms is 0 and it is not there), ncclInternalError (aborted, silent).
 // Any thread.
 ncclResult_t tt_fdbox_take(const tt_fdkey *key, int timeout_ms, const volatile uint32_t *abort_flag, int *fd);
-
-// Closes the mailbox and everything unclaimed in it. For tests and for the library's unload.
-void tt_fdbox_close(void);

@@ -10,6 +10,8 @@
 
 #include "base/result.h"
 #include "base/util.h"
+#include "os/retry.h"
+#include "os/shm.h"
 
 ncclResult_t tt_folder_open(const char *path, int *out)
 {
@@ -53,23 +55,12 @@ tt_folder_kind tt_folder_look(int folder, const char *path, char *target, size_t
   return TT_FOLDER_LINK;
 }
 
-// Without waiting: a pipe would hold us until somebody writes to it.
+// Without waiting: a pipe would hold us until another process writes to it.
 static int open_at(int folder, const char *path, int flags)
 {
   int fd;
-  do {
-    fd = openat(folder, or_dot(path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
-  } while (fd < 0 && errno == EINTR);
+  TT_RETRY(fd, openat(folder, or_dot(path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
   return fd;
-}
-
-static ssize_t read_some(int fd, void *buf, size_t size)
-{
-  ssize_t n;
-  do {
-    n = read(fd, buf, size);
-  } while (n < 0 && errno == EINTR);
-  return n;
 }
 
 bool tt_file_hash(const char *path, size_t max, uint64_t seed, uint64_t *out)
@@ -81,18 +72,27 @@ bool tt_file_hash(const char *path, size_t max, uint64_t seed, uint64_t *out)
   bool regular = stat(path, &st) == 0 && S_ISREG(st.st_mode); // opening alone can have effects on what is not one
   int fd = regular ? open_at(AT_FDCWD, path, 0) : -1;
   if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-    while (total < max && (n = read_some(fd, block, TT_MIN(sizeof block, max - total))) > 0) {
+    while (total < max && (n = tt_file_read(fd, block, TT_MIN(sizeof block, max - total))) > 0) {
       seed = tt_hash(block, (size_t)n, seed);
       total += (size_t)n;
     }
   }
-  if (fd >= 0) {
-    close(fd);
-  }
+  tt_fd_close(fd);
   if (n >= 0) {
     *out = seed;
   }
   return n >= 0;
+}
+
+ssize_t tt_file_read(int fd, void *buf, size_t size)
+{
+  size_t have = 0;
+  ssize_t n = 1;
+  while (have < size && n > 0) {
+    TT_RETRY(n, read(fd, (char *)buf + have, size - have));
+    have += n > 0 ? (size_t)n : 0;
+  }
+  return n < 0 && have == 0 ? -1 : (ssize_t)have;
 }
 
 long tt_folder_read(int folder, const char *path, char *buf, size_t size)
@@ -101,19 +101,19 @@ long tt_folder_read(int folder, const char *path, char *buf, size_t size)
     return -1;
   }
   int fd = open_at(folder, path, O_NOFOLLOW);
-  size_t have = 0;
-  ssize_t n = fd < 0 ? -1 : 0;
-  while (fd >= 0 && have < size - 1 && (n = read_some(fd, buf + have, size - 1 - have)) > 0) {
-    have += (size_t)n;
+  ssize_t n = fd < 0 ? -1 : tt_file_read(fd, buf, size - 1);
+  tt_fd_close(fd);
+  if (n >= 0) {
+    buf[n] = 0;
   }
-  if (fd >= 0) {
-    close(fd);
-  }
-  if (n < 0 && have == 0) {
-    return -1;
-  }
-  buf[have] = 0;
-  return (long)have;
+  return (long)n;
+}
+
+bool tt_file_text(const char *path, char *buf, size_t size)
+{
+  bool good = tt_folder_read(AT_FDCWD, path, buf, size) > 0;
+  buf[0] = good ? buf[0] : '\0';
+  return good;
 }
 
 int tt_folder_list(int folder, const char *path, int max, tt_folder_name_fn *fn, void *arg)
@@ -121,9 +121,7 @@ int tt_folder_list(int folder, const char *path, int max, tt_folder_name_fn *fn,
   int fd = open_at(folder, path, O_DIRECTORY | O_NOFOLLOW), count = 0;
   DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
   if (dir == NULL) {
-    if (fd >= 0) {
-      close(fd);
-    }
+    tt_fd_close(fd);
     return -1;
   }
   for (struct dirent *e = readdir(dir); e != NULL && count < max; e = readdir(dir)) {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "nccl.h"
 
@@ -22,6 +23,11 @@ bool tt_file_hash(const char *path, size_t max, uint64_t seed, uint64_t *out);
 
 // Reads the first size - 1 bytes of a regular file and puts a 0 behind. Returns their number, -1 when it cannot be read.
 long tt_folder_read(int folder, const char *path, char *buf, size_t size);
+
+// Reads until `size` bytes have come or the file ends. Returns how many; -1: errno, and none has come. Any thread.
+ssize_t tt_file_read(int fd, void *buf, size_t size);
+// The beginning of a regular file of the kernel's (/proc, /sys), with a 0 behind. False, and "": it cannot be read, or is empty. Any thread.
+bool tt_file_text(const char *path, char *buf, size_t size);
 
 // Calls `fn` for the names in a folder, "." and ".." not, until it returns false or `max` are told. Returns how many; -1: cannot be read.
 typedef bool tt_folder_name_fn(void *arg, const char *name);

@@ -13,40 +13,29 @@
 #include "base/util.h"
 #include "os/proc.h"
 
-// The handle of dlopen is the object: tt_library is never defined.
-static tt_library *from_handle(void *handle)
-{
-  return (tt_library *)handle;
-}
-
-static void *to_handle(tt_library *lib)
-{
-  return (void *)lib;
-}
-
 // Held while libraries come and go, and across forks: a child must not find the linker's lists half changed. A library's constructor may load others, or
 // fork: the thread that has the lock does not take it again. A fork takes it before the locks of proc.h, because a constructor may come to take those.
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static __thread int depth; // how often this thread has it
 
-static void take_lock(void)
+static void take_loading(void)
 {
   if (depth++ == 0) {
     pthread_mutex_lock(&loading);
   }
 }
 
-static void give_lock(void)
+static void give_loading(void)
 {
   if (--depth == 0) {
     pthread_mutex_unlock(&loading);
   }
 }
 
-__attribute__((constructor)) static void at_start(void)
+__attribute__((constructor)) static void order_fork_locks(void)
 {
   (void)tt_proc_self(); // registers its functions, which then come behind these
-  pthread_atfork(take_lock, give_lock, give_lock);
+  pthread_atfork(take_loading, give_loading, give_loading);
 }
 
 // The linker's text for a file that is not there begins with its name and holds the system's text. The text of a library whose *dependency* is missing begins
@@ -66,7 +55,7 @@ static void copy_error(char *why, const char *text)
   snprintf(why, TT_LIBRARY_WHY, "%s", text != NULL ? text : "no reason given");
 }
 
-static tt_library_state open_library(const char *name, tt_library **out, char *why)
+static tt_library_state try_library(const char *name, tt_library **out, char *why)
 {
   why[0] = '\0';
   void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -83,27 +72,27 @@ static tt_library_state open_library(const char *name, tt_library **out, char *w
       return TT_LIBRARY_REFUSED;
     }
   }
-  *out = from_handle(handle);
+  *out = handle; // tt_library is never defined
   return TT_LIBRARY_OPEN;
 }
 
 tt_library_state tt_library_open(const char *name, tt_library **out, char *why)
 {
-  take_lock();
-  tt_library_state state = open_library(name, out, why);
-  give_lock();
+  take_loading();
+  tt_library_state state = try_library(name, out, why);
+  give_loading();
   return state;
 }
 
 void *tt_library_symbol(tt_library *lib, const char *symbol)
 {
-  return dlsym(to_handle(lib), symbol);
+  return dlsym(lib, symbol);
 }
 
 const char *tt_library_path(tt_library *lib)
 {
   struct link_map *map = NULL;
-  return dlinfo(to_handle(lib), RTLD_DI_LINKMAP, &map) == 0 && map != NULL ? map->l_name : "";
+  return dlinfo(lib, RTLD_DI_LINKMAP, &map) == 0 && map != NULL ? map->l_name : "";
 }
 
 bool tt_library_beside(const char *file, char *out, size_t size)
@@ -143,8 +132,8 @@ void tt_library_stay(void)
 void tt_library_close(tt_library *lib)
 {
   if (lib != NULL) {
-    take_lock();
-    dlclose(to_handle(lib));
-    give_lock();
+    take_loading();
+    dlclose(lib);
+    give_loading();
   }
 }

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,6 +13,8 @@
 
 #include "base/result.h"
 #include "base/util.h"
+#include "os/folder.h"
+#include "os/shm.h"
 
 #define HUGE_MOST ((size_t)32 << 20)
 
@@ -67,24 +68,15 @@ void tt_map_allow(const void *addr, size_t size)
 // The number in a file that holds one; `none` when the file is absent or says "max".
 static size_t number_in(const char *path, size_t none)
 {
-  unsigned long long v;
-  FILE *f = fopen(path, "re");
-  if (f == NULL) {
-    return none;
-  }
-  int n = fscanf(f, "%llu", &v);
-  fclose(f);
-  return n == 1 ? (size_t)v : none;
+  char text[64], *end;
+  unsigned long long v = tt_file_text(path, text, sizeof text) ? strtoull(text, &end, 10) : 0;
+  return text[0] == 0 || end == text ? none : (size_t)v;
 }
 
 size_t tt_map_huge_size(void)
 {
-  char line[64] = "";
-  FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
-  bool allowed = f != NULL && fgets(line, sizeof line, f) != NULL && strstr(line, "[never]") == NULL;
-  if (f != NULL) {
-    fclose(f);
-  }
+  char line[64];
+  bool allowed = tt_file_text("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line) && strstr(line, "[never]") == NULL;
   size_t size = allowed ? number_in("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", 0) : 0;
   return (size & (size - 1)) == 0 && size <= HUGE_MOST ? size : 0;
 }
@@ -105,9 +97,7 @@ static bool all_own(const void *addr, size_t size)
       own = (entry[i] & care) == want;
     }
   }
-  if (fd >= 0) {
-    close(fd);
-  }
+  tt_fd_close(fd);
   return own;
 }
 
@@ -122,18 +112,9 @@ int tt_map_huge(const void *addr, size_t size)
 // A line of /proc/meminfo in bytes; 0 when there is none.
 static size_t meminfo(const char *key)
 {
-  char line[128];
-  unsigned long long kib = 0;
-  FILE *f = fopen("/proc/meminfo", "re");
-  while (f != NULL && kib == 0 && fgets(line, sizeof line, f) != NULL) {
-    if (strncmp(line, key, strlen(key)) == 0) {
-      kib = strtoull(line + strlen(key), NULL, 10);
-    }
-  }
-  if (f != NULL) {
-    fclose(f);
-  }
-  return (size_t)kib * 1024;
+  char text[4096];
+  const char *line = tt_file_text("/proc/meminfo", text, sizeof text) ? strstr(text, key) : NULL;
+  return line == NULL ? 0 : (size_t)strtoull(line + strlen(key), NULL, 10) * 1024;
 }
 
 void tt_map_memory(size_t *available, size_t *total)

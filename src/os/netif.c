@@ -13,19 +13,12 @@
 #include "base/result.h"
 #include "base/util.h"
 
-static void fill(tt_netif *n, const struct ifaddrs *i)
+static void fill_netif(tt_netif *n, const struct ifaddrs *i)
 {
   memset(n, 0, sizeof(*n));
   snprintf(n->name, sizeof(n->name), "%s", i->ifa_name);
   n->loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
-  n->addr.family = i->ifa_addr->sa_family;
-  if (n->addr.family == AF_INET) {
-    memcpy(n->addr.ip, &((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr, 4);
-    return;
-  }
-  const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)i->ifa_addr;
-  memcpy(n->addr.ip, &v6->sin6_addr, 16);
-  n->addr.scope = v6->sin6_scope_id;
+  tt_addr_of_kernel(i->ifa_addr, &n->addr);
 }
 
 static bool usable(const struct ifaddrs *i)
@@ -40,7 +33,7 @@ static int fill_usable(tt_netif *out, const struct ifaddrs *all)
   int n = 0;
   for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
     if (usable(i) && out != NULL) {
-      fill(&out[n], i);
+      fill_netif(&out[n], i);
     }
     n += usable(i);
   }
@@ -128,7 +121,7 @@ static bool family_wanted(const tt_netif *n, const char *family)
   return family == NULL || strcmp(family, "AF_INET6") != 0 || n->addr.family == AF_INET6;
 }
 
-static bool seen(const tt_netif *list, int n, const char *name)
+static bool has_name(const tt_netif *list, int n, const char *name)
 {
   for (int i = 0; i < n; i++) {
     if (strcmp(list[i].name, name) == 0) {
@@ -188,7 +181,7 @@ int tt_netif_select(tt_netif *list, int count, const char *spec, const char *fam
 {
   int n = sort_selected(list, count, spec, family), kept = 0, best = n > 0 ? class_of(&list[0], spec) : 0;
   for (int i = 0; i < n && (named(spec) || class_of(&list[i], spec) == best); i++) {
-    if (!seen(list, kept, list[i].name)) {
+    if (!has_name(list, kept, list[i].name)) {
       list[kept++] = list[i];
     }
   }
@@ -196,9 +189,9 @@ int tt_netif_select(tt_netif *list, int count, const char *spec, const char *fam
 }
 
 // 0: first address of an interface; 1: a further one; 2: link-local, which means nothing to another machine.
-static int turn_of(const tt_netif *list, int i)
+static int netif_turn(const tt_netif *list, int i)
 {
-  return address_class(&list[i]) == 2 ? 2 : seen(list, i, list[i].name) ? 1 : 0;
+  return address_class(&list[i]) == 2 ? 2 : has_name(list, i, list[i].name) ? 1 : 0;
 }
 
 int tt_netif_order(tt_netif *list, int count, const char *spec, const char *family)
@@ -206,7 +199,7 @@ int tt_netif_order(tt_netif *list, int count, const char *spec, const char *fami
   int n = sort_selected(list, count, spec, family), worst = n > 0 ? TT_MAX(class_of(&list[0], spec), 1) : 0;
   int ends[3] = {0}; // of what has each turn; together the part of the list that is done
   for (int i = 0; i < n && (named(spec) || class_of(&list[i], spec) <= worst); i++) {
-    int turn = turn_of(list, i);
+    int turn = netif_turn(list, i);
     move_up(list, ends[turn], i);
     for (int later = turn; later < 3; later++) {
       ends[later]++;
@@ -221,7 +214,7 @@ static void names_text(const tt_netif *list, int n, char *buf, size_t room)
   size_t used = 0;
   buf[0] = '\0';
   for (int i = 0; i < n && used < room; i++) {
-    if (!seen(list, i, list[i].name)) {
+    if (!has_name(list, i, list[i].name)) {
       used += (size_t)snprintf(buf + used, room - used, "%s%s", used > 0 ? ", " : "", list[i].name);
     }
   }
@@ -266,7 +259,7 @@ static ncclResult_t none_fits(const tt_params *p, const char *names)
 }
 
 // The machine's addresses and what `choose` leaves of them; at least one. Free *out with tt_free.
-static ncclResult_t find(tt_netif **out, int *count, int (*choose)(tt_netif *, int, const char *, const char *))
+static ncclResult_t find_netifs(tt_netif **out, int *count, int (*choose)(tt_netif *, int, const char *, const char *))
 {
   const tt_params *p = tt_params_get();
   tt_netif *all = NULL;
@@ -289,7 +282,7 @@ ncclResult_t tt_netif_find(tt_netif *out, int max, int *count)
 {
   tt_netif *all = NULL;
   int n = 0;
-  TT_TRY(find(&all, &n, tt_netif_select));
+  TT_TRY(find_netifs(&all, &n, tt_netif_select));
   n = TT_MIN(n, max);
   memcpy(out, all, (size_t)n * sizeof(out[0]));
   tt_free(all);
@@ -299,7 +292,7 @@ ncclResult_t tt_netif_find(tt_netif *out, int max, int *count)
 
 ncclResult_t tt_netif_reach(tt_netif **out, int *count)
 {
-  return find(out, count, order_by_routes);
+  return find_netifs(out, count, order_by_routes);
 }
 
 void tt_netif_pick(const tt_netif *list, int count, const char *first, tt_addrs *out)
@@ -313,16 +306,6 @@ void tt_netif_pick(const tt_netif *list, int count, const char *first, tt_addrs 
   }
 }
 
-static bool has_ip(const tt_addrs *list, const tt_addr *a)
-{
-  for (uint32_t i = 0; i < list->n; i++) {
-    if (tt_addr_same_ip(&list->a[i], a)) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // "10.0.0.1 on eth0, ...": the addresses that are not in `kept`.
 static void left_out_text(const tt_netif *list, int count, const tt_addrs *kept, char *buf, size_t room)
 {
@@ -330,7 +313,7 @@ static void left_out_text(const tt_netif *list, int count, const tt_addrs *kept,
   size_t used = 0;
   buf[0] = '\0';
   for (int i = 0; i < count; i++) {
-    if (has_ip(kept, &list[i].addr)) {
+    if (tt_addrs_find(kept, &list[i].addr, false) != 0) {
       continue;
     }
     if (used + TT_ADDR_TEXT + sizeof(list[0].name) > room) {

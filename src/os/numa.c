@@ -5,21 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "os/folder.h"
 #include "os/proc.h"
 
 enum { LIST_BYTES = 4096, MAX_NODES = 256, MAX_CACHES = 16 };
-
-// One line of a file; "" when it cannot be read.
-static void read_line(const char *path, char out[LIST_BYTES])
-{
-  FILE *f = fopen(path, "re");
-  if (f == NULL || fgets(out, LIST_BYTES, f) == NULL) {
-    out[0] = 0;
-  }
-  if (f != NULL) {
-    fclose(f);
-  }
-}
 
 // The next part of a list such as "0-3,8": advances *at and returns true, or returns false at its end.
 static bool next_range(const char **at, long *lo, long *hi)
@@ -37,14 +26,14 @@ static bool next_range(const char **at, long *lo, long *hi)
 }
 
 // How many cores of the set belong to the node.
-static int count_cores(int node, const cpu_set_t *set)
+static int node_cores(int node, const cpu_set_t *set)
 {
   char path[64], list[LIST_BYTES];
   const char *at = list;
   long lo, hi;
   int count = 0;
   snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
-  read_line(path, list);
+  tt_file_text(path, list, sizeof list);
   while (next_range(&at, &lo, &hi)) {
     for (long cpu = lo; cpu <= hi && cpu >= 0 && cpu < CPU_SETSIZE; cpu++) {
       count += CPU_ISSET((size_t)cpu, set) != 0;
@@ -62,13 +51,13 @@ int tt_proc_numa(void)
   if (sched_getaffinity(0, sizeof(set), &set) != 0) {
     return -1;
   }
-  read_line("/sys/devices/system/node/online", list);
+  tt_file_text("/sys/devices/system/node/online", list, sizeof list);
   if (list[0] == '0' && (list[1] == '\n' || list[1] == 0)) {
     return 0; // there is no other
   }
   while (next_range(&at, &lo, &hi)) {
     for (long node = lo; node <= hi && node >= 0 && node < MAX_NODES; node++) {
-      int count = count_cores((int)node, &set);
+      int count = node_cores((int)node, &set);
       if (count > 0) {
         return count == CPU_COUNT(&set) ? (int)node : -1;
       }
@@ -85,7 +74,7 @@ size_t tt_proc_cache(void)
   int cpu = sched_getcpu();
   for (int i = 0; i < MAX_CACHES; i++) {
     snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/size", cpu < 0 ? 0 : cpu, i);
-    read_line(path, size);
+    tt_file_text(path, size, sizeof size);
     if (!isdigit((unsigned char)size[0])) {
       break;
     }

@@ -11,16 +11,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void say(char why[TT_OWN_FILE_WHY], const char *what, int e)
+#include "os/folder.h"
+#include "os/retry.h"
+
+static void own_file_why(char why[TT_OWN_FILE_WHY], int e)
 {
-  snprintf(why, TT_OWN_FILE_WHY, "%s%s", what, strerror(e));
+  snprintf(why, TT_OWN_FILE_WHY, "%s", strerror(e));
 }
 
 static bool is_trusted(int fd, size_t size, char why[TT_OWN_FILE_WHY])
 {
   struct stat st;
   if (fstat(fd, &st) != 0) {
-    say(why, "", errno);
+    own_file_why(why, errno);
   } else if (!S_ISREG(st.st_mode)) {
     snprintf(why, TT_OWN_FILE_WHY, "it is no regular file");
   } else if ((size_t)st.st_size >= size) {
@@ -31,41 +34,24 @@ static bool is_trusted(int fd, size_t size, char why[TT_OWN_FILE_WHY])
   return false;
 }
 
-// Up to size - 1 bytes; -1: errno.
-static long read_all(int fd, char *buf, size_t size)
-{
-  size_t at = 0;
-  ssize_t n = 1;
-  while (n != 0 && at + 1 < size) {
-    n = read(fd, buf + at, size - 1 - at);
-    if (n < 0 && errno != EINTR) {
-      return -1;
-    }
-    at += n > 0 ? (size_t)n : 0;
-    n = n < 0 ? 1 : n;
-  }
-  buf[at] = 0;
-  return (long)at;
-}
-
 long tt_own_file_read(const char *path, char *buf, size_t size, bool *missing, char why[TT_OWN_FILE_WHY])
 {
-  int fd;
-  do { // without waiting: a pipe would hold us until somebody writes to it
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  } while (fd < 0 && errno == EINTR);
+  int fd; // without waiting: a pipe would hold us until another process writes to it
+  TT_RETRY(fd, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (missing != NULL) {
     *missing = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
   }
   if (fd < 0) {
-    say(why, "", errno);
+    own_file_why(why, errno);
     return -1;
   }
   long n = -1;
   if (is_trusted(fd, size, why)) {
-    n = read_all(fd, buf, size);
+    n = (long)tt_file_read(fd, buf, size - 1);
     if (n < 0) {
-      say(why, "", errno);
+      own_file_why(why, errno);
+    } else {
+      buf[n] = 0;
     }
   }
   close(fd);

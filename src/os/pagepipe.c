@@ -9,25 +9,25 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "os/retry.h"
+#include "os/shm.h"
+
 #define PAGE 4096
 
 static _Atomic int open_pipes; // of this process; a forked child counts on
 
 static void open_pipe(tt_pagepipe *p)
 {
-  int ends[2], pages = p->pages > 0 ? p->pages : TT_PAGEPIPE_PAGES;
+  int ends[2] = {-1, -1}, pages = p->pages > 0 ? p->pages : TT_PAGEPIPE_PAGES;
+  bool room = atomic_fetch_add(&open_pipes, 1) < TT_PAGEPIPES;
+  if (room && pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0 && fcntl(ends[1], F_SETPIPE_SZ, pages * PAGE) >= pages * PAGE) {
+    *p = (tt_pagepipe){.state = TT_PAGEPIPE_OPEN, .pages = pages, .read = ends[0], .write = ends[1]};
+    return;
+  }
   p->state = TT_PAGEPIPE_NONE;
-  if (atomic_fetch_add(&open_pipes, 1) >= TT_PAGEPIPES || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-    atomic_fetch_sub(&open_pipes, 1);
-    return;
-  }
-  if (fcntl(ends[1], F_SETPIPE_SZ, pages * PAGE) < pages * PAGE) {
-    close(ends[0]);
-    close(ends[1]);
-    atomic_fetch_sub(&open_pipes, 1);
-    return;
-  }
-  *p = (tt_pagepipe){.state = TT_PAGEPIPE_OPEN, .pages = pages, .read = ends[0], .write = ends[1]};
+  tt_fd_close(ends[0]);
+  tt_fd_close(ends[1]);
+  atomic_fetch_sub(&open_pipes, 1);
 }
 
 size_t tt_pagepipe_give(tt_pagepipe *pipe, const void *p, size_t bytes)
@@ -38,10 +38,8 @@ size_t tt_pagepipe_give(tt_pagepipe *pipe, const void *p, size_t bytes)
   }
   while (pipe->state == TT_PAGEPIPE_OPEN && given < bytes) {
     struct iovec v = {.iov_base = (char *)(uintptr_t)p + given, .iov_len = bytes - given};
-    ssize_t n = vmsplice(pipe->write, &v, 1, SPLICE_F_NONBLOCK);
-    if (n < 0 && errno == EINTR) {
-      continue;
-    }
+    ssize_t n;
+    TT_RETRY(n, vmsplice(pipe->write, &v, 1, SPLICE_F_NONBLOCK));
     if (n <= 0) {
       int full = n < 0 && errno == EAGAIN && given == 0 ? pipe->full + 1 : 0;
       bool stop = full == TT_PAGEPIPE_FULL || (n < 0 && errno != EAGAIN && errno != EFAULT);
@@ -56,7 +54,7 @@ size_t tt_pagepipe_give(tt_pagepipe *pipe, const void *p, size_t bytes)
 }
 
 // Is it a pipe of such a kind? What is not would be read from wrongly, and might block.
-static bool is_ours(int fd)
+static bool is_page_pipe(int fd)
 {
   return fd >= 0 && fcntl(fd, F_GETPIPE_SZ) >= TT_PAGEPIPE_LEAST * PAGE && (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
 }
@@ -68,13 +66,11 @@ bool tt_pagetap_join(tt_pagetap *tap, int32_t pid, int fd)
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_getfd)
     int process = (int)syscall(SYS_pidfd_open, pid, 0);
     tap->fd = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, fd, 0);
-    tap->state = is_ours(tap->fd) ? TT_PAGEPIPE_OPEN : TT_PAGEPIPE_NONE;
-    if (tap->fd >= 0 && tap->state == TT_PAGEPIPE_NONE) {
-      close(tap->fd);
+    tap->state = is_page_pipe(tap->fd) ? TT_PAGEPIPE_OPEN : TT_PAGEPIPE_NONE;
+    if (tap->state == TT_PAGEPIPE_NONE) {
+      tt_fd_close(tap->fd);
     }
-    if (process >= 0) {
-      close(process);
-    }
+    tt_fd_close(process);
 #else
     (void)pid, (void)fd;
 #endif
@@ -85,10 +81,8 @@ bool tt_pagetap_join(tt_pagetap *tap, int32_t pid, int fd)
 int tt_pagetap_take(const tt_pagetap *tap, void *to, size_t bytes)
 {
   for (size_t done = 0; done < bytes;) {
-    ssize_t n = read(tap->fd, (char *)to + done, bytes - done);
-    if (n < 0 && errno == EINTR) {
-      continue;
-    }
+    ssize_t n;
+    TT_RETRY(n, read(tap->fd, (char *)to + done, bytes - done));
     if (n <= 0) {
       return n == 0 || errno == EAGAIN ? ENODATA : errno;
     }

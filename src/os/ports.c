@@ -55,7 +55,7 @@ static bool read_gaps(const char *text, tt_ports *p)
 }
 
 // The whole text of a setting, or NULL.
-static const char *setting(const char *path, char buf[SETTING_MAX])
+static const char *port_setting(const char *path, char buf[SETTING_MAX])
 {
   long n = tt_folder_read(AT_FDCWD, path, buf, SETTING_MAX);
   return n >= 0 && n < SETTING_MAX - 1 ? buf : NULL;
@@ -65,8 +65,8 @@ void tt_ports_begin(tt_ports *p, const char *range, const char *reserved)
 {
   char buf[2][SETTING_MAX];
   memset(p, 0, sizeof(*p));
-  range = range != NULL ? range : setting("/proc/sys/net/ipv4/ip_local_port_range", buf[0]);
-  reserved = reserved != NULL ? reserved : setting("/proc/sys/net/ipv4/ip_local_reserved_ports", buf[1]);
+  range = range != NULL ? range : port_setting("/proc/sys/net/ipv4/ip_local_port_range", buf[0]);
+  reserved = reserved != NULL ? reserved : port_setting("/proc/sys/net/ipv4/ip_local_reserved_ports", buf[1]);
   if (range == NULL || reserved == NULL || !read_range(range, p) || !read_gaps(reserved, p)) {
     return;
   }

@@ -19,7 +19,9 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "base/util.h"
+#include "os/folder.h"
 #include "os/random.h"
+#include "os/shm.h"
 
 #define MAX_HOOKS 8
 #define MAX_LOCKS 8
@@ -36,24 +38,6 @@ static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t *locks[MAX_LOCKS];
 static int nlocks;
 
-// Reads a small file whole; returns its length, or -1.
-static ssize_t read_small(const char *path, char *buf, size_t size)
-{
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return -1;
-  }
-  ssize_t n;
-  do {
-    n = read(fd, buf, size - 1);
-  } while (n < 0 && errno == EINTR);
-  close(fd);
-  if (n >= 0) {
-    buf[n] = 0;
-  }
-  return n;
-}
-
 // What /proc/<pid>/stat says that matters here.
 typedef struct stat_line {
   char state;
@@ -66,7 +50,7 @@ static bool read_stat(int32_t pid, stat_line *out)
 {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  if (read_small(path, text, sizeof text) <= 0) {
+  if (!tt_file_text(path, text, sizeof text)) {
     return false;
   }
   char *p = strrchr(text, ')'); // the name may hold anything, so count fields from its end
@@ -76,9 +60,7 @@ static bool read_stat(int32_t pid, stat_line *out)
   p += 2;
   out->state = *p;
   for (int field = 3; field < 22 && p != NULL; field++) {
-    if (field == 20) {
-      out->threads = strtoull(p, NULL, 10);
-    }
+    out->threads = field == 20 ? strtoull(p, NULL, 10) : out->threads;
     p = strchr(p, ' ');
     p = p == NULL ? NULL : p + 1;
   }
@@ -86,7 +68,7 @@ static bool read_stat(int32_t pid, stat_line *out)
   return p != NULL;
 }
 
-static void identify(void)
+static void identify_proc(void)
 {
   stat_line st;
   self = (tt_proc_id){.pid = getpid(), .uid = geteuid()};
@@ -112,12 +94,12 @@ static void after_fork(void)
   pthread_mutex_unlock(&fork_lock);
 }
 
-static void in_child(void)
+static void after_fork_in_child(void)
 {
   after_fork();
   tt_log_forked();
   __atomic_fetch_add(&tt_proc_generation, 1, __ATOMIC_RELAXED);
-  identify();
+  identify_proc();
   for (int i = 0; i < TT_MIN(nhooks, MAX_HOOKS); i++) {
     if (hooks[i] != NULL) { // NULL: another thread was just registering when we forked
       hooks[i]();
@@ -125,21 +107,21 @@ static void in_child(void)
   }
 }
 
-static void start_once(void)
+static void start_proc(void)
 {
-  identify();
-  pthread_atfork(before_fork, after_fork, in_child);
+  identify_proc();
+  pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 tt_proc_id tt_proc_self(void)
 {
-  pthread_once(&once, start_once);
+  pthread_once(&once, start_proc);
   return self;
 }
 
 void tt_proc_on_fork(void (*fn)(void))
 {
-  pthread_once(&once, start_once);
+  pthread_once(&once, start_proc);
   int i = __atomic_fetch_add(&nhooks, 1, __ATOMIC_RELAXED);
   if (i >= MAX_HOOKS) {
     tt_warn("no room to register a fork hook: %d are taken (MAX_HOOKS in proc.c)", MAX_HOOKS);
@@ -150,7 +132,7 @@ void tt_proc_on_fork(void (*fn)(void))
 
 void tt_proc_hold_at_fork(pthread_mutex_t *lock)
 {
-  pthread_once(&once, start_once);
+  pthread_once(&once, start_proc);
   pthread_mutex_lock(&fork_lock);
   bool room = nlocks < MAX_LOCKS;
   if (room) {
@@ -174,14 +156,14 @@ bool tt_proc_alive(const tt_proc_id *id)
 }
 
 // The byte of a process, which may lie beyond the file's end.
-static struct flock byte_of(uint64_t cookie)
+static struct flock byte_of_proc(uint64_t cookie)
 {
   return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(cookie >> 2), .l_len = 1};
 }
 
 ncclResult_t tt_proc_hold(int fd)
 {
-  struct flock mine = byte_of(tt_proc_self().cookie);
+  struct flock mine = byte_of_proc(tt_proc_self().cookie);
   if (fcntl(fd, F_SETLK, &mine) < 0) {
     return tt_fail(ncclSystemError, "cannot lock a byte of shared memory, by which other processes see that this one lives: fcntl: %s",
                    strerror(errno));
@@ -191,7 +173,7 @@ ncclResult_t tt_proc_hold(int fd)
 
 bool tt_proc_holds(int fd, uint64_t cookie)
 {
-  struct flock theirs = byte_of(cookie);
+  struct flock theirs = byte_of_proc(cookie);
   return fcntl(fd, F_GETLK, &theirs) < 0 || theirs.l_type != F_UNLCK;
 }
 
@@ -199,16 +181,14 @@ uint64_t tt_proc_net_space(void)
 {
   uint64_t cookie = 0;
   struct stat st;
-  int s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 #ifdef SO_NETNS_COOKIE
+  int s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   socklen_t size = sizeof cookie;
   if (s < 0 || getsockopt(s, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) != 0) {
     cookie = 0;
   }
+  tt_fd_close(s);
 #endif
-  if (s >= 0) {
-    close(s);
-  }
   return cookie != 0 ? cookie : stat("/proc/self/ns/net", &st) == 0 ? (uint64_t)st.st_ino : 0; // Linux before 5.14
 }
 
@@ -313,9 +293,9 @@ const char *tt_proc_host_name(void)
 uint64_t tt_proc_machine_hash(void)
 {
   char boot[128];
-  ssize_t n = read_small("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
   const char *name = tt_proc_host_name();
-  return tt_hash(name, strlen(name), n > 0 ? tt_hash(boot, (size_t)n, 2) : 2);
+  bool known = tt_file_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+  return tt_hash(name, strlen(name), known ? tt_hash(boot, strlen(boot), 2) : 2);
 }
 
 uint64_t tt_proc_host_hash(void)

@@ -1,44 +1,27 @@
 // random.c: see random.h.
 #include "os/random.h"
 
-#include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-// For sandboxes that forbid the system call but have the device.
-static void read_device(char *at, size_t left)
-{
-  int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-  while (left > 0) {
-    ssize_t n = fd < 0 ? -1 : read(fd, at, left);
-    if (n < 0 && fd >= 0 && errno == EINTR) {
-      continue;
-    }
-    if (n <= 0) {
-      abort();
-    }
-    at += n;
-    left -= (size_t)n;
-  }
-  close(fd);
-}
+#include "os/retry.h"
+#include "os/shm.h"
 
 void tt_random(void *data, size_t size)
 {
-  char *at = data;
-  size_t left = size;
-  while (left > 0) {
-    ssize_t n = getrandom(at, left, 0);
-    if (n < 0 && errno == EINTR) {
-      continue;
+  int device = -1; // for sandboxes that forbid the system call but have it
+  for (size_t done = 0; done < size;) {
+    char *at = (char *)data + done;
+    bool from_device = device >= 0;
+    ssize_t n;
+    TT_RETRY(n, from_device ? read(device, at, size - done) : getrandom(at, size - done, 0));
+    if (n <= 0 && (from_device || (device = open("/dev/urandom", O_RDONLY | O_CLOEXEC)) < 0)) {
+      abort();
     }
-    if (n < 0) {
-      read_device(at, left);
-      return;
-    }
-    at += n;
-    left -= (size_t)n;
+    done += n > 0 ? (size_t)n : 0;
   }
+  tt_fd_close(device);
 }

@@ -19,6 +19,7 @@
 #include "base/util.h"
 #include "os/clock.h"
 #include "os/ports.h"
+#include "os/retry.h"
 
 enum { BACKLOG = 4096, ABORT_POLL_MS = 100, MISSES = 16 };
 
@@ -47,17 +48,19 @@ static socklen_t to_kernel(const tt_addr *a, sock_name *s)
   return 0;
 }
 
-static void from_kernel(const sock_name *s, tt_addr *a)
+void tt_addr_of_kernel(const struct sockaddr *s, tt_addr *a)
 {
   memset(a, 0, sizeof(*a));
-  a->family = s->any.sa_family;
+  a->family = s->sa_family;
   if (a->family == AF_INET) {
-    a->port = ntohs(s->v4.sin_port);
-    memcpy(a->ip, &s->v4.sin_addr, 4);
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)s;
+    a->port = ntohs(v4->sin_port);
+    memcpy(a->ip, &v4->sin_addr, 4);
   } else if (a->family == AF_INET6) {
-    a->port = ntohs(s->v6.sin6_port);
-    a->scope = s->v6.sin6_scope_id;
-    memcpy(a->ip, &s->v6.sin6_addr, 16);
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)s;
+    a->port = ntohs(v6->sin6_port);
+    a->scope = v6->sin6_scope_id;
+    memcpy(a->ip, &v6->sin6_addr, 16);
   }
 }
 
@@ -91,17 +94,24 @@ bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b)
   return a->family == b->family && a->scope == b->scope && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
-void tt_addrs_add(tt_addrs *list, const tt_addr *a)
+uint32_t tt_addrs_find(const tt_addrs *list, const tt_addr *a, bool port)
 {
   for (uint32_t i = 0; i < list->n; i++) {
-    if (tt_addr_same_ip(&list->a[i], a) && list->a[i].port == a->port) {
-      return;
+    if (tt_addr_same_ip(&list->a[i], a) && (!port || list->a[i].port == a->port)) {
+      return i + 1;
     }
   }
-  if (list->n < TT_ADDRS_MAX) {
-    list->a[list->n++] = *a;
-  } else {
-    list->more++;
+  return 0;
+}
+
+void tt_addrs_add(tt_addrs *list, const tt_addr *a)
+{
+  if (tt_addrs_find(list, a, true) == 0) {
+    if (list->n < TT_ADDRS_MAX) {
+      list->a[list->n++] = *a;
+    } else {
+      list->more++;
+    }
   }
 }
 
@@ -159,11 +169,8 @@ static void add_found(tt_addrs *list, const struct addrinfo *found, int family, 
 {
   for (const struct addrinfo *i = found; i != NULL; i = i->ai_next) {
     if (i->ai_family == family) {
-      sock_name s;
       tt_addr a;
-      memset(&s, 0, sizeof(s));
-      memcpy(&s, i->ai_addr, i->ai_addrlen < sizeof(s) ? i->ai_addrlen : sizeof(s));
-      from_kernel(&s, &a);
+      tt_addr_of_kernel(i->ai_addr, &a);
       a.port = port;
       tt_addrs_add(list, &a);
     }
@@ -211,7 +218,7 @@ void tt_sock_watch(int fd, bool closely)
   }
 }
 
-static void tune(int fd)
+static void tune_tcp(int fd)
 {
   int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -242,16 +249,27 @@ static int open_tcp(int family)
   return fd;
 }
 
-int tt_sock_local(int fd, tt_addr *out)
+// The address of one end of a socket: `get` is getsockname(2) or getpeername(2).
+static int end_of_socket(int fd, int (*get)(int, struct sockaddr *, socklen_t *), tt_addr *out)
 {
   sock_name s;
   socklen_t len = sizeof(s);
   memset(&s, 0, sizeof(s));
-  if (getsockname(fd, &s.any, &len) != 0) {
+  if (get(fd, &s.any, &len) != 0) {
     return -errno;
   }
-  from_kernel(&s, out);
+  tt_addr_of_kernel(&s.any, out);
   return 0;
+}
+
+int tt_sock_local(int fd, tt_addr *out)
+{
+  return end_of_socket(fd, getsockname, out);
+}
+
+int tt_sock_peer(int fd, tt_addr *out)
+{
+  return end_of_socket(fd, getpeername, out);
 }
 
 // Connecting a UDP socket only chooses the route.
@@ -268,18 +286,6 @@ int tt_addr_source(const tt_addr *to, tt_addr *out)
   return e;
 }
 
-int tt_sock_peer(int fd, tt_addr *out)
-{
-  sock_name s;
-  socklen_t len = sizeof(s);
-  memset(&s, 0, sizeof(s));
-  if (getpeername(fd, &s.any, &len) != 0) {
-    return -errno;
-  }
-  from_kernel(&s, out);
-  return 0;
-}
-
 // One try, on exactly that port; 0: the kernel's choice.
 static int listen_on(const tt_addr *at, int *fd, tt_addr *bound)
 {
@@ -288,16 +294,11 @@ static int listen_on(const tt_addr *at, int *fd, tt_addr *bound)
   if (len == 0) {
     return -EAFNOSUPPORT;
   }
-  int sock = open_tcp(at->family), e = 0;
+  int sock = open_tcp(at->family);
   if (sock < 0) {
     return sock;
   }
-  if (bind(sock, &s.any, len) != 0 || listen(sock, BACKLOG) != 0) {
-    e = -errno;
-  }
-  if (e == 0) {
-    e = tt_sock_local(sock, bound);
-  }
+  int e = bind(sock, &s.any, len) != 0 || listen(sock, BACKLOG) != 0 ? -errno : tt_sock_local(sock, bound);
   if (e != 0) {
     tt_sock_close(&sock);
     return e;
@@ -334,9 +335,9 @@ int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from)
   if (sock < 0) {
     return -errno;
   }
-  tune(sock);
+  tune_tcp(sock);
   if (from != NULL) {
-    from_kernel(&s, from);
+    tt_addr_of_kernel(&s.any, from);
   }
   *fd = sock;
   return 0;
@@ -355,7 +356,7 @@ static int connect_from(uint16_t port, const tt_addr *to, int *fd)
   if (sock < 0) {
     return sock;
   }
-  tune(sock);
+  tune_tcp(sock);
   int e = port == 0 || bind(sock, &own.any, own_len) == 0 ? 0 : -errno;
   if (e == 0 && connect(sock, &s.any, len) != 0) {
     e = errno == EINTR ? -EINPROGRESS : -errno; // an interrupted connect goes on by itself
@@ -393,37 +394,34 @@ int tt_tcp_connect_end(int fd)
 {
   int e = 0;
   socklen_t len = sizeof(e);
-  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) != 0) {
-    return -errno;
-  }
-  return -e;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) != 0 ? -errno : -e;
+}
+
+// What a call that receives returns, as these functions do.
+static ssize_t received(ssize_t n)
+{
+  return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
 }
 
 ssize_t tt_sock_send(int fd, const void *data, size_t size)
 {
   ssize_t n;
-  do {
-    n = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (n < 0 && errno == EINTR);
+  TT_RETRY(n, send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT));
   return n < 0 ? -errno : n;
 }
 
 ssize_t tt_sock_recv(int fd, void *data, size_t size)
 {
   ssize_t n;
-  do {
-    n = recv(fd, data, size, MSG_DONTWAIT);
-  } while (n < 0 && errno == EINTR);
-  return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
+  TT_RETRY(n, recv(fd, data, size, MSG_DONTWAIT));
+  return received(n);
 }
 
 ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int count)
 {
   struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
   ssize_t n;
-  do {
-    n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (n < 0 && errno == EINTR);
+  TT_RETRY(n, sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT));
   return n < 0 ? -errno : n;
 }
 
@@ -431,27 +429,8 @@ ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int count)
 {
   struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
   ssize_t n;
-  do {
-    n = recvmsg(fd, &m, MSG_DONTWAIT);
-  } while (n < 0 && errno == EINTR);
-  return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
-}
-
-int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until)
-{
-  for (size_t done = 0; done < size;) {
-    ssize_t n = tt_sock_recv(fd, (char *)data + done, size - done);
-    if (n == -EAGAIN) {
-      struct pollfd p = {.fd = fd, .events = POLLIN};
-      n = tt_sock_poll(&p, 1, until);
-      n = n < 0 ? n : 0;
-    }
-    if (n < 0) {
-      return (int)n;
-    }
-    done += (size_t)n;
-  }
-  return 0;
+  TT_RETRY(n, recvmsg(fd, &m, MSG_DONTWAIT));
+  return received(n);
 }
 
 bool tt_aborted(const volatile uint32_t *flag)
@@ -495,20 +474,25 @@ int tt_sock_poll(struct pollfd *fds, size_t n, const tt_until *until)
 int tt_sock_copy(int fd, int *copy)
 {
   int e = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (e < 0) {
-    return -errno;
-  }
-  *copy = e;
-  return 0;
+  *copy = e < 0 ? *copy : e;
+  return e < 0 ? -errno : 0;
+}
+
+// What the kernel says of a connection; zeros where it says nothing.
+static struct tcp_info info_of(int fd)
+{
+  struct tcp_info info;
+  socklen_t len = sizeof(info);
+  memset(&info, 0, sizeof(info));
+  (void)getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+  return info;
 }
 
 // The kernel doubles the pause after each try from 0.2 s on: the eighth in a row comes after 51 s. Any answer starts from nought.
 bool tt_sock_lost(int fd)
 {
-  struct tcp_info info;
-  socklen_t len = sizeof(info);
-  memset(&info, 0, sizeof(info));
-  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && (info.tcpi_retransmits >= 8 || info.tcpi_probes >= 8);
+  struct tcp_info info = info_of(fd);
+  return info.tcpi_retransmits >= 8 || info.tcpi_probes >= 8;
 }
 
 void tt_sock_finish(int fd)
@@ -548,13 +532,8 @@ void tt_sock_patience(int fd, unsigned seconds)
 
 unsigned tt_sock_silent_ms(int fd)
 {
-  struct tcp_info t;
-  socklen_t len = sizeof(t);
-  memset(&t, 0, sizeof(t));
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &len) != 0) {
-    return 0;
-  }
-  return t.tcpi_unacked > 0 || t.tcpi_probes > 1 ? t.tcpi_last_ack_recv : 0;
+  struct tcp_info info = info_of(fd);
+  return info.tcpi_unacked > 0 || info.tcpi_probes > 1 ? info.tcpi_last_ack_recv : 0;
 }
 
 bool tt_sock_is_shortage(int e)

@@ -48,6 +48,11 @@ const char *tt_addr_ip_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
 int tt_addrs_parse(const char *text, int family, tt_addrs *out);
 // True when both have the same family, IP and scope (ports are not compared). Pure.
 bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b);
+// The kernel's form of an address; its family alone where we do not speak that. Pure.
+struct sockaddr;
+void tt_addr_of_kernel(const struct sockaddr *s, tt_addr *a);
+// Place of `a` in the list, from 1; 0: it is not there. Ports count with `port`. Pure.
+uint32_t tt_addrs_find(const tt_addrs *list, const tt_addr *a, bool port);
 // Adds `a` at the end unless it is there (with its port); when the list is full, counts it in `more`. Pure.
 void tt_addrs_add(tt_addrs *list, const tt_addr *a);
 // True when what came from another machine can be used: at most TT_ADDRS_MAX, each of a family we speak, with a port. Pure.
@@ -73,8 +78,6 @@ ssize_t tt_sock_recv(int fd, void *data, size_t size);
 // The same from and into several pieces of memory at once (at most 8, together > 0).
 ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int n);
 ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int n);
-// Receives exactly `size` bytes. -ETIMEDOUT, -ECANCELED, or what the connection said.
-int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until);
 
 // As poll(2), until something is ready (> 0), or -ETIMEDOUT, or -ECANCELED when the abort flag is set. Negative fds are skipped, but
 // count: with more entries than the process may have files open it is -EINVAL, at once.

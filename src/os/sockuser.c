@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "os/socket.h"
 
 typedef struct question {
   struct nlmsghdr head;
@@ -30,41 +31,32 @@ typedef struct answer {
   } body;
 } answer;
 
-static void put_end(const struct sockaddr_storage *a, __be16 *port, __be32 ip[4])
+static void put_end(const tt_addr *a, __be16 *port, __be32 ip[4])
 {
-  if (a->ss_family == AF_INET) {
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
-    *port = v4->sin_port;
-    memcpy(ip, &v4->sin_addr, sizeof v4->sin_addr);
-  } else {
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
-    *port = v6->sin6_port;
-    memcpy(ip, &v6->sin6_addr, sizeof v6->sin6_addr);
-  }
+  *port = htons(a->port);
+  memcpy(ip, a->ip, sizeof a->ip);
 }
 
 // Asks for the socket at the other end: ours, with the ends exchanged. False: no TCP connection.
 static bool make_question(int fd, question *q)
 {
-  struct sockaddr_storage own, peer;
-  socklen_t own_size = sizeof own, peer_size = sizeof peer;
-  if (getsockname(fd, (struct sockaddr *)&own, &own_size) != 0 || getpeername(fd, (struct sockaddr *)&peer, &peer_size) != 0 ||
-      (own.ss_family != AF_INET && own.ss_family != AF_INET6)) {
+  tt_addr own, peer;
+  if (tt_sock_local(fd, &own) != 0 || tt_sock_peer(fd, &peer) != 0 || (own.family != AF_INET && own.family != AF_INET6)) {
     return false;
   }
   *q = (question){.head = {.nlmsg_len = sizeof *q, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST}};
-  q->body.sdiag_family = (uint8_t)own.ss_family;
+  q->body.sdiag_family = (uint8_t)own.family;
   q->body.sdiag_protocol = IPPROTO_TCP;
   q->body.idiag_states = ~0u;
   q->body.id.idiag_cookie[0] = q->body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  q->body.id.idiag_if = own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_scope_id : 0;
+  q->body.id.idiag_if = own.scope;
   put_end(&peer, &q->body.id.idiag_sport, q->body.id.idiag_src);
   put_end(&own, &q->body.id.idiag_dport, q->body.id.idiag_dst);
   return true;
 }
 
 // 0 or -errno; -ENOENT: there is no such socket here. The kernel answers before send(2) returns.
-static int ask(const question *q, answer *a)
+static int ask_diag(const question *q, answer *a)
 {
   int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
   if (fd < 0) {
@@ -87,7 +79,7 @@ bool tt_sock_is_strangers(int fd)
   if (!make_question(fd, &q)) {
     return false;
   }
-  int e = ask(&q, &a);
+  int e = ask_diag(&q, &a);
   if (e != 0) {
     if (e != -ENOENT) {
       tt_info(TT_BOOTSTRAP, "bootstrap: the kernel does not say whose process is at the other end of a connection (%s)", strerror(-e));

@@ -26,25 +26,9 @@ static void *start_thread(void *p)
 }
 
 // A new thread inherits its creator's mask; blocking here and not in the thread leaves no instant with signals open.
-static int create_blocked(pthread_t *id, bool detached, start_info *s)
+static ncclResult_t start_blocked(pthread_t *id, const char *name, void *(*fn)(void *), void *arg)
 {
   sigset_t all, old;
-  pthread_attr_t attr;
-  int e = pthread_attr_init(&attr);
-  if (e != 0) {
-    return e;
-  }
-  sigfillset(&all);
-  pthread_attr_setdetachstate(&attr, detached ? PTHREAD_CREATE_DETACHED : PTHREAD_CREATE_JOINABLE);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  e = pthread_create(id, &attr, start_thread, s);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  pthread_attr_destroy(&attr);
-  return e;
-}
-
-static ncclResult_t create(pthread_t *id, bool detached, const char *name, void *(*fn)(void *), void *arg)
-{
   start_info *s = tt_calloc(1, sizeof(*s));
   if (s == NULL) {
     return tt_fail(ncclSystemError, "no memory to start thread %s", name);
@@ -52,7 +36,10 @@ static ncclResult_t create(pthread_t *id, bool detached, const char *name, void 
   s->fn = fn;
   s->arg = arg;
   snprintf(s->name, sizeof(s->name), "%s", name);
-  int e = create_blocked(id, detached, s);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int e = pthread_create(id, NULL, start_thread, s);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (e != 0) {
     tt_free(s);
     return tt_fail(ncclSystemError, "cannot start thread %s: %s (see ulimit -u and the container's limit of processes)", name, strerror(e));
@@ -63,7 +50,7 @@ static ncclResult_t create(pthread_t *id, bool detached, const char *name, void 
 ncclResult_t tt_thread_start(tt_thread *t, const char *name, void *(*fn)(void *), void *arg)
 {
   pthread_t id;
-  TT_TRY(create(&id, false, name, fn, arg));
+  TT_TRY(start_blocked(&id, name, fn, arg));
   t->id = id;
   t->running = true;
   return ncclSuccess;
@@ -88,9 +75,11 @@ void tt_thread_detach(tt_thread *t)
 
 ncclResult_t tt_thread_start_detached(const char *name, void *(*fn)(void *), void *arg)
 {
-  pthread_t id;
+  tt_thread t = {.running = false};
   tt_library_stay();
-  return create(&id, true, name, fn, arg);
+  TT_TRY(tt_thread_start(&t, name, fn, arg));
+  tt_thread_detach(&t);
+  return ncclSuccess;
 }
 
 void tt_thread_name(const char *name)

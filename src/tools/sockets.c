@@ -47,3 +47,20 @@ int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *unti
   }
   return 0;
 }
+
+int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until)
+{
+  for (size_t done = 0; done < size;) {
+    ssize_t n = tt_sock_recv(fd, (char *)data + done, size - done);
+    if (n == -EAGAIN) {
+      struct pollfd p = {.fd = fd, .events = POLLIN};
+      n = tt_sock_poll(&p, 1, until);
+      n = n < 0 ? n : 0;
+    }
+    if (n < 0) {
+      return (int)n;
+    }
+    done += (size_t)n;
+  }
+  return 0;
+}

@@ -14,3 +14,6 @@ int tt_addr_parse(const char *text, int family, tt_addr *out);
 int tt_tcp_connect(const tt_addr *to, const tt_until *until, int *fd);
 // Sends exactly `size` bytes. -ETIMEDOUT, -ECANCELED, or what the connection said.
 int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until);
+
+// Receives exactly `size` bytes. -ETIMEDOUT, -ECANCELED, or what the connection said.
+int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until);

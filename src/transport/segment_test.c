@@ -400,7 +400,6 @@ static void process_of_three(int me)
   tt_segment_leave(s);
   atomic_store(&tt_segment_page(s, 0)->count, 1); // the other rank of this process keeps it
   tt_segment_leave(s);
-  tt_fdbox_close();
 }
 
 static void test_ranks_of_three_processes(void **state)

@@ -91,7 +91,6 @@ static void close_net(void)
     tt_free(net.ports[i].links);
   }
   tt_segment_leave(net.segment);
-  tt_fdbox_close();
 }
 
 // A proxy that only says that there is one.
