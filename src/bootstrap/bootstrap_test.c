@@ -20,7 +20,7 @@ static void test_threads(void **state)
   for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++) {
     player *p = cast(ns[i], whole_life);
     wrong = 0;
-    perform(p, ns[i]);
+    run_players(p, ns[i]);
     expect_success(p, ns[i]);
     assert_int_equal(wrong, 0);
     await_no_roots();
@@ -37,7 +37,7 @@ static void test_init_is_quick(void **state)
   for (int round = 0; round < 3 || (round < 20 && best >= QUICK_NS); round++) { // one undisturbed round will do
     player *p = cast(64, NULL);
     uint64_t began = tt_now_ns(), took;
-    perform(p, 64);
+    run_players(p, 64);
     took = tt_now_ns() - began;
     best = took < best ? took : best;
     expect_success(p, 64);
@@ -50,9 +50,9 @@ static void test_init_is_quick(void **state)
 static void test_processes(void **state)
 {
   (void)state;
-  assert_int_equal(processes(4, process_life), 4);
+  assert_int_equal(run_rank_processes(4, live_as_process), 4);
   await_no_roots();
-  assert_int_equal(processes(64, process_life), 64);
+  assert_int_equal(run_rank_processes(64, live_as_process), 64);
   await_no_roots();
 }
 
@@ -68,8 +68,8 @@ static void split_and_use(tt_bootstrap *b, int rank, int n)
     }
   }
   count = rank == 6 ? 0 : count;
-  check(tt_bootstrap_split(b, members, count, 5, NULL, &child) == ncclSuccess, "split", rank);
-  check((child == NULL) == (rank == 6), "who is in a child", rank);
+  check_rank_good(tt_bootstrap_split(b, members, count, 5, NULL, &child) == ncclSuccess, "split", rank);
+  check_rank_good((child == NULL) == (rank == 6), "who is in a child", rank);
   if (child != NULL) {
     int own = 0, *all = calloc((size_t)count, sizeof(*all));
     uint8_t secrets[MAX][16];
@@ -77,12 +77,12 @@ static void split_and_use(tt_bootstrap *b, int rank, int n)
       own++;
     }
     all[own] = rank;
-    check(tt_bootstrap_allgather(child, all, sizeof(*all)) == ncclSuccess, "child's all-gather", rank);
-    check(memcmp(all, members, (size_t)count * sizeof(*all)) == 0, "child's order", rank);
+    check_rank_good(tt_bootstrap_allgather(child, all, sizeof(*all)) == ncclSuccess, "child's all-gather", rank);
+    check_rank_good(memcmp(all, members, (size_t)count * sizeof(*all)) == 0, "child's order", rank);
     memcpy(secrets[own], tt_bootstrap_secret(child), 16);
-    check(tt_bootstrap_allgather(child, secrets, 16) == ncclSuccess, "child's secrets", rank);
-    check(memcmp(secrets[0], secrets[count - 1], 16) == 0, "one secret", rank);
-    check(memcmp(tt_bootstrap_secret(child), tt_bootstrap_secret(b), 16) != 0, "not the parent's", rank);
+    check_rank_good(tt_bootstrap_allgather(child, secrets, 16) == ncclSuccess, "child's secrets", rank);
+    check_rank_good(memcmp(secrets[0], secrets[count - 1], 16) == 0, "one secret", rank);
+    check_rank_good(memcmp(tt_bootstrap_secret(child), tt_bootstrap_secret(b), 16) != 0, "not the parent's", rank);
     gather_once(child, own, count, 100);
     free(all);
     tt_bootstrap_destroy(child);
@@ -90,15 +90,20 @@ static void split_and_use(tt_bootstrap *b, int rank, int n)
   gather_once(b, rank, n, 10);
   // Alone, and wrongly.
   child = NULL;
-  check(tt_bootstrap_split(b, &rank, 1, 6, NULL, &child) == ncclSuccess && tt_bootstrap_barrier(child) == ncclSuccess, "alone", rank);
+  check_rank_good(tt_bootstrap_split(b, &rank, 1, 6, NULL, &child) == ncclSuccess && tt_bootstrap_barrier(child) == ncclSuccess, "alone",
+                  rank);
   tt_bootstrap_destroy(child);
   child = NULL;
   int bad[2] = {0, rank == 1 ? 9999 : 1};
   ncclResult_t res = tt_bootstrap_split(b, bad, rank < 2 ? 2 : 0, 7, NULL, &child);
-  check(res == (rank == 0 ? ncclRemoteError : rank == 1 ? ncclInvalidArgument : ncclSuccess) && child == NULL, "wrong members", rank);
+  check_rank_good(res == (rank == 0   ? ncclRemoteError
+                          : rank == 1 ? ncclInvalidArgument
+                                      : ncclSuccess) &&
+                      child == NULL,
+                  "wrong members", rank);
   int both[2] = {0, 1};
   res = tt_bootstrap_split(b, both, rank < 2 ? 2 : 0, (uint64_t)rank, NULL, &child);
-  check(res == (rank < 2 ? ncclInvalidUsage : ncclSuccess) && child == NULL, "tags that differ", rank);
+  check_rank_good(res == (rank < 2 ? ncclInvalidUsage : ncclSuccess) && child == NULL, "tags that differ", rank);
   gather_once(b, rank, n, 10);
 }
 
@@ -107,7 +112,7 @@ static void test_split(void **state)
   (void)state;
   player *p = cast(9, split_and_use);
   wrong = 0;
-  perform(p, 9);
+  run_players(p, 9);
   expect_success(p, 9);
   assert_int_equal(wrong, 0);
   free(p);
@@ -117,7 +122,7 @@ static void brief_life(tt_bootstrap *b, int rank, int n)
 {
   (void)rank;
   (void)n;
-  check(tt_bootstrap_barrier(b) == ncclSuccess, "barrier", rank);
+  check_rank_good(tt_bootstrap_barrier(b) == ncclSuccess, "barrier", rank);
 }
 
 static void test_nothing_left(void **state)
@@ -125,17 +130,17 @@ static void test_nothing_left(void **state)
   (void)state;
   await_no_roots();
   int old[2 * MAX], nold = list_threads(old, 2 * MAX); // some of which may be about to go
-  int fds = count_entries("/proc/self/fd");
+  int fds = count_folder("/proc/self/fd");
   for (int round = 0; round < 50; round++) {
     int n = 1 + round % 5;
     player *p = cast(n, brief_life);
-    perform(p, n);
+    run_players(p, n);
     expect_success(p, n);
     free(p);
   }
   await_no_roots();
   assert_int_equal(await_new_threads(old, nold, 0), 0);
-  assert_int_equal(count_entries("/proc/self/fd"), fds);
+  assert_int_equal(count_folder("/proc/self/fd"), fds);
 }
 
 // A second start of this program with NCCL_COMM_ID: two communicators one after the other, and rank 0 comes last.
@@ -149,8 +154,8 @@ static int comm_id_main(void)
         ncclUniqueId id;
         tt_sleep_ns(rank == 0 ? 150 * TT_NS_PER_MS : 0);
         bool made = tt_bootstrap_id(&id) == ncclSuccess;
-        int bad = !made || process_life(&id, rank, 3) != 0;
-        _exit(bad || process_life(&id, rank, 3) != 0);
+        int bad = !made || live_as_process(&id, rank, 3) != 0;
+        _exit(bad || live_as_process(&id, rank, 3) != 0);
       }
     }
     for (int rank = 0; rank < 3; rank++) {

@@ -24,7 +24,7 @@ static tt_hello some_hello(uint8_t nonce)
   return (tt_hello){.kind = TT_HELLO_JOIN, .nonce = {nonce}};
 }
 
-static void make_pair(pair *p)
+static void connect_pair(pair *p)
 {
   int fds[2];
   tt_hello h = some_hello(1);
@@ -60,7 +60,7 @@ static void test_both_ways(void **state)
   pair p;
   static tt_note n;
   uint8_t body[TT_NOTE_MAX];
-  make_pair(&p);
+  connect_pair(&p);
   memset(body, 7, sizeof(body));
   assert_int_equal(tt_note_recv(&p.b, &n), 0);
   static const size_t sizes[] = {0, 1, 100, TT_NOTE_MAX};
@@ -84,7 +84,7 @@ static void test_both_ways(void **state)
 }
 
 // Sends two notes and gives b their bytes; returns their number, with the size of one in *one.
-static size_t record(pair *p, uint8_t *bytes, size_t *one)
+static size_t record_notes(pair *p, uint8_t *bytes, size_t *one)
 {
   ssize_t n;
   assert_int_equal(tt_note_send(&p->a, 1, "abc", 3), 0);
@@ -111,23 +111,23 @@ static void test_changes(void **state)
   size_t one = 0;
   pair p;
   make_tapped(&p, 1);
-  record(&p, bytes, &one);
+  record_notes(&p, bytes, &one);
   assert_int_equal(first_answer(&p, bytes, one), 1);
   make_tapped(&p, 1);
-  record(&p, bytes, &one);
+  record_notes(&p, bytes, &one);
   assert_int_equal(first_answer(&p, bytes + one, one), -EBADMSG); // the first one is left out
   make_tapped(&p, 2);
-  record(&p, bytes, &one);
+  record_notes(&p, bytes, &one);
   assert_int_equal(first_answer(&p, bytes, one), -EBADMSG); // another connection
   for (size_t bit = 0; bit < 8 * one; bit++) {
     make_tapped(&p, 1);
-    record(&p, bytes, &one);
+    record_notes(&p, bytes, &one);
     bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
     int e = first_answer(&p, bytes, one);
     assert_true(e == -EBADMSG || (e == 0 && bit / 8 >= offsetof(tt_frame, size) && bit / 8 < sizeof(tt_frame))); // waits for more
   }
   make_tapped(&p, 1);
-  record(&p, bytes, &one);
+  record_notes(&p, bytes, &one);
   assert_int_equal(first_answer(&p, bytes, one - 1), 0);
 }
 
@@ -139,7 +139,7 @@ static void test_repeated_and_reflected(void **state)
   static tt_note n;
   pair p;
   make_tapped(&p, 1);
-  record(&p, bytes, &one);
+  record_notes(&p, bytes, &one);
   assert_int_equal(tt_sock_send(p.tap, bytes, one), one);
   assert_int_equal(tt_note_recv(&p.b, &n), 1);
   assert_int_equal(tt_sock_send(p.tap, bytes, one), one);
@@ -157,7 +157,7 @@ static void test_in_pieces(void **state)
   static tt_note n;
   pair p;
   make_tapped(&p, 1);
-  size_t all = record(&p, bytes, &one);
+  size_t all = record_notes(&p, bytes, &one);
   int notes = 0;
   for (size_t i = 0; i < all; i++) {
     assert_int_equal(tt_sock_send(p.tap, bytes + i, 1), 1);

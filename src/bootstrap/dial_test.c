@@ -63,7 +63,7 @@ typedef struct {
 } meeting;
 
 // Both sides in one thread until the connecting one is through or has failed; then what else gets in within a moment.
-static meeting meet(tt_greeter *g, const tt_addrs *to, const tt_key *k, const tt_hello *h, uint64_t deadline_ns)
+static meeting run_meeting(tt_greeter *g, const tt_addrs *to, const tt_key *k, const tt_hello *h, uint64_t deadline_ns)
 {
   meeting m = {.fd = {-1, -1}};
   tt_dial *d = NULL;
@@ -94,7 +94,7 @@ static meeting meet(tt_greeter *g, const tt_addrs *to, const tt_key *k, const tt
   return m;
 }
 
-static void part(meeting *m)
+static void close_meeting(meeting *m)
 {
   tt_sock_close(&m->fd[0]);
   tt_sock_close(&m->fd[1]);
@@ -154,8 +154,8 @@ static void test_meet(void **state)
     bool plain = false;
     for (int tries = 0; tries < 100 && !plain; tries++) { // another address than the first is tried only if this thread is late
       uint32_t strangers = (uint32_t)g.strangers;
-      part(&m);
-      m = meet(&g, &g.addrs, &key, &usual, soon(LONG_MS));
+      close_meeting(&m);
+      m = run_meeting(&g, &g.addrs, &key, &usual, soon(LONG_MS));
       assert_int_equal(m.dialled, 1);
       assert_int_equal(m.guests, 1); // one connection, however many addresses
       plain = memcmp(&m.at, &g.addrs.a[0], sizeof(m.at)) == 0 && g.strangers == strangers;
@@ -173,7 +173,7 @@ static void test_meet(void **state)
     assert_string_equal(c, "ab");
     assert_int_equal(tt_sock_recv_all(m.fd[0], c, 2, &until), 0);
     assert_string_equal(c, "cd");
-    part(&m);
+    close_meeting(&m);
     tt_greeter_close(&g, true);
     assert_int_equal(g.addrs.n, 0);
   }
@@ -187,18 +187,18 @@ static void test_refusals(void **state)
   tt_hello wrong_rank = usual, wrong_kind = usual;
   wrong_rank.to = 6;
   wrong_kind.kind = TT_HELLO_JOIN;
-  meeting m = meet(&g, &g.addrs, &other_key, &usual, soon(LONG_MS));
+  meeting m = run_meeting(&g, &g.addrs, &other_key, &usual, soon(LONG_MS));
   assert_int_equal(m.dialled, -EACCES);
   assert_int_equal(m.guests, 0);
-  m = meet(&g, &g.addrs, &key, &wrong_rank, soon(LONG_MS));
+  m = run_meeting(&g, &g.addrs, &key, &wrong_rank, soon(LONG_MS));
   assert_int_equal(m.dialled, -EACCES);
-  m = meet(&g, &g.addrs, &key, &wrong_kind, soon(LONG_MS));
+  m = run_meeting(&g, &g.addrs, &key, &wrong_kind, soon(LONG_MS));
   assert_int_equal(m.dialled, -EACCES);
   assert_int_equal(m.guests, 0);
   assert_true(g.strangers >= 6);
-  m = meet(&g, &g.addrs, &key, &usual, soon(LONG_MS));
+  m = run_meeting(&g, &g.addrs, &key, &usual, soon(LONG_MS));
   assert_int_equal(m.dialled, 1);
-  part(&m);
+  close_meeting(&m);
   tt_greeter_close(&g, true);
 }
 
@@ -239,21 +239,21 @@ static void test_other_way(void **state)
   const tt_addr first[] = {closed_port(), d.at, mute, {.family = 99, .port = 1}};
   for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
     tt_addrs to = {.n = 2, .a = {first[i], g.addrs.a[1]}};
-    meeting m = meet(&g, &to, &key, &usual, soon(LONG_MS));
+    meeting m = run_meeting(&g, &to, &key, &usual, soon(LONG_MS));
     assert_int_equal(m.dialled, 1);
     assert_int_equal(m.guests, 1);
     assert_memory_equal(&m.at, &g.addrs.a[1], sizeof(m.at));
-    part(&m);
+    close_meeting(&m);
   }
   // All at once, and a listener with another key among them: the last one is the right one.
   tt_greeter foreign;
   tt_addrs there = {.n = 1, .a = {loopback(4)}};
   assert_int_equal(tt_greeter_open(&foreign, &there, &other_key, TT_HELLO_NET, 5), 0);
   tt_addrs to = {.n = 4, .a = {first[0], d.at, mute, g.addrs.a[0]}};
-  meeting m = meet(&g, &to, &key, &usual, soon(LONG_MS));
+  meeting m = run_meeting(&g, &to, &key, &usual, soon(LONG_MS));
   assert_int_equal(m.dialled, 1);
   assert_memory_equal(&m.at, &g.addrs.a[0], sizeof(m.at));
-  part(&m);
+  close_meeting(&m);
   tt_greeter_close(&foreign, true);
   tt_sock_close(&silent);
   close_deaf(&d);
@@ -274,9 +274,9 @@ static void test_no_way(void **state)
   assert_int_equal(tt_dial_start(&to, &key, &usual, 0, &dial), -EINVAL);
   assert_null(dial);
   to = (tt_addrs){.n = 2, .a = {closed_port(), closed_port()}};
-  assert_int_equal(meet(&none, &to, &key, &usual, 0).dialled, -ECONNREFUSED);
+  assert_int_equal(run_meeting(&none, &to, &key, &usual, 0).dialled, -ECONNREFUSED);
   to = tt_addrs_one(&d.at);
-  assert_int_equal(meet(&none, &to, &key, &usual, soon(50)).dialled, -ETIMEDOUT);
+  assert_int_equal(run_meeting(&none, &to, &key, &usual, soon(50)).dialled, -ETIMEDOUT);
   uint32_t flag = 1;
   int fd = -1;
   tt_addr at;
@@ -303,7 +303,7 @@ static void spin(uint32_t turns)
   }
 }
 
-static uint32_t below(uint32_t limit)
+static uint32_t random_below(uint32_t limit)
 {
   uint32_t x;
   tt_random(&x, sizeof(x));
@@ -317,7 +317,7 @@ static void *run_ender(void *arg)
     if (round > done) {
       int fd = e->fd;
       done = round;
-      spin(below(30000));
+      spin(random_below(30000));
       tt_sock_close(&fd);
       __atomic_store_n(&e->fd, -1, __ATOMIC_RELEASE);
     }
@@ -333,7 +333,7 @@ static void begin_ending(ender *e, int round, tt_dial **d)
   tt_addrs to = tt_addrs_one(&bound);
   assert_int_equal(tt_dial_start(&to, &key, &usual, soon(LONG_MS), d), 0);
   __atomic_store_n(&e->round, round, __ATOMIC_RELEASE);
-  spin(below(30000));
+  spin(random_below(30000));
   assert_true(tt_dial_step(*d, &fd, &at) <= 0);
   while (__atomic_load_n(&e->fd, __ATOMIC_ACQUIRE) >= 0) {
   }
@@ -441,7 +441,7 @@ static void test_liars(void **state)
   assert_int_equal(dial_liar(&l, 90), -ETIMEDOUT);
 }
 
-static int knock(const tt_addr *at)
+static int connect_stranger(const tt_addr *at)
 {
   int fd = -1;
   tt_until until = {.deadline_ns = soon(LONG_MS)};
@@ -476,7 +476,7 @@ static void test_replay(void **state)
   uint8_t proof[sizeof(tt_seal)];
   tt_until until = {.deadline_ns = soon(LONG_MS)};
   open_greeter(&g, 1);
-  int fd = knock(&g.addrs.a[0]);
+  int fd = connect_stranger(&g.addrs.a[0]);
   assert_int_equal(serve(&g), 0);
   assert_int_equal(tt_sock_recv_all(fd, &greeting, sizeof(greeting), &until), 0);
   tt_hello_seal(&h, &key, &greeting);
@@ -484,7 +484,7 @@ static void test_replay(void **state)
   assert_int_equal(serve(&g), 1);
   assert_int_equal(tt_sock_recv_all(fd, proof, sizeof(proof), &until), 0);
   tt_sock_close(&fd);
-  fd = knock(&g.addrs.a[0]);
+  fd = connect_stranger(&g.addrs.a[0]);
   assert_int_equal(tt_sock_send(fd, &h, sizeof(h)), sizeof(h)); // the very bytes that were good before
   assert_int_equal(serve(&g), 0);
   assert_int_equal(g.strangers, 1);
@@ -502,7 +502,7 @@ static void test_strangers(void **state)
   tt_hello_seal(&h, &key, &none);
   int fds[4];
   for (int i = 0; i < 4; i++) {
-    fds[i] = knock(&g.addrs.a[0]);
+    fds[i] = connect_stranger(&g.addrs.a[0]);
   }
   assert_int_equal(tt_sock_send(fds[0], "GET / HTTP/1.0\r\n\r\n", 18), 18);
   assert_int_equal(tt_sock_send(fds[1], &h, sizeof(h) / 2), sizeof(h) / 2);
@@ -570,10 +570,10 @@ static void test_flood(void **state)
     (void)serve(&g);
   }
   for (int round = 0; round < 20; round++) {
-    meeting m = meet(&g, &g.addrs, &key, &usual, soon(LONG_MS));
+    meeting m = run_meeting(&g, &g.addrs, &key, &usual, soon(LONG_MS));
     assert_int_equal(m.dialled, 1);
     assert_int_equal(m.guests, 1);
-    part(&m);
+    close_meeting(&m);
   }
   for (int i = 0; i < 2; i++) {
     __atomic_store_n(&f[i].stop, 1, __ATOMIC_RELEASE);

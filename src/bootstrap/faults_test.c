@@ -20,7 +20,7 @@ static void test_two_ranks_with_one_number(void **state)
   (void)state;
   player *p = cast(4, NULL);
   p[3].rank = 1;
-  perform(p, 4);
+  run_players(p, 4);
   expect_all(p, 4, ncclInvalidUsage, "two ranks call themselves rank 1 of 4", "process ");
   await_no_roots();
   free(p);
@@ -31,7 +31,7 @@ static void test_ranks_disagree(void **state)
   (void)state;
   player *p = cast(4, NULL);
   p[2].nranks = 3;
-  perform(p, 4);
+  run_players(p, 4);
   expect_all(p, 4, ncclInvalidUsage, "rank 2 says 3 ranks", "says 4 ranks");
   await_no_roots();
   free(p);
@@ -42,13 +42,13 @@ static void test_rank_out_of_range(void **state)
   (void)state;
   player *p = cast(3, NULL);
   p[2].rank = 3;
-  perform(p, 3);
+  run_players(p, 3);
   expect_all(p, 3, ncclInvalidUsage, "calls itself rank 3 of 3", "from 0 to 2");
   await_no_roots();
   free(p);
   p = cast(2, NULL);
   p[0].rank = -1;
-  perform(p, 2);
+  run_players(p, 2);
   expect_all(p, 2, ncclInvalidUsage, "calls itself rank -1 of 2", "");
   await_no_roots();
   free(p);
@@ -83,14 +83,14 @@ static void test_used_id(void **state)
   (void)state;
   player *p[2] = {cast(1, NULL), cast(2, NULL)};
   for (int i = 0; i < 2; i++) {
-    perform(p[i], i + 1);
+    run_players(p[i], i + 1);
     expect_success(p[i], i + 1);
   }
   for (int i = 0; i < 2; i++) {
-    start(p[i], i + 1);
+    start_players(p[i], i + 1);
   }
   for (int i = 0; i < 2; i++) {
-    finish(p[i], i + 1);
+    finish_players(p[i], i + 1);
     expect_all(p[i], i + 1, ncclInvalidUsage, "already used", "ncclGetUniqueId");
     free(p[i]);
   }
@@ -104,7 +104,7 @@ static void test_missing_ranks_are_named(void **state)
   char log[4096] = "";
   p[1] = p[6];
   uint64_t began = tt_now_ns();
-  perform(p, 2); // ranks 0 and 6
+  run_players(p, 2); // ranks 0 and 6
   expect_all(p, 2, ncclRemoteError, "ranks 1-5 of 7", "NCCL_BOOTSTRAP_TIMEOUT");
   assert_true(tt_now_ns() - began >= TIMEOUT_S * TT_NS_PER_S);
   free(p);
@@ -127,17 +127,17 @@ static void test_unused_ids_end(void **state)
   }
   player *p = cast(2, NULL), *late = calloc(1, sizeof(*late));
   unsigned before = count_joined();
-  start(p, 1);
+  start_players(p, 1);
   await_joined(before, 1);
   for (uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S; tt_lobby_count() > 1 && tt_now_ns() < end;) {
     tt_sleep_ns(TT_NS_PER_MS);
   }
   assert_int_equal(tt_lobby_count(), 1);
   *late = (player){.ids = {unused}, .nids = 1, .nranks = 1};
-  perform(late, 1);
+  run_players(late, 1);
   expect_all(late, 1, ncclInvalidUsage, "nobody listens", "TUTTI_ID_TIMEOUT");
-  start(p + 1, 1);
-  finish(p, 2);
+  start_players(p + 1, 1);
+  finish_players(p, 2);
   expect_success(p, 2);
   free(p);
   free(late);
@@ -173,12 +173,12 @@ static void test_abort_before_all_have_joined(void **state)
   (void)state;
   player *p = cast(3, NULL);
   unsigned before = count_joined();
-  start(p, 2);
+  start_players(p, 2);
   await_joined(before, 2);
   __atomic_store_n(&p[1].abort_flag, 1, __ATOMIC_RELAXED);
   pthread_join(p[1].thread, NULL);
   assert_int_equal(p[1].res, ncclInternalError); // another code without the abort
-  start(p + 2, 1);                               // too late, and told the same
+  start_players(p + 2, 1);                       // too late, and told the same
   pthread_join(p[0].thread, NULL);
   pthread_join(p[2].thread, NULL);
   p[1] = p[2];
@@ -223,7 +223,7 @@ static void abort_in(void *(*fn)(void *))
   for (int i = 0; i < 3; i++) {
     p[i].keep = true;
   }
-  perform(p, 3);
+  run_players(p, 3);
   expect_success(p, 3);
   waiter w = {.b = p[0].b, .n = 3};
   pthread_t t;
@@ -291,7 +291,7 @@ static void test_death(void **state)
 {
   (void)state;
   open_board();
-  assert_int_equal(processes(5, gather_with_a_death), 4);
+  assert_int_equal(run_rank_processes(5, gather_with_a_death), 4);
   munmap(shared, sizeof(*shared));
 }
 
@@ -341,7 +341,7 @@ static void gather_of_another_size(tt_bootstrap *b, int rank, int n)
   char data[4 * 16] = {0};
   ncclResult_t res = tt_bootstrap_allgather(b, data, rank == 1 ? 16 : 8);
   (void)n;
-  check(res == ncclInvalidUsage, "sizes that differ", rank);
+  check_rank_good(res == ncclInvalidUsage, "sizes that differ", rank);
 }
 
 static void test_sizes_differ(void **state)
@@ -349,7 +349,7 @@ static void test_sizes_differ(void **state)
   (void)state;
   player *p = cast(4, gather_of_another_size);
   wrong = 0;
-  perform(p, 4);
+  run_players(p, 4);
   expect_success(p, 4);
   assert_int_equal(wrong, 0);
   free(p);
@@ -391,11 +391,11 @@ static void test_strangers(void **state)
   wrong = 0;
   assert_int_equal(tt_bootstrap_id_parse(&p[0].ids[0], &id), ncclSuccess);
   c.to = id.root.a[0];
-  start(p, 4);
+  start_players(p, 4);
   pthread_create(&t, NULL, harass, &c);
   tt_sleep_ns(20 * TT_NS_PER_MS); // most of the crowd is there before the other half
-  start(p + 4, 4);
-  finish(p, 8);
+  start_players(p + 4, 4);
+  finish_players(p, 8);
   pthread_join(t, NULL);
   for (int i = 0; i < 200; i++) {
     tt_sock_close(&c.fds[i]);
@@ -414,7 +414,7 @@ static void test_door_closes(void **state)
   for (int i = 0; i < 3; i++) {
     p[i].keep = true;
   }
-  perform(p, 3);
+  run_players(p, 3);
   expect_success(p, 3);
   for (int i = 0; i < 3; i++) {
     const tt_addrs *own = &p[i].b->own;
@@ -442,7 +442,7 @@ static void limit_files(int most)
   rlim_t n = most < 0 ? (rlim_t)free_one : (rlim_t)most;
   struct rlimit few = {.rlim_cur = n, .rlim_max = n};
   close(free_one);
-  check(setrlimit(RLIMIT_NOFILE, &few) == 0, "limit of open files", 0);
+  check_rank_good(setrlimit(RLIMIT_NOFILE, &few) == 0, "limit of open files", 0);
 }
 
 // Runs `body` in a child, which may spoil its process. True: it has ended well.
@@ -552,10 +552,10 @@ static void test_root_with_few_files(void **state)
   p[0].nranks = FEW_FILES - 1;
   p[1] = p[0];
   p[1].rank = 7;
-  start(p, 2);
+  start_players(p, 2);
   assert_true(await_count(&shared->made, 2));
   __atomic_store_n(&p[1].abort_flag, 1, __ATOMIC_RELAXED);
-  finish(p, 2);
+  finish_players(p, 2);
   expect_all(p, 1, ncclRemoteError, "rank 7 (", "went away before all 63 ranks had joined");
   await_root(root);
   free(p);
@@ -569,7 +569,7 @@ static void test_root_with_too_few_files(void **state)
   pid_t root = start_poor_root(&p->ids[0]);
   p->nids = 1;
   p->nranks = FEW_FILES;
-  perform(p, 1);
+  run_players(p, 1);
   expect_all(p, 1, ncclRemoteError, "may have 64 files open", "ulimit -n");
   await_root(root);
   free(p);
@@ -580,7 +580,7 @@ static void test_forked_child_may_not_use_it(void **state)
   (void)state;
   player *p = cast(2, NULL);
   p[0].keep = p[1].keep = true;
-  perform(p, 2);
+  run_players(p, 2);
   expect_success(p, 2);
   pid_t child = fork();
   if (child == 0) {

@@ -27,7 +27,7 @@ static player *cast_for(const ncclUniqueId *id, int n)
 static void use_id(const ncclUniqueId *id, int n)
 {
   player *p = cast_for(id, n);
-  perform(p, n);
+  run_players(p, n);
   expect_success(p, n);
   free(p);
 }
@@ -44,10 +44,10 @@ static void note_costs(costs *c)
   use_id(&id, 2);
   await_no_roots();
   c->nthreads = list_threads(c->threads, 2 * MAX);
-  c->fds = count_entries("/proc/self/fd");
+  c->fds = count_folder("/proc/self/fd");
 }
 
-static void make_ids(ncclUniqueId *ids, int n)
+static void make_unique_ids(ncclUniqueId *ids, int n)
 {
   for (int i = 0; i < n; i++) {
     assert_int_equal(tt_bootstrap_id(&ids[i]), ncclSuccess);
@@ -60,7 +60,7 @@ static void expect_costs_of_one(const costs *before, const ncclUniqueId *id)
   tt_id parsed;
   assert_int_equal(tt_bootstrap_id_parse(id, &parsed), ncclSuccess);
   assert_int_equal(await_new_threads(before->threads, before->nthreads, 1), 1);
-  assert_in_range(count_entries("/proc/self/fd") - before->fds, parsed.root.n + 1,
+  assert_in_range(count_folder("/proc/self/fd") - before->fds, parsed.root.n + 1,
                   TT_ADDRS_MAX + 1); // an id may have no room for all of them
 }
 
@@ -73,23 +73,23 @@ static void test_unused_ids_share_one_lobby(void **state)
   player *again;
   costs before;
   note_costs(&before);
-  make_ids(ids, 1);
+  make_unique_ids(ids, 1);
   expect_costs_of_one(&before, ids);
-  int fds = count_entries("/proc/self/fd");
-  make_ids(ids + 1, IDS - 1);
+  int fds = count_folder("/proc/self/fd");
+  make_unique_ids(ids + 1, IDS - 1);
   expect_costs_of_one(&before, ids);
-  assert_int_equal(count_entries("/proc/self/fd"), fds);
+  assert_int_equal(count_folder("/proc/self/fd"), fds);
   assert_int_equal(tt_lobby_count(), IDS);
   for (int i = 0; i < 4; i++) {
     use_id(&ids[used[i]], 1 + i);
   }
   again = cast_for(&ids[IDS - 1], 1);
-  perform(again, 1);
+  run_players(again, 1);
   expect_all(again, 1, ncclInvalidUsage, "already used", "ncclGetUniqueId");
   free(again);
   assert_int_equal(tt_lobby_count(), IDS - 4);
   expect_costs_of_one(&before, ids);
-  assert_int_equal(count_entries("/proc/self/fd"), fds);
+  assert_int_equal(count_folder("/proc/self/fd"), fds);
   assert_int_equal(wrong, 0);
 }
 
@@ -110,10 +110,10 @@ static void test_all_unused_ids_end(void **state)
   note_costs(&before);
   for (int round = 0; round < 2; round++) { // the second lobby begins when the first has ended
     uint64_t began = tt_now_ns();
-    make_ids(ids, IDS);
+    make_unique_ids(ids, IDS);
     await_no_roots();
     assert_true(tt_now_ns() - began >= ID_TIMEOUT_S * TT_NS_PER_S);
-    assert_int_equal(count_entries("/proc/self/fd"), before.fds);
+    assert_int_equal(count_folder("/proc/self/fd"), before.fds);
     assert_int_equal(await_new_threads(before.threads, before.nthreads, 0), 0);
   }
 }
@@ -146,7 +146,7 @@ static void test_names_and_keys_belong_together(void **state)
   tt_id id[2];
   tt_key other = {.b = {9}}, zero = {.b = {0}};
   int fd = -1;
-  make_ids(ids, 2);
+  make_unique_ids(ids, 2);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(tt_bootstrap_id_parse(&ids[i], &id[i]), ncclSuccess);
   }
@@ -173,11 +173,11 @@ static void test_ids_do_not_wait_for_each_other(void **state)
   ncclUniqueId ids[2];
   tt_id id;
   int fds[HELD], n = 0;
-  make_ids(ids, 2);
+  make_unique_ids(ids, 2);
   assert_int_equal(tt_bootstrap_id_parse(&ids[0], &id), ncclSuccess);
   player *slow = cast_for(&ids[0], 2);
   unsigned before = count_joined();
-  start(slow, 1);
+  start_players(slow, 1);
   await_joined(before, 1);
   for (; n < HELD; n++) {
     tt_until until = {.deadline_ns = tt_now_ns() + LONG_S * TT_NS_PER_S};
@@ -186,8 +186,8 @@ static void test_ids_do_not_wait_for_each_other(void **state)
   }
   use_id(&ids[1], 4);
   assert_true(tt_lobby_count() >= 1); // the other one still waits
-  start(slow + 1, 1);
-  finish(slow, 2);
+  start_players(slow + 1, 1);
+  finish_players(slow, 2);
   expect_success(slow, 2);
   while (n > 0) {
     tt_sock_close(&fds[--n]);
@@ -203,7 +203,7 @@ static void *make_some(void *arg)
 {
   ncclUniqueId *ids = arg;
   for (int i = 0; i < EACH; i++) {
-    check(tt_bootstrap_id(&ids[i]) == ncclSuccess, "an id", i);
+    check_rank_good(tt_bootstrap_id(&ids[i]) == ncclSuccess, "an id", i);
   }
   return NULL;
 }
@@ -232,7 +232,7 @@ static void test_threads_make_ids(void **state)
   }
   for (int i = 0; i < MAKERS * EACH; i += MAX / 2) {
     int n = TT_MIN(MAX / 2, MAKERS * EACH - i);
-    perform(p + i, n);
+    run_players(p + i, n);
     expect_success(p + i, n);
   }
   free(p);
@@ -251,18 +251,18 @@ static void test_forked_child_makes_ids(void **state)
 {
   (void)state;
   ncclUniqueId id;
-  make_ids(&id, 1);
+  make_unique_ids(&id, 1);
   pid_t child = fork();
   if (child == 0) {
     ncclUniqueId own;
     tt_bootstrap *b = NULL;
     bool good = tt_lobby_count() == 0 && tt_bootstrap_id(&own) == ncclSuccess && tt_bootstrap_init(&own, 1, 1, 0, NULL, &b) == ncclSuccess;
     tt_bootstrap_destroy(b);
-    _exit(!good || process_life(&id, 1, 2) != 0);
+    _exit(!good || live_as_process(&id, 1, 2) != 0);
   }
   player *p = cast_for(&id, 2);
   int status = 1;
-  perform(p, 1);
+  run_players(p, 1);
   expect_success(p, 1);
   waitpid(child, &status, 0);
   assert_int_equal(status, 0);

@@ -55,7 +55,7 @@ typedef struct {
 } player;
 
 // One rank as a thread: init, body, destroy.
-static UNUSED_OK void *play(void *arg)
+static UNUSED_OK void *run_player(void *arg)
 {
   player *p = arg;
   p->res = tt_bootstrap_init(p->ids, p->nids, p->nranks, p->rank, &p->abort_flag, &p->b);
@@ -95,15 +95,15 @@ static UNUSED_OK player *cast(int n, void (*body)(tt_bootstrap *, int, int))
 }
 
 // Starts the threads of n players.
-static UNUSED_OK void start(player *p, int n)
+static UNUSED_OK void start_players(player *p, int n)
 {
   for (int i = 0; i < n; i++) {
-    assert_int_equal(pthread_create(&p[i].thread, NULL, play, &p[i]), 0);
+    assert_int_equal(pthread_create(&p[i].thread, NULL, run_player, &p[i]), 0);
   }
 }
 
 // Waits for them.
-static UNUSED_OK void finish(player *p, int n)
+static UNUSED_OK void finish_players(player *p, int n)
 {
   for (int i = 0; i < n; i++) {
     pthread_join(p[i].thread, NULL);
@@ -111,10 +111,10 @@ static UNUSED_OK void finish(player *p, int n)
 }
 
 // Both.
-static UNUSED_OK void perform(player *p, int n)
+static UNUSED_OK void run_players(player *p, int n)
 {
-  start(p, n);
-  finish(p, n);
+  start_players(p, n);
+  finish_players(p, n);
 }
 
 // Every player succeeded.
@@ -139,7 +139,7 @@ static UNUSED_OK void await_no_roots(void)
 }
 
 // Entries of a directory, "." and ".." among them.
-static UNUSED_OK int count_entries(const char *dir)
+static UNUSED_OK int count_folder(const char *dir)
 {
   DIR *d = opendir(dir);
   int n = 0;
@@ -214,7 +214,7 @@ static UNUSED_OK void await_joined(unsigned before, unsigned n)
 static int wrong UNUSED_OK;
 
 // Counts and prints what is not good.
-static UNUSED_OK void check(bool good, const char *what, int rank)
+static UNUSED_OK void check_rank_good(bool good, const char *what, int rank)
 {
   if (!good) {
     print_error("rank %d: %s\n", rank, what);
@@ -223,7 +223,7 @@ static UNUSED_OK void check(bool good, const char *what, int rank)
 }
 
 // Byte i of a rank.
-static UNUSED_OK uint8_t mark(int rank, size_t i)
+static UNUSED_OK uint8_t rank_byte(int rank, size_t i)
 {
   return (uint8_t)(rank * 37 + (int)(i % 251));
 }
@@ -233,13 +233,13 @@ static UNUSED_OK void gather_once(tt_bootstrap *b, int rank, int n, size_t size)
 {
   uint8_t *data = calloc((size_t)n, size);
   for (size_t i = 0; i < size; i++) {
-    data[(size_t)rank * size + i] = mark(rank, i);
+    data[(size_t)rank * size + i] = rank_byte(rank, i);
   }
   bool good = tt_bootstrap_allgather(b, data, size) == ncclSuccess;
   for (size_t k = 0; good && k < (size_t)n * size; k++) {
-    good = data[k] == mark((int)(k / size), k % size);
+    good = data[k] == rank_byte((int)(k / size), k % size);
   }
-  check(good, "all-gather", rank);
+  check_rank_good(good, "all-gather", rank);
   free(data);
 }
 
@@ -250,11 +250,11 @@ static UNUSED_OK void whole_life(tt_bootstrap *b, int rank, int n)
   for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
     gather_once(b, rank, n, sizes[i]);
   }
-  check(tt_bootstrap_barrier(b) == ncclSuccess, "barrier", rank);
+  check_rank_good(tt_bootstrap_barrier(b) == ncclSuccess, "barrier", rank);
 }
 
 // Runs `body` as the ranks of `n` processes; returns how many ended with status 0.
-static UNUSED_OK int processes(int n, int (*body)(const ncclUniqueId *id, int rank, int n))
+static UNUSED_OK int run_rank_processes(int n, int (*body)(const ncclUniqueId *id, int rank, int n))
 {
   ncclUniqueId id;
   pid_t pids[MAX];
@@ -275,7 +275,7 @@ static UNUSED_OK int processes(int n, int (*body)(const ncclUniqueId *id, int ra
 }
 
 // The same as a process; its exit status.
-static UNUSED_OK int process_life(const ncclUniqueId *id, int rank, int n)
+static UNUSED_OK int live_as_process(const ncclUniqueId *id, int rank, int n)
 {
   tt_bootstrap *b = NULL;
   if (tt_bootstrap_init(id, 1, n, rank, NULL, &b) != ncclSuccess) {

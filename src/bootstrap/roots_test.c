@@ -42,9 +42,9 @@ static void same_secret(tt_bootstrap *b, int rank, int n)
   uint8_t all[MAX][16];
   whole_life(b, rank, n);
   memcpy(all[rank], tt_bootstrap_secret(b), 16);
-  check(tt_bootstrap_allgather(b, all, 16) == ncclSuccess, "all-gather of secrets", rank);
+  check_rank_good(tt_bootstrap_allgather(b, all, 16) == ncclSuccess, "all-gather of secrets", rank);
   for (int i = 0; i < n; i++) {
-    check(memcmp(all[0], all[i], 16) == 0, "one secret", rank);
+    check_rank_good(memcmp(all[0], all[i], 16) == 0, "one secret", rank);
   }
 }
 
@@ -56,7 +56,7 @@ static void test_many_roots(void **state)
     for (int nids = 1; nids <= MAX_IDS && nids <= ns[i]; nids++) {
       player *p = cast_many(ns[i], nids, same_secret);
       wrong = 0;
-      perform(p, ns[i]);
+      run_players(p, ns[i]);
       expect_success(p, ns[i]);
       assert_int_equal(wrong, 0);
       await_no_roots();
@@ -73,14 +73,14 @@ static void test_slow_first_ranks(void **state)
   wrong = 0;
   for (int i = 0; i < 9; i++) {
     if (i % 3 != 0) {
-      start(&p[i], 1);
+      start_players(&p[i], 1);
     }
   }
   for (int i = 6; i >= 0; i -= 3) {
     tt_sleep_ns(30 * TT_NS_PER_MS);
-    start(&p[i], 1);
+    start_players(&p[i], 1);
   }
-  finish(p, 9);
+  finish_players(p, 9);
   expect_success(p, 9);
   assert_int_equal(wrong, 0);
   await_no_roots();
@@ -112,25 +112,25 @@ static void test_faults_are_told_to_all(void **state)
   (void)state;
   player *p = cast_many(8, 3, NULL); // 0-2, 3-5, 6-7
   p[5].rank = 4;
-  perform(p, 8);
+  run_players(p, 8);
   expect_all(p, 8, ncclInvalidUsage, "two ranks call themselves rank 4 of 8", "process ");
   await_no_roots();
   free(p);
   p = cast_many(8, 3, NULL);
   p[7].rank = 8;
-  perform(p, 8);
+  run_players(p, 8);
   expect_all(p, 8, ncclInvalidUsage, "calls itself rank 8 of 8", "from 0 to 7");
   await_no_roots();
   free(p);
   p = cast_many(8, 2, NULL); // 0-3, 4-7
   p[1].nranks = 7;
-  perform(p, 8);
+  run_players(p, 8);
   expect_all(p, 8, ncclInvalidUsage, "disagree about their number", "rank 1 says 7 ranks");
   await_no_roots();
   free(p);
   p = cast_many(8, 2, NULL);
   p[2].nids = 1;
-  perform(p, 8);
+  run_players(p, 8);
   expect_all(p, 8, ncclInvalidUsage, "disagree about the number of unique ids", "rank 2 has 1");
   await_no_roots();
   free(p);
@@ -143,7 +143,7 @@ static void test_ids_in_another_order(void **state)
   ncclUniqueId id = p[1].ids[0];
   p[1].ids[0] = p[1].ids[1];
   p[1].ids[1] = id;
-  perform(p, 4);
+  run_players(p, 4);
   expect_all(p, 4, ncclInvalidUsage, "different unique ids, or the same in another order", "rank 1");
   await_no_roots();
   free(p);
@@ -155,13 +155,13 @@ static void test_missing(void **state)
   player *p = cast_many(9, 3, NULL);
   uint64_t began = tt_now_ns();
   p[4] = p[8];
-  perform(p, 8); // all but rank 4
+  run_players(p, 8); // all but rank 4
   expect_all(p, 8, ncclRemoteError, "ranks 4 of 9 have not joined", "NCCL_BOOTSTRAP_TIMEOUT");
   assert_true(tt_now_ns() - began >= TIMEOUT_S * TT_NS_PER_S);
   free(p);
   p = cast_many(9, 3, NULL);
   p[3] = p[6], p[4] = p[7], p[5] = p[8];
-  perform(p, 6); // a whole share is missing: its root knows, or the one before it
+  run_players(p, 6); // a whole share is missing: its root knows, or the one before it
   expect_all(p, 6, ncclRemoteError, "ranks 3", "of 9 have not joined");
   free(p);
 }
@@ -172,10 +172,10 @@ static void test_abort(void **state)
   for (int who = 0; who < 2; who++) { // an ordinary rank of a share, and the one between two roots
     player *p = cast_many(6, 2, NULL);
     unsigned before = count_joined();
-    start(p, 5);
+    start_players(p, 5);
     await_joined(before, 7); // all five have, ranks 0 and 3 both roots: who ends before it has joined is only missed
     __atomic_store_n(&p[3 + who].abort_flag, 1, __ATOMIC_RELAXED);
-    finish(p, 5);
+    finish_players(p, 5);
     assert_int_equal(p[3 + who].res, ncclInternalError);
     p[3 + who] = p[0];
     expect_all(p, 5, ncclRemoteError, "joined", who == 0 ? "3" : "4");
@@ -224,13 +224,13 @@ static void test_root_dies(void **state)
     memcpy(p[i].ids, ids, sizeof(ids));
   }
   // Rank 3 is the one that is late: the dead root never hears of it.
-  start(p, 3);
-  start(p + 4, 2);
+  start_players(p, 3);
+  start_players(p + 4, 2);
   tt_sleep_ns(200 * TT_NS_PER_MS);
   kill(pids[1], SIGKILL);
   waitpid(pids[1], &status, 0);
-  start(p + 3, 1);
-  finish(p, 6);
+  start_players(p + 3, 1);
+  finish_players(p, 6);
   for (int i = 0; i < 6; i++) {
     if (p[i].res == ncclSuccess || p[i].text[0] == '\0') {
       print_error("rank %d: %d '%s'\n", i, p[i].res, p[i].text);
@@ -325,7 +325,7 @@ static void test_misleading_addresses(void **state)
     p[i].res = ncclInternalError;
     assert_int_equal(pthread_create(&p[i].thread, NULL, play_misled, &p[i]), 0);
   }
-  finish(p, 4);
+  finish_players(p, 4);
   expect_success(p, 4);
   assert_int_equal(wrong, 0);
   close_nowhere();
@@ -353,7 +353,7 @@ static void test_no_address(void **state)
 static unsigned lines_heard; // its address is the id of the roots of these tests
 
 // One turn of the lobby, for a root alone.
-static void step_once(tt_root *r, int events)
+static void step_root(tt_root *r, int events)
 {
   void *lines[TT_EVENTS_AT_ONCE];
   int n = tt_events_take(events, lines, TT_EVENTS_AT_ONCE);
@@ -383,11 +383,11 @@ static void expect_bounded_steps(tt_root *r, int events, int fd, tt_conn *rank)
     assert_int_equal(tt_note_send(rank, TT_NOTE_WAIT, &share, sizeof(share)), 0);
   }
   for (; unread_bytes(fd) > 0 && steps < FLOOD; steps++) {
-    step_once(r, events);
+    step_root(r, events);
   }
   assert_int_equal(unread_bytes(fd), 0);
   assert_in_range(steps, 2, FLOOD);
-  step_once(r, events);
+  step_root(r, events);
   assert_false(tt_root_has_ended(r));
 }
 
@@ -411,16 +411,16 @@ static void test_flood_of_notes(void **state)
   tt_conn_open(&rank, fds[0], &key, &hello, false);
   tt_root_take(r, &hello, fds[1]);
   assert_int_equal(tt_note_send(&rank, TT_NOTE_JOIN, &card, sizeof(card)), 0);
-  step_once(r, events);
+  step_root(r, events);
   assert_int_equal(count_joined() - before, 1);
   expect_bounded_steps(r, events, fds[1], &rank);
   assert_true(tt_root_is_open(r));
   assert_int_equal(tt_note_send(&rank, TT_NOTE_FAIL, &code, sizeof(code)), 0);
-  step_once(r, events);
+  step_root(r, events);
   tt_root_answer(r);
   expect_bounded_steps(r, events, fds[1], &rank); // until it has taken its answer
   tt_conn_close(&rank);
-  step_once(r, events);
+  step_root(r, events);
   assert_true(tt_root_has_ended(r));
   tt_root_destroy(r);
   tt_fd_close(events);

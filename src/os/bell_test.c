@@ -40,7 +40,7 @@ typedef struct game {
   _Atomic uint32_t sleeps; // how often somebody really went to sleep
 } game;
 
-static void publish(side *s, uint32_t value)
+static void publish_value(side *s, uint32_t value)
 {
   atomic_store_explicit(&s->value, value, memory_order_release);
   tt_bell_fence();
@@ -48,7 +48,7 @@ static void publish(side *s, uint32_t value)
 }
 
 // Waits for `value` without ever spinning. False when a ring was lost.
-static bool await(game *g, side *s, uint32_t value)
+static bool await_value(game *g, side *s, uint32_t value)
 {
   uint64_t end = tt_now_ns() + LONG_NS;
   while (atomic_load_explicit(&s->value, memory_order_acquire) != value) {
@@ -71,17 +71,17 @@ static bool await(game *g, side *s, uint32_t value)
 }
 
 // Plays one side; returns the number of the round that was lost, or 0.
-static intptr_t play(game *g, int me)
+static intptr_t play_bell_side(game *g, int me)
 {
   for (int i = 1; i <= g->rounds; i++) {
     if (me == 0) {
-      publish(&g->to[1], (uint32_t)i);
+      publish_value(&g->to[1], (uint32_t)i);
     }
-    if (!await(g, &g->to[me], (uint32_t)i)) {
+    if (!await_value(g, &g->to[me], (uint32_t)i)) {
       return i;
     }
     if (me == 1) {
-      publish(&g->to[0], (uint32_t)i);
+      publish_value(&g->to[0], (uint32_t)i);
     }
   }
   return 0;
@@ -89,7 +89,7 @@ static intptr_t play(game *g, int me)
 
 static void *play_second(void *arg)
 {
-  return (void *)play(arg, 1);
+  return (void *)play_bell_side(arg, 1);
 }
 
 static void play_threads(int rounds, sleeper sleep)
@@ -98,7 +98,7 @@ static void play_threads(int rounds, sleeper sleep)
   pthread_t t;
   void *lost = NULL;
   assert_int_equal(pthread_create(&t, NULL, play_second, &g), 0);
-  assert_int_equal(play(&g, 0), 0);
+  assert_int_equal(play_bell_side(&g, 0), 0);
   pthread_join(t, &lost);
   assert_null(lost);
   assert_true(g.sleeps > (uint32_t)rounds / 100); // it was a test of sleeping
@@ -131,10 +131,10 @@ static void test_two_processes(void **state)
   g->sleep = tt_bell_sleep;
   pid_t pid = fork();
   if (pid == 0) { // at another address, as in real life
-    _exit(tt_shm_map(fd, sizeof(game), &there) == ncclSuccess && play(there, 1) == 0 ? 0 : 1);
+    _exit(tt_shm_map(fd, sizeof(game), &there) == ncclSuccess && play_bell_side(there, 1) == 0 ? 0 : 1);
   }
   int status = -1;
-  assert_int_equal(play(g, 0), 0);
+  assert_int_equal(play_bell_side(g, 0), 0);
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_int_equal(status, 0);
   assert_true(g->sleeps > 200);
@@ -179,8 +179,8 @@ static void *ring_in_turn(void *arg)
   game g = {.sleep = tt_bell_sleep};
   for (uint32_t i = 1; i <= (uint32_t)c->rounds; i++) {
     side *s = &c->s[i * 7 % BELLS];
-    publish(s, atomic_load_explicit(&s->value, memory_order_relaxed) + 1);
-    if (!await(&g, &c->answer, i)) {
+    publish_value(s, atomic_load_explicit(&s->value, memory_order_relaxed) + 1);
+    if (!await_value(&g, &c->answer, i)) {
       return arg;
     }
   }
@@ -197,7 +197,7 @@ static int play_chimes(int rounds, sleeper sleep)
   pthread_create(&t, NULL, ring_in_turn, &c);
   for (uint32_t i = 1; i <= (uint32_t)rounds && bad == 0; i++) {
     bad = await_sum(&c, sleep, i) ? 0 : (int)i;
-    publish(&c.answer, i);
+    publish_value(&c.answer, i);
   }
   pthread_join(t, &lost);
   return lost != NULL ? -1 : bad;
@@ -342,7 +342,7 @@ static void test_ring_alone(void **state)
 // One ring wakes everybody on the bell.
 static _Atomic int awake;
 
-static void *sleep_once(void *arg)
+static void *sleep_on_one_bell(void *arg)
 {
   tt_bell *b = arg;
   uint32_t ticket = tt_bell_announce(b);
@@ -359,7 +359,7 @@ static void test_wakes_all(void **state)
   tt_bell b = {0};
   pthread_t t[N];
   for (int i = 0; i < N; i++) {
-    pthread_create(&t[i], NULL, sleep_once, &b);
+    pthread_create(&t[i], NULL, sleep_on_one_bell, &b);
   }
   while (b.sleepers < N) {
     tt_sleep_ns(TT_NS_PER_MS);

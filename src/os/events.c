@@ -90,7 +90,7 @@ static bool is_event_set(int fd)
 
 // Is it the very object that the set watches under this number? Objects with an inode of their own are told apart by that. All eventfds, sets and the like
 // share one: a set takes each object and number once, so it refuses a second time what it has. What it does not have it watches for nothing, for a moment.
-static bool is_watched(int set, int fd)
+static bool is_watched_by(int set, int fd)
 {
   char what[LINE];
   what_is(fd, what, sizeof what);
@@ -115,7 +115,7 @@ static void close_one(worklist *w, int set, const char *line)
   int fd = -1;
   if (sscanf(line, "tfd: %d", &fd) != 1 || ino == NULL || sscanf(ino, "ino:%" SCNx64, &inode) != 1 || sdev == NULL ||
       sscanf(sdev, "sdev:%x", &dev) != 1 || fstat(fd, &st) != 0 || st.st_ino != inode || major(st.st_dev) != dev >> KERNEL_MINOR_BITS ||
-      minor(st.st_dev) != (dev & ((1u << KERNEL_MINOR_BITS) - 1)) || !is_watched(set, fd)) {
+      minor(st.st_dev) != (dev & ((1u << KERNEL_MINOR_BITS) - 1)) || !is_watched_by(set, fd)) {
     return;
   }
   if (!is_event_set(fd)) {

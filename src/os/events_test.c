@@ -146,7 +146,7 @@ static void test_timers(void **state)
   assert_null(set);
 }
 
-static bool is_open(int fd)
+static bool is_open_fd(int fd)
 {
   return fcntl(fd, F_GETFD) >= 0;
 }
@@ -171,9 +171,9 @@ static void test_close_watched(void **state)
   assert_true(pid >= 0);
   if (pid == 0) {
     tt_events_close_watched(set);
-    bool good = !is_open(set) && !is_open(pipes[0]) && is_open(pipes[1]) && is_open(other[0]) && is_open(kept);
+    bool good = !is_open_fd(set) && !is_open_fd(pipes[0]) && is_open_fd(pipes[1]) && is_open_fd(other[0]) && is_open_fd(kept);
     for (int i = 0; i < 20; i++) {
-      good &= !is_open(inner[i]);
+      good &= !is_open_fd(inner[i]);
     }
     _exit(good ? 0 : 1);
   }
@@ -215,8 +215,9 @@ static void test_close_watched_alike(void **state)
   assert_true(pid >= 0);
   if (pid == 0) {
     tt_events_close_watched(set);
-    bool gone = !is_open(set) && !is_open(rings[0]) && !is_open(sets[0]);
-    bool there = is_open(rings[1]) && is_open(sets[1]) && is_open(rings[2]) && is_open(rings[3]) && is_open(kept[0]) && is_open(kept[1]);
+    bool gone = !is_open_fd(set) && !is_open_fd(rings[0]) && !is_open_fd(sets[0]);
+    bool there = is_open_fd(rings[1]) && is_open_fd(sets[1]) && is_open_fd(rings[2]) && is_open_fd(rings[3]) && is_open_fd(kept[0]) &&
+                 is_open_fd(kept[1]);
     _exit(gone && there ? 0 : 1);
   }
   int status = -1;

@@ -279,7 +279,7 @@ static bool claim(const tt_fdkey *key, int *fd)
 }
 
 // Closes everything. Lock held, or in a forked child, where no other thread is.
-static void drop_all(void)
+static void drop_box(void)
 {
   while (box.nitems > 0) {
     close(remove_item(box.nitems - 1).fd);
@@ -305,7 +305,7 @@ static void init_news(void)
 // In a forked child: the mailbox is the parent's. Lock and condition are made anew, since a thread of the parent may have held them.
 static void forget_box(void)
 {
-  drop_all();
+  drop_box();
   box.polling = false;
   box.warned = false;
   pthread_mutex_init(&box.lock, NULL);

@@ -34,11 +34,11 @@ static char box_name[TT_FDBOX_NAME];
 static void close_mailbox(void)
 {
   pthread_mutex_lock(&box.lock);
-  drop_all();
+  drop_box();
   pthread_mutex_unlock(&box.lock);
 }
 
-static tt_fdkey key_of(unsigned n)
+static tt_fdkey key_numbered(unsigned n)
 {
   tt_fdkey k;
   memset(&k, 0x5a, sizeof k);
@@ -66,7 +66,7 @@ static int close_file(int fd)
 
 static ncclResult_t push_value(const char *name, unsigned key, int value)
 {
-  tt_fdkey k = key_of(key);
+  tt_fdkey k = key_numbered(key);
   int fd = make_file(value);
   ncclResult_t res = tt_fdbox_push(name, &k, fd);
   close(fd);
@@ -76,7 +76,7 @@ static ncclResult_t push_value(const char *name, unsigned key, int value)
 // The number in the file taken under `key`, or -1000 - code.
 static int take_value(unsigned key, int timeout_ms)
 {
-  tt_fdkey k = key_of(key);
+  tt_fdkey k = key_numbered(key);
   int fd = -77;
   ncclResult_t res = tt_fdbox_take(&k, timeout_ms, NULL, &fd);
   if (res != ncclSuccess) {
@@ -102,7 +102,7 @@ static int ms_since(uint64_t t0)
 }
 
 // A connection to our mailbox that has said nothing yet.
-static int connect_raw(const char *name)
+static int connect_to_box(const char *name)
 {
   struct sockaddr_un a = {.sun_family = AF_UNIX};
   memcpy(a.sun_path + 1, name, strlen(name));
@@ -118,7 +118,7 @@ static int connect_raw(const char *name)
 // The message as a push writes it, spelled out a second time.
 static void make_message(unsigned char out[32], unsigned key)
 {
-  tt_fdkey k = key_of(key);
+  tt_fdkey k = key_numbered(key);
   uint64_t magic = 0x7474666462783031ull;
   memcpy(out, &magic, 8);
   memcpy(out + 8, &k, 24);
@@ -150,7 +150,7 @@ static bool send_raw(int sock, const void *data, size_t size, int nfds)
 }
 
 // A child that ends with its parent.
-static pid_t fork_child(void)
+static pid_t fork_pusher(void)
 {
   pid_t parent = getpid(), pid = fork();
   if (pid == 0) {
@@ -171,7 +171,7 @@ static int exit_code(pid_t pid)
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int open_box(void **state)
+static int open_test_box(void **state)
 {
   (void)state;
   return tt_fdbox_open(box_name) == ncclSuccess ? 0 : -1;
@@ -203,7 +203,7 @@ static void test_same_process(void **state)
 static void test_close_on_exec(void **state)
 {
   (void)state;
-  tt_fdkey k = key_of(5);
+  tt_fdkey k = key_numbered(5);
   int fd = -1, mine = open("/dev/null", O_RDONLY); // without the flag: it must come from the receiving side
   assert_int_equal(tt_fdbox_push(box_name, &k, mine), ncclSuccess);
   assert_int_equal(tt_fdbox_take(&k, 1000, NULL, &fd), ncclSuccess);
@@ -219,7 +219,7 @@ static void test_processes(void **state)
   enum { N = 20 };
   pid_t pids[N];
   for (unsigned i = 0; i < N; i++) {
-    pids[i] = fork_child();
+    pids[i] = fork_pusher();
     if (pids[i] == 0) {
       _exit(push_value(box_name, 100 + i, (int)i) == ncclSuccess ? 0 : 1);
     }
@@ -251,7 +251,7 @@ static void test_fork(void **state)
   (void)state;
   assert_int_equal(push_value(box_name, 7, 77), ncclSuccess);
   assert_true(take_value(12345, 0) < -1000); // now 7 lies unclaimed in the box
-  pid_t pid = fork_child();
+  pid_t pid = fork_pusher();
   if (pid == 0) {
     _exit(child_has_its_own());
   }
@@ -266,12 +266,12 @@ static void test_fork_holds_nothing(void **state)
   (void)state;
   int p[2], fd = -1;
   char c;
-  tt_fdkey k = key_of(30);
+  tt_fdkey k = key_numbered(30);
   assert_int_equal(pipe2(p, O_CLOEXEC | O_NONBLOCK), 0);
   assert_int_equal(tt_fdbox_push(box_name, &k, p[1]), ncclSuccess);
   close(p[1]);
   assert_true(take_value(12345, 0) < -1000);
-  pid_t pid = fork_child();
+  pid_t pid = fork_pusher();
   if (pid == 0) {
     pause();
     _exit(0);
@@ -351,7 +351,7 @@ static void test_strangers(void **state)
   int before = count_fds();
   int s[8];
   for (int i = 0; i < 8; i++) {
-    s[i] = connect_raw(box_name);
+    s[i] = connect_to_box(box_name);
     assert_true(s[i] >= 0);
   }
   assert_true(send_raw(s[0], "GET / HTTP/1.0\r\n\r\n", 18, 0));
@@ -377,12 +377,12 @@ static void test_strangers(void **state)
 // Holds `n` silent connections to the mailbox in a child; it says so in *ready.
 static pid_t start_flood(int n, _Atomic int *ready)
 {
-  pid_t pid = fork_child();
+  pid_t pid = fork_pusher();
   if (pid != 0) {
     return pid;
   }
   for (int i = 0; i < n; i++) {
-    if (connect_raw(box_name) >= 0) {
+    if (connect_to_box(box_name) >= 0) {
       *ready += 1;
     }
   }
@@ -429,7 +429,7 @@ static int receive_with_few(void)
   close(last);
   int s[64];
   for (int i = 0; i < 64; i++) {
-    s[i] = connect_raw(mine);
+    s[i] = connect_to_box(mine);
   }
   if (push_value(mine, 60, 6) != ncclSuccess) {
     return 2;
@@ -444,7 +444,7 @@ static int receive_with_few(void)
 static void test_few_descriptors(void **state)
 {
   (void)state;
-  pid_t pid = fork_child();
+  pid_t pid = fork_pusher();
   if (pid == 0) {
     _exit(receive_with_few());
   }
@@ -470,7 +470,7 @@ typedef struct waiter {
 static void *wait_for_abort(void *arg)
 {
   waiter *w = arg;
-  tt_fdkey k = key_of(w->key);
+  tt_fdkey k = key_numbered(w->key);
   int fd;
   w->res = tt_fdbox_take(&k, LONG_MS, w->abort_flag, &fd);
   return NULL;
@@ -501,7 +501,7 @@ static pid_t start_receiver(char name[TT_FDBOX_NAME], int (*fn)(void))
 {
   int p[2];
   assert_int_equal(pipe2(p, O_CLOEXEC), 0);
-  pid_t pid = fork_child();
+  pid_t pid = fork_pusher();
   if (pid == 0) {
     char mine[TT_FDBOX_NAME] = "";
     int bad = fn != NULL && fn() != 0;
@@ -529,7 +529,7 @@ static void test_receiver_gone(void **state)
   assert_int_equal(push_value(too_long, 1, 1), ncclSystemError);
 }
 
-static int nothing(void)
+static int takes_nothing(void)
 {
   return 0;
 }
@@ -537,7 +537,7 @@ static int nothing(void)
 static void fill_queue(const char *name)
 {
   int s;
-  while ((s = connect_raw(name)) >= 0) {
+  while ((s = connect_to_box(name)) >= 0) {
     close(s); // stays in the queue all the same
   }
 }
@@ -546,7 +546,7 @@ static void test_full_queue(void **state)
 {
   (void)state;
   char name[TT_FDBOX_NAME];
-  pid_t pid = start_receiver(name, nothing);
+  pid_t pid = start_receiver(name, takes_nothing);
   fill_queue(name);
   uint64_t t0 = tt_now_ns();
   assert_int_equal(push_value(name, 1, 1), ncclSystemError);
@@ -576,7 +576,7 @@ static void test_other_user(void **state)
   if (geteuid() != 0) {
     skip();
   }
-  pid_t pid = fork_child();
+  pid_t pid = fork_pusher();
   if (pid == 0) { // root may hear from the child what it likes; it does not listen
     _exit(become_nobody() == 0 && push_value(box_name, 95, 95) == ncclSuccess ? 0 : 1);
   }
@@ -598,7 +598,7 @@ static void test_no_leak(void **state)
     assert_int_equal(push_value(box_name, 3001, i), ncclSuccess);
     assert_int_equal(take_value(3000, 1000), i);
     assert_int_equal(take_value(3001, 1000), i);
-    int s = connect_raw(box_name);
+    int s = connect_to_box(box_name);
     assert_true(send_raw(s, "junk", 4, i % 4));
     close(s);
     assert_true(take_value(3000, 0) < -1000);
@@ -629,7 +629,7 @@ static void test_unclaimed_bound(void **state)
   assert_true(count_fds() < 1024 + 64);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, open_box, close_box)
+#define T(f) cmocka_unit_test_setup_teardown(f, open_test_box, close_box)
 
 int main(void)
 {

@@ -15,7 +15,7 @@
 
 enum { LONG = 10000 };
 
-static void write_file(const char *name, const char *text, size_t size)
+static void write_test_file(const char *name, const char *text, size_t size)
 {
   FILE *f = fopen(name, "w");
   assert_non_null(f);
@@ -25,7 +25,7 @@ static void write_file(const char *name, const char *text, size_t size)
 
 static char folder[32];
 
-static int enter(void **state)
+static int enter_folder(void **state)
 {
   (void)state;
   snprintf(folder, sizeof folder, "/tmp/folder_test.XXXXXX");
@@ -33,7 +33,7 @@ static int enter(void **state)
 }
 
 // Also after a failed assertion. What is not there any more, or not yet, does not matter.
-static int leave(void **state)
+static int leave_folder(void **state)
 {
   (void)state;
   static const char *const names[] = {"a", "b", "empty", "link", "fifo"};
@@ -49,9 +49,9 @@ static void file_hash(void **state)
   static char text[LONG];
   uint64_t a = 1, b = 2, kept = 77;
   memset(text, 'x', sizeof text);
-  write_file("a", text, LONG);
-  write_file("b", text, LONG);
-  write_file("empty", "", 0);
+  write_test_file("a", text, LONG);
+  write_test_file("b", text, LONG);
+  write_test_file("empty", "", 0);
   assert_int_equal(symlink("a", "link"), 0);
   assert_int_equal(mkfifo("fifo", 0600), 0);
   assert_true(tt_file_hash("a", LONG, 5, &a));
@@ -62,7 +62,7 @@ static void file_hash(void **state)
   assert_true(tt_file_hash("a", LONG, 6, &b)); // another seed
   assert_true(a != b);
   text[LONG - 1] = 'y';
-  write_file("b", text, LONG);
+  write_test_file("b", text, LONG);
   assert_true(tt_file_hash("b", LONG, 5, &b)); // another end
   assert_true(a != b);
   assert_true(tt_file_hash("a", LONG - 1, 5, &a)); // which does not count
@@ -79,6 +79,6 @@ static void file_hash(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(file_hash, enter, leave)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(file_hash, enter_folder, leave_folder)};
   return cmocka_run_group_tests_name("os/folder", tests, NULL, NULL);
 }

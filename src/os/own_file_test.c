@@ -36,7 +36,7 @@ static const deal deals[] = {
 };
 
 // Settings and the user's own files are judged alike. Root obeys no other user's file, whoever named it.
-static void contents(void **state)
+static void test_trusted_contents(void **state)
 {
   (void)state;
   char path[] = "/tmp/tutti-trust-XXXXXX", why[TT_TRUST_WHY], text[8];
@@ -64,7 +64,7 @@ static void contents(void **state)
   unlink(path);
 }
 
-static void is_open(void **state)
+static void is_open_file(void **state)
 {
   (void)state;
   static const mode_t modes[] = {0600, 0640, 0604, 0644};
@@ -82,6 +82,6 @@ static void is_open(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(contents), cmocka_unit_test(is_open)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_trusted_contents), cmocka_unit_test(is_open_file)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

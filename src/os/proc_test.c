@@ -25,7 +25,7 @@
 #include "os/shm.h"
 
 // A child that does nothing until it is killed; it writes its identity to *id first.
-static pid_t start_child(tt_proc_id *id, int (*fn)(void))
+static pid_t start_sleeper(tt_proc_id *id, int (*fn)(void))
 {
   int p[2];
   assert_int_equal(pipe(p), 0);
@@ -68,7 +68,7 @@ static void test_alive(void **state)
 {
   (void)state;
   tt_proc_id id;
-  pid_t pid = start_child(&id, NULL);
+  pid_t pid = start_sleeper(&id, NULL);
   assert_int_equal(id.pid, pid);
   assert_true(tt_proc_alive(&id));
   tt_proc_id other = id;
@@ -100,10 +100,10 @@ static void test_holds(void **state)
   tt_proc_id id, survivor;
   assert_int_equal(tt_shm_create("life", 4096, &life), ncclSuccess);
   assert_int_equal(tt_proc_hold(life), ncclSuccess);
-  pid_t pid = start_child(&id, hold_life);
+  pid_t pid = start_sleeper(&id, hold_life);
   assert_true(tt_proc_holds(life, id.cookie));
   assert_false(tt_proc_holds(life, id.cookie ^ 1ull << 40)); // nobody's
-  pid_t other = start_child(&survivor, NULL);                // has the descriptor too, and holds nothing
+  pid_t other = start_sleeper(&survivor, NULL);              // has the descriptor too, and holds nothing
   assert_false(tt_proc_holds(life, survivor.cookie));
   kill(pid, SIGSTOP);
   assert_true(tt_proc_holds(life, id.cookie));
@@ -125,7 +125,7 @@ static void test_a_wrong_descriptor_keeps_the_lock(void **state)
   struct stat st;
   assert_int_equal(tt_shm_create("tutti-comm", 4096, &life), ncclSuccess);
   assert_int_equal(fstat(life, &st), 0);
-  pid_t pid = start_child(&id, hold_life);
+  pid_t pid = start_sleeper(&id, hold_life);
   assert_int_equal(tt_proc_hold(life), ncclSuccess);
   assert_int_equal(tt_proc_open_fd(&me, life, (uint64_t)st.st_ino + 1, &out), ncclInvalidArgument);
   assert_int_equal(tt_proc_open_shm(me.pid, life, "tutti-mem", 0, &out), ENOENT);
@@ -153,7 +153,7 @@ static void test_may_open(void **state)
   assert_true(space != 0 && tt_proc_may_open(getpid(), space));
   assert_false(tt_proc_may_open(getpid(), 0));
   assert_false(tt_proc_may_open(getpid(), space + 1));
-  pid_t pid = start_child(&id, NULL);
+  pid_t pid = start_sleeper(&id, NULL);
   assert_true(tt_proc_may_open(pid, space));
   end_child(pid);
   assert_false(tt_proc_may_open(pid, space));
@@ -176,13 +176,13 @@ static void test_odd_name(void **state)
 {
   (void)state;
   tt_proc_id id;
-  pid_t pid = start_child(&id, take_odd_name);
+  pid_t pid = start_sleeper(&id, take_odd_name);
   assert_true(tt_proc_alive(&id));
   end_child(pid);
   assert_false(tt_proc_alive(&id));
 }
 
-static void *stay(void *arg)
+static void *stay_alive(void *arg)
 {
   (void)arg;
   for (;;) {
@@ -203,7 +203,7 @@ static void test_main_thread_left(void **state)
     pthread_t t;
     id = tt_proc_self();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (pthread_create(&t, NULL, stay, NULL) != 0 || write(p[1], &id, sizeof id) != sizeof id) {
+    if (pthread_create(&t, NULL, stay_alive, NULL) != 0 || write(p[1], &id, sizeof id) != sizeof id) {
       _exit(1);
     }
     pthread_exit(NULL);
@@ -222,7 +222,7 @@ static void test_alive_without_descriptors(void **state)
 {
   (void)state;
   tt_proc_id id;
-  pid_t pid = start_child(&id, NULL);
+  pid_t pid = start_sleeper(&id, NULL);
   struct rlimit old, none;
   getrlimit(RLIMIT_NOFILE, &old);
   none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
@@ -238,7 +238,7 @@ static void test_alive_without_descriptors(void **state)
 
 static int hook_calls;
 
-static void hook(void)
+static void count_hook(void)
 {
   hook_calls++;
 }
@@ -267,7 +267,7 @@ static void test_fork(void **state)
 // A table at the same address in parent and child, with contents of their own.
 static uint64_t table[5000];
 
-static int fill_table(void)
+static int fill_hooks(void)
 {
   for (size_t i = 0; i < TT_COUNT(table); i++) {
     table[i] = i * 3;
@@ -280,7 +280,7 @@ static void test_copy(void **state)
   (void)state;
   tt_proc_id id;
   static uint64_t mine[TT_COUNT(table)];
-  pid_t pid = start_child(&id, fill_table);
+  pid_t pid = start_sleeper(&id, fill_hooks);
   int e = tt_proc_copy(pid, mine, (uint64_t)(uintptr_t)table, sizeof mine, false);
   if (e == EPERM || e == ENOSYS) { // a container without the right to trace
     end_child(pid);
@@ -389,7 +389,7 @@ int main(int argc, char **argv)
     uint64_t hash = tt_proc_host_hash();
     return write(atoi(argv[2]), &hash, sizeof hash) == sizeof hash ? 0 : 1;
   }
-  tt_proc_on_fork(hook);
+  tt_proc_on_fork(count_hook);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_self),
       cmocka_unit_test(test_alive),

@@ -107,7 +107,7 @@ static void test_address_lists(void **state)
 }
 
 // A connected pair over the loopback.
-static void make_pair(int fds[2])
+static void make_tcp_pair(int fds[2])
 {
   tt_addr at, from, local;
   int listener = -1;
@@ -132,7 +132,7 @@ static void test_transfer(void **state)
   int fds[2];
   char out[1000], in[1000];
   tt_until until = {.deadline_ns = tt_now_ns() + LATE_NS};
-  make_pair(fds);
+  make_tcp_pair(fds);
   tt_random(out, sizeof(out));
   assert_int_equal(tt_sock_recv(fds[1], in, 1), -EAGAIN);
   assert_int_equal(tt_sock_send_all(fds[0], out, sizeof(out), &until), 0);
@@ -181,7 +181,7 @@ static void test_deadline(void **state)
   (void)state;
   int fds[2];
   char c;
-  make_pair(fds);
+  make_tcp_pair(fds);
   uint64_t began = tt_now_ns();
   tt_until until = {.deadline_ns = began + 50 * TT_NS_PER_MS};
   assert_int_equal(tt_sock_recv_all(fds[0], &c, 1, &until), -ETIMEDOUT);
@@ -200,7 +200,7 @@ typedef struct {
   uint32_t abort_flag;
 } reader;
 
-static void *read_one(void *arg)
+static void *run_reader(void *arg)
 {
   reader *r = arg;
   char c;
@@ -215,11 +215,11 @@ static void test_abort(void **state)
 {
   (void)state;
   int fds[2];
-  make_pair(fds);
+  make_tcp_pair(fds);
   reader r = {.fd = fds[0]};
   tt_thread t = {.running = false};
   tt_thread_join(&t); // none
-  assert_int_equal(tt_thread_start(&t, "a name that is too long", read_one, &r), ncclSuccess);
+  assert_int_equal(tt_thread_start(&t, "a name that is too long", run_reader, &r), ncclSuccess);
   tt_sleep_ns(20 * TT_NS_PER_MS);
   uint64_t began = tt_now_ns();
   __atomic_store_n(&r.abort_flag, 1, __ATOMIC_RELAXED);
@@ -278,7 +278,7 @@ static tt_netif netif(const char *name, uint16_t family, uint8_t first)
 }
 
 // Names that are chosen, as "eth0/4 eth1/6 ...".
-static const char *chosen(int (*choose)(tt_netif *, int, const char *, const char *), const char *spec, const char *family)
+static const char *chosen_text(int (*choose)(tt_netif *, int, const char *, const char *), const char *spec, const char *family)
 {
   static char text[512];
   tt_netif list[] = {netif("lo", AF_INET, 127),     netif("docker0", AF_INET, 172), netif("eth1", AF_INET6, 0xfe),
@@ -294,46 +294,46 @@ static const char *chosen(int (*choose)(tt_netif *, int, const char *, const cha
   return text;
 }
 
-static const char *selected(const char *spec, const char *family)
+static const char *selected_text(const char *spec, const char *family)
 {
-  return chosen(tt_netif_select, spec, family);
+  return chosen_text(tt_netif_select, spec, family);
 }
 
-static const char *ordered(const char *spec, const char *family)
+static const char *ordered_text(const char *spec, const char *family)
 {
-  return chosen(tt_netif_order, spec, family);
+  return chosen_text(tt_netif_order, spec, family);
 }
 
 static void test_select(void **state)
 {
   (void)state;
-  assert_string_equal(selected(NULL, NULL), "eth0/4 eth1/6");
-  assert_string_equal(selected("", "AF_INET"), "eth0/4");
-  assert_string_equal(selected(NULL, "AF_INET6"), "eth1/6 eth0/6");
-  assert_string_equal(selected("lo", NULL), "lo/4");
-  assert_string_equal(selected("lo", "AF_INET6"), "lo/6");
-  assert_string_equal(selected("eth1,eth0", NULL), "eth1/6 eth0/4");
-  assert_string_equal(selected("=docker0,lo", NULL), "docker0/4 lo/4");
-  assert_string_equal(selected("^eth", NULL), "docker0/4");
-  assert_string_equal(selected("^eth,docker", NULL), "lo/4");
-  assert_string_equal(selected("^eth,docker,lo", NULL), "virbr0/4");
-  assert_string_equal(selected("wlan", NULL), "");
-  assert_string_equal(selected("docker", "AF_INET6"), "");
+  assert_string_equal(selected_text(NULL, NULL), "eth0/4 eth1/6");
+  assert_string_equal(selected_text("", "AF_INET"), "eth0/4");
+  assert_string_equal(selected_text(NULL, "AF_INET6"), "eth1/6 eth0/6");
+  assert_string_equal(selected_text("lo", NULL), "lo/4");
+  assert_string_equal(selected_text("lo", "AF_INET6"), "lo/6");
+  assert_string_equal(selected_text("eth1,eth0", NULL), "eth1/6 eth0/4");
+  assert_string_equal(selected_text("=docker0,lo", NULL), "docker0/4 lo/4");
+  assert_string_equal(selected_text("^eth", NULL), "docker0/4");
+  assert_string_equal(selected_text("^eth,docker", NULL), "lo/4");
+  assert_string_equal(selected_text("^eth,docker,lo", NULL), "virbr0/4");
+  assert_string_equal(selected_text("wlan", NULL), "");
+  assert_string_equal(selected_text("docker", "AF_INET6"), "");
 }
 
 static void test_order(void **state)
 {
   (void)state;
-  assert_string_equal(ordered(NULL, NULL), "eth0/4 eth1/6 eth0/6 eth1/link");
-  assert_string_equal(ordered("", "AF_INET"), "eth0/4");
-  assert_string_equal(ordered(NULL, "AF_INET6"), "eth1/6 eth0/6 eth1/link");
-  assert_string_equal(ordered("lo", NULL), "lo/4 lo/6");
-  assert_string_equal(ordered("eth1,eth0", NULL), "eth1/6 eth0/4 eth0/6 eth1/link");
-  assert_string_equal(ordered("=docker0,lo", "AF_INET"), "docker0/4 lo/4");
-  assert_string_equal(ordered("^eth", NULL), "docker0/4");
-  assert_string_equal(ordered("^eth,docker", NULL), "lo/4 lo/6");
-  assert_string_equal(ordered("^eth,docker,lo", NULL), "virbr0/4");
-  assert_string_equal(ordered("wlan", NULL), "");
+  assert_string_equal(ordered_text(NULL, NULL), "eth0/4 eth1/6 eth0/6 eth1/link");
+  assert_string_equal(ordered_text("", "AF_INET"), "eth0/4");
+  assert_string_equal(ordered_text(NULL, "AF_INET6"), "eth1/6 eth0/6 eth1/link");
+  assert_string_equal(ordered_text("lo", NULL), "lo/4 lo/6");
+  assert_string_equal(ordered_text("eth1,eth0", NULL), "eth1/6 eth0/4 eth0/6 eth1/link");
+  assert_string_equal(ordered_text("=docker0,lo", "AF_INET"), "docker0/4 lo/4");
+  assert_string_equal(ordered_text("^eth", NULL), "docker0/4");
+  assert_string_equal(ordered_text("^eth,docker", NULL), "lo/4 lo/6");
+  assert_string_equal(ordered_text("^eth,docker,lo", NULL), "virbr0/4");
+  assert_string_equal(ordered_text("wlan", NULL), "");
   tt_netif mixed[] = {netif("eth0", AF_INET, 10), netif("ib0", AF_INET, 11), netif("lo", AF_INET, 127)};
   assert_int_equal(tt_netif_order(mixed, 3, NULL, NULL), 2); // InfiniBand first, and the ordinary one as another way
   assert_string_equal(mixed[0].name, "ib0");
@@ -488,7 +488,7 @@ static bool own_network(int more)
 }
 
 // Exit status of `body` in a process of its own.
-static int in_child(int (*body)(void))
+static int run_in_child(int (*body)(void))
 {
   int status = 0;
   pid_t child = fork();
@@ -546,7 +546,7 @@ static int use_up_ports(void)
 static void test_lingering_ports(void **state)
 {
   (void)state;
-  int status = in_child(use_up_ports);
+  int status = run_in_child(use_up_ports);
   if (status == 77) {
     print_message("no network name space can be made here: not tested with few ports\n");
   }
