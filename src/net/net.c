@@ -29,7 +29,7 @@ typedef struct choice {
   size_t used;
 } choice;
 
-static bool is_wanted(choice *c, const char *name)
+static bool is_network_wanted(choice *c, const char *name)
 {
   if (c->used < sizeof(c->seen)) {
     c->used += (size_t)snprintf(c->seen + c->used, sizeof(c->seen) - c->used, "%s%s", c->used > 0 ? ", " : "", name);
@@ -40,7 +40,7 @@ static bool is_wanted(choice *c, const char *name)
 static bool is_wanted_plugin(void *arg, const char *name)
 {
   choice *c = arg;
-  bool wanted = is_wanted(c, name);
+  bool wanted = is_network_wanted(c, name);
   if (!wanted) {
     tt_info(TT_INIT | TT_NET, "NET/Plugin: %s is not used: the network must be %s", name, c->name);
   }
@@ -83,7 +83,7 @@ ncclResult_t tt_net_open(const tt_net_env *env, const char *name, const tt_net_o
   const tt_net_ops *found = NULL;
   TT_TRY(try_plugins(&c, &found));
   for (size_t i = 0; found == NULL && i < TT_COUNT(networks); i++) {
-    found = is_wanted(&c, networks[i]->name) ? networks[i] : NULL;
+    found = is_network_wanted(&c, networks[i]->name) ? networks[i] : NULL;
   }
   if (found == NULL) {
     return tt_fail(ncclInvalidUsage,

@@ -44,7 +44,6 @@ typedef struct tt_net_props {
   const char *pci_path; // in sysfs; NULL: none
   uint64_t guid;
   int ptr_support;     // TT_NET_PTR_…
-  bool reg_is_global;  // a registration is good for all connections
   bool force_flush;    // flush after every receive
   int speed;           // Mbit/s
   float latency;       // us, 0: not known
@@ -125,9 +124,6 @@ typedef struct tt_net_ops {
   int (*watch_events)(void *ctx, bool on);
   // In a forked child, whichever threads the parent has: closes the context's descriptors and frees nothing. May be NULL.
   void (*forget)(void *ctx);
-  // Makes one device of `n`, which remain; *dev is its number, behind those that there were. For tests: networks that can, fuse by themselves what
-  // NCCL_NET_MERGE_LEVEL and NCCL_NET_FORCE_MERGE say. NULL: the network cannot.
-  ncclResult_t (*make_virtual)(void *ctx, const int *devs, int n, int *dev);
   // What tt_net_close calls; NULL: the network is always there.
   void (*release)(const struct tt_net_ops *net);
 } tt_net_ops;

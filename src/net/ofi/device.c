@@ -105,13 +105,13 @@ static bool is_allowed(const struct fi_info *info, const tt_netif *netifs, int n
   return false;
 }
 
-static bool is_usable(const struct fi_info *info)
+static bool is_domain_usable(const struct fi_info *info)
 {
   return info->domain_attr != NULL && info->domain_attr->name != NULL &&
          (info->ep_attr->mem_tag_format == 0 || info->ep_attr->mem_tag_format >> 47 != 0);
 }
 
-static bool is_taken(const tt_ofi *net, const struct fi_info *info)
+static bool is_domain_taken(const tt_ofi *net, const struct fi_info *info)
 {
   for (int i = 0; i < net->base.ndevs; i++) {
     if (strcmp(net->devs[i].name, info->domain_attr->name) == 0) {
@@ -141,7 +141,7 @@ static void describe_device(tt_rdv_dev *dev, const struct fi_info *info)
 static void take_devices(tt_ofi *net, const char *provider, const tt_netif *netifs, int n)
 {
   for (struct fi_info *i = net->infos; i != NULL && net->base.ndevs < TT_RDV_DEVS; i = i->next) {
-    if (!is_provider(i, provider) || !is_usable(i) || !is_allowed(i, netifs, n) || is_taken(net, i)) {
+    if (!is_provider(i, provider) || !is_domain_usable(i) || !is_allowed(i, netifs, n) || is_domain_taken(net, i)) {
       continue;
     }
     tt_ofi_dev *dev = &net->devs[net->base.ndevs];
@@ -246,7 +246,7 @@ static int open_endpoint(tt_ofi_dev *dev)
   return e == 0 ? fi_getname(&dev->ep->fid, dev->addr, &dev->addr_size) : e;
 }
 
-static ncclResult_t open_all(tt_ofi *net, tt_ofi_dev *dev)
+static ncclResult_t open_device(tt_ofi *net, tt_ofi_dev *dev)
 {
   struct fi_av_attr av = {.type = dev->info->domain_attr->av_type};
   int e = net->lib.fabric(dev->info->fabric_attr, &dev->fabric, NULL);
@@ -282,7 +282,7 @@ ncclResult_t tt_ofi_dev_open(tt_ofi *net, tt_ofi_dev *dev)
     return dev->ep != NULL ? ncclSuccess : tt_fail(ncclSystemError, "%s", dev->why);
   }
   dev->tried = true;
-  ncclResult_t res = open_all(net, dev);
+  ncclResult_t res = open_device(net, dev);
   if (res != ncclSuccess) {
     tt_ofi_dev_close(dev);
   }
@@ -322,7 +322,7 @@ void tt_ofi_dev_close(tt_ofi_dev *dev)
 // ---- Completions
 
 // Returns whether somebody else than who asks has to be told.
-static bool complete(tt_ofi_req *req, int error, size_t size, const tt_ofi_req *asked)
+static bool complete_request(tt_ofi_req *req, int error, size_t size, const tt_ofi_req *asked)
 {
   if (req == NULL || req->state != TT_OFI_BUSY) {
     return false;
@@ -341,7 +341,7 @@ static int take_error(tt_ofi_dev *dev, const tt_ofi_req *asked)
   if (n <= 0) {
     return n == 0 ? -FI_EAGAIN : (int)n;
   }
-  return complete(err.op_context, err.err, 0, asked);
+  return complete_request(err.op_context, err.err, 0, asked);
 }
 
 // One batch. *others: somebody else has to be told. False: there is no more.
@@ -350,7 +350,7 @@ static bool take_batch(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *ask
   struct fi_cq_tagged_entry entries[BATCH];
   ssize_t n = fi_cq_read(dev->cq, entries, BATCH);
   for (ssize_t i = 0; i < n; i++) {
-    *others |= complete(entries[i].op_context, 0, entries[i].len, asked);
+    *others |= complete_request(entries[i].op_context, 0, entries[i].len, asked);
   }
   if (n == -FI_EAGAIN || n == 0) {
     return false;

@@ -109,7 +109,7 @@ static int post_request(tt_ofi_conn *c, tt_ofi_req *req, void *data, size_t size
 }
 
 // Caller holds the lock. Where libfabric has no room it may get some by going on.
-static ncclResult_t start_message(tt_ofi_conn *c, void *data, size_t size, void *mhandle, void **request)
+static ncclResult_t post_message(tt_ofi_conn *c, void *data, size_t size, void *mhandle, void **request)
 {
   if (c->why[0] != '\0' || c->dev->ep == NULL) {
     return fail_conn(c, "", 0);
@@ -142,7 +142,7 @@ static ncclResult_t start_locked(tt_ofi_conn *c, void *data, size_t size, void *
 {
   *request = NULL;
   pthread_mutex_lock(&c->dev->lock);
-  ncclResult_t res = start_message(c, data, size, mhandle, request);
+  ncclResult_t res = post_message(c, data, size, mhandle, request);
   pthread_mutex_unlock(&c->dev->lock);
   return res;
 }

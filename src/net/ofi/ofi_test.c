@@ -34,7 +34,7 @@ static void *context(int rank, uint8_t secret)
   return ctx;
 }
 
-static void listen_at(pair *p)
+static void ofi_listen_at(pair *p)
 {
   p->listener = p->send = p->recv = NULL;
   assert_int_equal(NET->listen(p->net[1], 0, p->handle, &p->listener), ncclSuccess);
@@ -54,16 +54,16 @@ static void connect_both(pair *p)
   }
 }
 
-static void pair_open(pair *p)
+static void ofi_pair_open(pair *p)
 {
   memset(p, 0, sizeof *p);
   p->net[0] = context(0, 1);
   p->net[1] = context(1, 1);
-  listen_at(p);
+  ofi_listen_at(p);
   connect_both(p);
 }
 
-static void pair_close(pair *p)
+static void ofi_pair_close(pair *p)
 {
   assert_int_equal(NET->close_send(p->send), ncclSuccess);
   assert_int_equal(NET->close_recv(p->recv), ncclSuccess);
@@ -72,12 +72,12 @@ static void pair_close(pair *p)
   assert_int_equal(NET->finalize(p->net[1]), ncclSuccess);
 }
 
-static char byte_of(int message, size_t i)
+static char ofi_byte_of(int message, size_t i)
 {
   return (char)(message * 131 + (int)i * 7 + (int)(i >> 8));
 }
 
-static void drive(void **request, size_t *size)
+static void ofi_drive(void **request, size_t *size)
 {
   int done = 0;
   if (*request != NULL) {
@@ -87,7 +87,7 @@ static void drive(void **request, size_t *size)
 }
 
 // `n` messages of these sizes at once.
-static void exchange(pair *p, int n, const size_t *sizes)
+static void ofi_exchange(pair *p, int n, const size_t *sizes)
 {
   enum { MOST = TT_NET_REQUESTS };
   char *out[MOST], *in[MOST];
@@ -100,7 +100,7 @@ static void exchange(pair *p, int n, const size_t *sizes)
     out[i] = malloc(sizes[i] + 1);
     in[i] = calloc(1, sizes[i] + 1);
     for (size_t k = 0; k < sizes[i]; k++) {
-      out[i][k] = byte_of(i, k);
+      out[i][k] = ofi_byte_of(i, k);
     }
   }
   do {
@@ -117,8 +117,8 @@ static void exchange(pair *p, int n, const size_t *sizes)
     }
     open = 2 * n - sent - posted;
     for (int i = 0; i < n; i++) {
-      drive(&sreq[i], NULL);
-      drive(&rreq[i], &got[i]);
+      ofi_drive(&sreq[i], NULL);
+      ofi_drive(&rreq[i], &got[i]);
       open += (sreq[i] != NULL) + (rreq[i] != NULL);
     }
     assert_true(tt_now_ns() < end);
@@ -126,7 +126,7 @@ static void exchange(pair *p, int n, const size_t *sizes)
   for (int i = 0; i < n; i++) {
     assert_int_equal(got[i], sizes[i]);
     for (size_t k = 0; k < sizes[i]; k++) {
-      assert_int_equal(in[i][k], byte_of(i, k));
+      assert_int_equal(in[i][k], ofi_byte_of(i, k));
     }
     free(out[i]);
     free(in[i]);
@@ -138,34 +138,34 @@ static void every_size_arrives(void **state)
   (void)state;
   static const size_t sizes[] = {0, 1, 8, 63, 64, 65, 4095, 4096, 16383, 16384, 16385, 65536, 131071, 1 << 20, (4 << 20) + 3};
   pair p;
-  pair_open(&p);
+  ofi_pair_open(&p);
   for (size_t i = 0; i < TT_COUNT(sizes); i++) {
-    exchange(&p, 1, &sizes[i]);
-    exchange(&p, 3, (size_t[]){sizes[i], 8, sizes[i]});
+    ofi_exchange(&p, 1, &sizes[i]);
+    ofi_exchange(&p, 3, (size_t[]){sizes[i], 8, sizes[i]});
   }
-  pair_close(&p);
+  ofi_pair_close(&p);
 }
 
 static void many_messages_keep_their_order(void **state)
 {
   (void)state;
   pair p;
-  pair_open(&p);
+  ofi_pair_open(&p);
   for (int round = 0; round < 50; round++) {
     size_t sizes[TT_NET_REQUESTS];
     for (int i = 0; i < TT_NET_REQUESTS; i++) {
       sizes[i] = (size_t)(round * 7919 + i * 104729) % (i % 5 == 0 ? 200000 : i % 2 == 0 ? 3000 : 17);
     }
-    exchange(&p, TT_NET_REQUESTS, sizes);
+    ofi_exchange(&p, TT_NET_REQUESTS, sizes);
   }
-  pair_close(&p);
+  ofi_pair_close(&p);
 }
 
 static void what_does_not_fit_is_refused(void **state)
 {
   (void)state;
   pair p;
-  pair_open(&p);
+  ofi_pair_open(&p);
   char out[1000] = {0}, in[900], *data = in;
   void *sreq = NULL, *rreq = NULL;
   size_t room = sizeof in;
@@ -179,21 +179,21 @@ static void what_does_not_fit_is_refused(void **state)
       assert_int_equal(NET->isend(p.send, out, sizeof out, 0, NULL, NULL, &sreq), ncclSuccess);
       sent = sreq != NULL;
     }
-    drive(&sreq, NULL);
+    ofi_drive(&sreq, NULL);
     res = NET->test(rreq, &done, NULL);
   }
   assert_int_equal(res, ncclInvalidUsage);
   assert_non_null(strstr(tt_last_error(), "a message from rank 0 over OFI does not fit"));
   assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, NULL, &rreq), ncclRemoteError); // the connection stays failed
   assert_non_null(strstr(tt_last_error(), "does not fit"));
-  pair_close(&p);
+  ofi_pair_close(&p);
 }
 
 static void a_stranger_does_no_harm(void **state)
 {
   (void)state;
   pair p = {.net = {context(0, 9), context(1, 1)}}; // another secret
-  listen_at(&p);
+  ofi_listen_at(&p);
   uint64_t end = tt_now_ns() + 20 * TT_NS_PER_S;
   ncclResult_t res = ncclSuccess;
   while (res == ncclSuccess && tt_now_ns() < end) {
@@ -208,9 +208,9 @@ static void a_stranger_does_no_harm(void **state)
   NET->cancel(stranger, 0, p.handle);
   p.net[0] = context(0, 1);
   connect_both(&p); // the listener still listens
-  exchange(&p, 2, (size_t[]){100, 70000});
+  ofi_exchange(&p, 2, (size_t[]){100, 70000});
   assert_int_equal(NET->finalize(stranger), ncclSuccess);
-  pair_close(&p);
+  ofi_pair_close(&p);
 }
 
 static void bad_arguments_are_named(void **state)
@@ -231,10 +231,10 @@ static void bad_arguments_are_named(void **state)
   assert_int_equal(NET->connect(p.net[0], 0, p.handle, &p.send), ncclRemoteError);
   NET->cancel(p.net[0], 0, p.handle);
   NET->cancel(p.net[0], -1, p.handle);
-  pair_close(&p); // all that was never made is NULL
+  ofi_pair_close(&p); // all that was never made is NULL
 }
 
-static int open_descriptors(void)
+static int ofi_open_descriptors(void)
 {
   int n = 0;
   for (int fd = 0; fd < 4096; fd++) {
@@ -254,27 +254,27 @@ static void closing_in_the_middle_leaves_nothing(void **state)
     void *data = buf, *request = NULL;
     size_t room = sizeof buf;
     int tag = 0;
-    pair_open(&p);
+    ofi_pair_open(&p);
     assert_int_equal(NET->irecv(p.recv, 1, &data, &room, &tag, NULL, NULL, &request), ncclSuccess);
     assert_non_null(request);
     if (round % 2 == 0) {
       NET->close_listen(p.listener);
       void *send = p.send;
-      listen_at(&p); // a second listener, to which a connection is begun only
+      ofi_listen_at(&p); // a second listener, to which a connection is begun only
       void *second = NULL;
       assert_int_equal(NET->connect(p.net[0], 0, p.handle, &second), ncclSuccess);
       NET->close_send(send);
     }
-    pair_close(&p);
+    ofi_pair_close(&p);
     if (round == 2) {
-      before = open_descriptors();
+      before = ofi_open_descriptors();
     }
   }
-  assert_int_equal(open_descriptors(), before);
+  assert_int_equal(ofi_open_descriptors(), before);
 }
 
 // Those that lead to somebody else: libfabric has pairs of its own, too.
-static int sockets(void)
+static int ofi_sockets(void)
 {
   int n = 0;
   for (int fd = 0; fd < 4096; fd++) {
@@ -290,11 +290,11 @@ static void a_forked_child_keeps_no_socket(void **state)
 {
   (void)state;
   pair p;
-  int before = sockets(), pipes[2], idle[2];
+  int before = ofi_sockets(), pipes[2], idle[2];
   char byte = 0;
-  pair_open(&p);
-  exchange(&p, 1, (size_t[]){70000}); // both ends have their sockets
-  assert_true(sockets() > before);
+  ofi_pair_open(&p);
+  ofi_exchange(&p, 1, (size_t[]){70000}); // both ends have their sockets
+  assert_true(ofi_sockets() > before);
   assert_int_equal(pipe(pipes), 0);
   assert_int_equal(pipe(idle), 0);
   pid_t pid = fork();
@@ -303,12 +303,12 @@ static void a_forked_child_keeps_no_socket(void **state)
     NET->forget(p.net[0]);
     NET->forget(p.net[1]);
     close(idle[1]);
-    byte = (char)(sockets() - before);
+    byte = (char)(ofi_sockets() - before);
     _exit(write(pipes[1], &byte, 1) == 1 && read(idle[0], &byte, 1) == 0 ? 0 : 1); // stays until the parent lets go
   }
   assert_int_equal(read(pipes[0], &byte, 1), 1);
   assert_int_equal(byte, 0);
-  exchange(&p, 3, (size_t[]){8, 70000, 16384});
+  ofi_exchange(&p, 3, (size_t[]){8, 70000, 16384});
   close(idle[1]);
   int status = -1;
   assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -316,7 +316,7 @@ static void a_forked_child_keeps_no_socket(void **state)
   close(idle[0]);
   close(pipes[0]);
   close(pipes[1]);
-  pair_close(&p);
+  ofi_pair_close(&p);
 }
 
 int main(void)

@@ -57,7 +57,7 @@ const tt_cnet_version *tt_cnet_version_of(int version)
   return NULL;
 }
 
-static ncclResult_t fail_at(const tt_collnet *c, const char *function, ncclResult_t code)
+static ncclResult_t fail_collnet(const tt_collnet *c, const char *function, ncclResult_t code)
 {
   ncclResult_t res = tt_pnet_code(code);
   return tt_fail(res, "rank %d: collective network plugin %s (%s, version %d): %s failed with code %d (%s)", c->rank, c->name,
@@ -65,7 +65,7 @@ static ncclResult_t fail_at(const tt_collnet *c, const char *function, ncclResul
 }
 
 // What went wrong before a reduction was made: all ranks do without then, so it is no error of the communicator's, and leaves its last error alone.
-static ncclResult_t do_without(const tt_collnet *c, const char *function, ncclResult_t code)
+static ncclResult_t decline(const tt_collnet *c, const char *function, ncclResult_t code)
 {
   ncclResult_t res = tt_pnet_code(code);
   tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: rank %d: %s (%s, version %d) is not used: %s failed with code %d (%s)", c->rank, c->name,
@@ -74,14 +74,14 @@ static ncclResult_t do_without(const tt_collnet *c, const char *function, ncclRe
 }
 
 // What went wrong and does not matter.
-static void mention(const tt_collnet *c, const char *function, ncclResult_t code)
+static void mention_failure(const tt_collnet *c, const char *function, ncclResult_t code)
 {
   if (code != ncclSuccess) {
     tt_info(TT_NET, "COLLNET/Plugin: %s: %s fails with code %d", c->name, function, (int)code);
   }
 }
 
-static bool refuse(const tt_collnet *c, const char *what, long long value)
+static bool refuse_collnet(const tt_collnet *c, const char *what, long long value)
 {
   tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: %s (%s) is not used: %s (%lld)", c->name, tt_plugin_path(c->plugin), what, value);
   return false;
@@ -125,18 +125,18 @@ static bool stay_begun(const tt_collnet *c)
 
 // ---- opening
 
-static bool look_at_devices(tt_collnet *c)
+static bool find_collnet_devices(tt_collnet *c)
 {
   int n = 0;
   ncclResult_t res = c->v->devices(c->table, &n);
   if (res != ncclSuccess || n < 1) {
-    return refuse(c, "devices gives none, or fails; number or code", res != ncclSuccess ? (long long)res : n);
+    return refuse_collnet(c, "devices gives none, or fails; number or code", res != ncclSuccess ? (long long)res : n);
   }
   for (int i = 0; i < TT_MIN(n, (int)DEVICES); i++) {
     tt_cnet_device d;
     res = c->v->properties(c->table, i, &d);
     if (res != ncclSuccess) {
-      return refuse(c, "getProperties fails; its code", res);
+      return refuse_collnet(c, "getProperties fails; its code", res);
     }
     if (d.host_memory && !d.made) {
       d.max_bytes = d.max_bytes == 0 ? MAX_COLLNET_SIZE : TT_MIN(d.max_bytes, (size_t)MAX_COLLNET_SIZE);
@@ -144,7 +144,7 @@ static bool look_at_devices(tt_collnet *c)
       c->devs[c->ndevs++] = d;
     }
   }
-  return c->ndevs > 0 || refuse(c, "no physical device takes host memory; devices", n);
+  return c->ndevs > 0 || refuse_collnet(c, "no physical device takes host memory; devices", n);
 }
 
 static bool ask_support(tt_collnet *c)
@@ -156,31 +156,31 @@ static bool ask_support(tt_collnet *c)
       c->support |= res == ncclSuccess && supported ? 1ull << (type * TT_COLLNET_OPS + op) : 0;
     }
   }
-  return c->support != 0 || refuse(c, "it reduces nothing; types", ncclNumTypes);
+  return c->support != 0 || refuse_collnet(c, "it reduces nothing; types", ncclNumTypes);
 }
 _Static_assert(ncclNumTypes *TT_COLLNET_OPS <= 64, "a bit each");
 
-static bool init_locked(tt_collnet *c, uint64_t comm_hash)
+static bool init_collnet(tt_collnet *c, uint64_t comm_hash)
 {
   if (c->v->own_context || !has_begun(c->table)) {
     ncclResult_t res = c->v->init(c->table, comm_hash, &c->ctx);
     if (res != ncclSuccess) {
-      return refuse(c, "init fails; its code", res);
+      return refuse_collnet(c, "init fails; its code", res);
     }
     if (!c->v->own_context && !stay_begun(c)) {
-      return refuse(c, "no memory; rank", c->rank);
+      return refuse_collnet(c, "no memory; rank", c->rank);
     }
   }
-  if (look_at_devices(c) && ask_support(c)) {
+  if (find_collnet_devices(c) && ask_support(c)) {
     return true;
   }
   if (c->v->finalize != NULL) {
-    mention(c, "finalize", c->v->finalize(c->table, c->ctx));
+    mention_failure(c, "finalize", c->v->finalize(c->table, c->ctx));
   }
   return false;
 }
 
-static ncclResult_t create(tt_plugin *plugin, const tt_net_env *env, tt_collnet **out)
+static ncclResult_t new_collnet(tt_plugin *plugin, const tt_net_env *env, tt_collnet **out)
 {
   const tt_cnet_version *v = tt_cnet_version_of(tt_plugin_version(plugin));
   tt_collnet *c = NULL;
@@ -197,7 +197,7 @@ static ncclResult_t create(tt_plugin *plugin, const tt_net_env *env, tt_collnet 
   atomic_store(&c->refs, 1);
   snprintf(c->name, sizeof c->name, "%s", v->name(c->table));
   tt_pnet_lock();
-  bool usable = init_locked(c, env->comm_hash);
+  bool usable = init_collnet(c, env->comm_hash);
   tt_pnet_unlock();
   if (!usable) {
     goto fail;
@@ -224,10 +224,10 @@ ncclResult_t tt_collnet_open(const tt_net_ops *net, const tt_net_env *env, tt_co
     tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: %s has no collective network (ncclCollNetPlugin_v6 to _v12)", tt_plugin_path(library));
     return ncclSuccess;
   }
-  return create(plugin, env, out);
+  return new_collnet(plugin, env, out);
 }
 
-static void hold(tt_collnet *c)
+static void hold_collnet(tt_collnet *c)
 {
   atomic_fetch_add(&c->refs, 1);
 }
@@ -239,7 +239,7 @@ void tt_collnet_close(tt_collnet *c)
   }
   if (c->v->finalize != NULL) {
     tt_pnet_lock();
-    mention(c, "finalize", c->v->finalize(c->table, c->ctx));
+    mention_failure(c, "finalize", c->v->finalize(c->table, c->ctx));
     tt_pnet_unlock();
   }
   tt_plugin_close(c->plugin);
@@ -274,7 +274,7 @@ ncclResult_t tt_collnet_listen(tt_collnet *c, int dev, void *handle, void **list
   void *l = NULL;
   ncclResult_t res = c->v->listen(c->table, c->ctx, c->number[dev % c->ndevs], notes, &l);
   if (res != ncclSuccess || l == NULL) {
-    return do_without(c, "listen", res != ncclSuccess ? res : ncclInternalError);
+    return decline(c, "listen", res != ncclSuccess ? res : ncclInternalError);
   }
   memcpy(handle, notes, sizeof notes);
   *listener = l;
@@ -284,7 +284,7 @@ ncclResult_t tt_collnet_listen(tt_collnet *c, int dev, void *handle, void **list
 void tt_collnet_close_listen(tt_collnet *c, void *listener)
 {
   if (listener != NULL) {
-    mention(c, "closeListen", c->v->close_listen(c->table, listener));
+    mention_failure(c, "closeListen", c->v->close_listen(c->table, listener));
   }
 }
 
@@ -329,7 +329,7 @@ static attempt *attempt_new(tt_collnet *c, const tt_collnet_group *g)
   a->rank = g->rank;
   a->nranks = g->nranks;
   a->listener = g->listener;
-  hold(c);
+  hold_collnet(c);
   return a;
 }
 
@@ -350,7 +350,7 @@ static void *attempt_main(void *arg)
   pthread_mutex_unlock(&a->lock);
   if (left) {
     if (res == ncclSuccess && real != NULL) {
-      mention(c, "closeColl", c->v->close(c->table, real));
+      mention_failure(c, "closeColl", c->v->close(c->table, real));
     }
     attempt_free(a);
   }
@@ -358,7 +358,7 @@ static void *attempt_main(void *arg)
 }
 
 // Leaves the attempt to its thread, unless that has just ended.
-static bool leave(attempt *a)
+static bool leave_attempt(attempt *a)
 {
   pthread_mutex_lock(&a->lock);
   bool done = a->done;
@@ -367,7 +367,7 @@ static bool leave(attempt *a)
   return !done;
 }
 
-static bool is_done(attempt *a)
+static bool is_attempt_done(attempt *a)
 {
   pthread_mutex_lock(&a->lock);
   bool done = a->done;
@@ -376,22 +376,22 @@ static bool is_done(attempt *a)
 }
 
 // Makes a connection of the plugin's.
-static ncclResult_t take(attempt *a, int dev, tt_collnet_comm **out)
+static ncclResult_t take_connection(attempt *a, int dev, tt_collnet_comm **out)
 {
   tt_collnet *c = a->net;
   if (a->res != ncclSuccess) {
-    return do_without(c, "connect", a->res);
+    return decline(c, "connect", a->res);
   }
   if (a->real == NULL) {
-    return do_without(c, "connect, which gives no connection,", ncclInternalError);
+    return decline(c, "connect, which gives no connection,", ncclInternalError);
   }
   tt_collnet_comm *comm = tt_calloc(1, sizeof *comm);
   if (comm == NULL) {
-    mention(c, "closeColl", c->v->close(c->table, a->real));
+    mention_failure(c, "closeColl", c->v->close(c->table, a->real));
     return tt_fail(ncclSystemError, "rank %d: no memory for a connection with collective network %s", c->rank, c->name);
   }
   *comm = (tt_collnet_comm){.net = c, .real = a->real, .dev = &c->devs[dev % c->ndevs]};
-  hold(c);
+  hold_collnet(c);
   *out = comm;
   return ncclSuccess;
 }
@@ -412,11 +412,11 @@ ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64
   }
   uint64_t end = tt_now_ns() + timeout_ns;
   bool lost = false;
-  while (!is_done(a) && !lost && tt_now_ns() < end) {
+  while (!is_attempt_done(a) && !lost && tt_now_ns() < end) {
     tt_sleep_ns(LOOK_NS);
     lost = hopeless(arg);
   }
-  if (leave(a)) {
+  if (leave_attempt(a)) {
     if (lost) {
       tt_info(
           TT_INIT | TT_NET,
@@ -431,7 +431,7 @@ ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64
     }
     return ncclRemoteError;
   }
-  res = take(a, g->dev, out);
+  res = take_connection(a, g->dev, out);
   attempt_free(a);
   return res;
 }
@@ -439,7 +439,7 @@ ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64
 void tt_collnet_disconnect(tt_collnet_comm *c)
 {
   if (c != NULL) {
-    mention(c->net, "closeColl", c->net->v->close(c->net->table, c->real));
+    mention_failure(c->net, "closeColl", c->net->v->close(c->net->table, c->real));
     tt_collnet_close(c->net);
     tt_free(c);
   }
@@ -450,12 +450,12 @@ void tt_collnet_disconnect(tt_collnet_comm *c)
 ncclResult_t tt_collnet_reg(tt_collnet_comm *c, void *data, size_t size, void **mhandle)
 {
   ncclResult_t res = c->net->v->reg_mr(c->net->table, c->real, data, size, mhandle);
-  return res == ncclSuccess ? ncclSuccess : do_without(c->net, "regMr", res);
+  return res == ncclSuccess ? ncclSuccess : decline(c->net, "regMr", res);
 }
 
 void tt_collnet_dereg(tt_collnet_comm *c, void *mhandle)
 {
-  mention(c->net, "deregMr", c->net->v->dereg_mr(c->net->table, c->real, mhandle));
+  mention_failure(c->net, "deregMr", c->net->v->dereg_mr(c->net->table, c->real, mhandle));
 }
 
 size_t tt_collnet_longest(const tt_collnet_comm *c)
@@ -464,13 +464,13 @@ size_t tt_collnet_longest(const tt_collnet_comm *c)
 }
 
 // The plugin's answer on a connection.
-static ncclResult_t judge(tt_collnet_comm *c, const char *function, ncclResult_t res)
+static ncclResult_t judge_reduction(tt_collnet_comm *c, const char *function, ncclResult_t res)
 {
   if (TT_LIKELY(res == ncclSuccess || res == ncclInProgress)) {
     return ncclSuccess;
   }
   c->failed = tt_pnet_code(res);
-  return fail_at(c->net, function, res);
+  return fail_collnet(c->net, function, res);
 }
 
 ncclResult_t tt_collnet_begin(tt_collnet_comm *c, const tt_collnet_sum *s, void **out)
@@ -484,7 +484,7 @@ ncclResult_t tt_collnet_begin(tt_collnet_comm *c, const tt_collnet_sum *s, void 
     return c->failed;
   }
   void *real = NULL;
-  TT_TRY(judge(c, "iallreduce", c->net->v->allreduce(c->net->table, c->real, s, &real)));
+  TT_TRY(judge_reduction(c, "iallreduce", c->net->v->allreduce(c->net->table, c->real, s, &real)));
   if (real != NULL) {
     *r = (request){.used = true, .real = real};
     *out = r;
@@ -501,7 +501,7 @@ ncclResult_t tt_collnet_test(tt_collnet_comm *c, void *any, const tt_collnet_sum
     return c->failed;
   }
   int over = 0, size = 0;
-  TT_TRY(judge(c, r->flushing ? "test of a flush" : "test", v->test(c->net->table, r->real, &over, &size)));
+  TT_TRY(judge_reduction(c, r->flushing ? "test of a flush" : "test", v->test(c->net->table, r->real, &over, &size)));
   if (!over) {
     return ncclSuccess;
   }
@@ -509,7 +509,7 @@ ncclResult_t tt_collnet_test(tt_collnet_comm *c, void *any, const tt_collnet_sum
     size_t bytes = s->count * tt_type_size(s->type);
     r->flushing = true;
     r->real = NULL;
-    TT_TRY(judge(c, "iflush", v->flush(c->net->table, c->real, s->out, bytes, s->out_mr, &r->real)));
+    TT_TRY(judge_reduction(c, "iflush", v->flush(c->net->table, c->real, s->out, bytes, s->out_mr, &r->real)));
     if (r->real != NULL) {
       return ncclSuccess;
     }

@@ -20,33 +20,33 @@
 
 enum { RANKS = 3, COUNT = 5000, PENDING = TT_COLLNET_REQUESTS };
 
-static int group_start(void **state)
+static int collnet_group_start(void **state)
 {
   (void)state;
   test_log_begin("INIT,NET");
   return 0;
 }
 
-static bool any_name(void *arg, const char *name)
+static bool collnet_any_name(void *arg, const char *name)
 {
   return arg == NULL && name != NULL;
 }
 
-static const tt_net_ops *open_net(const char *plugin, int rank)
+static const tt_net_ops *collnet_open_net(const char *plugin, int rank)
 {
   char path[4096];
   const char *build = getenv("TUTTI_BUILD");
   const tt_net_ops *net = NULL;
   const tt_net_env env = {.rank = rank, .nranks = RANKS, .comm_hash = 0xabc, .traffic_class = TT_NET_ANY_CLASS};
   snprintf(path, sizeof path, "%s/tests/plugins/lib%s.so", build != NULL ? build : "build", plugin);
-  assert_int_equal(tt_net_plugin_open(path, &env, any_name, NULL, &net), ncclSuccess);
+  assert_int_equal(tt_net_plugin_open(path, &env, collnet_any_name, NULL, &net), ncclSuccess);
   assert_non_null(net);
   return net;
 }
 
-static tt_collnet *open_it(const char *plugin, int rank)
+static tt_collnet *collnet_open_it(const char *plugin, int rank)
 {
-  const tt_net_ops *net = open_net(plugin, rank);
+  const tt_net_ops *net = collnet_open_net(plugin, rank);
   const tt_net_env env = {.rank = rank, .nranks = RANKS, .comm_hash = 0xabc};
   tt_collnet *c = NULL;
   assert_int_equal(tt_collnet_open(net, &env, &c), ncclSuccess);
@@ -68,7 +68,7 @@ typedef struct member {
   int64_t memory[2 * PENDING * COUNT];
 } member;
 
-static void note(member *m, ncclResult_t res)
+static void collnet_note(member *m, ncclResult_t res)
 {
   if (res != ncclSuccess && m->res == ncclSuccess) {
     m->res = res;
@@ -76,7 +76,7 @@ static void note(member *m, ncclResult_t res)
   }
 }
 
-static bool is_set(void *arg)
+static bool collnet_is_set(void *arg)
 {
   return *(const bool *)arg;
 }
@@ -86,7 +86,7 @@ static void *connect_main(void *arg)
   bool never = false;
   member *m = arg;
   const tt_collnet_group g = {.dev = 1, .rank = m->rank, .nranks = RANKS, .handles = m->handles, .listener = m->listener};
-  note(m, tt_collnet_connect(m->net, &g, 20 * TT_NS_PER_S, is_set, &never, &m->comm));
+  collnet_note(m, tt_collnet_connect(m->net, &g, 20 * TT_NS_PER_S, collnet_is_set, &never, &m->comm));
   return NULL;
 }
 
@@ -108,7 +108,7 @@ static member *group_open(const char *plugin)
   for (int i = 0; i < RANKS; i++) {
     all[i].rank = i;
     all[i].handles = handles;
-    all[i].net = open_it(plugin, i);
+    all[i].net = collnet_open_it(plugin, i);
     assert_non_null(all[i].net);
     assert_int_equal(tt_collnet_devices(all[i].net), 2);
     assert_int_equal(tt_collnet_listen(all[i].net, 1, handles + i * TT_NET_HANDLE, &all[i].listener), ncclSuccess);
@@ -129,7 +129,7 @@ static void group_close(member *all)
   free(all);
 }
 
-static tt_collnet_sum sum_of(member *m, int i)
+static tt_collnet_sum collnet_sum_of(member *m, int i)
 {
   char *base = (char *)m->memory;
   size_t bytes = COUNT * sizeof(int64_t);
@@ -148,44 +148,44 @@ static void *reduce_main(void *arg)
   member *m = arg;
   void *requests[PENDING];
   for (int i = 0; i < PENDING && m->res == ncclSuccess; i++) {
-    tt_collnet_sum s = sum_of(m, i);
+    tt_collnet_sum s = collnet_sum_of(m, i);
     requests[i] = NULL;
     while (m->res == ncclSuccess && requests[i] == NULL) {
-      note(m, tt_collnet_begin(m->comm, &s, &requests[i]));
+      collnet_note(m, tt_collnet_begin(m->comm, &s, &requests[i]));
     }
   }
   for (int i = 0; i < PENDING; i++) {
-    tt_collnet_sum s = sum_of(m, i);
+    tt_collnet_sum s = collnet_sum_of(m, i);
     for (bool done = false; !done && m->res == ncclSuccess;) {
-      note(m, tt_collnet_test(m->comm, requests[i], &s, &done));
+      collnet_note(m, tt_collnet_test(m->comm, requests[i], &s, &done));
     }
   }
   return NULL;
 }
 
-static int64_t input(int rank, int64_t i)
+static int64_t collnet_input(int rank, int64_t i)
 {
   return (rank + 1) * (i % 7 + 1);
 }
 
-static int64_t expected(int op, int64_t i)
+static int64_t collnet_expected(int op, int64_t i)
 {
-  int64_t x = input(0, i);
+  int64_t x = collnet_input(0, i);
   for (int r = 1; r < RANKS; r++) {
-    int64_t y = input(r, i);
+    int64_t y = collnet_input(r, i);
     x = op == ncclSum ? x + y : op == ncclProd ? x * y : op == ncclMax ? TT_MAX(x, y) : TT_MIN(x, y);
   }
   return x;
 }
 
-static void put(void *at, int64_t i, int type, int64_t value)
+static void collnet_put(void *at, int64_t i, int type, int64_t value)
 {
   type == ncclFloat64 ? (void)(((double *)at)[i] = (double)value)
   : type == ncclInt64 ? (void)(((int64_t *)at)[i] = value)
                       : (void)(((int32_t *)at)[i] = (int32_t)value);
 }
 
-static int64_t get(const void *at, int64_t i, int type)
+static int64_t collnet_get(const void *at, int64_t i, int type)
 {
   return type == ncclFloat64 ? (int64_t)((const double *)at)[i] : type == ncclInt64 ? ((const int64_t *)at)[i] : ((const int32_t *)at)[i];
 }
@@ -196,9 +196,9 @@ static void check_reductions(member *all, int type, int op)
     all[r].type = type;
     all[r].op = op;
     for (int k = 0; k < PENDING; k++) {
-      tt_collnet_sum s = sum_of(&all[r], k);
+      tt_collnet_sum s = collnet_sum_of(&all[r], k);
       for (int64_t i = 0; i < (int64_t)s.count; i++) {
-        put((void *)(uintptr_t)s.in, i, type, input(r, i + k));
+        collnet_put((void *)(uintptr_t)s.in, i, type, collnet_input(r, i + k));
       }
     }
   }
@@ -206,9 +206,9 @@ static void check_reductions(member *all, int type, int op)
   for (int r = 0; r < RANKS; r++) {
     assert_string_equal(all[r].text, "");
     for (int k = 0; k < PENDING; k++) {
-      tt_collnet_sum s = sum_of(&all[r], k);
+      tt_collnet_sum s = collnet_sum_of(&all[r], k);
       for (int64_t i = 0; i < (int64_t)s.count; i++) {
-        assert_int_equal(get(s.out, i, type), expected(op, i + k));
+        assert_int_equal(collnet_get(s.out, i, type), collnet_expected(op, i + k));
       }
     }
   }
@@ -261,15 +261,15 @@ static void test_unwilling(void **state)
 static void test_support(void **state)
 {
   (void)state;
-  tt_collnet *c = open_it("collnet_v9", 0);
+  tt_collnet *c = collnet_open_it("collnet_v9", 0);
   assert_true(tt_collnet_support(c) == (1ull << (ncclNumTypes * TT_COLLNET_OPS)) - 1);
   tt_collnet_close(c);
   setenv("TEST_COLL_ONLY", "7:0", 1);
-  c = open_it("collnet_v9", 0);
+  c = collnet_open_it("collnet_v9", 0);
   assert_true(tt_collnet_support(c) == 1ull << (ncclFloat32 * TT_COLLNET_OPS + ncclSum));
   tt_collnet_close(c);
   setenv("TEST_COLL_ONLY", "99:0", 1);
-  assert_null(open_it("collnet_v9", 0));
+  assert_null(collnet_open_it("collnet_v9", 0));
   assert_non_null(strstr(said(), "it reduces nothing"));
   unsetenv("TEST_COLL_ONLY");
   assert_int_equal(tt_collnet_op(ncclMin), ncclMin);
@@ -285,7 +285,7 @@ static void test_none(void **state)
   assert_int_equal(tt_collnet_open(&tt_net_socket, &env, &c), ncclSuccess);
   assert_null(c);
   assert_non_null(strstr(said(), "network Socket cannot reduce"));
-  assert_null(open_it("net_v12", 0));
+  assert_null(collnet_open_it("net_v12", 0));
   assert_non_null(strstr(said(), "has no collective network (ncclCollNetPlugin_v6 to _v12)"));
 }
 
@@ -294,10 +294,10 @@ static void test_faults(void **state)
 {
   (void)state;
   setenv("TEST_COLL_FAIL", "init:1:2", 1);
-  assert_null(open_it("collnet_v11", 0));
+  assert_null(collnet_open_it("collnet_v11", 0));
   assert_non_null(strstr(said(), "TestColl ("));
   setenv("TEST_COLL_FAIL", "devices:1:2", 1);
-  assert_null(open_it("collnet_v12", 0));
+  assert_null(collnet_open_it("collnet_v12", 0));
   assert_non_null(strstr(said(), "devices gives none, or fails; number or code (2)"));
   setenv("TEST_COLL_FAIL", "iallreduce:3:6:1", 1);
   member *all = group_open("collnet_v8");
@@ -308,7 +308,7 @@ static void test_faults(void **state)
   assert_non_null(strstr(all[1].text, "rank 1: collective network plugin TestColl ("));
   assert_non_null(strstr(all[1].text, "version 8): iallreduce failed with code 6"));
   void *request = NULL;
-  tt_collnet_sum s = sum_of(&all[1], 0);
+  tt_collnet_sum s = collnet_sum_of(&all[1], 0);
   assert_int_equal(tt_collnet_begin(all[1].comm, &s, &request), ncclRemoteError); // and stays so
   group_close(all);
   unsetenv("TEST_COLL_FAIL");
@@ -334,11 +334,11 @@ static void test_what_falls_back(void **state)
     snprintf(text, sizeof text, "version %d) is not used: %s failed with code 2", rows[i].version, rows[i].function);
     setenv("TEST_COLL_FAIL", fault, 1);
     tt_last_error_set("an earlier error");
-    tt_collnet *c = open_it(name, 0);
+    tt_collnet *c = collnet_open_it(name, 0);
     ncclResult_t res = tt_collnet_listen(c, 0, handle, &listener);
     if (res == ncclSuccess) {
       const tt_collnet_group g = {.nranks = 1, .handles = handle, .listener = listener};
-      res = tt_collnet_connect(c, &g, 20 * TT_NS_PER_S, is_set, &never, &comm);
+      res = tt_collnet_connect(c, &g, 20 * TT_NS_PER_S, collnet_is_set, &never, &comm);
     }
     if (res == ncclSuccess) {
       res = tt_collnet_reg(comm, handle, sizeof handle, &mr);
@@ -363,12 +363,12 @@ static void test_fused_devices(void **state)
     char name[32];
     int devices = 0;
     snprintf(name, sizeof name, "collnet_v%d", v);
-    const tt_net_ops *net = open_net(name, 0);
+    const tt_net_ops *net = collnet_open_net(name, 0);
     void *ctx = NULL;
     assert_int_equal(net->init(&(tt_net_env){.nranks = RANKS, .net = net}, &ctx), ncclSuccess);
     assert_int_equal(net->devices(ctx, &devices), ncclSuccess);
     assert_int_equal(devices, 1);
-    tt_collnet *c = open_it(name, 0);
+    tt_collnet *c = collnet_open_it(name, 0);
     assert_int_equal(tt_collnet_devices(c), 2);
     tt_collnet_close(c);
     net->finalize(ctx);
@@ -386,14 +386,14 @@ static void test_stalled_connect(void **state)
   (void)state;
   setenv("TEST_COLL_STALL", "1", 1);
   tt_last_error_set("an earlier error");
-  tt_collnet *c = open_it("collnet_v12", 0);
+  tt_collnet *c = collnet_open_it("collnet_v12", 0);
   assert_int_equal(tt_collnet_listen(c, 0, handle, &listener), ncclSuccess);
   tt_collnet_group g = {.nranks = 1, .handles = handle, .listener = listener};
-  assert_int_equal(tt_collnet_connect(c, &g, TT_NS_PER_MS, is_set, &hopeless, &comm), ncclRemoteError);
+  assert_int_equal(tt_collnet_connect(c, &g, TT_NS_PER_MS, collnet_is_set, &hopeless, &comm), ncclRemoteError);
   assert_non_null(strstr(said(), "has not connected 1 ranks"));
   hopeless = true;
   assert_int_equal(tt_collnet_listen(c, 0, handle, &g.listener), ncclSuccess);
-  assert_int_equal(tt_collnet_connect(c, &g, 3600 * TT_NS_PER_S, is_set, &hopeless, &comm), ncclRemoteError);
+  assert_int_equal(tt_collnet_connect(c, &g, 3600 * TT_NS_PER_S, collnet_is_set, &hopeless, &comm), ncclRemoteError);
   assert_non_null(strstr(said(), "given up"));
   assert_string_equal(tt_last_error(), "an earlier error");
   assert_null(comm);
@@ -409,5 +409,5 @@ int main(void)
       cmocka_unit_test(test_faults),          cmocka_unit_test(test_stalled_connect),
       cmocka_unit_test(test_what_falls_back), cmocka_unit_test(test_fused_devices),
   };
-  return cmocka_run_group_tests(tests, group_start, test_log_end);
+  return cmocka_run_group_tests(tests, collnet_group_start, test_log_end);
 }

@@ -74,7 +74,7 @@ void tt_fuse_place_of(const char *pci_path, tt_fuse_place *out)
 }
 
 // The same but for the function.
-static bool are_functions(const char *a, const char *b)
+static bool are_same_card(const char *a, const char *b)
 {
   return tt_ncasecmp(a, b, TT_FUSE_BUS - 2) == 0;
 }
@@ -88,7 +88,7 @@ tt_fuse_level tt_fuse_distance(const tt_fuse_place *a, const tt_fuse_place *b)
   if (same == a->count && same == b->count) {
     return TT_FUSE_PORT;
   }
-  if (same < a->count && same < b->count && are_functions(a->bus[same], b->bus[same])) {
+  if (same < a->count && same < b->count && are_same_card(a->bus[same], b->bus[same])) {
     return TT_FUSE_PORT;
   }
   if (same > 0) {
@@ -118,7 +118,7 @@ bool tt_fuse_level_of(const char *word, tt_fuse_level *out)
 // ---- Groups by name
 
 // "name" or "name:port".
-static bool is_named(const char *item, size_t length, const tt_net_props *dev)
+static bool is_device_named(const char *item, size_t length, const tt_net_props *dev)
 {
   size_t name = 0;
   while (name < length && item[name] != ':') {
@@ -135,7 +135,7 @@ static bool is_in_group(const char *group, size_t length, const tt_net_props *de
   for (size_t at = 0, n; at < length; at += n + 1) {
     for (n = 0; at + n < length && group[at + n] != ','; n++) {
     }
-    if (n > 0 && is_named(group + at, n, dev)) {
+    if (n > 0 && is_device_named(group + at, n, dev)) {
       return true;
     }
   }

@@ -12,7 +12,7 @@
 
 #define ROOT "/sys/devices/no-such/pci0000:00/"
 
-static tt_fuse_level between(const char *a, const char *b)
+static tt_fuse_level fuse_between(const char *a, const char *b)
 {
   tt_fuse_place x, y;
   tt_fuse_place_of(a, &x);
@@ -42,15 +42,15 @@ static void distances(void **state)
       {"/sys/devices/virtual/net/tun0", TT_FUSE_PHB},
   };
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
-    assert_int_equal(between(one, rows[i].other), rows[i].level);
+    assert_int_equal(fuse_between(one, rows[i].other), rows[i].level);
   }
-  assert_int_equal(between(NULL, ""), TT_FUSE_PORT); // both on one virtual card
-  assert_int_equal(between(ROOT "0000:00:02.0/0000:08:00.0", ROOT "0000:00:02.0/0000:08:00.1"), TT_FUSE_PORT);
-  assert_int_equal(between(ROOT "0000:00:02.0/0000:08:00.0", ROOT "0000:00:02.0/0000:08:01.0"),
+  assert_int_equal(fuse_between(NULL, ""), TT_FUSE_PORT); // both on one virtual card
+  assert_int_equal(fuse_between(ROOT "0000:00:02.0/0000:08:00.0", ROOT "0000:00:02.0/0000:08:00.1"), TT_FUSE_PORT);
+  assert_int_equal(fuse_between(ROOT "0000:00:02.0/0000:08:00.0", ROOT "0000:00:02.0/0000:08:01.0"),
                    TT_FUSE_PHB); // the root port does not count
 }
 
-static void numa_nodes(void **state)
+static void fuse_numa_nodes(void **state)
 {
   (void)state;
   tt_fuse_place a = {.count = 1, .bus = {"0000:03:00.0"}, .numa = 0}, b = {.count = 1, .bus = {"0000:83:00.0"}, .numa = 1};
@@ -111,7 +111,7 @@ static void names(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(distances), cmocka_unit_test(numa_nodes), cmocka_unit_test(odd_paths),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(distances), cmocka_unit_test(fuse_numa_nodes), cmocka_unit_test(odd_paths),
                                      cmocka_unit_test(words), cmocka_unit_test(names)};
   return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
 }

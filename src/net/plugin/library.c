@@ -20,20 +20,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t hook_once = PTHREAD_ONCE_INIT;
 static tt_pnet_library *libraries;
 
-static void in_child(void)
+static void forget_libraries(void)
 {
   pthread_mutex_init(&lock, NULL);
   libraries = NULL;
 }
 
-static void hook(void)
+static void hook_fork(void)
 {
-  tt_proc_on_fork(in_child);
+  tt_proc_on_fork(forget_libraries);
 }
 
 void tt_pnet_lock(void)
 {
-  pthread_once(&hook_once, hook);
+  pthread_once(&hook_once, hook_fork);
   pthread_mutex_lock(&lock);
 }
 
@@ -70,7 +70,7 @@ static void free_device(tt_net_props *p)
   }
 }
 
-static bool refuse(const tt_pnet_library *lib, const char *what, int dev, long long value)
+static bool refuse_device(const tt_pnet_library *lib, const char *what, int dev, long long value)
 {
   tt_info(TT_INIT | TT_NET, "NET/Plugin: %s (%s) is not used: %s (device %d: %lld)", lib->name, tt_plugin_path(lib->plugin), what, dev,
           value);
@@ -78,13 +78,14 @@ static bool refuse(const tt_pnet_library *lib, const char *what, int dev, long l
 }
 
 // Can a device be used? What is absurd and can be done without is put right and told.
-static bool check_device(const tt_pnet_library *lib, int dev, tt_net_props *p, int type)
+static bool is_device_good(const tt_pnet_library *lib, int dev, tt_net_props *p, int type)
 {
   if (type != NCCL_NET_DEVICE_HOST) {
-    return refuse(lib, "a device leaves work to a GPU, which there is not; its netDeviceType is not NCCL_NET_DEVICE_HOST", dev, type);
+    return refuse_device(lib, "a device leaves work to a GPU, which there is not; its netDeviceType is not NCCL_NET_DEVICE_HOST", dev,
+                         type);
   }
   if ((p->ptr_support & TT_NET_PTR_HOST) == 0) {
-    return refuse(lib, "a device does not take host memory; its ptrSupport lacks NCCL_PTR_HOST", dev, p->ptr_support);
+    return refuse_device(lib, "a device does not take host memory; its ptrSupport lacks NCCL_PTR_HOST", dev, p->ptr_support);
   }
   if (p->max_recvs < 1 || p->max_comms < 1 || p->speed < 1) {
     tt_info(TT_INIT | TT_NET, "NET/Plugin: %s says of device %d: speed %d, maxComms %d, maxRecvs %d; what is less than 1 does not count",
@@ -117,21 +118,21 @@ bool tt_pnet_add_device(tt_pnet_library *lib, int dev)
   int type, vdevs[TT_NET_PARTS];
   ncclResult_t res = lib->v->properties(lib->table, dev, &seen, &type, vdevs);
   if (res != ncclSuccess) {
-    return refuse(lib, "getProperties fails; its code", dev, res);
+    return refuse_device(lib, "getProperties fails; its code", dev, res);
   }
-  if (!check_device(lib, dev, &seen, type)) {
+  if (!is_device_good(lib, dev, &seen, type)) {
     return false;
   }
   tt_net_props *p = tt_calloc(1, sizeof *p);
   if (p == NULL) {
-    return refuse(lib, "no memory for its properties", dev, 0);
+    return refuse_device(lib, "no memory for its properties", dev, 0);
   }
   *p = seen;
   p->name = tt_strdup(seen.name != NULL ? seen.name : lib->name);
   p->pci_path = tt_strdup(seen.pci_path);
   if (p->name == NULL) {
     free_device(p);
-    return refuse(lib, "no memory for its name", dev, 0);
+    return refuse_device(lib, "no memory for its name", dev, 0);
   }
   set_parts(lib, dev, p, vdevs);
   lib->devs[dev] = p;
@@ -148,7 +149,7 @@ static void forget_devices(tt_pnet_library *lib)
   atomic_store_explicit(&lib->nusable, 0, memory_order_release);
 }
 
-static bool look_at_devices(tt_pnet_library *lib)
+static bool find_devices(tt_pnet_library *lib)
 {
   int n = 0;
   ncclResult_t res = lib->v->devices(lib->table, &n);
@@ -171,7 +172,7 @@ static bool look_at_devices(tt_pnet_library *lib)
 // ---- init and finalize
 
 // Undoes an init. A plugin without any may forget what it was told to make: who initialises it next looks anew.
-static ncclResult_t finalize_locked(tt_pnet_library *lib, void *ctx)
+static ncclResult_t finalize_library(tt_pnet_library *lib, void *ctx)
 {
   ncclResult_t res = lib->v->finalize(lib->table, ctx);
   if (--lib->inits == 0) {
@@ -197,7 +198,7 @@ static void leave_hollow(tt_pnet_library *lib, void *ctx)
 {
   lib->hollow = true;
   if (lib->v->own_context && lib->v->has(lib->table, TT_PNET_CAN_FINALIZE)) {
-    finalize_locked(lib, ctx);
+    finalize_library(lib, ctx);
   }
 }
 
@@ -212,7 +213,7 @@ static ncclResult_t fuse_once(tt_pnet_library *lib)
   return res;
 }
 
-static ncclResult_t init_locked(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable)
+static ncclResult_t init_library(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable)
 {
   *ctx = NULL;
   *usable = false;
@@ -236,11 +237,11 @@ static ncclResult_t init_locked(tt_pnet_library *lib, const tt_pnet_setup *s, vo
     leave_hollow(lib, *ctx);
     return ncclSuccess;
   }
-  bool looked = lib->ndevs > 0 || look_at_devices(lib);
+  bool looked = lib->ndevs > 0 || find_devices(lib);
   ncclResult_t res = looked && lib->nusable == 0 ? fuse_once(lib) : ncclSuccess;
   *usable = looked && res == ncclSuccess;
   if (!*usable && lib->v->own_context) {
-    finalize_locked(lib, *ctx);
+    finalize_library(lib, *ctx);
   }
   return res;
 }
@@ -248,7 +249,7 @@ static ncclResult_t init_locked(tt_pnet_library *lib, const tt_pnet_setup *s, vo
 ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable)
 {
   pthread_mutex_lock(&lock);
-  ncclResult_t res = init_locked(lib, s, ctx, usable);
+  ncclResult_t res = init_library(lib, s, ctx, usable);
   pthread_mutex_unlock(&lock);
   return res;
 }
@@ -258,30 +259,9 @@ ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx)
   ncclResult_t res = ncclSuccess;
   if (lib->v->own_context) {
     pthread_mutex_lock(&lock);
-    res = finalize_locked(lib, ctx);
+    res = finalize_library(lib, ctx);
     pthread_mutex_unlock(&lock);
   }
-  return res;
-}
-
-static ncclResult_t merge_locked(tt_pnet_library *lib, const int *devs, int n, int *dev)
-{
-  char why[256];
-  int made = -1, count = lib->nusable;
-  if (!tt_pnet_make_virtual(lib, devs, n, &made, why, sizeof why)) {
-    return tt_fail(ncclInvalidUsage, "network plugin %s: %s", lib->name, why);
-  }
-  lib->usable[count] = made;
-  atomic_store_explicit(&lib->nusable, count + 1, memory_order_release);
-  *dev = count;
-  return ncclSuccess;
-}
-
-ncclResult_t tt_pnet_library_merge(tt_pnet_library *lib, const int *devs, int n, int *dev)
-{
-  pthread_mutex_lock(&lock);
-  ncclResult_t res = merge_locked(lib, devs, n, dev);
-  pthread_mutex_unlock(&lock);
   return res;
 }
 
@@ -292,7 +272,7 @@ static bool same_wish(const char *a, const char *b)
   return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static tt_pnet_library *find(const char *wish)
+static tt_pnet_library *find_library(const char *wish)
 {
   tt_pnet_library *lib = libraries;
   while (lib != NULL && !same_wish(lib->wish, wish)) {
@@ -302,7 +282,7 @@ static tt_pnet_library *find(const char *wish)
 }
 
 // What else is in it.
-static void tell_others(const tt_plugin *plugin)
+static void log_other_tables(const tt_plugin *plugin)
 {
   static const struct {
     tt_plugin_kind kind;
@@ -319,7 +299,7 @@ static void tell_others(const tt_plugin *plugin)
   }
 }
 
-static void destroy(tt_pnet_library *lib)
+static void destroy_library(tt_pnet_library *lib)
 {
   forget_devices(lib);
   tt_plugin_close(lib->plugin);
@@ -328,7 +308,7 @@ static void destroy(tt_pnet_library *lib)
 }
 
 // Takes the plugin. Only its name and init must be there: some plugins choose in init what the rest of their table is.
-static ncclResult_t make(const char *wish, tt_plugin *plugin, tt_pnet_library **out)
+static ncclResult_t new_library(const char *wish, tt_plugin *plugin, tt_pnet_library **out)
 {
   const tt_pnet_version *v = tt_pnet_version_of(tt_plugin_version(plugin));
   if (!tt_plugin_complete(TT_PLUGIN_NET, plugin, v->needs, TT_PNET_FIRST)) {
@@ -346,21 +326,21 @@ static ncclResult_t make(const char *wish, tt_plugin *plugin, tt_pnet_library **
   *lib = (tt_pnet_library){.wish = copy, .plugin = plugin, .v = v, .table = tt_plugin_table(plugin)};
   lib->late = tt_plugin_lacks(plugin, v->needs, v->nneeds);
   snprintf(lib->name, sizeof lib->name, "%s", v->name(lib->table));
-  tell_others(plugin);
+  log_other_tables(plugin);
   *out = lib;
   return ncclSuccess;
 }
 
-static ncclResult_t open_locked(const char *wish, tt_pnet_library **out)
+static ncclResult_t open_listed(const char *wish, tt_pnet_library **out)
 {
-  tt_pnet_library *lib = find(wish);
+  tt_pnet_library *lib = find_library(wish);
   if (lib == NULL) {
     tt_plugin *plugin = NULL;
     TT_TRY(tt_plugin_open(TT_PLUGIN_NET, wish, NULL, &plugin));
     if (plugin == NULL) {
       return ncclSuccess;
     }
-    TT_TRY(make(wish, plugin, &lib));
+    TT_TRY(new_library(wish, plugin, &lib));
     if (lib == NULL) {
       return ncclSuccess;
     }
@@ -375,16 +355,16 @@ static ncclResult_t open_locked(const char *wish, tt_pnet_library **out)
 ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out)
 {
   *out = NULL;
-  pthread_once(&hook_once, hook);
+  pthread_once(&hook_once, hook_fork);
   pthread_mutex_lock(&lock);
-  ncclResult_t res = open_locked(wish, out);
+  ncclResult_t res = open_listed(wish, out);
   pthread_mutex_unlock(&lock);
   return res;
 }
 
-static ncclResult_t also_locked(const char *wish, tt_plugin_kind kind, tt_plugin **out)
+static ncclResult_t open_other_kind(const char *wish, tt_plugin_kind kind, tt_plugin **out)
 {
-  const tt_pnet_library *lib = find(wish);
+  const tt_pnet_library *lib = find_library(wish);
   if (lib != NULL) {
     return tt_plugin_also(lib->plugin, kind, out);
   }
@@ -398,9 +378,9 @@ static ncclResult_t also_locked(const char *wish, tt_plugin_kind kind, tt_plugin
 ncclResult_t tt_pnet_library_also(const char *wish, tt_plugin_kind kind, tt_plugin **out)
 {
   *out = NULL;
-  pthread_once(&hook_once, hook);
+  pthread_once(&hook_once, hook_fork);
   pthread_mutex_lock(&lock);
-  ncclResult_t res = also_locked(wish, kind, out);
+  ncclResult_t res = open_other_kind(wish, kind, out);
   pthread_mutex_unlock(&lock);
   return res;
 }
@@ -425,7 +405,7 @@ void tt_pnet_library_close(tt_pnet_library *lib)
   bool stays = (!lib->v->own_context && lib->inits > 0) || lib->refused != ncclSuccess || lib->hollow;
   if (--lib->refs == 0 && !stays) { // in a child it may be the parent's, which is in no list
     unlink_library(lib);
-    destroy(lib);
+    destroy_library(lib);
   }
   pthread_mutex_unlock(&lock);
 }

@@ -95,7 +95,7 @@ static ncclResult_t judge_group(fusion *f, const char *group, size_t length, tt_
   return ncclSuccess;
 }
 
-static ncclResult_t make_group(fusion *f, const char *group, size_t length)
+static ncclResult_t fuse_group(fusion *f, const char *group, size_t length)
 {
   char why[256];
   tt_fuse_found found;
@@ -105,7 +105,7 @@ static ncclResult_t make_group(fusion *f, const char *group, size_t length)
              : tt_fail(ncclInvalidUsage, "NCCL_NET_FORCE_MERGE: %.*s: network plugin %s: %s", (int)length, group, f->lib->name, why);
 }
 
-static ncclResult_t force(fusion *f, const char *groups)
+static ncclResult_t fuse_by_name(fusion *f, const char *groups)
 {
   tt_fuse_found found;
   size_t length;
@@ -115,7 +115,7 @@ static ncclResult_t force(fusion *f, const char *groups)
   }
   for (const char *at = groups; *at != '\0'; at += length + (at[length] == ';')) {
     length = strcspn(at, ";");
-    TT_TRY(make_group(f, at, length));
+    TT_TRY(fuse_group(f, at, length));
   }
   return ncclSuccess;
 }
@@ -128,7 +128,7 @@ static bool same_rail(const fusion *f, int a, int b)
 }
 
 // The devices that are near `first` and nobody else's.
-static int neighbours(const fusion *f, int first, tt_fuse_level level, bool by_rail, int *devs)
+static int near_devices(const fusion *f, int first, tt_fuse_level level, bool by_rail, int *devs)
 {
   int n = 1;
   devs[0] = first;
@@ -141,7 +141,7 @@ static int neighbours(const fusion *f, int first, tt_fuse_level level, bool by_r
 }
 
 // Those that cannot be fused stay apart for ever.
-static void part(fusion *f, const int *devs, int n)
+static void keep_apart(fusion *f, const int *devs, int n)
 {
   for (int i = 1; i < n; i++) {
     f->far[devs[0] * f->n + devs[i]] = f->far[devs[i] * f->n + devs[0]] = TT_FUSE_NEVER;
@@ -153,18 +153,18 @@ static void fuse_near(fusion *f, tt_fuse_level level, bool by_rail)
   char why[256], names[512];
   int devs[TT_NET_PARTS];
   for (int i = 0; i < f->n; i++) {
-    for (int n; !f->placed[i] && (n = neighbours(f, i, level, by_rail, devs)) > 1;) {
+    for (int n; !f->placed[i] && (n = near_devices(f, i, level, by_rail, devs)) > 1;) {
       if (!make_one(f, devs, n, why, sizeof why)) {
         names_of(f->lib, devs, n, names, sizeof names);
         tt_info(TT_INIT | TT_NET, "NET/Plugin: %s: %s are not fused: %s", f->lib->name, names, why);
-        part(f, devs, n);
+        keep_apart(f, devs, n);
       }
     }
     f->placed[i] = true;
   }
 }
 
-static void measure(fusion *f)
+static void measure_distances(fusion *f)
 {
   for (int i = 0; i < f->n; i++) {
     tt_fuse_place_of(f->lib->devs[i]->pci_path, &f->places[i]);
@@ -179,18 +179,18 @@ static ncclResult_t fuse_all(fusion *f)
   const tt_params *p = tt_params_get();
   tt_fuse_level level;
   if (p->net_force_merge != NULL) {
-    TT_TRY(force(f, p->net_force_merge));
+    TT_TRY(fuse_by_name(f, p->net_force_merge));
   }
   tt_fuse_level_of(p->net_merge_level, &level);
   bool by_rail = tt_casecmp(p->net_merge_policy, "RAIL") == 0;
-  measure(f);
+  measure_distances(f);
   fuse_near(f, level, by_rail);
   return ncclSuccess;
 }
 
 // ---- All
 
-static ncclResult_t fuse(tt_pnet_library *lib)
+static ncclResult_t fuse_library(tt_pnet_library *lib)
 {
   ncclResult_t res = ncclSuccess;
   fusion *f = tt_calloc(1, sizeof *f);
@@ -211,7 +211,7 @@ static ncclResult_t fuse(tt_pnet_library *lib)
   return res;
 }
 
-static bool is_part(const tt_pnet_library *lib, const tt_net_props *dev)
+static bool is_part_of_device(const tt_pnet_library *lib, const tt_net_props *dev)
 {
   for (int i = 0; i < lib->ndevs; i++) {
     for (int k = 0; k < lib->devs[i]->nparts; k++) {
@@ -237,12 +237,12 @@ ncclResult_t tt_pnet_fuse(tt_pnet_library *lib)
 {
   int n = 0;
   if (lib->v->has(lib->table, TT_PNET_CAN_MERGE) && !has_virtual(lib)) {
-    TT_TRY(fuse(lib));
+    TT_TRY(fuse_library(lib));
   } else if (tt_params_get()->net_force_merge != NULL && !has_virtual(lib)) {
     tt_advise("NCCL_NET_FORCE_MERGE has no effect: network plugin %s cannot make one device of several", lib->name);
   }
   for (int i = 0; i < lib->ndevs; i++) {
-    if (!is_part(lib, lib->devs[i])) {
+    if (!is_part_of_device(lib, lib->devs[i])) {
       lib->usable[n++] = i;
     }
   }

@@ -32,7 +32,7 @@ typedef struct row {
   const char *devices; // that count then; NULL: it is refused
 } row;
 
-static bool any_name(void *arg, const char *name)
+static bool merge_any_name(void *arg, const char *name)
 {
   return arg == NULL || name != NULL;
 }
@@ -45,7 +45,7 @@ static bool any_name(void *arg, const char *name)
     }                                                                                 \
   } while (0)
 
-static void one_message(const tt_net_ops *net, void *ctx, int dev)
+static void merge_one_message(const tt_net_ops *net, void *ctx, int dev)
 {
   _Alignas(16) char handle[TT_NET_HANDLE];
   char out[64] = "over what was made", in[64] = "";
@@ -84,7 +84,7 @@ static void one_message(const tt_net_ops *net, void *ctx, int dev)
   net->close_recv(recv);
 }
 
-static void set(const char *name, const char *value)
+static void merge_set(const char *name, const char *value)
 {
   if (value != NULL) {
     setenv(name, value, 1);
@@ -93,7 +93,7 @@ static void set(const char *name, const char *value)
   }
 }
 
-static void look(const tt_net_ops *net, const char *devices)
+static void merge_look(const tt_net_ops *net, const char *devices)
 {
   char text[1024] = "";
   size_t used = 0;
@@ -109,7 +109,7 @@ static void look(const tt_net_ops *net, const char *devices)
     for (int k = 0; k < p.nparts; k++) {
       DEMAND(strstr(p.name, p.parts[k]->name) != NULL && p.parts[k]->nparts == 0);
     }
-    one_message(net, ctx, i);
+    merge_one_message(net, ctx, i);
   }
   net->finalize(ctx);
   if (strcmp(text, devices) != 0) {
@@ -126,7 +126,7 @@ static void stays_refused(const row *r, const char *path, const tt_net_env *env,
   for (int i = 0; i < 3; i++) {
     const tt_net_ops *net = NULL;
     tt_last_error_set("");
-    ncclResult_t res = tt_net_plugin_open(path, env, any_name, NULL, &net);
+    ncclResult_t res = tt_net_plugin_open(path, env, merge_any_name, NULL, &net);
     DEMAND(res == ncclInvalidUsage && net == NULL && strstr(tt_last_error(), refused) != NULL);
   }
   if (r->version == 12 && getenv("TEST_NET_NO_MERGE") == NULL) {
@@ -144,25 +144,25 @@ static void one_case(const row *r, const char *refused)
   const char *build = getenv("TUTTI_BUILD");
   const tt_net_ops *net = NULL, *again = NULL;
   snprintf(path, sizeof path, "%s/tests/plugins/libnet_v%d.so", build != NULL ? build : "build", r->version);
-  set("NCCL_NET_MERGE_LEVEL", r->level);
-  set("NCCL_NET_MERGE_POLICY", r->policy);
-  set("NCCL_NET_FORCE_MERGE", r->force);
+  merge_set("NCCL_NET_MERGE_LEVEL", r->level);
+  merge_set("NCCL_NET_MERGE_POLICY", r->policy);
+  merge_set("NCCL_NET_FORCE_MERGE", r->force);
   const tt_net_env env = {.rank = 1, .nranks = 2, .traffic_class = -1};
   if (r->devices == NULL) {
     stays_refused(r, path, &env, refused);
     return;
   }
-  ncclResult_t res = tt_net_plugin_open(path, &env, any_name, NULL, &net);
+  ncclResult_t res = tt_net_plugin_open(path, &env, merge_any_name, NULL, &net);
   DEMAND(res == ncclSuccess && net != NULL);
-  look(net, r->devices);
-  DEMAND(tt_net_plugin_open(path, &env, any_name, NULL, &again) == ncclSuccess &&
+  merge_look(net, r->devices);
+  DEMAND(tt_net_plugin_open(path, &env, merge_any_name, NULL, &again) == ncclSuccess &&
          again != NULL); // a second communicator finds them as they are
-  look(again, r->devices);
+  merge_look(again, r->devices);
   tt_net_close(net);
   tt_net_close(again);
 }
 
-static void in_child(const row *r, const char *refused)
+static void merge_in_child(const row *r, const char *refused)
 {
   fflush(NULL);
   pid_t pid = fork();
@@ -198,11 +198,11 @@ static void by_distance(void **state)
       {12, "PIX", "other", NULL, "tcp3 tcp4 tcp5 tcp0+tcp1+tcp2"},
   };
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
-    in_child(&rows[i], NULL);
+    merge_in_child(&rows[i], NULL);
   }
 }
 
-static void by_name(void **state)
+static void merge_by_name(void **state)
 {
   (void)state;
   static const row rows[] = {
@@ -212,25 +212,25 @@ static void by_name(void **state)
       {8, NULL, NULL, "tcp0,tcp1", "tcp0 tcp1 tcp2 tcp3 tcp4 tcp5"}, // cannot
   };
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
-    in_child(&rows[i], NULL);
+    merge_in_child(&rows[i], NULL);
   }
-  in_child(&(row){12, NULL, NULL, "tcp0,mlx5_0", NULL}, "tcp0,mlx5_0 names 2 devices, of which network plugin TestTcp has 1");
-  in_child(&(row){12, NULL, NULL, "tcp0,tcp1:7", NULL}, "names 2 devices, of which network plugin TestTcp has 1");
-  in_child(&(row){12, NULL, NULL, "tcp0,tcp1;tcp1,tcp2", NULL}, "tcp1 is in two groups");
-  in_child(&(row){10, NULL, NULL, "tcp0,tcp1;tcp1,tcp2", NULL}, "tcp1 is in two groups");
-  in_child(&(row){9, NULL, NULL, "tcp2,tcp3;tcp0,mlx5_0", NULL}, "tcp0,mlx5_0 names 2 devices");
-  in_child(&(row){11, NULL, NULL, "tcp0,tcp1,tcp2,tcp3,tcp4", NULL}, "more than the 4 devices");
+  merge_in_child(&(row){12, NULL, NULL, "tcp0,mlx5_0", NULL}, "tcp0,mlx5_0 names 2 devices, of which network plugin TestTcp has 1");
+  merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1:7", NULL}, "names 2 devices, of which network plugin TestTcp has 1");
+  merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1;tcp1,tcp2", NULL}, "tcp1 is in two groups");
+  merge_in_child(&(row){10, NULL, NULL, "tcp0,tcp1;tcp1,tcp2", NULL}, "tcp1 is in two groups");
+  merge_in_child(&(row){9, NULL, NULL, "tcp2,tcp3;tcp0,mlx5_0", NULL}, "tcp0,mlx5_0 names 2 devices");
+  merge_in_child(&(row){11, NULL, NULL, "tcp0,tcp1,tcp2,tcp3,tcp4", NULL}, "more than the 4 devices");
 }
 
 static void where_it_fails(void **state)
 {
   (void)state;
   setenv("TEST_NET_NO_MERGE", "1", 1);
-  in_child(&(row){12, "SYS", NULL, NULL, "tcp0 tcp1 tcp2 tcp3 tcp4 tcp5"}, NULL);
-  in_child(&(row){12, NULL, NULL, "tcp0,tcp1", NULL}, "makeVDevice of 2 devices fails with code 4");
+  merge_in_child(&(row){12, "SYS", NULL, NULL, "tcp0 tcp1 tcp2 tcp3 tcp4 tcp5"}, NULL);
+  merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1", NULL}, "makeVDevice of 2 devices fails with code 4");
   setenv("TEST_NET_NO_MERGE", "2", 1); // the second group
-  in_child(&(row){12, NULL, NULL, "tcp0,tcp1;tcp2,tcp3", NULL}, "tcp2,tcp3: network plugin TestTcp: makeVDevice of 2 devices fails");
-  in_child(&(row){9, NULL, NULL, "tcp0,tcp1;tcp2,tcp3", NULL}, "tcp2,tcp3: network plugin TestTcp: makeVDevice of 2 devices fails");
+  merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1;tcp2,tcp3", NULL}, "tcp2,tcp3: network plugin TestTcp: makeVDevice of 2 devices fails");
+  merge_in_child(&(row){9, NULL, NULL, "tcp0,tcp1;tcp2,tcp3", NULL}, "tcp2,tcp3: network plugin TestTcp: makeVDevice of 2 devices fails");
   unsetenv("TEST_NET_NO_MERGE");
 }
 
@@ -239,8 +239,8 @@ static void without_places(void **state)
 {
   (void)state;
   unsetenv("TEST_NET_PCI");
-  in_child(&(row){12, NULL, NULL, NULL, "tcp0+tcp1"}, NULL);
-  in_child(&(row){12, "LOC", NULL, NULL, "tcp0 tcp1"}, NULL);
+  merge_in_child(&(row){12, NULL, NULL, NULL, "tcp0+tcp1"}, NULL);
+  merge_in_child(&(row){12, "LOC", NULL, NULL, "tcp0 tcp1"}, NULL);
 }
 
 // A library that stays open while nobody has initialised its plugin, which forgets meanwhile what it has made.
@@ -251,13 +251,13 @@ static void one_that_forgets(void)
   const tt_net_env env = {.rank = 1, .nranks = 2, .traffic_class = -1};
   tt_pnet_library *lib = NULL;
   snprintf(path, sizeof path, "%s/tests/plugins/libnet_v12.so", build != NULL ? build : "build");
-  set("NCCL_NET_MERGE_LEVEL", "LOC");
-  set("NCCL_NET_FORCE_MERGE", "tcp4,tcp0");
+  merge_set("NCCL_NET_MERGE_LEVEL", "LOC");
+  merge_set("NCCL_NET_FORCE_MERGE", "tcp4,tcp0");
   DEMAND(tt_pnet_library_open(path, &lib) == ncclSuccess && lib != NULL);
   for (int i = 0; i < 3; i++) {
     const tt_net_ops *net = NULL;
-    DEMAND(tt_net_plugin_open(path, &env, any_name, NULL, &net) == ncclSuccess && net != NULL);
-    look(net, "tcp1 tcp2 tcp3 tcp5 tcp0+tcp4");
+    DEMAND(tt_net_plugin_open(path, &env, merge_any_name, NULL, &net) == ncclSuccess && net != NULL);
+    merge_look(net, "tcp1 tcp2 tcp3 tcp5 tcp0+tcp4");
     tt_net_close(net);
   }
   tt_pnet_library_close(lib);
@@ -282,7 +282,7 @@ static void made_anew(void **state)
 int main(void)
 {
   setenv("TEST_NET_PCI", PLACES, 1);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(by_distance), cmocka_unit_test(by_name), cmocka_unit_test(where_it_fails),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(by_distance), cmocka_unit_test(merge_by_name), cmocka_unit_test(where_it_fails),
                                      cmocka_unit_test(without_places), cmocka_unit_test(made_anew)};
   return cmocka_run_group_tests_name("merge", tests, NULL, NULL);
 }

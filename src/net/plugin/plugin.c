@@ -56,7 +56,7 @@ static const tt_net_ops operations;
 
 // ---- errors
 
-static ncclResult_t fail_at(const tt_pnet *n, const char *function, int code)
+static ncclResult_t fail_plugin(const tt_pnet *n, const char *function, int code)
 {
   ncclResult_t res = tt_pnet_code((ncclResult_t)code);
   return tt_fail(res, "rank %d: network plugin %s (%s, version %d): %s failed with code %d (%s)", n->rank, n->name,
@@ -64,7 +64,7 @@ static ncclResult_t fail_at(const tt_pnet *n, const char *function, int code)
 }
 
 // The plugin's answer on a connection.
-static ncclResult_t judge(comm *c, const char *function, ncclResult_t res)
+static ncclResult_t judge_answer(comm *c, const char *function, ncclResult_t res)
 {
   if (TT_LIKELY(res == ncclSuccess || res == ncclInProgress)) {
     return ncclSuccess;
@@ -72,18 +72,18 @@ static ncclResult_t judge(comm *c, const char *function, ncclResult_t res)
   c->failed = tt_pnet_code(res);
   c->where = function;
   c->code = res;
-  return fail_at(c->net, function, res);
+  return fail_plugin(c->net, function, res);
 }
 
 // A connection that has failed says the same again, without asking the plugin.
 static ncclResult_t still_failed(const comm *c)
 {
-  return fail_at(c->net, c->where, c->code);
+  return fail_plugin(c->net, c->where, c->code);
 }
 
 // ---- context
 
-static void drop(tt_pnet *n)
+static void drop_network(tt_pnet *n)
 {
   if (atomic_fetch_sub(&n->refs, 1) != 1) {
     return;
@@ -96,9 +96,9 @@ static void drop(tt_pnet *n)
   tt_free(n);
 }
 
-static void release(const tt_net_ops *net)
+static void release_network(const tt_net_ops *net)
 {
-  drop((tt_pnet *)(uintptr_t)net);
+  drop_network((tt_pnet *)(uintptr_t)net);
 }
 
 static ncclResult_t pnet_init(const tt_net_env *env, void **ctx)
@@ -115,7 +115,7 @@ static ncclResult_t pnet_init(const tt_net_env *env, void **ctx)
 static ncclResult_t pnet_finalize(void *ctx)
 {
   if (ctx != NULL) {
-    drop(ctx);
+    drop_network(ctx);
   }
   return ncclSuccess;
 }
@@ -128,7 +128,7 @@ static ncclResult_t pnet_devices(void *ctx, int *count)
 }
 
 // The plugin's number of a device that counts.
-static ncclResult_t find_device(const tt_pnet *n, int dev, int *real)
+static ncclResult_t find_usable(const tt_pnet *n, int dev, int *real)
 {
   int count = atomic_load_explicit(&n->lib->nusable, memory_order_acquire);
   if (dev < 0 || dev >= count) {
@@ -142,14 +142,9 @@ static ncclResult_t pnet_properties(void *ctx, int dev, tt_net_props *props)
 {
   const tt_pnet *n = ctx;
   int real = 0;
-  TT_TRY(find_device(n, dev, &real));
+  TT_TRY(find_usable(n, dev, &real));
   *props = *n->lib->devs[real];
   return ncclSuccess;
-}
-
-static ncclResult_t pnet_make_virtual(void *ctx, const int *devs, int n, int *dev)
-{
-  return tt_pnet_library_merge(((tt_pnet *)ctx)->lib, devs, n, dev);
 }
 
 // ---- connections
@@ -180,7 +175,7 @@ static ncclResult_t pnet_listen(void *ctx, int dev, void *handle, void **listen_
 {
   tt_pnet *n = ctx;
   comm *c = NULL;
-  TT_TRY(find_device(n, dev, &dev));
+  TT_TRY(find_usable(n, dev, &dev));
   hint_once(n);
   TT_TRY(comm_new(n, TT_PNET_LISTEN, dev, &c));
   memset(handle, 0, TT_NET_HANDLE);
@@ -191,14 +186,14 @@ static ncclResult_t pnet_listen(void *ctx, int dev, void *handle, void **listen_
   }
   if (res != ncclSuccess) {
     tt_free(c);
-    return fail_at(n, "listen", res);
+    return fail_plugin(n, "listen", res);
   }
   *listen_comm = c;
   return ncclSuccess;
 }
 
 // The plugin's connection as one of ours, if it is there. Without memory for that it is closed.
-static ncclResult_t take(tt_pnet *n, void *real, int kind, int dev, void **out)
+static ncclResult_t take_comm(tt_pnet *n, void *real, int kind, int dev, void **out)
 {
   comm *c = NULL;
   *out = NULL;
@@ -219,13 +214,13 @@ static ncclResult_t pnet_connect(void *ctx, int dev, void *handle, void **send_c
 {
   tt_pnet *n = ctx;
   void *real = NULL;
-  TT_TRY(find_device(n, dev, &dev));
+  TT_TRY(find_usable(n, dev, &dev));
   hint_once(n);
   ncclResult_t res = n->lib->v->connect(n->lib->table, n->ctx, &n->setup, dev, handle, &real);
   if (res != ncclSuccess && res != ncclInProgress) {
-    return fail_at(n, "connect", res);
+    return fail_plugin(n, "connect", res);
   }
-  return take(n, real, TT_PNET_SEND, dev, send_comm);
+  return take_comm(n, real, TT_PNET_SEND, dev, send_comm);
 }
 
 // The table has no word for giving up. What a few more calls bring is closed; a plugin whose attempt takes longer keeps what it has begun.
@@ -234,7 +229,7 @@ static void pnet_cancel(void *ctx, int dev, const void *handle)
   tt_pnet *n = ctx;
   _Alignas(16) char notes[TT_NET_HANDLE];
   void *real = NULL;
-  ncclResult_t res = find_device(n, dev, &dev);
+  ncclResult_t res = find_usable(n, dev, &dev);
   memcpy(notes, handle, sizeof notes);
   for (int i = 0; i < LAST_CALLS && real == NULL && (res == ncclSuccess || res == ncclInProgress); i++) {
     res = n->lib->v->connect(n->lib->table, n->ctx, &n->setup, dev, notes, &real);
@@ -251,9 +246,9 @@ static ncclResult_t pnet_accept(void *listen_comm, void **recv_comm)
   void *real = NULL;
   ncclResult_t res = n->lib->v->accept(n->lib->table, l->real, &real);
   if (res != ncclSuccess && res != ncclInProgress) {
-    return fail_at(n, "accept", res);
+    return fail_plugin(n, "accept", res);
   }
-  return take(n, real, TT_PNET_RECV, l->dev, recv_comm);
+  return take_comm(n, real, TT_PNET_RECV, l->dev, recv_comm);
 }
 
 static ncclResult_t pnet_close(void *any)
@@ -281,7 +276,7 @@ static ncclResult_t pnet_reg_mr_dmabuf(void *any, const tt_net_dmabuf *memory, i
   void *handle = NULL;
   ncclResult_t res = n->lib->v->reg_mr(n->lib->table, c->real, memory, type, &handle);
   if (res != ncclSuccess) { // the connection goes on: memory of the user's that cannot be registered is copied
-    return fail_at(n, memory->fd >= 0 ? "regMrDmaBuf" : "regMr", res);
+    return fail_plugin(n, memory->fd >= 0 ? "regMrDmaBuf" : "regMr", res);
   }
   *mhandle = handle;
   return ncclSuccess;
@@ -323,7 +318,7 @@ static void request_free(request *r)
   r->of->used &= ~(1u << (r - r->of->requests));
 }
 
-static ncclResult_t check_size(const comm *c, size_t size)
+static ncclResult_t check_message_size(const comm *c, size_t size)
 {
   if (TT_UNLIKELY(size > c->max_bytes)) {
     return tt_fail(ncclInvalidUsage, "rank %d: network plugin %s: a message of %zu bytes, of which device %d takes %zu at most",
@@ -333,9 +328,9 @@ static ncclResult_t check_size(const comm *c, size_t size)
 }
 
 // What a plugin has answered to isend, irecv or iflush: with a request, "not now", or an error.
-static ncclResult_t begun(request *r, const char *function, ncclResult_t res, void **out)
+static ncclResult_t begin_request(request *r, const char *function, ncclResult_t res, void **out)
 {
-  res = judge(r->of, function, res);
+  res = judge_answer(r->of, function, res);
   if (res != ncclSuccess || r->real == NULL) {
     request_free(r);
     return res;
@@ -352,13 +347,13 @@ static ncclResult_t pnet_isend(void *send_comm, void *data, size_t size, int tag
   if (TT_UNLIKELY(c->failed != ncclSuccess)) {
     return still_failed(c);
   }
-  TT_TRY(check_size(c, size));
+  TT_TRY(check_message_size(c, size));
   request *r = request_new(c, lib->v->requests);
   if (r == NULL) {
     return ncclSuccess;
   }
   const tt_pnet_message m = {.n = 1, .data = &data, .sizes = &size, .tags = &tag, .mhandles = &mhandle, .phandles = &phandle};
-  return begun(r, "isend", lib->v->isend(lib->table, c->real, &m, &r->real), out);
+  return begin_request(r, "isend", lib->v->isend(lib->table, c->real, &m, &r->real), out);
 }
 
 static ncclResult_t pnet_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
@@ -383,7 +378,7 @@ static ncclResult_t pnet_irecv(void *recv_comm, int n, void **data, const size_t
   r->n = n;
   for (int i = 0; i < n; i++) {
     r->room[i] = sizes[i];
-    ncclResult_t res = check_size(c, sizes[i]);
+    ncclResult_t res = check_message_size(c, sizes[i]);
     if (res != ncclSuccess) {
       request_free(r);
       return res;
@@ -395,7 +390,7 @@ static ncclResult_t pnet_irecv(void *recv_comm, int n, void **data, const size_t
                              .tags = tags,
                              .mhandles = mhandles != NULL ? mhandles : none,
                              .phandles = phandles != NULL ? phandles : none};
-  return begun(r, "irecv", lib->v->irecv(lib->table, c->real, &m, &r->real), out);
+  return begin_request(r, "irecv", lib->v->irecv(lib->table, c->real, &m, &r->real), out);
 }
 
 static ncclResult_t pnet_iflush(void *recv_comm, int n, void **data, const int *sizes, void **mhandles, void **out)
@@ -419,7 +414,7 @@ static ncclResult_t pnet_iflush(void *recv_comm, int n, void **data, const int *
   }
   r->flush = true;
   const tt_pnet_message m = {.n = n, .data = data, .sizes = large, .mhandles = mhandles};
-  return begun(r, "iflush", lib->v->iflush(lib->table, c->real, &m, &r->real), out);
+  return begin_request(r, "iflush", lib->v->iflush(lib->table, c->real, &m, &r->real), out);
 }
 
 // Are the sizes that a receive reports possible? Some plugins report none (google-fastsocket): then `seen` is as it was before.
@@ -454,7 +449,7 @@ static ncclResult_t pnet_test(void *any, int *done, size_t *sizes)
   for (int i = 0; i < TT_PNET_GROUP; i++) {
     seen[i] = UNTOLD;
   }
-  TT_TRY(judge(c, "test", lib->v->test(lib->table, r->real, &is_done, r->flush ? NULL : seen)));
+  TT_TRY(judge_answer(c, "test", lib->v->test(lib->table, r->real, &is_done, r->flush ? NULL : seen)));
   if (!is_done) {
     return ncclSuccess;
   }
@@ -484,8 +479,7 @@ static const tt_net_ops operations = {.init = pnet_init,
                                       .close_recv = pnet_close,
                                       .close_listen = pnet_close,
                                       .finalize = pnet_finalize,
-                                      .make_virtual = pnet_make_virtual,
-                                      .release = release};
+                                      .release = release_network};
 
 // What a version or a plugin lacks, its row lacks.
 static void fill_row(tt_pnet *n)
@@ -499,15 +493,12 @@ static void fill_row(tt_pnet *n)
   if (!lib->v->has(lib->table, TT_PNET_CAN_DMABUF)) {
     n->ops.reg_mr_dmabuf = NULL;
   }
-  if (!lib->v->has(lib->table, TT_PNET_CAN_MERGE)) {
-    n->ops.make_virtual = NULL;
-  }
 }
 
 typedef bool (*choice)(void *arg, const char *name);
 
 // A network for a rank, with this library, of which the share becomes its own. *out NULL: it cannot be used, or is not wanted.
-static ncclResult_t create(tt_pnet_library *lib, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
+static ncclResult_t new_network(tt_pnet_library *lib, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
 {
   bool usable = false;
   *out = NULL;
@@ -549,15 +540,15 @@ ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, choice 
     tt_pnet_library_close(lib);
     return ncclSuccess;
   }
-  return create(lib, env, wanted, arg, out);
+  return new_network(lib, env, wanted, arg, out);
 }
 
 const tt_plugin *tt_net_plugin_library(const tt_net_ops *net)
 {
-  return net != NULL && net->release == release ? ((const tt_pnet *)(const void *)net)->lib->plugin : NULL;
+  return net != NULL && net->release == release_network ? ((const tt_pnet *)(const void *)net)->lib->plugin : NULL;
 }
 
-static ncclResult_t fall_back(const void *arg, tt_plugin_kind kind, tt_plugin **out)
+static ncclResult_t open_fallback(const void *arg, tt_plugin_kind kind, tt_plugin **out)
 {
   const tt_plugin *library = tt_net_plugin_library(arg);
   const char *list = tt_params_get()->net_plugin;
@@ -577,5 +568,5 @@ static ncclResult_t fall_back(const void *arg, tt_plugin_kind kind, tt_plugin **
 
 tt_plugin_fallback tt_net_plugin_fallback(const tt_net_ops *net)
 {
-  return (tt_plugin_fallback){.open = fall_back, .arg = net};
+  return (tt_plugin_fallback){.open = open_fallback, .arg = net};
 }

@@ -114,8 +114,6 @@ ncclResult_t tt_pnet_library_also(const char *wish, tt_plugin_kind kind, tt_plug
 ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable);
 // Undoes one init. Errors: the plugin's code.
 ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx);
-// Makes one device of `n`. Errors: the plugin's code; ncclInvalidUsage (it says nonsense).
-ncclResult_t tt_pnet_library_merge(tt_pnet_library *lib, const int *devs, int n, int *dev);
 // The next device that the plugin has made (or had): its properties, if it can be used; else the log has said why.
 bool tt_pnet_add_device(tt_pnet_library *lib, int dev);
 

@@ -1,6 +1,6 @@
 // plugin_test.c: plugins of every version as networks of ours; those that cannot be used. With the libraries of tests/plugins/.
 #define _GNU_SOURCE // memfd_create
-#include "net/plugin/plugin.h"
+#include "net/plugin/plugin_priv.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "base/test_log.h"
 #include "base/util.h"
 
-static int group_start(void **state)
+static int plug_group_start(void **state)
 {
   (void)state;
   setenv("NCCL_NET_MERGE_LEVEL", "LOC", 1); // see merge_test.c
@@ -26,7 +26,7 @@ static int group_start(void **state)
   return 0;
 }
 
-static const char *plugin_file(const char *name)
+static const char *plug_plugin_file(const char *name)
 {
   static char path[4096];
   const char *build = getenv("TUTTI_BUILD");
@@ -34,17 +34,17 @@ static const char *plugin_file(const char *name)
   return path;
 }
 
-static bool any_name(void *arg, const char *name)
+static bool plug_any_name(void *arg, const char *name)
 {
   return arg == NULL || strcmp(arg, name) == 0;
 }
 
 static const tt_net_env env = {.rank = 1, .nranks = 3, .comm_hash = 0xabc, .traffic_class = 5};
 
-static const tt_net_ops *open_it(const char *name)
+static const tt_net_ops *plug_open_it(const char *name)
 {
   const tt_net_ops *net = NULL;
-  assert_int_equal(tt_net_plugin_open(plugin_file(name), &env, any_name, NULL, &net), ncclSuccess);
+  assert_int_equal(tt_net_plugin_open(plug_plugin_file(name), &env, plug_any_name, NULL, &net), ncclSuccess);
   return net;
 }
 
@@ -58,13 +58,13 @@ typedef struct pair {
   char out[SIZE], in[SIZE];
 } pair;
 
-static pair *pair_open(const char *name)
+static pair *plug_pair_open(const char *name)
 {
   _Alignas(16) char handle[TT_NET_HANDLE];
   pair *p = calloc(1, sizeof *p);
   void *listener = NULL;
   assert_non_null(p);
-  p->net = open_it(name);
+  p->net = plug_open_it(name);
   assert_non_null(p->net);
   tt_net_env e = env;
   e.net = p->net;
@@ -90,7 +90,7 @@ static pair *pair_open(const char *name)
   return p;
 }
 
-static void pair_close(pair *p)
+static void plug_pair_close(pair *p)
 {
   p->net->dereg_mr(p->send, p->send_mr);
   p->net->dereg_mr(p->recv, p->recv_mr);
@@ -124,7 +124,7 @@ static void *posted(const pair *p, int n, void **data, const size_t *sizes, cons
 }
 
 // Until all are done; a NULL request is.
-static void finish(const pair *p, void **requests, int n, size_t *sizes)
+static void plug_finish(const pair *p, void **requests, int n, size_t *sizes)
 {
   for (int left = n, tries = 0; left > 0; tries++) {
     assert_true(tries < 10000000);
@@ -139,13 +139,13 @@ static void finish(const pair *p, void **requests, int n, size_t *sizes)
   }
 }
 
-static void one_message(pair *p)
+static void plug_one_message(pair *p)
 {
   void *to = p->in;
   size_t got = 0, room = SIZE;
   int tag = 3;
   void *r[2] = {posted(p, 1, &to, &room, &tag), sent(p, p->out, 77777, 3)};
-  finish(p, r, 2, &got);
+  plug_finish(p, r, 2, &got);
   assert_int_equal(got, 77777);
   assert_memory_equal(p->in, p->out, 77777);
 }
@@ -157,7 +157,7 @@ static void a_group(pair *p)
   size_t rooms[3] = {1000, 1000, 1000}, got[3] = {0};
   int tags[3] = {1, 2, 3};
   void *r[4] = {posted(p, 3, to, rooms, tags), sent(p, p->out, 10, 3), sent(p, p->out + 10, 20, 1), sent(p, p->out + 30, 0, 2)};
-  finish(p, r, 4, got);
+  plug_finish(p, r, 4, got);
   assert_int_equal(got[0], 20);
   assert_int_equal(got[1], 0);
   assert_int_equal(got[2], 10);
@@ -182,7 +182,7 @@ static void as_many_as_there_is_room_for(pair *p, int version)
   for (int i = 0; i < most; i++) {
     one = sent(p, p->out, 8, 0);
     void *both[2] = {r[i], one};
-    finish(p, both, 2, NULL);
+    plug_finish(p, both, 2, NULL);
   }
 }
 
@@ -192,7 +192,7 @@ static void every_version_carries_messages(void **state)
   for (int v = 6; v <= 12; v++) {
     char name[16];
     snprintf(name, sizeof name, "net_v%d", v);
-    pair *p = pair_open(name);
+    pair *p = plug_pair_open(name);
     assert_string_equal(p->net->name, "TestTcp");
     int ndevs = 0;
     tt_net_props props;
@@ -205,15 +205,15 @@ static void every_version_carries_messages(void **state)
     assert_int_equal(props.guid, 101);
     assert_int_equal(props.rail, v >= 12 ? 1 : -1);
     assert_int_equal(props.max_recvs, 8);
-    one_message(p);
+    plug_one_message(p);
     a_group(p);
     as_many_as_there_is_room_for(p, v);
     void *none = NULL;
     assert_int_equal(p->net->isend(p->send, p->out, ((size_t)1 << 41) + 8, 0, p->send_mr, NULL, &none), ncclInvalidUsage);
     assert_int_equal(p->net->isend(p->send, p->out, ((size_t)1 << 32) + 8, 0, p->send_mr, NULL, &none), ncclInvalidUsage);
     assert_null(none);
-    one_message(p); // it was refused before the plugin heard of it
-    pair_close(p);
+    plug_one_message(p); // it was refused before the plugin heard of it
+    plug_pair_close(p);
     const char *text = said();
     assert_null(strstr(text, "caller is wrong"));
     assert_null(strstr(text, "LEAK"));
@@ -231,7 +231,7 @@ static void memory_with_a_descriptor(void **state)
   for (int v = 6; v <= 12; v++) {
     char name[16];
     snprintf(name, sizeof name, "net_v%d", v);
-    pair *p = pair_open(name);
+    pair *p = plug_pair_open(name);
     int fd = memfd_create("dmabuf", MFD_CLOEXEC);
     assert_int_equal(ftruncate(fd, BYTES), 0);
     char *all = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -246,7 +246,7 @@ static void memory_with_a_descriptor(void **state)
     for (int i = 0; r[1] == NULL && i < 100; i++) {
       assert_int_equal(p->net->isend(p->send, m.data, m.size, tag, mr, NULL, &r[1]), ncclSuccess);
     }
-    finish(p, r, 2, &got);
+    plug_finish(p, r, 2, &got);
     assert_int_equal(got, m.size);
     assert_memory_equal(p->in, p->out + SKIP, m.size);
     assert_int_equal(p->net->dereg_mr(p->send, mr), ncclSuccess);
@@ -257,16 +257,16 @@ static void memory_with_a_descriptor(void **state)
     assert_non_null(strstr(said(), "a dma-buf of other memory"));
     m = (tt_net_dmabuf){.data = all, .size = BYTES, .fd = 1 << 20}; // no descriptor at all
     assert_int_equal(p->net->reg_mr_dmabuf(p->send, &m, TT_NET_PTR_CUDA, &mr), ncclSystemError);
-    one_message(p); // the connection goes on
+    plug_one_message(p); // the connection goes on
     munmap(all, BYTES);
     close(fd);
-    pair_close(p);
+    plug_pair_close(p);
     assert_null(strstr(said(), "LEAK"));
   }
   unsetenv("TEST_NET_DMABUF");
 }
 
-static int count(const char *text, const char *what)
+static int plug_count(const char *text, const char *what)
 {
   int n = 0;
   for (const char *at = text; (at = strstr(at, what)) != NULL; at++) {
@@ -279,19 +279,19 @@ static void before_version_11_there_is_one_init(void **state)
 {
   (void)state;
   for (int v = 10; v <= 11; v++) {
-    const tt_net_ops *a = open_it(v == 10 ? "net_v10" : "net_v11"), *b = open_it(v == 10 ? "net_v10" : "net_v11");
+    const tt_net_ops *a = plug_open_it(v == 10 ? "net_v10" : "net_v11"), *b = plug_open_it(v == 10 ? "net_v10" : "net_v11");
     assert_non_null(b);
     assert_ptr_not_equal(a, b);
     const char *text = said();
-    assert_int_equal(count(text, "test plugin: init"), v == 10 ? 1 : 2);
-    assert_int_equal(count(text, "NET/Plugin: loaded"), 1);
+    assert_int_equal(plug_count(text, "test plugin: init"), v == 10 ? 1 : 2);
+    assert_int_equal(plug_count(text, "NET/Plugin: loaded"), 1);
     tt_net_close(a);
     tt_net_close(b);
     tt_net_close(NULL);
-    tt_net_close(open_it(v == 10 ? "net_v10" : "net_v11")); // one that cannot be finalized has stayed
+    tt_net_close(plug_open_it(v == 10 ? "net_v10" : "net_v11")); // one that cannot be finalized has stayed
     text = said();
-    assert_int_equal(count(text, "test plugin: init"), v == 10 ? 0 : 1);
-    assert_int_equal(count(text, "NET/Plugin: loaded"), v == 10 ? 0 : 1);
+    assert_int_equal(plug_count(text, "test plugin: init"), v == 10 ? 0 : 1);
+    assert_int_equal(plug_count(text, "NET/Plugin: loaded"), v == 10 ? 0 : 1);
   }
 }
 
@@ -299,24 +299,26 @@ static void virtual_devices(void **state)
 {
   (void)state;
   for (int v = 8; v <= 12; v++) {
-    char name[16];
-    int dev = -1, ndevs = 0;
-    tt_net_props props;
+    char name[16], why[256];
+    int dev = -1;
+    tt_pnet_library *lib = NULL;
     snprintf(name, sizeof name, "net_v%d", v);
-    pair *p = pair_open(name);
-    assert_true((p->net->make_virtual != NULL) == (v >= 9));
+    pair *p = plug_pair_open(name);
+    assert_int_equal(tt_pnet_library_open(plug_plugin_file(name), &lib), ncclSuccess); // the pair's
+    assert_true(lib->v->has(lib->table, TT_PNET_CAN_MERGE) == (v >= 9));
     if (v >= 9) {
-      assert_int_equal(p->net->make_virtual(p->ctx, (int[]){0, 1}, 2, &dev), ncclSuccess);
+      tt_pnet_lock();
+      assert_true(tt_pnet_make_virtual(lib, (int[]){0, 1}, 2, &dev, why, sizeof why));
       assert_int_equal(dev, 2);
-      p->net->devices(p->ctx, &ndevs);
-      assert_int_equal(ndevs, 3);
-      assert_int_equal(p->net->get_properties(p->ctx, 2, &props), ncclSuccess);
-      assert_string_equal(props.name, "tcp0+tcp1");
-      assert_int_equal(props.nparts, 2);
-      assert_string_equal(props.parts[1]->name, "tcp1");
-      assert_int_not_equal(p->net->make_virtual(p->ctx, (int[9]){0}, 9, &dev), ncclSuccess);
+      assert_int_equal(lib->ndevs, 3);
+      assert_string_equal(lib->devs[2]->name, "tcp0+tcp1");
+      assert_int_equal(lib->devs[2]->nparts, 2);
+      assert_string_equal(lib->devs[2]->parts[1]->name, "tcp1");
+      assert_false(tt_pnet_make_virtual(lib, (int[9]){0}, 9, &dev, why, sizeof why));
+      tt_pnet_unlock();
     }
-    pair_close(p);
+    tt_pnet_library_close(lib);
+    plug_pair_close(p);
   }
   said();
 }
@@ -325,7 +327,7 @@ static void flushes_where_the_plugin_wants_them(void **state)
 {
   (void)state;
   setenv("TEST_NET_FLUSH", "1", 1);
-  pair *p = pair_open("net_v11");
+  pair *p = plug_pair_open("net_v11");
   tt_net_props props;
   void *r = NULL, *to = p->in;
   int done = 0, size = 8;
@@ -333,10 +335,10 @@ static void flushes_where_the_plugin_wants_them(void **state)
   assert_true(props.force_flush);
   assert_int_equal(p->net->iflush(p->recv, 1, &to, &size, &p->recv_mr, &r), ncclSuccess);
   assert_non_null(r);
-  finish(p, &r, 1, NULL);
+  plug_finish(p, &r, 1, NULL);
   assert_int_equal(p->net->iflush(p->recv, 9, &to, &size, &p->recv_mr, &r), ncclInternalError);
   (void)done;
-  pair_close(p);
+  plug_pair_close(p);
   unsetenv("TEST_NET_FLUSH");
   assert_null(strstr(said(), "caller is wrong"));
 }
@@ -347,7 +349,7 @@ static void errors_have_names(void **state)
 {
   (void)state;
   setenv("TEST_NET_FAIL", "isend:2:3", 1);
-  pair *p = pair_open("net_faulty");
+  pair *p = plug_pair_open("net_faulty");
   void *r = NULL;
   p->net->isend(p->send, p->out, 1, 0, p->send_mr, NULL, &r);
   assert_int_equal(p->net->isend(p->send, p->out, 1, 0, p->send_mr, NULL, &r), ncclInternalError);
@@ -355,9 +357,9 @@ static void errors_have_names(void **state)
   assert_non_null(strstr(tt_last_error(), "libnet_faulty.so, version 12): isend failed with code 3 (internal error"));
   setenv("TEST_NET_FAIL", "none", 1);
   assert_int_equal(p->net->isend(p->send, p->out, 1, 0, p->send_mr, NULL, &r), ncclInternalError); // it stays so
-  pair_close(p);
+  plug_pair_close(p);
   setenv("TEST_NET_FAIL", "listen:1:99", 1); // no code at all
-  const tt_net_ops *net = open_it("net_faulty");
+  const tt_net_ops *net = plug_open_it("net_faulty");
   void *ctx, *listener = NULL;
   char handle[TT_NET_HANDLE];
   tt_net_env e = env;
@@ -375,19 +377,19 @@ static void sizes_that_cannot_be_are_errors(void **state)
 {
   (void)state;
   setenv("TEST_NET_LIE", "1", 1);
-  pair *p = pair_open("net_faulty");
+  pair *p = plug_pair_open("net_faulty");
   void *to = p->in;
   size_t room = 100, got = 0;
   int tag = 0, done = 0;
   void *r = posted(p, 1, &to, &room, &tag), *s = sent(p, p->out, 100, 0);
-  finish(p, &s, 1, NULL);
+  plug_finish(p, &s, 1, NULL);
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < 1000000 && res == ncclSuccess; i++) {
     res = p->net->test(r, &done, &got);
   }
   assert_int_equal(res, ncclInternalError);
   assert_non_null(strstr(tt_last_error(), "test reports 101 bytes received into a buffer of 100"));
-  pair_close(p);
+  plug_pair_close(p);
   unsetenv("TEST_NET_LIE");
   said();
 }
@@ -406,22 +408,22 @@ static void bad_ones_are_refused_with_the_reason(void **state)
                                         {"memory", "ptrSupport lacks NCCL_PTR_HOST (device 0: 2)"}};
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
     setenv("TEST_NET_BAD", rows[i][0], 1);
-    assert_null(open_it("net_bad"));
+    assert_null(plug_open_it("net_bad"));
     const char *text = said();
     assert_non_null(strstr(text, rows[i][1]));
     assert_non_null(strstr(text, "is not used: "));
     assert_null(strstr(text, "LEAK"));
   }
-  assert_null(open_it("net_hollow"));
+  assert_null(plug_open_it("net_hollow"));
   assert_non_null(strstr(
       said(), "its table of version 8 lacks: getProperties listen connect accept regMr deregMr test closeSend closeRecv closeListen"));
-  assert_null(open_it("two_kinds"));
+  assert_null(plug_open_it("two_kinds"));
   assert_non_null(strstr(said(), "no NET plugin of versions 6 to 12; it has NET version 5"));
   const tt_net_ops *net = NULL;
-  assert_int_equal(tt_net_plugin_open("/etc/passwd", &env, any_name, NULL, &net), ncclSuccess);
+  assert_int_equal(tt_net_plugin_open("/etc/passwd", &env, plug_any_name, NULL, &net), ncclSuccess);
   assert_null(net);
   assert_non_null(strstr(said(), "is there but cannot be loaded"));
-  assert_int_equal(tt_net_plugin_open(plugin_file("net_v6"), &env, any_name, (void *)(uintptr_t) "Other", &net), ncclSuccess);
+  assert_int_equal(tt_net_plugin_open(plug_plugin_file("net_v6"), &env, plug_any_name, (void *)(uintptr_t) "Other", &net), ncclSuccess);
   assert_null(net);
   said();
 }
@@ -432,20 +434,22 @@ static void init_may_fill_the_table(void **state)
   (void)state;
   for (size_t i = 0; i < TT_COUNT(plugins); i++) {
     const tt_net_ops *net = NULL; // its name is what init makes it
-    assert_int_equal(tt_net_plugin_open(plugin_file(plugins[i]), &env, any_name, (void *)(uintptr_t) "TestLate", &net), ncclSuccess);
+    assert_int_equal(tt_net_plugin_open(plug_plugin_file(plugins[i]), &env, plug_any_name, (void *)(uintptr_t) "TestLate", &net),
+                     ncclSuccess);
     assert_null(net);
-    assert_int_equal(tt_net_plugin_open(plugin_file(plugins[i]), &env, any_name, (void *)(uintptr_t) "TestChosen", &net), ncclSuccess);
+    assert_int_equal(tt_net_plugin_open(plug_plugin_file(plugins[i]), &env, plug_any_name, (void *)(uintptr_t) "TestChosen", &net),
+                     ncclSuccess);
     assert_non_null(net);
     assert_string_equal(net->name, "TestChosen");
     tt_net_close(net);
-    pair *p = pair_open(plugins[i]);
-    one_message(p);
-    pair_close(p);
+    pair *p = plug_pair_open(plugins[i]);
+    plug_one_message(p);
+    plug_pair_close(p);
     assert_null(strstr(said(), "LEAK"));
   }
 }
 
-static int count_of(const char *text, const char *what)
+static int plug_count_of(const char *text, const char *what)
 {
   int n = 0;
   for (const char *at = strstr(text, what); at != NULL; at = strstr(at + 1, what)) {
@@ -469,11 +473,11 @@ static void hollow_once(const char *plugin, const char *how)
   setenv("TEST_NET_LATE", how, 1);
   for (int i = 0; i < 3; i++) {
     const tt_net_ops *net = NULL;
-    DEMAND(tt_net_plugin_open(plugin_file(plugin), &env, any_name, NULL, &net) == ncclSuccess && net == NULL);
+    DEMAND(tt_net_plugin_open(plug_plugin_file(plugin), &env, plug_any_name, NULL, &net) == ncclSuccess && net == NULL);
     const char *text = said();
     DEMAND(strstr(text, "lacks: devices getProperties listen") != NULL);
-    DEMAND(count_of(text, "tcp test plugin: init number") == (i == 0));
-    DEMAND(count_of(text, "finalize of a table that is not full") == (finalizes && i == 0));
+    DEMAND(plug_count_of(text, "tcp test plugin: init number") == (i == 0));
+    DEMAND(plug_count_of(text, "finalize of a table that is not full") == (finalizes && i == 0));
   }
   _exit(0);
 }
@@ -498,7 +502,7 @@ static void what_is_absurd_is_put_right(void **state)
 {
   (void)state;
   setenv("TEST_NET_BAD", "absurd", 1);
-  const tt_net_ops *net = open_it("net_bad");
+  const tt_net_ops *net = plug_open_it("net_bad");
   assert_non_null(net);
   void *ctx;
   tt_net_props props;
@@ -512,7 +516,6 @@ static void what_is_absurd_is_put_right(void **state)
   assert_int_equal(props.max_recvs, 8);
   assert_true(props.max_bytes > 0);
   assert_null(net->iflush);
-  assert_null(net->make_virtual);
   assert_null(net->reg_mr_dmabuf);
   net->finalize(ctx);
   tt_net_close(net);
@@ -523,11 +526,11 @@ static void what_is_absurd_is_put_right(void **state)
   unsetenv("TEST_NET_BAD");
 }
 
-static void opened_and_closed_a_thousand_times(void **state)
+static void plug_opened_and_closed_a_thousand_times(void **state)
 {
   (void)state;
   for (int i = 0; i < 500; i++) {
-    const tt_net_ops *a = open_it("net_v6"), *b = open_it("net_v12");
+    const tt_net_ops *a = plug_open_it("net_v6"), *b = plug_open_it("net_v12");
     assert_non_null(a);
     assert_non_null(b);
     tt_net_close(i % 2 ? a : b);
@@ -552,7 +555,7 @@ int main(void)
       cmocka_unit_test(init_may_fill_nothing),
       cmocka_unit_test(init_may_fill_the_table),
       cmocka_unit_test(what_is_absurd_is_put_right),
-      cmocka_unit_test(opened_and_closed_a_thousand_times),
+      cmocka_unit_test(plug_opened_and_closed_a_thousand_times),
   };
-  return cmocka_run_group_tests(tests, group_start, test_log_end);
+  return cmocka_run_group_tests(tests, plug_group_start, test_log_end);
 }

@@ -134,7 +134,6 @@ ncclResult_t tt_rdv_properties(void *ctx, int dev, tt_net_props *props)
                           .pci_path = net->devs[dev].pci_path,
                           .guid = (uint64_t)dev,
                           .ptr_support = TT_NET_PTR_HOST,
-                          .reg_is_global = net->reg_is_global,
                           .speed = net->devs[dev].speed,
                           .max_comms = 65536,
                           .max_recvs = 1,

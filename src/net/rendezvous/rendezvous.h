@@ -74,7 +74,6 @@ typedef struct tt_rdv_call tt_rdv_call;
 typedef struct tt_rdv {
   const char *network; // its name in messages
   uint32_t magic;      // of its handles
-  bool reg_is_global;
   tt_net_env env;
   unsigned timeout_s;
   int events;           // set of descriptors to sleep on; -1: none
@@ -126,7 +125,7 @@ struct tt_rdv_call {
   } while (0)
 
 // ---- device.c
-// Prepares a zeroed context whose `network`, `magic` and `reg_is_global` are set. Nothing can fail.
+// Prepares a zeroed context whose `network` and `magic` are set.
 void tt_rdv_init(tt_rdv *net, const tt_net_env *env);
 // Opens the set of events with the ring in it. Errors: ncclSystemError.
 ncclResult_t tt_rdv_open_events(tt_rdv *net);

@@ -17,10 +17,10 @@ static int link_conn(tt_snet_conn *c)
     pthread_mutex_unlock(&net->base.lock);
     return e;
   }
-  for (tt_snet_conn *o = net->conns; c->paired && o != NULL; o = o->next) {
-    if (o->wire == c->wire && o->peer == c->peer && o->send != c->send) {
-      c->twin = o;
-      o->twin = c;
+  for (tt_snet_conn *o = net->conns; c->share.paired && o != NULL; o = o->next) {
+    if (o->share.wire == c->share.wire && o->peer == c->peer && o->send != c->send) {
+      c->share.twin = o;
+      o->share.twin = c;
     }
   }
   c->next = net->conns;
@@ -35,9 +35,9 @@ static bool unlink_conn(tt_snet_conn *c)
   pthread_mutex_lock(&c->net->base.lock);
   TT_RDV_UNLINK(&c->net->conns, c);
   tt_snet_conn_leave(c);
-  bool alone = c->twin == NULL;
+  bool alone = c->share.twin == NULL;
   if (!alone) {
-    c->twin->twin = NULL;
+    c->share.twin->share.twin = NULL;
   }
   pthread_mutex_unlock(&c->net->base.lock);
   return alone;
@@ -48,73 +48,70 @@ uint32_t tt_snet_conn_share(tt_snet *net, int peer, bool send, uint32_t wire, in
   uint32_t found = 0;
   pthread_mutex_lock(&net->base.lock);
   for (tt_snet_conn *c = net->conns; c != NULL && found == 0; c = c->next) {
-    bool fits = c->send == send && c->peer == peer && !c->paired && (wire == 0 || c->wire == wire);
+    bool fits = c->send == send && c->peer == peer && !c->share.paired && (wire == 0 || c->share.wire == wire);
     if (fits && tt_sock_copy(c->fd, fd) == 0) {
-      c->paired = true;
-      found = c->wire;
+      c->share.paired = true;
+      found = c->share.wire;
     }
   }
   pthread_mutex_unlock(&net->base.lock);
   return found;
 }
 
-static tt_snet_conn *allocate(tt_snet *net, const tt_rdv_ends *ends)
+static void free_conn(tt_snet_conn *c)
+{
+  if (c != NULL) {
+    tt_free(c->ahead.bytes);
+    tt_free(c->data.helpers);
+    tt_free(c->data.socks);
+    tt_free(c);
+  }
+}
+
+static tt_snet_conn *new_conn(tt_snet *net, const tt_rdv_ends *ends)
 {
   tt_snet_conn *c = tt_calloc_line(sizeof(*c));
   if (c == NULL) {
     return NULL;
   }
-  *c = (tt_snet_conn){.net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .at = ends->at, .nsocks = ends->nsocks};
-  c->wire = ends->wire;
-  c->paired = ends->twin != 0;
-  c->nthreads = TT_MIN(net->base.devs[ends->dev].nthreads, ends->nsocks);
-  c->socks = tt_calloc((size_t)TT_MAX(c->nsocks, 1), sizeof(c->socks[0]));
-  c->helpers = tt_calloc((size_t)TT_MAX(c->nthreads, 1), sizeof(c->helpers[0]));
-  c->ahead = ends->send ? NULL : tt_calloc_line(TT_SNET_AHEAD);
-  if (c->socks == NULL || c->helpers == NULL || (c->ahead == NULL && !ends->send)) {
-    tt_free(c->ahead);
-    tt_free(c->helpers);
-    tt_free(c->socks);
-    tt_free(c);
+  *c = (tt_snet_conn){.net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .at = ends->at, .fd = ends->fds[0]};
+  c->share = (tt_snet_share){.wire = ends->wire, .paired = ends->twin != 0};
+  tt_snet_data *d = &c->data;
+  d->nsocks = ends->nsocks;
+  d->nthreads = TT_MIN(net->base.devs[ends->dev].nthreads, ends->nsocks);
+  d->socks = tt_calloc((size_t)TT_MAX(d->nsocks, 1), sizeof(d->socks[0]));
+  d->helpers = tt_calloc((size_t)TT_MAX(d->nthreads, 1), sizeof(d->helpers[0]));
+  c->ahead.bytes = ends->send ? NULL : tt_calloc_line(TT_SNET_AHEAD);
+  if (d->socks == NULL || d->helpers == NULL || (c->ahead.bytes == NULL && !ends->send)) {
+    free_conn(c);
     return NULL;
   }
-  c->fd = ends->fds[0];
-  for (int i = 0; i < c->nsocks; i++) {
-    c->socks[i].fd = ends->fds[1 + i];
+  for (int i = 0; i < d->nsocks; i++) {
+    d->socks[i].fd = ends->fds[1 + i];
   }
-  for (int i = 0; i < c->nthreads; i++) {
-    c->helpers[i].ring = -1;
+  for (int i = 0; i < d->nthreads; i++) {
+    d->helpers[i].ring = -1;
   }
   return c;
-}
-
-static void deallocate(tt_snet_conn *c)
-{
-  tt_free(c->ahead);
-  tt_free(c->helpers);
-  tt_free(c->socks);
-  tt_free(c);
 }
 
 ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_rdv_ends *ends, tt_snet_conn **out)
 {
   char at[TT_ADDR_TEXT];
-  tt_snet_conn *c = allocate(net, ends);
+  tt_snet_conn *c = new_conn(net, ends);
   int e = c == NULL ? -ENOMEM : link_conn(c);
   if (e != 0) {
-    if (c != NULL) {
-      deallocate(c);
-    }
+    free_conn(c);
     return tt_fail(ncclSystemError, "rank %d: connection to rank %d at %s over %s: %s", net->base.env.rank, ends->peer,
                    tt_addr_text(&ends->at, at), net->base.devs[ends->dev].name, strerror(-e));
   }
   tt_sock_patience(c->fd, net->base.timeout_s);
-  for (int i = 0; i < c->nsocks; i++) {
-    tt_sock_patience(c->socks[i].fd, net->base.timeout_s);
+  for (int i = 0; i < c->data.nsocks; i++) {
+    tt_sock_patience(c->data.socks[i].fd, net->base.timeout_s);
   }
   tt_info(TT_NET, "socket: rank %d %s rank %d at %s over %s%s; %d data sockets, %d threads", net->base.env.rank,
           c->send ? "sends to" : "receives from", c->peer, tt_addr_text(&c->at, at), net->base.devs[c->dev].name,
-          c->paired ? ", by the socket of the other direction" : "", c->nsocks, c->nthreads);
+          c->share.paired ? ", by the socket of the other direction" : "", c->data.nsocks, c->data.nthreads);
   *out = c;
   return ncclSuccess;
 }
@@ -139,24 +136,24 @@ void tt_snet_conn_destroy(tt_snet_conn *c)
   bool alone = unlink_conn(c);
   tt_snet_helpers_stop(c);
   end_socket(c, &c->fd, alone);
-  for (int i = 0; i < c->nsocks; i++) {
-    end_socket(c, &c->socks[i].fd, true);
+  for (int i = 0; i < c->data.nsocks; i++) {
+    end_socket(c, &c->data.socks[i].fd, true);
   }
-  deallocate(c);
+  free_conn(c);
 }
 
 void tt_snet_conn_forget(tt_snet_conn *c)
 {
   tt_sock_close(&c->fd);
-  for (int i = 0; i < c->nsocks; i++) {
-    tt_sock_close(&c->socks[i].fd);
+  for (int i = 0; i < c->data.nsocks; i++) {
+    tt_sock_close(&c->data.socks[i].fd);
   }
-  for (int i = 0; i < c->nthreads; i++) {
-    tt_sock_close(&c->helpers[i].ring);
+  for (int i = 0; i < c->data.nthreads; i++) {
+    tt_sock_close(&c->data.helpers[i].ring);
   }
 }
 
-static const char *describe(const tt_snet_conn *c, int e, char *buf, size_t room)
+static const char *describe_error(const tt_snet_conn *c, int e, char *buf, size_t room)
 {
   switch (e) {
   case -ECONNRESET:
@@ -168,7 +165,7 @@ static const char *describe(const tt_snet_conn *c, int e, char *buf, size_t room
   }
 }
 
-static bool is_ours(int e)
+static bool is_local_error(int e)
 {
   return e == -ENOMEM || e == -ENOBUFS || e == -EBADF || e == -EINVAL || e == -EFAULT || e == -EMFILE;
 }
@@ -177,9 +174,9 @@ ncclResult_t tt_snet_conn_fail(tt_snet_conn *c, int e, const char *why)
 {
   char at[TT_ADDR_TEXT], buf[96];
   if (c->failed == ncclSuccess) {
-    c->failed = why == NULL && is_ours(e) ? ncclSystemError : ncclRemoteError;
+    c->failed = why == NULL && is_local_error(e) ? ncclSystemError : ncclRemoteError;
     snprintf(c->why, sizeof(c->why), "rank %d: connection to rank %d at %s over %s: %s", c->net->base.env.rank, c->peer,
-             tt_addr_text(&c->at, at), c->net->base.devs[c->dev].name, why != NULL ? why : describe(c, e, buf, sizeof(buf)));
+             tt_addr_text(&c->at, at), c->net->base.devs[c->dev].name, why != NULL ? why : describe_error(c, e, buf, sizeof(buf)));
     return tt_fail(c->failed, "%s", c->why);
   }
   return tt_snet_conn_failed(c);

@@ -13,7 +13,7 @@
 #include "os/events.h"
 #include "os/socket.h"
 
-static int watch(int set)
+static int events_watch(int set)
 {
   int outer = epoll_create1(0);
   assert_true(outer >= 0);
@@ -21,31 +21,31 @@ static int watch(int set)
   return outer;
 }
 
-static int told(int outer)
+static int events_told(int outer)
 {
   struct epoll_event e;
   return epoll_wait(outer, &e, 1, 0);
 }
 
-static void test_ring(void **state)
+static void test_events_ring(void **state)
 {
   (void)state;
   int set = -1, ring = -1;
   assert_int_equal(tt_events_open(&set), 0);
   assert_int_equal(tt_ring_open(&ring), 0);
   assert_int_equal(tt_events_add(set, ring, true), 0);
-  int outer = watch(set);
-  assert_int_equal(told(outer), 0);
+  int outer = events_watch(set);
+  assert_int_equal(events_told(outer), 0);
   for (int i = 0; i < 5; i++) { // without ever being cleared
     tt_ring(ring);
-    assert_int_equal(told(outer), 1);
-    assert_int_equal(told(outer), 0);
+    assert_int_equal(events_told(outer), 1);
+    assert_int_equal(events_told(outer), 0);
   }
   tt_ring_clear(ring);
-  assert_int_equal(told(outer), 0);
+  assert_int_equal(events_told(outer), 0);
   tt_events_remove(set, ring);
   tt_ring(ring);
-  assert_int_equal(told(outer), 0);
+  assert_int_equal(events_told(outer), 0);
   close(outer);
   close(ring);
   close(set);
@@ -61,22 +61,22 @@ static void test_sockets(void **state)
   assert_int_equal(tt_events_open(&set), 0);
   assert_int_equal(tt_events_add(set, fds[0], true), 0);
   assert_int_equal(tt_events_add(set, copy, false), 0); // the other direction of the same socket
-  int outer = watch(set);
-  (void)told(outer); // it can be written to
-  assert_int_equal(told(outer), 0);
+  int outer = events_watch(set);
+  (void)events_told(outer); // it can be written to
+  assert_int_equal(events_told(outer), 0);
   for (int i = 0; i < 3; i++) { // unread data do not hide new ones
     assert_int_equal(tt_sock_send(fds[1], bytes, 1), 1);
-    assert_int_equal(told(outer), 1);
-    assert_int_equal(told(outer), 0);
+    assert_int_equal(events_told(outer), 1);
+    assert_int_equal(events_told(outer), 0);
   }
   while (tt_sock_send(copy, bytes, sizeof(bytes)) > 0) {
   }
-  (void)told(outer);
+  (void)events_told(outer);
   while (tt_sock_recv(fds[1], bytes, sizeof(bytes)) > 0) {
   }
-  assert_int_equal(told(outer), 1); // room again
+  assert_int_equal(events_told(outer), 1); // room again
   tt_sock_close(&fds[1]);
-  assert_int_equal(told(outer), 1); // the end
+  assert_int_equal(events_told(outer), 1); // the end
   tt_sock_close(&copy);
   tt_sock_close(&fds[0]);
   close(outer);
@@ -84,7 +84,7 @@ static void test_sockets(void **state)
 }
 
 // Several pieces in one call, both ways.
-static void test_pieces(void **state)
+static void test_events_pieces(void **state)
 {
   (void)state;
   int fds[2];
@@ -105,6 +105,7 @@ static void test_pieces(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring), cmocka_unit_test(test_sockets), cmocka_unit_test(test_pieces)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_events_ring), cmocka_unit_test(test_sockets),
+                                     cmocka_unit_test(test_events_pieces)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
 
 #define LONG_NS (100 * TT_NS_PER_S) // only a hang takes longer
 
-static void *post(pair *p, void *data, size_t room)
+static void *faults_post(pair *p, void *data, size_t room)
 {
   int tag = 0;
   void *r = NULL;
@@ -49,7 +49,7 @@ static void assert_text(const char *what)
 static void assert_works(pair *p)
 {
   char in[100] = "", out[100] = "hello";
-  void *s = NULL, *r = post(p, in, sizeof(in));
+  void *s = NULL, *r = faults_post(p, in, sizeof(in));
   size_t got = 0;
   assert_int_equal(NET->isend(p->send, out, sizeof(out), 0, NULL, NULL, &s), ncclSuccess);
   assert_int_equal(outcome(s, NULL), ncclSuccess);
@@ -108,7 +108,7 @@ static uint32_t door_count(const pair *p)
   return to.n;
 }
 
-static void test_strangers(void **state)
+static void test_faults_strangers(void **state)
 {
   (void)state;
   enum { N = 60 };
@@ -263,7 +263,7 @@ static void test_connector_gives_up(void **state)
 static void test_closed_half_made(void **state)
 {
   (void)state;
-  int before = open_descriptors();
+  int before = pair_descriptors();
   for (int steps = 0; steps < 24; steps++) {
     pair p;
     contexts(&p, 1, 4);
@@ -278,7 +278,7 @@ static void test_closed_half_made(void **state)
     }
     pair_close(&p);
   }
-  assert_int_equal(open_descriptors(), before);
+  assert_int_equal(pair_descriptors(), before);
 }
 
 // The connector gives it up itself: nothing of it is left, others go on.
@@ -289,7 +289,7 @@ static void test_cancelled(void **state)
   char other[TT_NET_HANDLE];
   void *listener = NULL, *send = NULL;
   contexts(&p, 1, 4);
-  int before = open_descriptors();
+  int before = pair_descriptors();
   for (int steps = 0; steps < 24; steps++) {
     half_make(&p, steps); // another step each time: where it is, it is given up
     NET->cancel(p.net[0], 0, p.handle);
@@ -300,7 +300,7 @@ static void test_cancelled(void **state)
     p.send = p.recv = NULL;
     NET->close_listen(p.listener);
     pair_listen(&p);
-    int now = open_descriptors();
+    int now = pair_descriptors();
     assert_int_equal(now, before);
   }
   assert_int_equal(NET->listen(p.net[1], 0, other, &listener), ncclSuccess);
@@ -349,7 +349,7 @@ static void test_sender_dies(void **state)
     if (arrive[i] > 0) {
       assert_int_equal(tt_sock_send(((tt_snet_conn *)p.send)->fd, out, arrive[i]), arrive[i]);
     }
-    void *r = post(&p, in, 100000);
+    void *r = faults_post(&p, in, 100000);
     NET->close_send(p.send);
     p.send = NULL;
     assert_int_equal(outcome(r, NULL), ncclRemoteError);
@@ -379,9 +379,9 @@ static void test_last_words(void **state)
   p.send = NULL;
   void *r[4];
   for (int i = 0; i < 3; i++) {
-    r[i] = post(&p, in[i], 50000);
+    r[i] = faults_post(&p, in[i], 50000);
   }
-  r[3] = post(&p, out, 50000);
+  r[3] = faults_post(&p, out, 50000);
   for (int i = 0; i < 3; i++) {
     assert_int_equal(outcome(r[i], &got), ncclSuccess);
     assert_int_equal(got, i == 1 ? 50000 : 8);
@@ -397,16 +397,16 @@ static bool could_go_on(const pair *p)
   const tt_snet_conn *c = p->send;
   struct pollfd fds[TT_RDV_SOCKS];
   nfds_t n = 0;
-  for (int i = 0; i < c->nsocks; i++) {
-    if (__atomic_load_n(&c->socks[i].head, __ATOMIC_RELAXED) != c->socks[i].tail) {
-      fds[n++] = (struct pollfd){.fd = c->socks[i].fd, .events = POLLOUT};
+  for (int i = 0; i < c->data.nsocks; i++) {
+    if (__atomic_load_n(&c->data.socks[i].head, __ATOMIC_RELAXED) != c->data.socks[i].tail) {
+      fds[n++] = (struct pollfd){.fd = c->data.socks[i].fd, .events = POLLOUT};
     }
   }
   return poll(fds, n, 0) > 0;
 }
 
 // Sends until nothing more goes, for a while. Returns a request that is not done.
-static void *fill(pair *p, char *data, size_t size)
+static void *faults_fill(pair *p, char *data, size_t size)
 {
   uint64_t end = tt_now_ns() + LONG_NS;
   for (;;) {
@@ -433,7 +433,7 @@ static void test_receiver_dies(void **state)
   for (size_t i = 0; i < TT_COUNT(sockets); i++) {
     pair p;
     pair_open(&p, sockets[i][0], sockets[i][1]);
-    void *s = fill(&p, data, SIZE);
+    void *s = faults_fill(&p, data, SIZE);
     NET->close_recv(p.recv);
     p.recv = NULL;
     assert_int_equal(outcome(s, NULL), ncclRemoteError);
@@ -456,8 +456,8 @@ static void test_peer_does_not_read(void **state)
     int done = 0;
     pair_open(&p, sockets[i % 2][0], sockets[i % 2][1]);
     p.net[0]->base.timeout_s = 1;
-    pattern(data, SIZE, 3);
-    void *s = fill(&p, data, SIZE);
+    pair_pattern(data, SIZE, 3);
+    void *s = faults_fill(&p, data, SIZE);
     for (int k = 0; k < 35; k++) {
       assert_int_equal(NET->test(s, &done, NULL), ncclSuccess);
       assert_int_equal(done, 0);
@@ -465,9 +465,9 @@ static void test_peer_does_not_read(void **state)
     }
     while (i < 2 && !done) {
       size_t got = 0;
-      assert_int_equal(outcome(post(&p, in, SIZE), &got), ncclSuccess);
+      assert_int_equal(outcome(faults_post(&p, in, SIZE), &got), ncclSuccess);
       assert_int_equal(got, SIZE);
-      assert_true(pattern_holds(in, SIZE, 3));
+      assert_true(pair_pattern_holds(in, SIZE, 3));
       assert_int_equal(NET->test(s, &done, NULL), ncclSuccess);
     }
     pair_close(&p);
@@ -481,7 +481,7 @@ static void test_closed_under_way(void **state)
   (void)state;
   static const int sockets[][2] = {{0, 0}, {0, 3}, {1, 1}, {4, 8}};
   enum { SIZE = 2 << 20 };
-  int before = open_descriptors();
+  int before = pair_descriptors();
   char *out = calloc(1, SIZE), *in = calloc(3, SIZE);
   for (size_t i = 0; i < TT_COUNT(sockets); i++) {
     for (int turn = 0; turn < 10; turn++) {
@@ -490,7 +490,7 @@ static void test_closed_under_way(void **state)
       size_t got;
       pair_open(&p, sockets[i][0], sockets[i][1]);
       for (int k = 0; k < 3; k++) {
-        r[k] = post(&p, in + (size_t)k * SIZE, SIZE);
+        r[k] = faults_post(&p, in + (size_t)k * SIZE, SIZE);
         assert_int_equal(NET->isend(p.send, out, SIZE, 0, NULL, NULL, &s), ncclSuccess);
       }
       for (int k = 0, sent = 0, came = 0; k < turn; k++) {
@@ -510,7 +510,7 @@ static void test_closed_under_way(void **state)
   }
   free(out);
   free(in);
-  assert_int_equal(open_descriptors(), before);
+  assert_int_equal(pair_descriptors(), before);
 }
 
 static void test_garbage_frames(void **state)
@@ -528,7 +528,7 @@ static void test_garbage_frames(void **state)
     pair p;
     char in[8];
     pair_open(&p, 0, 2);
-    void *r = post(&p, in, sizeof(in));
+    void *r = faults_post(&p, in, sizeof(in));
     assert_int_equal(tt_sock_send(((tt_snet_conn *)p.send)->fd, &bad[i], sizeof(bad[i])), sizeof(bad[i]));
     assert_int_equal(outcome(r, NULL), ncclRemoteError);
     assert_text("it carries something else than messages");
@@ -565,7 +565,7 @@ static void try_life(pair *p)
   if (p->send != NULL && p->recv != NULL) {
     static char in[200000], out[200000];
     size_t got;
-    void *s = NULL, *r = post(p, in, sizeof(in));
+    void *s = NULL, *r = faults_post(p, in, sizeof(in));
     if (NET->isend(p->send, out, sizeof(out), 0, NULL, NULL, &s) == ncclSuccess) {
       assert_int_equal(outcome(r, &got), ncclSuccess);
       assert_int_equal(outcome(s, NULL), ncclSuccess);
@@ -574,23 +574,23 @@ static void try_life(pair *p)
   pair_close(p);
 }
 
-static void test_no_memory(void **state)
+static void test_faults_no_memory(void **state)
 {
   (void)state;
-  int before = open_descriptors();
+  int before = pair_descriptors();
   for (long k = 1; k < 40; k++) {
     pair p;
     tt_alloc_fail_at(k);
     try_life(&p);
     tt_alloc_fail_at(0);
-    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(pair_descriptors(), before);
   }
 }
 
-static void test_few_descriptors(void **state)
+static void test_faults_few_descriptors(void **state)
 {
   (void)state;
-  int before = open_descriptors();
+  int before = pair_descriptors();
   struct rlimit old;
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
   for (int spare = 0; spare < 26; spare += 1 + spare / 8) {
@@ -599,12 +599,12 @@ static void test_few_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     try_life(&p);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(pair_descriptors(), before);
   }
 }
 
 // A forked child gives its copies back and lives on; the parent's connection is unharmed, and its end is seen at once.
-static void test_fork(void **state)
+static void test_faults_fork(void **state)
 {
   (void)state;
   pair p;
@@ -617,7 +617,7 @@ static void test_fork(void **state)
   half_make(&half, 1);
   assert_int_equal(pipe(pipes), 0);
   assert_int_equal(pipe(idle), 0);
-  int before = open_descriptors();
+  int before = pair_descriptors();
   pid_t pid = fork();
   assert_true(pid >= 0);
   if (pid == 0) {
@@ -626,7 +626,7 @@ static void test_fork(void **state)
     NET->forget(half.net[0]);
     NET->forget(half.net[1]);
     close(idle[1]);
-    byte = (char)(before - open_descriptors());
+    byte = (char)(before - pair_descriptors());
     _exit(write(pipes[1], &byte, 1) == 1 && read(idle[0], &byte, 1) == 0 ? 0 : 1); // stays until the parent lets go
   }
   assert_int_equal(read(pipes[0], &byte, 1), 1);
@@ -635,7 +635,7 @@ static void test_fork(void **state)
   int doors = (int)door_count(&half);
   assert_int_equal(byte, 2 * 2 + 2 * 3 + doors + 2 * 2 + doors + 1);
   assert_works(&p);
-  void *r = post(&p, in, sizeof(in));
+  void *r = faults_post(&p, in, sizeof(in));
   NET->close_send(p.send);
   p.send = NULL;
   assert_int_equal(outcome(r, NULL), ncclRemoteError);
@@ -651,7 +651,7 @@ static void test_fork(void **state)
 }
 
 // A rank that is killed, while small or large messages come from it.
-static void killed(int threads, int sockets, size_t size)
+static void faults_killed(int threads, int sockets, size_t size)
 {
   pair p;
   int fds[2];
@@ -683,12 +683,12 @@ static void killed(int threads, int sockets, size_t size)
   }
   char *in = malloc(size);
   for (int i = 0; i < 20; i++) {
-    assert_int_equal(outcome(post(&p, in, size), NULL), ncclSuccess);
+    assert_int_equal(outcome(faults_post(&p, in, size), NULL), ncclSuccess);
   }
   kill(pid, SIGKILL);
   ncclResult_t res = ncclSuccess;
   while (res == ncclSuccess) {
-    res = outcome(post(&p, in, size), NULL);
+    res = outcome(faults_post(&p, in, size), NULL);
   }
   assert_int_equal(res, ncclRemoteError);
   assert_text("rank 1: connection to rank 0 at");
@@ -702,16 +702,16 @@ static void killed(int threads, int sockets, size_t size)
 static void test_killed(void **state)
 {
   (void)state;
-  killed(0, 0, 8);
-  killed(0, 0, 1 << 20);
-  killed(2, 4, 1 << 20);
+  faults_killed(0, 0, 8);
+  faults_killed(0, 0, 1 << 20);
+  faults_killed(2, 4, 1 << 20);
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_wrong_key),
-      cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_faults_strangers),
       cmocka_unit_test(test_unreachable_first),
       cmocka_unit_test(test_every_address),
       cmocka_unit_test(test_nobody_listens),
@@ -725,9 +725,9 @@ int main(void)
       cmocka_unit_test(test_peer_does_not_read),
       cmocka_unit_test(test_closed_under_way),
       cmocka_unit_test(test_garbage_frames),
-      cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_few_descriptors),
-      cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_faults_no_memory),
+      cmocka_unit_test(test_faults_few_descriptors),
+      cmocka_unit_test(test_faults_fork),
       cmocka_unit_test(test_killed),
   };
   setenv("NCCL_SOCKET_IFNAME", "=lo", 1);

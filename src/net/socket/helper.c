@@ -7,17 +7,17 @@
 #include "os/events.h"
 
 // Moves what can be moved on all sockets of the thread, until nothing does. False: the connection has failed.
-static bool move_all(tt_snet_helper *h)
+static bool move_pieces(tt_snet_helper *h)
 {
   tt_snet_conn *c = h->conn;
   bool moved = true;
   while (moved && __atomic_load_n(&h->stop, __ATOMIC_RELAXED) == 0) {
     moved = false;
-    for (int i = h->index; i < c->nsocks; i += c->nthreads) {
-      int e = tt_snet_sock_drive(c, &c->socks[i], &moved);
+    for (int i = h->index; i < c->data.nsocks; i += c->data.nthreads) {
+      int e = tt_snet_sock_drive(c, &c->data.socks[i], &moved);
       if (e != 0) {
         uint32_t none = 0;
-        __atomic_compare_exchange_n(&c->data_error, &none, (uint32_t)-e, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&c->data.error, &none, (uint32_t)-e, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
         tt_ring(c->net->base.ring);
         return false;
       }
@@ -27,14 +27,14 @@ static bool move_all(tt_snet_helper *h)
 }
 
 // Sleeps until a socket can go on or there is new work; `seen` is the work before the last look.
-static void sleep_on(tt_snet_helper *h, uint32_t seen)
+static void sleep_on_sockets(tt_snet_helper *h, uint32_t seen)
 {
   const tt_snet_conn *c = h->conn;
   struct pollfd fds[1 + TT_RDV_SOCKS] = {{.fd = h->ring, .events = POLLIN}};
   size_t n = 1;
-  for (int i = h->index; i < c->nsocks; i += c->nthreads) {
-    if (tt_snet_sock_busy(&c->socks[i])) {
-      fds[n++] = (struct pollfd){.fd = c->socks[i].fd, .events = c->send ? POLLOUT : POLLIN};
+  for (int i = h->index; i < c->data.nsocks; i += c->data.nthreads) {
+    if (tt_snet_sock_busy(&c->data.socks[i])) {
+      fds[n++] = (struct pollfd){.fd = c->data.socks[i].fd, .events = c->send ? POLLOUT : POLLIN};
     }
   }
   __atomic_store_n(&h->asleep, 1, __ATOMIC_SEQ_CST);
@@ -52,15 +52,15 @@ static void *helper_main(void *arg)
   tt_snet_helper *h = arg;
   while (__atomic_load_n(&h->stop, __ATOMIC_ACQUIRE) == 0) {
     uint32_t seen = __atomic_load_n(&h->work, __ATOMIC_SEQ_CST);
-    if (!move_all(h)) {
+    if (!move_pieces(h)) {
       break;
     }
-    sleep_on(h, seen);
+    sleep_on_sockets(h, seen);
   }
   return NULL;
 }
 
-static void wake(tt_snet_helper *h)
+static void wake_helper(tt_snet_helper *h)
 {
   __atomic_add_fetch(&h->work, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&h->asleep, __ATOMIC_SEQ_CST) != 0) {
@@ -68,9 +68,9 @@ static void wake(tt_snet_helper *h)
   }
 }
 
-static bool start_one(tt_snet_conn *c, int i)
+static bool start_helper(tt_snet_conn *c, int i)
 {
-  tt_snet_helper *h = &c->helpers[i];
+  tt_snet_helper *h = &c->data.helpers[i];
   char name[16];
   h->conn = c;
   h->index = i;
@@ -80,13 +80,13 @@ static bool start_one(tt_snet_conn *c, int i)
 
 void tt_snet_helpers_start(tt_snet_conn *c)
 {
-  c->helped = true;
-  for (int i = 0; i < c->nthreads; i++) {
-    if (start_one(c, i)) {
+  c->data.helped = true;
+  for (int i = 0; i < c->data.nthreads; i++) {
+    if (start_helper(c, i)) {
       continue;
     }
     tt_snet_helpers_stop(c);
-    c->helped = false;
+    c->data.helped = false;
     tt_snet_conn_unhelped(c);
     tt_warn("rank %d: connection to rank %d goes on without helper threads", c->net->base.env.rank, c->peer);
     return;
@@ -95,22 +95,22 @@ void tt_snet_helpers_start(tt_snet_conn *c)
 
 void tt_snet_helpers_stop(tt_snet_conn *c)
 {
-  for (int i = 0; i < c->nthreads; i++) {
-    tt_snet_helper *h = &c->helpers[i];
+  for (int i = 0; i < c->data.nthreads; i++) {
+    tt_snet_helper *h = &c->data.helpers[i];
     __atomic_store_n(&h->stop, 1, __ATOMIC_RELEASE);
     if (h->ring >= 0) {
       tt_ring(h->ring);
     }
   }
-  for (int i = 0; i < c->nthreads; i++) {
-    tt_thread_join(&c->helpers[i].thread);
-    tt_sock_close(&c->helpers[i].ring);
+  for (int i = 0; i < c->data.nthreads; i++) {
+    tt_thread_join(&c->data.helpers[i].thread);
+    tt_sock_close(&c->data.helpers[i].ring);
   }
 }
 
 void tt_snet_helpers_wake(tt_snet_conn *c)
 {
-  for (int i = 0; i < c->nthreads; i++) {
-    wake(&c->helpers[i]);
+  for (int i = 0; i < c->data.nthreads; i++) {
+    wake_helper(&c->data.helpers[i]);
   }
 }

@@ -83,14 +83,14 @@ static inline void pair_close(pair *p)
 }
 
 // Bytes that tell message `number` and place from others.
-static inline void pattern(char *data, size_t size, unsigned number)
+static inline void pair_pattern(char *data, size_t size, unsigned number)
 {
   for (size_t i = 0; i < size; i++) {
     data[i] = (char)(number * 131 + i * 7 + (i >> 8));
   }
 }
 
-static inline int pattern_holds(const char *data, size_t size, unsigned number)
+static inline int pair_pattern_holds(const char *data, size_t size, unsigned number)
 {
   for (size_t i = 0; i < size; i++) {
     if (data[i] != (char)(number * 131 + i * 7 + (i >> 8))) {
@@ -100,7 +100,7 @@ static inline int pattern_holds(const char *data, size_t size, unsigned number)
   return 1;
 }
 
-static inline int open_descriptors(void)
+static inline int pair_descriptors(void)
 {
   int n = 0;
   for (int fd = 0; fd < 4096; fd++) {

@@ -11,14 +11,14 @@
 #include "net/socket/socket_priv.h"
 
 // Bytes of the front's payload that its buffer takes.
-static size_t kept(const tt_snet_req *r)
+static size_t kept_bytes(const tt_snet_req *r)
 {
   return TT_MIN(r->size, r->room);
 }
 
 static void finish_front(tt_snet_conn *c)
 {
-  c->have_frame = false;
+  c->ahead.have_frame = false;
   c->moved = 0;
   c->front++;
 }
@@ -28,15 +28,15 @@ static ncclResult_t begin_message(tt_snet_conn *c, tt_snet_req *r)
 {
   const tt_snet_frame *f = &c->frame;
   if (f->check != (TT_SNET_FRAME_MAGIC ^ r->number) || f->size > SIZE_MAX / 2 ||
-      (f->piece != 0 && !tt_snet_piece_fits(f->piece, f->size, c->nsocks))) {
+      (f->piece != 0 && !tt_snet_piece_fits(f->piece, f->size, c->data.nsocks))) {
     char why[128];
     snprintf(why, sizeof(why), "it carries something else than messages (0x%08x in front of message %u)", f->check, r->number);
     return tt_snet_conn_fail(c, -EPROTO, why);
   }
   r->size = f->size;
   r->piece = f->piece;
-  c->bulk = f->size >= TT_SNET_BULK;
-  c->have_frame = true;
+  c->ahead.bulk = f->size >= TT_SNET_BULK;
+  c->ahead.have_frame = true;
   c->moved = 0;
   if (r->piece == 0) {
     return ncclSuccess;
@@ -47,11 +47,11 @@ static ncclResult_t begin_message(tt_snet_conn *c, tt_snet_req *r)
 }
 
 // Copies what was read ahead to byte c->moved of the front's buffer.
-static void scatter(const tt_snet_conn *c, const tt_snet_req *r, size_t bytes)
+static void scatter_ahead(const tt_snet_conn *c, const tt_snet_req *r, size_t bytes)
 {
   struct iovec pieces[2];
   int n = tt_snet_req_pieces(r, c->moved, c->moved + bytes, pieces);
-  const char *from = c->ahead + c->ahead_at;
+  const char *from = c->ahead.bytes + c->ahead.at;
   for (int i = 0; i < n; i++) {
     memcpy(pieces[i].iov_base, from, pieces[i].iov_len);
     from += pieces[i].iov_len;
@@ -62,18 +62,18 @@ static void scatter(const tt_snet_conn *c, const tt_snet_req *r, size_t bytes)
 static void settle_early(tt_snet_conn *c, const tt_snet_req *r)
 {
   struct iovec pieces[2];
-  size_t own = TT_MIN(c->early, r->size), others = c->early - own;
-  char *to = c->ahead + c->ahead_at;
-  int n = tt_snet_req_pieces(r, own, c->early, pieces);
+  size_t own = TT_MIN(c->ahead.early, r->size), others = c->ahead.early - own;
+  char *to = c->ahead.bytes + c->ahead.at;
+  int n = tt_snet_req_pieces(r, own, c->ahead.early, pieces);
   if (others > 0) {
-    memmove(to + others, to, c->ahead_end - c->ahead_at);
-    c->ahead_end += others;
+    memmove(to + others, to, c->ahead.end - c->ahead.at);
+    c->ahead.end += others;
   }
   for (int i = 0; i < n; i++) {
     memcpy(to, pieces[i].iov_base, pieces[i].iov_len);
     to += pieces[i].iov_len;
   }
-  c->early = 0;
+  c->ahead.early = 0;
   c->moved = own;
 }
 
@@ -81,27 +81,27 @@ static void settle_early(tt_snet_conn *c, const tt_snet_req *r)
 static ncclResult_t take_ahead(tt_snet_conn *c, bool *moved)
 {
   tt_snet_req *r = tt_snet_req_of(c, c->front);
-  size_t there = c->ahead_end - c->ahead_at;
+  size_t there = c->ahead.end - c->ahead.at;
   *moved = false;
-  if (!c->have_frame) {
+  if (!c->ahead.have_frame) {
     if (there < sizeof(c->frame)) {
       return ncclSuccess;
     }
-    memcpy(&c->frame, c->ahead + c->ahead_at, sizeof(c->frame));
-    c->ahead_at += sizeof(c->frame);
+    memcpy(&c->frame, c->ahead.bytes + c->ahead.at, sizeof(c->frame));
+    c->ahead.at += sizeof(c->frame);
     *moved = true;
     TT_TRY(begin_message(c, r));
-    if (!c->have_frame) {
+    if (!c->ahead.have_frame) {
       return ncclSuccess; // it comes in pieces, over data sockets: then nothing was asked for together with its frame
     }
     settle_early(c, r);
-    there = c->ahead_end - c->ahead_at;
+    there = c->ahead.end - c->ahead.at;
   }
-  size_t n = TT_MIN(there, r->size - c->moved), keep = kept(r);
+  size_t n = TT_MIN(there, r->size - c->moved), keep = kept_bytes(r);
   if (c->moved < keep && n > 0) {
-    scatter(c, r, TT_MIN(n, keep - c->moved));
+    scatter_ahead(c, r, TT_MIN(n, keep - c->moved));
   }
-  c->ahead_at += n;
+  c->ahead.at += n;
   c->moved += n;
   if (c->moved == r->size) {
     *moved = true;
@@ -111,22 +111,22 @@ static ncclResult_t take_ahead(tt_snet_conn *c, bool *moved)
 }
 
 // Moves what is left (less than a frame, or nothing) to the beginning.
-static void compact(tt_snet_conn *c)
+static void compact_ahead(tt_snet_conn *c)
 {
-  size_t left = c->ahead_end - c->ahead_at;
-  if (left > 0 && c->ahead_at > 0) {
-    memmove(c->ahead, c->ahead + c->ahead_at, left);
+  size_t left = c->ahead.end - c->ahead.at;
+  if (left > 0 && c->ahead.at > 0) {
+    memmove(c->ahead.bytes, c->ahead.bytes + c->ahead.at, left);
   }
-  c->ahead_at = 0;
-  c->ahead_end = left;
+  c->ahead.at = 0;
+  c->ahead.end = left;
 }
 
 // How much of the front's payload is asked for together with its frame, before it is known how long it is: after a large message what the second part
 // is cut to measure for, or, where there is none, what the message before had. 0: nothing. Only into memory that may be overwritten behind the
 // message; and beside a very large one a call more is little.
-static size_t guess(const tt_snet_conn *c, const tt_snet_req *r)
+static size_t guess_payload(const tt_snet_conn *c, const tt_snet_req *r)
 {
-  if (!r->spare || !c->bulk || c->have_frame || c->ahead_end > c->ahead_at) {
+  if (!r->spare || !c->ahead.bulk || c->ahead.have_frame || c->ahead.end > c->ahead.at) {
     return 0;
   }
   size_t size = r->rest != NULL ? r->room : TT_MIN(r->room, c->frame.size);
@@ -134,43 +134,43 @@ static size_t guess(const tt_snet_conn *c, const tt_snet_req *r)
 }
 
 // One call for the front's frame, `size` bytes of its payload into the buffer, and the next frame. As look.
-static ssize_t look_together(tt_snet_conn *c, size_t size, bool *full)
+static ssize_t read_with_frame(tt_snet_conn *c, size_t size, bool *full)
 {
   enum { FRAME = sizeof(c->frame) };
-  struct iovec parts[4] = {{.iov_base = c->ahead, .iov_len = FRAME}};
+  struct iovec parts[4] = {{.iov_base = c->ahead.bytes, .iov_len = FRAME}};
   int count = 1 + tt_snet_req_pieces(tt_snet_req_of(c, c->front), 0, size, parts + 1);
-  c->ahead_at = c->ahead_end = 0;
-  parts[count++] = (struct iovec){.iov_base = c->ahead + FRAME, .iov_len = FRAME};
+  c->ahead.at = c->ahead.end = 0;
+  parts[count++] = (struct iovec){.iov_base = c->ahead.bytes + FRAME, .iov_len = FRAME};
   ssize_t n = tt_sock_recvv(c->fd, parts, count);
   if (n > 0) {
     size_t got = (size_t)n, behind = got - TT_MIN(got, (size_t)FRAME);
-    c->early = TT_MIN(behind, size);
-    c->ahead_end = got - c->early;
+    c->ahead.early = TT_MIN(behind, size);
+    c->ahead.end = got - c->ahead.early;
     *full = got == FRAME + size + FRAME;
   }
   return n;
 }
 
 // One call to the socket. Returns the bytes it gave, or -errno; *full when it gave all that was asked for, so that there may be more.
-static ssize_t look(tt_snet_conn *c, bool *full)
+static ssize_t recv_some(tt_snet_conn *c, bool *full)
 {
   const tt_snet_req *r = tt_snet_req_of(c, c->front);
   struct iovec parts[3];
-  size_t direct = 0, ahead, early = guess(c, r);
+  size_t direct = 0, ahead, early = guess_payload(c, r);
   int count = 0;
   if (early > 0) {
-    return look_together(c, early, full);
+    return read_with_frame(c, early, full);
   }
-  compact(c);
-  ahead = c->bulk ? sizeof(c->frame) - TT_MIN(c->ahead_end, sizeof(c->frame) - 1) : TT_SNET_AHEAD - c->ahead_end;
-  if (c->have_frame && c->moved < kept(r)) {
-    direct = kept(r) - c->moved;
-    count = tt_snet_req_pieces(r, c->moved, kept(r), parts);
-  } else if (c->have_frame) {
+  compact_ahead(c);
+  ahead = c->ahead.bulk ? sizeof(c->frame) - TT_MIN(c->ahead.end, sizeof(c->frame) - 1) : TT_SNET_AHEAD - c->ahead.end;
+  if (c->ahead.have_frame && c->moved < kept_bytes(r)) {
+    direct = kept_bytes(r) - c->moved;
+    count = tt_snet_req_pieces(r, c->moved, kept_bytes(r), parts);
+  } else if (c->ahead.have_frame) {
     ahead = TT_SNET_AHEAD; // the part that did not fit: read and dropped
   }
-  if (!c->have_frame || kept(r) == r->size || direct == 0) {
-    parts[count++] = (struct iovec){.iov_base = c->ahead + c->ahead_end, .iov_len = ahead};
+  if (!c->ahead.have_frame || kept_bytes(r) == r->size || direct == 0) {
+    parts[count++] = (struct iovec){.iov_base = c->ahead.bytes + c->ahead.end, .iov_len = ahead};
   } else {
     ahead = 0;
   }
@@ -178,7 +178,7 @@ static ssize_t look(tt_snet_conn *c, bool *full)
   if (n > 0) {
     size_t got = (size_t)n;
     c->moved += TT_MIN(got, direct);
-    c->ahead_end += got - TT_MIN(got, direct);
+    c->ahead.end += got - TT_MIN(got, direct);
     *full = got == direct + ahead;
   }
   return n;
@@ -200,9 +200,9 @@ ncclResult_t tt_snet_recv_drive(tt_snet_conn *c)
   TT_TRY(use_ahead(c));
   while (c->front != c->posted && full) {
     full = false;
-    ssize_t n = look(c, &full);
+    ssize_t n = recv_some(c, &full);
     if (n < 0 && n != -EAGAIN) {
-      bool middle = n == -ECONNRESET && (c->have_frame || c->ahead_end > c->ahead_at);
+      bool middle = n == -ECONNRESET && (c->ahead.have_frame || c->ahead.end > c->ahead.at);
       return tt_snet_conn_fail(c, (int)n, middle ? "the peer has closed it in the middle of a message, or died" : NULL);
     }
     if (n > 0) {
@@ -239,7 +239,7 @@ ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag
     __atomic_store_n(&c->net->one_way, 0, __ATOMIC_RELAXED);
   }
   // What was read ahead may be all of it; the socket is asked by test.
-  res = c->ahead_at < c->ahead_end && c->front + 1 == c->posted ? use_ahead(c) : ncclSuccess;
+  res = c->ahead.at < c->ahead.end && c->front + 1 == c->posted ? use_ahead(c) : ncclSuccess;
   if (res == ncclSuccess) {
     *request = r;
   }

@@ -41,7 +41,7 @@ static void add_copy(batch *b, const void *data, size_t size)
 }
 
 // A message's frame and payload from byte `from` on.
-static void add(batch *b, const tt_snet_req *r, size_t from)
+static void batch_message(batch *b, const tt_snet_req *r, size_t from)
 {
   tt_snet_frame frame = {.check = TT_SNET_FRAME_MAGIC ^ r->number, .piece = r->piece, .size = r->size};
   size_t payload = payload_of(r), at = from < sizeof(frame) ? 0 : from - sizeof(frame);
@@ -59,28 +59,28 @@ static void add(batch *b, const tt_snet_req *r, size_t from)
 }
 
 // May several large messages go in one call? Between them they fill TCP's segments, but who also receives would come to that too late.
-static bool goes_together(const tt_snet_conn *c)
+static bool may_go_together(const tt_snet_conn *c)
 {
   return __atomic_load_n(&c->net->one_way, __ATOMIC_RELAXED) >= ONE_WAY;
 }
 
 // One call for what is left of the messages at the front. Bytes, or -errno.
-static ssize_t push(const tt_snet_conn *c)
+static ssize_t send_batch(const tt_snet_conn *c)
 {
   batch b;
   b.n = 0;
   b.used = 0;
   size_t from = c->moved;
-  uint32_t most = goes_together(c) ? TOGETHER : 1;
+  uint32_t most = may_go_together(c) ? TOGETHER : 1;
   for (uint32_t i = c->front; i != c->posted && i - c->front < most; i++) {
-    add(&b, tt_snet_req_of((tt_snet_conn *)(uintptr_t)c, i), from);
+    batch_message(&b, tt_snet_req_of((tt_snet_conn *)(uintptr_t)c, i), from);
     from = 0;
   }
   return b.n == 1 ? tt_sock_send(c->fd, b.parts[0].iov_base, b.parts[0].iov_len) : tt_sock_sendv(c->fd, b.parts, b.n);
 }
 
 // Counts bytes that the kernel has taken.
-static void advance(tt_snet_conn *c, size_t n)
+static void count_sent(tt_snet_conn *c, size_t n)
 {
   c->moved += n;
   while (c->front != c->posted) {
@@ -96,22 +96,22 @@ static void advance(tt_snet_conn *c, size_t n)
 ncclResult_t tt_snet_send_drive(tt_snet_conn *c)
 {
   while (c->front != c->posted) {
-    ssize_t n = push(c);
+    ssize_t n = send_batch(c);
     if (n == -EAGAIN) {
       return ncclSuccess;
     }
     if (n < 0) {
       return tt_snet_conn_fail(c, (int)n, NULL);
     }
-    c->watch_ns = 0;
-    advance(c, (size_t)n);
+    c->stall.since_ns = 0;
+    count_sent(c, (size_t)n);
   }
   return ncclSuccess;
 }
 
 bool tt_snet_has_parts(void *comm)
 {
-  return ((const tt_snet_conn *)comm)->nsocks == 0; // data sockets, and the threads that look after them, want it in one piece
+  return ((const tt_snet_conn *)comm)->data.nsocks == 0; // data sockets, and the threads that look after them, want it in one piece
 }
 
 ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
@@ -132,9 +132,9 @@ ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag
     return res;
   }
   r->size = r->room;
-  r->piece = tt_snet_piece_size(c->net, c->nsocks, r->size);
+  r->piece = tt_snet_piece_size(c->net, c->data.nsocks, r->size);
   c->posted++;
-  bool large = r->size >= TT_SNET_BULK, later = large && goes_together(c); // with the next test: as many as there are by then
+  bool large = r->size >= TT_SNET_BULK, later = large && may_go_together(c); // with the next test: as many as there are by then
   if (large && !later) {
     __atomic_add_fetch(&c->net->one_way, 1, __ATOMIC_RELAXED);
   }
@@ -152,9 +152,9 @@ ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag
 static unsigned silence_ms(const tt_snet_conn *c)
 {
   unsigned worst = tt_sock_silent_ms(c->fd);
-  for (int i = 0; i < c->nsocks; i++) {
-    if (tt_snet_sock_busy(&c->socks[i])) {
-      unsigned ms = tt_sock_silent_ms(c->socks[i].fd);
+  for (int i = 0; i < c->data.nsocks; i++) {
+    if (tt_snet_sock_busy(&c->data.socks[i])) {
+      unsigned ms = tt_sock_silent_ms(c->data.socks[i].fd);
       worst = TT_MAX(worst, ms);
     }
   }
@@ -162,15 +162,15 @@ static unsigned silence_ms(const tt_snet_conn *c)
 }
 
 // Nothing got on: for how long? The kernel looks after idle sockets (keep-alive), and from Linux 6.15 after these too.
-static ncclResult_t watch(tt_snet_conn *c)
+static ncclResult_t watch_silence(tt_snet_conn *c)
 {
   uint64_t now = tt_now_ns();
-  if (c->watch_ns == 0) {
-    c->watch_ns = now;
-    c->look_ns = now + TT_NS_PER_S;
-  } else if (now >= c->look_ns) {
-    c->look_ns = now + TT_NS_PER_S;
-    if (now - c->watch_ns >= c->net->base.timeout_s * TT_NS_PER_S && silence_ms(c) >= c->net->base.timeout_s * 1000) {
+  if (c->stall.since_ns == 0) {
+    c->stall.since_ns = now;
+    c->stall.look_ns = now + TT_NS_PER_S;
+  } else if (now >= c->stall.look_ns) {
+    c->stall.look_ns = now + TT_NS_PER_S;
+    if (now - c->stall.since_ns >= c->net->base.timeout_s * TT_NS_PER_S && silence_ms(c) >= c->net->base.timeout_s * 1000) {
       return tt_snet_conn_fail(c, -ETIMEDOUT, NULL);
     }
   }
@@ -178,7 +178,7 @@ static ncclResult_t watch(tt_snet_conn *c)
 }
 
 // Only the test of the oldest request that is not through looks at the control socket: with many requests posted, a look costs one call.
-static ncclResult_t drive(tt_snet_conn *c, const tt_snet_req *r)
+static ncclResult_t drive_request(tt_snet_conn *c, const tt_snet_req *r)
 {
   if (c->failed != ncclSuccess) {
     return tt_snet_conn_failed(c);
@@ -186,10 +186,10 @@ static ncclResult_t drive(tt_snet_conn *c, const tt_snet_req *r)
   if (r->number == c->front) {
     TT_TRY(c->send ? tt_snet_send_drive(c) : tt_snet_recv_drive(c));
   }
-  if (c->nsocks > 0 && __atomic_load_n(&r->left, __ATOMIC_ACQUIRE) != 0) {
+  if (c->data.nsocks > 0 && __atomic_load_n(&r->left, __ATOMIC_ACQUIRE) != 0) {
     TT_TRY(tt_snet_stripe_drive(c));
   }
-  return !tt_snet_req_done(r) && (c->send || ++c->looks % LOOKS == 0) ? watch(c) : ncclSuccess;
+  return !tt_snet_req_done(r) && (c->send || ++c->stall.looks % LOOKS == 0) ? watch_silence(c) : ncclSuccess;
 }
 
 ncclResult_t tt_snet_test(void *request, int *done, size_t *sizes)
@@ -197,14 +197,14 @@ ncclResult_t tt_snet_test(void *request, int *done, size_t *sizes)
   tt_snet_req *r = request;
   *done = 0;
   if (!tt_snet_req_done(r)) {
-    TT_TRY(drive(r->conn, r));
+    TT_TRY(drive_request(r->conn, r));
   }
   if (tt_snet_req_done(r)) {
     *done = 1;
     if (sizes != NULL) {
       sizes[0] = r->size;
     }
-    r->conn->watch_ns = 0;
+    r->conn->stall.since_ns = 0;
     r->conn = NULL;
   }
   return ncclSuccess;

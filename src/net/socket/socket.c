@@ -49,7 +49,7 @@ static ncclResult_t socket_init(const tt_net_env *env, void **ctx)
   if (net == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the socket network", env->rank);
   }
-  net->base = (tt_rdv){.network = "socket", .magic = TT_SNET_HANDLE_MAGIC, .reg_is_global = true};
+  net->base = (tt_rdv){.network = "socket", .magic = TT_SNET_HANDLE_MAGIC};
   tt_rdv_init(&net->base, env);
   net->watched = true;
   read_params(net);

@@ -1,12 +1,12 @@
 // socket_priv.h: the socket network's objects. For src/net/socket alone; README.md of src/net has the picture.
 //
 // A connection goes one way. Its control socket carries frames, each followed by its payload. With data sockets, a message longer than
-// inline_max leaves only its frame there: frame.piece says into which pieces it was cut, piece i goes over data socket (next_sock + i) %
-// nsocks, where next_sock goes on by the number of pieces on both sides. So each data socket carries a sequence of pieces without any
+// inline_max leaves only its frame there: frame.piece says into which pieces it was cut, piece i goes over data socket (data.next + i) %
+// nsocks, where data.next goes on by the number of pieces on both sides. So each data socket carries a sequence of pieces without any
 // header.
 //
 // Who touches what: a connection belongs to its caller (net.h: one thread at a time). Helper threads touch their data sockets, the
-// requests' `left` and the connection's data_error, nothing else. The context's lists are changed under its lock, by single stores, so that
+// requests' `left` and the connection's data.error, nothing else. The context's lists are changed under its lock, by single stores, so that
 // a forked child can walk them without it.
 #pragma once
 #include "net/rendezvous/rendezvous.h"
@@ -85,36 +85,55 @@ typedef struct tt_snet_helper {
   uint32_t stop;
 } tt_snet_helper;
 
+// Which control socket a connection uses. Under the context's lock.
+typedef struct tt_snet_share {
+  uint32_t wire;      // the attempt that made it
+  bool paired;        // no further connection may share it
+  tt_snet_conn *twin; // the one that does
+} tt_snet_share;
+
+// The data sockets and the threads that look after them.
+typedef struct tt_snet_data {
+  int nsocks, nthreads;
+  bool helped;    // helper threads run
+  uint32_t next;  // socket of the next piece
+  uint32_t error; // errno of a helper thread; set once, release; acquire by the caller
+  tt_snet_sock *socks;
+  tt_snet_helper *helpers;
+} tt_snet_data;
+
+// What a receiver has read ahead.
+typedef struct tt_snet_ahead {
+  char *bytes; // TT_SNET_AHEAD
+  size_t at, end;
+  size_t early;    // bytes behind the frame that lie in the front's buffer; 0 but between read_some and use_ahead
+  bool have_frame; // the front's is complete
+  bool bulk;       // the last message was a large one
+} tt_snet_ahead;
+
+// For how long nothing gets on.
+typedef struct tt_snet_stall {
+  uint64_t since_ns; // 0: something does
+  uint64_t look_ns;  // when to look at the silence again
+  unsigned looks;    // without success
+} tt_snet_stall;
+
 struct tt_snet_conn {
   tt_snet *net;
   tt_snet_conn *next;
   bool send;
   int peer, dev;
-  int fd; // control socket
-  int nsocks, nthreads;
-  bool helped; // helper threads run
-  // Under the context's lock: which attempt's control socket is used; may no further connection share it; the one that does.
-  uint32_t wire;
-  bool paired;
-  tt_snet_conn *twin;
-  tt_snet_sock *socks;
-  tt_snet_helper *helpers;
+  int fd;     // control socket
   tt_addr at; // the peer's
+  tt_snet_share share;
+  tt_snet_data data;
 
-  uint32_t posted; // messages ever posted
-  uint32_t front;  // the first of them that is not through with the control socket
-  uint32_t next_sock;
-  uint32_t data_error; // errno of a helper thread; set once, release; acquire by the caller
+  uint32_t posted;     // messages ever posted
+  uint32_t front;      // the first of them that is not through with the control socket
   tt_snet_frame frame; // of the front
-  size_t moved;        // send: bytes of frame and payload sent; receive: bytes of the payload received, when have_frame
-  bool have_frame;     // receive: frame is complete
-  bool bulk;           // receive: the last message was a large one
-  uint64_t watch_ns;   // nothing gets on since; 0: it does
-  uint64_t look_ns;    // when to look at the silence again
-  unsigned looks;      // in vain
-  char *ahead;         // receive: TT_SNET_AHEAD bytes
-  size_t ahead_at, ahead_end;
-  size_t early; // receive: bytes behind the frame in `ahead` that lie in the front's buffer; 0 but between look and use_ahead
+  size_t moved;        // send: bytes of frame and payload sent; receive: bytes of the payload received, when there is the frame
+  tt_snet_ahead ahead; // receive
+  tt_snet_stall stall;
   ncclResult_t failed;
   char why[320];
   tt_snet_req reqs[TT_SNET_RING];

@@ -36,7 +36,7 @@ static void stream_open(stream *s, int n, const size_t *sizes, const size_t *roo
     s->in[i] = malloc(s->room[i] + 1);
     assert_non_null(s->out[i]);
     assert_non_null(s->in[i]);
-    pattern(s->out[i], sizes[i], first + (unsigned)i);
+    pair_pattern(s->out[i], sizes[i], first + (unsigned)i);
     memset(s->in[i], 0x55, s->room[i] + 1);
   }
 }
@@ -45,7 +45,7 @@ static void stream_close(stream *s, unsigned first)
 {
   for (int i = 0; i < s->n; i++) {
     assert_int_equal(s->got[i], s->size[i]);
-    assert_true(pattern_holds(s->in[i], TT_MIN(s->size[i], s->room[i]), first + (unsigned)i));
+    assert_true(pair_pattern_holds(s->in[i], TT_MIN(s->size[i], s->room[i]), first + (unsigned)i));
     assert_int_equal(s->in[i][s->room[i]], 0x55);
     bool touched = s->size[i] < s->room[i] && s->in[i][s->size[i]] != 0x55;
     assert_true(s->spare || !touched); // nothing was written behind the message
@@ -123,7 +123,7 @@ static void step_recv(pair *p, stream *s)
   }
 }
 
-static void run(pair *p, int n, const size_t *sizes, const size_t *rooms)
+static void stream_run(pair *p, int n, const size_t *sizes, const size_t *rooms)
 {
   static unsigned first;
   stream s;
@@ -147,14 +147,14 @@ static void every_size(pair *p)
   for (size_t i = 0; i < TT_COUNT(limits); i++) {
     for (int off = -1; off <= 1; off++) {
       size_t size = limits[i] + (size_t)(limits[i] == 0 ? TT_MAX(off, 0) : off);
-      run(p, 1, &size, NULL);
-      run(p, 3, (size_t[]){size, size, 8}, NULL);
-      run(p, 3, (size_t[]){8, size, size}, NULL);
+      stream_run(p, 1, &size, NULL);
+      stream_run(p, 3, (size_t[]){size, size, 8}, NULL);
+      stream_run(p, 3, (size_t[]){8, size, size}, NULL);
     }
   }
 }
 
-static void test_sizes(void **state)
+static void test_stream_sizes(void **state)
 {
   (void)state;
   pair p;
@@ -166,7 +166,7 @@ static void test_sizes(void **state)
 static void test_sizes_spare(void **state)
 {
   all_spare = true;
-  test_sizes(state);
+  test_stream_sizes(state);
   all_spare = false;
 }
 
@@ -212,7 +212,7 @@ static void test_early(void **state)
   pair_close(&p);
 }
 
-static void test_many(void **state)
+static void test_stream_many(void **state)
 {
   (void)state;
   pair p;
@@ -225,7 +225,7 @@ static void test_many(void **state)
       sizes[i] = (size_t)rand() % (kind == 0 ? 300000 : kind < 3 ? 40000 : kind < 5 ? 1 : 200);
     }
     all_spare = round % 2 != 0;
-    run(&p, MANY, sizes, NULL);
+    stream_run(&p, MANY, sizes, NULL);
   }
   all_spare = false;
   pair_close(&p);
@@ -239,11 +239,11 @@ static void test_sockets_and_threads(void **state)
     for (size_t e = 0; e < TT_COUNT(each); e++) {
       pair p;
       pair_open(&p, threads[t], TT_MAX(threads[t], 1) * each[e]);
-      assert_int_equal(((tt_snet_conn *)p.send)->nsocks, TT_MAX(threads[t], 1) * each[e]);
+      assert_int_equal(((tt_snet_conn *)p.send)->data.nsocks, TT_MAX(threads[t], 1) * each[e]);
       for (int round = 0; round < 3; round++) {
-        run(&p, 6, (size_t[]){1 << 20, 65537, 8, 70000, (2 << 20) + 3, 65536}, NULL);
+        stream_run(&p, 6, (size_t[]){1 << 20, 65537, 8, 70000, (2 << 20) + 3, 65536}, NULL);
       }
-      run(&p, 3, (size_t[]){200000, 8, 300000}, (size_t[]){100, 8, 299999});
+      stream_run(&p, 3, (size_t[]){200000, 8, 300000}, (size_t[]){100, 8, 299999});
       pair_close(&p);
     }
   }
@@ -256,8 +256,8 @@ static void test_ends_differ(void **state)
   for (size_t i = 0; i < TT_COUNT(cases); i++) {
     pair p;
     pair_open2(&p, (int[]){cases[i][0], cases[i][2]}, (int[]){cases[i][1], cases[i][3]});
-    assert_int_equal(((tt_snet_conn *)p.send)->nsocks, TT_MIN(cases[i][1], cases[i][3]));
-    run(&p, 4, (size_t[]){1 << 20, 65537, 8, 200000}, NULL);
+    assert_int_equal(((tt_snet_conn *)p.send)->data.nsocks, TT_MIN(cases[i][1], cases[i][3]));
+    stream_run(&p, 4, (size_t[]){1 << 20, 65537, 8, 200000}, NULL);
     pair_close(&p);
   }
 }
@@ -269,9 +269,9 @@ static void test_too_large(void **state)
   pair p;
   pair_open(&p, 0, 0);
   for (size_t i = 0; i < TT_COUNT(limits); i++) {
-    run(&p, 4, (size_t[]){limits[i], 9, limits[i], limits[i]}, (size_t[]){0, 9, limits[i] / 2, limits[i] > 0 ? limits[i] - 1 : 5});
+    stream_run(&p, 4, (size_t[]){limits[i], 9, limits[i], limits[i]}, (size_t[]){0, 9, limits[i] / 2, limits[i] > 0 ? limits[i] - 1 : 5});
   }
-  run(&p, 3, (size_t[]){4, 5, 6}, (size_t[]){100, 100000, 7});
+  stream_run(&p, 3, (size_t[]){4, 5, 6}, (size_t[]){100, 100000, 7});
   pair_close(&p);
 }
 
@@ -295,7 +295,7 @@ static void test_six(void **state)
   pair_listen(&p);
   pair_connect(&p);
   assert_int_equal(((tt_snet_conn *)p.send)->at.family, AF_INET6);
-  run(&p, 3, (size_t[]){8, 1 << 20, 0}, NULL);
+  stream_run(&p, 3, (size_t[]){8, 1 << 20, 0}, NULL);
   pair_close(&p);
 }
 
@@ -348,8 +348,8 @@ static void test_together(void **state)
     sizes[i] = some[i % 8] * (i < 8 ? 1 : 7);
   }
   pair_open(&p, 0, 0);
-  run(&p, BEFORE, before, NULL);
-  run(&p, BEFORE, before, NULL);
+  stream_run(&p, BEFORE, before, NULL);
+  stream_run(&p, BEFORE, before, NULL);
   stream_open(&s, N, sizes, NULL, 5);
   for (; s.sent < N; s.sent++) {
     assert_int_equal(start_send(&p, &s, s.sent), ncclSuccess);
@@ -384,16 +384,16 @@ static void test_several_connections(void **state)
     pair_connect(&p[i]);
   }
   for (int i = 0; i < N; i++) {
-    run(&p[i], 4, (size_t[]){8, 100000, 70000, 0}, NULL);
+    stream_run(&p[i], 4, (size_t[]){8, 100000, 70000, 0}, NULL);
   }
   for (int i = 0; i < N; i++) {
     NET->close_send(p[i].send);
-    run(&p[(i + 1) % N], i + 1 < N ? 2 : 0, (size_t[]){8, 100000}, NULL);
+    stream_run(&p[(i + 1) % N], i + 1 < N ? 2 : 0, (size_t[]){8, 100000}, NULL);
     NET->close_recv(p[i].recv);
     if (i == 0) {
       p[0].send = p[0].recv = NULL;
       pair_connect(&p[0]);
-      run(&p[0], 1, (size_t[]){8}, NULL);
+      stream_run(&p[0], 1, (size_t[]){8}, NULL);
     }
   }
   NET->finalize(a); // closes what is left: listeners, a connection
@@ -401,7 +401,7 @@ static void test_several_connections(void **state)
 }
 
 // Waits for the context's events edge-triggered, as a progress thread does. False: nothing for a minute.
-static bool event(int outer)
+static bool stream_event(int outer)
 {
   struct epoll_event e;
   return epoll_wait(outer, &e, 1, 60000) == 1;
@@ -424,7 +424,7 @@ static int sleep_until_done(tt_snet *net, int outer, bool in_turns, void *r, siz
     assert_true(NET->watch_events(net, true) >= 0);
     assert_int_equal(NET->test(r, &done, got), ncclSuccess);
   }
-  while (!done && event(outer)) {
+  while (!done && stream_event(outer)) {
     assert_int_equal(NET->test(r, &done, got), ncclSuccess);
   }
   if (in_turns) {
@@ -448,7 +448,7 @@ static void *late_sender(void *arg)
     char *data = malloc(size);
     void *r = NULL;
     tt_sleep_ns(i % 4 == 0 ? 2 * TT_NS_PER_MS : 0);
-    pattern(data, size, i);
+    pair_pattern(data, size, i);
     assert_int_equal(NET->isend(p->send, data, size, 0, NULL, NULL, &r), ncclSuccess);
     assert_int_equal(sleep_until_done(p->net[0], outer, both->in_turns, r, NULL), 1);
     free(data);
@@ -474,7 +474,7 @@ static void sleeping_pair(int threads, int sockets, bool in_turns)
     assert_int_equal(NET->irecv(p->recv, 1, &data, &room, &tag, NULL, NULL, &r), ncclSuccess);
     assert_int_equal(sleep_until_done(p->net[1], outer, in_turns, r, &got), 1);
     assert_int_equal(got, i % 2 ? 4 << 20 : 100);
-    assert_true(pattern_holds(in, got, i));
+    assert_true(pair_pattern_holds(in, got, i));
   }
   pthread_join(t, NULL);
   close(outer);
@@ -482,7 +482,7 @@ static void sleeping_pair(int threads, int sockets, bool in_turns)
   free(in);
 }
 
-static void test_events(void **state)
+static void test_stream_events(void **state)
 {
   (void)state;
   for (int in_turns = 0; in_turns < 2; in_turns++) {
@@ -493,7 +493,7 @@ static void test_events(void **state)
 }
 
 // Two processes: the child receives.
-static void test_processes(void **state)
+static void test_stream_processes(void **state)
 {
   (void)state;
   enum { N = 300 };
@@ -524,7 +524,7 @@ static void test_processes(void **state)
           _exit(3);
         }
       }
-      if (got != (size_t)i * i * 10 || !pattern_holds(in, got, i)) {
+      if (got != (size_t)i * i * 10 || !pair_pattern_holds(in, got, i)) {
         _exit(4);
       }
     }
@@ -543,7 +543,7 @@ static void test_processes(void **state)
   for (unsigned i = 0; i < N; i++) {
     void *r = NULL;
     int done = 0;
-    pattern(out, (size_t)i * i * 10, i);
+    pair_pattern(out, (size_t)i * i * 10, i);
     assert_int_equal(NET->isend(p.send, out, (size_t)i * i * 10, 0, NULL, NULL, &r), ncclSuccess);
     while (!done) {
       assert_int_equal(NET->test(r, &done, NULL), ncclSuccess);
@@ -557,7 +557,7 @@ static void test_processes(void **state)
   free(out);
 }
 
-static void test_properties(void **state)
+static void test_stream_properties(void **state)
 {
   (void)state;
   tt_net_props props;
@@ -576,7 +576,7 @@ static void test_properties(void **state)
   assert_int_equal(NET->finalize(NULL), ncclSuccess);
 }
 
-static void write_file(const char *dir, const char *name, const char *text)
+static void stream_write_file(const char *dir, const char *name, const char *text)
 {
   char path[256];
   snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -594,17 +594,17 @@ static void test_device(void **state)
   assert_non_null(mkdtemp(root));
   snprintf(path, sizeof(path), "%s/eth7", root);
   assert_int_equal(mkdir(path, 0700), 0);
-  write_file(path, "speed", "25000\n");
+  stream_write_file(path, "speed", "25000\n");
   snprintf(command, sizeof(command), "%s/device", path);
   assert_int_equal(mkdir(command, 0700), 0);
-  write_file(command, "vendor", "0x1d0f\n");
+  stream_write_file(command, "vendor", "0x1d0f\n");
   tt_rdv_dev_open(&d, root, "eth7");
   assert_int_equal(d.speed, 25000);
   assert_string_equal(d.pci_path, command);
   assert_int_equal(d.nthreads, 2);
   assert_int_equal(d.nsocks, 16);
   tt_rdv_dev_close(&d);
-  write_file(path, "speed", "-1\n");
+  stream_write_file(path, "speed", "-1\n");
   tt_rdv_dev_open(&d, root, "eth7");
   assert_int_equal(d.speed, 10000);
   tt_rdv_dev_close(&d);
@@ -612,7 +612,7 @@ static void test_device(void **state)
   assert_int_equal(system(command), 0);
 }
 
-static void test_numbers(void **state)
+static void test_stream_numbers(void **state)
 {
   (void)state;
   static const struct {
@@ -636,21 +636,21 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_together),
-      cmocka_unit_test(test_sizes),
+      cmocka_unit_test(test_stream_sizes),
       cmocka_unit_test(test_sizes_spare),
       cmocka_unit_test(test_early),
-      cmocka_unit_test(test_many),
+      cmocka_unit_test(test_stream_many),
       cmocka_unit_test(test_ends_differ),
       cmocka_unit_test(test_sockets_and_threads),
       cmocka_unit_test(test_too_large),
       cmocka_unit_test(test_six),
       cmocka_unit_test(test_request_limit),
       cmocka_unit_test(test_several_connections),
-      cmocka_unit_test(test_events),
-      cmocka_unit_test(test_processes),
-      cmocka_unit_test(test_properties),
+      cmocka_unit_test(test_stream_events),
+      cmocka_unit_test(test_stream_processes),
+      cmocka_unit_test(test_stream_properties),
       cmocka_unit_test(test_device),
-      cmocka_unit_test(test_numbers),
+      cmocka_unit_test(test_stream_numbers),
   };
   setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);

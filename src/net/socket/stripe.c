@@ -21,7 +21,7 @@ bool tt_snet_piece_fits(uint32_t piece, uint64_t size, int nsocks)
   return size > 0 && TT_DIV_UP(size, (uint64_t)piece) <= (uint64_t)nsocks;
 }
 
-static void push(tt_snet_sock *s, tt_snet_piece piece)
+static void push_piece(tt_snet_sock *s, tt_snet_piece piece)
 {
   s->ring[s->tail % TT_SNET_RING] = piece;
   __atomic_store_n(&s->tail, s->tail + 1, __ATOMIC_RELEASE);
@@ -31,18 +31,18 @@ ncclResult_t tt_snet_stripe(tt_snet_conn *c, tt_snet_req *r)
 {
   size_t keep = TT_MIN(r->size, r->room);
   uint32_t count = (uint32_t)TT_DIV_UP(r->size, (size_t)r->piece);
-  if (c->nthreads > 0 && !c->helped) {
+  if (c->data.nthreads > 0 && !c->data.helped) {
     tt_snet_helpers_start(c);
   }
   __atomic_store_n(&r->left, count, __ATOMIC_RELAXED);
   for (uint32_t i = 0; i < count; i++) {
     size_t at = (size_t)i * r->piece, size = TT_MIN(r->piece, r->size - at);
     size_t fits = at < keep ? TT_MIN(size, keep - at) : 0;
-    push(&c->socks[(c->next_sock + i) % (uint32_t)c->nsocks],
-         (tt_snet_piece){.data = fits > 0 ? r->data + at : NULL, .size = size, .keep = fits, .req = r});
+    push_piece(&c->data.socks[(c->data.next + i) % (uint32_t)c->data.nsocks],
+               (tt_snet_piece){.data = fits > 0 ? r->data + at : NULL, .size = size, .keep = fits, .req = r});
   }
-  c->next_sock = (c->next_sock + count) % (uint32_t)c->nsocks;
-  if (c->helped) {
+  c->data.next = (c->data.next + count) % (uint32_t)c->data.nsocks;
+  if (c->data.helped) {
     tt_snet_helpers_wake(c);
     return ncclSuccess;
   }
@@ -50,7 +50,7 @@ ncclResult_t tt_snet_stripe(tt_snet_conn *c, tt_snet_req *r)
 }
 
 // Moves a part of a piece. Bytes, or -errno.
-static ssize_t move(const tt_snet_conn *c, const tt_snet_sock *s, const tt_snet_piece *p)
+static ssize_t move_piece(const tt_snet_conn *c, const tt_snet_sock *s, const tt_snet_piece *p)
 {
   char scratch[SCRATCH];
   if (c->send) {
@@ -66,7 +66,7 @@ static void finish_piece(tt_snet_conn *c, tt_snet_sock *s, tt_snet_req *r)
 {
   s->moved = 0;
   __atomic_store_n(&s->head, s->head + 1, __ATOMIC_RELAXED);
-  if (__atomic_sub_fetch(&r->left, 1, __ATOMIC_RELEASE) == 0 && c->helped) {
+  if (__atomic_sub_fetch(&r->left, 1, __ATOMIC_RELEASE) == 0 && c->data.helped) {
     tt_ring(c->net->base.ring);
   }
 }
@@ -75,7 +75,7 @@ int tt_snet_sock_drive(tt_snet_conn *c, tt_snet_sock *s, bool *moved)
 {
   while (tt_snet_sock_busy(s)) {
     const tt_snet_piece *p = &s->ring[s->head % TT_SNET_RING];
-    ssize_t n = move(c, s, p);
+    ssize_t n = move_piece(c, s, p);
     if (n == -EAGAIN) {
       break;
     }
@@ -95,14 +95,14 @@ ncclResult_t tt_snet_stripe_drive(tt_snet_conn *c)
 {
   bool moved = false;
   int e = 0;
-  if (c->helped) {
-    e = -(int)__atomic_load_n(&c->data_error, __ATOMIC_ACQUIRE);
+  if (c->data.helped) {
+    e = -(int)__atomic_load_n(&c->data.error, __ATOMIC_ACQUIRE);
   }
-  for (int i = 0; i < c->nsocks && e == 0 && !c->helped; i++) {
-    e = tt_snet_sock_drive(c, &c->socks[i], &moved);
+  for (int i = 0; i < c->data.nsocks && e == 0 && !c->data.helped; i++) {
+    e = tt_snet_sock_drive(c, &c->data.socks[i], &moved);
   }
   if (moved) {
-    c->watch_ns = 0;
+    c->stall.since_ns = 0;
   }
   return e != 0 ? tt_snet_conn_fail(c, e, NULL) : ncclSuccess;
 }

@@ -40,7 +40,7 @@ static bool couple_stands(const couple *c)
 static bool couple_shares(const couple *c)
 {
   const tt_snet_conn *s = c->send[0], *r = c->recv[0];
-  return s->twin == r && r->twin == s && s->wire == r->wire;
+  return s->share.twin == r && r->share.twin == s && s->share.wire == r->share.wire;
 }
 
 static void couple_close(couple *c)
@@ -52,7 +52,7 @@ static void couple_close(couple *c)
 }
 
 // A message of `size` from each to the other, at the same time.
-static void exchange(couple *c, size_t size, unsigned number)
+static void twin_exchange(couple *c, size_t size, unsigned number)
 {
   void *s[2], *r[2];
   char *out[2], *in[2];
@@ -62,7 +62,7 @@ static void exchange(couple *c, size_t size, unsigned number)
     out[i] = malloc(size + 1);
     in[i] = malloc(size + 1);
     void *data = in[i];
-    pattern(out[i], size, number + (unsigned)i);
+    pair_pattern(out[i], size, number + (unsigned)i);
     assert_int_equal(NET->irecv(c->recv[i], 1, &data, &size, &tag, NULL, NULL, &r[i]), ncclSuccess);
     assert_int_equal(NET->isend(c->send[i], out[i], size, 0, NULL, NULL, &s[i]), ncclSuccess);
   }
@@ -86,7 +86,7 @@ static void exchange(couple *c, size_t size, unsigned number)
     assert_true(tt_now_ns() < end);
   }
   for (int i = 0; i < 2; i++) {
-    assert_true(pattern_holds(in[i], size, number + (unsigned)!i));
+    assert_true(pair_pattern_holds(in[i], size, number + (unsigned)!i));
     free(in[i]);
     free(out[i]);
   }
@@ -96,7 +96,7 @@ static void exchange(couple *c, size_t size, unsigned number)
 static void test_any_order(void **state)
 {
   (void)state;
-  int before = open_descriptors(), shared = 0;
+  int before = pair_descriptors(), shared = 0;
   enum { N = 150 };
   srand(3);
   for (int n = 0; n < N; n++) {
@@ -110,17 +110,17 @@ static void test_any_order(void **state)
     }
     shared += couple_shares(&c);
     for (unsigned k = 0; k < 5; k++) {
-      exchange(&c, k == 4 ? 300000 : 8, k);
+      twin_exchange(&c, k == 4 ? 300000 : 8, k);
     }
     couple_close(&c);
   }
-  assert_int_equal(open_descriptors(), before);
+  assert_int_equal(pair_descriptors(), before);
   assert_true(shared > 0);
 }
 
 // Makes both connections; rank `first` before the other (2: side by side). A busy machine may make one side impatient: once in a while they
 // do not share.
-static void make(couple *c, int first, int threads)
+static void twin_make(couple *c, int first, int threads)
 {
   for (int turn = 0; turn < 50; turn++) {
     couple_listen(c, threads, 2 * threads);
@@ -138,13 +138,13 @@ static void make(couple *c, int first, int threads)
   fail_msg("they never share a socket");
 }
 
-static void test_shares(void **state)
+static void test_twin_shares(void **state)
 {
   (void)state;
   for (int first = 0; first < 3; first++) {
     couple c;
-    make(&c, first, 0);
-    exchange(&c, 100, 1);
+    twin_make(&c, first, 0);
+    twin_exchange(&c, 100, 1);
     couple_close(&c);
   }
 }
@@ -175,7 +175,7 @@ static void test_each_ends_alone(void **state)
   (void)state;
   for (int from = 0; from < 2; from++) {
     couple c;
-    make(&c, 2, 1);
+    twin_make(&c, 2, 1);
     NET->close_send(c.send[from]);
     c.send[from] = NULL;
     assert_int_equal(one_way(&c, from, 8), ncclRemoteError); // its receiver is told
@@ -205,7 +205,7 @@ static void test_peer_gone(void **state)
 {
   (void)state;
   couple c;
-  make(&c, 2, 1);
+  twin_make(&c, 2, 1);
   NET->finalize(c.net[1]);
   c.net[1] = NULL;
   c.listener[1] = NULL;
@@ -259,7 +259,7 @@ static void test_twin_gone(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_any_order), cmocka_unit_test(test_shares),    cmocka_unit_test(test_each_ends_alone),
+      cmocka_unit_test(test_any_order), cmocka_unit_test(test_twin_shares), cmocka_unit_test(test_each_ends_alone),
       cmocka_unit_test(test_peer_gone), cmocka_unit_test(test_twin_gone),
   };
   setenv("NCCL_SOCKET_IFNAME", "=lo", 1);

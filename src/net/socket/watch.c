@@ -10,31 +10,31 @@
 #include "os/events.h"
 
 // The sockets of a connection that no helper thread looks after.
-static int count(const tt_snet_conn *c)
+static int count_sockets(const tt_snet_conn *c)
 {
-  return 1 + (c->nthreads == 0 ? c->nsocks : 0);
+  return 1 + (c->data.nthreads == 0 ? c->data.nsocks : 0);
 }
 
-static int fd_of(const tt_snet_conn *c, int i)
+static int socket_of(const tt_snet_conn *c, int i)
 {
-  return i == 0 ? c->fd : c->socks[i - 1].fd;
+  return i == 0 ? c->fd : c->data.socks[i - 1].fd;
 }
 
 // The first `n` of them leave. One by one, although closing would do: a twin's descriptor, or a forked child's, keeps a closed one in the set.
-static void leave(const tt_snet_conn *c, int n)
+static void leave_set(const tt_snet_conn *c, int n)
 {
   for (int i = 0; i < n; i++) {
-    tt_events_remove(c->net->base.events, fd_of(c, i));
+    tt_events_remove(c->net->base.events, socket_of(c, i));
   }
 }
 
 // All or none. 0 or -errno.
-static int join(const tt_snet_conn *c)
+static int join_set(const tt_snet_conn *c)
 {
-  for (int i = 0; i < count(c); i++) {
-    int e = tt_events_add(c->net->base.events, fd_of(c, i), !c->send);
+  for (int i = 0; i < count_sockets(c); i++) {
+    int e = tt_events_add(c->net->base.events, socket_of(c, i), !c->send);
     if (e != 0) {
-      leave(c, i);
+      leave_set(c, i);
       return e;
     }
   }
@@ -43,9 +43,9 @@ static int join(const tt_snet_conn *c)
 
 int tt_snet_conn_join(const tt_snet_conn *c)
 {
-  int e = join(c);
+  int e = join_set(c);
   if (e == 0 && !c->net->watched) {
-    leave(c, count(c));
+    leave_set(c, count_sockets(c));
   }
   return e;
 }
@@ -53,16 +53,16 @@ int tt_snet_conn_join(const tt_snet_conn *c)
 void tt_snet_conn_leave(const tt_snet_conn *c)
 {
   if (c->net->watched) {
-    leave(c, count(c));
+    leave_set(c, count_sockets(c));
   }
 }
 
 void tt_snet_conn_unhelped(tt_snet_conn *c)
 {
   pthread_mutex_lock(&c->net->base.lock);
-  c->nthreads = 0;
-  for (int i = 1; i < count(c) && c->net->watched; i++) {
-    int e = tt_events_add(c->net->base.events, fd_of(c, i), !c->send);
+  c->data.nthreads = 0;
+  for (int i = 1; i < count_sockets(c) && c->net->watched; i++) {
+    int e = tt_events_add(c->net->base.events, socket_of(c, i), !c->send);
     if (e != 0) {
       tt_warn("rank %d: a data socket to rank %d cannot be watched, so messages may wait for a second: %s", c->net->base.env.rank, c->peer,
               strerror(-e));
@@ -72,23 +72,23 @@ void tt_snet_conn_unhelped(tt_snet_conn *c)
 }
 
 // Of the connections before `end`.
-static void leave_all(tt_snet *net, const tt_snet_conn *end)
+static void leave_set_all(tt_snet *net, const tt_snet_conn *end)
 {
   for (const tt_snet_conn *c = net->conns; c != end; c = c->next) {
-    leave(c, count(c));
+    leave_set(c, count_sockets(c));
   }
 }
 
-static int join_all(tt_snet *net)
+static int join_set_all(tt_snet *net)
 {
   int n = 0;
   for (const tt_snet_conn *c = net->conns; c != NULL; c = c->next) {
-    int e = join(c);
+    int e = join_set(c);
     if (e != 0) {
-      leave_all(net, c);
+      leave_set_all(net, c);
       return e;
     }
-    n += count(c);
+    n += count_sockets(c);
   }
   return n;
 }
@@ -100,9 +100,9 @@ int tt_snet_watch_events(void *ctx, bool on)
   pthread_mutex_lock(&net->base.lock);
   if (on != net->watched) {
     if (on) {
-      n = join_all(net);
+      n = join_set_all(net);
     } else {
-      leave_all(net, NULL);
+      leave_set_all(net, NULL);
     }
     net->watched = on && n >= 0;
   }

@@ -92,13 +92,13 @@ static void test_helpers(void **state)
   pair_close(&p);
 }
 
-static bool told(int outer)
+static bool watched_told(int outer)
 {
   return poll(&(struct pollfd){.fd = outer, .events = POLLIN}, 1, 0) == 1;
 }
 
 // What the receiver's socket has, and nobody reads in this test.
-static int unread(const pair *p)
+static int watched_unread(const pair *p)
 {
   int n = 0;
   assert_int_equal(ioctl(((tt_snet_conn *)p->recv)->fd, FIONREAD, &n), 0);
@@ -108,7 +108,7 @@ static int unread(const pair *p)
 // Returns once it is there.
 static void send_byte(pair *p)
 {
-  int before = unread(p);
+  int before = watched_unread(p);
   char byte = 1;
   void *r = NULL;
   int done = 0;
@@ -116,7 +116,7 @@ static void send_byte(pair *p)
   while (!done) {
     assert_int_equal(NET->test(r, &done, NULL), ncclSuccess);
   }
-  while (unread(p) == before) {
+  while (watched_unread(p) == before) {
     tt_sleep_ns(10000);
   }
 }
@@ -137,16 +137,16 @@ static void test_tells(void **state)
         assert_int_equal(tt_events_add(outer, NET->events_fd(p.net[1]), true), 0);
       }
       send_byte(&p);
-      assert_false(told(outer));
+      assert_false(watched_told(outer));
       assert_int_equal(NET->watch_events(p.net[1], true), 1);
       if (first == 1) {
         assert_int_equal(tt_events_add(outer, NET->events_fd(p.net[1]), true), 0);
       }
-      assert_true(told(outer));
+      assert_true(watched_told(outer));
       tt_events_wait(outer, 0);
-      assert_false(told(outer));
+      assert_false(watched_told(outer));
       send_byte(&p);
-      assert_true(told(outer));
+      assert_true(watched_told(outer));
       tt_events_remove(outer, NET->events_fd(p.net[1]));
       NET->watch_events(p.net[1], false);
     }
@@ -163,12 +163,12 @@ static void test_refusal(void **state)
   pair_open(&p, 0, 2);
   connect_back(&p, &back);
   tt_snet_conn *c = p.recv;
-  int fd = c->socks[1].fd;
+  int fd = c->data.socks[1].fd;
   NET->watch_events(p.net[1], false);
-  c->socks[1].fd = -1;
+  c->data.socks[1].fd = -1;
   assert_int_equal(NET->watch_events(p.net[1], true), -EBADF);
   assert_int_equal(in_set(p.net[1]), 0);
-  c->socks[1].fd = fd;
+  c->data.socks[1].fd = fd;
   assert_int_equal(NET->watch_events(p.net[1], true), 6);
   close_back(&back);
   pair_close(&p);
