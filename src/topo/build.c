@@ -10,9 +10,7 @@
 
 enum { MAX_CHANNELS = 64 }; // connections of a card that does not say
 
-static const long long INTS[2] = {INT32_MIN, INT32_MAX};
-static const long long COUNTS[2] = {0, INT32_MAX};
-static const long long FLAGS[2] = {0, 255};
+static const tt_xml_range FLAGS = {0, 255};
 
 void tt_build_note(tt_builder *b, const tt_xml_node *at, const char *fmt, ...)
 {
@@ -43,22 +41,6 @@ void tt_build_unknown(tt_builder *b, const tt_xml_node *x)
       return;
     }
   }
-}
-
-static ncclResult_t get_int(const tt_xml_node *x, const char *name, long long def, const long long range[2], int *out)
-{
-  long long value;
-  TT_TRY(tt_xml_int_or(x, name, def, range, &value));
-  *out = (int)value;
-  return ncclSuccess;
-}
-
-ncclResult_t tt_build_int(const tt_xml_node *x, const char *name, const long long range[2], int *out)
-{
-  long long value;
-  TT_TRY(tt_xml_int(x, name, range[0], range[1], &value));
-  *out = (int)value;
-  return ncclSuccess;
 }
 
 ncclResult_t tt_build_bus(const tt_xml_node *x, const char *name, int64_t *out)
@@ -192,7 +174,7 @@ static ncclResult_t each_branch(tt_builder *b, const tt_xml_node *x, add_fn *add
 static ncclResult_t pci_bandwidth(tt_builder *b, const tt_xml_node *x, float *bw)
 {
   int width;
-  TT_TRY(get_int(x, "link_width", 0, (long long[]){0, 64}, &width));
+  TT_TRY(tt_xml_int_or(x, "link_width", 0, (tt_xml_range){0, 64}, &width));
   const char *speed = tt_xml_get(x, "link_speed");
   if (!tt_bw_pci(speed != NULL ? speed : "", width, bw) && speed != NULL && speed[0] != 0) {
     tt_build_note(b, x, "link_speed=\"%.64s\" is not known (\"16.0 GT/s PCIe\" would be); counted as 8 GT/s", speed);
@@ -202,10 +184,10 @@ static ncclResult_t pci_bandwidth(tt_builder *b, const tt_xml_node *x, float *bw
 
 static ncclResult_t read_gpu(const tt_builder *b, const tt_xml_node *x, tt_topo_node *n)
 {
-  TT_TRY(tt_build_int(x, "rank", COUNTS, &n->gpu.rank));
-  TT_TRY(tt_build_int(x, "dev", COUNTS, &n->gpu.dev));
-  TT_TRY(get_int(x, "sm", 0, (long long[]){0, 100000}, &n->gpu.sm)); // 0: not known, as of host ranks
-  TT_TRY(get_int(x, "gdr", 0, FLAGS, &n->gpu.gdr));
+  TT_TRY(tt_xml_int(x, "rank", TT_XML_COUNTS, &n->gpu.rank));
+  TT_TRY(tt_xml_int(x, "dev", TT_XML_COUNTS, &n->gpu.dev));
+  TT_TRY(tt_xml_int_or(x, "sm", 0, (tt_xml_range){0, 100000}, &n->gpu.sm)); // 0: not known, as of host ranks
+  TT_TRY(tt_xml_int_or(x, "gdr", 0, FLAGS, &n->gpu.gdr));
   const char *gcn = tt_xml_get(x, "gcn");
   if (gcn == NULL && !b->amd) {
     return ncclSuccess;
@@ -244,23 +226,23 @@ static ncclResult_t add_gpu(tt_builder *b, const tt_xml_node *x, int parent, int
 static ncclResult_t read_net(const tt_xml_node *x, tt_topo_node *n)
 {
   int speed, messages;
-  TT_TRY(get_int(x, "net", 1, FLAGS, &messages)); // not 0: see takes_part
-  TT_TRY(get_int(x, "speed", 0, INTS, &speed));
+  TT_TRY(tt_xml_int_or(x, "net", 1, FLAGS, &messages)); // not 0: see takes_part
+  TT_TRY(tt_xml_int_or(x, "speed", 0, TT_XML_INTS, &speed));
   n->net.bw = (float)((speed <= 0 ? 10000 : speed) / 8000.0); // some drivers say -1
-  TT_TRY(tt_xml_float_or(x, "latency", 0, (float[]){0, 1e9f}, &n->net.latency));
-  TT_TRY(get_int(x, "port", 0, INTS, &n->net.port));
-  TT_TRY(get_int(x, "gdr", 0, FLAGS, &n->net.gdr));
-  TT_TRY(get_int(x, "coll", 0, FLAGS, &n->net.coll));
-  TT_TRY(get_int(x, "maxconn", MAX_CHANNELS, COUNTS, &n->net.maxconn));
-  TT_TRY(get_int(x, "rail", -1, INTS, &n->net.rail));
-  TT_TRY(get_int(x, "plane", -1, INTS, &n->net.plane));
+  TT_TRY(tt_xml_float_or(x, "latency", 0, 1e9f, &n->net.latency));
+  TT_TRY(tt_xml_int_or(x, "port", 0, TT_XML_INTS, &n->net.port));
+  TT_TRY(tt_xml_int_or(x, "gdr", 0, FLAGS, &n->net.gdr));
+  TT_TRY(tt_xml_int_or(x, "coll", 0, FLAGS, &n->net.coll));
+  TT_TRY(tt_xml_int_or(x, "maxconn", MAX_CHANNELS, TT_XML_COUNTS, &n->net.maxconn));
+  TT_TRY(tt_xml_int_or(x, "rail", -1, TT_XML_INTS, &n->net.rail));
+  TT_TRY(tt_xml_int_or(x, "plane", -1, TT_XML_INTS, &n->net.plane));
   return tt_xml_hex_or(x, "guid", (uint64_t)n->id, &n->net.guid);
 }
 
 static ncclResult_t add_net(tt_builder *b, const tt_xml_node *x, int nic)
 {
   int dev, i;
-  TT_TRY(tt_build_int(x, "dev", COUNTS, &dev));
+  TT_TRY(tt_xml_int(x, "dev", TT_XML_COUNTS, &dev));
   tt_topo_node n = {.kind = TT_NODE_NET, .host = tt_build_node(b, nic)->host, .id = dev};
   int other = tt_draft_find(&b->d, TT_NODE_NET, n.host, dev);
   if (other >= 0) { // graphs name cards by this number
@@ -428,8 +410,8 @@ static ncclResult_t read_cpu(tt_builder *b, const tt_xml_node *x, tt_topo_node *
 {
   const char *arch = tt_xml_get(x, "arch"), *vendor = tt_xml_get(x, "vendor");
   int family, model;
-  TT_TRY(get_int(x, "familyid", 0, COUNTS, &family));
-  TT_TRY(get_int(x, "modelid", 0, COUNTS, &model));
+  TT_TRY(tt_xml_int_or(x, "familyid", 0, TT_XML_COUNTS, &family));
+  TT_TRY(tt_xml_int_or(x, "modelid", 0, TT_XML_COUNTS, &model));
   n->cpu.arch = cpu_arch(arch != NULL ? arch : "");
   if (n->cpu.arch == TT_CPU_X86) {
     n->cpu.vendor = cpu_vendor(vendor != NULL ? vendor : "");
@@ -461,7 +443,7 @@ static ncclResult_t add_cpu(tt_builder *b, const tt_xml_node *x)
   int numa, cpu;
   uint64_t hash;
   tt_topo_node n = {.kind = TT_NODE_CPU};
-  TT_TRY(tt_build_int(x, "numaid", (long long[]){-1, 65535}, &numa));
+  TT_TRY(tt_xml_int(x, "numaid", (tt_xml_range){-1, 65535}, &numa));
   TT_TRY(tt_xml_hex_or(x, "host_hash", 0, &hash));
   TT_TRY(tt_draft_host(&b->d, hash, &n.host));
   n.id = numa;
@@ -581,7 +563,7 @@ static ncclResult_t check_root(tt_builder *b, const tt_xml *xml)
   if (!tt_build_is(root, "system")) {
     return tt_xml_fail(root, "a document that begins with <system> is expected");
   }
-  TT_TRY(get_int(root, "version", 1, (long long[]){1, 2}, &version));
+  TT_TRY(tt_xml_int_or(root, "version", 1, (tt_xml_range){1, 2}, &version));
   b->amd = version == 2;
   if (xml->ignored_text > 0) {
     tt_xml_node at = {.tag = root->tag, .file = xml->name, .line = xml->ignored_text};

@@ -33,9 +33,6 @@ static inline tt_topo_node *tt_build_node(tt_builder *b, int i)
   return &b->d.nodes[i].n;
 }
 
-// Number of an attribute that must be there, within `range`.
-ncclResult_t tt_build_int(const tt_xml_node *x, const char *name, const long long range[2], int *out);
-
 // Bus id of an attribute that must be there.
 ncclResult_t tt_build_bus(const tt_xml_node *x, const char *name, int64_t *out);
 

@@ -87,7 +87,7 @@ static void keep_view(tt_xml_node *node, const char *rank)
     bool goes = strcmp(c->tag, "gpu") == 0 ? r == NULL || strcmp(r, rank) != 0
                                            : (strcmp(c->tag, "pci") == 0 || strcmp(c->tag, "cpu") == 0) && c->child == NULL;
     if (goes) {
-      tt_xml_remove(c);
+      rig_xml_remove(c);
     }
   }
 }

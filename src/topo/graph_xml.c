@@ -116,15 +116,14 @@ static ncclResult_t read_dev(const tt_topo *topo, const tt_xml_node *x, int kind
 
 static ncclResult_t read_gpu(const tt_topo *topo, const tt_xml_node *x, int *out)
 {
-  long long rank = -1;
-  const long long range[2] = {0, INT32_MAX};
+  int rank;
   if (tt_xml_get(x, "rank") == NULL) {
     return read_dev(topo, x, TT_NODE_GPU, out);
   }
-  TT_TRY(tt_xml_int_or(x, "rank", 0, range, &rank));
-  int node = tt_topo_rank_node(topo, (int)rank);
+  TT_TRY(tt_xml_int_or(x, "rank", 0, TT_XML_COUNTS, &rank));
+  int node = tt_topo_rank_node(topo, rank);
   if (node < 0 || topo->nodes[node].kind != TT_NODE_GPU) {
-    return tt_xml_fail(x, "rank=\"%lld\": no such rank on this machine", rank);
+    return tt_xml_fail(x, "rank=\"%d\": no such rank on this machine", rank);
   }
   *out = node;
   return ncclSuccess;
@@ -178,25 +177,17 @@ static ncclResult_t read_type(const tt_xml_node *x, const char *name, int *out)
   return *out >= 0 ? ncclSuccess : tt_xml_fail(x, "%s=\"%s\": LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected", name, text);
 }
 
-static ncclResult_t read_int(const tt_xml_node *x, const char *name, int hi, int *out)
-{
-  long long value = 0;
-  TT_TRY(tt_xml_int(x, name, 0, hi, &value));
-  *out = (int)value;
-  return ncclSuccess;
-}
-
 static ncclResult_t read_graph(const tt_topo *topo, const tt_xml_node *x, tt_graph *g)
 {
-  static const float speeds[2] = {0, 1e6f};
+  const float most = 1e6f; // GB/s, microseconds
   int same = 0, c = 0;
-  TT_TRY(read_int(x, "pattern", TT_PATTERN_COLLNET_DIRECT, &g->pattern));
-  TT_TRY(read_int(x, "crossnic", 2, &g->crossnic));
-  TT_TRY(read_int(x, "nchannels", TT_GRAPH_MAX_CHANNELS, &g->nchannels));
-  TT_TRY(read_int(x, "samechannels", 1, &same));
-  TT_TRY(tt_xml_float_or(x, "speedintra", 0, speeds, &g->speedintra));
-  TT_TRY(tt_xml_float_or(x, "speedinter", 0, speeds, &g->speedinter));
-  TT_TRY(tt_xml_float_or(x, "latencyinter", 0, speeds, &g->latencyinter));
+  TT_TRY(tt_xml_int(x, "pattern", (tt_xml_range){0, TT_PATTERN_COLLNET_DIRECT}, &g->pattern));
+  TT_TRY(tt_xml_int(x, "crossnic", (tt_xml_range){0, 2}, &g->crossnic));
+  TT_TRY(tt_xml_int(x, "nchannels", (tt_xml_range){0, TT_GRAPH_MAX_CHANNELS}, &g->nchannels));
+  TT_TRY(tt_xml_int(x, "samechannels", (tt_xml_range){0, 1}, &same));
+  TT_TRY(tt_xml_float_or(x, "speedintra", 0, most, &g->speedintra));
+  TT_TRY(tt_xml_float_or(x, "speedinter", 0, most, &g->speedinter));
+  TT_TRY(tt_xml_float_or(x, "latencyinter", 0, most, &g->latencyinter));
   TT_TRY(read_type(x, "typeintra", &g->typeintra));
   TT_TRY(read_type(x, "typeinter", &g->typeinter));
   g->samechannels = same == 1;
@@ -211,17 +202,17 @@ static ncclResult_t read_graph(const tt_topo *topo, const tt_xml_node *x, tt_gra
 
 static ncclResult_t read_all(const tt_topo *topo, const tt_xml *xml, tt_graphs *out)
 {
-  long long version = 0, id = 0;
+  int version = 0, id = 0;
   bool there[TT_GRAPH_KINDS] = {false};
   if (strcmp(xml->root->tag, "graphs") != 0) {
     return tt_xml_fail(xml->root, "a document of graphs begins with <graphs version=\"1\">");
   }
-  TT_TRY(tt_xml_int(xml->root, "version", GRAPH_VERSION, GRAPH_VERSION, &version));
+  TT_TRY(tt_xml_int(xml->root, "version", (tt_xml_range){GRAPH_VERSION, GRAPH_VERSION}, &version));
   for (const tt_xml_node *x = tt_xml_child(xml->root, "graph"); x != NULL; x = tt_xml_sibling(x, "graph")) {
-    TT_TRY(tt_xml_int(x, "id", 0, TT_GRAPH_KINDS - 1, &id));
-    int kind = place_of(graph_ids, TT_GRAPH_KINDS, (int)id);
+    TT_TRY(tt_xml_int(x, "id", (tt_xml_range){0, TT_GRAPH_KINDS - 1}, &id));
+    int kind = place_of(graph_ids, TT_GRAPH_KINDS, id);
     if (there[kind]) {
-      return tt_xml_fail(x, "id=\"%lld\": there are two graphs of that number", id);
+      return tt_xml_fail(x, "id=\"%d\": there are two graphs of that number", id);
     }
     there[kind] = true;
     TT_TRY(read_graph(topo, x, &out->graph[kind]));
@@ -288,13 +279,9 @@ static bool has_seat(const seats *s, uint64_t dev, int rank)
 // The rank of an element; -1: it has none.
 static ncclResult_t seat_of(const tt_xml_node *x, seat *out)
 {
-  long long rank = -1;
-  const long long range[2] = {0, INT32_MAX};
   *out = (seat){.rank = -1};
   TT_TRY(tt_xml_hex_or(x, "dev", 0, &out->dev));
-  TT_TRY(tt_xml_int_or(x, "rank", -1, range, &rank));
-  out->rank = (int)rank;
-  return ncclSuccess;
+  return tt_xml_int_or(x, "rank", -1, TT_XML_COUNTS, &out->rank);
 }
 
 static bool is_seat(const tt_xml_node *x)

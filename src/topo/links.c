@@ -103,7 +103,7 @@ static ncclResult_t target_kind(tt_builder *b, const tt_xml_node *x, int *out)
 static ncclResult_t add_nvlink(tt_builder *b, const tt_xml_node *x, int gpu, float one)
 {
   int count, kind, to;
-  TT_TRY(tt_build_int(x, "count", (long long[]){1, 1024}, &count));
+  TT_TRY(tt_xml_int(x, "count", (tt_xml_range){1, 1024}, &count));
   TT_TRY(target_kind(b, x, &kind));
   float bw = (float)count * one;
   if (kind == TT_NODE_GPU) {
@@ -120,8 +120,8 @@ static ncclResult_t add_nvlink(tt_builder *b, const tt_xml_node *x, int gpu, flo
 static ncclResult_t add_c2c(tt_builder *b, const tt_xml_node *x, int gpu)
 {
   int count, mbs;
-  TT_TRY(tt_build_int(x, "count", (long long[]){1, 1024}, &count));
-  TT_TRY(tt_build_int(x, "bw", (long long[]){1, 1000000}, &mbs));
+  TT_TRY(tt_xml_int(x, "count", (tt_xml_range){1, 1024}, &count));
+  TT_TRY(tt_xml_int(x, "bw", (tt_xml_range){1, 1000000}, &mbs));
   return tt_draft_join(&b->d, gpu, cpu_above(b, gpu), TT_PATH_C2C, (float)(mbs * count / 1000.0));
 }
 

@@ -325,9 +325,9 @@ static void large_domain(void **state)
   for (int host = 1; host < 18; host++) {
     tt_xml *other = rig_read(path);
     for (tt_xml_node *n = other->root; n != NULL; n = tt_xml_walk(other->root, n)) {
-      long long rank;
+      int rank;
       if (tt_xml_get(n, "rank") != NULL) {
-        assert_int_equal(tt_xml_int(n, "rank", 0, 3, &rank), ncclSuccess);
+        assert_int_equal(tt_xml_int(n, "rank", (tt_xml_range){0, 3}, &rank), ncclSuccess);
         assert_int_equal(tt_xml_set_int(other, n, "rank", rank + 4 * host), ncclSuccess);
       }
     }

@@ -319,7 +319,7 @@ static bool trim(tt_xml_node *node)
   tt_xml_unset(node, "keep");
   tt_xml_node *list = node->child;
   node->child = node->last_child = NULL;
-  for (tt_xml_node *c = list, *next; c != NULL; c = next) { // tt_xml_remove would look through all children for each that goes
+  for (tt_xml_node *c = list, *next; c != NULL; c = next) {
     next = c->next;
     c->next = NULL;
     bool used = trim(c);

@@ -33,17 +33,30 @@ RIG tt_xml *rig_read(const char *path)
   return xml;
 }
 
+// Takes a node with all that is in it out of the tree (not the root).
+RIG void rig_xml_remove(tt_xml_node *node)
+{
+  tt_xml_node *parent = node->parent, *before = NULL;
+  for (tt_xml_node *c = parent->child; c != node; c = c->next) {
+    before = c;
+  }
+  *(before != NULL ? &before->next : &parent->child) = node->next;
+  if (parent->last_child == node) {
+    parent->last_child = before;
+  }
+}
+
 // Two hosts of one NVLink domain: the machine twice.
 RIG void rig_double_hosts(tt_xml *xml, const char *path)
 {
   tt_xml *other = rig_read(path);
-  long long ranks = 0, rank;
+  int ranks = 0, rank;
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
     ranks += tt_xml_get(n, "rank") != NULL;
   }
   for (tt_xml_node *n = other->root; n != NULL; n = tt_xml_walk(other->root, n)) {
     if (tt_xml_get(n, "rank") != NULL) {
-      assert_int_equal(tt_xml_int(n, "rank", 0, ranks, &rank), ncclSuccess);
+      assert_int_equal(tt_xml_int(n, "rank", (tt_xml_range){0, ranks}, &rank), ncclSuccess);
       assert_int_equal(tt_xml_set_int(other, n, "rank", rank + ranks), ncclSuccess);
     }
   }

@@ -36,7 +36,7 @@ const char *tt_xml_keep(tt_xml *xml, const char *text, size_t size)
   return p;
 }
 
-static ncclResult_t no_memory(const tt_xml *xml)
+static ncclResult_t xml_no_memory(const tt_xml *xml)
 {
   return tt_fail(ncclSystemError, "%s: no memory for the document after %d elements", xml->name, xml->nnodes);
 }
@@ -80,27 +80,23 @@ void tt_xml_destroy(tt_xml *xml)
   tt_free(xml);
 }
 
-static bool tag_is(const tt_xml_node *node, const char *tag)
+// The first of `node` and its siblings behind it that is called `tag`.
+static tt_xml_node *xml_first(tt_xml_node *node, const char *tag)
 {
-  return tag == NULL || strcmp(node->tag, tag) == 0;
+  while (node != NULL && tag != NULL && strcmp(node->tag, tag) != 0) {
+    node = node->next;
+  }
+  return node;
 }
 
 tt_xml_node *tt_xml_child(const tt_xml_node *node, const char *tag)
 {
-  tt_xml_node *n = node->child;
-  while (n != NULL && !tag_is(n, tag)) {
-    n = n->next;
-  }
-  return n;
+  return xml_first(node->child, tag);
 }
 
 tt_xml_node *tt_xml_sibling(const tt_xml_node *node, const char *tag)
 {
-  tt_xml_node *n = node->next;
-  while (n != NULL && !tag_is(n, tag)) {
-    n = n->next;
-  }
-  return n;
+  return xml_first(node->next, tag);
 }
 
 tt_xml_node *tt_xml_walk(const tt_xml_node *top, const tt_xml_node *node)
@@ -114,18 +110,10 @@ tt_xml_node *tt_xml_walk(const tt_xml_node *top, const tt_xml_node *node)
   return node == top ? NULL : node->next;
 }
 
-static int depth_of(const tt_xml_node *node)
-{
-  int depth = 0;
-  for (; node != NULL; node = node->parent) {
-    depth++;
-  }
-  return depth;
-}
-
-static void link_child(tt_xml_node *parent, tt_xml_node *node)
+static void xml_link(tt_xml_node *parent, tt_xml_node *node)
 {
   node->parent = parent;
+  node->depth = parent->depth + 1;
   if (parent->last_child == NULL) {
     parent->child = node;
   } else {
@@ -135,7 +123,7 @@ static void link_child(tt_xml_node *parent, tt_xml_node *node)
 }
 
 // Names of elements and attributes that XML allows: enough of the rule that what is written can be read.
-static bool good_name(const char *name)
+static bool xml_good_name(const char *name)
 {
   const char *bad = " \t\r\n<>&\"'=/!?";
   size_t n = strnlen(name, TT_XML_MAX_VALUE + 1);
@@ -147,35 +135,36 @@ ncclResult_t tt_xml_add(tt_xml *xml, tt_xml_node *parent, const char *tag, tt_xm
   if (xml->nnodes >= TT_XML_MAX_NODES) {
     return tt_fail(ncclInvalidArgument, "%s: more than %d elements", xml->name, TT_XML_MAX_NODES);
   }
-  if (!good_name(tag)) {
+  if (!xml_good_name(tag)) {
     return tt_fail(ncclInvalidArgument, "%s: '%.64s' cannot be the name of an element", xml->name, tag);
   }
-  if (parent != NULL && depth_of(parent) >= TT_XML_MAX_DEPTH) {
+  if (parent != NULL && parent->depth >= TT_XML_MAX_DEPTH) {
     return tt_xml_fail(parent, "elements inside elements more than %d deep", TT_XML_MAX_DEPTH);
   }
   tt_xml_node *node = tt_xml_alloc(xml, sizeof(*node));
   const char *kept = tt_xml_keep(xml, tag, strlen(tag));
   if (node == NULL || kept == NULL) {
-    return no_memory(xml);
+    return xml_no_memory(xml);
   }
   node->tag = kept;
   node->file = xml->name;
+  node->depth = 1;
   xml->nnodes++;
   if (parent != NULL) {
-    link_child(parent, node);
+    xml_link(parent, node);
   }
   *out = node;
   return ncclSuccess;
 }
 
-static ncclResult_t copy_one(tt_xml *xml, tt_xml_node *parent, const tt_xml_node *from, tt_xml_node **out)
+static ncclResult_t xml_copy_one(tt_xml *xml, tt_xml_node *parent, const tt_xml_node *from, tt_xml_node **out)
 {
   TT_TRY(tt_xml_add(xml, parent, from->tag, out));
   const char *file = parent != NULL && strcmp(parent->file, from->file) == 0 ? parent->file : NULL;
   (*out)->file = file != NULL ? file : tt_xml_keep(xml, from->file, strlen(from->file));
   (*out)->line = from->line;
   if ((*out)->file == NULL) {
-    return no_memory(xml);
+    return xml_no_memory(xml);
   }
   for (const tt_xml_attr *a = from->attrs; a != NULL; a = a->next) {
     TT_TRY(tt_xml_set(xml, *out, a->name, a->value));
@@ -186,36 +175,20 @@ static ncclResult_t copy_one(tt_xml *xml, tt_xml_node *parent, const tt_xml_node
 ncclResult_t tt_xml_copy(tt_xml *xml, tt_xml_node *parent, const tt_xml_node *from, tt_xml_node **out)
 {
   tt_xml_node *top = NULL, *into = NULL;
-  TT_TRY(copy_one(xml, parent, from, &top));
+  TT_TRY(xml_copy_one(xml, parent, from, &top));
   into = top;
   for (const tt_xml_node *n = from, *next; (next = tt_xml_walk(from, n)) != NULL; n = next) {
     // `into` is the copy of n: go up as far as the walk went up.
     for (const tt_xml_node *up = n; up != next->parent; up = up->parent) {
       into = into->parent;
     }
-    TT_TRY(copy_one(xml, into, next, &into));
+    TT_TRY(xml_copy_one(xml, into, next, &into));
   }
   *out = top;
   return ncclSuccess;
 }
 
-void tt_xml_remove(tt_xml_node *node)
-{
-  tt_xml_node *parent = node->parent, *before = NULL;
-  for (tt_xml_node **at = &parent->child; *at != NULL; before = *at, at = &(*at)->next) {
-    if (*at == node) {
-      *at = node->next;
-      if (parent->last_child == node) {
-        parent->last_child = before;
-      }
-      node->parent = NULL;
-      node->next = NULL;
-      return;
-    }
-  }
-}
-
-static bool same_one(const tt_xml_node *a, const tt_xml_node *b)
+static bool xml_same_one(const tt_xml_node *a, const tt_xml_node *b)
 {
   const tt_xml_attr *x = a->attrs, *y = b->attrs;
   while (x != NULL && y != NULL && strcmp(x->name, y->name) == 0 && strcmp(x->value, y->value) == 0) {
@@ -229,7 +202,7 @@ bool tt_xml_same(const tt_xml_node *a, const tt_xml_node *b)
 {
   const tt_xml_node *x = a, *y = b;
   while (x != NULL && y != NULL) {
-    if (!same_one(x, y) || (x != a && (x->next == NULL) != (y->next == NULL))) {
+    if (!xml_same_one(x, y) || (x != a && (x->next == NULL) != (y->next == NULL))) {
       return false;
     }
     x = tt_xml_walk(a, x);
@@ -240,23 +213,27 @@ bool tt_xml_same(const tt_xml_node *a, const tt_xml_node *b)
 
 // ---- Attributes ----
 
-static tt_xml_attr *find_attr(const tt_xml_node *node, const char *name)
+// Where an attribute of that name stands, or the end of the list.
+static tt_xml_attr **xml_find_attr(tt_xml_node *node, const char *name)
 {
-  tt_xml_attr *a = node->attrs;
-  while (a != NULL && strcmp(a->name, name) != 0) {
-    a = a->next;
+  tt_xml_attr **at = &node->attrs;
+  while (*at != NULL && strcmp((*at)->name, name) != 0) {
+    at = &(*at)->next;
   }
-  return a;
+  return at;
 }
 
 const char *tt_xml_get(const tt_xml_node *node, const char *name)
 {
-  const tt_xml_attr *a = find_attr(node, name);
+  const tt_xml_attr *a = node->attrs;
+  while (a != NULL && strcmp(a->name, name) != 0) {
+    a = a->next;
+  }
   return a != NULL ? a->value : NULL;
 }
 
 // Bytes of one UTF-8 character, 0 when it is none or one that XML does not allow.
-static size_t character(const unsigned char *p)
+static size_t xml_character(const unsigned char *p)
 {
   if (p[0] < 0x80) {
     return p[0] >= 0x20 || p[0] == '\t' || p[0] == '\n' || p[0] == '\r';
@@ -275,11 +252,11 @@ static size_t character(const unsigned char *p)
   return bad ? 0 : n;
 }
 
-static bool good_value(const char *value)
+static bool xml_good_value(const char *value)
 {
   const unsigned char *p = (const unsigned char *)value;
   for (size_t n = 1; *p != 0; p += n) {
-    n = character(p);
+    n = xml_character(p);
     if (n == 0) {
       return false;
     }
@@ -287,40 +264,44 @@ static bool good_value(const char *value)
   return true;
 }
 
-ncclResult_t tt_xml_set(tt_xml *xml, tt_xml_node *node, const char *name, const char *value)
+static ncclResult_t xml_add_attr(tt_xml *xml, tt_xml_node *node, const char *name, tt_xml_attr **at)
 {
-  size_t size = strnlen(value, TT_XML_MAX_VALUE + 1);
-  if (size > TT_XML_MAX_VALUE) {
-    return tt_xml_fail(node, "%.64s is longer than %d bytes", name, TT_XML_MAX_VALUE);
-  }
-  if (!good_value(value)) {
-    return tt_xml_fail(node, "%.64s: its value is not UTF-8 text", name);
-  }
-  const char *kept = tt_xml_keep(xml, value, size);
-  if (kept == NULL) {
-    return no_memory(xml);
-  }
   int count = 0;
-  tt_xml_attr **at = &node->attrs;
-  for (; *at != NULL; at = &(*at)->next, count++) {
-    if (strcmp((*at)->name, name) == 0) {
-      (*at)->value = kept;
-      return ncclSuccess;
-    }
+  for (const tt_xml_attr *a = node->attrs; a != NULL; a = a->next) {
+    count++;
   }
   if (count >= TT_XML_MAX_ATTRS) {
     return tt_xml_fail(node, "more than %d attributes", TT_XML_MAX_ATTRS);
   }
-  if (!good_name(name)) {
+  if (!xml_good_name(name)) {
     return tt_xml_fail(node, "'%.64s' cannot be the name of an attribute", name);
   }
   tt_xml_attr *a = tt_xml_alloc(xml, sizeof(*a));
-  const char *kept_name = tt_xml_keep(xml, name, strlen(name));
-  if (a == NULL || kept_name == NULL) {
-    return no_memory(xml);
+  const char *kept = tt_xml_keep(xml, name, strlen(name));
+  if (a == NULL || kept == NULL) {
+    return xml_no_memory(xml);
   }
-  *a = (tt_xml_attr){.name = kept_name, .value = kept};
+  a->name = kept;
   *at = a;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_xml_set(tt_xml *xml, tt_xml_node *node, const char *name, const char *value)
+{
+  size_t size = strnlen(value, TT_XML_MAX_VALUE + 1);
+  if (size > TT_XML_MAX_VALUE || strnlen(name, TT_XML_MAX_VALUE + 1) > TT_XML_MAX_VALUE) {
+    return tt_xml_fail(node, "%.64s is longer than %d bytes", name, TT_XML_MAX_VALUE);
+  }
+  if (!xml_good_value(value)) {
+    return tt_xml_fail(node, "%.64s: its value is not UTF-8 text", name);
+  }
+  const char *kept = tt_xml_keep(xml, value, size);
+  if (kept == NULL) {
+    return xml_no_memory(xml);
+  }
+  tt_xml_attr **at = xml_find_attr(node, name);
+  TT_TRY(*at == NULL ? xml_add_attr(xml, node, name, at) : ncclSuccess);
+  (*at)->value = kept;
   return ncclSuccess;
 }
 
@@ -333,10 +314,6 @@ ncclResult_t tt_xml_set_int(tt_xml *xml, tt_xml_node *node, const char *name, lo
 
 void tt_xml_unset(tt_xml_node *node, const char *name)
 {
-  for (tt_xml_attr **at = &node->attrs; *at != NULL; at = &(*at)->next) {
-    if (strcmp((*at)->name, name) == 0) {
-      *at = (*at)->next;
-      return;
-    }
-  }
+  tt_xml_attr **at = xml_find_attr(node, name);
+  *at = *at != NULL ? (*at)->next : NULL;
 }

@@ -31,6 +31,7 @@ typedef struct tt_xml_node {
   struct tt_xml_node *parent, *child, *last_child, *next;
   const char *file; // where the element was read; for one that a program made, the document's name
   int line;         // from 1; 0 for one that a program made
+  int depth;        // 1: the root
 } tt_xml_node;
 
 typedef struct tt_xml {
@@ -70,8 +71,7 @@ tt_xml_node *tt_xml_child(const tt_xml_node *node, const char *tag);
 // Next sibling of `node` called `tag` (NULL: of any name).
 tt_xml_node *tt_xml_sibling(const tt_xml_node *node, const char *tag);
 
-// The node after `node` in the order of the file, inside `top`; start with top itself. NULL after the last. `node` must not have been
-// removed.
+// The node after `node` in the order of the file, inside `top`; start with top itself. NULL after the last.
 tt_xml_node *tt_xml_walk(const tt_xml_node *top, const tt_xml_node *node);
 
 // Adds an element as the last child of `parent`.
@@ -79,9 +79,6 @@ ncclResult_t tt_xml_add(tt_xml *xml, tt_xml_node *parent, const char *tag, tt_xm
 
 // Adds a copy of `from` with all that is in it, of this or another document, as the last child of `parent`. The copy keeps file and line.
 ncclResult_t tt_xml_copy(tt_xml *xml, tt_xml_node *parent, const tt_xml_node *from, tt_xml_node **out);
-
-// Takes `node` and all that is in it out of the tree (not the root). Its memory is freed with the document.
-void tt_xml_remove(tt_xml_node *node);
 
 // Are both trees the same: tags, attributes in order, children in order? File and line do not count.
 bool tt_xml_same(const tt_xml_node *a, const tt_xml_node *b);
@@ -103,14 +100,21 @@ void tt_xml_unset(tt_xml_node *node, const char *name);
 // Value of an attribute that must be there.
 ncclResult_t tt_xml_need(const tt_xml_node *node, const char *name, const char **out);
 
-// A whole number within [lo, hi], decimal or 0x…, that must be there; else an error that names file, line, value and range.
-ncclResult_t tt_xml_int(const tt_xml_node *node, const char *name, long long lo, long long hi, long long *out);
+// The numbers that an attribute may have.
+typedef struct tt_xml_range {
+  int lo, hi;
+} tt_xml_range;
+#define TT_XML_INTS ((tt_xml_range){INT32_MIN, INT32_MAX})
+#define TT_XML_COUNTS ((tt_xml_range){0, INT32_MAX})
+
+// A whole number within the range, decimal or 0x…, that must be there; else an error that names file, line, value and range.
+ncclResult_t tt_xml_int(const tt_xml_node *node, const char *name, tt_xml_range range, int *out);
 
 // The same with a default for an attribute that is missing or empty.
-ncclResult_t tt_xml_int_or(const tt_xml_node *node, const char *name, long long def, const long long range[2], long long *out);
+ncclResult_t tt_xml_int_or(const tt_xml_node *node, const char *name, int def, tt_xml_range range, int *out);
 
-// A finite number within [lo, hi]; `def` when the attribute is missing or empty.
-ncclResult_t tt_xml_float_or(const tt_xml_node *node, const char *name, float def, const float range[2], float *out);
+// A finite number from 0 to `most`; `def` when the attribute is missing or empty.
+ncclResult_t tt_xml_float_or(const tt_xml_node *node, const char *name, float def, float most, float *out);
 
 // 64 bits in hexadecimal, 0x in front or not; `def` when missing or empty.
 ncclResult_t tt_xml_hex_or(const tt_xml_node *node, const char *name, uint64_t def, uint64_t *out);

@@ -43,7 +43,7 @@ ncclResult_t tt_xml_need(const tt_xml_node *node, const char *name, const char *
 }
 
 // Is there nothing but blanks from here?
-static bool only_blanks(const char *s)
+static bool xml_blank(const char *s)
 {
   while (isspace((unsigned char)*s)) {
     s++;
@@ -52,7 +52,7 @@ static bool only_blanks(const char *s)
 }
 
 // A whole number, decimal or 0x…; octal is not meant by a leading 0.
-static bool read_int(const char *text, long long *out)
+static bool xml_read_int(const char *text, long long *out)
 {
   while (isspace((unsigned char)*text)) {
     text++;
@@ -62,57 +62,48 @@ static bool read_int(const char *text, long long *out)
   char *end = NULL;
   errno = 0;
   long long value = strtoll(text, &end, base);
-  if (end == text || errno != 0 || !only_blanks(end)) {
+  if (end == text || errno != 0 || !xml_blank(end)) {
     return false;
   }
   *out = value;
   return true;
 }
 
-static ncclResult_t parse_int(const tt_xml_node *node, const char *name, const long long range[2], long long *out)
+ncclResult_t tt_xml_int(const tt_xml_node *node, const char *name, tt_xml_range range, int *out)
 {
-  const char *text = tt_xml_get(node, name);
+  const char *text = NULL;
   long long value;
-  if (!read_int(text, &value) || value < range[0] || value > range[1]) {
-    return tt_xml_fail(node, "%s=\"%.64s\": a whole number from %lld to %lld is expected", name, text, range[0], range[1]);
+  TT_TRY(tt_xml_need(node, name, &text));
+  if (!xml_read_int(text, &value) || value < range.lo || value > range.hi) {
+    return tt_xml_fail(node, "%s=\"%.64s\": a whole number from %d to %d is expected", name, text, range.lo, range.hi);
   }
-  *out = value;
+  *out = (int)value;
   return ncclSuccess;
 }
 
-ncclResult_t tt_xml_int(const tt_xml_node *node, const char *name, long long lo, long long hi, long long *out)
-{
-  const char *text;
-  TT_TRY(tt_xml_need(node, name, &text));
-  return parse_int(node, name, (long long[]){lo, hi}, out);
-}
-
-static bool unset(const tt_xml_node *node, const char *name)
+// The text of an attribute; NULL when it is missing or empty.
+static const char *xml_filled(const tt_xml_node *node, const char *name)
 {
   const char *text = tt_xml_get(node, name);
-  return text == NULL || only_blanks(text);
+  return text == NULL || xml_blank(text) ? NULL : text;
 }
 
-ncclResult_t tt_xml_int_or(const tt_xml_node *node, const char *name, long long def, const long long range[2], long long *out)
+ncclResult_t tt_xml_int_or(const tt_xml_node *node, const char *name, int def, tt_xml_range range, int *out)
 {
-  if (unset(node, name)) {
-    *out = def;
-    return ncclSuccess;
+  if (xml_filled(node, name) != NULL) {
+    return tt_xml_int(node, name, range, out);
   }
-  return parse_int(node, name, range, out);
+  *out = def;
+  return ncclSuccess;
 }
 
-ncclResult_t tt_xml_float_or(const tt_xml_node *node, const char *name, float def, const float range[2], float *out)
+ncclResult_t tt_xml_float_or(const tt_xml_node *node, const char *name, float def, float most, float *out)
 {
-  if (unset(node, name)) {
-    *out = def;
-    return ncclSuccess;
-  }
-  const char *text = tt_xml_get(node, name);
+  const char *text = xml_filled(node, name);
   char *end = NULL;
-  float value = tt_strtof(text, &end);
-  if (end == text || !only_blanks(end) || !isfinite(value) || value < range[0] || value > range[1]) {
-    return tt_xml_fail(node, "%s=\"%.64s\": a number from %g to %g is expected", name, text, (double)range[0], (double)range[1]);
+  float value = text != NULL ? tt_strtof(text, &end) : def;
+  if (text != NULL && (end == text || !xml_blank(end) || !isfinite(value) || value < 0 || value > most)) {
+    return tt_xml_fail(node, "%s=\"%.64s\": a number from 0 to %g is expected", name, text, (double)most);
   }
   *out = value;
   return ncclSuccess;
@@ -120,15 +111,11 @@ ncclResult_t tt_xml_float_or(const tt_xml_node *node, const char *name, float de
 
 ncclResult_t tt_xml_hex_or(const tt_xml_node *node, const char *name, uint64_t def, uint64_t *out)
 {
-  if (unset(node, name)) {
-    *out = def;
-    return ncclSuccess;
-  }
-  const char *text = tt_xml_get(node, name);
+  const char *text = xml_filled(node, name);
   char *end = NULL;
   errno = 0;
-  uint64_t value = strtoull(text, &end, 16);
-  if (end == text || errno != 0 || !only_blanks(end) || strchr(text, '-') != NULL) {
+  uint64_t value = text != NULL ? strtoull(text, &end, 16) : def;
+  if (text != NULL && (end == text || errno != 0 || !xml_blank(end) || strchr(text, '-') != NULL)) {
     return tt_xml_fail(node, "%s=\"%.64s\": a number of up to 64 bits in hexadecimal is expected", name, text);
   }
   *out = value;

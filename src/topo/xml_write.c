@@ -13,12 +13,12 @@
 #include "topo/xml_priv.h"
 
 // Text that is only counted while `at` is NULL.
-typedef struct sink {
+typedef struct xml_sink {
   char *at;
   size_t size;
-} sink;
+} xml_sink;
 
-static void put(sink *s, const char *text, size_t size)
+static void xml_put(xml_sink *s, const char *text, size_t size)
 {
   if (s->at != NULL) {
     memcpy(s->at + s->size, text, size);
@@ -26,13 +26,13 @@ static void put(sink *s, const char *text, size_t size)
   s->size += size;
 }
 
-static void puts_to(sink *s, const char *text)
+static void xml_puts(xml_sink *s, const char *text)
 {
-  put(s, text, strlen(text));
+  xml_put(s, text, strlen(text));
 }
 
 // What stands for a byte of a value; NULL: the byte itself. Blanks other than the space would come back as spaces.
-static const char *escaped(char c)
+static const char *xml_escaped(char c)
 {
   switch (c) {
   case '&': return "&amp;";
@@ -46,53 +46,46 @@ static const char *escaped(char c)
   }
 }
 
-static void put_value(sink *s, const char *value)
+static void xml_put_value(xml_sink *s, const char *value)
 {
   for (; *value != 0; value++) {
-    const char *e = escaped(*value);
+    const char *e = xml_escaped(*value);
     if (e != NULL) {
-      puts_to(s, e);
+      xml_puts(s, e);
     } else {
-      put(s, value, 1);
+      xml_put(s, value, 1);
     }
   }
 }
 
-static void indent(sink *s, int depth)
+// "<" or "</" of an element at its depth below the top.
+static void xml_put_begin(xml_sink *s, int depth, const char *begin, const char *tag)
 {
   for (int i = 0; i < depth; i++) {
-    puts_to(s, "  ");
+    xml_puts(s, "  ");
   }
+  xml_puts(s, begin);
+  xml_puts(s, tag);
 }
 
-static void put_open(sink *s, const tt_xml_node *node, int depth)
+static void xml_put_open(xml_sink *s, const tt_xml_node *node, int depth)
 {
-  indent(s, depth);
-  puts_to(s, "<");
-  puts_to(s, node->tag);
+  xml_put_begin(s, depth, "<", node->tag);
   for (const tt_xml_attr *a = node->attrs; a != NULL; a = a->next) {
-    puts_to(s, " ");
-    puts_to(s, a->name);
-    puts_to(s, "=\"");
-    put_value(s, a->value);
-    puts_to(s, "\"");
+    xml_puts(s, " ");
+    xml_puts(s, a->name);
+    xml_puts(s, "=\"");
+    xml_put_value(s, a->value);
+    xml_puts(s, "\"");
   }
-  puts_to(s, node->child == NULL ? "/>\n" : ">\n");
+  xml_puts(s, node->child == NULL ? "/>\n" : ">\n");
 }
 
-static void put_close(sink *s, const tt_xml_node *node, int depth)
-{
-  indent(s, depth);
-  puts_to(s, "</");
-  puts_to(s, node->tag);
-  puts_to(s, ">\n");
-}
-
-static void put_tree(sink *s, const tt_xml_node *top)
+static void xml_put_tree(xml_sink *s, const tt_xml_node *top)
 {
   int depth = 0;
   for (const tt_xml_node *n = top; n != NULL;) {
-    put_open(s, n, depth);
+    xml_put_open(s, n, depth);
     if (n->child != NULL) {
       n = n->child;
       depth++;
@@ -100,7 +93,8 @@ static void put_tree(sink *s, const tt_xml_node *top)
     }
     while (n != top && n->next == NULL) {
       n = n->parent;
-      put_close(s, n, --depth);
+      xml_put_begin(s, --depth, "</", n->tag);
+      xml_puts(s, ">\n");
     }
     n = n == top ? NULL : n->next;
   }
@@ -108,21 +102,21 @@ static void put_tree(sink *s, const tt_xml_node *top)
 
 ncclResult_t tt_xml_text(const tt_xml *xml, char **text, size_t *size)
 {
-  sink s = {NULL, 0};
-  put_tree(&s, xml->root);
+  xml_sink s = {NULL, 0};
+  xml_put_tree(&s, xml->root);
   s.at = tt_calloc(1, s.size + 1);
   if (s.at == NULL) {
     return tt_fail(ncclSystemError, "%s: no memory for %zu bytes of text", xml->name, s.size);
   }
   s.size = 0;
-  put_tree(&s, xml->root);
+  xml_put_tree(&s, xml->root);
   *text = s.at;
   *size = s.size;
   return ncclSuccess;
 }
 
 // False: errno. Beyond ulimit -f, and to a pipe without a reader, the kernel's signals are held back. What a file system has put off fails at the close.
-static bool write_and_close(int fd, const char *text, size_t size)
+static bool xml_write_and_close(int fd, const char *text, size_t size)
 {
   tt_quiet q;
   tt_quiet_begin(&q);
@@ -146,7 +140,7 @@ ncclResult_t tt_xml_write(const tt_xml *xml, const char *path)
   bool good = fd >= 0;
   if (good) {
     fcntl(fd, F_SETFL, 0); // who reads a pipe may be slow
-    good = write_and_close(fd, text, size);
+    good = xml_write_and_close(fd, text, size);
     snprintf(why, sizeof why, "%s", good ? "" : strerror(errno));
   }
   tt_free(text);

@@ -322,9 +322,11 @@ ncclResult_t xp_number_ranks(tt_xml *xml)
   ncclResult_t res = ncclSuccess;
   for (tt_xml_node *n = xml->root; n != NULL && res == ncclSuccess; n = tt_xml_walk(xml->root, n)) {
     if (is_placed(n, "gpu") && tt_xml_get(n, "rank") != NULL) {
+      int rank = -1;
+      res = tt_xml_int(n, "rank", (tt_xml_range){-1, INT32_MAX}, &rank);
       seats[count].gpu = n;
-      res = tt_xml_int(n, "rank", -1, INT32_MAX, &seats[count].key);
-      count += seats[count].key >= 0;
+      seats[count].key = rank;
+      count += rank >= 0;
     }
   }
   if (res == ncclSuccess) {
@@ -340,7 +342,7 @@ static ncclResult_t add_host(tt_xml *xml, const tt_xml *one, int host, int ranks
 {
   tt_xml *other = NULL;
   tt_xml_node *cpu = NULL;
-  long long rank;
+  int rank;
   TT_TRY(tt_xml_new(one->name, one->root->tag, &other));
   ncclResult_t res = ncclSuccess;
   for (const tt_xml_node *n = one->root->child; n != NULL && res == ncclSuccess; n = n->next) {
@@ -348,7 +350,7 @@ static ncclResult_t add_host(tt_xml *xml, const tt_xml *one, int host, int ranks
   }
   for (tt_xml_node *n = other->root; n != NULL && res == ncclSuccess; n = tt_xml_walk(other->root, n)) {
     if (strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "rank") != NULL) {
-      res = tt_xml_int(n, "rank", -1, INT32_MAX, &rank);
+      res = tt_xml_int(n, "rank", (tt_xml_range){-1, INT32_MAX}, &rank);
       res = res == ncclSuccess && rank >= 0 ? tt_xml_set_int(other, n, "rank", rank + (long long)host * ranks) : res;
     }
   }

@@ -160,16 +160,16 @@ static void bad(xp_findings *f, const tt_xml_node *x, const attribute *a, const 
 
 static void check_number(xp_findings *f, const tt_xml_node *x, const attribute *a)
 {
-  long long whole;
+  const tt_xml_range range = {(int)a->lo, (int)a->hi};
+  int whole;
   float decimal;
   uint64_t hex;
   ncclResult_t res = ncclSuccess;
   if (a->type == WHOLE) {
     // What may not be missing may not be empty.
-    res =
-        a->need >= MUST ? tt_xml_int(x, a->name, a->lo, a->hi, &whole) : tt_xml_int_or(x, a->name, 0, (long long[]){a->lo, a->hi}, &whole);
+    res = a->need >= MUST ? tt_xml_int(x, a->name, range, &whole) : tt_xml_int_or(x, a->name, 0, range, &whole);
   } else if (a->type == DECIMAL) {
-    res = tt_xml_float_or(x, a->name, 0, (float[]){(float)a->lo, (float)a->hi}, &decimal);
+    res = tt_xml_float_or(x, a->name, 0, (float)a->hi, &decimal);
   } else {
     res = tt_xml_hex_or(x, a->name, 0, &hex);
     if (res == ncclSuccess && a->type == HEX16 && hex > 0xffff) {

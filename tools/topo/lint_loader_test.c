@@ -61,9 +61,9 @@ static int seats(const tt_xml *xml, bool ranked, tt_source_rank out[MOST_GPUS])
 {
   int count = 0;
   for (const tt_xml_node *x = xml->root; x != NULL; x = tt_xml_walk(xml->root, x)) {
-    long long dev;
+    int dev;
     bool gpu = strcmp(x->tag, "gpu") == 0 && tt_topo_in_place(x) && (!ranked || tt_xml_get(x, "rank") != NULL);
-    if (gpu && count < MOST_GPUS && tt_xml_int(x, "dev", 0, 60000, &dev) == ncclSuccess) {
+    if (gpu && count < MOST_GPUS && tt_xml_int(x, "dev", (tt_xml_range){0, 60000}, &dev) == ncclSuccess) {
       out[count] = (tt_source_rank){.rank = count, .dev = (int)dev, .numa = -1};
       count++;
     }
@@ -170,7 +170,7 @@ static void move_element(tt_xml *xml, tt_xml_node *x)
     assert_int_equal(tt_xml_copy(xml, to, x, &copy), ncclSuccess);
   }
   if (what > 0) {
-    tt_xml_remove(x);
+    rig_xml_remove(x);
   }
 }
 

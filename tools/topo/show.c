@@ -77,8 +77,8 @@ static const char **port_texts(const xp_machine *m, const char *attribute)
   const char **names = tt_calloc((size_t)t->nnodes + 1, sizeof(*names));
   for (const tt_xml_node *x = m->xml->root; names != NULL && x != NULL; x = tt_xml_walk(m->xml->root, x)) {
     const char *name = strcmp(x->tag, "net") == 0 ? tt_xml_get(x, attribute) : NULL;
-    long long dev;
-    if (name == NULL || tt_xml_get(x, "dev") == NULL || tt_xml_int(x, "dev", INT_MIN, INT_MAX, &dev) != ncclSuccess) {
+    int dev;
+    if (name == NULL || tt_xml_get(x, "dev") == NULL || tt_xml_int(x, "dev", TT_XML_INTS, &dev) != ncclSuccess) {
       continue;
     }
     for (int i = t->first[TT_NODE_NET]; i < t->first[TT_NODE_NET + 1]; i++) {
@@ -121,16 +121,16 @@ static const char *cpu_name(const drawing *d, const tt_topo_node *n, char *out, 
 {
   static const char *const archs[] = {"CPU", "x86-64", "ARM", "POWER"};
   static const char *const vendors[] = {"x86-64", "Intel", "AMD", "Zhaoxin"};
-  long long family = -1, model = -1;
+  int family = -1, model = -1;
   if (n->cpu.arch != TT_CPU_X86) {
     return archs[n->cpu.arch];
   }
   for (const tt_xml_node *x = d->m->xml->root->child; x != NULL; x = x->next) {
-    long long numa = -1;
-    (void)tt_xml_int_or(x, "numaid", -1, (long long[]){-1, INT32_MAX}, &numa);
+    int numa = -1;
+    (void)tt_xml_int_or(x, "numaid", -1, (tt_xml_range){-1, INT32_MAX}, &numa);
     if (strcmp(x->tag, "cpu") == 0 && x->line == n->line && numa == n->id) {
-      (void)tt_xml_int_or(x, "familyid", -1, (long long[]){-1, INT32_MAX}, &family);
-      (void)tt_xml_int_or(x, "modelid", -1, (long long[]){-1, INT32_MAX}, &model);
+      (void)tt_xml_int_or(x, "familyid", -1, (tt_xml_range){-1, INT32_MAX}, &family);
+      (void)tt_xml_int_or(x, "modelid", -1, (tt_xml_range){-1, INT32_MAX}, &model);
     }
   }
   for (size_t i = 0; i < TT_COUNT(cpu_kinds); i++) {
@@ -140,7 +140,7 @@ static const char *cpu_name(const drawing *d, const tt_topo_node *n, char *out, 
       return out;
     }
   }
-  snprintf(out, size, family >= 0 ? "%s family %lld model %lld" : "%s", vendors[n->cpu.vendor], family, model);
+  snprintf(out, size, family >= 0 ? "%s family %d model %d" : "%s", vendors[n->cpu.vendor], family, model);
   return out;
 }
 
