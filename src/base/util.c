@@ -63,6 +63,12 @@ bool tt_grow(void *array, int used, int more, int *room, size_t size)
   return true;
 }
 
+int tt_order_compare(const void *a, const void *b)
+{
+  const tt_order *x = a, *y = b;
+  return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->place > y->place) - (x->place < y->place);
+}
+
 char *tt_strdup(const char *s)
 {
   if (s == NULL) {

@@ -39,6 +39,12 @@ void *tt_calloc_line(size_t size);
 // Makes room for `more` elements behind the `used` ones of the array that *array points to (a pointer of any type): twice the room, at least
 // 64. False without memory; nothing has changed then.
 bool tt_grow(void *array, int used, int more, int *room, size_t size);
+// What elements that begin with such a struct are sorted by: the key, then the place. tt_order_compare is for qsort.
+typedef struct tt_order {
+  int64_t key;
+  int place;
+} tt_order;
+int tt_order_compare(const void *a, const void *b);
 // Copy of a string (NULL gives NULL).
 char *tt_strdup(const char *s);
 // Frees what tt_calloc, tt_calloc_line and tt_strdup gave. NULL is allowed.

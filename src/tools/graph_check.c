@@ -57,3 +57,9 @@ ncclResult_t tt_graph_check(const tt_topo *topo, const tt_paths *paths, const tt
   tt_free(edges);
   return res;
 }
+
+const char *tt_pattern_name(int pattern)
+{
+  static const char *const names[] = {"?", "BALANCED_TREE", "SPLIT_TREE", "TREE", "RING", "NVLS", "COLLNET_DIRECT"};
+  return pattern > 0 && pattern < (int)TT_COUNT(names) ? names[pattern] : names[0];
+}

@@ -89,7 +89,7 @@ typedef struct tt_connect {
   bool *used;                            // [nshapes]: is there such a node? Others do not count
   tt_plan_shape *shapes;                 // [nshapes]
   int *shape_of, *first;                 // [nnodes (+ 1)]: first place in `ranks` of a node's ranks
-  int *ranks;                            // [nranks] node by node, ascending
+  int *ranks;                            // [nranks] node by node, ascending; begins an allocation with all of [nranks] and [nnodes]
   int *node_of, *local_of;               // [nranks]
   int *place;                            // places of GPUs in the channels of each shape: see tt_connect_place
   int place_of[TT_GRAPH_KINDS];          // offsets of a graph within a shape's part of `place`

@@ -191,19 +191,20 @@ static int count_nvls(const tt_connect *c, const tt_connect_options *opt)
 
 // ---- Making it ----
 
-static ncclResult_t allocate(tt_connect *c)
+static ncclResult_t connect_allocate(tt_connect *c)
 {
-  c->shapes = tt_calloc((size_t)c->nshapes, sizeof(*c->shapes));
-  c->used = tt_calloc((size_t)c->nshapes, sizeof(*c->used));
-  c->shape_of = tt_calloc((size_t)c->nnodes, sizeof(int));
-  c->first = tt_calloc((size_t)c->nnodes + 1, sizeof(int));
-  c->ranks = tt_calloc((size_t)c->nranks, sizeof(int));
-  c->node_of = tt_calloc((size_t)c->nranks, sizeof(int));
-  c->local_of = tt_calloc((size_t)c->nranks, sizeof(int));
-  c->shape_place = tt_calloc((size_t)c->nshapes, sizeof(int));
-  if (!c->shapes || !c->used || !c->shape_of || !c->first || !c->ranks || !c->node_of || !c->local_of || !c->shape_place) {
+  size_t ranks = (size_t)c->nranks, nodes = (size_t)c->nnodes, shapes = (size_t)c->nshapes;
+  c->shapes = tt_calloc(shapes, sizeof(*c->shapes));
+  c->used = tt_calloc(shapes, sizeof(*c->used));
+  c->ranks = tt_calloc(3 * ranks + 2 * nodes + 1 + shapes, sizeof(int));
+  if (c->shapes == NULL || c->used == NULL || c->ranks == NULL) {
     return tt_fail(ncclSystemError, "no memory to connect %d ranks on %d nodes", c->nranks, c->nnodes);
   }
+  c->node_of = c->ranks + ranks;
+  c->local_of = c->node_of + ranks;
+  c->shape_of = c->local_of + ranks;
+  c->first = c->shape_of + nodes;
+  c->shape_place = c->first + nodes + 1;
   return ncclSuccess;
 }
 
@@ -256,7 +257,7 @@ static ncclResult_t fill(tt_connect *c, const tt_connect_input *in)
 {
   tt_connect_options def = tt_connect_options_default();
   const tt_connect_options *opt = in->opt != NULL ? in->opt : &def;
-  TT_TRY(allocate(c));
+  TT_TRY(connect_allocate(c));
   memcpy(c->shapes, in->shapes, (size_t)c->nshapes * sizeof(*c->shapes));
   memcpy(c->shape_of, in->shape_of, (size_t)c->nnodes * sizeof(int));
   memcpy(c->node_of, in->node_of, (size_t)c->nranks * sizeof(int));
@@ -301,12 +302,7 @@ void tt_connect_destroy(tt_connect *c)
   }
   tt_free(c->shapes);
   tt_free(c->used);
-  tt_free(c->shape_of);
-  tt_free(c->first);
-  tt_free(c->ranks);
-  tt_free(c->node_of);
-  tt_free(c->local_of);
-  tt_free(c->shape_place);
+  tt_free(c->ranks); // and the arrays behind it
   tt_free(c->place);
   tt_free(c);
 }

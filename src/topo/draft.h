@@ -62,13 +62,6 @@ ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out);
 // directions and sorted; those that are added then stand behind the others, and must not be sorted again.
 ncclResult_t tt_draft_flatten(tt_draft *d);
 
-// The order of elements that begin with such a struct: by key, then by place. For qsort.
-typedef struct tt_order {
-  int64_t key;
-  int place;
-} tt_order;
-int tt_order_compare(const void *a, const void *b);
-
 // Makes the system. The way up to the CPU comes last among a node's links.
 ncclResult_t tt_draft_freeze(tt_draft *d, tt_topo **out);
 

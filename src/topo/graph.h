@@ -40,7 +40,7 @@ typedef struct tt_graph {
   bool inter;     // channels begin and end at cards
   int *gpus;      // nodes of tt_topo: channel c is gpus[c * ngpus] … gpus[c * ngpus + ngpus - 1]; NVLS and direct: the first is the head
   int *nets;      // nodes of tt_topo, -1 none: channel c comes by nets[2 * c], leaves by nets[2 * c + 1]
-  float bound;    // GB/s: no graph of this pattern has more (tt_graph_total); 0: none is known
+  float bound;    // GB/s: all channels of a graph of this pattern together have no more, over their slowest edges; 0: none is known
   long steps;     // that the search took
   bool exhausted; // the search saw everything that it wanted to see: false when it stopped at its limit of steps
 } tt_graph;
@@ -52,12 +52,6 @@ typedef struct tt_search_options {
   bool nvls;      // search the NVLS graph, if there is an NVSwitch and all GPUs are sm 90 or newer
   long max_steps; // limit of each graph's search; 0: the default
 } tt_search_options;
-
-// GB/s of all channels together, over their slowest edges: what `bound` is for.
-static inline float tt_graph_total(const tt_graph *g)
-{
-  return (float)g->nchannels * (g->inter && g->speedinter < g->speedintra ? g->speedinter : g->speedintra);
-}
 
 // All graphs of a machine, by tt_graph_kind. Those that were not searched have no channels.
 typedef struct tt_graphs {
@@ -71,9 +65,6 @@ ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const 
 
 // Frees what the graphs have; the struct is the caller's and may be all zero.
 void tt_graphs_clear(tt_graphs *graphs);
-
-// "RING", "BALANCED_TREE", …: for messages.
-const char *tt_pattern_name(int pattern);
 
 // ---- Files: <graphs version="1">, as NCCL_GRAPH_DUMP_FILE writes and NCCL_GRAPH_FILE reads them ----
 

@@ -235,53 +235,47 @@ fail:
 
 // ---- Whom a file's ranks are here ----
 
-// A rank on a GPU: of a file's channels, or of the machine.
-typedef struct seat {
-  uint64_t dev;
-  int rank;
-  bool mine; // in the group whose graphs are read
-} seat;
+// Ranks on GPUs, by the number of their GPU, then by rank.
+typedef struct seat_list {
+  tt_order *seats; // key: dev; place: rank
+  int count;
+} seat_list;
 
 typedef struct seats {
-  seat *here, *there; // the machine's, the file's; by dev, then by rank
-  int nhere, nthere;
-  bool same_ranks;  // all of the file's are the machine's
-  bool own, others; // the file names GPUs of this group, and of others
+  const tt_topo *topo;
+  seat_list here, there; // the machine's, the file's
+  bool same_ranks;       // all of the file's are the machine's
+  bool own, others;      // the file names GPUs of this group, and of others
 } seats;
 
-static int by_dev(const void *a, const void *b)
+// Place in the list of the first one that is not before `want`.
+static int seat_find(const seat_list *l, tt_order want)
 {
-  const seat *x = a, *y = b;
-  return x->dev != y->dev ? (x->dev < y->dev ? -1 : 1) : (x->rank > y->rank) - (x->rank < y->rank);
-}
-
-// Place of the first one that is not before `dev` and `rank`.
-static int find_seat(const seat *s, int n, uint64_t dev, int rank)
-{
-  int lo = 0;
-  while (lo < n) {
-    int mid = lo + (n - lo) / 2;
-    if (by_dev(&s[mid], &(seat){.dev = dev, .rank = rank}) < 0) {
+  int lo = 0, hi = l->count;
+  while (lo < hi) {
+    int mid = lo + (hi - lo) / 2;
+    if (tt_order_compare(&l->seats[mid], &want) < 0) {
       lo = mid + 1;
     } else {
-      n = mid;
+      hi = mid;
     }
   }
   return lo;
 }
 
-static bool has_seat(const seats *s, uint64_t dev, int rank)
+// The first seat on a GPU.
+static int seat_first(const seat_list *l, int64_t dev)
 {
-  int i = find_seat(s->here, s->nhere, dev, rank);
-  return i < s->nhere && s->here[i].dev == dev && s->here[i].rank == rank;
+  return seat_find(l, (tt_order){dev, 0});
 }
 
-// The rank of an element; -1: it has none.
-static ncclResult_t seat_of(const tt_xml_node *x, seat *out)
+// Number and rank of an element; rank -1: it has none.
+static ncclResult_t seat_of(const tt_xml_node *x, tt_order *out)
 {
-  *out = (seat){.rank = -1};
-  TT_TRY(tt_xml_hex_or(x, "dev", 0, &out->dev));
-  return tt_xml_int_or(x, "rank", -1, TT_XML_COUNTS, &out->rank);
+  uint64_t dev;
+  TT_TRY(tt_xml_hex_or(x, "dev", 0, &dev));
+  out->key = (int64_t)dev;
+  return tt_xml_int_or(x, "rank", -1, TT_XML_COUNTS, &out->place);
 }
 
 static bool is_seat(const tt_xml_node *x)
@@ -289,31 +283,33 @@ static bool is_seat(const tt_xml_node *x)
   return strcmp(x->tag, "gpu") == 0 && tt_xml_get(x, "dev") != NULL;
 }
 
-static void list_here(const tt_topo *topo, seats *s)
+static void seats_list_here(seats *s)
 {
   static const int kinds[] = {TT_NODE_GPU, TT_NODE_DEV};
-  for (int k = 0; k < (int)TT_COUNT(kinds); k++) {
-    for (int i = topo->first[kinds[k]]; i < topo->first[kinds[k] + 1]; i++) {
-      s->here[s->nhere++] = (seat){.dev = dev_of(topo, i), .rank = topo->nodes[i].gpu.rank, .mine = kinds[k] == TT_NODE_GPU};
+  for (size_t k = 0; k < TT_COUNT(kinds); k++) {
+    for (int i = s->topo->first[kinds[k]]; i < s->topo->first[kinds[k] + 1]; i++) {
+      s->here.seats[s->here.count++] = (tt_order){(int64_t)dev_of(s->topo, i), s->topo->nodes[i].gpu.rank};
     }
   }
-  qsort(s->here, (size_t)s->nhere, sizeof(seat), by_dev);
+  qsort(s->here.seats, (size_t)s->here.count, sizeof(tt_order), tt_order_compare);
 }
 
-static ncclResult_t list_there(const tt_xml *xml, seats *s)
+static ncclResult_t seats_list_there(const tt_xml *xml, seats *s)
 {
+  tt_order *list = s->there.seats;
   int n = 0;
   for (const tt_xml_node *x = xml->root; x != NULL; x = tt_xml_walk(xml->root, x)) {
     if (is_seat(x) && tt_xml_get(x, "rank") != NULL) {
-      TT_TRY(seat_of(x, &s->there[n++]));
+      TT_TRY(seat_of(x, &list[n++]));
     }
   }
-  qsort(s->there, (size_t)n, sizeof(seat), by_dev);
+  qsort(list, (size_t)n, sizeof(tt_order), tt_order_compare);
   s->same_ranks = true;
   for (int i = 0; i < n; i++) {
-    if (i == 0 || by_dev(&s->there[i - 1], &s->there[i]) != 0) {
-      s->there[s->nthere++] = s->there[i];
-      s->same_ranks = s->same_ranks && has_seat(s, s->there[i].dev, s->there[i].rank);
+    if (i == 0 || tt_order_compare(&list[s->there.count - 1], &list[i]) != 0) {
+      int at = seat_find(&s->here, list[i]);
+      s->same_ranks = s->same_ranks && at < s->here.count && tt_order_compare(&s->here.seats[at], &list[i]) == 0;
+      list[s->there.count++] = list[i];
     }
   }
   return ncclSuccess;
@@ -322,26 +318,28 @@ static ncclResult_t list_there(const tt_xml *xml, seats *s)
 // One GPU of a channel: gives it the rank that it has here, none where its number says enough.
 static ncclResult_t seat_gpu(tt_xml *xml, tt_xml_node *x, seats *s)
 {
-  seat want;
+  tt_order want;
   TT_TRY(seat_of(x, &want));
-  int first = find_seat(s->here, s->nhere, want.dev, 0), count = 0, at = first;
-  while (first + count < s->nhere && s->here[first + count].dev == want.dev) {
+  int at = seat_first(&s->here, want.key), count = 0;
+  while (at + count < s->here.count && s->here.seats[at + count].key == want.key) {
     count++;
   }
   if (count <= 1) { // none at all: the reader says so
     tt_xml_unset(x, "rank");
-  } else if (want.rank >= 0) {
-    const seat *in = s->same_ranks ? s->here : s->there;
-    int n = s->same_ranks ? s->nhere : s->nthere;
-    int turn = find_seat(in, n, want.dev, want.rank) - find_seat(in, n, want.dev, 0);
+  } else if (want.place >= 0) {
+    const seat_list *in = s->same_ranks ? &s->here : &s->there;
+    int turn = seat_find(in, want) - seat_first(in, want.key);
     if (turn >= count) {
-      return tt_xml_fail(x, "rank=\"%d\": the file has more ranks on this GPU than the %d that are here", want.rank, count);
+      return tt_xml_fail(x, "rank=\"%d\": the file has more ranks on this GPU than the %d that are here", want.place, count);
     }
-    at = first + turn;
-    TT_TRY(tt_xml_set_int(xml, x, "rank", s->here[at].rank));
+    at += turn;
+    TT_TRY(tt_xml_set_int(xml, x, "rank", s->here.seats[at].place));
   }
-  s->own |= count > 0 && s->here[at].mine;
-  s->others |= count > 0 && !s->here[at].mine;
+  if (count > 0) {
+    bool own = tt_topo_rank_node(s->topo, s->here.seats[at].place) >= 0;
+    s->own |= own;
+    s->others |= !own;
+  }
   return ncclSuccess;
 }
 
@@ -350,14 +348,16 @@ static ncclResult_t seat_gpu(tt_xml *xml, tt_xml_node *x, seats *s)
 static ncclResult_t seat_ranks(const tt_topo *topo, tt_xml *xml, bool *others)
 {
   size_t nhere = (size_t)tt_topo_count(topo, TT_NODE_GPU) + (size_t)tt_topo_count(topo, TT_NODE_DEV);
-  seats s = {.here = tt_calloc(nhere + 1, sizeof(seat)), .there = tt_calloc((size_t)xml->nnodes + 1, sizeof(seat))};
+  seats s = {.topo = topo};
+  s.here.seats = tt_calloc(nhere + 1, sizeof(tt_order));
+  s.there.seats = tt_calloc((size_t)xml->nnodes + 1, sizeof(tt_order));
   ncclResult_t res = ncclSuccess;
-  if (s.here == NULL || s.there == NULL) {
+  if (s.here.seats == NULL || s.there.seats == NULL) {
     res = tt_fail(ncclSystemError, "%s: no memory for the ranks in it", xml->name);
     goto fail;
   }
-  list_here(topo, &s);
-  TT_TRY_GOTO(list_there(xml, &s), res);
+  seats_list_here(&s);
+  TT_TRY_GOTO(seats_list_there(xml, &s), res);
   for (tt_xml_node *x = xml->root; x != NULL; x = tt_xml_walk(xml->root, x)) {
     if (is_seat(x)) {
       TT_TRY_GOTO(seat_gpu(xml, x, &s), res);
@@ -365,8 +365,8 @@ static ncclResult_t seat_ranks(const tt_topo *topo, tt_xml *xml, bool *others)
   }
   *others = s.others && !s.own;
 fail:
-  tt_free(s.here);
-  tt_free(s.there);
+  tt_free(s.here.seats);
+  tt_free(s.there.seats);
   return res;
 }
 

@@ -3,7 +3,7 @@
 #include "base/util.h"
 #include "topo/search_priv.h"
 
-enum { MAX_SPEEDS = 20, DEFAULT_STEPS = 400000 };
+enum { DEFAULT_STEPS = 400000 };
 
 // How many channels a graph may have.
 typedef struct ladder_limits {
@@ -37,23 +37,29 @@ static int oldest_sm(const tt_topo *topo)
   return sm;
 }
 
-static const float *speeds_of(int sm, bool inter, int *count)
+enum { INTRA_SPEEDS = 14, INTER_SPEEDS = 21 };
+
+// GB/s of a channel that are tried, from the newest generation to the oldest; 0 ends a list.
+static const struct {
+  int sm; // from this on
+  float intra[INTRA_SPEEDS], inter[INTER_SPEEDS];
+} ladder_speeds[] = {
+    {100, {90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18}, {96, 86,    80, 48, 45.1f, 42, 40,   30,   24,    22,
+                                                             20, 17.5f, 15, 12, 6,     3,  2.4f, 1.2f, 0.24f, 0.12f}},
+    {90, {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3}, {48, 45, 42, 40, 30, 24, 22, 20, 17.5f, 15, 12, 6, 3, 2.4f, 1.2f, 0.24f, 0.12f}},
+    {0, {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3}, {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4f, 1.2f, 0.24f, 0.12f}},
+};
+
+static void ladder_find_speeds(tt_ladder *l)
 {
-  static const float intra[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
-  static const float inter_[] = {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4f, 1.2f, 0.24f, 0.12f};
-  static const float intra90[] = {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
-  static const float inter90[] = {48, 45, 42, 40, 30, 24, 22, 20, 17.5f, 15, 12, 6, 3, 2.4f, 1.2f, 0.24f, 0.12f};
-  static const float intra100[] = {90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18};
-  static const float inter100[] = {96, 86, 80, 48, 45.1f, 42, 40, 30, 24, 22, 20, 17.5f, 15, 12, 6, 3, 2.4f, 1.2f, 0.24f, 0.12f};
-  static const struct {
-    const float *speeds;
-    int count;
-  } all[3][2] = {{{intra, TT_COUNT(intra)}, {inter_, TT_COUNT(inter_)}},
-                 {{intra90, TT_COUNT(intra90)}, {inter90, TT_COUNT(inter90)}},
-                 {{intra100, TT_COUNT(intra100)}, {inter100, TT_COUNT(inter100)}}};
-  int generation = sm >= 100 ? 2 : sm >= 90 ? 1 : 0;
-  *count = all[generation][inter].count;
-  return all[generation][inter].speeds;
+  int i = 0;
+  while (ladder_speeds[i].sm > l->sm) {
+    i++;
+  }
+  l->speeds = l->s->now.inter ? ladder_speeds[i].inter : ladder_speeds[i].intra;
+  while (l->speeds[l->nspeeds] > 0) {
+    l->nspeeds++;
+  }
 }
 
 // The widest path that any GPU has to where its channels go, and what the widest GPU's links carry together.
@@ -470,7 +476,7 @@ static void prepare(tt_ladder *l, ladder_limits channels)
   const tt_topo_node *cpu = tt_topo_count(s->topo, TT_NODE_CPU) > 0 ? &s->topo->nodes[s->topo->first[TT_NODE_CPU]] : NULL;
   l->sm = oldest_sm(s->topo);
   l->cross = many ? s->options->cross_nic : 0;
-  l->speeds = speeds_of(l->sm, s->now.inter, &l->nspeeds);
+  ladder_find_speeds(l);
   l->amd = cpu != NULL && cpu->cpu.arch == TT_CPU_X86 && cpu->cpu.vendor == TT_CPU_AMD;
   l->max_intra = s->now.inter ? s->ends.max_inter : s->ends.max_intra;
   l->max_inter = l->sm < 90 || !s->now.inter ? TT_PATH_SYS : s->ends.max_inter; // balanced trees may come back the long way
@@ -754,10 +760,4 @@ fail:
   search_destroy(&s);
   tt_graphs_clear(&all);
   return res;
-}
-
-const char *tt_pattern_name(int pattern)
-{
-  static const char *const names[] = {"?", "BALANCED_TREE", "SPLIT_TREE", "TREE", "RING", "NVLS", "COLLNET_DIRECT"};
-  return pattern > 0 && pattern < (int)TT_COUNT(names) ? names[pattern] : names[0];
 }

@@ -127,18 +127,18 @@ ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt
   int n = tt_topo_count(topo, TT_NODE_GPU), nets = tt_topo_count(topo, TT_NODE_NET);
   *e = (tt_ends){.topo = topo, .paths = paths, .rules = rules, .ngpus = n, .nnets = nets, .first_net = topo->first[TT_NODE_NET]};
   e->nvs = tt_topo_count(topo, TT_NODE_NVS) > 0;
-  size_t lists = (size_t)n * ((size_t)nets + 1);
-  e->plain = tt_calloc((size_t)n + 1, sizeof(int));
-  e->next = tt_calloc((size_t)n * (size_t)n + 1, sizeof(int));
-  e->starts = tt_calloc((size_t)n * (size_t)nets + 1, sizeof(int));
-  e->liked = tt_calloc(lists, sizeof(int));
-  e->nets = tt_calloc(lists, sizeof(int));
-  e->all = tt_calloc((size_t)nets + 1, sizeof(int));
-  e->all_liked = tt_calloc((size_t)nets + 1, sizeof(int));
+  size_t gpus = (size_t)n, list = (size_t)nets + 1;
+  e->plain = tt_calloc(gpus + gpus * gpus + gpus * (size_t)nets + 2 * (gpus + 1) * list, sizeof(int));
   ends_rated *scratch = tt_calloc((size_t)n + 1, sizeof(ends_rated));
   int *near = tt_calloc((size_t)n + 1, sizeof(int));
-  bool ok = e->plain && e->next && e->starts && e->liked && e->nets && e->all && e->all_liked && scratch && near;
+  bool ok = e->plain != NULL && scratch != NULL && near != NULL;
   if (ok) {
+    e->next = e->plain + gpus;
+    e->starts = e->next + gpus * gpus;
+    e->liked = e->starts + gpus * (size_t)nets;
+    e->nets = e->liked + gpus * list;
+    e->all = e->nets + gpus * list;
+    e->all_liked = e->all + list;
     ends_rate_gpus(e, scratch);
     ends_rate_starts(e, near);
     ends_like_nets(e);
@@ -153,13 +153,7 @@ ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt
 
 void tt_ends_destroy(tt_ends *e)
 {
-  tt_free(e->plain);
-  tt_free(e->next);
-  tt_free(e->starts);
-  tt_free(e->liked);
-  tt_free(e->nets);
-  tt_free(e->all);
-  tt_free(e->all_liked);
+  tt_free(e->plain); // and those behind it
   *e = (tt_ends){0};
 }
 

@@ -69,7 +69,7 @@ typedef struct tt_ends {
   unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
   int min_intra, max_intra, min_inter, max_inter;
   tt_least least; // of the types that tt_ends_count was told last
-  int *plain;     // 0, 1, 2, …
+  int *plain;     // 0, 1, 2, …; all lists are one allocation, which begins here
   int *next;      // [gpu][ngpus - 1]: the others, best first
   int *starts;    // [net number][ngpus]: GPUs for a channel that comes by that net, best first
   int *liked;     // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first

@@ -53,36 +53,17 @@ bool tt_bus_id_sysfs(const char *text, char out[16])
   return true;
 }
 
-// Moves the last child of `parent` in front of another one.
-static void move_last(tt_xml_node *parent, tt_xml_node *next)
-{
-  tt_xml_node *node = parent->last_child, *last = next, **at = &parent->child;
-  while (*at != next) {
-    at = &(*at)->next;
-  }
-  *at = node;
-  while (last->next != node) {
-    last = last->next;
-  }
-  last->next = NULL;
-  parent->last_child = last;
-  node->next = next;
-}
-
 ncclResult_t tt_sysfs_add_pci(tt_xml *xml, tt_xml_node *parent, const char *bus_id, tt_xml_node **out)
 {
-  tt_xml_node *next = parent->child, *node = NULL;
-  for (; next != NULL; next = next->next) {
-    const char *have = tt_xml_get(next, "busid");
+  tt_xml_node *before = NULL, *node = NULL;
+  for (tt_xml_node *c = parent->child; c != NULL; before = c, c = c->next) {
+    const char *have = tt_xml_get(c, "busid");
     if (have != NULL && strcmp(bus_id, have) < 0) {
       break;
     }
   }
-  TT_TRY(tt_xml_add(xml, parent, "pci", &node));
+  TT_TRY(tt_xml_insert(xml, parent, before, "pci", &node));
   TT_TRY(tt_xml_set(xml, node, "busid", bus_id));
-  if (next != NULL) {
-    move_last(parent, next);
-  }
   *out = node;
   return ncclSuccess;
 }
@@ -100,14 +81,6 @@ static bool is_device(const char *path)
 {
   char bus[16];
   return tt_bus_id_sysfs(last_name(path), bus);
-}
-
-static void cut_last(char *path)
-{
-  char *slash = strrchr(path, '/');
-  if (slash != NULL) {
-    *slash = 0;
-  }
 }
 
 // The device's own folder. Some containers lack one of the two ways to it.
@@ -260,9 +233,9 @@ static ncclResult_t place(const tt_sysfs *s, tt_xml *xml, const char *bus_id, co
   }
   char above[TT_TREE_PATH], numa[32];
   snprintf(above, sizeof(above), "%s", folder);
-  cut_last(above); // the port that the device is plugged into
+  tt_tree_up(above); // the port that the device is plugged into
   if (is_device(above)) {
-    cut_last(above); // the switch's upstream port, which stands for the switch; or the CPU above a root port
+    tt_tree_up(above); // the switch's upstream port, which stands for the switch; or the CPU above a root port
   }
   if (is_device(above)) {
     TT_TRY(place(s, xml, last_name(above), above, &parent));

@@ -66,47 +66,27 @@ const char *tt_node_name(const tt_topo *topo, int node, char *buf, size_t size)
   return buf;
 }
 
-static int hex_digit(char c)
-{
-  if (c >= '0' && c <= '9') {
-    return c - '0';
-  }
-  c |= 0x20;
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool tt_bus_id(const char *text, int64_t *out)
 {
   // Domain, bus, device, function: the last three have fixed widths. NVML's "fffffff:ffff:ff" for what it does not know fits too.
   static const int shifts[] = {20, 12, 4, 0};
-  int64_t value = 0, part = 0;
-  int parts = 0, digits = 0;
-  for (;; text++) {
-    int digit = hex_digit(*text);
-    if (digit >= 0) {
-      part = part << 4 | digit;
-      if (++digits > 8) {
-        return false;
-      }
-      continue;
-    }
-    if (parts == 4 || digits == 0) {
+  int64_t value = 0;
+  for (int part = 0; part < (int)TT_COUNT(shifts); part++) {
+    size_t digits = strspn(text, "0123456789abcdefABCDEF");
+    if (digits == 0 || digits > 8) {
       return false;
     }
-    value += part << shifts[parts++];
-    part = digits = 0;
-    if (*text == 0) {
-      break;
+    value += (int64_t)strtoul(text, NULL, 16) << shifts[part];
+    text += digits;
+    if (*text == 0 && part >= 2) {
+      *out = value;
+      return true;
     }
-    if (*text != (parts == 3 ? '.' : ':')) {
+    if (*text++ != (part == 2 ? '.' : ':')) {
       return false;
     }
   }
-  if (parts < 3) {
-    return false;
-  }
-  *out = value;
-  return true;
+  return false;
 }
 
 void tt_topo_destroy(tt_topo *topo)
@@ -191,12 +171,6 @@ static void topo_copy_links(const tt_topo *from, tt_topo *to, const int *place, 
       n->gpu.device = place[n->gpu.device];
     }
   }
-}
-
-int tt_order_compare(const void *a, const void *b)
-{
-  const tt_order *x = a, *y = b;
-  return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->place - y->place;
 }
 
 // Finds for each link the way back: both have the same two ends and type.

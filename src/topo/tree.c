@@ -9,64 +9,49 @@
 
 struct tt_tree {
   char *name;
-  const tt_tree_ops *ops;
+  int folder;             // descriptor of a root that is a folder
+  const tt_tree_ops *ops; // of other files; NULL: a folder
   void *files;
 };
 
-// ---- A folder: its descriptor in place of a pointer ----
-
-static int folder_of(const void *files)
-{
-  return (int)(intptr_t)files;
-}
-
-static tt_folder_kind look_in_folder(const void *files, const char *path, char *target, size_t size)
-{
-  return tt_folder_look(folder_of(files), path, target, size);
-}
-
-static long read_in_folder(const void *files, const char *path, char *buf, size_t size)
-{
-  return tt_folder_read(folder_of(files), path, buf, size);
-}
-
-static int list_in_folder(const void *files, const char *path, int max, tt_folder_name_fn *fn, void *arg)
-{
-  return tt_folder_list(folder_of(files), path, max, fn, arg);
-}
-
-static void close_folder(void *files)
-{
-  tt_folder_close(folder_of(files));
-}
-
-static const tt_tree_ops folder_ops = {look_in_folder, read_in_folder, list_in_folder, close_folder};
-
 // ---- Opening ----
 
-ncclResult_t tt_tree_over(const char *name, const tt_tree_ops *ops, void *files, tt_tree **out)
+static void tree_clear(tt_tree *t)
+{
+  if (t->ops != NULL) {
+    t->ops->close(t->files);
+  } else {
+    tt_folder_close(t->folder);
+  }
+  tt_free(t->name);
+}
+
+// `root` without a name. On an error it is closed.
+static ncclResult_t tree_create(const char *name, tt_tree root, tt_tree **out)
 {
   tt_tree *t = tt_calloc(1, sizeof(*t));
-  char *copy = tt_strdup(name);
-  if (t == NULL || copy == NULL) {
+  root.name = tt_strdup(name);
+  if (t == NULL || root.name == NULL) {
     tt_free(t);
-    tt_free(copy);
-    ops->close(files);
+    tree_clear(&root);
     return tt_fail(ncclSystemError, "%s: no memory", name);
   }
-  *t = (tt_tree){copy, ops, files};
+  *t = root;
   *out = t;
   return ncclSuccess;
 }
 
+ncclResult_t tt_tree_over(const char *name, const tt_tree_ops *ops, void *files, tt_tree **out)
+{
+  return tree_create(name, (tt_tree){.ops = ops, .files = files}, out);
+}
+
 void tt_tree_close(tt_tree *tree)
 {
-  if (tree == NULL) {
-    return;
+  if (tree != NULL) {
+    tree_clear(tree);
+    tt_free(tree);
   }
-  tree->ops->close(tree->files);
-  tt_free(tree->name);
-  tt_free(tree);
 }
 
 const char *tt_tree_name(const tt_tree *tree)
@@ -87,10 +72,15 @@ ncclResult_t tt_tree_open(const char *root, tt_tree **out)
     return tt_fail(ncclInvalidArgument, "%s: %s", root, known ? "not a folder" : "there is no such folder");
   }
   TT_TRY(tt_folder_open(full, &folder));
-  return tt_tree_over(root, &folder_ops, (void *)(intptr_t)folder, out);
+  return tree_create(root, (tt_tree){.folder = folder}, out);
 }
 
 // ---- Following links ----
+
+static tt_folder_kind tree_look(const tt_tree *t, const char *path, char target[TT_TREE_PATH])
+{
+  return t->ops != NULL ? t->ops->look(t->files, path, target, TT_TREE_PATH) : tt_folder_look(t->folder, path, target, TT_TREE_PATH);
+}
 
 typedef struct walk {
   const tt_tree *tree;
@@ -101,9 +91,9 @@ typedef struct walk {
   int links;
 } walk;
 
-static void go_up(char *done)
+void tt_tree_up(char *path)
 {
-  char *slash = strrchr(done, '/');
+  char *slash = strrchr(path, '/');
   if (slash != NULL) {
     *slash = 0;
   }
@@ -117,7 +107,7 @@ static bool follow(walk *w, const char *after)
   if (w->target[0] == '/') {
     w->done[0] = 0;
   } else {
-    go_up(w->done);
+    tt_tree_up(w->done);
   }
   int n = snprintf(w->scratch, sizeof(w->scratch), "%s/%s", w->target, after);
   if (n >= (int)sizeof(w->scratch)) {
@@ -134,7 +124,7 @@ static bool step(walk *w)
   size_t length = strcspn(name, "/"), at = strlen(w->done);
   const char *after = name + length;
   if (length == 2 && memcmp(name, "..", 2) == 0) {
-    go_up(w->done);
+    tt_tree_up(w->done);
   } else if (length > 0 && !(length == 1 && name[0] == '.')) {
     if (at + length + 2 > TT_TREE_PATH) {
       return false;
@@ -142,7 +132,7 @@ static bool step(walk *w)
     w->done[at] = '/';
     memcpy(w->done + at + 1, name, length);
     w->done[at + 1 + length] = 0;
-    tt_folder_kind kind = w->tree->ops->look(w->tree->files, w->done + 1, w->target, sizeof(w->target));
+    tt_folder_kind kind = tree_look(w->tree, w->done + 1, w->target);
     if (kind == TT_FOLDER_NONE || kind == TT_FOLDER_LINK) {
       return kind == TT_FOLDER_LINK && follow(w, after);
     }
@@ -181,7 +171,8 @@ long tt_tree_read(const tt_tree *tree, const char *path, char *buf, size_t size)
   if (size == 0 || !tt_tree_resolve(tree, path, full)) {
     return -1;
   }
-  return tree->ops->read(tree->files, inside(full), buf, size);
+  const char *in = inside(full);
+  return tree->ops != NULL ? tree->ops->read(tree->files, in, buf, size) : tt_folder_read(tree->folder, in, buf, size);
 }
 
 bool tt_tree_link(const tt_tree *tree, const char *path, char out[TT_TREE_PATH])
@@ -198,7 +189,7 @@ bool tt_tree_link(const tt_tree *tree, const char *path, char out[TT_TREE_PATH])
     return false;
   }
   strcat(full, slash);
-  return tree->ops->look(tree->files, inside(full), out, TT_TREE_PATH) == TT_FOLDER_LINK;
+  return tree_look(tree, inside(full), out) == TT_FOLDER_LINK;
 }
 
 typedef struct collector {
@@ -232,7 +223,9 @@ ncclResult_t tt_tree_list(const tt_tree *tree, const char *path, tt_tree_names *
   collector c = {.names = &names};
   char full[TT_TREE_PATH];
   if (tt_tree_resolve(tree, path, full)) {
-    tree->ops->list(tree->files, inside(full), TT_TREE_NAMES, tree_collect, &c);
+    const char *in = inside(full);
+    (void)(tree->ops != NULL ? tree->ops->list(tree->files, in, TT_TREE_NAMES, tree_collect, &c)
+                             : tt_folder_list(tree->folder, in, TT_TREE_NAMES, tree_collect, &c));
   }
   if (c.failed) {
     tt_tree_names_free(&names);

@@ -38,6 +38,9 @@ void tt_tree_close(tt_tree *tree);
 // The root as it was given, for messages.
 const char *tt_tree_name(const tt_tree *tree);
 
+// Cuts a path's last name off.
+void tt_tree_up(char *path);
+
 // Where `path` leads when all links are followed: an absolute path without links, "" for the root. False when there is nothing, or links
 // lead in a circle.
 bool tt_tree_resolve(const tt_tree *tree, const char *path, char out[TT_TREE_PATH]);

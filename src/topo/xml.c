@@ -110,16 +110,15 @@ tt_xml_node *tt_xml_walk(const tt_xml_node *top, const tt_xml_node *node)
   return node == top ? NULL : node->next;
 }
 
-static void xml_link(tt_xml_node *parent, tt_xml_node *node)
+// Links a node into the tree, behind the child `before` of its parent; NULL: as the first child.
+static void xml_link(tt_xml_node *parent, tt_xml_node *before, tt_xml_node *node)
 {
+  tt_xml_node **at = before != NULL ? &before->next : &parent->child;
   node->parent = parent;
   node->depth = parent->depth + 1;
-  if (parent->last_child == NULL) {
-    parent->child = node;
-  } else {
-    parent->last_child->next = node;
-  }
-  parent->last_child = node;
+  node->next = *at;
+  *at = node;
+  parent->last_child = node->next == NULL ? node : parent->last_child;
 }
 
 // Names of elements and attributes that XML allows: enough of the rule that what is written can be read.
@@ -130,7 +129,7 @@ static bool xml_good_name(const char *name)
   return n > 0 && n <= TT_XML_MAX_VALUE && name[strcspn(name, bad)] == 0 && strchr("0123456789-.", name[0]) == NULL;
 }
 
-ncclResult_t tt_xml_add(tt_xml *xml, tt_xml_node *parent, const char *tag, tt_xml_node **out)
+ncclResult_t tt_xml_insert(tt_xml *xml, tt_xml_node *parent, tt_xml_node *before, const char *tag, tt_xml_node **out)
 {
   if (xml->nnodes >= TT_XML_MAX_NODES) {
     return tt_fail(ncclInvalidArgument, "%s: more than %d elements", xml->name, TT_XML_MAX_NODES);
@@ -151,10 +150,15 @@ ncclResult_t tt_xml_add(tt_xml *xml, tt_xml_node *parent, const char *tag, tt_xm
   node->depth = 1;
   xml->nnodes++;
   if (parent != NULL) {
-    xml_link(parent, node);
+    xml_link(parent, before, node);
   }
   *out = node;
   return ncclSuccess;
+}
+
+ncclResult_t tt_xml_add(tt_xml *xml, tt_xml_node *parent, const char *tag, tt_xml_node **out)
+{
+  return tt_xml_insert(xml, parent, parent != NULL ? parent->last_child : NULL, tag, out);
 }
 
 static ncclResult_t xml_copy_one(tt_xml *xml, tt_xml_node *parent, const tt_xml_node *from, tt_xml_node **out)

@@ -74,8 +74,9 @@ tt_xml_node *tt_xml_sibling(const tt_xml_node *node, const char *tag);
 // The node after `node` in the order of the file, inside `top`; start with top itself. NULL after the last.
 tt_xml_node *tt_xml_walk(const tt_xml_node *top, const tt_xml_node *node);
 
-// Adds an element as the last child of `parent`.
+// Adds an element as the last child of `parent`; or behind the child `before`, NULL: as the first.
 ncclResult_t tt_xml_add(tt_xml *xml, tt_xml_node *parent, const char *tag, tt_xml_node **out);
+ncclResult_t tt_xml_insert(tt_xml *xml, tt_xml_node *parent, tt_xml_node *before, const char *tag, tt_xml_node **out);
 
 // Adds a copy of `from` with all that is in it, of this or another document, as the last child of `parent`. The copy keeps file and line.
 ncclResult_t tt_xml_copy(tt_xml *xml, tt_xml_node *parent, const tt_xml_node *from, tt_xml_node **out);

@@ -1,6 +1,7 @@
 // draw_html.c: the page: the picture, its data, the table of graphs; page.js brings it to life.
 #include "base/util.h"
 #include "draw_priv.h"
+#include "tools/graph_check.h"
 
 static void write_head(const xp_drawing *d, FILE *out)
 {

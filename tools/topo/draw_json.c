@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "draw_priv.h"
+#include "tools/graph_check.h"
 
 enum { DIGITS = JSON_REAL_PRECISION(6) };
 

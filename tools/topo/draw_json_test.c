@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "draw_priv.h"
+#include "tools/graph_check.h"
 
 #define H100 RIG_MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic/input.xml"
 

@@ -7,6 +7,7 @@
 #include "base/param.h"
 #include "base/util.h"
 #include "commands.h"
+#include "tools/graph_check.h"
 
 enum { CELLS = TT_MODEL_ALGOS * TT_MODEL_PROTOS };
 

@@ -3,6 +3,7 @@
 
 #include "base/util.h"
 #include "commands.h"
+#include "tools/graph_check.h"
 
 static const char *const kind_names[TT_GRAPH_KINDS] = {"ring", "tree", "collnet direct", "collnet chain", "NVLS"};
 
