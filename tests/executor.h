@@ -45,7 +45,7 @@ typedef struct world {
   // Where copies come along with tokens (device/host/offer.h); else 0 and NULL.
   uint32_t box_bytes;
   char *boxes;
-  tt_tastes *tastes;
+  tt_trials *trials;
   _Atomic uint32_t *wants; // from, to
 } world;
 
@@ -119,9 +119,9 @@ static void add_outboxes(uint32_t bytes)
   size_t n = (size_t)w.n;
   w.box_bytes = bytes;
   w.boxes = tt_calloc_line(n * n * bytes);
-  w.tastes = tt_calloc(n * n, sizeof *w.tastes);
+  w.trials = tt_calloc(n * n, sizeof *w.trials);
   w.wants = tt_calloc(n * n, sizeof *w.wants);
-  assert_true(w.boxes != NULL && w.tastes != NULL && w.wants != NULL);
+  assert_true(w.boxes != NULL && w.trials != NULL && w.wants != NULL);
   for (size_t i = 0; i < n * n; i++) {
     tt_link *link = &w.links[i];
     size_t back = (size_t)link->peer * n + (size_t)link->rank;
@@ -130,15 +130,15 @@ static void add_outboxes(uint32_t bytes)
     link->handover->inbox_size = bytes;
     link->handover->wanted = &w.wants[i];
     link->handover->wants = &w.wants[back];
-    link->handover->tastes = &w.tastes[i];
-    link->handover->tastes->only = true;
+    link->handover->trials = &w.trials[i];
+    link->handover->trials->off = true;
   }
 }
 
 static void close_world(void)
 {
   tt_free(w.boxes);
-  tt_free(w.tastes);
+  tt_free(w.trials);
   tt_free((void *)w.wants);
   for (int i = 0; i < w.n * w.n; i++) {
     tt_pagepipe_close(&w.links[i].handover->pages);

@@ -15,10 +15,10 @@ static void open_outbox(const tt_port *port, tt_handover *h, const tt_link_env *
 {
   int64_t copies = tt_params_get()->host_copies;
   bool wanted = copies < 0 ? !port->crowded : copies > 0;
-  h->tastes = wanted && env->box_bytes > 0 ? tt_calloc(1, sizeof *h->tastes) : NULL;
-  if (h->tastes != NULL) {
+  h->trials = wanted && env->box_bytes > 0 ? tt_calloc(1, sizeof *h->trials) : NULL;
+  if (h->trials != NULL) {
     h->outbox = (tt_outbox){.base = env->outbox, .size = env->box_bytes};
-    h->tastes->only = copies > 0;
+    h->trials->off = copies > 0;
   }
   h->inbox = env->inbox;
   h->inbox_size = env->box_bytes;
@@ -51,7 +51,7 @@ void tt_handover_close(tt_link *link)
     tt_mem_forget(link);
     tt_pagepipe_close(&h->pages);
     tt_pagetap_close(&h->tap);
-    tt_free(h->tastes);
+    tt_free(h->trials);
     tt_free(h);
     link->handover = NULL;
   }

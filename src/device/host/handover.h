@@ -3,7 +3,7 @@
 // Private to src/device/host: offer.c, step.c and mem.c use it. Made when the link is connected, freed when it is disconnected; in between it belongs to the
 // thread that runs the rank's plan. The two words in shared memory (`wants`, `wanted`) are relaxed atomics: hints, which order nothing.
 #pragma once
-#include "device/host/taste.h"
+#include "device/host/trial.h"
 #include "device/link.h"
 #include "os/pagepipe.h"
 
@@ -36,15 +36,15 @@ typedef struct tt_outbox {
 } tt_outbox;
 
 #define TT_WANTS_PAGES (1u << 31)
-enum { TT_TASTES = 12 }; // sizes of a call's blocks: below 64 KiB, and twice as much each
+enum { TT_TRIAL_SIZES = 12 }; // of a call's blocks: below 64 KiB, and twice as much each
 
 // What this rank has found out about a peer's offers, by size.
-typedef struct tt_tastes {
-  tt_taste take[TT_TASTES];
-  uint8_t given[TT_TASTES]; // offers that this rank has made since it last took one
-  uint8_t told;             // trials that the log has named
-  bool only;                // the user wants copies, whatever takes less time
-} tt_tastes;
+typedef struct tt_trials {
+  tt_trial of_size[TT_TRIAL_SIZES];
+  uint8_t sent[TT_TRIAL_SIZES]; // offers that this rank has sent since it last took one
+  uint8_t logged;               // trials that the log has named
+  bool off;                     // the user wants copies, whatever takes less time
+} tt_trials;
 
 // Times of what this rank gets from the peer, where they are measured (offer.c).
 typedef struct tt_offer_timing {
@@ -52,8 +52,8 @@ typedef struct tt_offer_timing {
   uint64_t until; // and when it last offered something, or had read that, or was told that the peer has
   uint64_t waits; // since when what it offers next has no room, if that is measured; else 0
   uint64_t begun; // fingerprint of the call in which it last offered something
-  uint8_t size;   // its number among the tastes
-  uint8_t period; // offers of the call that they belong to
+  uint8_t size;   // its number among the trials
+  uint8_t chunks; // offers of the call that they belong to
   uint8_t came;   // 1 + the tt_way it came; 0: nothing did
 } tt_offer_timing;
 
@@ -79,7 +79,7 @@ typedef struct tt_handover {
   uint32_t inbox_size;     // though it may do without
   _Atomic uint32_t *wants; // sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: all for ever. Only this rank writes there
   const _Atomic uint32_t *wanted; // and the peer: it need not be the latest
-  tt_tastes *tastes;              // of what the peer's tokens offer; NULL: there is no outbox
+  tt_trials *trials;              // of what the peer's tokens offer; NULL: there is no outbox
   tt_offer_timing timing;
 } tt_handover;
 

@@ -8,32 +8,24 @@
 #include "device/owner.h"
 #include "os/clock.h"
 
-#define TELL 16        // trials of a link that the log names
-#define BOTH_WAYS 8    // offers made in a row without one taken, up to which a pair is taken for one that goes both ways
-#define LEAST_TASTE 15 // log2 of the bytes from which on blocks of twice the size have a taste of their own
+#define LOGGED_TRIALS 16 // of a link
+#define BOTH_WAYS 8      // a rank that has sent fewer offers in a row without taking one belongs to a pair that offers both ways
+#define LEAST_LOG2 15    // of the bytes: below twice that all calls share a trial
 
 // By the call's size, not the chunk's: it tells which cache the data are in.
-static int taste_of(const tt_call *c)
+static int offer_size(const tt_call *c)
 {
   int log2 = 63 - __builtin_clzll(c->count * c->esize | 1);
-  return TT_CLAMP(log2 - LEAST_TASTE, 0, TT_TASTES - 1);
+  return TT_CLAMP(log2 - LEAST_LOG2, 0, TT_TRIAL_SIZES - 1);
 }
 
-// Does the call's output have a block for each rank, or its root's?
-static bool has_blocks(const tt_lane *l)
-{
-  return l->sched->out_blocks > 1;
-}
-
-// Offers of one peer that the lane's call takes, up to the longest sample of a taste. Of each sub-chunk one; but among more than two ranks only an all-reduce has
-// several, and takes of each peer what it sums, and that one's sums. A call whose output has a block for each rank is a sample as a whole: the peer runs ahead
-// while the own block is copied, so that a part of it tells how quick those chunks were that needed no waiting.
-static uint8_t uses_of(const tt_port *port, const tt_lane *l)
+// Offers of one peer that the lane's call takes, up to the longest sample. Of each sub-chunk one; but among more than two ranks only an all-reduce has
+// several, and takes of each peer what it sums, and that peer's sums.
+static uint8_t offers_of_call(const tt_port *port, const tt_lane *l)
 {
   size_t nsub = (size_t)l->sched->nsub, pass = nsub * l->max_chunk, part = l->end - l->begin;
-  size_t most = has_blocks(l) ? TT_TASTE_CALL : TT_TASTE_PERIOD;
-  size_t each = port->nranks == 2 ? nsub : TT_MIN(nsub, 2), passes = TT_MIN(TT_DIV_UP(part, pass), most);
-  return (uint8_t)TT_MIN(passes * each, most);
+  size_t each = port->nranks == 2 ? nsub : TT_MIN(nsub, 2), passes = TT_MIN(TT_DIV_UP(part, pass), TT_TRIAL_CHUNKS);
+  return (uint8_t)TT_MIN(passes * each, TT_TRIAL_CHUNKS);
 }
 
 // ---- Taking
@@ -61,8 +53,8 @@ static ncclResult_t take_along(const tt_port *port, const tt_lane *l, tt_link *l
     return tt_fail(ncclSystemError, "rank %d: rank %d hands over in way %u, which does not exist: different library versions?", port->rank,
                    link->peer, (unsigned)d.along);
   }
-  h->timing.size = (uint8_t)taste_of(l->call);
-  h->timing.period = uses_of(port, l);
+  h->timing.size = (uint8_t)offer_size(l->call);
+  h->timing.chunks = offers_of_call(port, l);
   h->timing.came = (uint8_t)d.along;
   if (d.along == 1 + TT_WAY_COPY) {
     size_t at = (size_t)d.place * TT_CACHE_LINE;
@@ -104,38 +96,35 @@ ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_
   return ncclSuccess;
 }
 
-// What a trial has found, where it is the first one or turns the taste.
-static void tell_taste(const tt_link *link, const tt_taste *t)
+// Logs what a trial has found.
+static void log_trial(const tt_link *link, const tt_trial *t)
 {
-  if (t->least_ns[TT_WAY_COPY] == 0 || t->least_ns[TT_WAY_PAGES] == 0) {
-    return; // one of them was not to be had
+  uint32_t copy_ns = t->least_ns[TT_WAY_COPY], pages_ns = t->least_ns[TT_WAY_PAGES];
+  int size = link->handover->timing.size;
+  if (copy_ns > 0 && pages_ns > 0) { // else one of them was unavailable
+    tt_info(TT_TUNING, "rank %d: blocks from %u KiB of rank %d: %u us copied, %u us as pages: %s from now on (NCCL_HOST_COPIES)",
+            link->rank, size == 0 ? 0 : 1u << (LEAST_LOG2 + size - 10), link->peer, copy_ns / 1000, pages_ns / 1000,
+            t->chosen == TT_WAY_COPY ? "copies" : "pages");
   }
-  tt_info(TT_TUNING, "rank %d: blocks from %u KiB of rank %d: %u us copied, %u us as pages: %s from now on (NCCL_HOST_COPIES)", link->rank,
-          link->handover->timing.size == 0 ? 0 : 1u << (LEAST_TASTE + link->handover->timing.size - 10), link->peer,
-          t->least_ns[TT_WAY_COPY] / (1000 * TT_TASTE_PERIOD), t->least_ns[TT_WAY_PAGES] / (1000 * TT_TASTE_PERIOD),
-          t->liked == TT_WAY_COPY ? "copies" : "pages");
 }
 
 void tt_offer_taken(tt_link *link)
 {
   tt_handover *h = link->handover;
-  tt_tastes *all = h->tastes;
-  if (all == NULL || all->only) {
+  tt_trials *all = h->trials;
+  if (all == NULL || all->off) {
     return;
   }
-  all->given[h->timing.size] = 0;
-  tt_taste *t = &all->take[h->timing.size];
-  tt_way way = (tt_way)(h->timing.came - 1);
-  uint64_t now_ns = tt_taste_looks(t) ? tt_now_ns() : 0;
-  tt_use use = {
-      .way = way, .period = h->timing.period, .ns = h->timing.since != 0 ? now_ns - h->timing.since : UINT32_MAX, .now_ns = now_ns};
-  if (tt_taste_add(t, &use) && all->told < TELL) {
-    all->told++;
-    tell_taste(link, t);
+  all->sent[h->timing.size] = 0;
+  tt_trial *t = &all->of_size[h->timing.size];
+  uint64_t now_ns = tt_trial_is_on(t) ? tt_now_ns() : 0, ns = h->timing.since != 0 ? now_ns - h->timing.since : UINT32_MAX;
+  if (tt_trial_add(t, (tt_way)(h->timing.came - 1), h->timing.chunks, ns) && all->logged < LOGGED_TRIALS) {
+    all->logged++;
+    log_trial(link, t);
   }
   h->timing.since = h->timing.until = now_ns;
   uint32_t bit = 1u << h->timing.size, wants = atomic_load_explicit(h->wants, memory_order_relaxed);
-  uint32_t now = tt_taste_wants(t) == TT_WAY_PAGES ? wants | bit : wants & ~bit;
+  uint32_t now = tt_trial_way(t) == TT_WAY_PAGES ? wants | bit : wants & ~bit;
   if (now != wants) {
     atomic_store_explicit(h->wants, now, memory_order_relaxed);
   }
@@ -151,8 +140,8 @@ bool tt_offer_copies(const tt_link *link, const tt_call *c, size_t bytes)
   if (bytes > h->outbox.size || bytes == 0) {
     return false;
   }
-  int size = taste_of(c);
-  bool decides = link->rank < link->peer && h->tastes->given[size] < BOTH_WAYS;
+  int size = offer_size(c);
+  bool decides = link->rank < link->peer && h->trials->sent[size] < BOTH_WAYS;
   uint32_t wanted = atomic_load_explicit(h->wanted, memory_order_relaxed);
   uint32_t pages = decides ? atomic_load_explicit(h->wants, memory_order_relaxed) : wanted;
   return (pages >> size & 1) == 0 && (wanted & TT_WANTS_PAGES) == 0;
@@ -193,11 +182,11 @@ static bool is_far(const tt_link *link, const tt_call *c, const tt_ref *token)
   return token->offer != TT_OFFER_NONE && link->access == TT_ACCESS_COPY && (token->offer == TT_OFFER_IN ? c->in_mem : c->out_mem) == 0;
 }
 
-// Does this rank measure what it gets from the peer in calls of that size? Not what goes one way: who only gives takes nothing.
-static bool measures(const tt_link *link, int size)
+// Does this rank time what it gets from the peer in calls of that size? Not where it only sends.
+static bool offers_are_timed(const tt_link *link, int size)
 {
-  const tt_taste *t = &link->handover->tastes->take[size];
-  return link->handover->tastes->given[size] < BOTH_WAYS && (tt_taste_tries(t) || tt_taste_watches(t));
+  const tt_trials *all = link->handover->trials;
+  return all->sent[size] < BOTH_WAYS && tt_trial_is_on(&all->of_size[size]);
 }
 
 bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t bytes)
@@ -206,7 +195,7 @@ bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t 
   if (h->outbox.laid > 0 || h->gives || !is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || find_room(link, bytes)) {
     return true;
   }
-  if (h->timing.waits == 0 && h->tastes != NULL && measures(link, taste_of(c))) {
+  if (h->timing.waits == 0 && h->trials != NULL && offers_are_timed(link, offer_size(c))) {
     h->timing.waits = tt_now_ns();
   }
   return false;
@@ -270,12 +259,12 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
     return;
   }
   const char *from = (token->offer == TT_OFFER_IN ? c->in : c->out) + tt_lane_chunk(l, step, token->chunk) * c->esize;
-  if (h->tastes != NULL) {
-    int size = taste_of(c);
-    uint8_t *given = &h->tastes->given[size];
-    int before = has_blocks(l) ? 0 : *given; // who gives in such a call also takes, whatever went before
-    *given = (uint8_t)TT_MIN(before + 1, BOTH_WAYS);
-    begin_use(l, link, measures(link, size));
+  if (h->trials != NULL) {
+    int size = offer_size(c);
+    uint8_t *sent = &h->trials->sent[size];
+    int before = l->sched->out_blocks > 1 ? 0 : *sent; // a rank that offers in a call with a block for each rank also takes
+    *sent = (uint8_t)TT_MIN(before + 1, BOTH_WAYS);
+    begin_use(l, link, offers_are_timed(link, size));
   }
   if (h->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
     hand_copy(link, from, bytes, d);

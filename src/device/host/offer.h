@@ -7,7 +7,7 @@
 //   PAGES  the sender hands its pages over through a pipe, and the receiver copies them out (os/pagepipe.h); what the pipe does not hold the receiver
 //          reads from the sender's memory. One copy instead of two, but the kernel's, and the sender's memory must stay as it is.
 // Which takes less time depends on whether the cores share a cache, on the size, and on where the data are; a virtual machine's cores may move. So whoever
-// reads tries both now and then (device/host/taste.h), and says in a word of the window which sizes it wants as pages. The sender does as it is told, chunk by
+// reads tries both now and then (device/host/trial.h), and says in a word of the window which sizes it wants as pages. The sender does as it is told, chunk by
 // chunk. Both carry the same bytes: results do not depend on it. NCCL_HOST_COPIES leaves one.
 #pragma once
 #include "device/host/handover.h"

@@ -123,8 +123,8 @@ static int setup(void **state)
   (void)state;
   r = rig_open();
   rig_part(r, 0, 1);
-  r->tastes[0][1].only = r->tastes[1][0].only = true;
-  r->tastes[0][1].given[0] = ONE_WAY;
+  r->trials[0][1].off = r->trials[1][0].off = true;
+  r->trials[0][1].sent[0] = ONE_WAY;
   fill(in, sizeof in, 0);
   memset(out, 0, sizeof out);
   return 0;
@@ -296,7 +296,7 @@ static void test_a_drain_waits_for_memory_that_is_read(void **state)
     size_t bytes = why == 2 ? RIG_BOX_BYTES + 1 : 500;
     want(0, why == 0);
     box()->size = why == 1 ? 0 : RIG_BOX_BYTES;
-    r->links[0][1].handover->tastes = why == 1 ? NULL : r->links[0][1].handover->tastes;
+    r->links[0][1].handover->trials = why == 1 ? NULL : r->links[0][1].handover->trials;
     r->links[0][1].handover->pages.state = TT_PAGEPIPE_UNTRIED; // through a pipe, where the kernel has them
     give_input(bytes, MOST);
     take_input(bytes, MOST);
@@ -371,7 +371,7 @@ static void test_a_drain_after_very_many_copies(void **state)
 static void test_a_receiver_without_copies_of_its_own(void **state)
 {
   (void)state;
-  r->links[1][0].handover->tastes = NULL;
+  r->links[1][0].handover->trials = NULL;
   r->links[1][0].handover->outbox.size = 0;
   give_input(100, MOST);
   assert_int_equal(go(&giver), TT_RUN_DONE);
@@ -538,8 +538,8 @@ static void test_the_lower_rank_decides(void **state)
   for (unsigned k = 0; k < 16; k++) {
     uint32_t lower = k & 1, higher = k >> 1 & 1; // what they want as pages
     bool both = k >> 2 & 1;
-    r->tastes[0][1].given[0] = both ? ONE_WAY - 1 : ONE_WAY;
-    r->tastes[1][0].given[0] = k >> 3 & 1 ? 0 : ONE_WAY;
+    r->trials[0][1].sent[0] = both ? ONE_WAY - 1 : ONE_WAY;
+    r->trials[1][0].sent[0] = k >> 3 & 1 ? 0 : ONE_WAY;
     want(1, lower);
     want(0, higher);
     assert_int_equal(tt_offer_copies(&r->links[0][1], &call, 100), !(both ? lower : higher));
@@ -554,7 +554,7 @@ static void test_a_reader_that_forbids_copies(void **state)
   (void)state;
   for (int rank = 0; rank < 2; rank++) {
     tt_link *link = &r->links[rank][1 - rank];
-    r->tastes[rank][1 - rank].given[0] = 0;
+    r->trials[rank][1 - rank].sent[0] = 0;
     assert_true(tt_offer_copies(link, &call, 100));
     want(rank, TT_WANTS_PAGES);
     assert_false(tt_offer_copies(link, &call, 100));
@@ -566,8 +566,8 @@ static void test_a_reader_that_forbids_copies(void **state)
 static void test_offers_that_go_one_way(void **state)
 {
   (void)state;
-  r->tastes[0][1].given[0] = 0;
-  r->tastes[0][1].only = false;
+  r->trials[0][1].sent[0] = 0;
+  r->trials[0][1].off = false;
   want(0, 1); // rank 1, who reads
   for (int i = 0; i < ONE_WAY + 4; i++) {
     give_input(64, 64);
@@ -588,36 +588,36 @@ static void test_the_reader_says_what_it_wants(void **state)
 {
   (void)state;
   for (int only = 0; only < 2; only++) {
-    for (int size = 0; size < TT_TASTES; size++) {
-      tt_tastes *all = &r->tastes[1][0];
+    for (int size = 0; size < TT_TRIAL_SIZES; size++) {
+      tt_trials *all = &r->trials[1][0];
       size_t count = size == 0 ? 100 : (size_t)(40u << 10) << size; // of the call; the lane does a part of it
-      *all = (tt_tastes){.only = only != 0};
-      r->tastes[0][1] = (tt_tastes){.only = true};
-      all->take[size] = (tt_taste){.liked = TT_WAY_PAGES};
-      want(0, 1u << TT_TASTES);
+      *all = (tt_trials){.off = only != 0};
+      r->trials[0][1] = (tt_trials){.off = true};
+      all->of_size[size] = (tt_trial){.chosen = TT_WAY_PAGES};
+      want(0, 1u << TT_TRIAL_SIZES);
       give_input(count, 64);
       tt_lane_share(&giver.lane, 0, 64);
       assert_int_equal(go(&giver), TT_RUN_DONE);
       take_input(count, 64);
       tt_lane_share(&taker.lane, 0, 64);
       assert_int_equal(go(&taker), TT_RUN_DONE);
-      assert_int_equal(atomic_load(&r->windows[0][1].wants), 1u << TT_TASTES | (only ? 0 : 1u << size));
-      assert_int_equal(all->take[size].part, !only);
-      assert_int_equal(r->tastes[0][1].given[size], 1);
+      assert_int_equal(atomic_load(&r->windows[0][1].wants), 1u << TT_TRIAL_SIZES | (only ? 0 : 1u << size));
+      assert_int_equal(all->of_size[size].part, !only);
+      assert_int_equal(r->trials[0][1].sent[size], 1);
     }
   }
 }
 
-// As many uses as a call has are a sample; of one without blocks of several ranks at most eight.
-static void test_uses_of_a_call(void **state)
+// A sample is as many chunks as a call has, at most eight.
+static void test_chunks_of_a_call(void **state)
 {
   static const struct {
     size_t count, chunk;
-    int nsub, nranks, blocks, uses;
-  } list[] = {{64, 64, 1, 2, 1, 1},  {65, 64, 1, 2, 1, 2},    {320, 64, 1, 2, 1, 5},   {320, 64, 2, 2, 1, 6},
-              {64, 64, 3, 2, 1, 3},  {64, 64, 3, 3, 1, 2},    {64, 64, 4, 4, 1, 2},    {320, 64, 1, 4, 1, 5},
-              {512, 64, 1, 2, 1, 8}, {4000, 64, 1, 2, 1, 8},  {4000, 64, 2, 4, 1, 8},  {320, 64, 1, 2, 2, 5},
-              {576, 64, 1, 2, 2, 9}, {1088, 64, 1, 4, 4, 17}, {2112, 64, 1, 2, 2, 33}, {4000, 64, 1, 2, 2, TT_TASTE_CALL}};
+    int nsub, nranks, blocks, chunks;
+  } list[] = {{64, 64, 1, 2, 1, 1},  {65, 64, 1, 2, 1, 2},   {320, 64, 1, 2, 1, 5},  {320, 64, 2, 2, 1, 6},
+              {64, 64, 3, 2, 1, 3},  {64, 64, 3, 3, 1, 2},   {64, 64, 4, 4, 1, 2},   {320, 64, 1, 4, 1, 5},
+              {512, 64, 1, 2, 1, 8}, {4000, 64, 1, 2, 1, 8}, {4000, 64, 2, 4, 1, 8}, {320, 64, 1, 2, 2, 5},
+              {576, 64, 1, 2, 2, 8}, {1088, 64, 1, 4, 4, 8}, {2112, 64, 1, 2, 2, 8}, {4000, 64, 1, 2, 2, 8}};
   tt_port *port = &r->ports[1];
   int nranks = port->nranks;
   (void)state;
@@ -633,7 +633,7 @@ static void test_uses_of_a_call(void **state)
     assert_int_equal(tt_token_take(port, &taker.lane, &r->links[1][0], 64), ncclSuccess);
     port->nranks = nranks;
     tt_fifo_release(&r->links[1][0].recv[TT_TOK]);
-    assert_int_equal(r->links[1][0].handover->timing.period, list[i].uses);
+    assert_int_equal(r->links[1][0].handover->timing.chunks, list[i].chunks);
   }
 }
 
@@ -647,7 +647,7 @@ static void test_a_call_of_blocks_goes_both_ways(void **state)
     giver.sch.s.out_blocks = 2 - i;
     assert_int_equal(go(&giver), TT_RUN_DONE);
     assert_int_equal(go(&taker), TT_RUN_DONE);
-    assert_int_equal(r->tastes[0][1].given[0], 1 + i);
+    assert_int_equal(r->trials[0][1].sent[0], 1 + i);
     assert_true(r->links[0][1].handover->timing.since != 0);
   }
 }
@@ -663,7 +663,7 @@ static void test_waiting_counts(void **state)
   static const uint64_t second = 1000000000;
   tt_link *link = &r->links[0][1];
   (void)state;
-  r->tastes[0][1].given[0] = 0;
+  r->trials[0][1].sent[0] = 0;
   give_input(100, MOST);
   take_input(100, MOST);
   assert_int_equal(go(&giver), TT_RUN_DONE);
@@ -692,7 +692,7 @@ static void test_what_counts_as_a_calls_time(void **state)
   static const uint64_t second = 1000000000, hour = 3600 * second;
   tt_link *link = &r->links[0][1];
   (void)state;
-  r->tastes[0][1].given[0] = 0;
+  r->trials[0][1].sent[0] = 0;
   give_input(128, 64);
   assert_int_equal(one_step(&giver), TT_RUN_MORE);
   assert_true(link->handover->timing.since != 0 && link->handover->timing.until >= link->handover->timing.since && measured() < hour);
@@ -724,11 +724,11 @@ static void test_what_counts_as_a_calls_time(void **state)
     taker.call.sig = (uint64_t)(i == 0 ? 0 : TT_MIN(5 + i, 7)) << 32;
     assert_int_equal(go(&taker), TT_RUN_DONE);
   }
-  r->tastes[0][1].given[0] = ONE_WAY; // who takes nothing measures nothing
+  r->trials[0][1].sent[0] = ONE_WAY; // who takes nothing measures nothing
   give_input(64, 64);
   assert_int_equal(go(&giver), TT_RUN_DONE);
   assert_true(link->handover->timing.since == 0 && link->handover->timing.until == 0);
-  r->tastes[0][1] = (tt_tastes){.only = true, .take[0] = {.resting = true}}; // and nobody between trials
+  r->trials[0][1] = (tt_trials){.off = true, .of_size[0] = {.rest = 1}}; // and nobody between trials
   give_input(64, 64);
   assert_int_equal(go(&giver), TT_RUN_DONE);
   assert_true(link->handover->timing.since == 0 && link->handover->timing.until == 0);
@@ -755,7 +755,7 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_a_reader_that_forbids_copies, setup, teardown),
       cmocka_unit_test_setup_teardown(test_offers_that_go_one_way, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_reader_says_what_it_wants, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_uses_of_a_call, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_chunks_of_a_call, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_call_of_blocks_goes_both_ways, setup, teardown),
       cmocka_unit_test_setup_teardown(test_waiting_counts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_what_counts_as_a_calls_time, setup, teardown),

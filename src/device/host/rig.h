@@ -30,7 +30,7 @@ typedef struct rig {
   void *operands[RIG_RANKS][TT_OPERAND_ROWS * (RIG_RANKS + 2)];
   char bounce[RIG_RANKS][TT_BOUNCE_BYTES];
   tt_handover handovers[RIG_RANKS][RIG_RANKS];
-  tt_tastes tastes[RIG_RANKS][RIG_RANKS];
+  tt_trials trials[RIG_RANKS][RIG_RANKS];
   _Atomic int word; // for a test with two processes
   tt_proc_id child;
   int life; // descriptor of shared memory in which the child holds its lock
@@ -80,7 +80,7 @@ TOY void rig_reach(rig *r, int rank, int peer)
   link->handover->inbox_size = RIG_BOX_BYTES;
   link->handover->wanted = &to->wants;
   link->handover->wants = &from->wants;
-  link->handover->tastes = &r->tastes[rank][peer];
+  link->handover->trials = &r->trials[rank][peer];
 }
 
 // From now on the two ranks read each other's memory as two processes do, and have outboxes. There are no pipes.
