@@ -37,7 +37,7 @@ struct tt_segment {
   int fd; // of the memory; -1: private to the process. Kept, and the only one of this file: closing another would end the lock (tt_proc_hold)
   int refs;          // ranks of this process; under `lock`
   int ready;         // 0 not yet, 1 mapped, -1 failed; under `lock`
-  tt_span by_secret; // of the process's; see key_of
+  tt_span by_secret; // of the process's; see segment_key
 };
 
 // Segments of this process, for ranks that share one. Everything under `lock`.
@@ -46,7 +46,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static tt_span *segments;
 
 // Segments are found by their secrets, which are random, as a start and a size.
-static tt_span key_of(const uint8_t *secret)
+static tt_span segment_key(const uint8_t *secret)
 {
   uint64_t words[2];
   memcpy(words, secret, sizeof words);
@@ -59,7 +59,7 @@ uint32_t tt_outbox_bytes(int nranks)
   return nranks <= 4 ? 2u << 20 : nranks <= OUTBOX_RANKS ? 1u << 20 : 0;
 }
 
-static void lay_out(tt_segment *s)
+static void segment_lay_out(tt_segment *s)
 {
   s->pages_at = 4096;
   s->windows_at = TT_ROUND_UP(s->pages_at + (size_t)s->n * sizeof(tt_rank_page), 4096);
@@ -68,10 +68,10 @@ static void lay_out(tt_segment *s)
 }
 
 // Finds the process's entry for this communicator, or adds one; counts the caller in. NULL: no memory.
-static tt_segment *enter(const tt_local *who)
+static tt_segment *segment_enter(const tt_local *who)
 {
   pthread_mutex_lock(&lock);
-  tt_span key = key_of(who->secret), *found = tt_spans_same(segments, key.start, key.size);
+  tt_span key = segment_key(who->secret), *found = tt_spans_same(segments, key.start, key.size);
   tt_segment *s = found == NULL ? NULL : TT_SPAN_OWNER(found, tt_segment, by_secret);
   if (s == NULL && (s = tt_calloc(1, sizeof *s)) != NULL) {
     s->ranks = tt_calloc((size_t)who->n, sizeof *s->ranks);
@@ -112,7 +112,7 @@ void tt_segment_leave(tt_segment *s)
   }
 }
 
-static tt_fdkey key_for(const tt_local *who, int place)
+static tt_fdkey segment_fdkey(const tt_local *who, int place)
 {
   tt_fdkey key = {0};
   memcpy(key.bytes, who->secret, 16);
@@ -121,7 +121,7 @@ static tt_fdkey key_for(const tt_local *who, int place)
 }
 
 // Memory that other processes find.
-static ncclResult_t create_shared(tt_segment *s, tt_segment_note *note)
+static ncclResult_t segment_create_shared(tt_segment *s, tt_segment_note *note)
 {
   struct stat st;
   TT_TRY(tt_shm_create(NAME, s->size, &s->fd));
@@ -135,12 +135,12 @@ static ncclResult_t create_shared(tt_segment *s, tt_segment_note *note)
 }
 
 // The first local rank makes the segment.
-static ncclResult_t create(tt_segment *s, const tt_local *who, tt_segment_note *note)
+static ncclResult_t segment_create(tt_segment *s, const tt_local *who, tt_segment_note *note)
 {
   s->geometry = who->geometry;
-  lay_out(s);
+  segment_lay_out(s);
   if (!who->one_process) {
-    TT_TRY(create_shared(s, note));
+    TT_TRY(segment_create_shared(s, note));
   }
   TT_TRY(tt_shm_map(s->fd, s->size, (void **)&s->base));
   *(seg_header *)s->base = (seg_header){.magic = MAGIC, .size = s->size, .geometry = s->geometry};
@@ -150,13 +150,13 @@ static ncclResult_t create(tt_segment *s, const tt_local *who, tt_segment_note *
 }
 
 // Creation waits as long for the segment as for the ranks.
-static uint64_t patience_ns(void)
+static uint64_t segment_timeout_ns(void)
 {
   return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
 }
 
 // Opens the first local rank's descriptor.
-static ncclResult_t pull(tt_segment *s, const tt_local *who, const tt_segment_note *note)
+static ncclResult_t segment_pull(tt_segment *s, const tt_local *who, const tt_segment_note *note)
 {
   int pid = who->procs[0].pid, e = tt_proc_open_shm(pid, note->fd, NAME, note->inode, &s->fd);
   if (e == ENOENT) {
@@ -168,13 +168,13 @@ static ncclResult_t pull(tt_segment *s, const tt_local *who, const tt_segment_no
                           who->ranks[who->me], who->ranks[0], pid, note->fd, strerror(e));
 }
 
-static ncclResult_t receive(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag)
+static ncclResult_t segment_receive(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag)
 {
-  tt_fdkey key = key_for(who, who->me);
+  tt_fdkey key = segment_fdkey(who, who->me);
   if (notes[who->ranks[who->me]].pushed != 0) {
-    TT_TRY(tt_fdbox_take(&key, (int)TT_MIN(patience_ns() / TT_NS_PER_MS, (uint64_t)INT_MAX), abort_flag, &s->fd));
+    TT_TRY(tt_fdbox_take(&key, (int)TT_MIN(segment_timeout_ns() / TT_NS_PER_MS, (uint64_t)INT_MAX), abort_flag, &s->fd));
   } else {
-    TT_TRY(pull(s, who, &notes[who->ranks[0]]));
+    TT_TRY(segment_pull(s, who, &notes[who->ranks[0]]));
   }
   size_t size = tt_shm_size(s->fd);
   void *p = NULL;
@@ -185,7 +185,7 @@ static ncclResult_t receive(tt_segment *s, const tt_local *who, const tt_segment
   TT_TRY(tt_shm_map(s->fd, size, &p));
   const seg_header *h = p;
   s->geometry = h->geometry;
-  lay_out(s);
+  segment_lay_out(s);
   if (h->magic != MAGIC || h->size != s->size || s->size > size) {
     tt_shm_unmap(p, size);
     return tt_fail(ncclSystemError,
@@ -197,9 +197,9 @@ static ncclResult_t receive(tt_segment *s, const tt_local *who, const tt_segment
 }
 
 // Waits until the process's first rank has mapped the segment.
-static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
+static ncclResult_t segment_await(tt_segment *s, const volatile uint32_t *abort_flag)
 {
-  uint64_t end_ns = tt_now_ns() + patience_ns();
+  uint64_t end_ns = tt_now_ns() + segment_timeout_ns();
   pthread_mutex_lock(&lock);
   while (s->ready == 0 && tt_now_ns() < end_ns && !__atomic_load_n(abort_flag, __ATOMIC_RELAXED)) {
     struct timespec t;
@@ -221,7 +221,7 @@ static ncclResult_t await(tt_segment *s, const volatile uint32_t *abort_flag)
 }
 
 // Tells the other ranks of this process how it went.
-static void announce(tt_segment *s, ncclResult_t res)
+static void segment_announce(tt_segment *s, ncclResult_t res)
 {
   pthread_mutex_lock(&lock);
   s->ready = res == ncclSuccess ? 1 : -1;
@@ -231,15 +231,15 @@ static void announce(tt_segment *s, ncclResult_t res)
 
 ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out, tt_segment_note *note)
 {
-  tt_segment *s = enter(who);
+  tt_segment *s = segment_enter(who);
   ncclResult_t res = ncclSuccess;
   if (s == NULL) {
     return tt_fail(ncclSystemError, "no memory for the shared segment of %d local ranks", who->n);
   }
   *note = (tt_segment_note){.fd = -1, .pushed = who->me == who->leader && who->me != 0 && !who->pulls};
   if (who->me == 0) {
-    res = create(s, who, note);
-    announce(s, res);
+    res = segment_create(s, who, note);
+    segment_announce(s, res);
   }
   if (res != ncclSuccess) {
     tt_segment_leave(s);
@@ -253,7 +253,7 @@ ncclResult_t tt_segment_push(const tt_segment *s, const tt_local *who, const tt_
 {
   for (int i = 1; i < who->n && who->me == 0; i++) {
     if (notes[who->ranks[i]].pushed != 0) {
-      tt_fdkey key = key_for(who, i);
+      tt_fdkey key = segment_fdkey(who, i);
       TT_TRY(tt_fdbox_push(who->mailboxes[i], &key, s->fd));
     }
   }
@@ -263,10 +263,10 @@ ncclResult_t tt_segment_push(const tt_segment *s, const tt_local *who, const tt_
 ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag)
 {
   if (who->me != who->leader || who->me == 0) {
-    return await(s, abort_flag);
+    return segment_await(s, abort_flag);
   }
-  ncclResult_t res = receive(s, who, notes, abort_flag);
-  announce(s, res);
+  ncclResult_t res = segment_receive(s, who, notes, abort_flag);
+  segment_announce(s, res);
   return res;
 }
 
@@ -315,26 +315,26 @@ void tt_segment_connect(tt_segment *s, tt_link *link, tt_link_env *env)
   link->page = tt_segment_page(s, peer);
 }
 
-static void forget(const tt_span *tree)
+static void segment_close_inherited(const tt_span *tree)
 {
   if (tree != NULL) {
     tt_segment *s = TT_SPAN_OWNER((uintptr_t)tree, tt_segment, by_secret);
     tt_fd_close(s->fd);
     s->fd = -1;
-    forget(tree->less);
-    forget(tree->more);
+    segment_close_inherited(tree->less);
+    segment_close_inherited(tree->more);
   }
 }
 
 // A condition counts who waits for it, and a child has none of these threads. The child has no use for its parent's segments but what it has mapped.
-static void in_child(void)
+static void segment_in_child(void)
 {
-  forget(segments);
+  segment_close_inherited(segments);
   pthread_cond_init(&changed, NULL);
 }
 
-__attribute__((constructor)) static void at_start(void)
+__attribute__((constructor)) static void segment_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
-  tt_proc_on_fork(in_child);
+  tt_proc_on_fork(segment_in_child);
 }

@@ -1,6 +1,6 @@
 // segment_test.c: how windows are laid out, and how the ranks of a machine come to share them.
 #define _GNU_SOURCE
-#include "transport/offspring.h"
+#include "transport/child_rig.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -90,7 +90,7 @@ static void check_window(const tt_geometry *g, bool network)
   check_pieces(size);
 }
 
-static void check_layout(const tt_geometry *g)
+static void check_window_layout(const tt_geometry *g)
 {
   check_window(g, false);
   check_window(g, true);
@@ -106,7 +106,7 @@ static void test_windows_of_all_kinds(void **state)
         for (size_t k = 0; k < TT_COUNT(simple); k++) {
           tt_geometry g = {.ll_slots = t, .ll_slot_bytes = ll[i], .simple_slots = s, .simple_slot_bytes = simple[k]};
           g.net_slot_bytes = simple[(k + i) % TT_COUNT(simple)];
-          check_layout(&g);
+          check_window_layout(&g);
         }
       }
     }
@@ -190,7 +190,7 @@ static void try_setting(int i)
     setenv("NCCL_LL_BUFFSIZE", s->ll, 1);
   }
   tt_geometry g = tt_geometry_default();
-  check_layout(&g);
+  check_window_layout(&g);
   bool simple = s->simple_bytes == 0 || g.simple_slot_bytes == s->simple_bytes, ll = s->ll_bytes == 0 || g.ll_slot_bytes == s->ll_bytes;
   if (!simple || !ll || g.simple_slot_bytes % PAGE != 0 || g.ll_slot_bytes % 128 != 0) {
     fprintf(stderr, "NCCL_BUFFSIZE %s, NCCL_LL_BUFFSIZE %s: slots %u x %u and %u x %u\n", s->simple, s->ll, g.simple_slots,
@@ -202,7 +202,7 @@ static void try_setting(int i)
 static void test_buffer_sizes(void **state)
 {
   (void)state;
-  in_children((int)TT_COUNT(settings), try_setting);
+  run_in_children((int)TT_COUNT(settings), try_setting);
 }
 
 // ---- Joining ----
@@ -285,7 +285,7 @@ static void *join_main(void *arg)
   return NULL;
 }
 
-static void join_all(joiner *j, int n)
+static void segment_join_all(joiner *j, int n)
 {
   for (int i = 0; i < n; i++) {
     CHECK(pthread_create(&j[i].thread, NULL, join_main, &j[i]) == 0);
@@ -327,7 +327,7 @@ static void one_process(int unused)
     make_party(&j[i].p, 4, i % 4, 0, 1 + i / 4);
     CHECK(open_share(&j[i]) == ncclSuccess);
   }
-  join_all(j, 8);
+  segment_join_all(j, 8);
   for (int i = 0; i < 8; i++) {
     CHECK(j[i].res == ncclSuccess && j[i].s == j[i / 4 * 4].s);
   }
@@ -354,13 +354,13 @@ static void one_process(int unused)
 static void test_ranks_of_one_process(void **state)
 {
   (void)state;
-  in_child(one_process);
+  run_in_child(one_process);
 }
 
 static void barrier(int i, int n)
 {
   atomic_fetch_add(&shared->arrived[i], 1);
-  CHECK(reaches(&shared->arrived[i], n));
+  CHECK(child_rig_reaches(&shared->arrived[i], n));
 }
 
 // Three processes with two ranks each.
@@ -380,7 +380,7 @@ static void process_of_three(int me)
   }
   CHECK(tt_segment_push(j[0].s, &j[0].p.local, shared->notes) == ncclSuccess);
   barrier(4, 3);
-  join_all(j, 2);
+  segment_join_all(j, 2);
   CHECK(j[0].res == ncclSuccess && j[1].res == ncclSuccess && j[0].s == j[1].s);
   tt_segment *s = j[0].s;
   for (int i = 2 * me; i < 2 * me + 2; i++) {
@@ -408,7 +408,7 @@ static void test_ranks_of_three_processes(void **state)
   for (int pushes = 0; pushes < 2; pushes++) {
     memset(shared, 0, sizeof *shared);
     atomic_store(&shared->pushes, pushes != 0);
-    in_children(3, process_of_three);
+    run_in_children(3, process_of_three);
   }
 }
 
@@ -443,8 +443,8 @@ static void test_the_creator_ends(void **state)
 {
   (void)state;
   memset(shared, 0, sizeof *shared);
-  in_child(creator_of_two);
-  in_child(joiner_of_two);
+  run_in_child(creator_of_two);
+  run_in_child(joiner_of_two);
 }
 
 // ---- What goes wrong ----
@@ -486,8 +486,8 @@ static void abort_here(int unused)
 static void test_abort_while_waiting(void **state)
 {
   (void)state;
-  in_child(abort_elsewhere);
-  in_child(abort_here);
+  run_in_child(abort_elsewhere);
+  run_in_child(abort_here);
 }
 
 // The creator has no descriptor left. The other ranks of its process learn it at once.
@@ -535,8 +535,8 @@ static void creator_without_memory(int unused)
 static void test_the_creator_fails(void **state)
 {
   (void)state;
-  in_child(creator_fails);
-  in_child(creator_without_memory);
+  run_in_child(creator_fails);
+  run_in_child(creator_without_memory);
 }
 
 // As the start of segment.c's segment.
@@ -600,7 +600,7 @@ static void wrong_segments(int unused)
 static void test_wrong_segments_are_refused(void **state)
 {
   (void)state;
-  in_child(wrong_segments);
+  run_in_child(wrong_segments);
 }
 
 int main(void)

@@ -33,7 +33,7 @@ static ncclResult_t no_transport(const tt_wiring *w, int peer)
 }
 
 // One line for a connection, in NCCL's form. It is the connection of all channels, and channel 00 stands for them. Over the network the proxy says it.
-static void say_link(const tt_wiring *w, const tt_link *link)
+static void transport_log(const tt_wiring *w, const tt_link *link)
 {
   const tt_transport *t = link->transport;
   const int from = w->ranks[w->rank].device, to = w->ranks[link->peer].device;
@@ -77,7 +77,7 @@ ncclResult_t tt_transport_connect(const tt_wiring *w, int peer)
   // Over the network the peer's proxy tells how it ended, and that only after its last messages.
   link->life = w->segment != NULL ? tt_segment_life(w->segment) : -1;
   link->watched = link->life >= 0 && !link->networked && !same_process(me, them);
-  say_link(w, link);
+  transport_log(w, link);
   __atomic_store_n(&port->links[peer], link, __ATOMIC_RELEASE);
   return ncclSuccess;
 }
@@ -97,7 +97,7 @@ bool tt_transport_level_allows(const char *text)
 static pthread_once_t off_once = PTHREAD_ONCE_INIT;
 static bool off; // of the parameters, which do not change
 
-static void read_off(void)
+static void p2p_read_off(void)
 {
   const tt_params *p = tt_params_get();
   off = p->p2p_disable || (p->p2p_level != NULL && !tt_transport_level_allows(p->p2p_level));
@@ -105,21 +105,21 @@ static void read_off(void)
 
 bool tt_transport_p2p_off(void)
 {
-  pthread_once(&off_once, read_off);
+  pthread_once(&off_once, p2p_read_off);
   return off;
 }
 
-static int order(uint64_t a, uint64_t b)
+static int compare_ids(uint64_t a, uint64_t b)
 {
   return (a > b) - (a < b);
 }
 
 int tt_transport_order(const tt_endpoint *a, const tt_endpoint *b)
 {
-  int host = order(a->host, b->host), pid = order((uint64_t)a->proc.pid, (uint64_t)b->proc.pid),
-      cookie = order(a->proc.cookie, b->proc.cookie);
+  int host = compare_ids(a->host, b->host), pid = compare_ids((uint64_t)a->proc.pid, (uint64_t)b->proc.pid),
+      cookie = compare_ids(a->proc.cookie, b->proc.cookie);
   int process = pid != 0 ? pid : cookie;
-  return host != 0 ? host : !a->shm_disable ? 0 : a->p2p_disable ? order((uint64_t)a->rank, (uint64_t)b->rank) : process;
+  return host != 0 ? host : !a->shm_disable ? 0 : a->p2p_disable ? compare_ids((uint64_t)a->rank, (uint64_t)b->rank) : process;
 }
 
 bool tt_transport_needs_net(const tt_endpoint *a, const tt_endpoint *b)

@@ -2,7 +2,7 @@
 //
 // The ranks: 0, 1 and 2 in this process, 3 in another process of this machine, 4 on another machine.
 #define _GNU_SOURCE
-#include "transport/offspring.h"
+#include "transport/child_rig.h"
 
 #include "base/param.h"
 
@@ -62,7 +62,7 @@ static void make_segment(void)
   CHECK(tt_segment_join(net.segment, &who, notes, &no_abort) == ncclSuccess);
 }
 
-static void open_net(bool can_copy)
+static void transport_open_net(bool can_copy)
 {
   make_ranks();
   make_segment();
@@ -101,7 +101,7 @@ static void pretend_network(void)
   }
 }
 
-static const char *name_of(int a, int b)
+static const char *transport_name(int a, int b)
 {
   const tt_transport *t = tt_transport_find(&net.w[a], b);
   return t == NULL ? "none" : t->name;
@@ -112,7 +112,7 @@ static void expect_choices(const char *rows)
 {
   for (int i = 0; i < N; i++) {
     for (int k = 0; k < N; k++) {
-      const char *name = name_of(i, k);
+      const char *name = transport_name(i, k);
       char c = strcmp(name, "self") == 0  ? 's'
                : strcmp(name, "p2p") == 0 ? 'p'
                : strcmp(name, "shm") == 0 ? 'm'
@@ -122,7 +122,7 @@ static void expect_choices(const char *rows)
         fprintf(stderr, "rank %d to %d: %s\n", i, k, name);
         _exit(1);
       }
-      CHECK(strcmp(name, name_of(k, i)) == 0); // the same on both sides
+      CHECK(strcmp(name, transport_name(k, i)) == 0); // the same on both sides
     }
   }
 }
@@ -130,7 +130,7 @@ static void expect_choices(const char *rows)
 static void usual_choices(int unused)
 {
   (void)unused;
-  open_net(true);
+  transport_open_net(true);
   expect_choices("sppm- pspm- ppsm- mmms- ----s");
   pretend_network();
   expect_choices("sppmn pspmn ppsmn mmmsn nnnns");
@@ -141,7 +141,7 @@ static void choices_without_p2p(int unused)
 {
   (void)unused;
   setenv("NCCL_P2P_DISABLE", "1", 1);
-  open_net(true);
+  transport_open_net(true);
   expect_choices("smmm- msmm- mmsm- mmms- ----s");
   CHECK(tt_transport_connect(&net.w[0], 1) == ncclSuccess);
   CHECK(net.ports[0].links[1]->access == TT_ACCESS_COPY);
@@ -152,12 +152,12 @@ static void choices_at_level_loc(int unused)
 {
   (void)unused;
   setenv("NCCL_P2P_LEVEL", "loc", 1);
-  open_net(true);
+  transport_open_net(true);
   expect_choices("smmm- msmm- mmsm- mmms- ----s");
   close_net();
 }
 
-static void test_levels(void **state)
+static void test_p2p_levels(void **state)
 {
   (void)state;
   static const struct {
@@ -177,7 +177,7 @@ static void choices_at_level_phb(int unused)
 {
   (void)unused;
   setenv("NCCL_P2P_LEVEL", "PHB", 1);
-  open_net(true);
+  transport_open_net(true);
   expect_choices("smmm- msmm- mmsm- mmms- ----s");
   close_net();
 }
@@ -186,7 +186,7 @@ static void choices_at_no_level(int unused)
 {
   (void)unused;
   setenv("NCCL_P2P_LEVEL", "far", 1);
-  open_net(true);
+  transport_open_net(true);
   expect_choices("sppm- pspm- ppsm- mmms- ----s");
   close_net();
 }
@@ -195,7 +195,7 @@ static void choices_without_shm(int unused)
 {
   (void)unused;
   setenv("NCCL_SHM_DISABLE", "1", 1);
-  open_net(true);
+  transport_open_net(true);
   expect_choices("spp-- psp-- pps-- ---s- ----s");
   pretend_network();
   expect_choices("sppnn pspnn ppsnn nnnsn nnnns");
@@ -207,7 +207,7 @@ static void choices_without_both(int unused)
   (void)unused;
   setenv("NCCL_P2P_DISABLE", "1", 1);
   setenv("NCCL_SHM_DISABLE", "1", 1);
-  open_net(true);
+  transport_open_net(true);
   expect_choices("s---- -s--- --s-- ---s- ----s");
   CHECK(tt_transport_connect(&net.w[0], 1) == ncclInternalError);
   CHECK(strstr(tt_last_error(), "NCCL_P2P_DISABLE=1") != NULL && strstr(tt_last_error(), "NCCL_SHM_DISABLE=1") != NULL);
@@ -219,18 +219,18 @@ static void choices_without_both(int unused)
 static void test_which_transport(void **state)
 {
   (void)state;
-  in_child(usual_choices);
-  in_child(choices_without_p2p);
-  in_child(choices_at_level_loc);
-  in_child(choices_at_level_phb);
-  in_child(choices_at_no_level);
-  in_child(choices_without_shm);
-  in_child(choices_without_both);
+  run_in_child(usual_choices);
+  run_in_child(choices_without_p2p);
+  run_in_child(choices_at_level_loc);
+  run_in_child(choices_at_level_phb);
+  run_in_child(choices_at_no_level);
+  run_in_child(choices_without_shm);
+  run_in_child(choices_without_both);
 }
 
 // ---- Links ----
 
-static tt_link *connect_to(int a, int b)
+static tt_link *transport_connect_to(int a, int b)
 {
   CHECK(tt_transport_connect(&net.w[a], b) == ncclSuccess);
   tt_link *link = net.ports[a].links[b];
@@ -241,7 +241,7 @@ static tt_link *connect_to(int a, int b)
 }
 
 // What one sends the other receives, by each of the FIFOs and no other.
-static void talk(tt_link *from, tt_link *to, unsigned char mark)
+static void pair_talks(tt_link *from, tt_link *to, unsigned char mark)
 {
   for (int k = 0; k < TT_NFIFOS; k++) {
     CHECK(tt_fifo_room(&from->send[k]));
@@ -259,12 +259,12 @@ static void talk(tt_link *from, tt_link *to, unsigned char mark)
 
 static void every_pair_talks(int can_copy)
 {
-  open_net(can_copy != 0);
+  transport_open_net(can_copy != 0);
   for (int i = 0; i < LOCAL_RANKS; i++) {
     for (int k = 0; k < LOCAL_RANKS; k++) {
-      tt_link *link = connect_to(i, k);
+      tt_link *link = transport_connect_to(i, k);
       CHECK(link->page == net.ports[k].page);
-      CHECK(connect_to(i, k) == link); // once
+      CHECK(transport_connect_to(i, k) == link); // once
       bool away = (i == 3) != (k == 3);
       CHECK(link->access == (!away ? TT_ACCESS_LOCAL : can_copy ? TT_ACCESS_COPY : TT_ACCESS_NONE));
       CHECK(link->watched == away);
@@ -272,34 +272,34 @@ static void every_pair_talks(int can_copy)
   }
   for (int i = 0; i < LOCAL_RANKS; i++) {
     for (int k = 0; k < LOCAL_RANKS; k++) {
-      talk(net.ports[i].links[k], net.ports[k].links[i], (unsigned char)(i * 16 + k + 1));
+      pair_talks(net.ports[i].links[k], net.ports[k].links[i], (unsigned char)(i * 16 + k + 1));
     }
   }
-  tt_link *own = connect_to(4, 4); // alone on its machine: no segment
-  talk(own, own, 99);
+  tt_link *own = transport_connect_to(4, 4); // alone on its machine: no segment
+  pair_talks(own, own, 99);
   close_net();
 }
 
 static void test_what_is_sent_arrives(void **state)
 {
   (void)state;
-  in_children(2, every_pair_talks); // i = 0, 1: process_vm_readv is not allowed, is allowed
+  run_in_children(2, every_pair_talks); // i = 0, 1: process_vm_readv is not allowed, is allowed
 }
 
 // Rank 3's process holds no lock in the segment: it has ended, or there never was one.
 static void a_peer_without_a_lock_has_ended(int unused)
 {
   (void)unused;
-  open_net(true);
-  CHECK(tt_link_ended(connect_to(0, 3)));
-  CHECK(!tt_link_ended(connect_to(0, 1)));
+  transport_open_net(true);
+  CHECK(tt_link_ended(transport_connect_to(0, 3)));
+  CHECK(!tt_link_ended(transport_connect_to(0, 1)));
   close_net();
 }
 
 static void far_peers_and_no_memory(int unused)
 {
   (void)unused;
-  open_net(true);
+  transport_open_net(true);
   CHECK(tt_transport_connect(&net.w[0], 4) == ncclInternalError);
   CHECK(strstr(tt_last_error(), "on different machines") != NULL);
   for (int peer = 0; peer < LOCAL_RANKS; peer++) {
@@ -309,25 +309,25 @@ static void far_peers_and_no_memory(int unused)
       tt_alloc_fail_at(0);
       CHECK(net.ports[0].links[peer] == NULL);
     }
-    connect_to(0, peer);
+    transport_connect_to(0, peer);
   }
   close_net();
 }
 
-static void test_failures(void **state)
+static void test_connect_failures(void **state)
 {
   (void)state;
-  in_child(a_peer_without_a_lock_has_ended);
-  in_child(far_peers_and_no_memory);
+  run_in_child(a_peer_without_a_lock_has_ended);
+  run_in_child(far_peers_and_no_memory);
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_levels),
+      cmocka_unit_test(test_p2p_levels),
       cmocka_unit_test(test_which_transport),
       cmocka_unit_test(test_what_is_sent_arrives),
-      cmocka_unit_test(test_failures),
+      cmocka_unit_test(test_connect_failures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,12 +11,12 @@ typedef struct windows {
   size_t size, shared_size;
 } windows;
 
-static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
+static bool net_can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   return w->proxy != NULL && tt_transport_needs_net(me, peer);
 }
 
-static void disconnect(tt_link *link)
+static void net_disconnect(tt_link *link)
 {
   windows *own = link->own;
   if (own != NULL) {
@@ -27,7 +27,7 @@ static void disconnect(tt_link *link)
 }
 
 // The sending window in shared memory, for the neighbour `host`.
-static ncclResult_t connect_shared(const tt_wiring *w, tt_link *link, int host)
+static ncclResult_t net_connect_shared(const tt_wiring *w, tt_link *link, int host)
 {
   windows *own = link->own;
   tt_proxy_share share = {.host = host, .fd = -1};
@@ -44,7 +44,7 @@ static ncclResult_t connect_shared(const tt_wiring *w, tt_link *link, int host)
   return tt_proxy_connect_shared(w->proxy, link, &share);
 }
 
-static ncclResult_t connect(const tt_wiring *w, tt_link *link)
+static ncclResult_t net_connect(const tt_wiring *w, tt_link *link)
 {
   size_t one = TT_ROUND_UP(tt_net_window_bytes(&w->geometry), 4096);
   windows *own = tt_calloc(1, sizeof *own);
@@ -63,12 +63,12 @@ static ncclResult_t connect(const tt_wiring *w, tt_link *link)
   if (host < 0) {
     TT_TRY_GOTO(tt_proxy_connect(w->proxy, link), res);
   } else {
-    TT_TRY_GOTO(connect_shared(w, link, host), res);
+    TT_TRY_GOTO(net_connect_shared(w, link, host), res);
   }
   return ncclSuccess;
 fail:
-  disconnect(link);
+  net_disconnect(link);
   return res;
 }
 
-const tt_transport tt_transport_net = {.name = "NET", .can_connect = can_connect, .connect = connect, .disconnect = disconnect};
+const tt_transport tt_transport_net = {.name = "NET", .can_connect = net_can_connect, .connect = net_connect, .disconnect = net_disconnect};

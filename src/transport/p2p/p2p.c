@@ -1,13 +1,13 @@
 // p2p.c: two ranks in one process. FIFOs in the shared segment; a pointer of one is a pointer of the other.
 #include "transport/transport.h"
 
-static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
+static bool p2p_can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   return w->segment != NULL && !tt_transport_p2p_off() && me->host == peer->host && me->proc.pid == peer->proc.pid &&
          me->proc.cookie == peer->proc.cookie;
 }
 
-static ncclResult_t connect(const tt_wiring *w, tt_link *link)
+static ncclResult_t p2p_connect(const tt_wiring *w, tt_link *link)
 {
   tt_link_env env;
   tt_segment_connect(w->segment, link, &env);
@@ -15,4 +15,4 @@ static ncclResult_t connect(const tt_wiring *w, tt_link *link)
   return w->port->row->connect(w->port, link, &env);
 }
 
-const tt_transport tt_transport_p2p = {.name = "p2p", .can_connect = can_connect, .connect = connect};
+const tt_transport tt_transport_p2p = {.name = "p2p", .can_connect = p2p_can_connect, .connect = p2p_connect};

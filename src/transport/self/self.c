@@ -6,14 +6,14 @@
 #include "base/result.h"
 #include "transport/transport.h"
 
-static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
+static bool self_can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   (void)w;
   return me->rank == peer->rank;
 }
 
 // Sender and receiver are the same rank, so both views lie over one window, which only this rank sees.
-static ncclResult_t connect(const tt_wiring *w, tt_link *link)
+static ncclResult_t self_connect(const tt_wiring *w, tt_link *link)
 {
   const tt_geometry *g = &w->geometry;
   char *window = tt_calloc_line(tt_window_bytes(g));
@@ -32,9 +32,10 @@ static ncclResult_t connect(const tt_wiring *w, tt_link *link)
   return res;
 }
 
-static void disconnect(tt_link *link)
+static void self_disconnect(tt_link *link)
 {
   tt_free(link->own);
 }
 
-const tt_transport tt_transport_self = {.name = "self", .can_connect = can_connect, .connect = connect, .disconnect = disconnect};
+const tt_transport tt_transport_self = {
+    .name = "self", .can_connect = self_can_connect, .connect = self_connect, .disconnect = self_disconnect};

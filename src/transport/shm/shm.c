@@ -3,12 +3,12 @@
 #include "base/param.h"
 #include "transport/transport.h"
 
-static bool can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
+static bool shm_can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   return w->segment != NULL && !tt_params_get()->shm_disable && me->host == peer->host;
 }
 
-static ncclResult_t connect(const tt_wiring *w, tt_link *link)
+static ncclResult_t shm_connect(const tt_wiring *w, tt_link *link)
 {
   tt_link_env env;
   tt_segment_connect(w->segment, link, &env);
@@ -16,4 +16,4 @@ static ncclResult_t connect(const tt_wiring *w, tt_link *link)
   return w->port->row->connect(w->port, link, &env);
 }
 
-const tt_transport tt_transport_shm = {.name = "shm", .can_connect = can_connect, .connect = connect};
+const tt_transport tt_transport_shm = {.name = "shm", .can_connect = shm_can_connect, .connect = shm_connect};

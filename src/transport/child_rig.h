@@ -1,5 +1,5 @@
-// offspring.h: the tests of this folder run in children: parameters are read once per process, and mailboxes have a thread. A failed CHECK
-// ends the child; the parent's test fails.
+// child_rig.h: runs tests of this folder in child processes, because parameters are read once per process, and mailboxes have a thread. A failed
+// CHECK ends the child, and the parent's test fails.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #include "base/result.h"
 #include "os/clock.h"
 
-#define OFFSPRING __attribute__((unused)) static
+#define CHILD_RIG __attribute__((unused)) static
 
 #define CHECK(cond)                                                                                \
   do {                                                                                             \
@@ -29,7 +29,7 @@
     }                                                                                              \
   } while (0)
 
-OFFSPRING pid_t spawn(void (*fn)(int i), int i)
+CHILD_RIG pid_t spawn_child(void (*fn)(int i), int i)
 {
   fflush(NULL);
   pid_t pid = fork();
@@ -41,12 +41,12 @@ OFFSPRING pid_t spawn(void (*fn)(int i), int i)
 }
 
 // Runs fn(0) … fn(n - 1), each in a child of its own, side by side.
-OFFSPRING void in_children(int n, void (*fn)(int i))
+CHILD_RIG void run_in_children(int n, void (*fn)(int i))
 {
   pid_t pids[16];
   assert_in_range(n, 1, 16);
   for (int i = 0; i < n; i++) {
-    pids[i] = spawn(fn, i);
+    pids[i] = spawn_child(fn, i);
     assert_true(pids[i] > 0);
   }
   int failed = 0;
@@ -58,13 +58,13 @@ OFFSPRING void in_children(int n, void (*fn)(int i))
   assert_int_equal(failed, 0);
 }
 
-OFFSPRING void in_child(void (*fn)(int i))
+CHILD_RIG void run_in_child(void (*fn)(int i))
 {
-  in_children(1, fn);
+  run_in_children(1, fn);
 }
 
 // Waits until *word has reached `value`, at most ten seconds.
-OFFSPRING bool reaches(_Atomic int *word, int value)
+CHILD_RIG bool child_rig_reaches(_Atomic int *word, int value)
 {
   for (uint64_t end = tt_now_ns() + 10 * TT_NS_PER_S; atomic_load(word) < value;) {
     if (tt_now_ns() > end) {
