@@ -8,34 +8,13 @@
 #include "os/clock.h"
 #include "os/sockuser.h"
 
-// Goes on with a message of which `size` bytes are due. 1: they have passed; 0: not yet; < 0: the connection's error.
-static int conn_pass(tt_conn *c, void *message, size_t size, bool send)
-{
-  while (c->at < size) {
-    char *from = (char *)message + c->at;
-    ssize_t n = send ? tt_sock_send(c->fd, from, size - c->at) : tt_sock_recv(c->fd, from, size - c->at);
-    if (n < 0) {
-      return n == -EAGAIN ? 0 : n == -EPIPE ? -ECONNRESET : (int)n;
-    }
-    c->at += (size_t)n;
-  }
-  return 1;
-}
-
-// Of a message for which the connection has room, unless the other side does not read.
-static int conn_send_whole(const tt_conn *c, const void *message, size_t size)
-{
-  ssize_t n = tt_sock_send(c->fd, message, size);
-  return n == (ssize_t)size ? 0 : n < 0 && n != -EAGAIN ? (int)n : -ENOBUFS;
-}
-
 // ---- The handshake
 
 int tt_conn_greet(tt_conn *c, int fd)
 {
   *c = (tt_conn){.fd = fd, .stage = TT_CONN_HELLO};
   tt_greeting_make(&c->greeting);
-  return conn_send_whole(c, &c->greeting, sizeof(c->greeting));
+  return tt_sock_send_whole(c->fd, &c->greeting, sizeof(c->greeting));
 }
 
 // NULL: so far the hello may be welcome, or, complete, is, and *key is the one that it knows.
@@ -59,13 +38,13 @@ static const char *judge_hello(const tt_conn *c, const tt_welcome *welcome, tt_k
 int tt_conn_accept(tt_conn *c, const tt_welcome *welcome, const char **why)
 {
   tt_key key;
-  int e = conn_pass(c, &c->hello, sizeof(c->hello), false);
+  int e = tt_sock_pass(c->fd, &c->hello, sizeof(c->hello), &c->at, false);
   const char *wrong = judge_hello(c, welcome, &key);
   if (wrong == NULL && e == 1) {
     c->proof = tt_proof_make(&c->hello, &key, &c->greeting);
   }
   // A complete hello is answered even when it is wrong: a proof of zeros says at once that it is no use to try again.
-  int sent = e == 1 ? conn_send_whole(c, &c->proof, sizeof(c->proof)) : 0;
+  int sent = e == 1 ? tt_sock_send_whole(c->fd, &c->proof, sizeof(c->proof)) : 0;
   if (wrong != NULL) {
     *why = wrong;
     return e == 1 ? -EACCES : -EPROTO;
@@ -107,13 +86,13 @@ static int await_connected(const tt_conn *c)
 
 static int hear_greeting(tt_conn *c, const tt_key *key)
 {
-  int e = conn_pass(c, &c->greeting, sizeof(c->greeting), false), wrong = tt_greeting_check(&c->greeting, c->at);
+  int e = tt_sock_pass(c->fd, &c->greeting, sizeof(c->greeting), &c->at, false), wrong = tt_greeting_check(&c->greeting, c->at);
   return wrong != 0 ? wrong : e == 1 && key->is_public && tt_sock_is_strangers(c->fd) ? -EKEYREJECTED : e;
 }
 
 static int hear_proof(tt_conn *c, const tt_key *key)
 {
-  int e = conn_pass(c, &c->proof, sizeof(c->proof), false);
+  int e = tt_sock_pass(c->fd, &c->proof, sizeof(c->proof), &c->at, false);
   if (e != 1) {
     return e;
   }
@@ -135,7 +114,7 @@ int tt_conn_connect(tt_conn *c, const tt_key *key, const tt_hello *hello, bool s
       c->hello = *hello;
       tt_hello_seal(&c->hello, key, &c->greeting);
       break;
-    case TT_CONN_HELLO: e = conn_pass(c, &c->hello, sizeof(c->hello), true); break;
+    case TT_CONN_HELLO: e = tt_sock_pass(c->fd, &c->hello, sizeof(c->hello), &c->at, true); break;
     case TT_CONN_PROOF: return hear_proof(c, key);
     }
     if (e == 1) {
@@ -178,7 +157,7 @@ int tt_note_send(tt_conn *c, uint32_t kind, const void *body, size_t size)
   }
   tt_seal seal = note_seal(c, c->accepted, &out.note);
   memcpy((uint8_t *)&out + sizeof(tt_frame) + size, &seal, sizeof(seal));
-  return conn_send_whole(c, &out, sizeof(tt_frame) + size + sizeof(seal));
+  return tt_sock_send_whole(c->fd, &out, sizeof(tt_frame) + size + sizeof(seal));
 }
 
 void tt_note_send_failure(tt_conn *c, uint32_t kind, ncclResult_t code, const char *text)
@@ -206,11 +185,11 @@ ncclResult_t tt_note_failure(const tt_note *note, char *buf)
 static int hear_note(tt_conn *c)
 {
   const tt_frame *f = &c->box->note.frame;
-  int e = conn_pass(c, c->box, sizeof(*f), false);
+  int e = tt_sock_pass(c->fd, c->box, sizeof(*f), &c->at, false);
   if (e == 1 && f->size > TT_NOTE_MAX) {
     return -EBADMSG;
   }
-  return e == 1 ? conn_pass(c, c->box, sizeof(*f) + f->size + sizeof(tt_seal), false) : e;
+  return e == 1 ? tt_sock_pass(c->fd, c->box, sizeof(*f) + f->size + sizeof(tt_seal), &c->at, false) : e;
 }
 
 static int check_note(tt_conn *c)

@@ -433,6 +433,25 @@ ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int count)
   return received(n);
 }
 
+int tt_sock_pass(int fd, void *message, size_t size, size_t *at, bool send)
+{
+  while (*at < size) {
+    char *from = (char *)message + *at;
+    ssize_t n = send ? tt_sock_send(fd, from, size - *at) : tt_sock_recv(fd, from, size - *at);
+    if (n < 0) {
+      return n == -EAGAIN ? 0 : n == -EPIPE ? -ECONNRESET : (int)n;
+    }
+    *at += (size_t)n;
+  }
+  return 1;
+}
+
+int tt_sock_send_whole(int fd, const void *message, size_t size)
+{
+  ssize_t n = tt_sock_send(fd, message, size);
+  return n == (ssize_t)size ? 0 : n < 0 && n != -EAGAIN ? (int)n : -ENOBUFS;
+}
+
 bool tt_aborted(const volatile uint32_t *flag)
 {
   return flag != NULL && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;

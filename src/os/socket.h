@@ -75,7 +75,12 @@ int tt_tcp_connect_end(int fd);
 // Sends or receives what is possible now: bytes (> 0), or -EAGAIN. tt_sock_recv: -ECONNRESET also when the peer has closed. size > 0.
 ssize_t tt_sock_send(int fd, const void *data, size_t size);
 ssize_t tt_sock_recv(int fd, void *data, size_t size);
-// The same from and into several pieces of memory at once (at most 8, together > 0).
+// Goes on to send or receive a message of `size` bytes, of which *at have passed. 1: all have; 0: not yet; < 0: the connection's error, which is
+// -ECONNRESET also where nothing can be sent any more.
+int tt_sock_pass(int fd, void *message, size_t size, size_t *at, bool send);
+// Sends a message for which the connection has room unless the peer does not read. 0, -ENOBUFS (it does not), or the connection's error.
+int tt_sock_send_whole(int fd, const void *message, size_t size);
+// As tt_sock_send and tt_sock_recv, from and into several pieces of memory at once (at most 8, together > 0).
 ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int n);
 ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int n);
 

@@ -80,7 +80,7 @@ ncclResult_t tt_ofi_accept(void *listen_comm, void **recv_comm)
   ncclResult_t res = make_receiver(net, ends, &answer, &c);
   pthread_mutex_unlock(&net->devs[ends->dev].lock);
   // The socket is new: it takes a few bytes. Where it has ended, the connecting side has given up, and begins anew.
-  if (res == ncclSuccess && tt_sock_send(ends->fds[0], &answer, sizeof answer) == sizeof answer) {
+  if (res == ncclSuccess && tt_sock_send_whole(ends->fds[0], &answer, sizeof answer) == 0) {
     tt_sock_finish(ends->fds[0]);
     *recv_comm = c;
   } else {

@@ -249,31 +249,30 @@ static int open_endpoint(tt_ofi_dev *dev)
 static ncclResult_t open_device(tt_ofi *net, tt_ofi_dev *dev)
 {
   struct fi_av_attr av = {.type = dev->info->domain_attr->av_type};
+  const char *what = "no fabric";
   int e = net->lib.fabric(dev->info->fabric_attr, &dev->fabric, NULL);
-  if (e != 0) {
-    return fail_open(net, dev, "no fabric", e);
+  if (e == 0) {
+    what = "no domain";
+    e = fi_domain(dev->fabric, dev->info, &dev->domain, NULL);
   }
-  e = fi_domain(dev->fabric, dev->info, &dev->domain, NULL);
-  if (e != 0) {
-    return fail_open(net, dev, "no domain", e);
+  if (e == 0) {
+    what = "no table of addresses";
+    e = fi_av_open(dev->domain, &av, &dev->av, NULL);
   }
-  e = fi_av_open(dev->domain, &av, &dev->av, NULL);
-  if (e != 0) {
-    return fail_open(net, dev, "no table of addresses", e);
+  if (e == 0) {
+    what = "no completion queue";
+    e = open_queue(dev);
   }
-  e = open_queue(dev);
-  if (e != 0) {
-    return fail_open(net, dev, "no completion queue", e);
+  if (e == 0) {
+    what = "no endpoint";
+    e = open_endpoint(dev);
   }
-  e = open_endpoint(dev);
-  if (e != 0) {
-    return fail_open(net, dev, "no endpoint", e);
-  }
-  if (dev->wait_fd >= 0 && net->base.events >= 0 && tt_events_add(net->base.events, dev->wait_fd, true) != 0) {
-    return fail_open(net, dev, "its events cannot be watched", -errno);
+  if (e == 0 && dev->wait_fd >= 0 && net->base.events >= 0) {
+    what = "its events cannot be watched";
+    e = tt_events_add(net->base.events, dev->wait_fd, true);
   }
   dev->local_mr = (dev->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
-  return ncclSuccess;
+  return e == 0 ? ncclSuccess : fail_open(net, dev, what, e);
 }
 
 ncclResult_t tt_ofi_dev_open(tt_ofi *net, tt_ofi_dev *dev)

@@ -49,12 +49,7 @@ const tt_cnet_version *tt_cnet_version_of(int version)
 {
   static const tt_cnet_version *const all[] = {&tt_cnet_v6,  &tt_cnet_v7,  &tt_cnet_v8, &tt_cnet_v9,
                                                &tt_cnet_v10, &tt_cnet_v11, &tt_cnet_v12};
-  for (size_t i = 0; i < TT_COUNT(all); i++) {
-    if (all[i]->version == version) {
-      return all[i];
-    }
-  }
-  return NULL;
+  return version >= 6 && version < 6 + (int)TT_COUNT(all) ? all[version - 6] : NULL;
 }
 
 static ncclResult_t fail_collnet(const tt_collnet *c, const char *function, ncclResult_t code)

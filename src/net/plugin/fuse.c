@@ -48,13 +48,9 @@ static int bus_ids(const char *path, const char *ids[2 * TT_FUSE_DEPTH])
 
 static int numa_of(const char *path)
 {
-  char text[16];
-  int folder = -1, numa = -1;
-  if (tt_folder_look(0, path, NULL, 0) == TT_FOLDER_FOLDER && tt_folder_open(path, &folder) == ncclSuccess) {
-    numa = tt_folder_read(folder, "numa_node", text, sizeof text) > 0 ? atoi(text) : -1;
-    tt_folder_close(folder);
-  }
-  return numa;
+  char file[PATH_MAX + 16], text[16];
+  snprintf(file, sizeof file, "%s/numa_node", path);
+  return tt_file_text(file, text, sizeof text) ? atoi(text) : -1;
 }
 
 void tt_fuse_place_of(const char *pci_path, tt_fuse_place *out)

@@ -46,12 +46,7 @@ const tt_pnet_version *tt_pnet_version_of(int version)
 {
   static const tt_pnet_version *const all[] = {&tt_pnet_v6,  &tt_pnet_v7,  &tt_pnet_v8, &tt_pnet_v9,
                                                &tt_pnet_v10, &tt_pnet_v11, &tt_pnet_v12};
-  for (size_t i = 0; i < TT_COUNT(all); i++) {
-    if (all[i]->version == version) {
-      return all[i];
-    }
-  }
-  return NULL;
+  return version >= 6 && version < 6 + (int)TT_COUNT(all) ? all[version - 6] : NULL;
 }
 
 ncclResult_t tt_pnet_code(ncclResult_t code)
@@ -250,7 +245,7 @@ ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, 
 {
   pthread_mutex_lock(&lock);
   ncclResult_t res = init_library(lib, s, ctx, usable);
-  pthread_mutex_unlock(&lock);
+  tt_pnet_unlock();
   return res;
 }
 
@@ -355,10 +350,9 @@ static ncclResult_t open_listed(const char *wish, tt_pnet_library **out)
 ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out)
 {
   *out = NULL;
-  pthread_once(&hook_once, hook_fork);
-  pthread_mutex_lock(&lock);
+  tt_pnet_lock();
   ncclResult_t res = open_listed(wish, out);
-  pthread_mutex_unlock(&lock);
+  tt_pnet_unlock();
   return res;
 }
 
@@ -378,10 +372,9 @@ static ncclResult_t open_other_kind(const char *wish, tt_plugin_kind kind, tt_pl
 ncclResult_t tt_pnet_library_also(const char *wish, tt_plugin_kind kind, tt_plugin **out)
 {
   *out = NULL;
-  pthread_once(&hook_once, hook_fork);
-  pthread_mutex_lock(&lock);
+  tt_pnet_lock();
   ncclResult_t res = open_other_kind(wish, kind, out);
-  pthread_mutex_unlock(&lock);
+  tt_pnet_unlock();
   return res;
 }
 

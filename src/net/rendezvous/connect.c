@@ -156,19 +156,14 @@ ncclResult_t tt_rdv_connect(tt_rdv *net, int dev, const void *handle, tt_rdv_cal
 int tt_rdv_say_go(tt_rdv_call *call, uint32_t twin)
 {
   const tt_rdv_go go = {.magic = TT_RDV_GO, .attempt = call->ends.wire, .twin = twin};
-  ssize_t n = tt_sock_send(call->ends.fds[0], &go, sizeof(go));
   call->said = true;
-  return n == sizeof(go) ? 0 : n < 0 ? (int)n : -ENOBUFS;
+  return tt_sock_send_whole(call->ends.fds[0], &go, sizeof(go));
 }
 
 int tt_rdv_answer(tt_rdv_call *call, size_t size)
 {
-  ssize_t n = tt_sock_recv(call->ends.fds[0], call->answer + call->heard, size - call->heard);
-  if (n == -EAGAIN) {
-    return tt_now_ns() < call->deadline_ns ? 0 : -ETIMEDOUT;
-  }
-  call->heard += n > 0 ? (size_t)n : 0;
-  return n < 0 ? (int)n : call->heard == size;
+  int e = tt_sock_pass(call->ends.fds[0], call->answer, size, &call->heard, false);
+  return e == 0 && tt_now_ns() >= call->deadline_ns ? -ETIMEDOUT : e;
 }
 
 void tt_rdv_cancel(void *ctx, int dev, const void *handle)

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "net/rendezvous/rendezvous.h"
 #include "os/events.h"
+#include "os/folder.h"
 
 void tt_rdv_init(tt_rdv *net, const tt_net_env *env)
 {
@@ -56,14 +57,8 @@ static void read_word(const char *root, const char *name, const char *file, char
 {
   char path[PATH_MAX];
   snprintf(path, sizeof(path), "%s/%s/%s", root, name, file);
-  FILE *f = fopen(path, "re");
-  word[0] = '\0';
-  if (f != NULL) {
-    if (fscanf(f, "%31s", word) != 1) {
-      word[0] = '\0';
-    }
-    fclose(f);
-  }
+  tt_file_text(path, word, 32);
+  word[strcspn(word, " \n")] = '\0';
 }
 
 void tt_rdv_dev_sockets(int64_t want_threads, int64_t want_per_thread, const char *vendor, int *nthreads, int *nsocks)

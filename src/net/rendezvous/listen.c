@@ -95,16 +95,12 @@ static void gather_socket(tt_rdv_listener *l, const tt_hello *hello, int fd)
 // All sockets are here: has the connecting side said so too? When it has given up instead, the gathering begins anew.
 static bool has_heard_go(tt_rdv_listener *l)
 {
-  ssize_t n = tt_sock_recv(l->ends.fds[0], (char *)&l->go + l->heard, sizeof(l->go) - l->heard);
-  if (n == -EAGAIN) {
-    return false;
-  }
-  l->heard += n > 0 ? (size_t)n : 0;
-  if (n < 0 || (l->heard == sizeof(l->go) && (l->go.magic != TT_RDV_GO || l->go.attempt != l->attempt))) {
+  int e = tt_sock_pass(l->ends.fds[0], &l->go, sizeof(l->go), &l->heard, false);
+  bool good = e == 1 && l->go.magic == TT_RDV_GO && l->go.attempt == l->attempt;
+  if (e != 0 && !good) {
     tt_rdv_taken(l, false);
-    return false;
   }
-  return l->heard == sizeof(l->go);
+  return good;
 }
 
 tt_rdv_ends *tt_rdv_accept(tt_rdv_listener *l)
