@@ -89,7 +89,7 @@ bool tt_topo_in_place(const tt_xml_node *x)
 }
 
 // Does this take part: a GPU with a rank, a port with a device number, where they belong?
-static bool takes_part(const tt_xml_node *x)
+static bool build_takes_part(const tt_xml_node *x)
 {
   if (!tt_topo_in_place(x)) {
     return false;
@@ -113,7 +113,7 @@ static int first_view(const tt_xml_node *x, int cards)
 {
   int view = NO_VIEW;
   for (const tt_xml_node *n = x; n != NULL; n = tt_xml_walk(x, n)) {
-    if (takes_part(n)) {
+    if (build_takes_part(n)) {
       view = TT_MIN(view, tt_build_is(n, "gpu") ? TT_MAX(0, atoi(tt_xml_get(n, "rank"))) : cards);
     }
   }
@@ -126,7 +126,7 @@ typedef struct branch {
   const tt_xml_node *x;
 } branch;
 
-static int count_children(const tt_xml_node *x)
+static int build_count_children(const tt_xml_node *x)
 {
   int count = 0;
   for (const tt_xml_node *c = x->child; c != NULL; c = c->next) {
@@ -138,7 +138,7 @@ static int count_children(const tt_xml_node *x)
 // Children of x with their views, as they stand; free *out with tt_free.
 static ncclResult_t list_branches(const tt_xml_node *x, int cards, branch **out, int *count)
 {
-  *count = count_children(x);
+  *count = build_count_children(x);
   branch *list = tt_calloc((size_t)*count + 1, sizeof(*list));
   if (list == NULL) {
     return tt_fail(ncclSystemError, "%s: no memory for %d elements", x->file, *count);
@@ -182,7 +182,7 @@ static ncclResult_t pci_bandwidth(tt_builder *b, const tt_xml_node *x, float *bw
   return ncclSuccess;
 }
 
-static ncclResult_t read_gpu(const tt_builder *b, const tt_xml_node *x, tt_topo_node *n)
+static ncclResult_t build_read_gpu(const tt_builder *b, const tt_xml_node *x, tt_topo_node *n)
 {
   TT_TRY(tt_xml_int(x, "rank", TT_XML_COUNTS, &n->gpu.rank));
   TT_TRY(tt_xml_int(x, "dev", TT_XML_COUNTS, &n->gpu.dev));
@@ -211,7 +211,7 @@ static ncclResult_t add_gpu(tt_builder *b, const tt_xml_node *x, int parent, int
 {
   int host = tt_build_node(b, parent)->host, g;
   tt_topo_node n = {.kind = TT_NODE_GPU, .host = host, .id = bus};
-  TT_TRY(read_gpu(b, x, &n));
+  TT_TRY(build_read_gpu(b, x, &n));
   int device = tt_draft_find(&b->d, TT_NODE_GPU, host, bus);
   if (device >= 0 && b->d.nodes[device].xml->parent != x->parent) {
     return twice(b, device, x->parent, "busid");
@@ -239,7 +239,7 @@ static ncclResult_t read_net(const tt_xml_node *x, tt_topo_node *n)
   return tt_xml_hex_or(x, "guid", (uint64_t)n->id, &n->net.guid);
 }
 
-static ncclResult_t add_net(tt_builder *b, const tt_xml_node *x, int nic)
+static ncclResult_t build_add_net(tt_builder *b, const tt_xml_node *x, int nic)
 {
   int dev, i;
   TT_TRY(tt_xml_int(x, "dev", TT_XML_COUNTS, &dev));
@@ -271,8 +271,8 @@ static ncclResult_t add_nic(tt_builder *b, const tt_xml_node *x, int parent, int
     TT_TRY(tt_draft_join(&b->d, nic, parent, TT_LINK_PCI, bw));
   }
   for (const tt_xml_node *n = x->child; n != NULL; n = n->next) {
-    if (takes_part(n)) {
-      TT_TRY(add_net(b, n, nic));
+    if (build_takes_part(n)) {
+      TT_TRY(build_add_net(b, n, nic));
     } else if (!tt_build_is(n, "net")) {
       tt_build_unknown(b, n);
     }
@@ -456,7 +456,7 @@ static ncclResult_t add_cpu(tt_builder *b, const tt_xml_node *x)
   return each_branch(b, x, add_in_cpu, &cpu);
 }
 
-static uint64_t host_of(const tt_xml_node *cpu)
+static uint64_t build_host_of(const tt_xml_node *cpu)
 {
   const char *hash = tt_xml_get(cpu, "host_hash");
   return hash != NULL ? strtoull(hash, NULL, 16) : 0;
@@ -473,7 +473,7 @@ static ncclResult_t first_ranks(const branch *list, int count, int **out)
     return tt_fail(ncclSystemError, "no memory for %d CPUs", count);
   }
   for (int i = 0; i < count; i++) {
-    sorted[i] = (tt_order){(int64_t)host_of(list[i].x), i};
+    sorted[i] = (tt_order){(int64_t)build_host_of(list[i].x), i};
   }
   qsort(sorted, (size_t)count, sizeof(*sorted), tt_order_compare);
   for (int i = 0, end; i < count; i = end) {
@@ -531,7 +531,7 @@ static ncclResult_t add_tree(tt_builder *b, const tt_xml_node *root)
   return res;
 }
 
-static ncclResult_t check_ranks(const tt_builder *b)
+static ncclResult_t build_check_ranks(const tt_builder *b)
 {
   ncclResult_t res = ncclSuccess;
   int count = 0;
@@ -576,7 +576,7 @@ static ncclResult_t build_all(tt_builder *b, const tt_xml *xml, tt_topo **out)
 {
   TT_TRY(check_root(b, xml));
   TT_TRY(add_tree(b, xml->root));
-  TT_TRY(check_ranks(b));
+  TT_TRY(build_check_ranks(b));
   TT_TRY(tt_build_links(b));
   return tt_draft_freeze(&b->d, out);
 }

@@ -9,12 +9,12 @@
 
 #define OFFENCE(...) tt_fail(ncclInternalError, "topology: " __VA_ARGS__)
 
-static bool is_gpu(const tt_topo_node *n)
+static bool topo_is_gpu(const tt_topo_node *n)
 {
   return n->kind == TT_NODE_GPU || n->kind == TT_NODE_DEV;
 }
 
-static ncclResult_t check_link(const tt_topo *t, int l)
+static ncclResult_t topo_check_link(const tt_topo *t, int l)
 {
   const tt_topo_link *link = &t->links[l];
   if (link->to < 0 || link->to >= t->nnodes || link->to == link->from) {
@@ -33,7 +33,7 @@ static ncclResult_t check_link(const tt_topo *t, int l)
   return ncclSuccess;
 }
 
-static ncclResult_t check_node(const tt_topo *t, int i, int *next_link)
+static ncclResult_t topo_check_node(const tt_topo *t, int i, int *next_link)
 {
   const tt_topo_node *n = &t->nodes[i];
   if (n->kind < 0 || n->kind >= TT_NODE_KINDS || i < t->first[n->kind] || i >= t->first[n->kind + 1]) {
@@ -45,7 +45,7 @@ static ncclResult_t check_node(const tt_topo *t, int i, int *next_link)
   if (n->host < 0 || n->host >= t->nhosts) {
     return OFFENCE("node %d is on host %d of %d", i, n->host, t->nhosts);
   }
-  if (is_gpu(n) && (n->gpu.device < 0 || n->gpu.device >= t->nnodes || !is_gpu(&t->nodes[n->gpu.device]))) {
+  if (topo_is_gpu(n) && (n->gpu.device < 0 || n->gpu.device >= t->nnodes || !topo_is_gpu(&t->nodes[n->gpu.device]))) {
     return OFFENCE("node %d is on device %d", i, n->gpu.device);
   }
   for (int l = n->first_link; l < n->first_link + n->nlinks; l++) {
@@ -89,7 +89,7 @@ static ncclResult_t check_unique(const tt_topo *t, key *keys)
   int count = 0;
   for (int i = 0; i < t->nnodes; i++) {
     const tt_topo_node *n = &t->nodes[i];
-    if (n->kind != TT_NODE_PCI && !is_gpu(n)) { // some documents use a switch's bus id twice
+    if (n->kind != TT_NODE_PCI && !topo_is_gpu(n)) { // some documents use a switch's bus id twice
       keys[count++] = (key){{n->kind, n->host, n->id}};
     } else if (n->gpu.device == i) {
       keys[count++] = (key){{TT_NODE_GPU, n->host, n->id}};
@@ -108,7 +108,7 @@ static ncclResult_t check_unique(const tt_topo *t, key *keys)
 }
 
 // Marks what is reached from the CPUs; `list` has room for all nodes.
-static int reach(const tt_topo *t, int *list, bool *seen)
+static int topo_reach(const tt_topo *t, int *list, bool *seen)
 {
   int count = 0;
   for (int i = t->first[TT_NODE_CPU]; i < t->first[TT_NODE_CPU + 1]; i++) {
@@ -128,23 +128,23 @@ static int reach(const tt_topo *t, int *list, bool *seen)
   return count;
 }
 
-static ncclResult_t check_all(const tt_topo *t, void *space)
+static ncclResult_t topo_check_all(const tt_topo *t, void *space)
 {
   int next_link = 0;
   for (int i = 0; i < t->nnodes; i++) {
-    TT_TRY(check_node(t, i, &next_link));
+    TT_TRY(topo_check_node(t, i, &next_link));
   }
   if (next_link != t->nlinks || t->first[0] != 0 || t->first[TT_NODE_KINDS] != t->nnodes) {
     return OFFENCE("%d of %d links belong to nodes; %d of %d nodes to kinds", next_link, t->nlinks, t->first[TT_NODE_KINDS], t->nnodes);
   }
   for (int l = 0; l < t->nlinks; l++) {
-    TT_TRY(check_link(t, l));
+    TT_TRY(topo_check_link(t, l));
   }
   TT_TRY(check_unique(t, space));
   int *list = space;
   bool *seen = (bool *)(list + t->nnodes);
   memset(seen, 0, (size_t)t->nnodes);
-  int count = reach(t, list, seen);
+  int count = topo_reach(t, list, seen);
   return count == t->nnodes ? ncclSuccess : OFFENCE("%d of %d nodes are not connected to any CPU", t->nnodes - count, t->nnodes);
 }
 
@@ -154,7 +154,7 @@ ncclResult_t tt_topo_check(const tt_topo *topo)
   if (space == NULL) {
     return tt_fail(ncclSystemError, "no memory to check a machine of %d nodes", topo->nnodes);
   }
-  ncclResult_t res = check_all(topo, space);
+  ncclResult_t res = topo_check_all(topo, space);
   tt_free(space);
   return res;
 }

@@ -30,7 +30,7 @@ tt_connect_options tt_connect_options_from(const tt_params *params)
 static const char *const graph_names[TT_GRAPH_KINDS] = {"ring", "tree", "collnet direct", "collnet chain", "NVLS"};
 
 // Each GPU once, where `places` is not NULL: writes the place of each. NVLS and direct: GPUs of the node.
-static ncclResult_t check_channel(const tt_plan_shape *s, int graph, int channel, int *places)
+static ncclResult_t connect_check_channel(const tt_plan_shape *s, int graph, int channel, int *places)
 {
   const int *gpus = s->graph[graph].gpus + (size_t)channel * (size_t)s->ngpus;
   for (int i = 0; places != NULL && i < s->ngpus; i++) {
@@ -52,7 +52,7 @@ static ncclResult_t check_channel(const tt_plan_shape *s, int graph, int channel
   return ncclSuccess;
 }
 
-static ncclResult_t check_shape(const tt_plan_shape *s, int number)
+static ncclResult_t connect_check_shape(const tt_plan_shape *s, int number)
 {
   if (s->ngpus < 1) {
     return tt_fail(ncclInternalError, "kind of node %d has %d GPUs", number, s->ngpus);
@@ -65,7 +65,7 @@ static ncclResult_t check_shape(const tt_plan_shape *s, int number)
                      graph->gpus == NULL ? " without GPUs" : "");
     }
     for (int ch = 0; ch < graph->nchannels; ch++) {
-      TT_TRY(check_channel(s, g, ch, NULL));
+      TT_TRY(connect_check_channel(s, g, ch, NULL));
     }
   }
   return ncclSuccess;
@@ -77,7 +77,7 @@ static ncclResult_t check_input(const tt_connect_input *in)
     return tt_fail(ncclInternalError, "%d ranks on %d nodes of %d kinds cannot be connected", in->nranks, in->nnodes, in->nshapes);
   }
   for (int s = 0; s < in->nshapes; s++) {
-    TT_TRY(check_shape(&in->shapes[s], s));
+    TT_TRY(connect_check_shape(&in->shapes[s], s));
   }
   for (int n = 0; n < in->nnodes; n++) {
     if (in->shape_of[n] < 0 || in->shape_of[n] >= in->nshapes) {
@@ -247,13 +247,13 @@ static ncclResult_t find_places(tt_connect *c)
       int g = k < c->place_of[TT_GRAPH_TREE]            ? TT_GRAPH_RING
               : k < c->place_of[TT_GRAPH_COLLNET_CHAIN] ? TT_GRAPH_TREE
                                                         : TT_GRAPH_COLLNET_CHAIN;
-      TT_TRY(check_channel(&c->shapes[s], g, k - c->place_of[g], c->place + c->shape_place[s] + k * c->shapes[s].ngpus));
+      TT_TRY(connect_check_channel(&c->shapes[s], g, k - c->place_of[g], c->place + c->shape_place[s] + k * c->shapes[s].ngpus));
     }
   }
   return ncclSuccess;
 }
 
-static ncclResult_t fill(tt_connect *c, const tt_connect_input *in)
+static ncclResult_t connect_fill(tt_connect *c, const tt_connect_input *in)
 {
   tt_connect_options def = tt_connect_options_default();
   const tt_connect_options *opt = in->opt != NULL ? in->opt : &def;
@@ -286,7 +286,7 @@ ncclResult_t tt_connect_create(const tt_connect_input *in, tt_connect **out)
   c->nnodes = in->nnodes;
   c->nshapes = in->nshapes;
   c->machine = in->machine;
-  ncclResult_t res = fill(c, in);
+  ncclResult_t res = connect_fill(c, in);
   if (res != ncclSuccess) {
     tt_connect_destroy(c);
     return res;

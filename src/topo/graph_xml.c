@@ -40,7 +40,7 @@ static ncclResult_t add_end(const tt_topo *topo, int node, tt_xml *xml, tt_xml_n
   return net ? ncclSuccess : tt_xml_set_int(xml, x, "rank", topo->nodes[node].gpu.rank);
 }
 
-static ncclResult_t add_channel(const tt_topo *topo, const tt_graph *g, int c, tt_xml *xml, tt_xml_node *parent)
+static ncclResult_t graph_add_channel(const tt_topo *topo, const tt_graph *g, int c, tt_xml *xml, tt_xml_node *parent)
 {
   tt_xml_node *channel = NULL;
   int shown = g->id == graph_ids[TT_GRAPH_NVLS] ? 1 : g->ngpus; // NVLS: only the head matters
@@ -69,7 +69,7 @@ static ncclResult_t add_graph(const tt_topo *topo, const tt_graph *g, tt_xml *xm
   TT_TRY(tt_xml_set(xml, x, "typeinter", tt_path_type_name(g->typeinter)));
   TT_TRY(tt_xml_set_int(xml, x, "samechannels", g->samechannels));
   for (int c = 0; c < g->nchannels; c++) {
-    TT_TRY(add_channel(topo, g, c, xml, x));
+    TT_TRY(graph_add_channel(topo, g, c, xml, x));
   }
   return ncclSuccess;
 }
@@ -114,7 +114,7 @@ static ncclResult_t read_dev(const tt_topo *topo, const tt_xml_node *x, int kind
                      tt_topo_count(topo, kind));
 }
 
-static ncclResult_t read_gpu(const tt_topo *topo, const tt_xml_node *x, int *out)
+static ncclResult_t graph_read_gpu(const tt_topo *topo, const tt_xml_node *x, int *out)
 {
   int rank;
   if (tt_xml_get(x, "rank") == NULL) {
@@ -129,7 +129,7 @@ static ncclResult_t read_gpu(const tt_topo *topo, const tt_xml_node *x, int *out
   return ncclSuccess;
 }
 
-static int place_of(const int *gpus, int count, int gpu)
+static int graph_place_of(const int *gpus, int count, int gpu)
 {
   int i = 0;
   while (i < count && gpus[i] != gpu) {
@@ -150,8 +150,8 @@ static ncclResult_t read_channel(const tt_topo *topo, const tt_xml_node *channel
       }
       nets[nnets++] = node;
     } else if (strcmp(x->tag, "gpu") == 0) {
-      TT_TRY(read_gpu(topo, x, &node));
-      if (place_of(gpus, ngpus, node) < ngpus) {
+      TT_TRY(graph_read_gpu(topo, x, &node));
+      if (graph_place_of(gpus, ngpus, node) < ngpus) {
         return tt_xml_fail(x, "rank %d is in this channel twice", topo->nodes[node].gpu.rank);
       }
       gpus[ngpus++] = node;
@@ -159,7 +159,7 @@ static ncclResult_t read_channel(const tt_topo *topo, const tt_xml_node *channel
   }
   bool heads = g->pattern == TT_PATTERN_NVLS || g->pattern == TT_PATTERN_COLLNET_DIRECT;
   for (int i = 0; heads && ngpus > 0 && i < g->ngpus; i++) {
-    if (place_of(gpus, ngpus, i) == ngpus) {
+    if (graph_place_of(gpus, ngpus, i) == ngpus) {
       gpus[ngpus++] = i;
     }
   }
@@ -200,7 +200,7 @@ static ncclResult_t read_graph(const tt_topo *topo, const tt_xml_node *x, tt_gra
   return c == g->nchannels ? ncclSuccess : tt_xml_fail(x, "nchannels=\"%d\", but there are %d", g->nchannels, c);
 }
 
-static ncclResult_t read_all(const tt_topo *topo, const tt_xml *xml, tt_graphs *out)
+static ncclResult_t graph_read_all(const tt_topo *topo, const tt_xml *xml, tt_graphs *out)
 {
   int version = 0, id = 0;
   bool there[TT_GRAPH_KINDS] = {false};
@@ -210,7 +210,7 @@ static ncclResult_t read_all(const tt_topo *topo, const tt_xml *xml, tt_graphs *
   TT_TRY(tt_xml_int(xml->root, "version", (tt_xml_range){GRAPH_VERSION, GRAPH_VERSION}, &version));
   for (const tt_xml_node *x = tt_xml_child(xml->root, "graph"); x != NULL; x = tt_xml_sibling(x, "graph")) {
     TT_TRY(tt_xml_int(x, "id", (tt_xml_range){0, TT_GRAPH_KINDS - 1}, &id));
-    int kind = place_of(graph_ids, TT_GRAPH_KINDS, id);
+    int kind = graph_place_of(graph_ids, TT_GRAPH_KINDS, id);
     if (there[kind]) {
       return tt_xml_fail(x, "id=\"%d\": there are two graphs of that number", id);
     }
@@ -225,7 +225,7 @@ ncclResult_t tt_graphs_from_xml(const tt_topo *topo, const tt_xml *xml, bool int
   tt_graphs all = {0};
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(tt_graphs_room(topo, inter, &all), res);
-  TT_TRY_GOTO(read_all(topo, xml, &all), res);
+  TT_TRY_GOTO(graph_read_all(topo, xml, &all), res);
   *out = all;
   return ncclSuccess;
 fail:

@@ -119,7 +119,7 @@ static int log2_down(uint64_t n)
 }
 
 // Does NCCL have that at all?
-static bool exists(const maker *k, const cell *x)
+static bool model_exists(const maker *k, const cell *x)
 {
   switch (x->f) {
   case TT_MODEL_ALL_REDUCE: return x->a != TT_MODEL_PAT && (!tt_model_is_nvls(x->a) || x->p == TT_MODEL_SIMPLE);
@@ -317,18 +317,18 @@ static tt_model_off no_nvls(const maker *k)
   return !k->c->machine.nvswitch ? TT_OFF_SWITCH : k->c->machine.cc_min < 90 ? TT_OFF_OLD_GPU : TT_OFF_GRAPH;
 }
 
-static tt_model_off missing(const maker *k, const cell *x)
+static tt_model_off model_missing(const maker *k, const cell *x)
 {
   if (x->a == TT_MODEL_PAT && gathers(x->f) && x->p == TT_MODEL_SIMPLE && !k->pat) {
     return TT_OFF_PAT;
   }
-  if (!exists(k, x)) {
+  if (!model_exists(k, x)) {
     return TT_OFF_NEVER;
   }
   return tt_model_is_nvls(x->a) && x->g->nchannels < 2 ? no_nvls(k) : TT_OFF_NOT;
 }
 
-static tt_model_off slow(const maker *k, const cell *x)
+static tt_model_off model_slow(const maker *k, const cell *x)
 {
   if (is_collnet(x->a) && x->p != TT_MODEL_SIMPLE) {
     return TT_OFF_NEVER;
@@ -341,7 +341,7 @@ static tt_model_off slow(const maker *k, const cell *x)
 
 static void fill_cell(const maker *k, cell *x, bool algo, int proto)
 {
-  tt_model_off off = missing(k, x);
+  tt_model_off off = model_missing(k, x);
   float bw = 0;
   if (off == TT_OFF_NOT) {
     k->m->latency[x->f][x->a][x->p] = cell_latency(k, x);
@@ -349,7 +349,7 @@ static void fill_cell(const maker *k, cell *x, bool algo, int proto)
     off = cell_off(k, x, algo, proto);
   }
   if (off == TT_OFF_NOT && !(bw > 0)) {
-    off = slow(k, x);
+    off = model_slow(k, x);
   }
   k->m->bandwidth[x->f][x->a][x->p] = off == TT_OFF_NOT ? bw : 0;
   k->m->off[x->f][x->a][x->p] = (uint8_t)off;
@@ -442,7 +442,7 @@ static bool chain_ends_in_heads(const tt_connect *c)
   return true;
 }
 
-static void look(maker *k)
+static void model_look(maker *k)
 {
   const tt_connect *c = k->c;
   k->nranks = c->nranks;
@@ -490,7 +490,7 @@ ncclResult_t tt_model_make(const tt_model_input *in, tt_model *out)
     k.opt = *in->opt;
   }
   m.by_variable = k.opt.algo != NULL || k.opt.proto != NULL;
-  look(&k);
+  model_look(&k);
   fill_threads(&k);
   if (m.nranks > 1) {
     TT_TRY(fill_table(&k));

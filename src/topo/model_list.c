@@ -15,7 +15,7 @@ typedef struct piece {
 } piece;
 
 // Takes what stands before the next of `end` from `rest`, empty parts left out. False: nothing is left.
-static bool take(piece *rest, char end, piece *out)
+static bool names_take(piece *rest, char end, piece *out)
 {
   while (rest->n > 0 && *rest->at == end) {
     rest->at++;
@@ -28,7 +28,7 @@ static bool take(piece *rest, char end, piece *out)
   return out->n > 0;
 }
 
-static int find(const char *const *names, int n, piece p)
+static int names_find(const char *const *names, int n, piece p)
 {
   for (int i = 0; i < n; i++) {
     if (strlen(names[i]) == p.n && tt_ncasecmp(names[i], p.at, p.n) == 0) {
@@ -44,7 +44,7 @@ typedef struct list {
   int n;
 } list;
 
-static ncclResult_t unknown(const list *l, const char *what, piece p)
+static ncclResult_t names_unknown(const list *l, const char *what, piece p)
 {
   char known[256] = "";
   const char *const *names = strcmp(what, "function") == 0 ? func_names : l->names;
@@ -58,7 +58,7 @@ static ncclResult_t unknown(const list *l, const char *what, piece p)
 }
 
 // Sets one function's row from the names after the colon.
-static ncclResult_t set_row(const list *l, piece names, int *row)
+static ncclResult_t names_set_row(const list *l, piece names, int *row)
 {
   bool all_but = names.n > 0 && *names.at == '^';
   names.at += all_but;
@@ -66,10 +66,10 @@ static ncclResult_t set_row(const list *l, piece names, int *row)
   for (int i = 0; i < l->n; i++) {
     row[i] = all_but;
   }
-  for (piece p; take(&names, ',', &p);) {
-    int i = find(l->names, l->n, p);
+  for (piece p; names_take(&names, ',', &p);) {
+    int i = names_find(l->names, l->n, p);
     if (i < 0) {
-      return unknown(l, "name", p);
+      return names_unknown(l, "name", p);
     }
     row[i] = !all_but;
   }
@@ -79,17 +79,17 @@ static ncclResult_t set_row(const list *l, piece names, int *row)
 static ncclResult_t set_entry(const list *l, piece entry, bool first, int *allow)
 {
   piece func, names, rest = entry;
-  take(&rest, ':', &func);
-  bool prefixed = take(&rest, ':', &names);
-  int f = prefixed ? find(func_names, TT_MODEL_FUNCS, func) : 0;
+  names_take(&rest, ':', &func);
+  bool prefixed = names_take(&rest, ':', &names);
+  int f = prefixed ? names_find(func_names, TT_MODEL_FUNCS, func) : 0;
   if (!prefixed && !first) {
     return tt_fail(ncclInvalidUsage, "%s=%s: all parts but the first need a function and a colon in front", l->variable, l->text);
   }
   if (f < 0) {
-    return unknown(l, "function", func);
+    return names_unknown(l, "function", func);
   }
   for (int k = prefixed ? f : 0; k < (prefixed ? f + 1 : TT_MODEL_FUNCS); k++) {
-    TT_TRY(set_row(l, prefixed ? names : func, allow + k * l->n));
+    TT_TRY(names_set_row(l, prefixed ? names : func, allow + k * l->n));
   }
   return ncclSuccess;
 }
@@ -99,7 +99,7 @@ ncclResult_t tt_model_allow(const char *variable, const char *text, const char *
   list l = {variable, text, names, nelems};
   piece rest = {text, strlen(text)};
   bool first = true;
-  for (piece entry; take(&rest, ';', &entry); first = false) {
+  for (piece entry; names_take(&rest, ';', &entry); first = false) {
     TT_TRY(set_entry(&l, entry, first, allow));
   }
   return ncclSuccess;

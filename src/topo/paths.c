@@ -128,7 +128,7 @@ static ncclResult_t route_net(const tt_topo *t, const tt_topo_rules *rules, tt_p
   return ncclSuccess;
 }
 
-static ncclResult_t route(const tt_topo *t, const tt_topo_rules *rules, tt_paths *p)
+static ncclResult_t paths_route(const tt_topo *t, const tt_topo_rules *rules, tt_paths *p)
 {
   int gpus = tt_topo_count(t, TT_NODE_GPU), nets = t->first[TT_NODE_NET + 1];
   for (int g = 0; g < gpus; g++) {
@@ -146,7 +146,7 @@ static ncclResult_t route(const tt_topo *t, const tt_topo_rules *rules, tt_paths
   return ncclSuccess;
 }
 
-static ncclResult_t allocate(const tt_topo *t, tt_paths **out)
+static ncclResult_t paths_allocate(const tt_topo *t, tt_paths **out)
 {
   int ends = tt_topo_ends(t);
   if (ends > TT_PATHS_MAX_ENDS) {
@@ -178,9 +178,9 @@ ncclResult_t tt_paths_build(const tt_topo *topo, const tt_topo_rules *rules, tt_
 {
   tt_paths *p = NULL;
   ncclResult_t res;
-  TT_TRY(allocate(topo, &p));
+  TT_TRY(paths_allocate(topo, &p));
   TT_TRY_GOTO(tt_paths_search(topo, !rules->nvb_disable, p), res);
-  TT_TRY_GOTO(route(topo, rules, p), res);
+  TT_TRY_GOTO(paths_route(topo, rules, p), res);
   if (CHECK_RESULT) {
     TT_TRY_GOTO(tt_paths_check(topo, p), res);
   }

@@ -4,7 +4,7 @@
 #include "base/util.h"
 
 // How many of the machine's ranks are below that of a GPU node.
-static int number_of(const tt_topo *topo, int node)
+static int plan_number_of(const tt_topo *topo, int node)
 {
   int n = 0;
   for (int g = topo->first[TT_NODE_GPU]; g < topo->first[TT_NODE_GPU + 1]; g++) {
@@ -49,7 +49,7 @@ ncclResult_t tt_plan_shape_make(const tt_topo *topo, const tt_graphs *graphs, tt
     return tt_fail(ncclSystemError, "no memory for the channels of %d GPUs", ngpus);
   }
   for (int i = 0; i < ngpus; i++) {
-    memory[i] = number_of(topo, first + i);
+    memory[i] = plan_number_of(topo, first + i);
   }
   *out = (tt_plan_shape){.ngpus = ngpus, .memory = memory};
   int *to = memory + ngpus;

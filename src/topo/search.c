@@ -425,7 +425,7 @@ static void climb(tt_ladder *l)
 }
 
 // Nothing fits: the order of the machine, slow.
-static void fall_back(tt_ladder *l)
+static void ladder_fall_back(tt_ladder *l)
 {
   tt_graph *g = l->best;
   tt_search *s = l->s;
@@ -469,7 +469,7 @@ static float upper_bound(const tt_ladder *l)
   return inter ? (n == 1 ? nets : TT_MIN(bound, nets)) : bound;
 }
 
-static void prepare(tt_ladder *l, ladder_limits channels)
+static void ladder_prepare(tt_ladder *l, ladder_limits channels)
 {
   tt_search *s = l->s;
   bool many = s->now.inter && s->ends.nnets > 1 && (l->pattern == TT_PATTERN_RING || l->pattern <= TT_PATTERN_SPLIT_TREE);
@@ -498,7 +498,7 @@ static void prepare(tt_ladder *l, ladder_limits channels)
 }
 
 // Nothing found yet.
-static void forget(tt_ladder *l)
+static void ladder_forget(tt_ladder *l)
 {
   const tt_ends *e = &l->s->ends;
   tt_graph *best = l->best;
@@ -520,7 +520,7 @@ static void try_one(tt_ladder *l)
     return;
   }
   tt_graph_copy(two, best);
-  forget(l);
+  ladder_forget(l);
   l->c.min = 1;
   l->c.slower = 1.0f;
   descend(l);
@@ -537,8 +537,8 @@ static void search_graph(tt_search *s, int pattern, ladder_limits channels, tt_g
   s->now.pattern = pattern;
   long budget = s->steps_left;
   s->steps = 0;
-  prepare(&l, channels);
-  forget(&l);
+  ladder_prepare(&l, channels);
+  ladder_forget(&l);
   best->bound = l.pattern == TT_PATTERN_COLLNET_DIRECT ? 0 : upper_bound(&l);
   if (!s->now.inter) {
     s->ends.min_inter = TT_PATH_PIX;
@@ -554,7 +554,7 @@ static void search_graph(tt_search *s, int pattern, ladder_limits channels, tt_g
     s->steps_left = budget / 4;
     tt_search_polish(s, best);
   } else if (!s->collnet && pattern != TT_PATTERN_NVLS) {
-    fall_back(&l);
+    ladder_fall_back(&l);
   }
   best->exhausted = l.exhausted;
   best->steps = s->steps;

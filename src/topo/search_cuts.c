@@ -41,7 +41,7 @@ static double gpu_out(const tt_topo *topo, int gpu)
 }
 
 // Returns GB/s of all links of all GPUs.
-static double count_ends(const tt_topo *topo, below *at)
+static double cuts_count_ends(const tt_topo *topo, below *at)
 {
   double all = 0;
   for (int e = 0; e < topo->first[TT_NODE_CPU]; e++) { // GPUs, then ports
@@ -86,7 +86,7 @@ static bool same_ends(const below *at, int a, int b)
 }
 
 // May it bound the search: fewer GB/s lead out of it than the GPUs on either side have?
-static bool is_narrow(const tt_topo *topo, const below *b, double all)
+static bool cuts_is_narrow(const tt_topo *topo, const below *b, double all)
 {
   return b->gpus > 0 && b->gpus < tt_topo_count(topo, TT_NODE_GPU) && b->nlinks > 0 && b->out < b->own && b->out < all - b->own;
 }
@@ -96,7 +96,7 @@ static void find_narrow(const tt_topo *topo, below *at, double all)
 {
   int first = topo->first[TT_NODE_PCI], end = topo->first[TT_NODE_PCI + 1];
   for (int n = topo->first[TT_NODE_CPU]; n < topo->first[TT_NODE_CPU + 1]; n++) {
-    at[n].cut = is_narrow(topo, &at[n], all) ? 0 : -1;
+    at[n].cut = cuts_is_narrow(topo, &at[n], all) ? 0 : -1;
   }
   for (int n = first; n < end; n++) {
     if (same_ends(at, n, at[n].above)) {
@@ -106,7 +106,7 @@ static void find_narrow(const tt_topo *topo, below *at, double all)
   for (int bottom = first; bottom < end; bottom++) {
     double least = all;
     for (int n = at[bottom].same ? -1 : bottom, steps = 0; n >= first && n < end && steps < topo->nnodes; steps++) {
-      at[n].cut = at[n].out < least && is_narrow(topo, &at[n], all) ? 0 : -1;
+      at[n].cut = at[n].out < least && cuts_is_narrow(topo, &at[n], all) ? 0 : -1;
       least = TT_MIN(least, at[n].out);
       n = same_ends(at, n, at[n].above) ? at[n].above : -1;
     }
@@ -145,7 +145,7 @@ ncclResult_t tt_cuts_create(const tt_topo *topo, tt_cuts *cuts)
   for (int n = 0; n < topo->nnodes; n++) {
     at[n] = (below){.above = above(topo, n), .cut = -1, .seen = -1};
   }
-  double all = count_ends(topo, at);
+  double all = cuts_count_ends(topo, at);
   follow_links(topo, at, NULL);
   find_narrow(topo, at, all);
   ncclResult_t res = number_cuts(topo, at, cuts);

@@ -92,7 +92,7 @@ void tt_flow_destroy(tt_flow *f)
   *f = (tt_flow){0};
 }
 
-static void change(tt_flow *f, int link, int amount)
+static void flow_change(tt_flow *f, int link, int amount)
 {
   f->left[link] -= amount;
   f->hash -= f->weight[link] * (uint64_t)(int64_t)amount;
@@ -125,9 +125,9 @@ static void give_hops(tt_flow *f, const tt_path *p, int count, bool from_gpu, co
   for (int i = 0; i < count; i++) {
     int link = f->paths->hops[p->first + i];
     hop_cost(f, link, amounts, from_gpu, cost);
-    change(f, link, -cost[0]);
+    flow_change(f, link, -cost[0]);
     if (cost[1] > 0) {
-      change(f, f->topo->links[link].back, -cost[1]);
+      flow_change(f, f->topo->links[link].back, -cost[1]);
     }
   }
 }
@@ -142,7 +142,7 @@ static bool take_links(tt_flow *f, const tt_path *p, int amount)
     }
   }
   for (int i = 0; i < p->count; i++) {
-    change(f, hops[i], amount);
+    flow_change(f, hops[i], amount);
   }
   return true;
 }
@@ -163,9 +163,9 @@ bool tt_flow_take(tt_flow *f, int from, int to, int amount)
       give_hops(f, p, i, from_gpu, amounts);
       return false;
     }
-    change(f, link, cost[0]);
+    flow_change(f, link, cost[0]);
     if (cost[1] > 0) {
-      change(f, back, cost[1]);
+      flow_change(f, back, cost[1]);
     }
   }
   return true;

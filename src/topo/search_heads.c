@@ -42,7 +42,7 @@ static bool take_edges(tt_search *s, const tt_cond *c, int head)
   return true;
 }
 
-static bool is_head(const tt_search *s, int gpu)
+static bool heads_is_head(const tt_search *s, int gpu)
 {
   for (int c = 0; c < s->now.nchannels; c++) {
     if (s->now.gpus[(size_t)c * (size_t)s->now.ngpus] == gpu) {
@@ -97,7 +97,7 @@ static bool add_at_net(tt_search *s, const tt_cond *c, int net)
     return false;
   }
   int head = s->paths->net_gpu[net - s->ends.first_net];
-  if (head >= 0 && head < s->ends.ngpus && !is_head(s, head) && add_from(s, c, net, head)) {
+  if (head >= 0 && head < s->ends.ngpus && !heads_is_head(s, head) && add_from(s, c, net, head)) {
     return true;
   }
   tt_flow_give_port(&s->flow, net, port);
@@ -105,7 +105,7 @@ static bool add_at_net(tt_search *s, const tt_cond *c, int net)
 }
 
 // Adds a channel. Inside a machine every GPU is a head in turn; with cards the heads are the GPUs that use them.
-static bool add_channel(tt_search *s, const tt_cond *c)
+static bool heads_add_channel(tt_search *s, const tt_cond *c)
 {
   const int *all = s->ends.all;
   int count = s->now.nchannels;
@@ -141,7 +141,7 @@ bool tt_search_heads(tt_search *s, const tt_cond *c, tt_graph *best)
 {
   bool full = false;
   s->now.nchannels = s->now.nhops = 0;
-  while (s->now.nchannels < c->max && add_channel(s, c)) {
+  while (s->now.nchannels < c->max && heads_add_channel(s, c)) {
     full = tt_search_consider(s, c, best) && s->now.nchannels == c->max;
   }
   while (s->now.nchannels > 0) {

@@ -5,7 +5,7 @@
 
 enum { ORDER_STEPS = 6000 }; // for the order that channels share: few are left to find once one fits
 
-static void hold(tt_search *s, const tt_graph *g, tt_search_span part, bool take)
+static void polish_hold(tt_search *s, const tt_graph *g, tt_search_span part, bool take)
 {
   for (int c = 0; c < g->nchannels; c++) {
     int count = c >= part.first && c < part.end ? 0 : tt_graph_edges(g, c, s->edges);
@@ -24,7 +24,7 @@ static void hold(tt_search *s, const tt_graph *g, tt_search_span part, bool take
   }
 }
 
-static int hops_of(const tt_search *s, const tt_graph *g, tt_search_span part)
+static int polish_hops_of(const tt_search *s, const tt_graph *g, tt_search_span part)
 {
   int hops = 0;
   for (int c = part.first; c < part.end; c++) {
@@ -49,11 +49,11 @@ static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, tt_search_s
   view.gpus = gpus;
   view.nets = nets;
   view.nchannels = cond.min = cond.max = count;
-  view.nhops = hops_of(s, g, part);
+  view.nhops = polish_hops_of(s, g, part);
   tt_graph_copy(&s->part, &view);
-  hold(s, g, part, true);
+  polish_hold(s, g, part, true);
   tt_search_run(s, &cond, &s->part, &exhausted);
-  hold(s, g, part, false);
+  polish_hold(s, g, part, false);
   if (s->part.nhops >= view.nhops) {
     return false;
   }
@@ -82,7 +82,7 @@ void tt_search_polish(tt_search *s, tt_graph *g)
     return;
   }
   tt_ends_select(&s->ends, g->typeinter);
-  g->nhops = hops_of(s, g, (tt_search_span){0, g->nchannels});
+  g->nhops = polish_hops_of(s, g, (tt_search_span){0, g->nchannels});
   if (g->samechannels) {
     polish_order(s, &c, g);
     return;

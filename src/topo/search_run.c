@@ -24,10 +24,10 @@ typedef struct tt_run {
   int share; // eighths of the steps that what follows a channel gets
 } tt_run;
 
-static void visit(tt_run *r, int gpu, int step);
+static void run_visit(tt_run *r, int gpu, int step);
 static void next_channel(tt_run *r);
 
-static uint64_t mix(uint64_t x)
+static uint64_t run_mix(uint64_t x)
 {
   x = (x ^ (x >> 31)) * 0x7fb5d329728ea185u;
   x = (x ^ (x >> 27)) * 0x81dadef4bc2dd44du;
@@ -35,9 +35,9 @@ static uint64_t mix(uint64_t x)
 }
 
 // Was this state here before with as few hops? If not, it is now.
-static bool seen(tt_run *r, uint64_t place)
+static bool run_seen(tt_run *r, uint64_t place)
 {
-  uint64_t key = mix(r->flow->hash ^ mix(place + (uint64_t)r->now->nchannels));
+  uint64_t key = run_mix(r->flow->hash ^ run_mix(place + (uint64_t)r->now->nchannels));
   tt_memo_entry *e = &r->s->memo[key % TT_MEMO_SIZE];
   uint32_t high = (uint32_t)(key >> 32);
   uint16_t hops = (uint16_t)TT_MIN(r->now->nhops, UINT16_MAX);
@@ -68,7 +68,7 @@ static bool run_take(tt_run *r, int from, int to, bool intra, int amount)
 
 // ---- Channels ----
 
-static int *order_of(tt_run *r)
+static int *run_order_of(tt_run *r)
 {
   return &r->now->gpus[(size_t)r->now->nchannels * (size_t)r->n];
 }
@@ -87,7 +87,7 @@ static bool seen_next(tt_run *r)
   const int *nets = r->now->nets + 2 * r->now->nchannels;
   bool pair = r->c->crossnic == 2 && (r->now->nchannels & 1) != 0;
   uint64_t before = pair ? ((uint64_t)nets[-2] << 20) + (uint64_t)nets[-1] : 0;
-  return seen(r, mix(before + 1));
+  return run_seen(r, run_mix(before + 1));
 }
 
 // Can what may still be added make a better graph than the best?
@@ -162,20 +162,20 @@ static bool bears_all(tt_run *r, int from, int to)
   return ok;
 }
 
-static void place(tt_run *r, int from, int gpu, int step)
+static void run_place(tt_run *r, int from, int gpu, int step)
 {
   bool intra = from < r->n;
   int amount = intra ? r->intra : r->inter;
   if (from >= 0 && ((intra && !bears_all(r, from, gpu)) || !run_take(r, from, gpu, intra, amount))) {
     return;
   }
-  uint64_t flag = 1ull << r->now->nchannels, key = mix((uint64_t)gpu + 77);
+  uint64_t flag = 1ull << r->now->nchannels, key = run_mix((uint64_t)gpu + 77);
   bool back = r->s->back[(size_t)r->now->nchannels * (size_t)r->n + (size_t)gpu];
   r->s->used[gpu] |= flag;
   r->placed += key;
   r->back_left -= back;
-  order_of(r)[step] = gpu;
-  visit(r, gpu, step);
+  run_order_of(r)[step] = gpu;
+  run_visit(r, gpu, step);
   r->back_left += back;
   r->placed -= key;
   r->s->used[gpu] &= ~flag;
@@ -187,7 +187,7 @@ static void place(tt_run *r, int from, int gpu, int step)
 // Closes the channel behind its last GPU.
 static void close_channel(tt_run *r, int gpu)
 {
-  int first = order_of(r)[0];
+  int first = run_order_of(r)[0];
   if (r->c->pattern != TT_PATTERN_RING || r->now->inter) {
     channel_done(r);
   } else if (run_take(r, gpu, first, true, r->intra)) {
@@ -213,22 +213,22 @@ static void try_gpus(tt_run *r, int gpu, int step)
     for (int i = 0; i < r->n - 1 && !r->stop && !r->aborted; i++) {
       bool skip = (r->s->used[next[i]] & flag) != 0 || (comes_back && back[next[i]] != (pass == 1));
       if (!skip) {
-        place(r, gpu, next[i], step + 1);
+        run_place(r, gpu, next[i], step + 1);
       }
     }
   }
 }
 
-static void go_on(tt_run *r, int gpu, int step)
+static void run_go_on(tt_run *r, int gpu, int step)
 {
   if (step == r->n - 1) {
     close_channel(r, gpu);
   } else if (r->follow != NULL) {
-    place(r, gpu, r->follow[step + 1], step + 1);
+    run_place(r, gpu, r->follow[step + 1], step + 1);
   } else {
     const int *nets = r->now->nets + 2 * r->now->nchannels;
     uint64_t where = ((uint64_t)(gpu + 1) << 40) + ((uint64_t)(nets[0] + 1) << 20) + (uint64_t)(r->back > 0 ? nets[1] + 1 : 0);
-    if (!hopeless(r, step) && !seen(r, r->placed ^ mix(where))) {
+    if (!hopeless(r, step) && !run_seen(r, r->placed ^ run_mix(where))) {
       try_gpus(r, gpu, step);
     }
   }
@@ -247,21 +247,21 @@ static void return_net(tt_run *r, int gpu, int step)
     }
     nets[1] = list[i];
     r->back = balanced && step == 0 ? 1 : -1;
-    go_on(r, gpu, step);
+    run_go_on(r, gpu, step);
     r->back = back;
     tt_search_give(r->s, gpu, list[i], amount);
   }
   nets[1] = first;
 }
 
-static void visit(tt_run *r, int gpu, int step)
+static void run_visit(tt_run *r, int gpu, int step)
 {
   if (r->steps-- <= 0) {
     r->aborted = true;
   } else if (r->now->inter && step == r->back) {
     return_net(r, gpu, step);
   } else {
-    go_on(r, gpu, step);
+    run_go_on(r, gpu, step);
   }
 }
 
@@ -303,12 +303,12 @@ static bool may_begin(const tt_run *r, int net)
   return (!r->s->collnet || r->s->topo->nodes[net].net.coll != 0) && (!swaps || net == now->nets[2 * (c - 1) + 1]);
 }
 
-static void begin(tt_run *r, int net, int gpu, const int *follow)
+static void run_begin(tt_run *r, int net, int gpu, const int *follow)
 {
   r->follow = follow;
   r->placed = 0;
   r->back = !r->now->inter ? -1 : r->c->pattern == TT_PATTERN_RING ? r->n - 1 : r->c->pattern == TT_PATTERN_SPLIT_TREE ? 1 : 0;
-  place(r, net, gpu, 0);
+  run_place(r, net, gpu, 0);
 }
 
 // What is tried first: the previous channel's order, or that of the machine.
@@ -332,11 +332,11 @@ static void begin_at_net(tt_run *r, int net)
   int left = r->back_left;
   const int *follow = first_order(r), *starts = r->s->ends.starts + (net - r->s->ends.first_net) * r->n;
   if (possible) {
-    begin(r, net, follow[0], follow);
+    run_begin(r, net, follow[0], follow);
   }
   for (int i = 0; possible && i < r->n && !r->stop && !r->aborted && (c == 0 || !r->c->same); i++) {
     r->back_left = left;
-    begin(r, net, starts[i], NULL);
+    run_begin(r, net, starts[i], NULL);
   }
   r->now->latencyinter = latency;
   tt_flow_give_port(r->flow, net, amount);
@@ -355,10 +355,10 @@ static void next_channel(tt_run *r)
   memset(&r->s->back[(size_t)c * (size_t)r->n], 0, (size_t)r->n);
   r->now->nets[2 * c] = r->now->nets[2 * c + 1] = -1;
   const int *follow = first_order(r);
-  begin(r, -1, follow[0], follow);
+  run_begin(r, -1, follow[0], follow);
   int starts = r->c->pattern == TT_PATTERN_RING ? 1 : r->n; // where a ring begins makes no difference
   for (int g = 0; g < starts && !r->stop && !r->aborted && (c == 0 || !r->c->same); g++) {
-    begin(r, -1, g, NULL);
+    run_begin(r, -1, g, NULL);
   }
 }
 
@@ -372,7 +372,7 @@ static int net_hops(const tt_search *s, const tt_cond *c)
 }
 
 // Searches from the begin, with so many steps.
-static void attempt(tt_run *r, long steps, int share)
+static void run_attempt(tt_run *r, long steps, int share)
 {
   tt_search *s = r->s;
   s->now.nchannels = s->now.nhops = 0;
@@ -415,10 +415,10 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
   r.copies = c->same ? needed(c, best) : 0;
   // Without any graph yet the search goes on when its steps are used up, though not deep.
   long left = TT_MAX(s->steps_left, best->nchannels > 0 ? 0 : LAST_STEPS);
-  attempt(&r, TT_MIN(left, first_same ? SAME_STEPS : WIDE_STEPS), first_same ? 7 : 4);
+  run_attempt(&r, TT_MIN(left, first_same ? SAME_STEPS : WIDE_STEPS), first_same ? 7 : 4);
   // Not all was seen: deep, after it was wide.
   if (r.aborted && !r.stop && !first_same && s->steps_left > 0) {
-    attempt(&r, TT_MIN(s->steps_left, TT_CLAMP(s->max_steps / DEEP_PART, WIDE_STEPS, DEEP_STEPS)), 7);
+    run_attempt(&r, TT_MIN(s->steps_left, TT_CLAMP(s->max_steps / DEEP_PART, WIDE_STEPS, DEEP_STEPS)), 7);
   }
   *exhausted &= !r.aborted;
   return r.stop;

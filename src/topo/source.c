@@ -45,7 +45,7 @@ static ncclResult_t read_default(const tt_source *in, tt_xml **out)
   return res;
 }
 
-static ncclResult_t begin(const tt_source *in, tt_xml **out)
+static ncclResult_t source_begin(const tt_source *in, tt_xml **out)
 {
   TT_TRY(in->file != NULL ? tt_xml_read(in->file, out) : read_default(in, out));
   if (*out == NULL) {
@@ -63,7 +63,7 @@ static ncclResult_t begin(const tt_source *in, tt_xml **out)
 // ---- Ranks ----
 
 // The <gpu> of that number in the file; what was detected is not for host ranks.
-static tt_xml_node *find_place(const tt_xml *xml, int dev)
+static tt_xml_node *source_find_place(const tt_xml *xml, int dev)
 {
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
     const char *text = n->line > 0 && strcmp(n->tag, "gpu") == 0 ? tt_xml_get(n, "dev") : NULL;
@@ -75,7 +75,7 @@ static tt_xml_node *find_place(const tt_xml *xml, int dev)
 }
 
 // A host rank's own element.
-static ncclResult_t add_host(const tt_source *in, tt_xml *xml, const tt_source_rank *r, tt_xml_node **out)
+static ncclResult_t source_add_host(const tt_source *in, tt_xml *xml, const tt_source_rank *r, tt_xml_node **out)
 {
   char bus_id[16];
   tt_xml_node *cpu = NULL, *pci = NULL;
@@ -157,8 +157,8 @@ static ncclResult_t add_rank(seats *s, tt_xml *xml, const tt_source_rank *r)
   if (r->bus_id != NULL) {
     TT_TRY(s->in->machine.gpu(&s->in->machine, xml, r->bus_id, &gpu));
   } else {
-    gpu = find_place(xml, r->dev);
-    TT_TRY(gpu == NULL ? add_host(s->in, xml, r, &gpu) : ncclSuccess);
+    gpu = source_find_place(xml, r->dev);
+    TT_TRY(gpu == NULL ? source_add_host(s->in, xml, r, &gpu) : ncclSuccess);
   }
   if (gpu == NULL) {
     return tt_fail(ncclSystemError,
@@ -179,7 +179,7 @@ static ncclResult_t add_rank(seats *s, tt_xml *xml, const tt_source_rank *r)
   return tt_xml_set_int(xml, seat, "keep", 1);
 }
 
-static ncclResult_t check_ranks(const tt_source *in)
+static ncclResult_t source_check_ranks(const tt_source *in)
 {
   for (int i = 0; i < in->nranks; i++) {
     int rank = in->ranks[i].rank, others = 0;
@@ -193,10 +193,10 @@ static ncclResult_t check_ranks(const tt_source *in)
   return ncclSuccess;
 }
 
-static ncclResult_t add_ranks(const tt_source *in, tt_xml *xml)
+static ncclResult_t source_add_ranks(const tt_source *in, tt_xml *xml)
 {
   seats s = {.in = in};
-  ncclResult_t res = check_ranks(in);
+  ncclResult_t res = source_check_ranks(in);
   s.taken = res == ncclSuccess ? tt_calloc((size_t)in->nranks + 1, sizeof(tt_xml_node *)) : NULL;
   if (res == ncclSuccess && s.taken == NULL) {
     res = tt_fail(ncclSystemError, "no memory for %d ranks", in->nranks);
@@ -243,29 +243,29 @@ static ncclResult_t net_parent(const tt_source *in, tt_xml *xml, const tt_source
   return tt_sysfs_first_cpu(&in->machine, xml, out);
 }
 
-static ncclResult_t init_int(tt_xml *xml, tt_xml_node *node, const char *name, long long value)
+static ncclResult_t source_init_int(tt_xml *xml, tt_xml_node *node, const char *name, long long value)
 {
   return tt_xml_get(node, name) != NULL ? ncclSuccess : tt_xml_set_int(xml, node, name, value);
 }
 
-static ncclResult_t fill_net(tt_xml *xml, tt_xml_node *net, const tt_source_net *n)
+static ncclResult_t source_fill_net(tt_xml *xml, tt_xml_node *net, const tt_source_net *n)
 {
   char text[64];
   tt_format(text, sizeof(text), "%f", (double)n->latency);
   TT_TRY(tt_sysfs_init(xml, net, "latency", text));
-  TT_TRY(init_int(xml, net, "speed", n->speed));
-  TT_TRY(init_int(xml, net, "port", n->port));
-  TT_TRY(n->rail >= 0 ? init_int(xml, net, "rail", n->rail) : ncclSuccess);
-  TT_TRY(n->plane >= 0 ? init_int(xml, net, "plane", n->plane) : ncclSuccess);
+  TT_TRY(source_init_int(xml, net, "speed", n->speed));
+  TT_TRY(source_init_int(xml, net, "port", n->port));
+  TT_TRY(n->rail >= 0 ? source_init_int(xml, net, "rail", n->rail) : ncclSuccess);
+  TT_TRY(n->plane >= 0 ? source_init_int(xml, net, "plane", n->plane) : ncclSuccess);
   snprintf(text, sizeof(text), "0x%" PRIx64, n->guid);
   TT_TRY(tt_sysfs_init(xml, net, "guid", text));
-  TT_TRY(init_int(xml, net, "maxconn", n->maxconn));
-  TT_TRY(init_int(xml, net, "gdr", n->gdr));
-  TT_TRY(n->coll != 0 ? init_int(xml, net, "coll", n->coll) : ncclSuccess);
+  TT_TRY(source_init_int(xml, net, "maxconn", n->maxconn));
+  TT_TRY(source_init_int(xml, net, "gdr", n->gdr));
+  TT_TRY(n->coll != 0 ? source_init_int(xml, net, "coll", n->coll) : ncclSuccess);
   return n->nparts > 1 ? tt_xml_set(xml, net, "parts", n->parts) : ncclSuccess;
 }
 
-static ncclResult_t add_net(const tt_source *in, tt_xml *xml, int dev)
+static ncclResult_t source_add_net(const tt_source *in, tt_xml *xml, int dev)
 {
   const tt_source_net *n = &in->nets[dev];
   tt_xml_node *net = find_net(xml, n->name), *parent = NULL, *nic = NULL;
@@ -277,11 +277,11 @@ static ncclResult_t add_net(const tt_source *in, tt_xml *xml, int dev)
     TT_TRY(tt_xml_set(xml, net, "name", n->name));
   }
   TT_TRY(tt_xml_set_int(xml, net, "dev", dev));
-  TT_TRY(fill_net(xml, net, n));
+  TT_TRY(source_fill_net(xml, net, n));
   return tt_xml_set_int(xml, net, "keep", 1);
 }
 
-static ncclResult_t add_nets(const tt_source *in, tt_xml *xml)
+static ncclResult_t source_add_nets(const tt_source *in, tt_xml *xml)
 {
   for (int i = 0; i < in->nnets; i++) {
     for (int k = 0; k < i; k++) {
@@ -289,7 +289,7 @@ static ncclResult_t add_nets(const tt_source *in, tt_xml *xml)
         return tt_fail(ncclInvalidArgument, "network device %d has the name of device %d, %.64s", i, k, in->nets[i].name);
       }
     }
-    TT_TRY(add_net(in, xml, i));
+    TT_TRY(source_add_net(in, xml, i));
   }
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
     if (in->file_nets && strcmp(n->tag, "net") == 0 && tt_xml_get(n, "dev") != NULL) {
@@ -312,7 +312,7 @@ static bool may_go(const tt_xml_node *n)
 }
 
 // Says whether something below (or the node itself) is kept. The depth of documents is limited, so is the recursion.
-static bool trim(tt_xml_node *node)
+static bool source_trim(tt_xml_node *node)
 {
   const char *keep = tt_xml_get(node, "keep");
   bool kept = keep != NULL && strcmp(keep, "1") == 0;
@@ -322,7 +322,7 @@ static bool trim(tt_xml_node *node)
   for (tt_xml_node *c = list, *next; c != NULL; c = next) {
     next = c->next;
     c->next = NULL;
-    bool used = trim(c);
+    bool used = source_trim(c);
     kept = kept || used;
     if (!used && may_go(c)) {
       c->parent = NULL;
@@ -336,16 +336,16 @@ static bool trim(tt_xml_node *node)
 
 void tt_source_trim(tt_xml *xml)
 {
-  trim(xml->root);
+  source_trim(xml->root);
 }
 
 ncclResult_t tt_source_detect(const tt_source *in, tt_xml **out)
 {
   tt_xml *xml = NULL;
   ncclResult_t res = ncclSuccess;
-  TT_TRY_GOTO(begin(in, &xml), res);
-  TT_TRY_GOTO(add_ranks(in, xml), res);
-  TT_TRY_GOTO(add_nets(in, xml), res);
+  TT_TRY_GOTO(source_begin(in, &xml), res);
+  TT_TRY_GOTO(source_add_ranks(in, xml), res);
+  TT_TRY_GOTO(source_add_nets(in, xml), res);
   tt_source_trim(xml);
   *out = xml;
   return ncclSuccess;

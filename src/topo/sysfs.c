@@ -220,7 +220,7 @@ static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, c
 // ---- The tree ----
 
 // The element for the device in `folder`, "" where the machine does not show it, made below those above it when it is new.
-static ncclResult_t place(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *folder, tt_xml_node **out)
+static ncclResult_t sysfs_place(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *folder, tt_xml_node **out)
 {
   tt_xml_node *parent = NULL;
   *out = tt_sysfs_find(xml, "pci", "busid", bus_id);
@@ -238,7 +238,7 @@ static ncclResult_t place(const tt_sysfs *s, tt_xml *xml, const char *bus_id, co
     tt_tree_up(above); // the switch's upstream port, which stands for the switch; or the CPU above a root port
   }
   if (is_device(above)) {
-    TT_TRY(place(s, xml, last_name(above), above, &parent));
+    TT_TRY(sysfs_place(s, xml, last_name(above), above, &parent));
   } else {
     tt_sysfs_text(s->tree, folder, "numa_node", numa, sizeof(numa));
     TT_TRY(tt_sysfs_cpu(s, xml, tt_sysfs_number(numa, -1, 65535, -1), &parent));
@@ -282,7 +282,7 @@ ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, co
     tt_info(TT_GRAPH, "%s: PCI device %s is not in /sys; it counts as attached to an unknown CPU", tt_tree_name(s->tree), bus);
     folder[0] = 0;
   }
-  TT_TRY(place(s, xml, bus, folder, out));
+  TT_TRY(sysfs_place(s, xml, bus, folder, out));
   TT_TRY(tt_sysfs_init(xml, *out, "class", class));
   return fill_up(s, xml, *out, hints);
 }

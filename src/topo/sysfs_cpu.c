@@ -12,7 +12,7 @@ enum { CPUINFO_BYTES = 16384 }; // the first core's block is at its begin
 
 // ---- Files ----
 
-static bool is_plain(const char *text)
+static bool sysfs_is_plain(const char *text)
 {
   for (; *text != 0; text++) {
     if (*text < 0x20 || *text > 0x7e) {
@@ -35,7 +35,7 @@ void tt_sysfs_text(const tt_tree *tree, const char *folder, const char *name, ch
     return;
   }
   out[strcspn(out, "\n")] = 0;
-  if (!is_plain(out) || (size_t)n == size - 1) {
+  if (!sysfs_is_plain(out) || (size_t)n == size - 1) {
     tt_info(TT_GRAPH, "%s: %s is not a line of text, ignored", tt_tree_name(tree), path);
     out[0] = 0;
   }
@@ -74,7 +74,7 @@ static bool cpuinfo_value(const char *info, const char *key, char *out, size_t s
     }
     colon += colon[1] == ' ' ? 2 : 1;
     snprintf(out, size, "%.*s", (int)TT_MIN(strcspn(colon, "\n"), size - 1), colon);
-    return is_plain(out);
+    return sysfs_is_plain(out);
   }
   return false;
 }
@@ -165,7 +165,7 @@ ncclResult_t tt_sysfs_cpu(const tt_sysfs *s, tt_xml *xml, int numa, tt_xml_node 
 // ---- The first one ----
 
 // Lowest number and count of the machine's NUMA nodes; *lowest is -1 when it shows none.
-static ncclResult_t list_nodes(const tt_sysfs *s, int *lowest, int *count)
+static ncclResult_t sysfs_list_nodes(const tt_sysfs *s, int *lowest, int *count)
 {
   tt_tree_names names;
   TT_TRY(tt_tree_list(s->tree, "/sys/devices/system/node", &names));
@@ -201,7 +201,7 @@ ncclResult_t tt_sysfs_home(const tt_sysfs *s, int numa, int *out)
 {
   int lowest, count;
   bool silent;
-  TT_TRY(list_nodes(s, &lowest, &count));
+  TT_TRY(sysfs_list_nodes(s, &lowest, &count));
   TT_TRY(pci_is_silent(s, &silent));
   if (silent && count <= 1) {
     *out = -1; // beside the devices

@@ -99,7 +99,7 @@ void tt_tree_up(char *path)
   }
 }
 
-static bool follow(walk *w, const char *after)
+static bool tree_follow(walk *w, const char *after)
 {
   if (++w->links > TT_TREE_LINKS) {
     return false;
@@ -118,7 +118,7 @@ static bool follow(walk *w, const char *after)
 }
 
 // One component further. False: there is nothing.
-static bool step(walk *w)
+static bool tree_step(walk *w)
 {
   char *name = w->rest + strspn(w->rest, "/");
   size_t length = strcspn(name, "/"), at = strlen(w->done);
@@ -134,7 +134,7 @@ static bool step(walk *w)
     w->done[at + 1 + length] = 0;
     tt_folder_kind kind = tree_look(w->tree, w->done + 1, w->target);
     if (kind == TT_FOLDER_NONE || kind == TT_FOLDER_LINK) {
-      return kind == TT_FOLDER_LINK && follow(w, after);
+      return kind == TT_FOLDER_LINK && tree_follow(w, after);
     }
   }
   memmove(w->rest, after, strlen(after) + 1);
@@ -151,7 +151,7 @@ bool tt_tree_resolve(const tt_tree *tree, const char *path, char out[TT_TREE_PAT
   memcpy(w.rest, path, size + 1);
   out[0] = 0;
   while (w.rest[0] != 0) {
-    if (!step(&w)) {
+    if (!tree_step(&w)) {
       return false;
     }
   }
@@ -160,7 +160,7 @@ bool tt_tree_resolve(const tt_tree *tree, const char *path, char out[TT_TREE_PAT
 
 // ---- Reading ----
 
-static const char *inside(const char *path)
+static const char *tree_inside(const char *path)
 {
   return path[0] == '/' ? path + 1 : path;
 }
@@ -171,7 +171,7 @@ long tt_tree_read(const tt_tree *tree, const char *path, char *buf, size_t size)
   if (size == 0 || !tt_tree_resolve(tree, path, full)) {
     return -1;
   }
-  const char *in = inside(full);
+  const char *in = tree_inside(full);
   return tree->ops != NULL ? tree->ops->read(tree->files, in, buf, size) : tt_folder_read(tree->folder, in, buf, size);
 }
 
@@ -189,7 +189,7 @@ bool tt_tree_link(const tt_tree *tree, const char *path, char out[TT_TREE_PATH])
     return false;
   }
   strcat(full, slash);
-  return tree_look(tree, inside(full), out) == TT_FOLDER_LINK;
+  return tree_look(tree, tree_inside(full), out) == TT_FOLDER_LINK;
 }
 
 typedef struct collector {
@@ -223,7 +223,7 @@ ncclResult_t tt_tree_list(const tt_tree *tree, const char *path, tt_tree_names *
   collector c = {.names = &names};
   char full[TT_TREE_PATH];
   if (tt_tree_resolve(tree, path, full)) {
-    const char *in = inside(full);
+    const char *in = tree_inside(full);
     (void)(tree->ops != NULL ? tree->ops->list(tree->files, in, TT_TREE_NAMES, tree_collect, &c)
                              : tt_folder_list(tree->folder, in, TT_TREE_NAMES, tree_collect, &c));
   }

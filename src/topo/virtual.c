@@ -73,7 +73,7 @@ static int width_below(const parts *p, const tt_xml_node *n)
   return sum > 0 && is_tag(n, "pci") ? TT_MIN(sum, own_width(n)) : sum;
 }
 
-static int width_of(const parts *p, const tt_xml_node *common)
+static int virtual_width_of(const parts *p, const tt_xml_node *common)
 {
   int sum = 0;
   for (const tt_xml_node *c = common->child; c != NULL; c = c->next) {
@@ -116,7 +116,7 @@ static ncclResult_t make_up(tt_xml *xml, const parts *p, const tt_xml_node *comm
   static const char *const same[] = {"class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed"};
   char bus[16];
   make_bus(xml, p, bus);
-  int width = are_functions(p) ? own_width(p->pci[0]) : width_of(p, common);
+  int width = are_functions(p) ? own_width(p->pci[0]) : virtual_width_of(p, common);
   TT_TRY(tt_sysfs_add_pci(xml, parent, bus, out));
   for (size_t i = 0; i < TT_COUNT(same); i++) {
     const char *value = tt_xml_get(p->pci[0], same[i]);

@@ -28,7 +28,7 @@ typedef struct walk {
   int ncells, cell_room;
 } walk;
 
-static void clear(walk *w)
+static void walk_clear(walk *w)
 {
   tt_free(w->ways);
   tt_free(w->now);
@@ -37,25 +37,25 @@ static void clear(walk *w)
   tt_free(w->cells);
 }
 
-static ncclResult_t no_memory(const walk *w)
+static ncclResult_t walk_no_memory(const walk *w)
 {
   return tt_fail(ncclSystemError, "no memory for the paths of a machine of %d nodes", w->topo->nnodes);
 }
 
-static ncclResult_t prepare(walk *w)
+static ncclResult_t walk_prepare(walk *w)
 {
   size_t n = (size_t)w->topo->nnodes + 1;
   w->ways = tt_calloc(n, sizeof(*w->ways));
   w->now = tt_calloc(n, sizeof(*w->now));
   w->next = tt_calloc(n, sizeof(*w->next));
   w->queued = tt_calloc(n, sizeof(*w->queued));
-  return w->ways != NULL && w->now != NULL && w->next != NULL && w->queued != NULL ? ncclSuccess : no_memory(w);
+  return w->ways != NULL && w->now != NULL && w->next != NULL && w->queued != NULL ? ncclSuccess : walk_no_memory(w);
 }
 
 static ncclResult_t new_cell(walk *w, int link, int rest, int *out)
 {
   if (!tt_grow(&w->cells, w->ncells, 1, &w->cell_room, sizeof(*w->cells))) {
-    return no_memory(w);
+    return walk_no_memory(w);
   }
   w->cells[w->ncells] = (cell){link, rest};
   *out = w->ncells++;
@@ -63,22 +63,22 @@ static ncclResult_t new_cell(walk *w, int link, int rest, int *out)
 }
 
 // The node that has the links of a GPU; the node itself when it is none.
-static int device_of(const tt_topo *t, int node)
+static int walk_device_of(const tt_topo *t, int node)
 {
   return tt_node_is_gpu(t, node) ? t->nodes[node].gpu.device : node;
 }
 
 // How many links from the device of base, rather than from a rank that shares it.
-static int distance(const walk *w, int node)
+static int walk_distance(const walk *w, int node)
 {
-  return w->ways[node].count - (device_of(w->topo, w->base) != w->base ? 1 : 0);
+  return w->ways[node].count - (walk_device_of(w->topo, w->base) != w->base ? 1 : 0);
 }
 
 // A GPU passes on to the ranks that share it; and to other GPUs what came by one link, over NVLink.
-static bool may_pass(const walk *w, int node, const tt_topo_link *link)
+static bool walk_may_pass(const walk *w, int node, const tt_topo_link *link)
 {
   const tt_topo *t = w->topo;
-  if (!tt_node_is_gpu(t, node) || node == device_of(t, w->base) || node == w->base) {
+  if (!tt_node_is_gpu(t, node) || node == walk_device_of(t, w->base) || node == w->base) {
     return true;
   }
   if (!tt_node_is_gpu(t, link->to)) {
@@ -87,7 +87,7 @@ static bool may_pass(const walk *w, int node, const tt_topo_link *link)
   if (link->type == TT_PATH_LOC) {
     return t->nodes[link->to].gpu.device == node;
   }
-  return w->nvb && link->type == TT_PATH_NVL && distance(w, node) <= 1;
+  return w->nvb && link->type == TT_PATH_NVL && walk_distance(w, node) <= 1;
 }
 
 // Type of the way that goes from node's over this link.
@@ -105,7 +105,7 @@ static int type_over(const walk *w, int node, const tt_topo_link *link)
   if (link->type == TT_LINK_PCI && (from == TT_NODE_CPU || to == TT_NODE_CPU)) {
     type = TT_PATH_PHB;
   }
-  if (tt_node_is_gpu(t, node) && have->type == TT_PATH_NVL && type == TT_PATH_NVL && distance(w, node) == 1) {
+  if (tt_node_is_gpu(t, node) && have->type == TT_PATH_NVL && type == TT_PATH_NVL && walk_distance(w, node) == 1) {
     type = TT_PATH_NVB;
   }
   return TT_MAX(have->type, type);
@@ -121,7 +121,7 @@ static bool better(const way *a, const way *b)
 
 static ncclResult_t try_link(walk *w, int node, const tt_topo_link *link)
 {
-  if (!may_pass(w, node, link)) {
+  if (!walk_may_pass(w, node, link)) {
     return ncclSuccess;
   }
   const way *have = &w->ways[node];
@@ -138,7 +138,7 @@ static ncclResult_t try_link(walk *w, int node, const tt_topo_link *link)
   return ncclSuccess;
 }
 
-static void start(walk *w, int base)
+static void walk_start(walk *w, int base)
 {
   for (int i = 0; i < w->topo->nnodes; i++) {
     w->ways[i] = (way){.type = TT_PATH_DIS, .cells = -1};
@@ -150,7 +150,7 @@ static void start(walk *w, int base)
   w->nnow = 1;
 }
 
-static ncclResult_t run(walk *w)
+static ncclResult_t walk_run(walk *w)
 {
   while (w->nnow > 0) {
     w->nnext = 0;
@@ -171,7 +171,7 @@ static ncclResult_t run(walk *w)
   return ncclSuccess;
 }
 
-static ncclResult_t store(const walk *w, tt_paths *p)
+static ncclResult_t walk_store(const walk *w, tt_paths *p)
 {
   for (int from = 0; from < p->nends; from++) {
     const way *found = &w->ways[from];
@@ -189,13 +189,13 @@ ncclResult_t tt_paths_search(const tt_topo *topo, bool nvb, tt_paths *p)
 {
   walk w = {.topo = topo, .nvb = nvb};
   ncclResult_t res;
-  TT_TRY_GOTO(prepare(&w), res);
+  TT_TRY_GOTO(walk_prepare(&w), res);
   for (int base = 0; base < p->nends; base++) {
-    start(&w, base);
-    TT_TRY_GOTO(run(&w), res);
-    TT_TRY_GOTO(store(&w, p), res);
+    walk_start(&w, base);
+    TT_TRY_GOTO(walk_run(&w), res);
+    TT_TRY_GOTO(walk_store(&w, p), res);
   }
 fail:
-  clear(&w);
+  walk_clear(&w);
   return res;
 }
