@@ -69,5 +69,5 @@ float tt_bw_cpus(int arch, int vendor, int model)
   if (arch == TT_CPU_X86 && vendor == TT_CPU_ZHAOXIN) {
     return model == TT_CPU_YONGFENG ? 9.0f : 6.0f;
   }
-  return 6.0f; // ARM; and what nobody has measured counts as slow
+  return 6.0f; // ARM, and CPUs without a measurement, count as slow
 }

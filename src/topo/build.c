@@ -104,7 +104,7 @@ static bool build_takes_part(const tt_xml_node *x)
 // ---- The order of things ----
 //
 // Each rank sees its own GPU and all cards, and the ranks' views are joined in the order of ranks (tt_topo_fuse). A document that shows all
-// at once is read in the order that this would give, so that everybody, whatever he saw, has the same machine.
+// at once is read in that same order. So all ranks build the same model, whichever document they read.
 
 enum { NO_VIEW = INT32_MAX };
 
@@ -280,7 +280,7 @@ static ncclResult_t add_nic(tt_builder *b, const tt_xml_node *x, int parent, int
   return ncclSuccess;
 }
 
-// Vendor, device, subsystem vendor, subsystem device of a PCI element in one word.
+// Vendor, device, subsystem vendor, subsystem device of a PCI element in 64 bits.
 static ncclResult_t device_word(const tt_xml_node *x, uint64_t *out)
 {
   static const char *names[] = {"vendor", "device", "subsystem_vendor", "subsystem_device"};

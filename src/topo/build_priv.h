@@ -4,7 +4,7 @@
 
 #include "topo/draft.h"
 
-enum { TT_BUILD_SEEN = 16 }; // unknown elements that are told apart
+enum { TT_BUILD_SEEN = 16 }; // names of unknown elements that are kept, so that each gets one note
 
 typedef struct tt_builder {
   tt_draft d;
@@ -17,7 +17,7 @@ typedef struct tt_builder {
   int first_rank; // of the host that is being read: it sees the host's cards
 } tt_builder;
 
-// Says what is odd at an element.
+// Makes a note of what is odd at an element.
 void tt_build_note(tt_builder *b, const tt_xml_node *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 // Says that elements of this name mean nothing here: one line for each name, not for each element.

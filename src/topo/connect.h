@@ -40,7 +40,7 @@ typedef struct tt_plan_machine {
   int cc_min, cc_max;       // least and greatest compute capability × 10 of its GPUs
   int cpu_arch, cpu_vendor; // tt_cpu_…; TT_CPU_MIXED after joining different ones
   bool nvswitch;
-  float net_bw; // GB/s of the slowest network card that one of its ranks uses; 0: none
+  float net_bw; // GB/s of the slowest network card of its ranks; 0: none
 } tt_plan_machine;
 
 #define TT_CPU_MIXED (-1)

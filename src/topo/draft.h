@@ -48,7 +48,7 @@ ncclResult_t tt_draft_join(tt_draft *d, int a, int b, int type, float bw);
 // The link of that type from a to b; -1 when there is none.
 int tt_draft_link_find(const tt_draft *d, int a, int b, int type);
 
-// Gives link l other ends; whoever calls keeps the lists.
+// Gives link l other ends. The caller updates the lists of links.
 ncclResult_t tt_draft_link_move(tt_draft *d, int l, int from, int to);
 
 // Sorts the links of a node, widest first, older before younger; links that were dropped go.
@@ -58,8 +58,8 @@ ncclResult_t tt_draft_sort(tt_draft *d, int node);
 ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out);
 
 // Broadcom's PCI switches of generations 4 and 5 look like two levels of switches, but any two of their ports have full bandwidth: the
-// lower level becomes part of the upper one, or the search would see a bottleneck that is not there. All links must be told in both
-// directions and sorted; those that are added then stand behind the others, and must not be sorted again.
+// lower level becomes part of the upper one, or the search would see a bottleneck that is not there. Before the call all links
+// must go both ways and be sorted. Links that move stand behind the others and must not be sorted again.
 ncclResult_t tt_draft_flatten(tt_draft *d);
 
 // Makes the system. The way up to the CPU comes last among a node's links.

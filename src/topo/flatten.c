@@ -1,7 +1,7 @@
 // flatten.c: switches in one box that look like two levels.
 #include "topo/draft.h"
 
-// Generation of a Broadcom switch by its device word; 0: something else. Those of generation 5 tell the levels apart.
+// Generation of a Broadcom switch by its device number; 0: another device. In generation 5 the two levels have different numbers.
 static int generation(uint64_t device, int level)
 {
   uint64_t family = device & ~0xfffull;
@@ -17,7 +17,7 @@ static bool is_lower(const tt_draft *d, int node, int gen)
   return n->kind == TT_NODE_PCI && generation(n->pci.device, 1) == gen;
 }
 
-// A level that goes: its node, the one that it becomes part of, and the last link of that one.
+// A merge of two levels: the lower node goes, the upper node gets its links behind its own last link.
 typedef struct merger {
   int lower, upper, last;
 } merger;

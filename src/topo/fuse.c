@@ -25,7 +25,7 @@ static const struct {
 static bool same_value(const char *key, const char *a, const char *b)
 {
   if (a == NULL || b == NULL) {
-    // Who does not say a GPU's rank knows nothing of ranks; without a host hash there is one host.
+    // A view without a GPU's rank fits any rank. Without host hashes there is one host.
     return (a == NULL && b == NULL) || strcmp(key, "rank") == 0;
   }
   int64_t x, y;

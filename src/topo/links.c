@@ -172,7 +172,7 @@ static ncclResult_t add_pci_links(tt_builder *b)
   return ncclSuccess;
 }
 
-// What one side alone tells is true for both. Then all lists are sorted.
+// A link that only one side has goes both ways. Then all lists are sorted.
 static ncclResult_t mirror_links(tt_builder *b)
 {
   for (int i = 0, n = b->d.nnodes; i < n; i++) {

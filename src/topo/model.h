@@ -37,7 +37,7 @@ static inline bool tt_model_is_nvls(tt_model_algo a)
   return a == TT_MODEL_NVLS || a == TT_MODEL_NVLS_TREE;
 }
 
-// Why an algorithm and protocol is not to be had for a function.
+// Why an algorithm and protocol is unavailable for a function.
 typedef enum {
   TT_OFF_NOT,            // it is
   TT_OFF_NEVER,          // the function has no such algorithm or protocol
@@ -83,7 +83,7 @@ tt_model_options tt_model_options_from(const tt_params *params);
 // What the model reckons with, as tuner plugins see it: by algorithm, protocol, kind of link (NVLink, PCI, network), generation of GPU, number of nodes.
 typedef ncclTunerConstants_v5_t tt_model_constants;
 
-// Copies the constants that hold where nobody changes them.
+// Copies the constants that hold unless a tuner plugin changes them.
 void tt_model_constants_default(tt_model_constants *out);
 
 typedef struct tt_model_input {

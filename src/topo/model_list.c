@@ -46,15 +46,15 @@ typedef struct list {
 
 static ncclResult_t names_unknown(const list *l, const char *what, piece p)
 {
-  char known[256] = "";
+  char text[256] = "";
   const char *const *names = strcmp(what, "function") == 0 ? func_names : l->names;
   int n = strcmp(what, "function") == 0 ? TT_MODEL_FUNCS : l->n;
   for (int i = 0; i < n; i++) {
-    size_t at = strlen(known);
-    snprintf(known + at, sizeof(known) - at, "%s%s", i > 0 ? ", " : "", names[i]);
+    size_t at = strlen(text);
+    snprintf(text + at, sizeof(text) - at, "%s%s", i > 0 ? ", " : "", names[i]);
   }
   return tt_fail(ncclInvalidUsage, "%s=%s: there is no %s '%.*s'; there are %s", l->variable, l->text, what, (int)TT_MIN(p.n, 64), p.at,
-                 known);
+                 text);
 }
 
 // Sets one function's row from the names after the colon.

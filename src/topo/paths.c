@@ -42,7 +42,7 @@ static ncclResult_t go_over(const tt_topo *t, tt_paths *p, int from, int over, i
   return ncclSuccess;
 }
 
-// GPUs that may not reach each other meet at the CPU of the one that is reached; who would do better over the network is far.
+// GPUs without peer-to-peer access meet at the CPU of the GPU that is reached. Two GPUs for which the network is faster are far.
 static ncclResult_t route_gpus(const tt_topo *t, const tt_topo_rules *rules, tt_paths *p, int to)
 {
   int cpu = tt_topo_gpu_cpu(t, p, to);

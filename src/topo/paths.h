@@ -84,8 +84,8 @@ bool tt_topo_net_wins(const tt_topo *topo, const tt_paths *paths, const tt_topo_
 typedef enum { TT_GDR_OFF, TT_GDR_ON, TT_GDR_PCI } tt_gdr_mode;
 tt_gdr_mode tt_topo_gdr(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, int net, bool read);
 
-// The GPU node that passes on what goes from `from` to `to` (NVB: to a GPU; PXN: to a NET); -1 when nobody has to. A DEV node may be the
-// answer.
+// The GPU node that passes on what goes from `from` to `to` (NVB: to a GPU; PXN: to a NET); -1: the path is direct. The relay
+// may be a DEV node.
 int tt_path_relay(const tt_topo *topo, const tt_paths *paths, int from, int to);
 
 // Ends of a kind that are best for `from`: greatest bandwidth, then best type. Writes their nodes to out (as many as there are of the

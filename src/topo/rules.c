@@ -1,4 +1,4 @@
-// rules.c: who may reach whom, and how: pure functions of machine, paths and options.
+// rules.c: which ends may reach each other, and how: pure functions of machine, paths and options.
 #include <stdlib.h>
 
 #include "base/text.h"

@@ -511,7 +511,7 @@ static void ladder_forget(tt_ladder *l)
   best->samechannels = l->pattern != TT_PATTERN_NVLS;
 }
 
-// Where the two channels that trees want are slow, or not to be had, one may be better.
+// Trees want two channels. Where two are slow or do not fit, one may be better.
 static void try_one(tt_ladder *l)
 {
   const float slow = 3;
@@ -650,8 +650,7 @@ static bool more_is_better(const tt_graph *const had[2], const tt_graph *const o
   return types && shorter && total_of(rings) >= total_of(ring) * 0.999f && total_of(other[1]) > total_of(had[1]) * MUCH;
 }
 
-// Fewer channels: is it worth to give up some rings' bandwidth for what trees win? Trees that are not behind rings only win by faster
-// channels.
+// Fewer channels: is what trees win worth the bandwidth that rings lose? Trees that are as wide as rings win only by faster channels.
 static bool fewer_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
 {
   if (total_of(had[1]) >= total_of(had[0]) && other[0]->speedintra <= had[0]->speedintra) {

@@ -57,7 +57,7 @@ static double cuts_count_ends(const tt_topo *topo, below *at)
   return all;
 }
 
-// Follows each link out of what it leads out of: counts it there or, where `cuts` is given, gives it to the cut.
+// Visits for each link the nodes that it leads out of. Without `cuts` it counts the link there, else it adds the link to the cut.
 static void follow_links(const tt_topo *topo, below *at, tt_cuts *cuts)
 {
   for (int l = 0; l < topo->nlinks; l++) {

@@ -68,13 +68,13 @@ typedef struct tt_ends {
   bool nvs;
   unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
   int min_intra, max_intra, min_inter, max_inter;
-  tt_least least; // of the types that tt_ends_count was told last
+  tt_least least; // for the types of the last tt_ends_count
   int *plain;     // 0, 1, 2, …; all lists are one allocation, which begins here
   int *next;      // [gpu][ngpus - 1]: the others, best first
   int *starts;    // [net number][ngpus]: GPUs for a channel that comes by that net, best first
   int *liked;     // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
   int *all_liked;
-  int *nets; // [gpu][nnets + 1]: nets to try on the way back, for the type that tt_ends_select was told; the number first
+  int *nets; // [gpu][nnets + 1]: nets to try on the way back, for the type of the last tt_ends_select; their number first
   int *all;  // [nnets + 1]: nets to begin with
 } tt_ends;
 
@@ -202,8 +202,8 @@ static inline void tt_search_give(tt_search *s, int from, int to, int amount)
 // Searches each channel again while the others stay: fewer hops. Rings and trees only.
 void tt_search_polish(tt_search *s, tt_graph *g);
 
-// What a graph's total bandwidth has to reach to be as good as the best. Channels of less than half the speed have to bring something, as
-// they cost multiprocessors; and more when they give up one order for all.
+// The total bandwidth that a graph needs to be as good as the best. Channels of less than half the speed cost multiprocessors: they need
+// 5% more, or 30% more if they give up that all channels have one order.
 static inline float tt_search_bar(const tt_cond *c, const tt_graph *best)
 {
   bool much = c->slower <= 0.49f && best->speedintra != c->speedintra;

@@ -187,7 +187,7 @@ static ncclResult_t source_check_ranks(const tt_source *in)
       others += in->ranks[k].rank == rank;
     }
     if (rank < 0 || others > 0) {
-      return tt_fail(ncclInvalidArgument, "rank %d is %s", rank, rank < 0 ? "no rank" : "given twice");
+      return tt_fail(ncclInvalidArgument, "rank %d is %s", rank, rank < 0 ? "no rank" : "there twice");
     }
   }
   return ncclSuccess;

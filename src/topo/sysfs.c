@@ -251,7 +251,7 @@ static ncclResult_t fill_cpu_above(const tt_sysfs *s, tt_xml *xml, const tt_xml_
   const char *numa = tt_xml_get(cpu, "numaid");
   tt_xml_node *same;
   if (strcmp(cpu->tag, "cpu") != 0 || numa == NULL || tt_sysfs_number(numa, -1, 65535, -2) == -2) {
-    return ncclSuccess; // whoever builds the model will say so
+    return ncclSuccess; // tt_topo_build reports it
   }
   return tt_sysfs_cpu(s, xml, tt_sysfs_number(numa, -1, 65535, -1), &same);
 }

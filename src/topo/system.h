@@ -1,4 +1,4 @@
-// system.h: the model of a machine: nodes, and links with bandwidth. Built from a document (xml.h), read by everybody else.
+// system.h: the model of a machine: nodes, and links with bandwidth. Built from a document (xml.h).
 //
 // A tt_topo is one allocation of plain arrays: nodes sorted by kind, each node's links side by side. Everything is an index; a copy is a
 // memcpy and nothing in it changes after it was built, so any thread may read it. Bandwidths are GB/s in one direction, as NCCL's figures.
@@ -19,7 +19,7 @@ typedef enum {
   TT_NODE_NVS, // all NVSwitches of an NVLink domain, as one
   TT_NODE_PCI, // PCI switch
   TT_NODE_NIC, // the card that NETs hang on
-  TT_NODE_DEV, // a GPU whose rank is in another group (tt_topo_group): its links are there, nobody of this group sits on it
+  TT_NODE_DEV, // a GPU whose rank is in another group (tt_topo_group): its links are there, but no rank of this group
   TT_NODE_KINDS,
 } tt_node_kind;
 #define TT_NODE_ENDS TT_NODE_PCI // kinds below are ends of paths
@@ -103,8 +103,8 @@ typedef struct tt_topo {
 // <gpu> in <pci>, <net> in <nic>? Others are skipped, with all that is in them.
 bool tt_topo_in_place(const tt_xml_node *x);
 
-// What tt_topo_build says beside errors: something in the document that is odd but not wrong (an unknown element, a link told by one side
-// only). `text` begins with "FILE:LINE: " and is valid during the call.
+// What tt_topo_build says beside errors: something in the document that is odd but not wrong (an unknown element, a link that only one side
+// has). `text` begins with "FILE:LINE: " and is valid during the call.
 typedef void tt_topo_note_fn(void *arg, const tt_xml_node *at, const char *text);
 
 // Builds the model of a <system> document, version 1 or AMD's version 2. GPUs without a rank and NETs without a dev are left out, and PCI

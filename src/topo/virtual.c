@@ -95,7 +95,7 @@ static bool are_functions(const parts *p)
   return first != NULL;
 }
 
-// A bus id that nobody has: that of the first part in a domain of our own, or the next.
+// A bus id that no element has: that of the first part in a domain of our own, or the next free one.
 static void make_bus(const tt_xml *xml, const parts *p, char out[16])
 {
   const char *first = tt_xml_get(p->pci[0], "busid");

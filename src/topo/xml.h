@@ -1,7 +1,7 @@
 // xml.h: documents of elements and attributes, as topology and graph files are: no text, no namespaces, no entities.
 //
 // A document is a tree of tt_xml_node in one arena: nodes and texts stay where they are until tt_xml_destroy frees all of it. Every node
-// knows the file and line it came from, so that whoever judges a value can say where it stands. Not for two threads at once. What is
+// has the file and line that it came from, for messages about its values. One thread at a time may use a document. What is
 // written can be read again as the same tree, and the same tree is always written as the same bytes. Comments are not kept. Syntax by
 // expat. Document type declarations, and with them all entities of one's own, are refused; the text must be UTF-8.
 #pragma once

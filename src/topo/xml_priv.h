@@ -2,7 +2,7 @@
 #pragma once
 #include "topo/xml.h"
 
-// A piece of a document's memory; what is given out stays where it is.
+// A block of a document's memory. What lies in it never moves.
 typedef struct tt_xml_block {
   struct tt_xml_block *next;
   size_t used, size;

@@ -139,7 +139,7 @@ ncclResult_t tt_xml_write(const tt_xml *xml, const char *path)
   int fd = tt_trust_create(path, 0, why);
   bool good = fd >= 0;
   if (good) {
-    fcntl(fd, F_SETFL, 0); // who reads a pipe may be slow
+    fcntl(fd, F_SETFL, 0); // the reader of a pipe may be slow
     good = xml_write_and_close(fd, text, size);
     snprintf(why, sizeof why, "%s", good ? "" : strerror(errno));
   }
