@@ -1,4 +1,4 @@
-// patience.c: NCCL_NET_TIMEOUT, as those who measure it want it.
+// patience.c: NCCL_NET_TIMEOUT, in seconds.
 #include "base/param.h"
 #include "net/net.h"
 

@@ -256,9 +256,9 @@ static ncclResult_t look_for_both(tt_proxy_conn *c, tt_proxy_step *st, int *done
   if (!*done) {
     return ncclSuccess;
   }
-  TT_TRY(take(c, st, got[0] == TT_NET_UNTOLD ? presume(c, st) : got[0]));
+  TT_TRY(take(c, st, got[0] == TT_NET_SIZE_UNKNOWN ? presume(c, st) : got[0]));
   *done = !c->jammed;
-  return *done && got[1] != TT_NET_UNTOLD ? take_payload(c, st, got[1]) : ncclSuccess;
+  return *done && got[1] != TT_NET_SIZE_UNKNOWN ? take_payload(c, st, got[1]) : ncclSuccess;
 }
 
 // Looks whether the step's message has come. *done: all of it.
@@ -275,7 +275,7 @@ static ncclResult_t look_for(tt_proxy_conn *c, tt_proxy_step *st, int *done)
     if (!*done) {
       return ncclSuccess;
     }
-    got = TT_UNLIKELY(got == TT_NET_UNTOLD) ? presume(c, st) : got;
+    got = TT_UNLIKELY(got == TT_NET_SIZE_UNKNOWN) ? presume(c, st) : got;
     if (TT_UNLIKELY(st->unsure)) {
       be_sure(c, st, got);
     }
@@ -291,7 +291,7 @@ static ncclResult_t look_for(tt_proxy_conn *c, tt_proxy_step *st, int *done)
   if (st->payload != NULL) { // else its place is not given to the network yet
     TT_TRY(net->test(st->payload, done, &got));
   }
-  return *done && got != TT_NET_UNTOLD ? take_payload(c, st, got) : ncclSuccess;
+  return *done && got != TT_NET_SIZE_UNKNOWN ? take_payload(c, st, got) : ncclSuccess;
 }
 
 // Looks what has come, in order.

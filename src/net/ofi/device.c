@@ -85,7 +85,7 @@ static struct fi_info *make_hints(const tt_ofi_lib *lib, const char *provider)
   return hints;
 }
 
-// Among those of addresses: is this one of the interfaces that may be used? Others have no say in it.
+// Is a device with an IP address one of the interfaces that may be used? Other devices are always allowed.
 static bool is_allowed(const struct fi_info *info, const tt_netif *netifs, int n)
 {
   const struct sockaddr *a = info->src_addr;
@@ -320,7 +320,7 @@ void tt_ofi_dev_close(tt_ofi_dev *dev)
 
 // ---- Completions
 
-// Returns whether somebody else than who asks has to be told.
+// Returns whether the set of events must be rung: the request is not the one that the caller tests.
 static bool complete_request(tt_ofi_req *req, int error, size_t size, const tt_ofi_req *asked)
 {
   if (req == NULL || req->state != TT_OFI_BUSY) {
@@ -343,7 +343,7 @@ static int take_error(tt_ofi_dev *dev, const tt_ofi_req *asked)
   return complete_request(err.op_context, err.err, 0, asked);
 }
 
-// One batch. *others: somebody else has to be told. False: there is no more.
+// One batch. *others: the set of events must be rung. False: there is no more.
 static bool take_batch(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked, bool *others)
 {
   struct fi_cq_tagged_entry entries[BATCH];

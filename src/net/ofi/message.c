@@ -72,7 +72,7 @@ static const char *direction(const tt_ofi_conn *c)
   return c->send ? "to" : "from";
 }
 
-// Keeps the first reason, and says it again.
+// Keeps the first reason; later calls fail with it.
 static ncclResult_t fail_conn(tt_ofi_conn *c, const char *what, int error)
 {
   if (c->why[0] == '\0' && c->dev->ep == NULL) {

@@ -79,8 +79,9 @@ static ncclResult_t ofi_init(const tt_net_env *env, void **ctx)
   return ncclSuccess;
 }
 
-// libfabric has no word for this, and closing its objects here would take its locks and end the parent's connections. But what it sleeps on
-// leads to its sockets. Without a descriptor to sleep on (and at a device that was not opened) there is nothing to find.
+// libfabric has no function for this, and closing its objects here would take its locks and end the parent's
+// connections. But what it sleeps on leads to its sockets. Without a descriptor to sleep on (and at a device that was
+// not opened) there is nothing to find.
 static void ofi_forget(void *ctx)
 {
   tt_ofi *net = ctx;

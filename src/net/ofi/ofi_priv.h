@@ -1,11 +1,11 @@
-// ofi_priv.h: the network OFI: libfabric's reliable, tagged messages. libfabric is opened at run time, so that a library built with it runs where it is not
-// installed.
+// ofi_priv.h: the network OFI: libfabric's reliable, tagged messages. libfabric is opened at run time, so that a
+// library built with it runs where it is not installed.
 //
-// A device is one domain of the provider with one endpoint, which all connections of a context share; a connection is a tag. Tags are chosen at random by
-// the receiving end (47 bits), so that one cannot be guessed.
+// A device is one domain of the provider with one endpoint, which all connections of a context share; a connection is a
+// tag. Tags are chosen at random by the receiving end (47 bits), so that one cannot be guessed.
 //
-// A connection comes to be: the ranks meet over TCP (net/rendezvous), where both prove the communicator's key. Then the accepting side sends its
-// endpoint's address and the tag, and the socket is closed.
+// A connection comes to be: the ranks meet over TCP (net/rendezvous), where both prove the communicator's key. Then the
+// accepting side sends its endpoint's address and the tag, and the socket is closed.
 //
 // Locks: a device's `lock` guards everything of it and of its connections.
 #pragma once
@@ -95,21 +95,26 @@ struct tt_ofi_conn {
 
 // Opens libfabric. False: it is not here, or too old; `why` (TT_LIBRARY_WHY bytes) says which.
 bool tt_ofi_open_library(tt_ofi_lib *lib, char *why);
-// Fills infos and devs: the domains of NCCL_OFI_PROVIDER's provider, or of the best one. Errors: ncclSystemError, with what there is.
+// Fills infos and devs: the domains of NCCL_OFI_PROVIDER's provider, or of the best one. Errors: ncclSystemError, with
+// what there is.
 ncclResult_t tt_ofi_find_devices(tt_ofi *net);
-// Opens the device's endpoint unless it is open. Caller holds the lock. Errors: ncclSystemError; the same again once it has failed or been given up.
+// Opens the device's endpoint unless it is open. Caller holds the lock. Errors: ncclSystemError; the same again once it
+// has failed or been given up.
 ncclResult_t tt_ofi_dev_open(tt_ofi *net, tt_ofi_dev *dev);
-// Closes the endpoint for good, because memory that it may still touch must be given back: what is under way on it has failed. Caller holds the lock.
+// Closes the endpoint for good, because memory that it may still touch must be given back: what is under way on it has
+// failed. Caller holds the lock.
 void tt_ofi_dev_give_up(tt_ofi_dev *dev, const char *why);
 void tt_ofi_dev_close(tt_ofi_dev *dev);
-// Takes what has been completed; who looks after a request other than `asked` (NULL: none) is told by the descriptor. Caller holds the lock.
+// Takes what has been completed. If that includes a request other than `asked` (NULL: none), rings the set of events.
+// Caller holds the lock.
 void tt_ofi_progress(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked);
 // Makes a later completion ring the descriptor; goes on meanwhile if something is there already. Caller holds the lock.
 void tt_ofi_before_sleep(const tt_ofi *net, tt_ofi_dev *dev, const tt_ofi_req *asked);
 
 // ---- message.c
 
-// Takes what the connection has posted back; false when libfabric does not let go of one request. Caller holds the lock.
+// Takes what the connection has posted back; false when libfabric does not let go of one request. Caller holds the
+// lock.
 bool tt_ofi_take_back(tt_ofi_conn *c);
 
 // The rows of tt_net_ops (net/net.h) of these names, with the same arguments, threads and errors.

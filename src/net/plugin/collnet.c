@@ -1,7 +1,8 @@
 // collnet.c: networks that reduce, out of plugins' libraries. See net/collnet.h, and collnet_priv.h for the versions.
 //
-// Who owns what: a tt_collnet (one rank of one communicator) has a context of the plugin's and a share of its library; connections, listeners and attempts to
-// connect hold it. Versions without finalize are initialised once per process and stay open, as networks are (library.c), under the same lock.
+// Who owns what: a tt_collnet (one rank of one communicator) has a context of the plugin's and a share of its library;
+// connections, listeners and attempts to connect hold it. Versions without finalize are initialised once per process
+// and stay open, as networks are (library.c), under the same lock.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +60,8 @@ static ncclResult_t fail_collnet(const tt_collnet *c, const char *function, nccl
                  tt_plugin_path(c->plugin), c->v->version, function, (int)code, tt_result_string(res));
 }
 
-// What went wrong before a reduction was made: all ranks do without then, so it is no error of the communicator's, and leaves its last error alone.
+// A failure before the first reduction: all ranks do without the network then. It is no error of the communicator, and
+// the last error stays.
 static ncclResult_t decline(const tt_collnet *c, const char *function, ncclResult_t code)
 {
   ncclResult_t res = tt_pnet_code(code);
@@ -68,7 +70,7 @@ static ncclResult_t decline(const tt_collnet *c, const char *function, ncclResul
   return res;
 }
 
-// What went wrong and does not matter.
+// A failure without consequences.
 static void mention_failure(const tt_collnet *c, const char *function, ncclResult_t code)
 {
   if (code != ncclSuccess) {
@@ -104,7 +106,8 @@ static bool has_begun(const void *table)
   return o != NULL;
 }
 
-// From now on its library stays open: nothing says when its threads have ended. False: there is no memory to remember it.
+// From now on its library stays open: nothing says when its threads have ended. False: there is no memory to remember
+// it.
 static bool stay_begun(const tt_collnet *c)
 {
   once *o = tt_calloc(1, sizeof *o);
@@ -283,10 +286,10 @@ void tt_collnet_close_listen(tt_collnet *c, void *listener)
   }
 }
 
-// An attempt to connect: of the thread that calls the plugin, and of who waits for it.
+// An attempt to connect, shared by the thread that calls the plugin and the thread that waits for it.
 typedef struct attempt {
   pthread_mutex_t lock;
-  bool done, left; // the plugin has answered; nobody waits for it any more
+  bool done, left; // the plugin has answered; the waiting thread has left
   ncclResult_t res;
   void *real;
   tt_collnet *net;
@@ -418,11 +421,10 @@ ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64
           "COLLNET/Plugin: rank %d: given up while collective network %s connects %d ranks: one has gone, or the communicator is aborted",
           c->rank, c->name, g->nranks);
     } else {
-      tt_info(
-          TT_INIT | TT_NET,
-          "COLLNET/Plugin: rank %d: collective network %s has not connected %d ranks in %.1f s: does connect of the plugin wait for one "
-          "that has gone? NCCL_NET_TIMEOUT says how long to wait",
-          c->rank, c->name, g->nranks, (double)timeout_ns / TT_NS_PER_S);
+      tt_info(TT_INIT | TT_NET,
+              "COLLNET/Plugin: rank %d: collective network %s has not connected %d ranks in %.1f s (NCCL_NET_TIMEOUT); does connect of the "
+              "plugin wait for a rank that has gone?",
+              c->rank, c->name, g->nranks, (double)timeout_ns / TT_NS_PER_S);
     }
     return ncclRemoteError;
   }

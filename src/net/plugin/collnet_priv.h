@@ -1,5 +1,5 @@
-// collnet_priv.h: collective networks of all versions behind one form. collnet.inc makes it, once per version (collnet_v6.c … collnet_v12.c compile it);
-// collnet.c uses it.
+// collnet_priv.h: collective networks of all versions behind one form. collnet.inc makes it, once per version
+// (collnet_v6.c … collnet_v12.c compile it); collnet.c uses it.
 #pragma once
 #include "net/collnet.h"
 #include "plugin/loader.h"
@@ -9,10 +9,11 @@ typedef struct tt_cnet_device {
   bool host_memory; // it takes some, and leaves no work to a GPU
   bool made;        // of several, which are in the list too
   bool flush;
-  size_t max_bytes; // of a reduction; 0: not told
+  size_t max_bytes; // of a reduction; 0: unknown
 } tt_cnet_device;
 
-// A version: the plugin's functions as those of the newest version would be, over its table `t`. Codes are the plugin's own.
+// A version: the plugin's functions as those of the newest version would be, over its table `t`. Codes are the plugin's
+// own.
 typedef struct tt_cnet_version {
   int version;
   bool own_context; // init makes one for each communicator; else there is one init in the process

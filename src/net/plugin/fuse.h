@@ -1,7 +1,9 @@
-// fuse.h: which devices of a plugin become one (NCCL_NET_MERGE_LEVEL, NCCL_NET_MERGE_POLICY, NCCL_NET_FORCE_MERGE). Pure functions but for tt_fuse_place.
+// fuse.h: which devices of a plugin become one (NCCL_NET_MERGE_LEVEL, NCCL_NET_MERGE_POLICY, NCCL_NET_FORCE_MERGE).
+// Pure functions but for tt_fuse_place.
 //
-// Distances are NCCL's, from where devices stand below /sys: of a PCI switch the upstream port counts, root ports do not. Devices without a PCI device hang on one
-// virtual card, so they are ports of one. Source: NCCL's topo.cc (facts), seed 004.
+// Distances are NCCL's, from where devices stand below /sys: of a PCI switch the upstream port counts, root ports do
+// not. Devices without a PCI device hang on one virtual card, so they are ports of one. Source: NCCL's topo.cc (facts),
+// seed 004.
 #pragma once
 #include "net/net.h"
 
@@ -25,7 +27,7 @@ void tt_fuse_place_of(const char *pci_path, tt_fuse_place *out);
 // Never LOC: two devices are two.
 tt_fuse_level tt_fuse_distance(const tt_fuse_place *a, const tt_fuse_place *b);
 
-// NCCL_NET_MERGE_LEVEL's word; false: it is none of NCCL's, and *out is LOC, as with NCCL.
+// A value of NCCL_NET_MERGE_LEVEL; false: NCCL has no such value, and *out is LOC, as with NCCL.
 bool tt_fuse_level_of(const char *word, tt_fuse_level *out);
 
 typedef struct tt_fuse_found {
@@ -33,5 +35,6 @@ typedef struct tt_fuse_found {
   int n, devs[TT_NET_PARTS]; // found, at most `max`, in the order of their numbers
 } tt_fuse_found;
 
-// One group of NCCL_NET_FORCE_MERGE, "mlx5_0,mlx5_1:2": the devices whose name (and port, if it is told) is in it. `max`: TT_NET_PARTS or less.
+// One group of NCCL_NET_FORCE_MERGE, "mlx5_0,mlx5_1:2": the devices whose name (and port, if there is one) is in it.
+// `max`: TT_NET_PARTS or less.
 void tt_fuse_match(const char *group, size_t length, const tt_net_props *const *devs, int ndevs, int max, tt_fuse_found *out);

@@ -1,8 +1,9 @@
 // library.c: network plugins that are open in this process. See plugin_priv.h.
 //
-// One list, because plugins before version 11 are initialised once per process, and because all communicators that ask for the same library share what is
-// known of its devices. Everything here that calls a plugin does so under the list's lock, so a plugin's init, devices and finalize run one at a time, as
-// plugin authors know it. A forked child has no list: it opens what it needs anew.
+// One list, because plugins before version 11 are initialised once per process, and because all communicators that ask
+// for the same library share what is known of its devices. Everything here that calls a plugin does so under the list's
+// lock, so a plugin's init, devices and finalize run one at a time, as plugin authors know it. A forked child has no
+// list: it opens what it needs anew.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,7 +73,7 @@ static bool refuse_device(const tt_pnet_library *lib, const char *what, int dev,
   return false;
 }
 
-// Can a device be used? What is absurd and can be done without is put right and told.
+// Can a device be used? Absurd values that do not matter are corrected, and the log says so.
 static bool is_device_good(const tt_pnet_library *lib, int dev, tt_net_props *p, int type)
 {
   if (type != NCCL_NET_DEVICE_HOST) {
@@ -93,7 +94,8 @@ static bool is_device_good(const tt_pnet_library *lib, int dev, tt_net_props *p,
   return true;
 }
 
-// What it says it consists of: devices that are known and physical, else it counts as physical itself.
+// The parts that the plugin names: physical devices that were seen before; otherwise the device counts as physical
+// itself.
 static void set_parts(const tt_pnet_library *lib, int dev, tt_net_props *p, const int *vdevs)
 {
   for (int i = 0; i < p->nparts; i++) {
@@ -166,7 +168,7 @@ static bool find_devices(tt_pnet_library *lib)
 
 // ---- init and finalize
 
-// Undoes an init. A plugin without any may forget what it was told to make: who initialises it next looks anew.
+// Undoes an init. After the last one a plugin may forget its virtual devices, so the next init lists the devices anew.
 static ncclResult_t finalize_library(tt_pnet_library *lib, void *ctx)
 {
   ncclResult_t res = lib->v->finalize(lib->table, ctx);
@@ -197,7 +199,8 @@ static void leave_hollow(tt_pnet_library *lib, void *ctx)
   }
 }
 
-// Once. What the parameters want and cannot be done is an error for every communicator: devices that were made before it was found are no excuse.
+// Once. What the parameters want and cannot be done is an error for every communicator: devices that were made before
+// it was found are no excuse.
 static ncclResult_t fuse_once(tt_pnet_library *lib)
 {
   ncclResult_t res = tt_pnet_fuse(lib);
@@ -392,9 +395,9 @@ static void unlink_library(const tt_pnet_library *lib)
 void tt_pnet_library_close(tt_pnet_library *lib)
 {
   pthread_mutex_lock(&lock);
-  // One that was initialised and has no finalize stays: nothing says when its threads have ended (google-fastsocket's have not), and its init is not to be
-  // called twice.
-  // So does one that is of no use, with the reason.
+  // A plugin that was initialised and has no finalize stays: nothing tells when its threads have ended
+  // (google-fastsocket's have not), and its init must not be called twice. A plugin that cannot be used stays too, with
+  // the reason.
   bool stays = (!lib->v->own_context && lib->inits > 0) || lib->refused != ncclSuccess || lib->hollow;
   if (--lib->refs == 0 && !stays) { // in a child it may be the parent's, which is in no list
     unlink_library(lib);

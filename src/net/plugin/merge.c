@@ -1,4 +1,5 @@
-// merge.c: makes one device of several where the plugin can (makeVDevice) and the parameters say so, once per library. See fuse.h for what is near.
+// merge.c: makes one device of several where the plugin can (makeVDevice) and the parameters ask for it, once per
+// library. fuse.h has the distances.
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +33,7 @@ bool tt_pnet_make_virtual(tt_pnet_library *lib, const int *devs, int n, int *dev
     snprintf(why, size, "makeVDevice gives device %d; after %d devices it should be %d, and usable", made, old, old);
     return false;
   }
-  tt_net_props *p = lib->devs[made]; // what it says of its parts is as it may be: it is known what they are
+  tt_net_props *p = lib->devs[made]; // its parts are these, whatever the plugin reports
   p->nparts = n;
   for (int i = 0; i < n; i++) {
     p->parts[i] = lib->devs[devs[i]];
@@ -70,7 +71,8 @@ static bool make_one(fusion *f, const int *devs, int n, char *why, size_t size)
 
 // ---- By name
 
-// One group: its devices, n 0 where it is empty. All groups are judged before the first is made: a device that was made stays.
+// One group: its devices, n 0 where it is empty. All groups are judged before the first is made: a device that was made
+// stays.
 static ncclResult_t judge_group(fusion *f, const char *group, size_t length, tt_fuse_found *found)
 {
   int most = f->lib->v->most_parts;
@@ -90,7 +92,7 @@ static ncclResult_t judge_group(fusion *f, const char *group, size_t length, tt_
     }
   }
   for (int i = 0; i < n; i++) {
-    f->placed[devs[i]] = true; // one alone too, because somebody wants it so
+    f->placed[devs[i]] = true; // also a device alone: the user names it so
   }
   return ncclSuccess;
 }
@@ -127,7 +129,7 @@ static bool same_rail(const fusion *f, int a, int b)
   return f->lib->devs[a]->rail >= 0 && f->lib->devs[a]->rail == f->lib->devs[b]->rail;
 }
 
-// The devices that are near `first` and nobody else's.
+// The devices that are near `first` and belong to no virtual device.
 static int near_devices(const fusion *f, int first, tt_fuse_level level, bool by_rail, int *devs)
 {
   int n = 1;
@@ -140,7 +142,7 @@ static int near_devices(const fusion *f, int first, tt_fuse_level level, bool by
   return n;
 }
 
-// Those that cannot be fused stay apart for ever.
+// Devices that cannot be fused stay apart from now on.
 static void keep_apart(fusion *f, const int *devs, int n)
 {
   for (int i = 1; i < n; i++) {

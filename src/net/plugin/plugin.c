@@ -1,7 +1,8 @@
 // plugin.c: a network plugin as a row of net.h. See plugin_priv.h.
 //
-// A connection of ours holds the plugin's and a place for each request, because the plugin's alone would not say whose it is. It counts them too: more than
-// the version allows are "not now". Errors get the plugin's name, the function and the code; a connection that has failed is not used again, only closed.
+// A connection here holds the plugin's and a place for each request, because the plugin's request does not name its
+// connection. It counts them too: more than the version allows are "not now". Errors name the plugin, the function and
+// the code. A connection that has failed is only closed.
 #include <limits.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #include "net/plugin/plugin_priv.h"
 #include "plugin/profiler/profiler.h"
 
-// A network for one rank of one communicator. `refs`: who was given it and who has opened its context.
+// A network for one rank of one communicator. `refs`: the caller of tt_net_plugin_open, and each open context.
 typedef struct tt_pnet {
   tt_net_ops ops;
   _Atomic int refs;
@@ -50,7 +51,7 @@ struct comm {
 _Static_assert(NCCL_NET_MAX_REQUESTS == 32, "a bit each");
 
 enum { LAST_CALLS = 16 };
-enum { UNTOLD = -0x7e57 }; // no plugin says that of its own will
+enum { NOT_WRITTEN = -0x7e57 }; // a size that no plugin reports
 
 static const tt_net_ops operations;
 
@@ -75,7 +76,7 @@ static ncclResult_t judge_answer(comm *c, const char *function, ncclResult_t res
   return fail_plugin(c->net, function, res);
 }
 
-// A connection that has failed says the same again, without asking the plugin.
+// A connection that has failed fails again in the same way; the plugin is not called.
 static ncclResult_t still_failed(const comm *c)
 {
   return fail_plugin(c->net, c->where, c->code);
@@ -149,7 +150,7 @@ static ncclResult_t pnet_properties(void *ctx, int dev, tt_net_props *props)
 
 // ---- connections
 
-// What the plugin is told of the communicator before its first connection.
+// Hints about the communicator, before its first connection.
 static void hint_once(tt_pnet *n)
 {
   if (n->lib->v->hint != NULL && !atomic_exchange(&n->hinted, true)) {
@@ -223,7 +224,8 @@ static ncclResult_t pnet_connect(void *ctx, int dev, void *handle, void **send_c
   return take_comm(n, real, TT_PNET_SEND, dev, send_comm);
 }
 
-// The table has no word for giving up. What a few more calls bring is closed; a plugin whose attempt takes longer keeps what it has begun.
+// The table has no function for this. A connection that a few more calls complete is closed; a slower attempt stays
+// with the plugin.
 static void pnet_cancel(void *ctx, int dev, const void *handle)
 {
   tt_pnet *n = ctx;
@@ -417,12 +419,13 @@ static ncclResult_t pnet_iflush(void *recv_comm, int n, void **data, const int *
   return begin_request(r, "iflush", lib->v->iflush(lib->table, c->real, &m, &r->real), out);
 }
 
-// Are the sizes that a receive reports possible? Some plugins report none (google-fastsocket): then `seen` is as it was before.
+// Are the sizes that a receive reports possible? Some plugins report none (google-fastsocket): then `seen` is as it was
+// before.
 static ncclResult_t take_sizes(request *r, const int *seen, size_t *sizes)
 {
   comm *c = r->of;
   for (int i = 0; i < r->n; i++) {
-    if (seen[i] != UNTOLD && (seen[i] < 0 || (size_t)seen[i] > r->room[i])) {
+    if (seen[i] != NOT_WRITTEN && (seen[i] < 0 || (size_t)seen[i] > r->room[i])) {
       c->failed = ncclInternalError;
       c->where = "test";
       c->code = ncclInternalError;
@@ -430,7 +433,7 @@ static ncclResult_t take_sizes(request *r, const int *seen, size_t *sizes)
                      c->net->name, seen[i], r->room[i]);
     }
     if (sizes != NULL) {
-      sizes[i] = seen[i] == UNTOLD ? TT_NET_UNTOLD : (size_t)seen[i];
+      sizes[i] = seen[i] == NOT_WRITTEN ? TT_NET_SIZE_UNKNOWN : (size_t)seen[i];
     }
   }
   return ncclSuccess;
@@ -447,7 +450,7 @@ static ncclResult_t pnet_test(void *any, int *done, size_t *sizes)
     return still_failed(c);
   }
   for (int i = 0; i < TT_PNET_GROUP; i++) {
-    seen[i] = UNTOLD;
+    seen[i] = NOT_WRITTEN;
   }
   TT_TRY(judge_answer(c, "test", lib->v->test(lib->table, r->real, &is_done, r->flush ? NULL : seen)));
   if (!is_done) {
@@ -497,7 +500,8 @@ static void fill_row(tt_pnet *n)
 
 typedef bool (*choice)(void *arg, const char *name);
 
-// A network for a rank, with this library, of which the share becomes its own. *out NULL: it cannot be used, or is not wanted.
+// A network for a rank, with this library, of which the share becomes its own. *out NULL: it cannot be used, or is not
+// wanted.
 static ncclResult_t new_network(tt_pnet_library *lib, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
 {
   bool usable = false;

@@ -6,9 +6,10 @@
 // library.c    plugins that are open in this process: found, initialised, their devices looked at; shared by all communicators
 // plugin.c     a plugin as a row of net.h: context, connections, requests, errors with names
 //
-// Who owns what: a tt_pnet (one rank of one communicator) has a context of the plugin's and a share of its library; connections and listeners have a share of
-// nothing: they are closed before their context, which is the user's duty. A library is closed with its last tt_pnet, but for
-// versions without finalize: once initialised, these stay until the process ends.
+// Who owns what: a tt_pnet (one rank of one communicator) has a context of the plugin's and a share of its library;
+// connections and listeners have a share of nothing: they are closed before their context, which is the user's duty. A
+// library is closed with its last tt_pnet, but for versions without finalize: once initialised, these stay until the
+// process ends.
 #pragma once
 #include <stdatomic.h>
 
@@ -38,12 +39,13 @@ typedef struct tt_pnet_message {
   void **mhandles, **phandles; // [n], never NULL
 } tt_pnet_message;
 
-// A version of the interface: the plugin's functions as those of the newest version would be, over its table `t`. Codes are the plugin's own.
+// A version of the interface: the plugin's functions as those of the newest version would be, over its table `t`. Codes
+// are the plugin's own.
 typedef struct tt_pnet_version {
   int version;
   unsigned requests;             // under way on one connection, at most
   size_t max_bytes;              // of a message
-  int most_parts;                // devices that one can be made of
+  int most_parts;                // of a virtual device
   bool own_context;              // init makes one for each communicator; else there is one init in the process
   const tt_plugin_member *needs; // name and init come first
   size_t nneeds;
@@ -51,7 +53,7 @@ typedef struct tt_pnet_version {
   ncclResult_t (*init)(const void *t, const tt_pnet_setup *s, void **ctx);
   ncclResult_t (*devices)(const void *t, int *n);
   // *type: ncclNetDeviceType. Texts are the plugin's.
-  // vdevs[nparts]: of which it says it consists, if it is more than one (props->nparts).
+  // vdevs[nparts]: its parts, if there are several (props->nparts).
   ncclResult_t (*properties)(const void *t, int dev, tt_net_props *props, int *type, int *vdevs);
   ncclResult_t (*listen)(const void *t, void *ctx, int dev, void *handle, void **comm);
   ncclResult_t (*connect)(const void *t, void *ctx, const tt_pnet_setup *s, int dev, void *handle, void **comm);
@@ -97,19 +99,22 @@ typedef struct tt_pnet_library {
   bool hollow;          // nor was it after; under the lock
   ncclResult_t refused; // NCCL_NET_FORCE_MERGE cannot be done, and `why`; ncclSuccess: it can. Under the lock
   char why[1024];
-  int ndevs; // the plugin's; 0: nobody has looked yet
+  int ndevs; // the plugin's; 0: not listed yet
   tt_net_props *devs[TT_PNET_DEVICES];
   // Those that count, by the plugin's numbers: what was made of several, and what is no part of such.
   _Atomic int nusable;
   int usable[TT_PNET_DEVICES];
 } tt_pnet_library;
 
-// The library for an item of the list, opened or shared. *out NULL: it cannot be used, and the log has said why. Errors: ncclSystemError (no memory).
+// The library for an item of the list, opened or shared. *out NULL: it cannot be used, and the log has said why.
+// Errors: ncclSystemError (no memory).
 ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out);
 void tt_pnet_library_close(tt_pnet_library *lib);
-// A plugin of another kind in the library for such an item, opened for it if need be; *out NULL: there is none, of which nothing is said. Errors: as above.
+// A plugin of another kind in the library for such an item, opened for it if need be; *out NULL: there is none, of
+// which nothing is said. Errors: as above.
 ncclResult_t tt_pnet_library_also(const char *wish, tt_plugin_kind kind, tt_plugin **out);
-// Initialises it for a communicator, and looks at its devices and fuses them when that has not been done. *usable false: it cannot be used, the log has said why.
+// Initialises it for a communicator, and looks at its devices and fuses them when that has not been done. *usable
+// false: it cannot be used, the log has said why.
 // Errors: as above; ncclInvalidUsage (NCCL_NET_FORCE_MERGE cannot be done).
 ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable);
 // Undoes one init. Errors: the plugin's code.
@@ -119,9 +124,10 @@ bool tt_pnet_add_device(tt_pnet_library *lib, int dev);
 
 // ---- merge.c. The list's lock held.
 
-// Makes one device of `n`; *dev: the plugin's number. False: `why` says why not.
+// Makes one device of `n`; *dev: the plugin's number. False: `why` has the reason.
 bool tt_pnet_make_virtual(tt_pnet_library *lib, const int *devs, int n, int *dev, char *why, size_t size);
-// Fuses what the parameters want, unless the plugin has done so before, and says which devices count. Errors: ncclInvalidUsage, ncclSystemError (no memory).
+// Fuses what the parameters want, unless the plugin has done so before, and lists the devices that count. Errors:
+// ncclInvalidUsage, ncclSystemError (no memory).
 ncclResult_t tt_pnet_fuse(tt_pnet_library *lib);
 
 // As far as the plugin's codes go that are codes at all.

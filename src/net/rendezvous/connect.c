@@ -1,5 +1,5 @@
-// connect.c: the connecting side: first the control socket, to whichever address answers, then the data sockets to the same. See
-// rendezvous.h.
+// connect.c: the connecting side: first the control socket, to whichever address answers, then the data sockets to the
+// same. See rendezvous.h.
 #include <errno.h>
 #include <string.h>
 

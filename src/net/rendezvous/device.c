@@ -1,4 +1,4 @@
-// device.c: the devices of a context, and what their rows of net.h say. See rendezvous.h.
+// device.c: the devices of a context, and the functions of net.h that describe them. See rendezvous.h.
 #include <limits.h>
 #include <net/if.h>
 #include <stdio.h>

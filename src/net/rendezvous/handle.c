@@ -1,4 +1,5 @@
-// handle.c: the bytes that say where a listener is. They come from another rank: nothing in them is believed. See rendezvous.h.
+// handle.c: the bytes that describe a listener. They come from another rank, so everything is checked. See
+// rendezvous.h.
 #include <netinet/in.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 // listen.c: the accepting side: a listener gathers the sockets of one connection. See rendezvous.h.
 //
-// Every socket proves the communicator's key (greet.h) and says which one of which attempt it is. The control socket of a new attempt
-// starts the gathering anew: the peer has given up the attempt before. Nothing waits; a listener can be closed at any time.
+// Every socket proves the communicator's key (greet.h) and names its attempt and its place there. The control socket of
+// a new attempt starts the gathering anew: the peer has given up the attempt before. Nothing waits; a listener can be
+// closed at any time.
 #include <errno.h>
 #include <string.h>
 
@@ -64,7 +65,8 @@ ncclResult_t tt_rdv_listen(void *ctx, int dev, void *handle, void **listen_comm)
   return ncclSuccess;
 }
 
-// Takes a socket that has proved itself. One that belongs to another listener, or to an attempt that was given up, is dropped.
+// Takes a socket that has proved itself. One that belongs to another listener, or to an attempt that was given up, is
+// dropped.
 static void gather_socket(tt_rdv_listener *l, const tt_hello *hello, int fd)
 {
   const tt_net_env *env = &l->net->env;
@@ -92,7 +94,7 @@ static void gather_socket(tt_rdv_listener *l, const tt_hello *hello, int fd)
   l->ends.fds[tag.index] = fd;
 }
 
-// All sockets are here: has the connecting side said so too? When it has given up instead, the gathering begins anew.
+// All sockets are here: has the connecting side said "go"? If it has given up instead, the gathering begins anew.
 static bool has_heard_go(tt_rdv_listener *l)
 {
   int e = tt_sock_pass(l->ends.fds[0], &l->go, sizeof(l->go), &l->heard, false);
@@ -142,8 +144,8 @@ ncclResult_t tt_rdv_close_listen(void *listen_comm)
   return ncclSuccess;
 }
 
-// Greeters and dials may be in the hands of a thread that the child does not have: only sockets are touched. What dials hold is no
-// connection yet.
+// Greeters and dials may be in the hands of a thread that the child does not have: only sockets are touched. What dials
+// hold is no connection yet.
 void tt_rdv_forget(tt_rdv *net)
 {
   for (tt_rdv_listener *l = net->listeners; l != NULL; l = l->next) {

@@ -1,13 +1,14 @@
-// rendezvous.h: what the networks of this library have in common: devices, and how the sockets of two ranks find each other. The socket
-// network keeps the sockets that are made; OFI exchanges addresses over one and closes it.
+// rendezvous.h: what the networks of this library have in common: devices, and how the sockets of two ranks find each
+// other. The socket network keeps the sockets that are made; OFI exchanges addresses over one and closes it.
 //
-// A connection comes to be. The handle names the listener's addresses, a random cookie and the number of data sockets that the listener
-// would like; the smaller wish of both ends counts. The connecting side dials the control socket (bootstrap/dial.h: any address that answers
-// and proves the key), then the data sockets at the same address. The tag of each hello says which socket of which attempt it is. The
-// message "go" on the control socket ends the attempt; until then a new attempt displaces the old one.
+// A connection comes to be. The handle names the listener's addresses, a random cookie and the number of data sockets
+// that the listener would like; the smaller wish of both ends counts. The connecting side dials the control socket
+// (bootstrap/dial.h: any address that answers and proves the key), then the data sockets at the same address. The tag
+// of each hello names the socket and the attempt. The message "go" on the control socket ends the attempt; until then a
+// new attempt displaces the old one.
 //
-// One thread calls all of this (net.h: the service thread). The lists are changed under the lock, by single stores, so that a forked child can
-// walk them without it.
+// One thread calls all of this (net.h: the service thread). The lists are changed under the lock, by single stores, so
+// that a forked child can walk them without it.
 #pragma once
 #include <assert.h>
 #include <pthread.h>
@@ -28,7 +29,8 @@ enum {
   TT_RDV_UNKNOWN_SPEED = 10000,
 };
 
-// The connecting side's first message on the control socket: all sockets stand. Until then it may give up and begin anew.
+// The connecting side's first message on the control socket: all sockets stand. Until then it may give up and begin
+// anew.
 typedef struct tt_rdv_go {
   uint32_t magic;
   uint32_t attempt;
@@ -133,12 +135,12 @@ ncclResult_t tt_rdv_open_events(tt_rdv *net);
 void tt_rdv_fini(tt_rdv *net);
 // Says at INFO which devices there are, with `what` behind the list.
 void tt_rdv_log_devices(const tt_rdv *net, const char *what);
-// Reads what sysfs (below `root`, normally /sys/class/net) says about the interface `name`, and chooses threads and sockets. The addresses stay
-// empty.
+// Reads what sysfs (below `root`, normally /sys/class/net) says about the interface `name`, and chooses threads and
+// sockets. The addresses stay empty.
 void tt_rdv_dev_open(tt_rdv_dev *dev, const char *root, const char *name);
 void tt_rdv_dev_close(tt_rdv_dev *dev);
-// Threads and sockets from what the user wants (-2: nothing) and the adapter's vendor ("0x1d0f"; "" or NULL: unknown). Pure but for
-// warnings.
+// Threads and sockets from what the user wants (-2: nothing) and the adapter's vendor ("0x1d0f"; "" or NULL: unknown).
+// Pure but for warnings.
 void tt_rdv_dev_sockets(int64_t want_threads, int64_t want_per_thread, const char *vendor, int *nthreads, int *nsocks);
 // Copy of the path without links; NULL: there is nothing there. Free with tt_free.
 char *tt_rdv_real_path(const char *path);
@@ -155,16 +157,16 @@ ncclResult_t tt_rdv_listen(void *ctx, int dev, void *handle, void **listen_comm)
 ncclResult_t tt_rdv_close_listen(void *listen_comm);
 // The context that the listener belongs to.
 tt_rdv *tt_rdv_listener_net(const tt_rdv_listener *l);
-// Goes on to gather. NULL, or a connection's sockets, for which the other end has said "go": the caller takes or closes them, by tt_rdv_taken.
+// Goes on to gather. NULL, or a connection's sockets, for which the other end has said "go": the caller takes or closes
+// them, by tt_rdv_taken.
 tt_rdv_ends *tt_rdv_accept(tt_rdv_listener *l);
 // The sockets that tt_rdv_accept gave are the caller's (`kept`), or are closed. The listener gathers anew.
 void tt_rdv_taken(tt_rdv_listener *l, bool kept);
 // True when `peer` is in the middle of connecting to one of this context's listeners.
 bool tt_rdv_peer_comes(const tt_rdv *net, int peer);
 
-// ---- connect.c
-// Begins a connection, or goes on with it. *out NULL: not all of its sockets stand. Errors: a wrong handle or device, no memory, what the dials say;
-// the call is gone then.
+// ---- connect.c Begins a connection, or goes on with it. *out NULL: not all of its sockets stand. Errors: a wrong
+// handle or device, no memory, what the dials say; the call is gone then.
 ncclResult_t tt_rdv_connect(tt_rdv *net, int dev, const void *handle, tt_rdv_call **out);
 // Says on the control socket that everything stands, and `twin`. 0, or -errno. Once.
 int tt_rdv_say_go(tt_rdv_call *call, uint32_t twin);
@@ -178,7 +180,8 @@ void tt_rdv_call_destroy(tt_rdv_call *call);
 void tt_rdv_cancel(void *ctx, int dev, const void *handle);
 // Ends all calls and listeners.
 void tt_rdv_end_all(tt_rdv *net);
-// In a forked child: closes the descriptors of listeners and calls, and the ring and the set of events if they are open.
+// In a forked child: closes the descriptors of listeners and calls, and the ring and the set of events if they are
+// open.
 void tt_rdv_forget(tt_rdv *net);
 
 // ---- handle.c

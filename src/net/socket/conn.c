@@ -7,7 +7,8 @@
 #include "base/result.h"
 #include "net/socket/socket_priv.h"
 
-// Joins the list, the set of events, and the connection that shares the control socket, if it is still there. 0, or -errno: nothing.
+// Joins the list, the set of events, and the connection that shares the control socket, if it is still there. 0, or
+// -errno: nothing.
 static int link_conn(tt_snet_conn *c)
 {
   tt_snet *net = c->net;
@@ -116,8 +117,8 @@ ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_rdv_ends *ends, tt_snet_
   return ncclSuccess;
 }
 
-// What was sent still arrives; a peer that sends sees its connection end, unless the socket is needed the other way. Also when a forked
-// child has copies of the descriptors.
+// What was sent still arrives; a peer that sends sees its connection end, unless the socket is needed the other way.
+// Also when a forked child has copies of the descriptors.
 static void end_socket(const tt_snet_conn *c, int *fd, bool alone)
 {
   if (c->send) {

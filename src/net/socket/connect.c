@@ -1,7 +1,8 @@
 // connect.c: connections out of the sockets that a rendezvous gives. See socket_priv.h.
 //
-// A connection from A to B and one from B to A share a control socket where that is possible: the frames of the second go over the socket of the
-// first, against the direction of its frames. Acknowledgements then travel with the data, so a small message costs a packet less.
+// A connection from A to B and one from B to A share a control socket where that is possible: the frames of the second
+// go over the socket of the first, against the direction of its frames. Acknowledgements then travel with the data, so
+// a small message costs a packet less.
 #include <string.h>
 
 #include "base/log.h"
@@ -42,8 +43,9 @@ ncclResult_t tt_snet_accept(void *listen_comm, void **recv_comm)
   return res;
 }
 
-// The peer is connecting to this rank too: one of the two waits, so that one socket can do for both. The higher rank waits until the other
-// connection stands, the lower one for what is under way already. Not for ever: what is lost otherwise is a microsecond per message.
+// The peer is connecting to this rank too: one of the two waits, so that one socket can do for both. The higher rank
+// waits until the other connection stands, the lower one for what is under way already. Not for ever: what is lost
+// otherwise is a microsecond per message.
 static bool should_wait(const tt_rdv_call *call)
 {
   uint64_t most = call->net->env.rank > call->ends.peer ? HIGHER_WAITS_NS : LOWER_WAITS_NS;

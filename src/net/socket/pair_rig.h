@@ -1,4 +1,5 @@
-// pair.h: two contexts of the socket network in one process, and a connection between them. For tests and measuring programs.
+// pair.h: two contexts of the socket network in one process, and a connection between them. For tests and measuring
+// programs.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 // recv.c: from the control socket into the posted buffers. See socket_priv.h.
 //
-// Small messages are read ahead, many in one call, and copied; of a large one everything but its beginning goes straight into its buffer.
-// After a large message a large one is expected: then only the next frame is read ahead, and of one that is not very large the frame and the
-// payload are read in one call, the payload straight into the buffer.
+// Small messages are read ahead, many in one call, and copied; of a large one everything but its beginning goes
+// straight into its buffer. After a large message a large one is expected: then only the next frame is read ahead, and
+// of one that is not very large the frame and the payload are read in one call, the payload straight into the buffer.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,8 @@ static void scatter_ahead(const tt_snet_conn *c, const tt_snet_req *r, size_t by
   }
 }
 
-// The frame of what look_together has read is known now: what is not this message's is the beginning of those that follow it.
+// The frame of what look_together has read is known now: what is not this message's is the beginning of those that
+// follow it.
 static void settle_early(tt_snet_conn *c, const tt_snet_req *r)
 {
   struct iovec pieces[2];
@@ -121,9 +122,10 @@ static void compact_ahead(tt_snet_conn *c)
   c->ahead.end = left;
 }
 
-// How much of the front's payload is asked for together with its frame, before it is known how long it is: after a large message what the second part
-// is cut to measure for, or, where there is none, what the message before had. 0: nothing. Only into memory that may be overwritten behind the
-// message; and beside a very large one a call more is little.
+// How much of the front's payload is asked for together with its frame, before it is known how long it is: after a
+// large message what the second part is cut to measure for, or, where there is none, what the message before had. 0:
+// nothing. Only into memory that may be overwritten behind the message; and beside a very large one a call more is
+// little.
 static size_t guess_payload(const tt_snet_conn *c, const tt_snet_req *r)
 {
   if (!r->spare || !c->ahead.bulk || c->ahead.have_frame || c->ahead.end > c->ahead.at) {
@@ -151,7 +153,8 @@ static ssize_t read_with_frame(tt_snet_conn *c, size_t size, bool *full)
   return n;
 }
 
-// One call to the socket. Returns the bytes it gave, or -errno; *full when it gave all that was asked for, so that there may be more.
+// One call to the socket. Returns the bytes it gave, or -errno; *full when it gave all that was asked for, so that
+// there may be more.
 static ssize_t recv_some(tt_snet_conn *c, bool *full)
 {
   const tt_snet_req *r = tt_snet_req_of(c, c->front);

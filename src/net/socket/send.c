@@ -14,7 +14,8 @@ enum {
   LOOKS = 8 // a receiver asks the clock after so many looks in vain
 };
 
-// What one system call sends: frames and small payloads, copied one behind the other, and the other payloads where they lie.
+// What one system call sends: frames and small payloads, copied one behind the other, and the other payloads where they
+// lie.
 typedef struct batch {
   int n;
   size_t used; // of `copied`, in which the frames always find room
@@ -58,7 +59,8 @@ static void batch_message(batch *b, const tt_snet_req *r, size_t from)
   }
 }
 
-// May several large messages go in one call? Between them they fill TCP's segments, but who also receives would come to that too late.
+// May several large messages go in one call? That fills TCP's segments better, but delays what a rank receives
+// meanwhile.
 static bool may_go_together(const tt_snet_conn *c)
 {
   return __atomic_load_n(&c->net->one_way, __ATOMIC_RELAXED) >= ONE_WAY;
@@ -161,7 +163,8 @@ static unsigned silence_ms(const tt_snet_conn *c)
   return worst;
 }
 
-// Nothing got on: for how long? The kernel looks after idle sockets (keep-alive), and from Linux 6.15 after these too.
+// Nothing got on: for how long? The kernel detects silence of idle sockets (keep-alive), and from Linux 6.15 on of busy
+// ones too.
 static ncclResult_t watch_silence(tt_snet_conn *c)
 {
   uint64_t now = tt_now_ns();
@@ -177,7 +180,8 @@ static ncclResult_t watch_silence(tt_snet_conn *c)
   return ncclSuccess;
 }
 
-// Only the test of the oldest request that is not through looks at the control socket: with many requests posted, a look costs one call.
+// Only the test of the oldest request that is not through looks at the control socket: with many requests posted, a
+// look costs one call.
 static ncclResult_t drive_request(tt_snet_conn *c, const tt_snet_req *r)
 {
   if (c->failed != ncclSuccess) {

@@ -1,13 +1,13 @@
 // socket_priv.h: the socket network's objects. For src/net/socket alone; README.md of src/net has the picture.
 //
-// A connection goes one way. Its control socket carries frames, each followed by its payload. With data sockets, a message longer than
-// inline_max leaves only its frame there: frame.piece says into which pieces it was cut, piece i goes over data socket (data.next + i) %
-// nsocks, where data.next goes on by the number of pieces on both sides. So each data socket carries a sequence of pieces without any
-// header.
+// A connection goes one way. Its control socket carries frames, each followed by its payload. With data sockets, a
+// message longer than inline_max leaves only its frame there: frame.piece is the size of its pieces, piece i goes over
+// data socket (data.next + i) % nsocks, where data.next goes on by the number of pieces on both sides. So each data
+// socket carries a sequence of pieces without any header.
 //
-// Who touches what: a connection belongs to its caller (net.h: one thread at a time). Helper threads touch their data sockets, the
-// requests' `left` and the connection's data.error, nothing else. The context's lists are changed under its lock, by single stores, so that
-// a forked child can walk them without it.
+// Who touches what: a connection belongs to its caller (net.h: one thread at a time). Helper threads touch their data
+// sockets, the requests' `left` and the connection's data.error, nothing else. The context's lists are changed under
+// its lock, by single stores, so that a forked child can walk them without it.
 #pragma once
 #include "net/rendezvous/rendezvous.h"
 #include "os/socket.h"
@@ -63,8 +63,8 @@ typedef struct tt_snet_piece {
   tt_snet_req *req;
 } tt_snet_piece;
 
-// The caller owns `tail`, whoever drives the socket `head` and `moved`. A request has one piece per socket at most, so the ring never
-// overflows.
+// The caller owns `tail`; the thread that drives the socket owns `head` and `moved`. A request has one piece per socket
+// at most, so the ring never overflows.
 typedef struct tt_snet_sock {
   int fd;
   uint32_t tail; // release on push, acquire by the driver
@@ -73,8 +73,8 @@ typedef struct tt_snet_sock {
   tt_snet_piece ring[TT_SNET_RING];
 } tt_snet_sock;
 
-// A helper thread, and how it sleeps: the caller pushes pieces, raises `work`, then looks at `asleep`; the thread sets `asleep`, then looks
-// at `work`, then polls. Both are sequentially consistent, so one of the two sees the other.
+// A helper thread, and how it sleeps: the caller pushes pieces, raises `work`, then looks at `asleep`; the thread sets
+// `asleep`, then looks at `work`, then polls. Both are sequentially consistent, so one of the two sees the other.
 typedef struct tt_snet_helper {
   tt_thread thread;
   tt_snet_conn *conn;
@@ -139,13 +139,13 @@ struct tt_snet_conn {
   tt_snet_req reqs[TT_SNET_RING];
 };
 
-// ---- conn.c ----
-// Makes a connection of open sockets and adds it to the context's list. The sockets stay the caller's where this fails. Errors: ncclSystemError.
+// ---- conn.c ---- Makes a connection of open sockets and adds it to the context's list. The sockets stay the caller's
+// where this fails. Errors: ncclSystemError.
 ncclResult_t tt_snet_conn_create(tt_snet *net, const tt_rdv_ends *ends, tt_snet_conn **out);
 // Ends the helper threads and closes everything, also with requests under way. NULL is allowed.
 void tt_snet_conn_destroy(tt_snet_conn *c);
-// Finds a connection with `peer`, sending or not, that can share its control socket (with one called `wire`; 0: any), and copies the
-// descriptor. Returns what it is called; 0: there is none. No other will share it.
+// Finds a connection with `peer`, sending or not, that can share its control socket (with one called `wire`; 0: any),
+// and copies the descriptor. Returns what it is called; 0: there is none. No other will share it.
 uint32_t tt_snet_conn_share(tt_snet *net, int peer, bool send, uint32_t wire, int *fd);
 // In a forked child: closes the descriptors.
 void tt_snet_conn_forget(tt_snet_conn *c);
@@ -153,7 +153,8 @@ void tt_snet_conn_forget(tt_snet_conn *c);
 ncclResult_t tt_snet_conn_fail(tt_snet_conn *c, int e, const char *why);
 // A failed connection's code again, with its text as the last error.
 ncclResult_t tt_snet_conn_failed(const tt_snet_conn *c);
-// The next request, with its memory: *out, NULL when all are in use. It is not under way before `posted` is raised. Errors: that of the connection.
+// The next request, with its memory: *out, NULL when all are in use. It is not under way before `posted` is raised.
+// Errors: that of the connection.
 ncclResult_t tt_snet_req_begin(tt_snet_conn *c, const tt_net_part parts[2], tt_snet_req **out);
 // The number'th message's request.
 static inline tt_snet_req *tt_snet_req_of(tt_snet_conn *c, uint32_t number)
@@ -169,8 +170,8 @@ static inline bool tt_snet_req_done(const tt_snet_req *r)
 // ---- watch.c ----
 // net.h's watch_events.
 int tt_snet_watch_events(void *ctx, bool on);
-// The connection's sockets that no helper thread looks after join the set of events, if that is watched, or show that they can. 0 or -errno: then
-// none has. Caller holds the context's lock, as for the next one.
+// The connection's sockets that no helper thread looks after join the set of events, if that is watched, or show that
+// they can. 0 or -errno: then none has. Caller holds the context's lock, as for the next one.
 int tt_snet_conn_join(const tt_snet_conn *c);
 // They leave it. The descriptors are still open.
 void tt_snet_conn_leave(const tt_snet_conn *c);
@@ -219,8 +220,8 @@ static inline bool tt_snet_sock_busy(const tt_snet_sock *s)
   return __atomic_load_n(&s->tail, __ATOMIC_ACQUIRE) != __atomic_load_n(&s->head, __ATOMIC_RELAXED);
 }
 
-// ---- helper.c ----
-// Starts the connection's helper threads; without them (the machine refuses threads) the caller drives the data sockets. Once.
+// ---- helper.c ---- Starts the connection's helper threads; without them (the machine refuses threads) the caller
+// drives the data sockets. Once.
 void tt_snet_helpers_start(tt_snet_conn *c);
 void tt_snet_helpers_stop(tt_snet_conn *c);
 void tt_snet_helpers_wake(tt_snet_conn *c);

@@ -1,8 +1,8 @@
 // watch.c: which sockets are in the context's set of events. See socket_priv.h.
 //
-// Only those that somebody sleeps on: whoever sends to a socket pays for each set that it is in, watched or not. All under the context's lock: a
-// connection that is made while the sockets are watched joins by itself, one that is made meanwhile comes with the others. So once
-// tt_snet_watch_events has put them in, every linked connection is there.
+// Only sockets that a thread sleeps on: a sender to a socket pays for each set that the socket is in, watched or not.
+// All under the context's lock: a connection that is made while the sockets are watched joins by itself, one that is
+// made meanwhile comes with the others. So once tt_snet_watch_events has put them in, every linked connection is there.
 #include <string.h>
 
 #include "base/log.h"
@@ -20,7 +20,8 @@ static int socket_of(const tt_snet_conn *c, int i)
   return i == 0 ? c->fd : c->data.socks[i - 1].fd;
 }
 
-// The first `n` of them leave. One by one, although closing would do: a twin's descriptor, or a forked child's, keeps a closed one in the set.
+// The first `n` of them leave. One by one, although closing would do: a twin's descriptor, or a forked child's, keeps a
+// closed one in the set.
 static void leave_set(const tt_snet_conn *c, int n)
 {
   for (int i = 0; i < n; i++) {
