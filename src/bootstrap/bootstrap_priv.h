@@ -1,16 +1,5 @@
-// bootstrap_priv.h: what the files of this folder share.
-//
-// id.c      the 128 bytes: made, parsed, checked
-// hello.c   keys, and the messages of the handshake
-// conn.c    one connection: the handshake on either side, then sealed notes
-// greet.c   accept without ever waiting for a stranger
-// dial.c    connect to whichever address answers first
-// lobby.c   the thread and the sockets behind the unique ids of a process
-// root.c    introduces the ranks of one id to each other
-// join.c    the rank's side of that conversation
-// wait.c    the one place where a rank waits
-// ring.c    forming the ring, all-gather, barrier
-// bootstrap.c  init, split, destroy out of these parts
+// bootstrap_priv.h: what the files of this folder share: the unique id, roots and lobbies, the rank's side of joining, waiting,
+// the ring.
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>

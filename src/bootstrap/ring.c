@@ -14,7 +14,7 @@
 
 // Kinds of frames. A BLOCK has the operation's number and the size of the block that follows. A STOP has the rank that is
 // the cause for its number, and no block: its size is the ncclResult_t, and in the upper half why.
-enum { FRAME_BLOCK = 0x626c6f63, FRAME_STOP = 0x73746f70, STAGE = 8192 };
+enum { FRAME_BLOCK = 0x626c6f63, FRAME_STOP = 0x73746f70, STAGE = 8192, PIECES = 64 };
 
 // Why a rank is the cause, beside ncclRemoteError.
 enum { GONE, LATE, ABORTED };
@@ -29,11 +29,10 @@ typedef struct {
   tt_bootstrap *b;
   char *data;
   size_t size;
-  uint64_t waited_ns;             // since something moved, as far as this process was awake
-  uint64_t in, out;               // bytes of the streams that have come, and that went into the stage
-  tt_frame head;                  // of the block that is arriving
-  size_t staged, sent;            // bytes in the stage; those of them that were sent
-  char stage[STAGE], from[STAGE]; // what goes out, what came in
+  uint64_t waited_ns; // since something moved, as far as this process was awake
+  uint64_t in, out;   // bytes of the streams that have come, and that were sent
+  tt_frame own, head; // of each block that goes out; of the block that is arriving
+  char stage[STAGE];  // what has just come
 } gather;
 
 static int predecessor_of(const tt_bootstrap *b)
@@ -51,17 +50,11 @@ static tt_frame stop_frame(int cause, ncclResult_t code, uint32_t reason)
   return (tt_frame){.kind = FRAME_STOP, .number = (uint32_t)cause, .size = (uint64_t)code | (uint64_t)reason << 32};
 }
 
-// Ends the ring: both neighbours hear which rank is the cause, as far as the stream to the successor allows, and then that
-// nothing more comes. `g`: the all-gather under way, or NULL.
+// Ends the ring: both neighbours hear which rank is the cause, the successor only between two blocks, and then that nothing
+// more comes. `g`: the all-gather under way, or NULL.
 static void end_ring(tt_bootstrap *b, const gather *g, tt_frame stop)
 {
-  bool between_blocks = true;
-  if (g != NULL) {
-    size_t left = g->staged - g->sent;
-    between_blocks =
-        (left == 0 || tt_sock_send(b->next, g->stage + g->sent, left) == (ssize_t)left) && g->out % (sizeof(tt_frame) + g->size) == 0;
-  }
-  if (between_blocks && b->next >= 0) {
+  if (b->next >= 0 && (g == NULL || g->out % (sizeof(tt_frame) + g->size) == 0)) {
     (void)tt_sock_send(b->next, &stop, sizeof(stop));
   }
   if (b->prev >= 0) {
@@ -111,57 +104,45 @@ static uint64_t stream_size(const gather *g)
   return (uint64_t)(g->b->nranks - 1) * (sizeof(tt_frame) + g->size);
 }
 
-// Where byte `at` of a stream stands: in the frame `head`, or in a rank's block. *n: how many bytes follow there. `first`:
-// the rank whose block leads the stream.
-static char *stream_place(const gather *g, uint64_t at, int first, tt_frame *head, size_t *n)
+// Where byte `at` of a stream stands: in the frame, or in a rank's block. *n: how many bytes follow there. `first`: the rank
+// whose block leads the stream.
+static char *stream_place(const gather *g, uint64_t at, int first, tt_frame *frame, size_t *n)
 {
-  uint64_t unit = sizeof(*head) + g->size;
+  uint64_t unit = sizeof(*frame) + g->size;
   size_t in_unit = (size_t)(at % unit);
-  if (in_unit < sizeof(*head)) {
-    *n = sizeof(*head) - in_unit;
-    return (char *)head + in_unit;
+  if (in_unit < sizeof(*frame)) {
+    *n = sizeof(*frame) - in_unit;
+    return (char *)frame + in_unit;
   }
   int whose = (first - (int)(at / unit) + g->b->nranks) % g->b->nranks;
   *n = (size_t)unit - in_unit;
-  return g->data + (size_t)whose * g->size + (in_unit - sizeof(*head));
+  return g->data + (size_t)whose * g->size + (in_unit - sizeof(*frame));
 }
 
-// Puts the next bytes of the outgoing stream into the stage: own block first, then completed incoming ones.
-static void fill_stage(gather *g)
+// Bytes of the outgoing stream that are ready: own block, then completed incoming ones.
+static uint64_t ready_to_send(const gather *g)
 {
-  uint64_t unit = sizeof(tt_frame) + g->size, ready = TT_MIN((g->in / unit + 1) * unit, stream_size(g));
-  tt_frame f = {.kind = FRAME_BLOCK, .number = g->b->sequence, .size = g->size};
-  g->staged = g->sent = 0;
-  while (g->staged < STAGE && g->out < ready) {
-    size_t n;
-    const char *from = stream_place(g, g->out, g->b->rank, &f, &n);
-    n = TT_MIN(n, STAGE - g->staged);
-    memcpy(g->stage + g->staged, from, n);
-    g->staged += n;
-    g->out += n;
-  }
+  uint64_t unit = sizeof(tt_frame) + g->size;
+  return TT_MIN((g->in / unit + 1) * unit, stream_size(g));
 }
 
 // Sends what can go now. *moved is set when something went.
 static ncclResult_t send_blocks(gather *g, bool *moved)
 {
-  for (;;) {
-    if (g->sent == g->staged) {
-      fill_stage(g);
+  while (g->out < ready_to_send(g)) {
+    struct iovec pieces[PIECES];
+    int n = 0;
+    for (uint64_t at = g->out; n < PIECES && at < ready_to_send(g); at += pieces[n++].iov_len) {
+      pieces[n].iov_base = stream_place(g, at, g->b->rank, &g->own, &pieces[n].iov_len);
     }
-    if (g->staged == 0) {
-      return ncclSuccess;
+    ssize_t sent = tt_sock_sendv(g->b->next, pieces, n);
+    if (sent < 0) {
+      return sent == -EAGAIN ? ncclSuccess : successor_ended(g->b, g);
     }
-    ssize_t n = tt_sock_send(g->b->next, g->stage + g->sent, g->staged - g->sent);
-    if (n == -EAGAIN) {
-      return ncclSuccess;
-    }
-    if (n < 0) {
-      return successor_ended(g->b, g);
-    }
-    g->sent += (size_t)n;
+    g->out += (uint64_t)sent;
     *moved = true;
   }
+  return ncclSuccess;
 }
 
 static ncclResult_t check_frame(const gather *g)
@@ -202,14 +183,14 @@ static ncclResult_t receive_blocks(gather *g, bool *moved)
 {
   tt_bootstrap *b = g->b;
   while (g->in < stream_size(g)) {
-    ssize_t n = tt_sock_recv(b->prev, g->from, (size_t)TT_MIN(stream_size(g) - g->in, (uint64_t)STAGE));
+    ssize_t n = tt_sock_recv(b->prev, g->stage, (size_t)TT_MIN(stream_size(g) - g->in, (uint64_t)STAGE));
     if (n == -EAGAIN) {
       return ncclSuccess;
     }
     if (n < 0) {
       return neighbour_ended(b, g, predecessor_of(b), &(tt_frame){.kind = 0});
     }
-    TT_TRY(take_bytes(g, g->from, (size_t)n));
+    TT_TRY(take_bytes(g, g->stage, (size_t)n));
     *moved = true;
   }
   return ncclSuccess;
@@ -241,7 +222,7 @@ static ncclResult_t check_patience(gather *g, uint64_t since_ns)
 static ncclResult_t wait_gather(gather *g, bool sending)
 {
   tt_bootstrap *b = g->b;
-  short out = (short)(g->sent < g->staged ? POLLOUT | POLLIN : POLLIN);
+  short out = (short)(g->out < ready_to_send(g) ? POLLOUT | POLLIN : POLLIN);
   struct pollfd want[2] = {{.fd = g->in < stream_size(g) ? b->prev : -1, .events = POLLIN}, {.fd = sending ? b->next : -1, .events = out}};
   uint64_t now = tt_now_ns();
   tt_bs_awaits(b, "rank %d", late_rank(g));
@@ -262,7 +243,7 @@ static ncclResult_t run_gather(gather *g)
     bool moved = false;
     TT_TRY(receive_blocks(g, &moved));
     TT_TRY(send_blocks(g, &moved));
-    bool sending = g->out < stream_size(g) || g->sent < g->staged;
+    bool sending = g->out < stream_size(g);
     if (!sending && g->in == stream_size(g)) {
       return ncclSuccess;
     }
@@ -276,13 +257,12 @@ static ncclResult_t run_gather(gather *g)
 
 static ncclResult_t gather_blocks(tt_bootstrap *b, void *data, size_t size)
 {
-  gather g; // its stages are not worth zeroing
+  gather g; // its stage is not worth zeroing
   g.b = b;
   g.data = data;
   g.size = size;
   g.waited_ns = g.in = g.out = 0;
-  g.staged = g.sent = 0;
-  b->sequence++;
+  g.own = (tt_frame){.kind = FRAME_BLOCK, .number = ++b->sequence, .size = size};
   return b->nranks == 1 || size == 0 ? ncclSuccess : run_gather(&g);
 }
 

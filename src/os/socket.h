@@ -80,7 +80,7 @@ ssize_t tt_sock_recv(int fd, void *data, size_t size);
 int tt_sock_pass(int fd, void *message, size_t size, size_t *at, bool send);
 // Sends a message for which the connection has room unless the peer does not read. 0, -ENOBUFS (it does not), or the connection's error.
 int tt_sock_send_whole(int fd, const void *message, size_t size);
-// As tt_sock_send and tt_sock_recv, from and into several pieces of memory at once (at most 8, together > 0).
+// As tt_sock_send and tt_sock_recv, from and into several pieces of memory at once (at most 64, together > 0).
 ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int n);
 ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int n);
 
