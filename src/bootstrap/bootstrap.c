@@ -11,7 +11,7 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/netif.h"
 
-// Connects to the neighbours. Whoever has a byte of everybody knows that the whole ring stands.
+// Connects to the neighbours. A rank that has a byte of every rank knows that the whole ring stands.
 static ncclResult_t join_ring(tt_bootstrap *b, const tt_addrs *next)
 {
   if (b->nranks == 1) {
@@ -205,7 +205,7 @@ static ncclResult_t check_members(const tt_bootstrap *parent, const int *members
   return count == 0 || *own >= 0 ? ncclSuccess : tt_fail(ncclInvalidArgument, "%s: this rank is not among its members", parent->doing);
 }
 
-// The child's key: nobody outside the parent can know it, and no other child has it.
+// The child's key: no process outside the parent can know it, and no other child has it.
 static tt_key child_key(const tt_bootstrap *parent, const int *members, int count, uint64_t tag)
 {
   tt_key a = tt_key_derive(&parent->key, "split", &tag, sizeof(tag));
@@ -254,7 +254,7 @@ static ncclResult_t check_cards(const tt_bootstrap *parent, const tt_bootstrap *
   return ncclSuccess;
 }
 
-// All ranks of the parent tell each other their cards, even those that cannot go on: nobody is left waiting.
+// All ranks of the parent exchange their cards, even those that cannot go on: no rank is left waiting.
 static ncclResult_t exchange_cards(tt_bootstrap *parent, tt_bootstrap *child, ncclResult_t prepared, split_card *cards)
 {
   split_card *own = &cards[parent->rank];
@@ -310,7 +310,8 @@ bool tt_bootstrap_is_public(const tt_bootstrap *b)
   return b->key.is_public;
 }
 
-// What was sent must still arrive, so connections end by "nothing more comes", which a forked copy of the descriptor cannot hold back.
+// What was sent must still arrive. So a connection ends by "nothing more comes", which a forked copy of the
+// descriptor cannot hold back.
 static void close_connection(const tt_bootstrap *b, int *fd)
 {
   if (b->owner == getpid()) {

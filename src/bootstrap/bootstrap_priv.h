@@ -55,7 +55,7 @@ int tt_share_of(int nranks, int nroots, int rank);
 enum {
   TT_NOTE_JOIN = 1, // rank to root: tt_join_card
   TT_NOTE_JOINED,   // root to rank: it counts as joined; if the connection ends now, the root is dying
-  TT_NOTE_WAIT,     // root to its own ranks: a sign of life, with a text that says who is missing. To the neighbour: nothing, or
+  TT_NOTE_WAIT,     // root to its own ranks: a sign of life, with a text that names the missing ranks. To the neighbour: nothing, or
                     // the int32_t of its share, whose ranks are missing; passed on
   TT_NOTE_NEXT,     // root to its own ranks: tt_addrs of the successor; all ranks have joined
   TT_NOTE_FAIL,     // both ways: tt_note_send_failure

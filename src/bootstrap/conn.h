@@ -1,7 +1,7 @@
 // conn.h: one connection and its states: the handshake of hello.h on either side, then sealed notes. Nothing here waits.
 //
 // A note is a frame, its body and a seal. The seal covers the hello (and so both nonces), the direction, and the frame
-// with its running number. So nobody without the key can add or change a note, and none can be left out, repeated, or
+// with its running number. So a process without the key can neither add nor change a note, and none can be left out, repeated, or
 // used on another connection.
 #pragma once
 #include "bootstrap/hello.h"
@@ -45,7 +45,7 @@ typedef struct tt_welcome {
   unsigned kinds; // tt_hello_kind bits
   int to;         // the listener's own rank; -1: root
   // Writes the key that a complete hello has to know. When the hello names none it leaves *key alone; `key` is then a key
-  // that nobody knows. NULL: `key` is the only one.
+  // that no process knows. NULL: `key` is the only one.
   void (*find)(void *arg, const tt_hello *h, tt_key *key);
   void *arg;
 } tt_welcome;

@@ -12,7 +12,7 @@
 #include "os/own_file.h"
 #include "os/random.h"
 
-#define ID_MAGIC 0x0064697474757400ull // first byte 0, so that nobody takes an id for text
+#define ID_MAGIC 0x0064697474757400ull // first byte 0, so that an id is not taken for text
 #define ID_VERSION 2
 #define SECRET_FILE_MAX 4096
 
@@ -132,7 +132,7 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, const tt_id_secret *secret,
   if (tt_addrs_parse(text, wanted_family(), &id.root) != 0 && tt_addrs_parse(text, AF_UNSPEC, &id.root) != 0) {
     return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s is not <ipv4>:<port>, [<ipv6>]:<port> or <known host name>:<port>", text);
   }
-  // Without a secret whoever knows the address may join, but for other users of one machine.
+  // Without a secret every process with the address may join, but for other users of one machine.
   tt_key public = tt_key_of(none), derived = tt_key_derive(&public, "NCCL_COMM_ID", text, strlen(text));
   TT_TRY(add_secret(secret, &derived));
   memcpy(id.secret, derived.b, sizeof(id.secret));
@@ -142,7 +142,8 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, const tt_id_secret *secret,
   return ncclSuccess;
 }
 
-// Finds where the root can listen. No interface that is up is no error yet: one rank alone needs no root, and an id without an address says so.
+// Finds where the root can listen. A machine without an interface that is up is no error yet: one rank alone needs no
+// root, and an id without an address says so.
 static ncclResult_t find_addresses(tt_addrs *out)
 {
   tt_netif *all = NULL;

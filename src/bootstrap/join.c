@@ -45,7 +45,7 @@ static bool is_fixed(const join_line *l)
   return (l->id->flags & TT_ID_FIXED) != 0;
 }
 
-// Nobody is there, or somebody else is by now. An id's root listens before the id exists.
+// No process listens there, or another one by now. An id's root listens before the id exists.
 static bool is_gone(const join_line *l, int e)
 {
   return !is_fixed(l) && (e == -ECONNREFUSED || e == -EACCES || e == -EPROTO);

@@ -277,11 +277,11 @@ static void *lobby_main(void *arg)
 // A root of the job's communicator before this one may be about to leave the port of NCCL_COMM_ID; one of this process may be late.
 static int listen_patiently(lobby *l, const tt_id *in)
 {
-  tt_key nobodys = {.is_public = false};
+  tt_key unknown_key = {.is_public = false};
   uint64_t give_up = tt_now_ns() + (tt_lobby_count() > 0 ? 5 * LEAVE_NS : LEAVE_NS);
-  tt_random(nobodys.b, sizeof(nobodys.b));
+  tt_random(unknown_key.b, sizeof(unknown_key.b));
   for (;;) {
-    int e = tt_greeter_open(&l->door, &in->root, &nobodys, TT_HELLO_JOIN, -1);
+    int e = tt_greeter_open(&l->door, &in->root, &unknown_key, TT_HELLO_JOIN, -1);
     l->door.welcome.find = key_of_hello;
     l->door.welcome.arg = l;
     if (e != -EADDRINUSE || (in->flags & TT_ID_FIXED) == 0 || tt_now_ns() > give_up) {

@@ -169,11 +169,11 @@ static UNUSED_OK int count_new_threads(const int *old, int n)
 {
   int ids[2 * MAX], found = 0, now = list_threads(ids, 2 * MAX);
   for (int i = 0; i < now; i++) {
-    bool known = false;
+    bool old_one = false;
     for (int k = 0; k < n; k++) {
-      known |= ids[i] == old[k];
+      old_one |= ids[i] == old[k];
     }
-    found += !known;
+    found += !old_one;
   }
   return found;
 }

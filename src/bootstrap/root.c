@@ -15,7 +15,7 @@
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 
-#define TICK_NS (25 * TT_NS_PER_S)     // how often to say who is missing: before a rank says that it waits (wait.c)
+#define TICK_NS (25 * TT_NS_PER_S)     // how often to name the missing ranks: before a rank says that it waits (wait.c)
 #define ANSWER_NS (5 * TT_NS_PER_S)    // for ranks to take their answers
 #define TELL_NS (2 * TT_NS_PER_S)      // for telling late ranks what went wrong
 #define CARD_NS (5 * TT_NS_PER_S)      // between a rank's hello and its card
@@ -67,7 +67,7 @@ struct tt_root {
   struct {
     ncclResult_t code; // ncclSuccess, or what every rank gets
     char *text;        // NULL: no memory for it
-    int told, to_tell; // ranks
+    int sent, to_send; // to so many ranks
   } failure;
 };
 
@@ -145,7 +145,7 @@ static void send_failure(tt_root *r, tt_root_line *l)
 {
   const char *text = r->failure.text != NULL ? r->failure.text : "no memory for the text of what went wrong";
   tt_note_send_failure(&l->conn, TT_NOTE_FAIL, r->failure.code, text);
-  r->failure.told++;
+  r->failure.sent++;
 }
 
 static void send_shares(tt_root *r)
@@ -196,7 +196,7 @@ static void fail_root(tt_root *r, ncclResult_t code, const char *fmt, ...)
   r->failure.code = code;
   set_end(r, tt_now_ns() + TELL_NS);
   r->time.tick_ns = 0;
-  r->failure.to_tell = TT_MAX(r->failure.to_tell, r->seats.n);
+  r->failure.to_send = TT_MAX(r->failure.to_send, r->seats.n);
   answer_joined(r);
 }
 
@@ -247,7 +247,7 @@ static void check_numbers(tt_root *r, const tt_root_line *l)
     fail_root(r, ncclInternalError, "rank %d of %d speaks of root %d of %d", h->rank, h->nranks, card->share, card->nroots);
     return;
   }
-  r->failure.to_tell = TT_DIV_UP(h->nranks, card->nroots) + (card->nroots > 1);
+  r->failure.to_send = TT_DIV_UP(h->nranks, card->nroots) + (card->nroots > 1);
   if (h->rank < 0 || h->rank >= h->nranks) {
     fail_root(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(&l->from, from),
               card->pid, h->rank, h->nranks, h->nranks - 1);
@@ -260,7 +260,7 @@ static void check_numbers(tt_root *r, const tt_root_line *l)
 static void check_agreement(tt_root *r, const tt_root_line *l)
 {
   int first = r->job.first, rank = l->conn.hello.rank, nranks = l->conn.hello.nranks, nroots = l->card.nroots;
-  r->failure.to_tell = r->job.nroots > 1 || nroots > 1 ? r->seats.n + 1 : TT_MAX(r->job.nranks, nranks);
+  r->failure.to_send = r->job.nroots > 1 || nroots > 1 ? r->seats.n + 1 : TT_MAX(r->job.nranks, nranks);
   if (nranks != r->job.nranks) {
     fail_root(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", first, r->job.nranks,
               rank, nranks);
@@ -277,7 +277,7 @@ static void check_seat(tt_root *r, const tt_root_line *l)
   char a[TT_ADDR_TEXT], b[TT_ADDR_TEXT];
   int rank = l->conn.hello.rank;
   const tt_root_line *other = r->seats.lines[root_seat_of(r, rank)];
-  r->failure.to_tell = 0;
+  r->failure.to_send = 0;
   if (other != NULL) {
     fail_root(r, ncclInvalidUsage, "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
               rank, r->job.nranks, tt_addr_text(&other->from, a), other->card.pid, tt_addr_text(&l->from, b), l->card.pid);
@@ -451,8 +451,8 @@ void *tt_root_hear(void *line)
 
 // ---- Time
 
-// Says who is missing, here and to the waiting ranks, which learn that the root lives; the neighbour tells the next root.
-static void tell_who_is_missing(tt_root *r)
+// Names the missing ranks, here and to the waiting ones, which learn that the root lives; the neighbour tells the next root.
+static void name_missing(tt_root *r)
 {
   char missing[256], text[320];
   int32_t share = r->job.share;
@@ -509,7 +509,7 @@ static bool root_is_over(tt_root *r, uint64_t wake_ns)
 
 bool tt_root_is_open(const tt_root *r)
 {
-  return !r->over && !r->answered && (root_failed(r) ? r->failure.told < r->failure.to_tell : !is_complete(r));
+  return !r->over && !r->answered && (root_failed(r) ? r->failure.sent < r->failure.to_send : !is_complete(r));
 }
 
 uint64_t tt_root_wake_ns(const tt_root *r)
@@ -535,7 +535,7 @@ void tt_root_step(tt_root *r, uint64_t wake_ns)
     hear_card(r, TT_SPAN_OWNER(s, tt_root_line, due), true);
   }
   if (r->time.tick_ns != 0 && tt_now_ns() >= r->time.tick_ns) {
-    tell_who_is_missing(r);
+    name_missing(r);
   }
 }
 

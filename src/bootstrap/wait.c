@@ -85,7 +85,7 @@ static void let_prev_in(tt_bootstrap *b)
     if (h.rank == (b->rank + b->nranks - 1) % b->nranks && b->prev < 0) {
       b->prev = fd;
     } else {
-      tt_info(TT_BOOTSTRAP, "%s: dropped a connection from rank %d, which is not awaited", b->doing, h.rank);
+      tt_info(TT_BOOTSTRAP, "%s: dropped a connection from rank %d, which is not the predecessor", b->doing, h.rank);
       tt_sock_close(&fd);
     }
   }

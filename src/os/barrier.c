@@ -12,7 +12,7 @@
 #define DRAIN_NS 20000000ull // by then every core has been interrupted, and a store has left it long before
 
 _Atomic bool tt_barrier_refused;
-static _Atomic bool asked;
+static _Atomic bool barrier_queried;
 
 static long membarrier(int command)
 {
@@ -22,14 +22,14 @@ static long membarrier(int command)
 void tt_barrier_prepare(void)
 {
   const long both = MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED | MEMBARRIER_CMD_PRIVATE_EXPEDITED;
-  if (atomic_load_explicit(&asked, memory_order_relaxed)) {
+  if (atomic_load_explicit(&barrier_queried, memory_order_relaxed)) {
     return;
   }
   long can = membarrier(MEMBARRIER_CMD_QUERY);
   if (can < 0 || (can & both) != both) {
     atomic_store(&tt_barrier_refused, true);
   }
-  atomic_store(&asked, true);
+  atomic_store(&barrier_queried, true);
 }
 
 void tt_barrier_rare(void)

@@ -36,7 +36,7 @@ static inline void tt_bell_fence_after_rmw(void)
 #endif
 }
 
-// Wakes everybody who sleeps on `b`. The cold half of tt_bell_ring.
+// Wakes all that sleep on `b`. The cold half of tt_bell_ring.
 void tt_bell_wake(tt_bell *b);
 
 // Wakes the sleepers of `b`, if any. Call after publishing and tt_bell_fence(). Any thread.

@@ -29,17 +29,17 @@ static void copy_words(const char *from, char *out, size_t size)
 }
 
 // x86-64: asked of the processor, which takes no system call.
-static bool ask_cpu(char name[64])
+static bool cpuid_name(char name[64])
 {
 #if defined(__x86_64__)
-  unsigned words[12];
+  unsigned regs[12];
   for (unsigned i = 0; i < 3; i++) {
-    if (__get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2], &words[4 * i + 3]) == 0) {
+    if (__get_cpuid(0x80000002u + i, &regs[4 * i], &regs[4 * i + 1], &regs[4 * i + 2], &regs[4 * i + 3]) == 0) {
       return false;
     }
   }
-  memcpy(name, words, sizeof words);
-  name[sizeof words] = 0;
+  memcpy(name, regs, sizeof regs);
+  name[sizeof regs] = 0;
   return true;
 #else
   (void)name;
@@ -48,7 +48,7 @@ static bool ask_cpu(char name[64])
 }
 
 // The first line that says it: on many cores the whole file is long.
-static bool ask_kernel(char *name, size_t size)
+static bool cpuinfo_name(char *name, size_t size)
 {
   char text[1024];
   const char *line = tt_file_text("/proc/cpuinfo", text, sizeof text) ? strstr(text, "model name") : NULL;
@@ -62,8 +62,8 @@ static bool ask_kernel(char *name, size_t size)
 void tt_cpu_name(char *out, size_t size)
 {
   char raw[256];
-  bool known = ask_cpu(raw) || ask_kernel(raw, sizeof raw);
-  copy_words(known ? raw : "", out, size);
+  bool found = cpuid_name(raw) || cpuinfo_name(raw, sizeof raw);
+  copy_words(found ? raw : "", out, size);
   if (out[0] == 0) {
     snprintf(out, size, "unknown");
   }

@@ -88,8 +88,9 @@ static bool is_event_set(int fd)
   return strcmp(what, "anon_inode:[eventpoll]") == 0;
 }
 
-// Is it the very object that the set watches under this number? Objects with an inode of their own are told apart by that. All eventfds, sets and the like
-// share one: a set takes each object and number once, so it refuses a second time what it has. What it does not have it watches for nothing, for a moment.
+// Is it the very object that the set watches under this number? Objects with an inode of their own are told apart by
+// that. All eventfds, sets and the like share one: a set takes each object and number once, so it refuses a second
+// time what it has. What it does not have it watches for nothing, for a moment.
 static bool is_watched_by(int set, int fd)
 {
   char what[LINE];

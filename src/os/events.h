@@ -21,8 +21,8 @@ enum {
   TT_EVENTS_OUT = 2,  // tell when it is writable
   TT_EVENTS_EDGE = 4, // tell once, when that begins; otherwise as long as it is so
 };
-// Adds `fd`, or changes how it is watched. tt_events_take returns `owner`. Call tt_events_remove before closing: a copy of the descriptor in
-// a forked child would keep it in the set.
+// Adds `fd`, or changes how it is watched. tt_events_take returns `owner`. Call tt_events_remove before closing: a
+// copy of the descriptor in a forked child would keep it in the set.
 int tt_events_watch(int set, int fd, unsigned how, void *owner);
 // Writes the owners of up to `room` (at most TT_EVENTS_AT_ONCE) descriptors that are ready, and returns how many. Never waits. What there is
 // no room for is told by the next call.
@@ -30,8 +30,9 @@ enum { TT_EVENTS_AT_ONCE = 64 };
 int tt_events_take(int set, void **owners, int room);
 // Takes `fd` out of the set. Not in a forked child, whose set is the parent's.
 void tt_events_remove(int set, int fd);
-// In a forked child: closes its copies of the set, of the sets in it, and of all that they watch, whoever opened that; the parent's stay as they are. For
-// sets of libraries that have no word for this. Takes no lock and no memory. What cannot be found out (no /proc) stays open.
+// In a forked child: closes its copies of the set, of the sets in it, and of all that they watch, also where a
+// library opened that; the parent's stay as they are. For sets of libraries that have no call for this. Takes no
+// lock and no memory. What cannot be found out (no /proc) stays open.
 void tt_events_close_watched(int set);
 // Sleeps until something happens in the set, and forgets it, or until `timeout_ns` (to the millisecond above) has passed. May return early.
 void tt_events_wait(int set, uint64_t timeout_ns);

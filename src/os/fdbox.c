@@ -30,7 +30,7 @@
 #define MAGIC 0x7474666462783031ull  // "ttfdbx01"
 #define BACKLOG 4096                 // the kernel cuts it to net.core.somaxconn
 #define MAX_CONNS 1024               // connections that have not spoken yet
-#define MAX_ITEMS 1024               // descriptors nobody has asked for yet
+#define MAX_ITEMS 1024               // descriptors that no thread has claimed yet
 #define MAX_ACCEPTS 256              // per look, so that a flood cannot keep a waiter from its deadline
 #define SILENCE_NS (2 * TT_NS_PER_S) // how long a connection may say nothing
 #define PUSH_NS TT_NS_PER_S
@@ -55,12 +55,12 @@ typedef struct item {
 } item;
 
 // The process's mailbox; all under `lock`. Lists are in order of arrival. An entry leaves its list before its descriptor is closed, so
-// that a forked child, which closes what it finds here, never closes a number that has been given to somebody else.
+// that a forked child, which closes what it finds here, never closes a number that is in use again.
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t news;
   bool open;
-  bool polling; // somebody waits for the sockets
+  bool polling; // a thread waits for the sockets
   bool starved; // no descriptor was left for accept: leave the listener alone for a slice
   bool warned;
   int listener;
@@ -244,7 +244,8 @@ static void drain(void)
   }
 }
 
-// Waits for the sockets at most `ns`, then receives for everybody. Lock held, but released while it waits; nobody else is polling.
+// Waits for the sockets at most `ns`, then receives for all threads. Lock held, but released while it waits; no other
+// thread polls.
 static void poll_sockets(uint64_t ns)
 {
   nfds_t n = 0;

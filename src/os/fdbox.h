@@ -1,8 +1,9 @@
 // fdbox.h: file descriptors from other processes, passed by SCM_RIGHTS over an abstract local socket.
 //
-// One mailbox per process, opened when first needed. A sender pushes a descriptor under a 24-byte key and goes on: it never waits for the
-// receiver to be active. The receiver takes it by key when it needs it. Only processes of the same user (or root) are heard; a stranger
-// who connects and sends garbage, half a message or nothing is dropped without delaying anybody, and logged once.
+// One mailbox per process, opened when first needed. A sender pushes a descriptor under a 24-byte key and goes on:
+// it never waits for the receiver to be active. The receiver takes it by key when it needs it. Only processes of the
+// same user (or root) are heard. A stranger's connection with garbage, half a message or nothing is dropped without
+// delay for others, and logged once.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +11,7 @@
 #include "nccl.h"
 
 typedef struct tt_fdkey {
-  uint8_t bytes[24]; // who makes the key decides: a communicator's secret, or a process cookie and a memory serial
+  uint8_t bytes[24]; // chosen by its user: a communicator's secret, or a process cookie and a memory serial
 } tt_fdkey;
 
 #define TT_FDBOX_NAME 40

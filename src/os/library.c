@@ -1,3 +1,4 @@
+// library.c: see library.h.
 #define _GNU_SOURCE // dlinfo
 #include "os/library.h"
 
@@ -13,8 +14,9 @@
 #include "base/util.h"
 #include "os/proc.h"
 
-// Held while libraries come and go, and across forks: a child must not find the linker's lists half changed. A library's constructor may load others, or
-// fork: the thread that has the lock does not take it again. A fork takes it before the locks of proc.h, because a constructor may come to take those.
+// Held while libraries come and go, and across forks: a child must not find the linker's lists half changed. A
+// library's constructor may load others, or fork: the thread that has the lock does not take it again. A fork takes
+// it before the locks of proc.h, because a constructor may come to take those.
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static __thread int depth; // how often this thread has it
 
@@ -38,8 +40,8 @@ __attribute__((constructor)) static void order_fork_locks(void)
   pthread_atfork(take_loading, give_loading, give_loading);
 }
 
-// The linker's text for a file that is not there begins with its name and holds the system's text. The text of a library whose *dependency* is missing begins
-// with that dependency's name.
+// The linker's text for a file that is not there begins with its name and holds the system's text. Where a
+// *dependency* is missing, it begins with the dependency's name.
 static bool is_absent(const char *name, const char *text)
 {
   if (strchr(name, '/') != NULL) {
@@ -113,7 +115,8 @@ bool tt_library_beside(const char *file, char *out, size_t size)
   return false;
 }
 
-// Not under `loading`: a fork takes that before locks that callers hold. Nothing is loaded or unloaded, and the linker has a lock of its own.
+// Not under `loading`: a fork takes that before locks that callers hold. Nothing is loaded or unloaded, and the
+// linker has a lock of its own.
 void tt_library_stay(void)
 {
   static _Atomic bool stays;

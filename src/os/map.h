@@ -1,4 +1,5 @@
-// map.h: private memory straight from the kernel, shared memory in place of it, huge pages under what is there, and how much memory there is.
+// map.h: private memory straight from the kernel, shared memory in place of it, huge pages under what is there, and
+// how much memory there is.
 #pragma once
 #include <stddef.h>
 
@@ -14,13 +15,15 @@ ncclResult_t tt_map_replace(int fd, size_t size, void *addr);
 // Unmaps. NULL is allowed.
 void tt_map_free(void *addr, size_t size);
 
-// Bytes of the kernel's huge pages (a power of two); 0: it has none, whoever owns the machine has switched them off, or they are so large that making one would
-// hold the caller up (512 MiB, where small pages have 64 KiB).
+// Bytes of the kernel's huge pages (a power of two). 0: it has none, the administrator has switched them off, or
+// they are so large that making one would hold the caller up (512 MiB, where small pages have 64 KiB).
 size_t tt_map_huge_size(void);
-// Has the kernel put a huge page in place of the small ones at `addr`: `size` is tt_map_huge_size, `addr` a multiple of it. What they hold stays, whoever
-// reads or writes it meanwhile. Takes a few microseconds where one is already, else about half a millisecond; many where the machine is busy or the kernel has to
-// look for room. 0, or errno. EPERM: not every page there is this process's own private memory, in use: shared pages (with forked relatives, or others) would be
-// copied, absent ones filled. EAGAIN, EBUSY, ENOMEM: somebody holds a page, there is no room. EINVAL: not to be had there (an old kernel, the program said so).
+// Has the kernel put a huge page in place of the small ones at `addr`: `size` is tt_map_huge_size, `addr` a multiple
+// of it. Their contents stay, also while other threads read or write them. Takes a few microseconds where a huge
+// page is there already, else about half a millisecond; many where the machine is busy or the kernel has to look for
+// room. 0, or errno. EPERM: not every page there is this process's own private memory, in use: shared pages (with
+// forked relatives, or others) would be copied, absent ones filled. EAGAIN, EBUSY, ENOMEM: a page is held, or there
+// is no room. EINVAL: unavailable there (an old kernel, or the program said so).
 int tt_map_huge(const void *addr, size_t size);
 
 // Tells AddressSanitizer, where the program was built with it, that [addr, addr + size) must not (or may again) be touched: so overruns

@@ -32,25 +32,25 @@ static void open_pipe(tt_pagepipe *p)
 
 size_t tt_pagepipe_give(tt_pagepipe *pipe, const void *p, size_t bytes)
 {
-  size_t given = 0;
+  size_t moved = 0;
   if (pipe->state == TT_PAGEPIPE_UNTRIED) {
     open_pipe(pipe);
   }
-  while (pipe->state == TT_PAGEPIPE_OPEN && given < bytes) {
-    struct iovec v = {.iov_base = (char *)(uintptr_t)p + given, .iov_len = bytes - given};
+  while (pipe->state == TT_PAGEPIPE_OPEN && moved < bytes) {
+    struct iovec v = {.iov_base = (char *)(uintptr_t)p + moved, .iov_len = bytes - moved};
     ssize_t n;
     TT_RETRY(n, vmsplice(pipe->write, &v, 1, SPLICE_F_NONBLOCK));
     if (n <= 0) {
-      int full = n < 0 && errno == EAGAIN && given == 0 ? pipe->full + 1 : 0;
+      int full = n < 0 && errno == EAGAIN && moved == 0 ? pipe->full + 1 : 0;
       bool stop = full == TT_PAGEPIPE_FULL || (n < 0 && errno != EAGAIN && errno != EFAULT);
       pipe->full = full;
       pipe->state = stop ? TT_PAGEPIPE_STOPPED : TT_PAGEPIPE_OPEN;
-      return given;
+      return moved;
     }
     pipe->full = 0;
-    given += (size_t)n;
+    moved += (size_t)n;
   }
-  return given;
+  return moved;
 }
 
 // Is it a pipe of such a kind? What is not would be read from wrongly, and might block.

@@ -30,7 +30,7 @@ uint32_t tt_proc_generation;
 
 static tt_proc_id self; // written under `once` and in a forked child, which has one thread
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void (*hooks[MAX_HOOKS])(void); // each slot is written once, by whoever drew its number
+static void (*hooks[MAX_HOOKS])(void); // each slot is written once, by the thread that drew its number
 static int nhooks;
 
 // Locks that are held across a fork, in the order in which they are taken. All under `fork_lock`, which is itself held first and given back last.
@@ -294,8 +294,8 @@ uint64_t tt_proc_machine_hash(void)
 {
   char boot[128];
   const char *name = tt_proc_host_name();
-  bool known = tt_file_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-  return tt_hash(name, strlen(name), known ? tt_hash(boot, strlen(boot), 2) : 2);
+  bool found = tt_file_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+  return tt_hash(name, strlen(name), found ? tt_hash(boot, strlen(boot), 2) : 2);
 }
 
 uint64_t tt_proc_host_hash(void)
@@ -312,8 +312,8 @@ tt_core_set tt_proc_core_set(void)
 {
   cpu_set_t set;
   tt_core_set s = {{0}};
-  bool known = sched_getaffinity(0, sizeof set, &set) == 0;
-  for (int i = 0; known && i < CPU_SETSIZE && i < (int)TT_COUNT(s.bits) * 64; i++) {
+  bool found = sched_getaffinity(0, sizeof set, &set) == 0;
+  for (int i = 0; found && i < CPU_SETSIZE && i < (int)TT_COUNT(s.bits) * 64; i++) {
     s.bits[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
   }
   return s;

@@ -7,7 +7,7 @@
 
 #include "nccl.h"
 
-// Who a process is. A process id alone can be reused, so it stands with the start time and a random number.
+// The identity of a process. A process id alone can be reused, so it stands with the start time and a random number.
 typedef struct tt_proc_id {
   int32_t pid;
   uint32_t uid;
@@ -24,9 +24,9 @@ extern uint32_t tt_proc_generation;
 // Calls `fn` in the child after each later fork. At most 8 functions, registered once each. Any thread.
 void tt_proc_on_fork(void (*fn)(void));
 
-// From now on every fork waits until `lock` is free, and holds it meanwhile: so the child finds the lock free and what it guards whole. For
-// locks of the process that are held for a short while, with no user's code and no other such lock taken inside. At most 8, which stay for ever.
-// Called while the library is loaded.
+// From now on every fork waits until `lock` is free, and holds it meanwhile: so the child finds the lock free and
+// what it guards whole. For locks of the process that are held for a short while, with no user's code and no other
+// such lock taken inside. At most 8, which stay for ever. Called while the library is loaded.
 void tt_proc_hold_at_fork(pthread_mutex_t *lock);
 
 // Is the process that was `id` still there? Reads /proc; costs microseconds. Any thread.
@@ -49,7 +49,8 @@ uint64_t tt_proc_net_space(void);
 // not show this process itself.
 uint64_t tt_proc_pid_space(void);
 
-// May this process open descriptors of the process `pid`, whose ids are numbers of `space` (its tt_proc_pid_space)? Reads a few links of /proc. Any thread.
+// May this process open descriptors of the process `pid`, whose ids are numbers of `space` (its tt_proc_pid_space)?
+// Reads a few links of /proc. Any thread.
 bool tt_proc_may_open(int32_t pid, uint64_t space);
 
 // Opens a descriptor of another process (or of this one) anew: what stands behind number `fd` there, if it is shared memory of

@@ -238,7 +238,7 @@ static int above_standard(int fd)
   return higher;
 }
 
-// What is left of a connection holds its port for a minute, unless it and who wants the port both allow it (ports.h).
+// What is left of a connection holds its port for a minute, unless it and the socket that wants the port allow it (ports.h).
 static int open_tcp(int family)
 {
   int fd = above_standard(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), on = 1;

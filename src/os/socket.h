@@ -43,8 +43,9 @@ typedef struct tt_until {
 const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
 // The same without the port: "192.0.2.1", "fd00::1", "fe80::1%scope". Pure.
 const char *tt_addr_ip_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
-// Reads every address of "host:port" (IPv4 first, at most TT_ADDRS_MAX), "1.2.3.4:port" or "[v6%interface]:port". A name is looked up (may wait for the resolver); `family` AF_UNSPEC
-// prefers IPv4. Errors: -EINVAL (not of that form, port 0 or above 65535), -ENOENT (unknown name or interface).
+// Reads every address of "host:port" (IPv4 first, at most TT_ADDRS_MAX), "1.2.3.4:port" or "[v6%interface]:port". A
+// name is looked up (may wait for the resolver); `family` AF_UNSPEC prefers IPv4. Errors: -EINVAL (not of that form,
+// port 0 or above 65535), -ENOENT (unknown name or interface).
 int tt_addrs_parse(const char *text, int family, tt_addrs *out);
 // True when both have the same family, IP and scope (ports are not compared). Pure.
 bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b);
@@ -67,7 +68,8 @@ const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT]);
 int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound);
 // Takes one waiting connection. -EAGAIN: none waits. `from` may be NULL. -EMFILE and the like: the connection stays in the queue.
 int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from);
-// Starts to connect, if need be from a port where old connections linger. 0: connected; -EINPROGRESS: wait for POLLOUT, then ask tt_tcp_connect_end. *fd is valid in both cases.
+// Starts to connect, if need be from a port where old connections linger. 0: connected; -EINPROGRESS: wait for
+// POLLOUT, then ask tt_tcp_connect_end. *fd is valid in both cases.
 int tt_tcp_connect_start(const tt_addr *to, int *fd);
 // The outcome of tt_tcp_connect_start; the caller closes the socket on an error.
 int tt_tcp_connect_end(int fd);
@@ -98,8 +100,9 @@ int tt_sock_local(int fd, tt_addr *out);
 int tt_sock_peer(int fd, tt_addr *out);
 // A second descriptor of the same socket, closed on exec.
 int tt_sock_copy(int fd, int *copy);
-// True when what was sent has gone unanswered for about a minute: the peer's machine or the way there is lost (keep-alive, which notices that on
-// an idle connection, does not run while something is on its way). A peer that is alive and does not read is not lost.
+// True when what was sent has gone unanswered for about a minute: the peer's machine or the way there is lost
+// (keep-alive, which notices that on an idle connection, does not run while something is on its way). A peer that is
+// alive and does not read is not lost.
 bool tt_sock_lost(int fd);
 // Says "nothing more comes" to the peer; what was sent still arrives. Works through copies of the descriptor that a fork has made.
 void tt_sock_finish(int fd);
@@ -108,23 +111,25 @@ void tt_sock_kill(int fd);
 // Closes *fd and sets it to -1; a negative one is left alone.
 void tt_sock_close(int *fd);
 
-// A machine at the other end that does not answer for about `seconds` (3 or more) ends the connection with -ETIMEDOUT. Where the kernel does so only for
-// idle connections (before Linux 6.15), tt_sock_silent_ms tells.
+// A machine at the other end that does not answer for about `seconds` (3 or more) ends the connection with
+// -ETIMEDOUT. Where the kernel does so only for idle connections (before Linux 6.15), tt_sock_silent_ms tells.
 void tt_sock_patience(int fd, unsigned seconds);
-// Milliseconds for which the other machine has not answered anything although it should have: something was sent that it has not acknowledged, or it
-// had no room and does not say so any more. 0 while all is well, however long the other process lets its data lie. (TCP_USER_TIMEOUT cannot tell
-// these apart.)
+// Milliseconds for which the other machine has not answered although it should have: it has not acknowledged what
+// was sent, or it had no room and does not say so any more. 0 while all is well, however long the other process lets
+// its data lie. (TCP_USER_TIMEOUT cannot tell these apart.)
 unsigned tt_sock_silent_ms(int fd);
 
-// `closely`: while nothing comes, the other end's kernel is asked every second, not every half minute, whether the connection is still there.
-// For who waits for the first word of a listener: when a listener is closed in the middle of TCP's handshake, Linux drops its end without telling the
-// connecting one (6.18: in one of 30 such cases), which is then connected with nobody.
+// `closely`: while nothing comes, the other end's kernel is asked every second, not every half minute, whether the
+// connection is still there. For a caller that waits for a listener's first message. When a listener is closed in
+// the middle of TCP's handshake, Linux drops its end without telling the connecting one (6.18: in one of 30 such
+// cases), which is then connected with no peer.
 void tt_sock_watch(int fd, bool closely);
-// True when `e` (a negative errno of these calls) says that this process or machine has run out of something: descriptors, ports, memory. The
-// other end is not to blame, and it may pass. Pure.
+// True when `e` (a negative errno of these calls) says that this process or machine has run out of something:
+// descriptors, ports, memory. The other end is not to blame, and it may pass. Pure.
 bool tt_sock_is_shortage(int e);
 // What `e` says, for the end of a message: of a shortage what this machine lacks and what to do about it, else strerror's text.
 const char *tt_sock_error_text(int e);
 
-// Raises the process's soft limit of open files to its hard limit, because a root needs one descriptor per rank, and returns what it is then.
+// Raises the process's soft limit of open files to its hard limit, because a root needs one descriptor per rank, and
+// returns what it is then.
 uint64_t tt_sock_raise_file_limit(void);

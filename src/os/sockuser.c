@@ -56,7 +56,7 @@ static bool make_question(int fd, question *q)
 }
 
 // 0 or -errno; -ENOENT: there is no such socket here. The kernel answers before send(2) returns.
-static int ask_diag(const question *q, answer *a)
+static int query_diag(const question *q, answer *a)
 {
   int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
   if (fd < 0) {
@@ -79,13 +79,13 @@ bool tt_sock_is_strangers(int fd)
   if (!make_question(fd, &q)) {
     return false;
   }
-  int e = ask_diag(&q, &a);
+  int e = query_diag(&q, &a);
   if (e != 0) {
     if (e != -ENOENT) {
       tt_info(TT_BOOTSTRAP, "bootstrap: the kernel does not say whose process is at the other end of a connection (%s)", strerror(-e));
     }
     return false;
   }
-  // Where no connection fits, the kernel looks for a listener on all addresses, which is somebody else.
+  // Where no connection fits, the kernel looks for a listener on all addresses, which is another process.
   return a.body.found.idiag_state != TCP_LISTEN && a.body.found.idiag_uid != geteuid();
 }

@@ -16,9 +16,10 @@ typedef struct tt_thread {
 ncclResult_t tt_thread_start(tt_thread *t, const char *name, void *(*fn)(void *), void *arg);
 // Waits until the thread has returned. Does nothing for a zeroed or already joined one. Not from the thread itself.
 void tt_thread_join(tt_thread *t);
-// Lets the thread end by itself: nobody will join it, and the library stays loaded. Also from the thread itself.
+// Lets the thread end by itself: it is not joined, and the library stays loaded. Also from the thread itself.
 void tt_thread_detach(tt_thread *t);
-// As tt_thread_start, for a thread that nobody waits for: it frees its own things and ends by itself. The library stays loaded from then on (tt_library_stay).
+// As tt_thread_start, for a thread that is never joined: it frees its own things and ends by itself. The library
+// stays loaded from then on (tt_library_stay).
 ncclResult_t tt_thread_start_detached(const char *name, void *(*fn)(void *), void *arg);
 // Names the calling thread (cut to 15 characters), for debuggers and top.
 void tt_thread_name(const char *name);

@@ -111,7 +111,7 @@ static void feed_root(input *in)
   if (r->job.nranks > 0 && !root_failed(r)) {
     char text[64];
     missing_text(r, text, sizeof(text));
-    tell_who_is_missing(r);
+    name_missing(r);
     time_out(r);
   }
   tt_root_answer(r);
