@@ -187,16 +187,10 @@ static void unread(int rank, void *arg)
 
 static void run_with_victim(void (*fn)(int rank, void *arg), int *arg, int victim)
 {
-  pid_t pids[2];
-  run r = {.n = 2, .seconds = hang_seconds(15), .fn = fn, .arg = arg, .env = ENV("NCCL_HOST_COPIES=1")};
-  board_open();
-  start_processes(&r, pids);
-  bool good = killed_as_told(pids, 2, victim, r.seconds + 2);
-  for (int i = 0; i < 2 && !good; i++) {
-    kill(pids[i], SIGKILL);
-  }
-  board_close();
-  assert_true(good);
+  ranks_set r;
+  start_processes(&r, &(run){.n = 2, .seconds = 15, .fn = fn, .arg = arg, .env = ENV("NCCL_HOST_COPIES=1")});
+  r.expected[victim] = -SIGKILL;
+  assert_int_equal(finish_processes(&r), 0);
 }
 
 static void a_reader_that_dies(void **state)

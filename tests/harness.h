@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/ranks_rig.h"
 #include "nccl.h"
 #include "tutti.h"
 
@@ -42,7 +43,7 @@
 #define GENEROUS(seconds) (10 * SLOWER * (seconds))
 #define HARNESS __attribute__((unused)) static
 
-enum { MAX_RANKS = 64, BOARD_WORDS = 4096 };
+enum { MAX_RANKS = RANKS_MOST, BOARD_WORDS = 4096 };
 
 // Memory that all processes of a test share. Zero at the start of each run.
 typedef struct board {
@@ -121,12 +122,7 @@ HARNESS bool over_network(void)
 
 // --- Processes
 
-typedef struct run {
-  int n, seconds;
-  void (*fn)(int rank, void *arg);
-  void *arg;
-  const char *const *env; // "NAME=VALUE" …, NULL at the end; may be NULL
-} run;
+typedef ranks_job run;
 
 HARNESS board *the_board; // of the run in progress; also in its children
 
@@ -142,20 +138,6 @@ HARNESS void board_close(void)
   the_board = NULL;
 }
 
-// Ends a child so that leak checkers still run.
-__attribute__((noreturn)) HARNESS void child_main(const run *r, int rank)
-{
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  signal(SIGALRM, SIG_DFL);
-  alarm((unsigned)r->seconds);
-  for (const char *const *e = r->env; e != NULL && *e != NULL; e++) {
-    putenv((char *)(uintptr_t)*e);
-  }
-  r->fn(rank, r->arg);
-  fflush(NULL);
-  exit(0);
-}
-
 // The time limit of a process that needs so many seconds at most: what is generous, but less than ctest's own limit (cmake/tutti_tests.cmake), so that it
 // is said which process hangs.
 HARNESS int hang_seconds(int seconds)
@@ -165,89 +147,29 @@ HARNESS int hang_seconds(int seconds)
   return GENEROUS(seconds) < most ? GENEROUS(seconds) : most;
 }
 
-// Starts the children; their ids go to `pids`.
-HARNESS void start_processes(const run *r, pid_t *pids)
+// Starts the processes of a run with a board and its time limit.
+HARNESS void start_processes(ranks_set *r, const run *job)
 {
-  fflush(NULL);
-  for (int i = 0; i < r->n; i++) {
-    pids[i] = fork();
-    assert_true(pids[i] >= 0);
-    if (pids[i] == 0) {
-      child_main(r, i);
-    }
-  }
+  run timed = *job;
+  timed.seconds = hang_seconds(job->seconds);
+  board_open();
+  ranks_start(r, &timed);
 }
 
-HARNESS void tell_status(int rank, int status, int seconds)
+// Waits for them. Returns how many did not end as expected.
+HARNESS int finish_processes(ranks_set *r)
 {
-  if (WIFSIGNALED(status)) {
-    print_error("process %d: signal %d%s (limit %d s)\n", rank, WTERMSIG(status), WTERMSIG(status) == SIGALRM ? ": time is up" : "",
-                seconds);
-  } else {
-    print_error("process %d: exit status %d\n", rank, WEXITSTATUS(status));
-  }
-}
-
-// Waits for children. Returns how many did not end with status 0. Once one has failed the others have two seconds, then they are killed.
-HARNESS int await_processes(pid_t *pids, int n, int seconds)
-{
-  int bad = 0, left = n;
-  double kill_at = seconds_now() + seconds + 5;
-  while (left > 0) {
-    for (int i = 0; i < n; i++) {
-      int status;
-      if (pids[i] <= 0 || waitpid(pids[i], &status, WNOHANG) == 0) {
-        continue;
-      }
-      pids[i] = 0;
-      left--;
-      if (status != 0) {
-        bad++;
-        tell_status(i, status, seconds);
-        kill_at = seconds_now() + 2 < kill_at ? seconds_now() + 2 : kill_at;
-      }
-    }
-    for (int i = 0; i < n && seconds_now() > kill_at; i++) {
-      if (pids[i] > 0) {
-        kill(pids[i], SIGKILL);
-      }
-    }
-    sleep_ms(1);
-  }
+  int bad = ranks_wait(r);
+  board_close();
   return bad;
-}
-
-// Waits for children of which one is killed. Have all others ended with status 0, in time?
-HARNESS bool killed_as_told(const pid_t *pids, int n, int victim, int seconds)
-{
-  int bad = 0, left = n;
-  for (double end = seconds_now() + seconds; left > 0 && seconds_now() < end; sleep_ms(1)) {
-    for (int i = 0; i < n; i++) {
-      int status;
-      if (waitpid(pids[i], &status, WNOHANG) == pids[i]) {
-        left--;
-        bool good = i == victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
-        bad += !good;
-        if (!good) {
-          tell_status(i, status, seconds);
-        }
-      }
-    }
-  }
-  return bad == 0 && left == 0;
 }
 
 // Runs fn(rank, arg) in n children with a board; the number of those that failed.
-HARNESS int run_processes(const run *r)
+HARNESS int run_processes(const run *job)
 {
-  pid_t pids[MAX_RANKS] = {0};
-  run timed = *r;
-  timed.seconds = hang_seconds(r->seconds);
-  board_open();
-  start_processes(&timed, pids);
-  int bad = await_processes(pids, r->n, timed.seconds);
-  board_close();
-  return bad;
+  ranks_set r;
+  start_processes(&r, job);
+  return finish_processes(&r);
 }
 
 #define PROCESSES(count, limit, function, argument) \

@@ -12,12 +12,13 @@ typedef enum { DO_SUMS, DO_LARGE_SUMS, DO_MESSAGES, DO_INITS } activity;
 typedef struct trial {
   activity what;
   int victim;
+  uint64_t began;
   bool stop; // SIGSTOP and SIGCONT instead of SIGKILL
 } trial;
 
 // Words of the board: when the trial began and when the victim died (ns), how many ranks have begun, whether it is enough; the slowest rank's time until it
 // knew (ns), and what that should be.
-enum { BEGAN_AT, DIED_AT, BEGUN, ENOUGH, SLOWEST, SHOULD_BE };
+enum { DIED_AT, BEGUN, ENOUGH, SLOWEST, SHOULD_BE };
 
 static uint64_t now_ns(void)
 {
@@ -121,7 +122,7 @@ static bool id_of_first(const trial *t, int rank, ncclUniqueId *id)
 // Somebody has died, or one came so late that the others had given it up. A victim that learns this lives on until it is killed.
 static void check_init_failure(const trial *t, int rank)
 {
-  double since = (double)(now_ns() - atomic_load(&the_board->word[BEGAN_AT])) / 1e9;
+  double since = (double)(now_ns() - t->began) / 1e9;
   if (atomic_load(&the_board->word[DIED_AT]) != 0) {
     check_in_time(rank, "init failed", 4);
   } else {
@@ -244,34 +245,30 @@ static double random_ms(double most)
 // True: all knew as soon as they should.
 static bool kill_one(trial *t, int number)
 {
-  pid_t pids[N];
+  ranks_set r;
   sockets s = {0};
   time_t since = time(NULL);
-  run r = {.n = N, .seconds = hang_seconds(15), .fn = rank_body, .arg = t};
   unsigned from = seed;
   t->victim = (int)random_ms(N) % N;
-  board_open();
-  atomic_store(&the_board->word[BEGAN_AT], now_ns());
-  start_processes(&r, pids);
+  t->began = now_ns();
+  start_processes(&r, &(run){.n = N, .seconds = 15, .fn = rank_body, .arg = t});
   while (t->what != DO_INITS && atomic_load(&the_board->word[BEGUN]) < N) {
     sleep_ms(0.5);
   }
   sleep_ms(random_ms(t->what == DO_INITS ? 25 * SLOWER : 15));
   for (int i = 0; i < N; i++) {
-    add_sockets(pids[i], &s);
+    add_sockets(r.pid[i], &s);
   }
   atomic_store(&the_board->word[DIED_AT], now_ns());
-  kill(pids[t->victim], SIGKILL);
-  bool good = killed_as_told(pids, N, t->victim, r.seconds + 2);
+  ranks_kill(&r, t->victim);
+  bool good = ranks_wait(&r) == 0;
   if (!good) {
     print_error("trial %d: activity %d, seed %u, victim %d\n", number, (int)t->what, from, t->victim);
-  }
-  for (int i = 0; i < N && !good; i++) {
-    kill(pids[i], SIGKILL);
   }
   bool soon = atomic_load(&the_board->word[SLOWEST]) <= atomic_load(&the_board->word[SHOULD_BE]);
   board_close();
   assert_true(good);
+  assert_int_equal(r.left_behind, 0);
   expect_nothing_left(&s, since);
   return soon;
 }
@@ -332,16 +329,10 @@ static void killed_before_the_first_operation(void **state)
 {
   (void)state;
   for (int victim = 0; victim < N; victim++) {
-    pid_t pids[N];
-    run r = {.n = N, .seconds = hang_seconds(15), .fn = last_of_init, .arg = &victim};
-    board_open();
-    start_processes(&r, pids);
-    bool good = killed_as_told(pids, N, victim, r.seconds + 2);
-    for (int i = 0; i < N && !good; i++) {
-      kill(pids[i], SIGKILL);
-    }
-    board_close();
-    assert_true(good);
+    ranks_set r;
+    start_processes(&r, &(run){.n = N, .seconds = 15, .fn = last_of_init, .arg = &victim});
+    r.expected[victim] = -SIGKILL;
+    assert_int_equal(finish_processes(&r), 0);
   }
 }
 
@@ -351,22 +342,19 @@ static void a_pause_does_no_harm(void **state)
   (void)state;
   for (int round = 0; round < 3; round++) {
     trial t = {.what = round % 2 == 0 ? DO_SUMS : DO_LARGE_SUMS, .stop = true};
-    pid_t pids[N];
-    run r = {.n = N, .seconds = hang_seconds(15), .fn = rank_body, .arg = &t};
-    board_open();
-    start_processes(&r, pids);
+    ranks_set r;
+    start_processes(&r, &(run){.n = N, .seconds = 15, .fn = rank_body, .arg = &t});
     while (atomic_load(&the_board->word[BEGUN]) < N) {
       sleep_ms(0.5);
     }
     for (int i = 0; i < 2; i++) {
       sleep_ms(random_ms(20));
-      kill(pids[(round + i) % N], SIGSTOP);
+      kill(r.pid[(round + i) % N], SIGSTOP);
       sleep_ms(300);
-      kill(pids[(round + i) % N], SIGCONT);
+      kill(r.pid[(round + i) % N], SIGCONT);
     }
     atomic_store(&the_board->word[ENOUGH], 1);
-    assert_int_equal(await_processes(pids, N, r.seconds), 0);
-    board_close();
+    assert_int_equal(finish_processes(&r), 0);
   }
 }
 
@@ -387,20 +375,17 @@ static void joins_beside_a_pause(int rank, void *arg)
 static void a_root_that_pauses(void **state)
 {
   (void)state;
-  pid_t pids[2];
-  run r = {.n = 2, .seconds = hang_seconds(15), .fn = joins_beside_a_pause, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1")};
-  board_open();
-  start_processes(&r, pids);
+  ranks_set r;
+  start_processes(&r, &(run){.n = 2, .seconds = 15, .fn = joins_beside_a_pause, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1")});
   while (atomic_load(&the_board->word[BEGUN]) < 2) {
     sleep_ms(0.5);
   }
   sleep_ms(100); // rank 0 has joined, or it will do so after the pause: that is right, too
-  kill(pids[0], SIGSTOP);
+  kill(r.pid[0], SIGSTOP);
   atomic_store(&the_board->word[ENOUGH], 1);
   sleep_ms(2500);
-  kill(pids[0], SIGCONT);
-  assert_int_equal(await_processes(pids, 2, r.seconds), 0);
-  board_close();
+  kill(r.pid[0], SIGCONT);
+  assert_int_equal(finish_processes(&r), 0);
 }
 
 int main(int argc, char **argv)

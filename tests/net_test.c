@@ -527,16 +527,10 @@ static void children(void **state)
 {
   (void)state;
   int n = 3;
-  run r = {.n = n, .seconds = hang_seconds(30), .fn = fork_body, .arg = &n, .env = ENV(NETWORK, PATIENT)};
-  pid_t pids[MAX_RANKS] = {0};
-  int status;
-  board_open();
-  start_processes(&r, pids);
-  waitpid(pids[1], &status, 0);
-  assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-  pids[1] = pids[2];
-  assert_int_equal(await_processes(pids, 2, r.seconds), 0);
-  board_close();
+  ranks_set r;
+  start_processes(&r, &(run){.n = n, .seconds = 30, .fn = fork_body, .arg = &n, .env = ENV(NETWORK, PATIENT)});
+  r.expected[1] = -SIGKILL;
+  assert_int_equal(finish_processes(&r), 0);
 }
 
 // The state of operations is read from outside while they wait.

@@ -240,18 +240,14 @@ static void test_death(void **state)
   (void)state;
   for (int k = 0; k < TRIALS; k++) {
     trial t = {.what = k % 2 == 0 ? ALL_REDUCE : ALL_GATHER, .how = BY_DEATH, .nranks = 3, .bytes = 96 << 18};
-    pid_t pids[3] = {0};
-    run r = {.n = 3, .seconds = hang_seconds(60), .fn = until_death, .arg = &t, .env = ENV("NCCL_ALGO=DirectWrite")};
-    board_open();
-    start_processes(&r, pids);
+    ranks_set r;
+    start_processes(&r, &(run){.n = 3, .seconds = 60, .fn = until_death, .arg = &t, .env = ENV("NCCL_ALGO=DirectWrite")});
     while (atomic_load(&the_board->round) == 0) { // all have come
       sleep_ms(0.2);
     }
     sleep_ms(3 + k);
-    kill(pids[2], SIGKILL);
-    waitpid(pids[2], NULL, 0);
-    assert_int_equal(await_processes(pids, 2, r.seconds), 0);
-    board_close();
+    ranks_kill(&r, 2);
+    assert_int_equal(finish_processes(&r), 0);
   }
 }
 

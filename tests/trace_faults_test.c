@@ -214,14 +214,10 @@ static void test_abort_writes_the_last_events(void **state)
   file list[RANKS];
   (void)state;
   make_folders();
-  pid_t pid[1];
-  run r = {.n = 1, .seconds = hang_seconds(60), .fn = aborts};
-  board_open();
-  start_processes(&r, pid);
-  int status;
-  assert_int_equal(waitpid(pid[0], &status, 0), pid[0]);
-  board_close();
-  assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+  ranks_set r;
+  start_processes(&r, &(run){.n = 1, .seconds = 60, .fn = aborts});
+  r.expected[0] = -SIGABRT;
+  assert_int_equal(finish_processes(&r), 0);
   assert_int_equal(read_files(store, ".json", list, RANKS), RANKS);
   for (int i = 0; i < RANKS; i++) {
     check_whole(&list[i]);
@@ -375,12 +371,10 @@ static void slow(int rank, void *arg)
 // Runs `fn` in a process that mounts the disk. False: it could not.
 static bool runs_on_slow_disk(void (*fn)(int rank, void *arg))
 {
-  pid_t pid[1] = {0};
-  run r = {.n = 1, .seconds = hang_seconds(60), .fn = fn};
+  ranks_set r;
   make_folders();
-  board_open();
-  start_processes(&r, pid);
-  int bad = await_processes(pid, 1, r.seconds);
+  start_processes(&r, &(run){.n = 1, .seconds = 60, .fn = fn});
+  int bad = ranks_wait(&r);
   bool mounted = atomic_load(&the_board->word[MOUNTED]) != 0;
   board_close();
   assert_int_equal(bad, 0);

@@ -50,10 +50,12 @@ static void test_init_is_quick(void **state)
 static void test_processes(void **state)
 {
   (void)state;
-  assert_int_equal(run_rank_processes(4, live_as_process), 4);
-  await_no_roots();
-  assert_int_equal(run_rank_processes(64, live_as_process), 64);
-  await_no_roots();
+  for (int n = 4; n <= 64; n *= 16) {
+    ranks_set r;
+    start_rank_processes(&r, n, live_as_process);
+    assert_int_equal(ranks_wait(&r), 0);
+    await_no_roots();
+  }
 }
 
 static void split_and_use(tt_bootstrap *b, int rank, int n)
@@ -143,30 +145,22 @@ static void test_nothing_left(void **state)
   assert_int_equal(count_folder("/proc/self/fd"), fds);
 }
 
-// A second start of this program with NCCL_COMM_ID: two communicators one after the other, and rank 0 comes last.
+// One rank of three, whose id is NCCL_COMM_ID: two communicators one after the other, and rank 0 comes last.
+static void live_with_comm_id(int rank, void *arg)
+{
+  (void)arg;
+  ncclUniqueId id;
+  tt_sleep_ns(rank == 0 ? 150 * TT_NS_PER_MS : 0);
+  bool good = tt_bootstrap_id(&id) == ncclSuccess && live_as_process(&id, rank, 3) == 0 && live_as_process(&id, rank, 3) == 0;
+  fflush(NULL);
+  _exit(!good);
+}
+
+// A second start of this program with NCCL_COMM_ID: three ranks, twice.
 static int comm_id_main(void)
 {
-  for (int round = 0; round < 2; round++) {
-    pid_t pids[3];
-    for (int rank = 2; rank >= 0; rank--) {
-      pids[rank] = fork();
-      if (pids[rank] == 0) {
-        ncclUniqueId id;
-        tt_sleep_ns(rank == 0 ? 150 * TT_NS_PER_MS : 0);
-        bool made = tt_bootstrap_id(&id) == ncclSuccess;
-        int bad = !made || live_as_process(&id, rank, 3) != 0;
-        _exit(bad || live_as_process(&id, rank, 3) != 0);
-      }
-    }
-    for (int rank = 0; rank < 3; rank++) {
-      int status = 1;
-      waitpid(pids[rank], &status, 0);
-      if (status != 0) {
-        return 1;
-      }
-    }
-  }
-  return 0;
+  ranks_job job = {.n = 3, .seconds = 3 * LONG_S, .fn = live_with_comm_id};
+  return ranks_run(&job) != 0 || ranks_run(&job) != 0;
 }
 
 // Takes a port that nobody else is given as long as the descriptor is open: bound, and not listening, so that a listener may still have it.

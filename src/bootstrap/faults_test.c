@@ -291,48 +291,46 @@ static void test_death(void **state)
 {
   (void)state;
   open_board();
-  assert_int_equal(run_rank_processes(5, gather_with_a_death), 4);
+  ranks_set r;
+  start_rank_processes(&r, 5, gather_with_a_death);
+  r.expected[2] = -SIGKILL;
+  assert_int_equal(ranks_wait(&r), 0);
   munmap(shared, sizeof(*shared));
 }
 
-// A rank of three as a process, which begins when it can read from `go`; its exit status says whether it has heard that rank 1 is gone.
-static pid_t start_rank(const ncclUniqueId *id, int rank, int go)
+// Rank 0 begins when it can read from here.
+static int rank_0_goes[2];
+
+// A rank of three as a process. Its exit status says whether it has been informed that rank 1 is gone.
+static int join_without_rank_1(const ncclUniqueId *id, int rank, int n)
 {
-  pid_t child = fork();
-  if (child == 0) {
-    tt_bootstrap *b = NULL;
-    char c;
-    bool began = go < 0 || read(go, &c, 1) == 1;
-    ncclResult_t res = tt_bootstrap_init(id, 1, 3, rank, NULL, &b);
-    tt_bootstrap_destroy(b);
-    _exit(!(began && res == ncclRemoteError && strstr(tt_last_error(), "rank 1") != NULL));
+  tt_bootstrap *b = NULL;
+  char c;
+  bool began = rank != 0 || read(rank_0_goes[0], &c, 1) == 1;
+  ncclResult_t res = tt_bootstrap_init(id, 1, n, rank, NULL, &b);
+  bool named = res == ncclRemoteError && strstr(tt_last_error(), "rank 1") != NULL;
+  if (!named) {
+    fprintf(stderr, "rank %d: %d %s\n", rank, res, tt_last_error());
   }
-  return child;
+  tt_bootstrap_destroy(b);
+  return !(began && named);
 }
 
 // A rank that dies between joining and the end of init. Rank 0 comes after that: it hears the same, as the root waits for it.
 static void test_death_in_init(void **state)
 {
   (void)state;
-  ncclUniqueId id;
-  int go[2], status;
   unsigned before = count_joined();
-  pid_t pids[3];
-  assert_int_equal(pipe(go), 0);
-  assert_int_equal(tt_bootstrap_id(&id), ncclSuccess);
-  for (int rank = 0; rank < 3; rank++) {
-    pids[rank] = start_rank(&id, rank, rank == 0 ? go[0] : -1);
-  }
+  ranks_set r;
+  assert_int_equal(pipe(rank_0_goes), 0);
+  start_rank_processes(&r, 3, join_without_rank_1);
   await_joined(before, 2);
-  kill(pids[1], SIGKILL);
-  assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
-  assert_int_equal(write(go[1], "", 1), 1);
-  for (int rank = 0; rank < 3; rank += 2) {
-    assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
-    assert_int_equal(status, 0);
-  }
-  close(go[0]);
-  close(go[1]);
+  ranks_kill(&r, 1);
+  assert_true(ranks_wait_one(&r, 1));
+  assert_int_equal(write(rank_0_goes[1], "", 1), 1);
+  assert_int_equal(ranks_wait(&r), 0);
+  close(rank_0_goes[0]);
+  close(rank_0_goes[1]);
   await_no_roots();
 }
 

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/ranks_rig.h"
 #include "base/result.h"
 #include "bootstrap/bootstrap_priv.h"
 
@@ -253,25 +254,27 @@ static UNUSED_OK void whole_life(tt_bootstrap *b, int rank, int n)
   check_rank_good(tt_bootstrap_barrier(b) == ncclSuccess, "barrier", rank);
 }
 
-// Runs `body` as the ranks of `n` processes; returns how many ended with status 0.
-static UNUSED_OK int run_rank_processes(int n, int (*body)(const ncclUniqueId *id, int rank, int n))
-{
+// What rank processes do: body(&id, rank, n) is the exit status.
+typedef struct rank_life {
   ncclUniqueId id;
-  pid_t pids[MAX];
-  int good = 0;
-  assert_int_equal(tt_bootstrap_id(&id), ncclSuccess);
-  for (int i = 0; i < n; i++) {
-    pids[i] = fork();
-    if (pids[i] == 0) {
-      _exit(body(&id, i, n));
-    }
-  }
-  for (int i = 0; i < n; i++) {
-    int status = 1;
-    waitpid(pids[i], &status, 0);
-    good += status == 0;
-  }
-  return good;
+  int n;
+  int (*body)(const ncclUniqueId *id, int rank, int n);
+} rank_life;
+
+static UNUSED_OK void live_rank(int rank, void *arg)
+{
+  const rank_life *l = arg;
+  int status = l->body(&l->id, rank, l->n);
+  fflush(NULL);
+  _exit(status); // what else the parent holds is not this process's to give back
+}
+
+// Starts `n` processes, the ranks of a new id.
+static UNUSED_OK void start_rank_processes(ranks_set *r, int n, int (*body)(const ncclUniqueId *id, int rank, int n))
+{
+  rank_life life = {.n = n, .body = body};
+  assert_int_equal(tt_bootstrap_id(&life.id), ncclSuccess);
+  ranks_start(r, &(ranks_job){.n = n, .seconds = 3 * LONG_S, .fn = live_rank, .arg = &life});
 }
 
 // The same as a process; its exit status.

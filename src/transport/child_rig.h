@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/ranks_rig.h"
 #include "base/result.h"
 #include "os/clock.h"
 
@@ -29,33 +30,17 @@
     }                                                                                              \
   } while (0)
 
-CHILD_RIG pid_t spawn_child(void (*fn)(int i), int i)
+CHILD_RIG void call_with_number(int i, void *arg)
 {
+  (*(void (**)(int))arg)(i);
   fflush(NULL);
-  pid_t pid = fork();
-  if (pid == 0) {
-    fn(i);
-    _exit(0);
-  }
-  return pid;
+  _exit(0);
 }
 
 // Runs fn(0) … fn(n - 1), each in a child of its own, side by side.
 CHILD_RIG void run_in_children(int n, void (*fn)(int i))
 {
-  pid_t pids[16];
-  assert_in_range(n, 1, 16);
-  for (int i = 0; i < n; i++) {
-    pids[i] = spawn_child(fn, i);
-    assert_true(pids[i] > 0);
-  }
-  int failed = 0;
-  for (int i = 0; i < n; i++) {
-    int status = -1;
-    assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-    failed += status != 0;
-  }
-  assert_int_equal(failed, 0);
+  assert_int_equal(ranks_run(&(ranks_job){.n = n, .seconds = 300, .fn = call_with_number, .arg = &fn}), 0);
 }
 
 CHILD_RIG void run_in_child(void (*fn)(int i))
