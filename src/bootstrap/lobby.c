@@ -362,10 +362,10 @@ static lobby *find_lobby(const tt_id *in, uint64_t space)
   return l;
 }
 
-// Adds an id to the lobby that listens where it wants to; *added: with success. False: there is none; `opening` is set, and
-// the caller's.
-static bool join_lobby(const tt_id *in, uint64_t space, tt_addrs *bound, bool *added)
+// Adds an id to the lobby that listens where it wants to, or opens that.
+static ncclResult_t add_shared(const tt_id *in, tt_addrs *bound)
 {
+  uint64_t space = tt_proc_net_space();
   pthread_mutex_lock(&lobbies_lock);
   while (opening) {
     pthread_mutex_unlock(&lobbies_lock);
@@ -373,20 +373,11 @@ static bool join_lobby(const tt_id *in, uint64_t space, tt_addrs *bound, bool *a
     pthread_mutex_lock(&lobbies_lock);
   }
   lobby *l = find_lobby(in, space);
+  bool added = l != NULL && add_id(l, in);
+  *bound = l != NULL ? l->door.addrs : *bound;
   opening = l == NULL;
-  if (l != NULL) {
-    *bound = l->door.addrs;
-    *added = add_id(l, in);
-  }
   pthread_mutex_unlock(&lobbies_lock);
-  return l != NULL;
-}
-
-static ncclResult_t add_shared(const tt_id *in, tt_addrs *bound)
-{
-  uint64_t space = tt_proc_net_space();
-  bool added = false;
-  if (join_lobby(in, space, bound, &added)) {
+  if (l != NULL) {
     return added ? ncclSuccess : no_memory_for_id();
   }
   ncclResult_t res = start_lobby(in, space, bound);
@@ -399,7 +390,7 @@ static ncclResult_t add_shared(const tt_id *in, tt_addrs *bound)
 ncclResult_t tt_lobby_add(const tt_id *in, tt_addrs *bound)
 {
   char text[TT_ADDRS_TEXT];
-  tt_addrs at; // not written to *bound, which may be in->root, while that is read
+  tt_addrs at = {.n = 0}; // not written to *bound, which may be in->root, while that is read
   TT_TRY((in->flags & TT_ID_FIXED) != 0 ? start_lobby(in, 0, &at) : add_shared(in, &at));
   tt_info(TT_BOOTSTRAP, "bootstrap root listens on %s", tt_addrs_text(&at, text));
   *bound = at;
