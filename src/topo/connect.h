@@ -1,8 +1,8 @@
 // connect.h: from the graphs of each node to the channels of all nodes: rings, trees, numbers of NVLS and point-to-point channels.
 //
-// Nothing is stored per rank and channel. Nodes of one shape share their graphs; a rank's neighbours follow from its place in them, from the
-// number of its node and from arithmetic (double binary trees), so that 16,384 nodes cost a few MiB and any question about one rank and
-// channel is O(1). The rules are NCCL 2.30's; Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan".
+// Nothing is stored per rank and channel. Nodes of one shape share their graphs. A rank's neighbours follow from its place in them, from the
+// number of its node and from arithmetic (double binary trees). So 16,384 nodes cost a few MiB, and a question about one rank and channel is
+// O(1). The rules are NCCL 2.30's; Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan".
 #pragma once
 #include "topo/graph.h"
 

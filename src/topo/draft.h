@@ -57,8 +57,8 @@ ncclResult_t tt_draft_sort(tt_draft *d, int node);
 // Index of a host hash, added when it is new.
 ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out);
 
-// Broadcom's PCI switches of generations 4 and 5 look like two levels of switches, but any two of their ports have full bandwidth: the
-// lower level becomes part of the upper one, or the search would see a bottleneck that is not there. Before the call all links
+// Broadcom's PCI switches of generations 4 and 5 look like two levels of switches, but any two of their ports have full bandwidth. The
+// lower level becomes part of the upper one; otherwise the search would see a bottleneck that does not exist. Before the call all links
 // must go both ways and be sorted. Links that move stand behind the others and must not be sorted again.
 ncclResult_t tt_draft_flatten(tt_draft *d);
 

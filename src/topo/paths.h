@@ -1,8 +1,8 @@
 // paths.h: the best path between any two ends of a machine (system.h: GPU, NET, CPU, NVS), and the rules that bend them.
 //
-// Breadth first from every end: the better type wins, then the wider, then the shorter. Then the rules: through the CPU where GPUs may not
-// reach each other or the card may not reach the GPU, PXN through a GPU that is nearer to the card, NET where ranks meet over the network
-// only. Source: seed 002 §5; types and rules as NCCL 2.30 has them. A GPU relays to GPUs only, and one may stand in between.
+// Breadth first from every end: the better type wins, then the wider, then the shorter. Then the rules: a path goes
+// through the CPU where GPUs may not reach each other, or the card may not reach the GPU. It goes through a GPU nearer to the card (PXN). It
+// is NET where ranks meet over the network only. Source: seed 002 §5; types and rules as NCCL 2.30 has them. A GPU relays to GPUs only, and one may stand in between.
 #pragma once
 #include "base/param.h"
 #include "topo/system.h"

@@ -605,9 +605,7 @@ static void search_destroy(tt_search *s)
   tt_cuts_destroy(&s->cuts);
   tt_free(s->memo);
   tt_free(s->edges);
-  tt_free(s->degrees);
-  tt_free(s->lanes);
-  tt_free(s->first_lane);
+  tt_free(s->lanes); // and the arrays behind it
   graph_clear(&s->part);
   tt_free(s->used);
   tt_free(s->back);
@@ -623,13 +621,15 @@ static ncclResult_t search_create(tt_search *s)
   TT_TRY(graph_room(&s->now, n, s->options->inter));
   TT_TRY(graph_room(&s->part, n, s->options->inter));
   s->edges = tt_calloc((size_t)n + TT_EDGES_MORE, sizeof(tt_edge));
-  s->degrees = tt_calloc((size_t)n * 2, sizeof(int));
-  s->lanes = tt_calloc((size_t)s->topo->nlinks + 1, sizeof(int));
-  s->first_lane = tt_calloc((size_t)n + 1, sizeof(int));
+  s->lanes = tt_calloc((size_t)s->topo->nlinks + 3 * (size_t)n + 1, sizeof(int));
   s->memo = tt_calloc(TT_MEMO_SIZE, sizeof(tt_memo_entry));
   s->used = tt_calloc((size_t)n, sizeof(uint64_t));
   s->back = tt_calloc((size_t)n * TT_GRAPH_MAX_CHANNELS, sizeof(bool));
-  bool ok = s->memo && s->edges && s->degrees && s->lanes && s->first_lane && s->used && s->back;
+  if (s->lanes != NULL) {
+    s->first_lane = s->lanes + s->topo->nlinks;
+    s->degrees = s->first_lane + n + 1;
+  }
+  bool ok = s->memo && s->edges && s->lanes && s->used && s->back;
   return ok ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
 }
 

@@ -62,6 +62,11 @@ static ncclResult_t source_begin(const tt_source *in, tt_xml **out)
 
 // ---- Ranks ----
 
+static ncclResult_t source_init_int(tt_xml *xml, tt_xml_node *node, const char *name, long long value)
+{
+  return tt_xml_get(node, name) != NULL ? ncclSuccess : tt_xml_set_int(xml, node, name, value);
+}
+
 // The <gpu> of that number in the file; what was detected is not for host ranks.
 static tt_xml_node *source_find_place(const tt_xml *xml, int dev)
 {
@@ -171,11 +176,9 @@ static ncclResult_t add_rank(seats *s, tt_xml *xml, const tt_source_rank *r)
     seat = gpu;
     TT_TRY(share_gpu(xml, &seat));
   }
-  char gdr[16];
-  snprintf(gdr, sizeof(gdr), "%d", r->gdr);
   s->taken[s->count++] = seat;
   TT_TRY(tt_xml_set_int(xml, seat, "rank", r->rank));
-  TT_TRY(tt_sysfs_init(xml, seat, "gdr", gdr));
+  TT_TRY(source_init_int(xml, seat, "gdr", r->gdr));
   return tt_xml_set_int(xml, seat, "keep", 1);
 }
 
@@ -241,11 +244,6 @@ static ncclResult_t net_parent(const tt_source *in, tt_xml *xml, const tt_source
     tt_info(TT_GRAPH | TT_NET, "%s: %.256s is not a PCI device; attached to the first CPU", n->name, n->pci_path);
   }
   return tt_sysfs_first_cpu(&in->machine, xml, out);
-}
-
-static ncclResult_t source_init_int(tt_xml *xml, tt_xml_node *node, const char *name, long long value)
-{
-  return tt_xml_get(node, name) != NULL ? ncclSuccess : tt_xml_set_int(xml, node, name, value);
 }
 
 static ncclResult_t source_fill_net(tt_xml *xml, tt_xml_node *net, const tt_source_net *n)

@@ -48,8 +48,8 @@ typedef struct tt_source {
 // Errors: the file (named, with its line), a malformed bus id, a GPU that is none, a rank or name that is there twice.
 ncclResult_t tt_source_detect(const tt_source *in, tt_xml **out);
 
-// A host rank is a <gpu dev rank sm="0" gdr="0"> in a <pci> of this class, whose bus id is in TT_TOPO_HOST_DOMAIN and made from its number,
-// on its NUMA node's CPU: ranks of one node meet at their CPU (PHB), others cross between CPUs (SYS), as through shared memory.
+// A host rank is a <gpu dev rank sm="0" gdr="0"> in a <pci> of this class on its NUMA node's CPU. The bus id is in TT_TOPO_HOST_DOMAIN and
+// made from its number. Ranks of one NUMA node meet at their CPU (PHB), others cross between CPUs (SYS), as through shared memory.
 #define TT_SOURCE_HOST_CLASS "0x0b4000" // a processor beside the processor
 enum { TT_SOURCE_HOST_DEVICES = 65536 };
 
