@@ -355,20 +355,12 @@ static void *attempt_main(void *arg)
   return NULL;
 }
 
-// Leaves the attempt to its thread, unless that has just ended.
-static bool leave_attempt(attempt *a)
+// Is it done? If not, and `leave` is set, it is its thread's from now on.
+static bool is_attempt_done(attempt *a, bool leave)
 {
   pthread_mutex_lock(&a->lock);
   bool done = a->done;
-  a->left = !done;
-  pthread_mutex_unlock(&a->lock);
-  return !done;
-}
-
-static bool is_attempt_done(attempt *a)
-{
-  pthread_mutex_lock(&a->lock);
-  bool done = a->done;
+  a->left = leave && !done;
   pthread_mutex_unlock(&a->lock);
   return done;
 }
@@ -410,11 +402,11 @@ ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64
   }
   uint64_t end = tt_now_ns() + timeout_ns;
   bool lost = false;
-  while (!is_attempt_done(a) && !lost && tt_now_ns() < end) {
+  while (!is_attempt_done(a, false) && !lost && tt_now_ns() < end) {
     tt_sleep_ns(LOOK_NS);
     lost = hopeless(arg);
   }
-  if (leave_attempt(a)) {
+  if (!is_attempt_done(a, true)) {
     if (lost) {
       tt_info(
           TT_INIT | TT_NET,

@@ -211,7 +211,7 @@ static ncclResult_t fuse_once(tt_pnet_library *lib)
   return res;
 }
 
-static ncclResult_t init_library(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable)
+ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable)
 {
   *ctx = NULL;
   *usable = false;
@@ -244,23 +244,9 @@ static ncclResult_t init_library(tt_pnet_library *lib, const tt_pnet_setup *s, v
   return res;
 }
 
-ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, void **ctx, bool *usable)
-{
-  pthread_mutex_lock(&lock);
-  ncclResult_t res = init_library(lib, s, ctx, usable);
-  tt_pnet_unlock();
-  return res;
-}
-
 ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx)
 {
-  ncclResult_t res = ncclSuccess;
-  if (lib->v->own_context) {
-    pthread_mutex_lock(&lock);
-    res = finalize_library(lib, ctx);
-    pthread_mutex_unlock(&lock);
-  }
-  return res;
+  return lib->v->own_context ? finalize_library(lib, ctx) : ncclSuccess;
 }
 
 // ---- the list
@@ -329,9 +315,10 @@ static ncclResult_t new_library(const char *wish, tt_plugin *plugin, tt_pnet_lib
   return ncclSuccess;
 }
 
-static ncclResult_t open_listed(const char *wish, tt_pnet_library **out)
+ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out)
 {
   tt_pnet_library *lib = find_library(wish);
+  *out = NULL;
   if (lib == NULL) {
     tt_plugin *plugin = NULL;
     TT_TRY(tt_plugin_open(TT_PLUGIN_NET, wish, NULL, &plugin));
@@ -350,18 +337,10 @@ static ncclResult_t open_listed(const char *wish, tt_pnet_library **out)
   return ncclSuccess;
 }
 
-ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out)
-{
-  *out = NULL;
-  tt_pnet_lock();
-  ncclResult_t res = open_listed(wish, out);
-  tt_pnet_unlock();
-  return res;
-}
-
-static ncclResult_t open_other_kind(const char *wish, tt_plugin_kind kind, tt_plugin **out)
+ncclResult_t tt_pnet_library_also(const char *wish, tt_plugin_kind kind, tt_plugin **out)
 {
   const tt_pnet_library *lib = find_library(wish);
+  *out = NULL;
   if (lib != NULL) {
     return tt_plugin_also(lib->plugin, kind, out);
   }
@@ -372,36 +351,21 @@ static ncclResult_t open_other_kind(const char *wish, tt_plugin_kind kind, tt_pl
   return res;
 }
 
-ncclResult_t tt_pnet_library_also(const char *wish, tt_plugin_kind kind, tt_plugin **out)
+void tt_pnet_library_close(tt_pnet_library *lib)
 {
-  *out = NULL;
-  tt_pnet_lock();
-  ncclResult_t res = open_other_kind(wish, kind, out);
-  tt_pnet_unlock();
-  return res;
-}
-
-static void unlink_library(const tt_pnet_library *lib)
-{
+  // A plugin that was initialised and has no finalize stays: nothing tells when its threads have ended
+  // (google-fastsocket's have not), and its init must not be called twice. A plugin that cannot be used stays too, with
+  // the reason.
+  bool stays = (!lib->v->own_context && lib->inits > 0) || lib->refused != ncclSuccess || lib->hollow;
+  if (--lib->refs > 0 || stays) {
+    return;
+  }
   tt_pnet_library **at = &libraries;
-  while (*at != NULL && *at != lib) {
+  while (*at != NULL && *at != lib) { // in a child it may be the parent's, which is in no list
     at = &(*at)->next;
   }
   if (*at != NULL) {
     *at = lib->next;
   }
-}
-
-void tt_pnet_library_close(tt_pnet_library *lib)
-{
-  pthread_mutex_lock(&lock);
-  // A plugin that was initialised and has no finalize stays: nothing tells when its threads have ended
-  // (google-fastsocket's have not), and its init must not be called twice. A plugin that cannot be used stays too, with
-  // the reason.
-  bool stays = (!lib->v->own_context && lib->inits > 0) || lib->refused != ncclSuccess || lib->hollow;
-  if (--lib->refs == 0 && !stays) { // in a child it may be the parent's, which is in no list
-    unlink_library(lib);
-    destroy_library(lib);
-  }
-  pthread_mutex_unlock(&lock);
+  destroy_library(lib);
 }

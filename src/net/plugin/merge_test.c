@@ -253,14 +253,18 @@ static void one_that_forgets(void)
   snprintf(path, sizeof path, "%s/tests/plugins/libnet_v12.so", build != NULL ? build : "build");
   merge_set("NCCL_NET_MERGE_LEVEL", "LOC");
   merge_set("NCCL_NET_FORCE_MERGE", "tcp4,tcp0");
+  tt_pnet_lock();
   DEMAND(tt_pnet_library_open(path, &lib) == ncclSuccess && lib != NULL);
+  tt_pnet_unlock();
   for (int i = 0; i < 3; i++) {
     const tt_net_ops *net = NULL;
     DEMAND(tt_net_plugin_open(path, &env, merge_any_name, NULL, &net) == ncclSuccess && net != NULL);
     merge_look(net, "tcp1 tcp2 tcp3 tcp5 tcp0+tcp4");
     tt_net_close(net);
   }
+  tt_pnet_lock();
   tt_pnet_library_close(lib);
+  tt_pnet_unlock();
 }
 
 static void made_anew(void **state)

@@ -89,11 +89,13 @@ static void drop_network(tt_pnet *n)
   if (atomic_fetch_sub(&n->refs, 1) != 1) {
     return;
   }
+  tt_pnet_lock();
   ncclResult_t res = tt_pnet_library_finalize(n->lib, n->ctx);
   if (res != ncclSuccess) {
     tt_info(TT_INIT | TT_NET, "NET/Plugin: %s: finalize fails with code %d", n->name, (int)res);
   }
   tt_pnet_library_close(n->lib);
+  tt_pnet_unlock();
   tt_free(n);
 }
 
@@ -501,11 +503,10 @@ static void fill_row(tt_pnet *n)
 typedef bool (*choice)(void *arg, const char *name);
 
 // A network for a rank, with this library, of which the share becomes its own. *out NULL: it cannot be used, or is not
-// wanted.
+// wanted. The list's lock held, as for the next one.
 static ncclResult_t new_network(tt_pnet_library *lib, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
 {
   bool usable = false;
-  *out = NULL;
   tt_pnet *n = tt_calloc(1, sizeof *n);
   if (n == NULL) {
     tt_pnet_library_close(lib);
@@ -532,10 +533,9 @@ static ncclResult_t new_network(tt_pnet_library *lib, const tt_net_env *env, cho
   return ncclSuccess;
 }
 
-ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
+static ncclResult_t open_network(const char *wish, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
 {
   tt_pnet_library *lib = NULL;
-  *out = NULL;
   TT_TRY(tt_pnet_library_open(wish, &lib));
   if (lib == NULL) {
     return ncclSuccess;
@@ -547,17 +547,25 @@ ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, choice 
   return new_network(lib, env, wanted, arg, out);
 }
 
+ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
+{
+  *out = NULL;
+  tt_pnet_lock();
+  ncclResult_t res = open_network(wish, env, wanted, arg, out);
+  tt_pnet_unlock();
+  return res;
+}
+
 const tt_plugin *tt_net_plugin_library(const tt_net_ops *net)
 {
   return net != NULL && net->release == release_network ? ((const tt_pnet *)(const void *)net)->lib->plugin : NULL;
 }
 
-static ncclResult_t open_fallback(const void *arg, tt_plugin_kind kind, tt_plugin **out)
+// In the network's library, then in those of NCCL_NET_PLUGIN. The list's lock held.
+static ncclResult_t find_fallback(const tt_plugin *library, tt_plugin_kind kind, tt_plugin **out)
 {
-  const tt_plugin *library = tt_net_plugin_library(arg);
   const char *list = tt_params_get()->net_plugin;
   char item[4096];
-  *out = NULL;
   if (library != NULL) {
     TT_TRY(tt_plugin_also(library, kind, out));
   }
@@ -568,6 +576,15 @@ static ncclResult_t open_fallback(const void *arg, tt_plugin_kind kind, tt_plugi
     TT_TRY(tt_pnet_library_also(item, kind, out));
   }
   return ncclSuccess;
+}
+
+static ncclResult_t open_fallback(const void *arg, tt_plugin_kind kind, tt_plugin **out)
+{
+  *out = NULL;
+  tt_pnet_lock();
+  ncclResult_t res = find_fallback(tt_net_plugin_library(arg), kind, out);
+  tt_pnet_unlock();
+  return res;
 }
 
 tt_plugin_fallback tt_net_plugin_fallback(const tt_net_ops *net)

@@ -81,7 +81,7 @@ const tt_pnet_version *tt_pnet_version_of(int version);
 
 // ---- library.c
 
-// Held while a plugin's init, devices, getProperties or finalize run: one of them at a time in a process.
+// The list's lock. A plugin's init, devices, getProperties and finalize run under it: one of them at a time in a process.
 void tt_pnet_lock(void);
 void tt_pnet_unlock(void);
 
@@ -106,6 +106,8 @@ typedef struct tt_pnet_library {
   int usable[TT_PNET_DEVICES];
 } tt_pnet_library;
 
+// All of these and of merge.c are called with the lock held.
+
 // The library for an item of the list, opened or shared. *out NULL: it cannot be used, and the log has said why.
 // Errors: ncclSystemError (no memory).
 ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out);
@@ -122,7 +124,7 @@ ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx);
 // The next device that the plugin has made (or had): its properties, if it can be used; else the log has said why.
 bool tt_pnet_add_device(tt_pnet_library *lib, int dev);
 
-// ---- merge.c. The list's lock held.
+// ---- merge.c
 
 // Makes one device of `n`; *dev: the plugin's number. False: `why` has the reason.
 bool tt_pnet_make_virtual(tt_pnet_library *lib, const int *devs, int n, int *dev, char *why, size_t size);

@@ -304,10 +304,10 @@ static void virtual_devices(void **state)
     tt_pnet_library *lib = NULL;
     snprintf(name, sizeof name, "net_v%d", v);
     pair *p = plug_pair_open(name);
+    tt_pnet_lock();
     assert_int_equal(tt_pnet_library_open(plug_plugin_file(name), &lib), ncclSuccess); // the pair's
     assert_true(lib->v->has(lib->table, TT_PNET_CAN_MERGE) == (v >= 9));
     if (v >= 9) {
-      tt_pnet_lock();
       assert_true(tt_pnet_make_virtual(lib, (int[]){0, 1}, 2, &dev, why, sizeof why));
       assert_int_equal(dev, 2);
       assert_int_equal(lib->ndevs, 3);
@@ -315,9 +315,9 @@ static void virtual_devices(void **state)
       assert_int_equal(lib->devs[2]->nparts, 2);
       assert_string_equal(lib->devs[2]->parts[1]->name, "tcp1");
       assert_false(tt_pnet_make_virtual(lib, (int[9]){0}, 9, &dev, why, sizeof why));
-      tt_pnet_unlock();
     }
     tt_pnet_library_close(lib);
+    tt_pnet_unlock();
     plug_pair_close(p);
   }
   said();
