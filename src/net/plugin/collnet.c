@@ -14,7 +14,6 @@
 #include "net/plugin/collnet_priv.h"
 #include "net/plugin/plugin_priv.h"
 #include "os/clock.h"
-#include "os/proc.h"
 #include "os/thread.h"
 
 enum { DEVICES = 256, LOOK_NS = 1000000 };
@@ -84,43 +83,6 @@ static bool refuse_collnet(const tt_collnet *c, const char *what, long long valu
   return false;
 }
 
-// ---- tables of versions that are initialised once per process. Under the lock of library.c.
-
-typedef struct once {
-  struct once *next;
-  const void *table;
-  tt_plugin *kept;
-} once;
-
-static once *begun;
-static uint32_t begun_in; // tt_proc_generation
-
-static bool has_begun(const void *table)
-{
-  begun = begun_in == tt_proc_generation ? begun : NULL; // a child has not begun anything
-  begun_in = tt_proc_generation;
-  const once *o = begun;
-  while (o != NULL && o->table != table) {
-    o = o->next;
-  }
-  return o != NULL;
-}
-
-// From now on its library stays open: nothing says when its threads have ended. False: there is no memory to remember
-// it.
-static bool stay_begun(const tt_collnet *c)
-{
-  once *o = tt_calloc(1, sizeof *o);
-  if (o == NULL || tt_plugin_also(c->plugin, TT_PLUGIN_COLLNET, &o->kept) != ncclSuccess) {
-    tt_free(o);
-    return false;
-  }
-  o->next = begun;
-  o->table = c->table;
-  begun = o;
-  return true;
-}
-
 // ---- opening
 
 static bool find_collnet_devices(tt_collnet *c)
@@ -158,16 +120,15 @@ static bool ask_support(tt_collnet *c)
 }
 _Static_assert(ncclNumTypes *TT_COLLNET_OPS <= 64, "a bit each");
 
-static bool init_collnet(tt_collnet *c, uint64_t comm_hash)
+// The lock of library.c held. A version without finalize is initialised once; then its library stays open.
+static bool init_collnet(tt_collnet *c, tt_pnet_library *lib, uint64_t comm_hash)
 {
-  if (c->v->own_context || !has_begun(c->table)) {
+  if (c->v->own_context || !lib->reduces) {
     ncclResult_t res = c->v->init(c->table, comm_hash, &c->ctx);
     if (res != ncclSuccess) {
       return refuse_collnet(c, "init fails; its code", res);
     }
-    if (!c->v->own_context && !stay_begun(c)) {
-      return refuse_collnet(c, "no memory; rank", c->rank);
-    }
+    lib->reduces = !c->v->own_context;
   }
   if (find_collnet_devices(c) && ask_support(c)) {
     return true;
@@ -178,7 +139,7 @@ static bool init_collnet(tt_collnet *c, uint64_t comm_hash)
   return false;
 }
 
-static ncclResult_t new_collnet(tt_plugin *plugin, const tt_net_env *env, tt_collnet **out)
+static ncclResult_t new_collnet(tt_pnet_library *lib, tt_plugin *plugin, const tt_net_env *env, tt_collnet **out)
 {
   const tt_cnet_version *v = tt_cnet_version_of(tt_plugin_version(plugin));
   tt_collnet *c = NULL;
@@ -195,7 +156,7 @@ static ncclResult_t new_collnet(tt_plugin *plugin, const tt_net_env *env, tt_col
   atomic_store(&c->refs, 1);
   snprintf(c->name, sizeof c->name, "%s", v->name(c->table));
   tt_pnet_lock();
-  bool usable = init_collnet(c, env->comm_hash);
+  bool usable = init_collnet(c, lib, env->comm_hash);
   tt_pnet_unlock();
   if (!usable) {
     goto fail;
@@ -210,19 +171,19 @@ fail:
 
 ncclResult_t tt_collnet_open(const tt_net_ops *net, const tt_net_env *env, tt_collnet **out)
 {
-  const tt_plugin *library = tt_net_plugin_library(net);
+  tt_pnet_library *lib = tt_pnet_library_of(net);
   tt_plugin *plugin = NULL;
   *out = NULL;
-  if (library == NULL) {
+  if (lib == NULL) {
     tt_info(TT_INIT | TT_NET, "COLLNET: network %s cannot reduce: it is no plugin's", net->name);
     return ncclSuccess;
   }
-  TT_TRY(tt_plugin_also(library, TT_PLUGIN_COLLNET, &plugin));
+  TT_TRY(tt_plugin_also(lib->plugin, TT_PLUGIN_COLLNET, &plugin));
   if (plugin == NULL) {
-    tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: %s has no collective network (ncclCollNetPlugin_v6 to _v12)", tt_plugin_path(library));
+    tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: %s has no collective network (ncclCollNetPlugin_v6 to _v12)", tt_plugin_path(lib->plugin));
     return ncclSuccess;
   }
-  return new_collnet(plugin, env, out);
+  return new_collnet(lib, plugin, env, out);
 }
 
 static void hold_collnet(tt_collnet *c)

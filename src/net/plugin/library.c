@@ -356,7 +356,7 @@ void tt_pnet_library_close(tt_pnet_library *lib)
   // A plugin that was initialised and has no finalize stays: nothing tells when its threads have ended
   // (google-fastsocket's have not), and its init must not be called twice. A plugin that cannot be used stays too, with
   // the reason.
-  bool stays = (!lib->v->own_context && lib->inits > 0) || lib->refused != ncclSuccess || lib->hollow;
+  bool stays = (!lib->v->own_context && lib->inits > 0) || lib->refused != ncclSuccess || lib->hollow || lib->reduces;
   if (--lib->refs > 0 || stays) {
     return;
   }

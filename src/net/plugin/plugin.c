@@ -556,18 +556,18 @@ ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, choice 
   return res;
 }
 
-const tt_plugin *tt_net_plugin_library(const tt_net_ops *net)
+tt_pnet_library *tt_pnet_library_of(const tt_net_ops *net)
 {
-  return net != NULL && net->release == release_network ? ((const tt_pnet *)(const void *)net)->lib->plugin : NULL;
+  return net != NULL && net->release == release_network ? ((const tt_pnet *)(const void *)net)->lib : NULL;
 }
 
 // In the network's library, then in those of NCCL_NET_PLUGIN. The list's lock held.
-static ncclResult_t find_fallback(const tt_plugin *library, tt_plugin_kind kind, tt_plugin **out)
+static ncclResult_t find_fallback(const tt_pnet_library *lib, tt_plugin_kind kind, tt_plugin **out)
 {
   const char *list = tt_params_get()->net_plugin;
   char item[4096];
-  if (library != NULL) {
-    TT_TRY(tt_plugin_also(library, kind, out));
+  if (lib != NULL) {
+    TT_TRY(tt_plugin_also(lib->plugin, kind, out));
   }
   if (list == NULL) {
     return *out != NULL ? ncclSuccess : tt_pnet_library_also(NULL, kind, out);
@@ -582,7 +582,7 @@ static ncclResult_t open_fallback(const void *arg, tt_plugin_kind kind, tt_plugi
 {
   *out = NULL;
   tt_pnet_lock();
-  ncclResult_t res = find_fallback(tt_net_plugin_library(arg), kind, out);
+  ncclResult_t res = find_fallback(tt_pnet_library_of(arg), kind, out);
   tt_pnet_unlock();
   return res;
 }

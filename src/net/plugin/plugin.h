@@ -18,6 +18,3 @@ ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, bool (*
 // those of NCCL_NET_PLUGIN (libnccl-net.so when that is not set) in their order, whether or not anybody needs the
 // network; these are opened to look, and not initialised. Valid as long as the network.
 tt_plugin_fallback tt_net_plugin_fallback(const tt_net_ops *net);
-
-// The library of such a network, for its collective network; NULL: it is one of ours. Valid as long as the network.
-const tt_plugin *tt_net_plugin_library(const tt_net_ops *net);

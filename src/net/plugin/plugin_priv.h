@@ -97,6 +97,7 @@ typedef struct tt_pnet_library {
   bool late; // its table is not full before init, which may change its name too; `name` is what init left, and not read before init
   char name[TT_PNET_NAME];
   bool hollow;          // nor was it after; under the lock
+  bool reduces;         // its collective network, which has no finalize, is initialised; under the lock
   ncclResult_t refused; // NCCL_NET_FORCE_MERGE cannot be done, and `why`; ncclSuccess: it can. Under the lock
   char why[1024];
   int ndevs; // the plugin's; 0: not listed yet
@@ -124,6 +125,9 @@ ncclResult_t tt_pnet_library_finalize(tt_pnet_library *lib, void *ctx);
 // The next device that the plugin has made (or had): its properties, if it can be used; else the log has said why.
 bool tt_pnet_add_device(tt_pnet_library *lib, int dev);
 
+// The plugin's code; ncclInternalError where it is no code of an error.
+ncclResult_t tt_pnet_code(ncclResult_t code);
+
 // ---- merge.c
 
 // Makes one device of `n`; *dev: the plugin's number. False: `why` has the reason.
@@ -132,5 +136,7 @@ bool tt_pnet_make_virtual(tt_pnet_library *lib, const int *devs, int n, int *dev
 // ncclInvalidUsage, ncclSystemError (no memory).
 ncclResult_t tt_pnet_fuse(tt_pnet_library *lib);
 
-// As far as the plugin's codes go that are codes at all.
-ncclResult_t tt_pnet_code(ncclResult_t code);
+// ---- plugin.c
+
+// The library of a network; NULL: the network is no plugin's. Valid as long as the network. Any thread.
+tt_pnet_library *tt_pnet_library_of(const tt_net_ops *net);
