@@ -4,6 +4,7 @@
 
 #include "base/util.h"
 #include "comm/comm.h"
+#include "comm/schedules.h"
 #include "comm/topology.h"
 
 #define MACHINE_FILE "tests/topologies/known/hgx_h100_8gpu_nvswitch_8nic/input.xml"

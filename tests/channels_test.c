@@ -4,6 +4,8 @@
 
 #include "coll/channels_rig.h"
 #include "comm/comm.h"
+#include "comm/decide.h"
+#include "comm/task.h"
 
 enum { CHANNELS = 5 };
 
@@ -60,7 +62,7 @@ static void check_channels(const trial *t, const sample *s, ncclComm_t comm)
   like.root = rooted ? s->root : 0;
   like.kind = tt_task_kind(like.func, like.type, like.op, like.root);
   tt_comm_recall(comm, &like);
-  const tt_decision *d = like.known;
+  const tt_decision *d = like.decision;
   size_t bytes = s->count * (size_t)formats[s->type].size * in_blocks(s) * out_blocks(s);
   bool lockstep = strcmp(t->algo, "Ring") == 0 && s->func != BROADCAST && s->func != REDUCE;
   CHECK(d != NULL && d->made && d->choice.channels >= 1 && d->choice.channels <= CHANNELS, "%d channels", d->choice.channels);

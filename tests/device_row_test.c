@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include "comm/comm.h"
+#include "comm/init.h"
 
 enum { RANKS = 2, COUNT = 2, CALLS = 8 };
 

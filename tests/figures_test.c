@@ -4,6 +4,8 @@
 #include <math.h>
 
 #include "tools/preview.h"
+#include "comm/comm.h"
+#include "comm/tuning.h"
 #include "comm/tuning_priv.h"
 #include "figures/figures.h"
 #include "tools/figures.h"

@@ -3,6 +3,8 @@
 #include "reference.h"
 
 #include "comm/comm.h"
+#include "comm/decide.h"
+#include "comm/task.h"
 
 enum { REPEATS = 6, LATE_US = 60 };
 
@@ -17,8 +19,8 @@ static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER
 static int programs_of(ncclComm_t comm, tt_func f)
 {
   int n = 0;
-  for (int i = 0; i < TT_KNOWN_SETS * TT_KNOWN_WAYS; i++) {
-    const tt_decision *set = comm->decisions.sets[i / TT_KNOWN_WAYS], *d = set + i % TT_KNOWN_WAYS;
+  for (int i = 0; i < TT_DECISION_SETS * TT_DECISION_WAYS; i++) {
+    const tt_decision *set = comm->decisions.sets[i / TT_DECISION_WAYS], *d = set + i % TT_DECISION_WAYS;
     n += set != NULL && d->made && (tt_func)(d->kind & UINT8_MAX) == f && d->program != NULL;
   }
   return n;
@@ -424,7 +426,7 @@ static void changing_body(int rank, void *arg)
 // Lengths, operations and roots in turn: each has its own program. Then so many others that all are forgotten, with the right bits as well.
 static void kinds_body(int rank, void *arg)
 {
-  enum { LENGTHS = 5, SUMS = 3, OTHERS = 2 * TT_KNOWN_SETS * TT_KNOWN_WAYS };
+  enum { LENGTHS = 5, SUMS = 3, OTHERS = 2 * TT_DECISION_SETS * TT_DECISION_WAYS };
   int n = *(const int *)arg, kinds = LENGTHS * SUMS;
   part p = {.rank = rank, .comm = join_processes(0, n, rank)};
   OK(tuttiStreamCreate(&p.stream, TUTTI_STREAM_NON_BLOCKING));
@@ -463,12 +465,12 @@ static void set_body(int rank, void *arg)
   part p = {.rank = rank, .comm = join_processes(0, 1, rank)};
   sample s = {.n = 1, .func = ALLREDUCE, .type = ncclInt64};
   uint64_t kind = tt_task_kind(TT_FUNC_ALLREDUCE, ncclInt64, ncclSum, 0);
-  unsigned set = tt_known_set(1, kind);
+  unsigned set = tt_decision_set(1, kind);
   int calls = 0;
   (void)arg;
   OK(tuttiStreamCreate(&p.stream, TUTTI_STREAM_NON_BLOCKING));
-  for (s.count = 1; calls < TT_KNOWN_WAYS; s.count++) {
-    if (tt_known_set(s.count, kind) == set) {
+  for (s.count = 1; calls < TT_DECISION_WAYS; s.count++) {
+    if (tt_decision_set(s.count, kind) == set) {
       part q = p;
       prepare(&s, &q);
       call(&s, &q);
@@ -476,7 +478,7 @@ static void set_body(int rank, void *arg)
       verify(&s, &q);
       calls++;
       int made = 0, compiled = 0;
-      for (int way = 0; way < TT_KNOWN_WAYS; way++) {
+      for (int way = 0; way < TT_DECISION_WAYS; way++) {
         made += p.comm->decisions.sets[set][way].made;
         compiled += p.comm->decisions.sets[set][way].program != NULL;
       }
@@ -497,7 +499,7 @@ static void a_set_is_filled_before_any_is_forgotten(void **state)
 // More kinds than are remembered, queued while the other rank is late: plans run programs whose decisions have gone.
 static void queued_rank(int rank, void *arg)
 {
-  enum { KINDS = 3 * TT_KNOWN_SETS * TT_KNOWN_WAYS / SLOWER };
+  enum { KINDS = 3 * TT_DECISION_SETS * TT_DECISION_WAYS / SLOWER };
   static int64_t in[KINDS], out[KINDS][KINDS];
   ncclComm_t comm = join_processes(0, 2, rank);
   cudaStream_t stream;

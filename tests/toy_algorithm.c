@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/tuning.h"
 #include "tools/verify.h"
 #include "tutti.h"
 

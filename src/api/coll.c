@@ -2,6 +2,10 @@
 #include "api/api_priv.h"
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/decide.h"
+#include "comm/group.h"
+#include "comm/redop.h"
+#include "comm/task.h"
 
 static ncclResult_t bad_pointer(const tt_task *t, const char *what, const char *name)
 {
@@ -63,13 +67,13 @@ static ncclResult_t enqueue(const char *what, tt_task *t)
   t->state = (tt_program_state){.steps = {0}};
   t->begun = t->over = false;
   bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
-  bool known = (unsigned)t->op < ncclNumOps; // the user's operations come and go
-  t->known = NULL;
+  bool checked = (unsigned)t->op < ncclNumOps; // user-defined operations come and go
+  t->decision = NULL;
   if (TT_LIKELY(tt_comm_usable(comm))) { // else an abort may be freeing the decisions
     tt_comm_recall(comm, t);
   }
-  known = known && t->known != NULL && t->known->made && buffers;
-  res = TT_LIKELY(known) ? ncclSuccess : check_task(t, what); // but for the buffers the same has been checked before
+  checked = checked && t->decision != NULL && t->decision->made && buffers;
+  res = TT_LIKELY(checked) ? ncclSuccess : check_task(t, what); // an earlier call had the same arguments
   if (TT_LIKELY(res == ncclSuccess)) {
     res = tt_task_add(t);
   } else {

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/group.h"
+#include "comm/init.h"
 #include "os/socket.h"
 #include "tutti.h"
 

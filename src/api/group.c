@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/group.h"
 
 TT_TWIN(ncclGroupStart);
 TT_EXPORT ncclResult_t ncclGroupStart(void)

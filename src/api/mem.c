@@ -2,6 +2,8 @@
 #include "api/api_priv.h"
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/redop.h"
+#include "comm/register.h"
 #include "comm/windows.h"
 
 TT_TWIN(ncclMemAlloc);

@@ -4,7 +4,11 @@
 // would, outside of any group that is open; so everything that a launch counts is counted then.
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/decide.h"
+#include "comm/inline.h"
+#include "comm/launch.h"
 #include "comm/profile.h"
+#include "comm/task.h"
 
 typedef struct calls {
   tt_recorded recorded;

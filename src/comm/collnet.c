@@ -1,6 +1,8 @@
 // collnet.c: see collnet.h.
 #include "comm/collnet.h"
 
+#include "comm/comm.h"
+
 #include <stdio.h>
 
 #include "base/log.h"

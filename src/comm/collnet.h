@@ -3,7 +3,7 @@
 // Every node has the same number of heads, its first ranks; head h of all nodes are a group and connect with each other over one device. Each has a link to
 // that network, peer nranks + h of schedules (device/schedule.h). Either all ranks can use it, or none does, and the log says why.
 #pragma once
-#include "comm/comm.h"
+#include "coll/coll.h"
 #include "net/collnet.h"
 #include "proxy/sums.h"
 

@@ -1,7 +1,13 @@
 // decide.c: which algorithm an operation takes: chosen, compiled and remembered once for each kind of call.
+#include "comm/decide.h"
+
 #include "base/result.h"
 #include "comm/collnet.h"
 #include "comm/comm.h"
+#include "comm/redop.h"
+#include "comm/schedules.h"
+#include "comm/task.h"
+#include "comm/tuning.h"
 
 static bool is_message(tt_func f)
 {
@@ -89,13 +95,13 @@ static void forget_decision(struct ncclComm *comm, tt_decision *d)
 // A place in a set: a free one; else, going round, that of the first decision which was not used since the last search.
 static tt_decision *place_in(struct ncclComm *comm, tt_decision *set)
 {
-  for (tt_decision *d = set; d < set + TT_KNOWN_WAYS; d++) {
+  for (tt_decision *d = set; d < set + TT_DECISION_WAYS; d++) {
     if (!d->made) {
       return d;
     }
   }
-  tt_decision *d = &set[++comm->decisions.hand % TT_KNOWN_WAYS];
-  for (; d->used; d = &set[++comm->decisions.hand % TT_KNOWN_WAYS]) {
+  tt_decision *d = &set[++comm->decisions.hand % TT_DECISION_WAYS];
+  for (; d->used; d = &set[++comm->decisions.hand % TT_DECISION_WAYS]) {
     d->used = false;
   }
   return d;
@@ -104,9 +110,9 @@ static tt_decision *place_in(struct ncclComm *comm, tt_decision *set)
 // Gives the task a decision that is still to be made.
 static ncclResult_t claim_decision(struct ncclComm *comm, tt_task *t)
 {
-  tt_decision **set = &comm->decisions.sets[tt_known_set(t->count, t->kind)];
+  tt_decision **set = &comm->decisions.sets[tt_decision_set(t->count, t->kind)];
   if (*set == NULL) {
-    *set = tt_calloc(TT_KNOWN_WAYS, sizeof **set);
+    *set = tt_calloc(TT_DECISION_WAYS, sizeof **set);
   }
   if (*set == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the choice of an algorithm of %s", comm->rank, tt_func_name(t->func));
@@ -115,7 +121,7 @@ static ncclResult_t claim_decision(struct ncclComm *comm, tt_task *t)
   forget_decision(comm, d);
   d->count = t->count;
   d->kind = t->kind;
-  t->known = d;
+  t->decision = d;
   return ncclSuccess;
 }
 
@@ -143,13 +149,13 @@ ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops)
   bool in_network =
       TT_UNLIKELY(comm->network.reduce != NULL) && !is_message(t->func) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
   bool asks = TT_UNLIKELY(comm->tuned) && !is_message(t->func);
-  if (TT_UNLIKELY(!tt_task_is_known(t))) { // one may have been made since
+  if (TT_UNLIKELY(!tt_task_is_decided(t))) { // one may have been made since
     tt_comm_recall(comm, t);
   }
-  if (TT_UNLIKELY(t->known == NULL)) {
+  if (TT_UNLIKELY(t->decision == NULL)) {
     TT_TRY(claim_decision(comm, t));
   }
-  tt_decision *d = t->known;
+  tt_decision *d = t->decision;
   d->used = true;
   if (TT_UNLIKELY(d->in_network != in_network)) { // of user-defined operations some may be summed there
     forget_decision(comm, d);
@@ -160,8 +166,8 @@ ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops)
 
 void tt_comm_free_decisions(struct ncclComm *comm)
 {
-  for (int i = 0; i < TT_KNOWN_SETS; i++) {
-    for (int k = 0; comm->decisions.sets[i] != NULL && k < TT_KNOWN_WAYS; k++) {
+  for (int i = 0; i < TT_DECISION_SETS; i++) {
+    for (int k = 0; comm->decisions.sets[i] != NULL && k < TT_DECISION_WAYS; k++) {
       tt_free(comm->decisions.sets[i][k].program);
     }
     tt_free(comm->decisions.sets[i]);

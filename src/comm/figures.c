@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "comm/comm.h"
 #include "comm/tuning_priv.h"
 
 // Rank 0's. The way over TCP was measured within its machine, which says nothing of a network between machines.

@@ -2,6 +2,8 @@
 //
 // Operations are launched one communicator after the other; launching never waits for a peer for more than some microseconds, so one thread
 // may issue for any number of ranks. Jobs (init, split, finalize) do wait for peers, so several of them run on threads of their own.
+#include "comm/group.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +11,10 @@
 #include "base/result.h"
 #include "base/spans.h"
 #include "comm/comm.h"
+#include "comm/inline.h"
+#include "comm/launch.h"
 #include "comm/profile.h"
+#include "comm/task.h"
 #include "os/library.h"
 #include "os/thread.h"
 

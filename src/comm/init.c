@@ -1,4 +1,6 @@
 // init.c: creating a communicator: a table of steps, each with its undo.
+#include "comm/init.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +13,7 @@
 #include "comm/comm.h"
 #include "comm/ranks.h"
 #include "comm/topology.h"
+#include "comm/tuning.h"
 #include "net/plugin/plugin.h"
 #include "os/clock.h"
 #include "plugin/env.h"

@@ -1,6 +1,10 @@
 // inline.c: programs of small calls (device/program.h), run inside the call, by the calling thread.
+#include "comm/inline.h"
+
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/decide.h"
+#include "comm/task.h"
 
 #define TOGETHER 64 // tasks of a group
 
@@ -57,7 +61,7 @@ static inline bool may_yield(const struct ncclComm *comm, tt_func func)
 static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, unsigned looks, bool silent)
 {
   struct ncclComm *comm = t->comm;
-  tt_decision *d = t->known;
+  tt_decision *d = t->decision;
   const tt_program *p = d->program;
   bool numbered = t->func < TT_FUNC_SEND;
   uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
@@ -91,7 +95,7 @@ bool tt_comm_run(tt_task *t, unsigned looks)
 // The task's program, which is decided if it is new. NULL: it has none; *res: or that has failed.
 static __attribute__((noinline)) const tt_program *new_program(tt_task *t, ncclResult_t *res)
 {
-  if (t->count > 0 && !t->comm->tuned && !tt_task_is_known(t)) {
+  if (t->count > 0 && !t->comm->tuned && !tt_task_is_decided(t)) {
     *res = tt_comm_decide(t->comm, t, 0);
   }
   return tt_task_program(t);
@@ -158,7 +162,7 @@ static void ring_pending(struct ncclComm *comm, pending_rings *u)
 // Runs a message that has a program.
 static inline bool run_message(tt_task *t, unsigned looks, pending_rings *u)
 {
-  const tt_program *q = t->known->program;
+  const tt_program *q = t->decision->program;
   tt_program_state before = t->state;
   bool over = run_program_of(t, looks, true), moved = over || memcmp(&before, &t->state, sizeof before) != 0;
   if (moved && (u->nprograms == 0 || u->programs[u->nprograms - 1] != q)) {
@@ -213,7 +217,7 @@ ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int 
     if (t->func >= TT_FUNC_SEND && t->count > 0) {
       first = first == NULL ? t : first;
       alike = alike && t->stream == first->stream && t->events == NULL;
-      if (TT_UNLIKELY(!tt_task_is_known(t))) {
+      if (TT_UNLIKELY(!tt_task_is_decided(t))) {
         TT_TRY(tt_comm_decide(comm, t, 0)); // before any is run: a program that goes for another one's has no peer to be told of
       }
     }

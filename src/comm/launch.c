@@ -1,10 +1,17 @@
 // launch.c: from operations to plans: chooses the algorithm, has its schedule found, makes lanes, and queues the plan on the stream.
+#include "comm/launch.h"
+
 #include "base/log.h"
 #include "base/result.h"
 #include "coll/zerocopy.h"
 #include "comm/collnet.h"
 #include "comm/comm.h"
+#include "comm/decide.h"
+#include "comm/inline.h"
 #include "comm/profile.h"
+#include "comm/schedules.h"
+#include "comm/task.h"
+#include "comm/tuning.h"
 
 static bool is_p2p(const tt_task *t)
 {
@@ -332,7 +339,7 @@ static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call 
 // Adds the lanes of an operation that has been decided, to the plan's last call. `flow`: as in add_lanes. `l` NULL: profilers are not told.
 static ncclResult_t add_operation(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_lane **flow, tt_launch_events *l)
 {
-  const tt_decision *d = t->known;
+  const tt_decision *d = t->decision;
   const tt_schedule *s = d->cached->sched;
   tt_call *c = &p->calls[p->ncalls - 1];
   size_t bytes = tt_task_bytes(t);
@@ -381,7 +388,7 @@ static ncclResult_t end_plan(struct ncclComm *comm, tt_plan *p, tt_launch_events
 static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops, unsigned looks)
 {
   tt_launch_events events, *told = t->events != NULL ? &events : NULL;
-  bool known = tt_task_is_known(t), staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
+  bool known = tt_task_is_decided(t), staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
   tt_stream *stream;
   tt_plan *p;
   TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream)); // a wrong one is found before anything is sent
@@ -389,7 +396,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   if (!known && tt_comm_run(t, looks)) {
     return ncclSuccess;
   }
-  const tt_decision *d = t->known;
+  const tt_decision *d = t->decision;
   uint32_t seq = comm->counts.sequence = tt_comm_next(comm);
   TT_TRY(plan_get(comm, 1, d->lanes, staged ? tt_task_bytes(t) : (size_t)d->ntmp * d->choice.chunk, &p));
   tt_call *c = &p->calls[p->ncalls++];

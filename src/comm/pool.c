@@ -6,6 +6,11 @@
 
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/decide.h"
+#include "comm/init.h"
+#include "comm/launch.h"
+#include "comm/register.h"
+#include "comm/schedules.h"
 
 #define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
 #define BLOCK_PLACES 256 // 2 MiB of address space, which the C library maps: no page is touched before its place is taken

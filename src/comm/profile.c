@@ -1,6 +1,9 @@
 // profile.c: see profile.h.
 #include "comm/profile.h"
+#include "comm/decide.h"
 #include "comm/profile_shm.h"
+#include "comm/schedules.h"
+#include "comm/task.h"
 
 #include "base/log.h"
 #include "base/result.h"

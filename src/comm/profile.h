@@ -13,8 +13,11 @@
 // In a group each collective is a plan of its own, with its own Group and KernelLaunch; the sends and receives of the group are one.
 // An operation of which nobody wants to know costs one branch.
 #pragma once
-#include "comm/comm.h"
+#include "comm/decide.h"
+#include "comm/task.h"
 #include "plugin/profiler/profiler.h"
+
+#define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
 
 // What is known of one call: its events, and those of its channels. Owned by the task, then by the plan.
 typedef struct tt_task_events tt_task_events;

@@ -1,6 +1,9 @@
 // profile_shm.c: see profile_shm.h.
 #include "comm/profile_shm.h"
 
+#include "comm/comm.h"
+#include "comm/schedules.h"
+
 #include "base/param.h"
 #include "os/proc.h"
 

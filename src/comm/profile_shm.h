@@ -13,7 +13,9 @@
 //
 // Told by the thread that runs the operation, as it happens. Messages to oneself are none; those over the network are the proxy's to tell (proxy/told.c).
 #pragma once
-#include "comm/comm.h"
+#include "comm/schedules.h"
+#include "device/device.h"
+#include "plugin/profiler/profiler.h"
 
 typedef struct tt_shm_events tt_shm_events;
 

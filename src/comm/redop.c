@@ -1,6 +1,9 @@
 // redop.c: user-defined operations (pre-multiplied sums).
+#include "comm/redop.h"
+
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/task.h"
 
 ncclResult_t tt_op_take(tt_task *t, const char *what)
 {

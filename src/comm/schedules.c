@@ -1,9 +1,12 @@
 // schedules.c: the schedules of a communicator, written and connected when first needed, and what they move over the network.
+#include "comm/schedules.h"
+
 #include <string.h>
 
 #include "base/result.h"
 #include "coll/zerocopy.h"
 #include "comm/comm.h"
+#include "comm/decide.h"
 
 enum { CACHE_LEAST = 64 }; // buckets; a power of two
 

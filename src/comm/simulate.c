@@ -3,6 +3,9 @@
 
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/launch.h"
+#include "comm/task.h"
+#include "comm/tuning.h"
 
 // What the messages of a group cost this rank: its core's work, and the longest way of one of them.
 typedef struct messages {

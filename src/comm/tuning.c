@@ -1,5 +1,7 @@
 // tuning.c: which algorithm, protocol and chunk size for an operation. The same answer on every rank: it depends on the size, on what all
 // ranks know of each other, and on parameters that init compares.
+#include "comm/tuning.h"
+
 #include <string.h>
 
 #include "base/log.h"

@@ -2,7 +2,7 @@
 #pragma once
 #include "coll/crossing.h"
 #include "coll/select.h"
-#include "comm/comm.h"
+#include "comm/tuning.h"
 #include "comm/tuning_table.h"
 #include "plugin/tuner.h"
 #include "topo/model.h"

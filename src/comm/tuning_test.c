@@ -13,8 +13,10 @@
 
 #include "base/param.h"
 #include "coll/channels_rig.h"
+#include "comm/comm.h"
 #include "comm/collnet.h"
 #include "comm/topology.h"
+#include "comm/tuning.h"
 #include "comm/tuning_priv.h"
 
 enum { MOST = 64, SIZES = 160 };

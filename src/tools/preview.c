@@ -2,7 +2,9 @@
 #include "tools/preview.h"
 
 #include "base/result.h"
+#include "comm/comm.h"
 #include "comm/topology.h"
+#include "comm/tuning.h"
 
 struct tt_preview {
   struct ncclComm comm;

@@ -1,6 +1,6 @@
 // preview.h: what a communicator of one machine would choose, without making one: for the explorer and tests.
 #pragma once
-#include "comm/comm.h"
+#include "comm/tuning.h"
 
 // So many ranks of a machine of `cores` cores with these figures.
 typedef struct tt_preview_env {

@@ -1,0 +1,96 @@
+// register.c: see register.h.
+#include "comm/register.h"
+
+#include "base/result.h"
+#include "comm/comm.h"
+#include "comm/windows.h"
+
+// One buffer the user has registered. Its handle is its address.
+typedef struct registration {
+  tt_span buffer, handle;
+  bool window; // by ncclCommWindowRegister
+} registration;
+
+// The registration with this handle, or NULL.
+static registration *find_registration(const struct ncclComm *comm, const void *handle)
+{
+  tt_span *s = tt_spans_same(comm->registered.handles, (uintptr_t)handle, 1);
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, registration, handle);
+}
+
+ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bool window, void **handle)
+{
+  registration *r = tt_calloc(1, sizeof *r);
+  if (r == NULL) {
+    return tt_fail(ncclSystemError, "registering %zu bytes on rank %d: no memory", size, comm->rank);
+  }
+  *r = (registration){.buffer = {.start = (uintptr_t)buff, .size = size}, .handle = {.start = (uintptr_t)r, .size = 1}, .window = window};
+  ncclResult_t res = comm->network.proxy == NULL ? ncclSuccess : tt_proxy_register(comm->network.proxy, buff, size);
+  if (res != ncclSuccess) {
+    tt_free(r);
+    return res;
+  }
+  tt_spans_add(&comm->registered.buffers, &r->buffer);
+  tt_spans_add(&comm->registered.handles, &r->handle);
+  *handle = r;
+  return ncclSuccess;
+}
+
+static void drop_registration(struct ncclComm *comm, registration *r)
+{
+  tt_spans_remove(&comm->registered.buffers, &r->buffer);
+  tt_spans_remove(&comm->registered.handles, &r->handle);
+  if (r->window) {
+    tt_window_drop(r);
+  }
+  tt_free(r);
+}
+
+// The registration with this handle, for a function of windows or of the others. The error names the function that takes the other kind.
+static ncclResult_t take_handle(const struct ncclComm *comm, const char *what, const void *handle, bool window, registration **out)
+{
+  registration *r = find_registration(comm, handle);
+  if (r == NULL) {
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: %p is not a handle of this communicator, or has been deregistered", what,
+                   comm->rank, handle);
+  }
+  if (r->window != window) {
+    return tt_fail(ncclInvalidArgument,
+                   r->window ? "%s on rank %d: %p is a window (ncclCommWindowRegister): deregister it with ncclCommWindowDeregister"
+                             : "%s on rank %d: %p is not a window but a handle of ncclCommRegister: deregister it with ncclCommDeregister",
+                   what, comm->rank, handle);
+  }
+  *out = r;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle, bool window)
+{
+  registration *r = NULL;
+  TT_TRY(take_handle(comm, window ? "ncclCommWindowDeregister" : "ncclCommDeregister", handle, window, &r));
+  if (comm->network.proxy != NULL) {
+    tt_proxy_deregister(comm->network.proxy, (void *)r->buffer.start, r->buffer.size);
+  }
+  drop_registration(comm, r);
+  return ncclSuccess;
+}
+
+bool tt_comm_is_registered(const struct ncclComm *comm, const void *buff, size_t size)
+{
+  return tt_spans_holder(comm->registered.buffers, (uintptr_t)buff, size) != NULL;
+}
+
+ncclResult_t tt_comm_window(const struct ncclComm *comm, const void *handle, void **buff)
+{
+  registration *r = NULL;
+  TT_TRY(take_handle(comm, "ncclWinGetUserPtr", handle, true, &r));
+  *buff = (void *)r->buffer.start;
+  return ncclSuccess;
+}
+
+void tt_comm_free_registrations(struct ncclComm *comm)
+{
+  while (comm->registered.handles != NULL) {
+    drop_registration(comm, TT_SPAN_OWNER(comm->registered.handles, registration, handle));
+  }
+}

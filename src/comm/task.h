@@ -1,0 +1,44 @@
+// task.h: an operation of the API: all of src/comm works on it.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util.h"
+#include "coll/coll.h"
+#include "device/program.h"
+#include "nccl.h"
+
+struct tt_decision;
+struct tt_task_events;
+
+// An operation as the API received it, arguments checked.
+typedef struct tt_task {
+  tt_func func;
+  ncclDataType_t type;
+  const void *in;
+  void *out;
+  size_t count; // elements of one block, of `type`
+  ncclRedOp_t op;
+  int root; // root, or peer of SEND and RECV
+  struct ncclComm *comm;
+  cudaStream_t stream;
+  const void *device_scalar;     // of a user's `op` at the call (tt_op_take): at the launch its handle may be gone
+  uint64_t scalar;               // the same
+  struct tt_task_events *events; // of profilers; NULL: none (profile.h)
+  uint32_t place;                // group.c's: where it belongs in the group
+  tt_program_state state;        // which steps tt_comm_run has run
+  bool begun, over;              // it has been called; all of them
+  uint64_t kind;                 // tt_task_kind
+  struct tt_decision *decision;  // found by tt_comm_recall; NULL: none. May be another task's by now (tt_task_is_decided)
+} tt_task;
+
+// What a task does, without its number of elements, in 64 bits. Two tasks with checked arguments have the same kind only if
+// these arguments are equal. Unchecked arguments never have the kind of other, checked ones.
+static inline uint64_t tt_task_kind(tt_func func, ncclDataType_t type, ncclRedOp_t op, int root)
+{
+  return (uint64_t)func | (uint64_t)TT_MIN((unsigned)type, UINT8_MAX) << 8 | (uint64_t)TT_MIN((unsigned)op, (unsigned)ncclNumOps) << 16 |
+         (uint64_t)(uint32_t)root << 32; // user-defined operations come and go, and are decided alike
+}
+
+// Bytes of an operation's larger buffer, as the perf programs show them (launch.c).
+size_t tt_task_bytes(const tt_task *t);
