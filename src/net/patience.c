@@ -1,4 +1,4 @@
-// patience.c: NCCL_NET_TIMEOUT, in seconds.
+// patience.c: NCCL_NET_TIMEOUT in seconds. Not in net.c, because tests put networks of their own in place of that file.
 #include "base/param.h"
 #include "net/net.h"
 
