@@ -32,14 +32,14 @@ static inline bool may_run_inline(const tt_task *t)
 // Looks by ready(arg), and returns its last answer.
 static __attribute__((noinline)) bool run_yielding(struct ncclComm *comm, cudaStream_t stream, bool (*ready)(void *arg), void *arg)
 {
-  if (!comm->port.shortcut->take_awaited(stream, comm->device)) {
+  if (!comm->port.shortcut->take_synchronized(stream, comm->device)) {
     return false;
   }
   if (comm->attempts.skip > 0) {
     comm->attempts.skip--;
     return false;
   }
-  bool over = comm->port.shortcut->linger(stream, comm->device, ready, arg);
+  bool over = comm->port.shortcut->spin(stream, comm->device, ready, arg);
   comm->attempts.failed = over ? 0 : TT_MIN(comm->attempts.failed + 1, FAILED_MOST);
   comm->attempts.skip = over ? 0 : 1u << comm->attempts.failed;
   return over;

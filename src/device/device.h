@@ -50,10 +50,10 @@ typedef struct tt_shortcut_ops {
   // for what is no stream.
   bool (*is_free)(cudaStream_t stream, int device);
   // Has a thread waited for the stream since this was last asked? A hint.
-  bool (*take_awaited)(cudaStream_t stream, int device);
+  bool (*take_synchronized)(cudaStream_t stream, int device);
   // Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for their part of a small call; never sleeps.
   // Returns whether it is ready. For calls that have a short thing to wait for, with more ranks than cores.
-  bool (*linger)(cudaStream_t stream, int device, bool (*ready)(void *arg), void *arg);
+  bool (*spin)(cudaStream_t stream, int device, bool (*ready)(void *arg), void *arg);
   // The stream's queue, if no other stream is ordered with it by itself: two calls are apart if their queues differ. NULL: it has none, or is captured.
   const void *(*queue)(cudaStream_t stream, int device);
 } tt_shortcut_ops;

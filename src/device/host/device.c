@@ -46,6 +46,7 @@ static void in_child(void)
 {
   tt_stream_forget();
   tt_capture_forget();
+  tt_sleep_forget();
   tt_worker_forget();
   tt_hostcall_forget();
   tt_value_forget();

@@ -1,5 +1,5 @@
 // event_test.c: records, waits, and who keeps an event alive.
-#include "device/host/toys.h"
+#include "device/host/work_rig.h"
 
 #include "base/result.h"
 #include "device/host/event.h"
@@ -15,7 +15,7 @@ static void test_an_event_without_record_is_complete(void **state)
 {
   (void)state;
   tt_event *e = new_event();
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   assert_true(tt_event_complete(e));
   tt_stream_push(s, tt_event_wait_work(e)); // waits for nothing
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
@@ -27,16 +27,16 @@ static void test_an_event_without_record_is_complete(void **state)
 static void test_a_record_is_reached_in_its_turn(void **state)
 {
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   (void)state;
   tt_event *e = new_event();
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   uint64_t start = tt_now_ns();
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
   tt_stream_push(s, tt_event_record_work(e));
   assert_false(tt_event_complete(e));
   uint64_t opened = tt_now_ns();
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   assert_true(tt_event_complete(e));
   assert_in_range(tt_event_time(e), opened, tt_now_ns());
@@ -51,18 +51,18 @@ static void test_a_record_is_reached_in_its_turn(void **state)
 static void test_another_stream_waits(void **state)
 {
   _Atomic int gate = 0;
-  static toy t[2];
+  static dummy t[2];
   (void)state;
   tt_event *e = new_event();
-  tt_stream *a = toy_stream(), *b = toy_stream();
-  tt_stream_push(a, &toy_init(&t[0], &gate, NULL)->work);
+  tt_stream *a = dummy_stream(), *b = dummy_stream();
+  tt_stream_push(a, &dummy_init(&t[0], &gate, NULL)->work);
   tt_stream_push(a, tt_event_record_work(e));
   tt_stream_push(b, tt_event_wait_work(e));
-  tt_stream_push(b, &toy_init(&t[1], NULL, NULL)->work);
+  tt_stream_push(b, &dummy_init(&t[1], NULL, NULL)->work);
   tt_event_destroy(e); // the entries keep it
   tt_stream_help(NULL, 1 << 20);
   assert_int_equal(t[1].runs, 0);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(b), ncclSuccess); // runs `a` on the way
   assert_int_equal(t[1].runs, 1);
   assert_true(tt_stream_idle(a));
@@ -74,20 +74,20 @@ static void test_another_stream_waits(void **state)
 static void test_a_later_record_does_not_release_an_earlier_wait(void **state)
 {
   _Atomic int gate = 0;
-  static toy t[2];
+  static dummy t[2];
   (void)state;
   tt_event *e = new_event();
-  tt_stream *slow = toy_stream(), *fast = toy_stream(), *b = toy_stream();
-  tt_stream_push(slow, &toy_init(&t[0], &gate, NULL)->work);
+  tt_stream *slow = dummy_stream(), *fast = dummy_stream(), *b = dummy_stream();
+  tt_stream_push(slow, &dummy_init(&t[0], &gate, NULL)->work);
   tt_stream_push(slow, tt_event_record_work(e));
   tt_stream_push(b, tt_event_wait_work(e));
-  tt_stream_push(b, &toy_init(&t[1], NULL, NULL)->work);
+  tt_stream_push(b, &dummy_init(&t[1], NULL, NULL)->work);
   tt_stream_push(fast, tt_event_record_work(e));
   assert_int_equal(tt_stream_wait(fast), ncclSuccess);
   assert_true(tt_event_complete(e)); // its newest record is reached
   tt_stream_help(NULL, 1 << 20);
   assert_int_equal(t[1].runs, 0);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(b), ncclSuccess);
   assert_true(tt_event_complete(e));
   tt_event_destroy(e);
@@ -99,17 +99,17 @@ static void test_a_later_record_does_not_release_an_earlier_wait(void **state)
 static void test_an_older_record_does_not_complete_a_newer_one(void **state)
 {
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   (void)state;
   tt_event *e = new_event();
-  tt_stream *a = toy_stream(), *b = toy_stream();
+  tt_stream *a = dummy_stream(), *b = dummy_stream();
   tt_work *early = tt_event_record_work(e);
-  tt_stream_push(b, &toy_init(&t, &gate, NULL)->work);
+  tt_stream_push(b, &dummy_init(&t, &gate, NULL)->work);
   tt_stream_push(b, tt_event_record_work(e));
   tt_stream_push(a, early);
   assert_int_equal(tt_stream_wait(a), ncclSuccess);
   assert_false(tt_event_complete(e));
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(b), ncclSuccess);
   assert_true(tt_event_complete(e));
   tt_event_destroy(e);
@@ -132,7 +132,7 @@ static void test_no_memory(void **state)
   tt_alloc_fail_at(1);
   assert_null(tt_event_wait_work(e));
   tt_alloc_fail_at(0);
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   tt_stream_push(s, record);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   tt_event_destroy(e);
@@ -167,7 +167,7 @@ static void test_threads_record_and_wait(void **state)
   pthread_t threads[THREADS];
   (void)state;
   for (int i = 0; i < THREADS; i++) {
-    ring[i] = toy_stream();
+    ring[i] = dummy_stream();
     shared[i % 3] = i < 3 ? new_event() : shared[0];
   }
   for (int i = 0; i < THREADS; i++) {

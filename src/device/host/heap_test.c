@@ -1,5 +1,5 @@
 // heap_test.c: what is known of memory, and turning it into shared memory in place.
-#include "device/host/toys.h"
+#include "device/host/work_rig.h"
 
 #include <fcntl.h>
 

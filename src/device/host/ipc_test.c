@@ -1,5 +1,5 @@
 // ipc_test.c: memory and events between processes: a child opens what its parent made, and the other way round.
-#include "device/host/toys.h"
+#include "device/host/work_rig.h"
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -155,19 +155,19 @@ static void child_records(void)
   tuttiIpcEventHandle_t h;
   tt_event *e, *own;
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   char x;
   hear(down[0], &h, sizeof h);
   WANT(tt_event_create_shared(&h, &e) == ncclSuccess);
   WANT(tt_event_complete(e));
-  tt_stream *s = toy_stream();
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  tt_stream *s = dummy_stream();
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
   tt_stream_push(s, tt_event_record_work(e));
   WANT(tt_event_create_shared(NULL, &own) == ncclSuccess); // a child has slots of its own
   WANT(own->slot != e->slot);
   tell(up[1], "x", 1);
   hear(down[0], &x, 1);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   WANT(tt_stream_wait(s) == ncclSuccess);
   tt_event_destroy(e);
   tt_event_destroy(own);
@@ -179,7 +179,7 @@ static void parent_waits(void)
 {
   tuttiIpcEventHandle_t h;
   tt_event *e, *opened;
-  static toy t;
+  static dummy t;
   char x;
   WANT((tt_event_create_shared(NULL, &e)) == (ncclSuccess));
   WANT((tt_ipc_slot_export(e->slot, &h)) == (ncclSuccess));
@@ -188,14 +188,14 @@ static void parent_waits(void)
   hear(up[0], &x, 1);
   WANT(!(tt_event_complete(e)));
   WANT((tt_event_check(e)) == (ncclSuccess));
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   tt_stream_push(s, tt_event_wait_work(e));
-  tt_stream_push(s, &toy_init(&t, NULL, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t, NULL, NULL)->work);
   tt_stream_help(NULL, 1 << 20);
   WANT((atomic_load(&t.done)) == (0));
   tell(down[1], "x", 1);
   WANT((tt_stream_wait(s)) == (ncclSuccess));
-  WANT(toy_becomes(&t.done, 1, TOY_LONG_S));
+  WANT(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
   WANT(tt_event_complete(e));
   hear(up[0], &x, 1);
   tell(down[1], "x", 1);
@@ -214,17 +214,17 @@ static void child_waits(void)
 {
   tuttiIpcEventHandle_t h;
   tt_event *e;
-  static toy t;
+  static dummy t;
   char x;
   hear(down[0], &h, sizeof h);
   WANT(tt_event_create_shared(&h, &e) == ncclSuccess);
   WANT(tt_ipc_slot_export(e->slot, &h) == ncclInvalidArgument);
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   tt_stream_push(s, tt_event_wait_work(e));
-  tt_stream_push(s, &toy_init(&t, NULL, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t, NULL, NULL)->work);
   WANT(!tt_event_complete(e));
   tell(up[1], "x", 1);
-  WANT(tt_stream_wait(s) == ncclSuccess && toy_becomes(&t.done, 1, TOY_LONG_S));
+  WANT(tt_stream_wait(s) == ncclSuccess && dummy_becomes(&t.done, 1, DUMMY_LONG_S));
   tell(up[1], "x", 1);
   hear(down[0], &x, 1); // the parent has recorded again, which will never be reached, and ...
   tt_stream_push(s, tt_event_wait_work(e));
@@ -240,16 +240,16 @@ static void parent_records(void)
   tuttiIpcEventHandle_t h;
   tt_event *e;
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   char x;
   WANT((tt_event_create_shared(NULL, &e)) == (ncclSuccess));
   WANT((tt_ipc_slot_export(e->slot, &h)) == (ncclSuccess));
-  tt_stream *s = toy_stream();
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  tt_stream *s = dummy_stream();
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
   tt_stream_push(s, tt_event_record_work(e));
   tell(down[1], &h, sizeof h);
   hear(up[0], &x, 1);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   WANT((tt_stream_wait(s)) == (ncclSuccess));
   hear(up[0], &x, 1);
   tt_work *never = tt_event_record_work(e);
@@ -287,7 +287,7 @@ static void parent_is_told(void)
   WANT((tt_ipc_slot_export(e->slot, &h)) == (ncclSuccess));
   tell(down[1], &h, sizeof h);
   hear(up[0], &x, 1);
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   tt_stream_push(s, tt_event_wait_work(e));
   tell(down[1], "x", 1); // ends
   WANT((tt_stream_wait(s)) == (ncclRemoteError));

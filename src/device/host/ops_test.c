@@ -1,5 +1,5 @@
 // ops_test.c: copies and fills in portions, rows, staged sources; host functions on threads of their own.
-#include "device/host/toys.h"
+#include "device/host/work_rig.h"
 
 #include "device/host/heap.h"
 #include "device/host/hostcall.h"
@@ -31,10 +31,10 @@ static void run_in_portions(tt_work *w, size_t portion)
 static void test_a_large_copy_returns_before_it_is_done(void **state)
 {
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   (void)state;
   unsigned char *from = pattern(malloc(SIZE), SIZE, 1), *to = calloc(1, SIZE);
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   size_t budget = 1000;
   ncclResult_t res;
   tt_work *w = tt_host_copy(to, from, SIZE);
@@ -43,9 +43,9 @@ static void test_a_large_copy_returns_before_it_is_done(void **state)
   assert_int_equal(w->ops->run(w, &budget, &res), TT_RUN_MORE); // and nothing for nothing
   assert_memory_equal(to, from, 1000);
   assert_int_equal(to[1000], 0);
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
   tt_stream_push(s, w);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   assert_memory_equal(to, from, SIZE);
   tt_stream_destroy(s);
@@ -77,7 +77,7 @@ static void test_rows(void **state)
   (void)state;
   unsigned char *from = pattern(malloc(FROM * HEIGHT), FROM * HEIGHT, 2), *to = malloc(TO * HEIGHT);
   memset(to, 0xee, TO * HEIGHT);
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   tuttiRows_t r = {.dst = to, .dstPitch = TO, .src = from, .srcPitch = FROM, .width = WIDTH, .height = HEIGHT};
   tt_stream_push(s, tt_host_copy_rows(&r)); // more than one portion of a launch
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
@@ -130,16 +130,16 @@ static void test_fills_of_elements(void **state)
 static void test_a_staged_source_may_change(void **state)
 {
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   char from[100], to[100] = "", want[100];
   (void)state;
-  tt_stream *s = toy_stream();
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  tt_stream *s = dummy_stream();
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
   memset(from, 'a', sizeof from);
   memset(want, 'a', sizeof want);
   tt_stream_push(s, tt_host_copy_staged(to, from, sizeof from));
   memset(from, 'b', sizeof from);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   assert_memory_equal(to, want, sizeof to);
   tt_stream_destroy(s);
@@ -148,16 +148,16 @@ static void test_a_staged_source_may_change(void **state)
 static void test_release_in_stream_order(void **state)
 {
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   void *p;
   tt_block b;
   (void)state;
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   assert_int_equal(tt_heap_alloc(100, tuttiMemoryDevice, 0, 0, &p), ncclSuccess);
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
   tt_stream_push(s, tt_host_release(p));
   assert_true(tt_heap_find(p, &b));
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   assert_false(tt_heap_find(p, &b));
   tt_stream_push(s, tt_host_release(p)); // once more
@@ -179,7 +179,7 @@ static void stay(void *arg)
   call *c = arg;
   c->by = pthread_self();
   if (c->gate != NULL) {
-    toy_becomes(c->gate, 1, TOY_LONG_S);
+    dummy_becomes(c->gate, 1, DUMMY_LONG_S);
   }
   atomic_fetch_add(&c->called, 1);
 }
@@ -189,11 +189,11 @@ static void test_a_function_may_wait_for_its_caller(void **state)
 {
   _Atomic int gate = 0;
   call first = {.gate = &gate}, second = {.gate = NULL};
-  static toy t;
+  static dummy t;
   (void)state;
-  tt_stream *a = toy_stream(), *b = toy_stream();
+  tt_stream *a = dummy_stream(), *b = dummy_stream();
   tt_stream_push(a, tt_host_function(stay, &first));
-  tt_stream_push(a, &toy_init(&t, NULL, NULL)->work);
+  tt_stream_push(a, &dummy_init(&t, NULL, NULL)->work);
   tt_stream_push(b, tt_host_function(stay, &second));
   assert_int_equal(tt_stream_wait(b), ncclSuccess); // helps stream `a`, but the function holds nobody up
   assert_int_equal(atomic_load(&second.called), 1);
@@ -220,10 +220,10 @@ static void test_more_functions_than_threads(void **state)
   (void)state;
   for (int i = 0; i < N; i++) {
     calls[i] = (call){.gate = &gate};
-    s[i] = toy_stream();
+    s[i] = dummy_stream();
     tt_stream_push(s[i], tt_host_function(stay, &calls[i]));
   }
-  tt_stream *other = toy_stream();
+  tt_stream *other = dummy_stream();
   tt_stream_push(other, tt_host_copy(&to, &from, 1));
   assert_int_equal(tt_stream_wait(other), ncclSuccess);
   assert_int_equal(to, 'x');
@@ -245,7 +245,7 @@ static void test_functions_of_a_stream_follow_each_other(void **state)
 {
   int n = 0;
   (void)state;
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   for (int i = 0; i < 500; i++) {
     tt_stream_push(s, tt_host_function(count_up, &n));
   }
@@ -259,13 +259,13 @@ static void test_nobody_waits(void **state)
 {
   _Atomic int gate = 0;
   call c = {.gate = &gate};
-  static toy t;
+  static dummy t;
   (void)state;
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   tt_stream_push(s, tt_host_function(stay, &c));
-  tt_stream_push(s, &toy_init(&t, NULL, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t, NULL, NULL)->work);
   atomic_store(&gate, 1);
-  assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
   tt_stream_destroy(s);
 }
 

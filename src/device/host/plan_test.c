@@ -90,7 +90,7 @@ static job *receiver(job *j, int rank, uint64_t ticket, int from, uint32_t seq)
 // A stream that the worker leaves to the test.
 static tt_stream *own_stream(void)
 {
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   atomic_fetch_add(&s->waiters, 1);
   return s;
 }
@@ -142,10 +142,10 @@ static void test_plans_of_two_streams_keep_the_order(void **state)
 {
   job first, second, third, peer[3];
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   (void)state;
   tt_stream *a = own_stream(), *b = own_stream(), *c = own_stream();
-  tt_stream_push(a, &toy_init(&t, &gate, NULL)->work);
+  tt_stream_push(a, &dummy_init(&t, &gate, NULL)->work);
   tt_stream_push(a, &sender(&first, 0, 0, 1, 1)->plan.work);
   in[0][0] = 'x';
   tt_stream_push(b, &sender(&second, 0, 1, 1, 2)->plan.work);
@@ -154,7 +154,7 @@ static void test_plans_of_two_streams_keep_the_order(void **state)
   assert_false(second.plan.started);
   assert_ptr_equal(atomic_load(&b->bell), &r->pages[0].bell);
   assert_false(tt_fifo_arrived(&r->links[1][0].recv[TT_SIMPLE]));
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   run(a); // the first; the third waits for the second
   assert_int_equal(atomic_load(&first.done), 1);
   assert_int_equal(atomic_load(&third.done), 0);
@@ -182,7 +182,7 @@ static void test_a_later_plan_wakes_when_the_earlier_ends(void **state)
   for (int i = 0; i < 300 / SLOWER; i++) {
     job first, second, peer[2];
     pthread_t t[2];
-    tt_stream *a = toy_stream(), *b = toy_stream(), *c = toy_stream();
+    tt_stream *a = dummy_stream(), *b = dummy_stream(), *c = dummy_stream();
     uint64_t at = 2 * (uint64_t)i;
     tt_stream_push(b, &receiver(&second, 0, at + 1, 1, 2)->plan.work);
     tt_stream_push(a, &receiver(&first, 0, at, 1, 1)->plan.work);
@@ -190,7 +190,7 @@ static void test_a_later_plan_wakes_when_the_earlier_ends(void **state)
       assert_int_equal(pthread_create(&t[k], NULL, wait_main, k == 0 ? b : a), 0);
     }
     if (i % 2 == 0) {
-      toy_sleeper(&r->pages[0].bell, 5);
+      dummy_sleeper(&r->pages[0].bell, 5);
     }
     for (int k = 0; k < 2; k++) {
       tt_stream_push(c, &sender(&peer[k], 1, at + (uint64_t)k, 0, (uint32_t)k + 1)->plan.work);
@@ -201,8 +201,8 @@ static void test_a_later_plan_wakes_when_the_earlier_ends(void **state)
       assert_ptr_equal(res, NULL);
     }
     assert_int_equal(tt_stream_wait(c), ncclSuccess);
-    assert_true(toy_becomes(&first.done, 1, TOY_LONG_S) && toy_becomes(&second.done, 1, TOY_LONG_S));
-    assert_true(toy_becomes(&peer[0].done, 1, TOY_LONG_S) && toy_becomes(&peer[1].done, 1, TOY_LONG_S));
+    assert_true(dummy_becomes(&first.done, 1, DUMMY_LONG_S) && dummy_becomes(&second.done, 1, DUMMY_LONG_S));
+    assert_true(dummy_becomes(&peer[0].done, 1, DUMMY_LONG_S) && dummy_becomes(&peer[1].done, 1, DUMMY_LONG_S));
     tt_stream_destroy(a);
     tt_stream_destroy(b);
     tt_stream_destroy(c);
@@ -216,10 +216,10 @@ static void test_values_are_read_in_the_plans_turn(void **state)
   uint32_t scalar = 1;
   _Atomic int gate = 0;
   job j;
-  static toy t;
+  static dummy t;
   (void)state;
   tt_stream *s = own_stream();
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
   sender(&j, 0, 0, 1, 1);
   j.calls[0].scalar = &scalar;
   j.calls[0].esize = 4;
@@ -232,7 +232,7 @@ static void test_values_are_read_in_the_plans_turn(void **state)
   tt_stream_push(s, &j.plan.work);
   scalar = 4711;
   in[0][3] = 'Z';
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   assert_int_equal(j.calls[0].op.scalar, 4711);
   assert_int_equal(tt_fifo_data(&r->links[1][0].recv[TT_SIMPLE])[3], 'Z');
@@ -427,7 +427,7 @@ static void test_a_killed_process_is_noticed(void **state)
     job j;
     atomic_store(&r->word, 0);
     pid_t pid = fork_rank_2(sends);
-    assert_true(toy_becomes(&r->word, 1, TOY_LONG_S));
+    assert_true(dummy_becomes(&r->word, 1, DUMMY_LONG_S));
     rig_watch(r, 0, 2);
     tt_stream *s = own_stream();
     if (!sends) { // the message is in the way of nobody: the child's copy of the link was another one
@@ -454,7 +454,7 @@ static void test_a_zombie_is_noticed(void **state)
   job j;
   (void)state;
   pid_t pid = fork_rank_2(false);
-  assert_true(toy_becomes(&r->word, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&r->word, 1, DUMMY_LONG_S));
   rig_watch(r, 0, 2);
   kill(pid, SIGKILL);
   siginfo_t info;
@@ -510,7 +510,7 @@ static void test_a_message_of_another_size_class(void **state)
 static void *abort_main(void *arg)
 {
   tt_port *p = arg;
-  toy_sleeper(&p->page->bell, 5);
+  dummy_sleeper(&p->page->bell, 5);
   p->abort_flag = 1;
   tt_fail(ncclInternalError, "somebody aborted");
   tt_port_stop(p, ncclInternalError);
@@ -524,12 +524,12 @@ static void test_a_stop_wakes_who_waits(void **state)
   job j;
   pthread_t t;
   (void)state;
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   tt_stream_push(s, &receiver(&j, 0, 0, 1, 4)->plan.work);
   assert_int_equal(pthread_create(&t, NULL, abort_main, &r->ports[0]), 0);
   assert_int_equal(tt_stream_wait(s), ncclInternalError);
   pthread_join(t, NULL);
-  assert_true(toy_becomes(&j.done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&j.done, 1, DUMMY_LONG_S));
   expect_words(r->ports[0].error, "somebody", "aborted");
   assert_int_equal(atomic_load(&r->pages[0].state), TT_RANK_ABORTED);
   tt_stream_destroy(s);

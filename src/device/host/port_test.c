@@ -134,7 +134,7 @@ static pid_t start_child(rig *shared)
     }
   }
   assert_true(pid > 0);
-  assert_true(toy_becomes(&shared->word, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&shared->word, 1, DUMMY_LONG_S));
   return pid;
 }
 
@@ -161,7 +161,7 @@ static void test_a_writer_that_dies(void **state)
 static void *finish_later(void *arg)
 {
   (void)arg;
-  toy_sleeper(&r->pages[1].bell, 10);
+  dummy_sleeper(&r->pages[1].bell, 10);
   tt_writes_end(&r->pages[0]);
   tt_writes_ring(&r->pages[1]);
   return NULL;
@@ -207,7 +207,7 @@ static void test_a_plan_ends_after_its_writers(void **state)
                    .turns = &lane,
                    .recycle = recycle};
   atomic_store(&recycled, 0);
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   atomic_fetch_add(&s->waiters, 1); // the worker leaves it alone
   tt_stream_push(s, &plan.work);
   tt_writes_begin(&r->pages[0], 1 + 1);

@@ -1,6 +1,6 @@
 // rig.h: ports and links made by hand for the tests of this folder: up to four ranks in shared memory, FIFOs of four slots, small outboxes, tiny schedules.
 #pragma once
-#include "device/host/toys.h"
+#include "device/host/work_rig.h"
 
 #include <sys/mman.h>
 
@@ -36,7 +36,7 @@ typedef struct rig {
   int life; // descriptor of shared memory in which the child holds its lock
 } rig;
 
-TOY void rig_fifos(rig_window *w, tt_fifo *fifos)
+DUMMY void rig_fifos(rig_window *w, tt_fifo *fifos)
 {
   for (int k = 0; k < TT_NFIFOS; k++) {
     fifos[k] = (tt_fifo){.slots = (char *)w->slots[k],
@@ -49,7 +49,7 @@ TOY void rig_fifos(rig_window *w, tt_fifo *fifos)
   }
 }
 
-TOY rig *rig_open(void)
+DUMMY rig *rig_open(void)
 {
   rig *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(r != MAP_FAILED);
@@ -69,7 +69,7 @@ TOY rig *rig_open(void)
   return r;
 }
 
-TOY void rig_reach(rig *r, int rank, int peer)
+DUMMY void rig_reach(rig *r, int rank, int peer)
 {
   rig_window *to = &r->windows[rank][peer], *from = &r->windows[peer][rank];
   tt_link *link = &r->links[rank][peer];
@@ -84,21 +84,21 @@ TOY void rig_reach(rig *r, int rank, int peer)
 }
 
 // From now on the two ranks read each other's memory as two processes do, and have outboxes. There are no pipes.
-TOY void rig_part(rig *r, int rank, int peer)
+DUMMY void rig_part(rig *r, int rank, int peer)
 {
   rig_reach(r, rank, peer);
   rig_reach(r, peer, rank);
 }
 
 // In a forked child: it plays a rank.
-TOY void rig_live(rig *r)
+DUMMY void rig_live(rig *r)
 {
   r->child = tt_proc_self();
   assert_int_equal(tt_proc_hold(r->life), ncclSuccess);
 }
 
 // The rank watches the peer, which the child plays.
-TOY void rig_watch(rig *r, int rank, int peer)
+DUMMY void rig_watch(rig *r, int rank, int peer)
 {
   tt_link *link = &r->links[rank][peer];
   link->proc = r->child;
@@ -106,7 +106,7 @@ TOY void rig_watch(rig *r, int rank, int peer)
   link->watched = true;
 }
 
-TOY void rig_close(rig *r)
+DUMMY void rig_close(rig *r)
 {
   for (int i = 0; i < RIG_RANKS; i++) {
     tt_bell_retire(&r->pages[i].bell); // the worker may still sleep on it
@@ -128,7 +128,7 @@ typedef struct rig_schedule {
   tt_ref refs[16];
 } rig_schedule;
 
-TOY const tt_schedule *rig_write(rig_schedule *out, int nsub, const rig_step *steps, int n)
+DUMMY const tt_schedule *rig_write(rig_schedule *out, int nsub, const rig_step *steps, int n)
 {
   memset(out, 0, sizeof *out);
   int refs = 0;
@@ -161,18 +161,18 @@ TOY const tt_schedule *rig_write(rig_schedule *out, int nsub, const rig_step *st
 }
 
 // The own input to `peer`; what comes from `peer` to the own output.
-TOY const tt_schedule *rig_send(rig_schedule *out, int peer)
+DUMMY const tt_schedule *rig_send(rig_schedule *out, int peer)
 {
   return rig_write(out, 1, &(rig_step){TT_IN, -1, TT_FIFO, peer, 0}, 1);
 }
 
-TOY const tt_schedule *rig_recv(rig_schedule *out, int peer)
+DUMMY const tt_schedule *rig_recv(rig_schedule *out, int peer)
 {
   return rig_write(out, 1, &(rig_step){TT_FIFO, peer, TT_OUT, -1, 0}, 1);
 }
 
 // Runs the lane of a rank for as long as it can.
-TOY tt_run rig_run(rig *r, int rank, tt_lane *l)
+DUMMY tt_run rig_run(rig *r, int rank, tt_lane *l)
 {
   size_t budget = 1 << 20;
   return tt_lane_run(&r->ports[rank], l, &budget);

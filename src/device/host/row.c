@@ -93,23 +93,23 @@ static void attend(void (*fn)(int delta))
   atomic_store(&tt_host_attend, fn);
 }
 
-static bool take_awaited(cudaStream_t stream, int device)
+static bool take_synchronized(cudaStream_t stream, int device)
 {
   tt_stream *s = tt_stream_find(stream, device);
-  if (s == NULL || !atomic_load_explicit(&s->awaited, memory_order_relaxed)) {
+  if (s == NULL || !atomic_load_explicit(&s->synchronized, memory_order_relaxed)) {
     return false;
   }
-  atomic_store_explicit(&s->awaited, false, memory_order_relaxed);
+  atomic_store_explicit(&s->synchronized, false, memory_order_relaxed);
   return true;
 }
 
-static bool linger(cudaStream_t stream, int device, bool (*ready)(void *arg), void *arg)
+static bool row_spin(cudaStream_t stream, int device, bool (*ready)(void *arg), void *arg)
 {
-  return tt_host_linger(tt_stream_find(stream, device), ready, arg);
+  return tt_host_spin(tt_stream_find(stream, device), ready, arg);
 }
 
 static const tt_shortcut_ops shortcut = {
-    .is_free = tt_stream_is_free, .take_awaited = take_awaited, .linger = linger, .queue = tt_stream_queue};
+    .is_free = tt_stream_is_free, .take_synchronized = take_synchronized, .spin = row_spin, .queue = tt_stream_queue};
 
 const tt_device_ops tt_device_host = {.name = "host",
                                       .count = tt_host_device_count,

@@ -29,7 +29,7 @@ struct tt_stream {
   uint32_t seen_pushes;                  // at the worker's last tick; the worker's
   bool orphan;                           // nobody has pushed since: the worker runs it. The worker's
   _Atomic int device;
-  _Atomic bool awaited; // somebody has waited for it since a call last waited inside (comm/inline.c). Relaxed: a hint, which orders nothing
+  _Atomic bool synchronized; // a thread has waited for it since a call last waited inside (comm/inline.c). Relaxed: a hint, which orders nothing
   bool is_legacy;
   _Atomic(tt_stream *) next_busy; // in the list of busy streams
   union {
@@ -114,8 +114,8 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg);
 bool tt_host_poll(tt_stream *s, bool (*ready)(void *arg), void *arg);
 
 // Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for their part of a small call; never sleeps.
-// Returns whether it is ready. For who has a short thing to wait for, on a machine with more ranks than cores.
-bool tt_host_linger(const tt_stream *s, bool (*ready)(void *arg), void *arg);
+// Returns whether it is ready. For short waits with more ranks than cores.
+bool tt_host_spin(const tt_stream *s, bool (*ready)(void *arg), void *arg);
 
 // The process's bell: rung when an event completes or an entry without a bell of its own does.
 extern tt_bell tt_process_bell;
@@ -137,8 +137,9 @@ void tt_host_load(int ranks, int cores);
 // Work for the worker's next quiet moments.
 void tt_worker_defer(tt_deferred *d);
 
-// A forked child has no worker.
+// For a forked child: it has no worker, and no thread that sleeps.
 void tt_worker_forget(void);
+void tt_sleep_forget(void);
 
 // Makes sure that somebody will run what is queued although nobody waits for it.
 void tt_worker_kick(void);

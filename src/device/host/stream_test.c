@@ -1,6 +1,6 @@
 // stream_test.c: order, the run flag, the pool, special streams, fork.
 #define _GNU_SOURCE
-#include "device/host/toys.h"
+#include "device/host/work_rig.h"
 
 #include <sys/wait.h>
 
@@ -18,7 +18,7 @@ typedef struct journal {
   int overlaps;
 } journal;
 
-static void note(toy *t)
+static void note(dummy *t)
 {
   journal *j = t->arg;
   j->overlaps += atomic_exchange(&j->inside, 1);
@@ -26,9 +26,9 @@ static void note(toy *t)
   atomic_store(&j->inside, 0);
 }
 
-static toy *journal_toy(toy *t, journal *j, int id, _Atomic int *gate)
+static dummy *journal_dummy(dummy *t, journal *j, int id, _Atomic int *gate)
 {
-  toy_init(t, gate, NULL);
+  dummy_init(t, gate, NULL);
   t->fn = note;
   t->arg = j;
   t->id = id;
@@ -38,18 +38,18 @@ static toy *journal_toy(toy *t, journal *j, int id, _Atomic int *gate)
 static void test_entries_run_in_order(void **state)
 {
   enum { N = 500 };
-  static toy toys[N];
+  static dummy dummies[N];
   static journal j;
   _Atomic int gates[3] = {0};
   (void)state;
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   for (int i = 0; i < N; i++) { // three of them are blocked for a while
-    tt_stream_push(s, &journal_toy(&toys[i], &j, i, i % 200 == 7 ? &gates[i / 200] : NULL)->work);
+    tt_stream_push(s, &journal_dummy(&dummies[i], &j, i, i % 200 == 7 ? &gates[i / 200] : NULL)->work);
   }
   for (int k = 0; k < 3; k++) {
     tt_stream_progress(s, 1 << 20, true);
     assert_false(tt_stream_idle(s));
-    toy_open(&gates[k], NULL);
+    dummy_open(&gates[k], NULL);
   }
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   assert_int_equal(j.n, N);
@@ -66,7 +66,7 @@ enum { PUSHERS = 8, EACH = 2000 };
 typedef struct crowd {
   tt_stream *s;
   journal j;
-  toy toys[PUSHERS][EACH];
+  dummy dummies[PUSHERS][EACH];
   _Atomic int next, left;
 } crowd;
 
@@ -77,7 +77,7 @@ static void *pusher(void *arg)
   (void)arg;
   int me = atomic_fetch_add(&c.next, 1);
   for (int i = 0; i < EACH / SLOWER; i++) {
-    tt_stream_push(c.s, &journal_toy(&c.toys[me][i], &c.j, me * EACH + i, NULL)->work);
+    tt_stream_push(c.s, &journal_dummy(&c.dummies[me][i], &c.j, me * EACH + i, NULL)->work);
     if (i % 5 == me % 5) {
       tt_stream_progress(c.s, 1 + (size_t)i, i % 2 == 0);
     }
@@ -103,7 +103,7 @@ static void test_many_threads_push_and_run(void **state)
   int last[PUSHERS];
   (void)state;
   memset(&c, 0, sizeof c);
-  c.s = toy_stream();
+  c.s = dummy_stream();
   atomic_store(&c.left, PUSHERS);
   for (int i = 0; i < PUSHERS + 2; i++) {
     assert_int_equal(pthread_create(&threads[i], NULL, i < PUSHERS ? pusher : poker, NULL), 0);
@@ -121,8 +121,8 @@ static void test_many_threads_push_and_run(void **state)
     last[who] = id;
   }
   for (int i = 0; i < PUSHERS * (EACH / SLOWER); i++) {
-    toy *t = &c.toys[i / (EACH / SLOWER)][i % (EACH / SLOWER)];
-    assert_true(toy_becomes(&t->done, 1, TOY_LONG_S));
+    dummy *t = &c.dummies[i / (EACH / SLOWER)][i % (EACH / SLOWER)];
+    assert_true(dummy_becomes(&t->done, 1, DUMMY_LONG_S));
     assert_int_equal(t->runs, 1);
   }
   tt_stream_destroy(c.s);
@@ -135,7 +135,7 @@ typedef struct stay {
   _Atomic int inside, leave, left;
 } stay;
 
-static void linger(toy *t)
+static void dwell(dummy *t)
 {
   stay *y = t->arg;
   atomic_store(&y->inside, 1);
@@ -163,26 +163,26 @@ static void *let_it_go(void *arg)
 // Whoever passes a stream has waited for the thread that was in an entry, and has run what comes after it.
 static void test_passing_waits_for_who_is_inside(void **state)
 {
-  static toy gate_toy, first, second;
+  static dummy gate_dummy, first, second;
   _Atomic int gate = 0;
-  stay y = {.s = toy_stream()};
+  stay y = {.s = dummy_stream()};
   pthread_t runner, opener;
   (void)state;
-  toy_init(&gate_toy, &gate, NULL);
-  toy_init(&first, NULL, NULL);
-  toy_init(&second, NULL, NULL);
-  first.fn = linger;
+  dummy_init(&gate_dummy, &gate, NULL);
+  dummy_init(&first, NULL, NULL);
+  dummy_init(&second, NULL, NULL);
+  first.fn = dwell;
   first.arg = &y;
-  tt_stream_push(y.s, &gate_toy.work); // blocks, so that the thread below is the one that runs the next
+  tt_stream_push(y.s, &gate_dummy.work); // blocks, so that the thread below is the one that runs the next
   tt_stream_push(y.s, &first.work);
   tt_stream_push(y.s, &second.work);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(pthread_create(&runner, NULL, run_it, &y), 0);
-  assert_true(toy_becomes(&y.inside, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&y.inside, 1, DUMMY_LONG_S));
   assert_int_equal(pthread_create(&opener, NULL, let_it_go, &y), 0);
   tt_stream_pass(y.s);
   assert_int_equal(atomic_load(&y.left), 1);
-  assert_true(toy_becomes(&second.done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&second.done, 1, DUMMY_LONG_S));
   pthread_join(runner, NULL);
   pthread_join(opener, NULL);
   assert_int_equal(tt_stream_wait(y.s), ncclSuccess);
@@ -193,20 +193,20 @@ static void test_passing_waits_for_who_is_inside(void **state)
 
 static void test_push_runs_a_bounded_part(void **state)
 {
-  static toy t;
+  static dummy t;
   (void)state;
-  tt_stream *s = toy_stream();
-  toy_init(&t, NULL, NULL);
+  tt_stream *s = dummy_stream();
+  dummy_init(&t, NULL, NULL);
   t.bytes = 64 << 20;
   tt_stream_push(s, &t.work);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
-  assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
   size_t moved = 0;
   for (int i = 0; i < 1000 && moved == 0; i++) { // nothing, if the worker is just about to leave the stream
-    toy_init(&t, NULL, NULL);
+    dummy_init(&t, NULL, NULL);
     t.bytes = 1 << 20;
     tt_stream_push(s, &t.work);
-    assert_true(toy_becomes(&t.done, 1, TOY_LONG_S)); // by the worker
+    assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S)); // by the worker
     moved = t.moved_by_maker;
   }
   assert_in_range(moved, 1, FIRST_RUN);
@@ -215,17 +215,17 @@ static void test_push_runs_a_bounded_part(void **state)
 
 static void test_the_first_failure_is_told_once(void **state)
 {
-  static toy t[3];
+  static dummy t[3];
   (void)state;
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   for (int i = 0; i < 3; i++) {
-    toy_init(&t[i], NULL, NULL);
+    dummy_init(&t[i], NULL, NULL);
     t[i].result = i == 0 ? ncclRemoteError : i == 1 ? ncclInternalError : ncclSuccess;
     tt_stream_push(s, &t[i].work);
   }
   assert_int_equal(tt_stream_wait(s), ncclRemoteError);
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
-  assert_true(toy_becomes(&t[2].done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&t[2].done, 1, DUMMY_LONG_S));
   tt_stream_destroy(s);
 }
 
@@ -247,10 +247,10 @@ static bool lives(const void *handle)
 static void test_streams_are_used_again(void **state)
 {
   (void)state;
-  tt_stream *a = toy_stream();
+  tt_stream *a = dummy_stream();
   tt_stream_destroy(a);
   assert_false(lives(a));
-  tt_stream *b = toy_stream();
+  tt_stream *b = dummy_stream();
   assert_ptr_equal(a, b);
   assert_true(lives(b));
   assert_false(lives((char *)b + 8));
@@ -261,13 +261,13 @@ static void test_streams_are_used_again(void **state)
 // A failure that nobody asked for does not come up in the next stream.
 static void test_a_new_stream_has_no_error(void **state)
 {
-  static toy t;
+  static dummy t;
   (void)state;
-  tt_stream *s = toy_stream();
-  toy_init(&t, NULL, NULL)->result = ncclInternalError;
+  tt_stream *s = dummy_stream();
+  dummy_init(&t, NULL, NULL)->result = ncclInternalError;
   tt_stream_push(s, &t.work);
   tt_stream_destroy(s);
-  tt_stream *again = toy_stream();
+  tt_stream *again = dummy_stream();
   assert_ptr_equal(s, again);
   assert_int_equal(tt_stream_wait(again), ncclSuccess);
   tt_stream_destroy(again);
@@ -276,21 +276,21 @@ static void test_a_new_stream_has_no_error(void **state)
 static void test_a_destroyed_stream_finishes_its_work(void **state)
 {
   _Atomic int gate = 0;
-  static toy t[2];
+  static dummy t[2];
   (void)state;
-  tt_stream *s = toy_stream();
-  tt_stream_push(s, &toy_init(&t[0], &gate, NULL)->work);
-  tt_stream_push(s, &toy_init(&t[1], NULL, NULL)->work);
+  tt_stream *s = dummy_stream();
+  tt_stream_push(s, &dummy_init(&t[0], &gate, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t[1], NULL, NULL)->work);
   tt_stream_destroy(s);
-  tt_stream *other = toy_stream();
+  tt_stream *other = dummy_stream();
   assert_ptr_not_equal(s, other); // still busy
-  toy_open(&gate, NULL);
-  assert_true(toy_becomes(&t[1].done, 1, TOY_LONG_S)); // by the worker
-  uint64_t end = tt_now_ns() + TOY_LONG_S * TT_NS_PER_S;
+  dummy_open(&gate, NULL);
+  assert_true(dummy_becomes(&t[1].done, 1, DUMMY_LONG_S)); // by the worker
+  uint64_t end = tt_now_ns() + DUMMY_LONG_S * TT_NS_PER_S;
   while (atomic_load(&s->state) != TT_STREAM_FREE && tt_now_ns() < end) {
     tt_sleep_ns(100000);
   }
-  tt_stream *again = toy_stream();
+  tt_stream *again = dummy_stream();
   assert_ptr_equal(s, again);
   tt_stream_destroy(again);
   tt_stream_destroy(other);
@@ -307,24 +307,24 @@ static int by_address(const void *a, const void *b)
 static void test_two_thousand_streams(void **state)
 {
   static tt_stream *streams[MANY], *again[MANY];
-  static toy toys[MANY];
+  static dummy dummies[MANY];
   _Atomic int gate = 0;
   (void)state;
   for (int i = 0; i < MANY; i++) {
-    streams[i] = toy_stream();
-    tt_stream_push(streams[i], &toy_init(&toys[i], &gate, NULL)->work);
+    streams[i] = dummy_stream();
+    tt_stream_push(streams[i], &dummy_init(&dummies[i], &gate, NULL)->work);
   }
   for (int i = 0; i < MANY; i++) {
     assert_false(tt_stream_idle(streams[i]));
   }
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   for (int i = 0; i < MANY; i++) {
     assert_int_equal(tt_stream_wait(streams[i]), ncclSuccess);
-    assert_true(toy_becomes(&toys[i].done, 1, TOY_LONG_S));
+    assert_true(dummy_becomes(&dummies[i].done, 1, DUMMY_LONG_S));
     tt_stream_destroy(streams[i]);
   }
   for (int i = 0; i < MANY; i++) {
-    again[i] = toy_stream();
+    again[i] = dummy_stream();
   }
   qsort(streams, MANY, sizeof *streams, by_address);
   qsort(again, MANY, sizeof *again, by_address);
@@ -379,32 +379,32 @@ static void test_handles_of_default_streams(void **state)
 static void test_the_legacy_stream_is_ordered_with_blocking_ones(void **state)
 {
   _Atomic int first = 0, second = 0;
-  static toy t[5];
-  tt_stream *legacy = get(0, 0), *own = get(2, 0), *blocking, *free_one = toy_stream(), *elsewhere = get(0, 1);
+  static dummy t[5];
+  tt_stream *legacy = get(0, 0), *own = get(2, 0), *blocking, *free_one = dummy_stream(), *elsewhere = get(0, 1);
   (void)state;
   assert_int_equal(tt_stream_create(0, true, &blocking), ncclSuccess);
-  tt_stream_push(legacy, &toy_init(&t[0], &first, NULL)->work);
-  tt_stream_push(blocking, &toy_init(&t[1], &second, NULL)->work);
-  tt_stream_push(own, &toy_init(&t[2], NULL, NULL)->work);
-  tt_stream_push(free_one, &toy_init(&t[3], NULL, NULL)->work);
-  tt_stream_push(elsewhere, &toy_init(&t[4], NULL, NULL)->work);
+  tt_stream_push(legacy, &dummy_init(&t[0], &first, NULL)->work);
+  tt_stream_push(blocking, &dummy_init(&t[1], &second, NULL)->work);
+  tt_stream_push(own, &dummy_init(&t[2], NULL, NULL)->work);
+  tt_stream_push(free_one, &dummy_init(&t[3], NULL, NULL)->work);
+  tt_stream_push(elsewhere, &dummy_init(&t[4], NULL, NULL)->work);
   assert_int_equal(tt_stream_wait(free_one), ncclSuccess);
   assert_int_equal(tt_stream_wait(elsewhere), ncclSuccess);
   tt_stream_help(NULL, 1 << 20);
   assert_int_equal(t[1].runs, 0);
   assert_int_equal(t[2].runs, 0);
-  toy_open(&first, NULL);
+  dummy_open(&first, NULL);
   assert_int_equal(tt_stream_wait(own), ncclSuccess);
   assert_int_equal(tt_stream_wait(legacy), ncclSuccess);
   assert_false(tt_stream_idle(blocking));
-  static toy late;
-  tt_stream_push(legacy, &toy_init(&late, NULL, NULL)->work);
+  static dummy late;
+  tt_stream_push(legacy, &dummy_init(&late, NULL, NULL)->work);
   tt_stream_help(NULL, 1 << 20);
   assert_false(tt_stream_idle(legacy));
-  toy_open(&second, NULL);
+  dummy_open(&second, NULL);
   assert_int_equal(tt_stream_wait(legacy), ncclSuccess);
   assert_int_equal(late.runs, 1);
-  assert_true(toy_becomes(&t[1].done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&t[1].done, 1, DUMMY_LONG_S));
   tt_stream_destroy(blocking);
   tt_stream_destroy(free_one);
 }
@@ -412,16 +412,16 @@ static void test_the_legacy_stream_is_ordered_with_blocking_ones(void **state)
 static void test_order_between_two_streams(void **state)
 {
   _Atomic int gate = 0;
-  static toy t[3];
+  static dummy t[3];
   (void)state;
-  tt_stream *a = toy_stream(), *b = toy_stream();
-  tt_stream_push(a, &toy_init(&t[0], &gate, NULL)->work);
+  tt_stream *a = dummy_stream(), *b = dummy_stream();
+  tt_stream_push(a, &dummy_init(&t[0], &gate, NULL)->work);
   assert_int_equal(tt_stream_order(a, b), ncclSuccess);
-  tt_stream_push(a, &toy_init(&t[1], NULL, NULL)->work);
-  tt_stream_push(b, &toy_init(&t[2], NULL, NULL)->work);
+  tt_stream_push(a, &dummy_init(&t[1], NULL, NULL)->work);
+  tt_stream_push(b, &dummy_init(&t[2], NULL, NULL)->work);
   tt_stream_help(NULL, 1 << 20);
   assert_int_equal(t[2].runs, 0);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(b), ncclSuccess);
   assert_int_equal(tt_stream_wait(a), ncclSuccess);
   assert_int_equal(tt_stream_order(a, b), ncclSuccess); // both idle
@@ -435,17 +435,17 @@ static void test_order_between_two_streams(void **state)
 }
 
 // Waiting for a device ends with what was queued before, although somebody goes on queueing, and collects errors of idle streams too.
-static toy endless[3];
+static dummy endless[3];
 static _Atomic int feeding;
 
 static void *feed(void *arg)
 {
   for (int i = 0; atomic_load(&feeding) == 1; i++) { // never idle: the next entry is queued before the last one ends
-    toy *t = &endless[i % 3];
+    dummy *t = &endless[i % 3];
     if (i >= 3) {
-      toy_becomes(&t->done, 1, TOY_LONG_S);
+      dummy_becomes(&t->done, 1, DUMMY_LONG_S);
     }
-    toy_init(t, NULL, NULL)->bytes = 1 << 20;
+    dummy_init(t, NULL, NULL)->bytes = 1 << 20;
     tt_stream_push(arg, &t->work);
   }
   return NULL;
@@ -454,15 +454,15 @@ static void *feed(void *arg)
 static void test_waiting_for_a_device(void **state)
 {
   _Atomic int gate = 0;
-  static toy t, failing;
+  static dummy t, failing;
   pthread_t feeder;
   tt_stream *busy = NULL, *other = NULL, *failed = NULL;
   (void)state;
   assert_int_equal(tt_stream_create(5, false, &busy), ncclSuccess);
   assert_int_equal(tt_stream_create(6, false, &other), ncclSuccess);
   assert_int_equal(tt_stream_create(5, false, &failed), ncclSuccess);
-  tt_stream_push(other, &toy_init(&t, &gate, NULL)->work); // another device: nobody waits for it
-  toy_init(&failing, NULL, NULL)->result = ncclRemoteError;
+  tt_stream_push(other, &dummy_init(&t, &gate, NULL)->work); // another device: nobody waits for it
+  dummy_init(&failing, NULL, NULL)->result = ncclRemoteError;
   tt_stream_push(failed, &failing.work);
   assert_true(tt_stream_idle(failed));
   atomic_store(&feeding, 1);
@@ -476,7 +476,7 @@ static void test_waiting_for_a_device(void **state)
   pthread_join(feeder, NULL);
   assert_int_equal(tt_stream_wait_device(5, true), ncclSuccess);
   assert_int_equal(atomic_load(&t.done), 0);
-  toy_open(&gate, NULL);
+  dummy_open(&gate, NULL);
   assert_int_equal(tt_stream_wait(other), ncclSuccess);
   tt_stream_destroy(busy);
   tt_stream_destroy(other);
@@ -492,25 +492,25 @@ static void *lister(void *arg)
 {
   int device = (int)(intptr_t)arg;
   tt_stream *streams[LISTED];
-  toy *toys = calloc(LISTED, sizeof *toys);
+  dummy *dummies = calloc(LISTED, sizeof *dummies);
   for (int i = 0; i < LISTED; i++) {
     missed += tt_stream_create(device, false, &streams[i]) != ncclSuccess;
   }
   for (int round = 0; round < LIST_ROUNDS; round++) {
     for (int i = round % 7; i < LISTED; i += 1 + round % 5) {
-      toy_init(&toys[i], NULL, NULL)->bytes = 2 * FIRST_RUN; // a push leaves some of it
-      tt_stream_push(streams[i], &toys[i].work);
+      dummy_init(&dummies[i], NULL, NULL)->bytes = 2 * FIRST_RUN; // a push leaves some of it
+      tt_stream_push(streams[i], &dummies[i].work);
     }
     missed += tt_stream_wait_device(device, true) != ncclSuccess;
     for (int i = round % 7; i < LISTED; i += 1 + round % 5) {
       missed += !tt_stream_idle(streams[i]);
-      missed += !toy_becomes(&toys[i].done, 1, TOY_LONG_S);
+      missed += !dummy_becomes(&dummies[i].done, 1, DUMMY_LONG_S);
     }
   }
   for (int i = 0; i < LISTED; i++) {
     tt_stream_destroy(streams[i]);
   }
-  free(toys);
+  free(dummies);
   atomic_fetch_sub(&listing, 1);
   return NULL;
 }
@@ -550,7 +550,7 @@ static void test_copies_fills_and_functions(void **state)
   char from[100], to[100];
   int called = 0;
   (void)state;
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   memset(from, 'x', sizeof from);
   tt_stream_push(s, tt_host_fill(to, 'y', sizeof to));
   tt_stream_push(s, tt_host_copy(to, from, 50));
@@ -581,7 +581,7 @@ static int child(tt_stream *parents)
   int busy = 0;
   _Atomic int gate = 0;
   tt_stream *s, *got;
-  static toy t[2];
+  static dummy t[2];
   tt_stream_each(count_stream, &busy);
   if (busy != 0 || lives(parents) || lives((void *)sizeof *s)) { // the second one would be a stream of a table that begins at NULL
     return 1;
@@ -589,14 +589,14 @@ static int child(tt_stream *parents)
   if (tt_stream_create(0, true, &s) != ncclSuccess || tt_stream_look((cudaStream_t)s, 0, &got) != ncclSuccess || got != s) {
     return 2;
   }
-  tt_stream_push(s, &toy_init(&t[0], NULL, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t[0], NULL, NULL)->work);
   if (!tt_stream_idle(s) || tt_stream_wait(s) != ncclSuccess || tt_stream_look((cudaStream_t)2, 0, &got) != ncclSuccess) {
     return 3;
   }
 #ifndef TT_TSAN // no threads there after a fork
-  tt_stream_push(s, &toy_init(&t[1], &gate, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t[1], &gate, NULL)->work);
   atomic_store(&gate, 1);
-  if (!toy_becomes(&t[1].done, 1, TOY_LONG_S)) { // by a worker of its own
+  if (!dummy_becomes(&t[1].done, 1, DUMMY_LONG_S)) { // by a worker of its own
     return 4;
   }
 #else
@@ -608,20 +608,20 @@ static int child(tt_stream *parents)
 static void test_a_forked_child_starts_empty(void **state)
 {
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   int status = -1;
   (void)state;
-  tt_stream *s = toy_stream(), *own = get(2, 0);
+  tt_stream *s = dummy_stream(), *own = get(2, 0);
   assert_non_null(own);
   assert_int_equal(tt_host_device(), 0); // links device.c, which sees to forks
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
   pid_t pid = fork();
   if (pid == 0) {
     _exit(child(s));
   }
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_int_equal(status, 0);
-  toy_open(&gate, NULL); // the parent's work is not lost
+  dummy_open(&gate, NULL); // the parent's work is not lost
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
   assert_ptr_equal(get(2, 0), own);
   tt_stream_destroy(s);

@@ -1,6 +1,6 @@
 // value_test.c: words that streams write and wait for: order, conditions, who notices a store, what it costs, captures, reset, fork.
 #define _GNU_SOURCE
-#include "device/host/toys.h"
+#include "device/host/work_rig.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -109,8 +109,8 @@ static void test_sleepers_notice_a_store(void **state)
     cudaStream_t s = stream();
     assert_int_equal(tuttiStreamWaitValue32(s, word, i, tuttiValueAtLeast), ncclSuccess);
     assert_int_equal(pthread_create(&t, NULL, synchronize, s), 0);
-    assert_true(toy_waited_for((tt_stream *)s));
-    assert_true(toy_sleeper(&tt_process_bell, TOY_LONG_S));
+    assert_true(dummy_waited_for((tt_stream *)s));
+    assert_true(dummy_sleeper(&tt_process_bell, DUMMY_LONG_S));
     if (i % 2 == 0) {
       pid_t child = fork();
       if (child == 0) {
@@ -139,7 +139,7 @@ static void test_nobody_waits(void **state)
   assert_int_equal(tuttiStreamDestroy(s), ncclSuccess); // as CUDA has it: queued work still runs
   assert_int_equal(atomic_load(&done), 0);
   store(&word, 1);
-  assert_true(toy_becomes(&done, 7, TOY_LONG_S));
+  assert_true(dummy_becomes(&done, 7, DUMMY_LONG_S));
 }
 
 // Threads that wait for values sleep.
@@ -156,13 +156,13 @@ static void test_waiting_is_idle(void **state)
     assert_int_equal(pthread_create(&t[i], NULL, synchronize, s[i]), 0);
   }
   for (int i = 0; i < N; i++) {
-    assert_true(toy_waited_for((tt_stream *)s[i]));
+    assert_true(dummy_waited_for((tt_stream *)s[i]));
   }
-  assert_true(toy_sleepers(&tt_process_bell, N, TOY_LONG_S));
+  assert_true(dummy_sleepers(&tt_process_bell, N, DUMMY_LONG_S));
   uint64_t begin = tt_now_ns();
-  double before = toy_cpu_ms(RUSAGE_SELF);
+  double before = dummy_cpu_ms(RUSAGE_SELF);
   tt_sleep_ns(200000000); // what is measured is how little is done in this time
-  double passed = (double)(tt_now_ns() - begin) / 1e6, used = toy_cpu_ms(RUSAGE_SELF) - before;
+  double passed = (double)(tt_now_ns() - begin) / 1e6, used = dummy_cpu_ms(RUSAGE_SELF) - before;
   assert_true(used < passed / 4);
   store(&word, 1);
   for (int i = 0; i < N; i++) {
@@ -311,10 +311,10 @@ static void test_fork(void **state)
   if (child == 0) {
     pthread_t t;
     cudaStream_t mine = NULL;
-    alarm(TOY_LONG_S);
+    alarm(DUMMY_LONG_S);
     bool good = tuttiStreamCreate(&mine, 0) == ncclSuccess && tuttiStreamWaitValue32(mine, &word, 2, tuttiValueEqual) == ncclSuccess &&
-                pthread_create(&t, NULL, synchronize, mine) == 0 && toy_waited_for((tt_stream *)mine) &&
-                toy_sleeper(&tt_process_bell, TOY_LONG_S);
+                pthread_create(&t, NULL, synchronize, mine) == 0 && dummy_waited_for((tt_stream *)mine) &&
+                dummy_sleeper(&tt_process_bell, DUMMY_LONG_S);
     store(&word, 2);
     _exit(good && pthread_join(t, NULL) == 0 ? 0 : 1);
   }

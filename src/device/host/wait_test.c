@@ -3,7 +3,7 @@
 // The look at the peers, which would cover up a lost wake-up, comes only after CHECK_MS here: no wait may take that long. What tests the look itself runs
 // in a second start of the program, where it comes after BRIEF_CHECK_MS.
 #define _GNU_SOURCE
-#include "device/host/toys.h"
+#include "device/host/work_rig.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "device/host/event.h"
-#include "device/host/theft.h"
+#include "device/host/preempt.h"
 
 #define CHECK_MS 60000
 #define BRIEF_CHECK_MS 300
@@ -33,11 +33,11 @@ typedef struct waiter {
 static void *wait_for_stream(void *arg)
 {
   waiter *w = arg;
-  double cpu = toy_cpu_ms(RUSAGE_THREAD);
+  double cpu = dummy_cpu_ms(RUSAGE_THREAD);
   uint64_t start = tt_now_ns();
   w->res = tt_stream_wait(w->s);
   w->took = tt_now_ns() - start;
-  w->cpu_ms = toy_cpu_ms(RUSAGE_THREAD) - cpu;
+  w->cpu_ms = dummy_cpu_ms(RUSAGE_THREAD) - cpu;
   atomic_store(&w->done, 1);
   return NULL;
 }
@@ -52,18 +52,18 @@ static void test_a_waiter_sleeps_until_the_post(void **state)
 {
   _Atomic int gate = 0;
   static tt_bell bell;
-  static toy t;
+  static dummy t;
   waiter w;
   (void)state;
-  tt_stream *s = toy_stream();
-  tt_stream_push(s, &toy_init(&t, &gate, &bell)->work);
+  tt_stream *s = dummy_stream();
+  tt_stream_push(s, &dummy_init(&t, &gate, &bell)->work);
   start_waiter(&w, s);
-  assert_true(toy_waited_for(s));
+  assert_true(dummy_waited_for(s));
   tt_sleep_ns(300 * TT_NS_PER_MS);
-  assert_true(toy_sleepers(&bell, 1, TOY_LONG_S));
+  assert_true(dummy_sleepers(&bell, 1, DUMMY_LONG_S));
   assert_int_equal(atomic_load(&w.done), 0);
-  toy_open(&gate, &bell);
-  assert_true(toy_becomes(&w.done, 1, IN_TIME_S));
+  dummy_open(&gate, &bell);
+  assert_true(dummy_becomes(&w.done, 1, IN_TIME_S));
   pthread_join(w.thread, NULL);
   if (!(w.cpu_ms < 30 * SLOWER)) {
     fail_msg("a wait of 300 ms took %.1f ms of processor time", w.cpu_ms);
@@ -81,7 +81,7 @@ typedef struct lane {
   tt_stream *s;
   tt_bell bells[ENTRIES];
   _Atomic int gates[ENTRIES];
-  toy toys[ENTRIES];
+  dummy dummies[ENTRIES];
   _Atomic int round; // pushed so far
   uint64_t slowest;
 } lane;
@@ -95,15 +95,15 @@ static void *lane_main(void *arg)
   for (int i = 1; i <= ROUNDS / SLOWER; i++) {
     for (int k = 0; k < ENTRIES; k++) {
       atomic_store(&l->gates[k], 0);
-      toy_init(&l->toys[k], &l->gates[k], (i + k) % 3 == 0 ? NULL : &l->bells[k]);
-      tt_stream_push(l->s, &l->toys[k].work);
+      dummy_init(&l->dummies[k], &l->gates[k], (i + k) % 3 == 0 ? NULL : &l->bells[k]);
+      tt_stream_push(l->s, &l->dummies[k].work);
     }
     atomic_store(&l->round, i);
     uint64_t start = tt_now_ns();
     assert_int_equal(tt_stream_wait(l->s), ncclSuccess);
     l->slowest = TT_MAX(l->slowest, tt_now_ns() - start);
     for (int k = 0; k < ENTRIES; k++) {
-      while (atomic_load(&l->toys[k].done) == 0) { // the helper that ran it is about to
+      while (atomic_load(&l->dummies[k].done) == 0) { // the helper that ran it is about to
       }
     }
   }
@@ -127,7 +127,7 @@ static void *post_main(void *arg)
         delay = delay * 1103515245 + 12345;
         for (volatile unsigned n = delay >> 16 & 0x7ff; n > 0; n--) {
         }
-        toy_open(&l->gates[k], l->toys[k].bell);
+        dummy_open(&l->gates[k], l->dummies[k].bell);
       }
     }
     sched_yield();
@@ -141,7 +141,7 @@ static void test_no_wake_up_is_lost(void **state)
   (void)state;
   atomic_store(&running, LANES);
   for (int i = 0; i < LANES; i++) {
-    lanes[i].s = toy_stream();
+    lanes[i].s = dummy_stream();
     assert_int_equal(pthread_create(&threads[i], NULL, lane_main, &lanes[i]), 0);
   }
   for (int i = 0; i < 2; i++) {
@@ -168,25 +168,25 @@ static void test_the_own_bell_counts_among_many(void **state)
   static tt_stream *streams[N];
   static tt_bell bells[N];
   static _Atomic int gates[N];
-  static toy toys[N];
+  static dummy dummies[N];
   waiter w;
   (void)state;
   for (int i = 0; i < N; i++) {
-    streams[i] = toy_stream();
-    tt_stream_push(streams[i], &toy_init(&toys[i], &gates[i], &bells[i])->work);
+    streams[i] = dummy_stream();
+    tt_stream_push(streams[i], &dummy_init(&dummies[i], &gates[i], &bells[i])->work);
   }
   start_waiter(&w, streams[N - 1]);
-  bool in_time = toy_waited_for(streams[N - 1]) && toy_sleepers(&bells[N - 1], 1, TOY_LONG_S);
+  bool in_time = dummy_waited_for(streams[N - 1]) && dummy_sleepers(&bells[N - 1], 1, DUMMY_LONG_S);
   tt_sleep_ns(20 * TT_NS_PER_MS);
-  toy_open(&gates[N - 1], &bells[N - 1]);
-  in_time &= toy_becomes(&w.done, 1, IN_TIME_S);
+  dummy_open(&gates[N - 1], &bells[N - 1]);
+  in_time &= dummy_becomes(&w.done, 1, IN_TIME_S);
   for (int i = 0; i < N - 1; i++) {
-    toy_open(&gates[i], &bells[i]);
+    dummy_open(&gates[i], &bells[i]);
   }
   pthread_join(w.thread, NULL);
   for (int i = 0; i < N; i++) {
     assert_int_equal(tt_stream_wait(streams[i]), ncclSuccess);
-    assert_true(toy_becomes(&toys[i].done, 1, TOY_LONG_S));
+    assert_true(dummy_becomes(&dummies[i].done, 1, DUMMY_LONG_S));
     tt_stream_destroy(streams[i]);
   }
   assert_true(in_time);
@@ -198,7 +198,7 @@ static void test_the_own_bell_counts_among_many(void **state)
 // cannot know yet.
 typedef struct change {
   tt_stream *s;
-  toy first, second;
+  dummy first, second;
   tt_bell bell;
   _Atomic int gate, hold, in_run;
 } change;
@@ -211,7 +211,7 @@ static tt_run slow_run(tt_work *w, size_t *budget, ncclResult_t *result)
     return TT_RUN_DONE;
   }
   atomic_store(&c->in_run, 1);
-  toy_becomes(&c->hold, 0, TOY_LONG_S);
+  dummy_becomes(&c->hold, 0, DUMMY_LONG_S);
   return TT_RUN_BLOCKED;
 }
 
@@ -224,30 +224,30 @@ static void *help_main(void *arg)
 
 static void test_the_bell_changes_while_a_waiter_falls_asleep(void **state)
 {
-  static const tt_work_ops slow_ops = {.name = "slow", .run = slow_run, .done = toy_done, .bell = toy_bell};
+  static const tt_work_ops slow_ops = {.name = "slow", .run = slow_run, .done = dummy_done, .bell = dummy_bell};
   _Atomic int closed = 0;
   static change c;
   pthread_t helper;
   waiter w;
   (void)state;
   memset(&c, 0, sizeof c);
-  c.s = toy_stream();
-  tt_stream_push(c.s, &toy_init(&c.first, &closed, NULL)->work);
-  toy_init(&c.second, NULL, &c.bell)->work.ops = &slow_ops;
+  c.s = dummy_stream();
+  tt_stream_push(c.s, &dummy_init(&c.first, &closed, NULL)->work);
+  dummy_init(&c.second, NULL, &c.bell)->work.ops = &slow_ops;
   atomic_store(&c.hold, 1);
   atomic_fetch_add(&c.s->waiters, 1); // as if somebody waited: the worker keeps off
   tt_stream_push(c.s, &c.second.work);
   atomic_store(&closed, 1);
   assert_int_equal(pthread_create(&helper, NULL, help_main, &c), 0);
-  assert_true(toy_becomes(&c.in_run, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&c.in_run, 1, DUMMY_LONG_S));
   start_waiter(&w, c.s);
-  assert_true(toy_sleepers(&tt_process_bell, 1, TOY_LONG_S)); // the only bell it can know of
+  assert_true(dummy_sleepers(&tt_process_bell, 1, DUMMY_LONG_S)); // the only bell it can know of
   tt_sleep_ns(20 * TT_NS_PER_MS);
   atomic_store(&c.hold, 0);
   pthread_join(helper, NULL);
   tt_sleep_ns(20 * TT_NS_PER_MS);
-  toy_open(&c.gate, &c.bell);
-  bool in_time = toy_becomes(&w.done, 1, IN_TIME_S);
+  dummy_open(&c.gate, &c.bell);
+  bool in_time = dummy_becomes(&w.done, 1, IN_TIME_S);
   pthread_join(w.thread, NULL);
   atomic_fetch_sub(&c.s->waiters, 1);
   tt_stream_destroy(c.s);
@@ -264,7 +264,7 @@ static tt_run piece_run(tt_work *w, size_t *budget, ncclResult_t *result)
   }
   if (c->second.runs < 4) {
     atomic_store(&c->in_run, 1);
-    toy_becomes(&c->hold, 0, TOY_LONG_S);
+    dummy_becomes(&c->hold, 0, DUMMY_LONG_S);
     *budget = 0;
     return TT_RUN_MORE;
   }
@@ -273,25 +273,25 @@ static tt_run piece_run(tt_work *w, size_t *budget, ncclResult_t *result)
 
 static void test_a_helper_leaves_in_the_middle(void **state)
 {
-  static const tt_work_ops piece_ops = {.name = "piece", .run = piece_run, .done = toy_done, .bell = toy_bell};
+  static const tt_work_ops piece_ops = {.name = "piece", .run = piece_run, .done = dummy_done, .bell = dummy_bell};
   static change c;
   pthread_t helper;
   waiter w;
   (void)state;
   memset(&c, 0, sizeof c);
-  c.s = toy_stream();
-  toy_init(&c.second, NULL, &c.bell)->work.ops = &piece_ops;
+  c.s = dummy_stream();
+  dummy_init(&c.second, NULL, &c.bell)->work.ops = &piece_ops;
   atomic_store(&c.hold, 1);
   atomic_fetch_add(&c.s->waiters, 1); // as if somebody waited: the worker keeps off
   tt_stream_push(c.s, &c.second.work);
   assert_int_equal(pthread_create(&helper, NULL, help_main, &c), 0);
-  assert_true(toy_becomes(&c.in_run, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&c.in_run, 1, DUMMY_LONG_S));
   start_waiter(&w, c.s);
-  assert_true(toy_sleepers(&c.bell, 1, TOY_LONG_S));
+  assert_true(dummy_sleepers(&c.bell, 1, DUMMY_LONG_S));
   tt_sleep_ns(20 * TT_NS_PER_MS);
   atomic_store(&c.hold, 0);
   pthread_join(helper, NULL);
-  bool in_time = toy_becomes(&w.done, 1, IN_TIME_S);
+  bool in_time = dummy_becomes(&w.done, 1, IN_TIME_S);
   pthread_join(w.thread, NULL);
   atomic_fetch_sub(&c.s->waiters, 1);
   tt_stream_destroy(c.s);
@@ -304,17 +304,17 @@ static void test_the_worker_runs_what_nobody_waits_for(void **state)
 {
   _Atomic int gate = 0;
   static tt_bell bell;
-  static toy t[3];
+  static dummy t[3];
   (void)state;
-  tt_stream *s = toy_stream();
-  tt_stream_push(s, &toy_init(&t[0], &gate, &bell)->work);
-  tt_stream_push(s, &toy_init(&t[1], NULL, NULL)->work);
-  toy_init(&t[2], NULL, NULL)->bytes = 100 << 20;
+  tt_stream *s = dummy_stream();
+  tt_stream_push(s, &dummy_init(&t[0], &gate, &bell)->work);
+  tt_stream_push(s, &dummy_init(&t[1], NULL, NULL)->work);
+  dummy_init(&t[2], NULL, NULL)->bytes = 100 << 20;
   tt_stream_push(s, &t[2].work);
   tt_sleep_ns(20 * TT_NS_PER_MS);
   assert_int_equal(atomic_load(&t[0].done), 0);
-  toy_open(&gate, &bell);
-  assert_true(toy_becomes(&t[2].done, 1, TOY_LONG_S));
+  dummy_open(&gate, &bell);
+  assert_true(dummy_becomes(&t[2].done, 1, DUMMY_LONG_S));
   tt_stream_destroy(s);
 }
 
@@ -345,13 +345,13 @@ static long worker_switches(void)
 static void test_the_worker_sleeps_again(void **state)
 {
   _Atomic int gate = 0;
-  static toy t;
+  static dummy t;
   (void)state;
-  tt_stream *s = toy_stream();
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
-  toy_open(&gate, NULL);
-  assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
-  uint64_t end = tt_now_ns() + TOY_LONG_S * TT_NS_PER_S;
+  tt_stream *s = dummy_stream();
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
+  dummy_open(&gate, NULL);
+  assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
+  uint64_t end = tt_now_ns() + DUMMY_LONG_S * TT_NS_PER_S;
   for (int quiet = 0; quiet < 3;) { // it ticks for a while, once a millisecond, as it gets to it
     long before = worker_switches();
     assert_true(before >= 0);
@@ -360,9 +360,9 @@ static void test_the_worker_sleeps_again(void **state)
     assert_true(tt_now_ns() < end);
   }
   atomic_store(&gate, 0); // and wakes
-  tt_stream_push(s, &toy_init(&t, &gate, NULL)->work);
-  toy_open(&gate, NULL);
-  assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
+  tt_stream_push(s, &dummy_init(&t, &gate, NULL)->work);
+  dummy_open(&gate, NULL);
+  assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
   tt_stream_destroy(s);
 }
 
@@ -371,16 +371,16 @@ static void test_a_blocked_orphan_is_cheap(void **state)
 {
   _Atomic int gate = 0;
   static tt_bell bell;
-  static toy t;
+  static dummy t;
   (void)state;
-  tt_stream *s = toy_stream();
-  tt_stream_push(s, &toy_init(&t, &gate, &bell)->work);
+  tt_stream *s = dummy_stream();
+  tt_stream_push(s, &dummy_init(&t, &gate, &bell)->work);
   uint64_t begin = tt_now_ns();
-  double before = toy_cpu_ms(RUSAGE_SELF);
+  double before = dummy_cpu_ms(RUSAGE_SELF);
   tt_sleep_ns(300 * TT_NS_PER_MS);
-  double used = toy_cpu_ms(RUSAGE_SELF) - before, passed = (double)(tt_now_ns() - begin) / 1e6;
-  toy_open(&gate, &bell);
-  assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
+  double used = dummy_cpu_ms(RUSAGE_SELF) - before, passed = (double)(tt_now_ns() - begin) / 1e6;
+  dummy_open(&gate, &bell);
+  assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
   tt_stream_destroy(s);
   if (!(used < passed / 5 * SLOWER)) {
     fail_msg("%.2f ms of processor time in %.0f ms beside a blocked stream", used, passed);
@@ -410,23 +410,23 @@ static void test_work_left_by_a_waiter_is_run(void **state)
 {
   _Atomic int gate = 0;
   static tt_bell bell;
-  leaver l = {.s = toy_stream()};
-  static toy t;
+  leaver l = {.s = dummy_stream()};
+  static dummy t;
   (void)state;
   tt_sleep_ns(200 * TT_NS_PER_MS); // the worker falls asleep
   assert_int_equal(pthread_create(&l.thread, NULL, leave_main, &l), 0);
-  assert_true(toy_waited_for(l.s));
-  tt_stream_push(l.s, &toy_init(&t, &gate, &bell)->work);
+  assert_true(dummy_waited_for(l.s));
+  tt_stream_push(l.s, &dummy_init(&t, &gate, &bell)->work);
   tt_sleep_ns(200 * TT_NS_PER_MS); // the worker sees that somebody waits, and falls asleep again
   atomic_store(&l.ready, 1);
   tt_bell_fence();
   tt_bell_wake(&bell);
   tt_bell_wake(&tt_process_bell);
   pthread_join(l.thread, NULL);
-  toy_open(&gate, &bell);
-  bool run = toy_becomes(&t.done, 1, TOY_LONG_S);
+  dummy_open(&gate, &bell);
+  bool run = dummy_becomes(&t.done, 1, DUMMY_LONG_S);
   assert_int_equal(tt_stream_wait(l.s), ncclSuccess);
-  assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
   tt_stream_destroy(l.s);
   assert_true(run);
 }
@@ -455,7 +455,7 @@ static void test_deferred_work_is_tried_until_it_is_done(void **state)
     tt_worker_defer(&l[i].d);
   }
   for (int i = 0; i < 3; i++) {
-    assert_true(toy_becomes(&l[i].finished, 1, TOY_LONG_S));
+    assert_true(dummy_becomes(&l[i].finished, 1, DUMMY_LONG_S));
   }
   tt_sleep_ns(20 * TT_NS_PER_MS);
   for (int i = 0; i < 3; i++) {
@@ -471,20 +471,20 @@ static void test_a_retired_bell_is_free(void **state)
   (void)state;
   for (int i = 0; i < 600 / SLOWER; i++) {
     _Atomic int gate = 0;
-    toy t;
+    dummy t;
     waiter w;
     tt_bell *bell = tt_calloc_line(sizeof *bell);
     assert_non_null(bell);
-    tt_stream *s = toy_stream(), *idle = toy_stream();
-    tt_stream_push(s, &toy_init(&t, &gate, bell)->work);
+    tt_stream *s = dummy_stream(), *idle = dummy_stream();
+    tt_stream_push(s, &dummy_init(&t, &gate, bell)->work);
     if (i % 3 != 0) { // otherwise only the worker knows the bell
       start_waiter(&w, s);
     }
     if (i % 2 == 0) {
-      toy_sleeper(bell, 5); // a waiter, or the worker
+      dummy_sleeper(bell, 5); // a waiter, or the worker
     }
-    toy_open(&gate, bell);
-    assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
+    dummy_open(&gate, bell);
+    assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
     tt_bell_retire(bell);
     assert_int_equal(atomic_load(&bell->sleepers), 0);
     memset(bell, 0xff, sizeof *bell);
@@ -542,9 +542,9 @@ typedef struct pair {
   _Atomic int *gate;
 } pair;
 
-static void open_other(toy *t)
+static void open_other(dummy *t)
 {
-  toy_open(((pair *)t->arg)->gate, NULL);
+  dummy_open(((pair *)t->arg)->gate, NULL);
 }
 
 // What the thread waits for depends on a stream that nobody else runs.
@@ -552,11 +552,11 @@ static void test_a_waiter_helps_elsewhere(void **state)
 {
   _Atomic int gate = 0, start = 0;
   pair p = {.gate = &gate};
-  static toy t[2];
+  static dummy t[2];
   (void)state;
-  tt_stream *a = toy_stream(), *b = toy_stream();
-  tt_stream_push(a, &toy_init(&t[0], &gate, NULL)->work);
-  toy_init(&t[1], &start, NULL)->fn = open_other;
+  tt_stream *a = dummy_stream(), *b = dummy_stream();
+  tt_stream_push(a, &dummy_init(&t[0], &gate, NULL)->work);
+  dummy_init(&t[1], &start, NULL)->fn = open_other;
   t[1].arg = &p;
   tt_stream_push(b, &t[1].work);
   atomic_store(&start, 1);
@@ -564,7 +564,7 @@ static void test_a_waiter_helps_elsewhere(void **state)
   assert_int_equal(tt_stream_wait(a), ncclSuccess);
   assert_true(tt_now_ns() - begin < IN_TIME_NS);
   assert_int_equal(tt_stream_wait(b), ncclSuccess);
-  assert_true(toy_becomes(&t[1].done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&t[1].done, 1, DUMMY_LONG_S));
   tt_stream_destroy(a);
   tt_stream_destroy(b);
 }
@@ -575,17 +575,17 @@ static void a_sleeper_looks_after_its_peers(void **state)
 {
   _Atomic int gate = 0;
   static tt_bell bell;
-  static toy t;
+  static dummy t;
   waiter w;
   (void)state;
-  tt_stream *s = toy_stream();
+  tt_stream *s = dummy_stream();
   uint64_t begin = tt_now_ns();
-  tt_stream_push(s, &toy_init(&t, &gate, &bell)->work);
+  tt_stream_push(s, &dummy_init(&t, &gate, &bell)->work);
   start_waiter(&w, s);
-  assert_true(toy_waited_for(s));
+  assert_true(dummy_waited_for(s));
   int some = atomic_load(&t.checks), checks = some;
   uint64_t last = 0, least_gap = UINT64_MAX; // between two looks: on a busy machine some are longer, but not all
-  for (uint64_t end = tt_now_ns() + TOY_LONG_S * TT_NS_PER_S; checks < some + 4 && tt_now_ns() < end;) {
+  for (uint64_t end = tt_now_ns() + DUMMY_LONG_S * TT_NS_PER_S; checks < some + 4 && tt_now_ns() < end;) {
     tt_sleep_ns(TT_NS_PER_MS);
     int now = atomic_load(&t.checks);
     if (now > checks) {
@@ -598,9 +598,9 @@ static void a_sleeper_looks_after_its_peers(void **state)
   double most = 2 + 2 * (double)(tt_now_ns() - begin) / (BRIEF_CHECK_MS * 1e6);
   assert_true(checks >= some + 4);
   assert_true(checks <= most);
-  toy_open(&gate, &bell);
+  dummy_open(&gate, &bell);
   pthread_join(w.thread, NULL);
-  assert_true(toy_becomes(&t.done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&t.done, 1, DUMMY_LONG_S));
   tt_stream_destroy(s);
 }
 
@@ -619,7 +619,7 @@ static void test_a_sleeper_looks_after_its_peers(void **state)
 
 // A thread that polls holds the run flag nearly all the time: it then makes the check that somebody else asks for.
 typedef struct held {
-  toy t;
+  dummy t;
   _Atomic int in_run, let_go;
 } held;
 
@@ -631,7 +631,7 @@ static tt_run held_run(tt_work *w, size_t *budget, ncclResult_t *result)
     return TT_RUN_DONE;
   }
   atomic_store(&h->in_run, 1);
-  toy_becomes(&h->let_go, 1, TOY_LONG_S);
+  dummy_becomes(&h->let_go, 1, DUMMY_LONG_S);
   return TT_RUN_BLOCKED;
 }
 
@@ -643,115 +643,119 @@ static void *held_main(void *s)
 
 static void test_the_runner_makes_the_check(void **state)
 {
-  static const tt_work_ops held_ops = {.name = "held", .run = held_run, .done = toy_done, .bell = toy_bell, .check = toy_check};
+  static const tt_work_ops held_ops = {.name = "held", .run = held_run, .done = dummy_done, .bell = dummy_bell, .check = dummy_check};
   static held h;
   tt_bell bell = {0};
   pthread_t runner;
   (void)state;
   memset(&h, 0, sizeof h);
-  tt_stream *s = toy_stream();
-  toy_init(&h.t, NULL, &bell)->work.ops = &held_ops;
+  tt_stream *s = dummy_stream();
+  dummy_init(&h.t, NULL, &bell)->work.ops = &held_ops;
   atomic_store(&s->run, 1);         // the push leaves it alone
   atomic_fetch_add(&s->waiters, 1); // and so does the worker
   tt_stream_push(s, &h.t.work);
   atomic_store(&s->run, 0);
   assert_int_equal(pthread_create(&runner, NULL, held_main, s), 0);
-  assert_true(toy_becomes(&h.in_run, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&h.in_run, 1, DUMMY_LONG_S));
   tt_stream_check(s); // returns although the flag is taken
   assert_int_equal(h.t.checks, 0);
   atomic_store(&h.let_go, 1);
   pthread_join(runner, NULL);
   assert_int_equal(h.t.checks, 1);
-  assert_true(toy_becomes(&h.t.done, 1, TOY_LONG_S));
+  assert_true(dummy_becomes(&h.t.done, 1, DUMMY_LONG_S));
   atomic_fetch_sub(&s->waiters, 1);
   tt_stream_destroy(s);
 }
 
-// ---- Yields that other work takes the core from ----
+// ---- Preemption ----
 
-enum { SLICE = 4000000, BRIEF = 2000, TAKES = 8 * TT_LONG_US }; // ns of a stolen yield and of any other; us of the work that is waited for
+enum {
+  SLICE = 4000000,
+  BRIEF = 2000,
+  TAKES = 8 * TT_LONG_US
+}; // ns of a yield with a preemption and of any other; us of the work that is waited for
 
-static bool yielded(tt_theft *t, uint64_t *now, uint64_t took)
+static bool preempted(tt_preemption *p, uint64_t *now, uint64_t took)
 {
   *now += took;
-  return tt_theft_note(t, *now - took, *now, 2, TAKES);
+  return tt_preemption_note(p, *now - took, *now, 2, TAKES);
 }
 
 // Begins waits at `now` until one may yield; returns how many slept.
-static uint64_t sleeps(tt_theft *t, uint64_t now)
+static uint64_t waits_that_sleep(tt_preemption *p, uint64_t now)
 {
   uint64_t n = 1;
-  while (tt_theft_sleeps(t, now, TAKES)) {
+  while (tt_preemption_sleeps(p, now, TAKES)) {
     n++;
   }
   return n;
 }
 
-static void test_thefts_in_short_succession_end_yielding(void **state)
+static void test_preemptions_in_short_succession_end_yielding(void **state)
 {
-  tt_theft t = {0};
+  tt_preemption p = {0};
   uint64_t now = 1000, times = 1;
   (void)state;
-  assert_false(tt_theft_sleeps(&t, now, TAKES));
-  for (int i = 0; i < 10; i++, times = TT_MIN(2 * times, TT_STOLEN_TIMES)) {
-    assert_false(yielded(&t, &now, BRIEF));
-    assert_true(yielded(&t, &now, SLICE));
-    assert_int_equal(sleeps(&t, now), times * (SLICE / TT_SLEEP_NS));
+  assert_false(tt_preemption_sleeps(&p, now, TAKES));
+  for (int i = 0; i < 10; i++, times = TT_MIN(2 * times, TT_PREEMPTED_TIMES)) {
+    assert_false(preempted(&p, &now, BRIEF));
+    assert_true(preempted(&p, &now, SLICE));
+    assert_int_equal(waits_that_sleep(&p, now), times * (SLICE / TT_SLEEP_NS));
   }
 }
 
-static void test_a_theft_now_and_then_is_borne(void **state)
+static void test_a_rare_preemption_changes_nothing(void **state)
 {
-  tt_theft t = {0};
+  tt_preemption p = {0};
   uint64_t now = 1000;
   (void)state;
   for (int i = 0; i < 3; i++) {
-    for (int k = 0; k < TT_STOLEN_YIELDS; k++) {
-      assert_false(yielded(&t, &now, BRIEF));
+    for (int k = 0; k < TT_PREEMPTED_YIELDS; k++) {
+      assert_false(preempted(&p, &now, BRIEF));
     }
-    assert_true(yielded(&t, &now, SLICE)); // gives up this once
-    assert_false(tt_theft_sleeps(&t, now, TAKES));
+    assert_true(preempted(&p, &now, SLICE)); // this wait sleeps
+    assert_false(tt_preemption_sleeps(&p, now, TAKES));
   }
-  assert_true(yielded(&t, &now, SLICE));
-  assert_true(tt_theft_sleeps(&t, now, TAKES));
-  for (int k = 0; k < TT_STOLEN_YIELDS; k++) {
-    assert_false(yielded(&t, &now, BRIEF));
+  assert_true(preempted(&p, &now, SLICE));
+  assert_true(tt_preemption_sleeps(&p, now, TAKES));
+  for (int k = 0; k < TT_PREEMPTED_YIELDS; k++) {
+    assert_false(preempted(&p, &now, BRIEF));
   }
-  assert_true(yielded(&t, &now, SLICE)); // begins anew
-  assert_false(tt_theft_sleeps(&t, now, TAKES));
+  assert_true(preempted(&p, &now, SLICE)); // begins anew
+  assert_false(tt_preemption_sleeps(&p, now, TAKES));
 }
 
-// Where many ranks share a core a wait that sleeps takes long: as many of them as a theft pays for would take seconds.
-static void test_what_a_theft_pays_for_ends_with_time(void **state)
+// Where many ranks share a core a wait that sleeps takes long: as many of them as a preemption pays for would take seconds.
+static void test_what_a_preemption_pays_for_ends_with_time(void **state)
 {
-  tt_theft t = {0};
-  uint64_t now = 1000, longest = 3600 * TT_NS_PER_S;
+  tt_preemption p = {0};
+  uint64_t now = 1000, longest = 3600 * TT_NS_PER_S, wall = (uint64_t)TT_PREEMPTED_WALL * SLICE;
   (void)state;
-  assert_true(yielded(&t, &now, SLICE));
-  assert_true(tt_theft_sleeps(&t, now, TAKES));
-  assert_true(tt_theft_sleeps(&t, now + TT_STOLEN_WALL * SLICE - 1, TAKES));
-  assert_false(tt_theft_sleeps(&t, now + TT_STOLEN_WALL * SLICE, TAKES));
+  assert_true(preempted(&p, &now, SLICE));
+  assert_true(tt_preemption_sleeps(&p, now, TAKES));
+  assert_true(tt_preemption_sleeps(&p, now + wall - 1, TAKES));
+  assert_false(tt_preemption_sleeps(&p, now + wall, TAKES));
   for (int i = 0; i < 10; i++) {
-    assert_true(yielded(&t, &now, longest));
+    assert_true(preempted(&p, &now, longest));
   }
-  assert_true(tt_theft_sleeps(&t, now, TAKES));
-  assert_false(tt_theft_sleeps(&t, now + 2 * TT_NS_PER_S, TAKES)); // whatever was stolen
+  assert_true(tt_preemption_sleeps(&p, now, TAKES));
+  assert_false(tt_preemption_sleeps(&p, now + 2 * TT_NS_PER_S, TAKES)); // whatever was lost
 }
 
-// Other ranks' turns at long work look like thefts. What waits for short work does not pay for them; and work of any kind that was seen on the core is none.
+// Other ranks' turns at long work look like preemptions. Waits for short work do not pay for them; and work of any kind that was seen on the core is none.
 static void test_what_long_work_teaches_is_for_long_work(void **state)
 {
-  tt_theft t = {0};
+  tt_preemption p = {0};
   uint64_t now = 1000;
   (void)state;
-  assert_true(yielded(&t, &now, SLICE));
-  assert_true(tt_theft_sleeps(&t, now, TAKES / TT_MUCH_LONGER + 1));
-  assert_false(tt_theft_sleeps(&t, now, TAKES / TT_MUCH_LONGER - 1));
-  assert_false(tt_theft_sleeps(&t, now, TAKES));
-  t = (tt_theft){0};
-  assert_true(tt_theft_note(&t, now, now + SLICE, 2, TT_LONG_US - 1)); // of calls of some size all sizes learn
-  assert_true(tt_theft_sleeps(&t, now, 0));
-  assert_false(tt_theft_note(&t, now + SLICE, now, 2, TAKES)); // seen by another core's clock, later than now
+  assert_true(preempted(&p, &now, SLICE));
+  assert_true(tt_preemption_sleeps(&p, now, TAKES / TT_MUCH_LONGER + 1));
+  assert_false(tt_preemption_sleeps(&p, now, TAKES / TT_MUCH_LONGER - 1));
+  assert_false(tt_preemption_sleeps(&p, now, TAKES));
+  p = (tt_preemption){0};
+  assert_true(tt_preemption_note(&p, now, now + SLICE, 2, TT_LONG_US - 1)); // of calls of some size all sizes learn
+  assert_true(tt_preemption_sleeps(&p, now, 0));
+  assert_false(tt_preemption_note(&p, now + SLICE, now, 2, TAKES)); // seen by another core's clock, later than now
 }
 
 int main(int argc, char **argv)
@@ -775,11 +779,10 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_a_waiter_helps_elsewhere),
       cmocka_unit_test(test_a_sleeper_looks_after_its_peers),
       cmocka_unit_test(test_the_runner_makes_the_check),
-      cmocka_unit_test(test_thefts_in_short_succession_end_yielding),
-      cmocka_unit_test(test_a_theft_now_and_then_is_borne),
-      cmocka_unit_test(test_what_a_theft_pays_for_ends_with_time),
+      cmocka_unit_test(test_preemptions_in_short_succession_end_yielding),
+      cmocka_unit_test(test_a_rare_preemption_changes_nothing),
+      cmocka_unit_test(test_what_a_preemption_pays_for_ends_with_time),
       cmocka_unit_test(test_what_long_work_teaches_is_for_long_work),
-
   };
   snprintf(text, sizeof text, "%d", peers ? BRIEF_CHECK_MS : CHECK_MS);
   setenv("NCCL_PEER_CHECK_MS", text, 1); // read when first needed

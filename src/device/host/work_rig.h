@@ -1,4 +1,4 @@
-// toys.h: entries of a stream's queue for the tests of this folder: they block, move bytes, note when they ran, and ring bells.
+// work_rig.h: dummy entries of a stream's queue for the tests of this folder: they block, move bytes, note when they ran, and ring bells.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,29 +21,29 @@ enum { SLOWER = 4 };
 #else
 enum { SLOWER = 1 };
 #endif
-#define TOY __attribute__((unused)) static
-#define TOY_LONG_S 60 // whatever happens soon: only a hang takes longer, however busy the machine
+#define DUMMY __attribute__((unused)) static
+#define DUMMY_LONG_S 60 // whatever happens soon: only a hang takes longer, however busy the machine
 
 // Blocked until *gate is not 0 (NULL: never blocked), then moves `bytes` in portions of the budget, calls fn and ends with `result`.
-typedef struct toy {
+typedef struct dummy {
   tt_work work; // first member
   _Atomic int *gate;
   tt_bell *bell; // NULL: the process's
   size_t bytes;
-  void (*fn)(struct toy *t);
+  void (*fn)(struct dummy *t);
   void *arg;
   ncclResult_t result;
   pthread_t maker;
-  size_t moved_by_maker; // bytes that the thread of toy_init moved
+  size_t moved_by_maker; // bytes that the thread of dummy_init moved
   int id;
   int runs; // under the run flag
   _Atomic int checks;
   _Atomic int done;
-} toy;
+} dummy;
 
-TOY tt_run toy_run(tt_work *w, size_t *budget, ncclResult_t *result)
+DUMMY tt_run dummy_run(tt_work *w, size_t *budget, ncclResult_t *result)
 {
-  toy *t = (toy *)w;
+  dummy *t = (dummy *)w;
   t->runs++;
   if (t->gate != NULL && atomic_load_explicit(t->gate, memory_order_acquire) == 0) {
     return TT_RUN_BLOCKED;
@@ -64,40 +64,40 @@ TOY tt_run toy_run(tt_work *w, size_t *budget, ncclResult_t *result)
   return t->result == ncclSuccess ? TT_RUN_DONE : TT_RUN_FAILED;
 }
 
-TOY void toy_done(tt_work *w)
+DUMMY void dummy_done(tt_work *w)
 {
-  atomic_fetch_add(&((toy *)w)->done, 1);
+  atomic_fetch_add(&((dummy *)w)->done, 1);
 }
 
-TOY tt_bell *toy_bell(tt_work *w)
+DUMMY tt_bell *dummy_bell(tt_work *w)
 {
-  const toy *t = (const toy *)w;
+  const dummy *t = (const dummy *)w;
   return t->bell != NULL ? t->bell : &tt_process_bell;
 }
 
-TOY void toy_check(tt_work *w)
+DUMMY void dummy_check(tt_work *w)
 {
-  ((toy *)w)->checks++;
+  ((dummy *)w)->checks++;
 }
 
-static const tt_work_ops toy_ops = {.name = "toy", .run = toy_run, .done = toy_done, .bell = toy_bell, .check = toy_check};
+static const tt_work_ops dummy_ops = {.name = "dummy", .run = dummy_run, .done = dummy_done, .bell = dummy_bell, .check = dummy_check};
 
-// The toy lives until `done` is 1, which may be after its stream counts as idle: a static one is best. `gate` and `bell` may be NULL.
-TOY toy *toy_init(toy *t, _Atomic int *gate, tt_bell *bell)
+// The dummy lives until `done` is 1, which may be after its stream counts as idle: a static one is best. `gate` and `bell` may be NULL.
+DUMMY dummy *dummy_init(dummy *t, _Atomic int *gate, tt_bell *bell)
 {
-  *t = (toy){.work.ops = &toy_ops, .gate = gate, .bell = bell, .maker = pthread_self()};
+  *t = (dummy){.work.ops = &dummy_ops, .gate = gate, .bell = bell, .maker = pthread_self()};
   return t;
 }
 
-// Opens a gate and wakes who sleeps because of it.
-TOY void toy_open(_Atomic int *gate, tt_bell *bell)
+// Opens a gate and wakes the threads that sleep because of it.
+DUMMY void dummy_open(_Atomic int *gate, tt_bell *bell)
 {
   atomic_store_explicit(gate, 1, memory_order_release);
   tt_bell_fence();
   tt_bell_ring(bell != NULL ? bell : &tt_process_bell);
 }
 
-TOY tt_stream *toy_stream(void)
+DUMMY tt_stream *dummy_stream(void)
 {
   tt_stream *s = NULL;
   assert_int_equal(tt_stream_create(0, false, &s), ncclSuccess);
@@ -105,7 +105,7 @@ TOY tt_stream *toy_stream(void)
 }
 
 // Waits until *word is `value`, at most `seconds`.
-TOY bool toy_becomes(_Atomic int *word, int value, double seconds)
+DUMMY bool dummy_becomes(_Atomic int *word, int value, double seconds)
 {
   uint64_t end = tt_now_ns() + (uint64_t)(seconds * 1e9);
   while (atomic_load_explicit(word, memory_order_acquire) != value) {
@@ -118,7 +118,7 @@ TOY bool toy_becomes(_Atomic int *word, int value, double seconds)
 }
 
 // Waits until just so many threads have announced themselves on the bell, at most `seconds`.
-TOY bool toy_sleepers(tt_bell *b, uint32_t n, double seconds)
+DUMMY bool dummy_sleepers(tt_bell *b, uint32_t n, double seconds)
 {
   uint64_t end = tt_now_ns() + (uint64_t)(seconds * 1e9);
   while (atomic_load(&b->sleepers) != n) {
@@ -130,8 +130,8 @@ TOY bool toy_sleepers(tt_bell *b, uint32_t n, double seconds)
   return true;
 }
 
-// Waits until somebody has announced himself on the bell.
-TOY bool toy_sleeper(tt_bell *b, double seconds)
+// Waits until a thread has announced itself on the bell.
+DUMMY bool dummy_sleeper(tt_bell *b, double seconds)
 {
   uint64_t end = tt_now_ns() + (uint64_t)(seconds * 1e9);
   while (atomic_load(&b->sleepers) == 0) {
@@ -144,9 +144,9 @@ TOY bool toy_sleeper(tt_bell *b, double seconds)
 }
 
 // Waits until a thread waits for the stream. From then on the worker keeps off.
-TOY bool toy_waited_for(tt_stream *s)
+DUMMY bool dummy_waited_for(tt_stream *s)
 {
-  uint64_t end = tt_now_ns() + TOY_LONG_S * TT_NS_PER_S;
+  uint64_t end = tt_now_ns() + DUMMY_LONG_S * TT_NS_PER_S;
   while (atomic_load(&s->waiters) == 0) {
     if (tt_now_ns() > end) {
       return false;
@@ -157,7 +157,7 @@ TOY bool toy_waited_for(tt_stream *s)
 }
 
 // Milliseconds of processor time used so far: RUSAGE_THREAD or RUSAGE_SELF.
-TOY double toy_cpu_ms(int who)
+DUMMY double dummy_cpu_ms(int who)
 {
   struct rusage r;
   getrusage(who, &r);
