@@ -19,7 +19,7 @@ static ncclResult_t capture(const char *what, tt_stream *s, tt_work *w)
     w->ops->done(w);
     return tt_capture_refuse(s, what);
   }
-  return tt_capture_add(&s, 1, tt_node_of_work(w));
+  return tt_capture_add(&s, 1, tt_node_new(w->ops->kind, w));
 }
 
 ncclResult_t tt_api_push_to(const char *what, tt_stream *s, tt_work *w)

@@ -135,7 +135,7 @@ TUTTI_API tuttiGraphAddEmptyNode(tuttiGraph_t graph, const tuttiNode_t *dependen
     return tt_api_null(what);
   }
   ncclResult_t res = read_nodes_of(what, g, dependencies, count, &deps);
-  tt_node *n = res == ncclSuccess ? tt_node_empty() : NULL;
+  tt_node *n = res == ncclSuccess ? tt_node_new(tuttiNodeEmpty, NULL) : NULL;
   if (res == ncclSuccess) {
     res = n == NULL ? tt_fail(ncclSystemError, "%s: no memory", what)
                     : tt_graph_add(g, n, &deps, deps.n > 0 ? deps.at[deps.n - 1]->home : g->homes++);
@@ -165,7 +165,7 @@ TUTTI_API tuttiNodeGetKind(tuttiNode_t node, tuttiNodeKind_t *kind)
   if (node == NULL || kind == NULL) {
     return tt_api_null("tuttiNodeGetKind");
   }
-  *kind = ((const tt_node *)node)->ops->kind;
+  *kind = ((const tt_node *)node)->kind;
   return ncclSuccess;
 }
 

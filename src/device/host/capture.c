@@ -380,7 +380,7 @@ ncclResult_t tt_capture_calls(const tt_stream_use *uses, size_t n, int device, t
   ncclResult_t res = streams == NULL ? no_memory() : look_at(uses, n, device, streams, &count);
   *captured = count > 0;
   if (res == ncclSuccess && count > 0) {
-    res = tt_capture_add(streams, n, r == NULL ? NULL : tt_node_of_recorded(r));
+    res = tt_capture_add(streams, n, r == NULL ? NULL : tt_node_new(tuttiNodeNccl, r));
   } else if (r != NULL) {
     r->drop(r);
   }

@@ -7,7 +7,7 @@
 
 // ---- sets of nodes
 
-static int by_number(const void *a, const void *b)
+static int nodes_by_number(const void *a, const void *b)
 {
   uint32_t x = (*(tt_node *const *)a)->number, y = (*(tt_node *const *)b)->number;
   return (x > y) - (x < y);
@@ -19,7 +19,7 @@ void tt_nodes_settle(tt_nodes *set)
   if (!set->mixed) {
     return;
   }
-  qsort(set->at, set->n, sizeof(tt_node *), by_number);
+  qsort(set->at, set->n, sizeof(tt_node *), nodes_by_number);
   for (uint32_t i = 0; i < set->n; i++) {
     if (n == 0 || set->at[n - 1] != set->at[i]) {
       set->at[n++] = set->at[i];
@@ -62,41 +62,17 @@ void tt_nodes_free(tt_nodes *set)
   *set = (tt_nodes){0};
 }
 
-// ---- nodes
+// ---- kinds of nodes
 
-tt_node *tt_node_new(size_t size, const tt_node_ops *ops)
-{
-  tt_node *n = tt_calloc(1, size);
-  if (n != NULL) {
-    n->ops = ops;
-    atomic_store_explicit(&n->refs, 1, memory_order_relaxed);
-  }
-  return n;
-}
-
-static tt_node *hold(tt_node *n)
-{
-  atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
-  return n;
-}
-
-void tt_node_drop(tt_node *n)
-{
-  if (n != NULL && atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) == 1) {
-    tt_free(n->deps);
-    n->ops->drop(n);
-  }
-}
-
-static void drop_plain(tt_node *n)
-{
-  tt_free(n);
-}
-
-typedef struct work_node {
-  tt_node node;
-  tt_work *work; // never run itself
-} work_node;
+// What nodes of a kind do with their `what`.
+typedef struct node_ops {
+  // Could it be issued? Asked of all nodes of a graph before the first is issued. NULL: always.
+  ncclResult_t (*check)(void *what);
+  // Queues it on `s`. Never waits. One thread at a time.
+  ncclResult_t (*issue)(void *what, tt_stream *s);
+  // Frees it, when no graph has the node any more.
+  void (*drop)(void *what);
+} node_ops;
 
 static ncclResult_t push_or_fail(tt_stream *s, tt_work *w)
 {
@@ -107,118 +83,124 @@ static ncclResult_t push_or_fail(tt_stream *s, tt_work *w)
   return ncclSuccess;
 }
 
-static ncclResult_t issue_work(tt_node *n, tt_stream *s)
+// A tt_work, which is never run itself.
+static ncclResult_t node_issue_work(void *what, tt_stream *s)
 {
-  const tt_work *w = ((work_node *)n)->work;
+  const tt_work *w = what;
   return push_or_fail(s, w->ops->again(w, s->device));
 }
 
-static void drop_work(tt_node *n)
+static void node_drop_work(void *what)
 {
-  tt_work *w = ((work_node *)n)->work;
+  tt_work *w = what;
   w->ops->done(w);
-  tt_free(n);
 }
 
-tt_node *tt_node_of_work(tt_work *w)
+// A tt_recorded.
+static ncclResult_t node_check_recorded(void *what)
 {
-  static const tt_node_ops ops[] = {
-      [tuttiNodeCopy] = {.kind = tuttiNodeCopy, .issue = issue_work, .drop = drop_work},
-      [tuttiNodeFill] = {.kind = tuttiNodeFill, .issue = issue_work, .drop = drop_work},
-      [tuttiNodeHost] = {.kind = tuttiNodeHost, .issue = issue_work, .drop = drop_work},
-      [tuttiNodeValue] = {.kind = tuttiNodeValue, .issue = issue_work, .drop = drop_work},
-  };
-  work_node *n = (work_node *)tt_node_new(sizeof *n, &ops[w->ops->kind]);
-  if (n == NULL) {
-    w->ops->done(w);
-    return NULL;
-  }
-  n->work = w;
-  return &n->node;
-}
-
-typedef struct recorded_node {
-  tt_node node;
-  tt_recorded *recorded;
-} recorded_node;
-
-static ncclResult_t check_recorded(const tt_node *n)
-{
-  const tt_recorded *r = ((const recorded_node *)n)->recorded;
+  const tt_recorded *r = what;
   return r->check(r);
 }
 
-static ncclResult_t issue_recorded(tt_node *n, tt_stream *s)
+static ncclResult_t node_issue_recorded(void *what, tt_stream *s)
 {
-  tt_recorded *r = ((recorded_node *)n)->recorded;
+  tt_recorded *r = what;
   return r->issue(r, (cudaStream_t)s);
 }
 
-static void drop_recorded(tt_node *n)
+static void node_drop_recorded(void *what)
 {
-  tt_recorded *r = ((recorded_node *)n)->recorded;
+  tt_recorded *r = what;
   r->drop(r);
-  tt_free(n);
 }
 
-tt_node *tt_node_of_recorded(tt_recorded *r)
+// A tt_event.
+static ncclResult_t node_issue_record(void *what, tt_stream *s)
 {
-  static const tt_node_ops ops = {.kind = tuttiNodeNccl, .check = check_recorded, .issue = issue_recorded, .drop = drop_recorded};
-  recorded_node *n = (recorded_node *)tt_node_new(sizeof *n, &ops);
-  if (n == NULL) {
-    r->drop(r);
-    return NULL;
-  }
-  n->recorded = r;
-  return &n->node;
-}
-
-typedef struct event_node {
-  tt_node node;
-  tt_event *event;
-} event_node;
-
-static ncclResult_t issue_record(tt_node *n, tt_stream *s)
-{
-  tt_event *e = ((event_node *)n)->event;
+  tt_event *e = what;
   atomic_store_explicit(&e->stream, s, memory_order_relaxed);
   return push_or_fail(s, tt_event_record_work(e));
 }
 
-static ncclResult_t issue_wait(tt_node *n, tt_stream *s)
+static ncclResult_t node_issue_wait(void *what, tt_stream *s)
 {
-  return push_or_fail(s, tt_event_wait_work(((event_node *)n)->event));
+  return push_or_fail(s, tt_event_wait_work(what));
 }
 
-static void drop_event(tt_node *n)
+static void node_drop_event(void *what)
 {
-  tt_event_destroy(((event_node *)n)->event);
-  tt_free(n);
+  tt_event_destroy(what);
+}
+
+// A tt_exec.
+static ncclResult_t exec_check(void *what);
+
+static ncclResult_t node_issue_exec(void *what, tt_stream *s)
+{
+  return tt_exec_launch(what, s);
+}
+
+static void node_drop_exec(void *what)
+{
+  tt_exec_destroy(what);
+}
+
+static ncclResult_t node_issue_nothing(void *what, tt_stream *s)
+{
+  (void)what, (void)s;
+  return ncclSuccess;
+}
+
+static void node_drop_nothing(void *what)
+{
+  (void)what;
+}
+
+static const node_ops kinds[] = {
+    [tuttiNodeCopy] = {.issue = node_issue_work, .drop = node_drop_work},
+    [tuttiNodeFill] = {.issue = node_issue_work, .drop = node_drop_work},
+    [tuttiNodeHost] = {.issue = node_issue_work, .drop = node_drop_work},
+    [tuttiNodeValue] = {.issue = node_issue_work, .drop = node_drop_work},
+    [tuttiNodeNccl] = {.check = node_check_recorded, .issue = node_issue_recorded, .drop = node_drop_recorded},
+    [tuttiNodeRecord] = {.issue = node_issue_record, .drop = node_drop_event},
+    [tuttiNodeWait] = {.issue = node_issue_wait, .drop = node_drop_event},
+    [tuttiNodeGraph] = {.check = exec_check, .issue = node_issue_exec, .drop = node_drop_exec},
+    [tuttiNodeEmpty] = {.issue = node_issue_nothing, .drop = node_drop_nothing},
+};
+
+void tt_node_drop(tt_node *n)
+{
+  if (n != NULL && atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) == 1) {
+    tt_free(n->deps);
+    kinds[n->kind].drop(n->what);
+    tt_free(n);
+  }
+}
+
+tt_node *tt_node_new(tuttiNodeKind_t kind, void *what)
+{
+  tt_node *n = tt_calloc(1, sizeof *n);
+  if (n == NULL) {
+    kinds[kind].drop(what);
+    return NULL;
+  }
+  n->kind = kind;
+  n->what = what;
+  atomic_store_explicit(&n->refs, 1, memory_order_relaxed);
+  return n;
 }
 
 tt_node *tt_node_of_event(tt_event *e, bool record)
 {
-  static const tt_node_ops record_ops = {.kind = tuttiNodeRecord, .issue = issue_record, .drop = drop_event};
-  static const tt_node_ops wait_ops = {.kind = tuttiNodeWait, .issue = issue_wait, .drop = drop_event};
-  event_node *n = (event_node *)tt_node_new(sizeof *n, record ? &record_ops : &wait_ops);
-  if (n == NULL) {
-    return NULL;
-  }
-  n->event = e;
   atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
-  return &n->node;
+  return tt_node_new(record ? tuttiNodeRecord : tuttiNodeWait, e);
 }
 
-static ncclResult_t issue_nothing(tt_node *n, tt_stream *s)
+static tt_node *node_hold(tt_node *n)
 {
-  (void)n, (void)s;
-  return ncclSuccess;
-}
-
-tt_node *tt_node_empty(void)
-{
-  static const tt_node_ops ops = {.kind = tuttiNodeEmpty, .issue = issue_nothing, .drop = drop_plain};
-  return tt_node_new(sizeof(tt_node), &ops);
+  atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+  return n;
 }
 
 // ---- graphs
@@ -233,7 +215,7 @@ ncclResult_t tt_graph_create(tt_graph **out)
   return ncclSuccess;
 }
 
-static void drop_all(tt_nodes *nodes)
+static void nodes_drop(tt_nodes *nodes)
 {
   for (uint32_t i = 0; i < nodes->n; i++) {
     tt_node_drop(nodes->at[i]);
@@ -244,7 +226,7 @@ static void drop_all(tt_nodes *nodes)
 void tt_graph_destroy(tt_graph *g)
 {
   if (g != NULL) {
-    drop_all(&g->nodes);
+    nodes_drop(&g->nodes);
     tt_free(g);
   }
 }
@@ -302,7 +284,7 @@ struct tt_exec {
   tt_stream *last;     // where it was launched last
 };
 
-static ncclResult_t make_events(tt_exec *x)
+static ncclResult_t exec_make_events(tt_exec *x)
 {
   TT_TRY(tt_event_create(&x->over));
   for (uint32_t i = 0; i < x->nodes.n; i++) {
@@ -320,7 +302,7 @@ static ncclResult_t make_events(tt_exec *x)
   return ncclSuccess;
 }
 
-static ncclResult_t make_streams(tt_exec *x, int device)
+static ncclResult_t exec_make_streams(tt_exec *x, int device)
 {
   for (uint32_t i = 1; i < x->nodes.n; i++) {
     uint32_t home = x->nodes.at[i]->home;
@@ -331,7 +313,7 @@ static ncclResult_t make_streams(tt_exec *x, int device)
   return ncclSuccess;
 }
 
-static ncclResult_t create(const tt_nodes *nodes, uint32_t homes, int device, tt_exec **out)
+static ncclResult_t exec_create(const tt_nodes *nodes, uint32_t homes, int device, tt_exec **out)
 {
   ncclResult_t res = ncclSuccess;
   tt_exec *x = tt_calloc(1, sizeof *x);
@@ -348,10 +330,10 @@ static ncclResult_t create(const tt_nodes *nodes, uint32_t homes, int device, tt
     goto fail;
   }
   for (uint32_t i = 0; i < nodes->n; i++) {
-    x->nodes.at[x->nodes.n++] = hold(nodes->at[i]);
+    x->nodes.at[x->nodes.n++] = node_hold(nodes->at[i]);
   }
-  TT_TRY_GOTO(make_streams(x, device), res);
-  TT_TRY_GOTO(make_events(x), res);
+  TT_TRY_GOTO(exec_make_streams(x, device), res);
+  TT_TRY_GOTO(exec_make_events(x), res);
   *out = x;
   return ncclSuccess;
 fail:
@@ -361,7 +343,7 @@ fail:
 
 ncclResult_t tt_exec_create(const tt_graph *g, int device, tt_exec **out)
 {
-  return create(&g->nodes, g->homes, device, out);
+  return exec_create(&g->nodes, g->homes, device, out);
 }
 
 void tt_exec_destroy(tt_exec *x)
@@ -379,7 +361,7 @@ void tt_exec_destroy(tt_exec *x)
   }
   tt_event_destroy(x->start);
   tt_event_destroy(x->over);
-  drop_all(&x->nodes);
+  nodes_drop(&x->nodes);
   tt_free(x->streams);
   tt_free(x->events);
   pthread_mutex_destroy(&x->lock);
@@ -387,7 +369,7 @@ void tt_exec_destroy(tt_exec *x)
 }
 
 // Queues what the node comes after, as far as other streams have it, then the node.
-static ncclResult_t issue(tt_exec *x, tt_node *n, tt_stream *s)
+static ncclResult_t exec_issue(tt_exec *x, tt_node *n, tt_stream *s)
 {
   if (n->ndeps == 0 && x->streams[n->home] != NULL) {
     TT_TRY(push_or_fail(s, tt_event_wait_work(x->start)));
@@ -398,12 +380,12 @@ static ncclResult_t issue(tt_exec *x, tt_node *n, tt_stream *s)
       TT_TRY(push_or_fail(s, tt_event_wait_work(x->events[d])));
     }
   }
-  TT_TRY(n->ops->issue(n, s));
+  TT_TRY(kinds[n->kind].issue(n->what, s));
   return x->events[n->number] == NULL ? ncclSuccess : push_or_fail(s, tt_event_record_work(x->events[n->number]));
 }
 
 // The launch is over when all of its streams are.
-static ncclResult_t join(tt_exec *x, tt_stream *s)
+static ncclResult_t exec_join(tt_exec *x, tt_stream *s)
 {
   ncclResult_t res = ncclSuccess;
   for (uint32_t i = 0; i < x->homes; i++) {
@@ -414,7 +396,7 @@ static ncclResult_t join(tt_exec *x, tt_stream *s)
   return res == ncclSuccess ? r : res;
 }
 
-static ncclResult_t issue_all(tt_exec *x, tt_stream *s)
+static ncclResult_t exec_issue_all(tt_exec *x, tt_stream *s)
 {
   if (x->last != s) { // a stream that was destroyed meanwhile and is used again has been idle
     TT_TRY(push_or_fail(s, tt_event_wait_work(x->over)));
@@ -424,28 +406,37 @@ static ncclResult_t issue_all(tt_exec *x, tt_stream *s)
   }
   for (uint32_t i = 0; i < x->nodes.n; i++) {
     tt_node *n = x->nodes.at[i];
-    TT_TRY(issue(x, n, x->streams[n->home] != NULL ? x->streams[n->home] : s));
+    TT_TRY(exec_issue(x, n, x->streams[n->home] != NULL ? x->streams[n->home] : s));
   }
   return ncclSuccess;
 }
 
 // Caller holds the lock.
-static ncclResult_t check_all(const tt_exec *x)
+static ncclResult_t exec_check_nodes(const tt_exec *x)
 {
   for (uint32_t i = 0; i < x->nodes.n; i++) {
     const tt_node *n = x->nodes.at[i];
-    TT_TRY(n->ops->check != NULL ? n->ops->check(n) : ncclSuccess);
+    TT_TRY(kinds[n->kind].check != NULL ? kinds[n->kind].check(n->what) : ncclSuccess);
   }
   return ncclSuccess;
+}
+
+static ncclResult_t exec_check(void *what)
+{
+  tt_exec *x = what;
+  pthread_mutex_lock(&x->lock);
+  ncclResult_t res = exec_check_nodes(x);
+  pthread_mutex_unlock(&x->lock);
+  return res;
 }
 
 ncclResult_t tt_exec_launch(tt_exec *x, tt_stream *s)
 {
   pthread_mutex_lock(&x->lock);
-  ncclResult_t res = check_all(x);
+  ncclResult_t res = exec_check_nodes(x);
   if (res == ncclSuccess && x->nodes.n > 0) {
-    res = issue_all(x, s);
-    ncclResult_t r = join(x, s);
+    res = exec_issue_all(x, s);
+    ncclResult_t r = exec_join(x, s);
     res = res == ncclSuccess ? r : res;
     x->last = s;
   }
@@ -453,67 +444,32 @@ ncclResult_t tt_exec_launch(tt_exec *x, tt_stream *s)
   return res;
 }
 
-static bool alike(const tt_node *a, const tt_node *b)
+static bool nodes_alike(const tt_node *a, const tt_node *b)
 {
-  return a->ops->kind == b->ops->kind && a->home == b->home && a->ndeps == b->ndeps &&
-         memcmp(a->deps, b->deps, a->ndeps * sizeof *a->deps) == 0;
+  return a->kind == b->kind && a->home == b->home && a->ndeps == b->ndeps && memcmp(a->deps, b->deps, a->ndeps * sizeof *a->deps) == 0;
 }
 
 void tt_exec_update(tt_exec *x, const tt_graph *g, uint32_t *changed)
 {
   uint32_t i = 0, n = TT_MIN(x->nodes.n, g->nodes.n);
   pthread_mutex_lock(&x->lock);
-  while (i < n && alike(x->nodes.at[i], g->nodes.at[i])) {
+  while (i < n && nodes_alike(x->nodes.at[i], g->nodes.at[i])) {
     i++;
   }
   *changed = i < n || x->nodes.n != g->nodes.n ? i + 1 : 0;
   for (i = 0; *changed == 0 && i < n; i++) {
     tt_node *before = x->nodes.at[i];
-    x->nodes.at[i] = hold(g->nodes.at[i]);
+    x->nodes.at[i] = node_hold(g->nodes.at[i]);
     tt_node_drop(before);
   }
   pthread_mutex_unlock(&x->lock);
 }
 
-// ---- graphs in graphs
-
-typedef struct exec_node {
-  tt_node node;
-  tt_exec *exec;
-} exec_node;
-
-static ncclResult_t check_exec(const tt_node *n)
-{
-  tt_exec *x = ((const exec_node *)n)->exec;
-  pthread_mutex_lock(&x->lock);
-  ncclResult_t res = check_all(x);
-  pthread_mutex_unlock(&x->lock);
-  return res;
-}
-
-static ncclResult_t issue_exec(tt_node *n, tt_stream *s)
-{
-  return tt_exec_launch(((exec_node *)n)->exec, s);
-}
-
-static void drop_exec(tt_node *n)
-{
-  tt_exec_destroy(((exec_node *)n)->exec);
-  tt_free(n);
-}
-
 tt_node *tt_node_of_exec(tt_exec *x)
 {
-  static const tt_node_ops ops = {.kind = tuttiNodeGraph, .check = check_exec, .issue = issue_exec, .drop = drop_exec};
-  exec_node *n = (exec_node *)tt_node_new(sizeof *n, &ops);
-  if (n != NULL) {
-    pthread_mutex_lock(&x->lock);
-    ncclResult_t res = create(&x->nodes, x->homes, x->device, &n->exec);
-    pthread_mutex_unlock(&x->lock);
-    if (res != ncclSuccess) {
-      tt_node_drop(&n->node);
-      return NULL;
-    }
-  }
-  return (tt_node *)n;
+  tt_exec *copy = NULL;
+  pthread_mutex_lock(&x->lock);
+  ncclResult_t res = exec_create(&x->nodes, x->homes, x->device, &copy);
+  pthread_mutex_unlock(&x->lock);
+  return res == ncclSuccess ? tt_node_new(tuttiNodeGraph, copy) : NULL;
 }

@@ -11,28 +11,17 @@
 #include "device/host/stream.h"
 #include "tutti.h"
 
-typedef struct tt_node tt_node;
-
-typedef struct tt_node_ops {
+// What is queued at each launch. Nobody changes it once it is in a graph. A graph and what was instantiated from it share their nodes.
+typedef struct tt_node {
   tuttiNodeKind_t kind;
-  // Could it be issued? Asked of all nodes of a graph before the first is issued. NULL: always.
-  ncclResult_t (*check)(const tt_node *n);
-  // Queues the node's work on `s`. Never waits. One thread at a time.
-  ncclResult_t (*issue)(tt_node *n, tt_stream *s);
-  // Frees the node, when no graph has it any more.
-  void (*drop)(tt_node *n);
-} tt_node_ops;
-
-// The first member of whatever a node is. Nobody changes it once it is in a graph. A graph and what was instantiated from it share their nodes.
-struct tt_node {
-  const tt_node_ops *ops;
+  void *what; // by kind: a tt_recorded, tt_event, tt_exec or tt_work; NULL: nothing. The node owns it
   _Atomic uint32_t refs;
   const struct tt_graph *graph; // that it was added to, not to be used when that has gone
   uint32_t number;              // place in its graph
   uint32_t home;                // nodes of one home run one after the other, on one stream
   uint32_t *deps;               // numbers of the nodes that it comes after
   uint32_t ndeps;
-};
+} tt_node;
 
 // Some nodes of one graph. Settled, they are in order of their numbers, each once. Adding n of them in any order and settling takes n log n.
 typedef struct tt_nodes {
@@ -54,18 +43,13 @@ typedef struct tt_graph {
   uint32_t homes; // numbers given
 } tt_graph;
 
-// A new node of `size` bytes. NULL: there is no memory.
-tt_node *tt_node_new(size_t size, const tt_node_ops *ops);
+// A node of any kind but those of events and graphs. It owns `what`: a tt_work (pushed anew by tt_work_ops.again), a tt_recorded, NULL for tuttiNodeEmpty. NULL, with
+// `what` freed: there is no memory.
+tt_node *tt_node_new(tuttiNodeKind_t kind, void *what);
 // Drops one reference; NULL is allowed.
 void tt_node_drop(tt_node *n);
-// A node that pushes a copy of `w` (tt_work_ops.again), and owns `w`. NULL, with `w` freed: there is no memory.
-tt_node *tt_node_of_work(tt_work *w);
-// A node that queues `r`, and owns it. NULL, with `r` dropped: there is no memory.
-tt_node *tt_node_of_recorded(tt_recorded *r);
 // A node that records or waits for an event when it is issued.
 tt_node *tt_node_of_event(tt_event *e, bool record);
-// A node that does nothing.
-tt_node *tt_node_empty(void);
 // A node that launches a graph, with what it holds now.
 struct tt_exec;
 tt_node *tt_node_of_exec(struct tt_exec *x);

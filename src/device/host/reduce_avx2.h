@@ -13,17 +13,6 @@ typedef struct tt_vf {
   __m256 a, b;
 } tt_vf;
 
-TT_INLINE tt_vf tt_vf_load(const float *p)
-{
-  return (tt_vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
-}
-
-TT_INLINE void tt_vf_store(float *p, tt_vf v)
-{
-  _mm256_storeu_ps(p, v.a);
-  _mm256_storeu_ps(p + 8, v.b);
-}
-
 TT_INLINE tt_vf tt_vf_set(float f)
 {
   return (tt_vf){_mm256_set1_ps(f), _mm256_set1_ps(f)};

@@ -21,17 +21,6 @@ typedef struct tt_vf {
   __m512 a, b;
 } tt_vf;
 
-TT_INLINE tt_vf tt_vf_load(const float *p)
-{
-  return (tt_vf){_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)};
-}
-
-TT_INLINE void tt_vf_store(float *p, tt_vf v)
-{
-  _mm512_storeu_ps(p, v.a);
-  _mm512_storeu_ps(p + 16, v.b);
-}
-
 TT_INLINE tt_vf tt_vf_set(float f)
 {
   return (tt_vf){_mm512_set1_ps(f), _mm512_set1_ps(f)};

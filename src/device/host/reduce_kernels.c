@@ -21,9 +21,9 @@ typedef uint64_t tt_u64 TT_ELEMENT;
 typedef float tt_f32 TT_ELEMENT;
 typedef double tt_f64 TT_ELEMENT;
 
-// ---- Operations of the wide types: <op>_<type>(a, b), fin_<op>_<type>(result), scalar_<type>(s). What max and min give needs no finish ----
+// ---- Operations of the wide types: <op>_<type>(a, b), fin_<type>(result), scalar_<type>(s). What max and min give needs no finish ----
 
-#define INT_OPS(T, ELEM, UNSIGNED)          \
+#define INT_OPS(T, UNSIGNED)                \
   TT_INLINE T sum_##T(T a, T b)             \
   {                                         \
     return (T)((UNSIGNED)a + (UNSIGNED)b);  \
@@ -41,14 +41,6 @@ typedef double tt_f64 TT_ELEMENT;
     return a < b ? a : b;                   \
   }                                         \
   TT_INLINE T fin_##T(T a)                  \
-  {                                         \
-    return a;                               \
-  }                                         \
-  TT_INLINE T fin_sum_##T(T a)              \
-  {                                         \
-    return a;                               \
-  }                                         \
-  TT_INLINE T fin_prod_##T(T a)             \
   {                                         \
     return a;                               \
   }                                         \
@@ -102,42 +94,16 @@ typedef double tt_f64 TT_ELEMENT;
   TT_INLINE T fin_##T(T a)                          \
   {                                                 \
     return a != a ? NAN_T : a;                      \
-  }                                                 \
-  TT_INLINE T fin_sum_##T(T a)                      \
-  {                                                 \
-    return fin_##T(a);                              \
-  }                                                 \
-  TT_INLINE T fin_prod_##T(T a)                     \
-  {                                                 \
-    return fin_##T(a);                              \
   }
 
-#define PICKED(T)              \
-  TT_INLINE T fin_max_##T(T a) \
-  {                            \
-    return a;                  \
-  }                            \
-  TT_INLINE T fin_min_##T(T a) \
-  {                            \
-    return a;                  \
-  }
+// The result of an operation, finished.
+#define RESULT_sum(T, A, B) fin_##T(sum_##T(A, B))
+#define RESULT_prod(T, A, B) fin_##T(prod_##T(A, B))
+#define RESULT_max(T, A, B) max_##T(A, B)
+#define RESULT_min(T, A, B) min_##T(A, B)
 
-INT_OPS(int8_t, tt_i8, uint32_t)
-INT_OPS(uint8_t, tt_u8, uint32_t)
-INT_OPS(int32_t, tt_i32, uint32_t)
-INT_OPS(uint32_t, tt_u32, uint32_t)
-INT_OPS(int64_t, tt_i64, uint64_t)
-INT_OPS(uint64_t, tt_u64, uint64_t)
 FLOAT_OPS(float, TT_NAN_F32, uint32_t)
 FLOAT_OPS(double, TT_NAN_F64, uint64_t)
-PICKED(int8_t)
-PICKED(uint8_t)
-PICKED(int32_t)
-PICKED(uint32_t)
-PICKED(int64_t)
-PICKED(uint64_t)
-PICKED(float)
-PICKED(double)
 
 TT_INLINE float scalar_float(const uint64_t *s)
 {
@@ -152,116 +118,6 @@ TT_INLINE double scalar_double(const uint64_t *s)
   }
   return d;
 }
-
-// ---- Kernels of the wide types ----
-
-#define WIDE_OP(T, ELEM, OP)                                                                                               \
-  TT_INLINE void chunks_##OP##_##T(ELEM *r, ELEM *r2, const ELEM *x, const ELEM *y, size_t n, bool nt)                     \
-  {                                                                                                                        \
-    enum { L = TT_CHUNK / sizeof(T) };                                                                                     \
-    for (size_t i = 0; i < n; i += L) {                                                                                    \
-      _Alignas(TT_LINE) T chunk[L];                                                                                        \
-      ELEM *to = nt ? chunk : r + i;                                                                                       \
-      chunk_ahead(x + i, y + i);                                                                                           \
-      TT_VECTOR_LOOP                                                                                                       \
-      for (size_t k = 0; k < L; k++) {                                                                                     \
-        to[k] = fin_##OP##_##T(OP##_##T(x[i + k], y[i + k]));                                                              \
-      }                                                                                                                    \
-      if (nt) {                                                                                                            \
-        stream_chunk(r + i, chunk);                                                                                        \
-      }                                                                                                                    \
-      if (r2 != NULL) {                                                                                                    \
-        stream_chunk(r2 + i, chunk);                                                                                       \
-      }                                                                                                                    \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                          \
-  {                                                                                                                        \
-    ELEM *r = dst;                                                                                                         \
-    const ELEM *x = a, *y = b;                                                                                             \
-    size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_CHUNK / sizeof(T) - 1);                                         \
-    chunks_##OP##_##T(r, NULL, x, y, i, false);                                                                            \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (; i < n; i++) {                                                                                                   \
-      r[i] = fin_##OP##_##T(OP##_##T(x[i], y[i]));                                                                         \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void fold2nt_##OP##_##T(void *dst, void *dst2, const void *a, const void *b, size_t n)                            \
-  {                                                                                                                        \
-    chunks_##OP##_##T(dst, dst2, a, b, n, true);                                                                           \
-  }                                                                                                                        \
-  static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
-  {                                                                                                                        \
-    ELEM *r = dst;                                                                                                         \
-    const ELEM *x = a, *y = b;                                                                                             \
-    const T p = scalar_##T(sa), q = scalar_##T(sb);                                                                        \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = fin_##OP##_##T(OP##_##T(prod_##T(x[i], p), prod_##T(y[i], q)));                                               \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void fold3_##OP##_##T(void *dst, const void *a, const void *b, const void *c, size_t n)                           \
-  {                                                                                                                        \
-    ELEM *r = dst;                                                                                                         \
-    const ELEM *x = a, *y = b, *z = c;                                                                                     \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = fin_##OP##_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]));                                                         \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void fold4_##OP##_##T(void *dst, const void *a, const void *b, const void *c, const void *d, size_t n)            \
-  {                                                                                                                        \
-    ELEM *r = dst;                                                                                                         \
-    const ELEM *x = a, *y = b, *z = c, *w = d;                                                                             \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = fin_##OP##_##T(OP##_##T(OP##_##T(OP##_##T(x[i], y[i]), z[i]), w[i]));                                         \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                     \
-  {                                                                                                                        \
-    ELEM *r = acc;                                                                                                         \
-    const ELEM *x = src;                                                                                                   \
-    const T p = scalar_##T(s);                                                                                             \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = OP##_##T(r[i], prod_##T(x[i], p));                                                                            \
-    }                                                                                                                      \
-  }
-
-#define WIDE_TYPE(T, ELEM)                                                      \
-  WIDE_OP(T, ELEM, sum)                                                         \
-  WIDE_OP(T, ELEM, prod)                                                        \
-  WIDE_OP(T, ELEM, max)                                                         \
-  WIDE_OP(T, ELEM, min)                                                         \
-  static void open_##T(void *acc, const void *src, const uint64_t *s, size_t n) \
-  {                                                                             \
-    ELEM *r = acc;                                                              \
-    const ELEM *x = src;                                                        \
-    const T p = scalar_##T(s);                                                  \
-    TT_VECTOR_LOOP                                                              \
-    for (size_t i = 0; i < n; i++) {                                            \
-      r[i] = prod_##T(x[i], p);                                                 \
-    }                                                                           \
-  }                                                                             \
-  static void close_##T(void *dst, const void *acc, size_t n)                   \
-  {                                                                             \
-    ELEM *r = dst;                                                              \
-    const ELEM *x = acc;                                                        \
-    TT_VECTOR_LOOP                                                              \
-    for (size_t i = 0; i < n; i++) {                                            \
-      r[i] = fin_##T(x[i]);                                                     \
-    }                                                                           \
-  }
-
-WIDE_TYPE(int8_t, tt_i8)
-WIDE_TYPE(uint8_t, tt_u8)
-WIDE_TYPE(int32_t, tt_i32)
-WIDE_TYPE(uint32_t, tt_u32)
-WIDE_TYPE(int64_t, tt_i64)
-WIDE_TYPE(uint64_t, tt_u64)
-WIDE_TYPE(float, tt_f32)
-WIDE_TYPE(double, tt_f64)
 
 // ---- Division by a number known only at run time, as a multiplication (Granlund and Montgomery, "Division by invariant integers
 // using multiplication", 1994, figure 4.1). `shift` is ceil(log2 d) - 1; exact for every numerator ----
@@ -312,12 +168,120 @@ TT_INLINE int64_t div_i64(int64_t x, tt_div d)
     }                                                           \
   }
 
-DIVIDE(int8_t, tt_i8, div_i32, 32)
-DIVIDE(uint8_t, tt_u8, div_u32, 32)
-DIVIDE(int32_t, tt_i32, div_i32, 32)
-DIVIDE(uint32_t, tt_u32, div_u32, 32)
-DIVIDE(int64_t, tt_i64, div_i64, 64)
-DIVIDE(uint64_t, tt_u64, div_u64, 64)
+// ---- Kernels of the wide types ----
+
+#define WIDE_OP(T, ELEM, OP)                                                                                               \
+  TT_INLINE void chunks_##OP##_##T(ELEM *r, ELEM *r2, const ELEM *x, const ELEM *y, size_t n, bool nt)                     \
+  {                                                                                                                        \
+    enum { L = TT_CHUNK / sizeof(T) };                                                                                     \
+    for (size_t i = 0; i < n; i += L) {                                                                                    \
+      _Alignas(TT_LINE) T chunk[L];                                                                                        \
+      ELEM *to = nt ? chunk : r + i;                                                                                       \
+      chunk_ahead(x + i, y + i);                                                                                           \
+      TT_VECTOR_LOOP                                                                                                       \
+      for (size_t k = 0; k < L; k++) {                                                                                     \
+        to[k] = RESULT_##OP(T, x[i + k], y[i + k]);                                                                        \
+      }                                                                                                                    \
+      if (nt) {                                                                                                            \
+        stream_chunk(r + i, chunk);                                                                                        \
+      }                                                                                                                    \
+      if (r2 != NULL) {                                                                                                    \
+        stream_chunk(r2 + i, chunk);                                                                                       \
+      }                                                                                                                    \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                          \
+  {                                                                                                                        \
+    ELEM *r = dst;                                                                                                         \
+    const ELEM *x = a, *y = b;                                                                                             \
+    size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_CHUNK / sizeof(T) - 1);                                         \
+    chunks_##OP##_##T(r, NULL, x, y, i, false);                                                                            \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (; i < n; i++) {                                                                                                   \
+      r[i] = RESULT_##OP(T, x[i], y[i]);                                                                                   \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void fold2nt_##OP##_##T(void *dst, void *dst2, const void *a, const void *b, size_t n)                            \
+  {                                                                                                                        \
+    chunks_##OP##_##T(dst, dst2, a, b, n, true);                                                                           \
+  }                                                                                                                        \
+  static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
+  {                                                                                                                        \
+    ELEM *r = dst;                                                                                                         \
+    const ELEM *x = a, *y = b;                                                                                             \
+    const T p = scalar_##T(sa), q = scalar_##T(sb);                                                                        \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (size_t i = 0; i < n; i++) {                                                                                       \
+      r[i] = RESULT_##OP(T, prod_##T(x[i], p), prod_##T(y[i], q));                                                         \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void fold3_##OP##_##T(void *dst, const void *a, const void *b, const void *c, size_t n)                           \
+  {                                                                                                                        \
+    ELEM *r = dst;                                                                                                         \
+    const ELEM *x = a, *y = b, *z = c;                                                                                     \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (size_t i = 0; i < n; i++) {                                                                                       \
+      r[i] = RESULT_##OP(T, OP##_##T(x[i], y[i]), z[i]);                                                                   \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void fold4_##OP##_##T(void *dst, const void *a, const void *b, const void *c, const void *d, size_t n)            \
+  {                                                                                                                        \
+    ELEM *r = dst;                                                                                                         \
+    const ELEM *x = a, *y = b, *z = c, *w = d;                                                                             \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (size_t i = 0; i < n; i++) {                                                                                       \
+      r[i] = RESULT_##OP(T, OP##_##T(OP##_##T(x[i], y[i]), z[i]), w[i]);                                                   \
+    }                                                                                                                      \
+  }                                                                                                                        \
+  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                     \
+  {                                                                                                                        \
+    ELEM *r = acc;                                                                                                         \
+    const ELEM *x = src;                                                                                                   \
+    const T p = scalar_##T(s);                                                                                             \
+    TT_VECTOR_LOOP                                                                                                         \
+    for (size_t i = 0; i < n; i++) {                                                                                       \
+      r[i] = OP##_##T(r[i], prod_##T(x[i], p));                                                                            \
+    }                                                                                                                      \
+  }
+
+#define WIDE_TYPE(T, ELEM)                                                      \
+  WIDE_OP(T, ELEM, sum)                                                         \
+  WIDE_OP(T, ELEM, prod)                                                        \
+  WIDE_OP(T, ELEM, max)                                                         \
+  WIDE_OP(T, ELEM, min)                                                         \
+  static void open_##T(void *acc, const void *src, const uint64_t *s, size_t n) \
+  {                                                                             \
+    ELEM *r = acc;                                                              \
+    const ELEM *x = src;                                                        \
+    const T p = scalar_##T(s);                                                  \
+    TT_VECTOR_LOOP                                                              \
+    for (size_t i = 0; i < n; i++) {                                            \
+      r[i] = prod_##T(x[i], p);                                                 \
+    }                                                                           \
+  }                                                                             \
+  static void close_##T(void *dst, const void *acc, size_t n)                   \
+  {                                                                             \
+    ELEM *r = dst;                                                              \
+    const ELEM *x = acc;                                                        \
+    TT_VECTOR_LOOP                                                              \
+    for (size_t i = 0; i < n; i++) {                                            \
+      r[i] = fin_##T(x[i]);                                                     \
+    }                                                                           \
+  }
+
+#define INT_TYPE(T, ELEM, UNSIGNED, DIV, BITS) \
+  INT_OPS(T, UNSIGNED)                         \
+  WIDE_TYPE(T, ELEM)                           \
+  DIVIDE(T, ELEM, DIV, BITS)
+
+INT_TYPE(int8_t, tt_i8, uint32_t, div_i32, 32)
+INT_TYPE(uint8_t, tt_u8, uint32_t, div_u32, 32)
+INT_TYPE(int32_t, tt_i32, uint32_t, div_i32, 32)
+INT_TYPE(uint32_t, tt_u32, uint32_t, div_u32, 32)
+INT_TYPE(int64_t, tt_i64, uint64_t, div_i64, 64)
+INT_TYPE(uint64_t, tt_u64, uint64_t, div_u64, 64)
+WIDE_TYPE(float, tt_f32)
+WIDE_TYPE(double, tt_f64)
 
 // ---- Streaming copy ----
 

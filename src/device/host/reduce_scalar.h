@@ -11,16 +11,6 @@ typedef float tt_vf;
 
 typedef uint16_t tt_code16 __attribute__((aligned(1), may_alias));
 
-TT_INLINE tt_vf tt_vf_load(const float *p)
-{
-  return *p;
-}
-
-TT_INLINE void tt_vf_store(float *p, tt_vf v)
-{
-  *p = v;
-}
-
 TT_INLINE tt_vf tt_vf_set(float f)
 {
   return f;
@@ -60,67 +50,25 @@ TT_INLINE void tt_tail_out(void *dst, const void *buf, size_t n)
   memcpy(dst, buf, n);
 }
 
-TT_INLINE tt_vf tt_ld_f16(const void *p)
-{
-  return tt_f32_from_f16(*(const tt_code16 *)p);
-}
+// Conversions of a type, and floats rounded to those that it has (a NaN stays one, of any bits).
+#define TT_SCALAR_TYPE(T, CODE, ROUNDED)      \
+  TT_INLINE tt_vf tt_ld_##T(const void *p)    \
+  {                                           \
+    return tt_f32_from_##T(*(const CODE *)p); \
+  }                                           \
+  TT_INLINE void tt_st_##T(void *p, tt_vf v)  \
+  {                                           \
+    *(CODE *)p = tt_##T##_from_f32(v);        \
+  }                                           \
+  TT_INLINE tt_vf tt_rnd_##T(tt_vf v)         \
+  {                                           \
+    return ROUNDED;                           \
+  }
 
-TT_INLINE void tt_st_f16(void *p, tt_vf v)
-{
-  *(tt_code16 *)p = tt_f16_from_f32(v);
-}
-
-TT_INLINE tt_vf tt_ld_bf16(const void *p)
-{
-  return tt_f32_from_bf16(*(const tt_code16 *)p);
-}
-
-TT_INLINE void tt_st_bf16(void *p, tt_vf v)
-{
-  *(tt_code16 *)p = tt_bf16_from_f32(v);
-}
-
-TT_INLINE tt_vf tt_ld_e4m3(const void *p)
-{
-  return tt_f32_from_e4m3(*(const uint8_t *)p);
-}
-
-TT_INLINE void tt_st_e4m3(void *p, tt_vf v)
-{
-  *(uint8_t *)p = tt_e4m3_from_f32(v);
-}
-
-TT_INLINE tt_vf tt_ld_e5m2(const void *p)
-{
-  return tt_f32_from_e5m2(*(const uint8_t *)p);
-}
-
-TT_INLINE void tt_st_e5m2(void *p, tt_vf v)
-{
-  *(uint8_t *)p = tt_e5m2_from_f32(v);
-}
-
-// ---- Floats rounded to those that a type has. A NaN stays one, of any bits ----
-
-TT_INLINE tt_vf tt_rnd_f16(tt_vf v)
-{
-  return tt_narrow_round(v, TT_SPEC_F16);
-}
-
-TT_INLINE tt_vf tt_rnd_bf16(tt_vf v)
-{
-  return tt_bf16_round(v);
-}
-
-TT_INLINE tt_vf tt_rnd_e4m3(tt_vf v)
-{
-  return tt_narrow_round(v, TT_SPEC_E4M3);
-}
-
-TT_INLINE tt_vf tt_rnd_e5m2(tt_vf v)
-{
-  return tt_narrow_round(v, TT_SPEC_E5M2);
-}
+TT_SCALAR_TYPE(f16, tt_code16, tt_narrow_round(v, TT_SPEC_F16))
+TT_SCALAR_TYPE(bf16, tt_code16, tt_bf16_round(v))
+TT_SCALAR_TYPE(e4m3, uint8_t, tt_narrow_round(v, TT_SPEC_E4M3))
+TT_SCALAR_TYPE(e5m2, uint8_t, tt_narrow_round(v, TT_SPEC_E5M2))
 
 // ---- The larger or smaller of two codes. They are compared as signed numbers, of which -0 is -1, and so on ----
 

@@ -29,7 +29,8 @@ struct tt_stream {
   uint32_t seen_pushes;                  // at the worker's last tick; the worker's
   bool orphan;                           // nobody has pushed since: the worker runs it. The worker's
   _Atomic int device;
-  _Atomic bool synchronized; // a thread has waited for it since a call last waited inside (comm/inline.c). Relaxed: a hint, which orders nothing
+  _Atomic bool
+      synchronized; // a thread has waited for it since a call last waited inside (comm/inline.c). Relaxed: a hint, which orders nothing
   bool is_legacy;
   _Atomic(tt_stream *) next_busy; // in the list of busy streams
   union {
