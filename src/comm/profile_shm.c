@@ -19,11 +19,12 @@ typedef enum { IDLE, STARTED, THERE, MOVING } stage;
 // The events of one lane, peer and direction.
 typedef struct row {
   int peer;
-  bool send, in_progress, running;
+  bool send, running;
   stage stage;           // of the message whose turn it is
   uint32_t nsteps, done; // messages
   int chunk;             // bytes of the longest
-  tt_prof_event op, step;
+  tt_prof_transfer transfer;
+  tt_prof_event step;
 } row;
 
 typedef struct told_lane {
@@ -169,16 +170,15 @@ tt_shm_events *tt_shm_events_new(struct ncclComm *comm, const tt_plan *p, const 
 
 static void start_row(tt_shm_events *e, int channel, row *r)
 {
-  tt_prof_descr d = {.type = ncclProfileProxyOp,
-                     .rank = e->rank,
-                     .proxyOp = {.pid = tt_proc_self().pid,
+  tt_prof_descr d = {.proxyOp = {.pid = tt_proc_self().pid,
                                  .channelId = (uint8_t)channel,
                                  .peer = r->peer,
                                  .nSteps = (int)r->nsteps,
                                  .chunkSize = r->chunk,
                                  .isSend = r->send}};
   r->running = true;
-  tt_profilers_start(e->profilers, &d, e->parent, NULL, &r->op);
+  r->transfer = (tt_prof_transfer){.profilers = e->profilers, .rank = e->rank};
+  tt_prof_transfer_start(&r->transfer, &d, e->parent);
 }
 
 static void begin(tt_shm_events *e)
@@ -192,39 +192,21 @@ static void begin(tt_shm_events *e)
   }
 }
 
-static void state(const tt_shm_events *e, const tt_prof_event *event, ncclProfilerEventState_t what, size_t bytes)
-{
-  const tt_prof_args args = {.proxyStep = {.transSize = bytes}};
-  tt_profilers_state(e->profilers, event, what, &args);
-}
-
-static void start_message(tt_shm_events *e, row *r)
-{
-  if (!r->in_progress) {
-    r->in_progress = true;
-    state(e, &r->op, ncclProfilerProxyOpInProgress_v4, 0);
-  }
-  if (tt_profilers_want(e->profilers, ncclProfileProxyStep)) {
-    tt_prof_descr d = {.type = ncclProfileProxyStep, .rank = e->rank, .proxyStep = {.step = (int)r->done}};
-    tt_profilers_start(e->profilers, &d, &r->op, NULL, &r->step);
-  }
-  r->stage = STARTED;
-  state(e, &r->step, r->send ? ncclProfilerProxyStepSendGPUWait : ncclProfilerProxyStepRecvWait, 0);
-}
-
 // Brings a message to a stage, by way of those before.
-static void reach(tt_shm_events *e, row *r, stage to, size_t bytes)
+static void reach(row *r, stage to, size_t bytes)
 {
   if (r->stage == IDLE) {
-    start_message(e, r);
+    r->stage = STARTED;
+    tt_prof_step_start(&r->transfer, r->done, r->send ? ncclProfilerProxyStepSendGPUWait : ncclProfilerProxyStepRecvWait, &r->step);
   }
   if (r->stage < THERE && to >= THERE) {
     r->stage = THERE;
-    state(e, &r->step, r->send ? ncclProfilerProxyStepSendPeerWait_v4 : ncclProfilerProxyStepRecvFlushWait, r->send ? 0 : bytes);
+    tt_prof_step_state(&r->transfer, &r->step, r->send ? ncclProfilerProxyStepSendPeerWait_v4 : ncclProfilerProxyStepRecvFlushWait,
+                       r->send ? 0 : bytes);
   }
   if (r->stage < MOVING && to == MOVING) {
     r->stage = MOVING;
-    state(e, &r->step, r->send ? ncclProfilerProxyStepSendWait : ncclProfilerProxyStepRecvGPUWait, bytes);
+    tt_prof_step_state(&r->transfer, &r->step, r->send ? ncclProfilerProxyStepSendWait : ncclProfilerProxyStepRecvGPUWait, bytes);
   }
 }
 
@@ -236,7 +218,7 @@ static void message_ends(tt_shm_events *e, row *r)
   if (++r->done == r->nsteps && e->running > 1) {
     e->running--;
     r->running = false;
-    tt_profilers_stop(e->profilers, &r->op);
+    tt_profilers_stop(e->profilers, &r->transfer.op);
   }
 }
 
@@ -308,7 +290,7 @@ static void tell_side(const tt_port *port, tt_lane *l, const side *s)
       continue; // what is read after its token has gone, or told with its token
     }
     bool there = !s->send && s->stage < THERE && tt_lane_source_ready(port, l, r);
-    reach(t->events, which, there ? THERE : s->stage, bytes);
+    reach(which, there ? THERE : s->stage, bytes);
     if (s->taken && message) {
       message_ends(t->events, which);
     }
@@ -336,7 +318,7 @@ void tt_shm_events_end(tt_shm_events *e)
   for (int i = 0; e != NULL && e->begun && i < e->nrows; i++) {
     if (e->rows[i].running) {
       e->rows[i].running = false;
-      tt_profilers_stop(e->profilers, &e->rows[i].op);
+      tt_profilers_stop(e->profilers, &e->rows[i].transfer.op);
     }
   }
 }

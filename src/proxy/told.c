@@ -15,13 +15,11 @@
 #include "proxy/relay.h"
 
 struct tt_proxy_told {
-  tt_profilers *profilers; // held
-  tt_profilers *owner;     // of a neighbour's operation, held: the parent is theirs. NULL: ours, or of another process
-  tt_prof_event parent, op;
+  tt_profilers *owner;       // of a neighbour's operation, held: the parent is theirs. NULL: ours, or of another process
+  tt_prof_transfer transfer; // its profilers are held; rank: of the operation's owner
   tt_proxy_event from;
-  bool begun, in_progress;
+  bool begun;
   bool waits, ready;                    // sends: a message's step has begun that the network has not got; its slot is filled
-  int rank;                             // whose operation it is
   uint32_t first, end;                  // steps under way: [first, end)
   tt_prof_event steps[TT_NET_REQUESTS]; // message n at n modulo their number
 };
@@ -30,7 +28,7 @@ tt_proxy_told *tt_proxy_told_new(tt_profilers *p, const tt_proxy_event *from)
 {
   tt_proxy_told *t = tt_profilers_want(p, ncclProfileProxyOp) ? tt_calloc(1, sizeof *t) : NULL;
   if (t != NULL) {
-    t->profilers = tt_profilers_hold(p);
+    t->transfer.profilers = tt_profilers_hold(p);
     t->from = *from;
   }
   return t;
@@ -66,16 +64,14 @@ void tt_proxy_told_begin(tt_proxy_item *i)
   }
   tt_proxy_item_op(i, &op);
   t->begun = true;
-  t->rank = op.behalf != 0 ? (int)op.behalf - 1 : c->proxy->rank;
-  tt_prof_descr d = {.type = ncclProfileProxyOp,
-                     .rank = t->rank,
-                     .proxyOp = {.pid = t->from.pid,
+  t->transfer.rank = op.behalf != 0 ? (int)op.behalf - 1 : c->proxy->rank;
+  tt_prof_descr d = {.proxyOp = {.pid = t->from.pid,
                                  .channelId = op.channel,
                                  .peer = c->peer->rank,
                                  .nSteps = (int)i->nsteps,
                                  .chunkSize = (int)TT_MIN(op.chunk, (uint32_t)INT32_MAX),
                                  .isSend = c->send}};
-  tt_profilers_start(t->profilers, &d, &t->from.event, NULL, &t->op);
+  tt_prof_transfer_start(&t->transfer, &d, &t->from.event);
 }
 
 static tt_prof_event *step_of(tt_proxy_told *t, uint32_t n)
@@ -83,32 +79,22 @@ static tt_prof_event *step_of(tt_proxy_told *t, uint32_t n)
   return &t->steps[n % TT_NET_REQUESTS];
 }
 
-static void start_step(tt_proxy_item *i, uint32_t n)
+static void start_step(tt_proxy_item *i, uint32_t n, ncclProfilerEventState_t state)
 {
   tt_proxy_told *t = i->told;
-  tt_prof_event *s = step_of(t, n);
   tt_proxy_told_begin(i);
-  if (!t->in_progress) {
-    t->in_progress = true;
-    tt_profilers_state(t->profilers, &t->op, ncclProfilerProxyOpInProgress_v4, &(tt_prof_args){0});
-  }
   t->end = n + 1;
-  *s = (tt_prof_event){0};
-  if (tt_profilers_want(t->profilers, ncclProfileProxyStep)) {
-    tt_prof_descr d = {.type = ncclProfileProxyStep, .rank = t->rank, .proxyStep = {.step = (int)n}};
-    tt_profilers_start(t->profilers, &d, &t->op, NULL, s);
-  }
+  tt_prof_step_start(&t->transfer, n, state, step_of(t, n));
 }
 
 static void step_state(tt_proxy_told *t, uint32_t n, ncclProfilerEventState_t state, size_t bytes)
 {
-  const tt_prof_args args = {.proxyStep = {.transSize = bytes}};
-  tt_profilers_state(t->profilers, step_of(t, n), state, &args);
+  tt_prof_step_state(&t->transfer, step_of(t, n), state, bytes);
 }
 
 static void stop_step(tt_proxy_told *t, uint32_t n)
 {
-  tt_profilers_stop(t->profilers, step_of(t, n));
+  tt_profilers_stop(t->transfer.profilers, step_of(t, n));
   t->first = n + 1;
 }
 
@@ -119,8 +105,7 @@ void tt_proxy_told_turn(tt_proxy_item *i, bool filled)
   if (!t->waits) {
     t->waits = true;
     t->ready = false;
-    start_step(i, n);
-    step_state(t, n, ncclProfilerProxyStepSendGPUWait, 0);
+    start_step(i, n, ncclProfilerProxyStepSendGPUWait);
   }
   if (filled && !t->ready) {
     t->ready = true;
@@ -144,8 +129,7 @@ void tt_proxy_told_posting(tt_proxy_item *i)
   tt_proxy_told *t = i->told;
   uint32_t n = tt_proxy_count(&i->posted);
   if (t->end != n + 1) { // else the network has said "not now" before
-    start_step(i, n);
-    step_state(t, n, ncclProfilerProxyStepRecvWait, 0);
+    start_step(i, n, ncclProfilerProxyStepRecvWait);
   }
 }
 
@@ -165,12 +149,12 @@ void *tt_proxy_told_handle(tt_proxy_item *i)
 {
   tt_proxy_told *t = i->told;
   tt_proxy_conn *c = i->conn;
-  if (!tt_profilers_want(t->profilers, ncclProfileNetPlugin)) {
+  if (!tt_profilers_want(t->transfer.profilers, ncclProfileNetPlugin)) {
     return NULL;
   }
-  c->net_told = c->net_told != NULL ? c->net_told : tt_prof_net_open(t->profilers);
+  c->net_told = c->net_told != NULL ? c->net_told : tt_prof_net_open(t->transfer.profilers);
   const tt_prof_event *step = step_of(t, tt_proxy_count(c->send ? &i->transmitted : &i->posted));
-  return c->net_told != NULL ? tt_prof_net_message(c->net_told, c->posted, step, t->rank) : NULL;
+  return c->net_told != NULL ? tt_prof_net_message(c->net_told, c->posted, step, t->transfer.rank) : NULL;
 }
 
 void tt_proxy_told_forget(tt_proxy_conn *c)
@@ -192,8 +176,8 @@ void tt_proxy_told_end(tt_proxy_item *i)
   while (t->first != t->end) {
     stop_step(t, t->first);
   }
-  tt_profilers_stop(t->profilers, &t->op);
-  tt_profilers_release(t->profilers);
+  tt_profilers_stop(t->transfer.profilers, &t->transfer.op);
+  tt_profilers_release(t->transfer.profilers);
   tt_profilers_release(t->owner);
   tt_free(t);
 }

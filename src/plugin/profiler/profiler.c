@@ -342,3 +342,29 @@ void tt_profilers_stop(tt_profilers *p, tt_prof_event *e)
     }
   }
 }
+
+// ---- Messages
+
+void tt_prof_transfer_start(tt_prof_transfer *t, tt_prof_descr *d, const tt_prof_event *parent)
+{
+  d->type = ncclProfileProxyOp;
+  d->rank = t->rank;
+  tt_profilers_start(t->profilers, d, parent, NULL, &t->op);
+}
+
+void tt_prof_step_start(tt_prof_transfer *t, uint32_t number, ncclProfilerEventState_t state, tt_prof_event *step)
+{
+  tt_prof_descr d = {.type = ncclProfileProxyStep, .rank = t->rank, .proxyStep = {.step = (int)number}};
+  if (!t->in_progress) {
+    t->in_progress = true;
+    tt_prof_step_state(t, &t->op, ncclProfilerProxyOpInProgress_v4, 0);
+  }
+  tt_profilers_start(t->profilers, &d, &t->op, NULL, step);
+  tt_prof_step_state(t, step, state, 0);
+}
+
+void tt_prof_step_state(const tt_prof_transfer *t, const tt_prof_event *step, ncclProfilerEventState_t state, size_t bytes)
+{
+  const tt_prof_args args = {.proxyStep = {.transSize = bytes}};
+  tt_profilers_state(t->profilers, step, state, &args);
+}

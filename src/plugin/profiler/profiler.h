@@ -75,6 +75,22 @@ static inline bool tt_prof_is_on(const tt_prof_event *e)
   return any != NULL;
 }
 
+// Messages of an operation with one peer in one direction: a ProxyOp, below which each message is a ProxyStep. Both emitters of
+// messages use it: the proxy (over the network) and comm/profile_shm.c (in common memory). Zeroed: there is none.
+typedef struct tt_prof_transfer {
+  tt_profilers *profilers; // held by the owner of this struct
+  tt_prof_event op;
+  int rank;         // of the operation's owner
+  bool in_progress; // the turn of its first message has come
+} tt_prof_transfer;
+
+// Starts the ProxyOp of t->rank. `d` has its members of proxyOp, and is used up. One thread at a time, as the next two.
+void tt_prof_transfer_start(tt_prof_transfer *t, tt_prof_descr *d, const tt_prof_event *parent);
+// The turn of message `number` has come: starts its ProxyStep in this state. The first one brings the ProxyOp to InProgress.
+void tt_prof_step_start(tt_prof_transfer *t, uint32_t number, ncclProfilerEventState_t state, tt_prof_event *step);
+// The ProxyStep has a new state, after so many bytes.
+void tt_prof_step_state(const tt_prof_transfer *t, const tt_prof_event *step, ncclProfilerEventState_t state, size_t bytes);
+
 // What a network plugin may tell of the messages of one connection: a record for each, whose address isend and irecv give to the plugin (`phandle`). A plugin
 // may use it from any thread until its closeSend or closeRecv has returned, also when the message is long done or has failed. A record belongs to
 // its message until TT_PROF_NET_MESSAGES later ones have begun; an event that is started later still hangs below the one that has the record then.
