@@ -52,7 +52,7 @@ static ncclResult_t check_task(tt_task *t, const char *what)
   return check_buffers(t, what);
 }
 
-static ncclResult_t enqueue(const char *what, tt_task *t)
+static ncclResult_t coll_enqueue(const char *what, tt_task *t)
 {
   struct ncclComm *comm = t->comm;
   ncclResult_t res;
@@ -102,7 +102,7 @@ TT_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t c
                                   ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_REDUCE, sendbuff, recvbuff, count, op, root);
-  return enqueue("ncclReduce", &t);
+  return coll_enqueue("ncclReduce", &t);
 }
 
 TT_TWIN(ncclBroadcast);
@@ -110,14 +110,14 @@ TT_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_
                                      cudaStream_t stream)
 {
   TASK(t, TT_FUNC_BROADCAST, sendbuff, recvbuff, count, ncclSum, root);
-  return enqueue("ncclBroadcast", &t);
+  return coll_enqueue("ncclBroadcast", &t);
 }
 
 TT_TWIN(ncclBcast);
 TT_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_BROADCAST, buff, buff, count, ncclSum, root);
-  return enqueue("ncclBcast", &t);
+  return coll_enqueue("ncclBcast", &t);
 }
 
 TT_TWIN(ncclAllReduce);
@@ -125,7 +125,7 @@ TT_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_
                                      ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLREDUCE, sendbuff, recvbuff, count, op, 0);
-  return enqueue("ncclAllReduce", &t);
+  return coll_enqueue("ncclAllReduce", &t);
 }
 
 TT_TWIN(ncclReduceScatter);
@@ -133,7 +133,7 @@ TT_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, s
                                          ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_REDUCESCATTER, sendbuff, recvbuff, recvcount, op, 0);
-  return enqueue("ncclReduceScatter", &t);
+  return coll_enqueue("ncclReduceScatter", &t);
 }
 
 TT_TWIN(ncclAllGather);
@@ -141,7 +141,7 @@ TT_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_
                                      cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLGATHER, sendbuff, recvbuff, sendcount, ncclSum, 0);
-  return enqueue("ncclAllGather", &t);
+  return coll_enqueue("ncclAllGather", &t);
 }
 
 TT_TWIN(ncclAlltoAll);
@@ -149,7 +149,7 @@ TT_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t
                                     cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLTOALL, sendbuff, recvbuff, count, ncclSum, 0);
-  return enqueue("ncclAlltoAll", &t);
+  return coll_enqueue("ncclAlltoAll", &t);
 }
 
 TT_TWIN(ncclGather);
@@ -157,7 +157,7 @@ TT_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t c
                                   cudaStream_t stream)
 {
   TASK(t, TT_FUNC_GATHER, sendbuff, recvbuff, count, ncclSum, root);
-  return enqueue("ncclGather", &t);
+  return coll_enqueue("ncclGather", &t);
 }
 
 TT_TWIN(ncclScatter);
@@ -165,19 +165,19 @@ TT_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t 
                                    cudaStream_t stream)
 {
   TASK(t, TT_FUNC_SCATTER, sendbuff, recvbuff, count, ncclSum, root);
-  return enqueue("ncclScatter", &t);
+  return coll_enqueue("ncclScatter", &t);
 }
 
 TT_TWIN(ncclSend);
 TT_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_SEND, sendbuff, NULL, count, ncclSum, peer);
-  return enqueue("ncclSend", &t);
+  return coll_enqueue("ncclSend", &t);
 }
 
 TT_TWIN(ncclRecv);
 TT_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_RECV, NULL, recvbuff, count, ncclSum, peer);
-  return enqueue("ncclRecv", &t);
+  return coll_enqueue("ncclRecv", &t);
 }

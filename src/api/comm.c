@@ -24,7 +24,7 @@ typedef struct init_job {
 } init_job;
 
 // What the job is for. After an abort, which the steps of creation report without a text, says so.
-static ncclResult_t create(init_job *j)
+static ncclResult_t comm_create(init_job *j)
 {
   struct ncclComm *parent = j->args.parent;
   char text[96];
@@ -57,7 +57,7 @@ static ncclResult_t run_init(void *arg)
 {
   init_job *j = arg;
   bool member = j->args.parent == NULL || j->args.color != NCCL_SPLIT_NOCOLOR;
-  ncclResult_t res = create(j);
+  ncclResult_t res = comm_create(j);
   if (res == ncclSuccess && member && !j->nonblocking) {
     *j->out = j->comm;
   } else if (res != ncclSuccess && member && j->nonblocking) {
@@ -248,7 +248,7 @@ TT_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
 }
 
 // Of a parent that has been entered.
-static ncclResult_t split(struct ncclComm *comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config)
+static ncclResult_t comm_split(struct ncclComm *comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config)
 {
   tt_config cfg;
   if (newcomm == NULL) {
@@ -268,7 +268,7 @@ TT_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclCo
 {
   ncclResult_t res = tt_comm_begin(comm, "ncclCommSplit", true);
   if (res == ncclSuccess) {
-    res = split(comm, color, key, newcomm, config);
+    res = comm_split(comm, color, key, newcomm, config);
     tt_comm_leave(comm);
   }
   return noted(res);

@@ -129,7 +129,7 @@ TUTTI_API tuttiStreamSynchronize(cudaStream_t stream)
   return tt_stream_wait(s);
 }
 
-static bool stream_idle(void *s)
+static bool host_stream_idle(void *s)
 {
   return tt_stream_idle(s);
 }
@@ -138,7 +138,7 @@ TUTTI_API tuttiStreamQuery(cudaStream_t stream)
 {
   tt_stream *s;
   TT_TRY(tt_stream_get(stream, TT_STREAM_CALLERS, "tuttiStreamQuery", &s));
-  return tt_host_poll(s, stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire) : ncclInProgress;
+  return tt_host_poll(s, host_stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire) : ncclInProgress;
 }
 
 TUTTI_API tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event)

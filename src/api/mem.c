@@ -122,7 +122,7 @@ static bool grow_ops(struct ncclComm *comm)
 }
 
 // Takes a free slot of the communicator's operations. -1: no memory.
-static int take_slot(struct ncclComm *comm)
+static int userop_take_slot(struct ncclComm *comm)
 {
   if (comm->userops.first_free == 0 && !grow_ops(comm)) {
     return -1;
@@ -140,7 +140,7 @@ static ncclResult_t make_op(struct ncclComm *comm, ncclRedOp_t *op, const void *
     return tt_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d",
                    comm->rank, (void *)op, scalar, (int)datatype, (int)residence);
   }
-  int slot = take_slot(comm);
+  int slot = userop_take_slot(comm);
   if (slot < 0) {
     return tt_fail(ncclSystemError, "ncclRedOpCreatePreMulSum on rank %d: no memory for operation %d", comm->rank, comm->userops.n);
   }

@@ -11,13 +11,13 @@
 // value can be that long but one from the environment.
 enum { TEXT_BYTES = 4096 };
 
-static const tt_param_row *row_of(ncclParamHandle_t h)
+static const tt_param_row *param_row_of(ncclParamHandle_t h)
 {
   return (const tt_param_row *)(const void *)h;
 }
 
 // The row of a key, or an error that names it.
-static ncclResult_t find(const char *key, const tt_param_row **out)
+static ncclResult_t param_find(const char *key, const tt_param_row **out)
 {
   if (key == NULL) {
     return tt_fail(ncclInvalidArgument, "parameter key is NULL");
@@ -38,7 +38,7 @@ TT_EXPORT ncclResult_t ncclParamBind(ncclParamHandle_t *out, const char *key)
   if (out == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclParamBind: out is NULL");
   }
-  TT_TRY(find(key, &row));
+  TT_TRY(param_find(key, &row));
   *out = (ncclParamHandle_t)(uintptr_t)row;
   return ncclSuccess;
 }
@@ -50,11 +50,11 @@ static ncclResult_t get_number(ncclParamHandle_t h, const void *out, int64_t min
     return tt_fail(ncclInvalidArgument, "ncclParamGet: %s is NULL", h == NULL ? "the handle" : "out");
   }
   int64_t number;
-  if (!tt_param_int(row_of(h), &number)) {
-    return tt_fail(ncclInvalidArgument, "%s is a text: read it with ncclParamGetStr", row_of(h)->name);
+  if (!tt_param_int(param_row_of(h), &number)) {
+    return tt_fail(ncclInvalidArgument, "%s is a text: read it with ncclParamGetStr", param_row_of(h)->name);
   }
   if (number < min || number > max) {
-    return tt_fail(ncclInvalidArgument, "%s = %lld does not fit: read it with ncclParamGetI64", row_of(h)->name, (long long)number);
+    return tt_fail(ncclInvalidArgument, "%s = %lld does not fit: read it with ncclParamGetI64", param_row_of(h)->name, (long long)number);
   }
   *value = number;
   return ncclSuccess;
@@ -86,7 +86,7 @@ TT_EXPORT ncclResult_t ncclParamGetStr(ncclParamHandle_t h, const char **out)
   if (h == NULL || out == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclParamGetStr: %s is NULL", h == NULL ? "the handle" : "out");
   }
-  tt_param_text(row_of(h), text, sizeof text);
+  tt_param_text(param_row_of(h), text, sizeof text);
   *out = text;
   return ncclSuccess;
 }
@@ -101,14 +101,14 @@ TT_EXPORT ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, 
   if (h == NULL || out == NULL || len == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclParamGet: %s is NULL", h == NULL ? "the handle" : out == NULL ? "out" : "len");
   }
-  if (tt_param_int(row_of(h), &number)) {
+  if (tt_param_int(param_row_of(h), &number)) {
     bytes = &number;
     size = sizeof number;
   } else {
-    size = TT_MIN(tt_param_text(row_of(h), text, sizeof text), sizeof text - 1) + 1;
+    size = TT_MIN(tt_param_text(param_row_of(h), text, sizeof text), sizeof text - 1) + 1;
   }
   if (maxLen < 0 || (size_t)maxLen < size) {
-    return tt_fail(ncclInvalidArgument, "ncclParamGet: %s has %zu bytes, the buffer %d", row_of(h)->name, size, maxLen);
+    return tt_fail(ncclInvalidArgument, "ncclParamGet: %s has %zu bytes, the buffer %d", param_row_of(h)->name, size, maxLen);
   }
   memcpy(out, bytes, size);
   *len = (int)size;
@@ -123,7 +123,7 @@ TT_EXPORT ncclResult_t ncclParamGetParameter(const char *key, const char **value
   if (value == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclParamGetParameter: value is NULL");
   }
-  TT_TRY(find(key, &row));
+  TT_TRY(param_find(key, &row));
   tt_param_text(row, text, sizeof text);
   *value = text;
   if (valueLen != NULL) {

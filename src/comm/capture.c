@@ -40,7 +40,7 @@ static void tell_calls(tt_group_events *g, tt_task *tasks, size_t n)
   tt_profile_group_ends(g);
 }
 
-static ncclResult_t launch(const calls *n)
+static ncclResult_t capture_launch(const calls *n)
 {
   tt_group_events events = {.captured = true};
   bool told = n->comm->profiling.profilers != NULL && tt_profilers_want(n->comm->profiling.profilers, ncclProfileGroupApi);
@@ -68,7 +68,7 @@ static ncclResult_t issue_calls(tt_recorded *r, cudaStream_t stream)
     n->copies[i].stream = stream;
   }
   tt_comm_enter(n->comm);
-  ncclResult_t res = launch(n);
+  ncclResult_t res = capture_launch(n);
   tt_comm_leave(n->comm);
   return res;
 }

@@ -33,7 +33,7 @@ typedef struct ready {
   uint64_t longest;
 } ready;
 
-static void fall_back(const struct ncclComm *c, const char *why, int rank)
+static void collnet_fall_back(const struct ncclComm *c, const char *why, int rank)
 {
   tt_info(TT_INIT | TT_NET, "COLLNET: not used, other algorithms are: %s %d%s", why, rank, rank == c->rank ? "" : ", whose log says why");
 }
@@ -52,13 +52,13 @@ bool tt_comm_collnet_wanted(const struct ncclComm *c)
   return true;
 }
 
-static bool is_head(const struct ncclComm *c)
+static bool collnet_is_head(const struct ncclComm *c)
 {
   return c->layout->index_of[c->rank] < c->layout->heads;
 }
 
 // The rank that is head `h` of a node.
-static int head_of(const struct ncclComm *c, int node, int h)
+static int collnet_head_of(const struct ncclComm *c, int node, int h)
 {
   return c->layout->order[c->layout->first[node] + h];
 }
@@ -66,13 +66,13 @@ static int head_of(const struct ncclComm *c, int node, int h)
 // ---- what all can
 
 // False: some rank cannot. Fills in the rest of `o`, which is this rank's.
-static bool compare(struct ncclComm *c, const offer *all)
+static bool collnet_compare(struct ncclComm *c, const offer *all)
 {
   tt_comm_collnet *n = c->network.reduce;
   int devices = all[0].devices;
   for (int i = 0; i < c->nranks; i++) {
     if (!all[i].good || strncmp(all[i].name, all[0].name, sizeof all[0].name) != 0) {
-      fall_back(c, all[i].good ? "another collective network has rank" : "it is out of the question on rank", i);
+      collnet_fall_back(c, all[i].good ? "another collective network has rank" : "it is out of the question on rank", i);
       return false;
     }
     n->support &= all[i].support;
@@ -98,7 +98,7 @@ static ncclResult_t agree_on_plugin(struct ncclComm *c, bool *good)
   }
   n->support = UINT64_MAX;
   ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
-  *good = res == ncclSuccess && compare(c, all);
+  *good = res == ncclSuccess && collnet_compare(c, all);
   tt_free(all);
   return res;
 }
@@ -107,7 +107,7 @@ static ncclResult_t agree_on_plugin(struct ncclComm *c, bool *good)
 
 static ncclResult_t listen_all(struct ncclComm *c, door *all, void **listener, bool *good)
 {
-  if (is_head(c)) {
+  if (collnet_is_head(c)) {
     all[c->rank].good =
         tt_collnet_listen(c->network.reduce->net, c->layout->index_of[c->rank], all[c->rank].handle, listener) == ncclSuccess;
   } else {
@@ -117,7 +117,7 @@ static ncclResult_t listen_all(struct ncclComm *c, door *all, void **listener, b
   *good = res == ncclSuccess;
   for (int i = 0; i < c->nranks && *good; i++) {
     if (!all[i].good) {
-      fall_back(c, "it cannot listen on rank", i);
+      collnet_fall_back(c, "it cannot listen on rank", i);
       *good = false;
     }
   }
@@ -136,7 +136,7 @@ static ncclResult_t find_behind(struct ncclComm *c)
   n->pages = tt_calloc((size_t)nodes, sizeof(tt_rank_page *));
   for (int node = 0; node < nodes && n->ranks != NULL && n->pages != NULL; node++) {
     if (node != me) {
-      n->ranks[count] = head_of(c, node, h);
+      n->ranks[count] = collnet_head_of(c, node, h);
       n->pages[count] = tt_proxy_page(c->network.proxy, n->ranks[count]);
       count += n->pages[count] != NULL;
     }
@@ -195,7 +195,7 @@ static bool connect_head(struct ncclComm *c, const door *all, void *listener, nc
     return false;
   }
   for (int node = 0; node < nodes; node++) {
-    memcpy(handles + (size_t)node * TT_NET_HANDLE, all[head_of(c, node, h)].handle, TT_NET_HANDLE);
+    memcpy(handles + (size_t)node * TT_NET_HANDLE, all[collnet_head_of(c, node, h)].handle, TT_NET_HANDLE);
   }
   const tt_collnet_group g = {.dev = h, .rank = c->layout->node_of[c->rank], .nranks = nodes, .handles = handles, .listener = listener};
   ncclResult_t res = tt_collnet_connect(n->net, &g, tt_net_patience() * TT_NS_PER_S, is_hopeless, c, &comm);
@@ -218,7 +218,7 @@ static ncclResult_t agree_on_links(struct ncclComm *c, bool mine, bool *good)
   if (all == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank, c->nranks);
   }
-  all[c->rank] = (ready){.good = mine, .longest = is_head(c) ? n->longest : UINT64_MAX};
+  all[c->rank] = (ready){.good = mine, .longest = collnet_is_head(c) ? n->longest : UINT64_MAX};
   ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
   n->longest = SIZE_MAX;
   *good = res == ncclSuccess;
@@ -226,14 +226,14 @@ static ncclResult_t agree_on_links(struct ncclComm *c, bool mine, bool *good)
     n->longest = TT_MIN(n->longest, all[i].longest / 64 * 64);
     *good = all[i].good && all[i].longest >= LEAST_BYTES;
     if (!*good) {
-      fall_back(c, all[i].good ? "it takes short messages only on rank" : "it cannot connect on rank", i);
+      collnet_fall_back(c, all[i].good ? "it takes short messages only on rank" : "it cannot connect on rank", i);
     }
   }
   tt_free(all);
   return res;
 }
 
-static ncclResult_t connect_all(struct ncclComm *c, bool *good)
+static ncclResult_t collnet_connect_all(struct ncclComm *c, bool *good)
 {
   void *listener = NULL;
   door *all = tt_calloc((size_t)c->nranks, sizeof *all);
@@ -242,7 +242,7 @@ static ncclResult_t connect_all(struct ncclComm *c, bool *good)
   }
   ncclResult_t res = listen_all(c, all, &listener, good);
   if (*good) {
-    bool mine = !is_head(c) || connect_head(c, all, listener, &res);
+    bool mine = !collnet_is_head(c) || connect_head(c, all, listener, &res);
     res = res == ncclSuccess ? agree_on_links(c, mine, good) : res;
   }
   tt_free(all);
@@ -260,7 +260,7 @@ ncclResult_t tt_comm_collnet_create(struct ncclComm *c)
   }
   ncclResult_t res = agree_on_plugin(c, &good);
   if (res == ncclSuccess && good) {
-    res = connect_all(c, &good);
+    res = collnet_connect_all(c, &good);
   }
   if (res != ncclSuccess || !good) {
     tt_comm_collnet_destroy(c);

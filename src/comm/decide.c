@@ -9,7 +9,7 @@
 #include "comm/task.h"
 #include "comm/tuning.h"
 
-static bool is_message(tt_func f)
+static bool decides_message(tt_func f)
 {
   return f == TT_FUNC_SEND || f == TT_FUNC_RECV;
 }
@@ -37,7 +37,7 @@ void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
     c->op.prescale = 0;
     c->op.scalar = 0;
   }
-  if (is_message(t->func)) {
+  if (decides_message(t->func)) {
     c->sig = tt_sig_make(0, TT_FUNC_SEND, ncclInt8, op, 0);
     c->sig_count = c->count;
   } else {
@@ -70,7 +70,7 @@ static void compile(struct ncclComm *comm, const tt_task *t, tt_decision *d)
   }
   tt_call_fill(t, 0, &c);
   d->program = tt_program_compile(&comm->port, d->cached->sched, &c, tt_chunk_elements(&d->choice, c.esize), tt_choice_fifo(&d->choice));
-  if (d->program != NULL && is_message(t->func)) { // who sends with ncclSend receives as well, mostly
+  if (d->program != NULL && decides_message(t->func)) { // who sends with ncclSend receives as well, mostly
     d->program->claims = false;
     d->program->pauses = true;
   }
@@ -147,8 +147,8 @@ static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *c
 ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops)
 {
   bool in_network =
-      TT_UNLIKELY(comm->network.reduce != NULL) && !is_message(t->func) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
-  bool asks = TT_UNLIKELY(comm->tuned) && !is_message(t->func);
+      TT_UNLIKELY(comm->network.reduce != NULL) && !decides_message(t->func) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
+  bool asks = TT_UNLIKELY(comm->tuned) && !decides_message(t->func);
   if (TT_UNLIKELY(!tt_task_is_decided(t))) { // one may have been made since
     tt_comm_recall(comm, t);
   }

@@ -60,14 +60,14 @@ static inline group *my_group(void)
   return g;
 }
 
-static void cancel(void);
+static void group_cancel(void);
 
 // A thread ends. A group that it has left open is dropped: profilers would otherwise wait for its end for ever.
 static void cleanup(void *tasks)
 {
   group *g = my_group();
   if (g->depth > 0) {
-    cancel();
+    group_cancel();
   }
   g->tasks = NULL;
   g->room = 0;
@@ -85,7 +85,7 @@ bool tt_group_open(void)
   return my_group()->depth > 0;
 }
 
-static void note(group *g, ncclResult_t code)
+static void group_note(group *g, ncclResult_t code)
 {
   if (g->depth > 0 && g->error == ncclSuccess) {
     g->error = code;
@@ -94,7 +94,7 @@ static void note(group *g, ncclResult_t code)
 
 void tt_group_note(ncclResult_t code)
 {
-  note(my_group(), code);
+  group_note(my_group(), code);
 }
 
 ncclResult_t tt_group_start(void)
@@ -103,7 +103,7 @@ ncclResult_t tt_group_start(void)
   return ncclSuccess;
 }
 
-static __attribute__((noinline)) ncclResult_t make_room(group *g)
+static __attribute__((noinline)) ncclResult_t group_make_room(group *g)
 {
   size_t room = g->room == 0 ? 32 : g->room * 2;
   tt_task *tasks = realloc(g->tasks, room * sizeof *tasks);
@@ -117,11 +117,11 @@ static __attribute__((noinline)) ncclResult_t make_room(group *g)
   return ncclSuccess;
 }
 
-static inline ncclResult_t keep(group *g, const tt_task *task)
+static inline ncclResult_t group_append(group *g, const tt_task *task)
 {
-  ncclResult_t res = TT_LIKELY(g->ntasks < g->room) ? ncclSuccess : make_room(g);
+  ncclResult_t res = TT_LIKELY(g->ntasks < g->room) ? ncclSuccess : group_make_room(g);
   if (TT_UNLIKELY(res != ncclSuccess)) {
-    note(g, res);
+    group_note(g, res);
     return res;
   }
   g->tasks[g->ntasks++] = *task;
@@ -132,7 +132,7 @@ static inline ncclResult_t keep(group *g, const tt_task *task)
 static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *task)
 {
   tt_profile_call_start(&g->events, task, g->depth);
-  ncclResult_t res = g->depth > 0 ? keep(g, task) : ncclSuccess;
+  ncclResult_t res = g->depth > 0 ? group_append(g, task) : ncclSuccess;
   tt_profile_call_stop(task->events);
   if (g->depth == 0) {
     tt_profile_group_ends(&g->events);
@@ -154,7 +154,7 @@ ncclResult_t tt_task_add(tt_task *task)
   if (TT_LIKELY(g->depth == 0)) {
     return tt_comm_launch(task->comm, task, 1, TT_INLINE_LOOKS);
   }
-  return keep(g, task);
+  return group_append(g, task);
 }
 
 // Ends a job: its argument goes, then the job itself.
@@ -371,7 +371,7 @@ static ncclResult_t run_jobs(tt_job *jobs)
   return r != ncclSuccess ? r : res;
 }
 
-static void leave_all(const tt_task *tasks, size_t n)
+static void group_leave_comms(const tt_task *tasks, size_t n)
 {
   for (size_t i = 0; i < n; i++) {
     tt_comm_leave(tasks[i].comm);
@@ -379,7 +379,7 @@ static void leave_all(const tt_task *tasks, size_t n)
 }
 
 // Enters the tasks' communicators (comm.h), whose handles were good when the tasks were added: since then one may have been destroyed, and none is entered.
-static ncclResult_t enter_all(const tt_task *tasks, size_t n)
+static ncclResult_t group_enter_comms(const tt_task *tasks, size_t n)
 {
   for (size_t i = 0; i < n; i++) {
     tt_comm_mark(tasks[i].comm);
@@ -388,7 +388,7 @@ static ncclResult_t enter_all(const tt_task *tasks, size_t n)
   for (size_t i = 0; i < n; i++) {
     struct ncclComm *comm = tasks[i].comm;
     if (TT_UNLIKELY(!tt_comm_lives(comm))) {
-      leave_all(tasks, n);
+      group_leave_comms(tasks, n);
       return tt_comm_dead(comm, "ncclGroupEnd");
     }
     comm->group.tasks = 0;
@@ -445,7 +445,7 @@ static __attribute__((noinline)) void gather_apart(tt_task *tasks, size_t n, las
 }
 
 // Afterwards the tasks of each communicator are together, and it knows how many they are.
-static inline void gather(tt_task *tasks, size_t n, last_tasks *last)
+static inline void group_tasks_by_comm(tt_task *tasks, size_t n, last_tasks *last)
 {
   if (TT_UNLIKELY(!count_tasks(tasks, n, last))) {
     gather_apart(tasks, n, last);
@@ -456,10 +456,10 @@ static inline void gather(tt_task *tasks, size_t n, last_tasks *last)
 static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, size_t n)
 {
   last_tasks last;
-  TT_TRY(enter_all(tasks, n));
+  TT_TRY(group_enter_comms(tasks, n));
   ncclResult_t res = tt_comm_run_together(tasks, n);
   bool failed = res != ncclSuccess;
-  gather(tasks, n, &last);
+  group_tasks_by_comm(tasks, n, &last);
   for (size_t done = 0, mine; done < n && !failed; done += mine) {
     struct ncclComm *comm = tasks[done].comm;
     mine = comm->group.tasks;
@@ -467,7 +467,7 @@ static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, siz
     ncclResult_t r = tt_comm_launch(comm, tasks + done, mine, looks);
     res = res == ncclSuccess ? r : res;
   }
-  leave_all(tasks, n);
+  group_leave_comms(tasks, n);
   return res;
 }
 
@@ -496,15 +496,15 @@ static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
   double most = 0;
   ncclResult_t res = ncclSuccess;
   last_tasks last;
-  TT_TRY(enter_all(tasks, n));
-  gather(tasks, n, &last);
+  TT_TRY(group_enter_comms(tasks, n));
+  group_tasks_by_comm(tasks, n, &last);
   for (size_t done = 0, mine; done < n && res == ncclSuccess; done += mine) {
     double one = 0;
     mine = tasks[done].comm->group.tasks;
     res = tt_comm_simulate(tasks[done].comm, tasks + done, mine, &one);
     most = TT_MAX(most, one);
   }
-  leave_all(tasks, n);
+  group_leave_comms(tasks, n);
   *us = n > 0 && res == ncclSuccess ? most : *us;
   return res;
 }
@@ -521,7 +521,7 @@ static void end_events(group *g, size_t n)
 }
 
 // Closes all open groups of the thread and drops what they have collected.
-static void cancel(void)
+static void group_cancel(void)
 {
   group *g = my_group();
   for (tt_job *j = g->jobs, *next; j != NULL; j = next) {
@@ -551,7 +551,7 @@ ncclResult_t tt_group_end(void)
     tt_profile_group_ends(&g->events);
   }
   if (TT_UNLIKELY(res != ncclSuccess)) {
-    cancel();
+    group_cancel();
     return res;
   }
   g->jobs = NULL;
@@ -587,6 +587,6 @@ ncclResult_t tt_group_simulate(double *us)
   if (res == ncclSuccess) {
     res = simulate_tasks(g->tasks, g->ntasks, us);
   }
-  cancel();
+  group_cancel();
   return res;
 }

@@ -65,7 +65,7 @@ static uint64_t comm_hash(const struct ncclComm *c)
   return tt_hash(tt_bootstrap_secret(c->boot), 8, 3);
 }
 
-static uint64_t hash_text(const char *s)
+static uint64_t init_hash_text(const char *s)
 {
   return s == NULL ? 0 : tt_hash(s, strlen(s), 4);
 }
@@ -83,8 +83,8 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .cores = tt_proc_core_set(),
                   .cpus = tt_proc_cpus(),
                   .version = NCCL_VERSION_CODE,
-                  .algo = hash_text(p->algo),
-                  .proto = hash_text(p->proto),
+                  .algo = init_hash_text(p->algo),
+                  .proto = init_hash_text(p->proto),
                   .direct_threshold = p->host_direct_threshold,
                   .net_chunk = p->p2p_net_chunksize,
                   .at.p2p_disable = tt_transport_p2p_off(),
@@ -177,7 +177,7 @@ static void peers_undo(struct ncclComm *c)
   c->peers = NULL;
 }
 
-static bool same_process(const tt_peer *a, const tt_peer *b)
+static bool init_same_process(const tt_peer *a, const tt_peer *b)
 {
   return a->at.host == b->at.host && a->at.proc.pid == b->at.proc.pid && a->at.proc.cookie == b->at.proc.cookie;
 }
@@ -228,7 +228,7 @@ static size_t stream_bytes(void)
 }
 
 // What follows from where the ranks are.
-static ncclResult_t survey(struct ncclComm *c)
+static ncclResult_t init_survey(struct ncclComm *c)
 {
   TT_TRY(tt_ranks_pool_cores(c->peers, c->nranks, c->rank, &c->machine.ranks_on_cores, &c->machine.crowded));
   int cores = c->peers[c->rank].cpus;
@@ -238,7 +238,7 @@ static ncclResult_t survey(struct ncclComm *c)
   c->machine.per_core = c->machine.ranks_on_cores > cores ? c->machine.ranks_on_cores / TT_MAX(cores, 1) : 0;
   c->machine.all_local = !tt_transport_p2p_off();
   for (int i = 1; i < c->nranks; i++) {
-    c->machine.all_local &= same_process(&c->peers[i], &c->peers[0]);
+    c->machine.all_local &= init_same_process(&c->peers[i], &c->peers[0]);
   }
   c->machine.stream_bytes = stream_bytes();
   c->results.reuse.cache = tt_proc_cache() / (size_t)c->machine.local_ranks;
@@ -267,8 +267,8 @@ static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_p
     procs[who->n] = p->at.proc;
     boxes[who->n] = p->mailbox;
     who->me = i == c->rank ? who->n : who->me;
-    who->leader = who->leader < 0 && same_process(p, me) ? who->n : who->leader;
-    who->one_process &= same_process(p, me);
+    who->leader = who->leader < 0 && init_same_process(p, me) ? who->n : who->leader;
+    who->one_process &= init_same_process(p, me);
     who->n++;
   }
   who->pulls = tt_proc_may_open(procs[0].pid, c->peers[ranks[0]].pid_space);
@@ -299,7 +299,7 @@ static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who, tt_seg
 static ncclResult_t segment_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  TT_TRY(survey(c));
+  TT_TRY(init_survey(c));
   if (!c->machine.shares) {
     return ncclSuccess;
   }
@@ -526,7 +526,7 @@ static bool probe_copy(const struct ncclComm *c)
   for (int k = 1; k < c->nranks; k++) {
     int i = (c->rank + k) % c->nranks;
     const tt_peer *p = &c->peers[i];
-    if (c->layout->node_of[i] == c->layout->node_of[c->rank] && !same_process(p, me)) {
+    if (c->layout->node_of[i] == c->layout->node_of[c->rank] && !init_same_process(p, me)) {
       uint64_t seen = 0;
       return tt_proc_copy(p->at.proc.pid, &seen, p->probe, sizeof seen, false) == 0 && seen == p->at.proc.cookie &&
              tt_proc_copy(p->at.proc.pid, &seen, p->probe, sizeof seen, true) == 0;
@@ -595,7 +595,7 @@ static ncclResult_t collnet_step(init *in)
 }
 
 // NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on what was reported.
-static ncclResult_t connect_step(init *in)
+static ncclResult_t init_connect(init *in)
 {
   struct ncclComm *c = in->comm;
   for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
@@ -670,7 +670,7 @@ static const init_step steps[] = {
     {"tuning", tuning_step, tuning_undo},
     {"report", report_step, NULL},
     {"collective network", collnet_step, tt_comm_collnet_destroy},
-    {"connect", connect_step, NULL},
+    {"connect", init_connect, NULL},
     {"agree", agree_step, NULL},
 };
 

@@ -13,7 +13,7 @@
 #include "comm/task.h"
 #include "comm/tuning.h"
 
-static bool is_p2p(const tt_task *t)
+static bool launch_is_p2p(const tt_task *t)
 {
   return t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV;
 }
@@ -231,7 +231,8 @@ typedef struct channel_part {
 } channel_part;
 
 // Adds one lane per strand of the channel's schedule. Inlined, so that one channel pays nothing for there being several elsewhere.
-static inline __attribute__((always_inline)) ncclResult_t add_part(struct ncclComm *comm, tt_plan *p, tt_call *c, const channel_part *part)
+static inline __attribute__((always_inline)) ncclResult_t launch_add_part(struct ncclComm *comm, tt_plan *p, tt_call *c,
+                                                                          const channel_part *part)
 {
   const tt_cached *cached = part->cached;
   const tt_schedule *s = cached->sched;
@@ -275,7 +276,7 @@ static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm
     part.channel = (int)i;
     part.after = p->nlanes - 1;
     part.nafter = p->nlanes - first;
-    TT_TRY(add_part(comm, p, c, &part));
+    TT_TRY(launch_add_part(comm, p, c, &part));
     part.cached = part.cached->next_channel;
   }
   return ncclSuccess;
@@ -294,7 +295,7 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
                        .flow = flow};
   part.after = -1;
   part.channel = flow == NULL ? 0 : p->nlanes % TT_MESSAGE_CHANNELS;
-  return add_part(comm, p, c, &part);
+  return launch_add_part(comm, p, c, &part);
 }
 
 // Adds the lanes that run what is left of the task's program.
@@ -422,7 +423,7 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
 {
   for (size_t i = 0; i < n; i++) {
     tt_stream *s, *m;
-    if (!is_p2p(&tasks[i]) || TT_LIKELY(tasks[i].stream == main)) {
+    if (!launch_is_p2p(&tasks[i]) || TT_LIKELY(tasks[i].stream == main)) {
       continue;
     }
     TT_TRY(comm->port.row->get(tasks[i].stream, comm->device, tt_func_name(tasks[i].func), &s));
@@ -443,7 +444,7 @@ static inline tt_lane **flow_of(const struct ncclComm *comm, const tt_task *t)
 // Is it a message that is still to be launched?
 static bool is_open_message(const tt_task *t)
 {
-  return is_p2p(t) && t->count > 0 && !t->over;
+  return launch_is_p2p(t) && t->count > 0 && !t->over;
 }
 
 static ncclResult_t add_messages(struct ncclComm *comm, tt_plan *p, tt_task *tasks, size_t n, tt_launch_events *l)
@@ -487,7 +488,7 @@ static size_t count_collectives(const tt_task *tasks, size_t n)
 {
   size_t collectives = 0;
   for (size_t i = 0; i < n; i++) {
-    collectives += tasks[i].count > 0 && !is_p2p(&tasks[i]);
+    collectives += tasks[i].count > 0 && !launch_is_p2p(&tasks[i]);
   }
   return collectives;
 }
@@ -498,7 +499,7 @@ static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *ta
   size_t collectives = 0; // 0: not counted
   for (size_t i = 0; i < n; i++) {
     tt_task *t = &tasks[i];
-    if (is_p2p(t)) {
+    if (launch_is_p2p(t)) {
       *messages |= is_open_message(t);
     } else if (t->count > 0 && !t->over && (t->begun || !tt_comm_run(t, looks))) {
       collectives = comm->tuned && collectives == 0 ? count_collectives(tasks, n) : collectives;
@@ -511,7 +512,7 @@ static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *ta
   return ncclSuccess;
 }
 
-static inline ncclResult_t launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
+static inline ncclResult_t launch_plan(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
 {
   bool messages = false;
   TT_TRY(launch_collectives(comm, tasks, n, looks, &messages));
@@ -531,10 +532,10 @@ static __attribute__((noinline)) ncclResult_t launch_or_capture(struct ncclComm 
 {
   bool captured = false;
   TT_TRY(tt_comm_capture(comm, tasks, n, &captured));
-  return captured ? ncclSuccess : launch(comm, tasks, n, looks);
+  return captured ? ncclSuccess : launch_plan(comm, tasks, n, looks);
 }
 
 ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
 {
-  return tt_capturing() ? launch_or_capture(comm, tasks, n, looks) : launch(comm, tasks, n, looks);
+  return tt_capturing() ? launch_or_capture(comm, tasks, n, looks) : launch_plan(comm, tasks, n, looks);
 }

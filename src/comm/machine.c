@@ -38,7 +38,7 @@ static void add_parts(ports *p, int i, const tt_net_props *props)
   p->net[i].part_paths = p->part_path[i];
 }
 
-static void add_port(ports *p, const tt_net_props *props)
+static void machine_add_port(ports *p, const tt_net_props *props)
 {
   int i = p->count++;
   snprintf(p->name[i], sizeof(p->name[i]), "%s", props->name);
@@ -67,7 +67,7 @@ static ncclResult_t read_ports(const tt_machine *m, ports *out)
   for (int i = 0; i < TT_MIN(count, MOST_PORTS); i++) {
     tt_net_props props = {0};
     TT_TRY_GOTO(net->get_properties(ctx, i, &props), res);
-    add_port(out, &props);
+    machine_add_port(out, &props);
   }
   if (count > MOST_PORTS) {
     tt_info(TT_GRAPH | TT_NET, "the network has %d devices; the first %d count", count, MOST_PORTS);
@@ -371,7 +371,7 @@ static ncclResult_t look_at_machine(const tt_machine *m, const tt_topo *topo, co
 }
 
 // The error of tt_paths_build cannot name the file.
-static ncclResult_t check_size(const tt_xml *xml, const tt_topo *topo)
+static ncclResult_t machine_check_size(const tt_xml *xml, const tt_topo *topo)
 {
   int ends = tt_topo_ends(topo);
   return ends <= TT_PATHS_MAX_ENDS
@@ -392,7 +392,7 @@ ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_s
   }
   if (tt_machine_needs_document(m)) {
     TT_TRY_GOTO(tt_topo_build(xml, NULL, NULL, &topo), res);
-    TT_TRY_GOTO(check_size(xml, topo), res);
+    TT_TRY_GOTO(machine_check_size(xml, topo), res);
     if (tt_topo_count(topo, TT_NODE_GPU) != m->nlocal) {
       res = tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank, tt_topo_count(topo, TT_NODE_GPU), m->nlocal);
       goto fail;

@@ -23,13 +23,13 @@ __attribute__((format(printf, 2, 3))) static void add(line *l, const char *fmt, 
   l->used = TT_MIN(l->used + (size_t)TT_MAX(n, 0), sizeof(l->text) - 1);
 }
 
-static void cut(line *l, size_t length)
+static void machine_log_cut(line *l, size_t length)
 {
   l->used = length;
   l->text[length] = 0;
 }
 
-static void say(const line *l)
+static void machine_log_line(const line *l)
 {
   tt_info(TT_GRAPH, "%s", l->text);
 }
@@ -60,7 +60,7 @@ static void log_tree(const tt_topo *topo, int node, int from, line *l, int depth
   const tt_topo_node *n = &topo->nodes[node];
   size_t indent = l->used;
   add_node(l, n);
-  say(l);
+  machine_log_line(l);
   memset(l->text, ' ', indent);
   for (int i = n->first_link; i < n->first_link + n->nlinks; i++) {
     const tt_topo_link *k = &topo->links[i];
@@ -68,16 +68,16 @@ static void log_tree(const tt_topo *topo, int node, int from, line *l, int depth
     if ((pci && k->to == from) || depth == DEEPEST) {
       continue;
     }
-    cut(l, indent);
+    machine_log_cut(l, indent);
     add(l, "+ %s[%2.1f] - ", tt_link_type_name(k->type), (double)k->bw);
     if (pci) {
       log_tree(topo, k->to, node, l, depth + 1);
     } else {
       topo->nodes[k->to].kind == TT_NODE_NET ? add_node(l, &topo->nodes[k->to]) : add_name(l, &topo->nodes[k->to]);
-      say(l);
+      machine_log_line(l);
     }
   }
-  cut(l, indent);
+  machine_log_cut(l, indent);
 }
 
 // What the widest GPU's NVLinks, or its PCI slot, carry together.
@@ -118,13 +118,13 @@ void tt_machine_log_system(const tt_topo *topo, const tt_paths *paths, bool inte
   tt_info(TT_GRAPH, "=== System : maxBw %2.1f totalBw %2.1f ===", (double)(alone ? TT_BW_LOC : widest_path(topo, paths, inter)),
           (double)(alone ? TT_BW_LOC : widest_gpu(topo)));
   for (int cpu = topo->first[TT_NODE_CPU]; cpu < topo->first[TT_NODE_CPU + 1]; cpu++) {
-    cut(&l, 0);
+    machine_log_cut(&l, 0);
     log_tree(topo, cpu, -1, &l, 0);
   }
   tt_info(TT_GRAPH, "==========================================");
 }
 
-static void add_net(line *l, const tt_topo *topo, int net)
+static void machine_log_add_net(line *l, const tt_topo *topo, int net)
 {
   add(l, " ");
   if (net >= 0) {
@@ -146,15 +146,15 @@ void tt_machine_log_graph(const tt_topo *topo, const tt_graph *g)
     int shown = g->pattern == TT_PATTERN_NVLS ? 1 : g->ngpus; // the head alone counts
     add(&l, "%2d :", c);
     if (g->inter) {
-      add_net(&l, topo, g->nets[2 * c]);
+      machine_log_add_net(&l, topo, g->nets[2 * c]);
     }
     for (int i = 0; i < shown; i++) {
       add(&l, " ");
       add_name(&l, &topo->nodes[g->gpus[(size_t)c * (size_t)g->ngpus + (size_t)i]]);
     }
     if (g->inter) {
-      add_net(&l, topo, g->nets[2 * c + 1]);
+      machine_log_add_net(&l, topo, g->nets[2 * c + 1]);
     }
-    say(&l);
+    machine_log_line(&l);
   }
 }

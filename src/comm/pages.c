@@ -24,7 +24,7 @@ enum {
   TELL = 8            // buffers that the log names
 };
 
-static bool may_pass(int error)
+static bool pages_may_pass(int error)
 {
   return error == EAGAIN || error == EBUSY || error == ENOMEM || error == EPERM;
 }
@@ -41,7 +41,7 @@ static bool can_pay(const tt_pages *t)
   return t->credit_ns >= (int64_t)TT_MIN(ns, (uint64_t)MOST_NS);
 }
 
-static void pay(tt_pages *t, uint64_t ns)
+static void pages_pay(tt_pages *t, uint64_t ns)
 {
   t->page_ns = ns > DEAR_NS ? DEAR * ns : TT_MAX(ns, (uint64_t)1);
   t->credit_ns -= (int64_t)t->page_ns;
@@ -53,13 +53,13 @@ static void see_to(tt_pages *t, tt_pages_buffer *b)
   uint64_t now = tt_now_ns();
   while (b->next < b->to && can_pay(t)) {
     int error = tt_map_huge((const void *)b->next, t->huge);
-    bool go_on = error == 0 || may_pass(error);
+    bool go_on = error == 0 || pages_may_pass(error);
     t->made += error == 0;
     b->refused += error == 0 ? 0 : go_on ? 1 : (uint32_t)((b->to - b->next) / t->huge);
     b->next = go_on ? b->next + t->huge : b->to;
     uint64_t before = now;
     now = tt_now_ns();
-    pay(t, now - before);
+    pages_pay(t, now - before);
   }
 }
 

@@ -43,7 +43,7 @@ static size_t place_size(void)
 }
 
 // A zeroed place; NULL: no memory. Communicators begin at different cache lines of their pages, lest all use the same sets of a cache.
-static struct ncclComm *take_place(void)
+static struct ncclComm *pool_take_place(void)
 {
   size_t size = place_size(), lines = (size - sizeof(struct ncclComm)) / TT_CACHE_LINE + 1;
   if (used % BLOCK_PLACES == 0) {
@@ -71,7 +71,7 @@ ncclResult_t tt_comm_new(const tt_device_ops *row, struct ncclComm **out)
 {
   pthread_mutex_lock(&pool_lock);
   tt_barrier_prepare();
-  struct ncclComm *c = take_place();
+  struct ncclComm *c = pool_take_place();
   pthread_mutex_unlock(&pool_lock);
   if (c == NULL) {
     return tt_fail(ncclSystemError, "no memory for a communicator");

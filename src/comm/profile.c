@@ -31,7 +31,7 @@ static const char *proto_text(tt_proto proto)
   return proto == TT_LL ? "LL" : "SIMPLE";
 }
 
-static bool is_p2p(const tt_task *t)
+static bool profile_is_p2p(const tt_task *t)
 {
   return t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV;
 }
@@ -71,8 +71,8 @@ static void start_group(tt_group_events *g, tt_profilers *p, int depth, bool cap
 
 static void start_call(const tt_task *t, tt_task_events *e, bool captured)
 {
-  tt_prof_descr d = {.type = is_p2p(t) ? ncclProfileP2pApi : ncclProfileCollApi};
-  if (is_p2p(t)) {
+  tt_prof_descr d = {.type = profile_is_p2p(t) ? ncclProfileP2pApi : ncclProfileCollApi};
+  if (profile_is_p2p(t)) {
     d.p2pApi.func = tt_func_name(t->func);
     d.p2pApi.count = t->count;
     d.p2pApi.datatype = tt_type_name((int)t->type);
@@ -203,13 +203,13 @@ void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, 
     return;
   }
   start_plan_group(l, e);
-  if (is_p2p(t)) {
+  if (profile_is_p2p(t)) {
     start_p2p(l, t);
   } else {
     start_coll(l, t, d);
   }
   e->channel = channel % TT_MESSAGE_CHANNELS;
-  e->nchannels = is_p2p(t) ? 1 : d->choice.channels;
+  e->nchannels = profile_is_p2p(t) ? 1 : d->choice.channels;
   *l->last = e;
   l->last = &e->next;
   t->events = NULL;
@@ -358,7 +358,7 @@ static void tell_all(tt_plan *p)
 }
 
 // tt_plan.watch.
-static void watch(tt_plan *p, bool ended)
+static void profile_watch(tt_plan *p, bool ended)
 {
   (ended ? tell_all : tell_begun)(p);
 }
@@ -370,7 +370,7 @@ static void watch_plan(tt_launch_events *l, tt_task_events *some)
   for (int i = 0; i < p->nlanes; i++) {
     p->lanes[i].stamp = p->lanes[i].stamp != NULL ? p->lanes[i].stamp : &some->nobody;
   }
-  p->watch = watch;
+  p->watch = profile_watch;
   p->begun = NULL;
   p->step = tt_shm_step;
   p->watcher = l->first;

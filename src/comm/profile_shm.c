@@ -51,7 +51,7 @@ static bool is_near(const tt_port *port, const tt_ref *r)
   return moves && r->peer != port->rank && !port->links[r->peer]->networked && port->links[r->peer]->behind == NULL;
 }
 
-static bool is_message(const tt_ref *r)
+static bool shm_is_message(const tt_ref *r)
 {
   return r->kind == TT_FIFO || r->kind == TT_TOKEN;
 }
@@ -66,7 +66,7 @@ static void count_ref(tt_cached *c, int strand, const tt_ref *r, bool send)
     *t = (tt_nearby){.strand = strand, .peer = r->peer, .send = send};
     c->nnearby++;
   }
-  t->messages += is_message(r);
+  t->messages += shm_is_message(r);
 }
 
 // Destinations that are told of. A gift is not: where it is made, the peer has nothing to fetch, and it is the fetching that is told.
@@ -181,7 +181,7 @@ static void start_row(tt_shm_events *e, int channel, row *r)
   tt_prof_transfer_start(&r->transfer, &d, e->parent);
 }
 
-static void begin(tt_shm_events *e)
+static void shm_events_begin(tt_shm_events *e)
 {
   e->begun = true;
   e->running = e->nrows;
@@ -193,7 +193,7 @@ static void begin(tt_shm_events *e)
 }
 
 // Brings a message to a stage, by way of those before.
-static void reach(row *r, stage to, size_t bytes)
+static void shm_message_reach(row *r, stage to, size_t bytes)
 {
   if (r->stage == IDLE) {
     r->stage = STARTED;
@@ -240,7 +240,7 @@ static stage stage_of(const tt_port *port, const tt_lane *l, const tt_step *step
   return MOVING;
 }
 
-static row *row_of(const told_lane *t, int peer, bool send)
+static row *shm_row_of(const told_lane *t, int peer, bool send)
 {
   row *r = t->rows;
   while (r < t->rows + t->nrows && (r->peer != peer || r->send != send)) {
@@ -261,7 +261,7 @@ static size_t share_of(const tt_ref *refs, int n, int at, size_t bytes, bool *me
   int first = -1, direct = 0;
   for (int i = 0; i < n; i++) {
     if (refs[i].peer == refs[at].peer) {
-      first = first < 0 && is_message(&refs[i]) ? i : first;
+      first = first < 0 && shm_is_message(&refs[i]) ? i : first;
       direct += is_direct(&refs[i]);
     }
   }
@@ -283,14 +283,14 @@ static void tell_side(const tt_port *port, tt_lane *l, const side *s)
   const told_lane *t = l->told;
   for (int i = 0; i < s->n; i++) {
     const tt_ref *r = &s->refs[i];
-    row *which = is_near(port, r) ? row_of(t, r->peer, s->send) : NULL;
+    row *which = is_near(port, r) ? shm_row_of(t, r->peer, s->send) : NULL;
     bool message;
     size_t bytes = share_of(s->refs, s->n, i, s->bytes, &message);
-    if (which == NULL || (!message && !s->send) || (message && !is_message(r))) {
+    if (which == NULL || (!message && !s->send) || (message && !shm_is_message(r))) {
       continue; // what is read after its token has gone, or told with its token
     }
     bool there = !s->send && s->stage < THERE && tt_lane_source_ready(port, l, r);
-    reach(which, there ? THERE : s->stage, bytes);
+    shm_message_reach(which, there ? THERE : s->stage, bytes);
     if (s->taken && message) {
       message_ends(t->events, which);
     }
@@ -303,7 +303,7 @@ void tt_shm_step(const tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes
   side sources = {.refs = l->sched->refs + step->src, .n = step->nsrc, .taken = taken, .bytes = bytes};
   side destinations = {.refs = l->sched->refs + step->dst, .n = told_destinations(step), .send = true, .taken = taken, .bytes = bytes};
   if (!e->begun) {
-    begin(e);
+    shm_events_begin(e);
   }
   sources.stage = destinations.stage = taken ? MOVING : stage_of(p->port, l, step);
   tell_side(p->port, l, &sources);

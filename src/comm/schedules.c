@@ -30,7 +30,7 @@ typedef struct traffic_walk {
   bool lists;
 } traffic_walk;
 
-static bool is_far(const struct ncclComm *comm, const tt_ref *r)
+static bool schedules_is_far(const struct ncclComm *comm, const tt_ref *r)
 {
   return r->kind == TT_FIFO && (comm->port.links[r->peer]->networked || r->peer >= comm->nranks);
 }
@@ -59,7 +59,7 @@ static void walk_refs(const traffic_walk *w, int strand, uint32_t i, bool send)
   const tt_step *step = &s->steps[i];
   const tt_ref *refs = s->refs + (send ? step->dst : step->src);
   for (int k = 0; k < (send ? step->ndst : step->nsrc); k++) {
-    if (!is_far(w->comm, &refs[k])) {
+    if (!schedules_is_far(w->comm, &refs[k])) {
       continue;
     }
     tt_traffic *t = traffic_row(w, strand, refs[k].peer, send);

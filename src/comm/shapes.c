@@ -117,7 +117,7 @@ typedef struct wire {
   bool bad; // more was asked for than there is
 } wire;
 
-static void put(wire *w, const void *data, size_t size)
+static void shapes_put(wire *w, const void *data, size_t size)
 {
   if (w->bytes != NULL) {
     memcpy(w->bytes + w->at, data, size);
@@ -129,7 +129,7 @@ static void put_numbers(wire *w, const int *numbers, int count)
 {
   for (int i = 0; i < count; i++) {
     int16_t n = (int16_t)numbers[i];
-    put(w, &n, sizeof(n));
+    shapes_put(w, &n, sizeof(n));
   }
 }
 
@@ -145,14 +145,14 @@ static void put_graph(wire *w, const tt_plan_graph *g, int ngpus)
                   .bw_intra = g->bw_intra,
                   .bw_inter = g->bw_inter,
                   .latency_inter = g->latency_inter};
-  put(w, &x, sizeof(x));
+  shapes_put(w, &x, sizeof(x));
   put_numbers(w, g->gpus, g->nchannels * ngpus);
   put_numbers(w, g->nets, x.nnets);
 }
 
-static void put_all(wire *w, const tt_node_shapes *s)
+static void shapes_put_all(wire *w, const tt_node_shapes *s)
 {
-  put(w, &(wire_node){.magic = SHAPES_MAGIC, .nranks = s->nranks, .ngroups = s->ngroups}, sizeof(wire_node));
+  shapes_put(w, &(wire_node){.magic = SHAPES_MAGIC, .nranks = s->nranks, .ngroups = s->ngroups}, sizeof(wire_node));
   put_numbers(w, s->group_of, s->nranks);
   for (int g = 0; g < s->ngroups; g++) {
     const tt_node_group *group = &s->group[g];
@@ -165,7 +165,7 @@ static void put_all(wire *w, const tt_node_shapes *s)
                     .cpu_vendor = m->cpu_vendor,
                     .nvswitch = m->nvswitch,
                     .net_bw = m->net_bw};
-    put(w, &x, sizeof(x));
+    shapes_put(w, &x, sizeof(x));
     for (int k = 0; k < TT_GRAPH_KINDS; k++) {
       put_graph(w, &group->shape.graph[k], group->shape.ngpus);
     }
@@ -178,19 +178,19 @@ ncclResult_t tt_node_shapes_write(const tt_node_shapes *s, char **out, size_t *s
   if (s->nranks > MOST_RANKS) {
     return tt_fail(ncclInvalidUsage, "%d ranks on one node: at most %d are possible", s->nranks, MOST_RANKS);
   }
-  put_all(&w, s);
+  shapes_put_all(&w, s);
   w.bytes = tt_calloc(1, w.at);
   if (w.bytes == NULL) {
     return tt_fail(ncclSystemError, "no memory for %zu bytes of graphs", w.at);
   }
   *size = w.at;
   w.at = 0;
-  put_all(&w, s);
+  shapes_put_all(&w, s);
   *out = w.bytes;
   return ncclSuccess;
 }
 
-static void take(wire *w, void *data, size_t size)
+static void shapes_get(wire *w, void *data, size_t size)
 {
   if (w->bad || size > w->size - w->at) {
     w->bad = true;
@@ -205,7 +205,7 @@ static void take_numbers(wire *w, int *numbers, int count)
 {
   for (int i = 0; i < count && !w->bad; i++) {
     int16_t n;
-    take(w, &n, sizeof(n));
+    shapes_get(w, &n, sizeof(n));
     numbers[i] = n;
   }
 }
@@ -213,7 +213,7 @@ static void take_numbers(wire *w, int *numbers, int count)
 static wire_graph take_head(wire *w)
 {
   wire_graph x;
-  take(w, &x, sizeof(x));
+  shapes_get(w, &x, sizeof(x));
   w->bad |= x.nchannels < 0 || x.nchannels > TT_GRAPH_MAX_CHANNELS || (x.nnets != 0 && x.nnets != 2 * x.nchannels) || x.pattern < 0 ||
             x.pattern > TT_PATTERN_COLLNET_DIRECT || x.type_intra < 0 || x.type_intra >= TT_PATH_TYPES || x.type_inter < 0 ||
             x.type_inter >= TT_PATH_TYPES;
@@ -266,7 +266,7 @@ static int *take_graph(wire *w, tt_plan_graph *g, int ngpus, int *memory)
 static ncclResult_t take_group(wire *w, tt_node_group *group, int nranks)
 {
   wire_group x;
-  take(w, &x, sizeof(x));
+  shapes_get(w, &x, sizeof(x));
   w->bad |= x.ngpus < 1 || x.ngpus > nranks;
   if (w->bad) {
     return ncclSuccess; // said by the caller
@@ -289,10 +289,10 @@ static ncclResult_t take_group(wire *w, tt_node_group *group, int nranks)
   return ncclSuccess;
 }
 
-static ncclResult_t take_all(wire *w, tt_node_shapes *s)
+static ncclResult_t shapes_get_all(wire *w, tt_node_shapes *s)
 {
   wire_node x;
-  take(w, &x, sizeof(x));
+  shapes_get(w, &x, sizeof(x));
   w->bad |= x.magic != SHAPES_MAGIC || x.nranks < 1 || x.nranks > MOST_RANKS || x.ngroups < 1 || x.ngroups > x.nranks;
   if (w->bad) {
     return ncclSuccess;
@@ -312,7 +312,7 @@ ncclResult_t tt_node_shapes_read(const char *bytes, size_t size, tt_node_shapes 
 {
   wire w = {.bytes = (char *)(uintptr_t)bytes, .size = size};
   tt_node_shapes s = {0};
-  ncclResult_t res = take_all(&w, &s);
+  ncclResult_t res = shapes_get_all(&w, &s);
   if (res == ncclSuccess && (w.bad || w.at != size)) {
     res = tt_fail(ncclInternalError, "a node's graphs came as %zu bytes that are none", size);
   }

@@ -65,7 +65,7 @@ static ncclResult_t gather_reasons(const struct ncclComm *c, gathered *g)
 }
 
 // Fails on all ranks when one has failed, with its text.
-static ncclResult_t judge(const struct ncclComm *c, gathered *g)
+static ncclResult_t topology_judge(const struct ncclComm *c, gathered *g)
 {
   for (int i = 0; i < c->nranks; i++) {
     const note *n = &g->notes[i];
@@ -85,7 +85,7 @@ static ncclResult_t judge(const struct ncclComm *c, gathered *g)
 }
 
 // All ranks come here, also those that failed (`mine`) or have nothing to say (size 0).
-static ncclResult_t gather(const struct ncclComm *c, ncclResult_t mine, const char *bytes, size_t size, gathered *out)
+static ncclResult_t topology_gather(const struct ncclComm *c, ncclResult_t mine, const char *bytes, size_t size, gathered *out)
 {
   size_t n = (size_t)c->nranks;
   gathered g = {.notes = tt_calloc(n, sizeof(note))};
@@ -100,7 +100,7 @@ static ncclResult_t gather(const struct ncclComm *c, ncclResult_t mine, const ch
   g.notes[c->rank] = (note){.status = mine, .size = (uint32_t)size};
   TT_TRY_GOTO(c->nranks > 1 ? tt_bootstrap_allgather(c->boot, g.notes, sizeof(note)) : ncclSuccess, res);
   TT_TRY_GOTO(gather_reasons(c, &g), res);
-  TT_TRY_GOTO(judge(c, &g), res);
+  TT_TRY_GOTO(topology_judge(c, &g), res);
   g.data = tt_calloc(n, TT_MAX(g.block, 1));
   if (g.data == NULL) {
     res = tt_fail(ncclSystemError, "rank %d: no memory for what %d ranks tell of their machines", c->rank, c->nranks);
@@ -218,7 +218,7 @@ static ncclResult_t exchange_views(const work *w, gathered *out)
   char *text = NULL;
   size_t size = 0;
   ncclResult_t res = tt_topology_tells_view(c, c->rank) ? own_view(w, &text, &size) : ncclSuccess;
-  res = gather(c, res, text, size, out);
+  res = topology_gather(c, res, text, size, out);
   tt_free(text);
   return res;
 }
@@ -277,7 +277,7 @@ static ncclResult_t gather_nodes(const struct ncclComm *c, gathered *out)
     gathered_clear(&views);
   }
   res = res == ncclSuccess ? do_work(&w, &bytes, &size) : res;
-  res = gather(c, res, bytes, size, out);
+  res = topology_gather(c, res, bytes, size, out);
 fail:
   tt_free(bytes);
   work_clear(&w);
@@ -440,7 +440,7 @@ static void find_founders(joint *j)
 }
 
 // Nodes of the connection are the groups of the layout's nodes, in the order of their first ranks.
-static void number_nodes(joint *j)
+static void topology_number_nodes(joint *j)
 {
   const tt_layout *l = j->comm->layout;
   find_founders(j);
@@ -469,13 +469,13 @@ static tt_connect_options options_of(const struct ncclComm *c, bool plain)
   return o;
 }
 
-static ncclResult_t connect_all(joint *j, tt_topology *t)
+static ncclResult_t topology_connect(joint *j, tt_topology *t)
 {
   const struct ncclComm *c = j->comm;
   tt_connect_options opt = options_of(c, t->plain);
   tt_model_options model = tt_model_options_from(tt_params_get());
   TT_TRY(list_shapes(j));
-  number_nodes(j);
+  topology_number_nodes(j);
   tt_connect_input in = {.nranks = c->nranks,
                          .nnodes = j->nnodes,
                          .nshapes = j->nshapes,
@@ -521,7 +521,7 @@ ncclResult_t tt_topology_create(const struct ncclComm *comm, tt_topology **out)
   t->plain = all_plain(comm);
   TT_TRY_GOTO(joint_room(&j), res);
   TT_TRY_GOTO(find_kinds(&j), res);
-  TT_TRY_GOTO(connect_all(&j, t), res);
+  TT_TRY_GOTO(topology_connect(&j, t), res);
   j.kinds = NULL;
   j.nkinds = 0;
   tt_topology_log(t, comm->rank);

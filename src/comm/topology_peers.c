@@ -8,7 +8,7 @@
 
 // ---- What a rank tells ----
 
-static uint64_t hash_text(const char *s, uint64_t seed)
+static uint64_t topology_hash_text(const char *s, uint64_t seed)
 {
   return s == NULL ? seed : tt_hash(s, strlen(s), seed);
 }
@@ -17,7 +17,7 @@ static uint64_t hash_text(const char *s, uint64_t seed)
 static uint64_t hash_file(const char *path, uint64_t seed)
 {
   uint64_t hash = 0;
-  return tt_file_hash(path, TT_XML_MAX_BYTES, seed, &hash) ? hash : hash_text(path, seed + 1);
+  return tt_file_hash(path, TT_XML_MAX_BYTES, seed, &hash) ? hash : topology_hash_text(path, seed + 1);
 }
 
 typedef struct setting {
@@ -31,17 +31,17 @@ static int list_settings(setting out[TT_PEER_SETTINGS])
 {
   const tt_params *p = tt_params_get();
   const setting all[] = {{"NCCL_CROSS_NIC", (uint64_t)p->cross_nic},
-                         {"NCCL_P2P_LEVEL", hash_text(p->p2p_level, 1)},
-                         {"NCCL_NET_GDR_LEVEL", hash_text(p->net_gdr_level, 1)},
+                         {"NCCL_P2P_LEVEL", topology_hash_text(p->p2p_level, 1)},
+                         {"NCCL_NET_GDR_LEVEL", topology_hash_text(p->net_gdr_level, 1)},
                          {"NCCL_NET_GDR_READ", (uint64_t)p->net_gdr_read},
                          {"NCCL_NET_GDR_C2C", (uint64_t)p->net_gdr_c2c},
                          {"NCCL_NET_DISABLE_INTRA", (uint64_t)p->net_disable_intra},
-                         {"NCCL_NETDEVS_POLICY", hash_text(p->netdevs_policy, 1)},
+                         {"NCCL_NETDEVS_POLICY", topology_hash_text(p->netdevs_policy, 1)},
                          {"NCCL_PXN_DISABLE", (uint64_t)p->pxn_disable},
                          {"NCCL_PXN_C2C", (uint64_t)p->pxn_c2c},
                          {"NCCL_NVB_DISABLE", (uint64_t)p->nvb_disable},
                          {"NCCL_NVLS_ENABLE", (uint64_t)p->nvls_enable},
-                         {"NCCL_GRAPH_FILE", hash_text(p->graph_file, 1)}};
+                         {"NCCL_GRAPH_FILE", topology_hash_text(p->graph_file, 1)}};
   _Static_assert(TT_COUNT(all) == TT_PEER_SETTINGS, "each has its place in tt_peer");
   memcpy(out, all, sizeof(all));
   return (int)TT_COUNT(all);
@@ -70,8 +70,9 @@ void tt_topology_describe(const struct ncclComm *comm, tt_peer *me)
   const char *file = p->topo_file; // what a hypervisor left describes GPUs, and nobody sits on one
   bool asked = p->topo_dump_file != NULL || p->graph_file != NULL || p->graph_dump_file != NULL;
   me->sees = (uint16_t)((file != NULL ? TT_SEES_FILE : 0) | (asked ? TT_SEES_ASKED : 0));
-  uint64_t h = hash_text(p->socket_ifname, hash_text(p->net, hash_text(p->net_plugin, hash_text(p->socket_family, me->machine))));
-  h = hash_text(p->net_merge_level, hash_text(p->net_merge_policy, hash_text(p->net_force_merge, h)));
+  uint64_t h = topology_hash_text(
+      p->socket_ifname, topology_hash_text(p->net, topology_hash_text(p->net_plugin, topology_hash_text(p->socket_family, me->machine))));
+  h = topology_hash_text(p->net_merge_level, topology_hash_text(p->net_merge_policy, topology_hash_text(p->net_force_merge, h)));
   me->view = file != NULL ? hash_file(file, h) : h;
 }
 

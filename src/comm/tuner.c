@@ -23,7 +23,7 @@
 // ---- Which one ----
 
 // Ranks of the smallest and the largest node.
-static void survey(const struct ncclComm *comm, tt_tuner_world *w)
+static void tuner_survey(const struct ncclComm *comm, tt_tuner_world *w)
 {
   w->min_local = INT_MAX;
   w->max_local = 0;
@@ -80,7 +80,7 @@ ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t)
   if (plugin == NULL) {
     return ncclSuccess;
   }
-  survey(comm, &world);
+  tuner_survey(comm, &world);
   tt_model_constants before;
   tt_model_constants_default(&before);
   t->constants = before;
@@ -141,7 +141,7 @@ ncclResult_t tt_tuning_agree(struct ncclComm *comm, bool agreed)
 // ---- What it is asked ----
 
 // NCCL's number to our row, -1: we do not have it.
-static int row_of(int algo)
+static int tuner_row_of(int algo)
 {
   static const int rows[TUTTI_NUM_ALGORITHMS] = {
       TT_ALGO_TREE,   TT_ALGO_RING,        TT_ALGO_COLLNET_DIRECT, TT_ALGO_COLLNET_CHAIN, -1, -1, TT_ALGO_PAT, TT_ALGO_RD, TT_ALGO_ONESHOT,
@@ -194,7 +194,7 @@ static double rough_us(const struct ncclComm *comm, tt_func func, const tt_choic
 static ncclResult_t cost_of(struct ncclComm *comm, const tt_asked *a, tt_func func, const int entry[2], float *out)
 {
   const tt_tuning *t = comm->tuning;
-  int row = row_of(entry[0]), proto = entry[1];
+  int row = tuner_row_of(entry[0]), proto = entry[1];
   *out = (float)NCCL_ALGO_PROTO_IGNORE;
   bool wrong = row >= 0 && tt_algorithms(NULL)[row].in_network && proto != NCCL_PROTO_SIMPLE;
   if (wrong || !tt_tuning_usable(comm, func, row, a->in_network) ||
@@ -230,7 +230,7 @@ static void place_own(const tt_tuning *t, tt_asked *a)
   q->algo = q->proto = -1;
   int proto = a->own.direct || a->own.proto == TT_SIMPLE ? NCCL_PROTO_SIMPLE : NCCL_PROTO_LL;
   for (int algo = 0; algo < tt_tuner_rows(t->tuner); algo++) {
-    if (row_of(algo) == a->own.algo && q->costs[algo][proto] >= 0) {
+    if (tuner_row_of(algo) == a->own.algo && q->costs[algo][proto] >= 0) {
       q->algo = algo;
       q->proto = proto;
     }
@@ -242,7 +242,7 @@ static void place_own(const tt_tuning *t, tt_asked *a)
 }
 
 // Our choice and the costs, unless they are those of the last question.
-static ncclResult_t prepare(struct ncclComm *comm, const tt_task *task, int ops, tt_asked **out)
+static ncclResult_t tuner_prepare(struct ncclComm *comm, const tt_task *task, int ops, tt_asked **out)
 {
   tt_func func = task->func;
   size_t bytes = tt_task_bytes(task);
@@ -268,7 +268,7 @@ static ncclResult_t prepare(struct ncclComm *comm, const tt_task *task, int ops,
 
 // ---- What becomes of the answer ----
 
-static void tell(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *c)
+static void tuner_log_choice(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *c)
 {
   tt_tuning *t = comm->tuning;
   const char *name = tt_algorithms(NULL)[c->algo].name, *proto = c->direct ? "direct access" : c->proto == TT_LL ? "LL" : "Simple";
@@ -307,18 +307,18 @@ static bool is_registered(const struct ncclComm *comm, const tt_task *task)
          (out == 0 || tt_comm_is_registered(comm, task->out, block * (size_t)out));
 }
 
-static ncclResult_t ask(struct ncclComm *comm, const tt_task *task, size_t ops, tt_choice *out)
+static ncclResult_t tuner_query(struct ncclComm *comm, const tt_task *task, size_t ops, tt_choice *out)
 {
   tt_func func = task->func;
   size_t bytes = tt_task_bytes(task);
   tt_tuner_answer answer;
   tt_asked *a;
-  TT_TRY(prepare(comm, task, (int)TT_DIV_UP(ops, (size_t)tt_topology_channels(comm->topology)), &a));
+  TT_TRY(tuner_prepare(comm, task, (int)TT_DIV_UP(ops, (size_t)tt_topology_channels(comm->topology)), &a));
   a->question.registered = is_registered(comm, task);
   tt_tuner_ask(comm->tuning->tuner, &a->question, &answer);
   tt_choice c = a->own;
   if (answer.algo >= 0 && (answer.algo != a->question.algo || answer.proto != a->question.proto)) {
-    c = (tt_choice){.algo = row_of(answer.algo), .proto = proto_of(answer.proto)};
+    c = (tt_choice){.algo = tuner_row_of(answer.algo), .proto = proto_of(answer.proto)};
     TT_TRY(tt_tuning_take(comm, func, bytes, &c));
   }
   if (answer.channels > 0) {
@@ -327,7 +327,7 @@ static ncclResult_t ask(struct ncclComm *comm, const tt_task *task, size_t ops, 
   }
   ask_chunk(comm, func, &a->question, &answer, &c);
   c.decided = c.algo != a->own.algo || c.proto != a->own.proto || c.channels != a->own.channels || c.chunk != a->own.chunk;
-  tell(comm, func, bytes, &c);
+  tuner_log_choice(comm, func, bytes, &c);
   *out = c;
   return ncclSuccess;
 }
@@ -338,5 +338,5 @@ ncclResult_t tt_tuning_choose_task(struct ncclComm *comm, const tt_task *task, s
     bool in_network = tt_comm_collnet_allows(comm, task->func, task->type, task->op);
     return tt_tuning_choose(comm, task->func, tt_task_bytes(task), task->root, in_network, out);
   }
-  return ask(comm, task, ops, out);
+  return tuner_query(comm, task, ops, out);
 }

@@ -148,7 +148,7 @@ static tt_situation situation_of(const struct ncclComm *comm, tt_func func, bool
   return s;
 }
 
-static bool has_blocks(tt_func func)
+static bool tuning_has_blocks(tt_func func)
 {
   return func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER ||
          func == TT_FUNC_SCATTER;
@@ -311,7 +311,7 @@ static int pick_channels(const struct ncclComm *comm, const tt_choice *c, tt_fun
     return 1;
   }
   bool chain = c->algo != TT_ALGO_RING || func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
-  size_t block = has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, least = chain ? 2 * (size_t)comm->nranks : 1;
+  size_t block = tuning_has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, least = chain ? 2 * (size_t)comm->nranks : 1;
   size_t passes = block / (subs_of(comm, c->algo, func) * c->chunk);
   return (int)TT_CLAMP(TT_MIN(passes / least, bytes / comm->tuning->thresholds[TT_AT_CHANNEL]), 1, (size_t)most);
 }
@@ -319,13 +319,13 @@ static int pick_channels(const struct ncclComm *comm, const tt_choice *c, tt_fun
 // What one rank sends of one sub-chunk in all passes together.
 static size_t part_of(const struct ncclComm *comm, int algo, tt_func func, size_t bytes)
 {
-  return (has_blocks(func) ? bytes / (size_t)comm->nranks : bytes) / subs_of(comm, algo, func);
+  return (tuning_has_blocks(func) ? bytes / (size_t)comm->nranks : bytes) / subs_of(comm, algo, func);
 }
 
 // Equal parts of what a rank gives or gets, in whole pages.
 static size_t equal_chunk(const struct ncclComm *comm, tt_func func, size_t bytes, size_t most)
 {
-  size_t part = has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, passes = TT_MAX(TT_DIV_UP(part, most), 1);
+  size_t part = tuning_has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, passes = TT_MAX(TT_DIV_UP(part, most), 1);
   return TT_CLAMP(TT_ROUND_UP(TT_DIV_UP(part, passes), 4096), 4096, most);
 }
 
@@ -385,7 +385,7 @@ static ncclResult_t ask_model(const struct ncclComm *comm, tt_func func, size_t 
 }
 
 // The rest of a choice whose algorithm, protocol and way are known.
-static void settle(const struct ncclComm *comm, const tt_func_rules *rules, tt_func func, size_t bytes, tt_choice *c)
+static void tuning_settle(const struct ncclComm *comm, const tt_func_rules *rules, tt_func func, size_t bytes, tt_choice *c)
 {
   c->direct = tt_algorithms(NULL)[c->algo].needs != 0;
   c->fetches = c->algo == TT_ALGO_DIRECT;
@@ -428,7 +428,7 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
   }
   c.networked = networked;
   c.proto = pick_proto(rules, bytes);
-  settle(comm, rules, func, bytes, &c);
+  tuning_settle(comm, rules, func, bytes, &c);
   *out = c;
   return ncclSuccess;
 }
@@ -450,7 +450,7 @@ ncclResult_t tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t by
   const tt_func_rules *rules;
   TT_TRY(rules_of(comm, func, comm->network.needed, &rules));
   c->networked = comm->network.needed;
-  settle(comm, rules, func, bytes, c);
+  tuning_settle(comm, rules, func, bytes, c);
   return ncclSuccess;
 }
 

@@ -35,7 +35,7 @@ static ncclResult_t begin_v2(const void *table)
   return t->init(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_SUFFIX, tt_plugin_log);
 }
 
-static void at_end(void);
+static void env_at_end(void);
 
 const tt_param_source *tt_env_plugin_open(const char *wish)
 {
@@ -61,12 +61,12 @@ const tt_param_source *tt_env_plugin_open(const char *wish)
   tt_info(TT_INIT | TT_ENV, "ENV/Plugin: Using %s", env.name);
   env.source.name = env.name;
   env.plugin = p;
-  (void)atexit(at_end); // without room for it the destructor is left
+  (void)atexit(env_at_end); // without room for it the destructor is left
   return &env.source;
 }
 
 // At the end of the process, while the plugin's own objects still live, or when the library is unloaded.
-__attribute__((destructor)) static void at_end(void)
+__attribute__((destructor)) static void env_at_end(void)
 {
   if (env.plugin == NULL) {
     return;

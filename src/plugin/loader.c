@@ -66,7 +66,7 @@ static int newest_known(const tt_plugin_info *info)
 }
 
 // What the library has, "NET version 8, TUNER version 3"; "" when it is no plugin at all.
-static void describe(tt_library *lib, char *out, size_t size)
+static void loader_describe(tt_library *lib, char *out, size_t size)
 {
   size_t used = 0;
   out[0] = '\0';
@@ -116,7 +116,7 @@ static void say_useless(const plugin_search *s, tt_library *lib, const char *nam
   const tt_plugin_info *info = s->info;
   char has[TOLD_BYTES];
   char range[64] = "";
-  describe(lib, has, sizeof has);
+  loader_describe(lib, has, sizeof has);
   if (info->newest > 0) {
     snprintf(range, sizeof range, " of versions %d to %d", info->oldest, info->newest);
   }
@@ -124,7 +124,7 @@ static void say_useless(const plugin_search *s, tt_library *lib, const char *nam
              has[0] != '\0' ? has : "nothing that is a plugin");
 }
 
-static ncclResult_t make(tt_library *lib, const char *name, int version, const void *table, tt_plugin **out)
+static ncclResult_t loader_make(tt_library *lib, const char *name, int version, const void *table, tt_plugin **out)
 {
   tt_plugin *p = tt_calloc(1, sizeof *p);
   char *copy = tt_strdup(name);
@@ -139,13 +139,13 @@ static ncclResult_t make(tt_library *lib, const char *name, int version, const v
 }
 
 // The table of the newest version in an open library, which is closed when there is none.
-static ncclResult_t take(const plugin_search *s, tt_library *lib, const char *name, tt_plugin **out)
+static ncclResult_t loader_take(const plugin_search *s, tt_library *lib, const char *name, tt_plugin **out)
 {
   const tt_plugin_info *info = s->info;
   int version = version_in(lib, info, info->newest, info->oldest);
   ncclResult_t res = ncclSuccess;
   if (version > 0) {
-    res = make(lib, name, version, table_of(lib, info, version), out);
+    res = loader_make(lib, name, version, table_of(lib, info, version), out);
   } else if (!s->quiet) {
     say_useless(s, lib, name != NULL ? tt_library_path(lib) : "the program");
   }
@@ -165,7 +165,7 @@ static tt_library_state open_named(const char *name, tt_library **out, char *why
 }
 
 // Tries one name. *done: there is such a file, so no other name is tried.
-static ncclResult_t attempt(plugin_search *s, const char *name, bool *done, tt_plugin **out)
+static ncclResult_t loader_attempt(plugin_search *s, const char *name, bool *done, tt_plugin **out)
 {
   const tt_plugin_info *info = s->info;
   char why[TT_LIBRARY_WHY];
@@ -180,7 +180,7 @@ static ncclResult_t attempt(plugin_search *s, const char *name, bool *done, tt_p
     say_unused(s, "%s is there but cannot be loaded: %s", name != NULL ? name : "the program", why);
     return ncclSuccess;
   }
-  TT_TRY(take(s, lib, name, out));
+  TT_TRY(loader_take(s, lib, name, out));
   if (*out != NULL && !s->quiet) {
     tt_info(info->subsystem, "%s/Plugin: loaded %s, version %d of the interface", info->title, tt_plugin_path(*out), (*out)->version);
     if (why[0] != '\0') {
@@ -234,7 +234,7 @@ static ncclResult_t try_names(plugin_search *s, const char *wish, bool *done, tt
 {
   char name[NAME_BYTES];
   for (int i = 0; !*done && candidate(s->info, wish, i, name); i++) {
-    TT_TRY(attempt(s, name[0] != '\0' ? name : NULL, done, out));
+    TT_TRY(loader_attempt(s, name[0] != '\0' ? name : NULL, done, out));
   }
   return ncclSuccess;
 }
@@ -275,7 +275,7 @@ ncclResult_t tt_plugin_also(const tt_plugin *plugin, tt_plugin_kind kind, tt_plu
   if (tt_library_open(plugin->name != NULL ? tt_library_path(plugin->lib) : NULL, &lib, why) != TT_LIBRARY_OPEN) {
     return ncclSuccess;
   }
-  return take(&(plugin_search){.info = &kinds[kind], .quiet = true}, lib, plugin->name, out);
+  return loader_take(&(plugin_search){.info = &kinds[kind], .quiet = true}, lib, plugin->name, out);
 }
 
 void tt_plugin_close(tt_plugin *plugin)
@@ -312,7 +312,7 @@ int tt_plugin_offers(const tt_plugin *plugin, tt_plugin_kind kind)
   return version_in(plugin->lib, &kinds[kind], newest_known(&kinds[kind]), 1);
 }
 
-static bool is_set(const tt_plugin *plugin, const tt_plugin_member *member)
+static bool loader_is_set(const tt_plugin *plugin, const tt_plugin_member *member)
 {
   const void *value;
   memcpy(&value, (const char *)plugin->table + member->offset, sizeof value);
@@ -322,7 +322,7 @@ static bool is_set(const tt_plugin *plugin, const tt_plugin_member *member)
 bool tt_plugin_lacks(const tt_plugin *plugin, const tt_plugin_member *members, size_t n)
 {
   size_t i = 0;
-  while (i < n && is_set(plugin, &members[i])) {
+  while (i < n && loader_is_set(plugin, &members[i])) {
     i++;
   }
   return i < n;
@@ -333,7 +333,7 @@ bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_p
   char missing[TOLD_BYTES];
   size_t used = 0;
   for (size_t i = 0; i < n && used < sizeof missing; i++) {
-    if (!is_set(plugin, &members[i])) {
+    if (!loader_is_set(plugin, &members[i])) {
       used += (size_t)snprintf(missing + used, sizeof missing - used, " %s", members[i].name);
     }
   }

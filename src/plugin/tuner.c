@@ -125,7 +125,7 @@ static bool cheapest(const tt_tuner *t, tt_tuner_costs costs, tt_tuner_answer *o
   return found;
 }
 
-static void keep(tt_tuner_answer *out)
+static void tuner_keep(tt_tuner_answer *out)
 {
   out->algo = out->proto = -1;
 }
@@ -152,13 +152,13 @@ void tt_tuner_ask(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out)
     return;
   }
   if (!cheapest(t, costs, out)) {
-    keep(out);
+    tuner_keep(out);
     if (first(t, SAID_NOTHING)) {
       tt_info(TT_TUNING, "TUNER/Plugin: %s leaves nothing for function %d of %zu bytes; the library chooses", t->name, (int)q->func,
               q->bytes);
     }
   } else if (q->algo < 0 && costs[out->algo][out->proto] == q->costs[out->algo][out->proto]) {
-    keep(out);
+    tuner_keep(out);
   }
 }
 

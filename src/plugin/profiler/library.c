@@ -87,7 +87,7 @@ static void say_unread(void)
   }
 }
 
-static ncclResult_t open_all(const tt_plugin_fallback *net)
+static ncclResult_t profiler_open_all(const tt_plugin_fallback *net)
 {
   const char *list = tt_params_get()->profiler_plugin;
   char item[ITEM_BYTES];
@@ -107,7 +107,7 @@ static ncclResult_t open_all(const tt_plugin_fallback *net)
   return ncclSuccess;
 }
 
-static void close_all(void)
+static void profiler_close_all(void)
 {
   for (int i = 0; i < TT_PROFILERS; i++) {
     tt_plugin_close(libraries.rows[i].plugin);
@@ -124,7 +124,7 @@ ncclResult_t tt_profiler_libraries_use(const tt_plugin_fallback *net, tt_profile
     tt_proc_on_fork(forked);
   }
   if (libraries.users++ == 0) {
-    res = open_all(net);
+    res = profiler_open_all(net);
   }
   pthread_mutex_unlock(&lock);
   *rows = libraries.rows;
@@ -143,7 +143,7 @@ void tt_profiler_libraries_leave(void)
   pthread_mutex_lock(&lock);
   assert(libraries.users > 0);
   if (--libraries.users == 0) {
-    close_all();
+    profiler_close_all();
   }
   pthread_mutex_unlock(&lock);
 }

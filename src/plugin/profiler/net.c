@@ -85,7 +85,7 @@ void tt_prof_net_close(tt_prof_net *n)
 // ---- the plugin's side. Lock held.
 
 // NULL: nobody is interested, or there is no memory.
-static net_event *start(const record *r, int64_t id, void *data)
+static net_event *prof_net_start(const record *r, int64_t id, void *data)
 {
   tt_prof_net *n = r->of;
   tt_prof_descr d = {.type = ncclProfileNetPlugin, .rank = r->rank, .netPlugin = {.id = id, .data = data}};
@@ -108,7 +108,7 @@ static net_event *start(const record *r, int64_t id, void *data)
   return e;
 }
 
-static void update(net_event *e, void *data)
+static void prof_net_update(net_event *e, void *data)
 {
   const tt_prof_args args = {.netPlugin = {.data = data}};
   tt_profilers_state(e->of->profilers, &e->event, ncclProfilerNetPluginUpdate, &args);
@@ -126,10 +126,10 @@ static void stop(net_event *e)
   tt_free(e);
 }
 
-static void go_on(net_event *e, int type, void *data)
+static void prof_net_continue(net_event *e, int type, void *data)
 {
   if ((type == ncclProfilerNetEventUpdate || type == ncclProfilerNetEventUpdateAndStop) && e->of->profilers != NULL) {
-    update(e, data);
+    prof_net_update(e, data);
   }
   if (type == ncclProfilerNetEventStop || type == ncclProfilerNetEventUpdateAndStop) {
     stop(e);
@@ -152,9 +152,9 @@ ncclResult_t tt_profilers_net_callback(void **event, int type, void *phandle, in
   }
   pthread_mutex_lock(&n->lock);
   if (type == ncclProfilerNetEventStart) {
-    *event = start(r, plugin_id, data);
+    *event = prof_net_start(r, plugin_id, data);
   } else {
-    go_on(e, type, data);
+    prof_net_continue(e, type, data);
   }
   pthread_mutex_unlock(&n->lock);
   if (type == ncclProfilerNetEventStop || type == ncclProfilerNetEventUpdateAndStop) {

@@ -100,7 +100,7 @@ static void mask_text(uint32_t mask, char *out, size_t size)
   }
 }
 
-static void begin(context *c, tt_profiler_library *lib, const tt_profilers_env *env)
+static void profilers_begin(context *c, tt_profiler_library *lib, const tt_profilers_env *env)
 {
   ncclResult_t res = lib->adapter->init(lib->table, env, &lib->mask, &c->ctx);
   if (res != ncclSuccess) {
@@ -127,7 +127,7 @@ static bool any_library(const tt_profiler_library *libs)
   return false;
 }
 
-static void add(tt_profilers *p)
+static void profilers_add(tt_profilers *p)
 {
   pthread_mutex_lock(&all_lock);
   p->id = ++last_id;
@@ -136,7 +136,7 @@ static void add(tt_profilers *p)
   pthread_mutex_unlock(&all_lock);
 }
 
-static void take_out(const tt_profilers *p)
+static void profilers_remove(const tt_profilers *p)
 {
   pthread_mutex_lock(&all_lock);
   for (tt_profilers **at = &all; *at != NULL; at = &(*at)->next) {
@@ -155,7 +155,7 @@ void tt_profilers_forget(void)
 }
 
 // The profilers of the libraries that are open.
-static ncclResult_t make(const tt_profilers_env *env, tt_profiler_library *libs, tt_profilers **out)
+static ncclResult_t profilers_make(const tt_profilers_env *env, tt_profiler_library *libs, tt_profilers **out)
 {
   tt_profilers *p = tt_calloc(1, sizeof *p);
   if (p == NULL) {
@@ -168,13 +168,13 @@ static ncclResult_t make(const tt_profilers_env *env, tt_profiler_library *libs,
   for (int i = 0; i < TT_PROFILERS; i++) {
     if (libs[i].plugin != NULL) {
       tt_profiler_row_lock(i);
-      begin(&p->rows[i], &libs[i], &p->env);
+      profilers_begin(&p->rows[i], &libs[i], &p->env);
       tt_profiler_row_unlock(i);
       p->n = i + 1;
     }
   }
   tt_profiler_libraries_share();
-  add(p);
+  profilers_add(p);
   *out = p;
   return ncclSuccess;
 }
@@ -184,7 +184,7 @@ ncclResult_t tt_profilers_open(const tt_profilers_env *env, tt_profilers **out)
   tt_profiler_library *libs = NULL;
   *out = NULL;
   TT_TRY(tt_profiler_libraries_use(env->net, &libs));
-  return any_library(libs) ? make(env, libs, out) : ncclSuccess;
+  return any_library(libs) ? profilers_make(env, libs, out) : ncclSuccess;
 }
 
 tt_profilers *tt_profilers_hold(tt_profilers *p)
@@ -216,7 +216,7 @@ void tt_profilers_give(tt_profilers *p, void *which)
   }
 }
 
-static void free_blocks(tt_profilers *p)
+static void profilers_free_blocks(tt_profilers *p)
 {
   block *lists[2] = {p->blocks, atomic_load_explicit(&p->returned, memory_order_acquire)};
   for (int i = 0; i < 2; i++) {
@@ -227,10 +227,10 @@ static void free_blocks(tt_profilers *p)
   }
 }
 
-static void *end(void *arg)
+static void *profilers_end(void *arg)
 {
   tt_profilers *p = arg;
-  take_out(p);
+  profilers_remove(p);
   for (int i = 0; i < p->n; i++) {
     const context *c = &p->rows[i];
     if (c->lib != NULL && c->ctx != NULL) {
@@ -240,7 +240,7 @@ static void *end(void *arg)
     }
   }
   tt_profiler_libraries_leave();
-  free_blocks(p);
+  profilers_free_blocks(p);
   tt_free(p);
   return NULL;
 }
@@ -252,15 +252,15 @@ static bool is_last(tt_profilers *p)
 
 void tt_profilers_release(tt_profilers *p)
 {
-  if (is_last(p) && tt_thread_start_detached("tutti profiler", end, p) != ncclSuccess) {
-    end(p);
+  if (is_last(p) && tt_thread_start_detached("tutti profiler", profilers_end, p) != ncclSuccess) {
+    profilers_end(p);
   }
 }
 
 void tt_profilers_close(tt_profilers *p)
 {
   if (is_last(p)) {
-    end(p);
+    profilers_end(p);
   }
   tt_profiler_libraries_leave();
 }

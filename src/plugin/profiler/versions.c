@@ -100,7 +100,7 @@ typedef struct number {
   uint8_t value;
 } number;
 
-static uint8_t number_of(const number *rows, size_t n, const char *text, uint8_t others)
+static uint8_t descr_number_of(const number *rows, size_t n, const char *text, uint8_t others)
 {
   for (size_t i = 0; i < n; i++) {
     if (text != NULL && strcmp(rows[i].text, text) == 0) {
@@ -116,7 +116,7 @@ static uint8_t func_number(const char *func)
   static const number rows[] = {
       {"AllGather", ncclFuncAllGather}, {"AllReduce", ncclFuncAllReduce},         {"Broadcast", ncclFuncBroadcast}, {"Recv", ncclFuncRecv},
       {"Reduce", ncclFuncReduce},       {"ReduceScatter", ncclFuncReduceScatter}, {"SendRecv", ncclFuncSendRecv}};
-  return number_of(rows, TT_COUNT(rows), func, ncclFuncSend);
+  return descr_number_of(rows, TT_COUNT(rows), func, ncclFuncSend);
 }
 
 static uint8_t type_number(const char *type)
@@ -124,19 +124,19 @@ static uint8_t type_number(const char *type)
   static const number rows[] = {{"ncclInt8", ncclInt8},       {"ncclInt32", ncclInt32},      {"ncclUint32", ncclUint32},
                                 {"ncclInt64", ncclInt64},     {"ncclUint64", ncclUint64},    {"ncclFloat16", ncclFloat16},
                                 {"ncclFloat32", ncclFloat32}, {"ncclBfloat16", ncclBfloat16}};
-  return number_of(rows, TT_COUNT(rows), type, ncclFloat64);
+  return descr_number_of(rows, TT_COUNT(rows), type, ncclFloat64);
 }
 
 static uint8_t algo_number(const char *algo)
 {
   static const number rows[] = {{"TREE", 0}, {"RING", 1}, {"COLLNET_DIRECT", 2}, {"COLLNET_CHAIN", 3}, {"NVLS", 4}, {"NVLS_TREE", 5}};
-  return number_of(rows, TT_COUNT(rows), algo, 6);
+  return descr_number_of(rows, TT_COUNT(rows), algo, 6);
 }
 
 static uint8_t proto_number(const char *proto)
 {
   static const number rows[] = {{"LL", 0}, {"LL128", 1}};
-  return number_of(rows, TT_COUNT(rows), proto, 2);
+  return descr_number_of(rows, TT_COUNT(rows), proto, 2);
 }
 
 static void descr_v2_to_v1(any_descr *d)
@@ -166,7 +166,7 @@ static void descr_v2_to_v1(any_descr *d)
 }
 
 // Brings a descriptor down to a version. False: the version has no such event.
-static bool go_down(any_descr *d, int version)
+static bool descr_convert(any_descr *d, int version)
 {
   static void (*const steps[])(any_descr * d) = {NULL, descr_v2_to_v1, descr_v3_to_v2, descr_v4_to_v3, descr_v5_to_v4};
   if ((d->v6.type & ~events[version]) != 0) {
@@ -216,7 +216,7 @@ static bool make_args(any_args *out, int version, ncclProfilerEventState_t what,
   static void start_v##n(const void *table, void *ctx, void **handle, tt_prof_descr *d)                              \
   {                                                                                                                  \
     any_descr o = {.v6 = *d};                                                                                        \
-    if (go_down(&o, n)) {                                                                                            \
+    if (descr_convert(&o, n)) {                                                                                      \
       ((const ncclProfiler_v##n##_t *)table)->startEvent(ctx, handle, &o.v##n);                                      \
     }                                                                                                                \
   }                                                                                                                  \
