@@ -386,7 +386,7 @@ static void guests_that_go(int n)
     tt_guest_gone(&service, i);
   }
   for (int i = 0; i < n; i++) {
-    must_be(guests[i].told && guests[i].leaving, "a guest", n);
+    must_be(guests[i].refused && guests[i].leaving, "a guest", n);
   }
 }
 

@@ -11,7 +11,7 @@
 //                     until it is published
 //              receives: RecvWait, RecvFlushWait (it is there, the step waits for something else), RecvGPUWait (it is being read); until the slot is given back
 //
-// Told by the thread that runs the operation, as it happens. Messages to oneself are none; those over the network are the proxy's to tell (proxy/told.c).
+// Told by the thread that runs the operation, as it happens. Messages to oneself are none; those over the network are the proxy's to tell (proxy/prof.c).
 #pragma once
 #include "comm/schedules.h"
 #include "device/device.h"

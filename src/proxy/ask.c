@@ -109,14 +109,14 @@ static void ask_one(tt_proxy_service *s, tt_proxy_ties *t)
 }
 
 // The rank whose proxy brings the peer's messages here; -1: the peer's own.
-static int bringer(const tt_proxy_ties *t)
+static int incoming_relay(const tt_proxy_ties *t)
 {
   bool any = t->accepting || atomic_load_explicit(&t->peer->recv.stage, memory_order_relaxed) != TT_CONN_NONE;
   return any && t->accept_by != t->peer->rank ? t->accept_by : -1;
 }
 
 // The rank whose proxy takes this rank's messages to the peer; -1: the own one.
-static int taker(const tt_proxy_ties *t)
+static int outgoing_relay(const tt_proxy_ties *t)
 {
   const tt_relay *r = atomic_load_explicit(&t->peer->send.relay, memory_order_relaxed);
   return r != NULL ? r->host : -1;
@@ -124,7 +124,7 @@ static int taker(const tt_proxy_ties *t)
 
 void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  const int ranks[] = {t->peer->rank, bringer(t), taker(t)};
+  const int ranks[] = {t->peer->rank, incoming_relay(t), outgoing_relay(t)};
   for (size_t i = 0; i < TT_COUNT(ranks); i++) {
     tt_proxy_ties *one = ranks[i] < 0 || ranks[i] == s->proxy->rank ? NULL : tt_proxy_ties_get(s, ranks[i]);
     if (one != NULL) {
@@ -139,11 +139,11 @@ static bool is_waited_for(const tt_proxy_ties *t, uint64_t now)
   return !known && now - TT_MIN(atomic_load_explicit(&t->wanted_ns, memory_order_relaxed), now) < stale_ns();
 }
 
-const tt_proxy_ties *tt_proxy_waits(const tt_proxy_service *s, int rank, uint64_t now)
+const tt_proxy_ties *tt_proxy_waiting_peer(const tt_proxy_service *s, int rank, uint64_t now)
 {
   const tt_proxy_ties *found = NULL;
   for (const tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
-    if ((t->peer->rank == rank || bringer(t) == rank || taker(t) == rank) && is_waited_for(t, now)) {
+    if ((t->peer->rank == rank || incoming_relay(t) == rank || outgoing_relay(t) == rank) && is_waited_for(t, now)) {
       found = found == NULL || t->peer->rank == rank ? t : found;
     }
   }
@@ -182,7 +182,7 @@ static uint64_t judge_question(tt_proxy_service *s, tt_proxy_talk *k, uint64_t n
   }
   k->silent_ns += TT_MIN(now - k->looked_ns, 2 * pause);
   k->looked_ns = now;
-  const tt_proxy_ties *t = k->silent_ns >= limit ? tt_proxy_waits(s, k->rank, now) : NULL;
+  const tt_proxy_ties *t = k->silent_ns >= limit ? tt_proxy_waiting_peer(s, k->rank, now) : NULL;
   if (t != NULL) {
     tt_proxy_silent(s, t, k->rank);
     return 0;

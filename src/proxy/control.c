@@ -413,7 +413,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
     tt_proxy_stop_port(s, res);
     return;
   }
-  const tt_proxy_ties *waits = e == -ETIMEDOUT ? tt_proxy_waits(s, peer, tt_now_ns()) : NULL;
+  const tt_proxy_ties *waits = e == -ETIMEDOUT ? tt_proxy_waiting_peer(s, peer, tt_now_ns()) : NULL;
   if (waits != NULL && s->limits.silent_ns != 0) { // it was dialled to be asked
     tt_proxy_silent(s, waits, peer);
   }

@@ -33,7 +33,7 @@ static bool is_sound(const tt_relay_op *op)
   return op->proto < TT_PROXY_FIFOS && op->nsteps > 0;
 }
 
-static void enqueue(tt_relay_guest *g, const tt_relay_op *from)
+static void guest_enqueue(tt_relay_guest *g, const tt_relay_op *from)
 {
   tt_proxy_conn *c = &g->peer.send;
   tt_proxy_op op = {.peer = g->peer.rank,
@@ -50,13 +50,13 @@ static void enqueue(tt_relay_guest *g, const tt_relay_op *from)
   tt_proxy_item *i = g->spare;
   g->spare = i->next;
   tt_proxy_item_fill(i, c, &op);
-  i->told = NULL;
-  if (TT_UNLIKELY(from->told)) {
-    i->told = tt_proxy_told_new_for(c->proxy->profilers, &(tt_proxy_event){.event = from->event, .pid = from->pid, .owner = from->owner},
+  i->prof = NULL;
+  if (TT_UNLIKELY(from->profiled)) {
+    i->prof = tt_proxy_prof_new_for(c->proxy->profilers, &(tt_proxy_event){.event = from->event, .pid = from->pid, .owner = from->owner},
                                     is_foreign(c->proxy, g));
   }
-  if (TT_UNLIKELY(i->told != NULL)) {
-    tt_proxy_told_begin(i);
+  if (TT_UNLIKELY(i->prof != NULL)) {
+    tt_proxy_prof_begin(i);
   }
   atomic_store_explicit(&i->started_ns, tt_now_ns(), memory_order_relaxed);
   i->next = NULL;
@@ -66,7 +66,7 @@ static void enqueue(tt_relay_guest *g, const tt_relay_op *from)
 }
 
 // Takes operations out of the ring.
-static void take(tt_relay_guest *g)
+static void guest_take_op(tt_relay_guest *g)
 {
   uint32_t posted = atomic_load_explicit(&g->shared->posted, memory_order_acquire);
   while (g->taken != posted && g->spare != NULL) {
@@ -77,18 +77,18 @@ static void take(tt_relay_guest *g)
       return;
     }
     g->taken++;
-    enqueue(g, &op);
+    guest_enqueue(g, &op);
   }
   atomic_store_explicit(&g->shared->taken, g->taken, memory_order_release);
 }
 
-static bool one_round(tt_relay_guest *g)
+static bool guest_one_round(tt_relay_guest *g)
 {
   tt_proxy_conn *c = &g->peer.send;
   if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
     return false;
   }
-  take(g);
+  guest_take_op(g);
   if (c->first == NULL || !tt_proxy_conn_usable(c)) {
     return false;
   }
@@ -111,7 +111,7 @@ bool tt_guest_round(tt_proxy *p)
 {
   bool moved = false, sending = false;
   for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
-    moved |= one_round(g);
+    moved |= guest_one_round(g);
     sending |= g->peer.send.first != NULL;
   }
   if (sending != atomic_load_explicit(&p->sending, memory_order_relaxed)) {
@@ -127,10 +127,10 @@ void tt_guest_rest(tt_proxy *p)
   }
 }
 
-void tt_guest_told_leave(tt_proxy *p)
+void tt_guest_prof_leave(tt_proxy *p)
 {
   for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
-    tt_proxy_told_forget(&g->peer.send);
+    tt_proxy_prof_forget(&g->peer.send);
   }
 }
 
@@ -155,7 +155,7 @@ tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer)
 }
 
 // Does the FIFO lie within the memory, in a way that the proxy can use?
-static bool fits(const tt_msg_fifo *f, uint64_t size)
+static bool guest_fits(const tt_msg_fifo *f, uint64_t size)
 {
   uint64_t slots = (uint64_t)f->mask + 1, all = slots * f->stride;
   return (slots & f->mask) == 0 && slots <= 4096 && f->stride >= sizeof(tt_slot) && f->stride % 8 == 0 && f->slots_at % 8 == 0 &&
@@ -167,7 +167,7 @@ static bool is_sensible(const tt_proxy_service *s, int rank, const tt_msg *m)
 {
   const tt_msg_get_fd *f = &m->get_fd;
   return m->head.id < (uint32_t)s->proxy->nranks && (int)m->head.id != rank && (int)m->head.id != s->proxy->rank &&
-         f->size >= TT_PROXY_SHARE_HEAD && fits(&f->fifo[0], f->size) && fits(&f->fifo[1], f->size);
+         f->size >= TT_PROXY_SHARE_HEAD && guest_fits(&f->fifo[0], f->size) && guest_fits(&f->fifo[1], f->size);
 }
 
 static ncclResult_t fetch(const tt_proxy_service *s, int what, int rank, int peer, int *fd)
@@ -196,7 +196,7 @@ static ncclResult_t open_shared(const tt_proxy_service *s, tt_relay_guest *g, si
   return fetch(s, TT_RELAY_SENDER_BELL, g->rank, g->peer.rank, &g->bell);
 }
 
-static void set_up(tt_proxy *p, tt_relay_guest *g, const tt_msg_get_fd *m)
+static void guest_set_up(tt_proxy *p, tt_relay_guest *g, const tt_msg_get_fd *m)
 {
   tt_proxy_conn *c = &g->peer.send;
   char *base = (char *)g->shared;
@@ -249,7 +249,7 @@ static ncclResult_t guest_new(tt_proxy_service *s, int rank, const tt_msg *m, tt
   TT_TRY_GOTO(open_shared(s, g, m->get_fd.size), res);
   tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_HOST_BELL, rank, g->peer.rank);
   TT_TRY_GOTO(tt_fdbox_push(s->homes[rank].mailbox, &key, tt_proxy_thread_bell()), res);
-  set_up(s->proxy, g, &m->get_fd);
+  guest_set_up(s->proxy, g, &m->get_fd);
   *out = g;
   return ncclSuccess;
 fail:
@@ -282,7 +282,7 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
 {
   tt_proxy_run_hold(p);
   if (atomic_load_explicit(&g->peer.send.stage, memory_order_relaxed) != TT_CONN_BROKEN) {
-    one_round(g); // what the executor had published
+    guest_one_round(g); // what the executor had published
   }
   tt_proxy_conn_drop(&g->peer.send);
   tt_proxy_mrs_close(&g->peer.send); // the set of all of them is the holder's
@@ -302,7 +302,7 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
 
 // ---- the service thread
 
-static void answer(tt_proxy_service *s, tt_proxy_talk *k, int peer, ncclResult_t code, const char *text)
+static void guest_answer(tt_proxy_service *s, tt_proxy_talk *k, int peer, ncclResult_t code, const char *text)
 {
   tt_msg_answer a = {.code = code, .ndevices = 1};
   snprintf(a.text, sizeof a.text, "%s", code == ncclSuccess ? "" : text);
@@ -310,7 +310,7 @@ static void answer(tt_proxy_service *s, tt_proxy_talk *k, int peer, ncclResult_t
 }
 
 // Closes what the sender has passed on.
-static void refuse(tt_proxy_service *s, tt_proxy_talk *k, int peer, const char *why)
+static void guest_refuse(tt_proxy_service *s, tt_proxy_talk *k, int peer, const char *why)
 {
   int fd = -1;
   for (int what = TT_RELAY_MEMORY; what <= TT_RELAY_SENDER_BELL; what++) {
@@ -319,7 +319,7 @@ static void refuse(tt_proxy_service *s, tt_proxy_talk *k, int peer, const char *
       tt_fd_close(fd);
     }
   }
-  answer(s, k, peer, ncclSystemError, why);
+  guest_answer(s, k, peer, ncclSystemError, why);
 }
 
 static void take_on(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
@@ -329,28 +329,28 @@ static void take_on(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
   int rank = k->rank, peer = (int)m->head.id;
   if (!is_sensible(s, rank, m) || tt_guest_find(p, rank, peer) != NULL) {
     tt_warn("rank %d: rank %d asks this proxy to send for it to rank %d, in a way that cannot be", p->rank, rank, peer);
-    refuse(s, k, peer, "a request that cannot be");
+    guest_refuse(s, k, peer, "a request that cannot be");
     return;
   }
   tt_proxy_ties *t = tt_proxy_ties_get(s, peer);
   ncclResult_t res = tt_port_status(p->port);
   if (res != ncclSuccess || t == NULL || s->left) {
-    refuse(s, k, peer, t == NULL ? "no memory" : "that rank has stopped");
+    guest_refuse(s, k, peer, t == NULL ? "no memory" : "that rank has stopped");
     return;
   }
   res = guest_new(s, rank, m, &g);
   if (res != ncclSuccess) {
-    refuse(s, k, peer, tt_last_error());
+    guest_refuse(s, k, peer, tt_last_error());
     return;
   }
   tt_info(TT_PROXY | TT_NET, "rank %d sends for rank %d to rank %d", p->rank, rank, peer);
   move_in(p, g);
   tt_proxy_ties_due(s, &g->ties);
-  answer(s, k, peer, ncclSuccess, NULL);
+  guest_answer(s, k, peer, ncclSuccess, NULL);
   tt_proxy_dial(s, t);
 }
 
-static void leave(tt_proxy_service *s, tt_relay_guest *g)
+static void guest_leave(tt_proxy_service *s, tt_relay_guest *g)
 {
   g->leaving = true;
   tt_proxy_ties_due(s, &g->ties);
@@ -364,17 +364,17 @@ void tt_guest_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
   }
   tt_relay_guest *g = tt_guest_find(s->proxy, k->rank, (int)m->head.id);
   if (g != NULL) {
-    leave(s, g);
+    guest_leave(s, g);
   }
 }
 
 // Tells the sender that it goes no more, and why.
-static void tell(tt_proxy_service *s, tt_relay_guest *g, const char *why)
+static void guest_tell(tt_proxy_service *s, tt_relay_guest *g, const char *why)
 {
   const tt_proxy_peer *sender = tt_proxy_peer_find(s->proxy, g->rank);
-  g->told = true;
+  g->refused = true;
   if (sender != NULL && sender->ties->in != NULL) {
-    answer(s, sender->ties->in, g->peer.rank, ncclRemoteError, why);
+    guest_answer(s, sender->ties->in, g->peer.rank, ncclRemoteError, why);
   }
 }
 
@@ -395,14 +395,14 @@ void tt_guest_step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now)
   }
   tt_proxy_setup_step(s, &g->ties, now, &wake_ns);
   tt_proxy_ties_wake(s, &g->ties, wake_ns == 0 ? 0 : TT_MAX(wake_ns, now + 1));
-  if (g->told) {
+  if (g->refused) {
     return;
   }
   if (g->ties.sending == TT_SETUP_FAILED) {
     tt_proxy_setup_error(s, &g->ties);
-    tell(s, g, tt_last_error());
+    guest_tell(s, g, tt_last_error());
   } else if (atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN) {
-    tell(s, g, c->text);
+    guest_tell(s, g, c->text);
   }
 }
 
@@ -420,7 +420,7 @@ bool tt_guest_any(tt_proxy_service *s)
 void tt_guest_gone(tt_proxy_service *s, int rank)
 {
   for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_pairs, rank, g)) != NULL;) {
-    leave(s, TT_SPAN_OWNER(g, tt_relay_guest, pair));
+    guest_leave(s, TT_SPAN_OWNER(g, tt_relay_guest, pair));
   }
 }
 
@@ -434,7 +434,7 @@ void tt_guest_due(tt_proxy_service *s, int peer)
 void tt_guest_unreachable(tt_proxy_service *s, int peer)
 {
   for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_ends, peer, g)) != NULL;) {
-    tell(s, TT_SPAN_OWNER(g, tt_relay_guest, end), tt_last_error());
+    guest_tell(s, TT_SPAN_OWNER(g, tt_relay_guest, end), tt_last_error());
   }
 }
 

@@ -1,52 +1,55 @@
-// pool.c: memory that the staged payloads of all connections of a rank share (NCCL_NET_SHARED_BUFFERS): one pool per direction, made of
-// berths for one payload each. It is used for payloads that travel alone (`two`), belong to operations that may share, and can neither be
-// sent from nor received into the user's memory. Everything else has its place in the FIFO's own slots, whose pages are not touched by such
-// payloads.
+// pool.c: memory that the staged payloads of all connections of a rank share (NCCL_NET_SHARED_BUFFERS).
 //
-// Why nothing waits for ever: a connection that has no berth always gets one, if need be a new one. So each connection goes on as if its
-// FIFO had at least one slot, and no FIFO of any schedule needs more (tools/verify.h). Only further berths are counted, and denied when
-// TT_PROXY_EXTRAS are given out: who is denied one has another, which comes back without anybody's help but that of its own peer and
-// executor.
-// How many there will be: one for each connection that is staging at the same time, and TT_PROXY_EXTRAS. They are kept for the next ones.
+// There is one pool per direction. It consists of staging buffers for one payload each. A payload uses one if three
+// things hold: it travels alone (`two`), its operation may share, and the network can neither send it from nor receive
+// it into the user's memory. Everything else has its place in the FIFO's own slots. Payloads in staging buffers do not
+// touch the pages of those slots.
 //
-// A berth is given back when the network has sent what is in it, or the executor has used it (its FIFO's head says so). The executor does
-// not tell the proxy, so a pool without a free berth looks at the connections that have some, once per round.
+// No connection waits for ever. A connection without a staging buffer always gets one, if need be a new one. So it goes
+// on as if its FIFO had at least one slot, and no FIFO of any schedule needs more (tools/verify.h). Only further
+// buffers are counted, and refused once TT_PROXY_EXTRAS are in use. A connection that is refused one has another, which
+// comes back by the work of its own peer and executor alone. So there is at most one for each connection that stages
+// at the same time, and TT_PROXY_EXTRAS. They are kept for later payloads.
+//
+// A staging buffer returns to the pool when the network has sent its payload, or the executor has used it (its FIFO's
+// head says so). The executor does not notify the proxy. So a pool without a free buffer looks at the connections that
+// have some, once per round.
 #include "base/result.h"
 #include "os/shm.h"
 #include "proxy/proxy_priv.h"
 
-static void give_back(tt_proxy_conn *c, unsigned at)
+static void pool_put(tt_proxy_conn *c, unsigned at)
 {
   tt_proxy_pool *pool = &c->proxy->pools[c->send];
-  tt_proxy_berth *b = c->berths[at];
-  c->berths[at] = NULL;
+  tt_proxy_buffer *b = c->buffers[at];
+  c->buffers[at] = NULL;
   b->next = pool->free;
   pool->free = b;
-  pool->extras -= --c->nberths > 0;
+  pool->extras -= --c->nbuffers > 0;
 }
 
-void tt_proxy_berth_leave(tt_proxy_conn *c, uint32_t number)
+void tt_proxy_buffer_leave(tt_proxy_conn *c, uint32_t number)
 {
-  unsigned at = number % TT_PROXY_BERTHS;
-  if (c->berths[at] != NULL) {
-    give_back(c, at);
+  unsigned at = number % TT_PROXY_BUFFERS;
+  if (c->buffers[at] != NULL) {
+    pool_put(c, at);
   }
 }
 
 // Takes back what the executor has used.
-static void collect(tt_proxy_conn *c)
+static void pool_collect(tt_proxy_conn *c)
 {
   const tt_proxy_fifo *f = &c->fifo[TT_SIMPLE];
   uint32_t used = atomic_load_explicit(f->head, memory_order_acquire);
-  for (unsigned at = 0; at < TT_PROXY_BERTHS && c->nberths > 0; at++) {
-    if (c->berths[at] != NULL && (int32_t)(used - c->berths[at]->number) > 0) {
-      give_back(c, at);
+  for (unsigned at = 0; at < TT_PROXY_BUFFERS && c->nbuffers > 0; at++) {
+    if (c->buffers[at] != NULL && (int32_t)(used - c->buffers[at]->number) > 0) {
+      pool_put(c, at);
     }
   }
 }
 
 // Takes back what can be taken back from all connections that receive.
-static void collect_all(tt_proxy *p, tt_proxy_pool *pool)
+static void pool_collect_all(tt_proxy *p, tt_proxy_pool *pool)
 {
   if (pool->collected == p->round) {
     return;
@@ -54,9 +57,9 @@ static void collect_all(tt_proxy *p, tt_proxy_pool *pool)
   pool->collected = p->round;
   for (tt_proxy_conn **at = &pool->holders, *c; (c = *at) != NULL;) {
     if (!c->send) {
-      collect(c);
+      pool_collect(c);
     }
-    if (c->nberths == 0) {
+    if (c->nbuffers == 0) {
       *at = c->next_holder;
       c->holds = false;
     } else {
@@ -65,29 +68,29 @@ static void collect_all(tt_proxy *p, tt_proxy_pool *pool)
   }
 }
 
-// Makes more berths. False: no memory.
-static bool grow(tt_proxy_pool *pool, size_t bytes)
+// Makes more staging buffers. False: no memory.
+static bool pool_grow(tt_proxy_pool *pool, size_t bytes)
 {
   tt_proxy_slab *s = tt_calloc(1, sizeof *s);
   size_t each = TT_ROUND_UP(bytes, (size_t)4096);
-  if (s == NULL || tt_shm_map(-1, each * TT_COUNT(s->berths), (void **)&s->base) != ncclSuccess) {
+  if (s == NULL || tt_shm_map(-1, each * TT_COUNT(s->buffers), (void **)&s->base) != ncclSuccess) {
     tt_free(s);
     return false;
   }
-  s->size = each * TT_COUNT(s->berths);
+  s->size = each * TT_COUNT(s->buffers);
   s->next = pool->slabs;
   pool->slabs = s;
   pool->bytes = bytes;
-  for (size_t i = TT_COUNT(s->berths); i-- > 0;) { // the first one on top: pages of others are not touched before they are needed
-    s->berths[i] = (tt_proxy_berth){.next = pool->free, .slab = s, .data = s->base + i * each};
-    pool->free = &s->berths[i];
+  for (size_t i = TT_COUNT(s->buffers); i-- > 0;) { // the first one on top: pages of others are not touched before they are needed
+    s->buffers[i] = (tt_proxy_buffer){.next = pool->free, .slab = s, .data = s->base + i * each};
+    pool->free = &s->buffers[i];
   }
   return true;
 }
 
-bool tt_proxy_berth_again(tt_proxy_conn *c, tt_proxy_step *st)
+bool tt_proxy_buffer_again(tt_proxy_conn *c, tt_proxy_step *st)
 {
-  const tt_proxy_berth *b = c->berths[st->number % TT_PROXY_BERTHS];
+  const tt_proxy_buffer *b = c->buffers[st->number % TT_PROXY_BUFFERS];
   if (b == NULL || b->number != st->number) {
     return false;
   }
@@ -98,56 +101,56 @@ bool tt_proxy_berth_again(tt_proxy_conn *c, tt_proxy_step *st)
 }
 
 // May the connection have one more? Looks for those that were used meanwhile.
-static bool is_granted(tt_proxy_conn *c, tt_proxy_pool *pool)
+static bool pool_grants(tt_proxy_conn *c, tt_proxy_pool *pool)
 {
-  if (!c->send && c->nberths > 0) {
-    collect(c);
+  if (!c->send && c->nbuffers > 0) {
+    pool_collect(c);
   }
-  if (c->nberths > 0 && pool->extras >= c->proxy->max_extras) {
-    collect_all(c->proxy, pool);
+  if (c->nbuffers > 0 && pool->extras >= c->proxy->max_extras) {
+    pool_collect_all(c->proxy, pool);
   }
-  return c->nberths == 0 || pool->extras < c->proxy->max_extras;
+  return c->nbuffers == 0 || pool->extras < c->proxy->max_extras;
 }
 
-static bool has_free(tt_proxy_conn *c, tt_proxy_pool *pool, const tt_proxy_fifo *f)
+static bool pool_has_free(tt_proxy_conn *c, tt_proxy_pool *pool, const tt_proxy_fifo *f)
 {
   if (pool->free == NULL) {
-    collect_all(c->proxy, pool);
+    pool_collect_all(c->proxy, pool);
   }
-  return pool->free != NULL || grow(pool, f->capacity);
+  return pool->free != NULL || pool_grow(pool, f->capacity);
 }
 
-tt_proxy_berthing tt_proxy_berth_take(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
+tt_proxy_buffer_result tt_proxy_buffer_take(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   tt_proxy_pool *pool = &c->proxy->pools[c->send];
-  if (tt_proxy_berth_again(c, st)) {
-    return TT_BERTH_OK;
+  if (tt_proxy_buffer_again(c, st)) {
+    return TT_BUFFER_OK;
   }
-  if (f->mask >= TT_PROXY_BERTHS || (pool->bytes != 0 && pool->bytes < f->capacity)) {
-    return TT_BERTH_NONE;
+  if (f->mask >= TT_PROXY_BUFFERS || (pool->bytes != 0 && pool->bytes < f->capacity)) {
+    return TT_BUFFER_NONE;
   }
-  if (!is_granted(c, pool)) {
-    return TT_BERTH_LATER;
+  if (!pool_grants(c, pool)) {
+    return TT_BUFFER_LATER;
   }
-  if (!has_free(c, pool, f)) {
-    return TT_BERTH_NONE;
+  if (!pool_has_free(c, pool, f)) {
+    return TT_BUFFER_NONE;
   }
-  tt_proxy_berth *b = pool->free;
+  tt_proxy_buffer *b = pool->free;
   b->mr = NULL;
   if (c->proxy->net->reg_mr != NULL && !tt_proxy_know(c, b->slab->base, b->slab->size, &b->mr)) {
-    return TT_BERTH_NONE;
+    return TT_BUFFER_NONE;
   }
   pool->free = b->next;
   b->number = st->number;
-  c->berths[st->number % TT_PROXY_BERTHS] = b;
-  pool->extras += c->nberths++ > 0;
+  c->buffers[st->number % TT_PROXY_BUFFERS] = b;
+  pool->extras += c->nbuffers++ > 0;
   if (!c->holds) {
     c->holds = true;
     c->next_holder = pool->holders;
     pool->holders = c;
   }
-  tt_proxy_berth_again(c, st);
-  return TT_BERTH_OK;
+  tt_proxy_buffer_again(c, st);
+  return TT_BUFFER_OK;
 }
 
 void tt_proxy_pools_free(tt_proxy *p)

@@ -44,7 +44,7 @@ static uint32_t given_out(const rig *r, int rank, bool send)
   uint32_t n = 0;
   for (int i = 0; i < r->n; i++) {
     const tt_proxy_peer *peer = tt_proxy_peer_find(r->ranks[rank].proxy, i);
-    n += peer == NULL ? 0 : (send ? &peer->send : &peer->recv)->nberths;
+    n += peer == NULL ? 0 : (send ? &peer->send : &peer->recv)->nbuffers;
   }
   return n;
 }
@@ -52,7 +52,7 @@ static uint32_t given_out(const rig *r, int rank, bool send)
 static uint32_t free_ones(const rig *r, int rank, bool send)
 {
   uint32_t n = 0;
-  for (const tt_proxy_berth *b = r->ranks[rank].proxy->pools[send].free; b != NULL; b = b->next) {
+  for (const tt_proxy_buffer *b = r->ranks[rank].proxy->pools[send].free; b != NULL; b = b->next) {
     n++;
   }
   return n;
@@ -100,7 +100,7 @@ static void check_read(const user *u)
   assert_memory_equal(u->in + u->shift, u->out + u->shift, u->bytes);
 }
 
-// Pools of all sizes: no more berths than one for each connection and the extra ones; the FIFOs' own slots are not touched.
+// Pools of all sizes: no more staging buffers than one for each connection and the extra ones; the FIFOs' own slots are not touched.
 static void bounded(void **state)
 {
   (void)state;
@@ -233,7 +233,7 @@ static void used_again(void **state)
   }
   const tt_proxy_pool *pool = &c.r->ranks[0].proxy->pools[0];
   assert_true(pool->slabs != NULL && pool->slabs->next == NULL);
-  assert_int_equal(free_ones(c.r, 0, false) + given_out(c.r, 0, false), TT_COUNT(pool->slabs->berths));
+  assert_int_equal(free_ones(c.r, 0, false) + given_out(c.r, 0, false), TT_COUNT(pool->slabs->buffers));
   crowd_close(&c);
   fake_stop();
 }

@@ -17,8 +17,8 @@ void tt_proxy_retire(tt_proxy_conn *c)
 {
   tt_proxy *p = c->proxy;
   tt_proxy_item *i = c->first;
-  if (TT_UNLIKELY(i->told != NULL)) {
-    tt_proxy_told_end(i);
+  if (TT_UNLIKELY(i->prof != NULL)) {
+    tt_proxy_prof_end(i);
   }
   c->first = i->next;
   if (c->first == NULL) {
@@ -58,7 +58,7 @@ static void drop_items(tt_proxy_conn *c)
 }
 
 // Puts an operation at the end of its connection's queue.
-static void enqueue(tt_proxy *p, tt_proxy_item *i)
+static void enqueue_item(tt_proxy *p, tt_proxy_item *i)
 {
   tt_proxy_conn *c = i->conn;
   i->next = NULL;
@@ -67,8 +67,8 @@ static void enqueue(tt_proxy *p, tt_proxy_item *i)
   if (c->poster == NULL) {
     c->poster = i;
   }
-  if (TT_UNLIKELY(i->told != NULL) && c->relay == NULL) { // else the neighbour tells
-    tt_proxy_told_begin(i);
+  if (TT_UNLIKELY(i->prof != NULL) && c->relay == NULL) { // else the neighbour tells
+    tt_proxy_prof_begin(i);
   }
   if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
     drop_items(c);
@@ -81,7 +81,7 @@ static void enqueue(tt_proxy *p, tt_proxy_item *i)
 }
 
 // Takes on what has been posted. True when there was anything.
-static bool append(tt_proxy *p)
+static bool append_incoming(tt_proxy *p)
 {
   tt_proxy_item *i = atomic_exchange_explicit(&p->incoming, NULL, memory_order_acquire), *ordered = NULL;
   p->rounds = 0;
@@ -89,10 +89,10 @@ static bool append(tt_proxy *p)
     return false;
   }
   p->unstamped = STAMP_AFTER;
-  tt_prof_event told = {0};
+  tt_prof_event event = {0};
   int n = 0;
   if (TT_UNLIKELY(p->profilers != NULL)) {
-    tt_proxy_told_ctrl_start(p, &told, ncclProfilerProxyCtrlAppend);
+    tt_proxy_prof_ctrl_start(p, &event, ncclProfilerProxyCtrlAppend);
   }
   while (i != NULL) { // newest first: reverse
     tt_proxy_item *next = i->next;
@@ -102,12 +102,12 @@ static bool append(tt_proxy *p)
   }
   while (ordered != NULL) {
     tt_proxy_item *next = ordered->next;
-    enqueue(p, ordered);
+    enqueue_item(p, ordered);
     ordered = next;
     n++;
   }
   if (TT_UNLIKELY(p->profilers != NULL)) {
-    tt_proxy_told_ctrl_stop(p, &told, ncclProfilerProxyCtrlAppendEnd, n);
+    tt_proxy_prof_ctrl_stop(p, &event, ncclProfilerProxyCtrlAppendEnd, n);
   }
   return true;
 }
@@ -217,7 +217,7 @@ static int round_over(tt_proxy_conn **list, bool (*round)(tt_proxy_conn *c), int
 }
 
 // Wakes whoever waits for these peers' messages or slots.
-static void ring(const tt_proxy *p, const int *changed, int n)
+static void ring_rank(const tt_proxy *p, const int *changed, int n)
 {
   tt_rank_page *page = p->port->page;
   for (int i = 0; i < TT_MIN(n, MAX_CHANGED); i++) {
@@ -229,7 +229,7 @@ static void ring(const tt_proxy *p, const int *changed, int n)
 }
 
 // Sends first: a receive that finds nothing costs as much as a message that is sent.
-static bool one_round(tt_proxy *p)
+static bool round_once(tt_proxy *p)
 {
   if (atomic_load_explicit(&p->refused, memory_order_relaxed)) {
     atomic_store_explicit(&p->refused, false, memory_order_relaxed);
@@ -240,8 +240,8 @@ static bool one_round(tt_proxy *p)
   int nsends = round_over(&p->sends, send_round, sends), nrecvs = round_over(&p->recvs, tt_proxy_recv_round, recvs);
   if (nsends + nrecvs > 0) {
     tt_bell_fence();
-    ring(p, sends, nsends);
-    ring(p, recvs, nrecvs);
+    ring_rank(p, sends, nsends);
+    ring_rank(p, recvs, nrecvs);
   }
   if (p->unstamped > 0 && --p->unstamped == 0) {
     uint64_t now = tt_now_ns();
@@ -254,10 +254,10 @@ static bool one_round(tt_proxy *p)
 }
 
 // The port is stopped: what its executor had sent before still goes out as far as the network takes it at once; all the rest is dropped.
-static void drop_all(tt_proxy *p)
+static void drop_operations(tt_proxy *p)
 {
   int unused[MAX_CHANGED];
-  append(p);
+  append_incoming(p);
   for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->sends, send_round, unused) > 0; i++) {
   }
   p->dropped = true;
@@ -286,24 +286,24 @@ static void announce_rest(tt_proxy *p)
 
 // One look at everything. Run flag held. False only when nothing can move until something happens outside: an event of the network, a
 // message of the executor, a new operation.
-static bool look(tt_proxy *p)
+static bool progress_look(tt_proxy *p)
 {
   if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE) {
     return false;
   }
   if (TT_UNLIKELY(tt_port_status(p->port) != ncclSuccess)) {
-    drop_all(p);
+    drop_operations(p);
     return false;
   }
   if (TT_UNLIKELY(atomic_load_explicit(&p->rests, memory_order_relaxed))) {
     announce_rest(p);
   }
   if (has_incoming(p) && ((p->sends == NULL && p->recvs == NULL) || p->rounds >= p->append_every)) {
-    append(p);
+    append_incoming(p);
   }
-  bool moved = one_round(p);
-  if (!moved && has_incoming(p) && append(p)) {
-    moved = one_round(p);
+  bool moved = round_once(p);
+  if (!moved && has_incoming(p) && append_incoming(p)) {
+    moved = round_once(p);
   }
   return moved;
 }
@@ -311,13 +311,13 @@ static bool look(tt_proxy *p)
 // ---- the run flag
 
 // Gives the flag back, looking again when others have asked meanwhile.
-static bool release_run(tt_proxy *p)
+static bool run_flag_release(tt_proxy *p)
 {
   bool moved = false;
   int taken = 1;
   while (!atomic_compare_exchange_strong(&p->run, &taken, 0)) {
     atomic_exchange(&p->run, 1); // an exchange: the look that follows must not be earlier
-    moved |= look(p);
+    moved |= progress_look(p);
     taken = 1;
   }
   return moved;
@@ -340,8 +340,8 @@ bool tt_proxy_look(tt_proxy *p)
   if (!tt_proxy_busy(p) || !take_run(p, true)) {
     return false;
   }
-  bool moved = look(p);
-  return release_run(p) || moved;
+  bool moved = progress_look(p);
+  return run_flag_release(p) || moved;
 }
 
 bool tt_proxy_progress(tt_proxy *p, bool insist)
@@ -353,8 +353,8 @@ bool tt_proxy_progress(tt_proxy *p, bool insist)
   if (atomic_load_explicit(&p->left, memory_order_relaxed)) {
     atomic_store_explicit(&p->left, false, memory_order_relaxed);
   }
-  bool moved = look(p);
-  return release_run(p) || moved;
+  bool moved = progress_look(p);
+  return run_flag_release(p) || moved;
 }
 
 bool tt_proxy_run_try(tt_proxy *p)
@@ -371,7 +371,7 @@ void tt_proxy_run_hold(tt_proxy *p)
 
 void tt_proxy_run_release(tt_proxy *p)
 {
-  release_run(p);
+  run_flag_release(p);
 }
 
 void tt_proxy_settle(tt_proxy *p)
@@ -380,15 +380,15 @@ void tt_proxy_settle(tt_proxy *p)
     return;
   }
   tt_proxy_run_hold(p);
-  look(p);
-  release_run(p);
+  progress_look(p);
+  run_flag_release(p);
 }
 
 void tt_proxy_seize(tt_proxy *p)
 {
   tt_proxy_run_hold(p);
   if (p->peers != NULL) {
-    drop_all(p);
+    drop_operations(p);
   }
 }
 

@@ -19,7 +19,7 @@ static _Atomic int count;
 static tt_proxy *free_places; // places that are free again, by next_free; under `lock`
 static pthread_once_t hook_once = PTHREAD_ONCE_INIT;
 
-static inline tt_proxy *at(int i)
+static inline tt_proxy *proxy_at(int i)
 {
   return &table[i / TABLE_CHUNK][i % TABLE_CHUNK];
 }
@@ -28,12 +28,12 @@ void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg)
 {
   int n = atomic_load_explicit(&count, memory_order_acquire);
   for (int i = 0; i < n; i++) {
-    visit(at(i), arg);
+    visit(proxy_at(i), arg);
   }
 }
 
 // A place for a new proxy, or NULL. Caller holds `lock`.
-static tt_proxy *take_place(void)
+static tt_proxy *table_take(void)
 {
   int n = atomic_load_explicit(&count, memory_order_relaxed);
   if (free_places != NULL) {
@@ -51,7 +51,7 @@ static tt_proxy *take_place(void)
     }
   }
   atomic_store_explicit(&count, n + 1, memory_order_release);
-  return at(n);
+  return proxy_at(n);
 }
 
 // ---- fork
@@ -71,7 +71,7 @@ static void forget_one(tt_proxy *p, void *unused)
 }
 
 // A child has no proxies: the parent's are the parent's, and their peers shall see it die. Descriptors are closed, memory is left alone.
-static void in_child(void)
+static void proxy_in_child(void)
 {
   tt_proxy_each(forget_one, NULL);
   tt_proxy_thread_forget();
@@ -85,7 +85,7 @@ static void in_child(void)
 
 static void hook(void)
 {
-  tt_proc_on_fork(in_child);
+  tt_proc_on_fork(proxy_in_child);
 }
 
 // ---- life
@@ -102,8 +102,8 @@ void tt_proxy_conn_close(tt_proxy_conn *c)
   }
   (c->send ? net->close_send : net->close_recv)(c->comm);
   c->comm = NULL;
-  tt_prof_net_close(c->net_told); // the plugin has used its records until now
-  c->net_told = NULL;
+  tt_prof_net_close(c->net_prof); // the plugin has used its records until now
+  c->net_prof = NULL;
 }
 
 static void free_peers(tt_proxy *p)
@@ -135,7 +135,7 @@ void tt_proxy_destroy(tt_proxy *p)
 void tt_proxy_bury(tt_proxy *p)
 {
   tt_proxy_seize(p);
-  tt_proxy_told_leave(p);
+  tt_proxy_prof_leave(p);
   tt_guest_free(p);
   tt_relay_free(p);
   tt_proxy_thread_unwatch(p->events_fd);
@@ -167,7 +167,7 @@ static void disown_conn(tt_proxy_conn *c)
 void tt_proxy_disown(tt_proxy *p)
 {
   tt_relay_detach(p);
-  tt_proxy_told_leave(p);
+  tt_proxy_prof_leave(p);
   for (int i = 0; i < p->nranks; i++) {
     tt_proxy_peer *peer = tt_proxy_peer_find(p, i);
     if (peer != NULL) {
@@ -188,7 +188,7 @@ void tt_proxy_disown(tt_proxy *p)
 }
 
 // What a proxy starts with. Items of an earlier life are used again.
-static void prepare(tt_proxy *p, const tt_proxy_env *env)
+static void proxy_init(tt_proxy *p, const tt_proxy_env *env)
 {
   int64_t every = tt_params_get()->progress_appendop_freq;
   p->rank = env->rank;
@@ -239,9 +239,9 @@ ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_w
   pthread_once(&hook_once, hook);
   env->port->row->on_free(tt_proxy_memory_goes);
   pthread_mutex_lock(&lock);
-  tt_proxy *p = take_place();
+  tt_proxy *p = table_take();
   if (p != NULL) {
-    prepare(p, env);
+    proxy_init(p, env);
     p->peers = tt_calloc((size_t)env->nranks, sizeof *p->peers);
     atomic_store_explicit(&p->life, TT_PROXY_LIVE, memory_order_release);
   }
@@ -319,7 +319,7 @@ static bool layout_fits(const tt_fifo *fifos)
   return true;
 }
 
-static void attach(tt_proxy_conn *c, const tt_fifo *fifos)
+static void attach_fifos(tt_proxy_conn *c, const tt_fifo *fifos)
 {
   for (int k = 0; k < TT_PROXY_FIFOS; k++) {
     const tt_fifo *f = &fifos[k];
@@ -342,8 +342,8 @@ ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link)
   if (peer == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, link->peer);
   }
-  attach(&peer->send, link->send);
-  attach(&peer->recv, link->recv);
+  attach_fifos(&peer->send, link->send);
+  attach_fifos(&peer->recv, link->recv);
   link->page = &peer->page;
   return ncclSuccess;
 }
@@ -355,7 +355,7 @@ ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link)
   return ncclSuccess;
 }
 
-static bool has_ended(const tt_proxy_peer *peer)
+static bool link_has_ended(const tt_proxy_peer *peer)
 {
   return atomic_load_explicit(&peer->page.state, memory_order_acquire) >= TT_RANK_FAILED;
 }
@@ -385,10 +385,10 @@ ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns)
     if (tt_aborted(&p->port->abort_flag)) {
       return tt_fail(ncclInternalError, "rank %d: aborted while it connects to rank %d", p->rank, peer->rank);
     }
-    if (has_ended(peer) || tt_now_ns() >= end) {
+    if (link_has_ended(peer) || tt_now_ns() >= end) {
       return tt_fail(ncclRemoteError, "rank %d cannot connect to rank %d: %s", p->rank, peer->rank,
-                     has_ended(peer) ? "it has left the communicator, or cannot be reached any more"
-                                     : "that takes too long (NCCL_NET_TIMEOUT)");
+                     link_has_ended(peer) ? "it has left the communicator, or cannot be reached any more"
+                                          : "that takes too long (NCCL_NET_TIMEOUT)");
     }
     tt_proxy_ask(p, peer->rank);
   }
@@ -459,10 +459,10 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   tt_proxy_item *i = p->spare;
   p->spare = i->next;
   tt_proxy_item_fill(i, c, op);
-  i->told = NULL;
+  i->prof = NULL;
   if (TT_UNLIKELY(op->event != NULL)) {
     tt_profilers *mine = p->profilers;
-    i->told = tt_proxy_told_new(mine, &(tt_proxy_event){.event = *op->event, .pid = tt_proc_self().pid, .owner = tt_profilers_id(mine)});
+    i->prof = tt_proxy_prof_new(mine, &(tt_proxy_event){.event = *op->event, .pid = tt_proc_self().pid, .owner = tt_profilers_id(mine)});
   }
   atomic_store_explicit(&p->posted, tt_proxy_count(&p->posted) + 1, memory_order_release);
   i->next = atomic_load_explicit(&p->incoming, memory_order_relaxed);

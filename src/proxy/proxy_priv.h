@@ -19,15 +19,15 @@ typedef struct tt_proxy_conn tt_proxy_conn;
 struct tt_relay;
 struct tt_relay_guest;
 typedef struct tt_proxy_peer tt_proxy_peer;
-typedef struct tt_proxy_told tt_proxy_told;
+typedef struct tt_proxy_prof tt_proxy_prof;
 
 enum {
   TT_PROXY_FIFOS = 2,    // TT_SIMPLE and TT_LL
   TT_PROXY_HEAD = 20,    // bytes of a message before its payload or padding: size, fingerprint, count
   TT_PROXY_WHOLE = 0,    // tag of a message, or of its header,
   TT_PROXY_PAYLOAD = 1,  // and of a payload that is a message of its own
-  TT_PROXY_BERTHS = 8,   // berths of one connection, at most
-  TT_PROXY_EXTRAS = 16,  // berths of all connections of a direction beyond the first of each, at most
+  TT_PROXY_BUFFERS = 8,  // staging buffers of one connection, at most
+  TT_PROXY_EXTRAS = 16,  // staging buffers of all connections of a direction beyond the first of each, at most
   TT_PROXY_OP_WORDS = 11 // tt_proxy_op in words of 8 bytes
 };
 _Static_assert(sizeof(tt_proxy_op) == 8 * TT_PROXY_OP_WORDS, "copied word by word");
@@ -42,7 +42,7 @@ typedef struct tt_proxy_item {
   bool agreed; // receive: a message with the same fingerprint and count has come, so the peer is in the same call
   uint64_t sig, count;
   tt_proxy_place place;
-  tt_proxy_told *told; // what profilers are told of it; NULL: nothing
+  tt_proxy_prof *prof; // its profiler events; NULL: no profiler wants them
   // For tt_proxy_states; written by whoever owns the item, read by anybody. `serial` is odd while the item is posted.
   _Atomic uint32_t serial;
   _Atomic uint32_t posted, received, transmitted, done; // done: sends only
@@ -86,29 +86,29 @@ typedef struct tt_proxy_region {
 } tt_proxy_region;
 
 // Room for one payload in memory that connections share (pool.c).
-typedef struct tt_proxy_berth {
-  struct tt_proxy_berth *next; // free list
+typedef struct tt_proxy_buffer {
+  struct tt_proxy_buffer *next; // free list
   struct tt_proxy_slab *slab;
   char *data;
   uint32_t number; // of the message in it
   tt_proxy_mr *mr; // its memory, on the connection that has it
-} tt_proxy_berth;
+} tt_proxy_buffer;
 
 typedef struct tt_proxy_slab {
   struct tt_proxy_slab *next;
   char *base;
   size_t size;
-  tt_proxy_berth berths[16];
+  tt_proxy_buffer buffers[16];
 } tt_proxy_slab;
 
 // What the connections of one direction share. The run flag's holder's.
 typedef struct tt_proxy_pool {
   tt_proxy_slab *slabs;
-  tt_proxy_berth *free;
-  size_t bytes;           // of a berth; 0: there are none
-  uint32_t extras;        // berths that are given out, but for the first of each connection
+  tt_proxy_buffer *free;
+  size_t bytes;           // of a staging buffer; 0: there are none
+  uint32_t extras;        // staging buffers that are given out, but for the first of each connection
   uint32_t collected;     // round in which all connections were last looked at
-  tt_proxy_conn *holders; // connections that have berths, or had some
+  tt_proxy_conn *holders; // connections that have staging buffers, or had some
 } tt_proxy_pool;
 
 // A message under way.
@@ -124,9 +124,9 @@ typedef struct tt_proxy_step {
   void *payload;   // two: the request of the payload; NULL: none yet, or done
   char *place;     // where the payload goes, or (two) comes from; NULL: the slot
   size_t room;     // receive: and how much of it
-  bool staged;     // two: the place is a berth, not the user's
+  bool staged;     // two: the place is a staging buffer, not the user's
   tt_proxy_mr *mr; // two: whose memory that is; NULL: it need not be known
-  void *phandle;   // goes to the network with the message (tt_proxy_told_handle)
+  void *phandle;   // goes to the network with the message (tt_proxy_prof_handle)
 } tt_proxy_step;
 
 enum { TT_CONN_NONE, TT_CONN_READY, TT_CONN_BROKEN };
@@ -159,12 +159,12 @@ struct tt_proxy_conn {
   bool jammed; // receive, split: the peer is in another call; what else it sends cannot be told apart
   bool active; // in the proxy's list: first != NULL
   tt_proxy_conn *next_active;
-  uint32_t depth;                          // messages that may be under way
-  uint32_t abroad;                         // split: of these with a payload in the user's memory
-  tt_span *mrs;                            // what it has registered of that, or tried to
-  tt_proxy_mr *gone;                       // of that, what was taken away while messages were under way in it
-  tt_proxy_berth *berths[TT_PROXY_BERTHS]; // those it has, each at its message's number modulo TT_PROXY_BERTHS
-  uint32_t nberths;
+  uint32_t depth;                             // messages that may be under way
+  uint32_t abroad;                            // split: of these with a payload in the user's memory
+  tt_span *mrs;                               // what it has registered of that, or tried to
+  tt_proxy_mr *gone;                          // of that, what was taken away while messages were under way in it
+  tt_proxy_buffer *buffers[TT_PROXY_BUFFERS]; // those it has, each at its message's number modulo TT_PROXY_BUFFERS
+  uint32_t nbuffers;
   bool holds; // in its pool's list
   tt_proxy_conn *next_holder;
   tt_proxy_fifo fifo[TT_PROXY_FIFOS];
@@ -172,7 +172,7 @@ struct tt_proxy_conn {
   // Messages given to the network, received, finished with; place in steps[] is the number modulo TT_NET_REQUESTS.
   uint32_t posted, received, finished;
   tt_proxy_step steps[TT_NET_REQUESTS];
-  tt_prof_net *net_told; // what the network may tell of its messages; NULL: nobody has wanted to know yet
+  tt_prof_net *net_prof; // what the network may tell of its messages; NULL: nobody has wanted to know yet
 };
 
 struct tt_proxy_peer {
@@ -202,7 +202,7 @@ struct tt_proxy {
   struct tt_proxy_sums *sums;   // the link with a network that reduces; NULL: none. The holder's
   tt_proxy_pool pools[2];       // of receives and of sends. The holder's
   uint32_t round;               // counts rounds. The holder's
-  uint32_t max_extras;          // berths that a pool may give out as further ones; 0 to … Written by create
+  uint32_t max_extras;          // staging buffers that a pool may give out as further ones; 0 to … Written by create
   bool said;                    // that the network does not want some memory. The holder's
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
@@ -290,41 +290,41 @@ static inline tt_proxy_peer *tt_proxy_peer_find(const tt_proxy *p, int rank)
 // Closes a connection, also with requests under way; what it has registered goes first. Run flag held.
 void tt_proxy_conn_close(tt_proxy_conn *c);
 
-// ---- told.c. Run flag held, but for tt_proxy_told_new.
+// ---- prof.c. Run flag held, but for tt_proxy_prof_new.
 
-// Whose event an operation belongs to, and where its handles mean something: in this process, as long as these profilers (tt_profilers_id) are there.
+// The event that an operation belongs to. Its handles are valid in process `pid`, as long as the profilers `owner` (tt_profilers_id) exist.
 typedef struct tt_proxy_event {
   tt_prof_event event;
   int32_t pid;
   uint64_t owner;
 } tt_proxy_event;
 
-// NULL: nobody wants to know, or there is no memory. Any thread.
-tt_proxy_told *tt_proxy_told_new(tt_profilers *p, const tt_proxy_event *from);
-// The same for an operation of a neighbour's, whose profilers are held until it is retired. `foreign`: a neighbour of another process.
-tt_proxy_told *tt_proxy_told_new_for(tt_profilers *p, const tt_proxy_event *from, bool foreign);
-const tt_proxy_event *tt_proxy_told_event(const tt_proxy_told *t);
-// All for an item with `told`. The operation is taken on; it is retired.
-void tt_proxy_told_begin(tt_proxy_item *i);
-void tt_proxy_told_end(tt_proxy_item *i);
-// Sends: it is the next message's turn, whose slot is filled or not; the network has it; the oldest is sent. Each before the item's count changes.
-void tt_proxy_told_turn(tt_proxy_item *i, bool filled);
-void tt_proxy_told_given(tt_proxy_item *i, size_t bytes);
-void tt_proxy_told_sent(tt_proxy_item *i);
-// Receives: the next slot is going to be given to the network; the oldest message is here; it is shown to the executor.
-void tt_proxy_told_posting(tt_proxy_item *i);
-void tt_proxy_told_received(tt_proxy_item *i, size_t bytes);
-void tt_proxy_told_published(tt_proxy_item *i, size_t bytes);
-// What a network plugin is given with the next message (`phandle`), good until the connection is closed; NULL: nobody wants to know what it tells.
-void *tt_proxy_told_handle(tt_proxy_item *i);
-// Nobody is told of the connection's operations any more, nor of what the network tells.
-void tt_proxy_told_forget(tt_proxy_conn *c);
+// NULL: no profiler wants the operation, or there is no memory. Any thread.
+tt_proxy_prof *tt_proxy_prof_new(tt_profilers *p, const tt_proxy_event *from);
+// The same for a neighbour's operation; the neighbour's profilers are held until it is retired. `foreign`: the neighbour is in another process.
+tt_proxy_prof *tt_proxy_prof_new_for(tt_profilers *p, const tt_proxy_event *from, bool foreign);
+const tt_proxy_event *tt_proxy_prof_event(const tt_proxy_prof *t);
+// All for an item with `prof`. The operation is taken on; it is retired.
+void tt_proxy_prof_begin(tt_proxy_item *i);
+void tt_proxy_prof_end(tt_proxy_item *i);
+// Sends: the next message's turn begins, and its slot is filled or not; the network has it; the oldest is sent. Call each before the item's count changes.
+void tt_proxy_prof_turn(tt_proxy_item *i, bool filled);
+void tt_proxy_prof_given(tt_proxy_item *i, size_t bytes);
+void tt_proxy_prof_sent(tt_proxy_item *i);
+// Receives: before irecv of the next slot; the oldest message has arrived; it is published.
+void tt_proxy_prof_posting(tt_proxy_item *i);
+void tt_proxy_prof_received(tt_proxy_item *i, size_t bytes);
+void tt_proxy_prof_published(tt_proxy_item *i, size_t bytes);
+// The handle that a network plugin gets with the next message (`phandle`), valid until the connection is closed. NULL: no profiler wants its events.
+void *tt_proxy_prof_handle(tt_proxy_item *i);
+// Ends the profiler events of the connection's operations and of its network.
+void tt_proxy_prof_forget(tt_proxy_conn *c);
 // An event of the thread's own, with its first and last state.
-void tt_proxy_told_ctrl_start(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state);
-void tt_proxy_told_ctrl_end(tt_proxy *p, tt_prof_event *e); // it has but one
-void tt_proxy_told_ctrl_stop(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state, int ops);
-// The rank goes: its profilers hear no more of the proxy itself.
-void tt_proxy_told_leave(tt_proxy *p);
+void tt_proxy_prof_ctrl_start(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state);
+void tt_proxy_prof_ctrl_end(tt_proxy *p, tt_prof_event *e); // it has but one
+void tt_proxy_prof_ctrl_stop(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state, int ops);
+// The rank leaves: ends the proxy's own events and releases the rank's profilers.
+void tt_proxy_prof_leave(tt_proxy *p);
 
 // ---- regs.c. Run flag held.
 
@@ -346,16 +346,16 @@ void tt_proxy_memory_goes(void *base, size_t size);
 // ---- pool.c. Run flag held.
 
 typedef enum {
-  TT_BERTH_OK,    // *data and *mr are for the payload of message `number`
-  TT_BERTH_LATER, // the connection has others, and has to go on with them
-  TT_BERTH_NONE,  // there is none for this FIFO: the payload goes into its slot
-} tt_proxy_berthing;
-// Takes a berth for a step whose number is known.
-tt_proxy_berthing tt_proxy_berth_take(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st);
-// The step's berth, if it was taken before. False: there is none.
-bool tt_proxy_berth_again(tt_proxy_conn *c, tt_proxy_step *st);
-// The message is sent: gives its berth back, if it has one. (Receives: when the executor has used the slot, by itself.)
-void tt_proxy_berth_leave(tt_proxy_conn *c, uint32_t number);
+  TT_BUFFER_OK,    // *data and *mr are for the payload of message `number`
+  TT_BUFFER_LATER, // the connection has others, and has to go on with them
+  TT_BUFFER_NONE,  // there is none for this FIFO: the payload goes into its slot
+} tt_proxy_buffer_result;
+// Takes a staging buffer for a step; the step's number is set.
+tt_proxy_buffer_result tt_proxy_buffer_take(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st);
+// The step's staging buffer, if it was taken before. False: there is none.
+bool tt_proxy_buffer_again(tt_proxy_conn *c, tt_proxy_step *st);
+// The message is sent: gives its staging buffer back, if it has one. (Receives: when the executor has used the slot, by itself.)
+void tt_proxy_buffer_leave(tt_proxy_conn *c, uint32_t number);
 void tt_proxy_pools_free(tt_proxy *p);
 
 // ---- progress.c

@@ -5,7 +5,7 @@
 #include "base/result.h"
 #include "proxy/proxy_priv.h"
 
-static bool has_room(tt_proxy_fifo *f)
+static bool recv_has_room(tt_proxy_fifo *f)
 {
   if (TT_LIKELY(f->next - f->seen <= f->mask)) {
     return true;
@@ -19,7 +19,7 @@ static bool has_room(tt_proxy_fifo *f)
 // What comes until then can wait in the network as well as in a slot, and need not be copied afterwards.
 // A connection whose network takes one piece at a time: does the message come in two? Sender and receiver know its size, each from its own
 // call. A receive without a lane does not know; then the header says so, and nothing else is posted until it is here.
-static bool find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
+static bool recv_find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
 {
   const tt_lane *l = i->place.lane;
   const tt_proxy_fifo *f = &c->fifo[i->proto];
@@ -38,13 +38,13 @@ static bool find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *
   if (c->split && (st->place == NULL || !tt_proxy_reach(c, st->place, st->room, &st->mr))) {
     st->place = NULL;
     st->room = f->capacity;
-    return !i->shared || tt_proxy_berth_take(c, f, st) != TT_BERTH_LATER;
+    return !i->shared || tt_proxy_buffer_take(c, f, st) != TT_BUFFER_LATER;
   }
   return st->place == NULL || atomic_load_explicit(&l->call->open, memory_order_acquire);
 }
 
 // Bytes that the payload may have.
-static size_t room_of(const tt_proxy_step *st, const tt_proxy_fifo *f)
+static size_t recv_room(const tt_proxy_step *st, const tt_proxy_fifo *f)
 {
   return st->place != NULL ? st->room : f->capacity;
 }
@@ -54,14 +54,14 @@ static size_t room_of(const tt_proxy_step *st, const tt_proxy_fifo *f)
 static ncclResult_t give_both(const tt_proxy_conn *c, tt_proxy_step *st, const tt_proxy_fifo *f)
 {
   void *data[2] = {tt_proxy_message(st->slot)}, *mhandles[2] = {f->mhandle}, *phandles[2] = {st->phandle, st->phandle};
-  const size_t sizes[2] = {f->at - sizeof st->slot->seq, room_of(st, f)};
+  const size_t sizes[2] = {f->at - sizeof st->slot->seq, recv_room(st, f)};
   const int tags[2] = {TT_PROXY_WHOLE, TT_PROXY_PAYLOAD};
   tt_proxy_payload(st, f, &data[1], &mhandles[1]);
   return c->proxy->net->irecv(c->comm, 2, data, sizes, tags, mhandles, phandles, &st->request);
 }
 
 // Gives one slot to the network, or one and the place of its payload. *request NULL: not now.
-static ncclResult_t give(const tt_proxy_conn *c, tt_proxy_step *st, const tt_proxy_fifo *f)
+static ncclResult_t recv_post(const tt_proxy_conn *c, tt_proxy_step *st, const tt_proxy_fifo *f)
 {
   if (st->grouped) {
     return give_both(c, st, f);
@@ -83,14 +83,14 @@ static ncclResult_t give(const tt_proxy_conn *c, tt_proxy_step *st, const tt_pro
 }
 
 // Gives the network the place of the last message's payload, if it has only that of the header.
-static ncclResult_t pay(tt_proxy_conn *c)
+static ncclResult_t recv_payload(tt_proxy_conn *c)
 {
   if (TT_LIKELY(!c->owes)) {
     return ncclSuccess;
   }
   tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
   const tt_proxy_fifo *f = &c->fifo[st->item->proto];
-  size_t size = room_of(st, f);
+  size_t size = recv_room(st, f);
   int tag = TT_PROXY_PAYLOAD;
   void *data, *mhandle;
   tt_proxy_payload(st, f, &data, &mhandle);
@@ -104,24 +104,24 @@ static ncclResult_t pay(tt_proxy_conn *c)
 }
 
 // Gives free slots to the network.
-static ncclResult_t post(tt_proxy_conn *c)
+static ncclResult_t recv_post_next(tt_proxy_conn *c)
 {
-  TT_TRY(pay(c));
+  TT_TRY(recv_payload(c));
   for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && !c->unsure && c->posted - c->finished < c->depth;) {
     tt_proxy_fifo *f = &c->fifo[i->proto];
-    if (!has_room(f)) {
+    if (!recv_has_room(f)) {
       break;
     }
     tt_proxy_step st = {.item = i, .slot = tt_proxy_slot(f, f->next), .number = f->next};
-    if (!find_place(c, i, &st)) {
+    if (!recv_find_place(c, i, &st)) {
       break; // whoever begins the plan drives the proxy next
     }
-    if (TT_UNLIKELY(i->told != NULL)) {
-      tt_proxy_told_posting(i);
-      st.phandle = tt_proxy_told_handle(i);
+    if (TT_UNLIKELY(i->prof != NULL)) {
+      tt_proxy_prof_posting(i);
+      st.phandle = tt_proxy_prof_handle(i);
     }
     st.grouped = st.two && c->groups && i->agreed;
-    TT_TRY(give(c, &st, f));
+    TT_TRY(recv_post(c, &st, f));
     if (st.request == NULL) {
       tt_proxy_conn_refused(c);
       break;
@@ -135,7 +135,7 @@ static ncclResult_t post(tt_proxy_conn *c)
     c->steps[c->posted++ % TT_NET_REQUESTS] = st;
     c->owes = st.two && !st.grouped;
     c->unsure = st.unsure;
-    TT_TRY(pay(c));
+    TT_TRY(recv_payload(c));
     tt_proxy_item_posted(i, n + 1);
     if (n + 1 == i->nsteps) {
       c->poster = i = i->next;
@@ -160,7 +160,7 @@ static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st
     return tt_fail(ncclInvalidUsage,
                    "rank %d: a message of %zu bytes from rank %d does not fit its head (%u bytes) or a buffer of %zu: are NCCL_BUFFSIZE, "
                    "NCCL_LL_BUFFSIZE and NCCL_PROTO equal on all ranks?",
-                   rank, got, peer, s->bytes, room_of(st, f));
+                   rank, got, peer, s->bytes, recv_room(st, f));
   }
   s->bytes = TT_MIN(s->bytes, f->capacity);
   return ncclSuccess;
@@ -188,12 +188,12 @@ static void be_sure(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
 }
 
 // A message of `got` bytes has arrived in the step's slot, or the header of one in two: is it one?
-static ncclResult_t take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
+static ncclResult_t recv_take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
 {
   tt_proxy_fifo *f = &c->fifo[st->item->proto];
   const tt_slot *s = st->slot;
   size_t before = f->at - sizeof s->seq;
-  bool fits = got >= TT_PROXY_HEAD && s->bytes <= room_of(st, f) && got == before + (st->two ? 0 : s->bytes);
+  bool fits = got >= TT_PROXY_HEAD && s->bytes <= recv_room(st, f) && got == before + (st->two ? 0 : s->bytes);
   fits &= !st->two || s->bytes >= TT_LEND_MIN;
   if (TT_UNLIKELY(!fits)) {
     bool other = st->two || (c->split && s->bytes >= TT_LEND_MIN && got < s->bytes); // this, or the peer's message, is in two
@@ -223,7 +223,7 @@ static ncclResult_t take_payload(const tt_proxy_conn *c, const tt_proxy_step *st
 }
 
 // Everything of the message is here: from now on the step's requests are those of its flushes, if the network wants any.
-static ncclResult_t flush(tt_proxy_conn *c, tt_proxy_step *st)
+static ncclResult_t recv_flush(tt_proxy_conn *c, tt_proxy_step *st)
 {
   tt_proxy_fifo *f = &c->fifo[st->item->proto];
   st->request = st->payload = NULL;
@@ -256,7 +256,7 @@ static ncclResult_t look_for_both(tt_proxy_conn *c, tt_proxy_step *st, int *done
   if (!*done) {
     return ncclSuccess;
   }
-  TT_TRY(take(c, st, got[0] == TT_NET_SIZE_UNKNOWN ? presume(c, st) : got[0]));
+  TT_TRY(recv_take(c, st, got[0] == TT_NET_SIZE_UNKNOWN ? presume(c, st) : got[0]));
   *done = !c->jammed;
   return *done && got[1] != TT_NET_SIZE_UNKNOWN ? take_payload(c, st, got[1]) : ncclSuccess;
 }
@@ -279,9 +279,9 @@ static ncclResult_t look_for(tt_proxy_conn *c, tt_proxy_step *st, int *done)
     if (TT_UNLIKELY(st->unsure)) {
       be_sure(c, st, got);
     }
-    TT_TRY(take(c, st, got));
+    TT_TRY(recv_take(c, st, got));
     st->headed = true;
-    TT_TRY(pay(c));
+    TT_TRY(recv_payload(c));
   }
   if (TT_LIKELY(!st->two) || c->jammed) {
     *done = !c->jammed;
@@ -295,7 +295,7 @@ static ncclResult_t look_for(tt_proxy_conn *c, tt_proxy_step *st, int *done)
 }
 
 // Looks what has come, in order.
-static ncclResult_t receive(tt_proxy_conn *c)
+static ncclResult_t recv_arrive(tt_proxy_conn *c)
 {
   while (c->received != c->posted && !c->jammed) {
     tt_proxy_step *st = &c->steps[c->received % TT_NET_REQUESTS];
@@ -304,9 +304,9 @@ static ncclResult_t receive(tt_proxy_conn *c)
     if (!done) {
       break;
     }
-    TT_TRY(flush(c, st));
-    if (TT_UNLIKELY(st->item->told != NULL)) {
-      tt_proxy_told_received(st->item, st->slot->bytes);
+    TT_TRY(recv_flush(c, st));
+    if (TT_UNLIKELY(st->item->prof != NULL)) {
+      tt_proxy_prof_received(st->item, st->slot->bytes);
     }
     c->received++;
     tt_proxy_item_received(st->item, tt_proxy_count(&st->item->received) + 1);
@@ -315,7 +315,7 @@ static ncclResult_t receive(tt_proxy_conn *c)
 }
 
 // Is one of the step's flushes done, or was there none?
-static ncclResult_t flushed(const tt_proxy_conn *c, void **request, int *done)
+static ncclResult_t recv_flushed(const tt_proxy_conn *c, void **request, int *done)
 {
   *done = 1;
   if (TT_UNLIKELY(*request != NULL)) {
@@ -326,14 +326,14 @@ static ncclResult_t flushed(const tt_proxy_conn *c, void **request, int *done)
 }
 
 // Publishes what is received and flushed.
-static ncclResult_t publish(tt_proxy_conn *c)
+static ncclResult_t recv_publish(tt_proxy_conn *c)
 {
   while (c->finished != c->received) {
     tt_proxy_step *st = &c->steps[c->finished % TT_NET_REQUESTS];
     int done = 0;
-    TT_TRY(flushed(c, &st->request, &done));
+    TT_TRY(recv_flushed(c, &st->request, &done));
     if (done) {
-      TT_TRY(flushed(c, &st->payload, &done));
+      TT_TRY(recv_flushed(c, &st->payload, &done));
     }
     if (!done) {
       break;
@@ -343,8 +343,8 @@ static ncclResult_t publish(tt_proxy_conn *c)
     c->finished++;
     uint32_t bytes = st->slot->bytes; // from the next line on the slot is the executor's
     atomic_store_explicit(&st->slot->seq, st->number + 1, memory_order_release);
-    if (TT_UNLIKELY(i->told != NULL)) {
-      tt_proxy_told_published(i, bytes);
+    if (TT_UNLIKELY(i->prof != NULL)) {
+      tt_proxy_prof_published(i, bytes);
     }
     uint32_t n = tt_proxy_count(&i->transmitted) + 1;
     tt_proxy_item_transmitted(i, n);
@@ -361,16 +361,16 @@ bool tt_proxy_recv_round(tt_proxy_conn *c)
   if (TT_UNLIKELY(c->jammed)) {
     return false;
   }
-  ncclResult_t res = post(c);
+  ncclResult_t res = recv_post_next(c);
   if (TT_LIKELY(res == ncclSuccess)) {
-    res = receive(c);
+    res = recv_arrive(c);
   }
-  ncclResult_t published = publish(c); // what came before an error still counts
+  ncclResult_t published = recv_publish(c); // what came before an error still counts
   bool moved = c->finished != before || c->jammed;
   if (moved) {
     atomic_store_explicit(&c->counted, c->finished, memory_order_release);
   }
-  res = tt_proxy_again(c, res != ncclSuccess ? res : published, moved, post);
+  res = tt_proxy_again(c, res != ncclSuccess ? res : published, moved, recv_post_next);
   if (TT_UNLIKELY(res != ncclSuccess)) {
     tt_proxy_conn_fail(c, res);
   }

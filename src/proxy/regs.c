@@ -199,7 +199,7 @@ typedef struct extent {
 } extent;
 
 // The memory cannot be found any more (tt_device_ops.on_free), so who looks for it after this has held the run flag finds nothing.
-static void tell_one(tt_proxy *p, void *arg)
+static void drop_extent(tt_proxy *p, void *arg)
 {
   const extent *e = arg;
   if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE || !atomic_load_explicit(&p->registers, memory_order_relaxed)) {
@@ -214,5 +214,5 @@ static void tell_one(tt_proxy *p, void *arg)
 
 void tt_proxy_memory_goes(void *base, size_t size)
 {
-  tt_proxy_each(tell_one, &(extent){.base = base, .size = size});
+  tt_proxy_each(drop_extent, &(extent){.base = base, .size = size});
 }

@@ -24,7 +24,7 @@ tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer)
 
 // ---- which host
 
-static int device_of(const tt_proxy_service *s, int rank)
+static int rank_device(const tt_proxy_service *s, int rank)
 {
   return s->homes[rank].place % s->rails;
 }
@@ -43,14 +43,14 @@ void tt_relay_find_hosts(tt_proxy_service *s)
     return;
   }
   for (int i = 0; i < n; i++) {
-    end[device_of(s, i) + 1] += is_host(s, i);
+    end[rank_device(s, i) + 1] += is_host(s, i);
   }
   for (int rail = 0; rail < s->rails; rail++) {
     end[rail + 1] += end[rail]; // now end[rail] is where its hosts begin; it moves to their end as they are listed
   }
   for (int i = 0; i < n; i++) {
     if (is_host(s, i)) {
-      s->hosts[end[device_of(s, i)]++] = i;
+      s->hosts[end[rank_device(s, i)]++] = i;
     }
   }
 }
@@ -70,9 +70,9 @@ int tt_proxy_host_of(const tt_proxy *p, int peer)
   if (s->rails <= 1 || level <= 0 || s->homes[peer].node == me->node) {
     return -1;
   }
-  int rail = device_of(s, peer);
+  int rail = rank_device(s, peer);
   bool always = level >= 2;
-  if (device_of(s, p->rank) == rail && !always) {
+  if (rank_device(s, p->rank) == rail && !always) {
     return -1;
   }
   int begin = rail == 0 ? 0 : s->hosts_end[rail - 1], n = s->hosts_end[rail] - begin;
@@ -94,8 +94,8 @@ static bool forward(tt_proxy_conn *c)
   for (tt_proxy_item *i = c->poster; i != NULL && r->forwarded - taken < TT_RELAY_RING; c->poster = i = i->next) {
     tt_proxy_op op;
     tt_proxy_item_op(i, &op);
-    const tt_proxy_event none = {.pid = 0}, *event = i->told != NULL ? tt_proxy_told_event(i->told) : &none;
-    r->shared->ops[r->forwarded++ % TT_RELAY_RING] = (tt_relay_op){.told = i->told != NULL,
+    const tt_proxy_event none = {.pid = 0}, *event = i->prof != NULL ? tt_proxy_prof_event(i->prof) : &none;
+    r->shared->ops[r->forwarded++ % TT_RELAY_RING] = (tt_relay_op){.profiled = i->prof != NULL,
                                                                    .pid = event->pid,
                                                                    .event = event->event,
                                                                    .owner = event->owner,
@@ -170,7 +170,7 @@ void tt_relay_rest(tt_proxy *p)
 
 // ---- the link
 
-static tt_msg_fifo describe(const tt_relay *r, const tt_proxy_fifo *f)
+static tt_msg_fifo describe_fifo(const tt_relay *r, const tt_proxy_fifo *f)
 {
   return (tt_msg_fifo){.slots_at = (uint64_t)(f->slots - r->base),
                        .head_at = (uint64_t)((char *)f->head - r->base),
@@ -214,7 +214,7 @@ ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_
 
 // ---- the service thread
 
-static tt_relay *find(const tt_proxy_service *s, int host, int peer)
+static tt_relay *relay_find(const tt_proxy_service *s, int host, int peer)
 {
   tt_span key = tt_pair(host, peer), *r = tt_spans_same(s->proxy->relay_pairs, key.start, key.size);
   return r == NULL || TT_SPAN_OWNER(r, tt_relay, pair)->conn == NULL ? NULL : TT_SPAN_OWNER(r, tt_relay, pair);
@@ -241,7 +241,7 @@ static void do_without(tt_proxy_service *s, tt_relay *r, const char *why)
 }
 
 // The host will send no more. That matters when there is something to send.
-static void end(tt_proxy_service *s, tt_relay *r, const char *why)
+static void relay_end(tt_proxy_service *s, tt_relay *r, const char *why)
 {
   if (r->conn == NULL || atomic_load_explicit(&r->ended, memory_order_relaxed)) {
     return;
@@ -257,7 +257,7 @@ static void end(tt_proxy_service *s, tt_relay *r, const char *why)
   tt_proxy_look(s->proxy);
 }
 
-static ncclResult_t hand_over(const tt_proxy_service *s, tt_relay *r)
+static ncclResult_t relay_hand_over(const tt_proxy_service *s, tt_relay *r)
 {
   const char *box = s->homes[r->host].mailbox;
   int me = s->proxy->rank, peer = r->peer;
@@ -266,13 +266,13 @@ static ncclResult_t hand_over(const tt_proxy_service *s, tt_relay *r)
   return tt_fdbox_push(box, &bell, tt_proxy_thread_bell());
 }
 
-static void ask(tt_proxy_service *s, tt_relay *r, tt_proxy_talk *k)
+static void relay_request(tt_proxy_service *s, tt_relay *r, tt_proxy_talk *k)
 {
   if (r->conn == NULL || r->asked) {
     return;
   }
   r->asked = true;
-  if (hand_over(s, r) != ncclSuccess) {
+  if (relay_hand_over(s, r) != ncclSuccess) {
     do_without(s, r, tt_last_error());
     return;
   }
@@ -280,7 +280,7 @@ static void ask(tt_proxy_service *s, tt_relay *r, tt_proxy_talk *k)
   r->fd = -1;
   tt_msg_get_fd m = {.size = r->size};
   for (int i = 0; i < TT_PROXY_FIFOS; i++) {
-    m.fifo[i] = describe(r, &r->conn->fifo[i]);
+    m.fifo[i] = describe_fifo(r, &r->conn->fifo[i]);
   }
   tt_proxy_say(s, k, TT_MSG_GET_FD, (uint32_t)r->peer, &m);
 }
@@ -298,7 +298,7 @@ void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
   }
   tt_proxy_dial(s, t);
   if (t->out != NULL) {
-    ask(s, r, t->out);
+    relay_request(s, r, t->out);
   } else if (t->dialling == TT_DIAL_DONE || t->dialling == TT_DIAL_FAILED) {
     do_without(s, r, "it cannot be reached");
   }
@@ -308,14 +308,14 @@ void tt_relay_reached(tt_proxy_service *s, int host)
 {
   const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, host);
   for (tt_span *r = NULL; peer->ties->out != NULL && (r = tt_pair_next(s->proxy->relay_pairs, host, r)) != NULL;) {
-    ask(s, TT_SPAN_OWNER(r, tt_relay, pair), peer->ties->out);
+    relay_request(s, TT_SPAN_OWNER(r, tt_relay, pair), peer->ties->out);
   }
 }
 
 static void end_all(tt_proxy_service *s, int host, const char *why)
 {
   for (tt_span *r = NULL; (r = tt_pair_next(s->proxy->relay_pairs, host, r)) != NULL;) {
-    end(s, TT_SPAN_OWNER(r, tt_relay, pair), why);
+    relay_end(s, TT_SPAN_OWNER(r, tt_relay, pair), why);
   }
 }
 
@@ -350,17 +350,17 @@ static void take_bell(const tt_proxy_service *s, tt_relay *r)
 
 void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m)
 {
-  tt_relay *r = find(s, host, (int)m->head.id);
+  tt_relay *r = relay_find(s, host, (int)m->head.id);
   if (r == NULL || !r->asked) {
     return; // it does without
   }
   if (m->answer.code != ncclSuccess) {
-    end(s, r, m->answer.text);
+    relay_end(s, r, m->answer.text);
   } else if (!r->taken_on) {
     r->taken_on = true;
     int me = s->proxy->rank;
     tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d(%d)", me, s->gpus[me], r->peer, s->gpus[r->peer],
-            s->proxy->net->name, device_of(s, r->peer), host);
+            s->proxy->net->name, rank_device(s, r->peer), host);
     take_bell(s, r);
   }
 }

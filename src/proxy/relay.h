@@ -25,7 +25,7 @@ enum { TT_RELAY_RING = 32 };
 typedef struct tt_relay_op {
   uint32_t nsteps;
   uint8_t proto, channel;
-  bool told; // somebody wants to know of it: the profilers' event, names that mean something in process `pid`
+  bool profiled; // profilers follow it: `event` has handles that are valid in process `pid`
   uint8_t zero;
   uint64_t nbytes, opcount, sig, count;
   int32_t pid;
@@ -79,7 +79,7 @@ typedef struct tt_relay_guest {
   tt_proxy_item *spare, items[TT_RELAY_RING];
   // The service thread's:
   tt_proxy_ties ties; // the sending end of the connection's setup; `out` is borrowed from the host's own ties
-  bool told;          // the sender knows that it goes no more
+  bool refused;       // the sender knows that the host sends no more
   bool leaving;       // the next step forgets it
 } tt_relay_guest;
 
@@ -130,8 +130,8 @@ bool tt_guest_round(tt_proxy *p);
 void tt_guest_rest(tt_proxy *p);
 // The port is stopped: nothing of the guests' is sent any more.
 void tt_guest_drop(tt_proxy *p);
-// The rank's profilers hear no more of them.
-void tt_guest_told_leave(tt_proxy *p);
+// Ends the guests' events at the rank's profilers.
+void tt_guest_prof_leave(tt_proxy *p);
 // The items of the guest that the connection belongs to.
 void tt_guest_retire(tt_proxy_conn *c, tt_proxy_item *i);
 

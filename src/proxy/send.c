@@ -9,7 +9,7 @@
 
 // Gives one message to the network. A payload that does not lie in its slot goes from where it is, or, if the network cannot do that, by
 // way of the slot. Where it was is nobody else's business.
-static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
+static ncclResult_t send_post(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   const tt_net_ops *net = c->proxy->net;
   tt_slot *s = st->slot;
@@ -34,31 +34,31 @@ static ncclResult_t give(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_prox
 
 // ---- messages in two: for networks that take one piece at a time, the header is a message of its own, and the payload the next one
 
-// Finds out where the payload is sent from: where it lies if the network may look there, else it is copied to a berth or the slot. False:
-// no berth yet.
+// Finds out where the payload is sent from: where it lies if the network may look there, else it is copied to a staging buffer or the slot. False:
+// no staging buffer yet.
 static bool find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   tt_slot *s = st->slot;
   char *where = c->guest == NULL ? (char *)(uintptr_t)s->elsewhere : NULL; // a guest's addresses mean nothing here
   if (where == NULL) {                                                     // the executor has put it into the slot, or it was copied before
-    tt_proxy_berth_again(c, st);
+    tt_proxy_buffer_again(c, st);
     return true;
   }
   if (tt_proxy_reach(c, where, s->bytes, &st->mr)) {
     st->place = where;
     return true;
   }
-  tt_proxy_berthing b = st->item->shared ? tt_proxy_berth_take(c, f, st) : TT_BERTH_NONE;
-  if (b == TT_BERTH_LATER) {
+  tt_proxy_buffer_result b = st->item->shared ? tt_proxy_buffer_take(c, f, st) : TT_BUFFER_NONE;
+  if (b == TT_BUFFER_LATER) {
     return false;
   }
-  memcpy(b == TT_BERTH_OK ? st->place : (char *)s + f->at, where, s->bytes);
+  memcpy(b == TT_BUFFER_OK ? st->place : (char *)s + f->at, where, s->bytes);
   s->elsewhere = 0;
   return true;
 }
 
 // Gives the network what it has not got yet of the last message.
-static ncclResult_t pay(tt_proxy_conn *c)
+static ncclResult_t send_payload(tt_proxy_conn *c)
 {
   if (TT_LIKELY(!c->owes)) {
     return ncclSuccess;
@@ -98,13 +98,13 @@ static ncclResult_t give_header(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_pro
 // Gives full slots to the network.
 static ncclResult_t transmit(tt_proxy_conn *c)
 {
-  TT_TRY(pay(c));
+  TT_TRY(send_payload(c));
   for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && c->posted - c->finished < c->depth;) {
     tt_proxy_fifo *f = &c->fifo[i->proto];
     tt_slot *s = tt_proxy_slot(f, f->next);
     bool filled = atomic_load_explicit(&s->seq, memory_order_acquire) == f->next + 1;
-    if (TT_UNLIKELY(i->told != NULL)) {
-      tt_proxy_told_turn(i, filled);
+    if (TT_UNLIKELY(i->prof != NULL)) {
+      tt_proxy_prof_turn(i, filled);
     }
     if (!filled) {
       break;
@@ -113,8 +113,8 @@ static ncclResult_t transmit(tt_proxy_conn *c)
       return tt_fail(ncclInternalError, "rank %d: a message of %u bytes to rank %d in a slot of %u", c->proxy->rank, s->bytes,
                      c->peer->rank, f->capacity);
     }
-    tt_proxy_step st = {.item = i, .slot = s, .number = f->next, .phandle = TT_UNLIKELY(i->told != NULL) ? tt_proxy_told_handle(i) : NULL};
-    TT_TRY(tt_proxy_is_two(c, f, s->bytes) ? give_header(c, f, &st) : give(c, f, &st));
+    tt_proxy_step st = {.item = i, .slot = s, .number = f->next, .phandle = TT_UNLIKELY(i->prof != NULL) ? tt_proxy_prof_handle(i) : NULL};
+    TT_TRY(tt_proxy_is_two(c, f, s->bytes) ? give_header(c, f, &st) : send_post(c, f, &st));
     if (st.request == NULL) {
       tt_proxy_conn_refused(c);
       break;
@@ -122,9 +122,9 @@ static ncclResult_t transmit(tt_proxy_conn *c)
     f->next++;
     c->steps[c->posted++ % TT_NET_REQUESTS] = st;
     c->owes = st.two;
-    TT_TRY(pay(c));
-    if (TT_UNLIKELY(i->told != NULL)) {
-      tt_proxy_told_given(i, s->bytes);
+    TT_TRY(send_payload(c));
+    if (TT_UNLIKELY(i->prof != NULL)) {
+      tt_proxy_prof_given(i, s->bytes);
     }
     uint32_t n = tt_proxy_count(&i->transmitted) + 1;
     tt_proxy_item_transmitted(i, n);
@@ -136,7 +136,7 @@ static ncclResult_t transmit(tt_proxy_conn *c)
 }
 
 // Is a message sent, both parts of it? *done then.
-static ncclResult_t test(tt_proxy_conn *c, tt_proxy_step *st, int *done)
+static ncclResult_t send_test(tt_proxy_conn *c, tt_proxy_step *st, int *done)
 {
   const tt_net_ops *net = c->proxy->net;
   *done = 1;
@@ -153,26 +153,26 @@ static ncclResult_t test(tt_proxy_conn *c, tt_proxy_step *st, int *done)
   }
   if (*done) {
     tt_proxy_step_end(c, st);
-    tt_proxy_berth_leave(c, st->number);
+    tt_proxy_buffer_leave(c, st->number);
   }
   return ncclSuccess;
 }
 
 // Gives back the slots whose messages are sent. In order: networks want to be asked about their oldest request first.
-static ncclResult_t complete(tt_proxy_conn *c)
+static ncclResult_t send_complete(tt_proxy_conn *c)
 {
   while (c->finished != c->posted) {
     tt_proxy_step *st = &c->steps[c->finished % TT_NET_REQUESTS];
     int done = 0;
-    TT_TRY(test(c, st, &done));
+    TT_TRY(send_test(c, st, &done));
     if (!done) {
       break;
     }
     tt_proxy_item *i = st->item;
     c->finished++;
     atomic_store_explicit(c->fifo[i->proto].head, st->number + 1, memory_order_release);
-    if (TT_UNLIKELY(i->told != NULL)) {
-      tt_proxy_told_sent(i);
+    if (TT_UNLIKELY(i->prof != NULL)) {
+      tt_proxy_prof_sent(i);
     }
     uint32_t n = tt_proxy_count(&i->done) + 1;
     tt_proxy_item_done(i, n);
@@ -188,7 +188,7 @@ bool tt_proxy_send_round(tt_proxy_conn *c)
   uint32_t before = c->finished, under_way = c->posted - c->finished;
   ncclResult_t res = transmit(c);
   if (TT_LIKELY(res == ncclSuccess)) {
-    res = complete(c);
+    res = send_complete(c);
   }
   bool moved = c->finished != before;
   res = tt_proxy_again(c, res, moved, transmit);

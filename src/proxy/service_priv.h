@@ -3,7 +3,7 @@
 // service.c   the thread: what it waits for, requests of the own rank, start, stop, fork
 // control.c   control connections: dial, let in, read and write messages
 // setup.c     data connections: listen, connect, accept
-// words.c     states: the own one to the peers, theirs into the copies of their pages; peers that are lost
+// states.c     states: the own one to the peers, theirs into the copies of their pages; peers that are lost
 // ask.c       questions to peers that are waited for; peers that do not answer
 //
 // Everything here belongs to the service thread unless said otherwise.
@@ -75,7 +75,7 @@ struct tt_proxy_ties {
   bool accepting; // peer -> this rank
   int accept_by;  // the rank that has asked: the peer, or the neighbour whose proxy sends for it
   tt_span asker;  // that rank and the peer, in tt_proxy_service.askers; size 0: not there
-  bool told;      // the peer's end stands
+  bool connected; // the peer has sent CONNECT: its end stands
   bool begun;     // the peer has begun to connect
   uint32_t accept_attempt;
   int accept_device; // of the network, on which it listens
@@ -197,11 +197,11 @@ void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t);
 // Stops the port when a peer that is waited for has not answered for too long. Lowers *wake_ns.
 void tt_proxy_question_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns);
 // The peer that is waited for and whose messages need this rank's proxy (it is that rank, if possible). NULL: none.
-const tt_proxy_ties *tt_proxy_waits(const tt_proxy_service *s, int rank, uint64_t now);
-// Stops the port: `rank` does not answer, and `t` (tt_proxy_waits) is waited for.
+const tt_proxy_ties *tt_proxy_waiting_peer(const tt_proxy_service *s, int rank, uint64_t now);
+// Stops the port: `rank` does not answer, and `t` (tt_proxy_waiting_peer) is waited for.
 void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank);
 
-// ---- words.c
+// ---- states.c
 
 // Tells one peer, or all, the port's state. A final one settles the proxy before: service thread, run flag not held.
 void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k);

@@ -19,7 +19,7 @@ static int own_device(const tt_proxy_service *s, const tt_proxy_ties *t)
   return (int)(((uint32_t)s->device + t->attempt % n + t->attempt / n) % (uint32_t)s->ndevices);
 }
 
-static void ask(tt_proxy_service *s, tt_proxy_ties *t)
+static void setup_request(tt_proxy_service *s, tt_proxy_ties *t)
 {
   int n = TT_MAX(t->ndevices, 1);
   tt_msg_setup m = {.device = s->device + (int)(t->attempt % (uint32_t)n)};
@@ -37,8 +37,8 @@ void tt_proxy_setup_cancel(const tt_proxy_service *s, tt_proxy_ties *t)
   t->sending = TT_SETUP_NONE;
 }
 
-// No way leads to the peer. It may just have gone: that is for words.c to find out.
-static void give_up(const tt_proxy_service *s, tt_proxy_ties *t, const char *why)
+// No way leads to the peer. It may just have gone: that is for states.c to find out.
+static void setup_fail(const tt_proxy_service *s, tt_proxy_ties *t, const char *why)
 {
   tt_proxy_setup_cancel(s, t);
   if (why != t->text) {
@@ -66,12 +66,12 @@ static void next_attempt(tt_proxy_service *s, tt_proxy_ties *t)
   tt_info(TT_PROXY | TT_NET, "rank %d: attempt %u to connect to rank %d failed: %s", s->proxy->rank, t->attempt + 1, t->peer->rank,
           t->text);
   if (!has_more(s, t)) {
-    give_up(s, t, t->text);
+    setup_fail(s, t, t->text);
     return;
   }
   tt_proxy_setup_cancel(s, t);
   t->attempt++;
-  ask(s, t);
+  setup_request(s, t);
 }
 
 void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
@@ -81,10 +81,10 @@ void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
   }
   tt_proxy_ties_due(s, t);
   if (s->ndevices <= 0) {
-    give_up(s, t, "this rank has no network device");
+    setup_fail(s, t, "this rank has no network device");
     return;
   }
-  ask(s, t);
+  setup_request(s, t);
 }
 
 static void take_answer(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg *m)
@@ -126,7 +126,7 @@ static bool say_try(tt_proxy_service *s, tt_proxy_ties *t)
   return t->tried;
 }
 
-static void connect_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
+static void setup_connect_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
 {
   void *comm = NULL;
   if (!t->tried && !say_try(s, t)) {
@@ -154,14 +154,14 @@ static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint6
   }
   uint64_t end = t->linked_ns + s->limits.connect_ns;
   if (now >= end) {
-    give_up(s, t,
-            t->sending == TT_SETUP_ASKED ? "its proxy does not answer"
-            : t->text[0] != 0            ? t->text
-                                         : "the connection did not come up");
+    setup_fail(s, t,
+               t->sending == TT_SETUP_ASKED ? "its proxy does not answer"
+               : t->text[0] != 0            ? t->text
+                                            : "the connection did not come up");
     return;
   }
   if (t->sending == TT_SETUP_CONNECTING && now >= t->try_ns) {
-    connect_step(s, t, now);
+    setup_connect_step(s, t, now);
   }
   tt_wake_by(wake_ns, t->sending == TT_SETUP_CONNECTING ? TT_MAX(t->try_ns, 1) : end);
 }
@@ -174,7 +174,7 @@ static void close_accept(tt_proxy_service *s, tt_proxy_ties *t)
   net->close_listen(t->listener);
   net->close_recv(t->accepted);
   t->listener = t->accepted = NULL;
-  t->accepting = t->told = t->begun = false;
+  t->accepting = t->connected = t->begun = false;
   if (t->asker.size != 0) {
     tt_spans_remove(&s->askers, &t->asker);
     t->asker.size = 0;
@@ -182,7 +182,7 @@ static void close_accept(tt_proxy_service *s, tt_proxy_ties *t)
 }
 
 // Answers an attempt: with the handle, or with the thread's last error.
-static void answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_ties *t, ncclResult_t code, const char *handle)
+static void setup_answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_ties *t, ncclResult_t code, const char *handle)
 {
   int rank = t->peer->rank;
   tt_msg_answer a = {.code = code, .ndevices = TT_CLAMP(s->ndevices, 1, TT_MSG_DEVICES)};
@@ -194,7 +194,7 @@ static void answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_ties *t
   tt_proxy_say_for(s, k, TT_MSG_ANSWER, t->accept_attempt, rank == k->rank ? 0 : (uint32_t)rank + 1, &a);
 }
 
-static ncclResult_t start_listening(tt_proxy_service *s, tt_proxy_ties *t, int wish, char *handle)
+static ncclResult_t setup_listen(tt_proxy_service *s, tt_proxy_ties *t, int wish, char *handle)
 {
   const tt_proxy *p = s->proxy;
   tt_net_props props;
@@ -218,7 +218,7 @@ static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, 
 {
   _Alignas(16) char handle[TT_NET_HANDLE] = {0};
   close_accept(s, t);
-  ncclResult_t res = start_listening(s, t, m->setup.device, handle);
+  ncclResult_t res = setup_listen(s, t, m->setup.device, handle);
   t->accept_device = m->setup.device % TT_MAX(s->ndevices, 1);
   t->accepting = res == ncclSuccess;
   t->accept_attempt = m->head.id;
@@ -229,12 +229,12 @@ static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, 
   }
   t->accept_ns = 0;
   t->accept_pause_ns = PAUSE_NS;
-  answer(s, k, t, res, handle);
+  setup_answer(s, k, t, res, handle);
 }
 
 static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  if (t->accepted != NULL && t->told) {
+  if (t->accepted != NULL && t->connected) {
     void *comm = t->accepted;
     t->accepted = NULL;
     t->accepting = false;
@@ -257,7 +257,7 @@ static void accept_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uin
     if (res != ncclSuccess && res != ncclInProgress) {
       tt_proxy_talk *k = tt_proxy_peer_find(s->proxy, t->accept_by)->ties->in;
       if (k != NULL) {
-        answer(s, k, t, res, NULL);
+        setup_answer(s, k, t, res, NULL);
       }
       close_accept(s, t);
       return;
@@ -285,7 +285,7 @@ void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties
   case TT_MSG_CONNECT:
     if (t->accepting && m->head.id == t->accept_attempt && t->accept_by == k->rank) {
       t->begun = true;
-      t->told = t->told || m->head.type == TT_MSG_CONNECT;
+      t->connected = t->connected || m->head.type == TT_MSG_CONNECT;
       use_if_both_stand(s, t);
     }
     break;
@@ -308,7 +308,7 @@ void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
 {
   if (outgoing) {
     if (t->sending == TT_SETUP_ASKED || t->sending == TT_SETUP_CONNECTING) {
-      give_up(s, t, "the control connection has ended");
+      setup_fail(s, t, "the control connection has ended");
     }
     return;
   }
@@ -317,7 +317,7 @@ void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
     tt_proxy_ties *u = TT_SPAN_OWNER(a, tt_proxy_ties, asker);
     last = *a;
     // Where the other end stands, there may be messages in it already, the last ones of a peer that has gone.
-    if (!u->told) {
+    if (!u->connected) {
       close_accept(s, u);
       tt_proxy_ties_due(s, u);
     }

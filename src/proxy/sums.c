@@ -84,7 +84,7 @@ void tt_proxy_sums_post(tt_proxy_sums *s, uint32_t messages)
 }
 
 // So many messages of the proxy's operations are over.
-static void count(tt_proxy_sums *s, uint32_t messages)
+static void sums_count(tt_proxy_sums *s, uint32_t messages)
 {
   tt_proxy *p = s->proxy;
   s->counted += messages;
@@ -93,7 +93,7 @@ static void count(tt_proxy_sums *s, uint32_t messages)
 
 void tt_proxy_sums_drop(tt_proxy_sums *s)
 {
-  count(s, atomic_load_explicit(&s->posted, memory_order_acquire) - s->counted);
+  sums_count(s, atomic_load_explicit(&s->posted, memory_order_acquire) - s->counted);
 }
 
 void tt_proxy_sums_close(tt_proxy_sums *s)
@@ -108,7 +108,7 @@ void tt_proxy_sums_close(tt_proxy_sums *s)
 }
 
 // The message's type and operation are in its fingerprint (tt_sig_make).
-static tt_collnet_sum sum_of(const tt_proxy_sums *s, const tt_slot *from, tt_slot *to)
+static tt_collnet_sum sums_find(const tt_proxy_sums *s, const tt_slot *from, tt_slot *to)
 {
   int type = (int)(from->sig >> 4 & 15), op = (int)(from->sig >> 8 & 15);
   return (tt_collnet_sum){.in = (const char *)from + s->send.at,
@@ -121,7 +121,7 @@ static tt_collnet_sum sum_of(const tt_proxy_sums *s, const tt_slot *from, tt_slo
 }
 
 // Gives the network what the executor has sent, as far as there is room for the results.
-static ncclResult_t give(tt_proxy_sums *s)
+static ncclResult_t sums_post(tt_proxy_sums *s)
 {
   while (s->given - s->done < TT_COLLNET_REQUESTS) {
     const tt_slot *from = tt_proxy_slot(&s->send, s->given);
@@ -130,7 +130,7 @@ static ncclResult_t give(tt_proxy_sums *s)
       return ncclSuccess;
     }
     sum *m = &s->sums[s->given % TT_COLLNET_REQUESTS];
-    *m = (sum){.what = sum_of(s, from, tt_proxy_slot(&s->recv, s->given))};
+    *m = (sum){.what = sums_find(s, from, tt_proxy_slot(&s->recv, s->given))};
     if (m->what.count > 0) {
       TT_TRY(tt_collnet_begin(s->comm, &m->what, &m->request));
       if (m->request == NULL) {
@@ -143,7 +143,7 @@ static ncclResult_t give(tt_proxy_sums *s)
 }
 
 // Publishes the result of the oldest message, and gives its slot back.
-static void publish(tt_proxy_sums *s)
+static void sums_publish(tt_proxy_sums *s)
 {
   const tt_slot *from = tt_proxy_slot(&s->send, s->done);
   tt_slot *to = tt_proxy_slot(&s->recv, s->done);
@@ -153,10 +153,10 @@ static void publish(tt_proxy_sums *s)
   s->done++;
   atomic_store_explicit(&to->seq, s->done, memory_order_release);
   atomic_store_explicit(s->send.head, s->done, memory_order_release);
-  count(s, 1);
+  sums_count(s, 1);
 }
 
-static ncclResult_t take(tt_proxy_sums *s, bool *moved)
+static ncclResult_t sums_take(tt_proxy_sums *s, bool *moved)
 {
   while (s->done != s->given) {
     const sum *m = &s->sums[s->done % TT_COLLNET_REQUESTS];
@@ -167,7 +167,7 @@ static ncclResult_t take(tt_proxy_sums *s, bool *moved)
     if (!done) {
       return ncclSuccess;
     }
-    publish(s);
+    sums_publish(s);
     *moved = true;
   }
   return ncclSuccess;
@@ -179,10 +179,10 @@ bool tt_proxy_sums_round(tt_proxy_sums *s)
   if (s->failed) {
     return false;
   }
-  ncclResult_t res = give(s);
-  res = res == ncclSuccess ? take(s, &moved) : res;
+  ncclResult_t res = sums_post(s);
+  res = res == ncclSuccess ? sums_take(s, &moved) : res;
   if (res == ncclSuccess && moved) {
-    res = give(s);
+    res = sums_post(s);
   }
   if (res != ncclSuccess) {
     s->failed = true;

@@ -64,7 +64,7 @@ static int nlistened;  // descriptors, also the networks' own, that came into se
 
 // ---- what others call
 
-static void wake(int seen)
+static void wake_thread(int seen)
 {
   if (atomic_compare_exchange_strong(&state, &seen, AWAKE)) {
     tt_ring(wake_fd); // one wake is enough
@@ -84,7 +84,7 @@ static bool any_pending(void)
 }
 
 // Will an event of its network make the thread look at this proxy?
-static bool is_watched(const tt_proxy *p)
+static bool is_proxy_watched(const tt_proxy *p)
 {
   return atomic_load_explicit(&p->events_fd, memory_order_relaxed) >= 0 && !atomic_load_explicit(&p->refused, memory_order_relaxed) &&
          atomic_load_explicit(&p->incoming, memory_order_relaxed) == NULL;
@@ -98,8 +98,8 @@ void tt_proxy_kick(tt_proxy *p)
   atomic_store_explicit(&p->left, true, memory_order_relaxed);
   tt_bell_fence();
   int s = atomic_load_explicit(&state, memory_order_relaxed);
-  if (s == NAPPING || s == ASLEEP || ((s == POLLING || s == MIXED) && !is_watched(p))) {
-    wake(s);
+  if (s == NAPPING || s == ASLEEP || ((s == POLLING || s == MIXED) && !is_proxy_watched(p))) {
+    wake_thread(s);
   }
 }
 
@@ -110,8 +110,8 @@ void tt_proxy_kick_lazily(tt_proxy *p)
   }
   tt_bell_fence();
   int s = atomic_load_explicit(&state, memory_order_relaxed);
-  if (s == ASLEEP || ((s == POLLING || s == MIXED) && !is_watched(p))) {
-    wake(s);
+  if (s == ASLEEP || ((s == POLLING || s == MIXED) && !is_proxy_watched(p))) {
+    wake_thread(s);
   }
 }
 
@@ -132,7 +132,7 @@ void tt_proxy_attend(int delta)
   }
   int s = atomic_load_explicit(&state, memory_order_relaxed);
   if ((s == ASLEEP || (left == 0 && (s == NAPPING || s == MIXED))) && any_pending()) {
-    wake(s);
+    wake_thread(s);
   }
 }
 
@@ -172,8 +172,8 @@ static void tell_busy(tt_proxy *p, bool busy)
   }
   tt_prof_event e;
   p->seen_busy = busy;
-  tt_proxy_told_ctrl_start(p, &e, busy ? ncclProfilerProxyCtrlActive : ncclProfilerProxyCtrlIdle);
-  tt_proxy_told_ctrl_end(p, &e);
+  tt_proxy_prof_ctrl_start(p, &e, busy ? ncclProfilerProxyCtrlActive : ncclProfilerProxyCtrlIdle);
+  tt_proxy_prof_ctrl_end(p, &e);
   tt_proxy_run_release(p);
 }
 
@@ -185,14 +185,14 @@ static void tell_sleep(tt_proxy *p, void *arg)
     return;
   }
   if (sleeps && !tt_prof_is_on(&p->asleep)) { // else somebody had the flag when it woke up last
-    tt_proxy_told_ctrl_start(p, &p->asleep, ncclProfilerProxyCtrlSleep);
+    tt_proxy_prof_ctrl_start(p, &p->asleep, ncclProfilerProxyCtrlSleep);
   } else if (!sleeps) {
-    tt_proxy_told_ctrl_stop(p, &p->asleep, ncclProfilerProxyCtrlWakeup, 0);
+    tt_proxy_prof_ctrl_stop(p, &p->asleep, ncclProfilerProxyCtrlWakeup, 0);
   }
   tt_proxy_run_release(p);
 }
 
-static void visit(tt_proxy *p, void *arg)
+static void visit_proxy(tt_proxy *p, void *arg)
 {
   survey *s = arg;
   if (TT_UNLIKELY(p->profilers != NULL)) {
@@ -214,7 +214,7 @@ static void visit(tt_proxy *p, void *arg)
   }
   s->moved |= tt_proxy_look(p);
   bool waits = !tt_proxy_idle(p) || atomic_load_explicit(&p->sending, memory_order_relaxed);
-  s->blind |= waits && !is_watched(p);
+  s->blind |= waits && !is_proxy_watched(p);
 }
 
 // The thread's own: rests since it last slept on descriptors; could they not be put into the set?
@@ -232,7 +232,7 @@ static int listen_to(const watch *w)
   return e != 0 ? e : n + 1;
 }
 
-static void ignore(const watch *w)
+static void stop_listening_to(const watch *w)
 {
   tt_events_remove(set_fd, w->fd);
   if (w->net->watch_events != NULL) {
@@ -244,7 +244,7 @@ static void ignore(const watch *w)
 static void stop_listening(const watch *end)
 {
   for (const watch *w = watched; w != end; w = w->next) {
-    ignore(w);
+    stop_listening_to(w);
   }
   listening = false;
 }
@@ -303,13 +303,13 @@ static survey look_around(bool rests)
               .alone =
                   atomic_load_explicit(&attending, memory_order_acquire) <= 0 && atomic_load_explicit(&deserted, memory_order_relaxed)};
   if (TT_LIKELY(!atomic_load_explicit(&held, memory_order_acquire))) {
-    tt_proxy_each(visit, &s);
+    tt_proxy_each(visit_proxy, &s);
   }
   return s;
 }
 
 // How to rest after such a look.
-static int rest_kind(const survey *s, int idle)
+static int choose_rest(const survey *s, int idle)
 {
   if (!s->pending) {
     return idle > IDLE_TICKS ? ASLEEP : NAPPING;
@@ -347,7 +347,7 @@ static uint64_t sleep_as(int kind, const survey *s)
 
 // Has the thread been without a proxy since `unused_ns` (0: it had one) for long enough, and still is? Then there is no thread from here on. Nobody has
 // woken it: its state is the same.
-static bool has_ended(uint64_t unused_ns)
+static bool thread_has_ended(uint64_t unused_ns)
 {
   int asleep = ASLEEP;
   if (unused_ns == 0 || tt_now_ns() - unused_ns < atomic_load_explicit(&longest_ns, memory_order_relaxed)) {
@@ -368,7 +368,7 @@ static bool rest(int kind, int idle)
   atomic_store(&state, kind);
   tt_bell_fence();
   survey s = look_around(true);
-  if (!s.moved && rest_kind(&s, idle) == kind) {
+  if (!s.moved && choose_rest(&s, idle) == kind) {
     bool sleeps = kind != NAPPING;
     if (sleeps) {
       tt_proxy_each(tell_sleep, &sleeps);
@@ -380,7 +380,7 @@ static bool rest(int kind, int idle)
       tt_proxy_each(tell_sleep, &sleeps);
     }
     tt_ring_clear(wake_fd);
-    if (has_ended(unused_ns)) {
+    if (thread_has_ended(unused_ns)) {
       return false;
     }
   }
@@ -388,7 +388,7 @@ static bool rest(int kind, int idle)
   return true;
 }
 
-static void *thread_main(void *unused)
+static void *progress_main(void *unused)
 {
   int idle = 0;
   for (bool on = true; on;) {
@@ -396,7 +396,7 @@ static void *thread_main(void *unused)
     atomic_fetch_add_explicit(&rounds, 1, memory_order_relaxed);
     idle = s.pending ? 0 : idle + 1;
     // At once: where others compute on every core, who yields first gets it back milliseconds later.
-    on = s.moved || rest(rest_kind(&s, idle), idle);
+    on = s.moved || rest(choose_rest(&s, idle), idle);
   }
   return unused;
 }
@@ -424,7 +424,7 @@ ncclResult_t tt_proxy_thread_start(bool is_crowded)
     res = open_fds();
     atomic_store(&state, AWAKE); // before it starts: it says itself when it rests
     if (res == ncclSuccess) {
-      res = tt_thread_start_detached("tutti proxy", thread_main, NULL);
+      res = tt_thread_start_detached("tutti proxy", progress_main, NULL);
     }
     if (res != ncclSuccess) {
       atomic_store(&state, NONE);
@@ -508,7 +508,7 @@ static bool watch_now(const tt_net_ops *net, void *ctx, int fd)
     return false;
   }
   if (!listening) {
-    ignore(w);
+    stop_listening_to(w);
   }
   nlistened += n;
   list_watch(w);
@@ -529,7 +529,7 @@ void tt_proxy_thread_unwatch(int fd)
   watch *w = find_watch(fd);
   if (w != NULL) {
     if (listening) {
-      ignore(w);
+      stop_listening_to(w);
     }
     unlist_watch(w);
     tt_free(w);

@@ -1,4 +1,4 @@
-// words.c: states. The own one is told to the peers; theirs go into the copies of their pages, which the executor reads as if the peers
+// states.c: states. The own one is told to the peers; theirs go into the copies of their pages, which the executor reads as if the peers
 // were on this machine (device/host/plan.c).
 //
 // A last word (FAILED, ABORTED, GONE) may overtake data on another connection. It says how many messages were sent before it, and is shown
@@ -42,16 +42,16 @@ void tt_proxy_tell_all(tt_proxy_service *s)
 
 // ---- the peers' states
 
-static void ring(tt_proxy_service *s)
+static void ring_waiters(tt_proxy_service *s)
 {
   tt_bell_fence();
   tt_bell_ring(&s->proxy->port->page->bell);
 }
 
-static void show(tt_proxy_service *s, tt_proxy_ties *t, uint32_t state)
+static void show_state(tt_proxy_service *s, tt_proxy_ties *t, uint32_t state)
 {
   atomic_store_explicit(&t->peer->page.state, state, memory_order_release);
-  ring(s);
+  ring_waiters(s);
 }
 
 static bool is_final(const tt_proxy_ties *t)
@@ -72,7 +72,7 @@ void tt_proxy_word(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
   }
   t->word_sent = m->sent;
   if (m->state < TT_RANK_FAILED) {
-    show(s, t, m->state);
+    show_state(s, t, m->state);
     return;
   }
   t->word = m->state;
@@ -122,7 +122,7 @@ static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint
   uint64_t since = TT_MAX(t->word != 0 ? t->word_ns : t->lost_ns, t->moved_ns);
   uint64_t end = since + patience(s, t);
   if (complete || now >= end) {
-    show(s, t, t->word != 0 ? t->word : TT_RANK_LOST);
+    show_state(s, t, t->word != 0 ? t->word : TT_RANK_LOST);
     tt_proxy_setup_close(s, t);
     return;
   }

@@ -1,4 +1,4 @@
-// told_test.c: what profilers are told of messages that rank 0 sends to rank 3 through rank 1's proxy, and who of the three is told until when. All ranks
+// prof_test.c: what profilers are told of messages that rank 0 sends to rank 3 through rank 1's proxy, and who of the three is told until when. All ranks
 // are of one process; the profiler is a recorder (tests/plugins/recorder.h) that finds handles used after their context was finalized.
 #include "proxy/proxy_rig.h"
 
@@ -177,11 +177,11 @@ static void host_leaves(void)
 
 static bool keeps_parent(int32_t pid, uint64_t owner, bool foreign)
 {
-  tt_proxy_item i = {.told =
-                         tt_proxy_told_new_for(rig_profilers[1], &(tt_proxy_event){.event = coll, .pid = pid, .owner = owner}, foreign)};
-  FAKE_DEMAND(i.told != NULL);
-  bool kept = tt_prof_is_on(&tt_proxy_told_event(i.told)->event);
-  tt_proxy_told_end(&i);
+  tt_proxy_item i = {.prof =
+                         tt_proxy_prof_new_for(rig_profilers[1], &(tt_proxy_event){.event = coll, .pid = pid, .owner = owner}, foreign)};
+  FAKE_DEMAND(i.prof != NULL);
+  bool kept = tt_prof_is_on(&tt_proxy_prof_event(i.prof)->event);
+  tt_proxy_prof_end(&i);
   return kept;
 }
 
