@@ -65,7 +65,7 @@ static void index_at(tt_span **root, tt_span *s, uintptr_t number)
   tt_spans_add(root, s);
 }
 
-static capture *find(uint64_t id)
+static capture *capture_find(uint64_t id)
 {
   tt_span *s = tt_spans_same(captures_by_id, id, 1);
   return s == NULL ? NULL : TT_SPAN_OWNER(s, capture, by_id);
@@ -104,24 +104,24 @@ static void unlist_capture(capture *c)
   atomic_fetch_sub_explicit(&tt_captures, 1, memory_order_relaxed);
 }
 
-static ncclResult_t no_memory(void)
+static ncclResult_t capture_no_memory(void)
 {
   return tt_fail(ncclSystemError, "no memory to capture a stream");
 }
 
-static ncclResult_t broken(const char *what)
+static ncclResult_t capture_broken(const char *what)
 {
   return FAULT(tuttiCaptureFaultInvalidated, "%s: the capture was invalidated by an earlier call that is not allowed during a capture",
                what);
 }
 
 // The stream belongs to the capture, with room for `n` nodes in its tail.
-static ncclResult_t join(capture *c, tt_stream *s, uint32_t n, uint32_t home, member **out)
+static ncclResult_t capture_join(capture *c, tt_stream *s, uint32_t n, uint32_t home, member **out)
 {
   member *m = tt_calloc(1, sizeof *m);
   if (m == NULL || !tt_nodes_reserve(&m->tail, TT_MAX(n, 1))) {
     tt_free(m);
-    return no_memory();
+    return capture_no_memory();
   }
   m->of = c;
   m->stream = s;
@@ -139,7 +139,7 @@ static ncclResult_t join(capture *c, tt_stream *s, uint32_t n, uint32_t home, me
 }
 
 // The member's stream leaves it.
-static void leave(member *m)
+static void capture_leave(member *m)
 {
   tt_stream *s = m->stream;
   if (s == NULL) {
@@ -160,7 +160,7 @@ static void dissolve(capture *c)
   for (member *m = c->members, *next; m != NULL; m = next) {
     next = m->next;
     tt_stream *s = m->stream;
-    leave(m);
+    capture_leave(m);
     if (s != NULL) {
       atomic_store_explicit(&s->state, TT_STREAM_LIVE, memory_order_release);
     }
@@ -176,7 +176,7 @@ static void dissolve(capture *c)
 static ncclResult_t add_nodes(tt_nodes *to, const tt_nodes *nodes)
 {
   if (!tt_nodes_reserve(to, nodes->n)) {
-    return no_memory();
+    return capture_no_memory();
   }
   for (uint32_t i = 0; i < nodes->n; i++) {
     tt_nodes_add(to, nodes->at[i]);
@@ -190,7 +190,7 @@ static uint32_t home_behind(tt_graph *g, const tt_nodes *deps)
   return deps != NULL && deps->n > 0 ? deps->at[deps->n - 1]->home : g->homes++;
 }
 
-static ncclResult_t begin(tt_stream *s, tt_graph *into, const tt_nodes *deps, tuttiCaptureMode_t mode)
+static ncclResult_t capture_begin(tt_stream *s, tt_graph *into, const tt_nodes *deps, tuttiCaptureMode_t mode)
 {
   if (s->is_legacy) {
     return FAULT(tuttiCaptureFaultUnsupported, "the legacy default stream cannot be captured");
@@ -200,12 +200,12 @@ static ncclResult_t begin(tt_stream *s, tt_graph *into, const tt_nodes *deps, tu
   }
   capture *c = tt_calloc(1, sizeof *c);
   if (c == NULL) {
-    return no_memory();
+    return capture_no_memory();
   }
   *c = (capture){.graph = into, .own = into == NULL, .mode = mode, .thread = this_thread()};
   ncclResult_t res;
   TT_TRY_GOTO(into == NULL ? tt_graph_create(&c->graph) : ncclSuccess, res);
-  TT_TRY_GOTO(join(c, s, deps == NULL ? 1 : deps->n, home_behind(c->graph, deps), &c->origin), res);
+  TT_TRY_GOTO(capture_join(c, s, deps == NULL ? 1 : deps->n, home_behind(c->graph, deps), &c->origin), res);
   if (deps != NULL) {
     add_nodes(&c->origin->tail, deps);
   }
@@ -219,7 +219,7 @@ fail:
 ncclResult_t tt_capture_begin(tt_stream *s, tt_graph *into, const tt_nodes *deps, tuttiCaptureMode_t mode)
 {
   pthread_mutex_lock(&lock);
-  ncclResult_t res = begin(s, into, deps, mode);
+  ncclResult_t res = capture_begin(s, into, deps, mode);
   pthread_mutex_unlock(&lock);
   return res;
 }
@@ -246,7 +246,7 @@ static ncclResult_t check_end(const tt_stream *s)
 static ncclResult_t check_joined(const capture *c)
 {
   tt_nodes tails = {0};
-  ncclResult_t res = c->broken ? broken("the end of a capture") : ncclSuccess;
+  ncclResult_t res = c->broken ? capture_broken("the end of a capture") : ncclSuccess;
   for (const member *m = c->members; m != NULL && res == ncclSuccess; m = m->next) {
     res = add_nodes(&tails, &m->tail);
   }
@@ -292,14 +292,14 @@ void tt_capture_info(const tt_stream *s, tuttiCaptureInfo_t *out)
   pthread_mutex_unlock(&lock);
 }
 
-static ncclResult_t update(const tt_stream *s, const tt_nodes *deps, bool set)
+static ncclResult_t capture_update(const tt_stream *s, const tt_nodes *deps, bool set)
 {
   member *m = s->member;
   if (m == NULL) {
     return FAULT(tuttiCaptureFaultState, "dependencies of a capture: the stream is not captured");
   }
   if (m->of->broken) {
-    return broken("dependencies of a capture");
+    return capture_broken("dependencies of a capture");
   }
   m->tail.n = set ? 0 : m->tail.n;
   return add_nodes(&m->tail, deps);
@@ -308,7 +308,7 @@ static ncclResult_t update(const tt_stream *s, const tt_nodes *deps, bool set)
 ncclResult_t tt_capture_update(tt_stream *s, const tt_nodes *deps, bool set)
 {
   pthread_mutex_lock(&lock);
-  ncclResult_t res = update(s, deps, set);
+  ncclResult_t res = capture_update(s, deps, set);
   pthread_mutex_unlock(&lock);
   return res;
 }
@@ -316,7 +316,7 @@ ncclResult_t tt_capture_update(tt_stream *s, const tt_nodes *deps, bool set)
 // ---- recording
 
 // The capture of all these streams.
-static ncclResult_t common(tt_stream *const *streams, size_t n, capture **out)
+static ncclResult_t capture_common(tt_stream *const *streams, size_t n, capture **out)
 {
   const char *what = "work of one call or group";
   capture *c = streams[0]->member == NULL ? NULL : streams[0]->member->of;
@@ -326,15 +326,15 @@ static ncclResult_t common(tt_stream *const *streams, size_t n, capture **out)
     }
   }
   *out = c;
-  return c->broken ? broken(what) : ncclSuccess;
+  return c->broken ? capture_broken(what) : ncclSuccess;
 }
 
-static ncclResult_t add(tt_stream *const *streams, size_t n, tt_node *node)
+static ncclResult_t capture_add(tt_stream *const *streams, size_t n, tt_node *node)
 {
   capture *c = NULL;
   tt_nodes deps = {0};
-  TT_TRY(common(streams, n, &c));
-  ncclResult_t res = node == NULL ? no_memory() : ncclSuccess;
+  TT_TRY(capture_common(streams, n, &c));
+  ncclResult_t res = node == NULL ? capture_no_memory() : ncclSuccess;
   for (size_t i = 0; i < n && res == ncclSuccess; i++) {
     res = add_nodes(&deps, &streams[i]->member->tail);
   }
@@ -351,7 +351,7 @@ static ncclResult_t add(tt_stream *const *streams, size_t n, tt_node *node)
 ncclResult_t tt_capture_add(tt_stream *const *streams, size_t n, tt_node *node)
 {
   pthread_mutex_lock(&lock);
-  ncclResult_t res = add(streams, n, node);
+  ncclResult_t res = capture_add(streams, n, node);
   pthread_mutex_unlock(&lock);
   if (res != ncclSuccess) {
     tt_node_drop(node);
@@ -360,7 +360,7 @@ ncclResult_t tt_capture_add(tt_stream *const *streams, size_t n, tt_node *node)
 }
 
 // The streams of the uses, and how many of them are captured.
-static ncclResult_t look_at(const tt_stream_use *uses, size_t n, int device, tt_stream **streams, size_t *captured)
+static ncclResult_t capture_look(const tt_stream_use *uses, size_t n, int device, tt_stream **streams, size_t *captured)
 {
   *captured = 0;
   for (size_t i = 0; i < n; i++) {
@@ -377,7 +377,7 @@ ncclResult_t tt_capture_calls(const tt_stream_use *uses, size_t n, int device, t
 {
   size_t count = 0;
   tt_stream *one[1], **streams = n == 1 ? one : tt_calloc(n, sizeof *streams);
-  ncclResult_t res = streams == NULL ? no_memory() : look_at(uses, n, device, streams, &count);
+  ncclResult_t res = streams == NULL ? capture_no_memory() : capture_look(uses, n, device, streams, &count);
   *captured = count > 0;
   if (res == ncclSuccess && count > 0) {
     res = tt_capture_add(streams, n, r == NULL ? NULL : tt_node_new(tuttiNodeNccl, r));
@@ -390,16 +390,16 @@ ncclResult_t tt_capture_calls(const tt_stream_use *uses, size_t n, int device, t
   return res;
 }
 
-static ncclResult_t record(const tt_stream *s, tt_mark **out)
+static ncclResult_t capture_record(const tt_stream *s, tt_mark **out)
 {
   if (s->member == NULL || s->member->of->broken) {
-    return broken("an event is recorded");
+    return capture_broken("an event is recorded");
   }
   tt_mark *mark = tt_calloc(1, sizeof *mark);
   tt_nodes_settle(&s->member->tail);
   if (mark == NULL || add_nodes(&mark->nodes, &s->member->tail) != ncclSuccess) {
     tt_mark_free(mark);
-    return no_memory();
+    return capture_no_memory();
   }
   mark->capture = s->member->of->by_id.start;
   *out = mark;
@@ -410,7 +410,7 @@ ncclResult_t tt_capture_record(tt_stream *s, tt_event *e)
 {
   tt_mark *mark = NULL;
   pthread_mutex_lock(&lock);
-  ncclResult_t res = record(s, &mark);
+  ncclResult_t res = capture_record(s, &mark);
   pthread_mutex_unlock(&lock);
   if (res == ncclSuccess) {
     tt_event_mark(e, mark);
@@ -427,27 +427,27 @@ void tt_mark_free(tt_mark *mark)
 }
 
 // A stream that is captured waits for an event that is not: only what is recorded in the same graph can go before its nodes.
-static ncclResult_t isolated(const tt_stream *s)
+static ncclResult_t capture_isolated(const tt_stream *s)
 {
   s->member->of->broken = true;
   return FAULT(tuttiCaptureFaultIsolation, "a captured stream cannot wait for an event that was not recorded in the same capture");
 }
 
-static ncclResult_t wait(tt_stream *s, const tt_mark *mark)
+static ncclResult_t capture_wait(tt_stream *s, const tt_mark *mark)
 {
   member *m = s->member;
   if (m != NULL && m->of->broken) {
-    return broken("a wait for an event");
+    return capture_broken("a wait for an event");
   }
   if (mark == NULL) {
-    return isolated(s);
+    return capture_isolated(s);
   }
-  capture *c = find(mark->capture);
+  capture *c = capture_find(mark->capture);
   if (c == NULL) {
     return tt_capture_refuse_event("a wait for an event");
   }
   if (c->broken) {
-    return broken("a wait for an event");
+    return capture_broken("a wait for an event");
   }
   if (m != NULL && m->of != c) {
     m->of->broken = c->broken = true;
@@ -458,7 +458,7 @@ static ncclResult_t wait(tt_stream *s, const tt_mark *mark)
     return FAULT(tuttiCaptureFaultImplicit, "the legacy default stream cannot take part in a capture");
   }
   if (m == NULL) {
-    TT_TRY(join(c, s, mark->nodes.n, c->graph->homes++, &m));
+    TT_TRY(capture_join(c, s, mark->nodes.n, c->graph->homes++, &m));
   }
   return add_nodes(&m->tail, &mark->nodes);
 }
@@ -467,7 +467,7 @@ ncclResult_t tt_capture_wait(tt_stream *s, tt_event *e)
 {
   pthread_mutex_lock(&lock);
   pthread_mutex_lock(&e->lock);
-  ncclResult_t res = wait(s, e->mark);
+  ncclResult_t res = capture_wait(s, e->mark);
   pthread_mutex_unlock(&e->lock);
   pthread_mutex_unlock(&lock);
   return res;
@@ -483,7 +483,7 @@ ncclResult_t tt_capture_refuse(tt_stream *s, const char *what)
     s->member->of->broken = true;
   }
   pthread_mutex_unlock(&lock);
-  return before ? broken(what)
+  return before ? capture_broken(what)
                 : FAULT(tuttiCaptureFaultUnsupported, "%s: not allowed on a stream that is captured; the capture is invalid now", what);
 }
 
@@ -556,7 +556,7 @@ void tt_capture_abandon(tt_stream *s)
     capture *c = s->member->of;
     bool origin = c->origin == s->member;
     c->broken = true;
-    leave(s->member);
+    capture_leave(s->member);
     if (origin) { // nobody can end it any more
       dissolve(c);
     }

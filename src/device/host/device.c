@@ -42,7 +42,7 @@ ncclResult_t tt_host_device_set(int device)
   return ncclSuccess;
 }
 
-static void in_child(void)
+static void device_in_child(void)
 {
   tt_stream_forget();
   tt_capture_forget();
@@ -55,5 +55,5 @@ static void in_child(void)
 
 __attribute__((constructor)) void tt_host_start(void)
 {
-  tt_proc_on_fork(in_child);
+  tt_proc_on_fork(device_in_child);
 }

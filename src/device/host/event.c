@@ -118,7 +118,7 @@ bool tt_event_reached(void *e)
   return tt_event_complete(e);
 }
 
-static void entry_done(tt_work *w)
+static void event_entry_done(tt_work *w)
 {
   entry *n = (entry *)w;
   tt_event_destroy(n->event);
@@ -169,19 +169,19 @@ static void check_shared_wait(tt_work *w)
   n->lost = n->lost || tt_event_check(n->event) != ncclSuccess;
 }
 
-static tt_run run_wait(tt_work *w, size_t *budget, ncclResult_t *result)
+static tt_run event_run_wait(tt_work *w, size_t *budget, ncclResult_t *result)
 {
   const entry *n = (const entry *)w;
   (void)budget, (void)result;
   return n->on == NULL || atomic_load_explicit(&n->on->reached, memory_order_acquire) ? TT_RUN_DONE : TT_RUN_BLOCKED;
 }
 
-static const tt_work_ops record_ops = {.name = "event record", .run = run_record, .done = entry_done};
-static const tt_work_ops wait_ops = {.name = "event wait", .run = run_wait, .done = entry_done};
+static const tt_work_ops record_ops = {.name = "event record", .run = run_record, .done = event_entry_done};
+static const tt_work_ops wait_ops = {.name = "event wait", .run = event_run_wait, .done = event_entry_done};
 static const tt_work_ops shared_wait_ops = {
-    .name = "shared event wait", .run = run_shared_wait, .done = entry_done, .bell = shared_bell, .check = check_shared_wait};
+    .name = "shared event wait", .run = run_shared_wait, .done = event_entry_done, .bell = shared_bell, .check = check_shared_wait};
 
-static entry *make(tt_event *e, const tt_work_ops *ops)
+static entry *event_entry_new(tt_event *e, const tt_work_ops *ops)
 {
   entry *n = tt_calloc(1, sizeof *n);
   if (n == NULL) {
@@ -205,7 +205,7 @@ tt_work *tt_event_record_work(tt_event *e)
   if (tt_event_captured(e)) {
     tt_event_mark(e, NULL);
   }
-  entry *n = make(e, &record_ops);
+  entry *n = event_entry_new(e, &record_ops);
   if (n == NULL) {
     return NULL;
   }
@@ -226,7 +226,7 @@ tt_work *tt_event_record_work(tt_event *e)
 
 tt_work *tt_event_wait_work(tt_event *e)
 {
-  entry *n = make(e, e->slot != NULL ? &shared_wait_ops : &wait_ops);
+  entry *n = event_entry_new(e, e->slot != NULL ? &shared_wait_ops : &wait_ops);
   if (n == NULL) {
     return NULL;
   }

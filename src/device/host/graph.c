@@ -134,7 +134,7 @@ static void node_drop_event(void *what)
 }
 
 // A tt_exec.
-static ncclResult_t exec_check(void *what);
+static ncclResult_t exec_check_node(void *what);
 
 static ncclResult_t node_issue_exec(void *what, tt_stream *s)
 {
@@ -165,7 +165,7 @@ static const node_ops kinds[] = {
     [tuttiNodeNccl] = {.check = node_check_recorded, .issue = node_issue_recorded, .drop = node_drop_recorded},
     [tuttiNodeRecord] = {.issue = node_issue_record, .drop = node_drop_event},
     [tuttiNodeWait] = {.issue = node_issue_wait, .drop = node_drop_event},
-    [tuttiNodeGraph] = {.check = exec_check, .issue = node_issue_exec, .drop = node_drop_exec},
+    [tuttiNodeGraph] = {.check = exec_check_node, .issue = node_issue_exec, .drop = node_drop_exec},
     [tuttiNodeEmpty] = {.issue = node_issue_nothing, .drop = node_drop_nothing},
 };
 
@@ -421,7 +421,7 @@ static ncclResult_t exec_check_nodes(const tt_exec *x)
   return ncclSuccess;
 }
 
-static ncclResult_t exec_check(void *what)
+static ncclResult_t exec_check_node(void *what)
 {
   tt_exec *x = what;
   pthread_mutex_lock(&x->lock);

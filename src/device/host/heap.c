@@ -42,7 +42,7 @@ static void remove_block(tt_block *b)
 }
 
 // Caller holds `lock`.
-static ncclResult_t insert(const tt_block *b)
+static ncclResult_t heap_insert(const tt_block *b)
 {
   known *other = known_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
   while (b->owner != TT_BLOCK_REGISTERED && other != NULL && other->block.owner == TT_BLOCK_REGISTERED) {
@@ -63,7 +63,7 @@ static ncclResult_t insert(const tt_block *b)
 }
 
 // Takes out the block that begins at `base`. False when there is none of that owner. Caller holds `lock`.
-static bool take_out(const void *base, tt_block_owner owner, tt_block *out)
+static bool heap_take_out(const void *base, tt_block_owner owner, tt_block *out)
 {
   tt_block *b = base == NULL ? NULL : holder(base);
   if (b == NULL || b->base != base || b->owner != owner) {
@@ -91,7 +91,7 @@ ncclResult_t tt_heap_alloc(size_t size, tuttiMemory_t kind, int device, unsigned
   TT_TRY(tt_map_private(b.room, (void **)&b.base));
   tt_map_forbid(b.base + b.size, b.room - b.size);
   pthread_mutex_lock(&lock);
-  ncclResult_t res = insert(&b);
+  ncclResult_t res = heap_insert(&b);
   pthread_mutex_unlock(&lock);
   if (res != ncclSuccess) {
     unmap(&b);
@@ -105,7 +105,7 @@ ncclResult_t tt_heap_free(void *ptr)
 {
   tt_block b;
   pthread_mutex_lock(&lock);
-  bool found = take_out(ptr, TT_BLOCK_HEAP, &b);
+  bool found = heap_take_out(ptr, TT_BLOCK_HEAP, &b);
   pthread_mutex_unlock(&lock);
   if (!found) {
     return tt_fail(ncclInvalidArgument, "%p is not the beginning of memory that was allocated here, or it has been freed", ptr);
@@ -117,7 +117,7 @@ ncclResult_t tt_heap_free(void *ptr)
 ncclResult_t tt_heap_note(const tt_block *b)
 {
   pthread_mutex_lock(&lock);
-  ncclResult_t res = insert(b);
+  ncclResult_t res = heap_insert(b);
   pthread_mutex_unlock(&lock);
   return res;
 }
@@ -126,7 +126,7 @@ bool tt_heap_forget(const void *base, tt_block_owner owner)
 {
   tt_block b;
   pthread_mutex_lock(&lock);
-  bool found = take_out(base, owner, &b);
+  bool found = heap_take_out(base, owner, &b);
   pthread_mutex_unlock(&lock);
   return found;
 }
@@ -155,7 +155,7 @@ static void copy_pages(char *to, const char *from, size_t size)
 }
 
 // Caller holds `lock`.
-static ncclResult_t share(tt_block *b)
+static ncclResult_t heap_share(tt_block *b)
 {
   void *p = NULL;
   int fd = -1;
@@ -181,7 +181,7 @@ ncclResult_t tt_heap_share(const void *ptr, tt_block *out)
   if (b == NULL || b->owner != TT_BLOCK_HEAP) {
     res = tt_fail(ncclInvalidArgument, "%p does not point into memory that was allocated here: it cannot be shared", (const void *)ptr);
   } else if (b->fd < 0) {
-    res = share(b);
+    res = heap_share(b);
   }
   if (res == ncclSuccess) {
     *out = *b;

@@ -34,7 +34,7 @@ static tt_hostcall *wait_for_one(void)
   return c;
 }
 
-static void *thread_main(void *arg)
+static void *hostcall_main(void *arg)
 {
   (void)arg;
   pthread_mutex_lock(&lock);
@@ -64,7 +64,7 @@ static ncclResult_t add_thread(void)
     return ncclSuccess;
   }
   threads++;
-  ncclResult_t res = tt_thread_start_detached("tutti hostfn", thread_main, NULL);
+  ncclResult_t res = tt_thread_start_detached("tutti hostfn", hostcall_main, NULL);
   if (res != ncclSuccess) {
     threads--;
   }

@@ -246,7 +246,7 @@ static ncclResult_t add_free_chunk(void)
 }
 
 // Takes a free slot, of which there is one. Caller holds `lock`.
-static tt_event_slot *take_slot(void)
+static tt_event_slot *ipc_take_slot(void)
 {
   chunk *c = free_chunks;
   tt_event_slot *s = &c->slots[c->free[--c->nfree]];
@@ -260,7 +260,7 @@ ncclResult_t tt_ipc_slot_new(tt_event_slot **out)
 {
   pthread_mutex_lock(&lock);
   ncclResult_t res = free_chunks == NULL ? add_free_chunk() : ncclSuccess;
-  *out = res == ncclSuccess ? take_slot() : NULL;
+  *out = res == ncclSuccess ? ipc_take_slot() : NULL;
   pthread_mutex_unlock(&lock);
   return res;
 }

@@ -76,7 +76,7 @@ static inline bool source_ready(tt_link *link, const tt_lane *l, const tt_ref *r
   return r->kind != TT_DRAIN || tt_offers_drained(link);
 }
 
-static inline bool has_room(tt_link *link, const tt_lane *l, const tt_step *step, const tt_ref *r)
+static inline bool lane_has_room(tt_link *link, const tt_lane *l, const tt_step *step, const tt_ref *r)
 {
   return tt_fifo_room(&link->send[fifo_of(l, r)]) &&
          (r->kind != TT_TOKEN || r->offer == TT_OFFER_NONE ||
@@ -91,7 +91,7 @@ bool tt_lane_source_ready(const tt_port *port, const tt_lane *l, const tt_ref *s
 bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *destination)
 {
   bool sends = destination->kind == TT_FIFO || destination->kind == TT_TOKEN;
-  return !sends || has_room(port->links[destination->peer], l, step, destination);
+  return !sends || lane_has_room(port->links[destination->peer], l, step, destination);
 }
 
 // Is everything the step needs there? Remembers the peer it waits for.
@@ -110,7 +110,7 @@ static bool step_ready(tt_port *port, tt_lane *l, const tt_step *step)
   }
   r = l->sched->refs + step->dst;
   for (int i = 0; i < step->ndst; i++, r++) {
-    if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && !has_room(port->links[r->peer], l, step, r)) {
+    if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && !lane_has_room(port->links[r->peer], l, step, r)) {
       l->receives = false;
       l->waits_for = r->peer;
       return false;
@@ -192,7 +192,7 @@ size_t tt_lane_pass(const tt_lane *l, uint64_t pass, size_t *chunk)
   return pos;
 }
 
-static void advance(tt_lane *l)
+static void lane_advance(tt_lane *l)
 {
   if (++l->pc < l->strand->count) {
     return;
@@ -294,7 +294,7 @@ tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
       return TT_RUN_FAILED;
     }
     step_publish(port, l, step, (uint32_t)bytes);
-    advance(l);
+    lane_advance(l);
     size_t cost = bytes + 64;
     if (*budget <= cost) {
       *budget = 0;

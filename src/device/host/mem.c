@@ -37,7 +37,7 @@ static _Atomic uint32_t live, freed;
 static void (*_Atomic on_free)(void *base, size_t size); // NULL: nobody is told. Set once
 
 // Makes the memory and its record.
-static ncclResult_t make(alloc *a)
+static ncclResult_t mem_make(alloc *a)
 {
   TT_TRY(tt_shm_create(NAME, a->size + sizeof(record), &a->fd));
   TT_TRY(tt_shm_map(a->fd, a->size, (void **)&a->base));
@@ -55,7 +55,7 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr)
   a->fd = -1;
   a->size = TT_ROUND_UP(TT_MAX(size, 1), 4096);
   ncclResult_t res = ncclSuccess;
-  TT_TRY_GOTO(make(a), res);
+  TT_TRY_GOTO(mem_make(a), res);
   tt_block b = {.base = a->base, .size = a->size, .kind = tuttiMemoryDevice, .owner = TT_BLOCK_NCCL, .device = tt_host_device(), .fd = -1};
   TT_TRY_GOTO(tt_heap_note(&b), res);
   pthread_mutex_lock(&lock);
@@ -158,13 +158,13 @@ bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes)
   return a != NULL;
 }
 
-static void drop(tt_map *m)
+static void mem_drop(tt_map *m)
 {
   tt_shm_unmap(m->base, m->size);
   *m = (tt_map){0};
 }
 
-static tt_map *find(tt_maplist *l, uint32_t handle)
+static tt_map *mem_find(tt_maplist *l, uint32_t handle)
 {
   for (int i = 0; i < TT_LINK_MAPS; i++) {
     if (l->map[i].handle == handle) {
@@ -175,13 +175,13 @@ static tt_map *find(tt_maplist *l, uint32_t handle)
 }
 
 // Makes room for `handle` by dropping the oldest entry, but not `keep`, which the same token uses.
-static tt_map *insert(tt_maplist *l, uint32_t handle, uint32_t keep)
+static tt_map *mem_insert(tt_maplist *l, uint32_t handle, uint32_t keep)
 {
   tt_map *m = &l->map[l->next++ % TT_LINK_MAPS];
   if (keep != 0 && m->handle == keep) {
     m = &l->map[l->next++ % TT_LINK_MAPS];
   }
-  drop(m);
+  mem_drop(m);
   m->handle = handle;
   return m;
 }
@@ -191,7 +191,7 @@ static void follow_frees(tt_maplist *l, uint32_t now)
 {
   if (l->freed != now) {
     for (int i = 0; i < TT_LINK_MAPS; i++) {
-      drop(&l->map[i]);
+      mem_drop(&l->map[i]);
     }
     l->next = 0;
     l->freed = now;
@@ -215,7 +215,7 @@ static bool map_record(int fd, uint64_t cookie, tt_map *m)
 }
 
 // Opens and maps the peer's allocation. Where that cannot be done the entry says so, so that the next token does not try it again.
-static void pull(tt_link *link, tt_map *m)
+static void mem_pull(tt_link *link, tt_map *m)
 {
   int fd = -1, e = tt_proc_open_shm(link->proc.pid, (int)m->handle - 1, NAME, 0, &fd);
   if (e == 0 && !map_record(fd, link->proc.cookie, m)) {
@@ -230,15 +230,15 @@ static void pull(tt_link *link, tt_map *m)
 }
 
 // Where this process has the byte at address `remote` of the peer's allocation. NULL: nowhere.
-static char *place_of(tt_link *link, uint32_t handle, uint32_t keep, uint64_t remote)
+static char *mem_place_of(tt_link *link, uint32_t handle, uint32_t keep, uint64_t remote)
 {
   if (handle == 0) {
     return NULL;
   }
-  tt_map *m = find(&link->handover->mapped, handle);
+  tt_map *m = mem_find(&link->handover->mapped, handle);
   if (m == NULL) {
-    m = insert(&link->handover->mapped, handle, keep);
-    pull(link, m);
+    m = mem_insert(&link->handover->mapped, handle, keep);
+    mem_pull(link, m);
   }
   return m->base != NULL && remote >= m->remote && remote - m->remote < m->size ? m->base + (remote - m->remote) : NULL;
 }
@@ -247,14 +247,14 @@ void tt_mem_import(tt_link *link, const tt_desc *d)
 {
   tt_handover *h = link->handover;
   follow_frees(&h->mapped, d->freed);
-  h->in = place_of(link, d->in_mem, 0, d->in);
-  h->out = place_of(link, d->out_mem, d->in_mem, d->out);
+  h->in = mem_place_of(link, d->in_mem, 0, d->in);
+  h->out = mem_place_of(link, d->out_mem, d->in_mem, d->out);
 }
 
 void tt_mem_forget(tt_link *link)
 {
   for (int i = 0; i < TT_LINK_MAPS; i++) {
-    drop(&link->handover->mapped.map[i]);
+    mem_drop(&link->handover->mapped.map[i]);
   }
 }
 

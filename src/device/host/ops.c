@@ -7,7 +7,7 @@
 #include "device/host/heap.h"
 #include "device/host/hostcall.h"
 
-static void done(tt_work *w)
+static void ops_done(tt_work *w)
 {
   tt_free(w);
 }
@@ -40,7 +40,7 @@ static tt_work *function_again(const tt_work *w, int device)
 }
 
 static const tt_work_ops function_ops = {
-    .name = "host function", .run = run_function, .done = done, .kind = tuttiNodeHost, .again = function_again};
+    .name = "host function", .run = run_function, .done = ops_done, .kind = tuttiNodeHost, .again = function_again};
 
 tt_work *tt_host_function_staged(void (*fn)(void *arg), void *arg, size_t staged)
 {
@@ -105,7 +105,7 @@ static tt_run run_copy(tt_work *w, size_t *budget, ncclResult_t *result)
 }
 
 // Writes `n` bytes of rows filled with `value`, from byte `offset` of a row on.
-static void fill(char *to, size_t offset, size_t n, uint32_t value)
+static void ops_fill(char *to, size_t offset, size_t n, uint32_t value)
 {
   unsigned char bytes[sizeof value];
   memcpy(bytes, &value, sizeof value);
@@ -128,7 +128,7 @@ static tt_run run_fill(tt_work *w, size_t *budget, ncclResult_t *result)
   (void)result;
   while (j->row<j->r.height && * budget> 0) {
     size_t offset, n = next_piece(j, *budget, &offset);
-    fill((char *)j->r.dst + j->row * j->r.dstPitch + offset, offset, n, j->value);
+    ops_fill((char *)j->r.dst + j->row * j->r.dstPitch + offset, offset, n, j->value);
     *budget -= n;
     end_piece(j);
   }
@@ -148,10 +148,10 @@ static tt_work *job_again(const tt_work *w, int device)
   return again == NULL ? NULL : &again->work;
 }
 
-static const tt_work_ops copy_ops = {.name = "copy", .run = run_copy, .done = done, .kind = tuttiNodeCopy, .again = job_again};
-static const tt_work_ops fill_ops = {.name = "fill", .run = run_fill, .done = done, .kind = tuttiNodeFill, .again = job_again};
+static const tt_work_ops copy_ops = {.name = "copy", .run = run_copy, .done = ops_done, .kind = tuttiNodeCopy, .again = job_again};
+static const tt_work_ops fill_ops = {.name = "fill", .run = run_fill, .done = ops_done, .kind = tuttiNodeFill, .again = job_again};
 
-static job *make(const tt_work_ops *ops, const tuttiRows_t *r, size_t staged)
+static job *ops_job_new(const tt_work_ops *ops, const tuttiRows_t *r, size_t staged)
 {
   job *j = tt_calloc(1, sizeof *j + staged);
   if (j == NULL) {
@@ -167,7 +167,7 @@ static job *make(const tt_work_ops *ops, const tuttiRows_t *r, size_t staged)
 
 tt_work *tt_host_copy(void *dst, const void *src, size_t size)
 {
-  job *j = make(&copy_ops, &(tuttiRows_t){.dst = dst, .src = src, .width = size, .height = 1}, 0);
+  job *j = ops_job_new(&copy_ops, &(tuttiRows_t){.dst = dst, .src = src, .width = size, .height = 1}, 0);
   if (j == NULL) {
     return NULL;
   }
@@ -177,7 +177,7 @@ tt_work *tt_host_copy(void *dst, const void *src, size_t size)
 
 tt_work *tt_host_copy_staged(void *dst, const void *src, size_t size)
 {
-  job *j = make(&copy_ops, &(tuttiRows_t){.dst = dst, .width = size, .height = 1}, size);
+  job *j = ops_job_new(&copy_ops, &(tuttiRows_t){.dst = dst, .width = size, .height = 1}, size);
   if (j == NULL) {
     return NULL;
   }
@@ -190,7 +190,7 @@ tt_work *tt_host_copy_staged(void *dst, const void *src, size_t size)
 
 tt_work *tt_host_copy_rows(const tuttiRows_t *r)
 {
-  job *j = make(&copy_ops, r, 0);
+  job *j = ops_job_new(&copy_ops, r, 0);
   return j == NULL ? NULL : &j->work;
 }
 
@@ -201,7 +201,7 @@ tt_work *tt_host_fill(void *dst, int value, size_t size)
 
 tt_work *tt_host_fill_rows(const tuttiRows_t *r, uint32_t value, size_t size)
 {
-  job *j = make(&fill_ops, r, 0);
+  job *j = ops_job_new(&fill_ops, r, 0);
   if (j == NULL) {
     return NULL;
   }
@@ -221,7 +221,7 @@ static tt_run run_release(tt_work *w, size_t *budget, ncclResult_t *result)
   return *result == ncclSuccess ? TT_RUN_DONE : TT_RUN_FAILED;
 }
 
-static const tt_work_ops release_ops = {.name = "release", .run = run_release, .done = done};
+static const tt_work_ops release_ops = {.name = "release", .run = run_release, .done = ops_done};
 
 tt_work *tt_host_release(void *ptr)
 {

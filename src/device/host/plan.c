@@ -28,7 +28,7 @@ static inline __attribute__((always_inline)) void begin(tt_plan *p)
 }
 
 // Must a lane of another channel go first that has steps to take? What it has lent may still be under way.
-static bool is_early(const tt_plan *p, const tt_lane *l)
+static bool plan_is_early(const tt_plan *p, const tt_lane *l)
 {
   for (int i = l->after; i > l->after - l->nafter; i--) {
     if (!p->lanes[i].done && !p->lanes[i].drains) {
@@ -76,7 +76,7 @@ static tt_run watched_turn(tt_plan *p, tt_lane *l, size_t *budget)
 }
 
 // A lane that is done leaves the list to its follower.
-static inline void leave(tt_lane **at)
+static inline void plan_leave(tt_lane **at)
 {
   tt_lane *l = *at, *f = l->follower;
   if (TT_LIKELY(f == NULL)) {
@@ -94,10 +94,10 @@ static inline __attribute__((always_inline)) tt_run turn(tt_plan *p, size_t *bud
     tt_lane *l = *at;
     tt_run r = TT_RUN_DONE;
     if (!l->done) {
-      r = l->after >= 0 && is_early(p, l) ? TT_RUN_BLOCKED : watched ? watched_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
+      r = l->after >= 0 && plan_is_early(p, l) ? TT_RUN_BLOCKED : watched ? watched_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
     }
     if (r == TT_RUN_DONE) {
-      leave(at);
+      plan_leave(at);
     } else if (r == TT_RUN_BLOCKED) {
       at = &l->next;
     } else {
@@ -128,21 +128,21 @@ static inline __attribute__((always_inline)) bool say_want(tt_plan *p)
   return true;
 }
 
-static tt_run complete(tt_plan *p)
+static tt_run plan_complete(tt_plan *p)
 {
   atomic_store_explicit(&p->port->done, p->ticket + 1, memory_order_release); // plans complete in order, so this is the only writer
   return TT_RUN_DONE;
 }
 
 // Moves what is to be sent and what has come over the network.
-static bool move(const tt_plan *p)
+static bool plan_move(const tt_plan *p)
 {
   const tt_port *port = p->port;
   return port->mover != NULL && port->mover->progress(port->mover_self, true);
 }
 
 // The plan ends with the port's code. From here on its buffers are the user's again: so not while a peer is writing into them, which then rings.
-static tt_run give_up(const tt_plan *p, ncclResult_t *result)
+static tt_run plan_give_up(const tt_plan *p, ncclResult_t *result)
 {
   if (p->port->mover != NULL) {
     p->port->mover->settle(p->port->mover_self);
@@ -157,7 +157,7 @@ static tt_run give_up(const tt_plan *p, ncclResult_t *result)
 static inline __attribute__((always_inline)) tt_run run(tt_plan *p, size_t *budget, ncclResult_t *result, bool watched)
 {
   if (TT_UNLIKELY(tt_port_status(p->port) != ncclSuccess)) {
-    return give_up(p, result);
+    return plan_give_up(p, result);
   }
   if (atomic_load_explicit(&p->port->done, memory_order_acquire) != p->ticket) {
     return TT_RUN_BLOCKED; // an earlier plan of this communicator, on another stream
@@ -168,7 +168,7 @@ static inline __attribute__((always_inline)) tt_run run(tt_plan *p, size_t *budg
   for (;;) {
     size_t before = *budget;
     tt_run r = turn(p, budget, watched);
-    bool moved = move(p);
+    bool moved = plan_move(p);
     if (p->port->mover != NULL && r != TT_RUN_FAILED && tt_port_status(p->port) != ncclSuccess) {
       r = TT_RUN_FAILED; // a connection has failed
     }
@@ -176,10 +176,10 @@ static inline __attribute__((always_inline)) tt_run run(tt_plan *p, size_t *budg
       if (p->port->mover != NULL) { // what it has sent may not be on its way yet, and nobody comes back for it
         p->port->mover->kick(p->port->mover_self, false);
       }
-      return complete(p);
+      return plan_complete(p);
     }
     if (r == TT_RUN_FAILED) {
-      return give_up(p, result);
+      return plan_give_up(p, result);
     }
     if (r == TT_RUN_MORE || (*budget == before && !moved && !say_want(p))) {
       return r;
@@ -348,7 +348,7 @@ static void plan_check(tt_work *w)
       p->port->mover->settle(p->port->mover_self);
     }
     size_t budget = CHECK_BYTES;
-    move(p);
+    plan_move(p);
     tt_run r = w->ops == &tt_plan_watched_ops ? watched_turn(p, l, &budget) : tt_lane_run(p->port, l, &budget);
     if (r == TT_RUN_FAILED) {
       return;

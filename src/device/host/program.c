@@ -39,7 +39,7 @@ typedef struct pass {
   size_t pos, chunk;
 } pass;
 
-static bool add_ref(draft *d, const pass *p, const tt_step *step, const tt_ref *r, bool source)
+static bool program_add_ref(draft *d, const pass *p, const tt_step *step, const tt_ref *r, bool source)
 {
   const tt_lane *l = p->lane;
   tt_program_ref *out = &d->refs[d->nrefs++];
@@ -58,7 +58,7 @@ static bool add_ref(draft *d, const pass *p, const tt_step *step, const tt_ref *
   return add_page(d, link->page);
 }
 
-static tt_program_kind kind_of(const tt_step *step, bool reduces, bool divides)
+static tt_program_kind program_kind_of(const tt_step *step, bool reduces, bool divides)
 {
   if (step->ndst != 1 || divides) {
     return TT_PROGRAM_ANY;
@@ -77,7 +77,7 @@ static bool add_step(draft *d, const pass *p, uint32_t number)
   }
   bool divides = (step->flags & TT_STEP_FINAL) != 0 && l->call->op.divisor > 1;
   bool reduces = (step->flags & TT_STEP_REDUCE) != 0 && (step->nsrc > 1 || divides);
-  d->steps[d->p.nsteps++] = (tt_program_step){.kind = (uint8_t)kind_of(step, reduces, divides),
+  d->steps[d->p.nsteps++] = (tt_program_step){.kind = (uint8_t)program_kind_of(step, reduces, divides),
                                               .nsrc = (uint8_t)step->nsrc,
                                               .ndst = (uint8_t)step->ndst,
                                               .first = (uint8_t)d->nrefs,
@@ -87,10 +87,10 @@ static bool add_step(draft *d, const pass *p, uint32_t number)
                                               .bytes = (uint32_t)bytes};
   bool fits = true;
   for (uint32_t i = 0; fits && i < step->nsrc; i++) {
-    fits = add_ref(d, p, step, &l->sched->refs[step->src + i], true);
+    fits = program_add_ref(d, p, step, &l->sched->refs[step->src + i], true);
   }
   for (uint32_t i = 0; fits && i < step->ndst; i++) {
-    fits = add_ref(d, p, step, &l->sched->refs[step->dst + i], false);
+    fits = program_add_ref(d, p, step, &l->sched->refs[step->dst + i], false);
   }
   return fits;
 }
@@ -110,7 +110,7 @@ static bool add_strand(draft *d, const tt_port *port, const tt_lane *l)
 }
 
 // A program of the size that it has come to. NULL: there is no memory.
-static tt_program *keep(const draft *d)
+static tt_program *program_keep(const draft *d)
 {
   size_t refs = (size_t)d->nrefs * sizeof *d->refs, pages = (size_t)d->p.npages * sizeof *d->pages;
   size_t steps = (size_t)d->p.nsteps * sizeof *d->steps;
@@ -140,7 +140,7 @@ tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt
     d.p.first[i + 1] = d.p.nsteps;
   }
   d.p.single = d.p.nsteps == 1 && d.p.npages > 0 ? (tt_program_kind)d.steps[0].kind : TT_PROGRAM_ANY;
-  return fits ? keep(&d) : NULL;
+  return fits ? program_keep(&d) : NULL;
 }
 
 // ---- Running it
@@ -183,7 +183,7 @@ static inline void *address(const tt_program_ref *r, const tt_program_call *c)
 }
 
 // Small sizes are most, and a call of memcpy costs as much as the copy.
-static inline void copy(void *to, const void *from, size_t bytes)
+static inline void program_copy(void *to, const void *from, size_t bytes)
 {
   if (bytes == 8) {
     memcpy(to, from, 8);
@@ -207,7 +207,7 @@ static __attribute__((noinline)) void move_any(const tt_program *q, const tt_pro
     return;
   }
   for (int i = s->nsrc; i < n; i++) {
-    copy(at[i], at[0], s->bytes);
+    program_copy(at[i], at[0], s->bytes);
   }
 }
 
@@ -215,7 +215,7 @@ static inline __attribute__((always_inline)) void move(const tt_program *q, cons
                                                        const tt_program_call *c, tt_program_kind kind)
 {
   if (kind == TT_PROGRAM_COPY) {
-    copy(address(&refs[1], c), address(&refs[0], c), s->bytes);
+    program_copy(address(&refs[1], c), address(&refs[0], c), s->bytes);
   } else if (kind == TT_PROGRAM_FOLD) {
     const void *src[2] = {address(&refs[0], c), address(&refs[1], c)};
     void *dst = address(&refs[2], c);
@@ -289,7 +289,7 @@ static inline void ring_pages(const tt_port *port, const tt_program *q)
   }
 }
 
-static inline void ring(const tt_port *port, const tt_program *q, const tt_program_call *c)
+static inline void program_ring(const tt_port *port, const tt_program *q, const tt_program_call *c)
 {
   if (!c->silent) {
     tt_bell_fence(); // one for all: a peer that sleeps until then sleeps a fraction of a microsecond longer
@@ -311,7 +311,7 @@ static inline __attribute__((always_inline)) bool run_single(const tt_port *port
 {
   if (state->steps[0] == 0 && run_kind(q, q->steps, c, looks, kind)) {
     state->steps[0] = 1;
-    ring(port, q, c);
+    program_ring(port, q, c);
   }
   return state->steps[0] == 1;
 }
@@ -340,7 +340,7 @@ static __attribute__((noinline)) bool run_strands(const tt_port *port, const tt_
     left += q->first[k + 1] - from - n;
   }
   if (sum > 0 && q->npages > 0) {
-    ring(port, q, c);
+    program_ring(port, q, c);
   }
   return left == 0;
 }
@@ -358,7 +358,7 @@ int tt_program_run_steps(const tt_port *port, const tt_program *q, const tt_prog
 {
   int n = run_strand(q, c, 0, from, end);
   if (n > 0 && q->npages > 0) {
-    ring(port, q, c);
+    program_ring(port, q, c);
   }
   return n;
 }

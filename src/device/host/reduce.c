@@ -133,12 +133,12 @@ typedef struct tt_job {
   bool stream, keep_first;
 } tt_job;
 
-static inline const void *at(const tt_job *j, int k, size_t byte)
+static inline const void *reduce_at(const tt_job *j, int k, size_t byte)
 {
   return (const char *)j->src[k] + byte;
 }
 
-static inline const uint64_t *scalar_of(const tt_job *j, int k)
+static inline const uint64_t *reduce_scalar_of(const tt_job *j, int k)
 {
   return j->scaled ? j->scale[k] : NULL;
 }
@@ -150,9 +150,9 @@ static void fold_accumulate(const tt_job *j, void *out, size_t first, size_t n)
   const size_t size = j->row->size, block = BLOCK_BYTES / size;
   for (size_t done = 0; done < n; done += block) {
     size_t m = TT_MIN(block, n - done), byte = (first + done) * size;
-    j->row->open(acc, at(j, 0, byte), scalar_of(j, 0), m);
+    j->row->open(acc, reduce_at(j, 0, byte), reduce_scalar_of(j, 0), m);
     for (int k = 1; k < j->nsrc; k++) {
-      j->row->step[j->kind](acc, at(j, k, byte), scalar_of(j, k), m);
+      j->row->step[j->kind](acc, reduce_at(j, k, byte), reduce_scalar_of(j, k), m);
     }
     j->row->close((char *)out + done * size, acc, m);
   }
@@ -166,16 +166,16 @@ static void fold_chain(const tt_job *j, void *out, size_t first, size_t n)
   const tt_kernel_row *row = j->row;
   for (size_t done = 0; done < n; done += block) {
     size_t m = TT_MIN(block, n - done), b = (first + done) * size;
-    row->fold4[j->kind](acc, at(j, 0, b), at(j, 1, b), at(j, 2, b), at(j, 3, b), m);
+    row->fold4[j->kind](acc, reduce_at(j, 0, b), reduce_at(j, 1, b), reduce_at(j, 2, b), reduce_at(j, 3, b), m);
     int k = 4;
     for (; j->nsrc - k > 3; k += 3) {
-      row->fold4[j->kind](acc, acc, at(j, k, b), at(j, k + 1, b), at(j, k + 2, b), m);
+      row->fold4[j->kind](acc, acc, reduce_at(j, k, b), reduce_at(j, k + 1, b), reduce_at(j, k + 2, b), m);
     }
     void *to = (char *)out + done * size;
     switch (j->nsrc - k) {
-    case 1: row->fold2[j->kind](to, acc, at(j, k, b), m); break;
-    case 2: row->fold3[j->kind](to, acc, at(j, k, b), at(j, k + 1, b), m); break;
-    default: row->fold4[j->kind](to, acc, at(j, k, b), at(j, k + 1, b), at(j, k + 2, b), m); break;
+    case 1: row->fold2[j->kind](to, acc, reduce_at(j, k, b), m); break;
+    case 2: row->fold3[j->kind](to, acc, reduce_at(j, k, b), reduce_at(j, k + 1, b), m); break;
+    default: row->fold4[j->kind](to, acc, reduce_at(j, k, b), reduce_at(j, k + 1, b), reduce_at(j, k + 2, b), m); break;
     }
   }
 }
@@ -186,22 +186,22 @@ static void fold(const tt_job *j, void *out, size_t first, size_t n)
   const tt_kernel_row *row = j->row;
   const size_t b = first * row->size;
   if (j->nsrc == 2 && !j->scaled) {
-    row->fold2[j->kind](out, at(j, 0, b), at(j, 1, b), n);
+    row->fold2[j->kind](out, reduce_at(j, 0, b), reduce_at(j, 1, b), n);
   } else if (j->nsrc == 1 && !j->scaled) {
-    if (out != at(j, 0, b)) {
-      memcpy(out, at(j, 0, b), n * row->size);
+    if (out != reduce_at(j, 0, b)) {
+      memcpy(out, reduce_at(j, 0, b), n * row->size);
     }
   } else if (row->many[j->kind]) {
     const tt_many m = {j->src, j->scaled ? j->scale : NULL, j->nsrc, b};
     row->many[j->kind](out, &m, n);
   } else if (j->nsrc == 2) {
-    row->fold2s[j->kind](out, at(j, 0, b), at(j, 1, b), j->scale[0], j->scale[1], n);
+    row->fold2s[j->kind](out, reduce_at(j, 0, b), reduce_at(j, 1, b), j->scale[0], j->scale[1], n);
   } else if (j->scaled) {
     fold_accumulate(j, out, first, n);
   } else if (j->nsrc == 3) {
-    row->fold3[j->kind](out, at(j, 0, b), at(j, 1, b), at(j, 2, b), n);
+    row->fold3[j->kind](out, reduce_at(j, 0, b), reduce_at(j, 1, b), reduce_at(j, 2, b), n);
   } else if (j->nsrc == 4) {
-    row->fold4[j->kind](out, at(j, 0, b), at(j, 1, b), at(j, 2, b), at(j, 3, b), n);
+    row->fold4[j->kind](out, reduce_at(j, 0, b), reduce_at(j, 1, b), reduce_at(j, 2, b), reduce_at(j, 3, b), n);
   } else {
     fold_chain(j, out, first, n);
   }
@@ -247,7 +247,7 @@ static bool is_plain_stream(const tt_job *j)
   return plain && j->ndst == 1;
 }
 
-static void copy_one(const tt_kernels *isa, void *dst, const void *src, size_t bytes, bool stream)
+static void reduce_copy(const tt_kernels *isa, void *dst, const void *src, size_t bytes, bool stream)
 {
   if (dst == src) {
     return;
@@ -276,7 +276,7 @@ static void run_blocks(const tt_job *j, size_t count)
     for (int d = !aside; d < j->ndst; d++) {
       char *to = (char *)j->dst[d] + i * size;
       if (to != out) {
-        copy_one(j->isa, to, out, m * size, j->stream && !is_source(j, j->dst[d]));
+        reduce_copy(j->isa, to, out, m * size, j->stream && !is_source(j, j->dst[d]));
       }
     }
   }
@@ -343,7 +343,7 @@ void tt_copy(int ndst, void *const *dst, const void *src, size_t bytes, unsigned
   for (size_t i = 0; i < bytes; i += block) {
     size_t m = TT_MIN(block, bytes - i);
     for (int d = 0; d < ndst; d++) {
-      copy_one(isa, (char *)dst[d] + i, (const char *)src + i, m, stream && (d > 0 || !keep_first));
+      reduce_copy(isa, (char *)dst[d] + i, (const char *)src + i, m, stream && (d > 0 || !keep_first));
     }
   }
   if (stream) {

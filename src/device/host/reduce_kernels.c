@@ -286,7 +286,7 @@ WIDE_TYPE(double, tt_f64)
 // ---- Streaming copy ----
 
 // Whole lines of the destination go around the caches; the partial ones at its ends do not.
-static void stream(void *dst, const void *src, size_t bytes)
+static void stream_copy(void *dst, const void *src, size_t bytes)
 {
   uint8_t *d = dst;
   const uint8_t *s = src;
@@ -347,6 +347,6 @@ const tt_kernels TT_PASTE(tt_kernels_, TT_ISA) = {
             [ncclFloat8e4m3] = NARROW_ROW(e4m3, 1),
             [ncclFloat8e5m2] = NARROW_ROW(e5m2, 1),
         },
-    .stream = stream,
+    .stream = stream_copy,
     .fence = fence,
 };

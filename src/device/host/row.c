@@ -13,7 +13,7 @@
 #define HELP_BYTES (1u << 20) // moved by one call of `progress`, about
 
 // The same bytes as a program gets from libhostcuda for this device.
-static void identify(int device, tt_device_id *out)
+static void row_identify(int device, tt_device_id *out)
 {
   *out = (tt_device_id){.uuid = "tutti host"};
   snprintf(out->kind, sizeof out->kind, "%s", tt_device_host.name);
@@ -22,7 +22,7 @@ static void identify(int device, tt_device_id *out)
   }
 }
 
-static ncclResult_t captured(cudaStream_t stream, int device, bool *captured)
+static ncclResult_t row_captured(cudaStream_t stream, int device, bool *captured)
 {
   tt_stream *s;
   TT_TRY(tt_stream_look(stream, device, &s));
@@ -30,7 +30,7 @@ static ncclResult_t captured(cudaStream_t stream, int device, bool *captured)
   return ncclSuccess;
 }
 
-static ncclResult_t open_port(tt_port *port, const tt_port_env *env)
+static ncclResult_t row_open(tt_port *port, const tt_port_env *env)
 {
   tt_host_load(env->ranks, env->cores);
   port->operands = tt_calloc(TT_OPERAND_ROWS * ((size_t)port->nranks + 2), sizeof *port->operands);
@@ -41,7 +41,7 @@ static ncclResult_t open_port(tt_port *port, const tt_port_env *env)
   return ncclSuccess;
 }
 
-static void close_port(tt_port *port)
+static void row_close(tt_port *port)
 {
   tt_bell_retire(&port->page->bell);
   tt_free(port->operands);
@@ -50,13 +50,13 @@ static void close_port(tt_port *port)
   port->bounce = NULL;
 }
 
-static void submit(tt_plan *plan, tt_stream *stream)
+static void row_submit(tt_plan *plan, tt_stream *stream)
 {
   plan->work.ops = plan->watch == NULL ? &tt_plan_ops : &tt_plan_watched_ops;
   tt_stream_push(stream, &plan->work);
 }
 
-static bool progress(void)
+static bool row_progress(void)
 {
   return tt_stream_help(NULL, HELP_BYTES);
 }
@@ -67,33 +67,33 @@ static void pass(tt_stream *s, void *unused)
   tt_stream_pass(s);
 }
 
-static void settle(void)
+static void row_settle(void)
 {
   tt_stream_each(pass, NULL);
 }
 
-static void await(bool (*ready)(void *arg), void *arg)
+static void row_await(bool (*ready)(void *arg), void *arg)
 {
   tt_host_wait(NULL, ready, arg);
 }
 
-static void wake(void)
+static void row_wake(void)
 {
   tt_bell_fence();
   tt_bell_ring(&tt_process_bell);
 }
 
-static bool poll(bool (*ready)(void *arg), void *arg)
+static bool row_poll(bool (*ready)(void *arg), void *arg)
 {
   return tt_host_poll(NULL, ready, arg);
 }
 
-static void attend(void (*fn)(int delta))
+static void row_attend(void (*fn)(int delta))
 {
   atomic_store(&tt_host_attend, fn);
 }
 
-static bool take_synchronized(cudaStream_t stream, int device)
+static bool row_take_synchronized(cudaStream_t stream, int device)
 {
   tt_stream *s = tt_stream_find(stream, device);
   if (s == NULL || !atomic_load_explicit(&s->synchronized, memory_order_relaxed)) {
@@ -109,12 +109,12 @@ static bool row_spin(cudaStream_t stream, int device, bool (*ready)(void *arg), 
 }
 
 static const tt_shortcut_ops shortcut = {
-    .is_free = tt_stream_is_free, .take_synchronized = take_synchronized, .spin = row_spin, .queue = tt_stream_queue};
+    .is_free = tt_stream_is_free, .take_synchronized = row_take_synchronized, .spin = row_spin, .queue = tt_stream_queue};
 
 const tt_device_ops tt_device_host = {.name = "host",
                                       .count = tt_host_device_count,
                                       .current = tt_host_device,
-                                      .identify = identify,
+                                      .identify = row_identify,
                                       .alloc = tt_mem_alloc,
                                       .free = tt_mem_free,
                                       .find = tt_mem_find,
@@ -124,19 +124,19 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .scratch_free = tt_free,
                                       .get = tt_stream_get,
                                       .order = tt_stream_order,
-                                      .captured = captured,
+                                      .captured = row_captured,
                                       .record = tt_capture_calls,
-                                      .open = open_port,
-                                      .close = close_port,
-                                      .submit = submit,
+                                      .open = row_open,
+                                      .close = row_close,
+                                      .submit = row_submit,
                                       .connect = tt_handover_open,
                                       .disconnect = tt_handover_close,
-                                      .progress = progress,
-                                      .settle = settle,
-                                      .await = await,
-                                      .wake = wake,
-                                      .poll = poll,
+                                      .progress = row_progress,
+                                      .settle = row_settle,
+                                      .await = row_await,
+                                      .wake = row_wake,
+                                      .poll = row_poll,
                                       .awaiting = tt_host_waiting,
                                       .defer = tt_worker_defer,
-                                      .attend = attend,
+                                      .attend = row_attend,
                                       .shortcut = &shortcut};

@@ -34,7 +34,7 @@ static const char *const func_names[16] = {"Broadcast", "Reduce", "AllGather", "
 
 // "operation 3 AllReduce type ncclFloat32 op sum root 0 count 12". Messages match by their bytes alone, and their fingerprint says no more: "Send/Recv with
 // rank 1 of 12 bytes". `with`: the other rank.
-static void describe(char *text, size_t size, uint64_t sig, uint64_t count, int with)
+static void step_describe(char *text, size_t size, uint64_t sig, uint64_t count, int with)
 {
   static const char *const ops[16] = {"sum", "prod", "max", "min", "avg", "user-defined", "none"};
   const char *func = func_names[sig & 15], *op = ops[sig >> 8 & 15];
@@ -52,7 +52,7 @@ static ncclResult_t choices_differ(const tt_port *port, const tt_call *call, int
   char what[160], who[96];
   const char *tuner = port->tuner != NULL ? port->tuner : "(none here)";
   bool here = (call->sig_count & TT_SIG_DECIDED) != 0, there = (count & TT_SIG_DECIDED) != 0;
-  describe(what, sizeof what, sig, count, port->rank);
+  step_describe(what, sizeof what, sig, count, port->rank);
   if (!here && !there) {
     return tt_fail(
         ncclInvalidUsage,
@@ -78,8 +78,8 @@ ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer
   if (call->sig == sig && call->sig_count != count && TT_SIG_COUNT(call->sig_count) == TT_SIG_COUNT(count)) {
     return choices_differ(port, call, peer, sig, count);
   }
-  describe(mine, sizeof mine, call->sig, call->sig_count, peer);
-  describe(theirs, sizeof theirs, sig, count, port->rank);
+  step_describe(mine, sizeof mine, call->sig, call->sig_count, peer);
+  step_describe(theirs, sizeof theirs, sig, count, port->rank);
   return tt_fail(
       ncclInvalidUsage,
       "ranks are in different calls: rank %d is in %s, but rank %d is in %s; all ranks must make the same calls in the same order "
@@ -304,7 +304,7 @@ static int remote_destinations(const operands *o)
 }
 
 // Combines where every operand is a pointer. flags: how results bypass the caches.
-static void combine(const tt_lane *l, const tt_step *step, operands *o, size_t count, unsigned flags)
+static void step_combine(const tt_lane *l, const tt_step *step, operands *o, size_t count, unsigned flags)
 {
   const tt_call *c = l->call;
   if (step->flags & TT_STEP_REDUCE) {
@@ -405,7 +405,7 @@ static ncclResult_t kernel_copy(const tt_port *port, tt_link *link, void *local,
 // The destination that a sum's first remote source may be fetched into, because the sum overwrites it there: what the kernel writes goes into the place
 // that would be written anyhow, and is in a cache when it is summed. One of this rank's that no source lies in; none where results bypass the
 // caches, or go to peers too, or where peers have read it before, whose caches would have to give it up to the kernel. -1: none.
-static int host_of(const tt_lane *l, const tt_step *step, const operands *o)
+static int step_host_of(const tt_lane *l, const tt_step *step, const operands *o)
 {
   int host = -1;
   if (!(step->flags & TT_STEP_REDUCE) || l->call->stream || l->call->fetched || o->nowners > 0) {
@@ -449,8 +449,8 @@ static ncclResult_t combine_piece(tt_port *port, tt_lane *l, const tt_step *step
     }
   }
   TT_TRY(begin_writing(port, l, step, o));
-  combine(l, step, &piece, part->count,
-          streams(l, step, o) ? stream_flags(port, l, step, &piece) | (result != NULL ? TT_REDUCE_KEEP_FIRST : 0) : 0);
+  step_combine(l, step, &piece, part->count,
+               streams(l, step, o) ? stream_flags(port, l, step, &piece) | (result != NULL ? TT_REDUCE_KEEP_FIRST : 0) : 0);
   for (int i = 0; i < o->ndst && res == ncclSuccess; i++) {
     if (o->dst_link[i] != NULL) {
       res = kernel_copy(port, o->dst_link[i], result, (char *)o->dst[i] + done, bytes, true);
@@ -482,7 +482,7 @@ static ncclResult_t combine_far(tt_port *port, tt_lane *l, const tt_step *step, 
   if (!reduces && o->ndst == 1 && o->src_link[0] != NULL && o->nowners == 0) { // straight into place
     return kernel_copy(port, o->src_link[0], o->dst[0], o->src[0], count * esize, false);
   }
-  int host = host_of(l, step, o);
+  int host = step_host_of(l, step, o);
   size_t staged = reduces && remote_destinations(o) > 0;
   for (int i = 0; i < o->nsrc; i++) {
     staged += o->src_link[i] != NULL;
@@ -525,7 +525,7 @@ ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t 
     return ncclSuccess;
   }
   if (TT_LIKELY(!o.remote && o.nowners == 0)) {
-    combine(l, step, &o, count, streams(l, step, &o) ? stream_flags(port, l, step, &o) : 0);
+    step_combine(l, step, &o, count, streams(l, step, &o) ? stream_flags(port, l, step, &o) : 0);
   } else {
     TT_TRY(combine_far(port, l, step, &o, count));
   }

@@ -62,7 +62,7 @@ static inline int chunk_room(int chunk)
 }
 
 // A stream that was never used. Caller holds `lock`.
-static tt_stream *new_stream(void)
+static tt_stream *stream_new(void)
 {
   int n = atomic_load_explicit(&count, memory_order_relaxed), chunk = 0, before = 0;
   while (chunk < CHUNKS && n - before >= chunk_room(chunk)) {
@@ -87,7 +87,7 @@ static tt_stream *find_free(void)
 {
   tt_stream *s = free_streams;
   if (s == NULL) {
-    return new_stream();
+    return stream_new();
   }
   free_streams = s->next_free;
   return s;
@@ -101,7 +101,7 @@ static tt_stream *default_of(tt_span *set, int device)
 }
 
 // Caller holds `lock`.
-static tt_stream *take(int device, tt_stream *with)
+static tt_stream *stream_take(int device, tt_stream *with)
 {
   tt_stream *s = find_free();
   if (s != NULL) {
@@ -124,7 +124,7 @@ static tt_stream *legacy_get(int device)
     return s;
   }
   defaults *d = tt_calloc(1, sizeof *d);
-  s = d == NULL ? NULL : take(device, NULL);
+  s = d == NULL ? NULL : stream_take(device, NULL);
   if (s == NULL) {
     tt_free(d);
     return NULL;
@@ -139,7 +139,7 @@ ncclResult_t tt_stream_create(int device, bool blocking, tt_stream **out)
 {
   pthread_mutex_lock(&lock);
   tt_stream *with = blocking ? legacy_get(device) : NULL;
-  tt_stream *s = blocking && with == NULL ? NULL : take(device, with);
+  tt_stream *s = blocking && with == NULL ? NULL : stream_take(device, with);
   pthread_mutex_unlock(&lock);
   if (s == NULL) {
     return tt_fail(ncclSystemError, "no memory for a stream on device %d (%d streams are in use)", device, atomic_load(&count));
@@ -340,7 +340,7 @@ static tt_work *next_work(tt_stream *s)
 }
 
 // Completes the current entry. Run flag held.
-static void finish(tt_stream *s, tt_work *w, ncclResult_t result)
+static void stream_finish(tt_stream *s, tt_work *w, ncclResult_t result)
 {
   tt_bell *bell = w->ops->bell != NULL ? w->ops->bell(w) : &tt_process_bell;
   if (result != ncclSuccess) {
@@ -381,7 +381,7 @@ static bool run_queue(tt_stream *s, size_t budget)
       break;
     }
     moved = true;
-    finish(s, w, r == TT_RUN_FAILED ? result : ncclSuccess);
+    stream_finish(s, w, r == TT_RUN_FAILED ? result : ncclSuccess);
   }
   return moved;
 }
@@ -403,7 +403,7 @@ static void check_current(tt_stream *s)
 }
 
 // Gives the run flag back, doing again what others asked for meanwhile.
-static bool release_run(tt_stream *s, size_t budget)
+static bool stream_release_run(tt_stream *s, size_t budget)
 {
   bool moved = false;
   int taken = 1;
@@ -436,7 +436,7 @@ bool tt_stream_progress(tt_stream *s, size_t budget, bool insist)
     }
   }
   bool moved = run_queue(s, budget);
-  return release_run(s, budget) || moved;
+  return stream_release_run(s, budget) || moved;
 }
 
 void tt_stream_pass(tt_stream *s)
@@ -452,7 +452,7 @@ void tt_stream_pass(tt_stream *s)
     tt_sleep_ns(1000);
   }
   run_queue(s, FIRST_RUN_BYTES);
-  release_run(s, FIRST_RUN_BYTES);
+  stream_release_run(s, FIRST_RUN_BYTES);
 }
 
 void tt_stream_check(tt_stream *s)
@@ -466,7 +466,7 @@ void tt_stream_check(tt_stream *s)
   }
   check_current(s);
   run_queue(s, FIRST_RUN_BYTES);
-  release_run(s, FIRST_RUN_BYTES);
+  stream_release_run(s, FIRST_RUN_BYTES);
 }
 
 // ---- Busy streams
@@ -482,7 +482,7 @@ static __attribute__((noinline)) void add_to_busy(tt_stream *s)
 }
 
 // Puts the stream into the list, unless it is there. Called after an entry has been counted in `pending`, and before anybody must find that entry.
-static inline void list(tt_stream *s)
+static inline void stream_list(tt_stream *s)
 {
   if (TT_UNLIKELY(!atomic_load(&s->listed))) {
     add_to_busy(s);
@@ -512,14 +512,14 @@ static void take_idle_out(void)
     atomic_store_explicit(&before->next_busy, s->next_busy, memory_order_release);
     atomic_exchange(&s->listed, false);
     if (!is_over(s)) { // an entry that came before that has not listed the stream
-      list(s);
+      stream_list(s);
       tt_worker_kick();
     }
   }
 }
 
 // Takes idle streams out of the list, unless another thread is doing that already.
-static void sweep(void)
+static void stream_sweep(void)
 {
   if (pthread_mutex_trylock(&sweep_lock) == 0) {
     atomic_exchange(&sweeping, true); // before any look at a stream: see first_busy
@@ -557,7 +557,7 @@ void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg)
     }
   }
   if (TT_UNLIKELY(idle > 0)) {
-    sweep();
+    stream_sweep();
   }
 }
 
@@ -568,7 +568,7 @@ typedef struct helping {
   bool moved;
 } helping;
 
-static void help(tt_stream *s, void *arg)
+static void stream_help(tt_stream *s, void *arg)
 {
   helping *h = arg;
   if (s != h->except) {
@@ -579,7 +579,7 @@ static void help(tt_stream *s, void *arg)
 bool tt_stream_help(const tt_stream *except, size_t budget)
 {
   helping h = {.except = except, .budget = budget};
-  tt_stream_each(help, &h);
+  tt_stream_each(stream_help, &h);
   return h.moved;
 }
 
@@ -640,7 +640,7 @@ bool tt_stream_is_free(cudaStream_t handle, int device)
 static void push_only(tt_stream *s, tt_work *w)
 {
   atomic_fetch_add_explicit(&s->pending, 1, memory_order_seq_cst);
-  list(s);
+  stream_list(s);
   w->next = atomic_load_explicit(&s->incoming, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&s->incoming, &w->next, w, memory_order_release, memory_order_relaxed)) {
   }
@@ -656,11 +656,11 @@ static bool run_at_once(tt_stream *s, tt_work *w)
   bool empty = s->current == NULL && s->queue == NULL && atomic_load_explicit(&s->incoming, memory_order_relaxed) == NULL;
   if (empty) {
     atomic_fetch_add_explicit(&s->pending, 1, memory_order_seq_cst);
-    list(s);
+    stream_list(s);
     s->current = w;
     run_queue(s, FIRST_RUN_BYTES);
   }
-  release_run(s, FIRST_RUN_BYTES);
+  stream_release_run(s, FIRST_RUN_BYTES);
   return empty;
 }
 
@@ -699,7 +699,7 @@ ncclResult_t tt_stream_order(tt_stream *earlier, tt_stream *later)
   return ncclSuccess;
 }
 
-static bool stream_idle(void *s)
+static bool stream_is_idle(void *s)
 {
   return tt_stream_idle(s);
 }
@@ -732,7 +732,7 @@ static void mark_so_far(tt_stream *s, void *arg)
   if (mark == NULL) {
     tt_event_destroy(m == NULL ? NULL : m->event);
     tt_free(m);
-    tt_host_wait(s, stream_idle, s);
+    tt_host_wait(s, stream_is_idle, s);
     return;
   }
   m->stream = s;

@@ -36,16 +36,16 @@ static bool watching;        // there is a thread
 static uint64_t changed;     // when a wait last blocked or was over, tt_now_ns
 static tt_bell watcher_bell;
 
-static uint64_t load(const tt_value *v)
+static uint64_t value_load(const tt_value *v)
 {
   return v->bytes == 8 ? atomic_load_explicit((_Atomic uint64_t *)v->at, memory_order_acquire)
                        : atomic_load_explicit((_Atomic uint32_t *)v->at, memory_order_acquire);
 }
 
-static bool holds(const wait_entry *w)
+static bool value_holds(const wait_entry *w)
 {
   unsigned shift = 64 - 8 * w->v.bytes; // the word's upper end becomes that of 64 bits
-  uint64_t word = load(&w->v) << shift, value = w->v.value << shift;
+  uint64_t word = value_load(&w->v) << shift, value = w->v.value << shift;
   switch (w->condition) {
   case tuttiValueAtLeast: return (int64_t)(word - value) >= 0;
   case tuttiValueEqual: return word == value;
@@ -87,12 +87,12 @@ static void set_blocked(wait_entry *w, bool blocked)
 // ---- The watcher ----
 
 // Looks at all blocked waits. Returns whether there are any; *found: some are over. Caller holds `lock`.
-static bool look(bool *found)
+static bool value_look(bool *found)
 {
   bool any = lists[true] != NULL;
   for (wait_entry *w = lists[true], *next; w != NULL; w = next) {
     next = w->next;
-    if (holds(w)) {
+    if (value_holds(w)) {
       set_blocked(w, false);
       atomic_store_explicit(&w->over, true, memory_order_release);
       *found = true;
@@ -102,11 +102,11 @@ static bool look(bool *found)
 }
 
 // One look. Returns how long to sleep, 0: the thread ends.
-static uint64_t watch(void)
+static uint64_t value_watch(void)
 {
   bool found = false;
   pthread_mutex_lock(&lock);
-  bool any = look(&found);
+  bool any = value_look(&found);
   uint64_t now = tt_now_ns();
   changed = found ? now : changed;
   uint64_t since = now - TT_MIN(changed, now);
@@ -126,7 +126,7 @@ static void *watcher(void *arg)
   for (uint64_t ns = 1; ns != 0;) {
     tt_bell *bell = &watcher_bell;
     uint32_t ticket = tt_bell_announce(bell);
-    ns = watch();
+    ns = value_watch();
     if (ns != 0) {
       tt_bell_sleep(&bell, &ticket, 1, ns);
     }
@@ -136,7 +136,7 @@ static void *watcher(void *arg)
 }
 
 // Has the watcher look at the wait from now on.
-static ncclResult_t ask(wait_entry *w)
+static ncclResult_t value_ask(wait_entry *w)
 {
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&lock);
@@ -154,9 +154,9 @@ static ncclResult_t ask(wait_entry *w)
 
 // ---- Waits ----
 
-static tt_run look_once(wait_entry *w, ncclResult_t *result)
+static tt_run value_look_once(wait_entry *w, ncclResult_t *result)
 {
-  if (atomic_load_explicit(&w->over, memory_order_acquire) || holds(w)) {
+  if (atomic_load_explicit(&w->over, memory_order_acquire) || value_holds(w)) {
     return TT_RUN_DONE;
   }
   if (atomic_load(&w->abandoned)) {
@@ -165,17 +165,17 @@ static tt_run look_once(wait_entry *w, ncclResult_t *result)
   }
   if (!w->asked) {
     w->asked = true;
-    *result = ask(w);
+    *result = value_ask(w);
     return *result == ncclSuccess ? TT_RUN_BLOCKED : TT_RUN_FAILED;
   }
   return TT_RUN_BLOCKED;
 }
 
-static tt_run run_wait(tt_work *work, size_t *budget, ncclResult_t *result)
+static tt_run value_run_wait(tt_work *work, size_t *budget, ncclResult_t *result)
 {
   wait_entry *w = (wait_entry *)work;
   (void)budget;
-  tt_run run = look_once(w, result);
+  tt_run run = value_look_once(w, result);
   if (run != TT_RUN_BLOCKED && w->asked) { // the entry counts as complete before wait_done: from then on the program may free the word
     pthread_mutex_lock(&lock);
     set_blocked(w, false);
@@ -201,7 +201,8 @@ static tt_work *wait_again(const tt_work *work, int device)
   return tt_value_wait(&w->v, w->condition, device);
 }
 
-static const tt_work_ops wait_ops = {.name = "value wait", .run = run_wait, .done = wait_done, .kind = tuttiNodeValue, .again = wait_again};
+static const tt_work_ops wait_ops = {
+    .name = "value wait", .run = value_run_wait, .done = wait_done, .kind = tuttiNodeValue, .again = wait_again};
 
 tt_work *tt_value_wait(const tt_value *v, tuttiValueCondition_t condition, int device)
 {
