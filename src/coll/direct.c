@@ -97,7 +97,7 @@ static void direct_allreduce(tt_build *b, const tt_shape *shape)
     tt_build_step(b, 0, (uint32_t)turn(shape, i));
     tt_build_to(b, tt_ref_offer_in(turn(shape, i), (uint32_t)turn(shape, i)));
   }
-  tt_direct_sum_all(b, shape, TT_STEP_GIVE, own, own);
+  tt_direct_sum_all(b, shape, TT_STEP_PUT, own, own);
   tt_direct_to_all(b, shape, own);
   tt_build_step(b, 0, own);
   for (int i = 1; i < shape->nranks; i++) {
@@ -105,7 +105,7 @@ static void direct_allreduce(tt_build *b, const tt_shape *shape)
   }
   for (int i = 1; i < shape->nranks; i++) {
     int q = turn(shape, i);
-    tt_build_step(b, TT_STEP_UNLESS_GIVEN, (uint32_t)q);
+    tt_build_step(b, TT_STEP_UNLESS_PUT, (uint32_t)q);
     tt_build_from(b, tt_ref_token(q));
     tt_build_from(b, tt_ref_peer_out(q, (uint32_t)q));
     tt_build_to(b, tt_ref_out((uint32_t)q));

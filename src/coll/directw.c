@@ -70,7 +70,7 @@ static void pair_broadcast(tt_build *b, const tt_shape *shape)
     for (uint32_t k = 0; k < 2; k++) {
       tt_build_copy(b, k, tt_ref_in(k), tt_ref_out(k));
     }
-    tt_build_step(b, TT_STEP_GIVE | TT_STEP_GIVE_FAR, 0);
+    tt_build_step(b, TT_STEP_PUT | TT_STEP_PUT_FAR, 0);
     tt_build_from(b, tt_ref_token(peer));
     tt_build_from(b, tt_ref_in(0));
     tt_build_to(b, tt_ref_peer_out(peer, 0));
@@ -82,7 +82,7 @@ static void pair_broadcast(tt_build *b, const tt_shape *shape)
   }
   tell_one(b, peer);
   for (uint32_t k = 2; k-- > 0;) {
-    tt_build_step(b, k == 0 ? TT_STEP_UNLESS_GIVEN : 0, k);
+    tt_build_step(b, k == 0 ? TT_STEP_UNLESS_PUT : 0, k);
     tt_build_from(b, tt_ref_token(peer));
     tt_build_from(b, tt_ref_peer_in(peer, k));
     tt_build_to(b, tt_ref_out(k));
@@ -137,14 +137,14 @@ static void pair_reduce(tt_build *b, const tt_shape *shape)
   if (shape->rank == shape->root) {
     tell_one(b, peer);
     for (int i = 0; i < 3; i++) {
-      pair_sum(b, shape, i == 2 ? TT_STEP_UNLESS_GIVEN : 0, order[i]);
+      pair_sum(b, shape, i == 2 ? TT_STEP_UNLESS_PUT : 0, order[i]);
       tt_build_to(b, tt_ref_out(order[i]));
     }
     return;
   }
   for (int i = 0; i < 3; i++) {
     if (i == 2) {
-      pair_sum(b, shape, TT_STEP_GIVE | TT_STEP_GIVE_FAR, order[i]);
+      pair_sum(b, shape, TT_STEP_PUT | TT_STEP_PUT_FAR, order[i]);
       tt_build_to(b, tt_ref_peer_out(peer, order[i]));
     }
     tt_build_step(b, 0, order[i]);

@@ -353,8 +353,8 @@ static ncclResult_t add_operation(struct ncclComm *comm, tt_plan *p, tt_task *t,
     return tt_fail(ncclSystemError, "rank %d: no memory for an operation that is under way", comm->rank);
   }
   c->fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches;
-  c->stream_given = bypasses(comm, t->func, c, blocks_of(s, c), bytes);
-  c->stream = c->stream_given && !c->fetched;
+  c->stream_put = bypasses(comm, t->func, c, blocks_of(s, c), bytes);
+  c->stream = c->stream_put && !c->fetched;
   if (d->choice.direct && !comm->machine.all_local && p->stage_bytes == 0) {
     find_memory(comm->port.row, s, c);
   }

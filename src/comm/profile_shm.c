@@ -72,7 +72,7 @@ static void count_ref(tt_cached *c, int strand, const tt_ref *r, bool send)
 // Destinations that are told of. A gift is not: where it is made, the peer has nothing to fetch, and it is the fetching that is told.
 static int told_destinations(const tt_step *step)
 {
-  return step->flags & TT_STEP_GIVE ? 0 : step->ndst;
+  return step->flags & TT_STEP_PUT ? 0 : step->ndst;
 }
 
 static void count_refs(const tt_port *port, tt_cached *c, int strand, const tt_ref *refs, int n, bool send)

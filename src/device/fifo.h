@@ -21,7 +21,7 @@ typedef enum { TT_SIMPLE, TT_LL, TT_TOK, TT_TINY, TT_NFIFOS } tt_proto;
 
 enum {
   TT_TINY_BYTES = 232, // payload of a TINY slot
-  TT_TOKEN_SLOTS = 8   // an outbox remembers where the copies of twice as many end (link.h)
+  TT_TOKEN_SLOTS = 8   // an outbox remembers where the copies of twice as many end (device/host/handover.h)
 };
 
 // What a token tells the receiver: where the sender's buffers are, as addresses of the sender's address space. A `mem` that is not 0 names
@@ -31,7 +31,7 @@ typedef struct tt_desc {
   uint32_t in_mem, out_mem;
   uint64_t scalar;    // the sender's pre-scaling factor
   uint32_t freed;     // how many shareable allocations the sender has freed: a change invalidates what the receiver has mapped
-  uint32_t given : 1; // the sender has written its last TT_STEP_GIVE into the receiver's output
+  uint32_t put : 1;   // the sender has written its last TT_STEP_PUT into the receiver's output
   uint32_t along : 2; // 1 + tt_way: how the slot's `bytes` bytes of what the token offers come along (device/host/offer.h); 0: nothing does
   // PAGES: number, in the sender's process, of the pipe (os/pagepipe.h); COPY: where in the sender's outbox, in cache lines.
   uint32_t place : 29;

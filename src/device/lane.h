@@ -24,7 +24,7 @@ typedef struct tt_call {
   uint32_t in_mem, out_mem; // shareable allocations the buffers lie in (tt_mem_find); 0: none
   bool stream;              // large, and nobody reads the result soon: keep it out of the caches
   bool fetched;             // peers read the output while the call runs
-  bool stream_given;        // the same of a step all of whose gifts are made or laid out as copies, and of one that reads such a copy
+  bool stream_put;          // the same of a step all of whose gifts are made or laid out as copies, and of one that reads such a copy
   _Atomic bool open;        // its plan has begun: the output is its own, so the network may write there. Written by the plan (release)
   void *event;              // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
 } tt_call;

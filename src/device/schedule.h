@@ -50,12 +50,12 @@ enum {
   TT_STEP_PLACE_IN_PLACE = 32,
   // Where some ranks have mapped others' outputs and some have not. Whoever writes decides, chunk by chunk, and tells with the next token, which offers
   // the same chunk: that of the input in a copy, that of the output in a sum which goes there, too. A sum that goes to peers alone is made where it is
-  // given, or not at all. TT_PEER_OUT among the destinations: those alone that this rank reaches as memory. Where no destination is left nothing is done.
-  TT_STEP_GIVE = 64,
+  // put, or not at all. TT_PEER_OUT among the destinations: those alone that this rank reaches as memory. Where no destination is left nothing is done.
+  TT_STEP_PUT = 64,
   // Nothing where the last token of the peer whose memory is read says that it has written the result here already.
-  TT_STEP_UNLESS_GIVEN = 128,
-  // With TT_STEP_GIVE: also those that the kernel must write, where the peer does not want copies (device/host/offer.h).
-  TT_STEP_GIVE_FAR = 256,
+  TT_STEP_UNLESS_PUT = 128,
+  // With TT_STEP_PUT: also those that the kernel must write, where the peer does not want copies (device/host/offer.h).
+  TT_STEP_PUT_FAR = 256,
 };
 
 typedef struct tt_step {

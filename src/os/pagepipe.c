@@ -30,7 +30,7 @@ static void open_pipe(tt_pagepipe *p)
   atomic_fetch_sub(&open_pipes, 1);
 }
 
-size_t tt_pagepipe_give(tt_pagepipe *pipe, const void *p, size_t bytes)
+size_t tt_pagepipe_put(tt_pagepipe *pipe, const void *p, size_t bytes)
 {
   size_t moved = 0;
   if (pipe->state == TT_PAGEPIPE_UNTRIED) {

@@ -35,7 +35,7 @@ typedef struct tt_pagetap {
 // many: 0 also for memory of a kind that cannot be handed over. Opens the pipe when first called. It returns 0 from
 // then on where there can be none (a process has at most TT_PAGEPIPES), and where the pipe is not read
 // (TT_PAGEPIPE_FULL times in a row it was full). Never waits, never raises a signal.
-size_t tt_pagepipe_give(tt_pagepipe *pipe, const void *p, size_t bytes);
+size_t tt_pagepipe_put(tt_pagepipe *pipe, const void *p, size_t bytes);
 
 // Joins the pipe whose reading end is descriptor `fd` of process `pid`, when first called. False: this process may
 // not, or it is no such pipe. The caller makes sure that the owner has not closed it, and got the number for another

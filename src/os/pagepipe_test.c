@@ -49,7 +49,7 @@ static void test_pieces(void **state)
   char *from = memory(ALL), *to = memory(ALL);
   for (size_t bytes = 1, at = 0; bytes < ALL / 2; bytes = bytes * 3 + 1, at += 1001) {
     memset(to, 0, ALL);
-    assert_int_equal(tt_pagepipe_give(&pipe, from + at, bytes), bytes);
+    assert_int_equal(tt_pagepipe_put(&pipe, from + at, bytes), bytes);
     assert_true(tt_pagetap_join(&tap, getpid(), pipe.read));
     from[at + bytes - 1] ^= 1;
     assert_int_equal(tt_pagetap_take(&tap, to + 3, bytes / 3), 0);
@@ -76,17 +76,17 @@ static void test_full(void **state)
   for (size_t at = 0; at <= 8; at += 8) {
     tt_pagepipe pipe = {0};
     tt_pagetap tap = {0};
-    assert_int_equal(tt_pagepipe_give(&pipe, from + at, 2 * ALL - at), ALL - at);
+    assert_int_equal(tt_pagepipe_put(&pipe, from + at, 2 * ALL - at), ALL - at);
     assert_true(tt_pagetap_join(&tap, getpid(), pipe.read));
     assert_int_equal(tt_pagetap_take(&tap, to, ALL - at), 0);
     assert_memory_equal(to, from + at, ALL - at);
-    assert_int_equal(tt_pagepipe_give(&pipe, from, ALL), ALL);
-    assert_int_equal(tt_pagepipe_give(&pipe, from, 1), 0);
+    assert_int_equal(tt_pagepipe_put(&pipe, from, ALL), ALL);
+    assert_int_equal(tt_pagepipe_put(&pipe, from, 1), 0);
     assert_int_equal(tt_pagetap_take(&tap, to, ALL), 0);
-    assert_int_equal(tt_pagepipe_give(&pipe, from, ALL), ALL);
+    assert_int_equal(tt_pagepipe_put(&pipe, from, ALL), ALL);
     for (int i = 0; i < TT_PAGEPIPE_FULL; i++) {
       assert_int_equal(pipe.state, TT_PAGEPIPE_OPEN);
-      assert_int_equal(tt_pagepipe_give(&pipe, from, 1), 0);
+      assert_int_equal(tt_pagepipe_put(&pipe, from, 1), 0);
     }
     assert_int_equal(pipe.state, TT_PAGEPIPE_STOPPED);
     tt_pagetap_close(&tap);
@@ -95,7 +95,7 @@ static void test_full(void **state)
     memset(to, 0, ALL);
     assert_int_equal(tt_pagetap_take(&tap, to, ALL), 0);
     assert_memory_equal(to, from, ALL);
-    assert_int_equal(tt_pagepipe_give(&pipe, from, 1), 0);
+    assert_int_equal(tt_pagepipe_put(&pipe, from, 1), 0);
     tt_pagetap_close(&tap);
     tt_pagepipe_close(&pipe);
   }
@@ -113,7 +113,7 @@ static void test_short(void **state)
   tt_pagetap tap = {0};
   memset(to, 0, ALL);
   for (int round = 0; round < 2; round++) {
-    assert_int_equal(tt_pagepipe_give(&pipe, from, ALL), fits);
+    assert_int_equal(tt_pagepipe_put(&pipe, from, ALL), fits);
     assert_true(tt_pagetap_join(&tap, getpid(), pipe.read));
     assert_int_equal(tt_pagetap_take(&tap, to, fits), 0);
     assert_memory_equal(to, from, fits);
@@ -139,7 +139,7 @@ static void test_between_processes(void **state)
   if (pid == 0) {
     tt_pagepipe pages = {0};
     from[5] = 99;
-    fd = tt_pagepipe_give(&pages, from, 10 * PAGE) == 10 * PAGE ? pages.read : -1;
+    fd = tt_pagepipe_put(&pages, from, 10 * PAGE) == 10 * PAGE ? pages.read : -1;
     bool ok = write(told[1], &fd, sizeof fd) == sizeof fd && read(go[0], &byte, 1) == 1;
     _exit(ok ? 0 : 1);
   }
@@ -177,10 +177,10 @@ static void test_refused(void **state)
   tt_pagepipe pipe = {0}, other = {0};
   tt_pagetap tap = {0};
   assert_int_equal(munmap(p + 2 * PAGE, PAGE), 0);
-  assert_int_equal(tt_pagepipe_give(&pipe, p, 4 * PAGE), 2 * PAGE); // up to the gap
+  assert_int_equal(tt_pagepipe_put(&pipe, p, 4 * PAGE), 2 * PAGE); // up to the gap
   assert_true(tt_pagetap_join(&tap, getpid(), pipe.read));
   assert_int_equal(tt_pagetap_take(&tap, p + 2 * PAGE, PAGE), EFAULT);
-  assert_int_equal(tt_pagepipe_give(&pipe, p + 2 * PAGE, PAGE), 0);
+  assert_int_equal(tt_pagepipe_put(&pipe, p + 2 * PAGE, PAGE), 0);
   assert_int_equal(pipe.state, TT_PAGEPIPE_OPEN);
   tt_pagetap_close(&tap);
   tt_pagepipe_close(&pipe);
@@ -188,7 +188,7 @@ static void test_refused(void **state)
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
   none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-  assert_int_equal(tt_pagepipe_give(&other, p, PAGE), 0);
+  assert_int_equal(tt_pagepipe_put(&other, p, PAGE), 0);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
   assert_int_equal(other.state, TT_PAGEPIPE_NONE);
   assert_int_equal(open_files(), before);
@@ -212,12 +212,12 @@ static void test_not_such_a_pipe(void **state)
   close(ends[1]);
   tt_pagepipe pipes[TT_PAGEPIPES + 2] = {0};
   for (int i = 0; i < TT_PAGEPIPES + 2; i++) {
-    assert_int_equal(tt_pagepipe_give(&pipes[i], p, PAGE), i < TT_PAGEPIPES ? PAGE : 0);
+    assert_int_equal(tt_pagepipe_put(&pipes[i], p, PAGE), i < TT_PAGEPIPES ? PAGE : 0);
   }
   for (int i = 0; i < TT_PAGEPIPES + 2; i++) {
     tt_pagepipe_close(&pipes[i]);
   }
-  assert_int_equal(tt_pagepipe_give(&pipes[0], p, PAGE), PAGE); // there is room again
+  assert_int_equal(tt_pagepipe_put(&pipes[0], p, PAGE), PAGE); // there is room again
   tt_pagepipe_close(&pipes[0]);
   assert_int_equal(open_files(), before);
   munmap(p, PAGE);

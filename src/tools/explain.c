@@ -64,10 +64,10 @@ static const char *verb(const tt_step *step)
 // What the mark behind a step means is in schedule.h, at the flags.
 static const char *mark(const tt_step *step)
 {
-  return step->flags & TT_STEP_GIVE_FAR       ? "   if mapped or pages"
-         : step->flags & TT_STEP_GIVE         ? "   if mapped"
-         : step->flags & TT_STEP_UNLESS_GIVEN ? "   unless given"
-                                              : "";
+  return step->flags & TT_STEP_PUT_FAR      ? "   if mapped or pages"
+         : step->flags & TT_STEP_PUT        ? "   if mapped"
+         : step->flags & TT_STEP_UNLESS_PUT ? "   unless given"
+                                            : "";
 }
 
 static void print_step(const print *p, int number, const tt_step *step)

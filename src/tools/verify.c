@@ -124,10 +124,10 @@ static bool is_given(const tt_verifier *v, const tt_actor *a)
 static bool is_spared(const tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool source)
 {
   unsigned flags = tt_actor_step(v, a)->flags;
-  if (flags & TT_STEP_UNLESS_GIVEN) {
+  if (flags & TT_STEP_UNLESS_PUT) {
     return is_given(v, a);
   }
-  if (!(flags & TT_STEP_GIVE)) {
+  if (!(flags & TT_STEP_PUT)) {
     return false;
   }
   return source ? !makes_something(v, a) : ref->kind == TT_PEER_OUT && !reaches(v, tt_actor_schedule(v, a)->rank, ref->peer);
@@ -539,7 +539,7 @@ static bool has_gifts(const tt_schedule *const *all, int count)
 {
   for (int i = 0; i < count; i++) {
     for (int k = 0; k < all[i]->nsteps; k++) {
-      if (all[i]->steps[k].flags & (TT_STEP_GIVE | TT_STEP_UNLESS_GIVEN)) {
+      if (all[i]->steps[k].flags & (TT_STEP_PUT | TT_STEP_UNLESS_PUT)) {
         return true;
       }
     }

@@ -71,7 +71,7 @@ typedef struct tt_memory {
   int running;              // of them: not at their end
 } tt_memory;
 
-// Which TT_STEP_GIVEs find the peer's output mapped: a run for each, because the executor may find any.
+// Which TT_STEP_PUTs find the peer's output mapped: a run for each, because the executor may find any.
 typedef enum { TT_REACH_NOBODY, TT_REACH_ALL, TT_REACH_LATER, TT_REACH_COUNT } tt_reach; // later: outputs of ranks with a larger number
 
 typedef struct tt_verifier {

@@ -339,7 +339,7 @@ static void expect_fault_of_gifts(bool keep_fetches)
   for (int i = 0; i < r.count; i++) {
     for (int k = 0; k < r.s[i]->nsteps; k++) {
       tt_step *step = &r.s[i]->steps[k];
-      bool gift = (step->flags & TT_STEP_GIVE) != 0, fetch = (step->flags & TT_STEP_UNLESS_GIVEN) != 0;
+      bool gift = (step->flags & TT_STEP_PUT) != 0, fetch = (step->flags & TT_STEP_UNLESS_PUT) != 0;
       step->ndst = gift && keep_fetches ? 1 : step->ndst; // into the own output alone, and yet the others do not fetch
       step->ndst = fetch && !keep_fetches ? 0 : step->ndst;
       step->nsrc = fetch && !keep_fetches ? 1 : step->nsrc; // the token alone: right only where everything has been written

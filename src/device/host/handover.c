@@ -10,7 +10,8 @@
 #define PIPE_RANKS 8
 #define LONG_PIPE_RANKS 6
 
-// Where ranks share cores a second copy takes time off the others, and trials would measure whose turn it was. Without memory for it offers go without copies.
+// Where ranks share cores there is no outbox: a second copy would take time from the others, and trials would measure whose turn it was. If memory for
+// the trials is lacking, offers go without copies.
 static void open_outbox(const tt_port *port, tt_handover *h, const tt_link_env *env)
 {
   int64_t copies = tt_params_get()->host_copies;

@@ -1,7 +1,7 @@
 // handover.h: what the host device keeps for a link whose tokens hand memory over: the peer's last token, copies and pages under way, and trials of both ways.
 //
-// Private to src/device/host: offer.c, step.c and mem.c use it. Made when the link is connected, freed when it is disconnected; in between it belongs to the
-// thread that runs the rank's plan. The two words in shared memory (`wants`, `wanted`) are relaxed atomics: hints, which order nothing.
+// Private to src/device/host: offer.c, step.c and mem.c use it. It lives from the link's connection to its disconnection. Only the thread that runs the
+// rank's plan uses it. The two words in shared memory (`wants`, `wanted`) are relaxed atomics: hints, which order nothing.
 #pragma once
 #include "device/host/trial.h"
 #include "device/link.h"
@@ -22,16 +22,16 @@ typedef struct tt_maplist {
   tt_map map[TT_LINK_MAPS];
   uint32_t next;
   uint32_t freed;
-  bool told; // the log has said that something cannot be mapped
+  bool logged; // the log has said that something cannot be mapped
 } tt_maplist;
 
 // A ring behind the window to a peer, in which this rank lays copies of what its tokens offer. A copy stays until the peer has given its token back. Positions
 // count bytes since the beginning, modulo 2^32. Used by the thread that runs the rank's plan.
 typedef struct tt_outbox {
   char *base;
-  uint32_t size; // a power of two; 0: there is none
-  uint32_t tail; // where the next copy goes
-  uint32_t laid; // bytes from there on with the chunk that the next token offers, but has not been given for yet; 0: none
+  uint32_t size;                    // a power of two; 0: there is none
+  uint32_t tail;                    // where the next copy goes
+  uint32_t laid;                    // bytes from there on that hold the chunk which the next token will offer; 0: none
   uint32_t end[2 * TT_TOKEN_SLOTS]; // the tail behind each token, by the last digits of its number
 } tt_outbox;
 
@@ -49,12 +49,12 @@ typedef struct tt_trials {
 // Times of what this rank gets from the peer, where they are measured (offer.c).
 typedef struct tt_offer_timing {
   uint64_t since; // when this rank had read what the peer offered, or before that began with a call, if that is measured; else 0
-  uint64_t until; // and when it last offered something, or had read that, or was told that the peer has
+  uint64_t until; // when it last offered something, had read what was offered, or saw that the peer had
   uint64_t waits; // since when what it offers next has no room, if that is measured; else 0
   uint64_t begun; // fingerprint of the call in which it last offered something
   uint8_t size;   // its number among the trials
   uint8_t chunks; // offers of the call that they belong to
-  uint8_t came;   // 1 + the tt_way it came; 0: nothing did
+  uint8_t came;   // 1 + the tt_way by which the last offer came; 0: by none
 } tt_offer_timing;
 
 typedef struct tt_handover {
@@ -62,23 +62,23 @@ typedef struct tt_handover {
   char *in, *out;
   uint64_t in_remote, out_remote;
   uint64_t scalar;
-  const char *copied; // what it has offered lies here; NULL: it came otherwise, or not
-  size_t offered;     // bytes that came along through the pipe: the first of the chunk that it has offered
-  bool given;         // the peer has written into this rank's output
+  const char *copied; // what it offers lies here; NULL: it came another way, or not at all
+  size_t offered;     // bytes of the offered chunk, from its start on, that the pipe holds
+  bool peer_put;      // the peer has written into this rank's output
   // This rank's tokens.
-  bool gives;      // TT_STEP_GIVE: this rank has written into the peer's output since its last token,
-  bool far;        // with the kernel's help
-  uint32_t held;   // number of the token behind the last one that needs this rank's own memory until it comes back
-  uint32_t handed; // bytes that the token now being sent offers
+  bool put;            // TT_STEP_PUT: this rank has written into the peer's output since its last token,
+  bool put_far;        // with the kernel's help
+  uint32_t held;       // number of the token behind the last one that needs this rank's own memory until it comes back
+  uint32_t sent_bytes; // that come along with the token being sent
   // COPY: what comes along.
   tt_maplist mapped;
-  tt_pagepipe pages;       // for what this rank's tokens offer
-  tt_pagetap tap;          // and the peer's
-  tt_outbox outbox;        // the other way
-  const char *inbox;       // the peer's outbox,
-  uint32_t inbox_size;     // though it may do without
-  _Atomic uint32_t *wants; // sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: all for ever. Only this rank writes there
-  const _Atomic uint32_t *wanted; // and the peer: it need not be the latest
+  tt_pagepipe pages; // for what this rank's tokens offer
+  tt_pagetap tap;    // and the peer's
+  tt_outbox outbox;  // the other way
+  const char *inbox; // the peer's outbox, which it need not use
+  uint32_t inbox_size;
+  _Atomic uint32_t *wants; // sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: always all. Only this rank writes there
+  const _Atomic uint32_t *wanted; // the same word of the peer's; an older value does no harm
   tt_trials *trials;              // of what the peer's tokens offer; NULL: there is no outbox
   tt_offer_timing timing;
 } tt_handover;

@@ -129,7 +129,7 @@ static void step_publish(tt_port *port, tt_lane *l, const tt_step *step, uint32_
   for (int i = 0; i < step->ndst; i++) {
     if (dst[i].kind == TT_FIFO || dst[i].kind == TT_TOKEN) {
       tt_fifo_publish(&port->links[dst[i].peer]->send[fifo_of(l, &dst[i])],
-                      dst[i].kind == TT_FIFO ? bytes : port->links[dst[i].peer]->handover->handed, c->sig, c->sig_count);
+                      dst[i].kind == TT_FIFO ? bytes : port->links[dst[i].peer]->handover->sent_bytes, c->sig, c->sig_count);
       posted = true;
     }
   }

@@ -222,8 +222,8 @@ static void mem_pull(tt_link *link, tt_map *m)
     e = EINVAL;
   }
   tt_fd_close(fd);
-  if (e != 0 && !link->handover->mapped.told) {
-    link->handover->mapped.told = true;
+  if (e != 0 && !link->handover->mapped.logged) {
+    link->handover->mapped.logged = true;
     tt_info(TT_SHM, "rank %d reads memory of rank %d by address: /proc/%d/fd/%u cannot be mapped: %s (said once)", link->rank, link->peer,
             link->proc.pid, m->handle - 1, strerror(e));
   }

@@ -9,7 +9,7 @@
 #include "os/clock.h"
 
 #define LOGGED_TRIALS 16 // of a link
-#define BOTH_WAYS 8      // a rank that has sent fewer offers in a row without taking one belongs to a pair that offers both ways
+#define BOTH_WAYS 8      // offers sent in a row without one taken, from which on a pair counts as one-way
 #define LEAST_LOG2 15    // of the bytes: below twice that all calls share a trial
 
 // By the call's size, not the chunk's: it tells which cache the data are in.
@@ -30,8 +30,9 @@ static uint8_t offers_of_call(const tt_port *port, const tt_lane *l)
 
 // ---- Taking
 
-// Joins the peer's pipe, at the first token that names it. A peer that has given up may have closed it, and the number be another file's: it says so before.
-static bool join_pipe(tt_link *link, int fd)
+// Joins the peer's pipe, at the first token that names it. A peer that has failed may have closed it, so that the number names another file now; its page
+// says so first.
+static bool offer_join_pipe(tt_link *link, int fd)
 {
   tt_handover *h = link->handover;
   bool first = h->tap.state == TT_PAGEPIPE_UNTRIED, here = tt_pagetap_join(&h->tap, link->proc.pid, fd);
@@ -43,8 +44,8 @@ static bool join_pipe(tt_link *link, int fd)
   return here;
 }
 
-// What the slot says is read once, and believed only where it leads to memory that both map.
-static ncclResult_t take_along(const tt_port *port, const tt_lane *l, tt_link *link, const tt_slot *s, size_t bytes)
+// Reads the slot once, and checks that it leads to memory that both map.
+static ncclResult_t offer_take_data(const tt_port *port, const tt_lane *l, tt_link *link, const tt_slot *s, size_t bytes)
 {
   tt_handover *h = link->handover;
   const tt_desc d = s->desc;
@@ -63,8 +64,8 @@ static ncclResult_t take_along(const tt_port *port, const tt_lane *l, tt_link *l
                      port->rank, link->peer, along, bytes, at, h->inbox_size);
     }
     h->copied = h->inbox + at;
-  } else if (along > 0 && join_pipe(link, (int)d.place)) {
-    h->offered = along; // else it stays in the pipe, which the sender finds full
+  } else if (along > 0 && offer_join_pipe(link, (int)d.place)) {
+    h->offered = along; // else the data stay in the pipe, and the sender finds it full
   }
   return ncclSuccess;
 }
@@ -78,7 +79,7 @@ ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_
   }
   const tt_desc *d = &s->desc;
   h->scalar = d->scalar;
-  h->given = d->given != 0;
+  h->peer_put = d->put != 0;
   h->in_remote = d->in;
   h->out_remote = d->out;
   h->offered = 0;
@@ -90,14 +91,14 @@ ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_
     return ncclSuccess;
   }
   if (d->along != 0) {
-    TT_TRY(take_along(port, l, link, s, bytes));
+    TT_TRY(offer_take_data(port, l, link, s, bytes));
   }
   tt_mem_import(link, d);
   return ncclSuccess;
 }
 
 // Logs what a trial has found.
-static void log_trial(const tt_link *link, const tt_trial *t)
+static void offer_log_trial(const tt_link *link, const tt_trial *t)
 {
   uint32_t copy_ns = t->least_ns[TT_WAY_COPY], pages_ns = t->least_ns[TT_WAY_PAGES];
   int size = link->handover->timing.size;
@@ -120,7 +121,7 @@ void tt_offer_taken(tt_link *link)
   uint64_t now_ns = tt_trial_is_on(t) ? tt_now_ns() : 0, ns = h->timing.since != 0 ? now_ns - h->timing.since : UINT32_MAX;
   if (tt_trial_add(t, (tt_way)(h->timing.came - 1), h->timing.chunks, ns) && all->logged < LOGGED_TRIALS) {
     all->logged++;
-    log_trial(link, t);
+    offer_log_trial(link, t);
   }
   h->timing.since = h->timing.until = now_ns;
   uint32_t bit = 1u << h->timing.size, wants = atomic_load_explicit(h->wants, memory_order_relaxed);
@@ -130,10 +131,10 @@ void tt_offer_taken(tt_link *link)
   }
 }
 
-// ---- Giving
+// ---- Sending
 
-// As the peer wants it, who reads them. But of two ranks that offer each other something the lower one decides for both: what each measures is made of what
-// both do.
+// The peer, which reads, decides. But of two ranks that offer each other something the lower one decides for both, because what each measures depends on
+// what both do.
 bool tt_offer_copies(const tt_link *link, const tt_call *c, size_t bytes)
 {
   tt_handover *h = link->handover;
@@ -147,37 +148,37 @@ bool tt_offer_copies(const tt_link *link, const tt_call *c, size_t bytes)
   return (pages >> size & 1) == 0 && (wanted & TT_WANTS_PAGES) == 0;
 }
 
-static uint32_t whole_lines(size_t bytes)
+static uint32_t outbox_lines(size_t bytes)
 {
   return (uint32_t)TT_ROUND_UP(bytes, TT_CACHE_LINE);
 }
 
-// Makes the outbox's tail a place for that many bytes. False: there is none until the peer has given more back.
-static bool find_room(tt_link *link, size_t bytes)
+// Moves the outbox's tail to a place for that many bytes. False: there is none until the peer has returned more slots.
+static bool outbox_find_room(tt_link *link, size_t bytes)
 {
   tt_outbox *box = &link->handover->outbox;
   tt_fifo *tokens = &link->send[TT_TOK];
-  if (tt_fifo_drained(tokens)) { // begins anew, where the caches know it
+  if (tt_fifo_drained(tokens)) { // starts at the beginning again, which is in the caches
     box->tail = box->end[(tokens->next - 1) % TT_COUNT(box->end)] = 0;
   }
   uint32_t free_to = box->end[(tokens->seen - 1) % TT_COUNT(box->end)], at = box->tail;
-  if (at % box->size + whole_lines(bytes) > box->size) {
+  if (at % box->size + outbox_lines(bytes) > box->size) {
     at = TT_ROUND_UP(at, box->size);
   }
-  if (at + whole_lines(bytes) - free_to > box->size) {
+  if (at + outbox_lines(bytes) - free_to > box->size) {
     return false;
   }
   box->tail = at;
   return true;
 }
 
-static char *tail_of(const tt_outbox *box)
+static char *outbox_tail(const tt_outbox *box)
 {
   return box->base + box->tail % box->size;
 }
 
 // Would the peer need the kernel's help to read what the token offers?
-static bool is_far(const tt_link *link, const tt_call *c, const tt_ref *token)
+static bool offer_is_far(const tt_link *link, const tt_call *c, const tt_ref *token)
 {
   return token->offer != TT_OFFER_NONE && link->access == TT_ACCESS_COPY && (token->offer == TT_OFFER_IN ? c->in_mem : c->out_mem) == 0;
 }
@@ -192,7 +193,7 @@ static bool offers_are_timed(const tt_link *link, int size)
 bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t bytes)
 {
   tt_handover *h = link->handover;
-  if (h->outbox.laid > 0 || h->gives || !is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || find_room(link, bytes)) {
+  if (h->outbox.laid > 0 || h->put || !offer_is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || outbox_find_room(link, bytes)) {
     return true;
   }
   if (h->timing.waits == 0 && h->trials != NULL && offers_are_timed(link, offer_size(c))) {
@@ -203,35 +204,35 @@ bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t 
 
 void *tt_offer_lay(tt_link *link, const tt_call *c, size_t bytes)
 {
-  bool may = link->access == TT_ACCESS_COPY && tt_offer_copies(link, c, bytes) && find_room(link, bytes);
+  bool may = link->access == TT_ACCESS_COPY && tt_offer_copies(link, c, bytes) && outbox_find_room(link, bytes);
   link->handover->outbox.laid = may ? (uint32_t)bytes : 0;
-  return may ? tail_of(&link->handover->outbox) : NULL;
+  return may ? outbox_tail(&link->handover->outbox) : NULL;
 }
 
-static void hand_copy(tt_link *link, const void *from, size_t bytes, tt_desc *d)
+static void offer_copy(tt_link *link, const void *from, size_t bytes, tt_desc *d)
 {
   tt_outbox *box = &link->handover->outbox;
-  void *to = tail_of(box);
+  void *to = outbox_tail(box);
   if (box->laid == 0) {
     tt_copy(1, &to, from, bytes, 0);
   }
   d->along = 1 + TT_WAY_COPY;
   d->place = box->tail % box->size / TT_CACHE_LINE;
-  link->handover->handed = (uint32_t)bytes;
-  box->tail += whole_lines(bytes);
+  link->handover->sent_bytes = (uint32_t)bytes;
+  box->tail += outbox_lines(bytes);
 }
 
-static void hand_pages(tt_link *link, const void *from, size_t bytes, tt_desc *d)
+static void offer_pages(tt_link *link, const void *from, size_t bytes, tt_desc *d)
 {
   tt_handover *h = link->handover;
-  h->handed = (uint32_t)tt_pagepipe_give(&h->pages, from, bytes);
+  h->sent_bytes = (uint32_t)tt_pagepipe_put(&h->pages, from, bytes);
   d->along = 1 + TT_WAY_PAGES;
-  d->place = h->handed > 0 ? (uint32_t)h->pages.read : 0;
+  d->place = h->sent_bytes > 0 ? (uint32_t)h->pages.read : 0;
 }
 
-// The peer is about to get something; `measured`: so is what this rank gets itself. A call's time counts from its first offer on, or from when there was no room
-// for that, and the last one's as far as it went on after all was taken; not what the program did since.
-static void begin_use(const tt_lane *l, tt_link *link, bool measured)
+// This rank is about to offer something to the peer. `measured`: what it gets from the peer is timed. A call's time counts from its first offer on, or from
+// when that found no room. Added is what the last call still took after all was read; what the program did in between is not.
+static void offer_begin_timing(const tt_lane *l, tt_link *link, bool measured)
 {
   tt_handover *h = link->handover;
   uint64_t sig = l->call->sig; // of a message the same for all
@@ -246,15 +247,15 @@ static void begin_use(const tt_lane *l, tt_link *link, bool measured)
   h->timing.waits = 0;
 }
 
-// Hands over what the token offers, where the peer has not got it yet, and would need the kernel's help to read it.
-static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link, tt_desc *d)
+// Sends what the token offers along, if the peer does not have it yet, and would need the kernel's help to read it.
+static void offer_send_data(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link, tt_desc *d)
 {
   tt_handover *h = link->handover;
   const tt_call *c = l->call;
-  if (d->given || !is_far(link, c, token)) {
-    d->along = d->given && h->far ? 1 + TT_WAY_PAGES : 0; // a use of that way
-    if (!d->given && token->offer != TT_OFFER_NONE) {
-      h->timing.since = 0; // the peer reads that without help: what comes until the next offer is no use's time
+  if (d->put || !offer_is_far(link, c, token)) {
+    d->along = d->put && h->put_far ? 1 + TT_WAY_PAGES : 0; // counts as pages
+    if (!d->put && token->offer != TT_OFFER_NONE) {
+      h->timing.since = 0; // the peer reads that without help: nothing is timed until the next offer
     }
     return;
   }
@@ -264,17 +265,17 @@ static void hand_over(const tt_lane *l, const tt_step *step, const tt_ref *token
     uint8_t *sent = &h->trials->sent[size];
     int before = l->sched->out_blocks > 1 ? 0 : *sent; // a rank that offers in a call with a block for each rank also takes
     *sent = (uint8_t)TT_MIN(before + 1, BOTH_WAYS);
-    begin_use(l, link, offers_are_timed(link, size));
+    offer_begin_timing(l, link, offers_are_timed(link, size));
   }
-  if (h->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && find_room(link, bytes))) {
-    hand_copy(link, from, bytes, d);
+  if (h->outbox.laid > 0 || (tt_offer_copies(link, c, bytes) && outbox_find_room(link, bytes))) {
+    offer_copy(link, from, bytes, d);
   } else {
-    hand_pages(link, from, bytes, d);
+    offer_pages(link, from, bytes, d);
   }
   h->timing.until = h->timing.since != 0 ? tt_now_ns() : 0;
 }
 
-void tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
+void tt_token_fill(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
 {
   tt_handover *h = link->handover;
   const tt_call *c = l->call;
@@ -286,14 +287,14 @@ void tt_token_give(const tt_lane *l, const tt_step *step, const tt_ref *token, s
                  .out_mem = c->out_mem,
                  .scalar = c->op.scalar,
                  .freed = tt_mem_freed(),
-                 .given = h->gives};
-  h->gives = false;
-  h->handed = 0;
-  hand_over(l, step, token, bytes, link, d);
+                 .put = h->put};
+  h->put = false;
+  h->sent_bytes = 0;
+  offer_send_data(l, step, token, bytes, link, d);
   if (d->along != 1 + TT_WAY_COPY) {
     h->held = tokens->next + 1;
   }
-  h->far = false;
+  h->put_far = false;
   h->outbox.laid = 0;
   h->outbox.end[tokens->next % TT_COUNT(h->outbox.end)] = h->outbox.tail;
 }

@@ -16,9 +16,9 @@ typedef struct actor {
 
 static rig *r;
 static char in[MOST], out[MOST];
-static actor giver, taker;
+static actor sender, reader;
 
-static void step(actor *a, unsigned flags)
+static void actor_step(actor *a, unsigned flags)
 {
   tt_schedule *s = &a->sch.s;
   a->sch.steps[s->nsteps++] = (tt_step){.flags = (uint16_t)flags, .src = (uint32_t)s->nrefs, .dst = (uint32_t)s->nrefs};
@@ -26,7 +26,7 @@ static void step(actor *a, unsigned flags)
 }
 
 // Sources first.
-static void from(actor *a, int kind, int peer)
+static void actor_from(actor *a, int kind, int peer)
 {
   tt_schedule *s = &a->sch.s;
   tt_step *last = &a->sch.steps[s->nsteps - 1];
@@ -35,7 +35,7 @@ static void from(actor *a, int kind, int peer)
   last->dst++;
 }
 
-static void to(actor *a, int kind, int peer, int offer)
+static void actor_to(actor *a, int kind, int peer, int offer)
 {
   tt_schedule *s = &a->sch.s;
   a->sch.refs[s->nrefs++] = (tt_ref){.kind = (uint8_t)kind, .peer = peer, .offer = (uint8_t)offer};
@@ -43,20 +43,20 @@ static void to(actor *a, int kind, int peer, int offer)
 }
 
 // A rank's part with other buffers than before; its steps follow.
-static void begin(actor *a, int rank, const char *input, char *output)
+static void actor_begin(actor *a, int rank, const char *input, char *output)
 {
   *a = (actor){.rank = rank, .call = {.in = input, .out = output, .esize = 1, .op = {.type = ncclUint8, .kind = TT_RED_SUM}}};
   rig_write(&a->sch, 1, NULL, 0);
 }
 
 // The lane of the steps that were written, for `count` bytes in chunks of `chunk`.
-static void ready(actor *a, size_t count, size_t chunk)
+static void actor_ready(actor *a, size_t count, size_t chunk)
 {
   a->call.count = count;
   tt_lane_init(&a->lane, &a->sch.s, 0, &a->call, chunk, TT_TOK);
 }
 
-static tt_run go(actor *a)
+static tt_run actor_run(actor *a)
 {
   return rig_run(r, a->rank, &a->lane);
 }
@@ -73,35 +73,35 @@ static bool may_send(actor *a)
   return tt_lane_has_room(&r->ports[a->rank], &a->lane, next, &a->sch.refs[next->dst]);
 }
 
-static tt_run one_step(actor *a)
+static tt_run actor_run_step(actor *a)
 {
   size_t budget = 1;
   return tt_lane_run(&r->ports[a->rank], &a->lane, &budget);
 }
 
 // Rank 0 offers its input to rank 1, chunk by chunk, and stays until rank 1 needs it no longer.
-static void give_input(size_t count, size_t chunk)
+static void offer_input(size_t count, size_t chunk)
 {
-  begin(&giver, 0, in, NULL);
-  step(&giver, 0);
-  to(&giver, TT_TOKEN, 1, TT_OFFER_IN);
-  step(&giver, 0);
-  from(&giver, TT_DRAIN, 1);
-  ready(&giver, count, chunk);
+  actor_begin(&sender, 0, in, NULL);
+  actor_step(&sender, 0);
+  actor_to(&sender, TT_TOKEN, 1, TT_OFFER_IN);
+  actor_step(&sender, 0);
+  actor_from(&sender, TT_DRAIN, 1);
+  actor_ready(&sender, count, chunk);
 }
 
 // Rank 1 copies it to its output.
 static void take_input(size_t count, size_t chunk)
 {
-  begin(&taker, 1, NULL, out);
-  step(&taker, 0);
-  from(&taker, TT_TOKEN, 0);
-  from(&taker, TT_PEER_IN, 0);
-  to(&taker, TT_OUT, 1, 0);
-  ready(&taker, count, chunk);
+  actor_begin(&reader, 1, NULL, out);
+  actor_step(&reader, 0);
+  actor_from(&reader, TT_TOKEN, 0);
+  actor_from(&reader, TT_PEER_IN, 0);
+  actor_to(&reader, TT_OUT, 1, 0);
+  actor_ready(&reader, count, chunk);
 }
 
-static void fill(char *p, size_t bytes, unsigned seed)
+static void fill_with(char *p, size_t bytes, unsigned seed)
 {
   for (size_t i = 0; i < bytes; i++) {
     p[i] = (char)((seed + i) * 2654435761u >> 13);
@@ -111,26 +111,26 @@ static void fill(char *p, size_t bytes, unsigned seed)
 static bool is_filled(const char *p, size_t bytes, unsigned seed)
 {
   char expected[MOST];
-  fill(expected, bytes, seed);
+  fill_with(expected, bytes, seed);
   return memcmp(p, expected, bytes) == 0;
 }
 
 enum { ONE_WAY = 8 }; // offers in a row without one taken, from which on only the reader's word counts
 
-// Nothing is measured, and what the reader wants is what the tests say: copies, unless they call want().
-static int setup(void **state)
+// Nothing is measured, and what the reader wants is what the tests say: copies, unless they call want_pages().
+static int offer_setup(void **state)
 {
   (void)state;
   r = rig_open();
   rig_part(r, 0, 1);
   r->trials[0][1].off = r->trials[1][0].off = true;
   r->trials[0][1].sent[0] = ONE_WAY;
-  fill(in, sizeof in, 0);
+  fill_with(in, sizeof in, 0);
   memset(out, 0, sizeof out);
   return 0;
 }
 
-static int teardown(void **state)
+static int offer_teardown(void **state)
 {
   (void)state;
   rig_close(r);
@@ -150,7 +150,7 @@ static tt_slot *next_token(void)
 }
 
 // The sizes that the reader of rank `rank`'s offers wants as pages.
-static void want(int rank, uint32_t sizes)
+static void want_pages(int rank, uint32_t sizes)
 {
   atomic_store(&r->windows[rank][1 - rank].wants, sizes);
 }
@@ -163,16 +163,16 @@ static void test_copies_reach_the_reader(void **state)
   static const size_t sizes[] = {1, 63, 64, 65, 200, RIG_BOX_BYTES - 1, RIG_BOX_BYTES};
   (void)state;
   for (size_t i = 0; i < TT_COUNT(sizes); i++) {
-    fill(in, sizes[i], (unsigned)i);
-    give_input(sizes[i], MOST);
-    assert_int_equal(go(&giver), TT_RUN_DONE);
+    fill_with(in, sizes[i], (unsigned)i);
+    offer_input(sizes[i], MOST);
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
     assert_int_equal(next_token()->desc.along, 1 + TT_WAY_COPY);
     assert_int_equal(next_token()->desc.place, 0);
     assert_int_equal(next_token()->bytes, sizes[i]);
     memset(in, 0x55, sizes[i]);
     memset(out, 0, sizeof out);
     take_input(sizes[i], MOST);
-    assert_int_equal(go(&taker), TT_RUN_DONE);
+    assert_int_equal(actor_run(&reader), TT_RUN_DONE);
     assert_true(is_filled(out, sizes[i], (unsigned)i));
     assert_int_equal(out[sizes[i] % MOST], 0);
   }
@@ -183,24 +183,24 @@ static void test_copies_reach_the_reader(void **state)
 static void test_a_full_ring_blocks(void **state)
 {
   (void)state;
-  give_input(1200, 400);
+  offer_input(1200, 400);
   take_input(1200, 400);
-  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
-  assert_int_equal(giver.lane.waits_for, 1);
-  assert_int_equal(giver.lane.pos, 800); // two lie in the ring; the third does not fit behind them
-  assert_false(may_send(&giver));
+  assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED);
+  assert_int_equal(sender.lane.waits_for, 1);
+  assert_int_equal(sender.lane.pos, 800); // two lie in the ring; the third does not fit behind them
+  assert_false(may_send(&sender));
   size_t budget = 1000;
-  assert_int_equal(tt_lane_run(&r->ports[0], &giver.lane, &budget), TT_RUN_BLOCKED);
+  assert_int_equal(tt_lane_run(&r->ports[0], &sender.lane, &budget), TT_RUN_BLOCKED);
   assert_int_equal(budget, 1000);
   assert_int_equal(next_token()->desc.place, 0);
-  assert_int_equal(one_step(&taker), TT_RUN_MORE);
+  assert_int_equal(actor_run_step(&reader), TT_RUN_MORE);
   assert_int_equal(next_token()->desc.place, 7);
-  assert_true(may_send(&giver));
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_true(may_send(&sender));
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   memset(in, 0x55, sizeof in);
-  assert_int_equal(one_step(&taker), TT_RUN_MORE);
+  assert_int_equal(actor_run_step(&reader), TT_RUN_MORE);
   assert_int_equal(next_token()->desc.place, 0); // at the ring's beginning again, behind what is left of its end
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   assert_true(is_filled(out, 1200, 0));
 }
 
@@ -208,15 +208,15 @@ static void test_a_full_ring_blocks(void **state)
 static void test_a_copy_that_fills_the_ring(void **state)
 {
   (void)state;
-  give_input(100, MOST);
+  offer_input(100, MOST);
   take_input(100, MOST);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
-  give_input(RIG_BOX_BYTES, MOST);
-  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
+  offer_input(RIG_BOX_BYTES, MOST);
+  assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   take_input(RIG_BOX_BYTES, MOST);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   assert_true(is_filled(out, RIG_BOX_BYTES, 0));
 }
 
@@ -225,12 +225,12 @@ static void test_an_empty_ring_begins_anew(void **state)
 {
   (void)state;
   for (int i = 0; i < 20; i++) {
-    give_input(300, 100);
+    offer_input(300, 100);
     take_input(300, 100);
-    assert_int_equal(go(&giver), TT_RUN_DONE);
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
     for (unsigned k = 0; k < 3; k++) {
       assert_int_equal(next_token()->desc.place, 2 * k);
-      assert_int_equal(one_step(&taker), k < 2 ? TT_RUN_MORE : TT_RUN_DONE);
+      assert_int_equal(actor_run_step(&reader), k < 2 ? TT_RUN_MORE : TT_RUN_DONE);
     }
   }
 }
@@ -245,7 +245,7 @@ typedef struct queue {
 static void take_oldest(queue *q)
 {
   take_input(q->bytes[0], MOST);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   assert_true(is_filled(out, q->bytes[0], q->seed[0]));
   for (int i = 1; i < q->n; i++) {
     q->bytes[i - 1] = q->bytes[i];
@@ -263,9 +263,9 @@ static void test_any_sizes(void **state)
   for (unsigned i = 0; i < 5000; i++) {
     rnd = rnd * 6364136223846793005ull + 1442695040888963407ull;
     size_t bytes = 1 + (size_t)(rnd >> 33) % (i % 3 == 0 ? RIG_BOX_BYTES / 2 : 200);
-    fill(in, bytes, i);
-    give_input(bytes, MOST);
-    while (go(&giver) == TT_RUN_BLOCKED) {
+    fill_with(in, bytes, i);
+    offer_input(bytes, MOST);
+    while (actor_run(&sender) == TT_RUN_BLOCKED) {
       assert_true(q.n > 0);
       take_oldest(&q);
     }
@@ -292,23 +292,23 @@ static void test_a_drain_waits_for_memory_that_is_read(void **state)
 {
   (void)state;
   for (int why = 0; why < 3; why++) {
-    setup(state);
+    offer_setup(state);
     size_t bytes = why == 2 ? RIG_BOX_BYTES + 1 : 500;
-    want(0, why == 0);
+    want_pages(0, why == 0);
     box()->size = why == 1 ? 0 : RIG_BOX_BYTES;
     r->links[0][1].handover->trials = why == 1 ? NULL : r->links[0][1].handover->trials;
     r->links[0][1].handover->pages.state = TT_PAGEPIPE_UNTRIED; // through a pipe, where the kernel has them
-    give_input(bytes, MOST);
+    offer_input(bytes, MOST);
     take_input(bytes, MOST);
-    assert_int_equal(go(&giver), TT_RUN_BLOCKED);
-    assert_int_equal(giver.lane.pc, 1);
+    assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED);
+    assert_int_equal(sender.lane.pc, 1);
     assert_int_equal(next_token()->desc.along, 1 + TT_WAY_PAGES);
-    assert_int_equal(go(&taker), TT_RUN_DONE);
-    assert_int_equal(go(&giver), TT_RUN_DONE);
+    assert_int_equal(actor_run(&reader), TT_RUN_DONE);
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
     assert_true(is_filled(out, bytes, 0));
     tt_pagepipe_close(&r->links[0][1].handover->pages);
     tt_pagetap_close(&r->links[1][0].handover->tap);
-    teardown(state);
+    offer_teardown(state);
   }
 }
 
@@ -316,24 +316,24 @@ static void test_a_drain_waits_for_memory_that_is_read(void **state)
 static void test_a_drain_between_copies(void **state)
 {
   (void)state;
-  give_input(64, 64);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
-  want(0, 1);
-  give_input(64, 64);
-  assert_int_equal(one_step(&giver), TT_RUN_MORE);
-  want(0, 0);
-  give_input(128, 64);
-  assert_int_equal(go(&giver), TT_RUN_BLOCKED); // behind the third token, because of the second one
-  assert_int_equal(giver.lane.pos, 0);
+  offer_input(64, 64);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
+  want_pages(0, 1);
+  offer_input(64, 64);
+  assert_int_equal(actor_run_step(&sender), TT_RUN_MORE);
+  want_pages(0, 0);
+  offer_input(128, 64);
+  assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED); // behind the third token, because of the second one
+  assert_int_equal(sender.lane.pos, 0);
   take_input(64, 64);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
-  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
-  assert_false(is_ready(&giver));
-  ready(&taker, 64, 64);
-  assert_true(is_ready(&taker) && may_send(&taker));
-  assert_int_equal(go(&taker), TT_RUN_DONE);
-  assert_true(is_ready(&giver));
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
+  assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED);
+  assert_false(is_ready(&sender));
+  actor_ready(&reader, 64, 64);
+  assert_true(is_ready(&reader) && may_send(&reader));
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
+  assert_true(is_ready(&sender));
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_false(tt_fifo_drained(&r->links[0][1].send[TT_TOK]));
 }
 
@@ -341,13 +341,13 @@ static void test_a_drain_between_copies(void **state)
 static void test_a_drain_waits_for_plain_tokens(void **state)
 {
   (void)state;
-  give_input(64, 64);
-  giver.sch.refs[0].offer = TT_OFFER_NONE;
+  offer_input(64, 64);
+  sender.sch.refs[0].offer = TT_OFFER_NONE;
   take_input(64, 64);
-  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
+  assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED);
   assert_int_equal(next_token()->desc.along, 0);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
 }
 
 // Drains are not confused by numbers that have gone round since there was anything to wait for.
@@ -360,10 +360,10 @@ static void test_a_drain_after_very_many_copies(void **state)
     send->next = send->seen = recv->next += 1u << 30; // so many copies, with a drain behind them
     atomic_store(send->head, send->next);
     assert_true(tt_offers_drained(link));
-    give_input(64, 64);
-    assert_int_equal(go(&giver), TT_RUN_DONE);
+    offer_input(64, 64);
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
     take_input(64, 64);
-    assert_int_equal(go(&taker), TT_RUN_DONE);
+    assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   }
 }
 
@@ -373,10 +373,10 @@ static void test_a_receiver_without_copies_of_its_own(void **state)
   (void)state;
   r->links[1][0].handover->trials = NULL;
   r->links[1][0].handover->outbox.size = 0;
-  give_input(100, MOST);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  offer_input(100, MOST);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   take_input(100, MOST);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   assert_true(is_filled(out, 100, 0));
 }
 
@@ -398,57 +398,57 @@ static void test_places_that_do_not_exist(void **state)
   };
   (void)state;
   for (size_t i = 0; i < TT_COUNT(list); i++) {
-    setup(state);
-    give_input(100, MOST);
-    assert_int_equal(go(&giver), TT_RUN_DONE);
+    offer_setup(state);
+    offer_input(100, MOST);
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
     tt_slot *s = next_token();
     s->desc.along = list[i].along;
     s->desc.place = list[i].place;
     s->bytes = list[i].bytes;
     take_input(100, MOST);
-    assert_int_equal(go(&taker), TT_RUN_FAILED);
+    assert_int_equal(actor_run(&reader), TT_RUN_FAILED);
     assert_int_equal(tt_port_status(&r->ports[1]), ncclSystemError);
     assert_non_null(strstr(r->ports[1].error, list[i].along > TT_NWAYS ? "rank 1: rank 0 hands over in way 3" : "rank 1: rank 0 says"));
     assert_int_equal(out[0], 0);
-    teardown(state);
+    offer_teardown(state);
   }
 }
 
-// ---- Gifts
+// ---- Sums put into the peer's output
 
 static char sum[MOST], other[MOST], own_sum[MOST];
 
 // Rank 1 offers its input, and takes the sum where it has not got it already.
 static void take_sum(size_t count)
 {
-  begin(&taker, 1, other, out);
-  step(&taker, 0);
-  to(&taker, TT_TOKEN, 0, TT_OFFER_IN);
-  step(&taker, TT_STEP_UNLESS_GIVEN);
-  from(&taker, TT_TOKEN, 0);
-  from(&taker, TT_PEER_OUT, 0);
-  to(&taker, TT_OUT, 1, 0);
-  ready(&taker, count, MOST);
+  actor_begin(&reader, 1, other, out);
+  actor_step(&reader, 0);
+  actor_to(&reader, TT_TOKEN, 0, TT_OFFER_IN);
+  actor_step(&reader, TT_STEP_UNLESS_PUT);
+  actor_from(&reader, TT_TOKEN, 0);
+  actor_from(&reader, TT_PEER_OUT, 0);
+  actor_to(&reader, TT_OUT, 1, 0);
+  actor_ready(&reader, count, MOST);
 }
 
 // Rank 0 sums both inputs, writes the sum into both outputs, and offers its own.
-static void give_sum(unsigned flags, size_t count)
+static void put_sum(unsigned flags, size_t count)
 {
-  begin(&giver, 0, in, own_sum);
-  step(&giver, TT_STEP_REDUCE | TT_STEP_FINAL | TT_STEP_GIVE | flags);
-  from(&giver, TT_TOKEN, 1);
-  from(&giver, TT_IN, 0);
-  from(&giver, TT_PEER_IN, 1);
-  to(&giver, TT_OUT, 0, 0);
-  to(&giver, TT_PEER_OUT, 1, 0);
-  step(&giver, 0);
-  to(&giver, TT_TOKEN, 1, TT_OFFER_OUT);
-  ready(&giver, count, MOST);
+  actor_begin(&sender, 0, in, own_sum);
+  actor_step(&sender, TT_STEP_REDUCE | TT_STEP_FINAL | TT_STEP_PUT | flags);
+  actor_from(&sender, TT_TOKEN, 1);
+  actor_from(&sender, TT_IN, 0);
+  actor_from(&sender, TT_PEER_IN, 1);
+  actor_to(&sender, TT_OUT, 0, 0);
+  actor_to(&sender, TT_PEER_OUT, 1, 0);
+  actor_step(&sender, 0);
+  actor_to(&sender, TT_TOKEN, 1, TT_OFFER_OUT);
+  actor_ready(&sender, count, MOST);
 }
 
 static void make_sums(size_t count)
 {
-  fill(other, count, 99);
+  fill_with(other, count, 99);
   for (size_t i = 0; i < count; i++) {
     sum[i] = (char)(in[i] + other[i]);
   }
@@ -462,20 +462,20 @@ static void test_sums_are_laid_at_once(void **state)
   const size_t count = 777;
   (void)state;
   make_sums(count);
-  give_sum(0, count);
+  put_sum(0, count);
   take_sum(count);
-  assert_int_equal(go(&taker), TT_RUN_BLOCKED);
-  assert_int_equal(one_step(&giver), TT_RUN_MORE);
+  assert_int_equal(actor_run(&reader), TT_RUN_BLOCKED);
+  assert_int_equal(actor_run_step(&sender), TT_RUN_MORE);
   assert_int_equal(box()->laid, count);
   assert_memory_equal(r->windows[0][1].box, sum, count);
   assert_memory_equal(own_sum, sum, count);
   assert_int_equal(out[0], 0);
   memset(own_sum, 0x55, count); // nobody copies it from there
-  assert_int_equal(one_step(&giver), TT_RUN_DONE);
+  assert_int_equal(actor_run_step(&sender), TT_RUN_DONE);
   assert_int_equal(box()->laid, 0);
   assert_int_equal(next_token()->desc.along, 1 + TT_WAY_COPY);
-  assert_int_equal(next_token()->desc.given, 0);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(next_token()->desc.put, 0);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   assert_memory_equal(out, sum, count);
 }
 
@@ -484,22 +484,22 @@ static void test_sums_without_room(void **state)
 {
   const size_t count = 777;
   (void)state;
-  give_input(500, MOST);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  offer_input(500, MOST);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   make_sums(count);
-  give_sum(0, count);
+  put_sum(0, count);
   take_sum(count);
-  assert_int_equal(one_step(&taker), TT_RUN_MORE);
-  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
+  assert_int_equal(actor_run_step(&reader), TT_RUN_MORE);
+  assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED);
   assert_int_equal(box()->laid, 0);
-  assert_int_equal(giver.lane.pc, 1);
+  assert_int_equal(sender.lane.pc, 1);
   take_input(500, MOST);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   assert_true(is_filled(out, 500, 0));
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   take_sum(count);
-  taker.lane.pc = 1;
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  reader.lane.pc = 1;
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   assert_memory_equal(out, sum, count);
 }
 
@@ -510,19 +510,19 @@ static void test_sums_that_the_kernel_writes(void **state)
   (void)state;
   for (int far = 0; far < 2; far++) {
     make_sums(count);
-    want(0, 1);
-    give_sum(far ? TT_STEP_GIVE_FAR : 0, count);
+    want_pages(0, 1);
+    put_sum(far ? TT_STEP_PUT_FAR : 0, count);
     take_sum(count);
-    assert_int_equal(go(&taker), TT_RUN_BLOCKED);
-    assert_int_equal(go(&giver), TT_RUN_DONE);
+    assert_int_equal(actor_run(&reader), TT_RUN_BLOCKED);
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
     assert_int_equal(box()->laid, 0);
-    assert_int_equal(next_token()->desc.given, far);
+    assert_int_equal(next_token()->desc.put, far);
     assert_int_equal(next_token()->desc.along, 1 + TT_WAY_PAGES);
     if (far) {
       assert_memory_equal(out, sum, count);
       memset(own_sum, 0x55, count); // the reader knows that it has got it
     }
-    assert_int_equal(go(&taker), TT_RUN_DONE);
+    assert_int_equal(actor_run(&reader), TT_RUN_DONE);
     assert_memory_equal(out, sum, count);
     assert_int_equal(atomic_load(&r->pages[0].writes), 0);
   }
@@ -540,8 +540,8 @@ static void test_the_lower_rank_decides(void **state)
     bool both = k >> 2 & 1;
     r->trials[0][1].sent[0] = both ? ONE_WAY - 1 : ONE_WAY;
     r->trials[1][0].sent[0] = k >> 3 & 1 ? 0 : ONE_WAY;
-    want(1, lower);
-    want(0, higher);
+    want_pages(1, lower);
+    want_pages(0, higher);
     assert_int_equal(tt_offer_copies(&r->links[0][1], &call, 100), !(both ? lower : higher));
     assert_int_equal(tt_offer_copies(&r->links[1][0], &call, 100), !lower);
   }
@@ -556,9 +556,9 @@ static void test_a_reader_that_forbids_copies(void **state)
     tt_link *link = &r->links[rank][1 - rank];
     r->trials[rank][1 - rank].sent[0] = 0;
     assert_true(tt_offer_copies(link, &call, 100));
-    want(rank, TT_WANTS_PAGES);
+    want_pages(rank, TT_WANTS_PAGES);
     assert_false(tt_offer_copies(link, &call, 100));
-    want(rank, 0);
+    want_pages(rank, 0);
   }
 }
 
@@ -568,18 +568,18 @@ static void test_offers_that_go_one_way(void **state)
   (void)state;
   r->trials[0][1].sent[0] = 0;
   r->trials[0][1].off = false;
-  want(0, 1); // rank 1, who reads
+  want_pages(0, 1); // rank 1, who reads
   for (int i = 0; i < ONE_WAY + 4; i++) {
-    give_input(64, 64);
-    assert_int_equal(one_step(&giver), TT_RUN_MORE);
+    offer_input(64, 64);
+    assert_int_equal(actor_run_step(&sender), TT_RUN_MORE);
     assert_int_equal(next_token()->desc.along, 1 + (i + 1 < ONE_WAY ? TT_WAY_COPY : TT_WAY_PAGES));
     take_input(64, 64);
-    assert_int_equal(go(&taker), TT_RUN_DONE);
+    assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   }
   r->links[0][1].handover->timing.came = 1 + TT_WAY_COPY;
   tt_offer_taken(&r->links[0][1]); // now one has
-  give_input(64, 64);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  offer_input(64, 64);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_int_equal(next_token()->desc.along, 1 + TT_WAY_COPY);
 }
 
@@ -594,13 +594,13 @@ static void test_the_reader_says_what_it_wants(void **state)
       *all = (tt_trials){.off = only != 0};
       r->trials[0][1] = (tt_trials){.off = true};
       all->of_size[size] = (tt_trial){.chosen = TT_WAY_PAGES};
-      want(0, 1u << TT_TRIAL_SIZES);
-      give_input(count, 64);
-      tt_lane_share(&giver.lane, 0, 64);
-      assert_int_equal(go(&giver), TT_RUN_DONE);
+      want_pages(0, 1u << TT_TRIAL_SIZES);
+      offer_input(count, 64);
+      tt_lane_share(&sender.lane, 0, 64);
+      assert_int_equal(actor_run(&sender), TT_RUN_DONE);
       take_input(count, 64);
-      tt_lane_share(&taker.lane, 0, 64);
-      assert_int_equal(go(&taker), TT_RUN_DONE);
+      tt_lane_share(&reader.lane, 0, 64);
+      assert_int_equal(actor_run(&reader), TT_RUN_DONE);
       assert_int_equal(atomic_load(&r->windows[0][1].wants), 1u << TT_TRIAL_SIZES | (only ? 0 : 1u << size));
       assert_int_equal(all->of_size[size].part, !only);
       assert_int_equal(r->trials[0][1].sent[size], 1);
@@ -622,15 +622,15 @@ static void test_chunks_of_a_call(void **state)
   int nranks = port->nranks;
   (void)state;
   for (size_t i = 0; i < TT_COUNT(list); i++) {
-    give_input(64, 64);
-    assert_int_equal(go(&giver), TT_RUN_DONE);
+    offer_input(64, 64);
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
     take_input(list[i].count, list[i].chunk);
-    next_token()->sig = taker.call.sig;
-    next_token()->count = taker.call.sig_count;
-    taker.sch.s.nsub = list[i].nsub;
-    taker.sch.s.out_blocks = list[i].blocks;
+    next_token()->sig = reader.call.sig;
+    next_token()->count = reader.call.sig_count;
+    reader.sch.s.nsub = list[i].nsub;
+    reader.sch.s.out_blocks = list[i].blocks;
     port->nranks = list[i].nranks;
-    assert_int_equal(tt_token_take(port, &taker.lane, &r->links[1][0], 64), ncclSuccess);
+    assert_int_equal(tt_token_take(port, &reader.lane, &r->links[1][0], 64), ncclSuccess);
     port->nranks = nranks;
     tt_fifo_release(&r->links[1][0].recv[TT_TOK]);
     assert_int_equal(r->links[1][0].handover->timing.chunks, list[i].chunks);
@@ -642,11 +642,11 @@ static void test_a_call_of_blocks_goes_both_ways(void **state)
 {
   (void)state;
   for (int i = 0; i < 2; i++) {
-    give_input(100, MOST);
+    offer_input(100, MOST);
     take_input(100, MOST);
-    giver.sch.s.out_blocks = 2 - i;
-    assert_int_equal(go(&giver), TT_RUN_DONE);
-    assert_int_equal(go(&taker), TT_RUN_DONE);
+    sender.sch.s.out_blocks = 2 - i;
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
+    assert_int_equal(actor_run(&reader), TT_RUN_DONE);
     assert_int_equal(r->trials[0][1].sent[0], 1 + i);
     assert_true(r->links[0][1].handover->timing.since != 0);
   }
@@ -664,24 +664,24 @@ static void test_waiting_counts(void **state)
   tt_link *link = &r->links[0][1];
   (void)state;
   r->trials[0][1].sent[0] = 0;
-  give_input(100, MOST);
+  offer_input(100, MOST);
   take_input(100, MOST);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_int_equal(link->handover->timing.waits, 0);
-  give_input(RIG_BOX_BYTES, MOST); // has no room before the first one is taken
-  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
+  offer_input(RIG_BOX_BYTES, MOST); // has no room before the first one is taken
+  assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED);
   uint64_t from_ns = link->handover->timing.waits;
   assert_true(from_ns != 0);
-  assert_int_equal(go(&giver), TT_RUN_BLOCKED);
+  assert_int_equal(actor_run(&sender), TT_RUN_BLOCKED);
   assert_int_equal(link->handover->timing.waits, from_ns);
   link->handover->timing.since = 0;
-  assert_int_equal(go(&taker), TT_RUN_DONE);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_int_equal(link->handover->timing.since, from_ns);
   assert_int_equal(link->handover->timing.waits, 0);
   link->handover->timing.until = second; // long ago: the peer has not read that yet
   take_input(RIG_BOX_BYTES, MOST);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   assert_true(tt_offers_drained(link));
   assert_true(link->handover->timing.until >= link->handover->timing.since);
 }
@@ -693,72 +693,72 @@ static void test_what_counts_as_a_calls_time(void **state)
   tt_link *link = &r->links[0][1];
   (void)state;
   r->trials[0][1].sent[0] = 0;
-  give_input(128, 64);
-  assert_int_equal(one_step(&giver), TT_RUN_MORE);
+  offer_input(128, 64);
+  assert_int_equal(actor_run_step(&sender), TT_RUN_MORE);
   assert_true(link->handover->timing.since != 0 && link->handover->timing.until >= link->handover->timing.since && measured() < hour);
   link->handover->timing.since -= hour;
-  assert_int_equal(go(&giver), TT_RUN_DONE); // the second chunk
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE); // the second chunk
   assert_true(measured() > hour && link->handover->timing.until - link->handover->timing.since > hour);
   take_input(128, 64);
-  assert_int_equal(go(&taker), TT_RUN_DONE);
+  assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   link->handover->timing.since = 3 * second; // everything was taken then, and something more offered afterwards
   link->handover->timing.until = 8 * second;
-  give_input(64, 64);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  offer_input(64, 64);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_in_range(measured(), 5 * second, 6 * second + hour / 2);
   for (uint64_t call = 6; call <= 7; call++) { // numbered ones: among several ranks only one peer is offered something in the first step
     link->handover->timing.since = 3 * second;
     link->handover->timing.until = 8 * second;
-    give_input(64, 64);
-    giver.call.sig = call << 32;
-    assert_int_equal(go(&giver), TT_RUN_DONE);
+    offer_input(64, 64);
+    sender.call.sig = call << 32;
+    assert_int_equal(actor_run(&sender), TT_RUN_DONE);
     assert_in_range(measured(), 5 * second, 6 * second + hour / 2);
   }
   link->handover->timing.since = 3 * second;
-  give_input(64, 64);
-  giver.call.sig = 7ull << 32;
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  offer_input(64, 64);
+  sender.call.sig = 7ull << 32;
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_int_equal(link->handover->timing.since, 3 * second); // in the midst of the call
   for (int i = 0; i < 4; i++) {
     take_input(64, 64);
-    taker.call.sig = (uint64_t)(i == 0 ? 0 : TT_MIN(5 + i, 7)) << 32;
-    assert_int_equal(go(&taker), TT_RUN_DONE);
+    reader.call.sig = (uint64_t)(i == 0 ? 0 : TT_MIN(5 + i, 7)) << 32;
+    assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   }
   r->trials[0][1].sent[0] = ONE_WAY; // who takes nothing measures nothing
-  give_input(64, 64);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  offer_input(64, 64);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_true(link->handover->timing.since == 0 && link->handover->timing.until == 0);
   r->trials[0][1] = (tt_trials){.off = true, .of_size[0] = {.rest = 1}}; // and nobody between trials
-  give_input(64, 64);
-  assert_int_equal(go(&giver), TT_RUN_DONE);
+  offer_input(64, 64);
+  assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_true(link->handover->timing.since == 0 && link->handover->timing.until == 0);
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(test_copies_reach_the_reader, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_a_full_ring_blocks, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_a_copy_that_fills_the_ring, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_an_empty_ring_begins_anew, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_any_sizes, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_copies_reach_the_reader, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_a_full_ring_blocks, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_a_copy_that_fills_the_ring, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_an_empty_ring_begins_anew, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_any_sizes, offer_setup, offer_teardown),
       cmocka_unit_test(test_a_drain_waits_for_memory_that_is_read),
-      cmocka_unit_test_setup_teardown(test_a_drain_between_copies, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_a_drain_waits_for_plain_tokens, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_a_drain_after_very_many_copies, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_a_receiver_without_copies_of_its_own, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_drain_between_copies, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_a_drain_waits_for_plain_tokens, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_a_drain_after_very_many_copies, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_a_receiver_without_copies_of_its_own, offer_setup, offer_teardown),
       cmocka_unit_test(test_places_that_do_not_exist),
-      cmocka_unit_test_setup_teardown(test_sums_are_laid_at_once, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_sums_without_room, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_sums_that_the_kernel_writes, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_the_lower_rank_decides, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_a_reader_that_forbids_copies, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_offers_that_go_one_way, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_the_reader_says_what_it_wants, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_chunks_of_a_call, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_a_call_of_blocks_goes_both_ways, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_waiting_counts, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_what_counts_as_a_calls_time, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_sums_are_laid_at_once, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_sums_without_room, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_sums_that_the_kernel_writes, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_the_lower_rank_decides, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_a_reader_that_forbids_copies, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_offers_that_go_one_way, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_the_reader_says_what_it_wants, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_chunks_of_a_call, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_a_call_of_blocks_goes_both_ways, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_waiting_counts, offer_setup, offer_teardown),
+      cmocka_unit_test_setup_teardown(test_what_counts_as_a_calls_time, offer_setup, offer_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "device/host/heap.h"
 #include "device/host/hostcall.h"
 
-static void ops_done(tt_work *w)
+static void op_free(tt_work *w)
 {
   tt_free(w);
 }
@@ -40,7 +40,7 @@ static tt_work *function_again(const tt_work *w, int device)
 }
 
 static const tt_work_ops function_ops = {
-    .name = "host function", .run = run_function, .done = ops_done, .kind = tuttiNodeHost, .again = function_again};
+    .name = "host function", .run = run_function, .done = op_free, .kind = tuttiNodeHost, .again = function_again};
 
 tt_work *tt_host_function_staged(void (*fn)(void *arg), void *arg, size_t staged)
 {
@@ -75,7 +75,7 @@ typedef struct job {
 } job;
 
 // The next piece of the job's rows: bytes [*offset, *offset + result) of row j->row. Moves the job on.
-static size_t next_piece(job *j, size_t budget, size_t *offset)
+static size_t job_next_piece(job *j, size_t budget, size_t *offset)
 {
   size_t n = TT_MIN(j->r.width - j->at, budget);
   *offset = j->backward ? j->r.width - j->at - n : j->at;
@@ -83,7 +83,7 @@ static size_t next_piece(job *j, size_t budget, size_t *offset)
   return n;
 }
 
-static void end_piece(job *j)
+static void job_end_piece(job *j)
 {
   if (j->at == j->r.width) {
     j->at = 0;
@@ -96,16 +96,16 @@ static tt_run run_copy(tt_work *w, size_t *budget, ncclResult_t *result)
   job *j = (job *)w;
   (void)result;
   while (j->row<j->r.height && * budget> 0) {
-    size_t offset, n = next_piece(j, *budget, &offset);
+    size_t offset, n = job_next_piece(j, *budget, &offset);
     memmove((char *)j->r.dst + j->row * j->r.dstPitch + offset, (const char *)j->r.src + j->row * j->r.srcPitch + offset, n);
     *budget -= n;
-    end_piece(j);
+    job_end_piece(j);
   }
   return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
 }
 
 // Writes `n` bytes of rows filled with `value`, from byte `offset` of a row on.
-static void ops_fill(char *to, size_t offset, size_t n, uint32_t value)
+static void job_fill_bytes(char *to, size_t offset, size_t n, uint32_t value)
 {
   unsigned char bytes[sizeof value];
   memcpy(bytes, &value, sizeof value);
@@ -127,10 +127,10 @@ static tt_run run_fill(tt_work *w, size_t *budget, ncclResult_t *result)
   job *j = (job *)w;
   (void)result;
   while (j->row<j->r.height && * budget> 0) {
-    size_t offset, n = next_piece(j, *budget, &offset);
-    ops_fill((char *)j->r.dst + j->row * j->r.dstPitch + offset, offset, n, j->value);
+    size_t offset, n = job_next_piece(j, *budget, &offset);
+    job_fill_bytes((char *)j->r.dst + j->row * j->r.dstPitch + offset, offset, n, j->value);
     *budget -= n;
-    end_piece(j);
+    job_end_piece(j);
   }
   return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
 }
@@ -148,10 +148,10 @@ static tt_work *job_again(const tt_work *w, int device)
   return again == NULL ? NULL : &again->work;
 }
 
-static const tt_work_ops copy_ops = {.name = "copy", .run = run_copy, .done = ops_done, .kind = tuttiNodeCopy, .again = job_again};
-static const tt_work_ops fill_ops = {.name = "fill", .run = run_fill, .done = ops_done, .kind = tuttiNodeFill, .again = job_again};
+static const tt_work_ops copy_ops = {.name = "copy", .run = run_copy, .done = op_free, .kind = tuttiNodeCopy, .again = job_again};
+static const tt_work_ops fill_ops = {.name = "fill", .run = run_fill, .done = op_free, .kind = tuttiNodeFill, .again = job_again};
 
-static job *ops_job_new(const tt_work_ops *ops, const tuttiRows_t *r, size_t staged)
+static job *job_create(const tt_work_ops *ops, const tuttiRows_t *r, size_t staged)
 {
   job *j = tt_calloc(1, sizeof *j + staged);
   if (j == NULL) {
@@ -167,7 +167,7 @@ static job *ops_job_new(const tt_work_ops *ops, const tuttiRows_t *r, size_t sta
 
 tt_work *tt_host_copy(void *dst, const void *src, size_t size)
 {
-  job *j = ops_job_new(&copy_ops, &(tuttiRows_t){.dst = dst, .src = src, .width = size, .height = 1}, 0);
+  job *j = job_create(&copy_ops, &(tuttiRows_t){.dst = dst, .src = src, .width = size, .height = 1}, 0);
   if (j == NULL) {
     return NULL;
   }
@@ -177,7 +177,7 @@ tt_work *tt_host_copy(void *dst, const void *src, size_t size)
 
 tt_work *tt_host_copy_staged(void *dst, const void *src, size_t size)
 {
-  job *j = ops_job_new(&copy_ops, &(tuttiRows_t){.dst = dst, .width = size, .height = 1}, size);
+  job *j = job_create(&copy_ops, &(tuttiRows_t){.dst = dst, .width = size, .height = 1}, size);
   if (j == NULL) {
     return NULL;
   }
@@ -190,7 +190,7 @@ tt_work *tt_host_copy_staged(void *dst, const void *src, size_t size)
 
 tt_work *tt_host_copy_rows(const tuttiRows_t *r)
 {
-  job *j = ops_job_new(&copy_ops, r, 0);
+  job *j = job_create(&copy_ops, r, 0);
   return j == NULL ? NULL : &j->work;
 }
 
@@ -201,7 +201,7 @@ tt_work *tt_host_fill(void *dst, int value, size_t size)
 
 tt_work *tt_host_fill_rows(const tuttiRows_t *r, uint32_t value, size_t size)
 {
-  job *j = ops_job_new(&fill_ops, r, 0);
+  job *j = job_create(&fill_ops, r, 0);
   if (j == NULL) {
     return NULL;
   }
@@ -221,7 +221,7 @@ static tt_run run_release(tt_work *w, size_t *budget, ncclResult_t *result)
   return *result == ncclSuccess ? TT_RUN_DONE : TT_RUN_FAILED;
 }
 
-static const tt_work_ops release_ops = {.name = "release", .run = run_release, .done = ops_done};
+static const tt_work_ops release_ops = {.name = "release", .run = run_release, .done = op_free};
 
 tt_work *tt_host_release(void *ptr)
 {

@@ -14,7 +14,7 @@
 typedef struct operands {
   int nsrc, ndst;
   bool remote;
-  bool spared; // TT_STEP_UNLESS_GIVEN, and the result is here
+  bool spared; // TT_STEP_UNLESS_PUT, and the result is here
   bool took;   // something has come along with a token
   void **src, **dst;
   const uint64_t **scale;
@@ -183,7 +183,7 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
       break;
     default: // TT_PEER_IN, TT_PEER_OUT
       link = port->links[r->peer];
-      o->spared |= (step->flags & TT_STEP_UNLESS_GIVEN) && link->handover->given;
+      o->spared |= (step->flags & TT_STEP_UNLESS_PUT) && link->handover->peer_put;
       p = link->handover->copied != NULL
               ? (char *)(uintptr_t)link->handover->copied
               : (char *)peer_base(link, r->kind == TT_PEER_OUT, &remote) + tt_lane_chunk(l, step, r->chunk) * c->esize;
@@ -201,7 +201,7 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
 // A gift to a peer whose output is out of reach: shall the kernel write it?
 static bool gives_far(const tt_lane *l, const tt_step *step, const tt_link *link, size_t count)
 {
-  return (step->flags & TT_STEP_GIVE_FAR) && link->access == TT_ACCESS_COPY && !tt_offer_copies(link, l->call, count * l->call->esize);
+  return (step->flags & TT_STEP_PUT_FAR) && link->access == TT_ACCESS_COPY && !tt_offer_copies(link, l->call, count * l->call->esize);
 }
 
 // Else it goes where the peer gets a copy from, if it is what this rank's next token offers.
@@ -226,7 +226,7 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     void *p;
     bool remote = false;
     switch (r->kind) {
-    case TT_TOKEN: tt_token_give(l, step, r, count * c->esize, port->links[r->peer]); continue;
+    case TT_TOKEN: tt_token_fill(l, step, r, count * c->esize, port->links[r->peer]); continue;
     case TT_FIFO:
       if (lend(l, port->links[r->peer], lender)) {
         continue;
@@ -238,12 +238,12 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     default: // TT_PEER_OUT (a schedule never writes to an input)
       link = port->links[r->peer];
       p = (char *)peer_base(link, true, &remote) + tt_lane_chunk(l, step, r->chunk) * c->esize;
-      if ((step->flags & TT_STEP_GIVE) && remote && !gives_far(l, step, link, count)) {
+      if ((step->flags & TT_STEP_PUT) && remote && !gives_far(l, step, link, count)) {
         lay_copy(l, step, link, count, o);
         continue;
       }
-      link->handover->gives = (step->flags & TT_STEP_GIVE) != 0;
-      link->handover->far = link->handover->gives && remote;
+      link->handover->put = (step->flags & TT_STEP_PUT) != 0;
+      link->handover->put_far = link->handover->put && remote;
       o->owner = link;
       o->nowners++;
       break;
@@ -290,8 +290,8 @@ static unsigned stream_flags(const tt_port *port, const tt_lane *l, const tt_ste
 // rank's alone.
 static inline bool streams(const tt_lane *l, const tt_step *step, const operands *o)
 {
-  bool own = ((step->flags & TT_STEP_GIVE) && o->ndst == step->ndst) || ((step->flags & TT_STEP_UNLESS_GIVEN) && !o->remote);
-  return l->call->stream || (own && l->call->stream_given);
+  bool own = ((step->flags & TT_STEP_PUT) && o->ndst == step->ndst) || ((step->flags & TT_STEP_UNLESS_PUT) && !o->remote);
+  return l->call->stream || (own && l->call->stream_put);
 }
 
 static int remote_destinations(const operands *o)
