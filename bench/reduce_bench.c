@@ -17,7 +17,10 @@
 
 static const char *const type_names[TT_RED_TYPES] = {"int8", "uint8", "int32",  "uint32", "int64", "uint64",
                                                      "half", "float", "double", "bf16",   "e4m3",  "e5m2"};
-static const size_t type_sizes[TT_RED_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+static const size_t type_sizes[TT_RED_TYPES] = {
+#define T(id, word, bytes, ...) [nccl##id] = bytes,
+#include "base/types.def"
+};
 
 enum { MAX_BUFS = 9, ROUNDS = 7 };
 

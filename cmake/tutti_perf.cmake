@@ -13,7 +13,8 @@ set(TUTTI_PERF_PROGRAMS "")
 if(TARGET tutti_jansson AND perf_engine_sources)
   add_library(perf_engine STATIC ${perf_engine_sources})
   set_target_properties(perf_engine PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/perf)
-  target_include_directories(perf_engine PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/perf)
+  target_include_directories(perf_engine PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/perf
+    ${PROJECT_SOURCE_DIR}/src) # base/types.def
   target_link_libraries(perf_engine PUBLIC tutti_jansson Threads::Threads ${CMAKE_DL_LIBS} m)
 
   foreach(name ${TUTTI_COLLECTIVES})

@@ -96,7 +96,7 @@ endforeach()
 
 # tests/nccl_tests/libverifiable.so.0, which the programs of nccl-tests load for their check, from the values of perf/.
 add_library(verifiable SHARED tests/nccl_tests/verifiable.c perf/pattern.c perf/types.c)
-target_include_directories(verifiable PRIVATE ${PROJECT_SOURCE_DIR}/perf)
+target_include_directories(verifiable PRIVATE ${PROJECT_SOURCE_DIR}/perf ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(verifiable PRIVATE nccl m Threads::Threads)
 set_target_properties(verifiable PROPERTIES SOVERSION 0 C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/nccl_tests)
 

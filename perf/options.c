@@ -21,6 +21,16 @@ typedef struct option_row {
 
 #define AT(member) offsetof(perf_options, member)
 
+// The names of the types, each after a space.
+static const char type_list[] = ""
+#define T(id, word, ...) " " word
+#include "base/types.def"
+    ;
+static const char not_a_type[] = "not a type: want"
+#define T(id, word, ...) " " word
+#include "base/types.def"
+                                 " all";
+
 static const option_row rows[] = {
     {'P', "procs", ARG_INT, AT(procs), 1, PERF_MAX_RANKS, "processes", "fork this many processes on this machine (default 1)"},
     {'B', "bind", ARG_INT, AT(bind), 0, 1, "0/1", "with -P: each process on cores of its own, where ranks have a core each (default 1)"},
@@ -37,8 +47,7 @@ static const option_row rows[] = {
     {'p', "parallel_init", ARG_INT, AT(parallel_init), 0, 1, "0/1", "threads make their own communicators at once"},
     {'c', "check", ARG_INT, AT(check), 0, INT_MAX / 4, "count", "checked iterations (default 1; 0 = none)"},
     {'o', "op", ARG_OP, AT(op), 0, 0, "sum/prod/min/max/avg/mulsum/all", "reduction operation (default sum)"},
-    {'d', "datatype", ARG_TYPE, AT(type), 0, 0, "type/all",
-     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2"},
+    {'d', "datatype", ARG_TYPE, AT(type), 0, 0, "type/all", type_list + 1},
     {'r', "root", ARG_ROOT, AT(root), -1, PERF_MAX_RANKS - 1, "rank/all", "root rank (default 0)"},
     {'z', "blocking", ARG_INT, AT(blocking), 0, 3, "0/1/2/3",
      "1 wait and barrier after each operation, 2 wait only, 3 both after each -n iteration"},
@@ -68,8 +77,10 @@ static const char launching[] =
     "\ttorchrun --no-python --nnodes 2 --nproc-per-node 4 --rdzv-endpoint HOST:PORT --rdzv-backend c10d %s ...\n"
     "\tRANK=0 WORLD_SIZE=8 MASTER_ADDR=HOST MASTER_PORT=PORT %s ...   by hand, RANK=0 to 7, process 0 on HOST\n";
 
-static const char *const type_names[PERF_TYPES] = {"int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
-                                                   "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
+static const char *const type_names[PERF_TYPES] = {
+#define T(id, word, ...) [nccl##id] = word,
+#include "base/types.def"
+};
 static const char *const op_names[PERF_OPS] = {"sum", "prod", "max", "min", "avg", "mulsum"};
 
 const char *perf_type_name(int type)
@@ -192,9 +203,7 @@ static bool set_value(perf_options *o, const option_row *row, const char *value,
     return perf_parse_size(value, at) || bad(text, row, value, "not a size: want a number up to 2^50 bytes with an optional K, M or G");
   case ARG_OP:
     return parse_name(value, op_names, PERF_OPS, at) || bad(text, row, value, "not an operation: want sum prod max min avg mulsum all");
-  case ARG_TYPE:
-    return parse_name(value, type_names, PERF_TYPES, at) ||
-           bad(text, row, value, "not a type: want int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 all");
+  case ARG_TYPE: return parse_name(value, type_names, PERF_TYPES, at) || bad(text, row, value, not_a_type);
   case ARG_STRING: *(const char **)at = value; return *value != '\0' || bad(text, row, value, "empty");
   default: return set_int(o, row, value, text);
   }

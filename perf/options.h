@@ -6,11 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "nccl.h"
+
 enum {
-  PERF_ALL = -1,   // -o all, -d all, -r all
-  PERF_MULSUM = 5, // -o mulsum: an operation made with ncclRedOpCreatePreMulSum; the others are ncclRedOp_t values
-  PERF_OPS = 6,    // number of operations
-  PERF_TYPES = 12, // number of types; a type is its ncclDataType_t value
+  PERF_ALL = -1,             // -o all, -d all, -r all
+  PERF_MULSUM = 5,           // -o mulsum: an operation made with ncclRedOpCreatePreMulSum; the others are ncclRedOp_t values
+  PERF_OPS = 6,              // number of operations
+  PERF_TYPES = ncclNumTypes, // number of types; a type is its ncclDataType_t value
   PERF_MAX_RANKS = 4096,
 };
 

@@ -1,13 +1,19 @@
 #include "types.h"
 
+#include "nccl.h"
+
 #include <math.h>
 #include <string.h>
 
-static const perf_type infos[12] = {
-    {1, PERF_SIGNED, 0, 0, false},     {1, PERF_UNSIGNED, 0, 0, false}, {4, PERF_SIGNED, 0, 0, false},    {4, PERF_UNSIGNED, 0, 0, false},
-    {8, PERF_SIGNED, 0, 0, false},     {8, PERF_UNSIGNED, 0, 0, false}, {2, PERF_FLOATING, 5, 10, false}, {4, PERF_FLOATING, 8, 23, false},
-    {8, PERF_FLOATING, 11, 52, false}, {2, PERF_FLOATING, 8, 7, false}, {1, PERF_FLOATING, 4, 3, true},   {1, PERF_FLOATING, 5, 2, false},
+static const perf_type infos[] = {
+#define SIGNED PERF_SIGNED, false
+#define UNSIGNED PERF_UNSIGNED, false
+#define FLOATING PERF_FLOATING, false
+#define FINITE PERF_FLOATING, true
+#define T(id, word, bytes, cls, exponent, mantissa, kernels) [nccl##id] = {bytes, cls, exponent, mantissa},
+#include "base/types.def"
 };
+_Static_assert(sizeof infos / sizeof infos[0] == ncclNumTypes, "one row per type");
 
 const perf_type *perf_type_info(int type)
 {

@@ -1,4 +1,4 @@
-// types.h: the 12 element types as numbers: sizes, limits, exact conversion. Independent of the library's kernels, which it checks.
+// types.h: the element types as numbers: sizes, limits, exact conversion. Independent of the library's kernels, which it checks.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,9 +9,9 @@ typedef enum { PERF_SIGNED, PERF_UNSIGNED, PERF_FLOATING } perf_class;
 typedef struct perf_type {
   uint8_t size;          // bytes
   uint8_t cls;           // perf_class
+  bool finite_only;      // no infinities, one NaN pattern: all ones (f8e4m3)
   uint8_t exponent_bits; // floating types
   uint8_t mantissa_bits; // stored ones
-  bool finite_only;      // no infinities, one NaN pattern: all ones (f8e4m3)
 } perf_type;
 
 // Properties of an ncclDataType_t value (in range).

@@ -17,9 +17,16 @@ typedef struct format {
 } format;
 
 HARNESS const format formats[ncclNumTypes] = {
-    {"int8", 1, 0, 0, true},     {"uint8", 1, 0, 0, false},   {"int32", 4, 0, 0, true},  {"uint32", 4, 0, 0, false},
-    {"int64", 8, 0, 0, true},    {"uint64", 8, 0, 0, false},  {"half", 2, 5, 10, true},  {"float", 4, 8, 23, true},
-    {"double", 8, 11, 52, true}, {"bfloat16", 2, 8, 7, true}, {"f8e4m3", 1, 4, 3, true}, {"f8e5m2", 1, 5, 2, true},
+#define SIGNED true
+#define UNSIGNED false
+#define FLOATING true
+#define FINITE true
+#define T(id, word, bytes, cls, exponent, mantissa, kernels) {word, bytes, exponent, mantissa, cls},
+#include "base/types.def"
+#undef SIGNED
+#undef UNSIGNED
+#undef FLOATING
+#undef FINITE
 };
 
 typedef struct sample {

@@ -104,10 +104,8 @@ static const struct {
   const char *name;
   size_t size;
 } types[] = {
-    [ncclInt8] = {"ncclInt8", 1},         [ncclUint8] = {"ncclUint8", 1},           [ncclInt32] = {"ncclInt32", 4},
-    [ncclUint32] = {"ncclUint32", 4},     [ncclInt64] = {"ncclInt64", 8},           [ncclUint64] = {"ncclUint64", 8},
-    [ncclFloat16] = {"ncclFloat16", 2},   [ncclFloat32] = {"ncclFloat32", 4},       [ncclFloat64] = {"ncclFloat64", 8},
-    [ncclBfloat16] = {"ncclBfloat16", 2}, [ncclFloat8e4m3] = {"ncclFloat8e4m3", 1}, [ncclFloat8e5m2] = {"ncclFloat8e5m2", 1},
+#define T(id, word, bytes, ...) [nccl##id] = {"nccl" #id, bytes},
+#include "base/types.def"
 };
 _Static_assert(TT_COUNT(types) == ncclNumTypes, "one row per type");
 

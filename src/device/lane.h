@@ -67,6 +67,8 @@ typedef struct tt_lane {
   void *told;               // the same: the watcher's, of a lane whose steps are told one by one (tt_plan.step); NULL: they are not
 } tt_lane;
 
+_Static_assert(ncclNumTypes <= 16, "the fingerprint has 4 bits for the type");
+
 // Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
 static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int root)
 {

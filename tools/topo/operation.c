@@ -9,8 +9,10 @@
 #include "commands.h"
 #include "topo/search_priv.h"
 
-static const char *const type_names[] = {"int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
-                                         "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
+static const char *const type_names[] = {
+#define T(id, word, ...) [nccl##id] = word,
+#include "base/types.def"
+};
 static const char *const op_names[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
 enum { DEFAULT_TYPE = ncclFloat32, MULSUM = 5 };
 

@@ -28,6 +28,12 @@ typedef struct row {
 
 #define AT(member) offsetof(xp_options, member)
 
+// Begins with a space.
+static const char type_help[] = ""
+#define T(id, word, ...) " " word
+#include "base/types.def"
+                                " (default float)";
+
 static const row rows[] = {
     {'N', "nodes", ARG_INT, AT(nodes), 1, XP_MAX_NODES, XP_SEARCH, "M", "so many of this machine, over the network (default 1)"},
     {0, "hosts", ARG_INT, AT(hosts), 1, XP_MAX_HOSTS, XP_MACHINE, "H", "so many of this machine in one NVLink domain (default 1)"},
@@ -53,8 +59,7 @@ static const row rows[] = {
      "from size to size (default 4; simulate 2)"},
     {'i', "stepbytes", ARG_SIZE, AT(step), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE",
      "add this from size to size instead (with -f 1)"},
-    {'d', "datatype", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE",
-     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 (default float)"},
+    {'d', "datatype", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE", type_help + 1},
     {0, "type", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE", "the same"},
     {0, "op", ARG_TEXT, AT(op), 0, 0, XP_EXPLAIN | XP_SIMULATE, "OP", "sum (default), prod, min, max, avg, mulsum"},
     {'r', "root", ARG_INT, AT(root), 0, INT_MAX, XP_SIMULATE, "RANK", "of broadcast and reduce (default 0)"},

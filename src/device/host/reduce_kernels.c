@@ -334,18 +334,8 @@ const tt_kernels TT_PASTE(tt_kernels_, TT_ISA) = {
     .name = TT_TEXT(TT_ISA),
     .rows =
         {
-            [ncclInt8] = WIDE_ROW(int8_t, divide_int8_t),
-            [ncclUint8] = WIDE_ROW(uint8_t, divide_uint8_t),
-            [ncclInt32] = WIDE_ROW(int32_t, divide_int32_t),
-            [ncclUint32] = WIDE_ROW(uint32_t, divide_uint32_t),
-            [ncclInt64] = WIDE_ROW(int64_t, divide_int64_t),
-            [ncclUint64] = WIDE_ROW(uint64_t, divide_uint64_t),
-            [ncclFloat16] = NARROW_ROW(f16, 2),
-            [ncclFloat32] = WIDE_ROW(float, NULL),
-            [ncclFloat64] = WIDE_ROW(double, NULL),
-            [ncclBfloat16] = NARROW_ROW(bf16, 2),
-            [ncclFloat8e4m3] = NARROW_ROW(e4m3, 1),
-            [ncclFloat8e5m2] = NARROW_ROW(e5m2, 1),
+#define T(id, word, bytes, cls, exponent, mantissa, kernels) [nccl##id] = kernels,
+#include "base/types.def"
         },
     .stream = stream_copy,
     .fence = fence,

@@ -12,7 +12,7 @@
 
 #include "device/reduce.h"
 
-enum { TT_RED_TYPES = 12, TT_RED_KINDS = 4 };
+enum { TT_RED_TYPES = ncclNumTypes, TT_RED_KINDS = 4 };
 
 // dst = a op b.
 typedef void tt_fold2_fn(void *dst, const void *a, const void *b, size_t n);

@@ -17,7 +17,10 @@
 enum { MAX_SRC = 64, MAX_COUNT = 4097, ELEMENT = 8, GUARD = 64, SLOT = MAX_COUNT * ELEMENT + 2 * GUARD + 64 };
 
 static const char *const isas[] = {"plain", "avx2", "avx512", "avx512bf16"};
-static const size_t sizes[TT_RED_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+static const size_t sizes[TT_RED_TYPES] = {
+#define T(id, word, bytes, ...) [nccl##id] = bytes,
+#include "base/types.def"
+};
 
 // ---- Random numbers ----
 
