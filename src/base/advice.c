@@ -29,7 +29,7 @@ static int state_of(const advice *a)
   return __atomic_load_n(&a->state, __ATOMIC_SEQ_CST);
 }
 
-static bool advance(advice *a, int from, int to)
+static bool advance_advice(advice *a, int from, int to)
 {
   return __atomic_compare_exchange_n(&a->state, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
@@ -50,20 +50,20 @@ static void write_out(const advice *a)
 // other, and the change to SAID lets one of them write.
 static void say_if_due(advice *a)
 {
-  if (__atomic_load_n(&speaks, __ATOMIC_SEQ_CST) && advance(a, KEPT, SAID)) {
+  if (__atomic_load_n(&speaks, __ATOMIC_SEQ_CST) && advance_advice(a, KEPT, SAID)) {
     write_out(a);
   }
 }
 
 // Keeps a text that no place has yet. Two threads with the same text may both find a place: it is said twice then.
-static void keep(const char *text)
+static void keep_advice(const char *text)
 {
   for (int i = 0; i < TT_ADVICE_LINES; i++) {
     advice *a = &kept[i];
     if (state_of(a) >= KEPT && strcmp(a->text, text) == 0) {
       return;
     }
-    if (advance(a, EMPTY, WRITING)) {
+    if (advance_advice(a, EMPTY, WRITING)) {
       strcpy(a->text, text);
       __atomic_store_n(&a->state, KEPT, __ATOMIC_SEQ_CST);
       say_if_due(a);
@@ -77,7 +77,7 @@ static void __attribute__((format(printf, 1, 0))) keep_v(const char *fmt, va_lis
   int saved = errno;
   char text[TEXT_BYTES];
   tt_vformat(text, sizeof text, fmt, args);
-  keep(text);
+  keep_advice(text);
   errno = saved;
 }
 

@@ -123,7 +123,7 @@ static int open_file(const log_config *c, complaints *bad)
   return res;
 }
 
-static void read_file(log_config *c, complaints *bad)
+static void log_read_file(log_config *c, complaints *bad)
 {
   const char *pattern = tt_param_now("NCCL_DEBUG_FILE");
   c->fd = STDOUT_FILENO;
@@ -141,7 +141,7 @@ static void read_file(log_config *c, complaints *bad)
   c->fd = fd;
 }
 
-static void say(const log_config *c, const complaints *bad)
+static void say_complaints(const log_config *c, const complaints *bad)
 {
   if (bad->level[0] != '\0') {
     tt_advise_job("NCCL_DEBUG=%s is no level: use NONE, VERSION, WARN, INFO, ABORT or TRACE; using WARN", bad->level);
@@ -167,7 +167,7 @@ static const log_config *build(complaints *bad)
     made++;
     read_host(c);
     read_levels(c, bad);
-    read_file(c, bad);
+    log_read_file(c, bad);
     c->older = history;
     history = c;
   } else {
@@ -193,7 +193,7 @@ static const log_config *config_get(void)
     c = build(&bad);
   }
   pthread_mutex_unlock(&build_lock);
-  say(c, &bad);
+  say_complaints(c, &bad);
   return c;
 }
 
@@ -230,7 +230,7 @@ static void __attribute__((format(printf, 2, 0))) put_v(line_buf *b, const char 
   }
 }
 
-static void __attribute__((format(printf, 2, 3))) put(line_buf *b, const char *fmt, ...)
+static void __attribute__((format(printf, 2, 3))) log_put(line_buf *b, const char *fmt, ...)
 {
   va_list args;
   va_start(args, fmt);
@@ -252,7 +252,7 @@ static void put_prefix(line_buf *b, const log_config *c, tt_log_level level, boo
 {
   struct timespec now;
   if (level == TT_LOG_WARN) {
-    put(b, "\n"); // sets it apart from the program's own output
+    log_put(b, "\n"); // sets it apart from the program's own output
   }
   if (c->stamp_levels >> level & 1) {
     clock_gettime(CLOCK_REALTIME, &now);
@@ -261,9 +261,9 @@ static void put_prefix(line_buf *b, const log_config *c, tt_log_level level, boo
   if (level == TT_LOG_VERSION) {
     return;
   }
-  put(b, "%s:%d:%d ", c->host, (int)getpid(), (int)syscall(SYS_gettid));
+  log_put(b, "%s:%d:%d ", c->host, (int)getpid(), (int)syscall(SYS_gettid));
   if (thread_device >= 0 && !call) {
-    put(b, "[%d] ", thread_device);
+    log_put(b, "[%d] ", thread_device);
   }
 }
 
@@ -271,15 +271,15 @@ static void put_level(line_buf *b, tt_log_level level, bool call, const char *fi
 {
   struct timespec now;
   switch (level) {
-  case TT_LOG_WARN: put(b, "%s:%d NCCL WARN ", short_file(file), line); break;
-  case TT_LOG_INFO: put(b, "NCCL INFO "); break;
-  case TT_LOG_ABORT: put(b, "NCCL ABORT "); break;
+  case TT_LOG_WARN: log_put(b, "%s:%d NCCL WARN ", short_file(file), line); break;
+  case TT_LOG_INFO: log_put(b, "NCCL INFO "); break;
+  case TT_LOG_ABORT: log_put(b, "NCCL ABORT "); break;
   case TT_LOG_TRACE:
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (call) {
-      put(b, "NCCL CALL ");
+      log_put(b, "NCCL CALL ");
     } else {
-      put(b, "%.6f %s:%d NCCL TRACE ", (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6, short_file(file), line);
+      log_put(b, "%.6f %s:%d NCCL TRACE ", (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6, short_file(file), line);
     }
     break;
   default: break;

@@ -56,7 +56,7 @@ static unsigned bits_of(const bit_name *table, size_t count, const char *name, s
   return 0;
 }
 
-static unsigned parse_list(const bit_name *table, size_t count, const char *text, char *unknown, size_t size)
+static unsigned log_parse_list(const bit_name *table, size_t count, const char *text, char *unknown, size_t size)
 {
   unsigned bits = 0;
   bool negated = *text == '^';
@@ -92,12 +92,12 @@ bool tt_log_parse_level(const char *text, tt_log_level *out)
 
 unsigned tt_log_parse_subsys(const char *text, char *unknown, size_t size)
 {
-  return parse_list(subsys_names, TT_COUNT(subsys_names), text, unknown, size);
+  return log_parse_list(subsys_names, TT_COUNT(subsys_names), text, unknown, size);
 }
 
 unsigned tt_log_parse_levels(const char *text, char *unknown, size_t size)
 {
-  return parse_list(level_names, TT_COUNT(level_names), text, unknown, size);
+  return log_parse_list(level_names, TT_COUNT(level_names), text, unknown, size);
 }
 
 bool tt_log_expand(const char *pattern, const char *host, int pid, char *out, size_t size)

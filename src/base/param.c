@@ -185,7 +185,7 @@ static void note_unknown(const char *name, const char *where)
   }
 }
 
-static bool is_ours(const char *name)
+static bool is_our_variable(const char *name)
 {
   return (starts_with(name, "NCCL_") && !starts_with(name, "NCCL_TESTS_")) || starts_with(name, "TUTTI_");
 }
@@ -221,7 +221,7 @@ static void note_unknown_environment(void)
   for (char **e = environ; e != NULL && *e != NULL; e++) {
     size_t len = strcspn(*e, "=");
     char name[80];
-    if (!is_ours(*e) || len >= sizeof name) {
+    if (!is_our_variable(*e) || len >= sizeof name) {
       continue;
     }
     memcpy(name, *e, len);
@@ -250,7 +250,7 @@ static void conf_apply(void *arg, const tt_conf_line *line)
   }
   const tt_param_row *row = tt_param_find(line->key);
   if (row == NULL) {
-    if (is_ours(line->key)) {
+    if (is_our_variable(line->key)) {
       note_unknown(line->key, where);
     }
     return;
@@ -375,7 +375,7 @@ static void forget(void)
 }
 
 // With an environment plugin everything is read again: it may be named in a file, and what it logs while it is opened goes where the environment says.
-static void load(void)
+static void load_params(void)
 {
   int saved = errno;
   pending = calloc(1, sizeof *pending);
@@ -407,7 +407,7 @@ const tt_params *tt_params_get(void)
   if (TT_UNLIKELY(loading)) {
     return &state.values;
   }
-  pthread_once(&state.once, load);
+  pthread_once(&state.once, load_params);
   if (TT_UNLIKELY(!__atomic_load_n(&state.reported, __ATOMIC_RELAXED)) && !__atomic_exchange_n(&state.reported, 1, __ATOMIC_ACQ_REL)) {
     notes_say();
   }
@@ -437,7 +437,7 @@ const tt_param_row *tt_param_row_at(size_t i)
 
 const tt_param_row *tt_param_find(const char *key)
 {
-  if (!is_ours(key)) {
+  if (!is_our_variable(key)) {
     return NULL;
   }
   for (size_t i = 0; i < ROWS; i++) {

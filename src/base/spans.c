@@ -34,69 +34,69 @@ static void find_end(tt_span *s)
 }
 
 // Divides a tree into what comes before `s` and what comes after it.
-static void split(tt_span *t, const tt_span *s, tt_span **less, tt_span **more)
+static void split_span(tt_span *t, const tt_span *s, tt_span **less, tt_span **more)
 {
   if (t == NULL) {
     *less = *more = NULL;
   } else if (comes_before(t, s)) {
-    split(t->more, s, &t->more, more);
+    split_span(t->more, s, &t->more, more);
     *less = t;
     find_end(t);
   } else {
-    split(t->less, s, less, &t->less);
+    split_span(t->less, s, less, &t->less);
     *more = t;
     find_end(t);
   }
 }
 
 // Of two trees, of which all of `a` comes before all of `b`, makes one.
-static tt_span *join(tt_span *a, tt_span *b)
+static tt_span *join_spans(tt_span *a, tt_span *b)
 {
   if (a == NULL || b == NULL) {
     return a == NULL ? b : a;
   }
   tt_span *top = heap_key(a) > heap_key(b) ? a : b;
   if (top == a) {
-    a->more = join(a->more, b);
+    a->more = join_spans(a->more, b);
   } else {
-    b->less = join(a, b->less);
+    b->less = join_spans(a, b->less);
   }
   find_end(top);
   return top;
 }
 
-static tt_span *add(tt_span *t, tt_span *s)
+static tt_span *add_span(tt_span *t, tt_span *s)
 {
   if (t == NULL || heap_key(s) > heap_key(t)) {
-    split(t, s, &s->less, &s->more);
+    split_span(t, s, &s->less, &s->more);
     find_end(s);
     return s;
   }
   tt_span **side = comes_before(s, t) ? &t->less : &t->more;
-  *side = add(*side, s);
+  *side = add_span(*side, s);
   find_end(t);
   return t;
 }
 
-static tt_span *take_out(tt_span *t, tt_span *s)
+static tt_span *take_out_span(tt_span *t, tt_span *s)
 {
   if (t == s) {
-    return join(s->less, s->more);
+    return join_spans(s->less, s->more);
   }
   tt_span **side = comes_before(s, t) ? &t->less : &t->more;
-  *side = take_out(*side, s);
+  *side = take_out_span(*side, s);
   find_end(t);
   return t;
 }
 
 void tt_spans_add(tt_span **root, tt_span *s)
 {
-  *root = add(*root, s);
+  *root = add_span(*root, s);
 }
 
 void tt_spans_remove(tt_span **root, tt_span *s)
 {
-  *root = take_out(*root, s);
+  *root = take_out_span(*root, s);
 }
 
 tt_span *tt_spans_holder(tt_span *root, uintptr_t start, size_t size)

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_ours(uid_t owner)
+static bool is_owned_by_user(uid_t owner)
 {
   return owner == geteuid() || owner == 0;
 }
@@ -31,7 +31,7 @@ bool tt_trust_contents(int fd, bool named, char why[TT_TRUST_WHY])
   if (!S_ISREG(st.st_mode)) {
     return true; // a device or a pipe: the user's choice
   }
-  if (!is_ours(st.st_uid) && (!named || geteuid() == 0)) {
+  if (!is_owned_by_user(st.st_uid) && (!named || geteuid() == 0)) {
     return refuse_owner("it", st.st_uid, why);
   }
   if ((st.st_mode & S_IWOTH) != 0 || ((st.st_mode & S_IWGRP) != 0 && st.st_gid != st.st_uid)) {
@@ -64,7 +64,7 @@ static bool is_good_link(const char *path, char why[TT_TRUST_WHY])
     snprintf(why, TT_TRUST_WHY, "%s", strerror(errno));
     return false;
   }
-  return is_ours(st.st_uid) || refuse_owner("the link", st.st_uid, why);
+  return is_owned_by_user(st.st_uid) || refuse_owner("the link", st.st_uid, why);
 }
 
 // May the file be emptied and written?
@@ -82,7 +82,7 @@ static bool is_good_target(const char *path, int fd, char why[TT_TRUST_WHY])
     snprintf(why, TT_TRUST_WHY, "the file has %lu names (hard links)", (unsigned long)st.st_nlink);
     return false;
   }
-  return is_ours(st.st_uid) || st.st_uid == folder_owner(path) || refuse_owner("the file", st.st_uid, why);
+  return is_owned_by_user(st.st_uid) || st.st_uid == folder_owner(path) || refuse_owner("the file", st.st_uid, why);
 }
 
 static int open_here(const char *path, int flags)

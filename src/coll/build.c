@@ -12,7 +12,7 @@ static void fail_memory(tt_build *b, size_t bytes)
 }
 
 // Makes room for one more element behind `used`; false when the builder has failed.
-static bool grow(tt_build *b, void **array, int used, int *room, size_t size)
+static bool build_grow(tt_build *b, void **array, int used, int *room, size_t size)
 {
   if (b->res != ncclSuccess) {
     return false;
@@ -81,7 +81,7 @@ void tt_build_strand(tt_build *b)
     return;
   }
   drop_empty_strand(b);
-  if (grow(b, (void **)&b->s->strands, b->s->nstrands, &b->strand_room, sizeof *b->s->strands)) {
+  if (build_grow(b, (void **)&b->s->strands, b->s->nstrands, &b->strand_room, sizeof *b->s->strands)) {
     b->s->strands[b->s->nstrands++] = (tt_strand){.first = (uint32_t)b->s->nsteps};
   }
 }
@@ -91,7 +91,7 @@ void tt_build_step(tt_build *b, unsigned flags, uint32_t sub)
   if (b->res == ncclSuccess) {
     drop_empty_step(b);
   }
-  if (!grow(b, b->s ? (void **)&b->s->steps : NULL, b->s ? b->s->nsteps : 0, &b->step_room, sizeof(tt_step))) {
+  if (!build_grow(b, b->s ? (void **)&b->s->steps : NULL, b->s ? b->s->nsteps : 0, &b->step_room, sizeof(tt_step))) {
     return;
   }
   if (b->s->nstrands == 0) {
@@ -104,9 +104,9 @@ void tt_build_step(tt_build *b, unsigned flags, uint32_t sub)
 }
 
 // Appends a reference to the current step and returns the step; NULL when the builder has failed.
-static tt_step *add_ref(tt_build *b, tt_ref ref)
+static tt_step *build_add_ref(tt_build *b, tt_ref ref)
 {
-  if (!grow(b, b->s ? (void **)&b->s->refs : NULL, b->s ? b->s->nrefs : 0, &b->ref_room, sizeof(tt_ref))) {
+  if (!build_grow(b, b->s ? (void **)&b->s->refs : NULL, b->s ? b->s->nrefs : 0, &b->ref_room, sizeof(tt_ref))) {
     return NULL;
   }
   tt_step *step = b->s->nsteps > 0 ? &b->s->steps[b->s->nsteps - 1] : NULL;
@@ -123,7 +123,7 @@ static tt_step *add_ref(tt_build *b, tt_ref ref)
 
 void tt_build_from(tt_build *b, tt_ref ref)
 {
-  tt_step *step = add_ref(b, ref);
+  tt_step *step = build_add_ref(b, ref);
   if (step && step->ndst > 0) {
     b->res = tt_fail(ncclInternalError, "schedule of rank %d: a source after a destination", b->s->rank);
   } else if (step) {
@@ -134,7 +134,7 @@ void tt_build_from(tt_build *b, tt_ref ref)
 
 void tt_build_to(tt_build *b, tt_ref ref)
 {
-  tt_step *step = add_ref(b, ref);
+  tt_step *step = build_add_ref(b, ref);
   if (step) {
     step->ndst++;
   }

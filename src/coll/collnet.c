@@ -19,7 +19,7 @@ typedef struct place {
   bool alone;         // there is one node
 } place;
 
-static place place_of(const tt_shape *shape)
+static place collnet_place_of(const tt_shape *shape)
 {
   int node = tt_shape_node_of(shape, shape->rank);
   return (place){.shape = shape,
@@ -82,7 +82,7 @@ ncclResult_t tt_collnet_chain_write(const tt_shape *shape, tt_schedule **out)
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }
-  place p = place_of(shape);
+  place p = collnet_place_of(shape);
   tt_build b;
   tt_build_begin(&b, shape, 1);
   chain_up(&b, &p);
@@ -129,7 +129,7 @@ ncclResult_t tt_collnet_direct_write(const tt_shape *shape, tt_schedule **out)
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }
-  place p = place_of(shape);
+  place p = collnet_place_of(shape);
   int heads = tt_collnet_heads(shape->layout, shape->nranks);
   tt_build b;
   tt_build_begin(&b, shape, heads);

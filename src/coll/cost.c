@@ -197,7 +197,7 @@ static double time_at(const curve *v, double chunk, double passes)
   return isinf(a) ? a : a + (b - a) * part;
 }
 
-static bool has_blocks(tt_func f)
+static bool cost_has_blocks(tt_func f)
 {
   return f == TT_FUNC_ALLGATHER || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLTOALL || f == TT_FUNC_GATHER || f == TT_FUNC_SCATTER;
 }
@@ -205,7 +205,7 @@ static bool has_blocks(tt_func f)
 // The best number of passes: as few as possible, or more of smaller chunks, which overlap.
 static void cut_message(const tt_cost *c, const curve *v, size_t bytes, tt_cost_choice *out)
 {
-  double part = ceil((double)bytes / (has_blocks(v->func) ? c->nranks : 1) / v->nsub);
+  double part = ceil((double)bytes / (cost_has_blocks(v->func) ? c->nranks : 1) / v->nsub);
   double least = fmax(ceil(part / (double)c->env.payload[v->proto]), 1);
   double shortest = c->layout && c->layout->nnodes > 1 ? NET_CUT_MIN : CHUNK_MIN;
   for (int cuts = 1; cuts <= MOST_CUTS && (cuts == 1 || part / (least * cuts) >= shortest); cuts *= 2) {

@@ -53,19 +53,22 @@ typedef struct walk {
   tt_walk_times times;
 } walk;
 
-static int node_of(const walk *w, int rank)
+static int cost_walk_node_of(const walk *w, int rank)
 {
   return w->layout ? w->layout->node_of[rank] : 0;
 }
 
-static tt_hop_kind kind_of(const walk *w, int a, int b)
+static tt_hop_kind cost_walk_kind_of(const walk *w, int a, int b)
 {
-  return a == b ? TT_HOP_SELF : TT_MAX(a, b) >= w->n ? TT_HOP_NETWORK : node_of(w, a) == node_of(w, b) ? TT_HOP_MEMORY : TT_HOP_NETWORK;
+  return a == b                                               ? TT_HOP_SELF
+         : TT_MAX(a, b) >= w->n                               ? TT_HOP_NETWORK
+         : cost_walk_node_of(w, a) == cost_walk_node_of(w, b) ? TT_HOP_MEMORY
+                                                              : TT_HOP_NETWORK;
 }
 
 static const tt_cost_hop *hop_of(const walk *w, const tt_ref *ref, int rank)
 {
-  return &w->env->hop[kind_of(w, rank, ref->peer)][ref->kind == TT_FIFO ? w->proto : TT_TOK];
+  return &w->env->hop[cost_walk_kind_of(w, rank, ref->peer)][ref->kind == TT_FIFO ? w->proto : TT_TOK];
 }
 
 static bool is_line(const tt_ref *ref)
@@ -104,7 +107,7 @@ static int pop(walk *w)
   return first;
 }
 
-static void wake(walk *w, int *waiter, double when)
+static void cost_walk_wake(walk *w, int *waiter, double when)
 {
   if (*waiter >= 0) {
     w->actors[*waiter].ready = fmax(w->actors[*waiter].ready, when);
@@ -155,17 +158,17 @@ static double satisfied(walk *w, int id, const tt_ref *ref, bool source)
   return l->sent - l->taken > most ? -1 : l->freed[(drain ? l->sent - 1 : l->sent) % slots];
 }
 
-static const tt_step *step_of(const walk *w, const actor *a)
+static const tt_step *cost_walk_step_of(const walk *w, const actor *a)
 {
   const tt_schedule *s = w->all[a->rank];
   return &s->steps[s->strands[a->strand].first + a->pos];
 }
 
 // Puts into a->ready when the next step can start, as far as other strands are concerned. False: it will be woken.
-static bool look(walk *w, int id)
+static bool cost_walk_look(walk *w, int id)
 {
   actor *a = &w->actors[id];
-  const tt_step *step = step_of(w, a);
+  const tt_step *step = cost_walk_step_of(w, a);
   const tt_ref *refs = w->all[a->rank]->refs;
   for (int i = 0; i < step->nsrc + step->ndst; i++) {
     bool source = i < step->nsrc;
@@ -187,7 +190,7 @@ static double work_of(walk *w, const tt_ref *ref, int rank)
   case TT_TMP: return w->chunk * w->env->byte;
   case TT_FIFO: return hop->work + w->chunk * hop->byte;
   default:
-    w->impossible |= kind_of(w, rank, ref->peer) == TT_HOP_NETWORK;
+    w->impossible |= cost_walk_kind_of(w, rank, ref->peer) == TT_HOP_NETWORK;
     return hop->work + (ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT ? w->chunk * hop->byte : 0);
   }
 }
@@ -195,7 +198,7 @@ static double work_of(walk *w, const tt_ref *ref, int rank)
 // Takes the core of the rank's node on which the step can start first, for so long. Returns when it ends.
 static double use_core(walk *w, const actor *a, double work)
 {
-  core *cores = &w->cores[node_of(w, a->rank) * w->ncores], *best = cores;
+  core *cores = &w->cores[cost_walk_node_of(w, a->rank) * w->ncores], *best = cores;
   double earliest = 0, from = fmax(a->ready, w->rank_free[a->rank]);
   for (int i = 0; i < w->ncores; i++) {
     bool change = cores[i].last >= 0 && cores[i].last != a->rank;
@@ -207,7 +210,7 @@ static double use_core(walk *w, const actor *a, double work)
   }
   bool changed = best->last >= 0 && best->last != a->rank;
   w->rank_load[a->rank].work += work;
-  w->node_load[node_of(w, a->rank)].work += work + (changed ? w->env->change : 0);
+  w->node_load[cost_walk_node_of(w, a->rank)].work += work + (changed ? w->env->change : 0);
   *best = (core){.free = earliest + work, .last = a->rank};
   w->rank_free[a->rank] = best->free;
   return best->free;
@@ -217,10 +220,10 @@ static double use_core(walk *w, const actor *a, double work)
 static double arrival(walk *w, const tt_ref *ref, int rank, double when)
 {
   const tt_cost_hop *hop = hop_of(w, ref, rank);
-  if (kind_of(w, rank, ref->peer) != TT_HOP_NETWORK) {
+  if (cost_walk_kind_of(w, rank, ref->peer) != TT_HOP_NETWORK) {
     return when + hop->latency;
   }
-  int from = node_of(w, rank), to = node_of(w, ref->peer);
+  int from = cost_walk_node_of(w, rank), to = cost_walk_node_of(w, ref->peer);
   double bytes = ref->kind == TT_FIFO ? w->chunk * w->env->net_byte : 0, begin = fmax(when, w->net_out[from]);
   w->node_load[from].out += bytes;
   w->node_load[to].in += bytes;
@@ -256,22 +259,22 @@ static void reduce_in(walk *w, int net)
     line *l = w->lines[((size_t)r * (size_t)w->ends + (size_t)net) * 2], *back = l ? line_of(w, &ref, r, true) : NULL;
     if (back) {
       l->freed[l->taken++ % slots] = seen;
-      wake(w, &l->writer, seen);
-      double there = pass_network(w, node_of(w, r), true, seen) + hop_of(w, &ref, r)->latency;
+      cost_walk_wake(w, &l->writer, seen);
+      double there = pass_network(w, cost_walk_node_of(w, r), true, seen) + hop_of(w, &ref, r)->latency;
       back->arrived[back->sent++ % slots] = there;
-      wake(w, &back->reader, there);
+      cost_walk_wake(w, &back->reader, there);
     }
   }
 }
 
-static void take_all(walk *w, int rank, const tt_ref *src, int count, double end)
+static void cost_walk_take_all(walk *w, int rank, const tt_ref *src, int count, double end)
 {
   for (int i = 0; i < count && !w->no_memory; i++) {
     line *l = is_line(&src[i]) ? line_of(w, &src[i], rank, true) : NULL;
     if (l) {
       double freed = end + hop_of(w, &src[i], rank)->latency;
       l->freed[l->taken++ % slots_of(w, &src[i])] = freed;
-      wake(w, &l->writer, freed);
+      cost_walk_wake(w, &l->writer, freed);
       if (src[i].peer >= w->n) {
         reduce_in(w, src[i].peer);
       }
@@ -285,9 +288,9 @@ static void send_all(walk *w, int rank, const tt_ref *dst, int count, double end
     line *l = is_line(&dst[i]) ? line_of(w, &dst[i], rank, false) : NULL;
     if (l) {
       bool net = dst[i].peer >= w->n;
-      double seen = net ? pass_network(w, node_of(w, rank), false, end) : arrival(w, &dst[i], rank, end);
+      double seen = net ? pass_network(w, cost_walk_node_of(w, rank), false, end) : arrival(w, &dst[i], rank, end);
       l->arrived[l->sent++ % slots_of(w, &dst[i])] = seen;
-      wake(w, &l->reader, seen);
+      cost_walk_wake(w, &l->reader, seen);
       if (net) {
         reduce_in(w, dst[i].peer);
       }
@@ -299,7 +302,7 @@ static void take_step(walk *w, int id)
 {
   actor *a = &w->actors[id];
   const tt_schedule *s = w->all[a->rank];
-  const tt_step *step = step_of(w, a);
+  const tt_step *step = cost_walk_step_of(w, a);
   double work = w->env->step;
   for (int i = 0; i < step->nsrc; i++) {
     work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank);
@@ -310,7 +313,7 @@ static void take_step(walk *w, int id)
     work += gift ? 0 : work_of(w, ref, a->rank);
   }
   a->ready = use_core(w, a, work);
-  take_all(w, a->rank, &s->refs[step->src], step->nsrc, a->ready);
+  cost_walk_take_all(w, a->rank, &s->refs[step->src], step->nsrc, a->ready);
   send_all(w, a->rank, &s->refs[step->dst], step->ndst, a->ready);
   if (++a->pos == s->strands[a->strand].count) {
     w->times.end[a->pass] = fmax(w->times.end[a->pass], a->ready);
@@ -321,7 +324,7 @@ static void take_step(walk *w, int id)
 
 // ---- all steps ----
 
-static bool run(walk *w)
+static bool cost_walk_run(walk *w)
 {
   int left = w->nactors;
   for (int id = 0; id < w->nactors; id++) {
@@ -331,7 +334,7 @@ static bool run(walk *w)
     int id = pop(w);
     actor *a = &w->actors[id];
     double before = a->ready;
-    if (!look(w, id)) {
+    if (!cost_walk_look(w, id)) {
       continue;
     }
     if (a->ready <= before) {
@@ -370,7 +373,7 @@ static bool find_networks(walk *w)
   return true;
 }
 
-static bool set_up(walk *w)
+static bool cost_walk_set_up(walk *w)
 {
   size_t n = (size_t)w->n, nodes = (size_t)w->nnodes;
   for (int r = 0; r < w->n; r++) {
@@ -438,8 +441,8 @@ ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const
   int n = all[0]->nranks;
   walk w = {.env = env, .layout = layout, .all = all, .n = n, .nnodes = layout ? layout->nnodes : 1, .proto = proto, .chunk = chunk};
   w.ncores = TT_MIN(env->cores, layout ? layout->largest : n);
-  w.no_memory = !set_up(&w);
-  bool done = !w.no_memory && run(&w);
+  w.no_memory = !cost_walk_set_up(&w);
+  bool done = !w.no_memory && cost_walk_run(&w);
   if (done) {
     find_period(&w);
   }

@@ -14,7 +14,7 @@
 #define FETCH_STRANDS 15 // of a copying rank: up to 16 ranks each peer has one
 
 // The i-th rank to turn to, starting behind the own one so that not all knock at one door; i = 0 is the rank itself.
-static int turn(const tt_shape *shape, int i)
+static int direct_turn(const tt_shape *shape, int i)
 {
   return (shape->rank + i) % shape->nranks;
 }
@@ -24,8 +24,8 @@ static void tell_readers(tt_build *b, const tt_shape *shape)
   uint32_t in, out;
   tt_build_step(b, 0, 0);
   for (int i = 1; i < shape->nranks; i++) {
-    if (tt_flow(shape, turn(shape, i), shape->rank, &in, &out)) {
-      tt_build_to(b, tt_ref_offer_in(turn(shape, i), in));
+    if (tt_flow(shape, direct_turn(shape, i), shape->rank, &in, &out)) {
+      tt_build_to(b, tt_ref_offer_in(direct_turn(shape, i), in));
     }
   }
 }
@@ -35,8 +35,8 @@ static void hold_for_readers(tt_build *b, const tt_shape *shape)
   uint32_t in, out;
   tt_build_step(b, 0, 0);
   for (int i = 1; i < shape->nranks; i++) {
-    if (tt_flow(shape, turn(shape, i), shape->rank, &in, &out)) {
-      tt_build_from(b, tt_ref_drain(turn(shape, i)));
+    if (tt_flow(shape, direct_turn(shape, i), shape->rank, &in, &out)) {
+      tt_build_from(b, tt_ref_drain(direct_turn(shape, i)));
     }
   }
 }
@@ -55,7 +55,7 @@ static void fetch_all(tt_build *b, const tt_shape *shape)
 {
   int peers = shape->nranks - 1, strands = TT_MIN(peers, FETCH_STRANDS);
   for (int i = 0; i < peers; i++) {
-    int q = turn(shape, 1 + i);
+    int q = direct_turn(shape, 1 + i);
     uint32_t in, out;
     if (i == 0 || i * strands / peers > (i - 1) * strands / peers) {
       tt_build_strand(b);
@@ -73,7 +73,7 @@ void tt_direct_sum_all(tt_build *b, const tt_shape *shape, unsigned flags, uint3
 {
   tt_build_step(b, TT_STEP_REDUCE | TT_STEP_FINAL | flags, sub);
   for (int i = 1; i < shape->nranks; i++) {
-    tt_build_from(b, tt_ref_token(turn(shape, i)));
+    tt_build_from(b, tt_ref_token(direct_turn(shape, i)));
   }
   for (int q = 0; q < shape->nranks; q++) {
     tt_build_from(b, q == shape->rank ? tt_ref_in(chunk) : tt_ref_peer_in(q, chunk));
@@ -84,7 +84,7 @@ void tt_direct_to_all(tt_build *b, const tt_shape *shape, uint32_t chunk)
 {
   tt_build_to(b, tt_ref_out(chunk));
   for (int i = 1; i < shape->nranks; i++) {
-    tt_build_to(b, tt_ref_peer_out(turn(shape, i), chunk));
+    tt_build_to(b, tt_ref_peer_out(direct_turn(shape, i), chunk));
   }
 }
 
@@ -94,17 +94,17 @@ static void direct_allreduce(tt_build *b, const tt_shape *shape)
 {
   uint32_t own = (uint32_t)shape->rank;
   for (int i = 1; i < shape->nranks; i++) {
-    tt_build_step(b, 0, (uint32_t)turn(shape, i));
-    tt_build_to(b, tt_ref_offer_in(turn(shape, i), (uint32_t)turn(shape, i)));
+    tt_build_step(b, 0, (uint32_t)direct_turn(shape, i));
+    tt_build_to(b, tt_ref_offer_in(direct_turn(shape, i), (uint32_t)direct_turn(shape, i)));
   }
   tt_direct_sum_all(b, shape, TT_STEP_PUT, own, own);
   tt_direct_to_all(b, shape, own);
   tt_build_step(b, 0, own);
   for (int i = 1; i < shape->nranks; i++) {
-    tt_build_to(b, tt_ref_offer_out(turn(shape, i), own));
+    tt_build_to(b, tt_ref_offer_out(direct_turn(shape, i), own));
   }
   for (int i = 1; i < shape->nranks; i++) {
-    int q = turn(shape, i);
+    int q = direct_turn(shape, i);
     tt_build_step(b, TT_STEP_UNLESS_PUT, (uint32_t)q);
     tt_build_from(b, tt_ref_token(q));
     tt_build_from(b, tt_ref_peer_out(q, (uint32_t)q));

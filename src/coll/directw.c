@@ -36,7 +36,7 @@ static void directw_allgather(tt_build *b, const tt_shape *shape)
   tt_build_hear_all(b);
 }
 
-static void tell_one(tt_build *b, int peer)
+static void directw_signal_one(tt_build *b, int peer)
 {
   tt_build_step(b, 0, 0);
   tt_build_to(b, tt_ref_token(peer));
@@ -80,7 +80,7 @@ static void pair_broadcast(tt_build *b, const tt_shape *shape)
     tt_build_from(b, tt_ref_drain(peer));
     return;
   }
-  tell_one(b, peer);
+  directw_signal_one(b, peer);
   for (uint32_t k = 2; k-- > 0;) {
     tt_build_step(b, k == 0 ? TT_STEP_UNLESS_PUT : 0, k);
     tt_build_from(b, tt_ref_token(peer));
@@ -100,7 +100,7 @@ static void directw_broadcast(tt_build *b, const tt_shape *shape)
     broadcast_root(b, shape, own);
     return;
   }
-  tell_one(b, shape->root);
+  directw_signal_one(b, shape->root);
   for (int i = 1, n = 0; i <= shape->nranks; i++) {
     uint32_t k = (uint32_t)((shape->rank + i) % shape->nranks);
     if (k == own) {
@@ -113,7 +113,7 @@ static void directw_broadcast(tt_build *b, const tt_shape *shape)
     tt_build_from(b, tt_ref_peer_in(shape->root, k));
     tt_build_to(b, tt_ref_out(k));
   }
-  tell_one(b, shape->root);
+  directw_signal_one(b, shape->root);
   tt_build_step(b, 0, 0);
   tt_build_from(b, tt_ref_token(shape->root));
 }
@@ -135,7 +135,7 @@ static void pair_reduce(tt_build *b, const tt_shape *shape)
   static const uint32_t order[] = {0, 2, 1};
   int peer = 1 - shape->rank;
   if (shape->rank == shape->root) {
-    tell_one(b, peer);
+    directw_signal_one(b, peer);
     for (int i = 0; i < 3; i++) {
       pair_sum(b, shape, i == 2 ? TT_STEP_UNLESS_PUT : 0, order[i]);
       tt_build_to(b, tt_ref_out(order[i]));

@@ -15,7 +15,7 @@ static void follow(tt_build *b, int leader)
   tt_build_copy(b, 0, tt_ref_fifo(leader, 0), tt_ref_out(0));
 }
 
-static void lead(tt_build *b, const tt_team *team)
+static void rd_lead(tt_build *b, const tt_team *team)
 {
   if (team->count > 1) {
     tt_team_allreduce(b, team);
@@ -38,7 +38,7 @@ ncclResult_t tt_hierrd_write(const tt_shape *shape, tt_schedule **out)
   tt_build_begin(&b, shape, 1);
   tt_build_strand(&b);
   if (leader == shape->rank) {
-    lead(&b, &team);
+    rd_lead(&b, &team);
   } else {
     follow(&b, leader);
   }

@@ -44,7 +44,7 @@ static int mate(const hier *h, int index)
 }
 
 // Does this node take first and give then in round t of `rounds`?
-static bool holds(const hier *h, int t, int rounds)
+static bool ring_holds(const hier *h, int t, int rounds)
 {
   return t > 0 && t < rounds - 1 && h->node == t % h->nodes;
 }
@@ -95,7 +95,7 @@ static void carry_piece(tt_build *b, const hier *h, int t)
 {
   int rounds = 2 * h->nodes - 1, turn = h->nodes - 1;
   uint32_t c = piece_of(h, h->index, t);
-  bool hold = holds(h, t, rounds), keep = t >= turn;
+  bool hold = ring_holds(h, t, rounds), keep = t >= turn;
   tt_ref kept = keep ? tt_ref_out(c) : tt_ref_tmp(0);
   tt_build_step(b, t < turn ? TT_STEP_REDUCE : t == turn ? TT_STEP_REDUCE | TT_STEP_FINAL : 0, c);
   if (t > 0) {
@@ -159,7 +159,7 @@ static int layers_of(const hier *h)
 // A block's sum on its way round to its own node, where it is complete and goes to its rank.
 static void carry_sum(tt_build *b, const hier *h, int u, int t, uint32_t block)
 {
-  bool hold = holds(h, t, h->nodes), last = t == h->nodes - 1;
+  bool hold = ring_holds(h, t, h->nodes), last = t == h->nodes - 1;
   tt_build_step(b, TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), 0);
   if (t > 0) {
     tt_build_from(b, tt_ref_fifo(h->prev_rank, block));
@@ -205,7 +205,7 @@ static void hier_reducescatter(tt_build *b, const hier *h)
 // A block on its way round, from its own rank on; every node's ranks get it as it passes.
 static void carry_block(tt_build *b, const hier *h, int u, int t, uint32_t block)
 {
-  bool hold = holds(h, t, h->nodes);
+  bool hold = ring_holds(h, t, h->nodes);
   int owner = h->index + u * h->shares; // in round 0
   tt_build_step(b, 0, 0);
   tt_build_from(b, t > 0 ? tt_ref_fifo(h->prev_rank, block) : u == 0 ? tt_ref_in(0) : tt_ref_fifo(mate(h, owner), block));

@@ -19,7 +19,7 @@ static int by_name(const void *a, const void *b)
 }
 
 // Gives rank r the node of the first rank with the same name; ranks with new names open nodes.
-static ncclResult_t number_nodes(tt_layout *l, const int *name_of, const tables *t)
+static ncclResult_t layout_number_nodes(tt_layout *l, const int *name_of, const tables *t)
 {
   int *first = t->order; // by rank, until the order is written
   TT_TRY(tt_alike(name_of, sizeof *name_of, l->nranks, by_name, first));
@@ -58,7 +58,7 @@ ncclResult_t tt_layout_create(int nranks, const int *name_of, tt_layout **out)
   tables t = {.node_of = ints, .index_of = ints + n, .order = ints + 2 * n, .first = ints + 3 * n};
   *l = (tt_layout){
       .nranks = nranks, .node_of = t.node_of, .index_of = t.index_of, .order = t.order, .first = t.first, .channels = {.count = 1}};
-  ncclResult_t res = number_nodes(l, name_of, &t);
+  ncclResult_t res = layout_number_nodes(l, name_of, &t);
   if (res != ncclSuccess) {
     tt_free(l);
     return res;

@@ -40,7 +40,7 @@ static tt_ref sum_at(int distance)
 }
 
 // Has anything been added at `distance` before the round with this step? The round before had twice the step.
-static bool begun(const pat *p, int distance, int step)
+static bool pat_begun(const pat *p, int distance, int step)
 {
   return step * 2 + distance < p->n;
 }
@@ -49,7 +49,7 @@ static bool begun(const pat *p, int distance, int step)
 static void pat_give(tt_build *b, const pat *p, int distance, int step)
 {
   int to = tt_shape_rank_at(p->shape, p->place + step);
-  bool sum = begun(p, distance, step);
+  bool sum = pat_begun(p, distance, step);
   tt_build_step(b, sum ? 0 : TT_STEP_REDUCE, 0);
   tt_build_from(b, sum ? sum_at(distance) : tt_ref_in(block_at(p, distance)));
   tt_build_to(b, tt_ref_fifo(to, block_at(p, distance)));
@@ -59,7 +59,7 @@ static void pat_take(tt_build *b, const pat *p, int distance, int step)
 {
   int from = tt_shape_rank_at(p->shape, p->place - step);
   tt_build_step(b, TT_STEP_REDUCE | (step == 1 ? TT_STEP_FINAL : 0), 0);
-  tt_build_from(b, begun(p, distance, step) ? sum_at(distance) : tt_ref_in(block_at(p, distance)));
+  tt_build_from(b, pat_begun(p, distance, step) ? sum_at(distance) : tt_ref_in(block_at(p, distance)));
   tt_build_from(b, tt_ref_fifo(from, block_at(p, distance)));
   tt_build_to(b, sum_at(distance));
   tt_build_tmp(b, distance);

@@ -32,7 +32,7 @@ static int rank_at(const ring *r, int place)
   return r->order ? r->order[tt_mod(place, r->n)] : tt_shape_rank_at(r->shape, place);
 }
 
-static int place_of(const ring *r, int rank)
+static int ring_place_of(const ring *r, int rank)
 {
   if (!r->order) {
     return tt_shape_place_of(r->shape, rank);
@@ -47,7 +47,7 @@ static int place_of(const ring *r, int rank)
 static ring ring_of(const tt_shape *shape)
 {
   ring r = {.shape = shape, .order = tt_shape_ring(shape), .n = shape->nranks};
-  r.place = place_of(&r, shape->rank);
+  r.place = ring_place_of(&r, shape->rank);
   r.prev = rank_at(&r, r.place - 1);
   r.next = rank_at(&r, r.place + 1);
   return r;
@@ -124,7 +124,7 @@ static int chain_rank(const ring *r, int at, bool root_last)
 {
   const tt_shape *shape = r->shape;
   if (r->order) {
-    return rank_at(r, place_of(r, shape->root) + root_last + at);
+    return rank_at(r, ring_place_of(r, shape->root) + root_last + at);
   }
   int node = tt_shape_node_of(shape, shape->root), size = tt_shape_node_size(shape, node);
   int begin = root_last ? shape->nranks - size : 0;
@@ -140,7 +140,7 @@ static ring chain_of(const tt_shape *shape, bool root_last)
 {
   ring r = {.shape = shape, .order = tt_shape_ring(shape), .n = shape->nranks};
   if (r.order) {
-    r.place = tt_mod(place_of(&r, shape->rank) - place_of(&r, shape->root) - root_last, r.n);
+    r.place = tt_mod(ring_place_of(&r, shape->rank) - ring_place_of(&r, shape->root) - root_last, r.n);
   }
   while (chain_rank(&r, r.place, root_last) != shape->rank && r.place < r.n - 1) {
     r.place++;

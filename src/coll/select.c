@@ -30,7 +30,7 @@ typedef struct piece {
 } piece;
 
 // Cuts the piece up to the next `separator` off *rest. False at the end.
-static bool cut(piece *rest, char separator, piece *first)
+static bool select_cut(piece *rest, char separator, piece *first)
 {
   if (!rest->at) {
     return false;
@@ -52,12 +52,12 @@ static piece trimmed(piece p)
   return p;
 }
 
-static bool same(piece p, const char *name)
+static bool select_same(piece p, const char *name)
 {
   return strlen(name) == p.length && tt_ncasecmp(p.at, name, p.length) == 0;
 }
 
-static void append(char *text, size_t size, const char *name)
+static void select_append(char *text, size_t size, const char *name)
 {
   size_t at = strlen(text);
   snprintf(text + at, size - at, "%s%s", at > 0 ? ", " : "", name);
@@ -67,7 +67,7 @@ static ncclResult_t unknown_word(const variable *v, piece p)
 {
   char names[512] = "";
   for (int i = 0; i < v->nwords; i++) {
-    append(names, sizeof names, v->words[i].name);
+    select_append(names, sizeof names, v->words[i].name);
   }
   return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" is not known; use names out of: %s", v->name, v->value, (int)p.length, p.at, names);
 }
@@ -76,7 +76,7 @@ static ncclResult_t unknown_function(const variable *v, piece p)
 {
   char names[256] = "";
   for (int f = 0; f < TT_NFUNCS; f++) {
-    append(names, sizeof names, tt_func_name((tt_func)f));
+    select_append(names, sizeof names, tt_func_name((tt_func)f));
   }
   return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" is not a function; use one of: %s", v->name, v->value, (int)p.length, p.at, names);
 }
@@ -84,7 +84,7 @@ static ncclResult_t unknown_function(const variable *v, piece p)
 static ncclResult_t find_word(const variable *v, piece p, bool except, uint32_t *bits)
 {
   for (int i = 0; i < v->nwords; i++) {
-    if (same(p, v->words[i].name)) {
+    if (select_same(p, v->words[i].name)) {
       *bits |= except ? v->words[i].except : v->words[i].bits;
       return ncclSuccess;
     }
@@ -93,7 +93,7 @@ static ncclResult_t find_word(const variable *v, piece p, bool except, uint32_t 
 }
 
 // "[^]name,name": the bits allowed. Empty names are passed over.
-static ncclResult_t parse_list(const variable *v, piece list, uint32_t *mask)
+static ncclResult_t select_parse_list(const variable *v, piece list, uint32_t *mask)
 {
   uint32_t named = 0;
   piece p;
@@ -102,7 +102,7 @@ static ncclResult_t parse_list(const variable *v, piece list, uint32_t *mask)
   if (except) {
     list = (piece){list.at + 1, list.length - 1};
   }
-  while (cut(&list, ',', &p)) {
+  while (select_cut(&list, ',', &p)) {
     p = trimmed(p);
     if (p.length > 0) {
       TT_TRY(find_word(v, p, except, &named));
@@ -115,7 +115,7 @@ static ncclResult_t parse_list(const variable *v, piece list, uint32_t *mask)
 static int find_function(piece p)
 {
   for (int f = 0; f < TT_NFUNCS; f++) {
-    if (same(p, tt_func_name((tt_func)f))) {
+    if (select_same(p, tt_func_name((tt_func)f))) {
       return f;
     }
   }
@@ -133,10 +133,10 @@ static ncclResult_t parse_entry(const variable *v, piece entry, bool first, uint
                    (int)entry.length, entry.at);
   }
   if (prefixed) {
-    cut(&list, ':', &before);
+    select_cut(&list, ':', &before);
     before = trimmed(before);
   }
-  TT_TRY(parse_list(v, list, &mask));
+  TT_TRY(select_parse_list(v, list, &mask));
   if (!prefixed) {
     for (int f = TT_FUNC_BROADCAST; f <= TT_FUNC_ALLREDUCE; f++) {
       masks[f] = mask;
@@ -158,7 +158,7 @@ static ncclResult_t parse_variable(const variable *v, uint32_t *masks)
   }
   piece rest = {v->value, v->value ? strlen(v->value) : 0}, entry;
   bool first = true;
-  while (cut(&rest, ';', &entry)) {
+  while (select_cut(&rest, ';', &entry)) {
     entry = trimmed(entry);
     if (entry.length > 0) {
       TT_TRY(parse_entry(v, entry, first, masks));

@@ -32,7 +32,7 @@ static void go_up(tt_build *b, const tt_branch *t)
 }
 
 // What the parent says, into the output and to the children.
-static void go_down(tt_build *b, const tt_branch *t)
+static void tree_go_down(tt_build *b, const tt_branch *t)
 {
   tt_build_step(b, 0, t->sub);
   tt_build_from(b, tt_ref_fifo(t->parent, t->sub));
@@ -58,14 +58,14 @@ static void tree_allreduce(tt_build *b, const tt_branch *t)
   } else {
     go_up(b, t);
     tt_build_strand(b);
-    go_down(b, t);
+    tree_go_down(b, t);
   }
 }
 
 static void tree_broadcast(tt_build *b, const tt_branch *t)
 {
   if (t->parent >= 0) {
-    go_down(b, t);
+    tree_go_down(b, t);
     return;
   }
   tt_build_step(b, 0, t->sub);

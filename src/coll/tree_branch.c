@@ -72,12 +72,12 @@ static tt_tree_node together_node(int size, int head, int which, int p)
 
 // ---- between nodes ----
 
-static int node_of(const tt_forest *f, int rank)
+static int branch_node_of(const tt_forest *f, int rank)
 {
   return f->flat ? tt_shape_place_of(f->shape, rank) : tt_shape_node_of(f->shape, rank);
 }
 
-static int head_of(const tt_forest *f, int node, int which)
+static int branch_head_of(const tt_forest *f, int node, int which)
 {
   return f->flat ? tt_shape_rank_at(f->shape, node) : tt_shape_member(f->shape, node, head_index(f, node, which));
 }
@@ -85,7 +85,7 @@ static int head_of(const tt_forest *f, int node, int which)
 // Node number `p` positions behind the root's, or simply number p.
 static int node_at(const tt_forest *f, int p)
 {
-  return f->rooted ? tt_mod(node_of(f, f->shape->root) + 1 + p, f->nnodes) : p;
+  return f->rooted ? tt_mod(branch_node_of(f, f->shape->root) + 1 + p, f->nnodes) : p;
 }
 
 // The second tree over few nodes, where tree_shape.h has only one, is the first seen in a mirror.
@@ -115,19 +115,19 @@ static int top_position(const tt_forest *f, int which)
 // What the head of a node has beyond it.
 static void join_nodes(const tt_forest *f, int node, int which, tt_branch *branch)
 {
-  if (f->rooted && node == node_of(f, f->shape->root)) {
-    branch->child[branch->nchild++] = head_of(f, node_at(f, top_position(f, which)), which);
+  if (f->rooted && node == branch_node_of(f, f->shape->root)) {
+    branch->child[branch->nchild++] = branch_head_of(f, node_at(f, top_position(f, which)), which);
     return;
   }
-  int p = f->rooted ? tt_mod(node - node_of(f, f->shape->root) - 1, f->nnodes) : node;
+  int p = f->rooted ? tt_mod(node - branch_node_of(f, f->shape->root) - 1, f->nnodes) : node;
   tt_tree_node at = position_node(f, which, p);
   if (at.parent >= 0) {
-    branch->parent = head_of(f, node_at(f, at.parent), which);
+    branch->parent = branch_head_of(f, node_at(f, at.parent), which);
   } else if (f->rooted) {
     branch->parent = f->shape->root;
   }
   for (int i = 0; i < at.nchild; i++) {
-    branch->child[branch->nchild++] = head_of(f, node_at(f, at.child[i]), which);
+    branch->child[branch->nchild++] = branch_head_of(f, node_at(f, at.child[i]), which);
   }
 }
 
@@ -178,8 +178,8 @@ tt_branch tt_forest_branch(const tt_forest *f, int which)
     return given_branch(f);
   }
   tt_branch branch = {.sub = (uint32_t)which, .parent = -1};
-  int node = node_of(f, f->shape->rank);
-  if (head_of(f, node, which) == f->shape->rank) {
+  int node = branch_node_of(f, f->shape->rank);
+  if (branch_head_of(f, node, which) == f->shape->rank) {
     join_nodes(f, node, which, &branch);
   }
   if (!f->flat) {

@@ -38,7 +38,7 @@ static chunk_use *use_of(const marker *m, const tt_ref *r)
   return chunk >= 0 && chunk < (int64_t)s->out_blocks * s->nsub ? &m->uses[chunk] : NULL;
 }
 
-static void note(const marker *m, int strand, int step, const tt_ref *r, bool write)
+static void zerocopy_note(const marker *m, int strand, int step, const tt_ref *r, bool write)
 {
   chunk_use *u = use_of(m, r);
   if (u == NULL) {
@@ -54,7 +54,7 @@ static void note(const marker *m, int strand, int step, const tt_ref *r, bool wr
   }
 }
 
-static void survey(const marker *m)
+static void zerocopy_survey(const marker *m)
 {
   const tt_schedule *s = m->s;
   for (int i = 0; i < s->out_blocks * s->nsub; i++) {
@@ -63,10 +63,10 @@ static void survey(const marker *m)
   for (int k = 0; k < s->nstrands; k++) {
     for (uint32_t i = s->strands[k].first; i < s->strands[k].first + s->strands[k].count; i++) {
       for (int r = 0; r < s->steps[i].nsrc; r++) {
-        note(m, k, (int)i, &s->refs[s->steps[i].src + (uint32_t)r], false);
+        zerocopy_note(m, k, (int)i, &s->refs[s->steps[i].src + (uint32_t)r], false);
       }
       for (int r = 0; r < s->steps[i].ndst; r++) {
-        note(m, k, (int)i, &s->refs[s->steps[i].dst + (uint32_t)r], true);
+        zerocopy_note(m, k, (int)i, &s->refs[s->steps[i].dst + (uint32_t)r], true);
       }
     }
   }
@@ -113,10 +113,10 @@ static bool may_place(const marker *m, int i)
   return u->toucher != SEVERAL && u->first_touch == i;
 }
 
-static void mark(const marker *m, unsigned lend, unsigned place)
+static void zerocopy_mark(const marker *m, unsigned lend, unsigned place)
 {
   tt_schedule *s = m->s;
-  survey(m);
+  zerocopy_survey(m);
   for (int k = 0; k < s->nstrands; k++) {
     for (uint32_t i = s->strands[k].first; i < s->strands[k].first + s->strands[k].count; i++) {
       unsigned flags = (may_lend(m, k, (int)i) ? lend : 0) | (may_place(m, (int)i) ? place : 0);
@@ -136,9 +136,9 @@ ncclResult_t tt_zerocopy_mark(tt_schedule *s)
   if (m.uses == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %d steps", s->rank, s->nsteps);
   }
-  mark(&m, TT_STEP_LEND, TT_STEP_PLACE);
+  zerocopy_mark(&m, TT_STEP_LEND, TT_STEP_PLACE);
   m.in_place = true;
-  mark(&m, TT_STEP_LEND_IN_PLACE, TT_STEP_PLACE_IN_PLACE);
+  zerocopy_mark(&m, TT_STEP_LEND_IN_PLACE, TT_STEP_PLACE_IN_PLACE);
   tt_free(m.uses);
   return ncclSuccess;
 }
