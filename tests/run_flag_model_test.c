@@ -163,15 +163,15 @@ static void every_access_is_needed(void **state)
 {
   (void)state;
   static const char *const harmless[] = {
-      "show_bell: store &s->bell omitted",        // those who wait here know the bell
-      "finish: store &s->bell omitted",           // the same
-      "run_queue: store &s->takes_us omitted",    // a hint
-      "tt_stream_push: store &s->pushes omitted", // a count that may be lost
-      "release_run: store &s->again omitted",     // tt_stream_pass's, which is not tried here
-      "release_run: exchange &s->check omitted",  // nobody asks for a check here
-      "release_run: exchange &s->check weakened", // the same
-      "release_run: exchange &s->run weakened",   // the next exchange keeps the look behind it
-      "tt_bell_wake: futex weakened",             // who is woken wakes the other
+      "show_bell: store &s->bell omitted",               // those who wait here know the bell
+      "stream_finish: store &s->bell omitted",           // the same
+      "run_queue: store &s->takes_us omitted",           // a hint
+      "tt_stream_push: store &s->pushes omitted",        // a count that may be lost
+      "stream_release_run: store &s->again omitted",     // tt_stream_pass's, which is not tried here
+      "stream_release_run: exchange &s->check omitted",  // nobody asks for a check here
+      "stream_release_run: exchange &s->check weakened", // the same
+      "stream_release_run: exchange &s->run weakened",   // the next exchange keeps the look behind it
+      "tt_bell_wake: futex weakened",                    // who is woken wakes the other
       NULL,
   };
   ex_mutants(scenes, SCENES, harmless);
