@@ -16,15 +16,24 @@
 
 enum { EX_THREADS = 4 };
 
+// Memory beside a scene's own: variables of the explored code.
+typedef struct ex_span {
+  void *at;
+  size_t size;
+} ex_span;
+
 typedef struct ex_scene {
   const char *name;
   void *memory; // all words that threads share; zero in the beginning
   size_t size;
-  void (*begin)(void); // sets it up, when it has been zeroed; may be NULL
+  const ex_span *spans; // what else they share, likewise; at: NULL ends the list. NULL: nothing
+  void (*begin)(void);  // sets it up, when it has been zeroed; may be NULL
   void (*threads[EX_THREADS])(void);
   void (*end)(void);    // when all threads have ended: ex_require; may be NULL
   bool (*beyond)(void); // is the state one that is not gone on from? For threads that may go round as often as they like. NULL: none is
-  bool mortal;          // thread 0 may die at any step; what is in its store buffer still comes. Sleepers then wake by time
+  bool
+      hides; // private steps take no other threads' turns (explore.c: find_hidden): far fewer states, and plain accesses meet in fewer orders
+  bool mortal; // thread 0 may die at any step; what is in its store buffer still comes. Sleepers then wake by time
 } ex_scene;
 
 // Of the running thread, or of a scene's end: `what` should hold.
@@ -36,5 +45,5 @@ bool ex_is_dead(void);
 const char *ex_explore(const ex_scene *scene, unsigned *states);
 
 // Walks the scenes with each mutant of the sites that they pass, and fails the test where one does no harm in any scene and is not in `harmless`
-// ("function: what"), or is there and does harm. Ends the list with NULL.
+// ("function: what"), or is there and does harm. "function:" stands for all that the function does, which is not tried. Ends the list with NULL.
 void ex_mutants(const ex_scene *scenes, size_t n, const char *const *harmless);

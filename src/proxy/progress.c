@@ -8,8 +8,10 @@
 #include "os/clock.h"
 #include "proxy/relay.h"
 
-#define MAX_CHANGED 8  // peers of one round whose sleepers are told apart
+#define MAX_CHANGED 8 // peers of one round whose sleepers are told apart
+#ifndef STAMP_AFTER
 #define STAMP_AFTER 16 // rounds after which operations get their time: a reading of the clock costs as much as moving a small message
+#endif
 
 // ---- operations
 
@@ -163,6 +165,7 @@ void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush)
   c->comm = comm;
   c->flush = flush;
   atomic_store_explicit(&c->stage, TT_CONN_READY, memory_order_release);
+  tt_bell_fence(); // either this look finds an operation that was just posted, or its look finds the connection ready
   tt_proxy_look(c->proxy);
   tt_proxy_kick(c->proxy);
 }

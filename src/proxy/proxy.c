@@ -12,11 +12,11 @@
 #define TABLE_CHUNKS 4096
 #define LINK_NAP_NS 200000ull // between two looks at links that come up
 
-// All proxies ever made, in chunks that never move. `count` grows under `lock` (release) and is read without (acquire).
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+// All proxies ever made, in chunks that never move. `count` grows under `table_lock` (release) and is read without (acquire).
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_proxy *table[TABLE_CHUNKS];
 static _Atomic int count;
-static tt_proxy *free_places; // places that are free again, by next_free; under `lock`
+static tt_proxy *free_places; // places that are free again, by next_free; under `table_lock`
 static pthread_once_t hook_once = PTHREAD_ONCE_INIT;
 
 static inline tt_proxy *proxy_at(int i)
@@ -32,7 +32,7 @@ void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg)
   }
 }
 
-// A place for a new proxy, or NULL. Caller holds `lock`.
+// A place for a new proxy, or NULL. Caller holds `table_lock`.
 static tt_proxy *table_take(void)
 {
   int n = atomic_load_explicit(&count, memory_order_relaxed);
@@ -75,7 +75,7 @@ static void proxy_in_child(void)
 {
   tt_proxy_each(forget_one, NULL);
   tt_proxy_thread_forget();
-  pthread_mutex_init(&lock, NULL);
+  pthread_mutex_init(&table_lock, NULL);
   for (int c = 0; c < TABLE_CHUNKS; c++) {
     table[c] = NULL;
   }
@@ -147,13 +147,12 @@ void tt_proxy_bury(tt_proxy *p)
   }
   p->events_fd = -1;
   pthread_mutex_destroy(&p->lock);
-  atomic_store_explicit(&p->life, TT_PROXY_ENDED, memory_order_release);
-  tt_proxy_unseize(p); // before the place is given away: from then on the flag means the next one
-  pthread_mutex_lock(&lock);
   atomic_store_explicit(&p->life, TT_PROXY_FREE, memory_order_release);
+  tt_proxy_unseize(p); // before the place is given away: from then on the flag means the next one
+  pthread_mutex_lock(&table_lock);
   p->next_free = free_places;
   free_places = p;
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&table_lock);
   tt_proxy_thread_left();
 }
 
@@ -238,14 +237,14 @@ ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_w
   ncclResult_t res = ncclSuccess;
   pthread_once(&hook_once, hook);
   env->port->row->on_free(tt_proxy_memory_goes);
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&table_lock);
   tt_proxy *p = table_take();
   if (p != NULL) {
     proxy_init(p, env);
     p->peers = tt_calloc((size_t)env->nranks, sizeof *p->peers);
     atomic_store_explicit(&p->life, TT_PROXY_LIVE, memory_order_release);
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&table_lock);
   if (p == NULL || p->peers == NULL) {
     res = tt_fail(ncclSystemError, "rank %d: no memory for the proxy of %d ranks", env->rank, env->nranks);
     goto fail;

@@ -247,7 +247,7 @@ struct tt_proxy {
   uint64_t seen_ns;
 };
 
-enum { TT_PROXY_FREE, TT_PROXY_LIVE, TT_PROXY_ENDED };
+enum { TT_PROXY_FREE, TT_PROXY_LIVE };
 
 // ---- pairs of ranks, in sets of base/spans.h: by the first rank, and then by the second
 

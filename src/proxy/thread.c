@@ -20,7 +20,7 @@
 // The networks' descriptors are in the thread's set, and what they stand for in the networks' own (net.h: watch_events), only while it rests on them,
 // and a little longer (prepare_rest), because whoever sends pays for each set that the receiving socket is in. Both come in before the thread says how it rests: what
 // happened until then, the second look finds; what happens later finds a socket in a set in a set.
-// tests/proxy_model_test.c walks all interleavings.
+// tests/proxy_model_test.c runs this code in all interleavings.
 #include <string.h>
 
 #include "base/result.h"
@@ -34,8 +34,10 @@
 #define TICK_CROWDED_NS (10 * TT_NS_PER_MS)
 #define BLIND_NS 50000ull      // sleep where a network has no descriptor
 #define LONGEST_NS TT_NS_PER_S // longest sleep on descriptors: what a network that forgets an event costs; and without a proxy
+#ifndef IDLE_TICKS             // a test takes fewer of both
 #define IDLE_TICKS 50          // ticks without operations before it falls asleep
 #define RESTS_APART 4          // rests that taking a descriptor out of its set, and putting it back, is worth
+#endif
 
 enum { NONE, AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
 static _Atomic int state;                                // the thread; whoever wakes it sets AWAKE. From and to NONE under `lock` only
@@ -308,9 +310,12 @@ static survey look_around(bool rests)
   return s;
 }
 
-// How to rest after such a look.
+// How to rest after such a look; AWAKE: not at all. At once: where others compute on every core, who yields first gets it back milliseconds later.
 static int choose_rest(const survey *s, int idle)
 {
+  if (s->moved) {
+    return AWAKE;
+  }
   if (!s->pending) {
     return idle > IDLE_TICKS ? ASLEEP : NAPPING;
   }
@@ -368,7 +373,7 @@ static bool rest(int kind, int idle)
   atomic_store(&state, kind);
   tt_bell_fence();
   survey s = look_around(true);
-  if (!s.moved && choose_rest(&s, idle) == kind) {
+  if (choose_rest(&s, idle) == kind) {
     bool sleeps = kind != NAPPING;
     if (sleeps) {
       tt_proxy_each(tell_sleep, &sleeps);
@@ -388,15 +393,21 @@ static bool rest(int kind, int idle)
   return true;
 }
 
+// Looks around, and returns how to rest.
+static int look_once(int *idle)
+{
+  survey s = look_around(false);
+  atomic_fetch_add_explicit(&rounds, 1, memory_order_relaxed);
+  *idle = s.pending ? 0 : TT_MIN(*idle + 1, IDLE_TICKS + 1);
+  return choose_rest(&s, *idle);
+}
+
 static void *progress_main(void *unused)
 {
   int idle = 0;
   for (bool on = true; on;) {
-    survey s = look_around(false);
-    atomic_fetch_add_explicit(&rounds, 1, memory_order_relaxed);
-    idle = s.pending ? 0 : idle + 1;
-    // At once: where others compute on every core, who yields first gets it back milliseconds later.
-    on = s.moved || rest(choose_rest(&s, idle), idle);
+    int kind = look_once(&idle);
+    on = kind == AWAKE || rest(kind, idle);
   }
   return unused;
 }
