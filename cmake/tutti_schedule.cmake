@@ -6,7 +6,7 @@ set(TUTTI_LONE_TESTS topo_browser.sh topo_explorer.sh topo_graph_files.sh topo_s
 
 # They wait most of their time, for a limit of time to pass or for somebody who does not come: half a core.
 set(TUTTI_WAITING_TESTS
-  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test net_socket_faults_test perf_launch.sh perf_star_test proxy_ask_test
+  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
   proxy_service_test tests_kill_test tests_kill_test_network tests_wrong_init_test)
 if(NOT TUTTI_SANITIZE) # else they compute meanwhile
   list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)
@@ -28,7 +28,7 @@ set(TUTTI_LONG_TESTS
   topo_graph_files.sh plugin_check_net.sh tests_kill_test plugin_check.sh tests_wrong_init_test net_nodes.sh
   netns_matrix.sh perf_launch.sh topo_search_test tests_leak_test_network bootstrap_roots_test bootstrap_faults_test
   topo_browser.sh topo_explorer.sh net_ofi.sh net_socket_faults_test tests_channels_test tests_executor_test
-  tests_net_test net_plugins.sh perf_matrix.sh proxy_ask_test)
+  tests_net_test net_plugins.sh perf_matrix.sh proxy_probe_test)
 
 # tutti_test_schedule(name): its share of the machine, and its turn.
 function(tutti_test_schedule name)

@@ -361,41 +361,41 @@ static void connections_that_end(int n)
   must_be(listeners == 0, "listeners that are left", n);
 }
 
-static tt_relay_guest *guests;
+static tt_relay_client *clients;
 
 // Each sends through this rank.
 static void make_guests(int n)
 {
   make_far_peers(n);
-  guests = calloc((size_t)n, sizeof *guests);
-  must_be(guests != NULL, "guests", n);
+  clients = calloc((size_t)n, sizeof *clients);
+  must_be(clients != NULL, "clients", n);
   for (int i = 0; i < n; i++) {
-    tt_relay_guest *g = &guests[i];
-    *g = (tt_relay_guest){
-        .rank = i, .peer.rank = (i + 1) % n, .next = proxy.guests, .pair = tt_pair(i, (i + 1) % n), .end = tt_pair((i + 1) % n, i)};
-    proxy.guests = g;
-    tt_spans_add(&proxy.guest_pairs, &g->pair);
-    tt_spans_add(&proxy.guest_ends, &g->end);
+    tt_relay_client *g = &clients[i];
+    *g = (tt_relay_client){
+        .rank = i, .peer.rank = (i + 1) % n, .next = proxy.clients, .pair = tt_pair(i, (i + 1) % n), .end = tt_pair((i + 1) % n, i)};
+    proxy.clients = g;
+    tt_spans_add(&proxy.client_pairs, &g->pair);
+    tt_spans_add(&proxy.client_ends, &g->end);
   }
 }
 
 static void guests_that_go(int n)
 {
   for (int i = 0; i < n; i++) {
-    tt_guest_unreachable(&service, i);
-    tt_guest_gone(&service, i);
+    tt_client_unreachable(&service, i);
+    tt_client_gone(&service, i);
   }
   for (int i = 0; i < n; i++) {
-    must_be(guests[i].refused && guests[i].leaving, "a guest", n);
+    must_be(clients[i].refused && clients[i].leaving, "a guest", n);
   }
 }
 
 static void drop_guests(int n)
 {
   (void)n;
-  proxy.guests = NULL;
-  proxy.guest_pairs = proxy.guest_ends = NULL;
-  free(guests);
+  proxy.clients = NULL;
+  proxy.client_pairs = proxy.client_ends = NULL;
+  free(clients);
 }
 
 static tt_relay *relays;

@@ -23,8 +23,8 @@ TT_TWIN(ncclGroupSimulateEnd);
 TT_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-  size_t known = offsetof(ncclSimInfo_t, estimatedTime) + sizeof info.estimatedTime;
-  bool good = simInfo != NULL && simInfo->magic == info.magic && simInfo->size >= known;
+  size_t upto = offsetof(ncclSimInfo_t, estimatedTime) + sizeof info.estimatedTime;
+  bool good = simInfo != NULL && simInfo->magic == info.magic && simInfo->size >= upto;
   double us = good ? simInfo->estimatedTime : 0;
   TT_TRY(tt_group_simulate(good ? &us : NULL));
   if (good) {

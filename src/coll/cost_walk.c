@@ -309,8 +309,8 @@ static void take_step(walk *w, int id)
   }
   for (int i = 0; i < step->ndst; i++) {
     const tt_ref *ref = &s->refs[step->dst + (uint32_t)i];
-    bool gift = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_PUT); // taken for one that is not made: the peer will fetch it
-    work += gift ? 0 : work_of(w, ref, a->rank);
+    bool put = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_PUT); // taken for one that is not made: the peer will fetch it
+    work += put ? 0 : work_of(w, ref, a->rank);
   }
   a->ready = use_core(w, a, work);
   cost_walk_take_all(w, a->rank, &s->refs[step->src], step->nsrc, a->ready);

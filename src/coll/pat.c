@@ -26,8 +26,8 @@ static void pat_allgather(tt_build *b, const pat *p)
   for (int step = 1; step < p->n; step *= 2) {
     int up = tt_shape_rank_at(p->shape, p->place + step), down = tt_shape_rank_at(p->shape, p->place - step);
     for (int i = 0; i < step && step + i < p->n; i++) {
-      uint32_t given = block_at(p, i), taken = block_at(p, step + i);
-      tt_build_copy(b, 0, tt_ref_out(given), tt_ref_fifo(down, given));
+      uint32_t sent = block_at(p, i), taken = block_at(p, step + i);
+      tt_build_copy(b, 0, tt_ref_out(sent), tt_ref_fifo(down, sent));
       tt_build_copy(b, 0, tt_ref_fifo(up, taken), tt_ref_out(taken));
     }
   }

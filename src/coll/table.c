@@ -31,11 +31,11 @@ int tt_algorithm_find(const char *name)
 
 int tt_algorithm_channels(const tt_algorithm *a, const tt_layout *layout)
 {
-  const void *given = NULL;
+  const void *orders = NULL;
   if (layout && a->follows != TT_FOLLOWS_NODES) {
-    given = a->follows == TT_FOLLOWS_RING ? layout->channels.rings : layout->channels.ups;
+    orders = a->follows == TT_FOLLOWS_RING ? layout->channels.rings : layout->channels.ups;
   }
-  return given ? layout->channels.count : 0;
+  return orders ? layout->channels.count : 0;
 }
 
 void tt_schedule_free(tt_schedule *s)

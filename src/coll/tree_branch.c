@@ -160,7 +160,7 @@ static int parent_below(const tt_forest *f, int top, int rank)
 }
 
 // Neighbours are the rank's parent and children as given; one of them is the parent now.
-static tt_branch given_branch(const tt_forest *f)
+static tt_branch described_branch(const tt_forest *f)
 {
   int rank = f->shape->rank, up = f->ups[rank];
   tt_branch b = {.parent = f->rooted ? parent_below(f, f->shape->root, rank) : up};
@@ -175,7 +175,7 @@ static tt_branch given_branch(const tt_forest *f)
 tt_branch tt_forest_branch(const tt_forest *f, int which)
 {
   if (f->ups) {
-    return given_branch(f);
+    return described_branch(f);
   }
   tt_branch branch = {.sub = (uint32_t)which, .parent = -1};
   int node = branch_node_of(f, f->shape->rank);

@@ -43,16 +43,16 @@ static void tell_calls(tt_group_events *g, tt_task *tasks, size_t n)
 static ncclResult_t capture_launch(const calls *n)
 {
   tt_group_events events = {.captured = true};
-  bool told = n->comm->profiling.profilers != NULL && tt_profilers_want(n->comm->profiling.profilers, ncclProfileGroupApi);
+  bool reported = n->comm->profiling.profilers != NULL && tt_profilers_want(n->comm->profiling.profilers, ncclProfileGroupApi);
   TT_TRY(tt_comm_check(n->comm, "launch of a graph", true));
   for (size_t i = 0; i < n->n; i++) {
     tt_comm_recall(n->comm, &n->copies[i]);
   }
-  if (told) {
+  if (reported) {
     tell_calls(&events, n->copies, n->n);
   }
   ncclResult_t res = tt_comm_launch(n->comm, n->copies, n->n, TT_INLINE_LOOKS);
-  if (told) {
+  if (reported) {
     tt_profile_drop(n->copies, n->n);
     tt_profile_group_stop(&events);
   }

@@ -175,7 +175,7 @@ static bool is_hopeless(void *arg)
   const tt_behind *b = &c->network.reduce->behind;
   bool gone = c->port.abort_flag != 0 || tt_port_status(&c->port) != ncclSuccess;
   for (int i = 0; i < b->n && !gone; i++) {
-    tt_proxy_ask(c->network.proxy, b->ranks[i]);
+    tt_proxy_probe(c->network.proxy, b->ranks[i]);
     gone = atomic_load_explicit(&b->pages[i]->state, memory_order_acquire) >= TT_RANK_FAILED;
   }
   return gone;
@@ -301,9 +301,9 @@ bool tt_comm_collnet_allows(const struct ncclComm *c, tt_func func, ncclDataType
     return false;
   }
   uint64_t bit = 1ull << ((int)type * TT_COLLNET_OPS + tt_collnet_op((int)op));
-  if ((n->support & bit) == 0 && (n->told & bit) == 0) {
+  if ((n->support & bit) == 0 && (n->reported & bit) == 0) {
     static const char *const ops[TT_COLLNET_OPS] = {"sum", "product", "maximum", "minimum"};
-    n->told |= bit;
+    n->reported |= bit;
     tt_info(TT_COLL | TT_NET, "COLLNET: network %s does not reduce type %s by %s: other algorithms do", tt_collnet_name(n->net),
             tt_type_name((int)type), ops[tt_collnet_op((int)op)]);
   }

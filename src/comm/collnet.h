@@ -9,9 +9,9 @@
 
 typedef struct tt_comm_collnet {
   tt_collnet *net;
-  uint64_t support; // of all ranks (tt_collnet_support)
-  size_t longest;   // bytes that one message may have, of all heads
-  uint64_t told;    // combinations of which the log says that they are not supported. The launching thread's
+  uint64_t support;  // of all ranks (tt_collnet_support)
+  size_t longest;    // bytes that one message may have, of all heads
+  uint64_t reported; // combinations of which the log says that they are not supported. The launching thread's
   // Heads only:
   tt_link *link;
   tt_proxy_sums *sums;

@@ -512,7 +512,7 @@ static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
 // Of `n` tasks, those that were not launched have events left; then the group's own ends.
 static void end_events(group *g, size_t n)
 {
-  if (TT_UNLIKELY(g->events.told)) {
+  if (TT_UNLIKELY(g->events.reported)) {
     tt_profile_drop(g->tasks, n);
   }
   if (TT_UNLIKELY(g->events.profilers != NULL)) {

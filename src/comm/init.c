@@ -756,7 +756,7 @@ void tt_comm_take_down(struct ncclComm *comm)
   undo(comm, (int)TT_COUNT(steps) - 1);
 }
 
-__attribute__((constructor)) static void at_start(void)
+__attribute__((constructor)) static void init_at_start(void)
 {
   tt_param_set_opener(tt_env_plugin_open);
 }

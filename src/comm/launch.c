@@ -388,7 +388,7 @@ static ncclResult_t end_plan(struct ncclComm *comm, tt_plan *p, tt_launch_events
 // Launches a collective that tt_comm_run has not run, or not to its end. One that is decided only now is run first, if it can be.
 static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops, unsigned looks)
 {
-  tt_launch_events events, *told = t->events != NULL ? &events : NULL;
+  tt_launch_events events, *reported = t->events != NULL ? &events : NULL;
   bool known = tt_task_is_decided(t), staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
   tt_stream *stream;
   tt_plan *p;
@@ -412,10 +412,10 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
     p->stage_bytes = tt_task_bytes(t);
     c->in = p->scratch;
   }
-  if (TT_UNLIKELY(told != NULL)) {
-    tt_profile_plan_start(told, comm, p);
+  if (TT_UNLIKELY(reported != NULL)) {
+    tt_profile_plan_start(reported, comm, p);
   }
-  return end_plan(comm, p, told, stream, t->stream, add_operation(comm, p, t, NULL, told));
+  return end_plan(comm, p, reported, stream, t->stream, add_operation(comm, p, t, NULL, reported));
 }
 
 // One stream for the group's messages: the first one's; work on the others is ordered with it.
@@ -462,7 +462,7 @@ static ncclResult_t add_messages(struct ncclComm *comm, tt_plan *p, tt_task *tas
 // Sends and receives of one group run side by side; those to the same peer in the same direction one after the other.
 static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, tt_task *tasks, size_t n, int messages)
 {
-  tt_launch_events events, *told = NULL;
+  tt_launch_events events, *reported = NULL;
   tt_plan *p;
   const tt_task *first = tasks;
   tt_stream *stream;
@@ -471,15 +471,15 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
       first = &tasks[i];
       *flow_of(comm, first) = NULL;
     }
-    told = tasks[i].events != NULL ? &events : told;
+    reported = tasks[i].events != NULL ? &events : reported;
   }
   TT_TRY(comm->port.row->get(first->stream, comm->device, tt_func_name(first->func), &stream));
   TT_TRY(join_streams(comm, tasks, n, first->stream, true)); // a wrong stream is found before the proxy is told of anything
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
-  if (TT_UNLIKELY(told != NULL)) {
-    tt_profile_plan_start(told, comm, p);
+  if (TT_UNLIKELY(reported != NULL)) {
+    tt_profile_plan_start(reported, comm, p);
   }
-  TT_TRY(end_plan(comm, p, told, stream, first->stream, add_messages(comm, p, tasks, n, told)));
+  TT_TRY(end_plan(comm, p, reported, stream, first->stream, add_messages(comm, p, tasks, n, reported)));
   return join_streams(comm, tasks, n, first->stream, false);
 }
 

@@ -14,7 +14,7 @@ typedef struct line {
   size_t used;
 } line;
 
-__attribute__((format(printf, 2, 3))) static void add(line *l, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void machine_log_add(line *l, const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
@@ -37,20 +37,20 @@ static void machine_log_line(const line *l)
 // "GPU/0-1a000"
 static void add_name(line *l, const tt_topo_node *n)
 {
-  add(l, "%s/%d-%llx", tt_node_kind_name(n->kind), n->host, (unsigned long long)n->id);
+  machine_log_add(l, "%s/%d-%llx", tt_node_kind_name(n->kind), n->host, (unsigned long long)n->id);
 }
 
 static void add_node(line *l, const tt_topo_node *n)
 {
   add_name(l, n);
   if (n->kind == TT_NODE_GPU) {
-    add(l, " (%d)", n->gpu.rank);
+    machine_log_add(l, " (%d)", n->gpu.rank);
   } else if (n->kind == TT_NODE_CPU) {
-    add(l, " (%d/%d/%d)", n->cpu.arch, n->cpu.vendor, n->cpu.model);
+    machine_log_add(l, " (%d/%d/%d)", n->cpu.arch, n->cpu.vendor, n->cpu.model);
   } else if (n->kind == TT_NODE_PCI) {
-    add(l, " (%llx)", (unsigned long long)n->pci.device);
+    machine_log_add(l, " (%llx)", (unsigned long long)n->pci.device);
   } else if (n->kind == TT_NODE_NET) {
-    add(l, " (%d/%llx/%d/%f)", n->net.coll, (unsigned long long)n->net.guid, n->net.port, (double)n->net.bw);
+    machine_log_add(l, " (%d/%llx/%d/%f)", n->net.coll, (unsigned long long)n->net.guid, n->net.port, (double)n->net.bw);
   }
 }
 
@@ -69,7 +69,7 @@ static void log_tree(const tt_topo *topo, int node, int from, line *l, int depth
       continue;
     }
     machine_log_cut(l, indent);
-    add(l, "+ %s[%2.1f] - ", tt_link_type_name(k->type), (double)k->bw);
+    machine_log_add(l, "+ %s[%2.1f] - ", tt_link_type_name(k->type), (double)k->bw);
     if (pci) {
       log_tree(topo, k->to, node, l, depth + 1);
     } else {
@@ -126,11 +126,11 @@ void tt_machine_log_system(const tt_topo *topo, const tt_paths *paths, bool inte
 
 static void machine_log_add_net(line *l, const tt_topo *topo, int net)
 {
-  add(l, " ");
+  machine_log_add(l, " ");
   if (net >= 0) {
     add_name(l, &topo->nodes[net]);
   } else {
-    add(l, "NET/-");
+    machine_log_add(l, "NET/-");
   }
 }
 
@@ -144,12 +144,12 @@ void tt_machine_log_graph(const tt_topo *topo, const tt_graph *g)
   for (int c = 0; c < g->nchannels; c++) {
     line l = {.used = 0};
     int shown = g->pattern == TT_PATTERN_NVLS ? 1 : g->ngpus; // the head alone counts
-    add(&l, "%2d :", c);
+    machine_log_add(&l, "%2d :", c);
     if (g->inter) {
       machine_log_add_net(&l, topo, g->nets[2 * c]);
     }
     for (int i = 0; i < shown; i++) {
-      add(&l, " ");
+      machine_log_add(&l, " ");
       add_name(&l, &topo->nodes[g->gpus[(size_t)c * (size_t)g->ngpus + (size_t)i]]);
     }
     if (g->inter) {

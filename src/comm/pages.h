@@ -29,7 +29,7 @@ typedef struct tt_pages {
   size_t huge;       // bytes of a huge page; 0: off
   size_t least;      // bytes of a buffer that is worth telling; SIZE_MAX: none is
   uint64_t made;     // pages that the kernel has put in place, or found there
-  uint32_t told;     // buffers that the log has named
+  uint32_t reported; // buffers that the log has named
   int64_t credit_ns; // for pages; less than nothing where one has cost more than there was
   uint64_t page_ns;  // what the last one counted as; 0: none yet
   tt_pages_buffer seen[TT_PAGES_SEEN];

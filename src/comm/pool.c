@@ -26,7 +26,7 @@ static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER; // over the next t
 static block *newest;
 static unsigned used; // places, of all blocks
 
-__attribute__((constructor)) static void at_start(void)
+__attribute__((constructor)) static void pool_at_start(void)
 {
   tt_proc_hold_at_fork(&pool_lock);
 }

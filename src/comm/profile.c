@@ -12,7 +12,7 @@
 typedef struct channel_event {
   tt_stamp stamp;
   tt_prof_event event;
-  bool told; // its start
+  bool reported; // its start
 } channel_event;
 
 struct tt_task_events {
@@ -103,7 +103,7 @@ void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
   e->group = g->api;
   start_call(t, e, captured);
   t->events = e;
-  g->told = true;
+  g->reported = true;
 }
 
 // Stops an event whose name is still needed: children are told of it as their parent.
@@ -143,7 +143,7 @@ void tt_profile_group_stop(tt_group_events *g)
     tt_profilers_stop(g->profilers, &g->api);
     tt_profilers_release(g->profilers);
     g->profilers = NULL;
-    g->told = false;
+    g->reported = false;
   }
 }
 
@@ -229,7 +229,7 @@ void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_d
       lane->stamp->lanes += !lane->done;
       lane->stamp->owner = c->event;
     }
-    lane->told = NULL;
+    lane->reported = NULL;
     if (++strand == cached->sched->nstrands) {
       strand = 0;
       channel++;
@@ -273,8 +273,8 @@ static void start_channels(tt_task_events *e)
   for (int i = 0; i < e->nchannels; i++) {
     channel_event *c = &e->channels[i];
     tt_prof_descr d = {.type = ncclProfileKernelCh, .kernelCh = {.channelId = (uint8_t)(e->channel + i), .pTimer = c->stamp.start}};
-    if (!c->told && c->stamp.start != 0) {
-      c->told = true;
+    if (!c->reported && c->stamp.start != 0) {
+      c->reported = true;
       tt_profilers_start(e->profilers, &d, &e->op, NULL, &c->event);
     }
   }
@@ -285,7 +285,7 @@ static void stop_channels(tt_task_events *e)
   for (int i = 0; i < e->nchannels; i++) {
     channel_event *c = &e->channels[i];
     const tt_prof_args args = {.kernelCh = {.pTimer = c->stamp.stop}};
-    if (c->told) {
+    if (c->reported) {
       tt_profilers_state(e->profilers, &c->event, ncclProfilerKernelChStop, &args);
       tt_profilers_stop(e->profilers, &c->event);
     }

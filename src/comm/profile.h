@@ -26,7 +26,7 @@ typedef struct tt_task_events tt_task_events;
 typedef struct tt_group_events {
   tt_profilers *profilers; // held; those of the first operation's communicator. NULL: no GroupApi event
   tt_prof_event api;
-  bool told;     // some of its tasks have events
+  bool reported; // some of its tasks have events
   bool captured; // a launch of a graph makes its calls; else it is seen by the stream of each
 } tt_group_events;
 

@@ -27,18 +27,18 @@ typedef struct row {
   tt_prof_event step;
 } row;
 
-typedef struct told_lane {
+typedef struct reported_lane {
   struct tt_shm_events *events;
   int channel, nrows;
   row *rows;
-} told_lane;
+} reported_lane;
 
 struct tt_shm_events {
   tt_profilers *profilers;
   const tt_prof_event *parent;
   bool begun;
   int rank, nlanes, nrows, running; // running: rows that are
-  told_lane *lanes;
+  reported_lane *lanes;
   row *rows;
 };
 
@@ -70,7 +70,7 @@ static void count_ref(tt_cached *c, int strand, const tt_ref *r, bool send)
 }
 
 // Destinations that are told of. A gift is not: where it is made, the peer has nothing to fetch, and it is the fetching that is told.
-static int told_destinations(const tt_step *step)
+static int reported_destinations(const tt_step *step)
 {
   return step->flags & TT_STEP_PUT ? 0 : step->ndst;
 }
@@ -96,7 +96,7 @@ static bool find_nearby(const tt_port *port, tt_cached *c)
     for (uint32_t i = s->strands[k].first; i < s->strands[k].first + s->strands[k].count; i++) {
       const tt_step *step = &s->steps[i];
       count_refs(port, c, k, s->refs + step->src, step->nsrc, false);
-      count_refs(port, c, k, s->refs + step->dst, told_destinations(step), true);
+      count_refs(port, c, k, s->refs + step->dst, reported_destinations(step), true);
     }
   }
   return c->nearby != NULL;
@@ -110,7 +110,7 @@ bool tt_shm_wanted(const tt_profilers *p)
 }
 
 // The rows of one lane.
-static void add_rows(tt_shm_events *e, told_lane *t, const tt_lane *l, const tt_cached *c)
+static void add_rows(tt_shm_events *e, reported_lane *t, const tt_lane *l, const tt_cached *c)
 {
   uint64_t passes = TT_DIV_UP(l->end - l->begin, (size_t)l->sched->nsub * l->max_chunk);
   t->events = e;
@@ -129,9 +129,9 @@ static void add_rows(tt_shm_events *e, told_lane *t, const tt_lane *l, const tt_
 
 static tt_shm_events *events_alloc(int nlanes, int nrows)
 {
-  tt_shm_events *e = tt_calloc(1, sizeof *e + (size_t)nlanes * sizeof(told_lane) + (size_t)nrows * sizeof(row));
+  tt_shm_events *e = tt_calloc(1, sizeof *e + (size_t)nlanes * sizeof(reported_lane) + (size_t)nrows * sizeof(row));
   if (e != NULL) {
-    e->lanes = (told_lane *)(e + 1);
+    e->lanes = (reported_lane *)(e + 1);
     e->rows = (row *)(e->lanes + nlanes);
     e->nlanes = nlanes;
   }
@@ -158,7 +158,7 @@ tt_shm_events *tt_shm_events_new(struct ncclComm *comm, const tt_plan *p, const 
   for (int i = 0, strand = 0, channel = lanes->channel; i < nlanes; i++) {
     e->lanes[i].channel = channel;
     add_rows(e, &e->lanes[i], &p->lanes[lanes->first + i], c);
-    p->lanes[lanes->first + i].told = &e->lanes[i];
+    p->lanes[lanes->first + i].reported = &e->lanes[i];
     if (++strand == c->sched->nstrands) {
       strand = 0;
       channel++;
@@ -240,7 +240,7 @@ static stage stage_of(const tt_port *port, const tt_lane *l, const tt_step *step
   return MOVING;
 }
 
-static row *shm_row_of(const told_lane *t, int peer, bool send)
+static row *shm_row_of(const reported_lane *t, int peer, bool send)
 {
   row *r = t->rows;
   while (r < t->rows + t->nrows && (r->peer != peer || r->send != send)) {
@@ -280,7 +280,7 @@ typedef struct side {
 
 static void tell_side(const tt_port *port, tt_lane *l, const side *s)
 {
-  const told_lane *t = l->told;
+  const reported_lane *t = l->reported;
   for (int i = 0; i < s->n; i++) {
     const tt_ref *r = &s->refs[i];
     row *which = is_near(port, r) ? shm_row_of(t, r->peer, s->send) : NULL;
@@ -299,9 +299,9 @@ static void tell_side(const tt_port *port, tt_lane *l, const side *s)
 
 void tt_shm_step(const tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes, bool taken)
 {
-  tt_shm_events *e = ((told_lane *)l->told)->events;
+  tt_shm_events *e = ((reported_lane *)l->reported)->events;
   side sources = {.refs = l->sched->refs + step->src, .n = step->nsrc, .taken = taken, .bytes = bytes};
-  side destinations = {.refs = l->sched->refs + step->dst, .n = told_destinations(step), .send = true, .taken = taken, .bytes = bytes};
+  side destinations = {.refs = l->sched->refs + step->dst, .n = reported_destinations(step), .send = true, .taken = taken, .bytes = bytes};
   if (!e->begun) {
     shm_events_begin(e);
   }

@@ -9,7 +9,7 @@
 
 enum { LINE_BYTES = 4000 };
 
-__attribute__((format(printf, 3, 4))) static void add(char line[LINE_BYTES], size_t *used, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void topology_log_add(char line[LINE_BYTES], size_t *used, const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
@@ -24,9 +24,9 @@ static void log_rings(const tt_connect *c)
   int width = snprintf(NULL, 0, "%d", c->nranks - 1);
   for (int ch = 0; ch < c->nchannels; ch++) {
     size_t used = 0;
-    add(line, &used, "Channel %02d/%02d :", ch, c->nchannels);
+    topology_log_add(line, &used, "Channel %02d/%02d :", ch, c->nchannels);
     for (int i = 0, rank = 0; i < c->nranks && used < LINE_BYTES - 1; i++) {
-      add(line, &used, " %*d", width, rank);
+      topology_log_add(line, &used, " %*d", width, rank);
       rank = tt_connect_ring_step(c, ch, rank, 1);
     }
     tt_info(TT_INIT, "%s%s", line, used == LINE_BYTES - 1 ? "..." : "");
@@ -39,7 +39,7 @@ static void log_trees(const tt_connect *c, int rank)
   size_t used = 0;
   for (int ch = 0; ch < c->nchannels; ch++) {
     tt_tree_place t = tt_connect_tree(c, ch, rank);
-    add(line, &used, " [%d] %d/%d/%d->%d->%d", ch, t.down[0], t.down[1], t.down[2], rank, t.up);
+    topology_log_add(line, &used, " [%d] %d/%d/%d->%d->%d", ch, t.down[0], t.down[1], t.down[2], rank, t.up);
     tt_info(TT_GRAPH, "Ring %02d : %d -> %d -> %d", ch, tt_connect_ring_step(c, ch, rank, -1), rank, tt_connect_ring_step(c, ch, rank, 1));
   }
   tt_info(TT_INIT, "Trees%s", line);

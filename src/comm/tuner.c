@@ -155,7 +155,7 @@ static tt_proto proto_of(int proto)
 }
 
 // Does the described machine's model say how long things take? Not where NCCL_ALGO chooses, as in tt_tuning_choose.
-static bool ask_machine(const struct ncclComm *comm)
+static bool machine_has_model(const struct ncclComm *comm)
 {
   return !comm->topology->plain && tt_params_get()->algo == NULL;
 }
@@ -201,7 +201,7 @@ static ncclResult_t cost_of(struct ncclComm *comm, const tt_asked *a, tt_func fu
       (t->filter.protos[func] & (proto_of(proto) == TT_LL ? TT_PROTO_LL : TT_PROTO_SIMPLE)) == 0) {
     return ncclSuccess;
   }
-  if (ask_machine(comm)) {
+  if (machine_has_model(comm)) {
     tt_model_op op = {.func = (tt_model_func)func, .bytes = a->bytes, .together = a->ops};
     float us = entry[0] < NCCL_NUM_ALGORITHMS ? tt_model_time(t->model != NULL ? t->model : &comm->topology->model, &op,
                                                               (tt_model_algo)entry[0], (tt_model_proto)proto)
@@ -272,8 +272,8 @@ static void tuner_log_choice(struct ncclComm *comm, tt_func func, size_t bytes, 
 {
   tt_tuning *t = comm->tuning;
   const char *name = tt_algorithms(NULL)[c->algo].name, *proto = c->direct ? "direct access" : c->proto == TT_LL ? "LL" : "Simple";
-  if (c->decided && (t->told & 1u << func) == 0) {
-    t->told |= 1u << func;
+  if (c->decided && (t->reported & 1u << func) == 0) {
+    t->reported |= 1u << func;
     tt_info(TT_TUNING, "TUNER/Plugin: %s decides %s of %zu bytes: %s, %s, %d channels, chunks of %zu bytes (TRACE tells of each operation)",
             tt_tuner_name(t->tuner), tt_func_name(func), bytes, name, proto, c->channels, c->chunk);
   }
@@ -282,7 +282,7 @@ static void tuner_log_choice(struct ncclComm *comm, tt_func func, size_t bytes, 
 }
 
 // Chunks as the plugin wants them: whole words of the FIFOs, no longer than a slot.
-static void ask_chunk(struct ncclComm *comm, tt_func func, const tt_tuner_question *q, tt_tuner_answer *answer, tt_choice *c)
+static void query_chunk(struct ncclComm *comm, tt_func func, const tt_tuner_question *q, tt_tuner_answer *answer, tt_choice *c)
 {
   tt_tuner_answer chosen = {
       .algo = answer->algo >= 0 ? answer->algo : q->algo, .proto = answer->proto >= 0 ? answer->proto : q->proto, .channels = c->channels};
@@ -315,7 +315,7 @@ static ncclResult_t tuner_query(struct ncclComm *comm, const tt_task *task, size
   tt_asked *a;
   TT_TRY(tuner_prepare(comm, task, (int)TT_DIV_UP(ops, (size_t)tt_topology_channels(comm->topology)), &a));
   a->question.registered = is_registered(comm, task);
-  tt_tuner_ask(comm->tuning->tuner, &a->question, &answer);
+  tt_tuner_query(comm->tuning->tuner, &a->question, &answer);
   tt_choice c = a->own;
   if (answer.algo >= 0 && (answer.algo != a->question.algo || answer.proto != a->question.proto)) {
     c = (tt_choice){.algo = tuner_row_of(answer.algo), .proto = proto_of(answer.proto)};
@@ -325,7 +325,7 @@ static ncclResult_t tuner_query(struct ncclComm *comm, const tt_task *task, size
     int most = tt_algorithm_channels(&tt_algorithms(NULL)[c.algo], comm->layout);
     c.channels = TT_CLAMP(answer.channels, 1, TT_MAX(most, 1));
   }
-  ask_chunk(comm, func, &a->question, &answer, &c);
+  query_chunk(comm, func, &a->question, &answer, &c);
   c.decided = c.algo != a->own.algo || c.proto != a->own.proto || c.channels != a->own.channels || c.chunk != a->own.chunk;
   tuner_log_choice(comm, func, bytes, &c);
   *out = c;

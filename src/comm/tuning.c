@@ -367,7 +367,7 @@ static size_t model_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fu
 }
 
 // What the cost model finds best; algo -1 when it has nothing to say.
-static ncclResult_t ask_model(const struct ncclComm *comm, tt_func func, size_t bytes, bool in_network, tt_choice *c)
+static ncclResult_t query_model(const struct ncclComm *comm, tt_func func, size_t bytes, bool in_network, tt_choice *c)
 {
   const tt_tuning *t = comm->tuning;
   tt_cost_choice best = {.algo = -1};
@@ -401,7 +401,7 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
   int followed = follow_machine(comm, func, bytes, in_network);
   if (followed < 0 && t->cost != NULL && func != TT_FUNC_SEND && func != TT_FUNC_RECV && t->filter.protos[func] != 0) {
     tt_choice best;
-    TT_TRY(ask_model(comm, func, bytes, in_network, &best));
+    TT_TRY(query_model(comm, func, bytes, in_network, &best));
     if (best.algo >= 0) {
       best.channels = pick_channels(comm, &best, func, bytes);
       *out = best;

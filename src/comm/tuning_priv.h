@@ -41,8 +41,8 @@ struct tt_tuning {
   uint64_t tuner_identity;                             // of plugin and file; 0: none
   tt_model_constants constants;                        // as the plugin left them
   bool constants_changed;
-  tt_model *model; // of the described machine with these constants; NULL: the topology's
-  unsigned told;   // functions of which INFO says that the plugin decides
+  tt_model *model;   // of the described machine with these constants; NULL: the topology's
+  unsigned reported; // functions of which INFO says that the plugin decides
   tt_asked asked[NCCL_NUM_FUNCTIONS];
 };
 

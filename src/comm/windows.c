@@ -19,7 +19,7 @@ typedef struct entry {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_span *root;
 
-__attribute__((constructor)) static void at_start(void)
+__attribute__((constructor)) static void windows_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
 }

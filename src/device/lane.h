@@ -64,7 +64,7 @@ typedef struct tt_lane {
   struct tt_lane *next;     // in the plan's list
   struct tt_lane *follower; // takes its place there when it is done: the next message on the same connection and direction. NULL: none
   tt_stamp *stamp;          // of its channel, where the plan is watched; else not looked at
-  void *told;               // the same: the watcher's, of a lane whose steps are told one by one (tt_plan.step); NULL: they are not
+  void *reported;           // the same: the watcher's, of a lane whose steps are told one by one (tt_plan.step); NULL: they are not
 } tt_lane;
 
 _Static_assert(ncclNumTypes <= 16, "the fingerprint has 4 bits for the type");

@@ -97,8 +97,8 @@ typedef struct tt_mover {
   // The caller leaves, and operations may be left: somebody else shall go on. `lazily`: within about a millisecond is soon enough, because
   // the caller will probably come back to wait.
   void (*kick)(void *self, bool lazily);
-  void (*state_changed)(void *self); // the port's page has a new state: tell the peers
-  void (*ask)(void *self, int peer); // bring the copy of the peer's page up to date, soon
+  void (*state_changed)(void *self);   // the port's page has a new state: tell the peers
+  void (*probe)(void *self, int peer); // bring the copy of the peer's page up to date, soon
   // Moves what can be moved, as `progress`, but for sure: waits for whoever is at it (he never waits), then looks itself. When the port is
   // stopped, nobody reads or writes the buffers of its operations any more afterwards. Any thread.
   void (*settle)(void *self);

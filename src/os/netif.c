@@ -339,19 +339,19 @@ ncclResult_t tt_netif_addrs(const tt_addr *first, tt_addrs *out)
   return ncclSuccess;
 }
 
-void tt_netif_tell_left_out(const tt_addrs *told)
+void tt_netif_tell_left_out(const tt_addrs *listed)
 {
   tt_netif *all = NULL;
   char text[400];
   int n = 0;
-  if (told->more == 0 || !tt_log_on(TT_LOG_INFO, TT_INIT | TT_BOOTSTRAP) || tt_netif_reach(&all, &n) != ncclSuccess) {
+  if (listed->more == 0 || !tt_log_on(TT_LOG_INFO, TT_INIT | TT_BOOTSTRAP) || tt_netif_reach(&all, &n) != ncclSuccess) {
     return;
   }
-  left_out_text(all, n, told, text, sizeof(text));
+  left_out_text(all, n, listed, text, sizeof(text));
   tt_info(TT_INIT | TT_BOOTSTRAP,
           "this machine has %u addresses that ranks may use, and other ranks are told %u of them. Left out: %s. NCCL_SOCKET_IFNAME chooses "
           "the interfaces",
-          told->n + told->more, told->n, text);
+          listed->n + listed->more, listed->n, text);
   tt_free(all);
 }
 

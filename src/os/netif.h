@@ -42,6 +42,6 @@ void tt_netif_pick(const tt_netif *list, int count, const char *first, tt_addrs 
 // tt_netif_find.
 ncclResult_t tt_netif_addrs(const tt_addr *first, tt_addrs *out);
 // Says at INFO, for a list of tt_netif_addrs without room for all, which addresses are left out, and what chooses.
-void tt_netif_tell_left_out(const tt_addrs *told);
+void tt_netif_tell_left_out(const tt_addrs *listed);
 // Name of the interface that has this address (its port is not looked at); "?" when none has. Written to `name`, which is returned.
 const char *tt_netif_name(const tt_addr *addr, char name[16]);

@@ -20,7 +20,7 @@ struct tt_plugin {
 
 enum {
   NAME_BYTES = 4096,
-  TOLD_BYTES = 1024,
+  LIST_BYTES = 1024,
   LOOKED_AHEAD = 8, // versions newer and older than the known ones that are recognised
 };
 
@@ -60,7 +60,7 @@ static int version_in(tt_library *lib, const tt_plugin_info *info, int newest, i
 }
 
 // Versions from which a kind is recognised; GIN and RMA began at 11.
-static int newest_known(const tt_plugin_info *info)
+static int newest_version_of(const tt_plugin_info *info)
 {
   return TT_MAX(info->newest, 12) + LOOKED_AHEAD;
 }
@@ -71,7 +71,7 @@ static void loader_describe(tt_library *lib, char *out, size_t size)
   size_t used = 0;
   out[0] = '\0';
   for (int k = 0; k < TT_PLUGIN_KINDS && used < size; k++) {
-    int v = version_in(lib, &kinds[k], newest_known(&kinds[k]), 1);
+    int v = version_in(lib, &kinds[k], newest_version_of(&kinds[k]), 1);
     if (v > 0) {
       used += (size_t)snprintf(out + used, size - used, "%s%s version %d", used > 0 ? ", " : "", kinds[k].title, v);
     }
@@ -85,7 +85,7 @@ typedef struct plugin_search {
   const tt_plugin_info *info;
   bool quiet; // nothing is told
   bool asked; // the user named it: what is wrong with it is the user's to mend
-  char absent[TOLD_BYTES];
+  char absent[LIST_BYTES];
   size_t used;
 } plugin_search;
 
@@ -99,7 +99,7 @@ static void note_absent(plugin_search *s, const char *name)
 // Says why a library is not used.
 static void __attribute__((format(printf, 2, 3))) say_unused(const plugin_search *s, const char *fmt, ...)
 {
-  char text[TOLD_BYTES + TT_LIBRARY_WHY];
+  char text[LIST_BYTES + TT_LIBRARY_WHY];
   va_list args;
   va_start(args, fmt);
   tt_vformat(text, sizeof text, fmt, args);
@@ -114,7 +114,7 @@ static void __attribute__((format(printf, 2, 3))) say_unused(const plugin_search
 static void say_useless(const plugin_search *s, tt_library *lib, const char *name)
 {
   const tt_plugin_info *info = s->info;
-  char has[TOLD_BYTES];
+  char has[LIST_BYTES];
   char range[64] = "";
   loader_describe(lib, has, sizeof has);
   if (info->newest > 0) {
@@ -309,7 +309,7 @@ void *tt_plugin_symbol(const tt_plugin *plugin, const char *symbol)
 
 int tt_plugin_offers(const tt_plugin *plugin, tt_plugin_kind kind)
 {
-  return version_in(plugin->lib, &kinds[kind], newest_known(&kinds[kind]), 1);
+  return version_in(plugin->lib, &kinds[kind], newest_version_of(&kinds[kind]), 1);
 }
 
 static bool loader_is_set(const tt_plugin *plugin, const tt_plugin_member *member)
@@ -330,7 +330,7 @@ bool tt_plugin_lacks(const tt_plugin *plugin, const tt_plugin_member *members, s
 
 bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_plugin_member *members, size_t n)
 {
-  char missing[TOLD_BYTES];
+  char missing[LIST_BYTES];
   size_t used = 0;
   for (size_t i = 0; i < n && used < sizeof missing; i++) {
     if (!loader_is_set(plugin, &members[i])) {

@@ -130,13 +130,13 @@ static void tuner_keep(tt_tuner_answer *out)
   out->algo = out->proto = -1;
 }
 
-void tt_tuner_ask(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out)
+void tt_tuner_query(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out)
 {
   tt_tuner_costs costs;
   int channels = 0;
   memcpy(costs, q->costs, sizeof costs);
   *out = (tt_tuner_answer){.algo = -1, .proto = -1};
-  ncclResult_t res = t->version->ask(t->table, t->context, q, costs, t->rows, &channels);
+  ncclResult_t res = t->version->query(t->table, t->context, q, costs, t->rows, &channels);
   if (res != ncclSuccess) {
     if (first(t, SAID_ERROR)) {
       tt_info(TT_TUNING, "TUNER/Plugin: %s returned %d (%s) for function %d of %zu bytes; the library chooses", t->name, (int)res,

@@ -48,7 +48,7 @@ void tt_tuner_destroy(tt_tuner *t);
 //
 // The least cost wins, as in NCCL, the first of equals; but where what the library would do is not in the table, an entry counts only if the plugin has touched it:
 // a plugin that changes nothing, or only says what it does not want, leaves that choice alone.
-void tt_tuner_ask(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out);
+void tt_tuner_query(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out);
 
 // Asks for the size of chunks, in bytes, after a choice by NCCL's numbers; *chunk stays as it was where the plugin has no opinion. Is the result absurd (0)? Then too.
 void tt_tuner_chunk(tt_tuner *t, const tt_tuner_question *q, const tt_tuner_answer *choice, size_t *chunk);

@@ -4,7 +4,7 @@
 #include "base/util.h"
 #include "plugin/tuner_priv.h"
 
-// One version: its table's last member (the one that ends a context), the arguments of init, and those of getCollInfo (NULL: see ask_v2).
+// One version: its table's last member (the one that ends a context), the arguments of init, and those of getCollInfo (NULL: see tuner_query_v2).
 #define TUNER(n, last, ...)                                                                                                     \
   static const tt_plugin_member members_v##n[] = {TT_PLUGIN_MEMBER(ncclTuner_v##n##_t, init),                                   \
                                                   TT_PLUGIN_MEMBER(ncclTuner_v##n##_t, getCollInfo),                            \
@@ -21,17 +21,17 @@
   }
 
 // Versions from 3 on fill a table of costs.
-#define TUNER_ASK(n, ...)                                                                                                    \
-  static ncclResult_t ask_v##n(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, \
-                               int *channels)                                                                                \
-  {                                                                                                                          \
-    return ((const ncclTuner_v##n##_t *)table)                                                                               \
-        ->getCollInfo(context, q->func, q->bytes, q->ops, (float **)costs, rows, NCCL_NUM_PROTOCOLS, __VA_ARGS__);           \
+#define TUNER_QUERY(n, ...)                                                                                                          \
+  static ncclResult_t tuner_query_v##n(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, \
+                                       int *channels)                                                                                \
+  {                                                                                                                                  \
+    return ((const ncclTuner_v##n##_t *)table)                                                                                       \
+        ->getCollInfo(context, q->func, q->bytes, q->ops, (float **)costs, rows, NCCL_NUM_PROTOCOLS, __VA_ARGS__);                   \
   }
 
-#define ROW(n, chunk)                                                          \
-  {                                                                            \
-    members_v##n, TT_COUNT(members_v##n), init_v##n, ask_v##n, chunk, end_v##n \
+#define ROW(n, chunk)                                                                  \
+  {                                                                                    \
+    members_v##n, TT_COUNT(members_v##n), init_v##n, tuner_query_v##n, chunk, end_v##n \
   }
 
 static ncclNvlDomainInfo_v5_t domains_of(const tt_tuner_world *w)
@@ -45,14 +45,15 @@ TUNER(3, destroy, w->nranks, w->nnodes, tt_plugin_log, context)
 TUNER(4, destroy, w->nranks, w->nnodes, tt_plugin_log, context)
 TUNER(5, finalize, context, w->comm_id, w->nranks, w->nnodes, tt_plugin_log, &domains, constants)
 TUNER(6, finalize, context, w->comm_id, w->nranks, w->nnodes, tt_plugin_log, &domains, constants)
-TUNER_ASK(3, channels)
-TUNER_ASK(4, q->registered, channels)
-TUNER_ASK(5, q->registered, channels)
-TUNER_ASK(6, q->registered, channels)
+TUNER_QUERY(3, channels)
+TUNER_QUERY(4, q->registered, channels)
+TUNER_QUERY(5, q->registered, channels)
+TUNER_QUERY(6, q->registered, channels)
 
 // Version 2 names an algorithm and a protocol: they become the cheapest entry. A name that cannot be had, or half of one, shows as an entry that
 // is touched and should not be.
-static ncclResult_t ask_v2(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows, int *channels)
+static ncclResult_t tuner_query_v2(const void *table, void *context, const tt_tuner_question *q, tt_tuner_costs costs, int rows,
+                                   int *channels)
 {
   const ncclTuner_v2_t *t = table;
   int algo = NCCL_ALGO_UNDEF, proto = NCCL_PROTO_UNDEF;

@@ -52,10 +52,10 @@ static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
   tt_proxy_ties_due(s, t);
   tt_proxy_setup_end(s, t, k->outgoing);
   if (k->outgoing) {
-    tt_guest_due(s, k->rank);
+    tt_client_due(s, k->rank);
     tt_relay_lost(s, k->rank);
   } else {
-    tt_guest_gone(s, k->rank);
+    tt_client_gone(s, k->rank);
   }
   if (lost && !k->closing) {
     tt_proxy_word_lost(s, t);
@@ -115,8 +115,8 @@ void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, u
     return;
   }
   if (sizeof k->out - k->out_end < sizeof h + h.size) {
-    if (type == TT_MSG_STATE || type == TT_MSG_ASK) {
-      *(type == TT_MSG_ASK ? &k->owes_ask : &k->owes_state) = true; // the newest one will do
+    if (type == TT_MSG_STATE || type == TT_MSG_PROBE) {
+      *(type == TT_MSG_PROBE ? &k->owes_probe : &k->owes_state) = true; // the newest one will do
     } else {
       damaged(s, k, "no room, since the peer does not read,");
     }
@@ -154,7 +154,7 @@ static void take_init(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, c
 }
 
 // A message about a data connection. One on behalf of a third rank is about the connection from that one, an answer to it about the
-// guest's; an answer on behalf of this rank comes from the proxy that shall send for it.
+// client's; an answer on behalf of this rank comes from the proxy that shall send for it.
 static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
 {
   const tt_proxy *p = s->proxy;
@@ -171,9 +171,9 @@ static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties 
     tt_relay_answer(s, k->rank, m);
     return;
   }
-  tt_relay_guest *g = k->outgoing ? tt_guest_find(p, rank, k->rank) : NULL;
+  tt_relay_client *g = k->outgoing ? tt_client_find(p, rank, k->rank) : NULL;
   tt_proxy_ties *about = k->outgoing ? g == NULL ? NULL : &g->ties : tt_proxy_ties_get(s, rank);
-  if (about != NULL) { // else the guest has left, or there is no memory
+  if (about != NULL) { // else the client has left, or there is no memory
     tt_proxy_setup_message(s, k, about, m);
     tt_proxy_ties_due(s, about);
   }
@@ -196,7 +196,7 @@ static void dispatch_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg
     k->asked = false; // if it was said before the question came, there will be another one
     tt_proxy_word(s, t, &m->state);
     break;
-  case TT_MSG_ASK: tt_proxy_tell(s, k); break;
+  case TT_MSG_PROBE: tt_proxy_tell(s, k); break;
   case TT_MSG_CLOSE:
     k->closing = true;
     tt_proxy_word_close(t);
@@ -205,7 +205,7 @@ static void dispatch_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg
   case TT_MSG_GET_FD:
     wrong_way = k->outgoing;
     if (!wrong_way) {
-      tt_guest_message(s, k, m);
+      tt_client_message(s, k, m);
       return;
     }
     break;
@@ -213,7 +213,7 @@ static void dispatch_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg
   }
   if (wrong_way) {
     damaged(s, k, "a message that goes the other way");
-  } else if (m->head.type != TT_MSG_STATE && m->head.type != TT_MSG_ASK && m->head.type != TT_MSG_CLOSE) {
+  } else if (m->head.type != TT_MSG_STATE && m->head.type != TT_MSG_PROBE && m->head.type != TT_MSG_CLOSE) {
     dispatch_setup(s, k, t, m);
   }
 }
@@ -263,9 +263,9 @@ static void talk_ready(tt_proxy_service *s, tt_proxy_talk *k)
     k->owes_state = false;
     tt_proxy_tell(s, k);
   }
-  if (k->fd >= 0 && k->owes_ask && k->out_end == 0) {
-    k->owes_ask = false;
-    tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
+  if (k->fd >= 0 && k->owes_probe && k->out_end == 0) {
+    k->owes_probe = false;
+    tt_proxy_say(s, k, TT_MSG_PROBE, 0, NULL);
   }
 }
 
@@ -407,7 +407,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
   ncclResult_t res =
       tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d cannot reach the proxy of rank %d at %s: %s%s%s", rank,
               peer, tt_addrs_text(&s->where[peer], at), why, advice[0] != 0 ? ". " : "", advice);
-  tt_guest_unreachable(s, peer);
+  tt_client_unreachable(s, peer);
   tt_relay_unreachable(s, peer);
   if (t->own) {
     tt_proxy_stop_port(s, res);
@@ -442,7 +442,7 @@ static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_ad
   if (t->out != NULL && t->own) {
     tt_proxy_setup_begin(s, t);
   }
-  tt_guest_due(s, t->peer->rank);
+  tt_client_due(s, t->peer->rank);
   tt_relay_reached(s, t->peer->rank);
 }
 

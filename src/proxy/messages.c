@@ -17,7 +17,7 @@ int tt_msg_size(unsigned type)
   case TT_MSG_ANSWER: return sizeof(tt_msg_answer);
   case TT_MSG_GET_FD: return sizeof(tt_msg_get_fd);
   case TT_MSG_STATE: return sizeof(tt_msg_state);
-  case TT_MSG_ASK: return 0;
+  case TT_MSG_PROBE: return 0;
   default: return -1;
   }
 }

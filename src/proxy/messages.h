@@ -34,7 +34,7 @@ typedef enum {
   TT_MSG_DEREGISTER,  // kept
   TT_MSG_ANSWER,      // to SETUP and GET_FD
   TT_MSG_STATE,       // how I am and what I am in. To the own service: the state has changed
-  TT_MSG_ASK,         // how are you? To the own service: ask that peer
+  TT_MSG_PROBE,       // how are you? To the own service: ask that peer
   TT_MSG_TRY,         // I begin to connect: accept
   TT_MSG_TYPES
 } tt_msg_type;

@@ -115,7 +115,7 @@ void tt_proxy_prof_turn(tt_proxy_item *i, bool filled)
   }
 }
 
-void tt_proxy_prof_given(tt_proxy_item *i, size_t bytes)
+void tt_proxy_prof_filled(tt_proxy_item *i, size_t bytes)
 {
   i->prof->waits = false;
   prof_step_state(i->prof, tt_proxy_count(&i->transmitted), ncclProfilerProxyStepSendWait, bytes);
@@ -216,7 +216,7 @@ void tt_proxy_prof_leave(tt_proxy *p)
 {
   tt_profilers *mine = atomic_exchange(&p->profilers, NULL);
   if (mine != NULL) {
-    tt_guest_prof_leave(p);
+    tt_client_prof_leave(p);
     tt_profilers_stop(mine, &p->asleep);
     tt_profilers_release(mine);
   }

@@ -169,7 +169,7 @@ static void host_leaves(void)
   put(r, 2);
   post_told(r, 1); // of which nobody is told
   put(r, 1);
-  FAKE_DEMAND(atomic_load(&host->nguests) == 1);
+  FAKE_DEMAND(atomic_load(&host->nclients) == 1);
   UNTIL((tt_proxy_progress(proxy(r, 0), true), tt_proxy_progress(proxy(r, 3), true), tt_proxy_idle(proxy(r, 0))));
   tt_profilers_stop(rig_profilers[0], &coll);
   close_told(r);

@@ -27,8 +27,8 @@ void tt_proxy_retire(tt_proxy_conn *c)
     c->last = &c->first;
   }
   atomic_store_explicit(&i->serial, tt_proxy_count(&i->serial) + 1, memory_order_release);
-  if (TT_UNLIKELY(c->guest != NULL)) {
-    tt_guest_retire(c, i);
+  if (TT_UNLIKELY(c->client != NULL)) {
+    tt_client_retire(c, i);
     return;
   }
   i->next = p->spent;
@@ -251,7 +251,7 @@ static bool round_once(tt_proxy *p)
     stamp(p->sends, now);
     stamp(p->recvs, now);
   }
-  bool sent = p->guests != NULL && tt_guest_round(p);
+  bool sent = p->clients != NULL && tt_client_round(p);
   sent |= TT_UNLIKELY(p->sums != NULL) && tt_proxy_sums_round(p->sums);
   return sent || nsends + nrecvs > 0;
 }
@@ -275,7 +275,7 @@ static void drop_operations(tt_proxy *p)
   if (p->sums != NULL) {
     tt_proxy_sums_drop(p->sums);
   }
-  tt_guest_drop(p);
+  tt_client_drop(p);
 }
 
 // The progress thread is going to rest: whoever waits to be rung for says so before the look that follows.
@@ -283,7 +283,7 @@ static void announce_rest(tt_proxy *p)
 {
   atomic_store_explicit(&p->rests, false, memory_order_relaxed);
   tt_relay_rest(p);
-  tt_guest_rest(p);
+  tt_client_rest(p);
   tt_bell_fence();
 }
 

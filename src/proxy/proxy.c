@@ -64,7 +64,7 @@ static void forget_one(tt_proxy *p, void *unused)
   }
   tt_proxy_service_forget(p);
   tt_relay_forget(p);
-  tt_guest_forget(p);
+  tt_client_forget(p);
   if (p->ctx != NULL && p->net->forget != NULL) {
     p->net->forget(p->ctx);
   }
@@ -136,7 +136,7 @@ void tt_proxy_bury(tt_proxy *p)
 {
   tt_proxy_seize(p);
   tt_proxy_prof_leave(p);
-  tt_guest_free(p);
+  tt_client_free(p);
   tt_relay_free(p);
   tt_proxy_thread_unwatch(p->events_fd);
   tt_proxy_service_free(p);
@@ -203,7 +203,7 @@ static void proxy_init(tt_proxy *p, const tt_proxy_env *env)
   atomic_store_explicit(&p->unsent, 0, memory_order_relaxed);
   p->rounds = 0;
   p->sends = p->recvs = NULL;
-  p->regions = p->mrs = p->guest_pairs = NULL;
+  p->regions = p->mrs = p->client_pairs = NULL;
   p->sums = NULL;
   p->round = 1;
   p->max_extras = TT_PROXY_EXTRAS;
@@ -389,7 +389,7 @@ ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns)
                      link_has_ended(peer) ? "it has left the communicator, or cannot be reached any more"
                                           : "that takes too long (NCCL_NET_TIMEOUT)");
     }
-    tt_proxy_ask(p, peer->rank);
+    tt_proxy_probe(p, peer->rank);
   }
   return tt_port_status(p->port);
 }
@@ -555,7 +555,7 @@ int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
       n++;
     }
   }
-  return atomic_load_explicit(&p->nguests, memory_order_relaxed) != 0 ? tt_guest_states(p, out, n, max) : n;
+  return atomic_load_explicit(&p->nclients, memory_order_relaxed) != 0 ? tt_client_states(p, out, n, max) : n;
 }
 
 // The oldest of some operations with the peer. NULL: none.
@@ -593,7 +593,7 @@ static bool mover_idle(void *self)
 {
   bool idle = tt_proxy_idle(self);
   if (!idle) {
-    tt_proxy_ask_pending(self);
+    tt_proxy_probe_pending(self);
   }
   return idle;
 }
@@ -611,9 +611,9 @@ static void mover_state_changed(void *self)
   tt_proxy_state_changed(self);
 }
 
-static void mover_ask(void *self, int peer)
+static void mover_probe(void *self, int peer)
 {
-  tt_proxy_ask(self, peer);
+  tt_proxy_probe(self, peer);
 }
 
 static void mover_settle(void *self)
@@ -625,5 +625,5 @@ const tt_mover tt_proxy_mover = {.progress = mover_progress,
                                  .idle = mover_idle,
                                  .kick = mover_kick,
                                  .state_changed = mover_state_changed,
-                                 .ask = mover_ask,
+                                 .probe = mover_probe,
                                  .settle = mover_settle};

@@ -61,7 +61,7 @@ ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 
 // Waits until all links that were taken on can send (a neighbour's proxy that takes the messages counts as that), or one cannot: the port
 // has stopped, its peer has ended, the abort flag is set, or `timeout_ns` have passed. Peers that do not answer meanwhile stop the port
-// (tt_proxy_ask). Launching thread. Errors: that of the port, ncclRemoteError, ncclInternalError (aborted).
+// (tt_proxy_probe). Launching thread. Errors: that of the port, ncclRemoteError, ncclInternalError (aborted).
 ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns);
 
 // Memory of the user's that will be sent from and received into again: a network that wants memory registered is told of it when a
@@ -141,7 +141,7 @@ void tt_proxy_state_changed(tt_proxy *p);
 // shows them when the answer is here. When there is no answer for NCCL_NET_TIMEOUT while the rank keeps waiting (and asking), the port is
 // stopped with ncclRemoteError: the peer's process does not run, or cannot be reached. Any thread; returns at once; at most one question
 // per peer, and four to all peers, in 50 ms: the others have to be tried again.
-void tt_proxy_ask(tt_proxy *p, int peer);
+void tt_proxy_probe(tt_proxy *p, int peer);
 
 // One operation as it stands. Counts are messages; those of the seed:
 //   send: posted (slots that the executor may have filled) >= transmitted (given to the network) >= done (sent; slot given back)

@@ -7,8 +7,8 @@
 // pool.c      memory for staged payloads that connections share
 // thread.c    the process's progress thread
 // service.c   a proxy's service thread
-// ask.c       questions to peers
-// relay.c, guest.c  sending through a neighbour's proxy
+// probe.c       questions to peers
+// relay.c, client.c  sending through a neighbour's proxy
 #pragma once
 #include <pthread.h>
 
@@ -17,7 +17,7 @@
 
 typedef struct tt_proxy_conn tt_proxy_conn;
 struct tt_relay;
-struct tt_relay_guest;
+struct tt_relay_client;
 typedef struct tt_proxy_peer tt_proxy_peer;
 typedef struct tt_proxy_prof tt_proxy_prof;
 
@@ -149,7 +149,7 @@ struct tt_proxy_conn {
       counted; // messages given to the network, or published, so far. Written by the run flag's holder, read by the service thread
   _Atomic(struct tt_relay *)
       relay; // a neighbour's proxy does the sending. Written before `attached`, taken away by the service thread with the run flag held
-  struct tt_relay_guest *guest; // the messages are those of this neighbour
+  struct tt_relay_client *client; // the messages are those of this neighbour
   // The run flag's holder alone:
   bool usable; // ready, attached, memory registered
   bool parts;  // the network takes messages in two parts
@@ -232,16 +232,16 @@ struct tt_proxy {
   _Atomic(tt_proxy_peer *) *peers;   // by rank; NULL until needed; published with release
   struct tt_proxy_service *service;  // written by create and destroy
   _Atomic(struct tt_relay *) relays; // this rank's connections through neighbours: the launching thread adds
-  struct tt_relay_guest *guests;     // neighbours' connections. Changed by the service thread with the run flag held
-  tt_span *guest_pairs;              // the same guests, by sender and receiver,
-  tt_span *guest_ends;               // and by receiver and sender. The service thread's
+  struct tt_relay_client *clients;   // neighbours' connections. Changed by the service thread with the run flag held
+  tt_span *client_pairs;             // the same clients, by sender and receiver,
+  tt_span *client_ends;              // and by receiver and sender. The service thread's
   tt_span *relay_pairs;              // `relays` that the service thread has begun with, by host and receiver. The same
-  _Atomic int nguests;               // by the same
-  _Atomic bool sending;              // guests have operations. Written by the run flag's holder
-  _Atomic int foreign;               // guests of other processes. By the same
-  _Atomic bool orphan;               // the rank has gone, guests have not
+  _Atomic int nclients;              // by the same
+  _Atomic bool sending;              // clients have operations. Written by the run flag's holder
+  _Atomic int foreign;               // clients of other processes. By the same
+  _Atomic bool orphan;               // the rank has gone, clients have not
   _Atomic bool rests;                // the progress thread is going to rest: set before its look, taken by the holder
-  tt_port lone;                      // in place of the rank's port when that has gone before its guests
+  tt_port lone;                      // in place of the rank's port when that has gone before its clients
   // The progress thread's notes.
   uint32_t seen_driven;
   uint64_t seen_ns;
@@ -309,7 +309,7 @@ void tt_proxy_prof_begin(tt_proxy_item *i);
 void tt_proxy_prof_end(tt_proxy_item *i);
 // Sends: the next message's turn begins, and its slot is filled or not; the network has it; the oldest is sent. Call each before the item's count changes.
 void tt_proxy_prof_turn(tt_proxy_item *i, bool filled);
-void tt_proxy_prof_given(tt_proxy_item *i, size_t bytes);
+void tt_proxy_prof_filled(tt_proxy_item *i, size_t bytes);
 void tt_proxy_prof_sent(tt_proxy_item *i);
 // Receives: before irecv of the next slot; the oldest message has arrived; it is published.
 void tt_proxy_prof_posting(tt_proxy_item *i);
@@ -382,10 +382,10 @@ bool tt_proxy_run_try(tt_proxy *p);
 // Waits for the run flag, whose holders never wait; gives it back after looking for those who asked meanwhile. Any thread, not the holder.
 void tt_proxy_run_hold(tt_proxy *p);
 void tt_proxy_run_release(tt_proxy *p);
-// Is there something that may have to be moved: operations, or guests?
+// Is there something that may have to be moved: operations, or clients?
 static inline bool tt_proxy_busy(const tt_proxy *p)
 {
-  return !tt_proxy_idle(p) || atomic_load_explicit(&p->nguests, memory_order_relaxed) != 0;
+  return !tt_proxy_idle(p) || atomic_load_explicit(&p->nclients, memory_order_relaxed) != 0;
 }
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);
@@ -504,7 +504,7 @@ void tt_proxy_thread_forget(void);
 
 // Listens, says where, and starts the service thread. Errors: ncclSystemError.
 ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_proxy_where *where);
-// The rank leaves while there are guests: the service thread stays for them, and buries the proxy at last. False: there are none.
+// The rank leaves while there are clients: the service thread stays for them, and buries the proxy at last. False: there are none.
 bool tt_proxy_service_leave(tt_proxy *p);
 // Says the last words and ends the thread. Also for a service that was never started. Afterwards tt_proxy_service_free.
 void tt_proxy_service_stop(tt_proxy *p);
@@ -514,9 +514,9 @@ struct tt_proxy_ties *tt_proxy_ties_new(tt_proxy_peer *peer);
 // A link to the peer was taken on: it has to be connected. Launching thread.
 void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer);
 // The peer's service shall be asked for its state. Any thread.
-void tt_proxy_service_ask(tt_proxy *p, tt_proxy_peer *peer);
+void tt_proxy_service_probe(tt_proxy *p, tt_proxy_peer *peer);
 // Asks the peers of operations that are not done (some of them). Any thread.
-void tt_proxy_ask_pending(tt_proxy *p);
+void tt_proxy_probe_pending(tt_proxy *p);
 // The connection has failed: the service thread looks at its peer. Any thread.
 void tt_proxy_alert(const tt_proxy_conn *c);
 // In a forked child: closes the copies of the descriptors.

@@ -1,18 +1,18 @@
 // relay.h: a rank that sends through a neighbour's proxy (seed 001: the proxy's rank is the one nearest to the network device; NCCL calls
 // it PXN).
 //
-//   sender (relay.c)                                 host (guest.c)                                    receiver
+//   sender (relay.c)                                 host (client.c)                                    receiver
 //   its executor fills slots in memory that both map -> the host's proxy gives them to its network  -> as from anybody
 //   its proxy forwards operations through a ring     -> they become operations of the host's proxy
 //   its proxy retires operations                     <- the host counts messages that are done, and moves the heads
 //
-// To the host the sender is a guest: a connection whose FIFOs are the guest's, driven by whoever drives the host's proxy. The two proxies
+// To the host the sender is a client: a connection whose FIFOs are the client's, driven by whoever drives the host's proxy. The two proxies
 // wake each other by doorbells: before a progress thread rests, it says so in the shared memory (`rests`), fences, and looks once more;
 // whoever has published something fences, and rings the other process's progress thread if it rests. So either the thread's look sees what
 // was published, or the other one sees that it rests (the protocol of os/bell.h). A proxy that an attending thread drives says nothing:
 // that thread looks by itself.
 //
-// The host stays until its guests have left: a proxy that is destroyed before them lives on without its rank (guest.c), in the same
+// The host stays until its clients have left: a proxy that is destroyed before them lives on without its rank (client.c), in the same
 // process.
 // A host that cannot be had is no harm: until it has taken the sender on, the sender can still connect by itself.
 #pragma once
@@ -67,10 +67,10 @@ typedef struct tt_relay {
 } tt_relay;
 
 // The host's half.
-typedef struct tt_relay_guest {
-  struct tt_relay_guest *next, **at; // of the proxy; at: what points to it. Changed by the service thread with the run flag held
-  tt_span pair, end;                 // sender and receiver, in tt_proxy.guest_pairs; the other way round, in tt_proxy.guest_ends
-  int rank;                          // the sender
+typedef struct tt_relay_client {
+  struct tt_relay_client *next, **at; // of the proxy; at: what points to it. Changed by the service thread with the run flag held
+  tt_span pair, end;                  // sender and receiver, in tt_proxy.client_pairs; the other way round, in tt_proxy.client_ends
+  int rank;                           // the sender
   tt_relay_shared *shared;
   size_t size;
   int bell;           // the sender's doorbell
@@ -81,7 +81,7 @@ typedef struct tt_relay_guest {
   tt_proxy_ties ties; // the sending end of the connection's setup; `out` is borrowed from the host's own ties
   bool refused;       // the sender knows that the host sends no more
   bool leaving;       // the next step forgets it
-} tt_relay_guest;
+} tt_relay_client;
 
 // Rings if the other side rests. After publishing.
 static inline void tt_relay_knock(_Atomic uint32_t *rests, int bell)
@@ -100,7 +100,7 @@ tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer);
 
 // One round over a connection that goes through a host. True when slots have come back.
 bool tt_relay_round(tt_proxy_conn *c);
-// The progress thread will rest: hosts and guests shall ring. A fence must follow.
+// The progress thread will rest: hosts and clients shall ring. A fence must follow.
 void tt_relay_rest(tt_proxy *p);
 
 // ---- relay.c; service thread
@@ -123,42 +123,42 @@ void tt_relay_detach(tt_proxy *p);
 void tt_relay_free(tt_proxy *p);
 void tt_relay_forget(tt_proxy *p);
 
-// ---- guest.c; run flag held
+// ---- client.c; run flag held
 
-// One round over all guests. True when anything was sent.
-bool tt_guest_round(tt_proxy *p);
-void tt_guest_rest(tt_proxy *p);
-// The port is stopped: nothing of the guests' is sent any more.
-void tt_guest_drop(tt_proxy *p);
-// Ends the guests' events at the rank's profilers.
-void tt_guest_prof_leave(tt_proxy *p);
-// The items of the guest that the connection belongs to.
-void tt_guest_retire(tt_proxy_conn *c, tt_proxy_item *i);
+// One round over all clients. True when anything was sent.
+bool tt_client_round(tt_proxy *p);
+void tt_client_rest(tt_proxy *p);
+// The port is stopped: nothing of the clients' is sent any more.
+void tt_client_drop(tt_proxy *p);
+// Ends the clients' events at the rank's profilers.
+void tt_client_prof_leave(tt_proxy *p);
+// The items of the client that the connection belongs to.
+void tt_client_retire(tt_proxy_conn *c, tt_proxy_item *i);
 
-// ---- guest.c; service thread
+// ---- client.c; service thread
 
 // GET_FD has come.
-void tt_guest_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m);
-// Goes on with a guest's connection, or forgets a guest that leaves.
-void tt_guest_step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now);
-// The next step looks at the guests that send to the peer.
-void tt_guest_due(tt_proxy_service *s, int peer);
-// The guest for whom an ANSWER of `peer` is, or NULL.
-tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer);
-// Are there guests? Forgets those that have left.
-bool tt_guest_any(tt_proxy_service *s);
-// The control connection of a rank has ended: its guests leave.
-void tt_guest_gone(tt_proxy_service *s, int rank);
-// The peer cannot be reached: the thread's last error says why. Tells the senders of guests for it.
-void tt_guest_unreachable(tt_proxy_service *s, int peer);
+void tt_client_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m);
+// Goes on with a client's connection, or forgets a client that leaves.
+void tt_client_step(tt_proxy_service *s, tt_relay_client *g, uint64_t now);
+// The next step looks at the clients that send to the peer.
+void tt_client_due(tt_proxy_service *s, int peer);
+// The client for whom an ANSWER of `peer` is, or NULL.
+tt_relay_client *tt_client_find(const tt_proxy *p, int rank, int peer);
+// Are there clients? Forgets those that have left.
+bool tt_client_any(tt_proxy_service *s);
+// The control connection of a rank has ended: its clients leave.
+void tt_client_gone(tt_proxy_service *s, int rank);
+// The peer cannot be reached: the thread's last error says why. Tells the senders of clients for it.
+void tt_client_unreachable(tt_proxy_service *s, int peer);
 // Frees all. Nobody drives the proxy any more.
-void tt_guest_free(tt_proxy *p);
-void tt_guest_forget(tt_proxy *p);
+void tt_client_free(tt_proxy *p);
+void tt_client_forget(tt_proxy *p);
 
-// ---- guest.c; any thread
+// ---- client.c; any thread
 
-// The rank has gone: when the process ends in good order, it shall do so after the guests that other processes have here. Those that have
+// The rank has gone: when the process ends in good order, it shall do so after the clients that other processes have here. Those that have
 // nothing to send are waited for a few seconds.
-void tt_guest_outlive(tt_proxy *p);
-// Adds the states of the guests' operations, as tt_proxy_states: `n` there are already. Returns how many there are then.
-int tt_guest_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max);
+void tt_client_outlive(tt_proxy *p);
+// Adds the states of the clients' operations, as tt_proxy_states: `n` there are already. Returns how many there are then.
+int tt_client_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max);

@@ -181,7 +181,7 @@ static void arrives(void **state)
   send_and_check(r, 1, 2000);
   UNTIL(is_taken_on(r, 0, 3));
   assert_int_equal(tt_proxy_peer_find(proxy(r, 1), 3)->send.posted, 0); // not the neighbour's own
-  assert_null(relay_of(r, 3, 0) == NULL ? NULL : relay_of(r, 3, 0)->conn->guest);
+  assert_null(relay_of(r, 3, 0) == NULL ? NULL : relay_of(r, 3, 0)->conn->client);
   close_nodes(r);
 }
 

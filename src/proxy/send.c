@@ -14,7 +14,7 @@ static ncclResult_t send_post(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt
   const tt_net_ops *net = c->proxy->net;
   tt_slot *s = st->slot;
   size_t head = f->at - sizeof s->seq;
-  bool apart = f->at == sizeof *s && s->elsewhere != 0 && c->guest == NULL; // a guest's addresses mean nothing here
+  bool apart = f->at == sizeof *s && s->elsewhere != 0 && c->client == NULL; // a client's addresses mean nothing here
   if (TT_LIKELY(!apart)) {
     return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, st->phandle, &st->request);
   }
@@ -39,8 +39,8 @@ static ncclResult_t send_post(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt
 static bool find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   tt_slot *s = st->slot;
-  char *where = c->guest == NULL ? (char *)(uintptr_t)s->elsewhere : NULL; // a guest's addresses mean nothing here
-  if (where == NULL) {                                                     // the executor has put it into the slot, or it was copied before
+  char *where = c->client == NULL ? (char *)(uintptr_t)s->elsewhere : NULL; // a client's addresses mean nothing here
+  if (where == NULL) { // the executor has put it into the slot, or it was copied before
     tt_proxy_buffer_again(c, st);
     return true;
   }
@@ -124,7 +124,7 @@ static ncclResult_t transmit(tt_proxy_conn *c)
     c->owes = st.two;
     TT_TRY(send_payload(c));
     if (TT_UNLIKELY(i->prof != NULL)) {
-      tt_proxy_prof_given(i, s->bytes);
+      tt_proxy_prof_filled(i, s->bytes);
     }
     uint32_t n = tt_proxy_count(&i->transmitted) + 1;
     tt_proxy_item_transmitted(i, n);

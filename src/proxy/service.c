@@ -11,7 +11,7 @@
 #include "os/events.h"
 #include "proxy/relay.h"
 
-#define LAST_WORDS_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
+#define CLOSE_WAIT_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
 #define LEAVE_NAP_NS 20000ull              // between two looks of a leaving rank at its answer, and of the service at the rank's parting
 
 // With NCCL_NET_TIMEOUT.
@@ -46,11 +46,11 @@ static void set_want_of(tt_proxy_service *s, tt_proxy_ties *t, tt_msg_type type)
   tt_ring(s->wake);
 }
 
-// A guest's receiver is a peer of this rank's, too.
+// A client's receiver is a peer of this rank's, too.
 void tt_proxy_alert(const tt_proxy_conn *c)
 {
   const tt_proxy *p = c->proxy;
-  const tt_proxy_peer *peer = c->guest == NULL ? c->peer : tt_proxy_peer_find(p, c->peer->rank);
+  const tt_proxy_peer *peer = c->client == NULL ? c->peer : tt_proxy_peer_find(p, c->peer->rank);
   if (p->service != NULL && peer != NULL) {
     set_want_of(p->service, peer->ties, TT_MSG_START);
   }
@@ -68,9 +68,9 @@ void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer)
   set_want_of(p->service, peer->ties, TT_MSG_INIT);
 }
 
-void tt_proxy_service_ask(tt_proxy *p, tt_proxy_peer *peer)
+void tt_proxy_service_probe(tt_proxy *p, tt_proxy_peer *peer)
 {
-  set_want_of(p->service, peer->ties, TT_MSG_ASK);
+  set_want_of(p->service, peer->ties, TT_MSG_PROBE);
 }
 
 // ---- peers
@@ -103,7 +103,7 @@ static void all_due(tt_proxy_service *s)
 {
   for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
     tt_proxy_ties_due(s, t);
-    tt_guest_due(s, t->peer->rank);
+    tt_client_due(s, t->peer->rank);
   }
 }
 
@@ -146,23 +146,23 @@ static void take_news(tt_proxy_service *s)
     list_ties(s, t);
     tt_proxy_ties_due(s, t);
     if (wants & TT_WANT(TT_MSG_START)) {
-      tt_guest_due(s, t->peer->rank);
+      tt_client_due(s, t->peer->rank);
     }
     if (wants & TT_WANT(TT_MSG_INIT)) {
       tt_proxy_link(s, t);
     }
-    if (wants & TT_WANT(TT_MSG_ASK)) {
+    if (wants & TT_WANT(TT_MSG_PROBE)) {
       tt_proxy_question(s, t);
     }
   }
 }
 
-// The rank goes, its guests stay: from now on the proxy is there for them alone.
+// The rank goes, its clients stay: from now on the proxy is there for them alone.
 static void let_go(tt_proxy_service *s)
 {
   _Atomic int *leaver = s->leaver;
   tt_proxy *p = s->proxy;
-  if (!tt_guest_any(s)) {
+  if (!tt_client_any(s)) {
     atomic_store(leaver, -1);
     return;
   }
@@ -178,7 +178,7 @@ static void let_go(tt_proxy_service *s)
     t->judged[0] = t->judged[1] = t->judged[2] = true;
   }
   tt_relay_leave(s);
-  tt_guest_outlive(p);
+  tt_client_outlive(p);
   tt_thread_detach(&s->thread);
   atomic_store(leaver, 1);
 }
@@ -198,7 +198,7 @@ static bool take_wants(tt_proxy_service *s)
   if (wants & TT_WANT(TT_MSG_CLOSE)) {
     let_go(s);
   }
-  return (wants & TT_WANT(TT_MSG_STOP)) == 0 && !(s->left && s->proxy->guests == NULL);
+  return (wants & TT_WANT(TT_MSG_STOP)) == 0 && !(s->left && s->proxy->clients == NULL);
 }
 
 static void step_ties(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
@@ -223,7 +223,7 @@ uint64_t tt_proxy_service_step(tt_proxy_service *s)
     tt_proxy_ties *t = TT_SPAN_OWNER(first, tt_proxy_ties, timer);
     tt_timer_set(&s->timers, first, 0);
     if (t->behalf != 0) {
-      tt_guest_step(s, TT_SPAN_OWNER(t, tt_relay_guest, ties), now);
+      tt_client_step(s, TT_SPAN_OWNER(t, tt_relay_client, ties), now);
     } else {
       step_ties(s, t, now);
     }
@@ -232,7 +232,7 @@ uint64_t tt_proxy_service_step(tt_proxy_service *s)
   if (s->timers != NULL) {
     tt_wake_by(&wake_ns, tt_timer_first(s->timers)->start);
   }
-  if (s->left && s->proxy->guests == NULL) {
+  if (s->left && s->proxy->clients == NULL) {
     tt_wake_by(&wake_ns, now); // the last one has just left
   }
   return wake_ns;
@@ -261,9 +261,9 @@ static void *service_main(void *arg)
     tt_proxy_talk_step(s);
     service_wait(s, tt_proxy_service_step(s));
   }
-  tt_proxy_talks_close(s, tt_now_ns() + LAST_WORDS_NS);
+  tt_proxy_talks_close(s, tt_now_ns() + CLOSE_WAIT_NS);
   if (s->left) {
-    while (!atomic_load(&s->parted)) { // the last guest may have left while the rank was still about to ring for its answer
+    while (!atomic_load(&s->parted)) { // the last client may have left while the rank was still about to ring for its answer
       tt_sleep_ns(LEAVE_NAP_NS);
     }
     tt_proxy_bury(s->proxy);
@@ -359,7 +359,7 @@ bool tt_proxy_service_leave(tt_proxy *p)
 {
   tt_proxy_service *s = p->service;
   _Atomic int answer = 0; // the service touches it once; with 1 it goes on alone, and frees itself once this thread has parted from it
-  if (s == NULL || !s->thread.running || atomic_load(&p->nguests) == 0 || tt_port_status(p->port) != ncclSuccess) {
+  if (s == NULL || !s->thread.running || atomic_load(&p->nclients) == 0 || tt_port_status(p->port) != ncclSuccess) {
     return false;
   }
   s->leaver = &answer;

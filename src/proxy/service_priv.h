@@ -4,7 +4,7 @@
 // control.c   control connections: dial, let in, read and write messages
 // setup.c     data connections: listen, connect, accept
 // states.c     states: the own one to the peers, theirs into the copies of their pages; peers that are lost
-// ask.c       questions to peers that are waited for; peers that do not answer
+// probe.c       questions to peers that are waited for; peers that do not answer
 //
 // Everything here belongs to the service thread unless said otherwise.
 #pragma once
@@ -31,7 +31,7 @@ typedef struct tt_proxy_talk {
   bool closing;                  // CLOSE has come: the end is no surprise
   bool deaf;                     // takes nothing any more; what it has said is still read
   bool owes_state;               // STATE has to be sent when there is room,
-  bool owes_ask;                 // and ASK
+  bool owes_probe;               // and ASK
   bool asked;                    // a question has no answer yet;
   tt_span question;              // when to look at that, in tt_proxy_service.questions
   uint64_t looked_ns, silent_ns; // when that was last looked at; how long there was none while this thread was awake
@@ -47,7 +47,7 @@ struct tt_proxy_ties {
   struct tt_proxy_ties *news; // list of those with requests
   _Atomic uint32_t wants;     // bits of tt_msg_type: INIT, ASK, START (a connection has failed)
   _Atomic uint64_t asked_ns;  // last question
-  _Atomic uint64_t wanted_ns; // last tt_proxy_ask, whether it became a question or not
+  _Atomic uint64_t wanted_ns; // last tt_proxy_probe, whether it became a question or not
   _Atomic uint64_t since_ns;  // the first of those without a long pause between them
   tt_proxy_peer *peer;
   struct tt_proxy_ties *next; // list of those that the service has dealt with
@@ -118,18 +118,18 @@ struct tt_proxy_service {
   int rails;                         // devices of every rank; 0: they have different numbers. The same
   int *hosts;                        // neighbours whose proxies may send for others, by device (tt_relay_find_hosts). The same
   int hosts_end[TT_MSG_DEVICES + 1]; // where those of each device end in `hosts`. The same
-  bool left;                         // the rank has gone, guests have not
-  _Atomic int *leaver;               // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no guests
+  bool left;                         // the rank has gone, clients have not
+  _Atomic int *leaver;               // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no clients
   _Atomic bool parted;               // the leaver has that answer, and does nothing more here: it writes, the service ends after that
   _Atomic uint32_t wants;            // bits of tt_msg_type: STATE, CLOSE, STOP. Any thread sets
   _Atomic(tt_proxy_ties *) news;     // any thread adds, the service takes all
-  _Atomic uint64_t ask_ns;           // from when on the next question may be asked. Any thread
-  _Atomic uint64_t pending_ns;       // from when on tt_proxy_ask_pending looks again. Any thread
+  _Atomic uint64_t probe_ns;         // from when on the next question may be asked. Any thread
+  _Atomic uint64_t pending_ns;       // from when on tt_proxy_probe_pending looks again. Any thread
   tt_proxy_limits limits;
   tt_proxy_ties *ties;
   tt_span *askers; // those of them that listen for a peer, or have accepted it, by who has asked for that
   tt_proxy_talk *talks, *ended;
-  tt_span *timers;    // of peers, guests' included
+  tt_span *timers;    // of peers, clients' included
   tt_span *questions; // of control connections
   uint64_t step_ns;   // when the last step began
   struct pollfd fds[2 + TT_GREET_POLL];
@@ -190,7 +190,7 @@ void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing);
 // Says why a setup has failed (TT_SETUP_FAILED). Returns ncclRemoteError.
 ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties *t);
 
-// ---- ask.c
+// ---- probe.c
 
 // The own rank has asked for the peer's state: asks those who carry messages between the two as well, each if it owes no answer.
 void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t);

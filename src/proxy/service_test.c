@@ -103,10 +103,10 @@ static void states(void **state)
   tt_rank_page *own = r->ranks[0].port.page, *copy = r->ranks[1].links[0].page;
   atomic_store(&own->count, 12);
   atomic_store(&own->sig, 0x500000004ull);
-  UNTIL((tt_proxy_ask(r->ranks[1].proxy, 0), atomic_load(&copy->sig) == 0x500000004ull));
+  UNTIL((tt_proxy_probe(r->ranks[1].proxy, 0), atomic_load(&copy->sig) == 0x500000004ull));
   assert_int_equal(atomic_load(&copy->count), 12);
-  tt_proxy_ask(r->ranks[1].proxy, 7); // no such rank
-  tt_proxy_ask(r->ranks[1].proxy, 1);
+  tt_proxy_probe(r->ranks[1].proxy, 7); // no such rank
+  tt_proxy_probe(r->ranks[1].proxy, 1);
 
   tt_bell *bell = &r->ranks[1].port.page->bell;
   uint32_t ticket = tt_bell_announce(bell);
@@ -515,7 +515,7 @@ static void visitors(void **state)
       {TT_MSG_REGISTER, 1, 8, true},
       {0, 1, 8, true},
       {TT_MSG_STATE, 1, 8, true},
-      {TT_MSG_ASK, 2, 0, true},
+      {TT_MSG_PROBE, 2, 0, true},
       {TT_MSG_ANSWER, 1, sizeof(tt_msg_answer), true}, // nobody has asked
       {65535, 65535, 159, true},
   };

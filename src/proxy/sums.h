@@ -16,5 +16,5 @@ void tt_proxy_sums_post(tt_proxy_sums *s, uint32_t messages);
 // Ends the connection, also with messages under way. Before the link's FIFOs are freed, and before tt_proxy_destroy. NULL is allowed.
 void tt_proxy_sums_close(tt_proxy_sums *s);
 
-// The copy of a rank's page that the service thread keeps (tt_proxy_ask), for who waits for ranks behind the network; NULL: no memory. As long as the proxy.
+// The copy of a rank's page that the service thread keeps (tt_proxy_probe), for who waits for ranks behind the network; NULL: no memory. As long as the proxy.
 tt_rank_page *tt_proxy_page(tt_proxy *p, int rank);

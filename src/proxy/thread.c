@@ -211,7 +211,7 @@ static void visit_proxy(tt_proxy *p, void *arg)
   }
   s->mine = true;
   if (s->rests &&
-      (atomic_load_explicit(&p->nguests, memory_order_relaxed) != 0 || atomic_load_explicit(&p->relays, memory_order_relaxed) != NULL)) {
+      (atomic_load_explicit(&p->nclients, memory_order_relaxed) != 0 || atomic_load_explicit(&p->relays, memory_order_relaxed) != NULL)) {
     atomic_store(&p->rests, true);
   }
   s->moved |= tt_proxy_look(p);

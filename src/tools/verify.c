@@ -107,7 +107,7 @@ static bool makes_something(const tt_verifier *v, const tt_actor *a)
 }
 
 // Has the peer whose memory the step would read given the result already?
-static bool is_given(const tt_verifier *v, const tt_actor *a)
+static bool has_result(const tt_verifier *v, const tt_actor *a)
 {
   const tt_schedule *s = tt_actor_schedule(v, a);
   const tt_step *step = tt_actor_step(v, a);
@@ -125,7 +125,7 @@ static bool is_spared(const tt_verifier *v, const tt_actor *a, const tt_ref *ref
 {
   unsigned flags = tt_actor_step(v, a)->flags;
   if (flags & TT_STEP_UNLESS_PUT) {
-    return is_given(v, a);
+    return has_result(v, a);
   }
   if (!(flags & TT_STEP_PUT)) {
     return false;

@@ -177,7 +177,7 @@ bool tt_memory_write(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const
 }
 
 // What the end of call `s` knows of actor `id`: the latest of what its strands know.
-static uint32_t known_at_end(const tt_verifier *v, int s, int id)
+static uint32_t holds_at_end(const tt_verifier *v, int s, int id)
 {
   uint32_t latest = 0;
   for (int k = 0; k < v->all[s]->nstrands; k++) {
@@ -191,7 +191,7 @@ bool tt_memory_check_owners(tt_verifier *v)
   for (int s = 0; s < v->nscheds; s++) {
     for (int id = 0; id < v->nactors; id++) {
       uint32_t touched = v->last_touch[s * v->nactors + id];
-      if (touched > 0 && v->actors[id].sched != s && known_at_end(v, s, id) < touched) {
+      if (touched > 0 && v->actors[id].sched != s && holds_at_end(v, s, id) < touched) {
         return tt_verify_blame(v, TT_VERIFY_RACE, NULL, "rank %d may complete its call while rank %d still uses its buffers",
                                v->all[s]->rank, tt_actor_schedule(v, &v->actors[id])->rank);
       }

@@ -46,7 +46,7 @@ static answer ask(const pc_job *job, const tt_tuner_version *v, void *context, c
     a.w.before[i] = a.w.after[i] = guard_value;
   }
   memcpy(a.w.costs, q->costs, sizeof a.w.costs);
-  a.res = v->ask(job->table, context, q, a.w.costs, NCCL_NUM_ALGORITHMS, &a.channels);
+  a.res = v->query(job->table, context, q, a.w.costs, NCCL_NUM_ALGORITHMS, &a.channels);
   return a;
 }
 

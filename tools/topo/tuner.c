@@ -30,7 +30,7 @@ static void write_answer(const asked *a, tt_tuner *tuner)
       .func = (ncclFunc_t)a->op.func, .bytes = a->op.bytes, .ops = TT_MAX(a->op.together, 1), .algo = a->own->algo, .proto = a->own->proto};
   tt_tuner_answer answer;
   fill_costs(a, &q);
-  tt_tuner_ask(tuner, &q, &answer);
+  tt_tuner_query(tuner, &q, &answer);
   tt_model_choice c = *a->own;
   if (answer.algo >= 0) {
     c.algo = (tt_model_algo)answer.algo;

@@ -13,30 +13,30 @@
 #define PAGE 4096
 
 // A block that is known.
-typedef struct known {
+typedef struct heap_entry {
   tt_span span;
   tt_block block;
-} known;
+} heap_entry;
 
 // All blocks, none of which overlap. Under `lock`.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_span *blocks;
 
-static known *known_of(tt_span *s)
+static heap_entry *heap_entry_of(tt_span *s)
 {
-  return s == NULL ? NULL : TT_SPAN_OWNER(s, known, span);
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, heap_entry, span);
 }
 
 // The block that holds `p`, or NULL. Caller holds `lock`.
 static tt_block *holder(const void *p)
 {
-  known *k = known_of(tt_spans_holder(blocks, (uintptr_t)p, 1));
+  heap_entry *k = heap_entry_of(tt_spans_holder(blocks, (uintptr_t)p, 1));
   return k == NULL ? NULL : &k->block;
 }
 
 static void remove_block(tt_block *b)
 {
-  known *k = (known *)(void *)((char *)b - offsetof(known, block));
+  heap_entry *k = (heap_entry *)(void *)((char *)b - offsetof(heap_entry, block));
   tt_spans_remove(&blocks, &k->span);
   tt_free(k);
 }
@@ -44,20 +44,20 @@ static void remove_block(tt_block *b)
 // Caller holds `lock`.
 static ncclResult_t heap_insert(const tt_block *b)
 {
-  known *other = known_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
+  heap_entry *other = heap_entry_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
   while (b->owner != TT_BLOCK_REGISTERED && other != NULL && other->block.owner == TT_BLOCK_REGISTERED) {
     remove_block(&other->block); // the kernel has just given us these addresses: the user has unmapped what was registered there
-    other = known_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
+    other = heap_entry_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
   }
   if (other != NULL) {
     return tt_fail(ncclInvalidArgument, "memory at %p, %zu bytes, overlaps %zu bytes at %p that the device knows already", (void *)b->base,
                    b->size, other->block.size, (void *)other->block.base);
   }
-  known *k = tt_calloc(1, sizeof *k);
+  heap_entry *k = tt_calloc(1, sizeof *k);
   if (k == NULL) {
     return tt_fail(ncclSystemError, "no memory for the record of %zu bytes", b->size);
   }
-  *k = (known){.span = {.start = (uintptr_t)b->base, .size = b->size}, .block = *b};
+  *k = (heap_entry){.span = {.start = (uintptr_t)b->base, .size = b->size}, .block = *b};
   tt_spans_add(&blocks, &k->span);
   return ncclSuccess;
 }
@@ -190,7 +190,7 @@ ncclResult_t tt_heap_share(const void *ptr, tt_block *out)
   return res;
 }
 
-__attribute__((constructor)) static void at_start(void)
+__attribute__((constructor)) static void heap_at_start(void)
 {
   tt_proc_hold_at_fork(&lock); // the child has a copy of the memory and of its list
 }

@@ -258,7 +258,7 @@ void tt_mem_forget(tt_link *link)
   }
 }
 
-__attribute__((constructor)) static void at_start(void)
+__attribute__((constructor)) static void mem_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
 }

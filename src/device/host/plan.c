@@ -39,7 +39,7 @@ static bool plan_is_early(const tt_plan *p, const tt_lane *l)
 }
 
 // Runs a lane step by step, and tells of each.
-static tt_run told_turn(tt_plan *p, tt_lane *l, size_t *budget)
+static tt_run reported_turn(tt_plan *p, tt_lane *l, size_t *budget)
 {
   for (;;) {
     size_t bytes = 0, one = 1; // less than any step costs
@@ -68,7 +68,7 @@ static tt_run watched_turn(tt_plan *p, tt_lane *l, size_t *budget)
     s->next = p->begun;
     p->begun = s;
   }
-  tt_run r = l->told != NULL ? told_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
+  tt_run r = l->reported != NULL ? reported_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
   if (r == TT_RUN_DONE && --s->lanes == 0) {
     s->stop = tt_now_ns();
   }
@@ -154,7 +154,7 @@ static tt_run plan_give_up(const tt_plan *p, ncclResult_t *result)
   return TT_RUN_FAILED;
 }
 
-static inline __attribute__((always_inline)) tt_run run(tt_plan *p, size_t *budget, ncclResult_t *result, bool watched)
+static inline __attribute__((always_inline)) tt_run plan_run_lanes(tt_plan *p, size_t *budget, ncclResult_t *result, bool watched)
 {
   if (TT_UNLIKELY(tt_port_status(p->port) != ncclSuccess)) {
     return plan_give_up(p, result);
@@ -189,7 +189,7 @@ static inline __attribute__((always_inline)) tt_run run(tt_plan *p, size_t *budg
 
 static tt_run plan_run(tt_work *w, size_t *budget, ncclResult_t *result)
 {
-  return run((tt_plan *)w, budget, result, false);
+  return plan_run_lanes((tt_plan *)w, budget, result, false);
 }
 
 static void plan_done(tt_work *w)
@@ -201,7 +201,7 @@ static void plan_done(tt_work *w)
 static tt_run watched_run(tt_work *w, size_t *budget, ncclResult_t *result)
 {
   tt_plan *p = (tt_plan *)w;
-  tt_run r = run(p, budget, result, true);
+  tt_run r = plan_run_lanes(p, budget, result, true);
   if (r == TT_RUN_BLOCKED || r == TT_RUN_MORE) {
     p->watch(p, false);
   }
@@ -318,7 +318,7 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, const tt_lin
 static ncclResult_t inquire(const tt_port *port, const tt_lane *l, const tt_link *link, const suspect *worst)
 {
   for (int i = 0; i < suspects_of(link) && port->mover != NULL; i++) {
-    port->mover->ask(port->mover_self, link->behind != NULL ? link->behind->ranks[i] : link->peer);
+    port->mover->probe(port->mover_self, link->behind != NULL ? link->behind->ranks[i] : link->peer);
   }
   ncclResult_t res = diagnose(port, l, link, worst);
   for (int i = 0; i < suspects_of(link) && link->behind != NULL && res == ncclSuccess; i++) {

@@ -562,7 +562,7 @@ typedef struct step_notes {
 
 static void note_step(const tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes, bool taken)
 {
-  step_notes *n = l->told;
+  step_notes *n = l->reported;
   assert_ptr_equal(step, &l->sched->steps[0]);
   assert_ptr_equal(p->turns, l);
   n->tries += !taken;
@@ -592,7 +592,7 @@ static void test_every_step_is_told_before_and_after(void **state)
   s.plan.watcher = &notes;
   s.plan.step = note_step;
   s.lanes[0].stamp = &stamp;
-  s.lanes[0].told = &notes;
+  s.lanes[0].reported = &notes;
   assert_int_equal(s.plan.work.ops->run(&s.plan.work, &budget, &result), TT_RUN_MORE);
   assert_int_equal(budget, 0);
   assert_int_equal(notes.taken, 1);

@@ -261,8 +261,8 @@ static inline __attribute__((always_inline)) bool run_kind(const tt_program *q, 
   return true;
 }
 
-static inline __attribute__((always_inline)) bool run_step(const tt_program *q, const tt_program_step *s, const tt_program_call *c,
-                                                           unsigned looks)
+static inline __attribute__((always_inline)) bool program_run_step(const tt_program *q, const tt_program_step *s, const tt_program_call *c,
+                                                                   unsigned looks)
 {
   switch (s->kind) {
   case TT_PROGRAM_COPY: return run_kind(q, s, c, looks, TT_PROGRAM_COPY);
@@ -276,7 +276,7 @@ static inline __attribute__((always_inline)) int run_strand(const tt_program *q,
                                                             int end)
 {
   int i = from;
-  while (i < end && run_step(q, &q->steps[i], c, looks)) {
+  while (i < end && program_run_step(q, &q->steps[i], c, looks)) {
     i++;
   }
   return i - from;
@@ -316,8 +316,8 @@ static inline __attribute__((always_inline)) bool run_single(const tt_port *port
   return state->steps[0] == 1;
 }
 
-static __attribute__((noinline)) bool run_copy(const tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
-                                               tt_program_state *state)
+static __attribute__((noinline)) bool program_run_copy(const tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
+                                                       tt_program_state *state)
 {
   return run_single(port, q, c, looks, state, TT_PROGRAM_COPY);
 }
@@ -348,7 +348,7 @@ static __attribute__((noinline)) bool run_strands(const tt_port *port, const tt_
 bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks, tt_program_state *state)
 {
   switch (q->single) {
-  case TT_PROGRAM_COPY: return run_copy(port, q, c, looks, state);
+  case TT_PROGRAM_COPY: return program_run_copy(port, q, c, looks, state);
   case TT_PROGRAM_FOLD: return run_fold(port, q, c, looks, state);
   default: return run_strands(port, q, c, looks, state);
   }

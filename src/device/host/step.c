@@ -199,7 +199,7 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
 }
 
 // A gift to a peer whose output is out of reach: shall the kernel write it?
-static bool gives_far(const tt_lane *l, const tt_step *step, const tt_link *link, size_t count)
+static bool puts_far(const tt_lane *l, const tt_step *step, const tt_link *link, size_t count)
 {
   return (step->flags & TT_STEP_PUT_FAR) && link->access == TT_ACCESS_COPY && !tt_offer_copies(link, l->call, count * l->call->esize);
 }
@@ -238,7 +238,7 @@ static ncclResult_t find_destinations(tt_port *port, tt_lane *l, const tt_step *
     default: // TT_PEER_OUT (a schedule never writes to an input)
       link = port->links[r->peer];
       p = (char *)peer_base(link, true, &remote) + tt_lane_chunk(l, step, r->chunk) * c->esize;
-      if ((step->flags & TT_STEP_PUT) && remote && !gives_far(l, step, link, count)) {
+      if ((step->flags & TT_STEP_PUT) && remote && !puts_far(l, step, link, count)) {
         lay_copy(l, step, link, count, o);
         continue;
       }

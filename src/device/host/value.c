@@ -136,7 +136,7 @@ static void *watcher(void *arg)
 }
 
 // Has the watcher look at the wait from now on.
-static ncclResult_t value_ask(wait_entry *w)
+static ncclResult_t value_hand_to_watcher(wait_entry *w)
 {
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&lock);
@@ -165,7 +165,7 @@ static tt_run value_look_once(wait_entry *w, ncclResult_t *result)
   }
   if (!w->asked) {
     w->asked = true;
-    *result = value_ask(w);
+    *result = value_hand_to_watcher(w);
     return *result == ncclSuccess ? TT_RUN_BLOCKED : TT_RUN_FAILED;
   }
   return TT_RUN_BLOCKED;

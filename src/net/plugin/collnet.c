@@ -107,7 +107,7 @@ static bool find_collnet_devices(tt_collnet *c)
   return c->ndevs > 0 || refuse_collnet(c, "no physical device takes host memory; devices", n);
 }
 
-static bool ask_support(tt_collnet *c)
+static bool query_support(tt_collnet *c)
 {
   for (int type = 0; type < ncclNumTypes; type++) {
     for (int op = 0; op < TT_COLLNET_OPS; op++) {
@@ -130,7 +130,7 @@ static bool init_collnet(tt_collnet *c, tt_pnet_library *lib, uint64_t comm_hash
     }
     lib->reduces = !c->v->own_context;
   }
-  if (find_collnet_devices(c) && ask_support(c)) {
+  if (find_collnet_devices(c) && query_support(c)) {
     return true;
   }
   if (c->v->finalize != NULL) {

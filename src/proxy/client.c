@@ -1,4 +1,4 @@
-// guest.c: the host's half of a connection through a neighbour's proxy, and the life of a host that outlives its rank. See relay.h.
+// client.c: the host's half of a connection through a neighbour's proxy, and the life of a host that outlives its rank. See relay.h.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,19 +10,19 @@
 #include "os/shm.h"
 #include "proxy/relay.h"
 
-#define IDLE_NS (5 * TT_NS_PER_S)   // how long a process that ends waits for guests which have nothing to send,
+#define IDLE_NS (5 * TT_NS_PER_S)   // how long a process that ends waits for clients which have nothing to send,
 #define STUCK_NS (60 * TT_NS_PER_S) // and for those whose messages do not move
 #define TAKE_MS 200                 // the sender has pushed its descriptors before it asked
 
 // ---- the run flag's holder
 
-void tt_guest_retire(tt_proxy_conn *c, tt_proxy_item *i)
+void tt_client_retire(tt_proxy_conn *c, tt_proxy_item *i)
 {
-  i->next = c->guest->spare;
-  c->guest->spare = i;
+  i->next = c->client->spare;
+  c->client->spare = i;
 }
 
-static bool is_foreign(const tt_proxy *p, const tt_relay_guest *g)
+static bool is_foreign(const tt_proxy *p, const tt_relay_client *g)
 {
   const tt_proxy_home *homes = p->service->homes;
   return strcmp(homes[g->rank].mailbox, homes[p->rank].mailbox) != 0;
@@ -33,7 +33,7 @@ static bool is_sound(const tt_relay_op *op)
   return op->proto < TT_PROXY_FIFOS && op->nsteps > 0;
 }
 
-static void guest_enqueue(tt_relay_guest *g, const tt_relay_op *from)
+static void client_enqueue(tt_relay_client *g, const tt_relay_op *from)
 {
   tt_proxy_conn *c = &g->peer.send;
   tt_proxy_op op = {.peer = g->peer.rank,
@@ -66,7 +66,7 @@ static void guest_enqueue(tt_relay_guest *g, const tt_relay_op *from)
 }
 
 // Takes operations out of the ring.
-static void guest_take_op(tt_relay_guest *g)
+static void client_take_op(tt_relay_client *g)
 {
   uint32_t posted = atomic_load_explicit(&g->shared->posted, memory_order_acquire);
   while (g->taken != posted && g->spare != NULL) {
@@ -77,18 +77,18 @@ static void guest_take_op(tt_relay_guest *g)
       return;
     }
     g->taken++;
-    guest_enqueue(g, &op);
+    client_enqueue(g, &op);
   }
   atomic_store_explicit(&g->shared->taken, g->taken, memory_order_release);
 }
 
-static bool guest_one_round(tt_relay_guest *g)
+static bool client_one_round(tt_relay_client *g)
 {
   tt_proxy_conn *c = &g->peer.send;
   if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
     return false;
   }
-  guest_take_op(g);
+  client_take_op(g);
   if (c->first == NULL || !tt_proxy_conn_usable(c)) {
     return false;
   }
@@ -107,11 +107,11 @@ static bool guest_one_round(tt_relay_guest *g)
   return moved;
 }
 
-bool tt_guest_round(tt_proxy *p)
+bool tt_client_round(tt_proxy *p)
 {
   bool moved = false, sending = false;
-  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
-    moved |= guest_one_round(g);
+  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+    moved |= client_one_round(g);
     sending |= g->peer.send.first != NULL;
   }
   if (sending != atomic_load_explicit(&p->sending, memory_order_relaxed)) {
@@ -120,23 +120,23 @@ bool tt_guest_round(tt_proxy *p)
   return moved;
 }
 
-void tt_guest_rest(tt_proxy *p)
+void tt_client_rest(tt_proxy *p)
 {
-  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
     atomic_store_explicit(&g->shared->host_rests, 1, memory_order_relaxed);
   }
 }
 
-void tt_guest_prof_leave(tt_proxy *p)
+void tt_client_prof_leave(tt_proxy *p)
 {
-  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
     tt_proxy_prof_forget(&g->peer.send);
   }
 }
 
-void tt_guest_drop(tt_proxy *p)
+void tt_client_drop(tt_proxy *p)
 {
-  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
     tt_proxy_conn *c = &g->peer.send;
     if (atomic_load_explicit(&c->stage, memory_order_relaxed) != TT_CONN_BROKEN) {
       snprintf(c->text, sizeof c->text, "that rank has stopped: %.200s", p->port->error);
@@ -148,14 +148,14 @@ void tt_guest_drop(tt_proxy *p)
 
 // ---- coming
 
-tt_relay_guest *tt_guest_find(const tt_proxy *p, int rank, int peer)
+tt_relay_client *tt_client_find(const tt_proxy *p, int rank, int peer)
 {
-  tt_span key = tt_pair(rank, peer), *s = tt_spans_same(p->guest_pairs, key.start, key.size);
-  return s == NULL ? NULL : TT_SPAN_OWNER(s, tt_relay_guest, pair);
+  tt_span key = tt_pair(rank, peer), *s = tt_spans_same(p->client_pairs, key.start, key.size);
+  return s == NULL ? NULL : TT_SPAN_OWNER(s, tt_relay_client, pair);
 }
 
 // Does the FIFO lie within the memory, in a way that the proxy can use?
-static bool guest_fits(const tt_msg_fifo *f, uint64_t size)
+static bool client_fits(const tt_msg_fifo *f, uint64_t size)
 {
   uint64_t slots = (uint64_t)f->mask + 1, all = slots * f->stride;
   return (slots & f->mask) == 0 && slots <= 4096 && f->stride >= sizeof(tt_slot) && f->stride % 8 == 0 && f->slots_at % 8 == 0 &&
@@ -167,7 +167,7 @@ static bool is_sensible(const tt_proxy_service *s, int rank, const tt_msg *m)
 {
   const tt_msg_get_fd *f = &m->get_fd;
   return m->head.id < (uint32_t)s->proxy->nranks && (int)m->head.id != rank && (int)m->head.id != s->proxy->rank &&
-         f->size >= TT_PROXY_SHARE_HEAD && guest_fits(&f->fifo[0], f->size) && guest_fits(&f->fifo[1], f->size);
+         f->size >= TT_PROXY_SHARE_HEAD && client_fits(&f->fifo[0], f->size) && client_fits(&f->fifo[1], f->size);
 }
 
 static ncclResult_t fetch(const tt_proxy_service *s, int what, int rank, int peer, int *fd)
@@ -177,7 +177,7 @@ static ncclResult_t fetch(const tt_proxy_service *s, int what, int rank, int pee
 }
 
 // Maps the memory and gets hold of the doorbell.
-static ncclResult_t open_shared(const tt_proxy_service *s, tt_relay_guest *g, size_t size)
+static ncclResult_t open_shared(const tt_proxy_service *s, tt_relay_client *g, size_t size)
 {
   int fd = -1;
   void *base = NULL;
@@ -196,7 +196,7 @@ static ncclResult_t open_shared(const tt_proxy_service *s, tt_relay_guest *g, si
   return fetch(s, TT_RELAY_SENDER_BELL, g->rank, g->peer.rank, &g->bell);
 }
 
-static void guest_set_up(tt_proxy *p, tt_relay_guest *g, const tt_msg_get_fd *m)
+static void client_set_up(tt_proxy *p, tt_relay_client *g, const tt_msg_get_fd *m)
 {
   tt_proxy_conn *c = &g->peer.send;
   char *base = (char *)g->shared;
@@ -212,7 +212,7 @@ static void guest_set_up(tt_proxy *p, tt_relay_guest *g, const tt_msg_get_fd *m)
   c->proxy = p;
   c->peer = &g->peer;
   c->send = true;
-  c->guest = g;
+  c->client = g;
   c->last = &c->first;
   atomic_store_explicit(&c->attached, true, memory_order_release);
   for (size_t i = 0; i < TT_COUNT(g->items); i++) {
@@ -224,7 +224,7 @@ static void guest_set_up(tt_proxy *p, tt_relay_guest *g, const tt_msg_get_fd *m)
   g->ties.linked_ns = tt_now_ns();
 }
 
-static void guest_free(tt_relay_guest *g)
+static void client_free(tt_relay_client *g)
 {
   if (g != NULL) {
     tt_proxy_conn_close(&g->peer.send);
@@ -234,9 +234,9 @@ static void guest_free(tt_relay_guest *g)
   }
 }
 
-static ncclResult_t guest_new(tt_proxy_service *s, int rank, const tt_msg *m, tt_relay_guest **out)
+static ncclResult_t client_new(tt_proxy_service *s, int rank, const tt_msg *m, tt_relay_client **out)
 {
-  tt_relay_guest *g = tt_calloc_line(sizeof *g);
+  tt_relay_client *g = tt_calloc_line(sizeof *g);
   if (g == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to send for rank %d", s->proxy->rank, rank);
   }
@@ -249,28 +249,28 @@ static ncclResult_t guest_new(tt_proxy_service *s, int rank, const tt_msg *m, tt
   TT_TRY_GOTO(open_shared(s, g, m->get_fd.size), res);
   tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_HOST_BELL, rank, g->peer.rank);
   TT_TRY_GOTO(tt_fdbox_push(s->homes[rank].mailbox, &key, tt_proxy_thread_bell()), res);
-  guest_set_up(s->proxy, g, &m->get_fd);
+  client_set_up(s->proxy, g, &m->get_fd);
   *out = g;
   return ncclSuccess;
 fail:
-  guest_free(g);
+  client_free(g);
   return res;
 }
 
-static void move_in(tt_proxy *p, tt_relay_guest *g)
+static void move_in(tt_proxy *p, tt_relay_client *g)
 {
   tt_proxy_run_hold(p);
-  g->next = p->guests;
-  g->at = &p->guests;
+  g->next = p->clients;
+  g->at = &p->clients;
   if (g->next != NULL) {
     g->next->at = &g->next;
   }
-  p->guests = g;
+  p->clients = g;
   g->pair = tt_pair(g->rank, g->peer.rank);
   g->end = tt_pair(g->peer.rank, g->rank);
-  tt_spans_add(&p->guest_pairs, &g->pair);
-  tt_spans_add(&p->guest_ends, &g->end);
-  atomic_store(&p->nguests, atomic_load(&p->nguests) + 1);
+  tt_spans_add(&p->client_pairs, &g->pair);
+  tt_spans_add(&p->client_ends, &g->end);
+  atomic_store(&p->nclients, atomic_load(&p->nclients) + 1);
   atomic_store(&p->foreign, atomic_load(&p->foreign) + is_foreign(p, g));
   tt_proxy_run_release(p);
   tt_proxy_look(p);
@@ -278,11 +278,11 @@ static void move_in(tt_proxy *p, tt_relay_guest *g)
 }
 
 // The last look at it; then it is forgotten.
-static void move_out(tt_proxy *p, tt_relay_guest *g)
+static void move_out(tt_proxy *p, tt_relay_client *g)
 {
   tt_proxy_run_hold(p);
   if (atomic_load_explicit(&g->peer.send.stage, memory_order_relaxed) != TT_CONN_BROKEN) {
-    guest_one_round(g); // what the executor had published
+    client_one_round(g); // what the executor had published
   }
   tt_proxy_conn_drop(&g->peer.send);
   tt_proxy_mrs_close(&g->peer.send); // the set of all of them is the holder's
@@ -290,19 +290,19 @@ static void move_out(tt_proxy *p, tt_relay_guest *g)
   if (g->next != NULL) {
     g->next->at = g->at;
   }
-  tt_spans_remove(&p->guest_pairs, &g->pair);
-  tt_spans_remove(&p->guest_ends, &g->end);
-  atomic_store(&p->nguests, atomic_load(&p->nguests) - 1);
+  tt_spans_remove(&p->client_pairs, &g->pair);
+  tt_spans_remove(&p->client_ends, &g->end);
+  atomic_store(&p->nclients, atomic_load(&p->nclients) - 1);
   atomic_store(&p->foreign, atomic_load(&p->foreign) - is_foreign(p, g));
   tt_proxy_run_release(p);
   tt_proxy_setup_cancel(p->service, &g->ties);
   tt_timer_set(&p->service->timers, &g->ties.timer, 0);
-  guest_free(g);
+  client_free(g);
 }
 
 // ---- the service thread
 
-static void guest_answer(tt_proxy_service *s, tt_proxy_talk *k, int peer, ncclResult_t code, const char *text)
+static void client_answer(tt_proxy_service *s, tt_proxy_talk *k, int peer, ncclResult_t code, const char *text)
 {
   tt_msg_answer a = {.code = code, .ndevices = 1};
   snprintf(a.text, sizeof a.text, "%s", code == ncclSuccess ? "" : text);
@@ -310,7 +310,7 @@ static void guest_answer(tt_proxy_service *s, tt_proxy_talk *k, int peer, ncclRe
 }
 
 // Closes what the sender has passed on.
-static void guest_refuse(tt_proxy_service *s, tt_proxy_talk *k, int peer, const char *why)
+static void client_refuse(tt_proxy_service *s, tt_proxy_talk *k, int peer, const char *why)
 {
   int fd = -1;
   for (int what = TT_RELAY_MEMORY; what <= TT_RELAY_SENDER_BELL; what++) {
@@ -319,66 +319,66 @@ static void guest_refuse(tt_proxy_service *s, tt_proxy_talk *k, int peer, const 
       tt_fd_close(fd);
     }
   }
-  guest_answer(s, k, peer, ncclSystemError, why);
+  client_answer(s, k, peer, ncclSystemError, why);
 }
 
 static void take_on(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
 {
   tt_proxy *p = s->proxy;
-  tt_relay_guest *g = NULL;
+  tt_relay_client *g = NULL;
   int rank = k->rank, peer = (int)m->head.id;
-  if (!is_sensible(s, rank, m) || tt_guest_find(p, rank, peer) != NULL) {
+  if (!is_sensible(s, rank, m) || tt_client_find(p, rank, peer) != NULL) {
     tt_warn("rank %d: rank %d asks this proxy to send for it to rank %d, in a way that cannot be", p->rank, rank, peer);
-    guest_refuse(s, k, peer, "a request that cannot be");
+    client_refuse(s, k, peer, "a request that cannot be");
     return;
   }
   tt_proxy_ties *t = tt_proxy_ties_get(s, peer);
   ncclResult_t res = tt_port_status(p->port);
   if (res != ncclSuccess || t == NULL || s->left) {
-    guest_refuse(s, k, peer, t == NULL ? "no memory" : "that rank has stopped");
+    client_refuse(s, k, peer, t == NULL ? "no memory" : "that rank has stopped");
     return;
   }
-  res = guest_new(s, rank, m, &g);
+  res = client_new(s, rank, m, &g);
   if (res != ncclSuccess) {
-    guest_refuse(s, k, peer, tt_last_error());
+    client_refuse(s, k, peer, tt_last_error());
     return;
   }
   tt_info(TT_PROXY | TT_NET, "rank %d sends for rank %d to rank %d", p->rank, rank, peer);
   move_in(p, g);
   tt_proxy_ties_due(s, &g->ties);
-  guest_answer(s, k, peer, ncclSuccess, NULL);
+  client_answer(s, k, peer, ncclSuccess, NULL);
   tt_proxy_dial(s, t);
 }
 
-static void guest_leave(tt_proxy_service *s, tt_relay_guest *g)
+static void client_leave(tt_proxy_service *s, tt_relay_client *g)
 {
   g->leaving = true;
   tt_proxy_ties_due(s, &g->ties);
 }
 
-void tt_guest_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
+void tt_client_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
 {
   if (m->get_fd.size != 0) {
     take_on(s, k, m);
     return;
   }
-  tt_relay_guest *g = tt_guest_find(s->proxy, k->rank, (int)m->head.id);
+  tt_relay_client *g = tt_client_find(s->proxy, k->rank, (int)m->head.id);
   if (g != NULL) {
-    guest_leave(s, g);
+    client_leave(s, g);
   }
 }
 
 // Tells the sender that it goes no more, and why.
-static void guest_tell(tt_proxy_service *s, tt_relay_guest *g, const char *why)
+static void client_tell(tt_proxy_service *s, tt_relay_client *g, const char *why)
 {
   const tt_proxy_peer *sender = tt_proxy_peer_find(s->proxy, g->rank);
   g->refused = true;
   if (sender != NULL && sender->ties->in != NULL) {
-    guest_answer(s, sender->ties->in, g->peer.rank, ncclRemoteError, why);
+    client_answer(s, sender->ties->in, g->peer.rank, ncclRemoteError, why);
   }
 }
 
-void tt_guest_step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now)
+void tt_client_step(tt_proxy_service *s, tt_relay_client *g, uint64_t now)
 {
   const tt_proxy_ties *own = tt_proxy_peer_find(s->proxy, g->peer.rank)->ties;
   tt_proxy_conn *c = &g->peer.send;
@@ -400,60 +400,60 @@ void tt_guest_step(tt_proxy_service *s, tt_relay_guest *g, uint64_t now)
   }
   if (g->ties.sending == TT_SETUP_FAILED) {
     tt_proxy_setup_error(s, &g->ties);
-    guest_tell(s, g, tt_last_error());
+    client_tell(s, g, tt_last_error());
   } else if (atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN) {
-    guest_tell(s, g, c->text);
+    client_tell(s, g, c->text);
   }
 }
 
-bool tt_guest_any(tt_proxy_service *s)
+bool tt_client_any(tt_proxy_service *s)
 {
-  for (tt_relay_guest *g = s->proxy->guests, *next; g != NULL; g = next) {
+  for (tt_relay_client *g = s->proxy->clients, *next; g != NULL; g = next) {
     next = g->next;
     if (g->leaving) {
       move_out(s->proxy, g);
     }
   }
-  return s->proxy->guests != NULL;
+  return s->proxy->clients != NULL;
 }
 
-void tt_guest_gone(tt_proxy_service *s, int rank)
+void tt_client_gone(tt_proxy_service *s, int rank)
 {
-  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_pairs, rank, g)) != NULL;) {
-    guest_leave(s, TT_SPAN_OWNER(g, tt_relay_guest, pair));
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->client_pairs, rank, g)) != NULL;) {
+    client_leave(s, TT_SPAN_OWNER(g, tt_relay_client, pair));
   }
 }
 
-void tt_guest_due(tt_proxy_service *s, int peer)
+void tt_client_due(tt_proxy_service *s, int peer)
 {
-  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_ends, peer, g)) != NULL;) {
-    tt_proxy_ties_due(s, &TT_SPAN_OWNER(g, tt_relay_guest, end)->ties);
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->client_ends, peer, g)) != NULL;) {
+    tt_proxy_ties_due(s, &TT_SPAN_OWNER(g, tt_relay_client, end)->ties);
   }
 }
 
-void tt_guest_unreachable(tt_proxy_service *s, int peer)
+void tt_client_unreachable(tt_proxy_service *s, int peer)
 {
-  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->guest_ends, peer, g)) != NULL;) {
-    guest_tell(s, TT_SPAN_OWNER(g, tt_relay_guest, end), tt_last_error());
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->client_ends, peer, g)) != NULL;) {
+    client_tell(s, TT_SPAN_OWNER(g, tt_relay_client, end), tt_last_error());
   }
 }
 
-void tt_guest_free(tt_proxy *p)
+void tt_client_free(tt_proxy *p)
 {
-  while (p->guests != NULL) {
-    tt_relay_guest *g = p->guests;
-    p->guests = g->next;
-    guest_free(g);
+  while (p->clients != NULL) {
+    tt_relay_client *g = p->clients;
+    p->clients = g->next;
+    client_free(g);
   }
-  p->guest_pairs = p->guest_ends = NULL;
-  atomic_store(&p->nguests, 0);
+  p->client_pairs = p->client_ends = NULL;
+  atomic_store(&p->nclients, 0);
   atomic_store(&p->sending, false);
   atomic_store(&p->foreign, 0);
 }
 
-void tt_guest_forget(tt_proxy *p)
+void tt_client_forget(tt_proxy *p)
 {
-  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
     tt_fd_close(g->bell);
   }
 }
@@ -465,7 +465,7 @@ typedef struct lingering {
   uint32_t moved; // changes when messages move
 } lingering;
 
-static void look_at_guests(tt_proxy *p, void *arg)
+static void look_at_clients(tt_proxy *p, void *arg)
 {
   lingering *l = arg;
   if (!atomic_load(&p->orphan) || atomic_load(&p->foreign) == 0) {
@@ -473,7 +473,7 @@ static void look_at_guests(tt_proxy *p, void *arg)
   }
   l->any = true;
   tt_proxy_run_hold(p);
-  for (const tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+  for (const tt_relay_client *g = p->clients; g != NULL; g = g->next) {
     l->pending |= g->peer.send.first != NULL || g->taken != atomic_load(&g->shared->posted);
     l->moved += g->taken + g->peer.send.posted + g->peer.send.finished;
   }
@@ -481,13 +481,13 @@ static void look_at_guests(tt_proxy *p, void *arg)
 }
 
 // The threads of the library still run.
-static void await_guests(void)
+static void await_clients(void)
 {
   uint64_t since = tt_now_ns(), now = since;
   uint32_t moved = 0;
   for (lingering l = {.any = true}; l.any; now = tt_now_ns()) {
     l = (lingering){.any = false};
-    tt_proxy_each(look_at_guests, &l);
+    tt_proxy_each(look_at_clients, &l);
     if (l.moved != moved) {
       moved = l.moved;
       since = now;
@@ -501,10 +501,10 @@ static void await_guests(void)
 
 static void at_exit(void)
 {
-  atexit(await_guests);
+  atexit(await_clients);
 }
 
-void tt_guest_outlive(tt_proxy *p)
+void tt_client_outlive(tt_proxy *p)
 {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   atomic_store(&p->orphan, true);
@@ -515,11 +515,11 @@ void tt_guest_outlive(tt_proxy *p)
 
 // ---- states
 
-int tt_guest_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max)
+int tt_client_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max)
 {
   tt_proxy_op_state s;
   tt_proxy_run_hold(p);
-  for (tt_relay_guest *g = p->guests; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
     for (tt_proxy_item *i = g->peer.send.first; i != NULL; i = i->next) {
       bool posted = tt_proxy_item_state(&g->peer.send, i, &s);
       if (posted && n < max) {

@@ -1,4 +1,4 @@
-// ask_test.c: peers that do not answer, and peers that do, but later than one would like.
+// probe_test.c: peers that do not answer, and peers that do, but later than one would like.
 #include "proxy/visit_rig.h"
 #include "tools/sockets.h"
 
@@ -28,7 +28,7 @@ static uint64_t wait_for_peer(rig *r, uint64_t ns)
 {
   uint64_t began = tt_now_ns(), passed = 0;
   while (passed < ns && status(r, 0) == ncclSuccess) {
-    tt_proxy_mover.ask(r->ranks[0].proxy, 1);
+    tt_proxy_mover.probe(r->ranks[0].proxy, 1);
     tt_sleep_ns(5 * TT_NS_PER_MS);
     passed = tt_now_ns() - began;
   }
@@ -78,7 +78,7 @@ static void no_answer(void **state)
   set_patience(r, 0, TT_NS_PER_S);
   assert_true(wait_for_peer(r, RIG_WAIT_NS) >= TT_NS_PER_S);
   expect_error(r, "rank 0 waits for rank 1 (PID ");
-  assert_int_equal(count_messages(fd, TT_MSG_ASK), 1); // they do not pile up
+  assert_int_equal(count_messages(fd, TT_MSG_PROBE), 1); // they do not pile up
   tt_sock_close(&fd);
   rig_close(r);
   fake_stop();
@@ -124,7 +124,7 @@ static void nobody_waits(void **state)
   int fd;
   rig *r = open_visited(&fd);
   set_patience(r, 0, 8 * TT_NS_PER_S); // much longer than the last question counts
-  UNTIL((wait_for_peer(r, 10 * TT_NS_PER_MS), count_messages(fd, TT_MSG_ASK) == 1));
+  UNTIL((wait_for_peer(r, 10 * TT_NS_PER_MS), count_messages(fd, TT_MSG_PROBE) == 1));
   tt_sleep_ns(9 * TT_NS_PER_S);
   assert_int_equal(status(r, 0), ncclSuccess);
   wait_for_peer(r, RIG_WAIT_NS);

@@ -1,4 +1,4 @@
-// ask.c: questions to the peers' services: how are you? The answers (STATE) keep the copies of the peers' pages; that there is none says
+// probe.c: questions to the peers' services: how are you? The answers (STATE) keep the copies of the peers' pages; that there is none says
 // that nobody is there to answer.
 //
 // A service thread answers whatever its rank computes, so a peer that is late answers, however late it is. One whose process is stopped
@@ -19,8 +19,8 @@
 #include "os/events.h"
 #include "proxy/relay.h"
 
-#define ASK_EVERY_NS (50 * TT_NS_PER_MS)
-#define ASK_BURST 4                   // questions in that time, to all peers together
+#define PROBE_EVERY_NS (50 * TT_NS_PER_MS)
+#define PROBE_BURST 4                 // questions in that time, to all peers together
 #define STALE_NS (2 * TT_NS_PER_S)    // and two of plan_check's intervals: who has not asked since then does not wait any more
 #define ACQUAINT_NS (2 * TT_NS_PER_S) // a wait after which a connection is made, if there is none
 #define LOOK_NS (500 * TT_NS_PER_MS)  // between two looks at a question without an answer,
@@ -35,11 +35,11 @@ static uint64_t stale_ns(void)
 
 // A rank that waits for many peers shall not ask all of them at once: where there are many such ranks, their questions keep each other
 // waiting.
-static bool may_ask(tt_proxy_service *s, uint64_t now)
+static bool may_probe(tt_proxy_service *s, uint64_t now)
 {
-  const uint64_t each = ASK_EVERY_NS / ASK_BURST;
-  uint64_t at = atomic_load_explicit(&s->ask_ns, memory_order_relaxed);
-  return at <= now && atomic_compare_exchange_strong(&s->ask_ns, &at, TT_MAX(at, now - ASK_EVERY_NS) + each);
+  const uint64_t each = PROBE_EVERY_NS / PROBE_BURST;
+  uint64_t at = atomic_load_explicit(&s->probe_ns, memory_order_relaxed);
+  return at <= now && atomic_compare_exchange_strong(&s->probe_ns, &at, TT_MAX(at, now - PROBE_EVERY_NS) + each);
 }
 
 // Notes that somebody waits for the peer.
@@ -51,33 +51,33 @@ static void note_wait(tt_proxy_ties *t, uint64_t now)
   atomic_store_explicit(&t->wanted_ns, now, memory_order_relaxed);
 }
 
-void tt_proxy_ask(tt_proxy *p, int rank)
+void tt_proxy_probe(tt_proxy *p, int rank)
 {
   tt_proxy_peer *peer = rank == p->rank ? NULL : tt_proxy_peer_get(p, rank);
   if (peer == NULL) {
     return;
   }
   uint64_t now = tt_now_ns(), last = atomic_load_explicit(&peer->ties->asked_ns, memory_order_relaxed);
-  uint64_t turn = (uint64_t)p->nranks * (ASK_EVERY_NS / ASK_BURST); // so that every peer comes to be asked
+  uint64_t turn = (uint64_t)p->nranks * (PROBE_EVERY_NS / PROBE_BURST); // so that every peer comes to be asked
   note_wait(peer->ties, now);
-  if (now - last >= TT_MAX(turn, ASK_EVERY_NS) && may_ask(p->service, now) &&
+  if (now - last >= TT_MAX(turn, PROBE_EVERY_NS) && may_probe(p->service, now) &&
       atomic_compare_exchange_strong(&peer->ties->asked_ns, &last, now)) {
-    tt_proxy_service_ask(p, peer);
+    tt_proxy_service_probe(p, peer);
   }
 }
 
-void tt_proxy_ask_pending(tt_proxy *p)
+void tt_proxy_probe_pending(tt_proxy *p)
 {
   tt_proxy_service *s = p->service;
   uint64_t now = tt_now_ns(), at = atomic_load_explicit(&s->pending_ns, memory_order_relaxed);
-  if (now < at || !atomic_compare_exchange_strong(&s->pending_ns, &at, now + ASK_EVERY_NS)) {
+  if (now < at || !atomic_compare_exchange_strong(&s->pending_ns, &at, now + PROBE_EVERY_NS)) {
     return;
   }
   tt_proxy_op_state some[8];
   int n = TT_MIN(tt_proxy_states(p, some, TT_COUNT(some)), (int)TT_COUNT(some));
   for (int i = 0; i < n; i++) {
     if (some[i].op.behalf == 0) {
-      tt_proxy_ask(p, some[i].op.peer);
+      tt_proxy_probe(p, some[i].op.peer);
     }
   }
 }
@@ -93,7 +93,7 @@ static void acquaint(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
   }
 }
 
-static void ask_one(tt_proxy_service *s, tt_proxy_ties *t)
+static void probe_one(tt_proxy_service *s, tt_proxy_ties *t)
 {
   tt_proxy_talk *k = t->out != NULL ? t->out : t->in;
   uint64_t now = tt_now_ns();
@@ -104,7 +104,7 @@ static void ask_one(tt_proxy_service *s, tt_proxy_ties *t)
     k->silent_ns = 0;
     k->looked_ns = now;
     tt_timer_set(&s->questions, &k->question, now);
-    tt_proxy_say(s, k, TT_MSG_ASK, 0, NULL);
+    tt_proxy_say(s, k, TT_MSG_PROBE, 0, NULL);
   }
 }
 
@@ -128,7 +128,7 @@ void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t)
   for (size_t i = 0; i < TT_COUNT(ranks); i++) {
     tt_proxy_ties *one = ranks[i] < 0 || ranks[i] == s->proxy->rank ? NULL : tt_proxy_ties_get(s, ranks[i]);
     if (one != NULL) {
-      ask_one(s, one);
+      probe_one(s, one);
     }
   }
 }
